@@ -64,7 +64,8 @@ class PairLanes : public LanesAvx2 {
 
   [[gnu::always_inline]] Symbols Decode(std::uint64_t lanes, Bytes contexts) {
     const BytesAvx2 mask = MaskBytes64(lanes);
-    // Written out: the compiler keeps loops over states, which then live in memory.
+    // Written out, because the compiler does not unroll a loop here, and the states would stay in
+    // memory.
     const BytesAvx2 symbols = {DecodeHalf<0>(mask.low, contexts.low),
                           DecodeHalf<4>(mask.high, contexts.high)};
     return {_mm256_and_si256(symbols.low, mask.low), _mm256_and_si256(symbols.high, mask.high)};
@@ -286,14 +287,15 @@ std::array<__m256i, 8> Transpose(const std::array<__m256i, 8>& lanes) {
   return steps;
 }
 
-// Words of ones in the lanes of a byte.
+// A register with all bits of a word set for each bit of a byte that is set.
 __m128i MaskWords(std::uint64_t lanes) {
   const __m128i bits = _mm_set_epi16(128, 64, 32, 16, 8, 4, 2, 1);
   return _mm_cmpeq_epi16(
       _mm_and_si128(_mm_set1_epi16(static_cast<std::int16_t>(lanes & 0xFF)), bits), bits);
 }
 
-// Sums of lanes base to base + 7 and base + 16 to base + 23, to their place in a step.
+// Stores the sums of lanes base to base + 7 and base + 16 to base + 23 of a step. Lanes that are in
+// another band keep what they hold.
 void StoreSums(std::int16_t* to, std::uint64_t within, std::uint32_t base, __m256i sums) {
   const std::uint64_t lanes = within >> base & 0x00FF00FF;
   if (lanes == 0) return;
@@ -355,7 +357,7 @@ void RunLanes(const WavefrontOrderFrame<std::uint8_t>& frame, WavefrontStream& s
   WavefrontPass<PairLanes>(frame).Run(stream);
 }
 
-// 16 steps of 32 lanes at a time.
+// Brings a frame from wavefront to raster order, 16 steps of 32 lanes at a time.
 void ToRaster(const WavefrontOrderFrame<std::uint8_t>& frame) {
   const PlaneShape& shape = frame.shape;
   const std::uint32_t period = WavefrontPeriod(shape.columns);

@@ -344,7 +344,8 @@ class BandSums {
   std::array<WindowFilter, kWavefrontFiltersMax> filters_;
 };
 
-// Eight lanes' sums of eight steps, in each quarter of the registers, turned.
+// Transposes 8 x 8 sums of 16 bits in each quarter of the registers: rows are lanes before, steps
+// afterwards.
 [[gnu::always_inline]] inline std::array<__m512i, 8> Transpose(
     const std::array<__m512i, 8>& lanes) {
   std::array<__m512i, 8> pairs;
@@ -370,10 +371,10 @@ class BandSums {
   return steps;
 }
 
-// Eight steps of 32 lanes, every other one, from raster order into wavefront order. The first of
-// the lanes is at column `first` of the row that begins at `line`; every further one is two rows
-// below and four columns behind. Columns within -8 .. `columns` can be read, kEdges says that
-// others are asked for, whose sums nobody wants.
+// Brings eight steps of 32 lanes, every other one, from raster to wavefront order. The first lane
+// is at column `first` of the row that begins at `line`; each further lane is two rows below and
+// four columns behind. Columns from -8 to `columns` may be read; with kEdges, lanes may be beyond
+// them, and their sums are not used.
 template <bool kEdges>
 [[gnu::always_inline]] inline std::array<__m512i, 8> TurnTile(const std::int16_t* line,
                                                               std::ptrdiff_t stride,
@@ -395,8 +396,8 @@ template <bool kEdges>
   return Transpose(lanes);
 }
 
-// A band's raster sums into wavefront order: of a step even lanes, then odd ones. Rows that are not
-// in the frame are turned with the others, and not looked at.
+// Brings the sums of a band from raster to wavefront order: the even lanes of a step, then the odd
+// ones, as Sums needs them. Rows beyond the frame are processed with the others and not used.
 void BandToWavefront(const WavefrontOrderFrame<std::uint8_t>& frame, std::uint32_t band) {
   const WavefrontMemory<std::uint8_t>& memory = frame.memory;
   const auto columns = static_cast<std::int32_t>(frame.shape.columns);
@@ -434,6 +435,7 @@ void SumTemporal(const WavefrontOrderFrame<std::uint8_t>& frame) {
   }
 }
 
+// The pipelined pass does not know learned predictors, which need each step's errors at once.
 void RunLanes(const WavefrontOrderFrame<std::uint8_t>& frame, WavefrontStream& stream) {
   if (frame.errors != nullptr) {
     WavefrontPass<ByteLanes>(frame).Run(stream);
@@ -442,13 +444,13 @@ void RunLanes(const WavefrontOrderFrame<std::uint8_t>& frame, WavefrontStream& s
   }
 }
 
-// Sixteen steps, each quarter of whose lanes becomes sixteen rows of as many pixels: register i
-// then has rows i, i + 16, i + 32 and i + 48.
+// Transposes sixteen steps of pixels: register i then holds 16 pixels of each of the rows i, i +
+// 16, i + 32 and i + 48.
 [[gnu::always_inline]] inline std::array<__m512i, 16> TurnPixels(const std::uint8_t* from) {
   std::array<__m512i, 16> a;
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < 16; ++i) a[i] = _mm512_load_si512(from + i * kWavefrontLanes);
-    // Four rounds of interleaving step i with step i + 8 transpose 16 x 16 bytes.
+  // Four rounds of interleaving step i with step i + 8 transpose 16 x 16 bytes.
 #pragma GCC unroll 4
   for (std::size_t round = 0; round < 4; ++round) {
     std::array<__m512i, 16> b;
@@ -462,7 +464,7 @@ void RunLanes(const WavefrontOrderFrame<std::uint8_t>& frame, WavefrontStream& s
   return a;
 }
 
-// 16 steps of 64 lanes at a time.
+// Brings a frame from wavefront to raster order, 16 steps of 64 lanes at a time.
 void ToRaster(const WavefrontOrderFrame<std::uint8_t>& frame) {
   const PlaneShape& shape = frame.shape;
   const std::uint32_t period = WavefrontPeriod(shape.columns);
@@ -473,7 +475,8 @@ void ToRaster(const WavefrontOrderFrame<std::uint8_t>& frame) {
     const std::uint8_t* from =
         frame.memory.pixels.data() + std::size_t{band + 1} * period * kWavefrontLanes;
     std::uint8_t* const top = frame.current.Row(static_cast<std::int32_t>(band * kWavefrontLanes));
-    // From a lane's pixels in the same steps to the next lane's.
+    // The distance in memory from a lane's pixels to the next lane's in the same steps: a row down
+    // and two columns back.
     const auto slant = static_cast<std::ptrdiff_t>(frame.current.stride - kWavefrontLag);
     for (std::int32_t step = 0; step < columns + kReach; step += 16, from += 16 * kWavefrontLanes) {
       const std::array<__m512i, 16> turned = TurnPixels(from);

@@ -1,5 +1,5 @@
-// What the AVX2 kernels of both sample widths have in common: 64 bytes in two registers. For files
-// that are compiled for AVX2 and POPCNT only.
+// What the AVX2 kernels of both sample widths share: 64 bytes, one for each lane, in two registers.
+// Only for files that are compiled for AVX2 and POPCNT.
 #pragma once
 
 #include <immintrin.h>
@@ -13,7 +13,8 @@
 
 namespace forebay::compress {
 
-// By a mask of 8 lanes: for each lane the number of lanes in the mask before it, a byte each.
+// For each mask of 8 lanes, a byte for each lane: the number of lower lanes in the mask. It says
+// which of the next words a lane takes.
 constexpr std::array<std::uint64_t, 256> ExpandIndices() {
   std::array<std::uint64_t, 256> indices{};
   for (std::uint32_t mask = 0; mask < indices.size(); ++mask) {
@@ -31,7 +32,7 @@ struct BytesAvx2 {
   __m256i low, high;  // lanes 0 to 31, and 32 to 63
 };
 
-// Bytes of ones in `lanes`.
+// Bytes of ones for the lanes of a mask.
 inline __m256i MaskBytes(std::uint32_t lanes) {
   const __m256i spread = _mm256_shuffle_epi8(
       _mm256_set1_epi32(static_cast<int>(lanes)),
@@ -44,13 +45,13 @@ inline BytesAvx2 MaskBytes64(std::uint64_t lanes) {
           MaskBytes(static_cast<std::uint32_t>(lanes >> 32))};
 }
 
-// A table of 16 bytes in both halves.
+// A table of 16 bytes in both halves of a register, for shuffles.
 inline __m256i Table(const std::array<std::uint8_t, 16>& bytes) {
   return _mm256_broadcastsi128_si256(
       _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes.data())));
 }
 
-// A number of 16 bits for each of 16 filters, its low bytes apart from its high ones.
+// A number of 16 bits for each of 16 filters, in two tables: low and high bytes.
 struct FilterNumbers {
   __m256i low, high;
 
@@ -64,7 +65,7 @@ struct FilterNumbers {
     return {Table(low), Table(high)};
   }
 
-  // Those of 32 lanes' filters, in the order of sums.
+  // The numbers of the filters of 32 lanes, in the order of sums.
   BytesAvx2 Look(__m256i filters) const {
     const __m256i low_bytes = _mm256_shuffle_epi8(low, filters);
     const __m256i high_bytes = _mm256_shuffle_epi8(high, filters);
@@ -137,7 +138,7 @@ class LanesAvx2 {
            std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(a.high))} << 32;
   }
 
-  // To end.symbols, one lane after the other.
+  // Decodes one lane after the other into end.symbols, near the end of the words.
   [[gnu::always_inline]] void DecodeSlowly(std::uint64_t lanes, Bytes contexts, LanesAtEnd& end) {
     Save(end.states.data());
     Store(end.contexts.data(), contexts);
@@ -147,8 +148,8 @@ class LanesAvx2 {
     Take(end.states.data());
   }
 
-  // Eight lanes of a step: their table entries and the states behind them, those in `refill` still
-  // without the word that they take. Of no meaning outside `mask`, where states stay.
+  // One rANS step of eight lanes: their table entries and next states. States in `refill` still
+  // lack the word that they take. Outside `mask` entries are meaningless, and states stay.
   struct Advanced {
     __m256i entry, state, refill;
   };
@@ -167,14 +168,14 @@ class LanesAvx2 {
             _mm256_mullo_epi32(frequency, _mm256_srli_epi32(state, kWavefrontProbabilityBits)),
             _mm256_srli_epi32(entry, 20)),
         mask);
-    // Lanes beside the mask have states that need no word.
+    // Lanes outside the mask have states that need no word.
     return {entry, advanced, NeedsWord(advanced)};
   }
 
   static __m256i NeedsWord(__m256i states) {
     return _mm256_cmpeq_epi32(_mm256_srli_epi32(states, 16), _mm256_setzero_si256());
   }
-  // Of lanes of 32 bits.
+  // The mask of lanes of 32 bits whose top bit is set.
   static std::uint32_t MaskOf32(__m256i lanes) {
     return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(lanes)));
   }
@@ -209,7 +210,7 @@ class LanesAvx2 {
     staying_ = Load(staying.data());
   }
 
-  // Four rounds of a binary search.
+  // The number of thresholds that each energy reaches, by a binary search in four rounds.
   [[gnu::always_inline]] __m256i SearchThresholds(__m256i energy) const {
     __m256i found = _mm256_setzero_si256();
     for (std::size_t round = 0; round < thresholds_.size(); ++round) {

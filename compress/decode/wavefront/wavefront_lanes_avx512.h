@@ -1,5 +1,5 @@
-// What the AVX-512 kernels of both sample widths have in common: 64 bytes in a register. F, BW, VL,
-// VBMI, VBMI2 and BMI2. For files that are compiled for these only.
+// What the AVX-512 kernels of both sample widths share: 64 bytes, one for each lane, in a register.
+// Only for files that are compiled for AVX-512 F, BW, VL, VBMI, VBMI2 and BMI2.
 #pragma once
 
 #include <immintrin.h>
@@ -59,7 +59,8 @@ class LanesAvx512 {
                                  _mm512_set1_epi8(1));
   }
 
-  // Symbols in 16 bits each, one lane after the other; low and high half. `end` holds the states.
+  // Decodes one lane after the other, near the end of the words: symbols of 16 bits of the lower
+  // and the upper lanes. `end` holds the states.
   [[gnu::always_inline]] std::array<__m512i, 2> DecodeSlowly(std::uint64_t lanes, Bytes contexts,
                                                              LanesAtEnd& end) {
     _mm512_store_si512(end.contexts.data(), contexts);

@@ -1,6 +1,6 @@
-// What a learned predictor adds to a step of wavefront_pass.h: its inputs from registers and planes
-// in wavefront order, and what becomes of its outputs. Lanes has, besides what WavefrontPass asks
-// of it,
+// What a learned predictor adds to a step of wavefront_pass.h: gathers its inputs from registers
+// and planes in wavefront order, and runs the network. Besides the operations of WavefrontPass,
+// Lanes has
 //
 //   LoadAny(from)                 64 bytes at any address;  Invert(a): 128 added to each
 //   Difference(a, b)              of pixels: a - b saturated, plus 128
@@ -30,9 +30,9 @@ class LearnedStep {
         displaced_(frame.memory.displaced.data()),
         before_(frame.memory.before.data()) {}
 
-  // Runs the network. `taps` and `errors` are neighbours with the frame's edges put right, the
-  // latter in the order of kCurrentTaps; `previous` is where this step's errors of the frame
-  // before lie, null in an intra frame.
+  // Runs the network for a step. `taps` and `errors` are the neighbours, with the rules of the
+  // frame's edges applied, errors in the order of kCurrentTaps. `previous` points to the previous
+  // frame's errors of this step; null in an intra frame.
   [[gnu::always_inline]] void Run(std::uint32_t step, std::uint64_t first, std::uint64_t last,
                                   Bytes value, const std::array<Bytes, kIntraTapCount>& taps,
                                   const std::array<Bytes, kErrorTapCount>& errors,
@@ -46,7 +46,7 @@ class LearnedStep {
       std::array<Bytes, kDisplacedTapCount> displaced;
       for (std::size_t i = 0; i < kDisplacedTapCount; ++i) displaced[i] = LoadDisplaced(step, i);
       for (std::size_t i = 0; i < kDisplacedTapCount; ++i) {
-        // Beyond a row's ends its last pixel stands: the same row's middle one.
+        // A row's end pixel stands for pixels beyond it: at the edge that is the middle tap.
         const std::size_t middle = kMiddleOf[i];
         const std::int8_t column = kPreviousTaps[i].column;
         const std::uint64_t edge = column < 0 ? first : column > 0 ? last : 0;
@@ -69,7 +69,7 @@ class LearnedStep {
   Bytes signs() const { return Lanes::Load(batch_.mirrored.data()); }
 
  private:
-  // Of each of the first kPreviousTaps, the one of the same row that is not displaced in it.
+  // For each of the first kPreviousTaps, the tap of the same row in the pixel's own column.
   static constexpr std::array<std::size_t, kDisplacedTapCount> kMiddleOf = {0, 2, 2, 2, 0,
                                                                             0, 7, 7, 7};
 

@@ -34,6 +34,7 @@ __m256i MaskWords(std::uint64_t lanes) {
 // Puts in order what two registers of lanes become when they are narrowed into one.
 __m256i InOrder(__m256i narrowed) { return _mm256_permute4x64_epi64(narrowed, 0xD8); }
 
+// The operations of wavefront_pass.h on 64 samples of 16 bits in four registers.
 class WideLanes : public LanesAvx2 {
  public:
   using Sample = std::uint16_t;
@@ -92,7 +93,8 @@ class WideLanes : public LanesAvx2 {
 
   [[gnu::always_inline]] Symbols Decode(std::uint64_t lanes, Bytes contexts) {
     const Bytes mask = MaskBytes64(lanes);
-    // Written out: the compiler keeps loops over states, which then live in memory.
+    // Written out, because the compiler does not unroll a loop here, and the states would stay in
+    // memory.
     const __m256i first = DecodeQuarter<0>(_mm256_castsi256_si128(mask.low),
                                            _mm256_castsi256_si128(contexts.low));
     const __m256i second = DecodeQuarter<2>(_mm256_extracti128_si256(mask.low, 1),
@@ -104,7 +106,7 @@ class WideLanes : public LanesAvx2 {
     return {first, second, third, fourth};
   }
 
-  // The sum modulo 2^bits, as a signed number.
+  // Adds the residual, folded as 0, -1, 1, -2 ..., modulo 2^bits, and extends the sign.
   Pixels Join(const Pixels& value, const Symbols& folded) const {
     const auto join = [&](__m256i a, __m256i f) {
       const __m256i sign =
@@ -116,7 +118,7 @@ class WideLanes : public LanesAvx2 {
             join(value[3], folded[3])};
   }
 
-  // Of 0, 1, 2, 3 ... the magnitudes are 0, 1, 1, 2 ...
+  // The magnitudes of folded residuals 0, 1, 2, 3 ... are 0, 1, 1, 2 ...: half, rounded up.
   Bytes SizeOf(const Symbols& folded) const {
     const auto size = [&](__m256i f) {
       return _mm256_min_epu16(
@@ -219,8 +221,9 @@ class WideLanes : public LanesAvx2 {
     return InOrder(_mm256_packus_epi32(first, second));
   }
 
-  // Lanes take up to two words, each both of its own before the next lane: whether the second is
-  // needed does not depend on what the first one is, so that one load deals out all.
+  // Decodes eight lanes. A lane takes up to two words, both before the next lane takes any. Whether
+  // it takes the second does not depend on the value of the first, so one load deals out all of
+  // them.
   [[gnu::always_inline]] __m256i DecodeGroup(std::size_t group, __m128i mask_bytes,
                                              __m128i contexts) {
     const __m256i mask = _mm256_cvtepi8_epi32(mask_bytes);
@@ -236,7 +239,8 @@ class WideLanes : public LanesAvx2 {
     const __m256i again = _mm256_and_si256(octaves, NeedsWord(_mm256_srlv_epi32(lifted, plain)));
     const std::uint32_t once = MaskOf32(advanced.refill);
     const std::uint32_t twice = MaskOf32(again);
-    // How many words lanes before it take is where a lane's first one lies, its second behind it.
+    // The number of words that lower lanes take is the place of a lane's first word; the second
+    // follows it.
     const __m256i places = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(
         static_cast<long long>(kExpandIndices.data()[once] + kExpandIndices.data()[twice])));
     const __m256i words =
@@ -264,8 +268,8 @@ class WideLanes : public LanesAvx2 {
   __m128i spare_bits_, magnitude_shift_;
 };
 
-// A band's raster sums, 16 pixels at a time. A run of blocks writes up to 15 sums beyond its end,
-// which the next one overwrites.
+// Temporal sums of a band in raster order, 16 pixels at a time. A run of blocks writes up to 15
+// sums beyond its end, which the next run overwrites.
 void SumBand(const WavefrontOrderFrame<std::uint16_t>& frame, std::uint32_t band_top) {
   const WavefrontMemory<std::uint16_t>& memory = frame.memory;
   ForEachRun(frame, band_top, [&](const WavefrontBlock& block, const RunArea& area) {
@@ -304,7 +308,7 @@ void SumBand(const WavefrontOrderFrame<std::uint16_t>& frame, std::uint32_t band
   });
 }
 
-// Of the lanes of a step that are `within`, those base to base + 3 and base + 8 to base + 11.
+// A mask of lanes base to base + 3 and base + 8 to base + 11, as far as they are in `within`.
 __m256i MaskSums(std::uint64_t within, std::uint32_t base) {
   const std::uint64_t lanes = within >> base;
   const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -314,7 +318,7 @@ __m256i MaskSums(std::uint64_t within, std::uint32_t base) {
       bits);
 }
 
-// A band's raster sums into wavefront order, 4 steps of 8 lanes at a time.
+// Brings the sums of a band from raster to wavefront order, 4 steps of 8 lanes at a time.
 void BandToWavefront(const WavefrontOrderFrame<std::uint16_t>& frame, std::uint32_t band) {
   const PlaneShape& shape = frame.shape;
   const WavefrontMemory<std::uint16_t>& memory = frame.memory;

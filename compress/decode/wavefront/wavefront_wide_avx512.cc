@@ -26,6 +26,7 @@ struct Wide {
   __m512i low, high;
 };
 
+// The operations of wavefront_pass.h on 64 samples of 16 bits in two registers.
 class WideLanes : public LanesAvx512 {
  public:
   using Sample = std::uint16_t;
@@ -123,7 +124,8 @@ class WideLanes : public LanesAvx512 {
   }
 
   [[gnu::always_inline]] Symbols Decode(std::uint64_t lanes, Bytes contexts) {
-    // Written out: the compiler keeps loops over states, which then live in memory.
+    // Written out, because the compiler does not unroll a loop here, and the states would stay in
+    // memory.
     const std::array<__m128i, 4> parts = Quarters(contexts);
     const std::array<__m256i, 4> folded = {
         DecodeGroup(0, lanes, parts[0]), DecodeGroup(1, lanes, parts[1]),
@@ -132,7 +134,7 @@ class WideLanes : public LanesAvx512 {
             _mm512_inserti64x4(_mm512_castsi256_si512(folded[2]), folded[3], 1)};
   }
 
-  // The sum modulo 2^bits, as a signed number.
+  // Adds the residual, folded as 0, -1, 1, -2 ..., modulo 2^bits, and extends the sign.
   Pixels Join(Pixels value, Symbols folded) const {
     const auto join = [&](__m512i a, __m512i f) {
       const __m512i sign =
@@ -143,7 +145,7 @@ class WideLanes : public LanesAvx512 {
     return {join(value.low, folded.low), join(value.high, folded.high)};
   }
 
-  // Of 0, 1, 2, 3 ... the magnitudes are 0, 1, 1, 2 ...
+  // The magnitudes of folded residuals 0, 1, 2, 3 ... are 0, 1, 1, 2 ...: half, rounded up.
   Bytes SizeOf(Symbols folded) const {
     const auto size = [&](__m512i f) {
       return _mm512_cvtusepi16_epi8(
@@ -173,8 +175,8 @@ class WideLanes : public LanesAvx512 {
     _mm512_storeu_si512(to + 48, states_[3]);
   }
 
-  // Sixteen lanes of a step: their table entries (zero outside `lanes`) and their states behind
-  // them, those in `refill` still without the word that they take.
+  // One rANS step of sixteen lanes: their table entries (zero outside `lanes`) and next states.
+  // States in `refill` still lack the word that they take.
   struct Advanced {
     __m512i entry, state;
     __mmask16 refill;
@@ -222,8 +224,9 @@ class WideLanes : public LanesAvx512 {
     return _mm512_mask_min_epi16(raised, lanes, raised, _mm512_max_epi16(west, north));
   }
 
-  // Lanes take up to two words, each both of its own before the next lane: whether the second is
-  // needed does not depend on what the first one is, so that one expansion deals out all.
+  // Decodes sixteen lanes. A lane takes up to two words, both before the next lane takes any.
+  // Whether it takes the second does not depend on the value of the first, so one expansion of 32
+  // words deals out all of them.
   [[gnu::always_inline]] __m256i DecodeGroup(std::size_t group, std::uint64_t lanes,
                                              __m128i contexts) {
     const Advanced advanced =
@@ -271,8 +274,8 @@ class RunSums {
     }
   }
 
-  // `load(at)` gives the 32 samples that `at` is where the first of them would be for the pixel
-  // at (0, 0); writes 16 sums to each of the two places.
+  // Adds the taps of 32 pixels and writes 16 sums to each of two places. `load` loads the 32
+  // samples of a tap, given the address of the tap for the pixel at (0, 0).
   template <typename Load>
   [[gnu::always_inline]] void Sum(const Load& load, std::int32_t* first,
                                   std::int32_t* second) const {
@@ -296,8 +299,8 @@ class RunSums {
   std::array<__m512i, (kTemporalTapCount + 1) / 2> factors_;
 };
 
-// A band's raster sums. A run of blocks writes up to 31 sums beyond its end, which the next one
-// overwrites; an odd last row is followed by one that nobody reads.
+// Temporal sums of a band in raster order. A run of blocks writes up to 31 sums beyond its end,
+// which the next run overwrites; after an odd last row one more row is written that nobody reads.
 void SumBand(const WavefrontOrderFrame<std::uint16_t>& frame, std::uint32_t band_top) {
   const WavefrontMemory<std::uint16_t>& memory = frame.memory;
   ForEachRun(frame, band_top, [&](const WavefrontBlock& block, const RunArea& area) {

@@ -104,13 +104,15 @@ class ValueQuantiser {
     largest_ = std::max(std::fabs(low_), std::fabs(high_));
   }
 
+  // Chooses kind and step of the quantiser from the bound. False if quantising cannot pay.
   bool ChooseQuantiser() {
     if (!(high_ >= low_)) return false;  // no valid value
     const int mantissa_bits = MantissaBits(shape_.dtype);
     Quantiser& quantiser = result_.quantiser;
     const double number_max = shape_.element_bytes() == 8 ? kNumberMax64 : kNumberMax32;
     if (mantissa_bits == 0) {
-      // Of integers, i64 stays lossless: doubles do not hold all of them.
+      // A step of 2n + 1 keeps integers within n. i64 stays lossless, because doubles cannot hold
+      // all of its values.
       const double half = std::floor(resolved_);
       if (shape_.dtype == Dtype::kI64 || half < 1 || half >= 0x1p30) return false;
       quantiser.kind = QuantiserKind::kInteger;
@@ -118,9 +120,10 @@ class ValueQuantiser {
       return true;
     }
     if (bound_.mode == BoundMode::kPointwise) return ChooseLogarithm(mantissa_bits);
-    // Rounding to the type moves a value by half a unit in its last place at most: with a step
-    // that much smaller, hardly any value needs an escape. Values so large that half of the step
-    // were left, or the number too large, are escapes: a stray one costs no more than itself.
+    // Decoding rounds to the element type, by at most half a unit in the last place of the largest
+    // value. With a step that is so much smaller, hardly any value needs an escape. Values so large
+    // that less than half of the step would be left, or with too large a number, are escaped: a
+    // stray one costs no more than itself.
     reach_ = std::min(std::ldexp(resolved_, mantissa_bits - 1), resolved_ * number_max);
     const double largest = std::min(largest_, reach_);
     const double unit = largest > 0 ? std::ldexp(1, std::ilogb(largest) - mantissa_bits) : 0;
@@ -129,6 +132,7 @@ class ValueQuantiser {
     return quantiser.linear_step > resolved_ && std::isfinite(quantiser.linear_step);
   }
 
+  // A bound relative to each value: steps of the logarithm, from log2(1 + bound) less the rounding.
   bool ChooseLogarithm(int mantissa_bits) {
     if (largest_ == 0) return false;
     const double unit = std::ldexp(1, -mantissa_bits);
@@ -141,12 +145,14 @@ class ValueQuantiser {
     quantiser.kind = QuantiserKind::kLogarithm;
     quantiser.integer_step = static_cast<std::uint64_t>(step);
     steps_per_octave_ = 0x1p32 / step;
+    // Numbers count from the smallest magnitude, so that they are small and positive.
     const double first = std::floor(Logarithm(smallest_) * steps_per_octave_ + 0.5);
     origin_ = static_cast<std::int64_t>(first);
     quantiser.origin = static_cast<std::uint64_t>(origin_);
     return (Logarithm(largest_) - Logarithm(smallest_)) * steps_per_octave_ < kNumberMax32;
   }
 
+  // The number whose value is nearest.
   std::int64_t NumberOf(double value) const {
     switch (result_.quantiser.kind) {
       case QuantiserKind::kInteger: {
@@ -192,6 +198,7 @@ class ValueQuantiser {
     }
   }
 
+  // Decodes a block of numbers exactly as a reader will.
   void DecodeNumbers(std::size_t begin, std::size_t count, std::byte* decoded) const {
     const std::span numbers(result_.numbers.data() + begin, count);
     if (shape_.element_bytes() == 8) {

@@ -85,14 +85,16 @@ void SetStandard(const std::vector<WavefrontFilter>& standard, std::uint32_t cou
   }
 }
 
-// Weighted normal equations of one filter: integers, so that no order of additions matters.
+// The normal equations of one filter's weighted least squares. Integers, so that the order of
+// additions does not matter.
 struct NormalEquations {
   std::array<std::array<std::int64_t, kInterTapCount>, kInterTapCount> matrix{};
   std::array<std::int64_t, kInterTapCount> right{};
   std::int64_t pixels = 0;
 };
 
-// Solves for weights of 1/128, or nothing where the equations do not determine them.
+// Solves the equations for weights in units of 1/128. Returns nothing if they do not determine the
+// weights.
 std::optional<WavefrontFilter> Solve(const NormalEquations& equations, std::size_t taps) {
   // Cholesky decomposition with a ridge, which keeps weights small where taps are nearly equal. The
   // file is compiled without fused multiply-add, so that all machines round alike.
@@ -139,10 +141,10 @@ std::optional<WavefrontFilter> Solve(const NormalEquations& equations, std::size
   return filter;
 }
 
-// Differences of at most so much are fitted to: their weighted products fit DotProduct.
+// Larger differences are left out of the fit, so that the sums of weighted products fit DotProduct.
 constexpr std::int32_t kFitDifferenceMax = 511;
 
-// How far to shift a block's differences down so that most are fitted to. Zero for bytes.
+// The shift that brings most of a block's differences below kFitDifferenceMax. Zero for bytes.
 template <typename T>
 std::uint32_t FitShift(const BlockTaps<T>& block) {
   if constexpr (sizeof(T) == 1) return 0;
@@ -164,9 +166,10 @@ constexpr auto kFitWeights = [] {
   return weights;
 }();
 
-// Adds the pixels of every `stride`-th row of a block, weighted by 1 / (1 + error). Of samples of
-// more than 8 bits, differences are taken relative to the block's own, and pixels beside a jump
-// are left out: no filter foresees them, and they would outweigh all others.
+// Adds the pixels of every `stride`-th row of a block to the equations, weighted by 1 / (1 +
+// error), so that pixels which the filter predicts well count more. For samples of more than 8
+// bits, differences are scaled by the block's own size, and pixels beside a jump are left out: no
+// filter predicts them, and they would outweigh all others.
 template <typename T>
 void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Errors& errors,
                 std::uint32_t stride, NormalEquations& equations) {
@@ -227,8 +230,8 @@ class FilterChoice {
     for (std::uint32_t round = 0; round <= work_.effort.fit_rounds; ++round) {
       const bool last = round == work_.effort.fit_rounds;
       equations_.assign(last ? 0 : group.filter_count, NormalEquations{});
-      // Blocks by the hundred say what filters are good for, unless few of them need any. The
-      // last round looks at all.
+      // Every other block is enough to fit filters to, if there are hundreds and most of them need
+      // a filter. The last round visits all blocks.
       const bool many = blocks_ * (end - begin) >= kFitBlocksMin * work_.effort.fit_step;
       const std::uint32_t step = !last && many && busy ? work_.effort.fit_step : 1;
       visited_ = unforeseen_ = 0;
@@ -277,7 +280,8 @@ class FilterChoice {
   }
 
  private:
-  // Every so many blocks of a frame, each row's shifted against the one above.
+  // Prices all filters on every `step`-th block of a frame, staggered from row to row, and, unless
+  // it is the last round, adds each block to the equations of its best filter.
   void VisitFrame(std::uint32_t frame, std::uint32_t step, bool last) {
     for (std::uint32_t row = 0; row < work_.motion_rows; ++row) {
       for (std::uint32_t column = (row + frame) % step; column < work_.motion_columns;

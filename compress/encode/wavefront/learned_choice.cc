@@ -22,15 +22,16 @@ namespace {
 
 using Work = WavefrontWork<std::uint8_t>;
 
-// What a block must gain by not being corrected: more than naming another copy of its filter costs,
-// because where corrections are left out, the contexts fit all blocks a little less.
+// What a block must gain by not being corrected. It is more than naming another copy of the filter
+// costs, because every uncorrected block makes the contexts fit all others a little less.
 constexpr std::uint64_t kChangeCost = std::uint64_t{32} << kLogFractionBits;
 
 WavefrontGroup& GroupOf(Work& work, bool inter) {
   return inter ? work.parameters.inter : work.parameters.intra;
 }
 
-// Residuals and energies of all pixels of `frame` under the predictor.
+// Computes residuals and energies of all pixels of `frame` under the predictor, 64 pixels at a
+// time.
 void CorrectFrame(const LearnedView& view, const PredictorNet& net, PredictorRun run,
                   std::uint32_t frame, Work& work) {
   const PlaneShape& shape = work.shape;
@@ -60,7 +61,8 @@ void CorrectFrame(const LearnedView& view, const PredictorNet& net, PredictorRun
   }
 }
 
-// Bits, times 2^kLogFractionBits, that each block takes with `residuals` in the contexts of `work`.
+// The bits, times 2^kLogFractionBits, that each block takes if it has `residuals` in the contexts
+// of `work`.
 std::vector<std::uint64_t> BlockCosts(const Work& work,
                                       const std::array<GroupFrequencies, 2>& frequencies,
                                       std::span<const std::uint8_t> residuals) {
@@ -106,14 +108,14 @@ void CorrectAll(const Predictor& predictor, Work& work) {
   MarkSkippedBlocks(work);
 }
 
-// Work as it was before.
+// The parts of the work that corrections change, as they were before.
 struct Plain {
   WavefrontParameters parameters;
   std::vector<WavefrontBlock> blocks;
   std::vector<std::uint8_t> residuals;
 };
 
-// Puts block `index` back as it was.
+// Restores block `index` and its residuals.
 void TakeBack(const Plain& plain, std::size_t index, Work& work) {
   const std::uint32_t size = 1U << work.parameters.block_log2;
   const std::size_t frame_blocks = std::size_t{work.block_rows} * work.block_columns;
@@ -131,8 +133,7 @@ void TakeBack(const Plain& plain, std::size_t index, Work& work) {
   work.blocks[index] = plain.blocks[index];
 }
 
-// Gives a group's corrected filters copies that are not, for the blocks in `kept` to name.
-// `begin` and `end` are of the group's blocks.
+// Adds uncorrected copies of a group's filters, and lets the blocks in `kept` name them.
 void SplitFilters(std::span<const bool> kept, std::size_t begin, std::size_t end,
                   WavefrontGroup& group, std::vector<WavefrontBlock>& blocks) {
   std::array<std::uint8_t, kWavefrontFiltersMax>
