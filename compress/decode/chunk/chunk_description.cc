@@ -32,7 +32,8 @@ BlockPrediction PredictionOf(const WavefrontBlock& block, const WavefrontGroup& 
   return temporal ? BlockPrediction::kTemporal : BlockPrediction::kSpatial;
 }
 
-// `body` begins behind the kind byte and, of a learned one, its predictor's id.
+// Counts the blocks of a wavefront plane by the way they are predicted. `body` begins behind the
+// kind byte and, in a learned plane, behind the predictor's id.
 Status CountBlocks(const PlaneShape& shape, std::span<const std::byte> body,
                    const Predictor* predictor, StreamDescription& stream) {
   ScratchArena counting;
@@ -60,6 +61,7 @@ Status CountLearnedBlocks(const PlaneShape& shape, std::span<const std::byte> bo
     return Damaged("planes", "a learned body is too short, or its samples have more than 8 bits");
   }
   const Predictor* const predictor = FindPredictor(predictors, id);
+  // Without its predictor the plane cannot be parsed. Its size is described all the same.
   if (predictor == nullptr) return {};
   return CountBlocks(shape, body.subspan(sizeof(id)), predictor, stream);
 }

@@ -27,6 +27,8 @@ namespace {
 
 constexpr std::string_view kPart = "coded chunk";  // in errors
 
+// The scratch memory of one chunk. Its sizes depend on the shape alone, so that a caller can
+// allocate it before any payload is read.
 struct CodedScratch {
   std::span<std::byte> byte_stream, plane_codec, planes;
   std::span<std::uint64_t> dictionary;
@@ -38,6 +40,7 @@ CodedScratch TakeCoded(const ChunkShape& shape, const ChunkGeometry& geometry,
                        ScratchArena& arena) {
   CodedScratch scratch;
   scratch.byte_stream = arena.Take<std::byte>(ByteStreamScratchBytes());
+  // Which plane has which width is known only from the payload: there is memory for the worst one.
   std::size_t plane_codec = 0;
   if (geometry.allows_planes) {
     const std::uint8_t bits_max = shape.element_bytes() > 1 ? 16 : 8;
@@ -183,7 +186,8 @@ class CodedChunk {
     return value;
   }
 
-  // Samples that lie one after the other at once.
+  // Assembles all samples that are wanted. Those that lie one after the other in the output are one
+  // job, so that a vector loop is not cut at every sample.
   Status AssembleSamples() {
     const std::size_t bytes = shape_.sample_bytes();
     for (std::size_t i = 0; i < end_;) {
@@ -215,6 +219,8 @@ class CodedChunk {
     return job;
   }
 
+  // Overwrites the elements that the other stages could not represent. Places are gaps between
+  // them, so they ascend. All are checked, also those of samples that are not wanted.
   Status ApplyEscapes() {
     if (head_.stages.escape_count == 0) return {};
     FOREBAY_ASSIGN(const std::span<const std::byte> places, DecodeSide(head_.escape_stream(), 0));

@@ -150,6 +150,8 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
   }
   const auto prefix = ReadRecordPrefix(record);
   if (!prefix.has_value()) return fail(prefix.error());
+  // The head's checksum stands in the index too, and the index is hashed: a record that is valid
+  // but of another chunk is found here.
   if (prefix->type != RecordType::kChunk || prefix->head_bytes != entry.head_bytes ||
       prefix->payload_bytes != entry.payload_bytes ||
       prefix->head_checksum != entry.head_checksum) {
@@ -208,6 +210,8 @@ Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkR
   const PackField& field = pack.schema.fields[entry.field];
   const auto origin = field.TileOrigin(entry.tile);
   const auto extent = field.TileExtent(entry.tile);
+  // The part of the request that lies in this tile, once in the tile's own coordinates (`range`)
+  // and once as the place in the output where it begins (`skipped`).
   const std::uint64_t begin = std::max(request.first_sample, entry.first_sample);
   const std::uint64_t end = std::min(request.first_sample + request.count,
                                      entry.first_sample + entry.sample_count);
@@ -263,6 +267,7 @@ Status DecodeSamples(const PackContext& pack, const ChunkEntry& entry, const Chu
     return Error(ErrorCode::kInvalidArgument,
                  "pack: places that are not the samples' of " + NameOf(pack.schema, entry));
   }
+  // Samples behind the last one that is wanted need not be decoded.
   while (!places.empty() && places.back().empty()) places = places.first(places.size() - 1);
   if (places.empty()) return {};
   const ChunkShape shape = field.Shape(entry.tile, entry.sample_count);

@@ -28,6 +28,7 @@ struct forebay_pack {
 namespace forebay::compress {
 namespace {
 
+// The constants of the C header are written out there. These lines keep them equal to the C++ ones.
 static_assert(FOREBAY_PACK_RANK_MAX == kChunkRankMax);
 static_assert(FOREBAY_PACK_F64 == static_cast<int>(Dtype::kF64));
 static_assert(FOREBAY_PACK_RAW == static_cast<int>(FieldKind::kRaw));
@@ -35,7 +36,8 @@ static_assert(FOREBAY_PACK_DATA_LOSS == static_cast<int>(ErrorCode::kDataLoss));
 static_assert(FOREBAY_PACK_OUT_OF_RANGE == static_cast<int>(ErrorCode::kOutOfRange));
 static_assert(FOREBAY_PACK_KEY_BYTES_MAX == limits::kPackKeyBytesMax);
 
-// Fills `error`, if the caller wants it, and returns its code. Long messages are cut off.
+// Fills `error`, if the caller wants it, and returns the code. A message that is longer than the
+// array in `error` is cut off.
 int Report(ErrorCode code, int system_errno, std::string_view message,
            forebay_pack_error* error) {
   if (error == nullptr) return static_cast<int>(code);
@@ -74,6 +76,8 @@ Result<const PackField*> FieldOf(const forebay_pack& pack, std::uint32_t field) 
                "pack: it has " + std::to_string(pack.schema.fields.size()) + " fields");
 }
 
+// NULL with a size is no memory: the size is ignored, and the call says that its memory is too
+// small.
 std::span<std::byte> BytesOf(forebay_pack_scratch scratch) {
   return {static_cast<std::byte*>(scratch.memory), scratch.memory == nullptr ? 0 : scratch.bytes};
 }

@@ -55,6 +55,7 @@ Status PackFile::ReadStart(const PackReadOptions& options) {
   std::vector<std::byte> start(static_cast<std::size_t>(start_bytes_));
   FOREBAY_TRY(source_->ReadAt(0, start));
   FOREBAY_ASSIGN(schema_, ReadPackStart(start, options.budget));
+  // A pack whose chunks would take too much memory is refused here, before any chunk is read.
   FOREBAY_TRY(CheckScratch(schema_, options.scratch_bytes_max));
   FOREBAY_TRY(FindPredictors(options.find_predictor, schema_));
   FOREBAY_ASSIGN(schema_fingerprint_, SchemaFingerprint(start));
@@ -67,6 +68,8 @@ Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::u
   std::array<std::byte, kRecordPrefixBytes> bytes;
   FOREBAY_TRY(source_->ReadAt(offset, bytes));
   FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(bytes));
+  // The sizes come from the file and are not yet checked by anything: they are compared with what
+  // the caller allows and with the file before memory is allocated.
   if (prefix.type != type || prefix.payload_bytes > bytes_max ||
       (head_checksum != nullptr && prefix.head_checksum != *head_checksum) ||
       prefix.head_bytes > source_->size() - offset ||
@@ -163,6 +166,8 @@ Result<std::uint32_t> PackFile::FindField(std::string_view name) const {
                "pack: no field " + std::string(name) + "; there are: " + names);
 }
 
+// The index has a field's chunks in the order of samples, so those of a range lie together: the
+// first that ends behind the range's begin, up to the first that begins behind its end.
 std::span<const ChunkEntry> PackFile::Chunks(std::uint32_t field, std::uint64_t first_sample,
                                              std::uint64_t count) const {
   const std::span<const ChunkEntry> all(index_.chunks);
@@ -177,6 +182,8 @@ std::span<const ChunkEntry> PackFile::Chunks(std::uint32_t field, std::uint64_t 
   return begin < end ? std::span<const ChunkEntry>(begin, end) : std::span<const ChunkEntry>();
 }
 
+// Reads a record to the front of the scratch memory and checks it. What is left of the memory is
+// for decoding; SizeScratch has counted both.
 Result<PackFile::LoadedChunk> PackFile::Load(const ChunkEntry& entry,
                                              std::span<std::byte> scratch) const {
   const std::size_t bytes = entry.head_bytes + static_cast<std::size_t>(entry.payload_bytes);
@@ -251,12 +258,16 @@ Result<std::uint64_t> PackFile::SampleBytes(std::uint32_t field, std::uint64_t s
   }
   if (!schema_.fields[field].variable()) return schema_.fields[field].sample_bytes();
   const ChunkEntry& entry = Chunks(field, sample, 1).front();
+  // Only a sample in several parts has its length in the index. Others have it in the head of their
+  // chunk.
   if (entry.sample_bytes != 0) return entry.sample_bytes;
   FOREBAY_ASSIGN(const LoadedChunk chunk, Load(entry, scratch));
   return chunk.record.head.LengthOf(
       static_cast<std::uint32_t>(sample - entry.first_sample));
 }
 
+// A sample longer than a chunk lies in several chunks, each with one part. All are read in order,
+// and each must begin where the one before has ended.
 Status PackFile::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<std::byte> out,
                            std::span<std::byte> scratch) const {
   if (field >= schema_.fields.size() || !schema_.fields[field].variable() ||
@@ -285,6 +296,9 @@ Status PackFile::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<
   return {};
 }
 
+// A writer marks the first chunk of each sequence in the chunk's head. It ends chunks where
+// sequences end only in fields with frames (two axes or more); all of those have the same
+// sequences, so the heads of the first such field are enough. Payloads are not read.
 Result<std::vector<std::uint64_t>> PackFile::SequenceStarts() const {
   std::vector<std::uint64_t> starts;
   if (samples() > 0) starts.push_back(0);
@@ -318,6 +332,7 @@ Result<std::vector<std::byte>> PackFile::StatisticsPayload() const {
 
 Result<std::vector<FieldStatistics>> PackFile::Statistics() const {
   if (statistics_bytes_ == 0) return std::vector<FieldStatistics>();
+  // Packs of version 1 have sums in place of mean and moment.
   if (header_.major > 1) {
     FOREBAY_ASSIGN(const std::vector<std::byte> payload, StatisticsPayload());
     return ReadStatistics(schema_, payload);
@@ -371,9 +386,9 @@ struct SampleRun {
   std::uint64_t begin = 0, end = 0;
 };
 
-// The largest number of samples, at most `samples`, that no run of a chunk crosses, since a chunk
-// is kept or dropped whole. One sweep from the last begin to the first is enough: after a cut, only
-// runs that begin earlier can cross it.
+// The largest number of samples, at most `samples`, that no chunk and no key record crosses: each
+// is kept or dropped as a whole. One sweep from the last begin to the first is enough, because
+// after a cut only runs that begin earlier can cross it.
 std::uint64_t CutBetween(std::vector<SampleRun>& runs, std::uint64_t samples) {
   std::ranges::sort(runs, std::ranges::greater(), &SampleRun::begin);
   for (const SampleRun& run : runs) {

@@ -57,6 +57,7 @@ Result<std::unique_ptr<PackSet>> PackSet::Open(const std::string& path,
   FOREBAY_ASSIGN(PackManifest manifest, ReadManifestFile(path));
   FOREBAY_ASSIGN(std::unique_ptr<PackSet> set,
                  Open(std::move(manifest), FolderOf(path), shards_open_max));
+  // Shards name predictors by their hash; the files lie beside the manifest.
   if (!read.find_predictor) read.find_predictor = PredictorsBeside(path);
   set->read_ = std::move(read);
   return set;
@@ -112,6 +113,8 @@ Result<PackSet::ShardPointer> PackSet::OpenShard(std::size_t number) const {
   const auto changed = [](const std::string& what) {
     return Error(ErrorCode::kDataLoss, "not the file that the manifest names: " + what);
   };
+  // A shard that was replaced or cut off is found by its size or its index's checksum (the root),
+  // without reading its data.
   if (source->size() != entry.file_bytes) {
     return changed("it has " + std::to_string(source->size()) + " bytes, wanted are " +
                    std::to_string(entry.file_bytes));
@@ -145,6 +148,9 @@ Result<PackSchema> PackSet::Schema() const {
   return first->file.schema();
 }
 
+// Calls `visit` with the pack, the first sample within it, the number of samples there, and how
+// many samples came before, for each shard that [first_sample, first_sample + count) reaches. A
+// shard's pointer is held during the call, so that it stays open.
 template <typename Visit>
 Status PackSet::ForShards(std::uint64_t first_sample, std::uint64_t count, Visit visit) const {
   if (first_sample > samples() || count > samples() - first_sample) {

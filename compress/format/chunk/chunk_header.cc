@@ -138,7 +138,8 @@ Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stag
     stages.plane_bits[i] = bits;
     bytes += bits <= 8 ? 1 : 2;
   }
-  // The planes of an element never take more memory than the element.
+  // The planes of an element never take more memory than the element: decoders size their scratch
+  // memory by it.
   if (!reader.ok() || bytes > shape.element_bytes()) {
     return Damaged(kPart, "the planes are invalid");
   }
@@ -235,6 +236,8 @@ Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::b
                                    stream, coded_bytes[i]));
     }
   }
+  // Every escape has its value stored whole. The lengths of the other side streams depend on what
+  // they encode, and are checked when they are decoded.
   const std::uint32_t escape = head.escape_stream();
   if (head.stages.escape_count > 0 &&
       head.streams[escape + 1].raw_bytes != head.stages.escape_count * shape.element_bytes()) {
@@ -244,6 +247,7 @@ Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::b
     if (coded_bytes[i] > reader.remaining()) {
       return Damaged(kPart, "a stream ends beyond the payload");
     }
+    // Bodies lie behind the table, one after the other, in the same order.
     head.streams[i].body = reader.Take(static_cast<std::size_t>(coded_bytes[i]));
   }
   if (reader.remaining() != 0) return Damaged(kPart, "there are bytes behind the last stream");

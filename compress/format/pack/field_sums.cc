@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::size_t kBytesPerField = 64;
 
-// Of one chunk: its sums are added up on their own, from 0 on.
+// The sums of one chunk. Each chunk's are added up from 0 on and then added to the field's, because
+// the order of floating-point additions is part of version 1.
 class Collector {
  public:
   void Nan() {
@@ -78,11 +79,14 @@ FieldStatistics StatisticsOfSums(const FieldSums& sums) {
                              .minimum_bits = sums.minimum_bits,
                              .maximum_bits = sums.maximum_bits};
   if (sums.valid == 0) return statistics;
+  // Sums that overflowed say nothing about the mean.
   if (!std::isfinite(sums.sum) || !std::isfinite(sums.squares)) {
     statistics.mean = statistics.moment = std::numeric_limits<double>::quiet_NaN();
     return statistics;
   }
   statistics.mean = sums.sum / static_cast<double>(sums.valid);
+  // The sum of squared distances to the mean: sum(x^2) - sum(x)^2 / n. Rounding can bring the
+  // difference below zero.
   statistics.moment = std::max(0.0, sums.squares - sums.sum * statistics.mean);
   return statistics;
 }

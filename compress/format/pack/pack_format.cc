@@ -99,7 +99,7 @@ Status CheckField(const PackField& field) {
     tiles *= TilesAlong(field, axis);
     if (tiles > limits::kChunkSamplesMax) return Invalid(where + "too many tiles");
   }
-  // The first tile is the largest; one sample of it is the least that a chunk holds.
+  // The first tile is the largest, and a chunk of it is the largest chunk of the field.
   const Status fits = CheckChunkShape(field.Shape(0, field.samples_per_chunk));
   if (!fits.has_value()) return fits.error().WithContext("field " + field.name);
   return {};
@@ -127,6 +127,7 @@ std::uint32_t PackField::tiles() const {
   return tiles;
 }
 
+// Tiles are numbered in row-major order: the last axis counts fastest.
 std::array<std::uint32_t, kChunkRankMax> PackField::TileOrigin(std::uint32_t number) const {
   std::array<std::uint32_t, kChunkRankMax> origin{};
   for (std::size_t axis = kChunkRankMax; axis-- > 0;) {
@@ -158,6 +159,8 @@ std::string ClassKey(std::string_view field, std::size_t number) {
   return "class." + std::string(field) + "." + std::to_string(number);
 }
 
+// Classes are numbered from 0 in the provenance, without gaps; the first number that is missing
+// ends the list.
 std::vector<std::string_view> ClassNames(const PackSchema& schema, std::string_view field) {
   const std::map<std::string_view, std::string_view> named(schema.provenance.begin(),
                                                            schema.provenance.end());
@@ -473,6 +476,8 @@ std::uint64_t PayloadChecksum(std::uint64_t identity, RecordType type, std::uint
   return Checksum(RecordIdentity(identity, type, ~offset, payload.size()), payload);
 }
 
+// The identity of a sample takes in its pack, field, tile, number and, of a part, its place in the
+// sample, so a sample that is decoded to another place does not pass.
 std::uint64_t SampleChecksum(std::uint64_t identity, std::uint32_t field, std::uint32_t tile,
                              std::uint64_t sample, std::uint64_t part_offset,
                              std::span<const std::byte> bytes) {

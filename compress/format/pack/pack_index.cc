@@ -55,6 +55,8 @@ Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::b
   index.samples = reader.ReadLe<std::uint64_t>();
   const auto chunks = reader.ReadLe<std::uint64_t>();
   const auto keys = reader.ReadLe<std::uint64_t>();
+  // Each count is bounded by itself first, so that the sum of products below cannot wrap. Together
+  // the entries must fill the payload exactly.
   if (!reader.ok() || chunks > reader.remaining() / kChunkEntryBytes ||
       keys > reader.remaining() / kKeyEntryBytes ||
       chunks * kChunkEntryBytes + keys * kKeyEntryBytes != reader.remaining()) {
@@ -83,12 +85,15 @@ Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::b
     entry.payload_bytes = reader.ReadLe<std::uint64_t>();
     entry.head_checksum = reader.ReadLe<std::uint64_t>();
   }
+  // A checksum vouches for the bytes, not for their writer: what the entries say is checked too.
   FOREBAY_TRY(CheckPackIndex(schema, index));
   return index;
 }
 
 Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
   if (index.samples > limits::kSampleCountMax) return Damaged(kPart, "too many samples");
+  // Entries are sorted by field. Each field must take exactly its own ones, so one pass over the
+  // index checks the order, the coverage and that no entry is left over.
   std::size_t next = 0;
   for (std::uint32_t number = 0; number < schema.fields.size(); ++number) {
     ChunkCoverage coverage(schema.fields[number], index.samples);
@@ -108,6 +113,8 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
   if (next != index.chunks.size()) {
     return Damaged(kPart, "the index names a field that does not exist");
   }
+  // Key records follow one another in the order of samples and cover all of them, or none in a pack
+  // without keys.
   std::uint64_t first = 0;
   for (const KeyEntry& entry : index.keys) {
     if (entry.first_sample != first || entry.sample_count == 0 ||
@@ -149,6 +156,8 @@ Result<PackFooter> ReadPackFooter(std::uint64_t identity, std::span<const std::b
   footer.statistics_bytes = reader.ReadLe<std::uint64_t>();
   const auto checksum = reader.ReadLe<std::uint64_t>();
   const auto magic = reader.ReadLe<std::uint64_t>();
+  // The footer names the pack it was written for: one that is left over from another file at the
+  // same place is refused.
   if (!reader.ok() || magic != kFooterMagic || written_for != identity ||
       Checksum(bytes.first(48)) != checksum) {
     return Damaged(kPart, "no valid footer: the file is incomplete or damaged");

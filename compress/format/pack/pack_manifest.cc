@@ -30,6 +30,9 @@ void WriteShard(const ShardEntry& shard, ByteWriter& writer) {
 
 }  // namespace
 
+// A name is a relative path whose parts are ordinary names. "..", an empty part (so also a leading
+// slash) and NUL are refused, so that a manifest from elsewhere cannot name files outside its
+// folder.
 bool IsShardName(std::string_view name) {
   if (name.empty() || name.size() > limits::kPathBytesMax ||
       name.find('\0') != std::string_view::npos) {
@@ -141,7 +144,8 @@ Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
   const std::uint64_t shards = reader.ReadVarint();
   if (shards > limits::kPackShardsMax) return Damaged(kPart, "too many shards");
   for (std::uint64_t i = 0; i < shards && reader.ok(); ++i) {
-    // A later version may append to a shard's entry: its length is given, and the rest is skipped.
+    // A later version may append to a shard's entry: the entry's length is given, and what this
+    // version does not know is skipped.
     ByteReader part(reader.Take(static_cast<std::size_t>(reader.ReadVarint())));
     ShardEntry shard;
     shard.name = std::string(part.ReadString(limits::kPathBytesMax));
@@ -153,6 +157,7 @@ Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
   }
   if (!reader.ok()) return Damaged(kPart, "the list of shards ends early");
   if (reader.remaining() != 0) return Damaged(kPart, "bytes behind the list of shards");
+  // The same check as at writing; in a file that was read, what it finds is damage.
   const Status sound = CheckManifest(manifest);
   if (!sound.has_value()) return Damaged(kPart, sound.error().message());
   return manifest;

@@ -56,6 +56,8 @@ Result<PredictorNet> ReadNet(ByteReader& reader, std::uint32_t inputs_max) {
     }
     net.layers.push_back(std::move(layer));
   }
+  // The widths of all layers stand before the numbers of any, so the sizes have been checked when
+  // weights are read.
   for (PredictorLayer& layer : net.layers) FOREBAY_TRY(ReadLayer(reader, layer));
   // Kernels feed the first layer unsigned inputs, 128 too large: the bias takes that back.
   const PredictorLayer& first = net.layers.front();
@@ -113,6 +115,7 @@ std::uint32_t PredictorNet::macs() const { return MacsOf(layers); }
 
 std::uint32_t Predictor::macs() const { return std::max(nets_[0].macs(), nets_[1].macs()); }
 
+// The first 8 bytes of the SHA-256, as planes name their predictor.
 std::uint64_t Predictor::short_id() const {
   return ByteReader(id_).ReadLe<std::uint64_t>();
 }
@@ -123,6 +126,7 @@ Result<std::shared_ptr<const Predictor>> Predictor::Parse(std::span<const std::b
   const auto magic = reader.ReadLe<std::uint64_t>();
   const auto size = reader.ReadLe<std::uint32_t>();
   const auto macs = reader.ReadLe<std::uint32_t>();
+  // The magic's last byte is the version.
   constexpr std::uint64_t kFamily = kPredictorMagic & 0x00FF'FFFF'FFFF'FFFF;
   if (!reader.ok() || (magic & 0x00FF'FFFF'FFFF'FFFF) != kFamily) {
     return Error(ErrorCode::kInvalidArgument, "learned predictor: not one (no FEBYNET)");
@@ -144,6 +148,8 @@ Result<std::shared_ptr<const Predictor>> Predictor::Parse(std::span<const std::b
   FOREBAY_ASSIGN(predictor->nets_[0], ReadNet(reader, kIntraInputs));
   FOREBAY_ASSIGN(predictor->nets_[1], ReadNet(reader, kInterInputs));
   if (!reader.ok() || reader.remaining() != 0) return Damaged(kPart, "it has the wrong length");
+  // The budget was checked against the header, before the networks were read. A header that
+  // understates is refused.
   if (predictor->macs() != macs) {
     return Damaged(kPart, "it takes " + Number(predictor->macs()) +
                    " multiplications per pixel, said are " + Number(macs));
