@@ -65,7 +65,7 @@ void Complete(const PlaneShape& shape, const std::byte* before, std::span<std::b
   }
 }
 
-// Frames that lie in `raw` as they are.
+// Copies the frames that are wanted from `raw`, where they lie as they are.
 void PlaceRaw(const PlaneShape& shape, std::span<const std::byte> raw, std::uint32_t frames_wanted,
               const FrameOutput& out) {
   const std::size_t frame_bytes = shape.frame_samples() * shape.sample_bytes();

@@ -139,6 +139,8 @@ Result<BlockRansSide> ReadSide(const PlaneShape& shape, std::span<const std::byt
   }
   const std::span<const std::byte> codes = reader.Take(reader.remaining());
   side.codes = reinterpret_cast<const std::uint8_t*>(codes.data());
+  // One pass over the bytes of all blocks, with nothing but a maximum in it, checks them before
+  // kernels use them as indices.
   std::uint8_t highest = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) highest = std::max(highest, side.codes[i]);
   if (std::uint32_t{highest} >> 3 > side.classes) {
@@ -191,6 +193,8 @@ class BlockRansFrames {
     std::ranges::fill(memory_.zeros, T{0});
     for (std::uint32_t t = 0; t < frames_wanted; ++t) {
       const std::span<std::byte> place = out_.At(t, shape_.frame_samples() * sizeof(T));
+      // The next frame is predicted from this one, wherever it was decoded to. Two frames of
+      // scratch memory are enough, because only the previous frame is referred to.
       const bool in_place = is_whole_ && CanHoldBlocks<T>(place);
       T* const current =
           in_place ? reinterpret_cast<T*>(place.data()) : memory_.frames[t % 2].data();
@@ -266,6 +270,8 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
   stream.escapes_end = escapes.data() + escapes.size();
   BlockRansFrames<T> frames(shape, memory, out);
   FOREBAY_TRY(frames.Decode(frames_wanted, side, isa, stream));
+  // Only after all frames must the sections be used up. A reader of fewer frames relies on the
+  // checksum of each sample.
   if (frames_wanted == shape.frames && !AtEnd(stream)) {
     return Damaged(kPart, "the sections do not end with the last frame");
   }

@@ -51,6 +51,8 @@ Error UnknownCodec(ChunkCodec codec) {
                    " is of a newer version; read it with a newer Forebay");
 }
 
+// Decodes a coded chunk up to the last sample that is wanted; samples before the first one are
+// decoded, as others are predicted from them, and not output.
 Status DecodeCoded(const ChunkShape& shape, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
                    const ChunkScratch& scratch, PredictorList predictors, Isa isa) {

@@ -59,6 +59,8 @@ class BlockRansEncoder {
   }
 
  private:
+  // Computes the residuals of a block under all predictors (candidates_), and their sizes. The
+  // first frame has no previous one, so its temporal predictors are out of the question.
   void Predict(std::uint32_t frame, std::uint32_t row, std::uint32_t column) {
     const BlockFrame& current = frames_[frame];
     const BlockFrame& previous = frames_[frame > 0 ? frame - 1 : 0];
@@ -206,6 +208,7 @@ class BlockRansEncoder {
                                             side.size(), search_.side_level);
     FOREBAY_CHECK(ZSTD_isError(bytes) == 0);
     compressed.resize(bytes);
+    // Little side information can grow when it is compressed; then it is stored as it is.
     const bool smaller = compressed.size() < side.size();
     ByteWriter writer;
     writer.Le(smaller ? kBlockRansCompressedSide : std::uint8_t{0});

@@ -23,6 +23,8 @@ namespace {
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
+// Replaces a file so that readers, and a machine that restarts after a crash, find the old content
+// or the new one and nothing between: write aside, sync, rename, sync the folder.
 Status ReplaceFile(const std::string& path, std::span<const std::byte> bytes) {
   const std::string part = path + ".part";
   UniqueFd file(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -154,6 +156,7 @@ Result<PackSetSummary> PackSetWriter::Finish() {
   if (added > 0) {
     FOREBAY_TRY(Remember(ReplaceFile(path_, WritePackManifest(manifest_))));
   } else {
+    // No shard was added, so the set is what it was.
     --manifest_.generation;
   }
   failure_ = Error(ErrorCode::kFailedPrecondition, path_ + ": finished already");
@@ -196,6 +199,8 @@ std::optional<PackId> PackSetWriter::ShardIdGiven() const {
 // Notes a finished shard file in the manifest.
 Status PackSetWriter::List(const std::string& name) {
   FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(FolderOf(path_) + name));
+  // A shard that names its predictor is opened with the one it was just written with; no file is
+  // looked for.
   const auto own = [this](const Sha256Digest&) -> Result<std::shared_ptr<const Predictor>> {
     return options_.pack.predictor;
   };

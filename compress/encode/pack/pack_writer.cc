@@ -32,7 +32,7 @@ namespace {
 constexpr std::uint32_t kKeysPerRecord = 4096;
 constexpr std::size_t kKeyRecordBytes = 1 << 20;  // or so many bytes of them
 
-// Adds the tile's part of a sample, dense.
+// Appends the tile's part of a sample, element after element in row-major order.
 void AppendTile(const PackField& field, std::uint32_t tile, std::span<const std::byte> sample,
                 std::vector<std::byte>& to) {
   const auto origin = field.TileOrigin(tile);
@@ -76,7 +76,7 @@ Status WriteAll(int file, std::span<const std::byte> bytes, const std::string& n
   return {};
 }
 
-// Whether both names are those of one file.
+// Whether the open file and the one at `path` are the same file, by device and inode.
 bool IsOneFile(int file, const std::string& path) {
   struct stat mine{}, other{};
   return fstat(file, &mine) == 0 && stat(path.c_str(), &other) == 0 &&
@@ -130,6 +130,8 @@ Result<std::vector<std::byte>> StartToGoOnWith(const ByteSource& source, const P
   const std::vector<std::byte> start = WritePackStart(schema, *id);
   std::vector<std::byte> there(std::min<std::uint64_t>(start.size(), source.size()));
   FOREBAY_TRY(source.ReadAt(0, there));
+  // A file that was cut off within its header has no id yet, so only what lies before the id can be
+  // compared.
   const std::size_t compared = has_header ? there.size() : std::min(there.size(), kPackIdOffset);
   if (!std::equal(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(compared),
                   start.begin())) {
@@ -206,6 +208,8 @@ void PackWriter::SetPresent(const PackWalk& walk, std::vector<FieldStatistics> s
 Status PackWriter::BeginSequence() {
   FOREBAY_TRY(failure_);
   for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
+    // Nothing is predicted across a sequence's begin, so fields with frames end their chunks there.
+    // Labels and the like are not predicted from frame to frame, and run on.
     if (schema_.fields[field].rank < 2 || next_ < buffers_[field].begin) continue;
     FOREBAY_TRY(Remember(Flush(field)));
     buffers_[field].begins_sequence = true;
@@ -218,6 +222,7 @@ Status PackWriter::Add(std::span<const std::span<const std::byte>> fields, std::
   FOREBAY_TRY(CheckSample(fields, key));
   for (std::uint32_t field = 0; field < fields.size(); ++field) {
     raw_bytes_ += fields[field].size();
+    // A resumed file has this sample of this field already.
     if (next_ < buffers_[field].begin) continue;
     FOREBAY_TRY(Remember(AddField(field, fields[field])));
   }
@@ -241,6 +246,7 @@ Result<PackSummary> PackWriter::Finish() {
   FOREBAY_TRY(Remember(FlushKeys()));
   FOREBAY_TRY(Remember(queue_->Finish(next_)));
   FOREBAY_TRY(Remember(PublishFile(path_ + ".part", path_, replace_)));
+  // From here on every call fails with this message.
   failure_ = Error(ErrorCode::kFailedPrecondition, path_ + ": finished already");
   return PackSummary{.samples = next_,
                      .raw_bytes = raw_bytes_,
@@ -323,7 +329,7 @@ Status PackWriter::AddString(std::uint32_t number, std::span<const std::byte> by
   return {};
 }
 
-// A byte string longer than a chunk: chunks of its own.
+// Pushes a byte string that is longer than a chunk, as chunks of their own with one part each.
 Status PackWriter::AddParts(std::uint32_t number, std::span<const std::byte> bytes) {
   FieldBuffer& buffer = buffers_[number];
   for (std::size_t at = 0; at < bytes.size(); at += limits::kChunkBytesMax) {
@@ -441,8 +447,9 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
   UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) return Error::FromErrno(errno, part + ": opening");
   if (IsOneFile(file.get(), path)) {
-    // A crash while a finished pack got its name. It is not gone on with but replaced, when the new
-    // one is whole.
+    // A run was killed while the finished pack got its name (where a hard link gives it, the old
+    // name is there until it is removed). The pack is whole, so it is not continued; it stays until
+    // the new one replaces it.
     if (unlink(part.c_str()) != 0) {
       return Error::FromErrno(errno, part + ": dropping the finished pack's old name");
     }
@@ -461,6 +468,8 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
                                 walk.chunks()));
   }
   FOREBAY_TRY(WriteAll(file.get(), start, part));
+  // The start is written again, as the run may have been killed within it. What lies behind the
+  // last whole record is cut off.
   if (ftruncate(file.get(), static_cast<off_t>(walk.offset())) != 0) {
     return Error::FromErrno(errno, part + ": cutting off what is not whole");
   }

@@ -72,6 +72,8 @@ Status RecordQueue::Push(PendingRecord record) {
     tasks_.push_back(std::move(task));
   }
   changed_.NotifyAll();
+  // One task under way and one that waits for each thread, so that no thread is idle while the
+  // caller writes, and two more.
   const std::size_t full = 2 * threads_.size() + 2;
   while (TaskCount() >= full) FOREBAY_TRY(WriteFront());
   return {};
@@ -90,6 +92,7 @@ void RecordQueue::RunThread(const std::stop_token& stop) {
     // never be written.
     if (stop.stop_requested() || has_failed_) return;
     Task& task = *tasks_[begun_++];
+    // Encoding takes milliseconds and touches only this task.
     lock.Unlock();
     Encode(task);
     lock.Lock();
@@ -251,6 +254,7 @@ Status RecordQueue::AppendRecord(RecordType type, std::span<const std::byte> add
       WriteRecordHead(identity_, offset_, type, added, payload, schema_.aligned);
   FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(record));
   record.insert(record.end(), payload.begin(), payload.end());
+  // Records begin at multiples of 8.
   record.resize((record.size() + 7) / 8 * 8);
   *written = prefix;
   return Append(record);
@@ -295,6 +299,7 @@ Status RecordQueue::Finish(std::uint64_t samples) {
   index_.samples = samples;
   PackFooter footer{.samples = samples};
   FOREBAY_TRY(WriteStatisticsRecord(footer));
+  // The index is sorted by field; the file has the chunks as they became full.
   std::ranges::stable_sort(index_.chunks, {}, &ChunkEntry::field);
   FOREBAY_TRY(CheckPackIndex(schema_, index_));
   footer.index_offset = offset_;
@@ -307,6 +312,8 @@ Status RecordQueue::Finish(std::uint64_t samples) {
   FOREBAY_TRY(AppendRecord(RecordType::kIndex, {}, payload, &written));
   footer.index_bytes = offset_ - footer.index_offset;
   FOREBAY_TRY(Append(WritePackFooter(identity_, footer)));
+  // The file is on the medium before it gets its name: a name never stands for a pack that a crash
+  // can take away.
   if (fdatasync(file_.get()) != 0) return Error::FromErrno(errno, path_ + ": syncing");
   return {};
 }

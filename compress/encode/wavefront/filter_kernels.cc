@@ -14,8 +14,9 @@ namespace forebay::compress {
 
 namespace {
 
-// Costs of a block's four quarters. An error's cost is the logarithm of 5 |error| + 3: the exponent
-// of a float and the top of its fraction, a piecewise linear logarithm.
+// Costs of a block's four quarters. The cost of an error is the logarithm of 5 |error| + 3, read
+// off a float: its exponent and the top of its fraction are a piecewise linear logarithm. The bits
+// that a residual takes grow like that, and every processor computes the same number.
 template <typename Error>
 inline __attribute__((always_inline)) void Costs(const Error* errors, std::uint32_t* quarters) {
   std::array<std::uint32_t, kBlockValues> costs;
@@ -76,7 +77,8 @@ void BlockErrors(const std::int16_t* taps, std::size_t tap_count, const std::int
           sums[i] + static_cast<std::uint32_t>(weight) * static_cast<std::uint16_t>(from[i]));
     }
   }
-  // Round, scale and clamp as WavefrontValue does, here less the middle of the range.
+  // Round, scale and clamp as WavefrontValue does, but around zero: all values here are less the
+  // middle of the range.
   const auto low = static_cast<std::int16_t>(-middle);
   const auto high = static_cast<std::int16_t>(middle - 1);
   for (std::size_t i = 0; i < kBlockValues; ++i) {

@@ -74,6 +74,8 @@ class SideWriter {
   std::vector<std::byte> Finish() { return bits_.Finish(); }
 
  private:
+  // A context's frequencies, by rank: small residuals first. Of each number its bit length, which
+  // is modelled by the length before it, and then the bits below the highest one as they are.
   void Frequencies(const SymbolFrequencies& context, std::uint32_t bits) {
     std::uint32_t count = WavefrontSymbolCount(bits);
     while (count > 0 && context.frequency[WavefrontSymbolAt(count - 1, bits)] == 0) --count;
@@ -88,6 +90,7 @@ class SideWriter {
     }
   }
 
+  // A block's displacement as the difference to the left block's.
   void Motion(const WavefrontBlock& block, const WavefrontBlock& left,
               const WavefrontBlock& above) {
     const bool agree =
