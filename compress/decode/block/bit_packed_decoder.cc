@@ -57,7 +57,9 @@ Status ReadSection(bool compressed, std::span<const std::byte> section, std::spa
   return InflateLz4(section, to);
 }
 
-// Bytes of all planes, from the widths of all blocks. A width beyond the samples' is an error.
+// Adds up the bytes of all bit planes from the widths of all blocks (the upper five bits of their
+// bytes; the lower three name the predictor). A width beyond the samples' is an error. Afterwards
+// kernels read planes without asking whether there are any left.
 Result<std::size_t> PlaneBytes(std::span<const std::uint8_t> codes, std::uint32_t bits) {
   std::size_t planes = 0;
   std::uint32_t widest = 0;
@@ -160,7 +162,8 @@ const std::byte* DecodeBitPackedRow(const BitPackedRow<T>& row, const std::byte*
         residuals[i] |= bit << plane;
       }
     }
-    // What predictors see: samples, less those of the previous frame if the predictor is temporal.
+    // What predictors see. A temporal block is the spatial prediction of the differences between
+    // two frames, so each neighbour is taken less the same pixel of the previous frame.
     const std::size_t x0 = std::size_t{block} * kBlockColumns;
     const auto seen = [&](std::int32_t y, std::ptrdiff_t x) -> std::uint32_t {
       if (x < 0) return 0;
@@ -170,6 +173,7 @@ const std::byte* DecodeBitPackedRow(const BitPackedRow<T>& row, const std::byte*
       if (!temporal) return here;
       return here - (y < 0 ? row.above_previous[at] : row.previous[line]);
     };
+    // Residuals of `width` bits are stored plus half their range, so that they have no sign.
     const std::uint32_t bias = width > 0 ? 1U << (width - 1) : 0;
     for (std::uint32_t i = 0; i < kBlockSamples; ++i) {
       const auto y = static_cast<std::int32_t>(i / kBlockColumns);

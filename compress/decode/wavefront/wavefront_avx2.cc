@@ -137,6 +137,8 @@ class PairLanes : public LanesAvx2 {
 
   static __m256i InvertHalf(__m256i a) { return _mm256_xor_si256(a, _mm256_set1_epi8(-128)); }
 
+  // Turns the group's filters into tables of 16 entries, one for each number that a block can name:
+  // a shuffle then looks a weight up for each lane by its block's filter.
   void PrepareFilters(const WavefrontGroup& group) {
     std::array<std::int32_t, kWavefrontFiltersMax> line;
     std::array<std::int32_t, kWavefrontFiltersMax> bias{};
@@ -178,6 +180,8 @@ class PairLanes : public LanesAvx2 {
       sum.high = _mm256_add_epi16(
           sum.high, _mm256_mullo_epi16(_mm256_unpackhi_epi8(taps[tap], zero), weights.high));
     }
+    // A clamped filter stays between west and north, as median predictors do: it cannot overshoot
+    // at an edge.
     const __m256i value = _mm256_packus_epi16(Round(sum.low), Round(sum.high));
     const __m256i confined =
         _mm256_min_epu8(_mm256_max_epu8(value, _mm256_min_epu8(taps[0], taps[2])),
@@ -317,6 +321,9 @@ void BandToWavefront(const WavefrontOrderFrame<std::uint8_t>& frame, std::uint32
   const std::uint32_t rows = std::min(kWavefrontLanes, shape.rows - band * kWavefrontLanes);
   const std::size_t first_step = std::size_t{band} * WavefrontPeriod(shape.columns);
   for (std::uint32_t part = 0; part < 4; ++part) {
+    // A part is the 16 lanes whose sums share a register: base to base + 7 and base + 16 to base +
+    // 23, as bytes are unpacked. Each lane's sums are read at its own column, which lags behind the
+    // lane above, so that a transposition of 8 x 8 yields whole steps.
     const std::uint32_t base = part / 2 * 32 + part % 2 * 8;
     const std::uint32_t lag = kWavefrontLag * base;
     std::array<const std::int16_t*, 24> lines;
@@ -388,6 +395,8 @@ void ToRaster(const WavefrontOrderFrame<std::uint8_t>& frame) {
         const auto store = [&](std::uint32_t lane, __m128i pixels) {
           const std::int32_t column =
               static_cast<std::int32_t>(step) - static_cast<std::int32_t>(kWavefrontLag * lane);
+          // A store may reach up to 15 pixels beyond either end of the row: frames have margins
+          // there (PaddedFrame), which are filled later.
           if (lane >= rows || column <= -16 || column >= columns) return;
           std::uint8_t* const row =
               frame.current.Row(static_cast<std::int32_t>(band * kWavefrontLanes + lane));

@@ -65,11 +65,13 @@ void SetRowsAbove(const PaddedFrame<T>& current, const PaddedFrame<T>* previous,
   }
 }
 
+// Adds up what earlier frames contribute to every prediction of a frame, block by block.
 template <typename T>
-// The part of every prediction that earlier frames contribute, for a whole frame, block by block.
 void PredictTemporal(const WavefrontPlan& plan, std::span<const WavefrontBlock> blocks,
                      const PaddedFrame<const T>& previous, const PaddedFrame<const T>* earlier,
                      std::int32_t middle, std::span<WavefrontSum<T>> sums) {
+  // This part depends on frames that are already decoded, so it needs no wavefront and is summed up
+  // front; the current frame's taps are added pixel by pixel.
   std::ranges::fill(sums, WavefrontSum<T>{0});
   const std::uint32_t size = 1U << plan.parameters.block_log2;
   for (std::uint32_t row = 0; row < previous.rows; ++row) {
@@ -133,6 +135,7 @@ Status DecodeFrames(const PlaneShape& shape, const WavefrontPlan& plan, std::uin
                              .block_columns = plan.block_columns,
                              .bits = shape.bits,
                              .current = current};
+    // t + 1 and t - 2 are the same place in a ring of three.
     const PaddedFrame<const T> earlier = Const(frames.ring[(t + 1) % 3]);
     if (t > 0) {
       PredictTemporal<T>(plan, blocks, Const(*previous), t > 1 ? &earlier : nullptr, middle,
@@ -154,6 +157,8 @@ Status DecodeFrames(const PlaneShape& shape, const WavefrontPlan& plan, std::uin
                   row_bytes);
     }
   }
+  // Whether words ran out is asked once, at the end: a lane that finds none takes zeros and notes
+  // it (`overrun`). Decoding zeros does no harm, and the frame is thrown away.
   if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {
     return Damaged("wavefront-coded planes", "the rANS words do not end with the last frame");
   }

@@ -31,6 +31,7 @@ void ReadFilters(BitDecoder& bits, WavefrontSideModels& models, std::size_t taps
           std::clamp<std::int32_t>(weight, kWavefrontWeightMin, kWavefrontWeightMax));
     }
   }
+  // Thresholds ascend, so their differences are written.
   std::uint32_t threshold = 0;
   for (std::uint8_t& value : group.thresholds) {
     threshold = std::min<std::uint32_t>(threshold + bits.Number(models.threshold), 255);
@@ -63,6 +64,8 @@ Status ReadFrequencies(BitDecoder& bits, WavefrontSideModels& models, std::uint3
     }
     return {};
   }
+  // A frequency is its bit length, modelled by the length before, and then the bits below the
+  // highest one.
   std::uint32_t next = 0;
   std::uint32_t length = 0;
   for (std::uint32_t rank = 0; rank < count; ++rank) {
@@ -91,7 +94,8 @@ std::uint32_t Packed(const WavefrontBlock& block) {
   return block.filter | byte(block.motion_row) << 8 | byte(block.motion_column) << 16;
 }
 
-// Reads the blocks of one frame. `bits` is a copy, whose members the compiler keeps in registers.
+// Reads the blocks of one frame. `bits` is a copy, so that the compiler keeps its members in
+// registers, in the loop that takes most of the time of reading side information.
 struct BlockReader {
   BitDecoder bits;
   WavefrontSideModels& models;
@@ -103,6 +107,8 @@ struct BlockReader {
 
   // `left` and `above` are the neighbours, or a block of zeros at the frame's edge.
   [[gnu::always_inline]] std::uint32_t Read(std::uint32_t left, std::uint32_t above) {
+    // Most blocks are as their left neighbour: one bit, modelled by whether the left and the upper
+    // one are alike.
     if (bits.Bit(models.as_left[inter][left == above])) return left;
     const std::uint32_t differences = left ^ above;
     const std::uint32_t skipped = (left >> 7 & 1) + (above >> 7 & 1);
@@ -228,6 +234,8 @@ Result<WavefrontPlan> ReadWavefrontPlan(const PlaneShape& shape, std::span<const
       (!inter && parameters.inter.filter_count != 0)) {
     return Damaged(kPart, "a header field is out of range");
   }
+  // Not before the header is checked: the number of blocks follows from block_log2.
+  // CountWavefrontPlan has counted the smallest block size and so the most memory.
   TakeMemory(shape, frames_wanted, parameters.block_log2, arena, plan);
   std::ranges::fill(plan.states, kWavefrontStateMin);
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {

@@ -16,14 +16,16 @@ std::uint32_t ResidualOf(std::uint32_t symbol, std::uint32_t bits) {
   return ((symbol & 1) != 0 ? ~half : half) & ((1U << bits) - 1);
 }
 
-// What a pixel is coded with: its prediction, context and sign.
+// What is known of a pixel before its residual is decoded: the prediction, the energy that chooses
+// the context, and whether the residual is negated.
 struct Expectation {
   std::int32_t value = 0;
   std::uint32_t energy = 0;
   bool mirrored = false;
 };
 
-// The learned predictor's correction of a filter's value, for one pixel.
+// Runs the learned predictor on one pixel: it corrects the filter's value, and gives the energy and
+// the sign in place of the neighbours' magnitudes. Only the first slot of a batch is used.
 template <typename T>
 Expectation Correct(const WavefrontFrameJob<T>& job,
                     const std::array<std::int32_t, kIntraTapCount>& taps, std::int32_t value,
@@ -42,6 +44,10 @@ Expectation Correct(const WavefrontFrameJob<T>& job,
 
 std::uint32_t DecodeWavefrontSymbol(std::span<const WavefrontEntry> table, std::uint32_t bits,
                                     std::uint32_t& state, WavefrontStream& stream) {
+  // Range ANS (J. Duda 2013) in the form of F. Giesen's "Interleaved entropy coders" (2014): the
+  // low 11 bits of the state are a slot of the table, whose entry says the symbol, its frequency
+  // and the slot's distance to the symbol's first one. A state below 2^16 takes the next 16-bit
+  // word.
   const WavefrontEntry entry = table[state & (kWavefrontProbabilityScale - 1)];
   state = WavefrontFrequency(entry) * (state >> kWavefrontProbabilityBits) + WavefrontBias(entry);
   if (state < kWavefrontStateMin) state = state << 16 | stream.NextWord();
@@ -57,6 +63,8 @@ std::uint32_t DecodeWavefrontSymbol(std::span<const WavefrontEntry> table, std::
   return (4U | (symbol & 3)) << plain | low;
 }
 
+// The encoder started every lane at kWavefrontStateMin, and decoding runs its steps backwards:
+// after the last symbol all lanes are back there, unless the stream was damaged.
 bool WavefrontStream::AtEnd() const {
   return !overrun && next == end && std::ranges::all_of(states, [](std::uint32_t state) {
     return state == kWavefrontStateMin;
@@ -72,6 +80,9 @@ void DecodeWavefrontFrame(const WavefrontFrameJob<T>& job, const std::uint8_t* p
   const std::int32_t middle = 1 << (job.bits - 1);
   const std::uint32_t mask = (1U << job.bits) - 1;
   for (std::uint32_t step = 0; step < steps; ++step) {
+    // Lane L decodes rows L, L + 64, ... and lags kWavefrontLag columns behind lane L - 1, so all
+    // neighbours above it are there. Within a step, lanes take words of the common stream in
+    // ascending order: vector kernels deal words out in that order too.
     for (std::uint32_t lane = 0; lane < kWavefrontLanes && lane * kWavefrontLag <= step; ++lane) {
       const std::uint32_t own = step - lane * kWavefrontLag;
       const std::uint32_t row = own / period * kWavefrontLanes + lane;
@@ -90,6 +101,8 @@ void DecodeWavefrontFrame(const WavefrontFrameJob<T>& job, const std::uint8_t* p
       Expectation expected{.value = value};
       if (job.net != nullptr) {
         expected = Correct(job, taps, value, row, column);
+        // A filter that is not corrected keeps its value, but the network's energy still chooses
+        // the context.
         if (!job.group->filters[choice & 0x0F].learned) {
           expected.value = value;
           expected.mirrored = false;
@@ -98,6 +111,7 @@ void DecodeWavefrontFrame(const WavefrontFrameJob<T>& job, const std::uint8_t* p
         expected.energy = PixelEnergy(sizes, previous_sizes, frame.columns, row, column);
       }
       std::uint32_t residual = 0;
+      // All residuals of a skipped block are zero, and take nothing from the stream.
       if ((choice & kWavefrontSkip) == 0) {
         const std::uint32_t context = EnergyContext(*job.group, expected.energy);
         const std::uint32_t symbol = DecodeWavefrontSymbol(

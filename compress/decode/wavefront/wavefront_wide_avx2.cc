@@ -158,6 +158,8 @@ class WideLanes : public LanesAvx2 {
     clamped_ = Table(clamped);
   }
 
+  // Rounds 16 sums to samples less half their range: packing saturates to 16 bits, and then the
+  // range of `bits_` is enforced.
   __m256i Round(__m256i first, __m256i second) const {
     const __m256i half = _mm256_set1_epi32(1 << (kWavefrontWeightBits - 1));
     const __m256i both =
@@ -232,6 +234,8 @@ class WideLanes : public LanesAvx2 {
         _mm256_and_si256(_mm256_and_si256(advanced.entry, mask), _mm256_set1_epi32(0xFF));
     const __m256i octaves =
         _mm256_cmpgt_epi32(token, _mm256_set1_epi32(static_cast<int>(kWavefrontDirectTokens) - 1));
+    // The token of an octave has two bits below the leading one; `plain` is how many bits follow
+    // those, unmodelled, in the low bits of the state. Zero for tokens that are the symbol.
     const __m256i plain = _mm256_and_si256(
         octaves, _mm256_sub_epi32(_mm256_srli_epi32(token, 2), _mm256_set1_epi32(2)));
     const __m256i lifted =
@@ -251,6 +255,7 @@ class WideLanes : public LanesAvx2 {
         _mm256_or_si256(lifted, _mm256_and_si256(_mm256_and_si256(words, word), advanced.refill));
     const __m256i behind = _mm256_and_si256(
         _mm256_srlv_epi32(words, _mm256_and_si256(advanced.refill, _mm256_set1_epi32(16))), word);
+    // The symbol is 1xx, the leading one and the token's two bits, followed by the plain bits.
     const __m256i leading = _mm256_blendv_epi8(
         token,
         _mm256_or_si256(_mm256_and_si256(token, _mm256_set1_epi32(3)), _mm256_set1_epi32(4)),

@@ -22,7 +22,8 @@ std::uint64_t LoadElement(std::span<const std::byte> elements, std::size_t index
   return bits;
 }
 
-// Exponent and mantissa of a floating-point element.
+// Exponent and mantissa of a floating-point element, to tell subnormal numbers, infinities and
+// NaNs.
 struct FloatFields {
   std::uint64_t exponent, mantissa;
   std::uint64_t exponent_max;
@@ -84,7 +85,8 @@ bool IsWithin(double x, double y, double bound) {
   const double difference = x - y;
   if (!(std::fabs(difference) <= bound)) return false;  // also where y is not a number
   if (std::fabs(difference) < bound) return true;
-  // What the subtraction rounded away (Knuth's two-sum) decides a tie.
+  // A tie: the difference rounds to the bound itself. Two-sum (D. Knuth, TAOCP 2, 4.2.2) gives
+  // exactly what the subtraction rounded away, and its sign decides.
   const double back = difference - x;
   const double rest = (x - (difference - back)) + (-y - back);
   return difference > 0 ? rest <= 0 : rest >= 0;
@@ -104,6 +106,7 @@ BoundReport CheckBound(Dtype dtype, std::span<const std::byte> original,
   const std::size_t bytes = DtypeBytes(dtype);
   FOREBAY_CHECK(original.size() == decoded.size() && original.size() % bytes == 0);
   const std::size_t count = original.size() / bytes;
+  // A first pass finds the range that relative bounds refer to; the second compares.
   double low = HUGE_VAL, high = -HUGE_VAL;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t bits = LoadElement(original, i, bytes);

@@ -16,7 +16,7 @@
 namespace forebay::compress {
 namespace {
 
-// What must be gained over the next cheaper way to decode: one part in so many.
+// What a coding must gain over the next one that decodes faster: one part in so many.
 constexpr std::size_t kGainShareMin = 64;
 
 // Wavefront-coded planes take about five times as long to decode as block-rANS ones. Where both are
@@ -44,7 +44,8 @@ bool Beats(std::size_t size, std::size_t cheaper) {
   return size < cheaper - cheaper / kGainShareMin;
 }
 
-// Whichever of `planes`, of a dense profile, and block-rANS ones suits a reader within a bound.
+// Returns `planes`, which a dense profile has chosen, or block-rANS ones if they are nearly as
+// small (kPaceShare), because they decode faster.
 std::vector<std::byte> PaceWithinBound(const PlaneShape& shape, std::span<const std::byte> samples,
                                        std::vector<std::byte> planes) {
   std::vector<std::byte> block_rans = EncodeBlockRans(shape, samples, BlockRansEffort::kRefined);
@@ -94,6 +95,7 @@ std::vector<std::vector<std::uint64_t>> SplitChannels(const ChunkGeometry& geome
   for (std::size_t c = 0; c < channels.size(); ++c) {
     std::vector<std::uint64_t>& channel = channels[c];
     channel.reserve(codes.size() / channels.size());
+    // Channels alternate in runs of `inner` elements: 1 where the channel axis is the last one.
     const std::size_t inner = geometry.inner_extent;
     const std::size_t begin = geometry.channels == 1 ? 0 : c * inner;
     for (std::size_t at = begin; at < codes.size(); at += channels.size() * inner) {
@@ -106,6 +108,8 @@ std::vector<std::vector<std::uint64_t>> SplitChannels(const ChunkGeometry& geome
 
 std::uint8_t SplitBits(std::uint32_t bits, std::array<std::uint8_t, kPlanesMax>& plane_bits) {
   std::uint8_t count = 0;
+  // The lowest bits, which are hard to predict, go to planes of 8 bits; the highest 9 to 16 stay
+  // together.
   for (; bits > 16; bits -= 8) plane_bits[count++] = 8;
   if (bits > 0) plane_bits[count++] = static_cast<std::uint8_t>(bits);
   return count;

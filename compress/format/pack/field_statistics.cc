@@ -91,8 +91,9 @@ FieldStatistics Collector::Finish() {
   return found_;
 }
 
-// Of 8 and 16 bits without a fill value: no sum of a chunk leaves 2^53, so that integers give the
-// bits that the document's order of f64 operations would, in one pass.
+// Measures elements of 8 and 16 bits without a fill value. No sum over a chunk leaves 2^53, where
+// every integer is a double, so integer sums give the bits that the document's order of f64
+// operations would, in one pass and without a division or a branch per value.
 template <typename Element>
 FieldStatistics MeasureNarrow(std::span<const std::byte> bytes) {
   using Bits = std::make_unsigned_t<Element>;
@@ -189,6 +190,8 @@ FieldStatistics Merge(const PackField& field, const FieldStatistics& earlier,
     both.moment = later.moment;
     return both;
   }
+  // The parallel form of the variance by Chan, Golub and LeVeque (1979), with these operations in
+  // this order.
   const double share = static_cast<double>(later.valid) / static_cast<double>(both.valid);
   const double difference = later.mean - earlier.mean;
   both.mean = earlier.mean + difference * share;
