@@ -256,7 +256,7 @@ void AddBrokenStatistics(const Bytes& good, std::vector<BadPack>& bad) {
                  Changed(good, [&](Bytes& b) { b[at + 50] ^= std::byte{2}; }),
                  ErrorCode::kDataLoss, "statistics: pack: the record at byte"});
   bad.push_back({"statistics_beside", PointedElsewhere(good, at + 8, 512), ErrorCode::kDataLoss,
-                 "statistics: pack: no record here"});
+                 "statistics: pack: there is no record at this offset"});
   bad.push_back({"statistics_outside", PointedElsewhere(good, ~std::uint64_t{0} - 7, 512),
                  ErrorCode::kDataLoss, "statistics"});
   bad.push_back({"statistics_of_chunk", PointedElsewhere(good, Offset(good, 0, false), 512),
