@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "client/testing/client_test_fixture.h"
+#include "client/testing/fake_dataset.h"
 
 namespace forebay {
 namespace {

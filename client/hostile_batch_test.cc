@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "client/testing/client_test_fixture.h"
+#include "forebay/v1/data.pb.h"
 
 namespace forebay {
 namespace {

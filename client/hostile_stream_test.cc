@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "client/testing/client_test_fixture.h"
+#include "forebay/v1/data.pb.h"
 #include "proto/contract/limits.h"
 
 namespace forebay {

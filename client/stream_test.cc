@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "client/testing/client_test_fixture.h"
+#include "client/testing/fake_dataset.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/order.h"
 

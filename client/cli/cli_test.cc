@@ -51,7 +51,7 @@ class CliTest : public ::testing::Test {
   }
 
   FakeAdminService admin_;
-  FakeDaemon daemon_{{.samples = 100, .admin = &admin_, .socket_path = {}}};
+  FakeDaemon daemon_{{.samples = 100, .admin = admin_.service(), .socket_path = {}}};
 };
 
 TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {

@@ -14,9 +14,12 @@
 #include <filesystem>
 #include <utility>
 
+#include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
 
+#include "client/testing/fake_data_service.h"
+#include "client/testing/fake_dataset.h"
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 

@@ -9,14 +9,19 @@
 #include <thread>
 #include <vector>
 
-#include <grpcpp/server.h>
-
-#include "client/testing/fake_data_service.h"
-#include "client/testing/fake_dataset.h"
 #include "client/testing/fake_faults.h"
 #include "proto/contract/unique_fd.h"
 
+namespace grpc {
+class Server;
+class Service;
+}  // namespace grpc
+
 namespace forebay::testing {
+
+class FakeDataService;
+class FakeDataset;
+class FakeSlots;
 
 struct FakeDaemonOptions {
   std::uint64_t samples = 1000;

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "forebay/v1/data.pb.h"
 #include "proto/contract/check.h"
 #include "proto/contract/tensor.h"
 

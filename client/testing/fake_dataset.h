@@ -7,9 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "forebay/v1/data.pb.h"
 #include "proto/contract/unique_fd.h"
 #include "proto/contract/wire_layout.h"
+
+namespace google::protobuf {
+template <typename Element>
+class RepeatedPtrField;
+}
+
+namespace forebay::v1 {
+class Field;
+}
 
 namespace forebay::testing {
 

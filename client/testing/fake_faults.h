@@ -6,9 +6,16 @@
 #include <functional>
 #include <optional>
 
-#include "forebay/v1/data.pb.h"
 #include "proto/contract/result.h"
 #include "proto/contract/wire_layout.h"
+
+namespace forebay::v1 {
+class DescribeReply;
+class HelloReply;
+class Opened;
+class StreamReply;
+class Trailer;
+}  // namespace forebay::v1
 
 namespace forebay::testing {
 

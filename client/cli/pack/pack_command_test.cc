@@ -12,6 +12,7 @@
 
 #include "client/cli/testing/pack_command_test_folder.h"
 #include "client/testing/fake_daemon.h"
+#include "client/testing/fake_dataset.h"
 #include "compress/encode/pack/pack_writer.h"
 #include "compress/format/pack/pack_format.h"
 
