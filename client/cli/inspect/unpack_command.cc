@@ -144,11 +144,11 @@ class Unpacker {
   }
 
   // A field's samples as PGM or PPM; no channels where they are neither.
-  PnmShape PnmShapeOf(const PackField& field) const {
+  ImageShape PnmShapeOf(const PackField& field) const {
     const bool colour = field.rank == 3 && field.extent[2] == 3;
     const bool grey = field.rank == 2 || (field.rank == 3 && field.extent[2] == 1);
     const bool pixels = field.dtype == Dtype::kU8 || field.dtype == Dtype::kU16;
-    PnmShape shape{.rows = field.extent[0],
+    ImageShape shape{.rows = field.extent[0],
                    .columns = field.extent[1],
                    .channels = !pixels ? 0U : colour ? 3U : grey ? 1U : 0U,
                    .value_max = field.dtype == Dtype::kU8 ? 255U : 65535U};
@@ -173,7 +173,7 @@ class Unpacker {
 
   Status AppendImages(std::uint32_t number, SampleRange part) {
     const PackField& field = schema_.fields[number];
-    const PnmShape shape = PnmShapeOf(field);
+    const ImageShape shape = PnmShapeOf(field);
     const std::string suffix = shape.channels == 3 ? ".ppm" : ".pgm";
     const auto sample_bytes = static_cast<std::size_t>(field.sample_bytes());
     std::vector<std::byte> samples;

@@ -406,8 +406,8 @@ void AddPack(Command& program, CommandContext& context) {
       .Count(1, 2)
       .ValueName("NAME|FILE");
   command.AddOption("--images", arguments->images,
-                      "A folder of PGM or PPM images of one size, in byte order of names; folders "
-                      "in it are classes, each folder is a sequence")
+                      "A folder of PGM, PPM, JPEG or PNG images of one size, in byte order of "
+                      "names; folders in it are classes, each folder is a sequence")
       .ValueName("FOLDER");
   command.AddOption("--from", arguments->from.path,
                       "Without a daemon: a folder of images, a pack or a set of packs to be packed "

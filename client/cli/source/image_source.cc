@@ -1,14 +1,15 @@
-// A folder of images as samples of a pack.
+// A folder of images as samples of a pack. The names of all images are listed first, folder by
+// folder in byte order, so that the order of samples does not depend on the file system; each image
+// is decoded when its turn comes. The first image decides on the shape of the field.
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "client/cli/source/image_file.h"
 #include "client/cli/source/pack_source.h"
-#include "client/cli/source/pnm_image.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::cli {
@@ -25,13 +26,6 @@ struct ImageFile {
   std::int32_t label = 0;
   bool begins_sequence = false;
 };
-
-bool IsImageName(const fs::path& path) {
-  std::string extension = path.extension().string();
-  std::ranges::transform(extension, extension.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == ".pgm" || extension == ".ppm" || extension == ".pnm";
-}
 
 // Lists a folder's images in byte order of their names, folder by folder.
 class FolderWalk {
@@ -86,7 +80,7 @@ class FolderWalk {
       const bool folder = entry->is_directory(unreadable);
       if (folder && !link && !name.starts_with('.')) {
         folders.push_back(name);
-      } else if (!folder && IsImageName(entry->path())) {
+      } else if (!folder && IsImageName(name)) {
         files.push_back(name);
       } else {
         ++passed_over;
@@ -125,7 +119,8 @@ class ImageFolder : public PackSource {
 
   // The first image decides on the shape.
   Status Start() {
-    FOREBAY_ASSIGN(shape_, ReadPnmShape(folder_ + "/" + images_.front().name));
+    FOREBAY_ASSIGN(const RasterImage first, ReadImage(folder_ + "/" + images_.front().name));
+    shape_ = first.shape;
     const bool colour = shape_.channels > 1;
     compress::PackField image{.name = "image",
                               .kind = compress::FieldKind::kImage,
@@ -159,7 +154,7 @@ class ImageFolder : public PackSource {
   Status Next(PackSample& sample) override {
     const ImageFile& file = images_[next_++];
     const std::string path = folder_ + "/" + file.name;
-    FOREBAY_ASSIGN(image_, ReadPnm(path));
+    FOREBAY_ASSIGN(image_, ReadImage(path));
     if (image_.shape != shape_) {
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("{}: is {}, but {} is {}; a pack's images are all alike: convert "
@@ -185,8 +180,8 @@ class ImageFolder : public PackSource {
   compress::PackSchema schema_;
   std::vector<std::string> notes_;
   bool labelled_ = false;
-  PnmShape shape_;
-  PnmImage image_;
+  ImageShape shape_;
+  RasterImage image_;
   std::array<std::byte, 4> label_ = {};
   std::size_t next_ = 0;
 };
@@ -198,7 +193,7 @@ Result<std::unique_ptr<PackSource>> OpenImageFolder(const std::string& folder) {
   FOREBAY_TRY(walk.Walk("", 0));
   if (walk.images.empty()) {
     return Error(ErrorCode::kNotFound,
-                 folder + ": has no images (.pgm, .ppm, .pnm); convert others to PGM or PPM");
+                 folder + ": has no images (.pgm, .ppm, .pnm, .jpg, .jpeg, .png); convert others");
   }
   auto source = std::make_unique<ImageFolder>(folder, std::move(walk));
   FOREBAY_TRY(source->Start());

@@ -17,6 +17,7 @@
 #include "client/cli/inspect/safe_path.h"
 #include "client/cli/pack/pack_plan.h"
 #include "client/cli/source/pack_source.h"
+#include "client/cli/source/image_file.h"
 #include "client/cli/source/pnm_image.h"
 #include "compress/encode/chunk/error_bound.h"
 #include "proto/contract/limits.h"
@@ -54,7 +55,7 @@ class PackInputTest : public ::testing::Test {
   }
 
   Error ReadError(const std::string& bytes) const {
-    const auto image = ReadPnm(Write("bad.pgm", bytes));
+    const auto image = ReadImage(Write("bad.pgm", bytes));
     EXPECT_FALSE(image.has_value()) << bytes;
     return image ? Error(ErrorCode::kUnknown, "read") : image.error();
   }
@@ -64,8 +65,8 @@ class PackInputTest : public ::testing::Test {
   std::string folder_;
 };
 
-Result<PnmHeader> Header(const std::string& text) {
-  return ParsePnmHeader(std::as_bytes(std::span(text)));
+Result<RasterImage> Decoded(const std::string& text) {
+  return DecodePnm(std::as_bytes(std::span(text)));
 }
 
 std::string Text(std::span<const std::byte> bytes) {
@@ -75,15 +76,15 @@ std::string Text(std::span<const std::byte> bytes) {
 }
 
 TEST_F(PackInputTest, ImagesOfOneAndOfTwoBytes) {
-  const auto grey = ReadPnm(Write("a.pgm", "P5 3 2 255\nabcdef"));
+  const auto grey = ReadImage(Write("a.pgm", "P5 3 2 255\nabcdef"));
   ASSERT_TRUE(grey.has_value()) << grey.error().ToString();
-  EXPECT_EQ(grey->shape, (PnmShape{.rows = 2, .columns = 3}));
+  EXPECT_EQ(grey->shape, (ImageShape{.rows = 2, .columns = 3}));
   EXPECT_EQ(Text(grey->pixels), "abcdef");
-  const auto colour = ReadPnm(Write("b.ppm", "P6\n# a comment\n1 # another\n2\t255\rrgbRGB"));
+  const auto colour = ReadImage(Write("b.ppm", "P6\n# a comment\n1 # another\n2\t255\rrgbRGB"));
   ASSERT_TRUE(colour.has_value()) << colour.error().ToString();
   EXPECT_EQ(colour->shape.channels, 3U);
   EXPECT_EQ(Text(colour->pixels), "rgbRGB");
-  const auto wide = ReadPnm(Write("c.pgm", std::string("P5 1 2 4095 \x01\x02\x0f\xff", 16)));
+  const auto wide = ReadImage(Write("c.pgm", std::string("P5 1 2 4095 \x01\x02\x0f\xff", 16)));
   ASSERT_TRUE(wide.has_value()) << wide.error().ToString();
   EXPECT_EQ(wide->shape.element_bytes(), 2U);
   EXPECT_EQ(Text(wide->pixels), "\x02\x01\xff\x0f") << "little-endian";
@@ -109,10 +110,10 @@ TEST_F(PackInputTest, HeadersThatAreNotSound) {
       {"P5 4294967295 4294967295 65535\n", "has more than"},
       {"P5 " + std::string(5000, ' ') + "3 2 255\nabcdef", "ends before the width"}};
   for (const auto& [text, words] : cases) {
-    const auto header = Header(text);
-    ASSERT_FALSE(header.has_value()) << text;
-    EXPECT_EQ(header.error().code(), ErrorCode::kInvalidArgument);
-    EXPECT_THAT(header.error().message(), HasSubstr(words)) << text;
+    const auto image = Decoded(text);
+    ASSERT_FALSE(image.has_value()) << text;
+    EXPECT_EQ(image.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(image.error().message(), HasSubstr(words)) << text;
   }
 }
 
@@ -122,8 +123,8 @@ TEST_F(PackInputTest, PixelsThatDoNotFitTheHeader) {
   EXPECT_THAT(ReadError("P5 3 2 255\nabcdefg").message(), HasSubstr("1 bytes follow"));
   EXPECT_THAT(ReadError("P5 1 1 64\nA").message(), HasSubstr("values above 64"));
   EXPECT_THAT(ReadError("P5 1 1 300\n\x02\x01").message(), HasSubstr("values above 300"));
-  EXPECT_THAT(ReadError("P7").message(), HasSubstr("bad.pgm: is not a binary PGM"));
-  EXPECT_EQ(ReadPnm(Path("none.pgm")).error().code(), ErrorCode::kNotFound);
+  EXPECT_THAT(ReadError("P7").message(), HasSubstr("bad.pgm: is no image that is read here"));
+  EXPECT_EQ(ReadImage(Path("none.pgm")).error().code(), ErrorCode::kNotFound);
 }
 
 TEST_F(PackInputTest, FoldersAreClassesAndSequences) {
@@ -150,7 +151,7 @@ TEST_F(PackInputTest, FoldersAreClassesAndSequences) {
 
 TEST_F(PackInputTest, FoldersThatCannotBePacked) {
   EXPECT_EQ(OpenImageFolder(Path("none")).error().code(), ErrorCode::kNotFound);
-  Write("empty/x.jpg", "");
+  Write("empty/x.gif", "");
   EXPECT_THAT(OpenImageFolder(Path("empty")).error().message(), HasSubstr("convert others"));
   Write("mixed/a/1.pgm", "P5 1 1 255\nA");
   Write("mixed/2.pgm", "P5 1 1 255\nA");

@@ -40,13 +40,12 @@ class PackSource {
   virtual Status Next(PackSample& sample) = 0;
 };
 
-// A folder of equally sized PGM or PPM images: field `image`, [rows, columns] or [rows, columns,
-// 3]. Where the folder has folders, those are classes, and field `label` (i32) has their place in
-// byte order of names. Samples are in that order, too, a folder's images before its folders; their
-// paths are their keys; each folder is a
-// sequence. Links to folders are not followed. Errors: kNotFound (no folder, no images),
-// kInvalidArgument (images beside class folders; one that differs in size, in Next), those of
-// ReadPnm.
+// A folder of images of one size (PGM, PPM, JPEG, PNG): field `image`, [rows, columns] or [rows,
+// columns, 3]. Where the folder has folders, those are classes, and field `label` (i32) has their
+// place in byte order of names. Samples are in that order, too, a folder's images before its
+// folders; their paths are their keys; each folder is a sequence. Links to folders are not
+// followed. Errors: kNotFound (no folder, no images), kInvalidArgument (images beside class
+// folders; one that differs in size, in Next), those of ReadImage.
 Result<std::unique_ptr<PackSource>> OpenImageFolder(const std::string& folder);
 
 struct PathSourceOptions {

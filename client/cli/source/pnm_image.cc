@@ -1,10 +1,11 @@
+// Reads and writes PGM and PPM. The header is text with comments; the pixels follow it as they are,
+// the high byte first where a value has two.
 #include "client/cli/source/pnm_image.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
-
 #include "compress/decode/pack/byte_source.h"
 #include "proto/contract/limits.h"
 
@@ -76,7 +77,7 @@ void SwapPairs(std::span<std::byte> pixels) {
   for (std::size_t i = 0; i + 1 < pixels.size(); i += 2) std::swap(pixels[i], pixels[i + 1]);
 }
 
-bool AllWithin(const PnmImage& image) {
+bool AllWithin(const RasterImage& image) {
   const std::uint32_t largest = image.shape.value_max;
   if (image.shape.element_bytes() == 1) {
     return largest == 255 || std::ranges::all_of(image.pixels, [&](std::byte value) {
@@ -90,32 +91,12 @@ bool AllWithin(const PnmImage& image) {
   return true;
 }
 
-// The source, and the header of the image in it.
-struct OpenImage {
-  std::unique_ptr<compress::ByteSource> source;
-  PnmHeader header;
+struct PnmHeader {
+  ImageShape shape;
+  std::size_t bytes = 0;  // where the pixels begin
 };
 
-Result<OpenImage> OpenPnm(const std::string& path) {
-  OpenImage image;
-  FOREBAY_ASSIGN(image.source, compress::OpenByteSource(path));
-  std::vector<std::byte> begin(static_cast<std::size_t>(
-      std::min<std::uint64_t>(image.source->size(), kHeaderBytesMax)));
-  FOREBAY_TRY(image.source->ReadAt(0, begin));
-  auto header = ParsePnmHeader(begin);
-  if (!header) return header.error().WithContext(path);
-  image.header = *header;
-  return image;
-}
-
-}  // namespace
-
-std::string PnmShape::ToString() const {
-  return fmt::format("{} x {}, {} channel{}, values to {}", rows, columns, channels,
-                     channels == 1 ? "" : "s", value_max);
-}
-
-Result<PnmHeader> ParsePnmHeader(std::span<const std::byte> file) {
+Result<PnmHeader> ParseHeader(std::span<const std::byte> file) {
   if (file.size() < 2 || file[0] != std::byte{'P'} ||
       (file[1] != std::byte{'5'} && file[1] != std::byte{'6'})) {
     return Invalid("is not a binary PGM or PPM image (it does not begin with P5 or P6)");
@@ -127,50 +108,39 @@ Result<PnmHeader> ParsePnmHeader(std::span<const std::byte> file) {
   FOREBAY_ASSIGN(header.shape.rows, reader.Number("height"));
   FOREBAY_ASSIGN(header.shape.value_max, reader.Number("largest value"));
   FOREBAY_TRY(reader.End());
-  const PnmShape& shape = header.shape;
-  if (shape.rows == 0 || shape.columns == 0) return Invalid("has no pixels: " + shape.ToString());
-  if (shape.value_max == 0 || shape.value_max > 65535) {
+  if (header.shape.value_max == 0 || header.shape.value_max > 65535) {
     return Invalid(fmt::format("its largest value is {}; it must be 1 to 65535",
-                               shape.value_max));
+                               header.shape.value_max));
   }
-  const std::uint64_t pixel_bytes = std::uint64_t{shape.channels} * shape.element_bytes();
-  if (shape.rows > limits::kSampleBytesMax / shape.columns / pixel_bytes) {
-    return Invalid(fmt::format("has more than {} bytes: {}", limits::kSampleBytesMax,
-                               shape.ToString()));
-  }
+  FOREBAY_TRY(CheckImageShape(header.shape));
   header.bytes = reader.offset();
   return header;
 }
 
-Result<PnmImage> ReadPnm(const std::string& path) {
-  FOREBAY_ASSIGN(const OpenImage open, OpenPnm(path));
-  PnmImage image{.shape = open.header.shape, .pixels = {}};
-  const std::uint64_t there = open.source->size() - open.header.bytes;
-  if (there < image.shape.bytes()) {
+}  // namespace
+
+Result<RasterImage> DecodePnm(std::span<const std::byte> file) {
+  FOREBAY_ASSIGN(const PnmHeader header, ParseHeader(file));
+  const std::span<const std::byte> pixels = file.subspan(header.bytes);
+  if (pixels.size() < header.shape.bytes()) {
     return Error(ErrorCode::kDataLoss,
-                 fmt::format("{}: is cut off: {} bytes of pixels, its header says {}", path, there,
-                             image.shape.bytes()));
+                 fmt::format("is cut off: {} bytes of pixels, its header says {}", pixels.size(),
+                             header.shape.bytes()));
   }
-  if (there > image.shape.bytes()) {
-    return Invalid(fmt::format("{}: {} bytes follow its pixels; files of several images are not "
-                               "read", path, there - image.shape.bytes()));
+  if (pixels.size() > header.shape.bytes()) {
+    return Invalid(fmt::format("{} bytes follow its pixels; files of several images are not read",
+                               pixels.size() - header.shape.bytes()));
   }
-  image.pixels.resize(static_cast<std::size_t>(there));
-  FOREBAY_TRY(open.source->ReadAt(open.header.bytes, image.pixels));
+  RasterImage image{.shape = header.shape, .pixels = {pixels.begin(), pixels.end()}};
   if (image.shape.element_bytes() == 2) SwapPairs(image.pixels);
   if (!AllWithin(image)) {
-    return Invalid(fmt::format("{}: has values above {}, which its header calls the largest",
-                               path, image.shape.value_max));
+    return Invalid(fmt::format("has values above {}, which its header calls the largest",
+                               image.shape.value_max));
   }
   return image;
 }
 
-Result<PnmShape> ReadPnmShape(const std::string& path) {
-  FOREBAY_ASSIGN(const OpenImage open, OpenPnm(path));
-  return open.header.shape;
-}
-
-std::vector<std::byte> WritePnm(const PnmShape& shape, std::span<const std::byte> pixels) {
+std::vector<std::byte> WritePnm(const ImageShape& shape, std::span<const std::byte> pixels) {
   const std::string header = fmt::format("P{}\n{} {}\n{}\n", shape.channels == 3 ? 6 : 5,
                                          shape.columns, shape.rows, shape.value_max);
   const auto begin = std::as_bytes(std::span(header));
