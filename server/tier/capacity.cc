@@ -1,3 +1,6 @@
+// A job scheduler confines a job with a cgroup, often far below the machine's memory, so a share of
+// the memory must be a share of the cgroup's limit. The process's own group and all its ancestors
+// count, because a limit of an ancestor binds it too.
 #include "server/tier/capacity.h"
 
 #include <algorithm>
@@ -46,13 +49,15 @@ Result<std::uint64_t> PercentOf(std::uint64_t percent, std::uint64_t whole_bytes
   }
   if (whole_bytes == 0) {
     return Error(ErrorCode::kFailedPrecondition,
-                 "what the percentage is of could not be found out; write bytes instead");
+                 "the size that the percentage refers to is not known; write bytes instead");
   }
+  // Divided first, so that the product does not overflow; the remainder is added exactly.
   const std::uint64_t bytes = whole_bytes / 100 * percent + whole_bytes % 100 * percent / 100;
   return std::max<std::uint64_t>(bytes, 1);
 }
 
-// The whole of a small text file; nullopt where it cannot be read.
+// The content of a small text file; nullopt if it cannot be read. Files in /proc report size 0, so
+// the size is not asked for.
 std::optional<std::string> ReadText(const std::string& path) {
   constexpr std::size_t kTextBytesMax = 64 * 1024;
   std::ifstream file(path, std::ios::binary);
@@ -63,7 +68,7 @@ std::optional<std::string> ReadText(const std::string& path) {
   return text;
 }
 
-// "max" (cgroup v2) and numbers beyond 64 bits are no limit.
+// The number in a limit file. "max" (cgroup v2) and numbers beyond 64 bits mean no limit.
 std::optional<std::uint64_t> ReadLimit(const std::string& path) {
   const std::optional<std::string> text = ReadText(path);
   if (!text) return std::nullopt;
@@ -85,15 +90,15 @@ std::optional<std::uint64_t> MachineBytes(const std::string& root) {
   return kib * limits::kKiB;
 }
 
-// A cgroup hierarchy that limits memory: where it is mounted, the file that holds a limit, and
-// the cgroup of this process in it.
+// A cgroup hierarchy that limits memory: where it may be mounted, the name of the file that holds a
+// limit, and the cgroup of this process in it.
 struct Hierarchy {
   std::vector<std::string_view> mounts;
   std::string_view limit_file;
   std::string group;
 };
 
-// True where the comma-separated list names the memory controller.
+// Whether the comma-separated list names the memory controller.
 bool NamesMemory(std::string_view controllers) {
   while (!controllers.empty()) {
     const std::size_t comma = controllers.find(',');
@@ -104,6 +109,8 @@ bool NamesMemory(std::string_view controllers) {
   return false;
 }
 
+// Version 2 has one hierarchy, without a list of controllers. In version 1 each controller has its
+// own. A machine may have both.
 std::vector<Hierarchy> Hierarchies(const std::string& root) {
   std::vector<Hierarchy> found;
   std::istringstream lines(ReadText(root + "/proc/self/cgroup").value_or(""));
@@ -147,7 +154,7 @@ Result<std::uint64_t> ParseCapacity(std::string_view text, std::uint64_t whole_b
     return fail("unknown unit; use a whole number with B, kB, MB, GB, TB, PB, KiB, MiB, GiB, "
                 "TiB, PiB or %");
   }
-  if (number == 0) return fail("must be more than nothing");
+  if (number == 0) return fail("must be more than 0");
   if (number > ~std::uint64_t{0} / known->bytes) return fail("too large");
   return number * known->bytes;
 }
@@ -159,8 +166,9 @@ std::uint64_t MemoryLimitBytes(const std::string& root) {
   };
   for (const Hierarchy& hierarchy : Hierarchies(root)) {
     for (const std::string_view mount : hierarchy.mounts) {
-      // From the process's own group up to the mount. Inside a container the group's path may
-      // not exist beneath the mount, which then shows the container's own group at its top.
+      // From the process's own group up to the mount point. Inside a container the path of the
+      // group may not exist there, because the mount point shows the container's own group. The
+      // last step, the mount point itself, then finds its limit.
       std::string group = hierarchy.group;
       while (true) {
         if (group == "/") group.clear();

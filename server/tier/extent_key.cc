@@ -1,3 +1,5 @@
+// Keys and checksums are stored in files and compared between nodes, so the order and width of what
+// is hashed here is a format: never change it.
 #include "server/tier/extent_key.h"
 
 #include "proto/contract/byte_cursor.h"
@@ -56,7 +58,7 @@ ExtentKey KeyOf(const catalog::Catalog& catalog, ExtentId extent) {
 
 ChecksumIdentity PieceIdentity(const ExtentKey& key, std::uint32_t offset,
                                std::uint64_t length) {
-  // Offsets are 32-bit (limits.h), so extent and offset share a word without collision.
+  // Offsets have 32 bits (limits.h), so extent and offset share one word without collisions.
   const std::uint64_t place = (std::uint64_t{key.extent.value()} << 32) | offset;
   return {key.dataset, key.identity, place, length};
 }
@@ -76,14 +78,14 @@ ExtentChecksums ComputeChecksums(const ExtentKey& key, std::span<const std::byte
 
 Status VerifyPiece(const ExtentKey& key, const catalog::Range& piece, std::uint64_t expected,
                    std::span<const std::byte> bytes) {
-  // Once per sample, so a message is only built for a failure.
+  // Called once per sample, so the message is built only after a failure.
   const auto fail = [&](const std::string& why) {
     return Error(ErrorCode::kDataLoss, "piece of " + std::to_string(piece.length) +
                                            " bytes at " + std::to_string(piece.offset) +
                                            " of extent " + KeyText(key) + " " + why);
   };
   if (bytes.size() != piece.length) {
-    return fail("came as " + std::to_string(bytes.size()) + " bytes");
+    return fail("was read as " + std::to_string(bytes.size()) + " bytes");
   }
   if (Checksum(PieceIdentity(key, piece.offset, piece.length), bytes) != expected) {
     return fail("does not match its checksum");

@@ -1,4 +1,5 @@
-// What an extent is called on a tier, and the checksums that travel with it.
+// The key of an extent on a tier, and the checksums that are stored with it. Both are computed by
+// the daemon that reads the extent from the GFS, and by every daemon that looks for it later.
 #pragma once
 
 #include <compare>
@@ -16,8 +17,9 @@
 
 namespace forebay::tier {
 
-// Names one extent of one data set as it was when it was read: `identity` covers the objects'
-// paths, sizes and mtimes and the range, so an extent of a changed object has another key.
+// Names one extent of one data set, as it was when it was read. `identity` covers the paths, sizes
+// and modification times of its objects, and its range. So the extent of a changed object has
+// another key, and a stale copy is never found.
 struct ExtentKey {
   std::uint64_t dataset = 0;   // DatasetHash(name)
   ExtentId extent;
@@ -25,7 +27,7 @@ struct ExtentKey {
   auto operator<=>(const ExtentKey&) const = default;
 };
 
-// For unordered containers in memory; never part of anything that is stored or sent.
+// For unordered containers in memory. Not stable: never store or send it.
 struct ExtentKeyHash {
   std::size_t operator()(const ExtentKey& key) const {
     // `identity` is itself a hash; the extent keeps unit tests' small identities apart.
@@ -34,7 +36,7 @@ struct ExtentKeyHash {
   }
 };
 
-// "dataset-extent-identity" in hexadecimal, as in file names and messages.
+// "dataset-extent-identity" in hexadecimal, 42 characters; for file names and messages.
 std::string KeyText(const ExtentKey& key);
 
 std::uint64_t DatasetHash(std::string_view name);
@@ -43,22 +45,22 @@ std::uint64_t ExtentIdentity(const catalog::ExtentInfo& extent,
                              std::span<const catalog::ObjectInfo> objects);
 ExtentKey KeyOf(const catalog::Catalog& catalog, ExtentId extent);
 
-// The checksums taken when an extent's bytes first came off the GFS (design 7.1). Piece i is
-// the part of sample info.first_sample + i that lies in this extent, or, in a data set of packs,
-// the extent's i-th chunk.
+// The checksums that were taken when the extent was first read from the GFS (docs/design.md, 7.1).
+// Piece i is the part of sample info.first_sample + i that lies in this extent or, in a data set of
+// packs, the extent's i-th chunk.
 struct ExtentChecksums {
   std::uint64_t image = 0;
   std::vector<std::uint64_t> pieces;
 };
 
-// The identity under which a piece (or, with offset 0 and the image's length, the image
-// itself) is checksummed.
+// The identity that goes into the checksum of a piece, so that intact bytes of another piece do not
+// pass. The image itself has offset 0 and its own length.
 ChecksumIdentity PieceIdentity(const ExtentKey& key, std::uint32_t offset, std::uint64_t length);
-// Checksums of a whole image; one pass per piece and one over the image. Every piece must lie
-// within the image, as catalog::Catalog::Pieces promises.
+// Checksums of an image and its pieces. Reads the image twice. Every piece must lie within the
+// image (checked), as catalog::Catalog::Pieces promises.
 ExtentChecksums ComputeChecksums(const ExtentKey& key, std::span<const std::byte> image,
                                  std::span<const catalog::Range> pieces);
-// kDataLoss naming extent and piece where `bytes` are not the piece's.
+// Verifies `bytes`, the content of `piece`, against its checksum. kDataLoss names extent and piece.
 Status VerifyPiece(const ExtentKey& key, const catalog::Range& piece, std::uint64_t expected,
                    std::span<const std::byte> bytes);
 

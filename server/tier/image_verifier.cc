@@ -1,3 +1,6 @@
+// Two running checksums: one over the whole image and one over the piece at hand. Pieces do not
+// overlap and are in order, so one at a time is enough. A piece may span several parts, and a part
+// several pieces.
 #include "server/tier/image_verifier.h"
 
 #include <algorithm>
@@ -13,13 +16,13 @@ Status ImageVerifier::CheckShape(const ExtentKey& key, std::uint64_t image_bytes
   };
   if (pieces.empty()) return {};
   if (pieces.size() != checksums.pieces.size()) {
-    return fail("its checksum table does not fit its catalog");
+    return fail("its table has another number of checksums than its catalog has pieces");
   }
   std::uint64_t end = 0;
   for (const catalog::Range& piece : pieces) {
     if (piece.offset < end || piece.offset > image_bytes ||
         piece.length > image_bytes - piece.offset) {
-      return fail("its pieces overlap or leave the image");
+      return fail("its pieces overlap, or lie outside its image");
     }
     end = piece.offset + piece.length;
   }
@@ -46,6 +49,7 @@ Status ImageVerifier::EndPiece() {
                      std::to_string(pieces_[next_piece_].offset) +
                      ") does not match its checksum");
   }
+  // The checksum of a piece covers its place, so it must be known before the first byte is summed.
   if (++next_piece_ < pieces_.size()) {
     piece_.Reset(
         PieceIdentity(key_, pieces_[next_piece_].offset, pieces_[next_piece_].length));
@@ -61,6 +65,7 @@ Status ImageVerifier::Feed(std::span<const std::byte> part) {
     const std::uint64_t piece_end = piece.offset + piece.length;
     const std::uint64_t begin = std::max<std::uint64_t>(piece.offset, offset_);
     const std::uint64_t end = std::min(piece_end, part_end);
+    // Bytes between two pieces belong to none, and an empty piece has none of its own.
     if (begin < end) piece_.Update(part.subspan(begin - offset_, end - begin));
     if (piece_end > part_end) break;
     FOREBAY_TRY(EndPiece());
@@ -70,6 +75,7 @@ Status ImageVerifier::Feed(std::span<const std::byte> part) {
 }
 
 Status ImageVerifier::Finish() {
+  // A shorter or longer image is wrong too, even if all bytes that were seen are right.
   if (offset_ != image_bytes_ || image_.Finish() != checksums_.image) {
     return Error(ErrorCode::kDataLoss,
                  "extent " + KeyText(key_) + ": its image does not match its checksum");

@@ -1,4 +1,5 @@
-// ImageVerifier: compares an image that comes in parts with its checksums.
+// ImageVerifier: compares an image, which comes in parts, with its checksums. Used by Scrubber, so
+// that an image on SSD need not be in memory as a whole.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +12,13 @@
 
 namespace forebay::tier {
 
-// Fed an image from its first byte to its last; says which piece is wrong as soon as the piece
-// has passed by. Borrows checksums and pieces. Not thread-safe.
+// Takes an image in consecutive parts, from its first byte to its last. Reports a wrong piece as
+// soon as its last byte was seen. Borrows checksums and pieces. Not thread-safe.
 class ImageVerifier {
  public:
-  // kDataLoss where pieces and checksums do not belong together. `pieces` may be empty: then
-  // only the image's own checksum is compared. They must be in image order.
+  // Checks that pieces and checksums belong together; call it before the constructor. kDataLoss:
+  // they do not. `pieces` must be in the order of the image. They may be empty: then only the
+  // checksum of the whole image is compared.
   static Status CheckShape(const ExtentKey& key, std::uint64_t image_bytes,
                            const ExtentChecksums& checksums,
                            std::span<const catalog::Range> pieces);
@@ -24,8 +26,9 @@ class ImageVerifier {
   ImageVerifier(const ExtentKey& key, std::uint64_t image_bytes,
                 const ExtentChecksums& checksums, std::span<const catalog::Range> pieces);
 
+  // The next part of the image. kDataLoss: a piece that ends in it does not match its checksum.
   Status Feed(std::span<const std::byte> part);
-  // After the last byte.
+  // Call after the last part. kDataLoss: the image as a whole does not match its checksum.
   Status Finish();
 
  private:
@@ -38,7 +41,7 @@ class ImageVerifier {
   ChecksumStream image_;
   ChecksumStream piece_;
   std::uint64_t offset_ = 0;    // of the next byte in the image
-  std::size_t next_piece_ = 0;  // the piece that is being, or will next be, summed
+  std::size_t next_piece_ = 0;  // the piece that is being summed, or the next one
 };
 
 }  // namespace forebay::tier

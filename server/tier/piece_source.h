@@ -1,5 +1,5 @@
-// PieceSource: interface that reads pieces of extents that are on no tier of this node. Implemented
-// by `stage`, which reads the GFS.
+// PieceSource: the interface that reads pieces of extents that are on no tier of this node. It is
+// declared here because ResidentExtent refers to it; stage/gfs/gfs_pieces.cc implements it.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,6 @@
+// An extent in RAM is verified in place. One on SSD is read through two buffers in turn: while one
+// is summed, the next part is read into the other. What is damaged is reported to ExtentCache,
+// which drops and counts it.
 #include "server/tier/scrubber.h"
 
 #include <algorithm>
@@ -39,8 +42,8 @@ Result<Scrubber> Scrubber::Create(ExtentCache& cache, io::Clock& clock, PiecesOf
                   std::move(second));
 }
 
-// Moves the earliest next start on by what the bytes cost. Time that passed unused is lost,
-// so that a pause is not followed by a burst.
+// Postpones the next start by the time that these bytes may take. The new time counts from now, not
+// from the last start, so that a pause is not followed by a burst.
 void Scrubber::Charge(std::uint64_t bytes) {
   counts_.bytes += bytes;
   if (options_.bytes_per_second == 0) return;
@@ -50,7 +53,8 @@ void Scrubber::Charge(std::uint64_t bytes) {
       std::max(not_before_ns_, clock_->NowNs()) + static_cast<std::int64_t>(cost_ns);
 }
 
-// One read is under way while the part before it is summed.
+// Reads the next part while the checksums of the one before are computed. The queue is idle when
+// this returns, because the buffers are used again.
 Status Scrubber::ScrubSegment(const ResidentExtent& extent, io::IoQueue& queue,
                               std::span<const catalog::Range> pieces) {
   const Segment& segment = *extent.segment;
@@ -68,7 +72,8 @@ Status Scrubber::ScrubSegment(const ResidentExtent& extent, io::IoQueue& queue,
     if (!completions[0].bytes.has_value()) {
       status = completions[0].bytes.error();
     } else if (*completions[0].bytes < wanted) {
-      status = Error(ErrorCode::kDataLoss, "segment " + KeyText(extent.key) + " is too short");
+      status = Error(ErrorCode::kDataLoss,
+                     "segment " + KeyText(extent.key) + " ends before its image does");
     }
     FOREBAY_TRY(status);
     const std::span<const std::byte> part = buffers_[current].span().first(wanted);
@@ -94,6 +99,7 @@ Status Scrubber::ScrubExtent(const ExtentRef& extent, io::IoQueue& queue) {
     return Error(ErrorCode::kFailedPrecondition, "a scrub needs an idle queue");
   }
   pieces_.clear();
+  // An error may have left some pieces in the vector; without all of them none is of use.
   if (pieces_of_ && !pieces_of_(extent->key, pieces_).has_value()) pieces_.clear();
   Charge(extent->image_bytes);
   ++counts_.extents;
@@ -123,7 +129,8 @@ bool Scrubber::DropIfDamaged(const ExtentKey& key, TierKind tier, const Status& 
 }
 
 std::optional<Scrubber::Finding> Scrubber::ScrubNext(io::IoQueue& queue) {
-  // The rest of this tier, the other one, and this one from its beginning: every extent.
+  // Three turns visit every extent, wherever the last call ended: the rest of this tier, the other
+  // tier, and this tier from its beginning.
   for (int turn = 0; turn < 3; ++turn) {
     while (next_in_round_ < round_.size()) {
       const ExtentKey key = round_[next_in_round_++];
@@ -136,7 +143,7 @@ std::optional<Scrubber::Finding> Scrubber::ScrubNext(io::IoQueue& queue) {
     if (turn > 0 || !round_.empty()) {
       next_tier_ = next_tier_ == TierKind::kRam ? TierKind::kSsd : TierKind::kRam;
     }
-    // Asked for once a round: a node may hold half a million extents.
+    // Listed once a round, because a node may hold half a million extents.
     round_ = cache_->Resident(next_tier_);
     next_in_round_ = 0;
   }

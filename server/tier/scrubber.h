@@ -1,6 +1,6 @@
-// Scrubber: reads resident extents again and compares them with their checksums, so that bit
-// rot in RAM and on SSD is found before a sample meets it. Used by `verify` and, for as long as
-// the daemon lives, in the background.
+// Scrubber: reads resident extents again and compares them with their checksums, so that bit rot in
+// RAM and on SSD is found before a minibatch needs the bytes. Used by `forebay verify`, and by
+// daemon/background_scrubber.h for as long as the daemon runs.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@
 
 namespace forebay::tier {
 
-// Appends the pieces of an extent, in image order (catalog::Catalog::Pieces). An error, or an
-// unset function, means that they are not known now: the image is then checked as a whole,
-// which finds the same damage without naming the piece.
+// Appends the pieces of an extent, in the order of the image (catalog::Catalog::Pieces). If it
+// fails or is unset, the pieces are not known: the image is then checked as a whole, which finds
+// the same damage but does not name the piece.
 using PiecesOf = std::function<Status(const ExtentKey&, std::vector<catalog::Range>&)>;
 
-// Not thread-safe: one per thread. Owns two buffers of kScrubBytes; borrows the rest.
+// Not thread-safe: use one per thread. Owns two buffers of kScrubBytes; borrows the rest.
 class Scrubber {
  public:
   struct Options {
@@ -40,18 +40,18 @@ class Scrubber {
   static Result<Scrubber> Create(ExtentCache& cache, io::Clock& clock, PiecesOf pieces_of,
                                  const Options& options);
 
-  // Reads one extent and verifies image and pieces. kDataLoss names extent and piece; other
-  // errors mean that nothing is known. Never waits for the rate and evicts nothing. `queue`
-  // must be idle; it is not used for RAM.
+  // Reads one extent and verifies its image and pieces. kDataLoss names extent and piece. Other
+  // errors mean that the extent could not be checked. Blocks on the device, but not for the rate;
+  // evicts nothing. `queue` must be idle; it is used for SSD only.
   Status ScrubExtent(const ExtentRef& extent, io::IoQueue& queue);
 
-  // Drops what ScrubExtent found damaged, so that the next reader has it brought anew; says
-  // whether there was anything to drop. Other errors say nothing of the extent.
+  // Drops the copy on `tier` if `found`, the outcome of ScrubExtent, is kDataLoss, so that the next
+  // reader has it staged again. Returns whether it was dropped.
   bool DropIfDamaged(const ExtentKey& key, TierKind tier, const Status& found);
 
-  // Scrubs the next resident extent in the order of keys, RAM before SSD, round and round, and
-  // drops it where it is damaged. What comes during a round may wait for the next one. Nothing
-  // where nothing is resident; otherwise what was looked at and how it was.
+  // Scrubs the next resident extent and drops it if it is damaged. Goes through all extents in RAM,
+  // then all on SSD, and begins again. Extents that are staged during a round may wait for the next
+  // one. Returns the extent and its outcome; nullopt if nothing is resident.
   struct Finding {
     ExtentKey key;
     TierKind tier = TierKind::kRam;
@@ -59,9 +59,9 @@ class Scrubber {
   };
   std::optional<Finding> ScrubNext(io::IoQueue& queue);
 
-  // When the next extent may be scrubbed without exceeding the rate, on the clock's scale. The
-  // caller waits, in a way that it can end; a whole extent is read at once, so the bound holds
-  // over times longer than kExtentBytesMax / bytes_per_second.
+  // The time of `clock` from which on the next extent may be scrubbed without exceeding the rate.
+  // The caller waits, because it knows how to end a wait. A whole extent is read at once, so the
+  // rate holds over times longer than kExtentBytesMax / bytes_per_second.
   std::int64_t not_before_ns() const { return not_before_ns_; }
   const Counts& counts() const { return counts_; }
 
@@ -82,7 +82,7 @@ class Scrubber {
   Counts counts_;
   std::int64_t not_before_ns_ = 0;
   TierKind next_tier_ = TierKind::kRam;
-  std::vector<ExtentKey> round_;  // on next_tier_, as it was when its turn came
+  std::vector<ExtentKey> round_;  // extents of next_tier_ when this round began
   std::size_t next_in_round_ = 0;
 };
 

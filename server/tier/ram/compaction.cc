@@ -1,3 +1,6 @@
+// A sliding window over the sorted pieces of a region finds, for each free run, the shortest group
+// of adjacent pieces that ends with it and has enough free memory. Of these groups the one with the
+// fewest bytes in blocks is chosen; its blocks slide down, which joins the free memory at its end.
 #include "server/tier/ram/compaction.h"
 
 #include <algorithm>
@@ -24,13 +27,14 @@ std::uint64_t WholePages(std::uint64_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
-// Pieces [first, last) of which all blocks slide down; their free memory is joined at the end.
+// The group of pieces [first, last): its blocks slide down, its free memory is joined at the end.
 struct Window {
   std::size_t first = 0, last = 0;
   std::uint64_t moved_bytes = ~std::uint64_t{0};
 };
 
-// Blocks that lie below all free memory of the window stay where they are.
+// Lists the moves from low to high addresses, so that the target of each is free when it is made.
+// Blocks below the first free run of the window need not move.
 std::vector<Move> Slide(const std::vector<Piece>& pieces, const Window& window) {
   std::vector<Move> moves;
   std::uint64_t to = pieces[window.first].offset;
@@ -61,13 +65,14 @@ std::vector<Move> PlanMoves(const std::vector<FreeRun>& free, std::vector<Movabl
   std::ranges::sort(pieces, [](const Piece& a, const Piece& b) {
     return a.region != b.region ? a.region < b.region : a.offset < b.offset;
   });
-  // The shortest window that ends at each piece, within neighbours: it begins and ends with free
-  // memory, so that nothing is moved in vain.
+  // For each piece, the shortest window that ends with it. It begins and ends with free memory: a
+  // block at either end would be moved, or stay, without joining anything.
   Window best;
   std::size_t first = 0;
   std::uint64_t free_bytes = 0, block_bytes = 0;
   for (std::size_t last = 0; last < pieces.size(); ++last) {
     const Piece& piece = pieces[last];
+    // A gap between two pieces is a block that must not move, so no window contains it.
     const bool is_neighbour = last > 0 && pieces[last - 1].region == piece.region &&
                               pieces[last - 1].end() == piece.offset;
     if (!is_neighbour) {
@@ -75,7 +80,7 @@ std::vector<Move> PlanMoves(const std::vector<FreeRun>& free, std::vector<Movabl
       free_bytes = block_bytes = 0;
     }
     (piece.is_free ? free_bytes : block_bytes) += piece.pages_bytes;
-    // Leading pieces that the window does not need.
+    // Drop leading blocks, and leading free runs without which enough memory is free.
     while (first < last) {
       const Piece& leading = pieces[first];
       if (leading.is_free && free_bytes - leading.pages_bytes < wanted_bytes) break;

@@ -1,5 +1,5 @@
-// Compaction: plans which blocks of the RAM arena to move, so that fragmented free memory becomes
-// one run that is large enough.
+// Compaction: plans which blocks of the RAM arena to move so that fragmented free memory becomes
+// one run that is large enough. ExtentCache makes the moves (RamArena::Slide) before it evicts.
 #pragma once
 
 #include <cstdint>

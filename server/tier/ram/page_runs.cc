@@ -1,3 +1,6 @@
+// Every change goes through Insert and Erase, which keep the two indexes alike: each free run is in
+// the map of its region and in by_length_. The checks stay on in release builds, because pages that
+// are given out twice would mean wrong bytes in a sample.
 #include "server/tier/ram/page_runs.h"
 
 #include <iterator>
@@ -15,6 +18,7 @@ void PageRuns::AddRegion(std::uint64_t pages) {
 
 std::optional<PageRuns::Run> PageRuns::Take(std::uint64_t pages) {
   FOREBAY_CHECK(pages > 0);
+  // by_length_ sorts by length, then address, so this is the lowest of the shortest runs that fit.
   const auto found = by_length_.lower_bound({0, 0, pages});
   if (found == by_length_.end()) return std::nullopt;
   const Run run = *found;
@@ -46,15 +50,17 @@ std::optional<PageRuns::Run> PageRuns::TakeHighest(std::uint64_t pages) {
 void PageRuns::TakeAt(const Run& run) {
   FOREBAY_CHECK(run.region < regions_.size() && run.pages > 0);
   const std::map<std::uint64_t, std::uint64_t>& runs = regions_[run.region].runs;
+  // The free run that contains the first page is the last one that does not begin after it.
   const auto after = runs.upper_bound(run.first_page);
   FOREBAY_CHECK(after != runs.begin());
   const auto [first_page, pages] = *std::prev(after);
   const std::uint64_t before = run.first_page - first_page;
-  FOREBAY_CHECK(before <= pages && run.pages <= pages - before);
+  FOREBAY_CHECK(before <= pages && run.pages <= pages - before);  // without overflow
   TakeFrom({run.region, first_page, pages}, run.first_page, run.pages);
 }
 
 PageRuns::Run PageRuns::TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages) {
+  // What is left of the run on either side becomes a run of its own.
   const std::uint64_t before = first_page - run.first_page;
   const std::uint64_t after = run.pages - pages - before;
   Erase(run);
@@ -69,6 +75,8 @@ void PageRuns::Give(const Run& run) {
   const Region& region = regions_[run.region];
   FOREBAY_CHECK(run.first_page <= region.pages &&
                 run.pages <= region.pages - run.first_page);
+  // Neither the next free run nor the one before may overlap the pages that are freed. A run that
+  // touches them is joined with them.
   Run joined = run;
   const auto after = region.runs.lower_bound(run.first_page);
   if (after != region.runs.end()) {

@@ -1,4 +1,6 @@
-// PageRuns: which pages of several regions are free. The allocator's logic without memory.
+// PageRuns: which pages of several regions are free. This is the logic of RamArena's allocator,
+// without the memory. Free pages are kept as runs, in two indexes: by region and first page, to
+// join neighbours; and by length, to find the best fit.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +12,8 @@
 
 namespace forebay::tier {
 
-// Best fit: the shortest run that is long enough, of equals the one at the lowest address.
-// Neighbouring free runs of one region are always joined. O(log runs), where nothing else is
-// said. Not thread-safe.
+// Invariant: two free runs of a region never touch; they are joined at once. Calls take O(log runs)
+// unless their comment says otherwise. Not thread-safe.
 class PageRuns {
  public:
   struct Run {
@@ -23,17 +24,17 @@ class PageRuns {
 
   // Adds the next region (index 0, 1, ...), all of it free. `pages` is at least 1.
   void AddRegion(std::uint64_t pages);
-  // Takes `pages` (at least 1) from the start of the best run; nullopt where none is long
-  // enough.
+  // Takes `pages` (at least 1) from the start of the best fit: the shortest run that is long enough
+  // and, of equally long ones, the lowest. nullopt: no run is long enough.
   std::optional<Run> Take(std::uint64_t pages);
-  // The same from the start of the lowest run that is long enough. O(runs).
+  // Takes `pages` from the start of the lowest run that is long enough. O(runs).
   std::optional<Run> TakeLowest(std::uint64_t pages);
-  // The same from the end of the highest run that is long enough. O(runs).
+  // Takes `pages` from the end of the highest run that is long enough. O(runs).
   std::optional<Run> TakeHighest(std::uint64_t pages);
-  // Takes these very pages, which are free: anything else is a bug and is found by a check.
+  // Takes exactly these pages. They must be free (checked).
   void TakeAt(const Run& run);
-  // Gives back a run that was taken, whole. Giving back anything else is a bug and is
-  // found by a check.
+  // Frees a run, as a whole, that one of the functions above has taken. Freeing pages that are free
+  // already is a bug (checked).
   void Give(const Run& run);
 
   std::uint64_t free_pages() const { return free_pages_; }
@@ -52,7 +53,7 @@ class PageRuns {
       return a.first_page < b.first_page;
     }
   };
-  // Takes `pages` at `first_page`, within `run`, a free one.
+  // Takes `pages` at `first_page`, which lie within the free run `run`.
   Run TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages);
   void Insert(const Run& run);
   void Erase(const Run& run);

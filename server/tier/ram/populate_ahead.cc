@@ -1,3 +1,7 @@
+// MADV_POPULATE_WRITE makes the kernel allocate and zero pages as if they were written to, but does
+// not change bytes, so it is safe for pages that a block uses already. Reach sets a goal per
+// region, and the thread works towards it in steps of one huge page, so that it ends soon when
+// asked to.
 #include "server/tier/ram/populate_ahead.h"
 
 #include <sys/mman.h>
@@ -49,10 +53,12 @@ void PopulateAhead::Reach(std::size_t region, std::uint64_t end_bytes) {
   {
     MutexLock lock(mutex_);
     Progress& progress = progress_[region];
-    // Refilled once half of it is gone, not at every block.
+    // The goal moves once half of the populated memory is used, not with every block, so that the
+    // thread seldom wakes.
     const std::uint64_t left = progress.wanted - std::min(progress.wanted, end_bytes);
     if (refused_ || progress.wanted == region_bytes || left > ahead_bytes_ / 2) return;
-    // The end may lie within a step; whole pages are what the kernel takes.
+    // The kernel takes whole pages, so the step in which `end_bytes` lies is populated from its
+    // beginning. Pages below it are in use, or were.
     progress.done = std::max(progress.done, end_bytes / kStepBytes * kStepBytes);
     progress.wanted = end_bytes + std::min(ahead_bytes_, region_bytes - end_bytes);
   }
@@ -76,7 +82,7 @@ PopulateAhead::Progress* PopulateAhead::NextLocked() {
 }
 
 void PopulateAhead::Run() {
-  // With what processor time is left over: never before those who serve and consume.
+  // Lowest priority: this thread must not take processor time from threads that serve batches.
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
   UniqueLock lock(mutex_);
   for (;;) {
@@ -86,6 +92,7 @@ void PopulateAhead::Run() {
       if (next == nullptr) changed_.Wait(mutex_);
     }
     if (stopping_) return;
+    // The lock is not held while the kernel works. `next` stays valid: progress_ never grows.
     const std::span<std::byte> region =
         regions_[static_cast<std::size_t>(next - progress_.data())].bytes();
     const std::uint64_t begin = next->done;

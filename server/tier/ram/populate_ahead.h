@@ -1,7 +1,7 @@
-// PopulateAhead: has the kernel make the next pages of an arena before anybody waits for them.
-// The first touch of a page costs its zeroing, and in a virtual machine also the host's finding
-// the memory. A first batch took 10 to 28 ms of that in slots, and an extent of a tar shard was
-// gathered at 0.3 to 1.5 GB/s while the reads ahead of it ran out.
+// PopulateAhead: lets the kernel populate the next pages of an arena before anybody waits for them.
+// The first touch of a page costs the time to zero it and, in a virtual machine, the time in which
+// the host finds the memory. Without it a first batch waited 10 to 28 ms for pages of its slot, and
+// extents of a tar shard were gathered at 0.3 to 1.5 GB/s, too slowly to keep reads in flight.
 #pragma once
 
 #include <cstddef>
@@ -15,32 +15,32 @@
 
 namespace forebay::tier {
 
-// Thread-safe. One thread, of lowest priority, which sleeps while enough pages are ahead. Where
-// the kernel refuses (older than 5.14, memory is short) it ends its work: pages are then made as
-// they are touched, which is slower and as correct.
+// Thread-safe. Its one thread has the lowest priority and sleeps while enough pages are populated.
+// If the kernel refuses (older than 5.14, or memory is short), it stops for good: pages are then
+// populated when they are touched, which is slower but correct.
 class PopulateAhead {
  public:
-  static constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;  // of one call, a huge page
+  // Bytes per call of the kernel: a huge page.
+  static constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;
 
-  // Keeps up to `ahead_bytes` (above 0) populated behind the end of what was reached in a region
-  // of `regions`, which are borrowed. No region is begun before something in it is reached.
+  // Keeps up to `ahead_bytes` (above 0) populated beyond the highest block of each region of
+  // `regions`, which are borrowed. Regions without a block are not populated.
   PopulateAhead(std::span<const SharedRegion> regions, std::uint64_t ahead_bytes);
   ~PopulateAhead();
   PopulateAhead(const PopulateAhead&) = delete;
   PopulateAhead& operator=(const PopulateAhead&) = delete;
 
-  // What lies below `end_bytes` (at most the region's size) of `region`, an index, is in use or
-  // was. Returns at once.
+  // A block of `region` (an index) ends at `end_bytes`, at most the region's size. Returns at once.
   void Reach(std::size_t region, std::uint64_t end_bytes);
-  // Blocks until what the calls of Reach so far ask for is there, or cannot be.
+  // Blocks until all that earlier calls of Reach require is populated, or the kernel has refused.
   void Drain();
-  // Of all regions, by this object.
+  // Bytes that this object has populated, in all regions.
   std::uint64_t populated_bytes() const;
 
  private:
   struct Progress {
-    std::uint64_t done = 0;    // below: populated, or in use before it was
-    std::uint64_t wanted = 0;  // below: asked for
+    std::uint64_t done = 0;    // all below is populated, or is left to its first touch
+    std::uint64_t wanted = 0;  // all below is to be populated
   };
 
   void Run();

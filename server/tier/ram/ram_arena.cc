@@ -1,3 +1,5 @@
+// PageRunArena puts memory to the logic of PageRuns: run k of region r is the same run of pages of
+// memfd r. One mutex guards the runs; bytes are copied under it only when a block is moved.
 #include "server/tier/ram/ram_arena.h"
 
 #include <algorithm>
@@ -18,12 +20,13 @@ constexpr std::uint64_t kPageBytes = limits::kIoAlignmentBytes;
 
 class PageRunArena final : public RamArena {
  public:
-  // `options` with sizes of whole pages.
+  // The sizes in `options` are multiples of the page size (Create).
   PageRunArena(const Options& options, std::vector<SharedRegion> regions)
       : first_region_(options.first_region),
         capacity_bytes_(options.capacity_bytes),
         lowest_first_(options.lowest_first),
         regions_(std::move(regions)) {
+    // The memfds are rounded up to huge pages, but no more than the capacity is given out.
     std::uint64_t left = capacity_bytes_;
     for (std::size_t i = 0; i < regions_.size(); ++i) {
       const std::uint64_t bytes = std::min(left, options.region_bytes);
@@ -33,13 +36,13 @@ class PageRunArena final : public RamArena {
     if (options.populate_ahead_bytes == 0) return;
     ahead_ = std::make_unique<PopulateAhead>(regions_, options.populate_ahead_bytes);
     if (!options.populate_at_start) return;
-    // Where the first block will lie.
+    // Takes a page and frees it again, to learn where the first block will lie.
     const PageRuns::Run first = *TakeLocked(1, Stay::kLong);
     runs_.Give(first);
     ahead_->Reach(first.region, first.first_page * kPageBytes);
   }
 
-  // A block alive now would write into unmapped memory and call a dead arena.
+  // A block that is left now would later write to unmapped memory and call a destroyed arena.
   ~PageRunArena() override { FOREBAY_CHECK(used_bytes() == 0); }
 
   std::uint64_t capacity_bytes() const override { return capacity_bytes_; }
@@ -66,7 +69,7 @@ class PageRunArena final : public RamArena {
     const std::uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes;
     MutexLock lock(mutex_);
     const std::optional<PageRuns::Run> run = TakeLocked(pages, stay);
-    if (!run) return Full(bytes, "fit in no free run");
+    if (!run) return Full(bytes, "fit in no run of free pages");
     const std::uint64_t offset = run->first_page * kPageBytes;
     if (ahead_ && stay == Stay::kLong) ahead_->Reach(run->region, offset + pages * kPageBytes);
     const RegionId region(first_region_.value() + static_cast<std::uint32_t>(run->region));
@@ -86,15 +89,18 @@ class PageRunArena final : public RamArena {
     const std::uint64_t pages = (from.size() + kPageBytes - 1) / kPageBytes;
     const std::size_t region = block.region().value() - first_region_.value();
     MutexLock lock(mutex_);
+    // Freed before the target is taken, because the two may overlap; for the same reason memmove.
     runs_.Give({region, block.region_offset() / kPageBytes, pages});
     runs_.TakeAt({region, offset / kPageBytes, pages});
     const std::span<std::byte> to = regions_[region].bytes().subspan(offset, from.size());
     std::memmove(to.data(), from.data(), from.size());
-    // The pages that `block` had are not its any more, so it must not give them back.
+    // The block's destructor must free the new pages, not the old ones.
     Rebind(block, offset, to);
   }
 
   std::vector<FreeRun> FreeRuns() const override {
+    // A snapshot. The cache, through which all blocks are allocated, plans moves with it under its
+    // own lock; blocks that are freed meanwhile do no harm.
     std::vector<FreeRun> free;
     MutexLock lock(mutex_);
     for (std::size_t region = 0; region < regions_.size(); ++region) {
@@ -125,7 +131,7 @@ class PageRunArena final : public RamArena {
   const std::vector<SharedRegion> regions_;
   mutable Mutex mutex_;
   PageRuns runs_ FOREBAY_GUARDED_BY(mutex_);
-  std::unique_ptr<PopulateAhead> ahead_;  // null: not asked for; ends before its regions
+  std::unique_ptr<PopulateAhead> ahead_;  // may be null; destroyed before the regions it uses
 };
 
 }  // namespace

@@ -1,3 +1,5 @@
+// The order of the steps matters: create the memfd, set its size, map it, and only then seal it,
+// because F_SEAL_FUTURE_WRITE spares mappings that exist already and forbids all later ones.
 #include "server/tier/ram/shared_region.h"
 
 #include <fcntl.h>
@@ -22,7 +24,7 @@ Error RegionError(int system_errno, const char* step, std::uint64_t bytes) {
   const Error error = Error::FromErrno(
       system_errno, std::string(step) + " of a shared region of " + std::to_string(bytes) +
                         " bytes");
-  // Whatever the reason, the system did not give the memory.
+  // Callers treat every failure alike: the system has not provided the memory. The errno is kept.
   return Error(ErrorCode::kResourceExhausted, error.message(), system_errno);
 }
 
@@ -61,10 +63,10 @@ Result<SharedRegion> SharedRegion::Create(const char* debug_name, std::uint64_t 
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return RegionError(errno, "mmap", size);
   SharedRegion region(std::move(fd), {static_cast<std::byte*>(memory), size});
-  // F_SEAL_WRITE would forbid this mapping too; F_SEAL_FUTURE_WRITE spares what exists now.
+  // F_SEAL_WRITE would fail while this writable mapping exists; F_SEAL_FUTURE_WRITE spares it.
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
   if (::fcntl(region.fd(), F_ADD_SEALS, kSeals) != 0) return RegionError(errno, "seal", size);
-  // Best effort: without huge pages the region works, with more TLB misses.
+  // Best effort: without huge pages the region works, but with more TLB misses.
   static_cast<void>(::madvise(memory, size, MADV_HUGEPAGE));
   return region;
 }

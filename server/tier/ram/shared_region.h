@@ -1,6 +1,6 @@
-// SharedRegion: memory that the daemon writes and clients map read-only. A memfd without a
-// name, sealed against shrinking, growing and every future write once the daemon's own mapping
-// exists (an unsealed "read-only" memfd can be reopened writable).
+// SharedRegion: memory that the daemon writes and clients map read-only. It is a memfd. Once the
+// daemon has mapped it, it is sealed against a change of its size and against new writable
+// mappings: without the seal, a client could reopen its read-only descriptor for writing.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace forebay::tier {
 
-// Move-only. The mapping lives as long as the object; clients' mappings live on after it.
+// Move-only. The daemon's mapping ends with the object; clients' mappings do not.
 class SharedRegion {
  public:
-  // `bytes` is rounded up to whole huge pages; memory is taken on first touch. Transparent
-  // huge pages are asked for by madvise. kResourceExhausted where the system refuses.
+  // Rounds `bytes` up to whole huge pages (2 MiB). The kernel provides a page when it is first
+  // touched. Requests transparent huge pages (madvise). kResourceExhausted: the system refuses.
   static Result<SharedRegion> Create(const char* debug_name, std::uint64_t bytes);
   SharedRegion(SharedRegion&& other) noexcept;
   SharedRegion& operator=(SharedRegion&& other) noexcept;
   ~SharedRegion();
 
   std::span<std::byte> bytes() const { return bytes_; }
-  int fd() const { return fd_.get(); }  // sealed; to be passed to clients
+  int fd() const { return fd_.get(); }  // sealed, so it may be passed to clients
 
  private:
   SharedRegion(UniqueFd fd, std::span<std::byte> bytes);

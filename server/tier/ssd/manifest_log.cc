@@ -1,3 +1,6 @@
+// Each record is 64 bytes and ends with a checksum over its bytes, its offset and the generation of
+// the file. So neither a torn write, nor a stale block of an earlier manifest at the same place,
+// can pass as a record. A rewrite makes a new generation.
 #include "server/tier/ssd/manifest_log.h"
 
 #include <algorithm>
@@ -22,6 +25,7 @@ std::uint64_t SumAt(std::span<const std::byte> record) {
   return ByteReader(record.subspan(kSummedBytes)).ReadLe<std::uint64_t>();
 }
 
+// Pads the words to the size of a record and appends their checksum.
 std::vector<std::byte> Seal(ByteWriter words, const ChecksumIdentity& identity) {
   std::vector<std::byte> bytes = words.Release();
   bytes.resize(kSummedBytes);
@@ -31,7 +35,7 @@ std::vector<std::byte> Seal(ByteWriter words, const ChecksumIdentity& identity) 
   return sealed.Release();
 }
 
-// False where the record is not whole and true to its place.
+// False if the record is incomplete, damaged, or was written for another offset or generation.
 bool ParseRecord(std::span<const std::byte> bytes, const ChecksumIdentity& identity,
                  ManifestRecord& record) {
   if (bytes.size() < kManifestRecordBytes) return false;
@@ -50,6 +54,7 @@ bool ParseRecord(std::span<const std::byte> bytes, const ChecksumIdentity& ident
     return false;
   }
   record.kind = static_cast<ManifestKind>(kind);
+  // Checked although the checksum matched: an invalid shape would compute a wrong file size.
   return length == kManifestRecordBytes && record.shape.IsValid();
 }
 
@@ -79,6 +84,7 @@ std::vector<std::byte> EncodeManifestRecord(const ManifestRecord& record,
 
 Result<ParsedManifest> ParseManifest(std::span<const std::byte> bytes) {
   ParsedManifest manifest;
+  // Records, complete or not, from an offset to the end.
   const auto slots = [&](std::uint64_t offset) {
     return (bytes.size() - offset + kManifestRecordBytes - 1) / kManifestRecordBytes;
   };
@@ -91,7 +97,8 @@ Result<ParsedManifest> ParseManifest(std::span<const std::byte> bytes) {
       bytes.size() >= kManifestRecordBytes && magic == kManifestMagic &&
       SumAt(bytes) == Checksum(RecordIdentity(0, 0), bytes.first(kSummedBytes));
   if (!is_whole) {
-    // The header came by rename, whole; if it is not, nothing after it can be trusted.
+    // The header was complete when the file got its name (Rewrite). If it is damaged, its
+    // generation is not known, and without that no record can be verified.
     manifest.generation = 0;
     manifest.dropped_records = slots(0);
     return manifest;
@@ -100,14 +107,15 @@ Result<ParsedManifest> ParseManifest(std::span<const std::byte> bytes) {
     return Error(ErrorCode::kFailedPrecondition,
                  "the segment store's manifest has format version " + std::to_string(version) +
                      ", this daemon reads " + std::to_string(kManifestVersion) +
-                     "; empty the directory or choose another");
+                     "; empty tier.ssd.directory, or choose another one");
   }
   std::uint64_t offset = kManifestRecordBytes;
   for (; offset < bytes.size(); offset += kManifestRecordBytes) {
     ManifestRecord record;
     if (!ParseRecord(bytes.subspan(offset), RecordIdentity(manifest.generation, offset),
                      record)) {
-      // Appends are synced one by one, so a crash can only tear the last.
+      // Every append is synced before the next one, so a crash can damage only the last record.
+      // Damage before that is reported as lost records.
       manifest.has_torn_tail = slots(offset) == 1;
       if (!manifest.has_torn_tail) manifest.dropped_records = slots(offset);
       break;
@@ -124,6 +132,7 @@ Result<ParsedManifest> ManifestLog::Load(io::IoQueue& queue) {
     return file.error().WithContext("segment store's manifest");
   }
   FOREBAY_ASSIGN(const io::FileInfo info, (*file)->Info());
+  // The size comes from outside, so it is bounded before memory is allocated for it.
   if (info.bytes > kManifestBytesMax) {
     return Error(ErrorCode::kResourceExhausted,
                  "the segment store's manifest has " + std::to_string(info.bytes) +
@@ -149,7 +158,7 @@ Status ManifestLog::Rewrite(io::IoQueue& queue, std::span<const ManifestRecord> 
         EncodeManifestRecord(record, generation, bytes.size());
     bytes.insert(bytes.end(), encoded.begin(), encoded.end());
   }
-  // A temp left by a failed rewrite is in the way; that there is none is the usual case.
+  // A temporary file that a failed rewrite has left must go first. Usually there is none.
   if (const Status cleared = directory_.Unlink(kManifestTempName);
       !cleared.has_value() && cleared.error().code() != ErrorCode::kNotFound) {
     return cleared;
@@ -164,11 +173,12 @@ Status ManifestLog::Rewrite(io::IoQueue& queue, std::span<const ManifestRecord> 
   }
   if (written.has_value()) written = io::DataSync(queue, *file);
   if (!written.has_value()) {
-    // Best effort: what stays is cleared by the next rewrite, or by the next Open.
+    // Best effort: a file that stays is removed by the next Rewrite, or by the next Open.
     static_cast<void>(directory_.Unlink(kManifestTempName));
     return written.error().WithContext("rewriting the manifest");
   }
-  // From here on it is unknown which manifest a restart would find, until the sync returns.
+  // Until the directory is synced, it is unknown which manifest a restart would find. So nothing
+  // may be appended to the old one from here on.
   file_.reset();
   if (Status renamed = directory_.Rename(kManifestTempName, kManifestName);
       !renamed.has_value()) {
@@ -185,6 +195,7 @@ Status ManifestLog::Append(io::IoQueue& queue, const ManifestRecord& record) {
   if (needs_rewrite()) {
     return Error(ErrorCode::kFailedPrecondition, "the manifest must be rewritten first");
   }
+  // After the header, which has the size of a record.
   const std::uint64_t offset = (record_count_ + 1) * kManifestRecordBytes;
   Status status = io::WriteFully(queue, *file_, offset,
                                  EncodeManifestRecord(record, generation_, offset));

@@ -1,3 +1,6 @@
+// A trailer is: the checksums of the pieces, zeros up to the next block, then the footer in the
+// last block, whose last 8 bytes are a checksum over all of the trailer before them. The footer
+// repeats the key, so that a file under a wrong name is found out.
 #include "server/tier/ssd/segment_format.h"
 
 #include <algorithm>
@@ -12,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kFooterMagic = 0x31544D47'45534246;  // "FBSEGMT1" as bytes
 constexpr std::uint64_t kFooterBytes = limits::kIoAlignmentBytes;
-constexpr std::uint64_t kSumBytes = 8;  // the trailer's own checksum, at its very end
+constexpr std::uint64_t kSumBytes = 8;  // the trailer's own checksum, at its end
 constexpr std::string_view kSegmentSuffix = ".seg";
 constexpr std::string_view kTempSuffix = ".tmp";
 
@@ -20,7 +23,7 @@ Error Damaged(const ExtentKey& key, const char* what) {
   return Error(ErrorCode::kDataLoss, "segment " + KeyText(key) + ": " + what);
 }
 
-// True for the text of KeyText.
+// Whether a text has the form of KeyText: 16, 8 and 16 hexadecimal digits, joined by '-'.
 bool IsKeyText(std::string_view text) {
   if (text.size() != 42) return false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -48,7 +51,7 @@ void EncodeTrailer(const ExtentKey& key, const SegmentShape& shape,
   footer.Le(key.dataset);
   footer.Le(key.identity);
   footer.Le(key.extent.value());
-  footer.Le(std::uint32_t{0});
+  footer.Le(std::uint32_t{0});  // reserved; aligns the next field
   footer.Le(shape.image_bytes);
   footer.Le(checksums.image);
   std::ranges::copy(footer.bytes(), trailer.last(kFooterBytes).begin());
@@ -61,13 +64,16 @@ void EncodeTrailer(const ExtentKey& key, const SegmentShape& shape,
 Result<ExtentChecksums> DecodeTrailer(const ExtentKey& key, const SegmentShape& shape,
                                       std::span<const std::byte> trailer) {
   FOREBAY_CHECK(shape.IsValid());
-  if (trailer.size() != shape.trailer_bytes()) return Damaged(key, "trailer has another length");
+  if (trailer.size() != shape.trailer_bytes()) {
+    return Damaged(key, "its trailer does not have the length that the manifest implies");
+  }
+  // The checksum comes first: no field is looked at in bytes that may be damaged.
   ByteReader sum(trailer.last(kSumBytes));
   if (sum.ReadLe<std::uint64_t>() != Checksum(trailer.first(trailer.size() - kSumBytes))) {
-    return Damaged(key, "checksum table or footer is damaged");
+    return Damaged(key, "its checksum table or footer is damaged");
   }
   ByteReader footer(trailer.last(kFooterBytes));
-  if (footer.ReadLe<std::uint64_t>() != kFooterMagic) return Damaged(key, "no footer");
+  if (footer.ReadLe<std::uint64_t>() != kFooterMagic) return Damaged(key, "it has no footer");
   if (const auto version = footer.ReadLe<std::uint32_t>(); version != kSegmentVersion) {
     return Error(ErrorCode::kFailedPrecondition,
                  "segment " + KeyText(key) + " has format version " + std::to_string(version) +
@@ -82,9 +88,11 @@ Result<ExtentChecksums> DecodeTrailer(const ExtentKey& key, const SegmentShape& 
   const auto image_bytes = footer.ReadLe<std::uint64_t>();
   ExtentChecksums checksums;
   checksums.image = footer.ReadLe<std::uint64_t>();
+  // The checksum was right, so these are not damage of the device but a file under a wrong name, or
+  // a manifest that belongs to other files.
   if (found != key) return Damaged(key, "the file holds another extent");
   if (piece_count != shape.piece_count || image_bytes != shape.image_bytes) {
-    return Damaged(key, "footer and manifest disagree on its sizes");
+    return Damaged(key, "its footer and the manifest disagree on its sizes");
   }
   ByteReader table(trailer);
   checksums.pieces.reserve(piece_count);
@@ -107,6 +115,7 @@ NameKind ClassifyName(std::string_view name) {
   if (name == kManifestName) return NameKind::kManifest;
   if (name == kManifestTempName) return NameKind::kTemp;
   if (!IsKeyText(name.substr(0, 42))) return NameKind::kForeign;
+  // After the key: ".seg", or ".<digits>.tmp". Anything else belongs to somebody else.
   std::string_view rest = name.substr(42);
   if (rest == kSegmentSuffix) return NameKind::kSegment;
   if (rest.size() <= 1 + kTempSuffix.size() || rest.front() != '.' ||
@@ -122,7 +131,7 @@ NameKind ClassifyName(std::string_view name) {
 std::uint64_t TempAttempt(std::string_view name) {
   std::uint64_t attempt = 0;
   if (name.size() > 43) {
-    // A number that does not fit leaves 0: such a name is not one of ours.
+    // A number that does not fit leaves 0. The store never writes such a name.
     std::from_chars(name.data() + 43, name.data() + name.size(), attempt);
   }
   return attempt;

@@ -1,3 +1,7 @@
+// FileSegmentStore keeps an index of all segments in memory, with a state for each: being written,
+// published, being removed. An entry is made before the first file operation and erased after the
+// last one, so that two threads never work on files of the same name. Two mutexes: manifest_mutex_
+// is held during the manifest's I/O and orders its records; index_mutex_ is never held during I/O.
 #include "server/tier/ssd/segment_store.h"
 
 #include <algorithm>
@@ -22,8 +26,8 @@ constexpr std::size_t kTransfersInFlightMax = 8;
 // The manifest is compacted when it has more dead records than live ones, and at least these.
 constexpr std::uint64_t kDeadRecordsMin = 256;
 
-// Writes `bytes` at the start of `file`, several transfers at a time. The queue is idle before
-// and after, whatever happens.
+// Writes `bytes` at the start of `file`, several transfers at a time. The queue is idle before and
+// after, also after an error: an operation in flight still uses the caller's memory.
 Status WriteImage(io::IoQueue& queue, io::File& file, std::span<const std::byte> bytes) {
   const std::size_t window = std::min(queue.depth(), kTransfersInFlightMax);
   std::vector<io::Completion> completions;
@@ -50,7 +54,9 @@ Status WriteImage(io::IoQueue& queue, io::File& file, std::span<const std::byte>
       if (!completion.bytes.has_value()) {
         status = completion.bytes.error();
       } else if (*completion.bytes != completion.tag) {
-        status = Error(ErrorCode::kDataLoss, "short write of a segment");
+        status = Error(ErrorCode::kDataLoss, "a write of a segment wrote " +
+                                                 std::to_string(*completion.bytes) + " of " +
+                                                 std::to_string(completion.tag) + " bytes");
       }
     }
   }
@@ -84,15 +90,16 @@ class FileSegmentStore final : public SegmentStore {
 
  private:
   using SegmentPtr = std::shared_ptr<const Segment>;
-  using OpenList = std::list<std::pair<ExtentKey, SegmentPtr>>;  // the next to close is last
+  using OpenList = std::list<std::pair<ExtentKey, SegmentPtr>>;  // least recently used last
 
   enum class State : std::uint8_t { kWriting, kPublished, kRemoving };
   struct Entry {
     State state = State::kWriting;
     SegmentShape shape;
-    std::uint64_t sequence = 0;  // of its manifest record; tells a segment from its successor
-    std::weak_ptr<const Segment> segment;
-    OpenList::iterator kept;  // in open_, where is_kept
+    // Number of its manifest record. Tells the segment from a later one of the same key.
+    std::uint64_t sequence = 0;
+    std::weak_ptr<const Segment> segment;  // shared by all readers while one of them holds it
+    OpenList::iterator kept;               // its place in open_, if is_kept
     bool is_kept = false;
   };
   struct Names {
@@ -117,7 +124,8 @@ class FileSegmentStore final : public SegmentStore {
   Status RecordRemoval(const ExtentKey& key, const SegmentShape& shape);
   void Discard(Leftover files);
   void RetryLeftovers();
-  void RemoveStrays(const std::set<std::string, std::less<>>& names) FOREBAY_REQUIRES(index_mutex_);
+  void RemoveLeftovers(const std::set<std::string, std::less<>>& names)
+      FOREBAY_REQUIRES(index_mutex_);
   std::vector<ManifestRecord> LiveRecords() const;
   Status AppendRecord(io::IoQueue& queue, const ManifestRecord& record)
       FOREBAY_REQUIRES(manifest_mutex_);
@@ -144,7 +152,9 @@ class FileSegmentStore final : public SegmentStore {
   std::uint64_t next_attempt_ FOREBAY_GUARDED_BY(index_mutex_) = 0;
 };
 
-// Nobody else knows the store yet: the locks are held for the sake of the functions below.
+// Replays the manifest and compares it with the files: what has a record and a file is published;
+// all else goes. No other thread knows the store yet; the locks are held because the functions that
+// this one calls require them.
 Status FileSegmentStore::Recover() {
   const MutexLock manifest_lock(manifest_mutex_);
   FOREBAY_ASSIGN(std::unique_ptr<io::IoQueue> queue, backend_.CreateQueue({.depth = 1}));
@@ -182,16 +192,17 @@ Status FileSegmentStore::Recover() {
     ++it;
   }
   recovery_.segments = index_.size();
-  RemoveStrays(files);
+  RemoveLeftovers(files);
   index_lock.Unlock();
-  // A store that cannot write can still be read, so this failure is left to the first Put,
-  // which needs the rewrite and reports why it fails.
+  // The rewrite removes a torn tail and dead records. If it fails, the store can still be read, so
+  // the error is left to the first Put, which repeats the rewrite and reports why it fails.
   static_cast<void>(manifest_.Rewrite(*queue, LiveRecords()));
   return {};
 }
 
-// What will not go is left to the next Open; new temps keep clear of its name.
-void FileSegmentStore::RemoveStrays(const std::set<std::string, std::less<>>& names) {
+// A file that cannot be removed is left to the next Open. New temporary files get larger numbers
+// than such a file, so that creating one never meets it.
+void FileSegmentStore::RemoveLeftovers(const std::set<std::string, std::less<>>& names) {
   for (const std::string& name : names) {
     if (directory_.Unlink(name).has_value()) {
       ++recovery_.removed_files;
@@ -215,22 +226,25 @@ Status FileSegmentStore::Put(io::IoQueue& queue, const ExtentKey& key,
   if (queue.in_flight() != 0) {
     return Error(ErrorCode::kFailedPrecondition, "Put needs an idle queue");
   }
+  // First of all, because the space of leftover files may be needed for this extent.
   RetryLeftovers();
   Names names = {"", SegmentName(key)};
   FOREBAY_TRY(Reserve(key, shape, names.temp));
+  // A direct write takes whole blocks; zeros keep old bytes of memory out of the file.
   std::memset(image.data() + image.size(), 0, shape.trailer_offset() - image.size());
   const std::span<const std::byte> padded(image.data(), shape.trailer_offset());
   Status status = WriteTemp(queue, names.temp, key, padded, shape, checksums);
   if (status.has_value()) status = Publish(queue, names, key, shape);
   if (!status.has_value()) {
-    // The rename may have happened or not, so both names go.
+    // After an error it is unknown whether the rename has happened, so both names are removed.
     Discard({key, shape.file_bytes(), {names.temp, names.published}});
     return status.error().WithContext("storing extent " + KeyText(key) + " on SSD");
   }
   return {};
 }
 
-// Claims the key and its bytes, so that nobody else can take either.
+// Claims the key and its bytes before anything is written, so that concurrent Puts neither write
+// the same files nor exceed the capacity together.
 Status FileSegmentStore::Reserve(const ExtentKey& key, const SegmentShape& shape,
                                  std::string& temp_name) {
   MutexLock lock(index_mutex_);
@@ -241,7 +255,7 @@ Status FileSegmentStore::Reserve(const ExtentKey& key, const SegmentShape& shape
     return Error(ErrorCode::kResourceExhausted,
                  "the SSD tier holds kSegmentsPerStoreMax=" +
                      std::to_string(limits::kSegmentsPerStoreMax) +
-                     " extents; make extents larger");
+                     " extents; raise the extent size of the data sets");
   }
   const std::uint64_t capacity = options_.capacity_bytes;
   if (used_bytes_ > capacity || shape.file_bytes() > capacity - used_bytes_) {
@@ -264,7 +278,8 @@ Status FileSegmentStore::WriteTemp(io::IoQueue& queue, const std::string& name,
   FOREBAY_ASSIGN(const std::unique_ptr<io::File> file,
                  directory_.Open(name, options_.direct ? io::OpenMode::kCreateDirect
                                                        : io::OpenMode::kCreate));
-  // Where the file system cannot reserve, the writes will say that it is full.
+  // Reserves the space, so that a full device is found out before the transfer. A file system that
+  // cannot reserve reports it in the writes.
   if (const Status reserved = file->Preallocate(shape.file_bytes());
       !reserved.has_value() && reserved.error().code() != ErrorCode::kUnimplemented) {
     return reserved;
@@ -274,6 +289,8 @@ Status FileSegmentStore::WriteTemp(io::IoQueue& queue, const std::string& name,
   return io::DataSync(queue, *file);
 }
 
+// The record comes last: what has a record is durable. After a crash before it, the next Open
+// removes the file.
 Status FileSegmentStore::Publish(io::IoQueue& queue, const Names& names, const ExtentKey& key,
                                  const SegmentShape& shape) {
   FOREBAY_TRY(directory_.Rename(names.temp, names.published));
@@ -290,7 +307,8 @@ Status FileSegmentStore::Publish(io::IoQueue& queue, const Names& names, const E
   return {};
 }
 
-// Removes the files of a segment that is gone or never came to be, then its entry.
+// Removes the files of a segment that is removed or could not be stored, then its entry. If a file
+// cannot be removed, the entry and its bytes stay, and RetryLeftovers tries again.
 void FileSegmentStore::Discard(Leftover files) {
   std::erase_if(files.names, [this](const std::string& name) {
     const Status removed = directory_.Unlink(name);
@@ -315,6 +333,7 @@ void FileSegmentStore::RetryLeftovers() {
   for (Leftover& files : leftovers) Discard(std::move(files));
 }
 
+// Records of the published segments, in the order in which they were published.
 std::vector<ManifestRecord> FileSegmentStore::LiveRecords() const {
   MutexLock lock(index_mutex_);
   std::vector<std::pair<std::uint64_t, ManifestRecord>> live;
@@ -336,8 +355,9 @@ Status FileSegmentStore::AppendRecord(io::IoQueue& queue, const ManifestRecord& 
   return manifest_.Append(queue, record);
 }
 
-// The record that made it due is durable already, so a failure here is not the caller's: either
-// the old manifest goes on, or the next append rewrites.
+// Rewrites the manifest if it has more dead records than live ones. The caller's record is durable
+// already, so an error here is not the caller's: either the old manifest is still in use, or the
+// next append rewrites it.
 void FileSegmentStore::CompactIfDue(io::IoQueue& queue) {
   const std::uint64_t records = manifest_.record_count();
   std::uint64_t entries = 0;
@@ -355,7 +375,7 @@ Result<FileSegmentStore::SegmentPtr> FileSegmentStore::OpenSegment(const ExtentK
       SegmentName(key), options_.direct ? io::OpenMode::kReadDirect : io::OpenMode::kRead);
   if (!file.has_value()) {
     if (file.error().code() != ErrorCode::kNotFound) return file.error();
-    return Error(ErrorCode::kDataLoss, "segment " + KeyText(key) + " has lost its file");
+    return Error(ErrorCode::kDataLoss, "segment " + KeyText(key) + ": its file is missing");
   }
   FOREBAY_ASSIGN(const io::FileInfo info, (*file)->Info());
   if (info.bytes != shape.file_bytes()) {
@@ -364,7 +384,8 @@ Result<FileSegmentStore::SegmentPtr> FileSegmentStore::OpenSegment(const ExtentK
                                            std::to_string(shape.file_bytes()));
   }
   FOREBAY_ASSIGN(io::AlignedBuffer trailer, io::AlignedBuffer::Create(shape.trailer_bytes()));
-  // A queue belongs to one thread, and any thread may come here; opening is rare enough.
+  // A queue belongs to one thread, and any thread may call Get. Opening is rare enough for a queue
+  // of its own.
   FOREBAY_ASSIGN(const std::unique_ptr<io::IoQueue> queue, backend_.CreateQueue({.depth = 1}));
   FOREBAY_TRY(io::ReadFully(*queue, **file, shape.trailer_offset(), trailer.span()));
   FOREBAY_ASSIGN(ExtentChecksums checksums, DecodeTrailer(key, shape, trailer.span()));
@@ -376,8 +397,9 @@ Result<FileSegmentStore::SegmentPtr> FileSegmentStore::OpenSegment(const ExtentK
   return SegmentPtr(std::move(segment));
 }
 
-// Makes the segment the next reader's. What must be closed for it goes to `closed`, to be closed
-// without the lock.
+// Keeps the segment open for the next reader: moves it to the front of open_. A segment that must
+// be closed because of the limit goes to `closed`, which the caller destroys after it has released
+// the lock.
 FileSegmentStore::SegmentPtr FileSegmentStore::Keep(const ExtentKey& key, Entry& entry,
                                                     SegmentPtr segment, OpenList& closed) {
   if (entry.is_kept) {
@@ -421,20 +443,23 @@ Result<std::shared_ptr<const Segment>> FileSegmentStore::Get(const ExtentKey& ke
   Result<SegmentPtr> opened = OpenSegment(key, shape);
   if (!opened.has_value()) {
     const Error error = opened.error();
-    // Its own outcome adds nothing: the extent is not served from here on, either way.
+    // A segment that cannot be verified is removed. The outcome does not matter: even if the
+    // removal fails, the extent is no longer served.
     if (error.code() == ErrorCode::kDataLoss ||
         error.code() == ErrorCode::kFailedPrecondition) {
       static_cast<void>(Remove(key));
     }
     return error;
   }
+  // The lock was not held while the file was opened: the segment may have been removed, or removed
+  // and stored again, since.
   MutexLock lock(index_mutex_);
   const auto found = index_.find(key);
   if (found == index_.end() || found->second.state != State::kPublished ||
       found->second.sequence != sequence) {
     return not_found();
   }
-  // Another thread may have opened it meanwhile; then all share the first.
+  // If another thread has opened it too, all readers share the one that came first.
   SegmentPtr segment = found->second.segment.lock();
   return Keep(key, found->second, segment ? std::move(segment) : std::move(*opened), closed);
 }
@@ -456,13 +481,15 @@ Status FileSegmentStore::Remove(const ExtentKey& key) {
     if (found == index_.end() || found->second.state != State::kPublished) {
       return Error(ErrorCode::kNotFound, "extent " + KeyText(key) + " is not on SSD");
     }
-    // The entry stays until the file is gone, so that no Put of the same key loses its file.
+    // The entry stays until the file is gone. Otherwise a Put of the same key could write a file
+    // that this call then removes.
     found->second.state = State::kRemoving;
     shape = found->second.shape;
     Forget(found->second, closed);
   }
   const Status recorded = RecordRemoval(key, shape);
-  // A record without a file is ignored by Open, so the file goes even if the record failed.
+  // The file is removed even if the record could not be written: Open ignores a record without a
+  // file.
   Discard({key, shape.file_bytes(), {SegmentName(key)}});
   if (!recorded.has_value()) {
     return recorded.error().WithContext("removing extent " + KeyText(key) + " from SSD");

@@ -1,7 +1,7 @@
-// SegmentStore: extents on node-local SSD. One file per extent: the image, padded to 4 KiB,
-// then the checksum table, then a footer; an append-only manifest says which are published.
-// Publish rules (design 7.2): write temp, check, fdatasync, rename, fsync the directory, then
-// the manifest record. A failed sync drops the file and is never retried.
+// SegmentStore: the `ssd` tier. One file per extent: its image, padded to 4 KiB, then the checksum
+// table, then a footer. An append-only manifest lists the files that are published. A file is
+// published as docs/design.md, 7.2, says: write to a temporary name, check, fdatasync, rename,
+// fsync of the directory, manifest record. A failed sync drops the file and is never repeated.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@
 
 namespace forebay::tier {
 
-// A published segment, open for direct reads. Shared by readers; the file stays readable until
-// the last of them lets go, also after Remove.
+// A published segment, open for direct reads. Readers share it. The file stays readable until the
+// last reference is gone, also after Remove.
 struct Segment {
   ExtentKey key;
   std::uint64_t image_bytes = 0;
   ExtentChecksums checksums;
-  std::unique_ptr<io::File> file;  // image at offset 0; may be direct
+  std::unique_ptr<io::File> file;  // the image begins at offset 0; may need aligned reads
 };
 
 // Thread-safe; calls block on the device.
@@ -31,47 +31,47 @@ class SegmentStore {
  public:
   struct Options {
     std::uint64_t capacity_bytes = 0;
-    bool direct = true;  // O_DIRECT where the file system allows it
+    bool direct = true;  // O_DIRECT if the file system allows it
   };
-  // Opens (or makes) a store in `directory`, which it borrows. Reads the manifest: a torn tail
-  // is ignored, a damaged earlier record is dropped with what follows it and counted; temp
-  // files and segments without a record are removed.
+  // Opens or creates a store in `directory`, which it borrows. Reads the manifest: ignores a torn
+  // last record; drops an earlier damaged record and all that follow it, and counts them. Removes
+  // temporary files, and segments without a record.
   static Result<std::unique_ptr<SegmentStore>> Open(io::IoBackend& backend,
                                                     io::Directory& directory,
                                                     const Options& options);
   virtual ~SegmentStore() = default;
 
-  // Stores an extent. `image` must be 4 KiB-aligned memory whose padding up to the next 4 KiB
-  // may be written; `queue` must be idle and is the calling thread's own. kAlreadyExists: it
-  // is published, or just being written or removed. kResourceExhausted: the capacity or the
-  // device is full, nothing was left behind. kDataLoss / others: the device failed, nothing
-  // was published. Files that cannot be removed keep counting until a later Put removes them.
+  // Stores an extent. `image` must be aligned to 4 KiB, and its padding up to the next 4 KiB must
+  // be writable; `queue` must be idle and belong to the calling thread. kAlreadyExists: the extent
+  // is published, or is being written or removed. kResourceExhausted: the capacity or the device is
+  // full; no file is left. kDataLoss and others: the device failed; nothing was published. A file
+  // that cannot be removed counts as used until a later Put removes it.
   virtual Status Put(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
                      const ExtentChecksums& checksums) = 0;
-  // The segment; kNotFound. kDataLoss where its footer or table is damaged (it is removed).
-  // Reads from the device unless the segment is still open; limits::kSegmentsOpenMax
-  // stay open for the next reader.
+  // The segment of an extent, or kNotFound. kDataLoss: its footer or table is damaged, and it was
+  // removed. Reads the footer from the device unless the segment is still open; the last
+  // limits::kSegmentsOpenMax segments stay open for the next reader.
   virtual Result<std::shared_ptr<const Segment>> Get(const ExtentKey& key) = 0;
-  // Removes the record, then the file. kNotFound. After any other error the extent is no
-  // longer served either, and what is left of it goes with a later Put or Open.
+  // Appends a removal to the manifest, then removes the file. kNotFound: it is not published. After
+  // other errors it is no longer served either; a later Put or Open removes what is left of it.
   virtual Status Remove(const ExtentKey& key) = 0;
-  virtual bool Contains(const ExtentKey& key) const = 0;  // published
-  virtual std::vector<ExtentKey> Keys() const = 0;  // published, by manifest order
-  // The same, with the bytes of their files.
+  virtual bool Contains(const ExtentKey& key) const = 0;  // whether it is published
+  virtual std::vector<ExtentKey> Keys() const = 0;  // published extents, in manifest order
+  // The published extents with the sizes of their files.
   struct Stored {
     ExtentKey key;
     std::uint64_t file_bytes = 0;
   };
   virtual std::vector<Stored> Contents() const = 0;
   virtual std::uint64_t capacity_bytes() const = 0;
-  virtual std::uint64_t used_bytes() const = 0;  // of files: padding, tables, footers included
-  // What a Put of such an extent adds to used_bytes().
+  virtual std::uint64_t used_bytes() const = 0;  // sizes of the files, with padding and trailers
+  // How much a Put of an extent adds to used_bytes().
   static std::uint64_t FileBytes(std::uint64_t image_bytes, std::size_t pieces);
-  // What Open found damaged or left over.
+  // What Open found.
   struct Recovery {
-    std::uint64_t segments = 0;         // published, so still there
-    std::uint64_t dropped_records = 0;  // damaged, after damage, or without their file
-    std::uint64_t removed_files = 0;    // temps, and segments without a record
+    std::uint64_t segments = 0;         // published segments of an earlier daemon
+    std::uint64_t dropped_records = 0;  // damaged, after a damaged one, or without a file
+    std::uint64_t removed_files = 0;    // temporary files, and segments without a record
     bool has_torn_tail = false;
   };
   virtual Recovery recovery() const = 0;

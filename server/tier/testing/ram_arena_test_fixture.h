@@ -1,4 +1,4 @@
-// Arenas and blocks that tests expect to get.
+// Makes arenas and blocks for tests; a failure ends the test.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline std::unique_ptr<RamArena> MakeArena(const RamArena::Options& options) {
 inline std::unique_ptr<RamArena> MakeArena(std::uint64_t bytes, std::uint64_t region_bytes) {
   return MakeArena({.capacity_bytes = bytes, .region_bytes = region_bytes});
 }
-// Of one region.
+// An arena of one region.
 inline std::unique_ptr<RamArena> MakeArena(std::uint64_t bytes) { return MakeArena(bytes, bytes); }
 
 inline ArenaBlock TakeBlock(RamArena& arena, std::uint64_t bytes, Stay stay = Stay::kLong) {

@@ -1,4 +1,5 @@
-// What the tests of this room share: extents that can be made again from their number.
+// Shared by the tests of this room: extents whose bytes follow from a number, so that a test can
+// make the same extent again and compare.
 #pragma once
 
 #include <gtest/gtest.h>
