@@ -38,7 +38,7 @@ class Pace {
   CondVar never_;
 };
 
-bool IsSettled(const stage::Dataset& dataset) {
+bool HasPassEnded(const stage::Dataset& dataset) {
   const stage::DatasetState state = dataset.progress().state;
   return state == stage::DatasetState::kStaged || state == stage::DatasetState::kFailed;
 }
@@ -75,7 +75,7 @@ grpc::Status AdminService::Stage(grpc::ServerContext* context, const v1::StageRe
   // One message per data set and round; `done` is set in the last one of each.
   while (!datasets.empty()) {
     for (auto entry = datasets.begin(); entry != datasets.end();) {
-      const bool done = !request->wait() || IsSettled(**entry);
+      const bool done = !request->wait() || HasPassEnded(**entry);
       v1::StageProgress progress;
       *progress.mutable_dataset() = target_.StatusOf(**entry);
       progress.set_done(done);
@@ -98,6 +98,7 @@ grpc::Status AdminService::Verify(grpc::ServerContext* context, const v1::Verify
   const std::vector<stage::Dataset*> datasets =
       target_.FindDatasets(ToVector(request->datasets()), unknown);
   if (!unknown.empty()) return Unknown(unknown);
+  // Runs on this call's thread. A client that has gone stops it at the next extent.
   Verifier verifier(target_.cache(), target_.backend(), target_.clock());
   const forebay::Status verified =
       verifier.Run(datasets, [&](const VerifyCounts& counts, std::vector<std::string> errors) {
@@ -124,6 +125,8 @@ grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* r
     return {grpc::StatusCode::INVALID_ARGUMENT,
             fmt::format("there is no tier '{}'; write ram or ssd, or leave it out for both", tier)};
   }
+  // By the hash of the name, so that extents from before a rebuild go too. Pinned extents lose
+  // their name now and their memory with the last pin.
   const std::uint64_t hash = datasets.front()->hash();
   tier::ExtentCache& cache = target_.cache();
   for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {

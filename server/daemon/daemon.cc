@@ -171,7 +171,7 @@ bool Daemon::Tick() {
   // replace the threads that are blocked in them.
   gfs_calls_->Look();
   stager_->Look();
-  const Status adjusted = executor_->AdjustTo(stager_->HeldUpThreads());
+  const Status adjusted = executor_->AdjustTo(stager_->BlockedThreads());
   if (!adjusted.has_value() && !lacks_worker_) {  // logged once, not once a second
     log::Warn("no additional worker (daemon.workers) could be started in place of one that is "
               "blocked by the GFS; batches are assembled more slowly until it answers: {}",

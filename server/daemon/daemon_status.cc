@@ -77,7 +77,7 @@ void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) 
 // home tier, a tier refused them, or they were evicted since.
 void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog,
                   const std::vector<bool>& is_resident, v1::DatasetStatus& message) {
-  const std::uint64_t transient_bytes = dataset.transient_bytes();
+  const std::uint64_t bytes_without_home = dataset.bytes_without_home();
   std::uint64_t bytes = 0;
   for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
     if (!is_resident[i]) bytes += catalog.extent(ExtentId(i)).bytes;
@@ -87,9 +87,9 @@ void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog
   message.set_state("partly staged");
   message.set_unstaged_bytes(bytes);
   message.set_unstaged_reason(
-      transient_bytes > 0
+      bytes_without_home > 0
           ? fmt::format("{} bytes fit on no tier: {}; order 'block' works without that",
-                        transient_bytes, dataset.CapacityAdvice())
+                        bytes_without_home, dataset.CapacityAdvice())
           : "a tier refused or evicted them (the log says which); run 'forebay stage' again");
 }
 

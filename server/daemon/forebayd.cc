@@ -29,7 +29,7 @@
 #include "proto/contract/thread_annotations.h"
 #include "server/daemon/config/config.h"
 #include "server/daemon/config/daemon_arguments.h"
-#include "server/daemon/config/room_survey.h"
+#include "server/daemon/config/capacity_survey.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/daemon_log.h"
 #include "server/daemon/serve_loop.h"
@@ -137,11 +137,11 @@ int Check(const Config& config) {
   auto selected = io::SelectBackend(io::BackendChoice::kThreads);
   if (!selected.has_value()) return Fail(kExitFailure, config, selected.error());
   const io::SteadyClock clock;
-  auto survey = std::make_unique<RoomSurvey>(config, *selected->backend, clock,
+  auto survey = std::make_unique<CapacitySurvey>(config, *selected->backend, clock,
                                              kCheckPatienceMs);
   // Facts go to stdout, which is flushed so that they come before the warnings on stderr.
   const bool is_over = survey->Await();
-  const RoomText text = Describe(survey->Report());
+  const CapacityText text = Describe(survey->Report());
   for (const std::string& fact : text.facts) fmt::print("{}\n", PrintableLine(fact));
   std::fflush(stdout);
   for (const std::string& warning : text.warnings) {

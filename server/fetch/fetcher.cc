@@ -60,7 +60,7 @@ bool Fetcher::TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId
   bool are_all = true;
   for (std::size_t i = 0; i < refs.size(); ++i) {
     if (!refs[i] && need == Need::kSamples) refs[i] = stager_.pieces().FindReadable(keys[i]);
-    are_all = are_all && (refs[i] || IsElsewhere(dataset, extents[i], where));
+    are_all = are_all && (refs[i] || IsRemote(dataset, extents[i], where));
   }
   // Checked after the lookup, because a data set is marked outdated before other bytes are
   // published on a tier.
@@ -84,10 +84,10 @@ void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Ne
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < request->refs.size(); ++i) {
     const bool is_missing =
-        !request->refs[i] && !IsElsewhere(dataset, request->extents[i], where);
+        !request->refs[i] && !IsRemote(dataset, request->extents[i], where);
     if (is_missing) missing.push_back(i);
   }
-  // All extents are here or elsewhere: another node has come back since TryAcquire looked.
+  // All extents are here or remote: another node has come back since TryAcquire looked.
   if (missing.empty()) return request->done(std::move(request->refs));
   request->missing = missing.size();
   for (const std::size_t index : missing) Bring(request, index);
@@ -104,7 +104,7 @@ stage::Stager::Access Fetcher::AccessFor(const Request& request, std::size_t ind
   // fetched to RAM; if it vanishes from there too, it is read in pieces.
   if (arrivals > 1 && stage::GfsPieces::CanRead(*request.dataset)) return Access::kPieces;
   if (arrivals > 0) return Access::kInRam;
-  return request.need == Need::kSamples ? Access::kPiecesIfHomeless : Access::kOnTier;
+  return request.need == Need::kSamples ? Access::kPiecesIfNoHome : Access::kOnTier;
 }
 
 void Fetcher::Bring(const std::shared_ptr<Request>& request, std::size_t index) {

@@ -56,7 +56,7 @@ class Fetcher {
 
  private:
   struct Request;
-  bool IsElsewhere(const stage::Dataset& dataset, ExtentId extent, Where where) const {
+  bool IsRemote(const stage::Dataset& dataset, ExtentId extent, Where where) const {
     return where == Where::kAnywhere && !dataset.is_replaced() &&
            !nodes_.Reads(dataset.hash(), extent);
   }

@@ -212,9 +212,9 @@ TEST_F(FetcherTest, ExtentsOfANodeThatIsGoneAreReadHere) {
 
 TEST_F(FetcherTest, WhoNeedsSamplesReadsHomelessExtentsInPiecesAndEvictsNothing) {
   Start({.ram_bytes = 384 << 10});
-  ASSERT_GT(rig_.dataset().transient_bytes(), 0U);
+  ASSERT_GT(rig_.dataset().bytes_without_home(), 0U);
   const std::uint64_t staged = rig_.dataset().progress().gfs_bytes;
-  const auto homeless = static_cast<int>(rig_.dataset().Homeless().size());
+  const auto without_home = static_cast<int>(rig_.dataset().ExtentsWithoutHome().size());
   for (int round = 0; round < 3; ++round) {
     const auto refs = Acquire(Extents(8), Fetcher::Need::kSamples);
     ASSERT_TRUE(refs.has_value()) << refs.error().ToString();
@@ -222,10 +222,10 @@ TEST_F(FetcherTest, WhoNeedsSamplesReadsHomelessExtentsInPiecesAndEvictsNothing)
     for (const tier::ExtentRef& ref : *refs) {
       in_pieces += ref->tier == tier::TierKind::kGfs ? 1 : 0;
     }
-    EXPECT_EQ(in_pieces, homeless);
+    EXPECT_EQ(in_pieces, without_home);
   }
   // Each extent was read as a whole once, for its checksums, and not again.
-  EXPECT_EQ(rig_.dataset().progress().gfs_bytes - staged, rig_.dataset().transient_bytes());
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes - staged, rig_.dataset().bytes_without_home());
   EXPECT_EQ(rig_.cache().stats(tier::TierKind::kRam).evictions, 0U);
 }
 

@@ -119,7 +119,7 @@ TEST_F(LocalRowsTest, RowsComeFromSsdVerified) {
 
 TEST_F(LocalRowsTest, RowsOfExtentsWithoutAHomeComeFromTheGfs) {
   StartAndStage({.ram_bytes = 384 << 10});
-  ASSERT_GT(rig_.dataset().transient_bytes(), 0U);
+  ASSERT_GT(rig_.dataset().bytes_without_home(), 0U);
   std::vector<std::uint64_t> all;
   for (std::uint64_t i = 0; i < kRecords; i += 5) all.push_back(i);
   ExpectRecords(all);

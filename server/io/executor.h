@@ -37,10 +37,10 @@ class ThreadExecutor final : public Executor {
   ~ThreadExecutor() override;
   void Post(Task task) override;
 
-  // `held_up`: threads that are blocked in calls that do not return. Each that belongs to this
+  // `blocked`: threads that are blocked in calls that do not return. Each that belongs to this
   // executor is replaced by a spare one (QueueCrew::AdjustTo).
-  Status AdjustTo(std::span<const std::thread::id> held_up) {
-    return crew_->AdjustTo(crew_->CountOf(held_up));
+  Status AdjustTo(std::span<const std::thread::id> blocked) {
+    return crew_->AdjustTo(crew_->CountOf(blocked));
   }
   // The destructor's work in two steps, as Stager::BeginStop and AwaitStopped.
   void BeginStop();

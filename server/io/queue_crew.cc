@@ -65,7 +65,7 @@ std::uint32_t QueueCrew::CountOf(std::span<const std::thread::id> threads) const
   }));
 }
 
-Status QueueCrew::AdjustTo(std::uint32_t held_up) {
+Status QueueCrew::AdjustTo(std::uint32_t blocked) {
   std::uint32_t missing = 0;
   std::list<Member> gone;  // joined at the end, after the lock is released
   {
@@ -76,7 +76,7 @@ Status QueueCrew::AdjustTo(std::uint32_t held_up) {
       if (member->has_returned) gone.splice(gone.end(), members_, member);
       member = next;
     }
-    wanted_ = options_.threads + std::min(options_.threads, held_up);
+    wanted_ = options_.threads + std::min(options_.threads, blocked);
     missing = wanted_ - std::min(wanted_, active_);
   }
   for (std::uint32_t i = 0; i < missing; ++i) FOREBAY_TRY(Add());

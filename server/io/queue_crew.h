@@ -37,10 +37,10 @@ class QueueCrew {
 
   // How many of `threads` belong to this crew.
   std::uint32_t CountOf(std::span<const std::thread::id> threads) const;
-  // Sets the number of spare threads to `held_up`, the number of blocked threads of the crew, but
+  // Sets the number of spare threads to `blocked`, the number of blocked threads of the crew, but
   // at most to Options::threads. Starts missing threads; surplus ones end at their next Dismisses.
   // An error: a thread or its queue could not be created.
-  Status AdjustTo(std::uint32_t held_up);
+  Status AdjustTo(std::uint32_t blocked);
   std::uint32_t spare() const;  // wanted number of spare threads
   // To be called by the body between two jobs. True: this thread is surplus, and the body must
   // return. A body that was woken for work must wake another thread before it returns.

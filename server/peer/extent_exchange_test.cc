@@ -101,7 +101,7 @@ TEST_F(ExtentExchangeTest, EachNodeStagesItsShareAndTheSetIsReadOnce) {
     const stage::DatasetProgress progress = rig(rank).dataset().progress();
     EXPECT_EQ(progress.state, stage::DatasetState::kStaged);
     EXPECT_GT(progress.gfs_bytes, 0U);
-    EXPECT_EQ(rig(rank).dataset().transient_bytes(), 0U) << "extents of others need no home here";
+    EXPECT_EQ(rig(rank).dataset().bytes_without_home(), 0U) << "extents of others need no home";
     EXPECT_EQ(transport_.extents_asked(NodeRank(rank)), 0U);
   }
 }
@@ -112,7 +112,7 @@ TEST_F(ExtentExchangeTest, AnExtentOfAnotherNodeIsCopiedFromItAndKeptAsAGuest) {
   const ExtentId extent = ExtentRanked({NodeRank(1), NodeRank(0)});
   FOREBAY_EXPECT_OK(rig(0).Demand(extent));
   FOREBAY_EXPECT_OK(rig(0).Verify(extent));
-  EXPECT_EQ(rig(0).dataset().home(extent), plan::Home::kTransient);
+  EXPECT_EQ(rig(0).dataset().home(extent), plan::HomeTier::kNone);
   EXPECT_EQ(transport_.extents_asked(NodeRank(1)), 1U);
   EXPECT_EQ(GfsBytes(), kFileBytes);
 }
@@ -134,7 +134,7 @@ TEST_F(ExtentExchangeTest, AnOwnerThatHasNotBegunStagesForTheNodeThatAsks) {
   FOREBAY_EXPECT_OK(rig(0).StageAll());
   for (std::uint32_t i = 0; i < kExtents; ++i) FOREBAY_EXPECT_OK(rig(0).Demand(ExtentId(i)));
   FOREBAY_EXPECT_OK(rig(0).VerifyAll());
-  FOREBAY_EXPECT_OK(stage::AwaitSettled(rig(1).dataset()));
+  FOREBAY_EXPECT_OK(stage::AwaitPassEnd(rig(1).dataset()));
   EXPECT_EQ(GfsBytes(), kFileBytes);
 }
 
@@ -162,7 +162,7 @@ TEST_F(ExtentExchangeTest, OnlyTheFirstSubstituteThatLivesReadsAndOnceForAll) {
     if (ranked[0] != NodeRank(0)) continue;
     for (std::uint32_t rank = 1; rank < 4; ++rank) {
       // The node that has read the extent keeps it, and has space reserved for it from now on.
-      EXPECT_EQ(rig(rank).dataset().home(ExtentId(i)) == plan::Home::kRam,
+      EXPECT_EQ(rig(rank).dataset().home(ExtentId(i)) == plan::HomeTier::kRam,
                 ranked[1] == NodeRank(rank))
           << "extent " << i << " on node " << rank;
     }

@@ -21,27 +21,27 @@ std::uint64_t RamBytes(std::span<const Footprint> extents) {
   return bytes;
 }
 
-std::uint64_t RamNeed(const TierPlan& tiers, const Room& room,
+std::uint64_t RamNeed(const TierPlan& tiers, const TierSpace& space,
                       std::span<const Footprint> extents) {
-  const Fill fill = FillRoom(room, extents);
+  const Fill fill = FillSpace(space, extents);
   const std::uint64_t now_bytes = tiers.ram.HomeBytes();
-  const std::uint64_t homeless = fill.homeless.ram_bytes;
+  const std::uint64_t missing = fill.missing.ram_bytes;
   // First try: RAM grows by what is missing beyond the space that is left in it now. With more RAM
   // other extents go to RAM, and the rest may fit worse on SSD; then RAM grows by all that is
   // missing.
-  for (const std::uint64_t more : {homeless - std::min(homeless, fill.left.ram_bytes), homeless}) {
+  for (const std::uint64_t more : {missing - std::min(missing, fill.left.ram_bytes), missing}) {
     RamPlan ram = tiers.ram;
     ram.capacity_bytes = ram.CapacityFor(now_bytes + more);
-    const Room grown = {.ram_bytes = room.ram_bytes + ram.HomeBytes() - now_bytes,
-                        .ssd_bytes = room.ssd_bytes};
-    if (FillRoom(grown, extents).homeless_extents.empty()) return ram.capacity_bytes;
+    const TierSpace grown = {.ram_bytes = space.ram_bytes + ram.HomeBytes() - now_bytes,
+                             .ssd_bytes = space.ssd_bytes};
+    if (FillSpace(grown, extents).extents_without_home.empty()) return ram.capacity_bytes;
   }
   // RAM that holds all extents is always enough.
-  return tiers.ram.CapacityFor(now_bytes + std::max(room.ram_bytes, RamBytes(extents)) -
-                               room.ram_bytes);
+  return tiers.ram.CapacityFor(now_bytes + std::max(space.ram_bytes, RamBytes(extents)) -
+                               space.ram_bytes);
 }
 
-std::uint64_t SsdNeed(const TierPlan& tiers, const Room& room,
+std::uint64_t SsdNeed(const TierPlan& tiers, const TierSpace& space,
                       std::span<const Footprint> extents) {
   // Which extents go to RAM does not depend on the size of the SSD, with one exception: if there
   // was no SSD before, RAM has less space for homes afterwards, because extents pass through it to
@@ -49,30 +49,31 @@ std::uint64_t SsdNeed(const TierPlan& tiers, const Room& room,
   RamPlan ram = tiers.ram;
   ram.has_passing_extents = true;
   const std::uint64_t lost = tiers.ram.HomeBytes() - ram.HomeBytes();
-  const Room with_ssd = {.ram_bytes = room.ram_bytes - std::min(lost, room.ram_bytes),
-                         .ssd_bytes = kUnlimitedBytes};
-  const std::uint64_t taken = kUnlimitedBytes - FillRoom(with_ssd, extents).left.ssd_bytes;
-  const std::uint64_t grown = std::max(taken, room.ssd_bytes) - room.ssd_bytes;
+  const TierSpace with_ssd = {.ram_bytes = space.ram_bytes - std::min(lost, space.ram_bytes),
+                              .ssd_bytes = kUnlimitedBytes};
+  const std::uint64_t taken = kUnlimitedBytes - FillSpace(with_ssd, extents).left.ssd_bytes;
+  const std::uint64_t grown = std::max(taken, space.ssd_bytes) - space.ssd_bytes;
   return tiers.ssd.CapacityFor(tiers.ssd.HomeBytes() + grown);
 }
 
 }  // namespace
 
-Fill FillRoom(const Room& room, std::span<const Footprint> extents) {
-  Placer placer(room);
+Fill FillSpace(const TierSpace& space, std::span<const Footprint> extents) {
+  Placer placer(space);
   Fill fill;
   for (std::size_t i = 0; i < extents.size(); ++i) {
-    if (placer.Place(extents[i]) != Home::kTransient) continue;
-    fill.homeless_extents.push_back(i);
-    fill.homeless.ram_bytes += extents[i].ram_bytes;
-    fill.homeless.ssd_bytes += extents[i].ssd_bytes;
+    if (placer.Place(extents[i]) != HomeTier::kNone) continue;
+    fill.extents_without_home.push_back(i);
+    fill.missing.ram_bytes += extents[i].ram_bytes;
+    fill.missing.ssd_bytes += extents[i].ssd_bytes;
   }
   fill.left = placer.left();
   return fill;
 }
 
-CapacityNeed NeedOf(const TierPlan& tiers, const Room& room, std::span<const Footprint> extents) {
-  return {.ram_bytes = RamNeed(tiers, room, extents), .ssd_bytes = SsdNeed(tiers, room, extents)};
+CapacityNeed NeedOf(const TierPlan& tiers, const TierSpace& space,
+                    std::span<const Footprint> extents) {
+  return {.ram_bytes = RamNeed(tiers, space, extents), .ssd_bytes = SsdNeed(tiers, space, extents)};
 }
 
 std::string CapacityAdvice(const TierPlan& tiers, const CapacityNeed& need) {

@@ -11,13 +11,13 @@
 
 namespace forebay::plan {
 
-// The outcome of placing `extents` in this order where `room` is free.
+// The outcome of placing `extents` in this order where `space` is free.
 struct Fill {
-  std::vector<std::size_t> homeless_extents;  // indices of the extents that fit on no tier
-  Footprint homeless;                         // the space that they would take on each tier
-  Room left;
+  std::vector<std::size_t> extents_without_home;  // indices of the extents that fit on no tier
+  Footprint missing;                              // the space that they would take on each tier
+  TierSpace left;
 };
-Fill FillRoom(const Room& room, std::span<const Footprint> extents);
+Fill FillSpace(const TierSpace& space, std::span<const Footprint> extents);
 
 // Capacities in whole MiB. Each is enough if the capacity of the other tier stays as it is.
 struct CapacityNeed {
@@ -26,8 +26,9 @@ struct CapacityNeed {
 };
 
 // Returns what `extents`, in the order of their placement, need if the tiers are `tiers` and these
-// extents may use `room` of them. If all fit, this is at most the configured capacity.
-CapacityNeed NeedOf(const TierPlan& tiers, const Room& room, std::span<const Footprint> extents);
+// extents may use `space` of them. If all fit, this is at most the configured capacity.
+CapacityNeed NeedOf(const TierPlan& tiers, const TierSpace& space,
+                    std::span<const Footprint> extents);
 
 // "set tier.ram.capacity to 160 MiB (now 96 MiB), or tier.ssd.capacity to 70 MiB (now 64 MiB)"
 std::string CapacityAdvice(const TierPlan& tiers, const CapacityNeed& need);

@@ -30,8 +30,8 @@ TierPlan Tiers(std::uint64_t ram_mib, std::uint64_t ssd_mib) {
           .ssd = {.capacity_bytes = ssd_mib * kMiB, .home_permille = 940}};
 }
 
-std::uint64_t Homeless(const TierPlan& tiers, const std::vector<Footprint>& extents) {
-  return FillRoom(tiers.HomeRoom(), extents).homeless_extents.size();
+std::uint64_t CountWithoutHome(const TierPlan& tiers, const std::vector<Footprint>& extents) {
+  return FillSpace(tiers.HomeSpace(), extents).extents_without_home.size();
 }
 
 TEST(SsdPlanTest, CapacityForIsTheSmallestThatHolds) {
@@ -46,12 +46,12 @@ TEST(SsdPlanTest, CapacityForIsTheSmallestThatHolds) {
   }
 }
 
-TEST(FillRoomTest, CountsWhatFitsNowhereOnBothTiers) {
+TEST(FillSpaceTest, CountsWhatFitsNowhereOnBothTiers) {
   const std::vector<Footprint> extents = {Of(kPage), Of(kPage), Of(kPage), Of(1)};
-  const Fill fill = FillRoom({.ram_bytes = kPage, .ssd_bytes = 3 * kPage + 5}, extents);
-  EXPECT_THAT(fill.homeless_extents, ElementsAre(2U, 3U));
-  EXPECT_EQ(fill.homeless.ram_bytes, 2 * kPage);
-  EXPECT_EQ(fill.homeless.ssd_bytes, 6 * kPage);
+  const Fill fill = FillSpace({.ram_bytes = kPage, .ssd_bytes = 3 * kPage + 5}, extents);
+  EXPECT_THAT(fill.extents_without_home, ElementsAre(2U, 3U));
+  EXPECT_EQ(fill.missing.ram_bytes, 2 * kPage);
+  EXPECT_EQ(fill.missing.ssd_bytes, 6 * kPage);
   EXPECT_EQ(fill.left.ram_bytes, 0U);
   EXPECT_EQ(fill.left.ssd_bytes, 5U);
 }
@@ -62,20 +62,20 @@ TEST(CapacityNeedTest, EachCapacityAloneIsEnoughAndAMebibyteLessIsNot) {
   for (const std::uint64_t ram_mib : {8U, 96U, 130U}) {
     for (const std::uint64_t ssd_mib : {0U, 20U}) {
       const TierPlan tiers = Tiers(ram_mib, ssd_mib);
-      ASSERT_GT(Homeless(tiers, extents), 0U);
-      const CapacityNeed need = NeedOf(tiers, tiers.HomeRoom(), extents);
+      ASSERT_GT(CountWithoutHome(tiers, extents), 0U);
+      const CapacityNeed need = NeedOf(tiers, tiers.HomeSpace(), extents);
       TierPlan more_ram = tiers;
       more_ram.ram.capacity_bytes = need.ram_bytes;
-      EXPECT_EQ(Homeless(more_ram, extents), 0U) << ram_mib << " " << ssd_mib;
+      EXPECT_EQ(CountWithoutHome(more_ram, extents), 0U) << ram_mib << " " << ssd_mib;
       more_ram.ram.capacity_bytes -= kMiB;
-      EXPECT_GT(Homeless(more_ram, extents), 0U) << ram_mib << " " << ssd_mib;
+      EXPECT_GT(CountWithoutHome(more_ram, extents), 0U) << ram_mib << " " << ssd_mib;
 
       TierPlan more_ssd = tiers;
       more_ssd.ram.has_passing_extents = true;
       more_ssd.ssd.capacity_bytes = need.ssd_bytes;
-      EXPECT_EQ(Homeless(more_ssd, extents), 0U) << ram_mib << " " << ssd_mib;
+      EXPECT_EQ(CountWithoutHome(more_ssd, extents), 0U) << ram_mib << " " << ssd_mib;
       more_ssd.ssd.capacity_bytes -= kMiB;
-      EXPECT_GT(Homeless(more_ssd, extents), 0U) << ram_mib << " " << ssd_mib;
+      EXPECT_GT(CountWithoutHome(more_ssd, extents), 0U) << ram_mib << " " << ssd_mib;
     }
   }
 }
@@ -91,15 +91,15 @@ TEST(CapacityNeedTest, IsEnoughForExtentsOfEverySize) {
     std::vector<Footprint> extents(1 + draw(30));
     for (Footprint& extent : extents) extent = Of(1 + draw(4 * kMiB));
     const TierPlan tiers = Tiers(4 + draw(40), draw(3) * draw(12));
-    if (Homeless(tiers, extents) > 0) ++short_ones;
-    const CapacityNeed need = NeedOf(tiers, tiers.HomeRoom(), extents);
+    if (CountWithoutHome(tiers, extents) > 0) ++short_ones;
+    const CapacityNeed need = NeedOf(tiers, tiers.HomeSpace(), extents);
     TierPlan enough = tiers;
     enough.ram.capacity_bytes = need.ram_bytes;
-    ASSERT_EQ(Homeless(enough, extents), 0U) << "round " << round;
+    ASSERT_EQ(CountWithoutHome(enough, extents), 0U) << "round " << round;
     enough = tiers;
     enough.ram.has_passing_extents = true;
     enough.ssd.capacity_bytes = need.ssd_bytes;
-    ASSERT_EQ(Homeless(enough, extents), 0U) << "round " << round;
+    ASSERT_EQ(CountWithoutHome(enough, extents), 0U) << "round " << round;
   }
   EXPECT_GT(short_ones, 500);
 }
@@ -108,13 +108,13 @@ TEST(CapacityNeedTest, IsEnoughForExtentsOfEverySize) {
 TEST(CapacityNeedTest, WhereMoreRamWouldOnlyMixSizesOtherwiseAllOfThemGoThere) {
   const std::vector<Footprint> extents = {Of(60 * kMiB), Of(60 * kMiB), Of(120 * kMiB)};
   TierPlan tiers{.ram = {.capacity_bytes = 64 * kMiB}, .ssd = {.capacity_bytes = 64 * kMiB}};
-  ASSERT_EQ(Homeless(tiers, extents), 1U);
-  const CapacityNeed need = NeedOf(tiers, tiers.HomeRoom(), extents);
+  ASSERT_EQ(CountWithoutHome(tiers, extents), 1U);
+  const CapacityNeed need = NeedOf(tiers, tiers.HomeSpace(), extents);
   EXPECT_GT(need.ram_bytes, 240 * kMiB);
   tiers.ram.capacity_bytes = tiers.ram.CapacityFor(tiers.ram.HomeBytes() + 120 * kMiB);
-  EXPECT_EQ(Homeless(tiers, extents), 1U);
+  EXPECT_EQ(CountWithoutHome(tiers, extents), 1U);
   tiers.ram.capacity_bytes = need.ram_bytes;
-  EXPECT_EQ(Homeless(tiers, extents), 0U);
+  EXPECT_EQ(CountWithoutHome(tiers, extents), 0U);
 }
 
 TEST(CapacityAdviceTest, SaysWhatIsConfiguredNow) {

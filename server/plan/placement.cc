@@ -46,27 +46,27 @@ std::uint64_t SsdPlan::CapacityFor(std::uint64_t bytes) const {
 }
 
 // RAM first: an extent in RAM costs no read, and views can point into it.
-Home Placer::Place(const Footprint& footprint) {
-  if (PlaceInRam(footprint)) return Home::kRam;
-  if (footprint.ssd_bytes > room_.ssd_bytes) return Home::kTransient;
-  room_.ssd_bytes -= footprint.ssd_bytes;
-  return Home::kSsd;
+HomeTier Placer::Place(const Footprint& footprint) {
+  if (PlaceInRam(footprint)) return HomeTier::kRam;
+  if (footprint.ssd_bytes > space_.ssd_bytes) return HomeTier::kNone;
+  space_.ssd_bytes -= footprint.ssd_bytes;
+  return HomeTier::kSsd;
 }
 
 bool Placer::PlaceInRam(const Footprint& footprint) {
-  if (footprint.ram_bytes > room_.ram_bytes) return false;
-  room_.ram_bytes -= footprint.ram_bytes;
+  if (footprint.ram_bytes > space_.ram_bytes) return false;
+  space_.ram_bytes -= footprint.ram_bytes;
   return true;
 }
 
 void Placer::CloseSsd() {
   is_ssd_closed_ = true;
-  room_.ssd_bytes = 0;
+  space_.ssd_bytes = 0;
 }
 
-void Placer::Release(Home home, const Footprint& planned) {
-  if (home == Home::kRam) room_.ram_bytes += planned.ram_bytes;
-  if (home == Home::kSsd && !is_ssd_closed_) room_.ssd_bytes += planned.ssd_bytes;
+void Placer::Release(HomeTier home, const Footprint& planned) {
+  if (home == HomeTier::kRam) space_.ram_bytes += planned.ram_bytes;
+  if (home == HomeTier::kSsd && !is_ssd_closed_) space_.ssd_bytes += planned.ssd_bytes;
 }
 
 }  // namespace forebay::plan

@@ -10,13 +10,15 @@
 
 namespace forebay::plan {
 
-enum class Home : std::uint8_t {
+// The tier that is the home of an extent.
+enum class HomeTier : std::uint8_t {
   kRam = 0,
   kSsd = 1,
-  kTransient = 2,  // fits on no tier: read from the GFS when needed, and kept while there is space
+  kNone = 2,  // fits on no tier: read from the GFS when needed, and kept while there is space
 };
 
-struct Room {
+// Space for homes on each tier.
+struct TierSpace {
   std::uint64_t ram_bytes = 0;  // free for homes; without the memory that staging works in
   std::uint64_t ssd_bytes = 0;
 };
@@ -63,24 +65,26 @@ struct TierPlan {
   RamPlan ram;
   SsdPlan ssd;
 
-  Room HomeRoom() const { return {.ram_bytes = ram.HomeBytes(), .ssd_bytes = ssd.HomeBytes()}; }
+  TierSpace HomeSpace() const {
+    return {.ram_bytes = ram.HomeBytes(), .ssd_bytes = ssd.HomeBytes()};
+  }
 };
 
 // Places one extent after another, as their sizes become known. Not thread-safe.
 class Placer {
  public:
-  explicit Placer(const Room& room) : room_(room) {}
-  Home Place(const Footprint& footprint);
+  explicit Placer(const TierSpace& space) : space_(space) {}
+  HomeTier Place(const Footprint& footprint);
   // Reserves space in RAM for an extent, or reserves nothing and returns false.
   bool PlaceInRam(const Footprint& footprint);
   // Frees the space of an extent that was placed as `planned`.
-  void Release(Home home, const Footprint& planned);
+  void Release(HomeTier home, const Footprint& planned);
   // From now on reserves no space on SSD and takes none back, because the tier is retired.
   void CloseSsd();
-  const Room& left() const { return room_; }
+  const TierSpace& left() const { return space_; }
 
  private:
-  Room room_;
+  TierSpace space_;
   bool is_ssd_closed_ = false;
 };
 

@@ -15,10 +15,10 @@ Footprint Of(std::uint64_t image_bytes) {
 
 TEST(Placement, FillsRamThenSsdThenNothing) {
   Placer placer({.ram_bytes = 8192, .ssd_bytes = 4096});
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kRam);
-  EXPECT_EQ(placer.Place(Of(1)), Home::kRam);
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kSsd);
-  EXPECT_EQ(placer.Place(Of(1)), Home::kTransient);
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kRam);
+  EXPECT_EQ(placer.Place(Of(1)), HomeTier::kRam);
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kSsd);
+  EXPECT_EQ(placer.Place(Of(1)), HomeTier::kNone);
 }
 
 TEST(Placement, CountsWholePages) {
@@ -30,8 +30,8 @@ TEST(Placement, CountsWholePages) {
 
 TEST(Placement, ALargeExtentMayPassASmallRemainder) {
   Placer placer({.ram_bytes = 4096, .ssd_bytes = 1 << 20});
-  EXPECT_EQ(placer.Place(Of(8192)), Home::kSsd);
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kRam) << "the remainder still serves what fits";
+  EXPECT_EQ(placer.Place(Of(8192)), HomeTier::kSsd);
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kRam) << "the remainder still serves what fits";
   EXPECT_EQ(placer.left().ram_bytes, 0u);
 }
 
@@ -70,47 +70,47 @@ TEST(RamPlanTest, CapacityForIsTheSmallestThatHolds) {
 TEST(Placement, ChecksumsTakeRoomOnSsdAlone) {
   const Footprint footprint{.ram_bytes = 4096, .ssd_bytes = 12288};
   Placer placer({.ram_bytes = 4096, .ssd_bytes = 16384});
-  EXPECT_EQ(placer.Place(footprint), Home::kRam);
-  EXPECT_EQ(placer.Place(footprint), Home::kSsd);
+  EXPECT_EQ(placer.Place(footprint), HomeTier::kRam);
+  EXPECT_EQ(placer.Place(footprint), HomeTier::kSsd);
   EXPECT_EQ(placer.left().ssd_bytes, 4096U);
-  EXPECT_EQ(placer.Place(footprint), Home::kTransient);
-  placer.Release(Home::kSsd, footprint);
+  EXPECT_EQ(placer.Place(footprint), HomeTier::kNone);
+  placer.Release(HomeTier::kSsd, footprint);
   EXPECT_EQ(placer.left().ssd_bytes, 16384U);
 }
 
 TEST(Placement, WhatIsReleasedIsPlacedAnew) {
   Placer placer({.ram_bytes = 8192, .ssd_bytes = 4096});
-  EXPECT_EQ(placer.Place(Of(8192)), Home::kRam);
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kSsd);
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kTransient);
-  placer.Release(Home::kTransient, Of(4096));
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kTransient) << "what had no room gives none back";
-  placer.Release(Home::kSsd, Of(4096));
+  EXPECT_EQ(placer.Place(Of(8192)), HomeTier::kRam);
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kSsd);
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kNone);
+  placer.Release(HomeTier::kNone, Of(4096));
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kNone) << "what had no space gives none back";
+  placer.Release(HomeTier::kSsd, Of(4096));
   EXPECT_FALSE(placer.PlaceInRam(Of(4096)));
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kSsd);
-  placer.Release(Home::kRam, Of(8192));
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kSsd);
+  placer.Release(HomeTier::kRam, Of(8192));
   EXPECT_TRUE(placer.PlaceInRam(Of(4096)));
   EXPECT_EQ(placer.left().ram_bytes, 4096U);
 }
 
 TEST(Placement, AClosedSsdGivesNoRoomAndTakesNoneBack) {
   Placer placer({.ram_bytes = 4096, .ssd_bytes = 8192});
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kRam);
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kSsd);
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kRam);
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kSsd);
   placer.CloseSsd();
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kTransient);
-  placer.Release(Home::kSsd, Of(4096));
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kTransient);
-  placer.Release(Home::kRam, Of(4096));
-  EXPECT_EQ(placer.Place(Of(4096)), Home::kRam);
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kNone);
+  placer.Release(HomeTier::kSsd, Of(4096));
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kNone);
+  placer.Release(HomeTier::kRam, Of(4096));
+  EXPECT_EQ(placer.Place(Of(4096)), HomeTier::kRam);
 }
 
 // After any number of corrected sizes, the space taken is the sum of what is stored.
 TEST(Placement, TheAccountIsExact) {
-  constexpr Room kRoom{.ram_bytes = 40 * 4096, .ssd_bytes = 60 * 4096};
+  constexpr TierSpace kRoom{.ram_bytes = 40 * 4096, .ssd_bytes = 60 * 4096};
   Placer placer(kRoom);
   struct Stored {
-    Home home = Home::kTransient;
+    HomeTier home = HomeTier::kNone;
     std::uint64_t bytes = 0;
   };
   std::vector<Stored> extents(50);
@@ -130,8 +130,8 @@ TEST(Placement, TheAccountIsExact) {
     extent = {placer.Place(Of(bytes)), bytes};
     std::uint64_t ram = 0, ssd = 0;
     for (const Stored& each : extents) {
-      if (each.home == Home::kRam) ram += FootprintBytes(each.bytes);
-      if (each.home == Home::kSsd) ssd += FootprintBytes(each.bytes);
+      if (each.home == HomeTier::kRam) ram += FootprintBytes(each.bytes);
+      if (each.home == HomeTier::kSsd) ssd += FootprintBytes(each.bytes);
     }
     ASSERT_EQ(placer.left().ram_bytes, kRoom.ram_bytes - ram) << "round " << round;
     ASSERT_EQ(placer.left().ssd_bytes, kRoom.ssd_bytes - ssd) << "round " << round;

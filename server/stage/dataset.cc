@@ -1,3 +1,7 @@
+// A table behind one mutex: the state of each extent is absent, loading, resident or failed. A pass
+// walks through it in staging order (ClaimNext), demands claim any extent (Claim), and each load
+// ends with Report, which calls the waiters. Callbacks always run after the mutex was released,
+// because they call back into this table.
 #include "server/stage/dataset.h"
 
 #include <utility>
@@ -58,6 +62,7 @@ DatasetProgress Dataset::progress() const {
   return progress;
 }
 
+// The text for `forebay status`. The ratio covers the extents whose packed size is known.
 std::string Dataset::StoredFormLocked() const {
   if (!catalog_) return "";
   if (catalog_->packs() != nullptr) return "packs";
@@ -93,50 +98,56 @@ void Dataset::SetForm(std::shared_ptr<const PackedForm> form, std::string note) 
   form_note_ = std::move(note);
 }
 
-std::uint64_t Dataset::transient_bytes() const {
+std::uint64_t Dataset::bytes_without_home() const {
   std::lock_guard lock(mutex_);
+  // Homes were planned for the largest possible images. As real sizes become known, extents without
+  // a home get one, so the sum would be too large until the pass has ended.
   if (form_ && progress_.state == DatasetState::kStaging) return 0;
   std::uint64_t bytes = 0;
   for (std::uint32_t i = 0; i < homes_.size(); ++i) {
-    if (homes_[i] != plan::Home::kTransient || IsElsewhereLocked(i)) continue;
+    if (homes_[i] != plan::HomeTier::kNone || IsRemoteLocked(i)) continue;
     bytes += catalog_->extent(ExtentId(i)).bytes;
   }
   return bytes;
 }
 
 std::string Dataset::CapacityAdvice() const {
-  std::function<plan::Room()> room_left;
+  // space_left locks the placement table, whose mutex is taken before this one. So it is called
+  // without the lock.
+  std::function<plan::TierSpace()> space_left;
   {
     std::lock_guard lock(mutex_);
-    room_left = room_left_;
+    space_left = space_left_;
   }
-  // What extents of this data set have, and may have: others have the rest.
-  plan::Room room = room_left ? room_left() : plan::Room();
-  const std::uint64_t ssd_left = room.ssd_bytes;
+  // The space that this data set may use: what is free, and what its extents have already.
+  plan::TierSpace space = space_left ? space_left() : plan::TierSpace();
+  const std::uint64_t ssd_left = space.ssd_bytes;
   std::vector<plan::Footprint> extents;
   {
     std::lock_guard lock(mutex_);
     for (std::uint32_t i = 0; i < homes_.size(); ++i) {
-      if (IsElsewhereLocked(i)) continue;
+      if (IsRemoteLocked(i)) continue;
       const ExtentId extent(i);
       extents.push_back(FootprintLocked(extent, PlannedBytesLocked(extent)));
-      if (homes_[i] == plan::Home::kRam) room.ram_bytes += extents.back().ram_bytes;
-      if (homes_[i] == plan::Home::kSsd) room.ssd_bytes += extents.back().ssd_bytes;
+      if (homes_[i] == plan::HomeTier::kRam) space.ram_bytes += extents.back().ram_bytes;
+      if (homes_[i] == plan::HomeTier::kSsd) space.ssd_bytes += extents.back().ssd_bytes;
     }
   }
-  const plan::CapacityNeed need = plan::NeedOf(options_.tiers, room, extents);
+  const plan::CapacityNeed need = plan::NeedOf(options_.tiers, space, extents);
   if (need.ram_bytes > options_.tiers.ram.capacity_bytes || ssd_left == 0) {
     return plan::CapacityAdvice(options_.tiers, need);
   }
-  // All of it would fit: so the SSD has refused what is left of its capacity.
-  room.ssd_bytes -= ssd_left;
+  // By the numbers everything fits, so the SSD must have refused extents although it has space. The
+  // advice then counts on no more space there.
+  space.ssd_bytes -= ssd_left;
   return plan::RefusedSsdAdvice(options_.tiers,
-                                plan::NeedOf(options_.tiers, room, extents).ram_bytes);
+                                plan::NeedOf(options_.tiers, space, extents).ram_bytes);
 }
 
 Result<std::string> Dataset::ReadSmall(std::string_view path, std::uint64_t bytes_max) {
   FOREBAY_ASSIGN(const auto file, root_->Open(path, io::OpenMode::kRead));
   FOREBAY_ASSIGN(const io::FileInfo info, file->Info());
+  // Checked before memory is allocated: the size comes from outside.
   if (info.bytes > bytes_max) {
     return Error(ErrorCode::kResourceExhausted,
                  "file '" + std::string(path) + "' has " + std::to_string(info.bytes) +
@@ -153,10 +164,11 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
   const bool may_begin = catalog_ && (progress_.state == DatasetState::kStaged ||
                                       progress_.state == DatasetState::kFailed);
   if (!may_begin) return false;
+  // Extents that are being loaded stay as they are: the demand that claimed them reports them.
   bool is_any = false;
   for (std::size_t i = 0; i < extents_.size(); ++i) {
     if (extents_[i] == ExtentState::kLoading || resident[i]) continue;
-    if (homes_[i] == plan::Home::kTransient) continue;
+    if (homes_[i] == plan::HomeTier::kNone) continue;
     extents_[i] = ExtentState::kAbsent;
     is_any = true;
   }
@@ -170,14 +182,14 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
   started_gfs_bytes_ = progress_.gfs_bytes;
   first_error_.reset();
   next_ = 0;
-  next_homeless_ = 0;
+  next_without_home_ = 0;
   progress_.state = DatasetState::kStaging;
   return true;
 }
 
-void Dataset::SetRoomLeft(std::function<plan::Room()> room_left) {
+void Dataset::SetSpaceLeft(std::function<plan::TierSpace()> space_left) {
   std::lock_guard lock(mutex_);
-  room_left_ = std::move(room_left);
+  space_left_ = std::move(space_left);
 }
 
 bool Dataset::BeginCataloguing(std::int64_t now_ns) {
@@ -194,9 +206,10 @@ bool Dataset::BeginCataloguing(std::int64_t now_ns) {
 }
 
 void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
-                         const std::vector<bool>& resident, std::vector<plan::Home> homes) {
+                         const std::vector<bool>& resident, std::vector<plan::HomeTier> homes) {
   FOREBAY_CHECK(resident.size() == catalog->extent_count() && homes.size() == resident.size());
   const std::shared_ptr<const PackedForm> form = this->form();
+  // Keys are computed before the lock is taken: there may be many, and `status` waits for it.
   std::vector<tier::ExtentKey> keys;
   keys.reserve(resident.size());
   for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
@@ -227,12 +240,15 @@ void Dataset::Succeed(Dataset& replaced) {
   replaced.successor_ = this;
 }
 
+// Data sets of one name form a chain, from the oldest to the one that is served. Their extents
+// share keys, and so copies on the tiers; this keeps a reader of one from getting the bytes of
+// another.
 Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum) {
   for (Dataset* before = predecessor_; before != nullptr; before = before->predecessor_) {
     if (before->first_reads_.Differs(key, image_checksum)) before->is_outdated_ = true;
   }
   for (Dataset* after = successor_; after != nullptr; after = after->successor_) {
-    // A difference is no mismatch of `after`, whose objects are as it read them.
+    // The difference is not counted as a mismatch of `after`, which has read its objects correctly.
     if (after->first_reads_.Differs(key, image_checksum)) {
       is_outdated_ = true;
       return Error(ErrorCode::kFailedPrecondition,
@@ -265,28 +281,29 @@ void Dataset::AbandonCatalogWaiters(const Error& error) {
   for (const Waiter& waiter : waiters) waiter(error);
 }
 
-plan::Home Dataset::home(ExtentId extent) const {
+plan::HomeTier Dataset::home(ExtentId extent) const {
   std::lock_guard lock(mutex_);
   return homes_[extent.value()];
 }
 
-void Dataset::SetElsewhere(std::vector<bool> elsewhere) {
+void Dataset::SetRemote(std::vector<bool> remote) {
   std::lock_guard lock(mutex_);
-  FOREBAY_CHECK(homes_.empty() || elsewhere.size() == homes_.size());
+  FOREBAY_CHECK(homes_.empty() || remote.size() == homes_.size());
+  // An extent that has a home here stays local: it is staged here already, or will be.
   for (std::size_t i = 0; i < homes_.size(); ++i) {
-    if (homes_[i] != plan::Home::kTransient) elsewhere[i] = false;
+    if (homes_[i] != plan::HomeTier::kNone) remote[i] = false;
   }
-  elsewhere_ = std::move(elsewhere);
+  remote_ = std::move(remote);
 }
 
-void Dataset::MakeOurs(ExtentId extent) {
+void Dataset::MakeLocal(ExtentId extent) {
   std::lock_guard lock(mutex_);
-  if (!elsewhere_.empty()) elsewhere_[extent.value()] = false;
+  if (!remote_.empty()) remote_[extent.value()] = false;
 }
 
-bool Dataset::IsElsewhere(ExtentId extent) const {
+bool Dataset::IsRemote(ExtentId extent) const {
   std::lock_guard lock(mutex_);
-  return IsElsewhereLocked(extent.value());
+  return IsRemoteLocked(extent.value());
 }
 
 std::uint64_t Dataset::PlannedBytes(ExtentId extent) const {
@@ -310,46 +327,48 @@ plan::Footprint Dataset::FootprintLocked(ExtentId extent, std::uint64_t image_by
   return stage::FootprintOf(image_bytes, pieces);
 }
 
-void Dataset::Settle(ExtentId extent, plan::Home home, std::uint64_t bytes) {
+void Dataset::SetHome(ExtentId extent, plan::HomeTier home, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
   homes_[extent.value()] = home;
   if (extent.value() < planned_bytes_.size()) planned_bytes_[extent.value()] = bytes;
 }
 
-std::vector<ExtentId> Dataset::Homeless() const {
-  std::vector<ExtentId> homeless;
+std::vector<ExtentId> Dataset::ExtentsWithoutHome() const {
+  std::vector<ExtentId> extents;
   std::lock_guard lock(mutex_);
   for (std::uint32_t i = 0; i < homes_.size(); ++i) {
-    const bool is_one = homes_[i] == plan::Home::kTransient &&
-                        extents_[i] != ExtentState::kLoading && !IsElsewhereLocked(i);
-    if (is_one) homeless.push_back(ExtentId(i));
+    const bool is_one = homes_[i] == plan::HomeTier::kNone &&
+                        extents_[i] != ExtentState::kLoading && !IsRemoteLocked(i);
+    if (is_one) extents.push_back(ExtentId(i));
   }
-  return homeless;
+  return extents;
 }
 
-std::optional<ExtentId> Dataset::NextHomeless() {
+std::optional<ExtentId> Dataset::NextWithoutHome() {
   std::lock_guard lock(mutex_);
   if (progress_.state != DatasetState::kStaging) return std::nullopt;
-  for (; next_homeless_ < extents_.size(); ++next_homeless_) {
-    const bool is_homeless = homes_[next_homeless_] == plan::Home::kTransient &&
-                             extents_[next_homeless_] == ExtentState::kAbsent &&
-                             !IsElsewhereLocked(next_homeless_);
-    if (is_homeless) return ExtentId(next_homeless_);
+  for (; next_without_home_ < extents_.size(); ++next_without_home_) {
+    const bool has_no_home = homes_[next_without_home_] == plan::HomeTier::kNone &&
+                             extents_[next_without_home_] == ExtentState::kAbsent &&
+                             !IsRemoteLocked(next_without_home_);
+    if (has_no_home) return ExtentId(next_without_home_);
   }
   return std::nullopt;
 }
 
-bool Dataset::GiveHome(ExtentId extent, plan::Home home) {
+bool Dataset::GiveHome(ExtentId extent, plan::HomeTier home) {
   std::lock_guard lock(mutex_);
-  FOREBAY_CHECK(home != plan::Home::kTransient);
+  FOREBAY_CHECK(home != plan::HomeTier::kNone);
   if (extents_[extent.value()] != ExtentState::kAbsent) return false;
   homes_[extent.value()] = home;
+  // The pass has skipped this extent already, so it must come back to it.
   if (extent.value() < next_) late_.push_back(extent);
   return true;
 }
 
 bool Dataset::Claim(ExtentId extent, bool again) {
   std::lock_guard lock(mutex_);
+  // This is what makes each byte be read once: whoever does not get the claim waits for the load.
   ExtentState& state = extents_[extent.value()];
   if (state == ExtentState::kLoading) return false;
   if (state == ExtentState::kResident && !again) return false;
@@ -364,7 +383,7 @@ std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
   while (next_ < extents_.size()) {
     const std::uint32_t candidate = next_++;
     if (extents_[candidate] == ExtentState::kAbsent &&
-        homes_[candidate] != plan::Home::kTransient) {
+        homes_[candidate] != plan::HomeTier::kNone) {
       extents_[candidate] = ExtentState::kLoading;
       ++loading_;
       return ExtentId(candidate);
@@ -378,18 +397,20 @@ std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
     ++loading_;
     return candidate;
   }
+  // Nothing is left to claim. If no load is under way either, the pass ends here.
   FinishLocked(now_ns);
   return std::nullopt;
 }
 
 bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns) {
   std::vector<Waiter> waiters;
-  bool settled = false;
+  bool has_ended = false;
   {
     std::lock_guard lock(mutex_);
     ExtentState& state = extents_[extent.value()];
     FOREBAY_CHECK(state == ExtentState::kLoading);
     state = status.has_value() ? ExtentState::kResident : ExtentState::kFailed;
+    // A lack of memory is temporary: the extent stays absent, and the pass does not fail for it.
     const bool is_short = !status.has_value() &&
                           status.error().code() == ErrorCode::kResourceExhausted;
     if (is_short) state = ExtentState::kAbsent;
@@ -399,10 +420,10 @@ bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns)
       waiters = std::move(found->second);
       waiters_.erase(found);
     }
-    settled = FinishLocked(now_ns);
+    has_ended = FinishLocked(now_ns);
   }
   for (const Waiter& waiter : waiters) waiter(status);
-  return settled;
+  return has_ended;
 }
 
 bool Dataset::FinishLocked(std::int64_t now_ns) {
@@ -410,6 +431,7 @@ bool Dataset::FinishLocked(std::int64_t now_ns) {
       !late_.empty()) {
     return false;
   }
+  // One extent that failed makes the pass "failed", but all others are staged and are served.
   progress_.staging_ms = static_cast<std::uint64_t>((now_ns - started_ns_) / 1'000'000);
   progress_.staging_gfs_bytes = progress_.gfs_bytes - started_gfs_bytes_;
   if (first_error_) {
@@ -418,13 +440,13 @@ bool Dataset::FinishLocked(std::int64_t now_ns) {
   } else {
     progress_.state = DatasetState::kStaged;
   }
-  has_settled_ = true;
+  has_pass_ended_ = true;
   return true;
 }
 
-bool Dataset::TakeSettled() {
+bool Dataset::TakePassEnded() {
   std::lock_guard lock(mutex_);
-  return std::exchange(has_settled_, false);
+  return std::exchange(has_pass_ended_, false);
 }
 
 bool Dataset::AddWaiter(ExtentId extent, Waiter waiter) {
@@ -466,6 +488,7 @@ void Dataset::CountStored(ExtentId extent, std::uint64_t bytes) {
   if (stored_bytes_.size() <= extent.value()) {
     stored_bytes_.resize(form_->catalog().extent_count());
   }
+  // An extent may be stored again after an eviction: only the difference counts.
   std::uint64_t& stored = stored_bytes_[extent.value()];
   if (stored == 0) packed_from_bytes_ += raw_bytes;
   packed_bytes_ += bytes - stored;

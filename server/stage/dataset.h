@@ -1,5 +1,6 @@
-// Dataset: one configured data set as this daemon knows it: its catalog, the state of each extent,
-// and who waits for it. `stage` fills this table, and `fetch` waits for entries of it.
+// Dataset: one configured data set of this daemon: its catalog, the state and the home tier of each
+// extent, and the callers that wait for an extent. `stage` fills this table; `fetch` and `stream`
+// read it and wait for its entries.
 #pragma once
 
 #include <atomic>
@@ -35,7 +36,7 @@ struct DatasetOptions {
   std::string root_path;                      // absolute; everything is opened beneath it
   std::map<std::string, std::string> splits;  // "list:NAME" -> file beneath the root
   bool stage_at_start = true;
-  bool persist = false;  // extents kept in RAM are written to SSD too, for the next daemon
+  bool persist = false;  // extents at home in RAM are written to SSD too, for the next daemon
   Compression compression = Compression::kOff;  // at staging; packs are compressed already
   plan::TierPlan tiers = {};  // of this node; CapacityAdvice computes with it
 };
@@ -46,7 +47,7 @@ std::string_view DatasetStateName(DatasetState state);
 // Space that an image of `image_bytes` with `pieces` checksums takes on each tier.
 plan::Footprint FootprintOf(std::uint64_t image_bytes, std::uint64_t pieces);
 
-// Called once, with the outcome, from a stager thread or from the caller's own.
+// Called once, with the outcome, on a thread of the stager or on the thread that registers it.
 using Waiter = std::function<void(const Status&)>;
 
 struct DatasetProgress {
@@ -84,10 +85,10 @@ class Dataset {
   // Calls `waiter` when cataloguing has ended or failed; within this call if it has already.
   void WhenCatalogued(Waiter waiter);
   DatasetProgress progress() const;
-  // Bytes of extents that fit on no tier. 0 while extents are still being compressed, because their
-  // sizes are not known before that.
-  std::uint64_t transient_bytes() const;
-  // What to configure so that these fit (plan::CapacityAdvice).
+  // Bytes of extents that have no home tier, because they fit on none. 0 while extents are still
+  // being compressed, because their sizes are not known yet.
+  std::uint64_t bytes_without_home() const;
+  // Says which capacity to configure so that all extents get a home (plan::CapacityAdvice).
   std::string CapacityAdvice() const;
   // Reads a small file beneath the root (a split list). Its bytes are not counted in progress().
   Result<std::string> ReadSmall(std::string_view path, std::uint64_t bytes_max);
@@ -96,13 +97,13 @@ class Dataset {
   // How extents are stored on the tiers; null: uncompressed. Does not change once the catalog is
   // known.
   std::shared_ptr<const PackedForm> form() const;
-  // Bytes of an extent's image on a tier; before it was on one, its planned bytes.
+  // Bytes of an extent's image on a tier; the planned bytes if it was never on one.
   std::uint64_t StoredBytes(ExtentId extent) const;
 
   // --- for the stager -----------------------------------------------------------------------
-  // `room_left` returns the space that no data set has reserved; CapacityAdvice calls it, without
-  // any lock of this data set. It must not call this data set.
-  void SetRoomLeft(std::function<plan::Room()> room_left);
+  // `space_left` returns the space that no extent has reserved. CapacityAdvice calls it without
+  // holding a lock of this data set. It must not call this data set.
+  void SetSpaceLeft(std::function<plan::TierSpace()> space_left);
   enum class ExtentState : std::uint8_t { kAbsent, kLoading, kResident, kFailed };
 
   // Enters kCataloguing from kIdle, or from kFailed without a catalog; false otherwise. A Dataset
@@ -116,18 +117,18 @@ class Dataset {
   void SetForm(std::shared_ptr<const PackedForm> form, std::string note);
   // Expected image sizes of extents in a packed form; their homes have space for so many bytes.
   void SetPlannedBytes(std::vector<std::uint64_t> planned_bytes);
-  // The planned bytes of one extent; its real size after Settle.
+  // The planned bytes of one extent; its real size after SetHome.
   std::uint64_t PlannedBytes(ExtentId extent) const;
   // Space that an extent takes on each tier if its image has `image_bytes`.
   plan::Footprint FootprintOf(ExtentId extent, std::uint64_t image_bytes) const;
   // Publishes the catalog, the home of each extent, and which extents are on a tier already. Once
   // in the life of a Dataset.
   void SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
-                  const std::vector<bool>& resident, std::vector<plan::Home> homes);
-  // Another Dataset of this name now serves the objects as they are; readers of this one continue.
+                  const std::vector<bool>& resident, std::vector<plan::HomeTier> homes);
+  // Another Dataset of this name serves the objects as they are now. Readers of this one continue.
   void MarkReplaced() { is_replaced_ = true; }
   bool is_replaced() const { return is_replaced_; }
-  // This one takes the place of `replaced`; each must live as long as the other.
+  // This data set replaces `replaced`; both must live equally long.
   void Succeed(Dataset& replaced);
   // A data set and those that it replaced have extents of the same keys. Call when an extent was
   // read from the GFS for this one, before it is published on a tier. Marks the data sets that this
@@ -137,31 +138,32 @@ class Dataset {
   // outdated.
   Status ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum);
   bool is_outdated() const { return is_outdated_; }
+  // Cataloguing has failed: sets the state and calls everybody who waits for the catalog.
   void Fail(const Error& error);
   // At shutdown: calls everybody who waits for the catalog with `error`.
   void AbandonCatalogWaiters(const Error& error);
-  plan::Home home(ExtentId extent) const;
-  // Which extents other nodes of the job read from the GFS and keep. They get no home here, and do
-  // not count as extents without one. An extent that has a home here already is not affected. Call
-  // before SetCatalog, or between passes; without a call, all extents are this node's.
-  void SetElsewhere(std::vector<bool> elsewhere);
-  // This node has read the extent from the GFS in place of its owner, and keeps it from now on.
-  void MakeOurs(ExtentId extent);
-  bool IsElsewhere(ExtentId extent) const;
+  plan::HomeTier home(ExtentId extent) const;
+  // Sets which extents are remote: another node of the job reads them from the GFS and keeps them.
+  // They get no home here, and do not count as extents without one. An extent that has a home here
+  // stays local. Call before SetCatalog, or between passes; without a call, all extents are local.
+  void SetRemote(std::vector<bool> remote);
+  // This node has read the extent from the GFS in place of its owner, so it is local from now on.
+  void MakeLocal(ExtentId extent);
+  bool IsRemote(ExtentId extent) const;
   // Whether a copy of the extent in RAM has no space reserved there.
   bool IsGuestInRam(ExtentId extent) const {
-    return is_replaced_ || home(extent) != plan::Home::kRam;
+    return is_replaced_ || home(extent) != plan::HomeTier::kRam;
   }
-  // Sets the final home of an extent whose image is now known to have `bytes`.
-  void Settle(ExtentId extent, plan::Home home, std::uint64_t bytes);
-  // Extents without a home, in staging order, except those that are being loaded.
-  std::vector<ExtentId> Homeless() const;
-  // While a pass is under way: the next extent, in staging order, that has no home and was not
-  // demanded. Returns the same extent again until it has a home.
-  std::optional<ExtentId> NextHomeless();
+  // Sets the home of an extent whose image is now known to have `bytes`.
+  void SetHome(ExtentId extent, plan::HomeTier home, std::uint64_t bytes);
+  // Local extents without a home, in staging order, except those that are being loaded.
+  std::vector<ExtentId> ExtentsWithoutHome() const;
+  // During a pass: the next local extent, in staging order, that has no home and was not demanded.
+  // Returns the same extent again until it has a home. Otherwise nullopt.
+  std::optional<ExtentId> NextWithoutHome();
   // Gives the extent a home, so that the pass claims it. False if a demand has claimed it first;
   // that load finds a home for it.
-  bool GiveHome(ExtentId extent, plan::Home home);
+  bool GiveHome(ExtentId extent, plan::HomeTier home);
 
   // Claims an extent for loading: true if it was absent (or failed); the caller must then load it
   // and Report. `again`: claims it also if the table says resident, because it was evicted since.
@@ -172,7 +174,7 @@ class Dataset {
   // A lack of memory (kResourceExhausted) does not fail the pass: the extent stays unstaged.
   bool Report(ExtentId extent, const Status& status, std::int64_t now_ns);
   // True once after each pass that has ended; the caller logs it.
-  bool TakeSettled();
+  bool TakePassEnded();
   // Calls `waiter` when the load of the extent has ended or failed. False, without keeping
   // `waiter`, if no load is under way.
   bool AddWaiter(ExtentId extent, Waiter waiter);
@@ -190,8 +192,8 @@ class Dataset {
   std::string StoredFormLocked() const;
   std::uint64_t PlannedBytesLocked(ExtentId extent) const;
   plan::Footprint FootprintLocked(ExtentId extent, std::uint64_t image_bytes) const;
-  bool IsElsewhereLocked(std::uint32_t extent) const {
-    return !elsewhere_.empty() && elsewhere_[extent];
+  bool IsRemoteLocked(std::uint32_t extent) const {
+    return !remote_.empty() && remote_[extent];
   }
   // Ends the pass if every extent has been claimed and no load is under way.
   bool FinishLocked(std::int64_t now_ns);
@@ -207,7 +209,7 @@ class Dataset {
   std::atomic<bool> is_replaced_ = false;
   std::atomic<bool> is_outdated_ = false;
   mutable std::mutex mutex_;
-  std::function<plan::Room()> room_left_;
+  std::function<plan::TierSpace()> space_left_;
   std::shared_ptr<const catalog::Catalog> catalog_;
   std::shared_ptr<const PackedForm> form_;
   std::string form_note_;
@@ -216,20 +218,20 @@ class Dataset {
   std::vector<std::uint64_t> stored_bytes_;   // of a packed form; 0: not known yet
   std::uint64_t packed_bytes_ = 0, packed_from_bytes_ = 0;  // of those that are known
   std::vector<ExtentState> extents_;
-  std::vector<plan::Home> homes_;
-  std::vector<bool> elsewhere_;  // extents of other nodes; empty: there are none
+  std::vector<plan::HomeTier> homes_;
+  std::vector<bool> remote_;  // by extent; empty: all are local
   std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_;
   std::vector<Waiter> catalog_waiters_;
   DatasetProgress progress_;
   std::vector<bool> counted_;  // extents that are part of progress_.staged_bytes
-  std::uint32_t next_ = 0;      // the pass has dealt with all extents before this one
-  std::uint32_t next_homeless_ = 0;  // all extents before this one have a home, or were loaded
+  std::uint32_t next_ = 0;      // the pass has claimed or skipped all extents before this one
+  std::uint32_t next_without_home_ = 0;  // all extents before this one have a home, or were loaded
   std::deque<ExtentId> late_;    // extents before next_ that got a home during the pass
   std::uint64_t loading_ = 0;    // extents in state kLoading
   std::int64_t started_ns_ = 0;
   std::uint64_t started_gfs_bytes_ = 0;
   std::optional<Error> first_error_;
-  bool has_settled_ = false;  // a pass has ended since the last TakeSettled
+  bool has_pass_ended_ = false;  // a pass has ended since the last TakePassEnded
 };
 
 }  // namespace forebay::stage

@@ -18,7 +18,7 @@ namespace {
 using io::testing::CodeOf;
 using io::testing::Pattern;
 using io::testing::Take;
-using plan::Home;
+using plan::HomeTier;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -36,7 +36,7 @@ class DatasetTest : public ::testing::Test {
   }
   DatasetState state() const { return dataset_->progress().state; }
   void Catalogued(std::vector<bool> resident = std::vector<bool>(kExtents, false),
-                  std::vector<Home> homes = std::vector<Home>(kExtents, Home::kRam)) {
+                  std::vector<HomeTier> homes = std::vector<HomeTier>(kExtents, HomeTier::kRam)) {
     EXPECT_TRUE(dataset_->BeginCataloguing(5 * kMs));
     dataset_->SetCatalog(catalog_, resident, std::move(homes));
   }
@@ -55,32 +55,32 @@ class DatasetTest : public ::testing::Test {
 // The pass does not end before it has brought what got a home while it was under way.
 TEST_F(DatasetTest, BringsWhatGetsAHomeLate) {
   Catalogued(std::vector<bool>(kExtents, false),
-             {Home::kRam, Home::kTransient, Home::kTransient, Home::kTransient});
+             {HomeTier::kRam, HomeTier::kNone, HomeTier::kNone, HomeTier::kNone});
   EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
-  EXPECT_EQ(dataset_->NextHomeless(), ExtentId(1));
+  EXPECT_EQ(dataset_->NextWithoutHome(), ExtentId(1));
   EXPECT_TRUE(dataset_->Claim(ExtentId(1), false)) << "a reader asks for it";
-  EXPECT_FALSE(dataset_->GiveHome(ExtentId(1), Home::kSsd)) << "it is on its way elsewhere";
-  EXPECT_EQ(dataset_->home(ExtentId(1)), Home::kTransient);
-  EXPECT_EQ(dataset_->NextHomeless(), ExtentId(2));
-  EXPECT_TRUE(dataset_->GiveHome(ExtentId(2), Home::kSsd));
-  EXPECT_EQ(dataset_->NextHomeless(), ExtentId(3));
+  EXPECT_FALSE(dataset_->GiveHome(ExtentId(1), HomeTier::kSsd)) << "a demand loads it already";
+  EXPECT_EQ(dataset_->home(ExtentId(1)), HomeTier::kNone);
+  EXPECT_EQ(dataset_->NextWithoutHome(), ExtentId(2));
+  EXPECT_TRUE(dataset_->GiveHome(ExtentId(2), HomeTier::kSsd));
+  EXPECT_EQ(dataset_->NextWithoutHome(), ExtentId(3));
   EXPECT_FALSE(dataset_->Report(ExtentId(0), {}, 0));
   EXPECT_FALSE(dataset_->Report(ExtentId(1), {}, 0));
   EXPECT_EQ(state(), DatasetState::kStaging);
-  EXPECT_EQ(dataset_->home(ExtentId(2)), Home::kSsd);
+  EXPECT_EQ(dataset_->home(ExtentId(2)), HomeTier::kSsd);
   EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(2));
   EXPECT_TRUE(dataset_->Report(ExtentId(2), {}, 0));
   EXPECT_EQ(state(), DatasetState::kStaged);
-  EXPECT_EQ(dataset_->NextHomeless(), std::nullopt) << "the pass is over";
+  EXPECT_EQ(dataset_->NextWithoutHome(), std::nullopt) << "the pass is over";
 }
 
 TEST_F(DatasetTest, WhatGotAHomeLateMayBeBroughtByADemand) {
   Catalogued(std::vector<bool>(kExtents, false),
-             {Home::kRam, Home::kTransient, Home::kTransient, Home::kTransient});
+             {HomeTier::kRam, HomeTier::kNone, HomeTier::kNone, HomeTier::kNone});
   EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
-  EXPECT_TRUE(dataset_->GiveHome(ExtentId(1), Home::kRam));
+  EXPECT_TRUE(dataset_->GiveHome(ExtentId(1), HomeTier::kRam));
   EXPECT_TRUE(dataset_->Claim(ExtentId(1), false));
   EXPECT_FALSE(dataset_->Report(ExtentId(1), {}, 0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt) << "it is there";
@@ -92,7 +92,7 @@ TEST_F(DatasetTest, GoesFromIdleToStaged) {
   EXPECT_EQ(dataset_->catalog(), nullptr);
   EXPECT_TRUE(dataset_->BeginCataloguing(5 * kMs));
   EXPECT_EQ(state(), DatasetState::kCataloguing);
-  dataset_->SetCatalog(catalog_, std::vector<bool>(kExtents), std::vector<Home>(kExtents));
+  dataset_->SetCatalog(catalog_, std::vector<bool>(kExtents), std::vector<HomeTier>(kExtents));
   EXPECT_EQ(state(), DatasetState::kStaging);
   for (std::uint32_t i = 0; i < kExtents; ++i) {
     EXPECT_EQ(dataset_->ClaimNext(6 * kMs), ExtentId(i)) << "in staging order";
@@ -111,7 +111,8 @@ TEST_F(DatasetTest, GoesFromIdleToStaged) {
 TEST_F(DatasetTest, BeginsOnlyOnce) {
   EXPECT_TRUE(dataset_->BeginCataloguing(0));
   EXPECT_FALSE(dataset_->BeginCataloguing(0)) << "under way";
-  dataset_->SetCatalog(catalog_, std::vector<bool>(kExtents, true), std::vector<Home>(kExtents));
+  dataset_->SetCatalog(catalog_, std::vector<bool>(kExtents, true),
+                       std::vector<HomeTier>(kExtents));
   EXPECT_FALSE(dataset_->BeginCataloguing(0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
   EXPECT_EQ(state(), DatasetState::kStaged) << "everything was there already";
@@ -127,10 +128,10 @@ TEST_F(DatasetTest, BeginsOnlyOnce) {
   EXPECT_FALSE(dataset_->BeginCataloguing(0)) << "a data set has one catalog in its life";
 }
 
-TEST_F(DatasetTest, TheBackgroundLeavesHomelessExtentsToDemands) {
+TEST_F(DatasetTest, TheBackgroundLeavesExtentsWithoutHomeToDemands) {
   Catalogued({false, false, true, false},
-             {Home::kRam, Home::kTransient, Home::kRam, Home::kTransient});
-  EXPECT_EQ(dataset_->transient_bytes(), 2 * 65'000u);
+             {HomeTier::kRam, HomeTier::kNone, HomeTier::kRam, HomeTier::kNone});
+  EXPECT_EQ(dataset_->bytes_without_home(), 2 * 65'000u);
   EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
   EXPECT_TRUE(dataset_->Claim(ExtentId(1), false));

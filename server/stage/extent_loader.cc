@@ -1,3 +1,6 @@
+// The two steps from the GFS to a tier. ReadExtent enforces promise P1 at its source: bytes that
+// differ from the first read never go further. StoreExtent tries the home tier first and RAM last,
+// so that an extent that was read is not lost because a tier refuses it.
 #include "server/stage/extent_loader.h"
 
 #include <memory>
@@ -14,6 +17,7 @@ namespace forebay::stage {
 Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& extent,
                                          std::span<std::byte> image, const ReadImageBytes& read) {
   const std::uint32_t number = extent.key.extent.value();
+  // The second round bypasses the node's caches: a stale page of a GFS client looks like a change.
   for (const bool past_caches : {false, true}) {
     FOREBAY_TRY(read(image, past_caches));
     tier::ExtentChecksums checksums = tier::ComputeChecksums(extent.key, image, extent.pieces);
@@ -51,7 +55,8 @@ std::string NameObjects(const catalog::Catalog& catalog, ExtentId extent) {
 }
 
 Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
-                                       std::optional<plan::Home> destination, io::IoQueue& queue) {
+                                       std::optional<plan::HomeTier> destination,
+                                       io::IoQueue& queue) {
   const ExtentId number = extent.key.extent;
   const std::shared_ptr<const PackedForm> form = dataset.form();
   const bool is_packed = form && extent.is_packed;
@@ -60,39 +65,43 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   const std::uint64_t raw_checksum = extent.checksums.image;
   tier::ExtentKey key = extent.key;
   ExtentImage image{.block = std::move(extent.image), .checksums = std::move(extent.checksums)};
+  // The stored image has a key of its own, so that raw and packed copies are never confused.
   if (form) key = form->Key(extent.key);
   if (form && !is_packed) {
     FOREBAY_ASSIGN(image, packer_.Make(*form, key, std::move(image.block), queue));
   }
   const std::uint64_t image_bytes = image.block.bytes().size();
-  bool has_housed_others = false;
-  plan::Home home = plan::Home::kTransient;
+  bool has_placed_others = false;
+  plan::HomeTier home = plan::HomeTier::kNone;
+  // Without a catalog (a scan, an early extent) the reservation is kept by key, not by the Dataset.
   if (destination) {
     home = *destination;
   } else if (dataset.catalog() != nullptr) {
-    const Housing::Settled settled = housing_.Settle(dataset, number, image_bytes);
-    home = settled.home;
-    has_housed_others = settled.has_housed_others;
+    const PlacementTable::Placement placed = placements_.Place(dataset, number, image_bytes);
+    home = placed.home;
+    has_placed_others = placed.has_placed_others;
   } else {
     const tier::ExtentRef found = tiers_.Find(key);
-    home = housing_
-               .HomeOf(key, found ? std::optional(found->tier) : std::nullopt, image_bytes,
+    home = placements_
+               .Reserve(key, found ? std::optional(found->tier) : std::nullopt, image_bytes,
                        image.checksums.pieces.size())
                .home;
   }
-  const bool is_for_ssd = home == plan::Home::kSsd;
+  // With `persist`, an extent at home in RAM is written to SSD too, but evicts nothing there.
+  const bool is_for_ssd = home == plan::HomeTier::kSsd;
   const bool is_on_ssd = (is_for_ssd || dataset.options().persist) &&
                          tiers_.StoreOnSsd(dataset, key, image, is_for_ssd, queue);
   if (is_for_ssd && !is_on_ssd) {
-    home = dataset.catalog() != nullptr ? housing_.Refuse(dataset, number, image_bytes)
-                                        : housing_.Refuse(key);
+    home = dataset.catalog() != nullptr ? placements_.MoveOffSsd(dataset, number, image_bytes)
+                                        : placements_.MoveOffSsd(key);
   }
   if (!is_for_ssd || !is_on_ssd) {
-    const bool is_guest = destination ? dataset.IsGuestInRam(number) : home != plan::Home::kRam;
+    const bool is_guest = destination ? dataset.IsGuestInRam(number) : home != plan::HomeTier::kRam;
     FOREBAY_TRY(tiers_.StoreInRam(key, std::move(image), is_guest));
   }
   if (dataset.is_replaced() && !is_packed) {
-    // It may have been replaced, and its copies evicted, since the extent was read.
+    // The data set may have been replaced, and its copies evicted, after ReadExtent compared the
+    // bytes. They are compared again, now that they are published.
     const Status shared = dataset.ShareRead(extent.key, raw_checksum);
     if (!shared.has_value()) {
       tiers_.Evict(key, std::nullopt);
@@ -101,7 +110,7 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   }
   dataset.CountStaged(number, raw_bytes);
   dataset.CountStored(number, image_bytes);
-  return has_housed_others;
+  return has_placed_others;
 }
 
 }  // namespace forebay::stage

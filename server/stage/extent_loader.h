@@ -1,6 +1,6 @@
-// ExtentLoader: brings an extent from the GFS to a tier, in two halves that can be used alone:
+// ExtentLoader: brings an extent from the GFS to a tier, in two steps that can be used alone:
 // ReadExtent (GFS -> verified bytes) and StoreExtent (verified bytes -> tier). Background staging,
-// demands of readers, early runs and the pass over the bytes of a data set all use it.
+// demands of readers, early extents and the pass over the bytes of a data set all use it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "server/plan/placement.h"
 #include "server/stage/dataset.h"
 #include "server/stage/packed/extent_packer.h"
-#include "server/stage/placement/housing.h"
+#include "server/stage/placement/placement_table.h"
 #include "server/stage/placement/staging_tiers.h"
 #include "server/tier/extent_key.h"
 #include "server/tier/ram/ram_arena.h"
@@ -55,10 +55,10 @@ struct VerifiedExtent {
 class ExtentLoader {
  public:
   // Borrowed; both outlive the loader.
-  ExtentLoader(StagingTiers& tiers, Housing& housing)
-      : tiers_(tiers), housing_(housing), packer_(tiers) {}
+  ExtentLoader(StagingTiers& tiers, PlacementTable& placements)
+      : tiers_(tiers), placements_(placements), packer_(tiers) {}
 
-  // From now on nobody waits for a turn to compress. Call after the tiers have been stopped.
+  // From now on no call waits for a turn to compress. Call after the tiers have been stopped.
   void Stop() { packer_.Stop(); }
 
   // Compresses the extent if its data set has a packed form and it is raw, finds its home,
@@ -66,11 +66,11 @@ class ExtentLoader {
   // with or without a home there. `destination`: publish it there, whatever its home is. Returns
   // true if the extent is smaller than planned and other extents got a home because of that.
   Result<bool> StoreExtent(Dataset& dataset, VerifiedExtent extent,
-                           std::optional<plan::Home> destination, io::IoQueue& queue);
+                           std::optional<plan::HomeTier> destination, io::IoQueue& queue);
 
  private:
   StagingTiers& tiers_;
-  Housing& housing_;
+  PlacementTable& placements_;
   ExtentPacker packer_;
 };
 

@@ -1,3 +1,5 @@
+// The GFS as an extent source, and the checks and error codes that both sides of a transport
+// between nodes share.
 #include "server/stage/extent_source.h"
 
 #include <memory>
@@ -23,7 +25,7 @@ Result<SuppliedExtent> GfsExtents::Read(const ExtentRequest& request,
   std::vector<catalog::Range> pieces;
   if (!request.dataset.form()) FOREBAY_TRY(catalog.Pieces(request.extent, pieces));
   const auto read = [&](std::span<std::byte> image, bool past_caches) {
-    return gfs_.ReadImage(queue, request.dataset, catalog, request.extent, request.rank, image,
+    return gfs_.ReadImage(queue, request.dataset, catalog, request.extent, request.priority, image,
                           past_caches);
   };
   FOREBAY_ASSIGN(supplied.checksums,
@@ -53,8 +55,8 @@ Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Ca
     // With a packed form, pieces are known once the image is packed.
     if (!form) FOREBAY_TRY(catalog.Pieces(extent, pieces));
   }
-  // The identity of the extent that was asked for goes into its checksum, so that the right bytes
-  // of another extent are found out too.
+  // The checksum covers the identity of the extent that was asked for, so that intact bytes of
+  // another extent do not pass.
   tier::ExtentChecksums found = tier::ComputeChecksums(key, image, pieces);
   if (found.image != supplied.checksums.image) return not_intact;
   if (is_packed) return found;
@@ -71,6 +73,8 @@ bool IsNoAnswer(const Error& error) {
   return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kDeadlineExceeded;
 }
 
+// Two nodes must not confuse "this node has failed" with "this node's GFS has failed": only the
+// first is a reason to ask the next node.
 Error ErrorForOthers(const Error& error) {
   if (IsNoAnswer(error)) return Error(ErrorCode::kAborted, error.message());
   if (error.code() == ErrorCode::kCancelled) {

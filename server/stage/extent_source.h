@@ -22,11 +22,11 @@ namespace forebay::stage {
 class GfsReader;
 
 struct ExtentRequest {
-  NodeRank node;  // who is asked; the GFS ignores it
+  NodeRank node;  // the node that is asked; the GFS ignores it
   Dataset& dataset;
   const catalog::Catalog& catalog;  // of `dataset`
   ExtentId extent;
-  const Rank& rank;  // priority of GFS requests
+  const Priority& priority;  // priority of GFS requests
 };
 
 // An extent in memory of this node.

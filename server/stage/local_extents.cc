@@ -1,3 +1,6 @@
+// Runs on the node that is asked, on a thread of the transport: it waits until the data set is
+// catalogued and the extent is on a tier, then copies it out. Staging works as for a local reader,
+// so the extent is read from the GFS once, whoever asked first.
 #include "server/stage/local_extents.h"
 
 #include <cstring>
@@ -17,7 +20,7 @@ namespace {
 // Blocks until `begin` has called the waiter that it is given.
 template <typename Begin>
 Status Await(Begin&& begin) {
-  // Shared, because the caller of the waiter may still be in set_value when the future is ready.
+  // Shared, because the thread that calls the waiter may still be in set_value when get returns.
   const auto outcome = std::make_shared<std::promise<Status>>();
   begin([outcome](const Status& status) { outcome->set_value(status); });
   return outcome->get_future().get();
@@ -26,7 +29,8 @@ Status Await(Begin&& begin) {
 // Reads the copy on SSD into `image`, and verifies it as a whole.
 Status ReadSegment(const tier::ResidentExtent& extent, std::span<std::byte> image,
                    io::IoQueue& queue) {
-  // Blocks of an arena are whole pages, so that a direct read may fill the padding too.
+  // A direct read needs whole blocks. Blocks of an arena are whole pages, so there is room for
+  // them.
   const std::span<std::byte> pages(image.data(), plan::FootprintBytes(image.size()));
   FOREBAY_TRY(io::ReadFully(queue, *extent.segment->file, 0, pages));
   if (tier::ComputeChecksums(extent.key, image, {}).image == extent.sums().image) return {};
@@ -58,8 +62,8 @@ Result<SuppliedExtent> LocalExtents::Read(Dataset& dataset, std::uint64_t finger
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("data set '{}' has no extent {}", dataset.name(), extent.value()));
   }
-  // An extent may be evicted between its arrival and the copy, and a copy on SSD may be damaged:
-  // then it is staged again.
+  // The extent may be evicted after it was staged and before it is copied, and a copy on SSD may be
+  // damaged. It is then staged again, a limited number of times.
   for (int arrivals = 0; arrivals < limits::kExtentArrivalsMax; ++arrivals) {
     const tier::ExtentRef found = cache_.Find(dataset.key(extent));
     if (!found) {
@@ -81,8 +85,9 @@ Result<SuppliedExtent> LocalExtents::Read(Dataset& dataset, std::uint64_t finger
     cache_.ReportBadSegment(found->key, read.error(), clock_.NowNs());
   }
   return Error(ErrorCode::kAborted,
-               fmt::format("extent {} of '{}' is evicted, or damaged, faster than it is copied",
-                           extent.value(), dataset.name()));
+               fmt::format("extent {} of '{}' was evicted or damaged {} times before it could be "
+                           "copied; try again",
+                           extent.value(), dataset.name(), limits::kExtentArrivalsMax));
 }
 
 }  // namespace forebay::stage

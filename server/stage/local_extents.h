@@ -1,5 +1,5 @@
-// LocalExtents: the answer of this node to another one that asks for a whole extent (ExtentSource).
-// It is the copy on this node's tiers; an extent that is on none is staged first.
+// LocalExtents: answers a request of another node for a whole extent (ExtentSource), with the copy
+// on this node's tiers. An extent that is on no tier is staged first.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ class LocalExtents {
   io::Clock& clock_;
 };
 
-// Whether another node's catalog of `dataset`, which has its own, lists the same samples.
-// kFailedPrecondition names both fingerprints.
+// Checks that another node's catalog of `dataset`, of which `fingerprint` is given, lists the same
+// samples as this node's. kFailedPrecondition names both fingerprints. `dataset` has its catalog.
 Status CheckFingerprint(const Dataset& dataset, std::uint64_t fingerprint);
 
 }  // namespace forebay::stage

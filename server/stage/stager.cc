@@ -1,3 +1,7 @@
+// Every reader thread runs the same loop: take a job (NextJob), postpone it if its object does not
+// answer, else perform it. Dataset::Claim makes sure that an extent is loaded by one thread at a
+// time; mutex_ guards the queues of jobs. Early extents, postponed jobs and deferred loads change
+// only when an extent is staged, not whether.
 #include "server/stage/stager.h"
 
 #include <algorithm>
@@ -20,17 +24,18 @@ namespace {
 
 constexpr std::size_t kQueueDepth = 32;     // I/O queue of a reader
 constexpr std::int64_t kReaderGraceNs = 50'000'000;  // longer than from catalog to first pull
-constexpr std::int64_t kStrayPauseNs = 1'000'000'000;  // before each try to load a stray
-constexpr std::size_t kEarlyRunsMax = 64;   // waiting; others are staged after cataloguing
+constexpr std::int64_t kDeferredPauseNs = 1'000'000'000;  // before each try of a deferred load
+constexpr std::size_t kEarlyExtentsMax = 64;  // waiting; others are staged after cataloguing
 
-plan::Room RoomOf(const StagerOptions& options, const StagerParts& parts) {
-  plan::Room room;
-  room.ram_bytes = options.ram_home_bytes;
+// The space for homes. Files that an earlier daemon has left on SSD take a part of it already.
+plan::TierSpace SpaceOf(const StagerOptions& options, const StagerParts& parts) {
+  plan::TierSpace space;
+  space.ram_bytes = options.ram_home_bytes;
   if (parts.store != nullptr) {
     const std::uint64_t store_bytes = SsdPlanOf(parts.store->capacity_bytes()).HomeBytes();
-    room.ssd_bytes = store_bytes - std::min(store_bytes, parts.store->used_bytes());
+    space.ssd_bytes = store_bytes - std::min(store_bytes, parts.store->used_bytes());
   }
-  return room;
+  return space;
 }
 
 void LogCatalogued(const Dataset& dataset) {
@@ -40,8 +45,8 @@ void LogCatalogued(const Dataset& dataset) {
             catalog->total_bytes(), catalog->fingerprint());
 }
 
-void LogSettled(Dataset& dataset) {
-  if (!dataset.TakeSettled()) return;
+void LogPassEnd(Dataset& dataset) {
+  if (!dataset.TakePassEnded()) return;
   const DatasetProgress progress = dataset.progress();
   const double seconds = static_cast<double>(std::max<std::uint64_t>(1, progress.staging_ms)) / 1e3;
   if (progress.state == DatasetState::kFailed) {
@@ -91,10 +96,10 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
       tiers_(parts_.cache,
              {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},
              parts_.next_use, parts_.clock),
-      housing_(RoomOf(options_, parts_),
+      placements_(SpaceOf(options_, parts_),
                parts_.store != nullptr ? parts_.store->Contents()
                                        : std::vector<tier::SegmentStore::Stored>()),
-      loader_(tiers_, housing_),
+      loader_(tiers_, placements_),
       pieces_(gfs_, gate_, parts_.clock),
       cataloguer_({.request_bytes = options_.request_bytes,
                    .scan_depth = options_.scan_depth,
@@ -103,7 +108,7 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                    .catalogs = parts_.catalogs,
                    .nodes = parts_.nodes,
                    .tiers = tiers_,
-                   .housing = housing_,
+                   .placements = placements_,
                    .loader = loader_}) {}
 
 Stager::~Stager() {
@@ -118,13 +123,15 @@ void Stager::BeginStop() {
     std::lock_guard lock(mutex_);
     if (std::exchange(stopping_, true)) return;
     cancelled.swap(demanded_);
-    for (std::deque<Job>* const jobs : {&put_off_, &resumed_}) {
+    for (std::deque<Job>* const jobs : {&postponed_, &resumed_}) {
       std::ranges::move(*jobs, std::back_inserter(cancelled));
       jobs->clear();
     }
     never_catalogued.swap(catalogue_jobs_);
     early_.clear();
   }
+  // Wakes threads that wait for jobs, for memory, or for a turn to compress, or between retries. A
+  // thread that is blocked in a GFS call cannot be woken (AwaitStopped).
   work_.notify_all();
   tiers_.Stop();
   loader_.Stop();
@@ -154,7 +161,7 @@ void Stager::StageForReader(Dataset& dataset) { Begin(dataset, false, kReaderGra
 void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
                    Replacement replaced) {
   if (!dataset.BeginCataloguing(parts_.clock.NowNs())) return;
-  dataset.SetRoomLeft([this] { return housing_.left(); });
+  dataset.SetSpaceLeft([this] { return placements_.left(); });
   {
     std::lock_guard lock(mutex_);
     Job job;
@@ -167,19 +174,20 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
   work_.notify_one();
 }
 
-// Stages the extents again that were evicted since, or refused by a tier.
+// Starts another pass, over the extents that were evicted since the last one or refused by a tier.
+// Returns false if there are none.
 bool Stager::StageAgain(Dataset& dataset) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
-  if (parts_.cache.stats(tier::TierKind::kSsd).retired) housing_.CloseSsd();
+  if (parts_.cache.stats(tier::TierKind::kSsd).retired) placements_.CloseSsd();
   if (parts_.nodes != nullptr) {
-    // Nodes may have gone or come since the last pass.
-    std::vector<bool> elsewhere(catalog->extent_count());
-    for (std::uint32_t i = 0; i < elsewhere.size(); ++i) {
-      elsewhere[i] = !Reads(dataset, ExtentId(i));
+    // Nodes may have failed or come back since the last pass, which changes who reads an extent.
+    std::vector<bool> remote(catalog->extent_count());
+    for (std::uint32_t i = 0; i < remote.size(); ++i) {
+      remote[i] = !Reads(dataset, ExtentId(i));
     }
-    dataset.SetElsewhere(std::move(elsewhere));
+    dataset.SetRemote(std::move(remote));
   }
-  housing_.HouseAgain(dataset);
+  placements_.PlaceAgain(dataset);
   std::vector<bool> resident(catalog->extent_count(), false);
   for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
     for (const ExtentKey& key : parts_.cache.Resident(kind)) {
@@ -187,18 +195,20 @@ bool Stager::StageAgain(Dataset& dataset) {
                            key.extent.value() < resident.size() && dataset.key(key.extent) == key;
       if (!is_ours || !IsAtHome(kind, dataset.home(key.extent))) continue;
       resident[key.extent.value()] = true;
-      // It may have been a guest until now.
-      if (dataset.home(key.extent) != plan::Home::kTransient) tiers_.MakeAtHome(key, kind);
+      // It may have been a guest until PlaceAgain gave it its home here.
+      if (dataset.home(key.extent) != plan::HomeTier::kNone) tiers_.MakeAtHome(key, kind);
     }
   }
   return dataset.BeginStagingAgain(resident, parts_.clock.NowNs());
 }
 
 void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access) {
-  // An extent that the table calls resident but the cache does not have was evicted.
+  // There are three cases: the cache has the extent; or no load of it is under way, and this call
+  // claims it; or one is, and the waiter joins it. The table alone is not enough: an extent that it
+  // calls resident may have been evicted since.
   for (;;) {
     const ExtentKey& key = dataset.key(extent);
-    const bool may_be_in_pieces = access == Access::kPieces || access == Access::kPiecesIfHomeless;
+    const bool may_be_in_pieces = access == Access::kPieces || access == Access::kPiecesIfNoHome;
     if (parts_.cache.Find(key) || (may_be_in_pieces && pieces_.FindReadable(key))) {
       waiter(Status());
       return;
@@ -215,8 +225,8 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
           job.dataset = &dataset;
           job.extent = extent;
           job.access = access;
-          job.rank = std::make_shared<Rank>(gate_.DrawRank());
-          ranks_[{&dataset, extent}] = job.rank;
+          job.priority = std::make_shared<Priority>(gate_.NextPriority());
+          priorities_[{&dataset, extent}] = job.priority;
           demanded_.push_back(std::move(job));
           EndGraceLocked(dataset);
         }
@@ -236,67 +246,70 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
   }
 }
 
+// A background load that a reader now waits for gets the priority of a new demand.
 void Stager::Hurry(const Dataset& dataset, ExtentId extent) {
-  std::shared_ptr<Rank> rank;
+  std::shared_ptr<Priority> priority;
   {
     std::lock_guard lock(mutex_);
-    const auto found = ranks_.find({&dataset, extent});
-    if (found == ranks_.end()) return;
-    rank = found->second;
+    const auto found = priorities_.find({&dataset, extent});
+    if (found == priorities_.end()) return;
+    priority = found->second;
   }
-  gate_.Promote(*rank, gate_.DrawRank());
+  gate_.Promote(*priority, gate_.NextPriority());
 }
 
 void Stager::Run(io::QueueCrew& crew, io::IoQueue& queue) {
   while (std::optional<Job> job = NextJob(crew)) {
-    if (!PutOff(*job)) Perform(*job, queue);
+    if (!Postpone(*job)) Perform(*job, queue);
   }
 }
 
-bool Stager::IsHeldUp(const Dataset& dataset, const EarlyRun& run) const {
+bool Stager::IsBlocked(const Dataset& dataset, const EarlyExtent& early) const {
   if (parts_.calls == nullptr || !parts_.calls->AnyLate()) return false;
-  return std::ranges::any_of(run.objects, [&](const catalog::ObjectInfo& object) {
+  return std::ranges::any_of(early.objects, [&](const catalog::ObjectInfo& object) {
     return parts_.calls->IsLate({.root = dataset.options().root_path, .path = object.path});
   });
 }
 
-bool Stager::IsHeldUp(const Job& job) const {
+bool Stager::IsBlocked(const Job& job) const {
   if (parts_.calls == nullptr || !parts_.calls->AnyLate()) return false;
-  if (job.early) return IsHeldUp(*job.dataset, *job.early);
+  if (job.early) return IsBlocked(*job.dataset, *job.early);
+  // An extent that is on a tier by now needs no object.
   if (!job.extent || parts_.cache.Find(job.dataset->key(*job.extent))) return false;
-  return gfs_.IsHeldUp(*job.dataset, *job.dataset->catalog(), *job.extent);
+  return gfs_.IsBlocked(*job.dataset, *job.dataset->catalog(), *job.extent);
 }
 
-bool Stager::PutOff(Job& job) {
-  if (!IsHeldUp(job)) return false;
+bool Stager::Postpone(Job& job) {
+  if (!IsBlocked(job)) return false;
   std::unique_lock lock(mutex_);
   if (job.early) {
-    // The extent is staged like any other once there is a catalog.
+    // Dropped, not postponed: the extent is staged like any other once there is a catalog.
     lock.unlock();
     EndEarlyLoad(*job.dataset, *job.early);
     return true;
   }
   if (job.background) --background_loads_;
   if (!stopping_) {
-    put_off_.push_back(std::move(job));
+    postponed_.push_back(std::move(job));
     return true;
   }
-  ranks_.erase({job.dataset, *job.extent});
+  // BeginStop has cancelled the postponed jobs already, so nobody would look at this one again.
+  priorities_.erase({job.dataset, *job.extent});
   lock.unlock();
   job.dataset->Report(*job.extent, Error(ErrorCode::kCancelled, "the daemon is shutting down"),
                       parts_.clock.NowNs());
   return true;
 }
 
-void Stager::ResumePutOff() {
+void Stager::ResumePostponed() {
   bool has_resumed = false;
   {
     std::lock_guard lock(mutex_);
-    std::deque<Job> waiting = std::exchange(put_off_, {});
+    std::deque<Job> waiting = std::exchange(postponed_, {});
     for (Job& job : waiting) {
-      const bool is_held_up = IsHeldUp(job);
-      has_resumed = has_resumed || !is_held_up;
-      std::deque<Job>& next = is_held_up ? put_off_ : job.background ? resumed_ : demanded_;
+      const bool is_blocked = IsBlocked(job);
+      has_resumed = has_resumed || !is_blocked;
+      std::deque<Job>& next = is_blocked ? postponed_ : job.background ? resumed_ : demanded_;
       next.push_back(std::move(job));
     }
   }
@@ -304,11 +317,11 @@ void Stager::ResumePutOff() {
   if (has_resumed) work_.notify_all();
 }
 
-std::vector<std::thread::id> Stager::HeldUpThreads() const {
+std::vector<std::thread::id> Stager::BlockedThreads() const {
   std::vector<std::thread::id> threads;
   if (parts_.calls == nullptr || !parts_.calls->AnyLate()) return threads;
   threads = parts_.calls->LateThreads();
-  for (const auto& waiting : {gate_.HeldUpThreads(), pieces_.HeldUpThreads()}) {
+  for (const auto& waiting : {gate_.BlockedThreads(), pieces_.BlockedThreads()}) {
     threads.insert(threads.end(), waiting.begin(), waiting.end());
   }
   std::ranges::sort(threads);
@@ -316,30 +329,34 @@ std::vector<std::thread::id> Stager::HeldUpThreads() const {
   return threads;
 }
 
+// A GFS that does not answer must not stop the rest: its requests' places and memory are lent to
+// others, its blocked threads are replaced, and jobs that can run again are resumed.
 void Stager::Look() {
   gate_.LendPlacesOf(options_.hung_after_ms * 1'000'000);
   pieces_.LendPlacesOf(options_.hung_after_ms * 1'000'000);
   tiers_.LendMemoryOf(options_.hung_after_ms * 1'000'000);
   if (parts_.calls == nullptr) return;
-  const std::vector<std::thread::id> threads = HeldUpThreads();
-  std::uint32_t held_up = crew_->CountOf(threads);
+  const std::vector<std::thread::id> threads = BlockedThreads();
+  std::uint32_t blocked = crew_->CountOf(threads);
   {
-    // A catalogue job reads metadata with threads of its own, which may be held up; one of our
-    // readers waits for them.
+    // A catalogue job reads metadata with threads of its own. If some of them are blocked, one
+    // reader thread of the crew waits for them, and counts as blocked too.
     std::lock_guard lock(mutex_);
-    held_up += std::min(cataloguing_, static_cast<std::uint32_t>(threads.size()) - held_up);
+    blocked += std::min(cataloguing_, static_cast<std::uint32_t>(threads.size()) - blocked);
   }
-  const Status adjusted = crew_->AdjustTo(held_up);
+  const Status adjusted = crew_->AdjustTo(blocked);
   if (!adjusted.has_value() && !lacks_spare_) {
     log::Warn("no additional reader could be started in place of one that is blocked by the "
               "GFS; other objects are read more slowly until the GFS answers: {}",
               adjusted.error().ToString());
   }
   lacks_spare_ = !adjusted.has_value();
-  ResumePutOff();
-  early_over_.notify_all();  // objects may have stopped answering
+  ResumePostponed();
+  early_over_.notify_all();  // EndEarly waits for loads, but not for those that are blocked now
 }
 
+// The order of work: demands, catalogues, early extents, resumed background jobs, the background
+// pass of the data set whose grace time ends first, deferred loads.
 std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
   const auto take = [](std::deque<Job>& jobs) {
     Job job = std::move(jobs.front());
@@ -354,7 +371,8 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
       return std::nullopt;
     }
     // At least one thread stays free for demands while others catalogue, and a quarter of them
-    // while others stage in the background: a demand does not wait for an extent nobody needs.
+    // while others stage in the background, so that a demand never waits for an extent that no
+    // reader needs now.
     const std::uint32_t spare = crew.spare();
     const std::uint32_t cataloguing_max = std::max(1U, options_.readers - 1) + spare;
     const std::uint32_t background_max =
@@ -379,6 +397,7 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
             return a.not_before_ns < b.not_before_ns;
           });
       if (soonest != background_.end()) {
+        // During the grace time a demand, which ends it, wakes this thread.
         const std::int64_t wait_ns = soonest->not_before_ns - parts_.clock.NowNs();
         if (wait_ns > 0) {
           work_.wait_for(lock, std::chrono::nanoseconds(wait_ns));
@@ -389,44 +408,44 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
         continue;
       }
     }
-    if (std::optional<Job> job = NextStrayLocked(spare)) return job;
-    if (strays_.empty()) {
+    if (std::optional<Job> job = NextDeferredLocked(spare)) return job;
+    if (deferred_.empty()) {
       work_.wait(lock);
     } else {
-      work_.wait_for(lock, std::chrono::nanoseconds(kStrayPauseNs));
+      work_.wait_for(lock, std::chrono::nanoseconds(kDeferredPauseNs));
     }
   }
 }
 
-// Claims the first stray that is due, for a background load.
-std::optional<Stager::Job> Stager::NextStrayLocked(std::uint32_t held_up) {
-  if (strays_.empty() || background_loads_ > held_up) return std::nullopt;
-  const Stray stray = strays_.front();
-  if (stray.not_before_ns > parts_.clock.NowNs()) return std::nullopt;
-  strays_.pop_front();
-  if (!stray.dataset->Claim(stray.extent, /*again=*/true)) return std::nullopt;
+// Claims the first deferred load, if it is due.
+std::optional<Stager::Job> Stager::NextDeferredLocked(std::uint32_t blocked) {
+  if (deferred_.empty() || background_loads_ > blocked) return std::nullopt;
+  const DeferredLoad deferred = deferred_.front();
+  if (deferred.not_before_ns > parts_.clock.NowNs()) return std::nullopt;
+  deferred_.pop_front();
+  if (!deferred.dataset->Claim(deferred.extent, /*again=*/true)) return std::nullopt;
   ++background_loads_;
   Job job;
-  job.dataset = stray.dataset;
-  job.extent = stray.extent;
+  job.dataset = deferred.dataset;
+  job.extent = deferred.extent;
   job.background = true;
-  job.rank = std::make_shared<Rank>(kBackgroundRank + gate_.DrawRank());
-  ranks_[{stray.dataset, stray.extent}] = job.rank;
+  job.priority = std::make_shared<Priority>(kBackgroundPriority + gate_.NextPriority());
+  priorities_[{deferred.dataset, deferred.extent}] = job.priority;
   return job;
 }
 
-// Notes the extent of a load as a stray if it has a home but is on no tier.
-void Stager::NoteStray(const Job& job) {
-  if (job.dataset->home(*job.extent) == plan::Home::kTransient) return;
+// The list is short: it grows only while memory or a tier is short of space.
+void Stager::DeferLoad(const Job& job) {
+  if (job.dataset->home(*job.extent) == plan::HomeTier::kNone) return;
   if (parts_.cache.Find(job.dataset->key(*job.extent))) return;
   std::lock_guard lock(mutex_);
-  const bool is_known = std::ranges::any_of(strays_, [&](const Stray& stray) {
-    return stray.dataset == job.dataset && stray.extent == *job.extent;
+  const bool is_known = std::ranges::any_of(deferred_, [&](const DeferredLoad& deferred) {
+    return deferred.dataset == job.dataset && deferred.extent == *job.extent;
   });
   if (is_known) return;
-  strays_.push_back({.dataset = job.dataset,
-                     .extent = *job.extent,
-                     .not_before_ns = parts_.clock.NowNs() + kStrayPauseNs});
+  deferred_.push_back({.dataset = job.dataset,
+                       .extent = *job.extent,
+                       .not_before_ns = parts_.clock.NowNs() + kDeferredPauseNs});
 }
 
 // The next extent of the first data set in background_. If that has none left, removes it from the
@@ -439,16 +458,16 @@ std::optional<Stager::Job> Stager::NextInBackground(std::unique_lock<std::mutex>
     job.dataset = dataset;
     job.extent = extent;
     job.background = true;
-    job.rank = std::make_shared<Rank>(kBackgroundRank + gate_.DrawRank());
-    ranks_[{dataset, *extent}] = job.rank;
+    job.priority = std::make_shared<Priority>(kBackgroundPriority + gate_.NextPriority());
+    priorities_[{dataset, *extent}] = job.priority;
     return job;
   }
   background_.erase(background_.begin());
-  // While loads are under way, the last of them closes the objects: it may still open one.
+  // While loads are under way, objects stay open; the last load closes them (PerformLoad).
   if (dataset->progress().state != DatasetState::kStaging) {
     lock.unlock();
     gfs_.CloseObjects(*dataset);
-    LogSettled(*dataset);
+    LogPassEnd(*dataset);
     lock.lock();
   }
   return std::nullopt;
@@ -464,9 +483,10 @@ void Stager::Perform(const Job& job, io::IoQueue& queue) {
   if (job.extent) {
     PerformLoad(job, queue);
   } else if (job.early) {
-    const Status loaded = LoadEarly(*job.dataset, *job.early, *job.rank, queue);
+    const Status loaded = LoadEarly(*job.dataset, *job.early, *job.priority, queue);
     if (!loaded.has_value()) {
-      // The extent is staged again once there is a catalog; only that failure is an error.
+      // No error yet: the extent is staged again once there is a catalog, and a failure then
+      // counts.
       log::Debug("data set '{}': {}", job.dataset->name(), loaded.error().ToString());
     }
     EndEarlyLoad(*job.dataset, *job.early);
@@ -479,16 +499,18 @@ void Stager::PerformLoad(const Job& job, io::IoQueue& queue) {
   Dataset& dataset = *job.dataset;
   const Status loaded = Load(dataset, *job.extent, job, queue);
   {
-    // Before it is reported: from then on the extent may be claimed again.
+    // Before Report: from then on another thread may claim the extent, with a priority of its own.
     std::lock_guard lock(mutex_);
-    ranks_.erase({&dataset, *job.extent});
+    priorities_.erase({&dataset, *job.extent});
     if (job.background) --background_loads_;
   }
   if (dataset.Report(*job.extent, loaded, parts_.clock.NowNs())) gfs_.CloseObjects(dataset);
+  // A demand may have been served in pieces, and a background load may have found no memory. If
+  // that leaves an extent with a home on no tier, it is loaded later.
   const bool is_short = !loaded.has_value() &&
                         loaded.error().code() == ErrorCode::kResourceExhausted && job.background;
-  if (loaded.has_value() || is_short) NoteStray(job);
-  LogSettled(dataset);
+  if (loaded.has_value() || is_short) DeferLoad(job);
+  LogPassEnd(dataset);
 }
 
 void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
@@ -520,110 +542,120 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
   work_.notify_all();
 }
 
+// Called by the builder of the catalog for each extent whose objects are known. Takes it only if
+// there is space for it on a tier and the list is not full; nothing is lost by leaving it out.
 void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
                         std::span<const catalog::ObjectInfo> objects) {
   if (!Reads(dataset, extent)) return;
-  const plan::Room left = housing_.left();
+  const plan::TierSpace left = placements_.left();
   const plan::Footprint footprint = FootprintOf(info.bytes, objects.size());
   if (footprint.ram_bytes > left.ram_bytes && footprint.ssd_bytes > left.ssd_bytes) return;
   {
     std::lock_guard lock(mutex_);
-    if (stopping_ || early_.size() >= kEarlyRunsMax) return;
+    if (stopping_ || early_.size() >= kEarlyExtentsMax) return;
   }
-  auto run = std::make_unique<EarlyRun>();
-  run->key = {dataset.hash(), extent, tier::ExtentIdentity(info, objects)};
-  run->bytes = info.bytes;
-  run->objects.assign(objects.begin(), objects.end());
-  for (const catalog::ObjectInfo& object : objects) run->paths += object.path;
+  auto early = std::make_unique<EarlyExtent>();
+  early->key = {dataset.hash(), extent, tier::ExtentIdentity(info, objects)};
+  early->bytes = info.bytes;
+  early->objects.assign(objects.begin(), objects.end());
+  for (const catalog::ObjectInfo& object : objects) early->paths += object.path;
+  // The builder's paths end with this call, so they are copied, and the objects point to the
+  // copies.
   std::size_t at = 0;
-  for (catalog::ObjectInfo& object : run->objects) {
-    object.path = std::string_view(run->paths).substr(at, object.path.size());
+  for (catalog::ObjectInfo& object : early->objects) {
+    object.path = std::string_view(early->paths).substr(at, object.path.size());
     at += object.path.size();
   }
   Job job;
   job.dataset = &dataset;
-  job.early = std::move(run);
+  job.early = std::move(early);
   {
     std::lock_guard lock(mutex_);
-    job.rank = std::make_shared<Rank>(kBackgroundRank + gate_.DrawRank());
+    job.priority = std::make_shared<Priority>(kBackgroundPriority + gate_.NextPriority());
     early_.push_back(std::move(job));
   }
   work_.notify_one();
 }
 
-Status Stager::LoadEarly(Dataset& dataset, EarlyRun& run, const Rank& rank,
+Status Stager::LoadEarly(Dataset& dataset, EarlyExtent& early, const Priority& priority,
                          io::IoQueue& queue) {
-  if (parts_.cache.Find(run.key)) return {};  // an earlier daemon stored it
-  FOREBAY_ASSIGN(ArenaBlock block, parts_.cache.AllocateRam(run.bytes, kNotAskedFor, &queue,
+  if (parts_.cache.Find(early.key)) return {};  // an earlier daemon stored it
+  FOREBAY_ASSIGN(ArenaBlock block, parts_.cache.AllocateRam(early.bytes, kNotAskedFor, &queue,
                                                             /*spares_homes=*/true));
+  // In an extent of whole objects, each object is the piece of one sample.
   std::vector<catalog::Range> pieces;
   std::uint64_t placed = 0;
-  for (const catalog::ObjectInfo& object : run.objects) {
-    pieces.push_back({run.key.extent, static_cast<std::uint32_t>(placed), object.bytes});
+  for (const catalog::ObjectInfo& object : early.objects) {
+    pieces.push_back({early.key.extent, static_cast<std::uint32_t>(placed), object.bytes});
     placed += object.bytes;
   }
   const auto read = [&](std::span<std::byte> image, bool past_caches) {
-    return gfs_.ReadRun(queue, dataset, run.objects, rank, image, past_caches);
+    return gfs_.ReadRun(queue, dataset, early.objects, priority, image, past_caches);
   };
   FOREBAY_ASSIGN(
       ExtentChecksums checksums,
       ReadExtent(dataset,
-                 {.key = run.key, .pieces = pieces, .objects = NameObjects(run.objects)},
+                 {.key = early.key, .pieces = pieces, .objects = NameObjects(early.objects)},
                  block.bytes(), read));
   {
     std::lock_guard lock(mutex_);
-    if (run.is_abandoned) return {};
-    run.is_storing = true;
+    // EndEarly does not wait for this load any more: the pass may be loading the extent itself.
+    if (early.is_abandoned) return {};
+    early.is_storing = true;
   }
   FOREBAY_TRY(loader_.StoreExtent(
-      dataset, {.key = run.key, .image = std::move(block), .checksums = std::move(checksums)},
+      dataset, {.key = early.key, .image = std::move(block), .checksums = std::move(checksums)},
       std::nullopt, queue));
   return {};
 }
 
-void Stager::EndEarlyLoad(const Dataset& dataset, EarlyRun& run) {
+void Stager::EndEarlyLoad(const Dataset& dataset, EarlyExtent& early) {
   std::lock_guard lock(mutex_);
-  if (run.is_abandoned) return;
-  std::erase(early_loads_[&dataset], &run);
+  if (early.is_abandoned) return;
+  std::erase(early_loads_[&dataset], &early);
   early_over_.notify_all();
 }
 
-// Loads that have begun are finished, so that nobody reads their extents a second time. But the
-// catalog does not wait for an object that does not answer.
+// Called when the build of the catalog has ended, before the catalog is adopted. Waits for the
+// loads that have begun, so that their extents are found on a tier and are not read a second time.
+// It does not wait for a load that is blocked; such a load is abandoned, and its result is not
+// published.
 void Stager::EndEarly(Dataset& dataset) {
   std::unique_lock lock(mutex_);
   std::erase_if(early_, [&](const Job& job) { return job.dataset == &dataset; });
-  std::vector<EarlyRun*>& loads = early_loads_[&dataset];
+  std::vector<EarlyExtent*>& loads = early_loads_[&dataset];
   early_over_.wait(lock, [&] {
-    return std::ranges::all_of(loads, [&](const EarlyRun* run) {
-      return !run->is_storing && IsHeldUp(dataset, *run);
+    return std::ranges::all_of(loads, [&](const EarlyExtent* early) {
+      return !early->is_storing && IsBlocked(dataset, *early);
     });
   });
-  for (EarlyRun* run : loads) run->is_abandoned = true;
+  for (EarlyExtent* early : loads) early->is_abandoned = true;
   early_loads_.erase(&dataset);
 }
 
-// The extent is in RAM, which is enough for a reader. A background load puts it on its home.
+// The extent is in RAM, which is all that a reader needs. Only a background load copies it home.
 void Stager::BringHome(Dataset& dataset, const tier::ResidentExtent& found, const Job& job,
                        io::IoQueue& queue) {
   if (!job.background || dataset.is_replaced()) return;
-  plan::Home home = dataset.home(found.key.extent);
-  if (home == plan::Home::kSsd && !tiers_.CopyToSsd(found, queue).has_value()) {
-    home = housing_.Refuse(dataset, found.key.extent, found.image_bytes);
+  plan::HomeTier home = dataset.home(found.key.extent);
+  if (home == plan::HomeTier::kSsd && !tiers_.CopyToSsd(found, queue).has_value()) {
+    home = placements_.MoveOffSsd(dataset, found.key.extent, found.image_bytes);
   }
-  if (home == plan::Home::kRam) tiers_.MakeAtHome(found.key, tier::TierKind::kRam);
+  if (home == plan::HomeTier::kRam) tiers_.MakeAtHome(found.key, tier::TierKind::kRam);
 }
 
 Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue) {
-  const plan::Home home = job.access == Access::kInRam ? plan::Home::kRam : dataset.home(extent);
+  const plan::HomeTier home =
+      job.access == Access::kInRam ? plan::HomeTier::kRam : dataset.home(extent);
   const ExtentKey& key = dataset.key(extent);
   if (const ExtentRef found = parts_.cache.Find(key)) {
     if (found->tier == tier::TierKind::kRam) BringHome(dataset, *found, job, queue);
-    if (found->tier == tier::TierKind::kRam || home != plan::Home::kRam) return {};
+    if (found->tier == tier::TierKind::kRam || home != plan::HomeTier::kRam) return {};
     const Status promoted = tiers_.Promote(
         *found,
         {.is_guest = dataset.IsGuestInRam(extent), .spares_homes = job.background}, queue);
-    // A lack of memory says nothing about the copy on SSD, which is still served.
+    // If memory is short or the daemon stops, the copy on SSD is still good, and is served from
+    // there.
     const bool is_sound = promoted.has_value() ||
                           promoted.error().code() == ErrorCode::kResourceExhausted ||
                           promoted.error().code() == ErrorCode::kCancelled;
@@ -633,36 +665,37 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
     parts_.cache.ReportBadSegment(key, promoted.error(), parts_.clock.NowNs());
   }
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
-  // Pieces come from the GFS, so only the node that reads the extent may read it in pieces. An
-  // extent of another node has no home here, but if this node takes that node's place, it reads the
-  // extent once, whole.
-  const bool is_homeless = home == plan::Home::kTransient && !dataset.IsElsewhere(extent);
+  // Pieces come from the GFS, so only the node that reads the extent may read it in pieces. A
+  // remote extent has no home here; if this node takes its owner's place, it reads the extent once,
+  // whole.
+  const bool has_no_home = home == plan::HomeTier::kNone && !dataset.IsRemote(extent);
   const bool in_pieces = job.access == Access::kPieces ||
-                         (job.access == Access::kPiecesIfHomeless && is_homeless);
+                         (job.access == Access::kPiecesIfNoHome && has_no_home);
   if (in_pieces && GfsPieces::CanRead(dataset) && Reads(dataset, extent)) {
-    if (pieces_.Find(key)) return {};  // and its objects answer again
-    return pieces_.Describe(dataset, catalog, extent, *job.rank, queue);
+    if (pieces_.Find(key)) return {};  // it was described before, and its objects answer again
+    return pieces_.Describe(dataset, catalog, extent, *job.priority, queue);
   }
   std::unique_ptr<StagingTiers::WorkingMemory> working;
-  // Homes in RAM are planned for compressed images, not for the raw bytes that they are made of.
-  const bool is_passing = home == plan::Home::kSsd || dataset.form();
+  // Space for homes in RAM is planned for the stored images. Raw bytes that are on their way to
+  // SSD, or are to be compressed, need working memory.
+  const bool is_passing = home == plan::HomeTier::kSsd || dataset.form();
   if (is_passing) {
     working = tiers_.AwaitWorkingMemory(catalog->extent(extent).bytes, job.background);
   }
-  // A reader waits only briefly: if memory stays short, it reads in pieces.
+  // A reader that can read in pieces waits for memory only briefly.
   const bool may_be_in_pieces = !job.background && GfsPieces::CanRead(dataset);
   const auto allocate = [&](std::uint64_t bytes) {
     return tiers_.Allocate({.bytes = bytes,
-                            .key = home == plan::Home::kSsd ? nullptr : &key,
+                            .key = home == plan::HomeTier::kSsd ? nullptr : &key,
                             .wait_ms = may_be_in_pieces ? limits::kDemandMemoryWaitMs
                                                         : limits::kMemoryWaitMs,
                             .spares_homes = job.background},
                            queue);
   };
   FOREBAY_ASSIGN(SuppliedExtent supplied,
-                 Supply(dataset, *catalog, extent, *job.rank, allocate, queue));
+                 Supply(dataset, *catalog, extent, *job.priority, allocate, queue));
   FOREBAY_ASSIGN(
-      const bool has_housed_others,
+      const bool has_placed_others,
       loader_.StoreExtent(dataset,
                           {.key = tier::KeyOf(*catalog, extent),
                            .image = std::move(supplied.image),
@@ -670,17 +703,17 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
                            .is_packed = supplied.is_packed},
                           job.access == Access::kInRam ? std::optional(home) : std::nullopt,
                           queue));
-  if (has_housed_others) ResumeBackground(dataset);
+  if (has_placed_others) ResumeBackground(dataset);
   return {};
 }
 
 Result<SuppliedExtent> Stager::Supply(Dataset& dataset, const catalog::Catalog& catalog,
-                                      ExtentId extent, const Rank& rank,
+                                      ExtentId extent, const Priority& priority,
                                       const AllocateImage& allocate, io::IoQueue& queue) {
   ExtentRequest request{.node = {}, .dataset = dataset, .catalog = catalog, .extent = extent,
-                        .rank = rank};
-  // A replaced data set is the one from before its objects changed. Other nodes have the objects as
-  // they are now, so its last readers get their extents from the GFS.
+                        .priority = priority};
+  // A replaced data set describes the objects as they were. Other nodes have them as they are now,
+  // so the last readers of a replaced data set get their extents from the GFS, if at all.
   if (parts_.nodes != nullptr && !dataset.is_replaced()) {
     for (const NodeRank node : parts_.nodes->AskedBefore(dataset.hash(), extent)) {
       request.node = node;
@@ -691,6 +724,7 @@ Result<SuppliedExtent> Stager::Supply(Dataset& dataset, const catalog::Catalog& 
           supplied->checksums = std::move(*verified);
           return supplied;
         }
+        // Wrong bytes are no reason to think that the node is dead: only this extent is affected.
         log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
                   node.value(), verified.error().message());
         continue;
@@ -701,8 +735,9 @@ Result<SuppliedExtent> Stager::Supply(Dataset& dataset, const catalog::Catalog& 
       parts_.nodes->SetLives(node, false);
     }
   }
+  // All nodes before this one are silent, or there are none: this node reads for the whole job.
   FOREBAY_ASSIGN(SuppliedExtent supplied, gfs_extents_.Read(request, allocate, queue));
-  dataset.MakeOurs(extent);
+  dataset.MakeLocal(extent);
   return supplied;
 }
 

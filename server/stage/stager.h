@@ -1,6 +1,7 @@
-// Stager: copies extents from the GFS to the tiers, each byte once, while readers already use
-// what has arrived. A reader's demand moves a whole extent to the front of the queue; it never
-// starts a second read of an extent that is being read. README.md defines the words used here.
+// Stager: copies extents from the GFS to the tiers, each byte once, while readers already use what
+// has arrived. Reader threads take jobs from queues by priority: an extent that a reader demands
+// goes first, and an extent that is being read is never read a second time at once. README.md
+// defines the words used here. Fetcher calls Demand; the daemon and the admin service call Stage.
 #pragma once
 
 #include <chrono>
@@ -31,7 +32,7 @@
 #include "server/stage/gfs/gfs_reader.h"
 #include "server/stage/gfs/patient_backend.h"
 #include "server/stage/gfs/request_gate.h"
-#include "server/stage/placement/housing.h"
+#include "server/stage/placement/placement_table.h"
 #include "server/stage/placement/staging_tiers.h"
 #include "server/tier/extent_cache.h"
 
@@ -42,9 +43,9 @@ struct StagerOptions {
   std::uint64_t request_bytes = 4 * limits::kMiB;    // size of one GFS read
   std::uint32_t requests = 8;                        // GFS reads in flight, over all extents
   std::uint32_t scan_depth = 8;                      // requests in flight while cataloguing
-  std::int64_t hung_after_ms = 30'000;               // then an unanswered request is hung
+  std::int64_t hung_after_ms = 30'000;               // stage.hung_after; README.md: late, hung
   std::uint64_t ram_home_bytes = 0;                  // arena bytes for homes (plan::RamPlan)
-  std::uint64_t ram_working_bytes = 0;               // for extents on their way to SSD; 0: no bound
+  std::uint64_t ram_working_bytes = 0;               // for extents that pass through; 0: no bound
   std::string catalog_path;                          // absolute; saved catalogs, and scratch files
                                                      // of catalogs that outgrow memory
 };
@@ -73,8 +74,8 @@ class Stager {
   // Stops the threads: extents that are being read are finished, waiting jobs are cancelled.
   ~Stager();
   // Stopping in two steps, for a caller that must end even if the GFS never answers. BeginStop
-  // returns at once. AwaitStopped waits until all threads have ended; false if some have not after
-  // `wait`, and then the stager must not be destroyed.
+  // returns at once. AwaitStopped waits until all threads have ended. It returns false if some have
+  // not ended after `wait`; the stager must then not be destroyed.
   void BeginStop();
   bool AwaitStopped(std::chrono::milliseconds wait) { return crew_->AwaitEnd(wait); }
 
@@ -88,14 +89,14 @@ class Stager {
   // continue while its objects are unchanged, and get kFailedPrecondition after that.
   void Replace(Dataset& old, Dataset& successor, std::function<void()> take_over);
   // As Stage, for a reader that is about to open a stream: after cataloguing, background staging
-  // waits a moment, so that the reader's demands come first.
+  // starts 50 ms later, so that the reader's first demands come first.
   void StageForReader(Dataset& dataset);
 
-  // What a demand asks for. It has no effect on a load of the extent that is under way already.
+  // What a demand requests. It has no effect on a load of the extent that is under way already.
   enum class Access : std::uint8_t {
     kOnTier,            // the whole extent, on its home
-    kInRam,             // the whole extent, in RAM: it has vanished from SSD once
-    kPiecesIfHomeless,  // kOnTier for an extent with a home, else kPieces
+    kInRam,             // the whole extent, in RAM: its copy on SSD was lost once
+    kPiecesIfNoHome,  // kOnTier for an extent with a home, else kPieces
     kPieces,            // samples are read from the GFS one by one (GfsPieces)
   };
   // Makes `extent` resident, or readable in pieces, and calls `waiter` when this is done or has
@@ -103,22 +104,22 @@ class Stager {
   void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access = Access::kOnTier);
 
   // Call about once a second, after GfsCalls::Look. Lends the places of requests that take too
-  // long, adjusts the number of spare threads to the number of held-up ones, and resumes jobs that
-  // were put off where their objects answer again.
+  // long, adjusts the number of spare threads to the number of blocked ones, and resumes postponed
+  // jobs whose objects answer again.
   void Look();
-  // Threads, of the stager or not, that wait for an object that does not answer.
-  std::vector<std::thread::id> HeldUpThreads() const;
+  // Threads, of the stager or of others, that wait for an object that does not answer.
+  std::vector<std::thread::id> BlockedThreads() const;
 
   GfsPieces& pieces() { return pieces_; }
   // Space on the tiers that no extent has as its home yet.
-  plan::Room room_left() const { return housing_.left(); }
+  plan::TierSpace space_left() const { return placements_.left(); }
 
  private:
-  // A run of whole objects that will be an extent of the catalog, which is still being built.
-  struct EarlyRun {
+  // An extent, made of whole objects, whose catalog is still being built.
+  struct EarlyExtent {
     tier::ExtentKey key;
     std::uint64_t bytes = 0;
-    std::string paths;  // memory of the objects' paths
+    std::string paths;  // the objects' paths point into it
     std::vector<catalog::ObjectInfo> objects;
     // Guarded by mutex_.
     bool is_storing = false;    // it was read, and is being published
@@ -127,13 +128,13 @@ class Stager {
   struct Job {
     Dataset* dataset = nullptr;
     std::optional<ExtentId> extent;   // unset: catalogue the data set
-    std::unique_ptr<EarlyRun> early;  // set: read this instead
+    std::unique_ptr<EarlyExtent> early;  // set: load this early extent instead
     bool rebuild = false;
     Replacement replaced;        // catalogue job: of the data set that `dataset` replaces
-    std::int64_t grace_ns = 0;   // catalogue job: how long the background waits for demands
+    std::int64_t grace_ns = 0;   // catalogue job: delay of background staging after it
     Access access = Access::kOnTier;
     bool background = false;
-    std::shared_ptr<Rank> rank;  // priority of its GFS requests
+    std::shared_ptr<Priority> priority;  // priority of its GFS requests
   };
   struct LoadKey {
     const Dataset* dataset;
@@ -153,8 +154,8 @@ class Stager {
   };
 
   // An extent with a home that is read in pieces for now, because memory was short or the tier did
-  // not keep it. It is loaded to its home when a reader thread and memory are free.
-  struct Stray {
+  // not keep it. A background load brings it home when a reader thread and memory are free.
+  struct DeferredLoad {
     Dataset* dataset = nullptr;
     ExtentId extent;
     std::int64_t not_before_ns = 0;
@@ -166,40 +167,42 @@ class Stager {
   void Run(io::QueueCrew& crew, io::IoQueue& queue);
   std::optional<Job> NextJob(io::QueueCrew& crew);
   std::optional<Job> NextInBackground(std::unique_lock<std::mutex>& lock);
-  // Strays are loaded only when no other background load runs; loads of `held_up` readers do not
-  // count.
-  std::optional<Job> NextStrayLocked(std::uint32_t held_up);
-  void NoteStray(const Job& job);
+  // Deferred loads run only while no other background load does, except for loads of `blocked`
+  // readers.
+  std::optional<Job> NextDeferredLocked(std::uint32_t blocked);
+  void DeferLoad(const Job& job);  // if the extent has a home but is on no tier
   void EndGraceLocked(const Dataset& dataset);
   void Perform(const Job& job, io::IoQueue& queue);
   void PerformLoad(const Job& job, io::IoQueue& queue);
   void PerformCatalogue(const Job& job, io::IoQueue& queue);
-  // Puts the job off and returns true if it needs an object that does not answer, so that such an
-  // object blocks no more threads than it does already.
-  bool PutOff(Job& job);
-  bool IsHeldUp(const Job& job) const;
-  bool IsHeldUp(const Dataset& dataset, const EarlyRun& run) const;
-  void ResumePutOff();
+  // Postpones the job and returns true if it needs an object that does not answer, so that such an
+  // object blocks no further thread.
+  bool Postpone(Job& job);
+  bool IsBlocked(const Job& job) const;
+  bool IsBlocked(const Dataset& dataset, const EarlyExtent& early) const;
+  void ResumePostponed();
   // Gives a load that is queued or under way the priority of a new demand.
   void Hurry(const Dataset& dataset, ExtentId extent);
 
-  // While a catalog is being built from metadata, extents that are complete are read already, so
-  // that reading does not wait for a pass over millions of files.
+  // While a catalog is being built from metadata, extents whose objects are known are loaded
+  // already (early extents), so that loading does not wait until millions of files were listed.
   void StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
                   std::span<const catalog::ObjectInfo> objects);
-  Status LoadEarly(Dataset& dataset, EarlyRun& run, const Rank& rank, io::IoQueue& queue);
-  void EndEarlyLoad(const Dataset& dataset, EarlyRun& run);
+  Status LoadEarly(Dataset& dataset, EarlyExtent& early, const Priority& priority,
+                   io::IoQueue& queue);
+  void EndEarlyLoad(const Dataset& dataset, EarlyExtent& early);
   void EndEarly(Dataset& dataset);
 
   Status Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue);
-  // Brings an extent into memory, verified: from the nodes that are asked before this one, in turn.
-  // Only if there is none, or none of them answers, from the GFS.
+  // Brings an extent into memory, verified: from the nodes that are asked before this one, in turn,
+  // or, if there is no such node or none answers, from the GFS.
   Result<SuppliedExtent> Supply(Dataset& dataset, const catalog::Catalog& catalog, ExtentId extent,
-                                const Rank& rank, const AllocateImage& allocate,
+                                const Priority& priority, const AllocateImage& allocate,
                                 io::IoQueue& queue);
   bool Reads(const Dataset& dataset, ExtentId extent) const {
     return parts_.nodes == nullptr || parts_.nodes->Reads(dataset.hash(), extent);
   }
+  // Background loads only: copies an extent that is in RAM to its home tier.
   void BringHome(Dataset& dataset, const tier::ResidentExtent& found, const Job& job,
                  io::IoQueue& queue);
   // Continues background staging after extents that the pass had skipped got a home.
@@ -211,7 +214,7 @@ class Stager {
   GfsReader gfs_;
   GfsExtents gfs_extents_;
   StagingTiers tiers_;
-  Housing housing_;
+  PlacementTable placements_;
   ExtentLoader loader_;
   GfsPieces pieces_;
   Cataloguer cataloguer_;
@@ -219,22 +222,23 @@ class Stager {
   std::mutex mutex_;
   std::condition_variable work_;
   bool stopping_ = false;
-  std::uint32_t cataloguing_ = 0;      // jobs of that kind under way
+  std::uint32_t cataloguing_ = 0;      // catalogue jobs under way
   std::deque<Job> catalogue_jobs_;
   std::deque<Job> demanded_;
   std::deque<Job> early_;
-  std::deque<Job> put_off_;            // at most one for each extent of their objects
-  std::deque<Job> resumed_;            // background jobs that were put off and can run now
-  std::unordered_map<const Dataset*, std::vector<EarlyRun*>> early_loads_;  // under way
+  std::deque<Job> postponed_;          // at most one for each extent
+  std::deque<Job> resumed_;            // background jobs that were postponed and can run now
+  std::unordered_map<const Dataset*, std::vector<EarlyExtent*>> early_loads_;  // under way
   std::condition_variable early_over_;
-  std::uint32_t background_loads_ = 0;  // under way
-  std::unordered_map<LoadKey, std::shared_ptr<Rank>, LoadKeyHash> ranks_;  // queued or under way
+  std::uint32_t background_loads_ = 0;  // number under way
+  // Priorities of loads that are queued or under way.
+  std::unordered_map<LoadKey, std::shared_ptr<Priority>, LoadKeyHash> priorities_;
   std::vector<Background> background_;
-  std::deque<Stray> strays_;  // each extent once; the one that waits longest first
+  std::deque<DeferredLoad> deferred_;  // each extent once; the one that waits longest first
 
   bool lacks_spare_ = false;           // no spare reader could be started, and this was logged
 
-  std::unique_ptr<io::QueueCrew> crew_;  // last: joined before anything above goes
+  std::unique_ptr<io::QueueCrew> crew_;  // last: its threads use all of the above
 };
 
 }  // namespace forebay::stage

@@ -175,7 +175,7 @@ TEST_F(StagerTest, FilesAreReadWhileTheirCatalogIsStillBuilt) {
     AwaitFaults(rig.gfs_faults, 1);
     was_early = rig.dataset().catalog() == nullptr;
     rig.gfs_faults.ReleaseStalls();
-    FOREBAY_EXPECT_OK(AwaitSettled(rig.dataset()));
+    FOREBAY_EXPECT_OK(AwaitPassEnd(rig.dataset()));
     EXPECT_EQ(rig.dataset().progress().gfs_bytes, total);
     EXPECT_EQ(rig.dataset().progress().gfs_opens, kFolderFiles);
     EXPECT_EQ(rig.dataset().progress().staged_bytes, total);
@@ -206,7 +206,7 @@ TEST_F(StagerTest, SpillsToSsdWhatRamCannotHold) {
   EXPECT_GT(rig_.cache().stats(tier::TierKind::kRam).extents, 0u);
   EXPECT_GT(rig_.cache().stats(tier::TierKind::kSsd).extents, 0u);
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, kFileBytes);
-  EXPECT_EQ(rig_.dataset().transient_bytes(), 0u);
+  EXPECT_EQ(rig_.dataset().bytes_without_home(), 0u);
   ExpectTheFilesBytes();
 }
 
@@ -221,7 +221,7 @@ TEST_F(StagerTest, ADemandGoesBeforeTheBackground) {
     read_by_then = rig_.dataset().progress().gfs_bytes;
   });
   rig_.gfs_faults.ReleaseStalls();
-  FOREBAY_EXPECT_OK(AwaitSettled(rig_.dataset()));
+  FOREBAY_EXPECT_OK(AwaitPassEnd(rig_.dataset()));
   EXPECT_EQ(read_by_then, 2 * kExtentBytes) << "extents 0 and 6, and nothing between";
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, kFileBytes);
 }
@@ -238,7 +238,7 @@ TEST_F(StagerTest, AReadersFirstDemandsGoBeforeEverything) {
       read_by_then = rig_.dataset().progress().gfs_bytes;
     });
   });
-  FOREBAY_EXPECT_OK(AwaitSettled(rig_.dataset()));
+  FOREBAY_EXPECT_OK(AwaitPassEnd(rig_.dataset()));
   EXPECT_EQ(read_by_then, kExtentBytes) << "extent 6 and nothing else";
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, kFileBytes) << "the rest follows unasked";
 }
@@ -266,7 +266,7 @@ TEST_F(StagerTest, ConcurrentDemandsReadNoByteTwice) {
     }
   }
   rig_.gfs_faults.ReleaseStalls();
-  FOREBAY_EXPECT_OK(AwaitSettled(rig_.dataset()));
+  FOREBAY_EXPECT_OK(AwaitPassEnd(rig_.dataset()));
   while (answered < kThreads * count) std::this_thread::yield();
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, kFileBytes);
   EXPECT_EQ(rig_.dataset().progress().gfs_opens, 1u);
@@ -345,14 +345,14 @@ TEST_F(StagerTest, ManyRebuildsTakeNoRoomTwice) {
   const RigOptions options = {.ram_bytes = 384 << 10, .reserve_bytes = 128 << 10,
                               .ssd_bytes = 512 << 10};
   StartAndStage(options);
-  ASSERT_EQ(rig_.dataset().transient_bytes(), 0U);
+  ASSERT_EQ(rig_.dataset().bytes_without_home(), 0U);
   for (std::uint64_t round = 0; round < 8; ++round) {
     if (round % 2 == 0) {
       bytes_ = Pattern(kFileBytes, 10 + round);
       ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
     }
     FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
-    EXPECT_EQ(rig_.dataset().transient_bytes(), 0U) << "round " << round;
+    EXPECT_EQ(rig_.dataset().bytes_without_home(), 0U) << "round " << round;
     ExpectTheFilesBytes();
   }
 }
@@ -372,7 +372,7 @@ TEST_F(StagerTest, ARebuildAfterBytesChangedUnderAnUnchangedTimeReadsAllOfThemAg
 TEST_F(StagerTest, ARebuildThatCannotCatalogueTheObjectsLeavesTheDataSetAsItWas) {
   StartAndStage();
   Dataset& before = rig_.dataset();
-  const plan::Room left = rig_.stager().room_left();
+  const plan::TierSpace left = rig_.stager().space_left();
   rig_.gfs_faults.Arm({.kind = FaultKind::kEio, .call = std::nullopt, .is_persistent = true});
   const Status refused = rig_.StageAll(/*rebuild=*/true);
   ASSERT_FALSE(refused.has_value());
@@ -380,11 +380,11 @@ TEST_F(StagerTest, ARebuildThatCannotCatalogueTheObjectsLeavesTheDataSetAsItWas)
   EXPECT_EQ(&rig_.dataset(), &before);
   EXPECT_FALSE(before.is_replaced());
   ExpectTheFilesBytes();  // all of it is still there, and the GFS still fails
-  EXPECT_EQ(rig_.stager().room_left().ram_bytes, left.ram_bytes);
+  EXPECT_EQ(rig_.stager().space_left().ram_bytes, left.ram_bytes);
   rig_.gfs_faults.Disarm();
   FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
   EXPECT_NE(&rig_.dataset(), &before);
-  EXPECT_EQ(rig_.stager().room_left().ram_bytes, left.ram_bytes);
+  EXPECT_EQ(rig_.stager().space_left().ram_bytes, left.ram_bytes);
   ExpectTheFilesBytes();
 }
 
@@ -463,16 +463,16 @@ TEST_F(StagerTest, ARestartFindsItsExtentsOnSsdAndReadsNothing) {
 }
 
 TEST_F(StagerTest, WhatIsOnSsdAfterARestartTakesNoRoomTwice) {
-  // The SSD holds the data set once, not twice: nothing may be called homeless.
+  // The SSD holds the data set once, not twice: nothing may be called extents.
   const RigOptions options = {.ram_bytes = 384 << 10, .reserve_bytes = 256 << 10,
                               .ssd_bytes = 704 << 10};
   StartAndStage(options);
-  ASSERT_EQ(rig_.dataset().transient_bytes(), 0u);
+  ASSERT_EQ(rig_.dataset().bytes_without_home(), 0u);
   const std::uint64_t on_ssd = rig_.cache().stats(tier::TierKind::kSsd).extents;
   ASSERT_GT(on_ssd, 4u);
   rig_.Stop();
   StartAndStage(options);
-  EXPECT_EQ(rig_.dataset().transient_bytes(), 0u);
+  EXPECT_EQ(rig_.dataset().bytes_without_home(), 0u);
   EXPECT_EQ(rig_.cache().stats(tier::TierKind::kSsd).extents, on_ssd);
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, (rig_.extent_count() - on_ssd) * kExtentBytes);
   ExpectTheFilesBytes();
@@ -516,7 +516,7 @@ TEST_F(StagerTest, StaleExtentsOnSsdGiveTheirRoomBack) {
     ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
     Start(options);
     FOREBAY_EXPECT_OK(rig_.StageAll(is_rebuild));
-    EXPECT_EQ(rig_.dataset().transient_bytes(), 0U) << (is_rebuild ? "rebuilt" : "staged");
+    EXPECT_EQ(rig_.dataset().bytes_without_home(), 0U) << (is_rebuild ? "rebuilt" : "staged");
     ExpectTheFilesBytes();
   }
 }
@@ -629,7 +629,7 @@ TEST_F(StagerTest, AnObjectTruncatedWhileItIsReadFailsTheDataSetByName) {
   AwaitFaults(rig_.gfs_faults, 1);
   TruncateInPlace(kExtentBytes / 2);
   rig_.gfs_faults.ReleaseStalls();
-  const Status staged = AwaitSettled(rig_.dataset());
+  const Status staged = AwaitPassEnd(rig_.dataset());
   ASSERT_FALSE(staged.has_value());
   EXPECT_THAT(staged.error().message(), HasSubstr("'data.bin'"));
   // What the object is now is not in the message's first half by chance: it is a typed error.
@@ -652,7 +652,7 @@ TEST_F(StagerTest, EveryGfsErrorFailsTheDataSetAndStagingAgainMendsIt) {
       EXPECT_EQ(rig_.dataset().progress().state, DatasetState::kFailed);
       FOREBAY_EXPECT_OK(rig_.StageAll());
       EXPECT_EQ(rig_.dataset().progress().error, "");
-      EXPECT_EQ(rig_.dataset().transient_bytes(), 0u);
+      EXPECT_EQ(rig_.dataset().bytes_without_home(), 0u);
       EXPECT_EQ(rig_.dataset().progress().staged_bytes, kFileBytes);
       EXPECT_LT(rig_.dataset().progress().gfs_bytes, kFileBytes + kExtentBytes)
           << "only what failed is read again";

@@ -70,7 +70,7 @@ class StagedStreamTest : public ::testing::Test {
     auto made = ServeFixture::Create(backend_, 0, options);
     ASSERT_TRUE(made.has_value()) << made.error().ToString();
     serve_ = std::move(*made);
-    room_ = serve_->stager().room_left();
+    room_ = serve_->stager().space_left();
     sink_ = serve_->MakeSink();
   }
 
@@ -104,17 +104,17 @@ class StagedStreamTest : public ::testing::Test {
 
   // Of extents that were all loaded once: each has taken, where its home is, what it has there.
   void ExpectExactAccount() {
-    plan::Room taken;
+    plan::TierSpace taken;
     for (std::uint32_t i = 0; i < serve_->dataset().catalog()->extent_count(); ++i) {
       const stage::Dataset& dataset = serve_->dataset();
       const plan::Footprint footprint =
           dataset.FootprintOf(ExtentId(i), dataset.StoredBytes(ExtentId(i)));
-      const plan::Home home = dataset.home(ExtentId(i));
-      if (home == plan::Home::kRam) taken.ram_bytes += footprint.ram_bytes;
-      if (home == plan::Home::kSsd) taken.ssd_bytes += footprint.ssd_bytes;
+      const plan::HomeTier home = dataset.home(ExtentId(i));
+      if (home == plan::HomeTier::kRam) taken.ram_bytes += footprint.ram_bytes;
+      if (home == plan::HomeTier::kSsd) taken.ssd_bytes += footprint.ssd_bytes;
     }
-    EXPECT_EQ(serve_->stager().room_left().ram_bytes, room_.ram_bytes - taken.ram_bytes);
-    EXPECT_EQ(serve_->stager().room_left().ssd_bytes, room_.ssd_bytes - taken.ssd_bytes);
+    EXPECT_EQ(serve_->stager().space_left().ram_bytes, room_.ram_bytes - taken.ram_bytes);
+    EXPECT_EQ(serve_->stager().space_left().ssd_bytes, room_.ssd_bytes - taken.ssd_bytes);
   }
 
   std::string StoredForm() const { return serve_->dataset().progress().stored_form; }
@@ -123,7 +123,7 @@ class StagedStreamTest : public ::testing::Test {
   io::MemoryBackend backend_;
   std::unique_ptr<ServeFixture> serve_;
   std::unique_ptr<CollectingSink> sink_;
-  plan::Room room_;  // before staging
+  plan::TierSpace room_;  // before staging
   DecodeCounts decoded_;
   SessionStats stats_;
 };
@@ -156,7 +156,7 @@ TEST_F(StagedStreamTest, ReadsFromTheGfsWhatRawStagingReads) {
   EXPECT_EQ(packed.gfs_bytes, raw.gfs_bytes);
   EXPECT_EQ(packed.staged_bytes, raw.staged_bytes);
   EXPECT_EQ(packed.total_bytes, raw.total_bytes);
-  EXPECT_EQ(serve_->dataset().transient_bytes(), 0U);
+  EXPECT_EQ(serve_->dataset().bytes_without_home(), 0U);
 }
 
 TEST_F(StagedStreamTest, FromSsdWithAndWithoutAnythingKept) {
@@ -175,11 +175,11 @@ TEST_F(StagedStreamTest, MoreFits) {
   // Of 1.5 MB half would fit.
   const ServeOptions options{.ram_bytes = 512 << 10, .ssd_bytes = 0, .extent_bytes = 32 << 10};
   Serve(Compression::kOff, options);
-  EXPECT_GT(serve_->dataset().transient_bytes(), kSamples * kPixels / 2);
+  EXPECT_GT(serve_->dataset().bytes_without_home(), kSamples * kPixels / 2);
   sink_ = serve_->MakeSink();
   EXPECT_FALSE(serve_->Open({.batch = 50}, *sink_).has_value()) << "a global order was opened";
   Serve(Compression::kBalanced, options);
-  EXPECT_EQ(serve_->dataset().transient_bytes(), 0U);
+  EXPECT_EQ(serve_->dataset().bytes_without_home(), 0U);
   const std::uint64_t read = serve_->dataset().progress().gfs_bytes;
   ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
   EXPECT_EQ(serve_->dataset().progress().gfs_bytes, read) << "the GFS was read again";
@@ -193,7 +193,7 @@ TEST_F(StagedStreamTest, ExtentsThatTurnOutLargerGoWhereThereIsRoom) {
   AddPictures(500);
   Serve(Compression::kBalanced,
         {.ram_bytes = 384 << 10, .ssd_bytes = 64 << 20, .extent_bytes = 32 << 10});
-  EXPECT_EQ(serve_->dataset().transient_bytes(), 0U);
+  EXPECT_EQ(serve_->dataset().bytes_without_home(), 0U);
   EXPECT_GT(serve_->cache().stats(tier::TierKind::kSsd).extents, 5U);
   const std::uint64_t read = serve_->dataset().progress().gfs_bytes;
   ExpectRightEpoch({.batch = 50});
@@ -208,9 +208,9 @@ TEST_F(StagedStreamTest, ExtentsBeyondTheTiersComeInWhereOthersTurnOutSmaller) {
   AddPictures(500);
   const ServeOptions options{.ram_bytes = 384 << 10, .extent_bytes = 32 << 10};
   Serve(Compression::kOff, options);
-  EXPECT_GT(serve_->dataset().transient_bytes(), 256U << 10);
+  EXPECT_GT(serve_->dataset().bytes_without_home(), 256U << 10);
   Serve(Compression::kBalanced, options);
-  EXPECT_EQ(serve_->dataset().transient_bytes(), 0U);
+  EXPECT_EQ(serve_->dataset().bytes_without_home(), 0U);
   const std::uint64_t read = serve_->dataset().progress().gfs_bytes;
   EXPECT_EQ(read, 500 * (kPixels + 1)) << "something is missing, or was read twice";
   ExpectRightEpoch({.batch = 50});
@@ -232,7 +232,7 @@ TEST_F(StagedStreamTest, TheAccountStaysExact) {
   serve_->dataset().WhenCatalogued([&](const Status& status) {
     ASSERT_TRUE(status.has_value());
     for (std::uint32_t i = 0; i < serve_->dataset().catalog()->extent_count(); ++i) {
-      if (serve_->dataset().home(ExtentId(i)) != plan::Home::kSsd) continue;
+      if (serve_->dataset().home(ExtentId(i)) != plan::HomeTier::kSsd) continue;
       ++elsewhere;
       serve_->stager().Demand(serve_->dataset(), ExtentId(i), [](const Status&) {},
                                stage::Stager::Access::kInRam);
@@ -336,7 +336,7 @@ TEST_F(StagedStreamTest, WhatWouldNotFitRawFitsCompressed) {
         {.ram_bytes = 512 << 10, .ssd_bytes = 0, .extent_bytes = 32 << 10});
   EXPECT_THAT(StoredForm(), StartsWith("packed (balanced, "));
   EXPECT_EQ(serve_->dataset().progress().gfs_bytes, kSamples * (kPixels + 1));
-  EXPECT_EQ(serve_->dataset().transient_bytes(), 0U);
+  EXPECT_EQ(serve_->dataset().bytes_without_home(), 0U);
   ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
 }
 

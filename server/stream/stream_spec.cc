@@ -54,13 +54,13 @@ Status CheckOrderFits(const StreamSpec& spec) {
 Status CheckTiersHold(const StreamSpec& spec) {
   const bool global = spec.order.shape.mode == OrderMode::kGlobal;
   if (!global) return {};
-  const std::uint64_t homeless = spec.dataset->transient_bytes();
-  if (homeless == 0) return {};
+  const std::uint64_t bytes = spec.dataset->bytes_without_home();
+  if (bytes == 0) return {};
   return Error(
       ErrorCode::kResourceExhausted,
       fmt::format("order mode 'global' needs all of '{}' on the tiers, but {} of {} bytes fit on "
                   "no tier: {}, or use mode 'block'",
-                  spec.dataset->name(), homeless, spec.catalog->total_bytes(),
+                  spec.dataset->name(), bytes, spec.catalog->total_bytes(),
                   spec.dataset->CapacityAdvice()));
 }
 

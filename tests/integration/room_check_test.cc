@@ -162,8 +162,8 @@ TEST(RoomCheckTest, TheRamThatItNamesForShardsIsEnoughAndExactOnceTheyWereStaged
                                    std::filesystem::file_time_type::clock::now() +
                                        std::chrono::hours(1));
   EXPECT_THAT(Check(rig).output, AllOf(HasSubstr("at most"),
-                                       HasSubstr("its saved catalog no longer fits, 'forebay "
-                                                 "stage --rebuild records' is needed")));
+                                       HasSubstr("its saved catalog no longer matches its objects; "
+                                                 "run 'forebay stage --rebuild records'")));
 }
 
 TEST(RoomCheckTest, RunsBesideADaemonAndLeavesNothing) {

@@ -241,7 +241,7 @@ Status SequenceRun::Heal() {
 Status SequenceRun::BeginLife(State state) {
   const Status started = node_.Start();
   if (!started.has_value()) return started.error().WithContext("a daemon does not start");
-  room_at_start_ = rooms().stager().room_left();
+  room_at_start_ = rooms().stager().space_left();
   const std::shared_ptr<ReadLedger> before = ledger_;
   if (state == State::kNone || !before) {
     ledger_ = std::make_shared<ReadLedger>(gfs_.revision(), gfs_.revision());
@@ -439,9 +439,9 @@ void SequenceRun::CountHomes() {
   if (!served_) return;
   for (std::uint32_t i = 0; i < served_->extent_count(); ++i) {
     switch (dataset().home(ExtentId(i))) {
-      case plan::Home::kRam: occurrences_.Count("extent at home in ram"); break;
-      case plan::Home::kSsd: occurrences_.Count("extent at home on ssd"); break;
-      case plan::Home::kTransient: occurrences_.Count("extent without a home"); break;
+      case plan::HomeTier::kRam: occurrences_.Count("extent at home in ram"); break;
+      case plan::HomeTier::kSsd: occurrences_.Count("extent at home on ssd"); break;
+      case plan::HomeTier::kNone: occurrences_.Count("extent without a home"); break;
     }
   }
 }
@@ -594,7 +594,7 @@ stream::ServeFixture::Ask SequenceRun::DrawAsk(std::string name) {
   ask.mode = random_.OneOf(kModes);
   // Batches that need more extents at once than the RAM tier holds wait for memory a long time
   // before they are read in pieces, and of packed extents five seconds for each: a few are enough.
-  const bool must_wait = is_packed() && dataset().transient_bytes() > 0;
+  const bool must_wait = is_packed() && dataset().bytes_without_home() > 0;
   ask.credits = must_wait ? 1 : static_cast<std::uint32_t>(random_.Between(1, 3));
   const std::uint64_t extent_bytes = plan_.data.extent_bytes;
   const std::uint64_t extents_at_once = plan_.tiers.ram.capacity_bytes / extent_bytes / 2;
@@ -618,7 +618,7 @@ stream::ServeFixture::Ask SequenceRun::DrawAsk(std::string name) {
 Result<std::unique_ptr<CheckedStream>> SequenceRun::OpenStream(
     const stream::ServeFixture::Ask& ask) {
   const bool is_global = ask.mode == OrderMode::kGlobal;
-  const bool fits = dataset().transient_bytes() == 0;
+  const bool fits = dataset().bytes_without_home() == 0;
   auto opened = CheckedStream::Open(rooms(), served_, ask);
   if (opened.has_value()) {
     const bool must_be_refused = is_global && !fits && !is_pass_under_way_;
@@ -656,7 +656,7 @@ Status SequenceRun::Judge(const Error& error, ServedModel& served,
     // A rebuild may have accepted what changed.
     expected.insert(ErrorCode::kFailedPrecondition);
   }
-  if (is_packed() && dataset().transient_bytes() > 0) {
+  if (is_packed() && dataset().bytes_without_home() > 0) {
     // Packed extents cannot be read in pieces.
     expected.insert({ErrorCode::kUnavailable, ErrorCode::kResourceExhausted});
   }
@@ -717,7 +717,7 @@ Status SequenceRun::ReadOn() {
 Status SequenceRun::Demand() {
   constexpr stage::Stager::Access kAccesses[] = {
       stage::Stager::Access::kOnTier, stage::Stager::Access::kInRam,
-      stage::Stager::Access::kPiecesIfHomeless, stage::Stager::Access::kPieces};
+      stage::Stager::Access::kPiecesIfNoHome, stage::Stager::Access::kPieces};
   FOREBAY_TRY(Catalogued());
   if (!served_) return {};
   const auto demands = std::make_shared<DemandLog>();

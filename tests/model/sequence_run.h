@@ -107,7 +107,7 @@ class SequenceRun {
   std::string log_;
 
   // Of this life.
-  plan::Room room_at_start_;
+  plan::TierSpace room_at_start_;
   std::shared_ptr<ReadLedger> ledger_;
   std::shared_ptr<ReadLedger> prior_;   // of whoever put on the tiers what is `found_` there
   std::set<tier::ExtentKey> found_;     // before the data set was catalogued

@@ -55,11 +55,11 @@ std::uint64_t ResidentRamBytes(tier::ExtentCache& cache) {
   return bytes;
 }
 
-std::string_view HomeName(plan::Home home) {
+std::string_view HomeName(plan::HomeTier home) {
   switch (home) {
-    case plan::Home::kRam: return "ram";
-    case plan::Home::kSsd: return "ssd";
-    case plan::Home::kTransient: break;
+    case plan::HomeTier::kRam: return "ram";
+    case plan::HomeTier::kSsd: return "ssd";
+    case plan::HomeTier::kNone: break;
   }
   return "nowhere";
 }
@@ -114,19 +114,19 @@ Status CheckMemory(stream::ServeFixture& rooms) {
                                 resident));
 }
 
-Status CheckRoom(stream::ServeFixture& rooms, const plan::Room& room_at_start) {
+Status CheckRoom(stream::ServeFixture& rooms, const plan::TierSpace& room_at_start) {
   const stage::Dataset& dataset = rooms.dataset();
-  plan::Room taken;
+  plan::TierSpace taken;
   if (const auto catalog = dataset.catalog()) {
     for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
       const plan::Footprint footprint =
           dataset.FootprintOf(ExtentId(i), dataset.PlannedBytes(ExtentId(i)));
-      const plan::Home home = dataset.home(ExtentId(i));
-      if (home == plan::Home::kRam) taken.ram_bytes += footprint.ram_bytes;
-      if (home == plan::Home::kSsd) taken.ssd_bytes += footprint.ssd_bytes;
+      const plan::HomeTier home = dataset.home(ExtentId(i));
+      if (home == plan::HomeTier::kRam) taken.ram_bytes += footprint.ram_bytes;
+      if (home == plan::HomeTier::kSsd) taken.ssd_bytes += footprint.ssd_bytes;
     }
   }
-  const plan::Room left = rooms.stager().room_left();
+  const plan::TierSpace left = rooms.stager().space_left();
   if (left.ram_bytes + taken.ram_bytes != room_at_start.ram_bytes) {
     return Difference(fmt::format("RAM: {} bytes are left for extents, {} are taken by homes, of "
                                   "{}", left.ram_bytes, taken.ram_bytes,
@@ -147,8 +147,8 @@ Status CheckStaged(stream::ServeFixture& rooms) {
   const auto is_there = [&] {
     const std::vector<bool> resident = ResidentExtents(rooms);
     for (std::uint32_t i = 0; i < resident.size(); ++i) {
-      const plan::Home home = rooms.dataset().home(ExtentId(i));
-      if (resident[i] || home == plan::Home::kTransient) continue;
+      const plan::HomeTier home = rooms.dataset().home(ExtentId(i));
+      if (resident[i] || home == plan::HomeTier::kNone) continue;
       missing = fmt::format("extent {}, whose home is {}", i, HomeName(home));
       return false;
     }

@@ -28,9 +28,9 @@ Status AwaitCatalogued(stream::ServeFixture& rooms);
 Status CheckMemory(stream::ServeFixture& rooms);
 // What is left for extents without a home, and what those with a home take, is what there was at
 // the daemon's start. Extents that it found on SSD then are in `room_at_start` already.
-Status CheckRoom(stream::ServeFixture& rooms, const plan::Room& room_at_start);
+Status CheckRoom(stream::ServeFixture& rooms, const plan::TierSpace& room_at_start);
 // "staged" is true: each extent with a home lies on a tier. Waits for those that found no memory
-// during the pass, because a stream needed it: they are loaded again later (Stager::NoteStray).
+// during the pass, because a stream needed it: they are loaded again later (Stager::DeferLoad).
 Status CheckStaged(stream::ServeFixture& rooms);
 // Evicts everything. Nothing is in use then.
 Status CheckEmptied(stream::ServeFixture& rooms, bool is_ssd_sound);

@@ -1,3 +1,6 @@
+// Reads TOML with toml++ and sets each scalar through the table of keys, as if it came from the
+// command line. The text may come from a client (served_check.h), so its size and the depth of its
+// keys are bounded before it is parsed.
 #include "server/daemon/config/config.h"
 
 #include <algorithm>
@@ -17,7 +20,7 @@ std::string Where(const std::string& path, const toml::source_region& region) {
   return fmt::format("{}:{}", path, region.begin.line);
 }
 
-// A scalar's text, as the flags would give it.
+// The text of a scalar, as the command line would give it.
 Result<std::string> ScalarText(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());
@@ -25,7 +28,7 @@ Result<std::string> ScalarText(const toml::node& node) {
   return Error(ErrorCode::kInvalidArgument, "a string, a whole number or a boolean is expected");
 }
 
-// Walks nested tables down to scalars, naming each by its dotted path.
+// Sets all scalars of a table and of the tables in it. The name of a key is its dotted path.
 Status SetFromTable(const std::string& path, const toml::table& table, const std::string& prefix,
                     Config& config) {
   for (const auto& [key, node] : table) {
@@ -45,6 +48,7 @@ Status SetFromTable(const std::string& path, const toml::table& table, const std
   return {};
 }
 
+// Levenshtein distance, by dynamic programming over one row; to suggest a key after a typing error.
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -82,12 +86,15 @@ Status SetFromRoot(const std::string& path, const toml::table& root, Config& con
   return {};
 }
 
-// Keys of many parts, which the parser nests without a bound and takes down by recursion.
+// Rejects keys of many parts ("a.b.c..."). The parser makes a nested table for each part without a
+// bound, and its recursive destructor would overflow the stack.
 Status CheckKeyDepth(std::string_view text, const std::string& name) {
   std::size_t dots = 0;
   std::size_t line = 1;
   for (const char c : text) {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    // Only characters of a dotted key may stand between its dots; any other begins a new count.
+    // Dots in values and comments are counted too, but no sensible line has as many as the limit.
     if (c == '.') {
       ++dots;
     } else if (!letter && std::string_view("_-\"' \t").find(c) == std::string_view::npos) {
@@ -102,6 +109,7 @@ Status CheckKeyDepth(std::string_view text, const std::string& name) {
   return {};
 }
 
+// A syntax error, with the position that the parser reports.
 Error NotToml(const std::string& path, const toml::parse_error& error) {
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("{}: {}", Where(path, error.source()), error.description()));
@@ -113,7 +121,7 @@ Config DefaultConfig() {
   Config config;
   for (const ConfigKey& key : ConfigKeys()) {
     const Status set = key.set(config, std::string(key.default_text));
-    (void)set.has_value();  // defaults are checked by config_test
+    (void)set.has_value();  // config_test checks that every default is valid
   }
   return config;
 }
@@ -140,6 +148,7 @@ Status SetConfigKey(Config& config, std::string_view name, const std::string& va
 Status LoadConfigFile(const std::string& path, Config& config) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return Error(ErrorCode::kNotFound, fmt::format("{} cannot be opened", path));
+  // One byte more than the limit shows that the file is too large, also if it is a pipe.
   std::string text(limits::kConfigFileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) return Error(ErrorCode::kUnavailable, fmt::format("{} cannot be read", path));
@@ -154,6 +163,7 @@ Status LoadConfigFile(const std::string& path, Config& config) {
 
 Status LoadConfigText(std::string_view text, const std::string& name, Config& config) {
   FOREBAY_TRY(CheckKeyDepth(text, name));
+  // toml++ throws on syntax errors; exceptions end here.
   try {
     return SetFromRoot(name, toml::parse(text, name), config);
   } catch (const toml::parse_error& error) {

@@ -1,5 +1,5 @@
-// Config: everything a site or a job can set, from one table of keys (config_keys.cc) that also
-// makes `forebayd --help`, the checks and docs/configuration.md.
+// Config: everything that a site or a job can set. One table of keys (config_keys.cc) yields the
+// defaults, the checks, `forebayd --help` and docs/configuration.md, so they cannot disagree.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct Config {
   std::vector<stage::DatasetOptions> datasets;
 };
 
-// One key of the table: how it is called, what it means, and how its text is taken.
+// One key of the table: its name, its default, its meaning, and the function that sets it.
 struct ConfigKey {
   std::string_view name;           // "tier.ram.capacity"
   std::string_view default_text;
@@ -63,21 +63,23 @@ struct DatasetKey {
   std::string_view default_text;
   std::string help;
 };
-// Those of every data set, and those that formats have (catalog::FormatKey).
+// The keys of a [[dataset]] table: those of every data set, and those of formats
+// (catalog::FormatKey).
 std::span<const DatasetKey> DatasetKeys();
 
 // All keys at their defaults.
 Config DefaultConfig();
-// Sets one key by its full name. kInvalidArgument names the key and what is wrong with the value;
-// kNotFound: no such key (the nearest is named).
+// Sets one key by its full name. kInvalidArgument names the key and says what is wrong with the
+// value; kNotFound: there is no such key (the message names the most similar one).
 Status SetConfigKey(Config& config, std::string_view name, const std::string& value);
-// Reads a TOML file over `config`. Errors name the file, the line and the key.
+// Reads a TOML file and sets its keys in `config`; other keys keep their values. Errors name the
+// file, the line and the key.
 Status LoadConfigFile(const std::string& path, Config& config);
-// The same for TOML text; `name` is what errors call the file.
+// As LoadConfigFile, for other TOML text; errors name it `name`.
 Status LoadConfigText(std::string_view text, const std::string& name, Config& config);
-// What can only be checked once all is read: data-set names, paths, required keys.
+// Checks what can only be checked once everything is read: the number and names of data sets.
 Status CheckConfig(const Config& config);
-// docs/configuration.md.
+// The text of docs/configuration.md.
 std::string ConfigReference();
 
 }  // namespace forebay::daemon

@@ -1,3 +1,6 @@
+// The table of all keys. Each entry has its default, its help and a function that parses and sets
+// it. ConfigReference prints the table as docs/configuration.md. A new key is added here, and as a
+// member of Config.
 #include <array>
 #include <charconv>
 
@@ -44,7 +47,7 @@ Status SetBool(bool& target, const std::string& text) {
   return {};
 }
 
-// A key whose value is taken as it stands and checked where it is used.
+// A key whose text is stored unchanged; the part of the daemon that uses it checks it.
 auto Text(std::string Config::*member) {
   return [member](Config& config, const std::string& text) {
     config.*member = text;
@@ -52,9 +55,10 @@ auto Text(std::string Config::*member) {
   };
 }
 
-constexpr std::uint64_t kAnyWhole = limits::kGiB;
+constexpr std::uint64_t kAnyWhole = limits::kGiB;  // stands for a size that is not known yet
 
-// A size whose words are checked here; a share is taken once the whole is known.
+// A capacity. Its syntax is checked here; a percentage is computed later, when the size that it
+// refers to is known.
 auto Capacity(std::string Config::*member) {
   return [member](Config& config, const std::string& text) {
     const Result<std::uint64_t> parsed = tier::ParseCapacity(text, kAnyWhole);
@@ -64,6 +68,7 @@ auto Capacity(std::string Config::*member) {
   };
 }
 
+// A number of bytes within bounds. The text is stored, because it is parsed again where it is used.
 auto ByteCount(std::string Config::*member, ByteBounds bounds) {
   return [member, bounds](Config& config, const std::string& text) {
     const Result<std::uint64_t> parsed = ParseByteCount(text, bounds);
@@ -73,6 +78,7 @@ auto ByteCount(std::string Config::*member, ByteBounds bounds) {
   };
 }
 
+// A whole number from 0 to `max`.
 auto Number(std::uint64_t Config::*member, std::uint64_t max) {
   return [member, max](Config& config, const std::string& text) {
     return SetNumber(config.*member, text, max);
@@ -141,7 +147,7 @@ std::vector<ConfigKey> DaemonKeys() {
          return SetChoice(config.log_format, text, kLogFormats);
        }},
       {"daemon.workers", "0",
-       "Threads that put batches together. 0: half the processors, at least one, two with an SSD "
+       "Threads that assemble minibatches. 0: half the processors, at least one, two with an SSD "
        "tier.",
        Number(&Config::workers, 256)},
       {"daemon.io_backend", "auto",
@@ -161,21 +167,22 @@ std::vector<ConfigKey> DaemonKeys() {
 std::vector<ConfigKey> StreamKeys() {
   return {
       {"slots.capacity", "512MiB",
-       "Memory in which minibatches are gathered, shared by all streams.",
+       "Shared memory in which minibatches are gathered, for all streams together.",
        ByteCount(&Config::slots_capacity, kSlotsBounds)},
       {"stream.view_pin_capacity", "75%",
-       "Extents that the views of one stream may pin: bytes or a share of tier.ram.capacity; "
-       "samples of further extents are copied to slots, and counted.",
+       "Extents that the views of one stream may keep in RAM: bytes or a share of "
+       "tier.ram.capacity. Samples of further extents are copied to slots, which 'forebay status' "
+       "counts.",
        Capacity(&Config::view_pin_capacity)},
       {"decode.capacity", "10%",
-       "Memory for decoded chunks of packed data sets, kept while some order needs them soon: "
-       "bytes or a share of memory.",
+       "Memory for decoded chunks of packed data sets, which are kept while a stream needs them "
+       "soon: bytes or a share of the cgroup's or machine's memory.",
        Capacity(&Config::decode_capacity)},
       {"stage.readers", "8", "Threads that read the GFS, one extent at a time each.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_readers, text, 64);
          if (set.has_value() && config.stage_readers == 0) {
-           set = Error(ErrorCode::kInvalidArgument, "at least one reader is needed");
+           set = Error(ErrorCode::kInvalidArgument, "must be at least 1");
          }
          return set;
        }},
@@ -185,7 +192,7 @@ std::vector<ConfigKey> StreamKeys() {
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_requests, text, limits::kIoDepthMax);
          if (set.has_value() && config.stage_requests == 0) {
-           set = Error(ErrorCode::kInvalidArgument, "at least one request is needed");
+           set = Error(ErrorCode::kInvalidArgument, "must be at least 1");
          }
          return set;
        }},
@@ -208,8 +215,8 @@ std::vector<ConfigKey> StreamKeys() {
        }},
       {"stage.hung_after", "30",
        "Seconds after which a GFS call without an answer counts as hung: 'forebay status' and "
-       "the log name it, and other objects are read meanwhile. Raise it where files are brought "
-       "from tape.",
+       "the log name it, and other objects are read meanwhile. Raise it where the GFS brings files "
+       "back from tape.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_hung_after_s, text, kRetrySecondsMax);
          if (set.has_value() && config.stage_hung_after_s == 0) {
@@ -220,6 +227,7 @@ std::vector<ConfigKey> StreamKeys() {
   };
 }
 
+// Keys of formats come from the formats' drivers, so that a new format needs no change here.
 std::vector<DatasetKey> MakeDatasetKeys() {
   std::vector<std::string_view> formats;
   for (const catalog::FormatDriver* driver : catalog::FormatDrivers()) {
@@ -227,7 +235,7 @@ std::vector<DatasetKey> MakeDatasetKeys() {
   }
   std::vector<DatasetKey> keys = {
       {"name", "(required)", "Name of the data set for clients and the CLI."},
-      {"path", "(required)", "Absolute path of its root on the GFS; nothing outside is opened."},
+      {"path", "(required)", "Absolute path of its root on the GFS; no file outside is opened."},
       {"format", "(detected)", fmt::format("One of {}.", fmt::join(formats, ", "))}};
   for (const std::string_view name : catalog::FormatKeyNames()) {
     const catalog::FormatKey* key = catalog::FindFormatKey(name, std::nullopt);
@@ -240,8 +248,8 @@ std::vector<DatasetKey> MakeDatasetKeys() {
       {"persist", "false",
        "Write extents that are kept in RAM to SSD too, so that the next daemon finds them."},
       {"compress", "off",
-       "Where samples have a fixed size and are not compressed already: compress at staging, so "
-       "that more fits on the tiers: off, fast, balanced or dense."},
+       "Compress extents at staging, so that more of them fit on the tiers: off, fast, balanced or "
+       "dense. Only for samples of a fixed size that are not compressed already."},
       {"comment", "", "Ignored."},
   };
   keys.insert(keys.end(), std::begin(others), std::end(others));

@@ -1,3 +1,4 @@
+// Only names, types and help texts: values are checked where they are used, by the table of keys.
 #include "server/daemon/config/daemon_arguments.h"
 
 #include <CLI/CLI.hpp>
@@ -23,8 +24,8 @@ void DefineArguments(CLI::App& app, DaemonArguments& arguments) {
   app.add_option("--ready-fd", arguments.ready_fd,
                  "File descriptor that gets the line 'READY unix:PATH' once clients may connect");
   app.add_flag("--check", arguments.check,
-               "Check the configuration, say whether the tiers hold its data sets and which "
-               "capacity would, and exit; looks at names, sizes and headers for 10 s at most");
+               "Check the configuration, report whether the tiers hold its data sets and which "
+               "capacity would, and exit; looks at names, sizes and headers for at most 10 s");
   app.add_flag("--config-reference", arguments.config_reference,
                "Print the reference of all keys and exit");
 }

@@ -1,5 +1,5 @@
-// The command line of forebayd: the parser and what describes it (the manual page, the completions)
-// use this one definition.
+// The command line and the exit codes of forebayd. The parser, the manual page and the shell
+// completions use this one definition.
 #pragma once
 
 #include <array>

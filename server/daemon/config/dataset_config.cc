@@ -1,3 +1,6 @@
+// Keys that every data set has are parsed here; keys of formats are passed to the formats' drivers
+// as SettingValues, so no format is named here. The format is read first, because it decides which
+// meaning and bounds the other keys have.
 #include "server/daemon/config/dataset_config.h"
 
 #include <algorithm>
@@ -66,7 +69,8 @@ SettingValue ValueOf(const toml::node& node) {
   return SettingValue(std::move(list));
 }
 
-// The keys that formats have, after TakeFormat.
+// Reads the keys of formats. Call after TakeFormat: without a format, a key is checked as any
+// format may have it.
 Status TakeFormatKeys(const toml::table& table, catalog::DatasetSource& source) {
   for (const std::string_view name : catalog::FormatKeyNames()) {
     const toml::node* node = table.get(name);
@@ -105,16 +109,18 @@ Status TakeCompression(const toml::table& table, stage::Compression& compression
   return {};
 }
 
+// An unknown key is most likely a typing error, so it is refused.
 Status CheckKeys(const toml::table& table) {
   for (const auto& entry : table) {
     const std::string_view name = entry.first.str();
     const bool known = std::any_of(DatasetKeys().begin(), DatasetKeys().end(),
                                    [&](const DatasetKey& key) { return key.name == name; });
-    if (!known) return Wrong(name, "there is no such key (see docs/configuration.md)");
+    if (!known) return Wrong(name, "this key does not exist (see docs/configuration.md)");
   }
   return {};
 }
 
+// The name becomes part of file names in daemon.state_dir, and a label of metrics.
 Status CheckName(const std::string& name) {
   const bool plain = !name.empty() && name.size() <= limits::kNameBytesMax &&
                      name.front() != '.' &&
@@ -122,7 +128,9 @@ Status CheckName(const std::string& name) {
                        return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
                      });
   if (plain) return {};
-  return Wrong("name", fmt::format("'{}' must be letters, digits, '-', '_' and '.'", name));
+  return Wrong("name", fmt::format("'{}' must be 1 to {} letters, digits, '-', '_' or '.', and "
+                                   "must not begin with '.'",
+                                   name, limits::kNameBytesMax));
 }
 
 }  // namespace
@@ -136,6 +144,7 @@ Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& 
                                            {"MiB", 1ULL << 20}, {"KiB", 1ULL << 10},
                                            {"TB", 1'000'000'000'000}, {"GB", 1'000'000'000},
                                            {"MB", 1'000'000}, {"KB", 1'000}, {"B", 1}}};
+  // Longer suffixes come first: every unit ends with "B".
   std::string_view digits = text;
   std::uint64_t factor = 1;
   for (const Unit& unit : kUnits) {
@@ -148,6 +157,7 @@ Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& 
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   const bool parsed = error == std::errc() && end == digits.data() + digits.size();
+  // Compared by division, so that the product cannot overflow.
   if (!parsed || value > bounds.max / factor || value * factor < bounds.min) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("'{}' is not a size between {} and {} bytes (write 4MiB, 2GB, 512)",

@@ -1,5 +1,5 @@
-// Reads one [[dataset]] table. Kept apart from config.h, so that the TOML library is seen by two
-// files only.
+// Reads one [[dataset]] table, and byte counts. Separate from config.h, so that only two sources
+// compile the TOML library.
 #pragma once
 
 #include <toml++/toml.h>
@@ -13,7 +13,7 @@ namespace forebay::daemon {
 // Errors name the key. Unknown keys are errors.
 Result<stage::DatasetOptions> ReadDatasetTable(const toml::table& table);
 
-// "4MiB", "512", "2GB": a byte count, within [min, max].
+// Parses a byte count such as "4MiB", "512" or "2GB", which must lie in [min, max].
 struct ByteBounds {
   std::uint64_t min = 0;
   std::uint64_t max = ~std::uint64_t{0};

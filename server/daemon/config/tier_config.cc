@@ -1,10 +1,12 @@
+// The two shares that a capacity may be: of memory and of a file system. PlanTiers adds what
+// decides how large the staging reserve of the RAM tier is (plan::RamPlan).
 #include "server/daemon/config/tier_config.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "proto/contract/limits.h"
-#include "server/stage/placement/housing.h"
+#include "server/stage/placement/placement_table.h"
 #include "server/tier/capacity.h"
 
 namespace forebay::daemon {
@@ -22,14 +24,14 @@ Result<std::uint64_t> SsdCapacity(const Config& config, io::Directory& directory
   return *bytes;
 }
 
-plan::TierPlan PlanTiers(const Config& config, const plan::Room& capacity) {
+plan::TierPlan PlanTiers(const Config& config, const plan::TierSpace& capacity) {
   plan::TierPlan tiers{.ram = {.capacity_bytes = capacity.ram_bytes,
                                .has_passing_extents = capacity.ssd_bytes > 0},
                        .ssd = stage::SsdPlanOf(capacity.ssd_bytes)};
   plan::RamPlan& ram = tiers.ram;
   for (const stage::DatasetOptions& dataset : config.datasets) {
     ram.largest_extent_bytes = std::max(ram.largest_extent_bytes, dataset.source.extent_bytes);
-    // A format that is still to be detected may be one that is scanned.
+    // A format that is not configured is detected later, and may be one that needs a scan.
     const std::optional<catalog::Format> format = dataset.source.format;
     const bool is_scanned = !format || !catalog::BuildsFromMetadata(*format);
     ram.has_passing_extents = ram.has_passing_extents || is_scanned ||

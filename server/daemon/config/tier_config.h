@@ -1,5 +1,5 @@
-// What the tiers of this machine hold, as configured: for the daemon, which makes them so, and for
-// `--check`, which only says so.
+// Computes the capacities of the tiers on this machine from the configuration. Used by the daemon,
+// which creates the tiers, and by `--check`, which only reports.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@
 
 namespace forebay::daemon {
 
-// In whole pages. A share is one of the memory that this process may use.
+// Bytes of the RAM tier, a multiple of the page size. A percentage refers to the memory that this
+// process may use (tier::MemoryLimitBytes).
 Result<std::uint64_t> RamCapacity(const Config& config);
-// Of the SSD tier in `directory`. A share is one of its file system.
+// Bytes of the SSD tier in `directory`. A percentage refers to the size of its file system.
 Result<std::uint64_t> SsdCapacity(const Config& config, io::Directory& directory);
 
 // How tiers of these capacities are divided for the data sets of `config`. Without an SSD tier,
 // `ssd_bytes` is 0.
-plan::TierPlan PlanTiers(const Config& config, const plan::Room& capacity);
+plan::TierPlan PlanTiers(const Config& config, const plan::TierSpace& capacity);
 
 }  // namespace forebay::daemon

@@ -1,3 +1,6 @@
+// Run tries a saved catalog, then metadata, then a pass. The first two end in Adopt, which gives
+// all extents their homes at once; a pass gives homes as it goes, because it stores what it reads.
+// The order around a rebuild matters: the old data set is served until TakeOver.
 #include "server/stage/cataloguing/cataloguer.h"
 
 #include <algorithm>
@@ -60,7 +63,8 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replac
       parts_.backend, dataset.root(), resolved, nullptr,
       [&](ExtentId extent, const catalog::ExtentInfo& info,
           std::span<const catalog::ObjectInfo> objects) {
-        // While another one is served, its copies have the room, and perhaps the same keys.
+        // During a rebuild the old data set is still served: its copies take the space, and may
+        // have the same keys.
         if (!replaces) watch.described(extent, info, objects);
       },
       {.directory = options_.catalog_path});
@@ -72,23 +76,25 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replac
   return Adopt(dataset, std::move(*built));
 }
 
+// After ReleaseAll no extent of the old data set gets a home; its copies are then evicted, and only
+// then is the new data set served.
 void Cataloguer::TakeOver(Dataset& dataset, const Replacement& replaced) {
   OpenFirstReads(dataset, /*forget=*/true);
   dataset.Succeed(*replaced.dataset);
-  EvictAll(parts_.housing.Vacate(*replaced.dataset));
+  EvictAll(parts_.placements.ReleaseAll(*replaced.dataset));
   DropCopies(dataset);
   replaced.take_over();
 }
 
-// Evicts all extents, also those of objects whose size and time are the same: the user asks for the
-// objects as they are now, and their bytes may have changed.
+// Evicts all extents, also of objects whose size and modification time are the same: the user asks
+// for the objects as they are now, and their bytes may have changed.
 void Cataloguer::DropCopies(const Dataset& dataset) {
-  EvictAll(parts_.housing.ForgetOthers(dataset.hash(), {}));
+  EvictAll(parts_.placements.ReleaseOthers(dataset.hash(), {}));
   // Extents without a home, and those that readers have fetched since an earlier rebuild failed.
   EvictAll(parts_.tiers.KeysOf(dataset.hash()));
 }
 
-// Without the file, reads are only compared with earlier reads of this daemon.
+// If the file cannot be used, reads are only compared with earlier reads of this daemon.
 void Cataloguer::OpenFirstReads(Dataset& dataset, bool forget) {
   if (parts_.catalogs == nullptr) {
     if (forget) dataset.first_reads().Forget();
@@ -124,14 +130,15 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   const std::uint32_t count = catalog->extent_count();
   std::vector<ExtentKey> keys(count);
   std::vector<std::uint64_t> planned(count);
-  std::vector<plan::Home> homes(count);
+  std::vector<plan::HomeTier> homes(count);
   std::vector<bool> resident(count, false);
-  std::vector<bool> elsewhere(count, false);
+  std::vector<bool> remote(count, false);
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
     keys[i] = form ? form->Key(raw) : raw;
   }
-  EvictAll(parts_.housing.ForgetOthers(dataset.hash(), keys));
+  // First, because the space of extents of changed objects is needed for the new ones.
+  EvictAll(parts_.placements.ReleaseOthers(dataset.hash(), keys));
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentId extent(i);
     planned[i] = form ? form->ImageBytesMax(extent) : catalog->extent(extent).bytes;
@@ -146,31 +153,31 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     }
     // An extent that another node reads gets no home here, unless an earlier daemon of this node
     // has left it on a tier.
-    elsewhere[i] = !tier && parts_.nodes != nullptr &&
+    remote[i] = !tier && parts_.nodes != nullptr &&
                    !parts_.nodes->Reads(dataset.hash(), extent);
-    if (elsewhere[i]) {
-      homes[i] = plan::Home::kTransient;
+    if (remote[i]) {
+      homes[i] = plan::HomeTier::kNone;
       continue;
     }
-    const Housing::Planned home = parts_.housing.HomeOf(
+    const PlacementTable::Reservation home = parts_.placements.Reserve(
         keys[i], tier, planned[i],
         form ? form->PieceCount(extent) : catalog->PieceCount(extent));
     homes[i] = home.home;
     planned[i] = home.bytes;
     resident[i] = tier && IsAtHome(*tier, homes[i]);
-    if (resident[i] && homes[i] != plan::Home::kTransient) {
+    if (resident[i] && homes[i] != plan::HomeTier::kNone) {
       parts_.tiers.MakeAtHome(keys[i], *tier);
     }
   }
   if (form) dataset.SetPlannedBytes(std::move(planned));
-  if (std::ranges::count(elsewhere, true) > 0) dataset.SetElsewhere(std::move(elsewhere));
-  parts_.housing.EndCataloguing(dataset.hash());
+  if (std::ranges::count(remote, true) > 0) dataset.SetRemote(std::move(remote));
+  parts_.placements.EndCataloguing(dataset.hash());
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
   return {};
 }
 
-// Compares a copy that an earlier daemon left with the extent's first read; if no first read is
-// known, the copy counts as it. Evicts a copy that differs.
+// Compares a copy that an earlier daemon left with the extent's first read. If no first read is
+// known, the copy becomes the first read. Evicts a copy that differs.
 bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& key,
                              const tier::ResidentExtent& found) {
   const FirstReads::Outcome outcome =
@@ -210,7 +217,7 @@ Status Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, 
              if (found) static_cast<void>(IsFirstRead(dataset, key, *found));
            },
        .publish = [&](VerifiedExtent extent) -> Status {
-         // A reader from before a rebuild may have fetched the old bytes meanwhile.
+         // A reader of the data set before a rebuild may have brought the old bytes to a tier.
          const ExtentRef found = parts_.tiers.Find(extent.key);
          if (found && found->sums().image != extent.checksums.image) {
            parts_.tiers.Evict(extent.key, std::nullopt);
@@ -225,26 +232,26 @@ Status Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, 
            }});
   FOREBAY_ASSIGN(auto catalog, scan.Run());
   Save(dataset, *catalog);
-  ChooseForm(dataset, catalog);  // logs why samples of any size are not compressed
+  ChooseForm(dataset, catalog);  // logs that samples without a fixed size are not compressed
   const std::uint32_t count = catalog->extent_count();
   std::vector<bool> resident(count, false);
-  std::vector<plan::Home> homes(count, plan::Home::kTransient);
+  std::vector<plan::HomeTier> homes(count, plan::HomeTier::kNone);
   std::vector<ExtentKey> keys(count);
   for (std::uint32_t i = 0; i < count; ++i) keys[i] = tier::KeyOf(*catalog, ExtentId(i));
-  EvictAll(parts_.housing.ForgetOthers(dataset.hash(), keys));
+  EvictAll(parts_.placements.ReleaseOthers(dataset.hash(), keys));
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentRef found = parts_.tiers.Find(keys[i]);
     const auto tier = found ? std::optional(found->tier) : std::nullopt;
-    homes[i] = parts_.housing
-                   .HomeOf(keys[i], tier, catalog->extent(ExtentId(i)).bytes,
+    homes[i] = parts_.placements
+                   .Reserve(keys[i], tier, catalog->extent(ExtentId(i)).bytes,
                            catalog->PieceCount(ExtentId(i)))
                    .home;
     resident[i] = tier && IsAtHome(*tier, homes[i]);
-    if (resident[i] && homes[i] != plan::Home::kTransient) {
+    if (resident[i] && homes[i] != plan::HomeTier::kNone) {
       parts_.tiers.MakeAtHome(keys[i], *tier);
     }
   }
-  parts_.housing.EndCataloguing(dataset.hash());
+  parts_.placements.EndCataloguing(dataset.hash());
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
   return {};
 }
@@ -255,7 +262,7 @@ void Cataloguer::EvictAll(std::span<const ExtentKey> keys) {
 
 // Without a catalog nobody reads these extents, so their RAM is free for others.
 void Cataloguer::Abandon(const Dataset& dataset) {
-  for (const ExtentKey& key : parts_.housing.AbandonCataloguing(dataset.hash())) {
+  for (const ExtentKey& key : parts_.placements.AbandonCataloguing(dataset.hash())) {
     parts_.tiers.Evict(key, tier::TierKind::kRam);
   }
 }

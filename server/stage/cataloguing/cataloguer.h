@@ -1,6 +1,6 @@
 // Cataloguer: gives a data set its catalog, and its extents their homes. The catalog is loaded from
-// a file that an earlier daemon saved, built from metadata, or built by one pass over the bytes
-// that also stages them, as the format asks.
+// a file that an earlier daemon saved; else it is built from metadata or, for formats that need it,
+// by one pass over the bytes, which also stages them. Called by a reader thread of Stager.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include "server/plan/membership.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
-#include "server/stage/placement/housing.h"
+#include "server/stage/placement/placement_table.h"
 #include "server/stage/placement/staging_tiers.h"
 
 namespace forebay::stage {
@@ -33,7 +33,7 @@ struct CataloguerParts {
   io::Directory* catalogs = nullptr;  // null: catalogs are not saved
   const plan::Membership* nodes = nullptr;  // of the job; null: this one alone
   StagingTiers& tiers;
-  Housing& housing;
+  PlacementTable& placements;
   ExtentLoader& loader;
 };
 
@@ -45,7 +45,7 @@ struct CatalogueWatch {
   std::function<void()> ended;  // the build has ended; the extents have no homes yet
 };
 
-// What a rebuild puts another data set in the place of. No rebuild: `dataset` is null.
+// The data set that a rebuild replaces. No rebuild: `dataset` is null.
 struct Replacement {
   Dataset* dataset = nullptr;
   // Called once, after the data set has lost its extents and homes: from now on its successor is

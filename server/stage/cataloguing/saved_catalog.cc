@@ -1,3 +1,6 @@
+// The name must stay the same from version to version, or every catalog would be built again after
+// an update. So the order in which keys enter the hash is fixed, and keys of formats that came
+// later enter only if they are set.
 #include "server/stage/cataloguing/saved_catalog.h"
 
 #include <algorithm>
@@ -14,7 +17,8 @@ namespace forebay::stage {
 
 namespace {
 
-// The keys of the first version, which every name covers, before and after the size of extents.
+// The keys of the first version. They enter every name, these before and those after the extent
+// size.
 constexpr std::array<std::string_view, 3> kFirstKeys = {"dtype", "shape", "header"};
 constexpr std::array<std::string_view, 2> kSecondKeys = {"files", "suffixes"};
 
@@ -26,7 +30,7 @@ std::string SavedCatalogName(const catalog::DatasetSource& source) {
   for (const std::string_view key : kFirstKeys) catalog::IdentifySetting(key, source, writer);
   writer.Varint(source.extent_bytes);
   for (const std::string_view key : kSecondKeys) catalog::IdentifySetting(key, source, writer);
-  // A key that came later counts only if it is set, so that the other names stay what they were.
+  // Later keys: IdentifySetting writes nothing for one that is not set, so older names stay valid.
   for (const std::string_view key : catalog::FormatKeyNames()) {
     const bool came_later = std::ranges::find(kFirstKeys, key) == kFirstKeys.end() &&
                             std::ranges::find(kSecondKeys, key) == kSecondKeys.end();

@@ -1,4 +1,4 @@
-// Where catalogs are kept between daemons, and how they are found again.
+// Names and loads the catalogs that are saved in daemon.state_dir, for the next daemon.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,11 @@
 
 namespace forebay::stage {
 
-// "<name>-<hash of the rest of the configuration>.catalog": a data set that is configured
-// otherwise never finds a catalog that does not fit it.
+// "<name>-<hash>.catalog". The hash covers the other keys that decide what a catalog holds, so that
+// a data set whose configuration has changed does not find a catalog that does not fit it.
 std::string SavedCatalogName(const catalog::DatasetSource& source);
 
-// kNotFound where `directory_path` is empty or holds none; otherwise Catalog::Map's errors.
+// kNotFound: `directory_path` is empty, or holds no such catalog. Other errors: Catalog::Map's.
 Result<std::shared_ptr<const catalog::Catalog>> LoadSavedCatalog(
     const std::string& directory_path, const catalog::DatasetSource& source);
 

@@ -1,3 +1,6 @@
+// A pipeline: requests are submitted up to `depth` ahead, completed in any order, but given to the
+// builder in the order of the pass. Chunks that the builder has seen stay in fed_ until no extent
+// can contain a part of them; their memory is then reused.
 #include "server/stage/cataloguing/scan_pass.h"
 
 #include <algorithm>
@@ -26,7 +29,7 @@ Result<std::shared_ptr<const catalog::Catalog>> ScanPass::Run() {
     if (status.has_value()) status = FeedFront();
     if (status.has_value()) status = IssueAhead();
   }
-  // Memory in flight belongs to the device until it says otherwise.
+  // Also after an error: reads in flight still write to the chunks' memory.
   while (queue_.in_flight() > 0) queue_.Wait(queue_.in_flight(), completions_);
   FOREBAY_TRY(status);
   return builder_->Finish();
@@ -48,8 +51,10 @@ Status ScanPass::IssueAhead() {
     chunk.offset = next_offset_;
     chunk.length = std::min(options_.request_bytes, object.bytes - next_offset_);
     chunk.file = file_;
-    chunk.done = chunk.length == 0;
+    chunk.done = chunk.length == 0;  // an empty object: nothing to read, but the builder is told
     if (chunk.length > 0) {
+      // Memory of chunks that are done is used again: the pass needs no more than its depth, and an
+      // allocation may have to wait.
       if (spare_.empty()) {
         FOREBAY_ASSIGN(chunk.memory, hooks_.allocate(options_.request_bytes));
       } else {
@@ -75,6 +80,8 @@ Status ScanPass::IssueAhead() {
   return {};
 }
 
+// Waits for the first chunk of the pass; others may complete before it. A tag is the sequence
+// number of a request, so its distance from first_ is its place in pending_.
 Status ScanPass::AwaitFront() {
   while (!pending_.front().done) {
     completions_.clear();
@@ -100,6 +107,7 @@ Status ScanPass::AwaitFront() {
   return {};
 }
 
+// Gives the first chunk to the builder, and publishes the extents that the builder has cut.
 Status ScanPass::FeedFront() {
   Chunk chunk = std::move(pending_.front());
   pending_.pop_front();
@@ -112,6 +120,7 @@ Status ScanPass::FeedFront() {
   const std::span<const std::byte> bytes =
       chunk.length == 0 ? std::span<const std::byte>() : chunk.bytes();
   FOREBAY_TRY(builder_->Feed(bytes, cut));
+  // Kept, because the builder may cut an extent that contains these bytes later.
   if (chunk.length > 0) fed_.push_back(std::move(chunk));
   if (last) FOREBAY_TRY(builder_->EndObject(cut));
   for (const auto& extent : cut) FOREBAY_TRY(Emit(extent));
@@ -119,7 +128,7 @@ Status ScanPass::FeedFront() {
   return {};
 }
 
-// Gathers an extent's image from the chunks it lies in, and hands it over.
+// Copies an extent's image from the chunks that contain it, verifies and publishes it.
 Status ScanPass::Emit(const catalog::ScanBuilder::CutExtent& cut) {
   const std::uint64_t begin = cut.info.object_offset;
   const std::uint64_t end = begin + cut.info.bytes;
@@ -141,7 +150,8 @@ Status ScanPass::Emit(const catalog::ScanBuilder::CutExtent& cut) {
                             .extent = cut.extent,
                             .identity = tier::ExtentIdentity(cut.info, {&info, 1})};
   hooks_.cut(key);
-  // The builder has cut the extent from these very bytes, so the first reading is done.
+  // The image is there already, from the bytes that the builder has seen. Only if it does not match
+  // the first read is it read again, past the caches of this node.
   const auto read = [&](std::span<std::byte> bytes, bool past_caches) -> Status {
     if (!past_caches) return {};
     FOREBAY_ASSIGN(const auto file, OpenObjectChecked(dataset_, info));
@@ -158,7 +168,8 @@ Status ScanPass::Emit(const catalog::ScanBuilder::CutExtent& cut) {
   return {};
 }
 
-// Chunks that end at or before `offset` of the current object are part of no later extent.
+// Frees the chunks that end at or before `offset` of the current object: no later extent contains a
+// part of them.
 void ScanPass::DropChunksBefore(std::uint64_t offset) {
   auto keep = fed_.begin();
   while (keep != fed_.end() && keep->offset + keep->length <= offset) {

@@ -1,7 +1,7 @@
 // ScanPass: catalogues and stages a data set in one sequential pass, for formats whose samples are
 // only known from their bytes (catalog::ScanBuilder). Requests are kept in flight ahead of the
-// builder, across object boundaries; an extent is handed over as soon as the builder has cut it,
-// from the very bytes that it was fed.
+// builder, across object boundaries. An extent is published as soon as the builder has cut it, from
+// the same bytes that the builder has seen, so nothing is read twice.
 #pragma once
 
 #include <cstdint>
@@ -34,15 +34,15 @@ class ScanPass {
     std::function<Result<tier::ArenaBlock>(std::uint64_t bytes)> allocate;
   };
 
-  // `idle_queue` has nothing under way whenever an extent is handed over.
+  // `idle_queue` is idle whenever an extent is published, unlike `queue`, which reads ahead.
   ScanPass(Dataset& dataset, std::unique_ptr<catalog::ScanBuilder> builder, io::IoQueue& queue,
            io::IoQueue& idle_queue, const Options& options, Hooks hooks);
 
-  // Reads every object once. What was published stays published also where it fails.
+  // Reads every object once. Extents that were published before an error stay published.
   Result<std::shared_ptr<const catalog::Catalog>> Run();
 
  private:
-  // A request of one object, in the order of the pass.
+  // A request for a part of one object, in the order of the pass.
   struct Chunk {
     std::size_t object = 0;
     std::uint64_t offset = 0;
@@ -71,8 +71,8 @@ class ScanPass {
   std::uint64_t issued_ = 0;         // sequence number of the next request
   std::uint64_t first_ = 0;          // sequence number of pending_.front()
   std::shared_ptr<io::File> file_;   // of next_object_
-  std::deque<Chunk> pending_;        // issued, not yet fed
-  std::vector<Chunk> fed_;           // of the current object, may still be part of an extent
+  std::deque<Chunk> pending_;        // submitted, not yet given to the builder
+  std::vector<Chunk> fed_;           // given to the builder, may still be part of an extent
   std::vector<tier::ArenaBlock> spare_;
   std::vector<io::Completion> completions_;
 };

@@ -135,12 +135,12 @@ TEST_F(TarStagingTest, SpillsToSsdAndFindsItAgain) {
                               .ssd_bytes = 8 << 20, .scan_depth = 2};
   FOREBAY_EXPECT_OK(Stage(options));
   EXPECT_GT(rig_.cache().stats(tier::TierKind::kSsd).extents, 0u);
-  EXPECT_EQ(rig_.dataset().transient_bytes(), 0u);
+  EXPECT_EQ(rig_.dataset().bytes_without_home(), 0u);
   ExpectAllThere();
   // Without a saved catalog the pass is repeated, for only the bytes say what there is.
   FOREBAY_EXPECT_OK(Stage(options));
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, TotalBytes());
-  EXPECT_EQ(rig_.dataset().transient_bytes(), 0u);
+  EXPECT_EQ(rig_.dataset().bytes_without_home(), 0u);
   ExpectAllThere();
 }
 
@@ -200,7 +200,7 @@ TEST_F(TarStagingTest, AShardThatShrinksWhileItIsReadIsNamed) {
   FOREBAY_EXPECT_OK(io::testing::Take(root->Open("shard0.tar", io::OpenMode::kAppend))
                         ->Truncate(10'000));
   rig_.gfs_faults.ReleaseStalls();
-  const Status staged = AwaitSettled(rig_.dataset());
+  const Status staged = AwaitPassEnd(rig_.dataset());
   ASSERT_FALSE(staged.has_value());
   EXPECT_THAT(staged.error().message(), HasSubstr("object 'shard0.tar' ended at offset 10000"));
 }
@@ -212,7 +212,7 @@ TEST_F(TarStagingTest, AShardThatChangesBeforeItsTurnIsNamed) {
   while (rig_.gfs_faults.faults_injected() == 0) std::this_thread::yield();
   AddShard(4);  // the same bytes, another time
   rig_.gfs_faults.ReleaseStalls();
-  const Status staged = AwaitSettled(rig_.dataset());
+  const Status staged = AwaitPassEnd(rig_.dataset());
   ASSERT_FALSE(staged.has_value());
   EXPECT_THAT(staged.error().message(), HasSubstr("'shard4.tar'"));
   EXPECT_THAT(staged.error().message(), HasSubstr("FAILED_PRECONDITION"));
@@ -234,7 +234,7 @@ TEST_F(TarStagingTest, EveryGfsErrorIsNamedAndASecondPassMendsIt) {
       EXPECT_THAT(staged.error().message(), HasSubstr(".tar'"));
       EXPECT_EQ(memory_.open_file_count(), 0u);
       FOREBAY_EXPECT_OK(rig_.StageAll());
-      EXPECT_EQ(rig_.dataset().transient_bytes(), 0u);
+      EXPECT_EQ(rig_.dataset().bytes_without_home(), 0u);
       EXPECT_EQ(rig_.dataset().progress().staged_bytes, rig_.dataset().progress().total_bytes);
       ExpectAllThere();
     }
@@ -245,20 +245,20 @@ TEST_F(TarStagingTest, EveryGfsErrorIsNamedAndASecondPassMendsIt) {
 TEST_F(TarStagingTest, WhatAFailedPassHadStagedIsRoomForOthers) {
   const RigOptions options{.ram_bytes = 2 << 20, .ssd_bytes = 8 << 20};
   FOREBAY_EXPECT_OK(rig_.Start(options_, options));
-  const plan::Room before = rig_.stager().room_left();
+  const plan::TierSpace before = rig_.stager().space_left();
   const std::string last = ShardName(kShards - 1);
   const std::string sound = shards_.at(last);
   Put(last, sound.substr(0, sound.size() - 2000));
   for (int attempt = 0; attempt < 3; ++attempt) {
     ASSERT_FALSE(rig_.StageAll().has_value());
     EXPECT_EQ(rig_.arena().used_bytes(), 0U) << "attempt " << attempt;
-    EXPECT_EQ(rig_.stager().room_left().ram_bytes, before.ram_bytes);
+    EXPECT_EQ(rig_.stager().space_left().ram_bytes, before.ram_bytes);
   }
   Put(last, sound);
   AddShard(kShards);  // and the objects are others by now
   AddShard(0);
   FOREBAY_EXPECT_OK(rig_.StageAll());
-  EXPECT_EQ(rig_.dataset().transient_bytes(), 0U);
+  EXPECT_EQ(rig_.dataset().bytes_without_home(), 0U);
   std::uint64_t taken = 0, there = 0;
   const auto catalog = rig_.dataset().catalog();
   for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
@@ -266,7 +266,7 @@ TEST_F(TarStagingTest, WhatAFailedPassHadStagedIsRoomForOthers) {
     there += rig_.cache().Find(rig_.dataset().key(ExtentId(i))) != nullptr ? 1 : 0;
   }
   EXPECT_EQ(there, catalog->extent_count());
-  const plan::Room after = rig_.stager().room_left();
+  const plan::TierSpace after = rig_.stager().space_left();
   EXPECT_EQ(before.ram_bytes - after.ram_bytes + before.ssd_bytes - after.ssd_bytes, taken);
 }
 

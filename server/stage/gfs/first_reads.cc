@@ -1,3 +1,6 @@
+// The file is a header and records of 40 bytes (docs/first_reads.md), each with its own checksum.
+// Loading stops at the first damaged record and cuts the file there. Appends are not synced: a
+// record that is lost in a crash only means that the next read of its extent counts as the first.
 #include "server/stage/gfs/first_reads.h"
 
 #include <algorithm>
@@ -45,7 +48,7 @@ Status FirstReads::Open(io::IoBackend& backend, io::Directory& directory, std::s
     if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
     file_.reset();
   }
-  if (file_ != nullptr) return {};  // a second cataloguing of the same data set
+  if (file_ != nullptr) return {};  // cataloguing runs again, after a failure
   backend_ = &backend;
   directory_ = &directory;
   name_ = std::move(name);
@@ -54,13 +57,13 @@ Status FirstReads::Open(io::IoBackend& backend, io::Directory& directory, std::s
   return Load(*queue);
 }
 
-// Reads what is there up to the first record that is damaged, and cuts the file there.
+// Reads the records up to the first damaged one, and truncates the file there.
 Status FirstReads::Load(io::IoQueue& queue) {
   std::vector<std::byte> bytes;
   auto found = directory_->Open(name_, io::OpenMode::kRead);
   if (found.has_value()) {
     FOREBAY_ASSIGN(const io::FileInfo info, (*found)->Info());
-    bytes.resize(std::min(info.bytes, kFileBytesMax));
+    bytes.resize(std::min(info.bytes, kFileBytesMax));  // the size comes from outside
     FOREBAY_TRY(io::ReadFully(queue, **found, 0, bytes));
   } else if (found.error().code() != ErrorCode::kNotFound) {
     return found.error();
@@ -78,6 +81,7 @@ Status FirstReads::Load(io::IoQueue& queue) {
     key.identity = reader.ReadLe<std::uint64_t>();
     const auto image_checksum = reader.ReadLe<std::uint64_t>();
     if (reader.ReadLe<std::uint64_t>() != Checksum(record.first(kRecordBytes - 8))) break;
+    // If a key occurs twice, the first record is the first read.
     known_.try_emplace(key, image_checksum);
     good += kRecordBytes;
   }
@@ -86,6 +90,7 @@ Status FirstReads::Load(io::IoQueue& queue) {
               "that they describe are not compared until they are read again",
               name_, bytes.size() - good);
   }
+  // Truncated, because a reader stops at the damage and would not see records that follow it.
   FOREBAY_ASSIGN(file_, directory_->Open(name_, io::OpenMode::kAppend));
   if (good < bytes.size()) FOREBAY_TRY(file_->Truncate(good));
   file_bytes_ = good;
@@ -111,6 +116,7 @@ Status FirstReads::Append(const tier::ExtentKey& key, std::uint64_t image_checks
 FirstReads::Outcome FirstReads::Compare(const tier::ExtentKey& key,
                                         std::uint64_t image_checksum) {
   std::lock_guard lock(mutex_);
+  // Lookup and record in one step under the lock: of two concurrent reads only one is the first.
   const auto [known, is_first] = known_.try_emplace(key, image_checksum);
   if (!is_first) {
     if (known->second == image_checksum) return Outcome::kSame;
@@ -120,7 +126,8 @@ FirstReads::Outcome FirstReads::Compare(const tier::ExtentKey& key,
   if (file_ == nullptr) return Outcome::kFirst;
   const Status appended = Append(key, image_checksum);
   if (!appended.has_value()) {
-    // A record cut short would end the file for its reader, so nothing follows it.
+    // The record may be incomplete. A reader of the file stops there, so later records would be
+    // lost anyway; nothing more is written.
     log::Warn("'{}' in daemon.state_dir: checksums of first reads are no longer saved until the "
               "daemon is restarted; free space there: {}",
               name_, appended.error().ToString());

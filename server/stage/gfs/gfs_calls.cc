@@ -1,3 +1,6 @@
+// Calls register themselves in a few intrusive lists (shards), so that starting and ending a call
+// costs a short lock and no allocation. Look, once a second, walks through the lists and marks what
+// has become late or hung; the tables by object name hold only marked calls, so they are small.
 #include "server/stage/gfs/gfs_calls.h"
 
 #include <algorithm>
@@ -15,7 +18,7 @@ constexpr std::int64_t kNsPerMs = 1'000'000;
 
 double Seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-// False if that was the last one.
+// Counts the object down. Returns false if that was its last call.
 bool TakeOne(std::unordered_map<std::string, std::uint64_t>& counts, const std::string& name) {
   const auto found = counts.find(name);
   FOREBAY_CHECK(found != counts.end());
@@ -30,7 +33,8 @@ std::string GfsCalls::Object::Name() const {
   return path.empty() ? std::string(root) : fmt::format("{}/{}", root, path);
 }
 
-// Chosen by address: calls of different threads are on their stacks, or in their queues.
+// Calls lie on the stacks of their threads or in their queues, so their addresses spread them over
+// the shards.
 GfsCalls::Shard& GfsCalls::ShardOf(const Call& call) {
   return shards_[Mix64(reinterpret_cast<std::uintptr_t>(&call)) % kShards];
 }
@@ -52,6 +56,7 @@ GfsCalls::Call::Call(GfsCalls& calls, std::string_view what, const Object& objec
 GfsCalls::Call::~Call() {
   Shard& shard = calls_.ShardOf(*this);
   std::lock_guard lock(shard.mutex);
+  // Under the shard's lock, so that Look does not visit the call, or mark it, after it has ended.
   (previous_ != nullptr ? previous_->next_ : shard.first) = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
   if (is_hung_) calls_.Answered(*this);
@@ -61,6 +66,7 @@ GfsCalls::Call::~Call() {
 void GfsCalls::Call::Pause() {
   Shard& shard = calls_.ShardOf(*this);
   std::lock_guard lock(shard.mutex);
+  // An error is an answer, so the call is no longer hung. It may still be late.
   is_paused_ = true;
   if (is_hung_) calls_.Answered(*this);
 }
@@ -81,7 +87,10 @@ void GfsCalls::Look() {
   }
 }
 
+// A call is late if it began too long ago, retries included; it is hung if its last try did and has
+// no answer. Both are logged or counted once.
 void GfsCalls::LookAt(Call& call, std::int64_t now_ns) {
+  // Most calls leave here, without the lock of the tables.
   if (!call.is_late_ && now_ns - call.begun_ns_ < hung_after_ns_) return;
   std::lock_guard lock(mutex_);
   if (!call.is_late_) {
@@ -98,6 +107,7 @@ void GfsCalls::LookAt(Call& call, std::int64_t now_ns) {
             Seconds(now_ns - call.tried_ns_), call.what_, call.object_.Name());
 }
 
+// One line when the last hung call about an object is answered, as LookAt logs one for the first.
 void GfsCalls::Answered(Call& call) {
   const std::int64_t now_ns = clock_.NowNs();
   std::lock_guard lock(mutex_);
@@ -152,6 +162,7 @@ std::string GfsCalls::UnderWay() const {
   return oldest;
 }
 
+// Asked before every read, so the usual case, in which no call is late, costs one atomic load.
 bool GfsCalls::IsLate(const Object& object) const {
   if (!AnyLate()) return false;
   const std::string name = object.Name();

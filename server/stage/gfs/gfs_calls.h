@@ -1,6 +1,6 @@
-// GfsCalls: which calls to the GFS are under way, and which of them are not answered. While a file
-// server does not answer, its callers are blocked, and such a call cannot be cancelled. But other
-// threads can find out about it and avoid its object.
+// GfsCalls: records which calls to the GFS are under way, and which of them are not answered. While
+// a file server does not answer, its callers are blocked in the kernel, and such a call cannot be
+// cancelled. But other threads can ask this object, and avoid the file meanwhile.
 #pragma once
 
 #include <array>
@@ -60,7 +60,7 @@ class GfsCalls {
   };
 
   // Call about once a second: finds calls that have become late or hung, and logs one line for each
-  // object with a hung call. No call becomes late or hung for the functions below before that.
+  // object with a hung call. The functions below know of a late or hung call only after this.
   void Look();
 
   struct Figures {
@@ -70,8 +70,8 @@ class GfsCalls {
     std::int64_t oldest_ms = 0;    // how long that one has not been answered
   };
   Figures figures() const;
-  // Whether a call about the object, retries included, takes longer than the limit. If so, work on
-  // another object first.
+  // Whether a call about the object, including its retries, has taken longer than the limit. If so,
+  // the caller should work on another object first.
   bool IsLate(const Object& object) const;
   bool AnyLate() const { return late_count_.load(std::memory_order_relaxed) > 0; }
   // The threads that wait in late calls.
@@ -93,7 +93,7 @@ class GfsCalls {
   static constexpr std::size_t kShards = 16;
 
   Shard& ShardOf(const Call& call);
-  // These are called with the lock of the call's shard.
+  // The caller holds the lock of the call's shard.
   void LookAt(Call& call, std::int64_t now_ns);
   void Answered(Call& call);  // a hung call
   void End(Call& call);       // a late call

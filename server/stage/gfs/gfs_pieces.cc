@@ -1,3 +1,6 @@
+// An extent that is described has a ResidentExtent of tier kGfs: it holds no bytes, but checksums
+// and a PieceSource, which reads samples through GfsReader. These are kept in a list by last use,
+// bounded by the memory of their checksums.
 #include "server/stage/gfs/gfs_pieces.h"
 
 #include <utility>
@@ -10,7 +13,7 @@
 namespace forebay::stage {
 namespace {
 
-// Memory that a described extent takes; the constant is for an extent without pieces.
+// Memory that a described extent takes. The constant is about what one without pieces takes.
 std::uint64_t KeptBytes(const tier::ResidentExtent& extent) {
   return 256 + extent.checksums.pieces.size() * sizeof(std::uint64_t);
 }
@@ -34,8 +37,8 @@ class GfsPieces::Source final : public tier::PieceSource {
                 dataset_.name());
     }
     // A reader waits for these pieces, so they go before all background reads.
-    const Rank rank(gate_.DrawRank());
-    return gfs_.ReadPieces(queue, dataset_, *catalog_, reads, rank);
+    const Priority priority(gate_.NextPriority());
+    return gfs_.ReadPieces(queue, dataset_, *catalog_, reads, priority);
   }
 
  private:
@@ -61,23 +64,26 @@ tier::ExtentRef GfsPieces::FindReadable(const tier::ExtentKey& key) {
     if (found == known_.end()) return nullptr;
     dataset = found->second.dataset;
   }
-  if (gfs_.IsHeldUp(*dataset, *dataset->catalog(), key.extent)) return nullptr;
+  if (gfs_.IsBlocked(*dataset, *dataset->catalog(), key.extent)) return nullptr;
   return Find(key);
 }
 
 Status GfsPieces::Describe(Dataset& dataset,
                            const std::shared_ptr<const catalog::Catalog>& catalog,
-                           ExtentId extent, const Rank& rank, io::IoQueue& queue) {
+                           ExtentId extent, const Priority& priority, io::IoQueue& queue) {
   const tier::ExtentKey key = tier::KeyOf(*catalog, extent);
+  // The image lies outside the arena, so few extents are described at once. The group is that of
+  // the first object, which is enough to lend this place if the GFS does not answer.
   const RequestGate::Permit permit = describing_.Acquire(
-      rank, GroupOf(dataset, catalog->object(catalog->extent(extent).first_object).path));
+      priority, GroupOf(dataset, catalog->object(catalog->extent(extent).first_object).path));
+  // Releases the permit on every return.
   const auto leave = [this, permit](void*) { describing_.Release(permit); };
   const std::unique_ptr<void, decltype(leave)> place(this, leave);
   std::vector<catalog::Range> pieces;
   FOREBAY_TRY(catalog->Pieces(extent, pieces));
   std::vector<std::byte> image(catalog->extent(extent).bytes);
   const auto read = [&](std::span<std::byte> bytes, bool past_caches) {
-    return gfs_.ReadImage(queue, dataset, *catalog, extent, rank, bytes, past_caches);
+    return gfs_.ReadImage(queue, dataset, *catalog, extent, priority, bytes, past_caches);
   };
   FOREBAY_ASSIGN(
       tier::ExtentChecksums checksums,
@@ -99,11 +105,12 @@ void GfsPieces::Keep(Dataset& dataset, const std::shared_ptr<const catalog::Cata
   std::shared_ptr<const Source>& source = sources_[&dataset];
   if (!source) source = std::make_shared<Source>(dataset, catalog, gfs_, gate_);
   extent->source = source;
-  // A data set and its successor may both have described it; readers of either are served.
+  // A data set and the one that replaced it may both describe the extent. The first entry stays.
   if (known_.contains(extent->key)) return;
   checksum_bytes_ += KeptBytes(*extent);
   uses_.push_front(extent->key);
   known_[extent->key] = {.extent = extent, .dataset = &dataset, .use = uses_.begin()};
+  // The entry that was just added stays, even if it alone exceeds the limit.
   while (checksum_bytes_ > limits::kPieceChecksumBytesMax && uses_.size() > 1) {
     const auto oldest = known_.find(uses_.back());
     checksum_bytes_ -= KeptBytes(*oldest->second.extent);
@@ -115,6 +122,7 @@ void GfsPieces::Keep(Dataset& dataset, const std::shared_ptr<const catalog::Cata
 void GfsPieces::Forget(const tier::ExtentRef& extent, const Error& found) {
   if (found.code() != ErrorCode::kDataLoss) return;
   std::lock_guard lock(mutex_);
+  // Several readers may report the same damage; only the first counts it.
   const auto known = known_.find(extent->key);
   if (known == known_.end() || known->second.extent != extent) return;
   Dataset& dataset = *known->second.dataset;

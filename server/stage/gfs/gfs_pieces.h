@@ -1,5 +1,5 @@
 // GfsPieces: reads samples of extents that are on no tier from the GFS, one by one. This is slow.
-// It is for extents that fit on no tier or have lost theirs, so that no sample is missing.
+// It is for extents that fit on no tier, or whose copy was lost, so that no sample is missing.
 #pragma once
 
 #include <cstdint>
@@ -39,19 +39,19 @@ class GfsPieces {
   // because its keys and checksums belong to the compressed bytes.
   static bool CanRead(const Dataset& dataset) { return dataset.form() == nullptr; }
 
-  // The extent, if it is described, or null.
+  // The extent, if it is described, else null.
   tier::ExtentRef Find(const tier::ExtentKey& key);
-  // The same, but null also if one of its objects has not answered other readers for
+  // As Find, but also null if one of its objects has not answered other readers for
   // stage.hung_after.
   tier::ExtentRef FindReadable(const tier::ExtentKey& key);
   // Describes the extent; `dataset` must then outlive this object. At most
   // limits::kExtentsDescribedMax extents are described at a time, and as many more while the GFS
   // does not answer. Errors are those of ReadExtent.
   Status Describe(Dataset& dataset, const std::shared_ptr<const catalog::Catalog>& catalog,
-                  ExtentId extent, const Rank& rank, io::IoQueue& queue);
+                  ExtentId extent, const Priority& priority, io::IoQueue& queue);
   // As RequestGate::LendPlacesOf, for extents that are being described.
   void LendPlacesOf(std::int64_t longer_than_ns) { describing_.LendPlacesOf(longer_than_ns); }
-  std::vector<std::thread::id> HeldUpThreads() const { return describing_.HeldUpThreads(); }
+  std::vector<std::thread::id> BlockedThreads() const { return describing_.BlockedThreads(); }
   // Call when a piece of `extent` could not be used; `found` is that error. If its bytes were wrong
   // (kDataLoss), counts and logs it, and forgets the extent, so that it is described again.
   void Forget(const tier::ExtentRef& extent, const Error& found);

@@ -1,3 +1,6 @@
+// ExtentReads paces the requests of one extent: each takes a permit from the gate, and the caller
+// reaps completed reads while it waits for one. Large objects stay open in open_ and are checked
+// after each read; small files are opened, checked and closed one by one (ReadRun).
 #include "server/stage/gfs/gfs_reader.h"
 
 #include <algorithm>
@@ -14,19 +17,20 @@
 namespace forebay::stage {
 namespace {
 
-constexpr std::size_t kObjectsOfPiecesMax = limits::kOpenObjectsMax / 4;  // open for one caller
+// Objects that one call of ReadPieces holds open, so that four callers fit in the limit.
+constexpr std::size_t kObjectsOfPiecesMax = limits::kOpenObjectsMax / 4;
 
-// The reads of one extent, paced by the gate. Each read keeps its file open until it has ended,
-// so whole small files are open no longer than their bytes are under way.
+// The reads of one extent. Each read holds a reference to its file until it has ended, so a small
+// file is open no longer than its bytes are under way.
 class ExtentReads {
  public:
-  ExtentReads(io::IoQueue& queue, Dataset& dataset, RequestGate& gate, const Rank& rank)
-      : queue_(queue), dataset_(dataset), gate_(gate), rank_(rank), reads_(queue.depth()) {
+  ExtentReads(io::IoQueue& queue, Dataset& dataset, RequestGate& gate, const Priority& priority)
+      : queue_(queue), dataset_(dataset), gate_(gate), priority_(priority), reads_(queue.depth()) {
     for (std::size_t i = reads_.size(); i > 0; --i) free_.push_back(i - 1);
   }
   ExtentReads(const ExtentReads&) = delete;
   ExtentReads& operator=(const ExtentReads&) = delete;
-  // After an error too, nothing may be under way into memory that is given up.
+  // Also after an error: a read that is under way still writes to memory that the caller will free.
   ~ExtentReads() {
     while (in_flight() > 0) (void)Reap();
   }
@@ -57,20 +61,22 @@ class ExtentReads {
   io::IoQueue& queue_;
   Dataset& dataset_;
   RequestGate& gate_;
-  const Rank& rank_;
+  const Priority& priority_;
   std::vector<OneRead> reads_;     // by tag
   std::vector<std::size_t> free_;  // tags
   std::vector<io::Completion> completions_;
 };
 
+// Blocks in the gate only while this thread holds no permit; otherwise it reaps its own reads,
+// which frees permits. A thread that blocked with permits in hand could wait for itself.
 Result<RequestGate::Permit> ExtentReads::AwaitPermit(RequestGate::Group group) {
   while (in_flight() > 0) {
     if (!free_.empty()) {
-      if (const auto permit = gate_.TryAcquire(rank_, group)) return *permit;
+      if (const auto permit = gate_.TryAcquire(priority_, group)) return *permit;
     }
     FOREBAY_TRY(Reap());
   }
-  return gate_.Acquire(rank_, group);
+  return gate_.Acquire(priority_, group);
 }
 
 Status ExtentReads::Read(const catalog::ObjectInfo& object, const std::shared_ptr<io::File>& file,
@@ -80,12 +86,14 @@ Status ExtentReads::Read(const catalog::ObjectInfo& object, const std::shared_pt
   for (std::uint64_t done = 0; done < image.size(); done += request_bytes) {
     const std::uint64_t length = std::min<std::uint64_t>(request_bytes, image.size() - done);
     FOREBAY_ASSIGN(const RequestGate::Permit permit, AwaitPermit(group));
+    // There is a free tag: AwaitPermit returns with one, because a caller without one reaps first.
     const std::size_t tag = free_.back();
     io::Operation operation;
     operation.file = file.get();
     operation.offset = offset + done;
     operation.buffer = image.subspan(done, length);
     operation.tag = tag;
+    // The tag is taken only after the submission, so that an error leaves nothing to reap.
     const Status submitted = queue_.Submit({&operation, 1});
     if (!submitted.has_value()) {
       gate_.Release(permit);
@@ -97,7 +105,7 @@ Status ExtentReads::Read(const catalog::ObjectInfo& object, const std::shared_pt
   return {};
 }
 
-// Waits for at least one read. The first error is returned; all that ended are accounted for.
+// Waits for at least one read, and accounts for all that have ended. Returns the first error.
 Status ExtentReads::Reap() {
   completions_.clear();
   queue_.Wait(1, completions_);
@@ -111,7 +119,7 @@ Status ExtentReads::Reap() {
     Status outcome = Outcome(read, completion);
     if (first.has_value() && !outcome.has_value()) first = std::move(outcome);
   }
-  // What was moved is counted, whether or not all of it was.
+  // Counted also after an error: these bytes have been read from the GFS.
   dataset_.CountGfs(0, completions_.size(), moved, 0);
   return first;
 }
@@ -130,7 +138,7 @@ Status ExtentReads::Outcome(const OneRead& read, const io::Completion& completio
                    " bytes: it was truncated after it was catalogued");
 }
 
-// As PatientBackend calls it.
+// The name under which PatientBackend announces calls about the object.
 GfsCalls::Object CalledObject(const Dataset& dataset, const catalog::ObjectInfo& object) {
   return {.root = dataset.options().root_path, .path = object.path};
 }
@@ -143,6 +151,8 @@ RequestGate::Group GroupOf(const Dataset& dataset, std::string_view path) {
 
 Status CheckObjectUnchanged(const Dataset& dataset, const catalog::ObjectInfo& object,
                             const io::File& file) {
+  // Size and modification time are all that a file system tells about a change. A change that keeps
+  // both is found by FirstReads.
   FOREBAY_ASSIGN(const io::FileInfo now, file.Info());
   if (now.bytes == object.bytes && now.mtime_ns == object.mtime_ns) return {};
   const char* what = now.bytes != object.bytes ? "size" : "modification time";
@@ -181,6 +191,7 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
       oldest_.push_back(key);
     }
     entry = slot;
+    // A closed entry stays usable for threads that still hold a reference to it.
     while (oldest_.size() > limits::kOpenObjectsMax) {
       auto found = open_.find(oldest_.front());
       if (found != open_.end()) {
@@ -194,7 +205,8 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
   std::optional<GfsCalls::Call> waits;
   std::unique_lock lock(entry->mutex, std::try_to_lock);
   if (!lock.owns_lock()) {
-    // Somebody else opens it, or opened it just now: this thread depends on that answer, too.
+    // Another thread is opening it. This thread depends on the same answer of the GFS, so it counts
+    // as a caller too, and can be found late or hung.
     if (calls_ != nullptr) waits.emplace(*calls_, "open", CalledObject(dataset, info));
     lock.lock();
   }
@@ -213,7 +225,7 @@ void GfsReader::Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& 
 }
 
 void GfsReader::CloseObjects(const Dataset& dataset) {
-  std::vector<std::shared_ptr<OpenObject>> closing;
+  std::vector<std::shared_ptr<OpenObject>> closing;  // declared first: closed after the lock
   std::lock_guard lock(mutex_);
   for (auto entry = open_.begin(); entry != open_.end();) {
     if (entry->first.dataset == &dataset) {
@@ -227,51 +239,55 @@ void GfsReader::CloseObjects(const Dataset& dataset) {
 }
 
 Status GfsReader::ReadImage(io::IoQueue& queue, Dataset& dataset,
-                            const catalog::Catalog& catalog, ExtentId extent, const Rank& rank,
-                            std::span<std::byte> image, bool past_caches) {
+                            const catalog::Catalog& catalog, ExtentId extent,
+                            const Priority& priority, std::span<std::byte> image,
+                            bool past_caches) {
   const catalog::ExtentInfo info = catalog.extent(extent);
   FOREBAY_CHECK(image.size() == info.bytes);
+  // A part of a large object: several extents use the same handle.
   if (info.object_count == 1 && catalog.object(info.first_object).bytes > info.bytes) {
-    return ReadRange(queue, dataset, catalog, info, rank, image, past_caches);
+    return ReadRange(queue, dataset, catalog, info, priority, image, past_caches);
   }
   std::vector<catalog::ObjectInfo> objects;
   objects.reserve(info.object_count);
   for (std::uint32_t i = 0; i < info.object_count; ++i) {
     objects.push_back(catalog.object(ObjectId(info.first_object.value() + i)));
   }
-  return ReadRun(queue, dataset, objects, rank, image, past_caches);
+  return ReadRun(queue, dataset, objects, priority, image, past_caches);
 }
 
 Status GfsReader::ReadRange(io::IoQueue& queue, Dataset& dataset,
                             const catalog::Catalog& catalog, const catalog::ExtentInfo& info,
-                            const Rank& rank, std::span<std::byte> image, bool past_caches) {
+                            const Priority& priority, std::span<std::byte> image,
+                            bool past_caches) {
   FOREBAY_ASSIGN(const std::shared_ptr<OpenObject> object,
                  OpenShared(dataset, catalog, info.first_object));
   if (past_caches) object->file->DropCached();
   const catalog::ObjectInfo described = catalog.object(info.first_object);
   Status status;
   {
-    ExtentReads reads(queue, dataset, gate_, rank);
+    ExtentReads reads(queue, dataset, gate_, priority);
     status = reads.Read(described, {object, object->file.get()}, info.object_offset, image,
                         request_bytes_);
     if (status.has_value()) status = reads.Finish();
   }
   if (status.has_value()) {
-    // A handle stays open for many extents: what was read through it must be from the object
-    // that was catalogued, and only a look afterwards says so.
+    // The handle stays open for many extents, and the object may change meanwhile. Only a check
+    // after the read proves that the bytes are those of the object that was catalogued.
     dataset.CountGfs(0, 0, 0, 1);
     status = CheckObjectUnchanged(dataset, described, *object->file);
   }
-  // A stale handle would fail for ever, so a later try opens anew.
+  // The handle may have become stale, and would then fail for ever. The next read opens a new one.
   if (!status.has_value()) Forget({&dataset, info.first_object}, object);
   return status;
 }
 
-// Opening is what a GFS is slow at, so the next file is opened while the last ones are read.
+// Opening files is slow on a GFS, so the next file is opened while the bytes of the ones before are
+// still under way.
 Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
-                          std::span<const catalog::ObjectInfo> objects, const Rank& rank,
+                          std::span<const catalog::ObjectInfo> objects, const Priority& priority,
                           std::span<std::byte> image, bool past_caches) {
-  ExtentReads reads(queue, dataset, gate_, rank);
+  ExtentReads reads(queue, dataset, gate_, priority);
   std::uint64_t placed = 0;
   for (const catalog::ObjectInfo& object : objects) {
     if (object.bytes > image.size() - placed) {
@@ -291,7 +307,8 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
   return {};
 }
 
-// An extent is a range of one object, or a run of whole ones.
+// Translates a range of an extent to ranges of objects: the extent is a range of one object, or a
+// run of whole objects.
 Status GfsReader::CutAtObjects(const catalog::Catalog& catalog, const tier::SourceRead& read,
                                std::vector<ObjectRange>& ranges) {
   const catalog::ExtentInfo info = catalog.extent(read.extent);
@@ -302,7 +319,7 @@ Status GfsReader::CutAtObjects(const catalog::Catalog& catalog, const tier::Sour
                       .memory = read.memory});
     return {};
   }
-  std::uint64_t begin = 0;  // of the object, in the extent
+  std::uint64_t begin = 0;  // offset of the object in the extent
   std::span<std::byte> left = read.memory;
   for (std::uint32_t i = 0; i < info.object_count && !left.empty(); ++i) {
     const ObjectId object(info.first_object.value() + i);
@@ -320,7 +337,7 @@ Status GfsReader::CutAtObjects(const catalog::Catalog& catalog, const tier::Sour
                                          " fall short of it in its catalog");
 }
 
-bool GfsReader::IsHeldUp(const Dataset& dataset, const catalog::Catalog& catalog,
+bool GfsReader::IsBlocked(const Dataset& dataset, const catalog::Catalog& catalog,
                          ExtentId extent) const {
   if (calls_ == nullptr || !calls_->AnyLate()) return false;
   const catalog::ExtentInfo info = catalog.extent(extent);
@@ -331,7 +348,8 @@ bool GfsReader::IsHeldUp(const Dataset& dataset, const catalog::Catalog& catalog
   return false;
 }
 
-// Other threads wait for the object already, and this thread can serve readers of other objects.
+// Fails at once if other threads wait for the object already, so that this thread can serve readers
+// of other objects.
 Status GfsReader::CheckAnswers(const Dataset& dataset, const catalog::Catalog& catalog,
                                ObjectId object) const {
   if (calls_ == nullptr || !calls_->AnyLate()) return {};
@@ -346,22 +364,23 @@ Status GfsReader::CheckAnswers(const Dataset& dataset, const catalog::Catalog& c
 
 Status GfsReader::ReadPieces(io::IoQueue& queue, Dataset& dataset,
                              const catalog::Catalog& catalog,
-                             std::span<const tier::SourceRead> reads, const Rank& rank) {
+                             std::span<const tier::SourceRead> reads, const Priority& priority) {
+  // All objects are checked before the first read, so that a batch does not begin in vain.
   std::vector<ObjectRange> ranges;
   for (const tier::SourceRead& read : reads) FOREBAY_TRY(CutAtObjects(catalog, read, ranges));
   for (const ObjectRange& range : ranges) FOREBAY_TRY(CheckAnswers(dataset, catalog, range.object));
-  // In waves, so that a batch of small files does not hold all of them open at once.
+  // Part by part, so that a minibatch of small files does not hold all of them open at once.
   std::span<const ObjectRange> left = ranges;
-  std::unordered_set<ObjectId, IdHash> wave;
+  std::unordered_set<ObjectId, IdHash> part;
   while (!left.empty()) {
-    wave.clear();
+    part.clear();
     std::size_t count = 0;
     for (; count < left.size(); ++count) {
       const ObjectId object = left[count].object;
-      if (wave.size() == kObjectsOfPiecesMax && !wave.contains(object)) break;
-      wave.insert(object);
+      if (part.size() == kObjectsOfPiecesMax && !part.contains(object)) break;
+      part.insert(object);
     }
-    FOREBAY_TRY(ReadRanges(queue, dataset, catalog, left.first(count), rank));
+    FOREBAY_TRY(ReadRanges(queue, dataset, catalog, left.first(count), priority));
     left = left.subspan(count);
   }
   return {};
@@ -369,7 +388,7 @@ Status GfsReader::ReadPieces(io::IoQueue& queue, Dataset& dataset,
 
 Status GfsReader::ReadRanges(io::IoQueue& queue, Dataset& dataset,
                              const catalog::Catalog& catalog,
-                             std::span<const ObjectRange> ranges, const Rank& rank) {
+                             std::span<const ObjectRange> ranges, const Priority& priority) {
   std::unordered_map<ObjectId, std::shared_ptr<OpenObject>, IdHash> objects;
   for (const ObjectRange& range : ranges) {
     std::shared_ptr<OpenObject>& object = objects[range.object];
@@ -378,7 +397,7 @@ Status GfsReader::ReadRanges(io::IoQueue& queue, Dataset& dataset,
   }
   Status status;
   {
-    ExtentReads under_way(queue, dataset, gate_, rank);
+    ExtentReads under_way(queue, dataset, gate_, priority);
     for (const ObjectRange& range : ranges) {
       const std::shared_ptr<OpenObject>& object = objects[range.object];
       status = under_way.Read(catalog.object(range.object), {object, object->file.get()},
@@ -387,7 +406,7 @@ Status GfsReader::ReadRanges(io::IoQueue& queue, Dataset& dataset,
     }
     if (status.has_value()) status = under_way.Finish();
   }
-  // Handles stay open: only a look afterwards says that the objects are those of the catalog.
+  // As in ReadRange: only a check after the read proves that the objects have not changed.
   for (const auto& [number, object] : objects) {
     if (!status.has_value()) break;
     dataset.CountGfs(0, 0, 0, 1);

@@ -1,6 +1,6 @@
 // GfsReader: reads extents, or pieces of them, from a data set's objects, in large requests. A
-// large object is opened once and stays open between extents. An object that is not what the
-// catalog says is an error that names it.
+// large object is opened once and stays open between extents. If an object differs from what the
+// catalog says, the read fails with an error that names the object.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace forebay::stage {
 // Thread-safe; each caller brings its own queue.
 class GfsReader {
  public:
-  // Both are borrowed. `gate` decides which extent's requests come first. `calls` knows which
+  // Both are borrowed. `gate` decides which extent's requests come first. `calls` tells which
   // objects do not answer; null: this is not checked.
   GfsReader(std::uint64_t request_bytes, RequestGate& gate, GfsCalls* calls = nullptr)
       : request_bytes_(request_bytes), gate_(gate), calls_(calls) {}
@@ -36,20 +36,20 @@ class GfsReader {
   // an object ended early, or reading failed. After a failure the next read opens the object again.
   // With `past_caches`, bytes that this node has cached are not used.
   Status ReadImage(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
-                   ExtentId extent, const Rank& rank, std::span<std::byte> image,
+                   ExtentId extent, const Priority& priority, std::span<std::byte> image,
                    bool past_caches = false);
   // As ReadImage, for a run of whole objects whose catalog is still being built.
   Status ReadRun(io::IoQueue& queue, Dataset& dataset,
-                 std::span<const catalog::ObjectInfo> objects, const Rank& rank,
+                 std::span<const catalog::ObjectInfo> objects, const Priority& priority,
                  std::span<std::byte> image, bool past_caches = false);
   // Fills the memory of all `reads`, ranges of extents of `catalog`, in requests of at most
   // limits::kPieceRequestBytesMax, as many at a time as `queue` and gate allow. Errors as for
   // ReadImage; also kUnavailable, without waiting, if an object has not answered other readers for
   // stage.hung_after.
   Status ReadPieces(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
-                    std::span<const tier::SourceRead> reads, const Rank& rank);
+                    std::span<const tier::SourceRead> reads, const Priority& priority);
   // Whether one of the extent's objects has not answered other readers for stage.hung_after.
-  bool IsHeldUp(const Dataset& dataset, const catalog::Catalog& catalog, ExtentId extent) const;
+  bool IsBlocked(const Dataset& dataset, const catalog::Catalog& catalog, ExtentId extent) const;
   // Closes the objects of `dataset` that are open. Call once the data set is staged.
   void CloseObjects(const Dataset& dataset);
 
@@ -88,9 +88,9 @@ class GfsReader {
                              std::vector<ObjectRange>& ranges);
   // Opens all objects of `ranges`, then reads them.
   Status ReadRanges(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
-                    std::span<const ObjectRange> ranges, const Rank& rank);
+                    std::span<const ObjectRange> ranges, const Priority& priority);
   Status ReadRange(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
-                   const catalog::ExtentInfo& info, const Rank& rank,
+                   const catalog::ExtentInfo& info, const Priority& priority,
                    std::span<std::byte> image, bool past_caches);
 
   const std::uint64_t request_bytes_;
@@ -101,7 +101,7 @@ class GfsReader {
   std::deque<ObjectKey> oldest_;  // keys of open_, in the order of opening
 };
 
-// The group of all requests for the object, for the gate.
+// The group that all requests for the object have in the gate.
 RequestGate::Group GroupOf(const Dataset& dataset, std::string_view path);
 
 // kFailedPrecondition, with the object and the remedy, if the object changed since it was

@@ -58,7 +58,7 @@ class GfsReaderTest : public ::testing::Test {
   Status Read(std::uint32_t extent) {
     const std::uint64_t bytes = catalog_->extent(ExtentId(extent)).bytes;
     image_ = Take(io::AlignedBuffer::Create(bytes));
-    return reader_.ReadImage(*queue_, *dataset_, *catalog_, ExtentId(extent), rank_,
+    return reader_.ReadImage(*queue_, *dataset_, *catalog_, ExtentId(extent), priority_,
                              image_.span().first(bytes));
   }
   void ExpectRange(std::uint32_t extent) {
@@ -79,7 +79,7 @@ class GfsReaderTest : public ::testing::Test {
   std::shared_ptr<const catalog::Catalog> catalog_;
   io::ManualClock clock_;
   RequestGate gate_{4, clock_};
-  const Rank rank_ = 0;
+  const Priority priority_ = 0;
   GfsReader reader_{kRequestBytes, gate_};
   io::AlignedBuffer image_;
 };
@@ -140,7 +140,7 @@ TEST_F(GfsReaderTest, HoldsABoundedNumberOfObjectsOpen) {
   for (std::uint32_t i = 0; i < catalog_->extent_count(); ++i) {
     FOREBAY_EXPECT_OK(Read(i));
     const std::uint64_t bytes = catalog_->extent(ExtentId(i)).bytes;
-    FOREBAY_EXPECT_OK(reader_.ReadImage(*queue_, twin, *catalog_, ExtentId(i), rank_,
+    FOREBAY_EXPECT_OK(reader_.ReadImage(*queue_, twin, *catalog_, ExtentId(i), priority_,
                                         image_.span().first(bytes)));
     EXPECT_LE(memory_.open_file_count(), 64u);
   }
@@ -248,7 +248,7 @@ TEST_F(GfsReaderTest, PiecesOfManySmallObjectsOpenFewOfThemAtOnce) {
     memory[i].resize(range.length);
     pieces.push_back({.extent = range.extent, .offset = range.offset, .memory = memory[i]});
   }
-  FOREBAY_EXPECT_OK(reader_.ReadPieces(*queue_, *dataset_, *catalog_, pieces, rank_));
+  FOREBAY_EXPECT_OK(reader_.ReadPieces(*queue_, *dataset_, *catalog_, pieces, priority_));
   for (std::size_t i = 0; i < kFiles; ++i) EXPECT_EQ(memory[i], Pattern(100 + i, 5)) << i;
   EXPECT_EQ(dataset_->progress().gfs_opens, static_cast<std::uint64_t>(kFiles));
   EXPECT_LE(memory_.open_file_peak(), limits::kOpenObjectsMax * 5 / 4) << "kept, and in use";
@@ -263,18 +263,18 @@ TEST_F(GfsReaderTest, PiecesOfAnObjectThatDoesNotAnswerOthersAreRefusedAtOnce) {
   {
     const GfsCalls::Call others(calls, "read",
                                 {.root = dataset_->options().root_path, .path = "data.bin"});
-    FOREBAY_EXPECT_OK(reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, rank_));
+    FOREBAY_EXPECT_OK(reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, priority_));
     const std::uint64_t read = dataset_->progress().gfs_reads;
     clock_.AdvanceNs(calls.hung_after_ns());
     calls.Look();
-    const Status refused = reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, rank_);
+    const Status refused = reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, priority_);
     ASSERT_FALSE(refused.has_value());
     EXPECT_EQ(refused.error().code(), ErrorCode::kUnavailable);
     EXPECT_THAT(refused.error().message(), HasSubstr("object 'data.bin'"));
     EXPECT_THAT(refused.error().message(), HasSubstr("has not answered for 30 s"));
     EXPECT_EQ(dataset_->progress().gfs_reads, read);
   }
-  FOREBAY_EXPECT_OK(reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, rank_));
+  FOREBAY_EXPECT_OK(reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, priority_));
   EXPECT_EQ(std::memcmp(memory.data(),
                         bytes_.data() + catalog_->extent(ExtentId(1)).object_offset + 10,
                         memory.size()),

@@ -304,7 +304,7 @@ TEST_F(HeldObjectTest, StoppingDoesNotWaitForAnAnswerAndTellsWhoWaits) {
     ASSERT_TRUE(cache_->Evict(held_->key(ExtentId(i)), {}).has_value());
   }
   Hold(IoCall::kRead);
-  std::atomic<int> told = 0;  // of the one that is put off: the code that it ends with
+  std::atomic<int> told = 0;  // the code with which the postponed demand ends
   stager_->Demand(*held_, ExtentId(0), [](const Status&) {});
   ASSERT_TRUE(PassUntilHeld());
   stager_->Demand(*held_, ExtentId(1), [&](const Status& status) {

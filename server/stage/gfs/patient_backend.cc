@@ -1,3 +1,6 @@
+// Blocking calls of files and directories are repeated in place (Persist). Reads are asynchronous:
+// PatientQueue keeps a failed read in its slot and submits it again when its pause is over. Both
+// ask GfsPatience whether to go on, and both register the call in GfsCalls while it is under way.
 #include "server/stage/gfs/patient_backend.h"
 
 #include <algorithm>
@@ -29,6 +32,8 @@ std::optional<std::int64_t> GfsPatience::DelayMs(Attempt& attempt, const Error& 
   if (remedy != Remedy::kRetry && remedy != Remedy::kReopen) return std::nullopt;
   const std::int64_t now_ns = NowNs();
   std::lock_guard lock(mutex_);
+  // The first failure of a call while no other call fails begins an incident, which is one line in
+  // the log, however many calls and retries follow.
   if (attempt.failures == 0) {
     attempt.begun_ns = now_ns;
     if (figures_.failing == 0) {
@@ -44,10 +49,12 @@ std::optional<std::int64_t> GfsPatience::DelayMs(Attempt& attempt, const Error& 
   ++attempt.failures;
   const std::int64_t left_ms =
       options_.retry_for_ms - (now_ns - attempt.begun_ns) / kNsPerMs;
+  // The failure was counted above, because MakeFinal ends it again.
   if (stopping_ || left_ms <= 0) return std::nullopt;
   ++figures_.retries;
   ++incident_retries_;
-  // Doubled each time; half of it is drawn, so that the nodes of a job do not all ask at once.
+  // Exponential backoff with jitter: the pause doubles, and half of it is random, so that the nodes
+  // of a job do not all ask at once after an outage.
   const std::int64_t doubled = kFirstDelayMs << std::min(attempt.failures - 1, 20U);
   const std::int64_t whole = std::min(doubled, options_.retry_max_interval_ms);
   const std::uint64_t draw = Mix64(static_cast<std::uint64_t>(now_ns) + figures_.retries);
@@ -61,7 +68,7 @@ Error GfsPatience::MakeFinal(Attempt& attempt, Error error) {
   const std::int64_t failed_ms = (NowNs() - attempt.begun_ns) / kNsPerMs;
   End(attempt, /*has_succeeded=*/false);
   const Remedy remedy = RemedyOf(FailureSource::kGfs, error);
-  // The GFS works again and returned another error, which is the outcome.
+  // A final error after transient ones: the GFS works again, and this error is its answer.
   if (remedy == Remedy::kFail) return error;
   return Error(ErrorCode::kUnavailable,
                error.message() + "; the GFS has failed for " + std::to_string(failed_ms) +
@@ -75,6 +82,7 @@ void GfsPatience::End(Attempt& attempt, bool has_succeeded) {
   FOREBAY_CHECK(figures_.failing > 0);
   --figures_.failing;
   if (!has_succeeded) ++figures_.given_up;
+  // The incident ends with its last call, which has the one line at the end.
   if (figures_.failing > 0) return;
   const double seconds =
       static_cast<double>(NowNs() - incident_begun_ns_) / (1000.0 * kNsPerMs);
@@ -82,7 +90,9 @@ void GfsPatience::End(Attempt& attempt, bool has_succeeded) {
     log::Warn("the GFS answers again after {:.1f} s and {} retries", seconds,
               incident_retries_);
   } else {
-    log::Error("the GFS is given up after {:.1f} s and {} retries: {}", seconds,
+    log::Error("calls to the GFS failed for {:.1f} s and {} retries, and were given up; check the "
+               "file system, then run 'forebay stage': {}",
+               seconds,
                incident_retries_, figures_.last_error);
   }
 }
@@ -112,13 +122,13 @@ GfsFigures GfsPatience::figures() const {
 
 namespace {
 
-// The parts that decide about a call's retries, and that know that it is under way.
+// What every repeated call uses.
 struct CallKeepers {
   GfsPatience& patience;
   GfsCalls& calls;
 };
 
-// A call, for messages: its name and its object.
+// The name of a call and its object, for messages.
 struct CallName {
   std::string_view what;
   GfsCalls::Object object;
@@ -140,6 +150,7 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
     }
     const std::optional<std::int64_t> delay_ms = patience.DelayMs(attempt, result.error());
     if (!delay_ms) return patience.MakeFinal(attempt, std::move(result.error()));
+    // The call stays registered during the pause: it is late if it takes too long with its retries.
     under_way.Pause();
     patience.Sleep(*delay_ms);
     under_way.TryAgain();
@@ -147,8 +158,8 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
   }
 }
 
-// The directory behind all files of one root. A remount makes its handle stale for ever, so it is
-// opened again by its path.
+// The root directory of a data set, which all its files share. After a remount its handle stays
+// stale for ever, so it is opened again by its path.
 class GfsRoot {
  public:
   GfsRoot(io::IoBackend& backend, std::string path, std::unique_ptr<io::Directory> directory)
@@ -158,12 +169,14 @@ class GfsRoot {
     std::lock_guard lock(mutex_);
     return directory_;
   }
-  // Of a call about `path`, which must outlive it.
+  // The name of a call about `path`, which must outlive the call.
   CallName Named(std::string_view what, std::string_view path) const {
     return {.what = what, .object = {.root = path_, .path = path}};
   }
   // Keeps the old handle if opening fails; the next try calls this again.
   void Reopen() {
+    // Opened without the lock: the call may block for long, and others use the old handle
+    // meanwhile.
     auto opened = backend_.OpenDirectory(path_);
     if (!opened.has_value()) return;
     std::shared_ptr<io::Directory> fresh = std::move(*opened);
@@ -178,7 +191,8 @@ class GfsRoot {
   std::shared_ptr<io::Directory> directory_;
 };
 
-// A file of the GFS. Its handle may be replaced; operations under way keep the one they have.
+// A file of the GFS. Its handle may be replaced by Reopen; operations under way keep the one that
+// they began with.
 class PatientFile final : public io::File {
  public:
   PatientFile(std::shared_ptr<GfsRoot> root, const CallKeepers& keepers, std::string path,
@@ -212,6 +226,7 @@ class PatientFile final : public io::File {
   Status Reopen() const {
     auto opened = root_->directory()->Open(path_, mode_);
     if (!opened.has_value()) {
+      // The root may be stale too.
       root_->Reopen();
       opened = root_->directory()->Open(path_, mode_);
     }
@@ -223,6 +238,7 @@ class PatientFile final : public io::File {
                    "'" + path_ + "' has another size or modification time since the GFS was "
                    "remounted; run 'forebay stage --rebuild'");
     }
+    // Swapped, so that the old handle is closed after the lock is released.
     std::shared_ptr<io::File> fresh = std::move(*opened);
     std::lock_guard lock(mutex_);
     file_.swap(fresh);
@@ -240,7 +256,8 @@ class PatientFile final : public io::File {
   mutable std::shared_ptr<io::File> file_;
 };
 
-// Reading calls are repeated. The service writes nothing to the GFS, so the others pass through.
+// A directory of the GFS. Calls that read are repeated; the daemon writes nothing to the GFS, so
+// the others are passed on.
 class PatientDirectory final : public io::Directory {
   template <typename Call>
   auto Retried(std::string_view what, std::string_view path, Call call) {
@@ -291,8 +308,9 @@ class PatientDirectory final : public io::Directory {
   const CallKeepers keepers_;
 };
 
-// Reads of PatientFiles that fail transiently stay in the queue and are submitted again when
-// their pause is over; all else passes through.
+// A queue for operations on any file. A read of a PatientFile that fails with a transient error
+// stays in its slot and is submitted again when its pause is over. Other operations are passed on.
+// A slot's index is the tag of the inner operation.
 class PatientQueue final : public io::IoQueue {
  public:
   PatientQueue(std::unique_ptr<io::IoQueue> inner, const CallKeepers& keepers)
@@ -316,6 +334,7 @@ class PatientQueue final : public io::IoQueue {
       free_.pop_back();
       Slot& slot = slots_[index];
       slot.operation = operation;
+      // Files of the local node are no PatientFiles: their errors are not repeated.
       slot.file = dynamic_cast<PatientFile*>(operation.file);
       if (slot.file != nullptr) {
         const CallName name = slot.file->Named("read");
@@ -332,6 +351,8 @@ class PatientQueue final : public io::IoQueue {
 
   std::size_t Wait(std::size_t count_min, std::vector<io::Completion>& completions,
                    std::optional<std::int64_t> timeout_ms) override {
+    // Paused reads are in flight for the caller, but not in the inner queue. So the wait in the
+    // inner queue ends when the next pause does.
     const std::size_t wanted = std::min(count_min, in_flight());
     const std::int64_t begun_ns = NowNs();
     std::size_t count = 0;
@@ -339,7 +360,7 @@ class PatientQueue final : public io::IoQueue {
       count += ResubmitDue(completions);
       std::optional<std::int64_t> pause_ms = timeout_ms;
       if (pause_ms) *pause_ms -= std::min(*pause_ms, (NowNs() - begun_ns) / kNsPerMs);
-      // Nobody waits longer for others than until the next repetition is due.
+      // Never wait beyond the time at which a paused read is to be submitted again.
       if (const auto due = MsUntilDue()) pause_ms = pause_ms ? std::min(*pause_ms, *due) : *due;
       const std::size_t missing = wanted - std::min(wanted, count);
       const std::size_t from_inner =
@@ -348,7 +369,7 @@ class PatientQueue final : public io::IoQueue {
       if (inner_->in_flight() > 0) {
         done_.clear();
         inner_->Wait(from_inner, done_, from_inner > 0 ? pause_ms : 0);
-        for (io::Completion& completion : done_) count += Settle(completion, completions);
+        for (io::Completion& completion : done_) count += Complete(completion, completions);
       } else if (missing > 0 && pause_ms) {
         patience_.Sleep(*pause_ms);
       }
@@ -366,18 +387,19 @@ class PatientQueue final : public io::IoQueue {
  private:
   struct Slot {
     io::Operation operation;
-    PatientFile* file = nullptr;       // null: of the local node
-    std::shared_ptr<io::File> handle;  // what the operation uses of it
-    std::optional<GfsCalls::Call> call;  // likewise
+    PatientFile* file = nullptr;         // null: a file of the local node
+    std::shared_ptr<io::File> handle;    // the handle of `file` that the operation uses
+    std::optional<GfsCalls::Call> call;  // set if `file` is
     GfsPatience::Attempt attempt;
     std::int64_t due_ns = 0;
     bool needs_reopen = false;
-    std::optional<Error> error;  // of its last try
+    std::optional<Error> error;  // of the last try
   };
 
   io::Operation InnerOf(std::size_t index) {
     Slot& slot = slots_[index];
     io::Operation inner = slot.operation;
+    // The slot keeps the handle open until the operation has ended, also if Reopen replaces it.
     if (slot.file != nullptr) {
       slot.handle = slot.file->handle();
       inner.file = slot.handle.get();
@@ -397,8 +419,8 @@ class PatientQueue final : public io::IoQueue {
     free_.push_back(index);
   }
 
-  // Ends the operation, or lets it wait for its next try. Returns how many were ended.
-  std::size_t Settle(io::Completion& completion, std::vector<io::Completion>& completions) {
+  // Completes the operation, or pauses it until its next try. Returns the number of completed ones.
+  std::size_t Complete(io::Completion& completion, std::vector<io::Completion>& completions) {
     const std::size_t index = completion.tag;
     Slot& slot = slots_[index];
     if (slot.file != nullptr && !completion.bytes.has_value()) {
@@ -427,6 +449,8 @@ class PatientQueue final : public io::IoQueue {
     return std::max<std::int64_t>(0, (due_ns - NowNs() + kNsPerMs - 1) / kNsPerMs);
   }
 
+  // Submits paused reads again whose pause is over. Once the daemon stops, completes all of them
+  // with their last error instead.
   std::size_t ResubmitDue(std::vector<io::Completion>& completions) {
     std::size_t ended = 0;
     const std::int64_t now_ns = NowNs();
@@ -449,7 +473,7 @@ class PatientQueue final : public io::IoQueue {
       }
       if (status.has_value()) continue;
       io::Completion failed{.tag = index, .bytes = status.error()};
-      ended += Settle(failed, completions);
+      ended += Complete(failed, completions);
     }
     return ended;
   }
@@ -462,7 +486,7 @@ class PatientQueue final : public io::IoQueue {
   std::vector<std::size_t> due_;
   std::vector<io::Operation> passed_;
   std::vector<io::Completion> done_;
-  const std::unique_ptr<io::IoQueue> inner_;  // last: it waits for what uses the slots' handles
+  const std::unique_ptr<io::IoQueue> inner_;  // destroyed first: its operations use the slots
 };
 
 }  // namespace

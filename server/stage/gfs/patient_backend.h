@@ -1,7 +1,7 @@
-// PatientBackend: a back end that repeats failed calls to the GFS. A call that fails with a
+// PatientBackend: an I/O back end that repeats failed calls to the GFS. A call that fails with a
 // transient error (proto/contract/failure.h) is repeated, with growing pauses, until it succeeds or
-// `retry_for_ms` is over. Its users see a slow GFS instead of a failed one, so cataloguing, staging
-// and streams need no retries of their own.
+// `retry_for_ms` has passed. Its users see a slow GFS instead of a failed one, so cataloguing,
+// staging and streams need no retries of their own.
 #pragma once
 
 #include <condition_variable>
@@ -75,8 +75,8 @@ class GfsPatience {
   std::int64_t incident_begun_ns_ = 0;
 };
 
-// Everything is borrowed. `calls` is told of each call while it is under way. As thread-safe as
-// `inner`.
+// Everything is borrowed. Each call is registered in `calls` while it is under way. As thread-safe
+// as `inner`.
 class PatientBackend final : public io::IoBackend {
  public:
   PatientBackend(io::IoBackend& inner, GfsPatience& patience, GfsCalls& calls)

@@ -1,3 +1,6 @@
+// A place is one of `permits` in use. Threads wait on one condition variable and each decides for
+// itself whether it is next (MayPassLocked): there are few of them, and Promote and LendPlacesOf
+// may change the answer for any. Lending moves a permit from held_ to lent_ and frees its place.
 #include "server/stage/gfs/request_gate.h"
 
 #include <algorithm>
@@ -6,10 +9,13 @@
 
 namespace forebay::stage {
 
-bool RequestGate::MayPassLocked(const Rank& rank, Group group) const {
+// A request of a group with a lent place waits, and others need not wait for it: it would only add
+// a thread to those that the object blocks.
+bool RequestGate::MayPassLocked(const Priority& priority, Group group) const {
   if (free_ == 0 || lent_of_.contains(group)) return false;
+  const std::uint64_t own = priority.load(std::memory_order_relaxed);
   return std::ranges::none_of(waiting_, [&](const Waiter& other) {
-    return other.rank->load(std::memory_order_relaxed) < rank.load(std::memory_order_relaxed) &&
+    return other.priority->load(std::memory_order_relaxed) < own &&
            !lent_of_.contains(other.group);
   });
 }
@@ -20,23 +26,24 @@ RequestGate::Permit RequestGate::TakeLocked(Group group) {
   return next_permit_++;
 }
 
-RequestGate::Permit RequestGate::Acquire(const Rank& rank, Group group) {
+RequestGate::Permit RequestGate::Acquire(const Priority& priority, Group group) {
   std::unique_lock lock(mutex_);
-  if (!MayPassLocked(rank, group)) {
-    waiting_.push_back({.rank = &rank, .group = group, .thread = std::this_thread::get_id()});
-    changed_.wait(lock, [&] { return MayPassLocked(rank, group); });
+  if (!MayPassLocked(priority, group)) {
+    waiting_.push_back(
+        {.priority = &priority, .group = group, .thread = std::this_thread::get_id()});
+    changed_.wait(lock, [&] { return MayPassLocked(priority, group); });
     std::erase_if(waiting_, [&](const Waiter& waiter) {
-      return waiter.rank == &rank && waiter.thread == std::this_thread::get_id();
+      return waiter.priority == &priority && waiter.thread == std::this_thread::get_id();
     });
-    // Another permit may be free for the next waiter.
+    // This thread no longer waits, so the next one may pass if another place is free.
     changed_.notify_all();
   }
   return TakeLocked(group);
 }
 
-std::optional<RequestGate::Permit> RequestGate::TryAcquire(const Rank& rank, Group group) {
+std::optional<RequestGate::Permit> RequestGate::TryAcquire(const Priority& priority, Group group) {
   std::lock_guard lock(mutex_);
-  if (!MayPassLocked(rank, group)) return std::nullopt;
+  if (!MayPassLocked(priority, group)) return std::nullopt;
   return TakeLocked(group);
 }
 
@@ -44,7 +51,8 @@ void RequestGate::Release(Permit permit) {
   {
     std::lock_guard lock(mutex_);
     if (const auto lent = lent_.find(permit); lent != lent_.end()) {
-      // Its place was lent to another request, so no permit becomes free; its group may continue.
+      // Its place was lent to another request, so no place becomes free; but its group may
+      // continue.
       const auto of_group = lent_of_.find(lent->second);
       if (--of_group->second == 0) lent_of_.erase(of_group);
       lent_.erase(lent);
@@ -61,6 +69,7 @@ void RequestGate::LendPlacesOf(std::int64_t longer_than_ns) {
   bool has_lent = false;
   {
     std::lock_guard lock(mutex_);
+    // Permits are numbered in the order of their begin, so the oldest comes first.
     while (!held_.empty() && held_.begin()->second.since_ns <= before_ns &&
            lent_.size() < lent_max_) {
       const auto& [permit, request] = *held_.begin();
@@ -79,7 +88,7 @@ std::size_t RequestGate::lent() const {
   return lent_.size();
 }
 
-std::vector<std::thread::id> RequestGate::HeldUpThreads() const {
+std::vector<std::thread::id> RequestGate::BlockedThreads() const {
   std::lock_guard lock(mutex_);
   std::vector<std::thread::id> threads;
   for (const Waiter& waiter : waiting_) {
@@ -88,11 +97,11 @@ std::vector<std::thread::id> RequestGate::HeldUpThreads() const {
   return threads;
 }
 
-void RequestGate::Promote(Rank& rank, std::uint64_t value) {
+void RequestGate::Promote(Priority& priority, std::uint64_t value) {
   {
     std::lock_guard lock(mutex_);
-    if (rank.load(std::memory_order_relaxed) <= value) return;
-    rank.store(value, std::memory_order_relaxed);
+    if (priority.load(std::memory_order_relaxed) <= value) return;
+    priority.store(value, std::memory_order_relaxed);
   }
   changed_.notify_all();
 }

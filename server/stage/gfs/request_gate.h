@@ -1,6 +1,6 @@
-// RequestGate: limits how many requests to the GFS are under way at once, and decides which is
-// next. So readers that share the GFS's bandwidth finish in the order of their ranks, one after
-// another, instead of all at the end.
+// RequestGate: limits how many requests to the GFS are under way at once, and admits them by
+// priority. So extents that share the GFS's bandwidth are complete one after another, in the order
+// of their priorities, instead of all at the end. GfsReader takes a permit for each request.
 #pragma once
 
 #include <atomic>
@@ -18,11 +18,11 @@
 
 namespace forebay::stage {
 
-// Priority of requests: the smaller value goes first. RequestGate::Promote may lower it while its
-// owner waits.
-using Rank = std::atomic<std::uint64_t>;
-// Lowest priority (background work): added to a rank, it puts it behind all demands.
-inline constexpr std::uint64_t kBackgroundRank = std::uint64_t{1} << 63;
+// Priority of requests: the smaller value goes first. RequestGate::Promote may lower it (that is,
+// make it more urgent) while its owner waits.
+using Priority = std::atomic<std::uint64_t>;
+// Lowest priority (background work): added to a value, it puts that behind all demands.
+inline constexpr std::uint64_t kBackgroundPriority = std::uint64_t{1} << 63;
 
 // Thread-safe.
 class RequestGate {
@@ -40,16 +40,17 @@ class RequestGate {
   RequestGate(std::uint32_t permits, io::Clock& clock)
       : RequestGate(permits, clock, permits * kLentPerPermit) {}
 
-  // A rank after all ranks that were drawn before. Add kBackgroundRank for background work.
-  std::uint64_t DrawRank() { return next_rank_.fetch_add(1); }
+  // A priority behind all values that this returned before. Add kBackgroundPriority for background
+  // work.
+  std::uint64_t NextPriority() { return next_priority_.fetch_add(1); }
 
   // Waits for a permit. The calling thread must hold none, or it could wait for itself.
-  Permit Acquire(const Rank& rank, Group group);
-  // A permit, if one is free and nobody with a smaller rank waits for it.
-  std::optional<Permit> TryAcquire(const Rank& rank, Group group);
+  Permit Acquire(const Priority& priority, Group group);
+  // A permit, if one is free and no request with a smaller priority value waits for it.
+  std::optional<Permit> TryAcquire(const Priority& priority, Group group);
   void Release(Permit permit);
-  // Lowers `rank` to `value`; no effect if it is smaller already.
-  void Promote(Rank& rank, std::uint64_t value);
+  // Lowers `priority` to `value`; no effect if it is smaller already.
+  void Promote(Priority& priority, std::uint64_t value);
   // Number of threads that wait in Acquire.
   std::size_t waiting() const;
 
@@ -59,11 +60,11 @@ class RequestGate {
   // Number of places that are lent now.
   std::size_t lent() const;
   // Threads that wait in Acquire because the place of a request of their group is lent.
-  std::vector<std::thread::id> HeldUpThreads() const;
+  std::vector<std::thread::id> BlockedThreads() const;
 
  private:
   struct Waiter {
-    const Rank* rank = nullptr;
+    const Priority* priority = nullptr;
     Group group = 0;
     std::thread::id thread;
   };
@@ -72,11 +73,11 @@ class RequestGate {
     Group group = 0;
   };
 
-  bool MayPassLocked(const Rank& rank, Group group) const;
+  bool MayPassLocked(const Priority& priority, Group group) const;
   Permit TakeLocked(Group group);
 
   io::Clock& clock_;
-  std::atomic<std::uint64_t> next_rank_ = 0;
+  std::atomic<std::uint64_t> next_priority_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::uint32_t free_;

@@ -1,4 +1,4 @@
-// The gate bounds what is under way and serves ranks in their order.
+// The gate bounds what is under way and serves priorities in their order.
 #include "server/stage/gfs/request_gate.h"
 
 #include <atomic>
@@ -19,64 +19,64 @@ constexpr RequestGate::Group kOther = 2;
 TEST(RequestGate, GivesOutItsPermitsAndNoMore) {
   io::ManualClock clock;
   RequestGate gate(2, clock);
-  const Rank rank = 5;
-  const auto first = gate.TryAcquire(rank, kObject);
+  const Priority priority = 5;
+  const auto first = gate.TryAcquire(priority, kObject);
   ASSERT_TRUE(first.has_value());
-  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
-  EXPECT_FALSE(gate.TryAcquire(rank, kObject));
+  EXPECT_TRUE(gate.TryAcquire(priority, kObject));
+  EXPECT_FALSE(gate.TryAcquire(priority, kObject));
   gate.Release(*first);
-  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
+  EXPECT_TRUE(gate.TryAcquire(priority, kObject));
 }
 
 TEST(RequestGate, LendsThePlacesOfRequestsThatGoOnForTooLong) {
   io::ManualClock clock;
   RequestGate gate(2, clock);
-  const Rank rank = 5;
-  const auto old = gate.TryAcquire(rank, kObject);
+  const Priority priority = 5;
+  const auto old = gate.TryAcquire(priority, kObject);
   clock.AdvanceNs(10);
-  const auto young = gate.TryAcquire(rank, kOther);
+  const auto young = gate.TryAcquire(priority, kOther);
   ASSERT_TRUE(old && young);
   clock.AdvanceNs(5);
   gate.LendPlacesOf(15);
   EXPECT_EQ(gate.lent(), 1U) << "the young one is not late";
-  EXPECT_FALSE(gate.TryAcquire(rank, kObject)) << "its object has had its chance";
-  const auto other = gate.TryAcquire(rank, kOther);
+  EXPECT_FALSE(gate.TryAcquire(priority, kObject)) << "its object has had its chance";
+  const auto other = gate.TryAcquire(priority, kOther);
   ASSERT_TRUE(other.has_value());
-  EXPECT_FALSE(gate.TryAcquire(rank, kOther));
+  EXPECT_FALSE(gate.TryAcquire(priority, kOther));
   gate.Release(*old);
   EXPECT_EQ(gate.lent(), 0U);
-  EXPECT_FALSE(gate.TryAcquire(rank, kObject)) << "its place has gone to another";
+  EXPECT_FALSE(gate.TryAcquire(priority, kObject)) << "its place has gone to another";
   gate.Release(*other);
   gate.Release(*young);
-  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
-  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
-  EXPECT_FALSE(gate.TryAcquire(rank, kObject));
+  EXPECT_TRUE(gate.TryAcquire(priority, kObject));
+  EXPECT_TRUE(gate.TryAcquire(priority, kObject));
+  EXPECT_FALSE(gate.TryAcquire(priority, kObject));
 }
 
 TEST(RequestGate, ThereIsABoundToTheRequestsUnderWay) {
   io::ManualClock clock;
   RequestGate gate(2, clock);
-  const Rank rank = 5;
+  const Priority priority = 5;
   std::vector<RequestGate::Permit> permits;
   RequestGate::Group object = 0;
   for (int round = 0; round < 20; ++round) {
-    while (const auto permit = gate.TryAcquire(rank, object++)) permits.push_back(*permit);
+    while (const auto permit = gate.TryAcquire(priority, object++)) permits.push_back(*permit);
     clock.AdvanceNs(100);
     gate.LendPlacesOf(50);
   }
   EXPECT_EQ(permits.size(), 2 + 2 * RequestGate::kLentPerPermit);
   EXPECT_EQ(gate.lent(), 2 * RequestGate::kLentPerPermit);
   for (const RequestGate::Permit permit : permits) gate.Release(permit);
-  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
-  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
-  EXPECT_FALSE(gate.TryAcquire(rank, kObject)) << "all is as it was";
+  EXPECT_TRUE(gate.TryAcquire(priority, kObject));
+  EXPECT_TRUE(gate.TryAcquire(priority, kObject));
+  EXPECT_FALSE(gate.TryAcquire(priority, kObject)) << "all is as it was";
 }
 
 TEST(RequestGate, WhoWaitsForAnotherObjectGetsALentPlaceAndTheOthersWait) {
   io::ManualClock clock;
   RequestGate gate(1, clock);
-  const Rank first = 5;
-  const Rank second = 6;
+  const Priority first = 5;
+  const Priority second = 6;
   const RequestGate::Permit hung = gate.Acquire(first, kObject);
   std::atomic<int> same = 0;
   std::jthread waits([&] {
@@ -87,12 +87,12 @@ TEST(RequestGate, WhoWaitsForAnotherObjectGetsALentPlaceAndTheOthersWait) {
   while (gate.waiting() < 1) std::this_thread::yield();
   std::jthread other([&] { gate.Release(gate.Acquire(second, kOther)); });
   while (gate.waiting() < 2) std::this_thread::yield();
-  EXPECT_TRUE(gate.HeldUpThreads().empty());
+  EXPECT_TRUE(gate.BlockedThreads().empty());
   clock.AdvanceNs(100);
   gate.LendPlacesOf(50);
   other.join();
   EXPECT_EQ(same, 0) << "it came first, but for the same object";
-  EXPECT_EQ(gate.HeldUpThreads(), std::vector{waits.get_id()});
+  EXPECT_EQ(gate.BlockedThreads(), std::vector{waits.get_id()});
   gate.Release(hung);
   waits.join();
   EXPECT_EQ(same, 1);
@@ -103,10 +103,10 @@ TEST(RequestGate, WhoWaitsForAnotherObjectGetsALentPlaceAndTheOthersWait) {
 class Waiters {
  public:
   explicit Waiters(RequestGate& gate) : gate_(gate) {}
-  void Add(const Rank& rank, int name) {
+  void Add(const Priority& priority, int name) {
     const std::size_t before = gate_.waiting();
-    threads_.emplace_back([this, &rank, name] {
-      const RequestGate::Permit permit = gate_.Acquire(rank, kObject);
+    threads_.emplace_back([this, &priority, name] {
+      const RequestGate::Permit permit = gate_.Acquire(priority, kObject);
       {
         std::lock_guard lock(mutex_);
         served_.push_back(name);
@@ -130,11 +130,11 @@ class Waiters {
 TEST(RequestGate, ServesTheSmallestRankFirstWhoeverCameFirst) {
   io::ManualClock clock;
   RequestGate gate(1, clock);
-  const Rank holder = 0;
+  const Priority holder = 0;
   const RequestGate::Permit held = gate.Acquire(holder, kObject);
-  const Rank ranks[] = {30, 10, 20};
+  const Priority priorities[] = {30, 10, 20};
   Waiters waiters(gate);
-  for (int i = 0; i < 3; ++i) waiters.Add(ranks[i], i);
+  for (int i = 0; i < 3; ++i) waiters.Add(priorities[i], i);
   gate.Release(held);
   EXPECT_EQ(waiters.Join(), (std::vector<int>{1, 2, 0}));
 }
@@ -142,12 +142,12 @@ TEST(RequestGate, ServesTheSmallestRankFirstWhoeverCameFirst) {
 TEST(RequestGate, APromotedWaiterIsServedAtItsNewRank) {
   io::ManualClock clock;
   RequestGate gate(1, clock);
-  const Rank holder = 0;
+  const Priority holder = 0;
   const RequestGate::Permit held = gate.Acquire(holder, kObject);
-  Rank ranks[] = {10, 20, 30};
+  Priority priorities[] = {10, 20, 30};
   Waiters waiters(gate);
-  for (int i = 0; i < 3; ++i) waiters.Add(ranks[i], i);
-  gate.Promote(ranks[2], 1);
+  for (int i = 0; i < 3; ++i) waiters.Add(priorities[i], i);
+  gate.Promote(priorities[2], 1);
   gate.Release(held);
   EXPECT_EQ(waiters.Join(), (std::vector<int>{2, 0, 1}));
 }
@@ -155,11 +155,11 @@ TEST(RequestGate, APromotedWaiterIsServedAtItsNewRank) {
 TEST(RequestGate, PromotionLowersARankAndNeverRaisesIt) {
   io::ManualClock clock;
   RequestGate gate(1, clock);
-  Rank rank = 100;
-  gate.Promote(rank, 7);
-  EXPECT_EQ(rank.load(), 7U);
-  gate.Promote(rank, 50);
-  EXPECT_EQ(rank.load(), 7U);
+  Priority priority = 100;
+  gate.Promote(priority, 7);
+  EXPECT_EQ(priority.load(), 7U);
+  gate.Promote(priority, 50);
+  EXPECT_EQ(priority.load(), 7U);
 }
 
 }  // namespace

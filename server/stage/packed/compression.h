@@ -1,4 +1,4 @@
-// What `[[dataset]] compress` asks for.
+// The values of `[[dataset]] compress`.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace forebay::stage {
 
-// Part of keys on the tiers by number; never renumber.
+// The numbers are part of the keys of extents on the tiers: never renumber.
 enum class Compression : std::uint8_t { kOff, kFast, kBalanced, kDense };
 
 inline constexpr std::array<std::string_view, 4> kCompressionNames = {"off", "fast", "balanced",

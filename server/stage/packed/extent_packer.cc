@@ -1,3 +1,5 @@
+// Encoded bytes lie in memory outside the arena until the packed image is allocated. A Turn bounds
+// how much is encoded at once, by the raw bytes, because the encoded size is not known before.
 #include "server/stage/packed/extent_packer.h"
 
 #include <algorithm>
@@ -15,6 +17,7 @@ using tier::ExtentKey;
 ExtentPacker::Turn::Turn(ExtentPacker& packer, std::uint64_t raw_bytes)
     : packer_(packer), raw_bytes_(raw_bytes) {
   std::unique_lock lock(packer_.mutex_);
+  // An extent that alone exceeds the limit is encoded when no other one is, so it cannot starve.
   packer_.changed_.wait(lock, [&] {
     const std::uint64_t taken = std::min(limits::kPackingBytesMax, packer_.raw_bytes_);
     return packer_.stopping_ || packer_.raw_bytes_ == 0 ||
@@ -48,7 +51,7 @@ Result<ExtentImage> ExtentPacker::Make(const PackedForm& form, const ExtentKey& 
     log::Error("{} chunks of extent {} failed the round-trip check; stored uncompressed",
                packed.escaped_chunks, tier::KeyText(key));
   }
-  raw = ArenaBlock();  // makes room for the packed image
+  raw = ArenaBlock();  // frees the raw image, so that the packed image finds space
   FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate({.bytes = packed.bytes, .key = &key}, queue));
   packed.CopyTo(block.bytes());
   tier::ExtentChecksums checksums = tier::ComputeChecksums(key, block.bytes(), packed.pieces);

@@ -13,17 +13,17 @@
 
 namespace forebay::stage {
 
-// Thread-safe. All may end with kCancelled.
+// Thread-safe.
 class ExtentPacker {
  public:
   // `tiers` is borrowed.
   explicit ExtentPacker(StagingTiers& tiers) : tiers_(tiers) {}
 
-  // From now on nobody waits for a turn. Call after `tiers` have been stopped.
+  // From now on no call waits for a turn. Call after `tiers` have been stopped.
   void Stop();
 
   // Compresses the raw image of the extent `key` in `form`. Frees `raw` as soon as it is encoded;
-  // the result is in memory of the RAM tier. `queue`: for StagingTiers::Allocate.
+  // the result is in memory of the RAM tier. `queue`: for StagingTiers::Allocate. kCancelled: stop.
   Result<ExtentImage> Make(const PackedForm& form, const tier::ExtentKey& key,
                            tier::ArenaBlock raw, io::IoQueue& queue);
 

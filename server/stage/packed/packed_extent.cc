@@ -1,3 +1,6 @@
+// Writing: each chunk is encoded, decoded again and compared (promise P1), then appended as a
+// record of the pack format; its place goes to the directory. Reading: the directory is verified as
+// a whole before any of its rows is used.
 #include "server/stage/packed/packed_extent.h"
 
 #include <algorithm>
@@ -29,12 +32,12 @@ std::uint64_t RowsChecksum(const tier::ExtentKey& key, std::span<const std::byte
   return Checksum(tier::PieceIdentity(key, 0, rows.size()), rows);
 }
 
-// Buffers for one chunk, kept from one to the next.
+// Buffers for one chunk, which are reused for the next one.
 struct ChunkMemory {
   std::vector<std::byte> decoded, scratch;
 };
 
-// Whether the chunk decodes to `raw`.
+// The round-trip check: whether the chunk decodes to `raw`.
 bool DecodesTo(const ChunkShape& shape, const EncodedChunk& encoded,
                std::span<const std::byte> raw, ChunkMemory& memory) {
   memory.decoded.resize(raw.size());
@@ -46,7 +49,7 @@ bool DecodesTo(const ChunkShape& shape, const EncodedChunk& encoded,
   return decoded.has_value() && std::memcmp(memory.decoded.data(), raw.data(), raw.size()) == 0;
 }
 
-// The record of one chunk; its place goes to `directory`.
+// Appends the record of one chunk to `packed`, and its row to `directory`.
 Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const PackedChunk& chunk,
                      std::span<const std::byte> raw, ChunkMemory& memory, ByteWriter& directory,
                      PackedExtent& packed) {
@@ -57,6 +60,8 @@ Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const Packe
   const bool is_refused =
       !coded.has_value() && coded.error().code() == ErrorCode::kInvalidArgument;
   if (is_refused) return coded.error();
+  // Any other failure of the encoder, or a chunk that does not pass the round-trip check, is not
+  // lost: the chunk is stored uncompressed.
   EncodedChunk encoded;
   if (coded.has_value() && DecodesTo(shape, *coded, raw, memory)) {
     encoded = std::move(*coded);
@@ -64,6 +69,7 @@ Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const Packe
     encoded = {.codec = ChunkCodec::kStore, .payload = {raw.begin(), raw.end()}};
     ++packed.escaped_chunks;
   }
+  // Per sample, so that one sample can be verified without the others of its chunk.
   ByteWriter checksums;
   const std::size_t sample_bytes = raw.size() / chunk.sample_count;
   for (std::uint32_t i = 0; i < chunk.sample_count; ++i) {
@@ -79,6 +85,8 @@ Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const Packe
                        .begins_sequence = true,
                        .raw_bytes = raw.size(),
                        .checksums = checksums.bytes()};
+  // Records lie one after another behind the directory, so the offset is the size so far. Images
+  // are at most 64 MiB, so offsets fit in 32 bits.
   const std::uint64_t offset = packed.bytes;
   std::vector<std::byte> record =
       compress::WriteRecordHead(identity, offset, compress::RecordType::kChunk,
@@ -118,8 +126,9 @@ Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& k
                                 const std::function<bool()>& is_cancelled) {
   if (image.size() != form.catalog().extent(key.extent).bytes) {
     return Error(ErrorCode::kInvalidArgument,
-                 "extent " + tier::KeyText(key) + " came as " + std::to_string(image.size()) +
-                     " bytes");
+                 "extent " + tier::KeyText(key) + " has " +
+                     std::to_string(form.catalog().extent(key.extent).bytes) +
+                     " bytes, but its image has " + std::to_string(image.size()));
   }
   const std::uint32_t chunks = form.ChunkCount(key.extent);
   const std::uint64_t identity = PackedForm::IdentityOf(key);
@@ -138,6 +147,7 @@ Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& k
                               image.subspan(chunk.raw_offset, chunk.raw_bytes), memory, rows,
                               packed));
   }
+  // Space was planned for this size; a larger image would take space that nobody has reserved.
   FOREBAY_CHECK(packed.bytes <= form.ImageBytesMax(key.extent));
   ByteWriter directory;
   directory.Le(kPackedExtentMagic);
@@ -154,14 +164,16 @@ Result<PackedDirectory> PackedDirectory::Open(const PackedForm& form,
                                               std::uint64_t image_bytes,
                                               std::span<const std::byte> bytes) {
   const std::uint32_t chunks = form.ChunkCount(key.extent);
+  // The number of chunks follows from the catalog, so the size of the directory is known in
+  // advance.
   if (bytes.size() != DirectoryBytes(chunks) || image_bytes < bytes.size()) {
-    return Damaged(key, "it is too short for its directory");
+    return Damaged(key, "its image is too short for its directory");
   }
   ByteReader reader(bytes);
   if (reader.ReadLe<std::uint64_t>() != kPackedExtentMagic ||
       reader.ReadLe<std::uint32_t>() != kPackedExtentVersion ||
       reader.ReadLe<std::uint32_t>() != chunks) {
-    return Damaged(key, "its directory is of another form");
+    return Damaged(key, "its directory has another magic, version or number of chunks");
   }
   const auto checksum = reader.ReadLe<std::uint64_t>();
   const std::span<const std::byte> rows = bytes.subspan(kDirectoryHeadBytes);
@@ -184,10 +196,11 @@ Result<catalog::PackChunk> PackedDirectory::ChunkAt(std::uint32_t number) const 
   chunk.entry.payload_bytes = row.ReadLe<std::uint32_t>();
   static_cast<void>(row.ReadLe<std::uint32_t>());
   chunk.entry.head_checksum = row.ReadLe<std::uint64_t>();
-  const std::uint64_t room = image_bytes_ - std::min(image_bytes_, chunk.entry.offset);
+  // The row passed a checksum, but a wrong writer may have computed it: bounds are checked too.
+  const std::uint64_t left = image_bytes_ - std::min(image_bytes_, chunk.entry.offset);
   if (chunk.entry.offset < kDirectoryHeadBytes + rows_.size() ||
-      chunk.entry.head_bytes > room || chunk.entry.payload_bytes > room - chunk.entry.head_bytes) {
-    return Damaged(key_, "chunk " + std::to_string(number) + " would lie outside of it");
+      chunk.entry.head_bytes > left || chunk.entry.payload_bytes > left - chunk.entry.head_bytes) {
+    return Damaged(key_, "chunk " + std::to_string(number) + " would lie outside its image");
   }
   chunk.identity = PackedForm::IdentityOf(key_);
   chunk.sample_base = form_->catalog().extent(key_.extent).first_sample.value();
@@ -201,7 +214,9 @@ Result<std::vector<catalog::Range>> PackedPieces(const PackedForm& form, const t
                                                  std::span<const std::byte> image) {
   const std::uint32_t chunks = form.ChunkCount(key.extent);
   const std::uint64_t directory_bytes = DirectoryBytes(chunks);
-  if (image.size() < directory_bytes) return Damaged(key, "it is too short for its directory");
+  if (image.size() < directory_bytes) {
+    return Damaged(key, "its image is too short for its directory");
+  }
   FOREBAY_ASSIGN(const PackedDirectory directory,
                  PackedDirectory::Open(form, key, image.size(), image.first(directory_bytes)));
   std::vector<catalog::Range> pieces = {

@@ -1,5 +1,6 @@
-// The image of an extent that was compressed at staging (docs/packed_extent.md): a directory,
-// then a chunk record for each run of samples. Written here, and read here.
+// The image of an extent that is compressed at staging (docs/packed_extent.md): a directory, then a
+// chunk record for each run of samples. ExtentPacker writes it; stream/packed and the node that
+// receives it from another one read it.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ constexpr std::uint64_t DirectoryBytes(std::uint64_t chunks) {
   return kDirectoryHeadBytes + chunks * kDirectoryRowBytes;
 }
 
-// An image that was made, in memory of its own.
+// A packed image, in memory outside the arena.
 struct PackedExtent {
   std::vector<std::byte> directory;
   std::vector<std::vector<std::byte>> records;  // each padded to 8 bytes
@@ -32,28 +33,28 @@ struct PackedExtent {
   std::uint64_t bytes = 0;                      // of the image
   std::uint32_t escaped_chunks = 0;  // failed the round-trip check; stored uncompressed
 
-  // `image` has `bytes`.
+  // Copies the image to `image`, whose size must be `bytes`.
   void CopyTo(std::span<std::byte> image) const;
 };
 
-// Encodes an extent's raw image under its packed key, chunk by chunk; each is decoded again and
-// compared. The checksums of samples are those of the bytes in `image`. Takes memory for the
-// packed image and two chunks. `is_cancelled`, where set, is asked before each chunk. Errors:
-// kInvalidArgument where the image has another length, kCancelled.
+// Encodes an extent's raw image under its packed key, chunk by chunk. Each chunk is decoded again
+// and compared; a chunk that differs is stored uncompressed. Takes memory for the packed image and
+// two chunks. `is_cancelled`, if set, is called before each chunk. Errors: kInvalidArgument: the
+// image has another length than the extent; kCancelled.
 Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& key,
                                 std::span<const std::byte> image,
                                 const std::function<bool()>& is_cancelled = nullptr);
 
-// Checks a directory, which is kDataLoss where it is not the one that belongs to the extent of
-// this packed key. Borrows everything; does not copy the rows.
+// A checked directory. Borrows everything; does not copy the rows.
 class PackedDirectory {
  public:
+  // kDataLoss: `bytes` are not the directory of the extent with this packed key.
   static Result<PackedDirectory> Open(const PackedForm& form, const tier::ExtentKey& key,
                                       std::uint64_t image_bytes,
                                       std::span<const std::byte> bytes);
 
-  // Where chunk `number` lies, as if the extent were a file: its samples are counted from the
-  // extent's first. kDataLoss where it would lie outside the image.
+  // Where chunk `number` lies, as if the image were a pack file: its samples are counted from the
+  // extent's first. kDataLoss: it would lie outside the image.
   Result<catalog::PackChunk> ChunkAt(std::uint32_t number) const;
 
  private:

@@ -1,3 +1,6 @@
+// Everything here follows from the catalog's field shapes and the profile, so two daemons with the
+// same configuration compute the same form and the same keys. A change of these rules must change
+// kFormVersion, or extents of an older daemon would be decoded by the new rules.
 #include "server/stage/packed/packed_form.h"
 
 #include <algorithm>
@@ -19,15 +22,16 @@ using compress::PackField;
 namespace {
 
 constexpr std::uint64_t kFormVersion = 2;
+// Small chunks cost less to decode for one sample; large ones compress better.
 constexpr std::uint32_t kSamplesPerChunk = 8;
-constexpr std::uint64_t kChunkBytesMin = 64 * limits::kKiB;  // where samples allow it
+constexpr std::uint64_t kChunkBytesMin = 64 * limits::kKiB;  // unless a limit allows less
 
 Error CannotPack(std::string reason) {
   return Error(ErrorCode::kFailedPrecondition, std::move(reason));
 }
 
-// At most four axes: leading ones are folded. Elements of several bytes that are big-endian mean
-// nothing to the coder as numbers: they are coded as bytes.
+// Describes the field to the encoder. It takes at most four axes, so leading ones are merged. It
+// does not understand big-endian numbers, so such elements are coded as bytes.
 Status SetShape(const FieldSpec& spec, PackField& field) {
   std::vector<std::uint64_t> shape = spec.shape;
   const std::uint32_t element = DtypeBytes(spec.dtype);
@@ -49,6 +53,8 @@ Status SetShape(const FieldSpec& spec, PackField& field) {
     field.extent[axis] = static_cast<std::uint32_t>(shape[axis]);
   }
   field.rank = static_cast<std::uint8_t>(shape.size());
+  // Guesses which axis holds the colours of an image, so that the encoder can predict one channel
+  // from another. A wrong guess costs compression only.
   const auto is_colours = [&](std::size_t axis) {
     return field.extent[axis] == 3 || field.extent[axis] == 4;
   };
@@ -63,8 +69,8 @@ Status SetShape(const FieldSpec& spec, PackField& field) {
   return {};
 }
 
-// A chunk is a run of samples, or, of a sample that is larger than a chunk, a run of its
-// elements: tiles are cut along leading axes only.
+// A chunk is a run of samples. If a sample is larger than a chunk, it is cut into tiles along its
+// leading axes only, so that the elements of a tile are contiguous in the sample.
 void SetChunks(PackField& field) {
   field.tile = field.extent;
   const std::uint64_t sample_bytes = field.sample_bytes();
@@ -74,6 +80,7 @@ void SetChunks(PackField& field) {
       std::clamp<std::uint64_t>(limits::kChunkBytesMax / sample_bytes, 1,
                                 limits::kChunkSamplesMax);
   field.samples_per_chunk = static_cast<std::uint32_t>(std::min(wanted, most));
+  // Cut axis after axis until a tile fits: `slice` is the size of one index of the axes so far.
   std::uint64_t slice = sample_bytes;
   for (std::size_t axis = 0; axis < field.rank && slice > limits::kChunkBytesMax; ++axis) {
     slice /= field.extent[axis];
@@ -101,6 +108,7 @@ Result<std::shared_ptr<const PackedForm>> PackedForm::Create(
   for (std::uint32_t field = 0; field < fields; ++field) {
     FOREBAY_TRY(form->AddField(FieldId(field)));
   }
+  // The value `fields` marks a part that no field has claimed.
   if (std::ranges::count(form->part_fields_, fields) > 0) {
     return CannotPack("a part supplies no field");
   }
@@ -134,6 +142,7 @@ Status PackedForm::AddField(FieldId field) {
   return {};
 }
 
+// No record may lie in two extents, and an extent that does not compress must still fit.
 Status PackedForm::CheckExtents() const {
   for (std::uint32_t i = 0; i < catalog_->extent_count(); ++i) {
     const catalog::ExtentInfo info = catalog_->extent(ExtentId(i));
@@ -163,7 +172,7 @@ tier::ExtentKey PackedForm::Key(const tier::ExtentKey& raw) const {
   words.Le(raw.identity);
   words.Le(kFormVersion);
   words.Le(static_cast<std::uint64_t>(compression_));
-  words.Le(Checksum(compress::WriteSchema(schema_)));  // shapes, which are configured
+  words.Le(Checksum(compress::WriteSchema(schema_)));  // the shapes are part of the configuration
   return {raw.dataset, raw.extent, Checksum(words.bytes())};
 }
 
@@ -191,6 +200,8 @@ PackedChunk PackedForm::ChunkOf(ExtentId extent, std::uint32_t number) const {
   const std::uint32_t tiles = field.tiles();
   PackedChunk chunk;
   chunk.field = part_fields_[info.part];
+  // Chunks are numbered tile by tile within each run of samples, so that all tiles of a run, which
+  // are decoded together, are neighbours.
   chunk.tile = number % tiles;
   chunk.first_sample = number / tiles * field.samples_per_chunk;
   FOREBAY_CHECK(chunk.first_sample < info.sample_count);
@@ -198,7 +209,8 @@ PackedChunk PackedForm::ChunkOf(ExtentId extent, std::uint32_t number) const {
       std::min(field.samples_per_chunk, info.sample_count - chunk.first_sample);
   const std::uint64_t element = DtypeBytes(field.dtype);
   const auto origin = field.TileOrigin(chunk.tile);
-  // Samples are cut along leading axes, so that a tile's elements lie in one run.
+  // Offset of the tile's first element in a sample, in row-major order. Because tiles are cut along
+  // leading axes, the elements of a tile are contiguous from there on.
   std::uint64_t before = 0;
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
     before = before * field.extent[axis] + origin[axis];
@@ -225,7 +237,8 @@ PackedUnit PackedForm::UnitOf(std::uint32_t field_number, SampleId sample) const
           .sample_count = std::min(field.samples_per_chunk, info.sample_count - begin)};
 }
 
-// No chunk is larger than its elements but for its head, which has a checksum per sample.
+// A chunk that does not compress is stored uncompressed, so it is at most its elements and a head,
+// which has a checksum per sample.
 std::uint64_t PackedForm::ImageBytesMax(ExtentId extent) const {
   const catalog::ExtentInfo info = catalog_->extent(extent);
   const std::uint64_t chunks = ChunkCount(extent);

@@ -1,6 +1,6 @@
-// PackedForm: how the extents of a data set of fixed records lie on the tiers where they are
-// compressed at staging (docs/packed_extent.md): which samples a chunk holds, what an extent is
-// called, where a sample is found. The data set on the GFS stays as it is.
+// PackedForm: how the extents of a data set of fixed records are stored on the tiers if they are
+// compressed at staging (docs/packed_extent.md): which samples a chunk holds, the key of an extent,
+// and where a sample lies. All of it is computed from sizes. Files on the GFS are not changed.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace forebay::stage {
 
-// What is decoded at once: chunks [first_chunk, first_chunk + chunk_count) of an extent, all
-// tiles of a run of samples.
+// The chunks that are decoded together: [first_chunk, first_chunk + chunk_count) of an extent. They
+// are all tiles of a run of samples.
 struct PackedUnit {
   ExtentId extent;
   std::uint32_t first_chunk = 0, chunk_count = 0;
@@ -26,7 +26,7 @@ struct PackedUnit {
   std::uint32_t sample_count = 0;
 };
 
-// A chunk of an extent, as geometry alone has it.
+// A chunk of an extent, as it follows from the sizes of samples and tiles.
 struct PackedChunk {
   std::uint32_t field = 0, tile = 0;
   std::uint32_t first_sample = 0;  // counted from the extent's first
@@ -49,13 +49,14 @@ class PackedForm {
   // Field f is the catalog's field f.
   const compress::PackSchema& schema() const { return schema_; }
 
-  // The key of an extent in this form: no other form or profile, and no raw extent, has it.
+  // The key of an extent in this form. It differs from the key of the raw extent, and of the same
+  // extent in another form or profile.
   tier::ExtentKey Key(const tier::ExtentKey& raw) const;
-  // Of the chunks of the extent of this (packed) key.
+  // The identity that goes into the checksums of the chunks of an extent; `key` is its packed key.
   static std::uint64_t IdentityOf(const tier::ExtentKey& key);
 
   std::uint32_t ChunkCount(ExtentId extent) const;
-  // Of the image: its directory, and its chunks.
+  // Pieces of the image: its directory and its chunks.
   std::uint32_t PieceCount(ExtentId extent) const { return ChunkCount(extent) + 1; }
   // `number` < ChunkCount(extent).
   PackedChunk ChunkOf(ExtentId extent, std::uint32_t number) const;

@@ -24,12 +24,12 @@ Result<std::vector<io::DirectoryEntry>> BoundedDirectory::List(std::string_view 
 }
 
 Error BoundedDirectory::Refusal() {
-  return Error(ErrorCode::kUnimplemented, "a bounded directory is for reading alone");
+  return Error(ErrorCode::kUnimplemented, "a bounded directory is read-only");
 }
 
 Status BoundedDirectory::CheckTime() const {
   if (clock_.NowNs() < deadline_ns_) return {};
-  return Error(ErrorCode::kDeadlineExceeded, "the time for looking at it is over");
+  return Error(ErrorCode::kDeadlineExceeded, "the time to look at this directory is used up");
 }
 
 }  // namespace forebay::stage

@@ -1,4 +1,5 @@
-// BoundedDirectory: a directory that is looked at until a moment, and no longer.
+// BoundedDirectory: a read-only directory whose calls fail after a deadline. `forebayd --check`
+// looks at data sets through it, because a data set may have millions of files.
 #pragma once
 
 #include <atomic>
@@ -13,9 +14,9 @@
 
 namespace forebay::stage {
 
-// Opens for reading, looks at files and lists folders; each such call that begins after
-// `deadline_ns` is kDeadlineExceeded. A call that is under way then is not ended. Changes nothing
-// (kUnimplemented). Thread-safe; borrows `clock`.
+// Opens files for reading, and looks at files and folders. A call that begins after `deadline_ns`
+// (of `clock`) fails with kDeadlineExceeded; a call that is under way then is not interrupted.
+// Calls that would change something fail with kUnimplemented. Thread-safe; borrows `clock`.
 class BoundedDirectory final : public io::Directory {
  public:
   BoundedDirectory(std::unique_ptr<io::Directory> inner, const io::Clock& clock,
@@ -32,7 +33,7 @@ class BoundedDirectory final : public io::Directory {
   Status Sync(std::string_view) override { return Refusal(); }
   Result<Space> FreeSpace() override { return inner_->FreeSpace(); }
 
-  // Files that were looked at.
+  // Number of files that were looked at.
   std::uint64_t stats() const { return stats_.load(); }
 
  private:

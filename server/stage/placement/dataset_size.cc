@@ -1,3 +1,6 @@
+// Sizes come from the best source that is there: the saved catalog, a catalog that is built from
+// metadata and thrown away, or, for formats that need a pass, the sizes of the objects, from which
+// the extents are estimated from above.
 #include "server/stage/placement/dataset_size.h"
 
 #include <algorithm>
@@ -28,7 +31,8 @@ DatasetSize SizeOfCatalog(const CatalogPtr& catalog, Compression compression) {
   size.bytes = catalog->total_bytes();
   std::shared_ptr<const PackedForm> form;
   if (compression != Compression::kOff) {
-    // Where it cannot be compressed, it is staged as it is, and the daemon's log says why.
+    // If the data set cannot be compressed, it is staged uncompressed, and the daemon's log says
+    // why.
     auto created = PackedForm::Create(catalog, compression);
     if (created.has_value()) form = std::move(*created);
   }
@@ -44,9 +48,9 @@ DatasetSize SizeOfCatalog(const CatalogPtr& catalog, Compression compression) {
   return size;
 }
 
-// Extents are cut between samples, so two that follow each other have more bytes together than one
-// of full size. So there are at most two for each full size, and one for the end; each of them may
-// be rounded up by a page.
+// Estimates the extents of an object from above. A scan cuts extents between samples, so two
+// consecutive ones have together more bytes than one of full size. So there are at most two for
+// each full size, and one at the end; each may be rounded up by a page.
 void AddScanned(DatasetSize& size, std::uint64_t object_bytes, std::uint64_t extent_bytes) {
   const std::uint64_t sample_bytes = catalog::ScannedSampleBytes(size.format);
   const std::uint64_t half = std::max<std::uint64_t>(1, extent_bytes / 2);
@@ -60,7 +64,7 @@ void AddScanned(DatasetSize& size, std::uint64_t object_bytes, std::uint64_t ext
   size.image_bytes.back() = 0;
 }
 
-// Before the pass: `source` has a format that needs one.
+// The size of a data set before its pass. `source` has a format that needs one.
 Result<DatasetSize> SizeBeforeScan(io::Directory& root, const catalog::DatasetSource& source) {
   FOREBAY_ASSIGN(const auto builder, catalog::CreateScanBuilder(root, source));
   DatasetSize size;
@@ -71,14 +75,14 @@ Result<DatasetSize> SizeBeforeScan(io::Directory& root, const catalog::DatasetSo
     size.bytes += object.bytes;
     AddScanned(size, object.bytes, source.extent_bytes);
   }
-  // Where RAM is full, an extent may fit there by half, and goes to SSD whole.
+  // One extent more: the halves above may fill a rest of RAM that a real extent does not fit.
   AddExtent(size, source.extent_bytes,
             source.extent_bytes / catalog::ScannedSampleBytes(size.format));
   size.image_bytes.back() = 0;
   return size;
 }
 
-// Null where there is none that fits; `note` says why.
+// The saved catalog if it fits the objects, else null; `note` then says why.
 CatalogPtr SavedCatalogThatFits(io::Directory& root, const DatasetOptions& options,
                                 const std::string& catalog_path, std::string& note) {
   auto saved = LoadSavedCatalog(catalog_path, options.source);
@@ -91,10 +95,12 @@ CatalogPtr SavedCatalogThatFits(io::Directory& root, const DatasetOptions& optio
   const Status unchanged = catalog::VerifyObjects(**saved, root);
   if (unchanged.has_value()) return std::move(*saved);
   if (unchanged.error().code() == ErrorCode::kDeadlineExceeded) {
-    note = "by its saved catalog, with which its objects were not compared: there are too many";
+    note = "the size is that of its saved catalog, which could not be compared with its objects in "
+           "the time given";
     return std::move(*saved);
   }
-  note = fmt::format("its saved catalog no longer fits, 'forebay stage --rebuild {}' is needed: {}",
+  note = fmt::format("its saved catalog no longer matches its objects; run 'forebay stage "
+                     "--rebuild {}': {}",
                      options.source.name, unchanged.error().message());
   return nullptr;
 }

@@ -1,4 +1,5 @@
-// DatasetSize: what a data set takes on the tiers, found out without reading its samples.
+// DatasetSize: how much space a data set takes on the tiers, found out without reading its samples.
+// Used by `forebayd --check`.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +18,21 @@ struct DatasetSize {
   catalog::Format format{};
   std::uint64_t objects = 0;
   std::uint64_t bytes = 0;  // of all extents
-  // A format that is catalogued by a pass, without a saved catalog: extents are not known yet.
-  // `bytes` are the objects', and `extents` take at least what the true ones do, unless samples are
-  // smaller than the format expects (catalog::ScannedSampleBytes).
+  // True for a format that needs a pass, without a saved catalog: its extents are not known yet.
+  // `bytes` is then the size of the objects, and `extents` take at least as much space as the real
+  // ones, unless samples are smaller than the format expects (catalog::ScannedSampleBytes).
   bool is_at_most = false;
-  bool is_compressed = false;  // at staging: `extents` are what they take at most
-  // In the order of staging: what the placer reckons with, and the bytes of the image.
+  bool is_compressed = false;  // at staging: `extents` are upper bounds
+  // By extent, in staging order: its space on each tier, and the bytes of its image.
   std::vector<plan::Footprint> extents;
   std::vector<std::uint64_t> image_bytes;
-  // Empty, or what the user should know: "its saved catalog no longer fits ...".
+  // A remark for the user, or empty: "its saved catalog no longer matches ...".
   std::string note;
 };
 
-// Of the data set's saved catalog, where `catalog_path` has one that fits; else of names, sizes and
-// headers. Costs what cataloguing costs but for formats that need a pass, whose objects are
-// only looked at. Saves
-// nothing. Errors are those of cataloguing.
+// Computes the size of a data set from its saved catalog, if `catalog_path` has one that fits, else
+// from names, sizes and headers. Takes as long as cataloguing, except for formats that need a pass,
+// whose objects are only looked at. Saves nothing. Errors are those of cataloguing.
 Result<DatasetSize> SizeOf(io::IoBackend& backend, io::Directory& root,
                            const DatasetOptions& options, const std::string& catalog_path);
 

@@ -104,7 +104,7 @@ class StagingTiers {
   Result<tier::ArenaBlock> Allocate(const MemoryRequest& request, io::IoQueue& queue);
   // Stores an extent on SSD; if SSD is not its home, only where nothing must be evicted for it.
   // True also if it was there already. False if the tier refuses it, which is logged once per
-  // incident: the extent then goes elsewhere.
+  // incident: the extent then goes remote.
   bool StoreOnSsd(const Dataset& dataset, const tier::ExtentKey& key, const ExtentImage& image,
                   bool is_home, io::IoQueue& queue);
   // Stores an extent in RAM; `is_guest`: its home is not RAM. Succeeds if it is there already.

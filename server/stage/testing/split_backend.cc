@@ -1,3 +1,5 @@
+// Files and directories remember on which side they are, so that a queue sends each operation to
+// the side's own fault injector.
 #include "server/stage/testing/split_backend.h"
 
 #include <chrono>
@@ -54,7 +56,7 @@ class SplitDirectory final : public io::Directory {
   const bool is_gfs_;
 };
 
-// Two queues behind one face. Waiting alternates between them in slices of a millisecond.
+// Two queues that look like one. Wait alternates between them in slices of a millisecond.
 class SplitQueue final : public io::IoQueue {
  public:
   SplitQueue(std::unique_ptr<io::IoQueue> gfs, std::unique_ptr<io::IoQueue> local)

@@ -1,3 +1,5 @@
+// Wires the rooms in the order of the daemon and stops them in reverse. Names of the back end's
+// folders are fixed: /gfs, /ssd and /state beneath the rig's folder.
 #include "server/stage/testing/stage_rig.h"
 
 #include <atomic>
@@ -58,7 +60,7 @@ void StageRig::Stop() {
   catalogs_.reset();
 }
 
-Status AwaitSettled(const Dataset& dataset) {
+Status AwaitPassEnd(const Dataset& dataset) {
   std::mutex mutex;
   std::condition_variable pause;
   for (;;) {
@@ -80,12 +82,12 @@ Status StageRig::StageAll(bool rebuild) {
     Dataset& successor = *kept_.back();
     std::atomic<bool> has_taken_over = false;
     stager_->Replace(*dataset_, successor, [&] { has_taken_over = true; });
-    const Status settled = AwaitSettled(successor);
+    const Status settled = AwaitPassEnd(successor);
     if (has_taken_over) std::swap(dataset_, kept_.back());
     return settled;
   }
   stager_->Stage(*dataset_, rebuild);
-  return AwaitSettled(*dataset_);
+  return AwaitPassEnd(*dataset_);
 }
 
 Status StageRig::Demand(ExtentId extent) {

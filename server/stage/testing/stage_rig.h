@@ -1,5 +1,5 @@
-// StageRig: the rooms from the GFS to the tiers, wired as the daemon does it, on any back end;
-// can be stopped and started again over the same files. Part of forebay::stage_testing.
+// StageRig: the rooms from the GFS to the tiers, wired as in the daemon, on any back end. It can be
+// stopped and started again with the same files. Part of forebay::stage_testing.
 #pragma once
 
 #include <cstdint>
@@ -86,7 +86,7 @@ class StageRig {
 };
 
 // Waits until `dataset` is neither being catalogued nor staged; its error where it failed.
-Status AwaitSettled(const Dataset& dataset);
+Status AwaitPassEnd(const Dataset& dataset);
 
 // A raw data set "data" of one file, data.bin, in extents of 64 KiB.
 DatasetOptions RecordDataset(std::uint64_t record_bytes = 1000);

@@ -1,5 +1,5 @@
 // What `forebayd --check` says of the room on the tiers, and how long it looks for it.
-#include "server/daemon/config/room_survey.h"
+#include "server/daemon/config/capacity_survey.h"
 
 #include <string>
 #include <vector>
@@ -23,9 +23,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class RoomSurveyTest : public ::testing::Test {
+class CapacitySurveyTest : public ::testing::Test {
  protected:
-  RoomSurveyTest() {
+  CapacitySurveyTest() {
     config_.ram_capacity = "8MiB";
     EXPECT_TRUE(memory_.AddDirectory("/").has_value());
   }
@@ -40,8 +40,8 @@ class RoomSurveyTest : public ::testing::Test {
     options.source.extent_bytes = kMiB;
     options.root_path = "/" + name;
   }
-  RoomText Survey(std::int64_t patience_ms = 10'000) {
-    RoomSurvey survey(config_, memory_, clock_, patience_ms);
+  CapacityText Survey(std::int64_t patience_ms = 10'000) {
+    CapacitySurvey survey(config_, memory_, clock_, patience_ms);
     EXPECT_TRUE(survey.Await());
     return Describe(survey.Report());
   }
@@ -51,10 +51,10 @@ class RoomSurveyTest : public ::testing::Test {
   io::ManualClock clock_;
 };
 
-TEST_F(RoomSurveyTest, SaysThatTheTiersHoldTheDataSets) {
+TEST_F(CapacitySurveyTest, SaysThatTheTiersHoldTheDataSets) {
   AddRecords("train", 5);
   AddRecords("val", 2);
-  const RoomText text = Survey();
+  const CapacityText text = Survey();
   EXPECT_THAT(text.warnings, IsEmpty());
   EXPECT_THAT(text.facts,
               ElementsAre("data set 'train': 5242880 bytes (5.0 MiB), 1 objects of format raw",
@@ -64,10 +64,10 @@ TEST_F(RoomSurveyTest, SaysThatTheTiersHoldTheDataSets) {
                           "read once"));
 }
 
-TEST_F(RoomSurveyTest, DataSetsShareTheTiersAndTheOneThatDoesNotFitIsNamed) {
+TEST_F(CapacitySurveyTest, DataSetsShareTheTiersAndTheOneThatDoesNotFitIsNamed) {
   AddRecords("train", 5);
   AddRecords("val", 4);
-  const RoomText text = Survey();
+  const CapacityText text = Survey();
   ASSERT_THAT(text.warnings, SizeIs(3));
   EXPECT_EQ(text.warnings[0],
             "the tiers do not hold the data sets: 2097152 bytes (2.0 MiB) of 9437184 bytes "
@@ -78,48 +78,48 @@ TEST_F(RoomSurveyTest, DataSetsShareTheTiersAndTheOneThatDoesNotFitIsNamed) {
             "none now: set tier.ssd.directory too)");
 }
 
-TEST_F(RoomSurveyTest, AnSsdTierCountsAlsoBeforeItsDirectoryIsThere) {
+TEST_F(CapacitySurveyTest, AnSsdTierCountsAlsoBeforeItsDirectoryIsThere) {
   AddRecords("train", 12);
   config_.ssd_directory = "/absent/ssd";
   config_.ssd_capacity = "16MiB";
-  const RoomText text = Survey();
+  const CapacityText text = Survey();
   EXPECT_THAT(text.warnings, IsEmpty());
   EXPECT_THAT(text.facts[1], "tiers: RAM 8 MiB, 6 MiB of it for extents; SSD 16 MiB, 15 MiB of it "
                              "for extents");
 }
 
-TEST_F(RoomSurveyTest, WhatCannotBeLookedAtIsSaidAndDoesNotHideTheRest) {
+TEST_F(CapacitySurveyTest, WhatCannotBeLookedAtIsSaidAndDoesNotHideTheRest) {
   AddRecords("gone", 1);
   config_.datasets.back().root_path = "/elsewhere";
   AddRecords("train", 9);
-  const RoomText text = Survey();
+  const CapacityText text = Survey();
   EXPECT_THAT(text.facts[0], AllOf(HasSubstr("data set 'gone': size not known: "),
                                    HasSubstr("/elsewhere")));
   ASSERT_THAT(text.warnings, SizeIs(4));
   EXPECT_THAT(text.warnings[0], HasSubstr("fit on none (data set train)"));
-  EXPECT_THAT(text.warnings[2], HasSubstr(", and more for what is not known"));
+  EXPECT_THAT(text.warnings[2], HasSubstr(", and more for data sets of unknown size"));
   EXPECT_EQ(text.warnings[3], "whether the tiers hold these data sets is not known: gone");
 }
 
-TEST_F(RoomSurveyTest, ATierOfUnknownCapacityIsSaid) {
+TEST_F(CapacitySurveyTest, ATierOfUnknownCapacityIsSaid) {
   AddRecords("train", 1);
   config_.ram_capacity = "lots";
-  const RoomText text = Survey();
+  const CapacityText text = Survey();
   EXPECT_THAT(text.facts, SizeIs(1));
   EXPECT_THAT(text.warnings, ElementsAre(AllOf(HasSubstr("tiers hold the data sets is not known"),
                                                HasSubstr("tier.ram.capacity"))));
 }
 
-TEST_F(RoomSurveyTest, NothingIsLookedAtBeyondThePatience) {
+TEST_F(CapacitySurveyTest, NothingIsLookedAtBeyondThePatience) {
   AddRecords("train", 1);
-  const RoomText text = Survey(0);
-  EXPECT_THAT(text.facts[0], HasSubstr("size not known: 0 files have been looked at within 0 s"));
+  const CapacityText text = Survey(0);
+  EXPECT_THAT(text.facts[0], HasSubstr("size not known: 0 files were looked at within 0 s"));
   EXPECT_THAT(text.warnings,
               ElementsAre("whether the tiers hold these data sets is not known: train"));
 }
 
-TEST_F(RoomSurveyTest, WhatIsAtMostIsNotCalledCertain) {
-  RoomReport report;
+TEST_F(CapacitySurveyTest, WhatIsAtMostIsNotCalledCertain) {
+  CapacityReport report;
   report.tiers->ram.capacity_bytes = 8 * kMiB;
   stage::DatasetSize size;
   size.format = catalog::Format::kTar;
@@ -129,7 +129,7 @@ TEST_F(RoomSurveyTest, WhatIsAtMostIsNotCalledCertain) {
   size.extents.assign(9, stage::FootprintOf(kMiB, 1));
   size.image_bytes.assign(9, kMiB);
   report.datasets.push_back({.name = "shards", .size = size});
-  const RoomText text = Describe(report);
+  const CapacityText text = Describe(report);
   EXPECT_EQ(text.facts[0],
             "data set 'shards': at most 9437184 bytes (9.0 MiB), 2 objects of format tar; what it "
             "takes is known once it has been staged");

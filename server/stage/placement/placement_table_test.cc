@@ -1,5 +1,5 @@
 // What has a home on a tier has room there, to the byte, and is there once its data set is staged.
-#include "server/stage/placement/housing.h"
+#include "server/stage/placement/placement_table.h"
 
 #include <cstdint>
 #include <future>
@@ -20,85 +20,85 @@ using io::testing::Pattern;
 constexpr std::uint64_t kPage = 4096;
 constexpr tier::ExtentKey kKey{.dataset = 1, .extent = ExtentId(0), .identity = 7};
 
-TEST(HousingTest, AnExtentKeepsTheRoomItHasWhateverItIsExpectedToTakeNow) {
-  Housing housing({.ram_bytes = 8 * kPage, .ssd_bytes = 0});
-  EXPECT_EQ(housing.HomeOf(kKey, std::nullopt, kPage, 1).home, plan::Home::kRam);
-  const Housing::Planned again = housing.HomeOf(kKey, std::nullopt, 4 * kPage, 1);
-  EXPECT_EQ(again.home, plan::Home::kRam);
+TEST(PlacementTableTest, AnExtentKeepsTheRoomItHasWhateverItIsExpectedToTakeNow) {
+  PlacementTable placements({.ram_bytes = 8 * kPage, .ssd_bytes = 0});
+  EXPECT_EQ(placements.Reserve(kKey, std::nullopt, kPage, 1).home, plan::HomeTier::kRam);
+  const PlacementTable::Reservation again = placements.Reserve(kKey, std::nullopt, 4 * kPage, 1);
+  EXPECT_EQ(again.home, plan::HomeTier::kRam);
   EXPECT_EQ(again.bytes, kPage) << "or as much would be freed as was never taken";
-  EXPECT_EQ(housing.left().ram_bytes, 7 * kPage);
+  EXPECT_EQ(placements.left().ram_bytes, 7 * kPage);
 }
 
-TEST(HousingTest, AGuestInRamTakesRoomLikeOthersOrHasNoHome) {
-  Housing housing({.ram_bytes = kPage, .ssd_bytes = 0});
-  EXPECT_EQ(housing.HomeOf(kKey, tier::TierKind::kRam, kPage, 1).home, plan::Home::kRam);
-  EXPECT_EQ(housing.left().ram_bytes, 0U);
+TEST(PlacementTableTest, AGuestInRamTakesRoomLikeOthersOrHasNoHome) {
+  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 0});
+  EXPECT_EQ(placements.Reserve(kKey, tier::TierKind::kRam, kPage, 1).home, plan::HomeTier::kRam);
+  EXPECT_EQ(placements.left().ram_bytes, 0U);
   tier::ExtentKey other = kKey;
   other.extent = ExtentId(1);
-  EXPECT_EQ(housing.HomeOf(other, tier::TierKind::kRam, kPage, 1).home, plan::Home::kTransient);
+  EXPECT_EQ(placements.Reserve(other, tier::TierKind::kRam, kPage, 1).home, plan::HomeTier::kNone);
 }
 
-TEST(HousingTest, OnlyWhatLayOnTheSsdFromTheStartHasRoomThere) {
+TEST(PlacementTableTest, OnlyWhatLayOnTheSsdFromTheStartHasRoomThere) {
   tier::ExtentKey spilled = kKey;
   spilled.extent = ExtentId(1);
-  Housing housing({.ram_bytes = 0, .ssd_bytes = 4 * kPage},
+  PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 4 * kPage},
                   std::vector<tier::SegmentStore::Stored>{{kKey, 3 * kPage}});
-  EXPECT_EQ(housing.HomeOf(kKey, tier::TierKind::kSsd, kPage, 1).home, plan::Home::kSsd);
-  EXPECT_EQ(housing.left().ssd_bytes, 4 * kPage);
-  EXPECT_EQ(housing.HomeOf(spilled, tier::TierKind::kSsd, kPage, 1).home, plan::Home::kSsd);
-  EXPECT_EQ(housing.left().ssd_bytes, kPage);
+  EXPECT_EQ(placements.Reserve(kKey, tier::TierKind::kSsd, kPage, 1).home, plan::HomeTier::kSsd);
+  EXPECT_EQ(placements.left().ssd_bytes, 4 * kPage);
+  EXPECT_EQ(placements.Reserve(spilled, tier::TierKind::kSsd, kPage, 1).home, plan::HomeTier::kSsd);
+  EXPECT_EQ(placements.left().ssd_bytes, kPage);
 }
 
-TEST(HousingTest, WhatNoCatalogHasAnyMoreGivesItsRoomBack) {
+TEST(PlacementTableTest, WhatNoCatalogHasAnyMoreGivesItsRoomBack) {
   tier::ExtentKey stale = kKey, other = kKey;
   stale.identity = 8;
   other.dataset = 2;
-  Housing housing({.ram_bytes = 0, .ssd_bytes = 0},
+  PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 0},
                   std::vector<tier::SegmentStore::Stored>{
                       {kKey, 3 * kPage}, {stale, 5 * kPage}, {other, 7 * kPage}});
-  EXPECT_EQ(housing.HomeOf(kKey, tier::TierKind::kSsd, kPage, 1).home, plan::Home::kSsd);
-  EXPECT_EQ(housing.ForgetOthers(kKey.dataset, std::vector{kKey}), std::vector{stale});
-  EXPECT_EQ(housing.left().ssd_bytes, 5 * kPage);
+  EXPECT_EQ(placements.Reserve(kKey, tier::TierKind::kSsd, kPage, 1).home, plan::HomeTier::kSsd);
+  EXPECT_EQ(placements.ReleaseOthers(kKey.dataset, std::vector{kKey}), std::vector{stale});
+  EXPECT_EQ(placements.left().ssd_bytes, 5 * kPage);
 }
 
-TEST(HousingTest, WhatHadNoHomeGetsOneWhenRoomComesFree) {
+TEST(PlacementTableTest, WhatHadNoHomeGetsOneWhenRoomComesFree) {
   tier::ExtentKey stale = kKey;
   stale.identity = 8;
-  Housing housing({.ram_bytes = kPage, .ssd_bytes = 0});
-  EXPECT_EQ(housing.HomeOf(stale, std::nullopt, kPage, 1).home, plan::Home::kRam);
-  EXPECT_EQ(housing.HomeOf(kKey, std::nullopt, kPage, 1).home, plan::Home::kTransient);
-  EXPECT_EQ(housing.ForgetOthers(kKey.dataset, std::vector{kKey}), std::vector{stale});
-  EXPECT_EQ(housing.HomeOf(kKey, std::nullopt, kPage, 1).home, plan::Home::kRam);
+  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 0});
+  EXPECT_EQ(placements.Reserve(stale, std::nullopt, kPage, 1).home, plan::HomeTier::kRam);
+  EXPECT_EQ(placements.Reserve(kKey, std::nullopt, kPage, 1).home, plan::HomeTier::kNone);
+  EXPECT_EQ(placements.ReleaseOthers(kKey.dataset, std::vector{kKey}), std::vector{stale});
+  EXPECT_EQ(placements.Reserve(kKey, std::nullopt, kPage, 1).home, plan::HomeTier::kRam);
 }
 
-TEST(HousingTest, WhatTheSsdRefusesBeforeThereIsACatalogGoesToRamOrHasNoHome) {
-  Housing housing({.ram_bytes = kPage, .ssd_bytes = 6 * kPage});
+TEST(PlacementTableTest, WhatTheSsdRefusesBeforeThereIsACatalogGoesToRamOrHasNoHome) {
+  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 6 * kPage});
   std::vector<tier::ExtentKey> keys;
   for (std::uint32_t i = 0; i < 3; ++i) {
     keys.push_back(kKey);
     keys.back().extent = ExtentId(i);
     const std::uint64_t bytes = i == 0 ? 1 : kPage;  // the first is in RAM
-    EXPECT_EQ(housing.HomeOf(keys[i], std::nullopt, bytes, 1).home,
-              i == 0 ? plan::Home::kRam : plan::Home::kSsd);
+    EXPECT_EQ(placements.Reserve(keys[i], std::nullopt, bytes, 1).home,
+              i == 0 ? plan::HomeTier::kRam : plan::HomeTier::kSsd);
   }
-  EXPECT_EQ(housing.Refuse(keys[1]), plan::Home::kTransient);
-  EXPECT_EQ(housing.left().ssd_bytes, 3 * kPage);
+  EXPECT_EQ(placements.MoveOffSsd(keys[1]), plan::HomeTier::kNone);
+  EXPECT_EQ(placements.left().ssd_bytes, 3 * kPage);
   // The room of the first is free, once the catalog has no such extent.
-  EXPECT_EQ(housing.ForgetOthers(kKey.dataset, std::vector{keys[1], keys[2]}),
+  EXPECT_EQ(placements.ReleaseOthers(kKey.dataset, std::vector{keys[1], keys[2]}),
             std::vector{keys[0]});
-  housing.EndCataloguing(kKey.dataset);
-  EXPECT_EQ(housing.HomeOf(keys[2], std::nullopt, kPage, 1).home, plan::Home::kRam);
-  EXPECT_EQ(housing.Refuse(keys[2]), plan::Home::kRam);
-  EXPECT_EQ(housing.left().ram_bytes, 0U) << "what is not on SSD is not moved";
+  placements.EndCataloguing(kKey.dataset);
+  EXPECT_EQ(placements.Reserve(keys[2], std::nullopt, kPage, 1).home, plan::HomeTier::kRam);
+  EXPECT_EQ(placements.MoveOffSsd(keys[2]), plan::HomeTier::kRam);
+  EXPECT_EQ(placements.left().ram_bytes, 0U) << "what is not on SSD is not moved";
 }
 
-TEST(HousingTest, ChecksumsTakeRoomOnSsd) {
-  Housing housing({.ram_bytes = 0, .ssd_bytes = 8 * kPage});
+TEST(PlacementTableTest, ChecksumsTakeRoomOnSsd) {
+  PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 8 * kPage});
   // The image, 600 checksums in two pages, and a footer.
-  const Housing::Planned planned = housing.HomeOf(kKey, std::nullopt, kPage, 600);
-  EXPECT_EQ(planned.home, plan::Home::kSsd);
+  const PlacementTable::Reservation planned = placements.Reserve(kKey, std::nullopt, kPage, 600);
+  EXPECT_EQ(planned.home, plan::HomeTier::kSsd);
   EXPECT_EQ(planned.footprint.ssd_bytes, 4 * kPage);
-  EXPECT_EQ(housing.left().ssd_bytes, 4 * kPage);
+  EXPECT_EQ(placements.left().ssd_bytes, 4 * kPage);
 }
 
 class HomesTest : public ::testing::Test {
@@ -110,15 +110,15 @@ class HomesTest : public ::testing::Test {
   void ExpectAllThatHaveAHomeAreThere() {
     std::uint64_t on_ssd = 0;
     for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
-      const plan::Home home = rig_.dataset().home(ExtentId(i));
-      on_ssd += home == plan::Home::kSsd ? 1 : 0;
-      if (home == plan::Home::kTransient) continue;
+      const plan::HomeTier home = rig_.dataset().home(ExtentId(i));
+      on_ssd += home == plan::HomeTier::kSsd ? 1 : 0;
+      if (home == plan::HomeTier::kNone) continue;
       EXPECT_TRUE(rig_.cache().Find(rig_.dataset().key(ExtentId(i)))) << "extent " << i;
     }
     EXPECT_GT(on_ssd, 0U);
   }
 
-  std::optional<ExtentId> WithHome(plan::Home home) {
+  std::optional<ExtentId> WithHome(plan::HomeTier home) {
     for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
       if (rig_.dataset().home(ExtentId(i)) == home) return ExtentId(i);
     }
@@ -136,14 +136,14 @@ TEST_F(HomesTest, OnASmallSsdNoExtentTakesAnothersPlace) {
                                                              .reserve_bytes = 2 * (64 << 10),
                                                              .ssd_bytes = 8 * (64 << 10)}));
   FOREBAY_EXPECT_OK(rig_.StageAll());
-  EXPECT_GT(rig_.dataset().transient_bytes(), 0U);
+  EXPECT_GT(rig_.dataset().bytes_without_home(), 0U);
   ExpectAllThatHaveAHomeAreThere();
 }
 
 TEST_F(HomesTest, WhatAReaderWishesForInRamIsAGuestThere) {
   FOREBAY_EXPECT_OK(rig_.Start(RecordDataset(kRecordBytes), {.ram_bytes = 6 * (64 << 10)}));
   FOREBAY_EXPECT_OK(rig_.StageAll());
-  const ExtentId guest = WithHome(plan::Home::kTransient).value();
+  const ExtentId guest = WithHome(plan::HomeTier::kNone).value();
   std::promise<Status> told;
   rig_.stager().Demand(rig_.dataset(), guest, [&](const Status& status) { told.set_value(status); },
                        Stager::Access::kInRam);
@@ -151,7 +151,7 @@ TEST_F(HomesTest, WhatAReaderWishesForInRamIsAGuestThere) {
   ASSERT_TRUE(rig_.cache().Find(rig_.dataset().key(guest)));
   FOREBAY_EXPECT_OK(rig_.StageAll());
   for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
-    if (rig_.dataset().home(ExtentId(i)) != plan::Home::kRam) continue;
+    if (rig_.dataset().home(ExtentId(i)) != plan::HomeTier::kRam) continue;
     EXPECT_TRUE(rig_.cache().Find(rig_.dataset().key(ExtentId(i)))) << "extent " << i;
   }
 }
@@ -161,7 +161,7 @@ TEST_F(HomesTest, WhatLiesInRamAndBelongsOnTheSsdIsWrittenThere) {
                                                              .reserve_bytes = 2 * (64 << 10),
                                                              .ssd_bytes = 20 * (64 << 10)}));
   FOREBAY_EXPECT_OK(rig_.StageAll());
-  const ExtentId extent = WithHome(plan::Home::kSsd).value();
+  const ExtentId extent = WithHome(plan::HomeTier::kSsd).value();
   const tier::ExtentKey& key = rig_.dataset().key(extent);
   FOREBAY_EXPECT_OK(rig_.cache().Evict(key, std::nullopt));
   std::promise<Status> told;
@@ -186,11 +186,11 @@ TEST_F(HomesTest, GuestsOnTheSsdTakeNoPlaceOfWhatIsAtHomeThere) {
   }
   // They leave RAM for one another, and go to the SSD while that has room.
   for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
-    if (rig_.dataset().home(ExtentId(i)) != plan::Home::kTransient) continue;
+    if (rig_.dataset().home(ExtentId(i)) != plan::HomeTier::kNone) continue;
     FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(i)));
   }
   for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
-    if (rig_.dataset().home(ExtentId(i)) != plan::Home::kTransient) continue;
+    if (rig_.dataset().home(ExtentId(i)) != plan::HomeTier::kNone) continue;
     FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(i)));
   }
   EXPECT_GT(rig_.cache().stats(tier::TierKind::kRam).spilled, 0U);

@@ -1,4 +1,8 @@
-#include "server/daemon/config/room_survey.h"
+// A thread does the looking, because a file system may not answer. Every entry of the report begins
+// as "not looked at" or "does not answer", and is replaced when its call returns, so that a report
+// at any time says what is known. plan::NeedOf computes the advice, as it does for a running
+// daemon.
+#include "server/daemon/config/capacity_survey.h"
 
 #include <chrono>
 #include <cstddef>
@@ -18,10 +22,11 @@
 namespace forebay::daemon {
 namespace {
 
-// Beyond the moment from which on no call begins: for the one that is under way then.
+// No call begins after the deadline; this is for the one that is under way then.
 constexpr std::int64_t kLastCallMs = 1'000;
 
-// The daemon makes a directory that is missing; its file system is that of the nearest one above.
+// The daemon creates a directory that does not exist. Its file system is that of the nearest parent
+// that does.
 std::string NearestDirectory(const std::string& path) {
   std::filesystem::path nearest = path;
   std::error_code unreadable;
@@ -36,7 +41,7 @@ std::string Bytes(std::uint64_t bytes) {
                      static_cast<double>(bytes) / static_cast<double>(limits::kMiB));
 }
 
-std::string DescribeSize(const RoomReport::Sized& dataset) {
+std::string DescribeSize(const CapacityReport::Sized& dataset) {
   if (!dataset.size.has_value()) {
     return fmt::format("data set '{}': size not known: {}", dataset.name,
                        dataset.size.error().message());
@@ -45,8 +50,8 @@ std::string DescribeSize(const RoomReport::Sized& dataset) {
   std::string text = fmt::format("data set '{}': {}{}, {} objects of format {}", dataset.name,
                                  size.is_at_most ? "at most " : "", Bytes(size.bytes),
                                  size.objects, catalog::FormatName(size.format));
-  if (size.is_at_most) text += "; what it takes is known once it has been staged";
-  if (size.is_compressed) text += "; compressed at staging, which makes room that is not counted";
+  if (size.is_at_most) text += "; its exact size is known once it has been staged";
+  if (size.is_compressed) text += "; compressed at staging, which saves space that is not counted";
   if (!size.note.empty()) text += "; " + size.note;
   return text;
 }
@@ -63,20 +68,20 @@ std::string DescribeTiers(const plan::TierPlan& tiers) {
                          : tier("SSD", tiers.ssd.capacity_bytes, tiers.ssd.HomeBytes()));
 }
 
-// What has been learnt of all data sets together.
+// The need of all data sets together.
 struct Need {
   std::vector<plan::Footprint> extents;
   std::uint64_t bytes = 0;
-  std::uint64_t homeless_bytes = 0;
-  std::vector<std::string> homeless;  // names of data sets
+  std::uint64_t unplaced_bytes = 0;
+  std::vector<std::string> unplaced;  // names of data sets
   std::vector<std::string> unknown;
   bool is_at_most = false;
 };
 
-Need NeedOf(const RoomReport& report) {
+Need NeedOf(const CapacityReport& report) {
   Need need;
-  plan::Room room = report.tiers->HomeRoom();
-  for (const RoomReport::Sized& dataset : report.datasets) {
+  plan::TierSpace room = report.tiers->HomeSpace();
+  for (const CapacityReport::Sized& dataset : report.datasets) {
     if (!dataset.size.has_value()) {
       need.unknown.push_back(dataset.name);
       continue;
@@ -85,33 +90,33 @@ Need NeedOf(const RoomReport& report) {
     need.bytes += size.bytes;
     need.is_at_most = need.is_at_most || size.is_at_most || size.is_compressed;
     need.extents.insert(need.extents.end(), size.extents.begin(), size.extents.end());
-    const plan::Fill fill = plan::FillRoom(room, size.extents);
+    const plan::Fill fill = plan::FillSpace(room, size.extents);
     room = fill.left;
-    if (!fill.homeless_extents.empty()) need.homeless.push_back(dataset.name);
-    for (const std::size_t extent : fill.homeless_extents) {
-      need.homeless_bytes += size.image_bytes[extent];
+    if (!fill.extents_without_home.empty()) need.unplaced.push_back(dataset.name);
+    for (const std::size_t extent : fill.extents_without_home) {
+      need.unplaced_bytes += size.image_bytes[extent];
     }
   }
   return need;
 }
 
 std::vector<std::string> DescribeLack(const plan::TierPlan& tiers, const Need& need) {
-  const plan::CapacityNeed capacity = plan::NeedOf(tiers, tiers.HomeRoom(), need.extents);
+  const plan::CapacityNeed capacity = plan::NeedOf(tiers, tiers.HomeSpace(), need.extents);
   return {
       fmt::format("the tiers {} the data sets: {}{} of {} fit on none (data set {})",
                   need.is_at_most ? "may not hold" : "do not hold",
-                  need.is_at_most ? "up to " : "", Bytes(need.homeless_bytes), Bytes(need.bytes),
-                  fmt::join(need.homeless, ", ")),
+                  need.is_at_most ? "up to " : "", Bytes(need.unplaced_bytes), Bytes(need.bytes),
+                  fmt::join(need.unplaced, ", ")),
       "order 'block' reads these from the GFS in every epoch, order 'global' is refused",
       fmt::format("{}{}", plan::CapacityAdvice(tiers, capacity),
-                  need.unknown.empty() ? "" : ", and more for what is not known")};
+                  need.unknown.empty() ? "" : ", and more for data sets of unknown size")};
 }
 
 }  // namespace
 
-RoomText Describe(const RoomReport& report) {
-  RoomText text;
-  for (const RoomReport::Sized& dataset : report.datasets) {
+CapacityText Describe(const CapacityReport& report) {
+  CapacityText text;
+  for (const CapacityReport::Sized& dataset : report.datasets) {
     text.facts.push_back(DescribeSize(dataset));
   }
   if (!report.tiers.has_value()) {
@@ -122,7 +127,7 @@ RoomText Describe(const RoomReport& report) {
   text.facts.push_back(DescribeTiers(*report.tiers));
   if (report.datasets.empty()) return text;
   const Need need = NeedOf(report);
-  if (!need.homeless.empty()) {
+  if (!need.unplaced.empty()) {
     text.warnings = DescribeLack(*report.tiers, need);
   }
   if (!need.unknown.empty()) {
@@ -136,7 +141,7 @@ RoomText Describe(const RoomReport& report) {
   return text;
 }
 
-RoomSurvey::RoomSurvey(const Config& config, io::IoBackend& backend, const io::Clock& clock,
+CapacitySurvey::CapacitySurvey(const Config& config, io::IoBackend& backend, const io::Clock& clock,
                        std::int64_t patience_ms)
     : config_(config),
       backend_(backend),
@@ -152,25 +157,25 @@ RoomSurvey::RoomSurvey(const Config& config, io::IoBackend& backend, const io::C
   thread_ = std::jthread([this] { Run(); });
 }
 
-bool RoomSurvey::Await() {
+bool CapacitySurvey::Await() {
   MutexLock lock(mutex_);
   return over_.WaitFor(mutex_, std::chrono::milliseconds(patience_ms_ + kLastCallMs),
                        [this]() FOREBAY_REQUIRES(mutex_) { return is_over_; });
 }
 
-RoomReport RoomSurvey::Report() const {
+CapacityReport CapacitySurvey::Report() const {
   MutexLock lock(mutex_);
   return report_;
 }
 
-// What is known of a path until the call that is under way comes back.
-Error RoomSurvey::Silent(const std::string& path) const {
+// The entry for a path while a call about it is under way.
+Error CapacitySurvey::Silent(const std::string& path) const {
   return Error(ErrorCode::kDeadlineExceeded,
                fmt::format("the file system of {} has not answered within {} s", path,
                            patience_ms_ / 1000));
 }
 
-void RoomSurvey::Run() {
+void CapacitySurvey::Run() {
   Result<plan::TierPlan> tiers = LookAtTiers();
   {
     MutexLock lock(mutex_);
@@ -190,7 +195,7 @@ void RoomSurvey::Run() {
   over_.NotifyAll();
 }
 
-Result<plan::TierPlan> RoomSurvey::LookAtTiers() {
+Result<plan::TierPlan> CapacitySurvey::LookAtTiers() {
   FOREBAY_ASSIGN(const std::uint64_t ram_bytes, RamCapacity(config_));
   std::uint64_t ssd_bytes = 0;
   if (!config_.ssd_directory.empty()) {
@@ -201,7 +206,7 @@ Result<plan::TierPlan> RoomSurvey::LookAtTiers() {
   return PlanTiers(config_, {.ram_bytes = ram_bytes, .ssd_bytes = ssd_bytes});
 }
 
-Result<stage::DatasetSize> RoomSurvey::LookAt(const stage::DatasetOptions& dataset) {
+Result<stage::DatasetSize> CapacitySurvey::LookAt(const stage::DatasetOptions& dataset) {
   auto root = backend_.OpenDirectory(dataset.root_path);
   if (!root.has_value()) return root.error().WithContext("path " + dataset.root_path);
   stage::BoundedDirectory bounded(std::move(*root), clock_, deadline_ns_);
@@ -210,8 +215,8 @@ Result<stage::DatasetSize> RoomSurvey::LookAt(const stage::DatasetOptions& datas
       !size.has_value() && size.error().code() == ErrorCode::kDeadlineExceeded;
   if (!is_late) return size;
   return Error(ErrorCode::kDeadlineExceeded,
-               fmt::format("{} files have been looked at within {} s, and there are more; once it "
-                           "has been staged, its catalog in daemon.state_dir tells",
+               fmt::format("{} files were looked at within {} s, and there are more; stage the "
+                           "data set once with daemon.state_dir set, then its catalog is used",
                            bounded.stats(), patience_ms_ / 1000));
 }
 

@@ -1,0 +1,177 @@
+// Two phases per data set. Before its catalog is known, reservations are kept here, by key. Then
+// the Dataset keeps the homes, and this table only accounts for the space. One mutex guards both,
+// so that two threads never give the same space away; a Dataset's own mutex is taken inside it.
+#include "server/stage/placement/placement_table.h"
+
+#include <unordered_set>
+
+namespace forebay::stage {
+
+plan::SsdPlan SsdPlanOf(std::uint64_t capacity_bytes) {
+  return {.capacity_bytes = capacity_bytes,
+          .home_permille = tier::ExtentCache::Options().watermark_low_permille};
+}
+
+PlacementTable::PlacementTable(const plan::TierSpace& space,
+                               std::span<const tier::SegmentStore::Stored> on_ssd)
+    : placer_(space) {
+  for (const auto& [key, file_bytes] : on_ssd) on_ssd_.emplace(key, file_bytes);
+}
+
+PlacementTable::Reservation PlacementTable::Reserve(const tier::ExtentKey& key,
+                                                    std::optional<tier::TierKind> found,
+                                                    std::uint64_t bytes, std::uint64_t pieces) {
+  std::lock_guard lock(mutex_);
+  const auto known = reserved_.find(key);
+  if (known != reserved_.end() && known->second.home != plan::HomeTier::kNone) return known->second;
+  Reservation planned{.home = plan::HomeTier::kSsd,
+                      .bytes = bytes,
+                      .footprint = FootprintOf(bytes, pieces)};
+  const bool fits_ram = planned.footprint.ram_bytes <= placer_.left().ram_bytes;
+  // The space of files that an earlier daemon left is not part of the placer's: such an extent
+  // keeps its space. Any other extent is placed, also one that is on a tier as a guest.
+  const bool keeps_its_file =
+      found == tier::TierKind::kSsd && !fits_ram && on_ssd_.erase(key) > 0;
+  if (!keeps_its_file) planned.home = placer_.Place(planned.footprint);
+  reserved_[key] = planned;
+  return planned;
+}
+
+plan::HomeTier PlacementTable::MoveOffSsd(const tier::ExtentKey& key) {
+  std::lock_guard lock(mutex_);
+  const auto known = reserved_.find(key);
+  if (known == reserved_.end()) return plan::HomeTier::kNone;
+  plan::HomeTier& home = known->second.home;
+  if (home == plan::HomeTier::kSsd) home = MoveOffSsdLocked(known->second.footprint);
+  return home;
+}
+
+std::vector<tier::ExtentKey> PlacementTable::ReleaseOthers(
+    std::uint64_t dataset, std::span<const tier::ExtentKey> in_catalog) {
+  const std::unordered_set<tier::ExtentKey, tier::ExtentKeyHash> known(in_catalog.begin(),
+                                                                       in_catalog.end());
+  std::vector<tier::ExtentKey> left;
+  const auto is_other = [&](const tier::ExtentKey& key) {
+    return key.dataset == dataset && !known.contains(key);
+  };
+  std::lock_guard lock(mutex_);
+  std::erase_if(reserved_, [&](const auto& entry) {
+    const auto& [key, early] = entry;
+    if (!is_other(key)) return false;
+    placer_.Release(early.home, early.footprint);
+    left.push_back(key);
+    return true;
+  });
+  std::erase_if(on_ssd_, [&](const auto& entry) {
+    const auto& [key, file_bytes] = entry;
+    if (!is_other(key)) return false;
+    placer_.Release(plan::HomeTier::kSsd, {.ram_bytes = 0, .ssd_bytes = file_bytes});
+    left.push_back(key);
+    return true;
+  });
+  return left;
+}
+
+void PlacementTable::EndCataloguing(std::uint64_t dataset) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(reserved_, [&](const auto& entry) { return entry.first.dataset == dataset; });
+}
+
+std::vector<tier::ExtentKey> PlacementTable::AbandonCataloguing(std::uint64_t dataset) {
+  std::vector<tier::ExtentKey> left;
+  std::lock_guard lock(mutex_);
+  std::erase_if(reserved_, [&](const auto& entry) {
+    const auto& [key, early] = entry;
+    if (key.dataset != dataset || early.home == plan::HomeTier::kSsd) return false;
+    placer_.Release(early.home, early.footprint);
+    left.push_back(key);
+    return true;
+  });
+  return left;
+}
+
+std::vector<tier::ExtentKey> PlacementTable::ReleaseAll(Dataset& dataset) {
+  std::vector<tier::ExtentKey> left;
+  std::lock_guard lock(mutex_);
+  // First, so that no load under way gives one of these extents a home again (Place, MoveOffSsd).
+  dataset.MarkReplaced();
+  for (std::uint32_t i = 0; i < dataset.catalog()->extent_count(); ++i) {
+    const ExtentId extent(i);
+    placer_.Release(dataset.home(extent),
+                    dataset.FootprintOf(extent, dataset.PlannedBytes(extent)));
+    left.push_back(dataset.key(extent));
+  }
+  return left;
+}
+
+PlacementTable::Placement PlacementTable::Place(Dataset& dataset, ExtentId extent,
+                                                std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  // An extent that another node keeps gets no space here, because it can be copied again.
+  if (dataset.is_replaced() || dataset.IsRemote(extent)) return {};
+  const plan::HomeTier home = dataset.home(extent);
+  const std::uint64_t planned = dataset.PlannedBytes(extent);
+  if (home != plan::HomeTier::kNone && planned == bytes) return {.home = home};
+  placer_.Release(home, dataset.FootprintOf(extent, planned));
+  // Released first: the extent may stay where it is, with its real size.
+  const plan::HomeTier placed = placer_.Place(dataset.FootprintOf(extent, bytes));
+  dataset.SetHome(extent, placed, bytes);
+  return {.home = placed, .has_placed_others = PlaceOthersLocked(dataset)};
+}
+
+plan::HomeTier PlacementTable::MoveOffSsd(Dataset& dataset, ExtentId extent, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (dataset.is_replaced()) return plan::HomeTier::kNone;
+  if (dataset.home(extent) == plan::HomeTier::kSsd) {
+    dataset.SetHome(extent, MoveOffSsdLocked(dataset.FootprintOf(extent, bytes)), bytes);
+  }
+  return dataset.home(extent);
+}
+
+// The space on SSD is released even though the SSD has just refused it: it may take a smaller or a
+// later extent. A tier that is retired is closed as a whole (CloseSsd).
+plan::HomeTier PlacementTable::MoveOffSsdLocked(const plan::Footprint& footprint) {
+  placer_.Release(plan::HomeTier::kSsd, footprint);
+  return placer_.PlaceInRam(footprint) ? plan::HomeTier::kRam : plan::HomeTier::kNone;
+}
+
+void PlacementTable::PlaceAgain(Dataset& dataset) {
+  std::lock_guard lock(mutex_);
+  if (dataset.is_replaced()) return;
+  for (const ExtentId extent : dataset.ExtentsWithoutHome()) {
+    const std::uint64_t planned = dataset.PlannedBytes(extent);
+    const plan::HomeTier home = placer_.Place(dataset.FootprintOf(extent, planned));
+    if (home != plan::HomeTier::kNone) dataset.SetHome(extent, home, planned);
+  }
+}
+
+void PlacementTable::CloseSsd() {
+  std::lock_guard lock(mutex_);
+  placer_.CloseSsd();
+}
+
+// Gives homes to extents without one, in staging order, until one does not fit. Returns true if any
+// got one.
+bool PlacementTable::PlaceOthersLocked(Dataset& dataset) {
+  bool is_any = false;
+  while (const std::optional<ExtentId> extent = dataset.NextWithoutHome()) {
+    const plan::Footprint planned =
+        dataset.FootprintOf(*extent, dataset.PlannedBytes(*extent));
+    const plan::HomeTier home = placer_.Place(planned);
+    if (home == plan::HomeTier::kNone) break;
+    // A demand may have claimed the extent since; its load then places it (Place).
+    if (dataset.GiveHome(*extent, home)) {
+      is_any = true;
+    } else {
+      placer_.Release(home, planned);
+    }
+  }
+  return is_any;
+}
+
+plan::TierSpace PlacementTable::left() const {
+  std::lock_guard lock(mutex_);
+  return placer_.left();
+}
+
+}  // namespace forebay::stage

@@ -1,0 +1,105 @@
+// PlacementTable: reserves space on the tiers for extents. The tier on which an extent has space
+// reserved is its *home*; an extent that fits on no tier has none. plan::Placer decides; this table
+// keeps the space that is left, over all data sets, and moves homes as real sizes become known.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "server/plan/placement.h"
+#include "server/stage/dataset.h"
+#include "server/tier/extent_cache.h"
+#include "server/tier/extent_key.h"
+#include "server/tier/ssd/segment_store.h"
+
+namespace forebay::stage {
+
+// Whether an extent with this home, which is on `tier`, needs no more staging. An extent on another
+// tier than its home is a guest there, which is evicted first, so it is still to be copied home.
+constexpr bool IsAtHome(tier::TierKind tier, plan::HomeTier home) {
+  switch (home) {
+    case plan::HomeTier::kRam: return tier == tier::TierKind::kRam;
+    case plan::HomeTier::kSsd: return tier == tier::TierKind::kSsd;
+    case plan::HomeTier::kNone: break;
+  }
+  return true;
+}
+
+// Space for homes on an SSD tier of this capacity: the part below the watermark down to which the
+// cache evicts, so that extents at home there are not evicted.
+plan::SsdPlan SsdPlanOf(std::uint64_t capacity_bytes);
+
+// Thread-safe.
+class PlacementTable {
+ public:
+  // `space`: for homes, without the space of the files that are `on_ssd` already.
+  explicit PlacementTable(const plan::TierSpace& space,
+                          std::span<const tier::SegmentStore::Stored> on_ssd = {});
+
+  // --- before a data set has its catalog ------------------------------------------------------
+  struct Reservation {
+    plan::HomeTier home = plan::HomeTier::kNone;
+    std::uint64_t bytes = 0;  // size of the image for which space is reserved
+    plan::Footprint footprint;
+  };
+  // Gives an extent its home. `bytes`: expected size of its image; `pieces`: number of its
+  // checksums. `found`: the tier on which it is already, if any. An extent that was on SSD when the
+  // daemon started and does not fit in RAM keeps its space on SSD. An extent that has a home from
+  // an earlier call keeps it, with the size that was planned then.
+  Reservation Reserve(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
+                      std::uint64_t bytes, std::uint64_t pieces);
+  // Call when the SSD has refused an extent whose home it is: moves its home to RAM if RAM has
+  // space, else the extent loses its home. Returns the new home.
+  plan::HomeTier MoveOffSsd(const tier::ExtentKey& key);
+  // The catalog of `dataset` is known and has extents with the keys `in_catalog`. Frees the space
+  // of all other extents of the data set that got a home or were on SSD from the start: their
+  // objects have changed. Returns their keys; the caller evicts them.
+  std::vector<tier::ExtentKey> ReleaseOthers(std::uint64_t dataset,
+                                             std::span<const tier::ExtentKey> in_catalog);
+  // From now on `dataset` keeps the homes of its extents itself.
+  void EndCataloguing(std::uint64_t dataset);
+  // Cataloguing failed: frees the space in RAM and returns the keys of these extents; the caller
+  // evicts them. Extents on SSD stay there for the next pass.
+  std::vector<tier::ExtentKey> AbandonCataloguing(std::uint64_t dataset);
+  // `dataset` is replaced by a data set of the same name that has no catalog yet: frees the space
+  // of its extents and returns their keys; the caller evicts them. After that no extent of
+  // `dataset` gets a home (Dataset::MarkReplaced).
+  std::vector<tier::ExtentKey> ReleaseAll(Dataset& dataset);
+
+  // --- once it has one ------------------------------------------------------------------------
+  struct Placement {
+    plan::HomeTier home = plan::HomeTier::kNone;
+    bool has_placed_others = false;  // others got a home; the pass of their data set claims them
+  };
+  // Decides the home of an extent whose image is now known to have `bytes`. If that is not the size
+  // that was planned, or if it had no home, it is placed again, and space that becomes free goes to
+  // extents of the data set without a home.
+  Placement Place(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
+  // As MoveOffSsd above, for an extent of a data set with a catalog, whose image has `bytes`.
+  plan::HomeTier MoveOffSsd(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
+  // Call before a pass begins again: gives homes to extents without one for which there is space.
+  void PlaceAgain(Dataset& dataset);
+  // Call when the SSD tier is retired: from now on no extent gets a home there.
+  void CloseSsd();
+
+  // Space that is not reserved.
+  plan::TierSpace left() const;
+
+ private:
+  bool PlaceOthersLocked(Dataset& dataset);
+  plan::HomeTier MoveOffSsdLocked(const plan::Footprint& footprint);
+
+  mutable std::mutex mutex_;
+  plan::Placer placer_;
+  // File sizes of extents that were on SSD from the start and for which Reserve was not called.
+  std::unordered_map<tier::ExtentKey, std::uint64_t, tier::ExtentKeyHash> on_ssd_;
+  // Homes of extents of data sets that have no catalog yet.
+  std::unordered_map<tier::ExtentKey, Reservation, tier::ExtentKeyHash> reserved_;
+};
+
+}  // namespace forebay::stage
