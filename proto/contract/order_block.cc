@@ -72,6 +72,7 @@ inline FeistelShape BlockOrder::WindowShape(std::uint64_t window) const {
 // Divides a position into a window and an offset in it. Adding the gap makes all windows before the
 // position equally large.
 inline BlockOrder::Place BlockOrder::PlaceOf(std::uint64_t position) const {
+  // kNone is larger than any position, so without a short run no gap is added.
   const std::uint64_t gap = position >= geometry_.after_short ? geometry_.gap_samples : 0;
   const auto [window, offset] = by_window_samples_.Divide(position + gap);
   return {window, offset};

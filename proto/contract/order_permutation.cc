@@ -19,6 +19,7 @@ constexpr std::size_t kLanes = 4;
 KeyedPermutation::KeyedPermutation(std::uint64_t size, std::uint64_t key, unsigned rounds)
     : shape_(size), rounds_(rounds) {
   FOREBAY_CHECK(rounds >= 2 && rounds <= kRoundsMax && rounds % 2 == 0);
+  // A network of so few elements mixes too slowly; a shuffle of 16 elements fits in one word.
   if (is_table()) {
     rounds_ = kSmallRounds;  // not used; keeps tables off the path of the large networks
     BuildTable(key);
@@ -32,6 +33,8 @@ KeyedPermutation::KeyedPermutation(std::uint64_t size, std::uint64_t key, unsign
 void KeyedPermutation::BuildTable(std::uint64_t key) {
   std::uint64_t forward = 0xFEDC'BA98'7654'3210ULL;  // the identity
   for (std::uint64_t i = shape_.size - 1; i > 0; --i) {
+    // A word times i + 1, high half: a number in [0, i] without a division and with negligible
+    // bias.
     const std::uint64_t j = MulHigh64(DrawWord64(key, shape_.size - 1 - i), i + 1);
     const std::uint64_t swap = ((forward >> (4 * i)) ^ (forward >> (4 * j))) & 15;
     forward ^= (swap << (4 * i)) | (swap << (4 * j));

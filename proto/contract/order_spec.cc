@@ -138,6 +138,7 @@ std::array<std::byte, kOrderSpecBytes> OrderSpec::Encode() const {
   writer.Le(first.block_samples);
   writer.Le(first.window_runs);
   std::array<std::byte, kOrderSpecBytes> bytes;
+  // The layout is written down twice, here and in kOrderSpecBytes; they must agree.
   FOREBAY_CHECK(writer.size() == bytes.size());
   std::ranges::copy(writer.bytes(), bytes.begin());
   return bytes;
@@ -187,6 +188,7 @@ Result<OrderSpec> OrderSpec::Parse(std::span<const std::byte> bytes) {
   OrderShape first;
   first.block_samples = reader.ReadLe<std::uint64_t>();
   first.window_runs = reader.ReadLe<std::uint64_t>();
+  // Mode 0 with parameters would be a second encoding of "no first_epoch_shape".
   if (first_mode != 0) {
     FOREBAY_ASSIGN(first.mode, ModeFromNumber(first_mode, "first_epoch_shape."));
     spec.first_epoch_shape = first;

@@ -46,7 +46,7 @@ Result<StepPlan> StepPlan::Create(const StepPlanOptions& options) {
 StepPlan::StepPlan(const StepPlanOptions& options)
     : options_(options), steps_(options.sample_count / options.global_batch) {
   const bool has_tail = options.sample_count % options.global_batch != 0;
-  if (has_tail && options.tail != TailPolicy::kDrop) ++steps_;
+  if (has_tail && options.tail != TailPolicy::kDrop) ++steps_;  // the padded or short step
 }
 
 std::uint64_t StepPlan::dropped_samples() const {
@@ -63,6 +63,8 @@ std::uint64_t StepPlan::padded_samples() const {
 StepSlice StepPlan::Part(StepId step, std::uint64_t index, std::uint64_t parts) const {
   const std::uint64_t first = step.value() * options_.global_batch;
   std::uint64_t samples = options_.global_batch;
+  // With kPad the last step keeps its full size: its positions beyond n are resolved to
+  // repetitions.
   if (options_.tail == TailPolicy::kShort) {
     samples = std::min(samples, options_.sample_count - first);
   }

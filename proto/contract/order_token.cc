@@ -34,6 +34,7 @@ Status PositionToken::Validate() const {
                       "global_batch is " + std::to_string(global_batch) + ", outside [1, " +
                           std::to_string(limits::kGlobalBatchMax) + "]");
   }
+  // Equal is valid: the epoch is over, and the stream goes on with the next one.
   if (next_step.value() > plan->steps()) {
     return FieldError(ErrorCode::kOutOfRange,
                       "next_step is " + std::to_string(next_step.value()) +
@@ -53,7 +54,7 @@ std::array<std::byte, kPositionTokenBytes> PositionToken::Encode() const {
   writer.Le(global_batch);
   writer.Le(next_epoch.value());
   writer.Le(next_step.value());
-  writer.Le(FoldWords(kTokenTag, writer.bytes()));
+  writer.Le(FoldWords(kTokenTag, writer.bytes()));  // over all bytes before it
   std::array<std::byte, kPositionTokenBytes> bytes;
   FOREBAY_CHECK(writer.size() == bytes.size());
   std::ranges::copy(writer.bytes(), bytes.begin());

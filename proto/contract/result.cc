@@ -41,6 +41,7 @@ ErrorCode CodeOfErrno(int system_errno) {
     case ENOSPC: case EDQUOT: case EMFILE: case ENFILE: case ENOMEM:
       return ErrorCode::kResourceExhausted;
     case EINVAL: case ENAMETOOLONG: case EISDIR: return ErrorCode::kInvalidArgument;
+    // A read error of a device means that these bytes are lost, at least in this copy.
     case EIO: return ErrorCode::kDataLoss;
     case ETIMEDOUT: return ErrorCode::kDeadlineExceeded;
     case EAGAIN: case EINTR: case ECONNREFUSED: case ECONNRESET: case EPIPE:

@@ -22,6 +22,7 @@ Result<std::uint64_t> SampleRecords::Append(const SampleRecord& record,
   const std::uint64_t place = spool_.size();
   const auto key_bytes = static_cast<std::uint16_t>(record.key.size());
   const std::span<const std::byte> head = RowBytes(key_bytes);
+  // row_ is a member, so that its memory is reused for every record.
   row_.assign(head.begin(), head.end());
   const auto key = std::as_bytes(std::span(record.key.data(), record.key.size()));
   row_.insert(row_.end(), key.begin(), key.end());

@@ -45,6 +45,7 @@ Result<std::vector<std::uint64_t>> SettingValue::Dimensions() const {
   std::vector<std::uint64_t> dimensions;
   for (const Scalar& entry : list_) {
     const auto* number = std::get_if<std::int64_t>(&entry);
+    // A dimension of 0 would make samples of no bytes.
     if (number == nullptr || *number <= 0) return Expected("a list of positive whole numbers");
     dimensions.push_back(static_cast<std::uint64_t>(*number));
   }

@@ -135,6 +135,7 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   }
   std::vector<tier::BadExtent> bad;
   const Status filled = work->Fill(queue, bad);
+  // So that the next attempt pins its extents again: no references means "not pinned yet".
   work->refs.clear();
   if (filled.has_value() || bad.empty() || work->refetches++ >= limits::kRefetchMax) {
     return work->End(filled);

@@ -98,7 +98,7 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node,
   }
   if (!status.has_value()) {
     MutexLock lock(flight->mutex);
-    if (!flight->error) {
+    if (!flight->error) {  // the first error is reported
       flight->error = stage::ErrorFromOthers(status.error())
                           .WithContext(fmt::format("data set '{}': node {}",
                                                    flight->dataset->name(), node.value()));

@@ -51,6 +51,7 @@ Status SamplePieces::Add(SampleId sample, std::span<const FieldId> fields) {
     std::uint64_t offset = range.offset;
     std::uint64_t left = range.length;
     for (;;) {
+      // The next extent of a chain belongs to the same part and names the same sample first.
       const catalog::ExtentInfo info = catalog_->extent(extent);
       if (info.part != part || offset > info.bytes || sample < info.first_sample) {
         return Error(ErrorCode::kDataLoss,
@@ -127,6 +128,7 @@ Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
   if (reads_.empty()) return {};
   failures_.clear();
   FOREBAY_TRY(tier::ReadPieces(queue, reads_, failures_));
+  // Pieces of other extents are complete, but the batch needs all of them, so it starts again.
   if (failures_.empty()) return {};
   return tier::BlameCopies(
       failures_,

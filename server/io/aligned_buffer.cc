@@ -19,6 +19,7 @@ Result<AlignedBuffer> AlignedBuffer::Create(std::size_t bytes) {
   }
   constexpr std::size_t kAlignment = limits::kIoAlignmentBytes;
   const std::size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  // aligned_alloc requires that the size is a multiple of the alignment.
   void* memory = std::aligned_alloc(kAlignment, size);
   if (memory == nullptr) {
     return Error(ErrorCode::kResourceExhausted,

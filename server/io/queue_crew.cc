@@ -22,6 +22,7 @@ Result<std::unique_ptr<QueueCrew>> QueueCrew::Create(IoBackend& backend, const O
     MutexLock lock(crew->mutex_);
     (added.has_value() ? crew->has_begun_ : crew->is_given_up_) = true;
   }
+  // On an error the crew is destroyed here: its threads see is_given_up_, return, and are joined.
   crew->begins_.NotifyAll();
   FOREBAY_TRY(added);
   return crew;

@@ -134,6 +134,7 @@ Status JsonLinesScanBuilder::OnLine(const TextLine& line) {
 
 // Makes an extent of the lines that wait.
 Status JsonLinesScanBuilder::CutExtentOfWaiting() {
+  // Offsets within an extent have 32 bits; OnLine has kept the extent below that.
   const std::uint64_t begin = waiting_.front().offset;
   std::vector<Range> pieces;
   pieces.reserve(waiting_.size());

@@ -39,12 +39,13 @@ FieldSpec SpecOf(const compress::PackField& field) {
 
 PackCatalog::PackCatalog(ImageBytes bytes, PackTables tables)
     : bytes_(std::move(bytes)), tables_(std::move(tables)) {
+  // Computed once, because every look-up of a sample needs it.
   for (const compress::PackField& field : tables_.schema.fields) tiles_.push_back(field.tiles());
 }
 
 std::uint32_t PackCatalog::PartOf(FieldId field) const {
   FOREBAY_CHECK(field.value() < tables_.specs.size());
-  return 0;
+  return 0;  // a data set of packs has one part
 }
 
 ObjectInfo PackCatalog::object(ObjectId object) const {

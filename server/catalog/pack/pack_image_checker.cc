@@ -198,7 +198,7 @@ Status PackImageChecker::CheckExtents() {
   for (std::uint32_t i = 0; i < tables_.header.extent_count; ++i) {
     const PackExtentRow row = tables_.Extent(i);
     FOREBAY_TRY(CheckExtent(i, row));
-    if (row.object != object) end = 0;
+    if (row.object != object) end = 0;  // offsets start again in the next object
     // An object may be left out here. CheckChunks refuses it then: its samples have no chunks.
     if (row.object < object || row.object_offset < end) {
       return BadExtent(i, "overlaps or precedes the extent before it");
@@ -242,6 +242,7 @@ Status PackImageChecker::CheckChunks() {
     tables_.field_begins.push_back(next);
     for (std::uint32_t object = 0; object < tables_.header.object_count; ++object) {
       const PackObjectRow file = tables_.Object(object);
+      // Coverage is checked per file, with sample numbers of the file, as in the index of a pack.
       compress::ChunkCoverage coverage(tables_.schema.fields[field], file.samples);
       for (; next < count; ++next) {
         const PackChunkRow row = tables_.Chunk(next);

@@ -108,6 +108,7 @@ Status PackImageWriter::AddObject(const PackObject& object) {
   if (object.samples > limits::kSampleCountMax - header_.sample_count) {
     return LimitError("samples", limits::kSampleCountMax, "kSampleCountMax");
   }
+  // Pieces hold a chunk's number in 32 bits.
   if (object.chunks.size() > 0xFFFF'FFFF - header_.chunk_count) {
     return LimitError("chunks", 0xFFFF'FFFF, "32 bits number them");
   }
@@ -178,6 +179,7 @@ Status PackImageWriter::AddChunks(const PackObject& object, const PackCut& cut,
     row.object = header_.object_count;
     row.extent = extents[i];
     row.piece = pieces[i];
+    // The index of a pack is sorted by field, sample, tile and part, so each table stays sorted.
     TableSpool& table = chunks_[entry.field];
     rows[i] = static_cast<std::uint32_t>(table.size() / sizeof(PackChunkRow));
     FOREBAY_TRY(table.Append(RowBytes(row)));

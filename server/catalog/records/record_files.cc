@@ -115,6 +115,7 @@ Result<RecordHeader> ReadHeader(const BuildContext& context, io::IoQueue& queue,
                                 const RecordFile& file) {
   FOREBAY_ASSIGN(const std::unique_ptr<io::File> opened,
                  context.root.Open(file.path, io::OpenMode::kRead));
+  // Enough for every header that the parsers accept; one read, because the file is on the GFS.
   std::vector<std::byte> start(std::min(file.info.bytes, limits::kRecordHeaderBytesMax));
   const Status read = io::ReadFully(queue, *opened, 0, start);
   if (!read.has_value()) return read.error().WithContext(Quoted(file.path));
@@ -133,6 +134,7 @@ Result<RecordHeader> RawHeader(const DatasetSource& source, const RecordFile& fi
   FieldSpec spec;
   spec.dtype = header.dtype;
   spec.shape = header.shape;
+  // dtype "bytes" without a shape means samples of any length, which raw files cannot have.
   if (!spec.is_fixed()) {
     return Error(ErrorCode::kInvalidArgument,
                  "data set " + Quoted(source.name) +
@@ -162,6 +164,7 @@ Result<std::vector<RecordFile>> ListFiles(const BuildContext& context, Format fo
     FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> top, context.root.List(""));
     FOREBAY_ASSIGN(const std::vector<std::string> paths,
                    FilesNamedLike(top, format == Format::kIdx ? IsIdxName : IsNpyName));
+    // Sorted by name, so part and field numbers do not depend on the directory's order.
     for (const std::string& path : paths) named.push_back({.field = "", .path = path});
   }
   if (named.empty()) {

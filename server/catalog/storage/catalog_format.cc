@@ -13,6 +13,7 @@
 namespace forebay::catalog {
 
 Status CutFixedPart(std::uint64_t sample_count, std::uint64_t extent_bytes, PartRow& part) {
+  // The writer's callers and the checker have refused zeros; both divide by these numbers here.
   FOREBAY_CHECK(part.record_bytes > 0 && extent_bytes > 0);
   std::uint64_t extent_count = 0;
   if (part.record_bytes <= extent_bytes) {
@@ -59,6 +60,8 @@ ExtentRow FixedExtent(const PartRow& part, std::uint32_t part_number,
     row.bytes = static_cast<std::uint32_t>(row.sample_count * part.record_bytes);
     return row;
   }
+  // A record that spans extents: extent `index` is part `piece` of record index /
+  // extents_per_record.
   const std::uint32_t piece = index % part.extents_per_record;
   const std::uint64_t piece_offset = piece * part.chain_extent_bytes;
   row.first_sample = index / part.extents_per_record;

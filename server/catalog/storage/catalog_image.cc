@@ -74,10 +74,12 @@ CatalogImage::CatalogImage(ImageBytes bytes, ImageTables tables)
 void CatalogImage::BuildSampleIndex() {
   if (IsKind(tables_.parts[0], PartKind::kFixed)) return;
   // More samples share an entry until the index fits its bound. The binary search covers the rest.
+  // The shift starts at 8: with 256 samples per entry, small catalogs get a small index.
   while ((sample_count() - 1) >> index_shift_ >= kSampleIndexEntriesMax) ++index_shift_;
   sample_index_.reserve(((sample_count() - 1) >> index_shift_) + 1);
   for (std::uint32_t i = 0; i < extent_count(); ++i) {
     const ExtentRow row = tables_.Extent(i);
+    // An extent with many samples fills several entries, one with few fills none.
     while (!row.continues() &&
            sample_index_.size() << index_shift_ < row.first_sample + row.starting_count) {
       sample_index_.push_back(i);
@@ -95,6 +97,7 @@ ObjectInfo CatalogImage::object(ObjectId object) const {
   ObjectInfo info;
   info.path = tables_.names.At(object.value());
   info.bytes = tables_.ObjectBytes(object.value());
+  // A row has 48 bits of size and then the time, without padding.
   info.mtime_ns = LoadAt<std::int64_t>(
       tables_.objects, std::size_t{object.value()} * kObjectRowBytes + 6);
   return info;
@@ -421,6 +424,7 @@ Status CatalogImage::VerifyKeys(std::uint32_t extent, const ExtentRow& row,
 
 Result<std::string> CatalogImage::SampleKey(SampleId sample) const {
   FOREBAY_CHECK(sample.value() < sample_count());
+  // Only samples of members have keys of their own in the image.
   if (IsKind(tables_.parts[0], PartKind::kFixed)) return std::to_string(sample.value());
   if (IsKind(tables_.parts[0], PartKind::kFiles)) {
     return std::string(object(ObjectId(static_cast<std::uint32_t>(sample.value()))).path);

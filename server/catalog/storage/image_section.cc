@@ -43,11 +43,13 @@ Result<std::span<const std::byte>> SectionBytes(std::span<const std::byte> image
                                                 const SectionRow& row, std::string_view name,
                                                 bool is_hashed) {
   const std::string section = "section '" + std::string(name) + "' ";
+  // The writer aligns every section, so an unaligned one is damage.
   if (row.offset < kHeaderBytes || row.offset % kSectionAlignmentBytes != 0 ||
       row.offset > image.size() || row.bytes > image.size() - row.offset) {
     return DamagedImage(row.offset, section + "lies outside the image");
   }
   const std::span<const std::byte> bytes = image.subspan(row.offset, row.bytes);
+  // A hash of 0 where none belongs keeps the image canonical: equal catalogs have equal bytes.
   if (is_hashed ? Checksum(bytes) != row.hash : row.hash != 0) {
     return DamagedImage(row.offset, section + "does not match its checksum");
   }
@@ -74,6 +76,7 @@ Status CheckStrings(const IndexedStrings& table, const StringLimits& limits) {
   std::uint64_t offset = 0;
   const std::uint64_t size = table.strings.size();
   for (std::uint64_t i = 0; i < table.count; ++i) {
+    // The index must agree with the place where walking over the strings arrives.
     const std::uint64_t entry = i / table.per_entry * sizeof(std::uint64_t);
     if (i % table.per_entry == 0 && LoadAt<std::uint64_t>(table.index, entry) != offset) {
       return DamagedImage(limits.index_offset + entry, "the " + what + " index is wrong");

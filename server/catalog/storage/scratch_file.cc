@@ -13,6 +13,8 @@
 namespace forebay::catalog {
 
 Result<ScratchFile> ScratchFile::Create(const std::string& directory) {
+  // O_TMPFILE and not a file that is unlinked: between creating and unlinking, a kill would leave
+  // it.
   UniqueFd fd(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!fd.valid()) {
     return Error::FromErrno(errno, "create a scratch file in " + Quoted(directory));

@@ -18,6 +18,7 @@ constexpr std::size_t kPieceBytes = 1 * limits::kMiB;
 
 Status TableSpool::Append(std::span<const std::byte> bytes) {
   if (!scratch_.directory.empty()) {
+    // Before the first flush the whole table may stay in memory, afterwards only a buffer.
     const std::uint64_t bound = file_.has_value() ? kPieceBytes : scratch_.table_bytes;
     if (tail_.size() + bytes.size() > bound) {
       FOREBAY_TRY(Flush());
@@ -122,6 +123,7 @@ Result<std::span<const std::byte>> SpoolReader::Take(std::size_t count) {
     if (left < count - held) {
       return Error(ErrorCode::kDataLoss, "a table of the catalog ends within a row");
     }
+    // At least what is asked for, and a whole piece if the spool has one.
     const auto fresh = static_cast<std::size_t>(
         std::min<std::uint64_t>(left, std::max(kPieceBytes, count - held)));
     buffer_.resize(held + fresh);

@@ -19,7 +19,7 @@ class SeenKeys::Run {
   Run(const TableSpool& spool, std::uint64_t begin, std::uint64_t end)
       : spool_(&spool), at_(begin), end_(end) {}
 
-  // False at the end of the run.
+  // Goes to the next key. Returns false at the end of the run.
   Result<bool> Next() {
     if (++index_ < keys_.size()) return true;
     const auto left = static_cast<std::size_t>((end_ - at_) / sizeof(SeenKey));
@@ -62,6 +62,7 @@ Status SeenKeys::SpillRun() {
 
 Status SeenKeys::TakeEqualHashes(const PairVisitor& visit) {
   if (!run_starts_.empty()) {
+    // The keys in memory become the last run, so that one merge sees all keys.
     FOREBAY_TRY(SpillRun());
     FOREBAY_TRY(MergeRuns(visit));
   } else {

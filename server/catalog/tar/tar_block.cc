@@ -47,7 +47,7 @@ std::optional<std::uint64_t> ParseOctal(std::string_view text) {
   std::uint64_t value = 0;
   std::size_t at = begin;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '7'; ++at) {
-    if (value >> 60 != 0) return std::nullopt;
+    if (value >> 60 != 0) return std::nullopt;  // another digit would not fit in 63 bits
     value = value << 3 | static_cast<std::uint64_t>(text[at] - '0');
   }
   // At least one digit; the rest must be terminators.
@@ -74,6 +74,7 @@ Status CheckSum(TarPlace place, std::span<const std::byte> block) {
   std::int64_t sum_unsigned = 0;
   std::int64_t sum_signed = 0;
   for (std::size_t i = 0; i < block.size(); ++i) {
+    // The checksum's own field counts as spaces.
     const bool is_sum = i >= kChecksum.offset && i < kChecksum.offset + kChecksum.bytes;
     const auto byte = is_sum ? std::uint8_t{' '} : std::to_integer<std::uint8_t>(block[i]);
     sum_unsigned += byte;
@@ -174,6 +175,8 @@ Result<std::string> NormalizeMemberPath(TarPlace place, std::string_view path) {
   while (!path.empty()) {
     const std::size_t slash = path.find('/');
     const std::string_view component = path.substr(0, slash);
+    // A member path becomes a key and a name in logs. It opens no file, but other tools may use it
+    // so.
     if (component == "..") return refuse("contains '..'");
     if (!component.empty() && component != ".") {
       if (!normal.empty()) normal += '/';

@@ -106,7 +106,7 @@ Status TarScanner::OnHeader(const TarBlock& block) {
 // Handles the complete data of an extension header. Its values hold for the next member only.
 Status TarScanner::OnExtension() {
   state_ = State::kHeader;
-  skip_bytes_ = RoundToTarBlock(extension_bytes_) - extension_bytes_;
+  skip_bytes_ = RoundToTarBlock(extension_bytes_) - extension_bytes_;  // padding to a whole block
   if (extension_type_ == 'K') return {};  // the target of a link, which has no data
   if (extension_type_ == 'L') {
     // GNU writes a NUL at the end. NormalizeMemberPath refuses a NUL anywhere else.
@@ -142,6 +142,7 @@ Status TarScanner::OnMemberHeader(const TarBlock& block) {
   } else if (gnu_path_.has_value()) {
     path = *gnu_path_;
   }
+  // Extensions apply to one member only.
   member_start_.reset();
   gnu_path_.reset();
   pax_ = {};

@@ -63,6 +63,7 @@ Result<std::unique_ptr<PosixDirectory>> PosixDirectory::Create(
     return Error(ErrorCode::kInvalidArgument,
                  "root " + QuotePath(path) + " must be an absolute path");
   }
+  // The root itself may be reached by symlinks: it comes from the configuration, which is trusted.
   UniqueFd root(Uninterrupted([&] {
     return ::open(std::string(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   }));

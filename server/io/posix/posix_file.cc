@@ -41,6 +41,7 @@ std::string QuotePath(std::string_view path) {
   std::string quoted = "'";
   for (const char c : path.substr(0, kShownBytesMax)) {
     const auto byte = static_cast<unsigned char>(c);
+    // Other bytes stay, so that names in UTF-8 remain readable.
     if (byte < 0x20 || byte == 0x7F) {
       quoted += "\\x";
       quoted += kHex[byte >> 4];

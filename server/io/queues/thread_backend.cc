@@ -137,6 +137,7 @@ class ThreadQueue final : public IoQueue {
       return done_count_ >= wanted_count_;
     };
     if (timeout_ms.has_value()) {
+      // The condition variable adds the timeout to a clock, which a huge one would overflow.
       constexpr std::int64_t kTimeoutMsMax = 1'000'000'000;
       const std::chrono::milliseconds timeout(std::min(*timeout_ms, kTimeoutMsMax));
       done_changed_.WaitFor(mutex_, timeout, is_enough);
@@ -147,7 +148,7 @@ class ThreadQueue final : public IoQueue {
     for (; done_count_ > 0; --done_count_) {
       Job* job = done_.Pop();
       completions.push_back({job->transfer.tag, *std::move(job->outcome)});
-      free_.push_back(static_cast<std::uint32_t>(job - slots_.data()));
+      free_.push_back(static_cast<std::uint32_t>(job - slots_.data()));  // the slot's index
     }
     return count;
   }
