@@ -119,9 +119,6 @@ class IoQueue {
                            std::optional<std::int64_t> timeout_ms = std::nullopt) = 0;
   virtual std::size_t in_flight() const = 0;
   virtual std::size_t depth() const = 0;
-  // Registers memory with the kernel once, so that later transfers into it skip page pinning.
-  // Optional: a refusal (locked-memory limit) is an error, and unregistered I/O still works.
-  virtual Status RegisterMemory(std::span<const std::span<std::byte>> regions) = 0;
 };
 
 struct QueueOptions {

@@ -284,21 +284,6 @@ TEST_P(IoBackendTest, SeveralQueuesShareAFile) {
   EXPECT_EQ(first, bytes);
 }
 
-TEST_P(IoBackendTest, TransfersIntoRegisteredMemory) {
-  Put("a", Pattern(50'000));
-  AlignedBuffer memory = Take(AlignedBuffer::Create(65'536));
-  const std::span<std::byte> region = memory.span();
-  const Status registered = queue_->RegisterMemory({&region, 1});
-  if (!registered.has_value()) {
-    EXPECT_TRUE(registered.error().code() == ErrorCode::kUnimplemented ||
-                registered.error().code() == ErrorCode::kResourceExhausted);
-  }
-  const std::unique_ptr<File> file = Open("a", OpenMode::kRead);
-  FOREBAY_EXPECT_OK(ReadFully(*queue_, *file, 0, region.first(50'000)));
-  const std::vector<std::byte> wanted = Pattern(50'000);
-  EXPECT_EQ(std::memcmp(memory.data(), wanted.data(), wanted.size()), 0);
-}
-
 TEST_P(IoBackendTest, EmptyTransfersMoveNothing) {
   Put("a", Pattern(10));
   const std::unique_ptr<File> file = Open("a", OpenMode::kRead);

@@ -156,9 +156,6 @@ class ThreadQueue final : public IoQueue {
   std::size_t in_flight() const override { return slots_.size() - free_.size(); }
   std::size_t depth() const override { return slots_.size(); }
 
-  Status RegisterMemory(std::span<const std::span<std::byte>>) override {
-    return Error(ErrorCode::kUnimplemented, "the thread back end registers no memory");
-  }
 
   // Called by the pool. Notifies under the lock: afterwards the owner may destroy the queue.
   void Finish(Job* job) {

@@ -1,5 +1,4 @@
-// UringBackend: the io_uring back end, with one ring per queue, batched submission and registered
-// buffers.
+// UringBackend: the io_uring back end, with one ring per queue and batched submission.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +27,8 @@ struct UringOptions {
 };
 
 // Thread-safe. A queue belongs to the thread that submits to it first; another thread may create it
-// and register memory before. After a permanent failure to submit, a queue completes the operations
-// that the kernel has not taken with that error, and refuses further operations.
+// before. After a permanent failure to submit, a queue completes the operations that the kernel has
+// not taken with that error, and refuses further operations.
 class UringBackend final : public IoBackend {
  public:
   // Returns CheckIoUring's error if io_uring cannot be used.

@@ -24,8 +24,6 @@ namespace {
 constexpr std::size_t kReapBatch = 64;
 constexpr std::size_t kBlockingReadBytesMin = 64 << 10;  // for smaller reads a worker costs more
 constexpr int kSubmitFailuresMax = 1000;             // one millisecond apart, so one second
-constexpr std::size_t kFixedBytesMax = 1ULL << 30;   // the kernel's limit for one registered buffer
-constexpr std::size_t kFixedCountMax = 1ULL << 14;   // the kernel's limit on registered buffers
 
 std::int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -166,26 +164,14 @@ void UringQueue::PrepareWaiting() {
 void UringQueue::Prepare(io_uring_sqe* sqe, SlotIndex slot) {
   const Transfer& transfer = slots_[slot];
   const int fd = transfer.file->fd();
-  const FixedRegion* fixed = FindFixed(transfer);
-  if (fixed != nullptr) ++counters_.fixed;
   switch (transfer.kind) {
     case OpKind::kRead:
-      if (fixed != nullptr) {
-        io_uring_prep_read_fixed(sqe, fd, transfer.next_memory(), transfer.next_bytes(),
-                                 transfer.next_offset(), fixed->index);
-      } else {
-        io_uring_prep_read(sqe, fd, transfer.next_memory(), transfer.next_bytes(),
-                           transfer.next_offset());
-      }
+      io_uring_prep_read(sqe, fd, transfer.next_memory(), transfer.next_bytes(),
+                         transfer.next_offset());
       break;
     case OpKind::kWrite:
-      if (fixed != nullptr) {
-        io_uring_prep_write_fixed(sqe, fd, transfer.next_memory(), transfer.next_bytes(),
-                                  transfer.next_offset(), fixed->index);
-      } else {
-        io_uring_prep_write(sqe, fd, transfer.next_memory(), transfer.next_bytes(),
-                            transfer.next_offset());
-      }
+      io_uring_prep_write(sqe, fd, transfer.next_memory(), transfer.next_bytes(),
+                          transfer.next_offset());
       break;
     case OpKind::kDataSync: io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC); break;
   }
@@ -195,21 +181,6 @@ void UringQueue::Prepare(io_uring_sqe* sqe, SlotIndex slot) {
                          transfer.next_bytes() >= kBlockingReadBytesMin;
   if (may_block) sqe->flags |= IOSQE_ASYNC;
   io_uring_sqe_set_data64(sqe, slot);
-}
-
-// Returns the registered buffer that holds all memory of the transfer's rest; null if none does.
-const UringQueue::FixedRegion* UringQueue::FindFixed(const Transfer& transfer) const {
-  if (fixed_.empty() || transfer.kind == OpKind::kDataSync || transfer.length == 0) {
-    return nullptr;
-  }
-  const auto begin = reinterpret_cast<std::uintptr_t>(transfer.next_memory());
-  const auto after = std::upper_bound(
-      fixed_.begin(), fixed_.end(), begin,
-      [](std::uintptr_t address, const FixedRegion& region) { return address < region.begin; });
-  if (after == fixed_.begin()) return nullptr;
-  const FixedRegion& region = *(after - 1);
-  const bool is_inside = begin < region.end && transfer.next_bytes() <= region.end - begin;
-  return is_inside ? &region : nullptr;
 }
 
 // Decides whether a failed submission is tried again or breaks the queue.
@@ -313,54 +284,6 @@ std::size_t UringQueue::FailWaiting(std::vector<Completion>& completions) {
   waiting_.Pop(count);
   prepared_ = 0;
   return count;
-}
-
-int UringQueue::RegisterBuffers(const std::vector<iovec>& buffers) {
-  if (buffers.empty()) return 0;
-  return io_uring_register_buffers(&ring_, buffers.data(),
-                                   static_cast<unsigned>(buffers.size()));
-}
-
-Status UringQueue::RegisterMemory(std::span<const std::span<std::byte>> regions) {
-  if (in_flight() != 0) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 "memory can be registered on an idle queue only, and this one has " +
-                     std::to_string(in_flight()) + " operations in flight");
-  }
-  std::vector<iovec> wanted = registered_;
-  for (std::span<std::byte> region : regions) {
-    // A buffer has at most 1 GiB, so a larger region becomes several.
-    for (std::size_t at = 0; at < region.size(); at += kFixedBytesMax) {
-      wanted.push_back({region.data() + at, std::min(kFixedBytesMax, region.size() - at)});
-    }
-  }
-  if (wanted.size() == registered_.size()) return {};
-  if (wanted.size() > kFixedCountMax) {
-    return Error(ErrorCode::kResourceExhausted,
-                 "io_uring registers at most " + std::to_string(kFixedCountMax) + " buffers");
-  }
-  // The kernel replaces the whole table of buffers. If it refuses the new one, the old one comes
-  // back, so that a refusal leaves the queue as it was.
-  if (!registered_.empty()) io_uring_unregister_buffers(&ring_);
-  const int rc = RegisterBuffers(wanted);
-  if (rc < 0) {
-    if (RegisterBuffers(registered_) < 0) {
-      registered_.clear();
-      fixed_.clear();
-    }
-    return FileError(-rc, "register memory with io_uring (ENOMEM: raise the locked-memory "
-                          "limit, ulimit -l)");
-  }
-  registered_ = std::move(wanted);
-  fixed_.clear();
-  for (std::size_t i = 0; i < registered_.size(); ++i) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(registered_[i].iov_base);
-    fixed_.push_back({begin, begin + registered_[i].iov_len, static_cast<std::uint16_t>(i)});
-  }
-  std::sort(fixed_.begin(), fixed_.end(), [](const FixedRegion& a, const FixedRegion& b) {
-    return a.begin < b.begin;
-  });
-  return {};
 }
 
 }  // namespace forebay::io

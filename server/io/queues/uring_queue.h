@@ -34,15 +34,11 @@ class UringQueue final : public IoQueue {
                    std::optional<std::int64_t> timeout_ms) override;
   std::size_t in_flight() const override { return slots_.size() - free_.size(); }
   std::size_t depth() const override { return slots_.size(); }
-  // Adds to the registered memory. kFailedPrecondition if the queue is not idle.
-  Status RegisterMemory(std::span<const std::span<std::byte>> regions) override;
 
-  // For tests and metrics: calls of io_uring_submit, resumed transfers, operations on registered
-  // memory.
+  // For tests and metrics: calls of io_uring_submit, and resumed transfers.
   struct Counters {
     std::uint64_t submit_calls = 0;
     std::uint64_t resumed = 0;
-    std::uint64_t fixed = 0;
   };
   const Counters& counters() const { return counters_; }
 
@@ -67,25 +63,16 @@ class UringQueue final : public IoQueue {
     std::size_t size_ = 0;
   };
 
-  // A piece of registered memory: [begin, end) is the kernel's buffer `index`.
-  struct FixedRegion {
-    std::uintptr_t begin = 0;
-    std::uintptr_t end = 0;
-    std::uint16_t index = 0;
-  };
-
   explicit UringQueue(std::size_t depth);
   Status Open(const UringOptions& uring);
   void Pump();
   void PrepareWaiting();
   void Prepare(io_uring_sqe* sqe, SlotIndex slot);
-  const FixedRegion* FindFixed(const Transfer& transfer) const;
   void NoteSubmitError(int system_errno);
   std::size_t Reap(std::vector<Completion>& completions);
   bool TakeAnswer(SlotIndex slot, std::int32_t answer, std::vector<Completion>& completions);
   std::size_t FailWaiting(std::vector<Completion>& completions);
   void WaitInKernel(std::size_t count, std::optional<std::int64_t> timeout_ns);
-  int RegisterBuffers(const std::vector<iovec>& buffers);
 
   io_uring ring_ = {};
   bool is_open_ = false;
@@ -97,8 +84,6 @@ class UringQueue final : public IoQueue {
   std::size_t in_kernel_ = 0;
   int submit_failures_ = 0;     // temporary failures in a row while the kernel had no operation
   std::optional<Error> broken_;  // the permanent failure after which nothing is submitted
-  std::vector<iovec> registered_;
-  std::vector<FixedRegion> fixed_;  // sorted by address
   Counters counters_;
 };
 

@@ -4,7 +4,6 @@
 #include "server/io/queues/uring_queue.h"
 
 #include <fcntl.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,7 +14,6 @@
 #include <deque>
 #include <thread>
 
-#include "server/io/aligned_buffer.h"
 #include "server/io/posix/posix_file.h"
 #include "server/io/testing/io_test_fixture.h"
 
@@ -28,7 +26,6 @@ struct RingFaults {
   int submit_answer_always = 0;      // not 0: returned by every call
   std::deque<int> answers;           // not 0: replace the results of completions, in order
   std::uint64_t short_by_half = 0;   // completions still to be cut to half
-  int register_answer = 0;           // not 0: returned instead of registering
   std::uint32_t refused_flags = 0;   // ring flags answered with EINVAL
   int setup_answer = 0;              // not 0: returned instead of making a ring
   std::uint64_t applied = 0;         // how often any of these happened
@@ -43,8 +40,6 @@ int __real_io_uring_submit(io_uring* ring);
 int __wrap_io_uring_submit(io_uring* ring);
 unsigned __real_io_uring_peek_batch_cqe(io_uring* ring, io_uring_cqe** cqes, unsigned count);
 unsigned __wrap_io_uring_peek_batch_cqe(io_uring* ring, io_uring_cqe** cqes, unsigned count);
-int __real_io_uring_register_buffers(io_uring* ring, const iovec* buffers, unsigned count);
-int __wrap_io_uring_register_buffers(io_uring* ring, const iovec* buffers, unsigned count);
 int __real_io_uring_queue_init_params(unsigned entries, io_uring* ring, io_uring_params* p);
 int __wrap_io_uring_queue_init_params(unsigned entries, io_uring* ring, io_uring_params* p);
 
@@ -90,12 +85,6 @@ unsigned __wrap_io_uring_peek_batch_cqe(io_uring* ring, io_uring_cqe** cqes, uns
   return ready;
 }
 
-int __wrap_io_uring_register_buffers(io_uring* ring, const iovec* buffers, unsigned count) {
-  if (faults.register_answer == 0) return __real_io_uring_register_buffers(ring, buffers, count);
-  ++faults.applied;
-  return std::exchange(faults.register_answer, 0);
-}
-
 int __wrap_io_uring_queue_init_params(unsigned entries, io_uring* ring, io_uring_params* p) {
   if (faults.setup_answer != 0 || (p->flags & faults.refused_flags) != 0) {
     ++faults.applied;
@@ -107,8 +96,6 @@ int __wrap_io_uring_queue_init_params(unsigned entries, io_uring* ring, io_uring
 
 namespace forebay::io::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr std::size_t kBlock = 512;
 constexpr std::size_t kBlocks = 256;
@@ -325,63 +312,6 @@ TEST_F(UringQueueTest, WaitSleepsUntilItsTimeout) {
   EXPECT_EQ(Take(completions.at(0).bytes), 0U);
 }
 
-TEST_F(UringQueueTest, TransfersInsideRegisteredMemoryAreFixed) {
-  AlignedBuffer first = Take(AlignedBuffer::Create(16'384));
-  AlignedBuffer second = Take(AlignedBuffer::Create(16'384));
-  const std::span<std::byte> regions[2] = {first.span(), second.span()};
-  FOREBAY_EXPECT_OK(queue_->RegisterMemory({&regions[0], 1}));
-  FOREBAY_EXPECT_OK(queue_->RegisterMemory({&regions[1], 1}));
-  FOREBAY_EXPECT_OK(queue_->RegisterMemory({}));
-  FOREBAY_EXPECT_OK(ReadFully(*queue_, *file_, 0, first.span()));
-  FOREBAY_EXPECT_OK(ReadFully(*queue_, *file_, 16'384, second.span().subspan(100, 5'000)));
-  EXPECT_EQ(queue_->counters().fixed, 2U);
-  const auto out = Take(directory_->Open("b", OpenMode::kCreate));
-  FOREBAY_EXPECT_OK(WriteFully(*queue_, *out, 0, first.span()));
-  FOREBAY_EXPECT_OK(DataSync(*queue_, *out));
-  EXPECT_EQ(queue_->counters().fixed, 3U);
-  FOREBAY_EXPECT_OK(ReadFully(*queue_, *file_, 0, buffer_));
-  EXPECT_EQ(queue_->counters().fixed, 3U);
-  EXPECT_EQ(std::memcmp(first.data(), buffer_.data(), 16'384), 0);
-  EXPECT_EQ(std::memcmp(second.data() + 100, buffer_.data() + 16'384, 5'000), 0);
-}
-
-TEST_F(UringQueueTest, ATransferThatLeavesItsRegionIsNotFixed) {
-  AlignedBuffer memory = Take(AlignedBuffer::Create(16'384));
-  const std::span<std::byte> region = memory.span().subspan(4'096, 4'096);
-  FOREBAY_EXPECT_OK(queue_->RegisterMemory({&region, 1}));
-  FOREBAY_EXPECT_OK(ReadFully(*queue_, *file_, 0, memory.span().subspan(4'096, 4'097)));
-  FOREBAY_EXPECT_OK(ReadFully(*queue_, *file_, 0, memory.span().subspan(4'095, 10)));
-  FOREBAY_EXPECT_OK(ReadFully(*queue_, *file_, 0, memory.span().subspan(8'192, 10)));
-  EXPECT_EQ(queue_->counters().fixed, 0U);
-  FOREBAY_EXPECT_OK(ReadFully(*queue_, *file_, 0, memory.span().subspan(8'191, 1)));
-  EXPECT_EQ(queue_->counters().fixed, 1U);
-}
-
-TEST_F(UringQueueTest, RefusedRegistrationLeavesTheQueueWorking) {
-  AlignedBuffer memory = Take(AlignedBuffer::Create(16'384));
-  const std::span<std::byte> region = memory.span();
-  faults.register_answer = -ENOMEM;
-  const Status refused = queue_->RegisterMemory({&region, 1});
-  EXPECT_EQ(CodeOf(refused), ErrorCode::kResourceExhausted);
-  EXPECT_THAT(refused.error().message(), HasSubstr("ulimit -l"));
-  FOREBAY_EXPECT_OK(ReadFully(*queue_, *file_, 0, memory.span()));
-  EXPECT_EQ(queue_->counters().fixed, 0U);
-  FOREBAY_EXPECT_OK(queue_->RegisterMemory({&region, 1}));
-  faults.register_answer = -ENOMEM;
-  const std::span<std::byte> more = buffer_;
-  EXPECT_EQ(CodeOf(queue_->RegisterMemory({&more, 1})), ErrorCode::kResourceExhausted);
-  FOREBAY_EXPECT_OK(ReadFully(*queue_, *file_, 0, memory.span()));
-  EXPECT_EQ(queue_->counters().fixed, 1U);
-  EXPECT_EQ(faults.applied, 2U);
-}
-
-TEST_F(UringQueueTest, RegistersOnAnIdleQueueOnly) {
-  FOREBAY_EXPECT_OK(queue_->Submit(Reads(0, 1)));
-  const std::span<std::byte> region = buffer_;
-  EXPECT_EQ(CodeOf(queue_->RegisterMemory({&region, 1})), ErrorCode::kFailedPrecondition);
-  ExpectAllRead(1);
-}
-
 TEST_F(UringQueueTest, OlderKernelsGetAPlainerRing) {
   for (const std::uint32_t refused : {IORING_SETUP_SINGLE_ISSUER, IORING_SETUP_COOP_TASKRUN}) {
     faults = {};
@@ -401,9 +331,6 @@ TEST_F(UringQueueTest, RefusedRingIsAnError) {
 }
 
 TEST_F(UringQueueTest, WorksOnAnotherThreadThanItsMaker) {
-  AlignedBuffer memory = Take(AlignedBuffer::Create(4'096));
-  const std::span<std::byte> region = memory.span();
-  FOREBAY_EXPECT_OK(queue_->RegisterMemory({&region, 1}));
   std::thread user([this] {
     FOREBAY_EXPECT_OK(queue_->Submit(Reads(0, 64)));
     ExpectAllRead(64);

@@ -187,9 +187,6 @@ class FaultyQueue final : public IoQueue {
 
   std::size_t in_flight() const override { return slots_.size() - free_.size(); }
   std::size_t depth() const override { return slots_.size(); }
-  Status RegisterMemory(std::span<const std::span<std::byte>> regions) override {
-    return inner_->RegisterMemory(regions);
-  }
 
  private:
   struct Slot {

@@ -142,7 +142,6 @@ class MemoryQueue final : public IoQueue {
   }
   std::size_t in_flight() const override { return done_.size(); }
   std::size_t depth() const override { return depth_; }
-  Status RegisterMemory(std::span<const std::span<std::byte>>) override { return {}; }
 
  private:
   void Shuffle() {

@@ -97,10 +97,6 @@ class SplitQueue final : public io::IoQueue {
 
   std::size_t in_flight() const override { return gfs_->in_flight() + local_->in_flight(); }
   std::size_t depth() const override { return gfs_->depth(); }
-  Status RegisterMemory(std::span<const std::span<std::byte>> regions) override {
-    FOREBAY_TRY(gfs_->RegisterMemory(regions));
-    return local_->RegisterMemory(regions);
-  }
 
  private:
   const std::unique_ptr<io::IoQueue> gfs_;
