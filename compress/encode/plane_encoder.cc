@@ -24,8 +24,8 @@ namespace {
 // Up to this size the tables and states of block-rANS cost more than its faster decoding is worth.
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 
-// Differences to the previous frame, the first frame as it is, into `residuals`. Returns false if a
-// sample has more than its valid bits.
+// Writes the differences to the previous frame to `residuals`, and the first frame as it is.
+// Returns false if a sample has bits beyond its valid ones.
 template <typename T>
 bool SubtractPreviousFrames(const PlaneShape& shape, std::span<const std::byte> samples,
                             std::span<std::byte> residuals) {
@@ -49,8 +49,8 @@ bool SubtractPreviousFrames(const PlaneShape& shape, std::span<const std::byte> 
   return (seen & static_cast<T>(~mask)) == 0;
 }
 
-// Those differences behind zstd. It finds what repeats over long distances, such as masks and
-// labels.
+// Encodes those differences with zstd, which finds what repeats over long distances, such as masks
+// and labels.
 std::vector<std::byte> EncodeZstd(std::span<const std::byte> residuals, int level) {
   std::vector<std::byte> body(1 + ZSTD_compressBound(residuals.size()));
   const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(),
@@ -91,6 +91,7 @@ std::vector<std::byte> EncodePredicted(const PlaneShape& shape,
   LearnedBodies bodies = may_learn ? EncodeLearned(shape, samples, effort, *predictor)
                                    : LearnedBodies{.plain = EncodeWavefront(shape, samples, effort),
                                                    .learned = std::nullopt};
+  // A learned body names its predictor by 8 bytes, which count.
   if (!bodies.learned.has_value() ||
       sizeof(std::uint64_t) + bodies.learned->size() >= bodies.plain.size()) {
     bodies.plain.insert(bodies.plain.begin(), kPlaneKindWavefront);

@@ -19,7 +19,7 @@
 namespace forebay::compress {
 namespace {
 
-// A plane's samples, whatever coder holds them.
+// Decodes a plane to its samples, whatever coder it has.
 Result<std::vector<std::byte>> SamplesOf(const PlaneShape& shape, const ChunkStream& stream,
                                          PredictorList predictors) {
   std::vector<std::byte> samples(shape.bytes());
@@ -63,6 +63,7 @@ Result<std::vector<PlaneStack>> PlanesOfChunk(const ChunkShape& shape,
   for (std::uint32_t i = 0; i < planes * geometry.channels; ++i) {
     const ChunkStream& stream = head.streams[head.plane_stream() + i];
     const PlaneShape plane = geometry.Plane(head.stages.plane_bits[i % planes]);
+    // Predictors correct samples of up to 8 bits; a constant plane has nothing to learn.
     if (plane.bits > 8 || stream.coder == StreamCoder::kConstant) continue;
     FOREBAY_ASSIGN(std::vector<std::byte> samples, SamplesOf(plane, stream, predictors));
     stacks.push_back({plane, std::move(samples)});

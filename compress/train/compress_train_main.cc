@@ -47,6 +47,8 @@ Result<std::vector<PlaneStack>> ReadPlanes(TrainArguments& arguments) {
   return PlanesOfRaw(arguments.raw, bytes_max);
 }
 
+// Trains two networks: one for first frames, which have spatial neighbours only, and one for the
+// others.
 Result<std::shared_ptr<const Predictor>> TrainOn(std::span<const PlaneStack> stacks,
                                                  const TrainArguments& arguments) {
   const std::array<TrainingRows, 2> rows =
@@ -110,6 +112,8 @@ void PrintGain(const TrainArguments& arguments, const Predictor& predictor,
 
 Status Run(TrainArguments& arguments) {
   FOREBAY_ASSIGN(const std::vector<PlaneStack> stacks, ReadPlanes(arguments));
+  // The last stacks are held out and measured on: a gain on what a network was trained on would say
+  // nothing.
   const auto kept = static_cast<std::size_t>(static_cast<double>(stacks.size()) *
                                              (1 - arguments.held_out));
   if (kept == 0) {

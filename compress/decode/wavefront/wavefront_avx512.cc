@@ -61,7 +61,8 @@ class ByteLanes : public LanesAvx512 {
   }
   Pixels Shift(Pixels a, Sample first) const { return ShiftBytes(a, first); }
 
-  // Sums of even and of odd lanes apart: so bytes become numbers of 16 bits by a mask and a shift.
+  // Sums of even and of odd lanes apart: then bytes become numbers of 16 bits by a mask and by a
+  // shift.
   struct Sums {
     __m512i even, odd, choice, odd_choice;
 
@@ -95,6 +96,7 @@ class ByteLanes : public LanesAvx512 {
   [[gnu::always_inline]] Pixels End(const Sums& sums, Pixels west, Pixels north) const {
     const __m512i value =
         _mm512_or_si512(Round(sums.even), _mm512_slli_epi16(Round(sums.odd), 8));
+    // A clamped filter stays between west and north.
     const __mmask64 clamped = Clamped(sums.choice);
     const __m512i raised =
         _mm512_mask_max_epu8(value, clamped, value, _mm512_min_epu8(west, north));
@@ -104,13 +106,15 @@ class ByteLanes : public LanesAvx512 {
   [[gnu::always_inline]] Pixels Predict(const std::int16_t* temporal, Bytes choice,
                                         const std::array<Pixels, kIntraTapCount>& taps) const {
     Sums sums = Begin(temporal, choice);
-    // West, known last, ends the chain from one step to the next.
+    // From the last tap to the first: west, which the previous step decodes, comes last.
     for (std::size_t tap = kIntraTapCount; tap-- > 0;) AddTap(tap, taps[tap], sums);
     return End(sums, taps[0], taps[2]);
   }
 
   bool NearEnd() const { return stream_.end - next_ < kStepBytesMax; }
 
+  // Near the end of the words, where a load of a whole register could reach beyond them: lane by
+  // lane.
   [[gnu::always_inline]] Symbols DecodeAtEnd(std::uint64_t lanes, Bytes contexts) {
     LanesAtEnd end;
     search_.Save(end.states.data());
@@ -223,8 +227,8 @@ struct WindowFilter {
   }
 };
 
-// Temporal sums of 32 pixels in kRows rows, the first at (row, column). Three windows are loaded
-// and all taps are taken out of them.
+// Temporal sums of 32 pixels in kRows rows, the first at (row, column). Three windows are loaded,
+// one for each row of taps, and a permutation of bytes takes each tap out of its window.
 template <std::uint32_t kRows>
 [[gnu::always_inline]] inline __m512i WindowSums(const WavefrontOrderFrame<std::uint8_t>& frame,
                                                  const WindowFilter& filter,

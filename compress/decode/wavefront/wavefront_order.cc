@@ -13,7 +13,8 @@
 namespace forebay::compress {
 namespace {
 
-// Steps behind the last one that are read: east of it, and of the one that kernels prepare for.
+// Steps behind the last one that are read: the one east of it, and the one after that, which
+// pipelined kernels prepare for.
 constexpr std::ptrdiff_t kStepsBehind = 2;
 
 // Takes all memory of a chunk. With one frame, as in all narrow chunks, nothing of a previous frame
@@ -53,7 +54,8 @@ WavefrontMemory<T> TakeMemory(const PlaneShape& shape, ScratchArena& arena) {
   return memory;
 }
 
-// Puts the rows above the frame where lanes 63 and 62 would have left them.
+// Puts the two rows above the frame where lanes 63 and 62 of an earlier band would have left them.
+// So the first band needs no code of its own.
 template <typename T>
 void SetRowsAbove(const PlaneShape& shape, const T* above, T top, std::span<T> pixels) {
   // Row -1's column c belongs to step c + 126 - period of lane 63; row -2's to c + 124 - period
@@ -161,8 +163,8 @@ void ClearAround(std::size_t above_bytes, std::array<std::span<std::uint8_t>, 2>
   }
 }
 
-// Copies a frame to the caller's memory, and adds `offset` back to samples that were kept less half
-// their range.
+// Copies a frame to the caller's memory. Wide kernels keep samples less half their range, as signed
+// numbers; `offset` is added back.
 template <typename T>
 void CopyOut(const PaddedFrame<T>& frame, std::uint32_t offset, std::byte* out) {
   const std::size_t row_bytes = frame.columns * sizeof(T);
@@ -237,6 +239,7 @@ Status DecodeWavefrontOrder(const PlaneShape& shape, const WavefrontPlan& plan,
     kernel.to_raster(frame);
     const std::span<std::byte> place = out.At(t, shape.frame_samples() * sizeof(T));
     if (!place.empty()) CopyOut(frame.current, offset, place.data());
+    // Displaced blocks of the next frame may reach beyond the edges.
     if (t + 1 < frames_wanted) frame.current.Extend();
   }
   if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {

@@ -143,6 +143,8 @@ class WavefrontPass {
       const LaneMasks::Step& at, const LaneHistory<Pixels>& past, Pixels east, Pixels upper) {
     const Pixels north = past.east1;
     const Pixels north2 = past.upper1;
+    // Inside a row all neighbours are where the history has them. At the edges, pixels outside of
+    // the frame are replaced as CurrentNeighbours says.
     if constexpr (!kEdges) {
       return {past.own1, past.own2, north, past.east2, east, north2, past.east3, past.upper2,
               upper};
@@ -238,6 +240,7 @@ class WavefrontPass {
                         *learned, expected);
       }
     }
+    // Lanes outside the frame and those in skipped blocks take nothing from the stream.
     const std::uint64_t coded = at.active & ~Lanes::Skipped(choice);
     const Bytes contexts = lanes.Contexts(expected.energy);
     const auto symbols =

@@ -101,6 +101,7 @@ Result<EncodedChunk> EncodeChunk(const ChunkShape& shape, std::span<const std::b
                      std::to_string(shape.bytes()));
   }
   FOREBAY_ASSIGN(std::vector<std::byte> coded, EncodeCodedChunk(shape, raw, options));
+  // Elements that repeat over long distances may be smaller in zstd than in any planes.
   EncodedChunk plain = EncodeBytes(raw, options.profile, coded.size());
   if (plain.codec != ChunkCodec::kStore ||
       coded.size() >= raw.size() - raw.size() / kSavingShareMin) {

@@ -107,6 +107,8 @@ void SearchMotion(WavefrontWork<T>& work) {
         search.Try({}, 0);
         // Less than one unit of difference a pixel: motion could gain next to nothing.
         if (search.best_cost() > search.pixels()) {
+          // Neighbours in the frame and the same block of the previous frame often move alike. The
+          // left one's vector costs least in the side information, which codes differences to it.
           if (column > 0) search.Try(block[-1], kMotionCost);
           if (row > 0) search.Try(*(block - work.motion_columns), kMotionCost + kVectorCost / 2);
           if (t > 1) search.Try(*(block - frame_blocks), kMotionCost + kVectorCost);

@@ -21,6 +21,8 @@ class LaneState {
 
   // Codes a symbol with slots [before, before + frequency) of 2048.
   void Put(std::uint32_t frequency, std::uint32_t before, std::vector<std::uint16_t>& words) {
+    // The state must stay below 2^32 after the step. If it would not, 16 bits go to the stream
+    // first; the decoder takes them back when its state falls below 2^16.
     if (std::uint64_t{state_} >= std::uint64_t{frequency} << (32 - kWavefrontProbabilityBits)) {
       Shift(words);
     }
@@ -76,6 +78,8 @@ std::vector<std::byte> EncodeSymbols(const WavefrontWork<T>& work,
             frame * shape.frame_samples() + std::size_t{row} * shape.columns + column;
         const WavefrontToken token = TokenOf(work.residuals[at], shape.bits);
         const SymbolFrequencies& context = group.contexts[work.contexts[at]];
+        // The decoder takes the symbol first and then the plain bits; backwards it is the other way
+        // round.
         if (token.plain_bits > 0) states[lane].PutPlain(token.plain_value, token.plain_bits, words);
         states[lane].Put(context.frequency[token.symbol], context.before[token.symbol], words);
       }

@@ -33,7 +33,7 @@ Status CheckPredictors(const PackSchema& schema) {
   for (const auto& predictor : schema.predictors) {
     if (predictor == nullptr) return invalid("a predictor that is null");
     ids.insert(predictor->id());
-    // Bodies name predictors by it.
+    // Planes name a predictor by 8 bytes of its hash, so these must differ within a pack.
     if (!short_ids.insert(predictor->short_id()).second) return invalid("a predictor twice");
   }
   for (const Sha256Digest& id : schema.named_predictors) ids.insert(id);
@@ -71,6 +71,8 @@ Status ReadSections(const PredictorBudget& budget, ByteReader& reader, PackSchem
     const std::uint64_t size = reader.ReadVarint();
     if (!reader.ok() || size > reader.remaining()) return damaged();
     const std::span<const std::byte> bytes = reader.Take(static_cast<std::size_t>(size));
+    // Checked for each section, before the next one is parsed: a file cannot make a reader parse
+    // networks without end.
     if (schema.predictors.size() + schema.named_predictors.size() > limits::kPackModelsMax) {
       return damaged();
     }
@@ -100,6 +102,7 @@ Status FindPredictors(const PredictorFinder& finder, PackSchema& schema) {
       return found.error().WithContext("pack: looking for the learned predictor of SHA-256 " +
                                        Sha256Hex(id));
     }
+    // Whatever the callback brings, only the network with the right hash decodes the right pixels.
     if (*found == nullptr || (*found)->id() != id) {
       return Unusable(id, *found == nullptr
                               ? "which was not found"
