@@ -53,6 +53,7 @@ Status InflateZstd(std::span<const std::byte> body, ZstdChecksum checksum,
   if (header.frameContentSize != out.size()) {
     return Damaged(kPart, "the zstd frame has the wrong size");
   }
+  // The format's limit: a reader that decodes piece by piece needs no more memory than a chunk has.
   if (header.windowSize > limits::kChunkBytesMax) {
     return Damaged(kPart, "the zstd window is too large");
   }
@@ -63,6 +64,7 @@ Status InflateZstd(std::span<const std::byte> body, ZstdChecksum checksum,
   if (ZSTD_findFrameCompressedSize(body.data(), body.size()) != body.size()) {
     return Damaged(kPart, "the zstd frame does not end with its stream");
   }
+  // zstd wants its context aligned; scratch memory may begin anywhere.
   const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
   scratch = scratch.subspan((kAlignment - address % kAlignment) % kAlignment);
   ZSTD_DCtx* const context = ZSTD_initStaticDCtx(scratch.data(), scratch.size());

@@ -39,12 +39,15 @@ __m512i SumAlong(__m512i rows) {
   rows = _mm512_add_epi16(rows, _mm512_bslli_epi128(rows, 2));
   rows = _mm512_add_epi16(rows, _mm512_bslli_epi128(rows, 4));
   rows = _mm512_add_epi16(rows, _mm512_bslli_epi128(rows, 8));
-  // The first eight's sum is added to the other eight of its row.
+  // Shifts stay within 128 bits, which is half a row. So the sum of the first half, its last word,
+  // is broadcast, moved to the other half of its row (parts 0 and 2 go to parts 1 and 3) and added
+  // there.
   const __m512i half = _mm512_shuffle_epi8(rows, _mm512_set1_epi16(0x0F0E));
   return _mm512_add_epi16(rows, _mm512_maskz_shuffle_i64x2(0b1100'1100, half, half, 0b10100000));
 }
 
-// Running sums down the 4 rows.
+// Running sums down the 4 rows: first within each register, the upper row added to the lower one;
+// then row 1, which is the sum of the first two, is added to both rows of the second register.
 Rows SumDown(const Rows& rows) {
   const auto add_upper = [](__m512i two) {
     return _mm512_add_epi16(two, _mm512_maskz_shuffle_i64x2(0b1111'0000, two, two, 0b01000100));
@@ -79,6 +82,8 @@ bool ReadResiduals(const BlockRansClass& table, BlockRansLanes& lanes, BlockRans
   }
   if (escapes != 0) {
     const std::ptrdiff_t count = _mm_popcnt_u64(escapes);
+    // A whole register is loaded below. What it reads beyond the escapes are the states, with which
+    // every body ends.
     if (stream.escapes_end - stream.escapes < 2 * count) return false;
     for (__m512i& rows : residuals) {
       const auto here = static_cast<__mmask32>(escapes);

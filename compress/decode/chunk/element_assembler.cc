@@ -23,6 +23,8 @@ namespace {
 
 constexpr std::size_t kBlockPixels = 1024;
 
+// Adds a plane to the codes: its samples, less bits beyond the valid ones, shifted to their place.
+// The first plane is assigned, so that codes need not be cleared.
 template <typename Code, typename Sample>
 void Accumulate(const std::byte* samples, std::uint8_t bits, unsigned shift, bool first,
                 std::size_t count, Code* codes) {
@@ -130,7 +132,8 @@ class Assembler {
     }
   }
 
-  // Codes to elements from `element` of the output on.
+  // Turns codes into elements and writes them from element `element` of the output on: dictionary,
+  // offset and shift, value, and at last the masks, in the order of docs/pack_chunk.md.
   void Emit(Code* codes, std::size_t element, std::size_t count) {
     if (stages_.dictionary_count > 0) LookUp(codes, count);
     if (stages_.offset != 0 || stages_.shift != 0) {

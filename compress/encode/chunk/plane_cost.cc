@@ -32,6 +32,8 @@ std::uint32_t LogarithmSixteenths(std::uint32_t value) {
   return octave * 16 + static_cast<std::uint32_t>((mantissa - (1ULL << 32)) >> 28);
 }
 
+// Counts folded residuals. Large ones are counted by their octave and the two bits below the
+// leading one; the bits below those are taken as incompressible.
 class Histogram {
  public:
   void Add(std::uint32_t folded) {
@@ -102,6 +104,8 @@ std::size_t EstimatePlaneBytes(const PlaneShape& shape, std::uint32_t bits,
   const std::size_t step = std::max<std::size_t>(1, codes.size() / kPixelsJudged);
   Histogram histogram;
   std::size_t judged = 0;
+  // Every step-th row, with the true rows above and before it, so that predictions are those of a
+  // full pass.
   for (std::size_t row = 0; row < rows; row += step) {
     const std::uint32_t* const here = codes.data() + row * shape.columns;
     const std::uint32_t* const above = row % shape.rows > 0 ? here - shape.columns : nullptr;
