@@ -24,8 +24,8 @@ constexpr int kKeepaliveAnswerMs = 10'000;
 
 grpc::ChannelArguments ChannelSettings() {
   grpc::ChannelArguments settings;
-  // gRPC inflates a message before it checks its size (design 8), so no algorithm at all. The
-  // per-message decompression switch would drop messages and still report OK.
+  // gRPC inflates a message before it checks its size (docs/design.md, 8), so no compression is
+  // allowed. The switch for decompression per message would drop messages and still report OK.
   settings.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
   settings.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
   settings.SetMaxReceiveMessageSize(limits::kRpcMessageBytesMax);

@@ -237,6 +237,7 @@ void Acceptor::AcceptAll() {
     ucred peer{};
     socklen_t length = sizeof(peer);
     const bool known = getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+    // The mode 0600 of the socket keeps other users out, except root, which is refused here.
     if (!known || peer.uid != geteuid()) {
       log::Warn("refused a connection of uid {}: this daemon serves only uid {}",
                 known ? static_cast<long>(peer.uid) : -1L, geteuid());

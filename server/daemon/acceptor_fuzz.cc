@@ -1,5 +1,5 @@
-// Fuzz target: the first bytes on the daemon's socket, sent over a real one. Whoever does not
-// send a whole ClientHello of this version gets no session and no region.
+// Fuzz target: the first bytes on the daemon's socket, sent over a real socket. A client that does
+// not send a complete ClientHello of this version gets no session and no region.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint32_t kRegions = 2;
 
-// An acceptor that drops what it hands over; connections leave nothing behind.
+// An acceptor whose hand-over closes the connection, so that no state is left between two inputs.
 class Door {
  public:
   Door() {
@@ -70,7 +70,7 @@ UniqueFd ConnectTo(const std::string& path) {
   }
 }
 
-// Everything that the daemon says until it hangs up.
+// All bytes that the daemon sends until it closes the connection.
 std::vector<char> Answer(const UniqueFd& fd) {
   std::vector<char> answer;
   char part[512];
@@ -89,7 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace forebay;
   static const daemon::Door door;
   const UniqueFd fd = daemon::ConnectTo(door.path());
-  // It may hang up before all is sent.
+  // The daemon may close the connection before everything is sent.
   static_cast<void>(send(fd.get(), data, size, MSG_NOSIGNAL));
   shutdown(fd.get(), SHUT_WR);
   const std::vector<char> answer = daemon::Answer(fd);
@@ -99,7 +99,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   std::memcpy(&hello, data, sizeof(hello));
-  // Bytes of a caller who goes on talking may cost it the answer, never give it another one.
+  // A client that sends more bytes may lose the answer, but must not get another one.
   if (size > sizeof(hello) && answer.size() < sizeof(ServerHello)) return 0;
   ServerHello reply;
   FOREBAY_CHECK(answer.size() >= sizeof(reply));

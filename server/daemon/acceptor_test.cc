@@ -1,3 +1,5 @@
+// The acceptor against clients that behave, stall, lie or disappear. A client is a raw socket that
+// sends the handshake byte by byte; time is moved by hand.
 #include "server/daemon/acceptor.h"
 
 #include <fcntl.h>
@@ -35,7 +37,7 @@ using std::chrono::steady_clock;
 constexpr std::uint64_t kGeneration = 0xfeed;
 constexpr auto kPatience = seconds(20);  // until a test gives up
 
-// Looks again until `met`, or the patience ends. Other threads make it true.
+// Polls until `met` returns true, which other threads cause, or until kPatience is over.
 template <typename Condition>
 bool Eventually(const Condition& met) {
   const auto end = steady_clock::now() + kPatience;
@@ -70,7 +72,7 @@ class RawPeer {
   }
   void SendHello(const ClientHello& hello) { Send(&hello, sizeof(hello)); }
 
-  // False where the daemon closed the connection first.
+  // False if the daemon closed the connection first.
   bool Receive(void* data, std::size_t bytes) {
     auto* to = static_cast<std::byte*>(data);
     while (bytes > 0) {
@@ -170,20 +172,20 @@ class AcceptorTest : public ::testing::Test {
     return handed_over_.at(0).get();
   }
 
-  // A peer that has passed the handshake.
+  // A peer whose handshake has succeeded.
   std::unique_ptr<RawPeer> Joined() {
     auto peer = std::make_unique<RawPeer>(socket_path_);
     peer->SendHello({});
     ServerHello hello;
     EXPECT_TRUE(peer->Receive(&hello, sizeof(hello)));
     EXPECT_EQ(hello.status, 0U);
-    // The answer comes before the hand-over.
+    // The client gets its answer before the hand-over, so the test waits for the latter.
     EXPECT_TRUE(Eventually([&] { return HandedOver() > joined_; }));
     ++joined_;
     return peer;
   }
 
-  // What the daemon answers to `hello`, after which it must hang up.
+  // The status with which the daemon answers `hello`; it must close the connection after that.
   std::uint32_t StatusOfRefusal(const ClientHello& hello) {
     RawPeer peer(socket_path_);
     peer.SendHello(hello);
@@ -360,7 +362,7 @@ TEST_F(AcceptorTest, AStalledHandshakeIsDroppedAtItsDeadlineAndBlocksNobody) {
   const std::unique_ptr<RawPeer> healthy = Joined();
   EXPECT_EQ(acceptor_->refused_count(), 0U);
   clock_.AdvanceNs((limits::kHandshakeDeadlineMs + 1) * 1'000'000);
-  // Time moved by hand wakes nobody; the next event does.
+  // Moving the manual clock wakes no thread, so a new connection does.
   const std::unique_ptr<RawPeer> next = Joined();
   EXPECT_TRUE(stalled.AtEnd());
   EXPECT_TRUE(Eventually([&] { return acceptor_->refused_count() == 1; }));

@@ -194,7 +194,7 @@ bool Daemon::Tick() {
 }
 
 void Daemon::RequestDrain() {
-  if (!drain_requested_.exchange(true)) log::Info("draining, as 'forebay drain' asks");
+  if (!drain_requested_.exchange(true)) log::Info("draining: requested by 'forebay drain'");
   WakeMainThread();
 }
 

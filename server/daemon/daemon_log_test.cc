@@ -1,3 +1,4 @@
+// Lines of the JSON log: time, level, and messages with bytes that are not valid text.
 #include "server/daemon/daemon_log.h"
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The table of data sets, while a rebuild replaces one of them.
+// The table of data sets, before, while and after a rebuild replaces one of them.
 #include "server/daemon/dataset_table.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ TEST_F(DatasetTableTest, KeepsALimitedNumberOfReplacedDatasets) {
   EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
 }
 
-// Draining, status and the scrubber go through All while a rebuild swaps.
+// Drain, status and the scrubber call All while a rebuild calls Swap.
 TEST_F(DatasetTableTest, AllListsEachDatasetOnceWhileTheyAreSwapped) {
   table_.Add(Make("a"));
   stage::Dataset* const old = table_.Find("a");

@@ -1,3 +1,4 @@
+// Evictions become one log line a minute for each data set, tier and cause, and none is lost.
 #include "server/daemon/eviction_summary.h"
 
 #include <memory>

@@ -1,3 +1,5 @@
+// One holder at a time: between objects of one process, between processes, after a SIGKILL, and
+// when two daemons take turns quickly. A directory that others can change is refused.
 #include "server/daemon/lease.h"
 
 #include <fcntl.h>
@@ -33,7 +35,7 @@ class LeaseTest : public ::testing::Test {
 
   std::string LockFile() const { return directory_ + "/forebayd.lock"; }
 
-  // A child that takes the lease, says so, and waits to be killed.
+  // Starts a child process that takes the lease, reports it, and waits to be killed.
   pid_t StartHolder() {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);

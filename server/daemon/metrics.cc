@@ -57,6 +57,7 @@ class FamilyWriter {
   std::vector<MetricFamily> families_;
 };
 
+// Prometheus has only doubles: counters are exact up to 2^53.
 double Number(std::uint64_t value) { return static_cast<double>(value); }
 
 void WriteTiers(const v1::StatusReply& status, FamilyWriter& out) {

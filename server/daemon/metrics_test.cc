@@ -1,3 +1,4 @@
+// The endpoint over real HTTP on loopback: what a scrape shows, and addresses that are refused.
 #include "server/daemon/metrics.h"
 
 #include <arpa/inet.h>
@@ -49,7 +50,7 @@ v1::StatusReply ExampleStatus() {
   return status;
 }
 
-// One GET over loopback; the whole answer, head included.
+// Makes one GET over loopback and returns the whole response, with its headers.
 std::string Get(const std::string& address, const std::string& path) {
   const std::size_t colon = address.rfind(':');
   sockaddr_in to{};

@@ -1,5 +1,5 @@
-// Fuzz target: a ResolveRequest, the one admin request whose words are parsed further. What is
-// answered are samples of the data set, ascending, and no more than were asked for.
+// Fuzz target: a ResolveRequest, the only admin request that contains text to parse. The answer has
+// only samples of the data set, in ascending order, and no more than were requested.
 #include <cstdint>
 #include <memory>
 
@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kRecordBytes = 8;
 constexpr std::uint64_t kSamples = 10'000;
 
-// One data set, "data"; nothing else of a daemon is asked for.
+// A target with one data set, "data". ResolveSelection calls no other function.
 class OneDataset final : public AdminTarget {
  public:
   OneDataset() {

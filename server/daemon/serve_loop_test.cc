@@ -1,5 +1,5 @@
-// A daemon that is asked to end begins at once: these loops do no housekeeping at all, so that
-// only being woken ends them.
+// The loop ends at once when a signal arrives or the daemon asks for its end. The interval is
+// infinite here, so that only a wake-up can end the loop.
 #include "server/daemon/serve_loop.h"
 
 #include <fcntl.h>
@@ -61,7 +61,7 @@ class ServeLoopTest : public ::testing::Test {
     info.ssi_signo = static_cast<std::uint32_t>(number);
     ASSERT_EQ(write(signals_[1], &info, sizeof(info)), static_cast<ssize_t>(sizeof(info)));
   }
-  // What the loop returned; where nothing ends it, the test fails and a signal does.
+  // Returns what the loop returned. If nothing ends the loop, the test fails, and a signal ends it.
   int Await(std::future<int>& serving) {
     if (serving.wait_for(kPatience) != std::future_status::ready) {
       ADD_FAILURE() << "nothing woke the loop";

@@ -1,4 +1,5 @@
-// A program is told where a daemon serves other data under the same name.
+// A program whose configuration names other data than the daemon serves is refused, with the key
+// that differs.
 #include "server/daemon/served_check.h"
 
 #include <gmock/gmock.h>

@@ -210,7 +210,7 @@ TEST_F(FetcherTest, ExtentsOfANodeThatIsGoneAreReadHere) {
   FOREBAY_EXPECT_OK(rig_.VerifyAll());
 }
 
-TEST_F(FetcherTest, WhoNeedsSamplesReadsHomelessExtentsInPiecesAndEvictsNothing) {
+TEST_F(FetcherTest, ReadersOfSamplesGetExtentsWithoutAHomeInPiecesAndEvictNothing) {
   Start({.ram_bytes = 384 << 10});
   ASSERT_GT(rig_.dataset().bytes_without_home(), 0U);
   const std::uint64_t staged = rig_.dataset().progress().gfs_bytes;

@@ -1,4 +1,5 @@
-// The table of extents: who may load what, who is told, and when the first pass has settled.
+// The table of extents: which thread may load an extent, which waiters are called, and when a pass
+// ends.
 #include "server/stage/dataset.h"
 
 #include <optional>
@@ -52,7 +53,7 @@ class DatasetTest : public ::testing::Test {
   std::vector<ErrorCode> told_;
 };
 
-// The pass does not end before it has brought what got a home while it was under way.
+// The pass does not end before it has loaded the extents that got a home while it was under way.
 TEST_F(DatasetTest, BringsWhatGetsAHomeLate) {
   Catalogued(std::vector<bool>(kExtents, false),
              {HomeTier::kRam, HomeTier::kNone, HomeTier::kNone, HomeTier::kNone});

@@ -1,5 +1,5 @@
-// ReadExtent compares every read with the first one; what it brings lies on the tiers afterwards
-// (stager_test, scan_staging_test and staged_stream_test go through StoreExtent).
+// ReadExtent compares every read with the first read. StoreExtent is tested by stager_test,
+// scan_staging_test and staged_stream_test.
 #include "server/stage/extent_loader.h"
 
 #include <memory>

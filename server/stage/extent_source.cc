@@ -62,7 +62,7 @@ Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Ca
   if (is_packed) return found;
   if (dataset.first_reads().Compare(raw_key, found.image) == FirstReads::Outcome::kChanged) {
     return Error(ErrorCode::kDataLoss,
-                 fmt::format("extent {} is not as it was when this node first read it",
+                 fmt::format("extent {} does not match this node's first read of it",
                              extent.value()));
   }
   FOREBAY_TRY(dataset.ShareRead(raw_key, found.image));

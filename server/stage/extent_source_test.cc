@@ -39,7 +39,7 @@ class ExtentSourceTest : public ::testing::Test {
     FOREBAY_EXPECT_OK(rig_.Start(dataset, options));
     FOREBAY_EXPECT_OK(rig_.StageAll());
   }
-  // As another node asks.
+  // Asks this node for an extent, as another node does.
   Result<SuppliedExtent> Supply(ExtentId extent, std::uint64_t fingerprint) {
     LocalExtents local(rig_.cache(), rig_.stager(), clock_);
     const auto queue = Take(rig_.backend().CreateQueue({.depth = 2}));

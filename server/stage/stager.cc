@@ -158,6 +158,8 @@ void Stager::Replace(Dataset& old, Dataset& successor, std::function<void()> tak
 
 void Stager::StageForReader(Dataset& dataset) { Begin(dataset, false, kReaderGraceNs); }
 
+// Queues the catalogue job, unless the data set is catalogued already or is being catalogued: then
+// BeginCataloguing refuses, so that two callers never start two passes.
 void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
                    Replacement replaced) {
   if (!dataset.BeginCataloguing(parts_.clock.NowNs())) return;
@@ -213,6 +215,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
       waiter(Status());
       return;
     }
+    // `again`: the table may say "resident" for an extent that the cache has evicted.
     const bool claimed = dataset.Claim(extent, /*again=*/true);
     if (claimed) {
       FOREBAY_CHECK(dataset.AddWaiter(extent, std::move(waiter)));
@@ -231,6 +234,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
           EndGraceLocked(dataset);
         }
       }
+      // Outside the lock, because Report calls the waiters.
       if (stopping) {
         dataset.Report(extent, Error(ErrorCode::kCancelled, "the daemon is shutting down"),
                        parts_.clock.NowNs());
@@ -383,6 +387,7 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
       return take(catalogue_jobs_);
     }
     if (!early_.empty()) {
+      // Listed under the same lock under which it leaves the queue, so that EndEarly misses none.
       early_loads_[early_.front().dataset].push_back(early_.front().early.get());
       return take(early_);
     }
@@ -473,6 +478,7 @@ std::optional<Stager::Job> Stager::NextInBackground(std::unique_lock<std::mutex>
   return std::nullopt;
 }
 
+// The reader has begun to ask for extents: background staging need not wait for it any more.
 void Stager::EndGraceLocked(const Dataset& dataset) {
   for (Background& background : background_) {
     if (background.dataset == &dataset) background.not_before_ns = 0;
@@ -532,6 +538,8 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
   } else {
     LogCatalogued(dataset);
   }
+  // Only now does background staging begin, for all formats: a scan has staged what fitted, and the
+  // pass finds the rest.
   {
     std::lock_guard lock(mutex_);
     --cataloguing_;
@@ -549,6 +557,7 @@ void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::Extent
   if (!Reads(dataset, extent)) return;
   const plan::TierSpace left = placements_.left();
   const plan::Footprint footprint = FootprintOf(info.bytes, objects.size());
+  // An extent that will have no home would be read in vain.
   if (footprint.ram_bytes > left.ram_bytes && footprint.ssd_bytes > left.ssd_bytes) return;
   {
     std::lock_guard lock(mutex_);
@@ -648,6 +657,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   const plan::HomeTier home =
       job.access == Access::kInRam ? plan::HomeTier::kRam : dataset.home(extent);
   const ExtentKey& key = dataset.key(extent);
+  // 1. The extent may be on a tier already: on its home, or on another tier.
   if (const ExtentRef found = parts_.cache.Find(key)) {
     if (found->tier == tier::TierKind::kRam) BringHome(dataset, *found, job, queue);
     if (found->tier == tier::TierKind::kRam || home != plan::HomeTier::kRam) return {};
@@ -664,6 +674,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
               promoted.error().ToString());
     parts_.cache.ReportBadSegment(key, promoted.error(), parts_.clock.NowNs());
   }
+  // 2. A reader that needs only samples need not wait for the whole extent.
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   // Pieces come from the GFS, so only the node that reads the extent may read it in pieces. A
   // remote extent has no home here; if this node takes its owner's place, it reads the extent once,
@@ -675,6 +686,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
     if (pieces_.Find(key)) return {};  // it was described before, and its objects answer again
     return pieces_.Describe(dataset, catalog, extent, *job.priority, queue);
   }
+  // 3. The whole extent is read and stored.
   std::unique_ptr<StagingTiers::WorkingMemory> working;
   // Space for homes in RAM is planned for the stored images. Raw bytes that are on their way to
   // SSD, or are to be compressed, need working memory.
@@ -717,6 +729,8 @@ Result<SuppliedExtent> Stager::Supply(Dataset& dataset, const catalog::Catalog& 
   if (parts_.nodes != nullptr && !dataset.is_replaced()) {
     for (const NodeRank node : parts_.nodes->AskedBefore(dataset.hash(), extent)) {
       request.node = node;
+      // A node that is asked reads the GFS itself if all nodes before it are silent, so there is no
+      // need to ask the others after an answer.
       Result<SuppliedExtent> supplied = parts_.peers->Read(request, allocate, queue);
       if (supplied.has_value()) {
         Result<ExtentChecksums> verified = VerifySupplied(dataset, catalog, extent, *supplied);

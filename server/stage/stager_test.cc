@@ -1,6 +1,6 @@
-// The stager reads each byte once and each object through one open, whoever asks and however
-// often; what fails is named, and nobody waits for ever. Real tiers; the GFS and the SSD fail
-// apart (testing/split_backend.h).
+// The stager reads each byte once and opens each object once, no matter how many readers ask for
+// it. Errors name the object, and no waiter waits for ever. The tiers are real; the GFS and the SSD
+// fail independently (testing/split_backend.h).
 #include "server/stage/stager.h"
 
 #include <atomic>
@@ -56,7 +56,7 @@ class StagerTest : public ::testing::Test {
     FOREBAY_EXPECT_OK(rig_.StageAll());
   }
 
-  // A folder of small images in several extents; how many bytes they have.
+  // Writes a folder of small images in several extents; returns their bytes.
   std::uint64_t StartFolder(StageRig& rig) {
     std::uint64_t total = 0;
     for (std::uint64_t i = 0; i < kFolderFiles; ++i) {
@@ -74,7 +74,7 @@ class StagerTest : public ::testing::Test {
     return total;
   }
 
-  // Whether what the tiers hold is what lies on the GFS, byte for byte.
+  // Checks that the copies on the tiers equal the objects on the GFS, byte for byte.
   void ExpectTheFilesBytes() {
     FOREBAY_EXPECT_OK(rig_.VerifyAll());
     for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
@@ -89,7 +89,7 @@ class StagerTest : public ::testing::Test {
     }
   }
 
-  // What another program does to the file while it is open.
+  // Changes the file while it is open, as another program might.
   void TruncateInPlace(std::uint64_t bytes) {
     auto root = memory_.OpenDirectory("/gfs");
     ASSERT_TRUE(root.has_value());
@@ -102,7 +102,7 @@ class StagerTest : public ::testing::Test {
     while (faults.faults_injected() < count) std::this_thread::yield();
   }
 
-  // Pins every resident extent and takes what else is free, until the result is dropped.
+  // Pins every resident extent and allocates all free memory, until the result is destroyed.
   struct Hoard {
     std::vector<tier::ExtentRef> refs;
     std::vector<tier::ArenaBlock> blocks;
@@ -126,7 +126,7 @@ class StagerTest : public ::testing::Test {
 };
 
 TEST_F(StagerTest, ReadsEachByteOnceThroughOneOpen) {
-  // Many rounds with many readers: the object may not be opened again by whoever is last.
+  // Many rounds with many readers: the last reader must not open the object again.
   for (int round = 0; round < 40; ++round) {
     Start({.readers = 4});
     rig_.CountGfsReads();
@@ -149,7 +149,7 @@ TEST_F(StagerTest, HoldsTheFilesBytes) {
 
 TEST_F(StagerTest, ClosesItsObjectsOnceStaged) {
   StartAndStage({.readers = 4});
-  // The pass settles before the reader that ended it closes what it read from.
+  // The pass ends before the reader that ended it closes its object.
   while (memory_.open_file_count() > 0) std::this_thread::yield();
   FOREBAY_EXPECT_OK(rig_.VerifyAll());
 }
@@ -163,8 +163,8 @@ TEST_F(StagerTest, ReadsManySmallObjectsOnceThroughOneOpenEach) {
   EXPECT_EQ(memory_.open_file_count(), 0u);
 }
 
-// Whether a run is read before there is a catalog is a race that a small folder may lose, so
-// these two try again, on a rig of their own, until it was.
+// Whether an early extent is read before the catalog is complete is a race, which a small folder
+// may lose. So these two tests repeat, each time with a new rig, until it was.
 TEST_F(StagerTest, FilesAreReadWhileTheirCatalogIsStillBuilt) {
   bool was_early = false;
   for (int attempt = 0; attempt < 200 && !was_early; ++attempt) {
@@ -230,7 +230,7 @@ TEST_F(StagerTest, AReadersFirstDemandsGoBeforeEverything) {
   Start({.readers = 1});
   std::atomic<std::uint64_t> read_by_then = 0;
   rig_.stager().StageForReader(rig_.dataset());
-  // As a stream does that waits for the catalog.
+  // As a stream that waits for the catalog does.
   rig_.dataset().WhenCatalogued([&](const Status& catalogued) {
     EXPECT_TRUE(catalogued.has_value());
     rig_.stager().Demand(rig_.dataset(), ExtentId(6), [&](const Status& status) {
@@ -314,7 +314,7 @@ TEST_F(StagerTest, ARebuildServesTheObjectsAsTheyAreNow) {
   EXPECT_NE(rig_.dataset().catalog()->fingerprint(), before.catalog()->fingerprint());
   EXPECT_EQ(rig_.cache().stats(tier::TierKind::kRam).extents, rig_.extent_count())
       << "extents of the object as it was before take no room";
-  // A reader that holds the catalog before is told, and takes nothing from the new one.
+  // A reader with the old catalog gets an error, and no bytes of the new data set.
   std::promise<Status> told;
   rig_.stager().Demand(before, ExtentId(2), [&](const Status& status) { told.set_value(status); });
   const Status outcome = told.get_future().get();
@@ -331,7 +331,7 @@ TEST_F(StagerTest, ARebuildOfUnchangedObjectsReadsAllAgainAndKeepsReaders) {
   FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, kFileBytes);
   ExpectTheFilesBytes();
-  // Readers of the one before find the same extents, and bring one back that was evicted.
+  // Readers of the old data set find the same extents, and stage one again that was evicted.
   EXPECT_EQ(before.key(ExtentId(3)), rig_.dataset().key(ExtentId(3)));
   FOREBAY_EXPECT_OK(rig_.cache().Evict(before.key(ExtentId(3)), std::nullopt));
   std::promise<Status> told;
@@ -404,7 +404,8 @@ TEST_F(StagerTest, ARebuildTrustsNoCopyThatReadersBroughtAfterOneThatFailed) {
   ExpectTheFilesBytes();
 }
 
-// What readers of the one before bring after a rebuild is the first read of the one after, too.
+// Extents that readers of the old data set stage after a rebuild are first reads of the new one
+// too.
 TEST_F(StagerTest, WhatReadersOfBeforeARebuildBringIsHeldAgainstLaterReads) {
   StartAndStage();
   Dataset& before = rig_.dataset();
@@ -463,7 +464,7 @@ TEST_F(StagerTest, ARestartFindsItsExtentsOnSsdAndReadsNothing) {
 }
 
 TEST_F(StagerTest, WhatIsOnSsdAfterARestartTakesNoRoomTwice) {
-  // The SSD holds the data set once, not twice: nothing may be called extents.
+  // The SSD holds the data set once, not twice, so no extent may be without a home.
   const RigOptions options = {.ram_bytes = 384 << 10, .reserve_bytes = 256 << 10,
                               .ssd_bytes = 704 << 10};
   StartAndStage(options);
@@ -632,13 +633,13 @@ TEST_F(StagerTest, AnObjectTruncatedWhileItIsReadFailsTheDataSetByName) {
   const Status staged = AwaitPassEnd(rig_.dataset());
   ASSERT_FALSE(staged.has_value());
   EXPECT_THAT(staged.error().message(), HasSubstr("'data.bin'"));
-  // What the object is now is not in the message's first half by chance: it is a typed error.
+  // The error is typed, and its message says how the object has changed.
   EXPECT_THAT(rig_.dataset().progress().error,
               ::testing::AnyOf(HasSubstr("DATA_LOSS"), HasSubstr("FAILED_PRECONDITION")));
 }
 
 TEST_F(StagerTest, EveryGfsErrorFailsTheDataSetAndStagingAgainMendsIt) {
-  // RAM for one copy: room that a failed pass planned must not be planned again.
+  // RAM for one copy: the space that a failed pass has reserved must not be reserved again.
   const RigOptions options = {.ram_bytes = 640 << 10};
   for (const FaultKind kind : {FaultKind::kEio, FaultKind::kInterrupted, FaultKind::kShort}) {
     for (const std::uint64_t nth : {1U, 7U, 31U}) {
@@ -806,7 +807,7 @@ TEST_F(SavedCatalogTest, ADamagedOneIsBuiltAnew) {
   FOREBAY_EXPECT_OK(rig_->VerifyAll());
 }
 
-// Names that earlier versions gave: their catalogs are found again.
+// Names that earlier versions wrote, so that their catalogs are still found.
 TEST(SavedCatalogNameTest, DependsOnTheConfigurationAloneAndStays) {
   catalog::DatasetSource plain;
   plain.name = "plain";

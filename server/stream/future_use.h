@@ -1,5 +1,5 @@
-// FutureUse: when an extent is needed next by any open stream, from the orders alone (design 6):
-// the inverse of a stream's order says at which position each sample of the extent stands.
+// FutureUse: computes when an open stream needs an extent next (docs/design.md, 6): the inverse of
+// the stream's order says at which position each sample of the extent is.
 #pragma once
 
 #include <array>

@@ -1,3 +1,4 @@
+// Texts of capacities, valid and not, and the memory limit as read from files like the kernel's.
 #include "server/tier/capacity.h"
 
 #include <gtest/gtest.h>

@@ -32,6 +32,8 @@ std::uint64_t DatasetHash(std::string_view name) {
 
 std::uint64_t ExtentIdentity(const catalog::ExtentInfo& extent,
                              std::span<const catalog::ObjectInfo> objects) {
+  // Covers what decides which bytes the extent has: its range, and the state of each object. The
+  // extent's number is not covered, because it is a part of the key by itself.
   ByteWriter words;
   words.Le(extent.part);
   words.Le(extent.object_offset);

@@ -1,3 +1,4 @@
+// Keys and checksums change with everything that they cover, and stay the same otherwise.
 #include "server/tier/extent_key.h"
 
 #include <gtest/gtest.h>

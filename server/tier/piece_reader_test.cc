@@ -171,7 +171,7 @@ TEST_F(PieceReaderTest, APersistentErrorFailsEveryPiece) {
 }
 
 TEST_F(PieceReaderTest, BytesOfAnotherPieceAreNotTaken) {
-  // The right bytes under the wrong name: the checksum covers who they are.
+  // Intact bytes of another piece: the checksum covers the identity too.
   reads_[3].checksum = extent_.sums().pieces[0];
   FOREBAY_EXPECT_OK(Read());
   ASSERT_EQ(failures_.size(), 1u);

@@ -1,3 +1,5 @@
+// Every flipped bit is found, in RAM and on SSD, and named; the rate is kept; a round visits every
+// extent.
 #include "server/tier/scrubber.h"
 
 #include <gtest/gtest.h>

@@ -28,8 +28,8 @@ using testing::TestExtent;
 
 constexpr std::uint64_t kCapacityBytes = 1 << 20;
 
-// A put/get/remove/restart script on a device that may fail at any operation. Remembers what it
-// was told, so that the outcome can be judged.
+// A script of Put, Get, Remove and restarts on a device that may fail at any operation. It records
+// every result, so that the final state can be checked.
 class TierScript {
  public:
   TierScript() : faulty_(memory_, injector_) {}
@@ -57,7 +57,7 @@ class TierScript {
     }
   }
 
-  // Opens the store anew; an error is typed and leaves no store.
+  // Opens the store again; after an error there is no store.
   bool Restart() {
     store_.reset();
     queue_ = Take(faulty_.CreateQueue({.depth = 4}));
@@ -83,7 +83,7 @@ class TierScript {
     committed_.erase(number);
     if (!store_->Remove(KeyOfNumber(number)).has_value()) doubtful_.insert(number);
   }
-  // Right bytes, or a typed error. Returns whether the bytes came.
+  // Gets the right bytes or a typed error. Returns true if it got the bytes.
   bool Get(std::uint32_t number) {
     const auto segment = store_->Get(KeyOfNumber(number));
     if (!segment.has_value()) return false;
@@ -103,8 +103,9 @@ class TierScript {
     }
     return true;
   }
-  // After the fault is over: everything is accounted for and works. `is_silent`: the fault
-  // damaged bytes without saying so, which costs extents but never passes as right.
+  // Call when the fault is over: checks that everything is accounted for and works. `is_silent`:
+  // the fault damaged bytes without an error, which may lose extents but must never yield wrong
+  // bytes.
   void ExpectSound(bool is_silent) {
     ASSERT_TRUE(store_ != nullptr || Restart());
     Put(50);  // takes away what could not be removed before
@@ -175,7 +176,7 @@ class TierScript {
   std::set<std::uint32_t> doubtful_;   // Remove failed: gone here, perhaps not after a crash
 };
 
-// The device answers nothing any more from its `nth` operation on.
+// From its `nth` operation on, every operation of the device fails.
 io::Fault DeadFrom(std::uint64_t nth) {
   io::Fault fault;
   fault.nth = nth;

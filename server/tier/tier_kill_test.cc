@@ -1,5 +1,5 @@
-// A process that stores extents is killed at any moment; what it had committed is there, whole,
-// and nothing else is left.
+// A process that stores extents is killed at a random time. All extents that it had committed are
+// there, complete, and no other files are left.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -36,7 +36,7 @@ constexpr std::uint64_t kCapacityBytes = 256 << 20;
 
 std::size_t ImageBytes(std::uint32_t number) { return 10'000 + number * 17'001; }
 
-// What the child says about itself, in memory that outlives it.
+// The child's record of its own actions, in shared memory that outlives it.
 struct Journal {
   std::atomic<std::uint32_t> is_putting;
   std::atomic<std::uint32_t> puts;

@@ -162,7 +162,7 @@ TEST(LogLinesTest, TheReasonForTheEndIsSaid) {
     ASSERT_TRUE(client.admin().Drain(NewContext().get(), {}, &reply).ok());
   }
   EXPECT_EQ(other->Wait(), 0);
-  EXPECT_THAT(rig.log(), HasSubstr("draining, as 'forebay drain' asks"));
+  EXPECT_THAT(rig.log(), HasSubstr("draining: requested by 'forebay drain'"));
 }
 
 }  // namespace

@@ -78,6 +78,8 @@ struct Need {
   bool is_at_most = false;
 };
 
+// Places all extents as the daemon will: data set after data set, in the order of the
+// configuration.
 Need NeedOf(const CapacityReport& report) {
   Need need;
   plan::TierSpace room = report.tiers->HomeSpace();
@@ -148,11 +150,12 @@ CapacitySurvey::CapacitySurvey(const Config& config, io::IoBackend& backend, con
       clock_(clock),
       patience_ms_(patience_ms),
       deadline_ns_(clock.NowNs() + patience_ms * 1'000'000) {
+  // The entries as they are reported if the thread does not get to them.
   report_.tiers = Silent(config.ssd_directory);
   for (const stage::DatasetOptions& dataset : config.datasets) {
     report_.datasets.push_back(
         {.name = dataset.source.name,
-         .size = Error(ErrorCode::kDeadlineExceeded, "there was no time left to look at it")});
+         .size = Error(ErrorCode::kDeadlineExceeded, "the time was up before it was looked at")});
   }
   thread_ = std::jthread([this] { Run(); });
 }
@@ -182,6 +185,7 @@ void CapacitySurvey::Run() {
     report_.tiers = std::move(tiers);
   }
   for (std::size_t i = 0; i < config_.datasets.size(); ++i) {
+    // Set before the call, which may not return, and replaced after it.
     {
       MutexLock lock(mutex_);
       report_.datasets[i].size = Silent(config_.datasets[i].root_path);

@@ -1,4 +1,5 @@
-// What `forebayd --check` says of the room on the tiers, and how long it looks for it.
+// What `forebayd --check` reports about the space on the tiers, also if a file system does not
+// answer or the time is used up.
 #include "server/daemon/config/capacity_survey.h"
 
 #include <string>

@@ -4,6 +4,8 @@
 #include "server/daemon/config/config.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <set>
 
@@ -147,7 +149,10 @@ Status SetConfigKey(Config& config, std::string_view name, const std::string& va
 
 Status LoadConfigFile(const std::string& path, Config& config) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return Error(ErrorCode::kNotFound, fmt::format("{} cannot be opened", path));
+  if (!file) {
+    return Error(ErrorCode::kNotFound,
+                 fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
+  }
   // One byte more than the limit shows that the file is too large, also if it is a pipe.
   std::string text(limits::kConfigFileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -1,5 +1,5 @@
-// Fuzz target: the daemon's TOML configuration. What loads and passes the checks has data sets
-// that a catalog can be built from.
+// Fuzz target: the daemon's TOML configuration. If a text loads and passes the checks, a catalog
+// can be built for each of its data sets.
 #include <cstdint>
 #include <string_view>
 

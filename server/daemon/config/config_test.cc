@@ -1,3 +1,6 @@
+// Every key of the table: its default is valid, good values are taken, bad ones are refused with
+// the key's name. Then whole files, edits of a good file that a careless user might make, and the
+// generated reference.
 #include "server/daemon/config/config.h"
 
 #include <unistd.h>
@@ -215,8 +218,8 @@ TEST(ConfigTest, MoreDataSetsThanTheLimitAreRefused) {
   EXPECT_THAT(RefusalOf(text), HasSubstr("257 data sets are configured, at most 256"));
 }
 
-// What a careless edit makes of kGoodFile: one replacement each. The second text must be part of
-// the refusal.
+// Edits of kGoodFile that a careless user might make, one replacement each. `named` must be part of
+// the error message.
 struct Mutation {
   std::string_view from;
   std::string_view to;

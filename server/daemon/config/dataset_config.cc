@@ -167,6 +167,7 @@ Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& 
 }
 
 Result<stage::DatasetOptions> ReadDatasetTable(const toml::table& table) {
+  // The name comes first, because later messages refer to the data set by it.
   FOREBAY_TRY(CheckKeys(table));
   stage::DatasetOptions options;
   catalog::DatasetSource& source = options.source;

@@ -29,6 +29,7 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replac
                        const CatalogueWatch& watch, io::IoQueue& queue) {
   const catalog::DatasetSource& source = dataset.options().source;
   const bool replaces = replaced.dataset != nullptr;
+  // A rebuild of a data set that is served touches nothing until TakeOver.
   if (!replaces) {
     if (rebuild) DropCopies(dataset);
     OpenFirstReads(dataset, rebuild);
@@ -143,6 +144,8 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     const ExtentId extent(i);
     planned[i] = form ? form->ImageBytesMax(extent) : catalog->extent(extent).bytes;
     std::optional<tier::TierKind> tier;
+    // A packed copy has checksums of its packed bytes, which the first read of the raw bytes does
+    // not have; it is verified by its own when it is read.
     ExtentRef found = parts_.tiers.Find(keys[i]);
     if (found && !form && !IsFirstRead(dataset, keys[i], *found)) found = nullptr;
     if (found) {
@@ -169,6 +172,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
       parts_.tiers.MakeAtHome(keys[i], *tier);
     }
   }
+  // Everything that readers use must be set before SetCatalog, which lets them in.
   if (form) dataset.SetPlannedBytes(std::move(planned));
   if (std::ranges::count(remote, true) > 0) dataset.SetRemote(std::move(remote));
   parts_.placements.EndCataloguing(dataset.hash());

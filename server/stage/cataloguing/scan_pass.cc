@@ -124,6 +124,7 @@ Status ScanPass::FeedFront() {
   if (chunk.length > 0) fed_.push_back(std::move(chunk));
   if (last) FOREBAY_TRY(builder_->EndObject(cut));
   for (const auto& extent : cut) FOREBAY_TRY(Emit(extent));
+  // Extents do not cross objects, so at its end all chunks of the object can go.
   DropChunksBefore(last ? ~std::uint64_t{0} : builder_->NeededFrom());
   return {};
 }
@@ -142,6 +143,7 @@ Status ScanPass::Emit(const catalog::ScanBuilder::CutExtent& cut) {
                 to - from);
     copied += to - from;
   }
+  // DropChunksBefore must not have freed a chunk that the extent needs.
   FOREBAY_CHECK(copied == cut.info.bytes);
   const auto& object = builder_->objects()[cut.info.first_object.value()];
   const catalog::ObjectInfo info{

@@ -70,7 +70,7 @@ class TarStagingTest : public ::testing::Test {
     FOREBAY_TRY(rig_.Start(options_, options));
     return rig_.StageAll();
   }
-  // Every extent is on a tier, sound, and of the bytes of its shard.
+  // Checks that every extent is on a tier, undamaged, and has the bytes of its shard.
   void ExpectAllThere() {
     FOREBAY_EXPECT_OK(rig_.VerifyAll());
     const auto catalog = rig_.dataset().catalog();
@@ -111,7 +111,7 @@ TEST_F(TarStagingTest, OnePassReadsEachByteOnceWhateverTheRequests) {
   }
 }
 
-// The arena holds a tenth of what passes by.
+// The arena holds a tenth of the bytes that pass through it.
 TEST_F(TarStagingTest, LongMembersOfNoSampleTakeNoMemory) {
   Put("shard9.tar", TarFileText("a.bin", "first") +
                         TarFileText("README", std::string(80 << 20, 'x')) +
@@ -137,14 +137,14 @@ TEST_F(TarStagingTest, SpillsToSsdAndFindsItAgain) {
   EXPECT_GT(rig_.cache().stats(tier::TierKind::kSsd).extents, 0u);
   EXPECT_EQ(rig_.dataset().bytes_without_home(), 0u);
   ExpectAllThere();
-  // Without a saved catalog the pass is repeated, for only the bytes say what there is.
+  // Without a saved catalog the pass is repeated, because only the bytes tell which samples exist.
   FOREBAY_EXPECT_OK(Stage(options));
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, TotalBytes());
   EXPECT_EQ(rig_.dataset().bytes_without_home(), 0u);
   ExpectAllThere();
 }
 
-// Without a state directory, what an earlier daemon left on SSD tells what was first read.
+// Without a state directory, the copies that an earlier daemon left on SSD are the first reads.
 TEST_F(TarStagingTest, ShardsAreHeldAgainstTheCopiesThatAnEarlierDaemonLeft) {
   options_.persist = true;
   const RigOptions options = {.ssd_bytes = 8 << 20};
@@ -154,7 +154,7 @@ TEST_F(TarStagingTest, ShardsAreHeldAgainstTheCopiesThatAnEarlierDaemonLeft) {
   const Status staged = Stage(options);
   ASSERT_FALSE(staged.has_value());
   EXPECT_THAT(staged.error().message(), HasSubstr("'shard0.tar', extent 0: changed since first"));
-  // A rebuild accepts the bytes, and no copy of those before is left on any tier.
+  // A rebuild accepts the new bytes, and no copy of the old ones is left on any tier.
   FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
   shards_["shard0.tar"][kByte] = static_cast<char>(shards_["shard0.tar"][kByte] ^ 1);
   ExpectAllThere();
@@ -219,7 +219,7 @@ TEST_F(TarStagingTest, AShardThatChangesBeforeItsTurnIsNamed) {
 }
 
 TEST_F(TarStagingTest, EveryGfsErrorIsNamedAndASecondPassMendsIt) {
-  // RAM for one copy and the requests: the failed pass's room is not planned a second time.
+  // RAM for one copy and the requests: the space of the failed pass must not be reserved twice.
   const RigOptions options = {.ram_bytes = 1280 << 10, .request_bytes = 16 << 10,
                               .scan_depth = 2};
   for (const FaultKind kind : {FaultKind::kEio, FaultKind::kInterrupted, FaultKind::kShort}) {
@@ -241,7 +241,7 @@ TEST_F(TarStagingTest, EveryGfsErrorIsNamedAndASecondPassMendsIt) {
   }
 }
 
-// A pass that fails keeps no memory, and the next one takes no room a second time.
+// A pass that fails keeps no memory, and the next one does not reserve space a second time.
 TEST_F(TarStagingTest, WhatAFailedPassHadStagedIsRoomForOthers) {
   const RigOptions options{.ram_bytes = 2 << 20, .ssd_bytes = 8 << 20};
   FOREBAY_EXPECT_OK(rig_.Start(options_, options));

@@ -1,5 +1,5 @@
-// What was read first is remembered, over restarts and damage of the file, and what differs is
-// read again once and then refused.
+// The checksums of first reads survive restarts and damage of their file. An extent that differs
+// from its first read is read again once, and then refused.
 #include "server/stage/gfs/first_reads.h"
 
 #include <vector>
@@ -88,7 +88,7 @@ TEST_F(FirstReadsTest, EveryFlippedBitAndEveryCutCostsRecordsFromThereOnAndNothi
         ASSERT_EQ(reads.Compare(Key(i), i), i < good_records ? Outcome::kSame : Outcome::kFirst);
       }
     }
-    // What was appended after the damage was cut off is found again.
+    // Records that were appended after the truncation are found again.
     FirstReads reads;
     Open(reads);
     for (std::uint32_t i = 0; i < 3; ++i) ASSERT_EQ(reads.Compare(Key(i), i), Outcome::kSame);

@@ -1,3 +1,4 @@
+// Which calls are late or hung, by a clock that is moved by hand, and what is logged about them.
 #include "server/stage/gfs/gfs_calls.h"
 
 #include <algorithm>
@@ -108,7 +109,7 @@ TEST_F(GfsCallsTest, ThreadsThatWaitAreListedOnce) {
 }
 
 TEST_F(GfsCallsTest, CallsComeAndGoOnManyThreadsWhileOthersLook) {
-  spdlog::set_level(spdlog::level::off);  // it has much to say
+  spdlog::set_level(spdlog::level::off);  // there are many lines
   std::vector<std::jthread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([this] {

@@ -180,6 +180,8 @@ Result<std::unique_ptr<io::File>> OpenObjectChecked(Dataset& dataset,
 
 Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
     Dataset& dataset, const catalog::Catalog& catalog, ObjectId object) {
+  // The entry is found or made under the lock, but the object is opened under the entry's own, so
+  // that a slow open delays only threads that need the same object.
   std::shared_ptr<OpenObject> entry;
   std::vector<std::shared_ptr<OpenObject>> closing;  // closed outside the lock
   {
@@ -292,7 +294,7 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
   for (const catalog::ObjectInfo& object : objects) {
     if (object.bytes > image.size() - placed) {
       return Error(ErrorCode::kDataLoss, "catalog of '" + dataset.name() +
-                                             "': objects of an extent exceed its size");
+                                             "': the objects of an extent are larger than it");
     }
     FOREBAY_ASSIGN(std::shared_ptr<io::File> file, OpenObjectChecked(dataset, object));
     if (past_caches) file->DropCached();
@@ -302,7 +304,8 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
   FOREBAY_TRY(reads.Finish());
   if (placed != image.size()) {
     return Error(ErrorCode::kDataLoss,
-                 "catalog of '" + dataset.name() + "': objects of an extent fall short of it");
+                 "catalog of '" + dataset.name() +
+                     "': the objects of an extent are smaller than it");
   }
   return {};
 }
@@ -333,8 +336,9 @@ Status GfsReader::CutAtObjects(const catalog::Catalog& catalog, const tier::Sour
     begin += bytes;
   }
   if (left.empty()) return {};
-  return Error(ErrorCode::kDataLoss, "objects of extent " + std::to_string(read.extent.value()) +
-                                         " fall short of it in its catalog");
+  return Error(ErrorCode::kDataLoss, "in the catalog, the objects of extent " +
+                                         std::to_string(read.extent.value()) +
+                                         " are smaller than it");
 }
 
 bool GfsReader::IsBlocked(const Dataset& dataset, const catalog::Catalog& catalog,

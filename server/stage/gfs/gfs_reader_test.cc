@@ -1,5 +1,5 @@
-// The reader opens an object once, reads it in large requests, and names what is not as the
-// catalog says.
+// The reader opens an object once, reads it in large requests, and names an object that differs
+// from the catalog.
 #include "server/stage/gfs/gfs_reader.h"
 
 #include <cstring>

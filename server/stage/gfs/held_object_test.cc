@@ -1,4 +1,5 @@
-// Objects that the GFS does not answer for: they hold the threads that they have, and nobody else.
+// Objects for which the GFS does not answer: they block the threads that wait for them already, and
+// no others.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -92,7 +93,7 @@ class HeldObjectTest : public ::testing::Test {
     faults_.Disarm();
     faults_.ReleaseStalls();
   }
-  // Time passes, and the daemon looks, until `met`; false after a while.
+  // Moves the clock and calls Look until `met` returns true; returns false after a while.
   template <typename Condition>
   bool PassUntil(Condition met) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -105,8 +106,8 @@ class HeldObjectTest : public ::testing::Test {
     }
     return true;
   }
-  // Until a call that Hold names counts as hung. One before it may count so, too: time passes here
-  // while its thread has no turn.
+  // Waits until a call that Hold names counts as hung. Earlier calls may count as hung too, because
+  // the clock moves on while their threads do not run.
   bool PassUntilHeld() {
     return PassUntil([this] { return faults_.faults_injected() > 0; }) &&
            PassUntil([this] { return calls_.figures().hung > 0; });
@@ -200,7 +201,7 @@ TEST_F(HeldObjectTest, ADemandForAHeldObjectIsAnsweredWhenItIs) {
   };
   stager_->Demand(*held_, ExtentId(0), came(held_came));
   ASSERT_TRUE(PassUntilHeld());
-  // Now that the object is known to be held, demands for it take no thread at all.
+  // The object is known not to answer, so demands for it occupy no thread.
   for (std::uint32_t i = 1; i < 6; ++i) stager_->Demand(*held_, ExtentId(i), came(held_came));
   for (std::uint32_t i = 0; i < 6; ++i) stager_->Demand(*sound_, ExtentId(i), came(sound_came));
   ASSERT_TRUE(PassUntil([&] { return read(sound_came) == 6; }));
@@ -277,7 +278,7 @@ TEST_F(HeldWithoutHomesTest, WhoReadsInPiecesWaitsForAHeldObjectWithoutAThread) 
       << "extents that are described were read again";
 }
 
-// Half of the RAM tier is home to none of the extents, which lie on the SSD.
+// Half of the RAM tier is working memory; all extents have their home on SSD.
 class HeldOnTheWayToSsdTest : public HeldObjectTest {
  protected:
   HeldOnTheWayToSsdTest()

@@ -1,5 +1,5 @@
-// A GFS that fails for a while costs time; one that fails for longer than it is waited for is a
-// typed, retryable error; and the local node's errors are nobody's to repeat.
+// A GFS that fails for a short time costs only time. One that fails for longer than stage.retry_for
+// is a typed error that may be retried. Errors of the local node are not repeated.
 #include "server/stage/gfs/patient_backend.h"
 
 #include <functional>
@@ -40,7 +40,8 @@ class PatientBackendTest : public ::testing::Test {
     backend_.emplace(faulty_, *patience_, calls_);
     root_ = Take(backend_->OpenGfsDirectory("/gfs"));
   }
-  // Every call of `call` fails from now on, until `count` have: the returned thread ends it.
+  // Makes every call of kind `call` fail, until `count` calls have failed; the returned thread then
+  // ends the fault.
   std::jthread Outage(std::optional<IoCall> call, std::uint64_t count) {
     faults_.Arm({.kind = FaultKind::kEio, .call = call, .is_persistent = true});
     return std::jthread([this, count] {

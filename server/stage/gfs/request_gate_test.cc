@@ -1,4 +1,5 @@
-// The gate bounds what is under way and serves priorities in their order.
+// The gate bounds the requests under way, admits them in order of priority, and lends the places of
+// requests that are not answered.
 #include "server/stage/gfs/request_gate.h"
 
 #include <atomic>

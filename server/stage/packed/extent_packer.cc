@@ -45,6 +45,7 @@ void ExtentPacker::Stop() {
 Result<ExtentImage> ExtentPacker::Make(const PackedForm& form, const ExtentKey& key,
                                        ArenaBlock raw, io::IoQueue& queue) {
   const Turn turn(*this, raw.bytes().size());
+  // The turn ends with this call, when the packed image is in the arena.
   FOREBAY_ASSIGN(const PackedExtent packed,
                  PackExtent(form, key, raw.bytes(), [this] { return tiers_.is_stopping(); }));
   if (packed.escaped_chunks > 0) {

@@ -47,7 +47,7 @@ class PackedFormTest : public catalog::CatalogFixture {
     return form.Key(tier::KeyOf(*catalog_, extent));
   }
 
-  // An extent's packed image; its pieces to `pieces`.
+  // Returns the packed image of an extent, and its pieces in `pieces`.
   std::vector<std::byte> ImageOf(const PackedForm& form, ExtentId extent,
                                  std::vector<catalog::Range>* pieces = nullptr) {
     const std::string raw = ExtentText(*catalog_, extent);
@@ -62,7 +62,7 @@ class PackedFormTest : public catalog::CatalogFixture {
     return image;
   }
 
-  // A sample's field, found and decoded as a reader does.
+  // Finds and decodes a field of a sample, as a reader does.
   static Result<std::string> Read(const PackedForm& form, const tier::ExtentKey& key,
                                   std::span<const std::byte> image, std::uint32_t field,
                                   SampleId sample) {
@@ -89,7 +89,8 @@ class PackedFormTest : public catalog::CatalogFixture {
     return text;
   }
 
-  // Every sample of every field comes back, and lies where its pieces say. Bytes of all images.
+  // Checks that every sample of every field decodes to its bytes, and lies where its pieces say.
+  // Returns the bytes of all images.
   std::uint64_t ExpectRoundTrip(const PackedForm& form) {
     std::vector<std::vector<std::byte>> images;
     std::uint64_t bytes = 0;
@@ -280,7 +281,7 @@ TEST_F(PackedFormTest, FindsEveryFlippedByteThatAReaderSees) {
     image[at] ^= std::byte{0x10};
   }
   EXPECT_TRUE(Read(**form, key, image, 0, SampleId(3)).has_value());
-  // Another extent's directory is not this one's, though its bytes are sound.
+  // The directory of another extent is refused, although its bytes are intact.
   tier::ExtentKey other = key;
   other.identity ^= 1;
   EXPECT_FALSE(Read(**form, other, image, 0, SampleId(3)).has_value());
@@ -294,7 +295,7 @@ TEST_F(PackedFormTest, FindsAnImageThatWasCutOff) {
   const std::vector<std::byte> image = ImageOf(**form, ExtentId(0));
   const std::uint64_t directory_bytes = DirectoryBytes(2);
   for (std::uint64_t bytes = 0; bytes < directory_bytes; ++bytes) {
-    // A copy of its own, so that a read past the end is one past an allocation.
+    // A separate allocation, so that a sanitizer notices a read past its end.
     const std::vector<std::byte> part(image.begin(),
                                       image.begin() + static_cast<std::ptrdiff_t>(bytes));
     const auto directory = PackedDirectory::Open(**form, key, image.size(), part);

@@ -1,3 +1,4 @@
+// Wraps another directory and checks the clock before each call that may block.
 #include "server/stage/placement/bounded_directory.h"
 
 #include <utility>

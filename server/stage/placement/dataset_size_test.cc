@@ -1,5 +1,5 @@
-// What a data set takes is known without reading it, as it is staged; what is not known is bounded
-// from above.
+// The size of a data set is found without reading its samples, and equals what staging takes later.
+// Where it cannot be known, it is an upper bound.
 #include "server/stage/placement/dataset_size.h"
 
 #include <cstdint>

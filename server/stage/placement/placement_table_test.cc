@@ -1,4 +1,5 @@
-// What has a home on a tier has room there, to the byte, and is there once its data set is staged.
+// An extent with a home on a tier has space reserved there, exact to the byte, and is there once
+// its data set is staged.
 #include "server/stage/placement/placement_table.h"
 
 #include <cstdint>
@@ -83,7 +84,7 @@ TEST(PlacementTableTest, WhatTheSsdRefusesBeforeThereIsACatalogGoesToRamOrHasNoH
   }
   EXPECT_EQ(placements.MoveOffSsd(keys[1]), plan::HomeTier::kNone);
   EXPECT_EQ(placements.left().ssd_bytes, 3 * kPage);
-  // The room of the first is free, once the catalog has no such extent.
+  // The space of the first is free once the catalog has no such extent.
   EXPECT_EQ(placements.ReleaseOthers(kKey.dataset, std::vector{keys[1], keys[2]}),
             std::vector{keys[0]});
   placements.EndCataloguing(kKey.dataset);
@@ -184,7 +185,7 @@ TEST_F(HomesTest, GuestsOnTheSsdTakeNoPlaceOfWhatIsAtHomeThere) {
   for (const tier::ExtentKey& key : rig_.cache().Resident(tier::TierKind::kSsd)) {
     FOREBAY_EXPECT_OK(rig_.cache().Evict(key, tier::TierKind::kSsd));
   }
-  // They leave RAM for one another, and go to the SSD while that has room.
+  // They evict each other from RAM, and are written to SSD while SSD has space.
   for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
     if (rig_.dataset().home(ExtentId(i)) != plan::HomeTier::kNone) continue;
     FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(i)));
@@ -206,7 +207,7 @@ TEST_F(HomesTest, CopiesForTheNextDaemonTakeNoExtentsPlace) {
                                          .ssd_bytes = 7 * (64 << 10)}));
   FOREBAY_EXPECT_OK(rig_.StageAll());
   ExpectAllThatHaveAHomeAreThere();
-  // What lies on the SSD alone, and belongs in RAM, is brought up before others come to the SSD.
+  // An extent whose home is RAM but which is only on SSD is promoted before others go to SSD.
   for (const tier::ExtentKey& key : rig_.cache().Resident(tier::TierKind::kRam)) {
     FOREBAY_EXPECT_OK(rig_.cache().Evict(key, tier::TierKind::kRam));
   }

@@ -1,3 +1,4 @@
+// Random allocations and frees, compared with a model that has one flag per page.
 #include "server/tier/ram/page_runs.h"
 
 #include <gtest/gtest.h>

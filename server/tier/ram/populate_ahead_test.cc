@@ -1,3 +1,5 @@
+// Pages are populated beyond what is used, once, and not where the kernel refuses. mincore says
+// which pages exist.
 #include "server/tier/ram/populate_ahead.h"
 
 #include <gtest/gtest.h>

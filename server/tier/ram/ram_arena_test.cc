@@ -1,3 +1,4 @@
+// Blocks of the arena: where they lie, what they do not overlap, and how they are moved and freed.
 #include "server/tier/ram/ram_arena.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// A client can read a region but not write, grow or shrink it, in whatever way it tries. Attempts
+// that must fail run in child processes.
 #include "server/tier/ram/shared_region.h"
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
-// Fuzz target: the manifest, as it is and with the checksums of its header and records made
-// right. What is read is valid, accounts for every record, and can be written and read again.
+// Fuzz target: the manifest, once as the fuzzer made it and once with the checksums of its header
+// and records corrected. The result is valid, accounts for every record, and can be written and
+// read again.
 #include <cstdint>
 #include <cstring>
 #include <vector>

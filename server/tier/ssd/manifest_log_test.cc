@@ -1,3 +1,4 @@
+// The manifest under torn and damaged records, wrong versions and failing writes.
 #include "server/tier/ssd/manifest_log.h"
 
 #include <gtest/gtest.h>

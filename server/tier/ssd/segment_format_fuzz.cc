@@ -1,5 +1,6 @@
-// Fuzz target: a segment's trailer, as it is and with its checksum made right, under the shape
-// and the key that its own footer states; and the names of a segment directory.
+// Fuzz target: a segment's trailer, once as the fuzzer made it and once with its checksum
+// corrected, with the shape and key that its own footer states; and names of files in a segment
+// directory.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -180,6 +180,8 @@ Status FileSegmentStore::Recover() {
   }
   recovery_.dropped_records = manifest.dropped_records;
   recovery_.has_torn_tail = manifest.has_torn_tail;
+  // What remains in `files` after this loop has no record. A record without a file is dropped: the
+  // file was removed, but the record of that was lost.
   for (auto it = index_.begin(); it != index_.end();) {
     const auto file = files.find(SegmentName(it->first));
     if (file == files.end()) {
@@ -349,6 +351,7 @@ std::vector<ManifestRecord> FileSegmentStore::LiveRecords() const {
 }
 
 Status FileSegmentStore::AppendRecord(io::IoQueue& queue, const ManifestRecord& record) {
+  // After a failed write the manifest is made again, from the index, before anything is appended.
   if (manifest_.needs_rewrite() || manifest_.record_count() >= kManifestRecordsMax) {
     FOREBAY_TRY(manifest_.Rewrite(queue, LiveRecords()));
   }
@@ -378,6 +381,7 @@ Result<FileSegmentStore::SegmentPtr> FileSegmentStore::OpenSegment(const ExtentK
     return Error(ErrorCode::kDataLoss, "segment " + KeyText(key) + ": its file is missing");
   }
   FOREBAY_ASSIGN(const io::FileInfo info, (*file)->Info());
+  // Checked before the trailer is read at an offset that the file may not have.
   if (info.bytes != shape.file_bytes()) {
     return Error(ErrorCode::kDataLoss, "segment " + KeyText(key) + " has " +
                                            std::to_string(info.bytes) + " bytes, expected " +

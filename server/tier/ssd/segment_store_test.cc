@@ -1,3 +1,5 @@
+// The store over every I/O back end: storing, reading, removing, recovery, capacity, and files that
+// somebody else has damaged. Faults of the device are in tier_fault_test.cc.
 #include "server/tier/ssd/segment_store.h"
 
 #include <gtest/gtest.h>
@@ -321,7 +323,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, SegmentStoreTest,
                                            Kind::kUring),
                          KindName);
 
-// Damage on disk, by another hand.
+// Files that another program has damaged.
 class SegmentDamage : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kCount = 6;
