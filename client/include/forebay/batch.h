@@ -37,26 +37,28 @@
 
 namespace forebay {
 
-// A read-only tensor: rows x FieldSpec::shape elements, row major, contiguous.
+// A field of a batch as a read-only tensor: contiguous, row major, in memory that the batch keeps.
+// Valid as long as a copy of the batch, or what Batch::hold returned.
 struct TensorView {
   const std::byte* data = nullptr;
   std::uint64_t bytes = 0;
   Dtype dtype = Dtype::kBytes;
-  bool big_endian = false;
-  std::vector<std::uint64_t> shape = {};  // {samples, ...field shape}
+  bool big_endian = false;                // byte order of elements, as in the data set's files
+  std::vector<std::uint64_t> shape = {};  // samples, then FieldSpec::shape
 };
 
-// A region of the daemon's memory as it is mapped here: read-only, and there as long as `hold` is.
-// A connection has the same ones from its begin to its end.
+// A region of the daemon's memory as it is mapped in this process: read-only, and mapped as long as
+// `hold` exists. The regions of a connection stay the same from its beginning to its end.
 struct SharedMapping {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> hold;
 };
 
-// A value handle. Copies share the batch; when the last copy is gone, the batch's memory goes
-// back to the daemon (that return is the credit), so do not keep batches longer than needed:
-// prefetch_depth + 1 is all there are. Memory stays readable until then, also when the daemon
-// dies meanwhile. Immutable and thread-safe.
+// A handle that is cheap to copy; copies share one batch. When the last copy is gone, the batch's
+// memory goes back to the daemon, which fills it with a further batch. Let go of batches soon,
+// therefore: a stream has prefetch_depth + 1 of them, and Next fails while the caller holds all.
+// Until then the memory stays readable and unchanged, also if the daemon dies or the stream and the
+// client are destroyed. Immutable; thread-safe.
 class Batch {
  public:
   class State;
@@ -65,39 +67,43 @@ class Batch {
   EpochId epoch() const;
   StepId step() const;
   std::uint32_t sample_count() const;
-  std::uint32_t padded_count() const;            // the last samples that repeat earlier ones
-  std::uint64_t first_position() const;          // of sample 0 in the epoch's order
+  // How many samples at the end repeat earlier ones, under TailPolicy::kPad.
+  std::uint32_t padded_count() const;
+  std::uint64_t first_position() const;          // of sample 0 in the order of the epoch
   std::span<const SampleId> sample_ids() const;  // sample_count() of them
-  std::span<const FieldSpec> fields() const;
+  std::span<const FieldSpec> fields() const;     // as FieldId numbers them
   // The index of a field by name; kNotFound names the fields there are.
   Result<FieldId> Field(std::string_view name) const;
 
-  // A fixed-size field as one tensor. kFailedPrecondition for a variable-size field, and for
-  // fields delivered as views (use Spans, or Gather).
+  // A field of fixed size as one tensor, without a copy. kFailedPrecondition: its samples have
+  // various sizes, or it was delivered as views (use Spans, or Gather).
   Result<TensorView> Tensor(FieldId field) const;
   Result<TensorView> Tensor(std::string_view name) const;
 
-  // The bytes of one sample's field, in order; usually one span, several where a large sample
-  // crosses extents, none where the sample lacks the field. Works for every delivery.
+  // The bytes of one field of the sample with this index, in order. Usually they are one span;
+  // several where a large sample lies in several pieces; none where the sample lacks the field.
+  // Works for both deliveries. Both arguments must be in range.
   std::span<const std::span<const std::byte>> Spans(FieldId field, std::uint32_t sample) const;
 
-  // Copies a fixed-size field of every sample into `out` (sample_count x bytes per sample).
+  // Copies a field of fixed size, of all samples, into `out`, which has sample_count times the bytes
+  // of a sample. Works for both deliveries.
   Status Gather(FieldId field, std::span<std::byte> out) const;
 
-  // Values of a constant field, one per sample.
+  // The values of a constant field, one per sample: for example the number of the class folder.
   Result<std::span<const std::int64_t>> Constants(FieldId field) const;
 
   // What the transform hook wrote: sample_count x transform_bytes; empty without a hook.
   std::span<const std::byte> transformed() const;
 
-  // Where a restart continues once this batch is consumed: the next step.
+  // Where a run continues that has consumed this batch: for StreamOptions::resume.
   const PositionToken& token() const;
 
-  // The mapping that `data` lies in, for a library that must know memory before it copies from it
-  // (CUDA); without bytes where that is memory of this process.
+  // The mapping that `data` of this batch lies in, for libraries that must register memory before
+  // they copy from it (CUDA). Its `bytes` are empty if `data` lies in memory of this process.
   SharedMapping MappingOf(const std::byte* data) const;
 
-  // Keeps the batch's memory alive; for zero-copy tensors of another library.
+  // Keeps the batch's memory as a copy of the batch does; for tensors of other libraries that
+  // refer to it.
   std::shared_ptr<const void> hold() const;
 
  private:

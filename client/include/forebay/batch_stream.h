@@ -31,8 +31,9 @@
 
 namespace forebay {
 
-// Names any batch of the epoch: this rank's share of a step, or, with micro_size set, samples
-// [micro_index * micro_size, + micro_size) of the step's global batch.
+// Names any batch of an epoch, for BatchStream::Pull: this rank's share of a step; or, if
+// micro_size is not 0, a micro-batch of the step's global batch (for pipeline parallelism). That
+// has the samples from micro_index * micro_size on, micro_size of them, whichever rank's they are.
 struct BatchName {
   EpochId epoch = {};
   StepId step = {};
@@ -40,20 +41,23 @@ struct BatchName {
   std::uint32_t micro_index = 0;
 };
 
-// Measured since Open.
+// What a stream has measured since Open.
 struct StreamStats {
-  std::uint64_t batches = 0;
-  std::uint64_t samples = 0;
-  std::uint64_t payload_bytes = 0;
-  std::uint64_t wait_ns = 0;         // time Next and Pull blocked
-  std::uint64_t first_batch_ns = 0;  // Open to the first batch
-  std::uint64_t reconnects = 0;
-  std::uint64_t retries = 0;         // batches asked for again after the daemon's error
+  std::uint64_t batches = 0;         // handed over
+  std::uint64_t samples = 0;         // in them
+  std::uint64_t payload_bytes = 0;   // in them
+  std::uint64_t wait_ns = 0;         // time for which Next and Pull blocked
+  std::uint64_t first_batch_ns = 0;  // from Open to the first batch
+  std::uint64_t reconnects = 0;      // connections made again
+  std::uint64_t retries = 0;         // batches asked for again after an error of the daemon
 };
 
-// Not thread-safe, except where said. The daemon keeps no delivery state: a batch whose arrival
-// is unknown (connection lost, daemon restarted) is asked for again by name; reconnecting is
-// done below this interface within bounded retries.
+// One reader: one thread calls Next (or Pull) until the stream ends, then Finish. Other threads may
+// call stats() and Cancel() meanwhile, and nothing else. Batches outlive the stream.
+//
+// Where the connection is lost or the daemon is restarted, the stream connects again and asks for
+// the batches whose arrival is unknown: the daemon keeps no record of what was delivered. The
+// reader sees a longer wait, and StreamStats::reconnects.
 class BatchStream {
  public:
   virtual ~BatchStream() = default;
@@ -82,19 +86,21 @@ class BatchStream {
   using Deadline = std::chrono::steady_clock::time_point;
   virtual Result<std::optional<Batch>> Next(Deadline deadline) = 0;
 
-  // A batch by name, outside Next's order; waits for it as Next does, and has its errors. Uses a
-  // credit while it is held.
+  // A batch by name, in any order, beside those of Next. Waits for it as Next does, and has its
+  // errors. While it is held, it counts as one of the prefetch_depth + 1 batches.
   virtual Result<Batch> Pull(const BatchName& name) = 0;
 
-  // Where a restart continues: after the last batch that Next handed out and the caller let go
-  // of or asked past. Store Batch::token() of the last *consumed* batch in checkpoints.
+  // Where a restart continues: behind the batches that Next handed out, of which the last one counts
+  // only once the caller has let go of it. In checkpoints store Batch::token() of the last batch
+  // that was consumed: that is exact whatever the caller still holds.
   virtual PositionToken token() const = 0;
 
+  // The fields of each sample, as FieldId numbers them. Valid as long as the stream.
   virtual std::span<const FieldSpec> fields() const = 0;
-  virtual std::uint64_t selected_count() const = 0;   // n of the order
+  virtual std::uint64_t selected_count() const = 0;  // samples of an epoch, before the tail policy
   virtual std::uint64_t steps_per_epoch() const = 0;
   virtual std::uint64_t catalog_fingerprint() const = 0;
-  virtual StreamStats stats() const = 0;               // thread-safe
+  virtual StreamStats stats() const = 0;  // thread-safe
 
   // Ends the stream, wherever it stands: waits for what is under way and for the daemon's trailer,
   // and checks its counts and checksum against what arrived. kDataLoss where they differ, or no

@@ -33,61 +33,84 @@
 
 namespace forebay {
 
+// Which daemon a client uses, and how. `ClientOptions{}` is right for most programs: the daemon of
+// the job, or a private one where the environment names a configuration.
 struct ClientOptions {
-  // "unix:/path/to/forebayd.sock". Empty: $FOREBAY_ADDRESS, and where that is unset embedded
-  // mode: the first client of this user, job and configuration on the node starts a private
-  // forebayd, later ones join it, and it stops when the last has gone. Where it is killed, one of
-  // its clients starts it again.
+  // The daemon's socket, "unix:/path/to/forebayd.sock". If it is empty, $FOREBAY_ADDRESS counts. If
+  // that is unset, too, the client runs in embedded mode: the first client of this user, job and
+  // configuration on the node starts a private forebayd, later clients join it, and it stops when
+  // the last of them has gone. If it is killed, one of its clients starts it again.
   std::string address = {};
-  std::string job_id = {};       // must equal the daemon's; empty: $FOREBAY_JOB_ID or any
-  std::string client_name = {};  // for logs and status; empty: program name and pid
-  bool shared_memory = true;       // false: payload comes inline over the socket
+  // Must equal the job of the daemon. Empty: $FOREBAY_JOB_ID, or any job if that is unset.
+  std::string job_id = {};
+  // The name of this client in the daemon's log and in `forebay status`. Empty: the program's name
+  // and process number.
+  std::string client_name = {};
+  // Whether batches arrive in memory that is shared with the daemon. False: their bytes come over
+  // the socket, which costs copies; for machines on which memory cannot be shared.
+  bool shared_memory = true;
+  // How long Connect waits for the daemon, and how long a stream tries to connect again after the
+  // connection broke.
   std::int64_t connect_timeout_ms = 10'000;
-  // The private daemon's configuration file (docs/configuration.md; empty: $FOREBAY_CONFIG, and
-  // where that is unset the one daemon of this job that already runs). A daemon at an address is
-  // asked whether it serves the same data sets.
+  // Embedded mode: the configuration file of the private daemon (docs/configuration.md). Empty:
+  // $FOREBAY_CONFIG, and if that is unset the one daemon of this job that already runs. With an
+  // address, the daemon there is asked whether it serves the data sets of this file.
   std::string embedded_config = {};
-  std::string embedded_daemon = {};  // its binary; empty: forebayd beside this program, then $PATH
+  // Embedded mode: the program to start. Empty: forebayd beside this program, else in $PATH.
+  std::string embedded_daemon = {};
 };
 
+// A field of a data set. `constant_names[i]` is the name of the value i of a constant field, for
+// example of a class; empty where the data set has no names for it.
 struct FieldInfo {
   FieldSpec spec = {};
-  std::vector<std::string> constant_names = {};  // of classes, where the data set names them
+  std::vector<std::string> constant_names = {};
 };
 
+// What the daemon knows of a data set, for one selection of its samples.
 struct DatasetInfo {
   std::string name = {};
-  std::string format = {};
-  std::uint64_t catalog_fingerprint = 0;  // 0 while the daemon is still building the catalog
-  std::uint64_t sample_count = 0;
-  std::uint64_t total_bytes = 0;
+  std::string format = {};  // "tar", "npy", ... (docs/catalog.md)
+  // Identifies the catalog, and so the samples and their numbers; 0 while the daemon is still
+  // building it.
+  std::uint64_t catalog_fingerprint = 0;
+  std::uint64_t sample_count = 0;  // of the whole data set
+  std::uint64_t total_bytes = 0;   // of its objects on the GFS
   std::vector<FieldInfo> fields = {};
-  std::uint64_t selected_count = 0;       // under the selection asked about
+  std::uint64_t selected_count = 0;  // samples of the selection
   std::uint64_t selection_fingerprint = 0;
 };
 
-// A connection. Thread-safe. Client, streams and batches may be destroyed in any order: the
-// connection closes when the last of them is gone, and the daemon takes back what they held.
+// A connection to the daemon of this node. A program needs one, for all of its streams.
+// Thread-safe. Client, streams and batches may be destroyed in any order: the connection closes
+// when the last of them is gone, and the daemon takes back the memory that they held.
 class Client {
  public:
-  // Blocks for connect_timeout_ms at most; the same time bounds later reconnects.
-  // kUnavailable: no daemon there (the message names the address and the remedy);
-  // kFailedPrecondition: version, job or configuration mismatch, naming both sides;
-  // kPermissionDenied: another user's daemon; kDeadlineExceeded. Embedded mode:
-  // kFailedPrecondition without a configuration, kNotFound without a forebayd.
+  // Connects, or starts a private daemon and connects to it. Blocks for connect_timeout_ms at most.
+  //
+  // - kUnavailable: no daemon answers there. The message names the address and what to do.
+  // - kFailedPrecondition: the daemon has another version, job or configuration (the message names
+  //   both sides); or embedded mode without a configuration.
+  // - kPermissionDenied: the daemon belongs to another user.
+  // - kNotFound: embedded mode, and no forebayd was found.
+  // - kDeadlineExceeded: the daemon did not answer in time.
   static Result<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   virtual ~Client() = default;
 
+  // The names of the daemon's data sets, as of Connect.
   virtual const std::vector<std::string>& datasets() const = 0;
+  // Asks the daemon about a data set, without waiting for a catalog that is being built.
   // kNotFound names the data sets there are.
   virtual Result<DatasetInfo> Describe(const std::string& dataset,
                                        const std::string& selection) = 0;
-  // The same once the daemon has built the catalog, for which it waits limits::kCatalogWaitMs (a
-  // day) at most, then kDeadlineExceeded.
+  // As Describe, but waits until the daemon has built the catalog: limits::kCatalogWaitMs (a day)
+  // at most, then kDeadlineExceeded.
   virtual Result<DatasetInfo> DescribeWhenCatalogued(const std::string& dataset,
                                                      const std::string& selection) = 0;
-  // Opens a stream. kFailedPrecondition where another rank opened it with another order, the
-  // catalog has changed since the token was made, or ranks do not divide the global batch.
+  // Opens a stream, and asks for its first batches. A program may read several streams, each on a
+  // thread of its own. kOutOfRange, kInvalidArgument: an option cannot be; the message names it.
+  // kFailedPrecondition: another rank opened a stream of that name with another order, the catalog
+  // has changed since the token was made, or the ranks do not divide the global batch.
   virtual Result<std::unique_ptr<BatchStream>> Open(const StreamOptions& options) = 0;
   // The daemon's address, to hand to other ranks.
   virtual const std::string& address() const = 0;

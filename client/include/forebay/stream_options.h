@@ -40,56 +40,83 @@
 
 namespace forebay {
 
-// Runs on the client's worker threads, once per sample, before the batch is handed over. `seed`
-// is TransformSeed(stream seed, epoch, sample id): the same on every rank count and after every
-// restart. Must be thread-safe. An error ends the stream with that error.
+// One sample, for the transform hook. Everything in it is valid during the call only.
 struct TransformInput {
   const Batch& batch;
-  std::uint32_t index = 0;       // of the sample within the batch
+  std::uint32_t index = 0;  // of the sample within the batch
   SampleId sample = {};
+  // For random changes (augmentation). It depends on the stream's seed, the epoch and the sample
+  // only (TransformSeed in proto/contract/order.h): it is the same for every number of ranks and
+  // after every restart.
   std::uint64_t seed = 0;
   std::span<std::byte> output = {};  // this sample's `transform_bytes` bytes of the result
 };
+
+// A transform hook: decoding, cropping, augmentation. It runs once per sample on worker threads of
+// the library, before Next hands the batch over, several samples at a time: it must be thread-safe.
+// An error that it returns ends the stream with that error.
 using Transform = std::function<Status(const TransformInput&)>;
 
+// Which samples a rank reads, in which order, and how they arrive. The defaults read a data set
+// once in shuffled order; a training run sets `dataset`, `global_batch`, `ranks`, `rank` and
+// `epochs`. All ranks of one stream give the same data set, selection, global batch and order.
 struct StreamOptions {
   std::string dataset = {};
-  std::string stream_name = "train";  // ranks of one stream share it; another name, another order
-  std::string selection = "all";      // docs/order.md
-  std::uint32_t global_batch = 1;     // samples per step over all ranks
-  std::uint32_t ranks = 1;            // must divide global_batch
-  std::uint32_t rank = 0;
+  // Ranks that read one stream give it the same name. Streams of different names are independent,
+  // for example "train" and "validate".
+  std::string stream_name = "train";
+  std::string selection = "all";   // which samples: "all", "range:FIRST:END", "list:NAME"
+  std::uint32_t global_batch = 1;  // samples of a step, over all ranks
+  std::uint32_t ranks = 1;         // divides global_batch
+  std::uint32_t rank = 0;          // of this reader, below `ranks`
   std::uint32_t first_epoch = 0;
-  std::uint32_t epochs = 1;  // Next() ends after epoch first_epoch + epochs - 1, resumed or not
+  // The stream ends after epoch first_epoch + epochs - 1, also where it resumes at a token.
+  std::uint32_t epochs = 1;
 
+  // The order of samples (docs/order.md). Each epoch has another one; the same options and seed
+  // always give the same orders.
   std::uint64_t seed = 0;
+  // kGlobal: one permutation of all samples. kSequential: as they are stored. kBlock: runs of
+  // `block_samples` neighbours are permuted, then samples within windows of `window_runs` runs,
+  // which reads in larger pieces where a data set does not fit on the node.
   OrderMode mode = OrderMode::kGlobal;
-  std::uint64_t block_samples = 1024;  // mode kBlock: b
-  std::uint64_t window_runs = 16;      // mode kBlock: w
-  // A mode of its own for epoch 0, to stream in at GFS speed.
+  std::uint64_t block_samples = 1024;
+  std::uint64_t window_runs = 16;
+  // A mode for epoch 0 alone: with kSequential or kBlock the first epoch runs at the speed of the
+  // GFS, while the data set is still being staged.
   std::optional<OrderMode> epoch0_mode = {};
+  // What happens to the last step of an epoch that the global batch does not fill: kDrop leaves it
+  // out, kPad fills it up with samples from the start of the order, kShort makes it smaller.
   TailPolicy tail = TailPolicy::kDrop;
 
+  // kContiguous: each field of fixed size arrives as one tensor (Batch::Tensor). kViews: samples
+  // stay where they lie in the daemon's memory (Batch::Spans), without a copy; faster where the
+  // reader takes samples one by one.
   Delivery delivery = Delivery::kContiguous;
-  std::uint32_t prefetch_depth = 4;   // batches pulled ahead; at most limits::kCreditsMax - 1
-  bool wait_for_catalog = true;       // block in Open while the catalog is being built
+  // Batches that are fetched while the reader works on others; at most limits::kCreditsMax - 1. The
+  // reader may hold prefetch_depth + 1 batches at once.
+  std::uint32_t prefetch_depth = 4;
+  // Whether Open waits while the daemon builds the catalog. False: kUnavailable until it is there.
+  bool wait_for_catalog = true;
   // How long one Next or Pull goes on asking for its batch while the daemon cannot bring it: the
-  // GFS is away for longer than the daemon waits (stage.retry_for), or memory is short. Pauses grow
-  // to half a second. 0: the first such error is returned. A batch that is merely slow is waited
-  // for as long, and never less than limits::kPullDeadlineMs.
-  std::int64_t retry_for_ms = 600'000;  // at most limits::kStreamRetryMsMax
+  // GFS is away for longer than the daemon waits (stage.retry_for), or memory is short. Pauses
+  // between two tries grow to half a second. 0: the first such error is returned. A batch that is
+  // merely slow is waited for as long, and never less than limits::kPullDeadlineMs. At most
+  // limits::kStreamRetryMsMax.
+  std::int64_t retry_for_ms = 600'000;
 
-  // Resume: continue at this token, whatever the rank count it was made with. The options
-  // above are those of the run that made it; Open names the first one that is not.
+  // Where to continue: Batch::token() of the last batch that the former run consumed. The number
+  // of ranks may differ from that run's; if another option differs, Open names it and fails.
   std::optional<PositionToken> resume = {};
 
-  // Transform hook; its results are Batch::transformed(), sample_count x transform_bytes.
+  // The transform hook, the bytes that it writes for a sample, and the threads that it runs on. Its
+  // results are in Batch::transformed(). Without a hook, batches are handed over as they arrive.
   Transform transform = {};
   std::uint64_t transform_bytes = 0;
   std::uint32_t transform_threads = 1;
 
-  // Appends one line per batch handed over, for `forebay audit` (docs/delivery_log.md). Empty:
-  // none. One file per rank.
+  // A file that gets one line for each batch that was handed over, for `forebay audit`
+  // (docs/delivery_log.md). Each rank needs a file of its own. Empty: no log.
   std::string delivery_log = {};
 };
 
