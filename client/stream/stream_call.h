@@ -1,4 +1,4 @@
-// StreamCall: the gRPC side of one Stream call; its listener is the state machine.
+// StreamCall: the gRPC side of one Stream call, which tells a StreamCore what happens on it.
 #pragma once
 
 #include <memory>
@@ -11,26 +11,15 @@
 
 namespace forebay::internal {
 
-// Called on gRPC's threads, one call at a time for replies. Must not block.
-class StreamCallListener {
- public:
-  virtual ~StreamCallListener() = default;
-  // A message; the listener may take its content. False ends the call.
-  virtual bool OnReply(v1::StreamReply& reply) = 0;
-  // No reply will follow. No hold may be taken from here on; returns before OnEnded.
-  virtual void OnRepliesEnded() = 0;
-  // The last write is out; `request()` may be filled again.
-  virtual void OnWritten() = 0;
-  // The call is over; nothing touches the call or the listener after this returns.
-  virtual void OnEnded(const grpc::Status& status) = 0;
-};
+class StreamCore;
 
-// One bidirectional call. The owner fills request() and calls Write() while no write is out,
-// and destroys the call only after OnEnded. Write and WritesDone need a hold, which keeps OnEnded
-// away; holds are taken before OnRepliesEnded: the listener serialises that (its mutex).
+// One bidirectional call. The owner is the core: it fills request() and calls Write() while no
+// write is out, and destroys the call only after StreamCore::OnEnded. Write and WritesDone need a
+// hold, which keeps OnEnded away; holds are taken before OnRepliesEnded, which the core's mutex
+// sees to.
 class StreamCall final : private grpc::ClientBidiReactor<v1::StreamRequest, v1::StreamReply> {
  public:
-  StreamCall(std::shared_ptr<const DaemonConnection> connection, StreamCallListener& listener);
+  StreamCall(std::shared_ptr<const DaemonConnection> connection, StreamCore& core);
 
   // Starts the call with request() as its first message.
   void Start();
@@ -48,10 +37,10 @@ class StreamCall final : private grpc::ClientBidiReactor<v1::StreamRequest, v1::
  private:
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
-  void OnDone(const grpc::Status& status) override { listener_.OnEnded(status); }
+  void OnDone(const grpc::Status& status) override;
 
   std::shared_ptr<const DaemonConnection> connection_;
-  StreamCallListener& listener_;
+  StreamCore& core_;
   std::unique_ptr<v1::Data::Stub> stub_;
   grpc::ClientContext context_;
   v1::StreamRequest request_;

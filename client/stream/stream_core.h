@@ -37,17 +37,16 @@ struct StreamSettings {
   std::uint32_t prefetch_depth = 0;
 };
 
-// Two sides: the caller's threads (public methods) and gRPC's (the listener's), under one
-// mutex. gRPC's threads never own the core, so its destructor, which waits for the call to
-// end, and the channel's, which joins those threads, always run on a caller's thread.
+// Two sides: the caller's threads, and gRPC's, which StreamCall brings (OnReply and so on), under
+// one mutex. gRPC's threads never own the core, so its destructor, which waits for the call to end,
+// and the channel's, which joins those threads, always run on a caller's thread.
 //
 // A caller that has work to do never sends: it calls the sender, a thread of the core. One that is
 // about to wait sends by itself, which saves it a wake-up. Nobody sends under the mutex.
-class StreamCore final : public std::enable_shared_from_this<StreamCore>,
-                         public StreamCallListener {
+class StreamCore final : public std::enable_shared_from_this<StreamCore> {
  public:
   static std::shared_ptr<StreamCore> Create(StreamSettings settings);
-  ~StreamCore() override;
+  ~StreamCore();
 
   // Batches that arrive from now on pass through `pool`, which must outlive Close() or the next
   // call of this; null: through none.
@@ -95,6 +94,16 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   // Called by TransformPool's workers.
   void OnTransformed(const Batch::State* state, Status status);
 
+  // Called by StreamCall on gRPC's threads, one call at a time for replies; they do not wait.
+  // A message, whose content is taken. False ends the call.
+  bool OnReply(v1::StreamReply& reply);
+  // No reply will follow, and no hold is taken from here on. Returns before OnEnded is called.
+  void OnRepliesEnded();
+  // The last write is out: request() may be filled again.
+  void OnWritten();
+  // The call is over. Nothing touches the call or this object after it returns.
+  void OnEnded(const grpc::Status& status);
+
  private:
   struct Arrival {
     std::unique_ptr<Batch::State> state;
@@ -106,12 +115,6 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   struct GiveBack;
 
   explicit StreamCore(StreamSettings settings);
-
-  // StreamCallListener, on gRPC's threads.
-  bool OnReply(v1::StreamReply& reply) override;
-  void OnRepliesEnded() override;
-  void OnWritten() override;
-  void OnEnded(const grpc::Status& status) override;
 
   Status CheckOpened(const v1::Opened& opened);
   Status TakeReply(v1::StreamReply& reply);
