@@ -1,3 +1,6 @@
+// Arithmetic of one patient call. Two ends count: that of the retries (retry_for_ms after the call
+// began) and the caller's deadline. Errors name the end that was reached and what the daemon said
+// last, because a bare "deadline exceeded" helps nobody.
 #include "client/batch_retry.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Writes one line of JSON for each batch that was handed over, and a header when the stream is
+// opened (docs/delivery_log.md). A line is written by one call, so that a program that is killed
+// leaves at most one torn line, at the end.
 #include "client/delivery_log.h"
 
 #include <fcntl.h>

@@ -1,3 +1,7 @@
+// Runs the caller's hook on worker threads. Workers share one batch, a few samples at a time, so
+// that the first batch of a queue is ready as early as possible; the worker that finishes the last
+// sample reports the batch. An error in one sample does not stop the others: they are being written
+// anyway.
 #include "client/transform_pool.h"
 
 #include <algorithm>
@@ -38,6 +42,7 @@ void TransformPool::Submit(std::shared_ptr<const Batch::State> shared, Batch::St
   job->samples_left = state.sample_count;
   {
     MutexLock lock(mutex_);
+// Nobody waits for the batch any more; it goes back with `job`.
     if (stopping_) return;
     queue_.push_back(std::move(job));
   }

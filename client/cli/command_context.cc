@@ -1,3 +1,5 @@
+// Output that every command makes the same way: objects of JSON with the name of their schema, and
+// errors, for people or for programs.
 #include "client/cli/command_context.h"
 
 #include "proto/contract/printable.h"

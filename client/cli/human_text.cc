@@ -1,3 +1,4 @@
+// Numbers as people read them, and tables whose columns fit their widest cell.
 #include "client/cli/human_text.h"
 
 #include <algorithm>

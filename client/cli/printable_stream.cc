@@ -1,3 +1,6 @@
+// Lets text through and shows every other byte as an escape, so that nothing from a data set or a
+// daemon moves the cursor or ends a line. A character of several bytes may be cut between two
+// writes; its head waits for the rest.
 #include "client/cli/printable_stream.h"
 
 #include <string_view>

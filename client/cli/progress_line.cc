@@ -1,3 +1,6 @@
+// Draws progress over the same line of a terminal, or prints a line at each tenth of the way where
+// output goes to a file. The rate is measured from the first call: what a resumed run had done
+// before is not counted as speed.
 #include "client/cli/progress_line.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// One connection: the handshake on the socket, then gRPC on the same socket, then Hello, in which
+// both sides compare their versions. The channel neither compresses nor retries: batches are in
+// shared memory, and asking again is the stream's business, which knows what it has received.
 #include "client/connection/daemon_connection.h"
 
 #include <fcntl.h>

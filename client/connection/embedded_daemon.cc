@@ -1,3 +1,7 @@
+// Starts a private forebayd, or joins the one that another process of the job has started. Who
+// starts it is decided by a file lock in the daemon's directory: the process that holds it looks
+// whether a daemon answers, and starts one if not. The directory's name has the job and a checksum
+// of the configuration, so that two configurations get two daemons.
 #include "client/connection/embedded_daemon.h"
 
 #include <fcntl.h>
@@ -39,6 +43,8 @@ constexpr const char* kSocketName = "forebayd.sock";
 constexpr std::string_view kUnixScheme = "unix:";
 constexpr std::size_t kDigitsOfConfig = 9;  // "-" and eight digits
 
+// Opens the directory of the socket, and makes it where it is missing. One that others can write to
+// is refused: they could put a socket of theirs into it.
 Result<UniqueFd> OpenDirectory(const std::string& path) {  // made where missing
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Error::FromErrno(errno, "creating " + path);
@@ -315,6 +321,7 @@ Result<std::shared_ptr<EmbeddedDaemon>> EmbeddedDaemon::StartOrJoin(
   FOREBAY_TRY(ParseUnixAddress(daemon->address_));
 
   FOREBAY_ASSIGN(const StartLock lock, StartLock::Take(directory, options.deadline));
+// A socket file may be left from a daemon that was killed, so only an answer counts.
   if (Answers(path, options.deadline)) return daemon;
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return Error::FromErrno(errno, "pipe");
@@ -327,6 +334,8 @@ Result<std::shared_ptr<EmbeddedDaemon>> EmbeddedDaemon::StartOrJoin(
 }
 
 EmbeddedDaemon::~EmbeddedDaemon() {
+// The daemon ends by itself when its last client has gone; if it has ended already, no zombie
+// stays.
   if (pid_ > 0) ::waitpid(pid_, nullptr, WNOHANG);
 }
 

@@ -1,3 +1,7 @@
+// The first bytes on a new connection, before gRPC takes the socket: each side says hello, and the
+// daemon passes the file descriptors of its shared memory, some at a time. All of it has one
+// deadline. Reads never take a byte more than the message has, because what follows belongs to
+// gRPC.
 #include "client/connection/handshake.h"
 
 #include <fcntl.h>
@@ -71,6 +75,8 @@ Result<UniqueFd> Connect(const std::string& path, Deadline deadline) {
   }
 }
 
+// The kernel says who listens. A socket at the right path proves nothing: in a temporary folder
+// anybody may have made it.
 Status CheckPeerUser(const UniqueFd& fd, const std::string& path) {
   ucred peer = {};
   socklen_t length = sizeof(peer);
@@ -131,6 +137,7 @@ Status ReceiveAll(const UniqueFd& fd, std::span<std::byte> bytes, Deadline deadl
         fds.emplace_back(passed);
       }
     }
+// The kernel drops descriptors for which there is no room; they cannot be asked for again.
     if ((message.msg_flags & MSG_CTRUNC) != 0) {
       return Error(ErrorCode::kResourceExhausted,
                    "descriptors of shared memory were lost: more than " +
@@ -178,6 +185,7 @@ Result<std::shared_ptr<const RegionMap>> ReceiveRegions(const UniqueFd& fd,
     const std::uint32_t count = std::min(left, limits::kFdsPerMessageMax);
     const auto message = std::span(entries).first(count);
     std::vector<UniqueFd> fds;
+// A descriptor belongs to the entry of the same number in its message.
     FOREBAY_TRY(ReceiveAll(fd, std::as_writable_bytes(message), deadline, fds));
     if (fds.size() != count) {
       return Error(ErrorCode::kDataLoss, std::to_string(count) + " regions came with " +

@@ -1,3 +1,7 @@
+// Maps pages of the shared memory before the reader touches them. The kernel would otherwise map
+// them one by one, at the reader's expense; here a thread of the lowest priority does it. Memory is
+// divided into windows with one bit each, so that telling of a span that is known already is one
+// load.
 #include "client/connection/page_populator.h"
 
 #include <sys/mman.h>
@@ -47,6 +51,8 @@ void PagePopulator::Want(const WireSpan& span) {
   for (std::uint64_t index = span.offset / kWindowBytes; index <= last; ++index) {
     std::atomic<std::uint64_t>& word = wanted.words[index / kBitsPerWord];
     const std::uint64_t bit = std::uint64_t{1} << (index % kBitsPerWord);
+// The load alone is what happens in a warm stream; fetch_or decides between two threads that come
+// first.
     if ((word.load(std::memory_order_relaxed) & bit) != 0) continue;
     if ((word.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) continue;
     {

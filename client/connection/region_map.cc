@@ -1,3 +1,6 @@
+// Maps the daemon's memory into this process, read-only. A memfd that could still shrink would turn
+// a read into a SIGBUS, so its seals are checked before it is mapped, and its size against what the
+// daemon announced.
 #include "client/connection/region_map.h"
 
 #include <fcntl.h>

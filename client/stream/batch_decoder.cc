@@ -1,3 +1,7 @@
+// Turns the daemon's message into spans that the caller reads. Every span is looked up in the
+// region that it names, and must lie in it; every count must equal what the schema and the other
+// counts say. A field comes in one of three forms: constants, one tensor, or a list of spans (with
+// a count for each sample, where samples have several pieces).
 #include "client/stream/batch_decoder.h"
 
 #include <algorithm>
@@ -100,6 +104,7 @@ class FieldDecoder {
     field.tensor_bytes = span.length;
     if (field.tensor == nullptr) return OutsideMemory(span);
     state_.payload_bytes += span.length;
+// A tensor is also readable sample by sample (Batch::Spans).
     field.bounds_begin = state_.span_bounds.size();
     for (std::uint64_t i = 0; i < count; ++i) {
       state_.span_bounds.push_back(SpanCount());
@@ -148,6 +153,7 @@ class FieldDecoder {
     for (; !pieces.empty(); pieces = pieces.subspan(sizeof(WireSpan))) {
       WireSpan span;
       std::memcpy(&span, pieces.data(), sizeof(span));
+// The daemon marks a sample without this field by one span of no region.
       if (span.region == kAbsentRegion) {
         absent = true;
         continue;
@@ -207,6 +213,7 @@ Status DecodeBatch(const v1::Batch& batch, const DecodeSources& sources, Batch::
   state.first_position = batch.first_position();
   state.sample_count = batch.sample_count();
   state.padded_count = batch.padded_count();
+// Ids are sent as they lie in memory; both ends are of one machine.
   static_assert(sizeof(SampleId) == sizeof(std::uint64_t));
   state.sample_ids.resize(count);
   if (count != 0) {

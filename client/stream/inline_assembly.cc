@@ -1,3 +1,6 @@
+// Puts together batches that come in pieces over the socket. The daemon announces a batch with its
+// number of bytes, then sends chunks, in order for each batch; chunks of several batches may
+// alternate. Memory grows with what has arrived, so that an announcement alone costs nothing.
 #include "client/stream/inline_assembly.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Bookkeeping of the batches that a stream has asked for. Searches are linear: a window has a few
+// batches (prefetch_depth and those that were named), so an index would cost more than it saves.
 #include "client/stream/pull_window.h"
 
 #include <algorithm>
@@ -60,6 +62,7 @@ PulledBatch PullWindow::TakeBack() {
   FOREBAY_CHECK(!queue_.empty());
   PulledBatch last = std::move(queue_.back());
   queue_.pop_back();
+// The order has no gaps: the step that goes back is the one that AskNext names next.
   next_ = {last.name.epoch, last.name.step};
   return last;
 }

@@ -1,5 +1,7 @@
-// The caller's side of StreamCore. stream_core_requests.cc sends; gRPC's side is in
-// stream_core_replies.cc.
+// The caller's side of StreamCore: waits, Finish, Cancel, and batches that come back. Each wait is
+// a loop: look at the batch that is due, take it if it is there, otherwise send what is due and
+// sleep until gRPC's side or a worker changes something. stream_core_requests.cc says what is sent
+// and by whom; gRPC's side is in stream_core_replies.cc.
 #include "client/stream/stream_core.h"
 
 #include <algorithm>
@@ -41,6 +43,7 @@ Error Late(const BatchName& name) {
   return Error(ErrorCode::kDeadlineExceeded, "the batch of " + NameOf(name) + " has not arrived");
 }
 
+// Whether waiting longer may bring the batch.
 bool IsUnderWay(const PulledBatch& batch) {
   return batch.phase == Phase::kAsked || batch.phase == Phase::kTransforming;
 }
@@ -149,6 +152,8 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
       outcome.waited = Waited::kCallEnded;
       return outcome;
     }
+// Nothing is under way: either prefetch_depth is 0, or the caller holds so many batches that none
+// could be asked for ahead.
     if (queue.empty()) {
       if (CreditsUsed() >= credits_) return HoldsEverything(credits_);
       window_.AskNext();
@@ -172,6 +177,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
       }
       outcome.waited = Waited::kRefused;
       outcome.error = std::move(front.error);
+// The batch keeps its place in the order, and is asked for again when the caller's pause is over.
       front = PulledBatch{.name = front.name, .state = nullptr, .error = std::nullopt};
       return outcome;
     }
@@ -337,6 +343,7 @@ void StreamCore::Close() {
   transforms_ = nullptr;
   for (PulledBatch& batch : window_.queue()) discarded.push_back(std::move(batch.state));
   for (const auto& batch : window_.named()) discarded.push_back(std::move(batch->state));
+// The batches' last copies go with `discarded`, after the mutex has been released: each locks it.
   window_.queue().clear();
   window_.named().clear();
 }
@@ -378,15 +385,20 @@ void StreamCore::TakeBack(std::unique_ptr<Batch::State> state) {
 }
 
 void StreamCore::Recycle(std::unique_ptr<Batch::State> state) {
+// A batch of a former call needs no release: the daemon took its memory back when that call ended.
   const bool of_this_call = state->call_number == call_number_ && !ended_;
   if (of_this_call && state->wire_id != 0) releases_.push_back(state->wire_id);
   if (pool_.size() < credits_) pool_.push_back(std::move(state));
 }
 
+// A credit is a batch that the daemon may be working on or that occupies its memory: it is taken
+// from the moment a batch is asked for until the caller's last copy is gone.
 std::size_t StreamCore::CreditsUsed() const {
   return live_states_ + window_.without_state();
 }
 
+// Asks for the next steps of the order, as far as prefetch_depth and credits allow. They are sent
+// with the next request, which SendIsDue decides on.
 void StreamCore::FillQueue() {
   if (closed_ || finishing_ || filling_paused_ || PullStops()) return;
   while (window_.queue().size() < settings_.prefetch_depth && CreditsUsed() < credits_) {
@@ -394,6 +406,9 @@ void StreamCore::FillQueue() {
   }
 }
 
+// After a reconnect nothing of the former call is known to arrive, and what is ready but was not
+// handed out may lie in memory that the daemon has used again. Everything is asked for once more;
+// named batches that their callers gave up on are forgotten.
 void StreamCore::AskAgain(Discarded& discarded) {
   const auto again = [&](PulledBatch& batch) {
     if (batch.state) discarded.push_back(std::move(batch.state));
@@ -409,6 +424,7 @@ void StreamCore::AskAgain(Discarded& discarded) {
   for (const auto& batch : named) again(*batch);
 }
 
+// The first error counts: what follows from it says less about the cause.
 void StreamCore::Fail(Error error) {
   if (!failure_) failure_ = std::move(error);
 }

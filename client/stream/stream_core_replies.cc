@@ -1,4 +1,7 @@
-// gRPC's side of StreamCore: what arrives, and the end of the call.
+// gRPC's side of StreamCore: what arrives, and the end of the call. A reply is decoded and checked
+// without the mutex, because that is most of the work and replies come one at a time; then its
+// batches are placed in the window under the mutex. Nothing that the daemon sends is trusted: the
+// first message that does not fit what was asked for fails the stream with kDataLoss.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -69,6 +72,8 @@ Status StreamCore::TakeReply(v1::StreamReply& reply) {
   return {};
 }
 
+// Daemon and client must mean the same data set and the same order. If they do not, the samples
+// would be others than the caller's checkpoint, audit or other ranks assume.
 Status StreamCore::CheckOpened(const v1::Opened& opened) {
   if (reply_schema_ != nullptr) {
     return Error(ErrorCode::kDataLoss, "the daemon opened the stream twice");
@@ -94,6 +99,8 @@ Status StreamCore::CheckOpened(const v1::Opened& opened) {
   return {};
 }
 
+// States come from a pool, with the capacity of the batches that were in them before: a warm stream
+// allocates nothing here.
 std::unique_ptr<Batch::State> StreamCore::NewState() {
   std::unique_ptr<Batch::State> state;
   {
@@ -139,6 +146,8 @@ Status StreamCore::Decode(const v1::Batch& message, std::unique_ptr<Batch::State
   return {};
 }
 
+// The ids in a batch are the audit's business; its place in the order is checked here, by computing
+// it again.
 Status StreamCore::CheckPlace(const Batch::State& state) const {
   const auto slice =
       state.micro_size == 0
@@ -185,6 +194,8 @@ Status StreamCore::Place(Arrival arrival, Discarded& discarded) {
                  .global_batch = settings_.open.global_batch(),
                  .next_epoch = state.epoch,
                  .next_step = StepId(state.step.value() + 1)};
+// Null while the destructor runs, which waits for this thread: a batch that owned the core would be
+// destroyed on a thread of gRPC.
   std::shared_ptr<StreamCore> self = weak_from_this().lock();
   if (finishing_ || pulled->abandoned || self == nullptr) {
     discarded.push_back(window_.Remove(pulled).state);
@@ -226,6 +237,7 @@ Status StreamCore::TakeTrailer(const v1::Trailer& trailer) {
   return {};
 }
 
+// From here on the call may end at any time, so no hold is taken any more: Send asks `writable_`.
 void StreamCore::OnRepliesEnded() {
   MutexLock lock(mutex_);
   writable_ = false;
@@ -242,6 +254,7 @@ void StreamCore::OnEnded(const grpc::Status& status) {
   Error error = status.ok() ? Error(ErrorCode::kUnavailable, "the daemon ended the stream")
                             : ErrorFromRpc(status);
   error = FromDaemon(std::move(error));
+// After the trailer the stream has everything, however the call ends.
   if (!error.retryable() && !trailer_) Fail(error);
   call_error_ = std::move(error);
   ended_ = true;

@@ -1,4 +1,7 @@
-// The sending side of a stream: when a request is due, who sends it, and what is in it.
+// The sending side of a stream: when a request is due, who sends it, and what is in it. A message
+// to the daemon costs gRPC's work and wake-ups on both sides, so releases and pulls are collected
+// while the caller has batches to work on, and go at once when it has none. A caller that has work
+// to do does not send: it notifies the sender thread.
 #include <algorithm>
 #include <cstddef>
 #include <mutex>
@@ -16,6 +19,8 @@ using Phase = PulledBatch::Phase;
 
 bool StreamCore::SendIsDue() const {
   if (finishing_ && !finish_sent_) return true;
+// Three counts decide: batches that the daemon has not been asked for yet, batches that it is
+// working on, and batches that the caller can take without waiting.
   std::size_t unsent = 0;
   std::size_t under_way = 0;
   std::size_t arrived = 0;
@@ -34,11 +39,14 @@ bool StreamCore::SendIsDue() const {
   const std::size_t worth_sending = std::max<std::size_t>(1, (settings_.prefetch_depth + 1) / 2);
   const bool idle = under_way == 0 && arrived < worth_sending;
   if (idle) return unsent != 0 || !releases_.empty();
+// The caller will wait for the batch in front next, so whatever may be asked for is asked for now.
   const bool starving = window_.queue().front().phase == Phase::kAsked;
   return unsent >= worth_sending || (starving && unsent != 0) ||
          releases_.size() >= worth_sending;
 }
 
+// Marks the write as under way, then lets go of the mutex: gRPC may take long, and may call back on
+// this thread. Only one write is out at a time; OnWritten sends what has become due meanwhile.
 bool StreamCore::Send() {
   if (!MaySend()) return false;
   const bool writes = SendIsDue();
@@ -88,6 +96,7 @@ void StreamCore::AddPulls(v1::StreamRequest& request) {
   for (PulledBatch& batch : window_.queue()) {
     if (batch.phase != Phase::kAsked || batch.sent) continue;
     batch.sent = true;
+// Steps that follow one another become one pull: a full window is one entry, not one per batch.
     const bool continues = pull != nullptr && pull->epoch() == batch.name.epoch.value() &&
                            pull->first_step() + pull->step_count() == batch.name.step.value() &&
                            pull->step_count() < limits::kPullStepsMax;

@@ -1,3 +1,5 @@
+// Checks the fields that the daemon describes, once for each call: batches are decoded against the
+// result, so sizes in it are within limits and need no further checks.
 #include "client/stream/stream_schema.h"
 
 #include <utility>

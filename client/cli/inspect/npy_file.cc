@@ -1,3 +1,5 @@
+// NumPy's format 1.0: a magic, the length of a text that is a Python dictionary, padded so that the
+// array begins at a multiple of 64 bytes, then the elements.
 #include "client/cli/inspect/npy_file.h"
 
 #include <fcntl.h>

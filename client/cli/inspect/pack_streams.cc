@@ -1,3 +1,5 @@
+// Describes the coded streams of chunks, for a table, for JSON and for the plot. A chunk is loaded
+// and its streams' headers are parsed; nothing is decoded.
 #include "client/cli/inspect/pack_streams.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Opens packs and sets, and counts what is in them. Only the heads of chunks are read and checked,
+// not their payloads, which are most of a pack's bytes; pack_verify.cc reads those.
 #include "client/cli/inspect/pack_survey.h"
 
 #include <utility>

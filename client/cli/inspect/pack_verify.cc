@@ -1,3 +1,7 @@
+// Decodes every chunk of a pack, which checks all checksums, and measures the values on the way to
+// compare the statistics that the file has. It goes on after damage, so that the user sees all of
+// it. A failure of the system (a disk that cannot be read) ends it: that says nothing about the
+// pack.
 #include "client/cli/inspect/pack_verify.h"
 
 #include <utility>

@@ -1,3 +1,6 @@
+// Keys in a pack may say anything, "../../.ssh/config" included. A path is taken apart and checked
+// part by part, then each folder is opened relative to the one before without following links, so
+// that a folder which is swapped for a link meanwhile leads nowhere.
 #include "client/cli/inspect/safe_path.h"
 
 #include <fcntl.h>

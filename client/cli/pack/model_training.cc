@@ -1,3 +1,6 @@
+// Runs forebay-compress-train as a child process and reads its events, one JSON object per line,
+// from a pipe that carries standard output and standard error. Lines that are no events are kept,
+// because they are the error message where the program fails.
 #include "client/cli/pack/model_training.h"
 
 #include <fcntl.h>

@@ -1,3 +1,7 @@
+// Error bounds as users write them, and as a pack declares them. A bound relative to the range of a
+// field becomes an absolute one here: the range is given, or taken from what the set or the
+// unfinished pack says, or found by a pass over all samples. The pack's provenance keeps what was
+// asked, so that appending and resuming ask for the same.
 #include "client/cli/pack/pack_bounds.h"
 
 #include <algorithm>

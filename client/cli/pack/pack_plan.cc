@@ -1,3 +1,6 @@
+// Decides how fields lie in chunks. A chunk is decoded as a whole, so it has few samples of images
+// and many of small records, and at most limits::kChunkBytesMax bytes; an image that is too large
+// is cut into tiles along its first axes.
 #include "client/cli/pack/pack_plan.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Progress of packing, by bytes where the total is known before, by samples where fields have any
+// length. The ratio so far is shown only once the samples that are read but not yet written are few
+// beside the others; it would look too good otherwise.
 #include "client/cli/pack/pack_progress.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,5 @@
+// The two places that packed samples can go to, behind one interface, so that `pack` does not ask
+// which it is for every sample.
 #include "client/cli/pack/pack_sink.h"
 
 #include <sys/stat.h>

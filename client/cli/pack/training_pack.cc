@@ -1,3 +1,5 @@
+// Writes the first samples of a source as a pack of profile fast, for the trainer to read: it needs
+// the samples and their layout, not a small file.
 #include "client/cli/pack/training_pack.h"
 
 #include <unistd.h>

@@ -1,3 +1,5 @@
+// Declares the options that name a stream and its order, with the defaults and the names of modes
+// that StreamOptions has, and turns the names into values once they have been parsed.
 #include "client/cli/stream/stream_arguments.h"
 
 #include "client/cli/command_declaration.h"

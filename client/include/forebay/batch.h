@@ -85,8 +85,8 @@ class Batch {
   // Works for both deliveries. Both arguments must be in range.
   std::span<const std::span<const std::byte>> Spans(FieldId field, std::uint32_t sample) const;
 
-  // Copies a field of fixed size, of all samples, into `out`, which has sample_count times the bytes
-  // of a sample. Works for both deliveries.
+  // Copies a field of fixed size, of all samples, into `out`, which has sample_count times the
+  // bytes of a sample. Works for both deliveries.
   Status Gather(FieldId field, std::span<std::byte> out) const;
 
   // The values of a constant field, one per sample: for example the number of the class folder.

@@ -90,9 +90,9 @@ class BatchStream {
   // errors. While it is held, it counts as one of the prefetch_depth + 1 batches.
   virtual Result<Batch> Pull(const BatchName& name) = 0;
 
-  // Where a restart continues: behind the batches that Next handed out, of which the last one counts
-  // only once the caller has let go of it. In checkpoints store Batch::token() of the last batch
-  // that was consumed: that is exact whatever the caller still holds.
+  // Where a restart continues: behind the batches that Next handed out, of which the last one
+  // counts only once the caller has let go of it. In checkpoints store Batch::token() of the last
+  // batch that was consumed: that is exact whatever the caller still holds.
   virtual PositionToken token() const = 0;
 
   // The fields of each sample, as FieldId numbers them. Valid as long as the stream.

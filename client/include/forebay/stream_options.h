@@ -65,7 +65,7 @@ struct StreamOptions {
   // Ranks that read one stream give it the same name. Streams of different names are independent,
   // for example "train" and "validate".
   std::string stream_name = "train";
-  std::string selection = "all";   // which samples: "all", "range:FIRST:END", "list:NAME"
+  std::string selection = "all";   // which samples: "all", "range:FIRST:COUNT", "list:NAME"
   std::uint32_t global_batch = 1;  // samples of a step, over all ranks
   std::uint32_t ranks = 1;         // divides global_batch
   std::uint32_t rank = 0;          // of this reader, below `ranks`
