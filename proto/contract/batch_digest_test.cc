@@ -1,3 +1,4 @@
+// BatchDigest: fixed values, and that every part of a batch's name and the order of samples count.
 #include "proto/contract/batch_digest.h"
 
 #include <array>

@@ -1,3 +1,4 @@
+// RemedyOf: the remedy of every errno and every code, for each source of errors.
 #include "proto/contract/failure.h"
 
 #include <cerrno>

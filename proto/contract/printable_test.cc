@@ -1,3 +1,4 @@
+// Printable text: control characters are written as \xNN, other text stays; cut UTF-8 is counted.
 #include "proto/contract/printable.h"
 
 #include <gtest/gtest.h>

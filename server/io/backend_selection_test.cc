@@ -1,3 +1,4 @@
+// SelectBackend on kernels that allow and that refuse io_uring (by seccomp); AlignedBuffer; clocks.
 #include "server/io/backend_selection.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// QueueCrew: threads and queues, spare threads while others are blocked, surplus threads, the end.
 #include "server/io/queue_crew.h"
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// Membership: exactly one node reads an extent, whichever nodes are alive.
 #include "server/plan/membership.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Builds catalogs of files in memory, and compares what they say with the bytes of these files.
 #include "server/catalog/testing/catalog_test_fixture.h"
 
 #include <algorithm>

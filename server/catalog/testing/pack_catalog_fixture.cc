@@ -1,3 +1,4 @@
+// Compares a catalog of packs, chunk by chunk, with the indexes of the packs themselves.
 #include "server/catalog/testing/pack_catalog_fixture.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Writes the headers of IDX and .npy files, right or wrong as the test asks.
 #include "server/catalog/testing/record_text.h"
 
 namespace forebay::catalog {

@@ -1,3 +1,4 @@
+// Feeds files to a ScanBuilder in pieces and keeps what it cuts, as the stager does.
 #include "server/catalog/testing/scan_fixture.h"
 
 #include <algorithm>

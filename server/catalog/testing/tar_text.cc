@@ -1,3 +1,4 @@
+// Writes tar headers field by field, so that a test can give any field a wrong value.
 #include "server/catalog/testing/tar_text.h"
 
 #include <algorithm>

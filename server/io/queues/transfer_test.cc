@@ -1,3 +1,4 @@
+// Transfer: every answer of the kernel to every kind of operation; texts and codes of errors.
 #include "server/io/queues/transfer.h"
 
 #include <gmock/gmock.h>

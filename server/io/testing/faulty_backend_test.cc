@@ -1,3 +1,5 @@
+// FaultyBackend: each kind of fault happens, and only where it was armed. A sweep over all
+// operations of a publication shows that no reported fault leaves wrong bytes.
 #include "server/io/testing/faulty_backend.h"
 
 #include <gmock/gmock.h>
