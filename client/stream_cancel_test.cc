@@ -12,8 +12,7 @@
 #include "client/testing/client_test_fixture.h"
 #include "forebay/v1/data.pb.h"
 
-namespace forebay {
-namespace {
+namespace forebay::stream_cancel_test {
 
 using ::testing::HasSubstr;
 using std::chrono::steady_clock;
@@ -203,5 +202,4 @@ TEST(StreamCancelTest, WhatTheDaemonCancelsIsUnavailableAndMayBeAskedForAgain) {
   ExpectEnded(*stream);
 }
 
-}  // namespace
-}  // namespace forebay
+}  // namespace forebay::stream_cancel_test

@@ -14,8 +14,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
 
-namespace forebay {
-namespace {
+namespace forebay::stream_retry_test {
 
 using ::testing::HasSubstr;
 using std::chrono::milliseconds;
@@ -275,5 +274,4 @@ TEST(StreamRetryTest, RefusesTimesThatCannotBe) {
   }
 }
 
-}  // namespace
-}  // namespace forebay
+}  // namespace forebay::stream_retry_test

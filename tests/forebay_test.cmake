@@ -5,9 +5,13 @@
 #   - without optimisation in RelWithDebInfo (the code under test keeps -O2), but optimised in
 #     Release, where the soak tests run;
 #   - from precompiled headers: a test would spend half of its time on GoogleTest and the standard
-#     library. With g++ only: the clang presets show that each test includes what it uses.
+#     library. With g++ only: the clang presets show that each test includes what it uses;
+#   - several files at once where FOREBAY_UNITY_TESTS is on (preset ci), because they include the
+#     same headers of the room. The other presets compile each file alone.
 find_package(GTest REQUIRED)
 include(GoogleTest)
+
+option(FOREBAY_UNITY_TESTS "Compile several test files of a room at once" OFF)
 
 set(forebay_precompile_tests OFF)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
@@ -51,24 +55,49 @@ function(forebay_test_code target)
   endif()
 endfunction()
 
-# forebay_test(NAME <target> SOURCES <files> LIBRARIES <targets> [LABELS <one label>] [TIMEOUT <s>]
-#              [SERIAL])
-# One GoogleTest executable, each of its cases a ctest test. SERIAL: they measure time, so that
-# nothing else runs beside them.
+# forebay_test(NAME <name> SOURCES <files> LIBRARIES <targets> [LABELS <one label>]
+#              [TORCH] [OWN_PROGRAM] [TIMEOUT <s>] [SERIAL])
+# Adds test cases, each of which ctest runs by itself. Those of a room with one label make one
+# program, such as server_tier_unit_test: linking 230 programs cost more than all of compress/.
+# OWN_PROGRAM makes a program called <name>: for tests that change their process (link-time
+# wrappers, an operator new or a main of their own) or have definitions of their own. TIMEOUT and
+# SERIAL imply it. SERIAL: they measure time, so that nothing else runs beside them. TORCH: they
+# include LibTorch's headers, and are a program apart from the room's others.
 function(forebay_test)
-  cmake_parse_arguments(arg "SERIAL" "NAME;TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
-  if(NOT arg_TIMEOUT)
+  cmake_parse_arguments(arg "OWN_PROGRAM;SERIAL;TORCH" "NAME;TIMEOUT;LABELS" "SOURCES;LIBRARIES"
+                        ${ARGN})
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  set(program ${arg_NAME})
+  if(arg_TIMEOUT OR arg_SERIAL)
+    set(arg_OWN_PROGRAM ON)
+  else()
     set(arg_TIMEOUT 120)
   endif()
-  list(LENGTH arg_LABELS label_count)
-  if(label_count GREATER 1)
-    message(FATAL_ERROR "${arg_NAME}: gtest_discover_tests passes on the first label only")
+  if(NOT arg_OWN_PROGRAM)
+    file(RELATIVE_PATH room ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+    string(REGEX MATCH "^[^/]+(/[^/]+)?" room ${room})
+    string(REPLACE "/" "_" room ${room})
+    if(arg_TORCH)
+      string(APPEND room _torch)
+    endif()
+    set(program ${room}_${arg_LABELS}_test)
   endif()
-  add_executable(${arg_NAME} ${arg_SOURCES})
-  target_link_libraries(${arg_NAME} PRIVATE ${arg_LIBRARIES} forebay::build_flags
-                        GTest::gmock GTest::gtest_main)
-  forebay_test_code(${arg_NAME})
-  gtest_discover_tests(${arg_NAME} DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
-                       RUN_SERIAL ${arg_SERIAL})
+  if(NOT TARGET ${program})
+    add_executable(${program})
+    target_link_libraries(${program} PRIVATE forebay::build_flags GTest::gmock GTest::gtest_main)
+    forebay_test_code(${program})
+    if(arg_TORCH)
+      forebay_sees_torch(${program})
+    endif()
+    set_target_properties(${program} PROPERTIES
+      UNITY_BUILD ${FOREBAY_UNITY_TESTS} UNITY_BUILD_BATCH_SIZE 6)
+    gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60
+                         PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+                         RUN_SERIAL ${arg_SERIAL})
+  endif()
+  list(TRANSFORM arg_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ REGEX "^[^/]")
+  target_sources(${program} PRIVATE ${arg_SOURCES})
+  target_link_libraries(${program} PRIVATE ${arg_LIBRARIES})
 endfunction()

@@ -224,11 +224,11 @@ TEST(CodecRounds, RefusedArrayKeepsTheReason) {
   EXPECT_EQ(results[0].error->code(), ErrorCode::kUnimplemented);
 }
 
-class CodecArrayFile : public testing::Test {
+class CodecArrayFile : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = std::filesystem::path(::testing::TempDir()) /
+              ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }

@@ -21,7 +21,7 @@ FaultRule Parsed(const std::string& text) {
 }
 
 // A table and a clock.
-class FaultTableTest : public testing::Test {
+class FaultTableTest : public ::testing::Test {
  protected:
   void Add(const std::string& text) { ASSERT_TRUE(table_.Add(Parsed(text), now_ns_)); }
   std::optional<Fault> Take(const std::string& path,
@@ -136,7 +136,7 @@ TEST_F(FaultTableTest, IsBounded) {
 }
 
 // The file system's side, without a mount.
-class GfsFilesystemFaultTest : public testing::Test {
+class GfsFilesystemFaultTest : public ::testing::Test {
  protected:
   std::optional<Fault> Take(std::uint64_t number, const std::string& path,
                             GfsOperation operation) {

@@ -25,8 +25,7 @@
 #include "bench/gfs_emu/testing/gfs_emu_fixture.h"
 #include "proto/contract/unique_fd.h"
 
-namespace forebay::bench {
-namespace {
+namespace forebay::bench::gfs_emu_fault_test {
 
 constexpr std::size_t kMiB = 1024 * 1024;
 
@@ -343,5 +342,4 @@ TEST_F(GfsEmuFault, UnmountsOnSignalEvenWhileRequestsAreNotAnswered) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::bench
+}  // namespace forebay::bench::gfs_emu_fault_test

@@ -16,8 +16,7 @@
 #include "bench/gfs_emu/testing/gfs_emu_fixture.h"
 #include "proto/contract/unique_fd.h"
 
-namespace forebay::bench {
-namespace {
+namespace forebay::bench::gfs_emu_test {
 
 constexpr std::size_t kMiB = 1024 * 1024;
 constexpr std::size_t kSampleBytes = 114'660;
@@ -148,5 +147,4 @@ TEST_F(GfsEmu, RefusesABusyMountPoint) {
   EXPECT_EQ(onto_files.Wait(), EXIT_FAILURE);  // not empty
 }
 
-}  // namespace
-}  // namespace forebay::bench
+}  // namespace forebay::bench::gfs_emu_test

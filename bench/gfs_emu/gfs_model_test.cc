@@ -5,8 +5,7 @@
 #include "bench/gfs_emu/rate_queue.h"
 #include "bench/gfs_emu/stream_tracker.h"
 
-namespace forebay::bench {
-namespace {
+namespace forebay::bench::gfs_model_test {
 
 constexpr std::uint64_t kMiB = 1024 * 1024;
 
@@ -117,5 +116,4 @@ TEST(StreamTracker, ASmallReadIsNotJoinedToItself) {
   EXPECT_FALSE(verdict.refund);
 }
 
-}  // namespace
-}  // namespace forebay::bench
+}  // namespace forebay::bench::gfs_model_test

@@ -30,7 +30,7 @@ TEST(UnionNs, TakesWhatTouchesAndWhatIsEmpty) {
   EXPECT_EQ(UnionNs({{10, 20}, {20, 30}, {25, 25}, {40, 40}}), 20U);
 }
 
-class BusyNsTest : public testing::Test {
+class BusyNsTest : public ::testing::Test {
  protected:
   const c10::Device processor_{c10::kCPU};
 };

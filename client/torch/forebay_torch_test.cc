@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "client/testing/fake_daemon.h"
+#include "client/testing/fake_dataset.h"
 #include "client/torch/torch_example.inc"
 #include "forebay/client.h"
+#include "forebay/v1/data.pb.h"
 
 namespace forebay::libtorch {
 namespace {

@@ -6,8 +6,7 @@
 #include "compress/decode/plane_decoder.h"
 #include "compress/encode/plane_encoder.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::plane_codec_test {
 
 constexpr std::uint32_t kSeed = 20261121;
 
@@ -66,5 +65,4 @@ TEST(PlaneCodec, RefusesEveryTruncation) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::plane_codec_test

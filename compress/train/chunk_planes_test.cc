@@ -9,8 +9,7 @@
 #include "compress/encode/testing/pack_test_model.h"
 #include "compress/train/chunk_planes.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::chunk_planes_test {
 
 constexpr std::size_t kBytesMax = std::size_t{1} << 30;
 
@@ -51,5 +50,4 @@ TEST(ChunkPlanesTest, ComeFromPacksWhosePredictorLiesBeside) {
   EXPECT_EQ((*planes)[0].samples, expected);
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::chunk_planes_test

@@ -13,8 +13,7 @@
 #include "compress/train/train_report.h"
 #include "compress/train/training_rows.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::learned_training_test {
 
 constexpr std::uint32_t kSeed = 20261121;
 constexpr std::size_t kBytesMax = std::size_t{1} << 30;
@@ -146,5 +145,4 @@ TEST(ChunkPlanes, NameWhatIsMissingOrTooMuch) {
             ErrorCode::kNotFound);
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::learned_training_test

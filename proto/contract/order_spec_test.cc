@@ -15,7 +15,7 @@
 namespace forebay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 OrderSpec FullSpec() {
   return {.seed = 0x0123'4567'89AB'CDEF,

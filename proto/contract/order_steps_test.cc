@@ -11,7 +11,7 @@
 namespace forebay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 StepPlan Plan(std::uint64_t sample_count, std::uint64_t global_batch, std::uint64_t ranks,
               TailPolicy tail) {

@@ -11,7 +11,7 @@
 namespace forebay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using testing::StartsWith;
 
 Result<int> HalfOf(int value) {

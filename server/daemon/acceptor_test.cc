@@ -27,8 +27,7 @@
 #include "server/io/testing/manual_clock.h"
 #include "server/tier/ram/shared_region.h"
 
-namespace forebay::daemon {
-namespace {
+namespace forebay::daemon::acceptor_test {
 
 using ::testing::HasSubstr;
 using std::chrono::seconds;
@@ -497,5 +496,4 @@ TEST_F(AcceptorTest, AMissingDirectoryIsNamed) {
   EXPECT_THAT(refused.error().message(), HasSubstr("/none/s"));
 }
 
-}  // namespace
-}  // namespace forebay::daemon
+}  // namespace forebay::daemon::acceptor_test

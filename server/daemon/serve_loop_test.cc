@@ -18,8 +18,7 @@
 
 #include <gtest/gtest.h>
 
-namespace forebay::daemon {
-namespace {
+namespace forebay::daemon::serve_loop_test {
 
 constexpr std::chrono::seconds kPatience(60);  // until a test gives up
 
@@ -119,5 +118,4 @@ TEST_F(ServeLoopTest, WhereItCannotWaitItEndsAndTheDaemonHasFailed) {
   EXPECT_TRUE(daemon_->Stop());
 }
 
-}  // namespace
-}  // namespace forebay::daemon
+}  // namespace forebay::daemon::serve_loop_test

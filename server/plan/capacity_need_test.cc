@@ -9,8 +9,7 @@
 
 #include "proto/contract/limits.h"
 
-namespace forebay::plan {
-namespace {
+namespace forebay::plan::capacity_need_test {
 
 using limits::kMiB;
 using ::testing::ElementsAre;
@@ -133,5 +132,4 @@ TEST(CapacityAdviceTest, AnSsdThatRefusesIsNotAskedForMore) {
   EXPECT_THAT(advice, HasSubstr("set tier.ram.capacity to 112 MiB (now 72 MiB)"));
 }
 
-}  // namespace
-}  // namespace forebay::plan
+}  // namespace forebay::plan::capacity_need_test

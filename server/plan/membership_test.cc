@@ -6,8 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace forebay::plan {
-namespace {
+namespace forebay::plan::membership_test {
 
 constexpr std::uint64_t kDataset = 7;
 
@@ -69,5 +68,4 @@ TEST(Membership, TheLastNodeThatLivesReadsEverything) {
   for (std::uint32_t i = 0; i < 100; ++i) EXPECT_TRUE(seen.Reads(kDataset, ExtentId(i)));
 }
 
-}  // namespace
-}  // namespace forebay::plan
+}  // namespace forebay::plan::membership_test

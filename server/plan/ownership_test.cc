@@ -11,8 +11,7 @@
 
 #include "proto/contract/limits.h"
 
-namespace forebay::plan {
-namespace {
+namespace forebay::plan::ownership_test {
 
 std::vector<Node> Nodes(std::uint32_t count) {
   std::vector<Node> nodes;
@@ -126,5 +125,4 @@ TEST(Ownership, WeightsBeyondTheLimitCountAsTheLimit) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::plan
+}  // namespace forebay::plan::ownership_test

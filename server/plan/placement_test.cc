@@ -6,8 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace forebay::plan {
-namespace {
+namespace forebay::plan::placement_test {
 
 Footprint Of(std::uint64_t image_bytes) {
   return {.ram_bytes = FootprintBytes(image_bytes), .ssd_bytes = FootprintBytes(image_bytes)};
@@ -141,5 +140,4 @@ TEST(Placement, TheAccountIsExact) {
   EXPECT_EQ(placer.left().ssd_bytes, kRoom.ssd_bytes);
 }
 
-}  // namespace
-}  // namespace forebay::plan
+}  // namespace forebay::plan::placement_test

@@ -16,8 +16,7 @@
 #include "server/stage/testing/stage_rig.h"
 #include "server/tier/ssd/segment_format.h"
 
-namespace forebay::stage {
-namespace {
+namespace forebay::stage::extent_source_test {
 
 using io::testing::Pattern;
 using io::testing::Take;
@@ -166,5 +165,4 @@ TEST(ExtentSourceErrors, AnOwnErrorIsNotTakenForSilence) {
   EXPECT_EQ(ErrorFromOthers(lost).code(), ErrorCode::kDataLoss);
 }
 
-}  // namespace
-}  // namespace forebay::stage
+}  // namespace forebay::stage::extent_source_test

@@ -25,8 +25,7 @@
 #include "server/stage/testing/stage_rig.h"
 #include "server/tier/ssd/segment_format.h"
 
-namespace forebay::stage {
-namespace {
+namespace forebay::stage::stager_test {
 
 using io::FaultKind;
 using io::IoCall;
@@ -856,5 +855,4 @@ TEST_F(SavedCatalogTest, OneThatCannotBeSavedCostsOnlyAWarning) {
   FOREBAY_EXPECT_OK(rig_->VerifyAll());
 }
 
-}  // namespace
-}  // namespace forebay::stage
+}  // namespace forebay::stage::stager_test

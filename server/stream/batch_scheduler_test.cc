@@ -19,8 +19,7 @@
 #include "server/io/testing/memory_backend.h"
 #include "server/stream/testing/serve_fixture.h"
 
-namespace forebay::stream {
-namespace {
+namespace forebay::stream::batch_scheduler_test {
 
 constexpr std::size_t kRecordBytes = 1000;
 
@@ -325,5 +324,4 @@ TEST_F(RowsOfOthersTest, ABatchWhoseReaderHasLeftKeepsItsMemoryUntilItsRowsHaveA
   EXPECT_EQ(slots_->promises_left, slots_->promised);
 }
 
-}  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::stream::batch_scheduler_test

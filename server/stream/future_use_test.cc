@@ -9,8 +9,7 @@
 
 #include "server/stream/testing/serve_fixture.h"
 
-namespace forebay::stream {
-namespace {
+namespace forebay::stream::future_use_test {
 
 constexpr std::uint64_t kSamples = 203;
 constexpr std::uint64_t kBatch = 8;
@@ -111,5 +110,4 @@ TEST_F(FutureUseTest, NobodyNeedsWhatIsNotSelected) {
   EXPECT_NE(future_->StepsUntilAny({.first = 99, .count = 2}), fetch::kNeverUsed);
 }
 
-}  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::stream::future_use_test

@@ -15,8 +15,7 @@
 #include "server/io/testing/memory_backend.h"
 #include "server/stream/testing/serve_fixture.h"
 
-namespace forebay::stream {
-namespace {
+namespace forebay::stream::late_batch_test {
 
 using ::testing::HasSubstr;
 
@@ -132,5 +131,4 @@ TEST_F(LateBatchTest, WantOfSlotMemoryIsNotFinal) {
   (*session)->Close();
 }
 
-}  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::stream::late_batch_test

@@ -14,8 +14,7 @@
 #include "server/stream/testing/node_group.h"
 #include "server/tier/ssd/segment_format.h"
 
-namespace forebay::stream {
-namespace {
+namespace forebay::stream::node_group_test {
 
 using ::testing::HasSubstr;
 
@@ -293,5 +292,4 @@ TEST_F(NodeGroupTest, NodesWithOtherObjectsAreToldApart) {
   reader.session->Close();
 }
 
-}  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::stream::node_group_test

@@ -11,8 +11,7 @@
 #include "server/stage/testing/split_backend.h"
 #include "server/stream/testing/serve_fixture.h"
 
-namespace forebay::stream {
-namespace {
+namespace forebay::stream::piece_stream_test {
 
 using io::FaultKind;
 using io::IoCall;
@@ -125,5 +124,4 @@ TEST_F(PieceStreamTest, PiecesFromTheGfsAreNoHitsOfTheSsd) {
   EXPECT_EQ(after.ram_samples - before.ram_samples + from_gfs, kSamples);
 }
 
-}  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::stream::piece_stream_test

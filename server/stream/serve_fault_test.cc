@@ -24,8 +24,7 @@
 #define FOREBAY_SWEEP_POINTS 10
 #endif
 
-namespace forebay::stream {
-namespace {
+namespace forebay::stream::serve_fault_test {
 
 using io::Fault;
 using io::FaultKind;
@@ -205,5 +204,4 @@ INSTANTIATE_TEST_SUITE_P(
                       SweepCase{"SsdReadOnly", FaultKind::kErofs, std::nullopt, true}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 
-}  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::stream::serve_fault_test

@@ -15,8 +15,7 @@
 #include "server/stream/testing/serve_fixture.h"
 #include "server/tier/scrubber.h"
 
-namespace forebay::stream {
-namespace {
+namespace forebay::stream::staged_stream_test {
 
 using stage::Compression;
 using ::testing::HasSubstr;
@@ -358,5 +357,4 @@ TEST_F(StagedStreamTest, WhatCannotBePackedStaysRawAndSaysSo) {
   EXPECT_EQ(decoded_.chunks, 0U);
 }
 
-}  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::stream::staged_stream_test

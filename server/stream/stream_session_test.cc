@@ -18,8 +18,7 @@
 #include "server/io/testing/faulty_backend.h"
 #include "server/stream/testing/serve_fixture.h"
 
-namespace forebay::stream {
-namespace {
+namespace forebay::stream::stream_session_test {
 
 using ::testing::HasSubstr;
 
@@ -640,5 +639,4 @@ TEST_F(StreamSessionTest, AFlippedBitOnSsdIsFetchedAnew) {
   session->Close();
 }
 
-}  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::stream::stream_session_test

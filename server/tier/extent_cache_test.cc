@@ -18,8 +18,7 @@
 #include "server/tier/ssd/segment_format.h"
 #include "server/tier/testing/tier_test_fixture.h"
 
-namespace forebay::tier {
-namespace {
+namespace forebay::tier::extent_cache_test {
 
 using testing::CodeOf;
 using testing::KeyOfNumber;
@@ -620,5 +619,4 @@ TEST_F(ExtentCacheTest, ThreadsBringFindAndEvictTogether) {
   EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
 }
 
-}  // namespace
-}  // namespace forebay::tier
+}  // namespace forebay::tier::extent_cache_test

@@ -16,8 +16,7 @@
 #include "server/tier/ssd/segment_store.h"
 #include "server/tier/testing/tier_test_fixture.h"
 
-namespace forebay::tier {
-namespace {
+namespace forebay::tier::tier_fault_test {
 
 using io::FaultKind;
 using testing::CodeOf;
@@ -376,5 +375,4 @@ TEST(TierFullDisk, PutFailsCleanlyAndWorksAgainAfterARemoval) {
   FOREBAY_EXPECT_OK(store->Put(*queue, extent.key, extent.image(), extent.checksums));
 }
 
-}  // namespace
-}  // namespace forebay::tier
+}  // namespace forebay::tier::tier_fault_test

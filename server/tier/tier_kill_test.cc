@@ -23,8 +23,7 @@
 #define FOREBAY_KILL_CYCLES 50
 #endif
 
-namespace forebay::tier {
-namespace {
+namespace forebay::tier::tier_kill_test {
 
 using testing::KeyOfNumber;
 using testing::MakeExtent;
@@ -165,5 +164,4 @@ TEST(TierKill, CommittedSegmentsSurviveAndNothingElseIsLeft) {
   EXPECT_GT(journal->puts, 0U);
 }
 
-}  // namespace
-}  // namespace forebay::tier
+}  // namespace forebay::tier::tier_kill_test

@@ -10,8 +10,7 @@
 #include "tests/fault/expectation.h"
 #include "tests/fault/fault_case.h"
 
-namespace forebay::fault {
-namespace {
+namespace forebay::fault::fault_case_test {
 
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -118,5 +117,4 @@ TEST(FaultCaseTest, ASeedRepeatsItsRandomCases) {
   EXPECT_TRUE(has_pair);
 }
 
-}  // namespace
-}  // namespace forebay::fault
+}  // namespace forebay::fault::fault_case_test

@@ -10,13 +10,12 @@
 #include "tests/fault/expectation.h"
 #include "tests/fault/fault_case.h"
 
-namespace forebay::fault {
-namespace {
+namespace forebay::fault::fault_matrix_test {
 
 // Fixed, because a test's name is known before it runs; a soak draws another every time.
 constexpr std::uint64_t kSeed = 27;
 
-class FaultMatrixTest : public testing::TestWithParam<FaultCase> {};
+class FaultMatrixTest : public ::testing::TestWithParam<FaultCase> {};
 
 TEST_P(FaultMatrixTest, EveryEpochIsRightOrItsErrorIsTypedAndStatusIsTrue) {
   RecordProperty("case", GetParam().Name());
@@ -29,7 +28,7 @@ TEST_P(FaultMatrixTest, EveryEpochIsRightOrItsErrorIsTypedAndStatusIsTrue) {
   EXPECT_GT(report.faults, 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Quick, FaultMatrixTest, testing::ValuesIn(QuickSelection(kSeed)),
+INSTANTIATE_TEST_SUITE_P(Quick, FaultMatrixTest, ::testing::ValuesIn(QuickSelection(kSeed)),
                          [](const auto& tested) {
                            std::string name = tested.param.Name();
                            std::ranges::replace_if(
@@ -45,9 +44,8 @@ TEST(FaultMatrixControl, AWrongSampleIsSeen) {
   const CaseReport report = CaseRun(*undetectable).Run();
   if (!report.skipped.empty()) GTEST_SKIP() << report.skipped;
   ASSERT_FALSE(report.problems.empty());
-  EXPECT_THAT(report.problems.front(), testing::HasSubstr("a wrong or repeated sample"));
+  EXPECT_THAT(report.problems.front(), ::testing::HasSubstr("a wrong or repeated sample"));
   EXPECT_EQ(report.faults, 1U);
 }
 
-}  // namespace
-}  // namespace forebay::fault
+}  // namespace forebay::fault::fault_matrix_test

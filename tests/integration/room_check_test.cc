@@ -15,8 +15,7 @@
 #include "server/catalog/testing/tar_text.h"
 #include "tests/integration/daemon_rig.h"
 
-namespace forebay::integration {
-namespace {
+namespace forebay::integration::room_check_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -181,5 +180,4 @@ TEST(RoomCheckTest, RunsBesideADaemonAndLeavesNothing) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::integration
+}  // namespace forebay::integration::room_check_test

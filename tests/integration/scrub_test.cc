@@ -9,8 +9,7 @@
 #include "tests/integration/daemon_rig.h"
 #include "tests/integration/damage.h"
 
-namespace forebay::integration {
-namespace {
+namespace forebay::integration::scrub_test {
 
 using ::testing::HasSubstr;
 
@@ -115,5 +114,4 @@ TEST(ScrubTest, AFlippedBitInEachOf256SsdExtentsCostsTheirBytesAndNothingElse) {
   EXPECT_EQ(client.Status().gfs().bytes(), kFlipped * kExtentBytes) << "read once";
 }
 
-}  // namespace
-}  // namespace forebay::integration
+}  // namespace forebay::integration::scrub_test

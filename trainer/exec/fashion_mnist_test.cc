@@ -17,8 +17,7 @@
 #include "trainer/testing/sample_set.h"
 #include "trainer/testing/temp_folder.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::fashion_mnist_test {
 
 std::uint64_t NowNs() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
@@ -76,5 +75,4 @@ TEST(FashionMnist, ReachesNinetyPercentOnTheTestImages) {
   EXPECT_GE(report->evaluations.back().score, 0.90);
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::fashion_mnist_test

@@ -15,8 +15,7 @@
 #include "trainer/exec/model_task.h"
 #include "trainer/exec/torch_engine.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::feed_memory_test {
 
 using ::testing::AllOf;
 using ::testing::Each;
@@ -208,5 +207,4 @@ TEST_P(FeedMemoryTest, ALossThatWritesToItsTargetIsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Prepared, FeedMemoryTest, ::testing::Bool());
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::feed_memory_test

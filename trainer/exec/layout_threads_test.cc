@@ -22,8 +22,7 @@
 #include "trainer/testing/sample_set.h"
 #include "trainer/testing/temp_folder.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::layout_threads_test {
 
 constexpr std::uint64_t kPatienceNs = 60'000'000'000;
 
@@ -245,5 +244,4 @@ TEST_F(LayoutThreads, ARangeOfTracedStepsThatIsNoneIsRefused) {
   EXPECT_NE(engine.error().message().find("run.trace_steps"), std::string::npos);
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::layout_threads_test

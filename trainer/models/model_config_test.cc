@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::model_config_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -151,5 +150,4 @@ TEST(ModelConfig, ListHasEveryModelSettingAndLoss) {
   EXPECT_THAT(list, HasSubstr("1x28x28 to 10, patch=4, width=64"));
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::model_config_test

@@ -7,8 +7,7 @@
 #include <cmath>
 #include <set>
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::model_request_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -133,5 +132,4 @@ TEST(ModelRequest, ShapesThatCannotBeAreRefused) {
   ExpectRefused({.name = "cosmoflow", .shape = {4, 31, 64, 64}}, "vanish after 5 halvings");
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::model_request_test

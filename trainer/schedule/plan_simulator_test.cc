@@ -8,8 +8,7 @@
 #include "trainer/schedule/checker/plan_checker.h"
 #include "trainer/schedule/testing/graph_fixture.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::plan_simulator_test {
 
 constexpr std::uint64_t kForwardNs = 1'000'000;
 constexpr std::uint64_t kBackwardNs = 2'000'000;
@@ -193,5 +192,4 @@ TEST(PlanSimulatorTest, RefusesRatesThatAreNotPositive) {
   EXPECT_EQ(simulation.error().code(), ErrorCode::kInvalidArgument);
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::plan_simulator_test

@@ -10,8 +10,7 @@
 #include "compress/encode/block/bit_packed_encoder.h"
 #include "compress/format/plane/block_format.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::bit_packed_codec_test {
 
 constexpr std::uint32_t kSeed = 20261121;
 
@@ -125,5 +124,4 @@ TEST(BitPackedCodec, KernelsAgreeOnDamagedBodies) {
   EXPECT_GT(refused, 10U);
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::bit_packed_codec_test

@@ -20,8 +20,7 @@
 #include "compress/format/plane/plane_shape.h"
 #include "proto/contract/byte_cursor.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::block_rans_codec_test {
 
 constexpr std::uint32_t kSeed = 20261122;
 
@@ -373,5 +372,4 @@ TEST(BlockRansCodec, KernelsAgreeOnDamagedBodies) {
   EXPECT_GT(accepted, 100U);
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::block_rans_codec_test

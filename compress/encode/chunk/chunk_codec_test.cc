@@ -12,8 +12,7 @@
 #include "compress/format/chunk/chunk_header.h"
 #include "compress/format/plane/plane_shape.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::chunk_codec_test {
 
 constexpr std::uint32_t kSeed = 20261122;
 
@@ -399,5 +398,4 @@ TEST(ChunkCodec, RefusesInputOfAnotherLengthAndBadBounds) {
   EXPECT_TRUE(EncodeChunk(shape, raw, pointwise).has_value());
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::chunk_codec_test

@@ -15,8 +15,7 @@
 #include "compress/format/chunk/chunk_header.h"
 #include "compress/format/chunk/quantiser.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::chunk_hostile_test {
 
 constexpr std::uint32_t kSeed = 20261124;
 constexpr std::size_t kGuard = 256;
@@ -374,5 +373,4 @@ TEST_F(HostileChunk, PlainCodecsRefuseOtherSizes) {
   EXPECT_EQ(Decode(shape, raw, static_cast<ChunkCodec>(4)), ErrorCode::kUnimplemented);
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::chunk_hostile_test

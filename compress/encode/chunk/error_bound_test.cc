@@ -15,8 +15,7 @@
 #include "compress/format/chunk/quantiser.h"
 #include "compress/format/pack/pack_format.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::error_bound_test {
 
 constexpr std::uint32_t kSeed = 20261123;
 
@@ -268,5 +267,4 @@ TEST(BoundChecker, LosslessMeansEveryBit) {
       CheckBound(Dtype::kF32, BytesOf(original), BytesOf(original), {}, std::nullopt).ok());
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::error_bound_test

@@ -12,8 +12,7 @@
 #include "compress/encode/testing/chunk_samples.h"
 #include "compress/format/chunk/quantiser.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::linear_values_test {
 
 constexpr std::uint32_t kSeed = 20261205;
 constexpr std::byte kUntouched{0xC7};
@@ -164,5 +163,4 @@ TEST(LinearValues, ComeOfAnyPlanesConstantOrNot) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::linear_values_test

@@ -18,8 +18,7 @@
 #include "compress/format/chunk/colour.h"
 #include "proto/contract/limits.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::stage_kernels_test {
 
 constexpr std::uint32_t kSeed = 20261125;
 
@@ -286,5 +285,4 @@ TEST(ChunkLimit, FewerSamplesTakeNoMoreMemory) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::stage_kernels_test

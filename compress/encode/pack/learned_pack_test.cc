@@ -11,8 +11,7 @@
 #include "compress/encode/testing/learned_samples.h"
 #include "compress/encode/testing/pack_test_model.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::learned_pack_test {
 
 constexpr std::uint32_t kSeed = 20261121;
 constexpr std::uint32_t kRows = 64, kColumns = 96;
@@ -200,5 +199,4 @@ TEST(LearnedPack, RefusesASchemaWithAPredictorTwice) {
   EXPECT_TRUE(CheckSchema(schema).has_value());
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::learned_pack_test

@@ -10,8 +10,7 @@
 #include "compress/encode/testing/pack_test_model.h"
 #include "proto/contract/checksum.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::pack_damage_test {
 
 constexpr std::uint32_t kSeed = 20261121;
 
@@ -256,5 +255,4 @@ TEST(PackDamageTest, HugeSizesInTheHeaderAreRefusedBeforeAllocation) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::pack_damage_test

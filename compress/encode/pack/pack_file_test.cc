@@ -20,8 +20,7 @@
 #include "compress/encode/testing/pack_test_model.h"
 #include "proto/contract/limits.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::pack_file_test {
 
 constexpr std::uint32_t kSeed = 20261121;
 
@@ -652,5 +651,4 @@ TEST(PackSchema, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refused([](PackSchema& s) { s.provenance.resize(257); }));
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::pack_file_test

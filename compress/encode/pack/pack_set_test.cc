@@ -10,8 +10,7 @@
 #include "compress/encode/pack/pack_set_writer.h"
 #include "compress/encode/testing/pack_test_model.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::pack_set_test {
 
 namespace fs = std::filesystem;
 
@@ -254,7 +253,7 @@ TEST(PackSet, OneWriterAtATime) {
             ErrorCode::kInvalidArgument);
 }
 
-class PackSetDamage : public testing::Test {
+class PackSetDamage : public ::testing::Test {
  protected:
   PackSetDamage() : model_(MakeModel(12, kSeed)), path_(folder_.Path("a.fbset")) {
     EXPECT_TRUE(Write(path_, model_, 0, 6, {}).has_value());
@@ -378,5 +377,4 @@ TEST(PackSet, ThreadsShareIt) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::pack_set_test

@@ -11,8 +11,7 @@
 #include "compress/encode/testing/pack_test_model.h"
 #include "proto/contract/byte_cursor.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::pack_statistics_test {
 
 constexpr std::uint32_t kSeed = 11;
 
@@ -358,5 +357,4 @@ TEST(PackStatistics, PayloadsThatMakeNoSenseAreRefused) {
             ErrorCode::kDataLoss);
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::pack_statistics_test

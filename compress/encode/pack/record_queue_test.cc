@@ -10,8 +10,7 @@
 #include "compress/encode/testing/allocation_watch.h"
 #include "compress/encode/testing/pack_test_model.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::record_queue_test {
 
 constexpr std::uint32_t kSeed = 20261125;
 // A prime: nothing else that is allocated has as many bytes.
@@ -135,5 +134,4 @@ TEST(RecordQueue, ThatEndsEarlyLeavesWhatWaitsUndone) {
   WatchAllocationsOf(0, false);
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::record_queue_test

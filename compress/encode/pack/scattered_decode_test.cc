@@ -25,8 +25,7 @@
 #include "compress/encode/testing/pack_test_model.h"
 #include "compress/format/plane/plane_shape.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::scattered_decode_test {
 
 constexpr std::uint32_t kSeed = 20261123;
 constexpr std::byte kCanary{0xC7};
@@ -401,5 +400,4 @@ TEST_F(ScatteredRecords, RefusesPlacesThatAreNotTheSamples) {
   EXPECT_EQ(status.error().code(), ErrorCode::kInvalidArgument);
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::scattered_decode_test

@@ -11,8 +11,7 @@
 #include "compress/encode/testing/chunk_samples.h"
 #include "compress/format/plane/wavefront_predict.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::filter_kernels_test {
 
 constexpr std::uint32_t kSeed = 20261123;
 constexpr std::size_t kTaps = kInterTapCount;
@@ -120,5 +119,4 @@ TEST(BlockKernels, RowsAreCopiedAndComparedInEveryWidth) {
   CheckRows<std::uint16_t>(16);
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::filter_kernels_test

@@ -16,8 +16,7 @@
 #include "compress/encode/testing/learned_samples.h"
 #include "compress/format/plane/plane_shape.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::learned_codec_test {
 
 constexpr std::uint32_t kSeed = 20261121;
 
@@ -286,5 +285,4 @@ TEST(LearnedPlanes, RefuseBodiesOfNoSense) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::learned_codec_test

@@ -10,8 +10,7 @@
 #include "compress/encode/wavefront/wavefront_encoder.h"
 #include "proto/contract/checksum.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::wavefront_codec_test {
 
 constexpr std::uint32_t kSeed = 20261121;
 constexpr std::size_t kGoldenBytes = 19514;
@@ -196,5 +195,4 @@ TEST(WavefrontCodec, KernelsAgreeOnDamagedBodies) {
   EXPECT_GT(refused, 600U);  // of 900
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::wavefront_codec_test

@@ -14,8 +14,7 @@
 #include "compress/decode/wavefront/wavefront_decoder.h"
 #include "compress/encode/wavefront/wavefront_work.h"
 
-namespace forebay::compress {
-namespace {
+namespace forebay::compress::wavefront_kernel_test {
 
 constexpr std::uint32_t kSeed = 20270114;
 
@@ -232,5 +231,4 @@ TEST(WavefrontKernels, DecodeWhatRandomFiltersLeave) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::compress
+}  // namespace forebay::compress::wavefront_kernel_test

@@ -132,8 +132,8 @@ TEST_F(CapacitySurveyTest, WhatIsAtMostIsNotCalledCertain) {
   report.datasets.push_back({.name = "shards", .size = size});
   const CapacityText text = Describe(report);
   EXPECT_EQ(text.facts[0],
-            "data set 'shards': at most 9437184 bytes (9.0 MiB), 2 objects of format tar; what it "
-            "takes is known once it has been staged");
+            "data set 'shards': at most 9437184 bytes (9.0 MiB), 2 objects of format tar; its "
+            "exact size is known once it has been staged");
   EXPECT_THAT(text.warnings[0], AllOf(HasSubstr("the tiers may not hold the data sets: up to "),
                                       HasSubstr("2097152 bytes (2.0 MiB)")));
 }

@@ -12,8 +12,7 @@
 
 #include "server/io/testing/manual_clock.h"
 
-namespace forebay::stage {
-namespace {
+namespace forebay::stage::gfs_calls_test {
 
 constexpr std::int64_t kSecondNs = 1'000'000'000;
 constexpr GfsCalls::Object kObject = {.root = "/gfs", .path = "a.bin"};
@@ -133,5 +132,4 @@ TEST_F(GfsCallsTest, CallsComeAndGoOnManyThreadsWhileOthersLook) {
   EXPECT_EQ(calls_.figures().hung, 0U);
 }
 
-}  // namespace
-}  // namespace forebay::stage
+}  // namespace forebay::stage::gfs_calls_test

@@ -20,8 +20,7 @@
 #include "server/stage/stager.h"
 #include "server/stage/testing/stage_rig.h"
 
-namespace forebay::stage {
-namespace {
+namespace forebay::stage::held_object_test {
 
 using io::FaultKind;
 using io::IoCall;
@@ -320,5 +319,4 @@ TEST_F(HeldObjectTest, StoppingDoesNotWaitForAnAnswerAndTellsWhoWaits) {
   EXPECT_TRUE(stager_->AwaitStopped(std::chrono::seconds(20)));
 }
 
-}  // namespace
-}  // namespace forebay::stage
+}  // namespace forebay::stage::held_object_test

@@ -17,8 +17,7 @@
 #include "server/io/testing/manual_clock.h"
 #include "server/io/testing/memory_backend.h"
 
-namespace forebay::stage {
-namespace {
+namespace forebay::stage::patient_backend_test {
 
 using io::FaultKind;
 using io::IoCall;
@@ -242,5 +241,4 @@ TEST_F(PatientBackendTest, ACallThatIsRepeatedForLongIsLateButNotHung) {
   faults_.Disarm();
 }
 
-}  // namespace
-}  // namespace forebay::stage
+}  // namespace forebay::stage::patient_backend_test

@@ -11,8 +11,7 @@
 
 #include "server/io/testing/manual_clock.h"
 
-namespace forebay::stage {
-namespace {
+namespace forebay::stage::request_gate_test {
 
 constexpr RequestGate::Group kObject = 1;
 constexpr RequestGate::Group kOther = 2;
@@ -163,5 +162,4 @@ TEST(RequestGate, PromotionLowersARankAndNeverRaisesIt) {
   EXPECT_EQ(priority.load(), 7U);
 }
 
-}  // namespace
-}  // namespace forebay::stage
+}  // namespace forebay::stage::request_gate_test

@@ -6,8 +6,7 @@
 
 #include "server/stream/testing/packed_stream_fixture.h"
 
-namespace forebay::stream {
-namespace {
+namespace forebay::stream::packed_damage_test {
 
 using ::testing::HasSubstr;
 using PackedDamageTest = PackedStreamTest;
@@ -103,5 +102,4 @@ TEST_F(PackedDamageTest, ScrubbingFindsWhatWasDamagedAfterDecoding) {
   session->Close();
 }
 
-}  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::stream::packed_damage_test

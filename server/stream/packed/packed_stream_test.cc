@@ -4,8 +4,7 @@
 
 #include "server/stream/testing/packed_stream_fixture.h"
 
-namespace forebay::stream {
-namespace {
+namespace forebay::stream::packed_stream_test {
 
 constexpr std::size_t kSamples = 61;  // ends within a chunk
 
@@ -114,5 +113,4 @@ TEST_F(PackedStreamTest, WhatABatchThatWaitsForSlotsWasDecodedToIsKept) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::stream::packed_stream_test

@@ -6,8 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace forebay::stream {
-namespace {
+namespace forebay::stream::slot_board_test {
 
 constexpr std::size_t kRows = 3;
 constexpr std::uint64_t kRowBytes = BatchSlot::kSharedRowBytesMin;
@@ -114,5 +113,4 @@ TEST_F(BatchSlotTest, AClaimThatIsNotFilledIsGivenBack) {
   slot_->Settle(0, 0, true);
 }
 
-}  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::stream::slot_board_test

@@ -9,8 +9,7 @@
 
 #include <gtest/gtest.h>
 
-namespace forebay::tier {
-namespace {
+namespace forebay::tier::compaction_test {
 
 constexpr std::uint64_t kPage = 4096;
 
@@ -105,5 +104,4 @@ TEST(CompactionTest, EveryPlanMakesTheRunAndKeepsBlocksApart) {
   EXPECT_GT(impossible, 200);
 }
 
-}  // namespace
-}  // namespace forebay::tier
+}  // namespace forebay::tier::compaction_test

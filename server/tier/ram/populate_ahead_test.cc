@@ -13,8 +13,7 @@
 
 #include "server/tier/ram/ram_arena.h"
 
-namespace forebay::tier {
-namespace {
+namespace forebay::tier::populate_ahead_test {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 constexpr std::uint64_t kStep = PopulateAhead::kStepBytes;
@@ -49,7 +48,7 @@ bool KernelPopulates() {
   return ahead.populated_bytes() > 0;
 }
 
-class PopulateAheadTest : public testing::Test {
+class PopulateAheadTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!KernelPopulates()) GTEST_SKIP() << "this kernel has no MADV_POPULATE_WRITE";
@@ -185,5 +184,4 @@ TEST_F(PopulateAheadTest, AnArenaThatIsNotAskedPopulatesNothing) {
   EXPECT_EQ(ResidentBytes((*arena)->regions()[0]), 0U);
 }
 
-}  // namespace
-}  // namespace forebay::tier
+}  // namespace forebay::tier::populate_ahead_test

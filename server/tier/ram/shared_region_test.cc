@@ -16,8 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace forebay::tier {
-namespace {
+namespace forebay::tier::shared_region_test {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
@@ -180,5 +179,4 @@ TEST(SharedRegion, RefusalOfTheSystemIsResourceExhausted) {
   EXPECT_EQ(huge.error().code(), ErrorCode::kResourceExhausted);
 }
 
-}  // namespace
-}  // namespace forebay::tier
+}  // namespace forebay::tier::shared_region_test

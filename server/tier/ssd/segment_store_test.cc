@@ -15,8 +15,7 @@
 #include "server/tier/ssd/segment_format.h"
 #include "server/tier/testing/tier_test_fixture.h"
 
-namespace forebay::tier {
-namespace {
+namespace forebay::tier::segment_store_test {
 
 using testing::CodeOf;
 using testing::KeyOfNumber;
@@ -454,5 +453,4 @@ TEST_F(SegmentDamage, SmallerCapacityThanWhatIsThereServesButTakesNothing) {
             ErrorCode::kResourceExhausted);
 }
 
-}  // namespace
-}  // namespace forebay::tier
+}  // namespace forebay::tier::segment_store_test

@@ -13,8 +13,7 @@
 
 #include "trainer/comm/transport/local_transport.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::nccl_transport_test {
 
 constexpr std::uint64_t kPatienceNs = 30'000'000'000;
 constexpr std::size_t kBytes = std::size_t{1} << 20;
@@ -124,5 +123,4 @@ TEST(NcclTransportTest, LinksThatThePlanHasNotAreRefused) {
   });
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::nccl_transport_test

@@ -12,8 +12,7 @@
 
 #include "trainer/comm/collectives.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::transport_suite_test {
 
 constexpr std::uint64_t kPatienceNs = 30'000'000'000;
 
@@ -343,5 +342,4 @@ TEST(TransportSuite, BroadcastFromEveryRoot) {
   });
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::transport_suite_test

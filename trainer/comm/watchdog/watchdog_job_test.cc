@@ -66,7 +66,7 @@ std::vector<pid_t> ProcessesIn(const std::string& output) {
 bool Lives(pid_t process) { return ::kill(process, 0) == 0; }
 
 Job RunJob(const char* how, std::chrono::seconds limit) {
-  std::string folder = testing::TempDir() + "/watchdog_job_XXXXXX";
+  std::string folder = ::testing::TempDir() + "/watchdog_job_XXXXXX";
   EXPECT_NE(::mkdtemp(folder.data()), nullptr);
   const auto begin = std::chrono::steady_clock::now();
   const pid_t launcher = Launch(how, folder);

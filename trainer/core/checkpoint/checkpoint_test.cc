@@ -20,8 +20,7 @@
 #include "trainer/testing/stored_checkpoint.h"
 #include "trainer/testing/temp_folder.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::checkpoint_test {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
@@ -428,5 +427,4 @@ TEST_F(CheckpointFolderTest, APathMeansWhatItSays) {
   EXPECT_FALSE(FindCheckpoint(PathOf(1), skipped_).has_value());
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::checkpoint_test

@@ -11,8 +11,7 @@
 #include "proto/contract/limits.h"
 #include "trainer/testing/temp_folder.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::train_config_test {
 
 using ::testing::HasSubstr;
 
@@ -169,5 +168,4 @@ TEST(TrainConfig, OversizedFileIsRefused) {
   EXPECT_EQ(applied.error().code(), ErrorCode::kResourceExhausted);
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::train_config_test

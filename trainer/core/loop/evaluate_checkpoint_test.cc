@@ -14,8 +14,7 @@
 #include "trainer/testing/scripted_engine.h"
 #include "trainer/testing/stored_checkpoint.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::evaluate_checkpoint_test {
 
 using ::testing::HasSubstr;
 using testing::RunFixture;
@@ -117,5 +116,4 @@ TEST(EvaluationSumsTest, SamplesThatAreMissingOrThereTwiceAreDataLoss) {
   EXPECT_EQ(EvaluationSums().Figures(0).error().code(), ErrorCode::kDataLoss);
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::evaluate_checkpoint_test

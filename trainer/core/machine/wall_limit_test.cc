@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::wall_limit_test {
 
 using ::testing::HasSubstr;
 
@@ -61,5 +60,4 @@ TEST(WallLimit, WhatLeavesNothingOrIsNoNumberIsRefused) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::wall_limit_test

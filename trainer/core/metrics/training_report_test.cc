@@ -15,8 +15,7 @@
 #include "trainer/core/machine/stop_signal.h"
 #include "trainer/testing/temp_folder.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::training_report_test {
 
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
@@ -228,5 +227,4 @@ TEST(StopSignalDeathTest, SecondSigtermEndsTheProcess) {
       ::testing::KilledBySignal(SIGTERM), "");
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::training_report_test

@@ -11,8 +11,7 @@
 #include "proto/contract/byte_cursor.h"
 #include "trainer/testing/temp_folder.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::safetensors_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -211,5 +210,4 @@ TEST(SafetensorsFile, ErrorsNameTheFile) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::safetensors_test

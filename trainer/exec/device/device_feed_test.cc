@@ -13,8 +13,7 @@
 #include "trainer/exec/device/device.h"
 #include "trainer/exec/step_source.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::device_feed_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -131,5 +130,4 @@ TEST_F(DeviceFeedTest, AMappingIsKnownOnceAndForgottenWithItsConnection) {
   EXPECT_THAT(printed_[0], HasSubstr("pageable memory"));
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::device_feed_test

@@ -9,8 +9,7 @@
 
 #include "trainer/comm/transport/local_transport.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::measure_costs_test {
 
 std::uint64_t NowNs() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
@@ -57,5 +56,4 @@ TEST(MeasureCostsTest, RanksAgreeAndBelieveTheProbeOfMessages) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::measure_costs_test

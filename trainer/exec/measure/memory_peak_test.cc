@@ -15,8 +15,7 @@
 #include "trainer/schedule/checker/plan_checker.h"
 #include "trainer/schedule/memory/memory_planner.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::memory_peak_test {
 
 constexpr std::uint32_t kSamples = 128;
 constexpr std::uint32_t kMicroBatches = 4;
@@ -165,5 +164,4 @@ TEST_P(MemoryPeak, APlannedBudgetIsMet) {
 
 INSTANTIATE_TEST_SUITE_P(TinyModels, MemoryPeak, ::testing::Range(0, 4));
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::memory_peak_test

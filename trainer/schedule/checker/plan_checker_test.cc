@@ -10,8 +10,7 @@
 #include "trainer/schedule/plan_simulator.h"
 #include "trainer/schedule/testing/graph_fixture.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::plan_checker_test {
 
 StepPlan PlanOf(const ModelGraph& graph, const StageSplit& split, std::uint32_t replicas,
                 std::uint32_t micro_batches, std::string_view schedule) {
@@ -379,5 +378,4 @@ TEST(PlanCheckerTest, RefusesRandomDamage) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::plan_checker_test

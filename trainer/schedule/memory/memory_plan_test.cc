@@ -10,8 +10,7 @@
 #include "trainer/schedule/plan_simulator.h"
 #include "trainer/schedule/testing/graph_fixture.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::memory_plan_test {
 
 StepPlan PlanOf(const ModelGraph& graph, const StageSplit& split, std::uint32_t micro_batches,
                 std::string_view schedule) {
@@ -281,5 +280,4 @@ TEST(MemoryPlanTest, RefusesChoicesThatDoNotFit) {
   refused(evaluation, KeepAll(plan, kDropped), "evaluation");
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::memory_plan_test

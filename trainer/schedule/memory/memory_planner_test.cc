@@ -8,8 +8,7 @@
 
 #include "trainer/schedule/testing/graph_fixture.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::memory_planner_test {
 
 StepPlan PlanOf(const ModelGraph& graph, const StageSplit& split, std::uint32_t replicas,
                 std::uint32_t micro_batches, std::string_view schedule) {
@@ -278,5 +277,4 @@ TEST(MemoryPlannerTest, ASearchWithoutWorkStillFindsWhatFits) {
   EXPECT_LE(choice->tried_plans, 20U);
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::memory_planner_test

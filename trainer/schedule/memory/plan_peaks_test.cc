@@ -9,8 +9,7 @@
 #include "trainer/schedule/plan_simulator.h"
 #include "trainer/schedule/testing/graph_fixture.h"
 
-namespace forebay::train {
-namespace {
+namespace forebay::train::plan_peaks_test {
 
 StepPlan PlanOf(std::string_view schedule) {
   PlanRequest request;
@@ -64,5 +63,4 @@ TEST(PlanPeaksTest, ClassesTogetherAreNoLessThanTheSimulatedPeak) {
   }
 }
 
-}  // namespace
-}  // namespace forebay::train
+}  // namespace forebay::train::plan_peaks_test
