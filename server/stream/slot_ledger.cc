@@ -1,3 +1,7 @@
+// The ledger only counts; the memory itself is in the arena, and BatchScheduler calls the ledger
+// under its lock before and after it takes memory there. The invariant: promised bytes + the
+// largest scratch of any stream + excess <= capacity, so that one batch with scratch can always be
+// assembled. Scratch beyond the largest comes from what is free at the moment.
 #include "server/stream/slot_ledger.h"
 
 #include <algorithm>
@@ -15,12 +19,14 @@ constexpr std::uint64_t kFieldPaddingBytes = 64;  // fields of a tensor begin at
 
 std::uint64_t Pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Of fields of variable size. Views of what lies in RAM take no slots at all.
+// The need of a stream with fields of variable size, whose largest batch is unknown. Views of
+// extents in RAM take no slots at all.
 SlotNeed AverageNeed(const StreamSpec& spec) {
   const bool is_copied =
       spec.delivery == Delivery::kContiguous || spec.inline_payload || spec.is_packed();
   if (!is_copied || spec.catalog->sample_count() == 0) return {};
   const std::uint64_t samples = spec.plan.global_batch() / spec.plan.ranks();
+  // In floating point: a catalog's total times the samples of a batch may not fit in 64 bits.
   const double sample_bytes = static_cast<double>(spec.catalog->total_bytes()) /
                               static_cast<double>(spec.catalog->sample_count());
   return {.held_bytes = Pages(static_cast<std::uint64_t>(sample_bytes *
@@ -32,6 +38,7 @@ SlotNeed AverageNeed(const StreamSpec& spec) {
 
 SlotNeed SlotNeedOf(const StreamSpec& spec, const SlotPolicy& policy) {
   if (spec.batch_bytes_max == 0) return AverageNeed(spec);
+  // LayOutRows rounds the beginning of each field up to a cache line.
   const std::uint64_t padding = spec.catalog->fields().size() * kFieldPaddingBytes;
   if (spec.is_packed()) {
     // Decoded samples are copied to a slot, also as views; chunks are read to other memory.
@@ -45,6 +52,8 @@ SlotNeed SlotNeedOf(const StreamSpec& spec, const SlotPolicy& policy) {
   const std::uint64_t pieces =
       samples * spec.catalog->part_count() + 2 * spec.batch_bytes_max / extent_bytes;
   const std::uint64_t read_bytes = Pages(spec.batch_bytes_max + pieces * 2 * kPage);
+  // Pieces from SSD are read to scratch and gathered into rows; the reader then keeps the rows
+  // only.
   if (spec.delivery == Delivery::kContiguous || spec.inline_payload) {
     return {.held_bytes = Pages(spec.batch_bytes_max + padding),
             .scratch_bytes = policy.has_ssd ? read_bytes : 0};
@@ -60,7 +69,9 @@ std::uint64_t SlotLedger::LargestScratch() const {
 }
 
 Status SlotLedger::Reserve(const SlotNeed& need, std::uint32_t batches) {
+  // Both are bounded (kSlotBytesMax, kCreditsMax), so the product fits in 64 bits.
   const std::uint64_t wanted = need.held_bytes * batches;
+  // Streams share this part: it is kept for one batch, whichever stream that is of.
   const std::uint64_t scratch = std::max(LargestScratch(), need.scratch_bytes);
   // What readers hold beyond their promises is not given back for a newcomer.
   const std::uint64_t taken = held_bytes_ + excess_bytes_;
@@ -75,6 +86,7 @@ Status SlotLedger::Reserve(const SlotNeed& need, std::uint32_t batches) {
                              capacity_bytes_));
   }
   held_bytes_ += wanted;
+  // A count by size, so that the largest is known again after a stream has closed.
   ++scratch_streams_[need.scratch_bytes];
   return {};
 }
@@ -87,6 +99,7 @@ void SlotLedger::GiveBack(const SlotNeed& need, std::uint32_t batches) {
 }
 
 bool SlotLedger::TakeScratch(std::uint64_t bytes, bool alone) {
+  // `alone`: the batch found no memory before, and is tried again while no other batch takes any.
   if (is_taken_alone_ || (alone && scratch_takers_ > 0)) return false;
   const std::uint64_t taken = held_bytes_ + scratch_bytes_ + excess_bytes_;
   const bool fits = taken <= capacity_bytes_ && bytes <= capacity_bytes_ - taken;
@@ -106,15 +119,19 @@ void SlotLedger::EndScratch(std::uint64_t bytes, bool alone) {
 }
 
 bool SlotLedger::HasExcess(std::uint64_t bytes, std::optional<std::uint64_t> of_stream) const {
+  // Scratch is counted with at least the reserved part, even if nobody uses it at the moment.
   const std::uint64_t taken =
       held_bytes_ + std::max(LargestScratch(), scratch_bytes_) + excess_bytes_;
   if (taken > capacity_bytes_ || bytes > capacity_bytes_ - taken) return false;
+  // Compared with what would be left after the batch, so the last bytes are never given to one
+  // stream.
   const std::uint64_t left = capacity_bytes_ - taken - bytes;
   return !of_stream || *of_stream + bytes <= kExcessPerFree * left;
 }
 
 SlotLedger::Excess SlotLedger::TakeExcess(std::uint64_t bytes,
                                           std::optional<std::uint64_t> of_stream) {
+  // Only promises count here. Excess comes back when readers release batches; promises stay.
   const std::uint64_t promised = held_bytes_ + LargestScratch();  // Reserve: within the capacity
   if (bytes > capacity_bytes_ - promised) return Excess::kNever;
   if (!HasExcess(bytes, of_stream)) return Excess::kNotNow;

@@ -1,3 +1,8 @@
+// Ranks of one stream have the same data set and stream name, and form a group. The first rank that
+// opens it fixes selection, order, batch and number of ranks; the others must ask for the same,
+// until the last one has left. mutex_ guards the groups and the list of sessions. Sessions call
+// back (Left, Closed) without a lock of their own, so the registry may ask them for figures under
+// mutex_.
 #include "server/stream/stream_registry.h"
 
 #include <algorithm>
@@ -10,6 +15,7 @@
 namespace forebay::stream {
 namespace {
 
+// The digest is left out: it belongs to one stream and is compared with that stream's reader.
 void Add(SessionStats& total, const SessionStats& part) {
   total.batches += part.batches;
   total.samples += part.samples;
@@ -37,7 +43,9 @@ std::string StreamRegistry::GroupName(const StreamSpec& spec) {
   return spec.dataset->name() + "/" + spec.stream_name;
 }
 
-// All ranks of a stream must read the same batches.
+// Refuses a rank whose parameters differ from those of the open group. If it were let in, the ranks
+// would read different batches under one name, and samples would be lost or repeated. The message
+// names both sides, because the usual cause is a second run that meets the daemon of the first.
 Status StreamRegistry::CheckJoinsLocked(const StreamSpec& spec, const Group& joining) const {
   const std::string name = GroupName(spec);
   const auto known = groups_.find(name);
@@ -60,7 +68,9 @@ Status StreamRegistry::CheckJoinsLocked(const StreamSpec& spec, const Group& joi
 
 Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec stream_spec,
                                                             BatchSink* sink) {
+  // Shared: the session, its slots and its future outlive each other in either order.
   const auto spec = std::make_shared<const StreamSpec>(std::move(stream_spec));
+  // Held to the end, so that of two ranks that open a new stream at once one fixes the parameters.
   std::lock_guard lock(mutex_);
   if (sessions_.size() >= options_.streams_max) {
     return Error(ErrorCode::kResourceExhausted,
@@ -73,10 +83,13 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec stream_sp
                 .ranks = spec->plan.ranks()};
   FOREBAY_TRY(CheckJoinsLocked(*spec, joining));
   const std::string name = GroupName(*spec);
+  // Promises slot memory. It is the last step that can fail, so nothing has to be undone.
   auto slots = scheduler_.Admit(spec);
   if (!slots.has_value()) return slots.error().WithContext(fmt::format("stream '{}'", name));
+  // Leaves an existing group as it is; CheckJoinsLocked has compared the two.
   ++groups_.try_emplace(name, std::move(joining)).first->second.members;
   auto future = std::make_shared<StreamFuture>(spec);
+  // From now on eviction knows which extents this stream will need.
   future_.Add(future);
   auto session = std::make_shared<StreamSession>(
       spec, sink,
@@ -99,18 +112,22 @@ void StreamRegistry::Left(const StreamSession& session) {
 void StreamRegistry::LeaveLocked(const StreamSpec& spec) {
   const auto group = groups_.find(GroupName(spec));
   FOREBAY_CHECK(group != groups_.end());
+  // The name may now be used with other parameters.
   if (--group->second.members == 0) groups_.erase(group);
 }
 
 void StreamRegistry::Closed(const StreamSession& session, bool has_left) {
+  // The session holds no batch any more, and no further one is counted.
   const SessionStats stats = session.stats();
   std::lock_guard lock(mutex_);
   const auto open = std::ranges::find(sessions_, &session, &OpenStream::session);
   FOREBAY_CHECK(open != sessions_.end());
   future_.Remove(open->future.get());
+  // Before Open can run again, so that a new stream finds the memory that this one was promised.
   scheduler_.Dismiss(*open->slots);
   sessions_.erase(open);
   Add(closed_totals_, stats);
+  // A reader that took its trailer has left the group already.
   if (!has_left) LeaveLocked(session.spec());
 }
 
@@ -133,6 +150,7 @@ std::vector<StreamSummary> StreamRegistry::Summaries() const {
 SessionStats StreamRegistry::totals() const {
   std::lock_guard lock(mutex_);
   SessionStats total = closed_totals_;
+  // Closed streams hold nothing.
   total.held = 0;
   for (const OpenStream& open : sessions_) Add(total, open.session->stats());
   return total;

@@ -1,3 +1,7 @@
+// ResolveStream turns the words of a reader into a consistent StreamSpec, or an error that names
+// both sides. All values are untrusted, so the checks go in this order: counts before they are
+// divided by, the catalog before the selection over it, the order before the step plan made of it.
+// Runs on the thread that opens the stream, or on the one that has finished the catalog.
 #include "server/stream/stream_spec.h"
 
 #include <fmt/format.h>
@@ -12,10 +16,12 @@ Status CheckCounts(const StreamRequestSpec& request) {
     return Error(ErrorCode::kOutOfRange, fmt::format("credits must be between 1 and {}, not {}",
                                                      limits::kCreditsMax, request.credits));
   }
+  // Before the division by `ranks` below.
   if (request.ranks == 0 || request.rank >= request.ranks) {
     return Error(ErrorCode::kOutOfRange,
                  fmt::format("rank {} of {} does not exist", request.rank, request.ranks));
   }
+  // A newer client may know more ways of delivery than this daemon.
   if (request.delivery != static_cast<std::uint32_t>(Delivery::kContiguous) &&
       request.delivery != static_cast<std::uint32_t>(Delivery::kViews)) {
     return Error(ErrorCode::kInvalidArgument,
@@ -25,6 +31,7 @@ Status CheckCounts(const StreamRequestSpec& request) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("a stream's name has 1 to {} bytes", limits::kNameBytesMax));
   }
+  // Bounds what one batch allocates. StepPlan::Create checks the global batch itself.
   if (request.global_batch / request.ranks > limits::kLocalBatchMax) {
     return Error(ErrorCode::kOutOfRange,
                  fmt::format("a rank's batch of {} samples exceeds kLocalBatchMax ({})",
@@ -40,6 +47,8 @@ Status CheckOrderFits(const StreamSpec& spec) {
                              spec.order.sample_count, spec.selection->spec(),
                              spec.selection->size()));
   }
+  // The same number of samples may come from another selection, such as a split file that was
+  // changed. The order would then permute samples that the trainer does not mean.
   if (spec.order.selection_fingerprint != spec.selection->fingerprint()) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("the order is of selection {:016x}, but '{}' is {:016x}",
@@ -69,8 +78,10 @@ Result<std::uint64_t> BatchBytesMax(const catalog::Catalog& catalog, std::uint64
   std::uint64_t total = 0;
   for (const FieldSpec& field : catalog.fields()) {
     if (field.source == FieldSource::kConstant) continue;
+    // One such field makes the size of the batch unknown.
     if (!field.is_fixed()) return std::uint64_t{0};
     FOREBAY_ASSIGN(const std::uint64_t bytes, field.BytesPerSample());
+    // A division, because the product may not fit in 64 bits.
     if (bytes != 0 && samples > (limits::kSlotBytesMax - total) / bytes) {
       return Error(ErrorCode::kResourceExhausted,
                    fmt::format("a batch of {} samples of field '{}' exceeds kSlotBytesMax ({})",
@@ -89,12 +100,15 @@ Result<std::shared_ptr<const catalog::Selection>> ResolveSelection(
   constexpr std::string_view kListPrefix = "list:";
   if (text.rfind(kListPrefix, 0) == 0) {
     const std::string split = text.substr(kListPrefix.size());
+    // A client names a split of the configuration, never a path.
     const auto found = dataset.options().splits.find(split);
     if (found == dataset.options().splits.end()) {
       return Error(ErrorCode::kNotFound,
                    fmt::format("data set '{}' has no split '{}' (configure dataset.splits)",
                                dataset.name(), split));
     }
+    // Read at every opening, because the file may have changed since the last one. Ranks that read
+    // different lists are refused, because the fingerprints of their orders differ.
     FOREBAY_ASSIGN(list, dataset.ReadSmall(found->second, limits::kIdListBytesMax));
   }
   return catalog::MakeSelection(text.empty() ? "all" : text, catalog.sample_count(), list);
@@ -107,6 +121,7 @@ Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpe
     return Error(ErrorCode::kUnavailable,
                  fmt::format("data set '{}' has no catalog yet", dataset.name()));
   }
+  // 0: the reader takes any catalog. A reader that continues a run names the one it began with.
   if (request.catalog_fingerprint != 0 &&
       request.catalog_fingerprint != catalog->fingerprint()) {
     return Error(ErrorCode::kFailedPrecondition,
@@ -134,7 +149,10 @@ Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpe
                   .credits = request.credits,
                   .inline_payload = request.inline_payload};
   FOREBAY_TRY(CheckOrderFits(spec));
+  // After the order is known to fit, so that an advice about capacity is not given for a wrong
+  // order.
   FOREBAY_TRY(CheckTiersHold(spec));
+  // Of a full step, which is the largest: a short last step has fewer.
   const std::uint64_t samples = request.global_batch / request.ranks;
   FOREBAY_ASSIGN(spec.batch_bytes_max, BatchBytesMax(*spec.catalog, samples));
   return spec;
@@ -142,6 +160,7 @@ Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpe
 
 Result<StepSlice> SliceOf(const StreamSpec& spec, const BatchName& name) {
   if (name.micro_size == 0) return spec.plan.RankSlice(name.step, spec.rank);
+  // The other numbers are checked by StepPlan. This one may be as large as the global batch.
   if (name.micro_size > limits::kLocalBatchMax) {
     return Error(ErrorCode::kOutOfRange, "a micro-batch exceeds kLocalBatchMax");
   }

@@ -1,3 +1,8 @@
+// Find goes through the wanted chunks extent by extent. An extent of a pack needs no directory; the
+// directory of an extent in RAM is read in place; the one of an extent on SSD is taken from the
+// cache of this finder, or read together with others, up to kDecodeReadBytesMax at a time. A wrong
+// directory makes the copy of the extent bad: the caller has it fetched again and repeats the
+// batch. Called by the worker that assembles the batch.
 #include "server/stream/packed/chunk_finder.h"
 
 #include <algorithm>
@@ -19,6 +24,7 @@ catalog::Range DirectoryRange(const UnitSource& source, ExtentId extent) {
 Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> refs,
                          io::IoQueue& queue, std::span<WantedChunk> wanted,
                          std::vector<tier::BadExtent>& bad) {
+  // Every directory is then opened once, however many chunks of it are wanted.
   std::ranges::stable_sort(wanted, {}, &WantedChunk::extent_index);
   std::vector<Run> wave;  // of extents whose directory must be read
   std::uint64_t wave_bytes = 0;
@@ -33,6 +39,8 @@ Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> re
     const std::span<WantedChunk> chunks = wanted.subspan(run.begin, run.end - run.begin);
     const tier::ExtentRef& ref = refs[run.extent_index];
     const catalog::Range range = DirectoryRange(source, ref->key.extent);
+    // The length comes from the data set's form, the size from the copy. Without this check the
+    // span below would reach beyond the image.
     if (range.length > ref->image_bytes) {
       const Error error(ErrorCode::kDataLoss, fmt::format("extent {} is shorter than its directory",
                                                           tier::KeyText(ref->key)));
@@ -42,6 +50,7 @@ Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> re
     if (range.length == 0) {
       FOREBAY_TRY(Resolve(source, ref, {}, chunks, bad));
     } else if (ref->tier == tier::TierKind::kRam) {
+      // Images in RAM were verified when they were filled; the scrubber verifies them later.
       FOREBAY_TRY(Resolve(source, ref, ref->block.bytes().first(range.length), chunks, bad));
     } else if (const Remembered* known = Recall(*ref)) {
       FOREBAY_TRY(Resolve(source, ref, known->bytes, chunks, bad));
@@ -51,6 +60,8 @@ Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> re
         FOREBAY_TRY(end_wave());
       }
       wave.push_back(run);
+      // A directory beyond the bound is read alone. The sum stops at the bound, so that the
+      // subtraction above cannot wrap around.
       wave_bytes = std::min(limits::kDecodeReadBytesMax, wave_bytes + bytes);
     }
   }
@@ -73,6 +84,7 @@ Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef
   std::uint64_t used = 0;
   for (const Run& run : runs) {
     const tier::ResidentExtent& extent = *refs[run.extent_index];
+    // Piece 0 is the directory. Without its checksum its bytes could not be verified.
     if (extent.sums().pieces.empty()) {
       const Error error(ErrorCode::kDataLoss, fmt::format("extent {} was stored without pieces",
                                                           tier::KeyText(extent.key)));
@@ -87,6 +99,8 @@ Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef
   }
   std::vector<tier::PieceFailure> failures;
   FOREBAY_TRY(tier::ReadPieces(queue, reads, failures));
+  // The directories that were read well are dropped, too. The batch is repeated soon, and this is
+  // rare.
   if (!failures.empty()) {
     return tier::BlameCopies(
         failures,
@@ -109,6 +123,8 @@ Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef
 Status ChunkFinder::Resolve(UnitSource& source, const tier::ExtentRef& ref,
                             std::span<const std::byte> directory,
                             std::span<WantedChunk> wanted, std::vector<tier::BadExtent>& bad) {
+  // The source opens one directory at a time, so all chunks of the extent are looked up before the
+  // next one is opened.
   if (!directory.empty()) {
     const Status opened = source.OpenDirectory(*ref, directory);
     if (!opened.has_value()) {
@@ -131,14 +147,18 @@ const ChunkFinder::Remembered* ChunkFinder::Recall(const tier::ResidentExtent& e
   const auto found = index_.find(extent.key);
   if (found == index_.end()) return nullptr;
   const auto& pieces = extent.sums().pieces;
+  // The extent was fetched and compressed again since: the same samples may lie elsewhere now.
   if (pieces.empty() || found->second->checksum != pieces.front()) return nullptr;
+  // The list is in order of use; moving a node leaves the iterators of index_ valid.
   remembered_.splice(remembered_.begin(), remembered_, found->second);
   return &remembered_.front();
 }
 
 void ChunkFinder::Remember(const tier::ResidentExtent& extent,
                            std::span<const std::byte> bytes) {
+  // It would evict all others, and the subtraction below would wrap around.
   if (bytes.size() > kRememberedBytesMax) return;
+  // A directory of an earlier copy, which Recall has refused.
   if (const auto old = index_.find(extent.key); old != index_.end()) {
     remembered_bytes_ -= old->second->bytes.size();
     remembered_.erase(old->second);

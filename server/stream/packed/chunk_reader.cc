@@ -1,3 +1,7 @@
+// Chunks in RAM are used in place. Chunks on SSD, or on no tier, are read into one of two buffers:
+// ReadWave fills one with the chunks of several units at once, so that the device has many requests
+// to work on; RecordOf fills the other with a single chunk that was too large for that. Every
+// record is verified before anybody decodes it. Called by the worker that assembles the batch.
 #include "server/stream/packed/chunk_reader.h"
 
 #include <utility>
@@ -45,6 +49,7 @@ Status ChunkReader::ReadWave(const PackedMeans& means, std::span<PlacedChunk* co
   std::uint64_t bytes = 0;
   for (PlacedChunk* chunk : chunks) {
     const std::uint64_t cell = SsdBytes(means, {chunk, 1});
+    // The chunk lies in RAM.
     if (cell == 0) continue;
     bytes += cell;
     on_ssd.push_back(chunk);
@@ -62,6 +67,7 @@ Status ChunkReader::ReadPieces(const PackedMeans& means,
   for (PlacedChunk* chunk : chunks) {
     const tier::ResidentExtent& extent = *means.refs[chunk->extent_index];
     const catalog::Range piece = PieceOf(chunk->at);
+    // The catalog and the copy of the extent disagree about the pieces: the copy is bad.
     if (chunk->at.piece >= extent.sums().pieces.size()) {
       const Error error(ErrorCode::kDataLoss, fmt::format("extent {} was stored with {} pieces",
                                                           tier::KeyText(extent.key),
@@ -73,6 +79,8 @@ Status ChunkReader::ReadPieces(const PackedMeans& means,
     reads.push_back({.extent = &extent, .piece = piece,
                      .checksum = extent.sums().pieces[chunk->at.piece],
                      .memory = memory.subspan(used, cell)});
+    // Set before the bytes are there. If a read fails, the batch is given up before anybody uses
+    // it.
     chunk->record = memory.subspan(used + tier::LeadBytes(piece), piece.length);
     used += cell;
     batch.CountSource(extent.tier, 0, piece.length);
@@ -95,9 +103,11 @@ Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
   std::span<const std::byte> bytes = chunk.record;
   if (bytes.empty() && extent.tier == tier::TierKind::kRam) {
     const std::span<const std::byte> image = extent.block.bytes();
+    // FindChunks has refused chunks that would lie outside of their extent.
     FOREBAY_CHECK(chunk.at.image_offset + chunk.at.bytes() <= image.size());
     bytes = image.subspan(chunk.at.image_offset, chunk.at.bytes());
     batch.ram_bytes += bytes.size();
+  // The chunk was too large to be read ahead.
   } else if (bytes.empty()) {
     PlacedChunk* one[] = {&chunk};
     FOREBAY_ASSIGN(const std::span<std::byte> memory,
@@ -110,14 +120,17 @@ Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
   return record;
 }
 
-// A chunk that does not decode was damaged in RAM, or came like that from the GFS, and then no
-// other copy is any better. What comes from SSD has been compared with its checksum. What was
-// packed at staging is packed anew.
+// A chunk that does not decode was damaged in RAM, or was damaged on the GFS already. In the second
+// case another copy is no better, and the batch's reader gets the error. Bytes from SSD have just
+// matched their checksum, so they are as they came from the GFS. A chunk that was compressed at
+// staging can be compressed again from the original, so its copy is always given up.
 void ChunkReader::BlameTier(const PackedMeans& means, const PlacedChunk& chunk,
                             const Error& found) const {
   const tier::ExtentRef& extent = means.refs[chunk.extent_index];
   if (is_made_here_) return means.bad.push_back({extent, found});
   if (extent->tier != tier::TierKind::kRam) return;
+  // If the bytes in RAM match the checksum that they had when they came off the GFS, the pack
+  // itself is damaged.
   const bool is_known = chunk.at.piece < extent->sums().pieces.size();
   const std::span<const std::byte> bytes =
       extent->block.bytes().subspan(chunk.at.image_offset, chunk.at.bytes());

@@ -1,3 +1,7 @@
+// A plan goes from samples to units, and from units to chunks. PlanUnits asks the source for the
+// unit of each value and groups the values by unit, with a counting sort; PlanChunks looks up which
+// units are decoded already, and lists the chunks and extents of the others. Nothing is read before
+// FindChunks. Vectors are cleared and not freed, because a plan is made for every batch.
 #include "server/stream/packed/gather_plan.h"
 
 #include <algorithm>
@@ -9,6 +13,7 @@ namespace forebay::stream {
 
 void GatherPlan::Make(const StreamSpec& spec, const GatherWanted& wanted,
                       fetch::DecodedCache& decoded) {
+  // The source borrows the stream's spec, and the plans of one object may be for different streams.
   source_ = UnitSource::Of(spec);
   row_count_ = wanted.samples.size();
   PlanUnits(spec, wanted);
@@ -16,6 +21,7 @@ void GatherPlan::Make(const StreamSpec& spec, const GatherWanted& wanted,
 }
 
 void GatherPlan::Forget() {
+  // A reference would keep the unit in memory after the cache has evicted it.
   for (GatherUnit& unit : units_) unit.decoded.reset();
 }
 
@@ -30,6 +36,7 @@ void GatherPlan::PlanUnits(const StreamSpec& spec, const GatherWanted& wanted) {
   for (std::uint32_t field = 0; field < fields; ++field) {
     for (std::uint32_t row = 0; row < samples.size(); ++row) {
       const UnitPlace place = source_->UnitOf(field, SampleId(samples[row]));
+      // In an order of blocks, a batch takes several samples of most of its units.
       const auto [entry, inserted] = unit_index_.try_emplace(
           place.number, static_cast<std::uint32_t>(units_.size()));
       if (inserted) {
@@ -43,6 +50,7 @@ void GatherPlan::PlanUnits(const StreamSpec& spec, const GatherWanted& wanted) {
         units_.push_back(std::move(unit));
       }
       GatherUnit& unit = units_[entry->second];
+      // Another batch has decoded this sample into the row. It is counted, and wants nothing more.
       if (wanted.slot != nullptr && wanted.slot->IsFilled(field, row)) {
         ++unit.filled_users;
         continue;
@@ -61,6 +69,7 @@ void GatherPlan::SortUsers() {
   std::uint32_t next = 0;
   for (GatherUnit& unit : units_) {
     unit.first_user = next;
+    // The counts are reset here and grow again below, as the next free place of each unit.
     next += std::exchange(unit.user_count, 0);
   }
   users_.resize(unsorted_.size());
@@ -76,7 +85,11 @@ void GatherPlan::PlanChunks(bool all_extents, fetch::DecodedCache& decoded) {
   extent_index_.clear();
   for (GatherUnit& unit : units_) {
     if (unit.user_count == 0) continue;
+    // The unit may be kept without some of its samples. It is of use only if it holds all that the
+    // batch takes.
     unit.decoded = decoded.Find(unit.key, IndicesOf(unit));
+    // Such a unit needs no extent. A batch that has waited once already asks for the extents all
+    // the same, because the unit may be evicted while the batch waits again.
     if (unit.decoded && !all_extents) continue;
     unit.first_chunk = static_cast<std::uint32_t>(chunks_.size());
     unit.chunk_count = unit.place.chunk_count;
@@ -84,6 +97,7 @@ void GatherPlan::PlanChunks(bool all_extents, fetch::DecodedCache& decoded) {
       const ExtentId extent = source_->ExtentOf(unit.place, i);
       const auto [entry, inserted] = extent_index_.try_emplace(
           extent, static_cast<std::uint32_t>(extents_.size()));
+      // Units share extents; each is listed, and pinned, once.
       if (inserted) extents_.push_back(extent);
       chunks_.push_back({.at = {}, .extent_index = entry->second});
     }

@@ -1,3 +1,8 @@
+// Each row of a shared field is empty, claimed by one thread, or filled. BatchSlot's mutex guards
+// the states and the slot's memory, but not the bytes: the thread that has claimed a row writes it
+// without the mutex. A thread that decodes a chunk for its own batch may claim rows of other
+// batches only with TryClaim, which does not wait; otherwise two batches could wait for each other.
+// Called by the workers that assemble batches, and by whatever thread closes a stream.
 #include "server/stream/packed/slot_board.h"
 
 #include <algorithm>
@@ -17,6 +22,7 @@ bool BatchSlot::IsFilled(std::size_t field, std::size_t row) const {
 }
 
 Status BatchSlot::AllocateLocked(tier::RamArena& slots) {
+  // Another batch may have got the memory already, when it filled a row ahead.
   if (block_.valid() || layout_.total_bytes == 0) return {};
   FOREBAY_ASSIGN(block_, slots.Allocate(layout_.total_bytes));
   return {};
@@ -24,6 +30,7 @@ Status BatchSlot::AllocateLocked(tier::RamArena& slots) {
 
 Status BatchSlot::Allocate(tier::RamArena& slots) {
   std::lock_guard lock(mutex_);
+  // The attempt before may have ended with Take. From here on other batches may fill rows again.
   is_over_ = false;
   is_owned_ = true;
   return AllocateLocked(slots);
@@ -35,6 +42,7 @@ void BatchSlot::Disown() {
 }
 
 std::span<std::byte> BatchSlot::Row(std::size_t field, std::size_t row) const {
+  // No lock: the memory stays in place while the caller has claimed a row or runs an attempt.
   const std::uint64_t bytes = layout_.row_bytes[field];
   return block_.bytes().subspan(layout_.begins[field] + row * bytes, bytes);
 }
@@ -42,6 +50,8 @@ std::span<std::byte> BatchSlot::Row(std::size_t field, std::size_t row) const {
 bool BatchSlot::Claim(std::size_t field, std::size_t row) {
   std::unique_lock lock(mutex_);
   State& state = StateOf(field, row);
+  // Whoever has the claim is decoding, and does not wait for anything of this batch. If its chunk
+  // proves damaged, the row is empty again, and this batch decodes the sample itself.
   settled_.wait(lock, [&] { return state != State::kClaimed; });
   if (state == State::kFilled) return false;
   state = State::kClaimed;
@@ -52,6 +62,7 @@ std::span<std::byte> BatchSlot::TryClaim(std::size_t field, std::size_t row,
                                          tier::RamArena& slots) {
   std::lock_guard lock(mutex_);
   State& state = StateOf(field, row);
+  // A lack of memory is no error here: the sample is decoded again for the batch that wants it.
   if (is_over_ || state != State::kEmpty || !AllocateLocked(slots).has_value()) return {};
   state = State::kClaimed;
   return Row(field, row);
@@ -63,6 +74,7 @@ void BatchSlot::Settle(std::size_t field, std::size_t row, bool is_filled) {
     FOREBAY_CHECK(StateOf(field, row) == State::kClaimed);
     StateOf(field, row) = is_filled ? State::kFilled : State::kEmpty;
   }
+  // All, because Claim and Take wait on one variable for different things.
   settled_.notify_all();
 }
 
@@ -73,12 +85,15 @@ tier::ArenaBlock BatchSlot::Take() {
 
 void BatchSlot::Abandon() {
   std::unique_lock lock(mutex_);
+  // A batch that is being assembled at this moment takes its memory itself, at its end.
   if (!is_owned_) static_cast<void>(TakeLocked(lock));
 }
 
 tier::ArenaBlock BatchSlot::TakeLocked(std::unique_lock<std::mutex>& lock) {
+  // First, so that no other batch claims a row while this call waits for the claims that exist.
   is_over_ = true;
   settled_.wait(lock, [&] { return std::ranges::find(states_, State::kClaimed) == states_.end(); });
+  // The batch has its rows now. If it is tried again, it begins with new memory.
   std::ranges::fill(states_, State::kEmpty);
   return std::move(block_);
 }
@@ -87,6 +102,7 @@ std::shared_ptr<BatchSlot> SlotBoard::Open(const BatchName& name, std::uint64_t 
   const Result<StepSlice> slice = SliceOf(*spec_, name);
   if (!slice.has_value()) return nullptr;
   Result<SlotLayout> layout = LayOutRows(spec_->catalog->fields(), slice->count);
+  // The batch is still served, from a slot of its own that no other batch fills ahead.
   if (!layout.has_value() || layout->total_bytes > bytes_max) return nullptr;
   auto slot = std::make_shared<BatchSlot>(std::move(*layout), slice->count);
   std::lock_guard lock(mutex_);
@@ -104,6 +120,7 @@ void SlotBoard::Abandon() {
   std::vector<Place> places;
   {
     std::lock_guard lock(mutex_);
+    // A copy, because BatchSlot::Abandon may wait for a thread that needs this mutex to go on.
     places = places_;
   }
   for (const Place& place : places) place.slot->Abandon();
@@ -112,6 +129,8 @@ void SlotBoard::Abandon() {
 void SlotBoard::FindRows(const Order& order, std::uint64_t first, std::uint32_t count,
                          const BatchSlot& own, std::vector<WantedRow>& rows) const {
   rows.clear();
+  // Copied, because the inverse permutation below takes long. A slot that is dropped meanwhile
+  // refuses the claim.
   std::vector<Place> others;
   {
     std::lock_guard lock(mutex_);
@@ -119,18 +138,23 @@ void SlotBoard::FindRows(const Order& order, std::uint64_t first, std::uint32_t 
       if (place.epoch == order.epoch() && place.slot.get() != &own) others.push_back(place);
     }
   }
+  // The usual case of a stream with one credit: nothing has to be computed.
   if (others.empty()) return;
   std::vector<std::uint64_t> positions;
   std::vector<std::uint32_t> selected;
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint64_t index = spec_->selection->IndexOf(SampleId(first + i));
+    // The chunk holds samples that the stream's selection leaves out.
     if (index >= spec_->selection->size()) continue;
     positions.push_back(index);
     selected.push_back(i);
   }
+  // One call for all: it permutes several of them side by side.
   order.Inverse(positions);
   for (std::size_t i = 0; i < positions.size(); ++i) {
     for (const Place& place : others) {
+      // A stream has few credits, so a search costs less than an index. Rows that repeat a sample
+      // to fill the last batch are not found; their batch fills them itself.
       if (positions[i] < place.first || positions[i] >= place.end) continue;
       rows.push_back({.index = selected[i], .slot = place.slot,
                       .row = static_cast<std::uint32_t>(positions[i] - place.first),

@@ -1,3 +1,8 @@
+// While a unit is decoded, the checksum of each sample has just been compared with its bytes. This
+// class collects these checksums and makes a function of them, with which the scrubber checks the
+// unit for damage in memory later. Where single checksums would cost too much memory, or the
+// samples do not lie in one piece, one checksum over the whole unit takes their place. Used by the
+// thread that decodes; the function runs on the scrubber's thread.
 #include "server/stream/packed/unit_check.h"
 
 #include <algorithm>
@@ -17,6 +22,7 @@ void UnitCheck::Add(const compress::PackContext& pack, const compress::ChunkReco
                     std::uint64_t offset) {
   const compress::ChunkHead& head = record.head;
   samples_ += head.sample_count;
+  // Once one chunk cannot be checked by samples, the whole unit is checked by one checksum.
   if (is_whole_ || head.raw_bytes / head.sample_count < kSampleBytesMin) {
     is_whole_ = true;
     return;
@@ -24,6 +30,7 @@ void UnitCheck::Add(const compress::PackContext& pack, const compress::ChunkReco
   Chunk chunk = ChunkOf(pack, head);
   chunk.offset = offset;
   const bool is_variable = pack.schema.fields[head.field].variable();
+  // One length stands for all samples, which halves the memory of the check.
   if (!is_variable) chunk.lengths.push_back(head.raw_bytes / head.sample_count);
   for (std::uint32_t i = 0; i < head.sample_count; ++i) {
     if (is_variable) chunk.lengths.push_back(head.LengthOf(i));
@@ -43,6 +50,8 @@ void UnitCheck::AddHeld(const compress::PackContext& pack, const compress::Chunk
   // A chunk for each run of samples.
   for (std::uint32_t i = 0; i < places.size(); ++i) {
     if (places[i] == fetch::DecodedUnit::kNotHeld) continue;
+    // Held samples lie one after another in the unit, but their numbers have gaps, and a sample's
+    // checksum depends on its number.
     if (i == 0 || places[i - 1] == fetch::DecodedUnit::kNotHeld) {
       Chunk chunk = ChunkOf(pack, head);
       chunk.first_sample += i;
@@ -65,6 +74,7 @@ bool UnitCheck::Matches(const Chunk& chunk, std::span<const std::byte> bytes) {
   std::uint64_t at = chunk.offset;
   for (std::size_t i = 0; i < chunk.checksums.size(); ++i) {
     const std::uint64_t length = chunk.lengths[chunk.lengths.size() == 1 ? 0 : i];
+    // The lengths lie in the same memory as what they describe, so they may be damaged, too.
     if (at > bytes.size() || length > bytes.size() - at) return false;
     if (compress::SampleChecksum(chunk.identity, chunk.field, chunk.tile, chunk.first_sample + i,
                                  chunk.part_offset, bytes.subspan(at, length)) !=
@@ -78,11 +88,13 @@ bool UnitCheck::Matches(const Chunk& chunk, std::span<const std::byte> bytes) {
 
 void UnitCheck::GiveTo(fetch::DecodedUnit& unit) && {
   if (is_whole_) {
+    // Taken now, right after decoding has compared the samples, so this sum vouches for them.
     unit.is_sound = [sum = Checksum(unit.bytes.span())](std::span<const std::byte> bytes) {
       return Checksum(bytes) == sum;
     };
     return;
   }
+  // The cache charges this memory to the unit, so that checksums count towards its capacity.
   unit.check_bytes = chunks_.size() * sizeof(Chunk);
   for (const Chunk& chunk : chunks_) {
     unit.check_bytes += (chunk.lengths.size() + chunk.checksums.size()) * sizeof(std::uint64_t);

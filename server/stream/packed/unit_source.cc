@@ -1,3 +1,8 @@
+// There are two kinds of packed data sets, and one class for each. PackUnits: the objects on the
+// GFS are packs, and the catalog has a table of all chunks in memory. StagedUnits: the daemon
+// compressed the extents as it staged them, so each extent begins with a directory of its chunks,
+// which has to be read before a chunk can be found. The batch's thread is the only one that uses a
+// source.
 #include "server/stream/packed/unit_source.h"
 
 #include <optional>
@@ -27,6 +32,8 @@ class PackUnits final : public UnitSource {
   }
 
   ExtentId ExtentOf(const UnitPlace& unit, std::uint32_t index) const override {
+    // The chunks of one unit have consecutive numbers, but may lie in different extents: they are
+    // the tiles of a run of samples, or the parts of one long byte string.
     return index == 0 ? unit.extent : table_.chunk(unit.number + index).extent;
   }
 
@@ -47,6 +54,8 @@ class StagedUnits final : public UnitSource {
 
   UnitPlace UnitOf(std::uint32_t field, SampleId sample) const override {
     const stage::PackedUnit unit = form_.UnitOf(field, sample);
+    // Chunks are numbered within their extent, so the extent's number makes the number unique.
+    // Piece 0 of the image is the directory; the chunks follow it.
     return {.number = (std::uint64_t{unit.extent.value()} << 32) | unit.first_chunk,
             .chunk_count = unit.chunk_count,
             .extent = unit.extent,
@@ -55,6 +64,7 @@ class StagedUnits final : public UnitSource {
             .sample_count = unit.sample_count};
   }
 
+  // An extent is compressed by itself, so all chunks of a unit lie in it.
   ExtentId ExtentOf(const UnitPlace& unit, std::uint32_t) const override { return unit.extent; }
 
   std::uint64_t DirectoryBytes(ExtentId extent) const override {
@@ -63,6 +73,7 @@ class StagedUnits final : public UnitSource {
 
   Status OpenDirectory(const tier::ResidentExtent& extent,
                        std::span<const std::byte> bytes) override {
+    // If the new directory is damaged, ChunkOf must not answer from the one before.
     directory_.reset();
     FOREBAY_ASSIGN(directory_, stage::PackedDirectory::Open(form_, extent.key,
                                                             extent.image_bytes, bytes));
@@ -86,6 +97,8 @@ class StagedUnits final : public UnitSource {
 
 std::unique_ptr<UnitSource> UnitSource::Of(const StreamSpec& spec) {
   FOREBAY_CHECK(spec.is_packed());
+  // A data set that was compressed at staging has a form; its catalog is that of the original
+  // files.
   if (spec.form) return std::make_unique<StagedUnits>(*spec.form);
   return std::make_unique<PackUnits>(*spec.catalog->packs());
 }

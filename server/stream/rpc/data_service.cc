@@ -1,3 +1,7 @@
+// Answers the calls of clients: Hello compares versions and the job, Describe tells what a data set
+// has, and Stream hands the call to a StreamReactor. gRPC calls from its own threads, which must
+// not be blocked, so a call that has to wait for a catalog is answered by a callback. mutex_ guards
+// the list of clients and of open calls; a reactor is never called under it.
 #include "server/stream/rpc/data_service.h"
 
 #include <utility>
@@ -20,6 +24,8 @@ struct VersionPair {
 };
 
 grpc::Status CheckHello(const v1::HelloRequest& request, const DataServiceOptions& options) {
+  // Nothing is negotiated. Client and daemon are installed together, and a layout that is misread
+  // would give wrong bytes.
   const VersionPair versions[] = {
       {"protocol", kProtocolVersion, request.protocol_version()},
       {"layout", kLayoutVersion, request.layout_version()},
@@ -33,6 +39,7 @@ grpc::Status CheckHello(const v1::HelloRequest& request, const DataServiceOption
                         "Forebay on both sides",
                         version.what, version.ours, version.theirs)};
   }
+  // On a node that several jobs share, a client may have found the socket of another job.
   if (!request.job_id().empty() && request.job_id() != options.job_id) {
     return {grpc::StatusCode::FAILED_PRECONDITION,
             fmt::format("this daemon serves job '{}', the client belongs to job '{}'",
@@ -43,7 +50,8 @@ grpc::Status CheckHello(const v1::HelloRequest& request, const DataServiceOption
 
 Error ShuttingDown() { return Error(ErrorCode::kUnavailable, "the daemon is shutting down"); }
 
-// A client's word for itself stands in logs and tables: no more than a name, and visible.
+// A client chooses its name, which appears in logs and tables: it is shortened, and control
+// characters are replaced so that it cannot forge lines.
 std::string ShownName(std::string name) {
   if (name.size() > limits::kNameBytesMax) name.resize(limits::kNameBytesMax);
   for (char& c : name) {
@@ -55,6 +63,7 @@ std::string ShownName(std::string name) {
 }  // namespace
 
 grpc::Status ToGrpc(const Error& error) {
+  // ErrorCode has gRPC's numbers.
   return {static_cast<grpc::StatusCode>(error.code()), error.message()};
 }
 
@@ -65,12 +74,14 @@ DataService::~DataService() = default;
 
 void DataService::Connected(const std::string& peer, const ClientIdentity& client) {
   std::lock_guard lock(mutex_);
+  // Replaces the entry of an earlier connection that had the same name.
   clients_[peer] = client;
 }
 
 ClientIdentity DataService::ClientOf(const std::string& peer) const {
   std::lock_guard lock(mutex_);
   const auto found = clients_.find(peer);
+  // Only a name for the log: a call without a handshake is refused elsewhere.
   return found == clients_.end() ? ClientIdentity{.name = peer} : found->second;
 }
 
@@ -79,9 +90,11 @@ grpc::ServerUnaryReactor* DataService::Hello(grpc::CallbackServerContext* contex
                                              v1::HelloReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   grpc::Status status = CheckHello(*request, options_);
+  // The session number was given to a process of the job's user over the Unix socket.
   if (status.ok() && !parts_.knows_session(request->session())) {
     status = {grpc::StatusCode::UNAUTHENTICATED, "unknown session: handshake first"};
   }
+  // A daemon with the same data-set names may serve other directories than the client means.
   if (status.ok() && !request->config().empty()) {
     const Status serves = parts_.check_serves(request->config());
     if (!serves.has_value()) status = ToGrpc(serves.error());
@@ -91,6 +104,7 @@ grpc::ServerUnaryReactor* DataService::Hello(grpc::CallbackServerContext* contex
     ClientIdentity& client = clients_[context->peer()];
     client.name = ShownName(request->client_name());
   }
+  // gRPC sends the reply only with an OK status, so it may be filled in any case.
   reply->set_protocol_version(kProtocolVersion);
   reply->set_layout_version(kLayoutVersion);
   reply->set_order_version(kOrderSpecVersion);
@@ -113,11 +127,14 @@ grpc::ServerUnaryReactor* DataService::Describe(grpc::CallbackServerContext* con
                                  fmt::join(parts_.dataset_names(), ", "))});
     return reactor;
   }
+  // The first client that asks about a data set starts its cataloguing.
   parts_.ensure_staging(*dataset);
+  // Request and reply stay in place until Finish, so the callback may run much later.
   auto answer = [reactor, request, reply, dataset](const Status& catalogued) {
     if (!catalogued.has_value()) return reactor->Finish(ToGrpc(catalogued.error()));
     const auto catalog = dataset->catalog();
     reply->set_dataset(dataset->name());
+    // The client did not want to wait; fingerprint 0 tells it that there is no catalog yet.
     if (!catalog) return reactor->Finish(grpc::Status::OK);
     const auto selection = ResolveSelection(*dataset, *catalog, request->selection());
     if (!selection.has_value()) return reactor->Finish(ToGrpc(selection.error()));
@@ -133,6 +150,7 @@ grpc::ServerUnaryReactor* DataService::Describe(grpc::CallbackServerContext* con
     reactor->Finish(grpc::Status::OK);
   };
   if (request->wait_for_catalog()) {
+    // Runs it at once if the catalog is there, otherwise on the thread that ends the cataloguing.
     dataset->WhenCatalogued(answer);
   } else {
     answer(Status());
@@ -146,9 +164,13 @@ grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream
   bool draining = false;
   {
     std::lock_guard lock(mutex_);
+    // Under the lock of Drain: either Drain finds this call in the list, or this call finds
+    // draining_.
     streams_.insert(reactor);
     draining = draining_;
   }
+  // Before Begin, which then reads nothing. gRPC still reports the end, so the reactor stays in the
+  // list until it is told.
   if (draining) reactor->End(ShuttingDown());
   reactor->Begin();
   return reactor.get();
@@ -165,6 +187,8 @@ void DataService::Drain() {
   {
     std::lock_guard lock(mutex_);
     draining_ = true;
+    // A copy that owns them: End calls back to a session, and OnDone takes mutex_ to leave the
+    // list.
     open.assign(streams_.begin(), streams_.end());
   }
   for (const std::shared_ptr<StreamReactor>& stream : open) stream->End(ShuttingDown());
@@ -172,6 +196,7 @@ void DataService::Drain() {
 
 bool DataService::WaitDrained(std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
+  // Bounded, because gRPC waits for the reader to take its last messages.
   return all_left_.wait_for(lock, wait, [this] { return streams_.empty(); });
 }
 

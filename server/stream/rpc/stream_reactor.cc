@@ -1,3 +1,9 @@
+// gRPC allows one read, one write and one Finish per call. One read: the next one starts when a
+// request has been served. One write: PumpLocked sends what is ready if no write is under way; what
+// becomes ready meanwhile is gathered in pending_, overflow_ and inline_, so a slow reader gets few
+// large messages. One Finish: EndLocked, guarded by ended_. All state is under mutex_. The session
+// calls Deliver and Fail under its sink_mutex_, and StreamSession::Close takes that mutex, so Close
+// is never called under mutex_.
 #include "server/stream/rpc/stream_reactor.h"
 
 #include <algorithm>
@@ -10,7 +16,8 @@
 namespace forebay::stream {
 namespace {
 
-// Where a stream begins and ends, for who looks for the one that was slow.
+// The log has a line for the start and the end of each stream, so that a slow one can be found
+// later.
 void LogOpened(const StreamSpec& spec) {
   log::Info("stream '{}' of data set '{}' opened by '{}' (pid {}), rank {} of {}: order "
             "{:016x}, {} samples, batches of {}, {} credits",
@@ -32,16 +39,18 @@ void LogEnded(const StreamSpec& spec, const SessionStats& stats) {
 StreamReactor::StreamReactor(DataService& service, ClientIdentity client)
     : service_(service), client_(std::move(client)) {}
 
-// A daemon that drains has ended the call before.
+// Reads nothing if the daemon shuts down and has ended the call already.
 void StreamReactor::Begin() { ContinueReading(); }
 
 void StreamReactor::ContinueReading() {
   std::lock_guard lock(mutex_);
+  // gRPC does not allow a read after Finish.
   if (!ended_) StartRead(&request_);
 }
 
 void StreamReactor::OnReadDone(bool ok) {
   if (!ok) {
+    // The reader sends no more: it has closed its side of the call, or it is gone.
     bool has_finished = false;
     bool ends_well = false;
     {
@@ -50,6 +59,7 @@ void StreamReactor::OnReadDone(bool ok) {
       has_finished = half_closed_ = finish_asked_;
       ends_well = has_finished && trailer_sent_;
     }
+    // Otherwise OnWriteDone does it, after the trailer.
     if (ends_well) EndWell();
     if (!has_finished) End(Error(ErrorCode::kCancelled, "the reader ended the stream"));
     return;
@@ -69,6 +79,7 @@ void StreamReactor::OnReadDone(bool ok) {
 void StreamReactor::Open(const v1::OpenStream& open) {
   {
     std::lock_guard lock(mutex_);
+    // Two openings cannot be under way at once: nothing is read before OpenCatalogued has ended.
     if (session_) {
       EndLocked(ToGrpc(Error(ErrorCode::kInvalidArgument, "the stream is open already")));
       return;
@@ -89,7 +100,8 @@ void StreamReactor::Open(const v1::OpenStream& open) {
               "the catalog of '" + open.dataset() + "' is still being built"));
     return;
   }
-  // The call may be over by then; `self` keeps this object until it has been told.
+  // Cataloguing may take longer than the call lives; `self` keeps this object until the callback
+  // has run. No read is started meanwhile, so request_ keeps the first request.
   dataset->WhenCatalogued([self = shared_from_this(), dataset, request](const Status& status) {
     if (status.has_value()) {
       self->OpenCatalogued(*dataset, request);
@@ -102,6 +114,7 @@ void StreamReactor::Open(const v1::OpenStream& open) {
 void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestSpec& request) {
   Result<StreamSpec> spec = ResolveStream(dataset, request);
   if (!spec.has_value()) return End(spec.error());
+  // Not under mutex_: opening may take long, and OnCancel must not wait for it.
   auto session = service_.parts_.registry.Open(std::move(*spec), this);
   if (!session.has_value()) return End(session.error());
   {
@@ -122,11 +135,13 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
       for (std::uint32_t i = 0; i < open.catalog->fields().size(); ++i) {
         FillField(*open.catalog, FieldId(i), *opened.add_fields());
       }
+      // An estimate; the counter only decides when a message is full, and that there is something
+      // to send.
       pending_bytes_ += 1024;
       PumpLocked();
     }
   }
-  // What else the request says.
+  // The first request may already name batches, which saves a round trip.
   const Status served = Serve(request_);
   if (!served.has_value()) return End(served.error());
   ContinueReading();
@@ -137,6 +152,7 @@ Status StreamReactor::Serve(const v1::StreamRequest& request) {
   {
     std::lock_guard lock(mutex_);
     session = session_;
+    // The trailer, which counts all batches, may have been sent.
     if (finish_asked_ && request.pulls_size() > 0) {
       return Error(ErrorCode::kInvalidArgument, "a pull after finish");
     }
@@ -145,12 +161,14 @@ Status StreamReactor::Serve(const v1::StreamRequest& request) {
     return Error(ErrorCode::kInvalidArgument, "the first request of a stream must open it");
   }
   if (request.release_size() > 0) {
+    // First, so that pulls of the same request can use the credits that this gives back.
     FOREBAY_TRY(session->Release({request.release().data(),
                                   static_cast<std::size_t>(request.release_size())}));
   }
   for (const v1::Pull& pull : request.pulls()) {
     {
       std::lock_guard lock(mutex_);
+      // Before Pull: a batch may be delivered before Pull returns, and settled_ must not get ahead.
       asked_ += pull.step_count();
     }
     FOREBAY_TRY(session->Pull({.first = FromWire(pull), .count = pull.step_count()}));
@@ -165,15 +183,18 @@ Status StreamReactor::Serve(const v1::StreamRequest& request) {
 
 void StreamReactor::Deliver(std::uint64_t id, const AssembledBatch& batch,
                             std::span<const std::byte> slot) {
+  // Filled before the lock is taken: copying the ids and spans of a large batch takes a while.
   v1::Batch message;
   FillBatch(id, batch, message);
   std::lock_guard lock(mutex_);
   if (ended_) return;
   ++settled_;
   if (session_->spec().inline_payload && !slot.empty()) {
+    // The bytes stay where they are until the reader releases the batch; chunks are cut from there.
     message.set_inline_bytes(slot.size());
     inline_.push_back({.batch_id = id, .bytes = slot, .sent = 0});
   }
+  // PumpLocked moves it to pending_ if the message has room.
   overflow_.push_back(std::move(message));
   PumpLocked();
 }
@@ -193,14 +214,19 @@ void StreamReactor::Fail(const BatchName& name, const Error& error) {
   PumpLocked();
 }
 
-// Starts a write with everything that is ready, where none is under way.
+// Starts a write of everything that is ready, unless one is under way. Its end, OnWriteDone, comes
+// here again.
 void StreamReactor::PumpLocked() {
   if (writing_ || ended_) return;
+  // Batches share a message up to this size. Beyond it the message would near gRPC's own limit.
   while (!overflow_.empty() && pending_bytes_ < limits::kReplyBytesMax) {
     pending_bytes_ += overflow_.front().ByteSizeLong();
     *pending_.add_batches() = std::move(overflow_.front());
     overflow_.pop_front();
   }
+  // Payload follows only after the messages of all batches, so the reader knows what a chunk
+  // belongs to. One chunk a message: the chunks of a large batch do not hold up the errors and
+  // batches that become ready meanwhile.
   if (pending_bytes_ == 0 && overflow_.empty() && !inline_.empty()) {
     InlinePayload& payload = inline_.front();
     const std::uint64_t length = std::min<std::uint64_t>(limits::kInlineChunkBytes,
@@ -216,18 +242,20 @@ void StreamReactor::PumpLocked() {
   MaybeFinishLocked();
   if (pending_bytes_ == 0) return;
   writing_ = true;
+  // gRPC may use sending_ until OnWriteDone; pending_ gathers the next message.
   sending_.Swap(&pending_);
   pending_.Clear();
   pending_bytes_ = 0;
   StartWrite(&sending_);
 }
 
-// The trailer comes once everything asked for has been handed to the transport. Who has it may
-// open the stream's name anew, with other words.
+// Adds the trailer once everything that was asked for has been handed to the transport. A reader
+// that has the trailer may open the stream's name again, with other parameters.
 void StreamReactor::MaybeFinishLocked() {
   if (!finish_asked_ || trailer_queued_ || ended_) return;
   if (asked_ != settled_ || !overflow_.empty() || !inline_.empty()) return;
   trailer_queued_ = true;
+  // Before the trailer is sent, for the reader may open the name again as soon as it has it.
   session_->Leave();
   const SessionStats stats = session_->stats();
   v1::Trailer& trailer = *pending_.mutable_trailer();
@@ -242,6 +270,7 @@ void StreamReactor::OnWriteDone(bool ok) {
   {
     std::lock_guard lock(mutex_);
     writing_ = false;
+    // OnDone closes the session; gRPC calls it in any case.
     if (!ok) return EndLocked(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the reader is gone"));
     // Batches that the reader still holds stay valid: it ends the call when it needs none of them.
     if (sending_.has_trailer()) trailer_sent_ = true;
@@ -250,7 +279,8 @@ void StreamReactor::OnWriteDone(bool ok) {
   EndWell();
 }
 
-// Closed first: who hears of the end finds the stream's memory free.
+// The session is closed before the call ends, so a reader that sees the end of its call finds the
+// memory of the stream free.
 void StreamReactor::EndWell() {
   std::shared_ptr<StreamSession> session;
   {
@@ -269,6 +299,7 @@ void StreamReactor::End(const Error& error) {
   {
     std::lock_guard lock(mutex_);
     session = session_;
+    // The call ends first, so that the session's last batches are not delivered to it.
     EndLocked(ToGrpc(error));
   }
   if (session) session->Close();
@@ -277,6 +308,7 @@ void StreamReactor::End(const Error& error) {
 void StreamReactor::EndLocked(const grpc::Status& status) {
   if (ended_) return;
   ended_ = true;
+  // A reader that stops early is no event worth a warning.
   if (!status.ok() && status.error_code() != grpc::StatusCode::CANCELLED) {
     log::Warn("stream of '{}' (pid {}) ended: {}", client_.name, client_.pid,
               status.error_message());
@@ -288,6 +320,7 @@ void StreamReactor::OnDone() {
   std::shared_ptr<StreamSession> session;
   {
     std::lock_guard lock(mutex_);
+    // Taken out, to be closed without mutex_: Close waits for a delivery under way, which needs it.
     session = std::move(session_);
   }
   // Nothing reaches this object through the session after Close has returned.
@@ -296,6 +329,7 @@ void StreamReactor::OnDone() {
     LogEnded(session->spec(), session->stats());
   }
   session.reset();
+  // The service's reference was the last one, unless a callback still has its own.
   service_.Left(shared_from_this());
 }
 

@@ -1,3 +1,7 @@
+// Copies an assembled batch into the message that announces it, and a request into the structs that
+// the rest of server/stream reads. Arrays (sample ids, spans, constants) travel as the bytes of C++
+// structs: both programs run on one node, and Hello compares the version of the layout. Nothing is
+// checked here; ResolveStream and the session check what a client sent.
 #include "server/stream/rpc/wire_batch.h"
 
 #include <utility>
@@ -21,6 +25,7 @@ void FillBatch(std::uint64_t id, const AssembledBatch& batch, v1::Batch& message
     if (!field.spans.empty()) {
       data.set_spans(field.spans.data(), field.spans.size() * sizeof(WireSpan));
     }
+    // Empty for most batches: the counts are sent only if some sample lies in several extents.
     data.mutable_span_counts()->Add(field.span_counts.begin(), field.span_counts.end());
     if (!field.constants.empty()) {
       data.set_constants(field.constants.data(), field.constants.size() * sizeof(std::int64_t));
@@ -35,12 +40,14 @@ void FillField(const catalog::Catalog& catalog, FieldId field, v1::Field& messag
   for (const std::uint64_t dimension : spec.shape) message.add_shape(dimension);
   message.set_constant(spec.source == FieldSource::kConstant);
   message.set_big_endian(spec.big_endian);
+  // The meaning of each number of a constant field, such as the classes of an image folder.
   for (const std::string_view name : catalog.ConstantNames(field)) {
     message.add_constant_names(std::string(name));
   }
 }
 
 StreamRequestSpec FromWire(const v1::OpenStream& open, ClientIdentity client) {
+  // The order stays encoded: OrderSpec::Parse checks it together with the rest of the request.
   const auto spec = std::as_bytes(std::span(open.order_spec().data(), open.order_spec().size()));
   return {.dataset = open.dataset(),
           .stream_name = open.stream_name(),
