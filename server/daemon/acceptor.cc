@@ -53,6 +53,7 @@ bool SendRegions(int fd, std::span<const SharedEntry> regions) {
     fds.push_back(region.fd);
   }
   std::vector<char> control(CMSG_SPACE(fds.size() * sizeof(int)));
+  // Descriptors must travel with at least one byte of data; the entries describe them.
   iovec payload{entries.data(), entries.size() * sizeof(RegionEntry)};
   msghdr message{};
   message.msg_iov = &payload;
@@ -88,6 +89,7 @@ Result<std::unique_ptr<Acceptor>> Acceptor::Create(const AcceptorOptions& option
                                                    std::vector<SharedEntry> regions,
                                                    io::Clock& clock, HandOver hand_over,
                                                    Broken broken) {
+  // The lambda of the thread holds `this`, so the object never moves.
   std::unique_ptr<Acceptor> acceptor(
       new Acceptor(options, std::move(regions), clock, std::move(hand_over), std::move(broken)));
   FOREBAY_TRY(acceptor->Listen());
@@ -95,6 +97,7 @@ Result<std::unique_ptr<Acceptor>> Acceptor::Create(const AcceptorOptions& option
 }
 
 void Acceptor::Start() {
+  // Listen has bound the socket before; connections of the meantime are in its queue.
   thread_ = std::jthread([this] { Run(); });
 }
 
@@ -111,7 +114,9 @@ Acceptor::~Acceptor() { Close(); }
 void Acceptor::Close() {
   stopping_ = true;
   Wake();
+  // The thread uses the descriptors that are closed below.
   if (thread_.joinable()) thread_.join();
+  // Only the acceptor that has bound the socket removes it.
   if (listen_fd_.valid()) unlink(options_.socket_path.c_str());
   listen_fd_.Reset();
   open_.clear();
@@ -119,6 +124,7 @@ void Acceptor::Close() {
 
 void Acceptor::Wake() {
   const std::uint64_t one = 1;
+  // A failed write means that the counter is full, and poll returns in any case.
   if (wake_fd_.valid()) (void)!write(wake_fd_.get(), &one, sizeof(one));
 }
 
@@ -172,6 +178,7 @@ void Acceptor::Run() {
     polled.clear();
     polled.push_back({wake_fd_.get(), POLLIN, 0});
     const bool listening = accepting_ && retry_ns_ <= clock_.NowNs();
+    // With no events asked for, the entry only keeps its place in the array.
     polled.push_back({listen_fd_.get(), static_cast<short>(listening ? POLLIN : 0), 0});
     for (const Connection& connection : open_) {
       // After the hand-over the data belong to gRPC: watch only for the peer's end of writing.
@@ -180,16 +187,19 @@ void Acceptor::Run() {
     }
     if (poll(polled.data(), polled.size(), NextTimeoutMs()) < 0) {
       if (errno == EINTR) continue;
+      // The daemon cannot notice the end of clients any more, and ends itself.
       broken_(Error::FromErrno(errno, "watching " + options_.socket_path));
       return;
     }
     if (stopping_) return;
     std::uint64_t wakes = 0;
     if (polled[0].revents != 0) (void)!read(wake_fd_.get(), &wakes, sizeof(wakes));
+    // In every turn from then on, so a connection that was accepted last is ended, too.
     if (ending_) {
       // The watched descriptor is a duplicate of gRPC's, so this ends gRPC's connection too.
       for (const Connection& connection : open_) shutdown(connection.fd.get(), SHUT_RDWR);
     }
+    // Before AcceptAll, which adds connections that `polled` has no entry for.
     ServeOpen(std::span(polled).subspan(2));
     DropExpired();
     if ((polled[1].revents & POLLIN) != 0 && accepting_) AcceptAll();
@@ -226,6 +236,7 @@ void Acceptor::AcceptAll() {
   for (;;) {
     UniqueFd fd(accept4(listen_fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid()) {
+      // The client gave up while it was in the queue; the next one may be there.
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN) return;
       // The connection stays in the kernel's queue, so poll would report it again at once.
@@ -253,6 +264,7 @@ void Acceptor::AcceptAll() {
     Connection connection;
     connection.fd = std::move(fd);
     connection.peer = {.pid = peer.pid, .uid = peer.uid};
+    // A process that connects and says nothing costs a descriptor for that long only.
     connection.deadline_ns = clock_.NowNs() + limits::kHandshakeDeadlineMs * kNsPerMs;
     open_.push_back(std::move(connection));
   }
@@ -296,9 +308,11 @@ bool Acceptor::Complete(Connection& connection) {
   reply.status = RefusalOf(hello);
   if (reply.status != 0) {
     ++refused_;
+    // A client that does not read the reason sees the end of the connection.
     (void)SendAll(connection.fd.get(), &reply, sizeof(reply));
     return false;
   }
+  // A client in another container may be unable to map the regions, and asks for inline batches.
   const bool shared = (hello.flags & ClientHello::kWantsSharedMemory) != 0;
   reply.session = connection.session = RandomSession();
   reply.region_count = shared ? static_cast<std::uint32_t>(regions_.size()) : 0;

@@ -25,7 +25,7 @@ grpc::Status Unknown(const std::string& name) {
 }
 
 // Paces a progress stream: sleeps between two looks at the progress. Nothing notifies the condition
-// variable.
+// variable, because a data set reports its progress to nobody.
 class Pace {
  public:
   void Wait() {
@@ -39,6 +39,7 @@ class Pace {
 };
 
 bool HasPassEnded(const stage::Dataset& dataset) {
+  // "Failed" ends a pass, too; the progress message carries its error.
   const stage::DatasetState state = dataset.progress().state;
   return state == stage::DatasetState::kStaged || state == stage::DatasetState::kFailed;
 }
@@ -52,6 +53,7 @@ std::vector<std::string> ToVector(const Names& names) {
 
 grpc::Status AdminService::Status(grpc::ServerContext*, const v1::StatusRequest*,
                                   v1::StatusReply* reply) {
+  // This server is synchronous: each call takes a thread, whose number the resource quota bounds.
   *reply = target_.StatusNow();
   return grpc::Status::OK;
 }
@@ -62,6 +64,7 @@ grpc::Status AdminService::Stage(grpc::ServerContext* context, const v1::StageRe
   std::vector<stage::Dataset*> datasets =
       target_.FindDatasets(ToVector(request->datasets()), unknown);
   if (!unknown.empty()) return Unknown(unknown);
+  // With `rebuild`, a repeated name would be refused: the data set is being rebuilt already.
   std::set<std::string> names;  // each name once, even if the request repeats it
   for (const stage::Dataset* dataset : datasets) names.insert(dataset->name());
   datasets.clear();
@@ -75,10 +78,12 @@ grpc::Status AdminService::Stage(grpc::ServerContext* context, const v1::StageRe
   // One message per data set and round; `done` is set in the last one of each.
   while (!datasets.empty()) {
     for (auto entry = datasets.begin(); entry != datasets.end();) {
+      // Without `wait` the client gets one message a data set, and staging goes on.
       const bool done = !request->wait() || HasPassEnded(**entry);
       v1::StageProgress progress;
       *progress.mutable_dataset() = target_.StatusOf(**entry);
       progress.set_done(done);
+      // The client is gone; staging continues without it.
       if (!writer->Write(progress)) return grpc::Status::CANCELLED;
       entry = done ? datasets.erase(entry) : entry + 1;
     }
@@ -109,6 +114,7 @@ grpc::Status AdminService::Verify(grpc::ServerContext* context, const v1::Verify
         progress.set_bytes_done(counts.bytes_done);
         progress.set_done(counts.done);
         for (std::string& error : errors) progress.add_errors(std::move(error));
+        // `false` ends the verification: it reads every extent, and should not outlive its reader.
         return writer->Write(progress) && !context->IsCancelled() && !target_.stopping();
       });
   return verified.has_value() ? grpc::Status::OK : stream::ToGrpc(verified.error());
@@ -136,6 +142,7 @@ grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* r
       if (key.dataset != hash) continue;
       // A reference taken before the eviction, because the size is known only from it.
       const tier::ExtentRef extent = cache.Find(key);
+      // It may have been evicted by others meanwhile.
       if (!cache.Evict(key, kind).has_value()) continue;
       reply->set_extents(reply->extents() + 1);
       if (extent) reply->set_bytes(reply->bytes() + extent->image_bytes);
@@ -145,6 +152,8 @@ grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* r
 }
 
 grpc::Status AdminService::Drain(grpc::ServerContext*, const v1::DrainRequest*, v1::DrainReply*) {
+  // Returns at once: the main thread stops the daemon, and leaves gRPC the time to send this
+  // answer.
   target_.RequestDrain();
   return grpc::Status::OK;
 }
@@ -156,6 +165,7 @@ grpc::Status AdminService::ResolveSelection(grpc::ServerContext*,
   const std::vector<stage::Dataset*> datasets =
       target_.FindDatasets({request->dataset()}, unknown);
   if (!unknown.empty()) return Unknown(unknown);
+  // The ids have to fit into one message.
   if (request->count() > limits::kResolveCountMax) {
     return {grpc::StatusCode::OUT_OF_RANGE,
             fmt::format("{} ids are requested, at most {} are returned by one call; request parts",

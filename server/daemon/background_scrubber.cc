@@ -16,6 +16,7 @@ namespace {
 
 // Small extents are verified together up to this size, so that the thread wakes less often.
 constexpr std::uint64_t kBytesPerWake = 1 * limits::kMiB;
+// The pause while the tiers are empty: new extents were verified as they were stored.
 constexpr std::chrono::nanoseconds kNothingThere = std::chrono::seconds(1);
 constexpr int kLowestPriority = 19;
 
@@ -24,6 +25,7 @@ constexpr int kLowestPriority = 19;
 tier::PiecesOf PiecesOfDatasets(std::vector<stage::Dataset*> datasets) {
   return [datasets = std::move(datasets)](const tier::ExtentKey& key,
                                           std::vector<catalog::Range>& pieces) -> Status {
+    // After a rebuild, two data sets have the same hash; the identity in the key tells them apart.
     for (const stage::Dataset* dataset : datasets) {
       if (dataset->hash() != key.dataset) continue;
       const auto catalog = dataset->catalog();
@@ -50,6 +52,7 @@ Result<std::unique_ptr<BackgroundScrubber>> BackgroundScrubber::Start(
   std::unique_ptr<BackgroundScrubber> made(
       new BackgroundScrubber(parts.clock, std::move(scrubber), std::move(queue), parts.decoded));
   made->bytes_per_second_ = bytes_per_second;
+  // The raw pointer is good as long as the thread: the object's last member joins it.
   made->thread_ = std::jthread(
       [raw = made.get()](const std::stop_token& stop) { raw->Run(stop); });
   return made;
@@ -74,8 +77,12 @@ bool BackgroundScrubber::ScrubSome(const std::stop_token& stop) {
   const std::uint64_t begin = scrubber_.counts().bytes;
   while (!stop.stop_requested() && scrubber_.counts().bytes - begin < kBytesPerWake) {
     const auto finding = scrubber_.ScrubNext(*queue_);
+    // No extent is resident. If none was verified in this turn either, the thread sleeps for a
+    // while.
     if (!finding) return scrubber_.counts().bytes > begin;
     if (!finding->status.has_value()) {
+      // If the bytes are wrong, the scrubber has dropped the copy, and the next reader has it
+      // staged again.
       log::Warn("scrub: extent {} on {}: {}", tier::KeyText(finding->key),
                 finding->tier == tier::TierKind::kRam ? "ram" : "ssd",
                 finding->status.error().message());
@@ -103,6 +110,7 @@ void BackgroundScrubber::Run(const std::stop_token& stop) {
   // limits the load.
   static_cast<void>(setpriority(PRIO_PROCESS, 0, kLowestPriority));
   while (!stop.stop_requested()) {
+    // Extents have the first turn, but cannot keep decoded chunks from theirs.
     const bool found = ScrubSome(stop);
     std::chrono::nanoseconds pause =
         found ? std::chrono::nanoseconds(scrubber_.not_before_ns() - clock_.NowNs())

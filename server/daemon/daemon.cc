@@ -35,6 +35,7 @@ constexpr auto kLastReads = std::chrono::milliseconds(1'500);  // for threads in
 constexpr std::uint64_t kIoThreads = 8;  // of the thread back end, in addition to those for the GFS
 
 std::string JobId(const Config& config) {
+  // The configuration goes before the schedulers' variables: several daemons may run in one job.
   if (!config.job_id.empty()) return config.job_id;
   for (const char* name : {"FOREBAY_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "PJM_JOBID"}) {
     const char* value = std::getenv(name);
@@ -96,6 +97,7 @@ Daemon::Daemon(const Config& config)
       job_id_(JobId(config)),
       wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       eviction_summary_(evictions_, clock_, [this](std::uint64_t hash) {
+        // Replaced data sets, too: their extents are evicted long after the rebuild.
         for (const stage::Dataset* dataset : datasets_.All()) {
           if (dataset->hash() == hash) return dataset->name();
         }
@@ -105,6 +107,7 @@ Daemon::Daemon(const Config& config)
 Daemon::~Daemon() { Stop(); }
 
 Status Daemon::Open() {
+  // A failure returns at once; the destructor closes what is open, in reverse order.
   FOREBAY_TRY(OpenBackend());
   FOREBAY_TRY(OpenDirectories());
   FOREBAY_TRY(OpenMemory());
@@ -138,6 +141,7 @@ Status Daemon::OpenBackend() {
       limits::kIoThreadsMax, kIoThreads + kRequestsFactor * config_.stage_requests);
   auto selected = io::SelectBackend(choice, threads);
   if (!selected.has_value()) return selected.error().WithContext("daemon.io_backend");
+  // Containers often forbid io_uring. Threads serve as well, but use more processor time.
   if (selected->fallback_reason) {
     log::Warn("io_uring is not available; using a pool of threads (daemon.io_backend): {}",
               selected->fallback_reason->message());
@@ -156,6 +160,7 @@ Status Daemon::OpenDirectories() {
   std::set<std::string> leased;
   for (const std::string& directory :
        {DirectoryOf(socket_path_), Spelled(config_.state_dir), Spelled(config_.ssd_directory)}) {
+    // Unset, or the same directory as before.
     if (directory.empty() || !leased.insert(directory).second) continue;
     FOREBAY_ASSIGN(auto lease, Lease::Take(directory));
     leases_.push_back(std::move(lease));
@@ -178,6 +183,7 @@ bool Daemon::Tick() {
               adjusted.error().ToString());
   }
   lacks_worker_ = !adjusted.has_value();
+  // Batches that have waited for an extent for too long fail now, with an error.
   registry_->ExpireWaiting();
   eviction_summary_.Tick();
   const std::int64_t now = clock_.NowNs();
@@ -214,6 +220,7 @@ void Daemon::WakeMainThread() {
 // The order matters: first nobody new is admitted, then streams end while everything still works,
 // then gRPC, and only then the threads and rooms that calls may have been using.
 bool Daemon::Stop() {
+  // The destructor calls Stop again.
   if (stopped_) return !leaves_threads_;
   stopped_ = true;
   stopping_ = true;
@@ -221,6 +228,7 @@ bool Daemon::Stop() {
   const bool has_served = acceptor_ != nullptr;
   if (acceptor_) acceptor_->StopAccepting();
   const Error leaving(ErrorCode::kUnavailable, "the daemon is shutting down");
+  // Their calls would otherwise keep gRPC waiting for a catalog that nobody builds any more.
   for (stage::Dataset* dataset : datasets_.All()) dataset->AbandonCatalogWaiters(leaving);
   if (server_) data_service_->Drain();
   // After Drain: readers must get "shutting down", not the stager's "cancelled" for their batches.
@@ -238,11 +246,13 @@ bool Daemon::Stop() {
     server_->Shutdown(std::chrono::system_clock::now() + kLastAnswers);
     server_->Wait();
   }
+  // Removes the socket: from here on, a new client fails at once and does not hang.
   if (acceptor_) acceptor_->Close();
   server_.reset();
   metrics_.reset();  // before the acceptor: a scrape that is under way still uses what follows
   acceptor_.reset();
   if (executor_) executor_->BeginStop();
+  // Its thread reads the cache, which is destroyed later.
   scrubber_.reset();
   leaves_threads_ = (stager_ && !stager_->AwaitStopped(kLastReads)) ||
                     (executor_ && !executor_->AwaitStopped(kLastReads));
@@ -278,6 +288,7 @@ void Daemon::LogServed(std::int64_t drain_began_ns) {
 }
 
 std::vector<std::string> Daemon::TransientPaths() const {
+  // What remains on disk if the process ends without destructors.
   std::vector<std::string> paths = {socket_path_};
   for (const Lease& lease : leases_) paths.push_back(lease.path());
   return paths;
@@ -300,6 +311,7 @@ std::vector<stage::Dataset*> Daemon::FindDatasets(const std::vector<std::string>
     }
     found.push_back(dataset);
   }
+  // No name means all.
   return names.empty() ? datasets_.Served() : found;
 }
 
@@ -323,15 +335,18 @@ Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) 
   }
   // Without a catalog no stream uses the Dataset, so it can be catalogued again itself.
   if (!rebuild || dataset->catalog() == nullptr) {
+    // Does nothing if a pass is under way.
     stager_->Stage(*dataset, rebuild);
     return dataset;
   }
   FOREBAY_ASSIGN(auto made, OpenDataset(dataset->options()));
   stage::Dataset* const successor = made.get();
+  // First, because from Replace on the stager uses it.
   FOREBAY_TRY(datasets_.Keep(std::move(made)));
   log::Info("data set '{}': rebuilding it from its objects on the GFS as they are now", name);
   stager_->Replace(*dataset, *successor, [this, dataset, successor] {
     datasets_.Swap(*dataset, *successor);
+    // A decoded chunk has no version: the keys of the new catalog may be the same.
     decoded_->Forget(dataset->hash());
   });
   // A batch of the old data set may have decoded chunks after the first Forget. They may have the

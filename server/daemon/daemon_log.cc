@@ -37,6 +37,7 @@ class PrintableMessage final : public spdlog::custom_flag_formatter {
     const std::string text = PrintableLine({message.payload.data(), message.payload.size()});
     line.append(text.data(), text.data() + text.size());
   }
+  // spdlog copies a formatter for each sink.
   std::unique_ptr<custom_flag_formatter> clone() const override {
     return std::make_unique<PrintableMessage>();
   }
@@ -55,6 +56,7 @@ class JsonFormatter final : public spdlog::formatter {
 std::unique_ptr<spdlog::formatter> FormatterOf(const Config& config) {
   if (config.log_format == "json") return std::make_unique<JsonFormatter>();
   auto text = std::make_unique<spdlog::pattern_formatter>();
+  // '*' stands for the message, instead of spdlog's own flag 'v', which does not escape.
   text->add_flag<PrintableMessage>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %*");
   return text;
 }
@@ -72,6 +74,7 @@ void LogOfGrpc(gpr_log_func_args* said) {
 }  // namespace
 
 void StartLog(const Config& config) {
+  // On stderr, because stdout carries what commands such as `--config-reference` print.
   auto logger = spdlog::stderr_color_mt("forebayd");
   logger->set_formatter(FormatterOf(config));
   spdlog::set_default_logger(std::move(logger));
@@ -80,6 +83,7 @@ void StartLog(const Config& config) {
 }
 
 void SayFatal(const Config& config, std::string_view message) {
+  // Not through spdlog: the error may be that the configuration is wrong, before StartLog.
   const std::string line = config.log_format == "json"
                                ? JsonLogLine(system_clock::now(), "critical", message)
                                : fmt::format("forebayd: {}\n", PrintableLine(message));
@@ -92,6 +96,7 @@ std::string JsonLogLine(system_clock::time_point time, std::string_view level,
   const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
   const std::time_t whole = seconds.count();
   std::tm utc{};
+  // UTC, so that the logs of several nodes can be compared.
   gmtime_r(&whole, &utc);
   const auto ms = std::chrono::floor<std::chrono::milliseconds>(since - seconds).count();
   const nlohmann::ordered_json line = {

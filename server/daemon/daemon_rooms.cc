@@ -1,6 +1,6 @@
 // Opens the rooms on the path of a byte, from the memory of the tiers to the streams, as the
-// configuration says. Daemon::Open calls these functions in the order of this file, because each
-// room uses the ones before it.
+// configuration says. Daemon::Open calls these functions in an order in which each room finds those
+// that it uses. A failure leaves what was opened before to the destructor of Daemon.
 #include <algorithm>
 #include <string>
 #include <thread>
@@ -32,6 +32,7 @@ Status Daemon::OpenMemory() {
   FOREBAY_ASSIGN(const std::uint64_t ram_bytes, RamCapacity(config_));
   const auto slot_bytes = ParseByteCount(config_.slots_capacity, kSlotsBounds);
   if (!slot_bytes.has_value()) return slot_bytes.error().WithContext("slots.capacity");
+  // One megabyte more, so that rounding down does not make one region too many.
   const std::uint64_t region_bytes =
       std::max(kRegionBytesMin, ram_bytes / kArenaRegionsMax + limits::kMiB);
   FOREBAY_ASSIGN(arena_, tier::RamArena::Create({.capacity_bytes = ram_bytes,
@@ -54,12 +55,14 @@ Status Daemon::OpenMemory() {
 
 Status Daemon::OpenSsd() {
   if (config_.ssd_directory.empty()) return {};
+  // Through backend_ and not gfs_backend_: an error of a local device is not transient.
   FOREBAY_ASSIGN(ssd_directory_, backend_->OpenDirectory(config_.ssd_directory));
   FOREBAY_ASSIGN(const std::uint64_t capacity_bytes, SsdCapacity(config_, *ssd_directory_));
   FOREBAY_ASSIGN(store_, tier::SegmentStore::Open(
                              *backend_, *ssd_directory_,
                              {.capacity_bytes = capacity_bytes, .direct = config_.ssd_direct}));
   const tier::SegmentStore::Recovery found = store_->recovery();
+  // An empty directory, as at the first start, is not worth a line.
   if (found.segments + found.dropped_records + found.removed_files > 0) {
     log::Info("SSD tier {}: recovered {} segments, dropped {} records without a file or damaged, "
               "removed {} leftover files",
@@ -87,6 +90,7 @@ Status Daemon::OpenDatasets() {
   // Opening a root fails if its path is wrong, which is found out here and not at the first use.
   for (stage::DatasetOptions options : config_.datasets) {
     options.tiers = tiers;
+    // Only the root directory is opened. Staging starts when the daemon is complete.
     FOREBAY_ASSIGN(auto dataset, OpenDataset(options));
     datasets_.Add(std::move(dataset));
   }
@@ -99,6 +103,7 @@ Status Daemon::OpenDatasets() {
   options.hung_after_ms = static_cast<std::int64_t>(config_.stage_hung_after_s) * 1000;
   options.ram_home_bytes = tiers.ram.HomeBytes();
   options.ram_working_bytes = tiers.ram.WorkingBytes();
+  // Empty: catalogs are not saved.
   options.catalog_path = config_.state_dir;
   FOREBAY_ASSIGN(stager_, stage::Stager::Create(
                               options, {.backend = *gfs_backend_,
@@ -128,6 +133,7 @@ Result<std::unique_ptr<stage::Dataset>> Daemon::OpenDataset(
 
 Status Daemon::OpenScrubber() {
   if (!config_.scrub_enabled) return {};
+  // Checked when the key was set; parsed here for its value.
   const auto rate = ParseByteCount(config_.scrub_bytes_per_second, kScrubBounds);
   if (!rate.has_value()) return rate.error().WithContext("tier.scrub.bytes_per_second");
   FOREBAY_ASSIGN(scrubber_, BackgroundScrubber::Start(
@@ -137,6 +143,8 @@ Status Daemon::OpenScrubber() {
                                  .pieces_of =
                                      [this](const tier::ExtentKey& key,
                                             std::vector<catalog::Range>& pieces) {
+                                       // Listed again for each extent, because a rebuild adds data
+                                       // sets.
                                        return PiecesOfDatasets(datasets_.All())(key, pieces);
                                      },
                                  .decoded = decoded_.get()},
@@ -155,6 +163,7 @@ Status Daemon::OpenStreams() {
   // The workers read samples of extents on no tier from the GFS, so they use its back end.
   FOREBAY_ASSIGN(executor_,
                  io::ThreadExecutor::Create(*gfs_backend_, WorkerCount(), kWorkerDepth));
+  // A share of the RAM tier: extents that views keep there cannot make way for others.
   const auto pin = tier::ParseCapacity(config_.view_pin_capacity, arena_->capacity_bytes());
   if (!pin.has_value()) return pin.error().WithContext("stream.view_pin_capacity");
   const auto decoded = tier::ParseCapacity(config_.decode_capacity, tier::MemoryLimitBytes());

@@ -23,6 +23,7 @@ void FillTier(const tier::ExtentCache::TierStats& stats, const char* name,
   message.set_device_errors(stats.device_errors);
 }
 
+// `stats` are the cache's own counts, `totals` what all streams have decoded since the start.
 void FillDecode(const fetch::DecodedCache::Stats& stats, const stream::DecodeCounts& totals,
                 v1::DecodeStatus& message) {
   message.set_decoded_bytes(totals.bytes);
@@ -52,6 +53,7 @@ void FillGfs(const stage::GfsFigures& figures, const stage::GfsCalls::Figures& c
 void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) {
   stream.set_name(summary.stream_name);
   stream.set_dataset(summary.dataset);
+  // A client need not give itself a name.
   stream.set_client(summary.client.name.empty() ? fmt::format("pid {}", summary.client.pid)
                                                 : summary.client.name);
   stream.set_client_pid(summary.client.pid);
@@ -95,7 +97,10 @@ void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog
 
 }  // namespace
 
+// Called by the admin service, for `forebay stage` five times a second. It asks the cache and the
+// data set about one extent after another, so staging goes on meanwhile.
 v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
+  // One copy under the data set's lock, so that its figures belong together.
   const stage::DatasetProgress progress = dataset.progress();
   v1::DatasetStatus message;
   message.set_name(dataset.name());
@@ -110,12 +115,14 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
   message.set_mismatches(dataset.first_reads().mismatches());
   message.set_gfs_pieces(progress.gfs_pieces);
   message.set_gfs_piece_bytes(progress.gfs_piece_bytes);
+  // Held by this reference: a rebuild may replace the catalog meanwhile.
   if (const auto catalog = dataset.catalog()) {
     message.set_format(std::string(catalog::FormatName(catalog->format())));
     message.set_catalog_fingerprint(catalog->fingerprint());
     message.set_samples(catalog->sample_count());
     message.set_objects(catalog->object_count());
     message.set_extents(catalog->extent_count());
+    // An extent may have copies on both tiers, and counts once as staged.
     std::vector<bool> is_resident(catalog->extent_count(), false);
     for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
       std::uint64_t bytes = 0;
@@ -130,6 +137,7 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
       }
       kind == tier::TierKind::kRam ? message.set_ram_bytes(bytes) : message.set_ssd_bytes(bytes);
     }
+    // While staging is under way, the bytes that are missing are only late.
     if (progress.state == stage::DatasetState::kStaged) {
       FillUnstaged(dataset, *catalog, is_resident, message);
     }
@@ -148,8 +156,10 @@ v1::StatusReply Daemon::StatusNow() {
   reply.set_clients(acceptor_ ? acceptor_->connection_count() : 0);
   reply.set_slot_bytes_capacity(slots_->capacity_bytes());
   reply.set_slot_bytes_used(slots_->used_bytes());
+  // Includes streams that have ended, so that counters of the metrics never go back.
   const stream::SessionStats totals = registry_->totals();
   const fetch::DecodedCache::Stats decoded = decoded_->stats();
+  // The three largest consumers of memory, all with a configured capacity.
   reply.set_memory_limit_bytes(arena_->capacity_bytes() + slots_->capacity_bytes() +
                                decoded.capacity_bytes);
   FillDecode(decoded, totals.decode, *reply.mutable_decode());

@@ -20,6 +20,8 @@ void DatasetTable::Add(std::unique_ptr<stage::Dataset> dataset) {
 
 Status DatasetTable::Keep(std::unique_ptr<stage::Dataset> successor) {
   MutexLock lock(mutex_);
+  // Data sets are never destroyed before the daemon: streams hold plain pointers to them. So the
+  // number of rebuilds is bounded.
   if (kept_.size() >= limits::kReplacedDatasetsMax) {
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("data set '{1}' is not rebuilt: this daemon has rebuilt data sets {0} "
@@ -37,6 +39,7 @@ void DatasetTable::Swap(const stage::Dataset& old, const stage::Dataset& success
   const auto served = std::ranges::find(served_, &old, pointer);
   const auto kept = std::ranges::find(kept_, &successor, pointer);
   FOREBAY_CHECK(served != served_.end() && kept != kept_.end());
+  // The old data set takes the successor's place in the list, so no pointer becomes invalid.
   std::swap(*served, *kept);
 }
 
@@ -50,6 +53,7 @@ bool DatasetTable::IsBeingReplaced(std::string_view name) const {
 
 stage::Dataset* DatasetTable::Find(std::string_view name) const {
   MutexLock lock(mutex_);
+  // Linear: at most kDatasetCountMax names, and looked up once for each call.
   const auto found =
       std::ranges::find(served_, name, [](const auto& entry) { return entry->name(); });
   return found == served_.end() ? nullptr : found->get();

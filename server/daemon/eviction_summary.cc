@@ -38,6 +38,7 @@ void EvictionSummary::Log() {
   const std::int64_t now_ns = clock_.NowNs();
   const double seconds = static_cast<double>(now_ns - since_ns_) / 1e9;
   since_ns_ = now_ns;
+  // One line for each data set, tier and cause, however many extents were evicted.
   for (const auto& [key, sum] : ledger_.Take()) {
     // Segments of an earlier daemon may belong to a data set that is no longer configured.
     std::string name = name_of_(key.dataset);

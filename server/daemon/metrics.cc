@@ -17,6 +17,8 @@
 namespace forebay::daemon {
 namespace {
 
+// The names and help texts below are an interface: dashboards depend on them. Counters end in
+// `_total`, and sizes and times in their unit, as Prometheus recommends.
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
@@ -43,8 +45,10 @@ class FamilyWriter {
                        std::vector<Label> labels) {
     MetricFamily* family = nullptr;
     for (MetricFamily& candidate : families_) {
+      // A linear search: there are a few dozen families.
       if (candidate.name == name) family = &candidate;
     }
+    // The help text and type of the first sample are those of the family.
     if (family == nullptr) {
       families_.push_back({name, help, type, {}});
       family = &families_.back();
@@ -60,6 +64,7 @@ class FamilyWriter {
 // Prometheus has only doubles: counters are exact up to 2^53.
 double Number(std::uint64_t value) { return static_cast<double>(value); }
 
+// Label "tier": "ram" or "ssd".
 void WriteTiers(const v1::StatusReply& status, FamilyWriter& out) {
   for (const v1::TierStatus& tier : status.tiers()) {
     const std::vector<Label> labels = {{"tier", tier.name()}};
@@ -105,6 +110,7 @@ void WriteDecode(const v1::DecodeStatus& decode, FamilyWriter& out) {
 
 void WriteDatasets(const v1::StatusReply& status, FamilyWriter& out) {
   for (const v1::DatasetStatus& dataset : status.datasets()) {
+    // CheckName allows only characters in a data set's name that need no escape in a label.
     const std::vector<Label> labels = {{"dataset", dataset.name()}};
     out.Gauge("forebay_dataset_bytes", "Size of the data set, 0 while unknown.", labels,
               Number(dataset.total_bytes()));
@@ -144,6 +150,8 @@ void WriteGfs(const v1::GfsCounters& gfs, FamilyWriter& out) {
 
 void WriteStreams(const v1::StatusReply& status, FamilyWriter& out) {
   for (const v1::StreamStatus& stream : status.streams()) {
+    // A stream's name comes from its client; the library escapes it. The rank tells the streams of
+    // one job apart.
     const std::vector<Label> labels = {{"stream", stream.name()},
                                        {"dataset", stream.dataset()},
                                        {"rank", std::to_string(stream.rank())}};
@@ -158,10 +166,13 @@ void WriteStreams(const v1::StatusReply& status, FamilyWriter& out) {
     out.Counter("forebay_stream_decoded_bytes_total", "Bytes decoded for it from packs.", labels,
                 Number(stream.decoded_bytes()));
     out.Counter("forebay_stream_decode_seconds_total", "Time of its threads spent decoding.",
+                // Prometheus measures time in seconds.
                 labels, Number(stream.decode_ns()) / 1e9);
   }
 }
 
+// Called on a thread of the HTTP server. The snapshot is taken at each scrape, so nothing runs
+// between scrapes.
 class StatusCollector final : public prometheus::Collectable {
  public:
   explicit StatusCollector(std::function<v1::StatusReply()> snapshot)
@@ -195,6 +206,8 @@ class StatusCollector final : public prometheus::Collectable {
 
 }  // namespace
 
+// Hidden from the header, so that only this file includes prometheus-cpp. The exposer keeps a weak
+// reference to the collector, which has to outlive it.
 struct MetricsEndpoint::Parts {
   std::shared_ptr<StatusCollector> collector;
   std::unique_ptr<prometheus::Exposer> exposer;
@@ -226,12 +239,14 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
   parts->collector = std::make_shared<StatusCollector>(std::move(snapshot));
   // The library throws if it cannot listen; exceptions end here.
   try {
+    // One thread: scrapes are rare, and a second one can wait.
     parts->exposer = std::make_unique<prometheus::Exposer>(listen, 1);
   } catch (const std::exception& failure) {
     return Error(ErrorCode::kUnavailable,
                  fmt::format("daemon.metrics_listen '{}': {}", listen, failure.what()));
   }
   parts->exposer->RegisterCollectable(parts->collector);
+  // Port 0 in the configuration lets the kernel choose; `address()` says which port that was.
   const std::vector<int> ports = parts->exposer->GetListeningPorts();
   const int port = ports.empty() ? 0 : ports.front();
   return std::unique_ptr<MetricsEndpoint>(

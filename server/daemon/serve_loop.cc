@@ -22,6 +22,7 @@ int ServeUntilAsked(Daemon& daemon, const ServeOptions& options) {
     if (read(options.signal_fd, &info, sizeof(info)) == sizeof(info)) {
       return static_cast<int>(info.ssi_signo);
     }
+    // After each event and at least once per tick_ms: a drain and a failure arrive through wake_fd.
     if (daemon.Tick()) return 0;
   }
 }

@@ -20,11 +20,14 @@ using KeyText = std::pair<std::string_view, std::string>;
 // The keys that decide which samples a data set has, with their values as the configuration writes
 // them. Formats declare their own keys, so none is named here.
 std::vector<KeyText> ContentOf(const stage::DatasetOptions& options) {
+  // Keys that only change where and when extents are stored (extent, persist, compress) are left
+  // out: the samples are the same.
   const catalog::DatasetSource& source = options.source;
   std::vector<KeyText> keys = {
       {"path", options.root_path},
       {"format", source.format ? std::string(catalog::FormatName(*source.format)) : "detected"}};
   for (const std::string_view name : catalog::FormatKeyNames()) {
+    // In one canonical spelling, so that a default and its explicit value compare equal.
     keys.emplace_back(name, catalog::ShownSetting(name, source));
   }
   std::vector<std::string> splits;
@@ -45,8 +48,11 @@ Error Differs(const std::string& what) {
 }  // namespace
 
 Status CheckServes(const std::vector<stage::DatasetOptions>& served, std::string_view wanted) {
+  // Parsed by the functions that parse the daemon's own file, so defaults and spellings are the
+  // same.
   Config config = DefaultConfig();
   FOREBAY_TRY(LoadConfigText(wanted, "the program's configuration", config));
+  // The daemon may serve more data sets than the client has configured, but not fewer.
   for (const stage::DatasetOptions& asked : config.datasets) {
     const auto here = std::ranges::find(
         served, asked.source.name,

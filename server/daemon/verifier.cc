@@ -11,6 +11,8 @@
 namespace forebay::daemon {
 Status Verifier::Run(const std::vector<stage::Dataset*>& datasets, const Progress& progress) {
   FOREBAY_ASSIGN(const auto queue, backend_.CreateQueue({.depth = 16}));
+  // The background scrubber's checks, without its rate: somebody waits for the result. Rate 0 means
+  // no limit.
   FOREBAY_ASSIGN(tier::Scrubber scrubber,
                  tier::Scrubber::Create(cache_, clock_, PiecesOfDatasets(datasets),
                                         {.bytes_per_second = 0}));
@@ -21,6 +23,7 @@ Status Verifier::Run(const std::vector<stage::Dataset*>& datasets, const Progres
   };
   std::vector<Work> work;
   for (stage::Dataset* dataset : datasets) {
+    // Its pieces are not known, so nothing of it can be checked.
     if (!dataset->catalog()) continue;
     for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
       for (const tier::ExtentKey& key : cache_.Resident(kind)) {
@@ -31,6 +34,8 @@ Status Verifier::Run(const std::vector<stage::Dataset*>& datasets, const Progres
   VerifyCounts counts;
   counts.extents_total = work.size();
   for (const Work& item : work) {
+    // At most one for each extent, and sent with the progress of that extent, so the list never
+    // grows.
     std::vector<std::string> errors;
     // FindOn checks the copy on this tier (Find returns the fastest one) and counts no hit.
     const tier::ExtentRef extent = cache_.FindOn(item.key, item.tier);
@@ -49,6 +54,7 @@ Status Verifier::Run(const std::vector<stage::Dataset*>& datasets, const Progres
                                              : "; it could not be checked, and was kept"));
       }
     }
+    // The receiver is gone, or the daemon stops.
     if (!progress(counts, std::move(errors))) {
       return Error(ErrorCode::kCancelled, "verification was stopped");
     }

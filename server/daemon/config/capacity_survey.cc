@@ -41,6 +41,7 @@ std::string Bytes(std::uint64_t bytes) {
                      static_cast<double>(bytes) / static_cast<double>(limits::kMiB));
 }
 
+// One line of facts for each data set. Each doubt about the size adds a clause.
 std::string DescribeSize(const CapacityReport::Sized& dataset) {
   if (!dataset.size.has_value()) {
     return fmt::format("data set '{}': size not known: {}", dataset.name,
@@ -92,6 +93,7 @@ Need NeedOf(const CapacityReport& report) {
     need.bytes += size.bytes;
     need.is_at_most = need.is_at_most || size.is_at_most || size.is_compressed;
     need.extents.insert(need.extents.end(), size.extents.begin(), size.extents.end());
+    // Each data set gets what the ones before it have left.
     const plan::Fill fill = plan::FillSpace(room, size.extents);
     room = fill.left;
     if (!fill.extents_without_home.empty()) need.unplaced.push_back(dataset.name);
@@ -103,6 +105,8 @@ Need NeedOf(const CapacityReport& report) {
 }
 
 std::vector<std::string> DescribeLack(const plan::TierPlan& tiers, const Need& need) {
+  // Computed from nothing placed yet, for all data sets together: one advice that is enough for
+  // all.
   const plan::CapacityNeed capacity = plan::NeedOf(tiers, tiers.HomeSpace(), need.extents);
   return {
       fmt::format("the tiers {} the data sets: {}{} of {} fit on none (data set {})",
@@ -121,6 +125,7 @@ CapacityText Describe(const CapacityReport& report) {
   for (const CapacityReport::Sized& dataset : report.datasets) {
     text.facts.push_back(DescribeSize(dataset));
   }
+  // Without the tiers only the sizes can be reported.
   if (!report.tiers.has_value()) {
     text.warnings.push_back(fmt::format("whether the tiers hold the data sets is not known: {}",
                                         report.tiers.error().message()));
@@ -136,6 +141,7 @@ CapacityText Describe(const CapacityReport& report) {
     text.warnings.push_back(fmt::format(
         "whether the tiers hold these data sets is not known: {}", fmt::join(need.unknown, ", ")));
   }
+  // Said only if every size is known and every extent has a home.
   if (text.warnings.empty()) {
     text.facts.push_back(
         "the tiers hold all data sets: order 'global' works, and the GFS is read once");
@@ -157,11 +163,13 @@ CapacitySurvey::CapacitySurvey(const Config& config, io::IoBackend& backend, con
         {.name = dataset.source.name,
          .size = Error(ErrorCode::kDeadlineExceeded, "the time was up before it was looked at")});
   }
+  // Last, when every member that the thread reads exists.
   thread_ = std::jthread([this] { Run(); });
 }
 
 bool CapacitySurvey::Await() {
   MutexLock lock(mutex_);
+  // False: the caller reports what is known and leaves without joining the thread.
   return over_.WaitFor(mutex_, std::chrono::milliseconds(patience_ms_ + kLastCallMs),
                        [this]() FOREBAY_REQUIRES(mutex_) { return is_over_; });
 }
@@ -179,6 +187,7 @@ Error CapacitySurvey::Silent(const std::string& path) const {
 }
 
 void CapacitySurvey::Run() {
+  // The tiers first: a local file system answers more often than a GFS.
   Result<plan::TierPlan> tiers = LookAtTiers();
   {
     MutexLock lock(mutex_);
@@ -203,6 +212,7 @@ Result<plan::TierPlan> CapacitySurvey::LookAtTiers() {
   FOREBAY_ASSIGN(const std::uint64_t ram_bytes, RamCapacity(config_));
   std::uint64_t ssd_bytes = 0;
   if (!config_.ssd_directory.empty()) {
+    // The check must not create the directory; `--check` changes nothing.
     const auto directory = backend_.OpenDirectory(NearestDirectory(config_.ssd_directory));
     if (!directory.has_value()) return directory.error().WithContext("tier.ssd.directory");
     FOREBAY_ASSIGN(ssd_bytes, SsdCapacity(config_, **directory));
@@ -213,6 +223,8 @@ Result<plan::TierPlan> CapacitySurvey::LookAtTiers() {
 Result<stage::DatasetSize> CapacitySurvey::LookAt(const stage::DatasetOptions& dataset) {
   auto root = backend_.OpenDirectory(dataset.root_path);
   if (!root.has_value()) return root.error().WithContext("path " + dataset.root_path);
+  // Ends a listing of millions of files at the deadline. Calls that are not answered at all are the
+  // thread's problem, not the directory's.
   stage::BoundedDirectory bounded(std::move(*root), clock_, deadline_ns_);
   auto size = stage::SizeOf(backend_, bounded, dataset, config_.state_dir);
   const bool is_late =

@@ -25,6 +25,7 @@ std::string Where(const std::string& path, const toml::source_region& region) {
 // The text of a scalar, as the command line would give it.
 Result<std::string> ScalarText(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
+  // No key takes a fraction, so a floating-point number is an error.
   if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());
   if (const auto* flag = node.as_boolean()) return std::string(flag->get() ? "true" : "false");
   return Error(ErrorCode::kInvalidArgument, "a string, a whole number or a boolean is expected");
@@ -35,7 +36,9 @@ Status SetFromTable(const std::string& path, const toml::table& table, const std
                     Config& config) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix + std::string(key.str());
+    // Read by SetFromRoot after all other keys.
     if (prefix.empty() && name == "dataset") continue;
+    // The depth is bounded: by CheckKeyDepth for dotted keys, by the parser for inline tables.
     if (const toml::table* inner = node.as_table()) {
       FOREBAY_TRY(SetFromTable(path, *inner, name + ".", config));
       continue;
@@ -81,6 +84,7 @@ Status SetFromRoot(const std::string& path, const toml::table& root, Config& con
       return Error(ErrorCode::kInvalidArgument,
                    Where(path, node.source()) + ": a data set is a table");
     }
+    // Its errors name the key; the position of the table is added here.
     Result<stage::DatasetOptions> dataset = ReadDatasetTable(*table);
     if (!dataset.has_value()) return dataset.error().WithContext(Where(path, node.source()));
     config.datasets.push_back(std::move(*dataset));
@@ -102,6 +106,7 @@ Status CheckKeyDepth(std::string_view text, const std::string& name) {
     } else if (!letter && std::string_view("_-\"' \t").find(c) == std::string_view::npos) {
       dots = 0;
     }
+    // For the message only.
     if (c == '\n') ++line;
     if (dots < limits::kConfigKeyPartsMax) continue;
     return Error(ErrorCode::kInvalidArgument,
@@ -138,6 +143,8 @@ Status SetConfigKey(Config& config, std::string_view name, const std::string& va
       return {};
     }
     const std::size_t distance = EditDistance(key.name, name);
+    // The loop goes on for a better suggestion, which costs nothing in the usual case: the key
+    // exists.
     if (nearest == nullptr || distance < nearest_distance) {
       nearest = &key;
       nearest_distance = distance;
@@ -156,6 +163,7 @@ Status LoadConfigFile(const std::string& path, Config& config) {
   // One byte more than the limit shows that the file is too large, also if it is a pipe.
   std::string text(limits::kConfigFileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  // A short read sets only eof and fail.
   if (file.bad()) return Error(ErrorCode::kUnavailable, fmt::format("{} cannot be read", path));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > limits::kConfigFileBytesMax) {
@@ -184,6 +192,7 @@ Status CheckConfig(const Config& config) {
   }
   std::set<std::string> names;
   for (const stage::DatasetOptions& dataset : config.datasets) {
+    // Clients, saved catalogs and metrics tell data sets apart by name.
     if (!names.insert(dataset.source.name).second) {
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("data set '{}' is configured twice", dataset.source.name));

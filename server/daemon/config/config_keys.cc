@@ -16,9 +16,11 @@
 namespace forebay::daemon {
 namespace {
 
+// Errors of the setters name the value and what is allowed; SetConfigKey adds the name of the key.
 Status SetNumber(std::uint64_t& target, const std::string& text, std::uint64_t max) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  // The whole text must be a number: from_chars alone would take "8 GiB" as 8.
   if (error != std::errc() || end != text.data() + text.size() || value > max) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("'{}' is not a whole number between 0 and {}", text, max));
@@ -90,6 +92,8 @@ constexpr std::array<std::string_view, 2> kLogFormats = {"text", "json"};
 constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info",
                                                      "warn",  "error", "off"};
 
+// The help texts are shown by --help and in docs/configuration.md, so each names the unit, the
+// bounds and what an empty value means.
 std::vector<ConfigKey> TierKeys() {
   return {
       {"tier.ram.capacity", "25%",
@@ -104,6 +108,8 @@ std::vector<ConfigKey> TierKeys() {
       {"tier.ssd.capacity", "50%",
        "Space for extents on SSD: bytes or a share of the file system.",
        Capacity(&Config::ssd_capacity)},
+      // The daemon falls back by itself where O_DIRECT is not supported; this is for where it is
+      // slow.
       {"tier.ssd.direct", "true",
        "Bypass the page cache (O_DIRECT) where the file system allows it.",
        [](Config& config, const std::string& text) {
@@ -149,6 +155,7 @@ std::vector<ConfigKey> DaemonKeys() {
       {"daemon.workers", "0",
        "Threads that assemble minibatches. 0: half the processors, at least one, two with an SSD "
        "tier.",
+       // Far more than the processors of a node; it catches typing errors.
        Number(&Config::workers, 256)},
       {"daemon.io_backend", "auto",
        "auto (io_uring where the kernel allows it), io_uring, or threads.",
@@ -160,6 +167,7 @@ std::vector<ConfigKey> DaemonKeys() {
        Text(&Config::metrics_listen)},
       {"daemon.exit_when_idle_s", "0",
        "Exit once no client has been connected for this many seconds. 0: never.",
+       // Thirty days: longer than a job runs.
        Number(&Config::exit_when_idle_s, 86'400 * 30)},
   };
 }
@@ -181,6 +189,7 @@ std::vector<ConfigKey> StreamKeys() {
       {"stage.readers", "8", "Threads that read the GFS, one extent at a time each.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_readers, text, 64);
+         // With 0 readers nothing would ever be staged, and no error would say so.
          if (set.has_value() && config.stage_readers == 0) {
            set = Error(ErrorCode::kInvalidArgument, "must be at least 1");
          }
@@ -191,6 +200,7 @@ std::vector<ConfigKey> StreamKeys() {
        "request; lower it so that extents that are demanded first arrive sooner.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_requests, text, limits::kIoDepthMax);
+         // The gate would admit no request.
          if (set.has_value() && config.stage_requests == 0) {
            set = Error(ErrorCode::kInvalidArgument, "must be at least 1");
          }
@@ -208,6 +218,7 @@ std::vector<ConfigKey> StreamKeys() {
        "Longest pause between two tries of such a call, in seconds.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_retry_max_interval_s, text, kRetrySecondsMax);
+         // Without a pause the retries would flood a GFS that is in trouble.
          if (set.has_value() && config.stage_retry_max_interval_s == 0) {
            set = Error(ErrorCode::kInvalidArgument, "must be at least 1 second");
          }
@@ -219,6 +230,7 @@ std::vector<ConfigKey> StreamKeys() {
        "back from tape.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_hung_after_s, text, kRetrySecondsMax);
+         // Every call would count as hung.
          if (set.has_value() && config.stage_hung_after_s == 0) {
            set = Error(ErrorCode::kInvalidArgument, "must be at least 1 second");
          }
@@ -238,6 +250,8 @@ std::vector<DatasetKey> MakeDatasetKeys() {
       {"path", "(required)", "Absolute path of its root on the GFS; no file outside is opened."},
       {"format", "(detected)", fmt::format("One of {}.", fmt::join(formats, ", "))}};
   for (const std::string_view name : catalog::FormatKeyNames()) {
+    // Several formats may have a key of this name. The default of the first one is shown; the help
+    // explains what each format makes of it.
     const catalog::FormatKey* key = catalog::FindFormatKey(name, std::nullopt);
     keys.push_back({name, key->default_text, catalog::FormatKeyHelp(name)});
   }
@@ -259,8 +273,10 @@ std::vector<DatasetKey> MakeDatasetKeys() {
 }  // namespace
 
 std::span<const ConfigKey> ConfigKeys() {
+  // Built at the first call, because entries contain std::function. Thread-safe.
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
+    // In the order in which the reference prints them.
     for (const auto& room : {DaemonKeys(), TierKeys(), StreamKeys()}) {
       all.insert(all.end(), room.begin(), room.end());
     }

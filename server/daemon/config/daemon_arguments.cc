@@ -13,9 +13,11 @@ void DefineArguments(CLI::App& app, DaemonArguments& arguments) {
                   "memory and SSD, and streams minibatches to clients.");
   app.set_version_flag("-V,--version", std::string("forebayd ") + kVersion);
   app.add_option("--config", arguments.config_path, "TOML file (docs/configuration.md)")
+      // Reports a wrong path as a usage error, with CLI11's own message.
       ->check(CLI::ExistingFile);
   app.add_option("--set", arguments.settings, "Overrides a key of the file; repeatable")
       ->type_name("KEY=VALUE");
+  // Two keys have options of their own, because launchers set them for every daemon.
   app.add_option("--socket", arguments.socket, "The same as --set daemon.socket=PATH")
       ->type_name("PATH");
   app.add_option("--exit-when-idle-s", arguments.exit_when_idle_s,

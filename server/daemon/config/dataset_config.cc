@@ -25,6 +25,7 @@ Error Wrong(std::string_view key, std::string_view reason) {
   return catalog::KeyError(key, reason);
 }
 
+// These functions leave `target` as it is if the key is absent: it holds the default.
 Status TakeString(const toml::table& table, const char* key, std::string& target) {
   const toml::node* node = table.get(key);
   if (node == nullptr) return {};
@@ -46,6 +47,7 @@ Status TakeFormat(const toml::table& table, catalog::DatasetSource& source) {
   FOREBAY_TRY(TakeString(table, "format", name));
   if (name.empty()) return {};
   const catalog::FormatDriver* driver = catalog::FindDriver(name);
+  // Found; otherwise the message lists what could have been meant.
   if (driver != nullptr) {
     source.format = driver->format;
     return {};
@@ -58,6 +60,7 @@ Status TakeFormat(const toml::table& table, catalog::DatasetSource& source) {
 SettingValue::Scalar ScalarOf(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return number->get();
+  // Any other type. The key's check refuses it with a message that says what is expected.
   return std::monostate();
 }
 
@@ -75,14 +78,17 @@ Status TakeFormatKeys(const toml::table& table, catalog::DatasetSource& source) 
   for (const std::string_view name : catalog::FormatKeyNames()) {
     const toml::node* node = table.get(name);
     if (node == nullptr) continue;
+    // Two formats may give one key different bounds.
     const catalog::FormatKey* key = catalog::FindFormatKey(name, source.format);
     SettingValue value = ValueOf(*node);
     const Status checked = key->check(value);
     if (!checked.has_value()) return Wrong(name, checked.error().message());
     source.settings.Set(name, std::move(value));
   }
+  // Without a format, only single keys can be checked.
   if (!source.format) return {};
   const catalog::FormatDriver* driver = catalog::FindDriver(*source.format);
+  // For keys that only make sense together.
   return driver->check == nullptr ? Status() : driver->check(source);
 }
 
@@ -91,6 +97,7 @@ Status TakeSplits(const toml::table& table, std::map<std::string, std::string>& 
   if (node == nullptr) return {};
   if (node->as_table() == nullptr) return Wrong("splits", "a table of name = file is expected");
   for (const auto& [key, value] : *node->as_table()) {
+    // The files are opened when a stream asks for the split, beneath the data set's root.
     if (value.as_string() == nullptr) return Wrong("splits", "file names are strings");
     splits[std::string(key.str())] = value.as_string()->get();
   }
@@ -148,6 +155,7 @@ Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& 
   std::string_view digits = text;
   std::uint64_t factor = 1;
   for (const Unit& unit : kUnits) {
+    // At least one digit must be left.
     if (digits.size() > unit.suffix.size() && digits.ends_with(unit.suffix)) {
       digits.remove_suffix(unit.suffix.size());
       factor = unit.factor;
@@ -174,6 +182,7 @@ Result<stage::DatasetOptions> ReadDatasetTable(const toml::table& table) {
   FOREBAY_TRY(TakeString(table, "name", source.name));
   FOREBAY_TRY(CheckName(source.name));
   FOREBAY_TRY(TakeString(table, "path", options.root_path));
+  // A relative path would depend on where the daemon was started.
   if (options.root_path.empty() || options.root_path.front() != '/') {
     return Wrong("path", fmt::format("data set '{}' needs an absolute path", source.name));
   }

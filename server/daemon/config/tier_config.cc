@@ -14,6 +14,7 @@ namespace forebay::daemon {
 Result<std::uint64_t> RamCapacity(const Config& config) {
   const auto bytes = tier::ParseCapacity(config.ram_capacity, tier::MemoryLimitBytes());
   if (!bytes.has_value()) return bytes.error().WithContext("tier.ram.capacity");
+  // The arena hands out whole pages.
   return *bytes / limits::kIoAlignmentBytes * limits::kIoAlignmentBytes;
 }
 
