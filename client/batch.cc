@@ -31,8 +31,13 @@ std::span<const std::byte> Batch::transformed() const { return state_->transform
 const PositionToken& Batch::token() const { return state_->token; }
 std::shared_ptr<const void> Batch::hold() const { return state_; }
 
+// A linear search: a daemon passes few regions, and a caller asks once for each region that it
+// registers, not for each sample. The bytes of a batch that came inside messages lie in no region,
+// so nothing is found for them.
 SharedMapping Batch::MappingOf(const std::byte* data) const {
   if (!state_->regions) return {};
+  // The built-in `<=` has no defined result on pointers into different objects; this function
+  // object orders all pointers.
   const std::less_equal<> not_behind;
   for (const auto& region : state_->regions->regions()) {
     if (!region || !not_behind(region->data(), data)) continue;
@@ -47,6 +52,7 @@ Result<FieldId> Batch::Field(std::string_view name) const {
   for (std::uint32_t i = 0; i < fields.size(); ++i) {
     if (fields[i].name == name) return FieldId(i);
   }
+  // An error that lists the fields shows a misspelt name at once.
   std::string known;
   for (const FieldSpec& field : fields) known += (known.empty() ? "" : ", ") + field.name;
   return Error(ErrorCode::kNotFound,
@@ -62,6 +68,7 @@ Result<TensorView> Batch::Tensor(FieldId field) const {
     return Error(ErrorCode::kFailedPrecondition,
                  "field '" + spec.name + "' is a constant of the catalog: use Constants");
   }
+  // The daemon delivers views, and fields whose size varies, as one span or more for each sample.
   if (data.tensor == nullptr) {
     return Error(ErrorCode::kFailedPrecondition,
                  "field '" + spec.name + "' did not arrive as one tensor: use Spans" +
@@ -72,6 +79,8 @@ Result<TensorView> Batch::Tensor(FieldId field) const {
                      .dtype = spec.dtype,
                      .big_endian = spec.big_endian,
                      .shape = {}};
+  // The first dimension is the batch's own: a last batch of an epoch may be smaller than the
+  // others.
   view.shape.reserve(spec.shape.size() + 1);
   view.shape.push_back(state.sample_count);
   view.shape.insert(view.shape.end(), spec.shape.begin(), spec.shape.end());
@@ -83,6 +92,8 @@ Result<TensorView> Batch::Tensor(std::string_view name) const {
   return Tensor(field);
 }
 
+// Called once for each sample, in the innermost loop of most readers. An index out of range is a
+// defect of the caller, so it ends the program instead of costing every caller a Result.
 std::span<const std::span<const std::byte>> Batch::Spans(FieldId field,
                                                          std::uint32_t sample) const {
   FOREBAY_CHECK(field.value() < state_->fields.size());
@@ -98,6 +109,8 @@ Status Batch::Gather(FieldId field, std::span<std::byte> out) const {
   if (sample_bytes == 0) {
     return Error(ErrorCode::kFailedPrecondition, "field '" + name + "' has no fixed size");
   }
+  // The bytes must fit exactly: a larger target would keep old bytes at its end, which a caller
+  // that takes the whole of it would train on.
   if (out.size() / sample_bytes != state.sample_count || out.size() % sample_bytes != 0) {
     return Error(ErrorCode::kInvalidArgument,
                  "field '" + name + "' needs " + std::to_string(state.sample_count) + " x " +
@@ -107,6 +120,8 @@ Status Batch::Gather(FieldId field, std::span<std::byte> out) const {
   const State::Field& data = state.fields[field.value()];
   for (std::uint32_t sample = 0; sample < state.sample_count; ++sample) {
     const auto spans = state.SpansOf(data, sample);
+    // A sample may lack the field. Nothing sensible could stand in its place, so the copy stops
+    // here; the target then has the samples before this one.
     if (spans.empty()) {
       return Error(ErrorCode::kNotFound,
                    "sample " + std::to_string(state.sample_ids[sample].value()) +

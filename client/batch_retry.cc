@@ -14,6 +14,8 @@ namespace forebay::internal {
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
+// The limit of the retries does not count before the first failure: even with retry_for_ms 0 the
+// daemon gets its ordinary time for one answer. From then on each wait ends with the retries.
 BatchRetry::Time BatchRetry::Deadline(Time now) const {
   const Time pull_end = now + milliseconds(limits::kPullDeadlineMs);
   const Time end = std::min(pull_end, caller_end_);
@@ -26,6 +28,8 @@ std::optional<BatchRetry::Time> BatchRetry::ResumeAfter(const Error& refusal, Ti
   refusal_ = refusal;
   const Time end = std::min(retry_end_, caller_end_);
   if (now >= end) return std::nullopt;
+  // The pause does not reach beyond the end: the error comes when the limit says, not a pause
+  // later.
   return std::min(now + duration_cast<Time::duration>(backoff_.Next()), end);
 }
 
@@ -44,6 +48,7 @@ std::string BatchRetry::Told(Time now) const {
          "); the next call asks for it again";
 }
 
+// A refusal's own code says more than "too late", unless it was the caller who would not wait.
 ErrorCode BatchRetry::CodeAt(Time now) const {
   if (IsCallersTimeOver(now) || !refusal_) return ErrorCode::kDeadlineExceeded;
   return refusal_->code();

@@ -35,6 +35,7 @@ std::string EnvironmentOr(const char* name, std::string fallback) {
   return value != nullptr && *value != '\0' ? std::string(value) : std::move(fallback);
 }
 
+// Names the process in `forebay status` of a node on which several trainers run.
 std::string DefaultClientName() {
   return std::string(program_invocation_short_name) + "[" + std::to_string(::getpid()) + "]";
 }
@@ -60,6 +61,8 @@ class ConnectedClient final : public Client {
 
   Result<DatasetInfo> DescribeWhenCatalogued(const std::string& dataset,
                                              const std::string& selection) override {
+    // Many short calls in place of a long one: if the daemon dies meanwhile, the next call notices
+    // that and connects again. A call that ends with another error than its deadline has an answer.
     for (int call = 1;; ++call) {
       Result<DatasetInfo> info = DescribeOnce(dataset, selection, /*wait_for_catalog=*/true);
       const bool waiting = call < kCatalogWaitCallsMax && !info &&
@@ -73,10 +76,14 @@ class ConnectedClient final : public Client {
                    options.wait_for_catalog
                        ? DescribeWhenCatalogued(options.dataset, options.selection)
                        : Describe(options.dataset, options.selection));
+    // A fingerprint of 0 says that there is no catalog yet. The order would be one of 0 samples,
+    // and the stream would end at once, which looks like success.
     if (info.catalog_fingerprint == 0) {
       return Error(ErrorCode::kUnavailable,
                    "the catalog of '" + options.dataset + "' is still being built");
     }
+    // An empty selection is nearly always a misspelt one, and a stream of it would end without a
+    // batch.
     if (info.selected_count == 0) {
       return Error(ErrorCode::kInvalidArgument, "selection '" + options.selection + "' of '" +
                                                     options.dataset + "' has no samples");
@@ -89,6 +96,8 @@ class ConnectedClient final : public Client {
                                    bool wait_for_catalog) {
     std::shared_ptr<const DaemonConnection> connection = source_->current();
     Result<DatasetInfo> info = CallDescribe(*connection, dataset, selection, wait_for_catalog);
+    // A describing call has no side effects, so it may be repeated whatever became of the first
+    // one.
     if (info || info.error().code() != ErrorCode::kUnavailable) return info;
     // The daemon may have been restarted since the last call: once more on a new connection.
     const auto deadline = std::chrono::steady_clock::now() +
@@ -109,6 +118,7 @@ class ConnectedClient final : public Client {
     v1::DescribeReply reply;
     const auto stub = v1::Data::NewStub(connection.channel());
     const grpc::Status status = stub->Describe(&context, request, &reply);
+    // The daemon's message says which name it does not know; the list shows what was meant.
     if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
       return Error(ErrorCode::kNotFound, status.error_message() + " (data sets of this daemon: " +
                                              Join(connection.datasets()) + ")");
@@ -118,6 +128,7 @@ class ConnectedClient final : public Client {
   }
 
   static Result<DatasetInfo> ParseDescription(const v1::DescribeReply& reply) {
+    // The reply is checked as a stream's fields are: sizes in it are used to allocate tensors.
     FOREBAY_ASSIGN(StreamSchema schema, ParseSchema(reply.fields()));
     DatasetInfo info = {.name = reply.dataset(),
                         .format = reply.format(),
@@ -144,6 +155,8 @@ class ConnectedClient final : public Client {
 
 Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& given) {
   ClientOptions options = given;
+  // What the program sets goes before the environment: a program that names a daemon means that
+  // one, while the environment is what a job script knows.
   if (options.address.empty()) options.address = internal::EnvironmentOr("FOREBAY_ADDRESS", "");
   if (options.job_id.empty()) options.job_id = internal::EnvironmentOr("FOREBAY_JOB_ID", "");
   if (options.client_name.empty()) options.client_name = internal::DefaultClientName();
@@ -151,6 +164,9 @@ Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& given) {
   if (options.embedded_config.empty()) {
     options.embedded_config = internal::EnvironmentOr("FOREBAY_CONFIG", "");
   }
+  // The file is read once. The private daemon's directory, what Hello announces and a later restart
+  // then rest on one text, even if somebody edits the file meanwhile. With an address it is read,
+  // too: the daemon at that address compares it with what it serves.
   std::string config_text;
   if (!options.embedded_config.empty()) {
     FOREBAY_ASSIGN(config_text, internal::ReadConfigText(options.embedded_config));
@@ -172,6 +188,7 @@ Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& given) {
   }
   auto source = std::make_shared<internal::ConnectionSource>(
       std::move(options), std::move(config_text), std::move(address), embedded);
+  // Connecting now, not with the first stream, lets a wrong address fail where it is given.
   FOREBAY_ASSIGN(auto connection, source->Connect());
   return std::unique_ptr<Client>(std::make_unique<internal::ConnectedClient>(
       std::move(source), connection->datasets()));

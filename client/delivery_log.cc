@@ -15,6 +15,8 @@
 namespace forebay::internal {
 namespace {
 
+// Lines are put together by hand: a line has an id for each sample of a batch, and is written in
+// the trainer's thread, where a JSON library's tree would cost an allocation for each of them.
 void AppendNumber(std::string& line, std::uint64_t number) {
   std::array<char, 20> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
@@ -41,6 +43,8 @@ void AppendMember(std::string& line, const char* name, const std::string& text) 
   line += ",\"";
   line += name;
   line += "\":\"";
+  // JSON allows every byte of UTF-8 but these as they are. Names of data sets and selections come
+  // from outside and may have quotes or line breaks, which would make two lines of one.
   for (const char c : text) {
     const auto code = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
@@ -60,6 +64,8 @@ void AppendMember(std::string& line, const char* name, const std::string& text) 
 }  // namespace
 
 Result<DeliveryLog> DeliveryLog::Open(const std::string& path, const DeliveryLogHeader& header) {
+  // O_APPEND lets a restarted run continue the file, and several ranks share one. O_NOFOLLOW and
+  // 0600: a log in a shared folder is neither redirected by a link nor read by others.
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
   UniqueFd file(::open(path.c_str(), kFlags, 0600));
   if (!file.valid()) return Error::FromErrno(errno, "opening the delivery log " + path);
@@ -78,6 +84,7 @@ Result<DeliveryLog> DeliveryLog::Open(const std::string& path, const DeliveryLog
   AppendMember(line, "first_epoch", header.first_epoch.value());
   AppendMember(line, "first_step", header.first_step.value());
   AppendMember(line, "epochs", header.epochs);
+  // The audit computes the whole order again from this, without a daemon or a data set.
   line += ",\"order_spec\":\"";
   AppendHex(line, header.order.Encode());
   line += "\"}\n";
@@ -86,6 +93,7 @@ Result<DeliveryLog> DeliveryLog::Open(const std::string& path, const DeliveryLog
 }
 
 Status DeliveryLog::Append(const Batch& batch, const MicroName& micro) {
+  // The string is a member so that it keeps its memory from batch to batch.
   line_ = "{\"epoch\":";
   AppendNumber(line_, batch.epoch().value());
   AppendMember(line_, "step", batch.step().value());
@@ -97,6 +105,7 @@ Status DeliveryLog::Append(const Batch& batch, const MicroName& micro) {
   if (batch.padded_count() != 0) AppendMember(line_, "padded", batch.padded_count());
   line_ += ",\"ids\":[";
   const char* separator = "";
+  // The ids are logged as they came, not as they follow from the order: the audit compares the two.
   for (const SampleId id : batch.sample_ids()) {
     line_ += separator;
     separator = ",";
@@ -112,6 +121,8 @@ Status DeliveryLog::WriteLine() {
     const ssize_t written = ::write(file_.get(), line_.data(), line_.size());
     if (written == static_cast<ssize_t>(line_.size())) return {};
     if (written < 0 && errno == EINTR) continue;
+    // A short write to a file means that the disk is full. The rest is not written later: the torn
+    // line has no newline, by which the audit knows it, and the stream ends with this error.
     return Error::FromErrno(written < 0 ? errno : ENOSPC, "writing the delivery log " + path_);
   }
 }

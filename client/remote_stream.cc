@@ -24,6 +24,9 @@ using std::chrono::steady_clock;
 // Whether a checkpoint's token continues the stream that the options describe. If it does
 // not, the error names the first difference.
 Status CheckToken(const PositionToken& token, const PositionToken& fresh) {
+  // The token comes from a checkpoint file. The checks go from the likely mistake to the general
+  // one, so that the message names the option that differs; the order's fingerprint covers the
+  // rest.
   FOREBAY_TRY(token.Validate());
   const auto differs = [](const std::string& what, std::uint64_t then, std::uint64_t now) {
     return Error(ErrorCode::kFailedPrecondition,
@@ -54,6 +57,8 @@ Status CheckOptions(const StreamOptions& options) {
                                                   " of " + std::to_string(options.ranks) +
                                                   " does not exist");
   }
+  // A stream has prefetch_depth + 1 credits: those that are fetched ahead, and the one in the
+  // caller's hands.
   if (options.prefetch_depth >= limits::kCreditsMax) {
     return Error(ErrorCode::kOutOfRange,
                  "prefetch_depth " + std::to_string(options.prefetch_depth) +
@@ -67,9 +72,11 @@ Status CheckOptions(const StreamOptions& options) {
                                              " is not between 0 and kStreamRetryMsMax = " +
                                              std::to_string(limits::kStreamRetryMsMax));
   }
+  // The order ends at epoch first_epoch + epochs, exclusive, which has to exist as a number.
   if (options.epochs > std::numeric_limits<std::uint32_t>::max() - options.first_epoch) {
     return Error(ErrorCode::kOutOfRange, "the last epoch exceeds 2^32 - 2");
   }
+  // By division, so that no product of the caller's numbers can overflow.
   if (options.transform && options.transform_bytes > limits::kSlotBytesMax /
                                                          std::max(1U, options.global_batch)) {
     return Error(ErrorCode::kOutOfRange, "the transform's output exceeds kSlotBytesMax a batch");
@@ -97,6 +104,8 @@ v1::OpenStream OpenRequest(const StreamOptions& options, const PositionToken& be
   open.set_rank(options.rank);
   open.set_delivery(static_cast<std::uint32_t>(options.delivery));
   open.set_credits(options.prefetch_depth + 1);
+  // The daemon refuses the stream if its catalog has another fingerprint: a data set that changed
+  // between Describe and here would change the order under a run.
   open.set_catalog_fingerprint(begin.catalog_fingerprint);
   open.set_wait_for_catalog(options.wait_for_catalog);
   open.set_inline_payload(!shared_memory);
@@ -117,6 +126,8 @@ OrderSpec MakeOrder(const StreamOptions& options, const DatasetInfo& info) {
   OrderSpec order;
   order.seed = options.seed;
   order.sample_count = info.selected_count;
+  // The counts and the selection are the daemon's, the rest the caller's: all ranks that give the
+  // same options get the same order, without talking to each other.
   order.selection_fingerprint = info.selection_fingerprint;
   order.tail = options.tail;
   order.shape = shape(options.mode);
@@ -137,11 +148,14 @@ Result<std::unique_ptr<BatchStream>> RemoteStream::Open(std::shared_ptr<Connecti
                          .global_batch = options.global_batch,
                          .next_epoch = EpochId(options.first_epoch),
                          .next_step = StepId(0)};
+  // Before the token is compared: an order that cannot exist should be reported as such.
   FOREBAY_TRY(begin.order.Validate());
   if (options.resume) {
     FOREBAY_TRY(CheckToken(*options.resume, begin));
     begin = *options.resume;
   }
+  // The object is complete before Start, so that its destructor ends threads and call if Start
+  // fails.
   std::unique_ptr<RemoteStream> stream(new RemoteStream(std::move(source), options, begin, plan));
   FOREBAY_TRY(stream->Start(options));
   return std::unique_ptr<BatchStream>(std::move(stream));
@@ -169,11 +183,14 @@ RemoteStream::RemoteStream(std::shared_ptr<ConnectionSource> source,
 }
 
 RemoteStream::~RemoteStream() {
+  // The pool's workers call the core through a plain pointer. Closing the core first lets them find
+  // nothing to do; joining them here, with the core still alive, makes that pointer safe.
   core_->Close();
   transforms_.reset();
 }
 
 Status RemoteStream::Start(const StreamOptions& options) {
+  // The first replies may arrive while Attach waits, so the pool is there before.
   if (options.transform) {
     StreamCore* core = core_.get();
     transforms_ = std::make_unique<TransformPool>(TransformPool::Options{
@@ -189,6 +206,7 @@ Status RemoteStream::Start(const StreamOptions& options) {
   connection_ = source_->current();
   Status attached =
       core_->Attach(connection_, steady_clock::now() + milliseconds(limits::kCallDeadlineMs));
+  // The connection may be hours old, and the daemon may have been restarted since.
   if (!attached && attached.error().retryable()) attached = Reconnect(ConnectEnd());
   FOREBAY_TRY(attached);
   schema_ = core_->schema();
@@ -236,6 +254,8 @@ Status RemoteStream::Reconnect(Deadline deadline) {
   }
   Backoff backoff(static_cast<std::uint64_t>(deadline.time_since_epoch().count()));
   for (;;) {
+    // Returns the connection that another stream of this client has made meanwhile, if there is
+    // one.
     FOREBAY_ASSIGN(connection_, source_->Replace(connection_.get(), deadline));
     Status attached = core_->Attach(connection_, deadline);
     if (attached) {
@@ -244,6 +264,8 @@ Status RemoteStream::Reconnect(Deadline deadline) {
       ++stats_.reconnects;
       return attached;
     }
+    // A daemon that accepts connections may refuse streams for a while, when it starts or drains.
+    // The pause is the core's, because Cancel ends it.
     const Deadline resume_at = steady_clock::now() + backoff.Next();
     if (!attached.error().retryable() || resume_at >= deadline) return attached;
     core_->Pause(resume_at);
@@ -270,12 +292,17 @@ Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline unti
   using Waited = StreamCore::Waited;
   BatchRetry retry(steady_clock::now(), retry_for_, until);
   for (;;) {
+    // An error here is final for the stream, or the caller's to mend; what can be waited out comes
+    // as an outcome, and the branches below say how.
     FOREBAY_ASSIGN(StreamCore::Outcome outcome, wait(retry.Deadline(steady_clock::now())));
     wait_ns += outcome.wait_ns;
+    // The time to reconnect does not count as a retry: it has a limit of its own, after which the
+    // error says that the daemon is gone, not that a batch is late.
     if (outcome.waited == Waited::kCallEnded) {
       const Deadline connect_end = ConnectEnd();
       const Status reconnected = Reconnect(std::min(connect_end, until));
       if (!reconnected && core_->is_cancelled()) continue;  // which the next wait says
+      // The caller's deadline came first. To it the daemon is not lost yet, only late.
       if (!reconnected && reconnected.error().retryable() && until < connect_end) {
         return Error(ErrorCode::kDeadlineExceeded,
                      reconnected.error().message() +
@@ -287,6 +314,8 @@ Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline unti
         return retry.LateError(*outcome.error, steady_clock::now());
       }
     } else if (outcome.waited == Waited::kRefused) {
+      // The daemon cannot bring the batch now (a GFS that does not answer, a full tier). It is
+      // asked for again by the same name after a pause, which counts as waiting in the statistics.
       const auto refused_at = steady_clock::now();
       const auto resume_at = retry.ResumeAfter(*outcome.error, refused_at);
       if (!resume_at) return retry.RefusedError(refused_at);
@@ -305,6 +334,8 @@ template <typename Wait>
 Result<StreamCore::Outcome> RemoteStream::WaitAndCount(Wait wait, Deadline until) {
   std::uint64_t wait_ns = 0;
   Result<StreamCore::Outcome> outcome = WaitPatiently(wait, until, wait_ns);
+  // What a failed call waited would otherwise be lost from the statistics: a stall that ends in an
+  // error is one, too.
   if (outcome) {
     outcome->wait_ns = wait_ns;
   } else {
@@ -317,8 +348,12 @@ Result<StreamCore::Outcome> RemoteStream::WaitAndCount(Wait wait, Deadline until
 Result<std::optional<Batch>> RemoteStream::Next(Deadline deadline) {
   FOREBAY_ASSIGN(StreamCore::Outcome outcome,
                  WaitAndCount([this](Deadline until) { return core_->WaitNext(until); }, deadline));
+  // A caller that asks for the next batch is done with the one before, even if it holds it still.
+  // This is set only after a wait that succeeded: a failed Next may be repeated and changes
+  // nothing.
   before_last_ = after_last_;
   if (outcome.waited == StreamCore::Waited::kEndOfOrder) {
+    // An expired pointer makes token() answer with the end of the order.
     last_.reset();
     return std::optional<Batch>();
   }
@@ -327,12 +362,15 @@ Result<std::optional<Batch>> RemoteStream::Next(Deadline deadline) {
   after_last_ = batch.token();
   last_ = batch.hold();
   Count(batch, outcome.wait_ns, payload_bytes);
+  // The line is written before the caller has the batch: a killed process may have logged a batch
+  // that it did not use, but has used none that is not logged.
   FOREBAY_TRY(Log(batch, {}));
   return std::optional<Batch>(std::move(batch));
 }
 
 Result<Batch> RemoteStream::Pull(const BatchName& name) {
   // The slice itself is checked when the batch arrives; here the name must exist.
+  // Rank 0 stands for every rank: whether the step exists does not depend on the rank.
   if (name.micro_size == 0) {
     FOREBAY_TRY(plan_.RankSlice(name.step, 0));
   } else {

@@ -26,6 +26,8 @@ TransformPool::TransformPool(Options options) : options_(std::move(options)) {
 }
 
 TransformPool::~TransformPool() {
+  // Declared before the lock, so that it is destroyed last: the last copy of a batch goes back to
+  // its stream, which takes the stream's mutex and should find none of ours held.
   std::deque<std::shared_ptr<Job>> dropped;
   {
     MutexLock lock(mutex_);
@@ -37,15 +39,17 @@ TransformPool::~TransformPool() {
 }
 
 void TransformPool::Submit(std::shared_ptr<const Batch::State> shared, Batch::State& state) {
+  // Sized before any worker sees it. Workers then write to disjoint parts without a lock.
   state.transformed.resize(std::size_t{state.sample_count} * options_.output_bytes);
   auto job = std::make_shared<Job>(Batch(std::move(shared)), state);
   job->samples_left = state.sample_count;
   {
     MutexLock lock(mutex_);
-// Nobody waits for the batch any more; it goes back with `job`.
+    // Nobody waits for the batch any more; it goes back with `job`.
     if (stopping_) return;
     queue_.push_back(std::move(job));
   }
+  // All of them, because they share the batch.
   wake_.NotifyAll();
 }
 
@@ -63,6 +67,8 @@ void TransformPool::Work() {
         if (job->state.sample_count != 0) continue;
       }
     }
+    // No sample's end would report an empty batch, so the worker that has taken it out of the queue
+    // does.
     if (job->state.sample_count == 0) {
       FinishJob(*job);
     } else {
@@ -84,6 +90,7 @@ void TransformPool::RunJob(Job& job) {
         if (!job.error) job.error = std::move(status.error());
       }
     }
+    // The counter also orders memory: who brings it to 0 sees what all other workers have written.
     if (job.samples_left.fetch_sub(turn) == turn) FinishJob(job);
   }
 }
@@ -97,6 +104,7 @@ Status TransformPool::RunSample(const Job& job, std::uint32_t sample) const {
       .seed = TransformSeed(options_.seed, job.state.epoch, id),
       .output = std::span(job.state.transformed)
                     .subspan(std::size_t{sample} * options_.output_bytes, options_.output_bytes)};
+  // The hook is foreign code on our thread, where an exception that escapes ends the whole program.
   try {
     return options_.transform(input);
   } catch (const std::exception& thrown) {

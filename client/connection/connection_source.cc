@@ -18,6 +18,8 @@ using std::chrono::steady_clock;
 }  // namespace
 
 std::chrono::microseconds Backoff::Next() {
+  // A linear congruential generator (Knuth's MMIX constants), of which the upper bits are random
+  // enough. Clients that lost the same daemon at once then do not all come back at once.
   state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
   const auto random = static_cast<std::int64_t>(state_ >> 44);  // 20 bits
   const std::int64_t pause = pause_us_ / 2 + ((pause_us_ / 2 * random) >> 20);
@@ -40,6 +42,7 @@ std::shared_ptr<const DaemonConnection> ConnectionSource::current() const {
 
 Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::OpenOnce(
     Deadline deadline) const {
+  // A daemon that accepts the connection and then says nothing costs one try, not the whole time.
   const Deadline shake_by = steady_clock::now() + milliseconds(limits::kHandshakeDeadlineMs);
   return DaemonConnection::Open({.address = address_,
                                  .job_id = options_.job_id,
@@ -62,17 +65,23 @@ Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Replace(
   MutexLock replacing(replacing_);
   {
     const std::shared_ptr<const DaemonConnection> now = current();
+    // Another stream has connected while this one waited for `replacing_`.
     if (now != nullptr && now.get() != broken) return now;
   }
   Backoff backoff(static_cast<std::uint64_t>(deadline.time_since_epoch().count()));
   for (;;) {
     Result<std::shared_ptr<const DaemonConnection>> opened = OpenOnce(deadline);
     if (opened) {
+      // Declared before the lock, so destroyed after it: the last owner of a connection joins
+      // gRPC's threads, which takes a while. Streams on it keep it alive until they have moved.
       std::shared_ptr<const DaemonConnection> former;
       MutexLock lock(mutex_);
       former = std::exchange(current_, *opened);
       return opened;
     }
+    // Only a private daemon is started here; one that somebody has configured is restarted by
+    // whoever runs it. kUnavailable means that no daemon answers there; one that refuses says
+    // something else.
     if (opened.error().code() == ErrorCode::kUnavailable && embedded_ && !config_text_.empty()) {
       FOREBAY_TRY(StartEmbeddedAgain(deadline));
       continue;

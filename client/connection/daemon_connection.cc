@@ -22,6 +22,8 @@
 namespace forebay::internal {
 namespace {
 
+// A daemon that was killed closes the socket, which is noticed at once. These times are for one
+// that hangs: after at most their sum every call on the connection ends with an error.
 constexpr int kKeepalivePeriodMs = 20'000;
 constexpr int kKeepaliveAnswerMs = 10'000;
 
@@ -69,6 +71,8 @@ Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::Open(
   connection->regions_ = std::move(shaken.regions);
   connection->populator_ = std::make_unique<PagePopulator>(connection->regions_);
   connection->generation_ = shaken.generation;
+  // gRPC owns the descriptor from here on. It cannot connect again by itself, having no address: a
+  // new connection needs the handshake anyway. The word is the authority, which nobody resolves.
   connection->channel_ = grpc::CreateCustomInsecureChannelFromFd(
       "forebayd", shaken.socket.Release(), ChannelSettings());
   FOREBAY_TRY(connection->SayHello(options, shaken.session));
@@ -77,6 +81,7 @@ Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::Open(
 
 Status DaemonConnection::SayHello(const ConnectionOptions& options, std::uint64_t session) {
   grpc::ClientContext context;
+  // gRPC takes deadlines of the system clock; only the time that is left is carried over.
   const auto left = options.deadline - std::chrono::steady_clock::now();
   context.set_deadline(std::chrono::system_clock::now() +
                        std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
@@ -86,8 +91,11 @@ Status DaemonConnection::SayHello(const ConnectionOptions& options, std::uint64_
   request.set_order_version(kOrderSpecVersion);
   request.set_catalog_version(kCatalogVersion);
   request.set_job_id(options.job_id);
+  // Shows the daemon that this channel began with a handshake: nothing else reaches its gRPC
+  // server.
   request.set_session(session);
   request.set_client_name(options.client_name);
+  // The daemon refuses a client whose configuration describes other data sets than it serves.
   request.set_config(options.config_text);
   v1::HelloReply reply;
   const std::unique_ptr<v1::Data::Stub> stub = v1::Data::NewStub(channel_);
@@ -96,11 +104,15 @@ Status DaemonConnection::SayHello(const ConnectionOptions& options, std::uint64_
                              {"layout", kLayoutVersion, reply.layout_version()},
                              {"order", kOrderSpecVersion, reply.order_version()},
                              {"catalog", kCatalogVersion, reply.catalog_version()}}));
+  // Two jobs of a user may run on one node. Reading another job's daemon would work, and use memory
+  // and GFS reads that are not this job's.
   if (!options.job_id.empty() && options.job_id != reply.job_id()) {
     return Error(ErrorCode::kFailedPrecondition,
                  "this client belongs to job '" + options.job_id + "', the daemon at " +
                      options.address + " to job '" + reply.job_id() + "'");
   }
+  // Regions carry the generation of the handshake. Another one here would mean that offsets refer
+  // to memory that this process has not mapped.
   if (reply.generation() != generation_) {
     return Error(ErrorCode::kDataLoss, "the daemon's generation changed during the handshake");
   }

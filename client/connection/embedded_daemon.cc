@@ -35,6 +35,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+// Long enough for one client to go and the next to come, as scripts of several commands do.
 constexpr const char* kIdleExitSeconds = "2";
 constexpr milliseconds kLockRetry(10);
 constexpr std::string_view kReadyWord = "READY ";
@@ -66,6 +67,8 @@ class StartLock {
   static Result<StartLock> Take(const std::string& directory, Deadline deadline) {
     for (;;) {
       FOREBAY_ASSIGN(UniqueFd opened, OpenDirectory(directory));
+      // The file is opened beneath the directory that was checked, whatever the path leads to by
+      // now.
       UniqueFd file(::openat(opened.get(), kLockName,
                              O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
       // ENOENT: a daemon that ended has just removed the directory.
@@ -80,6 +83,7 @@ class StartLock {
       } else if (file.valid() && errno != EWOULDBLOCK && errno != EINTR) {
         return Error::FromErrno(errno, "locking " + directory);
       }
+      // The lock is tried again and again instead of waited for, because flock has no deadline.
       if (steady_clock::now() + kLockRetry >= deadline) {
         return Error(ErrorCode::kDeadlineExceeded,
                      "another process is still starting this job's daemon in " + directory);
@@ -90,6 +94,8 @@ class StartLock {
   StartLock(StartLock&&) noexcept = default;
   ~StartLock() {
     if (!file_.valid()) return;
+    // Removed while the lock is held. A process that has the file open and gets the lock then finds
+    // by StillNamed that its file has no name any more, and opens a new one.
     ::unlinkat(directory_.get(), kLockName, 0);
     // Succeeds where no daemon was started; a running one keeps its directory.
     ::rmdir(path_.c_str());
@@ -113,6 +119,8 @@ class StartLock {
   std::string path_;
 };
 
+// Beside the running program first: an installation or a build tree then uses its own daemon, of
+// the same version, whatever $PATH finds. A bare name leaves the search on $PATH to posix_spawnp.
 std::string FindBinary(const std::string& given) {
   if (!given.empty()) return given;
   std::array<char, 4096> self;
@@ -128,6 +136,7 @@ std::string FindBinary(const std::string& given) {
 // Starts the daemon with the write end of a pipe as its --ready-fd.
 Result<pid_t> Spawn(const std::string& socket_path, const std::string& job,
                     const EmbeddedOptions& options, const UniqueFd& ready) {
+  // The daemon inherits nothing but the three standard descriptors and this one.
   constexpr int kReadyFd = 3;
   const std::string binary = FindBinary(options.binary);
   std::vector<std::string> words = {binary,
@@ -139,12 +148,16 @@ Result<pid_t> Spawn(const std::string& socket_path, const std::string& job,
                                     kIdleExitSeconds,
                                     "--ready-fd",
                                     std::to_string(kReadyFd)};
+  // The client may have the job's name from its options, where the daemon does not look.
   words.emplace_back("--set");
   words.push_back("daemon.job_id=" + job);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
 
+  // posix_spawn, not fork: the program has threads (gRPC's, torch's), and often gigabytes of memory
+  // whose page tables fork would copy. Where `ready` is descriptor 3 already, the action below
+  // still clears its close-on-exec flag.
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   ::posix_spawn_file_actions_init(&actions);
@@ -180,6 +193,8 @@ Status AwaitReady(const UniqueFd& pipe, Deadline deadline) {
     std::array<char, 128> part;
     const ssize_t got = ::read(pipe.get(), part.data(), part.size());
     if (got < 0 && errno == EINTR) continue;
+    // The daemon has the only write end, so the end of the stream means that it has exited. It
+    // writes its reason to standard error, which is this program's.
     if (got <= 0 || line.size() > kReadyLineBytesMax) {
       return Error(ErrorCode::kUnavailable,
                    "the private forebayd ended before it was ready; run it by hand with the same "
@@ -196,11 +211,13 @@ Status AwaitReady(const UniqueFd& pipe, Deadline deadline) {
 // Whether a daemon answers there, tried by a whole handshake.
 bool Answers(const std::string& path, Deadline deadline) {
   const Deadline soon = steady_clock::now() + milliseconds(limits::kHandshakeDeadlineMs);
+  // Without shared memory: no region is mapped for a look.
   return ShakeHands({.path = path, .shared_memory = false, .deadline = std::min(deadline, soon)})
       .has_value();
 }
 
 Status CheckJobId(const std::string& job_id) {
+  // The id becomes part of a directory's name: no '/' and no leading '.' may lead elsewhere.
   const auto plain = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
            c == '-' || c == '_' || c == '.';
@@ -224,6 +241,8 @@ std::string CurrentJob() {
 }
 
 std::string EmbeddedDirectory(const std::string& job_id, std::string_view config_text) {
+  // The temporary folder is shared by all users, so that the name there has the user's id.
+  // OpenDirectory checks the owner: a name proves nothing.
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   std::string directory;
   if (runtime != nullptr && *runtime != '\0') {
@@ -234,6 +253,8 @@ std::string EmbeddedDirectory(const std::string& job_id, std::string_view config
     if (directory.empty()) directory = "/tmp";
     directory += "/forebay-" + std::to_string(::geteuid()) + "-" + job_id;
   }
+  // 32 bits of the checksum keep the path short: a socket's address has room for 107 bytes. Where
+  // two configurations had the same digits, Hello would refuse the second one.
   if (config_text.empty()) return directory;
   const std::uint64_t sum = Checksum(std::as_bytes(std::span(config_text)));
   std::array<char, 16> digits;
@@ -246,9 +267,11 @@ std::vector<std::string> AddressesOfJob(const std::string& job_id) {
   const std::string name = base.filename().string();
   std::vector<std::string> addresses;
   std::error_code error;
+  // A folder that cannot be listed has no daemons: the caller then says how to name one.
   for (std::filesystem::directory_iterator entry(base.parent_path(), error), end;
        !error && entry != end; entry.increment(error)) {
     const std::string found = entry->path().filename().string();
+    // The digits are checked so that job "a" does not take the daemons of job "a-b" for its own.
     const bool is_of_job =
         found == name ||
         (found.size() == name.size() + kDigitsOfConfig && found.starts_with(name + "-") &&
@@ -265,6 +288,7 @@ std::vector<std::string> AddressesOfJob(const std::string& job_id) {
 Result<std::string> ReadConfigText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return Error(ErrorCode::kNotFound, "the configuration " + path + " cannot be opened");
+  // One byte more than allowed, to tell a file of the greatest size from a larger one.
   std::string text(limits::kConfigFileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
@@ -292,6 +316,7 @@ Result<std::shared_ptr<EmbeddedDaemon>> EmbeddedDaemon::Join(const std::string& 
                  "no daemon runs for this job and no configuration for a private one is given: "
                  "set FOREBAY_ADDRESS, or FOREBAY_CONFIG, or ClientOptions::embedded_config");
   }
+  // Choosing one would decide which data sets the program sees, by chance.
   if (running.size() > 1) {
     std::string listed;
     for (const std::string& address : running) listed += (listed.empty() ? "" : ", ") + address;
@@ -318,24 +343,27 @@ Result<std::shared_ptr<EmbeddedDaemon>> EmbeddedDaemon::StartOrJoin(
   const std::string path = directory + "/" + kSocketName;
   std::shared_ptr<EmbeddedDaemon> daemon(new EmbeddedDaemon());
   daemon->address_ = std::string(kUnixScheme) + path;
+  // Checks the length now, before the lock is taken and a daemon started that cannot be reached.
   FOREBAY_TRY(ParseUnixAddress(daemon->address_));
 
+  // Held until the daemon is ready: whoever waits for the lock then finds a daemon that answers.
   FOREBAY_ASSIGN(const StartLock lock, StartLock::Take(directory, options.deadline));
-// A socket file may be left from a daemon that was killed, so only an answer counts.
+  // A socket file may be left from a daemon that was killed, so only an answer counts.
   if (Answers(path, options.deadline)) return daemon;
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return Error::FromErrno(errno, "pipe");
   const UniqueFd ready(ends[0]);
   UniqueFd theirs(ends[1]);
   FOREBAY_ASSIGN(daemon->pid_, Spawn(path, job, options, theirs));
+  // With this end open here, the pipe would never report that the daemon has gone.
   theirs.Reset();
   FOREBAY_TRY(AwaitReady(ready, options.deadline));
   return daemon;
 }
 
 EmbeddedDaemon::~EmbeddedDaemon() {
-// The daemon ends by itself when its last client has gone; if it has ended already, no zombie
-// stays.
+  // The daemon ends by itself when its last client has gone; if it has ended already, no zombie
+  // stays.
   if (pid_ > 0) ::waitpid(pid_, nullptr, WNOHANG);
 }
 

@@ -32,10 +32,10 @@ std::string CurrentJob();
 // of its configuration: programs of equal configuration share one, others get their own.
 std::string EmbeddedDirectory(const std::string& job_id, std::string_view config_text = {});
 
-// "unix:/path" of each socket in such directories of this user and job, the default one first.
-// Nobody need answer there.
+// "unix:/path" of each socket in such directories of this user and job, sorted. A daemon need not
+// answer there.
 std::vector<std::string> AddressesOfJob(const std::string& job_id);
-// Those where a daemon answers.
+// The addresses of AddressesOfJob at which a daemon answers.
 std::vector<std::string> DaemonsOfJob(const std::string& job_id, Deadline deadline);
 
 // The text of a configuration file. kNotFound; kResourceExhausted: beyond kConfigFileBytesMax.

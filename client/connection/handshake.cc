@@ -41,11 +41,13 @@ Error NoDaemon(const std::string& path, int system_errno) {
 // Waits until `fd` is ready for `events`.
 Status WaitFor(const UniqueFd& fd, short events, Deadline deadline) {
   for (;;) {
+    // Rounded up: rounded down, the last millisecond would be spent in a loop of polls of 0 ms.
     const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now()).count();
     if (left <= 0) {
       return Error(ErrorCode::kDeadlineExceeded, "the daemon did not finish the handshake");
     }
     pollfd waited = {.fd = fd.get(), .events = events, .revents = 0};
+    // poll counts in int milliseconds. A longer deadline is waited for in parts of a minute.
     const int ready = ::poll(&waited, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return Error::FromErrno(errno, "poll");
@@ -57,6 +59,7 @@ Result<UniqueFd> Connect(const std::string& path, Deadline deadline) {
   if (!fd.valid()) return Error::FromErrno(errno, "creating a socket");
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
+  // ParseUnixAddress has checked that the path fits, with a 0 behind it.
   std::memcpy(address.sun_path, path.data(), path.size());
   for (;;) {
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
@@ -67,6 +70,8 @@ Result<UniqueFd> Connect(const std::string& path, Deadline deadline) {
       return Error(ErrorCode::kPermissionDenied,
                    "the socket unix:" + path + " belongs to another user", errno);
     }
+    // On a Unix socket EAGAIN means that the daemon's queue of connections is full. poll does not
+    // report when that changes, so the loop sleeps.
     if (errno != EAGAIN) return NoDaemon(path, errno);
     if (steady_clock::now() + kBacklogRetry >= deadline) {
       return Error(ErrorCode::kDeadlineExceeded, "the daemon at unix:" + path + " is busy");
@@ -93,9 +98,12 @@ Status CheckPeerUser(const UniqueFd& fd, const std::string& path) {
 
 Status SendAll(const UniqueFd& fd, std::span<const std::byte> bytes, Deadline deadline) {
   while (!bytes.empty()) {
+    // MSG_NOSIGNAL: without it a daemon that has gone would end the trainer by SIGPIPE.
     const ssize_t sent = ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(sent));
+    // The socket does not block, so that one deadline holds for the whole exchange, however many
+    // calls it takes.
     } else if (errno == EAGAIN) {
       FOREBAY_TRY(WaitFor(fd, POLLOUT, deadline));
     } else if (errno != EINTR) {
@@ -111,6 +119,7 @@ Status ReceiveAll(const UniqueFd& fd, std::span<std::byte> bytes, Deadline deadl
                   std::vector<UniqueFd>& fds) {
   constexpr std::size_t kFdBytesMax = limits::kFdsPerMessageMax * sizeof(int);
   while (!bytes.empty()) {
+    // Room for as many descriptors as one message may have. The kernel closes what does not fit.
     alignas(cmsghdr) std::array<char, CMSG_SPACE(kFdBytesMax)> control;
     iovec part = {.iov_base = bytes.data(), .iov_len = bytes.size()};
     msghdr message = {};
@@ -130,6 +139,7 @@ Status ReceiveAll(const UniqueFd& fd, std::span<std::byte> bytes, Deadline deadl
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
          header = CMSG_NXTHDR(&message, header)) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      // Every descriptor gets an owner before anything is checked, so that none leaks on an error.
       const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
       for (std::size_t i = 0; i < count; ++i) {
         int passed = -1;
@@ -137,7 +147,7 @@ Status ReceiveAll(const UniqueFd& fd, std::span<std::byte> bytes, Deadline deadl
         fds.emplace_back(passed);
       }
     }
-// The kernel drops descriptors for which there is no room; they cannot be asked for again.
+    // The kernel drops descriptors for which there is no room; they cannot be asked for again.
     if ((message.msg_flags & MSG_CTRUNC) != 0) {
       return Error(ErrorCode::kResourceExhausted,
                    "descriptors of shared memory were lost: more than " +
@@ -153,6 +163,7 @@ Status ReceiveAll(const UniqueFd& fd, std::span<std::byte> bytes, Deadline deadl
 }
 
 Status CheckServerHello(const ServerHello& hello) {
+  // Magic and version are checked first: the version decides what the other fields mean.
   if (hello.magic != kServerHelloMagic) {
     return Error(ErrorCode::kDataLoss, "what answers there is not a Forebay daemon");
   }
@@ -182,11 +193,13 @@ Result<std::shared_ptr<const RegionMap>> ReceiveRegions(const UniqueFd& fd,
   std::array<RegionEntry, limits::kFdsPerMessageMax> entries;
   std::uint32_t left = hello.region_count;
   while (left > 0) {
+    // The kernel limits the descriptors of one message, so the table of regions comes in several.
     const std::uint32_t count = std::min(left, limits::kFdsPerMessageMax);
     const auto message = std::span(entries).first(count);
     std::vector<UniqueFd> fds;
-// A descriptor belongs to the entry of the same number in its message.
+    // A descriptor belongs to the entry of the same number in its message.
     FOREBAY_TRY(ReceiveAll(fd, std::as_writable_bytes(message), deadline, fds));
+    // Without this check a descriptor that is missing would shift all that follow to wrong regions.
     if (fds.size() != count) {
       return Error(ErrorCode::kDataLoss, std::to_string(count) + " regions came with " +
                                              std::to_string(fds.size()) + " descriptors");
@@ -212,6 +225,7 @@ Result<std::string> ParseUnixAddress(std::string_view address) {
                  "address '" + std::string(address) + "' is not of the form unix:/path");
   }
   std::string_view path = address.substr(kScheme.size());
+  // gRPC's own form of these addresses is unix:///path; both are accepted.
   if (path.starts_with("//")) path.remove_prefix(2);
   if (path.empty() || path.size() >= sizeof(sockaddr_un::sun_path) ||
       path.find('\0') != std::string_view::npos) {
@@ -224,6 +238,7 @@ Result<std::string> ParseUnixAddress(std::string_view address) {
 
 Result<Handshake> ShakeHands(const HandshakeOptions& options) {
   FOREBAY_ASSIGN(UniqueFd socket, Connect(options.path, options.deadline));
+  // Before the first byte is sent, and before any descriptor is accepted.
   FOREBAY_TRY(CheckPeerUser(socket, options.path));
   return ExchangeHellos(std::move(socket), options);
 }
@@ -235,6 +250,7 @@ Result<Handshake> ExchangeHellos(UniqueFd socket, const HandshakeOptions& option
 
   ClientHello hello;
   if (options.shared_memory) hello.flags |= ClientHello::kWantsSharedMemory;
+  // The client speaks first: the daemon sends descriptors only to a peer that has asked for them.
   FOREBAY_TRY(SendAll(result.socket, std::as_bytes(std::span(&hello, 1)), deadline));
 
   ServerHello answer;
@@ -242,6 +258,7 @@ Result<Handshake> ExchangeHellos(UniqueFd socket, const HandshakeOptions& option
   FOREBAY_TRY(ReceiveAll(result.socket, std::as_writable_bytes(std::span(&answer, 1)), deadline,
                          stray_fds));
   FOREBAY_TRY(CheckServerHello(answer));
+  // Descriptors without a region entry have no meaning. They are closed with the vector.
   if (!stray_fds.empty()) {
     return Error(ErrorCode::kDataLoss, "the daemon's hello came with descriptors");
   }

@@ -46,13 +46,15 @@ PagePopulator::~PagePopulator() {
 
 void PagePopulator::Want(const WireSpan& span) {
   if (span.length == 0 || refused_.load(std::memory_order_relaxed)) return;
+  // Relaxed order is enough for these bits: they say what was asked for, and guard no data. A wrong
+  // answer costs a page fault.
   const Wanted& wanted = wanted_[span.region];
   const std::uint64_t last = (span.offset + span.length - 1) / kWindowBytes;
   for (std::uint64_t index = span.offset / kWindowBytes; index <= last; ++index) {
     std::atomic<std::uint64_t>& word = wanted.words[index / kBitsPerWord];
     const std::uint64_t bit = std::uint64_t{1} << (index % kBitsPerWord);
-// The load alone is what happens in a warm stream; fetch_or decides between two threads that come
-// first.
+    // The load alone is what happens in a warm stream; fetch_or decides between two threads that
+    // come first.
     if ((word.load(std::memory_order_relaxed) & bit) != 0) continue;
     if ((word.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) continue;
     {
@@ -79,6 +81,8 @@ void PagePopulator::Run() {
     queue_.pop_front();
     busy_ = true;
     lock.Unlock();
+    // The mutex is free meanwhile: a window of 2 MiB takes a while, and Want is called on gRPC's
+    // thread.
     const bool populated = Populate(window);
     lock.Lock();
     busy_ = false;
@@ -97,6 +101,7 @@ bool PagePopulator::Populate(const Window& window) {
   const RegionMapping& region = *regions_->regions()[window.region];
   const std::uint64_t begin = window.index * kWindowBytes;
   const std::uint64_t bytes = std::min(kWindowBytes, region.bytes() - begin);
+  // madvise takes a pointer to non-const memory but writes nothing: the mapping is read-only.
   auto* const address = const_cast<std::byte*>(region.data()) + begin;
   int result = 0;
   do {

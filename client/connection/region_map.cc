@@ -30,6 +30,7 @@ Status CheckMemfd(const RegionEntry& entry, const UniqueFd& memfd) {
   }
   struct stat info = {};
   if (::fstat(memfd.get(), &info) != 0) return Error::FromErrno(errno, RegionName(entry));
+  // A mapping beyond the file's end can be made, and kills the reader with SIGBUS later.
   if (info.st_size < 0 || static_cast<std::uint64_t>(info.st_size) < entry.bytes) {
     return Error(ErrorCode::kDataLoss,
                  RegionName(entry) + " has " + std::to_string(info.st_size) +
@@ -46,20 +47,22 @@ Result<RegionMapping> RegionMapping::Map(const RegionEntry& entry, const UniqueF
   if (entry.bytes == 0) {
     return Error(ErrorCode::kInvalidArgument, RegionName(entry) + " has no bytes");
   }
+  // Read-only: a program that writes through a batch's span is stopped at that write, instead of
+  // changing what other ranks read.
   void* address = ::mmap(nullptr, entry.bytes, PROT_READ, MAP_SHARED, memfd.get(), 0);
   if (address == MAP_FAILED) return Error::FromErrno(errno, "mapping " + RegionName(entry));
   mapping.data_ = static_cast<const std::byte*>(address);
   mapping.bytes_ = entry.bytes;
   // Fewer TLB misses where the kernel allows it. A refusal costs speed only.
   (void)::madvise(address, entry.bytes, MADV_HUGEPAGE);
-  // The arena is another process's memory: keep it out of core dumps and of forked children's
-  // page tables no longer than needed.
+  // A core dump of the trainer would otherwise contain gigabytes of the daemon's memory.
   (void)::madvise(address, entry.bytes, MADV_DONTDUMP);
   return mapping;
 }
 
 RegionMapping& RegionMapping::operator=(RegionMapping&& other) noexcept {
   if (this != &other) {
+    // The mapping that this object had is unmapped by the other's destructor.
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
   }
@@ -74,6 +77,7 @@ Status RegionMap::Add(const RegionEntry& entry, const UniqueFd& memfd) {
   if (entry.id >= limits::kRegionCountMax) {
     return Error(ErrorCode::kInvalidArgument, RegionName(entry) + " is beyond kRegionCountMax");
   }
+  // A second mapping under the same id would replace memory that spans have been checked against.
   if (entry.id < regions_.size() && regions_[entry.id]) {
     return Error(ErrorCode::kInvalidArgument, RegionName(entry) + " was announced twice");
   }

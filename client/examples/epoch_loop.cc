@@ -8,6 +8,7 @@
 namespace {
 
 forebay::Status Run(const char* dataset, std::uint32_t epochs) {
+  // Without options the daemon comes from FOREBAY_ADDRESS, or is this job's daemon on the node.
   FOREBAY_ASSIGN(const auto client, forebay::Client::Connect({}));
   FOREBAY_ASSIGN(const auto stream,
                  client->Open({.dataset = dataset, .global_batch = 64, .epochs = epochs}));

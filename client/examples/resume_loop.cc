@@ -14,6 +14,8 @@ namespace {
 std::optional<forebay::PositionToken> ReadCheckpoint(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
+  // No file, or one that is not a token, means that the run starts from the beginning. A real
+  // trainer would rather stop at a damaged checkpoint than train on the first epoch twice.
   const auto token = forebay::PositionToken::Parse(std::as_bytes(std::span(bytes)));
   if (!token) return std::nullopt;
   return *token;

@@ -11,9 +11,12 @@ namespace {
 
 forebay::Status SumWithSign(const forebay::TransformInput& input) {
   std::int64_t sum = 0;
+  // The spans point into the daemon's memory. The workers share the batch and only read it.
   for (const auto span : input.batch.Spans(forebay::FieldId(0), input.index)) {
     for (const std::byte byte : span) sum += std::to_integer<std::int64_t>(byte);
   }
+  // The seed depends on the stream's seed, the epoch and the sample, and on nothing else: no random
+  // generator is shared between threads, and a restarted run makes the same choice.
   if ((input.seed & 1) != 0) sum = -sum;
   std::memcpy(input.output.data(), &sum, sizeof(sum));
   return {};

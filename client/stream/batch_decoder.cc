@@ -36,6 +36,8 @@ class FieldDecoder {
       return DecodeConstants(data.constants());
     }
     if (!data.constants().empty()) return Bad("came with constants");
+    // A field in two forms could say two different things; which one the caller would read should
+    // not depend on this code.
     if (has_tensor && has_spans) return Bad("came as a tensor and as spans");
     if (has_tensor) return DecodeTensor(data.tensor(), sources_.schema.sample_bytes[index]);
     return DecodeSpans(data, sources_.schema.sample_bytes[index]);
@@ -56,9 +58,12 @@ class FieldDecoder {
   const std::byte* Find(const WireSpan& span) const {
     if (span.region != kInlineRegion) {
       const std::byte* const place = sources_.regions.Find(span);
+      // Told here, when the batch arrives: the pages are mapped while the batch waits for its turn.
       if (place != nullptr && sources_.populator != nullptr) sources_.populator->Want(span);
       return place;
     }
+    // A batch without shared memory refers to its own bytes, by a region number that no mapping
+    // has. The vector is complete before decoding starts, so its addresses stay valid.
     const std::vector<std::byte>& payload = state_.inline_payload;
     if (span.offset > payload.size() || span.length > payload.size() - span.offset) {
       return nullptr;
@@ -70,6 +75,7 @@ class FieldDecoder {
 
   Status DecodeConstants(const std::string& bytes) {
     const std::size_t count = state_.sample_count;
+    // Constants travel in the message itself: they are a few bytes a sample and lie in no region.
     if (bytes.size() != count * sizeof(std::int64_t)) {
       return Bad("has " + std::to_string(bytes.size()) + " bytes of constants for " +
                  std::to_string(count) + " samples");
@@ -78,6 +84,7 @@ class FieldDecoder {
     field.has_constants = true;
     field.constants_begin = state_.constants.size();
     state_.constants.resize(field.constants_begin + count);
+    // An empty vector may have a null address, which memcpy must not be given.
     if (count != 0) {
       std::memcpy(state_.constants.data() + field.constants_begin, bytes.data(), bytes.size());
     }
@@ -104,7 +111,7 @@ class FieldDecoder {
     field.tensor_bytes = span.length;
     if (field.tensor == nullptr) return OutsideMemory(span);
     state_.payload_bytes += span.length;
-// A tensor is also readable sample by sample (Batch::Spans).
+    // A tensor is also readable sample by sample (Batch::Spans).
     field.bounds_begin = state_.span_bounds.size();
     for (std::uint64_t i = 0; i < count; ++i) {
       state_.span_bounds.push_back(SpanCount());
@@ -116,6 +123,8 @@ class FieldDecoder {
   }
 
   Status DecodeSpans(const v1::FieldData& data, std::uint64_t sample_bytes) {
+    // Spans travel as raw bytes, and without counts where each sample has one: for a batch of small
+    // samples the message is then little more than 16 bytes a sample.
     const std::size_t span_count = data.spans().size() / sizeof(WireSpan);
     const std::size_t sample_count = state_.sample_count;
     const bool counted = data.span_counts_size() != 0;
@@ -134,6 +143,7 @@ class FieldDecoder {
     std::size_t left = span_count;
     for (std::size_t i = 0; i < sample_count; ++i) {
       const std::size_t pieces = counted ? data.span_counts(static_cast<int>(i)) : 1;
+      // Compared with what is left, so that counts whose sum wraps around cannot pass.
       if (pieces > left) return Bad("counts more spans than it has");
       left -= pieces;
       state_.span_bounds.push_back(SpanCount());
@@ -153,7 +163,7 @@ class FieldDecoder {
     for (; !pieces.empty(); pieces = pieces.subspan(sizeof(WireSpan))) {
       WireSpan span;
       std::memcpy(&span, pieces.data(), sizeof(span));
-// The daemon marks a sample without this field by one span of no region.
+      // The daemon marks a sample without this field by one span of no region.
       if (span.region == kAbsentRegion) {
         absent = true;
         continue;
@@ -165,6 +175,7 @@ class FieldDecoder {
       total += span.length;
       state_.spans.emplace_back(place, span.length);
     }
+    // Also where the marker stands beside pieces, in whatever order.
     if (absent && total != 0) return Bad("has a sample that is absent and present");
     if (!absent && sample_bytes != 0 && total != sample_bytes) {
       return Bad("has a sample of " + std::to_string(total) + " bytes instead of " +
@@ -190,6 +201,7 @@ Status DecodeBatch(const v1::Batch& batch, const DecodeSources& sources, Batch::
     return Error(ErrorCode::kDataLoss,
                  BatchName(batch) + " has more samples than kLocalBatchMax");
   }
+  // The counts come first: every array below is sized, and every loop bounded, by `count`.
   if (batch.padded_count() > count) {
     return Error(ErrorCode::kDataLoss, BatchName(batch) + " has more padding than samples");
   }
@@ -213,13 +225,14 @@ Status DecodeBatch(const v1::Batch& batch, const DecodeSources& sources, Batch::
   state.first_position = batch.first_position();
   state.sample_count = batch.sample_count();
   state.padded_count = batch.padded_count();
-// Ids are sent as they lie in memory; both ends are of one machine.
+  // Ids are sent as they lie in memory; both ends are of one machine.
   static_assert(sizeof(SampleId) == sizeof(std::uint64_t));
   state.sample_ids.resize(count);
   if (count != 0) {
     std::memcpy(static_cast<void*>(state.sample_ids.data()), batch.sample_ids().data(),
                 count * sizeof(SampleId));
   }
+  // Fields are decoded in the schema's order, so that a field's number is its index in the state.
   FieldDecoder decoder(batch, sources, state);
   for (std::size_t i = 0; i < sources.schema.fields.size(); ++i) FOREBAY_TRY(decoder.Decode(i));
   return {};

@@ -27,16 +27,19 @@ Status InlineAssembly::Begin(v1::Batch& message, std::unique_ptr<Batch::State> s
                                            std::to_string(message.inline_bytes()) +
                                            " inline bytes, more than kSlotBytesMax");
   }
+  // With the limit on each batch, this bounds the memory that a daemon can make this process use.
   if (pending_.size() >= batches_max_) {
     return Error(ErrorCode::kDataLoss, "more batches are under way than there are credits");
   }
   for (const AssembledBatch& batch : pending_) {
+    // Chunks name their batch by this id only.
     if (batch.message.id() == message.id()) {
       return Error(ErrorCode::kDataLoss,
                    "two batches under way have id " + std::to_string(message.id()));
     }
   }
   AssembledBatch& batch = pending_.emplace_back();
+  // Swapped, not copied: the message has an id and a span for each sample.
   batch.message.Swap(&message);
   batch.state = std::move(state);
   return {};
@@ -53,9 +56,12 @@ Result<std::optional<AssembledBatch>> InlineAssembly::Add(const v1::InlineChunk&
                                " bytes, outside 1 to kInlineChunkBytes");
   }
   std::vector<std::byte>& payload = found->state->inline_payload;
+  // A chunk must continue where the last one ended. A gap would be bytes that nobody has written,
+  // and an overlap would let later bytes replace what was checked.
   if (chunk.offset() != payload.size()) {
     return BadChunk(chunk, "follows byte " + std::to_string(payload.size()));
   }
+  // The difference cannot be negative: a batch leaves this list once it is complete.
   if (chunk.data().size() > found->message.inline_bytes() - payload.size()) {
     return BadChunk(chunk, "exceeds the announced " +
                                std::to_string(found->message.inline_bytes()) + " bytes");

@@ -14,6 +14,8 @@ PulledBatch* PullWindow::AskNext() {
   PulledBatch& batch = queue_.emplace_back();
   batch.name = {.epoch = next_.epoch, .step = next_.step};
   next_.step = StepId(next_.step.value() + 1);
+  // The window runs on into the next epoch, so that its first batches are fetched while the last
+  // ones of this epoch are consumed.
   if (next_.step.value() == range_.steps_per_epoch) {
     next_ = {EpochId(next_.epoch.value() + 1), StepId(0)};
   }
@@ -21,6 +23,8 @@ PulledBatch* PullWindow::AskNext() {
 }
 
 PulledBatch* PullWindow::AskNamed(const BatchName& name) {
+  // Allocated one by one: the caller that waits keeps a pointer to it while others come and go. The
+  // queue, a deque, keeps its addresses as well where batches are added and taken at its ends.
   auto batch = std::make_unique<PulledBatch>();
   batch->name = name;
   named_.push_back(std::move(batch));
@@ -28,6 +32,8 @@ PulledBatch* PullWindow::AskNamed(const BatchName& name) {
 }
 
 PulledBatch* PullWindow::FindAsked(const BatchName& name) {
+  // Only what was sent can be answered. A batch of this name that was not sent yet, or has been
+  // answered, makes the daemon's message one that was not asked for.
   const auto waits = [&](const PulledBatch& batch) {
     return batch.phase == PulledBatch::Phase::kAsked && batch.sent && SameName(batch.name, name);
   };
@@ -40,6 +46,8 @@ PulledBatch* PullWindow::FindAsked(const BatchName& name) {
   return nullptr;
 }
 
+// By the state's address, not by name: after a reconnect a batch of the same name may have another
+// state, and a late report of a worker must not be taken for it.
 PulledBatch* PullWindow::FindState(const Batch::State* state) {
   for (PulledBatch& batch : queue_) {
     if (batch.state.get() == state) return &batch;
@@ -50,6 +58,8 @@ PulledBatch* PullWindow::FindState(const Batch::State* state) {
   return nullptr;
 }
 
+// A batch with a state counts there, as one of StreamCore's live states, until its last copy is
+// gone.
 std::size_t PullWindow::without_state() const {
   const auto is_without = [](const PulledBatch& batch) { return batch.state == nullptr; };
   const auto queued = std::ranges::count_if(queue_, is_without);
@@ -62,7 +72,7 @@ PulledBatch PullWindow::TakeBack() {
   FOREBAY_CHECK(!queue_.empty());
   PulledBatch last = std::move(queue_.back());
   queue_.pop_back();
-// The order has no gaps: the step that goes back is the one that AskNext names next.
+  // The order has no gaps: the step that goes back is the one that AskNext names next.
   next_ = {last.name.epoch, last.name.step};
   return last;
 }
@@ -84,6 +94,8 @@ PulledBatch* PullWindow::FindNamed(const BatchName& name) {
 }
 
 PulledBatch PullWindow::Remove(const PulledBatch* batch) {
+  // Erasing within a deque moves other elements. That happens only once the stream is finishing,
+  // when no caller waits for a batch of the queue.
   for (auto place = queue_.begin(); place != queue_.end(); ++place) {
     if (&*place != batch) continue;
     PulledBatch taken = std::move(*place);

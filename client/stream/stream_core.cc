@@ -78,6 +78,7 @@ StreamCore::~StreamCore() {
       call_->Cancel();
       while (!ended_) changed_.Wait(mutex_);
     }
+    // The sender ends after the call: until then it may be inside a write, which holds the call.
     stopping_ = true;
   }
   sender_wakes_.NotifyOne();
@@ -95,16 +96,23 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   Discarded discarded;
   UniqueLock lock(mutex_);
   FOREBAY_CHECK(ended_);
+  // The former call owns its connection, whose destructor joins gRPC's threads, and one of these
+  // may wait for this mutex. So it is destroyed further below, with the mutex released.
   former = std::move(call_);
   AskAgain(discarded);
+  // What the former call began and did not complete is worth nothing. Its releases are not owed
+  // either: the daemon took its memory back when that call ended.
   assembly_.Clear();
   reply_schema_ = nullptr;
   releases_.clear();
   ledger_ = {};
   call_error_.reset();
   trailer_.reset();
+  // Tells batches of former calls, which callers may still hold, from those of this one.
   ++call_number_;
   opened_ = finish_sent_ = writes_done_ = ended_ = false;
+  // The first request, sent by Start, counts as a write under way: nothing else is written before
+  // it.
   writable_ = write_out_ = true;
   call_ = std::make_unique<StreamCall>(std::move(connection), *this);
   reply_connection_ = &call_->connection();
@@ -123,6 +131,8 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
     return opened_ || ended_ || NextStops();
   };
   const bool in_time = changed_.WaitUntil(mutex_, deadline, answered);
+  // Too late or cancelled. The call is brought to its end here, because the next Attach, like the
+  // destructor, relies on a call that has ended.
   if (!in_time || (!opened_ && !ended_ && !failure_)) {
     call_->Cancel();
     while (!ended_) changed_.Wait(mutex_);
@@ -134,6 +144,7 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
     Send();
     return {};
   }
+  // The daemon's answer was wrong (failure_), or the call ended without one.
   return failure_ ? *failure_ : *call_error_;
 }
 
@@ -144,6 +155,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
     if (NextStops()) return Stop();
     if (finishing_) return Finished();
     std::deque<PulledBatch>& queue = window_.queue();
+    // Before the look at the call: at the end of the order nothing is needed from it any more.
     if (all_handed_out_) {
       outcome.waited = Waited::kEndOfOrder;
       return outcome;
@@ -152,8 +164,8 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
       outcome.waited = Waited::kCallEnded;
       return outcome;
     }
-// Nothing is under way: either prefetch_depth is 0, or the caller holds so many batches that none
-// could be asked for ahead.
+    // Nothing is under way: either prefetch_depth is 0, or the caller holds so many batches that
+    // none could be asked for ahead.
     if (queue.empty()) {
       if (CreditsUsed() >= credits_) return HoldsEverything(credits_);
       window_.AskNext();
@@ -161,6 +173,8 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
     FillQueue();
     PulledBatch& front = queue.front();
     if (front.phase == Phase::kReady) {
+      // The fast way: a batch that has arrived costs a lock, a pop and no message. A request that
+      // has become due is left to the sender.
       outcome.state = std::move(front.state);
       window_.PopFront();
       all_handed_out_ = queue.empty() && window_.at_end();
@@ -172,17 +186,22 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
     }
     if (front.phase == Phase::kFailed) {
       if (!MayBeAskedAgain(front)) {
+        // An error that asking again does not mend (damaged data, a hook that failed) ends the
+        // stream: going on behind this batch would skip samples.
         Fail(*front.error);
         return *front.error;
       }
       outcome.waited = Waited::kRefused;
       outcome.error = std::move(front.error);
-// The batch keeps its place in the order, and is asked for again when the caller's pause is over.
+      // The batch keeps its place in the order, and is asked for again when the caller's pause is
+      // over.
       front = PulledBatch{.name = front.name, .state = nullptr, .error = std::nullopt};
       return outcome;
     }
     if (Send()) continue;  // what holds may have changed meanwhile
     const auto began = steady_clock::now();
+    // The batch may arrive, or the stream stop, just as the time runs out. Then the next turn of
+    // the loop reports that instead of a late batch.
     if (changed_.WaitUntil(mutex_, deadline) == std::cv_status::timeout &&
         !queue.empty() && IsUnderWay(queue.front()) && !NextStops() && !ended_) {
       outcome.waited = Waited::kLate;
@@ -208,6 +227,8 @@ Result<PulledBatch*> StreamCore::AskForNamed(const BatchName& name, Deadline dea
       mutex_.Unlock();
       discarded.state.reset();  // gives its credit back, for which it locks the mutex
       mutex_.Lock();
+    // A batch that the daemon or a worker is busy with cannot be taken back; wait until it is
+    // ready.
     } else if (changed_.WaitUntil(mutex_, deadline) == std::cv_status::timeout) {
       return nullptr;
     }
@@ -219,8 +240,10 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
   Outcome outcome;
   UniqueLock lock(mutex_);
   if (finishing_) return Finished();
+  // An earlier call may have asked for it and given up on waiting. It is then under way, or here.
   PulledBatch* batch = window_.FindNamed(name);
   if (batch == nullptr) {
+    // Otherwise FillQueue would take each credit as it becomes free, and the named batch none.
     filling_paused_ = true;
     Result<PulledBatch*> asked = AskForNamed(name, deadline);
     filling_paused_ = false;
@@ -243,6 +266,8 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
   outcome.wait_ns = static_cast<std::uint64_t>(
       std::chrono::nanoseconds(steady_clock::now() - began).count());
   if (is_late) {
+    // It stays in the window: its answer still comes and must find the batch that it answers. While
+    // nobody waits for it, the answer is counted and given back.
     batch->abandoned = true;
     outcome.waited = Waited::kLate;
     outcome.error = Late(name);
@@ -256,6 +281,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
     outcome.waited = Waited::kCallEnded;
     return outcome;
   }
+  // Others remove a named batch only while it is abandoned, so `batch` has stayed valid meanwhile.
   PulledBatch taken = window_.TakeNamed(batch);
   lock.Unlock();
   if (taken.phase == Phase::kFailed) {
@@ -278,6 +304,7 @@ Status StreamCore::Finish(Deadline deadline) {
   Discarded discarded;
   UniqueLock lock(mutex_);
   if (NextStops()) return Stop();
+  // From here on what arrives is counted and given back, and nothing more is asked for.
   finishing_ = true;
   // What is under way on this call still arrives and counts; the rest is not wanted any more.
   while (!window_.queue().empty()) {
@@ -299,6 +326,7 @@ Status StreamCore::Finish(Deadline deadline) {
     return Error(ErrorCode::kDeadlineExceeded, "the stream's trailer did not arrive in time");
   }
   if (NextStops()) return Stop();
+  // The call broke before the trailer, which the owner may mend by a new call.
   if (!trailer_) return *call_error_;
   FOREBAY_TRY(ledger_.Compare(*trailer_));
   // By the end of the call the daemon has its memory back, which the next stream may need.
@@ -321,6 +349,7 @@ void StreamCore::Abandon(Error error) {
 void StreamCore::Cancel() {
   {
     MutexLock lock(mutex_);
+    // A stream that has failed keeps its error, which says more than that it was cancelled as well.
     cancelled_ = cancelled_ || !failure_;
   }
   changed_.NotifyAll();
@@ -340,10 +369,11 @@ void StreamCore::Close() {
   Discarded discarded;
   MutexLock lock(mutex_);
   closed_ = true;
+  // The owner destroys the pool next. Batches that arrive from now on are dropped by Place.
   transforms_ = nullptr;
   for (PulledBatch& batch : window_.queue()) discarded.push_back(std::move(batch.state));
   for (const auto& batch : window_.named()) discarded.push_back(std::move(batch->state));
-// The batches' last copies go with `discarded`, after the mutex has been released: each locks it.
+  // The batches' last copies go with `discarded`, after the mutex has been released: each locks it.
   window_.queue().clear();
   window_.named().clear();
 }
@@ -375,6 +405,8 @@ void StreamCore::TakeBack(std::unique_ptr<Batch::State> state) {
   bool calls_sender = false;
   {
     MutexLock lock(mutex_);
+    // Runs on whatever thread lets go of the last copy. The freed credit may let a batch be asked
+    // for, and lets a caller go on that waits for a credit, or Finish for the end of the call.
     --live_states_;
     Recycle(std::move(state));
     FillQueue();
@@ -385,9 +417,11 @@ void StreamCore::TakeBack(std::unique_ptr<Batch::State> state) {
 }
 
 void StreamCore::Recycle(std::unique_ptr<Batch::State> state) {
-// A batch of a former call needs no release: the daemon took its memory back when that call ended.
+  // A batch of a former call needs no release: the daemon took its memory back when that call
+  // ended.
   const bool of_this_call = state->call_number == call_number_ && !ended_;
   if (of_this_call && state->wire_id != 0) releases_.push_back(state->wire_id);
+  // More than this cannot be in use at once, so a larger pool would only keep memory.
   if (pool_.size() < credits_) pool_.push_back(std::move(state));
 }
 

@@ -45,6 +45,8 @@ bool StreamCore::OnReply(v1::StreamReply& reply) {
   if (status) return true;
   {
     MutexLock lock(mutex_);
+    // Waiting callers get the error from their own loops; this thread, gRPC's, has nobody to tell.
+    // The false that follows makes StreamCall cancel the call.
     Fail(std::move(status.error()));
   }
   changed_.NotifyAll();
@@ -59,11 +61,14 @@ Status StreamCore::TakeReply(v1::StreamReply& reply) {
   for (v1::Batch& message : *reply.mutable_batches()) FOREBAY_TRY(TakeBatch(message));
   if (reply.has_chunk()) FOREBAY_TRY(TakeChunk(reply.chunk()));
   {
+    // Declared before the lock, so destroyed after it: a dropped batch takes the mutex to give its
+    // memory back.
     Discarded discarded;
     MutexLock lock(mutex_);
     for (Arrival& arrival : arrivals_) FOREBAY_TRY(Place(std::move(arrival), discarded));
     arrivals_.clear();
     for (const v1::BatchError& error : reply.errors()) FOREBAY_TRY(TakeBatchError(error));
+    // Last, because it is about the batches of this message, too.
     if (reply.has_trailer()) FOREBAY_TRY(TakeTrailer(reply.trailer()));
     // Who waits for a batch need not wait for the next request to be on its way.
     changed_.NotifyAll();
@@ -117,6 +122,7 @@ std::unique_ptr<Batch::State> StreamCore::NewState() {
 
 Status StreamCore::TakeBatch(v1::Batch& message) {
   std::unique_ptr<Batch::State> state = NewState();
+  // Decoding waits for the last chunk: spans are checked against bytes that are there.
   if (message.inline_bytes() != 0) return assembly_.Begin(message, std::move(state));
   return Decode(message, std::move(state));
 }
@@ -136,6 +142,8 @@ Status StreamCore::Decode(const v1::Batch& message, std::unique_ptr<Batch::State
   // Pooled states mostly have these already; not copying saves the shared counters' traffic.
   if (state->schema != reply_schema_) state->schema = reply_schema_;
   if (state->regions != regions) state->regions = regions;
+  // The daemon computes the same digest as it sends. The trailer has their sum, so that a batch
+  // that was changed, lost or sent twice shows at the end, whatever order they came in.
   const BatchIdentity identity = {.epoch = state->epoch,
                                   .step = state->step,
                                   .micro_size = state->micro_size,
@@ -156,6 +164,8 @@ Status StreamCore::CheckPlace(const Batch::State& state) const {
                                             .index = state.micro_index,
                                             .samples = state.micro_size});
   if (!slice) return slice.error();
+  // Positions behind the last sample are those that the tail policy fills with samples from the
+  // beginning.
   const std::uint64_t end = slice->first + slice->count;
   const std::uint64_t own_end = std::min(end, settings_.order.sample_count);
   const std::uint64_t padded = end - std::max(slice->first, own_end);
@@ -183,25 +193,30 @@ Status StreamCore::Place(Arrival arrival, Discarded& discarded) {
                      std::to_string(state.epoch.value()) + ", step " +
                      std::to_string(state.step.value()));
   }
+  // Checked before it is counted, and counted before it may be dropped: the daemon counts what it
+  // sends.
   FOREBAY_TRY(CheckPlace(state));
   ledger_.batches += 1;
   ledger_.samples += state.sample_count;
   ledger_.padded += state.padded_count;
   ledger_.checksum += arrival.digest;
   state.call_number = call_number_;
+  // The token of a batch continues behind it, so it names the next step, of which the end of an
+  // epoch has none: the reader of a token moves on to the next epoch.
   state.token = {.catalog_fingerprint = settings_.open.catalog_fingerprint(),
                  .order = settings_.order,
                  .global_batch = settings_.open.global_batch(),
                  .next_epoch = state.epoch,
                  .next_step = StepId(state.step.value() + 1)};
-// Null while the destructor runs, which waits for this thread: a batch that owned the core would be
-// destroyed on a thread of gRPC.
+  // Null while the destructor runs, which waits for this thread: a batch that owned the core would
+  // be destroyed on a thread of gRPC.
   std::shared_ptr<StreamCore> self = weak_from_this().lock();
   if (finishing_ || pulled->abandoned || self == nullptr) {
     discarded.push_back(window_.Remove(pulled).state);
     Recycle(std::move(arrival.state));
     return {};
   }
+  // From here on the batch belongs to whoever holds copies, and comes back through the deleter.
   ++live_states_;
   pulled->state = StatePtr(arrival.state.release(), GiveBack{std::move(self)});
   pulled->phase = transforms_ == nullptr ? Phase::kReady : Phase::kTransforming;
@@ -224,6 +239,7 @@ Status StreamCore::TakeBatchError(const v1::BatchError& error) {
     window_.Remove(pulled);
     return {};
   }
+  // The wait for this batch decides whether the error ends the stream or is worth another try.
   pulled->phase = Phase::kFailed;
   pulled->error = FromDaemon(Error(ErrorCodeFromNumber(error.code()), error.message()));
   return {};
@@ -254,7 +270,7 @@ void StreamCore::OnEnded(const grpc::Status& status) {
   Error error = status.ok() ? Error(ErrorCode::kUnavailable, "the daemon ended the stream")
                             : ErrorFromRpc(status);
   error = FromDaemon(std::move(error));
-// After the trailer the stream has everything, however the call ends.
+  // After the trailer the stream has everything, however the call ends.
   if (!error.retryable() && !trailer_) Fail(error);
   call_error_ = std::move(error);
   ended_ = true;

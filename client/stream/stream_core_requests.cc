@@ -19,8 +19,8 @@ using Phase = PulledBatch::Phase;
 
 bool StreamCore::SendIsDue() const {
   if (finishing_ && !finish_sent_) return true;
-// Three counts decide: batches that the daemon has not been asked for yet, batches that it is
-// working on, and batches that the caller can take without waiting.
+  // Three counts decide: batches that the daemon has not been asked for yet, batches that it is
+  // working on, and batches that the caller can take without waiting.
   std::size_t unsent = 0;
   std::size_t under_way = 0;
   std::size_t arrived = 0;
@@ -32,6 +32,7 @@ bool StreamCore::SendIsDue() const {
     }
   }
   for (const auto& batch : window_.named()) {
+    // A caller waits for a named batch already: Pull does not ask ahead.
     if (batch->phase == Phase::kAsked && !batch->sent) return true;
   }
   // Requests are coalesced while the caller has batches to work on: where it is the slower side,
@@ -39,7 +40,8 @@ bool StreamCore::SendIsDue() const {
   const std::size_t worth_sending = std::max<std::size_t>(1, (settings_.prefetch_depth + 1) / 2);
   const bool idle = under_way == 0 && arrived < worth_sending;
   if (idle) return unsent != 0 || !releases_.empty();
-// The caller will wait for the batch in front next, so whatever may be asked for is asked for now.
+  // The caller will wait for the batch in front next, so whatever may be asked for is asked for
+  // now.
   const bool starving = window_.queue().front().phase == Phase::kAsked;
   return unsent >= worth_sending || (starving && unsent != 0) ||
          releases_.size() >= worth_sending;
@@ -96,7 +98,7 @@ void StreamCore::AddPulls(v1::StreamRequest& request) {
   for (PulledBatch& batch : window_.queue()) {
     if (batch.phase != Phase::kAsked || batch.sent) continue;
     batch.sent = true;
-// Steps that follow one another become one pull: a full window is one entry, not one per batch.
+    // Steps that follow one another become one pull: a full window is one entry, not one per batch.
     const bool continues = pull != nullptr && pull->epoch() == batch.name.epoch.value() &&
                            pull->first_step() + pull->step_count() == batch.name.step.value() &&
                            pull->step_count() < limits::kPullStepsMax;

@@ -17,6 +17,7 @@ Result<FieldSpec> ParseField(const v1::Field& wire) {
     return Error(ErrorCode::kOutOfRange,
                  "field '" + wire.name() + "' has more dimensions than kDimensionCountMax");
   }
+  // The name of a type that this version does not know is an error: its size could not be checked.
   FieldSpec field;
   field.name = wire.name();
   FOREBAY_ASSIGN(field.dtype, DtypeFromNumber(wire.dtype()));
@@ -36,6 +37,9 @@ Result<StreamSchema> ParseSchema(const WireFields& fields) {
   for (const v1::Field& wire : fields) {
     FOREBAY_ASSIGN(FieldSpec field, ParseField(wire));
     std::uint64_t bytes = 0;
+    // BytesPerSample multiplies the dimensions with a check against overflow and the limit of a
+    // sample. A size of 0 stands for a field whose samples differ in size, and for a constant,
+    // which has no bytes.
     if (field.is_fixed() && field.source == FieldSource::kExtent) {
       FOREBAY_ASSIGN(bytes, field.BytesPerSample());
     }

@@ -352,7 +352,7 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
   }
   FOREBAY_TRY(SetModel(context, arguments, schema, samples, options));
   const std::string& output = arguments.output();
-// An unfinished pack of an earlier run would be refused as one that --resume could continue.
+  // An unfinished pack of an earlier run would be refused as one that --resume could continue.
   if (arguments.force && unlink((output + ".part").c_str()) != 0 && errno != ENOENT) {
     return Error::FromErrno(errno, output + ".part: removing");
   }
@@ -363,7 +363,7 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
                                 .append = arguments.append,
                                 .shard_raw_bytes = arguments.shard_bytes,
                                 .resume = arguments.resume});
-// The writer does not know of --force, so its message is completed here.
+  // The writer does not know of --force, so its message is completed here.
   const bool is_there = !opened && opened.error().code() == ErrorCode::kAlreadyExists;
   if (is_there && !arguments.set()) {
     return Error(ErrorCode::kAlreadyExists,
