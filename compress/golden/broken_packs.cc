@@ -80,7 +80,7 @@ void AddBrokenStarts(const Bytes& good, std::vector<BadPack>& bad) {
   bad.push_back({"odd_alignment", WithHeader(good, 12, std::byte{16}), ErrorCode::kDataLoss,
                  "the alignment is neither 8 nor 4096"});
   bad.push_back({"huge_schema", WithHeader(good, 30, std::byte{0xFF}), ErrorCode::kDataLoss,
-                 "a schema of more than"});
+                 "the schema has more than"});
   bad.push_back({"wrong_magic", Changed(good, [](Bytes& b) { b[7] = std::byte{'2'}; }),
                  ErrorCode::kInvalidArgument, "not a pack file"});
   bad.push_back({"header_checksum", Changed(good, [](Bytes& b) { b[10] ^= std::byte{1}; }),
@@ -91,21 +91,20 @@ void AddBrokenStarts(const Bytes& good, std::vector<BadPack>& bad) {
   bad.push_back({"cut_in_schema", Changed(good, [](Bytes& b) { b.resize(80); }),
                  ErrorCode::kDataLoss, "ends within its schema"});
   bad.push_back({"torn_footer", Changed(good, [](Bytes& b) { b.erase(b.end() - 10, b.end()); }),
-                 ErrorCode::kDataLoss, "no valid footer"});
+                 ErrorCode::kDataLoss, "there is no valid footer"});
 }
 
 void AddBrokenIndexes(const Bytes& good, std::vector<BadPack>& bad) {
-  bad.push_back({"index_beside", Changed(good,
-                                         [](Bytes& b) {
-                                           const std::size_t footer = b.size() - kFooterBytes;
-                                           b[footer + 8] ^= std::byte{8};
-                                           PutWord(b, footer + 48,
-                                                   Checksum(std::span(b).subspan(footer, 48)));
-                                         }),
-                 ErrorCode::kDataLoss, "a footer that points beside the index"});
-  bad.push_back({"footer_disagrees",
-                 Edited(good, [](PackEditor& e) { e.set_footer_samples(6); }),
-                 ErrorCode::kDataLoss, "footer and index disagree"});
+  bad.push_back({"index_beside",
+                 Changed(good,
+                         [](Bytes& b) {
+                           const std::size_t footer = b.size() - kFooterBytes;
+                           b[footer + 8] ^= std::byte{8};
+                           PutWord(b, footer + 48, Checksum(std::span(b).subspan(footer, 48)));
+                         }),
+                 ErrorCode::kDataLoss, "the footer does not point to the index"});
+  bad.push_back({"footer_disagrees", Edited(good, [](PackEditor& e) { e.set_footer_samples(6); }),
+                 ErrorCode::kDataLoss, "the footer and the index disagree"});
   bad.push_back({"overlapping_chunks",
                  Edited(good, [](PackEditor& e) { e.index().chunks[1].first_sample = 2; }),
                  ErrorCode::kDataLoss, "do not follow one another, at sample 2"});
@@ -118,7 +117,7 @@ void AddBrokenIndexes(const Bytes& good, std::vector<BadPack>& bad) {
                  ErrorCode::kDataLoss, "keys do not cover all samples"});
   bad.push_back({"chunk_outside",
                  Edited(good, [](PackEditor& e) { e.set_misplaced_by(1ULL << 40); }),
-                 ErrorCode::kDataLoss, "outside the file"});
+                 ErrorCode::kDataLoss, "lies outside the file"});
   bad.push_back({"chunk_misplaced", Edited(good, [](PackEditor& e) { e.set_misplaced_by(8); }),
                  ErrorCode::kDataLoss, "chunk of field label, samples 0 to 2"});
 }
@@ -151,9 +150,9 @@ void AddBrokenChunks(const Bytes& good, std::vector<BadPack>& bad) {
   edit("sample_checksum", ErrorCode::kDataLoss,
        "sample 0 of field label does not match its checksum",
        [](PackEditor& e) { e.Patch(0, kAtChecksums, 8, 12345); });
-  edit("raw_too_large", ErrorCode::kDataLoss, "a chunk of field text of impossible size",
+  edit("raw_too_large", ErrorCode::kDataLoss, "a chunk of field text has an impossible size",
        [](PackEditor& e) { e.Patch(2, kAtRawBytes, 8, limits::kChunkBytesMax + 1); });
-  edit("lengths_disagree", ErrorCode::kDataLoss, "whose lengths do not add up",
+  edit("lengths_disagree", ErrorCode::kDataLoss, "has lengths that do not add up",
        [](PackEditor& e) { e.Patch(2, kAtRawBytes, 8, 3); });
   edit("unknown_codec", ErrorCode::kUnimplemented, "unknown codec 9",
        [](PackEditor& e) { e.Patch(0, kAtCodec, 1, 9); });
@@ -170,7 +169,7 @@ void AddBrokenChunks(const Bytes& good, std::vector<BadPack>& bad) {
     e.Patch(0, kAtCodec, 1, 1);
     e.Chunk(0).payload = ZstdZeros(std::size_t{32} << 20);
   });
-  edit("endless_key", ErrorCode::kDataLoss, "a key record of wrong length", [](PackEditor& e) {
+  edit("endless_key", ErrorCode::kDataLoss, "a key record has the wrong length", [](PackEditor& e) {
     for (PackEditor::Record& record : e.records()) {
       if (record.type == RecordType::kKeys) record.payload[0] = std::byte{0x7F};
     }
@@ -260,7 +259,7 @@ void AddBrokenStatistics(const Bytes& good, std::vector<BadPack>& bad) {
   bad.push_back({"statistics_outside", PointedElsewhere(good, ~std::uint64_t{0} - 7, 512),
                  ErrorCode::kDataLoss, "statistics"});
   bad.push_back({"statistics_of_chunk", PointedElsewhere(good, Offset(good, 0, false), 512),
-                 ErrorCode::kDataLoss, "statistics: pack: a record of the wrong type"});
+                 ErrorCode::kDataLoss, " has the wrong type or size"});
 }
 
 }  // namespace

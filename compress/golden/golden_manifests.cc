@@ -117,7 +117,7 @@ std::vector<BadManifest> MakeBadManifests() {
        ErrorCode::kUnimplemented, "use a newer one"},
       {"set_huge_list",
        Edited([](Bytes& b) { Put(b, kAtListBytes, limits::kPackManifestBytesMax, 8); }, true),
-       loss, "a list of more than"},
+       loss, "list of shards has more than"},
       {"set_cut_header", Edited([](Bytes& b) { b.resize(40); }, false), loss, "ends early"},
       {"set_cut_list", Edited([](Bytes& b) { b.pop_back(); }, false), loss, "its header says"},
       {"set_longer_file", Edited([](Bytes& b) { b.push_back({}); }, false), loss,

@@ -61,7 +61,7 @@ class Assembler {
       }
     }
     if (beyond_dictionary_) {
-      return Damaged("coded chunk", "a code beyond the dictionary");
+      return Damaged("coded chunk", "a code lies beyond the dictionary");
     }
     return {};
   }

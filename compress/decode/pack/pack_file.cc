@@ -74,7 +74,8 @@ Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::u
       (head_checksum != nullptr && prefix.head_checksum != *head_checksum) ||
       prefix.head_bytes > source_->size() - offset ||
       prefix.payload_bytes > source_->size() - offset - prefix.head_bytes) {
-    return Damaged(kPart, "a record of the wrong type or size at byte " + std::to_string(offset));
+    return Damaged(kPart,
+                   "the record at byte " + std::to_string(offset) + " has the wrong type or size");
   }
   std::vector<std::byte> head(prefix.head_bytes);
   FOREBAY_TRY(source_->ReadAt(offset, head));
@@ -98,7 +99,7 @@ Status PackFile::ReadIndex() {
   const std::uint64_t end = source_->size() - bytes.size();
   if (footer.index_offset < start_bytes_ || footer.index_offset > end ||
       footer.index_bytes != end - footer.index_offset) {
-    return Damaged(kPart, "a footer that points beside the index");
+    return Damaged(kPart, "the footer does not point to the index");
   }
   std::array<std::byte, kRecordPrefixBytes> prefix_bytes;
   FOREBAY_TRY(source_->ReadAt(footer.index_offset, prefix_bytes));
@@ -110,10 +111,12 @@ Status PackFile::ReadIndex() {
   // Statistics are read when they are asked for, so that damage to them costs nothing else.
   statistics_offset_ = footer.statistics_offset;
   statistics_bytes_ = footer.statistics_bytes;
-  if (index_.samples != footer.samples) return Damaged(kPart, "footer and index disagree");
+  if (index_.samples != footer.samples) {
+    return Damaged(kPart, "the footer and the index disagree about the number of samples");
+  }
   for (const ChunkEntry& entry : index_.chunks) {
     if (!Within(entry, start_bytes_, end)) {
-      return Damaged(kPart, NameOf(schema_, entry) + ": outside the file");
+      return Damaged(kPart, NameOf(schema_, entry) + ": it lies outside the file");
     }
   }
   for (const KeyEntry& entry : index_.keys) {
@@ -374,7 +377,7 @@ Result<std::vector<std::string>> PackFile::Keys(std::uint64_t first_sample,
       if (sample >= first_sample && sample < first_sample + count) keys.emplace_back(key);
     }
     if (!reader.ok() || reader.remaining() != 0) {
-      return Damaged(kPart, "a key record of wrong length");
+      return Damaged(kPart, "a key record has the wrong length");
     }
   }
   return keys;

@@ -240,7 +240,7 @@ std::vector<std::byte> WriteStatistics(const std::vector<FieldStatistics>& field
 Result<std::vector<FieldStatistics>> ReadStatistics(const PackSchema& schema,
                                                     std::span<const std::byte> payload) {
   if (payload.size() != schema.fields.size() * kBytesPerField) {
-    return Damaged("pack", "statistics of another number of fields");
+    return Damaged("pack", "the statistics are not of all fields");
   }
   ByteReader reader(payload);
   std::vector<FieldStatistics> fields(schema.fields.size());

@@ -109,7 +109,7 @@ std::vector<std::byte> WriteFieldSums(const std::vector<FieldSums>& fields) {
 Result<std::vector<FieldSums>> ReadFieldSums(const PackSchema& schema,
                                              std::span<const std::byte> payload) {
   if (payload.size() != schema.fields.size() * kBytesPerField) {
-    return Damaged("pack", "statistics of another number of fields");
+    return Damaged("pack", "the statistics are not of all fields");
   }
   ByteReader reader(payload);
   std::vector<FieldSums> fields(schema.fields.size());

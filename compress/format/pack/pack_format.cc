@@ -322,8 +322,8 @@ Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
     return Damaged(kPart, "the alignment is neither 8 nor 4096");
   }
   if (header.schema_bytes > limits::kPackStartBytesMax - kPackHeaderBytes) {
-    return Damaged(kPart, "a schema of more than " + std::to_string(limits::kPackStartBytesMax) +
-                   " bytes");
+    return Damaged(
+        kPart, "the schema has more than " + std::to_string(limits::kPackStartBytesMax) + " bytes");
   }
   return header;
 }
@@ -349,7 +349,7 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
   ByteReader reader(body);
   schema.keyed = (reader.ReadLe<std::uint8_t>() & 1) != 0;
   const std::uint64_t fields = reader.ReadVarint();
-  if (fields > limits::kFieldCountMax) return Damaged(kPart, "too many fields");
+  if (fields > limits::kFieldCountMax) return Damaged(kPart, "there are too many fields");
   for (std::uint64_t i = 0; i < fields && reader.ok(); ++i) {
     // A later version may append to a field: its length is given, and the rest is skipped.
     ByteReader part(reader.Take(static_cast<std::size_t>(reader.ReadVarint())));
@@ -381,7 +381,7 @@ Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start) {
   ByteReader reader(body);
   reader.Take(1);
   const std::uint64_t fields = reader.ReadVarint();
-  if (fields > limits::kFieldCountMax) return Damaged(kPart, "too many fields");
+  if (fields > limits::kFieldCountMax) return Damaged(kPart, "there are too many fields");
   for (std::uint64_t i = 0; i < fields; ++i) {
     reader.Take(static_cast<std::size_t>(reader.ReadVarint()));
   }
@@ -446,10 +446,10 @@ Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes) {
   prefix.payload_checksum = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || prefix.head_bytes < kRecordPrefixBytes ||
       added > prefix.head_bytes - kRecordPrefixBytes) {
-    return Damaged(kPart, "a record of impossible size");
+    return Damaged(kPart, "a record has an impossible size");
   }
   if (prefix.head_bytes > limits::kPackStartBytesMax) {
-    return Damaged(kPart, "a record head too long");
+    return Damaged(kPart, "the head of a record is too long");
   }
   return prefix;
 }
@@ -457,7 +457,7 @@ Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes) {
 Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::uint64_t offset,
                                                    std::span<const std::byte> head) {
   FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(head));
-  if (head.size() < prefix.head_bytes) return Damaged(kPart, "a record head ends early");
+  if (head.size() < prefix.head_bytes) return Damaged(kPart, "the head of a record ends early");
   const auto added_bytes =
       ByteReader(head.subspan(kRecordCoveredOffset + 4)).ReadLe<std::uint32_t>();
   const std::span<const std::byte> covered =
@@ -549,13 +549,13 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
       head.first_sample > limits::kSampleCountMax ||
       added.size() - reader.offset() !=
           std::size_t{head.sample_count} * (field.variable() ? 12 : 8)) {
-    return Damaged(kPart, "a chunk of field " + field.name + " of impossible size");
+    return Damaged(kPart, "a chunk of field " + field.name + " has an impossible size");
   }
   head.checksums = reader.Take(std::size_t{head.sample_count} * 8);
   if (!field.variable()) {
     if (head.raw_bytes != field.Shape(head.tile, head.sample_count).bytes() ||
         head.sample_bytes != 0 || head.part_offset != 0) {
-      return Damaged(kPart, "a chunk of field " + field.name + " of the wrong size");
+      return Damaged(kPart, "a chunk of field " + field.name + " has the wrong size");
     }
     return head;
   }
@@ -568,7 +568,7 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
                 head.part_offset >= head.sample_bytes ||
                 head.raw_bytes != std::min(limits::kChunkBytesMax,
                                            head.sample_bytes - head.part_offset)))) {
-    return Damaged(kPart, "a chunk of field " + field.name + " whose lengths do not add up");
+    return Damaged(kPart, "a chunk of field " + field.name + " has lengths that do not add up");
   }
   return head;
 }

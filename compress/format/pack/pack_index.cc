@@ -60,7 +60,7 @@ Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::b
   if (!reader.ok() || chunks > reader.remaining() / kChunkEntryBytes ||
       keys > reader.remaining() / kKeyEntryBytes ||
       chunks * kChunkEntryBytes + keys * kKeyEntryBytes != reader.remaining()) {
-    return Damaged(kPart, "an index whose counts do not fit its size");
+    return Damaged(kPart, "the counts of the index do not fit its size");
   }
   index.chunks.reserve(static_cast<std::size_t>(chunks));
   for (std::uint64_t i = 0; i < chunks; ++i) {
@@ -91,7 +91,7 @@ Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::b
 }
 
 Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
-  if (index.samples > limits::kSampleCountMax) return Damaged(kPart, "too many samples");
+  if (index.samples > limits::kSampleCountMax) return Damaged(kPart, "there are too many samples");
   // Entries are sorted by field. Each field must take exactly its own ones, so one pass over the
   // index checks the order, the coverage and that no entry is left over.
   std::size_t next = 0;
@@ -100,14 +100,14 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
     for (; next < index.chunks.size() && index.chunks[next].field == number; ++next) {
       const ChunkEntry& entry = index.chunks[next];
       if (!coverage.Next(entry)) {
-        return Damaged(kPart, "chunks of field " + schema.fields[number].name +
-                       " that do not follow one another, at sample " +
-                       std::to_string(entry.first_sample));
+        return Damaged(kPart, "the chunks of field " + schema.fields[number].name +
+                                  " do not follow one another, at sample " +
+                                  std::to_string(entry.first_sample));
       }
     }
     if (!coverage.Complete()) {
-      return Damaged(kPart, "chunks of field " + schema.fields[number].name +
-                     " do not cover all samples");
+      return Damaged(
+          kPart, "the chunks of field " + schema.fields[number].name + " do not cover all samples");
     }
   }
   if (next != index.chunks.size()) {
@@ -122,12 +122,12 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
         entry.payload_bytes > limits::kPackKeysBytesMax ||
         entry.sample_count > entry.payload_bytes ||  // a key takes a byte at least
         entry.head_bytes < kRecordPrefixBytes || entry.head_bytes > limits::kPackStartBytesMax) {
-      return Damaged(kPart, "keys that do not follow one another");
+      return Damaged(kPart, "the key records do not follow one another");
     }
     first += entry.sample_count;
   }
   if (first != (schema.keyed ? index.samples : 0)) {
-    return Damaged(kPart, "keys do not cover all samples");
+    return Damaged(kPart, "the keys do not cover all samples");
   }
   return {};
 }
@@ -160,10 +160,10 @@ Result<PackFooter> ReadPackFooter(std::uint64_t identity, std::span<const std::b
   // same place is refused.
   if (!reader.ok() || magic != kFooterMagic || written_for != identity ||
       Checksum(bytes.first(48)) != checksum) {
-    return Damaged(kPart, "no valid footer: the file is incomplete or damaged");
+    return Damaged(kPart, "there is no valid footer: the file is incomplete or damaged");
   }
   if (footer.index_bytes < kRecordPrefixBytes || footer.index_bytes > limits::kPackIndexBytesMax) {
-    return Damaged(kPart, "an index of impossible size");
+    return Damaged(kPart, "the index has an impossible size");
   }
   return footer;
 }

@@ -119,8 +119,8 @@ Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
                      ") does not know; use a newer one");
   }
   if (bytes > limits::kPackManifestBytesMax - kManifestHeaderBytes) {
-    return Damaged(kPart, "a list of more than " + std::to_string(limits::kPackManifestBytesMax) +
-                   " bytes");
+    return Damaged(kPart, "the list of shards has more than " +
+                              std::to_string(limits::kPackManifestBytesMax) + " bytes");
   }
   return kManifestHeaderBytes + bytes;
 }
@@ -128,8 +128,8 @@ Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
 Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
   FOREBAY_ASSIGN(const std::uint64_t size, PackManifestBytes(bytes));
   if (bytes.size() != size) {
-    return Damaged(kPart, "a file of " + std::to_string(bytes.size()) + " bytes, its header says " +
-                   std::to_string(size));
+    return Damaged(kPart, "the file has " + std::to_string(bytes.size()) +
+                              " bytes, and its header says " + std::to_string(size));
   }
   const std::span<const std::byte> list = bytes.subspan(kManifestHeaderBytes);
   PackManifest manifest;
@@ -142,7 +142,7 @@ Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
   }
   ByteReader reader(list);
   const std::uint64_t shards = reader.ReadVarint();
-  if (shards > limits::kPackShardsMax) return Damaged(kPart, "too many shards");
+  if (shards > limits::kPackShardsMax) return Damaged(kPart, "there are too many shards");
   for (std::uint64_t i = 0; i < shards && reader.ok(); ++i) {
     // A later version may append to a shard's entry: the entry's length is given, and what this
     // version does not know is skipped.

@@ -142,7 +142,8 @@ Result<std::shared_ptr<const Predictor>> Predictor::Parse(std::span<const std::b
                      " and " + Number(budget.macs_max));
   }
   if (size != bytes.size()) {
-    return Damaged(kPart, Number(bytes.size()) + " bytes, said are " + Number(size));
+    return Damaged(
+        kPart, "it has " + Number(bytes.size()) + " bytes, and its header says " + Number(size));
   }
   auto predictor = std::make_shared<Predictor>();
   FOREBAY_ASSIGN(predictor->nets_[0], ReadNet(reader, kIntraInputs));
@@ -152,7 +153,7 @@ Result<std::shared_ptr<const Predictor>> Predictor::Parse(std::span<const std::b
   // understates is refused.
   if (predictor->macs() != macs) {
     return Damaged(kPart, "it takes " + Number(predictor->macs()) +
-                   " multiplications per pixel, said are " + Number(macs));
+                              " multiplications per pixel, and its header says " + Number(macs));
   }
   if (macs == 0) return Damaged(kPart, "it has no network");
   predictor->bytes_.assign(bytes.begin(), bytes.end());

@@ -1,3 +1,7 @@
+// A star of TCP connections: rank 0 listens, and every other rank connects to it. Each side sends
+// heartbeats and judges those of the other. A rank that finds another one lost tells rank 0, or
+// rank 0 tells all, with a heartbeat that says so; then each process ends. The thread never calls
+// MPI and takes no lock that the main thread could hold for long.
 #include "trainer/comm/watchdog/watchdog.h"
 
 #include <fmt/format.h>
@@ -41,27 +45,32 @@ struct Peer {
   std::uint64_t since_ns = 0;
 };
 
-class TcpWatchdog final : public Watchdog {
+}  // namespace
+
+// Sockets, heartbeats and judgement of one rank, and the thread that works with them.
+class Watchdog::Thread {
  public:
-  TcpWatchdog(const Communicator& communicator, const Progress& progress,
-              WatchdogOptions options)
+  Thread(const Communicator& communicator, const Progress& progress, WatchdogOptions options)
       : progress_(progress),
         options_(std::move(options)),
         watch_(options_.watch),
         rank_(communicator.rank()),
         size_(communicator.size()),
         host_(HostName()),
+        // At least four heartbeats fit into the limit of silence, so that single late ones do no
+        // harm.
         beat_ns_(std::clamp(kBeatNsPerRank * size_, kBeatNs,
                             std::max(kBeatNs, options_.watch.limit_ns / 4))),
         wake_(::eventfd(0, EFD_CLOEXEC)) {}
 
-  ~TcpWatchdog() override {
+  ~Thread() {
     if (!thread_.joinable()) return;
     thread_.request_stop();
     const std::uint64_t one = 1;
     FOREBAY_CHECK(::write(wake_.get(), &one, sizeof one) == sizeof one);
   }
 
+  // Rank 0 opens its port; the others learn of it. Then the thread starts.
   Status Open(Communicator& communicator);
 
  private:
@@ -98,7 +107,7 @@ class TcpWatchdog final : public Watchdog {
 };
 
 // All ranks go on, watched or not: a network that lets no TCP through is no reason to fail.
-Status TcpWatchdog::Open(Communicator& communicator) {
+Status Watchdog::Thread::Open(Communicator& communicator) {
   if (!wake_.valid()) return Error(ErrorCode::kResourceExhausted, "eventfd: no descriptor");
   if (rank_ == 0) {
     if (::getrandom(&point_.job, sizeof point_.job, 0) != sizeof point_.job) {
@@ -118,12 +127,14 @@ Status TcpWatchdog::Open(Communicator& communicator) {
   return {};
 }
 
-void TcpWatchdog::Run(const std::stop_token& stop) {
+void Watchdog::Thread::Run(const std::stop_token& stop) {
   if (rank_ != 0) Meet();
   std::uint64_t before_ns = NowNs();
   while (!stop.stop_requested()) {
     const std::uint64_t now_ns = NowNs();
-    // Whoever was stopped itself, as by a batch system that suspends the job, judges nobody.
+    // A gap between two rounds of this loop means that this process did not run, for example
+    // because a batch system suspended the job. It then knows nothing of the others and judges
+    // nobody.
     if (now_ns - before_ns > options_.watch.limit_ns / 2) watch_.Forgive(now_ns);
     before_ns = now_ns;
     watch_.Heard(rank_, host_, progress_.Read(), now_ns);
@@ -134,13 +145,14 @@ void TcpWatchdog::Run(const std::stop_token& stop) {
   SendLast(kLastOfRank);
 }
 
-void TcpWatchdog::SendLast(std::uint8_t last) {
+void Watchdog::Thread::SendLast(std::uint8_t last) {
   Beat beat = OwnBeat();
   beat.last = last;
   SendBeats(beat);
 }
 
-Beat TcpWatchdog::OwnBeat() const {
+Beat Watchdog::Thread::OwnBeat() const {
+  // A consistent copy of what the main thread does at the moment.
   const Progress::Note note = progress_.Read();
   Beat beat;
   beat.job = point_.job;
@@ -152,7 +164,8 @@ Beat TcpWatchdog::OwnBeat() const {
   return beat;
 }
 
-void TcpWatchdog::Meet() {
+// Connects to rank 0. Without a connection this rank is not watched, which is no reason to fail.
+void Watchdog::Thread::Meet() {
   Result<UniqueFd> fd = ConnectBeats(point_, kConnectTimeoutMs);
   if (fd.has_value()) {
     peers_.push_back({.connection = BeatConnection(*std::move(fd)), .rank = 0});
@@ -162,7 +175,7 @@ void TcpWatchdog::Meet() {
   }
 }
 
-void TcpWatchdog::SendBeats(const Beat& beat) {
+void Watchdog::Thread::SendBeats(const Beat& beat) {
   // A connection that fails here is found closed when it is read.
   for (Peer& peer : peers_) {
     if (peer.rank) (void)peer.connection.Send(beat);
@@ -170,7 +183,7 @@ void TcpWatchdog::SendBeats(const Beat& beat) {
 }
 
 // Hears what comes until the time is over or the watchdog is to stop.
-void TcpWatchdog::Listen(std::uint64_t until_ns) {
+void Watchdog::Thread::Listen(std::uint64_t until_ns) {
   while (!gone_ && !told_) {
     const std::uint64_t now_ns = NowNs();
     if (now_ns >= until_ns) return;
@@ -179,9 +192,12 @@ void TcpWatchdog::Listen(std::uint64_t until_ns) {
     for (const Peer& peer : peers_) {
       polled.push_back({.fd = peer.connection.fd(), .events = POLLIN, .revents = 0});
     }
+    // Rounded up: with a timeout of 0 the loop would spin through the last millisecond.
     const auto timeout_ms = static_cast<int>((until_ns - now_ns) / 1'000'000 + 1);
     if (::poll(polled.data(), polled.size(), timeout_ms) <= 0) continue;
+    // The destructor wants the thread to end.
     if (polled[0].revents != 0) return;
+    // erase_if visits the peers in order, as they stand in `polled`. New peers come after that.
     std::size_t at = 2;
     std::erase_if(peers_, [&](Peer& peer) {
       return polled[at++].revents != 0 && !Hear(peer);
@@ -190,22 +206,26 @@ void TcpWatchdog::Listen(std::uint64_t until_ns) {
   }
 }
 
-void TcpWatchdog::Accept() {
+// A stranger may connect; it has to name the job before it counts as a rank.
+void Watchdog::Thread::Accept() {
   UniqueFd fd = AcceptBeats(listener_.get());
   if (!fd.valid() || peers_.size() >= size_ + kStrangersMax) return;
   peers_.push_back({.connection = BeatConnection(std::move(fd)), .since_ns = NowNs()});
 }
 
-bool TcpWatchdog::Hear(Peer& peer) {
+// Reads what a peer has sent, and notes its rank, its heartbeats and its farewell.
+bool Watchdog::Thread::Hear(Peer& peer) {
   std::vector<Beat> beats;
   const bool open = peer.connection.Receive(beats);
   for (const Beat& beat : beats) {
+    // A stranger does not know the job's number. A connection keeps the rank that it named first.
     const bool known = beat.job == point_.job && beat.rank < size_ && beat.rank != rank_ &&
                        (!peer.rank || *peer.rank == beat.rank);
     if (!known) return false;
     if (!peer.rank) met_.push_back(beat.rank);
     peer.rank = beat.rank;
     if (beat.last != 0) {
+      // Its connection may close from now on without meaning anything.
       watch_.Left(beat.rank);
       told_ = beat.last == kLastOfJob;
       return false;
@@ -214,11 +234,13 @@ bool TcpWatchdog::Hear(Peer& peer) {
                  {.changes = beat.changes, .text = TextOf(beat.text), .waits = beat.waits != 0},
                  NowNs());
   }
+  // Closed without a farewell: the process has died.
   if (!open && peer.rank && watch_.Watches(*peer.rank)) gone_ = watch_.Gone(*peer.rank);
   return open;
 }
 
-bool TcpWatchdog::Judge() {
+// Decides after each round whether the job has to end.
+bool Watchdog::Thread::Judge() {
   const std::uint64_t now_ns = NowNs();
   const std::optional<std::string> silent = watch_.Silent(now_ns);
   if (told_ || gone_ || silent) {
@@ -226,13 +248,15 @@ bool TcpWatchdog::Judge() {
     EndJob(gone_ ? *gone_ : silent.value_or(""), told_ || gone_ ? options_.launcher_ns : 0);
     return true;
   }
+  // Rank 0 sees all ranks, so that it alone reports those that stand still.
   if (rank_ != 0) return false;
   for (const std::string& line : watch_.Stuck(now_ns)) options_.print(line);
   ReportUnwatched(now_ns);
   return false;
 }
 
-void TcpWatchdog::ReportUnwatched(std::uint64_t now_ns) {
+void Watchdog::Thread::ReportUnwatched(std::uint64_t now_ns) {
+  // Connections that never said who they are.
   std::erase_if(peers_, [&](const Peer& peer) {
     return !peer.rank && now_ns - peer.since_ns > kMeetingNs;
   });
@@ -244,8 +268,10 @@ void TcpWatchdog::ReportUnwatched(std::uint64_t now_ns) {
   }
 }
 
-void TcpWatchdog::EndJob(const std::string& why, std::uint64_t grace_ns) {
+// Tells the peers why, then ends this process, unless the launcher or the main thread is faster.
+void Watchdog::Thread::EndJob(const std::string& why, std::uint64_t grace_ns) {
   if (!told_) {
+    // The first to notice prints. Who is told only ends.
     options_.print(why + "; the job ends");
     SendLast(kLastOfJob);
   }
@@ -254,15 +280,17 @@ void TcpWatchdog::EndJob(const std::string& why, std::uint64_t grace_ns) {
   if (::poll(&waited, 1, static_cast<int>(grace_ns / 1'000'000)) == 0) options_.end_job();
 }
 
-}  // namespace
+Watchdog::Watchdog(std::unique_ptr<Thread> thread) : thread_(std::move(thread)) {}
+
+Watchdog::~Watchdog() = default;
 
 Result<std::unique_ptr<Watchdog>> Watchdog::Start(Communicator& communicator,
                                                   WatchdogOptions options) {
   FOREBAY_CHECK(options.print && options.end_job);
-  auto watchdog =
-      std::make_unique<TcpWatchdog>(communicator, communicator.progress(), std::move(options));
-  if (communicator.size() > 1) FOREBAY_TRY(watchdog->Open(communicator));
-  return std::unique_ptr<Watchdog>(std::move(watchdog));
+  auto thread =
+      std::make_unique<Thread>(communicator, communicator.progress(), std::move(options));
+  if (communicator.size() > 1) FOREBAY_TRY(thread->Open(communicator));
+  return std::unique_ptr<Watchdog>(new Watchdog(std::move(thread)));
 }
 
 }  // namespace forebay::train

@@ -1,5 +1,5 @@
-// Watchdog: a thread per rank that sends heartbeats and misses those of others, so that a job
-// ends when one of its processes has died, is stopped, or its host is gone.
+// Watchdog: a thread on each rank that sends heartbeats and checks those of other ranks. It ends
+// the job when a process has died or is stopped, or when its host is lost.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,24 @@ struct WatchdogOptions {
   std::function<void()> end_job;
 };
 
-// Rank 0 hears of all ranks and they of it, over TCP connections of their own. A rank that beats
-// and makes no progress is alive: its standing still is reported, and ends with the timeout of
-// those who wait for it. A rank that rank 0 cannot be reached from is not watched, which is
-// printed.
+// Rank 0 receives the heartbeats of all ranks, and each rank receives those of rank 0, over TCP
+// connections of their own. A rank that sends heartbeats but makes no progress counts as alive:
+// this is reported, and the job ends by the timeout of the ranks that wait for it. A rank that
+// cannot reach rank 0 is not watched, which is printed.
 class Watchdog {
  public:
-  // Collective. A job of one rank has nothing to watch. `communicator` outlives it.
+  // Starts the thread; in a job of one rank there is nothing to watch. Collective. `communicator`
+  // outlives the watchdog.
   static Result<std::unique_ptr<Watchdog>> Start(Communicator& communicator,
                                                  WatchdogOptions options);
-  // Tells the others that this rank has done its work. All ranks, behind a barrier.
-  virtual ~Watchdog() = default;
+  // Tells the other ranks that this one has done its work. All ranks call it behind a barrier.
+  ~Watchdog();
+
+ private:
+  class Thread;
+  explicit Watchdog(std::unique_ptr<Thread> thread);
+
+  std::unique_ptr<Thread> thread_;
 };
 
 }  // namespace forebay::train

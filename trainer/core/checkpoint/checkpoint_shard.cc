@@ -1,3 +1,6 @@
+// Files of a checkpoint, by plain system calls, because success has to mean that the bytes are on
+// the disk: every write ends in fsync. The hash of a shard is computed while it is written, from
+// the same bytes, and compared when it is read back.
 #include "trainer/core/checkpoint/checkpoint_shard.h"
 
 #include <fcntl.h>
@@ -26,6 +29,7 @@ Result<UniqueFd> Open(const fs::path& path, int flags) {
   return fd;
 }
 
+// A checkpoint folder may hold anything: opening a pipe would block, and a device has no size.
 Result<UniqueFd> OpenRegular(const fs::path& path, std::uint64_t& bytes) {
   FOREBAY_ASSIGN(UniqueFd fd, Open(path, O_RDONLY));
   struct stat status = {};
@@ -35,16 +39,6 @@ Result<UniqueFd> OpenRegular(const fs::path& path, std::uint64_t& bytes) {
   }
   bytes = static_cast<std::uint64_t>(status.st_size);
   return fd;
-}
-
-Status WriteAll(int fd, std::span<const std::byte> bytes, const fs::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Error::FromErrno(errno, path.string() + ": write");
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return {};
 }
 
 // Bytes read, fewer than asked for at the end of the file only.
@@ -65,10 +59,12 @@ Status Sync(int fd, const fs::path& path) {
   return {};
 }
 
+// The safetensors header of the tensors in their order.
 std::vector<std::byte> HeaderOf(std::span<const CheckpointTensor> tensors) {
   std::vector<TensorEntry> entries;
   std::uint64_t offset = 0;
   for (const CheckpointTensor& tensor : tensors) {
+    // Tensors lie one after the other without gaps, in their order.
     const std::uint64_t end = offset + tensor.bytes.size();
     entries.push_back({.name = tensor.name,
                        .dtype = tensor.dtype,
@@ -83,6 +79,17 @@ std::vector<std::byte> HeaderOf(std::span<const CheckpointTensor> tensors) {
 
 }  // namespace
 
+Status WriteAll(int fd, std::span<const std::byte> bytes, const fs::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Error::FromErrno(errno, path.string() + ": write");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+// Hashes the bytes while they are written, so that they are read from memory once.
 Result<ShardFacts> WriteShard(const fs::path& path, std::span<const CheckpointTensor> tensors) {
   FOREBAY_ASSIGN(const UniqueFd fd, Open(path, O_WRONLY | O_CREAT | O_TRUNC));
   ShardFacts facts;
@@ -99,6 +106,7 @@ Result<ShardFacts> WriteShard(const fs::path& path, std::span<const CheckpointTe
   return facts;
 }
 
+// Size first, which costs nothing, then every byte.
 Status VerifyShard(const fs::path& path, const ShardFacts& facts) {
   std::uint64_t bytes = 0;
   FOREBAY_ASSIGN(const UniqueFd fd, OpenRegular(path, bytes));
@@ -110,6 +118,7 @@ Status VerifyShard(const fs::path& path, const ShardFacts& facts) {
   std::vector<std::byte> piece(kReadBytes);
   for (std::uint64_t at = 0; at < bytes;) {
     FOREBAY_ASSIGN(const std::size_t got, ReadSome(fd.get(), piece, path));
+    // Its size was right when it was opened.
     if (got == 0) return Error(ErrorCode::kDataLoss, path.string() + ": shrank while read");
     hash.Update(std::span(piece).first(got));
     at += got;
@@ -125,6 +134,7 @@ Status WriteSynced(const fs::path& path, std::string_view text) {
 }
 
 Status SyncFolder(const fs::path& folder) {
+  // A rename is durable once the folder that has the names is synced.
   FOREBAY_ASSIGN(const UniqueFd fd, Open(folder, O_RDONLY | O_DIRECTORY));
   return Sync(fd.get(), folder);
 }

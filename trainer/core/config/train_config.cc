@@ -1,3 +1,6 @@
+// The table of all keys. Everything else derives from it: the TOML reader, --set, flags, --help,
+// --print-config and the manual page. A key is a name, a pointer to its value, a help text, and
+// bounds or choices. Values are stored only after they passed the checks of their key.
 #include "trainer/core/config/train_config.h"
 
 #include <fmt/format.h>
@@ -18,6 +21,7 @@ namespace forebay::train {
 namespace {
 
 constexpr double kUnbounded = 9e15;  // below 2^53, so that integers stay exact
+// Channels of a sample; nothing else is a list of numbers.
 constexpr std::size_t kListValuesMax = 64;
 
 Error BadValue(const ConfigKey& key, std::string_view value, std::string_view allowed) {
@@ -31,10 +35,12 @@ Status CheckRange(const ConfigKey& key, double value, std::string_view text, con
   return BadValue(key, text, fmt::format("{} from {} to {}", what, key.minimum, key.maximum));
 }
 
+// A number for an integer key, a floating-point key, or a list of one.
 Status SetNumber(const ConfigKey& key, double value, std::string_view text) {
   const bool integral = std::holds_alternative<std::int64_t*>(key.slot);
   FOREBAY_TRY(CheckRange(key, value, text, integral ? "an integer" : "a number"));
   if (integral) {
+    // 1e3 is accepted for an integer key, 0.5 is not.
     if (value != std::floor(value)) return BadValue(key, text, "an integer");
     *std::get<std::int64_t*>(key.slot) = static_cast<std::int64_t>(value);
   } else if (auto* const* list = std::get_if<std::vector<double>*>(&key.slot)) {
@@ -71,8 +77,10 @@ Result<double> NumberOf(const ConfigKey& key, std::string_view text) {
   return BadValue(key, fmt::format("\"{}\"", text), "a number");
 }
 
+// From --set and flags, where everything is text.
 Status SetText(const ConfigKey& key, std::string_view text) {
   if (std::holds_alternative<std::string*>(key.slot)) return SetString(key, text);
+  // Only these two words: "yes" and "1" would need an agreement about case and more words.
   if (auto* const* flag = std::get_if<bool*>(&key.slot)) {
     if (text != "true" && text != "false") return BadValue(key, text, "true or false");
     **flag = text == "true";
@@ -100,6 +108,7 @@ Status SetArray(const ConfigKey& key, const toml::array& array) {
   return SetList(key, values, "<list>");
 }
 
+// From a TOML document, whose values have types.
 Status SetNode(const ConfigKey& key, const toml::node& node) {
   if (std::holds_alternative<std::string*>(key.slot)) {
     if (const auto* text = node.as_string()) return SetString(key, text->get());
@@ -129,12 +138,14 @@ Status ApplyTable(TrainConfig& config, const toml::table& document) {
   const std::vector<ConfigKey> keys = ConfigKeys(config);
   for (const auto& [section, node] : document) {
     const toml::table* table = node.as_table();
+    // A key outside of all sections.
     if (table == nullptr) {
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("{}: keys belong in a section", section.str()));
     }
     for (const auto& [leaf, value] : *table) {
       const std::string name = fmt::format("{}.{}", section.str(), leaf.str());
+      // Linear: there are about a hundred keys.
       const auto key = std::ranges::find(keys, name, &ConfigKey::name);
       if (key == keys.end()) {
         return Error(ErrorCode::kInvalidArgument, fmt::format("{}: no such key", name));
@@ -147,6 +158,7 @@ Status ApplyTable(TrainConfig& config, const toml::table& document) {
 
 std::string ValueText(const ConfigKey& key) {
   if (auto* const* text = std::get_if<std::string*>(&key.slot)) {
+    // A basic TOML string. Control characters are no part of any value that we take.
     std::string quoted = "\"";
     for (const char c : **text) {
       if (c == '"' || c == '\\') quoted += '\\';
@@ -179,155 +191,162 @@ std::vector<ConfigKey> InputKeys(TrainConfig& config) {
   auto& model = config.model;
   return {
       {"data.address", &data.address,
-       "daemon, unix:/path; empty: $FOREBAY_ADDRESS, else a private daemon", 0, 0, {}},
-      {"data.embedded_config", &data.embedded_config, "configuration of a private daemon", 0, 0,
-       {}},
+       "address of the daemon, unix:/path; empty: $FOREBAY_ADDRESS, else a private daemon is "
+       "started", 0, 0, {}},
+      {"data.embedded_config", &data.embedded_config,
+       "configuration file of the private daemon", 0, 0, {}},
       {"data.train_dataset", &data.train_dataset, "data set to train on", 0, 0, {}},
-      {"data.train_selection", &data.train_selection, "which of its samples", 0, 0, {}},
+      {"data.train_selection", &data.train_selection,
+       "which samples of it are trained on", 0, 0, {}},
       {"data.validation_dataset", &data.validation_dataset, "data set to evaluate on", 0, 0, {}},
-      {"data.validation_selection", &data.validation_selection, "which of its samples", 0, 0,
-       {}},
-      {"data.input_field", &data.input_field, "field of the images", 0, 0, {}},
-      {"data.target_field", &data.target_field, "field of the labels", 0, 0, {}},
-      {"data.order_mode", &data.order_mode, "order of the training samples", 0, 0,
-       {"global", "block", "sequential"}},
-      {"data.block_samples", &data.block_samples, "order_mode block: samples in a run", 1,
-       kUnbounded, {}},
-      {"data.window_runs", &data.window_runs, "order_mode block: runs in a window", 1,
-       kUnbounded, {}},
-      {"data.prefetch_depth", &data.prefetch_depth, "batches pulled ahead", 1,
-       limits::kCreditsMax - 1, {}},
-      {"data.delivery_log", &data.delivery_log, "log of consumed batches, one per rank", 0, 0,
-       {}},
-      {"model.architecture", &model.architecture, "network; --list-models shows them", 0, 0, {}},
-      {"model.settings", &model.settings, "numbers of the network, such as patch=4,depth=6", 0, 0,
-       {}},
+      {"data.validation_selection", &data.validation_selection,
+       "which samples of it are evaluated", 0, 0, {}},
+      {"data.input_field", &data.input_field, "field that is the network's input", 0, 0, {}},
+      {"data.target_field", &data.target_field,
+       "field that is the target, such as a label", 0, 0, {}},
+      {"data.order_mode", &data.order_mode,
+       "order of the training samples", 0, 0, {"global", "block", "sequential"}},
+      {"data.block_samples", &data.block_samples,
+       "samples in a run of consecutive samples; order_mode block only", 1, kUnbounded, {}},
+      {"data.window_runs", &data.window_runs,
+       "runs that are shuffled together; order_mode block only", 1, kUnbounded, {}},
+      {"data.prefetch_depth", &data.prefetch_depth,
+       "batches requested ahead", 1, limits::kCreditsMax - 1, {}},
+      {"data.delivery_log", &data.delivery_log,
+       "file that lists the batches that were consumed, one for each rank", 0, 0, {}},
+      {"model.architecture", &model.architecture, "network; --list-models prints them", 0, 0, {}},
+      {"model.settings", &model.settings,
+       "settings of the network, such as patch=4,depth=6", 0, 0, {}},
       {"model.shape", &model.shape,
-       "of a sample as the network takes it, such as 3x224x224; empty: the data set's", 0, 0, {}},
+       "shape in which the network takes a sample, such as 3x224x224; empty: that of the data set",
+       0, 0, {}},
       {"model.channel_axis", &model.channel_axis,
-       "of the stored samples; auto: last where that axis has 1 to 4 and the first has more", 0, 0,
-       {"auto", "first", "last"}},
+       "axis of the channels in the stored samples; auto: the last one if it has 1 to 4 entries "
+       "and the first has more", 0, 0, {"auto", "first", "last"}},
       {"model.classes", &model.classes,
-       "classes, or numbers to predict; 0: what the data set names, else the network's own", 0,
-       1e6, {}},
-      {"model.loss", &model.loss, "empty: the network's own", 0, 0,
-       {"", "cross-entropy", "dice-cross-entropy", "squared-error", "absolute-error"}},
+       "number of classes, or of numbers to predict; 0: what the data set names, else the "
+       "network's own", 0, 1e6, {}},
+      {"model.loss", &model.loss,
+       "loss; empty: the network's own",
+       0, 0, {"", "cross-entropy", "dice-cross-entropy", "squared-error", "absolute-error"}},
       {"model.weights", &model.weights,
-       "safetensors file whose weights training starts from, named as here, by torchvision or by "
-       "timm",
+       "safetensors file with the first weights, under our names, torchvision's or timm's",
        0, 0, {}},
       {"model.fresh", &model.fresh,
-       "what does not start from model.weights: prefixes of names, such as head.", 0, 0, {}},
+       "prefixes of names, such as head., of weights that do not come from model.weights",
+       0, 0, {}},
       {"model.input_mean", &model.input_mean,
-       "of the inputs, bytes scaled to 0 to 1; one number, or one for each channel", -1e6, 1e6,
-       {}},
-      {"model.input_stddev", &model.input_stddev, "as model.input_mean", 1e-6, 1e6, {}},
+       "mean of the inputs, where bytes are scaled to 0 to 1; one number, or one for each channel",
+       -1e6, 1e6, {}},
+      {"model.input_stddev", &model.input_stddev,
+       "standard deviation of the inputs, as model.input_mean", 1e-6, 1e6, {}},
   };
 }
 
 std::vector<ConfigKey> AugmentationKeys(AugmentationConfig& augmentation) {
   return {
       {"augmentation.crop", &augmentation.crop,
-       "HxW or DxHxW that is cut out of each input at random, in evaluations from the middle; "
-       "targets of the inputs' size go with them; empty: all",
-       0, 0, {}},
-      {"augmentation.padding", &augmentation.padding, "zeros on every side, before the cut", 0,
-       65'536, {}},
+       "HxW or DxHxW that is cut out of each input, at random in training and from the middle in "
+       "evaluations; targets of the same size are cut alike; empty: no cropping", 0, 0, {}},
+      {"augmentation.padding", &augmentation.padding,
+       "zeros that are added on every side before cropping", 0, 65'536, {}},
       {"augmentation.flip", &augmentation.flip,
        "axes that are mirrored at random, such as w, hw or dhw", 0, 0, {}},
       {"augmentation.channel_means", &augmentation.channel_means,
-       "of the inputs' channels, scaled to 0 to 1, in place of model.input_mean", 0, 0, {}},
-      {"augmentation.channel_stddevs", &augmentation.channel_stddevs, "likewise", 0, 0, {}},
+       "mean of each input channel, where bytes are scaled to 0 to 1; in place of "
+       "model.input_mean", 0, 0, {}},
+      {"augmentation.channel_stddevs", &augmentation.channel_stddevs,
+       "standard deviation of each input channel, as channel_means", 0, 0, {}},
       {"augmentation.augmentation_threads", &augmentation.threads,
-       "that cut and flip, beside the arithmetic", 1, 256, {}},
+       "threads for cropping and flipping, in addition to run.threads", 1, 256, {}},
   };
 }
 
 std::vector<ConfigKey> TrainKeys(RecipeConfig& train) {
   return {
       {"train.epochs", &train.epochs, "passes over the training set", 1, 1e6, {}},
-      {"train.global_batch", &train.global_batch, "samples per step over all ranks", 1,
-       kBatchMax, {}},
-      {"train.seed", &train.seed, "of the weights and the order", 0, kUnbounded, {}},
+      {"train.global_batch", &train.global_batch,
+       "samples of a step, over all ranks", 1, kBatchMax, {}},
+      {"train.seed", &train.seed,
+       "seed of the first weights, the order and the augmentation", 0, kUnbounded, {}},
       {"train.learning_rate", &train.learning_rate, "peak learning rate", 0, 1e3, {}},
-      {"train.schedule", &train.schedule, "after the warm-up", 0, 0,
-       {"constant", "cosine", "step", "polynomial"}},
+      {"train.schedule", &train.schedule,
+       "how the learning rate changes after the warm-up",
+       0, 0, {"constant", "cosine", "step", "polynomial"}},
       {"train.warmup_steps", &train.warmup_steps, "steps of linear warm-up", 0, kUnbounded, {}},
       {"train.final_learning_rate", &train.final_learning_rate,
-       "where schedules cosine and polynomial end", 0, 1e3, {}},
-      {"train.polynomial_power", &train.polynomial_power, "of schedule polynomial", 0.1, 10, {}},
+       "learning rate at the end of schedules cosine and polynomial", 0, 1e3, {}},
+      {"train.polynomial_power", &train.polynomial_power,
+       "exponent of schedule polynomial", 0.1, 10, {}},
       {"train.decay_epochs", &train.decay_epochs,
        "schedule step: epochs after which the rate falls, such as 30,60,80", 0, 0, {}},
-      {"train.decay_factor", &train.decay_factor, "schedule step: what it is multiplied with",
-       1e-6, 1, {}},
-      {"train.optimiser", &train.optimiser, "how weights follow gradients", 0, 0,
-       NamesOf(Optimisers())},
-      {"train.momentum", &train.momentum, "of SGD", 0, 1, {}},
-      {"train.beta1", &train.beta1, "of AdamW", 0, 0.999999, {}},
-      {"train.beta2", &train.beta2, "of AdamW", 0, 0.999999, {}},
-      {"train.epsilon", &train.epsilon, "of AdamW", 1e-16, 1, {}},
+      {"train.decay_factor", &train.decay_factor,
+       "schedule step: factor by which the rate is multiplied", 1e-6, 1, {}},
+      {"train.optimiser", &train.optimiser, "optimiser", 0, 0, NamesOf(Optimisers())},
+      {"train.momentum", &train.momentum, "momentum of SGD", 0, 1, {}},
+      {"train.beta1", &train.beta1, "decay of AdamW's first moment", 0, 0.999999, {}},
+      {"train.beta2", &train.beta2, "decay of AdamW's second moment", 0, 0.999999, {}},
+      {"train.epsilon", &train.epsilon, "term that AdamW adds to the denominator", 1e-16, 1, {}},
       {"train.weight_decay", &train.weight_decay,
-       "of weights, not of biases and normalisation; with sgd added to the gradient", 0, 1, {}},
-      {"train.clip_norm", &train.clip_norm, "most that the gradient's norm may be; 0: any", 0,
-       1e9, {}},
-      {"train.label_smoothing", &train.label_smoothing, "of the cross entropy", 0, 0.999, {}},
+       "weight decay of weights, not of biases and normalisation; with sgd it is added to the "
+       "gradient", 0, 1, {}},
+      {"train.clip_norm", &train.clip_norm,
+       "limit of the norm of the whole gradient, which is scaled down to it; 0: no limit",
+       0, 1e9, {}},
+      {"train.label_smoothing", &train.label_smoothing,
+       "label smoothing of the cross entropy", 0, 0.999, {}},
       {"train.nan_policy", &train.nan_policy,
-       "a step whose loss or gradient is not finite ends the run, or is left out; 100 in a row end "
-       "it all the same", 0, 0,
-       {"stop", "skip"}},
+       "what happens at a step whose loss or gradient is not finite: stop ends the run, skip "
+       "leaves the step out; 100 such steps in a row end the run in any case",
+       0, 0, {"stop", "skip"}},
       {"train.exactness", &train.exactness,
-       "exact: gradients are summed in a tree, the same under every layout; fast: left to right", 0,
-       0, {"exact", "fast"}},
+       "exact: gradients are summed in a tree, with the same result under every layout; fast: "
+       "left to right", 0, 0, {"exact", "fast"}},
       {"train.precision", &train.precision,
-       "fp32; or bf16: products and convolutions compute in bfloat16, weights, sums and optimiser "
-       "stay fp32",
-       0, 0, {}},
+       "fp32; or bf16: products and convolutions compute in bfloat16, while weights, sums and "
+       "optimiser state stay fp32", 0, 0, {}},
       {"train.normalisation", &train.normalisation,
-       "canonical: running statistics follow all micro-batches of a step; per_worker: those of the "
-       "first replica, as data-parallel trainers have it, so that results depend on the layout",
+       "canonical: running statistics follow all micro-batches of a step; per_worker: those of "
+       "the first replica, as in data-parallel trainers, so that results depend on the layout",
        0, 0, {"canonical", "per_worker"}},
   };
 }
 
 std::vector<ConfigKey> LayoutKeys(LayoutConfig& layout) {
   return {
-      {"layout.replicas", &layout.replicas, "data parallel; 0: ranks / stages", 0, 65536, {}},
+      {"layout.replicas", &layout.replicas,
+       "replicas that train on parts of each batch; 0: ranks / stages", 0, 65536, {}},
       {"layout.stages", &layout.stages, "pipeline stages of a replica", 1, 65536, {}},
       {"layout.pipeline_schedule", &layout.pipeline_schedule,
        "order of forward and backward passes", 0, 0, NamesOf(PipelineSchedules())},
       {"layout.split", &layout.split,
        "first part of each stage, such as 0,2; auto: balanced by a measurement, within "
-       "memory.budget",
-       0, 0, {}},
+       "memory.budget", 0, 0, {}},
       {"layout.micro_batch", &layout.micro_batch,
-       "samples of a canonical micro-batch, the unit of arithmetic: runs of one size end in the "
-       "same weights under every layout; 0: the smallest share of a replica",
-       0, kBatchMax, {}},
+       "samples of a canonical micro-batch, the unit of arithmetic: runs with one size end in the "
+       "same weights under every layout; 0: the smallest share of a replica", 0, kBatchMax, {}},
       {"layout.micro_batches", &layout.micro_batches,
-       "canonical: the same under every layout; per_layout: micro_batch samples in a pipeline, a "
-       "replica's share at once without stages, as trainers commonly have it, so that results "
-       "depend on the layout",
-       0, 0, {"canonical", "per_layout"}},
+       "canonical: the same under every layout; per_layout: micro_batch samples in a pipeline, "
+       "and without stages a replica's share at once, as in most trainers, so that results depend "
+       "on the layout", 0, 0, {"canonical", "per_layout"}},
       {"layout.switch", &layout.switches,
        "layouts to change to, as replicas x stages, after so many steps or epochs of the run: "
-       "\"step 500: 1x2; epoch 2: 2x1\"",
-       0, 0, {}},
+       "\"step 500: 1x2; epoch 2: 2x1\"", 0, 0, {}},
   };
 }
 
 std::vector<ConfigKey> MemoryKeys(MemoryConfig& memory) {
   return {
       {"memory.budget", &memory.budget,
-       "most that a rank's tensors may take, such as 8GiB or 200MB: weights, gradients, optimiser "
-       "state, what reductions hold, and what is saved for the backward pass, of which as much as "
-       "needed is moved away; 0: no limit",
-       0, 0, {}},
+       "limit of the memory of a rank's tensors, such as 8GiB or 200MB: weights, gradients, "
+       "optimiser state, buffers of reductions, and values saved for the backward pass, of which "
+       "as many as necessary are swapped or recomputed; 0: no limit", 0, 0, {}},
       {"memory.policy", &memory.policy,
-       "what may be done with saved values: swap them to the host, recompute them, or (auto) "
-       "whatever costs least time; swap and recompute without a budget: all of them",
+       "what is done with saved values: swap them to the host, recompute them, or (auto) "
+       "whichever costs least time; without a budget, swap and recompute apply to all of them",
        0, 0, {"auto", "keep", "swap", "recompute"}},
-      {"memory.host_bytes", &memory.host_bytes, "most that a rank may swap to the host at once", 0,
-       0, {}},
+      {"memory.host_bytes", &memory.host_bytes,
+       "limit of what a rank may have swapped to the host at once", 0, 0, {}},
   };
 }
 
@@ -336,81 +355,79 @@ std::vector<ConfigKey> CheckpointKeys(TrainConfig& config) {
   auto& checkpoint = config.checkpoint;
   return {
       {"evaluation.evaluate_every_epochs", &evaluation.evaluate_every_epochs,
-       "epochs between evaluations; 0: never", 0, 1e6, {}},
+       "epochs between evaluations; 0: no evaluations", 0, 1e6, {}},
       {"evaluation.evaluation_batch", &evaluation.evaluation_batch,
-       "samples per evaluation step over all ranks, which are computed in micro-batches no larger "
-       "than those of the training; 0: train.global_batch",
-       0, kBatchMax, {}},
+       "samples of an evaluation step over all ranks; they are computed in micro-batches no "
+       "larger than those of training; 0: train.global_batch", 0, kBatchMax, {}},
       {"evaluation.target", &evaluation.target,
-       "an evaluation whose metric (accuracy, Dice, mean absolute error: the loss decides) is as "
-       "good as this ends the run; 0: none",
-       0, 1e9, {}},
+       "value of the metric (accuracy, Dice or mean absolute error, as the loss has it) at which "
+       "the run ends; 0: none", 0, 1e9, {}},
       {"checkpoint.checkpoint_dir", &checkpoint.checkpoint_dir,
-       "folder of checkpoints; empty: none are written", 0, 0, {}},
+       "folder for checkpoints; empty: no checkpoints", 0, 0, {}},
       {"checkpoint.checkpoint_every_steps", &checkpoint.checkpoint_every_steps,
-       "besides the end, stop signals and the clock; 0: not by steps", 0, kUnbounded, {}},
+       "steps between checkpoints; they are also written at the end and after a stop signal; 0: "
+       "not by steps", 0, kUnbounded, {}},
       {"checkpoint.checkpoint_every_minutes", &checkpoint.checkpoint_every_minutes,
-       "likewise, by the clock; both may be given; 0: not by the clock", 0, 1e6, {}},
-      {"checkpoint.checkpoints_kept", &checkpoint.checkpoints_kept, "older ones are removed", 1,
-       1e6, {}},
+       "minutes between checkpoints; may be combined with checkpoint_every_steps; 0: not by the "
+       "clock", 0, 1e6, {}},
+      {"checkpoint.checkpoints_kept", &checkpoint.checkpoints_kept,
+       "checkpoints that are kept; older ones are removed", 1, 1e6, {}},
       {"checkpoint.keep_best", &checkpoint.keep_best,
-       "keep the checkpoint of the best evaluation, too, in checkpoint_dir/best", 0, 0, {}},
+       "also keep the checkpoint of the best evaluation, in checkpoint_dir/best", 0, 0, {}},
       {"checkpoint.resume", &checkpoint.resume,
-       "a checkpoint, a folder of them, or auto: the newest intact one of checkpoint_dir", 0, 0,
-       {}},
+       "checkpoint to continue from, or a folder of checkpoints; auto: the newest intact one of "
+       "checkpoint_dir", 0, 0, {}},
       {"checkpoint.new_run", &checkpoint.new_run,
        "start another run in a folder that holds checkpoints, which are moved to "
-       "checkpoint_dir/aside-<run>-<number>; without it that is refused. Leave it out of jobs that "
-       "are requeued",
-       0, 0, {}},
+       "checkpoint_dir/aside-<run>-<number>; without this key such a folder is refused. Do not "
+       "set it in jobs that are requeued", 0, 0, {}},
       {"checkpoint.force_identity", &checkpoint.force_identity,
-       "resume although threads, micro-batch, precision, LibTorch or vector instructions differ: "
-       "the weights end otherwise than they would have",
-       0, 0, {}},
+       "resume although threads, micro-batch, precision, LibTorch or vector instructions differ, "
+       "which changes the weights that the run ends in", 0, 0, {}},
   };
 }
 
 std::vector<ConfigKey> RunKeys(RunConfig& run) {
   return {
       {"run.communicator", &run.communicator,
-       "auto: MPI when launched by mpirun, and an error where several processes would each train "
-       "alone; single: alone in any case",
+       "how ranks find each other; auto: by MPI if mpirun started them, and an error if several "
+       "processes would each train alone; single: this process trains alone",
        0, 0, {"auto", "single", "mpi"}},
       {"run.device", &run.device,
-       "where ranks compute: cpu; cuda: GPU \"rank on the node\", modulo the node's GPUs; auto: "
-       "that where there is one",
-       0, 0, {"auto", "cpu", "cuda"}},
+       "where ranks compute: cpu; cuda: the GPU whose number is the rank on the node, modulo the "
+       "node's GPUs; auto: a GPU if there is one", 0, 0, {"auto", "cpu", "cuda"}},
       {"run.communication_timeout_s", &run.communication_timeout_s,
-       "a rank that is waited for so many seconds ends the job", 1, 604'800, {}},
+       "seconds of waiting for another rank after which the job ends", 1, 604'800, {}},
       {"run.watchdog_s", &run.watchdog_s,
-       "a process that is stopped or unreachable for so many seconds ends the job; 0: not watched",
+       "seconds after which a process that is stopped or unreachable ends the job; 0: no watchdog",
        0, 3600, {}},
       {"run.bucket_kib", &run.bucket_kib,
-       "gradients are reduced in pieces of this; 0: as a probe at the start finds best", 0,
-       1 << 20, {}},
+       "KiB of a piece in which gradients are reduced; 0: the size that a probe at the start "
+       "finds best", 0, 1 << 20, {}},
       {"run.wall_minutes", &run.wall_minutes,
-       "the job's time: as if a signal had come wall_margin_s before, make a checkpoint and ask "
-       "for a requeue; 0: until $SLURM_JOB_END_TIME where that is set",
-       0, 1e6, {}},
+       "time limit of the job: wall_margin_s before it, the run writes a checkpoint and asks for "
+       "a requeue; 0: $SLURM_JOB_END_TIME, if that is set", 0, 1e6, {}},
       {"run.wall_margin_s", &run.wall_margin_s,
-       "seconds that a step and a checkpoint may take at the end", 0, 86'400, {}},
-      {"run.threads", &run.threads, "of LibTorch; 0: allowed cores / ranks on the node", 0, 1024,
-       {}},
+       "seconds reserved for a last step and checkpoint before the time limit", 0, 86'400, {}},
+      {"run.threads", &run.threads,
+       "threads of LibTorch; 0: allowed cores / ranks on the node", 0, 1024, {}},
       {"run.wait_policy", &run.wait_policy,
-       "of idle OpenMP threads, unless $OMP_WAIT_POLICY is set; the daemon shares the cores", 0,
-       0, {"passive", "active"}},
-      {"run.force_slow_blas", &run.force_slow_blas, "train even on reference BLAS", 0, 0, {}},
+       "whether idle OpenMP threads sleep or spin, unless $OMP_WAIT_POLICY is set; the daemon "
+       "shares the cores", 0, 0, {"passive", "active"}},
+      {"run.force_slow_blas", &run.force_slow_blas,
+       "train even on reference BLAS, which is slow", 0, 0, {}},
       {"run.log_every_steps", &run.log_every_steps, "steps between progress lines", 1, 1e9, {}},
-      {"run.metrics_file", &run.metrics_file, "JSON lines: loss curve, evaluations", 0, 0, {}},
-      {"run.summary_json", &run.summary_json, "where the closing figures go as JSON", 0, 0, {}},
+      {"run.metrics_file", &run.metrics_file,
+       "file of JSON lines for loss curve and evaluations", 0, 0, {}},
+      {"run.summary_json", &run.summary_json, "file for the closing figures, as JSON", 0, 0, {}},
       {"run.metrics_dir", &run.metrics_dir,
-       "folder of what each rank did in each step as JSON lines, with the loss curve and the "
-       "summary unless they have files of their own; for forebay-train report",
-       0, 0, {}},
+       "folder for what each rank did in each step, as JSON lines, and for loss curve and summary "
+       "unless these have files of their own; input of forebay-train report", 0, 0, {}},
       {"run.trace_file", &run.trace_file,
-       "chrome trace of what every rank did in trace_steps, beside what was predicted", 0, 0, {}},
-      {"run.trace_steps", &run.trace_steps, "steps of the run, from 0 on, that are traced", 0, 0,
-       {}},
+       "file for a chrome trace of what every rank did in trace_steps, beside what was predicted",
+       0, 0, {}},
+      {"run.trace_steps", &run.trace_steps,
+       "steps of the run that are traced, from 0 on, such as 10-12", 0, 0, {}},
   };
 }
 
@@ -456,6 +473,7 @@ Status ApplyToml(TrainConfig& config, std::string_view document, std::string_vie
 Status ApplyTomlFile(TrainConfig& config, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return Error(ErrorCode::kNotFound, path + ": cannot be opened");
+  // One byte more than is allowed, to notice a file that is larger.
   std::string document(static_cast<std::size_t>(limits::kConfigFileBytesMax) + 1, '\0');
   file.read(document.data(), static_cast<std::streamsize>(document.size()));
   document.resize(static_cast<std::size_t>(file.gcount()));
@@ -473,6 +491,7 @@ std::string ToToml(TrainConfig config) {
   std::string section;
   for (const ConfigKey& key : ConfigKeys(config)) {
     const std::size_t dot = key.name.find('.');
+    // Keys of a section are neighbours in the table.
     if (key.name.substr(0, dot) != section) {
       section = key.name.substr(0, dot);
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);

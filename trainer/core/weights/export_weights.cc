@@ -1,3 +1,6 @@
+// Writes the weights and running statistics of a checkpoint, without the optimiser's state, to one
+// safetensors file. The file is written under a temporary name and renamed when it is whole, so
+// that a failure leaves what was there. A file inside a checkpoint is never overwritten.
 #include "trainer/core/weights/export_weights.h"
 
 #include <fcntl.h>
@@ -61,16 +64,6 @@ std::vector<TensorEntry> EntriesOf(const CheckpointReader& reader) {
   return entries;
 }
 
-Status WriteAll(int fd, std::span<const std::byte> bytes, const fs::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Error::FromErrno(errno, path.string());
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return {};
-}
-
 Status WriteTensors(const CheckpointReader& reader, std::span<const TensorEntry> entries,
                     const fs::path& path) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -82,6 +75,7 @@ Status WriteTensors(const CheckpointReader& reader, std::span<const TensorEntry>
       {"global_step", std::to_string(state.global_step)}};
   FOREBAY_TRY(WriteAll(fd.get(), EncodeSafetensorsHeader(metadata, entries), path));
   for (const TensorEntry& entry : entries) {
+    // One tensor at a time: the weights need not fit into memory twice.
     std::vector<std::byte> bytes(static_cast<std::size_t>(entry.end - entry.begin));
     FOREBAY_TRY(reader.Read(entry.name, bytes));
     FOREBAY_TRY(WriteAll(fd.get(), bytes, path));
