@@ -103,6 +103,8 @@ Members AllMembers(const Transport& transport) {
   return members;
 }
 
+// The timeout is for each transfer, not for the whole collective: it bounds the silence of a peer,
+// and does not depend on how much is reduced.
 Status Finish(PendingCollective& pending, Transport& transport, std::uint64_t timeout_ns) {
   FOREBAY_TRY(pending.Begin(transport));
   while (true) {
@@ -114,6 +116,7 @@ Status Finish(PendingCollective& pending, Transport& transport, std::uint64_t ti
 
 Status CollectiveQueue::Begin(std::uint32_t id, std::unique_ptr<PendingCollective> pending,
                               Transport& transport) {
+  // The first round needs no turn: Begin is called in the same order by all members.
   FOREBAY_TRY(pending->Begin(transport));
   entries_.push_back({.id = id, .pending = std::move(pending)});
   return {};
@@ -139,6 +142,8 @@ Result<std::vector<Ticket>> CollectiveQueue::Advance(Transport& transport) {
   return waited;
 }
 
+// A collective that is done leaves the queue. An id that was never begun counts as done, too,
+// which the plan's checker rules out.
 bool CollectiveQueue::Done(std::uint32_t id) const {
   return std::ranges::find(entries_, id, &Entry::id) == entries_.end();
 }
@@ -224,6 +229,8 @@ Status AllReduce<T>::BeginGather(Transport& transport) {
 
 template <typename T>
 Result<std::optional<Ticket>> AllReduce<T>::Advance(Transport& transport) {
+  // No sum may leave before all addends have come, so the second round begins when the first is
+  // done.
   if (!summed_) {
     FOREBAY_ASSIGN(const std::optional<Ticket> undone, sums_.Advance(transport));
     if (undone) return undone;

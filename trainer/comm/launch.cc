@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kAloneRemedy =
     "run.communicator = \"single\" is for processes that have nothing to do with each other";
 
+// A variable that a launcher has set, with its value, which error messages show.
 struct Sign {
   std::string text;
   std::uint32_t processes = 0;

@@ -73,6 +73,7 @@ Result<std::uint64_t> SlowestNs(Communicator& communicator, std::size_t bytes, s
     // All pairs work at the same time, as the stages of a pipeline do.
     const std::uint32_t place = communicator.rank() + shift;
     const std::uint32_t peer = (place ^ 1U) - shift;
+    // A rank without a partner in this round still takes part in the barriers before and after.
     if (place < shift || peer >= communicator.size()) continue;
     FOREBAY_ASSIGN(const std::uint64_t took_ns,
                    HalfTripNs(communicator, peer, bytes, trips, now_ns));
@@ -152,6 +153,8 @@ class BucketSearch {
     const std::uint64_t began_ns = request_.now_ns();
     FOREBAY_TRY(ReduceInBuckets(communicator_.transport(), members_, values_, bucket_bytes,
                                 step_++, kPatienceNs));
+    // The mean, because the ranks leave a reduction at different times, and all have to choose
+    // alike.
     std::array<double, 1> sum = {static_cast<double>(request_.now_ns() - began_ns)};
     FOREBAY_TRY(communicator_.AllReduceSum(std::span<double>(sum)));
     return static_cast<std::uint64_t>(sum[0] / communicator_.size());
@@ -200,6 +203,7 @@ Result<LinkProbe> ProbeLinks(Communicator& communicator, const ProbeRequest& req
   }
   FOREBAY_ASSIGN(Members members, GroupOf(communicator, request.stages));
   probe.sample_bytes = SampleBytes(request, probe.ns_per_byte);
+  // One replica: nothing is reduced, so that there is no bucket size to choose.
   if (communicator.size() <= request.stages || probe.sample_bytes == 0) {
     probe.sample_bytes = 0;
     return probe;

@@ -43,7 +43,8 @@ std::vector<std::uint64_t> SampleHashes(const std::array<std::uint64_t, 3>& plac
   return hashes;
 }
 
-// `drain_ns`: until a GPU had done what it was asked for.
+// Turns what the runner measured into the classes of a step's account. `drain_ns` is the time
+// until a GPU had done what it was asked for, `idle_ns` the wait for the last rank.
 StepAccount AccountOf(const RankReport& report, const SwapFigures& before,
                       const SwapFigures& after, std::uint64_t drain_ns, std::uint64_t idle_ns) {
   const RankTimes& times = report.times;
@@ -85,6 +86,7 @@ Result<std::unique_ptr<HybridTrainer>> HybridTrainer::Make(const Model& model,
   return trainer;
 }
 
+// Makes the stage of this rank under a plan that was checked, once the rank has the parts.
 Status HybridTrainer::StandOn(const HybridLayout& layout, StepPlan plan) {
   // May fail, so it comes before anything is changed.
   FOREBAY_ASSIGN(predicted_, SimulatePlan(plan, options_.costs));
@@ -209,6 +211,7 @@ Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
   return outcome;
 }
 
+// A run that was stopped has traced fewer steps than it was asked for: they are written now.
 Status HybridTrainer::FinishTrace() {
   FOREBAY_TRY(trace_.Write(communicator_));
   return trace_.failure();

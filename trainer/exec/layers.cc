@@ -25,6 +25,7 @@ torch::Tensor Dropout(const torch::Tensor& input, double rate, Pass& pass) {
                                 ? at::make_generator<at::CPUGeneratorImpl>(seed)
                                 : at::globalContext().defaultGenerator(input.device()).clone();
   if (!input.device().is_cpu()) generator.set_current_seed(seed);
+  // What is kept is scaled up, so that evaluations need no scale.
   const torch::Tensor kept = torch::empty_like(input).bernoulli_(1.0 - rate, generator);
   return input * kept.mul_(1.0 / (1.0 - rate));
 }
@@ -52,6 +53,7 @@ torch::Tensor BatchNorm::Forward(const torch::Tensor& input, Pass& pass) {
   return output;
 }
 
+// Called once for each micro-batch after the step, in ascending order on every rank.
 void BatchNorm::UpdateRunning(const torch::Tensor& batch) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor mean = batch.narrow(0, 0, channels_);
@@ -60,6 +62,8 @@ void BatchNorm::UpdateRunning(const torch::Tensor& batch) {
   running_variance_.mul_(1.0 - momentum_).add_(variance.mul(momentum_));
 }
 
+// The layers in the order of the parts: ranks of one stage in all replicas have the same, so that
+// their statistics can be exchanged as plain floats.
 BatchStatistics::BatchStatistics(const std::vector<std::shared_ptr<Part>>& parts) {
   for (const std::shared_ptr<Part>& part : parts) {
     for (const std::shared_ptr<torch::nn::Module>& module : part->modules()) {
@@ -77,6 +81,7 @@ void BatchStatistics::Record(const BatchNorm& layer, const torch::Tensor& mean,
   const auto found = std::ranges::find_if(
       layers_, [&](const Layer& entry) { return entry.module.get() == &layer; });
   FOREBAY_CHECK(found != layers_.end() && room_.size() == floats_);
+  // Copying from a GPU now would make the processor wait in every layer: End does it for all.
   const torch::Tensor both = torch::cat({mean, variance});
   if (both.is_cpu()) {
     Put(found->offset, both);
@@ -104,6 +109,7 @@ void BatchStatistics::End() {
   waiting_.clear();
 }
 
+// One copy to the device for all layers.
 void BatchStatistics::Apply(std::span<const float> room) {
   if (layers_.empty()) return;
   const torch::Device device = layers_.front().module->device();

@@ -1,4 +1,6 @@
-// The checks of a model, what its parts take, and cross entropy, the loss that most models have.
+// What the trainer asks of any model: the checks of its list of parts, which parts each one takes,
+// and cross entropy, the loss that most models have. A model is checked once, when the trainer is
+// made, so that later code may look parts up by name without tests.
 #include "trainer/exec/model.h"
 
 #include <fmt/format.h>
@@ -34,6 +36,7 @@ class CrossEntropy final : public Loss {
 
 }  // namespace
 
+// The order is that of Forward's inputs: the part before, then the skips.
 std::vector<std::vector<std::uint32_t>> SourcesOf(const Model& model) {
   std::vector<std::vector<std::uint32_t>> sources(model.parts.size());
   for (std::uint32_t part = 0; part < model.parts.size(); ++part) {
@@ -62,6 +65,7 @@ Status CheckModel(const Model& model) {
     }
     for (const std::string& taken : part.takes) {
       const auto found = std::ranges::find(names, taken);
+      // Parts that come later are not in `names` yet, so a part cannot take itself or a later one.
       if (found == names.end() || taken == names.back()) {
         return Error(ErrorCode::kInvalidArgument,
                      fmt::format("model {}: part {} takes {}, which is no earlier part, or the "

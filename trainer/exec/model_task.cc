@@ -21,6 +21,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
+// Types of stored elements that LibTorch has as well.
 Result<torch::ScalarType> ToScalarType(Dtype dtype) {
   switch (dtype) {
     case Dtype::kU8: return torch::kUInt8;
@@ -80,12 +81,14 @@ bool IsDenseFloats(const FeedTensor& view) {
          reinterpret_cast<std::uintptr_t>(view.data) % alignof(float) == 0;
 }
 
+// {samples, ...}, as models take and losses expect.
 Shape ShapeOf(const Shape& sample, std::uint32_t samples) {
   Shape shape = {samples};
   shape.insert(shape.end(), sample.begin(), sample.end());
   return shape;
 }
 
+// Only the number of elements must agree: {28, 28} may stand for {1, 28, 28}.
 Status CheckCount(const ModelTask& task, const char* what, const FeedTensor& view,
                   const Shape& wanted) {
   FOREBAY_ASSIGN(const std::int64_t came, ElementsOf(view));
@@ -98,6 +101,7 @@ Status CheckCount(const ModelTask& task, const char* what, const FeedTensor& vie
                            fmt::join(wanted, ", ")));
 }
 
+// Whether mean or deviation changes any value.
 bool IsStandardised(const ModelTask& task) {
   const auto is = [](double number) { return [number](double x) { return x == number; }; };
   return !std::ranges::all_of(task.input_mean, is(0)) ||
@@ -169,6 +173,7 @@ Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,
   return raw.to(type, /*non_blocking=*/false, /*copy=*/device.is_cpu()).view(shape);
 }
 
+// Zeros in place of samples: to measure the model, and for micro-batches without samples.
 torch::Tensor ZeroInput(const ModelTask& task, std::uint32_t samples) {
   return torch::zeros(ShapeOf(task.input_shape, samples));
 }

@@ -138,6 +138,7 @@ std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint32_t 
   return counts;
 }
 
+// Which of the step's micro-batches this rank computes, and where each begins in its share.
 StepCut::StepCut(const Layout& layout, std::uint32_t rank, std::vector<std::uint32_t> all_counts)
     : counts(std::move(all_counts)) {
   const std::uint32_t stage = layout.StageOf(rank);
@@ -175,6 +176,8 @@ Result<StepSource> StepSource::Make(const ModelTask& task, const StepCut& cut, D
     source.tensors_ = std::make_shared<Tensors>();
   }
   Tensors& tensors = *source.tensors_;
+  // Tensors that Prepare has made are used as they are. Tensors that it could not make, or that
+  // may not be borrowed yet, are made here.
   const bool makes_input = cut.takes_input && !tensors.input.defined();
   const bool makes_target = cut.takes_target && !tensors.target.defined();
   const std::shared_ptr<const void> lender = borrows ? hold : nullptr;
@@ -207,6 +210,7 @@ Status StepSource::CheckUnwritten() const {
                            now[0] != tensors_->versions[0] ? "input" : "target"));
 }
 
+// A view: micro-batches are consecutive samples of one tensor.
 Result<torch::Tensor> StepSource::Piece(const torch::Tensor& whole,
                                         std::uint32_t micro_batch) const {
   const std::vector<std::int64_t>& offsets = cut_->offsets;

@@ -45,8 +45,8 @@ std::uint64_t NowNs() {
                                     std::chrono::nanoseconds(1));
 }
 
-// Runs `work`, which may throw, and names it in its error.
-// Adds the action to errors as well, unlike WithoutExceptions.
+// Runs `work`, which may throw. Unlike WithoutExceptions, it also adds the action to errors that
+// `work` returns.
 template <typename Work>
 auto Guarded(const char* what, Work&& work) -> decltype(work()) {
   try {
@@ -84,6 +84,7 @@ HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan,
   return options;
 }
 
+// Which steps are traced, and where to.
 Result<TraceOptions> TraceOf(const RunConfig& run) {
   TraceOptions trace{.path = run.trace_file, .steps = {}};
   if (trace.path.empty()) return trace;
@@ -284,6 +285,7 @@ Status TorchEngine::LayOut(const Print& print) {
   return {};
 }
 
+// A layout of the configuration with all that the trainer needs to know of it.
 HybridLayout TorchEngine::LayoutOf(const Layout& layout, StageSplit split) const {
   return {.layout = layout,
           .schedule = plan_.schedule,
@@ -393,11 +395,13 @@ Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
                       .samples = outcome.score.samples};
 }
 
+// The device belongs to it, because GPUs of another kind compute other bits.
 std::string TorchEngine::Library() const {
   const std::string device = DescribeDevice(device_);
   return "LibTorch " TORCH_VERSION + (device.empty() ? "" : " on " + device);
 }
 
+// Where results depend on the layout, all layouts of the run are part of the identity.
 std::string TorchEngine::Identity() const {
   std::string layouts = PlanDependence(config_);
   if (!layouts.empty()) layouts += ": " + plan_.Text();
@@ -437,6 +441,8 @@ Status TorchEngine::Copy(Checkpoint& checkpoint) {
   return {};
 }
 
+// Another model or optimiser has other tensors, which nothing can make up for. Another identity
+// only changes bits, which the user may accept.
 Status TorchEngine::CheckOrigin(const Checkpoint& checkpoint) const {
   if (checkpoint.model != task_->model.name || checkpoint.optimiser != optimiser_->name) {
     return Error(ErrorCode::kFailedPrecondition,
@@ -458,6 +464,7 @@ Status TorchEngine::CheckOrigin(const Checkpoint& checkpoint) const {
                            checkpoint.identity, identity));
 }
 
+// Every rank reads the tensors of its own parts.
 Status TorchEngine::Read(const CheckpointReader& checkpoint) {
   FOREBAY_TRY(CheckOrigin(checkpoint.state()));
   // All are looked up before the first is read: a checkpoint of something else changes nothing.
@@ -484,6 +491,7 @@ Status TorchEngine::Read(const CheckpointReader& checkpoint) {
 
 }  // namespace
 
+// The choice without an engine, for what comes before there is one.
 Result<bool> ComputesOnGpu(std::string_view name, std::uint32_t local_rank) {
   const auto chosen = Guarded("device", [&] { return ChooseDevice(name, local_rank); });
   if (!chosen.has_value()) return chosen.error();

@@ -35,6 +35,7 @@ std::vector<std::pair<std::string, torch::Tensor>> TensorsOf(const Part& part,
 
 using Weights = std::map<std::string, std::vector<float>>;
 
+// Copies what the file has for a part over the first weights that the part has drawn.
 void Overwrite(Part& part, const std::string& name, const Weights& weights) {
   const torch::NoGradGuard no_grad;
   for (auto& [full_name, tensor] : TensorsOf(part, name)) {
@@ -47,6 +48,8 @@ void Overwrite(Part& part, const std::string& name, const Weights& weights) {
   }
 }
 
+// Names and shapes of all tensors of the model. Every part is made once for this and thrown away:
+// only a part knows what it registers.
 Result<std::vector<WantedTensor>> WantedTensors(const Model& model) {
   std::vector<WantedTensor> wanted;
   try {
@@ -64,6 +67,7 @@ Result<std::vector<WantedTensor>> WantedTensors(const Model& model) {
 
 }  // namespace
 
+// The name is the title with the sizes, which checkpoints compare.
 Result<Model> MakeModel(const ModelRequest& request) {
   FOREBAY_ASSIGN(const ModelSizes sizes, ResolveModel(request));
   Model model;

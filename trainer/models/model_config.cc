@@ -25,6 +25,7 @@ using Shape = std::vector<std::int64_t>;
 // An axis of at most so many may be that of channels: grey, colours, opacity, CosmoFlow's shifts.
 constexpr std::int64_t kChannelsMax = 4;
 
+// A key of the section [model] has a value that is not allowed; says what is.
 template <typename... Arguments>
 Error BadKey(std::string_view key, std::string_view value,
              fmt::format_string<Arguments...> allowed, Arguments&&... arguments) {
@@ -33,6 +34,7 @@ Error BadKey(std::string_view key, std::string_view value,
                            fmt::format(allowed, std::forward<Arguments>(arguments)...)));
 }
 
+// Which settings there are, and their bounds, is for ResolveModel to say.
 Result<std::map<std::string, double>> ParseSettings(const std::string& text) {
   std::map<std::string, double> settings;
   for (const std::string_view word : SplitText(text, ',')) {
@@ -65,6 +67,7 @@ struct StoredShape {
   bool channels_last = false;
 };
 
+// Reads the stored shape as one of the model's, with channels first.
 Result<StoredShape> TakeStored(const TrainConfig& config, const SampleFacts& facts,
                                std::size_t axes) {
   StoredShape stored;
@@ -111,12 +114,14 @@ Result<StoredShape> ChooseShape(const TrainConfig& config, const SampleFacts& fa
                   ElementsOf(wanted), config.data.train_dataset, stored,
                   fmt::join(facts.input_shape, "x"));
   }
+  // A shape that equals what would be read without the key does not change how samples are read.
   const Result<StoredShape> own = TakeStored(config, facts, axes);
   const bool same = own.has_value() && own->shape == wanted;
   return StoredShape{.shape = std::move(wanted),
                      .channels_last = same ? own->channels_last : says_last};
 }
 
+// Known only when the shape is: configurations cannot check it.
 Status CheckChannels(const char* key, const std::vector<double>& values, std::int64_t channels) {
   if (values.size() == 1 || static_cast<std::int64_t>(values.size()) == channels) return {};
   return BadKey(key, fmt::format("{}", fmt::join(values, ",")),
@@ -135,6 +140,7 @@ Result<ConfiguredModel> ConfigureModel(const TrainConfig& config, const SampleFa
   ConfiguredModel configured;
   ModelRequest& request = configured.request;
   request.name = model.architecture;
+  // The preset alone, to learn how many axes the family takes.
   const Result<ModelSizes> own = ResolveModel(request);
   if (!own.has_value()) return own.error().WithContext("model.architecture");
   FOREBAY_ASSIGN(request.settings, ParseSettings(model.settings));
@@ -159,12 +165,14 @@ Result<ConfiguredModel> ConfigureModel(const TrainConfig& config, const SampleFa
   return configured;
 }
 
+// ConfigureModel has resolved the same request, so there is no error here.
 std::string ConfiguredModel::Text() const {
   const ModelSizes sizes = ResolveModel(request).value();
   return fmt::format("{}; loss {}{}", sizes.Title(), sizes.loss,
                      channels_last ? "; channels come last in the data set" : "");
 }
 
+// Everything here comes from the families' descriptors: a new family needs no change.
 std::string ModelList() {
   std::string text;
   for (const ModelFamily* const family : ModelFamilies()) {

@@ -16,6 +16,8 @@
 namespace forebay::train {
 namespace {
 
+// Bounds of what can be asked for. They keep products of sizes within 64 bits, and refuse a
+// mistyped number before memory is taken for it.
 constexpr std::int64_t kExtentMax = 65'536;
 constexpr std::int64_t kElementsMax = 1LL << 31;
 constexpr std::int64_t kOutputsMax = 1'000'000;
@@ -35,12 +37,14 @@ FoundPreset FindPreset(std::string_view name) {
   return {};
 }
 
+// RefusedModel with a formatted reason.
 template <typename... Arguments>
 Error Refused(std::string_view model, fmt::format_string<Arguments...> text,
               Arguments&&... arguments) {
   return RefusedModel(model, fmt::format(text, std::forward<Arguments>(arguments)...));
 }
 
+// For the message: "patch (1 to 1024), width (1 to 65536)".
 std::string SettingsText(std::span<const ModelSetting> settings) {
   std::string text;
   for (const ModelSetting& setting : settings) {
@@ -50,6 +54,7 @@ std::string SettingsText(std::span<const ModelSetting> settings) {
   return text;
 }
 
+// Takes the request's settings over those that are there, each within its bounds.
 Status ApplySettings(const ModelRequest& request, const ModelFamily& family, ModelSizes& sizes) {
   for (const auto& [name, value] : request.settings) {
     const auto found = std::ranges::find(family.settings, name, &ModelSetting::name);
@@ -89,6 +94,7 @@ Status CheckShape(const ModelSizes& sizes, const ModelFamily& family) {
   return {};
 }
 
+// A family lists the losses that its output fits.
 Status CheckLoss(const ModelSizes& sizes, const ModelFamily& family) {
   std::vector<std::string_view> names;
   for (const LossKind* const loss : family.losses) names.push_back(loss->name);
@@ -101,6 +107,7 @@ Status CheckLoss(const ModelSizes& sizes, const ModelFamily& family) {
 
 double ModelSizes::Number(std::string_view setting) const {
   const auto found = settings.find(std::string(setting));
+  // A name that the family does not list is a mistake in the family's code.
   FOREBAY_CHECK(found != settings.end());
   return found->second;
 }

@@ -33,6 +33,7 @@ std::optional<std::string_view> AfterPrefix(const NameRule& rule, std::string_vi
 }  // namespace
 
 std::string ForeignName(std::span<const NameRule> names, std::string_view own) {
+  // A name without a rule is the same in both.
   for (const NameRule& rule : names) {
     std::string_view number;
     const std::optional<std::string_view> rest = AfterPrefix(rule, own, number);
@@ -50,6 +51,7 @@ std::string ForeignName(std::span<const NameRule> names, std::string_view own) {
   return std::string(own);
 }
 
+// PyTorch's batch normalisation counts its batches in a tensor, which no model here has.
 bool IsNoWeight(std::string_view foreign) { return foreign.ends_with("num_batches_tracked"); }
 
 }  // namespace forebay::train

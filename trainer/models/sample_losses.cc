@@ -19,6 +19,8 @@ torch::Tensor ClassMasks(const torch::Tensor& target, const torch::Tensor& outpu
 
 // 2 |A and B| / (|A| + |B|) of every sample and every class but the background: {n, classes - 1}.
 torch::Tensor DiceOf(const torch::Tensor& share, const torch::Tensor& truth) {
+  // Without it a class that is neither there nor found would be 0 / 0; with it, it counts as
+  // found.
   constexpr double kSmooth = 1e-6;
   const std::int64_t classes = share.size(1);
   const torch::Tensor found = share.narrow(1, 1, classes - 1);
@@ -26,6 +28,7 @@ torch::Tensor DiceOf(const torch::Tensor& share, const torch::Tensor& truth) {
   return (2.0 * (found * wanted).sum(2) + kSmooth) / (found.sum(2) + wanted.sum(2) + kSmooth);
 }
 
+// The mean of Dice and of cross entropy over voxels, as in MLPerf's 3D U-Net; the metric is Dice.
 class DiceCrossEntropy final : public Loss {
  public:
   torch::Tensor Sum(const torch::Tensor& output, const torch::Tensor& target) const override {
@@ -46,6 +49,8 @@ class DiceCrossEntropy final : public Loss {
   }
 };
 
+// Mean over the numbers of a sample. Evaluations report the absolute error in either case, so that
+// both losses can be compared.
 class NumberError final : public Loss {
  public:
   explicit NumberError(bool is_squared) : is_squared_(is_squared) {}
@@ -67,12 +72,14 @@ class NumberError final : public Loss {
 
 using Shape = std::vector<std::int64_t>;
 
+// Shapes of a sample's target: a class, numbers, or a class for each voxel.
 Shape ClassIndex(const ModelSizes&) { return {}; }
 Shape Numbers(const ModelSizes& sizes) { return {sizes.outputs}; }
 Shape Voxels(const ModelSizes& sizes) { return {sizes.shape.begin() + 1, sizes.shape.end()}; }
 
 }  // namespace
 
+// The metric of cross entropy is the usual one, accuracy.
 const LossKind kCrossEntropy = {
     .name = "cross-entropy",
     .make =

@@ -14,6 +14,7 @@
 namespace forebay::train {
 namespace {
 
+// What the user wants to train from scratch, such as the head of another task.
 bool IsFresh(std::string_view own, const ImportOptions& options) {
   return std::ranges::any_of(options.fresh, [&](const std::string& prefix) {
     return own.starts_with(prefix);
@@ -53,6 +54,7 @@ class Complaints {
 Result<std::vector<WeightMatch>> MatchWeights(const SafetensorsHeader& header,
                                               std::span<const WantedTensor> wanted,
                                               const ImportOptions& options) {
+  // By name, because the order in the file is that of its writer.
   std::map<std::string_view, const TensorEntry*> present;
   for (const TensorEntry& entry : header.tensors) present.emplace(entry.name, &entry);
   std::set<std::string_view> known;

@@ -9,6 +9,8 @@
 namespace forebay::train {
 namespace {
 
+// Long enough that the test after each block costs nothing, short enough to stay in the first
+// cache for the search.
 constexpr std::size_t kBlock = 4096;
 
 // Infinities and NaN have every bit of the exponent set. A block is looked at without a branch,

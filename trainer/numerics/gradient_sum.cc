@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::size_t kBlockFloats = 2048;  // fits the first cache with what it is added to
 
+// Each element has a sum of its own, so vectors do not change its bits.
 void AddTo(float* sum, const float* addend, std::size_t count) {
   for (std::size_t at = 0; at < count; ++at) sum[at] += addend[at];
 }

@@ -1,4 +1,8 @@
-// Compiled with -ffp-contract=off: see the header.
+// The optimisers over plain floats. Each formula of optimiser_formulas.h is instantiated once, as
+// a loop over the elements, and its descriptor is an entry of a table. Norms and clipping are here
+// as well, because they belong to the update. This file is compiled with -ffp-contract=off: a
+// compiler that fuses multiply-adds does so in vectors and not in the elements that remain, so
+// that results would depend on how parameters are laid out.
 #include "trainer/numerics/optimiser.h"
 
 #include <fmt/format.h>
@@ -46,6 +50,7 @@ void UpdateFloats(const OptimiserOptions& options, const UpdateStep& step,
                           std::make_index_sequence<Formula::kStates.size()>());
 }
 
+// One descriptor for each formula, in the order of the list.
 template <typename... Formula>
 constexpr std::array<Optimiser, sizeof...(Formula)> TableOf(const std::tuple<Formula...>*) {
   return {Optimiser{
@@ -77,6 +82,8 @@ void UpdateWeights(const OptimiserOptions& options, const UpdateStep& step,
 }
 
 double SquaredNorm(std::span<const float> values) {
+  // The blocks begin at the same places whatever the length of the span, and the tree has one
+  // shape, so that the norm has the same bits on every machine.
   constexpr std::size_t kBlock = 1024;
   std::vector<double> sums(std::max<std::size_t>(1, (values.size() + kBlock - 1) / kBlock));
   for (std::size_t at = 0; at < values.size(); ++at) {

@@ -1,4 +1,6 @@
-// Names of precisions, and why half precision is not among them.
+// Names of precisions as configurations and checkpoints have them. Half precision (fp16) is
+// refused by name, because users expect it: it needs loss scaling, which the trainer does not
+// have.
 #include "trainer/numerics/precision.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// A seed is a checksum over everything that a draw depends on. The first number tells dropout and
-// first weights apart.
+// A seed is a checksum over everything that a draw depends on. Two ranks, two layouts or a
+// repeated forward pass that draw for the same purpose therefore get the same numbers, and no
+// generator has a state to save.
 #include "trainer/numerics/random_key.h"
 
 #include <array>
@@ -23,6 +24,8 @@ std::uint64_t KeyOf(const std::array<std::uint64_t, 4>& numbers, std::string_vie
 
 std::uint64_t LayerSeed(std::uint64_t seed, std::uint64_t step, std::uint32_t micro_batch,
                         std::string_view layer) {
+  // The first number tells the seeds of dropout from those of first weights, which have the same
+  // names.
   return KeyOf({1, seed, step, micro_batch}, layer);
 }
 

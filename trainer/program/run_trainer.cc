@@ -55,6 +55,7 @@ constexpr bool kBuiltWithMpi = true;
 constexpr bool kBuiltWithMpi = false;
 #endif
 
+// What a command that ran to its end says to the launcher.
 struct Outcome {
   int exit_code = 0;
 };
@@ -70,11 +71,14 @@ void PrintLine(const std::string& line) {
   std::fflush(stdout);
 }
 
+// Mistakes in the command line or the configuration have an exit code of their own: a batch system
+// need not try again.
 int ReportError(const Error& error) {
   std::fputs(("forebay-train: " + error.ToString() + "\n").c_str(), stderr);
   return error.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
 }
 
+// The clocks and the environment are read here, so that WallLimit can be tested.
 Result<WallLimit> MakeWallLimit(const RunConfig& run) {
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
   const char* const slurm_end_time = std::getenv("SLURM_JOB_END_TIME");
@@ -84,6 +88,7 @@ Result<WallLimit> MakeWallLimit(const RunConfig& run) {
             .slurm_end_time = slurm_end_time == nullptr ? "" : slurm_end_time});
 }
 
+// Finds out whether this process is one of several ranks, and joins them.
 Result<Communicator> MakeCommunicator(const RunConfig& run) {
   const Launch launch = FindLaunch([](const char* name) { return std::getenv(name); });
   // Without MPI, a job of several processes is an error here.
@@ -101,6 +106,7 @@ Result<Communicator> MakeCommunicator(const RunConfig& run) {
   return Communicator::Alone();
 }
 
+// The summary belongs to the folder of metrics, unless it has a file of its own.
 std::string SummaryPath(const RunConfig& run) {
   if (!run.summary_json.empty() || run.metrics_dir.empty()) return run.summary_json;
   return (std::filesystem::path(run.metrics_dir) / kSummaryFile).string();
@@ -115,12 +121,14 @@ Result<std::unique_ptr<Watchdog>> StartWatchdog(const RunConfig& run,
   options.print = [](const std::string& line) {
     std::fputs(("forebay-train: " + line + "\n").c_str(), stderr);
   };
+  // _exit and not exit: destructors would wait for the main thread, which may be in MPI.
   options.end_job = [] { ::_exit(kExitFailed); };
   return Watchdog::Start(communicator, std::move(options));
 }
 
 // What figures are held against: products of this precision on this machine.
 Result<double> PeakGflops(Precision precision, const BlasVerdict& blas, bool prints) {
+  // The check of BLAS has measured fp32 already.
   if (precision == Precision::kFp32) return blas.facts.gemm_gflops;
   FOREBAY_ASSIGN(const double gflops, MeasureProduct(precision));
   if (prints && gflops < blas.facts.gemm_gflops) {
@@ -175,6 +183,7 @@ Result<std::optional<Session>> OpenSession(const TrainerProgram& program,
                                            Communicator& communicator) {
   FOREBAY_ASSIGN(const Precision precision, ParsePrecision(config.train.precision));
   Session session;
+  // Threads first: what is measured below depends on them.
   session.threads = PlanThreads(MeasureThreadFacts(
       static_cast<std::uint32_t>(config.run.threads), communicator.local_size()));
   FOREBAY_TRY(SetTorchThreads(session.threads));
@@ -200,6 +209,7 @@ Result<std::optional<Session>> OpenSession(const TrainerProgram& program,
   return std::optional<Session>(std::move(session));
 }
 
+// Ranks and layout are checked before the data set is opened, which may take long.
 Result<Outcome> Train(const TrainerProgram& program, const TrainConfig& config,
                       Communicator& communicator) {
   FOREBAY_TRY(CheckRanks(config, communicator.size()));
@@ -249,6 +259,7 @@ Result<Outcome> Train(const TrainerProgram& program, const TrainConfig& config,
   return Outcome{kExitRequeue};
 }
 
+// As Train, without signals and limits: an evaluation that is killed loses nothing.
 Result<Outcome> Evaluate(const TrainerProgram& program, const EvaluateRequest& request,
                          Communicator& communicator) {
   const TrainConfig& config = request.config;
@@ -299,6 +310,7 @@ int PrintResult(const Result<std::string>& text) {
   return 0;
 }
 
+// Parses on every rank: each reads the checkpoint's configuration by itself.
 int EvaluateMain(int argc, char** argv, const TrainerProgram& program) {
   const Result<EvaluateRequest> request = ParseEvaluateCommand(argc, argv);
   if (!request.has_value()) return ReportError(request.error());
@@ -311,6 +323,7 @@ int EvaluateMain(int argc, char** argv, const TrainerProgram& program) {
 }  // namespace
 
 int RunTrainer(int argc, char** argv, const TrainerProgram& program) {
+  // Commands come before CLI11, which would take them for a wrong flag.
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "report") return PrintResult(ReportCommand(argc, argv));
   if (command == "export") return PrintResult(ExportCommand(argc, argv));

@@ -93,6 +93,7 @@ std::vector<StageEdge> CrossingEdges(const ModelGraph& graph,
   return ordered;
 }
 
+// Not below 0: measured figures do not always add up.
 std::uint64_t Less(std::uint64_t bytes, std::uint64_t subtracted) {
   return bytes - std::min(bytes, subtracted);
 }

@@ -1,5 +1,7 @@
-// A schedule is a function from a stage's place to the order of its passes. Both that there are
-// differ only in how many micro-batches a stage runs ahead before it alternates.
+// A schedule is a function from a stage's place to the order of its passes, and a line in the
+// table below. Both that there are differ only in how many micro-batches a stage runs ahead before
+// it alternates. The plan builder writes a stage's instructions in this order, and the memory that
+// a stage needs follows from it.
 #include "trainer/schedule/pipeline_schedule.h"
 
 #include <fmt/format.h>
@@ -53,6 +55,7 @@ Result<const PipelineSchedule*> FindPipelineSchedule(std::string_view name) {
 }
 
 std::uint32_t MicroBatchesHeld(const PipelineSchedule& schedule, const StageShare& share) {
+  // What a forward pass has saved is held until the backward pass of its micro-batch.
   std::uint32_t held = 0;
   std::uint32_t most = 0;
   for (const StagePass& pass : schedule.order(share)) {

@@ -100,6 +100,7 @@ class RankWriter {
     const auto same = std::ranges::find_if(leaving_, [&](std::uint32_t other) {
       return EdgeOf(other).from_module == EdgeOf(edge).from_module;
     });
+    // The first edge of the output names the buffer.
     return EdgeBuffer(BufferKind::kOutput, micro_batch, *same);
   }
 
@@ -124,6 +125,7 @@ class RankWriter {
     }
   }
 
+  // What is fed stays until the backward pass, which needs inputs and targets again.
   void Feed(std::uint32_t micro_batch, BufferKind kind, std::uint64_t bytes) {
     const std::uint32_t buffer = BufferOf(kind, micro_batch, 0, bytes);
     Add({.op = Op::kFeed, .micro_batch = micro_batch}).makes.push_back(buffer);
@@ -210,6 +212,8 @@ class RankWriter {
   RankProgram program_;
 };
 
+// The numbers come from a configuration: without these checks, later code would divide by zero or
+// leave samples out.
 Status CheckRequest(const PlanRequest& request) {
   const Layout& layout = request.layout;
   if (layout.replicas == 0 || layout.stages == 0 || request.micro_batches == 0) {
@@ -240,6 +244,7 @@ Status CheckRequest(const PlanRequest& request) {
   return {};
 }
 
+// Collectives that lie next to each other in the plan's list.
 struct CollectiveRange {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
@@ -282,6 +287,7 @@ CollectiveRange AddReductions(const PlanRequest& request, std::uint32_t stage, S
 CollectiveRange AddNorms(const PlanRequest& request, std::uint32_t replica, StepPlan& plan) {
   CollectiveRange range;
   range.from = static_cast<std::uint32_t>(plan.collectives.size());
+  // A single stage has the whole gradient, and needs nobody to know its norm.
   if (request.clips && request.layout.stages > 1) {
     Collective norms{.kind = CollectiveKind::kNorms, .bytes = 0};
     for (std::uint32_t stage = 0; stage < request.layout.stages; ++stage) {
@@ -324,6 +330,8 @@ Result<StepPlan> BuildPlan(const PlanRequest& request) {
       norms.push_back(AddNorms(request, replica, plan));
     }
   }
+  // Every rank gets the same plan with the lists of all ranks, so that it can check and simulate
+  // the whole.
   for (std::uint32_t rank = 0; rank < request.layout.ranks(); ++rank) {
     const StageCost& cost = request.stages.stages[request.layout.StageOf(rank)];
     RankWriter writer(request, rank);
@@ -336,6 +344,7 @@ Result<StepPlan> BuildPlan(const PlanRequest& request) {
       writer.WriteUpdate();
     }
     RankProgram program = writer.Take();
+    // An evaluation holds the weights alone.
     const std::uint64_t copies =
         request.trains
             ? ParameterCopies(request.optimiser_states, plan.MicroBatchesPerReplica())

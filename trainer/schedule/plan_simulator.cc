@@ -17,6 +17,7 @@
 namespace forebay::train {
 namespace {
 
+// The time during which a transfer occupies its link.
 std::uint64_t TransferNs(const LinkCost& link, double bytes) {
   return link.latency_ns + static_cast<std::uint64_t>(std::llround(bytes / link.bytes_per_ns));
 }
@@ -36,6 +37,8 @@ std::uint64_t CollectiveNs(const LinkCost& link, const Collective& collective) {
   return TransferNs(rounds, share * static_cast<double>(collective.bytes));
 }
 
+// Bytes that come or go on a rank. Their times are not ascending, because a buffer that is sent is
+// freed later than the instruction that frees it.
 struct MemoryChange {
   std::uint64_t at_ns = 0;
   std::int64_t bytes = 0;
@@ -180,11 +183,15 @@ void Simulator::Execute(std::uint32_t rank) {
   ++state.at;
 }
 
+// The rank's own time for a message: the transport's call, and copies between the message and the
+// tensor.
 std::uint64_t Simulator::Call(std::uint32_t rank, std::uint64_t begin_ns, std::uint64_t bytes) {
   return Compute(begin_ns, costs_.call_ns + Nanoseconds(costs_.copy_ns_per_byte, bytes),
                  ranks_[rank].times.other_ns);
 }
 
+// Every class of time is that of RankTimes, which the runner measures in the same way, so that
+// both can be compared.
 std::uint64_t Simulator::EndOf(std::uint32_t rank, std::uint64_t begin_ns) {
   RankState& state = ranks_[rank];
   const Instruction& current = Current(rank);
@@ -341,6 +348,7 @@ std::uint64_t Simulation::PeakBytes() const {
 
 Result<Simulation> SimulatePlan(const StepPlan& plan, const SimulationCosts& costs,
                                 SimulationDetail detail) {
+  // The negation also refuses NaN.
   for (const LinkCost* link : {&costs.message, &costs.collective, &costs.swap}) {
     if (!(link->bytes_per_ns > 0)) {
       return Error(ErrorCode::kInvalidArgument, "a link's rate must be greater than 0");

@@ -30,6 +30,8 @@ struct Piece {
   std::uint64_t scratch_bytes = 0;  // of one module at a time
 };
 
+// The figures of every contiguous piece of the chain, computed once: the search looks at each many
+// times.
 class Pieces {
  public:
   Pieces(const ModelGraph& graph, const SplitCosts& costs)
@@ -123,6 +125,7 @@ class Search {
         stages_(stages),
         costs_(costs),
         pieces_(graph, costs) {
+    // How much a stage holds depends on its place: under 1F1B the first stages are furthest ahead.
     for (std::uint32_t stage = 0; stage < stages; ++stage) {
       held_.push_back(MicroBatchesHeld(
           *costs.schedule,
@@ -171,6 +174,7 @@ class Search {
   std::vector<std::uint32_t> held_;  // micro-batches, by stage
 };
 
+// Follows the entries from the last stage to the first: each says where its stage begins.
 StageSplit SplitOf(const std::vector<std::vector<Best>>& best, std::uint32_t modules) {
   StageSplit split;
   split.begins.resize(best.size());
@@ -182,6 +186,7 @@ StageSplit SplitOf(const std::vector<std::vector<Best>>& best, std::uint32_t mod
   return split;
 }
 
+// Every stage needs a module, or it would have nothing to compute.
 Status CheckStages(const ModelGraph& graph, std::uint32_t stages) {
   FOREBAY_TRY(CheckGraph(graph));
   if (stages > 0 && stages <= graph.modules.size()) return {};
@@ -198,6 +203,7 @@ Result<SplitChoice> FindSplit(const ModelGraph& graph, std::uint32_t stages,
   Search search(graph, stages, costs);
   const std::vector<std::vector<Best>> best = search.Run(false);
   if (best[stages - 1][modules].slowest_ns == kNever) {
+    // A second search, for the message: the user needs to know which budget would do.
     const std::uint64_t least = search.Run(true)[stages - 1][modules].fullest_bytes;
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("no cut into {} stages keeps each within {} bytes; the smallest "
@@ -207,6 +213,7 @@ Result<SplitChoice> FindSplit(const ModelGraph& graph, std::uint32_t stages,
   SplitChoice choice;
   choice.slowest_ns = best[stages - 1][modules].slowest_ns;
   choice.split = SplitOf(best, modules);
+  // Several stages may be equally slow; the first of them is named.
   std::uint32_t end = modules;
   for (std::uint32_t stage = stages; stage-- > 0;) {
     const std::uint32_t begin = choice.split.begins[stage];

@@ -11,6 +11,7 @@
 namespace forebay::train {
 namespace {
 
+// Names and texts below are for people: they stand in errors, logs and traces.
 std::string_view CollectiveName(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kGradients: return "gradients";
@@ -20,6 +21,7 @@ std::string_view CollectiveName(CollectiveKind kind) {
   return "?";
 }
 
+// "SEND activation 0->1 of module 2 micro-batch 3 to rank 1".
 std::string DescribeMessage(const StepPlan& plan, const Instruction& instruction) {
   // The edge may be wrong: this text is also for plans that the checker refuses.
   const bool sends = instruction.op == Op::kSend;
@@ -38,6 +40,8 @@ std::string ModuleName(std::uint32_t module) {
   return module == kAllModules ? std::string() : fmt::format(" module {}", module);
 }
 
+// "SWAPOUT saved module 4 micro-batch 0 (1024 bytes)". The buffer that is moved is the first of
+// `needs`, which may be wrong here as well.
 std::string DescribeMove(const StepPlan& plan, std::uint32_t rank,
                          const Instruction& instruction) {
   const std::vector<Buffer>& buffers = plan.programs.at(rank).buffers;
@@ -52,6 +56,8 @@ std::string DescribeMove(const StepPlan& plan, std::uint32_t rank,
 
 }  // namespace
 
+// What a reduce-scatter receives. A collective over one replica of several counts the members that
+// are left out, too.
 std::uint64_t ReducedBytes(const Collective& collective) {
   if (collective.kind != CollectiveKind::kGradients) return 0;
   return ArrivingElements(collective.bytes / sizeof(float), collective.ring()) * sizeof(float);
@@ -76,6 +82,7 @@ std::string_view OpName(Op op) {
   return "?";
 }
 
+// To recompute a module takes what its forward pass takes.
 std::uint64_t ScratchBytes(const StepPlan& plan, std::uint32_t rank,
                            const Instruction& instruction) {
   const StageCost& stage = plan.stages.stages[plan.layout.StageOf(rank)];
@@ -122,6 +129,7 @@ std::string InstructionName(const StepPlan& plan, std::uint32_t rank, std::size_
                      Describe(plan, rank, plan.programs[rank].instructions[at]));
 }
 
+// For tests and for people: a whole plan, rank by rank.
 std::string ToText(const StepPlan& plan) {
   std::string text = fmt::format("{}: {} replicas x {} stages, {} micro-batches\n", plan.schedule,
                                  plan.layout.replicas, plan.layout.stages, plan.micro_batches);

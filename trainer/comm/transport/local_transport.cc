@@ -53,6 +53,8 @@ class LocalGroup {
     PostingRef other;
     {
       const MutexLock lock(mutex_);
+      // The posting is not put into a mailbox: its owner finds the error when it tests the ticket,
+      // as it would over MPI.
       if (gone_[posting->peer]) {
         posting->error = Gone(posting->peer);
         return;
@@ -74,6 +76,8 @@ class LocalGroup {
     Complete(sends ? posting : other, sends ? other : posting);
   }
 
+  // After it has returned true, the owner may read the posting without the mutex, because nobody
+  // changes a posting that is finished.
   bool Finished(const Posting& posting) FOREBAY_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     return posting.done || posting.error.has_value();
@@ -113,6 +117,8 @@ class LocalGroup {
     return Error(ErrorCode::kUnavailable, fmt::format("rank {} has gone", rank));
   }
 
+  // Runs on the thread of whichever rank posted second. Tags and memory of a posting do not change
+  // after Post, so they are read without the mutex.
   void Complete(const PostingRef& send, const PostingRef& receive) FOREBAY_EXCLUDES(mutex_) {
     std::optional<Error> error;
     // The sender counts as done in any case: its memory is free. Only the receiver learns of the
@@ -130,6 +136,8 @@ class LocalGroup {
     receive->done = !error.has_value();
     receive->error = std::move(error);
     --copying_;
+    // All ranks share one condition: both owners, and a rank that waits in Leave, may be among
+    // those that wait.
     changed_.NotifyAll();
   }
 
@@ -146,6 +154,8 @@ class LocalTransport final : public Transport {
  public:
   LocalTransport(std::shared_ptr<LocalGroup> group, std::uint32_t rank)
       : group_(std::move(group)), rank_(rank) {}
+  // Memory of transfers that are still under way may be freed after this, so they are withdrawn
+  // first.
   ~LocalTransport() override { group_->Leave(rank_); }
   LocalTransport(const LocalTransport&) = delete;
   LocalTransport& operator=(const LocalTransport&) = delete;
@@ -203,6 +213,7 @@ class LocalTransport final : public Transport {
     posting->owner = rank_;
     posting->peer = peer;
     posting->tag = tag;
+    // A message for oneself would wait for ever: one thread makes both calls.
     group_->Post(posting, lane, sends);
     const Ticket ticket = next_ticket_++;
     postings_.emplace(ticket, std::move(posting));

@@ -27,6 +27,7 @@ constexpr int kBytesTag = 1;
 // Polls before the core is given to another process; on shared cores waiting costs the peer.
 constexpr int kPollsBeforeYield = 64;
 
+// An error of MPI in the words of the MPI library, with the call that failed.
 Status Checked(int code, const char* call) {
   if (code == MPI_SUCCESS) return {};
   char text[MPI_MAX_ERROR_STRING] = {};
@@ -53,6 +54,7 @@ struct Transfer {
 
 class MpiTransport final : public Transport {
  public:
+  // Communicators must be freed before MPI ends.
   ~MpiTransport() override {
     for (MPI_Comm& lane : lanes_) {
       if (lane != MPI_COMM_NULL) MPI_Comm_free(&lane);
@@ -134,6 +136,8 @@ Result<Transfer*> MpiTransport::Add(std::uint32_t peer, const MessageTag& tag, s
   transfer.peer = peer;
   transfer.receives = receives;
   transfer.expected = {.tag = tag, .bytes = bytes};
+  // What a sender announces and what a receiver expects are both computed from the plan. The
+  // header that arrives is compared with the latter.
   if (!receives) transfer.header = transfer.expected;
   return &transfer;
 }
@@ -161,6 +165,8 @@ Result<Ticket> MpiTransport::BeginReceive(std::uint32_t peer, Lane lane, const M
                                           std::span<std::byte> bytes) {
   FOREBAY_ASSIGN(Transfer* const transfer, Add(peer, tag, bytes.size(), true));
   MPI_Comm comm = lanes_[static_cast<std::size_t>(lane)];
+  // The request is stored before MPI is called: if the call fails, the null request in its place
+  // counts as complete.
   const auto post = [&](void* data, std::size_t count, int mpi_tag) {
     transfer->requests.push_back(MPI_REQUEST_NULL);
     return Checked(MPI_Irecv(data, static_cast<int>(count), MPI_BYTE, static_cast<int>(peer),
@@ -198,6 +204,7 @@ Status MpiTransport::Poll(Transfer& transfer) {
                              transfer.peer, header.bytes, ToString(header.tag), expected.bytes,
                              ToString(expected.tag)));
   }
+  // Only requests as a whole are asked for: single pieces are of no use to the caller.
   int all = 0;
   FOREBAY_TRY(Checked(MPI_Testall(static_cast<int>(transfer.requests.size()),
                                   transfer.requests.data(), &all, MPI_STATUSES_IGNORE),
@@ -242,6 +249,8 @@ Status MpiTransport::AwaitAny(std::span<const Ticket> tickets, std::uint64_t tim
 Result<std::unique_ptr<Transport>> MakeMpiTransport() {
   int initialised = 0;
   FOREBAY_TRY(Checked(MPI_Initialized(&initialised), "MPI_Initialized"));
+  // A second MPI_Init is an error by the standard, and a library that has initialised MPI may have
+  // asked for fewer threads.
   if (initialised != 0) {
     return Error(ErrorCode::kFailedPrecondition, "MPI was initialised before");
   }

@@ -24,6 +24,8 @@
 namespace forebay::train {
 namespace {
 
+// For the message that tells the receiver the id of a link. All ranks open their links at the same
+// time, so a longer wait means that a rank is lost.
 constexpr std::uint64_t kMeetingTimeoutNs = 60'000'000'000;
 
 Status Checked(cudaError_t code, const char* call) {
@@ -110,6 +112,8 @@ class NcclTransport final : public Transport {
   std::map<Ticket, Transfer> transfers_;  // nodes stay where they are
 };
 
+// All ranks are given the same list, and open its links in the order of the list. So no rank waits
+// in ncclCommInitRank for a peer that opens another link first.
 Status NcclTransport::Open(int device, std::span<const NcclLink> links) {
   FOREBAY_TRY(Checked(cudaSetDevice(device), "cudaSetDevice"));
   for (std::uint32_t index = 0; index < links.size(); ++index) {
@@ -118,6 +122,7 @@ Status NcclTransport::Open(int device, std::span<const NcclLink> links) {
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("a link from rank {} to rank {} of {}", ends.from, ends.to, size()));
     }
+    // The number of the link in the list is the tag of the message that carries its id.
     if (rank() == ends.from || rank() == ends.to) FOREBAY_TRY(OpenLink(index, ends));
   }
   return {};
@@ -159,6 +164,8 @@ void NcclTransport::Close(bool aborts) {
   transfers_.clear();
 }
 
+// Links exist only for transfers that the plan has. A transfer without one is an error in the
+// plan, because opening a link takes both ends at the same time.
 Result<Link*> NcclTransport::LinkTo(std::uint32_t from, std::uint32_t to, Lane lane) {
   const auto found = std::ranges::find_if(links_, [&](const std::unique_ptr<Link>& link) {
     return link->ends.from == from && link->ends.to == to && link->ends.lane == lane;
@@ -183,6 +190,8 @@ Result<Ticket> NcclTransport::BeginSend(std::uint32_t peer, Lane lane, const Mes
   FOREBAY_ASSIGN(transfer.control,
                  control_->BeginSend(peer, lane, tag,
                                      std::as_bytes(std::span(&transfer.header, 1))));
+  // Sends go to the stream at once: the sender's order is the order to which the receiver adapts.
+  // The call returns before the bytes are moved.
   const Link& link = *transfer.link;
   FOREBAY_TRY(Checked(ncclSend(bytes.data(), bytes.size(), ncclUint8, 1, link.comm, link.stream),
                       "ncclSend"));
@@ -246,6 +255,7 @@ Result<Transfer*> NcclTransport::Find(Ticket ticket) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("no transfer {}", ticket));
 }
 
+// Repeats the error of an earlier call: a failed transfer must not be advanced again.
 Result<bool> NcclTransport::Poll(Transfer& transfer) {
   if (transfer.error) return *transfer.error;
   Result<bool> done = Advance(transfer);
@@ -260,6 +270,7 @@ Result<bool> NcclTransport::Advance(Transfer& transfer) {
       const Status taken = TakeHeaders(link);
       if (!taken.has_value()) link.error = taken.error();
     }
+    // Receives that were given to the stream before the error may still end well.
     if (link.error && !transfer.issued) return *link.error;
   } else if (!transfer.arrived) {
     FOREBAY_ASSIGN(transfer.arrived, control_->Test(transfer.control));
@@ -300,6 +311,8 @@ Status NcclTransport::AwaitAny(std::span<const Ticket> tickets, std::uint64_t ti
       FOREBAY_ASSIGN(const Transfer* const first, Find(tickets.front()));
       return Overdue(rank(), first->peer, first->tag, timeout_ns);
     }
+    // Other transfers than `tickets` make progress on the GPU by themselves, so that only these
+    // are polled. The core may be shared with another rank.
     sched_yield();
   }
 }

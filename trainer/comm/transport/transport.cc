@@ -21,6 +21,8 @@ Error Overdue(std::uint32_t rank, std::uint32_t peer, const MessageTag& tag,
 
 Status Transport::Wait(Ticket ticket, std::uint64_t timeout_ns) {
   FOREBAY_TRY(AwaitAny({&ticket, 1}, timeout_ns));
+  // AwaitAny also returns when a transfer has failed; Test then returns that error. It was the
+  // only ticket, so a transfer without an error is done.
   FOREBAY_ASSIGN(const bool done, Test(ticket));
   FOREBAY_CHECK(done);
   return {};

@@ -58,6 +58,7 @@ void FindAddresses(MeetingPoint& point) {
 Result<UniqueFd> Connect(const sockaddr_in& address, int timeout_ms) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Failed("socket");
+  // The result is known when the socket becomes writable.
   const int connected =
       ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   if (connected != 0 && errno != EINPROGRESS) return Failed("connect");
@@ -79,12 +80,14 @@ Result<UniqueFd> Connect(const sockaddr_in& address, int timeout_ms) {
 
 }  // namespace
 
+// The rest of the room is cleared, so that no bytes of an earlier text are sent.
 void SetText(std::span<char> room, const std::string& text) {
   const std::size_t kept = std::min(text.size(), room.size() - 1);
   std::copy_n(text.begin(), kept, room.begin());
   std::fill(room.begin() + static_cast<std::ptrdiff_t>(kept), room.end(), '\0');
 }
 
+// The bytes come from the network: a room without a zero is taken as a whole, and not read beyond.
 std::string TextOf(std::span<const char> room) {
   return std::string(room.begin(), std::ranges::find(room, '\0'));
 }

@@ -39,6 +39,8 @@ std::uint64_t NowNs() {
                                     std::chrono::nanoseconds(1));
 }
 
+// The other end of a connection: rank 0 has one for each other rank, and every other rank has one,
+// to rank 0.
 struct Peer {
   BeatConnection connection;
   std::optional<std::uint32_t> rank = std::nullopt;  // once it has said so
@@ -63,6 +65,7 @@ class Watchdog::Thread {
                             std::max(kBeatNs, options_.watch.limit_ns / 4))),
         wake_(::eventfd(0, EFD_CLOEXEC)) {}
 
+  // The thread may be waiting in poll, which a request to stop does not end. The event does.
   ~Thread() {
     if (!thread_.joinable()) return;
     thread_.request_stop();
@@ -117,6 +120,8 @@ Status Watchdog::Thread::Open(Communicator& communicator) {
     if (listener.has_value()) {
       listener_ = *std::move(listener);
     } else {
+      // The port of the meeting point stays 0, which tells the other ranks that there is nothing
+      // to connect to.
       options_.print("the watchdog is off: " + listener.error().message());
     }
   }
@@ -140,6 +145,7 @@ void Watchdog::Thread::Run(const std::stop_token& stop) {
     watch_.Heard(rank_, host_, progress_.Read(), now_ns);
     SendBeats(OwnBeat());
     Listen(now_ns + beat_ns_);
+    // The job ends, and Judge has told the other ranks if they did not know.
     if (Judge()) return;
   }
   SendLast(kLastOfRank);
@@ -209,6 +215,8 @@ void Watchdog::Thread::Listen(std::uint64_t until_ns) {
 // A stranger may connect; it has to name the job before it counts as a rank.
 void Watchdog::Thread::Accept() {
   UniqueFd fd = AcceptBeats(listener_.get());
+  // Beyond the limit the connection is closed at once: strangers cannot use up the descriptors of
+  // the process.
   if (!fd.valid() || peers_.size() >= size_ + kStrangersMax) return;
   peers_.push_back({.connection = BeatConnection(std::move(fd)), .since_ns = NowNs()});
 }
@@ -222,6 +230,7 @@ bool Watchdog::Thread::Hear(Peer& peer) {
     const bool known = beat.job == point_.job && beat.rank < size_ && beat.rank != rank_ &&
                        (!peer.rank || *peer.rank == beat.rank);
     if (!known) return false;
+    // Rank 0 counts the ranks that have reached it, for ReportUnwatched.
     if (!peer.rank) met_.push_back(beat.rank);
     peer.rank = beat.rank;
     if (beat.last != 0) {
@@ -260,6 +269,7 @@ void Watchdog::Thread::ReportUnwatched(std::uint64_t now_ns) {
   std::erase_if(peers_, [&](const Peer& peer) {
     return !peer.rank && now_ns - peer.since_ns > kMeetingNs;
   });
+  // 0 means that this has been reported.
   if (met_by_ns_ == 0 || now_ns < met_by_ns_) return;
   met_by_ns_ = 0;
   if (met_.size() + 1 < size_) {

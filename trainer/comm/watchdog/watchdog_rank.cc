@@ -35,11 +35,14 @@ Status Work(Communicator& communicator, std::string_view how) {
 
 Status Run(std::string_view how) {
   FOREBAY_ASSIGN(std::unique_ptr<Transport> transport, MakeMpiTransport());
+  // A rank that spins stays alive, so that only the wait of the other ranks ends the job: that
+  // wait is short. In the other cases the watchdog must be faster than the wait.
   const std::uint64_t timeout_ns = how == "spin" ? 3'000'000'000 : 60'000'000'000;
   Communicator communicator(std::move(transport), timeout_ns);
   fmt::print("rank {} is process {}\n", communicator.rank(), ::getpid());
   std::fflush(stdout);
   WatchdogOptions options;
+  // Soon, so that the report of a rank that spins comes before the job ends.
   options.watch.report_ns = 1'000'000'000;
   options.print = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   options.end_job = [] { ::_exit(1); };

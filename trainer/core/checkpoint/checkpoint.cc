@@ -59,7 +59,7 @@ std::optional<std::vector<std::byte>> BytesOfHex(std::string_view hex) {
   if (hex.size() % 2 != 0) return std::nullopt;
   std::vector<std::byte> bytes;
   for (std::size_t at = 0; at < hex.size(); at += 2) {
-    // A hash of fewer digits would have several spellings.
+    // Two digits for each byte, so that the same bytes have one spelling only.
     const std::optional<std::uint64_t> value = ParseHex(hex.substr(at, 2));
     if (!value) return std::nullopt;
     bytes.push_back(static_cast<std::byte>(*value));
@@ -69,7 +69,8 @@ std::optional<std::vector<std::byte>> BytesOfHex(std::string_view hex) {
 
 Json ToJson(const Manifest& manifest) {
   const Checkpoint& state = manifest.state;
-  // The order of the keys is kept, so that people find the run and the step at the top.
+  // ordered_json keeps this order, so that people find the run and the step at the top of the
+  // file.
   Json json = {{"format", kCheckpointFormat},
                {"run", state.run},
                {"resumed_from", nullptr},
@@ -110,6 +111,8 @@ const Json* Member(const Json& object, const char* name) {
   return found == object.end() ? nullptr : &*found;
 }
 
+// The readers below return a value of one type, or an error that names the key. They ask for the
+// type first, because get() of another type throws.
 Result<std::string> Text(const Json& object, const char* name) {
   const Json* const node = Member(object, name);
   if (node == nullptr || !node->is_string()) return Malformed(fmt::format("no text {}", name));
@@ -144,7 +147,8 @@ Result<std::vector<std::string>> Texts(const Json& object, const char* name) {
   return texts;
 }
 
-// It becomes part of a folder's name. Without one: made before runs had names.
+// Reads the name of a run. It becomes part of a folder's name (aside-<run>-1), so that only
+// hexadecimal digits pass. Manifests from before runs had names have no such key; their run is "".
 Result<std::string> ReadRun(const Json& object) {
   const Json* const node = Member(object, "run");
   if (node == nullptr) return std::string();
@@ -153,6 +157,7 @@ Result<std::string> ReadRun(const Json& object) {
   return Malformed("run is not 16 hexadecimal digits");
 }
 
+// Reads which checkpoint the run was resumed from; nullopt for a run that started afresh.
 Result<std::optional<CheckpointOrigin>> ReadOrigin(const Json& json) {
   const Json* const node = Member(json, "resumed_from");
   if (node == nullptr || node->is_null()) return std::optional<CheckpointOrigin>();
@@ -163,6 +168,7 @@ Result<std::optional<CheckpointOrigin>> ReadOrigin(const Json& json) {
   return std::optional(std::move(origin));
 }
 
+// Reads the best evaluation so far; nullopt if there has been none.
 Result<std::optional<BestMark>> ReadBest(const Json& json) {
   const Json* const node = Member(json, "best");
   if (node == nullptr || node->is_null()) return std::optional<BestMark>();
@@ -188,6 +194,7 @@ Result<std::vector<ShardFacts>> ReadShards(const Json& json) {
     FOREBAY_ASSIGN(const std::string file, Text(item, "file"));
     FOREBAY_ASSIGN(const std::string hash, Text(item, "xxh3"));
     ShardFacts facts;
+    // Not bounded: it is only compared with the size of the file.
     FOREBAY_ASSIGN(facts.bytes, Number(item, "bytes", UINT64_MAX));
     const std::optional<std::uint64_t> value =
         hash.size() == kHashDigits ? ParseHex(hash) : std::nullopt;
@@ -244,6 +251,7 @@ Result<Json> Parse(std::string_view text) {
   return json;
 }
 
+// Finds infinities and NaN in the elements of a tensor.
 template <typename Value>
 Status CheckFloats(const CheckpointTensor& tensor) {
   // Memory of a vector is aligned for any type.
@@ -273,8 +281,8 @@ Status CheckFinite(const Checkpoint& checkpoint) {
 std::string ShardName(std::size_t index) { return fmt::format("shard-{:05}.safetensors", index); }
 
 std::string EncodeManifest(const Manifest& manifest) {
-  // Paths in the configuration may be no UTF-8.
-  // One space of indentation: people read manifests, and programs do not mind.
+  // Paths in the configuration may be no UTF-8, which dump() would answer by an exception: such
+  // bytes are replaced. One space of indentation, because people read manifests.
   const std::string json =
       ToJson(manifest).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   const std::string covered = json.substr(2);  // without its brace and line feed
@@ -282,6 +290,7 @@ std::string EncodeManifest(const Manifest& manifest) {
 }
 
 Result<Manifest> DecodeManifest(std::string_view text) {
+  // Another kind of file is told from a damaged manifest, because the remedies differ.
   if (!text.starts_with(kSealBegin)) return Malformed("it does not begin as one");
   // The parts of the seal are taken with bounds: the text may end anywhere.
   const std::string_view covered = text.substr(std::min(kSealBytes, text.size()));
@@ -291,6 +300,7 @@ Result<Manifest> DecodeManifest(std::string_view text) {
     return Error(ErrorCode::kDataLoss, "the manifest is torn or damaged: checksum mismatch");
   }
   FOREBAY_ASSIGN(const Json json, Parse("{" + std::string(covered)));
+  // The format comes before all other keys: a later version may have other ones.
   FOREBAY_ASSIGN(const std::string format, Text(json, "format"));
   if (format != kCheckpointFormat) {
     return Error(ErrorCode::kFailedPrecondition,

@@ -27,6 +27,7 @@ constexpr std::string_view kUnpublished = ".tmp";
 constexpr std::string_view kRemoved = ".old.tmp";
 constexpr std::string_view kReplaced = ".replaced.tmp";  // until the new one has its name
 
+// std::error_code of the file system has the numbers of errno here.
 Error FromErrorCode(const fs::path& path, const std::error_code& code) {
   return Error::FromErrno(code.value(), path.string());
 }
@@ -51,6 +52,7 @@ std::optional<std::string> WithoutSuffix(std::string_view name, std::string_view
   return StepOfName(name) ? std::optional(std::string(name)) : std::nullopt;
 }
 
+// Names that a run which was killed may leave behind.
 bool IsLeftover(std::string_view name) {
   return WithoutSuffix(name, kReplaced) || WithoutSuffix(name, kRemoved) ||
          WithoutSuffix(name, kUnpublished);
@@ -90,6 +92,8 @@ void RemoveCheckpoint(const fs::path& path) {
   if (Rename(path, leftover).has_value()) Remove(leftover);
 }
 
+// Before the checkpoint is published: that all shards are there, with the sizes that the other
+// ranks have told.
 Status CheckShards(const fs::path& folder, const Manifest& manifest) {
   for (std::size_t at = 0; at < manifest.shards.size(); ++at) {
     const fs::path path = folder / ShardName(at);
@@ -177,6 +181,8 @@ Result<fs::path> CheckpointFolder::Publish(const Manifest& manifest) {
   const fs::path unpublished = UnpublishedFolder(folder_, step);
   fs::path path = PublishedFolder(folder_, step);
   std::error_code code;
+  // A checkpoint of this run's history may be written again, as when a run only made up an
+  // evaluation. Any other one stays.
   if (fs::exists(path, code) && !own_.contains(step)) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("{}: another run has written it meanwhile; two runs cannot share a "
@@ -188,6 +194,7 @@ Result<fs::path> CheckpointFolder::Publish(const Manifest& manifest) {
   // The entries of the files have to be on the disk before the folder gets its name.
   FOREBAY_TRY(SyncFolder(unpublished));
   FOREBAY_TRY(Replace(unpublished, path));
+  // Last: if removing fails or the machine crashes, there is a checkpoint too many.
   RemoveOlderThan(step);
   return path;
 }
@@ -245,6 +252,7 @@ Result<std::optional<fs::path>> NewestCheckpoint(const fs::path& folder,
 
 Result<fs::path> FindCheckpoint(const fs::path& path, std::vector<std::string>& skipped) {
   std::error_code code;
+  // A user may name a checkpoint, its manifest, or the folder with all checkpoints of a run.
   const fs::file_status status = fs::status(path, code);
   if (!fs::exists(status)) return Error(ErrorCode::kNotFound, path.string() + ": is not there");
   const bool is_manifest = !fs::is_directory(status) && path.filename() == kManifestName;

@@ -23,14 +23,16 @@ namespace fs = std::filesystem;
 
 constexpr std::uint32_t kAsideFoldersMax = 1'000'000;  // of one run
 
+// As in the name of a folder.
 std::string NameOf(const std::string& run) { return run.empty() ? "unnamed" : run; }
 
-// Of people: "run 0123456789abcdef".
+// For messages: "run 0123456789abcdef".
 std::string Describe(const std::optional<std::string>& run) {
   if (!run) return "a run that its damaged manifest does not tell";
   return run->empty() ? "a run without a name" : "run " + *run;
 }
 
+// Adds the checkpoints of `folder`, by ascending step.
 Status ListInto(const fs::path& folder, bool is_best, std::vector<StoredCheckpoint>& stored) {
   std::error_code code;
   if (!fs::is_directory(folder, code)) return {};

@@ -23,6 +23,8 @@ Result<Manifest> ReadManifest(const fs::path& folder) {
   return manifest;
 }
 
+// Reads every byte, so that damage is found before the run begins and not at the rank that happens
+// to need the tensor.
 Status VerifyCheckpoint(const fs::path& folder) {
   FOREBAY_ASSIGN(const Manifest manifest, ReadManifest(folder));
   for (std::size_t at = 0; at < manifest.shards.size(); ++at) {

@@ -21,9 +21,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// At a time, when a shard is verified: it may be larger than the memory.
 constexpr std::size_t kReadBytes = 1U << 20;
 
 Result<UniqueFd> Open(const fs::path& path, int flags) {
+  // O_CLOEXEC: a program that the process starts must not hold files of a checkpoint open.
   UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC, 0644));
   if (!fd.valid()) return Error::FromErrno(errno, path.string() + ": open");
   return fd;
@@ -54,6 +56,8 @@ Result<std::size_t> ReadSome(int fd, std::span<std::byte> bytes, const fs::path&
   return at;
 }
 
+// A disk may report a failed write here only, so the result counts. A sync that failed is not
+// repeated, because the kernel may have dropped the pages.
 Status Sync(int fd, const fs::path& path) {
   if (::fsync(fd) != 0) return Error::FromErrno(errno, path.string() + ": fsync");
   return {};
@@ -79,6 +83,8 @@ std::vector<std::byte> HeaderOf(std::span<const CheckpointTensor> tensors) {
 
 }  // namespace
 
+// write may take a part only, for example shortly before the disk is full; the next call then has
+// the error.
 Status WriteAll(int fd, std::span<const std::byte> bytes, const fs::path& path) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), bytes.size());
@@ -101,6 +107,8 @@ Result<ShardFacts> WriteShard(const fs::path& path, std::span<const CheckpointTe
   };
   FOREBAY_TRY(append(HeaderOf(tensors)));
   for (const CheckpointTensor& tensor : tensors) FOREBAY_TRY(append(tensor.bytes));
+  // Before the size and the hash are told to rank 0, which publishes a checkpoint with these
+  // shards.
   FOREBAY_TRY(Sync(fd.get(), path));
   facts.hash = hash.Finish();
   return facts;
@@ -146,6 +154,8 @@ Result<std::string> ReadText(const fs::path& path, std::uint64_t bytes_max) {
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("{}: has {} bytes, {} are read", path.string(), bytes, bytes_max));
   }
+  // The size is bounded before memory is taken for it. A file that shrinks meanwhile gives a
+  // shorter text, whose checksum is then wrong.
   std::string text(static_cast<std::size_t>(bytes), '\0');
   FOREBAY_ASSIGN(const std::size_t got,
                  ReadSome(fd.get(), std::as_writable_bytes(std::span(text)), path));

@@ -22,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// All ranks make the folder: whichever comes first does.
 Result<ShardFacts> WriteOwnShard(const fs::path& folder, std::size_t shard,
                                  std::span<const CheckpointTensor> tensors) {
   std::error_code code;
@@ -76,6 +77,7 @@ Status CheckpointWriter::Begin(Checkpoint checkpoint, const CheckpointPlace& pla
   manifest_.shards.assign(
       static_cast<std::size_t>(std::accumulate(holders.begin(), holders.end(), 0.0)), {});
   phase_ = Phase::kShards;
+  // A rank without tensors has nothing to write, and votes that it is finished.
   if (!has_shard_) return {};
   // The task frees the copies as soon as they are written.
   const fs::path folder = UnpublishedFolder(place.folder, manifest_.state.global_step);
@@ -112,6 +114,8 @@ void CheckpointWriter::Collect() {
   }
 }
 
+// A future that get() was called on is no longer valid: so valid() means that the thread has not
+// ended, or that its result was not taken.
 CheckpointWriter::Vote CheckpointWriter::Ask() {
   Collect();
   return {.unfinished = writing_.valid() || publishing_.valid() ? 1.0 : 0.0,
@@ -134,6 +138,8 @@ Status CheckpointWriter::ShareFacts() {
   return {};
 }
 
+// Ends the attempt. If it failed, rank 0 removes the unpublished folder with the shards of all
+// ranks.
 CheckpointWriter::Outcome CheckpointWriter::End(std::optional<Error> error) {
   phase_ = Phase::kIdle;
   const std::uint64_t step = manifest_.state.global_step;
@@ -158,6 +164,7 @@ Result<std::optional<CheckpointWriter::Outcome>> CheckpointWriter::Advance(const
   if (place_.publisher != nullptr) {
     const std::string folder = place_.folder.string();
     const Status begun = WithoutExceptions(folder, [&]() -> Status {
+      // The manifest does not change until the attempt has ended, so the thread may read it.
       publishing_ = std::async(std::launch::async, [this, folder] {
         return WithoutExceptions(folder, [&] { return place_.publisher->Publish(manifest_); });
       });

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLockName = ".lock";
 
+// For the message to the user of another run.
 std::string HostName() {
   std::array<char, HOST_NAME_MAX + 1> name = {};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
@@ -55,6 +56,7 @@ FolderLock::~FolderLock() {
 // Repeats when a signal interrupts, and when the file was removed between opening and locking.
 Result<std::optional<FolderLock>> FolderLock::Take(const fs::path& folder) {
   const fs::path path = folder / kLockName;
+  // flock and not fcntl: locks of fcntl end when any descriptor of the file is closed.
   while (true) {
     UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     if (!fd.valid()) return Error::FromErrno(errno, path.string());

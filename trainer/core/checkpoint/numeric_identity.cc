@@ -35,6 +35,8 @@ std::string VectorInstructions() {
 }
 
 std::string ToText(const NumericIdentity& identity) {
+  // What has its usual value is left out, so that checkpoints from before there was a choice stay
+  // equal.
   std::string text =
       fmt::format("threads={} micro_batch={} library={} isa={}", identity.threads,
                   identity.micro_batch, identity.library, VectorInstructions());

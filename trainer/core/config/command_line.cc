@@ -10,6 +10,7 @@
 namespace forebay::train {
 namespace {
 
+// The help shows the key behind its text, because configuration files name it so.
 void AddKeyFlag(CLI::App& app, const ConfigKey& key, RawArguments& raw) {
   std::string help = key.help + " [" + key.name + "]";
   if (!key.choices.empty()) help += fmt::format(" {{{}}}", fmt::join(key.choices, "|"));
@@ -27,6 +28,7 @@ void AddKeyFlag(CLI::App& app, const ConfigKey& key, RawArguments& raw) {
   }
 }
 
+// The order is the precedence: what is applied later wins.
 Status Apply(TrainConfig& config, const RawArguments& raw) {
   if (!raw.config_path.empty()) FOREBAY_TRY(ApplyTomlFile(config, raw.config_path));
   for (const std::string& assignment : raw.assignments) {
@@ -59,12 +61,14 @@ void DefineCommandLine(CLI::App& app, RawArguments& raw) {
   app.add_option("--config", raw.config_path, "configuration file (TOML)")->type_name("FILE");
   app.add_option("--set", raw.assignments, "section.key=value, may be repeated")
       ->expected(1)
+      // One assignment for each --set: the word after it belongs to the next flag.
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_flag("--print-config", raw.print_config, "print the resulting TOML and exit");
   app.add_flag("--list-models", raw.lists_models,
                "print networks, their settings and losses and exit");
   TrainConfig table;
+  // Only names and help texts are taken from this table; its values go nowhere.
   for (const ConfigKey& key : ConfigKeys(table)) AddKeyFlag(app, key, raw);
 }
 

@@ -33,12 +33,15 @@ std::map<std::string, std::string> ValuesOf(std::string_view document) {
   return values;
 }
 
+// The text comes from a checkpoint, and may hold anything: it must not control the terminal or
+// fill it.
 std::string Shown(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
   return text.substr(0, kValueCharactersMax);
 }
 
+// Keys that differ between a run and its continuation by their nature.
 bool SaysHowToBegin(std::string_view key) {
   return key == "checkpoint.resume" || key == "checkpoint.new_run";
 }
@@ -48,6 +51,7 @@ bool SaysHowToBegin(std::string_view key) {
 std::vector<std::string> ConfigChanges(std::string_view then, std::string_view now) {
   std::vector<std::string> changes;
   const std::map<std::string, std::string> here = ValuesOf(now);
+  // Keys that only this version has are not listed: the checkpoint had no value of theirs.
   for (const auto& [key, value] : ValuesOf(then)) {
     if (SaysHowToBegin(key)) continue;
     const auto found = here.find(key);

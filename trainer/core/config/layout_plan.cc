@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kValuesShownMax = 16;
 
+// A key has a value that is not legal here; says which would be.
 Error Bad(std::string_view key, std::string_view value, const std::string& allowed) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("{} = {}: {}", key, value, allowed));
 }
@@ -33,6 +34,8 @@ std::optional<Layout> ParseLayout(std::string_view text) {
   return Layout{.replicas = sizes->front(), .stages = sizes->back()};
 }
 
+// No rank may be left without work. The product is formed in 64 bits, because both numbers are the
+// user's.
 bool Fills(const Layout& layout, std::uint32_t ranks) {
   return std::uint64_t{layout.replicas} * layout.stages == ranks;
 }
@@ -52,6 +55,7 @@ std::optional<LayoutSwitch> ParseSwitch(std::string_view entry) {
   return parsed;
 }
 
+// For messages, at most kValuesShownMax of them.
 std::string Divisors(std::uint32_t number) {
   std::vector<std::uint32_t> divisors;
   for (std::uint32_t by = 1; by <= number && divisors.size() < kValuesShownMax; ++by) {
@@ -60,6 +64,8 @@ std::string Divisors(std::uint32_t number) {
   return fmt::format("{}", fmt::join(divisors, ", "));
 }
 
+// The layout at the start: the launcher decides how many ranks there are, and the stages divide
+// them.
 Result<Layout> FirstLayout(const LayoutConfig& wanted, std::uint32_t ranks) {
   const auto stages = static_cast<std::uint32_t>(wanted.stages);
   if (ranks % stages != 0) {
@@ -76,6 +82,7 @@ Result<Layout> FirstLayout(const LayoutConfig& wanted, std::uint32_t ranks) {
   return layout;
 }
 
+// Every layout of a run has the same ranks: none are started or ended by a switch.
 Result<std::vector<LayoutSwitch>> Switches(const std::string& text, std::uint32_t ranks) {
   std::vector<LayoutSwitch> switches;
   for (const std::string_view entry : SplitText(text, ';')) {
@@ -95,6 +102,8 @@ Result<std::vector<LayoutSwitch>> Switches(const std::string& text, std::uint32_
   return switches;
 }
 
+// The first part of each stage; empty for "auto". How many parts the model has is not known here,
+// and is checked when the plan is built.
 Result<std::vector<std::uint32_t>> Split(const std::string& text, const LayoutPlan& plan) {
   std::vector<std::uint32_t> begins;
   if (text == "auto") return begins;
@@ -126,6 +135,7 @@ bool Legal(std::uint32_t micro_batch, std::uint32_t global_batch,
   });
 }
 
+// For messages: the largest ones, which users want first.
 std::string LegalMicroBatches(std::uint32_t global_batch, const std::vector<Layout>& layouts) {
   std::vector<std::uint32_t> legal;
   for (std::uint32_t size = global_batch; size > 0 && legal.size() < kValuesShownMax; --size) {
@@ -134,6 +144,8 @@ std::string LegalMicroBatches(std::uint32_t global_batch, const std::vector<Layo
   return fmt::format("{}", fmt::join(legal, ", "));
 }
 
+// One size of micro-batches for all layouts of the run, so that a switch does not change the
+// arithmetic.
 Status ChooseMicroBatch(const TrainConfig& config, LayoutPlan& plan) {
   const auto global_batch = static_cast<std::uint32_t>(config.train.global_batch);
   const std::vector<Layout> layouts = plan.Layouts();
@@ -219,6 +231,7 @@ std::string LayoutPlan::Text() const {
   return text;
 }
 
+// The keys by which a run gives up that all layouts end in the same weights.
 std::string PlanDependence(const TrainConfig& config) {
   std::vector<std::string_view> keys;
   if (config.layout.micro_batches == "per_layout") keys.push_back("layout.micro_batches");

@@ -17,6 +17,7 @@
 namespace forebay::train {
 namespace {
 
+// Larger than any node's memory. Sums of a few such numbers stay within 64 bits.
 constexpr std::uint64_t kBytesMax = 1ULL << 50;
 
 struct Unit {
@@ -37,10 +38,12 @@ std::string Megabytes(std::uint64_t bytes) {
   return fmt::format("{:.3f} MB", static_cast<double>(bytes) * 1e-6);
 }
 
+// A budget holds for each rank, so the rank with the most decides.
 std::uint64_t Peak(const std::vector<std::uint64_t>& by_rank) {
   return *std::ranges::max_element(by_rank);
 }
 
+// The cut of a plan, as StageSplit has it.
 std::vector<std::uint32_t> BeginsOf(const StepPlan& plan) {
   std::vector<std::uint32_t> begins;
   for (const StageCost& stage : plan.stages.stages) begins.push_back(stage.first_module);
@@ -92,6 +95,8 @@ Result<StepKeeping> MemoryChoices::Choose(const StepPlan& plan) {
   return keeping;
 }
 
+// The cuts come in the order of their step times. The first one that fits into the budget is
+// taken; if none does, the error of the last one, which needs least memory, is returned.
 Result<StageSplit> MemoryChoices::ChooseSplit(
     const std::vector<StageSplit>& splits,
     const std::function<Result<StepPlan>(const StageSplit& split)>& plan_of) {
@@ -105,6 +110,7 @@ Result<StageSplit> MemoryChoices::ChooseSplit(
   return Error(ErrorCode::kInternal, "there is no cut to choose from");
 }
 
+// Under "auto" a LibTorch that cannot swap recomputes instead.
 Result<StepKeeping> MemoryChoices::Decide(const StepPlan& plan) {
   if (settings_.may_swap && !settings_.may_recompute && !can_swap_) {
     return Error(ErrorCode::kUnimplemented,

@@ -21,9 +21,10 @@ namespace forebay::train {
 namespace {
 
 constexpr double kUnbounded = 9e15;  // below 2^53, so that integers stay exact
-// Channels of a sample; nothing else is a list of numbers.
+// Of a list. Lists are of channels of a sample.
 constexpr std::size_t kListValuesMax = 64;
 
+// Every refusal names the key, the value and what is allowed.
 Error BadValue(const ConfigKey& key, std::string_view value, std::string_view allowed) {
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("{} = {}: must be {}", key.name, value, allowed));
@@ -51,6 +52,7 @@ Status SetNumber(const ConfigKey& key, double value, std::string_view text) {
   return {};
 }
 
+// Bounds are those of each number.
 Status SetList(const ConfigKey& key, const std::vector<double>& values, std::string_view text) {
   if (values.empty() || values.size() > kListValuesMax) {
     return BadValue(key, text, fmt::format("1 to {} numbers", kListValuesMax));
@@ -60,6 +62,7 @@ Status SetList(const ConfigKey& key, const std::vector<double>& values, std::str
   return {};
 }
 
+// A long value is not repeated in the message.
 Status SetString(const ConfigKey& key, std::string_view text) {
   if (text.size() > limits::kPathBytesMax) {
     return BadValue(key, "<text>", fmt::format("at most {} bytes", limits::kPathBytesMax));
@@ -156,6 +159,7 @@ Status ApplyTable(TrainConfig& config, const toml::table& document) {
   return {};
 }
 
+// The value as TOML that reads back the same.
 std::string ValueText(const ConfigKey& key) {
   if (auto* const* text = std::get_if<std::string*>(&key.slot)) {
     // A basic TOML string. Control characters are no part of any value that we take.
@@ -186,6 +190,8 @@ std::vector<std::string> NamesOf(std::span<const Descriptor> registered) {
   return names;
 }
 
+// The rows below are: name, value, help, minimum, maximum, choices. A string has no bounds, and a
+// number no choices.
 std::vector<ConfigKey> InputKeys(TrainConfig& config) {
   auto& data = config.data;
   auto& model = config.model;
@@ -262,6 +268,8 @@ std::vector<ConfigKey> AugmentationKeys(AugmentationConfig& augmentation) {
   };
 }
 
+// Choices that a registry has (optimisers, schedules) come from there: what is added to it needs
+// no change here.
 std::vector<ConfigKey> TrainKeys(RecipeConfig& train) {
   return {
       {"train.epochs", &train.epochs, "passes over the training set", 1, 1e6, {}},
@@ -457,6 +465,7 @@ Status SetConfigValue(TrainConfig& config, std::string_view name, std::string_vi
   return Error(ErrorCode::kInvalidArgument, fmt::format("{}: no such key", name));
 }
 
+// toml++ throws for a document that it cannot parse, and only then.
 Status ApplyToml(TrainConfig& config, std::string_view document, std::string_view origin) {
   try {
     const toml::table table = toml::parse(document, origin);

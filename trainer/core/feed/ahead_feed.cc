@@ -12,6 +12,7 @@
 namespace forebay::train {
 namespace {
 
+// After an error or the end of the feed nothing more is asked for.
 bool IsLast(const Result<std::unique_ptr<FeedBatch>>& taken) {
   return !taken.has_value() || *taken == nullptr;
 }
@@ -71,6 +72,8 @@ void AheadFeed::Run() {
 Result<std::unique_ptr<FeedBatch>> AheadFeed::Next() {
   UniqueLock lock(mutex_);
   while (ready_.empty() && !is_stopping_) arrived_.Wait(mutex_);
+  // Batches that are ready are still delivered while the feed is being stopped; after that there
+  // are none.
   if (ready_.empty()) {
     return Error(ErrorCode::kFailedPrecondition, "the feed has been finished");
   }

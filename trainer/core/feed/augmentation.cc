@@ -23,6 +23,7 @@ namespace {
 constexpr std::size_t kAxes = 3;
 constexpr std::string_view kAxisNames = "dhw";
 
+// A key of the section [augmentation] has a value that is not allowed; says what is.
 Error Bad(std::string_view key, std::string_view value, const std::string& allowed) {
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("augmentation.{} = \"{}\": {}", key, value, allowed));
@@ -35,6 +36,7 @@ std::int64_t Choose(std::uint64_t& state, std::int64_t choices) {
   return static_cast<std::int64_t>((upper * static_cast<std::uint64_t>(choices)) >> 32);
 }
 
+// An element of a sample lies at any address, so that it is copied and not cast.
 template <typename T>
 float Element(const std::byte* bytes) {
   T value;
@@ -54,12 +56,14 @@ float ElementOf(Dtype dtype, const std::byte* bytes) {
   }
 }
 
+// Types that can be normalised, which makes them floats.
 bool IsNumber(Dtype dtype) {
   constexpr Dtype kNumbers[] = {Dtype::kU8,  Dtype::kI8,  Dtype::kU16,
                                 Dtype::kI16, Dtype::kI32, Dtype::kF32};
   return std::ranges::find(kNumbers, dtype) != std::end(kNumbers);
 }
 
+// One factor and one addend for each channel.
 struct Normalisation {
   std::vector<float> scales;
   std::vector<float> offsets;
@@ -159,6 +163,8 @@ Result<std::optional<Augmentation>> Augmentation::OfInput(const AugmentationConf
   return std::optional(std::move(augmentation));
 }
 
+// Targets that are volumes of the inputs' size, such as masks, are cut and mirrored with them.
+// Only inputs are normalised.
 Result<std::optional<Augmentation>> Augmentation::OfTarget(const AugmentationConfig& config,
                                                            const FieldSpec& input,
                                                            const FieldSpec& target, Use use) {
@@ -205,6 +211,8 @@ Augmentation::Cut Augmentation::Draw(std::uint64_t seed) const {
       cut.first[axis] = room / 2 - padding_[axis];
       continue;
     }
+    // Every axis draws, also one that has nothing to choose: the draws of the others then do not
+    // depend on the sizes.
     cut.first[axis] = Choose(seed, room + 1) - padding_[axis];
     cut.flips[axis] = Choose(seed, 2) == 1 && may_flip_[axis];
   }
@@ -227,12 +235,14 @@ void Augmentation::CopyRow(std::span<const std::byte> row, const Cut& cut,
     return;
   }
   for (std::int64_t at = begin; at < end; ++at) {
+    // The window is mirrored as a whole, padding included.
     const std::int64_t to = out_[2] - 1 - (at - cut.first[2]);
     std::memcpy(output + static_cast<std::size_t>(to) * size,
                 row.data() + static_cast<std::size_t>(at) * size, size);
   }
 }
 
+// Converts a channel to floats. Padding is normalised as well: its zeros are values of the input.
 void Augmentation::Normalise(std::span<const std::byte> plane, std::size_t channel,
                              float* output) const {
   const std::size_t size = DtypeBytes(dtype_);

@@ -123,6 +123,7 @@ class ForebayFeed final : public Feed {
     }
     if (!next.has_value()) return next.error().WithContext("next minibatch");
     if (!next->has_value()) return std::unique_ptr<FeedBatch>();
+    // The stream's end is an empty optional, the feed's end a null pointer.
     const Batch& batch = **next;
     auto delivered = std::make_unique<FeedBatch>();
     delivered->epoch = batch.epoch().value();
@@ -130,6 +131,7 @@ class ForebayFeed final : public Feed {
     delivered->sample_count = batch.sample_count();
     if (delivered->sample_count > 0) FOREBAY_TRY(Fill(batch, *delivered));
     delivered->token = batch.token();
+    // The memory stays until the loop drops the batch, also when the stream is closed before.
     delivered->hold = batch.hold();
     return delivered;
   }
@@ -157,6 +159,7 @@ class ForebayFeed final : public Feed {
     return {};
   }
 
+  // Errors after which another call may succeed: the daemon restarts, or is slow.
   static bool IsTransient(const Result<std::optional<Batch>>& next) {
     return !next.has_value() && (next.error().code() == ErrorCode::kUnavailable ||
                                  next.error().code() == ErrorCode::kDeadlineExceeded);
@@ -168,6 +171,7 @@ class ForebayFeed final : public Feed {
   FeedTransform transform_;
 };
 
+// By name; a wrong name was refused when the data set was described.
 Result<FieldSpec> FieldOf(std::span<const FieldSpec> fields, const std::string& name) {
   for (const FieldSpec& field : fields) {
     if (field.name == name) return field;
@@ -183,6 +187,7 @@ Result<FeedTransform> MakeFeedTransform(const TrainConfig& config, const FeedSha
                                         Augmentation::Use use) {
   constexpr std::uint64_t kAlignment = 8;  // of any element
   FeedTransform transform;
+  // A stage asks for the fields that it uses. A field without a name is not asked for.
   if (share.input) transform.input_field = config.data.input_field;
   if (share.target) transform.target_field = config.data.target_field;
   if (!Augmentation::IsAskedFor(config.augmentation)) return transform;
@@ -221,6 +226,7 @@ Result<SampleFacts> FactsOf(const TrainConfig& config, const DatasetInfo& info) 
                              "with forebay pack",
                              data.input_field));
   }
+  // The model sees what the augmentation leaves, so its shape counts.
   SampleFacts facts{.input_shape = input->spec.shape, .classes = target->constant_names.size()};
   if (Augmentation::IsAskedFor(config.augmentation)) {
     FOREBAY_ASSIGN(const std::optional<Augmentation> augmentation,
@@ -307,7 +313,8 @@ Result<SampleFacts> ForebaySource::Describe() const {
 }
 
 std::uint32_t ForebaySource::ReadAhead() const {
-  // One credit is for the batch that is being trained on.
+  // How many batches are taken ahead of the step. One of the client's credits is for the batch
+  // that is being trained on.
   return static_cast<std::uint32_t>(std::max<std::int64_t>(0, config_.data.prefetch_depth - 1));
 }
 
@@ -329,7 +336,8 @@ Result<std::unique_ptr<Feed>> ForebaySource::OpenValidation(const FeedShare& sha
   return Open(share, std::move(options), Augmentation::Use::kEvaluation);
 }
 
-// A hook must be there before its stream is open.
+// The fields of a data set, with their shapes. The transform hook is made of them, and must be
+// there before its stream is opened.
 Result<std::vector<FieldSpec>> ForebaySource::FieldsOf(const StreamOptions& of) const {
   const Result<DatasetInfo> info = client_->DescribeWhenCatalogued(of.dataset, of.selection);
   if (!info.has_value()) return info.error().WithContext(fmt::format("data set {}", of.dataset));
@@ -348,6 +356,7 @@ Result<std::unique_ptr<Feed>> ForebaySource::Open(const FeedShare& share, Stream
     FOREBAY_ASSIGN(fields, FieldsOf(options));
   }
   FOREBAY_ASSIGN(FeedTransform transform, MakeFeedTransform(config_, share, fields, use));
+  // The client runs the hook on threads of its own, ahead of Next.
   if (transform.any()) {
     options.transform = HookOf(transform);
     options.transform_bytes = transform.sample_bytes;

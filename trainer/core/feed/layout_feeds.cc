@@ -19,12 +19,15 @@ namespace {
 // Its length travels in a byte.
 constexpr std::size_t kTokenBytesMax = std::min<std::size_t>(limits::kPositionTokenBytesMax, 255);
 
+// What all ranks have to agree on about a feed.
 FeedExtent ExtentOf(const Feed& feed) {
   return {.steps = feed.steps_per_epoch(),
           .samples = feed.sample_count(),
           .global_batch = feed.global_batch()};
 }
 
+// Ranks on different nodes may talk to different daemons: a data set that differs between them is
+// found here, before a step is trained.
 Status CheckExtent(const char* name, const Feed* feed, const FeedExtent& leaders) {
   if (feed == nullptr) return {};
   const FeedExtent own = ExtentOf(*feed);
@@ -39,6 +42,7 @@ Status CheckExtent(const char* name, const Feed* feed, const FeedExtent& leaders
 
 }  // namespace
 
+// The first stage of a replica needs inputs, the last one targets. A single stage needs both.
 FeedShare ShareOf(const Layout& layout, std::uint32_t rank) {
   const std::uint32_t stage = layout.StageOf(rank);
   return {.replica = layout.ReplicaOf(rank),

@@ -71,6 +71,7 @@ Result<EvaluateRequest> ParseEvaluateCommand(int argc, const char* const* argv) 
   FOREBAY_ASSIGN(const Manifest manifest, ReadManifest(request.checkpoint));
   FOREBAY_ASSIGN(TrainConfig config, ConfigForEvaluation(manifest.state, request.checkpoint));
   std::vector<const char*> flags = {argv[0]};
+  // After "evaluate" and the checkpoint come the flags of a training run.
   flags.insert(flags.end(), argv + 3, argv + argc);
   FOREBAY_ASSIGN(CommandLine line, ParseCommandLine(static_cast<int>(flags.size()), flags.data(),
                                                     std::move(config)));
@@ -87,6 +88,8 @@ Result<CheckpointEvaluation> EvaluateCheckpoint(const std::filesystem::path& che
     FOREBAY_TRY(parts.engine.Load(reader));
     return reader.state().global_step;
   };
+  // Ranks read different tensors, and any of them may fail: all must learn of that, because the
+  // next calls are collective.
   const Result<std::uint64_t> step = WithoutExceptions(checkpoint.string(), load);
   FOREBAY_TRY(AgreeOn(step.has_value() ? Status() : Status(step.error()), parts.communicator));
   CheckpointEvaluation done{.checkpoint = checkpoint.string(),
@@ -96,6 +99,7 @@ Result<CheckpointEvaluation> EvaluateCheckpoint(const std::filesystem::path& che
   LayoutFeeds feeds(parts.feeds, parts.communicator);
   FOREBAY_TRY(feeds.Open({.layout = parts.engine.layout(), .from = {}, .evaluations = 1}));
   const std::uint64_t began_ns = parts.now_ns();
+  // Sums are formed on every rank alike, and only rank 0 prints them.
   EvaluationSums sums;
   for (std::uint64_t at = 0; at < feeds.validation().steps; ++at) {
     FOREBAY_ASSIGN(const std::unique_ptr<FeedBatch> batch, feeds.NextValidation(at));

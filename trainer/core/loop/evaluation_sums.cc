@@ -11,6 +11,7 @@ Result<EvaluationFigures> EvaluationSums::Figures(std::uint64_t due) const {
     return Error(ErrorCode::kDataLoss, fmt::format("{} of {} validation samples were evaluated",
                                                    samples_, due));
   }
+  // Means over all samples, whatever the sizes of steps and micro-batches were.
   const auto samples = static_cast<double>(samples_);
   EvaluationFigures figures;
   figures.samples = samples_;

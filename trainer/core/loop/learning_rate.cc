@@ -1,4 +1,6 @@
-// A pure function of the step, so that a resumed run has the rates of an undisturbed one.
+// The learning rate as a pure function of the step. It keeps no state, so that a resumed run has
+// the rates of a run that was not interrupted, and all ranks have the same ones. The loop calls it
+// once a step.
 #include "trainer/core/loop/learning_rate.h"
 
 #include <algorithm>
@@ -15,6 +17,8 @@ double LearningRateSchedule::At(std::uint64_t step) const {
     return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
   }
   if (shape == Shape::kConstant) return peak;
+  // Counted from the beginning and not step by step, so that a resumed run knows how often the
+  // rate has fallen.
   if (shape == Shape::kStep) {
     const auto passed = std::ranges::count_if(
         decay_steps, [step](std::uint64_t decay) { return step >= decay; });

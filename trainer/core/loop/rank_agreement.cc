@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::byte kNoError{0};
 
-// Rank `root`'s, on every rank.
+// The result of rank `root`, on every rank. All ranks send the same number of bytes, because they
+// do not know the length of the text.
 Result<std::string> Spread(const Result<std::string>& own, std::uint32_t root,
                            Communicator& communicator) {
   // The code, the text, and its end.
@@ -40,6 +41,8 @@ Status AgreeOn(const Status& own, Communicator& communicator) {
   const auto first = std::ranges::find_if(failed, [](double vote) { return vote > 0; });
   if (first == failed.end()) return {};
   if (communicator.size() == 1) return own;
+  // Of several errors that of the lowest rank is returned everywhere: all ranks have to return the
+  // same one.
   const auto root = static_cast<std::uint32_t>(first - failed.begin());
   Result<std::string> mine = std::string();
   if (!own.has_value()) mine = own.error().WithContext(fmt::format("rank {}", root));

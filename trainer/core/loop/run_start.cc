@@ -38,7 +38,7 @@ Result<std::optional<fs::path>> NewestOfBoth(const fs::path& folder,
   return best->filename() > regular->filename() ? best : regular;
 }
 
-// "" where there is none yet.
+// The newest intact checkpoint of the folder, for --resume auto. Returns "" if there is none yet.
 Result<std::string> ChooseNewest(const CheckpointConfig& config, const StartParts& parts) {
   const fs::path folder = config.checkpoint_dir;
   FOREBAY_ASSIGN(const std::vector<StoredCheckpoint> stored, ListCheckpoints(folder));
@@ -58,6 +58,8 @@ Result<std::string> ChooseNewest(const CheckpointConfig& config, const StartPart
                              folder.string()));
   }
   FOREBAY_ASSIGN(const Manifest manifest, ReadManifest(**newest));
+  // The newest one decides which run goes on. Checkpoints of two runs in a folder are refused,
+  // because the wrong one might be continued.
   FOREBAY_TRY(CheckOneRun(folder, manifest.state.run));
   return (*newest)->string();
 }
@@ -103,6 +105,7 @@ Result<RunStart> FindRunStart(const CheckpointConfig& config, const StartParts& 
                                     : Result<std::string>(""),
                               parts.communicator));
   RunStart start;
+  // Only rank 0's name is used, in the manifest that it writes.
   start.run = fmt::format("{:016x}", parts.draw_run());
   if (path.empty()) return start;
   Result<CheckpointReader> reader =
@@ -111,6 +114,7 @@ Result<RunStart> FindRunStart(const CheckpointConfig& config, const StartParts& 
   FOREBAY_TRY(AgreeOn(reader.has_value() ? Status() : Status(reader.error()),
                       parts.communicator));
   const Checkpoint& state = reader->state();
+  // A run that resumes from its own folder keeps its name; any other gets a new one.
   start.goes_on = !config.new_run && LiesIn(path, config.checkpoint_dir);
   start.resumed_from = {.run = state.run, .step = state.global_step};
   if (start.goes_on) start.run = state.run;
@@ -130,6 +134,7 @@ Status RunFolders::Lock(const CheckpointConfig& config, Communicator& communicat
 }
 
 Status RunFolders::LockHere(const CheckpointConfig& config) {
+  // The folder may have been locked before it was looked at.
   if (lock_) return {};
   FOREBAY_ASSIGN(std::optional<FolderLock> lock, FolderLock::Take(config.checkpoint_dir));
   if (lock) lock_.emplace(*std::move(lock));
@@ -151,6 +156,7 @@ Status RunFolders::OpenHere(const CheckpointConfig& config) {
   std::error_code code;
   fs::create_directories(config.checkpoint_dir, code);
   if (code) return Error::FromErrno(code.value(), config.checkpoint_dir);
+  // If the folder did not exist before, it was not locked.
   FOREBAY_TRY(LockHere(config));
   const auto kept = static_cast<std::uint64_t>(config.checkpoints_kept);
   FOREBAY_ASSIGN(folders_[0], CheckpointFolder::Open(regular_.folder, kept));

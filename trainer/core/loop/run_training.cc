@@ -28,6 +28,7 @@ constexpr double kNsPerMinute = 60e9;
 std::uint32_t ToU32(std::int64_t checked) { return static_cast<std::uint32_t>(checked); }
 std::uint64_t ToU64(std::int64_t checked) { return static_cast<std::uint64_t>(checked); }
 
+// The key's choices have no other names.
 LearningRateSchedule::Shape ShapeOf(const std::string& schedule) {
   using Shape = LearningRateSchedule::Shape;
   if (schedule == "constant") return Shape::kConstant;
@@ -35,7 +36,7 @@ LearningRateSchedule::Shape ShapeOf(const std::string& schedule) {
   return schedule == "polynomial" ? Shape::kPolynomial : Shape::kCosine;
 }
 
-// "30,60,80".
+// Reads "30,60,80". The loop turns epochs into steps when it knows the data set.
 Result<std::vector<std::uint64_t>> DecayEpochs(const RecipeConfig& train) {
   const auto epochs = ParseNumbers<std::uint32_t>(train.decay_epochs, ',');
   if (!epochs || std::ranges::find(*epochs, 0U) != epochs->end()) {
@@ -78,6 +79,7 @@ Result<StepMeter> OpenMeter(const RunConfig& run, bool append, const RunParts& p
 // As OpenMeter: a disk that does not take the file now is no reason not to train.
 Result<MetricsFile> OpenMetrics(const RunConfig& run, bool append, const RunParts& parts,
                                 SideOutput& side_output) {
+  // Only rank 0 writes the loss curve.
   Result<MetricsFile> metrics = MetricsFile();
   if (parts.communicator.rank() == 0) {
     metrics = MetricsFile::Open(LossCurvePath(run), append, ScalarsPath(run));
@@ -123,6 +125,8 @@ void PrintChanges(const TrainConfig& config, const Checkpoint& state, const Layo
 
 }  // namespace
 
+// Forms the options and drops them: a wrong value is found before the daemon is asked for
+// anything.
 Status CheckRanks(const TrainConfig& config, std::uint32_t ranks) {
   FOREBAY_TRY(LoopOptionsOf(config, ranks));
   return {};
@@ -159,6 +163,7 @@ Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks
   return options;
 }
 
+// The name of a run, at random, so that runs on different machines do not share one.
 std::uint64_t DrawRun() {
   std::uint64_t value = 0;
   FOREBAY_CHECK(::getrandom(&value, sizeof(value), 0) == sizeof(value));
@@ -196,6 +201,7 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
     FOREBAY_TRY(parts.engine.Switch(request.layout));
   }
   if (position.epoch < options.epochs) request.training_epochs = options.epochs - position.epoch;
+  // An evaluation that the run before did not finish is one more.
   request.evaluations = EvaluationsLeft(options, position.epoch) +
                         (resume && resume->state().evaluation_pending ? 1 : 0);
   // Prepare runs on the thread that reads ahead, beside the step.

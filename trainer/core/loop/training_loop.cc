@@ -27,6 +27,7 @@ constexpr std::size_t kMicroBatchesNamed = 4;  // in a message
 // A run whose weights have diverged leaves out every step: it ends, instead of training nothing.
 constexpr std::uint64_t kSkippedInARowMax = 100;
 
+// What a checkpoint and the run that continues it must have in common.
 template <typename T>
 Status SameAsCheckpoint(const char* name, const T& here, const T& there) {
   if (here == there) return {};
@@ -158,6 +159,7 @@ Result<TrainingReport> TrainingLoop::RunToEnd() {
   if (!stopped_ && epoch_ >= options_.epochs) FOREBAY_TRY(parts_.feeds.Finish());
   parts_.side_output.Note(parts_.engine.Finish());
   FOREBAY_TRY(SumUpRanks());
+  // Collective: every rank contributes the tensors that it holds.
   FOREBAY_ASSIGN(report_.weights_digest, Digest());
   report_.layout = parts_.engine.layout();
   report_.loop_ns = parts_.now_ns() - started;
@@ -183,6 +185,8 @@ Status TrainingLoop::Relayout() {
   const std::uint64_t started = parts_.now_ns();
   NoteStage(fmt::format("epoch {} step {}", epoch_ + 1, step_), "switch of layouts");
   FOREBAY_TRY(parts_.engine.Switch(due));
+  // The engine has moved the weights before the streams are opened, because the feeds share
+  // batches out by the new layout.
   FOREBAY_TRY(parts_.feeds.Open({.layout = due,
                                  .from = {epoch_, step_, Encoded(token_)},
                                  .training_epochs = options_.epochs - epoch_,
@@ -230,6 +234,7 @@ Status TrainingLoop::CheckOutcome(const BatchOutcome& outcome, double loss) {
     what += fmt::format("; so were the {} steps before it, which were left out",
                         kSkippedInARowMax - 1);
   }
+  // Loss and outcome are the same on all ranks, so that all of them end here.
   ends_alike_ = true;
   return Error(ErrorCode::kFailedPrecondition, what + "; lower train.learning_rate");
 }
@@ -387,7 +392,7 @@ Result<bool> TrainingLoop::SumUp(EvaluationSums& sums) {
 Status TrainingLoop::Evaluate(std::uint32_t epoch) {
   evaluation_pending_ = false;
   if (!parts_.feeds.evaluates()) return {};
-  // The time of a switch belongs to no step.
+  // The time of an evaluation belongs to no step.
   const std::uint64_t started = parts_.now_ns();
   EvaluationSums sums;
   FOREBAY_ASSIGN(const bool whole, SumUp(sums));
@@ -458,6 +463,7 @@ Status TrainingLoop::Save(const CheckpointPlace& place) {
   checkpoint.best = best_;
   checkpoint.configuration = options_.configuration;
   checkpoint.layout = ToString(parts_.engine.layout());
+  // The engine copies the tensors, so that training goes on while they are written.
   const Status saved = AgreeOn(SaveEngine(place, checkpoint), parts_.communicator);
   if (!saved.has_value() && saved.error().code() == ErrorCode::kResourceExhausted) {
     // As with a full disk, there may be room for the next one.

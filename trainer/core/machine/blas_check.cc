@@ -15,6 +15,7 @@
 namespace forebay::train {
 namespace {
 
+// Distributions put the name of the implementation into the path or into the file's name.
 std::string NameOf(std::string path) {
   std::ranges::transform(path, path.begin(), [](unsigned char c) {
     return static_cast<char>(std::tolower(c));
@@ -31,6 +32,7 @@ std::string NameOf(std::string path) {
 
 }  // namespace
 
+// A LibTorch with BLAS linked into it has no library to name, but knows what it was built with.
 BlasVerdict JudgeBlas(const BlasFacts& facts) {
   BlasVerdict verdict{.name = facts.built_in.empty() ? NameOf(facts.library) : facts.built_in,
                       .fast = false,
@@ -40,6 +42,7 @@ BlasVerdict JudgeBlas(const BlasFacts& facts) {
   return verdict;
 }
 
+// The message has the remedy for Debian, because its LibTorch depends on reference BLAS.
 Result<BlasVerdict> CheckBlas(BlasProbe& probe, bool force) {
   FOREBAY_ASSIGN(const BlasFacts facts, probe.Measure());
   BlasVerdict verdict = JudgeBlas(facts);
@@ -55,6 +58,7 @@ Result<BlasVerdict> CheckBlas(BlasProbe& probe, bool force) {
 }
 
 std::string BlasLibraryOfProcess() {
+  // The symbol that LibTorch's calls resolve to, which links such as libblas.so.3 hide.
   void* const symbol = ::dlsym(RTLD_DEFAULT, "sgemm_");
   Dl_info info = {};
   if (symbol == nullptr || ::dladdr(symbol, &info) == 0 || info.dli_fname == nullptr) return {};

@@ -1,4 +1,5 @@
-// The handler only sets a lock-free atomic, which is all that a handler may safely do.
+// Signals that ask for an end set a flag, which the loop reads after each step. The handler only
+// stores to a lock-free atomic, which is all that a handler may safely do.
 #include "trainer/core/machine/stop_signal.h"
 
 #include <signal.h>
@@ -23,6 +24,7 @@ StopSignal::StopSignal() {
   struct sigaction action = {};
   action.sa_handler = Remember;
   for (const int signal : kSignals) {
+    // System calls that the signal interrupts go on.
     action.sa_flags = SA_RESTART;
     // A batch system may repeat its warning; of the others the second is meant to end us.
     if (signal != SIGUSR1) action.sa_flags |= static_cast<int>(SA_RESETHAND);

@@ -15,6 +15,8 @@ namespace forebay::train {
 std::uint32_t PlanThreads(const ThreadFacts& facts) {
   if (facts.requested > 0) return facts.requested;
   const std::uint32_t ranks = std::max(facts.local_ranks, 1U);
+  // If all ranks together may use no more than the cores that there are, the launcher has bound
+  // each to its own.
   const bool bound = std::uint64_t{facts.allowed_cores} * ranks <= facts.online_cores;
   return std::max(bound ? facts.allowed_cores : facts.allowed_cores / ranks, 1U);
 }
@@ -36,6 +38,8 @@ ThreadFacts MeasureThreadFacts(std::uint32_t requested, std::uint32_t local_rank
 
 void ApplyWaitPolicy(const char* policy, char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  // The OpenMP library has read the variable before main, so that only a new start of the program
+  // makes it count. The variable is then set, and this function returns at once.
   if (::setenv("OMP_WAIT_POLICY", policy, 0) != 0) return;
   // By its own path, so that `ps` and `pkill` know it by its name.
   std::error_code unknown;

@@ -33,11 +33,13 @@ Result<WallLimit> WallLimit::Make(const RunConfig& run, const WallClocks& clocks
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("$SLURM_JOB_END_TIME = \"{}\": must be seconds since 1970", text));
     }
+    // Of two limits the earlier one counts.
     const double slurm_s = static_cast<double>(end_s) - static_cast<double>(clocks.unix_s);
     left_s = std::min(left_s.value_or(slurm_s), slurm_s);
   }
   WallLimit limit;
   if (left_s) {
+    // A job that begins within the margin stops after its first step.
     const double usable_s = std::max(*left_s - run.wall_margin_s, 0.0);
     limit.end_ns_ = clocks.now_ns + static_cast<std::uint64_t>(usable_s * kNsPerSecond);
   }

@@ -60,6 +60,7 @@ void LineFile::Add(std::string_view line) {
 
 Status LineFile::Flush() {
   if (added_.empty()) return {};
+  // Where the last whole line ends.
   const off_t before = is_regular_ ? ::lseek(fd_.get(), 0, SEEK_CUR) : -1;
   Status written = WriteAdded();
   added_.clear();

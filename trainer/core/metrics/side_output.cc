@@ -9,6 +9,7 @@
 namespace forebay::train {
 namespace {
 
+// Different failures that are printed. Texts with numbers in them could differ at every step.
 constexpr std::size_t kSaidMax = 32;
 
 }  // namespace
@@ -24,6 +25,8 @@ void SideOutput::Note(const Status& written) {
                      whose, text));
 }
 
+// Failures that may pass or that the user cannot help during the run. A wrong path is none of
+// them, and ends the run at its start.
 bool SideOutput::IsOfTheDisk(const Error& error) {
   switch (error.system_errno()) {
     case ENOSPC:

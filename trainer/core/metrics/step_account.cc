@@ -33,6 +33,7 @@ std::string_view Name(ByteChannel channel) {
   return "?";
 }
 
+// What no class accounts for is "other", so that the classes add up to the whole step.
 void StepAccount::Close() {
   // It may have been closed before.
   at(TimeClass::kOther) = 0;
@@ -40,6 +41,7 @@ void StepAccount::Close() {
   at(TimeClass::kOther) = step_ns > known ? step_ns - known : 0;
 }
 
+// Peaks are levels, so the higher one counts.
 StepAccount& StepAccount::operator+=(const StepAccount& other) {
   for (std::size_t at = 0; at < kTimeClasses; ++at) ns[at] += other.ns[at];
   for (std::size_t at = 0; at < kByteChannels; ++at) bytes[at] += other.bytes[at];

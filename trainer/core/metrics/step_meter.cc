@@ -19,6 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// A rank that is killed loses its lines of this long at most.
 constexpr std::uint64_t kFlushNs = 1'000'000'000;
 constexpr std::size_t kTableRows = 32;
 constexpr double kLeastPercent = 0.05;  // what rounds to nothing is left out of the line
@@ -41,6 +42,7 @@ void Pack(const RankTotals& totals, std::span<double> numbers) {
   put(static_cast<double>(totals.account.peak_bytes));
 }
 
+// In the order of Pack.
 RankTotals Unpack(std::span<const double> numbers) {
   RankTotals totals;
   std::size_t at = 0;
@@ -75,6 +77,7 @@ RankTotals SumOf(const std::vector<RankTotals>& ranks) {
 // A figure, or null where it is not known.
 Json OrNull(bool known, double value) { return known ? Json(value) : Json(); }
 
+// A row of the closing table, with a column for each class in `columns`.
 std::string RankRow(std::size_t rank, const RankTotals& totals,
                     const std::vector<std::size_t>& columns) {
   const StepAccount& account = totals.account;
@@ -102,11 +105,13 @@ double RankTotals::TeraflopsPerSecond() const {
   return account.step_ns == 0 ? 0 : flops / static_cast<double>(account.step_ns) * 1e-3;
 }
 
+// -1 where the machine's peak rate or the model's operations are not known.
 double RankTotals::Utilisation() const {
   if (peak_gflops <= 0 || flops <= 0) return -1;
   return TeraflopsPerSecond() * 1e3 / peak_gflops;
 }
 
+// The share of the ranks' time in a plan that is neither forward, backward nor update.
 double BubbleOf(const std::vector<RankTotals>& ranks) {
   const RankTotals sum = SumOf(ranks);
   // No step has been made yet.
@@ -178,6 +183,8 @@ Result<StepMeter> StepMeter::Open(const MeterOptions& options, Communicator& com
   return meter;
 }
 
+// The lines of steps that follow were made under this layout. Predictions stand in this line once,
+// and not at every step.
 Status StepMeter::BeginLayout(const Layout& layout, const StepForecast& forecast) {
   forecast_ = forecast;
   if (!file_.is_open()) return {};
@@ -234,6 +241,7 @@ Status StepMeter::Step(const MeteredStep& step, const StepAccount& account) {
       OrNull(seconds > 0, seconds > 0 ? static_cast<double>(step.samples) / seconds : 0);
   line["tflops"] = OrNull(own.flops > 0, own.TeraflopsPerSecond());
   line["mfu"] = OrNull(own.Utilisation() >= 0, own.Utilisation());
+  // The time of the steps themselves serves as the clock.
   unflushed_ns_ += account.step_ns;
   return Line(line);
 }
@@ -259,6 +267,7 @@ Result<std::vector<RankTotals>> StepMeter::Gather(const RankTotals& own) {
   return ranks;
 }
 
+// Collective. All ranks get the line, and rank 0 prints it.
 Result<std::string> StepMeter::Window() {
   FOREBAY_ASSIGN(const std::vector<RankTotals> ranks, Gather(window_));
   window_ = {};

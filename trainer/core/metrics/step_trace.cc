@@ -19,6 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Process ids of the trace: the viewer shows the two as groups, one above the other.
 constexpr int kMeasured = 0;
 constexpr int kPredicted = 1;
 
@@ -34,6 +35,7 @@ Json EventOf(const StepPlan& plan, const PlanSpan& span, int process, std::uint6
           {"dur", static_cast<double>(span.end_ns - span.begin_ns) * 1e-3}};
 }
 
+// A metadata event ("M"): the title of a group or of a row.
 Json NameOf(const char* kind, int process, std::uint32_t row, const std::string& name) {
   return {{"name", kind},
           {"ph", "M"},
@@ -82,6 +84,7 @@ Result<StepRange> ParseStepRange(std::string_view text) {
 Status StepTrace::Begin(Communicator& communicator, std::uint64_t (*now_ns)()) {
   if (begun_) return {};
   begun_ = true;
+  // All ranks leave the barrier at nearly the same time, which is time zero of each.
   FOREBAY_TRY(communicator.Barrier());
   zero_ns_ = now_ns();
   if (communicator.rank() != 0) return {};
@@ -123,6 +126,7 @@ Status StepTrace::Write(Communicator& communicator) {
   if (communicator.rank() != 0) return {};
   const Status written =
       WriteTextFile(options_.path, "{\"traceEvents\":[\n" + events.substr(2) + "\n]}\n");
+  // Not returned: the other ranks go on, and a trace is not worth the run.
   if (!written.has_value()) failure_ = written.error().WithContext("run.trace_file");
   return {};
 }

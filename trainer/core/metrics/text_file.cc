@@ -1,4 +1,5 @@
-// Plain stdio: these documents are written once, at the end of a run, and are not worth an fsync.
+// Writes a document by plain stdio. Summary, trace and reports are written once, at the end of a
+// run, and are not worth an fsync: a machine that crashes then loses a figure, not a weight.
 #include "trainer/core/metrics/text_file.h"
 
 #include <cerrno>

@@ -28,8 +28,7 @@ double Percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// Of at least one evaluation.
-// The metric decides whether more or less is better.
+// The best of at least one evaluation. The metric decides whether more or less is better.
 double BestScore(const TrainingReport& report) {
   double best = report.evaluations.front().score;
   for (const EvaluationFigures& figures : report.evaluations) {
@@ -38,6 +37,8 @@ double BestScore(const TrainingReport& report) {
   return best;
 }
 
+// The score stands under the name of its metric, and the key "metric" tells the name, so that
+// scripts for one metric and for any can both read it.
 Json ToJson(const Metric& metric, const EvaluationFigures& figures) {
   return {{"epoch", figures.epoch},
           {"samples", figures.samples},
@@ -79,6 +80,7 @@ double TrainingReport::SamplesPerSecond() const {
 std::string ClosingTable(const TrainingReport& report) {
   std::string table = report.completed ? "Training completed\n"
                                        : "Training stopped by a signal or its time limit\n";
+  // Rows that say nothing, such as switches of a run without any, are left out.
   const auto row = [&table](std::string_view name, const std::string& value) {
     table += fmt::format("  {:<28}{:>16}\n", name, value);
   };
@@ -140,6 +142,8 @@ std::string SummaryJson(const TrainingReport& report) {
       {"wait_s", Seconds(report.wait_ns)},
       {"last_loss", report.last_loss},
       {"metric", report.metric.name},
+      // The keys of the last and of the best score stand here, so that they keep this place; a run
+      // with evaluations fills them in below.
       {fmt::format("test_{}", report.metric.name), nullptr},
       {fmt::format("best_test_{}", report.metric.name), nullptr},
       {"target_reached", report.target_reached},
@@ -207,6 +211,7 @@ Status MetricsFile::Step(const StepFigures& figures) {
 Status MetricsFile::Evaluation(const Metric& metric, const EvaluationFigures& figures) {
   if (!file_.is_open() && !table_.is_open()) return {};
   Json line = {{"event", "evaluation"}};
+  // An evaluation has the number of steps that were trained before it.
   line.update(ToJson(metric, figures));
   return Write(line.dump(), fmt::format("{},{},,,{},{},{}", steps_, figures.epoch, figures.loss,
                                         metric.name, figures.score));
@@ -221,6 +226,7 @@ Status MetricsFile::Resumed(std::uint64_t global_step) {
 // Both are tried: a disk may take one of them.
 Status MetricsFile::Write(const std::string& line, const std::string& row) {
   file_.Add(line + "\n");
+  // The header goes with the first row that the disk takes.
   if (begins_table_) table_.Add(kTableHeader);
   if (!row.empty()) table_.Add(row + "\n");
   const Status written = file_.Flush();

@@ -26,18 +26,21 @@ constexpr const char* kUsage =
     "forebay-train report FOLDER FOLDER... -o FILE.svg\n"
     "Draws the evaluations of several runs over the same axes.\n";
 
+// What the command line asks for.
 struct Request {
   std::vector<std::string> folders;
   fs::path output;
   bool wants_help = false;
 };
 
+// A mistake in the command line, with the usage below it.
 Error Wrong(const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("report: {}\n{}", what, kUsage));
 }
 
 Result<Request> ParseRequest(int argc, const char* const* argv) {
   Request request;
+  // argv[1] is the command "report" itself.
   for (int at = 2; at < argc; ++at) {
     const std::string_view word = argv[at];
     if (word == "-h" || word == "--help") {
@@ -56,6 +59,7 @@ Result<Request> ParseRequest(int argc, const char* const* argv) {
   if (request.output.empty() && !compares) {
     request.output = fs::path(request.folders.front()) / "report.html";
   }
+  // A comparison is one drawing, which needs no page around it.
   const fs::path extension = request.output.extension();
   if (extension == ".svg" || (extension == ".html" && !compares)) return request;
   return Wrong(fmt::format("-o \"{}\": must end in .svg{}", request.output.string(),
@@ -68,6 +72,7 @@ std::string NameOf(const std::string& folder) {
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
 }
 
+// Evaluations of all runs in one plot, with the folders' names as the legend.
 Result<std::string> Compare(const Request& request) {
   std::vector<NamedRun> runs;
   for (const std::string& folder : request.folders) {

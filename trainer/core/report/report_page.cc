@@ -16,6 +16,7 @@
 namespace forebay::train {
 namespace {
 
+// A third of the plot's width in pixels: more points would not be seen.
 constexpr std::size_t kPointsMax = 240;
 constexpr std::size_t kBarsMax = 32;
 
@@ -48,6 +49,7 @@ std::vector<std::string> TimeNames() {
   return names;
 }
 
+// Over all steps that the file has.
 StepAccount SumOf(const RecordedRank& rank) {
   StepAccount sum;
   for (const auto& [step, account] : rank.steps) sum += account;
@@ -64,6 +66,7 @@ std::vector<double> PercentsOf(const StepAccount& account) {
   return percents;
 }
 
+// Loss and learning rate by step, and the metric of the evaluations.
 void AddCurves(const RunRecord& run, SvgPage& page) {
   PlotLine loss{.name = "training", .points = {}};
   PlotLine rate;
@@ -89,6 +92,7 @@ void AddCurves(const RunRecord& run, SvgPage& page) {
   page.AddLines(run.evaluations.front().metric + " of evaluations", "step", {score}, true);
 }
 
+// Samples per second of the run, and how much of the processors' rate the ranks use.
 void AddRates(const RunRecord& run, SvgPage& page) {
   if (run.ranks.empty()) return;
   const RecordedRank& first = run.ranks.front();
@@ -115,7 +119,7 @@ void AddRates(const RunRecord& run, SvgPage& page) {
   if (!utilisations.empty()) page.AddLines("MFU, %", "step", utilisations, true);
 }
 
-// Over all ranks, in runs of steps.
+// Bars of the time classes, summed over all ranks, for equal runs of steps.
 void AddTimesByStep(const RunRecord& run, SvgPage& page) {
   std::map<std::uint64_t, StepAccount> steps;
   for (const RecordedRank& rank : run.ranks) {
@@ -131,7 +135,7 @@ void AddTimesByStep(const RunRecord& run, SvgPage& page) {
     if (taken == 0) first = step;
     sum += account;
     if (++taken < together && step != steps.rbegin()->first) continue;
-    // Every second number would overlap its neighbours.
+    // Every fourth bar has a number: more would overlap.
     bars.push_back({.label = bars.size() % 4 == 0 ? fmt::format("{}", first) : std::string(),
                     .parts = PercentsOf(sum)});
     sum = {};
@@ -140,12 +144,14 @@ void AddTimesByStep(const RunRecord& run, SvgPage& page) {
   page.AddBars("where the time of all ranks went, by step", " %", TimeNames(), bars);
 }
 
+// "3: r1 s1" for rank 3, which is stage 1 of replica 1.
 std::string LabelOf(const RecordedRank& rank) {
   return rank.stages > 1 ? fmt::format("{}: r{} s{}", rank.rank, rank.rank / rank.stages,
                                        rank.rank % rank.stages)
                          : fmt::format("{}", rank.rank);
 }
 
+// Three plots with a bar for each rank: its time, its planned memory, and the bytes that it sends.
 void AddBarsByRank(const RunRecord& run, SvgPage& page) {
   std::vector<PlotBar> times;
   std::vector<PlotBar> planned;
@@ -177,9 +183,11 @@ void AddBarsByRank(const RunRecord& run, SvgPage& page) {
   page.AddBars("bytes that leave a rank in a step; swap: both ways", " MB", channels, bytes);
 }
 
+// A level that rises all the time is a leak.
 void AddMemory(const RunRecord& run, SvgPage& page) {
   std::vector<PlotLine> lines;
   for (const RecordedRank& rank : run.ranks) {
+    // As above: more lines could not be told apart.
     if (lines.size() >= 8) break;
     PlotLine line{.name = fmt::format("rank {}", rank.rank), .points = {}};
     for (const auto& [step, account] : rank.steps) {
@@ -193,6 +201,7 @@ void AddMemory(const RunRecord& run, SvgPage& page) {
 
 std::string Cell(const std::string& text) { return "<td>" + EscapedXml(text) + "</td>"; }
 
+// A table of the ranks with measured figures beside predicted ones.
 std::string RankRows(const RunRecord& run) {
   std::string rows =
       "<table><tr><th>rank</th><th>steps</th><th>ms/step</th><th>predicted</th><th>idle or "
@@ -233,6 +242,7 @@ std::string ReportSvg(const RunRecord& run) {
   return page.Finish();
 }
 
+// Runs with different metrics share a plot, under the name of the last one's.
 std::string ComparisonSvg(const std::vector<NamedRun>& runs) {
   std::vector<PlotLine> losses;
   std::vector<PlotLine> scores;
@@ -255,6 +265,7 @@ std::string ComparisonSvg(const std::vector<NamedRun>& runs) {
   return page.Finish();
 }
 
+// One file without references to others, so that it can be sent and kept.
 std::string ReportHtml(const RunRecord& run, const std::string& title) {
   std::string html = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>\n"

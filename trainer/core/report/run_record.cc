@@ -28,11 +28,14 @@ double NumberOf(const Json& record, std::string_view key, double otherwise) {
   return found != record.end() && found->is_number() ? found->get<double>() : otherwise;
 }
 
+// 0 where it is missing: counts are added up, so that nothing is added.
 std::uint64_t CountOf(const Json& record, std::string_view key) {
   const auto found = record.find(key);
   return found != record.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
 }
 
+// The kind of a record. Kinds that are not known are passed over, because a later version may have
+// more.
 std::string EventOf(const Json& record) {
   const auto found = record.find("event");
   return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -67,6 +70,7 @@ Status ForEachRecord(const fs::path& path, const std::function<void(const Json&)
   return {};
 }
 
+// A record of the loss curve. Later ones replace earlier ones of the same step.
 void TakeRunRecord(const Json& record, RunRecord& run) {
   const std::string event = EventOf(record);
   if (event == "step") {
@@ -76,6 +80,7 @@ void TakeRunRecord(const Json& record, RunRecord& run) {
   } else if (event == "evaluation") {
     const auto named = record.find("metric");
     const bool has_name = named != record.end() && named->is_string();
+    // Before there were other metrics, the record did not name it.
     const std::string metric = has_name ? named->get<std::string>() : "accuracy";
     run.evaluations.push_back({.global_step = run.steps.empty() ? 0 : run.steps.rbegin()->first + 1,
                                .metric = metric,
@@ -91,6 +96,7 @@ void TakeRunRecord(const Json& record, RunRecord& run) {
   }
 }
 
+// A rank's place and what was predicted for it. After a switch the last layout is shown.
 void TakeLayout(const Json& record, RecordedRank& rank) {
   rank.rank = static_cast<std::uint32_t>(CountOf(record, "rank"));
   rank.replicas = static_cast<std::uint32_t>(CountOf(record, "replicas"));
@@ -104,6 +110,7 @@ void TakeLayout(const Json& record, RecordedRank& rank) {
   }
 }
 
+// The names of the keys are those that StepMeter writes.
 void TakeRankStep(const Json& record, RecordedRank& rank) {
   StepAccount account;
   for (std::size_t at = 0; at < kTimeClasses; ++at) {
@@ -134,6 +141,7 @@ void TakeSummary(const Json& record, RunRecord& run) {
   }
 }
 
+// A run that was killed has no summary.
 Status ReadSummary(const fs::path& path, RunRecord& run) {
   if (!fs::exists(path)) return {};
   std::ifstream file(path);
@@ -159,6 +167,7 @@ Result<RunRecord> ReadRun(const fs::path& folder) {
     if (IsRankFile(at->path())) rank_files.push_back(at->path());
   }
   if (failed) return Error::FromErrno(failed.value(), folder.string());
+  // Names have leading zeros, so that this is the order of the ranks.
   std::ranges::sort(rank_files);
   RunRecord run;
   const fs::path curve = folder / kLossCurveFile;

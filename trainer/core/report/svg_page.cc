@@ -20,6 +20,7 @@ constexpr std::array<const char*, 10> kColours = {"#4477aa", "#66ccee", "#228833
                                                   "#ccbb44", "#aa3377", "#bbbbbb", "#222255",
                                                   "#997700", "#44aa99"};
 
+// A class has the same colour in every plot of a page, because its index is the same.
 const char* ColourOf(std::size_t index) { return kColours[index % kColours.size()]; }
 
 // 1, 2 or 5 times a power of ten, so that about `count` of them make `range`.
@@ -30,6 +31,7 @@ double NiceStep(double range, double count) {
   return power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
 }
 
+// The range of values that was seen.
 struct Extent {
   double low = 0;
   double high = 0;
@@ -57,6 +59,7 @@ Extent Rounded(const Extent& extent) {
   return rounded;
 }
 
+// The "d" of an SVG path through the points of a line.
 std::string PathOf(const PlotLine& line, const Extent& xs, const Extent& ys, double top) {
   std::string path;
   bool pen_down = false;
@@ -75,6 +78,7 @@ std::string PathOf(const PlotLine& line, const Extent& xs, const Extent& ys, dou
 
 }  // namespace
 
+// Names of folders and metrics come from files: they must not become tags.
 std::string EscapedXml(std::string_view text) {
   std::string escaped;
   for (const char letter : text) {
@@ -89,6 +93,7 @@ std::string EscapedXml(std::string_view text) {
   return escaped;
 }
 
+// y grows downwards in SVG.
 double SvgPage::Y(double share) const { return panel_ + kHeight * (1 - share); }
 
 void SvgPage::Open(const std::string& title) {
@@ -96,11 +101,13 @@ void SvgPage::Open(const std::string& title) {
                        panel_ - 10, EscapedXml(title));
 }
 
+// Horizontal lines with their values to the left.
 void SvgPage::DrawScale(double bottom, double top, const std::string& unit) {
   const double step = NiceStep(top - bottom, 5);
   // Half a step more, because sums of steps are not exact.
   for (double value = bottom; value <= top + step / 2; value += step) {
     const double y = Y((value - bottom) / (top - bottom));
+    // A sum of steps that should be 0 may be 1e-17.
     const double shown = std::abs(value) < step / 1000 ? 0 : value;
     body_ += fmt::format(
         "<line x1=\"{}\" y1=\"{:.2f}\" x2=\"{}\" y2=\"{:.2f}\" stroke=\"#dddddd\"/>"
@@ -109,6 +116,7 @@ void SvgPage::DrawScale(double bottom, double top, const std::string& unit) {
   }
 }
 
+// To the right of the panel. A plot of a single line needs none, and has no name.
 void SvgPage::DrawLegend(const std::vector<std::string>& names) {
   double y = panel_ + 12;
   for (std::size_t at = 0; at < names.size(); ++at) {
@@ -121,6 +129,7 @@ void SvgPage::DrawLegend(const std::vector<std::string>& names) {
   }
 }
 
+// Axes are drawn last, above the curves. The next panel begins below.
 void SvgPage::Close(const std::string& x_title) {
   body_ += fmt::format("<path d=\"M{0} {1}V{2}H{3}\" fill=\"none\" stroke=\"black\"/>\n", kLeft,
                        panel_, panel_ + kHeight, kLeft + kWidth);
@@ -151,6 +160,7 @@ void SvgPage::AddLines(const std::string& title, const std::string& x_title,
   ys = Rounded(ys);
   DrawScale(ys.low, ys.high, "");
   for (std::size_t at = 0; at < lines.size(); ++at) {
+    // A path of one point draws nothing: a short line with round ends makes it a dot.
     const bool single = lines[at].points.size() == 1;
     const std::string path = PathOf(lines[at], xs, ys, panel_);
     body_ += fmt::format(
@@ -158,6 +168,7 @@ void SvgPage::AddLines(const std::string& title, const std::string& x_title,
         "stroke-linecap=\"round\"/>\n",
         path, single ? "h0.01" : "", ColourOf(at), single ? "6" : "1.5");
   }
+  // Steps of the run are whole numbers.
   const double step = std::max(1.0, NiceStep(xs.high - xs.low, 8));
   for (double x = std::ceil(xs.low / step) * step; x <= xs.high; x += step) {
     body_ += fmt::format("<text x=\"{:.2f}\" y=\"{}\" text-anchor=\"middle\">{:g}</text>\n",
@@ -183,6 +194,7 @@ void SvgPage::AddBars(const std::string& title, const std::string& unit,
     return;
   }
   const double step = NiceStep(top, 5);
+  // A sum that is 100 % up to rounding must not open a further step.
   top = step * std::ceil(top / step - 1e-9);
   DrawScale(0, top, unit);
   // Bars share the width; few bars are not made wider than kBarWidthMax.

@@ -36,6 +36,7 @@ constexpr const char* kUsage =
     "have in the checkpoint: \"conv1.weight\". PyTorch: safetensors.torch.load_file(FILE).\n"
     "A file that is there is replaced with --force only.\n";
 
+// A mistake in the command line, with the usage below it.
 Error Wrong(const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("export: {}\n{}", what, kUsage));
 }
@@ -48,7 +49,8 @@ bool IsState(const CheckpointReader& reader, std::string_view name) {
   });
 }
 
-// One behind the other, in the order of their names.
+// The tensors of the new file, one behind the other, in the order of their names. Offsets in the
+// shards have no meaning here.
 std::vector<TensorEntry> EntriesOf(const CheckpointReader& reader) {
   std::vector<TensorEntry> entries;
   std::uint64_t end = 0;
@@ -64,6 +66,7 @@ std::vector<TensorEntry> EntriesOf(const CheckpointReader& reader) {
   return entries;
 }
 
+// Header and tensors go to the file in the order of `entries`, which is that of their offsets.
 Status WriteTensors(const CheckpointReader& reader, std::span<const TensorEntry> entries,
                     const fs::path& path) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -84,7 +87,8 @@ Status WriteTensors(const CheckpointReader& reader, std::span<const TensorEntry>
   return {};
 }
 
-// A checkpoint's own files are never written over.
+// Refuses a file in the folder of a checkpoint, whose shards must stay as they are, and one that
+// exists, unless the user wants it replaced.
 Status CheckOutput(const fs::path& output, bool replaces) {
   const fs::path folder = output.has_parent_path() ? output.parent_path() : fs::path(".");
   std::error_code code;
@@ -109,6 +113,7 @@ Result<std::string> ExportWeights(const fs::path& folder, const fs::path& output
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("{}: the checkpoint has no weights", folder.string()));
   }
+  // In the same folder, because a rename works within one file system only.
   const fs::path partial = output.string() + ".partial";
   Status written = WriteTensors(reader, entries, partial);
   if (written.has_value() && ::rename(partial.c_str(), output.c_str()) != 0) {
@@ -119,6 +124,7 @@ Result<std::string> ExportWeights(const fs::path& folder, const fs::path& output
     fs::remove(partial, ignored);
     return written.error();
   }
+  // The new name is on the disk when the command says that the file is written.
   FOREBAY_TRY(SyncFolder(output.has_parent_path() ? output.parent_path() : fs::path(".")));
   return fmt::format("{}: {} tensors, {} bytes, of {} at step {}", output.string(),
                      entries.size(), entries.back().end, reader.state().model,
@@ -129,6 +135,7 @@ Result<std::string> ExportCommand(int argc, const char* const* argv) {
   std::string checkpoint;
   std::string output;
   bool replaces = false;
+  // argv[1] is the command "export" itself.
   for (int at = 2; at < argc; ++at) {
     const std::string_view word = argv[at];
     if (word == "-h" || word == "--help") return std::string(kUsage);
@@ -144,6 +151,7 @@ Result<std::string> ExportCommand(int argc, const char* const* argv) {
   }
   if (checkpoint.empty()) return Wrong("no checkpoint");
   if (output.empty()) return Wrong("no -o FILE");
+  // std::filesystem and the allocation of large tensors may throw.
   return WithoutExceptions(checkpoint, [&]() -> Result<std::string> {
     FOREBAY_TRY(CheckOutput(output, replaces));
     std::vector<std::string> skipped;

@@ -36,6 +36,8 @@ Error Malformed(std::string_view what) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("not a safetensors file: {}", what));
 }
 
+// All types of the format, also those that the trainer does not read: their tensors are skipped by
+// size.
 std::optional<std::uint64_t> ElementBytes(std::string_view dtype) {
   struct Size {
     std::string_view dtype;
@@ -49,6 +51,7 @@ std::optional<std::uint64_t> ElementBytes(std::string_view dtype) {
   return found->bytes;
 }
 
+// A list of whole numbers. Its length is bounded: no tensor has more axes.
 Result<std::vector<std::uint64_t>> Unsigneds(const Json& node, std::string_view what) {
   if (!node.is_array() || node.size() > kSafetensorsAxesMax) return Malformed(what);
   std::vector<std::uint64_t> numbers;
@@ -59,6 +62,8 @@ Result<std::vector<std::uint64_t>> Unsigneds(const Json& node, std::string_view 
   return numbers;
 }
 
+// Reads one tensor's description, and checks that the bytes which it names exist and fit its
+// shape. `data_bytes` is the size of the file without its header.
 Result<TensorEntry> ReadEntry(const std::string& name, const Json& node,
                               std::uint64_t data_bytes) {
   if (!node.is_object() || !node.contains("dtype") || !node["dtype"].is_string() ||
@@ -117,6 +122,7 @@ Result<Json> ParseHeaderText(std::span<const std::byte> text) {
   return header;
 }
 
+// Half precision has 1 sign bit, 5 bits of exponent and 10 of fraction.
 float HalfToFloat(std::uint16_t half) {
   const bool negative = (half & 0x8000U) != 0;
   const std::uint32_t exponent = (half >> 10U) & 0x1FU;
@@ -132,6 +138,7 @@ float HalfToFloat(std::uint16_t half) {
                               (fraction << 13U));
 }
 
+// pread has no position that two reads of one file would share.
 Status ReadAt(int fd, std::uint64_t offset, std::span<std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t got = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -199,6 +206,7 @@ Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> bytes,
     }
     expected = entry.end;
   }
+  // The format forbids holes, so that a file cannot carry bytes which no reader sees.
   if (expected != data_bytes) return Malformed("bytes that belong to no tensor");
   return header;
 }
@@ -253,6 +261,7 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::filesystem::path& path)
   if (::fstat(file.fd_.get(), &status) != 0) {
     return Error::FromErrno(errno, file.path_ + ": stat");
   }
+  // Opening a pipe would wait for its writer, and a device has no size.
   if (!S_ISREG(status.st_mode)) {
     return Error(ErrorCode::kInvalidArgument, file.path_ + ": not a regular file");
   }
@@ -266,6 +275,7 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::filesystem::path& path)
   FOREBAY_TRY(ReadAt(file.fd_.get(), 0, bytes, file.path_));
   const Result<std::uint64_t> length = ReadHeaderLength(bytes, file_bytes);
   if (!length.has_value()) return length.error().WithContext(file.path_);
+  // The length was checked against the size of the file and a fixed limit.
   bytes.resize(kSafetensorsLengthBytes + static_cast<std::size_t>(*length));
   FOREBAY_TRY(ReadAt(file.fd_.get(), 0, bytes, file.path_));
   Result<SafetensorsHeader> header = ParseSafetensors(bytes, file_bytes);

@@ -38,6 +38,7 @@ Status MakeDeterministic() {
   return {};
 }
 
+// Two causes with two remedies: no driver, or a program without CUDA.
 Error NoGpu(std::string_view name) {
 #ifdef FOREBAY_LIBTORCH_HAS_CUDA
   constexpr std::string_view kRemedy =
@@ -67,6 +68,7 @@ Result<torch::Device> ChooseDevice(std::string_view name, std::uint32_t local_ra
   return device;
 }
 
+// Part of the numeric identity of a run, so it names everything that may change a bit.
 std::string DescribeDevice(const torch::Device& device) {
 #ifdef FOREBAY_LIBTORCH_HAS_CUDA
   if (!device.is_cpu()) {
@@ -82,6 +84,7 @@ torch::Tensor HostRoom(at::IntArrayRef shape, torch::ScalarType type,
   return torch::empty(shape, torch::TensorOptions(type).pinned_memory(!device.is_cpu()));
 }
 
+// The deleter holds the tensor that owns the memory.
 std::shared_ptr<std::byte[]> PinnedBytes(std::size_t bytes) {
   const torch::Tensor room = torch::empty({static_cast<std::int64_t>(bytes)},
                                           torch::TensorOptions(torch::kUInt8).pinned_memory(true));

@@ -31,6 +31,7 @@ DeviceFeed::~DeviceFeed() {
 }
 
 void DeviceFeed::Run(const FeedBatch& batch, const std::function<void()>& make) {
+  // The reading thread and, where nobody reads ahead, the step's thread come here.
   const MutexLock lock(mutex_);
   const c10::StreamGuard guard(stream_);  // and the thread's device, also for what is registered
   Know(batch.input.mapping);
@@ -41,9 +42,11 @@ void DeviceFeed::Run(const FeedBatch& batch, const std::function<void()>& make) 
 
 void DeviceFeed::Adopt(const torch::Tensor& tensor) const {
   if (!tensor.defined() || tensor.is_cpu()) return;
+  // LibTorch's allocator would otherwise reuse the memory when the feed's stream is done with it.
   tensor.record_stream(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
 }
 
+// Registers a mapping that is not known yet. Mappings are few: one for each region of the daemon.
 void DeviceFeed::Know(const FeedMapping& mapping) {
   if (mapping.bytes.empty()) return;
   const auto begins = [](const Known& known) { return known.mapping.bytes.data(); };

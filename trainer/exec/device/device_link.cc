@@ -12,10 +12,12 @@
 namespace forebay::train {
 namespace {
 
+// Streams of any kind of device, so that this file needs no header of CUDA.
 c10::impl::VirtualGuardImpl StreamsOf(const torch::Device& device) {
   return c10::impl::VirtualGuardImpl(device.type());
 }
 
+// LibTorch copies between tensors: plain memory is wrapped.
 torch::Tensor OnHost(std::span<std::byte> host) {
   return torch::from_blob(host.data(), {static_cast<std::int64_t>(host.size())}, torch::kUInt8);
 }
@@ -25,6 +27,7 @@ torch::Tensor OnHost(std::span<std::byte> host) {
 DeviceLink::DeviceLink(const torch::Device& device)
     : device_(device), stream_(StreamsOf(device).getStreamFromGlobalPool(device)) {}
 
+// The memory of copies that are under way must not go before they end.
 DeviceLink::~DeviceLink() {
   try {
     Synchronise(device_);
@@ -59,6 +62,7 @@ std::uint64_t DeviceLink::Begin(torch::Tensor to, const torch::Tensor& from) {
   return begun_;
 }
 
+// Makes later computation wait, and not the processor.
 void DeviceLink::Await(std::uint64_t copy) {
   const auto found = done_.find(copy);
   if (found == done_.end()) return;

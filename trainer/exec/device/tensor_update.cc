@@ -1,3 +1,6 @@
+// Sums of gradients and updates by LibTorch, with the bits of their counterparts for plain floats
+// in numerics/. The formulas are the same text: here it is instantiated with a type whose
+// operators are single operations of LibTorch.
 #include "trainer/exec/device/tensor_update.h"
 
 #include <ATen/core/grad_mode.h>
@@ -70,6 +73,7 @@ class Floats {
   bool is_intermediate_;
 };
 
+// The variables refer to the memory of weights and states, which the formula's assignments change.
 template <typename Formula, std::size_t... State>
 void UpdateBy(const OptimiserOptions& options, const UpdateStep& step,
               const torch::Tensor& weights, const torch::Tensor& gradient,
@@ -93,6 +97,7 @@ void UpdateByName(const std::tuple<Formula...>*, const OptimiserOptions& options
   FOREBAY_CHECK((try_formula(static_cast<const Formula*>(nullptr)) || ...));
 }
 
+// The place of a parameter in a flat tensor, with the parameter's shape.
 torch::Tensor PieceOf(const torch::Tensor& flat, std::size_t offset, const torch::Tensor& like) {
   return flat.narrow(0, static_cast<std::int64_t>(offset), like.numel()).view(like.sizes());
 }

@@ -48,6 +48,8 @@ double FlopsPerElement(const at::Tensor& weight) {
   return 2 * Elements(weight) / static_cast<double>(weight.size(0));
 }
 
+// The gradients of input and weight each take what the forward pass took. Which of them are asked
+// for is in the output mask.
 double BackwardFlops(c10::ArrayRef<const c10::IValue> inputs) {
   constexpr std::size_t kTransposed = 7;
   constexpr std::size_t kOutputMask = 10;
@@ -71,6 +73,7 @@ std::unique_ptr<at::ObserverContext> BeganConvolution(c10::ArrayRef<const c10::I
   return nullptr;
 }
 
+// Called by LibTorch at the beginning of each operator on this thread.
 std::unique_ptr<at::ObserverContext> Began(const at::RecordFunction& function) {
   if (!counter.counts) return nullptr;
   const Kind kind = KindOf(function.name());

@@ -65,6 +65,7 @@ class CostProbe {
     return times[times.size() / 2];
   }
 
+  // The time of the configured optimiser for each byte of parameters.
   Status ProbeUpdate(SimulationCosts& costs) const {
     // Values do not matter for the time, but they must not become denormal.
     std::vector<float> weights(kFloats, 1.0F);
@@ -115,6 +116,7 @@ class CostProbe {
     return {};
   }
 
+  // A single small copy gives the latency, several large ones in a row the rate.
   Status ProbeSwap(LinkCost& cost) const {
     std::vector<std::byte> here(kSwapBytes * kSwapCopies, std::byte{1});
     std::vector<std::byte> host(kSwapBytes * kSwapCopies, std::byte{2});
@@ -173,6 +175,7 @@ Result<SimulationCosts> MeasureCosts(const CostRequest& request, Communicator& c
   CostProbe probe(request, communicator);
   FOREBAY_ASSIGN(SimulationCosts costs, probe.Run());
   static_assert(std::is_trivially_copyable_v<SimulationCosts>);
+  // Rank 0's figures, so that all ranks foresee the same times and plan alike.
   std::array<SimulationCosts, 1> shared = {costs};
   FOREBAY_TRY(communicator.Broadcast(std::as_writable_bytes(std::span(shared)), 0));
   return shared.front();

@@ -219,6 +219,8 @@ class Measurement {
     }
   }
 
+  // A forward pass as StageCompute makes it, without statistics and without random state of a
+  // step.
   void Compute(Probe& probe) {
     TakeInputs(probe);
     Pass pass;
@@ -258,6 +260,7 @@ class Measurement {
         {.shape = {sizes.begin() + 1, sizes.end()}, .type = output.scalar_type()});
   }
 
+  // The observer slows operators down, so that nothing is timed meanwhile.
   template <typename Callable>
   static void CountFlops(Probe& probe, Callable&& work) {
     const FlopCount count;
@@ -274,6 +277,7 @@ class Measurement {
     probe.profile.backward_scratch_bytes = bytes.Peak() - live_bytes;
   }
 
+  // The graph is freed with its root, as after a step's backward pass.
   static void Differentiate(Probe& probe, const torch::Tensor& gradient) {
     // The model may begin with parts that have nothing to learn.
     if (probe.root.requires_grad()) torch::autograd::backward({probe.root}, {gradient});
@@ -281,6 +285,7 @@ class Measurement {
     AddGradients(probe.parameters, probe.sum);
   }
 
+  // On a GPU each part is waited for, because operators return before they have run.
   void Forward(Probe& probe) {
     const std::uint64_t began_ns = now_ns_();
     Compute(probe);
@@ -351,6 +356,7 @@ class Words {
   bool short_ = false;
 };
 
+// Writes the module's numbers to `words`, or reads them from there.
 void PassModule(Words& words, ModuleProfile& module) {
   words.PassSize(module.name);
   for (char& letter : module.name) words.Pass(letter);

@@ -42,6 +42,8 @@ void Free(void* memory) {
   c10::free_cpu(memory);
 }
 
+// What was allocated before the counting began is freed by its own deleter, so that Free knows
+// every address.
 at::DataPtr Allocate(std::size_t bytes) {
   void* memory = bytes == 0 ? nullptr : c10::alloc_cpu(bytes);
   if (memory != nullptr) {
@@ -74,6 +76,7 @@ TensorBytes::TensorBytes() : before_(c10::GetCPUAllocator()) {
   BeginPeak();
 }
 
+// Tensors that were counted and live on are still freed by Free.
 TensorBytes::~TensorBytes() { c10::SetCPUAllocator(before_, UINT8_MAX); }
 
 std::uint64_t TensorBytes::Live() const {

@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t kSide = 512;  // 0.27 GFLOP: 50 ms on reference BLAS, 3 ms on OpenBLAS
 constexpr int kRepeats = 3;
 
+// The product is a new tensor each time, as the result of an operator of a model is.
 double SecondsOfGemm(const at::Tensor& a, const at::Tensor& b) {
   const auto start = std::chrono::steady_clock::now();
   const at::Tensor product = at::mm(a, b);
@@ -38,6 +39,7 @@ std::unique_ptr<BlasProbe> MakeTorchBlasProbe() { return std::make_unique<TorchB
 
 Result<double> MeasureProduct(Precision precision) {
   try {
+    // Constant values take as long as any others, and are never denormal.
     const at::ScalarType type = precision == Precision::kBf16 ? at::kBFloat16 : at::kFloat;
     const at::Tensor a = at::full({kSide, kSide}, 0.5, type);
     const at::Tensor b = at::full({kSide, kSide}, 0.25, type);
@@ -52,6 +54,7 @@ Result<double> MeasureProduct(Precision precision) {
 Status SetTorchThreads(std::uint32_t threads) {
   try {
     at::set_num_threads(static_cast<int>(threads));
+    // The trainer runs one operator at a time, so a second pool of threads would only cost memory.
     if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);  // allowed once
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInternal, error.what()).WithContext("LibTorch threads");

@@ -10,6 +10,7 @@
 namespace forebay::train {
 namespace {
 
+// Version 2.4 has one set of calls for all devices.
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
 bool IsOn(torch::DeviceType device) { return at::autocast::is_autocast_enabled(device); }
 void Switch(torch::DeviceType device, bool on) {
@@ -36,6 +37,7 @@ void Switch(torch::DeviceType device, bool on) {
 AutocastScope::AutocastScope(Precision precision, torch::DeviceType device)
     : casts_(precision == Precision::kBf16), device_(device) {
   if (!casts_) return;
+  // Scopes do not nest: the destructor would switch off what an outer scope has switched on.
   FOREBAY_CHECK(!IsOn(device_));
   Switch(device_, true);
 }
@@ -43,6 +45,7 @@ AutocastScope::AutocastScope(Precision precision, torch::DeviceType device)
 AutocastScope::~AutocastScope() {
   if (!casts_) return;
   Switch(device_, false);
+  // Casts of weights are cached, and the update changes the weights.
   at::autocast::clear_cache();
 }
 

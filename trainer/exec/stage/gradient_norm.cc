@@ -10,6 +10,7 @@
 
 namespace forebay::train {
 
+// One number for each part of the model, at the same place on every rank.
 std::vector<double> GradientNorm::Own() {
   std::vector<double> norms(model_parts_);
   for (std::size_t at = 0; at < stage_parts_; ++at) {
@@ -27,6 +28,7 @@ std::unique_ptr<PendingCollective> GradientNorm::Gather(Members members,
 }
 
 double GradientNorm::TakeSquared() {
+  // A model in one stage gathers nothing.
   std::vector<double> norms = gathered_.empty() ? Own() : std::vector<double>(model_parts_);
   for (std::size_t at = 0; at < gathered_.size(); ++at) norms[at % model_parts_] += gathered_[at];
   gathered_.clear();

@@ -18,10 +18,12 @@
 namespace forebay::train {
 namespace {
 
+// As checkpoints write it.
 std::vector<std::uint64_t> ShapeOf(const torch::Tensor& tensor) {
   return {tensor.sizes().begin(), tensor.sizes().end()};
 }
 
+// The memory of a tensor on the host. Without elements it may be null.
 std::span<float> FloatsOf(const torch::Tensor& tensor) {
   if (tensor.numel() == 0) return {};
   return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
@@ -75,6 +77,7 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
     held->buffers_.push_back(item.value());
     held->buffer_names_.push_back(spec.name + "." + item.key());
   }
+  // One flat array for the weights and one for each state.
   held->state_names_ = {optimiser.states.begin(), optimiser.states.end()};
   const torch::NoGradGuard no_grad;
   for (std::size_t at = 0; at <= held->state_names_.size(); ++at) {
@@ -128,6 +131,7 @@ void HeldPart::GiveGradients(GradientSum& sum, std::size_t offset) {
   }
 }
 
+// As above, by LibTorch, which a GPU needs.
 void HeldPart::GiveGradients(TensorGradientSum& sum, std::size_t offset) {
   for (std::size_t at = 0; at < tensors_.size(); ++at) {
     const HeldParameter& parameter = parameters_[at];
@@ -172,6 +176,7 @@ void HeldPart::Update(const OptimiserOptions& options, const UpdateStep& step,
   }
 }
 
+// cpu() of a tensor on the host is the tensor itself, and not a copy.
 std::vector<torch::Tensor> HeldPart::OnHost() const {
   std::vector<torch::Tensor> host;
   for (const torch::Tensor& flat : memory_) host.push_back(flat.cpu());
@@ -179,6 +184,7 @@ std::vector<torch::Tensor> HeldPart::OnHost() const {
   return host;
 }
 
+// On a processor the host's tensors are the part's own, and there is nothing to copy.
 void HeldPart::Take(const std::vector<torch::Tensor>& host) {
   const torch::NoGradGuard no_grad;
   for (std::size_t at = 0; at < host.size(); ++at) {
@@ -239,6 +245,7 @@ std::vector<HeldTensor> HeldPart::Tensors() {
   return tensors;
 }
 
+// The digest tells models apart, so the optimiser's state is no part of it.
 std::uint64_t HeldPart::Digest() const {
   ChecksumStream stream;
   stream.Update(std::as_bytes(std::span(name_)));

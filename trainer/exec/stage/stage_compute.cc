@@ -62,6 +62,7 @@ Status StageCompute::Feed(const Buffer& buffer) {
   return {};
 }
 
+// All that random layers may depend on: never the rank, and never the time.
 Pass StageCompute::PassOf(std::uint32_t micro_batch, std::uint32_t part) {
   return {.training = plan_.trains,
           .seed = options_.seed,
@@ -110,6 +111,7 @@ void StageCompute::ForwardPart(std::uint32_t part, Pass pass, bool again) {
     const torch::Tensor leaf = ValueOf(micro_batch, source).detach();
     graph.leaves.push_back(plan_.trains ? WithGradient(leaf) : leaf);
   }
+  // Recording lasts for the forward pass of this part only, so that the list is of its graph.
   std::optional<SavedTensorRecording> recording;
   if (records_saved_) recording.emplace(graph.saved);
   {
@@ -140,6 +142,7 @@ void StageCompute::EvaluateLoss(MicroBatchState& state, PartGraph& graph,
   graph.root = loss / static_cast<double>(step_->SampleCount());
 }
 
+// The graph holds what autograd has saved; with it this goes.
 void StageCompute::Drop(std::uint32_t micro_batch, std::uint32_t module) {
   MicroBatchState& state = states_[micro_batch];
   if (module == kAllModules) state.graphs.clear();
@@ -207,6 +210,8 @@ const torch::Tensor& StageCompute::Output(std::uint32_t micro_batch, std::uint32
   return states_.at(micro_batch).values.at(part);
 }
 
+// A buffer of the plan stands for tensors here. They go when the plan says so, which is what the
+// checked peak of memory relies on.
 void StageCompute::Release(const Buffer& buffer) {
   const auto found = states_.find(buffer.micro_batch);
   if (found == states_.end()) return;
@@ -241,6 +246,7 @@ StageOutcome StageCompute::Outcome() {
     if (!std::isfinite(value)) outcome.not_finite.push_back(micro_batch);
   }
   losses_.clear();
+  // Also where nothing was read: times that are taken after this include all of the GPU's work.
   SynchroniseComputation(options_.device);
   return outcome;
 }

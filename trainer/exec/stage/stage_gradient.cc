@@ -48,6 +48,7 @@ void StageGradient::EndMicroBatch(std::uint32_t micro_batches) {
   }
 }
 
+// Collectives begin in the order of the plan, so buckets are cut off one after the other.
 std::span<float> StageGradient::NextBucket(std::size_t floats) {
   if (tensors_ && reduced_ == 0) {
     reduced_copy_ = tensor_sum_.cpu();
@@ -78,6 +79,7 @@ double StageGradient::SquaredNormOf(std::size_t at) {
 
 bool StageGradient::IsFinite() {
   for (std::size_t at = 0; at < parts_.size(); ++at) {
+    // A sum of squares is not finite if a value is not. On a GPU it is one number to read.
     const bool finite = tensors_
                             ? std::isfinite(SquaredNorm(TensorOf(at)))
                             : FirstNotFinite(FloatsOf(at)) == parts_[at]->floats();

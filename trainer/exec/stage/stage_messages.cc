@@ -12,6 +12,7 @@
 namespace forebay::train {
 namespace {
 
+// The tensor must be contiguous, as all outputs and gradients are here.
 std::span<const std::byte> BytesOf(const torch::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.data_ptr()),
           static_cast<std::size_t>(tensor.nbytes())};
@@ -26,6 +27,7 @@ std::span<const std::byte> BytesOnHost(const torch::Tensor& tensor, torch::Tenso
 
 }  // namespace
 
+// Not in place: the first gradient may be a tensor that a graph or a message still holds.
 void AddGradient(torch::Tensor& sum, const torch::Tensor& gradient) {
   sum = sum.defined() ? gradient + sum : gradient;
 }
@@ -36,6 +38,7 @@ void StageMessages::BeginStep(const std::vector<std::uint32_t>& samples) {
   mail_.clear();
 }
 
+// Pinned if it goes on to a GPU.
 torch::Tensor StageMessages::RoomFor(std::uint32_t micro_batch, std::uint32_t part) const {
   const PartOutput& output = outputs_[part];
   std::vector<std::int64_t> shape = {(*samples_)[micro_batch]};
@@ -90,10 +93,12 @@ void StageMessages::AddLeavingGradient(std::uint32_t micro_batch, std::uint32_t 
   }
 }
 
+// No user of the stage will add to them any more. A message is sent from one piece of memory.
 void StageMessages::CompleteLeavingGradients(std::uint32_t micro_batch) {
   for (auto& [edge, tensor] : mail_[micro_batch].leaving) tensor = tensor.contiguous();
 }
 
+// An output that goes to several stages is copied from a GPU once.
 std::span<const std::byte> StageMessages::OutgoingValue(const Buffer& buffer,
                                                         const torch::Tensor& value) {
   return BytesOnHost(value,

@@ -19,6 +19,7 @@ std::vector<std::shared_ptr<Part>> PartsOf(const std::vector<HeldPart*>& held) {
 StageStatistics::StageStatistics(const StepPlan& plan, const std::vector<HeldPart*>& parts)
     : plan_(plan), layers_(PartsOf(parts)) {}
 
+// The room keeps its size from step to step, so nothing is allocated.
 void StageStatistics::BeginStep() {
   all_.assign(layers_.floats() * plan_.micro_batches, 0.0F);
 }
@@ -41,6 +42,8 @@ std::unique_ptr<PendingCollective> StageStatistics::Gather(Members members,
                                      std::as_writable_bytes(std::span(all_)));
 }
 
+// In ascending order of micro-batches, because running statistics are not a sum: a later one
+// counts for more.
 void StageStatistics::Apply(std::uint32_t micro_batches) {
   if (layers_.empty()) return;
   for (std::uint32_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {

@@ -8,8 +8,10 @@
 namespace forebay::train {
 namespace {
 
+// Buffers are named by what they stand for, since tensors change while they are away.
 SwapKey KeyOf(const Buffer& buffer) { return {buffer.kind, buffer.micro_batch, buffer.module}; }
 
+// Views and handles of one tensor have one storage, which is what moves.
 bool SharesStorage(const torch::Tensor& one, const torch::Tensor& other) {
   return one.defined() && other.defined() && one.has_storage() && other.has_storage() &&
          one.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl();

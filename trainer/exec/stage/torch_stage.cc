@@ -49,6 +49,7 @@ TorchStage::TorchStage(const Model& model, const StepPlan& plan, const StageSpli
 
 void TorchStage::BeginStep(const StageStep& step) {
   FOREBAY_CHECK(step.samples.size() == plan_.micro_batches && step.source != nullptr);
+  // A copy: the objects of the stage refer to it until the next step.
   step_ = step;
   skipped_ = false;
   // Before the tensors go that its transfers point to.
@@ -59,6 +60,7 @@ void TorchStage::BeginStep(const StageStep& step) {
   statistics_.BeginStep();
 }
 
+// After the step: reading a loss waits for a GPU.
 Result<StageOutcome> TorchStage::Outcome() {
   return WithoutExceptions("loss", [&]() -> Result<StageOutcome> {
     StageOutcome outcome = compute_.Outcome();
@@ -105,6 +107,8 @@ Result<std::unique_ptr<PendingCollective>> TorchStage::MakeCollective(std::uint3
   const Collective& collective = plan_.collectives[id];
   FOREBAY_ASSIGN(Members members, MakeMembers(collective.members, rank_));
   return WithoutExceptions("reduction", [&]() -> Result<Pending> {
+    // The memory that a collective works on must exist until it has ended, so each object keeps
+    // its own.
     switch (collective.kind) {
       case CollectiveKind::kGradients:
         return Pending(std::make_unique<AllReduce<float>>(
@@ -139,6 +143,8 @@ Status TorchStage::AwaitBack(const Buffer& buffer) {
 
 Status TorchStage::Update() {
   return Guarded("update", [&] {
+    // If norms were gathered, all stages know whether the gradient is finite, and leave the update
+    // out together.
     double scale = 1.0;
     if (options_.clip_norm > 0 || options_.skips_not_finite) {
       const double squared = norm_.TakeSquared();

@@ -23,6 +23,7 @@ CopyLink::~CopyLink() {
     const MutexLock lock(mutex_);
     last = begun_count_;
   }
+  // All copies that were begun are waited for: their memory may go after this.
   Wait(last);
 }
 
@@ -34,6 +35,7 @@ std::uint64_t CopyLink::Begin(std::span<std::byte> to, std::span<const std::byte
     waiting_.push_back({.to = to, .from = from, .asked = Clock::now()});
     number = ++begun_count_;
   }
+  // Without the lock, so that the thread does not wake only to wait for it.
   begun_.NotifyOne();
   return number;
 }

@@ -15,6 +15,7 @@ namespace forebay::train {
 HostPool::HostPool(std::uint64_t capacity_bytes, Allocate allocate)
     : capacity_bytes_(capacity_bytes), allocate_(std::move(allocate)) {
   if (allocate_) return;
+  // Not zeroed: a copy fills the block.
   allocate_ = [](std::size_t bytes) -> Block {
     return std::make_unique_for_overwrite<std::byte[]>(bytes);
   };
@@ -54,6 +55,7 @@ Result<std::span<std::byte>> HostPool::Take(std::size_t bytes) {
   return room;
 }
 
+// The block goes to the idle ones of its size, where the next step finds it.
 void HostPool::Give(std::span<std::byte> block) {
   const auto found = taken_.find(block.data());
   FOREBAY_CHECK(found != taken_.end());

@@ -18,6 +18,8 @@
 namespace forebay::train {
 namespace {
 
+// Where the hooks of this thread note what is saved; null if nobody records. Operators of a
+// forward pass run on the thread that calls them.
 thread_local SavedTensors* recording = nullptr;
 
 // A handle of its own on the tensor's memory: keeping the tensor itself would keep the graph that
@@ -28,6 +30,7 @@ torch::Tensor HandleOf(const at::Tensor& tensor) {
                                                   /*allow_tensor_metadata_change=*/false));
 }
 
+// The hooks of one saved tensor. They live as long as the graph does.
 class RecordingHooks final : public torch::autograd::SavedVariableHooks {
  public:
   explicit RecordingHooks(SavedTensors& into) : into_(&into) {}
@@ -128,6 +131,7 @@ Status InstallSavedTensorHooks() {
   return {};
 }
 
+// Recordings do not nest: a tensor belongs to one part.
 SavedTensorRecording::SavedTensorRecording(SavedTensors& saved) {
   FOREBAY_CHECK(recording == nullptr);
   recording = &saved;
@@ -135,6 +139,7 @@ SavedTensorRecording::SavedTensorRecording(SavedTensors& saved) {
 
 SavedTensorRecording::~SavedTensorRecording() { recording = nullptr; }
 
+// By storage: several saved tensors may be views of one, and inputs and parameters stay anyway.
 std::uint64_t SavedBytes(const SavedTensors& saved, std::span<const torch::Tensor> others) {
   std::set<const c10::StorageImpl*> counted;
   for (const torch::Tensor& other : others) {

@@ -14,6 +14,7 @@
 namespace forebay::train {
 namespace {
 
+// On a GPU the address is the device's, and only the link reads it.
 std::span<std::byte> MemoryOf(const c10::StorageImpl& storage) {
   return {static_cast<std::byte*>(storage.data_ptr().get()), storage.nbytes()};
 }
@@ -51,6 +52,7 @@ std::vector<Held> StoragesOf(const std::vector<const torch::Tensor*>& tensors) {
 // One reference is that of `held`. Any other that is not named may be read at any time.
 bool IsHeldElsewhere(const Held& held) { return held.storage.use_count() != held.holders + 1; }
 
+// A storage without an allocator is borrowed memory, which In could not allocate again.
 bool IsWorthMoving(const Held& held, std::uint64_t least_bytes) {
   return held.storage->nbytes() >= least_bytes && held.storage->allocator() != nullptr;
 }
@@ -108,7 +110,7 @@ void StorageSwap::Wait(std::uint64_t copy) {
 // Decides for each storage whether it may and should go, and begins its copy.
 Status StorageSwap::Out(const SwapKey& key, const std::vector<const torch::Tensor*>& tensors) {
   FOREBAY_CHECK(!away_.contains(key));
-  // Known at once, so that Forget finds what has begun even if the rest fails.
+  // The set is known at once, so that Forget finds what has begun even if the rest fails.
   Set& set = away_[key];  // what has begun is known even when the rest fails
   for (Held& held : StoragesOf(tensors)) {
     const std::size_t bytes = held.storage->nbytes();
@@ -162,6 +164,7 @@ void StorageSwap::In(const SwapKey& key) {
   }
 }
 
+// A key that is not away has nothing to wait for: its storages were all kept.
 void StorageSwap::AwaitBack(const SwapKey& key) {
   const auto found = away_.find(key);
   if (found == away_.end()) return;
@@ -173,6 +176,7 @@ void StorageSwap::AwaitBack(const SwapKey& key) {
   away_.erase(found);
 }
 
+// After a step that was given up: copies must have ended before the tensors go.
 void StorageSwap::Forget() {
   for (auto& [key, set] : away_) {
     for (const Moved& moved : set.storages) {

@@ -68,6 +68,8 @@ class PinballLoss final : public Loss {
   double share_;
 };
 
+// The name holds the sizes, because a checkpoint of another model of this name must not be loaded.
+// A part is made by the rank that holds it, so `make` is a function and not an object.
 Model MakeOwnModel() {
   return {.name = "quantile 2-32-32-1",
           .parts = {{.name = "wide", .make = [] { return std::make_shared<Fold>(2, 32); }},

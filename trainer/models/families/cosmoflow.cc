@@ -31,6 +31,7 @@ torch::Tensor Halve(const torch::Tensor& input) {
   return output;
 }
 
+// Convolution, pooling and leaky ReLU: one part, because only what is half as large leaves it.
 class CosmoConvolution final : public Part {
  public:
   CosmoConvolution(std::int64_t in, std::int64_t out, double slope) : slope_(slope) {
@@ -49,6 +50,7 @@ class CosmoConvolution final : public Part {
   torch::nn::Conv3d conv_{nullptr};
 };
 
+// A fully connected layer. The last one has neither dropout nor a leaky ReLU.
 struct DenseShape {
   std::int64_t in = 0;
   std::int64_t out = 0;
@@ -95,6 +97,7 @@ constexpr ModelPreset kPresets[] = {
 
 constexpr const LossKind* kLosses[] = {&kSquaredError, &kCrossEntropy, &kAbsoluteError};
 
+// Every convolution halves the sides, rounded down; something must be left of each.
 Status CheckHalvings(const ModelSizes& sizes) {
   const std::int64_t smallest =
       *std::ranges::min_element(sizes.shape.begin() + 1, sizes.shape.end());
@@ -115,6 +118,7 @@ std::vector<ModelPart> CosmoFlowParts(const ModelSizes& sizes) {
                      .make = PartMaker<CosmoConvolution>(channels, out, slope)});
     channels = out;
   }
+  // What the last pooling leaves of a sample, as one vector.
   std::int64_t pooled = channels;
   for (std::size_t axis = 1; axis < 4; ++axis) pooled *= sizes.shape[axis] >> convolutions;
   const DenseShape dense1 = {.in = pooled,

@@ -1,6 +1,6 @@
-// LeCun et al., "Gradient-based learning applied to document recognition", 1998; with ReLU and max
-// pooling, without dropout and batch statistics. Parts: conv1, conv2, linear1, linear2.
-// {n, C, H, W} -> {n, outputs}.
+// LeNet: LeCun et al., "Gradient-based learning applied to document recognition", 1998; with ReLU
+// and max pooling, without dropout and batch statistics. It is the default model, and the shortest
+// example of a family. Parts: conv1, conv2, linear1, linear2. {n, C, H, W} -> {n, outputs}.
 #include <fmt/format.h>
 #include <torch/nn/functional/linear.h>
 #include <torch/nn/modules/conv.h>
@@ -28,6 +28,7 @@ class Weights : public Part {
   torch::Tensor bias_;
 };
 
+// 5x5, padded so that only pooling changes the size.
 class Convolution final : public Weights {
  public:
   Convolution(std::int64_t in, std::int64_t out) {
@@ -44,6 +45,7 @@ class Convolution final : public Weights {
   static constexpr std::int64_t kKernel = 5;
 };
 
+// The last one gives the outputs as they are: the loss has the softmax.
 class Linear final : public Weights {
  public:
   Linear(std::int64_t in, std::int64_t out, bool last) : last_(last) {

@@ -1,5 +1,5 @@
-// The families of models that forebay-train knows. A new one is declared and listed here; all else
-// is in its own file.
+// The families of models that forebay-train knows. A new one is declared and listed here;
+// everything else about it is in its own file. The order is that of --list-models.
 #include "trainer/models/families/model_family.h"
 
 namespace forebay::train {

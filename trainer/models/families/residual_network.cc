@@ -16,6 +16,7 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
+// A square kernel of `side`.
 struct ConvolutionShape {
   std::int64_t in = 0;
   std::int64_t out = 0;
@@ -34,6 +35,7 @@ torch::nn::Conv2d Convolution(const ConvolutionShape& shape) {
   return conv;
 }
 
+// Quarters height and width, unless images are small.
 class ResNetStem final : public Part {
  public:
   ResNetStem(std::int64_t in, std::int64_t width, bool is_small) : is_small_(is_small) {
@@ -71,6 +73,7 @@ class ResNetProjection final : public torch::nn::Module {
   std::shared_ptr<BatchNorm> norm_;
 };
 
+// `in` and `out` are channels of the block, `width` those between its convolutions.
 struct BlockShape {
   std::int64_t in = 0;
   std::int64_t width = 0;
@@ -79,6 +82,7 @@ struct BlockShape {
   bool is_bottleneck = false;
 };
 
+// A part is a whole block, shortcut included: no skip leaves it.
 class ResNetBlock final : public Part {
  public:
   explicit ResNetBlock(const BlockShape& shape) {
@@ -122,6 +126,7 @@ class ResNetBlock final : public Part {
   std::shared_ptr<ResNetProjection> projection_;
 };
 
+// Mean over the image, then one product.
 class ResNetHead final : public Part {
  public:
   ResNetHead(std::int64_t in, std::int64_t outputs) {
@@ -178,6 +183,7 @@ std::vector<ModelPart> ResNetParts(const ModelSizes& sizes) {
   std::vector<ModelPart> parts = {
       {.name = "stem",
        .make = PartMaker<ResNetStem>(sizes.shape[0], width, sizes.Whole("small_stem") == 1)}};
+  // Each stage but the first halves height and width in its first block, and doubles the channels.
   std::int64_t channels = width;
   for (int stage = 1; stage <= 4; ++stage) {
     const std::int64_t blocks = sizes.Whole(fmt::format("blocks{}", stage));

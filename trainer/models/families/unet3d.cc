@@ -15,6 +15,7 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
+// Channels, and 2 as the stride of a convolution that leads down a level.
 struct VolumeShape {
   std::int64_t in = 0;
   std::int64_t out = 0;
@@ -46,6 +47,7 @@ class NormalisedConvolution final : public torch::nn::Module {
   torch::Tensor shift_;
 };
 
+// One unit as a part: a pipeline may be cut between any two convolutions.
 class UNetConvolution final : public Part {
  public:
   explicit UNetConvolution(const VolumeShape& shape) {
@@ -78,6 +80,7 @@ class UNetJoin final : public Part {
   std::shared_ptr<NormalisedConvolution> unit_;
 };
 
+// A 1x1x1 convolution: the logits of each voxel's classes.
 class UNetOutput final : public Part {
  public:
   UNetOutput(std::int64_t in, std::int64_t classes) {
@@ -104,6 +107,7 @@ constexpr ModelPreset kPresets[] = {
 
 constexpr const LossKind* kLosses[] = {&kDiceCrossEntropy};
 
+// Sides must halve exactly at every level, so that what comes up fits the skip.
 Status CheckLevels(const ModelSizes& sizes) {
   const std::int64_t scale = std::int64_t{1} << sizes.Whole("levels");
   const std::span<const std::int64_t> sides = std::span(sizes.shape).subspan(1);
@@ -132,6 +136,7 @@ std::vector<ModelPart> UNet3dParts(const ModelSizes& sizes) {
   };
   std::vector<ModelPart> parts;
   std::int64_t channels = sizes.shape[0];
+  // Downwards, and the bottom below the last level.
   for (std::int64_t level = 0; level <= levels; ++level) {
     const std::string name = level == levels ? "bottom" : fmt::format("down{}", level);
     const std::int64_t out = width(level);

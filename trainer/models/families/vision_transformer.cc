@@ -20,6 +20,7 @@ using Tensors = std::vector<torch::Tensor>;
 
 constexpr double kDeviation = 0.02;  // of first weights
 
+// All numbers of the network: each part takes those that it needs.
 struct TransformerShape {
   std::int64_t channels = 0;
   std::int64_t patches = 0;
@@ -32,6 +33,7 @@ struct TransformerShape {
   double attention_dropout = 0;
 };
 
+// A linear layer with timm's first weights.
 torch::nn::Linear Projection(std::int64_t in, std::int64_t out) {
   torch::nn::Linear linear(in, out);
   torch::nn::init::normal_(linear->weight, 0, kDeviation);
@@ -71,6 +73,7 @@ class TransformerPatches final : public Part {
   torch::nn::Conv2d patch_{nullptr};
 };
 
+// Normalisation, attention and the residual connection around both.
 class TransformerAttention final : public Part {
  public:
   explicit TransformerAttention(const TransformerShape& shape) : shape_(shape) {
@@ -107,6 +110,7 @@ class TransformerAttention final : public Part {
   torch::nn::Linear proj_{nullptr};
 };
 
+// Normalisation, two layers with GELU between them, and the residual connection around all.
 class TransformerPerceptron final : public Part {
  public:
   explicit TransformerPerceptron(const TransformerShape& shape) : dropout_(shape.dropout) {
@@ -127,6 +131,7 @@ class TransformerPerceptron final : public Part {
   torch::nn::Linear fc2_{nullptr};
 };
 
+// Only the class token is used: it has attended to all patches.
 class TransformerHead final : public Part {
  public:
   explicit TransformerHead(const TransformerShape& shape) {
@@ -177,6 +182,7 @@ constexpr ModelPreset kPresets[] = {
 
 constexpr const LossKind* kLosses[] = {&kCrossEntropy, &kSquaredError, &kAbsoluteError};
 
+// The first rule that fits counts, so longer prefixes come first.
 constexpr NameRule kTimmNames[] = {
     {"patches.proj.", "patch_embed.proj."},
     {"patches.", ""},
@@ -188,6 +194,7 @@ constexpr NameRule kTimmNames[] = {
     {"head.fc.", "head."},
 };
 
+// Patches do not overlap and cover the image; heads share the width equally.
 Status CheckPatchesAndHeads(const ModelSizes& sizes) {
   const std::int64_t patch = sizes.Whole("patch");
   if (sizes.shape[1] % patch != 0 || sizes.shape[2] % patch != 0) {

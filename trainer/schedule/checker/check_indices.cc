@@ -11,6 +11,7 @@
 namespace forebay::train {
 namespace {
 
+// Kinds of instructions that have the same members and the same rules.
 bool IsMessage(Op op) { return op == Op::kSend || op == Op::kReceive; }
 bool IsCollective(Op op) { return op == Op::kCollectiveBegin || op == Op::kCollectiveEnd; }
 
@@ -106,6 +107,7 @@ bool MayMake(Op op, BufferKind kind) {
 
 // A move is of one buffer; a recomputation also makes the module's output again.
 Status CheckMove(const RankView& view, std::size_t at, const Instruction& instruction) {
+  // Outputs of modules may be swapped, but not dropped: other modules need them.
   const bool swaps = instruction.op == Op::kSwapOut || instruction.op == Op::kSwapEnd ||
                      instruction.op == Op::kSwapIn;
   const Buffer* moved = instruction.needs.empty()
@@ -169,6 +171,7 @@ Status CheckInstruction(const RankView& view, std::size_t at, const Instruction&
     }
     const std::vector<std::uint32_t>& members =
         view.plan.collectives[instruction.collective].members;
+    // CheckShape has found the members sorted.
     if (!std::ranges::binary_search(members, view.rank)) {
       return view.Fault(at, "the rank is no member");
     }

@@ -24,6 +24,7 @@ struct ChannelEnds {
 // k-th send with the k-th receive, and compares what they say about the message.
 Result<MessagePartners> MatchMessages(const StepPlan& plan) {
   std::map<std::tuple<std::uint32_t, std::uint32_t, Channel>, ChannelEnds> channels;
+  // For each instruction of each rank the index of its other end.
   MessagePartners partners(plan.programs.size());
   for (std::uint32_t rank = 0; rank < plan.programs.size(); ++rank) {
     const std::vector<Instruction>& list = plan.programs[rank].instructions;

@@ -24,12 +24,14 @@ enum class Life : std::uint8_t { kAbsent, kLive, kLeaving, kSwapping, kSwapped, 
 // tells which sends have gone out whatever the timing: those whose receives lie in the past.
 using Clock = std::vector<std::uint32_t>;
 
+// After a message its receiver knows all that the sender knew.
 void Join(Clock& clock, const Clock& other) {
   for (std::size_t rank = 0; rank < clock.size(); ++rank) {
     clock[rank] = std::max(clock[rank], other[rank]);
   }
 }
 
+// A send whose buffer may still be read.
 struct SentMessage {
   std::uint32_t peer = 0;
   std::uint32_t receive_at = 0;  // in the peer's list
@@ -123,6 +125,8 @@ class Execution {
   std::vector<std::vector<std::pair<std::uint32_t, Clock>>> clocks_at_begin_;
 };
 
+// Under the strictest options sends and collectives wait as well: a plan that ends then does so
+// with any transport.
 std::vector<std::uint32_t> Execution::WaitsFor(std::uint32_t rank) const {
   const RankState& state = ranks_[rank];
   const Instruction& current = Current(rank);
@@ -295,6 +299,7 @@ Status Execution::Move(std::uint32_t rank, Life from, Life to) {
   return {};
 }
 
+// A buffer that was brought back and never used since leaves the host as well.
 void Execution::Free(std::uint32_t rank, std::uint32_t buffer) {
   ranks_[rank].host_bytes -= std::exchange(ranks_[rank].returning[buffer], 0);
   ranks_[rank].lives[buffer] = Life::kAbsent;
@@ -333,6 +338,7 @@ Result<PlanFacts> CheckPlan(const StepPlan& plan, const CheckOptions& options) {
   FOREBAY_TRY(CheckWork(plan));
   FOREBAY_ASSIGN(const MessagePartners partners, MatchMessages(plan));
   FOREBAY_TRY(CheckCollectiveOrder(plan));
+  // Each check relies on those before it.
   FOREBAY_ASSIGN(PlanFacts facts, Execution(plan, partners, options).Run());
   for (std::uint32_t rank = 0; rank < facts.peak_bytes.size(); ++rank) {
     if (options.budget_bytes != 0 && facts.peak_bytes[rank] > options.budget_bytes) {
@@ -344,6 +350,8 @@ Result<PlanFacts> CheckPlan(const StepPlan& plan, const CheckOptions& options) {
   return facts;
 }
 
+// For a search that builds its plans itself: only messages are matched, because the execution
+// needs their partners.
 Result<PlanFacts> MeasureBytes(const StepPlan& plan) {
   FOREBAY_ASSIGN(const MessagePartners partners, MatchMessages(plan));
   return Execution(plan, partners, {}).Run();

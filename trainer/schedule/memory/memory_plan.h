@@ -57,8 +57,4 @@ Result<StepPlan> MoveSaved(const StepPlan& plan, const StepKeeping& choices);
 // caller knows that MoveSaved would take `plan` and `keeping`: nothing is checked here.
 RankProgram MovedProgram(const StepPlan& plan, std::uint32_t rank, const RankKeeping& keeping);
 
-// The program that MoveSaved gives one rank, for a search that changes few ranks at a time. The
-// caller knows that MoveSaved would take `plan` and `keeping`: nothing is checked.
-RankProgram MovedProgram(const StepPlan& plan, std::uint32_t rank, const RankKeeping& keeping);
-
 }  // namespace forebay::train

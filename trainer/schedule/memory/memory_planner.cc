@@ -65,6 +65,7 @@ struct Candidate {
   double ns_per_byte = 0;
 };
 
+// Figures in the log, with enough digits to tell close choices apart.
 std::string Megabytes(std::uint64_t bytes) {
   return fmt::format("{:.3f} MB", static_cast<double>(bytes) * 1e-6);
 }
@@ -271,10 +272,12 @@ class MemorySearch {
     }
   }
 
+  // The policy of the user, and what LibTorch can do, limit the means.
   bool MayUse(const Means& means) const {
     return (!means.swaps || request_.may_swap) && (!means.recomputes || request_.may_recompute);
   }
 
+  // Time first; of equally fast choices the one that needs less memory.
   static bool Better(const Trial& one, const Trial& other) {
     if (one.step_ns != other.step_ns) return one.step_ns < other.step_ns;
     return one.PeakBytes() < other.PeakBytes();
@@ -349,6 +352,7 @@ class MemorySearch {
     return candidates;
   }
 
+  // What a choice takes off the peak of a stage; 0 if the peak rises.
   static std::uint64_t SavedBytes(const Trial& before, const Trial& after, std::uint32_t stage) {
     const std::uint64_t had = before.facts.peak_bytes[stage];
     return had - std::min(had, after.facts.peak_bytes[stage]);
@@ -421,6 +425,7 @@ class MemorySearch {
     return MovedBytes(one.keeping) < MovedBytes(other.keeping);
   }
 
+  // Recomputed and swapped bytes count alike.
   std::uint64_t MovedBytes(const StageKeeping& keeping) const {
     std::uint64_t bytes = 0;
     for (std::uint32_t stage = 0; stage < keeping.size(); ++stage) {

@@ -9,6 +9,7 @@
 namespace forebay::train {
 namespace {
 
+// The class under which reports show a buffer. Messages are what is sent, received or summed.
 MemoryClass ClassOf(BufferKind kind) {
   switch (kind) {
     case BufferKind::kInput:
@@ -24,6 +25,7 @@ MemoryClass ClassOf(BufferKind kind) {
   return MemoryClass::kMessages;
 }
 
+// The live bytes of each class, and their highest level so far.
 class LiveBytes {
  public:
   explicit LiveBytes(const std::vector<Buffer>& buffers)
@@ -37,6 +39,7 @@ class LiveBytes {
   }
   void Remove(std::uint32_t buffer) { Count(buffer, 0); }
   void SwapOut(std::uint32_t buffer) { Count(buffer, buffers_[buffer].fixed_bytes); }
+  // For memory that is no buffer: it exists during one instruction, or all the time.
   void Pass(MemoryClass memory, std::uint64_t bytes) {
     std::uint64_t& peak = peaks_[static_cast<std::size_t>(memory)];
     peak = std::max(peak, bytes);
@@ -77,6 +80,7 @@ MemoryPeaks PeaksByClass(const StepPlan& plan, std::uint32_t rank) {
   LiveBytes live(program.buffers);
   live.Pass(MemoryClass::kResident, program.resident_bytes);
   for (const Instruction& instruction : program.instructions) {
+    // What an instruction makes is there while it runs, and what it frees is there until it ends.
     for (const std::uint32_t buffer : instruction.makes) live.Add(buffer);
     if (instruction.op == Op::kSwapIn || instruction.op == Op::kRecompute) {
       live.Add(instruction.needs.front());

@@ -77,6 +77,8 @@ const Buffer& PlanRunner::BufferAt(std::uint32_t index) const {
   return program_.buffers[index];
 }
 
+// The hash of the samples is part of it: two replicas whose feeds disagree get an error, not a
+// wrong gradient.
 MessageTag PlanRunner::TagOf(const Instruction& instruction) const {
   return {.step = identity_->step,
           .micro_batch = instruction.micro_batch,
@@ -84,6 +86,7 @@ MessageTag PlanRunner::TagOf(const Instruction& instruction) const {
           .samples_hash = identity_->samples_hashes[instruction.micro_batch]};
 }
 
+// For the watchdog: what this rank does, and whether it waits for others.
 void PlanRunner::Note(const Instruction& instruction) const {
   const std::uint32_t rank = transport_.rank();
   options_.progress->At(
@@ -171,6 +174,8 @@ Status PlanRunner::Receive(const Instruction& instruction) {
   }
 }
 
+// Waits for everything that is under way, and not for the one collective: others may have to end
+// first.
 Status PlanRunner::EndCollective(const Instruction& instruction) {
   while (true) {
     FOREBAY_ASSIGN(const std::vector<Ticket> waited, Progress());
@@ -212,6 +217,7 @@ Result<std::vector<Ticket>> PlanRunner::Progress() {
   return collectives_.Advance(transport_);
 }
 
+// Waits for the sends in their order. All must be done, so the order does not matter.
 Status PlanRunner::DrainSends() {
   while (!sends_.empty()) {
     FOREBAY_TRY(transport_.Wait(sends_.front().ticket, options_.timeout_ns));
