@@ -35,6 +35,7 @@ def add(suite, row, figure_id, values, **fields):
 # Most plans are as good as each other: the best of 25 medians of few rounds is below what they all
 # take, by noise alone.
 PLAN_ROUNDS = 21
+ONE_BY_ONE = " x1"  # ends the names of plans that reduce one bucket at a time
 
 
 def communication_plan(suite):
@@ -43,11 +44,17 @@ def communication_plan(suite):
                for _round in range(suite.rounds)]
     chosen = [report["phase_ms"][report["chosen"]] for report in reports]
     best = [min(report["phase_ms"].values()) for report in reports]
+    best_size = [min(ms for plan, ms in report["phase_ms"].items() if not plan.endswith(ONE_BY_ONE))
+                 for report in reports]
     worst = [max(report["phase_ms"].values()) for report in reports]
     names = sorted({report["chosen"] for report in reports})
     add(suite, "plan", "trainer.c6.chosen_over_best", [a / b for a, b in zip(chosen, best)],
         note=f"48 MiB reduced beside 30 round trips of 256 KiB, two ranks; chosen: "
         f"{', '.join(names)}, of {len(reports[0]['phase_ms'])} plans")
+    suite.sheet.add(from_runs("trainer.c6.chosen_over_best_size", "x",
+                              [a / b for a, b in zip(chosen, best_size)],
+                              note="all buckets at once, as the trainer reduces them: what the "
+                              "choice of their size costs"))
     add(suite, "plan", "trainer.c6.worst_over_chosen", [a / b for a, b in zip(worst, chosen)],
         note="the worst are the smallest buckets; sizes from 16 KiB to the whole, all at once and "
         "one by one")

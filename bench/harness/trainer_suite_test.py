@@ -100,12 +100,22 @@ class SuiteTest(unittest.TestCase):
         self.assertIs(bad["trainer.c6.chosen_over_best"].met, False)
         self.assertIs(bad["trainer.c6.worst_over_chosen"].met, False)
 
-    def test_fifty_kills_are_survived(self):
-        for quick, met in ((False, True), (True, False)):
-            suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, quick)
-            suite.kill_cycles = lambda cycles: {"cycles": cycles, "digest": "12", "seed": 1}
-            suite.run("kills")
-            self.assertIs(suite.sheet.figures[0].met, met)
+    def test_the_chosen_size_is_also_held_against_sizes_alone(self):
+        sheet = self.run_plans({"256K": 40.0, "512K": 43.0, "1024K x1": 30.0})
+        self.assertAlmostEqual(sheet["trainer.c6.chosen_over_best"].value, 43 / 30)
+        self.assertAlmostEqual(sheet["trainer.c6.chosen_over_best_size"].value, 43 / 40)
+        self.assertIsNone(sheet["trainer.c6.chosen_over_best_size"].met)
+
+    def test_all_kills_that_are_asked_for_are_survived(self):
+        for quick, cycles in ((False, 50), (True, 3)):
+            for lost in (0, 1):
+                suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, quick)
+                suite.kill_cycles = lambda asked, lost=lost: {"cycles": asked - lost,
+                                                              "digest": "12", "seed": 1}
+                suite.run("kills")
+                figure = suite.sheet.figures[0]
+                self.assertEqual(figure.value, cycles - lost)
+                self.assertIs(figure.met, lost == 0)
 
     def run_checker(self, **counts):
         suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)

@@ -1,3 +1,6 @@
+// The tasks of the trainer's benchmarks: each is a model in a size that a processor computes in
+// some tenths of a second, with samples and targets drawn from a seed. A digest of the first
+// gradients lets two layouts be compared before any weight has moved.
 #include "bench/trainer/bench_task.h"
 
 #include <fmt/format.h>

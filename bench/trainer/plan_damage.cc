@@ -1,3 +1,6 @@
+// Each kind of damage finds a random place of its kind in a sound plan and spoils it: an
+// instruction is left out, moved or given another argument. The checker has to refuse every plan
+// that comes out of this.
 #include "bench/trainer/plan_damage.h"
 
 #include <algorithm>
