@@ -233,8 +233,8 @@ std::vector<ConfigKey> InputKeys(TrainConfig& config) {
        "number of classes, or of numbers to predict; 0: what the data set names, else the "
        "network's own", 0, 1e6, {}},
       {"model.loss", &model.loss,
-       "loss; empty: the network's own",
-       0, 0, {"", "cross-entropy", "dice-cross-entropy", "squared-error", "absolute-error"}},
+       "loss, one of those that --list-models prints for the network; empty: its first one",
+       0, 0, {}},
       {"model.weights", &model.weights,
        "safetensors file with the first weights, under our names, torchvision's or timm's",
        0, 0, {}},
