@@ -1,3 +1,5 @@
+// The order of a sum and the sizes of shares, against values that are worked out here; collectives
+// over a transport are in transport/transport_suite_test.cc.
 #include "trainer/comm/collectives.h"
 
 #include <gtest/gtest.h>

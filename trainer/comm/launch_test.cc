@@ -1,3 +1,5 @@
+// Which environments mean several processes, and when a program refuses to train alone. The
+// environment is a map, so no launcher is needed.
 #include "trainer/comm/launch.h"
 
 #include <gtest/gtest.h>

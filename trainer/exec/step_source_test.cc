@@ -1,3 +1,4 @@
+// How the samples of an evaluation step are divided among replicas and micro-batches.
 #include "trainer/exec/step_source.h"
 
 #include <gtest/gtest.h>

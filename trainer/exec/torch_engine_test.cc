@@ -1,3 +1,5 @@
+// The engine in a whole training loop over made-up images: it learns, resumes bit for bit, refuses
+// foreign checkpoints, and reports what is not finite.
 #include "trainer/exec/torch_engine.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// From a configuration and the shape of a data set to a model: which source wins, where channels
+// are, and what is refused.
 #include "trainer/models/model_config.h"
 
 #include <gmock/gmock.h>

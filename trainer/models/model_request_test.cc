@@ -1,3 +1,5 @@
+// Every registered family is complete and consistent, and requests outside of its bounds are
+// refused with the bounds.
 #include "trainer/models/model_request.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// From stored bytes to the tensors of a model: order of axes, standardisation, targets by loss,
+// and first weights from a file.
 #include "trainer/exec/model_task.h"
 
 #include <gmock/gmock.h>

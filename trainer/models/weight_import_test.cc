@@ -1,3 +1,5 @@
+// Names of weights in torchvision's and timm's files, and what is said about a file that does not
+// fit. The expected names are those of the two libraries.
 #include "trainer/models/weight_import.h"
 
 #include <gmock/gmock.h>

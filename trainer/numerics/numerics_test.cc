@@ -1,3 +1,5 @@
+// Sums of gradients, optimisers, clipping and random keys against formulas in double precision,
+// and the bits that must not depend on the layout.
 #include <gtest/gtest.h>
 
 #include <algorithm>

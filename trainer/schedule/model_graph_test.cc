@@ -1,3 +1,5 @@
+// Cuts of small chains with skips: which edges there are, what stages cost, and which cuts are
+// refused.
 #include "trainer/schedule/model_graph.h"
 
 #include <gtest/gtest.h>

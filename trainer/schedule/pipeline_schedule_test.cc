@@ -1,3 +1,4 @@
+// The order of passes of each schedule, and rules that hold for every registered one.
 #include "trainer/schedule/pipeline_schedule.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// Plans for single layouts, compared with lists of instructions that are written out here.
 #include "trainer/schedule/plan_builder.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// Times of small plans that can be worked out by hand: bubbles, links, collectives, swaps.
 #include "trainer/schedule/plan_simulator.h"
 
 #include <gtest/gtest.h>

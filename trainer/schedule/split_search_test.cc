@@ -1,3 +1,5 @@
+// Cuts that the search finds, against exhaustive search on small chains, with skips, messages and
+// budgets.
 #include "trainer/schedule/split_search.h"
 
 #include <gtest/gtest.h>

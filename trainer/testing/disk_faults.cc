@@ -1,3 +1,6 @@
+// Defines open, write, fsync, rename and others again, before those of the C library, and passes
+// each call on with a direct system call. The state lies in memory that is shared with forked
+// children, so that a parent sees what a killed child has done.
 #include "trainer/testing/disk_faults.h"
 
 #include <sys/mman.h>

@@ -1,3 +1,5 @@
+// Feeds over sample sets in memory. Steps, shares and tokens follow the published order, as the
+// daemon's do, and each fault that the probe asks for happens at its step.
 #include "trainer/testing/memory_feed.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Writes a checkpoint through the shard and folder code of the trainer, and reads all of its
+// tensors back.
 #include "trainer/testing/stored_checkpoint.h"
 
 #include <optional>

@@ -1,3 +1,5 @@
+// Judgements about ranks, with times that the test sets: who is lost, who holds the others up, and
+// what the message names.
 #include "trainer/comm/watchdog/rank_watch.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// Which checkpoints of a folder belong to a run and which are moved aside, on real folders; and
+// how ranks agree on an error.
 #include "trainer/core/checkpoint/checkpoint_lineage.h"
 
 #include <gmock/gmock.h>

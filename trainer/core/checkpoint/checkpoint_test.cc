@@ -1,3 +1,6 @@
+// Manifests, shards and folders of checkpoints: what is written reads back, every damage is found,
+// and a crash or another run never costs a checkpoint. Python reads a shard to show that other
+// programs can.
 #include "trainer/core/checkpoint/checkpoint.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// Checkpoints that several ranks write together, ranks being threads: the run goes on meanwhile,
+// one failure fails all, and nothing half-written is left.
 #include "trainer/core/checkpoint/checkpoint_writer.h"
 
 #include <gmock/gmock.h>

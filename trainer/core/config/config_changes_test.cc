@@ -1,3 +1,5 @@
+// What is reported when a run continues with another configuration, also by other versions of the
+// program and with hostile texts.
 #include "trainer/core/config/config_changes.h"
 
 #include <gmock/gmock.h>

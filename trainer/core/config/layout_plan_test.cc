@@ -1,3 +1,5 @@
+// Which layouts and micro-batches a configuration means, at which step a switch is due, and what
+// the refusals name.
 #include "trainer/core/config/layout_plan.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// Budgets and policies as the user gives them, on plans of small graphs: what is moved, which cut
+// is taken, and which figure a refusal names.
 #include "trainer/core/config/memory_choice.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// Numbers and lists in texts of configuration keys: what is read, and what is refused.
 #include "trainer/core/config/number_list.h"
 
 #include <gmock/gmock.h>

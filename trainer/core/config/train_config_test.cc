@@ -1,3 +1,5 @@
+// The table of keys: TOML, --set and flags set the same values in their order of precedence, what
+// is printed reads back, and every refusal names its key.
 #include "trainer/core/config/train_config.h"
 
 #include <gmock/gmock.h>

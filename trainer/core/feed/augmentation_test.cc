@@ -1,3 +1,5 @@
+// Crops, flips and normalisation of single samples, whose elements are numbered so that each can
+// be followed to its place.
 #include "trainer/core/feed/augmentation.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// What the trainer asks of the client library, without a daemon: stream options, tokens, the
+// transform hook and the facts about a data set.
 #include "trainer/core/feed/forebay_feed.h"
 
 #include <gmock/gmock.h>

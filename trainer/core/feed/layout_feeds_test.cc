@@ -1,3 +1,5 @@
+// In which order streams are closed and opened at a switch of layouts, with feeds that note what
+// is called.
 #include "trainer/core/feed/layout_feeds.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// The command evaluate: it finds the figures that the run had, takes the run's configuration, and
+// refuses a checkpoint of another model.
 #include "trainer/core/loop/evaluate_checkpoint.h"
 
 #include <gmock/gmock.h>

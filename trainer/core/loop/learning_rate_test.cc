@@ -1,3 +1,4 @@
+// Learning rates at the first, the last and the changing steps of every schedule.
 #include "trainer/core/loop/learning_rate.h"
 
 #include <gtest/gtest.h>

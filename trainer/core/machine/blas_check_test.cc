@@ -1,3 +1,5 @@
+// Verdicts about BLAS from names and rates that the test gives, and the threads that a rank takes
+// of a machine's cores.
 #include "trainer/core/machine/blas_check.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// When a run has to stop, from the configuration and from Slurm's environment, with clocks that
+// the test sets.
 #include "trainer/core/machine/wall_limit.h"
 
 #include <gmock/gmock.h>

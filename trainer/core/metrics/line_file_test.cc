@@ -1,3 +1,5 @@
+// Files of lines after a kill and on a full disk: a limit on the size of files makes write fail in
+// the middle of a line.
 #include "trainer/core/metrics/line_file.h"
 
 #include <sys/resource.h>

@@ -1,3 +1,5 @@
+// The JSON lines, sums and tables of steps that the test accounts for, on one rank and on several
+// threads.
 #include "trainer/core/metrics/step_meter.h"
 
 #include <gmock/gmock.h>

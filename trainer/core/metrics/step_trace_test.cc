@@ -1,3 +1,5 @@
+// Chrome traces of real plans on threads: they parse, and have a span for each instruction of
+// every rank.
 #include "trainer/core/metrics/step_trace.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// Whole documents: replaced, refused with their path, and never left in part on a full disk.
 #include "trainer/core/metrics/text_file.h"
 
 #include <gmock/gmock.h>

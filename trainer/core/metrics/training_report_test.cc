@@ -1,3 +1,5 @@
+// The figures of a run in its table, its summary and its loss curve; and the flag that a stop
+// signal sets.
 #include "trainer/core/metrics/training_report.h"
 
 #include <gmock/gmock.h>

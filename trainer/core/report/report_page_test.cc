@@ -1,3 +1,5 @@
+// Reports drawn from files that the test writes: the page is well-formed, shows every class, and
+// survives gaps, kills and resumed runs.
 #include "trainer/core/report/draw_report.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// The command export: names and bytes of the file that it writes, and what stays as it was when it
+// fails.
 #include "trainer/core/weights/export_weights.h"
 
 #include <gmock/gmock.h>

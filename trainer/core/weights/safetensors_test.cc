@@ -1,3 +1,5 @@
+// Headers and elements of safetensors files, well-formed and hostile. safetensors_fuzz.cc looks
+// for further ones.
 #include "trainer/core/weights/safetensors.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// The choice between processor and GPU, and memory of a GPU's kind; what needs a GPU is skipped
+// without one.
 #include "trainer/exec/device/device.h"
 
 #include <gtest/gtest.h>

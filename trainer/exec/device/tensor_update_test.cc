@@ -1,3 +1,5 @@
+// Sums and updates by LibTorch have the bits of those over plain floats, for every optimiser and
+// both orders of sums.
 #include "trainer/exec/device/tensor_update.h"
 
 #include <gtest/gtest.h>

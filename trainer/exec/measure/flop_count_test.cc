@@ -1,3 +1,4 @@
+// Operations of products and convolutions, forward and backward, against counts from their shapes.
 #include "trainer/exec/measure/flop_count.h"
 
 #include <gtest/gtest.h>

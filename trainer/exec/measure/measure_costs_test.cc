@@ -1,3 +1,5 @@
+// Costs that a plan is simulated with: an emulated link gives a known rate, and all ranks get the
+// same figures.
 #include "trainer/exec/measure/measure_costs.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// Frozen parameters of a part stay as they are under every optimiser, in both arithmetics.
 #include "trainer/exec/stage/held_part.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// Saved tensors are recorded, leave memory and come back with their bytes; what somebody else
+// holds stays. The tensors are those of small graphs.
 #include "trainer/exec/swap/storage_swap.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// The pool of host memory and the link that copies, without LibTorch.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,3 +1,6 @@
+// Trains one tiny model under a list of layouts, ranks being threads over local transports, and
+// compares digests. Samples depend on step and micro-batch alone, so that every layout sees the
+// same.
 #include "trainer/exec/testing/layout_course.h"
 
 #include <ATen/Parallel.h>

@@ -1,3 +1,5 @@
+// Each model is small, but has what a layout can get wrong: skips over several stages, a tensor
+// with three users, batch normalisation, dropout, parts without parameters and frozen ones.
 #include "trainer/exec/testing/tiny_models.h"
 
 #include <torch/nn/init.h>

@@ -1,3 +1,5 @@
+// Samples are normal numbers from a seed. Targets follow from the samples by a rule that a network
+// can learn, so that a falling loss means something.
 #include "trainer/models/testing/synthetic_samples.h"
 
 namespace forebay::train::testing {

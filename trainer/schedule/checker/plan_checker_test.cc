@@ -1,3 +1,5 @@
+// The checker passes what the builder makes and random plans, and refuses each kind of damage with
+// a message that names it.
 #include "trainer/schedule/checker/plan_checker.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// Plans after saved values are moved: the order of swaps and recomputations, peaks of memory, and
+// damage that the checker must find.
 #include "trainer/schedule/memory/memory_plan.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// The choice of what to swap or recompute under a budget, against what is best on graphs that are
+// small enough to try everything.
 #include "trainer/schedule/memory/memory_planner.h"
 
 #include <gtest/gtest.h>

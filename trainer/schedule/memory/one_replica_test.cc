@@ -1,3 +1,4 @@
+// The plan of one replica has the bytes and the time of the whole plan.
 #include "trainer/schedule/memory/one_replica.h"
 
 #include <gtest/gtest.h>

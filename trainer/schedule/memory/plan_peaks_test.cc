@@ -1,3 +1,4 @@
+// Peaks of memory by class, against those that follow from the schedule.
 #include "trainer/schedule/memory/plan_peaks.h"
 
 #include <gtest/gtest.h>

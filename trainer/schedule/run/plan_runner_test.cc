@@ -1,3 +1,5 @@
+// Plans are executed on threads by a worker that computes with integers, so that every result can
+// be compared exactly, and by one that fails.
 #include "trainer/schedule/run/plan_runner.h"
 
 #include <gtest/gtest.h>
