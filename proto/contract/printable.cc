@@ -8,6 +8,8 @@
 namespace forebay {
 namespace {
 
+constexpr std::size_t kQuotedBytesMax = 200;
+
 // The length of the UTF-8 character that begins with `first`; 1 if no character begins with it.
 std::size_t LengthBy(unsigned char first) {
   if (first >= 0xC2 && first <= 0xDF) return 2;
@@ -48,14 +50,26 @@ bool IsControl(char32_t code) {
          (code >= 0x2066 && code <= 0x2069);    // direction isolates
 }
 
-std::string Shown(std::string_view text, bool one_line) {
+// Which characters are written as \xNN besides control characters, and which of those are not.
+struct Escapes {
+  std::string_view also;
+  std::string_view except;
+};
+
+bool Contains(std::string_view characters, char c) {
+  return characters.find(c) != std::string_view::npos;
+}
+
+std::string Shown(std::string_view text, const Escapes& escapes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string shown;
   while (!text.empty()) {
     const Character next = FirstOf(text);
-    const bool kept = !one_line && (next.code == '\n' || next.code == '\t');
+    const char first = text.front();
+    const bool is_escaped = IsControl(next.code) ? !Contains(escapes.except, first)
+                                                 : Contains(escapes.also, first);
     for (const char c : text.substr(0, next.bytes)) {
-      if (!IsControl(next.code) || kept) {
+      if (!is_escaped) {
         shown += c;
         continue;
       }
@@ -69,9 +83,16 @@ std::string Shown(std::string_view text, bool one_line) {
 
 }  // namespace
 
-std::string PrintableText(std::string_view text) { return Shown(text, false); }
+std::string PrintableText(std::string_view text) { return Shown(text, {.except = "\n\t"}); }
 
-std::string PrintableLine(std::string_view text) { return Shown(text, true); }
+std::string PrintableLine(std::string_view text) { return Shown(text, {}); }
+
+std::string Quoted(std::string_view name) {
+  std::string_view shown = name.substr(0, kQuotedBytesMax);
+  const bool is_cut = shown.size() < name.size();
+  if (is_cut) shown.remove_suffix(UnfinishedBytes(shown));
+  return "'" + Shown(shown, {.also = "'\\"}) + (is_cut ? "...'" : "'");
+}
 
 std::size_t UnfinishedBytes(std::string_view text) {
   for (std::size_t bytes = 1; bytes <= std::min<std::size_t>(3, text.size()); ++bytes) {

@@ -16,6 +16,11 @@ std::string PrintableText(std::string_view text);
 // PrintableText for text that must stay on one line: also replaces line ends and tabs.
 std::string PrintableLine(std::string_view text);
 
+// Returns `name` in single quotes for an error message or a log, on one line: what PrintableLine
+// replaces, single quotes and backslashes become \xNN, so that a file name cannot end the quotes. A
+// name of more than 200 bytes is cut between two characters and ends with "...".
+std::string Quoted(std::string_view name);
+
 // The number of bytes at the end of `text`, 0 to 3, that begin a UTF-8 character without its rest.
 std::size_t UnfinishedBytes(std::string_view text);
 

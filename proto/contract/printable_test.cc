@@ -54,6 +54,20 @@ TEST(PrintableTest, NoControlByteIsLeftOfAnyBytes) {
   }
 }
 
+TEST(QuotedTest, ANameCannotEndItsQuotesOrItsLine) {
+  EXPECT_EQ(Quoted("a/b"), "'a/b'");
+  EXPECT_EQ(Quoted(std::string("\x1b[\0", 3)), "'\\x1b[\\x00'");
+  EXPECT_EQ(Quoted("a' is fine\n'"), "'a\\x27 is fine\\x0a\\x27'");
+  EXPECT_EQ(Quoted("\\x0a"), "'\\x5cx0a'") << "is told apart from a line end";
+  EXPECT_EQ(Quoted("gpj.\xE2\x80\xAE" "exe"), "'gpj.\\xe2\\x80\\xae" "exe'") << "U+202E";
+}
+
+TEST(QuotedTest, CutsALongNameBetweenCharacters) {
+  EXPECT_EQ(Quoted(std::string(200, 'x')), "'" + std::string(200, 'x') + "'");
+  EXPECT_EQ(Quoted(std::string(1'000, 'x')), "'" + std::string(200, 'x') + "...'");
+  EXPECT_EQ(Quoted(std::string(199, 'x') + "\xC3\xA4"), "'" + std::string(199, 'x') + "...'");
+}
+
 TEST(PrintableTest, TellsWhatIsUnfinished) {
   EXPECT_EQ(UnfinishedBytes(""), 0U);
   EXPECT_EQ(UnfinishedBytes("abc"), 0U);

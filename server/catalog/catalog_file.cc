@@ -4,8 +4,8 @@
 // catalog.
 #include <algorithm>
 
+#include "proto/contract/printable.h"
 #include "server/catalog/dataset_source.h"
-#include "server/catalog/input_error.h"
 #include "server/catalog/stat_many.h"
 
 namespace forebay::catalog {

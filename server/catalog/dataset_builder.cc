@@ -1,9 +1,9 @@
 // The functions of dataset_source.h that build: each finds the driver of the data set's format, set
 // or detected, and calls it. The checks that hold for every format are here.
+#include "proto/contract/printable.h"
 #include "server/catalog/dataset_source.h"
 
 #include "server/catalog/format_driver.h"
-#include "server/catalog/input_error.h"
 
 namespace forebay::catalog {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "server/catalog/input_error.h"
+#include "proto/contract/printable.h"
 #include "server/catalog/stat_many.h"
 
 namespace forebay::catalog {

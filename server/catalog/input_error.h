@@ -9,10 +9,6 @@
 
 namespace forebay::catalog {
 
-// Returns `name` in single quotes, safe for a terminal and a log: control characters, quotes and
-// backslashes become \xNN, and a name of more than 200 bytes is cut and ends with "...".
-std::string Quoted(std::string_view name);
-
 // Returns an error with the message "'<file>' at offset <offset>: <reason>".
 Error InputError(ErrorCode code, std::string_view file, std::uint64_t offset,
                  std::string_view reason);

@@ -14,6 +14,7 @@
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/order_mix.h"
+#include "proto/contract/printable.h"
 #include "server/catalog/input_error.h"
 
 namespace forebay::catalog {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 #include "server/catalog/format_driver.h"
-#include "server/catalog/input_error.h"
 #include "server/catalog/jsonl/line_scanner.h"
 #include "server/catalog/sample_records.h"
 #include "server/catalog/scan_tables.h"

@@ -10,6 +10,7 @@
 #include "compress/decode/pack/pack_file.h"
 #include "compress/format/pack/pack_manifest.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 #include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"
 #include "server/catalog/pack/object_source.h"

@@ -5,7 +5,7 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
-#include "server/catalog/input_error.h"
+#include "proto/contract/printable.h"
 #include "server/catalog/pack/pack_image_checker.h"
 
 namespace forebay::catalog {

@@ -8,6 +8,7 @@
 
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 #include "server/catalog/input_error.h"
 #include "server/catalog/records/record_header.h"
 

@@ -10,8 +10,8 @@
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 #include "server/catalog/format_driver.h"
-#include "server/catalog/input_error.h"
 #include "server/catalog/storage/image_checker.h"
 
 namespace forebay::catalog {

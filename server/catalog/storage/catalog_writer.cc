@@ -11,7 +11,7 @@
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
-#include "server/catalog/input_error.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::catalog {
 namespace {

@@ -8,7 +8,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "server/catalog/input_error.h"
+#include "proto/contract/printable.h"
+
 
 namespace forebay::catalog {
 

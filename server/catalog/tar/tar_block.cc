@@ -7,6 +7,7 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 #include "server/catalog/input_error.h"
 
 namespace forebay::catalog {

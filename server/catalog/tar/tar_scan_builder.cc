@@ -10,6 +10,7 @@
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 #include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"
 #include "server/catalog/sample_records.h"

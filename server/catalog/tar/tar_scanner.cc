@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 #include "server/catalog/input_error.h"
 
 namespace forebay::catalog {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 #include "server/io/posix/posix_file.h"
 
 namespace forebay::io {
@@ -32,15 +33,15 @@ int OpenAt2(int root_fd, const char* path, const OpenRequest& request) {
 
 Status CheckComponent(std::string_view component, std::string_view path) {
   if (component == "..") {
-    return Error(ErrorCode::kPermissionDenied, "path " + QuotePath(path) + " contains '..'");
+    return Error(ErrorCode::kPermissionDenied, "path " + Quoted(path) + " contains '..'");
   }
   if (component.empty() || component == ".") {
     return Error(ErrorCode::kInvalidArgument,
-                 "path " + QuotePath(path) + " has an empty or '.' component");
+                 "path " + Quoted(path) + " has an empty or '.' component");
   }
   if (component.size() > limits::kNameBytesMax) {
     return Error(ErrorCode::kInvalidArgument,
-                 "path " + QuotePath(path) + " has a component longer than kNameBytesMax=" +
+                 "path " + Quoted(path) + " has a component longer than kNameBytesMax=" +
                      std::to_string(limits::kNameBytesMax));
   }
   return {};
@@ -160,13 +161,13 @@ Status CheckPath(std::string_view path, EmptyPath empty) {
   if (path.size() > limits::kPathBytesMax) {
     return Error(ErrorCode::kInvalidArgument,
                  "path of " + std::to_string(path.size()) + " bytes exceeds kPathBytesMax=" +
-                     std::to_string(limits::kPathBytesMax) + ": " + QuotePath(path));
+                     std::to_string(limits::kPathBytesMax) + ": " + Quoted(path));
   }
   if (path.find('\0') != std::string_view::npos) {
-    return Error(ErrorCode::kInvalidArgument, "path " + QuotePath(path) + " contains NUL");
+    return Error(ErrorCode::kInvalidArgument, "path " + Quoted(path) + " contains NUL");
   }
   if (path.front() == '/') {
-    return Error(ErrorCode::kPermissionDenied, "path " + QuotePath(path) + " is absolute");
+    return Error(ErrorCode::kPermissionDenied, "path " + Quoted(path) + " is absolute");
   }
   std::size_t begin = 0;
   while (true) {
@@ -200,7 +201,7 @@ Result<UniqueFd> OpenBeneath(int root_fd, std::string_view path, const OpenReque
   for (int i = 0; i < limits::kResolveRetryMax && (answer == -EAGAIN || answer == -EINTR); ++i) {
     answer = OpenOnce(root_fd, terminated, request, method);
   }
-  if (answer < 0) return FileError(-answer, "open " + QuotePath(path));
+  if (answer < 0) return FileError(-answer, "open " + Quoted(path));
   return UniqueFd(answer);
 }
 

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "proto/contract/printable.h"
 #include "server/io/posix/posix_file.h"
 
 namespace forebay::io {
@@ -41,7 +42,7 @@ int FlagsOf(OpenMode mode) {
 }
 
 Error NotRegular(std::string_view path, int system_errno) {
-  return Error(ErrorCode::kInvalidArgument, QuotePath(path) + " is not a regular file",
+  return Error(ErrorCode::kInvalidArgument, Quoted(path) + " is not a regular file",
                system_errno);
 }
 
@@ -51,7 +52,7 @@ Error NotRegular(std::string_view path, int system_errno) {
 Result<bool> SetFinalFlags(int fd, OpenMode mode, std::string_view path) {
   const int flags = mode == OpenMode::kAppend ? O_APPEND : 0;
   if (IsDirect(mode) && ::fcntl(fd, F_SETFL, flags | O_DIRECT) == 0) return true;
-  if (::fcntl(fd, F_SETFL, flags) != 0) return FileError(errno, "open " + QuotePath(path));
+  if (::fcntl(fd, F_SETFL, flags) != 0) return FileError(errno, "open " + Quoted(path));
   return false;
 }
 
@@ -61,13 +62,13 @@ Result<std::unique_ptr<PosixDirectory>> PosixDirectory::Create(
     std::string_view path, const PosixDirectoryOptions& options) {
   if (path.empty() || path.front() != '/' || path.find('\0') != std::string_view::npos) {
     return Error(ErrorCode::kInvalidArgument,
-                 "root " + QuotePath(path) + " must be an absolute path");
+                 "root " + Quoted(path) + " must be an absolute path");
   }
   // The root itself may be reached by symlinks: it comes from the configuration, which is trusted.
   UniqueFd root(Uninterrupted([&] {
     return ::open(std::string(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   }));
-  if (!root.valid()) return FileError(errno, "open root " + QuotePath(path));
+  if (!root.valid()) return FileError(errno, "open root " + Quoted(path));
   const ResolveMethod method =
       options.method.has_value() ? *options.method : DetectResolveMethod(root.get());
   return std::unique_ptr<PosixDirectory>(
@@ -109,7 +110,7 @@ Status PosixDirectory::ResolveType(int directory_fd, std::string_view directory,
   });
   if (rc != 0) {
     if (errno == ENOENT) return {};
-    return FileError(errno, "stat " + QuotePath(entry.name));
+    return FileError(errno, "stat " + Quoted(entry.name));
   }
   if (S_ISLNK(attributes.st_mode)) {
     std::string path(directory);
@@ -118,7 +119,7 @@ Status PosixDirectory::ResolveType(int directory_fd, std::string_view directory,
     Result<UniqueFd> target = OpenBeneath(root_.get(), path, {O_PATH, 0}, method_);
     if (!target.has_value()) return {};
     if (Uninterrupted([&] { return ::fstat(target->get(), &attributes); }) != 0) {
-      return FileError(errno, "stat " + QuotePath(path));
+      return FileError(errno, "stat " + Quoted(path));
     }
   }
   entry.is_directory = S_ISDIR(attributes.st_mode);
@@ -135,7 +136,7 @@ Result<std::vector<DirectoryEntry>> PosixDirectory::List(std::string_view path) 
     directory.reset(::fdopendir(fd.get()));
     return directory == nullptr ? -1 : 0;
   });
-  if (directory == nullptr) return FileError(errno, "list " + QuotePath(path));
+  if (directory == nullptr) return FileError(errno, "list " + Quoted(path));
   const int directory_fd = fd.Release();  // fdopendir owns it now
 
   std::vector<DirectoryEntry> entries;
@@ -145,7 +146,7 @@ Result<std::vector<DirectoryEntry>> PosixDirectory::List(std::string_view path) 
     const dirent* found = ::readdir(directory.get());
     if (found == nullptr) {
       if (errno == EINTR && interrupts++ < limits::kInterruptMax) continue;
-      if (errno != 0) return FileError(errno, "list " + QuotePath(path));
+      if (errno != 0) return FileError(errno, "list " + Quoted(path));
       break;
     }
     DirectoryEntry entry;
@@ -154,7 +155,7 @@ Result<std::vector<DirectoryEntry>> PosixDirectory::List(std::string_view path) 
     // A directory of any size can lie on the GFS, and its entries are held in memory.
     if (entries.size() >= list_entries_max_) {
       return Error(ErrorCode::kResourceExhausted,
-                   "directory " + QuotePath(path) + " has more than " +
+                   "directory " + Quoted(path) + " has more than " +
                        std::to_string(list_entries_max_) + " entries");
     }
     entry.is_directory = found->d_type == DT_DIR;
@@ -181,7 +182,7 @@ Result<PosixDirectory::Leaf> PosixDirectory::OpenLeaf(std::string_view path) con
 Status PosixDirectory::MakeDirectory(std::string_view path) {
   FOREBAY_ASSIGN(const Leaf leaf, OpenLeaf(path));
   if (::mkdirat(leaf.parent.get(), leaf.name.c_str(), 0700) != 0) {
-    return FileError(errno, "make directory " + QuotePath(path));
+    return FileError(errno, "make directory " + Quoted(path));
   }
   return {};
 }
@@ -191,7 +192,7 @@ Status PosixDirectory::Rename(std::string_view from, std::string_view to) {
   FOREBAY_ASSIGN(const Leaf target, OpenLeaf(to));
   if (::renameat(source.parent.get(), source.name.c_str(), target.parent.get(),
                  target.name.c_str()) != 0) {
-    return FileError(errno, "rename " + QuotePath(from) + " to " + QuotePath(to));
+    return FileError(errno, "rename " + Quoted(from) + " to " + Quoted(to));
   }
   return {};
 }
@@ -200,7 +201,7 @@ Status PosixDirectory::Rename(std::string_view from, std::string_view to) {
 Status PosixDirectory::RemoveLeaf(std::string_view path, int flags) const {
   FOREBAY_ASSIGN(const Leaf leaf, OpenLeaf(path));
   if (::unlinkat(leaf.parent.get(), leaf.name.c_str(), flags) != 0) {
-    return FileError(errno, "remove " + QuotePath(path));
+    return FileError(errno, "remove " + Quoted(path));
   }
   return {};
 }
@@ -217,7 +218,7 @@ Status PosixDirectory::Sync(std::string_view path) {
                  OpenBeneath(root_.get(), path, {O_RDONLY | O_DIRECTORY, 0}, method_));
   // Not repeated on an error, also not on EINTR: a second fsync can succeed although the first one
   // lost data (docs/design.md, 7.3).
-  if (::fsync(fd.get()) != 0) return FileError(errno, "sync directory " + QuotePath(path));
+  if (::fsync(fd.get()) != 0) return FileError(errno, "sync directory " + Quoted(path));
   return {};
 }
 

@@ -1,4 +1,5 @@
 // Confinement: nothing outside the root is ever opened, with either method of resolving paths.
+#include "proto/contract/printable.h"
 #include "server/io/posix/posix_directory.h"
 
 #include <fcntl.h>
@@ -153,7 +154,7 @@ TEST_P(ConfinementTest, RefusesHostileNames) {
 
   const std::string before = Snapshot(outside_);
   for (const std::string& name : names) {
-    SCOPED_TRACE(QuotePath(name));
+    SCOPED_TRACE(Quoted(name));
     const Result<std::unique_ptr<File>> opened = directory_->Open(name, OpenMode::kRead);
     ASSERT_FALSE(opened.has_value());
     const ErrorCode code = opened.error().code();

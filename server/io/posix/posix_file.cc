@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <limits>
 
+#include "proto/contract/printable.h"
+
 namespace forebay::io {
 namespace {
 
@@ -35,25 +37,6 @@ Error FileError(int system_errno, std::string_view what) {
   return Error(CodeOfFileErrno(system_errno, error.code()), error.message(), system_errno);
 }
 
-std::string QuotePath(std::string_view path) {
-  constexpr std::size_t kShownBytesMax = 200;
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string quoted = "'";
-  for (const char c : path.substr(0, kShownBytesMax)) {
-    const auto byte = static_cast<unsigned char>(c);
-    // Other bytes stay, so that names in UTF-8 remain readable.
-    if (byte < 0x20 || byte == 0x7F) {
-      quoted += "\\x";
-      quoted += kHex[byte >> 4];
-      quoted += kHex[byte & 0xF];
-    } else {
-      quoted += c;
-    }
-  }
-  quoted += path.size() > kShownBytesMax ? "...'" : "'";
-  return quoted;
-}
-
 Result<FileInfo> InfoOfFd(int fd, std::string_view path) {
   struct statx attributes = {};
   // statx and not fstat: a network file system may skip what is not asked for. STATX_MTIME has
@@ -62,7 +45,7 @@ Result<FileInfo> InfoOfFd(int fd, std::string_view path) {
   const int rc =
       Uninterrupted([&] { return ::statx(fd, "", AT_EMPTY_PATH, kWanted, &attributes); });
   if (rc != 0) {
-    return FileError(errno, "stat " + QuotePath(path));
+    return FileError(errno, "stat " + Quoted(path));
   }
   FileInfo info;
   info.bytes = attributes.stx_size;
@@ -76,12 +59,12 @@ Result<FileInfo> PosixFile::Info() const { return InfoOfFd(fd_.get(), id_.path);
 
 Status PosixFile::Preallocate(std::uint64_t bytes) {
   if (bytes == 0) return {};  // fallocate refuses it
-  if (bytes > kFileBytesMax) return FileError(EFBIG, "preallocate " + QuotePath(id_.path));
+  if (bytes > kFileBytesMax) return FileError(EFBIG, "preallocate " + Quoted(id_.path));
   const int rc = Uninterrupted(
       [&] { return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)); });
   if (rc != 0) {
     return FileError(errno, "preallocate " + std::to_string(bytes) + " bytes of " +
-                                QuotePath(id_.path));
+                                Quoted(id_.path));
   }
   return {};
 }
@@ -90,10 +73,10 @@ Status PosixFile::Preallocate(std::uint64_t bytes) {
 void PosixFile::DropCached() { (void)::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }
 
 Status PosixFile::Truncate(std::uint64_t bytes) {
-  if (bytes > kFileBytesMax) return FileError(EFBIG, "truncate " + QuotePath(id_.path));
+  if (bytes > kFileBytesMax) return FileError(EFBIG, "truncate " + Quoted(id_.path));
   const int rc =
       Uninterrupted([&] { return ::ftruncate(fd_.get(), static_cast<off_t>(bytes)); });
-  if (rc != 0) return FileError(errno, "truncate " + QuotePath(id_.path));
+  if (rc != 0) return FileError(errno, "truncate " + Quoted(id_.path));
   return {};
 }
 

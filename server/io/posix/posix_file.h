@@ -18,10 +18,6 @@ namespace forebay::io {
 // kResourceExhausted, ESTALE kUnavailable.
 Error FileError(int system_errno, std::string_view what);
 
-// Returns `path` in single quotes for messages, with control bytes as \xNN and cut after 200 bytes,
-// so that a hostile name can neither forge log lines nor flood the log.
-std::string QuotePath(std::string_view path);
-
 // Repeats a system call (which answers -1 and errno) while it is interrupted, at most
 // limits::kInterruptMax times. A thread that waits for a network or FUSE file system is interrupted
 // by every completion that io_uring has for it.

@@ -7,6 +7,7 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::io {
 namespace {
@@ -70,10 +71,10 @@ std::optional<Result<std::uint64_t>> Advance(Transfer& transfer, std::int64_t an
 }
 
 std::string Describe(const Transfer& transfer) {
-  if (transfer.kind == OpKind::kDataSync) return "data sync of " + QuotePath(transfer.file->path());
+  if (transfer.kind == OpKind::kDataSync) return "data sync of " + Quoted(transfer.file->path());
   std::string text = transfer.kind == OpKind::kRead ? "read " : "write ";
   text += std::to_string(transfer.length) + " bytes at " + std::to_string(transfer.offset);
-  text += " of " + QuotePath(transfer.file->path());
+  text += " of " + Quoted(transfer.file->path());
   return text;
 }
 

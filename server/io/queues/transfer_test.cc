@@ -134,11 +134,5 @@ TEST(FileErrorTest, MapsWhatOnlyFilesNeed) {
   EXPECT_EQ(FileError(EIO, "x").system_errno(), EIO);
 }
 
-TEST(QuotePathTest, CutsAndEscapes) {
-  EXPECT_EQ(QuotePath("a/b"), "'a/b'");
-  EXPECT_EQ(QuotePath(std::string(1'000, 'x')), "'" + std::string(200, 'x') + "...'");
-  EXPECT_EQ(QuotePath(std::string("\x1b[\0", 3)), "'\\x1b[\\x00'");
-}
-
 }  // namespace
 }  // namespace forebay::io::testing

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "proto/contract/check.h"
+#include "proto/contract/printable.h"
 #include "server/io/posix/path_resolver.h"
 #include "server/io/posix/posix_file.h"
 #include "server/io/queues/operation_rules.h"
@@ -161,7 +162,7 @@ class MemoryQueue final : public IoQueue {
 Result<std::string_view> BelowRoot(std::string_view path) {
   if (path.empty() || path.front() != '/') {
     return Error(ErrorCode::kInvalidArgument,
-                 "root " + QuotePath(path) + " must be an absolute path");
+                 "root " + Quoted(path) + " must be an absolute path");
   }
   path.remove_prefix(1);
   FOREBAY_TRY(CheckPath(path, EmptyPath::kMeansRoot));
@@ -178,7 +179,7 @@ MemoryBackend::~MemoryBackend() { FOREBAY_CHECK(files_->open_file_count() == 0);
 Result<std::unique_ptr<Directory>> MemoryBackend::OpenDirectory(std::string_view path) {
   FOREBAY_ASSIGN(const std::string_view relative, BelowRoot(path));
   FOREBAY_ASSIGN(Handle base, files_->Find(files_->Root(), relative));
-  if (!base.node->is_directory) return FileError(ENOTDIR, "open root " + QuotePath(path));
+  if (!base.node->is_directory) return FileError(ENOTDIR, "open root " + Quoted(path));
   return std::make_unique<MemoryDirectory>(*files_, std::move(base), options_.has_direct);
 }
 

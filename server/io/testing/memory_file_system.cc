@@ -8,6 +8,7 @@
 #include <set>
 
 #include "proto/contract/mix64.h"
+#include "proto/contract/printable.h"
 #include "server/io/posix/path_resolver.h"
 #include "server/io/posix/posix_file.h"
 
@@ -101,9 +102,9 @@ Result<MemoryFileSystem::NodePtr> MemoryFileSystem::Walk(const Handle& base,
     const std::size_t slash = path.find('/');
     const std::string_view name = path.substr(0, slash);
     path = slash == std::string_view::npos ? std::string_view() : path.substr(slash + 1);
-    if (!node->is_directory) return FileError(ENOTDIR, "open " + QuotePath(name));
+    if (!node->is_directory) return FileError(ENOTDIR, "open " + Quoted(name));
     const auto child = node->live_children.find(name);
-    if (child == node->live_children.end()) return FileError(ENOENT, "open " + QuotePath(name));
+    if (child == node->live_children.end()) return FileError(ENOENT, "open " + Quoted(name));
     node = child->second;
   }
   return node;
@@ -113,7 +114,7 @@ Result<MemoryFileSystem::Parent> MemoryFileSystem::WalkToParent(const Handle& ba
                                                                 std::string_view path) const {
   const auto [directory, name] = SplitLeaf(path);
   FOREBAY_ASSIGN(const NodePtr node, Walk(base, directory));
-  if (!node->is_directory) return FileError(ENOTDIR, "open " + QuotePath(path));
+  if (!node->is_directory) return FileError(ENOTDIR, "open " + Quoted(path));
   return Parent{node.get(), std::string(name)};
 }
 
@@ -132,13 +133,13 @@ Result<MemoryFileSystem::Handle> MemoryFileSystem::OpenFile(const Handle& base,
   const auto child = parent.node->live_children.find(parent.name);
   const bool is_there = child != parent.node->live_children.end();
   const bool must_create = mode == OpenMode::kCreate || mode == OpenMode::kCreateDirect;
-  if (is_there && must_create) return FileError(EEXIST, "open " + QuotePath(path));
+  if (is_there && must_create) return FileError(EEXIST, "open " + Quoted(path));
   if (is_there && child->second->is_directory) {
-    return Error(ErrorCode::kInvalidArgument, QuotePath(path) + " is not a regular file", EISDIR);
+    return Error(ErrorCode::kInvalidArgument, Quoted(path) + " is not a regular file", EISDIR);
   }
   if (is_there) return Handle{child->second, generation_};
   if (!must_create && mode != OpenMode::kAppend) {
-    return FileError(ENOENT, "open " + QuotePath(path));
+    return FileError(ENOENT, "open " + Quoted(path));
   }
   NodePtr node = MakeNode(false);
   parent.node->live_children.emplace(parent.name, node);
@@ -150,7 +151,7 @@ Result<std::vector<DirectoryEntry>> MemoryFileSystem::List(const Handle& base,
                                                            std::string_view path) const {
   MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const NodePtr node, Walk(base, path));
-  if (!node->is_directory) return FileError(ENOTDIR, "list " + QuotePath(path));
+  if (!node->is_directory) return FileError(ENOTDIR, "list " + Quoted(path));
   std::vector<DirectoryEntry> entries;
   for (const auto& [name, child] : node->live_children) {
     entries.push_back({name, child->is_directory, !child->is_directory});
@@ -162,7 +163,7 @@ Status MemoryFileSystem::MakeDirectory(const Handle& base, std::string_view path
   MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const Parent parent, WalkToParent(base, path));
   if (parent.node->live_children.count(parent.name) != 0) {
-    return FileError(EEXIST, "make directory " + QuotePath(path));
+    return FileError(EEXIST, "make directory " + Quoted(path));
   }
   parent.node->live_children.emplace(parent.name, MakeNode(true));
   Touch(*parent.node);
@@ -172,7 +173,7 @@ Status MemoryFileSystem::MakeDirectory(const Handle& base, std::string_view path
 Status MemoryFileSystem::Rename(const Handle& base, std::string_view from, std::string_view to) {
   MutexLock lock(mutex_);
   const auto fail = [&](int system_errno) {
-    return FileError(system_errno, "rename " + QuotePath(from) + " to " + QuotePath(to));
+    return FileError(system_errno, "rename " + Quoted(from) + " to " + Quoted(to));
   };
   FOREBAY_ASSIGN(const Parent source, WalkToParent(base, from));
   FOREBAY_ASSIGN(const Parent target, WalkToParent(base, to));
@@ -200,7 +201,7 @@ Status MemoryFileSystem::Remove(const Handle& base, std::string_view path, bool 
   MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const Parent parent, WalkToParent(base, path));
   const auto child = parent.node->live_children.find(parent.name);
-  const std::string what = "remove " + QuotePath(path);
+  const std::string what = "remove " + Quoted(path);
   if (child == parent.node->live_children.end()) return FileError(ENOENT, what);
   if (child->second->is_directory != is_directory) {
     return FileError(is_directory ? ENOTDIR : EISDIR, what);
@@ -215,7 +216,7 @@ Status MemoryFileSystem::Remove(const Handle& base, std::string_view path, bool 
 Status MemoryFileSystem::SyncDirectory(const Handle& base, std::string_view path) {
   MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const NodePtr node, Walk(base, path));
-  if (!node->is_directory) return FileError(ENOTDIR, "sync directory " + QuotePath(path));
+  if (!node->is_directory) return FileError(ENOTDIR, "sync directory " + Quoted(path));
   node->durable_children = node->live_children;
   return {};
 }
@@ -378,7 +379,7 @@ void MemoryFileSystem::AddFile(std::string_view relative_path,
 Result<std::vector<std::byte>> MemoryFileSystem::FileBytes(std::string_view relative_path) const {
   MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const NodePtr node, Walk({root_, generation_}, relative_path));
-  if (node->is_directory) return FileError(EISDIR, "read " + QuotePath(relative_path));
+  if (node->is_directory) return FileError(EISDIR, "read " + Quoted(relative_path));
   return node->live;
 }
 
@@ -388,7 +389,7 @@ Status MemoryFileSystem::FlipBit(std::string_view relative_path, std::uint64_t b
   const std::uint64_t at = bit_index / 8;
   if (at >= node->live.size()) {
     return Error(ErrorCode::kOutOfRange, "bit " + std::to_string(bit_index) + " of " +
-                                             QuotePath(relative_path) + " is beyond its end");
+                                             Quoted(relative_path) + " is beyond its end");
   }
   const auto mask = static_cast<std::byte>(1U << (bit_index % 8));
   node->live[at] ^= mask;
