@@ -59,6 +59,7 @@ OptionDeclaration OptionDeclaration::ExistingFile() {
 }
 
 OptionDeclaration OptionDeclaration::Bytes() {
+  // False: "1KB" means 1024 bytes, as "1KiB" does.
   option_->transform(CLI::AsSizeValue(false));
   return *this;
 }
@@ -69,6 +70,8 @@ Command Command::AddCommand(const char* name, const char* summary) {
 
 void Command::RequireCommand() { app_->require_subcommand(1); }
 
+// One overload for each type that an option may have, so that callers see none of CLI11's
+// templates, which are what makes it dear to compile.
 OptionDeclaration Command::AddOption(const char* names, std::string& value, const char* help) {
   return OptionDeclaration(*app_->add_option(names, value, help));
 }
@@ -115,6 +118,8 @@ void Command::AddFlag(const char* names, bool& value, const char* help) {
 void Command::SetFooter(const char* text) { app_->footer(text); }
 
 void Command::OnRun(std::function<Status()> run) {
+  // The callback runs while CLI11 parses. An error goes into the context, not through CLI11 as an
+  // exception, so that it is printed like all others and has its own exit code.
   app_->callback([run = std::move(run), context = context_] {
     const Status status = run();
     if (!status) context->Fail(status.error());
@@ -124,6 +129,7 @@ void Command::OnRun(std::function<Status()> run) {
 void Command::DescribeProgram(const char* name, const char* summary) {
   app_->name(name);
   app_->description(summary);
+  // Options of the program may stand behind the command's name, too, as users type them.
   app_->fallthrough();
 }
 
@@ -155,6 +161,7 @@ int RunCommandLine(const CommandLineOptions& options, std::vector<std::string> a
   app.footer(options.footer);  // first: subcommands take it over when they are added
   Command program(app, context);
   options.define(program, context);
+  // Asked before parsing, which takes the arguments. It is used only where parsing fails.
   const std::string wrong = options.diagnose(program, arguments);
   // CLI11 takes the arguments last first.
   std::reverse(arguments.begin(), arguments.end());
@@ -165,6 +172,7 @@ int RunCommandLine(const CommandLineOptions& options, std::vector<std::string> a
       context.err << "forebay: " << wrong << '\n';
       return static_cast<int>(ExitCode::kUsage);
     }
+    // --help and --version come here as well: CLI11 throws them, with code 0.
     const int code = app.exit(parsed, context.out, context.err);
     return code == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
   }

@@ -18,6 +18,7 @@ namespace {
 
 // Letters to insert, take away or replace to make one word of the other.
 std::size_t EditDistance(std::string_view a, std::string_view b) {
+  // One row of the usual table (Levenshtein's distance): each row needs only the one before.
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 0; i < a.size(); ++i) {

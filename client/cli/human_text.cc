@@ -25,6 +25,7 @@ std::string HumanBytes(std::uint64_t bytes) {
 
 std::string HumanCount(std::uint64_t count) {
   std::string digits = std::to_string(count);
+  // From the right, so that a comma that is inserted does not move the places still to come.
   for (std::size_t place = digits.size(); place > 3;) {
     place -= 3;
     digits.insert(place, ",");
@@ -45,6 +46,7 @@ std::string HumanRate(double bytes_per_second) {
 }
 
 void TextTable::Add(std::vector<std::string> cells) {
+  // Cells hold names from data sets and daemons. A control character would also spoil the widths.
   for (std::string& cell : cells) cell = PrintableLine(cell);
   rows_.push_back(std::move(cells));
 }
@@ -58,9 +60,11 @@ std::string TextTable::ToString() const {
   std::string text;
   for (const auto& row : rows_) {
     for (std::size_t i = 0; i < row.size(); ++i) {
+      // The first column has names and is aligned left; the others have numbers.
       text += i == 0 ? fmt::format("{:<{}}", row[i], widths[i])
                      : fmt::format("  {:>{}}", row[i], widths[i]);
     }
+    // An empty last cell leaves no spaces at the end of a line, which a diff would show.
     text.erase(text.find_last_not_of(' ') + 1);
     text += '\n';
   }

@@ -27,6 +27,8 @@ std::string Footer() {
 
 // A message where the first word is no command; options before it have a value behind "=" or none.
 std::string WrongFirstWord(const Command& program, const std::vector<std::string>& arguments) {
+  // A first word that is an option says nothing about the command; CLI11's own message is better
+  // then.
   if (arguments.empty() || arguments.front().starts_with('-')) return {};
   if (program.Find(arguments.front())) return {};
   return UnknownCommand(program, arguments.front());
@@ -61,6 +63,7 @@ void Define(Command& program, CommandContext& context) {
   AddUnpack(program, context);
   AddInspect(program, context);
   AddDrain(program, context);
+  // The order here is the order of `forebay --help`.
   AddHelp(program, context);
 }
 

@@ -48,6 +48,7 @@ void ProgressLine::Show(const State& state) {
   if (first_bytes_ == ~0ULL) first_bytes_ = state.bytes_done;
   const auto now = std::chrono::steady_clock::now();
   if (terminal_) {
+    // Drawing for each sample would cost more than the work that it reports.
     if (now - drawn_ < kRedraw) return;
     drawn_ = now;
     const auto cells = static_cast<std::size_t>(Fraction(state) * kBarCells);

@@ -20,6 +20,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// gRPC wants a deadline for each call. These are beyond what staging and verifying take, so that
+// only a call that will never end meets them.
 constexpr std::chrono::hours kStageDeadline(7 * 24);
 constexpr std::chrono::hours kVerifyDeadline(24);
 
@@ -48,6 +50,9 @@ Result<AdminLink> AdminLink::Connect(const CommandContext& context) {
                  internal::DaemonConnection::Open({.address = address,
                                                    .job_id = {},
                                                    .client_name = "forebay-cli",
+                                                   // The admin service sends no samples, so that
+                                                   // mapping the daemon's memory would be for
+                                                   // nothing.
                                                    .shared_memory = false,
                                                    .deadline = deadline}));
   channel->stub = v1::Admin::NewStub(channel->connection->channel());
@@ -69,6 +74,7 @@ Status AdminLink::Stage(const StageCall& wanted,
   request.set_wait(wanted.wait);
   request.set_rebuild(wanted.rebuild);
   const auto reader = channel_->stub->Stage(&call, request);
+  // Read ends with the stream, in whatever way; Finish says which.
   for (v1::StageProgress progress; reader->Read(&progress);) report(progress);
   return internal::StatusFromRpc(reader->Finish());
 }

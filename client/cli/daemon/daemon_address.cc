@@ -15,6 +15,7 @@ namespace {
 constexpr std::chrono::seconds kLookAround(2);
 
 Result<std::string> DefaultAddress() {
+  // A name that the user has set goes before anything that is found by looking.
   const char* given = std::getenv("FOREBAY_ADDRESS");
   if (given != nullptr && *given != '\0') return std::string(given);
   const std::string job = internal::CurrentJob();

@@ -1,5 +1,7 @@
 // `forebay report`: the closing table of a run: what was read from the GFS against what the data
-// sets hold, hits by tier, and, where the trainer left a summary, how it fared.
+// sets hold, hits by tier, and, where the trainer left a summary, how it fared. The figures are the
+// daemon's counts since its start, so the table is about a run where the daemon started with the
+// job.
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -28,6 +30,8 @@ Result<std::optional<ParsedJson>> ReadTrainer(const std::string& path) {
   if (!file) return Error(ErrorCode::kNotFound, fmt::format("cannot open {}", path));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   std::optional<ParsedJson> summary = ParsedJson::Parse(text);
+  // The schema names the version of the summary. Figures of another version might mean other
+  // things.
   if (!summary || summary->Text("schema") != kTrainerSchema) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} is no summary of forebay-train (schema {})", path,
@@ -51,6 +55,7 @@ void PrintTable(const RunReport& run, std::ostream& out) {
   TextTable table({"FIGURE", "VALUE", ""});
   const std::uint64_t gfs = run.status.gfs().bytes();
   table.Add({"data sets", HumanBytes(run.dataset_bytes), ""});
+  // The figure that the whole service is for: 100 % means that each byte was read once.
   table.Add({"read from the GFS", HumanBytes(gfs),
              fmt::format("{:.1f} % of the data sets, {} opens", Percent(gfs, run.dataset_bytes),
                          HumanCount(run.status.gfs().opens()))});
@@ -95,6 +100,7 @@ JsonObject ReportJson(const RunReport& run) {
 
 Status Run(CommandContext& context, const std::string& trainer_path) {
   RunReport run;
+  // The file first: a mistyped name should not wait for a daemon.
   FOREBAY_ASSIGN(run.trainer, ReadTrainer(trainer_path));
   FOREBAY_ASSIGN(const AdminLink link, AdminLink::Connect(context));
   FOREBAY_TRY(link.AskStatus(run.status));

@@ -1,4 +1,6 @@
-// `forebay stage`: brings data sets from the GFS to this node's tiers.
+// `forebay stage`: brings data sets from the GFS to this node's tiers. The daemon does the work and
+// sends its state again and again; this command shows it, a line for each data set, and turns the
+// last state of each into the exit code. The daemon goes on where the command is interrupted.
 #include <map>
 #include <set>
 #include <string>
@@ -45,6 +47,7 @@ class StageReport {
 
   void Add(const v1::StageProgress& progress) {
     const v1::DatasetStatus& dataset = progress.dataset();
+    // Programs get every message, in the daemon's own words.
     if (context_.json) {
       JsonObject event = DatasetJson(dataset);
       event.Add("event", progress.done() ? "done" : "progress");
@@ -61,6 +64,8 @@ class StageReport {
                                        .note = dataset.state()};
     if (!Settled(dataset) && waited_) {
       line.Show(state);
+    // Once for each data set: the daemon repeats the state of those that are done while others go
+    // on.
     } else if (settled_.insert(dataset.name()).second) {
       line.Done(state, Verdict(dataset));
     }
@@ -70,6 +75,8 @@ class StageReport {
   ExitCode Judge() const {
     for (const auto& [name, dataset] : last_) {
       if (dataset.state() == "failed") return ExitCode::kViolation;
+      // "partly staged" counts as a failure of the command: the rest would be read from the GFS
+      // during training, which a job script that staged before wanted to avoid.
       if (waited_ && dataset.state() != "staged") return ExitCode::kViolation;
     }
     return ExitCode::kOk;

@@ -1,4 +1,7 @@
-// `forebay status`: what a daemon has, does and has read.
+// `forebay status` and `forebay datasets`: one question to the daemon's admin service, and its
+// answer as tables for people or as one JSON object. The JSON has every figure of the answer under
+// the name that it has there; the tables have what an operator looks at first, and further lines
+// only where something is worth a look (damage, failures, what no tier holds).
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -112,6 +115,7 @@ void PrintTiers(CommandContext& context, const v1::StatusReply& reply) {
   }
   context.out << '\n' << table.ToString();
   for (const v1::TierStatus& tier : reply.tiers()) {
+    // A healthy tier has no line: a column of zeros would hide the one that is not.
     if (tier.bad_extents() + tier.device_errors() == 0) continue;
     context.out << tier.name() << ": " << HumanCount(tier.bad_extents())
                 << " damaged extents were dropped (they are fetched again when needed), "
@@ -127,6 +131,8 @@ void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
                HumanBytes(dataset.total_bytes()), HumanBytes(dataset.staged_bytes()),
                HumanBytes(dataset.ram_bytes()), HumanBytes(dataset.ssd_bytes()),
                HumanBytes(dataset.gfs_bytes()),
+               // The column has the name of the form only. Its figures follow below the table,
+               // where they have room.
                dataset.stored_form().substr(0, dataset.stored_form().find(" (compress"))});
   }
   context.out << '\n' << table.ToString();
@@ -169,6 +175,8 @@ void PrintStreams(CommandContext& context, const v1::StatusReply& reply) {
   for (const v1::StreamStatus& stream : reply.streams()) {
     if (stream.decoded_bytes() + stream.kept_samples() == 0) continue;
     const double seconds = static_cast<double>(stream.decode_ns()) / 1e9;
+    // Chunks decode as a whole, so a batch that takes few samples of each makes the daemon decode
+    // more than it delivers. A large quotient asks for smaller chunks or another order.
     const double amplification = static_cast<double>(stream.decoded_bytes()) /
                                  static_cast<double>(std::max<std::uint64_t>(1, stream.bytes()));
     context.out << fmt::format(
@@ -193,6 +201,8 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
       HumanCount(reply.gfs().opens()), HumanCount(reply.gfs().reads()),
       HumanCount(reply.gfs().bytes()), HumanBytes(reply.gfs().bytes()),
       HumanCount(reply.gfs().stats()));
+  // Failures of the GFS that were mended by repeating a call are shown, too: they are often the
+  // reason for slow staging, and nothing else tells of them.
   if (reply.gfs().incidents() > 0) {
     context.out << "gfs failures " << HumanCount(reply.gfs().incidents()) << ", calls repeated "
                 << HumanCount(reply.gfs().retries()) << ", given up "
@@ -200,6 +210,8 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
                 << HumanCount(reply.gfs().failing()) << ", last error: "
                 << PrintableLine(reply.gfs().last_error()) << '\n';
   }
+  // A call that is not answered is no failure yet, and cannot be taken back. The oldest one names
+  // the object that an operator should look for on the file system.
   if (reply.gfs().hung() > 0) {
     context.out << "gfs calls not answered " << HumanCount(reply.gfs().hung())
                 << ", the oldest for "

@@ -1,4 +1,6 @@
-// `forebay verify`, `evict` and `drain`: upkeep of a daemon; `verify` also of pack files.
+// `forebay verify`, `evict` and `drain`: upkeep of a daemon; `verify` also of pack files. The
+// daemon verifies its own tiers and reports progress, which is printed as it comes. Names that look
+// like paths are verified here without a daemon (pack_verify.cc).
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -31,6 +33,7 @@ void PrintVerifyEvent(CommandContext& context, const VerifyEvent& event) {
 
 void ShowVerifyEvent(CommandContext& context, const VerifyEvent& event) {
   for (const std::string& error : event.errors) context.err << PrintableLine(error) << '\n';
+  // A log file would get a line for each message, so progress is for terminals only.
   if (!context.terminal) return;
   context.out << EraseLine
               << fmt::format("verifying: {} of {} extents, {}", HumanCount(event.extents_done),
@@ -53,6 +56,8 @@ Status RunVerify(CommandContext& context, const std::vector<std::string>& names)
   });
   if (context.terminal && !context.json) context.out << EraseLine;
   FOREBAY_TRY(verified);
+  // A stream of messages that ends well but without its last one has not looked at everything. "No
+  // damage found" would be a wrong answer.
   if (!last.done) return Error(ErrorCode::kDataLoss, "the daemon did not verify everything");
   if (!context.json) {
     context.out << fmt::format("verified {} extents, {}: {} damaged\n",
@@ -91,12 +96,14 @@ Status RunDrain(CommandContext& context) {
 // Verifies `names`: pack files here, data sets by the daemon. What is wrong with a pack decides on
 // the exit code, although the data sets are verified after it.
 Status RunVerifyAll(CommandContext& context, std::vector<std::string>& names) {
+  // Kept in the order in which they were given, because results are printed in it.
   const auto packs = std::stable_partition(names.begin(), names.end(), std::not_fn(IsPackPath));
   const std::vector<std::string> paths(packs, names.end());
   names.erase(packs, names.end());
   Status status;
   if (!paths.empty()) status = VerifyPackFiles(context, paths);
   if (!status) context.Fail(status.error());
+  // Without names at all, every data set is meant; with paths alone, no data set is.
   if (!paths.empty() && names.empty()) return {};
   const ExitCode of_packs = context.exit_code;
   status = RunVerify(context, names);

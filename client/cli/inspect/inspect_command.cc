@@ -1,4 +1,7 @@
-// `forebay inspect`: what a pack file holds, and whether all of it is sound.
+// `forebay inspect`: what a pack file or a set of packs holds, and whether all of it is sound. One
+// pass over the packs collects everything in an Inspection: the survey reads the heads of all
+// chunks, --verify decodes them as well. Damage does not end the pass, so that all of it is seen; a
+// failure of the system does. Figures of a set are the sums of its shards'.
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
@@ -79,6 +82,8 @@ Status PrintChunks(CommandContext& context, const OpenedPack& pack, const std::s
     const std::string& name = pack.file->schema().fields[entry.field].name;
     const std::uint64_t stored = entry.head_bytes + entry.payload_bytes;
     const auto facts = ReadChunkFacts(pack, entry);
+    // A damaged chunk is shown as such, among its neighbours; its place in the file is known from
+    // the index.
     if (!facts && facts.error().code() != ErrorCode::kDataLoss) return facts.error();
     const std::string codec = facts ? CodecName(facts->codec) : "damaged";
     const std::uint64_t raw = facts ? facts->raw_bytes : 0;
@@ -164,6 +169,7 @@ Status TakeStatistics(const OpenedPack& pack, const std::string& path, bool firs
     found.statistics = std::move(*statistics);
     return {};
   }
+  // Statistics of some shards would look like those of the whole set.
   if (statistics->size() != found.statistics.size()) found.statistics.clear();
   for (std::size_t field = 0; field < found.statistics.size(); ++field) {
     found.statistics[field] = compress::Merge(found.schema.fields[field],
@@ -363,6 +369,7 @@ Status WritePlot(CommandContext& context, const InspectArguments& arguments,
   std::ofstream file(arguments.plot, std::ios::binary | std::ios::trunc);
   file << PlotOf(fmt::format("{}: field {}", arguments.path, found.schema.fields[field].name),
                  std::move(columns));
+  // Closed here to see a full disk: the destructor would not tell.
   file.close();
   if (!file) return Error::FromErrno(errno, arguments.plot + ": writing");
   if (!context.json) context.out << "\nplot: " << arguments.plot << '\n';
@@ -375,11 +382,14 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
   Inspection found;
   for (std::size_t i = 0; i < packs.count(); ++i) {
     FOREBAY_ASSIGN(const OpenedPack pack, packs.Pack(i));
+    // Shards are opened one after the other, so that a set of any size needs one shard's memory.
     FOREBAY_ASSIGN(const PackSurvey survey, SurveyPack(pack));
     AddSurvey(survey, found.survey);
+    // All shards of a set have the same fields; PackSet has compared them.
     if (i == 0) found.schema = pack.file->schema();
     found.headers.push_back(pack.file->header());
     found.old_statistics |= pack.file->header().major < 2;
+    // A file without its end has no statistics: they are written last.
     if (!arguments.recover) FOREBAY_TRY(TakeStatistics(pack, packs.Path(i), i == 0, found));
     found.chunks += pack.file->index().chunks.size();
     if (arguments.chunks) {
@@ -397,6 +407,7 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
     }
   }
   for (const FieldSurvey& field : found.survey.fields) found.unreadable += field.unreadable;
+  // Set before anything is printed, because a damaged pack is shown all the same.
   if (!found.damage.empty() || found.unreadable > 0) context.exit_code = ExitCode::kViolation;
   if (context.json) {
     PrintObject(context, arguments, packs, found);

@@ -41,6 +41,7 @@ std::string NpyHeader(Dtype dtype, std::span<const std::uint64_t> shape) {
   std::string dictionary = fmt::format(
       "{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", NpyType(dtype), tuple);
   constexpr std::size_t kPrefix = 10, kMultiple = 64;
+  // The prefix is 6 bytes of magic, 2 of version and 2 of length; 1 is the newline at the end.
   const std::size_t whole = (kPrefix + dictionary.size() + 1 + kMultiple - 1) / kMultiple *
                             kMultiple;
   dictionary.append(whole - kPrefix - dictionary.size() - 1, ' ');
@@ -52,6 +53,8 @@ std::string NpyHeader(Dtype dtype, std::span<const std::uint64_t> shape) {
 }
 
 Result<NewFile> NewFile::Create(int folder, const std::string& name, std::string path) {
+  // O_EXCL refuses what is there, links included, so that nothing is overwritten or written
+  // through.
   UniqueFd file(openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file.valid() && errno == EEXIST) {
     return Error(ErrorCode::kAlreadyExists,

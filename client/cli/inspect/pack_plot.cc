@@ -1,4 +1,7 @@
-// The picture of `forebay inspect --plot`.
+// The picture of `forebay inspect --plot`, as SVG: panels beneath one another that share the axis
+// of samples. The text is put together here, without a library, because it has three kinds of
+// shapes only: lines, rectangles and words. Names from the pack are escaped, since a browser will
+// read the file.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,6 +22,7 @@ using compress::BlockPrediction;
 constexpr std::size_t kColumnsMax = 240;
 constexpr double kLeft = 70, kWidth = 720, kPanelHeight = 170, kPanelGap = 60, kTop = 50;
 constexpr double kLegendX = kLeft + kWidth + 20;
+// Chosen so that people who do not see all colours can tell them apart (Paul Tol's schemes).
 constexpr std::array<const char*, 10> kColours = {"#4477aa", "#ee6677", "#228833", "#ccbb44",
                                                   "#66ccee", "#aa3377", "#bbbbbb", "#222255",
                                                   "#997700", "#44aa99"};
@@ -41,6 +45,7 @@ std::string Escaped(std::string_view text) {
 
 // 1, 2 or 5 times a power of ten, so that about `count` of them make `range`.
 double NiceStep(double range, double count) {
+  // The lower limit keeps the logarithm finite where all values are 0.
   const double rough = std::max(range, 1e-9) / count;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double digit = rough / power;
@@ -123,6 +128,7 @@ class Picture {
   void OpenPanel(const std::string& title, double top, double step, const char* unit) {
     body_ += fmt::format("<text x=\"{}\" y=\"{}\" font-weight=\"bold\">{}</text>\n", kLeft,
                          panel_ - 8, Escaped(title));
+    // Half a step beyond the top, because sums of steps are not exact.
     for (double value = 0; value <= top + step / 2; value += step) {
       const double y = Y(value / top);
       body_ += fmt::format(
@@ -147,6 +153,7 @@ class Picture {
     }
     body_ += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">sample</text>\n",
                          kLeft + kWidth / 2, bottom + 31);
+    // The next panel begins below this one; the last value is the height of the picture.
     panel_ += kPanelHeight + kPanelGap;
   }
 
@@ -158,6 +165,7 @@ class Picture {
 
 // Neighbours are joined until no more than kColumnsMax are left.
 std::vector<PlotColumn> Joined(std::vector<PlotColumn> columns) {
+  // More columns than this are narrower than a pixel can show, and make a file of megabytes.
   const std::size_t together = (columns.size() + kColumnsMax - 1) / kColumnsMax;
   if (together <= 1) return columns;
   std::vector<PlotColumn> joined;
@@ -181,6 +189,8 @@ double Share(std::uint64_t part, std::uint64_t whole) {
 }
 
 std::vector<Series> CoderShares(const std::vector<PlotColumn>& columns) {
+  // Collected first: a coder that is absent from a column still has its colour and a share of 0
+  // there.
   std::set<std::string> names;
   for (const PlotColumn& column : columns) {
     for (const auto& [coder, bytes] : column.coder_bytes) names.insert(coder);
@@ -212,6 +222,7 @@ std::vector<Series> PredictionShares(const std::vector<PlotColumn>& columns) {
       series.values.push_back(Share(column.blocks[k], sum));
     }
   }
+  // A field without coded planes has no predictions; its panel would be empty.
   if (!any) all.clear();
   return all;
 }

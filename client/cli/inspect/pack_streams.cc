@@ -27,6 +27,7 @@ Result<ChunkStreams> ReadChunkStreams(const OpenedPack& pack, const ChunkEntry& 
                                .begins_sequence = loaded.record.head.begins_sequence,
                                .raw_bytes = loaded.record.head.raw_bytes},
                      .streams = {}};
+  // A chunk of empty values has no streams to describe.
   if (loaded.record.head.raw_bytes == 0) return chunk;
   const compress::ChunkShape shape = field.variable()
                                          ? compress::BytesShape(loaded.record.head.raw_bytes)
@@ -69,6 +70,7 @@ JsonObject StreamJson(const StreamDescription& stream) {
                  {"raw_bytes", stream.raw_bytes},
                  {"coded_bytes", stream.coded_bytes},
                  {"ratio", Quotient(stream.raw_bytes, stream.coded_bytes)}};
+  // Only planes that are coded in blocks have predictions; a byte stream has none.
   if (stream.block_count() > 0) {
     JsonObject blocks;
     for (std::size_t i = 0; i < compress::kBlockPredictions; ++i) {
@@ -90,6 +92,8 @@ Status PrintStreams(CommandContext& context, const OpenedPack& pack, const std::
   for (const ChunkEntry& entry : pack.file->index().chunks) {
     const std::string& name = pack.file->schema().fields[entry.field].name;
     const auto chunk = ReadChunkStreams(pack, entry, scratch);
+    // An error with an errno is the system's, and says nothing about the pack. Everything else is
+    // damage, which is reported while the other chunks are still described.
     if (!chunk && chunk.error().system_errno() != 0) return chunk.error();
     if (!chunk) {
       context.exit_code = ExitCode::kViolation;
@@ -110,6 +114,7 @@ Status PrintStreams(CommandContext& context, const OpenedPack& pack, const std::
         context.PrintJson("inspect_stream", object);
         continue;
       }
+      // Planes of more than 8 bits lie in two bytes a value.
       const std::uint64_t values = stream.bits > 8 ? stream.raw_bytes / 2 : stream.raw_bytes;
       table.Add({name, std::to_string(entry.tile),
                  fmt::format("{}:{}", begin, begin + entry.sample_count), stream.name,
@@ -145,6 +150,8 @@ Status AddPlotColumns(const OpenedPack& pack, std::uint32_t field, std::uint64_t
         column.blocks[i] += stream.blocks[i];
       }
     }
+    // What no stream's body accounts for: heads, and the descriptions within the payload. The
+    // shares then sum to the stored bytes.
     column.coder_bytes["heads"] += entry.head_bytes + entry.payload_bytes - bodies;
   }
   return {};

@@ -14,6 +14,7 @@ using compress::PackFile;
 
 namespace {
 
+// Bounds open files, not shards: a set closes the ones that were used longest ago.
 constexpr std::size_t kShardsOpenMax = 64;
 
 // Packs that a service refuses for the memory that they take are shown and converted. Learned
@@ -49,6 +50,8 @@ Result<OpenedPacks> OpenedPacks::Open(const std::string& path, bool recover) {
     FOREBAY_ASSIGN(packs.single_, OpenPack(path, recover));
     return packs;
   }
+  // Recovering guesses where a file ends. A set names the sizes of its shards, so there is nothing
+  // to guess.
   if (recover) {
     return Error(ErrorCode::kInvalidArgument,
                  path + ": a set of packs; --recover is for one of its shards");
@@ -80,12 +83,15 @@ Result<ChunkFacts> ReadChunkFacts(const OpenedPack& pack, const ChunkEntry& entr
   // The index was checked: heads lie within the file. That bounds the memory, too.
   std::vector<std::byte> bytes(entry.head_bytes);
   FOREBAY_TRY(pack.source->ReadAt(entry.offset, bytes));
+  // The head carries its own checksum, over the pack's identity and its offset as well. So a record
+  // of another pack, or of another place, is noticed without reading the payload.
   const auto prefix = compress::ReadRecordPrefix(bytes);
   if (!prefix) return damaged("its record does not begin as one");
   const auto added = compress::CheckRecordHead(pack.file->identity(), entry.offset, bytes);
   if (!added) return damaged("its head does not match its checksum");
   const auto head = compress::ReadChunkHead(pack.file->schema(), *added);
   if (!head) return damaged("its head is not sound");
+  // Sound by itself, but not what the index says: a record that was written over by another one.
   if (prefix->type != compress::RecordType::kChunk ||
       prefix->head_checksum != entry.head_checksum) {
     return damaged("its record is not the one that the index names");

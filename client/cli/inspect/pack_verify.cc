@@ -65,6 +65,7 @@ class StatisticsCheck {
 
   void CompareField(std::size_t field, const std::vector<std::byte>& written,
                     const std::vector<std::byte>& found, std::vector<std::string>& damage) const {
+    // Compared as encoded bytes: that is exact also for NaN and for sums whose last digit matters.
     if (lost_[field] || written == found) return;
     damage.push_back("statistics of field " + fields_[field].name +
                      " are not those of its values");
@@ -96,6 +97,8 @@ Result<std::vector<std::string>> VerifyPack(CommandContext& context, const Opene
     if (decoded) {
       statistics.Take(entry.field, decoded->head, decoded->bytes);
     } else {
+      // Without this chunk the field's statistics cannot agree. That would be reported as a second
+      // damage, which it is not.
       statistics.Lose(entry.field);
     }
     state.bytes_done += entry.head_bytes + entry.payload_bytes;
@@ -103,6 +106,7 @@ Result<std::vector<std::string>> VerifyPack(CommandContext& context, const Opene
     if (!context.json && context.terminal) line.Show(state);
   }
   if (!context.json && context.terminal) context.out << EraseLine;
+  // Keys have records of their own, which no chunk refers to.
   for (const compress::KeyEntry& entry : pack.file->index().keys) {
     const auto keys = pack.file->Keys(entry.first_sample, entry.sample_count);
     if (!keys && keys.error().system_errno() != 0) return keys.error();

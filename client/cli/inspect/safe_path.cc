@@ -24,6 +24,8 @@ Result<std::vector<std::string>> SafePathParts(std::string_view path) {
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
     const std::string_view part = path.substr(begin, end - begin);
+    // An absolute path begins with an empty part, so it is refused by the same test. The length is
+    // that of the printable text, which is what becomes the file's name.
     if (part.empty() || part == "." || part == ".." || part.find('\0') != part.npos ||
         PrintableLine(part).size() > kPartBytesMax) {
       return Error(ErrorCode::kInvalidArgument,
@@ -44,6 +46,8 @@ Result<FileBeneath> CreateBeneath(int folder, const std::string& name,
   for (const std::string& part : parts.first(parts.size() - 1)) {
     const int parent = below.valid() ? below.get() : folder;
     path += "/" + part;
+    // Created first and opened then: a folder that is there already, from an earlier sample, is the
+    // usual case.
     if (mkdirat(parent, part.c_str(), 0755) != 0 && errno != EEXIST) {
       return Error::FromErrno(errno, path + ": creating");
     }

@@ -1,4 +1,7 @@
-// `forebay unpack`: a pack's fields as arrays and files.
+// `forebay unpack`: a pack's fields as arrays and files. Fields of fixed size become one .npy array
+// each, fields of any length one file for each sample, named by its key. The range is worked
+// through pack by pack and chunk by chunk, so that each chunk is decoded once and memory holds one
+// chunk's samples. Names come from the pack and are not trusted (safe_path.h).
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,6 +55,8 @@ class Unpacker {
     if (mkdir(folder_.c_str(), 0755) != 0 && errno != EEXIST) {
       return Error::FromErrno(errno, folder_ + ": creating");
     }
+    // Every file is created relative to this descriptor: what happens to the path later does not
+    // lead the files elsewhere.
     root_ = UniqueFd(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!root_.valid()) return Error::FromErrno(errno, folder_ + ": opening");
     return {};
@@ -80,9 +85,11 @@ class Unpacker {
     for (std::size_t axis = 0; axis < field.rank; ++axis) shape.push_back(field.extent[axis]);
     const std::string name = file_name_ + ".npy";
     FOREBAY_ASSIGN(NewFile out, NewFile::Create(root_.get(), name, folder_ + "/" + name));
+    // The shape is known before the first sample, so the header is written once and in front.
     const std::string header = NpyHeader(field.dtype, shape);
     FOREBAY_TRY(out.Append(std::as_bytes(std::span(header))));
     const std::uint64_t sample_bytes = field.sample_bytes();
+    // A damaged or hostile schema may claim any size; a buffer for one sample is allocated below.
     if (sample_bytes > limits::kSampleBytesMax) {
       return Error(ErrorCode::kResourceExhausted,
                    fmt::format("a sample of {} bytes; unpacked are at most {}", sample_bytes,
@@ -104,6 +111,8 @@ class Unpacker {
       first_sample_ = packs_.FirstSample(i);
       const std::uint64_t end =
           i + 1 < packs_.count() ? packs_.FirstSample(i + 1) : packs_.samples();
+      // The range in the pack's own numbers. It is empty, or wraps, for packs outside the range,
+      // which the next line leaves out.
       const SampleRange part{std::max(range_.begin, first_sample_) - first_sample_,
                              std::min(range_.end, end) - first_sample_};
       if (first_sample_ >= range_.end || end <= range_.begin || part.count() == 0) continue;
@@ -111,6 +120,7 @@ class Unpacker {
       scratch_.resize(std::max(scratch_.size(), pack_.file->ScratchBytes()));
       const Status written = write(part);
       if (!written) {
+        // Of a set, the user has to know which of its files is damaged.
         return packs_.is_set() ? written.error().WithContext(packs_.Path(i)) : written;
       }
     }
@@ -212,12 +222,15 @@ class Unpacker {
         const auto value = chunk.bytes.subspan(at, chunk.head.LengthOf(i));
         at += value.size();
         const std::uint64_t sample = entry.first_sample + i;
+        // Its bytes had to be decoded with the chunk, and `at` has moved past them.
         if (sample < range.begin || sample >= range.end) continue;
         if (entry.part_offset == 0) {
           part_offset = 0;
           FOREBAY_ASSIGN(FileBeneath created, Create(first_sample_ + sample, keys[i]));
           open.emplace(std::move(created));
         }
+        // The index is not trusted: parts that are missing or out of order would give a file of
+        // wrong bytes.
         if (!open || entry.part_offset != part_offset) {
           return Error(ErrorCode::kDataLoss, fmt::format("the parts of sample {} do not follow "
                                                          "one another", sample));
@@ -225,6 +238,7 @@ class Unpacker {
         FOREBAY_TRY(open->file.Append(value));
         part_offset += value.size();
         Advance(value.size());
+        // More parts of this sample follow; the file stays open for them.
         if (entry.sample_bytes != 0 && part_offset < entry.sample_bytes) continue;
         FOREBAY_TRY(open->file.Finish());
         open.reset();
@@ -259,6 +273,7 @@ class Unpacker {
 
   void Report(const std::string& verdict) {
     if (!context_.json) line_->Done(state_, verdict);
+    // The next field's progress begins from nothing.
     line_.emplace(context_.out, context_.terminal);
   }
 

@@ -1,4 +1,7 @@
-// `forebay audit`: who got what, and whether everybody got everything exactly once.
+// `forebay audit`: who got what, and whether everybody got everything exactly once. DeliveryHistory
+// reads the logs and judges them; this command prints its verdicts, one for each stream, and sets
+// the exit code. No daemon is asked, so that the proof does not rest on the program that it is
+// about.
 #include <fstream>
 #include <memory>
 #include <string>
@@ -61,6 +64,8 @@ void PrintVerdict(CommandContext& context, const StreamVerdict& verdict) {
       "{} openings, {} batches taken back by restores, {} samples that the order does not have "
       "there\n",
       verdict.openings, HumanCount(verdict.superseded), HumanCount(verdict.wrong_ids));
+  // Findings name files and positions. There are a few of each kind at most; the table has the
+  // counts.
   for (const std::string& finding : verdict.findings) {
     context.out << "  " << PrintableLine(finding) << '\n';
   }
@@ -73,6 +78,7 @@ void PrintVerdict(CommandContext& context, const StreamVerdict& verdict) {
 
 Status RunAudit(CommandContext& context, const AuditArguments& arguments) {
   DeliveryHistory history;
+  // All logs are read before any is judged: a restart's log takes back what an earlier one has.
   for (const std::string& path : arguments.logs) {
     std::ifstream log(path);
     if (!log) return Error(ErrorCode::kNotFound, "cannot read the delivery log " + path);
@@ -89,7 +95,9 @@ Status RunAudit(CommandContext& context, const AuditArguments& arguments) {
       PrintVerdict(context, verdict);
     }
   }
+  // One object for the whole audit, so that a script reads one verdict.
   if (context.json) context.PrintJson("audit", {{"ok", ok}, {"streams", streams}});
+  // Not an error: the audit itself has done what was asked.
   if (!ok) context.exit_code = ExitCode::kViolation;
   return {};
 }

@@ -1,4 +1,6 @@
-// `forebay bench`: how fast one stream of a data set is, read as a trainer would.
+// `forebay bench`: how fast one stream of a data set is, read as a trainer would. Every byte of
+// every batch is summed, because a batch that nobody reads costs no memory bandwidth and no page
+// fault: its figure would be one that no trainer sees. Waits are those of Next alone.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -38,6 +40,7 @@ struct BenchResult {
   std::vector<std::uint64_t> waits_ns;  // of Next
 };
 
+// Eight bytes at a time, so that the sum is limited by memory and not by the adding.
 std::uint64_t SumWords(std::span<const std::byte> bytes) {
   std::uint64_t sum = 0;
   std::size_t place = 0;
@@ -76,10 +79,13 @@ Result<BenchResult> Measure(BatchStream& stream, double seconds) {
     result.waits_ns.push_back(
         static_cast<std::uint64_t>(std::chrono::nanoseconds(arrived - now).count()));
     Consume(*batch, result);
+    // The next wait begins after the batch was read: only what Next makes the caller wait counts.
     now = steady_clock::now();
   }
   result.seconds = std::chrono::duration<double>(steady_clock::now() - began).count();
   result.first_batch_ms = static_cast<double>(stream.stats().first_batch_ns) / 1e6;
+  // Not within the time that is measured. An error here says that a batch was lost or came twice,
+  // and then the figures are worth nothing.
   FOREBAY_TRY(stream.Finish());
   return result;
 }
@@ -87,6 +93,7 @@ Result<BenchResult> Measure(BatchStream& stream, double seconds) {
 double Quantile(std::vector<std::uint64_t>& values, double quantile) {
   if (values.empty()) return 0;
   const auto place = static_cast<std::size_t>(quantile * static_cast<double>(values.size() - 1));
+  // Finds one quantile in linear time. Waits are some millions at most, and are needed in no order.
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(place),
                    values.end());
   return static_cast<double>(values[place]) / 1e3;
@@ -122,7 +129,9 @@ void PrintResult(CommandContext& context, BenchResult& result) {
 Status RunBench(CommandContext& context, const BenchArguments& arguments) {
   FOREBAY_TRY(ResolveStreamArguments(*arguments.stream));
   StreamOptions options = arguments.stream->options;
+  // A name of its own, so that a trainer's stream of the same data set is left alone.
   options.stream_name = "bench";
+  // More than any bench reads: the time ends it, not the data set.
   options.epochs = 1'000'000;
   options.delivery = arguments.delivery == "views" ? Delivery::kViews : Delivery::kContiguous;
   FOREBAY_ASSIGN(const std::string address, DaemonAddress(context));

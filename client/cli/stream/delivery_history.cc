@@ -47,6 +47,7 @@ bool ReadText(const json& object, const char* name, std::string& value) {
 }
 
 Result<OrderSpec> ParseHexSpec(const std::string& hex) {
+  // The length first: the loop below reads two digits for each byte of the specification.
   if (hex.size() != kOrderSpecBytes * 2) {
     return Error(ErrorCode::kInvalidArgument, "order_spec has a wrong length");
   }
@@ -82,6 +83,7 @@ Result<LoggedOpening> ParseHeader(const std::string& place, const json& object) 
                      ReadNumber(object, "opened_unix_ns", opening.opened_unix_ns);
   if (!whole) return Malformed(place, "the header lacks a member");
   std::uint64_t version = 0;
+  // A log of a later version may mean something else by the same members, so it is refused.
   if (!ReadNumber(object, "forebay_delivery_log", version) || version != 1) {
     return Malformed(place, "delivery log version " + std::to_string(version) +
                                 ", this program reads version 1");
@@ -93,6 +95,7 @@ Result<LoggedOpening> ParseHeader(const std::string& place, const json& object) 
   Result<OrderSpec> order = ParseHexSpec(spec);
   if (!order) return order.error().WithContext(place);
   opening.order = *order;
+  // Checked here, for each log, so that everything below may divide by these numbers.
   FOREBAY_TRY(StepPlan::Create({.sample_count = opening.order.sample_count,
                                 .global_batch = opening.global_batch,
                                 .ranks = opening.ranks,
@@ -123,6 +126,8 @@ class EpochJudge {
 
   // `begin`: where the history starts in this epoch. `lenient`: the epoch may be unfinished.
   EpochVerdict Judge(std::uint64_t begin, bool lenient) {
+    // Sorted by position, one pass finds gaps and overlaps, and memory follows the number of
+    // batches, not of samples.
     std::sort(slices_.begin(), slices_.end(), [](const StepSlice& a, const StepSlice& b) {
       return std::tie(a.first, a.count) < std::tie(b.first, b.count);
     });
@@ -130,10 +135,12 @@ class EpochJudge {
     std::uint64_t next = std::min(begin, end_);
     std::vector<StepSlice> gaps;
     for (const StepSlice& slice : slices_) {
+      // A rank whose share of a short last step is empty logs a batch without samples.
       if (slice.count == 0) continue;
       const std::uint64_t slice_end = slice.first + slice.count;
       if (slice.first > next) gaps.push_back({next, slice.first - next});
       if (slice.first < next) {
+        // Only the part in front of `next` was consumed before; the rest of the slice is new.
         const std::uint64_t again = std::min(next, slice_end) - slice.first;
         verdict_.duplicates += again;
         Note(fmt::format("positions {} to {} were consumed again", slice.first,
@@ -154,6 +161,8 @@ class EpochJudge {
     const std::uint64_t batch = plan_.global_batch();
     const std::uint64_t step_end = (gap.first / batch + 1) * batch;
     const std::uint64_t open_end = last.first + last.count;
+    // The last gap has to reach the end of the epoch: where the last positions were consumed, the
+    // run was not stopped before them.
     const bool tail_open = open_end >= end_;
     if (lenient && tail_open && !WholeStepAfter(step_end)) {
       verdict_.unfinished += gap.count;
@@ -195,6 +204,7 @@ Status DeliveryHistory::Read(const std::string& name, std::istream& log) {
     const std::string place = name + ":" + std::to_string(number);
     if (log.eof()) {
       // No newline: the process was killed while it wrote.
+      // A whole object without a newline may be the last line of a log that an editor has saved.
       if (!json::accept(line)) return {};
     }
     FOREBAY_TRY(ReadLine(place, line, current));
@@ -207,6 +217,7 @@ Status DeliveryHistory::ReadLine(const std::string& place, std::string_view line
                                  Opening*& current) {
   const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return Malformed(place, "is not a JSON object");
+  // A file may have several headers: each restart appends to it.
   if (object.contains("forebay_delivery_log")) {
     FOREBAY_ASSIGN(LoggedOpening header, ParseHeader(place, object));
     openings_.push_back(std::make_unique<Opening>());
@@ -234,6 +245,8 @@ Status DeliveryHistory::AddBatch(const std::string& place, Opening& opening,
                                  const LoggedBatch& batch,
                                  const std::vector<std::uint64_t>& ids) {
   const std::uint64_t global_batch = opening.header.global_batch;
+  // Bounds the numbers before they are multiplied. A batch within its step also cannot make the
+  // judge see positions that the plan does not have.
   if (batch.epoch > std::numeric_limits<std::uint32_t>::max() ||
       batch.step > limits::kSampleCountMax || batch.count > global_batch ||
       batch.first / global_batch != batch.step ||
@@ -263,6 +276,7 @@ void DeliveryHistory::CheckIds(const std::string& place, Opening& opening,
     seen = &seen_ids_[spec.selection_fingerprint ^ opening.header.catalog_fingerprint];
   }
   for (std::size_t i = 0; i < ids.size(); ++i) {
+    // Positions behind the last sample are repeats of the first ones (tail policy "pad").
     const std::uint64_t position = (batch.first + i) % spec.sample_count;
     const std::uint64_t index = order.Forward(Position(position));
     std::uint64_t expected = index;
@@ -270,6 +284,7 @@ void DeliveryHistory::CheckIds(const std::string& place, Opening& opening,
       std::uint64_t& id = SeenAt(*seen, index);
       if (id == kUnseen) id = ids[i];
       expected = id;
+    // A selection too large to remember: its positions are judged, its ids are not.
     } else if (opening.header.selection != "all") {
       return;
     }
@@ -283,6 +298,8 @@ void DeliveryHistory::CheckIds(const std::string& place, Opening& opening,
 
 std::vector<StreamVerdict> DeliveryHistory::Judge(bool require_complete) const {
   using Key = std::tuple<std::string, std::string, std::uint64_t, std::uint64_t, std::uint64_t>;
+  // Openings belong together if they read the same data in the same order. The number of ranks is
+  // not part of the key: a run may go on with another one.
   std::map<Key, Group> groups;
   for (const auto& opening : openings_) {
     const LoggedOpening& header = opening->header;
@@ -292,6 +309,7 @@ std::vector<StreamVerdict> DeliveryHistory::Judge(bool require_complete) const {
   }
   std::vector<StreamVerdict> verdicts;
   for (auto& [key, group] : groups) {
+    // By time, because a later opening takes back what an earlier one consumed behind its start.
     std::stable_sort(group.begin(), group.end(), [](const Opening* a, const Opening* b) {
       return a->header.opened_unix_ns < b->header.opened_unix_ns;
     });
@@ -327,6 +345,8 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
     }
     for (const LoggedBatch& batch : group[i]->batches) {
       if (StepKey{batch.epoch, batch.step} >= cutoff) {
+        // Consumed, then thrown away when the trainer restored an older checkpoint: not a
+        // duplicate.
         ++verdict.superseded;
       } else {
         judges.try_emplace(batch.epoch, batch.epoch, plan).first->second.Add(batch);
@@ -345,6 +365,7 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
   const std::uint64_t final = require_complete && end_epoch > 0
                                   ? std::max(last, end_epoch - 1) : last;
   for (std::uint64_t epoch = start.first; epoch <= final; ++epoch) {
+    // A header can claim 2^32 epochs. What is not judged is never "ok" (see judged_all).
     if (verdict.epochs.size() == limits::kEpochsJudgedMax) {
       verdict.findings.push_back(fmt::format("epochs {} to {} were not judged", epoch, final));
       break;

@@ -1,4 +1,6 @@
-// `forebay order`: who gets what, as the published order says.
+// `forebay order`: who gets what, as the published order says. The daemon is asked for the numbers
+// of the data set and, for a selection, for sample ids; the order itself is computed here by the
+// same functions that streams and daemons use, so the answer is what a training run would get.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -20,6 +22,7 @@
 namespace forebay::cli {
 namespace {
 
+// A page is half a megabyte, well below the limit of a message.
 constexpr std::uint32_t kIdsPerCall = 65'536;
 
 struct OrderArguments {
@@ -37,6 +40,7 @@ class SelectionIds {
       : link_(std::move(link)), dataset_(std::move(dataset)), selection_(std::move(selection)) {}
 
   Result<std::uint64_t> IdOf(std::uint64_t index) {
+    // The selection of all samples numbers them by their ids.
     if (selection_ == "all" || selection_.empty()) return index;
     FOREBAY_TRY(Load(index));
     return page_[index - page_first_];
@@ -50,6 +54,7 @@ class SelectionIds {
       if (id >= count) return absent;
       return id;
     }
+    // The daemon maps indices to ids only, so the other direction is a search through all pages.
     for (std::uint64_t first = 0; first < count; first += page_.size()) {
       FOREBAY_TRY(Load(first));
       const auto found = std::find(page_.begin(), page_.end(), id);
@@ -63,11 +68,13 @@ class SelectionIds {
  private:
   Status Load(std::uint64_t index) {
     if (!page_.empty() && index >= page_first_ && index - page_first_ < page_.size()) return {};
+    // Pages are aligned: a step's indices lie anywhere, and neighbours then share a page.
     page_first_ = index - index % kIdsPerCall;
     FOREBAY_ASSIGN(page_, link_.Resolve({.dataset = dataset_,
                                          .selection = selection_,
                                          .first_index = page_first_,
                                          .count = kIdsPerCall}));
+    // An empty page would also make the search above run for ever.
     if (index - page_first_ >= page_.size()) {
       return Error(ErrorCode::kDataLoss, "the daemon resolves fewer samples than it selects");
     }
@@ -128,9 +135,12 @@ Status PrintSample(CommandContext& context, const OrderQuestion& question,
   FOREBAY_ASSIGN(const std::uint64_t index, ids.IndexOf(sample, question.spec.sample_count));
   const Position position = question.order.Inverse(index);
   const std::uint64_t step = question.plan.StepOf(position).value();
+  // Positions behind the last step exist in the order, but the tail policy "drop" hands none of
+  // them out.
   const bool dropped = step >= question.plan.steps();
   const std::uint64_t share = question.options.global_batch / question.options.ranks;
   std::uint64_t rank = position.value() % question.options.global_batch / share;
+  // The slices are asked, because a short last step is divided otherwise than a whole one.
   if (!dropped) {
     for (std::uint64_t r = 0; r < question.options.ranks; ++r) {
       FOREBAY_ASSIGN(const StepSlice slice, question.plan.RankSlice(StepId(step), r));
@@ -168,6 +178,7 @@ Status RunOrder(CommandContext& context, const OrderArguments& arguments) {
                                   .shared_memory = false,
                                   .connect_timeout_ms = context.connect_timeout_ms}));
   FOREBAY_ASSIGN(const DatasetInfo info, client->Describe(options.dataset, options.selection));
+  // Without a catalog the number of samples is not known, and the order depends on it.
   if (info.catalog_fingerprint == 0) {
     return Error(ErrorCode::kUnavailable, "the catalog is still being built; try again");
   }

@@ -7,6 +7,7 @@
 namespace forebay::cli {
 
 std::shared_ptr<StreamArguments> AddStreamArguments(Command& command) {
+  // Shared: the parser writes into it long after this function has returned.
   auto arguments = std::make_shared<StreamArguments>();
   StreamOptions& options = arguments->options;
   options.global_batch = 64;
@@ -30,6 +31,7 @@ Status ResolveStreamArguments(StreamArguments& arguments) {
   StreamOptions& options = arguments.options;
   FOREBAY_ASSIGN(options.mode, ParseOrderMode(arguments.mode));
   FOREBAY_ASSIGN(options.tail, ParseTailPolicy(arguments.tail));
+  // Without the option, epoch 0 has the mode of all epochs.
   if (!arguments.epoch0_mode.empty()) {
     FOREBAY_ASSIGN(const OrderMode first, ParseOrderMode(arguments.epoch0_mode));
     options.epoch0_mode = first;
