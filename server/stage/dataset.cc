@@ -46,10 +46,12 @@ void Dataset::WhenCatalogued(Waiter waiter) {
   Status outcome;
   {
     std::lock_guard lock(mutex_);
+    // Registered under the lock that SetCatalog and Fail take, so the waiter is called in any case.
     if (!catalog_ && progress_.state != DatasetState::kFailed) {
       catalog_waiters_.push_back(std::move(waiter));
       return;
     }
+    // A data set that failed with a catalog still serves what it has, so that is no failure here.
     if (!catalog_) outcome = *first_error_;
   }
   waiter(outcome);
@@ -83,6 +85,7 @@ std::uint64_t Dataset::StoredBytes(ExtentId extent) const {
   std::lock_guard lock(mutex_);
   const bool is_known =
       extent.value() < stored_bytes_.size() && stored_bytes_[extent.value()] > 0;
+  // Raw extents have no entries: their images have the size that the catalog says.
   return is_known ? stored_bytes_[extent.value()] : PlannedBytesLocked(extent);
 }
 
@@ -93,6 +96,7 @@ void Dataset::SetPlannedBytes(std::vector<std::uint64_t> planned_bytes) {
 
 void Dataset::SetForm(std::shared_ptr<const PackedForm> form, std::string note) {
   std::lock_guard lock(mutex_);
+  // The keys of the extents follow from the form, and readers have them by now.
   if (catalog_) return;
   form_ = std::move(form);
   form_note_ = std::move(note);
@@ -129,6 +133,7 @@ std::string Dataset::CapacityAdvice() const {
       if (IsRemoteLocked(i)) continue;
       const ExtentId extent(i);
       extents.push_back(FootprintLocked(extent, PlannedBytesLocked(extent)));
+      // What the extents of this data set take now could be divided differently among them.
       if (homes_[i] == plan::HomeTier::kRam) space.ram_bytes += extents.back().ram_bytes;
       if (homes_[i] == plan::HomeTier::kSsd) space.ssd_bytes += extents.back().ssd_bytes;
     }
@@ -161,6 +166,7 @@ Result<std::string> Dataset::ReadSmall(std::string_view path, std::uint64_t byte
 
 bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t now_ns) {
   std::lock_guard lock(mutex_);
+  // A pass that is under way will stage what is missing; two passes would share one cursor.
   const bool may_begin = catalog_ && (progress_.state == DatasetState::kStaged ||
                                       progress_.state == DatasetState::kFailed);
   if (!may_begin) return false;
@@ -168,10 +174,12 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
   bool is_any = false;
   for (std::size_t i = 0; i < extents_.size(); ++i) {
     if (extents_[i] == ExtentState::kLoading || resident[i]) continue;
+    // It fits on no tier: the pass would read it for nothing.
     if (homes_[i] == plan::HomeTier::kNone) continue;
     extents_[i] = ExtentState::kAbsent;
     is_any = true;
   }
+  // All is staged, so no pass begins. An earlier failure has been made good since, by demands.
   if (!is_any) {
     progress_.state = DatasetState::kStaged;
     progress_.error.clear();
@@ -181,6 +189,7 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
   started_ns_ = now_ns;
   started_gfs_bytes_ = progress_.gfs_bytes;
   first_error_.reset();
+  // The cursors begin again, so that every extent is looked at.
   next_ = 0;
   next_without_home_ = 0;
   progress_.state = DatasetState::kStaging;
@@ -194,6 +203,7 @@ void Dataset::SetSpaceLeft(std::function<plan::TierSpace()> space_left) {
 
 bool Dataset::BeginCataloguing(std::int64_t now_ns) {
   std::lock_guard lock(mutex_);
+  // Of two callers at once only one gets true, and starts the job.
   const bool may_begin = !catalog_ && (progress_.state == DatasetState::kIdle ||
                                        progress_.state == DatasetState::kFailed);
   if (!may_begin) return false;
@@ -236,6 +246,7 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
 }
 
 void Dataset::Succeed(Dataset& replaced) {
+  // Plain pointers: a Dataset lives as long as the daemon (DatasetTable).
   predecessor_ = &replaced;
   replaced.successor_ = this;
 }
@@ -255,6 +266,7 @@ Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checks
                    fmt::format("data set '{}' was rebuilt from objects whose bytes had changed; "
                                "open the stream again", name()));
     }
+    // If `after` has not read this extent yet, its later read is compared with this one.
     static_cast<void>(after->first_reads_.Compare(key, image_checksum));
   }
   return {};
@@ -298,6 +310,7 @@ void Dataset::SetRemote(std::vector<bool> remote) {
 
 void Dataset::MakeLocal(ExtentId extent) {
   std::lock_guard lock(mutex_);
+  // The extent now counts as one without a home, until it gets one.
   if (!remote_.empty()) remote_[extent.value()] = false;
 }
 
@@ -324,12 +337,14 @@ plan::Footprint Dataset::FootprintOf(ExtentId extent, std::uint64_t image_bytes)
 plan::Footprint Dataset::FootprintLocked(ExtentId extent, std::uint64_t image_bytes) const {
   const std::uint32_t pieces =
       form_ ? form_->PieceCount(extent) : catalog_->PieceCount(extent);
+  // A file on SSD carries a checksum for each piece, so the number of pieces adds to its size.
   return stage::FootprintOf(image_bytes, pieces);
 }
 
 void Dataset::SetHome(ExtentId extent, plan::HomeTier home, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
   homes_[extent.value()] = home;
+  // Empty for raw extents, whose size never differs from the plan.
   if (extent.value() < planned_bytes_.size()) planned_bytes_[extent.value()] = bytes;
 }
 
@@ -337,6 +352,7 @@ std::vector<ExtentId> Dataset::ExtentsWithoutHome() const {
   std::vector<ExtentId> extents;
   std::lock_guard lock(mutex_);
   for (std::uint32_t i = 0; i < homes_.size(); ++i) {
+    // An extent that is being loaded is placed by its load.
     const bool is_one = homes_[i] == plan::HomeTier::kNone &&
                         extents_[i] != ExtentState::kLoading && !IsRemoteLocked(i);
     if (is_one) extents.push_back(ExtentId(i));
@@ -347,6 +363,8 @@ std::vector<ExtentId> Dataset::ExtentsWithoutHome() const {
 std::optional<ExtentId> Dataset::NextWithoutHome() {
   std::lock_guard lock(mutex_);
   if (progress_.state != DatasetState::kStaging) return std::nullopt;
+  // The cursor only moves forward, so a whole pass costs one walk. It does not move past an extent
+  // that is returned, because the caller may find no space for it yet.
   for (; next_without_home_ < extents_.size(); ++next_without_home_) {
     const bool has_no_home = homes_[next_without_home_] == plan::HomeTier::kNone &&
                              extents_[next_without_home_] == ExtentState::kAbsent &&
@@ -359,6 +377,7 @@ std::optional<ExtentId> Dataset::NextWithoutHome() {
 bool Dataset::GiveHome(ExtentId extent, plan::HomeTier home) {
   std::lock_guard lock(mutex_);
   FOREBAY_CHECK(home != plan::HomeTier::kNone);
+  // A demand has claimed it between NextWithoutHome and now.
   if (extents_[extent.value()] != ExtentState::kAbsent) return false;
   homes_[extent.value()] = home;
   // The pass has skipped this extent already, so it must come back to it.
@@ -371,6 +390,7 @@ bool Dataset::Claim(ExtentId extent, bool again) {
   // This is what makes each byte be read once: whoever does not get the claim waits for the load.
   ExtentState& state = extents_[extent.value()];
   if (state == ExtentState::kLoading) return false;
+  // An extent that failed may be claimed: the GFS may answer by now.
   if (state == ExtentState::kResident && !again) return false;
   state = ExtentState::kLoading;
   ++loading_;
@@ -381,6 +401,7 @@ std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
   std::lock_guard lock(mutex_);
   if (progress_.state != DatasetState::kStaging) return std::nullopt;
   while (next_ < extents_.size()) {
+    // Extents of other states are being loaded for a reader, or are on a tier already.
     const std::uint32_t candidate = next_++;
     if (extents_[candidate] == ExtentState::kAbsent &&
         homes_[candidate] != plan::HomeTier::kNone) {
@@ -389,6 +410,7 @@ std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
       return ExtentId(candidate);
     }
   }
+  // Extents that got a home after the cursor had passed them.
   while (!late_.empty()) {
     const ExtentId candidate = late_.front();
     late_.pop_front();
@@ -416,6 +438,7 @@ bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns)
     if (is_short) state = ExtentState::kAbsent;
     if (!status.has_value() && !is_short && !first_error_) first_error_ = status.error();
     --loading_;
+    // Taken out under the lock: a waiter that is added from now on belongs to the next load.
     if (auto found = waiters_.find(extent); found != waiters_.end()) {
       waiters = std::move(found->second);
       waiters_.erase(found);
@@ -440,6 +463,7 @@ bool Dataset::FinishLocked(std::int64_t now_ns) {
   } else {
     progress_.state = DatasetState::kStaged;
   }
+  // Several threads may come here at the end of a pass; the flag lets only one of them log it.
   has_pass_ended_ = true;
   return true;
 }
@@ -451,6 +475,7 @@ bool Dataset::TakePassEnded() {
 
 bool Dataset::AddWaiter(ExtentId extent, Waiter waiter) {
   std::lock_guard lock(mutex_);
+  // Under the lock of Report, so that a waiter is never added to a load that has ended.
   if (extents_[extent.value()] != ExtentState::kLoading) return false;
   waiters_[extent].push_back(std::move(waiter));
   return true;
@@ -467,6 +492,7 @@ void Dataset::CountGfs(std::uint64_t opens, std::uint64_t reads, std::uint64_t b
 
 bool Dataset::CountPieces(std::uint64_t pieces, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
+  // The caller warns once that a data set is read in pieces.
   const bool is_first = progress_.gfs_pieces == 0;
   progress_.gfs_pieces += pieces;
   progress_.gfs_piece_bytes += bytes;
@@ -475,6 +501,7 @@ bool Dataset::CountPieces(std::uint64_t pieces, std::uint64_t bytes) {
 
 void Dataset::CountStaged(ExtentId extent, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
+  // Grows as needed: during a scan the number of extents is not known.
   if (counted_.size() <= extent.value()) counted_.resize(extent.value() + std::size_t{1});
   if (counted_[extent.value()]) return;
   counted_[extent.value()] = true;
@@ -484,6 +511,7 @@ void Dataset::CountStaged(ExtentId extent, std::uint64_t bytes) {
 void Dataset::CountStored(ExtentId extent, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
   if (!form_) return;
+  // From the form and not from catalog_, which is not set yet while a catalog is adopted.
   const std::uint64_t raw_bytes = form_->catalog().extent(extent).bytes;
   if (stored_bytes_.size() <= extent.value()) {
     stored_bytes_.resize(form_->catalog().extent_count());

@@ -19,11 +19,13 @@ Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& e
   const std::uint32_t number = extent.key.extent.value();
   // The second round bypasses the node's caches: a stale page of a GFS client looks like a change.
   for (const bool past_caches : {false, true}) {
+    // Reads into the same memory in both rounds; wrong bytes are overwritten.
     FOREBAY_TRY(read(image, past_caches));
     tier::ExtentChecksums checksums = tier::ComputeChecksums(extent.key, image, extent.pieces);
     const FirstReads::Outcome outcome =
         dataset.first_reads().Compare(extent.key, checksums.image);
     if (outcome != FirstReads::Outcome::kChanged) {
+      // Data sets that were rebuilt share keys with their predecessors, which have to agree, too.
       FOREBAY_TRY(dataset.ShareRead(extent.key, checksums.image));
       return checksums;
     }
@@ -41,6 +43,7 @@ Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& e
 
 std::string NameObjects(std::span<const catalog::ObjectInfo> objects) {
   if (objects.empty()) return "no object";
+  // Extents of many small files are named by the first and the last one.
   if (objects.size() == 1) return fmt::format("object '{}'", objects.front().path);
   return fmt::format("objects '{}' to '{}'", objects.front().path, objects.back().path);
 }
@@ -67,6 +70,7 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   ExtentImage image{.block = std::move(extent.image), .checksums = std::move(extent.checksums)};
   // The stored image has a key of its own, so that raw and packed copies are never confused.
   if (form) key = form->Key(extent.key);
+  // Frees the raw image before it allocates the packed one, so both need not fit at once.
   if (form && !is_packed) {
     FOREBAY_ASSIGN(image, packer_.Make(*form, key, std::move(image.block), queue));
   }
@@ -77,6 +81,7 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   if (destination) {
     home = *destination;
   } else if (dataset.catalog() != nullptr) {
+    // The real size is known only now; what the plan reserved in excess goes to other extents.
     const PlacementTable::Placement placed = placements_.Place(dataset, number, image_bytes);
     home = placed.home;
     has_placed_others = placed.has_placed_others;
@@ -92,10 +97,12 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   const bool is_on_ssd = (is_for_ssd || dataset.options().persist) &&
                          tiers_.StoreOnSsd(dataset, key, image, is_for_ssd, queue);
   if (is_for_ssd && !is_on_ssd) {
+    // The SSD has refused the extent. It gets a home in RAM if there is space, or none.
     home = dataset.catalog() != nullptr ? placements_.MoveOffSsd(dataset, number, image_bytes)
                                         : placements_.MoveOffSsd(key);
   }
   if (!is_for_ssd || !is_on_ssd) {
+    // A guest has no space of its own in RAM, and is evicted before all others.
     const bool is_guest = destination ? dataset.IsGuestInRam(number) : home != plan::HomeTier::kRam;
     FOREBAY_TRY(tiers_.StoreInRam(key, std::move(image), is_guest));
   }

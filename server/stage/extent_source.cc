@@ -20,6 +20,7 @@ Result<SuppliedExtent> GfsExtents::Read(const ExtentRequest& request,
                                         const AllocateImage& allocate, io::IoQueue& queue) {
   const catalog::Catalog& catalog = request.catalog;
   SuppliedExtent supplied;
+  // Allocated first: a read that begins without memory for its bytes would be made twice.
   FOREBAY_ASSIGN(supplied.image, allocate(catalog.extent(request.extent).bytes));
   // A data set that is compressed at staging gets the checksums of its pieces when it is packed.
   std::vector<catalog::Range> pieces;
@@ -59,7 +60,11 @@ Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Ca
   // another extent do not pass.
   tier::ExtentChecksums found = tier::ComputeChecksums(key, image, pieces);
   if (found.image != supplied.checksums.image) return not_intact;
+  // First reads are checksums of raw bytes, so a packed image cannot be compared with them. The
+  // node that packed it has compared them.
   if (is_packed) return found;
+  // The other node may see other bytes on the GFS than this one did. Then neither copy may be
+  // served here.
   if (dataset.first_reads().Compare(raw_key, found.image) == FirstReads::Outcome::kChanged) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("extent {} does not match this node's first read of it",
