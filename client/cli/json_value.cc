@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;  // keeps the members' order
 
 std::string Written(const Json& value) {
+  // Escapes all but ASCII, and replaces bytes that are not UTF-8, which names of files may have.
   return value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 

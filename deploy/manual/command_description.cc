@@ -1,3 +1,7 @@
+// Reads what CLI11 knows of a program's commands and options into plain values, from which manual
+// pages and completions are written. CLI11 has the value, the choices and the limits of an option
+// in one text, "TYPE:CHECK:CHECK", so that text is taken apart here. write_manual.cc calls this for
+// each program.
 #include "deploy/manual/command_description.h"
 
 #include <algorithm>
@@ -30,6 +34,7 @@ std::string RangeOf(std::string_view check) {
 }
 
 ValueKind KindOf(std::string_view type) {
+  // The first word that is known decides: of NAME|FILE a completion can offer the files.
   for (const std::string& word : Split(type, '|')) {
     if (word == "FILE" || word == "PATH") return ValueKind::kFile;
     if (word == "FOLDER") return ValueKind::kFolder;
@@ -39,6 +44,7 @@ ValueKind KindOf(std::string_view type) {
 }
 
 std::string NameOf(const std::string& type) {
+  // Names of types say little to people who do not write programs.
   if (type == "INT" || type == "UINT") return "N";
   return type == "FLOAT" ? "X" : type;
 }
@@ -49,6 +55,7 @@ void DescribeValue(const CLI::Option& option, OptionDescription& described) {
   std::string type = parts.front();
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const std::string& check = parts[i];
+    // A choice is shown as its words, in place of the type's name.
     if (check.starts_with('{')) {
       described.choices = Split(std::string_view(check).substr(1, check.size() - 2), ',');
       type.clear();
@@ -94,6 +101,7 @@ CommandDescription DescribeCommand(const CLI::App& command, std::vector<std::str
   described.summary = command.get_description();
   described.footer = command.get_footer();
   for (const CLI::Option* option : command.get_options()) {
+    // CLI11 hides an option by giving it no group; it stays out of the manual as well.
     if (option->get_group().empty()) continue;
     auto& list = option->get_positional() ? described.arguments : described.options;
     list.push_back(DescribeOption(*option));

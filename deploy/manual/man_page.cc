@@ -1,3 +1,7 @@
+// Writes the roff text of manual pages: one page for a program and one for each command below it.
+// All words come from the description of the command line, so pages cannot differ from --help.
+// Everything that is not ours passes through Escaped, because roff takes a period or a quote at the
+// beginning of a line for a request.
 #include "deploy/manual/man_page.h"
 
 #include <algorithm>
@@ -16,6 +20,8 @@ std::string Escaped(std::string_view text) {
   for (const char c : text) {
     if (line_begins && (c == '.' || c == '\'')) escaped += "\\&";
     line_begins = c == '\n';
+    // Otherwise roff prints typographic quotes and hyphens, which a shell does not accept when an
+    // example is copied from the page.
     switch (c) {
       case '\\': escaped += "\\(rs"; break;
       case '-': escaped += "\\-"; break;
@@ -46,6 +52,8 @@ std::string Paragraphs(std::string_view text) {
     const std::size_t end = text.find('\n');
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    // Tables and examples of a help text are indented, and would be run together into one
+    // paragraph.
     if (line.starts_with(' ') != verbatim) {
       verbatim = !verbatim;
       out += verbatim ? ".PP\n.nf\n" : ".fi\n.PP\n";
@@ -158,9 +166,11 @@ std::string Page(const CommandDescription& command, const CommandDescription& pr
   for (const OptionDescription& argument : command.arguments) text += ArgumentEntry(argument);
   text += ".SH OPTIONS\n";
   for (const OptionDescription& option : command.options) text += OptionEntry(option);
+  // A reader of a command's page should not have to look up the options of the program elsewhere.
   if (&command != &program) {
     text += ".SH OPTIONS OF ALL COMMANDS\n";
     for (const OptionDescription& option : program.options) {
+      // Where a command has an option of the same names, its own is the one that counts.
       const auto same = [&option](const auto& own) { return own.names == option.names; };
       if (!std::ranges::any_of(command.options, same)) text += OptionEntry(option);
     }

@@ -60,6 +60,7 @@ ManualSection KeySection(const std::string& title, const std::string& text, cons
 }
 
 Program Forebay() {
+  // The definitions want a place to print to, but no command is run here.
   std::ostringstream nowhere;
   cli::CommandContext context{.out = nowhere, .err = nowhere, .address = {}};
   CLI::App app;
@@ -113,6 +114,7 @@ bool Write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
   std::ofstream file(path, std::ios::trunc);
   file << text;
+  // Closed here, so that a full disk fails the build instead of leaving half a page.
   file.close();
   if (!file) fmt::print(stderr, "write_manual: cannot write {}\n", path.string());
   return !file.fail();
@@ -123,6 +125,7 @@ bool WriteProgram(const fs::path& folder, const Program& program) {
   const std::string pages = fmt::format("man{}", program.facts.section);
   bool written = Write(folder / "bash" / name, BashCompletion(program.command)) &&
                  Write(folder / "zsh" / ("_" + name), ZshCompletion(program.command));
+  // A program has a page for itself and one for each of its commands.
   for (const ManualPage& page : ManualPages(program.command, program.facts)) {
     written = written && Write(folder / pages / page.file_name, page.text);
   }

@@ -1,4 +1,6 @@
-// `forebay compress bench`: what each profile, and zstd, make of a user's own data.
+// `forebay compress bench`: what each profile, and zstd, make of a user's own data. Samples are
+// held in memory and packs are read from memory, so that coding is timed and not a disk. zstd gets
+// the same chunks as the first profile, byte for byte, so that ratios can be compared.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -68,6 +70,7 @@ Result<HeldSamples> Hold(const CompressBenchArguments& arguments) {
     FOREBAY_TRY(source->Next(sample));
     std::uint64_t bytes = 0;
     for (const auto field : sample.fields) bytes += field.size();
+    // The first sample is taken in any case: a bench of nothing says nothing.
     if (s > 0 && bytes > arguments.bytes_max - std::min(arguments.bytes_max, held.raw_bytes)) {
       break;
     }
@@ -91,6 +94,8 @@ class BenchFolder {
     const auto parent = std::filesystem::temp_directory_path(failed);
     if (failed) return Error::FromErrno(failed.value(), "the temporary folder");
     std::string name = (parent / "forebay-compress-bench-XXXXXX").string();
+    // A new folder with a random name, closed to others: a name that can be guessed in a shared
+    // temporary folder could be a link of somebody else's.
     if (mkdtemp(name.data()) == nullptr) return Error::FromErrno(errno, name + ": creating");
     BenchFolder folder;
     folder.path_ = name;
@@ -165,6 +170,7 @@ Result<Measured> MeasureProfile(const CompressBenchArguments& arguments, const H
   FOREBAY_ASSIGN(const auto writer, compress::PackWriter::Create(path, held.schema, options));
   FOREBAY_TRY(WriteAll(held, *writer));
   measured.encode_seconds = SecondsSince(begin);
+  // After the timing, because it reads the file.
   FOREBAY_ASSIGN(const std::unique_ptr<PackInMemory> pack, Load(path));
   measured.coded_bytes = pack->bytes.size();
   std::vector<std::byte> scratch(pack->file->ScratchBytes());
@@ -174,6 +180,7 @@ Result<Measured> MeasureProfile(const CompressBenchArguments& arguments, const H
       FOREBAY_TRY(pack->file->DecodeWhole(entry, scratch));
     }
     const double seconds = SecondsSince(start);
+    // The best run is the one that other programs disturbed least.
     if (run == 0 || seconds < measured.decode_seconds) measured.decode_seconds = seconds;
   }
   return measured;
@@ -202,6 +209,7 @@ Result<Measured> MeasureZstd(const CompressBenchArguments& arguments, const std:
       const double seconds = SecondsSince(start);
       if (run == 0 || seconds < best) best = seconds;
     }
+    // Also a check of the bench itself: a decoder that did nothing would be the fastest.
     if (!std::equal(decoded.begin(), decoded.end(), chunk.bytes.begin())) {
       return Error(ErrorCode::kInternal, "zstd: does not decode to what was encoded");
     }

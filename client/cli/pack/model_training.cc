@@ -46,6 +46,7 @@ class LineReader {
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return std::nullopt;
       held_.append(part.data(), static_cast<std::size_t>(got));
+      // Bounds memory where a program writes without line ends.
       if (held_.size() > kErrorBytesMax * 16) held_.clear();
     }
   }
@@ -62,6 +63,8 @@ struct Child {
 
 Result<Child> Start(const std::string& program, std::vector<std::string> words) {
   std::array<int, 2> out{};
+  // Close-on-exec: the child gets the two copies made below, and no end that would keep the pipe
+  // open.
   if (pipe2(out.data(), O_CLOEXEC) != 0) return Error::FromErrno(errno, "a pipe");
   Child child{.pid = -1, .output = UniqueFd(out[0])};
   const UniqueFd out_end(out[1]);
@@ -72,6 +75,7 @@ Result<Child> Start(const std::string& program, std::vector<std::string> words) 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, out_end.get(), STDOUT_FILENO);
+  // Both in one pipe: with two, a child that fills the one which is not being read would hang.
   posix_spawn_file_actions_adddup2(&actions, out_end.get(), STDERR_FILENO);
   const int failed =
       posix_spawn(&child.pid, program.c_str(), &actions, nullptr, arguments.data(), environ);
@@ -85,6 +89,7 @@ Result<int> WaitFor(pid_t pid) {
   while (waitpid(pid, &status, 0) < 0) {
     if (errno != EINTR) return Error::FromErrno(errno, "waiting for the trainer");
   }
+  // As shells number a death by signal.
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -101,6 +106,7 @@ TrainingOutcome OutcomeOf(const ParsedJson& done) {
 }  // namespace
 
 bool TrainingOutcome::Pays(std::uint64_t raw_bytes) const {
+  // Without samples that the training did not see, the gain would be what it has learned by heart.
   if (held_out_raw_bytes == 0 || learned_bytes >= dense_bytes) return false;
   const double saved = static_cast<double>(dense_bytes - learned_bytes) /
                        static_cast<double>(held_out_raw_bytes) * static_cast<double>(raw_bytes);
@@ -117,6 +123,7 @@ Result<std::string> FindTrainer() {
   std::error_code failed;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", failed);
   if (!failed) {
+    // Beside this program first, so that both are of one build.
     const std::string beside = (self.parent_path() / kTrainerName).string();
     if (Runs(beside)) return beside;
   }
@@ -156,6 +163,7 @@ Result<TrainingOutcome> RunTrainer(const std::string& trainer,
     }
   }
   FOREBAY_ASSIGN(const int code, WaitFor(child.pid));
+  // A status of 0 without a result is a failure, too: the model may not be there.
   if (code != 0 || !outcome.has_value()) {
     return Error(code == kUsageExit ? ErrorCode::kInvalidArgument : ErrorCode::kInternal,
                  fmt::format("{}: exit status {}: {}", trainer, code, complaint));

@@ -53,6 +53,7 @@ std::optional<std::vector<double>> NumbersOf(std::string_view text) {
     const std::string_view part = text.substr(0, text.find(','));
     double value = 0;
     const auto [end, failed] = std::from_chars(part.data(), part.data() + part.size(), value);
+    // The whole part must be a number: "0.5x" is refused instead of read as 0.5.
     if (failed != std::errc() || end != part.data() + part.size() || !std::isfinite(value)) {
       return std::nullopt;
     }
@@ -76,6 +77,8 @@ Result<PackField*> FieldOf(const BoundOptions& options, std::size_t number, Pack
   std::string names;
   for (PackField& field : schema.fields) {
     const bool named = !options.fields.empty() && field.name == options.fields[number];
+    // Without --field a bound is of the one field that can have one. Where there are several,
+    // choosing is the user's: an error bound on the wrong field damages data.
     const bool only = options.fields.empty() && field.dtype != Dtype::kBytes &&
                       field.kind != compress::FieldKind::kLabel;
     if (named || only) wanted.push_back(&field);
@@ -111,6 +114,7 @@ std::string_view FindProvenance(const PackSchema& schema, std::string_view key) 
 }
 
 void SetProvenance(const std::string& key, std::string value, PackSchema& schema) {
+  // The source may be a pack that had an entry of its own under this key.
   std::erase_if(schema.provenance, [&](const auto& entry) { return entry.first == key; });
   if (!value.empty()) schema.provenance.emplace_back(key, std::move(value));
 }
@@ -153,6 +157,7 @@ Status CheckSameSource(const PackSource& again, const PackSchema& schema, std::u
   const auto same = [](const PackField& a, const PackField& b) {
     return a.name == b.name && a.dtype == b.dtype && a.rank == b.rank && a.extent == b.extent;
   };
+  // The names and shapes only: comparing the values would take the pass that follows.
   if (again.samples() >= samples && std::ranges::equal(fields, schema.fields, same)) return {};
   return Error(ErrorCode::kFailedPrecondition,
                "the samples changed while they were read for the range of their values; pack them "
@@ -171,6 +176,7 @@ Result<std::vector<ValueRange>> FindRanges(const BoundOptions& options, const Pa
   for (std::uint64_t i = 0; i < options.samples; ++i) {
     FOREBAY_TRY(source->Next(sample));
     for (std::size_t u = 0; u < unknown.size(); ++u) {
+      // One pass finds the ranges of all fields that need one.
       finders[u].Add(sample.fields[static_cast<std::size_t>(unknown[u].field -
                                                             schema.fields.data())]);
     }
@@ -199,6 +205,7 @@ Result<BoundRequest> ParseBound(std::string_view text) {
   const bool has_range = request.of_field && numbers->size() == kind->numbers + 2;
   if (!has_range && numbers->size() != kind->numbers) return WrongBound(text);
   for (std::size_t i = 0; i < kind->numbers; ++i) {
+    // Bounds are positive; the limits of a range behind them may have any sign.
     if ((*numbers)[i] <= 0) return WrongBound(text);
   }
   request.bound.mode = static_cast<std::uint8_t>(kind->mode);
@@ -240,6 +247,8 @@ Status SetBounds(const BoundOptions& options, const PackSource& source, PackSche
     std::string_view origin = kGiven;
     if (!request.range.has_value() && options.before != nullptr) {
       const auto before = AskedBefore(*options.before, *field);
+      // The samples before were coded within the range that was found then. A new range would be
+      // another bound in the same pack or set.
       if (before.has_value() && IsSameBound(before->bound, request.bound)) {
         request.range = before->range;
         origin = options.resumes ? FindProvenance(*options.before, OriginKey(field->name))
@@ -250,6 +259,8 @@ Status SetBounds(const BoundOptions& options, const PackSource& source, PackSche
       FOREBAY_TRY(Resolve(text, request, *request.range, origin, *field, schema));
       continue;
     }
+    // A stream of a daemon comes once. Keeping all samples until the range is known could take more
+    // memory than there is.
     if (!source.can_be_read_again()) {
       return Invalid(fmt::format(
           "--bound {}: the range of field {} is not known before its samples have come, and they "

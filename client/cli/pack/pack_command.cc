@@ -1,4 +1,8 @@
-// `forebay pack`: a data set or a folder of images as a pack file.
+// `forebay pack`: a data set, a folder of images, a raw file or another pack as a pack file or a
+// set of packs. The steps are: open the source, plan the schema (layout, error bounds), get the
+// predictor of profile learned, open the sink, copy sample by sample, print the result. The output
+// appears under its name when it is whole; an interrupted run leaves OUTPUT.part, which --resume
+// continues.
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,6 +61,8 @@ struct PackArguments {
 
 Result<std::unique_ptr<PackSource>> OpenSource(const CommandContext& context,
                                                const PackArguments& arguments) {
+  // Called up to three times in a run: for the samples, for a pass over their values, and for
+  // training. Each begins at the front.
   if (!arguments.images.empty()) return OpenImageFolder(arguments.images);
   if (!arguments.from.path.empty()) return OpenPathSource(arguments.from);
   std::string address;
@@ -100,6 +106,7 @@ Status CheckBoundsOfSet(const std::string& set, const PackSchema& before,
     const bool same = theirs.bound.mode == ours.bound.mode &&
                       theirs.bound.absolute == ours.bound.absolute &&
                       theirs.bound.relative == ours.bound.relative;
+    // Fields of other names are another error, which the writer of the set reports.
     if (theirs.name != ours.name || same) continue;
     const std::string there = DescribeBound(before, theirs);
     const std::string here = DescribeBound(schema, ours);
@@ -143,11 +150,15 @@ Result<PackSchema> PlanSchema(const CommandContext& context, const PackArguments
 // Adds the samples that the writer lacks.
 Status AddSamples(const PackArguments& arguments, PackSource& source, std::uint64_t samples,
                   PackSink& writer, PackProgress& progress) {
+  // A resumed pack has samples already. Skipping nothing at the very end could ask a source for a
+  // sample that it does not have.
   if (writer.next_sample() < samples) FOREBAY_TRY(source.Skip(writer.next_sample()));
   PackSample sample;
   while (writer.next_sample() < samples) {
     const std::uint64_t number = writer.next_sample();
     FOREBAY_TRY(source.Next(sample));
+    // Counted from the first sample of the source, not of this run, so that a resumed pack is the
+    // same as one written in one go.
     const bool cut = arguments.sequence_length > 0 && number % arguments.sequence_length == 0;
     if (sample.begins_sequence || cut) FOREBAY_TRY(writer.BeginSequence());
     FOREBAY_TRY(writer.Add(sample.fields, sample.key));
@@ -300,6 +311,7 @@ Result<std::shared_ptr<const compress::Predictor>> TrainModel(
         model, outcome.model_bytes, outcome.macs_per_pixel, 100 * outcome.gain(),
         pays ? "" : ": it does not pay, and is not used");
   }
+  // Without a predictor the profile codes all planes without learned predictions.
   if (!pays) return std::shared_ptr<const compress::Predictor>();
   return compress::LoadPredictor(model);
 }
@@ -350,6 +362,7 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
       context.err << "note: " << *note << '\n';
     }
   }
+  // After the checks of arguments, source and bounds, because training takes long.
   FOREBAY_TRY(SetModel(context, arguments, schema, samples, options));
   const std::string& output = arguments.output();
   // An unfinished pack of an earlier run would be refused as one that --resume could continue.
@@ -370,6 +383,8 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
                  opened.error().message() + ", or replace it with --force");
   }
   FOREBAY_ASSIGN(const std::unique_ptr<PackSink> writer, std::move(opened));
+  // An unfinished pack with more samples than wanted is of another run, or --limit has changed. To
+  // cut it off would throw away work that the user may want.
   if (writer->next_sample() > samples) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("{}.part: has {} samples, more than the {} to be packed; remove it "

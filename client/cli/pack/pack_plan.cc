@@ -46,12 +46,14 @@ std::uint64_t TileBytes(const PackField& field) {
 // Cuts tiles along the first axes until `samples` of them fit in a chunk, evenly.
 void CutTiles(std::uint32_t samples, PackField& field) {
   for (std::size_t axis = 0; axis < field.rank; ++axis) {
+    // The colours of a pixel stay in one tile, because they predict each other.
     if (static_cast<std::int8_t>(axis) == field.channel_axis) continue;
     const std::uint64_t bytes = TileBytes(field);
     const std::uint64_t fits = limits::kChunkBytesMax / samples;
     if (bytes <= fits) return;
     const std::uint64_t slice = bytes / field.tile[axis];
     const std::uint64_t most = std::max<std::uint64_t>(1, fits / std::max<std::uint64_t>(slice, 1));
+    // As few parts as fit, of equal size: a last tile of a few rows would compress badly.
     const std::uint64_t parts = (field.tile[axis] + most - 1) / most;
     field.tile[axis] = static_cast<std::uint32_t>((field.tile[axis] + parts - 1) / parts);
   }
@@ -63,6 +65,7 @@ void SetTile(const TileSize& size, PackField& field) {
   for (std::size_t axis = 0; axis < field.rank; ++axis) {
     if (static_cast<std::int8_t>(axis) != field.channel_axis) axes.push_back(axis);
   }
+  // A list of numbers has no rows and columns; --tile is about images.
   if (axes.size() < 2) return;
   const std::size_t rows = axes[axes.size() - 2];
   const std::size_t columns = axes.back();
@@ -127,9 +130,12 @@ Result<PackField> PackFieldOf(const FieldSpec& spec, std::vector<std::string>& n
   if (!spec.is_fixed()) return field;
   std::vector<std::uint64_t> shape = spec.shape;
   if (shape.size() > kChunkRankMax) {
+    // The leading axes are joined, so that the last ones, along which neighbours resemble each
+    // other, stay.
     const std::size_t joined = shape.size() - kChunkRankMax + 1;
     std::uint64_t product = 1;
     for (std::size_t axis = 0; axis < joined; ++axis) {
+      // By division, before the product is made.
       if (shape[axis] == 0 || product > 0xFFFF'FFFF / shape[axis]) {
         return Invalid(fmt::format("field {}: its leading axes have 0 or more than 2^32 - 1 "
                                    "elements together", spec.name));
@@ -152,6 +158,7 @@ Result<PackField> PackFieldOf(const FieldSpec& spec, std::vector<std::string>& n
   }
   field.channel_axis = ChannelAxisOf(field);
   field.kind = field.rank >= 2 ? compress::FieldKind::kImage : compress::FieldKind::kMetadata;
+  // A constant of the catalog is the number of a class folder.
   if (spec.source == FieldSource::kConstant) field.kind = compress::FieldKind::kLabel;
   return field;
 }
@@ -167,6 +174,8 @@ Status LayOut(const LayoutOptions& options, PackField& field) {
   const std::uint32_t wanted =
       options.samples_per_chunk.value_or(image ? kImageSamples : kOtherSamples);
   const bool tiled = image && options.tile;
+  // Images keep their samples in a chunk and lose size, because a codec gains from several similar
+  // images. Other fields are cut only where one sample alone is too large.
   if (!tiled) CutTiles(image ? wanted : 1, field);
   const std::uint64_t fits = limits::kChunkBytesMax / TileBytes(field);
   if (fits == 0 || (options.samples_per_chunk && fits < wanted)) {

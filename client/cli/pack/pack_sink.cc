@@ -24,6 +24,7 @@ class WriterSink : public PackSink {
   }
   Result<PackSetSummary> Finish() override {
     FOREBAY_ASSIGN(const auto summary, writer_->Finish());
+    // A single pack has no shards and no generation; what this run wrote is all of it.
     if constexpr (std::is_same_v<Writer, compress::PackSetWriter>) {
       return summary;
     } else {

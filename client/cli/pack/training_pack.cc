@@ -25,6 +25,7 @@ std::uint64_t FixedSampleBytes(const compress::PackSchema& schema) {
 }
 
 TrainingPack::~TrainingPack() {
+  // Whether Write has succeeded, failed or was never called, so errors are of no interest.
   unlink(path_.c_str());
   unlink((path_ + ".part").c_str());
 }
@@ -43,6 +44,7 @@ Status TrainingPack::Write(const compress::PackSchema& schema, const Options& op
   while (writer->next_sample() < samples) {
     const std::uint64_t number = writer->next_sample();
     FOREBAY_TRY(source.Next(sample));
+    // The same sequences as the pack will have: the trainer learns what it may predict from.
     if (sample.begins_sequence || (length > 0 && number % length == 0)) {
       FOREBAY_TRY(writer->BeginSequence());
     }

@@ -1,4 +1,6 @@
-// A daemon's data set as samples of a pack.
+// A daemon's data set as samples of a pack. It is read as a stream in sequential order, so samples
+// come in the order of the catalog, and with the tail policy "short", so none is left out. The
+// daemon is the job's, or a private one that is started for this command and ends with it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,6 +42,8 @@ class DatasetSource : public PackSource {
       return Error(ErrorCode::kNotFound,
                    fmt::format("{}: selection {} has no samples", info_.name, selection));
     }
+    // A selection's samples keep the ids that they have in the whole data set, as keys. Without a
+    // selection a sample's number says the same.
     schema_.keyed = selection != "all";
     schema_.provenance = {{"source", "data set " + info_.name},
                           {"format", info_.format},
@@ -118,6 +122,7 @@ class DatasetSource : public PackSource {
     std::vector<std::byte>& copy = copies_[number];
     if (spec.source == FieldSource::kConstant) {
       FOREBAY_ASSIGN(const auto values, batch_->Constants(FieldId(number)));
+      // A pack has little-endian elements of the field's own size; constants arrive as 64 bits.
       const auto value = static_cast<std::uint64_t>(values[index_]);
       copy.resize(DtypeBytes(spec.dtype));
       for (std::size_t i = 0; i < copy.size(); ++i) {
@@ -128,6 +133,8 @@ class DatasetSource : public PackSource {
     const auto spans = batch_->Spans(FieldId(number), index_);
     const bool swap = spec.big_endian && DtypeBytes(spec.dtype) > 1;
     if (spans.empty()) return std::span<const std::byte>();
+    // The usual case copies nothing: the writer reads from the daemon's memory. The span is valid
+    // until the next batch is asked for, which is after the writer has taken the sample.
     if (spans.size() == 1 && !swap) return spans.front();
     copy.clear();
     for (const auto span : spans) copy.insert(copy.end(), span.begin(), span.end());
@@ -178,7 +185,10 @@ Result<std::unique_ptr<PackSource>> OpenDatasetSource(const DatasetSourceOptions
   stream_options.global_batch = kBatchSamples;
   stream_options.mode = OrderMode::kSequential;
   stream_options.tail = TailPolicy::kShort;
+  // Each sample is read once and copied into a chunk, so gathering it into a slot before would be a
+  // second copy.
   stream_options.delivery = Delivery::kViews;
+  // Before Describe: opening waits until a catalog that is being built is there.
   FOREBAY_ASSIGN(auto stream, client->Open(stream_options));
   FOREBAY_ASSIGN(DatasetInfo info, client->Describe(options.dataset, options.selection));
   auto source =

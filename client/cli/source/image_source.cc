@@ -40,6 +40,7 @@ class FolderWalk {
     std::vector<std::string> files;
     std::vector<std::string> folders;
     FOREBAY_TRY(List(below, files, folders));
+    // Images at the top would have no class, while those in folders have one.
     if (depth == 0 && !folders.empty() && !files.empty()) {
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("{}: has images ({}) beside class folders ({}); move them into a "
@@ -54,6 +55,7 @@ class FolderWalk {
                                kImagesMax));
     }
     for (const std::string& folder : folders) {
+      // A class is a folder at the top; folders within it are parts of the class.
       if (depth == 0) {
         label_ = static_cast<std::int32_t>(classes.size());
         classes.push_back(folder);
@@ -76,6 +78,8 @@ class FolderWalk {
     for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
       const std::string name = entry->path().filename().string();
       std::error_code unreadable;
+      // Links to folders are not followed: they could lead round in a circle or out of the data
+      // set. A link to an image is an image.
       const bool link = entry->is_symlink(unreadable);
       const bool folder = entry->is_directory(unreadable);
       if (folder && !link && !name.starts_with('.')) {
@@ -86,7 +90,9 @@ class FolderWalk {
         ++passed_over;
       }
     }
+    // A folder that could not be listed to its end must not become a pack that lacks images.
     if (failed) return Error::FromErrno(failed.value(), path + ": listing");
+    // By bytes, whatever the locale: the same folder gives the same pack on every machine.
     std::ranges::sort(files);
     std::ranges::sort(folders);
     return {};
@@ -137,6 +143,7 @@ class ImageFolder : public PackSource {
                                 .dtype = Dtype::kI32,
                                 .bound = {}});
     }
+    // `unpack --images` writes it back: a PGM of 10 bits stays one.
     schema_.provenance.emplace_back("value_max", std::to_string(shape_.value_max));
     return {};
   }
@@ -155,6 +162,7 @@ class ImageFolder : public PackSource {
     const ImageFile& file = images_[next_++];
     const std::string path = folder_ + "/" + file.name;
     FOREBAY_ASSIGN(image_, ReadImage(path));
+    // A pack's field has one shape. Scaling or converting would change data without being asked.
     if (image_.shape != shape_) {
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("{}: is {}, but {} is {}; a pack's images are all alike: convert "
@@ -170,6 +178,7 @@ class ImageFolder : public PackSource {
       sample.fields.emplace_back(label_);
     }
     sample.key = file.name;
+    // Images of one folder are taken to follow one another, as the frames of a film do.
     sample.begins_sequence = file.begins_sequence;
     return {};
   }

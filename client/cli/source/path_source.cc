@@ -1,5 +1,7 @@
 // What lies at a path as samples of a pack, without a daemon: a folder of images, a pack or a set
-// of packs, or records one after the other in a file.
+// of packs, or records one after the other in a file. The kind is found by looking: a folder, the
+// first bytes of a pack or manifest, else a raw file, which --dtype and --shape must describe. All
+// of them can be read again from their front.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -62,6 +64,8 @@ class RawFile : public PackSource {
     schema_.fields = {std::move(field)};
     schema_.provenance = {{"source", "raw file"}};
     FOREBAY_ASSIGN(source_, compress::OpenByteSource(options_.path));
+    // A size that does not fit means a wrong shape or header. Packed anyway, every sample would be
+    // shifted.
     if (source_->size() < options_.header_bytes ||
         (source_->size() - options_.header_bytes) % record_bytes_ != 0) {
       return Error(ErrorCode::kInvalidArgument,
@@ -84,6 +88,7 @@ class RawFile : public PackSource {
   }
 
   Status Next(PackSample& sample) override {
+    // Reads of several megabytes: a read for each small record would be a system call for each.
     if (next_ < first_ || next_ >= first_ + held_) FOREBAY_TRY(Fill());
     const auto at = static_cast<std::size_t>((next_ - first_) * record_bytes_);
     sample.fields = {std::span<const std::byte>(buffer_).subspan(
@@ -146,6 +151,7 @@ class PackedSamples : public PackSource {
     while (next_ >= first_ + pack_.file->samples()) FOREBAY_TRY(Enter(number_ + 1));
     const std::uint64_t local = next_ - first_;
     sample.fields.clear();
+    // No shard is predicted from the one before it, so a sequence begins with each.
     sample.begins_sequence = local == 0 && number_ > 0;
     for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
       FOREBAY_ASSIGN(const std::span<const std::byte> bytes, FieldBytes(field, local, sample));
@@ -182,6 +188,7 @@ class PackedSamples : public PackSource {
     first_ = packs_.FirstSample(number);
     FOREBAY_ASSIGN(pack_, packs_.Pack(number));
     scratch_.resize(std::max(scratch_.size(), pack_.file->ScratchBytes()));
+    // What is held is numbered within the pack before.
     for (Held& held : held_) held.count = 0;
     keys_.clear();
     return {};
@@ -215,6 +222,8 @@ class PackedSamples : public PackSource {
       held.bytes.resize(static_cast<std::size_t>(held.count) * sample_bytes);
       FOREBAY_TRY(pack_.file->ReadSamples(number, held.first, held.count, held.bytes, scratch_));
     }
+    // Sequences matter to images only, which are predicted from the sample before. At the first
+    // sample of all a sequence begins anyway.
     if (local == held.first && field.rank >= 2 && held.begins_sequence && next_ > 0) {
       sample.begins_sequence = true;
     }
@@ -242,6 +251,7 @@ Result<bool> IsPack(const std::string& path) {
   if (source->size() < magic.size()) return false;
   FOREBAY_TRY(source->ReadAt(0, magic));
   std::uint64_t word = 0;
+  // The magic is a little-endian number in the file.
   for (std::size_t i = magic.size(); i-- > 0;) {
     word = word << 8 | std::to_integer<std::uint64_t>(magic[i]);
   }

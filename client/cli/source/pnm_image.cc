@@ -30,6 +30,7 @@ class HeaderReader {
     const std::size_t begin = at_;
     while (at_ < bytes_.size() && Here() >= '0' && Here() <= '9') {
       value = value * 10 + static_cast<std::uint64_t>(Here() - '0');
+      // Checked at each digit, so that the number cannot wrap.
       if (value > 0xFFFF'FFFF) return Invalid(fmt::format("its {} is too large", name));
       ++at_;
     }
@@ -127,12 +128,15 @@ Result<RasterImage> DecodePnm(std::span<const std::byte> file) {
                  fmt::format("is cut off: {} bytes of pixels, its header says {}", pixels.size(),
                              header.shape.bytes()));
   }
+  // The format allows several images in a file. Taking the first only would lose the others
+  // silently.
   if (pixels.size() > header.shape.bytes()) {
     return Invalid(fmt::format("{} bytes follow its pixels; files of several images are not read",
                                pixels.size() - header.shape.bytes()));
   }
   RasterImage image{.shape = header.shape, .pixels = {pixels.begin(), pixels.end()}};
   if (image.shape.element_bytes() == 2) SwapPairs(image.pixels);
+  // A value above the largest would be written back into a file that other programs refuse.
   if (!AllWithin(image)) {
     return Invalid(fmt::format("has values above {}, which its header calls the largest",
                                image.shape.value_max));
