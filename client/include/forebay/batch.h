@@ -81,7 +81,7 @@ class Batch {
   Result<TensorView> Tensor(std::string_view name) const;
 
   // The bytes of one field of the sample with this index, in order. Usually they are one span;
-  // several where a large sample lies in several pieces; none where the sample lacks the field.
+  // several if a large sample lies in several places; none if the sample lacks the field.
   // Works for both deliveries. Both arguments must be in range.
   std::span<const std::span<const std::byte>> Spans(FieldId field, std::uint32_t sample) const;
 
@@ -95,7 +95,7 @@ class Batch {
   // What the transform hook wrote: sample_count x transform_bytes; empty without a hook.
   std::span<const std::byte> transformed() const;
 
-  // Where a run continues that has consumed this batch: for StreamOptions::resume.
+  // The position after this batch, at which a later run continues: for StreamOptions::resume.
   const PositionToken& token() const;
 
   // The mapping that `data` of this batch lies in, for libraries that must register memory before

@@ -32,8 +32,8 @@
 namespace forebay {
 
 // Names any batch of an epoch, for BatchStream::Pull: this rank's share of a step; or, if
-// micro_size is not 0, a micro-batch of the step's global batch (for pipeline parallelism). That
-// has the samples from micro_index * micro_size on, micro_size of them, whichever rank's they are.
+// micro_size is not 0, a micro-batch (for pipeline parallelism). A micro-batch has micro_size
+// samples of the step's global batch, from micro_index * micro_size on, of whichever ranks.
 struct BatchName {
   EpochId epoch = {};
   StepId step = {};
@@ -55,25 +55,25 @@ struct StreamStats {
 // One reader: one thread calls Next (or Pull) until the stream ends, then Finish. Other threads may
 // call stats() and Cancel() meanwhile, and nothing else. Batches outlive the stream.
 //
-// Where the connection is lost or the daemon is restarted, the stream connects again and asks for
-// the batches whose arrival is unknown: the daemon keeps no record of what was delivered. The
+// If the connection is lost or the daemon is restarted, the stream connects again and repeats its
+// requests for batches that it has not handed out: the daemon keeps no record of deliveries. The
 // reader sees a longer wait, and StreamStats::reconnects.
 class BatchStream {
  public:
   virtual ~BatchStream() = default;
 
   // The next batch in order; the stream fetches those behind it meanwhile. Blocks until the batch
-  // is there. What is returned tells how the stream stands:
+  // is there. Returns:
   //
-  // - A batch: it goes on.
-  // - nullopt: it has ended. Every batch of the last epoch has been handed out. Every later call
-  //   returns nullopt, too, whether Cancel() was called since or not.
-  // - kCancelled: Cancel() was called before that, and so says every later call. The daemon never
-  //   causes this code.
-  // - kUnavailable, kDeadlineExceeded: the daemon is gone and did not come back within
-  //   ClientOptions::connect_timeout_ms, or it could not bring the batch, for which it was asked
-  //   again for StreamOptions::retry_for_ms. The message names the daemon's address, or the object
-  //   that it waits for. The stream stays usable: the next call asks for the same batch.
+  // - A batch.
+  // - nullopt: the stream has ended; every batch of the last epoch has been handed out. Every later
+  //   call returns nullopt, too, whether Cancel() was called since or not.
+  // - kCancelled: Cancel() was called before the end. Every later call returns it, too. The daemon
+  //   never causes this code.
+  // - kUnavailable, kDeadlineExceeded: either the daemon is gone and did not come back within
+  //   ClientOptions::connect_timeout_ms, or it could not bring the batch although the request was
+  //   repeated for StreamOptions::retry_for_ms. The message names the daemon's address, or the
+  //   object that it waits for. The stream stays usable: the next call asks for the same batch.
   // - kResourceExhausted: the caller holds every batch of the stream, so that waiting would never
   //   end. Let go of one, then call again.
   // - Any other error is final: every later call returns it.
@@ -90,9 +90,9 @@ class BatchStream {
   // errors. While it is held, it counts as one of the prefetch_depth + 1 batches.
   virtual Result<Batch> Pull(const BatchName& name) = 0;
 
-  // Where a restart continues: behind the batches that Next handed out, of which the last one
-  // counts only once the caller has let go of it. In checkpoints store Batch::token() of the last
-  // batch that was consumed: that is exact whatever the caller still holds.
+  // The position at which a restart continues: after the last batch that Next handed out, or before
+  // it while the caller still holds that batch. In checkpoints store Batch::token() of the last
+  // batch that was consumed instead: it does not depend on what the caller holds.
   virtual PositionToken token() const = 0;
 
   // The fields of each sample, as FieldId numbers them. Valid as long as the stream.
@@ -112,9 +112,9 @@ class BatchStream {
 
   // Stops a reader that runs on another thread. Thread-safe, and does not wait. A call of Next,
   // Pull or Finish that waits returns kCancelled at once (while it looks for a lost daemon, after
-  // ClientOptions::connect_timeout_ms at most), and so does every later one. Two streams are not
-  // cancelled by it: one that has failed keeps its error; and of one whose last batch has been
-  // handed out, Next still returns nullopt and Finish still checks the trailer.
+  // ClientOptions::connect_timeout_ms at most), and so does every later one. Has no effect
+  // on a stream that has failed, which keeps its error, nor on one whose last batch has been handed
+  // out: Next still returns nullopt and Finish still checks the trailer.
   virtual void Cancel() = 0;
 };
 

@@ -1,7 +1,7 @@
 // StreamOptions: what a reader asks of a data set.
 //
-//   // Rank `rank` of `ranks` reads 90 epochs, 256 samples a step over all ranks, and goes on where
-//   // the run ended that kept `resume`. A hook on the library's threads doubles every byte.
+//   // Rank `rank` of `ranks` reads 90 epochs, with 256 samples per step over all ranks. It goes on
+//   // at the position `resume` of an earlier run. A hook on the library's threads doubles bytes.
 //   forebay::StreamOptions OptionsOfRank(std::uint32_t rank, std::uint32_t ranks,
 //                                        std::optional<forebay::PositionToken> resume) {
 //     forebay::StreamOptions options;
@@ -65,7 +65,9 @@ struct StreamOptions {
   // Ranks that read one stream give it the same name. Streams of different names are independent,
   // for example "train" and "validate".
   std::string stream_name = "train";
-  std::string selection = "all";   // which samples: "all", "range:FIRST:COUNT", "list:NAME"
+  // Which samples: "all", "range:FIRST:COUNT", "hash:BEGIN:END[:SALT]" (a pseudo-random part, such
+  // as "hash:0:0.9"), or "list:NAME" (a split of the daemon's configuration).
+  std::string selection = "all";
   std::uint32_t global_batch = 1;  // samples of a step, over all ranks
   std::uint32_t ranks = 1;         // divides global_batch
   std::uint32_t rank = 0;          // of this reader, below `ranks`
@@ -85,8 +87,8 @@ struct StreamOptions {
   // A mode for epoch 0 alone: with kSequential or kBlock the first epoch runs at the speed of the
   // GFS, while the data set is still being staged.
   std::optional<OrderMode> epoch0_mode = {};
-  // What happens to the last step of an epoch that the global batch does not fill: kDrop leaves it
-  // out, kPad fills it up with samples from the start of the order, kShort makes it smaller.
+  // What happens if the samples left at the end of an epoch are fewer than a global batch: kDrop
+  // leaves them out, kPad adds samples from the start of the order, kShort makes the step smaller.
   TailPolicy tail = TailPolicy::kDrop;
 
   // kContiguous: each field of fixed size arrives as one tensor (Batch::Tensor). kViews: samples
@@ -98,11 +100,11 @@ struct StreamOptions {
   std::uint32_t prefetch_depth = 4;
   // Whether Open waits while the daemon builds the catalog. False: kUnavailable until it is there.
   bool wait_for_catalog = true;
-  // How long one Next or Pull goes on asking for its batch while the daemon cannot bring it: the
-  // GFS is away for longer than the daemon waits (stage.retry_for), or memory is short. Pauses
-  // between two tries grow to half a second. 0: the first such error is returned. A batch that is
-  // merely slow is waited for as long, and never less than limits::kPullDeadlineMs. At most
-  // limits::kStreamRetryMsMax.
+  // How long one Next or Pull repeats its request if the daemon answers that it cannot bring the
+  // batch now: the GFS fails for longer than the daemon waits (stage.retry_for), or memory is
+  // short. Pauses between two tries grow to half a second. 0: the first such error is returned. If
+  // the daemon does not answer at all, the call waits for this time too, but for at least
+  // limits::kPullDeadlineMs. At most limits::kStreamRetryMsMax.
   std::int64_t retry_for_ms = 600'000;
 
   // Where to continue: Batch::token() of the last batch that the former run consumed. The number

@@ -63,17 +63,17 @@ inline void ReverseElements(std::byte* data, std::size_t bytes, std::size_t elem
   }
 }
 
-// Whether no copy is made: the tensor then lies in the daemon's memory, which is mapped
-// read-only. Writing into it (operations whose name ends in an underscore) is a SIGSEGV; clone
-// it first. It holds the batch, and with it a credit, until it is destroyed.
+// A tensor of one field. If `copied` is false, it lies in the daemon's memory, which is mapped
+// read-only: writing into it (operations whose name ends in an underscore) is a SIGSEGV, so clone
+// it first. Until it is destroyed, its batch counts as held (StreamOptions::prefetch_depth).
 struct FieldTensor {
   ::torch::Tensor tensor;
   bool copied = false;
 };
 
-// One field of a batch: {samples, ...shape}. Shared where it came as one tensor of
-// little-endian elements, and for constants; gathered into new memory otherwise. Errors:
-// kUnimplemented (no such dtype), kFailedPrecondition (no fixed size), as Batch::Gather.
+// Returns one field of a batch, of shape {samples, ...shape}. It is not copied if it arrived as one
+// tensor of little-endian elements, or is constant; otherwise it is gathered into new memory.
+// kUnimplemented: LibTorch lacks the dtype. Other errors are those of Batch::Gather.
 inline Result<FieldTensor> ToTensor(const Batch& batch, FieldId field) {
   if (field.value() >= batch.fields().size()) {
     return Error(ErrorCode::kNotFound, "no field " + std::to_string(field.value()));
