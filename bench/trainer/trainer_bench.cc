@@ -263,7 +263,7 @@ int Main(int argc, char** argv) {
   app.add_option("--task", settings.task, "chain, vit, resnet, unet3d or cosmoflow");
   app.add_option("--replicas", settings.replicas);
   app.add_option("--stages", settings.stages);
-  app.add_option("--schedule", settings.schedule, "gpipe or 1f1b");
+  app.add_option("--schedule", settings.schedule, "a name that layout.pipeline_schedule takes");
   app.add_option("--split", settings.split, "first parts of stages; else equal times")
       ->delimiter(',');
   app.add_option("--micro-batches", settings.micro_batches, "of a step, over all replicas");

@@ -203,7 +203,9 @@ TEST(OptimiserTest, NamesAndStates) {
   const auto unknown = FindOptimiser("adam");
   ASSERT_FALSE(unknown.has_value());
   EXPECT_EQ(unknown.error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(unknown.error().message(), "unknown optimiser \"adam\": sgd or adamw");
+  for (const Optimiser& optimiser : Optimisers()) {
+    EXPECT_NE(unknown.error().message().find(optimiser.name), std::string::npos);
+  }
 }
 
 TEST(ClippingTest, NormsAreScaledToTheLimit) {

@@ -64,7 +64,9 @@ TEST(PipelineScheduleTest, AreFoundByName) {
   const auto unknown = FindPipelineSchedule("zero-bubble");
   ASSERT_FALSE(unknown.has_value());
   EXPECT_EQ(unknown.error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(unknown.error().message(), "unknown schedule \"zero-bubble\": 1f1b or gpipe");
+  for (const PipelineSchedule& schedule : PipelineSchedules()) {
+    EXPECT_NE(unknown.error().message().find(schedule.name), std::string::npos);
+  }
 }
 
 }  // namespace
