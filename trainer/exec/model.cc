@@ -16,6 +16,8 @@ class CrossEntropy final : public Loss {
  public:
   explicit CrossEntropy(double label_smoothing) : label_smoothing_(label_smoothing) {}
 
+  // A sum and not a mean: the trainer divides by the samples of the whole step, so that the size
+  // of a micro-batch does not matter.
   torch::Tensor Sum(const torch::Tensor& output, const torch::Tensor& target) const override {
     return torch::nn::functional::cross_entropy(
         output, target,
@@ -82,6 +84,7 @@ torch::Tensor WithGradient(const torch::Tensor& value) {
   return value.is_floating_point() ? value.detach().requires_grad_() : value;
 }
 
+// It is here and not in models/, so that a model of one's own needs no other room.
 std::shared_ptr<Loss> MakeCrossEntropy(double label_smoothing) {
   return std::make_shared<CrossEntropy>(label_smoothing);
 }

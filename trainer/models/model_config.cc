@@ -128,6 +128,7 @@ Status CheckChannels(const char* key, const std::vector<double>& values, std::in
                 "must be one number, or one for each of {} channels", channels);
 }
 
+// A line of --list-models.
 std::string SettingText(const ModelSetting& setting) {
   return fmt::format("    {:<18} {:>6}  {} to {}: {}\n", setting.name, setting.usual,
                      setting.minimum, setting.maximum, setting.help);
@@ -144,6 +145,7 @@ Result<ConfiguredModel> ConfigureModel(const TrainConfig& config, const SampleFa
   const Result<ModelSizes> own = ResolveModel(request);
   if (!own.has_value()) return own.error().WithContext("model.architecture");
   FOREBAY_ASSIGN(request.settings, ParseSettings(model.settings));
+  // A setting of the same name in model.settings comes first, because emplace keeps what is there.
   if (config.train.label_smoothing > 0) {
     request.settings.emplace("label_smoothing", config.train.label_smoothing);
   }

@@ -292,6 +292,7 @@ Result<Outcome> Evaluate(const TrainerProgram& program, const EvaluateRequest& r
 // Trains or evaluates, as `work` does, on all ranks that the launcher started.
 int RunOnRanks(const TrainConfig& config, char** argv,
                const std::function<Result<Outcome>(Communicator&)>& work) {
+  // Before MPI: it may start the program again, which a rank that has joined must not do.
   ApplyWaitPolicy(config.run.wait_policy.c_str(), argv);
   Result<Communicator> communicator = MakeCommunicator(config.run);
   if (!communicator.has_value()) return ReportError(communicator.error());
@@ -338,6 +339,7 @@ int RunTrainer(int argc, char** argv, const TrainerProgram& program) {
     std::fputs(program.models.c_str(), stdout);
     return 0;
   }
+  // Help and lists were printed without ranks, so that they work without a launcher.
   return RunOnRanks(line->config, argv, [&](Communicator& communicator) {
     return Train(program, line->config, communicator);
   });

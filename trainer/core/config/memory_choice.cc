@@ -34,6 +34,7 @@ constexpr std::array<Unit, 9> kUnits = {{{"", 1},
                                          {"GiB", 1ULL << 30},
                                          {"TiB", 1ULL << 40}}};
 
+// With three digits behind the point, so that small models show a difference, too.
 std::string Megabytes(std::uint64_t bytes) {
   return fmt::format("{:.3f} MB", static_cast<double>(bytes) * 1e-6);
 }
@@ -50,6 +51,7 @@ std::vector<std::uint32_t> BeginsOf(const StepPlan& plan) {
   return begins;
 }
 
+// Names the least that would do, so that the user need not try.
 Error HostTooSmall(const StepPlan& plan, std::uint64_t host_bytes, std::uint64_t needed) {
   return Error(ErrorCode::kResourceExhausted,
                fmt::format("memory.host_bytes = {}: layout {} swaps out up to {} bytes a rank at "
@@ -73,6 +75,7 @@ Result<std::uint64_t> ParseBytes(std::string_view key, std::string_view text) {
                            text));
 }
 
+// "keep" leaves both means off: then a budget is only a check.
 Result<MemorySettings> ParseMemory(const MemoryConfig& config) {
   MemorySettings settings;
   FOREBAY_ASSIGN(settings.budget_bytes, ParseBytes("memory.budget", config.budget));

@@ -59,6 +59,7 @@ RankTotals Unpack(std::span<const double> numbers) {
   return totals;
 }
 
+// Before the first step both are 0.
 double Percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -120,6 +121,8 @@ double BubbleOf(const std::vector<RankTotals>& ranks) {
                    static_cast<double>(sum.account.plan_ns);
 }
 
+// The line below each progress line: classes that took no time, and rates that are not known, are
+// left out.
 std::string TimeLine(const std::vector<RankTotals>& ranks, double predicted_bubble) {
   const RankTotals sum = SumOf(ranks);
   std::string line;
@@ -222,6 +225,7 @@ Status StepMeter::Step(const MeteredStep& step, const StepAccount& account) {
                        .flops = forecast_.flops,
                        .peak_gflops = options_.peak_gflops,
                        .account = account};
+  // Keys of this line are read by scripts and by forebay-train report: they do not change.
   Json line = {{"event", "step"},
                {"global_step", step.global_step},
                {"epoch", step.epoch},

@@ -48,6 +48,8 @@ Json ToJson(const Metric& metric, const EvaluationFigures& figures) {
           {"seconds", figures.seconds}};
 }
 
+// Where the time of a rank went over the whole run, with the names that the lines of single steps
+// have.
 Json ToJson(const RankTotals& totals) {
   Json rank = {{"steps", totals.steps}, {"step_s", Seconds(totals.account.step_ns)}};
   for (std::size_t at = 0; at < kTimeClasses; ++at) {
@@ -65,6 +67,7 @@ Json ToJson(const RankTotals& totals) {
 
 }  // namespace
 
+// The wait for the first batch is part of it: users wait for that, too.
 double TrainingReport::StallPercent() const { return Percent(wait_ns, loop_ns); }
 
 double TrainingReport::WarmStallPercent() const {
@@ -127,6 +130,7 @@ std::string SummaryJson(const TrainingReport& report) {
   }
   Json ranks = Json::array();
   for (const RankTotals& totals : report.rank_totals) ranks.push_back(ToJson(totals));
+  // A run that was stopped has a summary as well, which says so.
   Json summary = {
       {"schema", "forebay-train-summary-1"},
       {"status", report.completed ? "completed" : "stopped"},
@@ -178,6 +182,7 @@ Status WriteSummary(const std::string& path, const TrainingReport& report) {
   return WriteTextFile(path, SummaryJson(report));
 }
 
+// Opens the file of JSON lines and the table beside it. Either path may be empty.
 Result<MetricsFile> MetricsFile::Open(const std::string& path, bool append,
                                       const std::string& table_path) {
   MetricsFile metrics;
@@ -217,6 +222,7 @@ Status MetricsFile::Evaluation(const Metric& metric, const EvaluationFigures& fi
                                         metric.name, figures.score));
 }
 
+// A reader of the file learns that the steps from here on replace those that it has seen.
 Status MetricsFile::Resumed(std::uint64_t global_step) {
   steps_ = global_step;
   if (!file_.is_open()) return {};

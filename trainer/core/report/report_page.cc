@@ -41,6 +41,7 @@ PlotLine Thinned(PlotLine line) {
   return thin;
 }
 
+// In the order of the enumeration, which is that of the parts of a bar.
 std::vector<std::string> TimeNames() {
   std::vector<std::string> names;
   for (std::size_t at = 0; at < kTimeClasses; ++at) {
@@ -85,6 +86,7 @@ void AddCurves(const RunRecord& run, SvgPage& page) {
   if (!run.steps.empty()) {
     std::vector<PlotLine> losses = {Thinned(std::move(loss))};
     if (!evaluated.points.empty()) losses.push_back(std::move(evaluated));
+    // Losses do not start at zero: their changes would be too small to see.
     page.AddLines("loss", "step", losses);
     page.AddLines("learning rate", "step", {Thinned(std::move(rate))});
   }
@@ -211,6 +213,7 @@ std::string RankRows(const RunRecord& run) {
     const double steps = std::max(1.0, static_cast<double>(rank.steps.size()));
     double utilisation = 0;
     for (const auto& [step, share] : rank.utilisation) utilisation += share;
+    // At least 1, so that a rank without steps is a row of zeros.
     const double plan_ns = std::max(1.0, static_cast<double>(sum.plan_ns));
     rows += "<tr>" + Cell(LabelOf(rank)) + Cell(fmt::format("{}", rank.steps.size())) +
             Cell(fmt::format("{:.2f}", static_cast<double>(sum.step_ns) * 1e-6 / steps)) +

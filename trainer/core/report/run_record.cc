@@ -153,6 +153,7 @@ Status ReadSummary(const fs::path& path, RunRecord& run) {
   return {};
 }
 
+// The folder may hold other files: checkpoints, traces, the report itself.
 bool IsRankFile(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.starts_with("rank-") && name.ends_with(".jsonl");
@@ -171,6 +172,7 @@ Result<RunRecord> ReadRun(const fs::path& folder) {
   std::ranges::sort(rank_files);
   RunRecord run;
   const fs::path curve = folder / kLossCurveFile;
+  // Either kind of file is enough for a report of what it holds.
   const bool has_curve = fs::exists(curve);
   if (!has_curve && rank_files.empty()) {
     return Error(ErrorCode::kNotFound,

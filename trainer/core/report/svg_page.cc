@@ -96,6 +96,7 @@ std::string EscapedXml(std::string_view text) {
 // y grows downwards in SVG.
 double SvgPage::Y(double share) const { return panel_ + kHeight * (1 - share); }
 
+// The title stands above the panel.
 void SvgPage::Open(const std::string& title) {
   body_ += fmt::format("<text x=\"{}\" y=\"{}\" font-weight=\"bold\">{}</text>\n", kLeft,
                        panel_ - 10, EscapedXml(title));
@@ -205,6 +206,7 @@ void SvgPage::AddBars(const std::string& title, const std::string& unit,
     double below = 0;
     for (std::size_t part = 0; part < bars[at].parts.size(); ++part) {
       const double value = bars[at].parts[part];
+      // A part of no height would still be drawn as a line. The negation also leaves out NaN.
       if (!(value > 0)) continue;
       body_ += fmt::format(
           "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\">"

@@ -106,6 +106,8 @@ Status CheckOutput(const fs::path& output, bool replaces) {
 
 }  // namespace
 
+// Returns the line that says what was written. The checkpoint's shards have been verified by
+// FindCheckpoint.
 Result<std::string> ExportWeights(const fs::path& folder, const fs::path& output) {
   FOREBAY_ASSIGN(const CheckpointReader reader, CheckpointReader::Open(folder));
   const std::vector<TensorEntry> entries = EntriesOf(reader);

@@ -158,6 +158,7 @@ const TensorEntry* SafetensorsHeader::Find(std::string_view name) const {
   return found == tensors.end() ? nullptr : &*found;
 }
 
+// A hostile length is refused here, before anything is allocated or subtracted.
 Result<std::uint64_t> ReadHeaderLength(std::span<const std::byte> bytes,
                                        std::uint64_t file_bytes) {
   ByteReader reader(bytes);
@@ -211,6 +212,7 @@ Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> bytes,
   return header;
 }
 
+// The caller writes the tensors behind it, at the offsets that the entries have.
 std::vector<std::byte> EncodeSafetensorsHeader(
     const std::map<std::string, std::string, std::less<>>& metadata,
     std::span<const TensorEntry> tensors) {
@@ -285,6 +287,7 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::filesystem::path& path)
   return file;
 }
 
+// The entry was checked against the size of the file when the header was read.
 Status SafetensorsFile::ReadBytes(const TensorEntry& entry, std::span<std::byte> bytes) const {
   FOREBAY_CHECK(entry.begin <= entry.end && bytes.size() == entry.end - entry.begin);
   return ReadAt(fd_.get(), header_.data_begin + entry.begin, bytes, path_);

@@ -31,6 +31,7 @@ Status MakeDeterministic() {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2)
   context.setDeterministicFillUninitializedMemory(false);  // nothing here reads such memory
 #endif
+  // Benchmarking would choose kernels by their time, and TF32 has fewer bits than fp32 says.
   context.setDeterministicCuDNN(true);
   context.setBenchmarkCuDNN(false);
   context.setAllowTF32CuBLAS(false);
@@ -64,6 +65,7 @@ Result<torch::Device> ChooseDevice(std::string_view name, std::uint32_t local_ra
   // More ranks than GPUs share them in turn.
   const auto gpus = static_cast<std::uint32_t>(torch::cuda::device_count());
   const torch::Device device(torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus));
+  // The thread's device from here on: what is allocated without one lands there.
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
   return device;
 }
@@ -79,6 +81,7 @@ std::string DescribeDevice(const torch::Device& device) {
   return device.is_cpu() ? "" : device.str();
 }
 
+// Not filled: a message or a copy writes all of it.
 torch::Tensor HostRoom(at::IntArrayRef shape, torch::ScalarType type,
                        const torch::Device& device) {
   return torch::empty(shape, torch::TensorOptions(type).pinned_memory(!device.is_cpu()));

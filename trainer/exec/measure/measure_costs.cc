@@ -23,6 +23,7 @@ constexpr std::size_t kFloats = std::size_t{4} << 20;
 constexpr std::size_t kSmallBytes = 64;
 constexpr std::size_t kSwapBytes = std::size_t{4} << 20;
 constexpr std::size_t kSwapCopies = 8;
+// The median of few: the start of a run should not take long.
 constexpr int kRounds = 7;
 constexpr std::uint64_t kPatienceNs = 60'000'000'000;
 
@@ -31,6 +32,7 @@ class CostProbe {
   CostProbe(const CostRequest& request, Communicator& communicator)
       : request_(request), communicator_(communicator) {}
 
+  // Every rank measures, because reductions and barriers are collective.
   Result<SimulationCosts> Run() {
     SimulationCosts costs;
     if (request_.device.is_cpu()) {
@@ -151,6 +153,7 @@ class CostProbe {
     });
   }
 
+  // A reduction of few bytes gives the latency, several buckets at once the rate.
   Status ProbeReductions(LinkCost& cost) const {
     constexpr std::size_t kBuckets = 4;
     FOREBAY_ASSIGN(const std::uint64_t small_ns, ReductionNs(kSmallBytes, 1));

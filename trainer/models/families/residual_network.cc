@@ -114,6 +114,7 @@ class ResNetBlock final : public Part {
   }
 
  private:
+  // Names count from 1, as torchvision's do.
   void Add(const ConvolutionShape& shape) {
     const std::size_t number = convs_.size() + 1;
     convs_.push_back(register_module(fmt::format("conv{}", number), Convolution(shape)));
@@ -152,6 +153,7 @@ constexpr ModelSetting kSettings[] = {
     kLabelSmoothing,
 };
 
+// ResNet-18 is what the usual settings give; other sizes name what differs.
 constexpr ModelPreset kPresets[] = {
     {"resnet18", {3, 224, 224}, 1000},
     {"resnet50",

@@ -41,6 +41,7 @@ torch::nn::Linear Projection(std::int64_t in, std::int64_t out) {
   return linear;
 }
 
+// Over a token's numbers, with timm's epsilon.
 torch::nn::LayerNorm Normalisation(std::int64_t width) {
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(1e-6));
 }
@@ -159,6 +160,7 @@ constexpr ModelSetting kSettings[] = {
     kLabelSmoothing,
 };
 
+// Sizes of the paper, then those for small images and for tests.
 constexpr ModelPreset kPresets[] = {
     {"vit-tiny", {3, 224, 224}, 1000},
     {"vit-small", {3, 224, 224}, 1000, {{"width", 384}, {"heads", 6}}},
@@ -211,6 +213,7 @@ std::vector<ModelPart> VisionTransformerParts(const ModelSizes& sizes) {
   const std::int64_t width = sizes.Whole("width");
   // Rounded down, and at least 1.
   const double hidden = static_cast<double>(width) * sizes.Number("mlp_ratio");
+  // Every block has the same shape, so one description serves all parts.
   const TransformerShape shape = {
       .channels = sizes.shape[0],
       .patches = (sizes.shape[1] / patch) * (sizes.shape[2] / patch),
