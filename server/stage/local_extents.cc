@@ -53,6 +53,7 @@ Status CheckFingerprint(const Dataset& dataset, std::uint64_t fingerprint) {
 Result<SuppliedExtent> LocalExtents::Read(Dataset& dataset, std::uint64_t fingerprint,
                                           ExtentId extent, const AllocateImage& allocate,
                                           io::IoQueue& queue) {
+  // The node that asks may be ahead of this one, which then begins with the catalogue.
   stager_.StageForReader(dataset);
   const Status catalogued = Await([&](Waiter waiter) { dataset.WhenCatalogued(waiter); });
   if (!catalogued.has_value()) return ErrorForOthers(catalogued.error());
@@ -69,6 +70,7 @@ Result<SuppliedExtent> LocalExtents::Read(Dataset& dataset, std::uint64_t finger
     if (!found) {
       const Status staged =
           Await([&](Waiter waiter) { stager_.Demand(dataset, extent, std::move(waiter)); });
+      // An error of this node's GFS must not look like a node that does not answer.
       if (!staged.has_value()) return ErrorForOthers(staged.error());
       continue;
     }

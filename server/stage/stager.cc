@@ -48,6 +48,7 @@ void LogCatalogued(const Dataset& dataset) {
 void LogPassEnd(Dataset& dataset) {
   if (!dataset.TakePassEnded()) return;
   const DatasetProgress progress = dataset.progress();
+  // At least a millisecond, because the rate below divides by it.
   const double seconds = static_cast<double>(std::max<std::uint64_t>(1, progress.staging_ms)) / 1e3;
   if (progress.state == DatasetState::kFailed) {
     log::Error("data set '{}': staging failed after {:.1f} s: {}", dataset.name(), seconds,
@@ -77,6 +78,7 @@ Result<std::unique_ptr<Stager>> Stager::Create(const StagerOptions& options, Sta
                                                   std::to_string(limits::kIoDepthMax));
   }
   std::unique_ptr<Stager> stager(new Stager(options, std::move(parts)));
+  // Last: the threads use every other member as soon as they run.
   FOREBAY_ASSIGN(stager->crew_,
                  io::QueueCrew::Create(stager->parts_.backend,
                                        {.threads = options.readers, .queue_depth = kQueueDepth},
@@ -121,6 +123,7 @@ void Stager::BeginStop() {
   std::deque<Job> never_catalogued;
   {
     std::lock_guard lock(mutex_);
+    // From here on NextJob returns nothing, and Demand and Postpone cancel at once.
     if (std::exchange(stopping_, true)) return;
     cancelled.swap(demanded_);
     for (std::deque<Job>* const jobs : {&postponed_, &resumed_}) {
@@ -140,6 +143,7 @@ void Stager::BeginStop() {
   for (const Job& job : cancelled) {
     job.dataset->Report(*job.extent, stopped, parts_.clock.NowNs());
   }
+  // Calls everybody who waits for a catalog.
   for (const Job& job : never_catalogued) job.dataset->Fail(stopped);
 }
 
@@ -162,6 +166,7 @@ void Stager::StageForReader(Dataset& dataset) { Begin(dataset, false, kReaderGra
 // BeginCataloguing refuses, so that two callers never start two passes.
 void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
                    Replacement replaced) {
+  // Before the job is queued: `progress` shows the state from now on.
   if (!dataset.BeginCataloguing(parts_.clock.NowNs())) return;
   dataset.SetSpaceLeft([this] { return placements_.left(); });
   {
@@ -180,6 +185,7 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
 // Returns false if there are none.
 bool Stager::StageAgain(Dataset& dataset) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
+  // A device that has failed gets no homes any more, and its extents are placed in RAM below.
   if (parts_.cache.stats(tier::TierKind::kSsd).retired) placements_.CloseSsd();
   if (parts_.nodes != nullptr) {
     // Nodes may have failed or come back since the last pass, which changes who reads an extent.
@@ -189,6 +195,7 @@ bool Stager::StageAgain(Dataset& dataset) {
     }
     dataset.SetRemote(std::move(remote));
   }
+  // Space may have become free since, for example because another data set was rebuilt.
   placements_.PlaceAgain(dataset);
   std::vector<bool> resident(catalog->extent_count(), false);
   for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
@@ -257,6 +264,7 @@ void Stager::Hurry(const Dataset& dataset, ExtentId extent) {
     std::lock_guard lock(mutex_);
     const auto found = priorities_.find({&dataset, extent});
     if (found == priorities_.end()) return;
+    // A shared pointer, because the load may end and erase the entry meanwhile.
     priority = found->second;
   }
   gate_.Promote(*priority, gate_.NextPriority());
@@ -264,6 +272,7 @@ void Stager::Hurry(const Dataset& dataset, ExtentId extent) {
 
 void Stager::Run(io::QueueCrew& crew, io::IoQueue& queue) {
   while (std::optional<Job> job = NextJob(crew)) {
+    // Checked as late as this, because an object may stop answering while its job is in a queue.
     if (!Postpone(*job)) Perform(*job, queue);
   }
 }
@@ -292,6 +301,8 @@ bool Stager::Postpone(Job& job) {
     EndEarlyLoad(*job.dataset, *job.early);
     return true;
   }
+  // The place in the background goes to another load. The claim stays: no other thread loads this
+  // extent.
   if (job.background) --background_loads_;
   if (!stopping_) {
     postponed_.push_back(std::move(job));
@@ -329,6 +340,7 @@ std::vector<std::thread::id> Stager::BlockedThreads() const {
     threads.insert(threads.end(), waiting.begin(), waiting.end());
   }
   std::ranges::sort(threads);
+  // A thread may wait in a late call and in the gate's list at once, and counts once.
   threads.erase(std::unique(threads.begin(), threads.end()), threads.end());
   return threads;
 }
@@ -348,6 +360,7 @@ void Stager::Look() {
     std::lock_guard lock(mutex_);
     blocked += std::min(cataloguing_, static_cast<std::uint32_t>(threads.size()) - blocked);
   }
+  // Starts a spare thread for each blocked one, and dismisses spares that are no longer needed.
   const Status adjusted = crew_->AdjustTo(blocked);
   if (!adjusted.has_value() && !lacks_spare_) {
     log::Warn("no additional reader could be started in place of one that is blocked by the "
@@ -369,6 +382,7 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
   };
   std::unique_lock lock(mutex_);
   for (;;) {
+    // Ends this thread's loop.
     if (stopping_) return std::nullopt;
     if (crew.Dismisses()) {
       work_.notify_one();  // this thread may have been woken for a job
@@ -381,6 +395,7 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
     const std::uint32_t cataloguing_max = std::max(1U, options_.readers - 1) + spare;
     const std::uint32_t background_max =
         std::max(1U, options_.readers - options_.readers / 4) + spare;
+    // Without a bound: a demanded extent is what a reader waits for.
     if (!demanded_.empty()) return take(demanded_);
     if (!catalogue_jobs_.empty() && cataloguing_ < cataloguing_max) {
       ++cataloguing_;
@@ -428,6 +443,7 @@ std::optional<Stager::Job> Stager::NextDeferredLocked(std::uint32_t blocked) {
   const DeferredLoad deferred = deferred_.front();
   if (deferred.not_before_ns > parts_.clock.NowNs()) return std::nullopt;
   deferred_.pop_front();
+  // Another load of it is under way, which serves as well.
   if (!deferred.dataset->Claim(deferred.extent, /*again=*/true)) return std::nullopt;
   ++background_loads_;
   Job job;
@@ -441,6 +457,7 @@ std::optional<Stager::Job> Stager::NextDeferredLocked(std::uint32_t blocked) {
 
 // The list is short: it grows only while memory or a tier is short of space.
 void Stager::DeferLoad(const Job& job) {
+  // Without a home it would be evicted soon after it was loaded.
   if (job.dataset->home(*job.extent) == plan::HomeTier::kNone) return;
   if (parts_.cache.Find(job.dataset->key(*job.extent))) return;
   std::lock_guard lock(mutex_);
@@ -467,6 +484,7 @@ std::optional<Stager::Job> Stager::NextInBackground(std::unique_lock<std::mutex>
     priorities_[{dataset, *extent}] = job.priority;
     return job;
   }
+  // ResumeBackground puts the data set back if an extent of it gets a home later.
   background_.erase(background_.begin());
   // While loads are under way, objects stay open; the last load closes them (PerformLoad).
   if (dataset->progress().state != DatasetState::kStaging) {
@@ -503,6 +521,7 @@ void Stager::Perform(const Job& job, io::IoQueue& queue) {
 
 void Stager::PerformLoad(const Job& job, io::IoQueue& queue) {
   Dataset& dataset = *job.dataset;
+  // Blocks for as long as the GFS needs; no mutex is held.
   const Status loaded = Load(dataset, *job.extent, job, queue);
   {
     // Before Report: from then on another thread may claim the extent, with a priority of its own.
@@ -533,6 +552,7 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
                             ? status.error().WithContext("not rebuilt, and served as it was")
                             : status.error();
     log::Error("data set '{}': {}", dataset.name(), error.ToString());
+    // A failed scan has stored extents that nobody can find without a catalog.
     cataloguer_.Abandon(dataset);
     dataset.Fail(error);
   } else {
@@ -554,6 +574,7 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
 // there is space for it on a tier and the list is not full; nothing is lost by leaving it out.
 void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
                         std::span<const catalog::ObjectInfo> objects) {
+  // Another node of the job reads it.
   if (!Reads(dataset, extent)) return;
   const plan::TierSpace left = placements_.left();
   const plan::Footprint footprint = FootprintOf(info.bytes, objects.size());
@@ -561,12 +582,14 @@ void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::Extent
   if (footprint.ram_bytes > left.ram_bytes && footprint.ssd_bytes > left.ssd_bytes) return;
   {
     std::lock_guard lock(mutex_);
+    // The builder of the catalog finds extents much faster than they can be read.
     if (stopping_ || early_.size() >= kEarlyExtentsMax) return;
   }
   auto early = std::make_unique<EarlyExtent>();
   early->key = {dataset.hash(), extent, tier::ExtentIdentity(info, objects)};
   early->bytes = info.bytes;
   early->objects.assign(objects.begin(), objects.end());
+  // One string for all paths: one allocation for what may be thousands of small files.
   for (const catalog::ObjectInfo& object : objects) early->paths += object.path;
   // The builder's paths end with this call, so they are copied, and the objects point to the
   // copies.
@@ -620,6 +643,7 @@ Status Stager::LoadEarly(Dataset& dataset, EarlyExtent& early, const Priority& p
 
 void Stager::EndEarlyLoad(const Dataset& dataset, EarlyExtent& early) {
   std::lock_guard lock(mutex_);
+  // EndEarly has removed it from the list already.
   if (early.is_abandoned) return;
   std::erase(early_loads_[&dataset], &early);
   early_over_.notify_all();
@@ -638,6 +662,7 @@ void Stager::EndEarly(Dataset& dataset) {
       return !early->is_storing && IsBlocked(dataset, *early);
     });
   });
+  // The thread that runs the load owns the object, and sees the flag before it publishes.
   for (EarlyExtent* early : loads) early->is_abandoned = true;
   early_loads_.erase(&dataset);
 }
@@ -645,6 +670,7 @@ void Stager::EndEarly(Dataset& dataset) {
 // The extent is in RAM, which is all that a reader needs. Only a background load copies it home.
 void Stager::BringHome(Dataset& dataset, const tier::ResidentExtent& found, const Job& job,
                        io::IoQueue& queue) {
+  // A demand must not make its reader wait for a copy to SSD.
   if (!job.background || dataset.is_replaced()) return;
   plan::HomeTier home = dataset.home(found.key.extent);
   if (home == plan::HomeTier::kSsd && !tiers_.CopyToSsd(found, queue).has_value()) {
@@ -672,6 +698,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
     if (is_sound) return {};
     log::Warn("data set '{}': {}; reading it from the GFS again", dataset.name(),
               promoted.error().ToString());
+    // Removes the damaged copy, so that the read below is stored in its place.
     parts_.cache.ReportBadSegment(key, promoted.error(), parts_.clock.NowNs());
   }
   // 2. A reader that needs only samples need not wait for the whole extent.
@@ -691,6 +718,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   // Space for homes in RAM is planned for the stored images. Raw bytes that are on their way to
   // SSD, or are to be compressed, need working memory.
   const bool is_passing = home == plan::HomeTier::kSsd || dataset.form();
+  // Held until this function returns: by then the bytes have left the memory that staging works in.
   if (is_passing) {
     working = tiers_.AwaitWorkingMemory(catalog->extent(extent).bytes, job.background);
   }
@@ -715,6 +743,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
                            .is_packed = supplied.is_packed},
                           job.access == Access::kInRam ? std::optional(home) : std::nullopt,
                           queue));
+  // The pass may have ended already; the extents that got a home now would wait for the next one.
   if (has_placed_others) ResumeBackground(dataset);
   return {};
 }
@@ -746,11 +775,14 @@ Result<SuppliedExtent> Stager::Supply(Dataset& dataset, const catalog::Catalog& 
       if (!IsNoAnswer(supplied.error())) return ErrorFromOthers(supplied.error());
       log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
                 node.value(), supplied.error().message());
+      // So the next extent does not wait for this node again. If the node was only slow, some
+      // extents are read twice.
       parts_.nodes->SetLives(node, false);
     }
   }
   // All nodes before this one are silent, or there are none: this node reads for the whole job.
   FOREBAY_ASSIGN(SuppliedExtent supplied, gfs_extents_.Read(request, allocate, queue));
+  // This node may give the extent a home from now on.
   dataset.MakeLocal(extent);
   return supplied;
 }

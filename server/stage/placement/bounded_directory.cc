@@ -8,6 +8,7 @@ namespace forebay::stage {
 Result<std::unique_ptr<io::File>> BoundedDirectory::Open(std::string_view path,
                                                          io::OpenMode mode) {
   const bool is_read = mode == io::OpenMode::kRead || mode == io::OpenMode::kReadDirect;
+  // A check must not create or change files, whatever a builder of catalogs would like to write.
   if (!is_read) return Refusal();
   FOREBAY_TRY(CheckTime());
   return inner_->Open(path, mode);
@@ -15,6 +16,7 @@ Result<std::unique_ptr<io::File>> BoundedDirectory::Open(std::string_view path,
 
 Result<io::FileInfo> BoundedDirectory::Stat(std::string_view path) {
   FOREBAY_TRY(CheckTime());
+  // Counted for the message that says how far the time was enough.
   ++stats_;
   return inner_->Stat(path);
 }
@@ -29,6 +31,7 @@ Error BoundedDirectory::Refusal() {
 }
 
 Status BoundedDirectory::CheckTime() const {
+  // A call that is under way at the deadline is not ended by this; its caller watches the thread.
   if (clock_.NowNs() < deadline_ns_) return {};
   return Error(ErrorCode::kDeadlineExceeded, "the time to look at this directory is used up");
 }

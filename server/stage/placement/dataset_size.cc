@@ -36,6 +36,7 @@ DatasetSize SizeOfCatalog(const CatalogPtr& catalog, Compression compression) {
     auto created = PackedForm::Create(catalog, compression);
     if (created.has_value()) form = std::move(*created);
   }
+  // The sizes below are those of chunks that do not compress at all, as the daemon reserves them.
   size.is_compressed = form != nullptr;
   for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
     const ExtentId extent(i);
@@ -57,6 +58,8 @@ void AddScanned(DatasetSize& size, std::uint64_t object_bytes, std::uint64_t ext
   for (std::uint64_t left = object_bytes; left > 0;) {
     const std::uint64_t bytes = std::min(half, left);
     AddExtent(size, bytes + limits::kIoAlignmentBytes, bytes / sample_bytes + 1);
+    // The page that was added counts for the space that the extent takes, not for the size of the
+    // data set.
     size.image_bytes.back() = bytes;
     left -= bytes;
   }
@@ -66,6 +69,7 @@ void AddScanned(DatasetSize& size, std::uint64_t object_bytes, std::uint64_t ext
 
 // The size of a data set before its pass. `source` has a format that needs one.
 Result<DatasetSize> SizeBeforeScan(io::Directory& root, const catalog::DatasetSource& source) {
+  // Only for its list of objects; the pass itself is not run.
   FOREBAY_ASSIGN(const auto builder, catalog::CreateScanBuilder(root, source));
   DatasetSize size;
   size.format = *source.format;
@@ -94,6 +98,7 @@ CatalogPtr SavedCatalogThatFits(io::Directory& root, const DatasetOptions& optio
   }
   const Status unchanged = catalog::VerifyObjects(**saved, root);
   if (unchanged.has_value()) return std::move(*saved);
+  // A size that may be out of date is more useful than none; the note says so.
   if (unchanged.error().code() == ErrorCode::kDeadlineExceeded) {
     note = "the size is that of its saved catalog, which could not be compared with its objects in "
            "the time given";
@@ -121,6 +126,7 @@ Result<DatasetSize> SizeOf(io::IoBackend& backend, io::Directory& root,
       scanned.note = std::move(note);
       return scanned;
     }
+    // The same code as in the daemon, so the extents are cut alike.
     FOREBAY_ASSIGN(catalog, catalog::BuildFromMetadata(backend, root, source, nullptr));
   }
   DatasetSize size = SizeOfCatalog(catalog, options.compression);

@@ -15,6 +15,7 @@ plan::SsdPlan SsdPlanOf(std::uint64_t capacity_bytes) {
 PlacementTable::PlacementTable(const plan::TierSpace& space,
                                std::span<const tier::SegmentStore::Stored> on_ssd)
     : placer_(space) {
+  // The caller has subtracted these files from `space`, whether or not an extent claims them.
   for (const auto& [key, file_bytes] : on_ssd) on_ssd_.emplace(key, file_bytes);
 }
 
@@ -23,6 +24,7 @@ PlacementTable::Reservation PlacementTable::Reserve(const tier::ExtentKey& key,
                                                     std::uint64_t bytes, std::uint64_t pieces) {
   std::lock_guard lock(mutex_);
   const auto known = reserved_.find(key);
+  // An extent without a home is tried again: space may have become free.
   if (known != reserved_.end() && known->second.home != plan::HomeTier::kNone) return known->second;
   Reservation planned{.home = plan::HomeTier::kSsd,
                       .bytes = bytes,
@@ -42,6 +44,7 @@ plan::HomeTier PlacementTable::MoveOffSsd(const tier::ExtentKey& key) {
   const auto known = reserved_.find(key);
   if (known == reserved_.end()) return plan::HomeTier::kNone;
   plan::HomeTier& home = known->second.home;
+  // Another thread may have moved it already.
   if (home == plan::HomeTier::kSsd) home = MoveOffSsdLocked(known->second.footprint);
   return home;
 }
@@ -65,6 +68,8 @@ std::vector<tier::ExtentKey> PlacementTable::ReleaseOthers(
   std::erase_if(on_ssd_, [&](const auto& entry) {
     const auto& [key, file_bytes] = entry;
     if (!is_other(key)) return false;
+    // A file of an earlier daemon, for an extent that is no longer in the catalog: its space, which
+    // the placer never had, becomes free for others.
     placer_.Release(plan::HomeTier::kSsd, {.ram_bytes = 0, .ssd_bytes = file_bytes});
     left.push_back(key);
     return true;
@@ -74,6 +79,7 @@ std::vector<tier::ExtentKey> PlacementTable::ReleaseOthers(
 
 void PlacementTable::EndCataloguing(std::uint64_t dataset) {
   std::lock_guard lock(mutex_);
+  // Only the entries: the space stays taken, and the Dataset answers for it from now on.
   std::erase_if(reserved_, [&](const auto& entry) { return entry.first.dataset == dataset; });
 }
 
@@ -82,6 +88,7 @@ std::vector<tier::ExtentKey> PlacementTable::AbandonCataloguing(std::uint64_t da
   std::lock_guard lock(mutex_);
   std::erase_if(reserved_, [&](const auto& entry) {
     const auto& [key, early] = entry;
+    // Reservations on SSD stay with their files, which the next attempt will find.
     if (key.dataset != dataset || early.home == plan::HomeTier::kSsd) return false;
     placer_.Release(early.home, early.footprint);
     left.push_back(key);
@@ -97,6 +104,7 @@ std::vector<tier::ExtentKey> PlacementTable::ReleaseAll(Dataset& dataset) {
   dataset.MarkReplaced();
   for (std::uint32_t i = 0; i < dataset.catalog()->extent_count(); ++i) {
     const ExtentId extent(i);
+    // With the planned size, for which the space was reserved.
     placer_.Release(dataset.home(extent),
                     dataset.FootprintOf(extent, dataset.PlannedBytes(extent)));
     left.push_back(dataset.key(extent));
@@ -111,6 +119,7 @@ PlacementTable::Placement PlacementTable::Place(Dataset& dataset, ExtentId exten
   if (dataset.is_replaced() || dataset.IsRemote(extent)) return {};
   const plan::HomeTier home = dataset.home(extent);
   const std::uint64_t planned = dataset.PlannedBytes(extent);
+  // The usual case of a raw extent: the plan was exact.
   if (home != plan::HomeTier::kNone && planned == bytes) return {.home = home};
   placer_.Release(home, dataset.FootprintOf(extent, planned));
   // Released first: the extent may stay where it is, with its real size.
@@ -138,6 +147,7 @@ plan::HomeTier PlacementTable::MoveOffSsdLocked(const plan::Footprint& footprint
 void PlacementTable::PlaceAgain(Dataset& dataset) {
   std::lock_guard lock(mutex_);
   if (dataset.is_replaced()) return;
+  // A smaller extent may fit where a larger one before it did not, so the loop goes through all.
   for (const ExtentId extent : dataset.ExtentsWithoutHome()) {
     const std::uint64_t planned = dataset.PlannedBytes(extent);
     const plan::HomeTier home = placer_.Place(dataset.FootprintOf(extent, planned));

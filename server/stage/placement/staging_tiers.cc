@@ -1,3 +1,8 @@
+// Between the loads of extents and the extent cache. Memory is asked for again every 20 ms until it
+// is there: what frees it are releases of clients' batches, which the cache does not announce.
+// Working memory is a count, not a place: a load registers the bytes that it will take, and a load
+// that the GFS leaves without an answer stops counting after a while (LendMemoryOf). Called by the
+// reader threads of the stager; LendMemoryOf by the daemon's main thread.
 #include "server/stage/placement/staging_tiers.h"
 
 #include <chrono>
@@ -22,6 +27,7 @@ void StagingTiers::Stop() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  // Both conditions: waiters of Allocate and of AwaitWorkingMemory.
   stopped_.notify_all();
   working_ended_.notify_all();
 }
@@ -44,6 +50,7 @@ std::vector<ExtentKey> StagingTiers::KeysOf(std::uint64_t dataset) const {
 StagingTiers::WorkingMemory::~WorkingMemory() {
   {
     std::lock_guard lock(tiers_.mutex_);
+    // A lent share left the count when it was lent, and must not leave it twice.
     (share_->is_lent ? tiers_.lent_bytes_ : tiers_.working_bytes_) -= share_->bytes;
     tiers_.shares_.erase(share_);
   }
@@ -57,6 +64,8 @@ std::unique_ptr<StagingTiers::WorkingMemory> StagingTiers::AwaitWorkingMemory(
   const std::uint64_t bound = is_background && bytes <= all / 2 ? all - bytes : all;
   std::unique_lock lock(mutex_);
   working_ended_.wait(lock, [&] {
+    // A load that is alone passes, even if it needs more than all working memory; otherwise an
+    // extent larger than that could never be staged.
     return stopping_ || all == 0 || working_bytes_ == 0 ||
            (bytes <= bound && working_bytes_ <= bound - bytes);
   });
@@ -71,7 +80,10 @@ void StagingTiers::LendMemoryOf(std::int64_t longer_than_ns) {
   {
     std::lock_guard lock(mutex_);
     for (Share& share : shares_) {
+      // The list is in the order of time, so all that follow are younger.
       if (share.since_ns > before_ns) break;
+      // No more than working_bytes are lent in total, which bounds what is taken from other
+      // extents.
       if (share.is_lent || share.bytes > options_.working_bytes - lent_bytes_) continue;
       share.is_lent = true;
       working_bytes_ -= share.bytes;
@@ -88,6 +100,7 @@ Result<ArenaBlock> StagingTiers::Allocate(const MemoryRequest& request, io::IoQu
   for (std::int64_t attempt = 0;; ++attempt) {
     // Without this, a pass over a whole data set would outlive its daemon.
     if (is_stopping()) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
+    // Asked again for each attempt: a stream that was opened meanwhile may need the extent soon.
     const std::uint64_t next_use = request.key != nullptr ? next_use_(*request.key) : kNeededNow;
     auto block = cache_.AllocateRam(request.bytes, next_use, &queue, request.spares_homes);
     if (block.has_value() || attempt >= attempts_max ||
@@ -102,6 +115,7 @@ Result<ArenaBlock> StagingTiers::Allocate(const MemoryRequest& request, io::IoQu
 bool StagingTiers::StoreOnSsd(const Dataset& dataset, const ExtentKey& key,
                               const ExtentImage& image, bool is_home, io::IoQueue& queue) {
   if (!options_.has_ssd) return false;
+  // A guest on SSD may take free space only; nothing at home there makes way for it.
   const Status stored = cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums,
                                           is_home ? next_use_(key) : kEvictsNobody,
                                           /*is_guest=*/!is_home);
@@ -123,6 +137,7 @@ bool StagingTiers::StoreOnSsd(const Dataset& dataset, const ExtentKey& key,
 Status StagingTiers::StoreInRam(const ExtentKey& key, ExtentImage image, bool is_guest) {
   auto published =
       cache_.PublishRam(key, std::move(image.block), std::move(image.checksums), is_guest);
+  // Another load of the same key was faster; its copy has the same checksums.
   if (!published.has_value() && published.error().code() != ErrorCode::kAlreadyExists) {
     return published.error();
   }
@@ -152,6 +167,7 @@ Status StagingTiers::Promote(const tier::ResidentExtent& extent, const Promotion
   FOREBAY_TRY(io::ReadFully(queue, *extent.segment->file, 0, whole));
   const std::uint64_t image =
       Checksum(tier::PieceIdentity(extent.key, 0, extent.image_bytes), block.bytes());
+  // Verified before it is published: a damaged copy on SSD must not become one in RAM.
   if (image != extent.sums().image) {
     return Error(ErrorCode::kDataLoss, "extent " + std::to_string(extent.key.extent.value()) +
                                            " on SSD does not match its checksum");
