@@ -1,3 +1,8 @@
+// The cache never does work in proportion to its number of extents under its lock, because every
+// batch looks extents up. To find what to evict, it looks at a random sample of the extents, in
+// steps between which it releases the lock, and asks for their next uses without the lock. Only if
+// the sample does not help does it look at all extents. Of 1,024 random extents, the one that is
+// needed last is among the 0.1 % of all extents that are needed last, on average.
 #include "server/tier/extent_cache.h"
 
 #include <algorithm>
@@ -9,10 +14,12 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/mix64.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/log.h"
 #include "server/tier/eviction_ledger.h"
 #include "server/tier/ram/compaction.h"
+#include "server/tier/resident_index.h"
 #include "server/tier/ssd/segment_format.h"
 
 namespace forebay::tier {
@@ -21,6 +28,10 @@ namespace {
 constexpr std::int64_t kErrorWindowNs = 60'000'000'000;
 constexpr std::uint64_t kEvictsNobody = ~std::uint64_t{0};  // as a next use
 constexpr std::uint64_t kPageBytes = limits::kIoAlignmentBytes;
+// How many extents a search for something to evict looks at first, and how many between two
+// releases of the lock.
+constexpr std::size_t kSampleExtents = 1024;
+constexpr std::size_t kStepExtents = 64;
 
 std::uint64_t Permille(std::uint64_t bytes, std::uint32_t permille) {
   return bytes / 1000 * permille + bytes % 1000 * permille / 1000;
@@ -57,13 +68,6 @@ class TwoTierCache final : public ExtentCache {
   TierStats stats(TierKind tier) const override;
 
  private:
-  struct Entry {
-    std::shared_ptr<ResidentExtent> ram;
-    bool is_guest_in_ram = false;  // its home is not there
-    bool is_on_ssd = false;
-    bool is_guest_on_ssd = false;
-    std::weak_ptr<const ResidentExtent> ssd;  // what readers hold of it; made on demand
-  };
   struct Counters {
     std::uint64_t hits = 0;
     std::uint64_t evictions = 0;
@@ -77,24 +81,38 @@ class TwoTierCache final : public ExtentCache {
     Worth worth = Worth::kAtHome;
     ExtentKey key;
   };
-  using Index = std::unordered_map<ExtentKey, Entry, ExtentKeyHash>;
+  using Node = ResidentIndex::Node;
+  using RamRef = std::shared_ptr<ResidentExtent>;
+  // Which extents a search looks at.
+  enum class Among : std::uint8_t { kSample, kAll };
 
+  // Calls visit(node) under the lock, which it releases after every few extents.
+  template <typename Visit>
+  void VisitEach(Among among, const Visit& visit) const FOREBAY_EXCLUDES(mutex_);
+  bool IsSampleAll() const FOREBAY_EXCLUDES(mutex_);
+
+  Node* FindUnmoved(const ExtentKey& key) FOREBAY_REQUIRES(mutex_);
   ExtentRef FindResident(const ExtentKey& key, bool& must_open) FOREBAY_REQUIRES(mutex_);
   ExtentRef OpenFromSsd(const ExtentKey& key, std::uint64_t hits)
       FOREBAY_EXCLUDES(mutex_);
-  std::vector<Candidate> RamCandidates(std::uint64_t next_use, bool spares_homes) const
-      FOREBAY_REQUIRES(mutex_);
-  std::vector<Candidate> SsdCandidates(std::uint64_t next_use) const FOREBAY_REQUIRES(mutex_);
-  bool HasRunLocked(std::uint64_t wanted) FOREBAY_REQUIRES(mutex_);
+  std::vector<Candidate> RamCandidates(Among among, std::uint64_t next_use,
+                                       bool spares_homes) const FOREBAY_EXCLUDES(mutex_);
+  std::vector<Candidate> SsdCandidates(Among among, std::uint64_t next_use) const
+      FOREBAY_EXCLUDES(mutex_);
+  bool MakeRun(std::uint64_t wanted) FOREBAY_EXCLUDES(moves_mutex_, mutex_);
+  bool MakeMove(const Move& move, const ExtentKey& key)
+      FOREBAY_REQUIRES(moves_mutex_) FOREBAY_EXCLUDES(mutex_);
   bool CanSpillLocked(const ResidentExtent& extent) const FOREBAY_REQUIRES(mutex_);
   void EvictFromRam(const Candidate& candidate, io::IoQueue* queue)
       FOREBAY_EXCLUDES(mutex_);
-  void DropEvicted(Index::iterator found) FOREBAY_REQUIRES(mutex_);
+  RamRef DropEvicted(Node& node) FOREBAY_REQUIRES(mutex_);
   static void SortFarthestFirst(std::vector<Candidate>& candidates);
-  void DropRam(Index::iterator found, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
-  bool DropSsd(Index::iterator found, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
-  void CountInLedger(const ExtentKey& key, const Entry& left, TierKind tier, EvictionCause cause);
-  void EraseIfEmpty(Index::iterator found) FOREBAY_REQUIRES(mutex_);
+  RamRef DropRam(Node& node, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
+  bool DropSsd(Node& node, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
+  void CountInLedger(const Node& left, TierKind tier, EvictionCause cause);
+  void EraseIfEmpty(const Node& node) FOREBAY_REQUIRES(mutex_);
+  // False: the copy is gone, or somebody uses it.
+  bool EvictFromSsd(const ExtentKey& key) FOREBAY_EXCLUDES(mutex_);
   Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use, bool for_guest)
       FOREBAY_EXCLUDES(mutex_);
   Status RemoveFromStore(const ExtentKey& key) FOREBAY_EXCLUDES(mutex_);
@@ -111,11 +129,17 @@ class TwoTierCache final : public ExtentCache {
   const io::Clock& clock_;
   const NextUse next_use_;
 
-  // Never held during I/O. While it is held, the cache calls `next_use_`, the eviction ledger, the
-  // arena, and those functions of the store that do no I/O; each may lock a mutex of its own, and
-  // none may call the cache.
+  // Held while extents are moved, so that one plan is carried out at a time; taken before mutex_.
+  Mutex moves_mutex_ FOREBAY_ACQUIRED_BEFORE(mutex_);
+  // Never held during I/O, nor while bytes are moved, nor while next uses are computed. While it is
+  // held, the cache calls the eviction ledger and those functions of the store that do no I/O; each
+  // may lock a mutex of its own, and none may call the cache.
   mutable Mutex mutex_;
-  Index index_ FOREBAY_GUARDED_BY(mutex_);
+  ResidentIndex index_ FOREBAY_GUARDED_BY(mutex_);
+  mutable std::uint64_t sample_state_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of NextWord64
+  // Extents whose bytes are being moved. Readers that look them up wait for that.
+  std::unordered_set<ExtentKey, ExtentKeyHash> moving_ FOREBAY_GUARDED_BY(mutex_);
+  CondVar move_ended_;
   // Dropped extents whose files are not removed yet; extents that are being written to SSD.
   std::unordered_set<ExtentKey, ExtentKeyHash> removing_ FOREBAY_GUARDED_BY(mutex_);
   std::unordered_set<ExtentKey, ExtentKeyHash> writing_ FOREBAY_GUARDED_BY(mutex_);
@@ -147,20 +171,48 @@ TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& 
   FOREBAY_CHECK(options.watermark_high_permille <= 1000);
   if (store_ == nullptr) return;
   for (const ExtentKey& key : store_->Keys()) {
-    Entry& entry = index_[key];
+    Residency& entry = index_.FindOrAdd(key);
     entry.is_on_ssd = true;
     entry.is_guest_on_ssd = true;  // until somebody says that it is at home there
     ++counters(TierKind::kSsd).extents;
   }
 }
 
+template <typename Visit>
+void TwoTierCache::VisitEach(Among among, const Visit& visit) const {
+  std::size_t left = among == Among::kSample ? kSampleExtents : ~std::size_t{0};
+  do {
+    MutexLock lock(mutex_);
+    const std::size_t size = index_.size();
+    // Of all extents, those with a number of `left` and more have been visited (ResidentIndex::at).
+    if (among == Among::kAll) left = std::min(left, size);
+    if (size == 0) return;
+    for (std::size_t step = 0; step < kStepExtents && left > 0; ++step) {
+      --left;
+      visit(index_.at(among == Among::kAll ? left : NextWord64(sample_state_) % size));
+    }
+  } while (left > 0);
+}
+
+// A few extents are all looked at at once.
+bool TwoTierCache::IsSampleAll() const {
+  MutexLock lock(mutex_);
+  return index_.size() <= kSampleExtents;
+}
+
+// Null if it is on no tier. May wait while the extent is moved, and so release the lock.
+TwoTierCache::Node* TwoTierCache::FindUnmoved(const ExtentKey& key) {
+  while (!moving_.empty() && moving_.contains(key)) move_ended_.Wait(mutex_);
+  return index_.Find(key);
+}
+
 // The extent if it can be had without I/O. Sets `must_open` where it lies on SSD and no reader
 // holds it.
 ExtentRef TwoTierCache::FindResident(const ExtentKey& key, bool& must_open) {
   must_open = false;
-  const auto found = index_.find(key);
-  if (found == index_.end()) return nullptr;
-  const Entry& entry = found->second;
+  const Node* const found = FindUnmoved(key);
+  if (found == nullptr) return nullptr;
+  const Residency& entry = found->second;
   if (entry.ram) {
     ++counters(TierKind::kRam).hits;
     return entry.ram;
@@ -176,7 +228,7 @@ ExtentRef TwoTierCache::FindResident(const ExtentKey& key, bool& must_open) {
 ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
   const Result<std::shared_ptr<const Segment>> segment = store_->Get(key);
   MutexLock lock(mutex_);
-  const auto found = index_.find(key);
+  Node* const found = index_.Find(key);
   if (!segment.has_value()) {
     // The store has removed what it found damaged. What it could not open for want of a
     // descriptor, say, stays resident, and this reader has a miss.
@@ -187,15 +239,15 @@ ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
     const bool is_gone = was_gone && !store_->Contains(key);
     const bool is_device = segment.error().system_errno() != 0;
     if (code == ErrorCode::kDataLoss && is_device) CountDeviceError(key, clock_.NowNs());
-    if (is_gone && found != index_.end() && DropSsd(found, EvictionCause::kDamaged)) {
+    if (is_gone && found != nullptr && DropSsd(*found, EvictionCause::kDamaged)) {
       if (code == ErrorCode::kDataLoss) CountBadSegment(key, segment.error());
-      EraseIfEmpty(found);
+      EraseIfEmpty(*found);
     }
     return nullptr;
   }
-  if (found == index_.end() || !found->second.is_on_ssd) return nullptr;
+  if (found == nullptr || !found->second.is_on_ssd) return nullptr;
   counters(TierKind::kSsd).hits += hits;
-  Entry& entry = found->second;
+  Residency& entry = found->second;
   if (ExtentRef held = entry.ssd.lock(); held && held->segment == *segment) return held;
   auto extent = std::make_shared<ResidentExtent>();
   extent->key = key;
@@ -229,9 +281,9 @@ void TwoTierCache::Find(std::span<const ExtentKey> keys, std::span<ExtentRef> re
 ExtentRef TwoTierCache::FindOn(const ExtentKey& key, TierKind tier) {
   {
     MutexLock lock(mutex_);
-    const auto found = index_.find(key);
-    if (found == index_.end()) return nullptr;
-    const Entry& entry = found->second;
+    const Node* const found = FindUnmoved(key);
+    if (found == nullptr) return nullptr;
+    const Residency& entry = found->second;
     if (tier == TierKind::kRam) return entry.ram;
     if (!entry.is_on_ssd) return nullptr;
     if (ExtentRef held = entry.ssd.lock()) return held;
@@ -247,154 +299,184 @@ void TwoTierCache::SortFarthestFirst(std::vector<Candidate>& candidates) {
 }
 
 // RAM extents that nobody else holds and that are not needed sooner than `next_use`.
-std::vector<TwoTierCache::Candidate> TwoTierCache::RamCandidates(std::uint64_t next_use,
+std::vector<TwoTierCache::Candidate> TwoTierCache::RamCandidates(Among among,
+                                                                 std::uint64_t next_use,
                                                                  bool spares_homes) const {
   std::vector<Candidate> candidates;
-  for (const auto& [key, entry] : index_) {
-    if (!entry.ram || entry.ram.use_count() > 1) continue;
-    if (spares_homes && !entry.is_guest_in_ram) continue;
-    const std::uint64_t use = next_use_(key);
+  VisitEach(among, [&](const Node& node) {
+    const Residency& entry = node.second;
+    if (!entry.ram || entry.ram.use_count() > 1) return;
+    if (spares_homes && !entry.is_guest_in_ram) return;
     const Worth worth = entry.is_guest_in_ram ? Worth::kGuest : Worth::kAtHome;
-    if (use >= next_use) candidates.push_back({use, worth, key});
-  }
+    candidates.push_back({0, worth, node.first});
+  });
+  for (Candidate& candidate : candidates) candidate.next_use = next_use_(candidate.key);
+  std::erase_if(candidates, [&](const Candidate& one) { return one.next_use < next_use; });
   SortFarthestFirst(candidates);
   return candidates;
 }
 
-std::vector<TwoTierCache::Candidate> TwoTierCache::SsdCandidates(std::uint64_t next_use) const {
+std::vector<TwoTierCache::Candidate> TwoTierCache::SsdCandidates(Among among,
+                                                                 std::uint64_t next_use) const {
   std::vector<Candidate> candidates;
-  for (const auto& [key, entry] : index_) {
-    if (!entry.is_on_ssd || !entry.ssd.expired()) continue;
-    const std::uint64_t use = next_use_(key);
+  VisitEach(among, [&](const Node& node) {
+    const Residency& entry = node.second;
+    if (!entry.is_on_ssd || !entry.ssd.expired()) return;
     const Worth worth = entry.ram && !entry.is_guest_in_ram ? Worth::kCopyOfHome
                         : entry.is_guest_on_ssd             ? Worth::kGuest
                                                             : Worth::kAtHome;
-    // There is room for all that is at home, so it does not go for its equal.
-    const bool may_go = worth == Worth::kAtHome ? use > next_use : use >= next_use;
-    if (may_go) candidates.push_back({use, worth, key});
-  }
+    candidates.push_back({0, worth, node.first});
+  });
+  for (Candidate& candidate : candidates) candidate.next_use = next_use_(candidate.key);
+  // There is room for all that is at home, so it does not go for its equal.
+  std::erase_if(candidates, [&](const Candidate& one) {
+    return one.worth == Worth::kAtHome ? one.next_use <= next_use : one.next_use < next_use;
+  });
   SortFarthestFirst(candidates);
   return candidates;
 }
 
-// Forgets the RAM copy; the memory is free once the last reference is gone.
-void TwoTierCache::DropRam(Index::iterator found, EvictionCause cause) {
-  found->second.ram.reset();
+// Forgets the RAM copy. Returns the cache's reference, for the caller to drop without the lock: the
+// memory is free once the last reference is gone.
+TwoTierCache::RamRef TwoTierCache::DropRam(Node& node, EvictionCause cause) {
+  RamRef dropped = std::exchange(node.second.ram, nullptr);
   --counters(TierKind::kRam).extents;
-  CountInLedger(found->first, found->second, TierKind::kRam, cause);
+  CountInLedger(node, TierKind::kRam, cause);
+  return dropped;
 }
 
 // False where there was no SSD copy. The file is the caller's to remove, without the lock.
-bool TwoTierCache::DropSsd(Index::iterator found, EvictionCause cause) {
-  if (!found->second.is_on_ssd) return false;
-  found->second.is_on_ssd = false;
-  found->second.ssd.reset();
+bool TwoTierCache::DropSsd(Node& node, EvictionCause cause) {
+  if (!node.second.is_on_ssd) return false;
+  node.second.is_on_ssd = false;
+  node.second.ssd.reset();
   --counters(TierKind::kSsd).extents;
-  CountInLedger(found->first, found->second, TierKind::kSsd, cause);
+  CountInLedger(node, TierKind::kSsd, cause);
   return true;
 }
 
-void TwoTierCache::CountInLedger(const ExtentKey& key, const Entry& left, TierKind tier,
-                                 EvictionCause cause) {
+void TwoTierCache::CountInLedger(const Node& left, TierKind tier, EvictionCause cause) {
   if (options_.evictions == nullptr) return;
-  options_.evictions->Count({.dataset = key.dataset, .tier = tier, .cause = cause},
-                            !left.ram && !left.is_on_ssd);
+  options_.evictions->Count({.dataset = left.first.dataset, .tier = tier, .cause = cause},
+                            !left.second.ram && !left.second.is_on_ssd);
 }
 
-void TwoTierCache::EraseIfEmpty(Index::iterator found) {
-  if (!found->second.ram && !found->second.is_on_ssd) index_.erase(found);
+void TwoTierCache::EraseIfEmpty(const Node& node) {
+  if (!node.second.ram && !node.second.is_on_ssd) index_.Erase(node);
 }
 
 Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t next_use,
                                              io::IoQueue* queue, bool spares_homes) {
   const std::uint64_t capacity = arena_.capacity_bytes();
-  if (bytes == 0 || bytes > capacity) return arena_.Allocate(bytes);
+  Result<ArenaBlock> block = arena_.Allocate(bytes);
+  if (block.has_value() || bytes == 0 || bytes > capacity) return block;
   const std::uint64_t wanted = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   const std::uint64_t low = Permille(capacity, options_.guests_low_permille);
-  std::vector<Candidate> candidates;
-  {
-    MutexLock lock(mutex_);
-    if (HasRunLocked(wanted)) {
-      Result<ArenaBlock> block = arena_.Allocate(bytes);
-      if (block.has_value()) return block;
-    }
-    candidates = RamCandidates(next_use, spares_homes);
-  }
   // Planning moves looks at every extent: again only where as much as is wanted was freed since.
   std::uint64_t plan_again_below = ~std::uint64_t{0};
-  for (const Candidate& candidate : candidates) {
-    {
-      MutexLock lock(mutex_);
+  const auto has_run = [&] {
+    if (arena_.largest_free_bytes() >= wanted) return true;
+    const std::uint64_t used = arena_.used_bytes();
+    if (used > plan_again_below) return false;
+    plan_again_below = used - std::min(used, wanted);
+    return MakeRun(wanted);
+  };
+  if (has_run()) block = arena_.Allocate(bytes);
+  for (const Among among : {Among::kSample, Among::kAll}) {
+    if (block.has_value()) return block;
+    if (among == Among::kSample && IsSampleAll()) continue;
+    for (const Candidate& candidate : RamCandidates(among, next_use, spares_homes)) {
       // Guests that are needed farther go until there is room to spare, so that not every load
       // looks for one. All others go only where nothing else helps: they would be read twice.
       const bool goes_early = candidate.worth == Worth::kGuest && candidate.next_use > next_use;
       const bool is_enough = !goes_early || Fits(arena_.used_bytes(), wanted, low);
-      const std::uint64_t used = arena_.used_bytes();
-      const bool may_plan = used <= plan_again_below;
-      if (may_plan) plan_again_below = used - std::min(used, wanted);
-      if (is_enough && (may_plan ? HasRunLocked(wanted)
-                                 : arena_.largest_free_bytes() >= wanted)) {
-        break;
-      }
+      if (is_enough && has_run()) break;
+      EvictFromRam(candidate, queue);
     }
-    EvictFromRam(candidate, queue);
+    // Another thread may have taken the run by now; then all extents are looked at.
+    if (has_run()) block = arena_.Allocate(bytes);
   }
-  MutexLock lock(mutex_);
-  static_cast<void>(HasRunLocked(wanted));
-  Result<ArenaBlock> block = arena_.Allocate(bytes);
   if (block.has_value()) return block;
   return block.error().WithContext("every other extent is in use or needed sooner");
 }
 
 // Whether a block of `wanted` bytes can be had now, be it after moving extents that nobody uses.
-bool TwoTierCache::HasRunLocked(std::uint64_t wanted) {
+bool TwoTierCache::MakeRun(std::uint64_t wanted) {
+  MutexLock one_plan(moves_mutex_);
   if (arena_.largest_free_bytes() >= wanted) return true;
   if (!Fits(arena_.used_bytes(), wanted, arena_.capacity_bytes())) return false;
   std::vector<MovableBlock> movable;
-  std::unordered_map<std::uint64_t, Entry*> owners;  // by address
-  for (auto& [key, entry] : index_) {
-    if (!entry.ram || entry.ram.use_count() > 1) continue;
-    const ArenaBlock& block = entry.ram->block;
-    movable.push_back({.region = block.region(),
-                       .offset = block.region_offset(),
-                       .bytes = block.bytes().size()});
-    owners.emplace(Address(block.region(), block.region_offset()), &entry);
-  }
-  // Blocks are freed without this lock, so a run may be longer by now than it was planned with.
+  std::unordered_map<std::uint64_t, ExtentKey> owners;  // by address
+  VisitEach(Among::kAll, [&](const Node& node) {
+    const RamRef& ram = node.second.ram;
+    if (!ram || ram.use_count() > 1) return;
+    movable.push_back({.region = ram->block.region(),
+                       .offset = ram->block.region_offset(),
+                       .bytes = ram->block.bytes().size()});
+    owners.emplace(Address(ram->block.region(), ram->block.region_offset()), node.first);
+  });
+  // The lists are not of one moment, since nothing was locked throughout. So each move checks that
+  // its block still lies there unused and that its target is still free, and the first that fails
+  // ends the plan.
   const std::vector<Move> moves = PlanMoves(arena_.FreeRuns(), std::move(movable), wanted);
   for (const Move& move : moves) {
-    Entry& entry = *owners.at(Address(move.block.region, move.block.offset));
-    // A count of 1 is a relaxed read: taking and dropping a reference orders what the last reader
-    // did before the move.
-    std::shared_ptr<ResidentExtent>(entry.ram).reset();
-    arena_.Slide(entry.ram->block, move.to);
-    ++moved_;
+    if (!MakeMove(move, owners.at(Address(move.block.region, move.block.offset)))) return false;
   }
   return !moves.empty();
+}
+
+// Moves the extent `key` if it still lies where `move` says and nobody uses it.
+bool TwoTierCache::MakeMove(const Move& move, const ExtentKey& key) {
+  RamRef moving;  // as long as it is held, the extent counts as used: nobody evicts it
+  {
+    MutexLock lock(mutex_);
+    const Node* const found = index_.Find(key);
+    if (found == nullptr || !found->second.ram || found->second.ram.use_count() > 1) return false;
+    const ArenaBlock& block = found->second.ram->block;
+    if (block.region() != move.block.region || block.region_offset() != move.block.offset ||
+        block.bytes().size() != move.block.bytes) {
+      return false;
+    }
+    // A count of 1 is a relaxed read: taking and dropping a reference orders what the last reader
+    // did before the move.
+    RamRef(found->second.ram).reset();
+    moving = found->second.ram;
+    moving_.insert(key);
+  }
+  const bool is_moved = arena_.Slide(moving->block, move.to);
+  {
+    MutexLock lock(mutex_);
+    moving_.erase(key);
+    moved_ += is_moved ? 1 : 0;
+  }
+  move_ended_.NotifyAll();
+  return is_moved;
 }
 
 // Drops an extent from RAM, unless somebody uses it by now. Where no other tier has it, it goes to
 // SSD first, as long as that has room without evicting anything there.
 void TwoTierCache::EvictFromRam(const Candidate& candidate, io::IoQueue* queue) {
+  RamRef dropped;  // the memory is freed without the lock
   ExtentRef spilling;
   {
     MutexLock lock(mutex_);
-    const auto found = index_.find(candidate.key);
-    if (found == index_.end() || !found->second.ram) return;
+    Node* const found = index_.Find(candidate.key);
+    if (found == nullptr || !found->second.ram) return;
     if (found->second.ram.use_count() > 1) return;
     if (queue == nullptr || found->second.is_on_ssd || !CanSpillLocked(*found->second.ram)) {
-      return DropEvicted(found);
+      dropped = DropEvicted(*found);
+      return;
     }
     spilling = found->second.ram;
   }
   const Status stored = PublishSsd(*queue, candidate.key, spilling->block.bytes(),
                                    spilling->checksums, kEvictsNobody, /*is_guest=*/true);
   MutexLock lock(mutex_);
-  const auto found = index_.find(candidate.key);
+  Node* const found = index_.Find(candidate.key);
   spilling.reset();
   if (stored.has_value()) ++spilled_;
-  if (found == index_.end() || !found->second.ram) return;
-  if (found->second.ram.use_count() == 1) DropEvicted(found);
+  if (found == nullptr || !found->second.ram) return;
+  if (found->second.ram.use_count() == 1) dropped = DropEvicted(*found);
 }
 
 bool TwoTierCache::CanSpillLocked(const ResidentExtent& extent) const {
@@ -405,10 +487,11 @@ bool TwoTierCache::CanSpillLocked(const ResidentExtent& extent) const {
   return Fits(store_->used_bytes(), file_bytes, high);
 }
 
-void TwoTierCache::DropEvicted(Index::iterator found) {
-  DropRam(found, EvictionCause::kRoom);
-  EraseIfEmpty(found);
+TwoTierCache::RamRef TwoTierCache::DropEvicted(Node& node) {
+  RamRef dropped = DropRam(node, EvictionCause::kRoom);
+  EraseIfEmpty(node);
   ++counters(TierKind::kRam).evictions;
+  return dropped;
 }
 
 Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock block,
@@ -421,7 +504,7 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
   extent->block = std::move(block);
   extent->checksums = std::move(checksums);
   MutexLock lock(mutex_);
-  Entry& entry = index_[key];
+  Residency& entry = index_.FindOrAdd(key);
   if (entry.ram) {
     entry.is_guest_in_ram = entry.is_guest_in_ram && is_guest;
     return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is in RAM already");
@@ -434,9 +517,9 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
 
 void TwoTierCache::MakeAtHome(const ExtentKey& key, TierKind tier) {
   MutexLock lock(mutex_);
-  const auto found = index_.find(key);
-  if (found == index_.end()) return;
-  Entry& entry = found->second;
+  Node* const found = index_.Find(key);
+  if (found == nullptr) return;
+  Residency& entry = found->second;
   (tier == TierKind::kRam ? entry.is_guest_in_ram : entry.is_guest_on_ssd) = false;
 }
 
@@ -465,32 +548,37 @@ Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_us
   const std::uint64_t high = Permille(capacity, options_.watermark_high_permille);
   const std::uint64_t low = Permille(capacity, options_.watermark_low_permille);
   if (file_bytes > capacity || Fits(store_->used_bytes(), file_bytes, high)) return {};
-  std::vector<Candidate> candidates;
   {
     MutexLock lock(mutex_);
     // A guest that is still being written takes room and cannot be evicted.
     const std::uint64_t begun = for_guest ? 0 : guests_begun_;
     while (guests_ended_ < begun) ssd_changed_.Wait(mutex_);
-    candidates = SsdCandidates(next_use);
   }
-  for (const Candidate& candidate : candidates) {
-    const std::uint64_t used = store_->used_bytes();
-    const bool is_farther = candidate.next_use > next_use;
-    if (Fits(used, file_bytes, is_farther ? low : capacity)) break;
-    {
-      MutexLock lock(mutex_);
-      const auto found = index_.find(candidate.key);
-      const bool is_pinned = found != index_.end() && !found->second.ssd.expired();
-      if (found == index_.end() || is_pinned) continue;
-      if (!DropSsd(found, EvictionCause::kRoom)) continue;
-      EraseIfEmpty(found);
-      ++counters(TierKind::kSsd).evictions;
-      removing_.insert(candidate.key);
+  for (const Among among : {Among::kSample, Among::kAll}) {
+    if (among == Among::kSample && IsSampleAll()) continue;
+    for (const Candidate& candidate : SsdCandidates(among, next_use)) {
+      const std::uint64_t used = store_->used_bytes();
+      const bool is_farther = candidate.next_use > next_use;
+      if (Fits(used, file_bytes, is_farther ? low : capacity)) return {};
+      if (!EvictFromSsd(candidate.key)) continue;
+      const Status removed = RemoveFromStore(candidate.key);
+      if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
     }
-    const Status removed = RemoveFromStore(candidate.key);
-    if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
+    if (Fits(store_->used_bytes(), file_bytes, capacity)) return {};
   }
   return {};
+}
+
+// The copy's file is still to be removed.
+bool TwoTierCache::EvictFromSsd(const ExtentKey& key) {
+  MutexLock lock(mutex_);
+  Node* const found = index_.Find(key);
+  if (found == nullptr || !found->second.ssd.expired()) return false;
+  if (!DropSsd(*found, EvictionCause::kRoom)) return false;
+  EraseIfEmpty(*found);
+  ++counters(TierKind::kSsd).evictions;
+  removing_.insert(key);
+  return true;
 }
 
 Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
@@ -508,8 +596,8 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
       return Error(ErrorCode::kFailedPrecondition,
                    "the SSD tier has been retired after repeated errors");
     }
-    const auto found = index_.find(key);
-    if (found != index_.end() && found->second.is_on_ssd) {
+    Node* const found = index_.Find(key);
+    if (found != nullptr && found->second.is_on_ssd) {
       found->second.is_guest_on_ssd = found->second.is_guest_on_ssd && is_guest;
       return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is on SSD already");
     }
@@ -533,7 +621,7 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
     if (is_device || system_errno == EROFS) CountDeviceError(key, clock_.NowNs());
     return status;
   }
-  Entry& entry = index_[key];
+  Residency& entry = index_.FindOrAdd(key);
   entry.is_on_ssd = true;
   entry.is_guest_on_ssd = is_guest;
   ++counters(TierKind::kSsd).extents;
@@ -545,20 +633,19 @@ Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
   bool is_ssd_dropped = false;
   {
     MutexLock lock(mutex_);
-    const auto found = index_.find(key);
-    if (found != index_.end()) {
+    Node* const found = index_.Find(key);
+    if (found != nullptr) {
       if (tier.value_or(TierKind::kRam) == TierKind::kRam && found->second.ram) {
-        dropped = found->second.ram;
-        DropRam(found, EvictionCause::kAsked);
+        dropped = DropRam(*found, EvictionCause::kAsked);
         ++counters(TierKind::kRam).evictions;
       }
       if (tier.value_or(TierKind::kSsd) == TierKind::kSsd &&
-          DropSsd(found, EvictionCause::kAsked)) {
+          DropSsd(*found, EvictionCause::kAsked)) {
         is_ssd_dropped = true;
         ++counters(TierKind::kSsd).evictions;
         removing_.insert(key);
       }
-      EraseIfEmpty(found);
+      EraseIfEmpty(*found);
     }
   }
   if (!dropped && !is_ssd_dropped) {
@@ -582,12 +669,12 @@ void TwoTierCache::ReportBadSegment(const ExtentKey& key, const Error& error,
                                     std::int64_t now_ns) {
   {
     MutexLock lock(mutex_);
-    const auto found = index_.find(key);
+    Node* const found = index_.Find(key);
     // Readers of one bad segment may all report it; it counts once.
-    if (found == index_.end() || !DropSsd(found, EvictionCause::kDamaged)) return;
+    if (found == nullptr || !DropSsd(*found, EvictionCause::kDamaged)) return;
     CountBadSegment(key, error);
     if (error.system_errno() != 0) CountDeviceError(key, now_ns);
-    EraseIfEmpty(found);
+    EraseIfEmpty(*found);
     removing_.insert(key);
   }
   // The cache serves it no longer, so a failure here costs space only, which the store counts.
@@ -608,47 +695,52 @@ Status TwoTierCache::RemoveFromStore(const ExtentKey& key) {
 void TwoTierCache::ReportBadRam(const ExtentKey& key) {
   ExtentRef dropped;  // freed without the lock
   MutexLock lock(mutex_);
-  const auto found = index_.find(key);
-  if (found == index_.end() || !found->second.ram) return;
-  dropped = found->second.ram;
-  DropRam(found, EvictionCause::kDamaged);
+  Node* const found = index_.Find(key);
+  if (found == nullptr || !found->second.ram) return;
+  dropped = DropRam(*found, EvictionCause::kDamaged);
   ++counters(TierKind::kRam).bad;
-  EraseIfEmpty(found);
+  EraseIfEmpty(*found);
 }
 
 std::vector<ExtentKey> TwoTierCache::Resident(TierKind tier) const {
   std::vector<ExtentKey> keys;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [key, entry] : index_) {
-      if (tier == TierKind::kRam ? entry.ram != nullptr : entry.is_on_ssd) keys.push_back(key);
-    }
-  }
+  VisitEach(Among::kAll, [&](const Node& node) {
+    const Residency& entry = node.second;
+    if (tier == TierKind::kRam ? entry.ram != nullptr : entry.is_on_ssd) keys.push_back(node.first);
+  });
   std::ranges::sort(keys, [](const ExtentKey& a, const ExtentKey& b) { return a < b; });
+  // An extent that got another number during the walk may have been met twice.
+  keys.erase(std::ranges::unique(keys).begin(), keys.end());
   return keys;
 }
 
 ExtentCache::TierStats TwoTierCache::stats(TierKind tier) const {
   TierStats stats;
-  MutexLock lock(mutex_);
-  const Counters& counted = counters_[static_cast<std::size_t>(tier)];
-  stats.extents = counted.extents;
-  stats.evictions = counted.evictions;
-  stats.hits = counted.hits;
-  stats.bad_extents = counted.bad;
+  {
+    MutexLock lock(mutex_);
+    const Counters& counted = counters_[static_cast<std::size_t>(tier)];
+    stats.extents = counted.extents;
+    stats.evictions = counted.evictions;
+    stats.hits = counted.hits;
+    stats.bad_extents = counted.bad;
+    if (tier == TierKind::kRam) {
+      stats.spilled = spilled_;
+      stats.moved = moved_;
+    } else if (store_ != nullptr) {
+      stats.retired = is_ssd_retired_;
+      stats.device_errors = device_errors_;
+    }
+  }
   if (tier == TierKind::kRam) {
     stats.capacity_bytes = arena_.capacity_bytes();
     stats.used_bytes = arena_.used_bytes();
-    stats.spilled = spilled_;
-    stats.moved = moved_;
-    for (const auto& [key, entry] : index_) {
-      if (entry.ram && entry.ram.use_count() > 1) stats.pinned_bytes += entry.ram->image_bytes;
-    }
+    VisitEach(Among::kAll, [&](const Node& node) {
+      const RamRef& ram = node.second.ram;
+      if (ram && ram.use_count() > 1) stats.pinned_bytes += ram->image_bytes;
+    });
   } else if (store_ != nullptr) {
     stats.capacity_bytes = store_->capacity_bytes();
     stats.used_bytes = store_->used_bytes();
-    stats.retired = is_ssd_retired_;
-    stats.device_errors = device_errors_;
   }
   return stats;
 }

@@ -42,7 +42,7 @@ struct ResidentExtent {
 using ExtentRef = std::shared_ptr<const ResidentExtent>;
 
 // When an extent is needed next, as a number to compare (smaller is sooner, ~0 is never). Called
-// with the cache's lock held, so it must not call the cache.
+// from any thread, without a lock of the cache.
 using NextUse = std::function<std::uint64_t(const ExtentKey&)>;
 
 // Thread-safe.

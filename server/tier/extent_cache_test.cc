@@ -572,6 +572,93 @@ TEST_F(ExtentCacheTest, ImpossibleAllocationsEvictNothing) {
   EXPECT_TRUE(IsIn(1, TierKind::kRam));
 }
 
+// A search looks at a sample of many extents first. What it takes is needed late, if not last.
+TEST_F(ExtentCacheTest, OfManyExtentsOneOfTheLastNeededGoes) {
+  constexpr std::uint32_t kExtents = 5000;
+  Start(kExtents, 0);
+  for (std::uint32_t i = 0; i < kExtents; ++i) Take(Bring(i, 1 + i));
+  for (std::uint32_t i = 0; i < 50; ++i) Take(Bring(kExtents + i, 0));
+  EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 50U);
+  std::uint32_t soonest_gone = kExtents;
+  for (std::uint32_t i = 0; i < kExtents; ++i) {
+    if (!IsIn(i, TierKind::kRam)) soonest_gone = std::min(soonest_gone, i);
+  }
+  EXPECT_LT(soonest_gone, kExtents) << "the newcomers are needed sooner than all others";
+  EXPECT_GT(soonest_gone, kExtents * 98 / 100);
+}
+
+TEST_F(ExtentCacheTest, OfManyExtentsTheOnlyOneThatMayGoIsFound) {
+  constexpr std::uint32_t kExtents = 5000;
+  Start(kExtents, 0);
+  for (std::uint32_t i = 0; i < kExtents; ++i) Take(Bring(i, i == 1234 ? 20 : 10));
+  Take(Bring(kExtents, 11));
+  EXPECT_FALSE(IsIn(1234, TierKind::kRam));
+  EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 1U);
+  EXPECT_EQ(CodeOf(Bring(kExtents + 1, 12)), ErrorCode::kResourceExhausted);
+}
+
+TEST_F(ExtentCacheTest, OnSsdToo) {
+  constexpr std::uint32_t kExtents = 1500;
+  Start(1, kExtents);
+  for (std::uint32_t i = 0; i < kExtents; ++i) FOREBAY_EXPECT_OK(Store(i, i == 77 ? 20 : 10));
+  FOREBAY_EXPECT_OK(Store(kExtents, 11));
+  EXPECT_FALSE(IsIn(77, TierKind::kSsd));
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).evictions, 1U);
+}
+
+// Whoever computes a next use may look at the cache: no lock is held.
+TEST_F(ExtentCacheTest, NextUsesAreAskedForWithoutTheLock) {
+  Start(2, 0, false);
+  Take(Bring(1, 10));
+  Take(Bring(2, 20));
+  std::uint64_t asked = 0;
+  ExtentCache* asking = nullptr;
+  const auto other = ExtentCache::Create(*arena_, nullptr, {}, [&](const ExtentKey& key) {
+    ++asked;
+    return asking->FindOn(key, TierKind::kRam) ? std::uint64_t{10} : kNever;
+  });
+  asking = other.get();
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), std::nullopt));
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(2), std::nullopt));
+  for (std::uint32_t i = 3; i < 5; ++i) {
+    const TestExtent extent = MakeExtent(i, kPage);
+    Take(other->PublishRam(extent.key, Take(other->AllocateRam(kPage, 1)), extent.checksums));
+  }
+  EXPECT_TRUE(other->AllocateRam(kPage, 1).has_value());
+  EXPECT_EQ(asked, 2U);
+}
+
+// Sizes that differ make holes, so extents are moved while others look them up.
+TEST_F(ExtentCacheTest, NobodyReadsAnExtentThatIsBeingMoved) {
+  Start(32, 0, false);
+  for (std::uint32_t i = 0; i < 24; ++i) next_use_[i] = 100;
+  std::vector<std::jthread> threads;
+  for (std::uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([this, t] {
+      std::mt19937_64 random(t);
+      for (int step = 0; step < 1500; ++step) {
+        const auto number = static_cast<std::uint32_t>(random() % 24);
+        const std::uint64_t bytes = (1 + number % 5) * kPage;
+        const auto filler = static_cast<std::byte>(number + 1);
+        if (const ExtentRef found = cache_->Find(KeyOfNumber(number))) {
+          ASSERT_EQ(found->block.bytes().size(), bytes);
+          ASSERT_TRUE(std::ranges::all_of(found->block.bytes(),
+                                          [&](std::byte byte) { return byte == filler; }));
+          continue;
+        }
+        auto block = cache_->AllocateRam(bytes, 50);
+        if (!block.has_value()) continue;
+        std::ranges::fill(block->bytes(), filler);
+        const auto published = cache_->PublishRam(KeyOfNumber(number), std::move(*block), {});
+        ASSERT_TRUE(published.has_value() || CodeOf(published) == ErrorCode::kAlreadyExists);
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_GT(cache_->stats(TierKind::kRam).moved, 0U);
+  EXPECT_GT(cache_->stats(TierKind::kRam).evictions, 0U);
+}
+
 TEST_F(ExtentCacheTest, ThreadsBringFindAndEvictTogether) {
   Start(24, 12);
   for (std::uint32_t i = 0; i < 40; ++i) next_use_[i] = 100 + i;

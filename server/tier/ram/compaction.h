@@ -30,9 +30,10 @@ struct Move {
   std::uint64_t to = 0;
 };
 
-// Returns moves after which a free run of at least `wanted_bytes` exists; they must be made in this
-// order. Empty if no moves achieve that. Of all sequences of adjacent blocks and free runs in one
-// region, chooses the one with the fewest bytes to move. O(n log n) in runs and blocks.
+// Returns moves after which a free run of at least `wanted_bytes` exists, if the lists are true;
+// they must be made in this order. Empty if no moves achieve that. Of all sequences of adjacent
+// blocks and free runs in one region, chooses the one with the fewest bytes to move. O(n log n) in
+// runs and blocks.
 std::vector<Move> PlanMoves(const std::vector<FreeRun>& free, std::vector<MovableBlock> movable,
                             std::uint64_t wanted_bytes);
 

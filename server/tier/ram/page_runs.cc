@@ -47,16 +47,17 @@ std::optional<PageRuns::Run> PageRuns::TakeHighest(std::uint64_t pages) {
   return std::nullopt;
 }
 
-void PageRuns::TakeAt(const Run& run) {
+bool PageRuns::TakeAt(const Run& run) {
   FOREBAY_CHECK(run.region < regions_.size() && run.pages > 0);
   const std::map<std::uint64_t, std::uint64_t>& runs = regions_[run.region].runs;
   // The free run that contains the first page is the last one that does not begin after it.
   const auto after = runs.upper_bound(run.first_page);
-  FOREBAY_CHECK(after != runs.begin());
+  if (after == runs.begin()) return false;
   const auto [first_page, pages] = *std::prev(after);
   const std::uint64_t before = run.first_page - first_page;
-  FOREBAY_CHECK(before <= pages && run.pages <= pages - before);  // without overflow
+  if (before > pages || run.pages > pages - before) return false;  // without overflow
   TakeFrom({run.region, first_page, pages}, run.first_page, run.pages);
+  return true;
 }
 
 PageRuns::Run PageRuns::TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages) {

@@ -31,10 +31,10 @@ class PageRuns {
   std::optional<Run> TakeLowest(std::uint64_t pages);
   // Takes `pages` from the end of the highest run that is long enough. O(runs).
   std::optional<Run> TakeHighest(std::uint64_t pages);
-  // Takes exactly these pages. They must be free (checked).
-  void TakeAt(const Run& run);
-  // Frees a run, as a whole, that one of the functions above has taken. Freeing pages that are free
-  // already is a bug (checked).
+  // Takes exactly these pages. False: not all of them are free.
+  bool TakeAt(const Run& run);
+  // Frees pages that the functions above have taken. Freeing pages that are free already is a bug
+  // (checked).
   void Give(const Run& run);
 
   std::uint64_t free_pages() const { return free_pages_; }

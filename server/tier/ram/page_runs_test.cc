@@ -119,11 +119,13 @@ TEST(PageRunsDeathTest, GivingBackTwiceIsFound) {
 TEST(PageRunsTest, TakesTheseVeryPagesFromTheMiddleOfARun) {
   PageRuns runs;
   runs.AddRegion(10);
-  runs.TakeAt({.region = 0, .first_page = 3, .pages = 4});
+  EXPECT_TRUE(runs.TakeAt({.region = 0, .first_page = 3, .pages = 4}));
+  EXPECT_FALSE(runs.TakeAt({.region = 0, .first_page = 2, .pages = 2})) << "page 3 is taken";
+  EXPECT_FALSE(runs.TakeAt({.region = 0, .first_page = 6, .pages = 2})) << "page 6 is taken";
   EXPECT_EQ(runs.free_pages(), 6U);
   EXPECT_EQ(runs.run_count(), 2U);
-  runs.TakeAt({.region = 0, .first_page = 0, .pages = 3});
-  runs.TakeAt({.region = 0, .first_page = 8, .pages = 2});
+  EXPECT_TRUE(runs.TakeAt({.region = 0, .first_page = 0, .pages = 3}));
+  EXPECT_TRUE(runs.TakeAt({.region = 0, .first_page = 8, .pages = 2}));
   EXPECT_EQ(runs.longest_run_pages(), 1U);
   runs.Give({.region = 0, .first_page = 3, .pages = 4});
   EXPECT_EQ(runs.longest_run_pages(), 5U);

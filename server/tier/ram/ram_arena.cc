@@ -1,5 +1,5 @@
 // PageRunArena puts memory to the logic of PageRuns: run k of region r is the same run of pages of
-// memfd r. One mutex guards the runs; bytes are copied under it only when a block is moved.
+// memfd r. One mutex guards the runs; no bytes are touched under it.
 #include "server/tier/ram/ram_arena.h"
 
 #include <algorithm>
@@ -83,24 +83,31 @@ class PageRunArena final : public RamArena {
                 block.region_offset() / kPageBytes, pages});
   }
 
-  void Slide(ArenaBlock& block, std::uint64_t offset) override {
-    FOREBAY_CHECK(offset % kPageBytes == 0);
+  bool Slide(ArenaBlock& block, std::uint64_t offset) override {
+    FOREBAY_CHECK(offset % kPageBytes == 0 && offset < block.region_offset());
     const std::span<std::byte> from = block.bytes();
     const std::uint64_t pages = (from.size() + kPageBytes - 1) / kPageBytes;
     const std::size_t region = block.region().value() - first_region_.value();
-    MutexLock lock(mutex_);
-    // Freed before the target is taken, because the two may overlap; for the same reason memmove.
-    runs_.Give({region, block.region_offset() / kPageBytes, pages});
-    runs_.TakeAt({region, offset / kPageBytes, pages});
+    const std::uint64_t first = block.region_offset() / kPageBytes;
+    // The two ranges may overlap. So the block takes the pages that it lacks at the lower end, and
+    // afterwards gives back as many at the upper end; between the two it has both.
+    const std::uint64_t new_first = offset / kPageBytes;
+    const std::uint64_t changed = std::min(pages, first - new_first);
+    {
+      MutexLock lock(mutex_);
+      if (!runs_.TakeAt({region, new_first, changed})) return false;
+    }
     const std::span<std::byte> to = regions_[region].bytes().subspan(offset, from.size());
     std::memmove(to.data(), from.data(), from.size());
     // The block's destructor must free the new pages, not the old ones.
     Rebind(block, offset, to);
+    MutexLock lock(mutex_);
+    runs_.Give({region, first + pages - changed, changed});
+    return true;
   }
 
   std::vector<FreeRun> FreeRuns() const override {
-    // A snapshot. The cache, through which all blocks are allocated, plans moves with it under its
-    // own lock; blocks that are freed meanwhile do no harm.
+    // A snapshot: other threads may take and free pages before the caller looks at it.
     std::vector<FreeRun> free;
     MutexLock lock(mutex_);
     for (std::size_t region = 0; region < regions_.size(); ++region) {

@@ -68,9 +68,10 @@ class RamArena {
   Result<ArenaBlock> Allocate(std::uint64_t bytes, Stay stay = Stay::kLong) {
     return DoAllocate(bytes, stay);
   }
-  // Moves a block of this arena, with its bytes, to `offset` of its region. The target must be free
-  // or belong to the block (checked). Nobody else may use the block during the call.
-  virtual void Slide(ArenaBlock& block, std::uint64_t offset) = 0;
+  // Moves a block of this arena, with its bytes, to `offset` of its region, which is below its
+  // present offset (checked). False, and no change: the target is not free; the block's own pages
+  // count as free. Nobody else may use the block during the call; other calls do not wait for it.
+  virtual bool Slide(ArenaBlock& block, std::uint64_t offset) = 0;
   virtual std::vector<FreeRun> FreeRuns() const = 0;
   virtual std::uint64_t capacity_bytes() const = 0;
   virtual std::uint64_t used_bytes() const = 0;       // padding included

@@ -142,6 +142,30 @@ TEST(RamArena, RefusesNonsense) {
   EXPECT_EQ(arena->Allocate(~std::uint64_t{0}).error().code(), ErrorCode::kResourceExhausted);
 }
 
+TEST(RamArena, SlidesABlockOverItsOwnPagesButOverNoOther) {
+  const auto arena = MakeArena(2 * kMiB);
+  ArenaBlock low = TakeBlock(*arena, 2 * kPage);
+  const ArenaBlock wall = TakeBlock(*arena, kPage);
+  ArenaBlock hole = TakeBlock(*arena, 2 * kPage);
+  ArenaBlock block = TakeBlock(*arena, 3 * kPage);
+  for (std::size_t i = 0; i < block.bytes().size(); ++i) {
+    block.bytes()[i] = static_cast<std::byte>(i / kPage + 1);
+  }
+  low = ArenaBlock();
+  hole = ArenaBlock();
+  EXPECT_FALSE(arena->Slide(block, 0)) << "only two pages are free there";
+  EXPECT_EQ(block.region_offset(), 5 * kPage);
+  EXPECT_EQ(arena->used_bytes(), 4 * kPage);
+  ASSERT_TRUE(arena->Slide(block, 3 * kPage));
+  EXPECT_EQ(block.region_offset(), 3 * kPage);
+  EXPECT_EQ(arena->used_bytes(), 4 * kPage);
+  for (std::size_t i = 0; i < block.bytes().size(); ++i) {
+    ASSERT_EQ(block.bytes()[i], static_cast<std::byte>(i / kPage + 1)) << i;
+  }
+  block = ArenaBlock();
+  EXPECT_EQ(arena->largest_free_bytes(), 2 * kMiB - 3 * kPage) << "its pages are free again";
+}
+
 TEST(RamArenaDeathTest, DiesBeforeItsBlocksDangle) {
   EXPECT_DEATH(
       {
