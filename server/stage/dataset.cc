@@ -179,7 +179,7 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
     extents_[i] = ExtentState::kAbsent;
     is_any = true;
   }
-  // All is staged, so no pass begins. An earlier failure has been made good since, by demands.
+  // Every extent that has a home is on a tier, so no pass begins, and an earlier failure is over.
   if (!is_any) {
     progress_.state = DatasetState::kStaged;
     progress_.error.clear();
@@ -463,7 +463,7 @@ bool Dataset::FinishLocked(std::int64_t now_ns) {
   } else {
     progress_.state = DatasetState::kStaged;
   }
-  // Several threads may come here at the end of a pass; the flag lets only one of them log it.
+  // Several callers try to log the end of a pass (TakePassEnded); the flag lets one of them do it.
   has_pass_ended_ = true;
   return true;
 }

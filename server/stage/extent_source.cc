@@ -20,7 +20,6 @@ Result<SuppliedExtent> GfsExtents::Read(const ExtentRequest& request,
                                         const AllocateImage& allocate, io::IoQueue& queue) {
   const catalog::Catalog& catalog = request.catalog;
   SuppliedExtent supplied;
-  // Allocated first: a read that begins without memory for its bytes would be made twice.
   FOREBAY_ASSIGN(supplied.image, allocate(catalog.extent(request.extent).bytes));
   // A data set that is compressed at staging gets the checksums of its pieces when it is packed.
   std::vector<catalog::Range> pieces;
