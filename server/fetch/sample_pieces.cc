@@ -24,16 +24,21 @@ void SamplePieces::Begin(const stage::Dataset& dataset, const catalog::Catalog& 
   locations_.reserve(count * field_count_);
   pieces_.clear();
   piece_begin_.clear();
+  // Only what the list before has set is reset: a catalog may have millions of extents.
+  for (const ExtentId extent : extents_) listed_[extent.value()] = 0;
   extents_.clear();
-  extent_index_.clear();
+  listed_.resize(catalog.extent_count());
 }
 
-// The index of an extent in extents_; appends the extent if it is new.
+// The index of an extent in extents_; appends the extent if it is new. The extent must be one of
+// the catalog. `listed_` is no hash table, because it is looked up for every sample of a batch.
 std::uint32_t SamplePieces::IndexOf(ExtentId extent) {
-  const auto [entry, inserted] =
-      extent_index_.try_emplace(extent, static_cast<std::uint32_t>(extents_.size()));
-  if (inserted) extents_.push_back(extent);
-  return entry->second;
+  std::uint32_t& listed = listed_[extent.value()];
+  if (listed == 0) {
+    extents_.push_back(extent);
+    listed = static_cast<std::uint32_t>(extents_.size());
+  }
+  return listed - 1;
 }
 
 // Cuts the sample's range in each part into pieces at the boundaries of extents. A range that

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -105,7 +104,8 @@ class SamplePieces {
   std::vector<SamplePiece> pieces_;
   std::vector<std::uint32_t> piece_begin_;  // sample x part -> first piece
   std::vector<ExtentId> extents_;
-  std::unordered_map<ExtentId, std::uint32_t, IdHash> extent_index_;
+  // By extent of the catalog: its index in extents_, plus one; 0 where it is not listed.
+  std::vector<std::uint32_t> listed_;
   std::vector<tier::PieceRead> reads_;
   std::vector<std::size_t> read_pieces_;  // reads_[i] fills pieces_[read_pieces_[i]]
   std::vector<tier::PieceFailure> failures_;

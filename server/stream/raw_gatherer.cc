@@ -13,6 +13,12 @@
 namespace forebay::stream {
 namespace {
 
+// A row of a shuffled batch lies where the processor does not expect it, so its beginning is asked
+// for while the rows before it are copied. The processor finds the rest of a longer row by itself.
+constexpr std::size_t kRowsAhead = 2;
+constexpr std::uint64_t kPrefetchedBytes = 4096;
+constexpr std::uint64_t kCacheLineBytes = 64;
+
 bool IsViews(const StreamSpec& spec) {
   return spec.delivery == Delivery::kViews && !spec.inline_payload;
 }
@@ -202,6 +208,21 @@ std::vector<std::uint64_t> RawGatherer::VariableBytes(const StreamSpec& spec) co
   return bytes;
 }
 
+// Has no effect on a row that other nodes supply: its pieces have no bytes yet.
+void RawGatherer::PrefetchRow(std::size_t field, std::size_t sample) const {
+  if (sample >= samples_.size()) return;
+  std::uint64_t left = kPrefetchedBytes;
+  pieces_.ForEachRun(sample, field, [&left](const fetch::SamplePiece& piece, std::uint64_t lead,
+                                            std::uint64_t length) {
+    if (piece.bytes == nullptr) return;
+    const std::uint64_t bytes = std::min(left, length);
+    for (std::uint64_t at = 0; at < bytes; at += kCacheLineBytes) {
+      __builtin_prefetch(piece.bytes + lead + at);
+    }
+    left -= bytes;
+  });
+}
+
 // Gathers every field into one slot: rows of fixed-size fields one after another, variable ones
 // packed. One copy of every byte. Rows that other nodes supply are left out.
 Status RawGatherer::FillContiguous(const StreamSpec& spec, const GatherMeans& means,
@@ -228,7 +249,9 @@ Status RawGatherer::FillContiguous(const StreamSpec& spec, const GatherMeans& me
       out.tensor = {.region = region, .reserved = 0, .offset = base + cursor,
                     .length = row_bytes * samples_.size()};
     }
+    for (std::size_t i = 0; i < kRowsAhead; ++i) PrefetchRow(field, i);
     for (std::size_t i = 0; i < samples_.size(); ++i) {
+      PrefetchRow(field, i + kRowsAhead);
       const std::uint64_t begin = cursor;
       if (const RowElsewhere* row = TakeElsewhere(field, i); row != nullptr) {
         RouteRow(*row, slot.bytes().subspan(cursor), means);

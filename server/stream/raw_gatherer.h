@@ -36,6 +36,7 @@ class RawGatherer final : public Gatherer {
   void FillViews(const StreamSpec& spec, const GatherMeans& means, AssembledBatch& batch);
   void FillConstants(std::size_t field, AssembledField& out) const;
   std::vector<std::uint64_t> VariableBytes(const StreamSpec& spec) const;
+  void PrefetchRow(std::size_t field, std::size_t sample) const;
   Status FillContiguous(const StreamSpec& spec, const GatherMeans& means, AssembledBatch& batch);
 
   std::span<const std::uint64_t> samples_;
