@@ -296,9 +296,7 @@ bool BatchScheduler::BeginAttempt(const JobRef& job, std::uint64_t scratch_bytes
   job->releases_seen = releases_;
   job->slots_were_empty = parts_.slots.used_bytes() == 0;
   job->is_denied = false;
-  const StreamSlots& slots = *job->slots;
-  if (!job->room.is_promised && slots.need.held_bytes > 0 &&
-      !ledger_.HasExcess(slots.need.held_bytes, slots.excess_bytes)) {
+  if (LacksRoomLocked(*job)) {
     parked_.push_back(job);  // until readers give something back
     return false;
   }
@@ -328,9 +326,24 @@ BatchScheduler::Jobs BatchScheduler::EndScratchLocked(BatchJob& job) {
   return ready;
 }
 
+// Whether the stream has used up what it was promised, and its share of what all streams have left.
+bool BatchScheduler::LacksRoomLocked(const BatchJob& job) const {
+  const StreamSlots& slots = *job.slots;
+  return !job.room.is_promised && slots.need.held_bytes > 0 &&
+         !ledger_.HasExcess(slots.need.held_bytes, slots.excess_bytes);
+}
+
+// Starts only jobs that the memory can help, and those that are to end: others would find, after
+// planning their batch again, that they still lack room.
 BatchScheduler::Jobs BatchScheduler::ReleasedLocked() {
   ++releases_;
-  return std::exchange(parked_, {});
+  Jobs ready;
+  std::erase_if(parked_, [&](const JobRef& parked) {
+    if (LacksRoomLocked(*parked) && !parked->owner->closed()) return false;
+    ready.push_back(parked);
+    return true;
+  });
+  return ready;
 }
 
 // The job's scratch, if any, is free again: jobs that wait for scratch are tried.

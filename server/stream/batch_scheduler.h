@@ -111,6 +111,7 @@ class BatchScheduler {
   // Return what is to be started afterwards, without the lock.
   Jobs EndScratchLocked(BatchJob& job);
   Jobs ReleasedLocked();
+  bool LacksRoomLocked(const BatchJob& job) const;
 
   // Keeps the values that an attempt has decoded for the job's next attempt, unless all jobs
   // together would keep more than SchedulerOptions::gathered_bytes.

@@ -1,39 +1,67 @@
+// Next uses are estimates: of the samples of an extent or a chunk, at most 64 are looked at, so an
+// answer costs some microseconds whatever the size of the data set, and Advance, which every batch
+// calls, waits no longer than that.
 #include "server/stream/future_use.h"
 
 #include <algorithm>
+#include <span>
 
 namespace forebay::stream {
 namespace {
 
 constexpr std::uint64_t kNever = fetch::kNeverUsed;
 
+// The number of selected samples below `sample`, which is also the index of the first one that is
+// not below it, because a selection is in ascending order.
+std::uint64_t FirstIndexFrom(const catalog::Selection& selection, std::uint64_t sample) {
+  std::uint64_t low = 0, high = selection.size();
+  while (low < high) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    if (selection.At(middle).value() < sample) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 }  // namespace
 
 void StreamFuture::Advance(EpochId epoch, std::uint64_t position) {
   std::lock_guard lock(mutex_);
-  if (epoch != epoch_) reaches_.clear();
   epoch_ = epoch;
   position_ = position;
 }
 
+// The positions at which an epoch has the selected ones of the samples [first, first + count), of
+// which at most kExaminedMax are looked at, evenly spaced. Writes them to `positions` and returns
+// their number, which is 0 only if no sample is selected.
+std::size_t StreamFuture::PositionsOf(std::uint64_t first, std::uint32_t count, EpochId epoch,
+                                      Positions& positions) {
+  const std::uint64_t begin = FirstIndexFrom(*spec_->selection, first);
+  const std::uint64_t selected = FirstIndexFrom(*spec_->selection, first + count) - begin;
+  const std::size_t examined = std::min<std::uint64_t>(selected, kExaminedMax);
+  for (std::size_t i = 0; i < examined; ++i) positions[i] = begin + i * selected / examined;
+  OrderOf(epoch).Inverse(std::span(positions).first(examined));
+  return examined;
+}
+
 // A reader that jumps between epochs only makes this estimate worse, never the bytes wrong.
-StreamFuture::Reach StreamFuture::ReachOf(ExtentId extent, EpochId epoch) {
-  const std::uint64_t key =
-      (static_cast<std::uint64_t>(epoch.value() - epoch_.value()) << 32) | extent.value();
-  const auto [entry, inserted] = reaches_.try_emplace(key);
-  if (!inserted) return entry->second;
-  const Order& order = OrderOf(epoch);
+const StreamFuture::Reach& StreamFuture::ReachOf(ExtentId extent, EpochId epoch) {
+  const std::uint64_t hash =
+      (std::uint64_t{extent.value()} * 2 + epoch.value() % 2) * 0x9E3779B97F4A7C15ULL;
+  Reach& reach = reaches_[(hash >> 32) % reaches_.size()];
+  if (reach.extent == extent.value() && reach.epoch == epoch) return reach;
   const catalog::ExtentInfo info = spec_->catalog->extent(extent);
-  Reach reach;
-  for (std::uint32_t i = 0; i < info.sample_count; ++i) {
-    const std::uint64_t index =
-        spec_->selection->IndexOf(SampleId(info.first_sample.value() + i));
-    if (index >= spec_->selection->size()) continue;
-    const std::uint64_t position = order.Inverse(index).value();
+  Positions positions;
+  const std::size_t selected =
+      PositionsOf(info.first_sample.value(), info.sample_count, epoch, positions);
+  reach = {.epoch = epoch, .extent = extent.value()};
+  for (const std::uint64_t position : std::span(positions).first(selected)) {
     reach.first = std::min(reach.first, position);
     reach.last = std::max(reach.last, position);
   }
-  entry->second = reach;
   return reach;
 }
 
@@ -51,25 +79,16 @@ bool StreamFuture::IsMine(std::uint64_t position) const {
 
 std::uint64_t StreamFuture::SoonestOf(const fetch::UnitSamples& samples, EpochId epoch,
                                       std::uint64_t from) {
-  constexpr std::uint32_t kExaminedMax = 64;
   const std::uint64_t hash = (samples.first * 2 + epoch.value() % 2 + (samples.count << 20)) *
                              0x9E3779B97F4A7C15ULL;
   Soonest& known = soonest_[(hash >> 32) % soonest_.size()];
   const bool is_it = known.count != 0 && known.count == samples.count &&
                      known.first == samples.first && known.epoch == epoch;
   if (is_it && known.from <= from && from <= known.soonest) return known.soonest;
-  const std::uint64_t size = spec_->selection->size();
-  const std::uint32_t stride = (samples.count + kExaminedMax - 1) / kExaminedMax;
-  std::array<std::uint64_t, kExaminedMax> values;
-  std::size_t selected = 0;
-  for (std::uint32_t i = 0; i < samples.count; i += stride) {
-    const std::uint64_t index = spec_->selection->IndexOf(SampleId(samples.first + i));
-    if (index < size) values[selected++] = index;
-  }
-  const std::span positions = std::span(values).first(selected);
-  OrderOf(epoch).Inverse(positions);
+  Positions positions;
+  const std::size_t selected = PositionsOf(samples.first, samples.count, epoch, positions);
   std::uint64_t soonest = ~std::uint64_t{0};
-  for (const std::uint64_t position : positions) {
+  for (const std::uint64_t position : std::span(positions).first(selected)) {
     if (position >= from && IsMine(position)) soonest = std::min(soonest, position);
   }
   known = {.first = samples.first, .count = samples.count, .epoch = epoch, .from = from,
@@ -96,11 +115,11 @@ std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
 std::uint64_t StreamFuture::StepsUntil(ExtentId extent) {
   std::lock_guard lock(mutex_);
   const std::uint64_t batch = spec_->plan.global_batch();
-  const Reach now = ReachOf(extent, epoch_);
+  const Reach& now = ReachOf(extent, epoch_);
   if (now.first > now.last) return kNever;
   if (now.first >= position_) return (now.first - position_) / batch;
   if (now.last >= position_) return 0;
-  const Reach next = ReachOf(extent, EpochId(epoch_.value() + 1));
+  const Reach& next = ReachOf(extent, EpochId(epoch_.value() + 1));
   return (spec_->plan.sample_count() - std::min(position_, spec_->plan.sample_count()) +
           next.first) / batch;
 }

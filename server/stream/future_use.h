@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -25,7 +24,8 @@ class StreamFuture {
 
   // A batch that ends before this position of this epoch has been put together.
   void Advance(EpochId epoch, std::uint64_t position);
-  // Steps until `extent` is needed (0: now or any moment), counting into the next epoch.
+  // Steps until `extent` is needed (0: now or any moment), counting into the next epoch. Of an
+  // extent with many samples, some are looked at.
   std::uint64_t StepsUntil(ExtentId extent);
   // Steps until any of the samples is needed by this rank, beside the batch for which they were
   // decoded; of very many samples, some are looked at.
@@ -33,12 +33,20 @@ class StreamFuture {
   const StreamSpec& spec() const { return *spec_; }
 
  private:
-  // First and last position in an epoch of any sample of an extent; empty: none is selected.
+  static constexpr std::size_t kReaches = 4096;
+  static constexpr std::uint32_t kExaminedMax = 64;
+  // First and last position in an epoch of the samples of an extent; first > last: none of them is
+  // selected.
   struct Reach {
+    EpochId epoch;
+    std::uint32_t extent = ~std::uint32_t{0};
     std::uint64_t first = ~std::uint64_t{0};
     std::uint64_t last = 0;
   };
-  Reach ReachOf(ExtentId extent, EpochId epoch);
+  const Reach& ReachOf(ExtentId extent, EpochId epoch);
+  using Positions = std::array<std::uint64_t, kExaminedMax>;
+  std::size_t PositionsOf(std::uint64_t first, std::uint32_t count, EpochId epoch,
+                          Positions& positions);
   // Of some samples, in one epoch: `soonest` is the first of this rank's positions from `from`
   // on, ~0 where there is none, so that it is the first from any position between the two.
   struct Soonest {
@@ -55,10 +63,12 @@ class StreamFuture {
   std::mutex mutex_;
   EpochId epoch_;
   std::uint64_t position_ = 0;
-  std::unordered_map<std::uint64_t, Reach> reaches_;  // of epoch_ and the one after it
   std::optional<Order> orders_[2];                    // likewise, by parity
-  // The cache asks about all that it keeps, for every newcomer: each answer costs an inverse
-  // permutation per sample. By hash; the later takes the place.
+  // Earlier answers, because the caches ask about many of their entries for every newcomer, and an
+  // answer costs an inverse permutation for each sample that is looked at. Both tables have a fixed
+  // size and one place for each hash, and an entry names its epoch, so that no work is due when an
+  // epoch begins; where two share a place, the later answer replaces the earlier one.
+  std::vector<Reach> reaches_ = std::vector<Reach>(kReaches);
   std::array<Soonest, 512> soonest_;
 };
 

@@ -16,10 +16,10 @@ constexpr std::uint64_t kBatch = 8;
 
 class FutureUseTest : public ::testing::Test {
  protected:
-  void Start(const ServeFixture::Ask& ask) {
+  void Start(const ServeFixture::Ask& ask, const ServeOptions& options = {}) {
     ASSERT_TRUE(
         backend_.AddFile("/gfs/data.bin", ServeFixture::RecordFile(kSamples, 64)).has_value());
-    auto made = ServeFixture::Create(backend_, 64, {});
+    auto made = ServeFixture::Create(backend_, 64, options);
     ASSERT_TRUE(made.has_value()) << made.error().ToString();
     serve_ = std::move(*made);
     ASSERT_TRUE(serve_->StageAll().has_value());
@@ -102,6 +102,45 @@ TEST_F(FutureUseTest, FollowsAReaderThatGoesBack) {
       }
     }
   }
+}
+
+// An extent has no more than the 64 samples that are looked at, so the answers are exact.
+TEST_F(FutureUseTest, SaysWhenAnExtentIsNeeded) {
+  Start({.batch = kBatch}, {.extent_bytes = 4096});
+  ASSERT_GE(spec_->catalog->extent_count(), 4U);
+  for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
+    for (std::uint64_t position = 0; position < kSamples; position += 9) {
+      future_->Advance(EpochId(epoch), position);
+      for (std::uint32_t extent = 0; extent < spec_->catalog->extent_count(); ++extent) {
+        const catalog::ExtentInfo info = spec_->catalog->extent(ExtentId(extent));
+        std::uint64_t first = kSamples, last = 0, next_first = kSamples;
+        for (std::uint64_t i = 0; i < info.sample_count; ++i) {
+          const std::uint64_t sample = info.first_sample.value() + i;
+          const auto at = [&](std::uint32_t later) {
+            return Order(spec_->order, EpochId(epoch + later)).Inverse(sample).value();
+          };
+          first = std::min(first, at(0));
+          last = std::max(last, at(0));
+          next_first = std::min(next_first, at(1));
+        }
+        const std::uint64_t expected =
+            first >= position  ? (first - position) / kBatch
+            : last >= position ? 0
+                               : (kSamples - position + next_first) / kBatch;
+        ASSERT_EQ(future_->StepsUntil(ExtentId(extent)), expected)
+            << "epoch " << epoch << ", position " << position << ", extent " << extent;
+      }
+    }
+  }
+}
+
+// Of 203 samples in one extent, more than are looked at, three in a hundred are selected.
+TEST_F(FutureUseTest, FindsTheFewSelectedSamplesOfAnExtent) {
+  Start({.batch = 1, .selection = "hash:0:0.03"});
+  ASSERT_EQ(spec_->catalog->extent_count(), 1U);
+  ASSERT_LT(spec_->selection->size(), 20U);
+  future_->Advance(EpochId(0), 0);
+  EXPECT_EQ(future_->StepsUntil(ExtentId(0)), 0U) << "the first position is one of its samples";
 }
 
 TEST_F(FutureUseTest, NobodyNeedsWhatIsNotSelected) {
