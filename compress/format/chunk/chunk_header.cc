@@ -34,12 +34,16 @@ bool FitsElement(const ChunkShape& shape, std::uint64_t value) {
   return bits == 64 || value >> bits == 0;
 }
 
+// The kind decides which types it applies to: linear and logarithmic steps to floating-point
+// elements, integer steps to integers of at most 4 bytes, whose products with a 32-bit number fit
+// 64 bits.
 Status ReadQuantiser(const ChunkShape& shape, ByteReader& reader, Quantiser& quantiser) {
   const auto kind = reader.ReadLe<std::uint8_t>();
   if (kind > static_cast<std::uint8_t>(QuantiserKind::kLogarithm)) return Newer("a quantiser");
   quantiser.kind = static_cast<QuantiserKind>(kind);
   bool valid = IsFloat(shape.dtype);
   switch (quantiser.kind) {
+    // A chunk without a quantiser leaves the stage out, so this number is not valid here.
     case QuantiserKind::kNone: valid = false; break;
     case QuantiserKind::kLinear:
       quantiser.linear_step = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
@@ -69,6 +73,7 @@ Status ReadMasks(const ChunkShape& shape, ByteReader& reader, ChunkStages& stage
     stages.masks[i].pattern = reader.ReadLe<std::uint64_t>();
     const auto flags = reader.ReadLe<std::uint8_t>();
     stages.masks[i].temporal = flags == 1;
+    // A wider pattern would equal no element: the mask could not have been found by a writer.
     if (!reader.ok() || flags > 1 || !FitsElement(shape, stages.masks[i].pattern)) {
       return Damaged(kPart, "a mask is invalid");
     }
@@ -92,12 +97,15 @@ Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
     case ChunkStage::kOffset:
       stages.offset = reader.ReadVarint();
       stages.shift = reader.ReadLe<std::uint8_t>();
+      // A shift by the element's width or more is undefined in C++ and loses all bits.
       if (!reader.ok() || stages.shift >= 8 * shape.element_bytes()) {
         return Damaged(kPart, "the offset stage is invalid");
       }
       return {};
     case ChunkStage::kDictionary: {
       const std::uint64_t count = reader.ReadVarint();
+      // A dictionary never has more values than the chunk has elements: this bounds its memory by
+      // the shape and not by the payload.
       if (!reader.ok() || count == 0 || count > kDictionaryMax || count > shape.elements()) {
         return Damaged(kPart, "the dictionary is invalid");
       }
@@ -114,6 +122,7 @@ Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
       return {};
     }
   }
+  // The stage's length is not stored, so a reader cannot pass over one that it does not know.
   return Newer("stage " + std::to_string(static_cast<int>(stage)));
 }
 
@@ -123,6 +132,7 @@ Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stag
   int last = 0;
   for (int i = 0; i < count; ++i) {
     const auto id = reader.ReadLe<std::uint8_t>();
+    // Ascending numbers also rule out a stage that is given twice.
     if (!reader.ok() || id <= last) return Damaged(kPart, "the stages are not in ascending order");
     last = id;
     FOREBAY_TRY(ReadStage(shape, static_cast<ChunkStage>(id), reader, stages));
@@ -143,6 +153,7 @@ Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stag
   if (!reader.ok() || bytes > shape.element_bytes()) {
     return Damaged(kPart, "the planes are invalid");
   }
+  // Dictionaries and colours work on codes that fit one 16-bit number.
   const bool narrow = stages.code_bits() <= 16;
   if (!narrow && (stages.dictionary_count > 0 || stages.colour != ColourKind::kNone)) {
     return Damaged(kPart, "codes of more than 16 bits have a dictionary or colours");
@@ -162,6 +173,7 @@ Status CheckPlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
   if (stream.raw_bytes != geometry.pixels() * sample_bytes) {
     return Damaged(kPart, "a plane has the wrong size");
   }
+  // A constant plane stores its one sample, so decoders read it without looking at the length.
   if (stream.coder == StreamCoder::kConstant && coded_bytes != sample_bytes) {
     return Damaged(kPart, "a constant has the wrong size");
   }
@@ -204,6 +216,7 @@ Status ReadStream(ByteReader& reader, ChunkStream& stream, std::uint64_t& coded_
   return {};
 }
 
+// Streams of planes are ordered by channel, and within a channel by plane.
 std::uint32_t BitsOfStream(const CodedHead& head, std::uint32_t index) {
   return head.stages.plane_bits[(index - head.plane_stream()) % head.stages.plane_count];
 }
@@ -221,10 +234,13 @@ Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::b
   CodedHead head;
   const auto layout = reader.ReadLe<std::uint8_t>();
   if (!reader.ok()) return Damaged(kPart, "the payload is empty");
+  // The layout comes first: nothing behind it has a meaning that this version can rely on
+  // otherwise.
   if (layout != kChunkLayout) return Newer("layout " + std::to_string(layout));
   FOREBAY_TRY(ReadStages(shape, reader, head.stages));
   const ChunkGeometry geometry = GeometryOf(shape);
   head.stream_count = head.plane_stream() + head.stages.plane_count * geometry.channels;
+  // The counts of stages, planes and channels have been bounded, so the streams fit kStreamsMax.
   std::array<std::uint64_t, kStreamsMax> coded_bytes{};
   for (std::uint32_t i = 0; i < head.stream_count; ++i) {
     ChunkStream& stream = head.streams[i];
@@ -250,12 +266,15 @@ Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::b
     // Bodies lie behind the table, one after the other, in the same order.
     head.streams[i].body = reader.Take(static_cast<std::size_t>(coded_bytes[i]));
   }
+  // Bytes that nothing reads could differ between payloads that decode alike; they are refused.
   if (reader.remaining() != 0) return Damaged(kPart, "there are bytes behind the last stream");
   return head;
 }
 
 namespace {
 
+// Stages that do nothing are left out. Their number comes first, so the list is collected before it
+// is written.
 void WriteStages(const ChunkStages& stages, ByteWriter& writer) {
   ByteWriter list;
   std::uint8_t count = 0;

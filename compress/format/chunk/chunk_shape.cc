@@ -29,6 +29,8 @@ Status CheckChunkShape(const ChunkShape& shape) {
     return Invalid("channel axis " + std::to_string(shape.channel_axis) + " of rank " +
                    std::to_string(shape.rank));
   }
+  // Divides the limit by each factor instead of multiplying the factors, whose product could
+  // overflow.
   std::uint64_t left = limits::kChunkBytesMax / shape.element_bytes();
   if (shape.samples == 0 || shape.samples > left) {
     return Invalid(std::to_string(shape.samples) + " samples");
@@ -53,6 +55,7 @@ ChunkGeometry GeometryOf(const ChunkShape& shape) {
   int channel_axis = shape.channel_axis;
   if (channel_axis >= 0) {
     const std::uint32_t channels = shape.extent[static_cast<std::size_t>(channel_axis)];
+    // Other numbers of channels get no planes of their own: the axis then counts as one of pixels.
     if (channels >= 2 && channels <= kChannelsMax) {
       geometry.channels = channels;
     } else {

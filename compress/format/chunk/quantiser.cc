@@ -36,6 +36,8 @@ std::uint32_t SmallOfValue(SmallFloat format, double value) {
   if (exponent > bias) return sign | infinity;
   int shift = 52 - format.mantissa_bits;
   const bool subnormal = exponent < 1 - bias;
+  // Subnormal numbers have no implied leading bit, so they lose one more bit for each step of the
+  // exponent.
   if (subnormal) shift += 1 - bias - exponent;
   // Doubles below their own normal range are far below half of the smallest value here.
   if (shift > 53) return sign;
@@ -80,6 +82,7 @@ void DequantiseFloats(const Quantiser& quantiser, Dtype dtype, std::span<const N
                       std::byte* elements) {
   const bool linear = quantiser.kind == QuantiserKind::kLinear;
   const double step = quantiser.linear_step;
+  // The most frequent case has a loop without a branch, which compilers turn into vector code.
   if (linear && dtype == Dtype::kF32) {
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       Store(elements, i, static_cast<float>(static_cast<double>(numbers[i]) * step));
@@ -108,6 +111,7 @@ void DequantiseIntegers(std::uint64_t step, std::span<const Number> numbers,
     // 32 bits times 32 bits: no overflow.
     const auto number = static_cast<std::int32_t>(numbers[i]);
     const std::int64_t value = static_cast<std::int64_t>(step) * number;
+    // The nearest multiple of the step may lie just outside the type's range.
     Store(elements, i, static_cast<Element>(std::clamp(value, kMin, kMax)));
   }
 }
@@ -150,6 +154,8 @@ double PowerOfTwo(std::int64_t logarithm) {
   const double distance = static_cast<double>(fraction) * 0x1p-32 - 0.5;
   double value = kPowerTerms.back();
   for (std::size_t k = kPowerTerms.size() - 1; k-- > 0;) {
+    // Two statements, so that nothing suggests to fuse them: a fused step would round once and
+    // differ.
     value = value * distance;
     value = value + kPowerTerms[k];
   }

@@ -30,6 +30,8 @@ double Difference(double value, double first) { return value - first; }
 double Difference(std::int64_t value, std::int64_t first) {
   std::int64_t difference = 0;
   if (!__builtin_sub_overflow(value, first, &difference)) return static_cast<double>(difference);
+  // The difference fits 64 bits without a sign. It is taken so that it is positive, and negated as
+  // a double.
   const auto high = static_cast<std::uint64_t>(value), low = static_cast<std::uint64_t>(first);
   return value > first ? static_cast<double>(high - low) : -static_cast<double>(low - high);
 }
@@ -47,6 +49,7 @@ class Collector {
   void Value(T value) {
     ++found_.values;
     if constexpr (std::is_floating_point_v<T>) {
+      // Infinities are counted apart: one of them would make mean and moment useless.
       if (std::isinf(value)) {
         ++(value > 0 ? found_.positive_infinities : found_.negative_infinities);
         return;
@@ -79,6 +82,8 @@ class Collector {
   double first_ = 0, differences_ = 0, squares_ = 0;
 };
 
+// Needs found.valid > 0. Rounding may bring the moment slightly below zero, and a reader refuses
+// that.
 void SetMoment(double first, double differences, double squares, FieldStatistics& found) {
   const auto count = static_cast<double>(found.valid);
   found.mean = first + differences / count;
@@ -117,6 +122,8 @@ FieldStatistics MeasureNarrow(std::span<const std::byte> bytes) {
                         .zeros = static_cast<std::uint64_t>(zeros),
                         .minimum_bits = std::bit_cast<std::uint64_t>(std::int64_t{minimum}),
                         .maximum_bits = std::bit_cast<std::uint64_t>(std::int64_t{maximum})};
+  // The sums of (x - first) and (x - first)^2, multiplied out, so that the loop above needs no
+  // subtraction.
   SetMoment(static_cast<double>(first), static_cast<double>(sum - first * count),
             static_cast<double>(squares - 2 * first * sum + first * first * count), found);
   return found;
@@ -176,6 +183,7 @@ FieldStatistics Merge(const PackField& field, const FieldStatistics& earlier,
   both.nans += later.nans;
   both.positive_infinities += later.positive_infinities;
   both.negative_infinities += later.negative_infinities;
+  // A side without valid values has no extremes and no mean; it must not reach the formulas below.
   if (later.valid == 0) return both;
   both.valid += later.valid;
   both.zeros += later.zeros;
@@ -205,6 +213,8 @@ FieldStatistics Merge(const PackField& field, const FieldStatistics& earlier,
 void StatisticsMerger::Take(const PackField& field, const FieldStatistics& chunk) {
   runs_.push_back(chunk);
   ++taken_;
+  // The order of the merges depends on the chunks' order only, so the rounding is the same with
+  // every number of threads.
   for (std::uint64_t number = taken_; number % 2 == 0; number /= 2) {
     const FieldStatistics later = runs_.back();
     runs_.pop_back();
@@ -214,6 +224,7 @@ void StatisticsMerger::Take(const PackField& field, const FieldStatistics& chunk
 
 FieldStatistics StatisticsMerger::Merged(const PackField& field) const {
   FieldStatistics merged;
+  // From the shortest run, which is the latest, to the longest. `merged` is always the later side.
   for (std::size_t i = runs_.size(); i-- > 0;) {
     merged = i + 1 == runs_.size() ? runs_[i] : Merge(field, runs_[i], merged);
   }
@@ -248,6 +259,8 @@ Result<std::vector<FieldStatistics>> ReadStatistics(const PackSchema& schema,
     field.values = reader.ReadLe<std::uint64_t>();
     std::uint64_t left = field.values;  // that no count has taken yet
     bool sound = true;
+    // Subtracts each count from what is left instead of adding them up: a sum of hostile counts
+    // could overflow.
     const auto take = [&](std::uint64_t& count) {
       count = reader.ReadLe<std::uint64_t>();
       sound = sound && count <= left;

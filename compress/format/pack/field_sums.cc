@@ -58,6 +58,7 @@ void AddChunkSums(const PackField& field, const ChunkHead& head,
   const FieldSums& more = collector.found();
   sums.values += more.values;
   sums.nans += more.nans;
+  // A chunk without valid values has no extremes to compare.
   if (more.valid == 0) return;
   if (sums.valid == 0 || IsLess(field, more.minimum_bits, sums.minimum_bits)) {
     sums.minimum_bits = more.minimum_bits;
@@ -108,6 +109,7 @@ std::vector<std::byte> WriteFieldSums(const std::vector<FieldSums>& fields) {
 
 Result<std::vector<FieldSums>> ReadFieldSums(const PackSchema& schema,
                                              std::span<const std::byte> payload) {
+  // The exact size makes every read below succeed, so the loop need not ask reader.ok().
   if (payload.size() != schema.fields.size() * kBytesPerField) {
     return Damaged("pack", "the statistics are not of all fields");
   }
@@ -122,6 +124,7 @@ Result<std::vector<FieldSums>> ReadFieldSums(const PackSchema& schema,
     field.maximum_bits = reader.ReadLe<std::uint64_t>();
     field.sum = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
     field.squares = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
+    // Fill values make up the rest, so the counts need not add up to the number of values.
     if (field.valid > field.values || field.zeros > field.valid ||
         field.nans > field.values - field.valid) {
       return Damaged("pack", "the counts of the statistics contradict each other");

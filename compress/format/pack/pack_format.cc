@@ -24,6 +24,8 @@ Error Invalid(std::string what) {
   return Error(ErrorCode::kInvalidArgument, "pack: " + std::move(what));
 }
 
+// Rounds up: the last tile along an axis may be cut short. This form, unlike (extent + tile - 1) /
+// tile, cannot overflow, and callers have made sure that neither is 0.
 std::uint32_t TilesAlong(const PackField& field, std::size_t axis) {
   return (field.extent[axis] - 1) / field.tile[axis] + 1;
 }
@@ -35,8 +37,10 @@ void WriteField(const PackField& field, ByteWriter& writer) {
   writer.Le(field.rank);
   for (std::uint32_t extent : field.extent) writer.Le(extent);
   for (std::uint32_t tile : field.tile) writer.Le(tile);
+  // Stored plus one, so that "no channel axis" (-1) becomes 0.
   writer.Le(static_cast<std::uint8_t>(field.channel_axis + 1));
   writer.Le(field.valid_bits);
+  // The fill value takes its 8 bytes even if there is none: every field is laid out alike.
   writer.Le(static_cast<std::uint8_t>(field.fill_bits.has_value()));
   writer.Le(field.fill_bits.value_or(0));
   writer.Le(field.bound.mode);
@@ -45,6 +49,8 @@ void WriteField(const PackField& field, ByteWriter& writer) {
   writer.Le(field.samples_per_chunk);
 }
 
+// Reads what WriteField wrote. A reader that ran out of bytes returns zeros, so the caller looks at
+// reader.ok() once, at the end; CheckField then judges the values.
 Result<PackField> ReadField(ByteReader& reader) {
   PackField field;
   field.name = reader.ReadString(limits::kNameBytesMax);
@@ -79,6 +85,7 @@ Status CheckField(const PackField& field) {
     return Invalid(where + "a chunk has 1 to " + std::to_string(limits::kChunkSamplesMax) +
                    " samples");
   }
+  // Written as !(x >= 0), because a NaN compares false and must be refused as well.
   if (field.bound.mode > 5 || !(field.bound.absolute >= 0) || !(field.bound.relative >= 0)) {
     return Invalid(where + "an error bound that makes no sense");
   }
@@ -93,10 +100,12 @@ Status CheckField(const PackField& field) {
       return Invalid(where + "extents and tiles do not fit each other");
     }
   }
+  // A variable field has no shape of its own: each chunk's follows from its byte strings.
   if (field.variable()) return {};
   std::uint64_t tiles = 1;
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
     tiles *= TilesAlong(field, axis);
+    // Compared after every axis, so that the product of four 32-bit counts cannot overflow.
     if (tiles > limits::kChunkSamplesMax) return Invalid(where + "too many tiles");
   }
   // The first tile is the largest, and a chunk of it is the largest chunk of the field.
@@ -202,6 +211,8 @@ Status CheckWritableBound(const PackField& field) {
 
 namespace {
 
+// The schema without a header. Each field carries its length, so that a later version can append to
+// it. The end is aligned, because records begin at multiples of 8 bytes.
 std::vector<std::byte> WriteSchemaBody(const PackSchema& schema) {
   ByteWriter body;
   body.Le(static_cast<std::uint8_t>(schema.keyed ? 1 : 0));
@@ -226,6 +237,8 @@ std::uint32_t AlignmentOf(const PackSchema& schema) {
   return static_cast<std::uint32_t>(schema.aligned ? limits::kIoAlignmentBytes : 8);
 }
 
+// A pack that needs predictors says so in its header: readers without them then refuse the whole
+// file and not one chunk after the other.
 std::uint32_t FeaturesOf(const PackSchema& schema) {
   const bool predicted = !schema.predictors.empty() || !schema.named_predictors.empty();
   return predicted ? static_cast<std::uint32_t>(kFeaturePredictors) : 0;
@@ -330,6 +343,7 @@ Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
 
 Result<std::uint64_t> PackStartBytes(std::span<const std::byte> header) {
   FOREBAY_ASSIGN(const PackHeader read, ReadPackHeader(header));
+  // The header's checksum was right, and ReadPackHeader has bounded the schema's size.
   return kPackHeaderBytes + read.schema_bytes;
 }
 
@@ -347,6 +361,7 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
   PackSchema schema;
   schema.aligned = header.aligned;
   ByteReader reader(body);
+  // The other bits are reserved, and versions that do not know them pass over them.
   schema.keyed = (reader.ReadLe<std::uint8_t>() & 1) != 0;
   const std::uint64_t fields = reader.ReadVarint();
   if (fields > limits::kFieldCountMax) return Damaged(kPart, "there are too many fields");
@@ -368,6 +383,7 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
   }
   FOREBAY_TRY(ReadSections(budget, reader, schema));
   if (!reader.ok()) return Damaged(kPart, "the schema ends early");
+  // The file is at fault here and not the caller, so the error becomes kDataLoss.
   const Status sound = CheckSchema(schema);
   if (!sound.has_value()) return Damaged(kPart, sound.error().message());
   return schema;
@@ -411,6 +427,8 @@ std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t off
                                        std::span<const std::byte> payload, bool aligned) {
   const std::uint64_t alignment =
       aligned && type == RecordType::kChunk ? limits::kIoAlignmentBytes : 8;
+  // The padding depends on where the record lies: its payload, not its head, has to begin at the
+  // alignment. `aligned` promises that for chunks only.
   const std::uint64_t unpadded = offset + kRecordPrefixBytes + added.size();
   const std::uint64_t end = (unpadded + alignment - 1) / alignment * alignment;
   const auto head_bytes = static_cast<std::uint32_t>(end - offset);
@@ -427,6 +445,7 @@ std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t off
   head.Le(Checksum(RecordIdentity(identity, type, offset, covered.size()), covered.bytes()));
   head.Bytes(covered.bytes());
   std::vector<std::byte> result = head.Release();
+  // The padding behind the covered bytes is zero and no checksum covers it.
   result.resize(head_bytes);
   return result;
 }
@@ -444,6 +463,8 @@ Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes) {
   const auto added = reader.ReadLe<std::uint32_t>();
   prefix.payload_bytes = reader.ReadLe<std::uint64_t>();
   prefix.payload_checksum = reader.ReadLe<std::uint64_t>();
+  // The prefix is read before its checksum can be compared, so its sizes are checked before a
+  // caller reads that many bytes because of them.
   if (!reader.ok() || prefix.head_bytes < kRecordPrefixBytes ||
       added > prefix.head_bytes - kRecordPrefixBytes) {
     return Damaged(kPart, "a record has an impossible size");
@@ -458,6 +479,7 @@ Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::
                                                    std::span<const std::byte> head) {
   FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(head));
   if (head.size() < prefix.head_bytes) return Damaged(kPart, "the head of a record ends early");
+  // ReadRecordPrefix has checked that the added bytes end within the head.
   const auto added_bytes =
       ByteReader(head.subspan(kRecordCoveredOffset + 4)).ReadLe<std::uint32_t>();
   const std::span<const std::byte> covered =
@@ -538,12 +560,15 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
     return Damaged(kPart, "a chunk names a field that does not exist");
   }
   const PackField& field = schema.fields[head.field];
+  // Refused and not ignored: an unknown codec or flag changes what the payload means.
   if (codec > static_cast<std::uint8_t>(ChunkCodec::kCoded) || flags > 1) {
     return Error(ErrorCode::kUnimplemented, "pack: a chunk of unknown codec " +
                                                 std::to_string(codec) +
                                                 " or flags; use a newer reader");
   }
   head.codec = static_cast<ChunkCodec>(codec);
+  // Each sample has a checksum of 8 bytes; one of a variable field has a length of 4 bytes, too.
+  // The comparison comes before Take(), so the two spans have exactly these sizes.
   if (head.tile >= field.tiles() || head.sample_count == 0 ||
       head.sample_count > field.samples_per_chunk || head.raw_bytes > limits::kChunkBytesMax ||
       head.first_sample > limits::kSampleCountMax ||
@@ -562,6 +587,8 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
   std::uint64_t total = 0;
   head.lengths = reader.Take(std::size_t{head.sample_count} * 4);
   for (std::uint32_t i = 0; i < head.sample_count; ++i) total += head.LengthOf(i);
+  // A sample that is too large for a chunk is cut into parts, each alone in its chunk. All parts
+  // but the last are full, so the parts of a sample are determined by its length.
   const bool part = head.sample_bytes != 0;
   if (total != head.raw_bytes || (!part && head.part_offset != 0) ||
       (part && (head.sample_count != 1 || head.sample_bytes > limits::kSampleBytesMax ||

@@ -23,6 +23,7 @@ std::string PackIdHex(const PackId& id) {
   return hex;
 }
 
+// Accepts capitals, too, because people copy ids from other tools; it writes small letters only.
 Result<PackId> ParsePackId(std::string_view hex) {
   PackId id{};
   bool valid = hex.size() == 2 * id.size();

@@ -26,6 +26,8 @@ std::vector<std::byte> WritePackIndex(const PackIndex& index) {
   writer.Le(index.samples);
   writer.Le(static_cast<std::uint64_t>(index.chunks.size()));
   writer.Le(static_cast<std::uint64_t>(index.keys.size()));
+  // Entries of a fixed size let a reader compare the counts with the payload's size before it
+  // allocates.
   for (const ChunkEntry& entry : index.chunks) {
     writer.Le(entry.field);
     writer.Le(entry.tile);
@@ -140,6 +142,7 @@ std::vector<std::byte> WritePackFooter(std::uint64_t identity, const PackFooter&
   writer.Le(footer.samples);
   writer.Le(footer.statistics_offset);
   writer.Le(footer.statistics_bytes);
+  // The magic is the file's last word, so a file that was cut off is recognised by its end.
   writer.Le(Checksum(writer.bytes()));
   writer.Le(kFooterMagic);
   return writer.Release();
@@ -162,6 +165,7 @@ Result<PackFooter> ReadPackFooter(std::uint64_t identity, std::span<const std::b
       Checksum(bytes.first(48)) != checksum) {
     return Damaged(kPart, "there is no valid footer: the file is incomplete or damaged");
   }
+  // The caller reads this many bytes at once, so the number is bounded here.
   if (footer.index_bytes < kRecordPrefixBytes || footer.index_bytes > limits::kPackIndexBytesMax) {
     return Damaged(kPart, "the index has an impossible size");
   }

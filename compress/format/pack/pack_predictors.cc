@@ -49,6 +49,8 @@ void WriteSections(const PackSchema& schema, ByteWriter& writer) {
       [&](const auto& predictor) { return !IsNamed(schema, predictor->id()); });
   writer.Varint(static_cast<std::uint64_t>(embedded) + schema.named_predictors.size());
   for (const auto& predictor : schema.predictors) {
+    // A named predictor may be in memory as well, because FindPredictors adds it. It is still
+    // written by name only.
     if (IsNamed(schema, predictor->id())) continue;
     writer.Varint(kSectionPredictor);
     writer.Varint(predictor->bytes().size());
@@ -69,6 +71,8 @@ Status ReadSections(const PredictorBudget& budget, ByteReader& reader, PackSchem
   for (std::uint64_t i = 0; i < sections; ++i) {
     const std::uint64_t type = reader.ReadVarint();
     const std::uint64_t size = reader.ReadVarint();
+    // Sections of an unknown type are passed over by their size, so the size is checked for all
+    // types. `sections` itself needs no bound: each one takes bytes, and the loop ends with them.
     if (!reader.ok() || size > reader.remaining()) return damaged();
     const std::span<const std::byte> bytes = reader.Take(static_cast<std::size_t>(size));
     // Checked for each section, before the next one is parsed: a file cannot make a reader parse

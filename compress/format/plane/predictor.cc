@@ -20,6 +20,7 @@ constexpr std::size_t kHeaderBytes = 16;  // magic, bytes, multiplications
 
 // Reads a layer's numbers; its widths are known and in bounds.
 Status ReadLayer(ByteReader& reader, PredictorLayer& layer) {
+  // Rows are padded with zeros to the stride, so that kernels may read inputs in fours.
   layer.weights.assign(layer.outputs * layer.stride(), 0);
   for (std::uint32_t o = 0; o < layer.outputs; ++o) {
     layer.shift.push_back(reader.ReadLe<std::uint8_t>());
@@ -37,6 +38,7 @@ Status ReadLayer(ByteReader& reader, PredictorLayer& layer) {
   return {};
 }
 
+// A network without layers is valid: a predictor may serve only one of the two kinds of frames.
 Result<PredictorNet> ReadNet(ByteReader& reader, std::uint32_t inputs_max) {
   PredictorNet net;
   const auto layers = reader.ReadLe<std::uint8_t>();
@@ -51,6 +53,7 @@ Result<PredictorNet> ReadNet(ByteReader& reader, std::uint32_t inputs_max) {
     layer.inputs = inputs;
     layer.outputs = inputs = reader.ReadLe<std::uint8_t>();
     const bool last = i + 1 == layers;
+    // Without a sign, 0 - 1 is the largest number, so this refuses a width of 0 as well.
     if (last ? inputs != kPredictorOutputs : inputs - 1 >= kPredictorWidthMax) {
       return Damaged(kPart, "the width of a layer is out of range");
     }
@@ -71,6 +74,7 @@ Result<PredictorNet> ReadNet(ByteReader& reader, std::uint32_t inputs_max) {
   return net;
 }
 
+// A trainer's layers are dense: their rows are not padded to the stride that parsed layers have.
 void WriteNet(const std::vector<PredictorLayer>& layers, ByteWriter& writer) {
   writer.Le(static_cast<std::uint8_t>(layers.size()));
   if (layers.empty()) return;
@@ -135,6 +139,8 @@ Result<std::shared_ptr<const Predictor>> Predictor::Parse(std::span<const std::b
     return Error(ErrorCode::kUnimplemented,
                  "learned predictor: of a newer version; update Forebay to read it");
   }
+  // The budget comes before the other checks: it is the reader's own limit, and a sound file may
+  // exceed it.
   if (size > budget.bytes_max || macs > budget.macs_max) {
     return Error(ErrorCode::kResourceExhausted,
                  "learned predictor: it has " + Number(size) + " bytes and takes " + Number(macs) +
