@@ -236,6 +236,31 @@ TEST_F(StreamSessionTest, RefusesMorePullsThanCredits) {
   session->Close();
 }
 
+TEST_F(StreamSessionTest, RefusesBatchesOfViewsThatOneMessageCannotAnnounce) {
+  constexpr std::uint64_t kTiny = 65'536;  // samples, of one byte in each of three fields
+  catalog::DatasetSource tiny;
+  tiny.format = catalog::Format::kRaw;
+  tiny.settings.SetTexts("files", {"a=a.bin", "b=b.bin", "c=c.bin"});
+  tiny.settings.SetNumbers("shape", {1});
+  for (const char* path : {"/gfs/a.bin", "/gfs/b.bin", "/gfs/c.bin"}) {
+    ASSERT_TRUE(backend_.AddFile(path, std::vector<std::byte>(kTiny)).has_value());
+  }
+  Start({.source = tiny});
+  const auto views = [&](std::uint32_t batch) {
+    return serve_->Open({.batch = batch, .delivery = Delivery::kViews}, *sink_);
+  };
+  const auto refused = views(kTiny);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfRange);
+  EXPECT_THAT(refused.error().message(), HasSubstr("at most 51609 samples"));
+  const auto smaller = views(kTiny / 2);
+  ASSERT_TRUE(smaller.has_value()) << smaller.error().ToString();
+  (*smaller)->Close();
+  auto contiguous = Open({.batch = kTiny});
+  ASSERT_NE(contiguous, nullptr);
+  contiguous->Close();
+}
+
 TEST_F(StreamSessionTest, RefusesPullsOfNoSteps) {
   Start();
   auto session = Open();

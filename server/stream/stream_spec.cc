@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/wire_layout.h"
 
 namespace forebay::stream {
 namespace {
@@ -92,6 +93,27 @@ Result<std::uint64_t> BatchBytesMax(const catalog::Catalog& catalog, std::uint64
   return total;
 }
 
+// A batch is announced by one message, which holds the samples' ids, and the place of each sample's
+// bytes where the batch is views or the samples differ in size. A sample that lies in several
+// extents needs a little more than this.
+Status CheckMessageFits(const StreamSpec& spec, std::uint64_t samples) {
+  constexpr std::uint64_t kReservedBytes = 64 * limits::kKiB;  // for all that is not per sample
+  std::uint64_t sample_bytes = sizeof(std::uint64_t);
+  for (const FieldSpec& field : spec.catalog->fields()) {
+    const bool is_constant = field.source == FieldSource::kConstant;
+    const bool has_span =
+        !is_constant && (spec.delivery == Delivery::kViews || !field.is_fixed());
+    if (is_constant) sample_bytes += sizeof(std::int64_t);
+    if (has_span) sample_bytes += sizeof(WireSpan);
+  }
+  const std::uint64_t samples_max = (limits::kRpcMessageBytesMax - kReservedBytes) / sample_bytes;
+  if (samples <= samples_max) return {};
+  return Error(ErrorCode::kOutOfRange,
+               fmt::format("a batch of {} samples of '{}' cannot be announced in one message: at "
+                           "most {} samples fit with this delivery; take smaller batches",
+                           samples, spec.dataset->name(), samples_max));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const catalog::Selection>> ResolveSelection(
@@ -154,6 +176,7 @@ Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpe
   FOREBAY_TRY(CheckTiersHold(spec));
   // Of a full step, which is the largest: a short last step has fewer.
   const std::uint64_t samples = request.global_batch / request.ranks;
+  FOREBAY_TRY(CheckMessageFits(spec, samples));
   FOREBAY_ASSIGN(spec.batch_bytes_max, BatchBytesMax(*spec.catalog, samples));
   return spec;
 }
@@ -164,6 +187,7 @@ Result<StepSlice> SliceOf(const StreamSpec& spec, const BatchName& name) {
   if (name.micro_size > limits::kLocalBatchMax) {
     return Error(ErrorCode::kOutOfRange, "a micro-batch exceeds kLocalBatchMax");
   }
+  FOREBAY_TRY(CheckMessageFits(spec, name.micro_size));
   return spec.plan.MicroBatchSlice(
       {.step = name.step, .index = name.micro_index, .samples = name.micro_size});
 }

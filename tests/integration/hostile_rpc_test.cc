@@ -268,6 +268,31 @@ TEST_F(HostileRpcTest, StepsThatDoNotExistFailAlone) {
   }
 }
 
+// Each call for the daemon's status gives the last pull time to fail, which returns its credits.
+// Should it not have failed by then, the next pull is beyond the credits, and the attempt is made
+// again.
+TEST_F(HostileRpcTest, WrongNamesWhoseErrorsNobodyReadsEndTheStream) {
+  constexpr int kAttemptsMax = 20;
+  constexpr int kPullsMax = 20'000;
+  std::string message;
+  for (int i = 0; i < kAttemptsMax && message.find("wait to be read") == std::string::npos; ++i) {
+    RawStream stream(client_);
+    v1::StreamRequest open = GoodOpen(dataset_, 64);
+    open.mutable_open()->set_credits(limits::kCreditsMax);
+    stream.Write(open);
+    int pulls = 0;
+    while (pulls < kPullsMax && stream.Write(PullOf(1'000'000, limits::kPullStepsMax))) {
+      ++pulls;
+      client_.Status();
+    }
+    EXPECT_LT(pulls, kPullsMax) << "the daemon keeps errors without limit";
+    const grpc::Status status = stream.End();
+    EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+    message = status.error_message();
+  }
+  EXPECT_THAT(message, HasSubstr("wait to be read"));
+}
+
 TEST_F(HostileRpcTest, APullAfterFinishEndsTheStream) {
   // Inline payload that nobody reads keeps the trailer back, so that the pull comes before it.
   RawStream stream(client_);

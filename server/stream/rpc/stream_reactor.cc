@@ -203,6 +203,14 @@ void StreamReactor::Fail(const BatchName& name, const Error& error) {
   std::lock_guard lock(mutex_);
   if (ended_) return;
   ++settled_;
+  // A failed batch gives its credit back at once, so credits do not bound the errors of a reader
+  // that asks for wrong names and never reads. A proper reader counts a batch as asked for until it
+  // has read the answer, so no more errors than its credits can wait for it.
+  if (static_cast<std::uint32_t>(pending_.errors_size()) >= session_->spec().credits) {
+    return EndLocked(ToGrpc(Error(ErrorCode::kResourceExhausted,
+                                  "more failed batches wait to be read than the stream has "
+                                  "credits; read the answers before asking for more batches")));
+  }
   v1::BatchError& message = *pending_.add_errors();
   message.set_epoch(name.epoch.value());
   message.set_step(name.step.value());
