@@ -38,14 +38,14 @@ Dataset::Dataset(DatasetOptions options, io::IoBackend& backend,
       root_(std::move(root)) {}
 
 std::shared_ptr<const catalog::Catalog> Dataset::catalog() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return catalog_;
 }
 
 void Dataset::WhenCatalogued(Waiter waiter) {
   Status outcome;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Registered under the lock that SetCatalog and Fail take, so the waiter is called in any case.
     if (!catalog_ && progress_.state != DatasetState::kFailed) {
       catalog_waiters_.push_back(std::move(waiter));
@@ -58,7 +58,7 @@ void Dataset::WhenCatalogued(Waiter waiter) {
 }
 
 DatasetProgress Dataset::progress() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   DatasetProgress progress = progress_;
   progress.stored_form = StoredFormLocked();
   return progress;
@@ -77,12 +77,12 @@ std::string Dataset::StoredFormLocked() const {
 }
 
 std::shared_ptr<const PackedForm> Dataset::form() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return form_;
 }
 
 std::uint64_t Dataset::StoredBytes(ExtentId extent) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool is_known =
       extent.value() < stored_bytes_.size() && stored_bytes_[extent.value()] > 0;
   // Raw extents have no entries: their images have the size that the catalog says.
@@ -90,12 +90,12 @@ std::uint64_t Dataset::StoredBytes(ExtentId extent) const {
 }
 
 void Dataset::SetPlannedBytes(std::vector<std::uint64_t> planned_bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   planned_bytes_ = std::move(planned_bytes);
 }
 
 void Dataset::SetForm(std::shared_ptr<const PackedForm> form, std::string note) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // The keys of the extents follow from the form, and readers have them by now.
   if (catalog_) return;
   form_ = std::move(form);
@@ -103,7 +103,7 @@ void Dataset::SetForm(std::shared_ptr<const PackedForm> form, std::string note) 
 }
 
 std::uint64_t Dataset::bytes_without_home() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Homes were planned for the largest possible images. As real sizes become known, extents without
   // a home get one, so the sum would be too large until the pass has ended.
   if (form_ && progress_.state == DatasetState::kStaging) return 0;
@@ -120,7 +120,7 @@ std::string Dataset::CapacityAdvice() const {
   // without the lock.
   std::function<plan::TierSpace()> space_left;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     space_left = space_left_;
   }
   // The space that this data set may use: what is free, and what its extents have already.
@@ -128,7 +128,7 @@ std::string Dataset::CapacityAdvice() const {
   const std::uint64_t ssd_left = space.ssd_bytes;
   std::vector<plan::Footprint> extents;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (std::uint32_t i = 0; i < homes_.size(); ++i) {
       if (IsRemoteLocked(i)) continue;
       const ExtentId extent(i);
@@ -165,7 +165,7 @@ Result<std::string> Dataset::ReadSmall(std::string_view path, std::uint64_t byte
 }
 
 bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t now_ns) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // A pass that is under way will stage what is missing; two passes would share one cursor.
   const bool may_begin = catalog_ && (progress_.state == DatasetState::kStaged ||
                                       progress_.state == DatasetState::kFailed);
@@ -197,12 +197,12 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
 }
 
 void Dataset::SetSpaceLeft(std::function<plan::TierSpace()> space_left) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   space_left_ = std::move(space_left);
 }
 
 bool Dataset::BeginCataloguing(std::int64_t now_ns) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Of two callers at once only one gets true, and starts the job.
   const bool may_begin = !catalog_ && (progress_.state == DatasetState::kIdle ||
                                        progress_.state == DatasetState::kFailed);
@@ -228,7 +228,7 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
   }
   std::vector<Waiter> waiters;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Readers hold references to the keys, so they never change.
     FOREBAY_CHECK(!catalog_);
     keys_ = std::move(keys);
@@ -275,7 +275,7 @@ Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checks
 void Dataset::Fail(const Error& error) {
   std::vector<Waiter> waiters;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     progress_.state = DatasetState::kFailed;
     progress_.error = error.ToString();
     first_error_ = error;
@@ -287,19 +287,19 @@ void Dataset::Fail(const Error& error) {
 void Dataset::AbandonCatalogWaiters(const Error& error) {
   std::vector<Waiter> waiters;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     waiters.swap(catalog_waiters_);
   }
   for (const Waiter& waiter : waiters) waiter(error);
 }
 
 plan::HomeTier Dataset::home(ExtentId extent) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return homes_[extent.value()];
 }
 
 void Dataset::SetRemote(std::vector<bool> remote) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   FOREBAY_CHECK(homes_.empty() || remote.size() == homes_.size());
   // An extent that has a home here stays local: it is staged here already, or will be.
   for (std::size_t i = 0; i < homes_.size(); ++i) {
@@ -309,18 +309,18 @@ void Dataset::SetRemote(std::vector<bool> remote) {
 }
 
 void Dataset::MakeLocal(ExtentId extent) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // The extent now counts as one without a home, until it gets one.
   if (!remote_.empty()) remote_[extent.value()] = false;
 }
 
 bool Dataset::IsRemote(ExtentId extent) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return IsRemoteLocked(extent.value());
 }
 
 std::uint64_t Dataset::PlannedBytes(ExtentId extent) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return PlannedBytesLocked(extent);
 }
 
@@ -330,7 +330,7 @@ std::uint64_t Dataset::PlannedBytesLocked(ExtentId extent) const {
 }
 
 plan::Footprint Dataset::FootprintOf(ExtentId extent, std::uint64_t image_bytes) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return FootprintLocked(extent, image_bytes);
 }
 
@@ -342,7 +342,7 @@ plan::Footprint Dataset::FootprintLocked(ExtentId extent, std::uint64_t image_by
 }
 
 void Dataset::SetHome(ExtentId extent, plan::HomeTier home, std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   homes_[extent.value()] = home;
   // Empty for raw extents, whose size never differs from the plan.
   if (extent.value() < planned_bytes_.size()) planned_bytes_[extent.value()] = bytes;
@@ -350,7 +350,7 @@ void Dataset::SetHome(ExtentId extent, plan::HomeTier home, std::uint64_t bytes)
 
 std::vector<ExtentId> Dataset::ExtentsWithoutHome() const {
   std::vector<ExtentId> extents;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (std::uint32_t i = 0; i < homes_.size(); ++i) {
     // An extent that is being loaded is placed by its load.
     const bool is_one = homes_[i] == plan::HomeTier::kNone &&
@@ -361,7 +361,7 @@ std::vector<ExtentId> Dataset::ExtentsWithoutHome() const {
 }
 
 std::optional<ExtentId> Dataset::NextWithoutHome() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (progress_.state != DatasetState::kStaging) return std::nullopt;
   // The cursor only moves forward, so a whole pass costs one walk. It does not move past an extent
   // that is returned, because the caller may find no space for it yet.
@@ -375,7 +375,7 @@ std::optional<ExtentId> Dataset::NextWithoutHome() {
 }
 
 bool Dataset::GiveHome(ExtentId extent, plan::HomeTier home) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   FOREBAY_CHECK(home != plan::HomeTier::kNone);
   // A demand has claimed it between NextWithoutHome and now.
   if (extents_[extent.value()] != ExtentState::kAbsent) return false;
@@ -386,7 +386,7 @@ bool Dataset::GiveHome(ExtentId extent, plan::HomeTier home) {
 }
 
 bool Dataset::Claim(ExtentId extent, bool again) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // This is what makes each byte be read once: whoever does not get the claim waits for the load.
   ExtentState& state = extents_[extent.value()];
   if (state == ExtentState::kLoading) return false;
@@ -398,7 +398,7 @@ bool Dataset::Claim(ExtentId extent, bool again) {
 }
 
 std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (progress_.state != DatasetState::kStaging) return std::nullopt;
   while (next_ < extents_.size()) {
     // Extents of other states are being loaded for a reader, or are on a tier already.
@@ -428,7 +428,7 @@ bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns)
   std::vector<Waiter> waiters;
   bool has_ended = false;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ExtentState& state = extents_[extent.value()];
     FOREBAY_CHECK(state == ExtentState::kLoading);
     state = status.has_value() ? ExtentState::kResident : ExtentState::kFailed;
@@ -469,12 +469,12 @@ bool Dataset::FinishLocked(std::int64_t now_ns) {
 }
 
 bool Dataset::TakePassEnded() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(has_pass_ended_, false);
 }
 
 bool Dataset::AddWaiter(ExtentId extent, Waiter waiter) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Under the lock of Report, so that a waiter is never added to a load that has ended.
   if (extents_[extent.value()] != ExtentState::kLoading) return false;
   waiters_[extent].push_back(std::move(waiter));
@@ -483,7 +483,7 @@ bool Dataset::AddWaiter(ExtentId extent, Waiter waiter) {
 
 void Dataset::CountGfs(std::uint64_t opens, std::uint64_t reads, std::uint64_t bytes,
                        std::uint64_t stats) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   progress_.gfs_opens += opens;
   progress_.gfs_reads += reads;
   progress_.gfs_bytes += bytes;
@@ -491,7 +491,7 @@ void Dataset::CountGfs(std::uint64_t opens, std::uint64_t reads, std::uint64_t b
 }
 
 bool Dataset::CountPieces(std::uint64_t pieces, std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // The caller warns once that a data set is read in pieces.
   const bool is_first = progress_.gfs_pieces == 0;
   progress_.gfs_pieces += pieces;
@@ -500,7 +500,7 @@ bool Dataset::CountPieces(std::uint64_t pieces, std::uint64_t bytes) {
 }
 
 void Dataset::CountStaged(ExtentId extent, std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Grows as needed: during a scan the number of extents is not known.
   if (counted_.size() <= extent.value()) counted_.resize(extent.value() + std::size_t{1});
   if (counted_[extent.value()]) return;
@@ -509,7 +509,7 @@ void Dataset::CountStaged(ExtentId extent, std::uint64_t bytes) {
 }
 
 void Dataset::CountStored(ExtentId extent, std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!form_) return;
   // From the form and not from catalog_, which is not set yet while a catalog is adopted.
   const std::uint64_t raw_bytes = form_->catalog().extent(extent).bytes;

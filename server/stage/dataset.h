@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -17,6 +16,7 @@
 
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/catalog/catalog.h"
 #include "server/catalog/dataset_source.h"
 #include "server/io/io_backend.h"
@@ -189,14 +189,15 @@ class Dataset {
   bool CountPieces(std::uint64_t pieces, std::uint64_t bytes);
 
  private:
-  std::string StoredFormLocked() const;
-  std::uint64_t PlannedBytesLocked(ExtentId extent) const;
-  plan::Footprint FootprintLocked(ExtentId extent, std::uint64_t image_bytes) const;
-  bool IsRemoteLocked(std::uint32_t extent) const {
+  std::string StoredFormLocked() const FOREBAY_REQUIRES(mutex_);
+  std::uint64_t PlannedBytesLocked(ExtentId extent) const FOREBAY_REQUIRES(mutex_);
+  plan::Footprint FootprintLocked(ExtentId extent, std::uint64_t image_bytes) const
+      FOREBAY_REQUIRES(mutex_);
+  bool IsRemoteLocked(std::uint32_t extent) const FOREBAY_REQUIRES(mutex_) {
     return !remote_.empty() && remote_[extent];
   }
   // Ends the pass if every extent has been claimed and no load is under way.
-  bool FinishLocked(std::int64_t now_ns);
+  bool FinishLocked(std::int64_t now_ns) FOREBAY_REQUIRES(mutex_);
 
   const DatasetOptions options_;
   const std::uint64_t hash_;
@@ -208,30 +209,37 @@ class Dataset {
   std::atomic<Dataset*> successor_ = nullptr;
   std::atomic<bool> is_replaced_ = false;
   std::atomic<bool> is_outdated_ = false;
-  mutable std::mutex mutex_;
-  std::function<plan::TierSpace()> space_left_;
-  std::shared_ptr<const catalog::Catalog> catalog_;
-  std::shared_ptr<const PackedForm> form_;
-  std::string form_note_;
-  std::vector<tier::ExtentKey> keys_;  // immutable once catalog_ is set
-  std::vector<std::uint64_t> planned_bytes_;  // of a packed form
-  std::vector<std::uint64_t> stored_bytes_;   // of a packed form; 0: not known yet
-  std::uint64_t packed_bytes_ = 0, packed_from_bytes_ = 0;  // of those that are known
-  std::vector<ExtentState> extents_;
-  std::vector<plan::HomeTier> homes_;
-  std::vector<bool> remote_;  // by extent; empty: all are local
-  std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_;
-  std::vector<Waiter> catalog_waiters_;
-  DatasetProgress progress_;
-  std::vector<bool> counted_;  // extents that are part of progress_.staged_bytes
-  std::uint32_t next_ = 0;      // the pass has claimed or skipped all extents before this one
-  std::uint32_t next_without_home_ = 0;  // all extents before this one have a home, or were loaded
-  std::deque<ExtentId> late_;    // extents before next_ that got a home during the pass
-  std::uint64_t loading_ = 0;    // extents in state kLoading
-  std::int64_t started_ns_ = 0;
-  std::uint64_t started_gfs_bytes_ = 0;
-  std::optional<Error> first_error_;
-  bool has_pass_ended_ = false;  // a pass has ended since the last TakePassEnded
+  mutable Mutex mutex_;
+  std::function<plan::TierSpace()> space_left_ FOREBAY_GUARDED_BY(mutex_);
+  std::shared_ptr<const catalog::Catalog> catalog_ FOREBAY_GUARDED_BY(mutex_);
+  std::shared_ptr<const PackedForm> form_ FOREBAY_GUARDED_BY(mutex_);
+  std::string form_note_ FOREBAY_GUARDED_BY(mutex_);
+  std::vector<tier::ExtentKey> keys_;  // immutable once catalog_ is set, so read without mutex_
+  std::vector<std::uint64_t> planned_bytes_ FOREBAY_GUARDED_BY(mutex_);  // of a packed form
+  // Of a packed form; 0: not known yet.
+  std::vector<std::uint64_t> stored_bytes_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t packed_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of those that are known
+  std::uint64_t packed_from_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;  // raw bytes of those
+  std::vector<ExtentState> extents_ FOREBAY_GUARDED_BY(mutex_);
+  std::vector<plan::HomeTier> homes_ FOREBAY_GUARDED_BY(mutex_);
+  std::vector<bool> remote_ FOREBAY_GUARDED_BY(mutex_);  // by extent; empty: all are local
+  std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_ FOREBAY_GUARDED_BY(mutex_);
+  std::vector<Waiter> catalog_waiters_ FOREBAY_GUARDED_BY(mutex_);
+  DatasetProgress progress_ FOREBAY_GUARDED_BY(mutex_);
+  // Extents that are part of progress_.staged_bytes.
+  std::vector<bool> counted_ FOREBAY_GUARDED_BY(mutex_);
+  // The pass has claimed or skipped all extents before this one.
+  std::uint32_t next_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  // All extents before this one have a home, or were loaded.
+  std::uint32_t next_without_home_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  // Extents before next_ that got a home during the pass.
+  std::deque<ExtentId> late_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t loading_ FOREBAY_GUARDED_BY(mutex_) = 0;  // extents in state kLoading
+  std::int64_t started_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t started_gfs_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::optional<Error> first_error_ FOREBAY_GUARDED_BY(mutex_);
+  // A pass has ended since the last TakePassEnded.
+  bool has_pass_ended_ FOREBAY_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace forebay::stage

@@ -122,7 +122,7 @@ void Stager::BeginStop() {
   std::deque<Job> cancelled;
   std::deque<Job> never_catalogued;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // From here on NextJob returns nothing, and Demand and Postpone cancel at once.
     if (std::exchange(stopping_, true)) return;
     cancelled.swap(demanded_);
@@ -135,7 +135,7 @@ void Stager::BeginStop() {
   }
   // Wakes threads that wait for jobs, for memory, or for a turn to compress, or between retries. A
   // thread that is blocked in a GFS call cannot be woken (AwaitStopped).
-  work_.notify_all();
+  work_.NotifyAll();
   tiers_.Stop();
   loader_.Stop();
   if (parts_.patience != nullptr) parts_.patience->Stop();
@@ -170,7 +170,7 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
   if (!dataset.BeginCataloguing(parts_.clock.NowNs())) return;
   dataset.SetSpaceLeft([this] { return placements_.left(); });
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Job job;
     job.dataset = &dataset;
     job.rebuild = rebuild;
@@ -178,7 +178,7 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
     job.replaced = std::move(replaced);
     catalogue_jobs_.push_back(std::move(job));
   }
-  work_.notify_one();
+  work_.NotifyOne();
 }
 
 // Starts another pass, over the extents that were evicted since the last one or refused by a tier.
@@ -228,7 +228,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
       FOREBAY_CHECK(dataset.AddWaiter(extent, std::move(waiter)));
       bool stopping = false;
       {
-        std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         stopping = stopping_;
         if (!stopping) {
           Job job;
@@ -246,7 +246,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
         dataset.Report(extent, Error(ErrorCode::kCancelled, "the daemon is shutting down"),
                        parts_.clock.NowNs());
       }
-      work_.notify_one();
+      work_.NotifyOne();
       return;
     }
     if (dataset.AddWaiter(extent, waiter)) {
@@ -261,7 +261,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
 void Stager::Hurry(const Dataset& dataset, ExtentId extent) {
   std::shared_ptr<Priority> priority;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = priorities_.find({&dataset, extent});
     if (found == priorities_.end()) return;
     // A shared pointer, because the load may end and erase the entry meanwhile.
@@ -294,10 +294,10 @@ bool Stager::IsBlocked(const Job& job) const {
 
 bool Stager::Postpone(Job& job) {
   if (!IsBlocked(job)) return false;
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   if (job.early) {
     // Dropped, not postponed: the extent is staged like any other once there is a catalog.
-    lock.unlock();
+    lock.Unlock();
     EndEarlyLoad(*job.dataset, *job.early);
     return true;
   }
@@ -310,7 +310,7 @@ bool Stager::Postpone(Job& job) {
   }
   // BeginStop has cancelled the postponed jobs already, so nobody would look at this one again.
   priorities_.erase({job.dataset, *job.extent});
-  lock.unlock();
+  lock.Unlock();
   job.dataset->Report(*job.extent, Error(ErrorCode::kCancelled, "the daemon is shutting down"),
                       parts_.clock.NowNs());
   return true;
@@ -319,7 +319,7 @@ bool Stager::Postpone(Job& job) {
 void Stager::ResumePostponed() {
   bool has_resumed = false;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::deque<Job> waiting = std::exchange(postponed_, {});
     for (Job& job : waiting) {
       const bool is_blocked = IsBlocked(job);
@@ -329,7 +329,7 @@ void Stager::ResumePostponed() {
     }
   }
   // This runs once a second, so an idle daemon must not be woken without need.
-  if (has_resumed) work_.notify_all();
+  if (has_resumed) work_.NotifyAll();
 }
 
 std::vector<std::thread::id> Stager::BlockedThreads() const {
@@ -357,7 +357,7 @@ void Stager::Look() {
   {
     // A catalogue job reads metadata with threads of its own. If some of them are blocked, one
     // reader thread of the crew waits for them, and counts as blocked too.
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     blocked += std::min(cataloguing_, static_cast<std::uint32_t>(threads.size()) - blocked);
   }
   // Starts a spare thread for each blocked one, and dismisses spares that are no longer needed.
@@ -369,7 +369,7 @@ void Stager::Look() {
   }
   lacks_spare_ = !adjusted.has_value();
   ResumePostponed();
-  early_over_.notify_all();  // EndEarly waits for loads, but not for those that are blocked now
+  early_over_.NotifyAll();  // EndEarly waits for loads, but not for those that are blocked now
 }
 
 // The order of work: demands, catalogues, early extents, resumed background jobs, the background
@@ -380,12 +380,12 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
     jobs.pop_front();
     return job;
   };
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   for (;;) {
     // Ends this thread's loop.
     if (stopping_) return std::nullopt;
     if (crew.Dismisses()) {
-      work_.notify_one();  // this thread may have been woken for a job
+      work_.NotifyOne();  // this thread may have been woken for a job
       return std::nullopt;
     }
     // At least one thread stays free for demands while others catalogue, and a quarter of them
@@ -420,19 +420,27 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
         // During the grace time a demand, which ends it, wakes this thread.
         const std::int64_t wait_ns = soonest->not_before_ns - parts_.clock.NowNs();
         if (wait_ns > 0) {
-          work_.wait_for(lock, std::chrono::nanoseconds(wait_ns));
+          work_.WaitFor(mutex_, std::chrono::nanoseconds(wait_ns));
           continue;
         }
         std::iter_swap(background_.begin(), soonest);
-        if (std::optional<Job> job = NextInBackground(lock)) return job;
+        Dataset* ended = nullptr;
+        if (std::optional<Job> job = NextInBackgroundLocked(ended)) return job;
+        // Closing objects may take long, so the lock is released meanwhile.
+        if (ended != nullptr) {
+          lock.Unlock();
+          gfs_.CloseObjects(*ended);
+          LogPassEnd(*ended);
+          lock.Lock();
+        }
         continue;
       }
     }
     if (std::optional<Job> job = NextDeferredLocked(spare)) return job;
     if (deferred_.empty()) {
-      work_.wait(lock);
+      work_.Wait(mutex_);
     } else {
-      work_.wait_for(lock, std::chrono::nanoseconds(kDeferredPauseNs));
+      work_.WaitFor(mutex_, std::chrono::nanoseconds(kDeferredPauseNs));
     }
   }
 }
@@ -460,7 +468,7 @@ void Stager::DeferLoad(const Job& job) {
   // Without a home it would be evicted soon after it was loaded.
   if (job.dataset->home(*job.extent) == plan::HomeTier::kNone) return;
   if (parts_.cache.Find(job.dataset->key(*job.extent))) return;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool is_known = std::ranges::any_of(deferred_, [&](const DeferredLoad& deferred) {
     return deferred.dataset == job.dataset && deferred.extent == *job.extent;
   });
@@ -470,9 +478,7 @@ void Stager::DeferLoad(const Job& job) {
                        .not_before_ns = parts_.clock.NowNs() + kDeferredPauseNs});
 }
 
-// The next extent of the first data set in background_. If that has none left, removes it from the
-// list and returns nullopt; the caller looks again.
-std::optional<Stager::Job> Stager::NextInBackground(std::unique_lock<std::mutex>& lock) {
+std::optional<Stager::Job> Stager::NextInBackgroundLocked(Dataset*& ended) {
   Dataset* const dataset = background_.front().dataset;
   if (std::optional<ExtentId> extent = dataset->ClaimNext(parts_.clock.NowNs())) {
     ++background_loads_;
@@ -487,12 +493,7 @@ std::optional<Stager::Job> Stager::NextInBackground(std::unique_lock<std::mutex>
   // ResumeBackground puts the data set back if an extent of it gets a home later.
   background_.erase(background_.begin());
   // While loads are under way, objects stay open; the last load closes them (PerformLoad).
-  if (dataset->progress().state != DatasetState::kStaging) {
-    lock.unlock();
-    gfs_.CloseObjects(*dataset);
-    LogPassEnd(*dataset);
-    lock.lock();
-  }
+  if (dataset->progress().state != DatasetState::kStaging) ended = dataset;
   return std::nullopt;
 }
 
@@ -525,7 +526,7 @@ void Stager::PerformLoad(const Job& job, io::IoQueue& queue) {
   const Status loaded = Load(dataset, *job.extent, job, queue);
   {
     // Before Report: from then on another thread may claim the extent, with a priority of its own.
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     priorities_.erase({&dataset, *job.extent});
     if (job.background) --background_loads_;
   }
@@ -561,13 +562,13 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
   // Only now does background staging begin, for all formats: a scan has staged what fitted, and the
   // pass finds the rest.
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --cataloguing_;
     if (status.has_value()) {
       background_.push_back({&dataset, parts_.clock.NowNs() + job.grace_ns});
     }
   }
-  work_.notify_all();
+  work_.NotifyAll();
 }
 
 // Called by the builder of the catalog for each extent whose objects are known. Takes it only if
@@ -581,7 +582,7 @@ void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::Extent
   // An extent that will have no home would be read in vain.
   if (footprint.ram_bytes > left.ram_bytes && footprint.ssd_bytes > left.ssd_bytes) return;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // The builder of the catalog finds extents much faster than they can be read.
     if (stopping_ || early_.size() >= kEarlyExtentsMax) return;
   }
@@ -602,11 +603,11 @@ void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::Extent
   job.dataset = &dataset;
   job.early = std::move(early);
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     job.priority = std::make_shared<Priority>(kBackgroundPriority + gate_.NextPriority());
     early_.push_back(std::move(job));
   }
-  work_.notify_one();
+  work_.NotifyOne();
 }
 
 Status Stager::LoadEarly(Dataset& dataset, EarlyExtent& early, const Priority& priority,
@@ -630,7 +631,7 @@ Status Stager::LoadEarly(Dataset& dataset, EarlyExtent& early, const Priority& p
                  {.key = early.key, .pieces = pieces, .objects = NameObjects(early.objects)},
                  block.bytes(), read));
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // EndEarly does not wait for this load any more: the pass may be loading the extent itself.
     if (early.is_abandoned) return {};
     early.is_storing = true;
@@ -642,11 +643,11 @@ Status Stager::LoadEarly(Dataset& dataset, EarlyExtent& early, const Priority& p
 }
 
 void Stager::EndEarlyLoad(const Dataset& dataset, EarlyExtent& early) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // EndEarly has removed it from the list already.
   if (early.is_abandoned) return;
   std::erase(early_loads_[&dataset], &early);
-  early_over_.notify_all();
+  early_over_.NotifyAll();
 }
 
 // Called when the build of the catalog has ended, before the catalog is adopted. Waits for the
@@ -654,14 +655,13 @@ void Stager::EndEarlyLoad(const Dataset& dataset, EarlyExtent& early) {
 // It does not wait for a load that is blocked; such a load is abandoned, and its result is not
 // published.
 void Stager::EndEarly(Dataset& dataset) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(early_, [&](const Job& job) { return job.dataset == &dataset; });
   std::vector<EarlyExtent*>& loads = early_loads_[&dataset];
-  early_over_.wait(lock, [&] {
-    return std::ranges::all_of(loads, [&](const EarlyExtent* early) {
-      return !early->is_storing && IsBlocked(dataset, *early);
-    });
-  });
+  const auto is_blocked = [&](const EarlyExtent* early) {
+    return !early->is_storing && IsBlocked(dataset, *early);
+  };
+  while (!std::ranges::all_of(loads, is_blocked)) early_over_.Wait(mutex_);
   // The thread that runs the load owns the object, and sees the flag before it publishes.
   for (EarlyExtent* early : loads) early->is_abandoned = true;
   early_loads_.erase(&dataset);
@@ -789,11 +789,11 @@ Result<SuppliedExtent> Stager::Supply(Dataset& dataset, const catalog::Catalog& 
 
 void Stager::ResumeBackground(Dataset& dataset) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto is_it = [&](const Background& known) { return known.dataset == &dataset; };
     if (std::ranges::none_of(background_, is_it)) background_.push_back({.dataset = &dataset});
   }
-  work_.notify_all();
+  work_.NotifyAll();
 }
 
 }  // namespace forebay::stage

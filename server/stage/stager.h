@@ -5,12 +5,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -19,6 +17,7 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/io/queue_crew.h"
@@ -166,12 +165,14 @@ class Stager {
   bool StageAgain(Dataset& dataset);
   void Run(io::QueueCrew& crew, io::IoQueue& queue);
   std::optional<Job> NextJob(io::QueueCrew& crew);
-  std::optional<Job> NextInBackground(std::unique_lock<std::mutex>& lock);
+  // If the first data set in background_ has no extent left, removes it from the list and returns
+  // nullopt. If its pass has ended too, `ended` becomes that data set.
+  std::optional<Job> NextInBackgroundLocked(Dataset*& ended) FOREBAY_REQUIRES(mutex_);
   // Deferred loads run only while no other background load does, except for loads of `blocked`
   // readers.
-  std::optional<Job> NextDeferredLocked(std::uint32_t blocked);
+  std::optional<Job> NextDeferredLocked(std::uint32_t blocked) FOREBAY_REQUIRES(mutex_);
   void DeferLoad(const Job& job);  // if the extent has a home but is on no tier
-  void EndGraceLocked(const Dataset& dataset);
+  void EndGraceLocked(const Dataset& dataset) FOREBAY_REQUIRES(mutex_);
   void Perform(const Job& job, io::IoQueue& queue);
   void PerformLoad(const Job& job, io::IoQueue& queue);
   void PerformCatalogue(const Job& job, io::IoQueue& queue);
@@ -219,24 +220,30 @@ class Stager {
   GfsPieces pieces_;
   Cataloguer cataloguer_;
 
-  std::mutex mutex_;
-  std::condition_variable work_;
-  bool stopping_ = false;
-  std::uint32_t cataloguing_ = 0;      // catalogue jobs under way
-  std::deque<Job> catalogue_jobs_;
-  std::deque<Job> demanded_;
-  std::deque<Job> early_;
-  std::deque<Job> postponed_;          // at most one for each extent
-  std::deque<Job> resumed_;            // background jobs that were postponed and can run now
-  std::unordered_map<const Dataset*, std::vector<EarlyExtent*>> early_loads_;  // under way
-  std::condition_variable early_over_;
-  std::uint32_t background_loads_ = 0;  // number under way
+  Mutex mutex_;
+  CondVar work_;
+  bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::uint32_t cataloguing_ FOREBAY_GUARDED_BY(mutex_) = 0;  // catalogue jobs under way
+  std::deque<Job> catalogue_jobs_ FOREBAY_GUARDED_BY(mutex_);
+  std::deque<Job> demanded_ FOREBAY_GUARDED_BY(mutex_);
+  std::deque<Job> early_ FOREBAY_GUARDED_BY(mutex_);
+  std::deque<Job> postponed_ FOREBAY_GUARDED_BY(mutex_);  // at most one for each extent
+  // Background jobs that were postponed and can run now.
+  std::deque<Job> resumed_ FOREBAY_GUARDED_BY(mutex_);
+  // Loads under way.
+  std::unordered_map<const Dataset*, std::vector<EarlyExtent*>> early_loads_
+      FOREBAY_GUARDED_BY(mutex_);
+  CondVar early_over_;
+  std::uint32_t background_loads_ FOREBAY_GUARDED_BY(mutex_) = 0;  // number under way
   // Priorities of loads that are queued or under way.
-  std::unordered_map<LoadKey, std::shared_ptr<Priority>, LoadKeyHash> priorities_;
-  std::vector<Background> background_;
-  std::deque<DeferredLoad> deferred_;  // each extent once; the one that waits longest first
+  std::unordered_map<LoadKey, std::shared_ptr<Priority>, LoadKeyHash> priorities_
+      FOREBAY_GUARDED_BY(mutex_);
+  std::vector<Background> background_ FOREBAY_GUARDED_BY(mutex_);
+  // Each extent once; the one that waits longest first.
+  std::deque<DeferredLoad> deferred_ FOREBAY_GUARDED_BY(mutex_);
 
-  bool lacks_spare_ = false;           // no spare reader could be started, and this was logged
+  // Used by Look only: no spare reader could be started, and this was logged.
+  bool lacks_spare_ = false;
 
   std::unique_ptr<io::QueueCrew> crew_;  // last: its threads use all of the above
 };

@@ -41,7 +41,7 @@ std::vector<std::byte> Record(const tier::ExtentKey& key, std::uint64_t image_ch
 
 Status FirstReads::Open(io::IoBackend& backend, io::Directory& directory, std::string name,
                         bool forget) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (forget) {
     known_.clear();
     const Status removed = directory.Unlink(name);
@@ -101,7 +101,7 @@ Status FirstReads::Load(io::IoQueue& queue) {
 }
 
 void FirstReads::Forget() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   known_.clear();
 }
 
@@ -115,7 +115,7 @@ Status FirstReads::Append(const tier::ExtentKey& key, std::uint64_t image_checks
 
 FirstReads::Outcome FirstReads::Compare(const tier::ExtentKey& key,
                                         std::uint64_t image_checksum) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Lookup and record in one step under the lock: of two concurrent reads only one is the first.
   const auto [known, is_first] = known_.try_emplace(key, image_checksum);
   if (!is_first) {
@@ -137,18 +137,18 @@ FirstReads::Outcome FirstReads::Compare(const tier::ExtentKey& key,
 }
 
 void FirstReads::CountMismatch() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++mismatches_;
 }
 
 bool FirstReads::Differs(const tier::ExtentKey& key, std::uint64_t image_checksum) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = known_.find(key);
   return known != known_.end() && known->second != image_checksum;
 }
 
 std::uint64_t FirstReads::mismatches() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return mismatches_;
 }
 

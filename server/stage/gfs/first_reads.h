@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/io_backend.h"
 #include "server/tier/extent_key.h"
 
@@ -39,17 +39,20 @@ class FirstReads {
   std::uint64_t mismatches() const;  // reads that differed from the first read
 
  private:
-  Status Load(io::IoQueue& queue);
-  Status Append(const tier::ExtentKey& key, std::uint64_t image_checksum);
+  Status Load(io::IoQueue& queue) FOREBAY_REQUIRES(mutex_);
+  Status Append(const tier::ExtentKey& key, std::uint64_t image_checksum)
+      FOREBAY_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::unordered_map<tier::ExtentKey, std::uint64_t, tier::ExtentKeyHash> known_;
-  std::uint64_t mismatches_ = 0;
-  io::IoBackend* backend_ = nullptr;     // null: in memory only
-  io::Directory* directory_ = nullptr;
-  std::string name_;
-  std::unique_ptr<io::File> file_;
-  std::uint64_t file_bytes_ = 0;  // up to the end of the last whole record
+  mutable Mutex mutex_;
+  std::unordered_map<tier::ExtentKey, std::uint64_t, tier::ExtentKeyHash> known_
+      FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t mismatches_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  io::IoBackend* backend_ FOREBAY_GUARDED_BY(mutex_) = nullptr;  // null: in memory only
+  io::Directory* directory_ FOREBAY_GUARDED_BY(mutex_) = nullptr;
+  std::string name_ FOREBAY_GUARDED_BY(mutex_);
+  std::unique_ptr<io::File> file_ FOREBAY_GUARDED_BY(mutex_);
+  // Up to the end of the last whole record.
+  std::uint64_t file_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace forebay::stage

@@ -47,7 +47,7 @@ GfsCalls::Call::Call(GfsCalls& calls, std::string_view what, const Object& objec
       begun_ns_(calls.clock_.NowNs()),
       tried_ns_(begun_ns_) {
   Shard& shard = calls_.ShardOf(*this);
-  std::lock_guard lock(shard.mutex);
+  const MutexLock lock(shard.mutex);
   next_ = shard.first;
   if (next_ != nullptr) next_->previous_ = this;
   shard.first = this;
@@ -55,7 +55,7 @@ GfsCalls::Call::Call(GfsCalls& calls, std::string_view what, const Object& objec
 
 GfsCalls::Call::~Call() {
   Shard& shard = calls_.ShardOf(*this);
-  std::lock_guard lock(shard.mutex);
+  const MutexLock lock(shard.mutex);
   // Under the shard's lock, so that Look does not visit the call, or mark it, after it has ended.
   (previous_ != nullptr ? previous_->next_ : shard.first) = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
@@ -65,7 +65,7 @@ GfsCalls::Call::~Call() {
 
 void GfsCalls::Call::Pause() {
   Shard& shard = calls_.ShardOf(*this);
-  std::lock_guard lock(shard.mutex);
+  const MutexLock lock(shard.mutex);
   // An error is an answer, so the call is no longer hung. It may still be late.
   is_paused_ = true;
   if (is_hung_) calls_.Answered(*this);
@@ -74,7 +74,7 @@ void GfsCalls::Call::Pause() {
 void GfsCalls::Call::TryAgain() {
   const std::int64_t now_ns = calls_.clock_.NowNs();
   Shard& shard = calls_.ShardOf(*this);
-  std::lock_guard lock(shard.mutex);
+  const MutexLock lock(shard.mutex);
   is_paused_ = false;
   tried_ns_ = now_ns;
 }
@@ -82,7 +82,7 @@ void GfsCalls::Call::TryAgain() {
 void GfsCalls::Look() {
   const std::int64_t now_ns = clock_.NowNs();
   for (Shard& shard : shards_) {
-    std::lock_guard lock(shard.mutex);
+    const MutexLock lock(shard.mutex);
     for (Call* call = shard.first; call != nullptr; call = call->next_) LookAt(*call, now_ns);
   }
 }
@@ -92,7 +92,7 @@ void GfsCalls::Look() {
 void GfsCalls::LookAt(Call& call, std::int64_t now_ns) {
   // Most calls leave here, without the lock of the tables.
   if (!call.is_late_ && now_ns - call.begun_ns_ < hung_after_ns_) return;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!call.is_late_) {
     call.is_late_ = true;
     ++late_count_;
@@ -110,7 +110,7 @@ void GfsCalls::LookAt(Call& call, std::int64_t now_ns) {
 // One line when the last hung call about an object is answered, as LookAt logs one for the first.
 void GfsCalls::Answered(Call& call) {
   const std::int64_t now_ns = clock_.NowNs();
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   call.is_hung_ = false;
   if (TakeOne(hung_, call.object_.Name())) return;
   log::Warn("the GFS answers again: {} of '{}' took {:.1f} s", call.what_, call.object_.Name(),
@@ -118,7 +118,7 @@ void GfsCalls::Answered(Call& call) {
 }
 
 void GfsCalls::End(Call& call) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   --late_count_;
   TakeOne(late_, call.object_.Name());
 }
@@ -126,7 +126,7 @@ void GfsCalls::End(Call& call) {
 template <typename Visit>
 void GfsCalls::ForEach(Visit visit) const {
   for (const Shard& shard : shards_) {
-    std::lock_guard lock(shard.mutex);
+    const MutexLock lock(shard.mutex);
     for (const Call* call = shard.first; call != nullptr; call = call->next_) visit(*call);
   }
 }
@@ -142,7 +142,7 @@ GfsCalls::Figures GfsCalls::figures() const {
     figures.oldest = fmt::format("{} of '{}'", call.what_, call.object_.Name());
   });
   figures.oldest_ms = (now_ns - oldest_ns) / kNsPerMs;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   figures.hung_total = hung_total_;
   return figures;
 }
@@ -166,7 +166,7 @@ std::string GfsCalls::UnderWay() const {
 bool GfsCalls::IsLate(const Object& object) const {
   if (!AnyLate()) return false;
   const std::string name = object.Name();
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return late_.contains(name);
 }
 

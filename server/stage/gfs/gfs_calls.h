@@ -7,13 +7,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "proto/contract/thread_annotations.h"
 #include "server/io/clock.h"
 
 namespace forebay::stage {
@@ -84,8 +84,8 @@ class GfsCalls {
  private:
   // Calls of some threads, as a list.
   struct alignas(64) Shard {
-    mutable std::mutex mutex;
-    Call* first = nullptr;
+    mutable Mutex mutex;
+    Call* first FOREBAY_GUARDED_BY(mutex) = nullptr;
   };
   // Calls `visit` with each call under way.
   template <typename Visit>
@@ -102,10 +102,11 @@ class GfsCalls {
   io::Clock& clock_;
   std::array<Shard, kShards> shards_;
   std::atomic<std::uint64_t> late_count_ = 0;
-  mutable std::mutex mutex_;  // locked after a shard's mutex
-  std::unordered_map<std::string, std::uint64_t> late_;  // object -> number of calls
-  std::unordered_map<std::string, std::uint64_t> hung_;
-  std::uint64_t hung_total_ = 0;
+  mutable Mutex mutex_;  // locked after a shard's mutex
+  // By object: the number of its calls.
+  std::unordered_map<std::string, std::uint64_t> late_ FOREBAY_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::uint64_t> hung_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t hung_total_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace forebay::stage

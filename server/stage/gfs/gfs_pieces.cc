@@ -49,7 +49,7 @@ class GfsPieces::Source final : public tier::PieceSource {
 };
 
 tier::ExtentRef GfsPieces::Find(const tier::ExtentKey& key) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = known_.find(key);
   if (found == known_.end()) return nullptr;
   uses_.splice(uses_.begin(), uses_, found->second.use);
@@ -59,7 +59,7 @@ tier::ExtentRef GfsPieces::Find(const tier::ExtentKey& key) {
 tier::ExtentRef GfsPieces::FindReadable(const tier::ExtentKey& key) {
   const Dataset* dataset = nullptr;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = known_.find(key);
     if (found == known_.end()) return nullptr;
     dataset = found->second.dataset;
@@ -101,7 +101,7 @@ Status GfsPieces::Describe(Dataset& dataset,
 
 void GfsPieces::Keep(Dataset& dataset, const std::shared_ptr<const catalog::Catalog>& catalog,
                      std::shared_ptr<tier::ResidentExtent> extent) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::shared_ptr<const Source>& source = sources_[&dataset];
   if (!source) source = std::make_shared<Source>(dataset, catalog, gfs_, gate_);
   extent->source = source;
@@ -121,7 +121,7 @@ void GfsPieces::Keep(Dataset& dataset, const std::shared_ptr<const catalog::Cata
 
 void GfsPieces::Forget(const tier::ExtentRef& extent, const Error& found) {
   if (found.code() != ErrorCode::kDataLoss) return;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Several readers may report the same damage; only the first counts it.
   const auto known = known_.find(extent->key);
   if (known == known_.end() || known->second.extent != extent) return;

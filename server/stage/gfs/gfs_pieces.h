@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/catalog/catalog.h"
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
@@ -70,12 +70,14 @@ class GfsPieces {
   GfsReader& gfs_;
   RequestGate& gate_;
   RequestGate describing_;  // limits how many extents are described at once
-  std::mutex mutex_;       // guards what follows
-  std::unordered_map<tier::ExtentKey, Entry, tier::ExtentKeyHash> known_;
-  std::list<tier::ExtentKey> uses_;   // keys of known_, the last used first
-  std::uint64_t checksum_bytes_ = 0;  // kept in known_
+  Mutex mutex_;
+  std::unordered_map<tier::ExtentKey, Entry, tier::ExtentKeyHash> known_ FOREBAY_GUARDED_BY(mutex_);
+  // Keys of known_, the last used first.
+  std::list<tier::ExtentKey> uses_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t checksum_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;  // kept in known_
   // One for each data set, so that pieces of several extents are read in one call.
-  std::unordered_map<const Dataset*, std::shared_ptr<const Source>> sources_;
+  std::unordered_map<const Dataset*, std::shared_ptr<const Source>> sources_
+      FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stage

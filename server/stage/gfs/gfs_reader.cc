@@ -4,6 +4,7 @@
 #include "server/stage/gfs/gfs_reader.h"
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -185,7 +186,7 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
   std::shared_ptr<OpenObject> entry;
   std::vector<std::shared_ptr<OpenObject>> closing;  // closed outside the lock
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const ObjectKey key{&dataset, object};
     std::shared_ptr<OpenObject>& slot = open_[key];
     if (!slot) {
@@ -205,13 +206,13 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
   }
   const catalog::ObjectInfo info = catalog.object(object);
   std::optional<GfsCalls::Call> waits;
-  std::unique_lock lock(entry->mutex, std::try_to_lock);
-  if (!lock.owns_lock()) {
+  if (!entry->mutex.TryLock()) {
     // Another thread is opening it. This thread depends on the same answer of the GFS, so it counts
     // as a caller too, and can be found late or hung.
     if (calls_ != nullptr) waits.emplace(*calls_, "open", CalledObject(dataset, info));
-    lock.lock();
+    entry->mutex.Lock();
   }
+  const MutexLock lock(entry->mutex, std::adopt_lock);
   if (!entry->file) {
     FOREBAY_ASSIGN(entry->file, OpenObjectChecked(dataset, info));
   }
@@ -219,7 +220,7 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
 }
 
 void GfsReader::Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = open_.find(key);
   if (found == open_.end() || found->second != failed) return;
   open_.erase(found);
@@ -228,7 +229,7 @@ void GfsReader::Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& 
 
 void GfsReader::CloseObjects(const Dataset& dataset) {
   std::vector<std::shared_ptr<OpenObject>> closing;  // declared first: closed after the lock
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto entry = open_.begin(); entry != open_.end();) {
     if (entry->first.dataset == &dataset) {
       closing.push_back(std::move(entry->second));

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -14,6 +13,7 @@
 
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/catalog/catalog.h"
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
@@ -72,7 +72,9 @@ class GfsReader {
   };
   // One object. The first thread that needs it opens it, while others wait.
   struct OpenObject {
-    std::mutex mutex;
+    Mutex mutex;
+    // Set once, with the mutex held. A thread that got the object from OpenShared reads it
+    // without the mutex.
     std::unique_ptr<io::File> file;
   };
 
@@ -96,9 +98,11 @@ class GfsReader {
   const std::uint64_t request_bytes_;
   RequestGate& gate_;
   GfsCalls* const calls_;
-  std::mutex mutex_;
-  std::unordered_map<ObjectKey, std::shared_ptr<OpenObject>, ObjectKeyHash> open_;
-  std::deque<ObjectKey> oldest_;  // keys of open_, in the order of opening
+  Mutex mutex_;
+  std::unordered_map<ObjectKey, std::shared_ptr<OpenObject>, ObjectKeyHash> open_
+      FOREBAY_GUARDED_BY(mutex_);
+  // Keys of open_, in the order of opening.
+  std::deque<ObjectKey> oldest_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 // The group that all requests for the object have in the gate.

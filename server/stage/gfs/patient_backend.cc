@@ -31,7 +31,7 @@ std::optional<std::int64_t> GfsPatience::DelayMs(Attempt& attempt, const Error& 
   const Remedy remedy = RemedyOf(FailureSource::kGfs, error);
   if (remedy != Remedy::kRetry && remedy != Remedy::kReopen) return std::nullopt;
   const std::int64_t now_ns = NowNs();
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // The first failure of a call while no other call fails begins an incident, which is one line in
   // the log, however many calls and retries follow.
   if (attempt.failures == 0) {
@@ -78,7 +78,7 @@ Error GfsPatience::MakeFinal(Attempt& attempt, Error error) {
 
 void GfsPatience::End(Attempt& attempt, bool has_succeeded) {
   attempt.failures = 0;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   FOREBAY_CHECK(figures_.failing > 0);
   --figures_.failing;
   if (!has_succeeded) ++figures_.given_up;
@@ -98,25 +98,26 @@ void GfsPatience::End(Attempt& attempt, bool has_succeeded) {
 }
 
 void GfsPatience::Sleep(std::int64_t ms) {
-  std::unique_lock lock(mutex_);
-  stopped_.wait_for(lock, std::chrono::milliseconds(ms), [this] { return stopping_; });
+  const MutexLock lock(mutex_);
+  stopped_.WaitFor(mutex_, std::chrono::milliseconds(ms),
+                   [this]() FOREBAY_REQUIRES(mutex_) { return stopping_; });
 }
 
 void GfsPatience::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  stopped_.notify_all();
+  stopped_.NotifyAll();
 }
 
 bool GfsPatience::is_stopping() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stopping_;
 }
 
 GfsFigures GfsPatience::figures() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return figures_;
 }
 
@@ -166,7 +167,7 @@ class GfsRoot {
       : backend_(backend), path_(std::move(path)), directory_(std::move(directory)) {}
 
   std::shared_ptr<io::Directory> directory() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return directory_;
   }
   // The name of a call about `path`, which must outlive the call.
@@ -180,15 +181,15 @@ class GfsRoot {
     auto opened = backend_.OpenDirectory(path_);
     if (!opened.has_value()) return;
     std::shared_ptr<io::Directory> fresh = std::move(*opened);
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     directory_.swap(fresh);
   }
 
  private:
   io::IoBackend& backend_;
   const std::string path_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<io::Directory> directory_;
+  mutable Mutex mutex_;
+  std::shared_ptr<io::Directory> directory_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 // A file of the GFS. Its handle may be replaced by Reopen; operations under way keep the one that
@@ -216,7 +217,7 @@ class PatientFile final : public io::File {
   void DropCached() override { handle()->DropCached(); }
 
   std::shared_ptr<io::File> handle() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return file_;
   }
   CallName Named(std::string_view what) const { return root_->Named(what, path_); }
@@ -240,7 +241,7 @@ class PatientFile final : public io::File {
     }
     // Swapped, so that the old handle is closed after the lock is released.
     std::shared_ptr<io::File> fresh = std::move(*opened);
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     file_.swap(fresh);
     return {};
   }
@@ -252,8 +253,8 @@ class PatientFile final : public io::File {
   const io::OpenMode mode_;
   const bool is_direct_;
   const io::FileInfo opened_as_;
-  mutable std::mutex mutex_;
-  mutable std::shared_ptr<io::File> file_;
+  mutable Mutex mutex_;
+  mutable std::shared_ptr<io::File> file_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 // A directory of the GFS. Calls that read are repeated; the daemon writes nothing to the GFS, so

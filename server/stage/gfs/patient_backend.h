@@ -4,15 +4,14 @@
 // staging and streams need no retries of their own.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/io_backend.h"
 #include "server/stage/gfs/gfs_calls.h"
 
@@ -67,12 +66,12 @@ class GfsPatience {
   void End(Attempt& attempt, bool has_succeeded);
 
   const PatienceOptions options_;
-  mutable std::mutex mutex_;
-  std::condition_variable stopped_;
-  bool stopping_ = false;
-  GfsFigures figures_;
-  std::uint64_t incident_retries_ = 0;
-  std::int64_t incident_begun_ns_ = 0;
+  mutable Mutex mutex_;
+  CondVar stopped_;
+  bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
+  GfsFigures figures_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t incident_retries_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::int64_t incident_begun_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
 // Everything is borrowed. Each call is registered in `calls` while it is under way. As thread-safe

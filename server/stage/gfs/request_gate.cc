@@ -14,7 +14,7 @@ namespace forebay::stage {
 bool RequestGate::MayPassLocked(const Priority& priority, Group group) const {
   if (free_ == 0 || lent_of_.contains(group)) return false;
   const std::uint64_t own = priority.load(std::memory_order_relaxed);
-  return std::ranges::none_of(waiting_, [&](const Waiter& other) {
+  return std::ranges::none_of(waiting_, [&](const Waiter& other) FOREBAY_REQUIRES(mutex_) {
     return other.priority->load(std::memory_order_relaxed) < own &&
            !lent_of_.contains(other.group);
   });
@@ -27,29 +27,29 @@ RequestGate::Permit RequestGate::TakeLocked(Group group) {
 }
 
 RequestGate::Permit RequestGate::Acquire(const Priority& priority, Group group) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!MayPassLocked(priority, group)) {
     waiting_.push_back(
         {.priority = &priority, .group = group, .thread = std::this_thread::get_id()});
-    changed_.wait(lock, [&] { return MayPassLocked(priority, group); });
+    while (!MayPassLocked(priority, group)) changed_.Wait(mutex_);
     std::erase_if(waiting_, [&](const Waiter& waiter) {
       return waiter.priority == &priority && waiter.thread == std::this_thread::get_id();
     });
     // This thread no longer waits, so the next one may pass if another place is free.
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   return TakeLocked(group);
 }
 
 std::optional<RequestGate::Permit> RequestGate::TryAcquire(const Priority& priority, Group group) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!MayPassLocked(priority, group)) return std::nullopt;
   return TakeLocked(group);
 }
 
 void RequestGate::Release(Permit permit) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const auto lent = lent_.find(permit); lent != lent_.end()) {
       // Its place was lent to another request, so no place becomes free; but its group may
       // continue.
@@ -61,14 +61,14 @@ void RequestGate::Release(Permit permit) {
       ++free_;
     }
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void RequestGate::LendPlacesOf(std::int64_t longer_than_ns) {
   const std::int64_t before_ns = clock_.NowNs() - longer_than_ns;
   bool has_lent = false;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Permits are numbered in the order of their begin, so the oldest comes first.
     while (!held_.empty() && held_.begin()->second.since_ns <= before_ns &&
            lent_.size() < lent_max_) {
@@ -80,16 +80,16 @@ void RequestGate::LendPlacesOf(std::int64_t longer_than_ns) {
       has_lent = true;
     }
   }
-  if (has_lent) changed_.notify_all();
+  if (has_lent) changed_.NotifyAll();
 }
 
 std::size_t RequestGate::lent() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return lent_.size();
 }
 
 std::vector<std::thread::id> RequestGate::BlockedThreads() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::thread::id> threads;
   for (const Waiter& waiter : waiting_) {
     if (lent_of_.contains(waiter.group)) threads.push_back(waiter.thread);
@@ -99,15 +99,15 @@ std::vector<std::thread::id> RequestGate::BlockedThreads() const {
 
 void RequestGate::Promote(Priority& priority, std::uint64_t value) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (priority.load(std::memory_order_relaxed) <= value) return;
     priority.store(value, std::memory_order_relaxed);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 std::size_t RequestGate::waiting() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return waiting_.size();
 }
 

@@ -4,16 +4,15 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "proto/contract/thread_annotations.h"
 #include "server/io/clock.h"
 
 namespace forebay::stage {
@@ -73,20 +72,22 @@ class RequestGate {
     Group group = 0;
   };
 
-  bool MayPassLocked(const Priority& priority, Group group) const;
-  Permit TakeLocked(Group group);
+  bool MayPassLocked(const Priority& priority, Group group) const FOREBAY_REQUIRES(mutex_);
+  Permit TakeLocked(Group group) FOREBAY_REQUIRES(mutex_);
 
   io::Clock& clock_;
   std::atomic<std::uint64_t> next_priority_ = 0;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint32_t free_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::uint32_t free_ FOREBAY_GUARDED_BY(mutex_);
   const std::size_t lent_max_;
-  Permit next_permit_ = 0;
-  std::map<Permit, Request> held_;  // the oldest first
-  std::unordered_map<Permit, Group> lent_;  // requests under way whose place is lent
-  std::unordered_map<Group, std::size_t> lent_of_;  // group -> how many of them
-  std::vector<Waiter> waiting_;     // at most one for each thread
+  Permit next_permit_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::map<Permit, Request> held_ FOREBAY_GUARDED_BY(mutex_);  // the oldest first
+  // Requests under way whose place is lent.
+  std::unordered_map<Permit, Group> lent_ FOREBAY_GUARDED_BY(mutex_);
+  // By group: how many of them.
+  std::unordered_map<Group, std::size_t> lent_of_ FOREBAY_GUARDED_BY(mutex_);
+  std::vector<Waiter> waiting_ FOREBAY_GUARDED_BY(mutex_);  // at most one for each thread
 };
 
 }  // namespace forebay::stage

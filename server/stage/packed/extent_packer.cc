@@ -16,30 +16,31 @@ using tier::ExtentKey;
 
 ExtentPacker::Turn::Turn(ExtentPacker& packer, std::uint64_t raw_bytes)
     : packer_(packer), raw_bytes_(raw_bytes) {
-  std::unique_lock lock(packer_.mutex_);
+  const MutexLock lock(packer_.mutex_);
   // An extent that alone exceeds the limit is encoded when no other one is, so it cannot starve.
-  packer_.changed_.wait(lock, [&] {
+  const auto may_begin = [&]() FOREBAY_REQUIRES(packer_.mutex_) {
     const std::uint64_t taken = std::min(limits::kPackingBytesMax, packer_.raw_bytes_);
     return packer_.stopping_ || packer_.raw_bytes_ == 0 ||
            raw_bytes_ <= limits::kPackingBytesMax - taken;
-  });
+  };
+  while (!may_begin()) packer_.changed_.Wait(packer_.mutex_);
   packer_.raw_bytes_ += raw_bytes_;
 }
 
 ExtentPacker::Turn::~Turn() {
   {
-    std::lock_guard lock(packer_.mutex_);
+    const MutexLock lock(packer_.mutex_);
     packer_.raw_bytes_ -= raw_bytes_;
   }
-  packer_.changed_.notify_all();
+  packer_.changed_.NotifyAll();
 }
 
 void ExtentPacker::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 Result<ExtentImage> ExtentPacker::Make(const PackedForm& form, const ExtentKey& key,

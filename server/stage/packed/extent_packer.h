@@ -2,11 +2,10 @@
 // is encoded at once, because the encoded bytes are in memory outside the arena.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/stage/packed/packed_form.h"
 #include "server/stage/placement/staging_tiers.h"
 #include "server/tier/extent_key.h"
@@ -42,10 +41,10 @@ class ExtentPacker {
   };
 
   StagingTiers& tiers_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t raw_bytes_ = 0;  // being encoded now
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::uint64_t raw_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;  // being encoded now
+  bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace forebay::stage

@@ -22,7 +22,7 @@ PlacementTable::PlacementTable(const plan::TierSpace& space,
 PlacementTable::Reservation PlacementTable::Reserve(const tier::ExtentKey& key,
                                                     std::optional<tier::TierKind> found,
                                                     std::uint64_t bytes, std::uint64_t pieces) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = reserved_.find(key);
   // An extent without a home is tried again: space may have become free.
   if (known != reserved_.end() && known->second.home != plan::HomeTier::kNone) return known->second;
@@ -40,7 +40,7 @@ PlacementTable::Reservation PlacementTable::Reserve(const tier::ExtentKey& key,
 }
 
 plan::HomeTier PlacementTable::MoveOffSsd(const tier::ExtentKey& key) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = reserved_.find(key);
   if (known == reserved_.end()) return plan::HomeTier::kNone;
   plan::HomeTier& home = known->second.home;
@@ -57,15 +57,15 @@ std::vector<tier::ExtentKey> PlacementTable::ReleaseOthers(
   const auto is_other = [&](const tier::ExtentKey& key) {
     return key.dataset == dataset && !known.contains(key);
   };
-  std::lock_guard lock(mutex_);
-  std::erase_if(reserved_, [&](const auto& entry) {
+  const MutexLock lock(mutex_);
+  std::erase_if(reserved_, [&](const auto& entry) FOREBAY_REQUIRES(mutex_) {
     const auto& [key, early] = entry;
     if (!is_other(key)) return false;
     placer_.Release(early.home, early.footprint);
     left.push_back(key);
     return true;
   });
-  std::erase_if(on_ssd_, [&](const auto& entry) {
+  std::erase_if(on_ssd_, [&](const auto& entry) FOREBAY_REQUIRES(mutex_) {
     const auto& [key, file_bytes] = entry;
     if (!is_other(key)) return false;
     // A file of an earlier daemon, for an extent that is no longer in the catalog: its space, which
@@ -78,15 +78,15 @@ std::vector<tier::ExtentKey> PlacementTable::ReleaseOthers(
 }
 
 void PlacementTable::EndCataloguing(std::uint64_t dataset) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Only the entries: the space stays taken, and the Dataset answers for it from now on.
   std::erase_if(reserved_, [&](const auto& entry) { return entry.first.dataset == dataset; });
 }
 
 std::vector<tier::ExtentKey> PlacementTable::AbandonCataloguing(std::uint64_t dataset) {
   std::vector<tier::ExtentKey> left;
-  std::lock_guard lock(mutex_);
-  std::erase_if(reserved_, [&](const auto& entry) {
+  const MutexLock lock(mutex_);
+  std::erase_if(reserved_, [&](const auto& entry) FOREBAY_REQUIRES(mutex_) {
     const auto& [key, early] = entry;
     // Reservations on SSD stay with their files, which the next attempt will find.
     if (key.dataset != dataset || early.home == plan::HomeTier::kSsd) return false;
@@ -99,7 +99,7 @@ std::vector<tier::ExtentKey> PlacementTable::AbandonCataloguing(std::uint64_t da
 
 std::vector<tier::ExtentKey> PlacementTable::ReleaseAll(Dataset& dataset) {
   std::vector<tier::ExtentKey> left;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // First, so that no load under way gives one of these extents a home again (Place, MoveOffSsd).
   dataset.MarkReplaced();
   for (std::uint32_t i = 0; i < dataset.catalog()->extent_count(); ++i) {
@@ -114,7 +114,7 @@ std::vector<tier::ExtentKey> PlacementTable::ReleaseAll(Dataset& dataset) {
 
 PlacementTable::Placement PlacementTable::Place(Dataset& dataset, ExtentId extent,
                                                 std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // An extent that another node keeps gets no space here, because it can be copied again.
   if (dataset.is_replaced() || dataset.IsRemote(extent)) return {};
   const plan::HomeTier home = dataset.home(extent);
@@ -129,7 +129,7 @@ PlacementTable::Placement PlacementTable::Place(Dataset& dataset, ExtentId exten
 }
 
 plan::HomeTier PlacementTable::MoveOffSsd(Dataset& dataset, ExtentId extent, std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (dataset.is_replaced()) return plan::HomeTier::kNone;
   if (dataset.home(extent) == plan::HomeTier::kSsd) {
     dataset.SetHome(extent, MoveOffSsdLocked(dataset.FootprintOf(extent, bytes)), bytes);
@@ -145,7 +145,7 @@ plan::HomeTier PlacementTable::MoveOffSsdLocked(const plan::Footprint& footprint
 }
 
 void PlacementTable::PlaceAgain(Dataset& dataset) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (dataset.is_replaced()) return;
   // A smaller extent may fit where a larger one before it did not, so the loop goes through all.
   for (const ExtentId extent : dataset.ExtentsWithoutHome()) {
@@ -156,7 +156,7 @@ void PlacementTable::PlaceAgain(Dataset& dataset) {
 }
 
 void PlacementTable::CloseSsd() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   placer_.CloseSsd();
 }
 
@@ -180,7 +180,7 @@ bool PlacementTable::PlaceOthersLocked(Dataset& dataset) {
 }
 
 plan::TierSpace PlacementTable::left() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return placer_.left();
 }
 

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "proto/contract/ids.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/plan/placement.h"
 #include "server/stage/dataset.h"
 #include "server/tier/extent_cache.h"
@@ -91,15 +91,17 @@ class PlacementTable {
   plan::TierSpace left() const;
 
  private:
-  bool PlaceOthersLocked(Dataset& dataset);
-  plan::HomeTier MoveOffSsdLocked(const plan::Footprint& footprint);
+  bool PlaceOthersLocked(Dataset& dataset) FOREBAY_REQUIRES(mutex_);
+  plan::HomeTier MoveOffSsdLocked(const plan::Footprint& footprint) FOREBAY_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  plan::Placer placer_;
+  mutable Mutex mutex_;
+  plan::Placer placer_ FOREBAY_GUARDED_BY(mutex_);
   // File sizes of extents that were on SSD from the start and for which Reserve was not called.
-  std::unordered_map<tier::ExtentKey, std::uint64_t, tier::ExtentKeyHash> on_ssd_;
+  std::unordered_map<tier::ExtentKey, std::uint64_t, tier::ExtentKeyHash> on_ssd_
+      FOREBAY_GUARDED_BY(mutex_);
   // Homes of extents of data sets that have no catalog yet.
-  std::unordered_map<tier::ExtentKey, Reservation, tier::ExtentKeyHash> reserved_;
+  std::unordered_map<tier::ExtentKey, Reservation, tier::ExtentKeyHash> reserved_
+      FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stage

@@ -24,16 +24,16 @@ using tier::ExtentKey;
 
 void StagingTiers::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   // Both conditions: waiters of Allocate and of AwaitWorkingMemory.
-  stopped_.notify_all();
-  working_ended_.notify_all();
+  stopped_.NotifyAll();
+  working_ended_.NotifyAll();
 }
 
 bool StagingTiers::is_stopping() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stopping_;
 }
 
@@ -49,12 +49,12 @@ std::vector<ExtentKey> StagingTiers::KeysOf(std::uint64_t dataset) const {
 
 StagingTiers::WorkingMemory::~WorkingMemory() {
   {
-    std::lock_guard lock(tiers_.mutex_);
+    const MutexLock lock(tiers_.mutex_);
     // A lent share left the count when it was lent, and must not leave it twice.
     (share_->is_lent ? tiers_.lent_bytes_ : tiers_.working_bytes_) -= share_->bytes;
     tiers_.shares_.erase(share_);
   }
-  tiers_.working_ended_.notify_all();
+  tiers_.working_ended_.NotifyAll();
 }
 
 std::unique_ptr<StagingTiers::WorkingMemory> StagingTiers::AwaitWorkingMemory(
@@ -62,13 +62,14 @@ std::unique_ptr<StagingTiers::WorkingMemory> StagingTiers::AwaitWorkingMemory(
   const std::uint64_t all = options_.working_bytes;
   // Background loads leave space for one more extent of this size.
   const std::uint64_t bound = is_background && bytes <= all / 2 ? all - bytes : all;
-  std::unique_lock lock(mutex_);
-  working_ended_.wait(lock, [&] {
+  const MutexLock lock(mutex_);
+  const auto may_pass = [&]() FOREBAY_REQUIRES(mutex_) {
     // A load that is alone passes, even if it needs more than all working memory; otherwise an
     // extent larger than that could never be staged.
     return stopping_ || all == 0 || working_bytes_ == 0 ||
            (bytes <= bound && working_bytes_ <= bound - bytes);
-  });
+  };
+  while (!may_pass()) working_ended_.Wait(mutex_);
   working_bytes_ += bytes;
   shares_.push_back({.bytes = bytes, .since_ns = clock_.NowNs()});
   return std::make_unique<WorkingMemory>(*this, std::prev(shares_.end()));
@@ -78,7 +79,7 @@ void StagingTiers::LendMemoryOf(std::int64_t longer_than_ns) {
   const std::int64_t before_ns = clock_.NowNs() - longer_than_ns;
   bool has_lent = false;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (Share& share : shares_) {
       // The list is in the order of time, so all that follow are younger.
       if (share.since_ns > before_ns) break;
@@ -91,7 +92,7 @@ void StagingTiers::LendMemoryOf(std::int64_t longer_than_ns) {
       has_lent = true;
     }
   }
-  if (has_lent) working_ended_.notify_all();
+  if (has_lent) working_ended_.NotifyAll();
 }
 
 Result<ArenaBlock> StagingTiers::Allocate(const MemoryRequest& request, io::IoQueue& queue) {
@@ -107,8 +108,9 @@ Result<ArenaBlock> StagingTiers::Allocate(const MemoryRequest& request, io::IoQu
         block.error().code() != ErrorCode::kResourceExhausted) {
       return block;
     }
-    std::unique_lock lock(mutex_);
-    stopped_.wait_for(lock, std::chrono::milliseconds(kPauseMs), [this] { return stopping_; });
+    const MutexLock lock(mutex_);
+    stopped_.WaitFor(mutex_, std::chrono::milliseconds(kPauseMs),
+                     [this]() FOREBAY_REQUIRES(mutex_) { return stopping_; });
   }
 }
 

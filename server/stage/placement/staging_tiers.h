@@ -3,17 +3,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/plan/placement.h"
@@ -132,13 +131,14 @@ class StagingTiers {
   const StagingTiersOptions options_;
   const tier::NextUse next_use_;
   io::Clock& clock_;
-  mutable std::mutex mutex_;
-  std::condition_variable stopped_;
-  std::condition_variable working_ended_;
-  std::list<Share> shares_;          // held by loads, the oldest first
-  std::uint64_t working_bytes_ = 0;  // sum of the shares that are not lent
-  std::uint64_t lent_bytes_ = 0;
-  bool stopping_ = false;
+  mutable Mutex mutex_;
+  CondVar stopped_;
+  CondVar working_ended_;
+  std::list<Share> shares_ FOREBAY_GUARDED_BY(mutex_);  // held by loads, the oldest first
+  // Sum of the shares that are not lent.
+  std::uint64_t working_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t lent_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::atomic<bool> ssd_refuses_ = false;  // SSD refused the last extent
 };
 
