@@ -23,6 +23,7 @@ using Bytes = std::vector<std::byte>;
 constexpr std::size_t kAtFirstSample = 8, kAtCodec = 20, kAtFlags = 21, kAtRawBytes = 24;
 constexpr std::size_t kAtChecksums = 48;
 
+// Little-endian, as the format stores words, whatever the machine's order is.
 void PutWord(Bytes& bytes, std::size_t at, std::uint64_t value) {
   for (std::size_t i = 0; i < 8; ++i) {
     bytes[at + i] = static_cast<std::byte>(value >> (8 * i) & 0xFF);
@@ -64,6 +65,7 @@ Bytes ZstdZeros(std::size_t bytes) {
   return frame;
 }
 
+// Where chunk `chunk` of the index has its record, or its payload.
 std::size_t Offset(const Bytes& bytes, std::size_t chunk, bool payload) {
   const auto source = MemorySource(bytes);
   const auto pack = PackFile::Open(*source);
@@ -72,6 +74,8 @@ std::size_t Offset(const Bytes& bytes, std::size_t chunk, bool payload) {
   return static_cast<std::size_t>(entry.offset + (payload ? entry.head_bytes : 0));
 }
 
+// A fault behind a checksum needs that checksum put right, or a reader would stop there and the
+// test would never reach the check it is meant for.
 void AddBrokenStarts(const Bytes& good, std::vector<BadPack>& bad) {
   bad.push_back({"newer_version", WithHeader(good, 8, std::byte{3}), ErrorCode::kUnimplemented,
                  "written by format 3.0"});
@@ -129,6 +133,7 @@ Bytes Swapped(Bytes bytes) {
   const auto pack = PackFile::Open(*source);
   const auto length = static_cast<std::size_t>(pack->index().chunks[0].head_bytes +
                                                pack->index().chunks[0].payload_bytes);
+  // Records of different lengths would be noticed by their size and not by their identity.
   FOREBAY_CHECK(pack->index().chunks[1].head_bytes == pack->index().chunks[0].head_bytes &&
                 pack->index().chunks[1].payload_bytes == pack->index().chunks[0].payload_bytes);
   std::swap_ranges(bytes.begin() + static_cast<std::ptrdiff_t>(a),
@@ -167,6 +172,7 @@ void AddBrokenChunks(const Bytes& good, std::vector<BadPack>& bad) {
        });
   edit("zstd_bomb", ErrorCode::kDataLoss, "the zstd frame has the wrong size", [](PackEditor& e) {
     e.Patch(0, kAtCodec, 1, 1);
+    // A few bytes that would become 32 MiB: the reader must compare the frame's size first.
     e.Chunk(0).payload = ZstdZeros(std::size_t{32} << 20);
   });
   edit("endless_key", ErrorCode::kDataLoss, "a key record has the wrong length", [](PackEditor& e) {
@@ -220,6 +226,8 @@ void AddLongStreams(const Bytes& pictures, std::vector<BadPack>& bad) {
   Bytes body;
   edit("plane_of_two_frames", "the zstd frame has the wrong size",
        [&](std::size_t bytes, CodedHead& head) {
+         // Two frames of half the size each: their sum is right, so only a reader that asks for
+         // exactly one frame refuses them.
          const Bytes half = ZstdZeros(bytes / 2);
          body = {kPlaneKindZstd};
          for (int i = 0; i < 2; ++i) body.insert(body.end(), half.begin(), half.end());
@@ -256,6 +264,7 @@ void AddBrokenStatistics(const Bytes& good, std::vector<BadPack>& bad) {
                  ErrorCode::kDataLoss, "statistics: pack: the record at byte"});
   bad.push_back({"statistics_beside", PointedElsewhere(good, at + 8, 512), ErrorCode::kDataLoss,
                  "statistics: pack: there is no record at this offset"});
+  // Offset plus size wraps around: a reader that adds before it compares would accept it.
   bad.push_back({"statistics_outside", PointedElsewhere(good, ~std::uint64_t{0} - 7, 512),
                  ErrorCode::kDataLoss, "statistics"});
   bad.push_back({"statistics_of_chunk", PointedElsewhere(good, Offset(good, 0, false), 512),
@@ -267,6 +276,8 @@ void AddBrokenStatistics(const Bytes& good, std::vector<BadPack>& bad) {
 std::vector<BadPack> MakeBadPacks() {
   const std::vector<GoodPack> good = MakeGoodPacks();
   const auto named = [&](const char* name) -> const Bytes& {
+    // Faults are put into golden packs, so that what is refused differs from what is accepted in
+    // one thing only.
     const auto found = std::ranges::find(good, name, &GoodPack::name);
     FOREBAY_CHECK(found != good.end());
     return found->bytes;

@@ -14,6 +14,8 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
+// Places in the header. They are written out here and not taken from the writer, so that a change
+// of the layout is noticed.
 constexpr std::size_t kAtMajor = 8, kAtFeatures = 16, kAtListBytes = 40, kAtListHash = 48;
 constexpr std::size_t kAtHeaderHash = 56;
 
@@ -62,6 +64,7 @@ Bytes Changed(const std::function<void(PackManifest&)>& change) {
 Bytes Edited(const std::function<void(Bytes&)>& edit, bool seal) {
   Bytes bytes = WritePackManifest(Good());
   edit(bytes);
+  // A fault that the checksums would hide needs sealing; a fault of the checksums must not get it.
   return seal ? Sealed(std::move(bytes)) : bytes;
 }
 
@@ -71,6 +74,8 @@ Bytes Varints(std::initializer_list<std::uint64_t> values) {
   return writer.Release();
 }
 
+// Faults of the list of shards. The checksums are right, so a reader reaches the list and must find
+// the fault itself.
 std::vector<BadManifest> BadLists() {
   const Bytes good = WritePackManifest(Good());
   Bytes longer(good.begin() + kManifestHeaderBytes, good.end());
@@ -102,6 +107,8 @@ std::vector<BadManifest> BadLists() {
 
 std::vector<std::byte> MakeGoodManifest() { return WritePackManifest(Good()); }
 
+// Faults of the header and the file's length. Where only the checksum is to be wrong, or the file
+// is cut, nothing is sealed again.
 std::vector<BadManifest> MakeBadManifests() {
   const auto loss = ErrorCode::kDataLoss;
   std::vector<BadManifest> all = {

@@ -23,6 +23,7 @@
 namespace forebay::compress {
 namespace {
 
+// A field whose only tile is the whole sample. A case that needs more tiles sets them afterwards.
 PackField Fixed(std::string name, Dtype dtype, std::vector<std::uint32_t> extents,
                 std::uint32_t samples_per_chunk) {
   PackField field{.name = std::move(name), .kind = FieldKind::kImage, .dtype = dtype,
@@ -48,6 +49,7 @@ std::vector<std::byte> Ramp(std::size_t bytes, std::size_t sample) {
   return value;
 }
 
+// Byte strings get lengths from 0 to 22, the empty string first.
 void Fill(PackModel& model, std::size_t samples) {
   for (std::size_t s = 0; s < samples; ++s) {
     auto& fields = model.samples.emplace_back();
@@ -65,6 +67,7 @@ PackModel Of(std::vector<PackField> fields, std::size_t samples) {
   return model;
 }
 
+// Dtypes are numbered from 0 to 10 without gaps, and floats have the highest numbers.
 PackModel EveryType(bool floats) {
   std::vector<PackField> fields;
   for (std::uint64_t number = 0; number <= 10; ++number) {
@@ -76,6 +79,7 @@ PackModel EveryType(bool floats) {
   return Of(std::move(fields), 3);
 }
 
+// The extents are no multiples of the tiles', so the last tiles are cut short along both axes.
 PackModel Tiles() {
   PackField image = Fixed("image", Dtype::kU8, {12, 20, 3}, 2);
   image.channel_axis = 2;
@@ -89,6 +93,7 @@ PackModel FourAxes() {
   volume.valid_bits = 12;
   PackModel model = Of({volume}, 2);
   for (auto& sample : model.samples) {
+    // The high byte of each element loses the bits beyond the 12 that the field declares.
     for (std::size_t i = 1; i < sample[0].size(); i += 2) sample[0][i] &= std::byte{0x0F};
   }
   return model;
@@ -103,6 +108,7 @@ PackModel Lossy() {
     ByteWriter writer;
     for (std::uint32_t i = 0; i < 192; ++i) {
       float value = static_cast<float>(i % 24) * 1.375F + static_cast<float>(i / 24 + s) * 2.5F;
+      // The fill value and NaN must come back exactly, although the field has an error bound.
       if (i % 31 == 7) value = -999.0F;
       if (i % 47 == 5) value = std::numeric_limits<float>::quiet_NaN();
       writer.Le(std::bit_cast<std::uint32_t>(value));
@@ -127,6 +133,7 @@ PackModel Slopes() {
     std::array<ByteWriter, 2> writers;
     for (std::uint32_t y = 0; y < 2 * kRows; ++y) {
       for (std::uint32_t x = 0; x < kColumns; ++x) {
+        // A linear congruential generator, written out: golden bytes are the same on every machine.
         random = random * 1664525 + 1013904223;
         const std::uint32_t noise = random >> 31;
         writers[0].Le(static_cast<std::uint8_t>(x + 2 * y + 3 * s + (x > y ? noise : 0)));
@@ -143,6 +150,7 @@ PackModel Slopes() {
 PackModel Keyed() {
   PackModel model = Of({Fixed("label", Dtype::kI64, {}, 3), Strings("text", 2)}, 5);
   model.schema.keyed = true;
+  // Keys of several lengths, with a separator and with a character beyond ASCII.
   model.keys = {"a", "b/2", std::string(40, 'k'), "\xC3\xA9", "last"};
   return model;
 }

@@ -13,6 +13,8 @@ namespace forebay::compress {
 namespace {
 
 template <typename Entry>
+// Keeps a record as its type, what the type adds and its payload. The head is not kept: Append
+// writes a new one for the record's new place.
 PackEditor::Record Cut(std::span<const std::byte> bytes, std::uint64_t identity,
                        RecordType type, const Entry& entry, std::size_t number) {
   const auto record = bytes.subspan(static_cast<std::size_t>(entry.offset));
@@ -38,6 +40,7 @@ void Append(std::uint64_t identity, const PackEditor::Record& record, Entry& ent
   entry.head_checksum = prefix->head_checksum;
   file.insert(file.end(), head.begin(), head.end());
   file.insert(file.end(), record.payload.begin(), record.payload.end());
+  // Records begin at multiples of 8 bytes.
   file.resize((file.size() + 7) / 8 * 8);
 }
 
@@ -46,10 +49,12 @@ void Append(std::uint64_t identity, const PackEditor::Record& record, Entry& ent
 PackEditor::PackEditor(const std::vector<std::byte>& bytes) {
   const auto source = MemorySource(bytes);
   const auto pack = PackFile::Open(*source);
+  // Append does not align payloads, so it could not put an aligned pack together again.
   FOREBAY_CHECK(pack.has_value() && !pack->schema().aligned);
   const auto start = PackStartBytes(bytes);
   start_.assign(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(*start));
   index_ = pack->index();
+  // Kept apart from the index, so that a test can make the two disagree.
   footer_samples_ = index_.samples;
   // In the file's order; records of other types are lost.
   std::vector<std::pair<std::uint64_t, Record>> placed;
@@ -90,10 +95,14 @@ void PackEditor::Patch(std::size_t entry, std::size_t at, std::size_t width,
 }
 
 std::vector<std::byte> PackEditor::Bytes() {
+  // The start is never edited, so the pack keeps its identity and every checksum that depends on
+  // it.
   const std::uint64_t identity = PackIdentity(start_);
   std::vector<std::byte> file = start_;
   KeyEntry unused;
   for (const Record& record : records_) {
+    // A test may have removed the entry from the index; the record is then written, but nothing
+    // points to it.
     if (record.type == RecordType::kChunk && record.entry < index_.chunks.size()) {
       Append(identity, record, index_.chunks[record.entry], file);
     } else if (record.type == RecordType::kKeys) {
@@ -102,6 +111,7 @@ std::vector<std::byte> PackEditor::Bytes() {
       Append(identity, record, unused, file);
     }
   }
+  // After all records have their places and before the index is written: only the index is wrong.
   if (!index_.chunks.empty()) index_.chunks[0].offset += misplaced_by_;
   const std::size_t index_offset = file.size();
   const Record index{.type = RecordType::kIndex, .added = {}, .payload = WritePackIndex(index_)};

@@ -18,6 +18,8 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
+// Fuzz targets take their parameters from the first bytes of an input and the coded data from the
+// others.
 Bytes Prefixed(std::initializer_list<unsigned> first, std::span<const std::byte> rest) {
   Bytes bytes;
   for (const unsigned byte : first) bytes.push_back(static_cast<std::byte>(byte));
@@ -46,6 +48,7 @@ void WritePlaneSeeds(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder / "bit_packed_decoder");
   for (const unsigned bits : {1U, 8U, 12U, 16U}) {
     const std::string name = "bits" + std::to_string(bits);
+    // The four leading bytes below say the same shape, less the smallest value of each parameter.
     PlaneShape shape{.frames = 3, .rows = 8 + 6, .columns = 24 + 9,
                      .bits = static_cast<std::uint8_t>(bits)};
     WriteFile(
@@ -61,6 +64,8 @@ void WritePlaneSeeds(const std::filesystem::path& folder) {
 // Networks for both kinds of frames, for one of them, and of the most extreme numbers; rows beyond
 // the 64 of a band in one seed.
 void WriteLearnedSeeds(const std::filesystem::path& folder) {
+  // The fuzz target takes the predictor from the input and decodes what lies behind the plane's
+  // kind and the predictor's short id.
   constexpr std::size_t kKindAndIdBytes = 9;
   std::filesystem::create_directories(folder);
   const auto write = [&](const std::string& name, std::array<unsigned, 4> shape_bytes,
@@ -105,6 +110,7 @@ void WriteFormatSeeds(const std::filesystem::path& folder) {
     index.chunks.push_back({.tile = tile, .sample_count = 2, .head_bytes = 104, .offset = 400});
   }
   index.chunks.push_back({.field = 1, .sample_count = 1, .head_bytes = 104, .offset = 400});
+  // One sample in two parts, so that the fuzzer starts from an index that has parts.
   for (const std::uint64_t at : {0U, 1U << 22}) {
     index.chunks.push_back({.field = 1, .first_sample = 1, .sample_count = 1, .head_bytes = 104,
                             .offset = 800, .part_offset = at, .sample_bytes = 5'000'000});

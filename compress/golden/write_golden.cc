@@ -20,6 +20,8 @@ int main(int argc, char** argv) {
   for (const char* part : {"good", "bad"}) std::filesystem::create_directories(folder / part);
   const std::string good = folder / "good";
   const auto predictor = forebay::compress::GoldenPredictor();
+  // The predictor comes first: one of the packs names it only, and hashing that pack needs the
+  // file.
   forebay::compress::WriteFile(forebay::compress::PredictorFileName(good, predictor->id()),
                                predictor->bytes());
   const forebay::compress::PackReadOptions options{
@@ -29,6 +31,7 @@ int main(int argc, char** argv) {
     forebay::compress::WriteFile(folder / "good" / (pack.name + ".fbp"), pack.bytes);
     const auto hash = forebay::compress::HashPack(pack.bytes, scratch, options);
     FOREBAY_CHECK(hash.has_value());
+    // As lines of C++, to be pasted into golden_test.cc.
     std::printf("    {\"%s\", 0x%016" PRIX64 "},\n", pack.name.c_str(), *hash);
   }
   for (const auto& pack : forebay::compress::MakeBadPacks()) {

@@ -29,6 +29,8 @@ Result<std::vector<std::byte>> SamplesOf(const PlaneShape& shape, const ChunkStr
                              BestIsa(), predictors));
     return samples;
   }
+  // Only the plane coder guarantees that samples have no bits above the plane's; bytes of other
+  // coders may, so they are masked below.
   std::vector<std::byte> scratch(ByteStreamScratchBytes());
   FOREBAY_TRY(DecodeByteStream(stream.coder, stream.body, samples, scratch));
   for (std::byte& sample : samples) sample &= static_cast<std::byte>((1U << shape.bits) - 1);
@@ -39,6 +41,8 @@ Result<std::vector<std::byte>> SamplesOf(const PlaneShape& shape, const ChunkStr
 Status Append(std::vector<PlaneStack> stacks, std::size_t bytes_max, std::size_t& bytes,
               std::vector<PlaneStack>& all) {
   for (PlaneStack& stack : stacks) {
+    // `bytes` never exceeds the limit, so this subtraction cannot wrap. An error, and not a silent
+    // cut: a predictor must not depend on how much memory was allowed.
     if (stack.samples.size() > bytes_max - bytes) {
       return Error(ErrorCode::kResourceExhausted,
                    "training frames of more than " + std::to_string(bytes_max) +
@@ -58,6 +62,7 @@ Result<std::vector<PlaneStack>> PlanesOfChunk(const ChunkShape& shape,
   FOREBAY_ASSIGN(const CodedHead head, ParseChunkHead(shape, payload));
   const ChunkGeometry geometry = GeometryOf(shape);
   std::vector<PlaneStack> stacks;
+  // Chunks that are too narrow for the plane coder never use a predictor.
   if (!geometry.allows_planes) return stacks;
   const std::uint32_t planes = head.stages.plane_count;
   for (std::uint32_t i = 0; i < planes * geometry.channels; ++i) {
@@ -74,6 +79,7 @@ Result<std::vector<PlaneStack>> PlanesOfChunk(const ChunkShape& shape,
 Result<std::vector<PlaneStack>> PlanesOfPack(const std::string& path, const std::string& field,
                                              std::size_t bytes_max) {
   FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(path));
+  // The pack may itself need a predictor to be decoded; it is looked for beside the pack.
   const PackReadOptions options{.budget = {}, .find_predictor = PredictorsBeside(path)};
   FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source, options));
   std::uint32_t wanted = 0;
@@ -85,6 +91,7 @@ Result<std::vector<PlaneStack>> PlanesOfPack(const std::string& path, const std:
   std::size_t bytes = 0;
   for (const ChunkEntry& entry : pack.index().chunks) {
     const PackField& of = pack.schema().fields[entry.field];
+    // Byte strings have no planes.
     if (of.variable() || (!field.empty() && entry.field != wanted)) continue;
     FOREBAY_ASSIGN(const PackFile::LoadedChunk chunk, pack.Load(entry, scratch));
     if (chunk.record.head.codec != ChunkCodec::kCoded) continue;
@@ -116,6 +123,8 @@ Result<std::vector<PlaneStack>> PlanesOfRaw(const RawFrames& raw, std::size_t by
                        std::to_string(raw.frames));
     }
     FOREBAY_ASSIGN(const EncodedChunk chunk,
+                   // The fast profile is enough: only the stages before the planes matter, and the
+                   // planes are decoded again at once.
                    EncodeChunk(shape, samples, {.profile = Profile::kFast}));
     if (chunk.codec != ChunkCodec::kCoded) continue;
     FOREBAY_ASSIGN(std::vector<PlaneStack> stacks, PlanesOfChunk(shape, chunk.payload, {}));

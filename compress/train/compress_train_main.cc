@@ -27,11 +27,13 @@ constexpr int kExitUsage = 2;
 
 void Print(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
+  // Training takes minutes, and a reader behind a pipe wants each epoch's line at once.
   std::fflush(stdout);
 }
 
 Result<std::vector<PlaneStack>> ReadPlanes(TrainArguments& arguments) {
   const std::size_t bytes_max = arguments.limit_mib << 20;
+  // True if both are given and if neither is.
   if (arguments.pack.empty() == arguments.raw.path.empty()) {
     return Error(ErrorCode::kInvalidArgument, "wanted is either PACK or --raw FILE");
   }
@@ -78,6 +80,8 @@ Status WriteFile(const std::string& path, std::span<const std::byte> bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
+  // Closed before the state is looked at, because the last bytes may fail only when they are
+  // flushed.
   file.close();
   if (!file) return Error(ErrorCode::kInternal, path + ": cannot be written");
   return {};
@@ -103,6 +107,7 @@ void PrintGain(const TrainArguments& arguments, const Predictor& predictor,
   }
   Print(fmt::format("{}: {} bytes, {} multiplications per pixel, SHA-256 {}", arguments.out,
                     predictor.bytes().size(), predictor.macs(), Sha256Hex(predictor.id())));
+  // With --held-out 0 there is nothing that could be measured.
   if (gain.planes == 0) return;
   Print(fmt::format("on {} stacks of planes held out: dense {} bytes, learned {}, {:+.2f} %; "
                     "with the predictor's own bytes {:+.2f} %",
@@ -124,12 +129,15 @@ Status Run(TrainArguments& arguments) {
   const std::span<const PlaneStack> all(stacks);
   FOREBAY_ASSIGN(const std::shared_ptr<const Predictor> predictor,
                  TrainOn(all.first(kept), arguments));
+  // A reader with the same budget would refuse this predictor; it must not be written.
   if (predictor->macs() > arguments.macs_max) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} multiplications per pixel, allowed are {}: choose other --hidden",
                              predictor->macs(), arguments.macs_max));
   }
   FOREBAY_ASSIGN(const HeldOutGain gain,
+                 // Measured before the file is written: the measurement decodes what it encodes, so
+                 // a predictor that does not give the samples back never gets a file.
                  MeasureGain(all.subspan(kept), predictor, arguments.all_kernels));
   FOREBAY_TRY(WriteFile(arguments.out, predictor->bytes()));
   PrintGain(arguments, *predictor, gain);

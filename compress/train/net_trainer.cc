@@ -45,6 +45,8 @@ torch::Tensor StraightThrough(const torch::Tensor& exact, const torch::Tensor& s
   return smooth + torch::detach(exact - smooth);
 }
 
+// Rounds halves up with floor(x + 0.5), because that is what adding half and shifting does to the
+// integers.
 torch::Tensor RoundTo(const torch::Tensor& value, int bits) {
   const double scale = std::ldexp(1.0, bits);
   return StraightThrough(torch::floor(value * scale + 0.5) / scale, value);
@@ -89,6 +91,8 @@ class Net {
       x = torch::addmm(layers_[i].bias, x, weight.t());
       if (i + 1 == layers_.size()) break;
       if (rounded) x = RoundTo(x, kHiddenBits);
+      // Hidden values are bytes in the integer network. Training clamps from the start, so that
+      // rounding later does not meet values that it cannot represent.
       x = torch::clamp(x, 0.0, kHiddenMax);
     }
     return x;
@@ -129,6 +133,7 @@ class Net {
         out.weights.push_back(
             static_cast<std::int8_t>(std::clamp(weight, -kWeightMax, kWeightMax)));
       }
+      // The integer network gives the logarithm plus an offset; training works without the offset.
       const double bias = layer.bias[o].item<double>() + (last && o == 1 ? kEnergyOffset : 0.0);
       const double limit = kPredictorBiasMax;
       out.bias.push_back(static_cast<std::int32_t>(std::clamp(
@@ -144,6 +149,8 @@ class Net {
 
 // Mean bits of the errors under a logistic density whose mass is that of a step of width one.
 torch::Tensor MeanBits(const torch::Tensor& outputs, const torch::Tensor& errors) {
+  // The integral of the density over the step is a difference of two sigmoids. It is bounded from
+  // below, because the logarithm of 0 would make the gradient useless.
   const torch::Tensor distance = errors - outputs.select(1, 0) * (1 << kCorrectionScaleBits);
   const torch::Tensor rate = torch::exp(-outputs.select(1, 1));
   const torch::Tensor mass = torch::sigmoid((distance + 0.5) * rate) -
@@ -171,6 +178,7 @@ TrainedNet Train(const TrainingRows& rows, const NetOptions& options, const Epoc
   Net net(rows.inputs, options.hidden);
   torch::optim::Adam optimizer(net.Parameters(), torch::optim::AdamOptions(1e-3));
   const auto batch = std::min<std::int64_t>(options.batch_rows, count);
+  // Rows that do not fill a batch are left out of this epoch; the next one draws another order.
   const std::int64_t epoch_steps = count / batch;
   const std::int64_t steps = epoch_steps * options.epochs;
   TrainedNet trained;
@@ -190,6 +198,7 @@ TrainedNet Train(const TrainingRows& rows, const NetOptions& options, const Epoc
       optimizer.zero_grad();
       bits.backward();
       optimizer.step();
+      // After each step, because the optimizer knows no bounds.
       net.Confine();
       sum += bits.item<double>();
     }
@@ -213,6 +222,7 @@ Result<TrainedNet> TrainNet(const TrainingRows& rows, const NetOptions& options,
   if (options.hidden.size() + 1 > kPredictorLayersMax || options.epochs == 0 ||
       options.batch_rows == 0 ||
       std::ranges::any_of(options.hidden, [](std::uint32_t width) {
+        // Without a sign, so a width of 0 is refused as well.
         return width - 1 >= kPredictorWidthMax;
       })) {
     return Error(ErrorCode::kInvalidArgument,
@@ -221,6 +231,7 @@ Result<TrainedNet> TrainNet(const TrainingRows& rows, const NetOptions& options,
                      " outputs, and at least one epoch");
   }
   try {
+    // LibTorch reports errors by exceptions, and this project does not: they end here.
     return Train(rows, options, report);
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInternal, std::string("LibTorch: ") + error.what());

@@ -11,6 +11,8 @@ namespace forebay::compress {
 void DefineTrainArguments(CLI::App& app, TrainArguments& arguments) {
   app.name("forebay-compress-train");
   app.description("Trains a learned predictor for packs of profile `learned` on earlier frames.");
+  // hardware_concurrency() returns 0 where it does not know. The upper bound limits the default
+  // only.
   arguments.net.threads = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
   app.add_option("PACK", arguments.pack, "A pack file whose first chunks are trained on")
       ->type_name("FILE");
@@ -28,6 +30,7 @@ void DefineTrainArguments(CLI::App& app, TrainArguments& arguments) {
   app.add_option("--held-out", arguments.held_out,
                  "The share of chunks, the last ones, that are measured and not trained on "
                  "(default: 0.5)")
+      // At least a tenth is left to train on.
       ->check(CLI::Range(0.0, 0.9));
   app.add_option("--epochs", arguments.net.epochs, "Passes over the examples (default: 8)")
       ->check(CLI::Range(1U, 1000U));

@@ -15,6 +15,7 @@ namespace forebay::compress {
 namespace {
 
 double GainOf(std::uint64_t before, std::uint64_t after) {
+  // Avoids a division by 0 where nothing was held out.
   return after == 0 ? 0 : static_cast<double>(before) / static_cast<double>(after) - 1;
 }
 
@@ -40,11 +41,13 @@ Result<HeldOutGain> MeasureGain(std::span<const PlaneStack> stacks,
     std::vector<std::byte> scratch(PlaneScratchBytes(stack.shape));
     for (const Isa isa : AvailableIsas()) {
       if (!all_kernels && isa != BestIsa()) continue;
+      // Otherwise a kernel that writes nothing would pass on what the one before it left.
       std::ranges::fill(decoded, std::byte{0});
       const auto began = std::chrono::steady_clock::now();
       FOREBAY_TRY(DecodePlanes(stack.shape, learned, stack.shape.frames, decoded, scratch, isa,
                                list));
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+      // The time is that of the kernel that readers will use on this processor.
       if (isa == BestIsa()) gain.decode_s += took.count();
       if (decoded != stack.samples) {
         return Error(ErrorCode::kInternal, "a plane did not come back under the new predictor");

@@ -12,6 +12,7 @@ std::array<std::size_t, 2> CountPixels(std::span<const PlaneStack> stacks) {
   std::array<std::size_t, 2> pixels{};
   for (const PlaneStack& stack : stacks) {
     pixels[0] += stack.shape.frame_samples();
+    // All frames but a stack's first have an earlier frame to look at.
     pixels[1] += stack.shape.frame_samples() * (stack.shape.frames - 1);
   }
   return pixels;
@@ -33,6 +34,8 @@ std::array<TrainingRows, 2> GatherRows(std::span<const PlaneStack> stacks, std::
   }
   for (const PlaneStack& stack : stacks) {
     const PlaneShape& shape = stack.shape;
+    // The errors to be learned are those that the encoder's chosen filters leave, so it chooses
+    // first.
     const auto work = ChooseWavefront<std::uint8_t>(shape, stack.samples, {});
     const LearnedView view(work);
     for (std::uint32_t frame = 0; frame < shape.frames; ++frame) {
@@ -40,6 +43,8 @@ std::array<TrainingRows, 2> GatherRows(std::span<const PlaneStack> stacks, std::
       TrainingRows& rows = gathered[kind];
       for (std::uint32_t row = 0; row < shape.rows; ++row) {
         for (std::uint32_t column = 0; column < shape.columns; ++column) {
+          // One draw for each pixel, taken or not, so that the choice depends on the seed and the
+          // shapes only.
           if (NextWord64(seed) >> 32 >= share[kind]) continue;
           const std::size_t at = rows.values.size();
           rows.values.resize(at + rows.inputs);
