@@ -27,6 +27,7 @@ void RangeFinder::Add(std::span<const std::byte> elements) {
   for (std::size_t at = 0; at < elements.size(); at += bytes) {
     std::uint64_t bits = 0;
     std::memcpy(&bits, elements.data() + at, bytes);
+    // Values that no bound applies to, such as NaN and the fill value, are not part of the range.
     if (!IsValidValue(dtype_, bits, fill_bits_)) continue;
     const double value = ValueOfElement(dtype_, bits);
     if (!range_.has_value()) range_ = ValueRange{.low = value, .high = value};
@@ -37,6 +38,8 @@ void RangeFinder::Add(std::span<const std::byte> elements) {
 
 Result<DeclaredBound> BoundOfRange(const DeclaredBound& asked, const ValueRange& range) {
   const double width = range.width();
+  // The difference of two finite doubles may overflow; a negative width means that a caller gave
+  // the ends in the wrong order.
   if (!std::isfinite(width) || width < 0) {
     return Invalid("a range from " + NumberText(range.low) + " to " +
                    NumberText(range.high) +
@@ -46,6 +49,7 @@ Result<DeclaredBound> BoundOfRange(const DeclaredBound& asked, const ValueRange&
   const ErrorBound bound = {.mode = static_cast<BoundMode>(asked.mode),
                             .absolute = asked.absolute,
                             .relative = asked.relative};
+  // A bound of another mode does not depend on a range; that it came here is a caller's mistake.
   if (bound.mode != BoundMode::kChunkRelative &&
       bound.mode != BoundMode::kAbsoluteAndChunkRelative &&
       bound.mode != BoundMode::kAbsoluteOrChunkRelative) {
@@ -56,6 +60,7 @@ Result<DeclaredBound> BoundOfRange(const DeclaredBound& asked, const ValueRange&
     return Invalid(NumberText(asked.relative) +
                    " of the range is beyond what a double can say");
   }
+  // The pack declares the absolute bound only: every chunk can keep it by itself.
   return DeclaredBound{.mode = static_cast<std::uint8_t>(BoundMode::kAbsolute),
                        .absolute = absolute};
 }

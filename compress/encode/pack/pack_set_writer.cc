@@ -35,6 +35,7 @@ Status ReplaceFile(const std::string& path, std::span<const std::byte> bytes) {
     if (written < 0) return Error::FromErrno(errno, part + ": writing");
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
+  // Before the rename: otherwise a crash could leave the new name with an empty file.
   if (fdatasync(file.get()) != 0) return Error::FromErrno(errno, part + ": syncing");
   if (std::rename(part.c_str(), path.c_str()) != 0) {
     return Error::FromErrno(errno, path + ": naming the finished file");
@@ -48,6 +49,7 @@ Status ReplaceFile(const std::string& path, std::span<const std::byte> bytes) {
   return {};
 }
 
+// Neither overwritten nor adopted unasked: the file may be all that is left of hours of work.
 Error LeftOver(const std::string& path) {
   return Error(ErrorCode::kAlreadyExists,
                path + ": left by a run that did not end; resume it or remove the file");
@@ -81,6 +83,7 @@ class PackSetWriter::Lock {
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
   ~Lock() {
+    // Removed while the lock is still held: the file descriptor is closed after this.
     if (file_.valid()) unlink(path_.c_str());
   }
 
@@ -98,6 +101,8 @@ PackSetWriter::PackSetWriter(std::string path, PackSchema schema, PackSetWriterO
 
 // Reads the manifest, if there is one, and takes over the shards that a killed run left.
 Status PackSetWriter::Start() {
+  // The fingerprints are those of the schema as the shards will have it, with the profile in its
+  // provenance.
   const auto start = WriteSchema(SchemaAsWritten(schema_, options_.pack));
   FOREBAY_ASSIGN(const PackHeader header, ReadPackHeader(start));
   writer_fingerprint_ = WriterFingerprint(header);
@@ -114,6 +119,8 @@ Status PackSetWriter::Start() {
                        ": a set of another schema: fields, shapes, bounds and samples per "
                        "chunk are to be the same");
     }
+    // The new shards' names have the new generation, so they cannot meet the names of shards that
+    // the manifest already lists.
     ++manifest_.generation;
   }
   manifest_.schema_fingerprint = fingerprint;
@@ -126,6 +133,8 @@ Status PackSetWriter::Start() {
 
 Status PackSetWriter::BeginSequence() {
   FOREBAY_TRY(failure_);
+  // A new shard begins a sequence anyway, and the part that a killed run wrote has its sequences
+  // already.
   if (shard_ == nullptr || in_shard_ < shard_->next_sample()) return {};
   return Remember(shard_->BeginSequence());
 }
@@ -135,6 +144,8 @@ Status PackSetWriter::Add(std::span<const std::span<const std::byte>> fields,
   FOREBAY_TRY(failure_);
   std::uint64_t bytes = 0;
   for (const auto field : fields) bytes += field.size();
+  // The sizes of the samples alone decide where a shard ends, so a resumed run cuts at the same
+  // places. A shard has at least one sample, however large that is.
   if (options_.shard_raw_bytes > 0 && in_shard_ > 0 &&
       (raw_bytes_ >= options_.shard_raw_bytes || bytes > options_.shard_raw_bytes - raw_bytes_)) {
     FOREBAY_TRY(Remember(CloseShard()));
@@ -150,6 +161,7 @@ Status PackSetWriter::Add(std::span<const std::span<const std::byte>> fields,
 
 Result<PackSetSummary> PackSetWriter::Finish() {
   FOREBAY_TRY(failure_);
+  // A set of no samples still gets one shard: a manifest without shards is not valid.
   if (shard_ == nullptr && manifest_.shards.empty()) FOREBAY_TRY(Remember(OpenShard(false)));
   if (shard_ != nullptr) FOREBAY_TRY(Remember(CloseShard()));
   const std::uint64_t added = manifest_.shards.size() - shards_before_;
@@ -222,6 +234,7 @@ Status PackSetWriter::List(const std::string& name) {
 }
 
 Status PackSetWriter::AdoptFinished() {
+  // List() adds the shard to the manifest, so ShardPath() names the next one afterwards.
   while (Exists(ShardPath())) {
     if (!options_.resume) return LeftOver(ShardPath());
     FOREBAY_TRY(List(ShardName()));

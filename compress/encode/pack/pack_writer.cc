@@ -43,6 +43,8 @@ void AppendTile(const PackField& field, std::uint32_t tile, std::span<const std:
   std::size_t runs = 1;
   for (std::size_t axis = 0; axis < along; ++axis) runs *= extent[axis];
   const std::size_t element = DtypeBytes(field.dtype);
+  // The number of the run, taken apart into its coordinates within the tile, gives its place in the
+  // sample.
   for (std::size_t i = 0; i < runs; ++i) {
     std::size_t at = 0, left = i, left_of = runs;
     for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
@@ -109,6 +111,8 @@ Result<std::vector<std::byte>> StartToGoOnWith(const ByteSource& source, const P
                  part + ": begun " + what + "; remove it to begin anew");
   };
   std::array<std::byte, kPackHeaderBytes> bytes;
+  // An id that the caller gave must be the file's. Otherwise the file's is kept, because every
+  // checksum in it depends on it.
   std::optional<PackId> id = options.id;
   const bool has_header = source.size() >= bytes.size();
   if (has_header) {
@@ -165,6 +169,7 @@ PackWriter::PackWriter(std::string path, const PackSchema& schema)
     : path_(std::move(path)), schema_(schema) {
   buffers_.resize(schema_.fields.size());
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    // Each tile gathers its own chunk, so a sample is cut up as soon as it is added.
     buffers_[i].tiles.resize(schema_.fields[i].tiles());
   }
 }
@@ -194,6 +199,8 @@ void PackWriter::SetPresent(const PackWalk& walk, std::vector<FieldStatistics> s
       buffer.begins_sequence = false;
     }
   }
+  // Fields fill their chunks at different rates. The caller goes on from the sample that the
+  // slowest one lacks, and the others pass over what they have.
   next_ = buffers_[0].begin;
   for (const FieldBuffer& buffer : buffers_) next_ = std::min(next_, buffer.begin);
   if (schema_.keyed) {
@@ -219,6 +226,8 @@ Status PackWriter::BeginSequence() {
 
 Status PackWriter::Add(std::span<const std::span<const std::byte>> fields, std::string_view key) {
   FOREBAY_TRY(failure_);
+  // Before anything is changed: a sample that is refused leaves the writer as it was, and the error
+  // is not remembered.
   FOREBAY_TRY(CheckSample(fields, key));
   for (std::uint32_t field = 0; field < fields.size(); ++field) {
     raw_bytes_ += fields[field].size();
@@ -239,12 +248,15 @@ Status PackWriter::Add(std::span<const std::span<const std::byte>> fields, std::
 
 Result<PackSummary> PackWriter::Finish() {
   FOREBAY_TRY(failure_);
+  // Before anything is flushed, because the index would otherwise end before records that are in
+  // the file.
   FOREBAY_TRY(CheckAllAdded());
   for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
     FOREBAY_TRY(Remember(Flush(field)));
   }
   FOREBAY_TRY(Remember(FlushKeys()));
   FOREBAY_TRY(Remember(queue_->Finish(next_)));
+  // The last step: until now the file has the name PATH.part, which no reader opens by mistake.
   FOREBAY_TRY(Remember(PublishFile(path_ + ".part", path_, replace_)));
   // From here on every call fails with this message.
   failure_ = Error(ErrorCode::kFailedPrecondition, path_ + ": finished already");
@@ -320,6 +332,7 @@ Status PackWriter::AddString(std::uint32_t number, std::span<const std::byte> by
   if (buffer.tiles[0].size() + bytes.size() > limits::kChunkBytesMax) {
     FOREBAY_TRY(Flush(number));
   }
+  // After the flush above, so the parts follow the samples before them.
   if (bytes.size() > limits::kChunkBytesMax) return AddParts(number, bytes);
   // Reserve the whole chunk: a growing vector needs old and new memory at once.
   if (buffer.samples == 0) buffer.tiles[0].reserve(limits::kChunkBytesMax);
@@ -373,6 +386,7 @@ Status PackWriter::Flush(std::uint32_t number) {
 
 Status PackWriter::FlushKeys() {
   if (keys_.sample_count == 0) return {};
+  // The next record begins behind this one, whatever becomes of the push.
   const KeyEntry keys = keys_;
   keys_ = {.first_sample = keys.first_sample + keys.sample_count};
   return queue_->Push({.type = RecordType::kKeys,
@@ -424,6 +438,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
   FOREBAY_TRY(CheckVacant(path, options));
   FOREBAY_ASSIGN(const PackId id, IdOfNewPack(options));
   const std::string part = path + ".part";
+  // O_EXCL: two writers of one path cannot both begin, and unfinished work is never overwritten.
   UniqueFd file(open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (file.get() < 0 && errno == EEXIST) {
     return Error(ErrorCode::kAlreadyExists,
@@ -460,6 +475,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
                  StartToGoOnWith(*source, schema, options, part));
   const std::uint64_t identity = PackIdentity(start);
   PackWalk walk(*source, schema, identity, start.size(), true);
+  // The walk ends at the first record that is not whole: behind it nothing can be relied on.
   while (walk.Next()) continue;
   std::vector<FieldStatistics> statistics;
   if (options.statistics) {

@@ -30,12 +30,14 @@ RecordQueue::RecordQueue(const PackSchema& schema, const ChunkOptions& options, 
       path_(std::move(path)),
       file_(std::move(file)),
       offset_(offset) {
+  // One thread means the caller's own: Push then encodes at once and needs no queue.
   for (unsigned i = 0; threads > 1 && i < threads; ++i) {
     threads_.emplace_back([this](const std::stop_token& stop) { RunThread(stop); });
   }
 }
 
 RecordQueue::~RecordQueue() {
+  // All are asked to stop before any is joined, so they end at the same time and not one by one.
   for (std::jthread& thread : threads_) thread.request_stop();
   changed_.NotifyAll();
 }
@@ -46,6 +48,7 @@ void RecordQueue::SetPresent(const std::vector<ChunkEntry>& chunks,
   for (const ChunkEntry& entry : chunks) {
     present_chunks_.insert({entry.field, entry.first_sample, entry.tile, entry.part_offset});
   }
+  // Key records follow one another, so the last one tells where the keys that are there end.
   if (!keys.empty()) present_keys_ = keys.back().first_sample + keys.back().sample_count;
   index_.chunks = chunks;
   index_.keys = keys;
@@ -58,6 +61,8 @@ Status RecordQueue::Push(PendingRecord record) {
           ? record.keys.first_sample < present_keys_
           : present_chunks_.contains({record.head.field, record.head.first_sample,
                                       record.head.tile, record.head.part_offset});
+  // A killed run wrote this record. The chunks are cut the same way again, so its place is enough
+  // to recognise it.
   if (present) return {};
   FOREBAY_TRY(failure_);
   auto task = std::make_unique<Task>();
@@ -79,6 +84,7 @@ Status RecordQueue::Push(PendingRecord record) {
   return {};
 }
 
+// Only the caller's thread adds and removes tasks, so the count is still right after the lock.
 std::size_t RecordQueue::TaskCount() const {
   const MutexLock lock(mutex_);
   return tasks_.size();
@@ -91,6 +97,8 @@ void RecordQueue::RunThread(const std::stop_token& stop) {
     // Begin no task if the queue is being destroyed, or if an earlier task failed: its result would
     // never be written.
     if (stop.stop_requested() || has_failed_) return;
+    // The task is owned by a pointer, so it stays where it is when the queue changes. The caller
+    // does not remove it before it is done.
     Task& task = *tasks_[begun_++];
     // Encoding takes milliseconds and touches only this task.
     lock.Unlock();
@@ -138,6 +146,8 @@ void RecordQueue::EncodeRecord(Task& task) const {
   if (record.type == RecordType::kChunk) {
     const PackField& field = schema_.fields[record.head.field];
     if (!record.raw.empty()) encoded = EncodeVerified(field, record);
+    // A lossy chunk decodes to other values than went in: checksums and statistics are of the
+    // decoded ones, because those are what a reader can compare.
     std::span<const std::byte> decoded = record.raw;
     if (encoded.has_value() && !encoded->decoded.empty()) decoded = encoded->decoded;
     std::size_t at = 0;
@@ -155,6 +165,7 @@ void RecordQueue::EncodeRecord(Task& task) const {
       head.lengths = lengths.bytes();
       statistics = MeasureChunk(field, head, decoded);
     }
+    // The task may wait a while for its turn; its decoded samples are not needed any more.
     if (encoded.has_value()) encoded->decoded = {};
   }
   const MutexLock lock(mutex_);
@@ -204,6 +215,7 @@ Status RecordQueue::WriteFront() {
     changed_.Wait(mutex_, std::stop_token(), is_done);
     task = std::move(tasks_.front());
     tasks_.pop_front();
+    // The front task had been begun, and begun_ counts from the front.
     --begun_;
   }
   failure_ = WriteTask(*task);
@@ -217,6 +229,7 @@ Status RecordQueue::WriteTask(Task& task) {
     ByteWriter added;
     added.Le(record.keys.first_sample);
     added.Le(record.keys.sample_count);
+    // Offsets are known only now, as records of other tasks came before this one.
     record.keys.offset = offset_;
     record.keys.payload_bytes = record.raw.size();
     RecordPrefix written;
@@ -262,6 +275,7 @@ Status RecordQueue::AppendRecord(RecordType type, std::span<const std::byte> add
 
 Status RecordQueue::Append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
+    // With its own offset, so that a file that Resume has opened needs no seek.
     const ssize_t written = pwrite(file_.get(), bytes.data(), bytes.size(),
                                    static_cast<off_t>(offset_));
     if (written < 0 && errno == EINTR) continue;
@@ -295,12 +309,14 @@ Status RecordQueue::WriteStatisticsRecord(PackFooter& footer) {
 
 Status RecordQueue::Finish(std::uint64_t samples) {
   FOREBAY_TRY(failure_);
+  // The index describes all records, so it comes after the last of them.
   while (TaskCount() > 0) FOREBAY_TRY(WriteFront());
   index_.samples = samples;
   PackFooter footer{.samples = samples};
   FOREBAY_TRY(WriteStatisticsRecord(footer));
   // The index is sorted by field; the file has the chunks as they became full.
   std::ranges::stable_sort(index_.chunks, {}, &ChunkEntry::field);
+  // The same check as every reader's: a writer's own mistake ends here and not in a finished file.
   FOREBAY_TRY(CheckPackIndex(schema_, index_));
   footer.index_offset = offset_;
   RecordPrefix written;

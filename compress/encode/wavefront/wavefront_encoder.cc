@@ -33,6 +33,7 @@ class SideWriter {
         bits_.SignedNumber(models_.weights[tap], group.filters[i].weights[tap]);
       }
     }
+    // Thresholds do not fall, so differences are small and never negative.
     std::uint32_t before = 0;
     for (std::uint8_t threshold : group.thresholds) {
       bits_.Number(models_.threshold, threshold - before);
@@ -57,6 +58,8 @@ class SideWriter {
   void Block(const WavefrontBlock& block, const WavefrontBlock& left, const WavefrontBlock& above,
              bool inter) {
     const auto index = static_cast<std::size_t>(inter);
+    // Most blocks repeat their left neighbour and then take a single bit, which the model learns to
+    // expect where left and upper block agree.
     bits_.Bit(models_.as_left[index][left == above], block == left);
     if (block == left) return;
     const auto skipped = static_cast<std::size_t>((left.filter >> 7) + (above.filter >> 7));
@@ -78,6 +81,7 @@ class SideWriter {
   // is modelled by the length before it, and then the bits below the highest one as they are.
   void Frequencies(const SymbolFrequencies& context, std::uint32_t bits) {
     std::uint32_t count = WavefrontSymbolCount(bits);
+    // Trailing symbols that never occur are not written.
     while (count > 0 && context.frequency[WavefrontSymbolAt(count - 1, bits)] == 0) --count;
     bits_.Number(models_.symbol_count, count);
     std::uint32_t length = 0;
@@ -122,6 +126,8 @@ std::vector<std::byte> WriteSide(const WavefrontWork<T>& work,
     writer.Group(work.parameters.inter, kInterTapCount, learned(true), frequencies[1],
                  work.shape.bits);
   }
+  // Stands for the neighbours that blocks at the left and upper edge do not have; the decoder
+  // assumes the same.
   const WavefrontBlock edge;
   const WavefrontBlock* block = work.blocks.data();
   for (std::uint32_t frame = 0; frame < work.shape.frames; ++frame) {
@@ -164,6 +170,7 @@ WavefrontWork<T> PrepareWavefrontWork(const PlaneShape& shape, std::span<const s
       std::memcpy(frame.Row(static_cast<std::int32_t>(row)),
                   from + std::size_t{row} * shape.columns * sizeof(T), shape.columns * sizeof(T));
     }
+    // Fills the margins, so that filters and motion may read beyond the edges without a test.
     frame.Extend();
     work.frames.push_back({frame.origin, frame.rows, frame.columns, frame.stride});
   }
@@ -183,6 +190,8 @@ template <typename T>
 WavefrontWork<T> ChooseWavefront(const PlaneShape& shape, std::span<const std::byte> samples,
                                  const WavefrontEffort& effort) {
   WavefrontWork<T> work = PrepareWavefrontWork<T>(shape, samples, effort);
+  // Each step needs what the one before it chose: filters are fitted along the motion, and
+  // residuals are what the filters leave.
   SearchMotion(work);
   ChooseFilters(work);
   ComputeResiduals(work);
@@ -191,6 +200,7 @@ WavefrontWork<T> ChooseWavefront(const PlaneShape& shape, std::span<const std::b
 
 template <typename T>
 std::vector<std::byte> WriteWavefrontBody(WavefrontWork<T>& work) {
+  // Before the side information, which holds the frequencies that the symbols are then coded with.
   const auto frequencies = ModelContexts(work);
   const std::vector<std::byte> side = WriteSide(work, frequencies);
   ByteWriter writer;

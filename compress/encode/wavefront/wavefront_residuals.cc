@@ -19,6 +19,7 @@ void AddCurrentTaps(const WavefrontFilter& filter, const std::array<const T*, 3>
                     WavefrontSum<T>* sums) {
   for (std::size_t tap = 0; tap < kIntraTapCount; ++tap) {
     const std::int32_t weight = filter.weights[tap];
+    // Fitted filters have many weights of 0; leaving out a whole tap saves a pass over the run.
     if (weight == 0) continue;
     const TapOffset& offset = kCurrentTaps[tap];
     const T* from = lines[static_cast<std::size_t>(-offset.row)] + column + offset.column;
@@ -62,6 +63,7 @@ class RowPredictor {
         AddTemporalTaps<T>(filter, *block, *work_.Previous(frame_), work_.Earlier(frame_), y,
                            static_cast<std::int32_t>(column), count, work_.middle, sums);
       }
+      // Only a run that begins the row has columns 0 and 1.
       const std::uint32_t edge = column == 0 ? std::min<std::uint32_t>(2, count) : 0;
       for (std::uint32_t x = 0; x < edge; ++x) {
         values[x] = PredictEdge(filter, lines, x, sums[x]);
@@ -131,6 +133,8 @@ void ComputeResiduals(WavefrontWork<T>& work) {
       predictor.Predict(row, values);
       const T* const line = work.frames[frame].Row(static_cast<std::int32_t>(row));
       for (std::uint32_t x = 0; x < work.shape.columns; ++x) {
+        // Modulo 2^bits: the decoder adds with the same mask, so a residual needs no bit for its
+        // sign.
         *out++ = static_cast<T>((line[x] - values[x]) & mask);
       }
     }
