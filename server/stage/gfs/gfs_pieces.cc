@@ -64,6 +64,8 @@ tier::ExtentRef GfsPieces::FindReadable(const tier::ExtentKey& key) {
     if (found == known_.end()) return nullptr;
     dataset = found->second.dataset;
   }
+  // Asked without the lock, which every reader takes. If the extent is evicted meanwhile, Find
+  // returns null, as for one that was never described.
   if (gfs_.IsBlocked(*dataset, *dataset->catalog(), key.extent)) return nullptr;
   return Find(key);
 }
@@ -111,6 +113,7 @@ void GfsPieces::Keep(Dataset& dataset, const std::shared_ptr<const catalog::Cata
   uses_.push_front(extent->key);
   known_[extent->key] = {.extent = extent, .dataset = &dataset, .use = uses_.begin()};
   // The entry that was just added stays, even if it alone exceeds the limit.
+  // Readers that use an evicted extent keep it alive by their references.
   while (checksum_bytes_ > limits::kPieceChecksumBytesMax && uses_.size() > 1) {
     const auto oldest = known_.find(uses_.back());
     checksum_bytes_ -= KeptBytes(*oldest->second.extent);

@@ -60,6 +60,7 @@ std::optional<std::int64_t> GfsPatience::DelayMs(Attempt& attempt, const Error& 
   const std::uint64_t draw = Mix64(static_cast<std::uint64_t>(now_ns) + figures_.retries);
   const std::int64_t delay =
       whole / 2 + static_cast<std::int64_t>(draw % static_cast<std::uint64_t>(whole / 2 + 1));
+  // The pause ends no later than the time that is left, so that one more try is made at the limit.
   return std::clamp<std::int64_t>(delay, 1, left_ms);
 }
 
@@ -155,6 +156,7 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
     under_way.Pause();
     patience.Sleep(*delay_ms);
     under_way.TryAgain();
+    // Reopened after the pause, because the server that made the handle stale may need that time.
     if (RemedyOf(FailureSource::kGfs, result.error()) == Remedy::kReopen) reopen();
   }
 }
@@ -211,6 +213,8 @@ class PatientFile final : public io::File {
         keepers_, Named("stat"), [&] { return handle()->Info(); }, [&] { (void)Reopen(); });
   }
   bool is_direct() const override { return is_direct_; }
+  // The daemon opens files of the GFS only to read them, so calls that change a file are not
+  // repeated.
   Status Preallocate(std::uint64_t bytes) override { return handle()->Preallocate(bytes); }
   Status Truncate(std::uint64_t bytes) override { return handle()->Truncate(bytes); }
 
@@ -233,6 +237,8 @@ class PatientFile final : public io::File {
     }
     FOREBAY_TRY(opened);
     FOREBAY_ASSIGN(const io::FileInfo now, (*opened)->Info());
+    // Direct I/O must not change either: callers have aligned their reads for the handle as they
+    // knew it.
     if (now.bytes != opened_as_.bytes || now.mtime_ns != opened_as_.mtime_ns ||
         (*opened)->is_direct() != is_direct_) {
       return Error(ErrorCode::kFailedPrecondition,
@@ -369,11 +375,15 @@ class PatientQueue final : public io::IoQueue {
                    inner_->in_flight());
       if (inner_->in_flight() > 0) {
         done_.clear();
+        // If no completion is missing, those that are there are collected without waiting.
         inner_->Wait(from_inner, done_, from_inner > 0 ? pause_ms : 0);
         for (io::Completion& completion : done_) count += Complete(completion, completions);
       } else if (missing > 0 && pause_ms) {
+        // All operations are paused. Stop ends this sleep, and ResubmitDue then completes all of
+        // them.
         patience_.Sleep(*pause_ms);
       }
+      // The inner queue may have answered with failures only, which Complete paused; then go on.
       if (count >= wanted) return count;
       if (timeout_ms && (NowNs() - begun_ns) / kNsPerMs >= *timeout_ms) return count;
     }
@@ -443,6 +453,7 @@ class PatientQueue final : public io::IoQueue {
   std::optional<std::int64_t> MsUntilDue() const {
     if (paused_.empty()) return std::nullopt;
     std::int64_t due_ns = slots_[paused_.front()].due_ns;
+    // A queue has few slots, so a search costs less than an ordered list.
     for (const std::size_t index : paused_) due_ns = std::min(due_ns, slots_[index].due_ns);
     return std::max<std::int64_t>(0, (due_ns - NowNs() + kNsPerMs - 1) / kNsPerMs);
   }
@@ -454,6 +465,7 @@ class PatientQueue final : public io::IoQueue {
     const std::int64_t now_ns = NowNs();
     const bool is_stopped = !paused_.empty() && patience_.is_stopping();
     due_.clear();
+    // Due slots leave the list before they are tried, because Complete may put them on it again.
     std::erase_if(paused_, [&](std::size_t index) {
       const bool is_due = is_stopped || slots_[index].due_ns <= now_ns;
       if (is_due) due_.push_back(index);
@@ -470,6 +482,8 @@ class PatientQueue final : public io::IoQueue {
         status = inner_->Submit({&inner, 1});
       }
       if (status.has_value()) continue;
+      // A failed reopen or submission is one more failure of the read: Complete pauses it again, or
+      // ends it. Once the daemon stops, DelayMs allows no more tries, so it is ended.
       io::Completion failed{.tag = index, .bytes = status.error()};
       ended += Complete(failed, completions);
     }
