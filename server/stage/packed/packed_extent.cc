@@ -28,6 +28,7 @@ Error Damaged(const tier::ExtentKey& key, const std::string& what) {
   return Error(ErrorCode::kDataLoss, "packed extent " + tier::KeyText(key) + ": " + what);
 }
 
+// The key is part of the checksum, so that the directory of another extent does not pass.
 std::uint64_t RowsChecksum(const tier::ExtentKey& key, std::span<const std::byte> rows) {
   return Checksum(tier::PieceIdentity(key, 0, rows.size()), rows);
 }
@@ -59,6 +60,7 @@ Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const Packe
       compress::EncodeChunk(shape, raw, {.profile = form.profile(), .bound = {}});
   const bool is_refused =
       !coded.has_value() && coded.error().code() == ErrorCode::kInvalidArgument;
+  // The shape or the length is wrong. An uncompressed copy would only hide that.
   if (is_refused) return coded.error();
   // Any other failure of the encoder, or a chunk that does not pass the round-trip check, is not
   // lost: the chunk is stored uncompressed.
@@ -97,10 +99,12 @@ Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const Packe
   packed.pieces.push_back({.extent = packed.pieces.front().extent,
                            .offset = static_cast<std::uint32_t>(offset),
                            .length = record.size()});
+  // The padding aligns the next record. It is not part of the piece, so no checksum covers it.
   record.resize((record.size() + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment);
   directory.Le(static_cast<std::uint32_t>(offset));
   directory.Le(prefix.head_bytes);
   directory.Le(static_cast<std::uint32_t>(prefix.payload_bytes));
+  // Reserved: it aligns the checksum behind it to 8 bytes.
   directory.Le(std::uint32_t{0});
   directory.Le(prefix.head_checksum);
   packed.bytes += record.size();
@@ -139,6 +143,7 @@ Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& k
   ByteWriter rows;
   ChunkMemory memory;
   for (std::uint32_t number = 0; number < chunks; ++number) {
+    // Asked before each chunk, so that a shutdown waits for one chunk at most.
     if (is_cancelled && is_cancelled()) {
       return Error(ErrorCode::kCancelled, "the daemon is shutting down");
     }
@@ -150,6 +155,7 @@ Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& k
   // Space was planned for this size; a larger image would take space that nobody has reserved.
   FOREBAY_CHECK(packed.bytes <= form.ImageBytesMax(key.extent));
   ByteWriter directory;
+  // The head is written last, because it holds the checksum of all rows.
   directory.Le(kPackedExtentMagic);
   directory.Le(kPackedExtentVersion);
   directory.Le(chunks);
@@ -197,6 +203,7 @@ Result<catalog::PackChunk> PackedDirectory::ChunkAt(std::uint32_t number) const 
   static_cast<void>(row.ReadLe<std::uint32_t>());
   chunk.entry.head_checksum = row.ReadLe<std::uint64_t>();
   // The row passed a checksum, but a wrong writer may have computed it: bounds are checked too.
+  // Sizes are compared with what is left, because a sum of them could overflow.
   const std::uint64_t left = image_bytes_ - std::min(image_bytes_, chunk.entry.offset);
   if (chunk.entry.offset < kDirectoryHeadBytes + rows_.size() ||
       chunk.entry.head_bytes > left || chunk.entry.payload_bytes > left - chunk.entry.head_bytes) {
@@ -205,6 +212,7 @@ Result<catalog::PackChunk> PackedDirectory::ChunkAt(std::uint32_t number) const 
   chunk.identity = PackedForm::IdentityOf(key_);
   chunk.sample_base = form_->catalog().extent(key_.extent).first_sample.value();
   chunk.extent = key_.extent;
+  // Piece 0 is the directory.
   chunk.piece = number + 1;
   chunk.image_offset = static_cast<std::uint32_t>(chunk.entry.offset);
   return chunk;

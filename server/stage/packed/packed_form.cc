@@ -76,6 +76,7 @@ void SetChunks(PackField& field) {
   const std::uint64_t sample_bytes = field.sample_bytes();
   const std::uint64_t wanted = std::max<std::uint64_t>(
       kSamplesPerChunk, (kChunkBytesMin + sample_bytes - 1) / sample_bytes);
+  // At least one sample, even if it is larger than a chunk: it is then cut into tiles below.
   const std::uint64_t most =
       std::clamp<std::uint64_t>(limits::kChunkBytesMax / sample_bytes, 1,
                                 limits::kChunkSamplesMax);
@@ -125,6 +126,7 @@ Status PackedForm::AddField(FieldId field) {
                                   catalog::FormatName(catalog_->format())));
   }
   const std::uint32_t part = catalog_->PartOf(field);
+  // With one field in each part, all samples of an extent have the same shape.
   if (part_fields_[part] != catalog_->fields().size()) {
     return CannotPack("a part supplies several fields");
   }
@@ -163,6 +165,7 @@ compress::Profile PackedForm::profile() const {
   switch (compression_) {
     case Compression::kFast: return compress::Profile::kFast;
     case Compression::kDense: return compress::Profile::kDense;
+    // Create refuses kOff, so this is kBalanced.
     default: return compress::Profile::kBalanced;
   }
 }
@@ -173,10 +176,13 @@ tier::ExtentKey PackedForm::Key(const tier::ExtentKey& raw) const {
   words.Le(kFormVersion);
   words.Le(static_cast<std::uint64_t>(compression_));
   words.Le(Checksum(compress::WriteSchema(schema_)));  // the shapes are part of the configuration
+  // Only the identity differs, so the raw and the packed image of an extent never have the same
+  // key.
   return {raw.dataset, raw.extent, Checksum(words.bytes())};
 }
 
 std::uint64_t PackedForm::IdentityOf(const tier::ExtentKey& key) {
+  // Checksums of records include this number, so a record of another extent does not pass.
   ByteWriter words;
   words.Le(key.dataset);
   words.Le(key.extent.value());
@@ -191,6 +197,7 @@ const PackField& PackedForm::FieldOf(ExtentId extent) const {
 std::uint32_t PackedForm::ChunkCount(ExtentId extent) const {
   const PackField& field = FieldOf(extent);
   const std::uint32_t samples = catalog_->extent(extent).sample_count;
+  // Rounded up: the last run of samples may be shorter.
   return (samples + field.samples_per_chunk - 1) / field.samples_per_chunk * field.tiles();
 }
 
@@ -227,6 +234,7 @@ PackedUnit PackedForm::UnitOf(std::uint32_t field_number, SampleId sample) const
   FOREBAY_CHECK(range.has_value());  // fixed records lie where arithmetic says
   const catalog::ExtentInfo info = catalog_->extent(range->extent);
   const auto index = static_cast<std::uint32_t>(sample.value() - info.first_sample.value());
+  // A sample needs all tiles of its run, which ChunkOf numbers one after another.
   const std::uint32_t group = index / field.samples_per_chunk;
   const std::uint32_t begin = group * field.samples_per_chunk;
   const std::uint32_t tiles = field.tiles();
