@@ -43,6 +43,8 @@ Status FirstReads::Open(io::IoBackend& backend, io::Directory& directory, std::s
                         bool forget) {
   const MutexLock lock(mutex_);
   if (forget) {
+    // Cleared before the file is removed, so that no error leaves an old checksum in memory to
+    // compare with.
     known_.clear();
     const Status removed = directory.Unlink(name);
     if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
@@ -69,6 +71,7 @@ Status FirstReads::Load(io::IoQueue& queue) {
     return found.error();
   }
   const std::vector<std::byte> header = Header();
+  // Without a valid header no record can be trusted: the whole file is dropped, as if it were new.
   const bool has_header = bytes.size() >= kHeaderBytes &&
                           std::equal(header.begin(), header.end(), bytes.begin());
   std::size_t good = has_header ? kHeaderBytes : 0;
@@ -94,6 +97,8 @@ Status FirstReads::Load(io::IoQueue& queue) {
   FOREBAY_ASSIGN(file_, directory_->Open(name_, io::OpenMode::kAppend));
   if (good < bytes.size()) FOREBAY_TRY(file_->Truncate(good));
   file_bytes_ = good;
+  // A new file and a dropped one begin with a header. The directory is synced, so that the name of
+  // a new file survives a crash.
   if (good > 0) return {};
   FOREBAY_TRY(io::WriteFully(queue, *file_, 0, header));
   file_bytes_ = header.size();
@@ -106,6 +111,8 @@ void FirstReads::Forget() {
 }
 
 Status FirstReads::Append(const tier::ExtentKey& key, std::uint64_t image_checksum) {
+  // Any thread may append, and a queue belongs to one thread. An extent is appended once, so making
+  // a queue each time costs little.
   FOREBAY_ASSIGN(const auto queue, backend_->CreateQueue({.depth = 1}));
   const std::vector<std::byte> record = Record(key, image_checksum);
   FOREBAY_TRY(io::WriteFully(*queue, *file_, file_bytes_, record));
@@ -143,6 +150,7 @@ void FirstReads::CountMismatch() {
 
 bool FirstReads::Differs(const tier::ExtentKey& key, std::uint64_t image_checksum) const {
   const MutexLock lock(mutex_);
+  // Unlike Compare, this records nothing: an extent that was never read does not differ.
   const auto known = known_.find(key);
   return known != known_.end() && known->second != image_checksum;
 }

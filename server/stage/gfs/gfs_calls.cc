@@ -75,6 +75,7 @@ void GfsCalls::Call::TryAgain() {
   const std::int64_t now_ns = calls_.clock_.NowNs();
   Shard& shard = calls_.ShardOf(*this);
   const MutexLock lock(shard.mutex);
+  // The time without an answer is counted anew, because the try before was answered.
   is_paused_ = false;
   tried_ns_ = now_ns;
 }
@@ -101,6 +102,7 @@ void GfsCalls::LookAt(Call& call, std::int64_t now_ns) {
   if (call.is_hung_ || call.is_paused_ || now_ns - call.tried_ns_ < hung_after_ns_) return;
   call.is_hung_ = true;
   ++hung_total_;
+  // One line for each object: a second hung call about it says nothing new.
   if (++hung_[call.object_.Name()] > 1) return;
   log::Warn("the GFS has not answered for {:.0f} s (stage.hung_after): {} of '{}'; other "
             "objects are read meanwhile",
@@ -135,6 +137,8 @@ GfsCalls::Figures GfsCalls::figures() const {
   Figures figures;
   const std::int64_t now_ns = clock_.NowNs();
   std::int64_t oldest_ns = now_ns;
+  // The shards are visited one after another, and calls begin and end meanwhile. So these figures
+  // are not of one moment, which is enough for a status.
   ForEach([&](const Call& call) {
     if (!call.is_hung_) return;
     if (++figures.hung > 1 && call.tried_ns_ >= oldest_ns) return;
@@ -151,6 +155,8 @@ std::string GfsCalls::UnderWay() const {
   std::uint64_t count = 0;
   std::int64_t oldest_ns = 0;
   std::string oldest;
+  // All calls count, not only those that Look has found late: any of them may keep the daemon from
+  // ending.
   ForEach([&](const Call& call) {
     if (++count > 1 && call.begun_ns_ >= oldest_ns) return;
     oldest_ns = call.begun_ns_;

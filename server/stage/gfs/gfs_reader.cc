@@ -147,6 +147,8 @@ GfsCalls::Object CalledObject(const Dataset& dataset, const catalog::ObjectInfo&
 }  // namespace
 
 RequestGate::Group GroupOf(const Dataset& dataset, std::string_view path) {
+  // Two objects may get the same number. Then one may wait while the other is not answered, which
+  // is slow but not wrong.
   return dataset.hash() ^ Checksum(std::as_bytes(std::span(path)));
 }
 
@@ -169,6 +171,7 @@ Status CheckObjectUnchanged(const Dataset& dataset, const catalog::ObjectInfo& o
 
 Result<std::unique_ptr<io::File>> OpenObjectChecked(Dataset& dataset,
                                                     const catalog::ObjectInfo& object) {
+  // Counted before the call: an open that fails is a request to the GFS too.
   dataset.CountGfs(1, 0, 0, 0);
   auto file = dataset.root().Open(object.path, io::OpenMode::kRead);
   if (!file.has_value()) {
@@ -213,6 +216,7 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
     entry->mutex.Lock();
   }
   const MutexLock lock(entry->mutex, std::adopt_lock);
+  // After an error the entry stays without a file, and the next thread that needs it tries again.
   if (!entry->file) {
     FOREBAY_ASSIGN(entry->file, OpenObjectChecked(dataset, info));
   }
@@ -222,6 +226,7 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
 void GfsReader::Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed) {
   const MutexLock lock(mutex_);
   const auto found = open_.find(key);
+  // Another thread may have forgotten the failed handle already, and opened a new one, which stays.
   if (found == open_.end() || found->second != failed) return;
   open_.erase(found);
   std::erase(oldest_, key);
@@ -293,6 +298,7 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
   ExtentReads reads(queue, dataset, gate_, priority);
   std::uint64_t placed = 0;
   for (const catalog::ObjectInfo& object : objects) {
+    // Checked before the read, which would otherwise write behind the image.
     if (object.bytes > image.size() - placed) {
       return Error(ErrorCode::kDataLoss, "catalog of '" + dataset.name() +
                                              "': the objects of an extent are larger than it");
@@ -398,10 +404,13 @@ Status GfsReader::ReadRanges(io::IoQueue& queue, Dataset& dataset,
   for (const ObjectRange& range : ranges) {
     std::shared_ptr<OpenObject>& object = objects[range.object];
     if (object) continue;
+    // All objects are opened before the first read, so no read is wasted if one cannot be opened.
     FOREBAY_ASSIGN(object, OpenShared(dataset, catalog, range.object));
   }
   Status status;
   {
+    // This block ends when no read is under way, also after an error: only then are objects
+    // checked.
     ExtentReads under_way(queue, dataset, gate_, priority);
     for (const ObjectRange& range : ranges) {
       const std::shared_ptr<OpenObject>& object = objects[range.object];
@@ -418,6 +427,7 @@ Status GfsReader::ReadRanges(io::IoQueue& queue, Dataset& dataset,
     status = CheckObjectUnchanged(dataset, catalog.object(number), *object->file);
   }
   if (status.has_value()) return status;
+  // It is not known here which handle failed, so all are opened again at the next read.
   for (const auto& [number, object] : objects) Forget({&dataset, number}, object);
   return status;
 }

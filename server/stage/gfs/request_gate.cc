@@ -22,6 +22,7 @@ bool RequestGate::MayPassLocked(const Priority& priority, Group group) const {
 
 RequestGate::Permit RequestGate::TakeLocked(Group group) {
   --free_;
+  // Numbers of permits only grow and are never used again, so held_ is ordered by begin.
   held_[next_permit_] = {.since_ns = clock_.NowNs(), .group = group};
   return next_permit_++;
 }
@@ -43,6 +44,7 @@ RequestGate::Permit RequestGate::Acquire(const Priority& priority, Group group) 
 
 std::optional<RequestGate::Permit> RequestGate::TryAcquire(const Priority& priority, Group group) {
   const MutexLock lock(mutex_);
+  // A free place is not enough: a waiter of a smaller rank is not overtaken.
   if (!MayPassLocked(priority, group)) return std::nullopt;
   return TakeLocked(group);
 }
@@ -100,6 +102,7 @@ std::vector<std::thread::id> RequestGate::BlockedThreads() const {
 void RequestGate::Promote(Priority& priority, std::uint64_t value) {
   {
     const MutexLock lock(mutex_);
+    // Several readers may promote one request. The smallest rank stays.
     if (priority.load(std::memory_order_relaxed) <= value) return;
     priority.store(value, std::memory_order_relaxed);
   }
