@@ -20,6 +20,7 @@ ExtentPacker::Turn::Turn(ExtentPacker& packer, std::uint64_t raw_bytes)
   // An extent that alone exceeds the limit is encoded when no other one is, so it cannot starve.
   const auto may_begin = [&]() FOREBAY_REQUIRES(packer_.mutex_) {
     const std::uint64_t taken = std::min(limits::kPackingBytesMax, packer_.raw_bytes_);
+    // After Stop every turn is granted: PackExtent then finds that the tiers stop, and ends.
     return packer_.stopping_ || packer_.raw_bytes_ == 0 ||
            raw_bytes_ <= limits::kPackingBytesMax - taken;
   };
