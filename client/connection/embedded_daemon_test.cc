@@ -127,6 +127,25 @@ TEST_F(EmbeddedDaemonTest, OnlyItsOwnSocketsAreAJobs) {
   EXPECT_THAT(AddressesOfJob("job-2"), IsEmpty());
 }
 
+TEST_F(EmbeddedDaemonTest, ASocketWhosePathIsTooLongDoesNotAnswer) {
+  // Much longer than the 107 bytes for which a socket's address has room.
+  std::string runtime = folder_;
+  for (int i = 0; i < 15; ++i) runtime += "/" + std::string(200, 'x');
+  const std::string directory = runtime + "/forebay-job-1";
+  std::filesystem::create_directories(directory);
+  // A link of few characters gives the socket its long path.
+  const std::string link = folder_ + "/link";
+  std::filesystem::create_directory_symlink(directory, link);
+  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  (link + "/forebayd.sock").copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ::setenv("XDG_RUNTIME_DIR", runtime.c_str(), 1);
+  ASSERT_THAT(AddressesOfJob("job-1"), ElementsAre("unix:" + directory + "/forebayd.sock"));
+  EXPECT_THAT(DaemonsOfJob("job-1", Options().deadline), IsEmpty());
+}
+
 TEST_F(EmbeddedDaemonTest, AKilledDaemonIsStartedAgainByOneOfItsClients) {
   ::unsetenv("FOREBAY_ADDRESS");
   const ClientOptions options = {.job_id = "job-1",

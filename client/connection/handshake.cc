@@ -59,7 +59,9 @@ Result<UniqueFd> Connect(const std::string& path, Deadline deadline) {
   if (!fd.valid()) return Error::FromErrno(errno, "creating a socket");
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  // ParseUnixAddress has checked that the path fits, with a 0 behind it.
+  // Checked here too: a path that was found by listing a folder has not passed ParseUnixAddress.
+  // There must be room for a 0 behind it.
+  if (path.size() >= sizeof(address.sun_path)) return NoDaemon(path, ENAMETOOLONG);
   std::memcpy(address.sun_path, path.data(), path.size());
   for (;;) {
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
