@@ -67,8 +67,7 @@ Result<NewFile> NewFile::Create(int folder, const std::string& name, std::string
 NewFile::~NewFile() {
   if (!file_.valid()) return;
   file_.Reset();
-  // Nothing can be done about a failure here: the error that led here is what is reported.
-  static_cast<void>(unlinkat(folder_, name_.c_str(), 0));
+  Remove();
 }
 
 Status NewFile::Append(std::span<const std::byte> bytes) {
@@ -82,8 +81,17 @@ Status NewFile::Append(std::span<const std::byte> bytes) {
 }
 
 Status NewFile::Finish() {
-  if (close(file_.Release()) != 0) return Error::FromErrno(errno, path_ + ": closing");
-  return {};
+  if (close(file_.Release()) == 0) return {};
+  // Network file systems report here that bytes written before did not arrive (a quota, for
+  // example). The descriptor is gone all the same, so the destructor does not remove the file.
+  Error error = Error::FromErrno(errno, path_ + ": closing");
+  Remove();
+  return error;
+}
+
+void NewFile::Remove() {
+  // Nothing can be done about a failure here: the error that led here is what is reported.
+  static_cast<void>(unlinkat(folder_, name_.c_str(), 0));
 }
 
 }  // namespace forebay::cli

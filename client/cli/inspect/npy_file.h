@@ -29,12 +29,13 @@ class NewFile {
   ~NewFile();
 
   Status Append(std::span<const std::byte> bytes);
-  // Closes the file, which stays. It is not synced.
+  // Closes the file, which stays, but is removed where closing fails. It is not synced.
   Status Finish();
 
  private:
   NewFile(int folder, std::string name, std::string path, UniqueFd file)
       : folder_(folder), name_(std::move(name)), path_(std::move(path)), file_(std::move(file)) {}
+  void Remove();
 
   int folder_;  // borrowed
   std::string name_, path_;
