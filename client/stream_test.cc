@@ -463,6 +463,18 @@ TEST(Stream, AThrowingTransformIsAnError) {
   EXPECT_THAT(failed.error().message(), HasSubstr("out of paper"));
 }
 
+TEST(Stream, ATransformThatThrowsNoStdExceptionIsAnError) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  StreamOptions options = Options();
+  options.transform = [](const TransformInput&) -> Status { throw 42; };
+  auto stream = Open(*client, options);
+  auto failed = stream->Next();
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().code(), ErrorCode::kInternal);
+  EXPECT_THAT(failed.error().message(), HasSubstr("the transform threw on sample"));
+}
+
 TEST(Stream, DestroyingAStreamAmidTransformsIsSafe) {
   FakeDaemon daemon;
   auto client = Connect(daemon);

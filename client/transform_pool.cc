@@ -110,6 +110,11 @@ Status TransformPool::RunSample(const Job& job, std::uint32_t sample) const {
   } catch (const std::exception& thrown) {
     return Error(ErrorCode::kInternal, "the transform threw on sample " +
                                            std::to_string(id.value()) + ": " + thrown.what());
+  } catch (...) {
+    // C++ lets a hook throw any type, and only a std::exception says what happened.
+    return Error(ErrorCode::kInternal, "the transform threw on sample " +
+                                           std::to_string(id.value()) +
+                                           ": something that is no std::exception");
   }
 }
 
