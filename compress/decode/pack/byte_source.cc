@@ -37,6 +37,7 @@ class FileSource : public ByteSource {
           pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return Error::FromErrno(errno, path_ + ": reading");
+      // The file has become shorter since it was opened.
       if (got == 0) return BeyondEnd(path_, offset + bytes.size(), offset);
       bytes = bytes.subspan(static_cast<std::size_t>(got));
       offset += static_cast<std::uint64_t>(got);
@@ -57,9 +58,11 @@ class SpanSource : public ByteSource {
   std::uint64_t size() const override { return bytes_.size(); }
 
   Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    // Compared in two steps, because the sum of both could overflow.
     if (offset > bytes_.size() || bytes.size() > bytes_.size() - offset) {
       return BeyondEnd("memory", offset + bytes.size(), bytes_.size());
     }
+    // memcpy must not get a null pointer, and an empty span may have one.
     if (bytes.empty()) return {};
     std::memcpy(bytes.data(), bytes_.data() + offset, bytes.size());
     return {};

@@ -87,6 +87,7 @@ Status DecodeTileSamples(const PackContext& pack, const ChunkEntry& entry,
   ChunkShape one = shape;
   one.samples = 1;
   for (std::uint32_t i = 0; i < count; ++i) {
+    // An empty place stands for a sample that nobody wants.
     if (places[i].empty()) continue;
     const std::span<const std::byte> sample =
         samples.subspan(i * shape.sample_bytes(), shape.sample_bytes());
@@ -144,6 +145,7 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
   const auto fail = [&](const Error& error) {
     return error.WithContext(NameOf(pack.schema, entry));
   };
+  // The sizes are compared first: the checks below read from the record by them.
   if (record.size() < entry.head_bytes ||
       record.size() - entry.head_bytes != entry.payload_bytes) {
     return fail(Damaged(kPart, "its record has another length than the index says"));
@@ -161,6 +163,8 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
   if (!added.has_value()) return fail(added.error());
   auto head = ReadChunkHead(pack.schema, *added);
   if (!head.has_value()) return fail(head.error());
+  // The index and the head say the same twice. A writer that contradicts itself is found here, as
+  // checksums cannot find it.
   if (head->field != entry.field || head->tile != entry.tile ||
       head->first_sample != entry.first_sample || head->sample_count != entry.sample_count ||
       head->part_offset != entry.part_offset || head->sample_bytes != entry.sample_bytes) {
@@ -199,6 +203,7 @@ Status CheckScratch(const PackSchema& schema, std::uint64_t bytes_max) {
 std::size_t RecordScratchBytes(const PackSchema& schema, const ChunkEntry& entry) {
   const ChunkShape shape = ShapeOf(schema.fields[entry.field], entry, limits::kChunkBytesMax);
   ScratchArena arena;
+  // An arena without memory only counts, with the same alignment as the one that DecodeTile uses.
   arena.Take<std::byte>(shape.bytes());
   arena.Take<std::byte>(ChunkScratchBytes(shape));
   return arena.bytes();
@@ -229,6 +234,7 @@ Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkR
     range.extent[axis] = high - low;
     skipped += (low - region.origin[axis]) * part.axis_stride[axis];
   }
+  // subspan() does not check its argument; CheckRange below then checks the rest.
   if (skipped > part.memory.size()) {
     return Error(ErrorCode::kInvalidArgument, "pack: the output is too small");
   }
@@ -249,6 +255,7 @@ Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkR
   if (!decoded.has_value()) return decoded.error().WithContext(NameOf(pack.schema, entry));
   FOREBAY_TRY(VerifySamples(pack, record.head, range.first_sample, range.sample_count, samples));
   if (!direct) {
+    // The scratch memory begins with the first sample that was decoded.
     range.first_sample = 0;
     shape.samples = range.sample_count;
     CopyBox(shape, range, samples, part);
@@ -271,6 +278,7 @@ Status DecodeSamples(const PackContext& pack, const ChunkEntry& entry, const Chu
   while (!places.empty() && places.back().empty()) places = places.first(places.size() - 1);
   if (places.empty()) return {};
   const ChunkShape shape = field.Shape(entry.tile, entry.sample_count);
+  // A tile that is the whole sample needs no copy: its samples are decoded to their places.
   const bool is_tile = shape.sample_bytes() != field.sample_bytes();
   const Status decoded =
       is_tile ? DecodeTileSamples(pack, entry, record, shape, places, scratch)

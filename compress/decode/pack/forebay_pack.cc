@@ -94,6 +94,7 @@ auto With(const forebay_pack& pack, Call call) {
 
 Status Open(const char* path, forebay_pack** pack) {
   auto opened = std::make_unique<forebay_pack>();
+  // The content decides and not the file's name.
   FOREBAY_ASSIGN(const bool is_set, IsManifestFile(path));
   if (is_set) {
     FOREBAY_ASSIGN(opened->set, PackSet::Open(path));
@@ -114,6 +115,7 @@ Status Open(const char* path, forebay_pack** pack) {
 
 void Describe(const PackField& field, forebay_pack_field& description) {
   description = {};
+  // Points into the open pack and is valid until that is closed.
   description.name = field.name.c_str();
   description.kind = static_cast<int>(field.kind);
   description.dtype = static_cast<int>(field.dtype);
@@ -174,6 +176,7 @@ Status Key(const forebay_pack& pack, std::uint64_t sample, std::span<char> memor
            std::size_t* key_bytes) {
   FOREBAY_ASSIGN(const std::vector<std::string> keys,
                  With(pack, [&](const auto& packs) { return packs.Keys(sample, 1); }));
+  // The final zero needs a byte as well.
   if (keys[0].size() >= memory.size()) {
     return Error(ErrorCode::kInvalidArgument,
                  "pack: the key and its final zero have " + std::to_string(keys[0].size() + 1) +
@@ -198,6 +201,7 @@ using forebay::compress::With;
 int forebay_pack_open(const char* path, forebay_pack** pack, forebay_pack_error* error) {
   return Guarded(error, [&]() -> Status {
     if (pack == nullptr) return Missing("pack");
+    // Set before anything can fail, so that a caller who closes after an error closes nothing.
     *pack = nullptr;
     if (path == nullptr) return Missing("path");
     return forebay::compress::Open(path, pack);
@@ -252,6 +256,8 @@ int forebay_pack_scratch_bytes(const forebay_pack* pack, uint64_t first_sample, 
   return Guarded(error, [&]() -> Status {
     if (pack == nullptr || bytes == nullptr) return Missing("pack or bytes");
     if (pack->set == nullptr) {
+      // A pack needs the same memory for all its samples; a set's packs may differ, so it asks for
+      // those of the range.
       *bytes = pack->file->ScratchBytes();
       return {};
     }

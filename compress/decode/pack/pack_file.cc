@@ -47,6 +47,8 @@ Status PackFile::ReadStart(const PackReadOptions& options) {
     return Error(ErrorCode::kInvalidArgument, "pack: not a pack file, only " +
                                                   std::to_string(source_->size()) + " bytes");
   }
+  // The header says how long the schema is, so a file is read in two steps; its size is compared
+  // before memory of that size is taken.
   FOREBAY_TRY(source_->ReadAt(0, header));
   FOREBAY_ASSIGN(header_, ReadPackHeader(header));
   start_bytes_ = kPackHeaderBytes + header_.schema_bytes;
@@ -97,6 +99,8 @@ Status PackFile::ReadIndex() {
   FOREBAY_TRY(source_->ReadAt(source_->size() - bytes.size(), bytes));
   FOREBAY_ASSIGN(const PackFooter footer, ReadPackFooter(identity_, bytes));
   const std::uint64_t end = source_->size() - bytes.size();
+  // The index must end exactly where the footer begins, so the footer cannot point to another
+  // record that looks like one.
   if (footer.index_offset < start_bytes_ || footer.index_offset > end ||
       footer.index_bytes != end - footer.index_offset) {
     return Damaged(kPart, "the footer does not point to the index");
@@ -104,6 +108,8 @@ Status PackFile::ReadIndex() {
   std::array<std::byte, kRecordPrefixBytes> prefix_bytes;
   FOREBAY_TRY(source_->ReadAt(footer.index_offset, prefix_bytes));
   FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(prefix_bytes));
+  // The head covers the index, and the index has the checksums of all other heads that reading
+  // needs: this one word stands for the whole pack. ReadRecord compares it once more.
   root_ = prefix.head_checksum;
   FOREBAY_ASSIGN(const std::vector<std::byte> payload,
                  ReadRecord(footer.index_offset, footer.index_bytes, RecordType::kIndex, &root_));
@@ -163,6 +169,7 @@ Result<std::uint32_t> PackFile::FindField(std::string_view name) const {
   std::string names;
   for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
     if (schema_.fields[field].name == name) return field;
+    // Collected for the message: whoever misspelt a name sees the right ones.
     names += (field > 0 ? ", " : "") + schema_.fields[field].name;
   }
   return Error(ErrorCode::kNotFound,
@@ -215,6 +222,7 @@ Status PackFile::Read(std::uint32_t field, std::uint64_t first_sample, std::uint
   }
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
     const std::uint32_t extent = schema_.fields[field].extent[axis];
+    // Written without a sum, which a caller's numbers could make overflow.
     if (region.origin[axis] > extent || region.extent[axis] > extent - region.origin[axis]) {
       return Error(ErrorCode::kOutOfRange,
                    "pack: axis " + std::to_string(axis) + " of field " +
@@ -284,6 +292,7 @@ Status PackFile::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<
     std::size_t at = 0;
     for (std::uint32_t i = 0; i < wanted; ++i) at += chunk.head.LengthOf(i);
     const std::size_t length = chunk.head.LengthOf(wanted);
+    // CheckPackIndex has checked the parts; this holds for what Recover found, too.
     if (entry.part_offset != filled) return Damaged(kPart, "parts of a sample are missing");
     if (length > out.size() - filled) {
       return Error(ErrorCode::kInvalidArgument,
@@ -311,6 +320,7 @@ Result<std::vector<std::uint64_t>> PackFile::SequenceStarts() const {
   const auto number = static_cast<std::uint32_t>(field - schema_.fields.begin());
   std::vector<std::byte> bytes;
   for (const ChunkEntry& entry : Chunks(number, 0, samples())) {
+    // All tiles of a sample have the same flag, and the first sample is in the list already.
     if (entry.tile != 0 || entry.first_sample == 0) continue;
     bytes.resize(entry.head_bytes);
     FOREBAY_TRY(source_->ReadAt(entry.offset, bytes));
@@ -359,6 +369,7 @@ Result<std::vector<std::string>> PackFile::Keys(std::uint64_t first_sample,
   }
   std::vector<std::string> keys;
   if (!schema_.keyed) {
+    // A pack without keys gives an empty key for each sample, so callers need no case of their own.
     keys.resize(static_cast<std::size_t>(count));
     return keys;
   }
@@ -432,6 +443,7 @@ PackIndex CompleteSamples(const PackSchema& schema, std::vector<ChunkEntry> chun
   };
   std::erase_if(chunks, beyond);
   std::erase_if(keys, beyond);
+  // Stable: the file has each field's chunks in the order of samples, which must stay.
   std::ranges::stable_sort(chunks, {}, &ChunkEntry::field);
   index.chunks = std::move(chunks);
   index.keys = std::move(keys);
@@ -446,6 +458,7 @@ Result<PackFile> PackFile::Recover(const ByteSource& source, const PackReadOptio
   PackWalk walk(source, file.schema_, file.identity_, file.start_bytes_, false);
   while (walk.Next()) continue;
   file.index_ = CompleteSamples(file.schema_, walk.chunks(), walk.keys());
+  // Records that are sound one by one may still overlap or leave gaps.
   FOREBAY_TRY(CheckPackIndex(file.schema_, file.index_));
   file.SizeScratch();
   return file;

@@ -29,8 +29,11 @@ bool PackWalk::Next() {
   record_.resize(prefix->head_bytes);
   if (!source_.ReadAt(offset_, record_).has_value()) return false;
   const auto added = CheckRecordHead(identity_, offset_, record_);
+  // A run that is resumed verifies payloads, because the last record may have its head on the
+  // medium and not its payload. A reader that recovers verifies them when it reads them.
   if (!added.has_value() || (verify_payloads_ && !PayloadIsSound(*prefix))) return false;
   bool taken = true;
+  // Records of other types are passed over: a later version may write some.
   if (prefix->type == RecordType::kChunk) taken = TakeChunk(*prefix, *added);
   if (prefix->type == RecordType::kKeys) taken = TakeKeys(*prefix, *added);
   // Records begin at multiples of 8.
@@ -66,6 +69,7 @@ bool PackWalk::TakeKeys(const RecordPrefix& prefix, std::span<const std::byte> a
   const auto count = reader.ReadLe<std::uint32_t>();
   const std::uint64_t expected =
       keys_.empty() ? 0 : keys_.back().first_sample + keys_.back().sample_count;
+  // Key records must follow one another; a gap means that a record before this one was lost.
   if (!reader.ok() || first != expected || count == 0) return false;
   keys_.push_back({.first_sample = first,
                    .sample_count = count,

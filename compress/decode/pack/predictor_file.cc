@@ -17,6 +17,7 @@ namespace forebay::compress {
 Result<std::shared_ptr<const Predictor>> LoadPredictor(const std::string& path,
                                                        const PredictorBudget& budget) {
   FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(path));
+  // Before memory is taken: a file of that name may be anything.
   if (source->size() > budget.bytes_max) {
     return Error(ErrorCode::kResourceExhausted,
                  path + ": " + std::to_string(source->size()) +
@@ -53,6 +54,8 @@ PredictorFinder PredictorsBeside(std::string path, const PredictorBudget& budget
           budget](const Sha256Digest& id) -> Result<std::shared_ptr<const Predictor>> {
     const std::string folder = FolderOf(path);
     auto found = PredictorsIn(folder, budget)(id);
+    // Only a missing file leads to the second folder. One that is damaged is reported and not
+    // passed over.
     if (found.has_value() || found.error().code() != ErrorCode::kFailedPrecondition) return found;
     std::error_code failed;
     const std::string resolved = FolderOf(std::filesystem::canonical(path, failed).string());
