@@ -38,7 +38,7 @@ Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
               .view_pin_bytes = options_.view_pin_bytes});
   std::uint32_t promised =
       spec->batch_bytes_max > 0 ? spec->credits : std::min(spec->credits, kPromisedBatches);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Status reserved = ledger_.Reserve(need, promised);
   if (!reserved.has_value() && spec->delivery == Delivery::kViews && !spec->inline_payload) {
     // Extents in RAM need no slots for views: such a stream makes do with what others leave.
@@ -51,7 +51,7 @@ Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
 }
 
 void BatchScheduler::Dismiss(const StreamSlots& slots) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ledger_.GiveBack(slots.need, slots.promised);
 }
 
@@ -233,7 +233,7 @@ void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> exten
   job->awaited = extents;
   job->awaited_since_ns = parts_.clock.NowNs();
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     awaiting_.insert(job);
   }
   const StreamSpec& spec = job->owner->spec();
@@ -274,12 +274,12 @@ void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
 
 // False: the job was failed while it waited, and must not go on.
 bool BatchScheduler::EndAwait(const JobRef& job) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return awaiting_.erase(job) > 0;
 }
 
 void BatchScheduler::Promise(StreamSlots& slots, const Jobs& jobs) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const JobRef& job : jobs) {
     job->room.is_promised = slots.promises_left > 0;
     if (job->room.is_promised) {
@@ -292,7 +292,7 @@ void BatchScheduler::Promise(StreamSlots& slots, const Jobs& jobs) {
 
 // Call before slot memory is asked for. False: the job waits for others' memory, and is parked.
 bool BatchScheduler::BeginAttempt(const JobRef& job, std::uint64_t scratch_bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   job->releases_seen = releases_;
   job->slots_were_empty = parts_.slots.used_bytes() == 0;
   job->is_denied = false;
@@ -338,7 +338,7 @@ bool BatchScheduler::LacksRoomLocked(const BatchJob& job) const {
 BatchScheduler::Jobs BatchScheduler::ReleasedLocked() {
   ++releases_;
   Jobs ready;
-  std::erase_if(parked_, [&](const JobRef& parked) {
+  std::erase_if(parked_, [&](const JobRef& parked) FOREBAY_REQUIRES(mutex_) {
     if (LacksRoomLocked(*parked) && !parked->owner->closed()) return false;
     ready.push_back(parked);
     return true;
@@ -350,7 +350,7 @@ BatchScheduler::Jobs BatchScheduler::ReleasedLocked() {
 void BatchScheduler::EndAttempt(BatchJob& job) {
   Jobs ready;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ready = EndScratchLocked(job);
     if (job.takes_unasked) ready = ReleasedLocked();
   }
@@ -362,7 +362,7 @@ void BatchScheduler::EndAttempt(BatchJob& job) {
 void BatchScheduler::ParkFailed(const JobRef& job) {
   Jobs ready;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ready = EndScratchLocked(*job);
     if (!job->is_starved) {
       // The memory that this attempt held may have made another job's attempt fail, so the others
@@ -389,7 +389,7 @@ void BatchScheduler::LackSlots(const JobRef& job, const Error& error, bool is_ho
 
 // Accounts for a batch that was assembled in `bytes` of slot memory.
 SlotLedger::Excess BatchScheduler::TakeRoom(BatchJob& job, std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   StreamSlots& slots = *job.slots;
   const std::uint64_t promised = job.room.is_promised ? slots.need.held_bytes : 0;
   const std::uint64_t excess = bytes - std::min(bytes, promised);
@@ -408,7 +408,7 @@ SlotLedger::Excess BatchScheduler::TakeRoom(BatchJob& job, std::uint64_t bytes) 
 void BatchScheduler::ReturnRoom(BatchJob& job) {
   Jobs ready;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     StreamSlots& slots = *job.slots;
     ledger_.EndExcess(job.room.excess_bytes);
     slots.excess_bytes -= std::exchange(job.room.excess_bytes, 0);
@@ -434,7 +434,7 @@ void BatchScheduler::GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) {
 void BatchScheduler::EndJob(BatchJob& job) {
   Jobs ready;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase(job.slots->unpromised, &job);
     GiveRoomLocked(*job.slots, std::exchange(job.room, {}));
     ready = ReleasedLocked();
@@ -445,7 +445,7 @@ void BatchScheduler::EndJob(BatchJob& job) {
 void BatchScheduler::Release(StreamSlots& slots, std::span<const BatchRoom> rooms) {
   Jobs ready;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const BatchRoom& room : rooms) GiveRoomLocked(slots, room);
     ready = ReleasedLocked();
   }
@@ -457,7 +457,7 @@ void BatchScheduler::ExpireWaiting() {
   Jobs without_slots;
   Jobs without_extents;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase_if(parked_, [&](const JobRef& job) {
       if (job->started_ns > oldest) return false;
       without_slots.push_back(job);
@@ -508,7 +508,7 @@ void BatchScheduler::ResumeGathered(BatchJob& job, BatchAssembler& assembler) {
 }
 
 std::unique_ptr<BatchAssembler> BatchScheduler::TakeAssembler() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (assemblers_.empty()) return std::make_unique<BatchAssembler>(parts_.decoded);
   std::unique_ptr<BatchAssembler> assembler = std::move(assemblers_.back());
   assemblers_.pop_back();
@@ -517,7 +517,7 @@ std::unique_ptr<BatchAssembler> BatchScheduler::TakeAssembler() {
 
 void BatchScheduler::GiveAssembler(std::unique_ptr<BatchAssembler> assembler) {
   assembler->Forget();
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   assemblers_.push_back(std::move(assembler));
 }
 

@@ -6,13 +6,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <unordered_set>
 #include <vector>
 
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/fetch/decoded_cache.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/row_router.h"
@@ -107,11 +107,11 @@ class BatchScheduler {
   SlotLedger::Excess TakeRoom(BatchJob& job, std::uint64_t bytes);
   void ReturnRoom(BatchJob& job);
   void EndJob(BatchJob& job);
-  void GiveRoomLocked(StreamSlots& slots, const BatchRoom& room);
+  void GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) FOREBAY_REQUIRES(mutex_);
   // Return what is to be started afterwards, without the lock.
-  Jobs EndScratchLocked(BatchJob& job);
-  Jobs ReleasedLocked();
-  bool LacksRoomLocked(const BatchJob& job) const;
+  Jobs EndScratchLocked(BatchJob& job) FOREBAY_REQUIRES(mutex_);
+  Jobs ReleasedLocked() FOREBAY_REQUIRES(mutex_);
+  bool LacksRoomLocked(const BatchJob& job) const FOREBAY_REQUIRES(mutex_);
 
   // Keeps the values that an attempt has decoded for the job's next attempt, unless all jobs
   // together would keep more than SchedulerOptions::gathered_bytes.
@@ -122,15 +122,16 @@ class BatchScheduler {
 
   const SchedulerOptions options_;
   const SchedulerParts parts_;
-  std::mutex mutex_;
-  SlotLedger ledger_;
-  std::uint64_t releases_ = 0;            // times that slot memory became free
-  Jobs parked_;                           // wait for slot memory
-  std::unordered_set<JobRef> awaiting_;   // wait for extents
+  Mutex mutex_;
+  SlotLedger ledger_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t releases_ FOREBAY_GUARDED_BY(mutex_) = 0;  // times that slot memory became free
+  Jobs parked_ FOREBAY_GUARDED_BY(mutex_);  // wait for slot memory
+  std::unordered_set<JobRef> awaiting_ FOREBAY_GUARDED_BY(mutex_);  // wait for extents
   // Bytes that jobs may still keep of what was decoded for them.
   const std::shared_ptr<std::atomic<std::uint64_t>> gathered_account_ =
       std::make_shared<std::atomic<std::uint64_t>>(options_.gathered_bytes);
-  std::vector<std::unique_ptr<BatchAssembler>> assemblers_;  // idle
+  // Idle ones.
+  std::vector<std::unique_ptr<BatchAssembler>> assemblers_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stream

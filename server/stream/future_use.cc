@@ -29,7 +29,7 @@ std::uint64_t FirstIndexFrom(const catalog::Selection& selection, std::uint64_t 
 }  // namespace
 
 void StreamFuture::Advance(EpochId epoch, std::uint64_t position) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   epoch_ = epoch;
   position_ = position;
 }
@@ -97,7 +97,7 @@ std::uint64_t StreamFuture::SoonestOf(const fetch::UnitSamples& samples, EpochId
 }
 
 std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (std::uint32_t later = 0; later < 2; ++later) {
     const EpochId epoch(epoch_.value() + later);
     if (samples.is_part && epoch != samples.epoch) continue;
@@ -113,7 +113,7 @@ std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
 }
 
 std::uint64_t StreamFuture::StepsUntil(ExtentId extent) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::uint64_t batch = spec_->plan.global_batch();
   const Reach& now = ReachOf(extent, epoch_);
   if (now.first > now.last) return kNever;
@@ -125,17 +125,17 @@ std::uint64_t StreamFuture::StepsUntil(ExtentId extent) {
 }
 
 void FutureUse::Add(std::shared_ptr<StreamFuture> future) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   futures_.push_back(std::move(future));
 }
 
 void FutureUse::Remove(const StreamFuture* future) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(futures_, [&](const auto& entry) { return entry.get() == future; });
 }
 
 std::uint64_t FutureUse::NextUse(const tier::ExtentKey& key) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::uint64_t soonest = kNever;
   for (const auto& future : futures_) {
     // A data set that was replaced by a rebuild has other extents under the same name.
@@ -149,7 +149,7 @@ std::uint64_t FutureUse::NextUse(const tier::ExtentKey& key) const {
 }
 
 std::uint64_t FutureUse::NextUse(const fetch::UnitSamples& samples) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::uint64_t soonest = kNever;
   for (const auto& future : futures_) {
     if (future->spec().dataset->hash() != samples.dataset) continue;

@@ -6,11 +6,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "proto/contract/ids.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/fetch/decoded_cache.h"
 #include "server/stream/stream_spec.h"
 #include "server/tier/extent_key.h"
@@ -43,10 +43,10 @@ class StreamFuture {
     std::uint64_t first = ~std::uint64_t{0};
     std::uint64_t last = 0;
   };
-  const Reach& ReachOf(ExtentId extent, EpochId epoch);
+  const Reach& ReachOf(ExtentId extent, EpochId epoch) FOREBAY_REQUIRES(mutex_);
   using Positions = std::array<std::uint64_t, kExaminedMax>;
   std::size_t PositionsOf(std::uint64_t first, std::uint32_t count, EpochId epoch,
-                          Positions& positions);
+                          Positions& positions) FOREBAY_REQUIRES(mutex_);
   // Of some samples, in one epoch: `soonest` is the first of this rank's positions from `from`
   // on, ~0 where there is none, so that it is the first from any position between the two.
   struct Soonest {
@@ -55,21 +55,24 @@ class StreamFuture {
     EpochId epoch;
     std::uint64_t from = 0, soonest = 0;
   };
-  std::uint64_t SoonestOf(const fetch::UnitSamples& samples, EpochId epoch, std::uint64_t from);
-  const Order& OrderOf(EpochId epoch);  // of epoch_ or the one after it
+  std::uint64_t SoonestOf(const fetch::UnitSamples& samples, EpochId epoch, std::uint64_t from)
+      FOREBAY_REQUIRES(mutex_);
+  // Of epoch_ or the one after it.
+  const Order& OrderOf(EpochId epoch) FOREBAY_REQUIRES(mutex_);
   bool IsMine(std::uint64_t position) const;
 
   const std::shared_ptr<const StreamSpec> spec_;
-  std::mutex mutex_;
-  EpochId epoch_;
-  std::uint64_t position_ = 0;
-  std::optional<Order> orders_[2];                    // likewise, by parity
+  Mutex mutex_;
+  EpochId epoch_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t position_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  // Of epoch_ and the one after it, by parity.
+  std::optional<Order> orders_[2] FOREBAY_GUARDED_BY(mutex_);
   // Earlier answers, because the caches ask about many of their entries for every newcomer, and an
   // answer costs an inverse permutation for each sample that is looked at. Both tables have a fixed
   // size and one place for each hash, and an entry names its epoch, so that no work is due when an
   // epoch begins; where two share a place, the later answer replaces the earlier one.
-  std::vector<Reach> reaches_ = std::vector<Reach>(kReaches);
-  std::array<Soonest, 512> soonest_;
+  std::vector<Reach> reaches_ FOREBAY_GUARDED_BY(mutex_) = std::vector<Reach>(kReaches);
+  std::array<Soonest, 512> soonest_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 // All open streams. Thread-safe.
@@ -83,8 +86,8 @@ class FutureUse {
   std::uint64_t NextUse(const fetch::UnitSamples& samples) const;
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<StreamFuture>> futures_;
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<StreamFuture>> futures_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stream

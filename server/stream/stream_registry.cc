@@ -71,7 +71,7 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec stream_sp
   // Shared: the session, its slots and its future outlive each other in either order.
   const auto spec = std::make_shared<const StreamSpec>(std::move(stream_spec));
   // Held to the end, so that of two ranks that open a new stream at once one fixes the parameters.
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (sessions_.size() >= options_.streams_max) {
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("{} streams are open, the most this daemon serves",
@@ -105,7 +105,7 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec stream_sp
 }
 
 void StreamRegistry::Left(const StreamSession& session) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LeaveLocked(session.spec());
 }
 
@@ -119,7 +119,7 @@ void StreamRegistry::LeaveLocked(const StreamSpec& spec) {
 void StreamRegistry::Closed(const StreamSession& session, bool has_left) {
   // The session holds no batch any more, and no further one is counted.
   const SessionStats stats = session.stats();
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto open = std::ranges::find(sessions_, &session, &OpenStream::session);
   FOREBAY_CHECK(open != sessions_.end());
   future_.Remove(open->future.get());
@@ -132,7 +132,7 @@ void StreamRegistry::Closed(const StreamSession& session, bool has_left) {
 }
 
 std::vector<StreamSummary> StreamRegistry::Summaries() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<StreamSummary> summaries;
   for (const OpenStream& open : sessions_) {
     const StreamSpec& spec = open.session->spec();
@@ -148,7 +148,7 @@ std::vector<StreamSummary> StreamRegistry::Summaries() const {
 }
 
 SessionStats StreamRegistry::totals() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SessionStats total = closed_totals_;
   // Closed streams hold nothing.
   total.held = 0;
@@ -157,7 +157,7 @@ SessionStats StreamRegistry::totals() const {
 }
 
 std::size_t StreamRegistry::open_count() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return sessions_.size();
 }
 

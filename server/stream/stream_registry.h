@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/stream/batch_scheduler.h"
 #include "server/stream/future_use.h"
 #include "server/stream/stream_session.h"
@@ -64,18 +64,19 @@ class StreamRegistry {
     std::shared_ptr<StreamFuture> future;
   };
   static std::string GroupName(const StreamSpec& spec);
-  Status CheckJoinsLocked(const StreamSpec& spec, const Group& joining) const;
-  void LeaveLocked(const StreamSpec& spec);
+  Status CheckJoinsLocked(const StreamSpec& spec, const Group& joining) const
+      FOREBAY_REQUIRES(mutex_);
+  void LeaveLocked(const StreamSpec& spec) FOREBAY_REQUIRES(mutex_);
   void Left(const StreamSession& session);
   void Closed(const StreamSession& session, bool has_left);
 
   const RegistryOptions options_;
   FutureUse& future_;
   BatchScheduler scheduler_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Group> groups_;
-  std::vector<OpenStream> sessions_;  // in the order of opening
-  SessionStats closed_totals_;
+  mutable Mutex mutex_;
+  std::map<std::string, Group> groups_ FOREBAY_GUARDED_BY(mutex_);
+  std::vector<OpenStream> sessions_ FOREBAY_GUARDED_BY(mutex_);  // in the order of opening
+  SessionStats closed_totals_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stream

@@ -17,7 +17,7 @@ StreamSession::StreamSession(std::shared_ptr<const StreamSpec> spec, BatchSink* 
 StreamSession::~StreamSession() { Close(); }
 
 SessionStats StreamSession::stats() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SessionStats stats = stats_;
   stats.held = static_cast<std::uint32_t>(held_.size());
   return stats;
@@ -30,7 +30,7 @@ Status StreamSession::Pull(const PullRange& range) {
                              range.count));
   }
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed()) return {};
     const std::size_t owed = under_way_ + held_.size();
     if (range.count > spec_->credits - std::min<std::size_t>(spec_->credits, owed)) {
@@ -49,7 +49,7 @@ Status StreamSession::Pull(const PullRange& range) {
 }
 
 std::shared_ptr<const Order> StreamSession::OrderOf(EpochId epoch) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::shared_ptr<const Order>& slot = orders_[epoch.value() % 2];
   if (!slot || slot->epoch() != epoch) slot = std::make_shared<Order>(spec_->order, epoch);
   return slot;
@@ -59,7 +59,7 @@ std::shared_ptr<const Order> StreamSession::OrderOf(EpochId epoch) {
 ViewLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs) const {
   ViewLimits limits;
   limits.pinned_already.reserve(refs.size());
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const tier::ExtentRef& ref : refs) {
     limits.pinned_already.push_back(pins_.contains(ref.get()));
   }
@@ -84,11 +84,11 @@ void StreamSession::UnpinLocked(const BatchHold& hold) {
 
 // Hands the outcome to the sink.
 bool StreamSession::Settle(const BatchJob& job, Result<AssembledBatch>& outcome) {
-  std::lock_guard sink_lock(sink_mutex_);
+  const MutexLock sink_lock(sink_mutex_);
   std::uint64_t id = 0;
   std::span<const std::byte> slot;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --under_way_;
     if (sink_ != nullptr && outcome.has_value()) {
       id = next_id_++;
@@ -133,7 +133,7 @@ Status StreamSession::Release(std::span<const std::uint64_t> ids) {
   std::vector<Held> freed;  // destroyed after the lock
   Status status;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const std::uint64_t id : ids) {
       auto found = held_.find(id);
       if (found == held_.end()) {
@@ -163,10 +163,10 @@ void StreamSession::Close() {
   {
     // Whoever comes second waits here too: a delivery may still be under way, and the sink may
     // be gone once Close has returned to any caller.
-    std::lock_guard sink_lock(sink_mutex_);
+    const MutexLock sink_lock(sink_mutex_);
     sink_ = nullptr;
     if (!first) return;
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     freed.swap(held_);
     pins_.clear();
     pinned_bytes_ = 0;

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "proto/contract/order.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/batch_job.h"
 #include "server/stream/batch_scheduler.h"
@@ -101,26 +101,27 @@ class StreamSession final : public BatchOwner,
     BatchHold hold;
     BatchRoom room;
   };
-  void CountLocked(const BatchJob& job, const AssembledBatch& batch);
-  void PinLocked(const BatchHold& hold);
-  void UnpinLocked(const BatchHold& hold);
+  void CountLocked(const BatchJob& job, const AssembledBatch& batch) FOREBAY_REQUIRES(mutex_);
+  void PinLocked(const BatchHold& hold) FOREBAY_REQUIRES(mutex_);
+  void UnpinLocked(const BatchHold& hold) FOREBAY_REQUIRES(mutex_);
 
   const std::shared_ptr<const StreamSpec> spec_;
   const SessionParts parts_;
   std::atomic<bool> closed_ = false;
   std::atomic<bool> has_left_ = false;
 
-  std::mutex sink_mutex_;                 // held while the sink is called; before mutex_
-  BatchSink* sink_;                       // null once closed
-  mutable std::mutex mutex_;
-  std::uint32_t under_way_ = 0;
-  std::uint64_t next_id_ = 1;
-  std::unordered_map<std::uint64_t, Held> held_;
+  // Held while the sink is called.
+  Mutex sink_mutex_ FOREBAY_ACQUIRED_BEFORE(mutex_);
+  BatchSink* sink_ FOREBAY_GUARDED_BY(sink_mutex_);  // null once closed
+  mutable Mutex mutex_;
+  std::uint32_t under_way_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t next_id_ FOREBAY_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<std::uint64_t, Held> held_ FOREBAY_GUARDED_BY(mutex_);
   // Extents that held batches pin, and by how many of them.
-  std::unordered_map<const tier::ResidentExtent*, std::uint32_t> pins_;
-  std::uint64_t pinned_bytes_ = 0;
-  SessionStats stats_;
-  std::shared_ptr<const Order> orders_[2];  // of two epochs, by parity
+  std::unordered_map<const tier::ResidentExtent*, std::uint32_t> pins_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t pinned_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  SessionStats stats_ FOREBAY_GUARDED_BY(mutex_);
+  std::shared_ptr<const Order> orders_[2] FOREBAY_GUARDED_BY(mutex_);  // of two epochs, by parity
 };
 
 }  // namespace forebay::stream

@@ -17,7 +17,7 @@ BatchSlot::BatchSlot(SlotLayout layout, std::size_t rows)
       states_(layout_.begins.size() * rows, State::kEmpty) {}
 
 bool BatchSlot::IsFilled(std::size_t field, std::size_t row) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return states_[field * rows_ + row] == State::kFilled;
 }
 
@@ -29,7 +29,7 @@ Status BatchSlot::AllocateLocked(tier::RamArena& slots) {
 }
 
 Status BatchSlot::Allocate(tier::RamArena& slots) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // The attempt before may have ended with Take. From here on other batches may fill rows again.
   is_over_ = false;
   is_owned_ = true;
@@ -37,7 +37,7 @@ Status BatchSlot::Allocate(tier::RamArena& slots) {
 }
 
 void BatchSlot::Disown() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   is_owned_ = false;
 }
 
@@ -48,11 +48,11 @@ std::span<std::byte> BatchSlot::Row(std::size_t field, std::size_t row) const {
 }
 
 bool BatchSlot::Claim(std::size_t field, std::size_t row) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   State& state = StateOf(field, row);
   // Whoever has the claim is decoding, and does not wait for anything of this batch. If its chunk
   // proves damaged, the row is empty again, and this batch decodes the sample itself.
-  settled_.wait(lock, [&] { return state != State::kClaimed; });
+  while (state == State::kClaimed) settled_.Wait(mutex_);
   if (state == State::kFilled) return false;
   state = State::kClaimed;
   return true;
@@ -60,7 +60,7 @@ bool BatchSlot::Claim(std::size_t field, std::size_t row) {
 
 std::span<std::byte> BatchSlot::TryClaim(std::size_t field, std::size_t row,
                                          tier::RamArena& slots) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   State& state = StateOf(field, row);
   // A lack of memory is no error here: the sample is decoded again for the batch that wants it.
   if (is_over_ || state != State::kEmpty || !AllocateLocked(slots).has_value()) return {};
@@ -70,29 +70,29 @@ std::span<std::byte> BatchSlot::TryClaim(std::size_t field, std::size_t row,
 
 void BatchSlot::Settle(std::size_t field, std::size_t row, bool is_filled) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     FOREBAY_CHECK(StateOf(field, row) == State::kClaimed);
     StateOf(field, row) = is_filled ? State::kFilled : State::kEmpty;
   }
   // All, because Claim and Take wait on one variable for different things.
-  settled_.notify_all();
+  settled_.NotifyAll();
 }
 
 tier::ArenaBlock BatchSlot::Take() {
-  std::unique_lock lock(mutex_);
-  return TakeLocked(lock);
+  const MutexLock lock(mutex_);
+  return TakeLocked();
 }
 
 void BatchSlot::Abandon() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   // A batch that is being assembled at this moment takes its memory itself, at its end.
-  if (!is_owned_) static_cast<void>(TakeLocked(lock));
+  if (!is_owned_) static_cast<void>(TakeLocked());
 }
 
-tier::ArenaBlock BatchSlot::TakeLocked(std::unique_lock<std::mutex>& lock) {
+tier::ArenaBlock BatchSlot::TakeLocked() {
   // First, so that no other batch claims a row while this call waits for the claims that exist.
   is_over_ = true;
-  settled_.wait(lock, [&] { return std::ranges::find(states_, State::kClaimed) == states_.end(); });
+  while (std::ranges::find(states_, State::kClaimed) != states_.end()) settled_.Wait(mutex_);
   // The batch has its rows now. If it is tried again, it begins with new memory.
   std::ranges::fill(states_, State::kEmpty);
   return std::move(block_);
@@ -105,21 +105,21 @@ std::shared_ptr<BatchSlot> SlotBoard::Open(const BatchName& name, std::uint64_t 
   // The batch is still served, from a slot of its own that no other batch fills ahead.
   if (!layout.has_value() || layout->total_bytes > bytes_max) return nullptr;
   auto slot = std::make_shared<BatchSlot>(std::move(*layout), slice->count);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   places_.push_back({.epoch = name.epoch, .first = slice->first,
                      .end = slice->first + slice->count, .slot = slot});
   return slot;
 }
 
 void SlotBoard::Drop(const std::shared_ptr<BatchSlot>& slot) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(places_, [&](const Place& place) { return place.slot == slot; });
 }
 
 void SlotBoard::Abandon() {
   std::vector<Place> places;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // A copy, because BatchSlot::Abandon may wait for a thread that needs this mutex to go on.
     places = places_;
   }
@@ -133,7 +133,7 @@ void SlotBoard::FindRows(const Order& order, std::uint64_t first, std::uint32_t 
   // refuses the claim.
   std::vector<Place> others;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const Place& place : places_) {
       if (place.epoch == order.epoch() && place.slot.get() != &own) others.push_back(place);
     }

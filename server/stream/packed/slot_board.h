@@ -2,17 +2,16 @@
 // of them puts each sample straight into the row that wants it, whichever batch that is.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "proto/contract/order.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/stream/slot_layout.h"
 #include "server/stream/stream_spec.h"
 #include "server/tier/ram/ram_arena.h"
@@ -37,7 +36,8 @@ class BatchSlot {
   // free. Until Disown, which ends an attempt, the memory stays in any case.
   Status Allocate(tier::RamArena& slots);
   void Disown();
-  std::span<std::byte> Row(std::size_t field, std::size_t row) const;
+  std::span<std::byte> Row(std::size_t field, std::size_t row) const
+      FOREBAY_NO_THREAD_SAFETY_ANALYSIS;
 
   // The batch's own: claims a row of a shared field, unless it is filled; waits while another
   // writes it.
@@ -56,18 +56,20 @@ class BatchSlot {
 
  private:
   enum class State : std::uint8_t { kEmpty, kClaimed, kFilled };
-  State& StateOf(std::size_t field, std::size_t row) { return states_[field * rows_ + row]; }
-  Status AllocateLocked(tier::RamArena& slots);
-  tier::ArenaBlock TakeLocked(std::unique_lock<std::mutex>& lock);
+  State& StateOf(std::size_t field, std::size_t row) FOREBAY_REQUIRES(mutex_) {
+    return states_[field * rows_ + row];
+  }
+  Status AllocateLocked(tier::RamArena& slots) FOREBAY_REQUIRES(mutex_);
+  tier::ArenaBlock TakeLocked() FOREBAY_REQUIRES(mutex_);
 
   const SlotLayout layout_;
   const std::size_t rows_;
-  mutable std::mutex mutex_;
-  std::condition_variable settled_;
-  tier::ArenaBlock block_;
-  std::vector<State> states_;  // [field][row]
-  bool is_owned_ = false;
-  bool is_over_ = false;
+  mutable Mutex mutex_;
+  CondVar settled_;
+  tier::ArenaBlock block_ FOREBAY_GUARDED_BY(mutex_);
+  std::vector<State> states_ FOREBAY_GUARDED_BY(mutex_);  // [field][row]
+  bool is_owned_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool is_over_ FOREBAY_GUARDED_BY(mutex_) = false;
 };
 
 // A row of another batch, to be written. Unless it is filled, someone else may claim it again.
@@ -122,8 +124,8 @@ class SlotBoard {
   };
 
   const std::shared_ptr<const StreamSpec> spec_;
-  mutable std::mutex mutex_;
-  std::vector<Place> places_;  // as many as the stream has credits
+  mutable Mutex mutex_;
+  std::vector<Place> places_ FOREBAY_GUARDED_BY(mutex_);  // as many as the stream has credits
 };
 
 // What a batch knows of the slots of its stream, borrowed.

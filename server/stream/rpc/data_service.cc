@@ -73,13 +73,13 @@ DataService::DataService(DataServiceOptions options, DataServiceParts parts)
 DataService::~DataService() = default;
 
 void DataService::Connected(const std::string& peer, const ClientIdentity& client) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Replaces the entry of an earlier connection that had the same name.
   clients_[peer] = client;
 }
 
 ClientIdentity DataService::ClientOf(const std::string& peer) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = clients_.find(peer);
   // Only a name for the log: a call without a handshake is refused elsewhere.
   return found == clients_.end() ? ClientIdentity{.name = peer} : found->second;
@@ -100,7 +100,7 @@ grpc::ServerUnaryReactor* DataService::Hello(grpc::CallbackServerContext* contex
     if (!serves.has_value()) status = ToGrpc(serves.error());
   }
   if (status.ok()) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ClientIdentity& client = clients_[context->peer()];
     client.name = ShownName(request->client_name());
   }
@@ -163,7 +163,7 @@ grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream
   const auto reactor = std::make_shared<StreamReactor>(*this, ClientOf(context->peer()));
   bool draining = false;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Under the lock of Drain: either Drain finds this call in the list, or this call finds
     // draining_.
     streams_.insert(reactor);
@@ -177,15 +177,15 @@ grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream
 }
 
 void DataService::Left(const std::shared_ptr<StreamReactor>& stream) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   streams_.erase(stream);
-  if (streams_.empty()) all_left_.notify_all();
+  if (streams_.empty()) all_left_.NotifyAll();
 }
 
 void DataService::Drain() {
   std::vector<std::shared_ptr<StreamReactor>> open;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     draining_ = true;
     // A copy that owns them: End calls back to a session, and OnDone takes mutex_ to leave the
     // list.
@@ -195,9 +195,10 @@ void DataService::Drain() {
 }
 
 bool DataService::WaitDrained(std::chrono::milliseconds wait) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   // Bounded, because gRPC waits for the reader to take its last messages.
-  return all_left_.wait_for(lock, wait, [this] { return streams_.empty(); });
+  return all_left_.WaitFor(mutex_, wait,
+                           [this]() FOREBAY_REQUIRES(mutex_) { return streams_.empty(); });
 }
 
 }  // namespace forebay::stream

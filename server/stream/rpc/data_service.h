@@ -3,11 +3,9 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -15,6 +13,7 @@
 
 #include "forebay/v1/data.grpc.pb.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/stage/dataset.h"
 #include "server/stream/stream_registry.h"
 
@@ -75,13 +74,14 @@ class DataService final : public forebay::v1::Data::CallbackService {
 
   const DataServiceOptions options_;
   DataServiceParts parts_;
-  mutable std::mutex mutex_;
-  std::condition_variable all_left_;
+  mutable Mutex mutex_;
+  CondVar all_left_;
   // By the name of a connection. A name comes back with another connection, so there are never
   // more than were open at once.
-  std::unordered_map<std::string, ClientIdentity> clients_;
-  bool draining_ = false;
-  std::unordered_set<std::shared_ptr<StreamReactor>> streams_;  // gRPC is not done with these
+  std::unordered_map<std::string, ClientIdentity> clients_ FOREBAY_GUARDED_BY(mutex_);
+  bool draining_ FOREBAY_GUARDED_BY(mutex_) = false;
+  // Those that gRPC is not done with.
+  std::unordered_set<std::shared_ptr<StreamReactor>> streams_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stream

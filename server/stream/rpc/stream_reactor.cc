@@ -43,7 +43,7 @@ StreamReactor::StreamReactor(DataService& service, ClientIdentity client)
 void StreamReactor::Begin() { ContinueReading(); }
 
 void StreamReactor::ContinueReading() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // gRPC does not allow a read after Finish.
   if (!ended_) StartRead(&request_);
 }
@@ -55,7 +55,7 @@ void StreamReactor::OnReadDone(bool ok) {
     bool ends_well = false;
     {
       // After `finish` the reader has nothing more to say; the trailer may still be to come.
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       has_finished = half_closed_ = finish_asked_;
       ends_well = has_finished && trailer_sent_;
     }
@@ -78,7 +78,7 @@ void StreamReactor::OnReadDone(bool ok) {
 
 void StreamReactor::Open(const v1::OpenStream& open) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Two openings cannot be under way at once: nothing is read before OpenCatalogued has ended.
     if (session_) {
       EndLocked(ToGrpc(Error(ErrorCode::kInvalidArgument, "the stream is open already")));
@@ -118,7 +118,7 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
   auto session = service_.parts_.registry.Open(std::move(*spec), this);
   if (!session.has_value()) return End(session.error());
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (ended_) {
       // Cancelled meanwhile: the session goes with this scope, after the lock.
     } else {
@@ -150,7 +150,7 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
 Status StreamReactor::Serve(const v1::StreamRequest& request) {
   std::shared_ptr<StreamSession> session;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     session = session_;
     // The trailer, which counts all batches, may have been sent.
     if (finish_asked_ && request.pulls_size() > 0) {
@@ -167,14 +167,14 @@ Status StreamReactor::Serve(const v1::StreamRequest& request) {
   }
   for (const v1::Pull& pull : request.pulls()) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       // Before Pull: a batch may be delivered before Pull returns, and settled_ must not get ahead.
       asked_ += pull.step_count();
     }
     FOREBAY_TRY(session->Pull({.first = FromWire(pull), .count = pull.step_count()}));
   }
   if (request.finish()) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     finish_asked_ = true;
     PumpLocked();
   }
@@ -186,7 +186,7 @@ void StreamReactor::Deliver(std::uint64_t id, const AssembledBatch& batch,
   // Filled before the lock is taken: copying the ids and spans of a large batch takes a while.
   v1::Batch message;
   FillBatch(id, batch, message);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ended_) return;
   ++settled_;
   if (session_->spec().inline_payload && !slot.empty()) {
@@ -200,7 +200,7 @@ void StreamReactor::Deliver(std::uint64_t id, const AssembledBatch& batch,
 }
 
 void StreamReactor::Fail(const BatchName& name, const Error& error) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ended_) return;
   ++settled_;
   // A failed batch gives its credit back at once, so credits do not bound the errors of a reader
@@ -276,7 +276,7 @@ void StreamReactor::MaybeFinishLocked() {
 
 void StreamReactor::OnWriteDone(bool ok) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     writing_ = false;
     // OnDone closes the session; gRPC calls it in any case.
     if (!ok) return EndLocked(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the reader is gone"));
@@ -292,11 +292,11 @@ void StreamReactor::OnWriteDone(bool ok) {
 void StreamReactor::EndWell() {
   std::shared_ptr<StreamSession> session;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     session = session_;
   }
   if (session) session->Close();
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   EndLocked(grpc::Status::OK);
 }
 
@@ -305,7 +305,7 @@ void StreamReactor::OnCancel() { End(Error(ErrorCode::kCancelled, "the reader we
 void StreamReactor::End(const Error& error) {
   std::shared_ptr<StreamSession> session;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     session = session_;
     // The call ends first, so that the session's last batches are not delivered to it.
     EndLocked(ToGrpc(error));
@@ -327,7 +327,7 @@ void StreamReactor::EndLocked(const grpc::Status& status) {
 void StreamReactor::OnDone() {
   std::shared_ptr<StreamSession> session;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Taken out, to be closed without mutex_: Close waits for a delivery under way, which needs it.
     session = std::move(session_);
   }

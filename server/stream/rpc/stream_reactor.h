@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "proto/contract/thread_annotations.h"
 #include "server/stream/rpc/data_service.h"
 
 namespace forebay::stream {
@@ -46,9 +46,9 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   void OpenCatalogued(stage::Dataset& dataset, const StreamRequestSpec& request);
   Status Serve(const v1::StreamRequest& request);
   void ContinueReading();
-  void MaybeFinishLocked();
-  void PumpLocked();
-  void EndLocked(const grpc::Status& status);
+  void MaybeFinishLocked() FOREBAY_REQUIRES(mutex_);
+  void PumpLocked() FOREBAY_REQUIRES(mutex_);
+  void EndLocked(const grpc::Status& status) FOREBAY_REQUIRES(mutex_);
   // After the trailer, when the reader needs nothing any more.
   void EndWell();
 
@@ -56,21 +56,22 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   const ClientIdentity client_;
   v1::StreamRequest request_;
 
-  std::mutex mutex_;
-  std::shared_ptr<StreamSession> session_;
-  bool writing_ = false;
-  bool ended_ = false;         // Finish has been called
-  bool finish_asked_ = false;  // the reader wants the trailer
-  bool trailer_queued_ = false;
-  bool trailer_sent_ = false;
-  bool half_closed_ = false;   // after `finish`: the reader will release nothing more
-  std::uint64_t asked_ = 0;    // batches pulled
-  std::uint64_t settled_ = 0;  // of them, delivered or failed
-  v1::StreamReply pending_;    // gathered while a write is under way
-  std::size_t pending_bytes_ = 0;
-  v1::StreamReply sending_;
-  std::deque<InlinePayload> inline_;
-  std::deque<v1::Batch> overflow_;  // batches beyond one message's size
+  Mutex mutex_;
+  std::shared_ptr<StreamSession> session_ FOREBAY_GUARDED_BY(mutex_);
+  bool writing_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool ended_ FOREBAY_GUARDED_BY(mutex_) = false;  // Finish has been called
+  bool finish_asked_ FOREBAY_GUARDED_BY(mutex_) = false;  // the reader wants the trailer
+  bool trailer_queued_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool trailer_sent_ FOREBAY_GUARDED_BY(mutex_) = false;
+  // After `finish`: the reader will release nothing more.
+  bool half_closed_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::uint64_t asked_ FOREBAY_GUARDED_BY(mutex_) = 0;  // batches pulled
+  std::uint64_t settled_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of them, delivered or failed
+  v1::StreamReply pending_ FOREBAY_GUARDED_BY(mutex_);  // gathered while a write is under way
+  std::size_t pending_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  v1::StreamReply sending_ FOREBAY_GUARDED_BY(mutex_);
+  std::deque<InlinePayload> inline_ FOREBAY_GUARDED_BY(mutex_);
+  std::deque<v1::Batch> overflow_ FOREBAY_GUARDED_BY(mutex_);  // batches beyond one message's size
 };
 
 }  // namespace forebay::stream
