@@ -251,6 +251,14 @@ CASES = {
          code("server/stream/testing/a.cc", "Format format = Format::kTar;"),
          code("server/catalog/a.h", "// .format = Format::kLog\nLogFormat format;")],
     ),
+    "unchecked-lock": (
+        [code("server/io/a.h", "class A { std::mutex mutex_; };"),
+         code("client/a.cc", "std::shared_mutex mutex;"),
+         code("trainer/a.h", "std::condition_variable_any changed_;")],
+        [code("server/io/a.h", "class A { Mutex mutex_; };  // not std::mutex"),
+         code("server/io/testing/a.cc", "std::mutex mutex;"),
+         code("server/io/a_test.cc", "std::condition_variable told;")],
+    ),
     "banned-header": (
         [code("server/io/a.cc", "#include <coroutine>"),
          code("server/io/a.h", "#include <cassert>")],

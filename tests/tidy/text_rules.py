@@ -46,6 +46,13 @@ def _outside_formats(file):
             and "/testing/" not in file.path and not _FORMAT_FOLDER.match(file.path))
 
 
+# Code of the product, whose locks clang's thread-safety analysis checks. proto/contract, which
+# wraps the standard types, is not among these folders.
+def _with_checked_locks(file):
+    return (file.path.startswith(("server/", "client/", "trainer/", "compress/"))
+            and not file.is_test and "/testing/" not in file.path)
+
+
 # (rule, pattern, where, remedy); matched against code without comments and literals.
 BANNED_CODE = [
     ("library-shuffle", r"\bstd::(ranges::)?(shuffle|random_shuffle|sample)\b", _anywhere,
@@ -74,6 +81,9 @@ BANNED_CODE = [
      "keep a std::jthread and join it at shutdown"),
     ("assert-macro", r"\bassert\s*\(", _anywhere,
      "use FOREBAY_CHECK (invariants stay on) or a Result (bytes from outside)"),
+    ("unchecked-lock", r"\bstd::(recursive_|timed_|recursive_timed_|shared_|shared_timed_)?mutex\b"
+                       r"|\bstd::condition_variable(_any)?\b", _with_checked_locks,
+     "use Mutex and CondVar of proto/contract/thread_annotations.h, and name what they guard"),
     ("format-named", r"\bFormat::k[A-Z]", _outside_formats,
      "a data-set format is named in its own folder alone; ask its FormatDriver"),
 ]
