@@ -60,9 +60,10 @@ endfunction()
 # Adds test cases, each of which ctest runs by itself. Those of a room with one label make one
 # program, such as server_tier_unit_test: linking 230 programs cost more than all of compress/.
 # OWN_PROGRAM makes a program called <name>: for tests that change their process (link-time
-# wrappers, an operator new or a main of their own) or have definitions of their own. TIMEOUT and
-# SERIAL imply it. SERIAL: they measure time, so that nothing else runs beside them. TORCH: they
-# include LibTorch's headers, and are a program apart from the room's others.
+# wrappers, an operator new or a main of their own), have definitions of their own, or are run by
+# name elsewhere. TIMEOUT and SERIAL imply it. SERIAL: they measure time, so that nothing else runs
+# beside them. TORCH: they include LibTorch's headers, and are a program apart from the room's
+# others.
 function(forebay_test)
   cmake_parse_arguments(arg "OWN_PROGRAM;SERIAL;TORCH" "NAME;TIMEOUT;LABELS" "SOURCES;LIBRARIES"
                         ${ARGN})

@@ -23,28 +23,11 @@ Status CapDeviceMemory(const torch::Device& device, std::uint64_t bytes) {
   return {};
 }
 
-std::uint64_t DevicePeakBytes(const torch::Device& device) {
-  if (device.is_cpu()) return 0;
-  constexpr std::size_t kAllPools = 0;
-  return static_cast<std::uint64_t>(
-      c10::cuda::CUDACachingAllocator::getDeviceStats(device.index())
-          .allocated_bytes[kAllPools]
-          .peak);
-}
-
-void BeginDevicePeak(const torch::Device& device) {
-  if (!device.is_cpu()) c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
-}
-
 #else
 
 Status CapDeviceMemory(const torch::Device&, std::uint64_t) {
   return Error(ErrorCode::kUnimplemented, "only a GPU's memory is capped");
 }
-
-std::uint64_t DevicePeakBytes(const torch::Device&) { return 0; }
-
-void BeginDevicePeak(const torch::Device&) {}
 
 #endif
 

@@ -1,4 +1,4 @@
-// The memory of a GPU: how much of it LibTorch may take, and took.
+// How much of a GPU's memory LibTorch may take.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,5 @@ namespace forebay::train {
 // LibTorch takes at most so many bytes of the GPU from now on; what needs more throws.
 // kInvalidArgument beyond what the GPU has, kUnimplemented for a processor. May throw.
 Status CapDeviceMemory(const torch::Device& device, std::uint64_t bytes);
-
-// Bytes of tensors, scratch of operators included, at their peak since BeginDevicePeak. 0 for a
-// processor. May throw.
-std::uint64_t DevicePeakBytes(const torch::Device& device);
-void BeginDevicePeak(const torch::Device& device);
 
 }  // namespace forebay::train

@@ -53,7 +53,7 @@ command -v nvcc >/dev/null || {
 modules="$("$FOREBAY_BENCH_PYTHON" -c 'import torch; print(torch.utils.cmake_prefix_path)')"
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$modules"
 cmake --build "$build" --target \
-  forebay_gpu_bench forebay_train trainer_layout_identity_test trainer_device_test forebayd \
-  forebay_cli
+  forebay_gpu_bench forebay_train trainer_layout_identity_test trainer_low_precision_test \
+  trainer_device_test forebayd forebay_cli
 
 exec "$root/bench/run.sh" gpu --build "$build" "${words[@]}"

@@ -79,7 +79,8 @@ RUNS = {
                           *step_words(TASKS["vit-large"], steps=5, warm=2))),
         "save_on_cpu": ("peer", ("--task", "vit-large", "--save-on-cpu",
                                  *step_words(TASKS["vit-large"], steps=5, warm=2)))},
-    "digest": {"layouts": ("layout_tests", ()), "feed": ("feed_tests", ())},
+    "digest": {"layouts": ("layout_tests", ()), "bf16": ("precision_tests", ()),
+               "feed": ("feed_tests", ())},
     "plan": {
         "mixed": ("ours", ("--model", "vit-huge", "--policy", "auto", "--budget", PLAN_BUDGET,
                            *step_words(PLAN_SAMPLES, steps=8, warm=2))),
@@ -167,6 +168,7 @@ class Gpu:
         return {"ours": ("forebay_gpu_bench", "--device", "cuda"),
                 "peer": (python, PEER, "--device", "cuda"),
                 "layout_tests": ("trainer_layout_identity_test",),
+                "precision_tests": ("trainer_low_precision_test",),
                 "feed_tests": ("trainer_device_test",),
                 "train": ("forebay-train",)}[who]
 

@@ -53,15 +53,6 @@ torch::Tensor BatchNorm::Forward(const torch::Tensor& input, Pass& pass) {
   return output;
 }
 
-// Called once for each micro-batch after the step, in ascending order on every rank.
-void BatchNorm::UpdateRunning(const torch::Tensor& batch) {
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor mean = batch.narrow(0, 0, channels_);
-  const torch::Tensor variance = batch.narrow(0, channels_, channels_);
-  running_mean_.mul_(1.0 - momentum_).add_(mean.mul(momentum_));
-  running_variance_.mul_(1.0 - momentum_).add_(variance.mul(momentum_));
-}
-
 // The layers in the order of the parts: ranks of one stage in all replicas have the same, so that
 // their statistics can be exchanged as plain floats.
 BatchStatistics::BatchStatistics(const std::vector<std::shared_ptr<Part>>& parts) {
@@ -109,18 +100,35 @@ void BatchStatistics::End() {
   waiting_.clear();
 }
 
-// One copy to the device for all layers.
+// Called once for each micro-batch after the step, in ascending order on every rank. running =
+// (1 - momentum) running + momentum of the batch, for mean and unbiased variance of all layers
+// together: a GPU is given one copy and three operations, and not six operations for each layer.
 void BatchStatistics::Apply(std::span<const float> room) {
   if (layers_.empty()) return;
+  const torch::NoGradGuard no_grad;
   const torch::Device device = layers_.front().module->device();
   const torch::Tensor all =
       torch::from_blob(const_cast<float*>(room.data()),
                        {static_cast<std::int64_t>(room.size())}, torch::kFloat32)
           .to(device);
+  std::vector<torch::Tensor> running;
+  std::vector<torch::Tensor> batch;
+  std::vector<at::Scalar> stays;
+  std::vector<at::Scalar> comes;
   for (const Layer& layer : layers_) {
-    layer.module->UpdateRunning(all.narrow(0, static_cast<std::int64_t>(layer.offset),
-                                           2 * layer.module->channels()));
+    const BatchNorm& module = *layer.module;
+    // The means of all channels, then their variances.
+    auto offset = static_cast<std::int64_t>(layer.offset);
+    for (const torch::Tensor& own : {module.running_mean(), module.running_variance()}) {
+      running.push_back(own);
+      batch.push_back(all.narrow(0, offset, module.channels()));
+      stays.emplace_back(1.0 - module.momentum());
+      comes.emplace_back(module.momentum());
+      offset += module.channels();
+    }
   }
+  at::_foreach_mul_(running, stays);
+  at::_foreach_add_(running, at::_foreach_mul(batch, comes));
 }
 
 }  // namespace forebay::train

@@ -30,9 +30,9 @@ class BatchNorm final : public torch::nn::Module {
 
   std::int64_t channels() const { return channels_; }
   torch::Device device() const { return running_mean_.device(); }
-  // running = (1 - momentum) running + momentum of the batch, for mean and unbiased variance.
-  // `batch` holds the means of all channels, then their variances.
-  void UpdateRunning(const torch::Tensor& batch);
+  double momentum() const { return momentum_; }
+  const torch::Tensor& running_mean() const { return running_mean_; }
+  const torch::Tensor& running_variance() const { return running_variance_; }
 
  private:
   std::int64_t channels_;

@@ -48,9 +48,12 @@ struct AdamW {
   static void Update(const Factors& by, Value& weight, const Value& gradient, Value& mean,
                      Value& square) {
     const Value slope = gradient * by.scale;
-    mean = mean * by.beta1 + slope * by.new1;
-    square = square * by.beta2 + slope * slope * by.new2;
-    weight = weight * by.keep - mean * by.rate / (Root(square) * by.root + by.epsilon);
+    mean *= by.beta1;
+    mean += slope * by.new1;
+    square *= by.beta2;
+    square += slope * slope * by.new2;
+    weight *= by.keep;
+    weight -= mean * by.rate / (Root(square) * by.root + by.epsilon);
   }
 };
 

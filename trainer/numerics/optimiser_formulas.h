@@ -5,9 +5,9 @@
 //   kName                 the name in configurations and checkpoints
 //   kStates               the names of the numbers that it keeps for each weight, in checkpoints
 //   Factors               the factors of one step, as floats; FactorsOf(options, step) makes them
-//   Update<Value>(factors, weight, gradient, states...)  assigns new values to weight and states
-// Update combines values and factors by +, -, *, / and Root. The files that instantiate it are
-// compiled without contraction into fused multiply-adds.
+//   Update<Value>(factors, weight, gradient, states...)  changes weight and states in place
+// Update combines values and factors by +, *, /, Root, *=, += and -=. The files that instantiate it
+// are compiled without contraction into fused multiply-adds.
 #pragma once
 
 #include <tuple>

@@ -29,8 +29,9 @@ struct Sgd {
 
   template <typename Value>
   static void Update(const Factors& by, Value& weight, const Value& gradient, Value& velocity) {
-    velocity = velocity * by.momentum + (gradient * by.scale + weight * by.decay);
-    weight = weight - velocity * by.rate;
+    velocity *= by.momentum;
+    velocity += gradient * by.scale + weight * by.decay;
+    weight -= velocity * by.rate;
   }
 };
 

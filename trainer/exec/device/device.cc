@@ -9,6 +9,7 @@
 #include <torch/version.h>
 #ifdef FOREBAY_LIBTORCH_HAS_CUDA
 #include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 #endif
 
@@ -18,14 +19,22 @@
 namespace forebay::train {
 namespace {
 
-// Of cuBLAS's workspaces: with one of its fixed sizes results are the same in every run.
-constexpr const char* kWorkspaceVariable = "CUBLAS_WORKSPACE_CONFIG";
-constexpr const char* kWorkspaces = ":4096:8";
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11)
+// LibTorch gives cuBLAS a workspace of one size for each handle and stream, so that products are
+// the same in every run.
+Status FixWorkspaces() { return {}; }
+#else
+// With deterministic algorithms these versions demand a fixed size of cuBLAS's workspaces, which
+// 2.11 does not.
+Status FixWorkspaces() {
+  constexpr const char* kVariable = "CUBLAS_WORKSPACE_CONFIG";
+  if (::setenv(kVariable, ":4096:8", /*overwrite=*/0) == 0) return {};
+  return Error::FromErrno(errno, kVariable);
+}
+#endif
 
 Status MakeDeterministic() {
-  if (::setenv(kWorkspaceVariable, kWorkspaces, /*overwrite=*/0) != 0) {
-    return Error::FromErrno(errno, kWorkspaceVariable);
-  }
+  FOREBAY_TRY(FixWorkspaces());
   at::Context& context = at::globalContext();
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2)
@@ -120,6 +129,19 @@ void UnregisterForCopies(std::span<const std::byte> memory) {
   }
 }
 
+DeviceMemory DeviceMemoryOf(const torch::Device& device) {
+  if (device.is_cpu()) return {};
+  constexpr std::size_t kAllPools = 0;
+  const auto taken =
+      c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).allocated_bytes[kAllPools];
+  return {.live_bytes = static_cast<std::uint64_t>(taken.current),
+          .peak_bytes = static_cast<std::uint64_t>(taken.peak)};
+}
+
+void BeginDevicePeak(const torch::Device& device) {
+  if (!device.is_cpu()) c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
+}
+
 #else
 
 Status RegisterForCopies(std::span<const std::byte>) {
@@ -127,6 +149,10 @@ Status RegisterForCopies(std::span<const std::byte>) {
 }
 
 void UnregisterForCopies(std::span<const std::byte>) {}
+
+DeviceMemory DeviceMemoryOf(const torch::Device&) { return {}; }
+
+void BeginDevicePeak(const torch::Device&) {}
 
 #endif
 

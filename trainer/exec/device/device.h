@@ -44,6 +44,15 @@ Status RegisterForCopies(std::span<const std::byte> memory);
 // Call it before the memory is unmapped.
 void UnregisterForCopies(std::span<const std::byte> memory);
 
+// What tensors take of a GPU's memory, operators' scratch memory included, as LibTorch's allocator
+// counts it for the whole process. Zeros for a processor.
+struct DeviceMemory {
+  std::uint64_t live_bytes = 0;
+  std::uint64_t peak_bytes = 0;  // since the last BeginDevicePeak
+};
+DeviceMemory DeviceMemoryOf(const torch::Device& device);
+void BeginDevicePeak(const torch::Device& device);
+
 // Waits until everything that was asked of the device is done. On a processor it is already.
 void Synchronise(const torch::Device& device);
 // Waits for what this thread computes on the device, but not for copies on other streams.

@@ -41,14 +41,22 @@ class TensorMemory {
 
 using TensorGradientSum = GradientSumOver<TensorMemory>;
 
-// Updates `weights` and `states` in place, as UpdateWeights does. All tensors are flat, of one
-// length and on one device. May throw.
+// Tensors that one step updates together, in the same order in each list: flat, on one device.
+struct TensorsToUpdate {
+  std::vector<torch::Tensor> weights;
+  std::vector<torch::Tensor> gradients;
+  std::vector<std::vector<torch::Tensor>> states;  // for each state of the optimiser
+};
+
+// Updates weights and states in place, as UpdateWeights does. May throw.
 void UpdateTensors(const OptimiserOptions& options, const UpdateStep& step,
-                   const torch::Tensor& weights, const torch::Tensor& gradient,
-                   const std::vector<torch::Tensor>& states);
+                   const TensorsToUpdate& tensors);
 
 // The sum of squares in double, in an order that depends on the device and the length alone. Waits
 // for the device. May throw.
 double SquaredNorm(const torch::Tensor& values);
+
+// Whether no value is infinite or not a number. Waits for the device. May throw.
+bool IsFinite(const torch::Tensor& values);
 
 }  // namespace forebay::train

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -58,25 +59,40 @@ TEST(TensorGradientSumTest, WhatHasNoGradientIsZero) {
   EXPECT_TRUE(torch::equal(sum.Finish(), torch::tensor({2.0F, 2.0F, 0.0F, 0.0F})));
 }
 
+// The tensors in two pieces of different lengths, as runs of parameters are.
+TensorsToUpdate InTwo(const torch::Tensor& weights, const torch::Tensor& gradient,
+                      const std::vector<torch::Tensor>& states) {
+  constexpr std::int64_t kFirst = 1111;
+  const auto cut = [](const torch::Tensor& whole) {
+    return whole.split_with_sizes({kFirst, kFloats - kFirst});
+  };
+  TensorsToUpdate tensors{.weights = cut(weights), .gradients = cut(gradient), .states = {}};
+  for (const torch::Tensor& state : states) tensors.states.push_back(cut(state));
+  return tensors;
+}
+
 class UpdateTensorsTest : public ::testing::TestWithParam<Optimiser> {};
 
 TEST_P(UpdateTensorsTest, HasTheBitsOfUpdateWeights) {
   const OptimiserOptions options{.optimiser = FindOptimiser(GetParam().name).value()};
   const torch::Tensor tensor_weights = Draw(1);
   const torch::Tensor plain_weights = tensor_weights.clone();
-  std::vector<torch::Tensor> tensors(options.optimiser->state_count());
-  for (torch::Tensor& state : tensors) state = torch::zeros({kFloats});
-  std::vector<std::vector<float>> plain(tensors.size(), std::vector<float>(kFloats));
+  std::vector<torch::Tensor> states(options.optimiser->state_count());
+  for (torch::Tensor& state : states) state = torch::zeros({kFloats});
+  std::vector<std::vector<float>> plain(states.size(), std::vector<float>(kFloats));
   const std::vector<std::span<float>> spans(plain.begin(), plain.end());
-  for (std::uint64_t number = 1; number <= 4; ++number) {
+  for (std::uint64_t number = 1; number <= 5; ++number) {
     const torch::Tensor gradient = Draw(10 + number);
-    const UpdateStep step{.learning_rate = 0.01 * static_cast<double>(number),
+    const UpdateStep step{.learning_rate = number == 5 ? 0.0 : 0.01 * static_cast<double>(number),
                           .weight_decay = number % 2 == 0 ? 0.0 : 0.05,
                           .gradient_scale = number > 2 ? 0.3 : 1.0,
                           .number = number};
-    UpdateTensors(options, step, tensor_weights, gradient, tensors);
+    UpdateTensors(options, step, InTwo(tensor_weights, gradient, states));
     UpdateWeights(options, step, FloatsOf(plain_weights), FloatsOf(gradient), spans);
     EXPECT_TRUE(torch::equal(tensor_weights, plain_weights)) << number;
+    for (std::size_t at = 0; at < states.size(); ++at) {
+      EXPECT_TRUE(std::ranges::equal(FloatsOf(states[at]), plain[at])) << number;
+    }
   }
 }
 
@@ -87,6 +103,19 @@ TEST(SquaredNormTest, IsNearThatOfPlainFloats) {
   const torch::Tensor values = Draw(3);
   const double plain = SquaredNorm(std::span<const float>(FloatsOf(values)));
   EXPECT_NEAR(SquaredNorm(values), plain, 1e-12 * plain);
+}
+
+TEST(IsFiniteTest, FindsWhatIsInfiniteOrNoNumber) {
+  EXPECT_TRUE(IsFinite(torch::zeros({0})));
+  for (const float spoilt : {std::numeric_limits<float>::infinity(),
+                             -std::numeric_limits<float>::infinity(),
+                             std::numeric_limits<float>::quiet_NaN()}) {
+    const torch::Tensor values = Draw(4);
+    values[0] = std::numeric_limits<float>::max();
+    EXPECT_TRUE(IsFinite(values));
+    values[kFloats / 2] = spoilt;
+    EXPECT_FALSE(IsFinite(values)) << spoilt;
+  }
 }
 
 }  // namespace

@@ -91,8 +91,10 @@ class CostProbe {
     const auto floats = static_cast<std::int64_t>(kFloats);
     const torch::Tensor gradient = torch::ones({floats}, there);
     const torch::Tensor weights = torch::ones({floats}, there);
-    std::vector<torch::Tensor> states(request_.optimiser.optimiser->state_count());
-    for (torch::Tensor& state : states) state = torch::zeros({floats}, there);
+    TensorsToUpdate tensors{.weights = {weights}, .gradients = {gradient}, .states = {}};
+    for (std::size_t at = 0; at < request_.optimiser.optimiser->state_count(); ++at) {
+      tensors.states.push_back({torch::zeros({floats}, there)});
+    }
     const auto timed = [&](const std::function<void()>& work) {
       return Time([&]() -> Status {
         work();
@@ -103,7 +105,7 @@ class CostProbe {
     const UpdateStep step{.learning_rate = 1e-3, .number = 1};
     constexpr auto kBytes = static_cast<double>(kFloats * sizeof(float));
     FOREBAY_ASSIGN(const std::uint64_t update_ns, timed([&] {
-                     UpdateTensors(request_.optimiser, step, weights, gradient, states);
+                     UpdateTensors(request_.optimiser, step, tensors);
                    }));
     costs.update_ns_per_byte = static_cast<double>(update_ns) / kBytes;
     const torch::Tensor host = HostRoom({floats}, torch::kFloat32, request_.device);

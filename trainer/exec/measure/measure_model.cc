@@ -148,7 +148,7 @@ class Measurement {
     {
       // Alone: what other threads allocate would be counted here.
       const std::unique_lock counting(CountingMutex());
-      TensorBytes bytes;
+      TensorBytes bytes(input_.device());
       std::uint64_t held = 0;
       std::uint32_t part = first;
       while (part < model_.parts.size() && (part == first || held < kWindowBytes)) {

@@ -1,5 +1,6 @@
-// An allocator in front of LibTorch's own counts bytes that are live and their peak. Sizes are kept
-// in a map, because an allocator is not told the size of what it frees.
+// On a processor, an allocator in front of LibTorch's own counts bytes that are live and their
+// peak. Sizes are kept in a map, because an allocator is not told the size of what it frees. On a
+// GPU, LibTorch's allocator counts by itself.
 #include "trainer/exec/measure/tensor_bytes.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <c10/core/impl/alloc_cpu.h>
 
 #include "proto/contract/thread_annotations.h"
+#include "trainer/exec/device/device.h"
 
 namespace forebay::train {
 namespace {
@@ -70,28 +72,36 @@ struct CountingAllocator final : at::Allocator {
 }  // namespace
 
 // Whoever is asked later wins among those of one priority.
-TensorBytes::TensorBytes() : before_(c10::GetCPUAllocator()) {
-  static CountingAllocator allocator;
-  c10::SetCPUAllocator(&allocator, UINT8_MAX);
+TensorBytes::TensorBytes(const c10::Device& device) : device_(device) {
+  if (device_.is_cpu()) {
+    static CountingAllocator allocator;
+    before_ = c10::GetCPUAllocator();
+    c10::SetCPUAllocator(&allocator, UINT8_MAX);
+  }
   BeginPeak();
 }
 
 // Tensors that were counted and live on are still freed by Free.
-TensorBytes::~TensorBytes() { c10::SetCPUAllocator(before_, UINT8_MAX); }
+TensorBytes::~TensorBytes() {
+  if (before_ != nullptr) c10::SetCPUAllocator(before_, UINT8_MAX);
+}
 
 std::uint64_t TensorBytes::Live() const {
+  if (!device_.is_cpu()) return DeviceMemoryOf(device_).live_bytes;
   Counters& counters = CountersOfProcess();
   const MutexLock lock(counters.mutex);
   return counters.live;
 }
 
 std::uint64_t TensorBytes::Peak() const {
+  if (!device_.is_cpu()) return DeviceMemoryOf(device_).peak_bytes;
   Counters& counters = CountersOfProcess();
   const MutexLock lock(counters.mutex);
   return counters.peak;
 }
 
 void TensorBytes::BeginPeak() {
+  if (!device_.is_cpu()) return BeginDevicePeak(device_);
   Counters& counters = CountersOfProcess();
   const MutexLock lock(counters.mutex);
   counters.peak = counters.live;

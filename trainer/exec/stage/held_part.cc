@@ -162,17 +162,16 @@ void HeldPart::Update(const OptimiserOptions& options, const UpdateStep& step,
   }
 }
 
-void HeldPart::Update(const OptimiserOptions& options, const UpdateStep& step,
-                      const torch::Tensor& gradient) {
+void HeldPart::AddTrained(const torch::Tensor& gradient, TensorsToUpdate& decaying,
+                          TensorsToUpdate& constant) const {
   for (const Run& run : runs_) {
-    UpdateStep own = step;
-    if (!run.decays) own.weight_decay = 0;
-    std::vector<torch::Tensor> states;
-    for (std::size_t at = 1; at < memory_.size(); ++at) {
-      states.push_back(PieceOf(memory_[at], run.offset, run.count));
+    TensorsToUpdate& tensors = run.decays ? decaying : constant;
+    tensors.weights.push_back(PieceOf(memory_.front(), run.offset, run.count));
+    tensors.gradients.push_back(PieceOf(gradient, run.offset, run.count));
+    tensors.states.resize(state_names_.size());
+    for (std::size_t at = 0; at < state_names_.size(); ++at) {
+      tensors.states[at].push_back(PieceOf(memory_[at + 1], run.offset, run.count));
     }
-    UpdateTensors(options, own, PieceOf(memory_.front(), run.offset, run.count),
-                  PieceOf(gradient, run.offset, run.count), states);
   }
 }
 

@@ -54,11 +54,13 @@ class HeldPart {
   void GiveGradients(GradientSum& sum, std::size_t offset);
   void GiveGradients(TensorGradientSum& sum, std::size_t offset);
 
-  // One update of what is trained, from a gradient of floats() where the part is.
+  // One update of what is trained, from a gradient of floats().
   void Update(const OptimiserOptions& options, const UpdateStep& step,
               std::span<const float> gradient);
-  void Update(const OptimiserOptions& options, const UpdateStep& step,
-              const torch::Tensor& gradient);
+  // Adds what is trained to the tensors that UpdateTensors updates: those that decay, and those
+  // that do not. The gradient, of floats(), lies where the part is.
+  void AddTrained(const torch::Tensor& gradient, TensorsToUpdate& decaying,
+                  TensorsToUpdate& constant) const;
 
   // Everything that another rank needs to hold this part: weights, states, buffers, in this order.
   std::vector<float> Pack() const;

@@ -59,7 +59,12 @@ TEST_P(HeldPartTest, FrozenWeightsDoNotDecay) {
 }
 
 TEST_P(HeldPartTest, FrozenWeightsDoNotDecayByLibTorch) {
-  part_->Update(options_, step_, torch::full({static_cast<std::int64_t>(part_->floats())}, 0.25F));
+  TensorsToUpdate decaying;
+  TensorsToUpdate constant;
+  part_->AddTrained(torch::full({static_cast<std::int64_t>(part_->floats())}, 0.25F), decaying,
+                    constant);
+  UpdateTensors(options_, step_, decaying);
+  UpdateTensors(options_, step_, constant);
   ExpectFrozen();
 }
 

@@ -4,13 +4,14 @@
 #include "trainer/exec/stage/stage_gradient.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "trainer/numerics/finite.h"
 
 namespace forebay::train {
 namespace {
+
+constexpr std::size_t kFloatsTogether = std::size_t{16} << 20;  // that are updated at once, or more
 
 // Where each part's gradient begins, and, last, where all end.
 std::vector<std::size_t> OffsetsOf(const std::vector<HeldPart*>& held) {
@@ -61,12 +62,16 @@ std::span<float> StageGradient::NextBucket(std::size_t floats) {
   return bucket;
 }
 
-torch::Tensor StageGradient::TensorOf(std::size_t at) {
+const torch::Tensor& StageGradient::Whole() {
   // The reductions have written into the host's copy; the first use afterwards brings it back.
   if (reduced_copy_.defined()) tensor_sum_.copy_(reduced_copy_);
   reduced_copy_ = torch::Tensor();
-  return tensor_sum_.narrow(0, static_cast<std::int64_t>(offsets_[at]),
-                            static_cast<std::int64_t>(parts_[at]->floats()));
+  return tensor_sum_;
+}
+
+torch::Tensor StageGradient::TensorOf(std::size_t at) {
+  return Whole().narrow(0, static_cast<std::int64_t>(offsets_[at]),
+                        static_cast<std::int64_t>(parts_[at]->floats()));
 }
 
 std::span<const float> StageGradient::FloatsOf(std::size_t at) const {
@@ -78,23 +83,35 @@ double StageGradient::SquaredNormOf(std::size_t at) {
 }
 
 bool StageGradient::IsFinite() {
+  // At once, because each answer waits for the GPU.
+  if (tensors_) return train::IsFinite(Whole());
   for (std::size_t at = 0; at < parts_.size(); ++at) {
-    // A sum of squares is not finite if a value is not. On a GPU it is one number to read.
-    const bool finite = tensors_
-                            ? std::isfinite(SquaredNorm(TensorOf(at)))
-                            : FirstNotFinite(FloatsOf(at)) == parts_[at]->floats();
-    if (!finite) return false;
+    if (FirstNotFinite(FloatsOf(at)) != parts_[at]->floats()) return false;
   }
   return true;
 }
 
 void StageGradient::Update(const OptimiserOptions& options, const UpdateStep& step) {
-  for (std::size_t at = 0; at < parts_.size(); ++at) {
-    if (tensors_) {
-      parts_[at]->Update(options, step, TensorOf(at));
-    } else {
+  if (!tensors_) {
+    for (std::size_t at = 0; at < parts_.size(); ++at) {
       parts_[at]->Update(options, step, FloatsOf(at));
     }
+    return;
+  }
+  // Many tensors at once, because a GPU is then given few operations; not all, because the formulas
+  // take memory of their size.
+  UpdateStep without_decay = step;
+  without_decay.weight_decay = 0;
+  TensorsToUpdate decaying;
+  TensorsToUpdate constant;
+  std::size_t floats = 0;
+  for (std::size_t at = 0; at < parts_.size(); ++at) {
+    parts_[at]->AddTrained(TensorOf(at), decaying, constant);
+    floats += parts_[at]->floats();
+    if (floats < kFloatsTogether && at + 1 < parts_.size()) continue;
+    UpdateTensors(options, step, std::exchange(decaying, {}));
+    UpdateTensors(options, without_decay, std::exchange(constant, {}));
+    floats = 0;
   }
 }
 

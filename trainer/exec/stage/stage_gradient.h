@@ -46,8 +46,9 @@ class StageGradient {
   void Update(const OptimiserOptions& options, const UpdateStep& step);
 
  private:
-  // A part's share of the sum; the first brings back what was reduced.
-  torch::Tensor TensorOf(std::size_t at);
+  // The sum; the first call brings back what was reduced.
+  const torch::Tensor& Whole();
+  torch::Tensor TensorOf(std::size_t at);  // a part's share of it
   std::span<const float> FloatsOf(std::size_t at) const;
 
   std::vector<HeldPart*> parts_;

@@ -6,6 +6,7 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <cmath>
@@ -39,6 +40,12 @@ torch::nn::Linear Projection(std::int64_t in, std::int64_t out) {
   torch::nn::init::normal_(linear->weight, 0, kDeviation);
   torch::nn::init::zeros_(linear->bias);
   return linear;
+}
+
+// On a GPU one kernel for product and bias, where Linear takes two.
+torch::Tensor Apply(torch::nn::Linear& linear, const torch::Tensor& input) {
+  return input.is_cpu() ? linear->forward(input)
+                        : torch::linear(input, linear->weight, linear->bias);
 }
 
 // Over a token's numbers, with timm's epsilon.
@@ -88,10 +95,20 @@ class TransformerAttention final : public Part {
     const std::int64_t tokens = x.size(1);
     const std::int64_t head_width = shape_.width / shape_.heads;
     // One product for queries, keys and values of all heads.
-    const Tensors qkv = qkv_->forward(norm_->forward(x))
+    const Tensors qkv = Apply(qkv_, norm_->forward(x))
                             .reshape({samples, tokens, 3, shape_.heads, head_width})
                             .permute({2, 0, 3, 1, 4})
                             .unbind(0);
+#if TORCH_VERSION_MAJOR >= 2
+    // One kernel for both products and the softmax, which does not write the weights to memory. It
+    // would draw dropout from the generator of the whole process.
+    if (!x.is_cpu() && (!pass.training || shape_.attention_dropout == 0)) {
+      const torch::Tensor mixed = at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2])
+                                      .transpose(1, 2)
+                                      .reshape({samples, tokens, shape_.width});
+      return x + Dropout(Apply(proj_, mixed), shape_.dropout, pass);
+    }
+#endif
     // So that products of long vectors do not saturate the softmax.
     const double scale = 1.0 / std::sqrt(static_cast<double>(head_width));
     const torch::Tensor weights =
@@ -101,7 +118,7 @@ class TransformerAttention final : public Part {
         torch::matmul(Dropout(weights, shape_.attention_dropout, pass), qkv[2])
             .transpose(1, 2)
             .reshape({samples, tokens, shape_.width});
-    return x + Dropout(proj_->forward(mixed), shape_.dropout, pass);
+    return x + Dropout(Apply(proj_, mixed), shape_.dropout, pass);
   }
 
  private:
@@ -120,8 +137,8 @@ class TransformerPerceptron final : public Part {
     fc2_ = register_module("fc2", Projection(shape.hidden, shape.width));
   }
   torch::Tensor Forward(const Tensors& inputs, Pass& pass) override {
-    const torch::Tensor hidden = torch::gelu(fc1_->forward(norm_->forward(inputs[0])));
-    const torch::Tensor output = fc2_->forward(Dropout(hidden, dropout_, pass));
+    const torch::Tensor hidden = torch::gelu(Apply(fc1_, norm_->forward(inputs[0])));
+    const torch::Tensor output = Apply(fc2_, Dropout(hidden, dropout_, pass));
     return inputs[0] + Dropout(output, dropout_, pass);
   }
 
@@ -141,7 +158,7 @@ class TransformerHead final : public Part {
   }
   // Normalisation is token by token, so that of the class token is enough.
   torch::Tensor Forward(const Tensors& inputs, Pass&) override {
-    return linear_->forward(norm_->forward(inputs[0].select(1, 0)));
+    return Apply(linear_, norm_->forward(inputs[0].select(1, 0)));
   }
 
  private:
