@@ -268,24 +268,26 @@ TEST_F(HostileRpcTest, StepsThatDoNotExistFailAlone) {
   }
 }
 
-// Each call for the daemon's status gives the last pull time to fail, which returns its credits.
-// Should it not have failed by then, the next pull is beyond the credits, and the attempt is made
-// again.
+// The calls for the daemon's status show when it has ended the stream, and give the last pull time
+// to fail, which returns its credits. Should it not have failed by then, the next pull is beyond
+// the credits; and at times gRPC's own buffers take all errors of an attempt. Then another attempt
+// is made.
 TEST_F(HostileRpcTest, WrongNamesWhoseErrorsNobodyReadsEndTheStream) {
-  constexpr int kAttemptsMax = 20;
-  constexpr int kPullsMax = 20'000;
+  constexpr int kAttemptsMax = 30;
+  constexpr int kPullsMax = 1'000;
   std::string message;
   for (int i = 0; i < kAttemptsMax && message.find("wait to be read") == std::string::npos; ++i) {
     RawStream stream(client_);
     v1::StreamRequest open = GoodOpen(dataset_, 64);
     open.mutable_open()->set_credits(limits::kCreditsMax);
     stream.Write(open);
+    ASSERT_TRUE(Eventually([&] { return client_.Status().streams_size() == 1; }));
     int pulls = 0;
-    while (pulls < kPullsMax && stream.Write(PullOf(1'000'000, limits::kPullStepsMax))) {
-      ++pulls;
+    for (; pulls < kPullsMax && client_.Status().streams_size() == 1; ++pulls) {
+      stream.Write(PullOf(1'000'000, limits::kPullStepsMax));
       client_.Status();
     }
-    EXPECT_LT(pulls, kPullsMax) << "the daemon keeps errors without limit";
+    if (pulls == kPullsMax) continue;
     const grpc::Status status = stream.End();
     EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
     message = status.error_message();
