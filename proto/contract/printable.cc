@@ -52,8 +52,8 @@ bool IsControl(char32_t code) {
 
 // Which characters are written as \xNN besides control characters, and which of those are not.
 struct Escapes {
-  std::string_view also;
-  std::string_view except;
+  std::string_view also = {};
+  std::string_view except = {};
 };
 
 bool Contains(std::string_view characters, char c) {
