@@ -43,12 +43,13 @@ Status FirstReads::Open(io::IoBackend& backend, io::Directory& directory, std::s
                         bool forget) {
   const MutexLock lock(mutex_);
   if (forget) {
-    // Cleared before the file is removed, so that no error leaves an old checksum in memory to
-    // compare with.
+    // Cleared and closed before the file is removed. If that fails, neither this daemon compares
+    // with an old checksum, nor does it append a record behind an old one of the same extent, which
+    // the next daemon would take for the first read.
     known_.clear();
+    file_.reset();
     const Status removed = directory.Unlink(name);
     if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
-    file_.reset();
   }
   if (file_ != nullptr) return {};  // cataloguing runs again, after a failure
   backend_ = &backend;

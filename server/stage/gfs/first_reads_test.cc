@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/io/testing/fault_injector.h"
+#include "server/io/testing/faulty_backend.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/memory_backend.h"
 
@@ -69,6 +71,24 @@ TEST_F(FirstReadsTest, ARebuildForgetsThem) {
   FirstReads reads;
   Open(reads);
   EXPECT_EQ(reads.Compare(Key(1), 12), Outcome::kSame);
+}
+
+TEST_F(FirstReadsTest, AFileThatCannotBeForgottenGetsNoMoreRecords) {
+  io::FaultInjector faults;
+  io::FaultyBackend faulty(backend_, faults);
+  const std::unique_ptr<io::Directory> directory = Take(faulty.OpenDirectory("/state"));
+  FirstReads reads;
+  ASSERT_TRUE(reads.Open(faulty, *directory, kName, /*forget=*/false).has_value());
+  EXPECT_EQ(reads.Compare(Key(1), 11), Outcome::kFirst);
+  const std::vector<std::byte> before = Take(backend_.FileBytes(std::string("/state/") + kName));
+  io::Fault fault;
+  fault.call = io::IoCall::kRemove;
+  faults.Arm(fault);
+  EXPECT_EQ(CodeOf(reads.Open(faulty, *directory, kName, /*forget=*/true)), ErrorCode::kDataLoss);
+  EXPECT_EQ(faults.faults_injected(), 1U);
+  EXPECT_EQ(reads.Compare(Key(1), 12), Outcome::kFirst) << "compared in memory only";
+  EXPECT_EQ(reads.Compare(Key(1), 12), Outcome::kSame);
+  EXPECT_EQ(Take(backend_.FileBytes(std::string("/state/") + kName)), before);
 }
 
 TEST_F(FirstReadsTest, EveryFlippedBitAndEveryCutCostsRecordsFromThereOnAndNothingElse) {

@@ -475,8 +475,12 @@ class PatientQueue final : public io::IoQueue {
       Slot& slot = slots_[index];
       slot.call->TryAgain();
       Status status;
-      if (slot.needs_reopen) status = slot.file->Reopen();
-      if (is_stopped) status = *slot.error;
+      // Once the daemon stops nothing is reopened: the GFS could keep the daemon waiting.
+      if (is_stopped) {
+        status = *slot.error;
+      } else if (slot.needs_reopen) {
+        status = slot.file->Reopen();
+      }
       if (status.has_value()) {
         const io::Operation inner = InnerOf(index);
         status = inner_->Submit({&inner, 1});
