@@ -92,7 +92,6 @@ void WriteFormatSeeds(const std::filesystem::path& folder) {
   for (const GoodPack& pack : MakeGoodPacks()) {
     const auto start = PackStartBytes(pack.bytes);
     FOREBAY_CHECK(start.has_value());
-    if (pack.name == "aligned") continue;
     const auto body = std::span(pack.bytes).subspan(
         kPackHeaderBytes, static_cast<std::size_t>(*start) - kPackHeaderBytes);
     WriteFile(folder / ("schema_" + pack.name), Prefixed({0}, body));

@@ -90,6 +90,8 @@ Status WriteFile(const std::string& path, std::span<const std::byte> bytes) {
 void PrintGain(const TrainArguments& arguments, const Predictor& predictor,
                const HeldOutGain& gain) {
   if (arguments.json) {
+    // With --held-out 0 there is nothing that could be measured.
+    const bool is_measured = gain.planes > 0;
     Print(nlohmann::json{{"event", "done"},
                          {"path", arguments.out},
                          {"sha256", Sha256Hex(predictor.id())},
@@ -100,14 +102,14 @@ void PrintGain(const TrainArguments& arguments, const Predictor& predictor,
                          {"dense_bytes", gain.dense_bytes},
                          {"learned_bytes", gain.learned_bytes},
                          {"decode_s", gain.decode_s},
-                         {"gain", gain.without_model()},
-                         {"gain_with_model", gain.with_model()}}
+                         {"gain", is_measured ? nlohmann::json(gain.without_model()) : nullptr},
+                         {"gain_with_model",
+                          is_measured ? nlohmann::json(gain.with_model()) : nullptr}}
               .dump());
     return;
   }
   Print(fmt::format("{}: {} bytes, {} multiplications per pixel, SHA-256 {}", arguments.out,
                     predictor.bytes().size(), predictor.macs(), Sha256Hex(predictor.id())));
-  // With --held-out 0 there is nothing that could be measured.
   if (gain.planes == 0) return;
   Print(fmt::format("on {} stacks of planes held out: dense {} bytes, learned {}, {:+.2f} %; "
                     "with the predictor's own bytes {:+.2f} %",

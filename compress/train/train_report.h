@@ -17,7 +17,7 @@ struct HeldOutGain {
   std::uint64_t model_bytes = 0;
   double decode_s = 0;  // of the learned bodies, by the fastest kernel
 
-  // Dense size over learned size, less one.
+  // Dense size over learned size, less one. Meaningless without planes.
   double without_model() const;
   double with_model() const;
 };

@@ -161,7 +161,7 @@ bool PackedGatherer::ClaimRows(GatherUnit& unit, AssembledBatch& batch) {
 
 void PackedGatherer::SettleRows(const GatherUnit& unit, bool are_filled) {
   for (const GatherUser& user : plan_.UsersOf(unit)) {
-    slot_->Settle(unit.field, user.row, are_filled);
+    slot_->EndClaim(unit.field, user.row, are_filled);
   }
 }
 

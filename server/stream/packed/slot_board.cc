@@ -52,7 +52,7 @@ bool BatchSlot::Claim(std::size_t field, std::size_t row) {
   State& state = StateOf(field, row);
   // Whoever has the claim is decoding, and does not wait for anything of this batch. If its chunk
   // proves damaged, the row is empty again, and this batch decodes the sample itself.
-  while (state == State::kClaimed) settled_.Wait(mutex_);
+  while (state == State::kClaimed) claim_ended_.Wait(mutex_);
   if (state == State::kFilled) return false;
   state = State::kClaimed;
   return true;
@@ -68,14 +68,14 @@ std::span<std::byte> BatchSlot::TryClaim(std::size_t field, std::size_t row,
   return Row(field, row);
 }
 
-void BatchSlot::Settle(std::size_t field, std::size_t row, bool is_filled) {
+void BatchSlot::EndClaim(std::size_t field, std::size_t row, bool is_filled) {
   {
     const MutexLock lock(mutex_);
     FOREBAY_CHECK(StateOf(field, row) == State::kClaimed);
     StateOf(field, row) = is_filled ? State::kFilled : State::kEmpty;
   }
   // All, because Claim and Take wait on one variable for different things.
-  settled_.NotifyAll();
+  claim_ended_.NotifyAll();
 }
 
 tier::ArenaBlock BatchSlot::Take() {
@@ -92,7 +92,7 @@ void BatchSlot::Abandon() {
 tier::ArenaBlock BatchSlot::TakeLocked() {
   // First, so that no other batch claims a row while this call waits for the claims that exist.
   is_over_ = true;
-  while (std::ranges::find(states_, State::kClaimed) != states_.end()) settled_.Wait(mutex_);
+  while (std::ranges::find(states_, State::kClaimed) != states_.end()) claim_ended_.Wait(mutex_);
   // The batch has its rows now. If it is tried again, it begins with new memory.
   std::ranges::fill(states_, State::kEmpty);
   return std::move(block_);

@@ -1,5 +1,6 @@
-// SlotBoard: the slots of a stream's batches that are on their way. Whoever decodes a chunk for one
-// of them puts each sample straight into the row that wants it, whichever batch that is.
+// SlotBoard: the slots of a stream's batches that were asked for and are not delivered yet. A batch
+// that decodes a chunk also writes the chunk's other samples into the slots of the batches that
+// will need them, so that the chunk need not be decoded again for these.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +20,11 @@
 namespace forebay::stream {
 
 // The slot of one packed batch. A row of a shared field is claimed before it is written, so that
-// two never write one, and filled for good once its bytes are right. Thread-safe, except where a
-// method says that it is the batch's own.
+// two threads never write the same row, and counts as filled once its bytes are verified.
+// Thread-safe, except for the methods that only the batch itself may call.
 class BatchSlot {
  public:
-  // Fields with smaller rows are not shared: a copy costs less than to ask about them.
+  // Fields with smaller rows are not shared, because copying a row costs less than claiming it.
   static constexpr std::uint64_t kSharedRowBytesMin = 4096;
 
   BatchSlot(SlotLayout layout, std::size_t rows);
@@ -32,26 +33,26 @@ class BatchSlot {
   bool IsShared(std::size_t field) const { return layout_.row_bytes[field] >= kSharedRowBytesMin; }
   bool IsFilled(std::size_t field, std::size_t row) const;
 
-  // The batch's own: memory for the rows, unless there is some. kResourceExhausted where none is
-  // free. Until Disown, which ends an attempt, the memory stays in any case.
+  // For the batch itself: allocates memory for the rows, unless the slot has some already.
+  // kResourceExhausted: no memory is free. The memory stays until Disown, which ends an attempt.
   Status Allocate(tier::RamArena& slots);
   void Disown();
   std::span<std::byte> Row(std::size_t field, std::size_t row) const
       FOREBAY_NO_THREAD_SAFETY_ANALYSIS;
 
-  // The batch's own: claims a row of a shared field, unless it is filled; waits while another
-  // writes it.
+  // For the batch itself: claims a row of a shared field, and waits while another batch writes it.
+  // False: the row is filled already.
   bool Claim(std::size_t field, std::size_t row);
-  // For another batch: never waits. The row's memory, or none where it is claimed or filled, there
-  // is no memory, or the batch is over.
+  // For another batch: claims a row and returns its memory. Never waits. Returns an empty span if
+  // the row is claimed or filled, if no memory is free, or if the slot's batch has ended.
   std::span<std::byte> TryClaim(std::size_t field, std::size_t row, tier::RamArena& slots);
-  // Ends a claim.
-  void Settle(std::size_t field, std::size_t row, bool is_filled);
+  // Ends a claim. `is_filled`: the row's bytes are there and verified.
+  void EndClaim(std::size_t field, std::size_t row, bool is_filled);
 
-  // The batch's own, at its end: waits while others write, then gives the memory away. Rows are
-  // not filled afterwards; Allocate begins anew.
+  // For the batch itself, when it ends: waits while others write, then returns the memory. After
+  // that no row is filled, until Allocate is called again.
   tier::ArenaBlock Take();
-  // The same for who is not the batch, as long as no attempt has the memory.
+  // For anybody: frees the memory, unless an attempt of the batch owns it.
   void Abandon();
 
  private:
@@ -65,15 +66,15 @@ class BatchSlot {
   const SlotLayout layout_;
   const std::size_t rows_;
   mutable Mutex mutex_;
-  CondVar settled_;
+  CondVar claim_ended_;
   tier::ArenaBlock block_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<State> states_ FOREBAY_GUARDED_BY(mutex_);  // [field][row]
   bool is_owned_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool is_over_ FOREBAY_GUARDED_BY(mutex_) = false;
 };
 
-// A row of another batch, to be written. Unless it is filled, someone else may claim it again.
-// Move-only.
+// The claim on a row of another batch. Destroying it ends the claim; if Fill was not called by
+// then, the row may be claimed again. Move-only.
 class RowClaim {
  public:
   RowClaim(std::shared_ptr<BatchSlot> slot, std::size_t field, std::size_t row)
@@ -81,7 +82,7 @@ class RowClaim {
   RowClaim(RowClaim&& other) noexcept = default;
   RowClaim& operator=(RowClaim&& other) = delete;
   ~RowClaim() {
-    if (slot_) slot_->Settle(field_, row_, is_filled_);
+    if (slot_) slot_->EndClaim(field_, row_, is_filled_);
   }
   void Fill() { is_filled_ = true; }
 
@@ -91,12 +92,12 @@ class RowClaim {
   bool is_filled_ = false;
 };
 
-// A row that wants a sample: sample `index` of those that were asked about.
+// A row that needs one of the samples that FindRows was asked about.
 struct WantedRow {
-  std::uint32_t index = 0;
+  std::uint32_t index = 0;  // of the sample, among those
   std::shared_ptr<BatchSlot> slot;
   std::uint32_t row = 0;
-  std::uint64_t end_position = 0;  // behind its batch
+  std::uint64_t end_position = 0;  // where the row's batch ends in the order
 };
 
 // Thread-safe.
@@ -104,15 +105,17 @@ class SlotBoard {
  public:
   explicit SlotBoard(std::shared_ptr<const StreamSpec> spec) : spec_(std::move(spec)) {}
 
-  // The slot of a batch that was asked for, without memory yet; null where the name is wrong, or
-  // it needs more than `bytes_max`. Others find it until it is dropped.
+  // Returns the slot of a batch that was asked for, without memory yet. Null if the name is wrong,
+  // or if the slot would need more than `bytes_max`. Other batches find the slot until it is
+  // dropped.
   std::shared_ptr<BatchSlot> Open(const BatchName& name, std::uint64_t bytes_max);
   void Drop(const std::shared_ptr<BatchSlot>& slot);
-  // The stream has been closed: frees what others have begun to fill of batches that do not run.
+  // Call when the stream has been closed: frees slots that other batches have begun to fill for
+  // batches that do not run.
   void Abandon();
 
-  // Which of `count` samples of the data set, from `first` on, batches of the order's epoch other
-  // than `own` want.
+  // Finds rows for the samples [first, first + count) of the data set, in slots of the order's
+  // epoch other than `own`.
   void FindRows(const Order& order, std::uint64_t first, std::uint32_t count,
                 const BatchSlot& own, std::vector<WantedRow>& rows) const;
 
@@ -128,7 +131,7 @@ class SlotBoard {
   std::vector<Place> places_ FOREBAY_GUARDED_BY(mutex_);  // as many as the stream has credits
 };
 
-// What a batch knows of the slots of its stream, borrowed.
+// The slots of a stream, as one of its batches sees them. Borrowed.
 struct OpenSlots {
   std::shared_ptr<BatchSlot> own;  // null: not shared
   const SlotBoard* board = nullptr;

@@ -33,14 +33,14 @@ TEST_F(BatchSlotTest, ARowIsClaimedOnceAndFilledForGood) {
   EXPECT_EQ(row.data(), slot_->Row(0, 1).data());
   EXPECT_TRUE(slot_->TryClaim(0, 1, *arena_).empty()) << "another one writes it";
   EXPECT_FALSE(slot_->IsFilled(0, 1));
-  slot_->Settle(0, 1, true);
+  slot_->EndClaim(0, 1, true);
   EXPECT_TRUE(slot_->IsFilled(0, 1));
   EXPECT_TRUE(slot_->TryClaim(0, 1, *arena_).empty());
   EXPECT_FALSE(slot_->Claim(0, 1)) << "there is nothing left to do";
   EXPECT_TRUE(slot_->Claim(0, 0));
-  slot_->Settle(0, 0, false);
+  slot_->EndClaim(0, 0, false);
   EXPECT_FALSE(slot_->TryClaim(0, 0, *arena_).empty()) << "a failed one may be tried again";
-  slot_->Settle(0, 0, false);
+  slot_->EndClaim(0, 0, false);
 }
 
 TEST_F(BatchSlotTest, TheBatchWaitsForWhoWritesItsRow) {
@@ -48,7 +48,7 @@ TEST_F(BatchSlotTest, TheBatchWaitsForWhoWritesItsRow) {
   ASSERT_FALSE(row.empty());
   std::thread other([&] {
     std::memset(row.data(), 7, row.size());
-    slot_->Settle(0, 2, true);
+    slot_->EndClaim(0, 2, true);
   });
   EXPECT_FALSE(slot_->Claim(0, 2));
   EXPECT_EQ(slot_->Row(0, 2)[5], std::byte{7});
@@ -60,7 +60,7 @@ TEST_F(BatchSlotTest, AtItsEndItWaitsForOthersAndGivesItsMemory) {
   bool is_settled = false;
   std::thread other([&] {
     is_settled = true;
-    slot_->Settle(0, 0, true);
+    slot_->EndClaim(0, 0, true);
   });
   {
     const tier::ArenaBlock block = slot_->Take();
@@ -74,12 +74,12 @@ TEST_F(BatchSlotTest, AtItsEndItWaitsForOthersAndGivesItsMemory) {
   ASSERT_TRUE(slot_->Allocate(*arena_).has_value());
   EXPECT_FALSE(slot_->IsFilled(0, 0)) << "other memory, with nothing in it";
   EXPECT_FALSE(slot_->TryClaim(0, 1, *arena_).empty());
-  slot_->Settle(0, 1, false);
+  slot_->EndClaim(0, 1, false);
 }
 
 TEST_F(BatchSlotTest, AbandonedItKeepsOnlyWhatAnAttemptUses) {
   ASSERT_FALSE(slot_->TryClaim(0, 0, *arena_).empty());
-  slot_->Settle(0, 0, true);
+  slot_->EndClaim(0, 0, true);
   ASSERT_TRUE(slot_->Allocate(*arena_).has_value());
   slot_->Abandon();
   EXPECT_GT(arena_->used_bytes(), 0U) << "an attempt writes there";
@@ -110,7 +110,7 @@ TEST_F(BatchSlotTest, AClaimThatIsNotFilledIsGivenBack) {
   EXPECT_FALSE(slot_->IsFilled(0, 0));
   EXPECT_TRUE(slot_->IsFilled(0, 1));
   EXPECT_TRUE(slot_->Claim(0, 0));
-  slot_->Settle(0, 0, true);
+  slot_->EndClaim(0, 0, true);
 }
 
 }  // namespace forebay::stream::slot_board_test

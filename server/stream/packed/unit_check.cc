@@ -21,7 +21,6 @@ constexpr std::uint64_t kSampleBytesMin = 1024;
 void UnitCheck::Add(const compress::PackContext& pack, const compress::ChunkRecord& record,
                     std::uint64_t offset) {
   const compress::ChunkHead& head = record.head;
-  samples_ += head.sample_count;
   // Once one chunk cannot be checked by samples, the whole unit is checked by one checksum.
   if (is_whole_ || head.raw_bytes / head.sample_count < kSampleBytesMin) {
     is_whole_ = true;

@@ -1,5 +1,6 @@
-// UnitCheck: how a decoded unit is checked while it is kept: by the checksums that its samples
-// had when they came off the GFS, which decoding has just compared.
+// UnitCheck: makes the check by which the scrubber finds damage in a decoded unit while the decoded
+// cache keeps it. The check compares samples with the checksums that they had when they came off
+// the GFS; decoding has just compared the same.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +15,19 @@ namespace forebay::stream {
 
 class UnitCheck {
  public:
-  // A chunk that was decoded to the unit's bytes from `offset` on, sample after sample.
+  // Adds a chunk whose samples lie in the unit one after another, from byte `offset` on.
   void Add(const compress::PackContext& pack, const compress::ChunkRecord& record,
            std::uint64_t offset);
-  // The same where the unit holds a part of the chunk's samples: as DecodedUnit::places says, the
-  // first of them at its beginning.
+  // Adds a chunk of whose samples the unit holds only a part: those that DecodedUnit::places lists,
+  // the first of them at the beginning of the unit.
   void AddHeld(const compress::PackContext& pack, const compress::ChunkRecord& record,
                std::span<const std::uint32_t> places);
-  // A chunk of which this cannot be said, because others' elements lie between its own.
+  // Adds a chunk whose samples are not contiguous in the unit, because elements of other chunks lie
+  // between theirs.
   void AddScattered() { is_whole_ = true; }
-  // Takes the unit's bytes as they are now, where its samples are so small that their checksums
-  // would take much memory, or one of its chunks was scattered. The check goes to the unit.
+  // Gives the check to the unit. If the samples are so small that their checksums would take much
+  // memory, or if a chunk is scattered, the check is a checksum of the unit's bytes as they are
+  // now.
   void GiveTo(fetch::DecodedUnit& unit) &&;
 
  private:
@@ -38,7 +41,6 @@ class UnitCheck {
   static bool Matches(const Chunk& chunk, std::span<const std::byte> bytes);
 
   std::vector<Chunk> chunks_;
-  std::uint64_t samples_ = 0;
   bool is_whole_ = false;
 };
 
