@@ -155,8 +155,8 @@ class ConnectedClient final : public Client {
 
 Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& given) {
   ClientOptions options = given;
-  // What the program sets goes before the environment: a program that names a daemon means that
-  // one, while the environment is what a job script knows.
+  // An option that the program sets goes before the environment: the program names the daemon that
+  // it means, while a job script sets the environment for all programs of the job.
   if (options.address.empty()) options.address = internal::EnvironmentOr("FOREBAY_ADDRESS", "");
   if (options.job_id.empty()) options.job_id = internal::EnvironmentOr("FOREBAY_JOB_ID", "");
   if (options.client_name.empty()) options.client_name = internal::DefaultClientName();

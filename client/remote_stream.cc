@@ -334,8 +334,8 @@ template <typename Wait>
 Result<StreamCore::Outcome> RemoteStream::WaitAndCount(Wait wait, Deadline until) {
   std::uint64_t wait_ns = 0;
   Result<StreamCore::Outcome> outcome = WaitPatiently(wait, until, wait_ns);
-  // What a failed call waited would otherwise be lost from the statistics: a stall that ends in an
-  // error is one, too.
+  // The time that a failed call waited is counted here, because it has no batch to count it with: a
+  // stall that ends in an error is a stall, too.
   if (outcome) {
     outcome->wait_ns = wait_ns;
   } else {

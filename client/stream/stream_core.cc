@@ -100,8 +100,8 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   // may wait for this mutex. So it is destroyed further below, with the mutex released.
   former = std::move(call_);
   AskAgain(discarded);
-  // What the former call began and did not complete is worth nothing. Its releases are not owed
-  // either: the daemon took its memory back when that call ended.
+  // Batches that the former call began and did not complete are dropped. Its releases need not be
+  // sent either, because the daemon took its memory back when that call ended.
   assembly_.Clear();
   reply_schema_ = nullptr;
   releases_.clear();

@@ -288,7 +288,7 @@ void Daemon::LogServed(std::int64_t drain_began_ns) {
 }
 
 std::vector<std::string> Daemon::TransientPaths() const {
-  // What remains on disk if the process ends without destructors.
+  // These paths remain on disk if the process ends without running destructors.
   std::vector<std::string> paths = {socket_path_};
   for (const Lease& lease : leases_) paths.push_back(lease.path());
   return paths;

@@ -133,7 +133,8 @@ std::string Dataset::CapacityAdvice() const {
       if (IsRemoteLocked(i)) continue;
       const ExtentId extent(i);
       extents.push_back(FootprintLocked(extent, PlannedBytesLocked(extent)));
-      // What the extents of this data set take now could be divided differently among them.
+      // The space that this data set's extents take now is added to the free space, because the
+      // advice may place all of them anew.
       if (homes_[i] == plan::HomeTier::kRam) space.ram_bytes += extents.back().ram_bytes;
       if (homes_[i] == plan::HomeTier::kSsd) space.ssd_bytes += extents.back().ssd_bytes;
     }

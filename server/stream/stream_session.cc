@@ -1,3 +1,8 @@
+// A session counts what one reader has asked for and holds, and passes batches from the scheduler
+// to the reader's sink. Two mutexes separate the two jobs. `mutex_` guards the counts and is held
+// briefly. `sink_mutex_` is held while a batch is handed over, so that batches reach the sink one
+// after another, and so that Close can wait for a hand-over: afterwards the sink may be destroyed.
+// The memory of batches is freed without a lock, so that nobody waits for that.
 #include "server/stream/stream_session.h"
 
 #include <algorithm>
@@ -31,6 +36,7 @@ Status StreamSession::Pull(const PullRange& range) {
   }
   {
     const MutexLock lock(mutex_);
+    // The reader may not know yet that its stream is closed, so this is no error of the reader.
     if (closed()) return {};
     const std::size_t owed = under_way_ + held_.size();
     if (range.count > spec_->credits - std::min<std::size_t>(spec_->credits, owed)) {
@@ -44,12 +50,16 @@ Status StreamSession::Pull(const PullRange& range) {
   for (std::uint32_t i = 0; i < range.count; ++i) {
     names[i].step = StepId(range.first.step.value() + i);
   }
+  // Not under mutex_, for Submit takes the scheduler's. Steps that do not exist fail one by one, so
+  // that the reader learns which.
   parts_.scheduler.Submit(shared_from_this(), parts_.slots, names);
   return {};
 }
 
 std::shared_ptr<const Order> StreamSession::OrderOf(EpochId epoch) {
   const MutexLock lock(mutex_);
+  // Two epochs are kept: batches of the next epoch are assembled while the last ones of this epoch
+  // are still under way.
   std::shared_ptr<const Order>& slot = orders_[epoch.value() % 2];
   if (!slot || slot->epoch() != epoch) slot = std::make_shared<Order>(spec_->order, epoch);
   return slot;
@@ -60,6 +70,7 @@ ViewLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs) const
   ViewLimits limits;
   limits.pinned_already.reserve(refs.size());
   const MutexLock lock(mutex_);
+  // An extent that a held batch pins already costs no more memory if another batch points into it.
   for (const tier::ExtentRef& ref : refs) {
     limits.pinned_already.push_back(pins_.contains(ref.get()));
   }
@@ -82,13 +93,15 @@ void StreamSession::UnpinLocked(const BatchHold& hold) {
   }
 }
 
-// Hands the outcome to the sink.
+// Hands the outcome to the sink. False: nobody has taken a batch, so the caller frees its memory.
 bool StreamSession::Settle(const BatchJob& job, Result<AssembledBatch>& outcome) {
   const MutexLock sink_lock(sink_mutex_);
   std::uint64_t id = 0;
   std::span<const std::byte> slot;
   {
     const MutexLock lock(mutex_);
+    // The batch moves from "under way" to "held" in one step, so its credit is never counted twice
+    // or not at all.
     --under_way_;
     if (sink_ != nullptr && outcome.has_value()) {
       id = next_id_++;
@@ -103,6 +116,7 @@ bool StreamSession::Settle(const BatchJob& job, Result<AssembledBatch>& outcome)
     sink_->Fail(job.name, outcome.error());
     return false;
   }
+  // The batch has its bytes, so next uses are counted from its end on.
   parts_.future->Advance(job.name.epoch, outcome->first_position + outcome->sample_ids.size());
   sink_->Deliver(id, *outcome, slot);
   return true;
@@ -136,6 +150,7 @@ Status StreamSession::Release(std::span<const std::uint64_t> ids) {
     const MutexLock lock(mutex_);
     for (const std::uint64_t id : ids) {
       auto found = held_.find(id);
+      // A wrong id ends the stream. The batches before it in the list are released all the same.
       if (found == held_.end()) {
         status = Error(ErrorCode::kInvalidArgument,
                        fmt::format("batch {} was released but is not held", id));
@@ -146,6 +161,7 @@ Status StreamSession::Release(std::span<const std::uint64_t> ids) {
       held_.erase(found);
     }
   }
+  // The slots are freed before the scheduler is told: it starts batches that wait for this memory.
   std::vector<BatchRoom> rooms;
   for (const Held& held : freed) rooms.push_back(held.room);
   freed.clear();
@@ -174,6 +190,8 @@ void StreamSession::Close() {
   std::vector<BatchRoom> rooms;
   for (const auto& [id, held] : freed) rooms.push_back(held.room);
   freed.clear();
+  // Batches under way end by themselves, as cancelled. Slots that other batches have begun to fill
+  // for batches that do not run are freed here.
   parts_.slots->board.Abandon();
   parts_.hooks.closed(*this, has_left_.exchange(true));
   parts_.scheduler.Release(*parts_.slots, rooms);

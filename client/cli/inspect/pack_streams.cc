@@ -150,8 +150,8 @@ Status AddPlotColumns(const OpenedPack& pack, std::uint32_t field, std::uint64_t
         column.blocks[i] += stream.blocks[i];
       }
     }
-    // What no stream's body accounts for: heads, and the descriptions within the payload. The
-    // shares then sum to the stored bytes.
+    // The remaining bytes, which belong to no stream's body, are heads and the descriptions within
+    // the payload. With them the shares sum to the stored bytes.
     column.coder_bytes["heads"] += entry.head_bytes + entry.payload_bytes - bodies;
   }
   return {};

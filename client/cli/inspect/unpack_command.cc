@@ -120,7 +120,7 @@ class Unpacker {
       scratch_.resize(std::max(scratch_.size(), pack_.file->ScratchBytes()));
       const Status written = write(part);
       if (!written) {
-        // Of a set, the user has to know which of its files is damaged.
+        // A set consists of several files, so the error names the one that is damaged.
         return packs_.is_set() ? written.error().WithContext(packs_.Path(i)) : written;
       }
     }

@@ -44,7 +44,8 @@ Status TrainingPack::Write(const compress::PackSchema& schema, const Options& op
   while (writer->next_sample() < samples) {
     const std::uint64_t number = writer->next_sample();
     FOREBAY_TRY(source.Next(sample));
-    // The same sequences as the pack will have: the trainer learns what it may predict from.
+    // The sequences begin where those of the final pack will begin, because a sample is predicted
+    // from earlier samples of its sequence only, and the trainer has to learn exactly that.
     if (sample.begins_sequence || (length > 0 && number % length == 0)) {
       FOREBAY_TRY(writer->BeginSequence());
     }

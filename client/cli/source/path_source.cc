@@ -188,7 +188,7 @@ class PackedSamples : public PackSource {
     first_ = packs_.FirstSample(number);
     FOREBAY_ASSIGN(pack_, packs_.Pack(number));
     scratch_.resize(std::max(scratch_.size(), pack_.file->ScratchBytes()));
-    // What is held is numbered within the pack before.
+    // The held samples and keys are numbered within the previous pack, so they are dropped.
     for (Held& held : held_) held.count = 0;
     keys_.clear();
     return {};

@@ -269,8 +269,8 @@ void DeliveryHistory::CheckIds(const std::string& place, Opening& opening,
                                const std::vector<std::uint64_t>& ids) {
   const OrderSpec& spec = opening.header.order;
   const Order order(spec, EpochId(static_cast<std::uint32_t>(batch.epoch)));
-  // Of a selection the log says only its name, so ids are compared with each other: an index of the
-  // selection has the same id in every epoch and log.
+  // The log holds only the name of a selection and not its ids. So ids are compared with each
+  // other: an index of the selection must have the same id in every epoch and log.
   SeenIds* seen = nullptr;
   if (opening.header.selection != "all" && spec.sample_count <= limits::kRememberedSamplesMax) {
     seen = &seen_ids_[spec.selection_fingerprint ^ opening.header.catalog_fingerprint];
@@ -334,8 +334,8 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
     const LoggedOpening& header = group[i]->header;
     start = std::min(start, StepKey{header.first_epoch, header.first_step});
     end_epoch = std::max(end_epoch, header.epochs);
-    // What this opening consumed counts up to the first step from which a later opening began
-    // again.
+    // Batches of this opening count up to the first step that a later opening began with: the
+    // reader went back there, and consumed the steps from there on a second time.
     StepKey cutoff = {kUnseen, kUnseen};
     for (std::size_t j = i + 1; j < group.size(); ++j) {
       const LoggedOpening& later = group[j]->header;

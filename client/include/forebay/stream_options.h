@@ -87,8 +87,8 @@ struct StreamOptions {
   // A mode for epoch 0 alone: with kSequential or kBlock the first epoch runs at the speed of the
   // GFS, while the data set is still being staged.
   std::optional<OrderMode> epoch0_mode = {};
-  // What happens if the samples left at the end of an epoch are fewer than a global batch: kDrop
-  // leaves them out, kPad adds samples from the start of the order, kShort makes the step smaller.
+  // The last samples of an epoch may be fewer than a global batch. kDrop leaves them out, kPad adds
+  // samples from the start of the order, kShort makes the last step smaller.
   TailPolicy tail = TailPolicy::kDrop;
 
   // kContiguous: each field of fixed size arrives as one tensor (Batch::Tensor). kViews: samples

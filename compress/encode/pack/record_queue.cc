@@ -316,7 +316,8 @@ Status RecordQueue::Finish(std::uint64_t samples) {
   FOREBAY_TRY(WriteStatisticsRecord(footer));
   // The index is sorted by field; the file has the chunks as they became full.
   std::ranges::stable_sort(index_.chunks, {}, &ChunkEntry::field);
-  // The same check as every reader's: a writer's own mistake ends here and not in a finished file.
+  // Every reader makes this check. Made here too, it keeps a mistake of the writer out of a
+  // finished file.
   FOREBAY_TRY(CheckPackIndex(schema_, index_));
   footer.index_offset = offset_;
   RecordPrefix written;

@@ -55,7 +55,8 @@ ChunkGeometry GeometryOf(const ChunkShape& shape) {
   int channel_axis = shape.channel_axis;
   if (channel_axis >= 0) {
     const std::uint32_t channels = shape.extent[static_cast<std::size_t>(channel_axis)];
-    // Other numbers of channels get no planes of their own: the axis then counts as one of pixels.
+    // One channel, or more than kChannelsMax, get no planes of their own: their axis counts as an
+    // axis of pixels.
     if (channels >= 2 && channels <= kChannelsMax) {
       geometry.channels = channels;
     } else {

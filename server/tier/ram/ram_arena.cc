@@ -71,6 +71,8 @@ class PageRunArena final : public RamArena {
     const std::optional<PageRuns::Run> run = TakeLocked(pages, stay);
     if (!run) return Full(bytes, "fit in no run of free pages");
     const std::uint64_t offset = run->first_page * kPageBytes;
+    // Pages behind the block are touched in the background, so that the next block finds them
+    // mapped. Brief blocks lie at the other end and are not worth that.
     if (ahead_ && stay == Stay::kLong) ahead_->Reach(run->region, offset + pages * kPageBytes);
     const RegionId region(first_region_.value() + static_cast<std::uint32_t>(run->region));
     return MakeBlock(region, offset, regions_[run->region].bytes().subspan(offset, bytes));
@@ -83,6 +85,8 @@ class PageRunArena final : public RamArena {
                 block.region_offset() / kPageBytes, pages});
   }
 
+  // Not under the mutex: copying 64 MiB takes milliseconds, in which no other block could be taken
+  // or freed. The caller sees to it that nobody uses the block meanwhile.
   bool Slide(ArenaBlock& block, std::uint64_t offset) override {
     FOREBAY_CHECK(offset % kPageBytes == 0 && offset < block.region_offset());
     const std::span<std::byte> from = block.bytes();
