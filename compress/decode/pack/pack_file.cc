@@ -108,8 +108,10 @@ Status PackFile::ReadIndex() {
   std::array<std::byte, kRecordPrefixBytes> prefix_bytes;
   FOREBAY_TRY(source_->ReadAt(footer.index_offset, prefix_bytes));
   FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(prefix_bytes));
-  // The head covers the index, and the index has the checksums of all other heads that reading
-  // needs: this one word stands for the whole pack. ReadRecord compares it once more.
+  // The checksum of the index record's head covers the checksum of the index, and the index has the
+  // checksums of the heads of all chunks and keys. So this word identifies what the samples are
+  // (not the statistics, which the index does not name): see root(). It is not verified yet:
+  // ReadRecord reads the head again, requires the same word, and verifies the head.
   root_ = prefix.head_checksum;
   FOREBAY_ASSIGN(const std::vector<std::byte> payload,
                  ReadRecord(footer.index_offset, footer.index_bytes, RecordType::kIndex, &root_));

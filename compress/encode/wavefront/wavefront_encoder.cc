@@ -33,7 +33,8 @@ class SideWriter {
         bits_.SignedNumber(models_.weights[tap], group.filters[i].weights[tap]);
       }
     }
-    // Thresholds do not fall, so differences are small and never negative.
+    // Thresholds ascend, and equal ones may follow each other (wavefront_contexts.cc fills up with
+    // 255). So each is written as the difference to the one before, which is never negative.
     std::uint32_t before = 0;
     for (std::uint8_t threshold : group.thresholds) {
       bits_.Number(models_.threshold, threshold - before);
@@ -58,8 +59,9 @@ class SideWriter {
   void Block(const WavefrontBlock& block, const WavefrontBlock& left, const WavefrontBlock& above,
              bool inter) {
     const auto index = static_cast<std::size_t>(inter);
-    // Most blocks repeat their left neighbour and then take a single bit, which the model learns to
-    // expect where left and upper block agree.
+    // A block that repeats its left neighbour is coded as one bit. The bit has one model for blocks
+    // whose left and upper neighbours are equal and one for others, so that each model learns its
+    // own probability.
     bits_.Bit(models_.as_left[index][left == above], block == left);
     if (block == left) return;
     const auto skipped = static_cast<std::size_t>((left.filter >> 7) + (above.filter >> 7));

@@ -19,7 +19,8 @@ void AddCurrentTaps(const WavefrontFilter& filter, const std::array<const T*, 3>
                     WavefrontSum<T>* sums) {
   for (std::size_t tap = 0; tap < kIntraTapCount; ++tap) {
     const std::int32_t weight = filter.weights[tap];
-    // Fitted filters have many weights of 0; leaving out a whole tap saves a pass over the run.
+    // A weight of 0 adds nothing to any pixel, so the pass over the run is left out. The standard
+    // filters (filter_fit.cc) use few of the taps.
     if (weight == 0) continue;
     const TapOffset& offset = kCurrentTaps[tap];
     const T* from = lines[static_cast<std::size_t>(-offset.row)] + column + offset.column;

@@ -82,7 +82,8 @@ void DequantiseFloats(const Quantiser& quantiser, Dtype dtype, std::span<const N
                       std::byte* elements) {
   const bool linear = quantiser.kind == QuantiserKind::kLinear;
   const double step = quantiser.linear_step;
-  // The most frequent case has a loop without a branch, which compilers turn into vector code.
+  // This case has a loop of its own without a branch on kind and type: GCC turns it into vector
+  // instructions if the numbers have 32 bits.
   if (linear && dtype == Dtype::kF32) {
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       Store(elements, i, static_cast<float>(static_cast<double>(numbers[i]) * step));

@@ -254,7 +254,7 @@ std::vector<std::byte> WritePackStart(const PackSchema& schema, const PackId& id
   writer.Le(kPackMinor);
   writer.Le(AlignmentOf(schema));
   writer.Le(FeaturesOf(schema));
-  writer.Le(std::uint32_t{0});  // features that it may pass over
+  writer.Le(std::uint32_t{0});  // features that a reader may ignore
   writer.Le(static_cast<std::uint64_t>(body.size()));
   writer.Le(Checksum(body));
   writer.Bytes(id);
@@ -271,7 +271,7 @@ std::vector<std::byte> WriteSchema(const PackSchema& schema) {
   writer.Le(std::uint16_t{0});
   writer.Le(AlignmentOf(schema));
   writer.Le(std::uint64_t{FeaturesOf(schema)});
-  writer.Le(std::uint64_t{0});  // features that it may pass over
+  writer.Le(std::uint64_t{0});  // features that a reader may ignore
   writer.Le(static_cast<std::uint64_t>(body.size()));
   writer.Le(Checksum(body));
   writer.Le(std::uint64_t{0});
@@ -361,7 +361,8 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
   PackSchema schema;
   schema.aligned = header.aligned;
   ByteReader reader(body);
-  // The other bits are reserved, and versions that do not know them pass over them.
+  // The format defines one flag. Other bits are ignored: whatever a reader must understand has a
+  // feature bit in the header, and ReadPackHeader refuses features that it does not know.
   schema.keyed = (reader.ReadLe<std::uint8_t>() & 1) != 0;
   const std::uint64_t fields = reader.ReadVarint();
   if (fields > limits::kFieldCountMax) return Damaged(kPart, "there are too many fields");

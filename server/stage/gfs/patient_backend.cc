@@ -156,7 +156,9 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
     under_way.Pause();
     patience.Sleep(*delay_ms);
     under_way.TryAgain();
-    // Reopened after the pause, because the server that made the handle stale may need that time.
+    // Opening is a call to the GFS, too, and belongs to the next try: it waits for the pause, and
+    // comes after TryAgain, so that GfsCalls reports it if it hangs. If it fails, the old handle
+    // stays, and the call below fails or succeeds with it as any other try.
     if (RemedyOf(FailureSource::kGfs, result.error()) == Remedy::kReopen) reopen();
   }
 }

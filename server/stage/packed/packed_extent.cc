@@ -60,10 +60,12 @@ Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const Packe
       compress::EncodeChunk(shape, raw, {.profile = form.profile(), .bound = {}});
   const bool is_refused =
       !coded.has_value() && coded.error().code() == ErrorCode::kInvalidArgument;
-  // The shape or the length is wrong. An uncompressed copy would only hide that.
+  // The encoder refuses a chunk whose bytes do not have the size of its shape, or a shape beyond
+  // its limits. Then form and image contradict each other. Storing the bytes would not help,
+  // because a reader takes the same shape and could not decode them.
   if (is_refused) return coded.error();
-  // Any other failure of the encoder, or a chunk that does not pass the round-trip check, is not
-  // lost: the chunk is stored uncompressed.
+  // After any other failure of the encoder, and if the chunk fails the round-trip check, the chunk
+  // is stored uncompressed: a bug in the encoder costs space, and no data.
   EncodedChunk encoded;
   if (coded.has_value() && DecodesTo(shape, *coded, raw, memory)) {
     encoded = std::move(*coded);
