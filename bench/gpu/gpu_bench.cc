@@ -1,7 +1,9 @@
-// forebay_gpu_bench: training steps of a model of the registry on one device, alone, on samples
-// that lie there. Prints one line of JSON: step times and, of a GPU, peak bytes, beside what the
-// simulator said of them before; bytes that were swapped; with --gap for how long of a step the
-// device is busy; with --swap-mib how fast memory goes to the host and back.
+// forebay_gpu_bench: trains a model of the registry on one device, in one process, with samples
+// that lie on the device already, so that no feed takes part. It prints one line of JSON: the time
+// of each step and, for a GPU, the peak bytes, both beside what the simulator predicted before the
+// first step; the bytes swapped in a step; with --gap also how long the device is busy in a step.
+// With --swap-mib it makes no steps, and measures how fast memory goes to the host and back.
+// bench/harness/gpu.py runs it beside the same steps with PyTorch.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -40,7 +42,8 @@ struct Settings {
   std::uint64_t swap_mib = 0;
 };
 
-constexpr int kProfiledSteps = 3;  // behind those that are timed
+// Made after the timed steps, because the profiler slows the host down.
+constexpr int kProfiledSteps = 3;
 
 std::uint64_t NowNs() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
@@ -51,7 +54,7 @@ double SecondsSince(std::uint64_t began_ns) {
   return static_cast<double>(NowNs() - began_ns) * 1e-9;
 }
 
-// The same micro-batch again and again.
+// Returns the same micro-batch for each step. It is on the device, so a step copies no samples.
 class ResidentSource final : public MicroBatchSource {
  public:
   ResidentSource(torch::Tensor input, torch::Tensor target)
@@ -66,11 +69,15 @@ class ResidentSource final : public MicroBatchSource {
   torch::Tensor target_;
 };
 
+// Draws a micro-batch, with targets of the kind that the model's loss needs: a class for each
+// sample or for each voxel, or numbers.
 ResidentSource MakeSamples(const ModelSizes& sizes, std::uint32_t samples,
                            const torch::Device& device) {
   std::vector<std::int64_t> shape = sizes.shape;
   shape.insert(shape.begin(), samples);
-  torch::manual_seed(1);  // so that runs of the same kind end in the same digest
+  // With a fixed seed, runs of the same kind end in the same digest. The numbers are drawn on the
+  // host, so that they are the same for every device.
+  torch::manual_seed(1);
   const torch::Tensor input = torch::randn(shape);
   torch::Tensor target = torch::randint(sizes.outputs, {samples}, torch::kLong);
   if (sizes.loss == "dice-cross-entropy") {
@@ -81,6 +88,7 @@ ResidentSource MakeSamples(const ModelSizes& sizes, std::uint32_t samples,
   return {input.to(device), target.to(device)};
 }
 
+// Builds the trainer for a job of one rank, then times its steps.
 Result<nlohmann::json> Steps(const Settings& settings, const torch::Device& device) {
   FOREBAY_ASSIGN(const ModelSizes sizes, ResolveModel(settings.model));
   FOREBAY_ASSIGN(const Model model, MakeModel(settings.model));
@@ -92,17 +100,22 @@ Result<nlohmann::json> Steps(const Settings& settings, const torch::Device& devi
   FOREBAY_ASSIGN(const MemorySettings memory, ParseMemory(settings.memory));
   options.stage.swap.pool_bytes = memory.host_bytes;
   options.micro_batches = 1;
+  // Parts, updates and swaps are measured before the first step: the prediction must not know the
+  // times that it is compared with.
   FOREBAY_ASSIGN(const ModelMeasure measure,
                  MeasureModel(model, source.input(), source.target(), NowNs,
                               options.stage.precision));
   FOREBAY_ASSIGN(options.costs, MeasureCosts({.device = device, .now_ns = NowNs}, alone));
   MemoryChoices choices(memory, options.costs, measure.saved_exactly);
+  // Without a budget or a policy that moves saved values, the plan stays as it was built.
   if (memory.active()) {
     options.keeping = [&](const StepPlan& plan) { return choices.Choose(plan); };
   }
   const HybridLayout layout{.layout = {.replicas = 1, .stages = 1}, .split = {.begins = {0}}};
   FOREBAY_ASSIGN(const std::unique_ptr<HybridTrainer> trainer,
                  HybridTrainer::Make(model, measure, alone, options, layout));
+  // TrainStep may return while the GPU still works on what it was asked to do. The time of a step
+  // includes that work, so the step ends when the device has finished.
   const auto train_step = [&]() -> Status {
     FOREBAY_TRY(trainer->TrainStep(1e-3, {settings.samples}, source));
     Synchronise(device);
@@ -111,6 +124,8 @@ Result<nlohmann::json> Steps(const Settings& settings, const torch::Device& devi
   std::vector<double> step_s;
   for (std::uint32_t step = 0; step < settings.warm + settings.steps; ++step) {
     Synchronise(device);
+    // The peak leaves out the measurements above and the warm-up steps. It includes what lives now,
+    // such as weights and the optimiser's state.
     if (step == settings.warm) BeginDevicePeak(device);
     const std::uint64_t began_ns = NowNs();
     FOREBAY_TRY(train_step());
@@ -118,6 +133,8 @@ Result<nlohmann::json> Steps(const Settings& settings, const torch::Device& devi
   }
   FOREBAY_ASSIGN(const std::uint64_t digest, trainer->Digest());
   const SwapFigures swapped = trainer->swap_figures();
+  // The report is made before the profiled steps, which would add to the swapped bytes and the
+  // peak.
   nlohmann::json report{
       {"model", sizes.Title()},
       {"step_s", step_s},
@@ -138,7 +155,9 @@ Result<nlohmann::json> Steps(const Settings& settings, const torch::Device& devi
   return report;
 }
 
-// Blocks go out and come back, all at once, through the engine's swap and as plain copies.
+// Moves blocks to the host and back, through the engine's swap and as plain copies from and to
+// pinned memory, which show what the link can do. Both take turns in each round, so that a link
+// whose speed drifts does so under both.
 Result<nlohmann::json> Swaps(const Settings& settings, const torch::Device& device) {
   constexpr std::int64_t kBlock = std::int64_t{64} << 20;
   constexpr int kRounds = 7;
@@ -149,6 +168,7 @@ Result<nlohmann::json> Swaps(const Settings& settings, const torch::Device& devi
     tensors.push_back(
         torch::ones({kBlock}, torch::TensorOptions(torch::kUInt8).device(device)));
   }
+  // The plain copies share one pinned block: only their speed counts, and every block holds ones.
   torch::Tensor host = HostRoom({kBlock}, torch::kUInt8, device);
   StorageSwap swap({.pool_bytes = 64ULL << 30}, device);
   std::vector<double> plain_gb_s;
@@ -162,8 +182,11 @@ Result<nlohmann::json> Swaps(const Settings& settings, const torch::Device& devi
     for (torch::Tensor& tensor : tensors) host.copy_(tensor, /*non_blocking=*/true);
     for (torch::Tensor& tensor : tensors) tensor.copy_(host, /*non_blocking=*/true);
     Synchronise(device);
+    // Twice, because every byte goes out and comes back.
     plain_gb_s.push_back(2e-9 * bytes / SecondsSince(began_ns));
     began_ns = NowNs();
+    // All blocks begin to leave before the first is waited for, so that their copies follow
+    // each other without a pause.
     for (std::uint64_t at = 0; at < blocks; ++at) FOREBAY_TRY(swap.Out(key(at), {&tensors[at]}));
     for (std::uint64_t at = 0; at < blocks; ++at) swap.EndOut(key(at));
     for (std::uint64_t at = 0; at < blocks; ++at) swap.In(key(at));
@@ -171,6 +194,8 @@ Result<nlohmann::json> Swaps(const Settings& settings, const torch::Device& devi
     Synchronise(device);
     swap_gb_s.push_back(2e-9 * bytes / SecondsSince(began_ns));
   }
+  // StorageSwap keeps storages that another tensor holds. If it kept one here, the figures above
+  // would be those of no copy.
   const SwapFigures moved = swap.figures();
   const std::uint64_t due = kRounds * blocks * static_cast<std::uint64_t>(kBlock);
   if (moved.out_bytes != due || moved.in_bytes != due) {
@@ -180,16 +205,19 @@ Result<nlohmann::json> Swaps(const Settings& settings, const torch::Device& devi
   if (!tensors.back().eq(1).all().item<bool>()) {
     return Error(ErrorCode::kDataLoss, "a block came back with other bytes");
   }
-  // The first round takes memory that the others find.
+  // In the first round the swap allocates pinned memory, which later rounds use again.
   plain_gb_s.erase(plain_gb_s.begin());
   swap_gb_s.erase(swap_gb_s.begin());
   return nlohmann::json{{"plain_gb_s", plain_gb_s}, {"swap_gb_s", swap_gb_s}};
 }
 
+// Turns LibTorch's exceptions into errors. It throws, for example, if the GPU has too little
+// memory.
 Result<nlohmann::json> Run(const Settings& settings) {
   try {
     FOREBAY_TRY(SetTorchThreads(1));
     FOREBAY_ASSIGN(const torch::Device device, ChooseDevice(settings.device, 0));
+    // Set before LibTorch allocates anything on the device.
     if (settings.cap_mib > 0) FOREBAY_TRY(CapDeviceMemory(device, settings.cap_mib << 20U));
     FOREBAY_ASSIGN(nlohmann::json report, settings.swap_mib > 0 ? Swaps(settings, device)
                                                                 : Steps(settings, device));
@@ -219,7 +247,8 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const Result<nlohmann::json> report = Run(settings);
   if (!report.has_value()) {
-    // What LibTorch says of memory goes on for long, and all of it with its stack.
+    // LibTorch's messages end with a stack trace, and those about missing memory are long without
+    // it. The beginning says what happened.
     constexpr std::size_t kTextMax = 300;
     const std::string text = report.error().ToString();
     std::fprintf(stderr, "forebay_gpu_bench: %s\n",

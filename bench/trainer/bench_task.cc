@@ -1,6 +1,8 @@
-// The tasks of the trainer's benchmarks: each is a model in a size that a processor computes in
-// some tenths of a second, with samples and targets drawn from a seed. A digest of the first
-// gradients lets two layouts be compared before any weight has moved.
+// Makes the tasks of the trainer's benchmarks by name: each is a model in a size that a processor
+// computes in some tenths of a second, with samples and targets that are drawn from a seed.
+// forebay_trainer_bench and forebay_memory_bench train them. GradientDigest gives the first
+// gradients as one number, which must be the same under every layout and for every way to keep
+// saved values.
 #include "bench/trainer/bench_task.h"
 
 #include <fmt/format.h>
@@ -37,11 +39,16 @@ class Block final : public Part {
   torch::nn::Linear out_{nullptr};
 };
 
+// Input and target have different names, `what`, so that one seed gives independent numbers for
+// them. Step and micro-batch of LayerSeed have no meaning here and are fixed.
 torch::Tensor Normal(const std::vector<std::int64_t>& shape, std::uint64_t seed,
                      std::uint32_t samples, const char* what) {
   return testing::NormalSamples(shape, samples, LayerSeed(1, seed, 0, what));
 }
 
+// All blocks of the chain are equal, so any cut into stages of equal numbers of blocks is balanced,
+// and what a pipeline loses is not the fault of its split. The target is noise: only the time and
+// the bits of the steps are of interest.
 BenchTask Chain(const ChainShape& chain) {
   BenchTask task;
   task.samples = 32;
@@ -61,6 +68,7 @@ BenchTask Chain(const ChainShape& chain) {
   return task;
 }
 
+// A model of the registry, and how many samples its micro-batches have.
 struct Preset {
   const char* name;
   std::uint32_t samples;
@@ -82,9 +90,11 @@ std::vector<Preset> Presets() {
             .settings = {{"width", 8}, {"convolutions", 5}}}}};
 }
 
-// What the input decides: the class of a sample, of each voxel, or numbers.
+// The target is computed from the input, so that the model can learn it: the class of a sample or
+// of each voxel, or numbers.
 Result<BenchTask> FromRegistry(const Preset& preset, double dropout) {
   ModelRequest request = preset.request;
+  // Models without this setting refuse it, so it is passed on only if it was asked for.
   if (dropout > 0) request.settings["dropout"] = dropout;
   FOREBAY_ASSIGN(const ModelSizes sizes, ResolveModel(request));
   BenchTask task;
@@ -94,6 +104,7 @@ Result<BenchTask> FromRegistry(const Preset& preset, double dropout) {
     return Normal(sizes.shape, seed, samples, "input");
   };
   task.target = [sizes](std::uint64_t seed, std::uint32_t samples) {
+    // Draws the input once more: the same seed gives the same numbers.
     return testing::LearnableTargets(sizes, Normal(sizes.shape, seed, samples, "input"));
   };
   return task;
@@ -123,8 +134,10 @@ std::uint64_t NowNs() {
                                         .count());
 }
 
-// Halves of the parts' digests, which doubles hold exactly, summed over the ranks that have the
-// part and divided by their number.
+// Every rank has digests of its own parts only, and ranks exchange sums of doubles. So the digest
+// of a part is cut into halves of 32 bits, which doubles hold exactly also when all replicas add
+// theirs. A third number counts the ranks that have the part. The mean is the digest itself if all
+// replicas have the same one; otherwise it is another number, and the difference shows.
 Result<std::uint64_t> GradientDigest(const Model& model, const HybridTrainer& trainer,
                                      Communicator& communicator) {
   std::vector<double> halves(3 * model.parts.size());
@@ -133,6 +146,7 @@ Result<std::uint64_t> GradientDigest(const Model& model, const HybridTrainer& tr
     const std::size_t at = 3 * static_cast<std::size_t>(found - model.parts.begin());
     ChecksumStream stream;
     for (const HeldTensor& held : part->Tensors()) {
+      // The momentum, which is the gradient after the first step.
       if (held.kind == HeldTensor::Kind::kState) stream.Update(std::as_bytes(held.values));
     }
     const std::uint64_t digest = stream.Finish();
@@ -144,6 +158,7 @@ Result<std::uint64_t> GradientDigest(const Model& model, const HybridTrainer& tr
   for (std::size_t at = 0; at < halves.size(); at += 3) {
     halves[at] /= halves[at + 2];
     halves[at + 1] /= halves[at + 2];
+    // The count depends on the layout, and the digest must not.
     halves[at + 2] = 1;
   }
   return Checksum(std::as_bytes(std::span(halves)));

@@ -1,6 +1,7 @@
-// Each kind of damage finds a random place of its kind in a sound plan and spoils it: an
-// instruction is left out, moved or given another argument. The checker has to refuse every plan
-// that comes out of this.
+// Each kind of damage searches a sound plan for the places where it is possible, and spoils one of
+// them at random: it leaves out an instruction, moves it or changes its argument. CheckPlan has to
+// refuse every plan that comes out of this, so no damage may leave a sound plan. A kind that finds
+// no place returns nothing, and forebay_plan_bench draws another plan.
 #include "bench/trainer/plan_damage.h"
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 namespace forebay::train {
 namespace {
 
+// Without a limit on memory, so that the checker refuses a plan for its damage and not for its
+// size.
 constexpr CheckOptions kAnyBudget = {};
 
 struct Place {
@@ -36,6 +39,8 @@ std::vector<Place> PlacesOf(const StepPlan& plan,
 
 std::optional<Place> AnyOf(const std::vector<Place>& places, std::mt19937_64& random) {
   if (places.empty()) return std::nullopt;
+  // Not uniform_int_distribution, which draws other numbers in other standard libraries: a seed
+  // names the same damage everywhere. The bias of the remainder does not matter here.
   return places[random() % places.size()];
 }
 
@@ -48,6 +53,8 @@ void Erase(StepPlan& plan, const Place& place) {
   list.erase(list.begin() + static_cast<std::ptrdiff_t>(place.at));
 }
 
+// Leaves out one instruction of kind `op`. The kinds that it is used for are those of which a
+// sound plan has no instruction too many.
 Damage WithoutOne(Op op) {
   return [op](StepPlan& plan, std::mt19937_64& random) -> std::optional<CheckOptions> {
     const std::optional<Place> place = AnyOp(plan, op, random);
@@ -58,14 +65,17 @@ Damage WithoutOne(Op op) {
 }
 
 std::optional<CheckOptions> WithoutAny(StepPlan& plan, std::mt19937_64& random) {
-  // A swap that is not waited for ends as it comes back, or with the next one.
+  // A plan without one kSwapEnd is sound, and at most takes more memory: a buffer that is still on
+  // its way out may come back (kSwapIn). Without any other instruction the plan is broken.
   const auto all =
       PlacesOf(plan, [](const Instruction& each) { return each.op != Op::kSwapEnd; });
   Erase(plan, *AnyOf(all, random));
   return kAnyBudget;
 }
 
-// Two messages of one channel and peer change places on one side.
+// Exchanges two receives of one channel and peer. The sender keeps its order, so that each message
+// would be taken for the other. Both are on one rank, because an instruction names buffers of its
+// own rank.
 std::optional<CheckOptions> SwappedMessages(StepPlan& plan, std::mt19937_64& random) {
   const std::optional<Place> one = AnyOp(plan, Op::kReceive, random);
   if (!one) return std::nullopt;
@@ -82,7 +92,8 @@ std::optional<CheckOptions> SwappedMessages(StepPlan& plan, std::mt19937_64& ran
   return kAnyBudget;
 }
 
-// A stage waits for the gradient of an output before it sends that output.
+// Moves the receive of an output's gradient before the send of that output. The peer computes the
+// gradient from the output, so each of the two ranks waits for the other.
 std::optional<CheckOptions> CyclicWait(StepPlan& plan, std::mt19937_64& random) {
   const std::optional<Place> wait = AnyOf(
       PlacesOf(plan,
@@ -97,11 +108,14 @@ std::optional<CheckOptions> CyclicWait(StepPlan& plan, std::mt19937_64& random) 
     return each.op == Op::kSend && each.channel == Channel::kActivation &&
            each.edge == receive.edge && each.micro_batch == receive.micro_batch;
   });
+  // In a sound plan the send exists and lies before the receive, as rotate() requires.
   const auto from = list.begin() + static_cast<std::ptrdiff_t>(wait->at);
   std::rotate(send, from, from + 1);
   return kAnyBudget;
 }
 
+// Lets a send name another micro-batch than its buffer and its receive do. A plan of one
+// micro-batch has no other to name.
 std::optional<CheckOptions> WrongMicroBatch(StepPlan& plan, std::mt19937_64& random) {
   const std::optional<Place> place = AnyOp(plan, Op::kSend, random);
   if (!place || plan.micro_batches < 2) return std::nullopt;
@@ -110,7 +124,8 @@ std::optional<CheckOptions> WrongMicroBatch(StepPlan& plan, std::mt19937_64& ran
   return kAnyBudget;
 }
 
-// Two collectives of the same members begin in another order on one of them.
+// Exchanges the begins of two collectives on one of their members. The other members keep their
+// order, so that the members would reduce different data with each other.
 std::optional<CheckOptions> SwappedCollectives(StepPlan& plan, std::mt19937_64& random) {
   const std::optional<Place> one = AnyOp(plan, Op::kCollectiveBegin, random);
   if (!one) return std::nullopt;
@@ -126,6 +141,7 @@ std::optional<CheckOptions> SwappedCollectives(StepPlan& plan, std::mt19937_64& 
   return kAnyBudget;
 }
 
+// Moves the optimiser's step to the beginning, where no gradient has been summed.
 std::optional<CheckOptions> EarlyUpdate(StepPlan& plan, std::mt19937_64& random) {
   const std::optional<Place> place = AnyOp(plan, Op::kUpdate, random);
   if (!place) return std::nullopt;
@@ -135,6 +151,7 @@ std::optional<CheckOptions> EarlyUpdate(StepPlan& plan, std::mt19937_64& random)
   return kAnyBudget;
 }
 
+// An instruction forgets to free a buffer, so the buffer is still there at the end of the step.
 std::optional<CheckOptions> LeakedBuffer(StepPlan& plan, std::mt19937_64& random) {
   const std::optional<Place> place = AnyOf(
       PlacesOf(plan, [](const Instruction& each) { return !each.frees.empty(); }), random);
@@ -143,7 +160,8 @@ std::optional<CheckOptions> LeakedBuffer(StepPlan& plan, std::mt19937_64& random
   return kAnyBudget;
 }
 
-// A forward pass gives back what a backward pass needs.
+// A forward pass frees a buffer that a backward pass needs. The buffer is one that the backward
+// pass frees, so a sound plan keeps it until then.
 std::optional<CheckOptions> FreedEarly(StepPlan& plan, std::mt19937_64& random) {
   const std::optional<Place> place = AnyOp(plan, Op::kBackward, random);
   if (!place || At(plan, *place).frees.empty()) return std::nullopt;
@@ -162,6 +180,8 @@ std::optional<CheckOptions> FreedEarly(StepPlan& plan, std::mt19937_64& random) 
 std::optional<CheckOptions> OverBudget(StepPlan& plan, std::mt19937_64& random) {
   const Result<PlanFacts> facts = CheckPlan(plan, {});
   if (!facts.has_value()) return std::nullopt;
+  // The plan stays sound, and the budget is too small for the fullest rank: by one byte at least,
+  // and by about half of the peak at most, because a budget of 0 would mean no limit.
   const std::uint64_t most = *std::ranges::max_element(facts->peak_bytes);
   return CheckOptions{.budget_bytes = most - 1 - random() % (most / 2 + 1)};
 }

@@ -1,6 +1,8 @@
-// forebay_trainer_bench: steps of one model under one layout, alone or below mpirun. Rank 0 prints
-// one line of JSON: step times, digests, where ranks spent their time, peak bytes, and what the
-// simulator said of times and bytes before, from a profile of single parts and of the links.
+// forebay_trainer_bench: trains one task (bench_task.h) under one layout, in one process or below
+// mpirun. It measures single parts and the links first, makes the warm-up steps, in which bytes are
+// counted, and then the steps that are timed. Rank 0 prints one line of JSON: step times, digests,
+// the times of its last step, and peak bytes, with the times and bytes that the simulator predicted
+// from the measurements. bench/harness/trainer.py runs it and judges the figures.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -41,7 +43,9 @@ struct Settings {
   std::string trace;       // file of the last step's trace; empty: none
 };
 
-// Half of a round trip of `bytes` between ranks 0 and 1, the median of many; 0 for one rank.
+// Half of a round trip of `bytes` between ranks 0 and 1, the median of many, because one delay of
+// the machine would move a mean; 0 for one rank. Collective: the other ranks wait at the barrier,
+// so that their traffic does not disturb the messages.
 Result<std::uint64_t> MessageNs(Communicator& communicator, std::size_t bytes) {
   constexpr int kTrips = 60;
   constexpr std::uint64_t kPatienceNs = 60'000'000'000;
@@ -52,6 +56,7 @@ Result<std::uint64_t> MessageNs(Communicator& communicator, std::size_t bytes) {
     const std::uint32_t peer = 1 - communicator.rank();
     const MessageTag tag{.step = static_cast<std::uint64_t>(trip)};
     const std::uint64_t began_ns = NowNs();
+    // Rank 0 sends first and then receives the answer; rank 1 receives first and then sends it.
     for (const bool sends : {communicator.rank() == 0, communicator.rank() != 0}) {
       const Result<Ticket> ticket =
           sends ? transport.BeginSend(peer, Lane::kActivation, tag, room)
@@ -66,6 +71,8 @@ Result<std::uint64_t> MessageNs(Communicator& communicator, std::size_t bytes) {
   return times.empty() ? 0 : times[times.size() / 2];
 }
 
+// One run of the benchmark on this rank. All ranks call Run with the same settings, and its steps
+// are collective in the same order.
 class LayoutBench {
  public:
   LayoutBench(const Settings& settings, Communicator& communicator)
@@ -85,6 +92,8 @@ class LayoutBench {
                                                  layout));
     Foresee(trainer_->predicted());
     FOREBAY_TRY(CountSteps());
+    // The first profile was taken above. Further ones divide the timed steps into equal shares, and
+    // the last one follows the last step: with three, one lies in the middle.
     const std::uint32_t shares = std::max(settings_.profiles, 2U) - 1;
     std::uint32_t step = 0;
     for (std::uint32_t share = 1; share <= shares; ++share) {
@@ -95,6 +104,8 @@ class LayoutBench {
   }
 
  private:
+  // The barrier lets ranks of one machine measure at the same time, as they also compute at the
+  // same time. All ranks take rank 0's figures, because they must plan alike.
   Result<ModelMeasure> Measure() {
     FOREBAY_TRY(communicator_.Barrier());
     FOREBAY_ASSIGN(ModelMeasure measure,
@@ -109,15 +120,17 @@ class LayoutBench {
                         communicator_);
   }
 
+  // Notes the step time that a simulation predicts.
   void Foresee(const Simulation& simulation) {
     predicted_s_.push_back(static_cast<double>(simulation.step_ns) * 1e-9);
   }
 
-  // The same plan with times as they are now: where the machine's speed drifts, it drifts under
-  // the profiles as under the steps.
+  // Simulates the same plan with times that are measured now. If the speed of the machine drifts,
+  // the median of these predictions has drifted like the median of the steps.
   Status ForeseeAgain() {
     FOREBAY_ASSIGN(const ModelMeasure measure, Measure());
     FOREBAY_ASSIGN(const SimulationCosts costs, Costs());
+    // The instructions stay; the new measure replaces the times of the stages.
     StepPlan plan = trainer_->plan();
     FOREBAY_ASSIGN(plan.stages, CutIntoStages(measure.graph, trainer_->layout().split));
     FOREBAY_ASSIGN(const Simulation simulation, SimulatePlan(plan, costs));
@@ -131,14 +144,17 @@ class LayoutBench {
     if (settings_.fast) options.stage.sum_order = SumOrder::kLeftToRight;
     const std::uint64_t last = std::uint64_t{settings_.warm} + settings_.steps - 1;
     options.trace = {.path = settings_.trace, .steps = {.first = last, .last = last}};
+    // 0: the probe tried no sizes, because nothing is reduced. Then the default stays.
     if (links_.bucket_bytes > 0) options.bucket_bytes = links_.bucket_bytes;
+    // Costs() measures reductions with this size.
     bucket_bytes_ = options.bucket_bytes;
     FOREBAY_ASSIGN(costs_, Costs());
     options.costs = costs_;
     return options;
   }
 
-  // As forebay-train does at its start.
+  // Probes the links and sizes of buckets, as forebay-train does at its start. A rank reduces the
+  // gradients of its stage, which are taken as an equal share; one replica reduces nothing.
   Result<LinkProbe> ProbeBuckets() {
     ProbeRequest request{.stages = settings_.stages, .now_ns = NowNs};
     for (const ModuleProfile& module : measure_.graph.modules) {
@@ -149,6 +165,8 @@ class LayoutBench {
     return ProbeLinks(communicator_, request);
   }
 
+  // The first part of each stage: the given one, or else a split into stages of equal times. Blocks
+  // of the chain are equal, so they are counted: noise in their times cannot move the cut.
   Result<StageSplit> Split() const {
     StageSplit split{.begins = settings_.split};
     if (!split.begins.empty()) return split;
@@ -167,11 +185,14 @@ class LayoutBench {
   Status Step() {
     const std::vector<std::uint32_t> samples(settings_.micro_batches, task_.samples);
     FOREBAY_ASSIGN(const StageOutcome outcome, trainer_->TrainStep(1e-3, samples, *source_));
+    // Every loss here is positive. Also fails for a loss that is not a number.
     if (outcome.loss_sum > 0) return {};
     return Error(ErrorCode::kInternal, "the loss is not positive");
   }
 
-  // The last one's peak, by rank, beside what is resident.
+  // Makes the warm-up steps with counted bytes. The last one's peak is kept, less what was resident
+  // before the step: the first step also allocates gradients and the optimiser's state. Counting
+  // takes a lock for each tensor, so it ends with this call, before steps are timed.
   Status CountSteps() {
     peaks_.assign(communicator_.size(), 0);
     TensorBytes bytes;
@@ -181,12 +202,15 @@ class LayoutBench {
       const std::uint64_t before = bytes.Live();
       FOREBAY_TRY(Step());
       peaks_[communicator_.rank()] = static_cast<double>(bytes.Peak() - before);
+      // Only after the first step is the optimiser's momentum the gradient (GradientDigest).
       if (step > 0) continue;
       FOREBAY_ASSIGN(gradients_, GradientDigest(task_.model, *trainer_, communicator_));
     }
+    // Every rank has set its own number and left the others 0, so the sum gathers them.
     return communicator_.AllReduceSum(std::span<double>(peaks_));
   }
 
+  // The barrier keeps a rank's delay after the last step out of this one's time.
   Status TimeStep() {
     FOREBAY_TRY(communicator_.Barrier());
     const std::uint64_t began_ns = NowNs();
@@ -195,6 +219,7 @@ class LayoutBench {
     return {};
   }
 
+  // Without resident bytes, as the measured peaks are.
   std::vector<double> PredictedPeaks() const {
     std::vector<double> peaks;
     const std::vector<RankTimes>& ranks = trainer_->predicted().ranks;
@@ -205,6 +230,7 @@ class LayoutBench {
     return peaks;
   }
 
+  // Collective, because of the digest and the messages; only rank 0's report is printed.
   Result<nlohmann::json> Report() {
     FOREBAY_ASSIGN(const std::uint64_t digest, trainer_->Digest());
     FOREBAY_ASSIGN(const std::uint64_t small_ns, MessageNs(communicator_, 64));
@@ -250,6 +276,7 @@ class LayoutBench {
   std::uint64_t gradients_ = 0;
 };
 
+// MPI is started only if a launcher started this process, so that a run in one process needs none.
 Result<std::unique_ptr<Communicator>> Connect() {
   const Launch launch = FindLaunch([](const char* name) { return std::getenv(name); });
   if (!launch.through_mpi) return std::make_unique<Communicator>(Communicator::Alone());
@@ -281,6 +308,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "forebay_trainer_bench: %s\n", error.ToString().c_str());
     return 1;
   };
+  // Ranks share the cores of the machine, and the peers that they are compared with use one thread.
   if (const Status threads = SetTorchThreads(1); !threads.has_value()) {
     return failed(threads.error());
   }
@@ -288,6 +316,7 @@ int Main(int argc, char** argv) {
   if (!communicator.has_value()) return failed(communicator.error());
   const Result<nlohmann::json> report = LayoutBench(settings, **communicator).Run();
   if (!report.has_value()) {
+    // Ends the other ranks as well, which would otherwise wait for this one.
     const int code = failed(report.error());
     (*communicator)->Abort(code);
     return code;
