@@ -158,7 +158,7 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
     under_way.TryAgain();
     // Opening is a call to the GFS, too, and belongs to the next try: it waits for the pause, and
     // comes after TryAgain, so that GfsCalls reports it if it hangs. If it fails, the old handle
-    // stays, and the call below fails or succeeds with it as any other try.
+    // stays, and the next try uses it.
     if (RemedyOf(FailureSource::kGfs, result.error()) == Remedy::kReopen) reopen();
   }
 }
