@@ -1,4 +1,6 @@
-// `forebay help`: what a command's --help prints, and what is said of a word that is no command.
+// `forebay help`: prints the same text as a command's --help. The message about a word that is no
+// command is made here as well, because `help` and the parser (program.cc) both need it; it
+// suggests the nearest command by edit distance.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -16,7 +18,7 @@
 namespace forebay::cli {
 namespace {
 
-// Letters to insert, take away or replace to make one word of the other.
+// The number of letters to insert, delete or replace to turn one word into the other.
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   // One row of the usual table (Levenshtein's distance): each row needs only the one before.
   std::vector<std::size_t> row(b.size() + 1);
@@ -32,6 +34,8 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// Follows the words from command to subcommand, as in `forebay help compress bench`. A wrong word
+// is reported exactly as RunCommandLine reports a wrong first word of the command line.
 void PrintHelp(const Command& program, const std::vector<std::string>& words,
                CommandContext& context) {
   Command command = program;
@@ -53,7 +57,9 @@ void PrintHelp(const Command& program, const std::vector<std::string>& words,
 
 std::string UnknownCommand(const Command& command, const std::string& word) {
   std::string nearest;
-  std::size_t nearest_distance = word.size() / 2 + 1;  // farther ones are other words
+  // A command with more than half of the letters different is no misspelling of the word. Of
+  // equally near commands the first in the order of `forebay --help` is suggested.
+  std::size_t nearest_distance = word.size() / 2 + 1;
   for (const std::string& name : command.CommandNames()) {
     const std::size_t distance = EditDistance(name, word);
     if (distance >= nearest_distance) continue;
@@ -69,6 +75,8 @@ void AddHelp(Command& program, CommandContext& context) {
       program.AddCommand("help", "Show the options of a command, as its --help does.");
   auto words = std::make_shared<std::vector<std::string>>();
   command.AddOption("COMMAND", *words, "The command (default: the list of all)");
+  // `program` is copied. It only points to the command line, which outlives this command, while the
+  // caller's object need not.
   command.OnRun([program, &context, words]() -> Status {
     PrintHelp(program, *words, context);
     return {};

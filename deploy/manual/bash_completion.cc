@@ -1,5 +1,7 @@
-// The script is two tables, of commands and of options' values, and one function that walks the
-// words typed so far.
+// Writes the completion script of a program for bash. The script is two tables, written as shell
+// functions with a `case`, and one function that walks the words typed so far. PROGRAM_command says
+// what can follow a command, PROGRAM_value says what the value of an option is, and the walk uses
+// them to find the command that the cursor is in. manual_test.py sources the script and asks it.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -10,7 +12,10 @@
 namespace forebay::manual {
 namespace {
 
-// What follows the tables. FUNCTION stands for the program's function.
+// The text that follows the tables; FUNCTION and PROGRAM are replaced. The walk has to know which
+// options take a value: in `forebay --address stage ver` the word `stage` is a value, and only the
+// other words decide on the command. A value that begins with "of " is a list of words to choose
+// from; "word", the value of an option that takes any text, offers nothing.
 constexpr const char* kWalk = R"(FUNCTION() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
   local command='' word commands options argument value
@@ -65,7 +70,8 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// Behind the program's name: "compress bench".
+// The words behind the program's name, as in "compress bench"; empty for the program itself. The
+// walk collects the same text in $command, and the tables are looked up by it.
 std::string Place(const CommandDescription& command) {
   return fmt::format("{}", fmt::join(command.words.begin() + 1, command.words.end(), " "));
 }
@@ -76,7 +82,7 @@ std::vector<std::string> NamesOf(const std::vector<CommandDescription>& commands
   return names;
 }
 
-// What the script calls the value of an option; empty: of none.
+// The script's name for what the value of an option is; empty if it takes none.
 std::string ValueText(const OptionDescription& option, const CommandDescription& program) {
   switch (option.kind) {
     case ValueKind::kNone: return {};
@@ -90,6 +96,9 @@ std::string ValueText(const OptionDescription& option, const CommandDescription&
   return {};
 }
 
+// Rows of the first table: one for `command` and one for each command below it. The program's own
+// options may stand behind any command, so they are in every row; --help is an option of both and
+// is listed once.
 std::string CommandRows(const CommandDescription& command, const CommandDescription& program) {
   std::vector<std::string> options;
   for (const auto* list : {&command.options, &program.options}) {
@@ -99,7 +108,8 @@ std::string CommandRows(const CommandDescription& command, const CommandDescript
       }
     }
   }
-  // Arguments are not told apart by place: one that is a file has files completed for all.
+  // The walk does not count arguments. If any of them is a file, files are offered for all, because
+  // a path is the longest to type; otherwise the first one decides.
   std::string argument;
   for (const OptionDescription& one : command.arguments) {
     const std::string value = ValueText(one, program);
@@ -113,7 +123,8 @@ std::string CommandRows(const CommandDescription& command, const CommandDescript
   return rows;
 }
 
-// The program's own options come last and for every command.
+// Rows of the second table. bash takes the first pattern that matches, so a command's own option
+// comes before one of the same name of the program, whose pattern matches after every command.
 std::string ValueRows(const CommandDescription& command, const CommandDescription& program) {
   std::string rows;
   for (const CommandDescription& below : command.commands) rows += ValueRows(below, program);

@@ -1,6 +1,8 @@
 // Writes the manual pages and completions of the installed programs into a folder:
 //   write_manual FOLDER    -> FOLDER/man1, FOLDER/man8, FOLDER/bash, FOLDER/zsh
-// The build runs it; it links the definitions that the programs parse their command lines with.
+// The build runs it. It links the definitions that the programs parse their command lines with,
+// turns each into a CommandDescription, and writes pages and scripts from that. So the options in a
+// manual cannot differ from --help. A failure to write stops the build.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -33,11 +35,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A command line, and the facts about its program that the command line does not say.
 struct Program {
   CommandDescription command;
   ManualFacts facts;
 };
 
+// A template, because `forebay` and `forebayd` have tables of different types.
 template <typename Codes>
 ManualSection ExitStatus(const Codes& codes) {
   ManualSection section = {.title = "EXIT STATUS", .text = {}, .entries = {}};
@@ -48,10 +52,12 @@ ManualSection ExitStatus(const Codes& codes) {
   return section;
 }
 
+// A template for the same reason: keys of the configuration and keys of a data set are two types.
 template <typename Keys>
 ManualSection KeySection(const std::string& title, const std::string& text, const Keys& keys) {
   ManualSection section = {.title = title, .text = text, .entries = {}};
   for (const auto& key : keys) {
+    // A default that is the empty text would leave "Default: ." in the page.
     const std::string_view value = key.default_text.empty() ? "empty" : key.default_text;
     section.entries.push_back({.term = std::string(key.name),
                                .text = fmt::format("{}\nDefault: {}.", key.help, value)});
@@ -60,7 +66,9 @@ ManualSection KeySection(const std::string& title, const std::string& text, cons
 }
 
 Program Forebay() {
-  // The definitions want a place to print to, but no command is run here.
+  // The definitions need a stream to print to, but no command is run here. Describe copies
+  // everything out of `app`, so that `app` and the variables that it refers to can end with this
+  // function.
   std::ostringstream nowhere;
   cli::CommandContext context{.out = nowhere, .err = nowhere, .address = {}};
   CLI::App app;
@@ -90,7 +98,8 @@ Program Forebayd() {
                     .see_also = {"forebay(1)"}}};
 }
 
-// The programs that are installed: those of LibTorch only where it was found.
+// The programs that are installed. The two that need LibTorch are built only where it was found,
+// and a page must not describe a program that is not there.
 std::vector<Program> Programs() {
   std::vector<Program> programs = {Forebay(), Forebayd()};
   [[maybe_unused]] const ManualFacts plain = {
@@ -110,6 +119,7 @@ std::vector<Program> Programs() {
   return programs;
 }
 
+// create_directories throws where it fails; main reports that.
 bool Write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
   std::ofstream file(path, std::ios::trunc);
@@ -125,7 +135,8 @@ bool WriteProgram(const fs::path& folder, const Program& program) {
   const std::string pages = fmt::format("man{}", program.facts.section);
   bool written = Write(folder / "bash" / name, BashCompletion(program.command)) &&
                  Write(folder / "zsh" / ("_" + name), ZshCompletion(program.command));
-  // A program has a page for itself and one for each of its commands.
+  // A program has a page for itself and one for each of its commands. After the first failure the
+  // others are not written: they would fail in the same way, and one message is enough.
   for (const ManualPage& page : ManualPages(program.command, program.facts)) {
     written = written && Write(folder / pages / page.file_name, page.text);
   }

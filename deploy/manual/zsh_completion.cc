@@ -1,5 +1,7 @@
-// One function a command, each of which hands zsh's _arguments the options with their help; where
-// there are commands below, it calls the next one's function.
+// Writes the completion script of a program for zsh. The script has one function for each command,
+// which passes the options and their help to zsh's _arguments. Where a command has commands below
+// it, its function then calls the one of the command that was typed. write_manual.cc calls this for
+// each program; zsh's completion system runs the script when the program is first completed.
 #include <algorithm>
 #include <string_view>
 
@@ -10,7 +12,9 @@
 namespace forebay::manual {
 namespace {
 
-// In a specification of _arguments, between single quotes.
+// Text for a specification of _arguments, which stands between single quotes. The shell takes the
+// quote for itself, and _arguments takes brackets, colons and backslashes; "$" and "`" mean nothing
+// within single quotes.
 std::string Escaped(std::string_view text) {
   std::string escaped;
   for (const char c : text) {
@@ -27,13 +31,15 @@ std::string Escaped(std::string_view text) {
   return escaped;
 }
 
+// A name such as "_forebay_compress_bench". A dash within a word becomes an underscore.
 std::string FunctionName(const CommandDescription& command) {
   std::string name = "_" + command.Name("_");
   std::ranges::replace(name, '-', '_');
   return name;
 }
 
-// How zsh completes it: ":message:action".
+// The part of a specification that says how zsh completes a value, ":message:action". The message
+// describes the value. The action " " offers nothing and lets the user type.
 std::string Action(const OptionDescription& option, const CommandDescription& program) {
   const std::string message =
       ":" + Escaped(option.names.front().starts_with('-') ? option.value : option.names.front());
@@ -72,6 +78,8 @@ void AddOptions(const CommandDescription& command, const CommandDescription& pro
   }
 }
 
+// The functions of `command` and of all commands below it. The latter come first in the text, but
+// the order is of no importance: they are called only once all are defined.
 std::string Function(const CommandDescription& command, const CommandDescription& program) {
   std::vector<std::string> specs;
   AddOptions(command, program, specs);
@@ -82,6 +90,8 @@ std::string Function(const CommandDescription& command, const CommandDescription
   std::string text;
   std::string after;
   if (!command.commands.empty()) {
+    // The first word goes to the state `command`, the rest to the state `argument`. "*::" makes
+    // $words begin at the command below, so its function sees its own words only.
     specs.push_back("'1:command:->command'");
     specs.push_back("'*::argument:->argument'");
     std::string described, calls;
@@ -106,6 +116,8 @@ std::string Function(const CommandDescription& command, const CommandDescription
 
 std::string ZshCompletion(const CommandDescription& program) {
   const std::string name = program.words.front();
+  // zsh runs the whole file at the first completion, as the body of the function that compinit
+  // registered for it. So the last line has to call the function that the file has just defined.
   return fmt::format("#compdef {}\n# zsh completion of {}, made from its command definitions.\n\n"
                      "{}{} \"$@\"\n",
                      name, name, Function(program, program), FunctionName(program));

@@ -1,7 +1,8 @@
-// `forebay status` and `forebay datasets`: one question to the daemon's admin service, and its
-// answer as tables for people or as one JSON object. The JSON has every figure of the answer under
-// the name that it has there; the tables have what an operator looks at first, and further lines
-// only where something is worth a look (damage, failures, what no tier holds).
+// `forebay status` and `forebay datasets`: each sends one request to the daemon's admin service and
+// prints the reply as tables for people, or as one JSON object with --json. A member of the JSON
+// has the name of its field in admin.proto. The tables show the figures that an operator looks at
+// first. Lines below a table appear only where something needs attention: damage, failures, or
+// bytes that are on no tier.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -20,6 +21,8 @@
 namespace forebay::cli {
 namespace {
 
+// The functions that make JSON use the names of admin.proto without a change, because scripts read
+// these members, and the comments of admin.proto are then their documentation as well.
 JsonObject TierJson(const v1::TierStatus& tier) {
   return {{"name", tier.name()},
           {"capacity_bytes", tier.capacity_bytes()},
@@ -55,6 +58,8 @@ JsonObject StreamJson(const v1::StreamStatus& stream) {
           {"kept_samples", stream.kept_samples()}};
 }
 
+// `status` and `datasets` print the same array, so a script can read data sets from either. The
+// object of one data set is in dataset_json.h, because `stage` prints it as well.
 JsonArray DatasetsJson(const v1::StatusReply& reply) {
   JsonArray datasets;
   for (const v1::DatasetStatus& dataset : reply.datasets()) datasets.Add(DatasetJson(dataset));
@@ -105,6 +110,8 @@ JsonObject StatusJson(const v1::StatusReply& reply) {
   return json;
 }
 
+// Fields of the reply have no value that says "unknown": an older daemon, which does not send a
+// newer counter, shows as 0. A line that needs a counter above 0 is not printed then.
 void PrintTiers(CommandContext& context, const v1::StatusReply& reply) {
   TextTable table({"TIER", "USED", "OF", "PINNED", "EXTENTS", "EVICTIONS", "HITS", "HIT BYTES"});
   for (const v1::TierStatus& tier : reply.tiers()) {
@@ -131,8 +138,8 @@ void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
                HumanBytes(dataset.total_bytes()), HumanBytes(dataset.staged_bytes()),
                HumanBytes(dataset.ram_bytes()), HumanBytes(dataset.ssd_bytes()),
                HumanBytes(dataset.gfs_bytes()),
-               // The column has the name of the form only. Its figures follow below the table,
-               // where they have room.
+               // "raw" may be followed by the reason why the data set is not packed. The reason
+               // would make the column too wide, so it follows below the table.
                dataset.stored_form().substr(0, dataset.stored_form().find(" (compress"))});
   }
   context.out << '\n' << table.ToString();
@@ -140,6 +147,8 @@ void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
     if (dataset.stored_form().find(" (compress") != std::string::npos) {
       context.out << dataset.name() << ": " << dataset.stored_form() << '\n';
     }
+    // Samples in these bytes are still delivered, but they have to be read from the GFS. The
+    // daemon's reason also says what to change.
     if (dataset.unstaged_bytes() > 0) {
       context.out << dataset.name() << ": " << HumanBytes(dataset.unstaged_bytes())
                   << " on no tier: " << PrintableLine(dataset.unstaged_reason()) << '\n';
@@ -149,6 +158,8 @@ void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
                   << HumanBytes(dataset.gfs_piece_bytes())
                   << ") of extents on no tier were read from the GFS one by one\n";
     }
+    // A mismatch means that a file has changed since it was read first, or that a read returned
+    // wrong bytes. A count is enough here, because the daemon logs each of them with its place.
     if (dataset.mismatches() > 0) {
       context.out << dataset.name() << ": " << HumanCount(dataset.mismatches())
                   << " reads did not match the first read of their extent (the log names them)\n";
@@ -171,8 +182,12 @@ void PrintStreams(CommandContext& context, const v1::StatusReply& reply) {
                HumanCount(stream.hit_ram_samples()), HumanCount(stream.hit_ssd_samples()),
                HumanCount(stream.gfs_wait_samples())});
   }
+  // A daemon often has no stream, and this table is left out then. A daemon without tiers or data
+  // sets is unusual, so those two tables are printed without rows as well.
   if (table.row_count() != 0) context.out << '\n' << table.ToString();
   for (const v1::StreamStatus& stream : reply.streams()) {
+    // Only a stream of packed data has such a line. It may have decoded nothing itself, where other
+    // streams had already decoded all values that it needed.
     if (stream.decoded_bytes() + stream.kept_samples() == 0) continue;
     const double seconds = static_cast<double>(stream.decode_ns()) / 1e9;
     // Chunks decode as a whole, so a batch that takes few samples of each makes the daemon decode
@@ -223,6 +238,8 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
   PrintStreams(context, reply);
 }
 
+// The daemon answers with its whole status in one reply. `datasets` shows a part of that reply, so
+// the admin service needs no second call for it.
 Result<v1::StatusReply> AskStatus(const CommandContext& context) {
   FOREBAY_ASSIGN(const AdminLink link, AdminLink::Connect(context));
   v1::StatusReply reply;
@@ -252,6 +269,7 @@ Status RunDatasets(CommandContext& context) {
     table.Add({dataset.name(), dataset.format(), dataset.state(), HumanCount(dataset.samples()),
                HumanBytes(dataset.total_bytes()), HumanCount(dataset.objects()),
                HumanCount(dataset.extents()),
+               // Hexadecimal, because fingerprints are compared by eye and never computed with.
                fmt::format("{:016x}", dataset.catalog_fingerprint())});
   }
   context.out << table.ToString();

@@ -1,7 +1,9 @@
-// `forebay inspect`: what a pack file or a set of packs holds, and whether all of it is sound. One
-// pass over the packs collects everything in an Inspection: the survey reads the heads of all
-// chunks, --verify decodes them as well. Damage does not end the pass, so that all of it is seen; a
-// failure of the system does. Figures of a set are the sums of its shards'.
+// `forebay inspect`: shows what a pack file or a set of packs holds, and whether all of it is
+// sound. One pass over the packs collects everything in an Inspection: the survey reads the heads
+// of all chunks, and --verify decodes the chunks as well. Damage does not end the pass, so that the
+// user sees all of it; a failure of the system ends it. The figures of a set are sums over its
+// shards. The lines of --chunks and --streams are printed during the pass, everything else after
+// it.
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
@@ -46,6 +48,7 @@ const char* KindName(FieldKind kind) {
   return "unknown";
 }
 
+// Used for shapes and for tiles: a tile has as many axes as its field.
 std::string ShapeText(const PackField& field, const std::array<std::uint32_t, 4>& extents) {
   if (field.variable()) return "any length";
   if (field.rank == 0) return "scalar";
@@ -60,6 +63,7 @@ std::string FormatText(const compress::PackHeader& header) {
   return fmt::format("{}.{}", header.major, header.minor);
 }
 
+// Empty for a pack of format 1: ids came with format 2.
 std::string IdText(const compress::PackHeader& header) {
   return header.id.has_value() ? compress::PackIdHex(*header.id) : "";
 }
@@ -70,11 +74,13 @@ JsonArray ExtentsJson(const PackField& field, const std::array<std::uint32_t, 4>
   return array;
 }
 
+// Zero stands for "no ratio": a field of a pack without samples has stored nothing.
 double RatioOf(std::uint64_t raw, std::uint64_t stored) {
   return stored == 0 ? 0 : static_cast<double>(raw) / static_cast<double>(stored);
 }
 
-// Samples are numbered through the set.
+// Prints a line for each chunk of one pack, in the order of the index. Samples are numbered through
+// the whole set, from `first_sample` on, as readers of the set number them.
 Status PrintChunks(CommandContext& context, const OpenedPack& pack, const std::string& path,
                    std::uint64_t first_sample) {
   TextTable table({"field", "tile", "samples", "offset", "raw", "stored", "ratio", "codec"});
@@ -111,6 +117,8 @@ Status PrintChunks(CommandContext& context, const OpenedPack& pack, const std::s
   return {};
 }
 
+// The sizes and codecs are those of the survey: a chunk with a damaged head counts in `chunks` and
+// `stored_bytes`, whose figures come from the index, but not in `raw_bytes`.
 JsonObject FieldJson(const compress::PackSchema& schema, const PackField& field,
                const FieldSurvey& survey) {
   JsonObject codecs;
@@ -132,6 +140,8 @@ JsonObject FieldJson(const compress::PackSchema& schema, const PackField& field,
           {"raw_bytes_of_codec", codecs}};
 }
 
+// Shares are of raw bytes, not of stored ones: they say how much of the data each codec was chosen
+// for, and do not depend on how well it did.
 std::string CodecShares(const FieldSurvey& survey) {
   std::string text;
   for (std::size_t codec = 0; codec < FieldSurvey::kCodecs; ++codec) {
@@ -143,10 +153,10 @@ std::string CodecShares(const FieldSurvey& survey) {
   return text.empty() ? "-" : text;
 }
 
-// What a run found of a pack, or of all shards of a set.
+// Everything that one run finds in a pack, or in all shards of a set.
 struct Inspection {
   compress::PackSchema schema;  // the first shard's
-  // Of the fields, through all shards; none where a shard has none.
+  // One for each field, merged over all shards; empty if any shard has none.
   std::vector<compress::FieldStatistics> statistics;
   // Some of them are of format 1: infinities count as valid, and deviations are rough.
   bool old_statistics = false;
@@ -156,7 +166,9 @@ struct Inspection {
   std::uint64_t unreadable = 0, chunks = 0;
 };
 
-// Statistics may be damaged alone: that is damage, and they are not shown.
+// Merges the statistics of one pack into those found so far. They are a record of their own, which
+// can be damaged while all chunks are sound. That is reported as damage, and no statistics are
+// shown.
 Status TakeStatistics(const OpenedPack& pack, const std::string& path, bool first,
                       Inspection& found) {
   auto statistics = pack.file->Statistics();
@@ -182,7 +194,8 @@ double ShareOf(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// A minimum or maximum: of integers exactly.
+// A minimum or maximum. Those of integers, and of the lengths of byte strings, are shown from their
+// bits: a double does not hold every 64-bit integer. Dtypes are numbered with integers first.
 JsonValue ExtremeJson(const PackField& field, std::uint64_t bits, double value) {
   if (field.variable() || field.dtype < Dtype::kF16) return static_cast<std::int64_t>(bits);
   return value;
@@ -195,6 +208,8 @@ std::string ExtremeText(const PackField& field, std::uint64_t bits, double value
   return fmt::format("{:.6g}", value);
 }
 
+// "valid" is a share of all values and "zeros" is a share of the valid ones, because a NaN or a
+// fill value is no candidate for zero. Format 1 did not count infinities, which "?" says.
 void PrintStatistics(CommandContext& context, const Inspection& found) {
   if (found.statistics.empty()) return;
   TextTable table({"field", "values", "valid", "NaN", "inf", "zeros", "min", "max", "mean",
@@ -238,6 +253,8 @@ JsonObject StatisticsJson(const PackField& field, const compress::FieldStatistic
           {"approximate", old_statistics}};
 }
 
+// Provenance is text that somebody wrote into the file, so PrintableLine keeps it from adding lines
+// or moving the cursor. The table does the same for names of fields.
 void PrintFields(CommandContext& context, const compress::PackSchema& schema,
                  const PackSurvey& survey) {
   for (const auto& [name, value] : schema.provenance) {
@@ -259,6 +276,8 @@ void PrintFields(CommandContext& context, const compress::PackSchema& schema,
   context.out << '\n' << table.ToString();
 }
 
+// A single pack has its format and id in the line below the first. The shards of a set can differ
+// in both, so a set shows them in a table of shards.
 void PrintTable(CommandContext& context, const InspectArguments& arguments,
                 const OpenedPacks& packs, const Inspection& found) {
   std::string shards;
@@ -268,6 +287,7 @@ void PrintTable(CommandContext& context, const InspectArguments& arguments,
   }
   context.out << fmt::format("{}: {} samples{}, {}, raw {}, ratio {:.3f}{}{}{}\n", arguments.path,
                              HumanCount(packs.samples()),
+                             // Recovering keeps only samples that are whole in every field.
                              arguments.recover ? " complete" : "",
                              HumanBytes(found.survey.file_bytes),
                              HumanBytes(found.survey.raw_bytes), found.survey.ratio(),
@@ -296,11 +316,16 @@ void PrintTable(CommandContext& context, const InspectArguments& arguments,
     context.out << fmt::format("\nverified {} chunks: {} damaged\n", HumanCount(found.chunks),
                                HumanCount(found.damage.size()));
   } else if (found.unreadable > 0) {
+    // The survey counts damaged heads without naming them. With --verify they are in the list
+    // above.
     context.err << fmt::format("{}: the heads of {} chunks are damaged; --verify names them\n",
                                arguments.path, found.unreadable);
   }
 }
 
+// One object for the whole pack or set. A field without statistics lacks the member "statistics",
+// so that a script cannot take zeros for measured values. An empty "damage" means that everything
+// is sound only where "verified" is true: without --verify no chunk was decoded.
 void PrintObject(CommandContext& context, const InspectArguments& arguments,
                  const OpenedPacks& packs, const Inspection& found) {
   JsonObject provenance;
@@ -346,7 +371,8 @@ void PrintObject(CommandContext& context, const InspectArguments& arguments,
   context.PrintJson("inspect", object);
 }
 
-// The field that has most bytes, unless one is named.
+// The default is the field with the most raw bytes, because it is usually the one whose coding
+// matters for the size of the pack.
 Result<std::uint32_t> FieldToPlot(const InspectArguments& arguments, const Inspection& found) {
   std::uint32_t largest = 0;
   for (std::uint32_t i = 0; i < found.schema.fields.size(); ++i) {
@@ -369,13 +395,16 @@ Status WritePlot(CommandContext& context, const InspectArguments& arguments,
   std::ofstream file(arguments.plot, std::ios::binary | std::ios::trunc);
   file << PlotOf(fmt::format("{}: field {}", arguments.path, found.schema.fields[field].name),
                  std::move(columns));
-  // Closed here to see a full disk: the destructor would not tell.
+  // A full disk may show only when the buffer is written out. The destructor would hide that error,
+  // so the file is closed here.
   file.close();
   if (!file) return Error::FromErrno(errno, arguments.plot + ": writing");
   if (!context.json) context.out << "\nplot: " << arguments.plot << '\n';
   return {};
 }
 
+// Damage is a result of this command and not a failure of it: it sets the exit code, and the
+// function returns success, so that everything that can still be read is shown.
 Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
   FOREBAY_ASSIGN(const OpenedPacks packs,
                  OpenedPacks::Open(arguments.path, arguments.recover));
@@ -400,7 +429,8 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
     }
     if (!arguments.verify) continue;
     FOREBAY_ASSIGN(std::vector<std::string> damage, VerifyPack(context, pack));
-    // What was found before may be found again.
+    // VerifyPack also reports damaged statistics, which TakeStatistics may have listed already. A
+    // line with the same text is listed once. The path tells equal lines of two shards apart.
     for (const std::string& line : damage) {
       const std::string named = packs.Path(i) + ": " + line;
       if (std::ranges::count(found.damage, named) == 0) found.damage.push_back(named);
@@ -414,6 +444,8 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
   } else {
     PrintTable(context, arguments, packs, found);
   }
+  // The plot comes last: it reads every chunk of one field again, and a failure to draw it must not
+  // keep the tables from the user.
   return arguments.plot.empty() ? Status() : WritePlot(context, arguments, packs, found);
 }
 

@@ -1,6 +1,8 @@
-// `forebay compress bench`: what each profile, and zstd, make of a user's own data. Samples are
-// held in memory and packs are read from memory, so that coding is timed and not a disk. zstd gets
-// the same chunks as the first profile, byte for byte, so that ratios can be compared.
+// `forebay compress bench`: measures how well and how fast each profile, and zstd, compress a
+// user's own data. Samples are held in memory before the first measurement, and packs are decoded
+// from memory, so that decoding is timed without a disk. Encoding is timed as `forebay pack` does
+// it, with writing and syncing a pack in the temporary folder. zstd gets the same chunks as the
+// first profile, byte for byte, so that the ratios can be compared.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -46,7 +48,8 @@ double SecondsSince(steady_clock::time_point begin) {
   return std::chrono::duration<double>(steady_clock::now() - begin).count();
 }
 
-// Samples in memory, so that what is timed reads no file.
+// The samples in memory, so that no source is read while encoding is timed. Every profile encodes
+// these same samples.
 struct HeldSamples {
   compress::PackSchema schema;
   std::vector<std::vector<std::vector<std::byte>>> fields;  // [sample][field]
@@ -55,6 +58,8 @@ struct HeldSamples {
   std::uint64_t raw_bytes = 0;
 };
 
+// Takes samples from the front of the source until they would pass `bytes_max`, and lays their
+// fields out as `forebay pack` would, so that the chunks are those of a real pack.
 Result<HeldSamples> Hold(const CompressBenchArguments& arguments) {
   FOREBAY_ASSIGN(const std::unique_ptr<PackSource> source, OpenPathSource(arguments.from));
   HeldSamples held;
@@ -63,14 +68,17 @@ Result<HeldSamples> Hold(const CompressBenchArguments& arguments) {
   if (arguments.samples_per_chunk > 0) layout.samples_per_chunk = arguments.samples_per_chunk;
   for (PackField& field : held.schema.fields) {
     FOREBAY_TRY(LayOut(layout, field));
-    field.bound = {};  // methods are compared at the same output
+    // A pack may have declared an error bound. zstd has no such thing, so all methods are compared
+    // at the same output, which is the exact one.
+    field.bound = {};
   }
   PackSample sample;
   for (std::uint64_t s = 0; s < source->samples(); ++s) {
     FOREBAY_TRY(source->Next(sample));
     std::uint64_t bytes = 0;
     for (const auto field : sample.fields) bytes += field.size();
-    // The first sample is taken in any case: a bench of nothing says nothing.
+    // The first sample is taken in any case: a bench of nothing says nothing. The subtraction is
+    // clamped, because that first sample may be larger than the bound.
     if (s > 0 && bytes > arguments.bytes_max - std::min(arguments.bytes_max, held.raw_bytes)) {
       break;
     }
@@ -86,7 +94,8 @@ Result<HeldSamples> Hold(const CompressBenchArguments& arguments) {
   return held;
 }
 
-// A folder of its own for the packs, removed at the end.
+// A folder for the packs, which the destructor removes with everything in it, also when a
+// measurement fails. Its errors are ignored: the figures are valid all the same.
 class BenchFolder {
  public:
   static Result<BenchFolder> Create() {
@@ -114,6 +123,8 @@ class BenchFolder {
   std::string path_;
 };
 
+// Rates are in raw bytes per second in both directions, so that methods with different ratios can
+// be compared by them.
 struct Measured {
   std::string method;
   std::uint64_t raw_bytes = 0, coded_bytes = 0;
@@ -128,6 +139,8 @@ struct Measured {
   }
 };
 
+// Sequences begin where the source has them, so that chunks end and predictions start anew where
+// they would in a real pack.
 Status WriteAll(const HeldSamples& held, compress::PackWriter& writer) {
   for (std::size_t s = 0; s < held.fields.size(); ++s) {
     if (held.begins_sequence[s]) FOREBAY_TRY(writer.BeginSequence());
@@ -140,7 +153,8 @@ Status WriteAll(const HeldSamples& held, compress::PackWriter& writer) {
   return {};
 }
 
-// A pack in memory. The bytes stay where they are.
+// A pack in memory. `source` points to `bytes`, and `file` to `source`, so an object of this type
+// lives on the heap and is never moved.
 struct PackInMemory {
   std::vector<std::byte> bytes;
   std::unique_ptr<compress::ByteSource> source;
@@ -158,8 +172,9 @@ Result<std::unique_ptr<PackInMemory>> Load(const std::string& path) {
   return pack;
 }
 
-// Encodes as `forebay pack` does, each chunk decoded and compared; decodes as readers do, every
-// checksum looked at. The best of some runs of decoding, one of encoding.
+// Encodes as `forebay pack` does, which decodes each chunk again to compare it, and decodes as
+// readers do, who check every checksum. Encoding runs once, because it takes longest. Decoding runs
+// `repeats` times, and the fastest run counts.
 Result<Measured> MeasureProfile(const CompressBenchArguments& arguments, const HeldSamples& held,
                                 const BenchFolder& folder, const std::string& profile) {
   compress::PackWriterOptions options{.threads = arguments.threads};
@@ -170,7 +185,7 @@ Result<Measured> MeasureProfile(const CompressBenchArguments& arguments, const H
   FOREBAY_ASSIGN(const auto writer, compress::PackWriter::Create(path, held.schema, options));
   FOREBAY_TRY(WriteAll(held, *writer));
   measured.encode_seconds = SecondsSince(begin);
-  // After the timing, because it reads the file.
+  // Reading the file back belongs to neither of the two times, so it stands between them.
   FOREBAY_ASSIGN(const std::unique_ptr<PackInMemory> pack, Load(path));
   measured.coded_bytes = pack->bytes.size();
   std::vector<std::byte> scratch(pack->file->ScratchBytes());
@@ -186,7 +201,9 @@ Result<Measured> MeasureProfile(const CompressBenchArguments& arguments, const H
   return measured;
 }
 
-// zstd of the same chunks, with its checksum, one after the other on one thread.
+// Measures zstd on the chunks of the pack at `pack_path`, one after the other on one thread, with
+// zstd's own checksum. The pack only supplies the raw bytes; its decoding is not timed. The sizes
+// are those of the coded chunks alone, without the index that a profile's pack has.
 Result<Measured> MeasureZstd(const CompressBenchArguments& arguments, const std::string& pack_path,
                              std::uint64_t raw_bytes, int level) {
   Measured measured{.method = fmt::format("zstd -{}", level), .raw_bytes = raw_bytes};
@@ -201,6 +218,8 @@ Result<Measured> MeasureZstd(const CompressBenchArguments& arguments, const std:
     const std::vector<std::byte> coded = compress::CompressZstd(chunk.bytes, level);
     measured.encode_seconds += SecondsSince(start);
     measured.coded_bytes += coded.size();
+    // The best run of each chunk, where a profile has the best run over all chunks: here a chunk is
+    // in memory only as long as it is worked on.
     double best = 0;
     for (int run = 0; run < arguments.repeats; ++run) {
       start = steady_clock::now();
@@ -255,6 +274,7 @@ Status RunCompressBench(CommandContext& context, const CompressBenchArguments& a
     FOREBAY_ASSIGN(Measured measured, MeasureProfile(arguments, held, folder, profile));
     all.push_back(std::move(measured));
   }
+  // Any profile's pack has the same chunks, because the layout does not depend on the profile.
   const std::string chunks = folder.Path(arguments.profiles.front() + ".fbp");
   for (const int level : arguments.zstd_levels) {
     FOREBAY_ASSIGN(Measured measured, MeasureZstd(arguments, chunks, held.raw_bytes, level));

@@ -42,6 +42,7 @@ using compress::PackSchema;
 
 constexpr unsigned kThreadsMax = 1024;
 
+// The options as the parser fills them in. Zero and "" mean that an option was not given.
 struct PackArguments {
   std::vector<std::string> names;  // [DATASET] OUTPUT
   std::string images, config, selection = "all";
@@ -61,8 +62,8 @@ struct PackArguments {
 
 Result<std::unique_ptr<PackSource>> OpenSource(const CommandContext& context,
                                                const PackArguments& arguments) {
-  // Called up to three times in a run: for the samples, for a pass over their values, and for
-  // training. Each begins at the front.
+  // A run opens its source up to three times: for the samples, for a pass over their values, and
+  // for training. Each of them begins at the first sample.
   if (!arguments.images.empty()) return OpenImageFolder(arguments.images);
   if (!arguments.from.path.empty()) return OpenPathSource(arguments.from);
   std::string address;
@@ -76,8 +77,9 @@ Result<std::unique_ptr<PackSource>> OpenSource(const CommandContext& context,
                             .selection = arguments.selection});
 }
 
-// Of the set that the samples are added to, or of the pack that is resumed; nothing where there is
-// none yet.
+// The schema of the set that the samples are added to, or of the pack that is resumed; nothing
+// where there is none yet. PlanSchema takes the ranges of values from it, because a range that is
+// found anew could differ and would make another bound.
 Result<std::optional<PackSchema>> SchemaBefore(const PackArguments& arguments) {
   if (arguments.resume && !arguments.set()) {
     const std::string part = arguments.output() + ".part";
@@ -96,8 +98,9 @@ Result<std::optional<PackSchema>> SchemaBefore(const PackArguments& arguments) {
   return std::optional(std::move(schema));
 }
 
-// All shards of a set have the same bounds. What a user who appends is told where these samples
-// would have others.
+// All shards of a set have the same bounds. The writer of the set checks that as well, but it can
+// only say that the schemas differ. This check runs first and says which option would make the
+// bounds the same.
 Status CheckBoundsOfSet(const std::string& set, const PackSchema& before,
                         const PackSchema& schema) {
   for (std::size_t i = 0; i < std::min(before.fields.size(), schema.fields.size()); ++i) {
@@ -106,7 +109,7 @@ Status CheckBoundsOfSet(const std::string& set, const PackSchema& before,
     const bool same = theirs.bound.mode == ours.bound.mode &&
                       theirs.bound.absolute == ours.bound.absolute &&
                       theirs.bound.relative == ours.bound.relative;
-    // Fields of other names are another error, which the writer of the set reports.
+    // Fields of other names are a different error, which the writer of the set reports.
     if (theirs.name != ours.name || same) continue;
     const std::string there = DescribeBound(before, theirs);
     const std::string here = DescribeBound(schema, ours);
@@ -121,7 +124,9 @@ Status CheckBoundsOfSet(const std::string& set, const PackSchema& before,
   return {};
 }
 
-// Reads the source once more where a bound asks for the range of a field's values.
+// Decides on everything that the writer has to know before the first sample: chunks, tiles and
+// bounds. Bounds come after the layout. They read the whole source once more where a bound asks for
+// the range of a field's values, and a wrong --tile should fail before that.
 Result<PackSchema> PlanSchema(const CommandContext& context, const PackArguments& arguments,
                               const PackSource& source, std::uint64_t samples) {
   PackSchema schema = source.schema();
@@ -169,7 +174,9 @@ Status AddSamples(const PackArguments& arguments, PackSource& source, std::uint6
   return {};
 }
 
-// Where values do not fit the ranges that were given for their bounds.
+// Warns where the values do not fit a range that the user gave with --bound. Only the statistics,
+// which the writer measured while packing, can tell. So the warning comes after the pack is
+// written; the pack is valid, and its values are within the bound.
 Status WarnOfRanges(CommandContext& context, const compress::PackFile& pack) {
   FOREBAY_ASSIGN(const std::vector<compress::FieldStatistics> statistics, pack.Statistics());
   for (std::size_t i = 0; i < statistics.size(); ++i) {
@@ -184,10 +191,12 @@ Status WarnOfRanges(CommandContext& context, const compress::PackFile& pack) {
   return {};
 }
 
+// The figures are read back from the finished file. The writer's summary has no codecs or heads,
+// and a run that resumed or appended wrote only a part of the pack or set.
 Status PrintResult(CommandContext& context, const PackArguments& arguments,
                    PackProgress& progress, const compress::PackSetSummary& summary) {
+  // The time is taken first, so that it ends with the packing and leaves out the survey below.
   const double seconds = progress.Seconds();
-  // Of the whole pack or set, also where this run wrote only its end.
   FOREBAY_ASSIGN(const OpenedPacks packs, OpenedPacks::Open(arguments.output(), false));
   PackSurvey survey;
   std::uint64_t chunks = 0;
@@ -229,7 +238,9 @@ Status PrintResult(CommandContext& context, const PackArguments& arguments,
   return {};
 }
 
-// Labels are numbers of classes: those of a set are to mean the same in every shard.
+// Labels are numbers of classes, and a number must mean the same class in every shard of a set. The
+// names of classes are in the provenance, which shards need not share otherwise, so the writer of
+// the set does not compare them.
 Status CheckClasses(const std::string& manifest, const PackSchema& schema) {
   if (access(manifest.c_str(), F_OK) != 0) return {};
   FOREBAY_ASSIGN(const auto set, compress::PackSet::Open(manifest));
@@ -244,6 +255,8 @@ Status CheckClasses(const std::string& manifest, const PackSchema& schema) {
                           "same class folders");
 }
 
+// Checks combinations of options, which the parser cannot. It runs before anything is opened or
+// written, so a wrong command line leaves no file behind.
 Status CheckArguments(const PackArguments& arguments) {
   const bool images = !arguments.images.empty();
   const bool from = !arguments.from.path.empty();
@@ -256,6 +269,8 @@ Status CheckArguments(const PackArguments& arguments) {
     return Error(ErrorCode::kInvalidArgument,
                  "--selection and --config are for data sets, not for --images and --from");
   }
+  // --force replaces one finished pack and drops its unfinished one. --resume asks for the
+  // opposite, and a set is a manifest and many packs.
   if (arguments.force && (arguments.set() || arguments.resume)) {
     return Error(ErrorCode::kInvalidArgument,
                  "--force replaces one pack: not with --append, --shard-size or --resume");
@@ -266,11 +281,14 @@ Status CheckArguments(const PackArguments& arguments) {
                  "--dtype, --shape and --header are for a raw file that --from names");
   }
   const bool learned = arguments.profile == "learned";
+  // Exactly one of --model and --train.
   const bool one = arguments.train != !arguments.model.empty();
   if (learned ? !one : arguments.train || !arguments.model.empty() || arguments.name_model) {
     return Error(ErrorCode::kInvalidArgument,
                  "--profile learned takes either --model FILE or --train; no other takes them");
   }
+  // Training again could give another predictor, and the samples that are already in the pack were
+  // coded with the first one.
   if (arguments.train && arguments.resume) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("--resume: go on with the model of the run before, --model {}.net",
@@ -289,7 +307,9 @@ void ReportTraining(CommandContext& context, const ParsedJson& event) {
                              event.Number("bits_per_pixel"));
 }
 
-// Trains OUTPUT.net on the first samples; null where it would not pay for its own bytes.
+// Trains a predictor on the first samples and leaves it in OUTPUT.net. Returns null where it would
+// save fewer bytes in a pack of `samples` samples than it has itself. The last quarter of the
+// training pack's chunks is not trained on, and the gain is measured there.
 Result<std::shared_ptr<const compress::Predictor>> TrainModel(
     CommandContext& context, const PackArguments& arguments, const PackSchema& schema,
     unsigned threads, std::uint64_t samples) {
@@ -311,12 +331,13 @@ Result<std::shared_ptr<const compress::Predictor>> TrainModel(
         model, outcome.model_bytes, outcome.macs_per_pixel, 100 * outcome.gain(),
         pays ? "" : ": it does not pay, and is not used");
   }
-  // Without a predictor the profile codes all planes without learned predictions.
+  // Profile learned without a predictor codes all planes without learned predictions. OUTPUT.net
+  // stays, so that the user can try it on other data with --model.
   if (!pays) return std::shared_ptr<const compress::Predictor>();
   return compress::LoadPredictor(model);
 }
 
-// The predictor of profile learned: read, or trained first.
+// Gets the predictor of profile learned: reads the one of --model, or trains one for --train.
 Status SetModel(CommandContext& context, const PackArguments& arguments, const PackSchema& schema,
                 std::uint64_t samples, compress::PackWriterOptions& options) {
   if (options.profile != compress::Profile::kLearned) return {};
@@ -328,7 +349,8 @@ Status SetModel(CommandContext& context, const PackArguments& arguments, const P
     FOREBAY_ASSIGN(options.predictor, compress::LoadPredictor(arguments.model));
   }
   if (!arguments.name_model || options.predictor == nullptr) return {};
-  // Readers look for it beside the pack.
+  // A pack that names its predictor is unreadable without it, and readers look for it beside the
+  // pack, by its SHA-256. A file of that name has the same bytes, so overwriting it is harmless.
   const std::string beside = compress::PredictorFileName(
       compress::FolderOf(arguments.output()), options.predictor->id());
   std::error_code failed;
@@ -338,6 +360,8 @@ Status SetModel(CommandContext& context, const PackArguments& arguments, const P
   return {};
 }
 
+// Cheap checks come before expensive steps, and nothing is written before the source and the schema
+// are known to be good.
 Status RunPack(CommandContext& context, const PackArguments& arguments) {
   FOREBAY_TRY(CheckArguments(arguments));
   compress::PackWriterOptions options{.statistics = true, .replace = arguments.force};

@@ -1,6 +1,8 @@
-// Parses, checks and writes the manifest of a set (docs/pack.md, "Sets of packs"). Two checksums:
-// one over the header, which says how long the list of shards is, and one over the list. Names of
-// shards are checked so that none leads out of the manifest's folder.
+// Parses, checks and writes the manifest of a set (docs/pack.md, "Sets of packs"). There are two
+// checksums: one over the header, which says how long the list of shards is, and one over the list.
+// Names of shards are checked so that none leads out of the manifest's folder. PackSet, the writer
+// of sets and the daemon's catalogue call this with bytes from files that nobody has checked
+// before.
 #include "compress/format/pack/pack_manifest.h"
 
 #include <set>
@@ -21,6 +23,8 @@ Error Invalid(std::string what) {
   return Error(ErrorCode::kInvalidArgument, "manifest: " + std::move(what));
 }
 
+// Called for one entry at a time, because each entry is preceded by its length. New members may
+// only be added at the end (ReadPackManifest).
 void WriteShard(const ShardEntry& shard, ByteWriter& writer) {
   writer.String(shard.name);
   writer.Le(shard.file_bytes);
@@ -47,6 +51,9 @@ bool IsShardName(std::string_view name) {
   }
 }
 
+// The writer calls this as well, so that it writes no manifest that a reader would refuse. The
+// total of samples is compared before it is added, because a sum of two u64 from a file can
+// overflow.
 Status CheckManifest(const PackManifest& manifest) {
   if (manifest.shards.empty() || manifest.shards.size() > limits::kPackShardsMax) {
     return Invalid("a set has 1 to " + std::to_string(limits::kPackShardsMax) + " shards");
@@ -67,6 +74,9 @@ Status CheckManifest(const PackManifest& manifest) {
   return {};
 }
 
+// The list is made first, because the header has its length and its checksum. The header's own
+// checksum comes last and covers the list's, so the list of another generation behind this header
+// is noticed.
 std::vector<std::byte> WritePackManifest(const PackManifest& manifest) {
   ByteWriter list;
   list.Varint(manifest.shards.size());
@@ -80,7 +90,7 @@ std::vector<std::byte> WritePackManifest(const PackManifest& manifest) {
   writer.Le(kManifestMagic);
   writer.Le(kManifestMajor);
   writer.Le(kManifestMinor);
-  writer.Le(std::uint32_t{0});
+  writer.Le(std::uint32_t{0});  // keeps the next words at multiples of 8; not read
   writer.Le(std::uint64_t{0});  // features that a reader must understand
   writer.Le(manifest.generation);
   writer.Le(manifest.schema_fingerprint);
@@ -96,6 +106,9 @@ bool IsManifest(std::span<const std::byte> begin) {
   return reader.ReadLe<std::uint64_t>() == kManifestMagic && reader.ok();
 }
 
+// The checksum is compared before the version, so that damage is not reported as a newer format.
+// Every later format has to keep this header's length and the place of its checksum for that
+// reason. A higher minor version is accepted: what a reader must know has a bit in the features.
 Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
   if (!IsManifest(header)) return Invalid("not the manifest of a set of packs");
   if (header.size() < kManifestHeaderBytes) return Damaged(kPart, "the header ends early");
@@ -118,6 +131,8 @@ Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
                      std::to_string(kManifestMajor) + "." + std::to_string(kManifestMinor) +
                      ") does not know; use a newer one");
   }
+  // Callers allocate as many bytes as this function returns, and a checksum keeps no one from
+  // writing a huge number.
   if (bytes > limits::kPackManifestBytesMax - kManifestHeaderBytes) {
     return Damaged(kPart, "the list of shards has more than " +
                               std::to_string(limits::kPackManifestBytesMax) + " bytes");
@@ -133,6 +148,8 @@ Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
   }
   const std::span<const std::byte> list = bytes.subspan(kManifestHeaderBytes);
   PackManifest manifest;
+  // PackManifestBytes has checked the header. These two words begin at byte 24; the list's length,
+  // which is known by now, and the list's checksum follow them.
   ByteReader header(bytes.subspan(24));
   manifest.generation = header.ReadLe<std::uint64_t>();
   manifest.schema_fingerprint = header.ReadLe<std::uint64_t>();
@@ -142,6 +159,8 @@ Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
   }
   ByteReader reader(list);
   const std::uint64_t shards = reader.ReadVarint();
+  // No memory is reserved for this number. An entry without bytes is refused, so the list cannot
+  // yield more shards than it has bytes.
   if (shards > limits::kPackShardsMax) return Damaged(kPart, "there are too many shards");
   for (std::uint64_t i = 0; i < shards && reader.ok(); ++i) {
     // A later version may append to a shard's entry: the entry's length is given, and what this
