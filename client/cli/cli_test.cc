@@ -58,7 +58,7 @@ TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
   admin_.status.set_job_id("job-1");
   admin_.status.mutable_gfs()->set_opens(16);
   admin_.status.mutable_gfs()->set_hung(2);
-  admin_.status.mutable_gfs()->set_hung_oldest("read of '/gfs/a.bin'");
+  admin_.status.mutable_gfs()->set_hung_oldest("read of '/gfs/a.bin\nram'");
   admin_.status.mutable_gfs()->set_hung_oldest_ms(42'000);
   admin_.status.add_tiers()->set_name("ram");
   *admin_.status.add_datasets() = Progress("staged", 1000, true).dataset();
@@ -66,7 +66,7 @@ TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
   const ForebayRun table = Forebay(With({"status"}));
   EXPECT_EQ(table.code, 0) << table.err;
   for (const char* words : {"job 'job-1'", "GFS: 16 opens", "ram", "1,281,167", "train",
-                            "gfs calls not answered 2", "read of '/gfs/a.bin'"}) {
+                            "gfs calls not answered 2", R"(read of '/gfs/a.bin\x0aram')"}) {
     EXPECT_THAT(table.out, HasSubstr(words));
   }
   const ForebayRun json = Forebay(With({"status", "--json"}));

@@ -231,7 +231,7 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
     context.out << "gfs calls not answered " << HumanCount(reply.gfs().hung())
                 << ", the oldest for "
                 << HumanSeconds(static_cast<double>(reply.gfs().hung_oldest_ms()) / 1000) << ": "
-                << reply.gfs().hung_oldest() << '\n';
+                << PrintableLine(reply.gfs().hung_oldest()) << '\n';
   }
   PrintTiers(context, reply);
   PrintDatasets(context, reply);

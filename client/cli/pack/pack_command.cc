@@ -316,7 +316,7 @@ Result<std::shared_ptr<const compress::Predictor>> TrainModel(
   FOREBAY_ASSIGN(const std::string trainer, FindTrainer());
   FOREBAY_ASSIGN(const std::unique_ptr<PackSource> source, OpenSource(context, arguments));
   const std::string model = arguments.output() + ".net";
-  const TrainingPack pack(arguments.output() + ".train");
+  TrainingPack pack(arguments.output() + ".train");
   FOREBAY_TRY(pack.Write(schema, {.samples = samples,
                                   .threads = threads,
                                   .sequence_length = arguments.sequence_length},

@@ -117,6 +117,17 @@ TEST_F(PackLearnedTest, LeavesAModelOutThatDoesNotPay) {
   ExpectComesBack("a.fbp");
 }
 
+TEST_F(PackLearnedTest, LeavesAFileAloneThatHasTheNameOfTheTrainingPack) {
+  PutTrainer(TrainerThatSaves(5000));
+  for (const char* name : {"a.fbp.train", "b.fbp.train.part"}) {
+    Write(name, "the user's");
+    const ForebayRun packed = Pack(std::string(name).substr(0, 5), {"--train"});
+    EXPECT_NE(packed.code, 0);
+    EXPECT_THAT(packed.err, HasSubstr(name));
+    EXPECT_EQ(Read(name), "the user's");
+  }
+}
+
 TEST_F(PackLearnedTest, SaysWhatTheTrainerSaid) {
   PutTrainer("echo 'forebay-compress-train: no planes' >&2\nexit 2\n");
   const ForebayRun packed = Pack("a.fbp", {"--train"});

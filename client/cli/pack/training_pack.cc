@@ -25,13 +25,15 @@ std::uint64_t FixedSampleBytes(const compress::PackSchema& schema) {
 }
 
 TrainingPack::~TrainingPack() {
-  // Whether Write has succeeded, failed or was never called, so errors are of no interest.
+  // A file that was there before is the user's.
+  if (!is_created_) return;
+  // One of the two does not exist, so errors are of no interest.
   unlink(path_.c_str());
   unlink((path_ + ".part").c_str());
 }
 
 Status TrainingPack::Write(const compress::PackSchema& schema, const Options& options,
-                           PackSource& source) const {
+                           PackSource& source) {
   const std::uint64_t most =
       std::max<std::uint64_t>(kRawBytesMax / FixedSampleBytes(schema), 1);
   const std::uint64_t samples = std::min(options.samples, most);
@@ -40,6 +42,7 @@ Status TrainingPack::Write(const compress::PackSchema& schema, const Options& op
                  compress::PackWriter::Create(path_, schema,
                                               {.profile = compress::Profile::kFast,
                                                .threads = options.threads}));
+  is_created_ = true;
   PackSample sample;
   while (writer->next_sample() < samples) {
     const std::uint64_t number = writer->next_sample();

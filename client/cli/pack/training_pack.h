@@ -13,7 +13,7 @@ namespace forebay::cli {
 // Bytes of a sample's fields, those of any length left out; at least 1.
 std::uint64_t FixedSampleBytes(const compress::PackSchema& schema);
 
-// The file is removed with the object.
+// The file is removed with the object, unless it was there before.
 class TrainingPack {
  public:
   explicit TrainingPack(std::string path) : path_(std::move(path)) {}
@@ -28,12 +28,13 @@ class TrainingPack {
     unsigned threads = 1;
     std::uint64_t sequence_length = 0;  // as of `forebay pack`
   };
-  // Writes it, of profile fast. Errors: the source's, the writer's.
-  Status Write(const compress::PackSchema& schema, const Options& options,
-               PackSource& source) const;
+  // Writes the pack, in profile fast. Errors: kAlreadyExists if there is such a file; the source's
+  // and the writer's.
+  Status Write(const compress::PackSchema& schema, const Options& options, PackSource& source);
 
  private:
   const std::string path_;
+  bool is_created_ = false;
 };
 
 }  // namespace forebay::cli
