@@ -268,15 +268,16 @@ TEST_F(HostileRpcTest, StepsThatDoNotExistFailAlone) {
   }
 }
 
-// The calls for the daemon's status show when it has ended the stream, and give the last pull time
-// to fail, which returns its credits. Should it not have failed by then, the next pull is beyond
-// the credits; and at times gRPC's own buffers take all errors of an attempt. Then another attempt
-// is made.
+// gRPC itself takes some megabytes of answers that nobody reads. The calls for the daemon's status
+// show when it has ended the stream, and give pulls time to fail, which returns their credits. On a
+// busy machine 16 pulls may be under way at once even so; the next is beyond the credits then,
+// which ends the stream for another reason, and another attempt is made.
 TEST_F(HostileRpcTest, WrongNamesWhoseErrorsNobodyReadsEndTheStream) {
-  constexpr int kAttemptsMax = 30;
-  constexpr int kPullsMax = 1'000;
-  std::string message;
-  for (int i = 0; i < kAttemptsMax && message.find("wait to be read") == std::string::npos; ++i) {
+  constexpr int kAttemptsMax = 20;
+  constexpr int kPullsMax = 50'000;
+  constexpr std::uint32_t kSteps = limits::kCreditsMax / 16;
+  std::string message = "credits in use";
+  for (int i = 0; i < kAttemptsMax && message.find("credits in use") != std::string::npos; ++i) {
     RawStream stream(client_);
     v1::StreamRequest open = GoodOpen(dataset_, 64);
     open.mutable_open()->set_credits(limits::kCreditsMax);
@@ -284,12 +285,11 @@ TEST_F(HostileRpcTest, WrongNamesWhoseErrorsNobodyReadsEndTheStream) {
     ASSERT_TRUE(Eventually([&] { return client_.Status().streams_size() == 1; }));
     int pulls = 0;
     for (; pulls < kPullsMax && client_.Status().streams_size() == 1; ++pulls) {
-      stream.Write(PullOf(1'000'000, limits::kPullStepsMax));
-      client_.Status();
+      stream.Write(PullOf(1'000'000, kSteps));
     }
-    if (pulls == kPullsMax) continue;
+    ASSERT_LT(pulls, kPullsMax) << "the daemon keeps errors without limit";
     const grpc::Status status = stream.End();
-    EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+    EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
     message = status.error_message();
   }
   EXPECT_THAT(message, HasSubstr("wait to be read"));

@@ -168,6 +168,14 @@ Status StreamReactor::Serve(const v1::StreamRequest& request) {
   for (const v1::Pull& pull : request.pulls()) {
     {
       const MutexLock lock(mutex_);
+      // A failed batch gives its credit back at once, so credits do not bound the errors of a
+      // reader that asks for wrong names and never reads. A proper reader counts a batch as asked
+      // for until it has read the answer, so it asks for nothing while so many errors wait for it.
+      if (static_cast<std::uint32_t>(pending_.errors_size()) >= session->spec().credits) {
+        return Error(ErrorCode::kResourceExhausted,
+                     "as many failed batches as the stream has credits wait to be read; read the "
+                     "answers before asking for more batches");
+      }
       // Before Pull: a batch may be delivered before Pull returns, and settled_ must not get ahead.
       asked_ += pull.step_count();
     }
@@ -203,14 +211,6 @@ void StreamReactor::Fail(const BatchName& name, const Error& error) {
   const MutexLock lock(mutex_);
   if (ended_) return;
   ++settled_;
-  // A failed batch gives its credit back at once, so credits do not bound the errors of a reader
-  // that asks for wrong names and never reads. A proper reader counts a batch as asked for until it
-  // has read the answer, so no more errors than its credits can wait for it.
-  if (static_cast<std::uint32_t>(pending_.errors_size()) >= session_->spec().credits) {
-    return EndLocked(ToGrpc(Error(ErrorCode::kResourceExhausted,
-                                  "more failed batches wait to be read than the stream has "
-                                  "credits; read the answers before asking for more batches")));
-  }
   v1::BatchError& message = *pending_.add_errors();
   message.set_epoch(name.epoch.value());
   message.set_step(name.step.value());
