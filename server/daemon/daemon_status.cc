@@ -65,6 +65,7 @@ void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) 
   stream.set_samples(summary.stats.samples);
   stream.set_bytes(summary.stats.bytes);
   stream.set_held(summary.stats.held);
+  stream.set_failed(summary.stats.failed);
   stream.set_copied_views(summary.stats.copied_views);
   stream.set_hit_ram_samples(summary.stats.ram_samples);
   stream.set_hit_ssd_samples(summary.stats.ssd_samples);

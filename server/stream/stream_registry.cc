@@ -28,6 +28,7 @@ void Add(SessionStats& total, const SessionStats& part) {
   total.waited_samples += part.waited_samples;
   total.copied_views += part.copied_views;
   total.decode.Add(part.decode);
+  total.failed += part.failed;
   total.held += part.held;
 }
 

@@ -110,6 +110,7 @@ bool StreamSession::Settle(const BatchJob& job, Result<AssembledBatch>& outcome)
       held_.emplace(id, Held{std::exchange(outcome->hold, {}), job.room});
       CountLocked(job, *outcome);
     }
+    if (sink_ != nullptr && !outcome.has_value()) ++stats_.failed;
   }
   if (sink_ == nullptr) return false;
   if (!outcome.has_value()) {

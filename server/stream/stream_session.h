@@ -39,6 +39,7 @@ struct SessionStats {
   std::uint64_t ram_bytes = 0, ssd_bytes = 0;
   DecodeCounts decode;
   std::uint64_t digest = 0;  // sum of BatchDigest over delivered batches
+  std::uint64_t failed = 0;  // batches that were answered with an error
   std::uint32_t held = 0;    // batches with the reader
 };
 

@@ -276,6 +276,7 @@ TEST_F(StreamSessionTest, AStepThatDoesNotExistFailsAlone) {
   ASSERT_TRUE(sink_->WaitFor(1));
   ASSERT_EQ(sink_->errors().size(), 1u);
   EXPECT_EQ(sink_->errors()[0].code(), ErrorCode::kOutOfRange);
+  EXPECT_EQ(session->stats().failed, 1U);
   ASSERT_TRUE(session->Pull({.first = {.step = StepId(0)}}).has_value());
   ASSERT_TRUE(sink_->WaitFor(2));
   EXPECT_EQ(sink_->batches().size(), 1u) << "the stream goes on";

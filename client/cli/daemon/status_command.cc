@@ -48,6 +48,7 @@ JsonObject StreamJson(const v1::StreamStatus& stream) {
           {"bytes", stream.bytes()},
           {"credits", stream.credits()},
           {"held", stream.held()},
+          {"failed", stream.failed()},
           {"copied_views", stream.copied_views()},
           {"hit_ram_samples", stream.hit_ram_samples()},
           {"hit_ssd_samples", stream.hit_ssd_samples()},
