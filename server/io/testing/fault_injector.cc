@@ -18,6 +18,7 @@ int ErrnoOf(FaultKind kind) {
     case FaultKind::kEnospc: return ENOSPC;
     case FaultKind::kErofs: return EROFS;
     case FaultKind::kInterrupted: return EINTR;
+    case FaultKind::kStale: return ESTALE;
     default: return EIO;
   }
 }
@@ -26,7 +27,9 @@ int ErrnoOf(FaultKind kind) {
 
 bool Applies(FaultKind kind, IoCall call) {
   switch (kind) {
-    case FaultKind::kEio: case FaultKind::kInterrupted: case FaultKind::kStall: return true;
+    case FaultKind::kEio: case FaultKind::kInterrupted: case FaultKind::kStale:
+    case FaultKind::kStall:
+      return true;
     case FaultKind::kEnospc:
       return call == IoCall::kWrite || call == IoCall::kDataSync || call == IoCall::kResize ||
              call == IoCall::kCreate || call == IoCall::kMakeDirectory ||

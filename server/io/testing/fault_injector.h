@@ -25,6 +25,7 @@ enum class FaultKind : std::uint8_t {
   kEnospc,       // as kEio; only calls that need space
   kErofs,        // as kEio; only calls that change something: the device became read-only
   kInterrupted,  // as kEio; EINTR that persisted through every retry below the interface
+  kStale,        // as kEio; ESTALE: the handle is of a file system that was mounted again
   kShort,        // reads and writes: half of the bytes is moved, and reported as moved
   kStall,        // the call is done, but not answered before ReleaseStalls
   kBitFlip,      // reads and writes: one bit is inverted, success is reported
@@ -81,8 +82,8 @@ class FaultInjector {
   std::uint64_t release_count_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
-// The error of kEio, kEnospc, kErofs and kInterrupted: the kernel's error with the text "injected
-// fault at operation N", by which a test can tell it from a real error.
+// The error of kEio, kEnospc, kErofs, kInterrupted and kStale: the kernel's error with the text
+// "injected fault at operation N", by which a test can tell it from a real error.
 Error InjectedError(const FaultInjector::Decision& decision);
 
 }  // namespace forebay::io

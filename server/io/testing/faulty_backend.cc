@@ -205,7 +205,7 @@ class FaultyQueue final : public IoQueue {
     if (slot.decision.has_value()) {
       const FaultKind kind = slot.decision->kind;
       if (kind == FaultKind::kEio || kind == FaultKind::kEnospc || kind == FaultKind::kErofs ||
-          kind == FaultKind::kInterrupted) {
+          kind == FaultKind::kInterrupted || kind == FaultKind::kStale) {
         return Finish(index, InjectedError(*slot.decision));
       }
       if (kind == FaultKind::kShort) {

@@ -116,6 +116,17 @@ TEST_F(FaultyBackendTest, InterruptionIsRetryable) {
   EXPECT_TRUE(failed.error().retryable());
 }
 
+TEST_F(FaultyBackendTest, AStaleHandleAnswersEveryCallWithItsError) {
+  std::vector<std::byte> buffer(10);
+  Fault fault = Once(FaultKind::kStale);
+  fault.is_persistent = true;
+  injector_.Arm(fault);
+  EXPECT_EQ(ErrnoOf(Read(buffer)), ESTALE);
+  EXPECT_EQ(ErrnoOf(reader_->Info()), ESTALE);
+  EXPECT_EQ(ErrnoOf(directory_->Stat("a")), ESTALE);
+  EXPECT_EQ(injector_.faults_injected(), 3U);
+}
+
 TEST_F(FaultyBackendTest, ShortTransfersMoveAndReportHalf) {
   std::vector<std::byte> buffer(1'000);
   injector_.Arm(Once(FaultKind::kShort));

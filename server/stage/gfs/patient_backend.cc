@@ -136,16 +136,17 @@ struct CallName {
   GfsCalls::Object object;
 };
 
-// Calls `call` until it succeeds or its error is final. Calls `reopen` before a retry that needs a
-// new handle.
+// Calls `call` until it succeeds or its error is final. Calls `reopen`, which returns a Status,
+// before a retry that needs a new handle; if that fails, its error is the result of this try.
 template <typename Call, typename Reopen>
 auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen reopen)
     -> decltype(call()) {
   GfsPatience& patience = keepers.patience;
   GfsCalls::Call under_way(keepers.calls, name.what, name.object);
   GfsPatience::Attempt attempt;
+  Status opened;
   for (;;) {
-    auto result = call();
+    auto result = opened.has_value() ? call() : decltype(call())(opened.error());
     if (result.has_value()) {
       patience.Succeeded(attempt);
       return result;
@@ -157,9 +158,10 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
     patience.Sleep(*delay_ms);
     under_way.TryAgain();
     // Opening is a call to the GFS, too, and belongs to the next try: it waits for the pause, and
-    // comes after TryAgain, so that GfsCalls reports it if it hangs. If it fails, the old handle
-    // stays, and the next try uses it.
-    if (RemedyOf(FailureSource::kGfs, result.error()) == Remedy::kReopen) reopen();
+    // comes after TryAgain, so that GfsCalls reports it if it hangs. If it fails for a time, the
+    // old handle stays, and the try after that uses it.
+    const bool needs_reopen = RemedyOf(FailureSource::kGfs, result.error()) == Remedy::kReopen;
+    opened = needs_reopen ? reopen() : Status();
   }
 }
 
@@ -178,7 +180,8 @@ class GfsRoot {
   CallName Named(std::string_view what, std::string_view path) const {
     return {.what = what, .object = {.root = path_, .path = path}};
   }
-  // Keeps the old handle if opening fails; the next try calls this again.
+  // Keeps the old handle if opening fails. That is no error: the path may be missing while the file
+  // system is mounted again, and a call with the old handle fails in a way that leads here again.
   void Reopen() {
     // Opened without the lock: the call may block for long, and others use the old handle
     // meanwhile.
@@ -212,7 +215,7 @@ class PatientFile final : public io::File {
 
   Result<io::FileInfo> Info() const override {
     return Persist(
-        keepers_, Named("stat"), [&] { return handle()->Info(); }, [&] { (void)Reopen(); });
+        keepers_, Named("stat"), [&] { return handle()->Info(); }, [&] { return Reopen(); });
   }
   bool is_direct() const override { return is_direct_; }
   // The daemon opens files of the GFS only to read them, so calls that change a file are not
@@ -272,7 +275,10 @@ class PatientDirectory final : public io::Directory {
   auto Retried(std::string_view what, std::string_view path, Call call) {
     return Persist(
         keepers_, root_->Named(what, path), [&] { return call(*root_->directory()); },
-        [&] { root_->Reopen(); });
+        [&] {
+          root_->Reopen();
+          return Status();
+        });
   }
 
  public:

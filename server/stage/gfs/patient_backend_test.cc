@@ -143,6 +143,52 @@ TEST_F(PatientBackendTest, WhatIsNotTransientIsSaidAtOnce) {
   EXPECT_EQ(patience_->figures().incidents, 0U);
 }
 
+TEST_F(PatientBackendTest, AStaleFileIsOpenedAgain) {
+  Open({.retry_for_ms = 60'000, .retry_max_interval_ms = 10});
+  const auto file = Take(root_->Open("a/data.bin", io::OpenMode::kRead));
+  const auto queue = Take(backend_->CreateQueue({.depth = 4}));
+  faults_.Arm({.kind = FaultKind::kStale, .call = IoCall::kInfo});
+  EXPECT_EQ(Take(file->Info()).bytes, bytes_.size());
+  EXPECT_EQ(faults_.candidates_seen(), 3U) << "the file, the one that was opened, and that again";
+  std::vector<std::byte> read(bytes_.size());
+  faults_.Arm({.kind = FaultKind::kStale, .call = IoCall::kRead});
+  EXPECT_TRUE(io::ReadFully(*queue, *file, 0, read).has_value());
+  EXPECT_EQ(read, bytes_);
+  EXPECT_EQ(faults_.faults_injected(), 2U);
+  EXPECT_EQ(patience_->figures().failing, 0U);
+}
+
+// The old handle may still answer, but about an object that has no name any more.
+TEST_F(PatientBackendTest, AnotherObjectUnderTheNameOfAStaleFileIsRefusedAtOnce) {
+  Open({.retry_for_ms = 3'600'000, .retry_max_interval_ms = 10});
+  const auto file = Take(root_->Open("a/data.bin", io::OpenMode::kRead));
+  const auto queue = Take(backend_->CreateQueue({.depth = 4}));
+  EXPECT_TRUE(memory_.AddFile("/gfs/a/data.bin", Pattern(30'000, 2)).has_value());
+  faults_.Arm({.kind = FaultKind::kStale, .call = IoCall::kInfo});
+  const Result<io::FileInfo> info = file->Info();
+  ASSERT_EQ(CodeOf(info), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(info.error().message(), HasSubstr("'a/data.bin' has another size"));
+  std::vector<std::byte> read(1'000);
+  faults_.Arm({.kind = FaultKind::kStale, .call = IoCall::kRead});
+  EXPECT_EQ(CodeOf(io::ReadFully(*queue, *file, 0, read)), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(faults_.faults_injected(), 2U);
+  EXPECT_EQ(patience_->figures().failing, 0U);
+}
+
+TEST_F(PatientBackendTest, AStaleFileThatCannotBeOpenedForAWhileIsOpenedLater) {
+  Open({.retry_for_ms = 60'000, .retry_max_interval_ms = 10});
+  const auto file = Take(root_->Open("a/data.bin", io::OpenMode::kRead));
+  // Each try of Info needs a new handle, and the file inside cannot say its size, until the end.
+  faults_.Arm({.kind = FaultKind::kStale, .call = IoCall::kInfo, .is_persistent = true});
+  const std::jthread outage([this] {
+    while (faults_.candidates_seen() < 6) std::this_thread::yield();
+    faults_.Disarm();
+  });
+  EXPECT_EQ(Take(file->Info()).bytes, bytes_.size());
+  EXPECT_EQ(patience_->figures().incidents, 1U);
+  EXPECT_EQ(patience_->figures().given_up, 0U);
+}
+
 TEST_F(PatientBackendTest, FilesOfTheNodeItselfAreNotRepeated) {
   Open({.retry_for_ms = 60'000});
   const auto local = Take(backend_->OpenDirectory("/gfs"));
