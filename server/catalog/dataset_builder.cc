@@ -19,6 +19,8 @@ Status CheckExtentBytes(const DatasetSource& source) {
 // Returns the driver of the format that the source sets, or that DetectFormat finds.
 Result<const FormatDriver*> DriverOf(io::Directory& root, const DatasetSource& source) {
   FOREBAY_TRY(CheckExtentBytes(source));
+  // A format that the user sets is not compared with what DetectFormat would find: it may be set
+  // exactly because detection fails or finds several formats.
   std::optional<Format> format = source.format;
   if (!format.has_value()) {
     FOREBAY_ASSIGN(format, DetectFormat(root, source));
@@ -33,12 +35,15 @@ Result<const FormatDriver*> DriverOf(io::Directory& root, const DatasetSource& s
 }  // namespace
 
 Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source) {
+  // Only the top is listed. To walk the whole tree on the GFS could take minutes, before it is
+  // known whether the format needs that.
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> top, root.List(""));
   // All drivers are asked. Where two formats fit, to take the first would deliver a data set that
   // the user may not mean, so the user must choose.
   std::vector<Format> found;
   std::string names, looked_for;
   for (const FormatDriver* driver : FormatDrivers()) {
+    // A format such as raw has no names to be known by, so it must be set.
     if (driver->detect == nullptr) continue;
     looked_for += (looked_for.empty() ? "" : ", ") + std::string(driver->detected_by);
     FOREBAY_ASSIGN(const bool fits, driver->detect(top));
@@ -66,6 +71,7 @@ Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     const std::function<void(std::uint64_t)>& progress, const RunSink& runs,
     const BuildScratch& scratch) {
   FOREBAY_ASSIGN(const FormatDriver* driver, DriverOf(root, source));
+  // The caller asks BuildsFromMetadata first. If it did not, the error names the function to call.
   if (driver->build == nullptr) {
     return Error(ErrorCode::kFailedPrecondition,
                  "data set " + Quoted(source.name) + " has format " +
@@ -89,6 +95,7 @@ Result<std::unique_ptr<ScanBuilder>> CreateScanBuilder(io::Directory& root,
 
 std::uint64_t ScannedSampleBytes(Format format) {
   const FormatDriver* driver = FindDriver(format);
+  // 0 and not an estimate, so that a caller cannot plan memory for a scan that never takes place.
   return driver == nullptr || driver->scan == nullptr ? 0 : driver->scanned_sample_bytes;
 }
 

@@ -30,6 +30,8 @@ const FormatKey* KeyOf(const FormatDriver& driver, std::string_view name) {
 std::span<const FormatDriver* const> FormatDrivers() { return kDrivers; }
 
 const FormatDriver* FindDriver(Format format) {
+  // A search and not an index: the list is in the order in which messages name formats, and not in
+  // that of their numbers.
   for (const FormatDriver* driver : kDrivers) {
     if (driver->format == format) return driver;
   }
@@ -53,6 +55,7 @@ std::vector<std::string_view> FormatKeyNames() {
   std::vector<std::string_view> names;
   for (const FormatDriver* driver : kDrivers) {
     for (const FormatKey& key : driver->keys) {
+      // Several formats have the key `files`; configuration knows it once.
       if (std::ranges::find(names, key.name) == names.end()) names.push_back(key.name);
     }
   }
@@ -87,6 +90,7 @@ std::string FormatKeyHelp(std::string_view name) {
     }
   }
   std::string text;
+  // The order is that of format.h.
   for (const auto& [formats, help] : meanings) {
     text += (text.empty() ? "" : "; ") + formats + ": " + std::string(help);
   }
@@ -103,6 +107,8 @@ std::string ShownSetting(std::string_view name, const DatasetSource& source) {
 void IdentifySetting(std::string_view name, const DatasetSource& source, ByteWriter& writer) {
   const SettingValue* value = source.settings.Find(name);
   const FormatKey* key = FindFormatKey(name, source.format);
+  // A driver whose key has several spellings of one value writes the parsed value instead of the
+  // text.
   if (key != nullptr && key->identify != nullptr) return key->identify(value, writer);
   // A key that is not set appends nothing. So a key that a later version adds leaves the identity
   // of existing data sets as it is, and their saved catalogs are still found.
@@ -115,6 +121,9 @@ Result<std::vector<std::string>> FilesNamedLike(std::span<const io::DirectoryEnt
                                                 bool (*is_named_like)(std::string_view name)) {
   std::vector<std::string> names;
   for (const io::DirectoryEntry& entry : top) {
+    // A directory is skipped even if its name fits: it holds samples of another format at most. A
+    // link that dangles is an error, because a data set that lacks a file would deliver fewer
+    // samples without an error.
     if (entry.name.starts_with('.') || entry.is_directory || !is_named_like(entry.name)) continue;
     if (!entry.is_regular) return NotAFile(entry.name);
     names.push_back(entry.name);

@@ -80,6 +80,9 @@ std::vector<std::string_view> SplitColons(std::string_view spec) {
 
 std::uint64_t SpecFingerprint(std::string_view spec, std::uint64_t sample_count,
                               std::uint64_t content_hash) {
+  // The number of samples is part of the fingerprint: "all" of a data set that has grown is another
+  // selection, and a token of the old one must not resume in it. `content_hash` is 0 for every form
+  // whose spec alone decides the ids.
   ByteWriter text;
   text.String(spec);
   text.Le(sample_count);
@@ -107,6 +110,8 @@ class RangeSelection final : public Selection {
   }
   std::uint64_t IndexOf(SampleId sample) const override {
     if (sample.value() < options_.first) return options_.count;
+    // Both bounds are compared by subtraction from `first`, so no sum of two numbers from a spec is
+    // formed.
     // Beyond the range, min gives count, which means "not selected".
     return std::min(sample.value() - options_.first, options_.count);
   }
@@ -139,6 +144,8 @@ class ListSelection final : public Selection {
     return SampleId(ids_[index]);
   }
   std::uint64_t IndexOf(SampleId sample) const override {
+    // A search and no table of all samples, which would take memory in proportion to the catalog
+    // even for a short list.
     const auto found = std::lower_bound(ids_.begin(), ids_.end(), sample.value());
     if (found == ids_.end() || *found != sample.value()) return ids_.size();
     return static_cast<std::uint64_t>(found - ids_.begin());
@@ -161,10 +168,13 @@ Result<std::shared_ptr<const Selection>> MakeRange(std::string_view spec,
   if (!first.has_value() || !count.has_value()) {
     return SpecError(spec, "FIRST and COUNT are decimal numbers");
   }
+  // Subtraction, because FIRST + COUNT could wrap.
   if (*first > sample_count || *count > sample_count - *first) {
     return SpecError(spec, "range ends past the last of " + std::to_string(sample_count) +
                                " samples");
   }
+  // A stream without samples would have no step: each of its epochs would end at once. Every form
+  // refuses this.
   if (*count == 0) return SpecError(spec, "selects no sample");
   return std::make_shared<const RangeSelection>(RangeSelection::Options{
       .spec = "range:" + std::to_string(*first) + ":" + std::to_string(*count),
@@ -189,6 +199,8 @@ Result<std::shared_ptr<const Selection>> SelectByHash(const std::string& spec,
   for (std::uint64_t sample = 0; sample < sample_count; ++sample) {
     const std::uint64_t billionths = HashBillionths(SampleId(sample), window.salt);
     if (billionths < window.begin || billionths >= window.end) continue;
+    // Checked before each id is added, so that memory is bounded by the limit and not by the
+    // catalog.
     if (ids.size() >= limits::kListedSamplesMax) {
       return Error(ErrorCode::kResourceExhausted,
                    "selection " + Quoted(spec) + " lists more than " +
@@ -214,6 +226,8 @@ Result<std::shared_ptr<const Selection>> MakeHash(std::string_view spec,
     return SpecError(spec, "BEGIN and END are fractions of 1 with up to 9 digits");
   }
   if (!salt.has_value()) return SpecError(spec, "SALT is a decimal 64-bit number");
+  // END may be 1, so that the windows [0, 0.9) and [0.9, 1) of one salt divide a data set without
+  // overlap and without gap.
   if (*begin >= *end) return SpecError(spec, "BEGIN must lie below END");
   // 2 ns per sample: beyond this limit an Open would take more than half a minute of CPU time.
   if (sample_count > limits::kHashedSamplesMax) {
@@ -222,6 +236,8 @@ Result<std::shared_ptr<const Selection>> MakeHash(std::string_view spec,
                      " samples, the limit is " + std::to_string(limits::kHashedSamplesMax) +
                      " (kHashedSamplesMax)");
   }
+  // The canonical text is made of the parsed numbers, so "hash:0:.50" and "hash:0.0:0.5:0" have one
+  // fingerprint.
   std::string canonical = "hash:" + FractionText(*begin) + ":" + FractionText(*end);
   if (*salt != 0) canonical += ":" + std::to_string(*salt);
   const HashWindow window{.begin = *begin, .end = *end, .salt = *salt};
@@ -244,6 +260,8 @@ Result<std::vector<std::uint64_t>> ParseList(std::string_view name, std::string_
     if (line.ends_with('\r')) line.remove_suffix(1);  // written on Windows
     if (!line.empty() && line.front() != '#') {
       const auto id = ParseNumber(line);
+      // An id beyond the catalog is refused and not skipped: it nearly always means that the list
+      // was made for another data set.
       if (!id.has_value() || *id >= sample_count) {
         return InputError(ErrorCode::kInvalidArgument, name, at,
                           "line " + std::to_string(line_number) + " " + Quoted(line) +
@@ -255,6 +273,7 @@ Result<std::vector<std::uint64_t>> ParseList(std::string_view name, std::string_
     at = line_end + 1;
   }
   std::sort(ids.begin(), ids.end());
+  // A sample that comes twice would be delivered twice in an epoch, which promise P2 excludes.
   const auto duplicate = std::adjacent_find(ids.begin(), ids.end());
   if (duplicate != ids.end()) {
     return Error(ErrorCode::kInvalidArgument,
@@ -279,6 +298,8 @@ Result<std::shared_ptr<const Selection>> MakeList(std::string_view spec,
   }
   FOREBAY_ASSIGN(std::vector<std::uint64_t> ids, ParseList(name, list_text, sample_count));
   if (ids.empty()) return SpecError(spec, "selects no sample");
+  // The width follows from the catalog and not from the largest id, because the fingerprint hashes
+  // the ids as they are stored and must not depend on which of them are listed.
   if (sample_count > (1ULL << 32)) {
     return std::make_shared<const ListSelection<std::uint64_t>>(std::string(spec), sample_count,
                                                                 std::move(ids), false);

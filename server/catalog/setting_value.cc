@@ -11,6 +11,8 @@ Error Expected(const char* kind) {
 
 std::string ShownScalar(const SettingValue::Scalar& scalar) {
   if (const auto* text = std::get_if<std::string>(&scalar)) return *text;
+  // Both kinds are written without quotation marks. Messages lose nothing by this, and AppendTo
+  // writes the kind beside the text.
   if (const auto* number = std::get_if<std::int64_t>(&scalar)) return std::to_string(*number);
   return "?";  // true, 0.5, a table: every key refuses it
 }
@@ -24,6 +26,7 @@ Result<std::string> SettingValue::Text() const {
 }
 
 Result<std::vector<std::string>> SettingValue::Texts() const {
+  // One string is not taken for a list of one: a key is written in one way.
   if (!is_list_) return Expected("a list of strings");
   std::vector<std::string> texts;
   for (const Scalar& entry : list_) {
@@ -35,6 +38,7 @@ Result<std::vector<std::string>> SettingValue::Texts() const {
 }
 
 Result<std::uint64_t> SettingValue::Bytes() const {
+  // The sign is refused here, because a negative number would become a size near 2^64 in the cast.
   const auto* number = std::get_if<std::int64_t>(&scalar_);
   if (is_list_ || number == nullptr || *number < 0) return Expected("a whole number of bytes");
   return static_cast<std::uint64_t>(*number);
@@ -61,6 +65,8 @@ std::string SettingValue::Shown() const {
 
 void SettingValue::AppendTo(ByteWriter& writer) const {
   // The kind of each entry is written too, so that the text "7" and the number 7 differ.
+  // The number of entries is written before them, so that a value cannot be read as the start of
+  // the value that follows it.
   const std::vector<Scalar> one = {scalar_};
   writer.Le<std::uint8_t>(is_list_ ? 1 : 0);
   writer.Varint(is_list_ ? list_.size() : 1);
@@ -85,6 +91,7 @@ void FormatSettings::SetTexts(std::string_view key, const std::vector<std::strin
 }
 
 void FormatSettings::SetNumber(std::string_view key, std::uint64_t number) {
+  // Configuration files have signed 64-bit numbers, so numbers of 2^63 and more need no form here.
   Set(key, SettingValue(SettingValue::Scalar(static_cast<std::int64_t>(number))));
 }
 

@@ -95,6 +95,8 @@ Status ImageFolderBuilder::CutRun() {
   row.sample_count = run_count_;
   row.starting_count = run_count_;
   row.bytes = static_cast<std::uint32_t>(run_bytes_);
+  // The row goes to the writer before it is announced: if the writer refuses it, nobody has begun
+  // to stage an extent that no catalog will have.
   FOREBAY_TRY(writer_.AddExtent(row, entries_, {}));
   AnnounceRun(row);
   ++extent_count_;
@@ -142,6 +144,8 @@ Status ImageFolderBuilder::AddLargeFile(std::uint64_t bytes) {
 
 // Adds the files in order and clears `paths`.
 Status ImageFolderBuilder::AddFiles(std::vector<std::string>& paths) {
+  // The sizes of a batch are read in parallel, because each is a round trip to the servers of the
+  // GFS.
   const std::vector<Result<io::FileInfo>> infos = StatMany(context_.root, paths);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     FOREBAY_TRY(infos[i]);
@@ -198,6 +202,8 @@ Status ImageFolderBuilder::AddTree(const std::string& directory, std::size_t dep
                      " directories deep (kDirectoryDepthMax)");
   }
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, context_.root.List(directory));
+  // A batch ends at each directory, so a tree of many small directories gets less from parallel
+  // reads. The numbering matters more.
   std::vector<std::string> files;  // of this directory, not yet added
   for (const io::DirectoryEntry& entry : entries) {
     if (entry.name.starts_with('.')) continue;
@@ -221,6 +227,8 @@ Result<std::shared_ptr<const Catalog>> ImageFolderBuilder::Build() {
   FOREBAY_TRY(writer_.BeginPart(PartKind::kFiles, kFileEntryBytes));
   for (const io::DirectoryEntry& entry : entries) {
     if (!entry.is_directory || entry.name.starts_with('.')) continue;
+    // A class without files keeps its number, so that labels do not change when the first file is
+    // added.
     classes_.push_back(entry.name);
     FOREBAY_TRY(AddTree(entry.name, 0));
   }
@@ -233,6 +241,7 @@ Result<std::shared_ptr<const Catalog>> ImageFolderBuilder::Build() {
   label.spec.source = FieldSource::kConstant;
   label.constant_names = classes_;
   const std::vector<FieldPlan> fields = {image, label};
+  // A root without files is refused here.
   FOREBAY_TRY(writer_.Finish(sample_count_, fields));
   FOREBAY_ASSIGN(ImageBytes bytes, sink_.Release());
   return OpenImage(std::move(bytes));

@@ -70,6 +70,8 @@ class JsonLinesScanBuilder final : public ScanBuilder {
 void JsonLinesScanBuilder::BeginObject() {
   scanner_.reset();
   if (object_ == objects_.size()) return;
+  // A line that does not fit in an extent is refused by the scanner while it is fed, so memory does
+  // not grow with its length.
   scanner_.emplace(LineScanner::File{.path = object().path,
                                      .bytes = object().bytes,
                                      .line_bytes_max = extent_bytes_},
@@ -85,6 +87,7 @@ Status JsonLinesScanBuilder::Remember(Status status) {
 }
 
 Status JsonLinesScanBuilder::Feed(std::span<const std::byte> bytes, std::vector<CutExtent>& cut) {
+  // After an error the scanner's state fits no offset any more, so it sees no further bytes.
   if (failure_.has_value()) return *failure_;
   if (!scanner_.has_value()) {
     return Error(ErrorCode::kFailedPrecondition, "every planned object has been fed");
@@ -101,6 +104,8 @@ Status JsonLinesScanBuilder::Feed(std::span<const std::byte> bytes, std::vector<
 }
 
 std::uint64_t JsonLinesScanBuilder::NeededFrom() const {
+  // The first waiting line begins the next extent. If none waits, only the line that is being fed
+  // is needed.
   if (!scanner_.has_value()) return 0;
   return waiting_.empty() ? scanner_->next_line_offset() : waiting_.front().offset;
 }
@@ -123,6 +128,7 @@ Status JsonLinesScanBuilder::EndObject(std::vector<CutExtent>& cut) {
 
 // Called by the scanner for every line that is a sample.
 Status JsonLinesScanBuilder::OnLine(const TextLine& line) {
+  // The first line always joins: it is no longer than an extent.
   if (!waiting_.empty() &&
       (line.offset + line.bytes - waiting_.front().offset > extent_bytes_ ||
        waiting_.size() == limits::kSamplesPerExtentMax)) {
@@ -138,6 +144,7 @@ Status JsonLinesScanBuilder::CutExtentOfWaiting() {
   const std::uint64_t begin = waiting_.front().offset;
   std::vector<Range> pieces;
   pieces.reserve(waiting_.size());
+  // One record for all lines, so that its memory is reused.
   SampleRecord record{.key = "", .fields = {{}}};
   for (const TextLine& line : waiting_) {
     record.key = object().path + ":" + std::to_string(line.number);
@@ -163,6 +170,7 @@ Result<std::shared_ptr<const Catalog>> JsonLinesScanBuilder::Finish() {
     return Error(ErrorCode::kFailedPrecondition,
                  Quoted(object().path) + " has not been fed to its end");
   }
+  // A data set without a single line that is a sample is refused by Write, like one without files.
   const std::array<std::string, 1> fields = {"text"};
   return tables_.Write(
       {.name = name_, .format = Format::kJsonLines, .objects = objects_, .fields = fields});
@@ -195,6 +203,8 @@ Result<std::unique_ptr<ScanBuilder>> ScanJsonLines(const ScanContext& context) {
   FOREBAY_ASSIGN(const std::vector<std::string> paths, ListFiles(context));
   FOREBAY_ASSIGN(std::vector<ScanBuilder::PlannedObject> objects,
                  PlanObjects(context.root, paths));
+  // The objects keep the order of `paths`: the order of the key `files` decides the numbers of
+  // samples.
   return std::make_unique<JsonLinesScanBuilder>(context.source.name, context.source.extent_bytes,
                                                 std::move(objects), context.scratch);
 }

@@ -31,6 +31,7 @@ Status ObjectSource::ReadAt(std::uint64_t offset, std::span<std::byte> bytes) co
                       "the pack's index needs " + std::to_string(bytes.size()) +
                           " bytes here, but the file has only " + std::to_string(info_.bytes));
   }
+  // A queue serves one thread at a time, but a source of a PackFile may be read by several.
   const MutexLock lock(mutex_);
   while (!bytes.empty()) {
     const std::size_t count =

@@ -93,6 +93,8 @@ std::string Difference(const PackField& a, const PackField& b) {
       {a.channel_axis == b.channel_axis, "channel axis"},
       {a.valid_bits == b.valid_bits, "number of valid bits"},
       {a.fill_bits == b.fill_bits, "fill value"},
+      // Two bounds that differ would make the error of a sample depend on the pack in which it
+      // lies.
       {same_bound, "error bound"},
       {a.samples_per_chunk == b.samples_per_chunk, "number of samples per chunk"},
       {a.tile == b.tile, "tile"},
@@ -107,6 +109,7 @@ std::string Difference(const PackField& a, const PackField& b) {
 // of them names no classes.
 std::string ClassDifference(const PackSchema& a, const PackSchema& b, const std::string& field) {
   const auto of_a = compress::ClassNames(a, field);
+  // Packs that name no classes fit those that do: the labels themselves are numbers in both.
   const auto of_b = compress::ClassNames(b, field);
   if (of_a.empty() || of_b.empty()) return "";
   const auto [at_a, at_b] = std::ranges::mismatch(of_a, of_b);
@@ -127,6 +130,7 @@ struct FirstPack {
 // All packs of a data set have the same fields. Their provenance may differ.
 Status CheckSameSchema(const FirstPack& first, const std::string& path, const PackSchema& schema) {
   std::string reason;
+  // A data set either has a key for every sample or for none.
   if (schema.keyed != first.schema.keyed) reason = "only one of them has keys";
   if (schema.fields.size() != first.schema.fields.size()) {
     reason = "they have " + std::to_string(first.schema.fields.size()) + " and " +
@@ -183,6 +187,8 @@ Status CheckShard(const ManifestShard& shard, const PackFile& pack, std::uint64_
 // Reads a manifest into memory. Its size is bounded before anything is allocated.
 Result<compress::PackManifest> ReadManifest(const ObjectSource& source, const std::string& path) {
   std::array<std::byte, compress::kManifestHeaderBytes> header;
+  // The size on the GFS is compared, and not one that the manifest claims, because the buffer is
+  // allocated by it.
   if (source.size() < header.size() || source.size() > limits::kPackManifestBytesMax) {
     return InputError(ErrorCode::kDataLoss, path, 0,
                       "a manifest of " + std::to_string(source.size()) +
@@ -217,6 +223,7 @@ class PackBuilder {
     FOREBAY_ASSIGN(const compress::PackManifest manifest, ReadManifest(*source, path));
     // A manifest names its shards relative to its own folder. rfind + 1 is 0 where there is no '/'.
     const std::string folder = path.substr(0, path.rfind('/') + 1);
+    // One shard is open at a time, so the number of open files does not grow with the set.
     for (const compress::ShardEntry& entry : manifest.shards) {
       const std::string shard_path = folder + entry.name;
       FOREBAY_ASSIGN(const std::unique_ptr<ObjectSource> shard,
@@ -231,6 +238,8 @@ class PackBuilder {
     if (!writer_.has_value() || writer_->sample_count() == 0) {
       return DatasetError(context_, "has no samples");
     }
+    // Opening checks every row again, so a mistake of the writer is an error here and no catalog is
+    // saved.
     FOREBAY_ASSIGN(ImageBytes image, writer_->Finish());
     return OpenPackImage(std::move(image));
   }
@@ -239,6 +248,8 @@ class PackBuilder {
   // `expected` is null for a pack that no manifest describes.
   Status AddPack(const ObjectSource& source, const std::string& path,
                  const ManifestShard* expected) {
+    // The same pack named twice, or by two manifests, would deliver each of its samples twice in an
+    // epoch.
     if (!seen_.insert(path).second) return DatasetError(context_, "has " + Quoted(path) + " twice");
     const Status added = AddSource(source, path, expected);
     // A file that is still being written looks damaged. "It changed" is the error that helps.
@@ -280,6 +291,7 @@ class PackBuilder {
   // The first pack's schema becomes the data set's; every other pack's must agree with it.
   Status TakeSchema(const std::string& path, const PackSchema& schema) {
     if (writer_.has_value()) return CheckSameSchema(first_, path, schema);
+    // Checked once, because the schemas of all packs agree in shape and element type.
     for (const PackField& field : schema.fields) {
       const auto bytes = SpecOf(field).BytesPerSample();
       if (bytes.has_value()) continue;

@@ -11,9 +11,9 @@
 namespace forebay::catalog {
 namespace {
 
-// The places that a look-up touches. A binary search touches more, but its first steps hit the same
-// few rows each time, which are resident. A look-up of pieces or of a key touches no more than
-// this.
+// The places that a look-up of a sample or a key touches at most. A binary search touches more, but
+// its first steps hit the same few rows each time, which are resident. A look-up of an extent's
+// pieces touches a run of rows per field, so for a data set of many fields it counts too few.
 constexpr std::uint64_t kWindowsPerLookup = 8;
 
 }  // namespace
@@ -25,6 +25,8 @@ bool IsPackImage(std::span<const std::byte> image) {
 
 Result<std::shared_ptr<const Catalog>> OpenPackImage(ImageBytes bytes) {
   FOREBAY_ASSIGN(PackTables tables, CheckPackImage(bytes.bytes()));
+  // The check has read the whole image. Without this, every catalog of packs would be resident
+  // until the kernel needs its memory.
   bytes.DropResidentPages();
   return std::make_shared<const PackCatalog>(std::move(bytes), std::move(tables));
 }
@@ -84,6 +86,7 @@ Status PackCatalog::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
   for (std::uint32_t i = 0; i < row.piece_count; ++i) {
     const PackChunkRow chunk = tables_.Chunk(tables_.Piece(row.first_piece + i));
     pieces.push_back({.extent = extent,
+                      // The cast cannot cut: the checker has found the chunk within its extent.
                       .offset = static_cast<std::uint32_t>(chunk.offset - row.object_offset),
                       .length = std::uint64_t{chunk.head_bytes} + chunk.payload_bytes});
   }
@@ -137,6 +140,7 @@ ChunkGroup PackCatalog::GroupOf(std::uint32_t field, SampleId sample) const {
   bytes_.NoteTouched(kWindowsPerLookup);
   // Finds the first chunk that ends after the sample. It exists and holds the sample, because the
   // chunks of a field cover every sample (ChunkCoverage, checked at open).
+  // The rows of one field are contiguous, so the search needs no other field's rows.
   std::uint64_t low = tables_.field_begins[field];
   std::uint64_t high = tables_.field_begins[field + 1];
   while (low < high) {

@@ -34,6 +34,8 @@ class FieldProgress {
         chunk.sample_bytes != 0
             ? chunk.sample_bytes - chunk.part_offset <= limits::kChunkBytesMax
             : chunk.tile + 1 == tiles_[chunk.field];
+    // A pack whose offsets do not follow the order of samples only loses good places to cut: its
+    // extents still hold whole chunks.
     reached_[chunk.field] = ends_group ? chunk.first_sample + chunk.sample_count : kIncomplete;
   }
 
@@ -53,6 +55,7 @@ class FieldProgress {
 // A forged index can claim overlapping records. Pieces must not overlap, because each has a
 // checksum.
 Status CheckOrder(std::span<const ChunkEntry> chunks, std::span<const std::uint32_t> order) {
+  // Neighbours in the order of offsets are enough: if no two neighbours overlap, no two chunks do.
   for (std::size_t i = 1; i < order.size(); ++i) {
     const std::uint64_t end = EndOf(chunks[order[i - 1]]);
     if (chunks[order[i]].offset >= end) continue;
@@ -76,6 +79,8 @@ class Cutter {
   PackExtent Next() {
     PackExtent extent;  // up to the last chunk that fits
     PackExtent whole;   // up to the last chunk after which all fields have reached one sample
+    // Kept beside `whole`, because the chunks that are given back are passed again in the next
+    // extent.
     FieldProgress progress_at_whole = progress_;
     extent.offset = chunks_[order_[next_]].offset;
     std::size_t at = next_;
@@ -129,6 +134,7 @@ Result<PackCut> CutPack(const compress::PackSchema& schema, std::span<const Chun
   PackCut cut;
   cut.order.resize(chunks.size());
   std::iota(cut.order.begin(), cut.order.end(), 0U);
+  // The index is sorted by field, but extents are ranges of the file.
   std::sort(cut.order.begin(), cut.order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return chunks[a].offset < chunks[b].offset;
   });

@@ -91,6 +91,7 @@ Status PackImageChecker::CheckCounts() const {
       header.object_count == 0 || header.object_count > limits::kPackShardsMax ||
       header.extent_count == 0 || header.extent_count > limits::kExtentCountMax ||
       header.field_count == 0 || header.field_count > limits::kFieldCountMax ||
+      // Pieces name chunks in 32 bits.
       header.chunk_count == 0 || header.chunk_count > 0xFFFF'FFFF) {
     return DamagedImage(12, "a count is zero or exceeds its published limit");
   }
@@ -113,9 +114,11 @@ Status PackImageChecker::CheckSections() {
   FOREBAY_ASSIGN(tables_.pieces, Section(PackSection::kPieces));
   FOREBAY_ASSIGN(tables_.keys.index, Section(PackSection::kKeyIndex));
   FOREBAY_ASSIGN(tables_.keys.strings, Section(PackSection::kKeys));
+  // Computed again and not believed, because clients and tokens name a catalog by it.
   if (FingerprintOf(header) != header.fingerprint) {
     return DamagedImage(40, "fingerprint does not match the tables");
   }
+  // The products cannot wrap: CheckCounts has bounded every factor.
   if (tables_.objects.size() != header.object_count * sizeof(PackObjectRow) ||
       tables_.extents.size() != header.extent_count * sizeof(PackExtentRow) ||
       tables_.chunks.size() != header.chunk_count * sizeof(PackChunkRow) ||
@@ -135,6 +138,8 @@ Status PackImageChecker::ReadMeta() {
   if (!reader.ok() || tables_.name.empty() || start.size() < compress::kPackHeaderBytes) {
     return DamagedImage(offset + reader.offset(), "the name or the schema is malformed");
   }
+  // The size is computed from the header alone first, so that ReadPackStart gets exactly the bytes
+  // that belong to the schema.
   const auto start_bytes = compress::PackStartBytes(start.first(compress::kPackHeaderBytes));
   if (!start_bytes.has_value() || *start_bytes != start.size()) {
     return DamagedImage(offset + reader.offset(), "the schema has the wrong size");
@@ -153,6 +158,7 @@ Status PackImageChecker::ReadMeta() {
   if (tables_.schema.fields.size() != tables_.header.field_count) {
     return DamagedImage(offset, "the schema's number of fields differs from the header's");
   }
+  // Rows of a batch are allocated by these sizes, so one that overflows must not pass.
   for (const compress::PackField& field : tables_.schema.fields) {
     tables_.specs.push_back(SpecOf(field));
     if (!tables_.specs.back().BytesPerSample().has_value()) {
@@ -194,6 +200,7 @@ Status PackImageChecker::CheckExtents() {
   std::uint64_t pieces = 0;
   std::uint64_t total_bytes = 0;
   std::uint64_t end = 0;  // of the extent before, in its object
+  // Extents of one object are consecutive, so one number remembers where the last of them ended.
   std::uint32_t object = 0;
   for (std::uint32_t i = 0; i < tables_.header.extent_count; ++i) {
     const PackExtentRow row = tables_.Extent(i);
@@ -220,6 +227,8 @@ Status PackImageChecker::CheckExtents() {
 // The checks of one extent that need no other extent.
 Status PackImageChecker::CheckExtent(std::uint32_t extent, const PackExtentRow& row) const {
   if (row.object >= tables_.header.object_count) return BadExtent(extent, "has no object");
+  // The object's size is the one that was recorded when the pack was read, so the stager never asks
+  // for bytes past its end.
   const std::uint64_t bytes = tables_.Object(row.object).bytes;
   if (row.bytes == 0 || row.bytes > limits::kExtentBytesMax || row.object_offset > bytes ||
       row.bytes > bytes - row.object_offset) {
@@ -236,6 +245,8 @@ Status PackImageChecker::CheckExtent(std::uint32_t extent, const PackExtentRow& 
 // checks the index of a pack, proves that the chunks of a field in an object cover each sample
 // exactly once.
 Status PackImageChecker::CheckChunks() {
+  // The loop over rows ends at the first one of another field or object. So a row out of place is
+  // never passed twice, and the check takes time in proportion to the rows.
   std::uint64_t next = 0;
   const std::uint64_t count = tables_.header.chunk_count;
   for (std::uint32_t field = 0; field < tables_.header.field_count; ++field) {
@@ -260,6 +271,8 @@ Status PackImageChecker::CheckChunks() {
         if (!follows) return BadChunk(next, "does not follow the one before it");
         FOREBAY_TRY(CheckPlace(next, row));
       }
+      // If rows are missing at the end, `next` is the number of rows, and the error names the place
+      // where the next row should be.
       if (!coverage.Complete()) {
         return BadChunk(next, "comes too early: samples before it have no chunk");
       }
@@ -273,6 +286,8 @@ Status PackImageChecker::CheckChunks() {
 // Checks the place of one chunk. There are as many pieces as chunks, and each chunk is found in the
 // piece that it names, so after all calls each piece is one chunk and each chunk is one piece.
 Status PackImageChecker::CheckPlace(std::uint64_t chunk, const PackChunkRow& row) const {
+  // The row's numbers are bounded in the order in which they are used: the extent first, then the
+  // piece within it.
   if (row.extent >= tables_.header.extent_count) return BadChunk(chunk, "has no extent");
   const PackExtentRow extent = tables_.Extent(row.extent);
   const std::uint64_t bytes = std::uint64_t{row.head_bytes} + row.payload_bytes;
@@ -305,6 +320,8 @@ Status PackImageChecker::CheckPieces() const {
 // pieces. The stager relies on this: it takes one checksum per piece and reserves memory by the
 // extent's size.
 Status PackImageChecker::CheckExtentPieces(std::uint32_t extent, const PackExtentRow& row) const {
+  // A gap between two pieces is allowed: keys and other records may lie there. They are staged, but
+  // no checksum of a piece covers them.
   std::uint64_t end = row.object_offset;
   std::uint64_t first_sample = ~std::uint64_t{0};
   std::uint64_t samples_end = 0;

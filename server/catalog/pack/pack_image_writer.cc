@@ -21,7 +21,8 @@ Error LimitError(std::string_view what, std::uint64_t limit, std::string_view li
                                                   std::string(limit_name) + ")");
 }
 
-// A chunk, named by its row among those of its field. Becomes a number in PutPieces.
+// A chunk, named by its row among those of its field. Becomes a number in PutPieces; until then a
+// piece takes 8 bytes.
 struct FieldRow {
   std::uint32_t field = 0;
   std::uint32_t row = 0;
@@ -47,6 +48,7 @@ compress::PackSchema SharedSchema(const compress::PackSchema& schema) {
 
 // Offsets and sizes of sections are left out: they follow from the counts and the hashes.
 std::uint64_t FingerprintOf(const PackHeaderRow& header) {
+  // The names of the data set and its classes lie in the section `meta`, so its hash covers them.
   ByteWriter text;
   text.Le(header.magic);
   text.Le(header.version);
@@ -75,6 +77,8 @@ PackImageWriter::PackImageWriter(std::string name, const compress::PackSchema& s
       key_index_(scratch),
       keys_(scratch),
       image_(scratch) {
+  // Each field has a share of memory of its own before its table goes to a file, at most
+  // kFieldCountMax of them.
   for (std::size_t i = 0; i < schema_.fields.size(); ++i) chunks_.emplace_back(scratch);
   header_.field_count = static_cast<std::uint32_t>(schema_.fields.size());
 }
@@ -105,6 +109,7 @@ Status PackImageWriter::AddObject(const PackObject& object) {
     return Error(ErrorCode::kResourceExhausted,
                  Quoted(object.path) + " exceeds 2^48 bytes (kObjectBytesMax)");
   }
+  // Subtraction, because the number of samples comes from the pack's footer and the sum could wrap.
   if (object.samples > limits::kSampleCountMax - header_.sample_count) {
     return LimitError("samples", limits::kSampleCountMax, "kSampleCountMax");
   }
@@ -126,6 +131,7 @@ Status PackImageWriter::AddObject(const PackObject& object) {
 
 // Pieces are numbered through the data set in the order of extents, one for each chunk.
 Status PackImageWriter::AddExtents(const PackObject& object, const PackCut& cut) {
+  // `header_.chunk_count` is still the number of chunks of the packs before this one.
   std::uint64_t first_piece = header_.chunk_count;
   for (const PackExtent& extent : cut.extents) {
     if (header_.extent_count >= limits::kExtentCountMax) {
@@ -173,6 +179,8 @@ Status PackImageWriter::AddChunks(const PackObject& object, const PackCut& cut,
     row.tile = entry.tile;
     row.sample_count = entry.sample_count;
     row.head_bytes = entry.head_bytes;
+    // The reader of the index has compared these three with kChunkBytesMax and kSampleBytesMax, so
+    // the casts keep all bits.
     row.payload_bytes = static_cast<std::uint32_t>(entry.payload_bytes);
     row.part_offset = static_cast<std::uint32_t>(entry.part_offset);
     row.sample_bytes = static_cast<std::uint32_t>(entry.sample_bytes);
@@ -200,6 +208,7 @@ Status PackImageWriter::AddKeys(std::span<const std::string> keys) {
       const std::uint64_t offset = keys_.size();
       FOREBAY_TRY(key_index_.Append(RowBytes(offset)));
     }
+    // PackFile::Keys has refused longer keys.
     FOREBAY_CHECK(key.size() <= limits::kPackKeyBytesMax);
     const auto length = static_cast<std::uint16_t>(key.size());
     FOREBAY_TRY(keys_.Append(RowBytes(length)));
@@ -213,6 +222,7 @@ Status PackImageWriter::Put(std::span<const std::byte> bytes) {
   if (bytes.size() > limits::kCatalogFileBytesMax - image_.size()) {
     return LimitError("bytes of catalog", limits::kCatalogFileBytesMax, "kCatalogFileBytesMax");
   }
+  // Header and padding lie outside of sections, so no hash runs then.
   if (section_hash_.has_value()) section_hash_->Update(bytes);
   return image_.Append(bytes);
 }
@@ -238,6 +248,7 @@ Status PackImageWriter::EndSection(PackSection kind) {
 Status PackImageWriter::PutSpool(PackSection kind, TableSpool& table) {
   FOREBAY_TRY(BeginSection(kind));
   FOREBAY_TRY(table.ForEachPiece([&](std::span<const std::byte> piece) { return Put(piece); }));
+  // Frees the scratch file, so that image and tables together take little more than the image.
   table.Clear();
   return EndSection(kind);
 }
@@ -255,6 +266,7 @@ Status PackImageWriter::PutChunks() {
 // Writes the pieces, with each FieldRow turned into the chunk's number in the image.
 Status PackImageWriter::PutPieces(std::span<const std::uint32_t> field_begins) {
   FOREBAY_TRY(BeginSection(PackSection::kPieces));
+  // Read in a stream with one buffer: a data set may have 2^32 pieces, of 8 bytes each.
   SpoolReader reader(pieces_);
   for (std::uint64_t i = 0; i < header_.chunk_count; ++i) {
     FOREBAY_ASSIGN(const std::span<const std::byte> bytes, reader.Take(sizeof(FieldRow)));
@@ -267,6 +279,7 @@ Status PackImageWriter::PutPieces(std::span<const std::uint32_t> field_begins) {
 
 // Lays out the image in the order of PackSection.
 Result<ImageBytes> PackImageWriter::Finish() {
+  // A table of keys that is one short would give every later sample its neighbour's key.
   FOREBAY_CHECK(key_count_ == (schema_.keyed ? header_.sample_count : 0));
   // Zeros take the place of the header until all offsets and hashes are known.
   FOREBAY_TRY(Put(RowBytes(PackHeaderRow{})));

@@ -24,11 +24,13 @@ std::optional<Dtype> IdxDtype(std::uint8_t code) {
   }
 }
 
+// The callers compare each offset with the size of `bytes` first.
 std::uint8_t ByteAt(std::span<const std::byte> bytes, std::size_t offset) {
   return std::to_integer<std::uint8_t>(bytes[offset]);
 }
 
 std::uint32_t LoadBigEndian32(std::span<const std::byte> bytes, std::size_t offset) {
+  // Shifts and not a cast of the memory, which would depend on the byte order of this machine.
   std::uint32_t value = 0;
   for (std::size_t i = 0; i < 4; ++i) value = value << 8 | ByteAt(bytes, offset + i);
   return value;
@@ -55,6 +57,8 @@ Result<RecordHeader> ParseIdxHeader(const HeaderInput& input) {
     return InputError(ErrorCode::kInvalidArgument, input.path, 2,
                       "unknown IDX element type " + std::to_string(ByteAt(start, 2)));
   }
+  // At most 255, so the header has at most 1,024 bytes, which kRecordHeaderBytesMax covers.
+  // FitRecords refuses more dimensions than a field may have.
   const std::size_t dimensions = ByteAt(start, 3);
   if (dimensions == 0) {
     return InputError(ErrorCode::kInvalidArgument, input.path, 3,
@@ -70,6 +74,7 @@ Result<RecordHeader> ParseIdxHeader(const HeaderInput& input) {
   header.dtype = *dtype;
   header.big_endian = DtypeBytes(*dtype) > 1;  // a single byte has no byte order
   header.sample_count = LoadBigEndian32(start, 4);
+  // Dimension 0 counts the records, so it is no part of a sample's shape.
   for (std::size_t i = 1; i < dimensions; ++i) {
     header.shape.push_back(LoadBigEndian32(start, 4 + 4 * i));
   }

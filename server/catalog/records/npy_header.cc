@@ -22,6 +22,8 @@ struct NpyDtype {
   std::string_view code;  // without the byte-order character
   Dtype dtype;
 };
+// Booleans (b1) are delivered as bytes of 0 and 1. Complex numbers, texts and dates have no element
+// type of a field.
 constexpr std::array<NpyDtype, 10> kNpyDtypes = {{{"u1", Dtype::kU8}, {"b1", Dtype::kU8},
                                                   {"i1", Dtype::kI8}, {"u2", Dtype::kU16},
                                                   {"i2", Dtype::kI16}, {"i4", Dtype::kI32},
@@ -42,6 +44,8 @@ class NpyHeaderParser {
     return InputError(code, path_, text_offset_ + at_, reason);
   }
   void SkipSpaces() {
+    // NumPy pads with spaces and ends with a newline, so that the data begin at a multiple of 16 or
+    // 64 bytes.
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
   }
   // Skips spaces, and consumes `token` if it comes next.
@@ -71,6 +75,7 @@ Result<std::string_view> NpyHeaderParser::ParseQuoted() {
   if (at_ >= text_.size() || (text_[at_] != '\'' && text_[at_] != '"')) {
     return Malformed("expected a quoted string");
   }
+  // The quotation mark that opened the literal also ends it, as in Python.
   const std::size_t end = text_.find(text_[at_], at_ + 1);
   if (end == std::string_view::npos) return Malformed("unterminated string");
   const std::string_view quoted = text_.substr(at_ + 1, end - at_ - 1);
@@ -103,6 +108,7 @@ Status NpyHeaderParser::ParseDescr(RecordHeader& header) {
   if (order != '<' && order != '>' && order != '|' && order != '=') {
     return Malformed("malformed element type " + Quoted(descr));
   }
+  // A loop over ten entries; the codes of NumPy do not form an index.
   for (const NpyDtype& known : kNpyDtypes) {
     if (known.code != descr.substr(1)) continue;
     const bool is_single_byte = DtypeBytes(known.dtype) == 1;
@@ -123,6 +129,7 @@ Status NpyHeaderParser::ParseShape() {
   if (shape_.has_value()) return Malformed("'shape' is given twice");
   if (!Accept("(")) return Malformed("expected a tuple");
   shape_.emplace();
+  // Each round consumes at least one digit, and the rounds are bounded, so any text ends this loop.
   while (!Accept(")")) {
     if (shape_->size() >= kDimensionsParsedMax) return Malformed("too many dimensions");
     SkipSpaces();
@@ -166,12 +173,14 @@ Status NpyHeaderParser::ParseEntry(RecordHeader& header) {
 
 Status NpyHeaderParser::Parse(RecordHeader& header) {
   if (!Accept("{")) return Malformed("expected a dict literal");
+  // Each of the three keys may come once, so this loop takes at most three rounds.
   while (!Accept("}")) {
     FOREBAY_TRY(ParseEntry(header));
     if (Accept(",")) continue;
     if (!Accept("}")) return Malformed("expected ',' or '}'");
     break;
   }
+  // Text after the dict would be code to Python's eval, so it is refused.
   SkipSpaces();
   if (at_ != text_.size()) return Malformed("bytes after the dict literal");
   if (!has_descr_ || !fortran_order_.has_value() || !shape_.has_value()) {
@@ -205,6 +214,8 @@ Result<RecordHeader> ParseNpyHeader(const HeaderInput& input) {
   }
   const auto major = reader.ReadLe<std::uint8_t>();
   const auto minor = reader.ReadLe<std::uint8_t>();
+  // A later version could give the length or the keys another meaning, so it is refused rather than
+  // guessed.
   if (reader.ok() && (major < 1 || major > 3 || minor != 0)) {
     return InputError(ErrorCode::kUnimplemented, input.path, kNpyMagic.size(),
                       ".npy version " + std::to_string(major) + "." + std::to_string(minor) +

@@ -30,6 +30,8 @@ std::optional<std::size_t> FindIdxTag(std::string_view name) {
 }
 
 bool IsIdxName(std::string_view name) {
+  // A compressed file is left out, because its bytes are no records. If it is named in the key
+  // `files`, ParseIdxHeader refuses it and says why.
   return name.ends_with(".idx") || (FindIdxTag(name).has_value() && !name.ends_with(".gz"));
 }
 
@@ -47,6 +49,8 @@ std::string DefaultFieldName(std::string_view path, Format format) {
       return std::string(name.substr(name.rfind('-') + 1));
     }
   }
+  // A hidden name such as ".npy" has its only dot at the start; the name is the whole of it then,
+  // because a field needs one.
   const std::size_t dot = name.rfind('.');
   return std::string(dot == 0 ? name : name.substr(0, dot));
 }
@@ -80,6 +84,8 @@ Result<Dtype> ParseRawDtype(const SettingValue& value) {
 
 Result<std::vector<std::uint64_t>> ParseRawShape(const SettingValue& value) {
   FOREBAY_ASSIGN(std::vector<std::uint64_t> shape, value.Dimensions());
+  // The limit is checked here too, so that a wrong configuration is an error at the daemon's start
+  // and not when the data set is catalogued.
   if (shape.size() <= limits::kDimensionCountMax) return shape;
   return Error(ErrorCode::kInvalidArgument, "too many dimensions");
 }
@@ -127,6 +133,7 @@ Result<RecordHeader> ReadHeader(const BuildContext& context, io::IoQueue& queue,
 // Makes the header of a raw file, which has none: the configuration gives element type and shape,
 // and the file's size gives the number of records.
 Result<RecordHeader> RawHeader(const DatasetSource& source, const RecordFile& file) {
+  // Parsed once per file, of which there are at most kFieldCountMax.
   FOREBAY_ASSIGN(const RawRecords records, RawRecordsOf(source));
   RecordHeader header;
   header.dtype = records.dtype;
@@ -141,6 +148,8 @@ Result<RecordHeader> RawHeader(const DatasetSource& source, const RecordFile& fi
                  "data set " + Quoted(source.name) +
                      ": raw records of type bytes need a shape; set the key 'shape'");
   }
+  // If one of these conditions fails, the number of samples stays 0, and FitRecords below refuses
+  // the file.
   const Result<std::uint64_t> bytes = spec.BytesPerSample();
   if (bytes.has_value() && *bytes > 0 && file.info.bytes > header.data_offset) {
     const std::uint64_t data_bytes = file.info.bytes - header.data_offset;
@@ -173,6 +182,8 @@ Result<std::vector<RecordFile>> ListFiles(const BuildContext& context, Format fo
                  "data set " + Quoted(context.source.name) + " has no " +
                      std::string(FormatName(format)) + " files; name them in its key 'files'");
   }
+  // Checked before the files are opened: a folder of a million .npy files is another format, or not
+  // one data set.
   if (named.size() > limits::kFieldCountMax) {
     return Error(ErrorCode::kResourceExhausted,
                  "data set " + Quoted(context.source.name) + " has " +
@@ -199,10 +210,13 @@ Result<std::vector<RecordFile>> ListFiles(const BuildContext& context, Format fo
 
 // Fills size and header of each file, and checks that all have the same number of records.
 Status ReadHeaders(const BuildContext& context, Format format, std::vector<RecordFile>& files) {
+  // One header at a time, because there are few files and each is read once.
   FOREBAY_ASSIGN(const std::unique_ptr<io::IoQueue> queue,
                  context.backend.CreateQueue({.depth = 1}));
   std::uint64_t seen = 0;
   for (RecordFile& file : files) {
+    // Size and time are taken before the header is read. If the file changes in between, the header
+    // does not fit its size, or reading the extent finds the other time.
     FOREBAY_ASSIGN(file.info, context.root.Stat(file.path));
     if (!file.info.is_regular) return NotAFile(file.path);
     if (format == Format::kRaw) {
@@ -232,6 +246,8 @@ Result<std::shared_ptr<const Catalog>> BuildRecordFiles(const BuildContext& cont
   std::vector<FieldPlan> fields;
   const std::uint64_t sample_count = files.front().header.sample_count;
   for (const RecordFile& file : files) {
+    // Object i, part i and field i belong to one file: a fixed part reads the object that was added
+    // last, and the image's checker demands that it supplies the field of its number.
     FOREBAY_TRY(writer.AddObject(file.path, file.info.bytes, file.info.mtime_ns));
     FieldPlan field;
     FOREBAY_ASSIGN(field.part,
@@ -239,6 +255,7 @@ Result<std::shared_ptr<const Catalog>> BuildRecordFiles(const BuildContext& cont
                                        file.header.record_bytes, context.source.extent_bytes));
     field.spec.name = file.field;
     field.spec.dtype = file.header.dtype;
+    // Bytes are delivered as they lie in the file, so the reader is told their order.
     field.spec.big_endian = file.header.big_endian;
     field.spec.shape = file.header.shape;
     fields.push_back(std::move(field));
@@ -306,6 +323,8 @@ constexpr auto kRawKeys = std::to_array<FormatKey>({
      .identify = IdentifyHeader},
 });
 
+// Only raw needs a check of all keys together: its records have no header that could give the
+// shape.
 Status CheckRaw(const DatasetSource& source) {
   if (source.settings.Find("shape") != nullptr) return {};
   return KeyError("shape", "data set '" + source.name + "' has format raw, which requires it");

@@ -27,6 +27,8 @@ Status FitRecords(const HeaderInput& input, RecordHeader& header) {
   if (!bytes.has_value()) {
     return refuse(ErrorCode::kInvalidArgument, "a record exceeds 2^40 bytes");
   }
+  // Neither number may be zero from here on: CutFixedPart divides by the size of a record and
+  // subtracts 1 from the number of records.
   if (header.sample_count == 0) {
     return refuse(ErrorCode::kInvalidArgument, "the file has no records");
   }

@@ -68,6 +68,7 @@ ExtentRow FixedExtent(const PartRow& part, std::uint32_t part_number,
   row.sample_count = 1;
   row.starting_count = piece == 0 ? 1 : 0;
   row.object_offset = part.data_offset + row.first_sample * part.record_bytes + piece_offset;
+  // The last extent of a chain is short: it ends with its record.
   row.bytes = static_cast<std::uint32_t>(
       std::min(part.chain_extent_bytes, part.record_bytes - piece_offset));
   return row;

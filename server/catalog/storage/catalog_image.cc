@@ -44,7 +44,8 @@ Result<std::shared_ptr<const Catalog>> Catalog::FromBytes(std::vector<std::byte>
 }
 
 Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes) {
-  // A format with an image of its own recognises it by its magic number.
+  // A format with an image of its own recognises it by its magic number. The number decides only
+  // which checks run: `open_image` checks the whole header again.
   for (const FormatDriver* driver : FormatDrivers()) {
     if (driver->is_own_image != nullptr && driver->is_own_image(bytes.bytes())) {
       return driver->open_image(std::move(bytes));
@@ -62,6 +63,7 @@ Result<std::shared_ptr<const Catalog>> Catalog::Map(const std::string& absolute_
   return opened;
 }
 
+// The words of `verified_` start as zero: no page has been checked yet.
 // Moving `bytes` moves a pointer, so the spans in `tables` stay valid.
 CatalogImage::CatalogImage(ImageBytes bytes, ImageTables tables)
     : bytes_(std::move(bytes)), tables_(std::move(tables)) {
@@ -80,6 +82,7 @@ void CatalogImage::BuildSampleIndex() {
   for (std::uint32_t i = 0; i < extent_count(); ++i) {
     const ExtentRow row = tables_.Extent(i);
     // An extent with many samples fills several entries, one with few fills none.
+    // A continuation starts no sample, so the index never leads into the middle of a chain.
     while (!row.continues() &&
            sample_index_.size() << index_shift_ < row.first_sample + row.starting_count) {
       sample_index_.push_back(i);
@@ -130,6 +133,9 @@ std::uint32_t CatalogImage::FirstExtentOf(std::uint64_t sample) const {
   std::uint32_t low = sample_index_[entry];
   std::uint32_t high =
       entry + 1 < sample_index_.size() ? sample_index_[entry + 1] : extent_count() - 1;
+  // The index names the extents of two samples that are 2^index_shift_ apart, and this sample
+  // starts in one of them or between them. `high` is included, because the next entry's sample may
+  // start in the same extent.
   // Finds the first extent whose samples end after `sample`. This is never a continuation: the head
   // of its chain names the same sample and comes first.
   while (low < high) {
@@ -149,6 +155,8 @@ Range CatalogImage::FixedRange(const PartRow& part, std::uint64_t sample) const 
   Range range;
   range.length = part.record_bytes;
   if (part.extents_per_record == 1) {
+    // Both the number of the extent and the offset fit in 32 bits: ImageChecker::CheckFixedPart has
+    // compared the row with the limits of extents.
     const std::uint64_t index = sample / part.records_per_extent;
     range.extent = ExtentId(part.first_extent + static_cast<std::uint32_t>(index));
     range.offset = static_cast<std::uint32_t>((sample - index * part.records_per_extent) *
@@ -181,6 +189,8 @@ Range CatalogImage::Resolve(std::uint32_t extent, const ExtentRow& row,
 }
 
 // The sample page of an extent. The checker has compared its bounds with the section of pages.
+// Only the entries are returned; the page's hash is compared by VerifyEntries, which callers run
+// first.
 std::span<const std::byte> CatalogImage::Entries(const ExtentRow& row) const {
   return tables_.pages.subspan(
       row.page_offset, std::size_t{row.starting_count} * tables_.parts[0].entry_bytes);
@@ -229,6 +239,8 @@ Error CatalogImage::PageError(std::uint32_t extent, std::uint64_t page_offset,
 
 Status CatalogImage::VerifyEntries(std::uint32_t extent, const ExtentRow& row) const {
   if (IsVerified(extent, kEntriesBit)) return {};
+  // Two threads can both arrive here. They check the same bytes twice, which is cheaper than a lock
+  // on every look-up.
   // The hash finds damage. The bounds are checked as well, because a forged image can have right
   // hashes, and no access may leave an extent.
   if (Checksum(Entries(row)) != row.entries_hash) {
@@ -247,6 +259,8 @@ Status CatalogImage::VerifyEntries(std::uint32_t extent, const ExtentRow& row) c
 // label is a class that exists.
 Status CatalogImage::CheckFileEntries(std::uint32_t extent, const ExtentRow& row) const {
   const std::span<const std::byte> entries = Entries(row);
+  // Field 1 exists: ImageChecker::CheckFieldParts accepts a files part only with exactly two
+  // fields.
   const std::size_t constants = tables_.fields[1].constant_names.size();
   std::uint64_t offset = 0;
   for (std::uint32_t i = 0; i < row.starting_count; ++i) {
@@ -265,6 +279,8 @@ Status CatalogImage::CheckFileEntries(std::uint32_t extent, const ExtentRow& row
   return {};
 }
 
+// The loop ends at the first extent that starts a sample, so it takes one step for all but the
+// heads of chains.
 std::uint64_t CatalogImage::ChainBytes(std::uint32_t extent, const ExtentRow& row) const {
   std::uint64_t bytes = row.bytes;
   for (std::uint32_t next = extent + 1; next < extent_count(); ++next) {
@@ -306,6 +322,7 @@ Status CatalogImage::CheckMemberEntries(std::uint32_t extent, const ExtentRow& r
 Status CatalogImage::Locate(SampleId sample, std::span<FieldLocation> locations) const {
   FOREBAY_CHECK(sample.value() < sample_count() && locations.size() == specs_.size());
   if (IsKind(tables_.parts[0], PartKind::kFixed)) {
+    // Each field has a part of its own, and no page is touched, so this cannot fail.
     for (std::size_t i = 0; i < locations.size(); ++i) {
       const PartRow& part = tables_.parts[tables_.fields[i].part];
       locations[i] = {.present = true, .range = FixedRange(part, sample.value()), .constant = 0};
@@ -357,6 +374,8 @@ void CatalogImage::FixedPieces(const PartRow& part, ExtentId extent, const Exten
     pieces.push_back({.extent = extent, .offset = 0, .length = row.bytes});
     return;
   }
+  // A piece per record although all have one size: each record has a checksum of its own, so that
+  // one sample can be verified without reading the whole extent.
   for (std::uint32_t i = 0; i < row.sample_count; ++i) {
     const auto offset = static_cast<std::uint32_t>(i * part.record_bytes);
     pieces.push_back({.extent = extent, .offset = offset, .length = part.record_bytes});
@@ -385,6 +404,7 @@ Status CatalogImage::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
   for (std::uint32_t i = 0; i < row.sample_count; ++i) {
     const Interval interval = EntryInterval(head_row, i);
     const std::uint64_t image_end = image_begin + row.bytes;
+    // A piece may be empty: all fields of a sample may have no bytes.
     const std::uint64_t begin = std::clamp(interval.begin, image_begin, image_end);
     const std::uint64_t end = std::clamp(interval.end, begin, image_end);
     pieces.push_back({.extent = extent,
@@ -434,6 +454,8 @@ Result<std::string> CatalogImage::SampleKey(SampleId sample) const {
   const std::uint64_t keys_offset = row.page_offset + Entries(row).size();
   const std::span<const std::byte> keys =
       tables_.pages.subspan(keys_offset, tables_.PageEnd(extent) - keys_offset);
+  // Keys are checked apart from entries, because training reads no keys, and their bytes would be
+  // most of what a look-up touches.
   FOREBAY_TRY(VerifyKeys(extent, row, keys));
   // The index leads to the first key of a block of 16; the rest of the way goes from key to key.
   const std::uint64_t index = sample.value() - row.first_sample;

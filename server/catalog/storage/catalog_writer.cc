@@ -73,6 +73,8 @@ std::vector<std::byte> EncodeMeta(std::string_view name, std::span<const FieldPl
   meta.String(name);
   for (const FieldPlan& field : fields) {
     meta.String(field.spec.name);
+    // The numbers of dtypes and sources are those of their enumerators, so these may never be
+    // renumbered.
     meta.Le(static_cast<std::uint8_t>(field.spec.dtype));
     meta.Le(static_cast<std::uint8_t>(field.spec.source));
     meta.Le(static_cast<std::uint8_t>(field.spec.big_endian ? 1 : 0));
@@ -89,6 +91,8 @@ std::vector<std::byte> EncodeMeta(std::string_view name, std::span<const FieldPl
 
 CatalogWriter::CatalogWriter(ImageSink& sink, std::string name, Format format,
                              const BuildScratch& scratch)
+    // Only these two tables go to spools: they grow with the number of objects, which may be 10^8
+    // files. Extents are bounded by kExtentCountMax.
     : sink_(sink), name_(std::move(name)), objects_(scratch), names_(scratch) {
   header_.format = static_cast<std::uint32_t>(format);
 }
@@ -121,6 +125,8 @@ Status CatalogWriter::Start() {
 
 Result<ObjectId> CatalogWriter::AddObject(std::string_view path, std::uint64_t bytes,
                                           std::int64_t mtime_ns) {
+  // Each limit is checked before a row is made, because the casts below would cut a larger value
+  // without an error.
   if (header_.object_count >= limits::kObjectCountMax) {
     return LimitError("objects", std::uint64_t{header_.object_count} + 1,
                       limits::kObjectCountMax, "kObjectCountMax");
@@ -164,6 +170,7 @@ Result<std::uint32_t> CatalogWriter::AddFixedPart(std::uint64_t sample_count,
   FOREBAY_ASSIGN(const std::uint32_t number, BeginPart(PartKind::kFixed, 0));
   // Works on a copy, because AddExtent counts the extents in parts_[number] as they are added.
   PartRow cut = parts_[number];
+  // A fixed part reads one object, so AddObject for it comes directly before this call.
   cut.first_object = header_.object_count - 1;
   cut.object_count = 1;
   cut.data_offset = data_offset;
@@ -187,6 +194,8 @@ Status CatalogWriter::AddExtent(ExtentRow row, std::span<const std::byte> entrie
                       "kExtentCountMax: raise the data set's key 'extent'");
   }
   PartRow& part = parts_.back();
+  // Entries are found by multiplication, so a page of another size would shift all samples after
+  // it. A mistake of a builder must stop here, because the hash would confirm it.
   FOREBAY_CHECK(entries.size() == std::uint64_t{row.starting_count} * part.entry_bytes);
   FOREBAY_TRY(Start());
   row.part = static_cast<std::uint32_t>(parts_.size() - 1);
@@ -202,6 +211,7 @@ Status CatalogWriter::AddExtent(ExtentRow row, std::span<const std::byte> entrie
   extents_.push_back(row);
   ++part.extent_count;
   ++header_.extent_count;
+  // Counts bytes that are staged. Headers of records and gaps between extents belong to no extent.
   header_.total_bytes += row.bytes;
   return {};
 }
@@ -238,6 +248,8 @@ Status CatalogWriter::Finish(std::uint64_t sample_count, std::span<const FieldPl
   if (sample_count == 0) {
     return Error(ErrorCode::kInvalidArgument, "data set " + Quoted(name_) + " has no samples");
   }
+  // In a scan the number of samples is known last, so this is the first place where it can be
+  // checked for all formats.
   if (sample_count > limits::kSampleCountMax) {
     return LimitError("samples", sample_count, limits::kSampleCountMax, "kSampleCountMax");
   }
@@ -253,6 +265,8 @@ Status CatalogWriter::Finish(std::uint64_t sample_count, std::span<const FieldPl
   header_.part_count = static_cast<std::uint32_t>(parts_.size());
   header_.field_count = static_cast<std::uint32_t>(fields.size());
   header_.sample_count = sample_count;
+  // No reader relies on the order of the sections, because the header has their offsets. The order
+  // is fixed so that equal data sets have equal images, byte by byte.
   FOREBAY_TRY(PutSection(SectionKind::kMeta, EncodeMeta(name_, fields)));
   FOREBAY_TRY(PutSection(SectionKind::kParts, std::as_bytes(std::span(parts_))));
   FOREBAY_TRY(PutSpool(SectionKind::kObjects, objects_));

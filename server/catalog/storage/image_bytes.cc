@@ -27,6 +27,8 @@ ImageBytes::~ImageBytes() {
 }
 
 Result<ImageBytes> ImageBytes::MapFile(const std::string& absolute_path) {
+  // The size is taken from the open descriptor and not from the path, so both belong to the same
+  // file even if another is renamed over it meanwhile.
   // O_NONBLOCK, so that opening a FIFO does not block for ever; the check below refuses it.
   const UniqueFd fd(::open(absolute_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return Error::FromErrno(errno, "open catalog '" + absolute_path + "'");
@@ -64,13 +66,17 @@ std::span<const std::byte> ImageBytes::bytes() const {
 }
 
 void ImageBytes::DropResidentPages() const {
-  // madvise is a hint: if it fails, the pages stay resident and nothing else changes.
+  // On a shared mapping of a file this only unmaps: the bytes stay in the page cache, so another
+  // thread that reads at the same time faults its page in again. madvise is a hint: if it fails,
+  // the pages stay resident and nothing else changes.
   if (mapping_ != nullptr) ::madvise(mapping_, mapping_bytes_, MADV_DONTNEED);
 }
 
 void ImageBytes::NoteTouched(std::uint64_t windows) const {
   if (mapping_bytes_ <= kResidentBytesMax) return;
   constexpr std::uint64_t kBetweenDrops = kResidentBytesMax / kFaultAroundBytes;
+  // Relaxed, because the counter orders nothing: a thread that still reads a dropped page faults it
+  // in again.
   const std::uint64_t before = touched_.fetch_add(windows, std::memory_order_relaxed);
   // Exactly one thread sees the counter cross a multiple, so exactly one drops the pages.
   if (before / kBetweenDrops != (before + windows) / kBetweenDrops) DropResidentPages();

@@ -65,6 +65,8 @@ class ImageChecker {
 
   std::span<const std::byte> image_;
   ImageTables tables_;
+  // Extents of a part divide its samples among them, so one number tells whether a sample is
+  // missing or comes twice.
   std::uint64_t next_sample_ = 0;  // that an extent of the current part must start with
 };
 
@@ -85,6 +87,7 @@ Status ImageChecker::CheckHeader() {
 
 Status ImageChecker::CheckCounts() const {
   const HeaderRow& header = tables_.header;
+  // The numbers in the errors below are offsets of the fields in the header.
   // Format has 8 bits. A larger number must not be cut to one that is known.
   if (FormatName(static_cast<Format>(header.format & 0xFF)) == "unknown" ||
       header.format > 0xFF) {
@@ -118,6 +121,8 @@ Status ImageChecker::CheckSections() {
   tables_.names.per_entry = kNamesPerIndexEntry;
   FOREBAY_ASSIGN(tables_.extents, Section(SectionKind::kExtents, true));
   FOREBAY_ASSIGN(tables_.pages, Section(SectionKind::kPages, false));
+  // The fingerprint is computed again and not believed: clients and tokens name a catalog by it, so
+  // a forged one could pass for another data set.
   if (FingerprintOf(header) != header.fingerprint) {
     return DamagedImage(40, "fingerprint does not match the tables");
   }
@@ -133,6 +138,7 @@ Status ImageChecker::CheckSections() {
 Status ImageChecker::ReadMeta() {
   FOREBAY_ASSIGN(const std::span<const std::byte> meta, Section(SectionKind::kMeta, true));
   ByteReader reader(meta);
+  // ByteReader returns empty values after its first error, so one check after the loop is enough.
   tables_.name = std::string(reader.ReadString(limits::kNameBytesMax));
   for (std::uint32_t i = 0; i < tables_.header.field_count; ++i) {
     FOREBAY_ASSIGN(FieldPlan field, ReadField(reader));
@@ -167,6 +173,7 @@ Result<FieldPlan> ImageChecker::ReadField(ByteReader& reader) const {
   field.spec.source = static_cast<FieldSource>(source);
   field.spec.big_endian = big_endian != 0;
   for (std::uint64_t i = 0; i < dimensions; ++i) {
+    // Dimensions may be any numbers here; BytesPerSample below refuses a product that overflows.
     field.spec.shape.push_back(reader.ReadVarint());
   }
   const std::uint64_t part = reader.ReadVarint();
@@ -176,6 +183,8 @@ Result<FieldPlan> ImageChecker::ReadField(ByteReader& reader) const {
     return malformed();
   }
   field.part = static_cast<std::uint32_t>(part);
+  // `constants` may be forged, up to its limit. The loop ends where the section does, and each name
+  // that it adds has been read from the section.
   for (std::uint64_t i = 0; i < constants && reader.ok(); ++i) {
     field.constant_names.emplace_back(reader.ReadString(limits::kNameBytesMax));
   }
@@ -195,6 +204,7 @@ Status ImageChecker::ReadParts() {
   for (std::uint32_t i = 0; i < count; ++i) {
     tables_.parts.push_back(LoadAt<PartRow>(rows, i * sizeof(PartRow)));
     FOREBAY_TRY(CheckPart(i, extents_before));
+    // CheckPart has bounded this by the header's count, so the sum cannot wrap.
     extents_before += tables_.parts[i].extent_count;
   }
   if (extents_before != tables_.header.extent_count) {
@@ -238,6 +248,7 @@ Status ImageChecker::CheckPart(std::uint32_t number, std::uint32_t extents_befor
 Status ImageChecker::CheckFixedPart(std::uint32_t number) const {
   const PartRow& part = tables_.parts[number];
   const std::uint64_t samples = tables_.header.sample_count;
+  // CheckPart has compared `first_object` with the number of objects before it called this.
   const std::uint64_t object_bytes = tables_.ObjectBytes(part.first_object);
   if (part.object_count != 1 || part.entry_bytes != 0 || part.record_bytes == 0 ||
       part.data_offset > object_bytes ||
@@ -246,6 +257,8 @@ Status ImageChecker::CheckFixedPart(std::uint32_t number) const {
   }
   // The row does not hold the extent size that the writer was given, but it follows from the row.
   // Cutting the part again must give the same row, or computed locations would leave the extents.
+  // A product that wraps here does no harm: it needs records of more than 2^44 bytes, which
+  // CutFixedPart cuts into chains, and the row says that they are not.
   PartRow expected = part;
   const std::uint64_t extent_bytes =
       part.extents_per_record == 1 ? part.records_per_extent * part.record_bytes
@@ -273,6 +286,8 @@ Status ImageChecker::CheckNames() {
 // Checks every extent row. Rows of fixed parts are not needed for look-ups, but `stage` reads them,
 // so they must equal what the part's row implies.
 Status ImageChecker::CheckExtents() {
+  // The sum cannot wrap: at most kExtentCountMax extents have at most kExtentBytesMax bytes each.
+  // Rows of fixed parts follow from a checked part, the others from CheckTableExtent.
   std::uint64_t total_bytes = 0;
   for (std::uint32_t number = 0; number < tables_.header.part_count; ++number) {
     const PartRow& part = tables_.parts[number];
@@ -320,6 +335,8 @@ Status ImageChecker::CheckTableExtent(const PartRow& part, std::uint32_t extent,
     next_sample_ += row.sample_count;
   }
   // Pages lie in the order of extents. So each ends where the next begins, and none overlap.
+  // The key page takes what follows the entries up to `end`. It may be of any size:
+  // CatalogImage::VerifyKeys walks over it and never past its end.
   const std::uint64_t entries = std::uint64_t{row.starting_count} * part.entry_bytes;
   const std::uint64_t end = tables_.PageEnd(extent);
   if (row.page_offset > tables_.pages.size() || end > tables_.pages.size() ||
@@ -342,6 +359,7 @@ Status ImageChecker::CheckObjectRange(std::uint32_t extent, const PartRow& part,
       (row.first_object != row.first_sample || row.object_count != row.sample_count)) {
     return BadExtent(extent, "pairs samples with the wrong objects");
   }
+  // A range of one object may begin anywhere; members of an archive do.
   if (row.object_count == 1) {
     const std::uint64_t bytes = tables_.ObjectBytes(row.first_object);
     if (row.object_offset > bytes || row.bytes > bytes - row.object_offset) {
@@ -394,7 +412,8 @@ Status ImageChecker::CheckFieldParts() const {
     const PartRow& part = tables_.parts[field.part];
     bool fits = false;
     if (field.spec.source == FieldSource::kConstant) {
-      // The only constant is the label of a files part, a 64-bit number.
+      // The only constant is the label of a files part, a 64-bit number. A shape would need several
+      // constants per sample, for which an entry has no room.
       fits = part.kind == static_cast<std::uint32_t>(PartKind::kFiles) && i == 1 &&
              field.spec.dtype == Dtype::kI64 && field.spec.shape.empty();
     } else if (part.kind == static_cast<std::uint32_t>(PartKind::kFixed)) {

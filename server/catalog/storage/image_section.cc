@@ -44,6 +44,8 @@ Result<std::span<const std::byte>> SectionBytes(std::span<const std::byte> image
                                                 bool is_hashed) {
   const std::string section = "section '" + std::string(name) + "' ";
   // The writer aligns every section, so an unaligned one is damage.
+  // Sections may overlap each other. A forged image gains nothing by it: every table is read only,
+  // and is checked for itself.
   if (row.offset < kHeaderBytes || row.offset % kSectionAlignmentBytes != 0 ||
       row.offset > image.size() || row.bytes > image.size() - row.offset) {
     return DamagedImage(row.offset, section + "lies outside the image");
@@ -57,6 +59,7 @@ Result<std::span<const std::byte>> SectionBytes(std::span<const std::byte> image
 }
 
 std::string_view IndexedStrings::At(std::uint64_t number) const {
+  // At most per_entry - 1 strings are skipped, so a look-up takes a bounded number of steps.
   const std::uint64_t entry = number / per_entry;
   auto at = LoadAt<std::uint64_t>(index, entry * sizeof(std::uint64_t));
   for (std::uint64_t i = entry * per_entry; i < number; ++i) {
@@ -92,6 +95,7 @@ Status CheckStrings(const IndexedStrings& table, const StringLimits& limits) {
     }
     offset += length;
   }
+  // Bytes that no string covers would let two images of one catalog differ.
   if (offset != size) {
     return DamagedImage(limits.strings_offset + offset, "bytes follow the last " + what);
   }

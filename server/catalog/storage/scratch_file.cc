@@ -24,6 +24,8 @@ Result<ScratchFile> ScratchFile::Create(const std::string& directory) {
 }
 
 Status ScratchFile::Write(std::uint64_t offset, std::span<const std::byte> bytes) {
+  // pwrite may write less than it was given, for example at the end of a device; the next call then
+  // returns the error. ENOSPC reaches the user as kResourceExhausted with the name of the step.
   while (!bytes.empty()) {
     const ssize_t count =
         ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -41,6 +43,8 @@ Status ScratchFile::Read(std::uint64_t offset, std::span<std::byte> bytes) const
         ::pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return Error::FromErrno(errno, "read the scratch file of a catalog build");
+    // The file has no name and no other writer, so it can only be short if a caller reads what it
+    // has not written, or if the file system lost bytes.
     if (count == 0) {
       return Error(ErrorCode::kDataLoss,
                    "the scratch file of a catalog build ends at offset " +

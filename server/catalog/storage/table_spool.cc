@@ -19,6 +19,8 @@ constexpr std::size_t kPieceBytes = 1 * limits::kMiB;
 Status TableSpool::Append(std::span<const std::byte> bytes) {
   if (!scratch_.directory.empty()) {
     // Before the first flush the whole table may stay in memory, afterwards only a buffer.
+    // `table_bytes` may be smaller than the buffer, in tests and in SeenKeys; then the first append
+    // creates the file.
     const std::uint64_t bound = file_.has_value() ? kPieceBytes : scratch_.table_bytes;
     if (tail_.size() + bytes.size() > bound) {
       FOREBAY_TRY(Flush());
@@ -43,6 +45,8 @@ Status TableSpool::WriteOut(std::span<const std::byte> bytes) {
 }
 
 Status TableSpool::Flush() {
+  // The file is created only when a table needs it, so a build whose tables are small needs no
+  // scratch directory that works.
   if (!file_.has_value()) {
     FOREBAY_ASSIGN(file_, ScratchFile::Create(scratch_.directory));
   }
@@ -81,6 +85,8 @@ Status TableSpool::Read(std::uint64_t offset, std::span<std::byte> bytes) const 
 
 Status TableSpool::ForEachPiece(
     const std::function<Status(std::span<const std::byte>)>& visit) const {
+  // Pieces of one size and not the whole table, because a table that has gone to the file does not
+  // fit in memory.
   std::vector<std::byte> piece;
   for (std::uint64_t at = 0; at < file_bytes_; at += piece.size()) {
     piece.resize(static_cast<std::size_t>(
@@ -105,6 +111,7 @@ void TableSpool::Clear() {
 Result<ImageBytes> TableSpool::Release() {
   if (!file_.has_value()) return ImageBytes(std::exchange(tail_, {}));
   // The mapping keeps the unnamed file alive after its descriptor is closed.
+  // The tail goes to the file first, so that the mapping holds every byte.
   FOREBAY_TRY(Flush());
   Result<ImageBytes> mapped = ImageBytes::MapFd(file_->fd(), file_bytes_);
   Clear();
@@ -112,6 +119,7 @@ Result<ImageBytes> TableSpool::Release() {
 }
 
 Result<std::span<const std::byte>> SpoolReader::Take(std::size_t count) {
+  // The subtraction cannot wrap, because `taken_` never exceeds the size.
   if (buffer_.size() - taken_ < count) {
     // A row can lie across the end of the buffer: its first bytes move to the front, and the next
     // bytes of the spool are appended.

@@ -42,6 +42,7 @@ class SeenKeys::Run {
 };
 
 SeenKeys::SeenKeys(const BuildScratch& scratch)
+    // At least 1, so that a share of memory below one key, as tests set it, still makes progress.
     : keys_max_(std::max<std::size_t>(1, scratch.table_bytes / sizeof(SeenKey))),
       // keys_ is this table's share of memory, so its spool writes to the file at once.
       spool_({.directory = scratch.directory, .table_bytes = 0}) {}
@@ -53,6 +54,8 @@ Status SeenKeys::Add(const SeenKey& key) {
 }
 
 Status SeenKeys::SpillRun() {
+  // The order of equal hashes is that of offsets, so `before` in the visitor's arguments is the
+  // earlier sample.
   std::sort(keys_.begin(), keys_.end());
   run_starts_.push_back(spool_.size());
   FOREBAY_TRY(spool_.Append(std::as_bytes(std::span(keys_))));
@@ -78,6 +81,7 @@ Status SeenKeys::TakeEqualHashes(const PairVisitor& visit) {
 }
 
 Status SeenKeys::MergeRuns(const PairVisitor& visit) {
+  // Memory: one buffer per run. An archive of 10^8 keys has about 36 runs of 64 MiB.
   std::vector<Run> runs;
   for (std::size_t i = 0; i < run_starts_.size(); ++i) {
     const bool is_last = i + 1 == run_starts_.size();
@@ -90,6 +94,8 @@ Status SeenKeys::MergeRuns(const PairVisitor& visit) {
     if (has_key) heap.push_back(&run);
   }
   std::make_heap(heap.begin(), heap.end(), is_later);
+  // Three samples with one key give two pairs, of neighbours. One pair is enough to refuse the
+  // archive.
   std::optional<SeenKey> before;
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end(), is_later);

@@ -48,6 +48,7 @@ std::optional<std::uint64_t> ParseOctal(std::string_view text) {
   std::uint64_t value = 0;
   std::size_t at = begin;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '7'; ++at) {
+    // Twelve octal digits cannot reach this bound. It is for fields of any width.
     if (value >> 60 != 0) return std::nullopt;  // another digit would not fit in 63 bits
     value = value << 3 | static_cast<std::uint64_t>(text[at] - '0');
   }
@@ -76,6 +77,8 @@ Status CheckSum(TarPlace place, std::span<const std::byte> block) {
   std::int64_t sum_signed = 0;
   for (std::size_t i = 0; i < block.size(); ++i) {
     // The checksum's own field counts as spaces.
+    // The whole block is summed, so a header that was damaged in any byte is refused before a size
+    // in it is believed.
     const bool is_sum = i >= kChecksum.offset && i < kChecksum.offset + kChecksum.bytes;
     const auto byte = is_sum ? std::uint8_t{' '} : std::to_integer<std::uint8_t>(block[i]);
     sum_unsigned += byte;
@@ -112,6 +115,7 @@ Result<TarBlock> ParseTarBlock(TarPlace place, std::span<const std::byte> block)
   FOREBAY_TRY(CheckSum(place, block));
   TarBlock parsed;
   parsed.type = FieldText(block, kType).front();
+  // Archives of v7 have NUL for a regular file.
   if (parsed.type == '\0') parsed.type = '0';
   const std::string_view size = FieldText(block, kSize);
   // Octal digits are ASCII, so a set top bit marks GNU's binary form.
@@ -130,6 +134,7 @@ Result<TarBlock> ParseTarBlock(TarPlace place, std::span<const std::byte> block)
 }
 
 Result<PaxRecords> ParsePax(TarPlace place, std::string_view text) {
+  // If a key comes twice, the last one holds, as POSIX demands.
   PaxRecords records;
   for (std::size_t at = 0; at < text.size();) {
     // The length counts the whole record, its own digits included. It must leave room for the
@@ -190,6 +195,8 @@ Result<std::string> NormalizeMemberPath(TarPlace place, std::string_view path) {
 }
 
 std::optional<SampleName> SplitMemberPath(std::string_view path) {
+  // The key runs to the first dot and not to the last: "0001.seg.png" is field "seg.png" of sample
+  // "0001", which is WebDataset's rule. Names such as ".hidden" and "name." are no fields.
   const std::size_t name = path.rfind('/') + 1;  // npos + 1 is 0
   const std::size_t dot = path.find('.', name);
   if (dot == std::string_view::npos || dot == name || dot + 1 == path.size()) {

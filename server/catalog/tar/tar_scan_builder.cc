@@ -98,6 +98,7 @@ class TarScanBuilder final : public ScanBuilder {
 };
 
 void TarScanBuilder::BeginObject() {
+  // The other members are empty here: EndObject has closed the open sample and cut those that wait.
   extent_start_ = 0;
   samples_end_ = 0;
   if (object_ >= objects_.size()) {
@@ -119,6 +120,7 @@ Status TarScanBuilder::Feed(std::span<const std::byte> bytes, std::vector<CutExt
   if (!scanner_.has_value()) {
     return Fail(Error(ErrorCode::kFailedPrecondition, "every planned object has been fed"));
   }
+  // Checked before the scanner sees the bytes, because its comparisons rely on the planned size.
   if (bytes.size() > object().bytes - scanner_->offset()) {
     return Fail(Refuse(object().bytes, "the archive grew beyond its size of " +
                                            std::to_string(object().bytes),
@@ -192,6 +194,8 @@ Status TarScanBuilder::OnMember(const TarMember& member) {
 Result<std::uint8_t> TarScanBuilder::FieldNumber(const TarMember& member,
                                                  const std::string& field) {
   const auto known = fields_.find(field);
+  // The numbers are provisional: ScanTables::Write sorts the fields by name, so that the order of
+  // archives does not decide them.
   if (known != fields_.end()) return known->second;
   if (field.size() > limits::kNameBytesMax) {
     return Refuse(member.header_offset, "extension " + Quoted(field) + " exceeds " +
@@ -213,6 +217,7 @@ Result<std::uint8_t> TarScanBuilder::FieldNumber(const TarMember& member,
 // Adds a member to the open sample as one of its fields.
 Status TarScanBuilder::AddMember(const TarMember& member, const std::string& field) {
   FOREBAY_ASSIGN(const std::uint8_t number, FieldNumber(member, field));
+  // A linear search over at most kFieldCountMax fields.
   for (const SampleField& other : sample_->record.fields) {
     if (other.field != number) continue;
     return Refuse(member.header_offset, "duplicate member " + Quoted(member.path) +
@@ -221,6 +226,8 @@ Status TarScanBuilder::AddMember(const TarMember& member, const std::string& fie
   }
   sample_->record.fields.push_back(
       {.field = number, .offset = member.data_offset, .length = member.bytes});
+  // Members come in the order of offsets, so the last one ends the sample. Its padding is added
+  // when the sample is closed.
   sample_->end = member.data_offset + member.bytes;
   return {};
 }
@@ -292,6 +299,9 @@ Status TarScanBuilder::CompleteSample() {
 
 // Makes the extent [extent_start_, end) of the samples that wait.
 Status TarScanBuilder::CutWaiting(std::uint64_t end) {
+  // An extent begins where the one before it ended, so headers and skipped members before the first
+  // sample belong to it, unless FitSample has moved its start. They are stored with it and never
+  // delivered.
   ExtentRow row;
   row.first_object = static_cast<std::uint32_t>(object_);
   row.object_offset = extent_start_;
@@ -331,6 +341,7 @@ Status TarScanBuilder::CutChainExtent(std::uint64_t end) {
   piece.offset = static_cast<std::uint32_t>(begin - chain_start_);
   piece.length = std::min(sample.end, end) - begin;
   const bool is_last = end >= sample.end;
+  // Its offsets count from `extent_start_`, the start of the chain, which is still unchanged here.
   if (is_last) FOREBAY_TRY(RecordSample(sample));
   chain_start_ = end;
   return tables_.AddExtent(row, object().path, {piece}, *cut_);
@@ -339,6 +350,8 @@ Status TarScanBuilder::CutChainExtent(std::uint64_t end) {
 // Cuts those extents of the chain whose bytes have all been fed. The last one stays for
 // CompleteSample, because another member may still make the sample longer.
 Status TarScanBuilder::CutFedChainExtents() {
+  // One call of Feed can complete several extents of a chain, so this is a loop. All extents of a
+  // chain but the last get `extent_bytes_`, by which look-ups divide.
   while (is_spanning_ && sample_->end - chain_start_ > extent_bytes_ &&
          scanner_->offset() - chain_start_ >= extent_bytes_) {
     FOREBAY_TRY(CutChainExtent(chain_start_ + extent_bytes_));
@@ -367,6 +380,7 @@ Result<std::shared_ptr<const Catalog>> TarScanBuilder::Finish() {
   }
   std::vector<std::string> fields(fields_.size());
   for (const auto& [field, number] : fields_) fields[number] = field;
+  // If no archive has a sample, Write refuses the data set.
   return tables_.Write(
       {.name = name_, .format = Format::kTar, .objects = objects_, .fields = fields});
 }

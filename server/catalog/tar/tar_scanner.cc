@@ -32,6 +32,8 @@ Error TarScanner::Refuse(std::string_view reason, ErrorCode code) const {
 Status TarScanner::Feed(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     std::size_t taken = 0;
+    // Data of members come first, because padding after an extension must be skipped before the
+    // next block is collected, whatever the state is.
     if (skip_bytes_ > 0) {
       taken = static_cast<std::size_t>(std::min<std::uint64_t>(skip_bytes_, bytes.size()));
       skip_bytes_ -= taken;
@@ -55,6 +57,8 @@ Status TarScanner::Feed(std::span<const std::byte> bytes) {
     } else {
       if (block_bytes_ == 0) block_offset_ = offset_;
       taken = std::min<std::size_t>(kTarBlockBytes - block_bytes_, bytes.size());
+      // The block is copied even if it lies in this piece as a whole: 512 bytes per member are
+      // little beside its data, and there is one way for all blocks.
       std::copy_n(bytes.begin(), taken, block_.begin() + static_cast<std::ptrdiff_t>(block_bytes_));
       block_bytes_ += taken;
       offset_ += taken;
@@ -81,6 +85,8 @@ Status TarScanner::OnBlock() {
 
 // Compares a size from a header with what is left of the archive, before anything relies on it.
 Status TarScanner::CheckFits(std::uint64_t bytes) const {
+  // A member that claims more than the archive has would make the scanner skip to its end and lose
+  // all later members.
   if (offset_ <= archive_.bytes && bytes <= archive_.bytes - offset_) return {};
   return Refuse("member of " + std::to_string(bytes) + " bytes runs past the end of the archive",
                 ErrorCode::kDataLoss);
@@ -115,6 +121,7 @@ Status TarScanner::OnExtension() {
     gnu_path_ = extension_;
     return {};
   }
+  // The place is that of the first record's first byte, so that errors lead to the record.
   FOREBAY_ASSIGN(PaxRecords records,
                  ParsePax(Place(offset_ - extension_bytes_), extension_));
   if (extension_type_ == 'g') {
@@ -132,6 +139,8 @@ Status TarScanner::OnExtension() {
 // Handles a member's own header: puts together what the extensions and the header say, refuses what
 // cannot be delivered, and reports the member. Pax wins over GNU, GNU over ustar.
 Status TarScanner::OnMemberHeader(const TarBlock& block) {
+  // A header's own size is not used if pax gives one: for files of 8 GiB and more, some writers put
+  // 0 there.
   TarMember member;
   member.header_offset = block_offset_;
   member.start_offset = member_start_.value_or(block_offset_);
@@ -147,6 +156,8 @@ Status TarScanner::OnMemberHeader(const TarBlock& block) {
   member_start_.reset();
   gnu_path_.reset();
   pax_ = {};
+  // The path of every member is checked, also of those that no sample takes: a path with ".." marks
+  // an archive that should not be trusted.
   FOREBAY_ASSIGN(member.path, NormalizeMemberPath(Place(block_offset_), path));
   if (block.type == 'S') {
     return Refuse("sparse members are not supported", ErrorCode::kUnimplemented);
