@@ -23,6 +23,8 @@ constexpr std::size_t kLz4BytesMax = 2 * limits::kChunkBytesMax;
 
 Result<ZSTD_frameHeader> ReadFrameHeader(std::span<const std::byte> body) {
   ZSTD_frameHeader header;
+  // A result above 0 means that the header is cut off. Skippable frames hold no data and are
+  // refused.
   if (ZSTD_getFrameHeader(&header, body.data(), body.size()) != 0 ||
       header.frameType != ZSTD_frame) {
     return Damaged(kPart, "the bytes are no zstd frame");
@@ -40,6 +42,7 @@ std::size_t InflateScratchBytes() {
 
 Result<std::size_t> ZstdContentBytes(std::span<const std::byte> body) {
   FOREBAY_ASSIGN(const ZSTD_frameHeader header, ReadFrameHeader(body));
+  // The caller compares the number with its own limit: a frame may state any size.
   if (header.frameContentSize == ZSTD_CONTENTSIZE_UNKNOWN) {
     return Damaged(kPart, "the zstd frame does not state its size");
   }
@@ -61,6 +64,7 @@ Status InflateZstd(std::span<const std::byte> body, ZstdChecksum checksum,
   if (checksum == ZstdChecksum::kRequired && header.checksumFlag == 0) {
     return Damaged(kPart, "the zstd frame has no checksum");
   }
+  // zstd would also accept further frames behind this one, and skip those that hold no samples.
   if (ZSTD_findFrameCompressedSize(body.data(), body.size()) != body.size()) {
     return Damaged(kPart, "the zstd frame does not end with its stream");
   }
@@ -69,6 +73,7 @@ Status InflateZstd(std::span<const std::byte> body, ZstdChecksum checksum,
   scratch = scratch.subspan((kAlignment - address % kAlignment) % kAlignment);
   ZSTD_DCtx* const context = ZSTD_initStaticDCtx(scratch.data(), scratch.size());
   FOREBAY_CHECK(context != nullptr);
+  // zstd never writes beyond the size of the output, whatever the frame holds.
   const std::size_t bytes =
       ZSTD_decompressDCtx(context, out.data(), out.size(), body.data(), body.size());
   if (ZSTD_isError(bytes) != 0) return Damaged(kPart, ZSTD_getErrorName(bytes));

@@ -24,10 +24,13 @@ namespace forebay::compress {
 namespace {
 
 constexpr std::string_view kPart = "planes";  // in errors
+// A learned body names its predictor by the first 8 bytes of the SHA-256, in the order of the
+// digest.
 constexpr std::size_t kShortIdBytes = 8;
 
 Error MissingPredictor(std::uint64_t id) {
   std::string digits;
+  // The id was read as a little-endian number, so its lowest byte is the digest's first.
   for (int byte = 0; byte < 8; ++byte, id >>= 8) {
     digits += "0123456789abcdef"[id >> 4 & 0xF];
     digits += "0123456789abcdef"[id & 0xF];
@@ -48,6 +51,8 @@ T LoadSample(const std::byte* from) {
 // may lie at any address.
 template <typename T>
 void AddFrame(const std::byte* __restrict before, std::uint8_t bits, std::span<std::byte> frame) {
+  // A hostile body may have higher bits set. The format promises that decoded pixels are below
+  // 2^bits whatever a body says.
   const auto mask = static_cast<T>((1U << bits) - 1);
   std::byte* __restrict const here = frame.data();
   for (std::size_t at = 0; at < frame.size(); at += sizeof(T)) {
@@ -73,6 +78,7 @@ void PlaceRaw(const PlaneShape& shape, std::span<const std::byte> raw, std::uint
     const std::span<std::byte> place = out.At(t, frame_bytes);
     if (place.empty()) continue;
     std::memcpy(place.data(), raw.data() + t * frame_bytes, frame_bytes);
+    // Adds nothing, and drops the bits beyond the plane's.
     Complete(shape, nullptr, place);
   }
 }
@@ -82,6 +88,7 @@ void PlaceRaw(const PlaneShape& shape, std::span<const std::byte> raw, std::uint
 void PlaceSums(const PlaneShape& shape, std::span<std::byte> differences,
                std::uint32_t frames_wanted, const FrameOutput& out) {
   const std::size_t frame_bytes = shape.frame_samples() * shape.sample_bytes();
+  // The frame before, wherever it was placed: in the caller's memory or among the differences.
   const std::byte* before = nullptr;
   for (std::uint32_t t = 0; t < frames_wanted; ++t) {
     const std::span<std::byte> own = differences.subspan(t * frame_bytes, frame_bytes);
@@ -109,6 +116,8 @@ Scratch Take(const PlaneShape& shape, ScratchArena& arena) {
 std::size_t PlaneScratchBytes(const PlaneShape& shape) {
   ScratchArena arena;
   Take(shape, arena);
+  // The largest of all kinds, because the kind is known only when the body is read, and memory is
+  // taken before.
   return std::max({arena.bytes(), WavefrontScratchBytes(shape), BitPackedScratchBytes(shape),
                    BlockRansScratchBytes(shape)});
 }
@@ -128,6 +137,7 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     std::span<std::byte> scratch, Isa isa,
                     PredictorList predictors) {
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && frames_wanted <= shape.frames);
+  // A body for no pixels may be empty; no decoder below expects a frame without pixels.
   if (frames_wanted * shape.frame_samples() == 0) return {};
   if (body.empty()) return Damaged(kPart, "the body is empty");
   const std::byte kind = body[0];
@@ -139,6 +149,7 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
     if (shape.bits > 8 || body.size() < kShortIdBytes) {
       return Damaged(kPart, "a learned body is too short, or its samples have more than 8 bits");
     }
+    // Networks correct samples of up to 8 bits only: their inputs are bytes.
     const auto id = ByteReader(body).ReadLe<std::uint64_t>();
     const Predictor* const predictor = FindPredictor(predictors, id);
     if (predictor == nullptr) return MissingPredictor(id);
@@ -157,6 +168,7 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
     if (body.size() != shape.bytes()) return Damaged(kPart, "it has the wrong length");
     PlaceRaw(shape, body, frames_wanted, out);
   } else if (kind == kPlaneKindZstd) {
+    // All frames are inflated even if few are wanted, because zstd's checksum covers all of them.
     FOREBAY_TRY(InflateZstd(body, ZstdChecksum::kRequired, parts.samples, parts.context));
     PlaceSums(shape, parts.samples, frames_wanted, out);
   } else {

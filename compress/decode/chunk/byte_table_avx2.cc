@@ -41,6 +41,7 @@ std::uint8_t MapBytesAvx2(const ByteTable& table, std::span<const std::uint8_t> 
   _mm256_store_si256(reinterpret_cast<__m256i*>(lanes.data()), largest);
   std::uint8_t most = 0;
   for (const std::uint8_t lane : lanes) most = lane > most ? lane : most;
+  // The last up to 63 bytes. Reading whole registers here would read beyond the plane.
   for (; at < from.size(); ++at) {
     most = from[at] > most ? from[at] : most;
     to[at] = table.bytes[from[at]];

@@ -17,6 +17,8 @@ std::uint8_t MapBytesAvx512(const ByteTable& table, std::span<const std::uint8_t
   __m512i largest = _mm512_setzero_si512();
   for (std::size_t at = 0; at < from.size(); at += 64) {
     const std::size_t left = from.size() - at;
+    // Masked lanes are neither read nor written, so the end needs no loop of its own. Zeros stand
+    // for them in `largest`.
     const __mmask64 wanted = left >= 64 ? ~__mmask64{0} : (__mmask64{1} << left) - 1;
     const __m512i bytes = _mm512_maskz_loadu_epi8(wanted, from.data() + at);
     largest = _mm512_max_epu8(largest, bytes);

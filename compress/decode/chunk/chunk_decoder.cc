@@ -27,6 +27,8 @@ struct ChunkScratch {
 
 // Parts of the scratch memory; with an arena that only counts, their size.
 ChunkScratch Take(const ChunkShape& shape, ScratchArena& arena) {
+  // The same scratch serves every codec: a caller takes it once, before it knows what a chunk's
+  // head says.
   return {arena.Take<std::byte>(shape.bytes()),
           arena.Take<std::byte>(std::max(CodedChunkScratchBytes(shape),
                                          ByteStreamScratchBytes()))};
@@ -40,6 +42,7 @@ Status CheckScratch(const ChunkShape& shape, std::span<const std::byte> scratch)
 }
 
 Status CheckStored(const ChunkShape& shape, std::span<const std::byte> payload) {
+  // Without this check a short payload would be read beyond its end.
   if (payload.size() == shape.bytes()) return {};
   return Damaged("stored chunk", std::to_string(payload.size()) + " bytes, " +
                                      std::to_string(shape.bytes()) + " expected");
@@ -57,6 +60,8 @@ Status DecodeCoded(const ChunkShape& shape, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
                    const ChunkScratch& scratch, PredictorList predictors, Isa isa) {
   const std::size_t wanted = range.sample_count * shape.sample_bytes();
+  // Decoding straight into the caller's memory saves a pass over it. It also means that a chunk
+  // which turns out to be damaged leaves part of its samples there; the caller does not use them.
   const bool dense = IsDense(shape, range, out);
   const std::span<std::byte> samples =
       dense ? out.memory.first(wanted) : scratch.linear.first(wanted);
@@ -71,6 +76,7 @@ Status DecodeCoded(const ChunkShape& shape, std::span<const std::byte> payload,
 Status DecodeBytes(const ChunkShape& shape, StreamCoder coder, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
                    const ChunkScratch& scratch) {
+  // The output can take the whole chunk only if all samples are wanted.
   const bool whole = range.sample_count == shape.samples && IsDense(shape, range, out);
   const std::span<std::byte> chunk = whole ? out.memory.first(shape.bytes()) : scratch.linear;
   FOREBAY_TRY(DecodeByteStream(coder, payload, chunk, scratch.codec));
@@ -82,6 +88,7 @@ Status DecodeBytes(const ChunkShape& shape, StreamCoder coder, std::span<const s
 
 Status CheckPlaces(const ChunkShape& shape, std::span<const std::span<std::byte>> places) {
   const auto fits = [&](std::span<std::byte> place) {
+    // An empty place means that the sample is not wanted.
     return place.empty() || place.size() == shape.sample_bytes();
   };
   if (places.size() <= shape.samples && std::ranges::all_of(places, fits)) return {};
@@ -103,6 +110,8 @@ void CopySamples(std::span<const std::byte> chunk,
                  std::span<const std::span<std::byte>> places) {
   std::size_t at = 0;
   for (const std::span<std::byte> place : places) {
+    // A place has exactly a sample's size (CheckPlaces), so this is the sample's offset in the
+    // chunk.
     if (!place.empty()) std::memcpy(place.data(), chunk.data() + at * place.size(), place.size());
     ++at;
   }
@@ -120,6 +129,8 @@ Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const st
                    const ChunkRange& range, const StridedOutput& out,
                    std::span<std::byte> scratch, PredictorList predictors, Isa isa) {
   FOREBAY_TRY(CheckChunkShape(shape));
+  // All checks come before the payload is looked at: the codecs below rely on the shape and on the
+  // sizes of all memory.
   FOREBAY_TRY(CheckRange(shape, range, out));
   FOREBAY_TRY(CheckScratch(shape, scratch));
   ScratchArena arena(scratch);

@@ -17,6 +17,7 @@ namespace {
 
 // Whether a filter uses any of the neighbours [begin, end).
 bool AnyWeight(const WavefrontFilter& filter, std::size_t begin, std::size_t end) {
+  // The weights of the current frame's neighbours come first, then those of earlier frames.
   return std::any_of(filter.weights.begin() + static_cast<std::ptrdiff_t>(begin),
                      filter.weights.begin() + static_cast<std::ptrdiff_t>(end),
                      [](std::int16_t weight) { return weight != 0; });
@@ -24,7 +25,9 @@ bool AnyWeight(const WavefrontFilter& filter, std::size_t begin, std::size_t end
 
 BlockPrediction PredictionOf(const WavefrontBlock& block, const WavefrontGroup& group, bool inter) {
   if ((block.filter & kWavefrontSkip) != 0) return BlockPrediction::kSkip;
+  // The first frame has no frame before it, so its filters have no temporal weights.
   if (!inter) return BlockPrediction::kSpatial;
+  // ReadWavefrontPlan has refused numbers of filters that do not exist.
   const WavefrontFilter& filter = group.filters[block.filter % kWavefrontFiltersMax];
   const bool spatial = AnyWeight(filter, 0, kIntraTapCount);
   const bool temporal = AnyWeight(filter, kIntraTapCount, kInterTapCount);
@@ -37,11 +40,13 @@ BlockPrediction PredictionOf(const WavefrontBlock& block, const WavefrontGroup& 
 Status CountBlocks(const PlaneShape& shape, std::span<const std::byte> body,
                    const Predictor* predictor, StreamDescription& stream) {
   ScratchArena counting;
+  // Parsing takes its memory from an arena as decoding does: the first pass only counts.
   CountWavefrontPlan(shape, counting);
   std::vector<std::byte> memory(counting.bytes());
   ScratchArena arena(memory);
   FOREBAY_ASSIGN(const WavefrontPlan plan,
                  ReadWavefrontPlan(shape, body, shape.frames, arena, predictor));
+  // The blocks of all frames lie one after the other, and only the first frame is intra.
   const std::size_t in_frame = std::size_t{plan.block_rows} * plan.block_columns;
   for (std::size_t i = 0; i < plan.blocks.size(); ++i) {
     const WavefrontBlock& block = plan.blocks[i];
@@ -56,6 +61,7 @@ Status CountBlocks(const PlaneShape& shape, std::span<const std::byte> body,
 Status CountLearnedBlocks(const PlaneShape& shape, std::span<const std::byte> body,
                           PredictorList predictors, StreamDescription& stream) {
   ByteReader reader(body);
+  // The same checks as in DecodePlanes, which a description must not be more lenient than.
   const auto id = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || shape.bits > 8) {
     return Damaged("planes", "a learned body is too short, or its samples have more than 8 bits");
@@ -68,6 +74,7 @@ Status CountLearnedBlocks(const PlaneShape& shape, std::span<const std::byte> bo
 
 // A plane's coder by the first byte of its body.
 std::string PlaneCoder(std::span<const std::byte> body) {
+  // Decoding would fail here. A description only names what it finds.
   if (body.empty()) return "damaged";
   switch (body[0]) {
     case kPlaneKindRaw: return "raw";
@@ -93,6 +100,7 @@ std::string CoderName(const ChunkStream& stream) {
 
 std::string PlaneName(std::uint32_t number, std::uint32_t planes, std::uint32_t channels) {
   std::string name = "plane";
+  // Streams of planes are ordered by channel, and within a channel by plane.
   if (planes > 1) name += " " + std::to_string(number % planes);
   if (channels > 1) name += " of channel " + std::to_string(number / planes);
   return name;
@@ -124,6 +132,7 @@ Result<std::vector<StreamDescription>> DescribeChunk(const ChunkShape& shape, Ch
                                                      std::span<const std::byte> payload,
                                                      PredictorList predictors) {
   FOREBAY_TRY(CheckChunkShape(shape));
+  // Other codecs have one stream, the payload. Nothing of it is decoded or checked here.
   if (codec != ChunkCodec::kCoded) {
     const char* coder = codec == ChunkCodec::kZstd  ? "zstd"
                         : codec == ChunkCodec::kLz4 ? "lz4"
@@ -142,6 +151,8 @@ Result<std::vector<StreamDescription>> DescribeChunk(const ChunkShape& shape, Ch
     found.coder = CoderName(stream);
     found.raw_bytes = stream.raw_bytes;
     found.coded_bytes = stream.body.size();
+    // A mask that is coded as planes has one bit for each element; only chunks of one channel have
+    // it.
     PlaneShape plane = geometry.Plane(1);
     if (i < head.plane_stream()) {
       found.name = SideName(head, i);
@@ -150,6 +161,7 @@ Result<std::vector<StreamDescription>> DescribeChunk(const ChunkShape& shape, Ch
       plane = geometry.Plane(head.stages.plane_bits[number % head.stages.plane_count]);
       found.name = PlaneName(number, head.stages.plane_count, geometry.channels);
       found.bits = plane.bits;
+      // The shape's own size: the head's is the same, as ParseChunkHead has compared them.
       found.raw_bytes = plane.bytes();
     }
     if (stream.coder == StreamCoder::kPlanes && found.coder == "wavefront") {

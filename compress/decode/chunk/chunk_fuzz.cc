@@ -14,6 +14,8 @@
 namespace forebay::compress {
 namespace {
 
+// One shape for each way in which a chunk is laid out: frames, stacked frames, channels behind and
+// before the pixels, each width of element, and byte strings.
 constexpr std::array<ChunkShape, 8> kShapes = {{
     {.dtype = Dtype::kU8, .samples = 2, .rank = 2, .extent = {64, 64, 1, 1}},
     {.dtype = Dtype::kU8, .samples = 3, .rank = 3, .extent = {8, 24, 3, 1}, .channel_axis = 2},
@@ -33,6 +35,7 @@ bool Decode(const ChunkShape& shape, ChunkCodec codec, std::span<const std::byte
             const ChunkRange& range, std::vector<std::byte>& memory) {
   const std::size_t bytes = range.sample_count * shape.sample_bytes();
   memory.assign(bytes + 2 * kGuard, kCanary);
+  // Exactly the size that is asked for: an address sanitiser finds a decoder that needs more.
   std::vector<std::byte> scratch(ChunkScratchBytes(shape));
   const std::span out = std::span(memory).subspan(kGuard, bytes);
   const bool decodes = DecodeChunk(shape, codec, payload, range,
@@ -57,6 +60,7 @@ bool DecodeEveryOther(const ChunkShape& shape, ChunkCodec codec,
   std::vector<std::byte> scratch(ChunkScratchBytes(shape));
   std::vector<std::span<std::byte>> places(shape.samples);
   for (std::uint32_t i = 0; i < shape.samples; ++i) {
+    // In reverse, so that no two samples can be decoded as one run.
     const std::size_t at = kGuard + (shape.samples - 1 - i) * (bytes + kGuard);
     if ((shape.samples - i) % 2 == 1) places[i] = std::span(memory).subspan(at, bytes);
   }

@@ -33,6 +33,8 @@ struct CodedScratch {
   std::span<std::byte> byte_stream, plane_codec, planes;
   std::span<std::uint64_t> dictionary;
   std::array<std::span<std::uint8_t>, kMasksMax> masks;
+  // Two, because places and values of escapes are read side by side. Other side streams use the
+  // first, one after the other.
   std::array<std::span<std::byte>, 2> sides;
 };
 
@@ -49,7 +51,8 @@ CodedScratch TakeCoded(const ChunkShape& shape, const ChunkGeometry& geometry,
     }
   }
   scratch.plane_codec = arena.Take<std::byte>(plane_codec);
-  // Each plane begins at a cache line.
+  // Each plane begins at a cache line. ParseChunkHead refuses planes that together take more memory
+  // than the elements, so this is enough for every payload.
   scratch.planes = arena.Take<std::byte>(
       shape.bytes() + kPlanesMax * kChannelsMax * ScratchArena::kAlignment);
   scratch.dictionary =
@@ -72,6 +75,7 @@ class CodedChunk {
 
   Status Decode(std::span<const std::byte> payload) {
     FOREBAY_ASSIGN(head_, ParseChunkHead(shape_, payload));
+    // A plane that is the elements needs no assembly, which saves a pass over the memory.
     if (IsIdentity()) {
       return DecodePlanes(geometry_.Plane(head_.stages.plane_bits[0]), head_.streams[0].body,
                           FramesWanted(),
@@ -80,6 +84,8 @@ class CodedChunk {
                           scratch_.plane_codec, isa_, predictors_);
     }
     for (std::uint32_t i = 0; i < head_.stages.mask_count; ++i) FOREBAY_TRY(DecodeMask(i));
+    // Masks and the dictionary are decoded before the planes, because elements are assembled in one
+    // pass that needs all of them.
     FOREBAY_TRY(DecodeDictionary());
     FOREBAY_TRY(DecodeAllPlanes());
     FOREBAY_TRY(AssembleSamples());
@@ -92,6 +98,8 @@ class CodedChunk {
   // Frames of a plane that hold the pixels of samples 0 to end_ - 1.
   std::uint32_t FramesWanted() const {
     const std::size_t frame = FramePixels();
+    // In a stacked frame the last wanted pixel may lie in the middle of a frame, which is then
+    // decoded whole.
     const std::size_t pixels = end_ * geometry_.sample_pixels;
     return static_cast<std::uint32_t>((pixels + frame - 1) / frame);
   }
@@ -115,6 +123,7 @@ class CodedChunk {
   // Decodes a stream that is no plane into side memory `side`.
   Result<std::span<const std::byte>> DecodeSide(std::uint32_t stream, std::size_t side) {
     const ChunkStream& coded = head_.streams[stream];
+    // ParseChunkHead has bounded raw_bytes by SideStreamBytesMax, the size of this memory.
     const std::span<std::byte> raw = scratch_.sides[side].first(coded.raw_bytes);
     FOREBAY_TRY(DecodeByteStream(coded.coder, coded.body, raw, scratch_.byte_stream));
     return std::span<const std::byte>(raw);
@@ -132,6 +141,7 @@ class CodedChunk {
     FOREBAY_ASSIGN(const std::span<const std::byte> runs, DecodeSide(index, 0));
     const std::size_t period =
         head_.stages.masks[index].temporal ? shape_.elements() / geometry_.frames : 0;
+    // Only the wanted elements are written. The runs of all are checked.
     return ExpandRuns(runs, shape_.elements(), period, scratch_.masks[index].first(wanted));
   }
 
@@ -147,6 +157,7 @@ class CodedChunk {
       value += reader.ReadVarint() + (i > 0 ? 1 : 0);
       scratch_.dictionary[i] = value;
     }
+    // Asked once: a reader without bytes returns zeros, which are harmless as values.
     if (!reader.ok() || reader.remaining() != 0) return Damaged(kPart, "the dictionary is invalid");
     return {};
   }
@@ -159,10 +170,12 @@ class CodedChunk {
       const PlaneShape shape = geometry_.Plane(stages.plane_bits[i % stages.plane_count]);
       if (stream.coder == StreamCoder::kConstant) {
         planes_[i] = {.sample_bytes = shape.sample_bytes(), .constant = ConstantOf(stream.body)};
+        // Higher bits would run into the plane above when codes are put together.
         planes_[i].constant &= (1U << shape.bits) - 1;
         continue;
       }
       const std::span<std::byte> samples = scratch_.planes.subspan(used, stream.raw_bytes);
+      // The memory has room for this rounding, once for each possible plane.
       used += (stream.raw_bytes + ScratchArena::kAlignment - 1) / ScratchArena::kAlignment *
               ScratchArena::kAlignment;
       planes_[i] = {.samples = samples.data(), .sample_bytes = shape.sample_bytes()};
@@ -172,6 +185,8 @@ class CodedChunk {
                                  samples.first(FramesWanted() * frame_bytes),
                                  scratch_.plane_codec, isa_, predictors_));
       } else {
+        // Bytes have no frames: a plane of this kind is decoded whole, however few samples are
+        // wanted.
         FOREBAY_TRY(DecodeByteStream(stream.coder, stream.body, samples, scratch_.byte_stream));
       }
     }
@@ -232,11 +247,13 @@ class CodedChunk {
     for (std::uint32_t i = 0; i < head_.stages.escape_count; ++i) {
       const std::uint64_t gap = reader.ReadVarint();
       const std::uint64_t from = place + (i > 0 ? 1 : 0);
+      // Written as a difference, because `from + gap` could overflow with a hostile gap.
       if (!reader.ok() || from > shape_.elements() || gap >= shape_.elements() - from) {
         return Damaged(kPart, "an escape lies beyond the chunk");
       }
       place = from + gap;
       const std::uint64_t sample = place / shape_.sample_elements();
+      // Not wanted, so nothing is written. The loop goes on, because later places must be checked.
       if (sample >= end_) continue;
       const std::span<std::byte> to = out_.At(sample, shape_.sample_bytes());
       if (to.empty()) continue;

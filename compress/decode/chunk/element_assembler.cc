@@ -31,6 +31,7 @@ void Accumulate(const std::byte* samples, std::uint8_t bits, unsigned shift, boo
   const auto mask = static_cast<Sample>((1U << bits) - 1);
   for (std::size_t i = 0; i < count; ++i) {
     Sample sample = 0;
+    // Planes begin at cache lines, and blocks of pixels need not: memcpy loads from any address.
     std::memcpy(&sample, samples + i * sizeof(Sample), sizeof(Sample));
     const Code part = static_cast<Code>(static_cast<Code>(sample & mask) << shift);
     codes[i] = first ? part : static_cast<Code>(codes[i] | part);
@@ -54,6 +55,8 @@ class Assembler {
     const std::size_t end = begin + job_.sample_count * geometry_.sample_pixels;
     // Without channels, and with the channels of a pixel side by side, all pixels are one run.
     const bool one_run = geometry_.channels == 1 || geometry_.inner_extent == 1;
+    // Otherwise each channel's pixels of a run lie together in the output, as in
+    // [channel][row][column].
     const std::size_t run = one_run ? end - begin : geometry_.inner_extent;
     for (std::size_t at = begin; at < end; at += run) {
       for (std::size_t i = 0; i < run; i += kBlockPixels) {
@@ -93,6 +96,8 @@ class Assembler {
     unsigned shift = 0;
     std::uint64_t constant = 0;
     bool first = true;
+    // The lowest plane comes first. The shift stays below the width of Code, because the planes
+    // together take no more bytes than an element.
     for (std::size_t p = 0; p < stages_.plane_count; ++p) {
       const PlaneSource& plane = job_.planes[channel * stages_.plane_count + p];
       if (plane.samples == nullptr) {
@@ -135,6 +140,7 @@ class Assembler {
   // Turns codes into elements and writes them from element `element` of the output on: dictionary,
   // offset and shift, value, and at last the masks, in the order of docs/pack_chunk.md.
   void Emit(Code* codes, std::size_t element, std::size_t count) {
+    // Each step works in place on a block that stays in the nearest cache.
     if (stages_.dictionary_count > 0) LookUp(codes, count);
     if (stages_.offset != 0 || stages_.shift != 0) {
       const auto offset = static_cast<Code>(stages_.offset);
@@ -152,6 +158,8 @@ class Assembler {
       }
     }
     for (std::size_t m = 0; m < stages_.mask_count; ++m) {
+      // Elements under a mask were decoded as well. Overwriting them costs less than a branch for
+      // each.
       const std::uint8_t* const mask = job_.masks[m].data() + element;
       const auto pattern = static_cast<Element>(stages_.masks[m].pattern);
       for (std::size_t i = 0; i < count; ++i) {
@@ -166,11 +174,14 @@ class Assembler {
   // Looks up codes in the dictionary. Codes beyond it are clamped and remembered, so that the loop
   // has no branch; Run reports them at the end.
   void LookUp(Code* codes, std::size_t count) {
+    // A dictionary is never larger than codes can name (ParseChunkHead), so this cast loses
+    // nothing.
     const auto last = static_cast<Code>(stages_.dictionary_count - 1);
     Code largest = 0;
     for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, codes[i]);
     beyond_dictionary_ = beyond_dictionary_ || largest > last;
     for (std::size_t i = 0; i < count; ++i) {
+      // Values are taken modulo the element's width, as the format says.
       codes[i] = static_cast<Code>(job_.dictionary[std::min(codes[i], last)]);
     }
   }
@@ -215,6 +226,8 @@ bool IsByteDictionary(const AssemblyJob& job) {
 // False where a sample lies beyond the dictionary, or has bits beyond its plane's, which are to be
 // dropped first; what is written then counts for nothing.
 bool LookUpBytes(const AssemblyJob& job, std::span<std::byte> out) {
+  // Entries beyond the dictionary stay zero. The largest byte that MapBytes returns shows whether
+  // any of them was used.
   ByteTable table{.entries = job.stages->dictionary_count};
   for (std::size_t i = 0; i < table.entries; ++i) {
     table.bytes[i] = static_cast<std::uint8_t>(job.dictionary[i]);

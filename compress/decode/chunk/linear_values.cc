@@ -14,7 +14,9 @@ void EmitRest(const LinearRun& run, std::size_t begin, std::size_t end, std::byt
   for (std::size_t i = begin; i < end; ++i) {
     Sample sample = 0;
     std::memcpy(&sample, run.samples + i * sizeof(Sample), sizeof(Sample));
+    // Modulo 2^32, as the format says for elements of 4 bytes.
     const std::uint32_t number = run.base + ((sample & run.sample_mask) << run.shift);
+    // One rounding to f64 and one to f32, which encoders have checked their bound with.
     const double value = static_cast<double>(static_cast<std::int32_t>(number)) * run.step;
     auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
     for (std::uint32_t m = 0; m < run.mask_count; ++m) {

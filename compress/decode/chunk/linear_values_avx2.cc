@@ -23,10 +23,12 @@ std::size_t Emit(const LinearRun& run, std::size_t count, std::byte* to) {
   const __m128i shift = _mm_cvtsi32_si128(run.shift);
   const __m256d step = _mm256_set1_pd(run.step);
   std::size_t at = 0;
+  // Whole registers only: a load never reaches beyond the samples, and the caller does the rest.
   for (; count - at >= kValues; at += kValues) {
     __m256i numbers = LoadSamples<kSampleBytes>(run.samples + at * kSampleBytes);
     numbers = _mm256_sll_epi32(_mm256_and_si256(numbers, sample_mask), shift);
     numbers = _mm256_add_epi32(numbers, base);
+    // A number of 32 bits is exact in f64; only the product and the conversion to f32 round.
     const __m256d low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(numbers));
     const __m256d high = _mm256_cvtepi32_pd(_mm256_extracti128_si256(numbers, 1));
     const __m128i low_values = _mm_castps_si128(_mm256_cvtpd_ps(_mm256_mul_pd(low, step)));
@@ -35,6 +37,7 @@ std::size_t Emit(const LinearRun& run, std::size_t count, std::byte* to) {
     for (std::uint32_t m = 0; m < run.mask_count; ++m) {
       const __m256i bytes = _mm256_cvtepu8_epi32(
           _mm_loadl_epi64(reinterpret_cast<const __m128i*>(run.masks[m] + at)));
+      // Later masks overwrite earlier ones, as in the general assembler.
       const __m256i unset = _mm256_cmpeq_epi32(bytes, _mm256_setzero_si256());
       values = _mm256_blendv_epi8(_mm256_set1_epi32(static_cast<int>(run.patterns[m])), values,
                                   unset);

@@ -14,6 +14,8 @@ namespace {
 // Adds (count - 1) * stride to `end`; false where that overflows or passes `limit`.
 bool Reach(std::size_t count, std::size_t stride, std::size_t limit, std::size_t& end) {
   if (count <= 1) return true;
+  // Callers keep end <= limit, so the subtraction cannot wrap, and a division in place of a product
+  // cannot overflow.
   if (stride > (limit - end) / (count - 1)) return false;
   end += (count - 1) * stride;
   return true;
@@ -25,6 +27,7 @@ std::array<std::size_t, kChunkRankMax> DenseStrides(
   std::size_t stride = element_bytes;
   for (std::size_t axis = kChunkRankMax; axis-- > 0;) {
     strides[axis] = stride;
+    // The last axis is dense. Extents come from a checked shape, so the products fit.
     stride *= extent[axis];
   }
   return strides;
@@ -53,6 +56,7 @@ struct Box {
   }
 };
 
+// The size is a template argument, so that memcpy becomes one load and one store.
 template <std::size_t kBytes>
 void CopyElements(const Box::Axis& axis, const std::byte* from, std::byte* to) {
   for (std::size_t i = 0; i < axis.count; ++i) {
@@ -94,6 +98,8 @@ Status CheckRange(const ChunkShape& shape, const ChunkRange& range, const Stride
     return invalid("samples " + std::to_string(range.first_sample) + " and on, " +
                    std::to_string(range.sample_count) + " of " + std::to_string(shape.samples));
   }
+  // Adds up how far the last element reaches: its own bytes, and for each axis the stride times the
+  // last index. All elements lie below it, since strides are not negative.
   std::size_t end = shape.element_bytes();
   bool fits = end <= out.memory.size() &&
               Reach(range.sample_count, out.sample_stride, out.memory.size(), end);
@@ -117,6 +123,7 @@ bool IsDense(const ChunkShape& shape, const ChunkRange& range, const StridedOutp
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
     const std::uint32_t extent = range.extent[axis];
     if (extent != shape.extent[axis]) return false;
+    // An axis of one step is never stepped over, so its stride does not matter.
     if (extent > 1 && out.axis_stride[axis] != dense.axis_stride[axis]) return false;
   }
   return range.sample_count == 1 || out.sample_stride == dense.sample_stride;
@@ -126,13 +133,16 @@ void CopyBox(const ChunkShape& shape, const ChunkRange& range, std::span<const s
              const StridedOutput& out) {
   const std::size_t element_bytes = shape.element_bytes();
   const auto strides = DenseStrides(shape.extent, element_bytes);
+  // No bounds are checked from here on: CheckRange has proven them for the whole box.
   const std::byte* from = samples.data();
   Box box;
+  // Samples are the outermost axis, and each further one is added inside.
   box.Add({range.sample_count, shape.sample_bytes(), out.sample_stride});
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
     from += range.origin[axis] * strides[axis];
     box.Add({range.extent[axis], strides[axis], out.axis_stride[axis]});
   }
+  // Axes that vanished have a count of 1, so five fixed loops serve boxes of every rank.
   const Box::Axis* const axes = box.axes.data();
   for (std::size_t h = 0; h < axes[0].count; ++h) {
     for (std::size_t i = 0; i < axes[1].count; ++i) {

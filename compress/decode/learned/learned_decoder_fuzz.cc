@@ -18,9 +18,11 @@ constexpr std::size_t kRecordLengthOffset = 8;  // of the u32 behind the record'
 void Check(const PlaneShape& shape, std::span<const std::byte> rest) {
   if (rest.size() < kRecordLengthOffset + 4) return;
   const auto length = ByteReader(rest.subspan(kRecordLengthOffset)).ReadLe<std::uint32_t>();
+  // A record must have exactly the length that its header says, so it is cut off there.
   if (length > rest.size()) return;
   const auto predictor = Predictor::Parse(rest.first(length));
   if (!predictor.has_value()) return;
+  // CheckPlaneBody knows decoders without a predictor; this one binds it.
   const auto decode = [&](const auto&... arguments) {
     return DecodeWavefront(arguments..., predictor->get());
   };

@@ -42,9 +42,12 @@ Pairs Interleave(const PredictorRow* rows, std::size_t half) {
   const __m256i start = _mm256_set1_epi32(bias + (1 << shift >> 1));
   __m256i sum0 = start, sum1 = start, sum2 = start, sum3 = start;
   for (std::size_t i = 0; i < layer.stride(); i += 2) {
+    // Rows of weights are padded with zeros to a multiple of four, so i + 1 exists.
     const int two = (weights[i] & 0xFFFF) | weights[i + 1] * 0x10000;
     const __m256i weight = _mm256_set1_epi32(two);
     const Pairs& input = inputs[i / 2];
+    // Two products of 8-bit numbers fit 17 bits. A multiplication of bytes (maddubs) would
+    // saturate.
     sum0 = _mm256_add_epi32(sum0, _mm256_madd_epi16(input.pixels[0], weight));
     sum1 = _mm256_add_epi32(sum1, _mm256_madd_epi16(input.pixels[1], weight));
     sum2 = _mm256_add_epi32(sum2, _mm256_madd_epi16(input.pixels[2], weight));
@@ -86,6 +89,7 @@ void StoreCorrections(const Pairs& sums, std::size_t part, PredictorBatch& batch
 }
 
 void RunHalf(const PredictorNet& net, std::size_t half, PredictorBatch& batch) {
+  // Two buffers in turn: a layer reads the one that the layer before wrote.
   alignas(64) std::array<std::array<PredictorRow, kPredictorWidthMax>, 2> hidden;
   PairRows pairs;
   const PredictorRow* inputs = batch.inputs.data();

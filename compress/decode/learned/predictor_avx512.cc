@@ -41,9 +41,12 @@ Quads Interleave(const PredictorRow* rows) {
   __m512i sum0 = start, sum1 = start, sum2 = start, sum3 = start;
   for (std::size_t i = 0; i < layer.stride(); i += 4) {
     int four = 0;
+    // Rows of weights are padded with zeros to a multiple of four, so all of them exist.
     std::memcpy(&four, weights + i, sizeof(four));
     const __m512i weight = _mm512_set1_epi32(four);
     const Quads& input = inputs[i / 4];
+    // Unsigned inputs times signed weights, added in 32 bits without saturation, in four chains
+    // that do not wait for each other.
     sum0 = _mm512_dpbusd_epi32(sum0, input.pixels[0], weight);
     sum1 = _mm512_dpbusd_epi32(sum1, input.pixels[1], weight);
     sum2 = _mm512_dpbusd_epi32(sum2, input.pixels[2], weight);

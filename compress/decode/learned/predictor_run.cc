@@ -20,6 +20,7 @@ std::int32_t LayerSum(const PredictorLayer& layer, std::int32_t bias, std::uint3
   const std::int8_t* const weights = layer.weights.data() + output * layer.stride();
   std::int32_t sum = bias;
   for (std::uint32_t i = 0; i < layer.inputs; ++i) {
+    // Every order of additions gives the same bits, so kernels may add in another order.
     sum += std::int32_t{weights[i]} * inputs[i];
   }
   const std::uint32_t shift = layer.shift[output];
@@ -37,6 +38,8 @@ void RunPixel(const PredictorNet& net, std::size_t pixel, PredictorBatch& batch)
       hidden[o] = static_cast<std::uint8_t>(
           std::clamp(LayerSum(layer, bias[o], o, inputs), 0, 255));
     }
+    // Inputs beyond a layer's are zero, and no layer reads more inputs than the one before has
+    // outputs.
     inputs = hidden;
   }
   const PredictorLayer& last = net.layers.back();

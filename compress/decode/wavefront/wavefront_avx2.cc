@@ -32,6 +32,8 @@ class PairLanes : public LanesAvx2 {
     PrepareFilters(frame.previous != nullptr ? parameters.inter : parameters.intra);
     middle_ = _mm256_set1_epi16(static_cast<std::int16_t>(1 << (bits_ - 1)));
     sample_mask_ = _mm256_set1_epi8(static_cast<char>((1 << bits_) - 1));
+    // There is no shift of bytes: 16 bits are shifted, and a mask clears what crossed from the
+    // upper byte into the lower one. A shift of 8 or more leaves nothing of a byte.
     const std::uint32_t shift = std::min<std::uint32_t>(parameters.magnitude_shift, 8);
     size_shift_ = _mm_cvtsi32_si128(static_cast<int>(shift));
     size_mask_ = _mm256_set1_epi8(static_cast<char>(0xFF >> shift));
@@ -49,6 +51,7 @@ class PairLanes : public LanesAvx2 {
     const __m256i all = _mm256_set1_epi8(static_cast<char>(value));
     return {all, all};
   }
+  // A sample is a byte here, so pixels shift as bytes do.
   static Pixels Shift(Pixels a, Sample first) { return ShiftBytes(a, first); }
 
   [[gnu::always_inline]] Pixels Predict(const std::int16_t* sums, Bytes choice,
@@ -60,6 +63,7 @@ class PairLanes : public LanesAvx2 {
     return {low, PredictHalf(sums != nullptr ? sums + 32 : nullptr, choice.high, half)};
   }
 
+  // Asked once a step. With that many bytes left no load of the step can reach beyond the words.
   bool NearEnd() const { return stream_.end - next_ < kStepBytesMax; }
 
   [[gnu::always_inline]] Symbols Decode(std::uint64_t lanes, Bytes contexts) {
@@ -68,6 +72,7 @@ class PairLanes : public LanesAvx2 {
     // memory.
     const BytesAvx2 symbols = {DecodeHalf<0>(mask.low, contexts.low),
                           DecodeHalf<4>(mask.high, contexts.high)};
+    // Lanes without a pixel get residual 0, so that their magnitudes are 0 for their neighbours.
     return {_mm256_and_si256(symbols.low, mask.low), _mm256_and_si256(symbols.high, mask.high)};
   }
 
@@ -79,6 +84,7 @@ class PairLanes : public LanesAvx2 {
           _mm256_load_si256(reinterpret_cast<const __m256i*>(&end.symbols[lane]));
       const __m256i second =
           _mm256_load_si256(reinterpret_cast<const __m256i*>(&end.symbols[lane + 16]));
+      // Packing works within 128 bits and leaves the quarters in the order 0, 2, 1, 3.
       return _mm256_permute4x64_epi64(_mm256_packus_epi16(first, second), 0xD8);
     };
     return {pack(0), pack(32)};
@@ -91,6 +97,7 @@ class PairLanes : public LanesAvx2 {
 
   Bytes SizeOf(Symbols symbols) const {
     const auto size = [&](__m256i a) {
+      // Residuals are modulo 2^bits, so the magnitude is the lesser of r and 2^bits - r.
       const __m256i negated = _mm256_sub_epi8(_mm256_setzero_si256(), a);
       const __m256i least = _mm256_min_epu8(a, _mm256_and_si256(negated, sample_mask_));
       return _mm256_and_si256(_mm256_srl_epi16(least, size_shift_), size_mask_);
@@ -104,12 +111,16 @@ class PairLanes : public LanesAvx2 {
             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32))};
   }
   static Bytes Invert(Bytes a) { return {InvertHalf(a.low), InvertHalf(a.high)}; }
+  // Errors lie within -127 .. 127, so no absolute value overflows.
   static Bytes Absolute(Bytes a) { return {_mm256_abs_epi8(a.low), _mm256_abs_epi8(a.high)}; }
   static Bytes Difference(Bytes a, Bytes b) {
+    // Flipping the top bit makes unsigned pixels signed numbers. Their difference saturates to -128
+    // .. 127, as the format says, and a second flip adds 128.
     return {InvertHalf(_mm256_subs_epi8(InvertHalf(a.low), InvertHalf(b.low))),
             InvertHalf(_mm256_subs_epi8(InvertHalf(a.high), InvertHalf(b.high)))};
   }
   static Bytes ErrorOf(Pixels pixels, Pixels values) {
+    // The format clamps errors to -127 .. 127, and saturation alone would allow -128.
     const __m256i least = _mm256_set1_epi8(-127);
     const auto error = [&](__m256i a, __m256i b) {
       return _mm256_max_epi8(_mm256_subs_epi8(InvertHalf(a), InvertHalf(b)), least);
@@ -123,11 +134,13 @@ class PairLanes : public LanesAvx2 {
   }
   Pixels Correct(Pixels values, Bytes corrections) const {
     const auto correct = [&](__m256i a, __m256i b) {
+      // The saturated sum cannot leave 0 .. 255; the minimum confines it to samples of fewer bits.
       return _mm256_min_epu8(InvertHalf(_mm256_adds_epi8(InvertHalf(a), b)), sample_mask_);
     };
     return {correct(values.low, corrections.low), correct(values.high, corrections.high)};
   }
   static Symbols Mirror(Bytes signs, Symbols symbols) {
+    // Negates where the sign's byte is all ones: (a ^ -1) - (-1) = -a.
     return {_mm256_sub_epi8(_mm256_xor_si256(symbols.low, signs.low), signs.low),
             _mm256_sub_epi8(_mm256_xor_si256(symbols.high, signs.high), signs.high)};
   }
@@ -145,6 +158,7 @@ class PairLanes : public LanesAvx2 {
     for (std::size_t tap = 0; tap < kIntraTapCount; ++tap) {
       for (std::size_t i = 0; i < line.size(); ++i) {
         line[i] = group.filters[i].weights[tap];
+        // Sums are modulo 2^16, so the bias may wrap as every other addend.
         bias[i] -= line[i] * (1 << (bits_ - 1));
       }
       weights_[tap] = FilterNumbers::Of(line);
@@ -163,6 +177,8 @@ class PairLanes : public LanesAvx2 {
   [[gnu::always_inline]] __m256i PredictHalf(
       const std::int16_t* sums, __m256i choice,
       const std::array<__m256i, kIntraTapCount>& taps) const {
+    // A shuffle gives zero for bytes with the top bit set, which marks skipped blocks. Those have a
+    // prediction like all others, so the bit is dropped.
     const __m256i filters = _mm256_and_si256(choice, _mm256_set1_epi8(0x0F));
     const __m256i zero = _mm256_setzero_si256();
     // Taps are not centred: `bias_` subtracts half the range times each weight.
@@ -173,6 +189,7 @@ class PairLanes : public LanesAvx2 {
       sum.high = _mm256_add_epi16(
           sum.high, _mm256_load_si256(reinterpret_cast<const __m256i*>(sums + 16)));
     }
+    // Modulo 2^16 the order of additions does not matter to the result, only to how long they wait.
     for (std::size_t tap : kTapOrder) {
       const BytesAvx2 weights = weights_[tap].Look(filters);
       sum.low = _mm256_add_epi16(
@@ -193,6 +210,7 @@ class PairLanes : public LanesAvx2 {
   __m256i Round(__m256i sum) const {
     const __m256i highest = _mm256_sub_epi16(middle_, _mm256_set1_epi16(1));
     const __m256i lowest = _mm256_sub_epi16(_mm256_setzero_si256(), middle_);
+    // The addition may wrap, as the format says: it is taken modulo 2^16.
     const __m256i rounded =
         _mm256_srai_epi16(_mm256_add_epi16(sum, _mm256_set1_epi16(1 << (kWavefrontWeightBits - 1))),
                           kWavefrontWeightBits);
@@ -213,6 +231,8 @@ class PairLanes : public LanesAvx2 {
     const __m256i third = DecodeGroup(kFirst + 2, masks_high, high);
     const __m256i fourth =
         DecodeGroup(kFirst + 3, _mm_srli_si128(masks_high, 8), _mm_srli_si128(high, 8));
+    // Two packs within 128 bits leave the lanes in groups of four; the permutation sorts these
+    // groups.
     const __m256i packed = _mm256_packus_epi16(_mm256_packus_epi32(first, second),
                                                _mm256_packus_epi32(third, fourth));
     return _mm256_permutevar8x32_epi32(packed, _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0));
@@ -226,6 +246,7 @@ class PairLanes : public LanesAvx2 {
     const std::uint32_t taken = MaskOf32(advanced.refill);
     const __m256i places = _mm256_cvtepu8_epi32(
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kExpandIndices.data() + taken)));
+    // Loads eight words, of which only those that lanes need are used up.
     const __m256i words = _mm256_permutevar8x32_epi32(
         _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(next_))), places);
     next_ += 2 * __builtin_popcount(taken);
@@ -333,6 +354,7 @@ void BandToWavefront(const WavefrontOrderFrame<std::uint8_t>& frame, std::uint32
     }
     for (std::uint32_t step = lag; step < lag + shape.columns + kWavefrontLag * 23; step += 8) {
       const auto load = [&](std::uint32_t lane) {
+        // Lanes outside of their row read sums from its margins, and StoreSums drops them.
         const std::int32_t column = std::clamp(
             static_cast<std::int32_t>(step - lag) - static_cast<std::int32_t>(kWavefrontLag * lane),
             -8, columns);
@@ -361,6 +383,7 @@ void SumTemporal(const WavefrontOrderFrame<std::uint8_t>& frame) {
 }
 
 void RunLanes(const WavefrontOrderFrame<std::uint8_t>& frame, WavefrontStream& stream) {
+  // AVX2 has 16 registers, too few to hold a step and the sums of the next one (pipelined pass).
   WavefrontPass<PairLanes>(frame).Run(stream);
 }
 

@@ -29,12 +29,15 @@ class ByteLanes : public LanesAvx512 {
         search_(table_, bits_, frame.plan.parameters.magnitude_shift, stream.states) {
     const WavefrontGroup& group =
         frame.previous != nullptr ? frame.plan.parameters.inter : frame.plan.parameters.intra;
+    // Tables of 32 entries of 16 bits: filter i has entry i, and the upper 16 entries are not used,
+    // because a block names one of 16 filters.
     alignas(64) std::array<std::int16_t, 32> line{};
     alignas(64) std::array<std::int16_t, 32> bias{};
     const std::int32_t middle = 1 << (bits_ - 1);
     for (std::size_t tap = 0; tap < kIntraTapCount; ++tap) {
       for (std::size_t i = 0; i < kWavefrontFiltersMax; ++i) {
         line[i] = group.filters[i].weights[tap];
+        // Sums are modulo 2^16, so the bias may wrap as every other addend.
         bias[i] = static_cast<std::int16_t>(bias[i] - line[i] * middle);
       }
       weights_[tap] = _mm512_load_si512(line.data());
@@ -67,6 +70,8 @@ class ByteLanes : public LanesAvx512 {
     __m512i even, odd, choice, odd_choice;
 
     [[gnu::always_inline]] void Add(__m512i pixels, __m512i weights) {
+      // Even lanes are the low bytes of the 16-bit elements, odd lanes the high ones: neither needs
+      // the bytes to be unpacked and put in order again.
       const __m512i even_pixels = _mm512_and_si512(pixels, _mm512_set1_epi16(0xFF));
       const __m512i odd_pixels = _mm512_srli_epi16(pixels, 8);
       even = _mm512_add_epi16(
@@ -83,6 +88,7 @@ class ByteLanes : public LanesAvx512 {
     Sums sums = {_mm512_permutexvar_epi16(choice, bias_),
                  _mm512_permutexvar_epi16(odd_choice, bias_), choice, odd_choice};
     if (temporal != nullptr) {
+      // BandToWavefront has put the even lanes of a step before the odd ones.
       sums.even = _mm512_add_epi16(sums.even, _mm512_load_si512(temporal));
       sums.odd = _mm512_add_epi16(sums.odd, _mm512_load_si512(temporal + 32));
     }
@@ -94,6 +100,7 @@ class ByteLanes : public LanesAvx512 {
   }
 
   [[gnu::always_inline]] Pixels End(const Sums& sums, Pixels west, Pixels north) const {
+    // Rounded sums are samples below 256, so the odd ones move to the high bytes without a mask.
     const __m512i value =
         _mm512_or_si512(Round(sums.even), _mm512_slli_epi16(Round(sums.odd), 8));
     // A clamped filter stays between west and north.
@@ -117,9 +124,12 @@ class ByteLanes : public LanesAvx512 {
   // lane.
   [[gnu::always_inline]] Symbols DecodeAtEnd(std::uint64_t lanes, Bytes contexts) {
     LanesAtEnd end;
+    // The states live in the registers of the search, in halves of 16 bits. The slow way needs them
+    // whole.
     search_.Save(end.states.data());
     const std::array<__m512i, 2> halves = DecodeSlowly(lanes, contexts, end);
     search_.Load(end.states.data());
+    // Residuals have up to 8 bits, so narrowing loses nothing.
     const __m512i residuals =
         _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(halves[0])),
                            _mm512_cvtepi16_epi8(halves[1]), 1);
@@ -130,6 +140,8 @@ class ByteLanes : public LanesAvx512 {
     return search_.Take(lanes, contexts, search_.Look(contexts), next_);
   }
   using Found = std::array<SearchAvx512::Found, 2>;
+  // Decode in two parts, for the pipelined pass: it looks symbols up as soon as the contexts are
+  // known, and begins the next step's sums before it takes words.
   [[gnu::always_inline]] Found Look(Bytes contexts) const { return search_.Look(contexts); }
   [[gnu::always_inline]] Symbols Take(std::uint64_t lanes, Bytes contexts, const Found& found) {
     return search_.Take(lanes, contexts, found, next_);
@@ -149,6 +161,7 @@ class ByteLanes : public LanesAvx512 {
     return Invert(_mm512_subs_epi8(Invert(a), Invert(b)));
   }
   static Bytes ErrorOf(Pixels pixels, Pixels values) {
+    // The format clamps errors to -127 .. 127, and saturation alone would allow -128.
     return _mm512_max_epi8(_mm512_subs_epi8(Invert(pixels), Invert(values)),
                            _mm512_set1_epi8(-127));
   }
@@ -157,13 +170,16 @@ class ByteLanes : public LanesAvx512 {
                                  _mm512_set1_epi8(1));
   }
   Pixels Correct(Pixels values, Bytes corrections) const {
+    // The saturated sum cannot leave 0 .. 255; the minimum confines it to samples of fewer bits.
     return _mm512_min_epu8(Invert(_mm512_adds_epi8(Invert(values), corrections)), sample_mask_);
   }
   static Symbols Mirror(Bytes signs, const Symbols& symbols) {
+    // Negates where the sign's byte is all ones. Sizes do not change with the sign.
     return {_mm512_sub_epi8(_mm512_xor_si512(symbols.residuals, signs), signs), symbols.sizes};
   }
 
   static void StorePixels(Sample* to, std::uint64_t lanes, Pixels pixels) {
+    // Masked: lanes 62 and 63 hold the rows above the frame until their own rows begin.
     _mm512_mask_storeu_epi8(to, lanes, pixels);
   }
 
@@ -220,6 +236,7 @@ struct WindowFilter {
     std::int32_t total = 0;
     for (std::size_t tap = 0; tap < kTemporalTapCount; ++tap) {
       const std::int16_t weight = filter.weights[kIntraTapCount + tap];
+      // The same 16 bits in both halves. The mask keeps a negative weight out of the upper half.
       pairs[tap] = weight * (1 << 16) + (weight & 0xFFFF);
       total += weight;
     }
@@ -251,6 +268,9 @@ template <std::uint32_t kRows>
       return _mm512_inserti32x4(_mm512_inserti32x4(two, sixteen(2), 2), sixteen(3), 3);
     }
   };
+  // Motion leads at most 16 pixels beyond the frame, and 32 in the frame before the previous one.
+  // The margin has 40, so no tap needs a bounds check; what a window loads beyond its taps is not
+  // used.
   const auto y = static_cast<std::int32_t>(row) + block.motion_row;
   const auto x = static_cast<std::int32_t>(column) + block.motion_column - 2;
   const std::uint8_t* const here = frame.previous->Row(y) + x;
@@ -260,6 +280,7 @@ template <std::uint32_t kRows>
   const auto add = [&](std::size_t tap, __m512i from, std::int32_t shift) {
     const __m512i index =
         _mm512_load_si512(kWindowIndex<kRows>.bytes[static_cast<std::size_t>(shift + 2)].data());
+    // Every other byte is zero, which makes 16-bit numbers of the samples.
     const __m512i samples = _mm512_maskz_permutexvar_epi8(0x5555555555555555, index, from);
     sum = _mm512_add_epi16(sum,
                            _mm512_mullo_epi16(samples, _mm512_set1_epi32(filter.pairs[tap])));
@@ -282,6 +303,7 @@ template <std::uint32_t kRows>
 // saves. The last blocks write up to three rows that nobody reads.
 class BandSums {
  public:
+  // Weights are prepared once for each filter and not for each block.
   explicit BandSums(const WavefrontOrderFrame<std::uint8_t>& frame) : frame_(frame) {
     const WavefrontGroup& group = frame.plan.parameters.inter;
     for (std::size_t i = 0; i < group.filter_count; ++i) {
@@ -314,6 +336,7 @@ class BandSums {
           frame_.blocks.data() + std::size_t{top / kSize} * frame_.plan.block_columns;
       const std::uint32_t bottom = std::min(top + kSize, end_row);
       for (std::uint32_t column = 0; column < shape.columns; column += kSize, ++block) {
+        // Skipped blocks are predicted, too: their residuals are zero and not their pixels.
         const WindowFilter& filter = filters_[block->filter & 0x0F];
         for (std::uint32_t row = top; row < bottom; row += kRows) {
           Store<kRows>(row - band_top, column,
@@ -393,6 +416,8 @@ template <bool kEdges>
 #pragma GCC unroll 8
   for (std::int32_t i = 0; i < 8; ++i) {
     __m512i four = _mm512_castsi128_si512(load(i));
+    // Lanes 8 apart share a register, so that one transposition of 8 x 8 serves four groups at
+    // once.
     four = _mm512_inserti32x4(four, load(i + 8), 1);
     four = _mm512_inserti32x4(four, load(i + 16), 2);
     lanes[static_cast<std::size_t>(i)] = _mm512_inserti32x4(four, load(i + 24), 3);
@@ -414,6 +439,7 @@ void BandToWavefront(const WavefrontOrderFrame<std::uint8_t>& frame, std::uint32
       const std::uint32_t step = static_cast<std::uint32_t>(first) + kWavefrontLag * odd;
       std::int16_t* const to =
           memory.ordered_sums.data() + (first_step + step) * kWavefrontLanes + 32 * odd;
+      // Every lane of these eight steps lies inside its row: nothing is clamped and nothing masked.
       if (first >= kReach && first + 8 <= columns) {
         const std::array<__m512i, 8> steps = TurnTile<false>(line, stride, first, columns);
 #pragma GCC unroll 8
@@ -422,6 +448,8 @@ void BandToWavefront(const WavefrontOrderFrame<std::uint8_t>& frame, std::uint32
       }
       const std::array<__m512i, 8> steps = TurnTile<true>(line, stride, first, columns);
       for (std::uint32_t i = 0; i < 8; ++i) {
+        // Only lanes that are inside their rows are stored. The others belong to the band before or
+        // after, whose sums are there already or come later.
         const std::uint64_t within = LanesWithin(step + i, 0, frame.shape.columns) >> odd;
         _mm512_mask_storeu_epi16(to + i * kWavefrontLanes,
                                  static_cast<__mmask32>(_pext_u64(within, 0x5555555555555555)),
@@ -502,6 +530,7 @@ void ToRaster(const WavefrontOrderFrame<std::uint8_t>& frame) {
         }
       };
       // Lanes that begin or end within the steps write into the frame's margins.
+      // Within these bounds no lane's store would be refused by store_wanted.
       if (rows == kWavefrontLanes && step > kReach - 16 && step < columns) {
         store_all(store);
       } else {

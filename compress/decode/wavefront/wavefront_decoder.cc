@@ -41,6 +41,7 @@ struct WavefrontFrames {
     }
     temporal = arena.Take<WavefrontSum<T>>(shape.frame_samples());
     for (auto& plane : sizes) plane = arena.Take<std::uint8_t>(shape.frame_samples());
+    // Learned predictors correct samples of up to 8 bits only.
     if (sizeof(T) > 1) return;
     for (auto& plane : errors) plane = arena.Take<std::int8_t>(shape.frame_samples());
     displaced = arena.Take<std::uint8_t>(shape.frame_samples());
@@ -56,6 +57,7 @@ PaddedFrame<const T> Const(const PaddedFrame<T>& frame) {
 // The two rows above a frame: the previous frame's first row, or a constant.
 template <typename T>
 void SetRowsAbove(const PaddedFrame<T>& current, const PaddedFrame<T>* previous, T top) {
+  // Both rows are the same, so that taps two rows up need no rule of their own.
   for (std::int32_t row : {-1, -2}) {
     if (previous != nullptr) {
       std::copy_n(previous->Row(0), current.columns, current.Row(row));
@@ -96,6 +98,7 @@ void PrepareLearned(const WavefrontPlan& plan, std::uint32_t t,
                     WavefrontFrames<std::uint8_t>& frames, WavefrontFrameJob<std::uint8_t>& job) {
   const PaddedFrame<std::uint8_t>& current = job.current;
   job.net = plan.nets[t > 0 ? 1 : 0];
+  // Two planes in turn: this frame's errors are the next one's inputs.
   job.errors = frames.errors[t % 2].data();
   job.learned = {.rows = current.rows, .columns = current.columns, .errors = job.errors};
   if (t == 0) return;
@@ -124,6 +127,8 @@ Status DecodeFrames(const PlaneShape& shape, const WavefrontPlan& plan, std::uin
   const std::size_t frame_blocks = std::size_t{plan.block_rows} * plan.block_columns;
   for (std::uint32_t t = 0; t < frames_wanted; ++t) {
     const PaddedFrame<T>& current = frames.ring[t % 3];
+    // Frames are decoded in order from the first, even if only a later one is wanted, because each
+    // is predicted from the two before it.
     const PaddedFrame<T>* previous = t > 0 ? &frames.ring[(t - 1) % 3] : nullptr;
     SetRowsAbove<T>(current, previous, static_cast<T>(plan.parameters.top));
     const std::span<const WavefrontBlock> blocks =
@@ -144,11 +149,13 @@ Status DecodeFrames(const PlaneShape& shape, const WavefrontPlan& plan, std::uin
     }
     if constexpr (sizeof(T) == 1) {
       if (plan.learned()) {
+        // t + 2 and t - 1 are the same place in the ring. In frame 0 neither place is read.
         PrepareLearned(plan, t, blocks, Const(frames.ring[(t + 2) % 3]), earlier, frames, job);
       }
     }
     DecodeWavefrontFrame(job, t > 0 ? frames.sizes[(t - 1) % 2].data() : nullptr,
                          frames.sizes[t % 2].data(), stream);
+    // The next frames' displaced blocks may reach beyond the edges.
     current.Extend();
     const std::size_t row_bytes = shape.columns * sizeof(T);
     const std::span<std::byte> place = out.At(t, shape.rows * row_bytes);
@@ -195,6 +202,7 @@ std::size_t ScratchBytes(const PlaneShape& shape) {
   ScratchArena scalar;
   CountWavefrontPlan(shape, scalar);
   ScratchArena vectors = scalar;
+  // Both ways have the plan's memory in common, and then each has its own.
   WavefrontFrames<T>().Take(shape, scalar);
   CountWavefrontOrder<T>(shape, vectors);
   return std::max(scalar.bytes(), vectors.bytes());
@@ -218,6 +226,7 @@ std::size_t WavefrontScratchBytes(const PlaneShape& shape) {
 Status DecodeWavefront(const PlaneShape& shape, std::span<const std::byte> body,
                        std::uint32_t frames_wanted, Isa isa, const FrameOutput& out,
                        std::span<std::byte> scratch, const Predictor* predictor) {
+  // DecodePlanes has refused such a body, so this is an error of the program.
   FOREBAY_CHECK(predictor == nullptr || shape.bits <= 8);
   ScratchArena arena(scratch);
   FOREBAY_ASSIGN(const WavefrontPlan plan,

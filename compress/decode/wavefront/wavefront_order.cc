@@ -29,6 +29,7 @@ WavefrontMemory<T> TakeMemory(const PlaneShape& shape, ScratchArena& arena) {
   WavefrontMemory<T> memory;
   // Loads of a register may begin at a frame's last sample.
   const std::size_t samples = PaddedFrame<T>::Samples(shape.rows, shape.columns) + 64;
+  // One frame is enough for an intra chunk: the ring's other places stay empty and are never read.
   for (PaddedFrame<T>& frame : memory.ring) {
     if (!inter && &frame != memory.ring.data()) break;
     const auto taken = arena.Take<T>(samples);
@@ -36,12 +37,16 @@ WavefrontMemory<T> TakeMemory(const PlaneShape& shape, ScratchArena& arena) {
   }
   const std::size_t steps = WavefrontSteps(shape.rows, shape.columns);
   const std::size_t with_above = steps + WavefrontPeriod(shape.columns);
+  // Margins on both sides, because tiles that turn rows into steps read up to 8 columns beyond a
+  // row, and rounded so that rows begin alike.
   memory.sums_stride = (shape.columns + 2 * kSumMargin + 31) / 32 * 32;
   if (inter) {
     memory.sums =
         arena.Take<WavefrontSum<T>>(memory.sums_stride * (kWavefrontLanes + 1) + kSumMargin);
     memory.ordered_sums = arena.Take<WavefrontSum<T>>((steps + 8) * kWavefrontLanes);
   }
+  // One period more than the frame has steps, for the rows above it, and 16 steps for the last
+  // tile.
   memory.pixels = arena.Take<T>((with_above + 16) * kWavefrontLanes);
   take_pair((with_above + kStepsBehind) * kWavefrontLanes, memory.sizes);
   memory.fresh = arena.Take<std::uint64_t>(steps + 1);
@@ -76,6 +81,8 @@ void SetFresh(const PlaneShape& shape, const WavefrontPlan& plan,
   const std::uint32_t size = 1U << log2;
   const std::uint32_t period = WavefrontPeriod(shape.columns);
   const std::uint32_t groups = kWavefrontLanes >> log2;
+  // Where the first lane of a group is outside its row, filter 0 enters. Lanes outside their rows
+  // compute something that is not used.
   std::ranges::fill(fresh, 0);
   for (std::uint32_t band = 0; band < WavefrontBands(shape.rows); ++band) {
     std::uint64_t* const steps = fresh.data() + std::size_t{band} * period;
@@ -135,6 +142,7 @@ void SetDisplaced(const WavefrontOrderFrame<std::uint8_t>& frame) {
   for (std::uint32_t band = 0; band < WavefrontBands(frame.shape.rows); ++band) {
     for (std::int32_t lane = -1; lane <= static_cast<std::int32_t>(kWavefrontLanes); ++lane) {
       const std::int32_t wanted = static_cast<std::int32_t>(band * kWavefrontLanes) + lane;
+      // The row below the last one is needed as a neighbour, and repeats the last one.
       if (wanted > last + 1) break;
       const std::int32_t row = std::clamp(wanted, 0, last);
       const WavefrontBlock* const line =
@@ -146,6 +154,8 @@ void SetDisplaced(const WavefrontOrderFrame<std::uint8_t>& frame) {
                  memory.displaced.data() +
                      (step + kDisplacedMargin) * static_cast<std::ptrdiff_t>(kDisplacedStride) +
                      lane + 1);
+      // The frame before the previous one is looked at in the pixel's own place only, so it needs
+      // no rows above and below.
       if (row != wanted || lane < 0 || lane == static_cast<std::int32_t>(kWavefrontLanes)) continue;
       DisplaceRow(before, line, log2, two ? 2 : 1, row, memory.line.data());
       ScatterRow(memory.line, kWavefrontLanes,
@@ -187,6 +197,7 @@ void DecodeLanesAtEnd(std::span<const WavefrontEntry> table, std::uint32_t bits,
                       std::uint64_t lanes, WavefrontStream& stream, LanesAtEnd& at) {
   at.symbols.fill(0);
   for (std::uint32_t lane = 0; lane < kWavefrontLanes; ++lane) {
+    // Lanes without a pixel take no word and keep symbol 0.
     if ((lanes >> lane & 1) == 0) continue;
     const std::size_t first = std::size_t{at.contexts[lane]} * kWavefrontProbabilityScale;
     at.symbols[lane] = static_cast<std::uint16_t>(DecodeWavefrontSymbol(
@@ -207,6 +218,7 @@ Status DecodeWavefrontOrder(const PlaneShape& shape, const WavefrontPlan& plan,
   const std::size_t above_bytes = std::size_t{WavefrontPeriod(shape.columns)} * kWavefrontLanes;
   ClearAround(above_bytes, memory.sizes);
   if (plan.learned()) ClearAround(above_bytes, memory.errors);
+  // States and words go on from frame to frame, so whether they end well is asked once, at the end.
   WavefrontStream stream{.states = plan.states,
                          .next = plan.words.data(),
                          .end = plan.words.data() + plan.words.size()};
@@ -242,6 +254,8 @@ Status DecodeWavefrontOrder(const PlaneShape& shape, const WavefrontPlan& plan,
     // Displaced blocks of the next frame may reach beyond the edges.
     if (t + 1 < frames_wanted) frame.current.Extend();
   }
+  // Words are left over where fewer frames are wanted. Then the checksums of samples must find
+  // damage.
   if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {
     return Damaged("wavefront-coded planes", "the rANS words do not end with the last frame");
   }

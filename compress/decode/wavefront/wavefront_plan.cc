@@ -24,6 +24,7 @@ void ReadFilters(BitDecoder& bits, WavefrontSideModels& models, std::size_t taps
   for (std::uint32_t i = 0; i < group.filter_count; ++i) {
     WavefrontFilter& filter = group.filters[i];
     filter.clamped = bits.Bit(models.clamped);
+    // The bit is only there where the predictor has a network for this group of frames.
     filter.learned = learned && bits.Bit(models.learned);
     for (std::size_t tap = 0; tap < taps; ++tap) {
       const std::int32_t weight = bits.SignedNumber(models.weights[tap]);
@@ -58,6 +59,7 @@ Status ReadFrequencies(BitDecoder& bits, WavefrontSideModels& models, std::uint3
   if (count > WavefrontSymbolCount(sample_bits)) {
     return Damaged(kPart, "a context has too many symbols");
   }
+  // A symbol that has all 2048 slots leaves a state as it was.
   if (count == 0) {
     for (std::uint32_t slot = 0; slot < kWavefrontProbabilityScale; ++slot) {
       table[slot] = kWavefrontProbabilityScale << 8 | slot << 20;
@@ -70,9 +72,11 @@ Status ReadFrequencies(BitDecoder& bits, WavefrontSideModels& models, std::uint3
   std::uint32_t length = 0;
   for (std::uint32_t rank = 0; rank < count; ++rank) {
     length = bits.Tree(models.frequency_length[length]);
+    // Also keeps the next length's model within the array: there is one for each length up to 12.
     if (length > kWavefrontProbabilityBits + 1) return Damaged(kPart, "a frequency exceeds 2048");
     if (length == 0) continue;
     const std::uint32_t frequency = 1U << (length - 1) | bits.PlainBits(length - 1);
+    // Compared before the slots are filled, which would otherwise run over the end of the table.
     if (frequency > kWavefrontProbabilityScale - next) {
       return Damaged(kPart, "the frequencies of a context exceed 2048");
     }
@@ -108,7 +112,8 @@ struct BlockReader {
   // `left` and `above` are the neighbours, or a block of zeros at the frame's edge.
   [[gnu::always_inline]] std::uint32_t Read(std::uint32_t left, std::uint32_t above) {
     // Most blocks are as their left neighbour: one bit, modelled by whether the left and the upper
-    // one are alike.
+    // one are alike. Filter and motion of `left` are checked with all others at the end of the
+    // frame.
     if (bits.Bit(models.as_left[inter][left == above])) return left;
     const std::uint32_t differences = left ^ above;
     const std::uint32_t skipped = (left >> 7 & 1) + (above >> 7 & 1);
@@ -125,6 +130,8 @@ struct BlockReader {
         static_cast<std::int8_t>(left >> 8) + bits.SignedNumber(models.motion[0]);
     const std::int32_t column =
         static_cast<std::int8_t>(left >> 16) + bits.SignedNumber(models.motion[1]);
+    // Judged before the numbers are cut to 8 bits, and kept until the frame has been read, so that
+    // the loop has no branch for damage.
     furthest = std::max({furthest, std::abs(row), std::abs(column)});
     return block | (static_cast<std::uint32_t>(row) & 0xFF) << 8 |
            (static_cast<std::uint32_t>(column) & 0xFF) << 16;
@@ -138,6 +145,7 @@ Status ReadBlocks(BitDecoder& bits, WavefrontSideModels& models, std::uint32_t f
     const bool inter = frame > 0;
     const WavefrontGroup& group = inter ? plan.parameters.inter : plan.parameters.intra;
     const bool skips = bits.Bit(models.frame_skips);
+    // The first frame has nothing to be displaced from.
     const bool moves = inter && bits.Bit(models.frame_moves);
     BlockReader reader{.bits = bits,
                        .models = models,
@@ -217,11 +225,13 @@ Result<WavefrontPlan> ReadWavefrontPlan(const PlaneShape& shape, std::span<const
   }
   WavefrontParameters& parameters = plan.parameters;
   ByteReader reader(body);
+  // A reader without bytes gives zeros; ok() is asked once, before any of them is used.
   parameters.block_log2 = reader.ReadLe<std::uint8_t>();
   parameters.magnitude_shift = reader.ReadLe<std::uint8_t>();
   parameters.top = reader.ReadLe<std::uint16_t>();
   parameters.intra.filter_count = reader.ReadLe<std::uint8_t>();
   parameters.inter.filter_count = reader.ReadLe<std::uint8_t>();
+  // A size beyond the body makes Take fail, so no hostile size is used.
   const std::span<const std::byte> side = reader.Take(reader.ReadLe<std::uint32_t>());
   const std::uint32_t lanes = std::min(shape.rows, kWavefrontLanes);
   const bool inter = shape.frames > 1;
@@ -237,6 +247,7 @@ Result<WavefrontPlan> ReadWavefrontPlan(const PlaneShape& shape, std::span<const
   // Not before the header is checked: the number of blocks follows from block_log2.
   // CountWavefrontPlan has counted the smallest block size and so the most memory.
   TakeMemory(shape, frames_wanted, parameters.block_log2, arena, plan);
+  // Lanes beyond the last row never decode. Their state must still look like one that has ended.
   std::ranges::fill(plan.states, kWavefrontStateMin);
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     plan.states[lane] = reader.ReadLe<std::uint32_t>();

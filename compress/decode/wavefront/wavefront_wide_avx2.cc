@@ -18,6 +18,7 @@ namespace {
 
 // Taps that are multiplied together; west, known last, ends the chain from one step to the next.
 constexpr std::size_t kTapPairs = 4;
+// The numbers are places in kCurrentTaps. Every tap but west (0) is in one pair.
 constexpr std::array<std::array<std::size_t, 2>, kTapPairs> kPairedTaps = {
     {{8, 7}, {6, 5}, {3, 2}, {4, 1}}};
 
@@ -32,6 +33,7 @@ __m256i MaskWords(std::uint64_t lanes) {
 }
 
 // Puts in order what two registers of lanes become when they are narrowed into one.
+// Narrowing works within 128 bits and leaves the quarters in the order 0, 2, 1, 3.
 __m256i InOrder(__m256i narrowed) { return _mm256_permute4x64_epi64(narrowed, 0xD8); }
 
 // The operations of wavefront_pass.h on 64 samples of 16 bits in four registers.
@@ -66,6 +68,8 @@ class WideLanes : public LanesAvx2 {
 
   static Pixels Shift(const Pixels& a, Sample first) {
     const auto shift = [](__m256i before, __m256i here) {
+      // A shift by one lane of 16 bits: alignr works within 128 bits, so the permutation first puts
+      // next to each half the half that comes before it.
       return _mm256_alignr_epi8(here, _mm256_permute2x128_si256(before, here, 0x21), 14);
     };
     const __m256i before = _mm256_set1_epi16(static_cast<std::int16_t>(first));
@@ -109,9 +113,12 @@ class WideLanes : public LanesAvx2 {
   // Adds the residual, folded as 0, -1, 1, -2 ..., modulo 2^bits, and extends the sign.
   Pixels Join(const Pixels& value, const Symbols& folded) const {
     const auto join = [&](__m256i a, __m256i f) {
+      // Unfolds: an even f means f / 2, an odd one the complement of that. All ones select the
+      // complement.
       const __m256i sign =
           _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_and_si256(f, _mm256_set1_epi16(1)));
       const __m256i sum = _mm256_add_epi16(a, _mm256_xor_si256(_mm256_srli_epi16(f, 1), sign));
+      // Two shifts drop the bits beyond the sample's and extend its sign, which is modulo 2^bits.
       return _mm256_sra_epi16(_mm256_sll_epi16(sum, spare_bits_), spare_bits_);
     };
     return {join(value[0], folded[0]), join(value[1], folded[1]), join(value[2], folded[2]),
@@ -120,6 +127,7 @@ class WideLanes : public LanesAvx2 {
 
   // The magnitudes of folded residuals 0, 1, 2, 3 ... are 0, 1, 1, 2 ...: half, rounded up.
   Bytes SizeOf(const Symbols& folded) const {
+    // (f + 1) / 2 by the rounding average with zero, which cannot overflow 16 bits.
     const auto size = [&](__m256i f) {
       return _mm256_min_epu16(
           _mm256_srl_epi16(_mm256_avg_epu16(f, _mm256_setzero_si256()), magnitude_shift_),
@@ -176,12 +184,15 @@ class WideLanes : public LanesAvx2 {
     // In such an order that what is unpacked are the lanes of one quarter, then the other's.
     const __m256i filters = InOrder(_mm256_and_si256(choice, _mm256_set1_epi8(0x0F)));
     const __m256i zero = _mm256_setzero_si256();
+    // Samples are centred already, so there is no bias to begin with.
     Quarters sum = {zero, zero, zero, zero};
     if (sums != nullptr) {
       for (std::size_t i = 0; i < sum.size(); ++i) {
         sum[i] = _mm256_load_si256(reinterpret_cast<const __m256i*>(sums + 8 * i));
       }
     }
+    // madd multiplies 16 bits by 16 and adds two products in 32: a weight of 9 bits times a sample
+    // of 16 is exact, and the sum of all taps is modulo 2^32, as the format says.
     const auto add = [&](const Pixels& a, const Pixels& b, const BytesAvx2& a_weights,
                          const BytesAvx2& b_weights) {
       const auto quarter = [&](std::size_t i, __m256i a_weight, __m256i b_weight) {
@@ -201,6 +212,7 @@ class WideLanes : public LanesAvx2 {
       add(taps[first], taps[second], weights_[first].Look(filters),
           weights_[second].Look(filters));
     }
+    // West is paired with zeros, so that everything else is summed before it is known.
     add(taps[0], {zero, zero, zero, zero}, weights_[0].Look(filters), {zero, zero});
     const __m256i clamped = _mm256_shuffle_epi8(clamped_, filters);
     const auto confine = [&](std::size_t i, __m256i value, __m256i wanted) {
@@ -220,6 +232,7 @@ class WideLanes : public LanesAvx2 {
     const __m256i first = DecodeGroup(kFirst, mask, contexts);
     const __m256i second =
         DecodeGroup(kFirst + 1, _mm_srli_si128(mask, 8), _mm_srli_si128(contexts, 8));
+    // Folded residuals have up to 16 bits, so packing does not saturate.
     return InOrder(_mm256_packus_epi32(first, second));
   }
 
@@ -238,6 +251,9 @@ class WideLanes : public LanesAvx2 {
     // those, unmodelled, in the low bits of the state. Zero for tokens that are the symbol.
     const __m256i plain = _mm256_and_si256(
         octaves, _mm256_sub_epi32(_mm256_srli_epi32(token, 2), _mm256_set1_epi32(2)));
+    // The state before its word is added. That is enough to tell whether a second word is needed:
+    // the low 16 bits, which the first word fills, do not decide whether the state is below 2^16
+    // after the plain bits have left it.
     const __m256i lifted =
         _mm256_blendv_epi8(advanced.state, _mm256_slli_epi32(advanced.state, 16), advanced.refill);
     const __m256i again = _mm256_and_si256(octaves, NeedsWord(_mm256_srlv_epi32(lifted, plain)));
@@ -247,6 +263,8 @@ class WideLanes : public LanesAvx2 {
     // follows it.
     const __m256i places = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(
         static_cast<long long>(kExpandIndices.data()[once] + kExpandIndices.data()[twice])));
+    // Four bytes for each lane: its first word in the low half and the next one in the high half. A
+    // lane that takes only a second word finds it in the low half.
     const __m256i words =
         _mm256_i32gather_epi32(reinterpret_cast<const int*>(next_), places, 2);
     next_ += 2 * (__builtin_popcount(once) + __builtin_popcount(twice));
@@ -284,6 +302,7 @@ void SumBand(const WavefrontOrderFrame<std::uint16_t>& frame, std::uint32_t band
     std::array<__m256i, (kTemporalTapCount + 1) / 2> factors;
     for (std::size_t i = 0; i < pairs; ++i) {
       const std::size_t second = std::min(2 * i + 1, taps.count - 1);
+      // With an odd number of taps the last one is paired with itself, at a weight of 0.
       const std::int32_t weight = 2 * i + 1 < taps.count ? taps.weights[second] : 0;
       from[i] = {taps.from[2 * i], taps.from[second]};
       factors[i] = _mm256_set1_epi32(weight * (1 << 16) + (taps.weights[2 * i] & 0xFFFF));
@@ -306,6 +325,8 @@ void SumBand(const WavefrontOrderFrame<std::uint16_t>& frame, std::uint32_t band
         }
         auto* const to = reinterpret_cast<__m256i*>(
             memory.sums.data() + (row - band_top) * memory.sums_stride + kSumMargin + column);
+        // Back to the order of pixels: interleaving left pixels 0-3 and 8-11 in `low`, the others
+        // in `high`.
         _mm256_storeu_si256(to, _mm256_permute2x128_si256(low, high, 0x20));
         _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(low, high, 0x31));
       }
@@ -361,6 +382,7 @@ void BandToWavefront(const WavefrontOrderFrame<std::uint16_t>& frame, std::uint3
       std::int32_t* const to =
           memory.ordered_sums.data() + (first_step + step) * kWavefrontLanes + part * 8;
       for (std::uint32_t i = 0; i < 4; ++i) {
+        // Lanes that are in another band keep what they hold.
         _mm256_maskstore_epi32(to + i * kWavefrontLanes,
                                MaskSums(LanesWithin(step + i, 0, shape.columns), base), lines[i]);
       }
@@ -409,6 +431,8 @@ void ToRaster(const WavefrontOrderFrame<std::uint16_t>& frame) {
         const auto store = [&](std::uint32_t lane, __m128i pixels) {
           const std::int32_t column =
               static_cast<std::int32_t>(step) - static_cast<std::int32_t>(kWavefrontLag * lane);
+          // A store may reach up to 7 pixels beyond either end of the row, into the frame's
+          // margins.
           if (lane >= rows || column <= -8 || column >= columns) return;
           std::uint16_t* const row =
               frame.current.Row(static_cast<std::int32_t>(band * kWavefrontLanes + lane));

@@ -40,7 +40,11 @@ class WideLanes : public LanesAvx512 {
     for (std::size_t pair = 0; pair < kTapPairs; ++pair) {
       weights_[pair] = PairWeights(group, kPairedTaps[pair][0], kPairedTaps[pair][1]);
     }
+    // kIntraTapCount names no tap: west's partner has a weight of 0.
     west_weights_ = PairWeights(group, 0, kIntraTapCount);
+    // Indices of a shift by one lane: the lower register shifts within itself and takes `first` at
+    // lane 0; the upper one begins with the last lane of the lower one, which is index 31 of both
+    // together.
     alignas(64) std::array<std::uint16_t, 32> line{};
     for (std::size_t lane = 0; lane < line.size(); ++lane) {
       line[lane] = static_cast<std::uint16_t>(lane > 0 ? lane - 1 : 0);
@@ -56,6 +60,7 @@ class WideLanes : public LanesAvx512 {
     spare_bits_ = _mm_cvtsi32_si128(static_cast<int>(16 - bits_));
     magnitude_shift_ = _mm_cvtsi32_si128(
         static_cast<int>(frame.plan.parameters.magnitude_shift));
+    // States stay in registers for the whole frame; Finish writes them back.
     LoadStates(stream.states.data());
   }
 
@@ -86,8 +91,11 @@ class WideLanes : public LanesAvx512 {
     const __m512i zero = _mm512_setzero_si512();
     std::array<__m512i, 4> sum = {zero, zero, zero, zero};
     if (sums != nullptr) {
+      // BandToWavefront has written the sums in the same interleaved order.
       for (std::size_t i = 0; i < 4; ++i) sum[i] = _mm512_load_si512(sums + 16 * i);
     }
+    // Filters are interleaved exactly as the pairs of taps below, so that each sum meets its own
+    // weights. The permutation looks at four bits, so the mark of skipped blocks does no harm.
     const __m512i choice_low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(choice));
     const __m512i choice_high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(choice, 1));
     const std::array<__m512i, 4> filters = {
@@ -98,6 +106,9 @@ class WideLanes : public LanesAvx512 {
           _mm512_unpacklo_epi16(a.low, b.low), _mm512_unpackhi_epi16(a.low, b.low),
           _mm512_unpacklo_epi16(a.high, b.high), _mm512_unpackhi_epi16(a.high, b.high)};
       for (std::size_t i = 0; i < 4; ++i) {
+        // One entry of 32 bits holds both weights of a pair: one look-up and one multiplication for
+        // two taps. The products of 9 and 16 bits are exact, and sums are modulo 2^32, as the
+        // format says.
         sum[i] = _mm512_add_epi32(
             sum[i], _mm512_madd_epi16(both[i], _mm512_permutexvar_epi32(filters[i], weights)));
       }
@@ -105,6 +116,7 @@ class WideLanes : public LanesAvx512 {
     for (std::size_t pair = 0; pair < kTapPairs; ++pair) {
       add(taps[kPairedTaps[pair][0]], taps[kPairedTaps[pair][1]], weights_[pair]);
     }
+    // West comes last, because the previous step decodes it: all other sums do not wait for it.
     add(taps[0], {zero, zero}, west_weights_);
     const Pixels value = {Round(sum[0], sum[1]), Round(sum[2], sum[3])};
     const __mmask64 clamped = Clamped(choice);
@@ -113,9 +125,12 @@ class WideLanes : public LanesAvx512 {
                     taps[2].high)};
   }
 
+  // Asked once a step. With that many bytes left no load of the step can reach beyond the words.
   bool NearEnd() const { return stream_.end - next_ < kStepBytesMax; }
 
   [[gnu::always_inline]] Symbols DecodeAtEnd(std::uint64_t lanes, Bytes contexts) {
+    // Lane by lane in memory. It happens in the last steps of a body only, so its speed does not
+    // matter.
     LanesAtEnd end;
     SaveStates(end.states.data());
     const std::array<__m512i, 2> halves = DecodeSlowly(lanes, contexts, end);
@@ -137,9 +152,12 @@ class WideLanes : public LanesAvx512 {
   // Adds the residual, folded as 0, -1, 1, -2 ..., modulo 2^bits, and extends the sign.
   Pixels Join(Pixels value, Symbols folded) const {
     const auto join = [&](__m512i a, __m512i f) {
+      // Unfolds: an even f means f / 2, an odd one the complement of that. All ones select the
+      // complement.
       const __m512i sign =
           _mm512_sub_epi16(_mm512_setzero_si512(), _mm512_and_si512(f, _mm512_set1_epi16(1)));
       const __m512i sum = _mm512_add_epi16(a, _mm512_xor_si512(_mm512_srli_epi16(f, 1), sign));
+      // Two shifts drop the bits beyond the sample's and extend its sign.
       return _mm512_sra_epi16(_mm512_sll_epi16(sum, spare_bits_), spare_bits_);
     };
     return {join(value.low, folded.low), join(value.high, folded.high)};
@@ -148,6 +166,8 @@ class WideLanes : public LanesAvx512 {
   // The magnitudes of folded residuals 0, 1, 2, 3 ... are 0, 1, 1, 2 ...: half, rounded up.
   Bytes SizeOf(Symbols folded) const {
     const auto size = [&](__m512i f) {
+      // The average with zero rounds up and cannot overflow; narrowing saturates at 255, as the
+      // format says.
       return _mm512_cvtusepi16_epi8(
           _mm512_srl_epi16(_mm512_avg_epu16(f, _mm512_setzero_si512()), magnitude_shift_));
     };
@@ -187,6 +207,7 @@ class WideLanes : public LanesAvx512 {
     const __m512i index = _mm512_or_si512(
         _mm512_slli_epi32(_mm512_cvtepu8_epi32(contexts), kWavefrontProbabilityBits),
         _mm512_and_si512(state, _mm512_set1_epi32(kWavefrontProbabilityScale - 1)));
+    // Masked, so that lanes without a pixel read nothing and get token 0.
     const __m512i entry = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes, index,
                                                       table_.data(), 4);
     const __m512i frequency =
@@ -194,6 +215,7 @@ class WideLanes : public LanesAvx512 {
     const __m512i advanced = _mm512_add_epi32(
         _mm512_mullo_epi32(frequency, _mm512_srli_epi32(state, kWavefrontProbabilityBits)),
         _mm512_srli_epi32(entry, 20));
+    // States of lanes without a pixel stay, and never ask for a word.
     return {entry, _mm512_mask_mov_epi32(state, lanes, advanced),
             _mm512_mask_cmplt_epu32_mask(lanes, advanced, StateMin())};
   }
@@ -203,6 +225,7 @@ class WideLanes : public LanesAvx512 {
   static __m512i PairWeights(const WavefrontGroup& group, std::size_t first, std::size_t second) {
     alignas(64) std::array<std::int16_t, 32> line{};
     for (std::size_t i = 0; i < kWavefrontFiltersMax; ++i) {
+      // Both weights of a filter side by side, 16 bits each, as madd takes them.
       line[2 * i] = group.filters[i].weights[first];
       line[2 * i + 1] = second < kIntraTapCount ? group.filters[i].weights[second]
                                                 : std::int16_t{0};
@@ -213,11 +236,14 @@ class WideLanes : public LanesAvx512 {
   __m512i Round(__m512i first, __m512i second) const {
     const __m512i half = _mm512_set1_epi32(1 << (kWavefrontWeightBits - 1));
     const __m512i both =
+        // Packing saturates to 16 bits; then the narrower range of the samples is enforced. It
+        // works within 128 bits and so undoes the interleaving of the sums.
         _mm512_packs_epi32(_mm512_srai_epi32(_mm512_add_epi32(first, half), kWavefrontWeightBits),
                            _mm512_srai_epi32(_mm512_add_epi32(second, half), kWavefrontWeightBits));
     return _mm512_min_epi16(_mm512_max_epi16(both, lowest_), highest_);
   }
 
+  // A clamped filter's prediction stays between west and north.
   static __m512i Confine(__m512i value, __mmask32 lanes, __m512i west, __m512i north) {
     const __m512i raised =
         _mm512_mask_max_epi16(value, lanes, value, _mm512_min_epi16(west, north));
@@ -234,18 +260,27 @@ class WideLanes : public LanesAvx512 {
     const __m512i token = _mm512_and_si512(advanced.entry, _mm512_set1_epi32(0xFF));
     const __mmask16 octaves =
         _mm512_cmpge_epu32_mask(token, _mm512_set1_epi32(kWavefrontDirectTokens));
+    // An octave's token has two bits below its leading one. `plain` counts the bits that follow
+    // those without a model, in the low bits of the state; it is 0 for tokens that are the residual
+    // itself.
     const __m512i plain = _mm512_maskz_sub_epi32(octaves, _mm512_srli_epi32(token, 2),
                                                  _mm512_set1_epi32(2));
+    // The state before its word is added. The low 16 bits, which that word fills, do not decide
+    // whether the state is below 2^16 after the plain bits have left it.
     const __m512i lifted =
         _mm512_mask_slli_epi32(advanced.state, advanced.refill, advanced.state, 16);
     const __mmask16 again = _mm512_mask_cmplt_epu32_mask(
         octaves, _mm512_srlv_epi32(lifted, plain), StateMin());
+    // Bit 2i: lane i takes a word; bit 2i + 1: it takes a second one. Expanded in this order, both
+    // words of a lane come to lie in its own 32 bits.
     const std::uint32_t taken =
         _pdep_u32(advanced.refill, 0x55555555) | _pdep_u32(again, 0xAAAAAAAA);
     const __m512i words = _mm512_maskz_expand_epi16(taken, _mm512_loadu_si512(next_));
     next_ += 2 * __builtin_popcount(taken);
+    // A lane that took no first word has zeros there.
     const __m512i filled = _mm512_or_si512(
         lifted, _mm512_and_si512(words, _mm512_set1_epi32(0xFFFF)));
+    // The residual is 1xx, the leading one and the token's two bits, followed by the plain bits.
     const __m512i leading = _mm512_mask_or_epi32(
         token, octaves, _mm512_and_si512(token, _mm512_set1_epi32(3)), _mm512_set1_epi32(4));
     const __m512i low =
@@ -268,6 +303,7 @@ class RunSums {
   explicit RunSums(const TapList<std::uint16_t>& taps) : count_((taps.count + 1) / 2) {
     for (std::size_t i = 0; i < count_; ++i) {
       const std::size_t second = std::min(2 * i + 1, taps.count - 1);
+      // With an odd number of taps the last one is paired with itself, at a weight of 0.
       const std::int32_t weight = 2 * i + 1 < taps.count ? taps.weights[second] : 0;
       from_[i] = {taps.from[2 * i], taps.from[second]};
       factors_[i] = _mm512_set1_epi32(weight * (1 << 16) + (taps.weights[2 * i] & 0xFFFF));
@@ -287,6 +323,8 @@ class RunSums {
       low = _mm512_add_epi32(low, _mm512_madd_epi16(_mm512_unpacklo_epi16(a, b), factors_[i]));
       high = _mm512_add_epi32(high, _mm512_madd_epi16(_mm512_unpackhi_epi16(a, b), factors_[i]));
     }
+    // Interleaving left pixels 0-3, 8-11 ... in `low` and 4-7, 12-15 ... in `high`. These indices
+    // bring them back in order.
     const __m512i first_half = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
     const __m512i second_half = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
     _mm512_storeu_si512(first, _mm512_permutex2var_epi64(low, first_half, high));
@@ -310,6 +348,7 @@ void SumBand(const WavefrontOrderFrame<std::uint16_t>& frame, std::uint32_t band
     const auto to = [&](std::uint32_t row, std::uint32_t column) {
       return memory.sums.data() + (row - band_top) * memory.sums_stride + kSumMargin + column;
     };
+    // Two rows of 16 pixels fill the registers that one row would fill only by half.
     if (area.right - area.left <= 16) {
       for (std::uint32_t row = area.top; row < area.bottom; row += 2) {
         const auto two_rows = [&](const std::uint16_t* from) {
@@ -350,10 +389,12 @@ void BandToWavefront(const WavefrontOrderFrame<std::uint16_t>& frame, std::uint3
       places[i] =
           memory.sums.data() + std::min(base + i, rows - 1) * memory.sums_stride + kSumMargin;
     }
+    // The lanes of this part within 32: four of every eight, in the order in which sums interleave.
     const std::uint32_t nibbles = part % 2 == 0 ? 0x0F0F0F0F : 0xF0F0F0F0;
     const std::uint32_t end = std::min(span, lag + shape.columns + kWavefrontLag * 27);
     for (std::uint32_t step = lag; step < end; step += 4) {
       const auto load = [&](std::uint32_t lane) {
+        // Lanes outside of their row read sums from its margins; the masked store drops them.
         const std::int32_t column = std::clamp(
             static_cast<std::int32_t>(step - lag) - static_cast<std::int32_t>(kWavefrontLag * lane),
             -4, columns);
@@ -426,6 +467,8 @@ void ToRaster(const WavefrontOrderFrame<std::uint16_t>& frame) {
         const auto store = [&](std::uint32_t lane, __m128i pixels) {
           const std::int32_t column =
               static_cast<std::int32_t>(step) - static_cast<std::int32_t>(kWavefrontLag * lane);
+          // A store may reach up to 7 pixels beyond either end of the row, into the frame's
+          // margins.
           if (lane >= rows || column <= -8 || column >= columns) return;
           std::uint16_t* const row =
               frame.current.Row(static_cast<std::int32_t>(band * kWavefrontLanes + lane));

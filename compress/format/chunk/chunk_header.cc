@@ -16,6 +16,7 @@ namespace forebay::compress {
 namespace {
 
 constexpr std::string_view kPart = "coded chunk";  // in errors
+// In units of 2^-32 octaves: 256 octaves from one number to the next.
 constexpr std::uint64_t kLogarithmStepMax = 1ULL << 40;
 
 Error Newer(const std::string& what) {
@@ -39,6 +40,7 @@ bool FitsElement(const ChunkShape& shape, std::uint64_t value) {
 // 64 bits.
 Status ReadQuantiser(const ChunkShape& shape, ByteReader& reader, Quantiser& quantiser) {
   const auto kind = reader.ReadLe<std::uint8_t>();
+  // Compared before the cast, so that no value outside the enumeration ever exists.
   if (kind > static_cast<std::uint8_t>(QuantiserKind::kLogarithm)) return Newer("a quantiser");
   quantiser.kind = static_cast<QuantiserKind>(kind);
   bool valid = IsFloat(shape.dtype);
@@ -47,6 +49,7 @@ Status ReadQuantiser(const ChunkShape& shape, ByteReader& reader, Quantiser& qua
     case QuantiserKind::kNone: valid = false; break;
     case QuantiserKind::kLinear:
       quantiser.linear_step = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
+      // A step of 0, of infinity or of NaN would decode every element to the same value, or to NaN.
       valid = valid && std::isfinite(quantiser.linear_step) && quantiser.linear_step > 0;
       break;
     case QuantiserKind::kInteger:
@@ -116,6 +119,7 @@ Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
       const auto kind = reader.ReadLe<std::uint8_t>();
       if (kind > static_cast<std::uint8_t>(ColourKind::kYCoCg)) return Newer("a colour space");
       stages.colour = static_cast<ColourKind>(kind);
+      // A hostile head may name a transform for a chunk of fewer channels. The inverse reads three.
       if (!reader.ok() || kind == 0 || GeometryOf(shape).channels < 3) {
         return Damaged(kPart, "the colour stage is invalid");
       }
@@ -146,6 +150,7 @@ Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stag
     const auto bits = reader.ReadLe<std::uint8_t>();
     if (bits == 0 || bits > 16) return Damaged(kPart, "a plane has no bits, or more than 16");
     stages.plane_bits[i] = bits;
+    // A sample of up to 8 bits takes a byte in memory, and a wider one takes two.
     bytes += bits <= 8 ? 1 : 2;
   }
   // The planes of an element never take more memory than the element: decoders size their scratch
@@ -158,6 +163,7 @@ Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stag
   if (!narrow && (stages.dictionary_count > 0 || stages.colour != ColourKind::kNone)) {
     return Damaged(kPart, "codes of more than 16 bits have a dictionary or colours");
   }
+  // A colour transform takes half the range of a code, and codes of no bits have none.
   if (stages.plane_count == 0 && stages.colour != ColourKind::kNone) {
     return Damaged(kPart, "there are colours without planes");
   }
@@ -177,6 +183,7 @@ Status CheckPlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
   if (stream.coder == StreamCoder::kConstant && coded_bytes != sample_bytes) {
     return Damaged(kPart, "a constant has the wrong size");
   }
+  // Scratch memory for the plane codec was not taken for such a shape.
   if (stream.coder == StreamCoder::kPlanes && !geometry.allows_planes) {
     return Damaged(kPart, "planes are too narrow for their coder");
   }

@@ -10,6 +10,7 @@ namespace forebay::compress {
 namespace {
 
 // Smaller frames are stacked: all frames of a chunk become one frame of many rows.
+// They have too few pixels for statistics of their own.
 constexpr std::size_t kFramePixelsMin = 4096;
 // The plane codec keeps margins around a frame, whose share these bound.
 constexpr std::uint32_t kPlaneRowsMin = 8, kPlaneColumnsMin = 24;

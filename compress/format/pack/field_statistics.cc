@@ -18,6 +18,7 @@
 namespace forebay::compress {
 namespace {
 
+// Ten words of 8 bytes, in the order of WriteStatistics.
 constexpr std::size_t kBytesPerField = 80;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -107,6 +108,8 @@ FieldStatistics MeasureNarrow(std::span<const std::byte> bytes) {
   std::int64_t sum = 0, squares = 0, zeros = 0;
   Element minimum = std::numeric_limits<Element>::max();
   Element maximum = std::numeric_limits<Element>::min();
+  // A chunk has at most 2^21 elements of 16 bits, and a square is at most 2^32, so no sum exceeds
+  // 2^53.
   for (std::int64_t i = 0; i < count; ++i) {
     const auto value =
         static_cast<Element>(LoadElement<Bits>(bytes, static_cast<std::size_t>(i)));

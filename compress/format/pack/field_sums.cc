@@ -40,6 +40,8 @@ class Collector {
     }
     const auto real = static_cast<double>(value);
     found_.sum += real;
+    // Squares of large values with small differences lose the differences. That is why version 2
+    // has means and moments.
     found_.squares += real * real;
   }
 
@@ -68,6 +70,8 @@ void AddChunkSums(const PackField& field, const ChunkHead& head,
   }
   sums.valid += more.valid;
   sums.zeros += more.zeros;
+  // Chunks are added in the order of the index: another order would give other bits than the file
+  // has.
   sums.sum += more.sum;
   sums.squares += more.squares;
 }

@@ -30,6 +30,8 @@ std::uint32_t TilesAlong(const PackField& field, std::size_t axis) {
   return (field.extent[axis] - 1) / field.tile[axis] + 1;
 }
 
+// The order and the widths below are the format: ReadField reads the same ones, and a new member
+// may only be appended.
 void WriteField(const PackField& field, ByteWriter& writer) {
   writer.String(field.name);
   writer.Le(static_cast<std::uint8_t>(field.kind));
@@ -54,6 +56,8 @@ void WriteField(const PackField& field, ByteWriter& writer) {
 Result<PackField> ReadField(ByteReader& reader) {
   PackField field;
   field.name = reader.ReadString(limits::kNameBytesMax);
+  // An unknown kind is what a newer writer may have written, so the error asks for a newer reader
+  // and does not speak of damage.
   const auto kind = reader.ReadLe<std::uint8_t>();
   if (kind > static_cast<std::uint8_t>(FieldKind::kRaw)) {
     return Error(ErrorCode::kUnimplemented, "pack: a field of unknown kind; use a newer reader");
@@ -63,6 +67,8 @@ Result<PackField> ReadField(ByteReader& reader) {
   field.rank = reader.ReadLe<std::uint8_t>();
   for (std::uint32_t& extent : field.extent) extent = reader.ReadLe<std::uint32_t>();
   for (std::uint32_t& tile : field.tile) tile = reader.ReadLe<std::uint32_t>();
+  // A hostile byte gives at worst an axis that the field does not have; CheckChunkShape refuses it
+  // for every field that has a shape.
   field.channel_axis = static_cast<std::int8_t>(reader.ReadLe<std::uint8_t>() - 1);
   field.valid_bits = reader.ReadLe<std::uint8_t>();
   const bool has_fill = reader.ReadLe<std::uint8_t>() != 0;
@@ -89,10 +95,13 @@ Status CheckField(const PackField& field) {
   if (field.bound.mode > 5 || !(field.bound.absolute >= 0) || !(field.bound.relative >= 0)) {
     return Invalid(where + "an error bound that makes no sense");
   }
+  // A field of byte strings has elements of one byte here, as in every shape.
   if (field.valid_bits > 8 * DtypeBytes(field.dtype)) {
     return Invalid(where + "more valid bits than an element has");
   }
   if (field.rank > kChunkRankMax) return Invalid(where + "more than 4 axes");
+  // Axes beyond the rank must be 1, because products over all four axes are taken everywhere and
+  // must not depend on the rank. An extent or a tile of 0 would divide by zero in TilesAlong.
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
     const bool used = axis < field.rank;
     if (field.extent[axis] == 0 || field.tile[axis] == 0 ||
@@ -125,6 +134,7 @@ ChecksumIdentity RecordIdentity(std::uint64_t identity, RecordType type, std::ui
 
 }  // namespace
 
+// Fits 64 bits: CheckField has bounded a chunk, and so a tile, and the number of tiles.
 std::uint64_t PackField::sample_bytes() const {
   return std::uint64_t{extent[0]} * extent[1] * extent[2] * extent[3] * DtypeBytes(dtype);
 }
@@ -150,6 +160,7 @@ std::array<std::uint32_t, kChunkRankMax> PackField::TileOrigin(std::uint32_t num
 std::array<std::uint32_t, kChunkRankMax> PackField::TileExtent(std::uint32_t number) const {
   std::array<std::uint32_t, kChunkRankMax> result = TileOrigin(number);
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+    // The last tile along an axis holds what is left of the field, which may be less than a tile.
     result[axis] = std::min(tile[axis], extent[axis] - result[axis]);
   }
   return result;
@@ -171,6 +182,7 @@ std::string ClassKey(std::string_view field, std::size_t number) {
 // Classes are numbered from 0 in the provenance, without gaps; the first number that is missing
 // ends the list.
 std::vector<std::string_view> ClassNames(const PackSchema& schema, std::string_view field) {
+  // A map, because each class is one look-up and the provenance is an unsorted list.
   const std::map<std::string_view, std::string_view> named(schema.provenance.begin(),
                                                            schema.provenance.end());
   std::vector<std::string_view> names;
@@ -185,6 +197,7 @@ Status CheckSchema(const PackSchema& schema) {
   if (schema.fields.empty() || schema.fields.size() > limits::kFieldCountMax) {
     return Invalid("a schema has 1 to " + std::to_string(limits::kFieldCountMax) + " fields");
   }
+  // Fields are addressed by name in every interface, so two of one name could not be told apart.
   std::set<std::string_view> names;
   for (const PackField& field : schema.fields) {
     FOREBAY_TRY(CheckField(field));
@@ -203,6 +216,7 @@ Status CheckSchema(const PackSchema& schema) {
 }
 
 Status CheckWritableBound(const PackField& field) {
+  // Readers do not ask this: a pack that another writer made decodes all the same.
   if (field.dtype != Dtype::kBytes || field.bound.mode == 0) return {};
   return Invalid("field " + field.name +
                  ": an error bound on byte strings would change their bytes; bound fields of "
@@ -258,6 +272,8 @@ std::vector<std::byte> WritePackStart(const PackSchema& schema, const PackId& id
   writer.Le(static_cast<std::uint64_t>(body.size()));
   writer.Le(Checksum(body));
   writer.Bytes(id);
+  // This checksum covers everything before it, the schema's checksum included. So it vouches for
+  // the schema, too, and can serve as the identity of the pack (PackIdentity).
   writer.Le(Checksum(writer.bytes()));
   writer.Bytes(body);
   return writer.Release();
@@ -267,6 +283,7 @@ std::vector<std::byte> WriteSchema(const PackSchema& schema) {
   const std::vector<std::byte> body = WriteSchemaBody(schema);
   ByteWriter writer;
   writer.Le(kPackMagic);
+  // Version 1 is the only one whose header has no id.
   writer.Le(std::uint16_t{1});
   writer.Le(std::uint16_t{0});
   writer.Le(AlignmentOf(schema));
@@ -313,6 +330,8 @@ Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
   header.minor = reader.ReadLe<std::uint16_t>();
   const auto alignment = reader.ReadLe<std::uint32_t>();
   header.aligned = alignment == limits::kIoAlignmentBytes;
+  // Both layouts have the same size and the checksum in the same place. So the checksum can be
+  // compared before it is known whether this reader understands the version.
   if (header.major == kPackMajorOldest) {
     ReadFirstHeaderRest(reader, header);
   } else {
@@ -320,6 +339,8 @@ Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
   }
   const auto checksum = reader.ReadLe<std::uint64_t>();
   if (!reader.ok()) return Damaged(kPart, "the header ends early");
+  // Damage is reported before an unknown version: a flipped bit in the version must not send a user
+  // looking for a newer reader.
   if (Checksum(bytes.first(kPackHeaderBytes - sizeof(std::uint64_t))) != checksum) {
     return Damaged(kPart, "the header does not match its checksum");
   }
@@ -334,6 +355,7 @@ Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
   if (alignment != 8 && alignment != limits::kIoAlignmentBytes) {
     return Damaged(kPart, "the alignment is neither 8 nor 4096");
   }
+  // Callers allocate this many bytes before they can compare the schema with its checksum.
   if (header.schema_bytes > limits::kPackStartBytesMax - kPackHeaderBytes) {
     return Damaged(
         kPart, "the schema has more than " + std::to_string(limits::kPackStartBytesMax) + " bytes");
@@ -355,6 +377,8 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
   }
   const std::span<const std::byte> body =
       start.subspan(kPackHeaderBytes, static_cast<std::size_t>(header.schema_bytes));
+  // From here on the bytes are as they were written. They are still not trusted: a checksum proves
+  // that nothing was damaged and not that the writer was honest.
   if (Checksum(body) != header.schema_checksum) {
     return Damaged(kPart, "the schema does not match its checksum");
   }
@@ -373,6 +397,7 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
     if (!part.ok()) return Damaged(kPart, "a field ends early");
     schema.fields.push_back(std::move(field));
   }
+  // A reader that has run out of bytes returns 0 here, and ok() is asked once, at the end.
   const std::uint64_t entries = reader.ReadVarint();
   if (entries > limits::kPackProvenanceMax) {
     return Damaged(kPart, "there are too many provenance entries");
@@ -396,6 +421,8 @@ Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start) {
   if (start.size() < kPackHeaderBytes) return Damaged(kPart, "the header ends early");
   const std::span<const std::byte> body = start.subspan(kPackHeaderBytes);
   ByteReader reader(body);
+  // The flags. They are part of the hash, because a keyed pack and one without keys cannot be one
+  // set.
   reader.Take(1);
   const std::uint64_t fields = reader.ReadVarint();
   if (fields > limits::kFieldCountMax) return Damaged(kPart, "there are too many fields");
@@ -408,6 +435,8 @@ Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start) {
 
 std::uint64_t WriterFingerprint(const PackHeader& header) {
   ByteWriter words;
+  // The schema's checksum stands for the schema. The header's own checksum cannot be used, since it
+  // covers the id, which differs between the packs that are to be found alike.
   words.Le(static_cast<std::uint64_t>(header.aligned));
   words.Le(header.features);
   words.Le(header.schema_bytes);
@@ -443,6 +472,8 @@ std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t off
   head.Le(kRecordMagic);
   head.Le(static_cast<std::uint16_t>(type));
   head.Le(std::uint16_t{0});
+  // Type and offset are hashed as the identity: damage to the type is found although the type lies
+  // before the bytes that the checksum covers.
   head.Le(Checksum(RecordIdentity(identity, type, offset, covered.size()), covered.bytes()));
   head.Bytes(covered.bytes());
   std::vector<std::byte> result = head.Release();
@@ -480,7 +511,8 @@ Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::
                                                    std::span<const std::byte> head) {
   FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(head));
   if (head.size() < prefix.head_bytes) return Damaged(kPart, "the head of a record ends early");
-  // ReadRecordPrefix has checked that the added bytes end within the head.
+  // The number of added bytes is the second word of the covered part; RecordPrefix does not have
+  // it. ReadRecordPrefix has checked that the added bytes end within the head.
   const auto added_bytes =
       ByteReader(head.subspan(kRecordCoveredOffset + 4)).ReadLe<std::uint32_t>();
   const std::span<const std::byte> covered =
@@ -490,6 +522,7 @@ Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::
     return Damaged(kPart, "the record at byte " + std::to_string(offset) +
                    " does not match its checksum");
   }
+  // Padding is left out, so that a parser can ask whether the added bytes end where it does.
   return head.subspan(kRecordPrefixBytes, added_bytes);
 }
 
@@ -515,6 +548,7 @@ ChunkShape BytesShape(std::uint64_t bytes) {
   return {.dtype = Dtype::kBytes,
           .samples = 1,
           .rank = 1,
+          // Fits: callers have compared the size with kChunkBytesMax, which is far below 2^32.
           .extent = {static_cast<std::uint32_t>(bytes), 1, 1, 1}};
 }
 
@@ -579,6 +613,8 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
   }
   head.checksums = reader.Take(std::size_t{head.sample_count} * 8);
   if (!field.variable()) {
+    // The size of a fixed field follows from its shape, so a head that says another one is refused
+    // before anything is decoded into memory of the shape's size.
     if (head.raw_bytes != field.Shape(head.tile, head.sample_count).bytes() ||
         head.sample_bytes != 0 || head.part_offset != 0) {
       return Damaged(kPart, "a chunk of field " + field.name + " has the wrong size");
@@ -587,6 +623,7 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
   }
   std::uint64_t total = 0;
   head.lengths = reader.Take(std::size_t{head.sample_count} * 4);
+  // At most kChunkSamplesMax lengths below 2^32: the sum cannot overflow 64 bits.
   for (std::uint32_t i = 0; i < head.sample_count; ++i) total += head.LengthOf(i);
   // A sample that is too large for a chunk is cut into parts, each alone in its chunk. All parts
   // but the last are full, so the parts of a sample are determined by its length.

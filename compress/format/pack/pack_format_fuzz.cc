@@ -27,6 +27,8 @@ PackSchema SchemaOfTests() {
 constexpr PackId kId = {std::byte{1}, std::byte{2}};
 
 void CheckSchemaBytes(std::span<const std::byte> body) {
+  // Fuzzers cannot guess checksums. So the target writes the header and makes its checksums right,
+  // and the fuzzer's bytes get past them to the parser.
   ByteWriter writer;
   writer.Le(kPackMagic);
   writer.Le(kPackMajor);
@@ -40,6 +42,7 @@ void CheckSchemaBytes(std::span<const std::byte> body) {
   writer.Bytes(body);
   const auto schema = ReadPackStart(writer.bytes());
   if (!schema.has_value()) return;
+  // A schema that a reader accepts must be one that a writer may write.
   if (!CheckSchema(*schema).has_value()) __builtin_trap();
   // What was read, written and read again, is written the same.
   const auto once = WritePackStart(*schema, kId);
@@ -48,6 +51,7 @@ void CheckSchemaBytes(std::span<const std::byte> body) {
   // As catalogs keep it.
   const auto alone = ReadPackStart(WriteSchema(*schema));
   if (!alone.has_value() || WritePackStart(*alone, kId) != once) __builtin_trap();
+  // The bounds on which chunk decoders and allocations rely.
   for (const PackField& field : schema->fields) {
     if (field.variable()) continue;
     const std::uint32_t last = field.tiles() - 1;
@@ -69,6 +73,7 @@ void CheckChunkHeadBytes(std::span<const std::byte> added) {
   const PackField& field = schema.fields[head->field];
   std::uint64_t total = 0;
   for (std::uint32_t i = 0; i < head->sample_count; ++i) {
+    // Reads every checksum, so that an address sanitiser finds a span that is too short.
     static_cast<void>(head->ChecksumOf(i));
     if (field.variable()) total += head->LengthOf(i);
   }
@@ -84,6 +89,7 @@ void CheckIndexBytes(std::span<const std::byte> payload) {
   const auto index = ReadPackIndex(schema, payload);
   if (!index.has_value()) return;
   const auto written = WritePackIndex(*index);
+  // An index has one form only. Otherwise two files of equal content could differ.
   if (!std::equal(written.begin(), written.end(), payload.begin(), payload.end())) {
     __builtin_trap();
   }
@@ -105,6 +111,8 @@ void Check(std::uint8_t parser, std::span<const std::byte> bytes) {
     case 0: return CheckSchemaBytes(bytes);
     case 1: return CheckChunkHeadBytes(bytes);
     case 2: return CheckIndexBytes(bytes);
+    // Checksums make it unlikely that a fuzzed head matches. What is tested is that no size in it
+    // leads beyond the input.
     case 3: {
       const auto prefix = ReadRecordPrefix(bytes);
       if (prefix.has_value() && (prefix->head_bytes < kRecordPrefixBytes ||
@@ -118,9 +126,12 @@ void Check(std::uint8_t parser, std::span<const std::byte> bytes) {
       std::vector<std::byte> footer(bytes.begin(), bytes.end());
       footer.resize(kFooterBytes);
       const std::uint64_t checksum = Checksum(std::span(footer).first(48));
+      // The footer's checksum is put right, as the header's above.
       for (std::size_t i = 0; i < 8; ++i) {
         footer[48 + i] = static_cast<std::byte>(checksum >> (8 * i) & 0xFF);
       }
+      // The input's own first word, so that the comparison of identities never ends the parse
+      // early.
       const auto identity = ByteReader(footer).ReadLe<std::uint64_t>();
       static_cast<void>(ReadPackFooter(identity, footer));
       return;

@@ -30,6 +30,7 @@ Result<PackId> ParsePackId(std::string_view hex) {
   for (std::size_t i = 0; valid && i < hex.size(); ++i) {
     const char digit = hex[i] >= 'A' && hex[i] <= 'F' ? static_cast<char>(hex[i] + 32) : hex[i];
     const std::size_t value = kDigits.find(digit);
+    // The result is used only if all digits are valid: an invalid one leaves the id half built.
     valid = value != std::string_view::npos;
     if (valid) id[i / 2] = id[i / 2] << 4 | static_cast<std::byte>(value);
   }
@@ -46,6 +47,7 @@ PackId ShardId(const PackId& set, std::uint64_t generation, std::uint64_t number
   words.Le(number);
   const Sha256Digest digest = Sha256(words.bytes());
   PackId id{};
+  // The first 16 of the 32 bytes of the digest, far more than it takes to keep shards apart.
   std::copy_n(digest.begin(), id.size(), id.begin());
   return id;
 }

@@ -16,6 +16,7 @@ namespace forebay::compress {
 namespace {
 
 constexpr std::string_view kPart = "pack";  // in errors
+// What WritePackIndex writes for each entry; the reader divides by these before it allocates.
 constexpr std::size_t kChunkEntryBytes = 64;
 constexpr std::size_t kKeyEntryBytes = 40;
 
@@ -64,6 +65,7 @@ Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::b
       chunks * kChunkEntryBytes + keys * kKeyEntryBytes != reader.remaining()) {
     return Damaged(kPart, "the counts of the index do not fit its size");
   }
+  // At most as many entries as the payload has bytes for, and the payload is in memory already.
   index.chunks.reserve(static_cast<std::size_t>(chunks));
   for (std::uint64_t i = 0; i < chunks; ++i) {
     ChunkEntry& entry = index.chunks.emplace_back();
@@ -116,7 +118,8 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
     return Damaged(kPart, "the index names a field that does not exist");
   }
   // Key records follow one another in the order of samples and cover all of them, or none in a pack
-  // without keys.
+  // without keys. The bounds matter to readers, who allocate the payload of a record at once and a
+  // string for each of its samples.
   std::uint64_t first = 0;
   for (const KeyEntry& entry : index.keys) {
     if (entry.first_sample != first || entry.sample_count == 0 ||
@@ -128,6 +131,7 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
     }
     first += entry.sample_count;
   }
+  // The loop above kept first <= samples, so neither this comparison nor the sums could wrap.
   if (first != (schema.keyed ? index.samples : 0)) {
     return Damaged(kPart, "the keys do not cover all samples");
   }
@@ -140,6 +144,7 @@ std::vector<std::byte> WritePackFooter(std::uint64_t identity, const PackFooter&
   writer.Le(footer.index_offset);
   writer.Le(footer.index_bytes);
   writer.Le(footer.samples);
+  // A size of 0 says that the pack has no statistics; the offset then means nothing.
   writer.Le(footer.statistics_offset);
   writer.Le(footer.statistics_bytes);
   // The magic is the file's last word, so a file that was cut off is recognised by its end.

@@ -15,9 +15,12 @@ void Put(std::vector<std::byte>& bytes, std::size_t at, std::uint64_t value) {
 }
 
 void Check(std::span<const std::byte> input) {
+  // First the bytes as they are, which mostly end at a checksum; then with checksums that are
+  // right.
   static_cast<void>(ReadPackManifest(input));
   if (input.size() < kManifestHeaderBytes) return;
   std::vector<std::byte> bytes(input.begin(), input.end());
+  // The size and the checksum of the list, then the checksum of the header, which covers both.
   Put(bytes, 40, bytes.size() - kManifestHeaderBytes);
   Put(bytes, 48, Checksum(std::span(bytes).subspan(kManifestHeaderBytes)));
   Put(bytes, 56, Checksum(std::span(bytes).first(56)));
@@ -31,6 +34,7 @@ void Check(std::span<const std::byte> input) {
     }
     samples += shard.samples;
   }
+  // What was read, written and read again, is written the same: a manifest has one form.
   const auto once = WritePackManifest(*manifest);
   const auto again = ReadPackManifest(once);
   if (!again.has_value() || WritePackManifest(*again) != once) __builtin_trap();

@@ -28,6 +28,7 @@ Status CheckPredictors(const PackSchema& schema) {
   const auto invalid = [](const std::string& what) {
     return Error(ErrorCode::kInvalidArgument, "pack: " + what);
   };
+  // A predictor that is both named and in memory counts once, because a reader needs it once.
   std::set<Sha256Digest> ids;
   std::set<std::uint64_t> short_ids;
   for (const auto& predictor : schema.predictors) {
@@ -44,6 +45,7 @@ Status CheckPredictors(const PackSchema& schema) {
 }
 
 void WriteSections(const PackSchema& schema, ByteWriter& writer) {
+  // The number of sections precedes them, so those that are written are counted first.
   const auto embedded = std::ranges::count_if(
       schema.predictors,
       [&](const auto& predictor) { return !IsNamed(schema, predictor->id()); });
@@ -85,6 +87,8 @@ Status ReadSections(const PredictorBudget& budget, ByteReader& reader, PackSchem
       schema.predictors.push_back(std::move(predictor));
     } else if (type == kSectionPredictorName) {
       Sha256Digest& id = schema.named_predictors.emplace_back();
+      // The place was added before the size was checked. On damage the caller drops the whole
+      // schema.
       if (bytes.size() != id.size()) return damaged();
       std::ranges::copy(bytes, id.begin());
     }

@@ -44,6 +44,8 @@ Result<PredictorNet> ReadNet(ByteReader& reader, std::uint32_t inputs_max) {
   const auto layers = reader.ReadLe<std::uint8_t>();
   if (layers > kPredictorLayersMax) return Damaged(kPart, "there are too many layers");
   if (layers == 0) return net;
+  // The number of inputs decides which neighbours the decoder gathers, so it must not exceed those
+  // that the kind of frame has.
   std::uint32_t inputs = reader.ReadLe<std::uint8_t>();
   if (inputs < 1 || inputs > inputs_max) {
     return Damaged(kPart, "the number of inputs is out of range");
@@ -66,9 +68,11 @@ Result<PredictorNet> ReadNet(ByteReader& reader, std::uint32_t inputs_max) {
   const PredictorLayer& first = net.layers.front();
   for (std::uint32_t o = 0; o < first.outputs; ++o) {
     std::int32_t total = 0;
+    // Padding weights are zero, so the padded row has the same total.
     for (std::size_t i = 0; i < first.stride(); ++i) {
       total += first.weights[o * first.stride() + i];
     }
+    // Within 2^24 + 128 * 64 * 128: far from the limit of 32 bits, with all further products added.
     net.shifted_bias.push_back(first.bias[o] - 128 * total);
   }
   return net;
@@ -91,6 +95,7 @@ void WriteNet(const std::vector<PredictorLayer>& layers, ByteWriter& writer) {
 }
 
 std::uint32_t MacsOf(const std::vector<PredictorLayer>& layers) {
+  // At most 4 layers of 64 x 64, so that the sum is small.
   std::uint32_t macs = 0;
   for (const PredictorLayer& layer : layers) macs += layer.inputs * layer.outputs;
   return macs;

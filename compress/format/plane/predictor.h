@@ -62,9 +62,9 @@ struct PredictorBudget {
 // An immutable, checked predictor.
 class Predictor {
  public:
-  // Reads what Serialise wrote. Errors: kInvalidArgument (no predictor), kUnimplemented (a newer
-  // version), kResourceExhausted (beyond the budget; names both), kDataLoss (anything else: sizes
-  // that do not add up, a bias or shift out of range).
+  // Reads the record of a predictor. Errors: kInvalidArgument (no predictor), kUnimplemented (a
+  // newer version), kResourceExhausted (beyond the budget; names both), kDataLoss (anything else:
+  // sizes that do not add up, a bias or shift out of range).
   static Result<std::shared_ptr<const Predictor>> Parse(std::span<const std::byte> bytes,
                                                         const PredictorBudget& budget = {});
 
