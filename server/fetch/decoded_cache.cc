@@ -61,6 +61,8 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
         break;
       }
       const std::shared_ptr<Flight> other = entry->second;
+      // `other` is a reference of its own: the thread that decodes removes the flight from the
+      // table before it wakes this one.
       while (!other->over) landed_.Wait(mutex_);
       if (other->unit && other->unit->HoldsAll(wanted)) {
         ++counts_.shared;
@@ -88,6 +90,7 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
       KeepLocked(key, samples, *result, dropped);
     }
   }
+  // All wait on one condition, because flights are few and short-lived; each looks at its own.
   landed_.NotifyAll();
   return result;
 }
@@ -164,6 +167,8 @@ bool DecodedCache::MakeRoomLocked(const UnitSamples& samples, std::uint64_t byte
                                   std::vector<UnitRef>& dropped) {
   if (bytes > capacity_bytes_) return false;
   if (used_bytes_ <= capacity_bytes_ - bytes) return true;
+  // Asked without a bound of bytes, because the ones that are needed last are to go, and not the
+  // first that are found.
   std::vector<Candidate> candidates = CandidatesLocked(next_use_(samples), ~std::uint64_t{0});
   hand_ = (hand_ + std::min(kept_.size(), kExaminedMax)) % std::max<std::size_t>(1, kept_.size());
   std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {

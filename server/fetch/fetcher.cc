@@ -52,6 +52,7 @@ struct Fetcher::Request {
 
 bool Fetcher::TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId> extents,
                          Need need, std::vector<tier::ExtentRef>& refs, Where where) {
+  // All keys are looked up in one call, which takes the cache's lock once for the batch.
   std::vector<tier::ExtentKey> keys;
   keys.reserve(extents.size());
   for (const ExtentId extent : extents) keys.push_back(dataset.key(extent));
@@ -89,6 +90,8 @@ void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Ne
   }
   // All extents are here or remote: another node has come back since TryAcquire looked.
   if (missing.empty()) return request->done(std::move(request->refs));
+  // Set before the first Demand, which may call back within the call and would otherwise see no
+  // missing extents.
   request->missing = missing.size();
   for (const std::size_t index : missing) Bring(request, index);
 }
@@ -118,6 +121,8 @@ void Fetcher::Bring(const std::shared_ptr<Request>& request, std::size_t index) 
 void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index,
                       const Status& status) {
   tier::ExtentRef ref;
+  // Looked up without the request's lock: the cache has locks of its own, and arrivals of other
+  // extents need not wait.
   if (status.has_value()) {
     const tier::ExtentKey& key = request->dataset->key(request->extents[index]);
     ref = cache_.Find(key);
@@ -146,9 +151,12 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
       last = --request->missing == 0;
     }
   }
+  // Recursion is bounded by kExtentArrivalsMax, also if every Demand answers within its call.
   if (again) {
     Bring(request, index);
   } else if (last) {
+    // Asked once more at the end: an extent of a rebuilt data set has the same key and other
+    // bytes.
     if (request->dataset->is_outdated()) {
       request->done(Outdated(*request->dataset));
     } else if (request->error) {

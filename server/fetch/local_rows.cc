@@ -52,6 +52,8 @@ Status LocalRows::Work::Plan(std::uint64_t fingerprint) {
                  fmt::format("samples of data set '{}' are packed; ask for whole extents",
                              dataset.name()));
   }
+  // A sample with several wanted fields is listed once, so that each of its pieces is read and
+  // verified once.
   std::unordered_map<SampleId, std::size_t, IdHash> index;
   std::vector<std::pair<SampleId, std::vector<FieldId>>> samples;
   for (const Row& row : rows) {
@@ -87,6 +89,7 @@ Status LocalRows::Work::Fill(io::IoQueue& queue, std::vector<tier::BadExtent>& b
   if (scratch_bytes > 0) {
     FOREBAY_ASSIGN(scratch, io::AlignedBuffer::Create(scratch_bytes));
   }
+  // All in place: the rows are copied out before the pins go, so views into RAM are safe.
   const std::vector<bool> in_place(refs.size(), true);
   FOREBAY_TRY(pieces.Place(refs, in_place, {.memory = scratch.span()}, queue, bad));
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -106,8 +109,10 @@ void LocalRows::Read(stage::Dataset& dataset, std::uint64_t fingerprint, std::ve
   auto work = std::make_shared<Work>(
       Work{.dataset = dataset, .rows = std::move(rows), .done = std::move(done)});
   // Another node may ask before any stream of this node has opened the data set.
+  // Does nothing if the data set is staged already.
   stager_.StageForReader(dataset);
   dataset.WhenCatalogued([this, work, fingerprint](const Status& catalogued) {
+    // This may be a thread of the stager, so the reads are left to the executor.
     if (!catalogued.has_value()) return work->End(catalogued);
     const Status planned = work->Plan(fingerprint);
     if (!planned.has_value()) return work->End(planned);
@@ -124,6 +129,7 @@ void LocalRows::Start(const WorkRef& work) {
 void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   constexpr Fetcher::Need kNeed = Fetcher::Need::kSamples;
   const std::span<const ExtentId> extents = work->pieces.extents();
+  // The references are there already if Acquire has called back and started this attempt.
   if (work->refs.empty() && !fetcher_.TryAcquire(work->dataset, extents, kNeed, work->refs)) {
     work->refs.clear();
     return fetcher_.Acquire(work->dataset, {extents.begin(), extents.end()}, kNeed,
@@ -140,6 +146,7 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   if (filled.has_value() || bad.empty() || work->refetches++ >= limits::kRefetchMax) {
     return work->End(filled);
   }
+  // The next attempt finds no copy, so it makes the stager fetch the extent again.
   for (const auto& [extent, error] : bad) fetcher_.ReportBad(extent, error, clock_.NowNs());
   bad.clear();  // unpins the copies
   Start(work);

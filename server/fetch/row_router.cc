@@ -62,6 +62,8 @@ void RowRouter::Ask(const FlightRef& flight, const std::vector<RoutedRow>& rows,
   }
   {
     MutexLock lock(flight->mutex);
+    // Once set it stays: rows that were asked before may still arrive, but the batch is gathered
+    // again in any case.
     flight->reads_here = flight->reads_here || wanted.contains(nodes_.self());
     if (flight->reads_here) return;
     flight->under_way += wanted.size();
@@ -72,6 +74,7 @@ void RowRouter::Ask(const FlightRef& flight, const std::vector<RoutedRow>& rows,
     auto request = std::make_shared<RowRequest>();
     request->node = node;
     request->dataset = flight->dataset;
+    // Computed once before the loop, so that all owners get the same time.
     request->deadline_ns = std::min(now_ns + kRequestNs, flight->deadline_ns);
     for (const RoutedRow& row : of_node) request->rows.push_back(row.row);
     peers_.Read(std::move(request), [this, flight, tries, asked_node = node,
@@ -89,6 +92,8 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node,
       log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
                 node.value(), status.error().message());
     }
+    // Marked before the rows are asked again, so that the ranking leaves this node out. If it was
+    // only slow, an extent is read twice and no byte is wrong.
     nodes_.SetLives(node, false);
     // Each try leaves out one more node, unless another thread marked that node as alive again.
     if (tries + 1 < nodes_.nodes().size() && clock_.NowNs() < flight->deadline_ns) {

@@ -46,6 +46,8 @@ std::uint32_t SamplePieces::IndexOf(ExtentId extent) {
 Status SamplePieces::Add(SampleId sample, std::span<const FieldId> fields) {
   locations_.resize(locations_.size() + field_count_);
   FOREBAY_TRY(samples_->Locate(sample, std::span(locations_).last(field_count_)));
+  // A part without a wanted field still gets an entry in `piece_begin_`, so that sample and part
+  // give the index by arithmetic.
   std::vector<bool> wanted(fields.empty() ? 0 : part_count_);  // empty: all parts
   for (const FieldId field : fields) wanted[catalog_->PartOf(field)] = true;
   for (std::uint32_t part = 0; part < part_count_; ++part) {
@@ -66,6 +68,8 @@ Status SamplePieces::Add(SampleId sample, std::span<const FieldId> fields) {
       SamplePiece piece;
       piece.extent_index = IndexOf(extent);
       piece.offset = static_cast<std::uint32_t>(offset);
+      // A sample of no bytes has one piece of length 0, so that its extent is pinned and its fields
+      // have a place.
       piece.length = std::min(left, info.bytes - offset);
       piece.checksum_index =
           static_cast<std::uint32_t>(sample.value() - info.first_sample.value());
@@ -93,6 +97,8 @@ Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
                            io::IoQueue& queue, std::vector<tier::BadExtent>& bad) {
   reads_.clear();
   read_pieces_.clear();
+  // Cells are handed out in the order of pieces, and ReadPieces gets all reads at once, so that
+  // they are in flight together.
   std::uint64_t used = 0;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     SamplePiece& piece = pieces_[i];
@@ -121,6 +127,8 @@ Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
     piece.region_offset = scratch.region_offset + used + lead;
     piece.bytes = memory + lead;
     if (extent.tier == tier::TierKind::kRam) {
+      // Not compared with its checksum: bytes in RAM were verified when they came there, and the
+      // scrubber looks at them later.
       std::memcpy(memory + lead, extent.block.bytes().data() + piece.offset, piece.length);
     } else {
       reads_.push_back({.extent = &extent, .piece = range,

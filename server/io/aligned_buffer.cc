@@ -11,6 +11,8 @@
 namespace forebay::io {
 
 Result<AlignedBuffer> AlignedBuffer::Create(std::size_t bytes) {
+  // The bound keeps a size that was computed from untrusted numbers from taking the machine's
+  // memory.
   if (bytes == 0 || bytes > limits::kSlotBytesMax) {
     return Error(ErrorCode::kInvalidArgument,
                  "aligned buffer of " + std::to_string(bytes) +
@@ -25,6 +27,8 @@ Result<AlignedBuffer> AlignedBuffer::Create(std::size_t bytes) {
     return Error(ErrorCode::kResourceExhausted,
                  "no memory for an aligned buffer of " + std::to_string(size) + " bytes");
   }
+  // Callers write whole blocks and fill only the first bytes of the last one. What else is in it
+  // must be zeros and not the heap's old contents.
   std::memset(memory, 0, size);
   AlignedBuffer buffer;
   buffer.data_ = static_cast<std::byte*>(memory);

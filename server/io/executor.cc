@@ -1,5 +1,6 @@
 // A queue of tasks and a QueueCrew that runs them in order. Tasks that wait when the executor stops
-// are dropped and not run: their streams end too.
+// are dropped and not run: their streams end too. The list has no bound of its own, because each
+// stream posts at most as many tasks as it has credits.
 #include "server/io/executor.h"
 
 #include <utility>
@@ -24,6 +25,8 @@ Result<std::unique_ptr<ThreadExecutor>> ThreadExecutor::Create(IoBackend& backen
 }
 
 ThreadExecutor::~ThreadExecutor() {
+  // In this order: the threads return only once they see stopping_, and the crew joins them before
+  // the members that they use are destroyed.
   BeginStop();
   crew_.reset();
 }
@@ -44,6 +47,7 @@ void ThreadExecutor::Post(Task task) {
     if (stopping_) return;  // the task is dropped, as waiting tasks were
     tasks_.push_back(std::move(task));
   }
+  // Without the lock, so that the thread that wakes up does not have to wait for this one.
   work_.NotifyOne();
 }
 
@@ -55,10 +59,13 @@ void ThreadExecutor::Run(QueueCrew& crew, IoQueue& queue) {
       // Asked before a task is taken, so that a surplus thread takes none with it.
       if (crew.Dismisses()) return;
       while (!stopping_ && tasks_.empty()) work_.Wait(mutex_);
+      // Stopping wins over waiting tasks. BeginStop has taken them from the list, so none is left
+      // behind.
       if (stopping_) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
+    // Without the lock: a task reads files and posts further tasks.
     task(queue);
   }
 }

@@ -18,6 +18,8 @@ Result<std::uint64_t> RunAlone(IoQueue& queue, const Operation& operation) {
                      std::to_string(queue.in_flight()) + " operations in flight");
   }
   FOREBAY_TRY(queue.Submit({&operation, 1}));
+  // The operation borrows memory of the caller, so this waits without a limit of time: to return
+  // early would leave the kernel writing into memory that the caller frees.
   std::vector<Completion> completions;
   while (completions.empty()) queue.Wait(1, completions);
   FOREBAY_CHECK(completions.size() == 1 && completions[0].tag == operation.tag);
@@ -47,6 +49,7 @@ Status ReadFully(IoQueue& queue, File& file, std::uint64_t offset, std::span<std
 
 Status WriteFully(IoQueue& queue, File& file, std::uint64_t offset,
                   std::span<const std::byte> data) {
+  // WriteFully does not sync. A caller for whom the bytes must be durable calls DataSync.
   Operation operation;
   operation.kind = OpKind::kWrite;
   operation.file = &file;
@@ -64,6 +67,8 @@ Status DataSync(IoQueue& queue, File& file) {
   Operation operation;
   operation.kind = OpKind::kDataSync;
   operation.file = &file;
+  // A sync that failed is not repeated by any caller: the kernel may have dropped the pages that it
+  // could not write, and a second sync would succeed (docs/design.md, 7.3).
   FOREBAY_TRY(RunAlone(queue, operation));
   return {};
 }

@@ -32,6 +32,7 @@ QueueCrew::~QueueCrew() = default;
 
 // Creates a queue and starts a thread for it.
 Status QueueCrew::Add() {
+  // Created before the lock is taken, because making a ring takes system calls.
   FOREBAY_ASSIGN(auto queue, backend_.CreateQueue({.depth = options_.queue_depth}));
   MutexLock lock(mutex_);
   // The lock is held while the thread starts: it locks too before it reads anything of its member.
@@ -54,6 +55,7 @@ void QueueCrew::RunMember(Member& member) {
     if (is_given_up_) return;
   }
   body_(*this, *member.queue);
+  // After this the thread only ends, so AdjustTo may join it without waiting long.
   MutexLock lock(mutex_);
   member.has_returned = true;
   returned_.NotifyAll();
@@ -77,9 +79,13 @@ Status QueueCrew::AdjustTo(std::uint32_t blocked) {
       if (member->has_returned) gone.splice(gone.end(), members_, member);
       member = next;
     }
+    // At most as many spare threads as threads: if a whole file system hangs, more threads would
+    // only block too.
     wanted_ = options_.threads + std::min(options_.threads, blocked);
     missing = wanted_ - std::min(wanted_, active_);
   }
+  // If a thread cannot be started, the next call of AdjustTo tries again, because `active_` counts
+  // only those that exist.
   for (std::uint32_t i = 0; i < missing; ++i) FOREBAY_TRY(Add());
   return {};
 }
@@ -100,6 +106,8 @@ bool QueueCrew::Dismisses() {
 
 bool QueueCrew::AwaitEnd(std::chrono::milliseconds wait) {
   MutexLock lock(mutex_);
+  // A thread that is blocked in a call of the kernel cannot be ended, so this wait has a limit, and
+  // the owner decides what to do.
   return returned_.WaitFor(mutex_, wait, [this]() FOREBAY_REQUIRES(mutex_) {
     return std::ranges::all_of(members_, &Member::has_returned);
   });

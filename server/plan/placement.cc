@@ -48,6 +48,7 @@ std::uint64_t SsdPlan::CapacityFor(std::uint64_t bytes) const {
 // RAM first: an extent in RAM costs no read, and views can point into it.
 HomeTier Placer::Place(const Footprint& footprint) {
   if (PlaceInRam(footprint)) return HomeTier::kRam;
+  // An extent that fits nowhere does not end the placement: a smaller one may still fit.
   if (footprint.ssd_bytes > space_.ssd_bytes) return HomeTier::kNone;
   space_.ssd_bytes -= footprint.ssd_bytes;
   return HomeTier::kSsd;

@@ -28,6 +28,7 @@ int OpenAt2(int root_fd, const char* path, const OpenRequest& request) {
   how.mode = (request.flags & O_CREAT) != 0 ? request.mode : 0;
   // Magic links are those of /proc, which jump to any file of any process.
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  // A direct system call, because glibc has no function for it.
   return static_cast<int>(::syscall(SYS_openat2, root_fd, path, &how, sizeof(how)));
 }
 
@@ -55,6 +56,8 @@ class ComponentWalk {
   ComponentWalk(int root_fd, const OpenRequest& request) : root_fd_(root_fd), request_(request) {}
 
   // Returns the open descriptor, or a negative errno.
+  // The loop ends: a component is taken from `todo_` in each round, and only symlinks and names
+  // that were swapped add some, at most kLinkCountMax times.
   int Run(std::string_view path) {
     Push(path);
     while (!todo_.empty()) {
@@ -67,6 +70,8 @@ class ComponentWalk {
       }
       if (const std::optional<int> end = Enter(name)) return *end;
     }
+    // The path is empty, or it ended with "..": what is wanted is a directory that the walk has
+    // entered.
     const int fd = ::openat(current(), ".", request_.flags | O_CLOEXEC, request_.mode);
     return fd >= 0 ? fd : -errno;
   }
@@ -89,6 +94,8 @@ class ComponentWalk {
   // Takes one step. Returns a descriptor or a negative errno if the walk is over.
   std::optional<int> Enter(const std::string& name) {
     const bool is_last = todo_.empty();
+    // Directories on the way are opened with O_PATH: to pass through them takes the right to
+    // search, not to read.
     const int flags = is_last ? request_.flags : O_PATH | O_DIRECTORY;
     UniqueFd fd(::openat(current(), name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC,
                          request_.mode));
@@ -98,6 +105,8 @@ class ComponentWalk {
       entered_.push_back(std::move(fd));
       return std::nullopt;
     }
+    // A name that is a plain file comes here too; FollowLink finds that it is no symlink and keeps
+    // the error.
     // ELOOP, or ENOTDIR beside O_DIRECTORY, is how O_NOFOLLOW reports a symlink.
     if (!fd.valid() && open_errno != ELOOP && open_errno != ENOTDIR) return -open_errno;
     return FollowLink(name, open_errno);
@@ -153,6 +162,8 @@ int OpenOnce(int root_fd, const std::string& path, const OpenRequest& request,
 
 }  // namespace
 
+// The rules are about the text alone, so all back ends refuse the same paths, the ones in memory
+// too. What the names lead to is the business of OpenBeneath.
 Status CheckPath(std::string_view path, EmptyPath empty) {
   if (path.empty()) {
     if (empty == EmptyPath::kMeansRoot) return {};
@@ -184,6 +195,7 @@ std::pair<std::string_view, std::string_view> SplitLeaf(std::string_view path) {
   return {path.substr(0, slash), path.substr(slash + 1)};
 }
 
+// The call that the daemon will make is tried, because a version number says nothing about filters.
 ResolveMethod DetectResolveMethod(int root_fd) {
   // An old kernel answers ENOSYS; seccomp filters that were written before openat2 answer EPERM.
   // Any other answer comes from the kernel's path walk and so proves that the call exists.

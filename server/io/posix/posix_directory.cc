@@ -35,6 +35,7 @@ int FlagsOf(OpenMode mode) {
   switch (mode) {
     case OpenMode::kRead: case OpenMode::kReadDirect: return kAlways | O_RDONLY;
     case OpenMode::kCreate: case OpenMode::kCreateDirect:
+      // O_EXCL also refuses a symlink with this name, so a new file never appears somewhere else.
       return kAlways | O_WRONLY | O_CREAT | O_EXCL;
     case OpenMode::kAppend: return kAlways | O_WRONLY | O_CREAT | O_APPEND;
   }
@@ -60,6 +61,7 @@ Result<bool> SetFinalFlags(int fd, OpenMode mode, std::string_view path) {
 
 Result<std::unique_ptr<PosixDirectory>> PosixDirectory::Create(
     std::string_view path, const PosixDirectoryOptions& options) {
+  // A relative root would depend on the directory in which the daemon was started.
   if (path.empty() || path.front() != '/' || path.find('\0') != std::string_view::npos) {
     return Error(ErrorCode::kInvalidArgument,
                  "root " + Quoted(path) + " must be an absolute path");
@@ -69,6 +71,7 @@ Result<std::unique_ptr<PosixDirectory>> PosixDirectory::Create(
     return ::open(std::string(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   }));
   if (!root.valid()) return FileError(errno, "open root " + Quoted(path));
+  // Detected once for each root; kernel and seccomp filters do not change while the process runs.
   const ResolveMethod method =
       options.method.has_value() ? *options.method : DetectResolveMethod(root.get());
   return std::unique_ptr<PosixDirectory>(
@@ -84,6 +87,8 @@ Result<std::unique_ptr<File>> PosixDirectory::Open(std::string_view path, OpenMo
     if (open_errno == ENXIO || open_errno == EISDIR) return NotRegular(path, open_errno);
     return std::move(opened.error());
   }
+  // The type is that of the open descriptor, so nothing can be swapped between the check and the
+  // use.
   FOREBAY_ASSIGN(const FileInfo info, InfoOfFd(opened->get(), path));
   if (!info.is_regular) return NotRegular(path, info.is_directory ? EISDIR : 0);
   FOREBAY_ASSIGN(const bool is_direct, SetFinalFlags(opened->get(), mode, path));
@@ -116,6 +121,7 @@ Status PosixDirectory::ResolveType(int directory_fd, std::string_view directory,
     std::string path(directory);
     if (!path.empty()) path += '/';
     path += entry.name;
+    // Any error counts as "leads nowhere" here, also one that would pass, such as EMFILE or ESTALE.
     Result<UniqueFd> target = OpenBeneath(root_.get(), path, {O_PATH, 0}, method_);
     if (!target.has_value()) return {};
     if (Uninterrupted([&] { return ::fstat(target->get(), &attributes); }) != 0) {
@@ -129,6 +135,7 @@ Status PosixDirectory::ResolveType(int directory_fd, std::string_view directory,
 
 Result<std::vector<DirectoryEntry>> PosixDirectory::List(std::string_view path) {
   FOREBAY_TRY(CheckPath(path, EmptyPath::kMeansRoot));
+  // Opened for each call, so that each listing has a position of its own in the directory.
   FOREBAY_ASSIGN(UniqueFd fd,
                  OpenBeneath(root_.get(), path, {O_RDONLY | O_DIRECTORY, 0}, method_));
   UniqueDir directory;
@@ -165,6 +172,8 @@ Result<std::vector<DirectoryEntry>> PosixDirectory::List(std::string_view path) 
     }
     entries.push_back(std::move(entry));
   }
+  // The order of readdir differs between file systems and between nodes. The order of names decides
+  // the numbers of samples, so it is part of this interface.
   std::sort(entries.begin(), entries.end(),
             [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.name < b.name; });
   return entries;
@@ -181,6 +190,7 @@ Result<PosixDirectory::Leaf> PosixDirectory::OpenLeaf(std::string_view path) con
 
 Status PosixDirectory::MakeDirectory(std::string_view path) {
   FOREBAY_ASSIGN(const Leaf leaf, OpenLeaf(path));
+  // Only the process's user may enter: the directories hold samples and sockets of one job.
   if (::mkdirat(leaf.parent.get(), leaf.name.c_str(), 0700) != 0) {
     return FileError(errno, "make directory " + Quoted(path));
   }
@@ -190,6 +200,8 @@ Status PosixDirectory::MakeDirectory(std::string_view path) {
 Status PosixDirectory::Rename(std::string_view from, std::string_view to) {
   FOREBAY_ASSIGN(const Leaf source, OpenLeaf(from));
   FOREBAY_ASSIGN(const Leaf target, OpenLeaf(to));
+  // The two parents may be on different file systems beneath one root; then the kernel answers
+  // EXDEV, and nothing has changed.
   if (::renameat(source.parent.get(), source.name.c_str(), target.parent.get(),
                  target.name.c_str()) != 0) {
     return FileError(errno, "rename " + Quoted(from) + " to " + Quoted(to));
@@ -225,6 +237,8 @@ Status PosixDirectory::Sync(std::string_view path) {
 Result<Directory::Space> PosixDirectory::FreeSpace() {
   struct statvfs space = {};
   if (::fstatvfs(root_.get(), &space) != 0) return FileError(errno, "free space of the root");
+  // f_bavail and not f_bfree: the blocks that a file system keeps for root are not free for the
+  // daemon.
   return Space{space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize};
 }
 

@@ -33,11 +33,13 @@ ErrorCode CodeOfFileErrno(int system_errno, ErrorCode otherwise) {
 }  // namespace
 
 Error FileError(int system_errno, std::string_view what) {
+  // The message and the errno are those of FromErrno; only the code may differ.
   Error error = Error::FromErrno(system_errno, what);
   return Error(CodeOfFileErrno(system_errno, error.code()), error.message(), system_errno);
 }
 
 Result<FileInfo> InfoOfFd(int fd, std::string_view path) {
+  // The descriptor is asked and never the path: the path may name another file by now.
   struct statx attributes = {};
   // statx and not fstat: a network file system may skip what is not asked for. STATX_MTIME has
   // nanoseconds, by which a changed object is noticed.
@@ -59,7 +61,11 @@ Result<FileInfo> PosixFile::Info() const { return InfoOfFd(fd_.get(), id_.path);
 
 Status PosixFile::Preallocate(std::uint64_t bytes) {
   if (bytes == 0) return {};  // fallocate refuses it
+  // A larger number would be negative in the cast.
   if (bytes > kFileBytesMax) return FileError(EFBIG, "preallocate " + Quoted(id_.path));
+  // Not posix_fallocate: where a file system cannot reserve space, glibc would write to every block
+  // instead, which takes as long as the write itself. Here that is kUnimplemented, and the caller
+  // decides.
   const int rc = Uninterrupted(
       [&] { return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)); });
   if (rc != 0) {
@@ -74,6 +80,7 @@ void PosixFile::DropCached() { (void)::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV
 
 Status PosixFile::Truncate(std::uint64_t bytes) {
   if (bytes > kFileBytesMax) return FileError(EFBIG, "truncate " + Quoted(id_.path));
+  // The caller is the file of first reads, which drops a record that was only partly written.
   const int rc =
       Uninterrupted([&] { return ::ftruncate(fd_.get(), static_cast<off_t>(bytes)); });
   if (rc != 0) return FileError(errno, "truncate " + Quoted(id_.path));

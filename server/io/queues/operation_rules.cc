@@ -21,8 +21,11 @@ bool IsAligned(std::uint64_t value) { return value % limits::kIoAlignmentBytes =
 // Checks one operation. A data sync has neither offset nor memory.
 Status CheckOperation(const Operation& operation) {
   if (operation.file == nullptr) return Refused(operation, "no file");
+  // A data sync may be submitted for any file, direct or not.
   if (operation.kind == OpKind::kDataSync) return {};
   const std::size_t bytes = OperationBytes(operation);
+  // Also keeps the length within the 32 bits that the kernel takes, and below the 2 GiB at which it
+  // would cut a request.
   if (bytes > limits::kIoRequestBytesMax) {
     return Refused(operation, std::to_string(bytes) + " bytes exceed kIoRequestBytesMax=" +
                                   std::to_string(limits::kIoRequestBytesMax));
@@ -33,6 +36,8 @@ Status CheckOperation(const Operation& operation) {
   if (operation.offset > kOffsetMax - bytes) {
     return Refused(operation, "it ends beyond the largest file offset");
   }
+  // Checked although the kernel checks it too: not all file systems refuse a misaligned request,
+  // and some read it through the page cache, so a mistake would show on one machine only.
   if (!operation.file->is_direct()) return {};
   const void* memory = operation.kind == OpKind::kRead
                            ? static_cast<const void*>(operation.buffer.data())
@@ -52,6 +57,7 @@ Status CheckOperation(const Operation& operation) {
 // All operations are checked before any is taken, so that a refused call leaves the queue as it
 // was.
 Status CheckOperations(std::span<const Operation> operations, QueueRoom room) {
+  // Subtraction, because the sum of two sizes could wrap; in_flight never exceeds the depth.
   if (operations.size() > room.depth - room.in_flight) {
     return Error(ErrorCode::kResourceExhausted,
                  "queue depth " + std::to_string(room.depth) + ": " +

@@ -38,6 +38,7 @@ struct Job {
 class JobList {
  public:
   bool empty() const { return first_ == nullptr; }
+  // `last_` is not read while the list is empty, so Pop need not reset it.
   void Push(Job* job) {
     job->next = nullptr;
     if (first_ == nullptr) first_ = job; else last_->next = job;
@@ -57,6 +58,7 @@ class JobList {
 // Makes the system call for the rest of a transfer. Returns bytes or a negative errno, as io_uring
 // does.
 std::int64_t AskKernel(const Transfer& transfer) {
+  // The cast to off_t is safe: CheckOperations has bounded the end of the transfer.
   const int fd = transfer.file->fd();
   const auto offset = static_cast<off_t>(transfer.next_offset());
   ssize_t answer = 0;
@@ -69,6 +71,7 @@ std::int64_t AskKernel(const Transfer& transfer) {
       break;
     case OpKind::kDataSync: answer = ::fdatasync(fd); break;
   }
+  // errno is read before any other call can change it.
   return answer >= 0 ? answer : -errno;
 }
 
@@ -104,11 +107,15 @@ class ThreadQueue final : public IoQueue {
  public:
   ThreadQueue(ThreadPool& pool, std::size_t depth) : pool_(pool), slots_(depth) {
     free_.reserve(depth);
+    // In descending order, so that slot 0 is the first to be taken: a queue that is used with one
+    // operation at a time always uses the same memory.
     for (std::size_t i = depth; i > 0; --i) free_.push_back(static_cast<std::uint32_t>(i - 1));
     for (Job& job : slots_) job.queue = this;
   }
   ~ThreadQueue() override {
     std::vector<Completion> dropped;
+    // The threads may still write into the memory of these operations, so the queue outlives them.
+    // What they report is dropped.
     while (in_flight() > 0) Wait(in_flight(), dropped, std::nullopt);
   }
   ThreadQueue(const ThreadQueue&) = delete;
@@ -129,6 +136,7 @@ class ThreadQueue final : public IoQueue {
 
   std::size_t Wait(std::size_t count_min, std::vector<Completion>& completions,
                    std::optional<std::int64_t> timeout_ms) override {
+    // To wait for more completions than are in flight would never end.
     const std::size_t wanted = std::min(count_min, in_flight());
     MutexLock lock(mutex_);
     // Finish notifies only when so many are done, so a thread that waits for 64 wakes once.
@@ -144,6 +152,8 @@ class ThreadQueue final : public IoQueue {
     } else {
       while (!is_enough()) done_changed_.Wait(mutex_);
     }
+    // All completions are taken, not only those that were waited for: the caller has room for them,
+    // and their slots are free at once.
     const std::size_t count = done_count_;
     for (; done_count_ > 0; --done_count_) {
       Job* job = done_.Pop();
@@ -179,6 +189,7 @@ class ThreadQueue final : public IoQueue {
 
 Status ThreadPool::Start(std::size_t count) {
   try {
+    // So that a thread that has started is never lost to a failed allocation of the list.
     threads_.reserve(count);
     for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this] { Work(); });
   } catch (const std::system_error& error) {
@@ -193,6 +204,7 @@ Status ThreadPool::Start(std::size_t count) {
 void ThreadPool::Stop() {
   {
     MutexLock lock(mutex_);
+    // All queues are gone by now, and with them their jobs: a queue waits for its own operations.
     is_stopping_ = true;
   }
   changed_.NotifyAll();
@@ -215,9 +227,12 @@ void ThreadPool::Work() {
     if (jobs_.empty()) return;  // stopping; jobs that are left are finished first
     Job* job = jobs_.Pop();
     lock.Unlock();  // the system calls run without the lock
+    // A short or interrupted transfer is continued by the same thread. To queue it again would put
+    // it behind all others and leave a read half done for long.
     do {
       job->outcome = Advance(job->transfer, AskKernel(job->transfer));
     } while (!job->outcome);
+    // The last use of the job by this thread: its queue may hand the slot to another operation now.
     job->queue->Finish(job);
     lock.Lock();
   }

@@ -14,6 +14,8 @@ namespace {
 
 // Whether the request of `transfer` may be repeated after `system_errno`. Counts the repetition.
 bool MayAskAgain(Transfer& transfer, int system_errno) {
+  // EINTR has a large bound of its own: on a network or FUSE file system each completion of another
+  // request may interrupt this one.
   if (system_errno == EINTR) return transfer.interrupts++ < limits::kInterruptMax;
   if (system_errno == EAGAIN && transfer.kind != OpKind::kDataSync) {
     return transfer.retries++ < limits::kIoRetryMax;
@@ -28,6 +30,7 @@ Error FailureOf(const Transfer& transfer, int system_errno) {
 }  // namespace
 
 Transfer TransferOf(const Operation& operation) {
+  // A file of the memory back end has no descriptor; to pass it here is a mistake of the test.
   FOREBAY_CHECK(typeid(*operation.file) == typeid(PosixFile));
   Transfer transfer;
   transfer.file = static_cast<const PosixFile*>(operation.file);
@@ -51,8 +54,10 @@ std::optional<Result<std::uint64_t>> Advance(Transfer& transfer, std::int64_t an
     if (MayAskAgain(transfer, system_errno)) return std::nullopt;
     return FailureOf(transfer, system_errno);
   }
+  // The answer of a sync is 0 and counts no bytes.
   if (transfer.kind == OpKind::kDataSync) return transfer.done;
   const auto moved = static_cast<std::uint64_t>(answer);
+  // More bytes than were asked for would lie beyond the caller's memory.
   FOREBAY_CHECK(moved <= transfer.length - transfer.done);
   transfer.done += moved;
   if (transfer.done == transfer.length) return transfer.done;

@@ -39,6 +39,8 @@ Status CheckOpcodes(io_uring* ring) {
 }  // namespace
 
 Status CheckIoUring() {
+  // A ring of two entries with no flags: the plainest that there is. Queues ask for more and fall
+  // back on their own (UringQueue).
   io_uring ring = {};
   io_uring_params params = {};
   const int rc = io_uring_queue_init_params(2, &ring, &params);
@@ -53,6 +55,8 @@ Status CheckIoUring() {
   } else {
     status = CheckOpcodes(&ring);
   }
+  // The probe is destroyed whatever it found: one that stayed would count against the limits of
+  // descriptors and locked memory.
   io_uring_queue_exit(&ring);
   return status;
 }
@@ -60,6 +64,8 @@ Status CheckIoUring() {
 bool IsIoUringAvailable() { return CheckIoUring().has_value(); }
 
 Result<std::unique_ptr<UringBackend>> UringBackend::Create(const UringOptions& options) {
+  // Asked here and not by each queue, so that a daemon decides for one back end before it opens
+  // files.
   FOREBAY_TRY(CheckIoUring());
   return std::unique_ptr<UringBackend>(new UringBackend(options));
 }

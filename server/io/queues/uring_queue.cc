@@ -101,6 +101,7 @@ UringQueue::~UringQueue() {
   while (in_kernel_ > 0) {
     io_uring_cqe* cqe = nullptr;
     const int rc = io_uring_wait_cqe(&ring_, &cqe);
+    // As in WaitInKernel: if the ring cannot be waited for, nobody knows when the memory is free.
     FOREBAY_CHECK(rc == 0 || IsTemporary(-rc));
     if (rc == 0) {
       io_uring_cqe_seen(&ring_, cqe);
@@ -188,6 +189,7 @@ void UringQueue::NoteSubmitError(int system_errno) {
   // If the kernel has operations, a completion will make room. If it has none, it is short of
   // memory for the request itself, and gets a bounded time to recover.
   if (IsTemporary(system_errno)) {
+    // A single failure says little, so it is only counted; any success resets the count (Pump).
     if (in_kernel_ > 0 || ++submit_failures_ < kSubmitFailuresMax) return;
   }
   broken_ = FileError(system_errno, "submit to an io_uring");
@@ -249,6 +251,8 @@ std::size_t UringQueue::Reap(std::vector<Completion>& completions) {
     if (ready == 0) return count;
     for (unsigned i = 0; i < ready; ++i) {
       const auto slot = static_cast<SlotIndex>(io_uring_cqe_get_data64(batch[i]));
+      // The kernel returns what Prepare has stored, so another number means that the ring is
+      // damaged.
       FOREBAY_CHECK(slot < slots_.size());
       --in_kernel_;
       if (TakeAnswer(slot, batch[i]->res, completions)) ++count;
@@ -282,6 +286,7 @@ std::size_t UringQueue::FailWaiting(std::vector<Completion>& completions) {
     free_.push_back(slot);
   }
   waiting_.Pop(count);
+  // The entries that were filled stay in the submission ring, but nothing is submitted any more.
   prepared_ = 0;
   return count;
 }
