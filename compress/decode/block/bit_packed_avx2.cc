@@ -117,6 +117,8 @@ const std::byte* DecodeBitPackedRowAvx2(const BitPackedRow<std::uint8_t>& row,
     const bool is_temporal = inter && (code & kTemporalPredictor) != 0;
     const __m256i temporal = Lanes(is_temporal);
     const __m256i west = Lanes((code & 1) != 0), north = Lanes((code & 2) != 0);
+    // The widths have been added up and compared with the section before, so these loads stay in
+    // it.
     Rows value = FromPlanes(planes, width);
     planes += width * sizeof(std::uint64_t);
     const __m256i bias = _mm256_set1_epi8(static_cast<char>((1U << width) >> 1));
@@ -129,6 +131,8 @@ const std::byte* DecodeBitPackedRowAvx2(const BitPackedRow<std::uint8_t>& row,
     __m256i edge = _mm256_and_si256(BroadcastRow(row.above + x), north);
     Rows previous{_mm256_setzero_si256(), _mm256_setzero_si256()};
     if (inter) {
+      // Loaded even if this block is not temporal: the next block may be, and needs this block's
+      // last column of the previous frame.
       const std::uint8_t* const from = row.previous + x;
       previous = {LoadTwo(from, row.stride), LoadTwo(from + 2 * row.stride, row.stride)};
       edge = SubWhere(_mm256_and_si256(temporal, north), edge,

@@ -40,8 +40,11 @@ struct BitPackedMemory {
         stride(std::size_t{block_columns} * kBlockColumns) {
     const std::size_t blocks = std::size_t{shape.frames} * block_rows * block_columns;
     codes = arena.Take<std::uint8_t>(blocks);
+    // Frames in whole blocks, so that a kernel writes 16 x 4 samples without asking where a row
+    // ends.
     for (auto& frame : frames) frame = arena.Take<T>(stride * block_rows * kBlockRows);
     zeros = arena.Take<T>(stride);
+    // No block is wider than its samples, so this is enough for every body that PlaneBytes accepts.
     planes = arena.Take<std::byte>(blocks * shape.bits * sizeof(std::uint64_t));
   }
 };
@@ -51,6 +54,7 @@ Status ReadSection(bool compressed, std::span<const std::byte> section, std::spa
                    const char* what) {
   if (!compressed) {
     if (section.size() != to.size()) return Damaged(kPart, what);
+    // Copied, so that the bytes lie in one place whether they were compressed or not.
     std::memcpy(to.data(), section.data(), to.size());
     return {};
   }
@@ -63,6 +67,7 @@ Status ReadSection(bool compressed, std::span<const std::byte> section, std::spa
 Result<std::size_t> PlaneBytes(std::span<const std::uint8_t> codes, std::uint32_t bits) {
   std::size_t planes = 0;
   std::uint32_t widest = 0;
+  // At most 31 planes for each of the blocks of a chunk, so the sum cannot overflow.
   for (std::uint8_t code : codes) {
     const std::uint32_t width = code >> 3;
     planes += width;
@@ -94,12 +99,15 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
   const std::span<const std::byte> section = reader.Take(reader.ReadLe<std::uint32_t>());
   const std::span<const std::byte> planes = reader.Take(reader.remaining());
   if (!reader.ok()) return Damaged(kPart, "the header ends early");
+  // An unknown flag may mean another layout of the sections, so nothing behind it is read.
   if (flags > (kBitPackedCompressedCodes | kBitPackedCompressedPlanes)) {
     return Damaged(kPart, "the flags are unknown");
   }
   FOREBAY_TRY(ReadSection((flags & kBitPackedCompressedCodes) != 0, section,
                           std::as_writable_bytes(memory.codes),
                           "the block bytes have the wrong length"));
+  // All frames are counted, even if few are wanted: whether the section has the right length must
+  // not depend on what is wanted.
   FOREBAY_ASSIGN(const std::size_t plane_bytes, PlaneBytes(memory.codes, shape.bits));
   const std::byte* next = planes.data();
   if ((flags & kBitPackedCompressedPlanes) != 0) {
@@ -111,6 +119,7 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
   }
   std::ranges::fill(memory.zeros, T{0});
   const std::uint8_t* codes = memory.codes.data();
+  // If blocks cover the frame exactly, they are decoded where the caller wants the frame.
   const bool is_whole = shape.columns == memory.stride && shape.rows % kBlockRows == 0;
   const T* previous = nullptr;
   for (std::uint32_t t = 0; t < frames_wanted; ++t) {
@@ -121,6 +130,8 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
     for (std::uint32_t row = 0; row < memory.block_rows; ++row) {
       const std::size_t at = std::size_t{row} * kBlockRows * memory.stride;
       const T* const zeros = memory.zeros.data();
+      // Above the first row lies a row of zeros, as the format says, in memory that all frames
+      // share.
       next = DecodeRow<T>({.codes = codes,
                            .blocks = memory.block_columns,
                            .samples = current + at,
@@ -158,6 +169,8 @@ const std::byte* DecodeBitPackedRow(const BitPackedRow<T>& row, const std::byte*
     std::array<std::uint32_t, kBlockSamples> residuals{};
     for (std::uint32_t plane = 0; plane < width; ++plane, planes += sizeof(std::uint64_t)) {
       for (std::uint32_t i = 0; i < kBlockSamples; ++i) {
+        // A plane is a word of 64 bits in little-endian order, so bit i of it is bit i % 8 of byte
+        // i / 8.
         const std::uint32_t bit = std::to_integer<std::uint32_t>(planes[i / 8]) >> (i % 8) & 1;
         residuals[i] |= bit << plane;
       }
@@ -166,6 +179,7 @@ const std::byte* DecodeBitPackedRow(const BitPackedRow<T>& row, const std::byte*
     // two frames, so each neighbour is taken less the same pixel of the previous frame.
     const std::size_t x0 = std::size_t{block} * kBlockColumns;
     const auto seen = [&](std::int32_t y, std::ptrdiff_t x) -> std::uint32_t {
+      // Left of the frame samples count as zero.
       if (x < 0) return 0;
       const auto at = static_cast<std::size_t>(x);
       const std::size_t line = static_cast<std::size_t>(std::max(y, 0)) * row.stride + at;
@@ -184,6 +198,8 @@ const std::byte* DecodeBitPackedRow(const BitPackedRow<T>& row, const std::byte*
       if (spatial == SpatialPredictor::kGradient) {
         value += seen(y, x - 1) + seen(y - 1, x) - seen(y - 1, x - 1);
       }
+      // Sums are modulo 2^32, and the mask keeps the bits of the sample: the result is right modulo
+      // 2^bits whatever the intermediate sums were.
       const std::size_t at = static_cast<std::size_t>(y) * row.stride + static_cast<std::size_t>(x);
       if (temporal) value += row.previous[at];
       row.samples[at] = static_cast<T>(value & row.mask);
@@ -198,6 +214,7 @@ template const std::byte* DecodeBitPackedRow(const BitPackedRow<std::uint16_t>&,
 std::size_t BitPackedScratchBytes(const PlaneShape& shape) {
   ScratchArena arena;
   if (shape.bits <= 8) {
+    // An arena without memory only counts.
     static_cast<void>(BitPackedMemory<std::uint8_t>(shape, arena));
   } else {
     static_cast<void>(BitPackedMemory<std::uint16_t>(shape, arena));

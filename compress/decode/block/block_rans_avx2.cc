@@ -66,8 +66,11 @@ __m256i PlaneBytes(std::uint32_t bits, std::uint32_t plane) {
 bool ReadResiduals(const BlockRansClass& table, BlockRansLanesAvx2& lanes, BlockRansStream& stream,
                    BlockRansHalves& residuals) {
   std::uint64_t escapes = 0;
+  // A step may read up to 64 bytes beyond the words, where the escapes and the states lie. The last
+  // line of this function finds that out.
   residuals = lanes.Step(table, escapes);
   if (table.shift > 0) {
+    // Compared once for all planes of the block, before any of them is read.
     if (stream.planes_end - stream.planes < table.shift * 8) return false;
     for (std::uint32_t plane = 0; plane < table.shift; ++plane, stream.planes += 8) {
       std::array<std::uint32_t, 2> bits;
@@ -78,6 +81,8 @@ bool ReadResiduals(const BlockRansClass& table, BlockRansLanesAvx2& lanes, Block
   }
   if (escapes != 0) {
     if (stream.escapes_end - stream.escapes < std::popcount(escapes)) return false;
+    // Escapes are rare, so they go through memory, one by one. AVX2 has no instruction that expands
+    // bytes.
     alignas(32) std::array<std::uint8_t, kBlockRansLanes> bytes;
     BlockRansLanesAvx2::StoreBytes(residuals, bytes.data());
     for (; escapes != 0; escapes &= escapes - 1) {
@@ -99,6 +104,7 @@ class Reconstruction {
   void Block(std::uint8_t code, std::size_t x, BlockRansHalves value) {
     const bool temporal = (code & kTemporalPredictor) != 0 && row_.previous != nullptr;
     BlockRansHalves previous = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    // Kept for the next block even if this one is not temporal.
     if (row_.previous != nullptr) previous = LoadRows(row_.previous + x, row_.stride);
     const auto spatial = static_cast<SpatialPredictor>(code & 3);
     if (spatial != SpatialPredictor::kNone) UndoSpatial(spatial, temporal, x, value);

@@ -49,8 +49,11 @@ __m512i SumDown(__m512i rows) {
 bool ReadResiduals(const BlockRansClass& table, BlockRansLanes& lanes, BlockRansStream& stream,
                    __m512i& residuals) {
   __mmask64 escapes = 0;
+  // A step may read up to 64 bytes beyond the words, where the escapes and the states lie. The last
+  // line of this function finds that out.
   residuals = lanes.Step(table, escapes);
   if (table.shift > 0) {
+    // Compared once for all planes of the block, before any of them is read.
     if (stream.planes_end - stream.planes < table.shift * 8) return false;
     for (std::uint32_t plane = 0; plane < table.shift; ++plane, stream.planes += 8) {
       std::uint64_t bits = 0;

@@ -12,6 +12,8 @@ using Residuals = std::array<std::uint32_t, kBlockRansLanes>;
 
 // One step of all lanes: their symbols' residuals, without the planes.
 void StepLanes(const BlockRansClass& table, BlockRansStream& stream, Residuals& residuals) {
+  // A local pointer, which the compiler keeps in a register. It may pass the end by up to 64 bytes
+  // in a step; ReadResiduals compares it afterwards.
   const std::byte* next = stream.bytes;
   for (std::uint32_t lane = 0; lane < kBlockRansLanes; ++lane) {
     const std::uint32_t entry = table.entries[stream.low[lane]];
@@ -43,6 +45,7 @@ bool AddPlanes(std::uint32_t planes, BlockRansStream& stream, Residuals& residua
 // Residuals of a block whose class is not 0.
 template <typename T>
 bool ReadResiduals(const BlockRansClass& table, BlockRansStream& stream, Residuals& residuals) {
+  // Whether a lane escapes is said by the slot before the step, which the step overwrites.
   const std::array<std::uint8_t, kBlockRansLanes> slots = stream.low;
   StepLanes(table, stream, residuals);
   if (!AddPlanes(table.shift, stream, residuals)) return false;

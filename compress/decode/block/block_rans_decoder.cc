@@ -40,6 +40,7 @@ struct BlockRansMemory {
       : block_rows(CountBlocks(shape.rows, kBlockRows)),
         block_columns(CountBlocks(shape.columns, kBlockColumns)),
         stride(std::size_t{block_columns} * kBlockColumns) {
+    // All sizes follow from the shape: a body cannot make the decoder need more.
     context = arena.Take<std::byte>(InflateScratchBytes());
     side = arena.Take<std::byte>(BlockRansSideBytesMax(shape));
     classes = arena.Take<BlockRansClass>(kBlockRansClassesMax);
@@ -54,8 +55,10 @@ Result<std::span<const std::byte>> OpenSide(const BlockRansMemory<T>& memory, bo
                                             std::span<const std::byte> section) {
   if (!compressed) return section;
   FOREBAY_ASSIGN(const std::size_t bytes, ZstdContentBytes(section));
+  // The frame states its own size, and a hostile one may state any.
   if (bytes > memory.side.size()) return Damaged(kPart, "the side information is too long");
   const std::span<std::byte> side = memory.side.first(bytes);
+  // The checksum may be missing, because each sample has one of its own.
   FOREBAY_TRY(InflateZstd(section, ZstdChecksum::kOptional, side, memory.context));
   return std::span<const std::byte>(side);
 }
@@ -65,6 +68,8 @@ void FillSlots(std::uint32_t first, std::uint32_t frequency, std::int32_t token,
                BlockRansClass& to) {
   const auto residual = static_cast<std::uint16_t>(static_cast<std::uint32_t>(token)
                                                    << to.shift);
+  // Samples of up to 8 bits are bytes, so the token is shifted here once and not in every block.
+  // Wide kernels extend the token to 16 bits and shift it themselves.
   const auto narrow = static_cast<std::uint8_t>(wide ? static_cast<std::uint32_t>(token)
                                                      : residual);
   for (std::uint32_t i = 0; i < frequency; ++i) {
@@ -79,10 +84,13 @@ void FillSlots(std::uint32_t first, std::uint32_t frequency, std::int32_t token,
 void FillHead(BlockRansClass& to) {
   BlockRansHead& head = to.head;
   head = {};
+  // No slot is larger as a signed byte, so a search never takes a place without a symbol.
   head.before.fill(127);
   std::uint32_t symbol = 0, slot = 0;
   for (; slot < kBlockRansSlots && symbol < kBlockRansHeadSymbols;
        slot += to.frequency[slot], ++symbol) {
+    // The slot before this one, less 128: slots are compared as signed bytes, with "greater than"
+    // only.
     if (symbol > 0) head.before[symbol] = static_cast<std::int8_t>(static_cast<int>(slot) - 129);
     head.token[symbol] = to.token[slot];
     head.frequency[symbol] = to.frequency[slot];
@@ -91,12 +99,15 @@ void FillHead(BlockRansClass& to) {
   // With at most 16 symbols the head has all of them, and there is no tail to look up.
   to.tail_part = kBlockRansParts;
   if (slot == kBlockRansSlots) return;
+  // The last of the 16 stands for all symbols from its slot on; kernels look those up by slot.
   to.tail_part = head.first.back() / 16;
   head.token.back() = head.frequency.back() = head.first.back() = 0;
 }
 
 // A class: its planes, slots of escapes, and frequencies until all slots are taken.
 Status ReadClass(std::uint8_t sample_bits, ByteReader& reader, BlockRansClass& to) {
+  // A reader without bytes returns zeros, and a class of zeros has no slots for escapes: it is
+  // refused.
   to.shift = reader.ReadLe<std::uint8_t>();
   const auto escapes = reader.ReadLe<std::uint8_t>();
   if (to.shift >= sample_bits || escapes == 0) {
@@ -106,6 +117,7 @@ Status ReadClass(std::uint8_t sample_bits, ByteReader& reader, BlockRansClass& t
   std::uint32_t next = 0;
   for (std::uint32_t rank = 0; next < to.escape_slots_at && rank < kBlockRansSlots; ++rank) {
     const auto frequency = reader.ReadLe<std::uint8_t>();
+    // Compared before the slots are filled, which would otherwise run over the end of the table.
     if (frequency > to.escape_slots_at - next) {
       return Damaged(kPart, "the frequencies of a class exceed its slots");
     }
@@ -115,6 +127,7 @@ Status ReadClass(std::uint8_t sample_bits, ByteReader& reader, BlockRansClass& t
   if (next != to.escape_slots_at) {
     return Damaged(kPart, "the frequencies of a class do not fill its slots");
   }
+  // An escape's residual comes from a section of its own, so its slots have token 0.
   FillSlots(next, escapes, 0, sample_bits > 8, to);
   FillHead(to);
   return {};
@@ -138,6 +151,7 @@ Result<BlockRansSide> ReadSide(const PlaneShape& shape, std::span<const std::byt
     return Damaged(kPart, "the side information has the wrong length");
   }
   const std::span<const std::byte> codes = reader.Take(reader.remaining());
+  // Borrowed: either from the body or from the scratch memory, and both outlive the frames.
   side.codes = reinterpret_cast<const std::uint8_t*>(codes.data());
   // One pass over the bytes of all blocks, with nothing but a maximum in it, checks them before
   // kernels use them as indices.
@@ -216,6 +230,8 @@ class BlockRansFrames {
         if (!DecodeRow(blocks, isa, stream)) return Damaged(kPart, "a section ends early");
         codes += memory_.block_columns;
       }
+      // A frame that is not wanted was decoded all the same, because the next one is predicted from
+      // it.
       if (!in_place && !place.empty()) CopyOut(current, place);
       previous = current;
     }
@@ -253,9 +269,12 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
     return Damaged(kPart, "a section extends beyond the body");
   }
   if (flags > kBlockRansCompressedSide) return Damaged(kPart, "the flags are unknown");
+  // The words have no size of their own: they take what the other sections leave.
   const std::span<const std::byte> words =
       reader.Take(reader.remaining() - kBlockRansStateBytes - escape_bytes);
   const std::span<const std::byte> escapes = reader.Take(escape_bytes);
+  // The states end the body, so a load of 128 bytes from any place in the words or the escapes
+  // stays within the body.
   const std::span<const std::byte> states = reader.Take(kBlockRansStateBytes);
   FOREBAY_ASSIGN(const std::span<const std::byte> open, OpenSide(memory, flags != 0, section));
   FOREBAY_ASSIGN(const BlockRansSide side, ReadSide(shape, open, memory.classes));

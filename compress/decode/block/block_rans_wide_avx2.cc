@@ -36,6 +36,7 @@ __m256i SumAlong(__m256i row) {
 // A row's last sample, everywhere.
 __m256i LastColumn(__m256i row) {
   const __m256i last = _mm256_shuffle_epi8(row, _mm256_set1_epi16(0x0F0E));
+  // The last sample of each half was copied through its half; the upper half's goes to both.
   return _mm256_permute2x128_si256(last, last, 0x11);
 }
 
@@ -69,6 +70,8 @@ void ReplaceEscapes(std::uint64_t escapes, BlockRansStream& stream, Rows& residu
 bool ReadResiduals(const BlockRansClass& table, BlockRansLanesAvx2& lanes, BlockRansStream& stream,
                    Rows& residuals) {
   std::uint64_t escapes = 0;
+  // A step may read up to 64 bytes beyond the words, where the escapes and the states lie. The last
+  // line of this function finds that out.
   const BlockRansHalves tokens = lanes.Step(table, escapes);
   const __m128i shift = _mm_cvtsi32_si128(table.shift);
   const auto widen = [&](__m128i row) {
@@ -79,6 +82,7 @@ bool ReadResiduals(const BlockRansClass& table, BlockRansLanesAvx2& lanes, Block
                widen(_mm256_castsi256_si128(tokens.high)),
                widen(_mm256_extracti128_si256(tokens.high, 1))};
   if (table.shift > 0) {
+    // Compared once for all planes of the block, before any of them is read.
     if (stream.planes_end - stream.planes < table.shift * 8) return false;
     for (std::uint32_t plane = 0; plane < table.shift; ++plane, stream.planes += 8) {
       std::uint64_t bits = 0;
@@ -87,6 +91,7 @@ bool ReadResiduals(const BlockRansClass& table, BlockRansLanesAvx2& lanes, Block
     }
   }
   if (escapes != 0) {
+    // An escape has two bytes here.
     if (stream.escapes_end - stream.escapes < 2 * std::popcount(escapes)) return false;
     ReplaceEscapes(escapes, stream, residuals);
   }

@@ -62,6 +62,8 @@ Rows SumDown(const Rows& rows) {
 bool ReadResiduals(const BlockRansClass& table, BlockRansLanes& lanes, BlockRansStream& stream,
                    Rows& residuals) {
   __mmask64 escapes = 0;
+  // A step may read up to 64 bytes beyond the words, where the escapes and the states lie. The last
+  // line of this function finds that out.
   const __m512i tokens = lanes.Step(table, escapes);
   const __m128i shift = _mm_cvtsi32_si128(table.shift);
   residuals[0] = _mm512_sll_epi16(
@@ -69,6 +71,7 @@ bool ReadResiduals(const BlockRansClass& table, BlockRansLanes& lanes, BlockRans
   residuals[1] = _mm512_sll_epi16(
       _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(tokens, 1)), shift);
   if (table.shift > 0) {
+    // Compared once for all planes of the block, before any of them is read.
     if (stream.planes_end - stream.planes < table.shift * 8) return false;
     for (std::uint32_t plane = 0; plane < table.shift; ++plane, stream.planes += 8) {
       std::uint64_t bits = 0;

@@ -26,6 +26,7 @@ void EmitRest(const LinearRun& run, std::size_t begin, std::size_t end, std::byt
   }
 }
 
+// Returns how many values were done: whole registers, and none where there is no kernel.
 std::size_t EmitWide(const LinearRun& run, std::size_t count, std::byte* to, Isa isa) {
 #ifdef FOREBAY_X86_KERNELS
   if (isa == Isa::kAvx512) return EmitLinearValuesAvx512(run, count, to);

@@ -66,6 +66,7 @@ void CopyElements(const Box::Axis& axis, const std::byte* from, std::byte* to) {
 
 void CopyRow(std::size_t element_bytes, const Box::Axis& axis, const std::byte* from,
              std::byte* to) {
+  // Most rows are dense on both sides, and one memcpy moves them.
   if (axis.count == 1 ||
       (axis.from_stride == element_bytes && axis.to_stride == element_bytes)) {
     std::memcpy(to, from, axis.count * element_bytes);

@@ -29,16 +29,19 @@ class FileSource : public ByteSource {
   std::uint64_t size() const override { return size_; }
 
   Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    // Compared in two steps, because the sum of both could overflow.
     if (offset > size_ || bytes.size() > size_ - offset) {
       return BeyondEnd(path_, offset + bytes.size(), size_);
     }
     while (!bytes.empty()) {
       const ssize_t got =
           pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      // A signal is no failure. Nothing was read, so the same read is tried again.
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return Error::FromErrno(errno, path_ + ": reading");
       // The file has become shorter since it was opened.
       if (got == 0) return BeyondEnd(path_, offset + bytes.size(), offset);
+      // pread may return less than it was asked for, so the rest is read again.
       bytes = bytes.subspan(static_cast<std::size_t>(got));
       offset += static_cast<std::uint64_t>(got);
     }
@@ -79,6 +82,7 @@ Result<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path) {
   if (fd.get() < 0) return Error::FromErrno(errno, path + ": opening");
   struct stat status = {};
   if (fstat(fd.get(), &status) != 0) return Error::FromErrno(errno, path + ": looking at it");
+  // A folder or a device has no size that could bound what is read from it.
   if (!S_ISREG(status.st_mode)) {
     return Error(ErrorCode::kInvalidArgument, path + ": not a regular file");
   }

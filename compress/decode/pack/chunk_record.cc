@@ -24,6 +24,7 @@ ChunkShape ShapeOf(const PackField& field, const ChunkEntry& entry, std::uint64_
 }
 
 Status CheckScratchOf(const PackField& field, const ChunkShape& shape, std::uint64_t bytes_max) {
+  // Narrow frames may need many times their own bytes, because each is padded on all sides.
   const std::size_t bytes = ChunkScratchBytes(shape);
   if (bytes <= bytes_max) return {};
   std::string extents = std::to_string(shape.samples);
@@ -52,6 +53,7 @@ Status VerifySample(const PackContext& pack, const ChunkHead& head, std::uint32_
 // Whether two ranges share anything; an empty one shares nothing, wherever it lies.
 bool Overlap(std::uint64_t begin, std::uint64_t count, std::uint64_t other_begin,
              std::uint64_t other_count) {
+  // Regions have 32 bits, and callers have checked numbers of samples, so the sums do not wrap.
   return std::max(begin, other_begin) < std::min(begin + count, other_begin + other_count);
 }
 
@@ -61,6 +63,7 @@ Status VerifySamples(const PackContext& pack, const ChunkHead& head, std::uint32
   const PackField& field = pack.schema.fields[head.field];
   std::size_t at = 0;
   for (std::uint32_t i = first; i < first + count; ++i) {
+    // A part of a long byte string is one "sample" here and has a checksum of its own.
     const std::size_t length = field.variable() ? head.LengthOf(i) : bytes.size() / count;
     FOREBAY_TRY(VerifySample(pack, head, i, bytes.subspan(at, length)));
     at += length;
@@ -78,6 +81,7 @@ Status DecodeTileSamples(const PackContext& pack, const ChunkEntry& entry,
   const auto count = static_cast<std::uint32_t>(places.size());
   const ChunkRange range = ChunkRange::Samples(shape, 0, count);
   ScratchArena arena(scratch);
+  // RecordScratchBytes has counted these two, in this order.
   const std::span<std::byte> samples = arena.Take<std::byte>(count * shape.sample_bytes());
   FOREBAY_TRY(DecodeChunk(shape, record.head.codec, record.payload, range,
                           StridedOutput::Dense(shape, range, samples),
@@ -120,6 +124,7 @@ TileRequest TileRequest::Samples(const PackField& field, std::uint64_t first_sam
                       .out = {.memory = memory, .sample_stride = field.sample_bytes()}};
   std::size_t stride = DtypeBytes(field.dtype);
   for (std::size_t axis = kChunkRankMax; axis-- > 0;) {
+    // The last axis is dense, and each stride is the size of what lies inside the axis.
     request.out.axis_stride[axis] = stride;
     stride *= field.extent[axis];
   }
@@ -159,6 +164,8 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
       prefix->head_checksum != entry.head_checksum) {
     return fail(Damaged(kPart, "its record is not the one that the index names"));
   }
+  // The offset is part of what is hashed: a sound record of this pack that was read from another
+  // place is refused.
   const auto added = CheckRecordHead(pack.identity, entry.offset, record);
   if (!added.has_value()) return fail(added.error());
   auto head = ReadChunkHead(pack.schema, *added);
@@ -171,6 +178,7 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
     return fail(Damaged(kPart, "it holds other samples than the index says"));
   }
   const ChunkRecord chunk{.head = std::move(*head), .payload = record.subspan(entry.head_bytes)};
+  // Last, because it is the only check that reads the whole payload.
   if (PayloadChecksum(pack.identity, RecordType::kChunk, entry.offset, chunk.payload) !=
       prefix->payload_checksum) {
     return fail(Damaged(kPart, "its payload does not match its checksum"));
@@ -201,6 +209,8 @@ Status CheckScratch(const PackSchema& schema, std::uint64_t bytes_max) {
 }
 
 std::size_t RecordScratchBytes(const PackSchema& schema, const ChunkEntry& entry) {
+  // A variable field's chunk has its size in its head, which has not been read: the largest is
+  // assumed.
   const ChunkShape shape = ShapeOf(schema.fields[entry.field], entry, limits::kChunkBytesMax);
   ScratchArena arena;
   // An arena without memory only counts, with the same alignment as the one that DecodeTile uses.
@@ -211,6 +221,7 @@ std::size_t RecordScratchBytes(const PackSchema& schema, const ChunkEntry& entry
 
 Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,
                   const TileRequest& request, std::span<std::byte> scratch) {
+  // Everything below relies on a part that is not empty on every axis.
   if (!Intersects(pack.schema, request, entry)) return {};
   const PackField& field = pack.schema.fields[entry.field];
   const auto origin = field.TileOrigin(entry.tile);
@@ -240,6 +251,7 @@ Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkR
   }
   part.memory = part.memory.subspan(skipped);
   ChunkShape shape = field.Shape(entry.tile, entry.sample_count);
+  // Before anything is decoded: a caller's strides may lead out of the caller's memory.
   FOREBAY_TRY(CheckRange(shape, range, part));
   ScratchArena arena(scratch);
   // Checksums cover whole samples: a part, or strided output, is decoded into scratch first.
@@ -253,6 +265,8 @@ Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkR
                                      arena.Take<std::byte>(ChunkScratchBytes(shape)),
                                      pack.schema.predictors);
   if (!decoded.has_value()) return decoded.error().WithContext(NameOf(pack.schema, entry));
+  // Samples that do not match may have been decoded into the caller's memory. The error tells the
+  // caller that they are undefined.
   FOREBAY_TRY(VerifySamples(pack, record.head, range.first_sample, range.sample_count, samples));
   if (!direct) {
     // The scratch memory begins with the first sample that was decoded.
@@ -267,6 +281,7 @@ Status DecodeSamples(const PackContext& pack, const ChunkEntry& entry, const Chu
                      std::span<const std::span<std::byte>> places,
                      std::span<std::byte> scratch) {
   const PackField& field = pack.schema.fields[entry.field];
+  // The places are the caller's, so a wrong size is the caller's error and not the pack's.
   const bool fits = std::ranges::all_of(places, [&](std::span<std::byte> place) {
     return place.empty() || place.size() == field.sample_bytes();
   });
@@ -294,9 +309,12 @@ Status DecodeSamples(const PackContext& pack, const ChunkEntry& entry, const Chu
 Status DecodeRecord(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,
                     std::span<std::byte> out, std::span<std::byte> scratch) {
   const PackField& field = pack.schema.fields[entry.field];
+  // ReadChunkHead has bounded raw_bytes, so an output of that size was possible.
   if (out.size() != record.head.raw_bytes) {
     return Error(ErrorCode::kInvalidArgument, "pack: the output has another length than the chunk");
   }
+  // A chunk whose byte strings are all empty has no shape to decode. Its checksums are compared
+  // below.
   if (!out.empty()) {
     const ChunkShape shape = ShapeOf(field, entry, record.head.raw_bytes);
     const ChunkRange whole = ChunkRange::Whole(shape);

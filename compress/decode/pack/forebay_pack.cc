@@ -19,6 +19,7 @@
 
 // A pack, or a set and a copy of its schema.
 struct forebay_pack {
+  // Destroyed after `file`, which borrows it: members are destroyed in reverse order.
   std::unique_ptr<forebay::compress::ByteSource> source;
   std::optional<forebay::compress::PackFile> file;
   std::unique_ptr<forebay::compress::PackSet> set;
@@ -50,6 +51,7 @@ int Report(ErrorCode code, int system_errno, std::string_view message,
 }
 
 // Runs a call's body and turns its outcome, whatever it throws included, into a code.
+// C code cannot catch an exception, and one that crosses its frames ends the process.
 template <typename Body>
 int Guarded(forebay_pack_error* error, Body body) noexcept {
   try {
@@ -71,6 +73,7 @@ Error Missing(const char* what) {
 }
 
 Result<const PackField*> FieldOf(const forebay_pack& pack, std::uint32_t field) {
+  // The number comes from a C program, which nothing keeps from passing any value.
   if (field < pack.schema.fields.size()) return &pack.schema.fields[field];
   return Error(ErrorCode::kOutOfRange,
                "pack: it has " + std::to_string(pack.schema.fields.size()) + " fields");
@@ -93,6 +96,7 @@ auto With(const forebay_pack& pack, Call call) {
 }
 
 Status Open(const char* path, forebay_pack** pack) {
+  // Owned here until everything has succeeded, so that no error leaks a half-open pack.
   auto opened = std::make_unique<forebay_pack>();
   // The content decides and not the file's name.
   FOREBAY_ASSIGN(const bool is_set, IsManifestFile(path));
@@ -100,6 +104,7 @@ Status Open(const char* path, forebay_pack** pack) {
     FOREBAY_ASSIGN(opened->set, PackSet::Open(path));
     const auto schema = opened->set->Schema();
     if (!schema.has_value()) return schema.error().WithContext(path);
+    // A copy, because the set may close the shard that it came from.
     opened->schema = *schema;
   } else {
     FOREBAY_ASSIGN(opened->source, OpenByteSource(path));
@@ -145,13 +150,17 @@ struct ReadRequest {
   std::span<std::byte> scratch;
 };
 
+// Only fills in what the caller left out. PackFile::Read checks the range, the region and that all
+// elements lie within `out`.
 Status Read(const forebay_pack& pack, const ReadRequest& wanted) {
   FOREBAY_ASSIGN(const PackField* field, FieldOf(pack, wanted.field));
   PackRegion region = PackRegion::Whole(*field);
+  // NULL means the whole extent.
   if (wanted.region != nullptr) {
     std::ranges::copy(wanted.region->origin, region.origin.begin());
     std::ranges::copy(wanted.region->extent, region.extent.begin());
   }
+  // Without strides the region is written densely, in the order of its axes.
   StridedOutput out{.memory = wanted.out};
   if (wanted.strides != nullptr) {
     out.sample_stride = wanted.strides->sample;
@@ -174,6 +183,7 @@ Status Read(const forebay_pack& pack, const ReadRequest& wanted) {
 
 Status Key(const forebay_pack& pack, std::uint64_t sample, std::span<char> memory,
            std::size_t* key_bytes) {
+  // A call without an error returned exactly one key, so keys[0] exists.
   FOREBAY_ASSIGN(const std::vector<std::string> keys,
                  With(pack, [&](const auto& packs) { return packs.Keys(sample, 1); }));
   // The final zero needs a byte as well.
@@ -182,6 +192,7 @@ Status Key(const forebay_pack& pack, std::uint64_t sample, std::span<char> memor
                  "pack: the key and its final zero have " + std::to_string(keys[0].size() + 1) +
                      " bytes, the memory " + std::to_string(memory.size()));
   }
+  // Keys may contain zeros themselves, so their size is returned, too.
   std::memcpy(memory.data(), keys[0].c_str(), keys[0].size() + 1);
   if (key_bytes != nullptr) *key_bytes = keys[0].size();
   return {};
@@ -198,6 +209,8 @@ using forebay::compress::Missing;
 using forebay::compress::PackField;
 using forebay::compress::With;
 
+// Every function below follows one form: Guarded around a body that checks its pointers and then
+// calls C++. Functions that cannot fail accept NULL and return 0.
 int forebay_pack_open(const char* path, forebay_pack** pack, forebay_pack_error* error) {
   return Guarded(error, [&]() -> Status {
     if (pack == nullptr) return Missing("pack");
@@ -209,6 +222,7 @@ int forebay_pack_open(const char* path, forebay_pack** pack, forebay_pack_error*
 }
 
 void forebay_pack_close(forebay_pack* pack) {
+  // NULL is closed without effect, as free does.
   const std::unique_ptr<forebay_pack> closed(pack);
 }
 
@@ -241,6 +255,7 @@ int forebay_pack_find_field(const forebay_pack* pack, const char* name, uint32_t
       return Missing("pack, name or field");
     }
     const auto& fields = pack->schema.fields;
+    // At most 64 fields (limits::kFieldCountMax), so a search from the first one is quick enough.
     const auto found = std::ranges::find(fields, name, &PackField::name);
     if (found == fields.end()) {
       return forebay::Error(forebay::ErrorCode::kNotFound,

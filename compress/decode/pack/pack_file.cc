@@ -25,6 +25,8 @@ namespace {
 constexpr std::string_view kPart = "pack";  // in errors
 
 // Whether a record that the index names lies between `begin` and `end`.
+// Written as differences, because sums of an entry's numbers could overflow: a checksum vouches for
+// the index's bytes and not for the honesty of its writer.
 template <typename Entry>
 bool Within(const Entry& entry, std::uint64_t begin, std::uint64_t end) {
   return entry.offset >= begin && entry.offset <= end && entry.head_bytes <= end - entry.offset &&
@@ -36,6 +38,7 @@ bool Within(const Entry& entry, std::uint64_t begin, std::uint64_t end) {
 Result<PackFile> PackFile::Open(const ByteSource& source, const PackReadOptions& options) {
   PackFile file(source);
   FOREBAY_TRY(file.ReadStart(options));
+  // The schema comes before the index, since only the schema says which chunks an index must have.
   FOREBAY_TRY(file.ReadIndex());
   file.SizeScratch();
   return file;
@@ -59,6 +62,7 @@ Status PackFile::ReadStart(const PackReadOptions& options) {
   FOREBAY_ASSIGN(schema_, ReadPackStart(start, options.budget));
   // A pack whose chunks would take too much memory is refused here, before any chunk is read.
   FOREBAY_TRY(CheckScratch(schema_, options.scratch_bytes_max));
+  // The finder may read files, so it is asked last: a pack that is refused above costs no search.
   FOREBAY_TRY(FindPredictors(options.find_predictor, schema_));
   FOREBAY_ASSIGN(schema_fingerprint_, SchemaFingerprint(start));
   return {};
@@ -81,6 +85,7 @@ Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::u
   }
   std::vector<std::byte> head(prefix.head_bytes);
   FOREBAY_TRY(source_->ReadAt(offset, head));
+  // Read a second time as a whole, head included: the checksum covers the prefix, too.
   FOREBAY_TRY(CheckRecordHead(identity_, offset, head));
   std::vector<std::byte> payload(static_cast<std::size_t>(prefix.payload_bytes));
   FOREBAY_TRY(source_->ReadAt(offset + prefix.head_bytes, payload));
@@ -136,6 +141,7 @@ Status PackFile::ReadIndex() {
 }
 
 void PackFile::SizeScratch() {
+  // CheckPackIndex has made sure that chunks are sorted by field.
   field_begins_.assign(1, 0);
   std::size_t next = 0;
   std::size_t record = 0;
@@ -161,6 +167,7 @@ void PackFile::SizeScratch() {
     raw = std::max(raw, shape.bytes());
   }
   ScratchArena arena;
+  // In the order in which Load, DecodeTile or DecodeWhole, and the decoder take memory.
   arena.Take<std::byte>(record);
   arena.Take<std::byte>(raw);
   arena.Take<std::byte>(decode);
@@ -199,6 +206,8 @@ std::span<const ChunkEntry> PackFile::Chunks(std::uint32_t field, std::uint64_t 
 Result<PackFile::LoadedChunk> PackFile::Load(const ChunkEntry& entry,
                                              std::span<std::byte> scratch) const {
   const std::size_t bytes = entry.head_bytes + static_cast<std::size_t>(entry.payload_bytes);
+  // Compared with the need of the whole pack and not of this chunk, so that a program that passes
+  // too little finds out at its first read.
   if (scratch.size() < scratch_bytes_) {
     return Error(ErrorCode::kInvalidArgument, "pack: scratch memory of " +
                                                   std::to_string(scratch.size()) +
@@ -210,6 +219,8 @@ Result<PackFile::LoadedChunk> PackFile::Load(const ChunkEntry& entry,
   FOREBAY_TRY(source_->ReadAt(entry.offset, record));
   FOREBAY_ASSIGN(const ChunkRecord chunk, ReadChunkRecord(context(), entry, record));
   return LoadedChunk{.record = chunk,
+                     // bytes() has a reserve for aligning an unknown address. Here the address is
+                     // known, so only what was used is cut off.
                      .rest = scratch.subspan(arena.bytes() - ScratchArena::kAlignment)};
 }
 
@@ -234,6 +245,8 @@ Status PackFile::Read(std::uint32_t field, std::uint64_t first_sample, std::uint
   if (count == 0) return {};
   const TileRequest request{
       .first_sample = first_sample, .count = count, .region = region, .out = out};
+  // One chunk after the other through the same scratch memory. Chunks that were decoded before an
+  // error stay in the output, which is then undefined as a whole.
   for (const ChunkEntry& entry : Chunks(field, first_sample, count)) {
     if (!Intersects(schema_, request, entry)) continue;
     FOREBAY_ASSIGN(const LoadedChunk chunk, Load(entry, scratch));
@@ -270,6 +283,7 @@ Result<std::uint64_t> PackFile::SampleBytes(std::uint32_t field, std::uint64_t s
     return Error(ErrorCode::kOutOfRange, "pack: no such field or sample");
   }
   if (!schema_.fields[field].variable()) return schema_.fields[field].sample_bytes();
+  // CheckPackIndex has made sure that each field's chunks cover every sample.
   const ChunkEntry& entry = Chunks(field, sample, 1).front();
   // Only a sample in several parts has its length in the index. Others have it in the head of their
   // chunk.
@@ -292,6 +306,7 @@ Status PackFile::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<
     FOREBAY_ASSIGN(const DecodedChunk chunk, DecodeWhole(entry, scratch));
     const auto wanted = static_cast<std::uint32_t>(sample - entry.first_sample);
     std::size_t at = 0;
+    // ReadChunkHead has compared the sum of all lengths with the chunk's bytes.
     for (std::uint32_t i = 0; i < wanted; ++i) at += chunk.head.LengthOf(i);
     const std::size_t length = chunk.head.LengthOf(wanted);
     // CheckPackIndex has checked the parts; this holds for what Recover found, too.
@@ -420,6 +435,7 @@ PackIndex CompleteSamples(const PackSchema& schema, std::vector<ChunkEntry> chun
   std::vector<std::uint64_t> reached(schema.fields.size(), 0);
   for (const ChunkEntry& entry : chunks) {
     const PackField& field = schema.fields[entry.field];
+    // Tiles and parts of a sample follow one another in the file, so the last one completes it.
     const bool last_tile = entry.tile + 1 == field.tiles();
     const bool last_part = entry.sample_bytes == 0 ||
                            entry.sample_bytes - entry.part_offset <= limits::kChunkBytesMax;
@@ -458,6 +474,7 @@ Result<PackFile> PackFile::Recover(const ByteSource& source, const PackReadOptio
   PackFile file(source);
   FOREBAY_TRY(file.ReadStart(options));
   PackWalk walk(source, file.schema_, file.identity_, file.start_bytes_, false);
+  // Payloads are not verified here, so that opening a large pack reads its heads only.
   while (walk.Next()) continue;
   file.index_ = CompleteSamples(file.schema_, walk.chunks(), walk.keys());
   // Records that are sound one by one may still overlap or leave gaps.

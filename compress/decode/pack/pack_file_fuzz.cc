@@ -40,6 +40,7 @@ std::size_t FixRecord(std::vector<std::byte>& bytes, std::size_t at, std::uint64
   const auto size = prefix->head_bytes + static_cast<std::size_t>(prefix->payload_bytes);
   const auto payload = std::span(bytes).subspan(at + prefix->head_bytes,
                                                 static_cast<std::size_t>(prefix->payload_bytes));
+  // The payload's checksum first, because the head's covers it. Offsets are those of docs/pack.md.
   PutWord(bytes, at + 32, PayloadChecksum(identity, prefix->type, at, payload));
   const auto added =
       ByteReader(std::span<const std::byte>(bytes).subspan(at + 20)).ReadLe<std::uint32_t>();
@@ -57,14 +58,18 @@ void FixIndex(std::vector<std::byte>& bytes, std::size_t at, std::uint64_t ident
   if (FixRecord(bytes, at, identity) == 0) return;
   const auto prefix = ReadRecordPrefix(std::span(bytes).subspan(at));
   std::size_t entry = at + prefix->head_bytes;
+  // Too short for the three numbers with which an index begins.
   if (prefix->payload_bytes < 24) return;
   const std::size_t end = entry + static_cast<std::size_t>(prefix->payload_bytes);
   std::uint64_t chunks = Word(bytes, entry + 8), keys = Word(bytes, entry + 16);
+  // The numbers of entries are the fuzzer's. The loop ends at the payload's end at the latest.
   for (entry += 24; chunks + keys > 0; chunks > 0 ? --chunks : --keys) {
     const std::size_t size = chunks > 0 ? 64 : 40;
     if (end - entry < size) return;
     const std::uint64_t offset = Word(bytes, entry + (chunks > 0 ? 24 : 16));
     if (offset <= bytes.size() - 16) {
+      // The last word of an entry repeats the checksum of the record's head, 8 bytes behind its
+      // beginning.
       PutWord(bytes, entry + size - 8, Word(bytes, static_cast<std::size_t>(offset) + 8));
     }
     entry += size;
@@ -83,6 +88,7 @@ std::vector<std::byte> Fixed(std::span<const std::byte> input) {
   PutWord(bytes, 56, Checksum(std::span(bytes).first(56)));
   const std::uint64_t identity = PackIdentity(bytes);
   const std::size_t footer = bytes.size() - kFooterBytes;
+  // Records first and the index after them, because the index repeats their checksums.
   for (std::size_t record = start; record < footer;) {
     const std::size_t size = FixRecord(bytes, record, identity);
     if (size == 0) break;
@@ -112,6 +118,7 @@ void ReadAll(const PackFile& pack, std::vector<std::byte>& scratch) {
       const auto bytes = pack.SampleBytes(field, sample, named);
       if (!bytes.has_value() || *bytes > kBytesRead) continue;
       value.resize(static_cast<std::size_t>(*bytes));
+      // The length came from the pack itself, so it must be accepted; damage is the only excuse.
       const Status read = variable ? pack.ReadBytes(field, sample, value, named)
                                    : pack.ReadSamples(field, sample, 1, value, named);
       if (!read.has_value() && (read.error().code() == ErrorCode::kInvalidArgument ||

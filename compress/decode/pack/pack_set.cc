@@ -18,6 +18,7 @@ std::string FolderOf(const std::string& path) {
 Result<PackManifest> ReadManifestFile(const std::string& path) {
   FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(path));
   std::array<std::byte, kManifestHeaderBytes> header;
+  // A file that is too short is passed on as it is: the parser says what is wrong with it.
   const auto at_most = std::min<std::uint64_t>(header.size(), source->size());
   const auto begin = std::span(header).first(static_cast<std::size_t>(at_most));
   FOREBAY_TRY(source->ReadAt(0, begin));
@@ -25,6 +26,7 @@ Result<PackManifest> ReadManifestFile(const std::string& path) {
   if (!size.has_value()) return size.error().WithContext(path);
   // The header alone decides how much is read: at most kPackManifestBytesMax, and no more than
   // the file has.
+  // One byte more than the header says, if there is one: the parser refuses a file that goes on.
   std::vector<std::byte> bytes(
       static_cast<std::size_t>(std::min(*size + 1, source->size())));
   FOREBAY_TRY(source->ReadAt(0, bytes));
@@ -36,6 +38,7 @@ Result<PackManifest> ReadManifestFile(const std::string& path) {
 Result<bool> IsManifestFile(const std::string& path) {
   FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(path));
   std::array<std::byte, 8> magic = {};
+  // An error would be wrong here: a short file is no manifest, and it may be something else.
   if (source->size() < magic.size()) return false;
   FOREBAY_TRY(source->ReadAt(0, magic));
   return IsManifest(magic);
@@ -44,6 +47,7 @@ Result<bool> IsManifestFile(const std::string& path) {
 PackSet::PackSet(PackManifest manifest, std::string folder, std::size_t shards_open_max)
     : manifest_(std::move(manifest)),
       folder_(folder.empty() || folder.back() == '/' ? std::move(folder) : folder + '/'),
+      // With 0 the shard that a call needs could never be kept.
       shards_open_max_(std::max<std::size_t>(1, shards_open_max)),
       first_samples_(1, 0) {
   for (const ShardEntry& shard : manifest_.shards) {
@@ -59,6 +63,7 @@ Result<std::unique_ptr<PackSet>> PackSet::Open(const std::string& path,
                  Open(std::move(manifest), FolderOf(path), shards_open_max));
   // Shards name predictors by their hash; the files lie beside the manifest.
   if (!read.find_predictor) read.find_predictor = PredictorsBeside(path);
+  // No other thread has the set yet, so this needs no lock.
   set->read_ = std::move(read);
   return set;
 }
@@ -87,6 +92,7 @@ PackSet::ShardPointer PackSet::FindOpen(std::size_t number) const {
   const auto found =
       std::ranges::find(open_, number, &std::pair<std::size_t, ShardPointer>::first);
   if (found == open_.end()) return nullptr;
+  // The list is short, so moving its entries costs less than a linked list would.
   std::rotate(found, found + 1, open_.end());
   return open_.back().second;
 }
@@ -94,10 +100,13 @@ PackSet::ShardPointer PackSet::FindOpen(std::size_t number) const {
 // Adds an open shard to the list, and drops the one that was unused longest. Whoever still holds
 // that one keeps it open.
 PackSet::ShardPointer PackSet::Keep(std::size_t number, ShardPointer shard) const {
+  // Closing a file may take long on a network file system. `closed` is declared before the lock, so
+  // it is destroyed after it.
   ShardPointer closed;  // outside the lock
   const MutexLock lock(mutex_);
   const auto found =
       std::ranges::find(open_, number, &std::pair<std::size_t, ShardPointer>::first);
+  // Another thread has opened the same shard meanwhile. Its copy stays, and this one is dropped.
   if (found != open_.end()) return found->second;
   if (open_.size() == shards_open_max_) {
     closed = std::move(open_.front().second);
@@ -109,6 +118,7 @@ PackSet::ShardPointer PackSet::Keep(std::size_t number, ShardPointer shard) cons
 
 Result<PackSet::ShardPointer> PackSet::OpenShard(std::size_t number) const {
   const ShardEntry& entry = manifest_.shards[number];
+  // IsShardName has refused names that lead out of the folder.
   FOREBAY_ASSIGN(std::unique_ptr<ByteSource> source, OpenByteSource(folder_ + entry.name));
   const auto changed = [](const std::string& what) {
     return Error(ErrorCode::kDataLoss, "not the file that the manifest names: " + what);
@@ -120,6 +130,7 @@ Result<PackSet::ShardPointer> PackSet::OpenShard(std::size_t number) const {
                    std::to_string(entry.file_bytes));
   }
   FOREBAY_ASSIGN(PackFile file, PackFile::Open(*source, read_));
+  // Everything that was planned for the set's fields would be wrong for this file.
   if (file.schema_fingerprint() != manifest_.schema_fingerprint) {
     return Error(ErrorCode::kFailedPrecondition, "its schema is not the set's");
   }
@@ -135,6 +146,8 @@ Result<PackSet::ShardPointer> PackSet::Shard(std::size_t number) const {
     return Error(ErrorCode::kOutOfRange, "set of packs: it has " +
                                              std::to_string(manifest_.shards.size()) + " shards");
   }
+  // Opening reads a footer and an index, so it is done without the lock; other threads go on
+  // meanwhile.
   if (ShardPointer open = FindOpen(number)) return open;
   auto shard = OpenShard(number);
   if (!shard.has_value()) {
@@ -161,6 +174,7 @@ Status PackSet::ForShards(std::uint64_t first_sample, std::uint64_t count, Visit
   while (done < count) {
     FOREBAY_ASSIGN(const Place place, Find(first_sample + done));
     FOREBAY_ASSIGN(const ShardPointer shard, Shard(place.shard));
+    // At least 1, because Find skips empty shards: the loop ends.
     const std::uint64_t here =
         std::min(count - done, manifest_.shards[place.shard].samples - place.sample);
     const Status visited = visit(shard->file, place.sample, here, done);
@@ -210,6 +224,7 @@ Status PackSet::ReadSamples(std::uint32_t field, std::uint64_t first_sample, std
                        return Error(ErrorCode::kInvalidArgument, "pack: no such field");
                      }
                      const std::uint64_t bytes = file.schema().fields[field].sample_bytes();
+                     // The number means nothing for a variable field, which PackFile refuses.
                      if (bytes == 0 || done > out.size() / bytes) {
                        return Error(ErrorCode::kInvalidArgument, "the output is too small");
                      }
@@ -230,6 +245,7 @@ Result<std::uint64_t> PackSet::SampleBytes(std::uint32_t field, std::uint64_t sa
 
 Status PackSet::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<std::byte> out,
                           std::span<std::byte> scratch) const {
+  // A sample lies in one shard, so this visits one file.
   return ForShards(sample, 1,
                    [&](const PackFile& file, std::uint64_t first, std::uint64_t, std::uint64_t) {
                      return file.ReadBytes(field, first, out, scratch);

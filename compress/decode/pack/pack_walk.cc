@@ -26,6 +26,7 @@ bool PackWalk::Next() {
       prefix->payload_bytes > limits::kPackKeysBytesMax) {
     return false;
   }
+  // ReadRecordPrefix has bounded the head's size, and it lies in the file.
   record_.resize(prefix->head_bytes);
   if (!source_.ReadAt(offset_, record_).has_value()) return false;
   const auto added = CheckRecordHead(identity_, offset_, record_);

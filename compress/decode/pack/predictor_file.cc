@@ -40,6 +40,8 @@ PredictorFinder PredictorsIn(std::string folder, const PredictorBudget& budget) 
           budget](const Sha256Digest& id) -> Result<std::shared_ptr<const Predictor>> {
     const std::string path = PredictorFileName(folder, id);
     auto found = LoadPredictor(path, budget);
+    // Another code than ENOENT's, so that PredictorsBeside can tell a missing file from all other
+    // errors.
     if (!found.has_value() && found.error().code() == ErrorCode::kNotFound) {
       return Error(ErrorCode::kFailedPrecondition,
                    path + ": there is no such file; copy the predictor there, from where the "
