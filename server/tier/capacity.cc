@@ -21,6 +21,8 @@ struct Unit {
   std::uint64_t bytes;
 };
 constexpr std::uint64_t kKilo = 1000;
+// kB is 1000 bytes and KiB is 1024, as the IEC defines them. A bare "8G" is refused: readers
+// disagree about what it means.
 constexpr std::array<Unit, 12> kUnits = {{
     {"", 1}, {"b", 1},
     {"kb", kKilo}, {"mb", kKilo * kKilo}, {"gb", kKilo * kKilo * kKilo},
@@ -62,6 +64,7 @@ std::optional<std::string> ReadText(const std::string& path) {
   constexpr std::size_t kTextBytesMax = 64 * 1024;
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
+  // A file that is longer is cut. What is looked for stands in its first lines.
   std::string text(kTextBytesMax, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
@@ -73,6 +76,8 @@ std::optional<std::uint64_t> ReadLimit(const std::string& path) {
   const std::optional<std::string> text = ReadText(path);
   if (!text) return std::nullopt;
   std::uint64_t bytes = 0;
+  // "max" has no digits, so it is no number; cgroup v1 writes a number near 2^63 for no limit,
+  // which the smallest of all limits leaves out by itself.
   const auto parsed = std::from_chars(text->data(), text->data() + text->size(), bytes);
   if (parsed.ec != std::errc() || parsed.ptr == text->data()) return std::nullopt;
   return bytes;
@@ -140,6 +145,8 @@ Result<std::uint64_t> ParseCapacity(std::string_view text, std::uint64_t whole_b
   std::uint64_t number = 0;
   const char* const end = trimmed.data() + trimmed.size();
   const auto parsed = std::from_chars(trimmed.data(), end, number);
+  // A sign is no digit, and a point or an exponent leaves characters that are no unit: all of them
+  // are refused.
   if (parsed.ec == std::errc::result_out_of_range) return fail("too large");
   if (parsed.ec != std::errc()) return fail("expected a number such as 8GiB, 500MB or 25%");
   const std::string unit = LowerCase(
@@ -155,11 +162,14 @@ Result<std::uint64_t> ParseCapacity(std::string_view text, std::uint64_t whole_b
                 "TiB, PiB or %");
   }
   if (number == 0) return fail("must be more than 0");
+  // Division, because the product could wrap to a small capacity.
   if (number > ~std::uint64_t{0} / known->bytes) return fail("too large");
   return number * known->bytes;
 }
 
 std::uint64_t MemoryLimitBytes(const std::string& root) {
+  // What cannot be read sets no limit. If nothing can be read the answer is 0, and a percentage is
+  // then an error of ParseCapacity.
   std::optional<std::uint64_t> smallest = MachineBytes(root);
   const auto take = [&smallest](std::optional<std::uint64_t> limit) {
     if (limit && (!smallest || *limit < *smallest)) smallest = limit;

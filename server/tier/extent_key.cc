@@ -17,6 +17,8 @@ void AppendHex(std::uint64_t value, int digits, std::string& text) {
 
 std::string KeyText(const ExtentKey& key) {
   std::string text;
+  // 16, 8 and 16 digits and two hyphens. Segment files are named so (segment_format.h); lower case,
+  // because some file systems fold case.
   text.reserve(42);
   AppendHex(key.dataset, 16, text);
   text += '-';
@@ -27,6 +29,8 @@ std::string KeyText(const ExtentKey& key) {
 }
 
 std::uint64_t DatasetHash(std::string_view name) {
+  // The name and not the catalog's fingerprint: a data set that is catalogued again finds those of
+  // its segments whose extents are unchanged (ExtentIdentity).
   return Checksum(std::as_bytes(std::span(name.data(), name.size())));
 }
 
@@ -52,6 +56,7 @@ ExtentKey KeyOf(const catalog::Catalog& catalog, ExtentId extent) {
   const catalog::ExtentInfo info = catalog.extent(extent);
   std::vector<catalog::ObjectInfo> objects;
   objects.reserve(info.object_count);
+  // An extent of an image folder holds many objects, and a change of any of them changes the bytes.
   for (std::uint32_t i = 0; i < info.object_count; ++i) {
     objects.push_back(catalog.object(ObjectId(info.first_object.value() + i)));
   }
@@ -68,9 +73,12 @@ ChecksumIdentity PieceIdentity(const ExtentKey& key, std::uint32_t offset,
 ExtentChecksums ComputeChecksums(const ExtentKey& key, std::span<const std::byte> image,
                                  std::span<const catalog::Range> pieces) {
   ExtentChecksums sums;
+  // The image has a checksum of its own beside those of its pieces: bytes between the pieces are
+  // covered too, and a whole extent can be verified without its catalog.
   sums.image = Checksum(PieceIdentity(key, 0, image.size()), image);
   sums.pieces.reserve(pieces.size());
   for (const catalog::Range& piece : pieces) {
+    // Pieces come from a verified catalog, or from the scan that has just cut the extent.
     FOREBAY_CHECK(piece.offset <= image.size() && piece.length <= image.size() - piece.offset);
     sums.pieces.push_back(Checksum(PieceIdentity(key, piece.offset, piece.length),
                                    image.subspan(piece.offset, piece.length)));
@@ -86,6 +94,8 @@ Status VerifyPiece(const ExtentKey& key, const catalog::Range& piece, std::uint6
                                            " bytes at " + std::to_string(piece.offset) +
                                            " of extent " + KeyText(key) + " " + why);
   };
+  // The length is part of what is hashed, so bytes of another length could never match. The message
+  // is better than that of a checksum.
   if (bytes.size() != piece.length) {
     return fail("was read as " + std::to_string(bytes.size()) + " bytes");
   }

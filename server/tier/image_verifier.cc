@@ -14,10 +14,12 @@ Status ImageVerifier::CheckShape(const ExtentKey& key, std::uint64_t image_bytes
   const auto fail = [&key](const char* why) {
     return Error(ErrorCode::kDataLoss, "extent " + KeyText(key) + ": " + why);
   };
+  // Without pieces only the image's checksum is compared.
   if (pieces.empty()) return {};
   if (pieces.size() != checksums.pieces.size()) {
     return fail("its table has another number of checksums than its catalog has pieces");
   }
+  // Feed relies on this order: it looks at one piece at a time and never goes back.
   std::uint64_t end = 0;
   for (const catalog::Range& piece : pieces) {
     if (piece.offset < end || piece.offset > image_bytes ||
@@ -58,6 +60,7 @@ Status ImageVerifier::EndPiece() {
 }
 
 Status ImageVerifier::Feed(std::span<const std::byte> part) {
+  // The image's checksum runs over all bytes, also those between pieces.
   image_.Update(part);
   const std::uint64_t part_end = offset_ + part.size();
   while (next_piece_ < pieces_.size()) {
@@ -67,6 +70,7 @@ Status ImageVerifier::Feed(std::span<const std::byte> part) {
     const std::uint64_t end = std::min(piece_end, part_end);
     // Bytes between two pieces belong to none, and an empty piece has none of its own.
     if (begin < end) piece_.Update(part.subspan(begin - offset_, end - begin));
+    // The rest of this piece is in the next part; its running checksum waits for it.
     if (piece_end > part_end) break;
     FOREBAY_TRY(EndPiece());
   }

@@ -15,6 +15,8 @@ namespace {
 
 io::Operation ReadOf(const Segment& segment, std::uint64_t offset, io::AlignedBuffer& buffer) {
   io::Operation read;
+  // Whole blocks, because segments are opened for direct I/O. The padding after the image is read
+  // with it and not summed.
   read.kind = io::OpKind::kRead;
   read.file = segment.file.get();
   read.offset = offset;
@@ -36,6 +38,7 @@ Scrubber::Scrubber(ExtentCache& cache, io::Clock& clock, PiecesOf pieces_of,
 
 Result<Scrubber> Scrubber::Create(ExtentCache& cache, io::Clock& clock, PiecesOf pieces_of,
                                   const Options& options) {
+  // Allocated once, so that a node that is short of memory later can still be scrubbed.
   FOREBAY_ASSIGN(io::AlignedBuffer first, io::AlignedBuffer::Create(kScrubBytes));
   FOREBAY_ASSIGN(io::AlignedBuffer second, io::AlignedBuffer::Create(kScrubBytes));
   return Scrubber(cache, clock, std::move(pieces_of), options, std::move(first),
@@ -61,6 +64,8 @@ Status Scrubber::ScrubSegment(const ResidentExtent& extent, io::IoQueue& queue,
   ImageVerifier verifier(extent.key, extent.image_bytes, segment.checksums, pieces);
   std::vector<io::Completion> completions;
   std::size_t current = 0;
+  // The operation is copied by the queue, so one variable serves all reads; only the buffers must
+  // stay.
   io::Operation read = ReadOf(segment, 0, buffers_[current]);
   FOREBAY_TRY(queue.Submit({&read, 1}));
   for (std::uint64_t offset = 0; offset < extent.image_bytes; offset += kScrubBytes) {
@@ -95,12 +100,14 @@ Status Scrubber::ScrubSegment(const ResidentExtent& extent, io::IoQueue& queue,
 
 Status Scrubber::ScrubExtent(const ExtentRef& extent, io::IoQueue& queue) {
   FOREBAY_CHECK(extent != nullptr);
+  // A completion of somebody else would be taken for one of this extent.
   if (queue.in_flight() != 0) {
     return Error(ErrorCode::kFailedPrecondition, "a scrub needs an idle queue");
   }
   pieces_.clear();
   // An error may have left some pieces in the vector; without all of them none is of use.
   if (pieces_of_ && !pieces_of_(extent->key, pieces_).has_value()) pieces_.clear();
+  // Charged before it is known whether the extent is sound: the device has to read it in any case.
   Charge(extent->image_bytes);
   ++counts_.extents;
   Status status =
@@ -112,6 +119,7 @@ Status Scrubber::ScrubExtent(const ExtentRef& extent, io::IoQueue& queue) {
     status = verifier.Feed(extent->block.bytes());
     if (status.has_value()) status = verifier.Finish();
   }
+  // Any other error says that the extent could not be read, and not that it is damaged.
   if (!status.has_value() && status.error().code() == ErrorCode::kDataLoss) {
     ++counts_.bad_extents;
   }
@@ -119,6 +127,8 @@ Status Scrubber::ScrubExtent(const ExtentRef& extent, io::IoQueue& queue) {
 }
 
 bool Scrubber::DropIfDamaged(const ExtentKey& key, TierKind tier, const Status& found) {
+  // An error of the device is no damage: the next read may succeed, and errors that persist retire
+  // the tier.
   if (found.has_value() || found.error().code() != ErrorCode::kDataLoss) return false;
   if (tier == TierKind::kSsd) {
     cache_->ReportBadSegment(key, found.error(), clock_->NowNs());

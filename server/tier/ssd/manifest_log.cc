@@ -18,6 +18,7 @@ constexpr std::uint64_t kTransferBytes = 4 * limits::kMiB;
 constexpr std::uint64_t kManifestBytesMax = (kManifestRecordsMax + 2) * kManifestRecordBytes;
 
 ChecksumIdentity RecordIdentity(std::uint64_t generation, std::uint64_t offset) {
+  // The identity has four words; the magic number takes the place of one that records do not need.
   return {generation, kManifestMagic, offset, kSummedBytes};
 }
 
@@ -28,6 +29,7 @@ std::uint64_t SumAt(std::span<const std::byte> record) {
 // Pads the words to the size of a record and appends their checksum.
 std::vector<std::byte> Seal(ByteWriter words, const ChecksumIdentity& identity) {
   std::vector<std::byte> bytes = words.Release();
+  // Zeros up to the checksum leave room for more words in a later version.
   bytes.resize(kSummedBytes);
   ByteWriter sealed;
   sealed.Bytes(bytes);
@@ -42,6 +44,8 @@ bool ParseRecord(std::span<const std::byte> bytes, const ChecksumIdentity& ident
   bytes = bytes.first(kManifestRecordBytes);
   if (SumAt(bytes) != Checksum(identity, bytes.first(kSummedBytes))) return false;
   ByteReader reader(bytes);
+  // The checksum has shown that these are the bytes that were written, so a value that is refused
+  // below comes from other code.
   const auto length = reader.ReadLe<std::uint32_t>();
   const auto kind = reader.ReadLe<std::uint32_t>();
   record.key.dataset = reader.ReadLe<std::uint64_t>();
@@ -66,6 +70,7 @@ std::vector<std::byte> EncodeManifestHeader(std::uint64_t generation) {
   words.Le(kManifestVersion);
   words.Le(static_cast<std::uint32_t>(kManifestRecordBytes));
   words.Le(generation);
+  // The header cannot be sealed with its generation, which a reader learns only from it.
   return Seal(std::move(words), RecordIdentity(0, 0));
 }
 
@@ -85,6 +90,7 @@ std::vector<std::byte> EncodeManifestRecord(const ManifestRecord& record,
 Result<ParsedManifest> ParseManifest(std::span<const std::byte> bytes) {
   ParsedManifest manifest;
   // Records, complete or not, from an offset to the end.
+  // Counted by size, because a damaged record does not say where the next one begins.
   const auto slots = [&](std::uint64_t offset) {
     return (bytes.size() - offset + kManifestRecordBytes - 1) / kManifestRecordBytes;
   };
@@ -116,6 +122,8 @@ Result<ParsedManifest> ParseManifest(std::span<const std::byte> bytes) {
                      record)) {
       // Every append is synced before the next one, so a crash can damage only the last record.
       // Damage before that is reported as lost records.
+      // A torn tail is no loss: its append was not acknowledged, and a segment whose record is torn
+      // counts as not published.
       manifest.has_torn_tail = slots(offset) == 1;
       if (!manifest.has_torn_tail) manifest.dropped_records = slots(offset);
       break;
@@ -128,6 +136,7 @@ Result<ParsedManifest> ParseManifest(std::span<const std::byte> bytes) {
 Result<ParsedManifest> ManifestLog::Load(io::IoQueue& queue) {
   Result<std::unique_ptr<io::File>> file = directory_.Open(kManifestName, io::OpenMode::kRead);
   if (!file.has_value()) {
+    // A directory that was never used.
     if (file.error().code() == ErrorCode::kNotFound) return ParsedManifest{};
     return file.error().WithContext("segment store's manifest");
   }
@@ -145,6 +154,7 @@ Result<ParsedManifest> ManifestLog::Load(io::IoQueue& queue) {
         io::ReadFully(queue, **file, offset, std::span(bytes).subspan(offset, length)));
   }
   FOREBAY_ASSIGN(ParsedManifest manifest, ParseManifest(bytes));
+  // The next Rewrite adds 1, so no record of this file fits the new one.
   generation_ = manifest.generation;
   return manifest;
 }
@@ -154,6 +164,8 @@ Status ManifestLog::Rewrite(io::IoQueue& queue, std::span<const ManifestRecord> 
   std::vector<std::byte> bytes = EncodeManifestHeader(generation);
   bytes.reserve((live.size() + 1) * kManifestRecordBytes);
   for (const ManifestRecord& record : live) {
+    // The record's offset is the number of bytes before it, so records are encoded in the order of
+    // the file.
     const std::vector<std::byte> encoded =
         EncodeManifestRecord(record, generation, bytes.size());
     bytes.insert(bytes.end(), encoded.begin(), encoded.end());
@@ -185,6 +197,7 @@ Status ManifestLog::Rewrite(io::IoQueue& queue, std::span<const ManifestRecord> 
     static_cast<void>(directory_.Unlink(kManifestTempName));
     return renamed.error().WithContext("rewriting the manifest");
   }
+  // After an error here file_ stays empty, so the next append begins with another rewrite.
   FOREBAY_TRY(directory_.Sync(""));
   file_ = std::move(file);
   record_count_ = live.size();
@@ -201,6 +214,8 @@ Status ManifestLog::Append(io::IoQueue& queue, const ManifestRecord& record) {
                                  EncodeManifestRecord(record, generation_, offset));
   if (status.has_value()) status = io::DataSync(queue, *file_);
   if (!status.has_value()) {
+    // Part of the record may be in the file, and a sync that failed is not repeated. Only a rewrite
+    // makes the end of the file known again.
     file_.reset();
     return status.error().WithContext("appending to the manifest");
   }

@@ -24,6 +24,8 @@ Error Damaged(const ExtentKey& key, const char* what) {
 }
 
 // Whether a text has the form of KeyText: 16, 8 and 16 hexadecimal digits, joined by '-'.
+// Names are compared strictly: a store removes files that it takes for its own, so it must not take
+// anybody else's.
 bool IsKeyText(std::string_view text) {
   if (text.size() != 42) return false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -38,10 +40,13 @@ bool IsKeyText(std::string_view text) {
 
 void EncodeTrailer(const ExtentKey& key, const SegmentShape& shape,
                    const ExtentChecksums& checksums, std::span<std::byte> trailer) {
+  // The caller has checked both (Put).
   FOREBAY_CHECK(shape.IsValid() && checksums.pieces.size() == shape.piece_count);
   FOREBAY_CHECK(trailer.size() == shape.trailer_bytes());
   ByteWriter table;
   for (const std::uint64_t sum : checksums.pieces) table.Le(sum);
+  // What follows the table stays zero: the caller's buffer is zeroed (AlignedBuffer), and the
+  // checksum covers it too.
   std::ranges::copy(table.bytes(), trailer.begin());
 
   ByteWriter footer;
@@ -64,6 +69,7 @@ void EncodeTrailer(const ExtentKey& key, const SegmentShape& shape,
 Result<ExtentChecksums> DecodeTrailer(const ExtentKey& key, const SegmentShape& shape,
                                       std::span<const std::byte> trailer) {
   FOREBAY_CHECK(shape.IsValid());
+  // The length comes from the manifest and the bytes from the file, so they may disagree.
   if (trailer.size() != shape.trailer_bytes()) {
     return Damaged(key, "its trailer does not have the length that the manifest implies");
   }
@@ -95,6 +101,7 @@ Result<ExtentChecksums> DecodeTrailer(const ExtentKey& key, const SegmentShape& 
     return Damaged(key, "its footer and the manifest disagree on its sizes");
   }
   ByteReader table(trailer);
+  // Compared with the manifest's count above, so a forged number allocates nothing.
   checksums.pieces.reserve(piece_count);
   for (std::uint32_t i = 0; i < piece_count; ++i) {
     checksums.pieces.push_back(table.ReadLe<std::uint64_t>());
@@ -114,6 +121,7 @@ std::string SegmentTempName(const ExtentKey& key, std::uint64_t attempt) {
 NameKind ClassifyName(std::string_view name) {
   if (name == kManifestName) return NameKind::kManifest;
   if (name == kManifestTempName) return NameKind::kTemp;
+  // substr stops at the end of a shorter name, which IsKeyText then refuses.
   if (!IsKeyText(name.substr(0, 42))) return NameKind::kForeign;
   // After the key: ".seg", or ".<digits>.tmp". Anything else belongs to somebody else.
   std::string_view rest = name.substr(42);
@@ -129,6 +137,7 @@ NameKind ClassifyName(std::string_view name) {
 }
 
 std::uint64_t TempAttempt(std::string_view name) {
+  // 43 characters stand before the number: those of the key and a point.
   std::uint64_t attempt = 0;
   if (name.size() > 43) {
     // A number that does not fit leaves 0. The store never writes such a name.

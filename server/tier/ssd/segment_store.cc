@@ -29,6 +29,7 @@ constexpr std::uint64_t kDeadRecordsMin = 256;
 // Writes `bytes` at the start of `file`, several transfers at a time. The queue is idle before and
 // after, also after an error: an operation in flight still uses the caller's memory.
 Status WriteImage(io::IoQueue& queue, io::File& file, std::span<const std::byte> bytes) {
+  // Eight transfers of 1 MiB keep a device busy; a queue may be shallower.
   const std::size_t window = std::min(queue.depth(), kTransfersInFlightMax);
   std::vector<io::Completion> completions;
   std::uint64_t next = 0;
@@ -42,6 +43,8 @@ Status WriteImage(io::IoQueue& queue, io::File& file, std::span<const std::byte>
       write.offset = next;
       write.data = bytes.subspan(next, std::min<std::uint64_t>(kTransferBytes,
                                                                bytes.size() - next));
+      // The tag carries the length, so that a completion can be compared without a table of
+      // operations.
       write.tag = write.data.size();
       status = queue.Submit({&write, 1});
       if (status.has_value()) ++in_flight;
@@ -50,6 +53,7 @@ Status WriteImage(io::IoQueue& queue, io::File& file, std::span<const std::byte>
     completions.clear();
     if (in_flight > 0) in_flight -= queue.Wait(1, completions);
     for (const io::Completion& completion : completions) {
+      // The first error is kept; the rest is only waited for.
       if (!status.has_value()) continue;
       if (!completion.bytes.has_value()) {
         status = completion.bytes.error();
@@ -159,6 +163,8 @@ Status FileSegmentStore::Recover() {
   const MutexLock manifest_lock(manifest_mutex_);
   FOREBAY_ASSIGN(std::unique_ptr<io::IoQueue> queue, backend_.CreateQueue({.depth = 1}));
   FOREBAY_ASSIGN(const ParsedManifest manifest, manifest_.Load(*queue));
+  // The directory is listed once instead of asking for each record's file: a store may have half a
+  // million of them.
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, directory_.List(""));
   std::set<std::string, std::less<>> files;
   for (const io::DirectoryEntry& entry : entries) {
@@ -170,9 +176,12 @@ Status FileSegmentStore::Recover() {
   UniqueLock index_lock(index_mutex_);
   for (const ManifestRecord& record : manifest.records) {
     if (record.kind == ManifestKind::kRemove) {
+      // A later record of the same key adds it again. So the last record of a key decides.
       index_.erase(record.key);
       continue;
     }
+    // The bytes of the file are not read here. Get verifies the trailer when it opens the segment,
+    // so a restart takes seconds and not the time to read the whole tier.
     Entry& entry = index_[record.key];
     entry.state = State::kPublished;
     entry.shape = record.shape;
@@ -216,6 +225,7 @@ void FileSegmentStore::RemoveLeftovers(const std::set<std::string, std::less<>>&
 
 Status FileSegmentStore::Put(io::IoQueue& queue, const ExtentKey& key,
                              std::span<std::byte> image, const ExtentChecksums& checksums) {
+  // A number of pieces beyond 32 bits stays too large, so IsValid refuses it.
   const SegmentShape shape = {image.size(), static_cast<std::uint32_t>(std::min<std::size_t>(
                                                 checksums.pieces.size(), 0xFFFF'FFFF))};
   const auto address = reinterpret_cast<std::uintptr_t>(image.data());
@@ -253,6 +263,7 @@ Status FileSegmentStore::Reserve(const ExtentKey& key, const SegmentShape& shape
   if (index_.count(key) != 0) {
     return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is on SSD already");
   }
+  // Entries that are being removed count as well: their files are still in the directory.
   if (index_.size() >= limits::kSegmentsPerStoreMax) {
     return Error(ErrorCode::kResourceExhausted,
                  "the SSD tier holds kSegmentsPerStoreMax=" +
@@ -260,6 +271,8 @@ Status FileSegmentStore::Reserve(const ExtentKey& key, const SegmentShape& shape
                      " extents; raise the extent size of the data sets");
   }
   const std::uint64_t capacity = options_.capacity_bytes;
+  // The first comparison holds after a restart with a smaller capacity. Nothing is removed for it
+  // here; the cache evicts when it needs room.
   if (used_bytes_ > capacity || shape.file_bytes() > capacity - used_bytes_) {
     return Error(ErrorCode::kResourceExhausted,
                  "the SSD tier is full: " + std::to_string(used_bytes_) + " of " +
@@ -277,6 +290,8 @@ Status FileSegmentStore::WriteTemp(io::IoQueue& queue, const std::string& name,
                                    const SegmentShape& shape, const ExtentChecksums& checksums) {
   FOREBAY_ASSIGN(io::AlignedBuffer trailer, io::AlignedBuffer::Create(shape.trailer_bytes()));
   EncodeTrailer(key, shape, checksums, trailer.span());
+  // Created with a number that no other attempt has, so a file that an earlier attempt could not
+  // remove is not in the way.
   FOREBAY_ASSIGN(const std::unique_ptr<io::File> file,
                  directory_.Open(name, options_.direct ? io::OpenMode::kCreateDirect
                                                        : io::OpenMode::kCreate));
@@ -287,6 +302,8 @@ Status FileSegmentStore::WriteTemp(io::IoQueue& queue, const std::string& name,
     return reserved;
   }
   FOREBAY_TRY(WriteImage(queue, *file, padded));
+  // The trailer comes after the image. The order on the device is that of the sync below, so a
+  // crash may leave any part of both under the temporary name, which the next Open removes.
   FOREBAY_TRY(io::WriteFully(queue, *file, shape.trailer_offset(), trailer.span()));
   return io::DataSync(queue, *file);
 }
@@ -296,6 +313,8 @@ Status FileSegmentStore::WriteTemp(io::IoQueue& queue, const std::string& name,
 Status FileSegmentStore::Publish(io::IoQueue& queue, const Names& names, const ExtentKey& key,
                                  const SegmentShape& shape) {
   FOREBAY_TRY(directory_.Rename(names.temp, names.published));
+  // The name must be durable before the record is: a record without its file is dropped at the next
+  // Open.
   FOREBAY_TRY(directory_.Sync(""));
   MutexLock lock(manifest_mutex_);
   FOREBAY_TRY(AppendRecord(queue, {ManifestKind::kPublish, key, shape}));
@@ -312,6 +331,8 @@ Status FileSegmentStore::Publish(io::IoQueue& queue, const Names& names, const E
 // Removes the files of a segment that is removed or could not be stored, then its entry. If a file
 // cannot be removed, the entry and its bytes stay, and RetryLeftovers tries again.
 void FileSegmentStore::Discard(Leftover files) {
+  // Unlinked before the entry goes, and without the lock. A reader that has the file open keeps its
+  // bytes until it closes it.
   std::erase_if(files.names, [this](const std::string& name) {
     const Status removed = directory_.Unlink(name);
     return removed.has_value() || removed.error().code() == ErrorCode::kNotFound;
@@ -330,6 +351,7 @@ void FileSegmentStore::RetryLeftovers() {
   std::vector<Leftover> leftovers;
   {
     MutexLock lock(index_mutex_);
+    // Taken out of the list, so that two threads do not try the same files.
     leftovers.swap(leftovers_);
   }
   for (Leftover& files : leftovers) Discard(std::move(files));
@@ -339,6 +361,8 @@ void FileSegmentStore::RetryLeftovers() {
 std::vector<ManifestRecord> FileSegmentStore::LiveRecords() const {
   MutexLock lock(index_mutex_);
   std::vector<std::pair<std::uint64_t, ManifestRecord>> live;
+  // Segments that are being written or removed have no place in a new manifest: their own record
+  // follows, or must not return.
   for (const auto& [key, entry] : index_) {
     if (entry.state != State::kPublished) continue;
     live.push_back({entry.sequence, {ManifestKind::kPublish, key, entry.shape}});
@@ -366,6 +390,8 @@ void FileSegmentStore::CompactIfDue(io::IoQueue& queue) {
   std::uint64_t entries = 0;
   {
     MutexLock lock(index_mutex_);
+    // Includes segments without a record yet, which makes compaction a little later and never
+    // wrong.
     entries = index_.size();
   }
   if (records < entries + std::max(entries, kDeadRecordsMin)) return;
@@ -380,6 +406,7 @@ Result<FileSegmentStore::SegmentPtr> FileSegmentStore::OpenSegment(const ExtentK
     if (file.error().code() != ErrorCode::kNotFound) return file.error();
     return Error(ErrorCode::kDataLoss, "segment " + KeyText(key) + ": its file is missing");
   }
+  // The image is not read here: each read of a piece verifies that piece.
   FOREBAY_ASSIGN(const io::FileInfo info, (*file)->Info());
   // Checked before the trailer is read at an offset that the file may not have.
   if (info.bytes != shape.file_bytes()) {
@@ -407,6 +434,7 @@ Result<FileSegmentStore::SegmentPtr> FileSegmentStore::OpenSegment(const ExtentK
 FileSegmentStore::SegmentPtr FileSegmentStore::Keep(const ExtentKey& key, Entry& entry,
                                                     SegmentPtr segment, OpenList& closed) {
   if (entry.is_kept) {
+    // Splicing keeps the iterator in the entry valid.
     open_.splice(open_.begin(), open_, entry.kept);
     return segment;
   }
@@ -414,6 +442,7 @@ FileSegmentStore::SegmentPtr FileSegmentStore::Keep(const ExtentKey& key, Entry&
   entry.segment = segment;
   entry.kept = open_.begin();
   entry.is_kept = true;
+  // Bounds the descriptors that are open although no reader uses them.
   if (open_.size() > limits::kSegmentsOpenMax) {
     Forget(index_.at(open_.back().first), closed);
   }
@@ -438,6 +467,8 @@ Result<std::shared_ptr<const Segment>> FileSegmentStore::Get(const ExtentKey& ke
     const auto found = index_.find(key);
     if (found == index_.end() || found->second.state != State::kPublished) return not_found();
     Entry& entry = found->second;
+    // A segment that has left open_ may still be held by a reader; it is kept again and not opened
+    // twice.
     if (SegmentPtr segment = entry.segment.lock()) {
       return Keep(key, entry, std::move(segment), closed);
     }
@@ -469,6 +500,7 @@ Result<std::shared_ptr<const Segment>> FileSegmentStore::Get(const ExtentKey& ke
 }
 
 Status FileSegmentStore::RecordRemoval(const ExtentKey& key, const SegmentShape& shape) {
+  // Remove may be called from any thread, so it has no queue of a caller.
   FOREBAY_ASSIGN(const std::unique_ptr<io::IoQueue> queue, backend_.CreateQueue({.depth = 1}));
   MutexLock lock(manifest_mutex_);
   FOREBAY_TRY(AppendRecord(*queue, {ManifestKind::kRemove, key, shape}));
@@ -487,6 +519,7 @@ Status FileSegmentStore::Remove(const ExtentKey& key) {
     }
     // The entry stays until the file is gone. Otherwise a Put of the same key could write a file
     // that this call then removes.
+    // From here on Get and Contains do not find it.
     found->second.state = State::kRemoving;
     shape = found->second.shape;
     Forget(found->second, closed);
