@@ -39,6 +39,7 @@ bool SubtractPreviousFrames(const PlaneShape& shape, std::span<const std::byte> 
   };
   T seen = 0;
   for (std::size_t i = 0; i < first; ++i) seen = static_cast<T>(seen | load(i));
+  // The first frame has none before it and stays as it is.
   std::memcpy(residuals.data(), samples.data(), first * sizeof(T));
   for (std::size_t i = first; i < count; ++i) {
     const T value = load(i);
@@ -46,12 +47,14 @@ bool SubtractPreviousFrames(const PlaneShape& shape, std::span<const std::byte> 
     const auto residual = static_cast<T>((value - load(i - first)) & mask);
     std::memcpy(residuals.data() + i * sizeof(T), &residual, sizeof(T));
   }
+  // All samples were OR-ed together, so one comparison finds a bit that does not belong there.
   return (seen & static_cast<T>(~mask)) == 0;
 }
 
 // Encodes those differences with zstd, which finds what repeats over long distances, such as masks
 // and labels.
 std::vector<std::byte> EncodeZstd(std::span<const std::byte> residuals, int level) {
+  // One byte for the kind, so that the body need not be moved afterwards.
   std::vector<std::byte> body(1 + ZSTD_compressBound(residuals.size()));
   const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(),
                                                                      ZSTD_freeCCtx);
@@ -72,6 +75,7 @@ std::vector<std::byte> EncodePredicted(const PlaneShape& shape,
   // Bit-packed planes of wide samples have no wide decoder: block-rANS ones are smaller and faster.
   const bool block_rans =
       profile == Profile::kBalanced || (profile == Profile::kFast && shape.sample_bytes() == 2);
+  // Small planes take one of the codecs below.
   if (block_rans && samples.size() > kSmallBytes) {
     std::vector<std::byte> body = EncodeBlockRans(shape, samples);
     body.insert(body.begin(), kPlaneKindBlockRans);
@@ -128,6 +132,7 @@ Result<std::vector<std::byte>> EncodePlanes(const PlaneShape& shape,
     std::vector<std::byte> repeating = EncodeZstd(residuals, hurried ? 3 : 9);
     if (repeating.size() < best.size()) best = std::move(repeating);
   }
+  // The raw body is one byte longer than the samples, so equal sizes stay coded.
   if (best.size() > samples.size()) {
     best.assign(1, kPlaneKindRaw);
     best.insert(best.end(), samples.begin(), samples.end());

@@ -56,6 +56,7 @@ Bytes ZstdZeros(std::size_t bytes) {
   Bytes frame(ZSTD_compressBound(bytes));
   ZSTD_CCtx* const context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  // Within the window that readers allow, so that they refuse the frame for its size alone.
   ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, 20);
   const std::size_t size =
       ZSTD_compress2(context, frame.data(), frame.size(), zeros.data(), zeros.size());
@@ -79,10 +80,12 @@ std::size_t Offset(const Bytes& bytes, std::size_t chunk, bool payload) {
 void AddBrokenStarts(const Bytes& good, std::vector<BadPack>& bad) {
   bad.push_back({"newer_version", WithHeader(good, 8, std::byte{3}), ErrorCode::kUnimplemented,
                  "written by format 3.0"});
+  // Bit 0 of the features means nothing to this reader.
   bad.push_back({"unknown_feature", WithHeader(good, 16, std::byte{1}),
                  ErrorCode::kUnimplemented, "features that this reader"});
   bad.push_back({"odd_alignment", WithHeader(good, 12, std::byte{16}), ErrorCode::kDataLoss,
                  "the alignment is neither 8 nor 4096"});
+  // The seventh byte of the schema's size: more than any memory has.
   bad.push_back({"huge_schema", WithHeader(good, 30, std::byte{0xFF}), ErrorCode::kDataLoss,
                  "the schema has more than"});
   bad.push_back({"wrong_magic", Changed(good, [](Bytes& b) { b[7] = std::byte{'2'}; }),
@@ -92,6 +95,7 @@ void AddBrokenStarts(const Bytes& good, std::vector<BadPack>& bad) {
   bad.push_back({"schema_checksum",
                  Changed(good, [](Bytes& b) { b[kPackHeaderBytes + 2] ^= std::byte{1}; }),
                  ErrorCode::kDataLoss, "the schema does not match its checksum"});
+  // 80 bytes are the header and 16 bytes of the schema.
   bad.push_back({"cut_in_schema", Changed(good, [](Bytes& b) { b.resize(80); }),
                  ErrorCode::kDataLoss, "ends within its schema"});
   bad.push_back({"torn_footer", Changed(good, [](Bytes& b) { b.erase(b.end() - 10, b.end()); }),
@@ -102,6 +106,8 @@ void AddBrokenIndexes(const Bytes& good, std::vector<BadPack>& bad) {
   bad.push_back({"index_beside",
                  Changed(good,
                          [](Bytes& b) {
+                           // The footer's checksum is put right, so that only the offset of the
+                           // index is wrong.
                            const std::size_t footer = b.size() - kFooterBytes;
                            b[footer + 8] ^= std::byte{8};
                            PutWord(b, footer + 48, Checksum(std::span(b).subspan(footer, 48)));
@@ -109,6 +115,7 @@ void AddBrokenIndexes(const Bytes& good, std::vector<BadPack>& bad) {
                  ErrorCode::kDataLoss, "the footer does not point to the index"});
   bad.push_back({"footer_disagrees", Edited(good, [](PackEditor& e) { e.set_footer_samples(6); }),
                  ErrorCode::kDataLoss, "the footer and the index disagree"});
+  // From here on the index is changed and written anew, with checksums that are right.
   bad.push_back({"overlapping_chunks",
                  Edited(good, [](PackEditor& e) { e.index().chunks[1].first_sample = 2; }),
                  ErrorCode::kDataLoss, "do not follow one another, at sample 2"});
@@ -163,6 +170,7 @@ void AddBrokenChunks(const Bytes& good, std::vector<BadPack>& bad) {
        [](PackEditor& e) { e.Patch(0, kAtCodec, 1, 9); });
   edit("unknown_flags", ErrorCode::kUnimplemented, "or flags; use a newer reader",
        [](PackEditor& e) { e.Patch(0, kAtFlags, 1, 2); });
+  // Head and index are both sound and contradict each other: no checksum finds that.
   edit("other_samples", ErrorCode::kDataLoss, "it holds other samples than the index says",
        [](PackEditor& e) { e.Patch(0, kAtFirstSample, 8, 1); });
   edit("stored_short", ErrorCode::kDataLoss, "stored chunk: 23 bytes, 24 expected",
@@ -177,6 +185,7 @@ void AddBrokenChunks(const Bytes& good, std::vector<BadPack>& bad) {
   });
   edit("endless_key", ErrorCode::kDataLoss, "a key record has the wrong length", [](PackEditor& e) {
     for (PackEditor::Record& record : e.records()) {
+      // The first key says that it has 127 bytes, more than follow.
       if (record.type == RecordType::kKeys) record.payload[0] = std::byte{0x7F};
     }
   });
@@ -198,7 +207,10 @@ void AddBrokenPayloads(const Bytes& good, std::vector<BadPack>& bad) {
                                            }),
                    ErrorCode::kDataLoss, std::move(message)});
   };
+  // Layout 1, one stage: colour (6), kind 1; no planes.
   edit("colour_without_planes", "there are colours without planes", {1, 1, 6, 1, 0});
+  // Layout 1, one stage: dictionary (5) of two values; no planes, so only code 0; then a stored
+  // stream.
   edit("dictionary_beyond_codes", "the dictionary has more values than codes can name",
        {1, 1, 5, 2, 0, 0, 2, 2, 0, 0});
 }
@@ -210,6 +222,8 @@ void AddLongStreams(const Bytes& pictures, std::vector<BadPack>& bad) {
                         const std::function<void(std::size_t, CodedHead&)>& fill) {
     bad.push_back({std::move(name), Edited(pictures,
                                            [&](PackEditor& e) {
+                                             // The sizes in the chunk's record stay as they are.
+                                             // Only the payload is replaced.
                                              PackEditor::Record& chunk = e.Chunk(0);
                                              const auto bytes = static_cast<std::size_t>(
                                                  ByteReader(std::span(chunk.added)
@@ -239,6 +253,7 @@ void AddLongStreams(const Bytes& pictures, std::vector<BadPack>& bad) {
   edit("mask_goes_on", "mask: there are bytes behind the last run",
        [&](std::size_t bytes, CodedHead& head) {
          ByteWriter runs;
+         // One run over all elements, and one byte more.
          runs.Varint(bytes);
          runs.Varint(1);
          body = runs.Release();
@@ -250,6 +265,7 @@ void AddLongStreams(const Bytes& pictures, std::vector<BadPack>& bad) {
 // The file with another offset and size of its statistics in the footer.
 Bytes PointedElsewhere(Bytes bytes, std::uint64_t offset, std::uint64_t size) {
   const std::size_t footer = bytes.size() - kFooterBytes;
+  // Offsets within the footer are those of docs/pack.md.
   PutWord(bytes, footer + 32, offset);
   PutWord(bytes, footer + 40, size);
   PutWord(bytes, footer + 48, Checksum(std::span(bytes).subspan(footer, 48)));
@@ -283,6 +299,7 @@ std::vector<BadPack> MakeBadPacks() {
     return found->bytes;
   };
   std::vector<BadPack> bad;
+  // Each group of faults takes the smallest pack that has what it breaks.
   AddBrokenStarts(named("keys_v2"), bad);
   AddBrokenIndexes(named("keys_v2"), bad);
   AddBrokenChunks(named("keys_v2"), bad);

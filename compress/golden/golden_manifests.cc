@@ -41,6 +41,7 @@ void Put(Bytes& bytes, std::size_t at, std::uint64_t value, std::size_t width) {
 
 // Makes the checksums right: what is broken lies behind them.
 Bytes Sealed(Bytes bytes) {
+  // The list's checksum first, because the header's covers it.
   Put(bytes, kAtListHash, Checksum(std::span(bytes).subspan(kManifestHeaderBytes)), 8);
   Put(bytes, kAtHeaderHash, Checksum(std::span(bytes).first(kAtHeaderHash)), 8);
   return bytes;
@@ -78,6 +79,7 @@ Bytes Varints(std::initializer_list<std::uint64_t> values) {
 // the fault itself.
 std::vector<BadManifest> BadLists() {
   const Bytes good = WritePackManifest(Good());
+  // A byte behind the last entry, which the list's size covers.
   Bytes longer(good.begin() + kManifestHeaderBytes, good.end());
   longer.push_back(std::byte{0});
   const auto loss = ErrorCode::kDataLoss;
@@ -85,8 +87,10 @@ std::vector<BadManifest> BadLists() {
       {"set_no_shards", WithList(Varints({0})), loss, "1 to"},
       {"set_too_many_shards", WithList(Varints({limits::kPackShardsMax + 1})), loss, "too many"},
       {"set_short_entry", WithList(Varints({1, 2, 0, 0})), loss, "entry ends early"},
+      // An entry of 2^64 - 1 bytes: adding its size to an offset would wrap.
       {"set_endless_entry", WithList(Varints({1, ~std::uint64_t{0}})), loss, "ends early"},
       {"set_longer_list", WithList(longer), loss, "bytes behind the list"},
+      // The writer does not check what it is given, so these lists come from WritePackManifest.
       {"set_repeated_name", Changed([](PackManifest& m) { m.shards[1].name = m.shards[0].name; }),
        loss, "twice"},
       {"set_name_leads_out", Changed([](PackManifest& m) { m.shards[1].name = "../fast.fbp"; }),

@@ -35,6 +35,7 @@ PackField Fixed(std::string name, Dtype dtype, std::vector<std::uint32_t> extent
   return field;
 }
 
+// A field of byte strings of any length.
 PackField Strings(std::string name, std::uint32_t samples_per_chunk) {
   return {.name = std::move(name), .kind = FieldKind::kRaw, .fill_bits = {}, .bound = {},
           .samples_per_chunk = samples_per_chunk};
@@ -44,6 +45,7 @@ PackField Strings(std::string name, std::uint32_t samples_per_chunk) {
 std::vector<std::byte> Ramp(std::size_t bytes, std::size_t sample) {
   std::vector<std::byte> value(bytes);
   for (std::size_t i = 0; i < bytes; ++i) {
+    // Whole numbers only, so that every compiler and processor gives the same bytes.
     value[i] = static_cast<std::byte>((i / 5 + i % 3 * 2 + sample * 3 + i * i / 97) & 0xFF);
   }
   return value;
@@ -74,6 +76,7 @@ PackModel EveryType(bool floats) {
     const auto dtype = DtypeFromNumber(number);
     FOREBAY_CHECK(dtype.has_value());
     const bool is_float = number >= static_cast<std::uint64_t>(Dtype::kF16);
+    // Two samples in a chunk and three in the pack, so that the last chunk is not full.
     if (is_float == floats) fields.push_back(Fixed(std::string(DtypeName(*dtype)), *dtype, {6}, 2));
   }
   return Of(std::move(fields), 3);
@@ -82,6 +85,7 @@ PackModel EveryType(bool floats) {
 // The extents are no multiples of the tiles', so the last tiles are cut short along both axes.
 PackModel Tiles() {
   PackField image = Fixed("image", Dtype::kU8, {12, 20, 3}, 2);
+  // The colours of a pixel lie side by side and become planes of their own.
   image.channel_axis = 2;
   image.tile = {8, 16, 3, 1};
   return Of({image}, 3);
@@ -102,6 +106,7 @@ PackModel FourAxes() {
 PackModel Lossy() {
   PackField heat = Fixed("heat", Dtype::kF32, {8, 24}, 2);
   heat.fill_bits = std::bit_cast<std::uint32_t>(-999.0F);
+  // The values below are no multiples of the quantiser's step, so that numbers are really rounded.
   heat.bound = {.mode = 1, .absolute = 0.25};
   PackModel model = Of({heat}, 2);
   for (std::size_t s = 0; s < 2; ++s) {
@@ -118,6 +123,7 @@ PackModel Lossy() {
   return model;
 }
 
+// Small pictures with a class each. All profiles write them, each its own way.
 PackModel Pictures() {
   return Of({Fixed("picture", Dtype::kU8, {16, 32}, 4), Fixed("class", Dtype::kI32, {}, 4)}, 4);
 }
@@ -136,6 +142,7 @@ PackModel Slopes() {
         // A linear congruential generator, written out: golden bytes are the same on every machine.
         random = random * 1664525 + 1013904223;
         const std::uint32_t noise = random >> 31;
+        // Noise in one half only, so that some blocks are predicted exactly and others are not.
         writers[0].Le(static_cast<std::uint8_t>(x + 2 * y + 3 * s + (x > y ? noise : 0)));
         if (y >= kRows) continue;
         const std::uint32_t depth = 1000 + x * x * 7 + 11 * y + 300 * s + (y > 12 ? noise : 0);
@@ -164,6 +171,8 @@ PackModel Measured() {
                         Fixed("wide", Dtype::kI64, {}, 3), Fixed("pixel", Dtype::kU8, {4}, 3),
                         Strings("text", 3)},
                        5);
+  // Both zeros, NaN, the fill value alone in a sample, and values of very different sizes: each
+  // counts in its own way.
   const float values[5][3] = {{-999.0F, 1.25F, 0.0F},
                               {std::numeric_limits<float>::quiet_NaN(), -7.5F, 3.0e7F},
                               {0.1F, -0.0F, 12.0F},
@@ -184,7 +193,9 @@ PackModel Pressures() {
   for (std::size_t s = 0; s < 11; ++s) {
     ByteWriter writer;
     for (std::size_t i = 0; i < 2; ++i) {
+      // From sums of squares, as version 1 has them, this deviation would come out wrong.
       double value = 101'325 + (i == 0 ? 0.01 : -0.01);
+      // One of each kind in different chunks, which merging must not mix up.
       if (s == 1 && i == 0) value = std::numeric_limits<double>::infinity();
       if (s == 4 && i == 1) value = -std::numeric_limits<double>::infinity();
       if (s == 6 && i == 1) value = std::numeric_limits<double>::quiet_NaN();
@@ -202,8 +213,10 @@ PackModel Times() {
   for (std::int64_t s = 0; s < 5; ++s) {
     ByteWriter times, ends;
     for (std::int64_t i = 0; i < 3; ++i) {
+      // Nanoseconds since 1970: an f64 has steps of 256 there.
       times.Le(static_cast<std::uint64_t>(1'764'000'000'000'000'003 + (s * 3 + i) * 5 % 7));
     }
+    // The smallest and the largest number in both orders: their difference does not fit an i64.
     const bool turned = s % 2 != 0;
     ends.Le(turned ? std::uint64_t{1} << 63 : (std::uint64_t{1} << 63) - 1);
     ends.Le(turned ? (std::uint64_t{1} << 63) - 1 : std::uint64_t{1} << 63);
@@ -218,6 +231,7 @@ GoodPack Write(std::string name, const PackModel& model, PackWriterOptions optio
   const Sha256Digest digest = Sha256(std::as_bytes(std::span<const char>(name)));
   PackId id{};
   std::copy_n(digest.begin(), id.size(), id.begin());
+  // A random id, as packs have otherwise, would change the file at every run.
   options.id = id;
   return {std::move(name), WritePack(model, folder, options)};
 }
@@ -236,10 +250,12 @@ std::vector<GoodPack> MakeGoodPacks() {
   PackModel provenance = Of({Fixed("x", Dtype::kU8, {3}, 1)}, 1);
   provenance.schema.provenance = {{"source", "arithmetic"}, {"", ""}, {"note", "\xE2\x82\xAC"}};
   PackModel sequences = Of({Fixed("frame", Dtype::kU8, {8, 24}, 4)}, 6);
+  // A chunk ends before sample 2 and before sample 3, although it has room.
   sequences.sequences = {2, 3};
   PackModel empty_strings = Of({Strings("text", 3)}, 4);
   for (auto& sample : empty_strings.samples) sample[0].clear();
   PackModel aligned = Of({Fixed("frame", Dtype::kU8, {8, 24}, 1)}, 2);
+  // Payloads begin at multiples of 4096, so the file is mostly padding.
   aligned.schema.aligned = true;
   std::vector<GoodPack> packs = {
       Write("integers_v2", EveryType(false)),
@@ -253,6 +269,7 @@ std::vector<GoodPack> MakeGoodPacks() {
       Write("aligned_v2", aligned),
       Write("provenance_v2", provenance),
       Write("lossy_v2", Lossy()),
+      // Two chunks of equal length, of which a broken pack is made.
       Write("swappable_v2", Of({Fixed("noise", Dtype::kU8, {4}, 1)}, 2)),
       Write("no_samples_v2", Of({Strings("text", 3)}, 0)),
       Write("fast_v2", Pictures(), {.profile = Profile::kFast}),
@@ -266,6 +283,7 @@ std::vector<GoodPack> MakeGoodPacks() {
       Write("wave_wide_v2", WavefrontDepths(), {.profile = Profile::kDense}),
       WriteLearned("learned_v2", true),
       WriteLearned("learned_named_v2", false)};
+  // What a later version may write, and this reader passes over.
   PackEditor unknown(Write("unknown_record_v2", Keyed()).bytes);
   unknown.InsertUnknownRecord(1);
   packs.push_back({"unknown_record_v2", unknown.Bytes()});
@@ -278,6 +296,7 @@ Result<std::uint64_t> HashPack(std::span<const std::byte> bytes, std::vector<std
   FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source, options));
   if (scratch.size() < pack.ScratchBytes()) scratch.resize(pack.ScratchBytes());
   ByteWriter all;
+  // Everything that a reader can ask for, in a fixed order: one hash finds any difference.
   all.Le(pack.samples());
   FOREBAY_ASSIGN(const std::vector<std::string> keys, pack.Keys(0, pack.samples()));
   for (const std::string& key : keys) all.String(key);
@@ -288,6 +307,7 @@ Result<std::uint64_t> HashPack(std::span<const std::byte> bytes, std::vector<std
       all.Bytes(value);
     }
   }
+  // Packs of version 1 have sums, from which mean and moment follow only approximately.
   if (pack.header().major == 1) {
     FOREBAY_ASSIGN(const std::vector<FieldSums> sums, pack.Sums());
     all.Bytes(WriteFieldSums(sums));

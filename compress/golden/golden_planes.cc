@@ -21,6 +21,7 @@ PackField Frames(const char* name, Dtype dtype, std::uint32_t rows, std::uint32_
           .tile = {rows, columns, 1, 1}};
 }
 
+// A hash of two numbers: noise that is the same on every machine.
 std::uint32_t Mixed(std::uint32_t a, std::uint32_t b) {
   std::uint32_t word = a * 0x9E3779B1U + b * 0x85EBCA77U;
   word = (word ^ word >> 15) * 0xC2B2AE3DU;
@@ -34,6 +35,8 @@ std::uint32_t Scene(std::uint32_t y, std::uint32_t x, std::uint32_t grain) {
 }
 
 std::uint32_t Pixel(std::uint32_t t, std::uint32_t y, std::uint32_t x) {
+  // The upper rows stand still, the middle ones move, and the lower ones brighten: blocks find use
+  // for every kind of prediction.
   if (y < 20) return Scene(y, x, 2);
   if (y < 50) return Scene(y + t, x + 2 * t, 3);
   return 60 + 2 * x + y + 5 * t + Mixed(100 * t + y, x) % 2;

@@ -12,9 +12,9 @@
 namespace forebay::compress {
 namespace {
 
-template <typename Entry>
 // Keeps a record as its type, what the type adds and its payload. The head is not kept: Append
-// writes a new one for the record's new place.
+// writes a new one for the record's new place. Called for each entry of the index.
+template <typename Entry>
 PackEditor::Record Cut(std::span<const std::byte> bytes, std::uint64_t identity,
                        RecordType type, const Entry& entry, std::size_t number) {
   const auto record = bytes.subspan(static_cast<std::size_t>(entry.offset));

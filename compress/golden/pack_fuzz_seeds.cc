@@ -33,6 +33,7 @@ Bytes Samples(const PlaneShape& shape) {
   for (std::uint32_t t = 0; t < shape.frames; ++t) {
     for (std::uint32_t y = 0; y < shape.rows; ++y) {
       for (std::uint32_t x = 0; x < shape.columns; ++x) {
+        // Whole numbers only, so that the seeds are the same wherever they are made.
         const std::uint32_t value =
             ((x + t) * 3 + y * 2 + (x * y) % 5) & ((1U << shape.bits) - 1);
         bytes.push_back(static_cast<std::byte>(value & 0xFF));
@@ -46,6 +47,7 @@ Bytes Samples(const PlaneShape& shape) {
 void WritePlaneSeeds(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder / "wavefront_decoder");
   std::filesystem::create_directories(folder / "bit_packed_decoder");
+  // Both ends of each sample size: 1 and 8 bits in a byte, 12 and 16 in two.
   for (const unsigned bits : {1U, 8U, 12U, 16U}) {
     const std::string name = "bits" + std::to_string(bits);
     // The four leading bytes below say the same shape, less the smallest value of each parameter.
@@ -76,10 +78,12 @@ void WriteLearnedSeeds(const std::filesystem::path& folder) {
                            .bits = static_cast<std::uint8_t>(1 + shape_bytes[3])};
     const Bytes body = EncodeEveryBlockLearned(shape, Samples(shape), predictor);
     Bytes rest(predictor.bytes().begin(), predictor.bytes().end());
+    // The record says its own length, so the target knows where the body begins.
     rest.insert(rest.end(), body.begin() + kKindAndIdBytes, body.end());
     WriteFile(folder / name, Prefixed({shape_bytes[0], shape_bytes[1], shape_bytes[2],
                                        shape_bytes[3]}, rest));
   };
+  // The numbers of a network are its inputs and the outputs of each layer.
   write("both", {2, 6, 9, 7}, *RandomPredictor(1, {21, 5, 2}, {35, 6, 4, 2}));
   write("intra", {1, 58, 2, 7}, *RandomPredictor(2, {21, 3, 2}, {}));
   write("inter", {2, 10, 12, 4}, *RandomPredictor(3, {}, {35, 3, 2}));
@@ -89,6 +93,7 @@ void WriteLearnedSeeds(const std::filesystem::path& folder) {
 // The parsers by the numbers of pack_format_fuzz.cc.
 void WriteFormatSeeds(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
+  // The target adds the header by itself, so that its checksums are right.
   for (const GoodPack& pack : MakeGoodPacks()) {
     const auto start = PackStartBytes(pack.bytes);
     FOREBAY_CHECK(start.has_value());

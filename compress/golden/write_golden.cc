@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
     // As lines of C++, to be pasted into golden_test.cc.
     std::printf("    {\"%s\", 0x%016" PRIX64 "},\n", pack.name.c_str(), *hash);
   }
+  // Broken packs have no hash: the test holds the error that each must give.
   for (const auto& pack : forebay::compress::MakeBadPacks()) {
     forebay::compress::WriteFile(folder / "bad" / (pack.name + ".fbp"), pack.bytes);
   }

@@ -122,9 +122,9 @@ Result<std::vector<PlaneStack>> PlanesOfRaw(const RawFrames& raw, std::size_t by
                    raw.path + ": ends at frame " + std::to_string(first) + " of " +
                        std::to_string(raw.frames));
     }
+    // The fast profile is enough: only the stages before the planes matter, and the planes are
+    // decoded again at once. Its result is only looked at, so nothing of it needs to be small.
     FOREBAY_ASSIGN(const EncodedChunk chunk,
-                   // The fast profile is enough: only the stages before the planes matter, and the
-                   // planes are decoded again at once.
                    EncodeChunk(shape, samples, {.profile = Profile::kFast}));
     if (chunk.codec != ChunkCodec::kCoded) continue;
     FOREBAY_ASSIGN(std::vector<PlaneStack> stacks, PlanesOfChunk(shape, chunk.payload, {}));

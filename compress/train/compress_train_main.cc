@@ -22,6 +22,7 @@
 namespace forebay::compress {
 namespace {
 
+// As in all tools of Forebay: 1 for a failure, 2 for a command line that is not understood.
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 
@@ -32,6 +33,7 @@ void Print(const std::string& line) {
 }
 
 Result<std::vector<PlaneStack>> ReadPlanes(TrainArguments& arguments) {
+  // The option's range keeps this shift from overflowing.
   const std::size_t bytes_max = arguments.limit_mib << 20;
   // True if both are given and if neither is.
   if (arguments.pack.empty() == arguments.raw.path.empty()) {
@@ -128,6 +130,7 @@ Status Run(TrainArguments& arguments) {
                  fmt::format("{} stacks of planes of at most 8 bits: none is left to train on",
                              stacks.size()));
   }
+  // The last ones, because a predictor is used on samples that come later.
   const std::span<const PlaneStack> all(stacks);
   FOREBAY_ASSIGN(const std::shared_ptr<const Predictor> predictor,
                  TrainOn(all.first(kept), arguments));
@@ -137,9 +140,9 @@ Status Run(TrainArguments& arguments) {
                  fmt::format("{} multiplications per pixel, allowed are {}: choose other --hidden",
                              predictor->macs(), arguments.macs_max));
   }
+  // Measured before the file is written: the measurement decodes what it encodes, so a predictor
+  // that does not give the samples back never gets a file.
   FOREBAY_ASSIGN(const HeldOutGain gain,
-                 // Measured before the file is written: the measurement decodes what it encodes, so
-                 // a predictor that does not give the samples back never gets a file.
                  MeasureGain(all.subspan(kept), predictor, arguments.all_kernels));
   FOREBAY_TRY(WriteFile(arguments.out, predictor->bytes()));
   PrintGain(arguments, *predictor, gain);
@@ -156,6 +159,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    // CLI11 throws for --help as well, with code 0.
     return error.get_exit_code() == 0 ? app.exit(error)
                                       : (app.exit(error), forebay::compress::kExitUsage);
   }

@@ -21,6 +21,7 @@ void DefineTrainArguments(CLI::App& app, TrainArguments& arguments) {
   app.add_option("--shape", arguments.raw_shape, "Of --raw: frames, rows, columns")
       ->expected(3)
       ->delimiter(',');
+  // Ranges are checked here, so that the program can rely on them.
   app.add_option("--chunk-frames", arguments.raw.chunk_frames, "Of --raw (default: 8)")
       ->check(CLI::Range(1U, 65536U));
   app.add_option("--field", arguments.field, "Of PACK (default: all that have planes)");
@@ -49,6 +50,7 @@ void DefineTrainArguments(CLI::App& app, TrainArguments& arguments) {
   app.add_flag("--all-kernels", arguments.all_kernels,
                "Decode what is held out on every kernel of this processor, not on the fastest");
   app.add_flag("--json", arguments.json, "A line of JSON per event");
+  // LibTorch adds up in another order with another number of threads.
   app.footer("The same input, seed, options, threads and LibTorch give the same predictor.");
 }
 

@@ -21,6 +21,7 @@ double GainOf(std::uint64_t before, std::uint64_t after) {
 
 }  // namespace
 
+// The predictor's own bytes count once for a whole data set, so both figures are of interest.
 double HeldOutGain::without_model() const { return GainOf(dense_bytes, learned_bytes); }
 double HeldOutGain::with_model() const {
   return GainOf(dense_bytes, learned_bytes + model_bytes);
@@ -38,6 +39,7 @@ Result<HeldOutGain> MeasureGain(std::span<const PlaneStack> stacks,
     FOREBAY_ASSIGN(const std::vector<std::byte> learned,
                    EncodePlanes(stack.shape, stack.samples, Profile::kLearned, predictor.get()));
     std::vector<std::byte> decoded(stack.samples.size());
+    // Memory is taken before the clock starts.
     std::vector<std::byte> scratch(PlaneScratchBytes(stack.shape));
     for (const Isa isa : AvailableIsas()) {
       if (!all_kernels && isa != BestIsa()) continue;
@@ -54,6 +56,7 @@ Result<HeldOutGain> MeasureGain(std::span<const PlaneStack> stacks,
       }
     }
     ++gain.planes;
+    // Only stacks that came back bit for bit are counted.
     gain.raw_bytes += stack.samples.size();
     gain.dense_bytes += dense.size();
     gain.learned_bytes += learned.size();

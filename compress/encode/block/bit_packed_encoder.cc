@@ -24,6 +24,7 @@ using Residuals = std::array<std::uint16_t, kBlockSamples>;
 
 // Bits that residuals modulo 2^bits need as signed numbers.
 std::uint32_t WidthOf(const Residuals& residuals, std::uint32_t bits) {
+  // The top bit of a residual of `bits` bits is its sign.
   const std::uint32_t sign = 1U << (bits - 1);
   std::uint32_t all = 0;
   for (std::uint16_t residual : residuals) {
@@ -43,6 +44,8 @@ Residuals Difference(const std::uint16_t* block, std::size_t stride, const std::
   for (std::uint32_t y = 0; y < kBlockRows; ++y) {
     for (std::uint32_t x = 0; x < kBlockColumns; ++x) {
       const std::size_t at = y * stride + x;
+      // A temporal block predicts the differences between two frames, so every neighbour is taken
+      // less the same pixel of the previous frame, as the decoder does (DecodeBitPackedRow).
       const auto seen = [&](std::size_t back) {
         return static_cast<std::uint32_t>(*(block + at - back)) -
                (previous != nullptr ? *(previous + at - back) : 0U);
@@ -67,6 +70,7 @@ struct BitPackedStreams {
 void EncodeBlock(const std::uint16_t* block, std::size_t stride, const std::uint16_t* previous,
                  std::uint32_t bits, BitPackedStreams& out) {
   const std::uint32_t mask = (1U << bits) - 1;
+  // Wider than any residual, so that the first predictor that is tried is taken.
   std::uint32_t best_width = bits + 1;
   std::uint8_t best_code = 0;
   Residuals best;
@@ -83,6 +87,7 @@ void EncodeBlock(const std::uint16_t* block, std::size_t stride, const std::uint
       best_code =
           static_cast<std::uint8_t>(width << 3 | (temporal ? kTemporalPredictor : 0) | spatial);
       best = residuals;
+      // No other predictor can be better than one that leaves nothing.
       if (width == 0) break;
     }
     if (best_width == 0) break;
@@ -93,6 +98,8 @@ void EncodeBlock(const std::uint16_t* block, std::size_t stride, const std::uint
   for (std::uint32_t plane = 0; plane < best_width; ++plane) {
     std::uint64_t word = 0;
     for (std::uint32_t i = 0; i < kBlockSamples; ++i) {
+      // Sums beyond `best_width` bits lose their upper bits here, as the decoder's subtraction
+      // expects.
       word |= std::uint64_t{(best[i] + bias) >> plane & 1} << i;
     }
     out.planes.push_back(word);
@@ -103,6 +110,7 @@ BitPackedStreams EncodeFrames(const PlaneShape& shape, std::span<const std::byte
   const std::uint32_t block_rows = CountBlocks(shape.rows, kBlockRows);
   const std::uint32_t block_columns = CountBlocks(shape.columns, kBlockColumns);
   BitPackedStreams out;
+  // A list of one or none: frames are large, and only the one before is needed.
   std::vector<BlockFrame> previous;
   for (std::uint32_t t = 0; t < shape.frames; ++t) {
     BlockFrame current(shape, samples, t);
@@ -140,6 +148,7 @@ std::vector<std::byte> EncodeBitPacked(const PlaneShape& shape,
   ByteWriter planes;
   for (std::uint64_t plane : streams.planes) planes.Le(plane);
   const std::span<const std::byte> plain_codes = std::as_bytes(std::span(streams.codes));
+  // Neighbouring blocks often have the same byte, which LZ4 codes in few bytes.
   const std::vector<std::byte> codes = Compress(plain_codes);
   const std::vector<std::byte> compressed = Compress(planes.bytes());
   const bool small_codes = codes.size() < plain_codes.size();

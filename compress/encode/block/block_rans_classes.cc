@@ -18,6 +18,7 @@ namespace {
 
 // Rounds in which blocks choose classes and classes are estimated again.
 constexpr std::uint32_t kRounds = 3;
+// The shift that is no longer tried. At a shift of 8 tokens reach every residual of 16 bits.
 constexpr std::uint32_t kShiftMax = 10;
 // Beyond so many tokens, 256 slots describe a distribution badly: an eighth of a bit is added.
 constexpr std::uint32_t kTokensCrowded = 128;
@@ -139,6 +140,7 @@ std::vector<std::uint8_t> EstimateBlockRansClasses(std::span<const BlockRansResi
   FOREBAY_CHECK(classes <= kBlockRansCostColumns && chosen.size() == blocks.size());
   std::vector<Counts> counts(classes);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
+    // Blocks without residuals have no class and would only make the token 0 look frequent.
     if (chosen[i] >= classes) continue;
     Counts& mine = counts[chosen[i]];
     for (const std::int16_t residual : blocks[i]) {

@@ -47,6 +47,7 @@ class BlockRansEncoder {
   }
 
   std::vector<std::byte> Run() {
+    // Few blocks mean few classes: each costs a table in the side information.
     const std::vector<BlockRansResiduals> sampled = SampleBlocks();
     classes_ = static_cast<std::uint32_t>(
         std::clamp<std::size_t>(sampled.size() / kBlocksPerClass, 1, kClasses));
@@ -63,6 +64,7 @@ class BlockRansEncoder {
   // first frame has no previous one, so its temporal predictors are out of the question.
   void Predict(std::uint32_t frame, std::uint32_t row, std::uint32_t column) {
     const BlockFrame& current = frames_[frame];
+    // In the first frame it stands for itself. Whatever that predicts is marked unusable below.
     const BlockFrame& previous = frames_[frame > 0 ? frame - 1 : 0];
     BlockRansPredict(current.Block(row, column), previous.Block(row, column), current.stride(),
                      shape_.bits, candidates_);
@@ -75,6 +77,7 @@ class BlockRansEncoder {
   // Tries temporal predictors first. Of two predictors with equal residuals the temporal one is
   // cheaper to undo.
   std::size_t Smallest() const {
+    // Predictor numbers with the temporal bit flipped: 4, 5, 6, 7, 0, 1, 2, 3.
     std::size_t best = kTemporalPredictor;
     for (std::size_t i = 0; i < kBlockPredictors; ++i) {
       const std::size_t predictor = i ^ kTemporalPredictor;
@@ -88,6 +91,7 @@ class BlockRansEncoder {
   std::vector<BlockRansResiduals> SampleBlocks() {
     std::vector<BlockRansResiduals> sampled;
     const std::size_t blocks = CountBlocks(shape_);
+    // Evenly over all frames, so that the classes fit the whole stack and not its beginning.
     const std::size_t step = std::max<std::size_t>(blocks / kSampledBlocks, 1);
     for (std::size_t i = 0; i < blocks; i += step) {
       const std::size_t in_frame = i % (std::size_t{block_rows_} * block_columns_);
@@ -120,6 +124,7 @@ class BlockRansEncoder {
   // more, as zstd codes repeated bytes well.
   std::uint8_t ChooseCode() const {
     const std::size_t smallest = Smallest();
+    // Class 0 with this predictor: the decoder reads nothing for such a block.
     if (sizes_[smallest] == 0) return static_cast<std::uint8_t>(smallest);
     const std::uint8_t last = codes_.empty() ? std::uint8_t{0} : codes_.back();
     const std::uint32_t limit = sizes_[smallest] + sizes_[smallest] / search_.slack_share;
@@ -150,6 +155,7 @@ class BlockRansEncoder {
       chosen.push_back(static_cast<std::uint8_t>((code >> 3) - 1));
     }
     shifts_ = EstimateBlockRansClasses(blocks_, chosen, shape_.bits, classes_, costs_);
+    // ChooseCode compares with the last block's byte, so the choice starts with none.
     codes_.clear();
     ChooseBlocks();
   }
@@ -171,6 +177,7 @@ class BlockRansEncoder {
           ++counts[static_cast<std::uint32_t>(residual) & mask];
         }
       }
+      // A class that no block chose would cost a table for nothing.
       if (!used) continue;
       tables.push_back(ChooseBlockRansTable(counts, shape_.bits, shifts_[c - 1]));
       renamed[c] = static_cast<std::uint8_t>(tables.size());
@@ -188,6 +195,7 @@ class BlockRansEncoder {
     for (const BlockRansTable& table : tables) {
       writer.Le(table.shift);
       writer.Le(table.escape_slots);
+      // Frequencies end where all slots are taken. Their number is not written.
       std::uint32_t left = table.escape_slots_at();
       for (std::uint32_t rank = 0; left > 0; ++rank) {
         const std::uint8_t frequency =

@@ -27,6 +27,8 @@ void BlockRansPredict(const std::uint16_t* block, const std::uint16_t* previous,
     // Row 0 lies above the block, column 0 left of it.
     std::array<std::array<std::uint16_t, kLine + 1>, kBlockRows + 1> seen;
     for (std::size_t y = 0; y <= kBlockRows; ++y) {
+      // BlockFrame has a row above and a column to the left of every block, so this stays in its
+      // memory.
       const std::uint16_t* const here = block + y * stride - stride - 1;
       const std::uint16_t* const before = previous + y * stride - stride - 1;
       for (std::size_t x = 0; x <= kLine; ++x) {

@@ -71,6 +71,7 @@ BlockRansTable MakeBlockRansTable(std::uint8_t shift, BlockRansCounts counts, st
   const std::uint64_t total =
       std::accumulate(counts.begin(), counts.end(), std::uint64_t{escapes});
   // Raise the bar until few enough tokens remain.
+  // Ends at the latest when `rare` is 0, under which no token that occurs passes.
   for (;; rare /= 2) {
     const auto kept = std::ranges::count_if(
         counts, [&](std::uint32_t count) { return count > 0 && count * rare >= total; });
@@ -89,6 +90,7 @@ BlockRansTable MakeBlockRansTable(std::uint8_t shift, BlockRansCounts counts, st
   const std::uint64_t escaped = total - rest;
   const std::uint32_t tokens =
       static_cast<std::uint32_t>(std::ranges::count_if(counts, [](auto c) { return c > 0; }));
+  // At least one slot, because a residual that no token reaches must be codable in every class.
   const std::uint64_t wanted = total > 0 ? escaped * kBlockRansSlots / total : 0;
   table.escape_slots =
       static_cast<std::uint8_t>(std::clamp<std::uint64_t>(wanted, 1, kBlockRansSlots - tokens));

@@ -46,6 +46,7 @@ std::optional<FloatFields> FieldsOf(Dtype dtype, std::uint64_t bits) {
 
 void CountValid(double x, double y, const ErrorBound& bound, BoundReport& report) {
   ++report.valid_count;
+  // A valid value that decodes to infinity or NaN violates every bound.
   const double error = std::isfinite(y) ? std::fabs(x - y) : HUGE_VAL;
   report.error_max = std::max(report.error_max, error);
   if (x != 0) {
@@ -115,7 +116,9 @@ BoundReport CheckBound(Dtype dtype, std::span<const std::byte> original,
     high = std::max(high, ValueOfElement(dtype, bits));
   }
   BoundReport report;
+  // Without a valid value `low` is still above `high`.
   report.value_range = high >= low ? high - low : 0;
+  // Only the width of the range counts for a relative bound.
   report.bound = ResolveBound(bound, 0, report.value_range);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t bits = LoadElement(original, i, bytes);
@@ -132,6 +135,7 @@ BoundReport CheckBound(Dtype dtype, std::span<const std::byte> original,
     } else {
       CountValid(ValueOfElement(dtype, bits), ValueOfElement(dtype, decoded_bits), bound, report);
     }
+    // The first one is enough for a message; the counts say how many there are.
     if (bad_before != report.violations + report.special_mismatches && !report.first_bad) {
       report.first_bad = i;
     }

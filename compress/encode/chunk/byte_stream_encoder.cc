@@ -26,6 +26,7 @@ std::vector<std::byte> CompressZstd(std::span<const std::byte> bytes, int level)
   FOREBAY_CHECK(context != nullptr);
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, level);
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
+  // Readers refuse a larger window (docs/pack_chunk.md, section 8).
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_windowLog, kWindowLog);
   const std::size_t size =
       ZSTD_compress2(context.get(), body.data(), body.size(), bytes.data(), bytes.size());
@@ -35,6 +36,7 @@ std::vector<std::byte> CompressZstd(std::span<const std::byte> bytes, int level)
 }
 
 std::vector<std::byte> CompressLz4(std::span<const std::byte> bytes) {
+  // LZ4 counts in int; a chunk has 4 MiB at most.
   const int bound = LZ4_compressBound(static_cast<int>(bytes.size()));
   std::vector<std::byte> body(static_cast<std::size_t>(bound));
   const int size = LZ4_compress_default(reinterpret_cast<const char*>(bytes.data()),
@@ -46,6 +48,7 @@ std::vector<std::byte> CompressLz4(std::span<const std::byte> bytes) {
 }
 
 bool MayBeat(std::span<const std::byte> bytes, std::size_t other_bytes) {
+  // A probe of a small stream would cost as much as compressing it.
   if (bytes.size() <= 2 * kProbeBytes) return true;
   // From the middle: the beginning of an image is often its flattest part.
   const std::span<const std::byte> probe =

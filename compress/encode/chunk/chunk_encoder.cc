@@ -58,9 +58,11 @@ Result<std::vector<std::byte>> Verify(const ChunkShape& shape, std::span<const s
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(raw.size());
   const std::span decoded(memory.get(), raw.size());
   const ChunkRange whole = ChunkRange::Whole(shape);
+  // By the decoder that readers have, with its fastest kernel.
   FOREBAY_TRY(DecodeChunk(shape, ChunkCodec::kCoded, payload, whole,
                           StridedOutput::Dense(shape, whole, decoded),
                           std::span(scratch.get(), scratch_bytes), list));
+  // A bounded chunk may come back exactly as well. Then statistics of `raw` are right for it.
   if (std::equal(raw.begin(), raw.end(), decoded.begin())) return std::vector<std::byte>();
   if (bound.mode != BoundMode::kLossless) {
     const BoundReport report = CheckBound(shape.dtype, raw, decoded, bound, shape.fill_bits);

@@ -46,6 +46,7 @@ class BoundedSet {
 
  private:
   static constexpr std::size_t kSlotBits = 18, kSlots = std::size_t{1} << kSlotBits;
+  // A value may be any number, 0 included, so another array says which slots are in use.
   std::vector<std::uint64_t> values_ = std::vector<std::uint64_t>(kSlots);
   std::vector<std::uint8_t> used_ = std::vector<std::uint8_t>(kSlots);
   std::uint32_t count_ = 0;
@@ -65,6 +66,7 @@ std::optional<std::vector<std::uint64_t>> ValuesOf(std::span<const std::uint64_t
     return values;
   }
   BoundedSet set;
+  // Runs of equal codes are common and need no look-up.
   std::uint64_t last = ~codes[0];
   for (const std::uint64_t code : codes) {
     if (code == last) continue;
@@ -90,6 +92,7 @@ void TryDictionary(const ChunkGeometry& geometry, std::size_t width, std::size_t
   if (!values.has_value()) return;
   const auto count = static_cast<std::uint32_t>(values->size());
   const auto rank_bits = static_cast<std::uint32_t>(std::bit_width(count - 1));
+  // Ranks that are as wide as the codes save no bits, and a dictionary costs time to decode.
   if (rank_bits >= table.bits) return;
   std::vector<std::byte> dictionary = DictionaryBytes(*values);
   // The same bound as the decoder's.
@@ -125,6 +128,7 @@ void TryDictionary(const ChunkGeometry& geometry, std::size_t width, std::size_t
 CodeTable ChooseCodeTable(const ChunkGeometry& geometry, std::size_t width,
                           std::size_t share_min, std::span<std::uint64_t> codes) {
   CodeTable table;
+  // A chunk has at least one element, so both exist.
   const auto [low, high] = std::minmax_element(codes.begin(), codes.end());
   table.offset = *low;
   const std::uint64_t range = *high - *low;

@@ -48,6 +48,8 @@ class CodedChunkEncoder {
 
   // Runs all stages before the planes, and encodes masks, escapes and dictionary.
   Status Prepare() {
+    // The order matters: masks are found in the elements' bits, quantising needs to know the holes,
+    // and holes are filled last, when it is known which codes surround them.
     LoadBits();
     holes_.assign(shape_.elements(), 0);
     const bool lossy = options_.bound.mode != BoundMode::kLossless;
@@ -66,6 +68,7 @@ class CodedChunkEncoder {
 
   // Whether this chunk's masks, prepared, are worth their time next to `other` without them.
   bool Saves(const CodedChunkEncoder& other) const {
+    // A mask that saves little is not worth the pass in which decoders lay it over the values.
     const std::size_t bytes = other.EstimateBytes();
     return EstimateBytes() < bytes - bytes / kGuessShareMin;
   }
@@ -78,6 +81,7 @@ class CodedChunkEncoder {
   // Elements that are their own samples: nothing but channels and colours. False where they are
   // of another kind; then nothing has been done.
   bool IsPlain() {
+    // Only unsigned integers are their own codes; others have their bits changed so that they sort.
     if (OrderOf(shape_.dtype) != CodeOrder::kUnsigned) return false;
     if (options_.bound.mode != BoundMode::kLossless) return false;
     // Words have the same planes in both profiles, and what lies around those is the slower part.
@@ -93,6 +97,8 @@ class CodedChunkEncoder {
       return FillsItsRange<std::uint16_t>(kGapsPlainWords, kBytesDistinct) && !MaskPays();
     }
     if (shape_.element_bytes() != 1) return false;
+    // With more than half of all values a dictionary would save no bit. A fill value that does not
+    // occur needs no mask.
     std::array<std::uint32_t, 256> counts{};
     const std::uint32_t distinct = Count<std::uint8_t>(counts);
     return distinct > 128 && (!shape_.fill_bits.has_value() || *shape_.fill_bits > 255 ||
@@ -102,6 +108,7 @@ class CodedChunkEncoder {
   // Where Prepare made a mask that values may do without: what to look for instead. Values of more
   // bytes or of floating point, and those with a bound, need the masks that were declared.
   std::optional<HoleSearch> PlainerSearch() const {
+    // Fast profiles do not take the time to prepare a chunk twice.
     if (!IsDense() || shape_.element_bytes() == 1 || head_.stages.mask_count == 0) {
       return std::nullopt;
     }
@@ -116,12 +123,14 @@ class CodedChunkEncoder {
   // Encodes elements as samples: channels, colours and planes, and no other stage.
   Result<std::vector<std::byte>> RunPlain() {
     constexpr std::uint8_t kBits = 8;
+    // The plane's samples are the elements, which a reader then decodes without any further stage.
     head_.stages.plane_count = 1;
     head_.stages.plane_bits[0] = shape_.element_bytes() == 1 ? kBits : plain_bits_;
     if (geometry_.channels == 1) {
       FOREBAY_TRY(AddPlane(raw_));
       return Serialise();
     }
+    // A colour transform needs three channels, as in RGB; a fourth one is left as it is.
     std::vector<std::vector<std::uint8_t>> channels = SplitBytes();
     if (geometry_.channels >= 3) {
       std::array<std::vector<std::uint32_t>, 3> colours;
@@ -175,6 +184,7 @@ class CodedChunkEncoder {
     std::vector<std::uint32_t> counts(std::size_t{1} << (8 * sizeof(T)));
     const std::uint32_t distinct = Count<T>(counts);
     std::size_t highest = counts.size() - 1;
+    // A plane need not be wider than the largest value that occurs.
     while (highest > 0 && counts[highest] == 0) --highest;
     plain_bits_ = static_cast<std::uint8_t>(std::bit_width(highest));
     if (sizeof(T) == 2 && plain_bits_ <= 8) return false;
@@ -187,6 +197,7 @@ class CodedChunkEncoder {
     part.samples = std::min(part.samples, kSamplesJudged);
     const std::span<const std::byte> raw = raw_.first(part.bytes());
     CodedChunkEncoder masked(part, raw, options_, HoleSearch::kOutliers);
+    // An error here only means that this question has no answer; the real attempt reports it.
     if (!masked.Prepare().has_value() || masked.head_.stages.mask_count == 0) return false;
     CodedChunkEncoder plain(part, raw, options_, HoleSearch::kNone);
     return plain.Prepare().has_value() && masked.Saves(plain);
@@ -268,6 +279,7 @@ class CodedChunkEncoder {
     // No element is left: every one is a hole or an escape.
     if (low > high) low = high = 0;
     const auto range = static_cast<std::uint64_t>(high - low);
+    // Codes must fit the element's width. Where they would not, the chunk is lossless.
     if (static_cast<std::size_t>(std::bit_width(range)) > 8 * shape_.element_bytes()) {
       quantised_.reset();
       return;
@@ -280,6 +292,7 @@ class CodedChunkEncoder {
     }
     head_.stages.quantiser = quantised_->quantiser;
     base_ = static_cast<std::uint64_t>(low);
+    // The decoder adds the offset modulo 2^32 for elements of up to 4 bytes.
     if (shape_.element_bytes() < 8) base_ &= 0xFFFF'FFFF;
   }
 
@@ -291,6 +304,8 @@ class CodedChunkEncoder {
       for (std::size_t i = 0; i < bits_.size(); ++i) mask[i] = bits_[i] == pattern ? 1 : 0;
       const std::size_t period =
           geometry_.frames > 1 ? shape_.elements() / geometry_.frames : 0;
+      // An element may equal only one pattern, so the order of the masks does not change what is
+      // decoded.
       const EncodedRuns runs = EncodeRuns(mask, period);
       EncodedStream stream = EncodeSideStream(runs.bytes, kSideLevel);
       ChunkMask& entry = head_.stages.masks[head_.stages.mask_count++];
@@ -321,6 +336,7 @@ class CodedChunkEncoder {
     const std::size_t bytes = shape_.element_bytes();
     std::vector<std::byte> values;
     for (std::size_t i = 0; i < escaped.size(); ++i) {
+      // From here on escapes are holes like masked elements: their codes are free to choose.
       holes_[i] |= escaped[i];
       if (escaped[i] == 0) continue;
       values.insert(values.end(), raw_.begin() + static_cast<std::ptrdiff_t>(i * bytes),
@@ -400,6 +416,7 @@ Result<std::vector<std::byte>> EncodeCodedChunk(const ChunkShape& shape,
   if (!plainer.has_value()) return encoder.Finish();
   CodedChunkEncoder other(shape, raw, options, *plainer);
   FOREBAY_TRY(other.Prepare());
+  // Only the chosen attempt encodes its planes, which takes most of the time.
   return encoder.Saves(other) ? encoder.Finish() : other.Finish();
 }
 

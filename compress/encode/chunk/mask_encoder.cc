@@ -44,6 +44,7 @@ std::optional<std::uint64_t> CommonestNonFinite(const ChunkShape& shape,
                                  : shape.dtype == Dtype::kF32  ? 0x7F80'0000
                                                                : 0x7FF0'0000'0000'0000;
   for (const std::uint64_t pattern : bits) {
+    // All bits of the exponent are set in infinities and NaNs, and in nothing else.
     if ((pattern & exponent) != exponent || pattern == shape.fill_bits) continue;
     if (counts.size() < kNonFiniteKinds || counts.contains(pattern)) ++counts[pattern];
   }
@@ -65,12 +66,17 @@ std::optional<std::uint64_t> Outlier(const ChunkShape& shape, std::span<const st
   for (const std::uint64_t pattern : bits) {
     if (std::find(excluded.begin(), excluded.end(), pattern) != excluded.end()) continue;
     const std::uint64_t code = CodeOf(shape, pattern);
+    // A new extreme pushes the old one to second place; elements equal to an extreme change
+    // nothing.
     if (code < low) next_low = low, low = code, low_bits = pattern;
     else if (code != low) next_low = std::min(next_low, code);
     if (code > high || (code == 0 && high == 0)) next_high = high, high = code, high_bits = pattern;
     else if (code != high) next_high = std::max(next_high, code);
   }
+  // With fewer than three different values nothing lies between the extremes that they could be far
+  // from.
   if (low >= high || next_low >= high || next_high <= low) return std::nullopt;
+  // A rare outlier costs less as a value of its own than as a mask of the whole chunk.
   const auto frequent = [&](std::uint64_t pattern) {
     const auto count = std::count(bits.begin(), bits.end(), pattern);
     return static_cast<std::uint64_t>(count) * kOutlierShareMin >= bits.size();
@@ -93,6 +99,7 @@ std::vector<std::byte> RunsOf(std::span<const std::uint8_t> mask, std::size_t pe
     begin = i;
     value ^= 1;
   }
+  // The last run is written even where it is all of the mask: runs must add up to all elements.
   writer.Varint(mask.size() - begin);
   return writer.Release();
 }
@@ -121,6 +128,7 @@ void FillHoles(const ChunkGeometry& geometry, std::span<const std::uint8_t> hole
   const std::size_t left =
       geometry.channels > 1 && geometry.inner_extent == 1 ? geometry.channels : 1;
   const std::size_t row = geometry.columns * left;
+  // For holes before any value: the first code that is no hole. If all are holes, 0.
   std::uint64_t first = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
     if (holes[i] == 0) {
@@ -130,6 +138,7 @@ void FillHoles(const ChunkGeometry& geometry, std::span<const std::uint8_t> hole
   }
   for (std::size_t i = 0; i < codes.size(); ++i) {
     if (holes[i] == 0) continue;
+    // Left, else above, else the first code: each has been filled before it is copied from.
     if (i % row >= left) codes[i] = codes[i - left];
     else codes[i] = i >= row ? codes[i - row] : first;
   }

@@ -40,6 +40,7 @@ std::vector<std::byte> SamplesOf(std::span<const std::uint64_t> codes, unsigned 
 }
 
 // Whether `size` is enough smaller than the size of a coding that decodes faster.
+// Callers try the codings that decode fast first, so that a slower one must earn its place.
 bool Beats(std::size_t size, std::size_t cheaper) {
   return size < cheaper - cheaper / kGainShareMin;
 }
@@ -51,6 +52,7 @@ std::vector<std::byte> PaceWithinBound(const PlaneShape& shape, std::span<const 
   std::vector<std::byte> block_rans = EncodeBlockRans(shape, samples, BlockRansEffort::kRefined);
   block_rans.insert(block_rans.begin(), kPlaneKindBlockRans);
   std::size_t bearable = planes.size();
+  // Only wavefront planes decode so much slower; with other kinds the size decides.
   if (planes[0] == kPlaneKindWavefront) bearable += bearable / kPaceShare;
   return block_rans.size() < bearable ? block_rans : planes;
 }
@@ -63,6 +65,7 @@ Result<std::vector<std::byte>> EncodePlanesWell(const PlaneShape& shape,
   const Profile profile = aims.profile;
   FOREBAY_ASSIGN(std::vector<std::byte> planes,
                  EncodePlanes(shape, samples, profile, aims.predictor));
+  // These profiles try nothing else.
   if (profile == Profile::kFast || profile == Profile::kBalanced) return planes;
   if (aims.bounded && profile != Profile::kLearned) {
     return PaceWithinBound(shape, samples, std::move(planes));
@@ -96,6 +99,7 @@ std::vector<std::vector<std::uint64_t>> SplitChannels(const ChunkGeometry& geome
     std::vector<std::uint64_t>& channel = channels[c];
     channel.reserve(codes.size() / channels.size());
     // Channels alternate in runs of `inner` elements: 1 where the channel axis is the last one.
+    // With one channel this is the whole sample, so the loop below copies the codes as they are.
     const std::size_t inner = geometry.inner_extent;
     const std::size_t begin = geometry.channels == 1 ? 0 : c * inner;
     for (std::size_t at = begin; at < codes.size(); at += channels.size() * inner) {
@@ -125,6 +129,7 @@ std::size_t EstimateCodeBytes(const ChunkGeometry& geometry, std::uint32_t bits,
     unsigned shift = 0;
     for (std::size_t p = 0; p < planes; ++p) {
       const std::size_t stored = channel.size() * (plane_bits[p] <= 8 ? 1 : 2);
+      // A plane that cannot be compressed is stored, so no estimate may be larger than that.
       bytes += std::min(stored, EstimatePlaneBytes(shape, plane_bits[p],
                                                    BitsOf(channel, shift, plane_bits[p])));
       shift += plane_bits[p];
@@ -148,6 +153,7 @@ ColourKind ChooseColour(const ChunkGeometry& geometry, std::uint32_t bits,
     for (const auto& plane : planes) {
       bytes += EstimatePlaneBytes(geometry.Plane(8), bits, plane);
     }
+    // A transform must earn the pass that undoes it.
     if (kind == ColourKind::kNone || Beats(bytes, best_bytes)) {
       best = kind;
       best_bytes = bytes;
@@ -162,6 +168,8 @@ Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uin
   const std::size_t width = bits <= 8 ? 1 : 2;
   EncodedStream stream = {.coder = StreamCoder::kStore, .raw_bytes = samples.size(), .body = {}};
   const std::span<const std::byte> first = samples.first(width);
+  // All samples are equal if each equals the one before it: one comparison of the memory with
+  // itself.
   if (std::equal(samples.begin() + static_cast<std::ptrdiff_t>(width), samples.end(),
                  samples.begin())) {
     stream.coder = StreamCoder::kConstant;
@@ -188,6 +196,8 @@ Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uin
       stream.body = std::move(bytes);
     }
   }
+  // `best` is the size as bytes, compressed or not. Planes must save more than a sixty-fourth of
+  // it.
   if (!planes.empty() && Beats(planes.size(), best)) {
     stream.coder = StreamCoder::kPlanes;
     stream.body = std::move(planes);

@@ -75,6 +75,7 @@ class ValueQuantiser {
     if (!(resolved_ > 0) || !std::isfinite(resolved_) || !ChooseQuantiser()) return std::nullopt;
     result_.numbers.assign(values_.size(), 0);
     for (std::size_t i = 0; i < values_.size(); ++i) {
+      // Such values keep number 0, and Verify escapes them.
       if (valid_[i] == 0 || std::fabs(values_[i]) > reach_) continue;
       result_.numbers[i] = NumberOf(values_[i]);
     }
@@ -136,6 +137,8 @@ class ValueQuantiser {
   bool ChooseLogarithm(int mantissa_bits) {
     if (largest_ == 0) return false;
     const double unit = std::ldexp(1, -mantissa_bits);
+    // With a bound of 1 or more zero would be within it for every value. With two units or less,
+    // rounding to the element's type would use up most of the bound.
     if (resolved_ >= 1 || resolved_ <= 2 * unit) return false;
     const double slack = resolved_ - unit;
     const double half_step = LogarithmOfQuotient(slack / (2 + slack));  // log2(1 + slack)
@@ -158,6 +161,8 @@ class ValueQuantiser {
       case QuantiserKind::kInteger: {
         const auto step = static_cast<std::int64_t>(result_.quantiser.integer_step);
         const std::int64_t shifted = static_cast<std::int64_t>(value) + step / 2;
+        // Division in C++ rounds towards zero, so negative numbers are turned round to get the
+        // floor.
         return shifted >= 0 ? shifted / step : -((step - 1 - shifted) / step);
       }
       case QuantiserKind::kLogarithm: {

@@ -125,6 +125,7 @@ Status PackSetWriter::Start() {
   }
   manifest_.schema_fingerprint = fingerprint;
   shards_before_ = manifest_.shards.size();
+  // Finished shards first, because the unfinished one has the number behind theirs.
   FOREBAY_TRY(AdoptFinished());
   if (!Exists(ShardPath() + ".part")) return {};
   if (!options_.resume) return LeftOver(ShardPath() + ".part");

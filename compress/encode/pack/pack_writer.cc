@@ -62,6 +62,7 @@ void AppendTile(const PackField& field, std::uint32_t tile, std::span<const std:
 // Refuses a file that exists already, before any work is done. PublishFile refuses one that appears
 // later.
 Status CheckVacant(const std::string& path, const PackWriterOptions& options) {
+  // Another error than "not there" shows when the file is named.
   if (options.replace || access(path.c_str(), F_OK) != 0) return {};
   return Error(ErrorCode::kAlreadyExists, path + ": exists already; remove it first");
 }
@@ -71,6 +72,7 @@ Status WriteAll(int file, std::span<const std::byte> bytes, const std::string& n
   while (at < bytes.size()) {
     const ssize_t written = pwrite(file, bytes.data() + at, bytes.size() - at,
                                    static_cast<off_t>(at));
+    // A signal is no failure. Nothing was written, so the same write is tried again.
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return Error::FromErrno(errno, name + ": writing");
     at += static_cast<std::size_t>(written);
@@ -152,6 +154,7 @@ Result<std::vector<FieldStatistics>> MeasureAgain(const ByteSource& source,
   std::vector<FieldStatistics> statistics;
   std::vector<std::byte> bytes, decoded, scratch;
   for (const ChunkEntry& entry : chunks) {
+    // One chunk after the other through the same memory: a file may be larger than the machine's.
     bytes.resize(entry.head_bytes + static_cast<std::size_t>(entry.payload_bytes));
     FOREBAY_TRY(source.ReadAt(entry.offset, bytes));
     FOREBAY_ASSIGN(const ChunkRecord record, ReadChunkRecord(pack, entry, bytes));
@@ -230,6 +233,8 @@ Status PackWriter::Add(std::span<const std::span<const std::byte>> fields, std::
   // is not remembered.
   FOREBAY_TRY(CheckSample(fields, key));
   for (std::uint32_t field = 0; field < fields.size(); ++field) {
+    // Counted for samples that a resumed file has, too, so that the summary describes the whole
+    // pack.
     raw_bytes_ += fields[field].size();
     // A resumed file has this sample of this field already.
     if (next_ < buffers_[field].begin) continue;
@@ -267,6 +272,8 @@ Result<PackSummary> PackWriter::Finish() {
 }
 
 Status PackWriter::Remember(Status status) {
+  // A writer that has failed may have written half of a sample. Every later call returns the same
+  // error.
   if (!status.has_value()) failure_ = status;
   return status;
 }
@@ -318,6 +325,7 @@ Status PackWriter::AddField(std::uint32_t number, std::span<const std::byte> byt
   } else {
     for (std::uint32_t tile = 0; tile < buffer.tiles.size(); ++tile) {
       std::vector<std::byte>& to = buffer.tiles[tile];
+      // A growing vector would need old and new memory at once; BufferedBytesMax promises less.
       if (buffer.samples == 0) to.reserve(field.Shape(tile, field.samples_per_chunk).bytes());
       AppendTile(field, tile, bytes, to);
     }
@@ -366,6 +374,7 @@ Status PackWriter::AddParts(std::uint32_t number, std::span<const std::byte> byt
 // Pushes the field's buffered samples, one record for each tile. The memory moves into the queue.
 Status PackWriter::Flush(std::uint32_t number) {
   FieldBuffer& buffer = buffers_[number];
+  // Nothing is waiting, for example where a sequence begins at a chunk's border anyway.
   if (buffer.samples == 0) return {};
   for (std::uint32_t tile = 0; tile < buffer.tiles.size(); ++tile) {
     FOREBAY_TRY(queue_->Push({.head = {.field = number,

@@ -33,6 +33,7 @@ Status ReserveAndRename(const std::string& part, const std::string& path) {
   if (reserved.get() < 0) return Failed(errno, part, path);
   if (std::rename(part.c_str(), path.c_str()) == 0) return {};
   const int number = errno;
+  // The empty file was ours. Left there, it would look like a damaged pack.
   unlink(path.c_str());
   return Failed(number, part, path);
 }
@@ -40,6 +41,7 @@ Status ReserveAndRename(const std::string& part, const std::string& path) {
 }  // namespace
 
 Status NameNewFile(const std::string& part, const std::string& path, const NamingCalls& calls) {
+  // The usual way: one call, which either names the file or finds the name taken.
   if (calls.rename_new(part.c_str(), path.c_str()) == 0) return {};
   if (!IsUnsupported(errno)) return Failed(errno, part, path);
   if (calls.link(part.c_str(), path.c_str()) != 0) {
@@ -63,6 +65,7 @@ Status PublishFile(const std::string& part, const std::string& path, bool replac
   } else if (std::rename(part.c_str(), path.c_str()) != 0) {
     return Failed(errno, part, path);
   }
+  // A rename is in the folder, so the folder must be synced, or a crash may undo it.
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -17,11 +17,13 @@ namespace {
 
 constexpr std::size_t kReferenceTap = 2;  // north: weights come to one through it
 constexpr std::uint32_t kChangeCost = 5 * 256;  // of a block's filter that is not its neighbour's
+// In 1/256 of a bit, as QuarterCosts has them: what the side information takes for naming a filter.
 constexpr std::uint32_t kStayCost = 48;
 constexpr std::size_t kFitBlocksMin = 256;  // fewer are all fitted to
 // Standard filters that are never fitted: pictures that were drawn, not taken, obey them exactly.
 constexpr std::uint32_t kStandardKept = 4;
 
+// The places of neighbours in a filter's weights (kCurrentTaps, then kPreviousTaps, kEarlierTaps).
 enum TapIndex : std::size_t { kWest, kWest2, kNorth, kNorthWest, kNorthEast, kNorth2 };
 constexpr std::size_t kPrevious = kIntraTapCount;
 constexpr std::size_t kPreviousNorth = kIntraTapCount + 2;
@@ -102,6 +104,8 @@ std::optional<WavefrontFilter> Solve(const NormalEquations& equations, std::size
   const double ridge = static_cast<double>(equations.pixels) * 0.5 + 32;
   for (std::size_t i = 0; i < taps; ++i) {
     for (std::size_t j = 0; j <= i; ++j) {
+      // The row and the column of the reference tap are zero, since its differences to itself are;
+      // the ridge keeps the matrix positive there.
       auto sum = static_cast<double>(equations.matrix[i][j]);
       if (i == j) sum += ridge;
       for (std::size_t k = 0; k < j; ++k) sum -= factor[i][k] * factor[j][k];
@@ -182,10 +186,13 @@ void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Errors& 
   std::uint32_t used = 0;
   for (std::uint32_t row = 0; row < kTapBlockSize; row += stride, used += kTapBlockSize) {
     const std::uint32_t from = row * kTapBlockSize;
+    // For each pixel the largest difference among its neighbours. Bytes cannot exceed the limit.
     std::array<std::int32_t, kTapBlockSize> largest{};
     const Value* const reference = &block.taps[kReferenceTap][from];
     const auto subtract = [&](const Value* values, Line& line) {
       for (std::uint32_t i = 0; i < kTapBlockSize; ++i) {
+        // Differences to north, so that the weights need not be forced to a sum of one: north takes
+        // the rest.
         const std::int32_t difference = (values[i] - reference[i]) >> shift;
         if constexpr (sizeof(T) > 1) largest[i] = std::max(largest[i], std::abs(difference));
         line[used + i] = static_cast<Value>(difference);
@@ -204,6 +211,8 @@ void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Errors& 
   equations.pixels += used;
   for (std::uint32_t i = 0; i < block.tap_count; ++i) {
     if (i == kReferenceTap) continue;
+    // The weighted line once, and then a dot product with each other line: symmetric, so j <= i is
+    // enough.
     for (std::uint32_t k = 0; k < used; ++k) {
       weighted[k] = static_cast<Value>(plain[i][k] * weight[k]);
     }
@@ -225,6 +234,7 @@ class FilterChoice {
   void Run(std::uint32_t begin, std::uint32_t end, WavefrontGroup& group) {
     group_ = &group;
     chosen_.assign(blocks_ * work_.shape.frames, 0);
+    // Prices are kept, because Assign weighs them again with the cost of naming filters.
     costs_.assign(blocks_ * work_.shape.frames * group.filter_count, {});
     bool busy = true;
     for (std::uint32_t round = 0; round <= work_.effort.fit_rounds; ++round) {
@@ -256,6 +266,7 @@ class FilterChoice {
           const std::size_t block = frame * blocks_ +
                                     std::size_t{row / parts} * work_.motion_columns +
                                     column / parts;
+          // Blocks beyond the frame count as filter 0, as they do for the decoder.
           const int left = column > 0 ? filters.back() : 0;
           const int above = row > 0 ? filters[filters.size() - columns] : 0;
           std::uint32_t best_cost = 0xFFFF'FFFF;
@@ -288,6 +299,7 @@ class FilterChoice {
            column += step) {
         const std::size_t block =
             frame * blocks_ + std::size_t{row} * work_.motion_columns + column;
+        // Loading gathers all neighbours once; each filter then costs one pass over 256 pixels.
         taps_->Load(work_, frame, row * kTapBlockSize, column * kTapBlockSize,
                     work_.motion[block]);
         std::uint32_t best_cost = 0xFFFF'FFFF;
@@ -303,6 +315,7 @@ class FilterChoice {
           }
         }
         ++visited_;
+        // More than 8/256 of a bit a pixel: the block has something left to predict.
         if (best_cost > kTapBlockPixels * 8) ++unforeseen_;
         if (!last && best >= kStandardKept && best_cost > kTapBlockPixels * 8) {
           Accumulate(*taps_, errors_[best], work_.effort.fit_stride, equations_[best]);
@@ -314,6 +327,7 @@ class FilterChoice {
   // Replaces each fitted filter by the solution of its equations, if it had blocks enough.
   void Refit(std::size_t taps) {
     for (std::uint32_t filter = kStandardKept; filter < group_->filter_count; ++filter) {
+      // Fewer pixels would fit noise. The filter stays as it was.
       if (equations_[filter].pixels < 4 * kTapBlockPixels) continue;
       if (const auto fitted = Solve(equations_[filter], taps)) group_->filters[filter] = *fitted;
     }
@@ -340,6 +354,7 @@ void ChooseFilters(WavefrontWork<T>& work) {
   if (inter) SetStandard(StandardInter(), work.effort.inter_filters, parameters.inter);
   // The first frame and all others have filters of their own. Then both block sizes are priced with
   // the final filters, and the cheaper one is kept.
+  // On the heap, as each holds the errors of 16 filters on a block.
   auto intra_choice = std::make_unique<FilterChoice<T>>(work);
   intra_choice->Run(0, 1, parameters.intra);
   auto inter_choice = std::make_unique<FilterChoice<T>>(work);

@@ -24,6 +24,8 @@ inline __attribute__((always_inline)) void Costs(const Error* errors, std::uint3
     const auto size = static_cast<float>(std::abs(std::int32_t{errors[i]}) * 5 + 3);
     costs[i] = (std::bit_cast<std::uint32_t>(size) - std::bit_cast<std::uint32_t>(3.0F)) >> 15;
   }
+  // Columns are added up first, sixteen at a time, and only then split into quarters: the long loop
+  // has no step that a compiler cannot turn into vectors.
   for (std::size_t half = 0; half < 2; ++half) {
     std::array<std::uint32_t, 16> columns{};
     for (std::size_t row = half * 8; row < half * 8 + 8; ++row) {
@@ -38,6 +40,7 @@ inline __attribute__((always_inline)) void Costs(const Error* errors, std::uint3
 }
 
 template <typename T>
+// Inlined into each of its callers, so that it is compiled for their processors.
 inline __attribute__((always_inline)) std::uint32_t Difference(
     const T* a, std::size_t a_stride, const T* b, std::size_t b_stride, std::size_t rows) {
   std::uint32_t sum = 0;
@@ -53,6 +56,7 @@ template <typename T>
 inline __attribute__((always_inline)) void Centre(const T* from, std::size_t stride,
                                                   std::size_t rows, std::int32_t middle,
                                                   std::int16_t* to) {
+  // Modulo 2^16: a sample of 16 bits less 2^15 is a signed number of 16 bits.
   const auto less = static_cast<std::uint16_t>(middle);
   for (std::size_t y = 0; y < rows; ++y, from += stride, to += 16) {
     for (std::size_t x = 0; x < 16; ++x) {
@@ -70,9 +74,12 @@ void BlockErrors(const std::int16_t* taps, std::size_t tap_count, const std::int
   std::array<std::uint16_t, kBlockValues> sums{};
   for (std::size_t tap = 0; tap < tap_count; ++tap) {
     const auto weight = static_cast<std::uint16_t>(weights[tap]);
+    // Standard filters use one to five of up to 21 taps.
     if (weight == 0) continue;
     const std::int16_t* const from = taps + tap * kBlockValues;
     for (std::size_t i = 0; i < kBlockValues; ++i) {
+      // Unsigned, because sums wrap modulo 2^16 as the decoder's do, and overflow of signed numbers
+      // is undefined.
       sums[i] = static_cast<std::uint16_t>(
           sums[i] + static_cast<std::uint32_t>(weight) * static_cast<std::uint16_t>(from[i]));
     }
@@ -87,6 +94,7 @@ void BlockErrors(const std::int16_t* taps, std::size_t tap_count, const std::int
     const auto value = static_cast<std::int16_t>(rounded >> kWavefrontWeightBits);
     errors[i] = std::min(std::max(value, low), high);
   }
+  // A clamped filter is confined to its two neighbours before the error is taken.
   if (west != nullptr) {
     for (std::size_t i = 0; i < kBlockValues; ++i) {
       errors[i] = std::min(std::max(errors[i], std::min(west[i], north[i])),
@@ -94,6 +102,7 @@ void BlockErrors(const std::int16_t* taps, std::size_t tap_count, const std::int
     }
   }
   for (std::size_t i = 0; i < kBlockValues; ++i) {
+    // Both have at most 8 bits and a sign, so the difference fits 16.
     errors[i] = static_cast<std::int16_t>(targets[i] - errors[i]);
   }
 }
@@ -108,6 +117,7 @@ void WideBlockErrors(const std::int16_t* taps, std::size_t tap_count, const std:
     if (weight == 0) continue;
     const std::int16_t* const from = taps + tap * kBlockValues;
     for (std::size_t i = 0; i < kBlockValues; ++i) {
+      // A product of 9 and 16 bits is exact; the sum wraps modulo 2^32, as the decoder's does.
       sums[i] += static_cast<std::uint32_t>(std::int32_t{weight} * std::int32_t{from[i]});
     }
   }
@@ -121,6 +131,7 @@ void WideBlockErrors(const std::int16_t* taps, std::size_t tap_count, const std:
       errors[i] = std::min(std::max(errors[i], std::min(w, n)), std::max(w, n));
     }
   }
+  // Errors have 17 bits here: a target and a prediction at opposite ends of 16 bits.
   for (std::size_t i = 0; i < kBlockValues; ++i) errors[i] = targets[i] - errors[i];
 }
 
@@ -134,6 +145,7 @@ void WideBlockCosts(const std::int32_t* errors, std::uint32_t* quarters) {
 
 FOREBAY_FOR_PROCESSORS
 std::int32_t DotProduct(const std::int16_t* a, const std::int16_t* b, std::size_t count) {
+  // Callers keep the products small enough (kFitDifferenceMax), so that the sum does not overflow.
   std::int32_t sum = 0;
   for (std::size_t i = 0; i < count; ++i) sum += std::int32_t{a[i]} * std::int32_t{b[i]};
   return sum;

@@ -45,13 +45,17 @@ void CorrectFrame(const LearnedView& view, const PredictorNet& net, PredictorRun
       for (std::uint32_t i = 0; i < count; ++i) {
         view.SetInputs(frame, row, begin + i, kWavefrontLanes, &batch->inputs[0][i]);
       }
+      // Slots beyond `count` hold what an earlier batch left there. Their results are not read.
       run(net, *batch);
       for (std::uint32_t i = 0; i < count; ++i) {
+        // The prediction as the decoder will compute it: the filter's, corrected and clamped again.
         const std::int32_t value =
             std::clamp(view.Value(frame, row, begin + i) +
                            static_cast<std::int8_t>(batch->corrections[i]),
                        0, highest);
         const std::int32_t residual = pixels[begin + i] - value;
+        // A correction that was rounded up makes a negative residual likelier; such residuals
+        // change their sign, so that both kinds share one distribution.
         const bool mirrored = batch->mirrored[i] != 0;
         work.residuals[line + begin + i] =
             static_cast<std::uint8_t>((mirrored ? -residual : residual) & highest);
@@ -79,6 +83,7 @@ std::vector<std::uint64_t> BlockCosts(const Work& work,
         const std::uint16_t frequency =
             group.contexts[work.contexts[at]].frequency[residuals[at]];
         // What does not occur in a context will, if its block is chosen, about once.
+        // A symbol of frequency f takes log2(2048 / f) bits.
         costs[first + (column >> log2)] +=
             (std::uint64_t{kWavefrontProbabilityBits} << kLogFractionBits) -
             FixedLog2(std::max<std::uint16_t>(frequency, 1));
@@ -92,6 +97,7 @@ std::vector<std::uint64_t> BlockCosts(const Work& work,
 void CorrectAll(const Predictor& predictor, Work& work) {
   work.predictor = &predictor;
   work.energies.resize(work.residuals.size());
+  // Takes over the filters' predictions from the residuals, which CorrectFrame then overwrites.
   const LearnedView view(work);
   const PredictorRun run = PredictorRunOf(BestIsa());
   for (std::uint32_t frame = 0; frame < work.shape.frames; ++frame) {
@@ -104,6 +110,7 @@ void CorrectAll(const Predictor& predictor, Work& work) {
       group.filters[i].learned = predictor.net(inter).present();
     }
   }
+  // The marks of skipped blocks were those of the residuals without corrections.
   for (WavefrontBlock& block : work.blocks) block.filter &= 0x0F;
   MarkSkippedBlocks(work);
 }
@@ -122,6 +129,7 @@ void TakeBack(const Plain& plain, std::size_t index, Work& work) {
   const std::size_t frame = index / frame_blocks;
   const auto top = static_cast<std::uint32_t>(index % frame_blocks / work.block_columns) * size;
   const auto left = static_cast<std::uint32_t>(index % work.block_columns) * size;
+  // Blocks at the lower and the right edge may reach beyond the frame.
   const std::uint32_t bottom = std::min(top + size, work.shape.rows);
   const std::uint32_t right = std::min(left + size, work.shape.columns);
   for (std::uint32_t row = top; row < bottom; ++row) {
@@ -162,6 +170,8 @@ bool ChooseCorrections(const Predictor& predictor, WavefrontWork<std::uint8_t>& 
 
 bool CorrectBlocks(const Predictor& predictor, WavefrontWork<std::uint8_t>& work,
                    const CorrectionRule& rule) {
+  // At most half of the filters are in use, so that each can get an uncorrected copy
+  // (SplitFilters).
   FOREBAY_CHECK(work.parameters.intra.filter_count <= kWavefrontFiltersMax / 2 &&
                 work.parameters.inter.filter_count <= kWavefrontFiltersMax / 2);
   const std::size_t intra_blocks = std::size_t{work.block_rows} * work.block_columns;
@@ -170,6 +180,7 @@ bool CorrectBlocks(const Predictor& predictor, WavefrontWork<std::uint8_t>& work
   ChooseMagnitudeShift(work);
   const std::array<GroupFrequencies, 2> frequencies = ModelContexts(work);
   const std::vector<std::uint64_t> costs = BlockCosts(work, frequencies, work.residuals);
+  // Both are priced in the contexts of the corrected pixels, which the network chooses in any case.
   const std::vector<std::uint64_t> plain_costs = BlockCosts(work, frequencies, plain.residuals);
   const auto kept = std::make_unique<bool[]>(work.blocks.size());
   bool any = false;
@@ -179,6 +190,7 @@ bool CorrectBlocks(const Predictor& predictor, WavefrontWork<std::uint8_t>& work
     any = any || (correctable && !kept[i]);
     if (kept[i]) TakeBack(plain, i, work);
   }
+  // Everything as it was: the caller then writes no learned body.
   if (!any) {
     work.parameters = plain.parameters;
     work.blocks = plain.blocks;

@@ -24,9 +24,12 @@ LearnedView::LearnedView(const WavefrontWork<std::uint8_t>& work) : work_(work) 
       const std::uint8_t* const pixels = work.frames[frame].Row(static_cast<std::int32_t>(row));
       for (std::uint32_t column = 0; column < work.shape.columns; ++column) {
         const std::size_t at = line + column;
+        // The residual is the pixel less the prediction modulo 2^bits, so the prediction follows
+        // from both.
         values_[at] = static_cast<std::uint8_t>((pixels[column] - work.residuals[at]) & mask);
         errors_[at] = LearnedError(pixels[column], values_[at]);
       }
+      // No network of first frames looks at an earlier frame.
       if (frame == 0) continue;
       const WavefrontBlock* const blocks =
           &work.blocks[(std::size_t{frame} * work.block_rows + (row >> log2)) * work.block_columns];
@@ -52,6 +55,7 @@ std::int8_t LearnedView::Error(std::uint32_t frame, std::uint32_t row,
 void LearnedView::SetInputs(std::uint32_t frame, std::uint32_t row, std::uint32_t column,
                             std::size_t stride, std::uint8_t* to) const {
   const PaddedFrame<const std::uint8_t>& current = work_.frames[frame];
+  // The row has 8 pixels more on each side, for neighbours beyond the frame's edges.
   const std::uint8_t* const above = work_.above[frame].data() + 8;
   const auto y = static_cast<std::int32_t>(row);
   const auto x = static_cast<std::int32_t>(column);

@@ -33,6 +33,7 @@ class BlockSearch {
 
   // Keeps `candidate` if its difference plus `cost` is the smallest so far.
   void Try(WavefrontBlock candidate, std::uint32_t cost) {
+    // Beyond the reach the frame's margin might end, and the format allows no larger motion.
     if (std::abs(candidate.motion_row) > reach_ || std::abs(candidate.motion_column) > reach_) {
       return;
     }
@@ -47,6 +48,8 @@ class BlockSearch {
   void Refine() {
     static constexpr std::array<std::array<int, 2>, 8> kAround = {
         {{-1, 0}, {1, 0}, {0, -1}, {0, 1}, {-1, -1}, {-1, 1}, {1, -1}, {1, 1}}};
+    // A walk from end to end takes no more steps than this. Equal costs cannot make it go in
+    // circles, because a step must lower the cost.
     for (int round = 0; round < 2 * kWavefrontMotionMax; ++round) {
       const WavefrontBlock from = best_;
       for (const auto& [row, column] : kAround) {

@@ -27,6 +27,7 @@ struct EnergyBins {
   std::vector<std::array<std::uint32_t, 256>> counts;
 };
 
+// At most about kBinsMax bins: the cut below takes time with the square of their number.
 EnergyBins BinEnergies(const EnergyCounts& counts) {
   std::array<std::uint64_t, kEnergies> mass{};
   std::uint64_t total = 0;
@@ -37,6 +38,7 @@ EnergyBins BinEnergies(const EnergyCounts& counts) {
   EnergyBins bins;
   std::uint64_t held = 0;
   for (std::size_t energy = 0; energy < kEnergies; ++energy) {
+    // A bin is closed only once it holds a symbol, so that none but the last can be empty.
     if (bins.begins.empty() || (held >= total / kBinsMax && held > 0)) {
       bins.begins.push_back(static_cast<std::uint32_t>(energy));
       bins.counts.emplace_back();
@@ -61,7 +63,7 @@ std::uint64_t BinCost(const std::array<std::uint32_t, 256>& counts) {
     terms += FixedEntropyTerm(count);
     ++symbols;
   }
-  // A symbol cannot cost less than its share of 2048 allows.
+  // N log N less the sum of n log n is the entropy; each symbol adds what its frequency takes.
   return FixedEntropyTerm(total) - terms + symbols * kSymbolCost;
 }
 
@@ -83,6 +85,7 @@ std::array<std::uint8_t, kWavefrontContexts - 1> CutBins(const EnergyBins& bins)
                                                std::vector<std::uint64_t>(count + 1, kNever));
   std::vector<std::vector<std::size_t>> cut(kWavefrontContexts + 1,
                                             std::vector<std::size_t>(count + 1, 0));
+  // Nothing in no contexts costs nothing. Every other entry of row 0 is impossible.
   best[0][0] = 0;
   for (std::size_t runs = 1; runs <= kWavefrontContexts; ++runs) {
     for (std::size_t to = 1; to <= count; ++to) {
@@ -98,6 +101,7 @@ std::array<std::uint8_t, kWavefrontContexts - 1> CutBins(const EnergyBins& bins)
   }
   std::size_t runs = 1;
   for (std::size_t k = 2; k <= kWavefrontContexts; ++k) {
+    // Of equal costs the fewer contexts: each is a table that the decoder has to build.
     if (best[k][count] < best[runs][count]) runs = k;
   }
   // Thresholds that no energy is to reach stay 255; energy 255 is then in the last context,
@@ -118,6 +122,7 @@ SymbolFrequencies Quantise(const std::array<std::uint32_t, 256>& counts) {
   std::uint64_t total = 0;
   for (std::uint32_t count : counts) total += count;
   if (total == 0) return result;
+  // Slots that are still to be given out; negative where rounding up gave out too many.
   std::int64_t left = kWavefrontProbabilityScale;
   for (std::size_t symbol = 0; symbol < 256; ++symbol) {
     if (counts[symbol] == 0) continue;
@@ -137,6 +142,7 @@ SymbolFrequencies Quantise(const std::array<std::uint32_t, 256>& counts) {
         chosen = symbol;
         continue;
       }
+      // Compares counts[symbol] / frequency with counts[chosen] / its frequency, multiplied out.
       const std::uint64_t mine = std::uint64_t{counts[symbol]} * result.frequency[chosen];
       const std::uint64_t its = std::uint64_t{counts[chosen]} * frequency;
       if (left > 0 ? mine > its : mine < its) chosen = symbol;
@@ -162,7 +168,8 @@ void SetSlots(std::uint32_t bits, SymbolFrequencies& frequencies) {
 
 template <typename T>
 void ChooseMagnitudeShift(WavefrontWork<T>& work) {
-  // Energies are eight to twelve magnitudes: a mean of 12 keeps most of them below 255.
+  // An energy is a sum of eight magnitudes, or of twelve in inter frames: while their mean is at
+  // most 10, most energies are below 255.
   std::uint64_t sum = 0;
   for (T residual : work.residuals) sum += WavefrontMagnitude(residual, work.shape.bits, 0);
   std::uint32_t shift = 0;
@@ -176,6 +183,7 @@ std::array<GroupFrequencies, 2> ModelContexts(WavefrontWork<T>& work) {
   const std::size_t frame_samples = shape.frame_samples();
   std::vector<std::uint8_t> sizes(work.residuals.size());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
+    // Exactly as the decoder sees them, since a context that differs would break the decoding.
     sizes[i] = WavefrontMagnitude(work.residuals[i], shape.bits, work.parameters.magnitude_shift);
   }
   work.contexts.resize(work.residuals.size());
@@ -197,7 +205,9 @@ std::array<GroupFrequencies, 2> ModelContexts(WavefrontWork<T>& work) {
         const std::uint32_t energy =
             judged ? work.energies[at]
                    : PixelEnergy(own, previous, shape.columns, row, column);
+        // Energies for now. They become contexts once the thresholds are known, in the last loop.
         work.contexts[at] = static_cast<std::uint8_t>(energy);
+        // Pixels of skipped blocks are not coded, so they do not count.
         if ((block.filter & kWavefrontSkip) == 0) {
           ++group[energy][TokenOf(work.residuals[at], shape.bits).symbol];
         }

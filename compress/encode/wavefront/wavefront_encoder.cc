@@ -50,6 +50,7 @@ class SideWriter {
     moves_ = std::ranges::any_of(blocks, [](const WavefrontBlock& block) {
       return block.motion_row != 0 || block.motion_column != 0;
     });
+    // With a single filter this is 0, and no bit is written for naming it.
     filter_bits_ = WavefrontFilterBits(group);
     bits_.Bit(models_.frame_skips, skips_);
     if (inter) bits_.Bit(models_.frame_moves, moves_);
@@ -204,6 +205,7 @@ template <typename T>
 std::vector<std::byte> WriteWavefrontBody(WavefrontWork<T>& work) {
   // Before the side information, which holds the frequencies that the symbols are then coded with.
   const auto frequencies = ModelContexts(work);
+  // The size precedes the side information, so it is made before anything is written.
   const std::vector<std::byte> side = WriteSide(work, frequencies);
   ByteWriter writer;
   writer.Le(static_cast<std::uint8_t>(work.parameters.block_log2));
@@ -243,6 +245,7 @@ LearnedBodies EncodeLearned(const PlaneShape& shape, std::span<const std::byte> 
   FOREBAY_CHECK(shape.frames > 0 && shape.rows > 0 && shape.columns > 0);
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 8 && samples.size() == shape.bytes());
   WavefrontWork<std::uint8_t> work = ChooseWavefront<std::uint8_t>(shape, samples, effort);
+  // The search is the expensive part, so it is done once and its result copied.
   WavefrontWork<std::uint8_t> plain = work;  // its frames are those of `work`
   ChooseMagnitudeShift(plain);
   LearnedBodies bodies{.plain = WriteWavefrontBody(plain), .learned = std::nullopt};

@@ -41,6 +41,7 @@ class RowPredictor {
 
   void Predict(std::uint32_t row, std::vector<std::int32_t>& values) {
     const PaddedFrame<const T>& current = work_.frames[frame_];
+    // Has 8 pixels more on each side, as a frame has its margins.
     const T* const above = work_.above[frame_].data() + 8;
     const auto y = static_cast<std::int32_t>(row);
     const std::array<const T*, 3> lines = {current.Row(y), row > 0 ? current.Row(y - 1) : above,
@@ -50,6 +51,8 @@ class RowPredictor {
     const WavefrontBlock* block =
         &work_.blocks[(std::size_t{frame_} * work_.block_rows + (row >> log2)) *
                       work_.block_columns];
+    // In the order of the format: earlier frames, then this one. Sums wrap, so the order changes
+    // nothing.
     std::ranges::fill(sums_, WavefrontSum<T>{0});
     // Neighbouring blocks of one choice at once.
     std::uint32_t count = 0;
@@ -74,6 +77,7 @@ class RowPredictor {
         values[column + x] = WavefrontValue<WavefrontSum<T>>(sums[x], work_.middle);
       }
       if (filter.clamped) {
+        // PredictEdge has confined the pixels of columns 0 and 1 already.
         for (std::uint32_t x = std::max(edge, column == 0 ? 1U : 0U); x < count; ++x) {
           const auto west = static_cast<std::int32_t>(lines[0][column + x - 1]);
           const auto north = static_cast<std::int32_t>(lines[1][column + x]);
@@ -116,6 +120,7 @@ void MarkSkippedBlocks(WavefrontWork<T>& work) {
           const T* const line = residuals + std::size_t{y} * work.shape.columns;
           zero = std::all_of(line + column, line + right, [](T value) { return value == 0; });
         }
+        // Nothing is coded for the pixels of such a block.
         if (zero) block->filter |= kWavefrontSkip;
       }
     }
