@@ -56,6 +56,7 @@ class JsonFormatter final : public spdlog::formatter {
 std::unique_ptr<spdlog::formatter> FormatterOf(const Config& config) {
   if (config.log_format == "json") return std::make_unique<JsonFormatter>();
   auto text = std::make_unique<spdlog::pattern_formatter>();
+  // %e is milliseconds, as in the JSON format.
   // '*' stands for the message, instead of spdlog's own flag 'v', which does not escape.
   text->add_flag<PrintableMessage>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %*");
   return text;
@@ -78,6 +79,7 @@ void StartLog(const Config& config) {
   auto logger = spdlog::stderr_color_mt("forebayd");
   logger->set_formatter(FormatterOf(config));
   spdlog::set_default_logger(std::move(logger));
+  // Config allows only names of levels, so from_str cannot fall back.
   spdlog::set_level(spdlog::level::from_str(config.log_level));
   gpr_set_log_function(LogOfGrpc);
 }
@@ -94,6 +96,7 @@ std::string JsonLogLine(system_clock::time_point time, std::string_view level,
                         std::string_view message) {
   const auto since = time.time_since_epoch();
   const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
+  // floor and not truncation, so that the fraction is never negative.
   const std::time_t whole = seconds.count();
   std::tm utc{};
   // UTC, so that the logs of several nodes can be compared.

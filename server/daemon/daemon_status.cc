@@ -26,6 +26,8 @@ void FillTier(const tier::ExtentCache::TierStats& stats, const char* name,
 // `stats` are the cache's own counts, `totals` what all streams have decoded since the start.
 void FillDecode(const fetch::DecodedCache::Stats& stats, const stream::DecodeCounts& totals,
                 v1::DecodeStatus& message) {
+  // Bytes and times are summed over streams, because the cache does not know them: a unit that is
+  // decoded straight into a slot never comes to it.
   message.set_decoded_bytes(totals.bytes);
   message.set_decode_ns(totals.ns);
   message.set_capacity_bytes(stats.capacity_bytes);
@@ -44,6 +46,8 @@ void FillGfs(const stage::GfsFigures& figures, const stage::GfsCalls::Figures& c
   message.set_given_up(figures.given_up);
   message.set_failing(figures.failing);
   message.set_last_error(figures.last_error);
+  // Calls that are hung are no incidents: nothing has failed yet. So they come from another
+  // counter.
   message.set_hung(calls.hung);
   message.set_hung_total(calls.hung_total);
   message.set_hung_oldest(calls.oldest);
@@ -64,6 +68,8 @@ void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) 
   stream.set_batches(summary.stats.batches);
   stream.set_samples(summary.stats.samples);
   stream.set_bytes(summary.stats.bytes);
+  // Batches that the client has and has not released. A number that stays high names the reader
+  // that keeps slot memory.
   stream.set_held(summary.stats.held);
   stream.set_failed(summary.stats.failed);
   stream.set_copied_views(summary.stats.copied_views);
@@ -81,10 +87,13 @@ void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) 
 void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog,
                   const std::vector<bool>& is_resident, v1::DatasetStatus& message) {
   const std::uint64_t bytes_without_home = dataset.bytes_without_home();
+  // Image bytes and not stored ones, so that staged and unstaged bytes add up to the data set's
+  // size.
   std::uint64_t bytes = 0;
   for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
     if (!is_resident[i]) bytes += catalog.extent(ExtentId(i)).bytes;
   }
+  // Replaces the figure of the staging pass, which does not know about later evictions.
   message.set_staged_bytes(catalog.total_bytes() - bytes);
   if (bytes == 0) return;
   message.set_state("partly staged");
@@ -131,6 +140,8 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
       for (const tier::ExtentKey& key : cache_->Resident(kind)) {
         const bool ours = key.dataset == dataset.hash() &&
                           key.extent.value() < catalog->extent_count() &&
+                          // The whole key is compared: an extent from before a rebuild has the same
+                          // number and another identity.
                           dataset.key(key.extent) == key;
         if (!ours) continue;
         bytes += dataset.StoredBytes(key.extent);
@@ -151,9 +162,11 @@ v1::StatusReply Daemon::StatusNow() {
   reply.set_version(kVersion);
   reply.set_job_id(job_id_);
   reply.set_generation(generation_);
+  // From the monotonic clock, so that setting the wall clock changes nothing.
   reply.set_uptime_ms(static_cast<std::uint64_t>((clock_.NowNs() - started_ns_) / 1'000'000));
   reply.set_io_backend(std::string(backend_->name()));
   reply.set_pid(getpid());
+  // Null until OpenServer has made it, which is after the gRPC server.
   reply.set_clients(acceptor_ ? acceptor_->connection_count() : 0);
   reply.set_slot_bytes_capacity(slots_->capacity_bytes());
   reply.set_slot_bytes_used(slots_->used_bytes());
@@ -168,6 +181,8 @@ v1::StatusReply Daemon::StatusNow() {
   FillTier(cache_->stats(tier::TierKind::kRam), "ram", ram);
   ram.set_hit_samples(totals.ram_samples);
   ram.set_hit_bytes(totals.ram_bytes);
+  // A daemon without an SSD tier reports one tier only, so that no dashboard shows a full tier of 0
+  // bytes.
   if (store_) {
     v1::TierStatus& ssd = *reply.add_tiers();
     FillTier(cache_->stats(tier::TierKind::kSsd), "ssd", ssd);
@@ -183,6 +198,8 @@ v1::StatusReply Daemon::StatusNow() {
     scrub.set_bad_extents(counts.bad_extents);
   }
   FillGfs(patience_->figures(), gfs_calls_->figures(), *reply.mutable_gfs());
+  // Each costs a walk over the keys of both tiers (StatusOf), so the cost grows with data sets
+  // times extents.
   for (const stage::Dataset* dataset : datasets_.Served()) {
     *reply.add_datasets() = StatusOf(*dataset);
   }

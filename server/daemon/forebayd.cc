@@ -50,6 +50,7 @@ Status Gather(const DaemonArguments& arguments, Config& config) {
   if (!arguments.config_path.empty()) {
     FOREBAY_TRY(LoadConfigFile(arguments.config_path, config));
   }
+  // In the order of the command line: the last setting of a key holds.
   for (const std::string& setting : arguments.settings) {
     const std::size_t equals = setting.find('=');
     if (equals == std::string::npos) {
@@ -65,6 +66,7 @@ Status Gather(const DaemonArguments& arguments, Config& config) {
 void Announce(const Daemon& daemon, int ready_fd) {
   if (ready_fd < 0) return;
   const std::string line = fmt::format("READY unix:{}\n", daemon.socket_path());
+  // One line fits in a pipe, so it is written as a whole or not at all.
   if (write(ready_fd, line.data(), line.size()) < 0) {
     log::Warn("READY could not be written to --ready-fd {}: {}", ready_fd, std::strerror(errno));
   }
@@ -94,6 +96,7 @@ class EndInTime {
                patience.count(),
                calls.empty() ? "its threads" : "an answer of the GFS: " + calls);
     // What the destructors of the socket and the leases would do.
+    // The paths were taken before Stop began, because the daemon may be half destroyed here.
     for (const std::string& path : paths_) {
       unlink(path.c_str());
       rmdir(std::filesystem::path(path).parent_path().c_str());
@@ -134,6 +137,7 @@ int Serve(Daemon& daemon, const sigset_t& signals) {
 int Check(const Config& config) {
   fmt::print("configuration is valid: {} data sets\n", config.datasets.size());
   std::fflush(stdout);
+  // The back end of threads works everywhere, and a check needs no speed.
   auto selected = io::SelectBackend(io::BackendChoice::kThreads);
   if (!selected.has_value()) return Fail(kExitFailure, config, selected.error());
   const io::SteadyClock clock;
@@ -167,6 +171,7 @@ int Run(const DaemonArguments& arguments) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  // Files and sockets of the daemon are for this user only (promise P7).
   umask(0077);
   // Keeps gRPC initialised until the process ends. Without this, destroying the server would shut
   // gRPC down, and version 1.51 then joins a polling thread that sleeps for up to 10 s if a write
@@ -205,6 +210,7 @@ int Main(int argc, char** argv) {
     fmt::print("{}", ConfigReference());
     return kExitOk.code;
   }
+  // Appended last, so that these options win over --set.
   if (!arguments.socket.empty()) {
     arguments.settings.push_back("daemon.socket=" + arguments.socket);
   }

@@ -38,6 +38,7 @@ class FamilyWriter {
   void Counter(const char* name, const char* help, std::vector<Label> labels, double value) {
     Metric(name, help, MetricType::Counter, std::move(labels)).counter.value = value;
   }
+  // Families keep the order in which they were first written, so two scrapes differ in values only.
   std::vector<MetricFamily> Take() { return std::move(families_); }
 
  private:
@@ -62,6 +63,8 @@ class FamilyWriter {
 };
 
 // Prometheus has only doubles: counters are exact up to 2^53.
+// A daemon that serves 10 GB/s passes 2^53 bytes after ten days; beyond that a counter is rounded
+// to 2 bytes.
 double Number(std::uint64_t value) { return static_cast<double>(value); }
 
 // Label "tier": "ram" or "ssd".
@@ -75,6 +78,7 @@ void WriteTiers(const v1::StatusReply& status, FamilyWriter& out) {
     out.Gauge("forebay_tier_extents", "Extents held.", labels, Number(tier.extents()));
     out.Gauge("forebay_tier_retired", "1 if nothing more is written to it, after device errors.",
               labels, tier.retired() ? 1 : 0);
+    // Counters start at 0 with the process. Prometheus recognises a restart by a value that falls.
     out.Counter("forebay_tier_evictions_total", "Extents evicted.", labels,
                 Number(tier.evictions()));
     out.Counter("forebay_tier_bad_extents_total", "Copies found damaged and dropped.", labels,
@@ -152,6 +156,8 @@ void WriteStreams(const v1::StatusReply& status, FamilyWriter& out) {
   for (const v1::StreamStatus& stream : status.streams()) {
     // A stream's name comes from its client; the library escapes it. The rank tells the streams of
     // one job apart.
+    // A stream that ends takes its series with it. The totals of all streams are those of the
+    // tiers.
     const std::vector<Label> labels = {{"stream", stream.name()},
                                        {"dataset", stream.dataset()},
                                        {"rank", std::to_string(stream.rank())}};
@@ -221,6 +227,7 @@ MetricsEndpoint::~MetricsEndpoint() = default;
 Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
     const std::string& listen, std::function<v1::StatusReply()> snapshot) {
   const std::size_t colon = listen.rfind(':');
+  // The last colon separates the port, because an IPv6 address has colons of its own.
   const std::string host = listen.substr(0, colon);
   // The port is parsed strictly, because the HTTP server accepts more than a port: a list ("1,2"
   // would also listen on every address), and suffixes.
@@ -229,6 +236,7 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), wanted);
   const bool is_port = error == std::errc() && end == digits.data() + digits.size();
+  // Only the loopback addresses, and no name: a name could be resolved to another address.
   if (!is_port || (host != "127.0.0.1" && host != "[::1]")) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("daemon.metrics_listen '{}' must be 127.0.0.1:PORT or [::1]:PORT: "
@@ -236,6 +244,8 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
                              listen));
   }
   auto parts = std::make_unique<Parts>();
+  // The collector asks the daemon on the HTTP server's thread. MetricsEndpoint is destroyed before
+  // the rooms, which ends that thread.
   parts->collector = std::make_shared<StatusCollector>(std::move(snapshot));
   // The library throws if it cannot listen; exceptions end here.
   try {

@@ -30,6 +30,7 @@ constexpr std::int64_t kLastCallMs = 1'000;
 std::string NearestDirectory(const std::string& path) {
   std::filesystem::path nearest = path;
   std::error_code unreadable;
+  // Ends at "/", which exists.
   while (nearest.has_relative_path() && !std::filesystem::is_directory(nearest, unreadable)) {
     nearest = nearest.parent_path();
   }
@@ -83,6 +84,8 @@ struct Need {
 // configuration.
 Need NeedOf(const CapacityReport& report) {
   Need need;
+  // Starts with all space for homes: what a running daemon holds now does not matter for a
+  // configuration.
   plan::TierSpace room = report.tiers->HomeSpace();
   for (const CapacityReport::Sized& dataset : report.datasets) {
     if (!dataset.size.has_value()) {
@@ -127,6 +130,7 @@ CapacityText Describe(const CapacityReport& report) {
   }
   // Without the tiers only the sizes can be reported.
   if (!report.tiers.has_value()) {
+    // A warning and not an error, because the configuration itself may be right.
     text.warnings.push_back(fmt::format("whether the tiers hold the data sets is not known: {}",
                                         report.tiers.error().message()));
     return text;
@@ -187,6 +191,7 @@ Error CapacitySurvey::Silent(const std::string& path) const {
 }
 
 void CapacitySurvey::Run() {
+  // The lock is never held during a call, so Report never waits for a file system.
   // The tiers first: a local file system answers more often than a GFS.
   Result<plan::TierPlan> tiers = LookAtTiers();
   {
@@ -226,6 +231,7 @@ Result<stage::DatasetSize> CapacitySurvey::LookAt(const stage::DatasetOptions& d
   // Ends a listing of millions of files at the deadline. Calls that are not answered at all are the
   // thread's problem, not the directory's.
   stage::BoundedDirectory bounded(std::move(*root), clock_, deadline_ns_);
+  // A saved catalog in the state directory is used if there is one, which spares the listing.
   auto size = stage::SizeOf(backend_, bounded, dataset, config_.state_dir);
   const bool is_late =
       !size.has_value() && size.error().code() == ErrorCode::kDeadlineExceeded;

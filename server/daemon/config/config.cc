@@ -34,6 +34,7 @@ Result<std::string> ScalarText(const toml::node& node) {
 // Sets all scalars of a table and of the tables in it. The name of a key is its dotted path.
 Status SetFromTable(const std::string& path, const toml::table& table, const std::string& prefix,
                     Config& config) {
+  // toml++ keeps tables sorted by key, so the first error is the same at every run.
   for (const auto& [key, node] : table) {
     const std::string name = prefix + std::string(key.str());
     // Read by SetFromRoot after all other keys.
@@ -57,6 +58,8 @@ Status SetFromTable(const std::string& path, const toml::table& table, const std
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  // Two texts of n and m characters take n times m steps. Both are short in practice: one is a key
+  // of the table.
   for (std::size_t i = 1; i <= a.size(); ++i) {
     std::size_t diagonal = row[0];
     row[0] = i;
@@ -70,6 +73,7 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
 }
 
 Status SetFromRoot(const std::string& path, const toml::table& root, Config& config) {
+  // All other keys first, so that an error in them is reported even if a data set is wrong too.
   FOREBAY_TRY(SetFromTable(path, root, "", config));
   const toml::node* datasets = root.get("dataset");
   if (datasets == nullptr) return {};
@@ -156,6 +160,7 @@ Status SetConfigKey(Config& config, std::string_view name, const std::string& va
 
 Status LoadConfigFile(const std::string& path, Config& config) {
   std::ifstream file(path, std::ios::binary);
+  // errno is that of open(2), which ifstream leaves untouched.
   if (!file) {
     return Error(ErrorCode::kNotFound,
                  fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
@@ -185,6 +190,7 @@ Status LoadConfigText(std::string_view text, const std::string& name, Config& co
 }
 
 Status CheckConfig(const Config& config) {
+  // Checked after all tables are read; the size of the file bounds them until then.
   if (config.datasets.size() > limits::kDatasetCountMax) {
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("{} data sets are configured, at most {} are served",

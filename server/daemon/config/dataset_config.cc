@@ -45,6 +45,7 @@ Status TakeBool(const toml::table& table, const char* key, bool& target) {
 Status TakeFormat(const toml::table& table, catalog::DatasetSource& source) {
   std::string name;
   FOREBAY_TRY(TakeString(table, "format", name));
+  // An empty string means the same as no key: the format is detected.
   if (name.empty()) return {};
   const catalog::FormatDriver* driver = catalog::FindDriver(name);
   // Found; otherwise the message lists what could have been meant.
@@ -75,6 +76,8 @@ SettingValue ValueOf(const toml::node& node) {
 // Reads the keys of formats. Call after TakeFormat: without a format, a key is checked as any
 // format may have it.
 Status TakeFormatKeys(const toml::table& table, catalog::DatasetSource& source) {
+  // All keys of all formats are read, also those that the set format does not have; a driver
+  // ignores them. So a data set can change its format without changing its other lines.
   for (const std::string_view name : catalog::FormatKeyNames()) {
     const toml::node* node = table.get(name);
     if (node == nullptr) continue;
@@ -105,6 +108,7 @@ Status TakeSplits(const toml::table& table, std::map<std::string, std::string>& 
 }
 
 Status TakeCompression(const toml::table& table, stage::Compression& compression) {
+  // Starts with the default's name, so that a missing key parses like any other value.
   std::string name(stage::CompressionName(compression));
   FOREBAY_TRY(TakeString(table, "compress", name));
   const std::optional<stage::Compression> parsed = stage::ParseCompression(name);
@@ -118,6 +122,8 @@ Status TakeCompression(const toml::table& table, stage::Compression& compression
 
 // An unknown key is most likely a typing error, so it is refused.
 Status CheckKeys(const toml::table& table) {
+  // Called before anything is read, so that a misspelt key is named even if a required one is
+  // missing because of it.
   for (const auto& entry : table) {
     const std::string_view name = entry.first.str();
     const bool known = std::any_of(DatasetKeys().begin(), DatasetKeys().end(),
@@ -130,6 +136,7 @@ Status CheckKeys(const toml::table& table) {
 // The name becomes part of file names in daemon.state_dir, and a label of metrics.
 Status CheckName(const std::string& name) {
   const bool plain = !name.empty() && name.size() <= limits::kNameBytesMax &&
+                     // Such a file would be hidden, and ".." would leave the directory.
                      name.front() != '.' &&
                      std::all_of(name.begin(), name.end(), [](unsigned char c) {
                        return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
@@ -152,6 +159,7 @@ Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& 
                                            {"TB", 1'000'000'000'000}, {"GB", 1'000'000'000},
                                            {"MB", 1'000'000}, {"KB", 1'000}, {"B", 1}}};
   // Longer suffixes come first: every unit ends with "B".
+  // Units are compared with case here, other than those of capacities (tier/capacity.h).
   std::string_view digits = text;
   std::uint64_t factor = 1;
   for (const Unit& unit : kUnits) {
@@ -188,6 +196,7 @@ Result<stage::DatasetOptions> ReadDatasetTable(const toml::table& table) {
   }
   FOREBAY_TRY(TakeFormat(table, source));
   FOREBAY_TRY(TakeFormatKeys(table, source));
+  // The default is also in the table of keys (MakeDatasetKeys), for the reference.
   std::string extent = "32MiB";
   FOREBAY_TRY(TakeString(table, "extent", extent));
   const auto extent_bytes = ParseByteCount(

@@ -12,6 +12,8 @@
 namespace forebay::daemon {
 
 Result<std::uint64_t> RamCapacity(const Config& config) {
+  // The limit of the job's cgroup counts, if it has one: a quarter of the machine's memory could be
+  // more than the job may use.
   const auto bytes = tier::ParseCapacity(config.ram_capacity, tier::MemoryLimitBytes());
   if (!bytes.has_value()) return bytes.error().WithContext("tier.ram.capacity");
   // The arena hands out whole pages.
@@ -19,6 +21,8 @@ Result<std::uint64_t> RamCapacity(const Config& config) {
 }
 
 Result<std::uint64_t> SsdCapacity(const Config& config, io::Directory& directory) {
+  // A share of the whole file system and not of what is free: the tier's own segments of an earlier
+  // daemon take space too.
   FOREBAY_ASSIGN(const io::Directory::Space space, directory.FreeSpace());
   const auto bytes = tier::ParseCapacity(config.ssd_capacity, space.total_bytes);
   if (!bytes.has_value()) return bytes.error().WithContext("tier.ssd.capacity");
@@ -31,6 +35,8 @@ plan::TierPlan PlanTiers(const Config& config, const plan::TierSpace& capacity) 
                        .ssd = stage::SsdPlanOf(capacity.ssd_bytes)};
   plan::RamPlan& ram = tiers.ram;
   for (const stage::DatasetOptions& dataset : config.datasets) {
+    // The configured size. A chunk record of a pack that is larger makes a single extent larger;
+    // the plan needs what is usual.
     ram.largest_extent_bytes = std::max(ram.largest_extent_bytes, dataset.source.extent_bytes);
     // A format that is not configured is detected later, and may be one that needs a scan.
     const std::optional<catalog::Format> format = dataset.source.format;
