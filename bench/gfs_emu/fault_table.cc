@@ -1,3 +1,6 @@
+// Rules are kept in the order in which they were added, and an operation meets the first that is
+// due. Each rule counts what it saw and what it injected: a test asserts these numbers, because a
+// fault test in which nothing was injected has shown nothing.
 #include "bench/gfs_emu/fault_table.h"
 
 #include <fnmatch.h>
@@ -17,6 +20,7 @@ constexpr std::int64_t kNsPerMs = 1'000'000;
 constexpr std::array kOperations = {GfsOperation::kRead, GfsOperation::kOpen,
                                     GfsOperation::kGetattr, GfsOperation::kLookup,
                                     GfsOperation::kReaddir};
+// The bits are those of the enumerators, which therefore must count from 0 without gaps.
 constexpr std::uint32_t kAllOperations = (1U << kOperations.size()) - 1;
 
 constexpr std::uint32_t BitOf(GfsOperation operation) {
@@ -50,6 +54,7 @@ struct KindRow {
   std::uint32_t operations_allowed;
   std::uint32_t operations;  // where the line names none
 };
+// A row for each kind, so that the parser, its messages and the defaults cannot disagree.
 constexpr std::array<KindRow, 6> kKinds = {{
     {"stall", FaultKind::kStall, "ops after count ms", kAllOperations, kReadOnly},
     {"short", FaultKind::kShort, "ops after count", kReadOnly, kReadOnly},
@@ -73,6 +78,7 @@ Error Wrong(const std::string& what) {
 }
 
 Result<int> ParseErrno(std::string_view name) {
+  // A list of our own, because the C library cannot turn a name into a number.
   for (const ErrnoName& known : kErrnoNames) {
     if (known.name == name) return known.number;
   }
@@ -85,6 +91,8 @@ Result<KindRow> ParseKind(std::string_view word, FaultRule& rule) {
   for (const KindRow& row : kKinds) {
     if (row.name == word) return row;
   }
+  // A kind may be an errno in lower case; a rule's errno= is in upper case. The two cannot be
+  // confused.
   for (const ErrnoName& known : kErrnoNames) {
     if (Lower(known.name) != word) continue;
     rule.error_number = known.number;
@@ -99,6 +107,8 @@ Result<KindRow> ParseKind(std::string_view word, FaultRule& rule) {
 Result<std::uint32_t> ParseOperations(std::string_view list) {
   if (list == "all") return kAllOperations;
   std::uint32_t operations = 0;
+  // Ends with the last name: a list without a comma is one name, and an empty one is refused as
+  // unknown.
   while (true) {
     const std::string_view name = list.substr(0, list.find(','));
     const auto known = std::ranges::find(kOperations, name, GfsOperationName);
@@ -115,6 +125,7 @@ Result<std::uint32_t> ParseOperations(std::string_view list) {
 Result<std::uint64_t> ParseCount(std::string_view word, std::string_view digits) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  // The bound keeps ms * 10^6 within 64 bits.
   if (error != std::errc() || end != digits.data() + digits.size() || value > 1'000'000'000'000) {
     return Wrong("not a number: " + std::string(word));
   }
@@ -132,6 +143,8 @@ bool IsWordOf(const KindRow& row, std::string_view key) {
 Status ParseWord(std::string_view word, const KindRow& row, FaultRule& rule) {
   const auto equals = word.find('=');
   const std::string_view key = word.substr(0, equals);
+  // A word that does not belong to the kind is refused: a test with a misspelt word would wait for
+  // a fault that never comes.
   if (equals == std::string_view::npos || !IsWordOf(row, key)) {
     return Wrong("\"" + std::string(word) + "\" is not a word of " + rule.KindName() +
                  (row.words.empty() ? ", which has none"
@@ -158,8 +171,12 @@ Status ParseWord(std::string_view word, const KindRow& row, FaultRule& rule) {
 
 // True where the rule, which has seen the operation, makes a fault of it.
 bool Befalls(FaultRule& rule, std::int64_t now_ns) {
+  // `seen` counts this operation already. A remount befalls objects and no operations: what is
+  // stale is decided by number (GfsFilesystem::TakeFault).
   if (rule.kind == FaultKind::kRemount || rule.seen <= rule.after) return false;
   if (rule.kind == FaultKind::kOutage) {
+    // An outage with `after` begins at the operation that exceeds it, and not when the rule was
+    // added.
     if (!rule.until_ns) rule.until_ns = now_ns + rule.ms * kNsPerMs;
     return now_ns < *rule.until_ns;
   }
@@ -167,6 +184,7 @@ bool Befalls(FaultRule& rule, std::int64_t now_ns) {
 }
 
 bool Matches(const FaultRule& rule, const std::string& path) {
+  // Without FNM_PATHNAME, so "*" matches all paths, those in folders too.
   return fnmatch(rule.pattern.c_str(), path.c_str(), 0) == 0;
 }
 
@@ -196,6 +214,7 @@ std::string FaultRule::KindName() const {
 Result<FaultRule> FaultTable::Parse(std::string_view text) {
   std::istringstream words{std::string(text)};
   std::string word;
+  // Defaults of the kind first, so that words of the line can override them.
   FaultRule rule;
   if (!(words >> word)) return Wrong("no kind");
   FOREBAY_ASSIGN(const KindRow row, ParseKind(word, rule));
@@ -218,6 +237,8 @@ Status FaultTable::Add(FaultRule rule, std::int64_t now_ns) {
   if (rules_.size() >= kRulesMax) {
     return Error(ErrorCode::kResourceExhausted, "fault: at most 64 rules; write \"clear\" first");
   }
+  // Begins now, so that a test can write the rule and know that the GFS is down when its write
+  // returns.
   if (rule.kind == FaultKind::kOutage && rule.after == 0) {
     rule.until_ns = now_ns + rule.ms * kNsPerMs;
   }
@@ -228,6 +249,8 @@ Status FaultTable::Add(FaultRule rule, std::int64_t now_ns) {
 void FaultTable::Clear() {
   const std::lock_guard lock(mutex_);
   rules_.clear();
+  // Requests that hang remember the count at which their fault befell them, so that a request which
+  // is parked only after the clear is not left behind.
   ++clear_count_;
 }
 
@@ -242,6 +265,8 @@ std::optional<Fault> FaultTable::Take(const std::string& path, GfsOperation oper
   std::optional<Fault> fault;
   for (FaultRule& rule : rules_) {
     if (!rule.Concerns(operation) || !Matches(rule, path)) continue;
+    // Counted even if an earlier rule has the operation, so that `after` of each rule counts
+    // operations and not what earlier rules left over.
     ++rule.seen;
     if (fault || !Befalls(rule, now_ns)) continue;
     ++rule.injected;
@@ -255,6 +280,7 @@ std::optional<Fault> FaultTable::Take(const std::string& path, GfsOperation oper
 
 void FaultTable::CountStale(const std::string& path) {
   const std::lock_guard lock(mutex_);
+  // The last matching remount is the one that made the object stale.
   for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
     if (rule->kind != FaultKind::kRemount || !Matches(*rule, path)) continue;
     ++rule->injected;

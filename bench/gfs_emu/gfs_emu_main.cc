@@ -1,4 +1,6 @@
-// gfs_emu: mounts a folder as if it lay on a shared global file system (README.md).
+// gfs_emu: mounts a folder as if it lay on a shared global file system (README.md). It checks the
+// mount point, builds the profile from preset and options, serves with libfuse's threads until
+// SIGTERM or SIGINT, answers what still hangs, and unmounts.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -26,6 +28,7 @@ struct Options {
   std::string backing;
   std::string mount_point;
   std::string preset = "tsubame3";
+  // 0 means no limit, so "not given" needs another value.
   double bandwidth_mb_per_s = -1;  // negative: as the preset says
   double opens_per_s = -1;
   double metadata_per_s = -1;
@@ -63,12 +66,17 @@ GfsProfile ProfileOf(const Options& options, GfsProfile profile) {
 }
 
 // Why `path` cannot be mounted on; empty where it can.
+// Checked here, because libfuse mounts over anything: a second mount on the same folder would hide
+// the first, and a run would measure the wrong one.
 std::string MountPointProblem(const std::string& path) {
   std::error_code error;
   const std::filesystem::path canonical = std::filesystem::canonical(path, error);
   if (error || !std::filesystem::is_directory(canonical, error)) return "is not a folder";
   std::ifstream mounts("/proc/self/mountinfo");
   for (std::string line; std::getline(mounts, line);) {
+    // The kernel writes spaces in a path as octal escapes, so the words of a line can be counted.
+    // Such a path does not compare equal here; a second mount on it is refused only if it is not
+    // empty.
     std::istringstream words(line);
     std::string word;
     for (int i = 0; i < 5; ++i) words >> word;  // the fifth is the mount point
@@ -81,6 +89,7 @@ std::string MountPointProblem(const std::string& path) {
 
 // Mounts, says so on stdout, serves until SIGTERM or SIGINT, unmounts. An exit status.
 int Serve(const Options& options, GfsFilesystem& filesystem) {
+  // The kernel takes max_read from the mount options; what Init sets must agree with it.
   const std::string read_option = "max_read=" + std::to_string(kGfsReadBytesMax);
   std::string mount_options = read_option + ",fsname=gfs_emu,subtype=gfs_emu,default_permissions";
   if (options.allow_other) mount_options += ",allow_other";
@@ -90,6 +99,7 @@ int Serve(const Options& options, GfsFilesystem& filesystem) {
   fuse_args fuse_arguments = FUSE_ARGS_INIT(3, arguments);
   ParkedRequests parked;
   GfsMount mount{.filesystem = &filesystem, .parked = &parked, .session = nullptr};
+  // Destroyed after everything that uses it below; `parked` and `mount` outlive it.
   const std::unique_ptr<fuse_session, void (*)(fuse_session*)> session(
       fuse_session_new(&fuse_arguments, &GfsOperations(), sizeof(fuse_lowlevel_ops), &mount),
       fuse_session_destroy);
@@ -103,14 +113,19 @@ int Serve(const Options& options, GfsFilesystem& filesystem) {
     fuse_remove_signal_handlers(session.get());
     return EXIT_FAILURE;
   }
+  // The harness and the tests wait for this line, so they need not guess when the mount is there.
   std::printf("ready %s\n", options.mount_point.c_str());
   std::fflush(stdout);
   const std::unique_ptr<fuse_loop_config, void (*)(fuse_loop_config*)> loop(
       fuse_loop_cfg_create(), fuse_loop_cfg_destroy);
+  // Each thread reads requests from a descriptor of its own. With one for all, the threads would
+  // take turns, and concurrent reads would be served one after another.
   fuse_loop_cfg_set_clone_fd(loop.get(), 1);
   fuse_loop_cfg_set_max_threads(loop.get(), options.threads);
+  // Threads stay: to start one takes longer than a read from page cache.
   fuse_loop_cfg_set_idle_threads(loop.get(), options.threads);
   const int outcome = fuse_session_loop_mt(session.get(), loop.get());
+  // The loop has ended, so no request can be parked after this.
   parked.FailAll(EIO);  // whoever waits for them would keep the mount in use
   fuse_session_unmount(session.get());
   fuse_remove_signal_handlers(session.get());
@@ -122,6 +137,7 @@ int Serve(const Options& options, GfsFilesystem& filesystem) {
 // Every open file of a client is one here.
 void RaiseFileLimit() {
   rlimit limit{};
+  // A client may have thousands of files open; the soft limit of a shell is often 1,024.
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) std::perror("gfs_emu: setrlimit");

@@ -1,3 +1,7 @@
+// The model in three queues (RateQueue): disks, opens and other metadata. A request reserves its
+// time in a queue and gets the deadline at which it is answered; nothing sleeps here. What would
+// falsify a figure that was measured on it: a backing folder that is not in page cache (then the
+// disk beneath is measured too), or clients that need more threads than the mount has.
 #include "bench/gfs_emu/gfs_filesystem.h"
 
 #include <fnmatch.h>
@@ -17,6 +21,7 @@ namespace {
 constexpr std::int64_t kBurstNs = 10'000'000;
 
 std::int64_t CostNs(double amount, double rate_per_s) {
+  // A rate of 0 means no limit.
   return rate_per_s > 0 ? std::llround(amount / rate_per_s * 1e9) : 0;
 }
 
@@ -70,9 +75,12 @@ GfsFilesystem::GfsFilesystem(UniqueFd backing, const GfsProfile& profile)
 
 std::uint64_t GfsFilesystem::NumberOf(const std::string& path) {
   const std::lock_guard lock(objects_mutex_);
+  // Numbers are never given again, so that a number which the kernel still holds after a remount
+  // stays stale.
   const auto [entry, added] = number_of_path_.try_emplace(path, numbers_.size() + 1);
   if (added) {
     std::unique_ptr<Object>& object = objects_[path];
+    // The object of a path outlives its numbers: its counters and streams are those of the path.
     if (object == nullptr) object = std::make_unique<Object>(path);
     numbers_.push_back({.object = object.get(), .is_stale = false});
   }
@@ -91,6 +99,9 @@ bool GfsFilesystem::IsStale(std::uint64_t number) const {
 
 void GfsFilesystem::MakeStale(const std::string& pattern) {
   const std::lock_guard lock(objects_mutex_);
+  // The number stays in numbers_, marked, and the path gets a new one at its next look-up. This is
+  // what a client sees after a server was restarted: what it holds is stale, what it opens now
+  // works.
   std::erase_if(number_of_path_, [&](const auto& entry) {
     const auto& [path, number] = entry;
     if (number == kRootNumber || fnmatch(pattern.c_str(), path.c_str(), 0) != 0) return false;
@@ -108,10 +119,14 @@ std::int64_t GfsFilesystem::ChargeMetadata(pid_t thread_id, GfsOperation operati
 std::int64_t GfsFilesystem::ChargeOpen(pid_t thread_id, Object& object) {
   counters_.Add(thread_id, &GfsCounts::opens, 1);
   ++object.opens;
+  // The stream begins at the open: finding the first byte of an object is part of what an open
+  // costs, so a read at offset 0 costs no seek on top.
   {
     const std::lock_guard lock(object.mutex);
     object.streams.OnOpen();
   }
+  // The rate limits how many opens begin per second; the latency comes after it and is waited for
+  // by each client by itself, so concurrency hides it.
   const std::int64_t now_ns = MonotonicNs();
   const std::int64_t turn_ns =
       profile_.opens_per_s > 0 ? opens_.Reserve(now_ns, CostNs(1, profile_.opens_per_s)) : now_ns;
@@ -120,6 +135,7 @@ std::int64_t GfsFilesystem::ChargeOpen(pid_t thread_id, Object& object) {
 
 std::int64_t GfsFilesystem::ChargeRead(pid_t thread_id, Object& object, const ReadRange& range) {
   StreamTracker::Verdict verdict;
+  // A read at the end of the file answers nothing and moves no disk.
   if (range.bytes > 0) {
     const std::lock_guard lock(object.mutex);
     verdict = object.streams.OnRead(range.offset, range.bytes);
@@ -134,6 +150,8 @@ std::int64_t GfsFilesystem::ChargeRead(pid_t thread_id, Object& object, const Re
   if (profile_.bandwidth_bytes_per_s <= 0) return 0;
   std::int64_t cost_ns = CostNs(static_cast<double>(range.bytes), profile_.bandwidth_bytes_per_s);
   if (verdict.seek) cost_ns += profile_.seek_ns;
+  // The refund goes to the queue and not to the request that was charged: that one may have been
+  // answered already.
   if (verdict.refund) disks_.Refund(profile_.seek_ns);
   return disks_.Reserve(MonotonicNs(), cost_ns);
 }
@@ -142,6 +160,7 @@ std::optional<Fault> GfsFilesystem::TakeFault(const Arrival& arrival) {
   // Without the root's attributes the kernel finds no way to the control file.
   if (arrival.number == kRootNumber && arrival.operation == GfsOperation::kGetattr) return {};
   std::optional<Fault> fault;
+  // Staleness wins over rules: an object that is stale answers nothing else.
   if (IsStale(arrival.number)) {
     faults_.CountStale(object(arrival.number).path);
     fault = Fault{.kind = FaultKind::kError, .ms = 0, .error_number = ESTALE};
@@ -151,6 +170,7 @@ std::optional<Fault> GfsFilesystem::TakeFault(const Arrival& arrival) {
   if (!fault) return fault;
   counters_.Add(arrival.thread_id, &GfsCounts::faults, 1);
   // Everything else is counted as it is carried out.
+  // An operation that fails was sent all the same, and clients are compared by what they send.
   if (fault->kind == FaultKind::kError) {
     counters_.Add(arrival.thread_id, CounterOf(arrival.operation), 1);
   }
@@ -172,6 +192,7 @@ std::string GfsFilesystem::CountersJson() const {
     entry["program"] = client.program;
     report["clients"][std::to_string(process_id)] = std::move(entry);
   }
+  // In the order of the rules, by which a test finds its own.
   report["faults"] = nlohmann::json::array();
   const std::int64_t now_ns = MonotonicNs();
   for (const FaultRule& rule : faults_.Snapshot()) {
@@ -193,6 +214,8 @@ std::string GfsFilesystem::CountersJson() const {
 
 void GfsFilesystem::ResetCounters() {
   counters_.Reset();
+  // Streams are reset too: else the first reads of a run would continue those of the run before it,
+  // and cost no seek.
   const std::lock_guard lock(objects_mutex_);
   for (const auto& [path, object] : objects_) {
     object->opens = 0;
@@ -205,6 +228,8 @@ void GfsFilesystem::ResetCounters() {
 Status GfsFilesystem::Control(std::string_view commands) {
   while (!commands.empty()) {
     const std::size_t end = std::min(commands.find('\n'), commands.size());
+    // Lines before a wrong one have been executed. A test sees EINVAL and fails, so this needs no
+    // rollback.
     FOREBAY_TRY(ControlLine(commands.substr(0, end)));
     commands.remove_prefix(std::min(end + 1, commands.size()));
   }
@@ -233,6 +258,8 @@ Status GfsFilesystem::ControlLine(std::string_view line) {
 Status GfsFilesystem::AddFault(FaultRule rule) {
   const bool is_remount = rule.kind == FaultKind::kRemount;
   const std::string pattern = rule.pattern;
+  // The rule first, so that operations which find an object stale find the rule to count them
+  // against.
   FOREBAY_TRY(faults_.Add(std::move(rule), MonotonicNs()));
   if (is_remount) MakeStale(pattern);
   return {};

@@ -1,3 +1,7 @@
+// libfuse calls these functions on its threads, one per request in flight. Each asks for the fault
+// that is due, reserves its time in the model, does the work on the backing folder, and sleeps
+// until its deadline before it answers. A read is carried out before its time is reserved, because
+// it costs what it answers.
 #include "bench/gfs_emu/gfs_operations.h"
 
 #include <dirent.h>
@@ -58,11 +62,13 @@ bool IsControl(std::string_view path) {
 // Sleeps to the deadline, in slices, so that a long stall does not outlive the session. With
 // `ends_with_client` false is returned early where the client is being killed.
 bool WaitUntil(fuse_req_t request, std::int64_t deadline_ns, bool ends_with_client = false) {
+  // A slice bounds how long an unmount waits for requests that are sleeping.
   constexpr std::int64_t kSliceNs = 50'000'000;
   fuse_session* const session = MountOf(request).session;
   const std::optional<Requester> client =
       ends_with_client ? std::optional(Requester(ThreadOf(request))) : std::nullopt;
   for (std::int64_t now_ns = MonotonicNs(); now_ns < deadline_ns; now_ns = MonotonicNs()) {
+    // The mount is going away: answering early is better than keeping its clients.
     if (fuse_session_exited(session) != 0) return true;
     if (client && client->IsBeingKilled()) return false;
     const std::int64_t until_ns = std::min(deadline_ns, now_ns + kSliceNs);
@@ -77,6 +83,7 @@ bool WaitUntil(fuse_req_t request, std::int64_t deadline_ns, bool ends_with_clie
 // perhaps later and on another thread, so it must own what it needs.
 template <typename CarryOut>
 void Arrive(fuse_req_t request, GfsFilesystem::Arrival arrival, CarryOut carry_out) {
+  // Faults are taken before anything is charged: a request that fails takes no disk time.
   arrival.thread_id = ThreadOf(request);
   const std::optional<Fault> fault = FilesystemOf(request).TakeFault(arrival);
   if (!fault) {
@@ -91,6 +98,8 @@ void Arrive(fuse_req_t request, GfsFilesystem::Arrival arrival, CarryOut carry_o
         fuse_reply_err(request, EINTR);
       }
       return;
+    // The thread returns to libfuse and serves others. The request is carried out when the faults
+    // are cleared.
     case FaultKind::kHang:
       MountOf(request).parked->Park(
           request, fault->clear_count,
@@ -105,6 +114,7 @@ void Arrive(fuse_req_t request, GfsFilesystem::Arrival arrival, CarryOut carry_o
 }
 
 std::string ChildPath(const std::string& parent, const char* name) {
+  // Paths are kept without "./", so that globs of faults match what a user sees beneath the mount.
   return parent == "." ? std::string(name) : parent + "/" + name;
 }
 
@@ -127,8 +137,12 @@ int StatPath(const GfsFilesystem& filesystem, const std::string& path, struct st
 }
 
 void Init(void*, fuse_conn_info* connection) {
+  // Reads of 1 MiB are the largest that FUSE allows; clients ask for more, and the kernel cuts.
+  // StreamTracker puts the pieces together again.
   connection->max_read = kGfsReadBytesMax;
   connection->max_write = kGfsReadBytesMax;  // libfuse derives the pages of a request from it
+  // The page cache is bypassed (direct_io), and readahead would ask for bytes that no client
+  // wanted.
   connection->max_readahead = 0;
 }
 
@@ -139,6 +153,8 @@ void ReplyEntry(fuse_req_t request, const std::string& path) {
     fuse_reply_err(request, error);
     return;
   }
+  // Timeouts of attributes and entries stay 0 in `entry`, so the kernel asks again each time and
+  // every look-up is counted.
   entry.ino = filesystem.NumberOf(path);
   fuse_reply_entry(request, &entry);
 }
@@ -193,6 +209,7 @@ void Setattr(fuse_req_t request, fuse_ino_t number, struct stat*, int to_set,
 
 void Readlink(fuse_req_t request, fuse_ino_t number) {
   GfsFilesystem& filesystem = FilesystemOf(request);
+  // Not charged: reading a link is a part of looking it up.
   std::array<char, PATH_MAX> target{};
   const ssize_t bytes = readlinkat(filesystem.backing_fd(), filesystem.object(number).path.c_str(),
                                    target.data(), target.size() - 1);
@@ -204,6 +221,9 @@ void Readlink(fuse_req_t request, fuse_ino_t number) {
 }
 
 void ReplyOpen(fuse_req_t request, fuse_file_info file, std::unique_ptr<Handle> handle) {
+  // Every read of a client comes here, also if the same bytes were read before. This is stricter
+  // than a real client of a GFS, which caches; peers that profit from a cache are measured on a
+  // folder without this mount.
   file.direct_io = 1;
   file.keep_cache = 0;
   Handle* const opened = handle.release();
@@ -226,6 +246,7 @@ void Open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
     ReplyOpen(request, *file, std::move(handle));
     return;
   }
+  // Objects live as long as the mount, so the reference stays valid when the request is parked.
   Arrive(request, {.operation = GfsOperation::kOpen, .number = number, .path = object.path},
          [request, &filesystem, &object, info = *file](std::optional<FaultKind>) {
            WaitUntil(request, filesystem.ChargeOpen(ThreadOf(request), object));
@@ -274,6 +295,7 @@ struct ReadSpan {
 // Answers a read of the backing file, with what `fault` makes of it.
 void ReplyRead(fuse_req_t request, GfsFilesystem::Object& object, const Handle& handle,
                const ReadSpan& span, std::optional<FaultKind> fault) {
+  // One per thread of libfuse, so that a read allocates nothing after the first.
   thread_local std::vector<char> buffer;
   buffer.resize(std::max<std::size_t>(span.bytes, kGfsReadBytesMax));
   const ssize_t got = ReadFully(handle.fd.get(), buffer.data(), span.bytes, span.offset);
@@ -282,11 +304,15 @@ void ReplyRead(fuse_req_t request, GfsFilesystem::Object& object, const Handle& 
     return;
   }
   auto bytes = static_cast<std::size_t>(got);
+  // Half of what there is and no error: this is how a truncated object looks to a client that
+  // believes the size which it read before.
   if (fault == FaultKind::kShort) bytes /= 2;
   WaitUntil(request, FilesystemOf(request).ChargeRead(
                          ThreadOf(request), object,
                          {.offset = static_cast<std::uint64_t>(span.offset), .bytes = bytes}));
   if (fault == FaultKind::kFlip && bytes > 0) {
+    // In the middle of the answer, where neither a header nor an end is. One bit, because a
+    // checksum that finds one bit finds more.
     buffer[bytes / 2] = static_cast<char>(buffer[bytes / 2] ^ 0x10);
   }
   fuse_reply_buf(request, buffer.data(), bytes);
@@ -315,6 +341,8 @@ void Write(fuse_req_t request, fuse_ino_t number, const char* data, std::size_t 
     fuse_reply_err(request, EROFS);
     return;
   }
+  // A write is taken as whole lines. A shell's echo writes once; a writer that cuts a line in two
+  // gets EINVAL.
   const bool is_understood = filesystem.Control({data, size}).has_value();
   // What hung goes on before the writer does, so that it finds the counters as they stay.
   mount.parked->ResumeBefore(filesystem.clear_count());
@@ -329,6 +357,8 @@ std::optional<Listing> ReadListing(const GfsFilesystem& filesystem, const std::s
   UniqueFd fd(openat(filesystem.backing_fd(), path.c_str(),
                      O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) return std::nullopt;
+  // The listing is read as a whole at opendir: readdir then answers from one state of the folder,
+  // however long the client takes.
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(fdopendir(fd.get()), closedir);
   if (directory == nullptr) return std::nullopt;
   static_cast<void>(fd.Release());  // the DIR owns it now
@@ -377,6 +407,7 @@ void ReplyReaddir(fuse_req_t request, const std::vector<Listing::Entry>& entries
     attributes.st_mode = entries[i].mode;
     const std::size_t needed =
         fuse_add_direntry(request, buffer.data() + used, buffer.size() - used,
+                          // The offset that is given back is the index of the next entry.
                           entries[i].name.c_str(), &attributes, static_cast<off_t>(i + 1));
     if (needed > buffer.size() - used) break;
     used += needed;
@@ -415,6 +446,8 @@ void Statfs(fuse_req_t request, fuse_ino_t) {
   fuse_reply_statfs(request, &attributes);
 }
 
+// A read-only mount would refuse these in the kernel, but it would refuse writes to the control
+// file too.
 void Mkdir(fuse_req_t request, fuse_ino_t, const char*, mode_t) { fuse_reply_err(request, EROFS); }
 void Unlink(fuse_req_t request, fuse_ino_t, const char*) { fuse_reply_err(request, EROFS); }
 void Create(fuse_req_t request, fuse_ino_t, const char*, mode_t, fuse_file_info*) {

@@ -1,3 +1,6 @@
+// A hung request is a map entry and no thread, so the mount goes on serving others. One thread
+// looks every 50 ms whether the client of a parked request is being killed, because FUSE has no
+// event for that; then the request is answered with EINTR and the client can die.
 #include "bench/gfs_emu/parked_requests.h"
 
 #include <algorithm>
@@ -14,6 +17,7 @@
 namespace forebay::bench {
 namespace {
 
+// Short against the patience of a test that kills a client, long against the cost of reading /proc.
 constexpr std::chrono::milliseconds kBetweenLooks(50);
 
 // What the kernel says of a thread, or of a process by its number.
@@ -33,6 +37,8 @@ TaskStatus StatusOf(pid_t id) {
   for (std::string word; status >> word;) {
     if (word == "State:") status >> task.state;
     if (word == "Tgid:") status >> task.process_id;
+    // Signals of this thread alone. SIGKILL is among them (is_being_killed), other than signals
+    // that are for the process as a whole.
     if (word == "SigPnd:") status >> std::hex >> task.pending >> std::dec;
   }
   return task;
@@ -56,9 +62,12 @@ ParkedRequests::ParkedRequests()
 
 void ParkedRequests::Park(fuse_req_t request, std::uint64_t clear_count,
                           std::function<void()> resume) {
+  // Before the lock, because it reads /proc.
   const Requester requester(fuse_req_ctx(request)->pid);
   {
     std::unique_lock lock(mutex_);
+    // "clear" was executed after the fault was taken and before this call. Without this, the
+    // request would wait for the next clear, which may never come.
     if (clear_count < resumed_before_) {
       lock.unlock();
       resume();
@@ -81,6 +90,7 @@ void ParkedRequests::Watch(const std::stop_token& stop) {
     parked_.wait(lock, stop, [this] { return !requests_.empty(); });
     std::vector<fuse_req_t> ended;
     for (const auto& [request, parked] : requests_) {
+      // Collected first: fuse_reply_err frees the request, which is the key of the map.
       if (parked.requester.IsBeingKilled()) ended.push_back(request);
     }
     for (const fuse_req_t request : ended) {
@@ -100,6 +110,7 @@ void ParkedRequests::ResumeBefore(std::uint64_t clear_count) {
   std::vector<std::function<void()>> resumed;
   {
     const std::lock_guard lock(mutex_);
+    // Two clears may come here in any order.
     resumed_before_ = std::max(resumed_before_, clear_count);
     for (auto entry = requests_.begin(); entry != requests_.end();) {
       const bool is_due = entry->second.clear_count < clear_count;
@@ -107,6 +118,8 @@ void ParkedRequests::ResumeBefore(std::uint64_t clear_count) {
       entry = is_due ? requests_.erase(entry) : std::next(entry);
     }
   }
+  // Without the lock: carrying out a request takes its time in the queues of the model, and it may
+  // be parked again.
   for (const std::function<void()>& resume : resumed) resume();
 }
 
