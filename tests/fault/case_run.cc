@@ -101,9 +101,9 @@ void CaseRun::Recover() {
   // Damage that nobody has read yet is not known to anybody.
   const bool may_hide = case_.tiers == Tiers::kLostSsd ||
                         std::ranges::any_of(case_.faults(), HitsReadsOfSsd);
-  CheckStatusAndEpoch(AwaitSettled(), "the epoch after the faults", may_hide);
+  CheckStatusAndEpoch(AwaitIdle(), "the epoch after the faults", may_hide);
   AskToStage(/*wait=*/true);
-  const v1::StatusReply staged = AwaitSettled();
+  const v1::StatusReply staged = AwaitIdle();
   const Expectation expected = ExpectationOf(case_);
   const std::string& state = staged.datasets(0).state();
   Expect(!(expected.is_staged && state != "staged") &&
@@ -299,15 +299,15 @@ v1::StatusReply CaseRun::StatusNow() {
   return client.Status();
 }
 
-v1::StatusReply CaseRun::AwaitSettled() {
+v1::StatusReply CaseRun::AwaitIdle() {
   v1::StatusReply status;
-  const bool is_settled = Await(patience_, [&] {
+  const bool is_idle = Await(patience_, [&] {
     status = StatusNow();
     if (status.datasets_size() != 1) return false;
     const std::string& state = status.datasets(0).state();
     return state != "cataloguing" && state != "staging";
   });
-  Expect(is_settled, "the data set's state does not settle");
+  Expect(is_idle, "the data set is still being catalogued or staged");
   return status;
 }
 
@@ -330,7 +330,7 @@ void CaseRun::CheckFaultyEpoch(const EpochResult& result) {
     return;
   }
   if (expected.may_be_refused && IsRefused(result)) {
-    Expect(AwaitSettled().datasets(0).state() != "staged",
+    Expect(AwaitIdle().datasets(0).state() != "staged",
            which + " is refused, but status says that all is staged");
     return;
   }

@@ -62,7 +62,7 @@ class CaseRun {
   EpochResult ReadEpoch() { return StartReader()->Join(); }
   // Without `wait` the daemon begins, and this returns.
   void AskToStage(bool wait);
-  v1::StatusReply AwaitSettled();
+  v1::StatusReply AwaitIdle();
   v1::StatusReply StatusNow();
 
   void CheckFaultyEpoch(const EpochResult& result);

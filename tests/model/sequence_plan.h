@@ -40,7 +40,7 @@ enum class Action : std::uint8_t {
   kReadNoise,        // one bit of one read from the GFS, once
   kFillSsd,          // others write until nothing is free
   kFreeSsd,
-  kRestart,          // after everything has settled
+  kRestart,          // when nothing is under way
   kKill,             // in the middle of staging
   kLosePower,
   kLoseState,        // a restart without what was saved

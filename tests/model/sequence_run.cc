@@ -147,7 +147,7 @@ Status SequenceRun::ActOnObjects(Action action) {
       const auto& values = samples[random_.Below(samples.size())];
       const ValuePlace place = values[random_.Below(values.size())];
       const std::uint64_t bit = place.offset * 8 + random_.Below(place.length * 8);
-      if (revision_when_settled_ < gfs_.revision()) FOREBAY_TRY(Settle());
+      if (revision_when_idle_ < gfs_.revision()) FOREBAY_TRY(JudgeWhenIdle());
       flips_.emplace_back(gfs_.Current(path), bit);
       FlipObject(path, bit);
       break;
@@ -155,7 +155,7 @@ Status SequenceRun::ActOnObjects(Action action) {
     case Action::kUnflipObject: {
       if (flips_.empty() || !gfs_.Has(flips_.back().first)) return {};
       const auto [object, bit] = flips_.back();
-      if (revision_when_settled_ < gfs_.revision()) FOREBAY_TRY(Settle());
+      if (revision_when_idle_ < gfs_.revision()) FOREBAY_TRY(JudgeWhenIdle());
       flips_.pop_back();
       FlipObject(object->path(), bit);
       break;
@@ -215,7 +215,7 @@ Status SequenceRun::ActOnSsd(Action action) {
 Status SequenceRun::Heal() {
   Log("heal");
   random_ = ModelRandom(plan_.seed + 1);
-  FOREBAY_TRY(Settle());
+  FOREBAY_TRY(JudgeWhenIdle());
   for (const std::string& path : gfs_.paths()) {
     if (!gfs_.IsAway(path)) continue;
     node_.ShowObject(path);
@@ -231,7 +231,7 @@ Status SequenceRun::Heal() {
   if (!is_well) FOREBAY_TRY(Rebuild());
   FOREBAY_TRY(Epoch(true));
   open_.reset();
-  FOREBAY_TRY(Settle());
+  FOREBAY_TRY(JudgeWhenIdle());
   FOREBAY_TRY(CheckEmptied(rooms(), !has_ssd_failed_));
   return EndLife();
 }
@@ -260,7 +260,7 @@ Status SequenceRun::BeginLife(State state) {
   has_ssd_failed_ = false;
   may_copies_return_ = false;
   is_state_doubtful_ = is_disk_full_;
-  revision_when_settled_ = gfs_.revision();
+  revision_when_idle_ = gfs_.revision();
   // A daemon stages from its start on; here a step may also come first.
   if (random_.Chance(60)) {
     BeginPass(false);
@@ -285,7 +285,7 @@ Status SequenceRun::EndLife() {
 SequenceRun::Saved SequenceRun::CurrentObjects() const { return gfs_.Present(); }
 
 Status SequenceRun::StartAgain(Action action) {
-  if (action == Action::kRestart) FOREBAY_TRY(Settle());
+  if (action == Action::kRestart) FOREBAY_TRY(JudgeWhenIdle());
   const bool saves = plan_.tiers.saves_state;
   State state = !saves ? State::kNone : is_state_doubtful_ ? State::kDoubtful : State::kKept;
   FOREBAY_TRY(EndLife());
@@ -388,15 +388,15 @@ void SequenceRun::BeginPass(bool is_rebuild) {
 }
 
 Status SequenceRun::Stage() {
-  FOREBAY_TRY(Settle());
+  FOREBAY_TRY(JudgeWhenIdle());
   BeginPass(false);
   rooms().stager().Stage(dataset());
-  FOREBAY_TRY(Settle());
+  FOREBAY_TRY(JudgeWhenIdle());
   return JudgeStaged();
 }
 
 Status SequenceRun::Rebuild() {
-  FOREBAY_TRY(Settle());
+  FOREBAY_TRY(JudgeWhenIdle());
   const Served before = {.served = served_, .ledger = ledger_, .prior = prior_,
                          .ledgers = ledgers_, .found = found_,
                          .may_copies_return = may_copies_return_};
@@ -404,7 +404,7 @@ Status SequenceRun::Rebuild() {
   const Status begun = rooms().Rebuild();
   if (!begun.has_value()) return JudgeRefusedRebuild(begun.error(), before);
   occurrences_.Count("rebuild");
-  FOREBAY_TRY(Settle());
+  FOREBAY_TRY(JudgeWhenIdle());
   return JudgeStaged();
 }
 
@@ -422,7 +422,7 @@ Status SequenceRun::JudgeRefusedRebuild(const Error& error, const Served& before
   ledgers_ = before.ledgers;
   found_ = before.found;
   may_copies_return_ = before.may_copies_return;
-  return Settle();
+  return JudgeWhenIdle();
 }
 
 // What has a home is there. But a stream that is open may need guests sooner than an extent that is
@@ -542,9 +542,9 @@ void SequenceRun::NoteFaults() {
   }
 }
 
-Status SequenceRun::Settle() {
+Status SequenceRun::JudgeWhenIdle() {
   FOREBAY_TRY(Catalogued());
-  FOREBAY_TRY(AwaitSettled(rooms()));
+  FOREBAY_TRY(AwaitIdle(rooms()));
   NoteFaults();
   NoteReasons();
   if (is_pass_under_way_) FOREBAY_TRY(JudgePass());
@@ -558,7 +558,7 @@ Status SequenceRun::Settle() {
   FOREBAY_TRY(CheckMemory(rooms()));
   FOREBAY_TRY(CheckRoom(rooms(), room_at_start_));
   reasons_.clear();
-  revision_when_settled_ = gfs_.revision();
+  revision_when_idle_ = gfs_.revision();
   return {};
 }
 
@@ -679,7 +679,7 @@ bool SequenceRun::IsQuiet() {
 Status SequenceRun::Epoch(bool is_whole) {
   FOREBAY_TRY(Catalogued());
   // Of packed extents it is not known before which of them fit.
-  if (is_packed()) FOREBAY_TRY(Settle());
+  if (is_packed()) FOREBAY_TRY(JudgeWhenIdle());
   if (!served_) {
     occurrences_.Count("no catalog to read by");
     return {};
@@ -701,7 +701,7 @@ Status SequenceRun::Epoch(bool is_whole) {
 
 Status SequenceRun::ReadOn() {
   FOREBAY_TRY(Catalogued());
-  if (is_packed()) FOREBAY_TRY(Settle());
+  if (is_packed()) FOREBAY_TRY(JudgeWhenIdle());
   if (!served_ && !open_) return {};
   if (!open_) {
     FOREBAY_ASSIGN(open_, OpenStream(DrawAsk("long")));
@@ -772,7 +772,7 @@ Status SequenceRun::Evict(std::optional<TierKind> kind, std::uint64_t percent) {
 }
 
 Status SequenceRun::FlipRam() {
-  FOREBAY_TRY(Settle());
+  FOREBAY_TRY(JudgeWhenIdle());
   const std::optional<ExtentKey> key = DrawResident(TierKind::kRam);
   if (!key) return {};
   {
@@ -826,7 +826,7 @@ Status SequenceRun::Scrub(const std::optional<ExtentKey>& damaged) {
 
 // A bit that flips once on the way from the GFS is noticed where the extent was read before.
 Status SequenceRun::ReadNoise() {
-  FOREBAY_TRY(Settle());
+  FOREBAY_TRY(JudgeWhenIdle());
   if (!served_ || !served_->ReasonsToFail().empty()) return {};
   for (std::uint32_t i = 0; i < served_->extent_count(); ++i) {
     const ReadLedger::Entry& entry = ledger_->Of(served_->name(ExtentId(i)));

@@ -66,7 +66,7 @@ class SequenceRun {
   };
   Status JudgeRefusedRebuild(const Error& error, const Served& before);
   Status Catalogued();  // waits for it
-  Status Settle();
+  Status JudgeWhenIdle();
   Status JudgePass();
   Status JudgeFailedPass(const std::string& error);
   Status JudgeStaged();
@@ -122,8 +122,8 @@ class SequenceRun {
   // Of the pass that is under way, or nothing.
   bool is_pass_under_way_ = false;
   bool is_rebuild_ = false;
-  Codes reasons_;  // why loads may fail that have begun since everything was settled
-  std::uint64_t revision_when_settled_ = 0;
+  Codes reasons_;  // why loads may fail that have begun since nothing was under way
+  std::uint64_t revision_when_idle_ = 0;
 
   // Of the step's fault.
   std::optional<FaultPlace> armed_;

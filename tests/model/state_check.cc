@@ -98,7 +98,7 @@ std::vector<bool> ResidentExtents(stream::ServeFixture& rooms) {
   return resident;
 }
 
-Status AwaitSettled(stream::ServeFixture& rooms) { return AwaitState(rooms, false); }
+Status AwaitIdle(stream::ServeFixture& rooms) { return AwaitState(rooms, false); }
 
 Status AwaitCatalogued(stream::ServeFixture& rooms) { return AwaitState(rooms, true); }
 

@@ -19,7 +19,7 @@ std::vector<bool> ResidentExtents(stream::ServeFixture& rooms);
 
 // Waits until the data set is neither being catalogued nor staged; kDeadlineExceeded after a
 // minute.
-Status AwaitSettled(stream::ServeFixture& rooms);
+Status AwaitIdle(stream::ServeFixture& rooms);
 // The same, but a catalog suffices.
 Status AwaitCatalogued(stream::ServeFixture& rooms);
 

@@ -62,11 +62,11 @@ class StageReport {
                                        .bytes_done = dataset.staged_bytes(),
                                        .bytes_total = dataset.total_bytes(),
                                        .note = dataset.state()};
-    if (!Settled(dataset) && waited_) {
+    if (!HasEnded(dataset) && waited_) {
       line.Show(state);
     // Once for each data set: the daemon repeats the state of those that are done while others go
     // on.
-    } else if (settled_.insert(dataset.name()).second) {
+    } else if (reported_.insert(dataset.name()).second) {
       line.Done(state, Verdict(dataset));
     }
   }
@@ -83,7 +83,7 @@ class StageReport {
   }
 
  private:
-  static bool Settled(const v1::DatasetStatus& dataset) {
+  static bool HasEnded(const v1::DatasetStatus& dataset) {
     return dataset.state() == "staged" || dataset.state() == "partly staged" ||
            dataset.state() == "failed";
   }
@@ -91,7 +91,7 @@ class StageReport {
   CommandContext& context_;
   bool waited_;
   std::map<std::string, v1::DatasetStatus> last_;
-  std::set<std::string> settled_;
+  std::set<std::string> reported_;
   std::map<std::string, ProgressLine> lines_;
 };
 

@@ -25,7 +25,7 @@ constexpr std::uint64_t kLineBytesExpected = 64;
 constexpr auto kKeys = std::to_array<FormatKey>({
     {.name = "files",
      .default_text = "(found)",
-     .help = "list of \"path\" beneath the root (the format must be set then)",
+     .help = "list of paths of files beneath the root; with it, the key format must be set",
      .check = CheckBy<&ParsePaths>,
      .identify = IdentifyPaths},
 });

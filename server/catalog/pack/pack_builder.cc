@@ -28,7 +28,7 @@ using compress::PackSchema;
 constexpr auto kKeys = std::to_array<FormatKey>({
     {.name = "files",
      .default_text = "(found)",
-     .help = "list of \"path\", packs or sets beneath the root; the format must be set then",
+     .help = "list of paths of packs or sets beneath the root; with it, the key format must be set",
      .check = CheckBy<&ParsePaths>,
      .identify = IdentifyPaths},
 });

@@ -300,7 +300,7 @@ void IdentifyHeader(const SettingValue* value, ByteWriter& writer) {
 
 constexpr FormatKey kFilesKey = {.name = "files",
                                  .default_text = "(found)",
-                                 .help = "list of \"field=path\" beneath the root",
+                                 .help = "list of \"field=path\"; path: a file beneath the root",
                                  .check = CheckBy<&ParseFieldFiles>,
                                  .identify = IdentifyFieldFiles};
 constexpr std::array kHeadedKeys = {kFilesKey};

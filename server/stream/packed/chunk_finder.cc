@@ -26,11 +26,11 @@ Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> re
                          std::vector<tier::BadExtent>& bad) {
   // Every directory is then opened once, however many chunks of it are wanted.
   std::ranges::stable_sort(wanted, {}, &WantedChunk::extent_index);
-  std::vector<Run> wave;  // of extents whose directory must be read
-  std::uint64_t wave_bytes = 0;
-  const auto end_wave = [&]() -> Status {
-    wave_bytes = 0;
-    return ReadWave(source, refs, queue, std::exchange(wave, {}), wanted, bad);
+  std::vector<Run> unread;  // of extents whose directory must be read
+  std::uint64_t unread_bytes = 0;
+  const auto read_directories = [&]() -> Status {
+    unread_bytes = 0;
+    return ReadDirectories(source, refs, queue, std::exchange(unread, {}), wanted, bad);
   };
   for (std::size_t begin = 0; begin < wanted.size();) {
     Run run{.extent_index = wanted[begin].extent_index, .begin = begin, .end = begin};
@@ -56,22 +56,22 @@ Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> re
       FOREBAY_TRY(Resolve(source, ref, known->bytes, chunks, bad));
     } else {
       const std::uint64_t bytes = tier::AlignedBytes(range);
-      if (!wave.empty() && bytes > limits::kDecodeReadBytesMax - wave_bytes) {
-        FOREBAY_TRY(end_wave());
+      if (!unread.empty() && bytes > limits::kDecodeReadBytesMax - unread_bytes) {
+        FOREBAY_TRY(read_directories());
       }
-      wave.push_back(run);
+      unread.push_back(run);
       // A directory beyond the bound is read alone. The sum stops at the bound, so that the
       // subtraction above cannot wrap around.
-      wave_bytes = std::min(limits::kDecodeReadBytesMax, wave_bytes + bytes);
+      unread_bytes = std::min(limits::kDecodeReadBytesMax, unread_bytes + bytes);
     }
   }
-  return wave.empty() ? Status() : end_wave();
+  return unread.empty() ? Status() : read_directories();
 }
 
-Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef> refs,
-                             io::IoQueue& queue, std::span<const Run> runs,
-                             std::span<WantedChunk> wanted,
-                             std::vector<tier::BadExtent>& bad) {
+Status ChunkFinder::ReadDirectories(UnitSource& source, std::span<const tier::ExtentRef> refs,
+                                    io::IoQueue& queue, std::span<const Run> runs,
+                                    std::span<WantedChunk> wanted,
+                                    std::vector<tier::BadExtent>& bad) {
   std::uint64_t bytes = 0;
   for (const Run& run : runs) {
     bytes += tier::AlignedBytes(DirectoryRange(source, refs[run.extent_index]->key.extent));

@@ -52,9 +52,9 @@ class ChunkFinder {
   static Status Resolve(UnitSource& source, const tier::ExtentRef& ref,
                         std::span<const std::byte> directory, std::span<WantedChunk> wanted,
                         std::vector<tier::BadExtent>& bad);
-  Status ReadWave(UnitSource& source, std::span<const tier::ExtentRef> refs,
-                  io::IoQueue& queue, std::span<const Run> runs,
-                  std::span<WantedChunk> wanted, std::vector<tier::BadExtent>& bad);
+  Status ReadDirectories(UnitSource& source, std::span<const tier::ExtentRef> refs,
+                         io::IoQueue& queue, std::span<const Run> runs,
+                         std::span<WantedChunk> wanted, std::vector<tier::BadExtent>& bad);
 
   std::list<Remembered> remembered_;  // the most recently used first
   std::unordered_map<tier::ExtentKey, std::list<Remembered>::iterator, tier::ExtentKeyHash>

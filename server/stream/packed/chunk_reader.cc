@@ -1,7 +1,8 @@
 // Chunks in RAM are used in place. Chunks on SSD, or on no tier, are read into one of two buffers:
-// ReadWave fills one with the chunks of several units at once, so that the device has many requests
-// to work on; RecordOf fills the other with a single chunk that was too large for that. Every
-// record is verified before anybody decodes it. Called by the worker that assembles the batch.
+// ReadFromSsd fills one with the chunks of several units at once, so that the device has many
+// requests to work on; RecordOf fills the other with a single chunk that was too large for that.
+// Every record is verified before anybody decodes it. Called by the worker that assembles the
+// batch.
 #include "server/stream/packed/chunk_reader.h"
 
 #include <utility>
@@ -43,8 +44,8 @@ std::uint64_t ChunkReader::SsdBytes(const PackedMeans& means,
   return bytes;
 }
 
-Status ChunkReader::ReadWave(const PackedMeans& means, std::span<PlacedChunk* const> chunks,
-                             AssembledBatch& batch) {
+Status ChunkReader::ReadFromSsd(const PackedMeans& means, std::span<PlacedChunk* const> chunks,
+                                AssembledBatch& batch) {
   std::vector<PlacedChunk*> on_ssd;
   std::uint64_t bytes = 0;
   for (PlacedChunk* chunk : chunks) {
@@ -55,7 +56,7 @@ Status ChunkReader::ReadWave(const PackedMeans& means, std::span<PlacedChunk* co
     on_ssd.push_back(chunk);
   }
   if (on_ssd.empty()) return {};
-  FOREBAY_ASSIGN(const std::span<std::byte> memory, Grow(wave_, bytes));
+  FOREBAY_ASSIGN(const std::span<std::byte> memory, Grow(many_, bytes));
   return ReadPieces(means, on_ssd, memory, batch);
 }
 
@@ -111,7 +112,7 @@ Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
   } else if (bytes.empty()) {
     PlacedChunk* one[] = {&chunk};
     FOREBAY_ASSIGN(const std::span<std::byte> memory,
-                   Grow(late_, tier::AlignedBytes(PieceOf(chunk.at))));
+                   Grow(single_, tier::AlignedBytes(PieceOf(chunk.at))));
     FOREBAY_TRY(ReadPieces(means, one, memory, batch));
     bytes = std::exchange(chunk.record, {});  // until the next chunk is read there
   }

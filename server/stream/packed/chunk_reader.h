@@ -1,5 +1,5 @@
-// ChunkReader: brings the records of chunks from where their extents lie: RAM, or SSD or the GFS,
-// in waves.
+// ChunkReader: brings the records of chunks from where their extents lie. Those in RAM are used in
+// place; those on SSD or on the GFS are read, many at once.
 #pragma once
 
 #include <cstdint>
@@ -39,13 +39,13 @@ class ChunkReader {
   // A new batch. `is_made_here`: its chunks were packed at staging, and can be packed again.
   void Begin(bool is_made_here) { is_made_here_ = is_made_here; }
 
-  // Memory that ReadWave takes for those of the chunks that lie on SSD.
+  // Memory that ReadFromSsd takes for those of the chunks that lie on SSD.
   static std::uint64_t SsdBytes(const PackedMeans& means, std::span<const PlacedChunk> chunks);
-  // Reads those of the chunks that lie on SSD, at once; they stay until the next wave.
-  Status ReadWave(const PackedMeans& means, std::span<PlacedChunk* const> chunks,
-                  AssembledBatch& batch);
-  // The chunk's record, checked; read now where it lies on SSD and was in no wave, and then good
-  // until the next call. kDataLoss, with `bad` where the tier is to blame.
+  // Reads those of the chunks that lie on SSD, at once; they stay until the next call.
+  Status ReadFromSsd(const PackedMeans& means, std::span<PlacedChunk* const> chunks,
+                     AssembledBatch& batch);
+  // The chunk's record, checked; read now where it lies on SSD and ReadFromSsd has not read it, and
+  // then good until the next call. kDataLoss, with `bad` where the tier is to blame.
   Result<compress::ChunkRecord> RecordOf(const compress::PackContext& pack,
                                          const PackedMeans& means, PlacedChunk& chunk,
                                          AssembledBatch& batch);
@@ -54,10 +54,11 @@ class ChunkReader {
 
  private:
   Status ReadPieces(const PackedMeans& means, std::span<PlacedChunk* const> chunks,
-                     std::span<std::byte> memory, AssembledBatch& batch);
+                    std::span<std::byte> memory, AssembledBatch& batch);
 
   bool is_made_here_ = false;
-  io::AlignedBuffer wave_, late_;
+  io::AlignedBuffer many_;    // what ReadFromSsd reads into
+  io::AlignedBuffer single_;  // what RecordOf reads into
 };
 
 }  // namespace forebay::stream

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -70,8 +71,8 @@ class GatherPlan {
   std::span<PlacedChunk> ChunksOf(const GatherUnit& unit);
   std::span<const GatherUser> UsersOf(const GatherUnit& unit) const;
   // Keeps only users for whom `wants(user)`: the others are filled.
-  template <typename Wants>
-  void KeepUsers(GatherUnit& unit, const Wants& wants) {
+  template <std::predicate<const GatherUser&> Predicate>
+  void KeepUsers(GatherUnit& unit, const Predicate& wants) {
     const auto users = std::span(users_).subspan(unit.first_user, unit.user_count);
     const auto end = std::remove_if(users.begin(), users.end(), std::not_fn(wants));
     const auto kept = static_cast<std::uint32_t>(end - users.begin());

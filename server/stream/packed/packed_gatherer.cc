@@ -119,21 +119,22 @@ Status PackedGatherer::FillField(std::uint32_t field, const Means& means, Assemb
   return {};
 }
 
-// Reads what lies on SSD of the first units, as many as a wave takes, at least one; returns how
-// many. A unit too large for a wave is read chunk by chunk when it is decoded.
+// Reads what lies on SSD of the first units, as many as fit in kDecodeReadBytesMax. Returns how
+// many units that are, but at least one: the chunks of a unit that does not fit alone are read one
+// by one when it is decoded.
 Result<std::size_t> PackedGatherer::ReadAhead(std::span<const GatherUnit> units, const Means& means,
                                             AssembledBatch& batch) {
-  std::vector<PlacedChunk*> wave;
-  std::uint64_t wave_bytes = 0;
+  std::vector<PlacedChunk*> ahead;
+  std::uint64_t ahead_bytes = 0;
   std::size_t count = 0;
   for (; count < units.size(); ++count) {
     const std::span<PlacedChunk> chunks = plan_.ChunksOf(units[count]);
     const std::uint64_t bytes = ChunkReader::SsdBytes(means, chunks);
-    if (wave_bytes + bytes > limits::kDecodeReadBytesMax) break;
-    wave_bytes += bytes;
-    for (PlacedChunk& chunk : chunks) wave.push_back(&chunk);
+    if (ahead_bytes + bytes > limits::kDecodeReadBytesMax) break;
+    ahead_bytes += bytes;
+    for (PlacedChunk& chunk : chunks) ahead.push_back(&chunk);
   }
-  FOREBAY_TRY(reader_.ReadWave(means, wave, batch));
+  FOREBAY_TRY(reader_.ReadFromSsd(means, ahead, batch));
   return std::max<std::size_t>(count, 1);
 }
 
@@ -142,7 +143,7 @@ Status PackedGatherer::FillUnit(GatherUnit& unit, const Means& means, AssembledB
                          slot_->IsShared(unit.field);
   if (is_shared && !ClaimRows(unit, batch)) return {};
   const Status filled = FillClaimed(unit, means, batch);
-  if (is_shared) SettleRows(unit, filled.has_value());
+  if (is_shared) EndClaims(unit, filled.has_value());
   return filled;
 }
 
@@ -159,7 +160,7 @@ bool PackedGatherer::ClaimRows(GatherUnit& unit, AssembledBatch& batch) {
   return false;
 }
 
-void PackedGatherer::SettleRows(const GatherUnit& unit, bool are_filled) {
+void PackedGatherer::EndClaims(const GatherUnit& unit, bool are_filled) {
   for (const GatherUser& user : plan_.UsersOf(unit)) {
     slot_->EndClaim(unit.field, user.row, are_filled);
   }

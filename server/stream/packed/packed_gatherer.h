@@ -21,7 +21,7 @@
 
 namespace forebay::stream {
 
-// Keeps its buffers between batches: what one wave of SSD reads takes, twice
+// Keeps its buffers between batches: what SSD reads at a time take, twice
 // (limits::kDecodeReadBytesMax), one decoder's scratch, and the variable values of a batch.
 class PackedGatherer final : public Gatherer {
  public:
@@ -46,7 +46,7 @@ class PackedGatherer final : public Gatherer {
                                 AssembledBatch& batch);
   Status FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch);
   bool ClaimRows(GatherUnit& unit, AssembledBatch& batch);
-  void SettleRows(const GatherUnit& unit, bool are_filled);
+  void EndClaims(const GatherUnit& unit, bool are_filled);
   Status FillClaimed(GatherUnit& unit, const Means& means, AssembledBatch& batch);
   std::uint64_t RowBytes(const GatherUnit& unit) const {
     return slot_->layout().row_bytes[unit.field];

@@ -57,14 +57,14 @@ TEST_F(BatchSlotTest, TheBatchWaitsForWhoWritesItsRow) {
 
 TEST_F(BatchSlotTest, AtItsEndItWaitsForOthersAndGivesItsMemory) {
   ASSERT_FALSE(slot_->TryClaim(0, 0, *arena_).empty());
-  bool is_settled = false;
+  bool has_ended = false;
   std::thread other([&] {
-    is_settled = true;
+    has_ended = true;
     slot_->EndClaim(0, 0, true);
   });
   {
     const tier::ArenaBlock block = slot_->Take();
-    EXPECT_TRUE(is_settled);
+    EXPECT_TRUE(has_ended);
     EXPECT_TRUE(block.valid());
   }
   other.join();
