@@ -1,3 +1,7 @@
+// The work that every contender does with a sample. It must be cheap, else it would hide the
+// differences between loaders, and it must touch every byte, else a loader that delivers pages
+// which nobody has read would look fast. What would falsify a comparison: a sum that is faster in
+// one contender than in another; so C++ chooses the instruction set at run time, as numpy does.
 #include "bench/peers/byte_sum.h"
 
 #include <cstring>
@@ -8,7 +12,9 @@ namespace {
 constexpr std::size_t kLanes = 32;
 constexpr std::size_t kStrideBytes = kLanes * sizeof(std::uint64_t);
 
-// Sums whole strides. One text, compiled for several instruction sets.
+// Sums whole strides. One text, compiled for several instruction sets. Each lane has its own sum,
+// so that the additions do not wait for each other and the compiler can use the widest vectors: the
+// loop is then bound by memory.
 [[gnu::always_inline]] inline std::uint64_t SumStrides(const std::byte* data,
                                                        std::size_t strides) {
   std::uint64_t lanes[kLanes] = {};
@@ -50,9 +56,12 @@ SumFunction ChooseSum() {
 }  // namespace
 
 std::uint64_t ByteSum(std::span<const std::byte> bytes) {
+  // Asked once; the answer does not change while the process runs.
   static const SumFunction sum_strides = ChooseSum();
   const std::size_t strides = bytes.size() / kStrideBytes;
   std::uint64_t sum = sum_strides(bytes.data(), strides);
+  // The rest, word by word; the last word is filled up with zeros, so that the sum does not depend
+  // on what lies behind the sample.
   for (std::size_t at = strides * kStrideBytes; at < bytes.size(); at += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
     const std::size_t rest = bytes.size() - at;
@@ -63,6 +72,8 @@ std::uint64_t ByteSum(std::span<const std::byte> bytes) {
 }
 
 void ByteSummer::Add(std::span<const std::byte> piece) {
+  // A word that was begun by the piece before must be completed first, because the words of the sum
+  // count from the sample's first byte.
   while (tail_bytes_ != 0 && !piece.empty()) {
     tail_[tail_bytes_++] = piece.front();
     piece = piece.subspan(1);

@@ -12,6 +12,7 @@ MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
 
+# The same constants as delivery_digest.h; digest_test.py holds both to one table of golden values.
 def mix64(x):
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
@@ -26,11 +27,15 @@ def byte_sum(data):
     """The sum of `data` (bytes-like, contiguous) as little-endian 64-bit words, modulo 2^64."""
     view = memoryview(data).cast("B")
     words = len(view) // 8
+    # numpy sums with its widest vectors, as ByteSum does in C++, so the consumer costs the same in
+    # both.
     total = int(numpy.frombuffer(view, dtype="<u8", count=words).sum(dtype=numpy.uint64))
     return (total + int.from_bytes(view[words * 8:], "little")) & MASK
 
 
 def _load_xxh3():
+    # The system's library through ctypes: a pure Python XXH3 would take longer than the epoch
+    # itself.
     name = ctypes.util.find_library("xxhash") or "libxxhash.so.0"
     function = ctypes.CDLL(name).XXH3_64bits
     function.restype = ctypes.c_uint64
@@ -70,6 +75,8 @@ class Digest:
 def cpu_seconds():
     """User and system seconds of this process and of its children that have ended."""
     total = 0.0
+    # Workers that are still alive (persistent ones of a DataLoader) are not in these sums, so the
+    # CPU time of such a peer comes out too small, in its favour.
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         usage = resource.getrusage(who)
         total += usage.ru_utime + usage.ru_stime
@@ -104,6 +111,8 @@ class Consumer:
         begin_cpu = cpu_seconds()
         begin = time.monotonic()
         waited_from = begin
+        # A wait is the time from the end of one batch's sums to the arrival of the next batch: what
+        # the loader did not hide behind the consumer's work.
         for batch in make_batches():
             if not check:
                 self.waits_ms.append((time.monotonic() - waited_from) * 1e3)

@@ -37,7 +37,8 @@ struct Options {
   std::uint64_t seed = 0;
 };
 
-// An object being written through a large buffer.
+// An object being written. One call of write per sample is enough: samples are large, and making a
+// data set is not timed.
 class ObjectWriter {
  public:
   Status Open(const std::filesystem::path& path) {
@@ -66,6 +67,8 @@ class ObjectWriter {
 };
 
 void FillSample(const Options& options, std::uint64_t sample, std::span<std::byte> bytes) {
+  // Random words of a counter: sample i can be made without the samples before it, and it is the
+  // same in each layout. Nothing can compress it, so no contender gains by that.
   const std::uint64_t key = Absorb64(Mix64(options.seed + kGolden64), sample);
   std::size_t at = 0;
   for (std::uint64_t word_index = 0; at < bytes.size(); ++word_index) {
@@ -88,6 +91,7 @@ std::array<std::byte, kTarBlockBytes> TarHeader(const std::string& name, std::ui
   put(116, "0000000");
   put(124, fmt::format("{:011o}", bytes));
   put(136, "00000000000");
+  // The checksum is computed over a header whose own field has spaces.
   put(148, "        ");
   header[156] = '0';
   put(257, "ustar");
@@ -106,10 +110,13 @@ class DatasetMaker {
  public:
   explicit DatasetMaker(const Options& options)
       : options_(options), root_(std::filesystem::path(options.output) / "data"),
+        // Rounded up, so that the last object may have fewer samples.
         per_object_((options.samples + options.objects - 1) / options.objects) {}
 
   Status Make() {
     std::error_code error;
+    // What an earlier run has left is removed: a data set with other parameters must not be mixed
+    // with it.
     std::filesystem::remove_all(options_.output, error);
     std::filesystem::create_directories(root_, error);
     if (error) return Error(ErrorCode::kUnknown, options_.output + ": " + error.message());
@@ -119,6 +126,8 @@ class DatasetMaker {
       FillSample(options_, sample, bytes);
       FOREBAY_TRY(options_.layout == "files" ? AddFile(sample, bytes)
                   : options_.layout == "tar" ? AddTarMember(sample, bytes)
+                                             // "records" and "rows" differ only in what follows
+                                             // each record.
                                              : AddRecord(sample, bytes));
     }
     if (options_.layout == "tar") FOREBAY_TRY(EndShard());
@@ -128,6 +137,7 @@ class DatasetMaker {
   }
 
  private:
+  // One line per sample, in the order of ids: path, offset, bytes.
   void Index(const std::string& path, std::uint64_t offset) {
     index_ << path << '\t' << offset << '\t' << options_.sample_bytes << '\n';
   }
@@ -156,6 +166,7 @@ class DatasetMaker {
   }
 
   Status EndShard() {
+    // Two blocks of zeros end an archive; without them readers report a truncated one.
     const std::array<std::byte, 2 * kTarBlockBytes> end{};
     return object_.Write(end);
   }
@@ -167,6 +178,7 @@ class DatasetMaker {
     FOREBAY_TRY(object_.Write(bytes));
     if (options_.layout != "rows") return {};
     const std::array<std::byte, sizeof(std::uint64_t)> zeros{};
+    // NumPy maps the file as 64-bit words, so each record has to begin on one.
     const std::size_t rest = bytes.size() % zeros.size();
     return object_.Write(std::span(zeros).first(rest == 0 ? 0 : zeros.size() - rest));
   }

@@ -30,6 +30,8 @@ def map_rows(data, index):
         places = [tuple(map(int, line.rstrip("\n").split("\t")[1:])) for line in file]
     sample_bytes = places[0][1]
     row_bytes = (sample_bytes + 7) // 8 * 8
+    # Rows are found by multiplication below, so a file with gaps would give wrong samples without
+    # an error.
     if any(place != (i * row_bytes, sample_bytes) for i, place in enumerate(places)):
         raise SystemExit("numpy_gather: the records do not lie one after another in whole words")
     rows = numpy.memmap(data, dtype="<u8", mode="r", shape=(len(places), row_bytes // 8))
@@ -48,6 +50,7 @@ class Gatherer:
 
     def sum_epoch(self, order, sums):
         """Gathers and sums every sample of `order`, a batch at a time."""
+        # Local names, because the loop below is timed and attribute look-ups are not free.
         rows, buffer = self.rows, self.buffer
         for at in range(0, len(order), self.batch):
             indices = order[at:at + self.batch]
@@ -55,6 +58,8 @@ class Gatherer:
                 gathered = rows[indices]
             else:
                 gathered = numpy.take(rows, indices, axis=0, out=buffer[:len(indices)],
+                                      # "raise" would make numpy.take fill a temporary array first,
+                                      # and then copy it to `out`.
                                       mode="clip")
             numpy.add.reduce(gathered, axis=1, out=sums[at:at + len(indices)])
 
@@ -85,6 +90,7 @@ def main():
             check=True)
         report["check"] = consumer.report["check"]
     for epoch in range(arguments.epochs):
+        # Converted outside the timing: indexing with uint64 would convert in every batch.
         ids = order[epoch * count:(epoch + 1) * count].astype(numpy.int64)
         begin_cpu, begin = digest.cpu_seconds(), time.monotonic()
         gatherer.sum_epoch(ids, sums)

@@ -1,5 +1,8 @@
 // plain_loop: the peer to beat. Opens, reads, closes and sums the files of a data set in a given
-// order, with nothing in between.
+// order, with nothing in between: no queue, no copy, no check. With --in-memory it only sums what
+// lies in memory, which is the limit of any consumer on this machine; with --copy it times memcpy
+// alone, the limit of any loader that gathers batches. A loader that beats these numbers would show
+// that they are measured wrongly.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -42,10 +45,14 @@ class MemoryCopy {
     if (data_ != nullptr) munmap(data_, bytes_);
   }
   Status Reserve(const SampleIndex& index) {
+    // The layout is that of the catalog's order, so a shuffled read jumps as it does in the
+    // daemon's memory.
     for (const SampleIndex::Place& place : index.samples) {
       offsets_.push_back(bytes_);
       bytes_ += place.bytes;
     }
+    // A memfd, because the daemon's clients read shared memory too, whose pages the kernel treats
+    // in another way than those of the heap.
     const UniqueFd memory(memfd_create("memory_loop", MFD_CLOEXEC));
     if (!memory.valid() || ftruncate(memory.get(), static_cast<off_t>(bytes_)) != 0) {
       return Error::FromErrno(errno, "memfd");
@@ -81,6 +88,7 @@ class Reader {
 
   // Fills the copy that later reads come from.
   Status Fill(std::span<const std::uint64_t> ids) {
+    // Outside the timing.
     for (const std::uint64_t id : ids) {
       const SampleIndex::Place& place = index_.samples.at(id);
       FOREBAY_TRY(ReadSample(place, memory_.sample(id, place.bytes)));
@@ -103,6 +111,7 @@ class Reader {
 
  private:
   Status ReadBatch(std::span<const std::uint64_t> ids, bool with_content) {
+    // The sums are taken from the copy, so that the digest proves that the right bytes were copied.
     if (copies_) {
       CopyBatch(ids);
       SumBuffer(ids, with_content);
@@ -117,6 +126,7 @@ class Reader {
     std::size_t used = 0;
     for (const std::uint64_t id : ids) {
       const SampleIndex::Place& place = index_.samples.at(id);
+      // Grows to the largest batch and stays; in timed epochs nothing is allocated any more.
       if (buffer_.size() < used + place.bytes) buffer_.resize(used + place.bytes);
       FOREBAY_TRY(ReadSample(place, {buffer_.data() + used, place.bytes}));
       used += place.bytes;
@@ -150,11 +160,14 @@ class Reader {
   }
 
   void Digest(std::uint64_t id, std::span<const std::byte> sample, bool with_content) {
+    // Content is hashed only in the untimed epoch: XXH3 of every sample would cost as much as
+    // reading it.
     digest_.AddSum(id, sample.size(), ByteSum(sample));
     if (with_content) digest_.AddContent(id, XXH3_64bits(sample.data(), sample.size()));
   }
 
   Status ReadSample(const SampleIndex::Place& place, std::span<std::byte> out) {
+    // Opened for each sample, as a program does that has more files than descriptors.
     const std::string& path = index_.objects[place.object];
     const UniqueFd fd(openat(root_fd_, path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd.valid()) return Error::FromErrno(errno, "open " + path);
@@ -195,6 +208,7 @@ Result<EpochReport> RunEpoch(const Options& options, const Epoch& epoch) {
   std::vector<Reader> readers;
   std::vector<std::optional<Error>> errors(options.threads);
   readers.reserve(options.threads);
+  // Equal runs of the order and no queue: the threads share nothing, which favours this peer.
   const std::size_t share = (epoch.ids.size() + options.threads - 1) / options.threads;
   const auto read_share = [&](std::size_t thread) {
     const std::size_t first = std::min(thread * share, epoch.ids.size());
@@ -210,11 +224,13 @@ Result<EpochReport> RunEpoch(const Options& options, const Epoch& epoch) {
     for (std::uint32_t i = 1; i < options.threads; ++i) threads.emplace_back(read_share, i);
     read_share(0);
   }
+  // The clock stops when all threads have ended, so the slowest one counts.
   EpochReport report{.seconds = NowSeconds() - begin, .cpu_seconds = CpuSeconds() - begin_cpu};
   for (std::uint32_t i = 0; i < options.threads; ++i) {
     if (errors[i]) return *errors[i];
     report.digest.Merge(readers[i].digest());
   }
+  // CPU seconds are still those of copy and sum; only the wall-clock time is of the copy alone.
   if (options.copies) report.seconds = readers.front().copy_seconds();
   return report;
 }
@@ -223,6 +239,7 @@ Result<RunReport> Measure(const Options& options) {
   FOREBAY_ASSIGN(const SampleIndex index, SampleIndex::Load(options.index));
   FOREBAY_ASSIGN(const std::vector<std::uint64_t> order, LoadOrder(options.order));
   const std::size_t n = index.samples.size();
+  // An order that is too short would make later epochs shorter, and faster.
   if (n == 0 || order.size() < n * options.epochs) {
     return Error(ErrorCode::kInvalidArgument, "the order file is shorter than the epochs");
   }
@@ -243,6 +260,8 @@ Result<RunReport> Measure(const Options& options) {
                                " batch=" + std::to_string(options.batch)};
   const std::span<const std::uint64_t> ids(order);
   if (options.check) {
+    // The untimed epoch comes first. It also brings the files into the page cache, so that all
+    // timed epochs are warm.
     FOREBAY_ASSIGN(report.check,
                    RunEpoch(options, {index, root.get(), memory, ids.first(n), true}));
   }
@@ -272,6 +291,7 @@ int Run(int argc, char** argv) {
       ->needs(in_memory);
   app.add_flag("--check", options.check, "An untimed epoch first, with the content digest");
   CLI11_PARSE(app, argc, argv);
+  // The goal that is compared with it is the memcpy of one thread.
   if (options.copies) options.threads = 1;
   return PrintReport("plain_loop", Measure(options));
 }

@@ -1,3 +1,5 @@
+// The clocks and the JSON that all C++ contenders share, so that a ratio of two figures never
+// compares two ways of measuring.
 #include "bench/peers/run_report.h"
 
 #include <fmt/format.h>
@@ -17,6 +19,8 @@ nlohmann::json EpochJson(const EpochReport& epoch) {
   return {{"seconds", epoch.seconds},
           {"cpu_seconds", epoch.cpu_seconds},
           {"context_switches", epoch.context_switches},
+          // The harness compares digests between contenders and epochs: a run that skipped,
+          // repeated or changed a sample does not count, however fast it was.
           {"samples", epoch.digest.samples},
           {"bytes", epoch.digest.bytes},
           {"byte_sum", fmt::format("{:016x}", epoch.digest.byte_sum)},
@@ -37,6 +41,8 @@ std::string ToJson(const RunReport& report) {
                            {"p99_ms", report.waits.p99_ms},
                            {"max_ms", report.waits.max_ms},
                            {"total_ms", report.waits.total_ms}}}};
+  // null says that no untimed epoch was run, which the harness tells apart from an epoch without
+  // samples.
   if (report.check.digest.samples > 0) json["check"] = EpochJson(report.check);
   for (const EpochReport& epoch : report.epochs) json["epochs"].push_back(EpochJson(epoch));
   if (!report.au.empty()) json["au"] = report.au;
@@ -54,6 +60,7 @@ int PrintReport(const char* program, const Result<RunReport>& report) {
 }
 
 double CpuSeconds() {
+  // Of all threads of the process, those that have ended included.
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const auto seconds = [](const timeval& time) {
@@ -70,6 +77,7 @@ std::uint64_t ContextSwitches() {
 
 double NowSeconds() {
   timespec now{};
+  // Wall-clock time: a loader that sleeps while it waits for bytes has to answer for that.
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
@@ -77,9 +85,12 @@ double NowSeconds() {
 WaitReport SummariseWaits(std::vector<double>& waits_ms) {
   WaitReport report;
   if (waits_ms.empty()) return report;
+  // Taken before the sort. The first wait has a figure of its own, because it holds the start of
+  // the pipeline.
   report.first_ms = waits_ms.front();
   report.total_ms = std::accumulate(waits_ms.begin(), waits_ms.end(), 0.0);
   std::ranges::sort(waits_ms);
+  // The nearest rank above, without interpolation: a percentile is a wait that was really measured.
   const auto at = [&](double fraction) {
     const auto index = static_cast<std::size_t>(fraction * static_cast<double>(waits_ms.size()));
     return waits_ms[std::min(index, waits_ms.size() - 1)];

@@ -1,3 +1,6 @@
+// Reads the two files that make_dataset and write_order leave beside a data set, so that a peer
+// without a catalog knows where sample i lies and which samples come when. Both are read before any
+// timing.
 #include "bench/peers/sample_index.h"
 
 #include <fstream>
@@ -21,6 +24,8 @@ Result<SampleIndex> SampleIndex::Load(const std::string& path) {
                    path + ": line " + std::to_string(line_number) + " is not a sample");
     }
     const std::string object = line.substr(0, tab);
+    // Samples of one object stand next to each other, so a comparison with the last path is enough
+    // to list each object once.
     if (index.objects.empty() || index.objects.back() != object) index.objects.push_back(object);
     place.object = static_cast<std::uint32_t>(index.objects.size() - 1);
     index.samples.push_back(place);
@@ -32,6 +37,7 @@ Result<std::vector<std::uint64_t>> LoadOrder(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return Error(ErrorCode::kNotFound, "no order file at " + path);
   const auto bytes = static_cast<std::size_t>(file.tellg());
+  // A rest of fewer than 8 bytes is left out; the callers compare the length with what they need.
   std::vector<std::uint64_t> order(bytes / sizeof(std::uint64_t));
   file.seekg(0);
   file.read(reinterpret_cast<char*>(order.data()),

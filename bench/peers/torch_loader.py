@@ -32,6 +32,7 @@ class Samples(torch.utils.data.Dataset):
         if not self.keep_open:
             with open(os.path.join(self.root, path), "rb", buffering=0) as file:
                 return file.read(length)
+        # Workers are forked from this process. Its id in the key gives each its own descriptors.
         key = (os.getpid(), path)
         if key not in self.descriptors:
             self.descriptors[key] = os.open(os.path.join(self.root, path), os.O_RDONLY)
@@ -41,6 +42,8 @@ class Samples(torch.utils.data.Dataset):
         data = self.read(*self.places[sample])
         if len(data) != self.places[sample][2]:
             raise OSError(f"sample {sample}: {len(data)} bytes")
+        # bytearray copies the bytes, because a tensor over immutable bytes gives a warning for each
+        # sample.
         return sample, torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
@@ -58,6 +61,8 @@ class FixedOrder(torch.utils.data.Sampler):
 
     def __iter__(self):
         begin = self.epoch * self.samples
+        # The order is that of write_order, so this peer reads what Forebay's consumer reads, in
+        # that order.
         return iter(self.order[begin:begin + self.samples].tolist())
 
 
@@ -79,10 +84,13 @@ def main():
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
 
+    # The consumer is one thread in every contender.
     torch.set_num_threads(1)
     samples = Samples(arguments.root, arguments.index)
     order = numpy.fromfile(arguments.order, dtype="<u8")
     sampler = FixedOrder(order, len(samples))
+    # prefetch_factor and persistent_workers are refused without workers. Workers persist, so that
+    # an epoch does not pay for starting them.
     options = {}
     if arguments.workers > 0:
         options = {"prefetch_factor": arguments.prefetch_factor, "persistent_workers": True}

@@ -11,6 +11,8 @@ import webdataset
 import digest
 
 
+# Batches stay lists of (key, bytes): to stack them would cost a copy that the digest does not need,
+# which favours this peer.
 def keep(batch):
     return batch
 
@@ -28,11 +30,14 @@ def main():
     shards = sorted(glob.glob(os.path.join(arguments.root, "*.tar")))
     if not shards:
         raise SystemExit(f"no shards in {arguments.root}")
+    # empty_check=False, because a worker may get no shard if there are more workers than shards.
     dataset = webdataset.WebDataset(shards, shardshuffle=len(shards), empty_check=False)
     if arguments.shuffle_buffer > 0:
         dataset = dataset.shuffle(arguments.shuffle_buffer)
     dataset = dataset.to_tuple("__key__", "bin").batched(arguments.batch, collation_fn=keep)
     loader = webdataset.WebLoader(
+        # Batches are made by the data set itself, in the workers, which is what WebDataset
+        # recommends.
         dataset, batch_size=None, num_workers=arguments.workers,
         persistent_workers=arguments.workers > 0)
 

@@ -1,5 +1,6 @@
 // write_order: the order of a stream as a file, so that peers read the same samples in the same
-// order as Forebay's consumer.
+// order as Forebay's consumer. It calls the function that the daemon calls; without that, a
+// comparison would also measure how well each order suits the caches.
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
@@ -29,6 +30,7 @@ Status WriteOrder(const Options& options) {
   spec.seed = options.seed;
   spec.sample_count = options.samples;
   FOREBAY_ASSIGN(spec.shape.mode, ParseOrderMode(options.mode));
+  // Left at its defaults for "global", because Validate refuses parameters that have no meaning.
   if (spec.shape.mode == OrderMode::kBlock) {
     spec.shape.block_samples = options.block_samples;
     spec.shape.window_runs = options.window_runs;
@@ -37,6 +39,7 @@ Status WriteOrder(const Options& options) {
   std::ofstream file(options.output, std::ios::binary);
   std::vector<std::uint64_t> ids(options.samples);
   for (std::uint32_t epoch = 0; epoch < options.epochs; ++epoch) {
+    // A whole epoch at a time: the file is made before the timing, so speed does not matter.
     Order(spec, EpochId(epoch)).Forward(Position(0), ids);
     file.write(reinterpret_cast<const char*>(ids.data()),
                static_cast<std::streamsize>(ids.size() * sizeof(ids[0])));
