@@ -13,6 +13,8 @@ void CommandContext::PrintJson(std::string_view name, const JsonObject& object) 
 }
 
 void CommandContext::Fail(const Error& error) {
+  // Every kind of error has its own exit code, so that a job script can decide without reading
+  // text.
   exit_code = ExitCodeOf(error.code());
   if (json) {
     PrintJson("error", {{"code", ErrorCodeName(error.code())}, {"message", error.message()}});

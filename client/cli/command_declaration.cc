@@ -28,6 +28,7 @@ OptionDeclaration OptionDeclaration::Count(int least, int most) {
 }
 
 OptionDeclaration OptionDeclaration::OneOf(std::initializer_list<const char*> choices) {
+  // Copied, because the check lives as long as the command line and the initializer list does not.
   option_->check(CLI::IsMember(std::vector<std::string>(choices.begin(), choices.end())));
   return *this;
 }
@@ -68,6 +69,7 @@ Command Command::AddCommand(const char* name, const char* summary) {
   return {*app_->add_subcommand(name, summary), *context_};
 }
 
+// Without this, a bare `forebay` would do nothing and exit with 0.
 void Command::RequireCommand() { app_->require_subcommand(1); }
 
 // One overload for each type that an option may have, so that callers see none of CLI11's
@@ -120,6 +122,8 @@ void Command::SetFooter(const char* text) { app_->footer(text); }
 void Command::OnRun(std::function<Status()> run) {
   // The callback runs while CLI11 parses. An error goes into the context, not through CLI11 as an
   // exception, so that it is printed like all others and has its own exit code.
+  // The context outlives the command line, and the declaration object does not, so the pointer is
+  // captured and not `this`.
   app_->callback([run = std::move(run), context = context_] {
     const Status status = run();
     if (!status) context->Fail(status.error());
@@ -162,6 +166,7 @@ int RunCommandLine(const CommandLineOptions& options, std::vector<std::string> a
   Command program(app, context);
   options.define(program, context);
   // Asked before parsing, which takes the arguments. It is used only where parsing fails.
+  // CLI11 reports an unknown first word as a missing subcommand, which does not name the word.
   const std::string wrong = options.diagnose(program, arguments);
   // CLI11 takes the arguments last first.
   std::reverse(arguments.begin(), arguments.end());

@@ -19,7 +19,9 @@ std::string HumanBytes(std::uint64_t bytes) {
     value /= 1024;
     ++unit;
   }
+  // Single bytes are exact, so they have no digits behind a point.
   if (unit == 0) return fmt::format("{} B", bytes);
+  // About three digits: figures of one table then have similar widths and can be compared by eye.
   return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : 1, kUnits[unit]);
 }
 
@@ -35,12 +37,14 @@ std::string HumanCount(std::uint64_t count) {
 
 std::string HumanSeconds(double seconds) {
   if (seconds < 60) return fmt::format("{:.2f} s", seconds);
+  // From a minute on, nobody reads fractions of a second.
   const auto whole = static_cast<std::uint64_t>(seconds);
   if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
 std::string HumanRate(double bytes_per_second) {
+  // Powers of ten, as data sheets of disks and networks have rates; sizes above have powers of two.
   if (bytes_per_second >= 1e9) return fmt::format("{:.2f} GB/s", bytes_per_second / 1e9);
   return fmt::format("{:.1f} MB/s", bytes_per_second / 1e6);
 }

@@ -31,6 +31,7 @@ JsonValue::JsonValue(const JsonObject& object) : text_(object.Text()) {}
 JsonValue::JsonValue(const JsonArray& array) : text_(array.Text()) {}
 
 JsonValue::JsonValue(const std::vector<std::string>& texts) {
+  // Each text becomes a value first, so that its quotes and control characters are escaped.
   JsonArray array;
   for (const std::string& text : texts) array.Add(text);
   text_ = array.Text();
@@ -51,6 +52,7 @@ void JsonObject::Add(std::string_view name, const JsonValue& value) {
 }
 
 void JsonObject::Add(const JsonObject& more) {
+  // Without a search for names that are there already: the callers add objects of other members.
   for (const auto& [name, text] : more.members_) members_.emplace_back(name, text);
 }
 
@@ -74,6 +76,8 @@ std::optional<ParsedJson> ParsedJson::Parse(std::string_view text) {
   const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return std::nullopt;
   ParsedJson parsed;
+  // Written anew and not kept as it came: the text may be printed as part of our JSON, where line
+  // ends inside it would break "one object per line".
   parsed.value_.text_ = Written(object);
   return parsed;
 }
@@ -90,6 +94,7 @@ double ParsedJson::Number(std::string_view name) const {
 
 std::uint64_t ParsedJson::Count(std::string_view name) const {
   const Json member = Member(value_.text(), name);
+  // Absent, negative and fractional counts read as 0; the events of the trainer have none of them.
   return member.is_number_unsigned() ? member.get<std::uint64_t>() : 0;
 }
 

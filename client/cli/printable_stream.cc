@@ -16,6 +16,7 @@ PrintableStream::Buffer::int_type PrintableStream::Buffer::overflow(int_type c) 
 }
 
 std::streamsize PrintableStream::Buffer::xsputn(const char* text, std::streamsize count) {
+  // At most three bytes wait in the head, so this copies little more than the text.
   std::string whole = head_ + std::string(text, static_cast<std::size_t>(count));
   const std::size_t unfinished = UnfinishedBytes(whole);
   head_ = whole.substr(whole.size() - unfinished);
@@ -38,6 +39,7 @@ int PrintableStream::Buffer::sync() {
 
 std::ostream& EraseLine(std::ostream& out) {
   constexpr std::string_view kErase = "\r\x1b[K";
+  // The escape sequence has to pass by the filter, which would print it as text.
   auto* const printable = dynamic_cast<PrintableStream::Buffer*>(out.rdbuf());
   (printable != nullptr ? printable->sink() : out) << kErase;
   return out;

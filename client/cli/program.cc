@@ -17,6 +17,7 @@ namespace forebay::cli {
 namespace {
 
 std::string Footer() {
+  // Made from the table that the exit codes themselves come from, so help cannot disagree with it.
   std::string text = "Exit codes:\n";
   for (const ExitCodeMeaning& exit : kExitCodeMeanings) {
     text += fmt::format("  {}  {}\n", exit.code, exit.meaning);
@@ -25,7 +26,7 @@ std::string Footer() {
                 "\"schema\" names the format\n(docs/cli.md).";
 }
 
-// A message where the first word is no command; options before it have a value behind "=" or none.
+// A better message than the parser's where the first word is no command; else an empty text.
 std::string WrongFirstWord(const Command& program, const std::vector<std::string>& arguments) {
   // A first word that is an option says nothing about the command; CLI11's own message is better
   // then.
@@ -47,8 +48,11 @@ void Define(Command& program, CommandContext& context) {
   program
       .AddOption("--timeout-ms", context.connect_timeout_ms,
                  "How long to wait for the daemon (default: 5000)")
+      // An hour at most, so that a value in another unit is noticed.
       .Within(1, 3'600'000);
   program.AddVersion(std::string("forebay ") + FOREBAY_VERSION);
+  // Every command is declared in every run, also where only one is used, so that help, the manual
+  // and the completions see the same declarations as the parser.
   AddDatasets(program, context);
   AddStage(program, context);
   AddStatus(program, context);
@@ -75,6 +79,7 @@ void DefineCommands(CLI::App& app, CommandContext& context) {
 }
 
 int RunForebay(std::vector<std::string> arguments, const ProgramStreams& streams) {
+  // Before any command exists, so that no code path can print past the filter.
   PrintableStream out(streams.out), err(streams.err);
   CommandContext context{
       .out = out, .err = err, .terminal = streams.terminal, .address = {}};

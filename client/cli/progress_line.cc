@@ -19,6 +19,7 @@ constexpr auto kRedraw = std::chrono::milliseconds(100);
 
 double Fraction(const ProgressLine::State& state) {
   if (state.bytes_total == 0) return 0;
+  // More than the total can be done: a total that is estimated may prove too small.
   return std::min(1.0, static_cast<double>(state.bytes_done) /
                            static_cast<double>(state.bytes_total));
 }
@@ -27,6 +28,8 @@ double Fraction(const ProgressLine::State& state) {
 
 double ProgressLine::Rate(const State& state) const {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began_;
+  // The daemon's count may also fall, as when tiers drop extents that were damaged; the rate is 0
+  // then instead of a huge number.
   const std::uint64_t moved = state.bytes_done - std::min(state.bytes_done, first_bytes_);
   return elapsed.count() > 0 ? static_cast<double>(moved) / elapsed.count() : 0;
 }
@@ -57,6 +60,7 @@ void ProgressLine::Show(const State& state) {
     return;
   }
   const auto tenth = static_cast<std::uint64_t>(Fraction(state) * 10);
+  // A job's log gets ten lines at most for each operation.
   if (tenth <= printed_tenth_) return;
   printed_tenth_ = tenth;
   out_ << PrintableLine(state.name) << ": " << Render(state) << '\n' << std::flush;

@@ -17,12 +17,14 @@
 namespace forebay::internal {
 namespace {
 
+// One page; entries that claim more must be refused, because a read beyond it would raise SIGBUS.
 constexpr std::uint64_t kRegionBytes = 4096;
 
 // One message that passes `memory` `fd_count` times. What the socket does not take is lost, as
 // if the daemon had died.
 void Send(const UniqueFd& socket, std::span<const std::byte> bytes, const UniqueFd& memory,
           std::size_t fd_count) {
+  // The same memory many times: the receiver gets descriptors of its own for each.
   const std::vector<int> fds(fd_count, memory.get());
   alignas(cmsghdr) std::array<char, CMSG_SPACE(limits::kFdsPerMessageMax * sizeof(int))> control{};
   iovec part = {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
@@ -56,6 +58,7 @@ void SendAsDaemon(const UniqueFd& socket, std::span<const std::byte> bytes) {
     bytes = bytes.subspan(message_bytes);
     left -= count;
   }
+  // The client then sees the end of the stream instead of waiting for its deadline.
   (void)::shutdown(socket.get(), SHUT_WR);
 }
 
@@ -66,8 +69,10 @@ void Exchange(UniqueFd socket) {
   const auto handshake = ExchangeHellos(std::move(socket), options);
   if (!handshake.has_value()) return;
   const RegionMap& regions = *handshake->regions;
+  // More would mean that a region was mapped beyond its memory.
   if (regions.total_bytes() > regions.count() * kRegionBytes) __builtin_trap();
   for (std::uint32_t id = 0; id < limits::kRegionCountMax; ++id) {
+    // The first byte behind every region: no reference may reach it, whatever the entries said.
     if (regions.Find({.region = id, .offset = kRegionBytes, .length = 1}) != nullptr) {
       __builtin_trap();
     }

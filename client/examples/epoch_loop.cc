@@ -13,6 +13,7 @@ forebay::Status Run(const char* dataset, std::uint32_t epochs) {
   FOREBAY_ASSIGN(const auto stream,
                  client->Open({.dataset = dataset, .global_batch = 64, .epochs = epochs}));
   std::uint64_t samples = 0;
+  // Each batch borrows memory of the daemon, so only a few may be held at once.
   for (;;) {
     FOREBAY_ASSIGN(const std::optional<forebay::Batch> batch, stream->Next());
     if (!batch) break;  // all epochs are delivered

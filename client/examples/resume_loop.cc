@@ -23,6 +23,8 @@ std::optional<forebay::PositionToken> ReadCheckpoint(const std::string& path) {
 
 void WriteCheckpoint(const std::string& path, const forebay::PositionToken& token) {
   const auto bytes = token.Encode();
+  // A real trainer would write a new file and rename it: this one may be cut off if the process is
+  // killed here.
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
@@ -34,6 +36,7 @@ forebay::Status Run(const std::string& dataset, const std::string& checkpoint, i
   options.dataset = dataset;
   options.global_batch = 64;
   options.epochs = 100;
+  // An empty optional begins at the first step, so the first run needs no case of its own.
   options.resume = ReadCheckpoint(checkpoint);
   FOREBAY_ASSIGN(const auto stream, client->Open(options));
   for (int i = 0; i < steps; ++i) {

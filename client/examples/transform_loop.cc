@@ -37,6 +37,7 @@ forebay::Status Run(const char* dataset) {
     if (!batch) break;
     for (std::uint32_t i = 0; i < batch->sample_count(); ++i) {
       std::int64_t sum = 0;
+      // The outputs of a batch lie one after the other, in the order of its samples.
       std::memcpy(&sum, batch->transformed().data() + i * sizeof(sum), sizeof(sum));
       total += sum;
     }

@@ -11,10 +11,12 @@
 namespace forebay::internal {
 namespace {
 
+// Two pages, so that a reference may lie across the border of a page.
 constexpr std::uint64_t kRegionBytes = 8192;
 
 // Region 0, the same for every input.
 const RegionMap& Regions() {
+  // Made once: mapping memory for every input would be most of the fuzzer's time.
   static const std::unique_ptr<const RegionMap> regions = [] {
     auto made = std::make_unique<RegionMap>();
     const UniqueFd memory = testing::MakeSealedMemory(kRegionBytes);
@@ -25,6 +27,8 @@ const RegionMap& Regions() {
 }
 
 bool LiesIn(std::span<const std::byte> part, std::span<const std::byte> whole) {
+  // Pointers into different objects may be compared by this only; `<=` has no defined answer for
+  // them.
   const std::less_equal<const std::byte*> not_after;
   return not_after(whole.data(), part.data()) &&
          not_after(part.data() + part.size(), whole.data() + whole.size());
@@ -42,9 +46,11 @@ void Visit(const Batch::State& state) {
         }
         bytes += span.size();
       }
+      // `at` throws where the index is outside, which the fuzzer reports as a crash.
       if (field.has_constants) (void)state.constants.at(field.constants_begin + i);
     }
   }
+  // The count that statistics and credits are made of must be that of the spans.
   if (bytes != state.payload_bytes) __builtin_trap();
 }
 
@@ -56,6 +62,7 @@ void Decode(const v1::Batch& batch, const StreamSchema& schema, Batch::State& st
 void Take(v1::StreamReply& reply) {
   const auto schema = ParseSchema(reply.opened().fields());
   if (!schema.has_value()) return;
+  // Few, so that inputs reach the limit.
   constexpr std::size_t kBatchesMax = 4;
   InlineAssembly assembly(kBatchesMax);
   for (v1::Batch& batch : *reply.mutable_batches()) {

@@ -26,9 +26,12 @@ std::vector<std::string> Split(std::string_view text, char separator) {
 // From "UINT in [1 - 1024]": "1 to 1024".
 std::string RangeOf(std::string_view check) {
   const std::size_t begin = check.find(" in [");
+  // A text of another form is no range. It is left out, as a wrong manual is worse than a short
+  // one.
   if (begin == std::string_view::npos || !check.ends_with(']')) return {};
   std::string range(check.substr(begin + 5, check.size() - begin - 6));
   const std::size_t dash = range.find(" - ");
+  // A dash between numbers could be read as a minus sign.
   if (dash != std::string::npos) range.replace(dash, 3, " to ");
   return range;
 }
@@ -57,6 +60,7 @@ void DescribeValue(const CLI::Option& option, OptionDescription& described) {
     const std::string& check = parts[i];
     // A choice is shown as its words, in place of the type's name.
     if (check.starts_with('{')) {
+      // No word that an option offers has a comma in it.
       described.choices = Split(std::string_view(check).substr(1, check.size() - 2), ',');
       type.clear();
       for (const std::string& choice : described.choices) {
@@ -89,6 +93,7 @@ OptionDescription DescribeOption(const CLI::Option& option) {
   }
   described.help = option.get_description();
   described.required = option.get_required();
+  // A list has no largest number of values, which CLI11 says with a very large one.
   described.repeats = option.get_expected_max() > 1;
   if (option.get_items_expected_max() > 0) DescribeValue(option, described);
   return described;
@@ -106,6 +111,7 @@ CommandDescription DescribeCommand(const CLI::App& command, std::vector<std::str
     auto& list = option->get_positional() ? described.arguments : described.options;
     list.push_back(DescribeOption(*option));
   }
+  // A null filter gives all subcommands; without it, only those that a parse has found.
   for (const CLI::App* below : command.get_subcommands(nullptr)) {
     described.commands.push_back(DescribeCommand(*below, words));
   }

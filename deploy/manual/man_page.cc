@@ -16,6 +16,7 @@ namespace {
 // `text` as roff prints it: nothing in it is a request, an escape or a typographic sign.
 std::string Escaped(std::string_view text) {
   std::string escaped;
+  // A request is recognised at the beginning of a line only, and "\&" prints nothing.
   bool line_begins = true;
   for (const char c : text) {
     if (line_begins && (c == '.' || c == '\'')) escaped += "\\&";
@@ -36,6 +37,7 @@ std::string Escaped(std::string_view text) {
   return escaped;
 }
 
+// Fonts are switched within the line, because requests for fonts would need a line for each word.
 std::string Bold(std::string_view text) { return "\\fB" + Escaped(text) + "\\fR"; }
 std::string Italic(std::string_view text) { return "\\fI" + Escaped(text) + "\\fR"; }
 
@@ -61,6 +63,7 @@ std::string Paragraphs(std::string_view text) {
     out += line.empty() ? ".PP" : Escaped(line);
     out += '\n';
   }
+  // Filling is turned on again, or all that follows on the page would stay unfilled.
   return verbatim ? out + ".fi\n" : out;
 }
 
@@ -85,6 +88,7 @@ std::string OptionEntry(const OptionDescription& option) {
   for (const std::string& name : option.names) {
     heading += (heading.empty() ? "" : ", ") + Bold(name);
   }
+  // A flag has no value, so nothing stands behind its names.
   if (option.kind != ValueKind::kNone) heading += " " + Value(option);
   std::string text = Escaped(Sentence(option.help));
   if (!option.range.empty()) text += "\nAllowed: " + Escaped(Sentence(option.range));
@@ -99,6 +103,8 @@ std::string ArgumentEntry(const OptionDescription& argument) {
 std::string Synopsis(const CommandDescription& command) {
   std::string text = Bold(command.Name(" "));
   for (const OptionDescription& option : command.options) {
+    // Options that may be left out are summed up as OPTIONS, because some commands have twenty of
+    // them.
     if (option.required) text += " " + Bold(option.names.back()) + " " + Value(option);
   }
   text += " [" + Italic("OPTIONS") + "]";
@@ -148,6 +154,7 @@ std::string SeeAlso(const CommandDescription& command, const ManualFacts& facts)
   const auto add = [&list](const std::string& page) {
     list += (list.empty() ? "" : ",\n") + Reference(page);
   };
+  // A command's page leads back to the page of its program, which lists all commands.
   if (command.words.size() > 1) add(fmt::format("{}({})", command.words.front(), facts.section));
   for (const std::string& page : facts.see_also) add(page);
   return list.empty() ? list : ".SH SEE ALSO\n" + list + '\n';
@@ -155,6 +162,7 @@ std::string SeeAlso(const CommandDescription& command, const ManualFacts& facts)
 
 std::string Page(const CommandDescription& command, const CommandDescription& program,
                  const ManualFacts& facts) {
+  // No date, so that the same sources give the same pages on every day.
   std::string text = fmt::format(".TH \"{}\" {} \"\" \"{} {}\" \"Forebay\"\n",
                                  Escaped(Upper(command.Name("-"))), facts.section,
                                  Escaped(command.words.front()), Escaped(facts.version));
@@ -164,6 +172,7 @@ std::string Page(const CommandDescription& command, const CommandDescription& pr
   text += CommandsSection(command, facts.section);
   if (!command.arguments.empty()) text += ".SH ARGUMENTS\n";
   for (const OptionDescription& argument : command.arguments) text += ArgumentEntry(argument);
+  // Always there: every command has --help at least.
   text += ".SH OPTIONS\n";
   for (const OptionDescription& option : command.options) text += OptionEntry(option);
   // A reader of a command's page should not have to look up the options of the program elsewhere.

@@ -26,11 +26,13 @@ constexpr std::chrono::hours kStageDeadline(7 * 24);
 constexpr std::chrono::hours kVerifyDeadline(24);
 
 void SetDeadline(grpc::ClientContext& call, milliseconds timeout) {
+  // gRPC takes the system's clock here; all other deadlines of the client are of the steady clock.
   call.set_deadline(std::chrono::system_clock::now() + timeout);
 }
 
 }  // namespace
 
+// The generated code stays in this file: including it in each command took long to compile.
 struct AdminLink::Channel {
   std::shared_ptr<const internal::DaemonConnection> connection;
   std::unique_ptr<v1::Admin::Stub> stub;
@@ -42,12 +44,15 @@ AdminLink& AdminLink::operator=(AdminLink&&) noexcept = default;
 AdminLink::~AdminLink() = default;
 
 Result<AdminLink> AdminLink::Connect(const CommandContext& context) {
+  // Counted from here, so that the time to look for the daemon's address is part of it.
   const auto deadline =
       std::chrono::steady_clock::now() + milliseconds(context.connect_timeout_ms);
   FOREBAY_ASSIGN(const std::string address, DaemonAddress(context));
   auto channel = std::make_unique<Channel>();
   FOREBAY_ASSIGN(channel->connection,
                  internal::DaemonConnection::Open({.address = address,
+                                                   // No job is claimed: the command may ask the
+                                                   // daemon of any job of this user.
                                                    .job_id = {},
                                                    .client_name = "forebay-cli",
                                                    // The admin service sends no samples, so that
@@ -72,6 +77,7 @@ Status AdminLink::Stage(const StageCall& wanted,
   v1::StageRequest request;
   for (const std::string& name : wanted.datasets) request.add_datasets(name);
   request.set_wait(wanted.wait);
+  // Passed on as it is: what "rebuild" drops and reads again is the daemon's decision.
   request.set_rebuild(wanted.rebuild);
   const auto reader = channel_->stub->Stage(&call, request);
   // Read ends with the stream, in whatever way; Finish says which.

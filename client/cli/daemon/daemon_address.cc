@@ -20,6 +20,8 @@ Result<std::string> DefaultAddress() {
   if (given != nullptr && *given != '\0') return std::string(given);
   const std::string job = internal::CurrentJob();
   std::vector<std::string> addresses = internal::AddressesOfJob(job);
+  // Asking costs a connection for each, so a single socket is not asked: connecting to it will
+  // tell.
   if (addresses.size() > 1) {
     addresses = internal::DaemonsOfJob(job, std::chrono::steady_clock::now() + kLookAround);
   }
@@ -31,6 +33,8 @@ Result<std::string> DefaultAddress() {
                  "choose one of " + all + " by --address");
   }
   if (addresses.size() == 1) return addresses.front();
+  // No daemon was found. This is where one would be, so that the error of connecting names the
+  // place.
   return "unix:" + internal::EmbeddedDirectory(job) + "/forebayd.sock";
 }
 

@@ -40,6 +40,7 @@ Result<std::optional<ParsedJson>> ReadTrainer(const std::string& path) {
   return summary;
 }
 
+// What both forms of output are made from, so that the table and the JSON cannot differ.
 struct RunReport {
   std::uint64_t dataset_bytes = 0;
   std::uint64_t hit_samples = 0;
@@ -48,6 +49,7 @@ struct RunReport {
 };
 
 double Percent(std::uint64_t part, std::uint64_t whole) {
+  // Nothing was staged or read yet: 0 and not a division by 0.
   return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
@@ -64,6 +66,7 @@ void PrintTable(const RunReport& run, std::ostream& out) {
                fmt::format("{:.1f} % of hits", Percent(tier.hit_samples(), run.hit_samples))});
   }
   for (const v1::TierStatus& tier : run.status.tiers()) {
+    // A row of zeros for each tier would make damage harder to see.
     if (tier.bad_extents() == 0) continue;
     table.Add({fmt::format("damaged extents in {}", tier.name()), HumanCount(tier.bad_extents()),
                "dropped and fetched again"});
@@ -85,8 +88,11 @@ JsonObject ReportJson(const RunReport& run) {
   JsonObject json = {{"dataset_bytes", run.dataset_bytes},
                      {"gfs_bytes", run.status.gfs().bytes()},
                      {"gfs_opens", run.status.gfs().opens()},
+                     // Always an object, so that a script need not ask whether the member is there.
                      {"trainer", run.trainer ? run.trainer->value() : JsonValue(JsonObject())}};
+  // Without tiers there is nothing to count. Absent members say so; zeros would mean no hits.
   if (run.status.tiers().empty()) return json;
+  // By the tier's name and not by its place, because a daemon may have one tier or several.
   JsonObject hits, bad_extents;
   for (const v1::TierStatus& tier : run.status.tiers()) {
     hits.Add(tier.name(),

@@ -32,6 +32,7 @@ std::string Verdict(const v1::DatasetStatus& dataset) {
                      dataset.state(), HumanCount(dataset.samples()),
                      HumanBytes(dataset.total_bytes()), HumanCount(dataset.extents()),
                      HumanBytes(dataset.ram_bytes()), HumanBytes(dataset.ssd_bytes()),
+                     // GFS bytes beside the size show at once whether each byte was read once only.
                      dataset.stored_form(), HumanBytes(dataset.gfs_bytes()),
                      HumanSeconds(static_cast<double>(dataset.staging_ms()) / 1000)) +
          (dataset.unstaged_bytes() == 0
@@ -54,6 +55,7 @@ class StageReport {
       context_.PrintJson("stage", event);
     }
     if (dataset.name().empty()) return;  // the closing message of the whole operation
+    // Kept also with --json, because the exit code is made from it.
     last_[dataset.name()] = dataset;
     if (context_.json) return;
     ProgressLine& line =
@@ -62,6 +64,7 @@ class StageReport {
                                        .bytes_done = dataset.staged_bytes(),
                                        .bytes_total = dataset.total_bytes(),
                                        .note = dataset.state()};
+    // Without waiting, the first message of a data set is also the last one that is shown of it.
     if (!HasEnded(dataset) && waited_) {
       line.Show(state);
     // Once for each data set: the daemon repeats the state of those that are done while others go
@@ -73,6 +76,8 @@ class StageReport {
 
   // Whether every data set that was heard of is staged (or, without waiting, has not failed).
   ExitCode Judge() const {
+    // The daemon ends the stream without an error also where data sets failed, so the states
+    // decide.
     for (const auto& [name, dataset] : last_) {
       if (dataset.state() == "failed") return ExitCode::kViolation;
       // "partly staged" counts as a failure of the command: the rest would be read from the GFS
@@ -92,6 +97,7 @@ class StageReport {
   bool waited_;
   std::map<std::string, v1::DatasetStatus> last_;
   std::set<std::string> reported_;
+  // One for each data set: rates and times left are measured for each from its own first message.
   std::map<std::string, ProgressLine> lines_;
 };
 

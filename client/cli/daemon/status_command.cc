@@ -34,6 +34,7 @@ JsonObject TierJson(const v1::TierStatus& tier) {
           {"hit_bytes", tier.hit_bytes()},
           {"bad_extents", tier.bad_extents()},
           {"device_errors", tier.device_errors()},
+          // A retired tier stays in the list: its bytes are gone, and an operator has to see why.
           {"retired", tier.retired()}};
 }
 
@@ -215,6 +216,8 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
       HumanBytes(reply.slot_bytes_used()), HumanBytes(reply.slot_bytes_capacity()),
       HumanBytes(reply.decode().used_bytes()), HumanBytes(reply.decode().capacity_bytes()),
       HumanCount(reply.gfs().opens()), HumanCount(reply.gfs().reads()),
+      // Both forms: the exact number shows whether each byte was read once, the other is for
+      // reading.
       HumanCount(reply.gfs().bytes()), HumanBytes(reply.gfs().bytes()),
       HumanCount(reply.gfs().stats()));
   // Failures of the GFS that were mended by repeating a call are shown, too: they are often the
@@ -261,6 +264,7 @@ Status RunStatus(CommandContext& context) {
 Status RunDatasets(CommandContext& context) {
   FOREBAY_ASSIGN(const v1::StatusReply reply, AskStatus(context));
   if (context.json) {
+    // An object around the array, because every line of JSON has to name its schema.
     context.PrintJson("datasets", {{"datasets", DatasetsJson(reply)}});
     return {};
   }

@@ -22,6 +22,7 @@
 namespace forebay::cli {
 namespace {
 
+// Each event is printed at once: a script can tell a long verification from one that hangs.
 void PrintVerifyEvent(CommandContext& context, const VerifyEvent& event) {
   context.PrintJson("verify", {{"event", event.done ? "done" : "progress"},
                                {"extents_total", event.extents_total},
@@ -44,6 +45,8 @@ void ShowVerifyEvent(CommandContext& context, const VerifyEvent& event) {
 Status RunVerify(CommandContext& context, const std::vector<std::string>& names) {
   FOREBAY_ASSIGN(const AdminLink link, AdminLink::Connect(context));
   VerifyEvent last;
+  // The largest count of all messages and not the last one, so that damage that was once reported
+  // is never taken back.
   std::uint64_t bad = 0;
   const Status verified = link.Verify(names, [&](const VerifyEvent& event) {
     bad = std::max(bad, event.extents_bad);
@@ -54,6 +57,7 @@ Status RunVerify(CommandContext& context, const std::vector<std::string>& names)
       ShowVerifyEvent(context, event);
     }
   });
+  // Also before an error, which would otherwise be printed behind the half-drawn progress.
   if (context.terminal && !context.json) context.out << EraseLine;
   FOREBAY_TRY(verified);
   // A stream of messages that ends well but without its last one has not looked at everything. "No
@@ -64,6 +68,7 @@ Status RunVerify(CommandContext& context, const std::vector<std::string>& names)
                                HumanCount(last.extents_done), HumanBytes(last.bytes_done),
                                HumanCount(bad));
   }
+  // Not an error: the daemon did its work and will fetch the damaged extents again.
   if (bad != 0) context.exit_code = ExitCode::kViolation;
   return {};
 }
@@ -102,12 +107,14 @@ Status RunVerifyAll(CommandContext& context, std::vector<std::string>& names) {
   names.erase(packs, names.end());
   Status status;
   if (!paths.empty()) status = VerifyPackFiles(context, paths);
+  // Reported here and not returned, because the data sets are still to be verified.
   if (!status) context.Fail(status.error());
   // Without names at all, every data set is meant; with paths alone, no data set is.
   if (!paths.empty() && names.empty()) return {};
   const ExitCode of_packs = context.exit_code;
   status = RunVerify(context, names);
   if (!status) context.Fail(status.error());
+  // RunVerify may have set a code of its own; the first failure is what the exit code is about.
   if (of_packs != ExitCode::kOk) context.exit_code = of_packs;
   return {};
 }

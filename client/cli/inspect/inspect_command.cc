@@ -92,6 +92,7 @@ Status PrintChunks(CommandContext& context, const OpenedPack& pack, const std::s
     // the index.
     if (!facts && facts.error().code() != ErrorCode::kDataLoss) return facts.error();
     const std::string codec = facts ? CodecName(facts->codec) : "damaged";
+    // Only the head says how many raw bytes a chunk has; without it there is no ratio either.
     const std::uint64_t raw = facts ? facts->raw_bytes : 0;
     if (context.json) {
       context.PrintJson("inspect_chunk", {{"path", path},
@@ -392,6 +393,7 @@ Status WritePlot(CommandContext& context, const InspectArguments& arguments,
     FOREBAY_ASSIGN(const OpenedPack pack, packs.Pack(i));
     FOREBAY_TRY(AddPlotColumns(pack, field, packs.FirstSample(i), columns));
   }
+  // Opened after everything was read: a pack that cannot be read leaves an older picture as it is.
   std::ofstream file(arguments.plot, std::ios::binary | std::ios::trunc);
   file << PlotOf(fmt::format("{}: field {}", arguments.path, found.schema.fields[field].name),
                  std::move(columns));
@@ -416,6 +418,7 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
     AddSurvey(survey, found.survey);
     // All shards of a set have the same fields; PackSet has compared them.
     if (i == 0) found.schema = pack.file->schema();
+    // Kept for each shard, because shards of one set may be of different formats.
     found.headers.push_back(pack.file->header());
     found.old_statistics |= pack.file->header().major < 2;
     // A file without its end has no statistics: they are written last.

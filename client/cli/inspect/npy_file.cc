@@ -19,6 +19,8 @@ const char* NpyType(Dtype dtype) {
     case Dtype::kU8: return "|u1";
     case Dtype::kI8: return "|i1";
     case Dtype::kU16:
+    // NumPy has no bfloat16. The bits are kept as integers, and the user's program gives them their
+    // type.
     case Dtype::kBf16: return "<u2";
     case Dtype::kI16: return "<i2";
     case Dtype::kI32: return "<i4";
@@ -40,6 +42,8 @@ std::string NpyHeader(Dtype dtype, std::span<const std::uint64_t> shape) {
   if (shape.size() > 1) tuple.resize(tuple.size() - 2);
   std::string dictionary = fmt::format(
       "{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", NpyType(dtype), tuple);
+  // The format asks for a multiple of 64, so that the array can be mapped and read by vector
+  // instructions.
   constexpr std::size_t kPrefix = 10, kMultiple = 64;
   // The prefix is 6 bytes of magic, 2 of version and 2 of length; 1 is the newline at the end.
   const std::size_t whole = (kPrefix + dictionary.size() + 1 + kMultiple - 1) / kMultiple *

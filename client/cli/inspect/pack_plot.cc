@@ -19,6 +19,7 @@ namespace {
 
 using compress::BlockPrediction;
 
+// Three units of the picture's width for each column.
 constexpr std::size_t kColumnsMax = 240;
 constexpr double kLeft = 70, kWidth = 720, kPanelHeight = 170, kPanelGap = 60, kTop = 50;
 constexpr double kLegendX = kLeft + kWidth + 20;
@@ -36,7 +37,7 @@ std::string Escaped(std::string_view text) {
       case '>': escaped += "&gt;"; break;
       case '"': escaped += "&quot;"; break;
       default:
-        // Other control characters have no place in XML.
+        // XML allows few control characters, and none of them belongs into a name.
         escaped += static_cast<unsigned char>(letter) < 0x20 ? '?' : letter;
     }
   }
@@ -52,6 +53,7 @@ double NiceStep(double range, double count) {
   return power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
 }
 
+// One line of the legend and its colour, which is chosen by its place in the list.
 struct Series {
   std::string name;
   std::vector<double> values;  // one per column
@@ -69,11 +71,14 @@ class Picture {
   void AddSteps(const std::string& title, const std::vector<double>& values) {
     const double largest = *std::ranges::max_element(values);
     const double step = NiceStep(largest, 5);
+    // A whole number of steps, so that the uppermost line of the grid is the panel's edge.
     const double top = step * std::ceil(largest / step);
     OpenPanel(title, top, step, "");
     std::string path;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const double y = Y(values[i] / top);
+      // Steps and not a slope: a column's ratio is that of all its samples, and nothing lies
+      // between two.
       path += fmt::format("{}{:.2f} {:.2f}H{:.2f}", path.empty() ? "M" : "L", X(i), y, X(i + 1));
     }
     body_ += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"/>\n",
@@ -85,9 +90,11 @@ class Picture {
   void AddShares(const std::string& title, const std::vector<Series>& all) {
     OpenPanel(title, 100, 20, " %");
     for (std::size_t i = 0; i < columns_.size(); ++i) {
+      // Shares are stacked upwards in the order of the legend, the same in every column.
       double below = 0;
       for (std::size_t s = 0; s < all.size(); ++s) {
         const double share = all[s].values[i];
+        // A rectangle without height would still be some bytes in the file, in each of 240 columns.
         if (share <= 0) continue;
         body_ += fmt::format(
             "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"/>\n",
@@ -119,10 +126,13 @@ class Picture {
  private:
   double X(std::size_t column) const {
     const double sample = column == columns_.size()
+                              // The right edge of the last column is the end of the samples; there
+                              // is no further column to ask.
                               ? end_
                               : static_cast<double>(columns_[column].first_sample);
     return kLeft + kWidth * (sample - begin_) / std::max(end_ - begin_, 1.0);
   }
+  // In SVG, y grows downwards.
   double Y(double share) const { return panel_ + kPanelHeight * (1 - share); }
 
   void OpenPanel(const std::string& title, double top, double step, const char* unit) {
@@ -143,6 +153,7 @@ class Picture {
     body_ += fmt::format(
         "<path d=\"M{0} {1}V{2}H{3}\" fill=\"none\" stroke=\"black\"/>\n", kLeft, panel_, bottom,
         kLeft + kWidth);
+    // Samples are whole numbers, so marks between them would mean nothing.
     const double step = std::max(1.0, NiceStep(end_ - begin_, 8));
     for (double sample = std::ceil(begin_ / step) * step; sample <= end_; sample += step) {
       const double x = kLeft + kWidth * (sample - begin_) / std::max(end_ - begin_, 1.0);
@@ -166,6 +177,7 @@ class Picture {
 // Neighbours are joined until no more than kColumnsMax are left.
 std::vector<PlotColumn> Joined(std::vector<PlotColumn> columns) {
   // More columns than this are narrower than a pixel can show, and make a file of megabytes.
+  // Rounded up: rounded down, some columns would be left beyond the limit.
   const std::size_t together = (columns.size() + kColumnsMax - 1) / kColumnsMax;
   if (together <= 1) return columns;
   std::vector<PlotColumn> joined;
@@ -179,6 +191,7 @@ std::vector<PlotColumn> Joined(std::vector<PlotColumn> columns) {
     sum.raw_bytes += columns[i].raw_bytes;
     sum.stored_bytes += columns[i].stored_bytes;
     for (const auto& [coder, bytes] : columns[i].coder_bytes) sum.coder_bytes[coder] += bytes;
+    // Counts are summed and not shares, so a joined column is weighted by the bytes of its parts.
     for (std::size_t k = 0; k < sum.blocks.size(); ++k) sum.blocks[k] += columns[i].blocks[k];
   }
   return joined;
@@ -232,6 +245,7 @@ std::vector<Series> PredictionShares(const std::vector<PlotColumn>& columns) {
 std::string PlotOf(const std::string& title, std::vector<PlotColumn> all) {
   const std::vector<PlotColumn> columns = Joined(std::move(all));
   if (columns.empty()) {
+    // A picture even so: a script that asked for a file should find one.
     return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"400\" height=\"60\">"
            "<text x=\"10\" y=\"30\">no samples</text></svg>\n";
   }

@@ -20,6 +20,7 @@ using compress::StreamDescription;
 Result<ChunkStreams> ReadChunkStreams(const OpenedPack& pack, const ChunkEntry& entry,
                                       std::vector<std::byte>& scratch) {
   const PackField& field = pack.file->schema().fields[entry.field];
+  // Grown once and kept by the caller, who passes the same buffer for every chunk.
   scratch.resize(std::max(scratch.size(), pack.file->ScratchBytes()));
   FOREBAY_ASSIGN(const auto loaded, pack.file->Load(entry, scratch));
   ChunkStreams chunk{.facts = {.entry = entry,
@@ -29,9 +30,13 @@ Result<ChunkStreams> ReadChunkStreams(const OpenedPack& pack, const ChunkEntry& 
                      .streams = {}};
   // A chunk of empty values has no streams to describe.
   if (loaded.record.head.raw_bytes == 0) return chunk;
+  // The description of the streams depends on the shape: a stream says how it is coded, not how
+  // many values it has.
   const compress::ChunkShape shape = field.variable()
                                          ? compress::BytesShape(loaded.record.head.raw_bytes)
                                          : field.Shape(entry.tile, entry.sample_count);
+  // The payload's checksum was compared by Load. Even so the parsers take it as hostile, because
+  // whoever writes a pack also writes its checksums.
   auto streams = compress::DescribeChunk(shape, loaded.record.head.codec, loaded.record.payload,
                                          pack.file->schema().predictors);
   if (!streams) return streams.error().WithContext(compress::NameOf(pack.file->schema(), entry));
@@ -48,11 +53,13 @@ std::string PredictionText(const StreamDescription& stream) {
     return 100 * static_cast<double>(blocks) / static_cast<double>(stream.block_count());
   };
   for (std::size_t i = 0; i < compress::kBlockPredictions; ++i) {
+    // Kinds that do not occur are left out here; JSON has them all, for scripts that add up chunks.
     if (stream.blocks[i] == 0) continue;
     text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ",
                         compress::BlockPredictionName(static_cast<BlockPrediction>(i)),
                         percent(stream.blocks[i]));
   }
+  // Blocks that are predicted from another place of the sample before, as where the picture moved.
   if (stream.moved_blocks > 0) {
     text += fmt::format("; moved {:.0f} %", percent(stream.moved_blocks));
   }
@@ -60,6 +67,7 @@ std::string PredictionText(const StreamDescription& stream) {
 }
 
 double Quotient(std::uint64_t part, std::uint64_t whole) {
+  // A stream may have no bytes: a plane of one value needs none.
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
@@ -110,6 +118,7 @@ Status PrintStreams(CommandContext& context, const OpenedPack& pack, const std::
                        {"tile", entry.tile},
                        {"first_sample", begin},
                        {"samples", entry.sample_count}};
+        // One object for each stream and not one for the pack, which may have millions of chunks.
         object.Add(StreamJson(stream));
         context.PrintJson("inspect_stream", object);
         continue;
@@ -133,6 +142,8 @@ Status AddPlotColumns(const OpenedPack& pack, std::uint32_t field, std::uint64_t
                       std::vector<PlotColumn>& columns) {
   std::vector<std::byte> scratch;
   for (const ChunkEntry& entry : pack.file->Chunks(field, 0, pack.file->samples())) {
+    // Unlike in the table, damage ends it: a picture with a hole would look like one of fewer
+    // samples.
     FOREBAY_ASSIGN(const ChunkStreams chunk, ReadChunkStreams(pack, entry, scratch));
     // Tiles and parts of the same samples are one column.
     const std::uint64_t begin = first_sample + entry.first_sample;

@@ -33,6 +33,7 @@ Result<OpenedPack> OpenPack(const std::string& path, bool recover) {
   const compress::PackReadOptions options = ReadOptions(path);
   auto file = recover ? PackFile::Recover(*pack.source, options)
                       : PackFile::Open(*pack.source, options);
+  // Only where recovering may help, and only where it was not tried already.
   if (!file && file.error().code() == ErrorCode::kDataLoss && !recover) {
     return Error(ErrorCode::kDataLoss, path + ": " + file.error().message() +
                                            "; `forebay inspect --recover` shows what is left");
@@ -47,6 +48,7 @@ Result<OpenedPacks> OpenedPacks::Open(const std::string& path, bool recover) {
   packs.path_ = path;
   FOREBAY_ASSIGN(const bool is_set, compress::IsManifestFile(path));
   if (!is_set) {
+    // A single pack is opened at once, and stays open; shards are opened when they are asked for.
     FOREBAY_ASSIGN(packs.single_, OpenPack(path, recover));
     return packs;
   }
@@ -85,6 +87,8 @@ Result<ChunkFacts> ReadChunkFacts(const OpenedPack& pack, const ChunkEntry& entr
   FOREBAY_TRY(pack.source->ReadAt(entry.offset, bytes));
   // The head carries its own checksum, over the pack's identity and its offset as well. So a record
   // of another pack, or of another place, is noticed without reading the payload.
+  // The checks go from the outside inwards, so that the message names the first thing that is
+  // wrong.
   const auto prefix = compress::ReadRecordPrefix(bytes);
   if (!prefix) return damaged("its record does not begin as one");
   const auto added = compress::CheckRecordHead(pack.file->identity(), entry.offset, bytes);
@@ -109,8 +113,10 @@ Result<PackSurvey> SurveyPack(const OpenedPack& pack) {
   for (const ChunkEntry& entry : pack.file->index().chunks) {
     FieldSurvey& field = survey.fields[entry.field];
     ++field.chunks;
+    // From the index, which was checked: bytes count as stored also where their head is damaged.
     field.stored_bytes += entry.head_bytes + entry.payload_bytes;
     const auto facts = ReadChunkFacts(pack, entry);
+    // A disk that fails says nothing about the pack, and each further read might wait for it again.
     if (!facts && facts.error().code() != ErrorCode::kDataLoss) return facts.error();
     if (!facts) {
       ++field.unreadable;

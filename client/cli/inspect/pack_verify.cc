@@ -33,9 +33,13 @@ class StatisticsCheck {
   void Take(std::uint32_t field, const compress::ChunkHead& head,
             std::span<const std::byte> decoded) {
     const compress::PackField& spec = fields_[field];
+    // A pack of version 1 stores sums; a later one stores statistics that are merged. The file's
+    // own kind is measured, because one cannot be computed from the other to the last bit.
     if (has_sums()) {
       compress::AddChunkSums(spec, head, decoded, sums_[field]);
     } else {
+      // In the order of the index, which is that of the writer: floating-point sums depend on their
+      // order.
       mergers_[field].Take(spec, compress::MeasureChunk(spec, head, decoded));
     }
   }
@@ -87,6 +91,7 @@ Result<std::vector<std::string>> VerifyPack(CommandContext& context, const Opene
   ProgressLine line(context.out, context.terminal);
   ProgressLine::State state{.name = "verifying", .note = {}};
   for (const ChunkEntry& entry : pack.file->index().chunks) {
+    // Bytes and not chunks, because chunks of labels are small and chunks of images are not.
     state.bytes_total += entry.head_bytes + entry.payload_bytes;
   }
   for (const ChunkEntry& entry : pack.file->index().chunks) {
@@ -95,6 +100,7 @@ Result<std::vector<std::string>> VerifyPack(CommandContext& context, const Opene
     if (!decoded && decoded.error().system_errno() != 0) return decoded.error();
     if (!decoded) damage.push_back(decoded.error().message());
     if (decoded) {
+      // The bytes are in `scratch` and are gone with the next chunk.
       statistics.Take(entry.field, decoded->head, decoded->bytes);
     } else {
       // Without this chunk the field's statistics cannot agree. That would be reported as a second
@@ -118,10 +124,13 @@ Result<std::vector<std::string>> VerifyPack(CommandContext& context, const Opene
   }
   const Status compared = statistics.Compare(damage);
   if (!compared && compared.error().system_errno() != 0) return compared.error();
+  // The statistics' own record is damaged.
   if (!compared) damage.push_back(compared.error().message());
   return damage;
 }
 
+// A word with '/' would be an odd name for a data set; one that has it anyway is verified by
+// `verify` without names.
 bool IsPackPath(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".fbp") ||
          name.ends_with(".fbset");
@@ -139,6 +148,7 @@ Result<Verdict> VerifyOne(CommandContext& context, const std::string& path) {
   FOREBAY_ASSIGN(const OpenedPacks packs, OpenedPacks::Open(path, false));
   Verdict verdict{.packs = packs.count(), .samples = packs.samples(), .damage = {}};
   for (std::size_t i = 0; i < packs.count(); ++i) {
+    // Opened when its turn comes: the set closes the shards that were used longest ago.
     const auto pack = packs.Pack(i);
     if (!pack) {
       verdict.damage.push_back(pack.error().message());

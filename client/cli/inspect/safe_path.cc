@@ -15,6 +15,7 @@
 namespace forebay::cli {
 namespace {
 
+// The longest name that Linux file systems take.
 constexpr std::size_t kPartBytesMax = 255;
 
 }  // namespace

@@ -52,6 +52,8 @@ class Unpacker {
         line_(std::in_place, context.out, context.terminal) {}
 
   Status Open() {
+    // A folder that exists is taken: several runs may write different fields into it. Files in it
+    // are never overwritten, as NewFile makes sure.
     if (mkdir(folder_.c_str(), 0755) != 0 && errno != EEXIST) {
       return Error::FromErrno(errno, folder_ + ": creating");
     }
@@ -64,6 +66,7 @@ class Unpacker {
 
   Status Write(std::uint32_t number) {
     const PackField& field = schema_.fields[number];
+    // The name of a field comes from the pack, so it is checked as the keys are.
     FOREBAY_ASSIGN(const std::vector<std::string> parts, SafePathParts(field.name));
     if (parts.size() != 1) {
       return Error(ErrorCode::kInvalidArgument,
@@ -72,6 +75,7 @@ class Unpacker {
     }
     file_name_ = parts.front();
     state_ = {.name = field.name, .note = {}};
+    // Byte strings have no common length, so no array can hold them.
     if (field.variable()) return WriteFiles(number);
     return images_ && PnmShapeOf(field).channels != 0 ? WriteImages(number) : WriteArray(number);
   }
@@ -82,8 +86,10 @@ class Unpacker {
   Status WriteArray(std::uint32_t number) {
     const PackField& field = schema_.fields[number];
     std::vector<std::uint64_t> shape = {range_.count()};
+    // Samples are the first axis, as training code has it.
     for (std::size_t axis = 0; axis < field.rank; ++axis) shape.push_back(field.extent[axis]);
     const std::string name = file_name_ + ".npy";
+    // Its destructor removes the file where anything below fails, so no half array is left behind.
     FOREBAY_ASSIGN(NewFile out, NewFile::Create(root_.get(), name, folder_ + "/" + name));
     // The shape is known before the first sample, so the header is written once and in front.
     const std::string header = NpyHeader(field.dtype, shape);
@@ -116,6 +122,7 @@ class Unpacker {
       const SampleRange part{std::max(range_.begin, first_sample_) - first_sample_,
                              std::min(range_.end, end) - first_sample_};
       if (first_sample_ >= range_.end || end <= range_.begin || part.count() == 0) continue;
+      // Assigning lets go of the pack before, whose file the set may then close.
       FOREBAY_ASSIGN(pack_, packs_.Pack(i));
       scratch_.resize(std::max(scratch_.size(), pack_.file->ScratchBytes()));
       const Status written = write(part);
@@ -129,6 +136,7 @@ class Unpacker {
 
   Status AppendArray(std::uint32_t number, SampleRange part, NewFile& out) {
     const std::uint64_t sample_bytes = schema_.fields[number].sample_bytes();
+    // A sample of 0 bytes cannot be: CheckSchema refuses extents of 0.
     const std::uint64_t at_once = std::max<std::uint64_t>(1, kReadBytesMax / sample_bytes);
     std::vector<std::byte> samples;
     std::uint64_t next = part.begin;
@@ -158,12 +166,15 @@ class Unpacker {
     const bool colour = field.rank == 3 && field.extent[2] == 3;
     const bool grey = field.rank == 2 || (field.rank == 3 && field.extent[2] == 1);
     const bool pixels = field.dtype == Dtype::kU8 || field.dtype == Dtype::kU16;
+    // Rows and columns are the first two axes; colours that lie first ([3, rows, columns]) are not
+    // rearranged and become an array.
     ImageShape shape{.rows = field.extent[0],
                    .columns = field.extent[1],
                    .channels = !pixels ? 0U : colour ? 3U : grey ? 1U : 0U,
                    .value_max = field.dtype == Dtype::kU8 ? 255U : 65535U};
     for (const auto& [name, value] : schema_.provenance) {
       // What the images said that were packed; a lossy value may lie above it.
+      // Any text may stand there. What is no number reads as 0 and is not taken.
       const auto given = static_cast<std::uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
       const bool fits = given > 0 && (given > 255) == (field.dtype == Dtype::kU16);
       if (name == "value_max" && field.bound.mode == 0 && fits && given <= 65535) {
@@ -190,15 +201,19 @@ class Unpacker {
     for (std::uint64_t next = part.begin; next < part.end;) {
       const compress::ChunkEntry& chunk = pack_.file->Chunks(number, next, 1).front();
       const std::uint64_t end = std::min(part.end, chunk.first_sample + chunk.sample_count);
+      // One chunk at most, which has no more than limits::kChunkBytesMax bytes for each tile.
       samples.resize(static_cast<std::size_t>(end - next) * sample_bytes);
       FOREBAY_TRY(pack_.file->ReadSamples(number, next, end - next, samples, scratch_));
       FOREBAY_ASSIGN(const std::vector<std::string> keys, KeysOf(chunk));
       for (std::size_t i = 0; next < end; ++next, ++i) {
         std::string name = keys[static_cast<std::size_t>(next - chunk.first_sample)];
+        // The key may be the path of a JPEG or PNG file. The suffix is added and not put in its
+        // place, because two keys may differ in theirs only.
         if (!name.ends_with(suffix)) name += suffix;
         FOREBAY_ASSIGN(FileBeneath created, Create(first_sample_ + next, name));
         FOREBAY_TRY(created.file.Append(WritePnm(
             shape, std::span(samples).subspan(i * sample_bytes, sample_bytes))));
+        // Closed one by one: an error of closing is the last sign that a quota was reached.
         FOREBAY_TRY(created.file.Finish());
         ++files;
         Advance(sample_bytes);
@@ -219,18 +234,21 @@ class Unpacker {
       FOREBAY_ASSIGN(const std::vector<std::string> keys, KeysOf(entry));
       std::size_t at = 0;
       for (std::uint32_t i = 0; i < entry.sample_count; ++i) {
+        // ReadChunkHead has compared the sum of all lengths with the chunk's bytes, so this stays
+        // within them.
         const auto value = chunk.bytes.subspan(at, chunk.head.LengthOf(i));
         at += value.size();
         const std::uint64_t sample = entry.first_sample + i;
         // Its bytes had to be decoded with the chunk, and `at` has moved past them.
         if (sample < range.begin || sample >= range.end) continue;
+        // The first part, or the whole of a sample that fits in a chunk.
         if (entry.part_offset == 0) {
           part_offset = 0;
           FOREBAY_ASSIGN(FileBeneath created, Create(first_sample_ + sample, keys[i]));
           open.emplace(std::move(created));
         }
-        // The index is not trusted: parts that are missing or out of order would give a file of
-        // wrong bytes.
+        // The index was checked when the pack was opened. This asks once more, because parts that
+        // are missing or out of order would give a file of wrong bytes.
         if (!open || entry.part_offset != part_offset) {
           return Error(ErrorCode::kDataLoss, fmt::format("the parts of sample {} do not follow "
                                                          "one another", sample));
@@ -253,6 +271,7 @@ class Unpacker {
     if (schema_.keyed) return pack_.file->Keys(entry.first_sample, entry.sample_count);
     std::vector<std::string> keys;
     for (std::uint32_t i = 0; i < entry.sample_count; ++i) {
+      // With zeros in front, so that a listing by name is in the order of samples.
       keys.push_back(fmt::format("{:012}", first_sample_ + entry.first_sample + i));
     }
     return keys;
@@ -261,6 +280,7 @@ class Unpacker {
   Result<FileBeneath> Create(std::uint64_t sample, const std::string& key) {
     auto parts = SafePathParts(key);
     if (!parts) return parts.error().WithContext(fmt::format("key of sample {}", sample));
+    // Beneath a folder of the field: two fields of one sample have the same key.
     parts->insert(parts->begin(), file_name_);
     return CreateBeneath(root_.get(), folder_, *parts);
   }
@@ -294,6 +314,7 @@ class Unpacker {
 
 Status RunUnpack(CommandContext& context, const UnpackArguments& arguments) {
   FOREBAY_ASSIGN(const OpenedPacks packs, OpenedPacks::Open(arguments.path, false));
+  // The schema is that of every shard (PackSet compares them), so the first one's stands for all.
   FOREBAY_ASSIGN(const OpenedPack first, packs.Pack(0));
   const compress::PackSchema& schema = first.file->schema();
   SampleRange range{0, packs.samples()};
@@ -301,6 +322,7 @@ Status RunUnpack(CommandContext& context, const UnpackArguments& arguments) {
     FOREBAY_ASSIGN(range, ParseRange(arguments.range, packs.samples()));
   }
   std::vector<std::uint32_t> fields;
+  // All names are looked up before anything is written: a mistyped one leaves no files behind.
   for (const std::string& name : arguments.fields) {
     FOREBAY_ASSIGN(const std::uint32_t field, first.file->FindField(name));
     fields.push_back(field);

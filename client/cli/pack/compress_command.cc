@@ -41,6 +41,7 @@ struct CompressBenchArguments {
   std::uint64_t bytes_max = 256 << 20;
   std::uint32_t samples_per_chunk = 0;
   unsigned threads = 1;
+  // The fastest of the repeats counts: what disturbs a run only makes it slower.
   int repeats = 3;
 };
 

@@ -24,6 +24,7 @@ namespace forebay::cli {
 namespace {
 
 constexpr const char* kTrainerName = "forebay-compress-train";
+// The trainer's exit code for a wrong command line, as all programs here have it.
 constexpr int kUsageExit = 2;
 constexpr std::size_t kErrorBytesMax = 4096;
 
@@ -44,6 +45,7 @@ class LineReader {
       std::array<char, 4096> part;
       const ssize_t got = read(file_, part.data(), part.size());
       if (got < 0 && errno == EINTR) continue;
+      // A last line without its end is left out: it may be a part of an event.
       if (got <= 0) return std::nullopt;
       held_.append(part.data(), static_cast<std::size_t>(got));
       // Bounds memory where a program writes without line ends.
@@ -67,6 +69,8 @@ Result<Child> Start(const std::string& program, std::vector<std::string> words) 
   // open.
   if (pipe2(out.data(), O_CLOEXEC) != 0) return Error::FromErrno(errno, "a pipe");
   Child child{.pid = -1, .output = UniqueFd(out[0])};
+  // Closed when this function returns. As long as this process held the writing end, the pipe would
+  // never end.
   const UniqueFd out_end(out[1]);
   words.insert(words.begin(), program);
   std::vector<char*> arguments;
@@ -77,6 +81,8 @@ Result<Child> Start(const std::string& program, std::vector<std::string> words) 
   posix_spawn_file_actions_adddup2(&actions, out_end.get(), STDOUT_FILENO);
   // Both in one pipe: with two, a child that fills the one which is not being read would hang.
   posix_spawn_file_actions_adddup2(&actions, out_end.get(), STDERR_FILENO);
+  // posix_spawn and not fork: this process may have threads, whose locks a forked child would
+  // inherit in whatever state they are.
   const int failed =
       posix_spawn(&child.pid, program.c_str(), &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
@@ -110,6 +116,7 @@ bool TrainingOutcome::Pays(std::uint64_t raw_bytes) const {
   if (held_out_raw_bytes == 0 || learned_bytes >= dense_bytes) return false;
   const double saved = static_cast<double>(dense_bytes - learned_bytes) /
                        static_cast<double>(held_out_raw_bytes) * static_cast<double>(raw_bytes);
+  // The model is stored in the pack, so it has to save more than it takes.
   return saved > static_cast<double>(model_bytes);
 }
 
@@ -121,6 +128,7 @@ double TrainingOutcome::gain() const {
 
 Result<std::string> FindTrainer() {
   std::error_code failed;
+  // The file that runs and not argv[0], which may be a name without a folder.
   const auto self = std::filesystem::read_symlink("/proc/self/exe", failed);
   if (!failed) {
     // Beside this program first, so that both are of one build.
@@ -132,6 +140,8 @@ Result<std::string> FindTrainer() {
   while (!folders.empty()) {
     const std::size_t end = std::min(folders.find(':'), folders.size());
     const std::string there = std::string(folders.substr(0, end)) + "/" + kTrainerName;
+    // An empty entry of $PATH means the current folder; a program that lies there by chance is not
+    // run.
     if (end > 0 && Runs(there)) return there;
     folders.remove_prefix(std::min(end + 1, folders.size()));
   }
@@ -150,6 +160,7 @@ Result<TrainingOutcome> RunTrainer(const std::string& trainer,
   std::optional<TrainingOutcome> outcome;
   std::string complaint;  // what is no event
   LineReader lines(child.output.get());
+  // To the end of the output, also after "done": a child whose pipe nobody reads would hang.
   while (const std::optional<std::string> line = lines.Next()) {
     const std::optional<ParsedJson> event = ParsedJson::Parse(*line);
     if (!event) {

@@ -43,6 +43,7 @@ constexpr std::array kKinds = {
 Error Invalid(std::string what) { return Error(ErrorCode::kInvalidArgument, std::move(what)); }
 
 bool IsOfRange(BoundMode mode) {
+  // A lossless field has no request of a bound, so it does not come here.
   return mode != BoundMode::kAbsolute && mode != BoundMode::kPointwise;
 }
 
@@ -52,12 +53,15 @@ std::optional<std::vector<double>> NumbersOf(std::string_view text) {
   while (true) {
     const std::string_view part = text.substr(0, text.find(','));
     double value = 0;
+    // from_chars knows no locale: a bound means the same on every machine.
     const auto [end, failed] = std::from_chars(part.data(), part.data() + part.size(), value);
     // The whole part must be a number: "0.5x" is refused instead of read as 0.5.
     if (failed != std::errc() || end != part.data() + part.size() || !std::isfinite(value)) {
       return std::nullopt;
     }
     numbers.push_back(value);
+    // No comma was left. A text that ends in a comma goes round once more and fails at the empty
+    // part.
     if (part.size() == text.size()) return numbers;
     text.remove_prefix(part.size() + 1);
   }
@@ -82,6 +86,7 @@ Result<PackField*> FieldOf(const BoundOptions& options, std::size_t number, Pack
     const bool only = options.fields.empty() && field.dtype != Dtype::kBytes &&
                       field.kind != compress::FieldKind::kLabel;
     if (named || only) wanted.push_back(&field);
+    // For the message: whoever misspelt a name sees those that there are.
     names += (names.empty() ? "" : ", ") + field.name;
   }
   if (wanted.empty()) {
@@ -102,6 +107,7 @@ Status CheckBoundOf(const PackField& field, const std::string& text) {
     return Invalid(fmt::format("--bound {}: field {} has {} elements; pw is for floating point: "
                                "use abs or rel", text, field.name, DtypeName(field.dtype)));
   }
+  // The writer's own check, asked now and not after the first samples were read.
   const Status writable = compress::CheckWritableBound(field);
   if (!writable.has_value()) return writable.error().WithContext("--bound " + text);
   return {};
@@ -122,6 +128,8 @@ void SetProvenance(const std::string& key, std::string value, PackSchema& schema
 // What `field`'s bound was asked for as, where that was relative to its range.
 std::optional<BoundRequest> AskedBefore(const PackSchema& schema, const PackField& field) {
   const auto asked = ParseBound(FindProvenance(schema, compress::BoundKey(field.name)));
+  // Provenance is text that anybody may have written; what does not parse as a bound with its range
+  // was not written here.
   if (!asked.has_value() || !asked->of_field || !asked->range.has_value()) return std::nullopt;
   return *asked;
 }
@@ -131,12 +139,14 @@ std::optional<BoundRequest> AskedBefore(const PackSchema& schema, const PackFiel
 std::string OriginKey(std::string_view field) { return "bound-range." + std::string(field); }
 
 bool IsSameBound(const compress::DeclaredBound& a, const compress::DeclaredBound& b) {
+  // Exact comparison: the texts of numbers are written so that they read back to the same bits.
   return a.mode == b.mode && a.absolute == b.absolute && a.relative == b.relative;
 }
 
 // A field whose range is not known yet.
 struct Unknown {
   std::size_t number = 0;  // of the bound
+  // Points into the schema, whose list of fields does not change while bounds are set.
   PackField* field = nullptr;
   BoundRequest request;
 };
@@ -145,6 +155,7 @@ Status Resolve(const std::string& text, const BoundRequest& request, const Value
                std::string_view origin, PackField& field, PackSchema& schema) {
   const auto bound = compress::BoundOfRange(request.bound, range);
   if (!bound.has_value()) return bound.error().WithContext("--bound " + text);
+  // From here on the bound is absolute. Readers need no provenance to know what holds.
   field.bound = *bound;
   SetProvenance(compress::BoundKey(field.name), BoundText(request, range), schema);
   SetProvenance(OriginKey(field.name), std::string(origin), schema);
@@ -173,6 +184,7 @@ Result<std::vector<ValueRange>> FindRanges(const BoundOptions& options, const Pa
   finders.reserve(unknown.size());
   for (const Unknown& one : unknown) finders.emplace_back(*one.field);
   PackSample sample;
+  // As many as will be packed: samples that are left out must not widen the range.
   for (std::uint64_t i = 0; i < options.samples; ++i) {
     FOREBAY_TRY(source->Next(sample));
     for (std::size_t u = 0; u < unknown.size(); ++u) {
@@ -225,6 +237,7 @@ std::string BoundText(const BoundRequest& request, const ValueRange& range) {
                                       &BoundKind::mode);
   const std::string absolute =
       kind->numbers == 2 ? fmt::format("{},", request.bound.absolute) : std::string();
+  // fmt writes the fewest digits that read back as the same number.
   return fmt::format("{}:{}{},{},{}", kind->name, absolute, request.bound.relative, range.low,
                      range.high);
 }
@@ -243,6 +256,7 @@ Status SetBounds(const BoundOptions& options, const PackSource& source, PackSche
     FOREBAY_TRY(CheckBoundOf(*field, text));
     SetProvenance(compress::BoundKey(field->name), "", schema);  // of the pack they come from
     SetProvenance(OriginKey(field->name), "", schema);
+    // An absolute bound, or one that each chunk resolves by itself when it is coded.
     if (!request.of_field) continue;
     std::string_view origin = kGiven;
     if (!request.range.has_value() && options.before != nullptr) {

@@ -67,6 +67,7 @@ Result<std::unique_ptr<PackSource>> OpenSource(const CommandContext& context,
   if (!arguments.images.empty()) return OpenImageFolder(arguments.images);
   if (!arguments.from.path.empty()) return OpenPathSource(arguments.from);
   std::string address;
+  // With --config the data set comes from a private daemon, so the job's daemon is not looked for.
   if (arguments.config.empty()) {
     FOREBAY_ASSIGN(address, DaemonAddress(context));
   }
@@ -203,6 +204,7 @@ Status PrintResult(CommandContext& context, const PackArguments& arguments,
   for (std::size_t i = 0; i < packs.count(); ++i) {
     FOREBAY_ASSIGN(const OpenedPack pack, packs.Pack(i));
     FOREBAY_TRY(WarnOfRanges(context, *pack.file));
+    // Heads only: reading all payloads again would double the time of packing.
     FOREBAY_ASSIGN(const PackSurvey one, SurveyPack(pack));
     AddSurvey(one, survey);
     chunks += pack.file->index().chunks.size();
@@ -247,6 +249,7 @@ Status CheckClasses(const std::string& manifest, const PackSchema& schema) {
   FOREBAY_ASSIGN(PackSchema there, set->Schema());
   const auto no_class = [](const auto& entry) { return !entry.first.starts_with("class."); };
   auto wanted = schema.provenance;
+  // The order counts as well: class 3 has to be the same folder in both.
   std::erase_if(wanted, no_class);
   std::erase_if(there.provenance, no_class);
   if (wanted == there.provenance) return {};
@@ -324,6 +327,7 @@ Result<std::shared_ptr<const compress::Predictor>> TrainModel(
   FOREBAY_ASSIGN(const TrainingOutcome outcome,
                  RunTrainer(trainer, {pack.path(), "--out", model, "--held-out", "0.25"},
                             [&](const ParsedJson& event) { ReportTraining(context, event); }));
+  // Only fields of fixed size have planes that a predictor can predict.
   const bool pays = outcome.Pays(FixedSampleBytes(schema) * samples);
   if (!context.json) {
     context.err << fmt::format(
@@ -393,6 +397,7 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
   if (arguments.force && unlink((output + ".part").c_str()) != 0 && errno != ENOENT) {
     return Error::FromErrno(errno, output + ".part: removing");
   }
+  // Before the writer is opened, so that nothing is written for samples that do not belong.
   if (arguments.append) FOREBAY_TRY(CheckClasses(output, schema));
   auto opened = PackSink::Open(output, schema,
                                {.pack = options,

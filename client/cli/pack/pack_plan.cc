@@ -18,6 +18,9 @@ namespace {
 using compress::kChunkRankMax;
 using compress::PackField;
 
+// Several images, because each may be predicted from the one before; few, because a reader of one
+// image decodes the whole chunk. Small records are many to a chunk, so that its head is little
+// beside them.
 constexpr std::uint32_t kImageSamples = 8;
 constexpr std::uint32_t kOtherSamples = 4096;
 constexpr std::uint64_t kNotedBytes = limits::kGiB;
@@ -51,6 +54,8 @@ void CutTiles(std::uint32_t samples, PackField& field) {
     const std::uint64_t bytes = TileBytes(field);
     const std::uint64_t fits = limits::kChunkBytesMax / samples;
     if (bytes <= fits) return;
+    // What one step along this axis takes. TileBytes may have stopped at its limit; the next axis
+    // then gets what is left to cut.
     const std::uint64_t slice = bytes / field.tile[axis];
     const std::uint64_t most = std::max<std::uint64_t>(1, fits / std::max<std::uint64_t>(slice, 1));
     // As few parts as fit, of equal size: a last tile of a few rows would compress badly.
@@ -177,6 +182,7 @@ Status LayOut(const LayoutOptions& options, PackField& field) {
   // Images keep their samples in a chunk and lose size, because a codec gains from several similar
   // images. Other fields are cut only where one sample alone is too large.
   if (!tiled) CutTiles(image ? wanted : 1, field);
+  // 0 where one tile is more than a chunk, which only --tile can bring about.
   const std::uint64_t fits = limits::kChunkBytesMax / TileBytes(field);
   if (fits == 0 || (options.samples_per_chunk && fits < wanted)) {
     return Invalid(fmt::format(
@@ -190,6 +196,7 @@ Status LayOut(const LayoutOptions& options, PackField& field) {
 
 std::optional<std::string> MemoryNote(const compress::PackSchema& schema, unsigned threads) {
   const std::uint64_t bytes = compress::BufferedBytesMax(schema, threads);
+  // Less needs no word: any machine that packs has it.
   if (bytes <= kNotedBytes) return std::nullopt;
   return fmt::format("up to {} of samples are held in memory, because all tiles of a run of "
                      "samples fill together; a smaller --samples-per-chunk holds less",

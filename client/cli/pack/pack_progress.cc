@@ -31,6 +31,8 @@ PackProgress::PackProgress(CommandContext& context, const PackSchema& schema,
                            std::string output, unsigned threads, std::uint64_t first,
                            std::uint64_t samples)
     : context_(context), output_(std::move(output)), first_(first), samples_(samples),
+      // As in BufferedBytesMax: chunks that wait or are being coded, and one that fills for each
+      // field.
       pending_bytes_max_((2 * std::uint64_t{threads} + 2 + schema.fields.size()) *
                          limits::kChunkBytesMax),
       line_(context.out, context.terminal), state_({.name = output_, .note = {}}) {
@@ -54,6 +56,7 @@ void PackProgress::Took(std::uint64_t done, std::uint64_t bytes) {
   tenth_ = tenth;
   const double seconds = std::max(Seconds(), 1e-9);
   const double rate = static_cast<double>(done - first_) / seconds;
+  // The size of the file is asked, because the writer's threads write at times of their own.
   const std::uint64_t written = FileBytes(output_ + ".part");
   // What was read but is not in the file yet would flatter the ratio: it is shown once that is
   // little beside the rest. A resumed file has more in it than was read.

@@ -12,6 +12,7 @@ namespace {
 
 using compress::PackSetSummary;
 
+// Both writers have the same functions without a common base: the library does not need one.
 template <typename Writer>
 class WriterSink : public PackSink {
  public:
@@ -38,6 +39,7 @@ class WriterSink : public PackSink {
   std::unique_ptr<Writer> writer_;
 };
 
+// Any error counts as "not there"; creating the file then reports it.
 bool IsThere(const std::string& path) {
   struct stat found = {};
   return stat(path.c_str(), &found) == 0;
@@ -60,6 +62,7 @@ Result<std::unique_ptr<PackSink>> PackSink::Open(const std::string& path,
   // A run that was killed early may have left a file without a byte; that is resumed, too.
   const bool begun = options.resume && IsThere(path + ".part");
   FOREBAY_ASSIGN(auto writer,
+                 // Without a .part, --resume begins anew, so that a job script can always pass it.
                  begun ? compress::PackWriter::Resume(path, schema, options.pack)
                        : compress::PackWriter::Create(path, schema, options.pack));
   return std::make_unique<WriterSink<compress::PackWriter>>(std::move(writer));

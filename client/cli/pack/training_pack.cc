@@ -36,6 +36,7 @@ Status TrainingPack::Write(const compress::PackSchema& schema, const Options& op
                            PackSource& source) {
   const std::uint64_t most =
       std::max<std::uint64_t>(kRawBytesMax / FixedSampleBytes(schema), 1);
+  // More samples would not make a better predictor of some kilobytes, only a longer training.
   const std::uint64_t samples = std::min(options.samples, most);
   const std::uint64_t length = options.sequence_length;
   FOREBAY_ASSIGN(const auto writer,

@@ -19,8 +19,11 @@
 namespace forebay::cli {
 namespace {
 
+// The writer takes sample after sample, so the size decides only how many messages there are and
+// how much of the daemon's memory a batch holds.
 constexpr std::uint32_t kBatchSamples = 64;
 constexpr std::int64_t kDaemonStartMs = 60'000;  // at least so long for a private daemon to start
+// A schema has room for limits::kPackProvenanceMax entries; the rest is for the writer and bounds.
 constexpr std::size_t kNamedClassesMax = 200;  // in the provenance
 
 void SwapElements(std::size_t element, std::span<std::byte> bytes) {
@@ -66,6 +69,8 @@ class DatasetSource : public PackSource {
 
   // What is skipped is read: a stream has one order, from its front.
   Status Skip(std::uint64_t sample) override {
+    // Without a batch at the start `first_` is 0, so the condition on `sample` keeps "skip nothing"
+    // from reading a batch.
     while (first_ + (batch_ ? batch_->sample_count() : 0) <= sample && sample > 0) {
       FOREBAY_TRY(NextBatch());
     }
@@ -95,6 +100,8 @@ class DatasetSource : public PackSource {
     batch_.reset();  // gives its memory back before more is asked for
     index_ = 0;
     FOREBAY_ASSIGN(batch_, stream_->Next());
+    // The daemon said how many samples there are when the stream was opened. A pack with fewer
+    // would look complete.
     if (!batch_) {
       return Error(ErrorCode::kDataLoss,
                    fmt::format("{}: the stream ended after {} of {} samples", info_.name, first_,
@@ -132,11 +139,13 @@ class DatasetSource : public PackSource {
     }
     const auto spans = batch_->Spans(FieldId(number), index_);
     const bool swap = spec.big_endian && DtypeBytes(spec.dtype) > 1;
+    // A value of no bytes; `front` below needs one span at least.
     if (spans.empty()) return std::span<const std::byte>();
     // The usual case copies nothing: the writer reads from the daemon's memory. The span is valid
     // until the next batch is asked for, which is after the writer has taken the sample.
     if (spans.size() == 1 && !swap) return spans.front();
     copy.clear();
+    // Several spans: the sample lies across extents, which are not neighbours in memory.
     for (const auto span : spans) copy.insert(copy.end(), span.begin(), span.end());
     if (swap) SwapElements(DtypeBytes(spec.dtype), copy);
     return std::span<const std::byte>(copy);
@@ -163,6 +172,8 @@ Result<std::unique_ptr<PackSource>> OpenDatasetSource(const DatasetSourceOptions
   std::string address = options.address;
   std::string job;
   if (!options.embedded_config.empty()) {
+    // The process id makes the job's name unique on this node, so two `pack` that run at once do
+    // not join one daemon.
     job = fmt::format("pack-{}", getpid());
     const auto timeout = std::chrono::milliseconds(
         std::max(options.connect_timeout_ms, kDaemonStartMs));

@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, 6> kExtensions = {".pgm", ".ppm",  ".pnm"
                                                          ".jpg", ".jpeg", ".png"};
 // Start of image, and the first byte of the marker that follows it.
 constexpr std::string_view kJpegBegin = "\xFF\xD8\xFF";
+// With the line ends, which tell a file that was transferred as text.
 constexpr std::string_view kPngBegin = "\x89PNG\r\n\x1A\n";
 
 bool BeginsWith(std::span<const std::byte> file, std::string_view begin) {
@@ -34,6 +35,8 @@ bool BeginsWith(std::span<const std::byte> file, std::string_view begin) {
 }  // namespace
 
 bool IsImageName(std::string_view name) {
+  // Only names decide what is listed: opening each file of a folder of millions to look at its
+  // first bytes would take a round trip to the file system for each.
   std::string extension = std::filesystem::path(name).extension().string();
   std::ranges::transform(extension, extension.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -51,6 +54,7 @@ Result<RasterImage> DecodeImage(std::span<const std::byte> file) {
 
 Result<RasterImage> ReadImage(const std::string& path) {
   FOREBAY_ASSIGN(const auto source, compress::OpenByteSource(path));
+  // Before the buffer is allocated, because a file's size is whatever somebody put there.
   if (source->size() > limits::kSampleBytesMax) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{}: has {} bytes; an image file has at most {}", path,
@@ -58,6 +62,7 @@ Result<RasterImage> ReadImage(const std::string& path) {
   }
   std::vector<std::byte> file(static_cast<std::size_t>(source->size()));
   FOREBAY_TRY(source->ReadAt(0, file));
+  // Decoders see bytes only and do not know the path, so it is added here.
   auto image = DecodeImage(file);
   if (!image) return image.error().WithContext(path);
   return image;

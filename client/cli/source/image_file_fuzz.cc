@@ -13,6 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   const ImageShape& shape = image->shape;
+  // The pack writer takes `shape.bytes()` for each sample without another look.
   if (image->pixels.size() != shape.bytes() || image->pixels.empty()) __builtin_trap();
   if (shape.channels != 1 && shape.channels != 3) __builtin_trap();
   for (std::size_t at = 0; at < image->pixels.size(); at += shape.element_bytes()) {
@@ -20,6 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (shape.element_bytes() == 2) {
       value |= std::to_integer<std::uint32_t>(image->pixels[at + 1]) << 8;
     }
+    // A larger value would be written by `unpack --images` into a file that no program accepts.
     if (value > shape.value_max) __builtin_trap();
   }
   return 0;

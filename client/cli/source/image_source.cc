@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Walk calls itself for each level, so depth is stack.
 constexpr int kDepthMax = 32;                       // of folders in folders
 constexpr std::size_t kImagesMax = 100'000'000;     // names are held in memory
 constexpr std::size_t kNamedClassesMax = 200;       // in the provenance
@@ -46,6 +47,8 @@ class FolderWalk {
                    fmt::format("{}: has images ({}) beside class folders ({}); move them into a "
                                "folder of their own", root_, files.front(), folders.front()));
     }
+    // A folder's own images come before those of its folders, so a sequence is never interrupted by
+    // another folder.
     for (std::size_t i = 0; i < files.size(); ++i) {
       images.push_back({.name = below + files[i], .label = label_, .begins_sequence = i == 0});
     }
@@ -79,7 +82,8 @@ class FolderWalk {
       const std::string name = entry->path().filename().string();
       std::error_code unreadable;
       // Links to folders are not followed: they could lead round in a circle or out of the data
-      // set. A link to an image is an image.
+      // set. A link to an image is an image. An error of these two questions counts as "no". The
+      // entry is then passed over, or, where its name is an image's, it fails when its turn comes.
       const bool link = entry->is_symlink(unreadable);
       const bool folder = entry->is_directory(unreadable);
       if (folder && !link && !name.starts_with('.')) {
@@ -110,9 +114,11 @@ class ImageFolder : public PackSource {
       notes_.push_back(fmt::format("{}: passed over {} files and folders that are not images",
                                    folder_, walk.passed_over));
     }
+    // The paths are the keys, so `unpack` can make the folder again.
     schema_.keyed = true;
     schema_.provenance = {{"source", "images"}};
     labelled_ = !walk.classes.empty();
+    // Left out as a whole and not cut: a list that ends early would look complete.
     if (walk.classes.size() > kNamedClassesMax) {
       notes_.push_back(fmt::format("the names of the {} classes are not stored, more than {}; "
                                    "keys have them", walk.classes.size(), kNamedClassesMax));
@@ -125,6 +131,8 @@ class ImageFolder : public PackSource {
 
   // The first image decides on the shape.
   Status Start() {
+    // Decoded twice in all, here and in Next: keeping it would need an exception in Next for one
+    // image.
     FOREBAY_ASSIGN(const RasterImage first, ReadImage(folder_ + "/" + images_.front().name));
     shape_ = first.shape;
     const bool colour = shape_.channels > 1;
@@ -132,6 +140,8 @@ class ImageFolder : public PackSource {
                               .kind = compress::FieldKind::kImage,
                               .dtype = shape_.element_bytes() == 2 ? Dtype::kU16 : Dtype::kU8,
                               .rank = static_cast<std::uint8_t>(colour ? 3 : 2),
+                              // Extents beyond the rank must be 1; a grey image has rank 2 and one
+                              // channel, which is the same.
                               .extent = {shape_.rows, shape_.columns, shape_.channels, 1},
                               .channel_axis = static_cast<std::int8_t>(colour ? 2 : -1),
                               .bound = {}};
@@ -161,6 +171,7 @@ class ImageFolder : public PackSource {
   Status Next(PackSample& sample) override {
     const ImageFile& file = images_[next_++];
     const std::string path = folder_ + "/" + file.name;
+    // A member, because the fields that the sample borrows must live until the next call.
     FOREBAY_ASSIGN(image_, ReadImage(path));
     // A pack's field has one shape. Scaling or converting would change data without being asked.
     if (image_.shape != shape_) {
@@ -173,6 +184,7 @@ class ImageFolder : public PackSource {
     if (labelled_) {
       const auto label = static_cast<std::uint32_t>(file.label);
       for (std::size_t i = 0; i < label_.size(); ++i) {
+        // Little-endian, as all numbers of a pack, whatever this machine has.
         label_[i] = static_cast<std::byte>(label >> (8 * i) & 0xFF);
       }
       sample.fields.emplace_back(label_);

@@ -52,8 +52,10 @@ Result<RasterImage> DecodeJpeg(std::span<const std::byte> file) {
                               .columns = static_cast<std::uint32_t>(columns),
                               .channels = grey ? 1U : 3U},
                     .pixels = {}};
+  // Rows and columns are still only claims of the header; the memory below is allocated by them.
   FOREBAY_TRY(CheckCompressedShape(image.shape, file.size()));
   image.pixels.resize(static_cast<std::size_t>(image.shape.bytes()));
+  // Pitch 0 means rows without padding, which is what `pixels` has room for.
   if (tjDecompress2(decoder.get(), bytes, file.size(),
                     reinterpret_cast<unsigned char*>(image.pixels.data()), columns, /*pitch=*/0,
                     rows, grey ? TJPF_GRAY : TJPF_RGB, kFlags) != 0) {

@@ -29,6 +29,7 @@ Result<std::vector<std::uint64_t>> ParseShape(const std::string& text) {
   while (at != end) {
     std::uint64_t extent = 0;
     const auto [next, failed] = std::from_chars(at, end, extent);
+    // The last condition refuses "480x", whose missing extent would otherwise go unnoticed.
     if (failed != std::errc() || (next != end && (*next != 'x' || next + 1 == end))) {
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("--shape {}: wanted are the elements of a record along each axis, "
@@ -55,6 +56,8 @@ class RawFile : public PackSource {
     FOREBAY_ASSIGN(spec.dtype, ParseDtype(options_.dtype));
     FOREBAY_ASSIGN(spec.shape, ParseShape(options_.shape));
     FOREBAY_ASSIGN(compress::PackField field, PackFieldOf(spec, notes_));
+    // PackFieldOf has refused extents of 0, and this refuses a product that would wrap. The
+    // divisions below rely on both.
     FOREBAY_ASSIGN(record_bytes_, spec.BytesPerSample());
     if (record_bytes_ > limits::kSampleBytesMax) {
       return Error(ErrorCode::kInvalidArgument,
@@ -90,6 +93,7 @@ class RawFile : public PackSource {
   Status Next(PackSample& sample) override {
     // Reads of several megabytes: a read for each small record would be a system call for each.
     if (next_ < first_ || next_ >= first_ + held_) FOREBAY_TRY(Fill());
+    // Within the buffer, whose size Fill has computed from the same two numbers.
     const auto at = static_cast<std::size_t>((next_ - first_) * record_bytes_);
     sample.fields = {std::span<const std::byte>(buffer_).subspan(
         at, static_cast<std::size_t>(record_bytes_))};
@@ -102,6 +106,7 @@ class RawFile : public PackSource {
  private:
   Status Fill() {
     first_ = next_;
+    // Never beyond the last record: the reader refuses a range that ends behind the file.
     held_ = std::min(samples_ - first_, std::max<std::uint64_t>(1, kReadBytes / record_bytes_));
     buffer_.resize(static_cast<std::size_t>(held_ * record_bytes_));
     return source_->ReadAt(options_.header_bytes + first_ * record_bytes_, buffer_);
@@ -123,7 +128,10 @@ class PackedSamples : public PackSource {
 
   Status Start() {
     FOREBAY_TRY(Enter(0));
+    // The first pack's. PackSet makes sure that the other shards have the same, except for
+    // provenance.
     schema_ = pack_.file->schema();
+    // Whether records are aligned is decided anew by who packs.
     schema_.aligned = false;
     // Who wrote the new file, and with which profile, is said anew.
     std::erase_if(schema_.provenance, [](const auto& entry) {
@@ -148,6 +156,7 @@ class PackedSamples : public PackSource {
   }
 
   Status Next(PackSample& sample) override {
+    // A loop, because Skip may have gone over several shards at once.
     while (next_ >= first_ + pack_.file->samples()) FOREBAY_TRY(Enter(number_ + 1));
     const std::uint64_t local = next_ - first_;
     sample.fields.clear();
@@ -159,6 +168,8 @@ class PackedSamples : public PackSource {
     }
     sample.key.clear();
     if (schema_.keyed) {
+      // Keys lie in records of many; asking for one at a time would parse such a record for each
+      // sample.
       FOREBAY_TRY(HoldKeys(local));
       sample.key = keys_[static_cast<std::size_t>(local - keys_first_)];
     }
@@ -176,6 +187,7 @@ class PackedSamples : public PackSource {
 
   // Packs of earlier versions may have a bound on byte strings, which is no longer written.
   void DropBoundOnBytes(compress::PackField& field) {
+    // Asked of the function that the writer itself asks, so both agree on what is refused.
     if (compress::CheckWritableBound(field).has_value()) return;
     field.bound = {};
     notes_.push_back(fmt::format("field {} was packed with an error bound, which may have changed "
@@ -187,6 +199,7 @@ class PackedSamples : public PackSource {
     number_ = number;
     first_ = packs_.FirstSample(number);
     FOREBAY_ASSIGN(pack_, packs_.Pack(number));
+    // Grows to the largest need of any shard and stays there.
     scratch_.resize(std::max(scratch_.size(), pack_.file->ScratchBytes()));
     // The held samples and keys are numbered within the previous pack, so they are dropped.
     for (Held& held : held_) held.count = 0;
@@ -207,6 +220,8 @@ class PackedSamples : public PackSource {
     const compress::PackField& field = schema_.fields[number];
     Held& held = held_[number];
     if (field.variable()) {
+      // Byte strings are read one by one, and each read decodes the whole chunk that has it. That
+      // is slow where chunks hold many small strings.
       FOREBAY_ASSIGN(const std::uint64_t bytes, pack_.file->SampleBytes(number, local, scratch_));
       held.bytes.resize(static_cast<std::size_t>(bytes));
       FOREBAY_TRY(pack_.file->ReadBytes(number, local, held.bytes, scratch_));
@@ -217,7 +232,9 @@ class PackedSamples : public PackSource {
       const compress::ChunkEntry& entry = pack_.file->Chunks(number, local, 1).front();
       FOREBAY_ASSIGN(const ChunkFacts facts, ReadChunkFacts(pack_, entry));
       held.first = local;
+      // From here to the chunk's end, so that each chunk is decoded once in a run from the front.
       held.count = entry.first_sample + entry.sample_count - local;
+      // The flag is about the chunk's first sample. After a Skip into the middle it says nothing.
       held.begins_sequence = facts.begins_sequence && local == entry.first_sample;
       held.bytes.resize(static_cast<std::size_t>(held.count) * sample_bytes);
       FOREBAY_TRY(pack_.file->ReadSamples(number, held.first, held.count, held.bytes, scratch_));
@@ -250,6 +267,8 @@ Result<bool> IsPack(const std::string& path) {
   std::array<std::byte, 8> magic = {};
   if (source->size() < magic.size()) return false;
   FOREBAY_TRY(source->ReadAt(0, magic));
+  // Eight bytes are enough: a pack's other bytes are checked when it is opened, and a damaged pack
+  // should be reported as such and not be taken for a raw file.
   std::uint64_t word = 0;
   // The magic is a little-endian number in the file.
   for (std::size_t i = magic.size(); i-- > 0;) {
@@ -265,6 +284,7 @@ Result<std::unique_ptr<PackSource>> OpenPathSource(const PathSourceOptions& opti
   if (std::filesystem::is_directory(options.path, failed)) return OpenImageFolder(options.path);
   FOREBAY_ASSIGN(const bool is_pack, IsPack(options.path));
   if (is_pack) {
+    // Not recovered: packing a part of a damaged pack anew would make the loss look intended.
     FOREBAY_ASSIGN(OpenedPacks packs, OpenedPacks::Open(options.path, false));
     auto source = std::make_unique<PackedSamples>(std::move(packs));
     FOREBAY_TRY(source->Start());

@@ -27,6 +27,7 @@ struct PngInput {
 
 void ReadInput(png_structp png, png_bytep out, std::size_t count) {
   auto* const input = static_cast<PngInput*>(png_get_io_ptr(png));
+  // Compared with what is left, not as a sum, which could wrap.
   if (count > input->size - input->at) {
     input->ended = true;
     png_error(png, "the file ends early");
@@ -37,6 +38,7 @@ void ReadInput(png_structp png, png_bytep out, std::size_t count) {
 
 [[noreturn]] void Complain(png_structp png, png_const_charp message) {
   auto* const input = static_cast<PngInput*>(png_get_error_ptr(png));
+  // The array was filled with zeros and its last byte is never written, so the text always ends.
   std::strncpy(input->complaint.data(), message, input->complaint.size() - 1);
   png_longjmp(png, 1);
 }
@@ -95,6 +97,8 @@ bool ReadPixels(png_structp png, png_infop info, std::size_t row_bytes, png_byte
   png_set_swap(png);  // 16 bits: the low byte first
   png_set_interlace_handling(png);
   png_read_update_info(png, info);
+  // The library writes rows of its own length. Where the calls above gave another layout than
+  // `rows` has room for, it would write beyond the pixels.
   if (png_get_rowbytes(png, info) != row_bytes) png_error(png, "rows of an unexpected length");
   png_read_image(png, rows);
   png_read_end(png, nullptr);
@@ -131,11 +135,14 @@ Result<RasterImage> DecodePng(std::span<const std::byte> file) {
                     .pixels = {}};
   FOREBAY_TRY(CheckCompressedShape(image.shape, file.size()));
   image.pixels.resize(static_cast<std::size_t>(image.shape.bytes()));
+  // CheckCompressedShape has refused a shape without rows.
   const std::size_t row_bytes = image.pixels.size() / image.shape.rows;
   std::vector<png_bytep> rows(image.shape.rows);
   for (std::size_t row = 0; row < rows.size(); ++row) {
     rows[row] = reinterpret_cast<png_bytep>(image.pixels.data()) + row * row_bytes;
   }
+  // `rows` and `image` live in this frame, which the jump does not pass over: it ends in
+  // ReadPixels.
   if (!ReadPixels(reader.png(), reader.info(), row_bytes, rows.data())) return PngError(input);
   return image;
 }

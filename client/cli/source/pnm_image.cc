@@ -20,11 +20,14 @@ Error Invalid(std::string what) { return Error(ErrorCode::kInvalidArgument, std:
 class HeaderReader {
  public:
   explicit HeaderReader(std::span<const std::byte> bytes)
+      // Only the header's limit is visible to the reader, so that a file that is one long comment
+      // costs little. The two bytes of the kind were looked at before.
       : bytes_(bytes.first(std::min(bytes.size(), kHeaderBytesMax))), at_(2) {}
 
   std::size_t offset() const { return at_; }
 
   Result<std::uint32_t> Number(const char* name) {
+    // White space is required before each number: "P5640" would be ambiguous.
     FOREBAY_TRY(SkipSpace(name));
     std::uint64_t value = 0;
     const std::size_t begin = at_;
@@ -42,6 +45,7 @@ class HeaderReader {
 
   // A single white space ends the header.
   Status End() {
+    // Exactly one: a second one would already be the first pixel.
     if (at_ == bytes_.size() || !IsSpace(Here())) {
       return Invalid("no white space follows its header");
     }
@@ -81,6 +85,8 @@ void SwapPairs(std::span<std::byte> pixels) {
 bool AllWithin(const RasterImage& image) {
   const std::uint32_t largest = image.shape.value_max;
   if (image.shape.element_bytes() == 1) {
+    // No byte can lie above 255 and no pair above 65535, so the usual files are not read a second
+    // time.
     return largest == 255 || std::ranges::all_of(image.pixels, [&](std::byte value) {
              return std::to_integer<std::uint32_t>(value) <= largest;
            });
@@ -103,6 +109,7 @@ Result<PnmHeader> ParseHeader(std::span<const std::byte> file) {
     return Invalid("is not a binary PGM or PPM image (it does not begin with P5 or P6)");
   }
   PnmHeader header;
+  // The kinds with text pixels (P1 to P3) and bitmaps (P4) were refused above.
   header.shape.channels = file[1] == std::byte{'6'} ? 3 : 1;
   HeaderReader reader(file);
   FOREBAY_ASSIGN(header.shape.columns, reader.Number("width"));
@@ -113,6 +120,8 @@ Result<PnmHeader> ParseHeader(std::span<const std::byte> file) {
     return Invalid(fmt::format("its largest value is {}; it must be 1 to 65535",
                                header.shape.value_max));
   }
+  // After this, `bytes()` of the shape does not wrap; the comparisons with the file's size need
+  // that.
   FOREBAY_TRY(CheckImageShape(header.shape));
   header.bytes = reader.offset();
   return header;

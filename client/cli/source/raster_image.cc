@@ -9,6 +9,7 @@
 namespace forebay::cli {
 namespace {
 
+// Twice what the best file of either format reaches (raster_image.h), so no sound image is refused.
 constexpr std::uint64_t kPixelBytesPerFileByteMax = 2048;
 
 }  // namespace
@@ -23,6 +24,7 @@ Status CheckImageShape(const ImageShape& shape) {
     return Error(ErrorCode::kInvalidArgument, "has no pixels: " + shape.ToString());
   }
   const std::uint64_t pixel_bytes = std::uint64_t{shape.channels} * shape.element_bytes();
+  // By division, because the product of four numbers from a header may wrap.
   if (shape.rows > limits::kSampleBytesMax / shape.columns / pixel_bytes) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("has more than {} bytes: {}", limits::kSampleBytesMax,
@@ -33,6 +35,7 @@ Status CheckImageShape(const ImageShape& shape) {
 
 Status CheckCompressedShape(const ImageShape& shape, std::uint64_t file_bytes) {
   FOREBAY_TRY(CheckImageShape(shape));
+  // Divided and not multiplied for the same reason: `file_bytes` has no bound here.
   if (shape.bytes() / kPixelBytesPerFileByteMax < file_bytes) return {};
   return Error(ErrorCode::kDataLoss,
                fmt::format("is damaged: its header says {}, which a file of {} bytes cannot hold",

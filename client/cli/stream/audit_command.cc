@@ -33,6 +33,7 @@ JsonObject VerdictJson(const StreamVerdict& verdict) {
                {"superseded_batches", verdict.superseded},
                {"wrong_ids", verdict.wrong_ids},
                {"findings", verdict.findings}};
+  // An array and not members named by epochs, so that a script can go through it in order.
   JsonArray epochs;
   for (const EpochVerdict& epoch : verdict.epochs) {
     epochs.Add(JsonObject({{"epoch", epoch.epoch},
@@ -48,6 +49,7 @@ JsonObject VerdictJson(const StreamVerdict& verdict) {
 }
 
 void PrintVerdict(CommandContext& context, const StreamVerdict& verdict) {
+  // Names come from the logs, which anybody may have written.
   context.out << PrintableLine(fmt::format("stream '{}' of '{}' (selection '{}'): {}",
                                            verdict.stream.stream, verdict.stream.dataset,
                                            verdict.stream.selection,
@@ -81,6 +83,8 @@ Status RunAudit(CommandContext& context, const AuditArguments& arguments) {
   // All logs are read before any is judged: a restart's log takes back what an earlier one has.
   for (const std::string& path : arguments.logs) {
     std::ifstream log(path);
+    // A log that is left out would make its samples look lost, so one that cannot be read ends the
+    // audit.
     if (!log) return Error(ErrorCode::kNotFound, "cannot read the delivery log " + path);
     FOREBAY_TRY(history.Read(path, log));
   }
@@ -89,6 +93,7 @@ Status RunAudit(CommandContext& context, const AuditArguments& arguments) {
   JsonArray streams;
   for (const StreamVerdict& verdict : verdicts) {
     ok = ok && verdict.ok;
+    // People get each verdict at once; programs get one object at the end.
     if (context.json) {
       streams.Add(VerdictJson(verdict));
     } else {

@@ -46,6 +46,7 @@ std::uint64_t SumWords(std::span<const std::byte> bytes) {
   std::size_t place = 0;
   for (; place + 8 <= bytes.size(); place += 8) {
     std::uint64_t word = 0;
+    // Samples begin at any byte; memcpy may read an unaligned word, a cast pointer may not.
     std::memcpy(&word, bytes.data() + place, 8);
     sum += word;
   }
@@ -56,6 +57,8 @@ std::uint64_t SumWords(std::span<const std::byte> bytes) {
 void Consume(const Batch& batch, BenchResult& result) {
   for (std::uint32_t field = 0; field < batch.fields().size(); ++field) {
     for (std::uint32_t sample = 0; sample < batch.sample_count(); ++sample) {
+      // By the interface that trainers use, with views as with contiguous delivery: what is
+      // measured is what they would have.
       for (const auto span : batch.Spans(FieldId(field), sample)) {
         result.sum += SumWords(span);
         result.bytes += span.size();
@@ -68,6 +71,7 @@ void Consume(const Batch& batch, BenchResult& result) {
 
 Result<BenchResult> Measure(BatchStream& stream, double seconds) {
   BenchResult result;
+  // The stream is open by now: opening is not part of the rate, the first batch is.
   const auto began = steady_clock::now();
   const auto until = began + std::chrono::duration_cast<steady_clock::duration>(
                                  std::chrono::duration<double>(seconds));
@@ -75,6 +79,7 @@ Result<BenchResult> Measure(BatchStream& stream, double seconds) {
   while (now < until) {
     FOREBAY_ASSIGN(const std::optional<Batch> batch, stream.Next());
     const auto arrived = steady_clock::now();
+    // The end of all epochs. A stream that failed has returned an error instead.
     if (!batch) break;
     result.waits_ns.push_back(
         static_cast<std::uint64_t>(std::chrono::nanoseconds(arrived - now).count()));
@@ -82,6 +87,7 @@ Result<BenchResult> Measure(BatchStream& stream, double seconds) {
     // The next wait begins after the batch was read: only what Next makes the caller wait counts.
     now = steady_clock::now();
   }
+  // As measured and not as asked for: the last batch may end later.
   result.seconds = std::chrono::duration<double>(steady_clock::now() - began).count();
   result.first_batch_ms = static_cast<double>(stream.stats().first_batch_ns) / 1e6;
   // Not within the time that is measured. An error here says that a batch was lost or came twice,
@@ -92,6 +98,7 @@ Result<BenchResult> Measure(BatchStream& stream, double seconds) {
 
 double Quantile(std::vector<std::uint64_t>& values, double quantile) {
   if (values.empty()) return 0;
+  // A wait that occurred, not one between two: a tail of few large waits should show as it is.
   const auto place = static_cast<std::size_t>(quantile * static_cast<double>(values.size() - 1));
   // Finds one quantile in linear time. Waits are some millions at most, and are needed in no order.
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(place),
@@ -102,6 +109,7 @@ double Quantile(std::vector<std::uint64_t>& values, double quantile) {
 void PrintResult(CommandContext& context, BenchResult& result) {
   const double p50 = Quantile(result.waits_ns, 0.50);
   const double p99 = Quantile(result.waits_ns, 0.99);
+  // Keeps the rates finite where the clock did not move.
   const double seconds = std::max(result.seconds, 1e-9);
   const double samples_per_s = static_cast<double>(result.samples) / seconds;
   const double bytes_per_s = static_cast<double>(result.bytes) / seconds;
@@ -115,6 +123,7 @@ void PrintResult(CommandContext& context, BenchResult& result) {
                                 {"wait_p50_us", p50},
                                 {"wait_p99_us", p99},
                                 {"first_batch_ms", result.first_batch_ms},
+                                // Printed, so that a compiler cannot leave out the reading.
                                 {"word_sum", result.sum}});
     return;
   }
@@ -138,6 +147,8 @@ Status RunBench(CommandContext& context, const BenchArguments& arguments) {
   FOREBAY_ASSIGN(const auto client,
                  Client::Connect({.address = address,
                                   .client_name = "forebay-bench",
+                                  // Without it the bytes come through the socket; the difference is
+                                  // what shared memory gains.
                                   .shared_memory = !arguments.inline_payload,
                                   .connect_timeout_ms = context.connect_timeout_ms}));
   FOREBAY_ASSIGN(const auto stream, client->Open(options));

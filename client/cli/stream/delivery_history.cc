@@ -24,6 +24,7 @@ namespace {
 
 using nlohmann::json;
 
+// The first few say where to look; a run with a wrong order would have millions.
 constexpr std::size_t kFindingsMax = 8;
 constexpr std::uint64_t kUnseen = std::numeric_limits<std::uint64_t>::max();
 
@@ -34,6 +35,7 @@ Error Malformed(const std::string& place, const std::string& what) {
 // A non-negative whole number; false where the member is absent or something else.
 bool ReadNumber(const json& object, const char* name, std::uint64_t& value) {
   const auto member = object.find(name);
+  // Negative numbers and fractions are refused here, so no conversion below can change a value.
   if (member == object.end() || !member->is_number_unsigned()) return false;
   value = member->get<std::uint64_t>();
   return true;
@@ -175,6 +177,7 @@ class EpochJudge {
 
   bool WholeStepAfter(std::uint64_t position) const {
     const std::uint64_t batch = plan_.global_batch();
+    // Slices of all ranks together fill a step; each alone is a part of it.
     std::map<std::uint64_t, std::uint64_t> filled;  // step -> positions
     for (const StepSlice& slice : slices_) {
       if (slice.first >= position) filled[slice.first / batch] += slice.count;
@@ -245,8 +248,8 @@ Status DeliveryHistory::AddBatch(const std::string& place, Opening& opening,
                                  const LoggedBatch& batch,
                                  const std::vector<std::uint64_t>& ids) {
   const std::uint64_t global_batch = opening.header.global_batch;
-  // Bounds the numbers before they are multiplied. A batch within its step also cannot make the
-  // judge see positions that the plan does not have.
+  // Bounds the numbers before they are multiplied, and keeps a batch within its step. Whether the
+  // plan has that step is not asked here.
   if (batch.epoch > std::numeric_limits<std::uint32_t>::max() ||
       batch.step > limits::kSampleCountMax || batch.count > global_batch ||
       batch.first / global_batch != batch.step ||

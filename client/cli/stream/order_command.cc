@@ -50,6 +50,7 @@ class SelectionIds {
   Result<std::uint64_t> IndexOf(std::uint64_t id, std::uint64_t count) {
     const Error absent(ErrorCode::kNotFound, "selection '" + selection_ + "' has no sample " +
                                                  std::to_string(id));
+    // No call for "all": the answer would be the question.
     if (selection_ == "all" || selection_.empty()) {
       if (id >= count) return absent;
       return id;
@@ -73,6 +74,8 @@ class SelectionIds {
     FOREBAY_ASSIGN(page_, link_.Resolve({.dataset = dataset_,
                                          .selection = selection_,
                                          .first_index = page_first_,
+                                         // The last page may be shorter: the daemon answers with
+                                         // what the selection has.
                                          .count = kIdsPerCall}));
     // An empty page would also make the search above run for ever.
     if (index - page_first_ >= page_.size()) {
@@ -97,15 +100,19 @@ struct OrderQuestion {
 
 Status PrintSteps(CommandContext& context, const OrderQuestion& question,
                   const OrderArguments& arguments, SelectionIds& ids) {
+  // Both limits are made small before they are added, because the user may give any number.
   const std::uint64_t first = std::min(arguments.first_step, question.plan.steps());
   const std::uint64_t end = first + std::min(arguments.steps, question.plan.steps() - first);
   for (std::uint64_t step = first; step < end; ++step) {
+    // A line for each rank and step, so that a line can be compared with the log of that rank.
     for (std::uint32_t rank = 0; rank < question.options.ranks; ++rank) {
       FOREBAY_ASSIGN(const StepSlice slice, question.plan.RankSlice(StepId(step), rank));
       JsonArray samples;
       std::string text;
       std::uint64_t padded = 0;
       for (std::uint64_t p = slice.first; p < slice.first + slice.count; ++p) {
+        // With the tail policy "pad", positions behind the last sample stand for earlier ones;
+        // Resolve maps them back before the order is asked.
         const ResolvedPosition resolved = question.plan.Resolve(p);
         FOREBAY_ASSIGN(const std::uint64_t id,
                        ids.IdOf(question.order.Forward(resolved.position)));
@@ -133,11 +140,13 @@ Status PrintSample(CommandContext& context, const OrderQuestion& question,
                    const OrderArguments& arguments, SelectionIds& ids) {
   const std::uint64_t sample = *arguments.sample;
   FOREBAY_ASSIGN(const std::uint64_t index, ids.IndexOf(sample, question.spec.sample_count));
+  // The order is a permutation that can be inverted, so this needs no search through an epoch.
   const Position position = question.order.Inverse(index);
   const std::uint64_t step = question.plan.StepOf(position).value();
   // Positions behind the last step exist in the order, but the tail policy "drop" hands none of
   // them out.
   const bool dropped = step >= question.plan.steps();
+  // StepPlan::Create has refused a batch that the ranks cannot share equally, so this is not 0.
   const std::uint64_t share = question.options.global_batch / question.options.ranks;
   std::uint64_t rank = position.value() % question.options.global_batch / share;
   // The slices are asked, because a short last step is divided otherwise than a whole one.
@@ -153,6 +162,7 @@ Status PrintSample(CommandContext& context, const OrderQuestion& question,
                    {"index", index},
                    {"position", position.value()},
                    {"dropped", dropped}};
+    // A dropped sample has neither; absent members say that better than numbers that mean nothing.
     if (!dropped) {
       answer.Add("step", step);
       answer.Add("rank", rank);
@@ -172,6 +182,7 @@ Status PrintSample(CommandContext& context, const OrderQuestion& question,
 Status RunOrder(CommandContext& context, const OrderArguments& arguments) {
   FOREBAY_TRY(ResolveStreamArguments(*arguments.stream));
   const StreamOptions& options = arguments.stream->options;
+  // Looked up once and used for both connections, so that both ask the same daemon.
   FOREBAY_ASSIGN(const std::string address, DaemonAddress(context));
   FOREBAY_ASSIGN(const auto client,
                  Client::Connect({.address = address,
@@ -182,6 +193,7 @@ Status RunOrder(CommandContext& context, const OrderArguments& arguments) {
   if (info.catalog_fingerprint == 0) {
     return Error(ErrorCode::kUnavailable, "the catalog is still being built; try again");
   }
+  // The same function that a stream calls when it is opened.
   const OrderSpec spec = internal::MakeOrder(options, info);
   FOREBAY_TRY(spec.Validate());
   FOREBAY_ASSIGN(const StepPlan plan, StepPlan::Create({.sample_count = spec.sample_count,
