@@ -27,7 +27,7 @@ class BatchSink {
  public:
   virtual ~BatchSink() = default;
   // `id` is to be given to Release; the batch's memory, and `slot`, the part of it that is not
-  // in the arena, stay in place until then.
+  // in the arena, stay in place until then. Each id is larger than the one before.
   virtual void Deliver(std::uint64_t id, const AssembledBatch& batch,
                        std::span<const std::byte> slot) = 0;
   virtual void Fail(const BatchName& name, const Error& error) = 0;

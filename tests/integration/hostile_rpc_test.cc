@@ -230,6 +230,25 @@ TEST_F(HostileRpcTest, ABatchIsReleasedOnce) {
   ExpectEnd(stream.End(), StatusCode::INVALID_ARGUMENT, "not held");
 }
 
+// What is released is written over, so the chunks would have the bytes of other batches. Nothing is
+// read here, so most of the 16 MiB wait in the daemon, those of the last batch behind the others.
+TEST_F(HostileRpcTest, AReleaseBeforeTheLastInlineChunkEndsTheStream) {
+  RawStream stream(client_);
+  v1::StreamRequest open = GoodOpen(dataset_, 1024);
+  open.mutable_open()->set_inline_payload(true);
+  stream.Write(open);
+  stream.Write(PullOf(0, 4));
+  ASSERT_TRUE(Eventually([&] {
+    const v1::StatusReply status = client_.Status();
+    return status.streams_size() == 1 && status.streams(0).held() == 4;
+  }));
+  v1::StreamRequest release;
+  release.add_release(4);
+  stream.Write(release);
+  ASSERT_TRUE(Eventually([&] { return client_.Status().streams_size() == 0; }));
+  ExpectEnd(stream.End(), StatusCode::INVALID_ARGUMENT, "before its last inline chunk");
+}
+
 TEST_F(HostileRpcTest, PullsBeyondTheCreditsEndTheStream) {
   ExpectEnd(EndOf({GoodOpen(dataset_, 64), PullOf(0, 5)}), StatusCode::RESOURCE_EXHAUSTED,
             "of 4 credits");

@@ -147,11 +147,32 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
   ContinueReading();
 }
 
+// Without shared memory, inline_ points into the slots of batches that the reader holds, and soon
+// into that of a batch that is being delivered. A release frees the slot for the next batch.
+Status StreamReactor::CheckReleaseLocked(std::span<const std::uint64_t> ids) const {
+  if (!session_ || !session_->spec().inline_payload) return {};
+  for (const std::uint64_t id : ids) {
+    const bool is_sent = id <= last_delivered_id_ &&
+                         std::none_of(inline_.begin(), inline_.end(), [&](const auto& payload) {
+                           return payload.batch_id == id;
+                         });
+    if (!is_sent) {
+      return Error(ErrorCode::kInvalidArgument,
+                   "batch " + std::to_string(id) + " was released before its last inline chunk "
+                   "was sent");
+    }
+  }
+  return {};
+}
+
 Status StreamReactor::Serve(const v1::StreamRequest& request) {
   std::shared_ptr<StreamSession> session;
+  const std::span<const std::uint64_t> released(request.release().data(),
+                                                static_cast<std::size_t>(request.release_size()));
   {
     const MutexLock lock(mutex_);
     session = session_;
+    FOREBAY_TRY(CheckReleaseLocked(released));
     // The trailer, which counts all batches, may have been sent.
     if (finish_asked_ && request.pulls_size() > 0) {
       return Error(ErrorCode::kInvalidArgument, "a pull after finish");
@@ -160,11 +181,8 @@ Status StreamReactor::Serve(const v1::StreamRequest& request) {
   if (!session) {
     return Error(ErrorCode::kInvalidArgument, "the first request of a stream must open it");
   }
-  if (request.release_size() > 0) {
-    // First, so that pulls of the same request can use the credits that this gives back.
-    FOREBAY_TRY(session->Release({request.release().data(),
-                                  static_cast<std::size_t>(request.release_size())}));
-  }
+  // First, so that pulls of the same request can use the credits that this gives back.
+  if (!released.empty()) FOREBAY_TRY(session->Release(released));
   for (const v1::Pull& pull : request.pulls()) {
     {
       const MutexLock lock(mutex_);
@@ -197,6 +215,7 @@ void StreamReactor::Deliver(std::uint64_t id, const AssembledBatch& batch,
   const MutexLock lock(mutex_);
   if (ended_) return;
   ++settled_;
+  last_delivered_id_ = id;
   if (session_->spec().inline_payload && !slot.empty()) {
     // The bytes stay where they are until the reader releases the batch; chunks are cut from there.
     message.set_inline_bytes(slot.size());

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "proto/contract/thread_annotations.h"
@@ -45,6 +46,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   void Open(const v1::OpenStream& open);
   void OpenCatalogued(stage::Dataset& dataset, const StreamRequestSpec& request);
   Status Serve(const v1::StreamRequest& request);
+  Status CheckReleaseLocked(std::span<const std::uint64_t> ids) const FOREBAY_REQUIRES(mutex_);
   void ContinueReading();
   void MaybeFinishLocked() FOREBAY_REQUIRES(mutex_);
   void PumpLocked() FOREBAY_REQUIRES(mutex_);
@@ -71,6 +73,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   std::size_t pending_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
   v1::StreamReply sending_ FOREBAY_GUARDED_BY(mutex_);
   std::deque<InlinePayload> inline_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t last_delivered_id_ FOREBAY_GUARDED_BY(mutex_) = 0;  // ids grow
   std::deque<v1::Batch> overflow_ FOREBAY_GUARDED_BY(mutex_);  // batches beyond one message's size
 };
 
