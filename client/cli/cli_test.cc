@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <gmock/gmock.h>
+#include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
 #include "client/cli/command_context.h"
@@ -76,6 +77,57 @@ TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
   EXPECT_EQ(json.lines()[0]["gfs"]["hung"], 2);
   EXPECT_EQ(json.lines()[0]["gfs"]["hung_oldest_ms"], 42'000);
   EXPECT_EQ(json.lines()[0]["datasets"][0]["samples"], 1'281'167);
+}
+
+// Sets every field of the message and of the messages in it to its number, or to a text of it.
+void FillEveryField(google::protobuf::Message& message) {
+  using Field = google::protobuf::FieldDescriptor;
+  const google::protobuf::Descriptor& type = *message.GetDescriptor();
+  const google::protobuf::Reflection& fields = *message.GetReflection();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const Field* field = type.field(i);
+    switch (field->cpp_type()) {
+      case Field::CPPTYPE_MESSAGE:
+        FillEveryField(field->is_repeated() ? *fields.AddMessage(&message, field)
+                                            : *fields.MutableMessage(&message, field));
+        break;
+      case Field::CPPTYPE_STRING:
+        fields.SetString(&message, field, std::to_string(field->number()));
+        break;
+      case Field::CPPTYPE_BOOL: fields.SetBool(&message, field, true); break;
+      case Field::CPPTYPE_UINT32: fields.SetUInt32(&message, field, field->number()); break;
+      case Field::CPPTYPE_UINT64: fields.SetUInt64(&message, field, field->number()); break;
+      case Field::CPPTYPE_INT64: fields.SetInt64(&message, field, field->number()); break;
+      default: FAIL() << "no value for " << field->full_name();
+    }
+  }
+}
+
+// Every field that FillEveryField has set is a member of the same name and value.
+void ExpectEveryField(const google::protobuf::Descriptor& type, const Json& json) {
+  using Field = google::protobuf::FieldDescriptor;
+  for (int i = 0; i < type.field_count(); ++i) {
+    const Field* field = type.field(i);
+    const auto found = json.find(field->name());
+    if (found == json.end()) {
+      ADD_FAILURE() << "no member " << field->full_name();
+    } else if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
+      ExpectEveryField(*field->message_type(), field->is_repeated() ? found->at(0) : *found);
+    } else if (field->cpp_type() == Field::CPPTYPE_STRING) {
+      EXPECT_EQ(*found, std::to_string(field->number())) << field->full_name();
+    } else if (field->cpp_type() == Field::CPPTYPE_BOOL) {
+      EXPECT_EQ(*found, true) << field->full_name();
+    } else {
+      EXPECT_EQ(*found, field->number()) << field->full_name();
+    }
+  }
+}
+
+TEST_F(CliTest, StatusAsJsonHasEveryFieldOfTheReply) {
+  FillEveryField(admin_.status);
+  const ForebayRun run = Forebay(With({"status", "--json"}));
+  ASSERT_EQ(run.lines().size(), 1U);
+  ExpectEveryField(*v1::StatusReply::descriptor(), run.lines()[0]);
 }
 
 TEST_F(CliTest, DatasetsAreListed) {

@@ -42,6 +42,8 @@ JsonObject StreamJson(const v1::StreamStatus& stream) {
   return {{"name", stream.name()},
           {"dataset", stream.dataset()},
           {"client", stream.client()},
+          {"client_pid", stream.client_pid()},
+          {"client_uid", stream.client_uid()},
           {"rank", stream.rank()},
           {"ranks", stream.ranks()},
           {"batches", stream.batches()},
@@ -92,6 +94,11 @@ JsonObject StatusJson(const v1::StatusReply& reply) {
                  {"hung_total", reply.gfs().hung_total()},
                  {"hung_oldest", reply.gfs().hung_oldest()},
                  {"hung_oldest_ms", reply.gfs().hung_oldest_ms()}})}};
+  const v1::ScrubStatus& scrub = reply.scrub();
+  json.Add("scrub", JsonObject({{"enabled", scrub.enabled()},
+                   {"extents", scrub.extents()},
+                   {"bytes", scrub.bytes()},
+                   {"bad_extents", scrub.bad_extents()}}));
   const v1::DecodeStatus& decode = reply.decode();
   json.Add("decode", JsonObject({{"capacity_bytes", decode.capacity_bytes()},
                     {"used_bytes", decode.used_bytes()},
