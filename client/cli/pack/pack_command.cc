@@ -7,11 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,6 +30,7 @@
 #include "client/cli/pack/training_pack.h"
 #include "client/cli/source/pack_source.h"
 #include "compress/decode/pack/predictor_file.h"
+#include "compress/encode/pack/publish_file.h"
 #include "proto/contract/printable.h"
 
 namespace forebay::cli {
@@ -341,6 +340,19 @@ Result<std::shared_ptr<const compress::Predictor>> TrainModel(
   return compress::LoadPredictor(model);
 }
 
+// A pack that names its predictor is unreadable without it, and readers look for it beside the
+// pack, by its SHA-256. An earlier pack may have put it there, or --model may name that very file.
+Status PutPredictorBeside(const std::string& output, const compress::Predictor& predictor) {
+  const std::string beside =
+      compress::PredictorFileName(compress::FolderOf(output), predictor.id());
+  if (access(beside.c_str(), F_OK) != 0) return compress::ReplaceFile(beside, predictor.bytes());
+  const auto there = compress::LoadPredictor(beside);
+  if (there.has_value() && (*there)->id() == predictor.id()) return {};
+  return Error(ErrorCode::kAlreadyExists,
+               beside + ": this file is not the predictor of its name, which the pack needs there; "
+                        "move or remove it");
+}
+
 // Gets the predictor of profile learned: reads the one of --model, or trains one for --train.
 Status SetModel(CommandContext& context, const PackArguments& arguments, const PackSchema& schema,
                 std::uint64_t samples, compress::PackWriterOptions& options) {
@@ -353,15 +365,7 @@ Status SetModel(CommandContext& context, const PackArguments& arguments, const P
     FOREBAY_ASSIGN(options.predictor, compress::LoadPredictor(arguments.model));
   }
   if (!arguments.name_model || options.predictor == nullptr) return {};
-  // A pack that names its predictor is unreadable without it, and readers look for it beside the
-  // pack, by its SHA-256. A file of that name has the same bytes, so overwriting it is harmless.
-  const std::string beside = compress::PredictorFileName(
-      compress::FolderOf(arguments.output()), options.predictor->id());
-  std::error_code failed;
-  std::filesystem::copy_file(arguments.train ? arguments.output() + ".net" : arguments.model,
-                             beside, std::filesystem::copy_options::overwrite_existing, failed);
-  if (failed) return Error::FromErrno(failed.value(), beside + ": copying the predictor");
-  return {};
+  return PutPredictorBeside(arguments.output(), *options.predictor);
 }
 
 // Cheap checks come before expensive steps, and nothing is written before the source and the schema

@@ -85,6 +85,26 @@ TEST_F(PackLearnedTest, NamesAModelThatLiesBeside) {
   EXPECT_THAT(refused.err, HasSubstr(hex_));
 }
 
+TEST_F(PackLearnedTest, TakesAModelThatHasItsFinalNameAlready) {
+  fs::rename(Path("given.net"), Path(hex_ + ".net"));
+  const ForebayRun packed = Pack("a.fbp", {"--model", Path(hex_ + ".net"), "--name-model"});
+  ASSERT_EQ(packed.code, 0) << packed.err;
+  ExpectComesBack("a.fbp");
+  const ForebayRun second = Pack("b.fbp", {"--model", Path(hex_ + ".net"), "--name-model"});
+  ASSERT_EQ(second.code, 0) << second.err;
+  ExpectComesBack("b.fbp");
+}
+
+TEST_F(PackLearnedTest, LeavesAnotherFileAloneThatHasTheNameOfTheModel) {
+  const std::string other = Read("given.net").substr(0, 20);
+  Write(hex_ + ".net", other);
+  const ForebayRun packed = Pack("a.fbp", {"--model", Path("given.net"), "--name-model"});
+  EXPECT_EQ(packed.code, 1);
+  EXPECT_THAT(packed.err, HasSubstr(hex_ + ".net: this file is not the predictor of its name"));
+  EXPECT_EQ(Read(hex_ + ".net"), other);
+  EXPECT_FALSE(fs::exists(Path("a.fbp")));
+}
+
 TEST_F(PackLearnedTest, PackedAgainNeedsNoPredictorOfTheFirst) {
   ASSERT_EQ(Pack("a.fbp", {"--model", Path("given.net"), "--name-model"}).code, 0);
   fs::create_directory(Path("other"));

@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <optional>
 #include <utility>
 
 #include "compress/decode/pack/pack_set.h"
+#include "compress/encode/pack/publish_file.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/unique_fd.h"
 
@@ -22,32 +22,6 @@ namespace forebay::compress {
 namespace {
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
-
-// Replaces a file so that readers, and a machine that restarts after a crash, find the old content
-// or the new one and nothing between: write aside, sync, rename, sync the folder.
-Status ReplaceFile(const std::string& path, std::span<const std::byte> bytes) {
-  const std::string part = path + ".part";
-  UniqueFd file(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.valid()) return Error::FromErrno(errno, part + ": creating");
-  while (!bytes.empty()) {
-    const ssize_t written = write(file.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Error::FromErrno(errno, part + ": writing");
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  // Before the rename: otherwise a crash could leave the new name with an empty file.
-  if (fdatasync(file.get()) != 0) return Error::FromErrno(errno, part + ": syncing");
-  if (std::rename(part.c_str(), path.c_str()) != 0) {
-    return Error::FromErrno(errno, path + ": naming the finished file");
-  }
-  const std::string folder = FolderOf(path);
-  const UniqueFd directory(
-      open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid() || fsync(directory.get()) != 0) {
-    return Error::FromErrno(errno, folder + ": syncing");
-  }
-  return {};
-}
 
 // Neither overwritten nor adopted unasked: the file may be all that is left of hours of work.
 Error LeftOver(const std::string& path) {

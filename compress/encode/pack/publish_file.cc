@@ -1,7 +1,7 @@
 // Gives a finished file its name, atomically, without replacing another file unless the caller
 // wants that. Linux has one call for it (renameat2 with RENAME_NOREPLACE), which some file systems
 // lack; there it is a hard link, or, where those are missing too, an empty file that reserves the
-// name. Called by PackWriter.
+// name. Called by PackWriter; ReplaceFile also writes small files that lie beside packs.
 #include "compress/encode/pack/publish_file.h"
 
 #include <fcntl.h>
@@ -73,6 +73,21 @@ Status PublishFile(const std::string& part, const std::string& path, bool replac
     return Error::FromErrno(errno, folder + ": syncing");
   }
   return {};
+}
+
+Status ReplaceFile(const std::string& path, std::span<const std::byte> bytes) {
+  const std::string part = path + ".part";
+  const UniqueFd file(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.valid()) return Error::FromErrno(errno, part + ": creating");
+  while (!bytes.empty()) {
+    const ssize_t written = write(file.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Error::FromErrno(errno, part + ": writing");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  // Before the rename: otherwise a crash could leave the new name with an empty file.
+  if (fdatasync(file.get()) != 0) return Error::FromErrno(errno, part + ": syncing");
+  return PublishFile(part, path, /*replace=*/true);
 }
 
 }  // namespace forebay::compress

@@ -1,6 +1,8 @@
 // Gives a finished file its name.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 
 #include "proto/contract/result.h"
@@ -11,6 +13,10 @@ namespace forebay::compress {
 // file at `path` is never replaced, even if it appeared a moment ago: the error is kAlreadyExists,
 // and both files stay.
 Status PublishFile(const std::string& part, const std::string& path, bool replace);
+
+// Creates or replaces a file so that readers, and a machine that restarts after a crash, find the
+// old content or `bytes` and nothing between. Writes PATH.part first, which stays after an error.
+Status ReplaceFile(const std::string& path, std::span<const std::byte> bytes);
 
 // The calls by which a file gets a name that no file has; each returns 0, or -1 and sets errno.
 struct NamingCalls {
