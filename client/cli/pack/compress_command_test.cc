@@ -65,6 +65,17 @@ TEST_F(CompressCommandTest, BenchMeasuresEachProfileAndZstd) {
   }
 }
 
+TEST_F(CompressCommandTest, BenchRefusesAMethodThatIsGivenTwice) {
+  MakeImages(4);
+  const ForebayRun profiles =
+      Forebay({"compress", "bench", Path("in"), "--profiles", "fast", "dense", "fast"});
+  EXPECT_EQ(profiles.code, 2);
+  EXPECT_THAT(profiles.err, HasSubstr("--profiles: fast is given twice"));
+  const ForebayRun levels = Forebay({"compress", "bench", Path("in"), "--zstd", "3", "3"});
+  EXPECT_EQ(levels.code, 2);
+  EXPECT_THAT(levels.err, HasSubstr("--zstd: 3 is given twice"));
+}
+
 TEST_F(CompressCommandTest, BenchTakesRawFilesPacksAndAPartOfThem) {
   Write("depth.raw", "head" + Words(10 * 32 * 48, 3));
   const ForebayRun raw =
