@@ -1,10 +1,11 @@
 // The external merge sort of seen_keys.h. Archives whose keys fit in memory, nearly all, are sorted
 // in place and touch no file. Otherwise a heap over all runs gives the keys in the order of hash
-// and offset; only the key before the current one is kept.
+// and offset; only the keys of the current hash are kept.
 #include "server/catalog/tar/seen_keys.h"
 
 #include <algorithm>
 #include <span>
+#include <string>
 
 namespace forebay::catalog {
 namespace {
@@ -41,6 +42,29 @@ class SeenKeys::Run {
   std::size_t index_ = 0;
 };
 
+// Takes keys in the order of hash and offset, and shows each with all earlier ones of its hash:
+// keys that differ may lie between two that are equal.
+class SeenKeys::EqualHashes {
+ public:
+  explicit EqualHashes(const PairVisitor& visit) : visit_(visit) {}
+
+  Status Add(const SeenKey& key) {
+    if (!group_.empty() && group_.front().hash != key.hash) group_.clear();
+    for (const SeenKey& before : group_) FOREBAY_TRY(visit_(before, key));
+    if (group_.size() == kEqualHashesMax) {
+      return Error(ErrorCode::kResourceExhausted,
+                   "more than " + std::to_string(kEqualHashesMax) +
+                       " different keys have one hash; rename samples of the archive");
+    }
+    group_.push_back(key);
+    return {};
+  }
+
+ private:
+  const PairVisitor& visit_;
+  std::vector<SeenKey> group_;
+};
+
 SeenKeys::SeenKeys(const BuildScratch& scratch)
     // At least 1, so that a share of memory below one key, as tests set it, still makes progress.
     : keys_max_(std::max<std::size_t>(1, scratch.table_bytes / sizeof(SeenKey))),
@@ -64,15 +88,14 @@ Status SeenKeys::SpillRun() {
 }
 
 Status SeenKeys::TakeEqualHashes(const PairVisitor& visit) {
+  EqualHashes equal(visit);
   if (!run_starts_.empty()) {
     // The keys in memory become the last run, so that one merge sees all keys.
     FOREBAY_TRY(SpillRun());
-    FOREBAY_TRY(MergeRuns(visit));
+    FOREBAY_TRY(MergeRuns(equal));
   } else {
     std::sort(keys_.begin(), keys_.end());
-    for (std::size_t i = 1; i < keys_.size(); ++i) {
-      if (keys_[i - 1].hash == keys_[i].hash) FOREBAY_TRY(visit(keys_[i - 1], keys_[i]));
-    }
+    for (const SeenKey& key : keys_) FOREBAY_TRY(equal.Add(key));
   }
   keys_.clear();
   run_starts_.clear();
@@ -80,7 +103,7 @@ Status SeenKeys::TakeEqualHashes(const PairVisitor& visit) {
   return {};
 }
 
-Status SeenKeys::MergeRuns(const PairVisitor& visit) {
+Status SeenKeys::MergeRuns(EqualHashes& equal) {
   // Memory: one buffer per run. An archive of 10^8 keys has about 36 runs of 64 MiB.
   std::vector<Run> runs;
   for (std::size_t i = 0; i < run_starts_.size(); ++i) {
@@ -94,9 +117,6 @@ Status SeenKeys::MergeRuns(const PairVisitor& visit) {
     if (has_key) heap.push_back(&run);
   }
   std::make_heap(heap.begin(), heap.end(), is_later);
-  // Three samples with one key give two pairs, of neighbours. One pair is enough to refuse the
-  // archive.
-  std::optional<SeenKey> before;
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end(), is_later);
     // pop_heap has moved the run with the smallest key to the back. The run advances there and
@@ -108,8 +128,7 @@ Status SeenKeys::MergeRuns(const PairVisitor& visit) {
     } else {
       heap.pop_back();
     }
-    if (before.has_value() && before->hash == key.hash) FOREBAY_TRY(visit(*before, key));
-    before = key;
+    FOREBAY_TRY(equal.Add(key));
   }
   return {};
 }

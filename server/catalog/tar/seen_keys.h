@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -29,16 +29,20 @@ class SeenKeys {
   explicit SeenKeys(const BuildScratch& scratch);
 
   Status Add(const SeenKey& key);
-  // Calls `visit` with every two keys that have the same hash and consecutive offsets, in the order
-  // of hashes; then clears all keys. Equal hashes need not mean equal keys: `visit` compares the
-  // keys.
+  // Calls `visit` with every two keys that have the same hash, `before` at the smaller offset, in
+  // the order of hashes; then clears all keys. Equal hashes need not mean equal keys: `visit`
+  // compares the keys, and returns an error for equal ones. kResourceExhausted if more than
+  // kEqualHashesMax keys have one hash, which only happens in an archive that was made to collide.
   using PairVisitor = std::function<Status(const SeenKey& before, const SeenKey& after)>;
   Status TakeEqualHashes(const PairVisitor& visit);
 
+  static constexpr std::size_t kEqualHashesMax = 64;
+
  private:
   class Run;
+  class EqualHashes;
   Status SpillRun();
-  Status MergeRuns(const PairVisitor& visit);
+  Status MergeRuns(EqualHashes& equal);
 
   std::size_t keys_max_;
   std::vector<SeenKey> keys_;

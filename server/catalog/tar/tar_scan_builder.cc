@@ -362,14 +362,20 @@ Status TarScanBuilder::CutFedChainExtents() {
 // Refuses an archive in which a key occurs again after other keys. Readers of WebDataset take such
 // members for one sample or for an error, so to deliver two samples would be wrong.
 Status TarScanBuilder::CheckKeys() {
-  return seen_keys_.TakeEqualHashes([&](const SeenKey& before, const SeenKey& after) -> Status {
+  const auto refuse_equal = [&](const SeenKey& before, const SeenKey& after) -> Status {
     FOREBAY_ASSIGN(const std::string key, tables_.KeyAt(after.record_at));
     FOREBAY_ASSIGN(const std::string key_before, tables_.KeyAt(before.record_at));
     if (key_before != key) return {};  // two keys with one hash
     return Refuse(after.offset, "duplicate key " + Quoted(key) + ": a sample at offset " +
                                     std::to_string(before.offset) +
                                     " has it, and the members of a sample must be consecutive");
-  });
+  };
+  const Status checked = seen_keys_.TakeEqualHashes(refuse_equal);
+  // Unlike the error of equal keys, that of a limit does not name the archive.
+  if (!checked.has_value() && checked.error().code() == ErrorCode::kResourceExhausted) {
+    return checked.error().WithContext(Quoted(object().path));
+  }
+  return checked;
 }
 
 Result<std::shared_ptr<const Catalog>> TarScanBuilder::Finish() {
