@@ -163,13 +163,17 @@ Result<nlohmann::json> Swaps(const Settings& settings, const torch::Device& devi
   constexpr int kRounds = 7;
   const std::uint64_t blocks = std::max<std::uint64_t>(1, settings.swap_mib >> 6U);
   const auto bytes = static_cast<double>(blocks) * static_cast<double>(kBlock);
+  // Each block holds a number of its own, so that a block in the place of another shows.
+  const auto number_of = [](std::uint64_t at) { return static_cast<std::int64_t>(at % 251); };
+  const torch::TensorOptions on_device = torch::TensorOptions(torch::kUInt8).device(device);
   std::vector<torch::Tensor> tensors;
   for (std::uint64_t at = 0; at < blocks; ++at) {
-    tensors.push_back(
-        torch::ones({kBlock}, torch::TensorOptions(torch::kUInt8).device(device)));
+    tensors.push_back(torch::full({kBlock}, number_of(at), on_device));
   }
-  // The plain copies share one pinned block: only their speed counts, and every block holds ones.
+  // The plain copies share one pinned block and one to come back to: only their speed counts, and
+  // they must not repair what the swap has damaged.
   torch::Tensor host = HostRoom({kBlock}, torch::kUInt8, device);
+  torch::Tensor back = torch::empty({kBlock}, on_device);
   StorageSwap swap({.pool_bytes = 64ULL << 30}, device);
   std::vector<double> plain_gb_s;
   std::vector<double> swap_gb_s;
@@ -180,7 +184,7 @@ Result<nlohmann::json> Swaps(const Settings& settings, const torch::Device& devi
     Synchronise(device);
     std::uint64_t began_ns = NowNs();
     for (torch::Tensor& tensor : tensors) host.copy_(tensor, /*non_blocking=*/true);
-    for (torch::Tensor& tensor : tensors) tensor.copy_(host, /*non_blocking=*/true);
+    for (std::uint64_t at = 0; at < blocks; ++at) back.copy_(host, /*non_blocking=*/true);
     Synchronise(device);
     // Twice, because every byte goes out and comes back.
     plain_gb_s.push_back(2e-9 * bytes / SecondsSince(began_ns));
@@ -193,6 +197,12 @@ Result<nlohmann::json> Swaps(const Settings& settings, const torch::Device& devi
     for (std::uint64_t at = 0; at < blocks; ++at) swap.AwaitBack(key(at));
     Synchronise(device);
     swap_gb_s.push_back(2e-9 * bytes / SecondsSince(began_ns));
+    for (std::uint64_t at = 0; at < blocks; ++at) {
+      if (tensors[at].eq(number_of(at)).all().item<bool>()) continue;
+      return Error(ErrorCode::kDataLoss,
+                   fmt::format("block {} of {} came back with other bytes in round {}", at, blocks,
+                               round));
+    }
   }
   // StorageSwap keeps storages that another tensor holds. If it kept one here, the figures above
   // would be those of no copy.
@@ -201,9 +211,6 @@ Result<nlohmann::json> Swaps(const Settings& settings, const torch::Device& devi
   if (moved.out_bytes != due || moved.in_bytes != due) {
     return Error(ErrorCode::kInternal, fmt::format("{} bytes went out and {} came back of {}",
                                                    moved.out_bytes, moved.in_bytes, due));
-  }
-  if (!tensors.back().eq(1).all().item<bool>()) {
-    return Error(ErrorCode::kDataLoss, "a block came back with other bytes");
   }
   // In the first round the swap allocates pinned memory, which later rounds use again.
   plain_gb_s.erase(plain_gb_s.begin());
