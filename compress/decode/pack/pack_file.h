@@ -76,8 +76,9 @@ class PackFile {
   // The version and the id of the pack.
   const PackHeader& header() const { return header_; }
   // By these two words a set of packs recognises a file: SchemaFingerprint, and the checksum of the
-  // index record. The latter covers the checksums of all chunks and keys, and so the whole content
-  // (0 after Recover).
+  // index record's head (0 after Recover). The latter covers the header and the schema, and through
+  // the checksums in the index all samples and keys. It does not cover the statistics, which are
+  // verified by checksums of their own.
   std::uint64_t schema_fingerprint() const { return schema_fingerprint_; }
   std::uint64_t root() const { return root_; }
   const PackIndex& index() const { return index_; }

@@ -22,7 +22,7 @@ struct ShardEntry {
   std::string name;              // relative to the manifest's folder, '/' between its parts
   std::uint64_t file_bytes = 0;
   std::uint64_t samples = 0;
-  std::uint64_t root = 0;        // PackFile::root(): covers every checksum in the file
+  std::uint64_t root = 0;        // PackFile::root(): of other samples it is another one
 };
 
 struct PackManifest {
