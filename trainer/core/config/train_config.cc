@@ -14,6 +14,7 @@
 
 #include "proto/contract/limits.h"
 #include "trainer/core/config/number_list.h"
+#include "trainer/core/loop/learning_rate.h"
 #include "trainer/numerics/optimiser.h"
 #include "trainer/schedule/pipeline_schedule.h"
 
@@ -280,7 +281,7 @@ std::vector<ConfigKey> TrainKeys(RecipeConfig& train) {
       {"train.learning_rate", &train.learning_rate, "peak learning rate", 0, 1e3, {}},
       {"train.schedule", &train.schedule,
        "how the learning rate changes after the warm-up",
-       0, 0, {"constant", "cosine", "step", "polynomial"}},
+       0, 0, NamesOf(LearningRateShapes())},
       {"train.warmup_steps", &train.warmup_steps, "steps of linear warm-up", 0, kUnbounded, {}},
       {"train.final_learning_rate", &train.final_learning_rate,
        "learning rate at the end of schedules cosine and polynomial", 0, 1e3, {}},

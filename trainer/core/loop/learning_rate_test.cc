@@ -6,11 +6,13 @@
 namespace forebay::train {
 namespace {
 
-using Shape = LearningRateSchedule::Shape;
+const LearningRateShape* Shape(std::string_view name) {
+  return FindLearningRateShape(name).value();
+}
 
 TEST(LearningRate, WarmsUpLinearlyThenFallsAsACosine) {
   const LearningRateSchedule schedule{
-      .shape = Shape::kCosine, .peak = 1.0, .last = 0.0, .warmup_steps = 4, .total_steps = 104};
+      .shape = Shape("cosine"), .peak = 1.0, .last = 0.0, .warmup_steps = 4, .total_steps = 104};
   EXPECT_DOUBLE_EQ(schedule.At(0), 0.25);
   EXPECT_DOUBLE_EQ(schedule.At(3), 1.0);
   EXPECT_DOUBLE_EQ(schedule.At(4), 1.0);
@@ -23,13 +25,13 @@ TEST(LearningRate, WarmsUpLinearlyThenFallsAsACosine) {
 
 TEST(LearningRate, ConstantStaysAtThePeak) {
   const LearningRateSchedule schedule{
-      .shape = Shape::kConstant, .peak = 0.3, .last = 0, .warmup_steps = 0, .total_steps = 10};
+      .shape = Shape("constant"), .peak = 0.3, .last = 0, .warmup_steps = 0, .total_steps = 10};
   EXPECT_DOUBLE_EQ(schedule.At(0), 0.3);
   EXPECT_DOUBLE_EQ(schedule.At(1'000'000), 0.3);
 }
 
 TEST(LearningRate, FallsInStepsFromTheirFirstStepOn) {
-  const LearningRateSchedule schedule{.shape = Shape::kStep,
+  const LearningRateSchedule schedule{.shape = Shape("step"),
                                       .peak = 1.0,
                                       .last = 0,
                                       .warmup_steps = 2,
@@ -45,7 +47,7 @@ TEST(LearningRate, FallsInStepsFromTheirFirstStepOn) {
 }
 
 TEST(LearningRate, PolynomialEndsAtTheLastValue) {
-  const LearningRateSchedule schedule{.shape = Shape::kPolynomial,
+  const LearningRateSchedule schedule{.shape = Shape("polynomial"),
                                       .peak = 1.0,
                                       .last = 0.2,
                                       .warmup_steps = 0,
@@ -58,15 +60,29 @@ TEST(LearningRate, PolynomialEndsAtTheLastValue) {
 
 TEST(LearningRate, BeyondTheEndItKeepsTheLastValue) {
   const LearningRateSchedule schedule{
-      .shape = Shape::kCosine, .peak = 1.0, .last = 0.1, .warmup_steps = 0, .total_steps = 10};
+      .shape = Shape("cosine"), .peak = 1.0, .last = 0.1, .warmup_steps = 0, .total_steps = 10};
   EXPECT_DOUBLE_EQ(schedule.At(10), 0.1);
   EXPECT_DOUBLE_EQ(schedule.At(99), 0.1);
 }
 
 TEST(LearningRate, WarmUpLongerThanTheRunStillReachesThePeak) {
   const LearningRateSchedule schedule{
-      .shape = Shape::kCosine, .peak = 1.0, .last = 0, .warmup_steps = 1000, .total_steps = 10};
+      .shape = Shape("cosine"), .peak = 1.0, .last = 0, .warmup_steps = 1000, .total_steps = 10};
   EXPECT_DOUBLE_EQ(schedule.At(9), 1.0);
+}
+
+TEST(LearningRate, EveryShapeIsFoundByItsNameAndBeginsAtThePeak) {
+  EXPECT_EQ(LearningRateShapes().size(), 4U);
+  for (const LearningRateShape& shape : LearningRateShapes()) {
+    EXPECT_EQ(Shape(shape.name), &shape);
+    const LearningRateSchedule schedule{
+        .shape = &shape, .peak = 0.5, .warmup_steps = 2, .total_steps = 10};
+    EXPECT_DOUBLE_EQ(schedule.At(2), 0.5) << shape.name;
+  }
+  EXPECT_EQ(LearningRateSchedule().shape, Shape("cosine"));
+  const auto none = FindLearningRateShape("linear");
+  ASSERT_FALSE(none.has_value());
+  EXPECT_NE(none.error().message().find("'linear'"), std::string::npos);
 }
 
 }  // namespace

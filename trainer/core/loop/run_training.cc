@@ -28,14 +28,6 @@ constexpr double kNsPerMinute = 60e9;
 std::uint32_t ToU32(std::int64_t checked) { return static_cast<std::uint32_t>(checked); }
 std::uint64_t ToU64(std::int64_t checked) { return static_cast<std::uint64_t>(checked); }
 
-// The key's choices have no other names.
-LearningRateSchedule::Shape ShapeOf(const std::string& schedule) {
-  using Shape = LearningRateSchedule::Shape;
-  if (schedule == "constant") return Shape::kConstant;
-  if (schedule == "step") return Shape::kStep;
-  return schedule == "polynomial" ? Shape::kPolynomial : Shape::kCosine;
-}
-
 // Reads "30,60,80". The loop turns epochs into steps when it knows the data set.
 Result<std::vector<std::uint64_t>> DecayEpochs(const RecipeConfig& train) {
   const auto epochs = ParseNumbers<std::uint32_t>(train.decay_epochs, ',');
@@ -139,10 +131,10 @@ Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks
   FOREBAY_TRY(CheckStart(config.checkpoint));
   FOREBAY_ASSIGN(options.layouts, MakeLayoutPlan(config, ranks));
   FOREBAY_ASSIGN(options.decay_epochs, DecayEpochs(train));
+  FOREBAY_ASSIGN(options.learning_rate.shape, FindLearningRateShape(train.schedule));
   options.epochs = ToU32(train.epochs);
   options.global_batch = ToU32(train.global_batch);
   options.seed = ToU64(train.seed);
-  options.learning_rate.shape = ShapeOf(train.schedule);
   options.learning_rate.peak = train.learning_rate;
   options.learning_rate.last = train.final_learning_rate;
   options.learning_rate.power = train.polynomial_power;
