@@ -102,7 +102,8 @@ class Codec:
         try:
             report = json.loads(done.stdout)
         except ValueError:
-            raise processes.RunFailed("prepare_sets.py: " + done.stderr.strip()[-300:]) from None
+            raise processes.failure("prepare_sets.py", f"exit {done.returncode}",
+                                    done.stdout + done.stderr) from None
         self._prepared.update(name for name in wanted if report[name] in ("made", "kept"))
         for name in wanted:
             if name not in self._prepared:

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import tempfile
 import tomllib
 import unittest
@@ -50,6 +51,53 @@ class VersusTest(unittest.TestCase):
             rows = suite.rows()
         self.assertEqual(list(rows), ["stream", "small", "ssd", "cold_tar", "first_batch"])
         self.assertIn("versus.stream.views.cpu", rows["stream"][1])
+
+
+class RunTest(unittest.TestCase):
+    """Programs that fail, with their output in files of a folder of the test's own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        temporary = unittest.mock.patch.object(tempfile, "tempdir", folder.name)
+        temporary.start()
+        self.addCleanup(temporary.stop)
+
+    def failure(self, script, run=processes.run_text, **options):
+        with self.assertRaises(processes.RunFailed) as raised:
+            run(["env", "X=1", "bash", "-c", script], **options)
+        logs = list(self.folder.glob("*.log"))
+        self.assertEqual(len(logs), 1)
+        self.assertIn(str(logs[0]), str(raised.exception))
+        return str(raised.exception), logs[0].read_text("utf-8")
+
+    def test_a_program_that_ends_well_leaves_no_file(self):
+        self.assertEqual(processes.run_text(["bash", "-c", "echo 1; echo 2 >&2"]), "1\n")
+        self.assertEqual(processes.run_json(["bash", "-c", "echo text; echo '[1]'"]), [1])
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_the_whole_output_of_one_that_fails_is_kept(self):
+        text, log = self.failure("seq 1000; echo why >&2; exit 7")
+        self.assertIn("bash: exit 7", text)
+        self.assertTrue(text.endswith("why"))
+        self.assertEqual(log.splitlines(), [str(i) for i in range(1, 1001)] + ["why"])
+
+    def test_one_that_does_not_end_is_ended_and_what_it_said_is_kept(self):
+        text, log = self.failure("echo begun; sleep 1000", timeout_s=1)
+        self.assertIn("no end after 1 s", text)
+        self.assertEqual(log, "begun\n")
+
+    def test_what_a_program_leaves_running_is_not_waited_for(self):
+        text, _ = self.failure("sleep 20 & echo $!; exit 3")
+        os.kill(int(text.split()[-1]), signal.SIGKILL)
+        self.assertIn("exit 3", text)
+
+    def test_output_that_is_no_json_is_kept(self):
+        for script in ("echo text", "true"):
+            text, _ = self.failure(script, processes.run_json)
+            self.assertIn("bash: printed no JSON", text)
+            next(self.folder.glob("*.log")).unlink()
 
 
 class FiguresTest(unittest.TestCase):
@@ -278,7 +326,8 @@ class QuickstartTest(unittest.TestCase):
             log.mkdir(parents=True)
             (log / "forebayd.log").write_text(
                 "forebayd 0.1 serves job 'x' on unix:s (ram 256 MiB, slots 64 MiB, ssd 1 MiB, u)")
-            with unittest.mock.patch.dict(os.environ):
+            with unittest.mock.patch.dict(os.environ), \
+                    unittest.mock.patch.object(tempfile, "tempdir", folder):
                 os.environ.pop("FOREBAY_QUICKSTART_DIR", None)
                 try:
                     programs.quickstart(sheet, repository, make_group)

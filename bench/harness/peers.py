@@ -1,5 +1,6 @@
 """The peers, with pinned versions, as callables that answer a run report."""
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -91,15 +92,11 @@ class Peers:
         """Bytes per second of O_DIRECT random reads."""
         if shutil.which("fio") is None:
             raise processes.Missing("no program fio")
-        report = subprocess.run(
+        report = json.loads(processes.run_text(
             ["fio", "--name=peer", f"--filename={path}", "--rw=randread", "--readonly",
              f"--bs={request_bytes}", f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1",
-             "--time_based", f"--runtime={seconds}", "--norandommap", "--output-format=json"],
-            capture_output=True, text=True, check=False)
-        if report.returncode != 0:
-            raise processes.RunFailed("fio: " + report.stderr.strip()[-300:])
-        import json
-        return float(json.loads(report.stdout)["jobs"][0]["read"]["bw_bytes"])
+             "--time_based", f"--runtime={seconds}", "--norandommap", "--output-format=json"]))
+        return float(report["jobs"][0]["read"]["bw_bytes"])
 
 
 def rate(report, first=0):

@@ -47,28 +47,20 @@ class Binaries:
         return shutil.which(name)
 
 
-def run_text(command, timeout_s=RUN_TIMEOUT_S):
-    """Runs a contender; its output."""
-    command = [str(word) for word in command]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s,
-                              check=False)
-    except FileNotFoundError as error:
-        raise Missing(f"no program {command[0]}") from error
-    except subprocess.TimeoutExpired as error:
-        raise RunFailed(f"{command[0]}: no end after {timeout_s} s") from error
-    if done.returncode != 0:
-        raise RunFailed(f"{pathlib.Path(command[0]).name}: exit {done.returncode}: "
-                        f"{(done.stderr.strip() or done.stdout.strip())[-400:]}")
-    return done.stdout
+def program_name(command):
+    """Without its folder, and behind `env` and its variables."""
+    words = [str(word) for word in command]
+    if words[0] == "env":
+        words = [word for word in words[1:] if "=" not in word] or words
+    return pathlib.Path(words[0]).name
 
 
-def run_json(command, timeout_s=RUN_TIMEOUT_S):
-    """Runs a contender; the JSON on its last line of output."""
-    lines = run_text(command, timeout_s).strip().splitlines()
-    if not lines:
-        raise RunFailed(f"{command[0]}: no output")
-    return json.loads(lines[-1])
+def failure(name, what, output):
+    """A RunFailed with the end of the output, which names a file that has all of it."""
+    handle, path = tempfile.mkstemp(prefix=f"forebay-bench-{name}-", suffix=".log")
+    with open(handle, "w", encoding="utf-8") as log:
+        log.write(output)
+    return RunFailed(f"{name}: {what} (whole output: {path}): {output.strip()[-400:]}")
 
 
 def end_process(process, timeout_s=30):
@@ -81,6 +73,43 @@ def end_process(process, timeout_s=30):
             process.kill()
             process.wait()
     return process.returncode
+
+
+def run_text(command, timeout_s=RUN_TIMEOUT_S, environment=None):
+    """Runs a contender; what it wrote to standard output."""
+    command = [str(word) for word in command]
+    # To files: what a contender leaves running would keep a pipe open.
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out, \
+            tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err:
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                       env=environment)
+        except FileNotFoundError as error:
+            raise Missing(f"no program {command[0]}") from error
+        what = ""
+        try:
+            if process.wait(timeout_s) != 0:
+                what = f"exit {process.returncode}"
+        except subprocess.TimeoutExpired:
+            what = f"no end after {timeout_s} s"
+        finally:
+            end_process(process)
+        out.seek(0)
+        text = out.read()
+        if what:
+            err.seek(0)
+            # Errors last, because a failure shows the end.
+            raise failure(program_name(command), what, text + err.read())
+        return text
+
+
+def run_json(command, timeout_s=RUN_TIMEOUT_S):
+    """Runs a contender; the JSON on its last line of output."""
+    text = run_text(command, timeout_s)
+    try:
+        return json.loads(text.strip().splitlines()[-1])
+    except (IndexError, ValueError) as error:
+        raise failure(program_name(command), "printed no JSON at its end", text) from error
 
 
 class Gfs:
@@ -194,7 +223,7 @@ class Daemon:
         """Until the daemon says on `ready_fd` that clients may connect."""
         readable, _, _ = select.select([ready_fd], [], [], START_TIMEOUT_S)
         if not readable or not os.read(ready_fd, 4096).startswith(b"READY "):
-            raise RunFailed("forebayd did not get ready: " + log_path.read_text("utf-8")[-600:])
+            raise failure("forebayd", "did not get ready", log_path.read_text("utf-8"))
 
 
 @contextlib.contextmanager
@@ -222,4 +251,4 @@ def daemon(binaries, keys, datasets):
             os.close(ready_fd)
             status = end_process(process)
         if status not in (0, -signal.SIGTERM):
-            raise RunFailed(f"forebayd ended with {status}: {log_path.read_text('utf-8')[-600:]}")
+            raise failure("forebayd", f"ended with {status}", log_path.read_text("utf-8"))

@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import statistics
-import subprocess
 import time
 
 from harness import processes
@@ -94,14 +93,10 @@ def parse_order_benchmark(report, block=False):
 
 
 def order(sheet, binaries, runs):
-    done = subprocess.run(
+    report = json.loads(processes.run_text(
         [binaries.find("order_bench"), "--benchmark_format=json",
          "--benchmark_filter=BM_(Forward|Inverse|StartUp)(Batch)?/", "--benchmark_min_time=0.1",
-         f"--benchmark_repetitions={runs}", "--benchmark_report_aggregates_only=true"],
-        capture_output=True, text=True, check=False, timeout=processes.RUN_TIMEOUT_S)
-    if done.returncode != 0:
-        raise processes.RunFailed("order_bench: " + done.stderr.strip()[-300:])
-    report = json.loads(done.stdout)
+         f"--benchmark_repetitions={runs}", "--benchmark_report_aggregates_only=true"]))
     found = parse_order_benchmark(report)
     found_in_blocks = parse_order_benchmark(report, block=True)
     for function in ("Forward", "Inverse"):
@@ -147,13 +142,9 @@ def micro(sheet, binaries, runs):
     """Single functions, each beside the physical limit that it is read against."""
     found = {}
     for program in ("arena_bench", "checksum_bench", "ring_bench"):
-        done = subprocess.run(
+        found[program] = parse_benchmark(json.loads(processes.run_text(
             [binaries.find(program), "--benchmark_format=json", "--benchmark_min_time=0.1",
-             f"--benchmark_repetitions={runs}"],
-            capture_output=True, text=True, check=False, timeout=processes.RUN_TIMEOUT_S)
-        if done.returncode != 0:
-            raise processes.RunFailed(f"{program}: " + done.stderr.strip()[-300:])
-        found[program] = parse_benchmark(json.loads(done.stdout))
+             f"--benchmark_repetitions={runs}"])))
     for figure_id, (unit, program, name, counter, scale) in MICRO_FIGURES.items():
         values = [entry[counter] * scale for entry in found[program].get(name, [])]
         if not values:
@@ -185,11 +176,8 @@ def _run_quickstart(script, group):
     if group is not None:
         environment["FOREBAY_DAEMON_CGROUP"] = str(group.folder)
     begin = time.monotonic()
-    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False,
-                          timeout=3600, stdin=subprocess.DEVNULL, env=environment)
-    if done.returncode != 0:
-        raise processes.RunFailed("quickstart: " + done.stderr.strip()[-300:])
-    return time.monotonic() - begin, done.stdout
+    text = processes.run_text(["bash", script], timeout_s=3600, environment=environment)
+    return time.monotonic() - begin, text
 
 
 def daemon_limits(log_text):

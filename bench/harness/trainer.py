@@ -32,6 +32,9 @@ THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY
 AT_MOST = {"at_least": False}
 KILL_CYCLES = 50
 QUICK_KILL_CYCLES = 3
+# Each run of train_kill_cycles.py, two more than cycles, has a limit of its own (RUN_LIMIT_S) and
+# is named where it reaches it, so the limit of the whole lies beyond all of them.
+KILL_RUN_LIMIT_S = 330
 
 # Row -> figure id -> (unit, goal).
 GOALS = {
@@ -182,7 +185,8 @@ class Trainer:
                    / "train_kill_cycles.py")
         return processes.run_json(["python3", program, self.binaries.find("forebay-train"),
                                    self.binaries.find("forebayd"), "--cycles", cycles,
-                                   "--augment"], timeout_s=60 + 30 * cycles)
+                                   "--augment"],
+                                  timeout_s=KILL_RUN_LIMIT_S * (cycles + 2))
 
     def kills(self):
         """Fails where the digest is another one, or anything is left of what was killed."""

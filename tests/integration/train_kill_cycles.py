@@ -4,10 +4,11 @@ Usage: train_kill_cycles.py FOREBAY_TRAIN FOREBAYD [--cycles 3] [--seed N] [--au
 
 The weights are those of a run that nobody disturbed, and nothing is left of what was killed: no
 process, no socket, no shared memory, no unpublished checkpoint that a resume would take. Prints one
-JSON object; exit code 1 where any of that is not so.
+JSON object; exit code 1, and the logs of all runs, where any of that is not so.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -115,8 +116,17 @@ class Job:
         """Of a run that goes to its end."""
         path = self.folder / f"{name}.json"
         run = self.start(name, layout, (*words, "--summary-json", path))
-        assert run.wait(RUN_LIMIT_S) == 0, f"{name}: {run.returncode}\n{self.log(name)}"
+        assert run.wait(RUN_LIMIT_S) == 0, f"{name}: exit {run.returncode}"
         return json.loads(path.read_text(encoding="utf-8"))
+
+    def print_logs(self):
+        for path in sorted(self.folder.glob("*.log"), key=lambda log: log.stat().st_mtime):
+            print(f"--- {path.name}\n{self.log(path.stem)}", file=sys.stderr)
+
+    def kill_all(self):
+        for process in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
     def processes(self):
         """Process id -> name, of all that carry the mark."""
@@ -185,8 +195,8 @@ def kill_cycle(job, number, layout, draw, resume):
     first, more = None, draw.randrange(4, 2 * STEPS_OF_EPOCH)
     while True:
         steps = steps_done(metrics, job, run)
-        assert steps is not None, f"{name} ended before it was killed\n{job.log(name)}"
-        assert time.monotonic() < deadline, f"{name} does not train\n{job.log(name)}"
+        assert steps is not None, f"{name} ended before it was killed: exit {run.returncode}"
+        assert time.monotonic() < deadline, f"{name} does not train"
         if first is None and steps > 0:
             first = steps
         if first is not None and steps >= first + more:
@@ -200,6 +210,33 @@ def kill_cycle(job, number, layout, draw, resume):
     return job.leftovers(memory)
 
 
+def run_cycles(job, arguments, seed):
+    draw = random.Random(seed)
+    reference = job.summary("undisturbed", LAYOUTS[2])
+    resume = ("--checkpoint-dir", job.folder / "checkpoints", "--checkpoint-every-steps", 3,
+              "--resume", "auto")
+    left, resumed = [], 0
+    for number in range(arguments.cycles):
+        layout = LAYOUTS[(number + seed) % len(LAYOUTS)]
+        left += kill_cycle(job, number, layout, draw, resume)
+        resumed += "resuming at epoch" in job.log(f"cycle{number}")
+    last = job.summary("last", LAYOUTS[(arguments.cycles + seed) % len(LAYOUTS)], resume)
+    return {"cycles": arguments.cycles, "seed": seed, "resumed": resumed,
+            "last_resumed_at": last["first_global_step"], "steps": reference["steps"],
+            "equal": last["weights_digest"] == reference["weights_digest"],
+            "digest": last["weights_digest"], "undisturbed": reference["weights_digest"],
+            "left": left}
+
+
+def complaints(result):
+    if not result["equal"]:
+        yield f"the weights are {result['digest']}, undisturbed {result['undisturbed']}"
+    if result["left"]:
+        yield "left behind: " + ", ".join(result["left"])
+    if not result["resumed"] or not result["last_resumed_at"]:
+        yield "no run was resumed from a checkpoint"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("train")
@@ -208,27 +245,25 @@ def main():
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--augment", action="store_true")
     arguments = parser.parse_args()
-    draw = random.Random(arguments.seed)
+    # Ends as an exception does, so that no run is left.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     with tempfile.TemporaryDirectory(prefix="fbk.") as name:
         job = Job(arguments, pathlib.Path(name))
-        reference = job.summary("undisturbed", LAYOUTS[2])
-        resume = ("--checkpoint-dir", job.folder / "checkpoints", "--checkpoint-every-steps", 3,
-                  "--resume", "auto")
-        left, resumed = [], 0
-        for number in range(arguments.cycles):
-            layout = LAYOUTS[(number + arguments.seed) % len(LAYOUTS)]
-            left += kill_cycle(job, number, layout, draw, resume)
-            resumed += "resuming at epoch" in job.log(f"cycle{number}")
-        last = job.summary("last", LAYOUTS[(arguments.cycles + arguments.seed) % len(LAYOUTS)],
-                           resume)
-        result = {"cycles": arguments.cycles, "seed": arguments.seed, "resumed": resumed,
-                  "last_resumed_at": last["first_global_step"], "steps": reference["steps"],
-                  "equal": last["weights_digest"] == reference["weights_digest"],
-                  "digest": last["weights_digest"], "undisturbed": reference["weights_digest"],
-                  "left": left}
-    print(json.dumps(result))
-    went_on = resumed > 0 and last["first_global_step"] > 0
-    return 0 if result["equal"] and not left and went_on else 1
+        is_good = False
+        try:
+            result = run_cycles(job, arguments, arguments.seed)
+            print(json.dumps(result))
+            found = list(complaints(result))
+            is_good = not found
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            found = [str(error)]
+        finally:
+            if not is_good:
+                job.print_logs()
+                job.kill_all()
+    for complaint in found:
+        print(f"seed {arguments.seed}: {complaint}", file=sys.stderr)
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":
