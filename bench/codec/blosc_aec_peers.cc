@@ -1,4 +1,5 @@
-// Blosc as numpy users meet it, and CCSDS 121 as satellites do.
+// Blosc as numpy users meet it, and CCSDS 121 as satellites do: two fast codecs for arrays of
+// numbers that do not look at images. They mark the fast end of the picture of ratio against speed.
 #include <blosc.h>
 #include <libaec.h>
 
@@ -17,6 +18,8 @@ class BloscCodec : public PieceCodec {
   Result<std::vector<std::byte>> Encode(const PieceShape& shape,
                                         std::span<const std::byte> raw) override {
     std::vector<std::byte> coded(raw.size() + BLOSC_MAX_OVERHEAD);
+    // blosc_compress_ctx takes the number of threads, 1; the functions without _ctx share a pool of
+    // threads.
     const int size =
         blosc_compress_ctx(kBloscLevel, BLOSC_SHUFFLE, shape.item_bytes, raw.size(), raw.data(),
                            coded.data(), coded.size(), BLOSC_LZ4_COMPNAME, 0, 1);
@@ -39,6 +42,7 @@ class AecCodec : public PieceCodec {
  public:
   Result<std::vector<std::byte>> Encode(const PieceShape& shape,
                                         std::span<const std::byte> raw) override {
+    // Room for data that do not compress; libaec fails if the output does not fit.
     std::vector<std::byte> coded(raw.size() + raw.size() / 4 + 4096);
     // libaec reads through const, but its struct has one type for both directions.
     aec_stream stream = Stream(shape, {const_cast<std::byte*>(raw.data()), raw.size()}, coded);
@@ -64,6 +68,7 @@ class AecCodec : public PieceCodec {
                            std::span<std::byte> out) {
     aec_stream stream{};
     stream.bits_per_sample = static_cast<unsigned>(shape.item_bytes * 8);
+    // The settings are in the report.
     stream.block_size = 16;
     stream.rsi = 128;
     stream.flags = AEC_DATA_PREPROCESS;

@@ -28,10 +28,13 @@ def check_absolute(original, decoded, bound, fill=None):
     valid = numpy.isfinite(original)
     if fill is not None:
         valid &= original != original.dtype.type(fill)
+    # In float64, so that rounding of the difference itself does not count as an error of the codec.
     with numpy.errstate(invalid="ignore", over="ignore"):
         errors = numpy.abs(original[valid].astype("f8") - decoded[valid].astype("f8"))
+    # A value that came back as NaN or infinity has no distance; it counts as a violation.
     errors = numpy.where(numpy.isfinite(errors), errors, numpy.inf)
     holes, holes_back = original[~valid], decoded[~valid]
+    # NaN is not equal to itself, so it needs a comparison of its own.
     same = (holes == holes_back) | (numpy.isnan(holes) & numpy.isnan(holes_back))
     return Verdict(int(valid.sum()), int((errors > bound).sum()),
                    float(errors.max(initial=0.0)), int((~same).sum()))

@@ -1,4 +1,5 @@
-// JPEG-LS, one image a frame.
+// JPEG-LS, one image a frame: the standard for lossless images of low complexity, coded by CharLS.
+// It predicts within a frame only, so on sequences it shows what prediction in time is worth.
 #include <charls/charls.h>
 
 #include <utility>
@@ -24,6 +25,7 @@ class JpegLsCodec : public PieceCodec {
  public:
   Result<std::vector<std::byte>> Encode(const PieceShape& shape,
                                         std::span<const std::byte> raw) override {
+    // A coder per image; making it is part of what the peer costs.
     const std::unique_ptr<charls_jpegls_encoder, CoderFree> coder(charls_jpegls_encoder_create());
     const charls_frame_info frame{.width = shape.columns,
                                   .height = shape.rows,
@@ -33,6 +35,7 @@ class JpegLsCodec : public PieceCodec {
     std::size_t size = 0;
     FOREBAY_TRY(
         Checked(charls_jpegls_encoder_get_estimated_destination_size(coder.get(), &size)));
+    // More than the estimate, because noise can grow.
     std::vector<std::byte> coded(size + raw.size());
     FOREBAY_TRY(Checked(charls_jpegls_encoder_set_destination_buffer(coder.get(), coded.data(),
                                                                      coded.size())));

@@ -1,3 +1,8 @@
+// The timing of the suite. Encoding comes first, then decodes of all contenders in turn, round by
+// round, so that a change of the machine's speed meets all of them. A figure is falsified by a
+// decode that leaves a byte unwritten (the buffer is poisoned before and hashed after), by warm
+// caches (they are walked over before), and by a decoder that remembers (its scratch is kept, its
+// output is not).
 #include "bench/codec/codec_rounds.h"
 
 #include <algorithm>
@@ -15,12 +20,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kFlushBytes = std::size_t{96} << 20;  // thrice the largest cache met
+// Neither 0 nor 255, which arrays have many of.
 constexpr std::byte kPoison{0xA5};
 
 double Since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// CPU time beside wall-clock time: on a busy machine it says whether a slow round was the codec's
+// fault.
 double ProcessCpu() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -31,6 +39,7 @@ class CacheFlush {
  public:
   explicit CacheFlush(bool on) : buffer_(on ? kFlushBytes / sizeof(std::uint64_t) : 0) {}
   void Walk() {
+    // One word of each line of 64 bytes is written, which pushes out every other line.
     for (std::size_t at = 0; at < buffer_.size(); at += 8) ++buffer_[at];
   }
 
@@ -63,8 +72,10 @@ class Rounds {
       FOREBAY_ASSIGN(entrant.coded, entrant.peer->Encode(array_));
       entrant.result.encode_s.push_back(Since(start));
     }
+    // Of the last encode. The codecs are deterministic, so all rounds give the same.
     entrant.result.coded_bytes = entrant.coded->coded_bytes();
     const std::uint32_t threads = *std::ranges::max_element(options_.threads);
+    // Made before the timing, as many as the largest number of threads needs.
     for (std::uint32_t thread = 0; thread < threads; ++thread) {
       FOREBAY_ASSIGN(auto decoder, entrant.coded->MakeDecoder());
       entrant.decoders.push_back(std::move(decoder));
@@ -74,6 +85,7 @@ class Rounds {
   }
 
   Status Decode(Entrant& entrant, std::uint32_t threads) {
+    // Before the walk over the caches, so that the output is cold as well.
     std::ranges::fill(out_, kPoison);
     flush_.Walk();
     const double cpu = ProcessCpu();
@@ -87,17 +99,21 @@ class Rounds {
     }
     entrant.result.decode_s[threads].push_back(seconds);
     entrant.result.decode_cpu_s[threads].push_back(ProcessCpu() - cpu);
+    // The first decode of a lossy codec decides what the others must give: its bound is judged by
+    // another program, but it must not vary.
     const std::uint64_t hash = Checksum(out_);
     if (entrant.expected.value_or(hash) != hash) {
       return Error(ErrorCode::kDataLoss, "the decoded array differs");
     }
     entrant.expected = hash;
+    // Kept for bound_check.py, which holds all lossy codecs to the same words.
     if (!entrant.peer->lossless()) entrant.result.decoded = out_;
     return {};
   }
 
   // Every contender meets the same frames.
   Status DecodeFrames(Entrant& entrant) {
+    // Started again for each contender, so that all draw the same numbers.
     std::uint64_t state = options_.seed;
     const std::span<const std::byte> whole(array_.bytes);
     for (std::uint32_t draw = 0; draw < options_.frame_draws; ++draw) {
@@ -123,10 +139,14 @@ class Rounds {
     std::vector<Status> outcomes(threads);
     std::vector<Clock::time_point> begins(threads);
     std::vector<Clock::time_point> ends(threads);
+    // Threads begin together: without the barrier the first could be done before the last has
+    // started, and the sum would look like scaling.
     std::barrier ready(static_cast<std::ptrdiff_t>(threads));
     std::vector<std::jthread> workers;
     for (std::uint32_t index = 0; index < threads; ++index) {
       workers.emplace_back([&, index] {
+        // Contiguous shares and no queue. Parts differ in size, so a thread may end early; this is
+        // part of what is measured.
         const std::size_t first = parts * index / threads;
         const std::size_t last = parts * (index + 1) / threads;
         ready.arrive_and_wait();
@@ -137,6 +157,7 @@ class Rounds {
     }
     for (std::jthread& worker : workers) worker.join();
     for (Status& outcome : outcomes) FOREBAY_TRY(std::move(outcome));
+    // From the first begin to the last end: idle threads count against the codec.
     return std::chrono::duration<double>(*std::ranges::max_element(ends) -
                                          *std::ranges::min_element(begins))
         .count();
@@ -169,13 +190,18 @@ std::vector<Contender> RunRounds(const CodecArray& array,
   }
   for (std::uint32_t round = 0; round < options.rounds; ++round) {
     for (std::size_t place = 0; place < entrants.size(); ++place) {
+      // The order turns in odd rounds, so that no contender always follows the same one.
       Entrant& entrant = entrants[round % 2 == 0 ? place : entrants.size() - 1 - place];
       for (const std::uint32_t threads : options.threads) {
+        // A contender that failed once leaves all later rounds: figures of a codec that decodes
+        // wrongly mean nothing.
         if (!entrant.result.error) Keep(entrant, rounds.Decode(entrant, threads));
       }
     }
   }
   std::vector<Contender> results;
+  // Random frames are drawn by one contender after another and not in turn, so a change of the
+  // machine's speed between them is not averaged out.
   for (Entrant& entrant : entrants) {
     if (!entrant.result.error) Keep(entrant, rounds.DecodeFrames(entrant));
     results.push_back(std::move(entrant.result));

@@ -1,5 +1,7 @@
 // The control of the scaling row: arithmetic on a cached block and a copy per piece, with nothing
-// shared between threads. What two threads gain here is what the machine allows.
+// shared between threads. What two threads gain here is what the machine allows: a codec that gains
+// less than its control shares something that it should not, and a machine on which the control
+// gains nothing says nothing about codecs.
 #include <array>
 #include <cstring>
 #include <utility>
@@ -27,9 +29,12 @@ class ControlCodec : public PieceCodec {
   Status Decode(const PieceShape& /*shape*/, std::span<const std::byte> coded,
                 std::span<std::byte> out) override {
     for (int pass = 0; pass < passes; ++pass) {
+      // Each word depends on its value in the pass before, so the compiler cannot drop passes;
+      // within a pass the words are independent, as lanes of a codec are.
       for (std::uint64_t& word : words_) word = (word ^ (word >> 7)) + 0x9E3779B97F4A7C15U;
     }
     if (words_[0] == 1) return Error(ErrorCode::kInternal, "control");  // keeps the work alive
+    // Copied like the output of a decoder, so that memory is written at the same rate.
     std::memcpy(out.data(), coded.data(), out.size());
     return {};
   }

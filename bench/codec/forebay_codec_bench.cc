@@ -1,6 +1,7 @@
-// forebay_codec_bench: ratio and speed of codecs on one array, memory to memory. Prints one line
-// of JSON. Exit status: 0 (a contender that failed has an "error" in the report), 1 the array
-// cannot be read, 2 wrong usage.
+// forebay_codec_bench: ratio and speed of codecs on one array, memory to memory, in one process and
+// with one clock. Prints one line of JSON, with every time and not only a median, so that the
+// harness can judge the spread. Exit status: 0 (a contender that failed has an "error" in the
+// report), 1 the array cannot be read, 2 wrong usage.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
@@ -33,6 +34,7 @@ nlohmann::json ToJson(const Contender& contender, std::size_t raw_bytes) {
     return json;
   }
   json["coded_bytes"] = contender.coded_bytes;
+  // Raw bytes over all bytes that a reader needs, index and checksums included.
   json["ratio"] = static_cast<double>(raw_bytes) / static_cast<double>(contender.coded_bytes);
   json["encode_s"] = contender.encode_s;
   for (const auto& [threads, seconds] : contender.decode_s) {
@@ -61,6 +63,8 @@ Status Run(const Options& options) {
                            {"isa", options.forebay.isa.empty() ? "best" : options.forebay.isa},
                            {"contenders", nlohmann::json::array()}};
   std::vector<std::unique_ptr<Peer>> peers;
+  // A peer that cannot be made is reported and does not stop the others: the harness counts a
+  // missing peer as a failure of the row.
   for (const std::string& name : options.peers) {
     auto peer = MakePeer(name, options.forebay);
     if (peer.has_value()) {
@@ -74,6 +78,7 @@ Status Run(const Options& options) {
   }
   for (const Contender& contender : RunRounds(array, peers, options.rounds)) {
     report["contenders"].push_back(ToJson(contender, array.bytes.size()));
+    // Only lossy contenders keep what they decoded.
     if (!options.dump.empty() && !contender.error && !contender.decoded.empty()) {
       FOREBAY_TRY(Dump(options.dump, contender.decoded));
     }
@@ -106,6 +111,7 @@ int Main(int argument_count, char** arguments) {
     for (const std::string& name : PeerNames()) std::printf("%s\n", name.c_str());
     return 0;
   }
+  // Not marked as required, because --list needs none of them.
   if (options.data.empty() || options.set.empty() || options.peers.empty() ||
       std::ranges::find(options.rounds.threads, 0U) != options.rounds.threads.end()) {
     std::fprintf(stderr, "forebay_codec_bench: needs --data, --set, --peer, threads above 0\n");

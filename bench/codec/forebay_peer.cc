@@ -1,5 +1,6 @@
 // Forebay's own codec behind the same interface as its peers: its chunks, each verified as the
-// peers' pieces are, and counted with the same index.
+// peers' pieces are, and counted with the same index. The row `end_to_end` shows how much of this
+// speed arrives through the service.
 #include <bit>
 #include <utility>
 
@@ -17,6 +18,7 @@ constexpr std::size_t kChunkBytesMax = std::size_t{4} << 20;
 Result<compress::ChunkShape> ShapeOf(const ArrayInfo& info) {
   compress::ChunkShape shape;
   FOREBAY_ASSIGN(shape.dtype, ParseDtype(info.dtype));
+  // The first axis counts samples and is not part of a sample's shape.
   if (info.shape.size() > compress::kChunkRankMax + 1) {
     return Error(ErrorCode::kUnimplemented, "forebay: more axes than a chunk has");
   }
@@ -44,6 +46,8 @@ class ChunkCodecPiece : public PieceCodec {
                                         std::span<const std::byte> raw) override {
     FOREBAY_ASSIGN(const compress::ChunkShape shape, ShapeFor(piece));
     FOREBAY_ASSIGN(compress::EncodedChunk chunk, compress::EncodeChunk(shape, raw, options_));
+    // A pack keeps the codec's number beside the payload. Here it is a byte in front of it, so that
+    // it counts in the size.
     chunk.payload.insert(chunk.payload.begin(), static_cast<std::byte>(chunk.codec));
     return std::move(chunk.payload);
   }
@@ -70,6 +74,7 @@ class ChunkCodecPiece : public PieceCodec {
                        std::uint32_t first, std::uint32_t count, std::span<std::byte> out) {
     FOREBAY_ASSIGN(const compress::ChunkShape shape, ShapeFor(piece));
     const std::size_t scratch_bytes = compress::ChunkScratchBytes(shape);
+    // Grows once, at the first decode, which the rounds repeat: timed calls allocate nothing.
     if (scratch_.size() < scratch_bytes) scratch_.resize(scratch_bytes);
     const compress::ChunkRange range = compress::ChunkRange::Samples(shape, first, count);
     return compress::DecodeChunk(shape, static_cast<compress::ChunkCodec>(coded.front()),
@@ -88,6 +93,8 @@ class ChunkCodecPiece : public PieceCodec {
 Result<std::unique_ptr<Peer>> MakeForebayPeer(const ForebayOptions& options) {
   compress::ChunkOptions chunk;
   FOREBAY_ASSIGN(chunk.profile, ProfileOf(options.profile));
+  // An error and not a warning: a row that asks for smaller vectors must not be answered with the
+  // best ones.
   if (!options.isa.empty()) {
     return Error(ErrorCode::kUnimplemented, "forebay: chunks take no choice of kernels yet");
   }
@@ -100,6 +107,7 @@ Result<std::unique_ptr<Peer>> MakeForebayPeer(const ForebayOptions& options) {
        .settings = "profile " + options.profile + ", chunks of " + std::to_string(options.gop) +
                    " samples" +
                    (lossy ? ", absolute bound " + std::to_string(options.absolute_bound) : ""),
+       // The limit of a chunk in a pack, so that a piece is what a pack would store.
        .piece_bytes = kChunkBytesMax,
        .piece_frames = options.gop,
        .whole_frames = true,

@@ -18,6 +18,7 @@ import pathlib
 import sys
 import time
 
+# Before the libraries are loaded, which read it at their start: one thread for every codec.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 try:
@@ -32,6 +33,7 @@ except ImportError as missing:
 import bound_check
 
 DTYPES = {"f32": "<f4"}
+# As in codec_rounds.cc, so that both programs start a decode with caches in the same state.
 FLUSH_BYTES = 96 << 20
 # Those that predict; the rest store losslessly or are for one kind of data.
 SZ3_ALGORITHMS = {"sz3_default": "INTERP_LORENZO", "sz3_interp": "INTERP",
@@ -51,6 +53,8 @@ def mask_bytes(folder, name):
     field, fill = load(folder, name)
     if fill is None:
         return 0
+    # A user who replaces holes has to store where they were; without this charge the peers would
+    # get the mask for nothing.
     return len(lzma.compress(numpy.packbits(field == numpy.float32(fill)).tobytes(), preset=9))
 
 
@@ -59,6 +63,7 @@ def timed(decode, rounds):
     flush = numpy.zeros(FLUSH_BYTES // 8, "u8")
     seconds, cpu, decoded = [], [], None
     for _ in range(rounds):
+        # Touches every line of the buffer and so pushes out the coded bytes.
         flush += 1
         start, cpu_start = time.perf_counter(), time.process_time()
         decoded = decode()
@@ -72,6 +77,7 @@ def sz3(field, bound, algorithm, rounds):
     config.errorBoundMode = pysz.szErrorBoundMode.ABS
     config.absErrorBound = bound
     config.cmprAlgo = getattr(pysz.szAlgorithm, algorithm)
+    # One thread, as all contenders.
     config.openmp = False
     start = time.perf_counter()
     coded, _ = pysz.sz.compress(field, config)
@@ -89,6 +95,7 @@ def zfp(field, bound, rounds):
 
 
 def contenders(field, bound, rounds):
+    # All that predict are run, and the report has each.
     for name, algorithm in SZ3_ALGORITHMS.items():
         yield name, f"SZ3 (pysz) {algorithm}, absolute bound", lambda a=algorithm: sz3(
             field, bound, a, rounds)
@@ -109,6 +116,8 @@ def measure(options):
             verdict = bound_check.check_absolute(field, decoded, options.bound, fill)
             entry.update(coded_bytes=size + charge, ratio=field.nbytes / (size + charge),
                          encode_s=[encode_s], **times, **verdict.to_json())
+        # The bindings raise these for data that an algorithm does not take. The entry keeps the
+        # error.
         except (RuntimeError, ValueError, TypeError) as error:
             entry["error"] = f"{type(error).__name__}: {error}"
         report["contenders"].append(entry)

@@ -1,3 +1,7 @@
+// A video codec's stream as independent parts: runs from one closed packet to the next. libavcodec
+// decodes all of these peers, on one thread, and every frame is compared with its checksum while it
+// is warm, as pieces of other peers are. So the figure holds what a program pays that gets its
+// frames from libavcodec, the copy out of its frame included.
 #include "bench/codec/packet_stream.h"
 
 extern "C" {
@@ -56,14 +60,17 @@ class VideoDecoder : public ArrayDecoder {
   Status Open() {
     const AVCodec* const codec =
         avcodec_find_decoder(static_cast<AVCodecID>(file_.stream.codec_id));
+    // Reported as a missing peer.
     if (codec == nullptr) return Error(ErrorCode::kNotFound, "libavcodec lacks a decoder");
     context_.reset(avcodec_alloc_context3(codec));
+    // Threads are the harness's business: each has a decoder of its own.
     context_->thread_count = 1;
     context_->width = static_cast<int>(file_.stream.info.columns());
     context_->height = static_cast<int>(file_.stream.info.rows());
     const auto& extra = file_.stream.extra_data;
     if (!extra.empty()) {
       context_->extradata =
+          // libavcodec frees it with av_free, and reads beyond its end.
           static_cast<std::uint8_t*>(av_mallocz(extra.size() + AV_INPUT_BUFFER_PADDING_SIZE));
       std::memcpy(context_->extradata, extra.data(), extra.size());
       context_->extradata_size = static_cast<int>(extra.size());
@@ -75,6 +82,7 @@ class VideoDecoder : public ArrayDecoder {
     for (const VideoPacket& packet : file_.stream.packets) {
       packets_.emplace_back(av_packet_alloc());
       av_new_packet(packets_.back().get(), static_cast<int>(packet.bytes.size()));
+      // av_new_packet has padded the packet with zeros, as decoders demand.
       std::memcpy(packets_.back()->data, packet.bytes.data(), packet.bytes.size());
       packets_.back()->pts = packet.presentation;
       if (packet.closed) packets_.back()->flags |= AV_PKT_FLAG_KEY;
@@ -100,7 +108,10 @@ class VideoDecoder : public ArrayDecoder {
   // `only`: the one frame that is wanted, or all of them.
   Status DecodePackets(std::size_t from, std::size_t to, std::uint32_t frame, std::uint32_t only,
                        std::span<std::byte> out) {
+    // A run must not depend on what was decoded before.
     avcodec_flush_buffers(context_.get());
+    // One more than there are packets: null tells the decoder that no more come, and it gives the
+    // frames that it still holds.
     for (std::size_t index = from; index <= to; ++index) {
       const AVPacket* const packet = index < to ? packets_[index].get() : nullptr;
       if (const int code = avcodec_send_packet(context_.get(), packet); code < 0) {
@@ -115,6 +126,7 @@ class VideoDecoder : public ArrayDecoder {
         } else if (frame == only) {
           return Deliver(frame, out);
         }
+        // Frames come out in the order in which they are shown, whatever the order of packets is.
         ++frame;
       }
     }
@@ -123,12 +135,14 @@ class VideoDecoder : public ArrayDecoder {
 
   Status Deliver(std::uint32_t number, std::span<std::byte> out) {
     const ArrayInfo& info = file_.stream.info;
+    // Another size or format would make the copy below read beyond the frame.
     if (number >= file_.checksums.size() || !IsWanted(frame_->format, file_.stream.pixel_format) ||
         frame_->width != static_cast<int>(info.columns()) ||
         frame_->height != static_cast<int>(info.rows())) {
       return Error(ErrorCode::kDataLoss, "libavcodec delivered another kind of frame");
     }
     const std::size_t row_bytes = info.columns() * info.item_bytes;
+    // Row by row, because libavcodec pads rows.
     for (std::size_t row = 0; row < info.rows(); ++row) {
       std::memcpy(out.data() + row * row_bytes,
                   frame_->data[0] + static_cast<std::ptrdiff_t>(row) * frame_->linesize[0],
@@ -172,6 +186,8 @@ Result<std::unique_ptr<EncodedArray>> MakeVideoArray(VideoStream stream,
                                                      const CodecArray& array) {
   VideoFile file;
   for (std::size_t index = 0; index < stream.packets.size(); ++index) {
+    // The packet's number is that of its first frame, because a closed run shows as many frames as
+    // it has packets. The comparison of numbers below makes sure.
     if (stream.packets[index].closed) {
       file.runs.push_back({.first_packet = index,
                            .first_frame = static_cast<std::uint32_t>(index)});

@@ -1,3 +1,6 @@
+// All contenders by name, in one table, so that the harness, --list and the error for a wrong name
+// agree. The video codecs and the delta peers get the group of pictures that Forebay's chunks have:
+// with another one, the comparison would be between lengths of groups and not between codecs.
 #include "bench/codec/peer_table.h"
 
 #include <utility>
@@ -39,6 +42,7 @@ constexpr Entry kEntries[] = {
 std::vector<std::string> PeerNames() {
   std::vector<std::string> names;
   for (const Entry& entry : kEntries) names.emplace_back(entry.name);
+  // Ours are made by name and not listed, because they also take options of the command line.
   for (const char* const profile : {"fast", "balanced", "dense", "learned", "auto"}) {
     names.push_back(std::string(kForebay) + profile);
     names.push_back(std::string(kPlanes) + profile);
@@ -46,6 +50,8 @@ std::vector<std::string> PeerNames() {
   return names;
 }
 
+// A peer whose library refuses the options is an error of its own in the report; the others still
+// run.
 Result<std::unique_ptr<Peer>> MakePeer(std::string_view name, const ForebayOptions& options) {
   if (name.starts_with(kForebay)) {
     ForebayOptions named = options;

@@ -1,3 +1,7 @@
+// The loop that all peers share whose format has no pieces of its own. A piece is coded by itself
+// and carries an index entry and a checksum, so that every peer has the random access and the
+// integrity that a chunk of a pack has; both count in its size, and the checksum in its time.
+// Without this, ratios and speeds of formats with different guarantees would be compared.
 #include "bench/codec/piecewise_peer.h"
 
 #include <algorithm>
@@ -30,6 +34,7 @@ class PiecewiseDecoder : public ArrayDecoder {
   Status Decode(std::size_t first, std::size_t count, std::span<std::byte> array) override {
     for (std::size_t index = first; index < first + count; ++index) {
       const Piece& piece = pieces_.list.at(index);
+      // Straight into its place in the output, so that no peer pays for a copy.
       FOREBAY_TRY(DecodePiece(piece, array.subspan(piece.first_byte, piece.shape.bytes)));
     }
     return {};
@@ -37,11 +42,14 @@ class PiecewiseDecoder : public ArrayDecoder {
 
   Status DecodeFrame(std::uint32_t frame, std::span<std::byte> out) override {
     const std::size_t begin = frame * pieces_.frame_bytes;
+    // A linear search: pieces are few, and the search is short beside a decode.
     for (const Piece& piece : pieces_.list) {
       const std::size_t from = std::max(begin, piece.first_byte);
       const std::size_t to = std::min(begin + out.size(), piece.first_byte + piece.shape.bytes);
       if (from >= to) continue;
       if (!piece.frame_checksums.empty()) return DecodeFrameOf(piece, from, out);
+      // A piece that can only be decoded as a whole is decoded as a whole, and the frame is copied
+      // out of it. This is what random access costs in such a format.
       scratch_.resize(std::max(scratch_.size(), piece.shape.bytes));
       FOREBAY_TRY(DecodePiece(piece, std::span(scratch_).first(piece.shape.bytes)));
       std::memcpy(out.data() + (from - begin), scratch_.data() + (from - piece.first_byte),
@@ -53,6 +61,7 @@ class PiecewiseDecoder : public ArrayDecoder {
  private:
   Status DecodePiece(const Piece& piece, std::span<std::byte> out) {
     FOREBAY_TRY(codec_->Decode(piece.shape, piece.coded, out));
+    // Inside the timing, while the bytes are warm.
     if (Checksum(out) != piece.checksum) {
       return Error(ErrorCode::kDataLoss, "a decoded piece differs from what was encoded");
     }
@@ -113,6 +122,7 @@ class PiecewisePeer : public Peer {
     const std::unique_ptr<PieceCodec> codec = options_.make_codec(array.info);
     Pieces pieces{.frame_bytes = array.info.frame_bytes(), .list = {}};
     const std::uint32_t frames = PieceFrames(array.info);
+    // The last piece may be shorter.
     const std::size_t step =
         frames != 0 ? frames * array.info.frame_bytes() : options_.piece_bytes;
     for (std::size_t at = 0; at < array.bytes.size(); at += step) {
@@ -131,6 +141,7 @@ class PiecewisePeer : public Peer {
       FOREBAY_TRY(Seal(*codec, raw, piece));
       pieces.list.push_back(std::move(piece));
     }
+    // Each decoder makes a codec of its own, so that threads share no context.
     return std::make_unique<PiecewiseArray>(
         std::move(pieces),
         [make = options_.make_codec, info = array.info] { return make(info); });
@@ -140,6 +151,7 @@ class PiecewisePeer : public Peer {
   // Checksums of what the piece decodes to: of `raw`, but for lossy codecs.
   Status Seal(PieceCodec& codec, std::span<const std::byte> raw, Piece& piece) const {
     std::vector<std::byte> decoded;
+    // What a lossy codec decodes is only known by decoding it once.
     if (!options_.lossless) {
       decoded.resize(raw.size());
       FOREBAY_TRY(codec.Decode(piece.shape, piece.coded, decoded));

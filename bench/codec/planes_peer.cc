@@ -1,4 +1,6 @@
-// The plane codecs without stages and container, to see what each of those costs.
+// The plane codecs without stages and container. The difference to forebay_PROFILE is what stages
+// and chunks cost, and the choice of kernels shows what smaller vectors cost. No service uses
+// planes alone, so no goal is judged by this.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -17,6 +19,7 @@ constexpr std::size_t kChunkBytesMax = std::size_t{4} << 20;
 // The number of valid bits of little-endian samples of one or two bytes, at least 1.
 std::uint8_t ValidBits(std::span<const std::byte> raw, std::size_t item_bytes) {
   unsigned highest = 1;
+  // All samples are or-ed together: only the highest bit that any of them uses counts.
   for (std::size_t at = 0; at < raw.size(); at += item_bytes) {
     unsigned value = std::to_integer<unsigned>(raw[at]);
     if (item_bytes == 2) value |= std::to_integer<unsigned>(raw[at + 1]) << 8;
@@ -36,6 +39,7 @@ Result<compress::Isa> IsaOf(const std::string& isa) {
   } else if (isa != "scalar") {
     return Error(ErrorCode::kInvalidArgument, "no kernels " + isa + "; scalar, avx2, avx512");
   }
+  // Asked for kernels that the processor lacks: an error and not a fallback.
   if (wanted > best) return Error(ErrorCode::kUnimplemented, "this processor has no " + isa);
   return wanted;
 }
@@ -49,6 +53,7 @@ class PlanesCodec : public PieceCodec {
   Result<std::vector<std::byte>> Encode(const PieceShape& shape,
                                         std::span<const std::byte> raw) override {
     std::uint8_t bits = ValidBits(raw, shape.item_bytes);
+    // The plane codec takes up to 8 bits as bytes and more as words, so words need at least 9 bits.
     if (shape.item_bytes == 2) bits = std::max<std::uint8_t>(bits, 9);
     FOREBAY_ASSIGN(std::vector<std::byte> coded,
                    compress::EncodePlanes(Planes(shape, bits), raw, profile_));
@@ -73,6 +78,8 @@ class PlanesCodec : public PieceCodec {
     const compress::PlaneShape planes =
         Planes(shape, std::to_integer<std::uint8_t>(coded.front()));
     const std::size_t scratch_bytes = compress::PlaneScratchBytes(planes);
+    // A plane is predicted from the frame before it, so the frames before the wanted one are
+    // decoded too. This is the price of random access within a group.
     const std::size_t wanted = (index + std::size_t{1}) * out.size();
     if (scratch_.size() < scratch_bytes) scratch_.resize(scratch_bytes);
     if (frames_.size() < shape.bytes) frames_.resize(shape.bytes);

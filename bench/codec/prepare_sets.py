@@ -19,6 +19,8 @@ import numpy
 
 import set_sources
 
+# Raised when a maker changes, so that sets of an earlier version are made again and figures of two
+# versions are never mixed.
 VERSION = 1
 DTYPES = {"|u1": "u8", "<u2": "u16", "<i2": "i16", "<i4": "i32", "<f4": "f32"}
 
@@ -31,6 +33,8 @@ def describe(name, array, facts):
 def is_kept(folder, name):
     try:
         known = json.loads((folder / f"{name}.json").read_text("utf-8"))
+        # Size and version are enough: hashing some gigabytes at every run would take longer than
+        # the run.
         return (known["version"] == VERSION
                 and (folder / f"{name}.raw").stat().st_size == known["bytes"])
     except (OSError, ValueError, KeyError):
@@ -40,6 +44,7 @@ def is_kept(folder, name):
 def make(folder, name):
     """The description goes last, so that a set cut short is made again."""
     array, facts = set_sources.SETS[name]()
+    # The program reads C order and little-endian, whatever the source has.
     array = numpy.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     (folder / f"{name}.json").unlink(missing_ok=True)
     array.tofile(folder / f"{name}.raw")
@@ -64,6 +69,8 @@ def main():
         try:
             make(options.out, name)
             report[name] = "made"
+        # A set that cannot be made does not stop the others; the exit status and the report say
+        # which one is missing.
         except (set_sources.MissingPackage, OSError, ValueError, KeyError,
                 subprocess.CalledProcessError) as error:
             report[name] = f"{type(error).__name__}: {error}"

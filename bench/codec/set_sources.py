@@ -37,6 +37,7 @@ def read_pgm(path):
     """A binary portable graymap as rows x columns of u8 or u16."""
     data = path.read_bytes()
     fields, at = [], 0
+    # The header may have comments and any white space; pixels begin one byte after the last number.
     while len(fields) < 4:
         while data[at:at + 1].isspace():
             at += 1
@@ -51,6 +52,7 @@ def read_pgm(path):
     if fields[0] != b"P5":
         raise ValueError(f"{path}: not a binary graymap")
     columns, rows, highest = (int(field) for field in fields[1:])
+    # Two bytes per pixel are big-endian in this format; prepare_sets.py turns them around.
     kind = "u1" if highest < 256 else ">u2"
     pixels = numpy.frombuffer(data, kind, rows * columns, at + 1)
     return pixels.reshape(rows, columns)
@@ -109,6 +111,7 @@ def read_nifti(path):
     data = gzip.decompress(path.read_bytes())
     axes = struct.unpack_from("<8h", data, 40)
     kind = NIFTI_TYPES[struct.unpack_from("<h", data, 70)[0]]
+    # NIfTI stores the offset of the voxels as a float.
     first = int(struct.unpack_from("<f", data, 108)[0])
     shape = axes[3], axes[2], axes[1]
     return numpy.frombuffer(data, kind, int(numpy.prod(shape)), first).reshape(shape)
@@ -126,6 +129,8 @@ def read_netcdf(name, variable):
     except ImportError as error:
         raise MissingPackage("no Python module netCDF4: install python3-netcdf4") from error
     with netCDF4.Dataset(_need(FERRET) / name) as dataset:
+        # The stored values are wanted, fill values included; masked arrays would hide what a codec
+        # has to code.
         dataset.set_auto_maskandscale(False)
         field = dataset[variable]
         fill = getattr(field, "_FillValue", None)
@@ -136,6 +141,7 @@ def _climate(name, variable):
     def read():
         field, fill = read_netcdf(name, variable)
         facts = {"source": f"ferret-datasets, {name}: {variable}", "real": True}
+        # A field that declares a fill value and never uses it has no holes.
         if fill is not None and (field == numpy.float32(fill)).any():
             facts["fill"] = float(numpy.float32(fill))
         return field, facts
@@ -148,6 +154,8 @@ def replace_fill(field, fill):
     flat = field.reshape(-1)
     valid = flat != numpy.float32(fill)
     places = numpy.where(valid, numpy.arange(flat.size), 0)
+    # Each place becomes that of the last valid value before it: valid places keep their number,
+    # holes take the largest before them.
     numpy.maximum.accumulate(places, out=places)
     first = int(numpy.argmax(valid))
     return flat[numpy.maximum(places, first)].reshape(field.shape), ~valid.reshape(field.shape)
@@ -166,6 +174,7 @@ def moving_mnist(seed=1, sequences=200, frames=20, side=64):
     """Two of Fashion-MNIST's images a sequence, moving with constant speed and bouncing."""
     data = gzip.decompress(_need(FASHION).read_bytes())
     images = numpy.frombuffer(data, "u1", offset=16).reshape(-1, 28, 28)
+    # PCG64 with a fixed seed: every machine makes the same bytes.
     generator = numpy.random.Generator(numpy.random.PCG64(seed))
     out = numpy.zeros((sequences * frames, side, side), "u1")
     for sequence in range(sequences):
@@ -196,6 +205,7 @@ def cosmo_like(seed=2, samples=1, side=128):
         noise = numpy.fft.rfftn(generator.standard_normal((side, side, side)))
         field = numpy.fft.irfftn(noise * wave ** -0.9, (side, side, side))
         field /= field.std()
+        # Contrast grows with time, as structure does in the simulations that this imitates.
         for time, contrast in enumerate((0.8, 1.2, 1.6, 2.0)):
             density = 0.25 * numpy.exp(contrast * field - contrast ** 2 / 2)
             out[sample, time] = generator.poisson(density).clip(0, 65535)

@@ -83,6 +83,8 @@ class TezipDecoder : public ArrayDecoder {
     const std::size_t frame_bytes = file_.info.frame_bytes();
     const std::int16_t* const table = words_.data() + Residuals(file_);
     const std::int16_t* rank = words_.data();
+    // The difference runs on over all frames of the stream, as the description says, so no frame
+    // can be decoded without all frames before it.
     int residual = 0;
     for (std::uint32_t frame = 0; frame < file_.info.frames(); ++frame) {
       std::byte* const out = array.data() + frame * frame_bytes;
@@ -120,6 +122,8 @@ class TezipDecoder : public ArrayDecoder {
 class TezipArray : public EncodedArray {
  public:
   explicit TezipArray(TezipFile file) : file_(std::move(file)) {}
+  // Its header, its checksum and the number of its windows are not counted, which favours it by
+  // less than 100 bytes.
   std::size_t coded_bytes() const override { return file_.keys.size() + file_.entropy.size(); }
   std::size_t parts() const override { return 1; }
   Result<std::unique_ptr<ArrayDecoder>> MakeDecoder() const override {
@@ -148,6 +152,8 @@ class TezipPeer : public Peer {
   Result<std::unique_ptr<EncodedArray>> Encode(const CodecArray& array) const override {
     TezipFile file{.info = array.info, .window = window_, .keys = {}, .entropy = {}};
     const std::size_t frame_bytes = array.info.frame_bytes();
+    // All frames, with zeros where there is no key frame, as the description says; zstd makes
+    // almost nothing of the zeros.
     std::vector<std::byte> keys(array.bytes.size());
     Words words;
     int before = 0;
@@ -164,6 +170,7 @@ class TezipPeer : public Peer {
         before = residual;
       }
     }
+    // Frequent words get small ranks, so that most high bytes are 0 and zstd finds them.
     const Words table = RankByFrequency(words);
     file.table_words = table.size();
     words.insert(words.end(), table.begin(), table.end());

@@ -1,4 +1,7 @@
-// zstd by itself, and behind the simplest temporal prediction.
+// zstd by itself, and behind the simplest temporal prediction: the frame before. The first shows
+// what a general compressor gives, the second what of our gain a user could have with ten lines of
+// code. If a profile of ours is not better than delta_zstd, its stages are not worth their
+// complexity.
 #include <zstd.h>
 
 #include <cstring>
@@ -44,6 +47,7 @@ class ZstdCodec : public PieceCodec {
 
  private:
   int level_;
+  // Contexts are kept from piece to piece, which zstd recommends and which makes it faster.
   std::unique_ptr<ZSTD_CCtx, ContextFree> encoder_{ZSTD_createCCtx()};
   std::unique_ptr<ZSTD_DCtx, ContextFree> decoder_{ZSTD_createDCtx()};
 };
@@ -62,6 +66,8 @@ void AddPrevious(std::span<std::byte> bytes, std::size_t frame_bytes) {
 template <typename Element>
 void SubtractPrevious(std::span<std::byte> bytes, std::size_t frame_bytes) {
   const std::size_t step = frame_bytes / sizeof(Element);
+  // From the last frame to the first, because each one is replaced while the frame before it must
+  // still be whole.
   for (std::size_t at = bytes.size() - frame_bytes; at > 0; at -= frame_bytes) {
     auto* const now = reinterpret_cast<Element*>(bytes.data() + at);
     const auto* const before = reinterpret_cast<const Element*>(bytes.data() + at - frame_bytes);
@@ -77,6 +83,8 @@ class DeltaZstdCodec : public PieceCodec {
                                         std::span<const std::byte> raw) override {
     std::vector<std::byte> residual(raw.begin(), raw.end());
     const std::size_t frame_bytes = raw.size() / shape.frames;
+    // Wrapping arithmetic of the element's width loses nothing. Floats are taken as integers of the
+    // same bits.
     switch (shape.item_bytes) {
       case 1: SubtractPrevious<std::uint8_t>(residual, frame_bytes); break;
       case 2: SubtractPrevious<std::uint16_t>(residual, frame_bytes); break;
