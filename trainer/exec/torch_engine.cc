@@ -75,6 +75,8 @@ HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan,
   options.stage.first_replica_statistics = config.train.normalisation == "per_worker";
   // Of a layout without a number of its own.
   options.micro_batches = plan.MicroBatchesOf(plan.first);
+  // The order is the precedence: the user's size wins over the probe, and the probe over the
+  // default.
   if (probed_bucket_bytes > 0) options.bucket_bytes = probed_bucket_bytes;
   if (config.run.bucket_kib > 0) {
     options.bucket_bytes = static_cast<std::uint64_t>(config.run.bucket_kib) * 1024;
@@ -218,6 +220,8 @@ Status TorchEngine::Measure() {
     // Layouts with micro-batches of one size share a measurement.
     const auto [found, added] = measures_.try_emplace(samples);
     if (!added) continue;
+    // Together from here on: a rank that measures alone would see caches and bandwidth that it will
+    // not have in a step.
     FOREBAY_TRY(communicator_.Barrier());
     FOREBAY_ASSIGN(found->second,
                    MeasureModel(task_->model, OnDevice(ZeroInput(*task_, samples), device_),
@@ -261,6 +265,7 @@ Result<HybridOptions> TorchEngine::MakeOptions() {
                                              communicator_));
   FOREBAY_ASSIGN(options.trace, TraceOf(config_.run));
   FOREBAY_ASSIGN(const MemorySettings memory, ParseMemory(config_.memory));
+  // Without limits or a policy the engine keeps everything, and no choice is asked for.
   if (!memory.active()) return options;
   // Where saved tensors cannot be recorded they cannot be swapped either.
   memory_.emplace(memory, options.costs, MeasureOf(plan_.first).saved_exactly);
@@ -321,10 +326,12 @@ Result<StageSplit> TorchEngine::FindBalancedSplit(const Layout& layout,
   SplitCosts costs;
   costs.message_ns_per_byte = links_.ns_per_byte;
   costs.message_ns = links_.message_ns;
+  // A replica's share: the search is about one pipeline, and all replicas are alike.
   costs.micro_batches = plan_.MicroBatchesOf(layout) / layout.replicas;
   costs.parameter_copies = ParameterCopies(optimiser_->state_count(), costs.micro_batches);
   costs.replicas = layout.replicas;
   costs.schedule = plan_.schedule;
+  // Without a budget the fastest cut is enough, and no plan needs to be built to choose it.
   if (!memory_ || memory_->budget_bytes() == 0) {
     FOREBAY_ASSIGN(SplitChoice choice, FindSplit(measure.graph, layout.stages, costs));
     return std::move(choice.split);
@@ -367,9 +374,12 @@ Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) 
   const std::uint64_t fed_ns = NowNs();
   FOREBAY_ASSIGN(StageOutcome outcome, trainer_->TrainStep(learning_rate, cut_.counts, source));
   FOREBAY_TRY(source.CheckUnwritten());
+  // The first step has copied its tensors. A model that writes to them has failed above, instead of
+  // at memory that cannot be written.
   trains_borrowed_ = true;
   last_step_ = trainer_->last_account();
   last_step_.at(TimeClass::kFeed) = fed_ns - began_ns;
+  // The trainer's account begins behind the feed, which is part of the step for the user.
   last_step_.step_ns += fed_ns - began_ns;
   last_step_.peak_bytes = PeakResidentBytes();
   return BatchOutcome{.loss_sum = outcome.loss_sum,
@@ -382,6 +392,7 @@ Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) 
 Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
   std::uint64_t samples = batch.step_samples;
   if (samples == 0) samples = std::uint64_t{batch.sample_count} * layout().replicas;
+  // No rank has a sample of such a step, so no rank takes part in a collective call of it.
   if (samples == 0) return BatchOutcome{};
   const StepCut cut(layout(), communicator_.rank(),
                     EvaluationCounts(layout(), plan_.MicroBatchOf(layout()), samples));
@@ -451,6 +462,7 @@ Status TorchEngine::CheckOrigin(const Checkpoint& checkpoint) const {
                              optimiser_->name));
   }
   const std::string identity = Identity();
+  // A checkpoint without an identity has nothing to compare.
   if (config_.checkpoint.force_identity || checkpoint.identity.empty() ||
       checkpoint.identity == identity) {
     return {};
@@ -484,7 +496,9 @@ Status TorchEngine::Read(const CheckpointReader& checkpoint) {
   for (const HeldTensor& held : wanted) {
     FOREBAY_TRY(checkpoint.Read(held.name, std::as_writable_bytes(held.values)));
   }
+  // The values were read into memory of the host; the device gets them now.
   for (HeldPart* const part : trainer_->HeldParts()) part->Publish();
+  // The optimiser's corrections and the random numbers of a step depend on its number.
   trainer_->ResumeAt(checkpoint.state().global_step);
   return {};
 }

@@ -115,6 +115,8 @@ Result<StoredShape> ChooseShape(const TrainConfig& config, const SampleFacts& fa
                   fmt::join(facts.input_shape, "x"));
   }
   // A shape that equals what would be read without the key does not change how samples are read.
+  // An error means only that the shape could not be read without the key, which is why it was
+  // given.
   const Result<StoredShape> own = TakeStored(config, facts, axes);
   const bool same = own.has_value() && own->shape == wanted;
   return StoredShape{.shape = std::move(wanted),
@@ -155,6 +157,7 @@ Result<ConfiguredModel> ConfigureModel(const TrainConfig& config, const SampleFa
   // 0 leaves the choice to the preset.
   request.outputs = model.classes > 0 ? model.classes : static_cast<std::int64_t>(facts.classes);
   request.loss = model.loss;
+  // Whether any weight has such a name is known when the weights are read.
   for (const std::string_view prefix : SplitText(model.fresh, ',')) {
     configured.fresh.emplace_back(prefix);
   }

@@ -215,6 +215,7 @@ Result<Outcome> Train(const TrainerProgram& program, const TrainConfig& config,
   FOREBAY_TRY(CheckRanks(config, communicator.size()));
   FOREBAY_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
                  StartWatchdog(config.run, communicator));
+  // Installed before the data set is opened, so that a signal during the long start is not lost.
   const StopSignal stop;
   FOREBAY_ASSIGN(const WallLimit limit, MakeWallLimit(config.run));
   const bool leads = communicator.rank() == 0;
@@ -224,6 +225,7 @@ Result<Outcome> Train(const TrainerProgram& program, const TrainConfig& config,
   }
   FOREBAY_ASSIGN(const std::optional<Session> session,
                  OpenSession(program, config, communicator));
+  // A code of its own: requeueing on the same node would not help.
   if (!session) return Outcome{kExitSlowBlas};
   FOREBAY_ASSIGN(TrainingReport report,
                  RunTraining(config, {.engine = *session->engine,
@@ -236,6 +238,7 @@ Result<Outcome> Train(const TrainerProgram& program, const TrainConfig& config,
                                       .now_ns = NowNs,
                                       .print = PrintLine,
                                       .peak_gflops = session->arithmetic.peak_gflops}));
+  // The loop does not know these; they are facts about the process.
   report.threads = session->threads;
   report.layout_dependence = dependence;
   report.blas = session->arithmetic.blas;
@@ -249,6 +252,7 @@ Result<Outcome> Train(const TrainerProgram& program, const TrainConfig& config,
       PrintLine("warning: the summary is not written: " + written.error().ToString());
     }
   }
+  // No rank leaves before rank 0 has written the summary.
   FOREBAY_TRY(communicator.Barrier());
   if (report.completed) return Outcome{0};
   if (config.checkpoint.checkpoint_dir.empty()) {
@@ -256,6 +260,7 @@ Result<Outcome> Train(const TrainerProgram& program, const TrainConfig& config,
                  "stopped by a signal or the wall-time limit; nothing was saved, "
                  "checkpoint.checkpoint_dir is empty");
   }
+  // The checkpoint is written: the batch system may start the job again.
   return Outcome{kExitRequeue};
 }
 

@@ -28,6 +28,7 @@ std::uint64_t Nanoseconds(double ns_per_byte, std::uint64_t bytes) {
 
 std::uint64_t CollectiveNs(const LinkCost& link, const Collective& collective) {
   const std::uint32_t members = collective.ring();
+  // Nothing leaves the rank.
   if (members < 2) return 0;
   // The latency grows with the logarithm of the members, as rounds of a tree do.
   const LinkCost rounds{.latency_ns = link.latency_ns * std::bit_width(members - 1U),
@@ -70,6 +71,7 @@ class Simulator {
         ranks_(plan.programs.size()) {
     collectives_.resize(plan.collectives.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      // One entry for each instruction and buffer, so that nothing is looked up by name.
       ranks_[rank].arrivals.resize(plan.programs[rank].instructions.size());
       ranks_[rank].ready_ns.resize(plan.programs[rank].buffers.size());
       ranks_[rank].away.resize(plan.programs[rank].buffers.size());
@@ -121,6 +123,7 @@ class Simulator {
   bool CanRun(std::uint32_t rank) const {
     const Instruction& current = Current(rank);
     if (current.op == Op::kReceive) {
+      // The sender has passed its instruction; CheckPlan has proved that it will.
       return ranks_[current.peer].at > partners_[rank][ranks_[rank].at];
     }
     if (current.op == Op::kCollectiveEnd) {
@@ -305,6 +308,7 @@ void Simulator::Account(std::uint32_t rank, std::uint64_t begin_ns) {
     const Buffer& moved = buffers[current.needs.front()];
     state.changes.push_back(
         {state.now_ns, -static_cast<std::int64_t>(moved.bytes - moved.fixed_bytes)});
+    // Only now: a swap back before the end would find the bytes still here, and needs no room.
     state.away[current.needs.front()] = true;
   } else if (current.op == Op::kDrop) {
     state.changes.push_back({state.now_ns, -bytes_of(current.needs.front())});

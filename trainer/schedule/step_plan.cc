@@ -45,6 +45,7 @@ std::string ModuleName(std::uint32_t module) {
 std::string DescribeMove(const StepPlan& plan, std::uint32_t rank,
                          const Instruction& instruction) {
   const std::vector<Buffer>& buffers = plan.programs.at(rank).buffers;
+  // A plan that CheckIndices refuses is described as well, so nothing may be looked up unchecked.
   if (instruction.needs.empty() || instruction.needs.front() >= buffers.size()) {
     return fmt::format("{} of an unknown buffer", OpName(instruction.op));
   }
@@ -59,6 +60,7 @@ std::string DescribeMove(const StepPlan& plan, std::uint32_t rank,
 // What a reduce-scatter receives. A collective over one replica of several counts the members that
 // are left out, too.
 std::uint64_t ReducedBytes(const Collective& collective) {
+  // Statistics and norms are a few numbers, whose memory nobody plans.
   if (collective.kind != CollectiveKind::kGradients) return 0;
   return ArrivingElements(collective.bytes / sizeof(float), collective.ring()) * sizeof(float);
 }
@@ -93,6 +95,7 @@ std::uint64_t ScratchBytes(const StepPlan& plan, std::uint32_t rank,
       const Buffer& again = plan.programs[rank].buffers[instruction.needs.front()];
       return stage.ForwardScratch(again.module);
     }
+    // Messages and moves use memory that the plan has as buffers.
     default: return 0;
   }
 }
@@ -103,6 +106,7 @@ std::string Describe(const StepPlan& plan, std::uint32_t rank, const Instruction
     case Op::kReceive: return DescribeMessage(plan, instruction);
     case Op::kCollectiveBegin:
     case Op::kCollectiveEnd: {
+      // As above: the index may be what is wrong.
       if (instruction.collective >= plan.collectives.size()) {
         return fmt::format("{} of an unknown collective {}", OpName(instruction.op),
                            instruction.collective);

@@ -43,6 +43,7 @@ Status Checked(ncclResult_t code, const char* call) {
 // Memory that CUDA does not know is the host's.
 bool OnDevice(const void* memory) {
   cudaPointerAttributes attributes = {};
+  // Older drivers answer with an error for such memory.
   if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) return false;
   return attributes.type == cudaMemoryTypeDevice;
 }
@@ -147,6 +148,7 @@ Status NcclTransport::OpenLink(std::uint32_t index, const NcclLink& ends) {
                       "cudaStreamCreate"));
   const Status opened =
       Checked(ncclCommInitRank(&link->comm, 2, id, sends ? 0 : 1), "ncclCommInitRank");
+  // Kept also where opening failed, so that Close frees the stream.
   links_.push_back(std::move(link));
   return opened;
 }
@@ -193,6 +195,7 @@ Result<Ticket> NcclTransport::BeginSend(std::uint32_t peer, Lane lane, const Mes
   // Sends go to the stream at once: the sender's order is the order to which the receiver adapts.
   // The call returns before the bytes are moved.
   const Link& link = *transfer.link;
+  // The peer is number 1 of the pair, because the sender is number 0.
   FOREBAY_TRY(Checked(ncclSend(bytes.data(), bytes.size(), ncclUint8, 1, link.comm, link.stream),
                       "ncclSend"));
   FOREBAY_TRY(Issue(transfer));
@@ -234,7 +237,9 @@ Status NcclTransport::TakeHeaders(Link& link) {
   while (!link.receives.empty()) {
     Transfer& next = *link.receives.front();
     FOREBAY_ASSIGN(next.arrived, control_->Test(next.control));
+    // Later headers are not asked for: giving their receives to NCCL first would change the order.
     if (!next.arrived) return {};
+    // Checked before NCCL gets the receive: it would write what comes, or wait for what does not.
     if (next.header != next.room.size()) {
       return Error(ErrorCode::kDataLoss,
                    fmt::format("rank {} sent {} bytes of {}; expected were {} bytes", next.peer,
@@ -292,6 +297,7 @@ Result<bool> NcclTransport::Test(Ticket ticket) {
   FOREBAY_ASSIGN(Transfer* const transfer, Find(ticket));
   FOREBAY_ASSIGN(const bool done, Poll(*transfer));
   if (!done) return false;
+  // The ticket is used up; a transfer that failed stays, to repeat its error.
   if (transfer->moved != nullptr) cudaEventDestroy(transfer->moved);
   transfers_.erase(ticket);
   return true;

@@ -74,6 +74,7 @@ void DefineCommandLine(CLI::App& app, RawArguments& raw) {
 
 Result<CommandLine> ParseCommandLine(int argc, const char* const* argv, TrainConfig base) {
   CommandLine line;
+  // The program's own defaults come first, and everything else over them.
   line.config = std::move(base);
   RawArguments raw;
   try {
@@ -81,6 +82,7 @@ Result<CommandLine> ParseCommandLine(int argc, const char* const* argv, TrainCon
     DefineCommandLine(app, raw);
     try {
       app.parse(argc, argv);
+    // Inside, because the help text needs the app, which the outer handler no longer has.
     } catch (const CLI::CallForHelp&) {
       line.text = app.help();
       return line;
@@ -90,6 +92,7 @@ Result<CommandLine> ParseCommandLine(int argc, const char* const* argv, TrainCon
   }
   FOREBAY_TRY(Apply(line.config, raw));
   line.lists_models = raw.lists_models;
+  // After all sources were applied, so that it shows what a run would use.
   if (raw.print_config) line.text = ToToml(line.config);
   return line;
 }

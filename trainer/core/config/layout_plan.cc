@@ -49,6 +49,7 @@ std::optional<LayoutSwitch> ParseSwitch(std::string_view entry) {
   if (!parsed.by_epoch && !place.starts_with("step ")) return std::nullopt;
   const auto after = ParseNumber<std::uint32_t>(TrimSpaces(place.substr(place.find(' '))));
   const std::optional<Layout> layout = ParseLayout(parts.back());
+  // A switch before the first step would only be another first layout.
   if (!after || *after == 0 || !layout) return std::nullopt;
   parsed.after = *after;
   parsed.layout = *layout;
@@ -74,6 +75,7 @@ Result<Layout> FirstLayout(const LayoutConfig& wanted, std::uint32_t ranks) {
                            ranks, Divisors(ranks)));
   }
   const Layout layout{.replicas = ranks / stages, .stages = stages};
+  // The ranks are the launcher's, so replicas can be checked but not chosen.
   if (wanted.replicas != 0 && wanted.replicas != layout.replicas) {
     return Bad("layout.replicas", fmt::format("{}", wanted.replicas),
                fmt::format("must be {}, or 0: {} ranks with layout.stages = {}", layout.replicas,

@@ -62,6 +62,7 @@ Error HostTooSmall(const StepPlan& plan, std::uint64_t host_bytes, std::uint64_t
 }  // namespace
 
 Result<std::uint64_t> ParseBytes(std::string_view key, std::string_view text) {
+  // Whole numbers only; 1536MiB says what 1.5GiB would.
   std::uint64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   // from_chars stops at the first character that is no digit.
@@ -94,6 +95,7 @@ Result<StepKeeping> MemoryChoices::Choose(const StepPlan& plan) {
   if (known != chosen_.end()) return known->keeping;
   Result<StepKeeping> keeping = Decide(plan);
   if (!keeping.has_value()) return keeping.error();
+  // A plan that does not fit is not remembered: its error ends the run, or the next cut is tried.
   chosen_.push_back({.layout = plan.layout, .begins = begins, .keeping = *keeping});
   return keeping;
 }
@@ -154,9 +156,11 @@ Result<StepKeeping> MemoryChoices::UnderBudget(const StepPlan& plan) {
 // All that the policy names, whether it is needed or not.
 Result<StepKeeping> MemoryChoices::Everything(const StepPlan& plan) {
   ModuleKeeping wanted;
+  // Under "auto" without a budget nothing is wanted, and this function is not called.
   if (settings_.may_swap) wanted = {.graph = Keeping::kSwap, .output = Keeping::kSwap};
   if (settings_.may_recompute) wanted = {.graph = Keeping::kRecompute};
   StepKeeping keeping = KeepAll(plan, wanted);
+  // For the line that is printed: what the peak would be without.
   FOREBAY_ASSIGN(const PlanFacts kept, CheckPlan(plan, {}));
   FOREBAY_ASSIGN(const StepPlan moved, MoveSaved(plan, keeping));
   FOREBAY_ASSIGN(const PlanFacts facts, CheckPlan(moved, {}));

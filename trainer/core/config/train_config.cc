@@ -21,6 +21,7 @@
 namespace forebay::train {
 namespace {
 
+// Bounds are doubles for all kinds of numbers, so that the table needs one type of row.
 constexpr double kUnbounded = 9e15;  // below 2^53, so that integers stay exact
 // Of a list. Lists are of channels of a sample.
 constexpr std::size_t kListValuesMax = 64;
@@ -45,6 +46,7 @@ Status SetNumber(const ConfigKey& key, double value, std::string_view text) {
     // 1e3 is accepted for an integer key, 0.5 is not.
     if (value != std::floor(value)) return BadValue(key, text, "an integer");
     *std::get<std::int64_t*>(key.slot) = static_cast<std::int64_t>(value);
+  // One number stands for a list of one: "model.input_mean = 0.5" needs no brackets.
   } else if (auto* const* list = std::get_if<std::vector<double>*>(&key.slot)) {
     **list = {value};
   } else {
@@ -65,9 +67,11 @@ Status SetList(const ConfigKey& key, const std::vector<double>& values, std::str
 
 // A long value is not repeated in the message.
 Status SetString(const ConfigKey& key, std::string_view text) {
+  // Most strings are paths or names, so one limit serves all of them.
   if (text.size() > limits::kPathBytesMax) {
     return BadValue(key, "<text>", fmt::format("at most {} bytes", limits::kPathBytesMax));
   }
+  // A key without choices is checked by who reads it, who knows its syntax.
   if (!key.choices.empty() && std::ranges::find(key.choices, text) == key.choices.end()) {
     return BadValue(key, fmt::format("\"{}\"", text),
                     fmt::format("one of {}", fmt::join(key.choices, ", ")));
@@ -77,6 +81,7 @@ Status SetString(const ConfigKey& key, std::string_view text) {
 }
 
 Result<double> NumberOf(const ConfigKey& key, std::string_view text) {
+  // ParseNumber takes the whole text or nothing, so "10k" is refused and not read as 10.
   if (const std::optional<double> value = ParseNumber<double>(text)) return *value;
   return BadValue(key, fmt::format("\"{}\"", text), "a number");
 }
@@ -115,6 +120,8 @@ Status SetArray(const ConfigKey& key, const toml::array& array) {
 // From a TOML document, whose values have types.
 Status SetNode(const ConfigKey& key, const toml::node& node) {
   if (std::holds_alternative<std::string*>(key.slot)) {
+    // No conversion between types: `epochs = "3"` is refused, because a quoted number is more often
+    // a mistake than meant.
     if (const auto* text = node.as_string()) return SetString(key, text->get());
     return BadValue(key, "<value>", "a string");
   }
@@ -139,6 +146,7 @@ Status SetNode(const ConfigKey& key, const toml::node& node) {
 }
 
 Status ApplyTable(TrainConfig& config, const toml::table& document) {
+  // The rows point into `config`, so that setting a key is a store through its row.
   const std::vector<ConfigKey> keys = ConfigKeys(config);
   for (const auto& [section, node] : document) {
     const toml::table* table = node.as_table();
@@ -152,6 +160,8 @@ Status ApplyTable(TrainConfig& config, const toml::table& document) {
       // Linear: there are about a hundred keys.
       const auto key = std::ranges::find(keys, name, &ConfigKey::name);
       if (key == keys.end()) {
+        // A key that nobody knows is an error and not a warning: a misspelt one would train with
+        // the default.
         return Error(ErrorCode::kInvalidArgument, fmt::format("{}: no such key", name));
       }
       FOREBAY_TRY(SetNode(*key, value));
@@ -166,6 +176,7 @@ std::string ValueText(const ConfigKey& key) {
     // A basic TOML string. Control characters are no part of any value that we take.
     std::string quoted = "\"";
     for (const char c : **text) {
+      // Only these two have to be escaped, as long as no control character is among them.
       if (c == '"' || c == '\\') quoted += '\\';
       quoted += c;
     }
@@ -181,6 +192,8 @@ std::string ValueText(const ConfigKey& key) {
   return *std::get<bool*>(key.slot) ? "true" : "false";
 }
 
+// The limit of the order's specification, so that no batch is accepted here and refused by the
+// daemon.
 constexpr double kBatchMax = limits::kGlobalBatchMax;
 
 // The names of all that is registered, which are the choices of a key.
@@ -217,10 +230,12 @@ std::vector<ConfigKey> InputKeys(TrainConfig& config) {
        "samples in a run of consecutive samples; order_mode block only", 1, kUnbounded, {}},
       {"data.window_runs", &data.window_runs,
        "runs that are shuffled together; order_mode block only", 1, kUnbounded, {}},
+      // One credit less than a stream can have: the batch in use needs one, too.
       {"data.prefetch_depth", &data.prefetch_depth,
        "batches requested ahead", 1, limits::kCreditsMax - 1, {}},
       {"data.delivery_log", &data.delivery_log,
        "file that lists the batches that were consumed, one for each rank", 0, 0, {}},
+      // No choices: a program with a model of its own has other names.
       {"model.architecture", &model.architecture, "network; --list-models prints them", 0, 0, {}},
       {"model.settings", &model.settings,
        "settings of the network, such as patch=4,depth=6", 0, 0, {}},
@@ -245,6 +260,7 @@ std::vector<ConfigKey> InputKeys(TrainConfig& config) {
       {"model.input_mean", &model.input_mean,
        "mean of the inputs, where bytes are scaled to 0 to 1; one number, or one for each channel",
        -1e6, 1e6, {}},
+      // Inputs are divided by it, so it cannot be 0.
       {"model.input_stddev", &model.input_stddev,
        "standard deviation of the inputs, as model.input_mean", 1e-6, 1e6, {}},
   };
@@ -293,8 +309,10 @@ std::vector<ConfigKey> TrainKeys(RecipeConfig& train) {
        "schedule step: factor by which the rate is multiplied", 1e-6, 1, {}},
       {"train.optimiser", &train.optimiser, "optimiser", 0, 0, NamesOf(Optimisers())},
       {"train.momentum", &train.momentum, "momentum of SGD", 0, 1, {}},
+      // Below 1: the correction of the first steps divides by 1 - beta^step.
       {"train.beta1", &train.beta1, "decay of AdamW's first moment", 0, 0.999999, {}},
       {"train.beta2", &train.beta2, "decay of AdamW's second moment", 0, 0.999999, {}},
+      // Above 0, because the second moment of a weight that never had a gradient is 0.
       {"train.epsilon", &train.epsilon, "term that AdamW adds to the denominator", 1e-16, 1, {}},
       {"train.weight_decay", &train.weight_decay,
        "weight decay of weights, not of biases and normalisation; with sgd it is added to the "
@@ -328,6 +346,8 @@ std::vector<ConfigKey> LayoutKeys(LayoutConfig& layout) {
       {"layout.stages", &layout.stages, "pipeline stages of a replica", 1, 65536, {}},
       {"layout.pipeline_schedule", &layout.pipeline_schedule,
        "order of forward and backward passes", 0, 0, NamesOf(PipelineSchedules())},
+      // What is legal here depends on the model, which is not known yet; MakeLayoutPlan and the
+      // engine check.
       {"layout.split", &layout.split,
        "first part of each stage, such as 0,2; auto: balanced by a measurement, within "
        "memory.budget", 0, 0, {}},
@@ -346,6 +366,7 @@ std::vector<ConfigKey> LayoutKeys(LayoutConfig& layout) {
 
 std::vector<ConfigKey> MemoryKeys(MemoryConfig& memory) {
   return {
+      // Texts and not numbers, because of their units; ParseBytes reads them.
       {"memory.budget", &memory.budget,
        "limit of the memory of a rank's tensors, such as 8GiB or 200MB: weights, gradients, "
        "optimiser state, buffers of reductions, and values saved for the backward pass, of which "
@@ -443,12 +464,14 @@ std::vector<ConfigKey> RunKeys(RunConfig& run) {
 }  // namespace
 
 std::string ConfigKey::Flag() const {
+  // The section is left out, so names of keys are unique over all sections.
   std::string flag = "--" + name.substr(name.find('.') + 1);
   std::ranges::replace(flag, '_', '-');
   return flag;
 }
 
 std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
+  // The order is that of --help and of --print-config.
   std::vector<ConfigKey> keys = InputKeys(config);
   for (const std::vector<ConfigKey>& more :
        {AugmentationKeys(config.augmentation), TrainKeys(config.train),
@@ -460,6 +483,7 @@ std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
 }
 
 Status SetConfigValue(TrainConfig& config, std::string_view name, std::string_view text) {
+  // Making the table for one key is cheap beside what a start of the trainer does.
   for (const ConfigKey& key : ConfigKeys(config)) {
     if (key.name == name) return SetText(key, text);
   }
@@ -471,6 +495,8 @@ Status ApplyToml(TrainConfig& config, std::string_view document, std::string_vie
   try {
     const toml::table table = toml::parse(document, origin);
     Status applied = ApplyTable(config, table);
+    // Keys before the wrong one are set already. That does no harm: the caller gives the whole
+    // configuration up.
     if (!applied.has_value()) return applied.error().WithContext(origin);
     return {};
   } catch (const toml::parse_error& error) {
@@ -496,6 +522,7 @@ Status ApplyTomlFile(TrainConfig& config, const std::string& path) {
   return ApplyToml(config, document, path);
 }
 
+// By value, because the rows of the table hold pointers through which values can be changed.
 std::string ToToml(TrainConfig config) {
   std::string text;
   std::string section;

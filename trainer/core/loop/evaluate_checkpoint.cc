@@ -36,6 +36,7 @@ Result<TrainConfig> ConfigForEvaluation(const Checkpoint& state,
   TrainConfig config;
   FOREBAY_TRY(ApplyToml(config, state.configuration, checkpoint.string() + ": configuration"));
   LayoutConfig layout;
+  // The micro-batch is kept, because it bounds the memory that a step needs.
   layout.micro_batch = config.layout.micro_batch;
   config.layout = layout;
   config.memory = {};
@@ -68,6 +69,7 @@ Result<EvaluateRequest> ParseEvaluateCommand(int argc, const char* const* argv) 
   FOREBAY_ASSIGN(request.checkpoint, WithoutExceptions(word, [&] {
                    return FindCheckpoint(word, request.passed_over);
                  }));
+  // The manifest only: tensors are read by the ranks, each its own.
   FOREBAY_ASSIGN(const Manifest manifest, ReadManifest(request.checkpoint));
   FOREBAY_ASSIGN(TrainConfig config, ConfigForEvaluation(manifest.state, request.checkpoint));
   std::vector<const char*> flags = {argv[0]};

@@ -32,6 +32,7 @@ double Percent(std::uint64_t part, std::uint64_t whole) {
 double BestScore(const TrainingReport& report) {
   double best = report.evaluations.front().score;
   for (const EvaluationFigures& figures : report.evaluations) {
+    // Comparisons with NaN are false, so a NaN never replaces a number.
     if (report.metric.Better(figures.score, best)) best = figures.score;
   }
   return best;
@@ -72,6 +73,7 @@ double TrainingReport::StallPercent() const { return Percent(wait_ns, loop_ns); 
 
 double TrainingReport::WarmStallPercent() const {
   // The first batch waits for the daemon to open the data set, which no later batch does.
+  // Both subtractions below are of unsigned numbers.
   if (loop_ns <= first_wait_ns || wait_ns <= first_wait_ns) return 0;
   return Percent(wait_ns - first_wait_ns, loop_ns - first_wait_ns);
 }
@@ -144,6 +146,7 @@ std::string SummaryJson(const TrainingReport& report) {
       {"loop_s", Seconds(report.loop_ns)},
       {"train_s", Seconds(report.train_ns)},
       {"wait_s", Seconds(report.wait_ns)},
+      // JSON has no NaN; the library writes null for it.
       {"last_loss", report.last_loss},
       {"metric", report.metric.name},
       // The keys of the last and of the best score stand here, so that they keep this place; a run
@@ -235,6 +238,7 @@ Status MetricsFile::Write(const std::string& line, const std::string& row) {
   // The header goes with the first row that the disk takes.
   if (begins_table_) table_.Add(kTableHeader);
   if (!row.empty()) table_.Add(row + "\n");
+  // A line that the disk refuses is lost; the next one is tried again.
   const Status written = file_.Flush();
   const Status tabled = table_.Flush();
   if (tabled.has_value()) begins_table_ = false;

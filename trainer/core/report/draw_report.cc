@@ -45,6 +45,7 @@ Result<Request> ParseRequest(int argc, const char* const* argv) {
     const std::string_view word = argv[at];
     if (word == "-h" || word == "--help") {
       request.wants_help = true;
+    // Without a word behind it, -o falls through to the refusal below.
     } else if ((word == "-o" || word == "--output") && at + 1 < argc) {
       request.output = argv[++at];
     } else if (!word.starts_with("-")) {
@@ -53,6 +54,7 @@ Result<Request> ParseRequest(int argc, const char* const* argv) {
       return Wrong(std::string(word));
     }
   }
+  // Before the other checks: who asks for help has often named no folder.
   if (request.wants_help) return request;
   if (request.folders.empty()) return Wrong("no folder");
   const bool compares = request.folders.size() > 1;
@@ -76,6 +78,7 @@ std::string NameOf(const std::string& folder) {
 Result<std::string> Compare(const Request& request) {
   std::vector<NamedRun> runs;
   for (const std::string& folder : request.folders) {
+    // A folder that cannot be read ends the command: a comparison that lacks a run would mislead.
     FOREBAY_ASSIGN(RunRecord run, ReadRun(folder));
     runs.push_back({.name = NameOf(folder), .run = std::move(run)});
   }
@@ -91,6 +94,7 @@ Result<std::string> ReportCommand(int argc, const char* const* argv) {
   if (request.folders.size() > 1) return Compare(request);
   const std::string& folder = request.folders.front();
   FOREBAY_ASSIGN(const RunRecord run, ReadRun(folder));
+  // ParseRequest has made sure that it is .html otherwise.
   const bool draws_only = request.output.extension() == ".svg";
   FOREBAY_TRY(WriteTextFile(request.output,
                             draws_only ? ReportSvg(run) : ReportHtml(run, "Run " + folder)));

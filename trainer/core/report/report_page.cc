@@ -23,6 +23,7 @@ constexpr std::size_t kBarsMax = 32;
 // Means over runs of equally many neighbours, so that no more than kPointsMax are left. Points
 // that are not finite are left out of a mean.
 PlotLine Thinned(PlotLine line) {
+  // Rounded up, so that never more than kPointsMax are left.
   const std::size_t together = (line.points.size() + kPointsMax - 1) / kPointsMax;
   if (together <= 1) return line;
   PlotLine thin{.name = line.name, .points = {}};
@@ -35,6 +36,7 @@ PlotLine Thinned(PlotLine line) {
       sum += line.points[at].second;
       ++finite;
     }
+    // A run without a finite point becomes a gap, which shows that the loss was lost there.
     thin.points.emplace_back(line.points[begin].first,
                              finite == 0 ? NAN : sum / static_cast<double>(finite));
   }
@@ -123,6 +125,7 @@ void AddRates(const RunRecord& run, SvgPage& page) {
 
 // Bars of the time classes, summed over all ranks, for equal runs of steps.
 void AddTimesByStep(const RunRecord& run, SvgPage& page) {
+  // Ordered by step, because ranks may lack some steps: one that was killed earlier, for example.
   std::map<std::uint64_t, StepAccount> steps;
   for (const RecordedRank& rank : run.ranks) {
     for (const auto& [step, account] : rank.steps) steps[step] += account;
@@ -136,6 +139,7 @@ void AddTimesByStep(const RunRecord& run, SvgPage& page) {
   for (const auto& [step, account] : steps) {
     if (taken == 0) first = step;
     sum += account;
+    // The last bar may stand for fewer steps. It shows shares, so it can be compared all the same.
     if (++taken < together && step != steps.rbegin()->first) continue;
     // Every fourth bar has a number: more would overlap.
     bars.push_back({.label = bars.size() % 4 == 0 ? fmt::format("{}", first) : std::string(),
@@ -158,6 +162,7 @@ void AddBarsByRank(const RunRecord& run, SvgPage& page) {
   std::vector<PlotBar> times;
   std::vector<PlotBar> planned;
   std::vector<PlotBar> bytes;
+  // The first ranks stand for the others; with hundreds of bars none could be read.
   for (std::size_t at = 0; at < run.ranks.size() && at < kBarsMax; ++at) {
     const RecordedRank& rank = run.ranks[at];
     const StepAccount sum = SumOf(rank);
@@ -168,6 +173,7 @@ void AddBarsByRank(const RunRecord& run, SvgPage& page) {
     }
     PlotBar& channels = bytes.emplace_back(PlotBar{.label = LabelOf(rank), .parts = {}});
     for (const std::uint64_t moved : sum.bytes) {
+      // Per step, so that runs of different lengths can be compared.
       channels.parts.push_back(static_cast<double>(moved) * 1e-6 /
                                std::max(1.0, static_cast<double>(rank.steps.size())));
     }
@@ -212,6 +218,7 @@ std::string RankRows(const RunRecord& run) {
     const StepAccount sum = SumOf(rank);
     const double steps = std::max(1.0, static_cast<double>(rank.steps.size()));
     double utilisation = 0;
+    // Steps without the figure are not in this map and do not lower the mean.
     for (const auto& [step, share] : rank.utilisation) utilisation += share;
     // At least 1, so that a rank without steps is a row of zeros.
     const double plan_ns = std::max(1.0, static_cast<double>(sum.plan_ns));

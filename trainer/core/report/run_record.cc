@@ -48,6 +48,7 @@ Status ForEachRecord(const fs::path& path, const std::function<void(const Json&)
   std::error_code failed;
   const std::uintmax_t bytes = fs::file_size(path, failed);
   if (failed) return Error::FromErrno(failed.value(), path.string());
+  // All records are held in memory, so the file's size bounds it.
   if (bytes > kMetricsFileBytesMax) {
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("{}: larger than {} bytes (kMetricsFileBytesMax)", path.string(),
@@ -60,6 +61,7 @@ Status ForEachRecord(const fs::path& path, const std::function<void(const Json&)
     ++number;
     const bool torn = file.eof();  // no newline: the run ended while it was written
     const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    // A last line without its newline may be whole all the same, and is taken then.
     if (record.is_object()) {
       take(record);
     } else if (!torn) {
@@ -125,6 +127,7 @@ void TakeRankStep(const Json& record, RecordedRank& rank) {
   account.plan_ns = CountOf(record, "plan_ns");
   account.peak_bytes = CountOf(record, "peak_bytes");
   const std::uint64_t step = CountOf(record, "global_step");
+  // A step that was trained again after a resume replaces the earlier one.
   rank.steps[step] = account;
   rank.samples[step] = CountOf(record, "samples");
   const double utilisation = NumberOf(record, "mfu", -1);

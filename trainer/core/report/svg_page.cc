@@ -42,12 +42,14 @@ struct Extent {
     high = any ? std::max(high, value) : value;
     any = true;
   }
+  // A range of one value: its points stand in the middle instead of at infinity.
   double ShareOf(double value) const { return high > low ? (value - low) / (high - low) : 0.5; }
 };
 
 // Widened to whole steps of the axis; a single value stands within some room.
 Extent Rounded(const Extent& extent) {
   Extent rounded = extent;
+  // Relative to the values: a difference that rounding of doubles can make is no range.
   if (rounded.high - rounded.low < 1e-9 * std::abs(rounded.high)) {
     rounded.low -= 0.1 * std::abs(rounded.low);
     rounded.high += 0.1 * std::abs(rounded.high);
@@ -55,6 +57,7 @@ Extent Rounded(const Extent& extent) {
   const double step = NiceStep(rounded.high - rounded.low, 5);
   rounded.low = step * std::floor(rounded.low / step);
   rounded.high = step * std::ceil(rounded.high / step);
+  // A single 0 is not widened above, and needs some height as well.
   if (rounded.high <= rounded.low) rounded.high = rounded.low + step;
   return rounded;
 }
@@ -149,6 +152,7 @@ void SvgPage::AddLines(const std::string& title, const std::string& x_title,
     names.push_back(line.name);
     for (const auto& [x, y] : line.points) {
       xs.Take(x);
+      // A loss that became infinite must not press all others into one line.
       if (std::isfinite(y)) ys.Take(y);
     }
   }
@@ -189,6 +193,7 @@ void SvgPage::AddBars(const std::string& title, const std::string& unit,
     for (const double part : bar.parts) sum += part;
     top = std::max(top, sum);
   }
+  // The negation also takes a sum that is NaN.
   if (!(top > 0)) {
     body_ += fmt::format("<text x=\"{}\" y=\"{}\">no figures</text>\n", kLeft + 20, panel_ + 40);
     Close("");

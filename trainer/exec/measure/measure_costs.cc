@@ -122,6 +122,7 @@ class CostProbe {
 
   // A single small copy gives the latency, several large ones in a row the rate.
   Status ProbeSwap(LinkCost& cost) const {
+    // Filled, so that every page is there: the first touch of a page would be timed as well.
     std::vector<std::byte> here(kSwapBytes * kSwapCopies, std::byte{1});
     std::vector<std::byte> host(kSwapBytes * kSwapCopies, std::byte{2});
     CopyLink link(request_.swap.link_bytes_per_ns);
@@ -150,6 +151,8 @@ class CostProbe {
     const Members members = AllMembers(transport);
     std::vector<float> values(bucket_bytes / sizeof(float) * count, 1.0F);
     std::uint64_t step = 0;
+    // Each run has a step number of its own, so that a late message of one is not taken for the
+    // next's.
     return Time([&] {
       return ReduceInBuckets(transport, members, values, bucket_bytes, ++step, kPatienceNs);
     });
@@ -160,6 +163,7 @@ class CostProbe {
     constexpr std::size_t kBuckets = 4;
     FOREBAY_ASSIGN(const std::uint64_t small_ns, ReductionNs(kSmallBytes, 1));
     FOREBAY_ASSIGN(const std::uint64_t large_ns, ReductionNs(request_.bucket_bytes, kBuckets));
+    // At least 2: with one rank there is nothing to reduce, and Run has returned before.
     const double members = communicator_.size();
     // What leaves each member in both rounds.
     const double bytes = static_cast<double>(request_.bucket_bytes) *

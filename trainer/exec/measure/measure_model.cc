@@ -55,6 +55,7 @@ std::shared_mutex& CountingMutex() {
 // some of them are slow.
 std::uint64_t MeanOf(std::vector<std::uint64_t> times) {
   std::ranges::sort(times);
+  // kRunsMin is 3, so at least one is left.
   return std::accumulate(times.begin() + 1, times.end() - 1, std::uint64_t{0}) /
          (times.size() - 2);
 }
@@ -83,10 +84,12 @@ void AddGradients(const std::vector<torch::Tensor>& parameters, GradientSum& sum
   for (const torch::Tensor& parameter : parameters) {
     const auto floats = static_cast<std::size_t>(parameter.numel());
     torch::Tensor& gradient = parameter.mutable_grad();
+    // A frozen parameter has no gradient.
     if (gradient.defined() && gradient.is_cpu()) {
       const torch::Tensor values = gradient.contiguous();
       sum.Add(offset, {values.data_ptr<float>(), floats});
     }
+    // As a step leaves it: the next backward pass makes a new one instead of adding to it.
     gradient = torch::Tensor();
     offset += floats;
   }
@@ -151,6 +154,8 @@ class Measurement {
       TensorBytes bytes(input_.device());
       std::uint64_t held = 0;
       std::uint32_t part = first;
+      // One part at least, also where it is larger than a window; and no more parts than needed, so
+      // that models that do not fit into memory at once can be measured.
       while (part < model_.parts.size() && (part == first || held < kWindowBytes)) {
         Probe& probe = probes.emplace_back(MakeProbe(part++));
         CountForward(probe, bytes);
@@ -159,6 +164,7 @@ class Measurement {
       }
       // Bytes count where operations do not: counting holds on to what operators take.
       for (auto at = probes.rbegin(); at != probes.rend(); ++at) {
+        // Backwards through the parts: each graph that CountForward left is used up here.
         CountFlops(*at, [&] { Differentiate(*at, torch::ones_like(at->root)); });
       }
       for (Probe& probe : probes) CountFlops(probe, [&] { Compute(probe); });
@@ -175,6 +181,7 @@ class Measurement {
     for (Probe& probe : probes) Finish(probe);
     first += static_cast<std::uint32_t>(probes.size());
     probes.clear();
+    // Kept until then, because a later part may take the output of an early one.
     if (first == model_.parts.size()) outputs_.clear();
     return first;
   }
@@ -227,6 +234,8 @@ class Measurement {
     pass.part = probe.profile.name;
     {
       const AutocastScope autocast(precision_, input_.device().type());
+      // Contiguous, as the trainer needs it for messages; the copy, where there is one, is part of
+      // the time.
       probe.root = probe.part->Forward(probe.leaves, pass).contiguous();
     }
     outputs_.resize(std::max<std::size_t>(outputs_.size(), probe.index + 1));
@@ -342,6 +351,7 @@ class Words {
     std::uint64_t size = sequence.size();
     Pass(size);
     if (!reads_ || short_) return;
+    // Bounds the memory below by the words that came, whatever the number says.
     short_ = size > words_.size() - at_;
     if (!short_) sequence.resize(size);
   }
@@ -397,6 +407,7 @@ Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input
                                   const torch::Tensor& target,
                                   const std::function<std::uint64_t()>& now_ns,
                                   Precision precision) {
+  // Before the first part is made: IndexOf relies on names that exist.
   FOREBAY_TRY(CheckModel(model));
   const bool records = InstallSavedTensorHooks().has_value();
   try {

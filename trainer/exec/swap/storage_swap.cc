@@ -111,7 +111,7 @@ void StorageSwap::Wait(std::uint64_t copy) {
 Status StorageSwap::Out(const SwapKey& key, const std::vector<const torch::Tensor*>& tensors) {
   FOREBAY_CHECK(!away_.contains(key));
   // The set is known at once, so that Forget finds what has begun even if the rest fails.
-  Set& set = away_[key];  // what has begun is known even when the rest fails
+  Set& set = away_[key];
   for (Held& held : StoragesOf(tensors)) {
     const std::size_t bytes = held.storage->nbytes();
     if (!IsWorthMoving(held, options_.least_bytes)) continue;

@@ -49,10 +49,12 @@ class Convolution final : public Weights {
 class Linear final : public Weights {
  public:
   Linear(std::int64_t in, std::int64_t out, bool last) : last_(last) {
+    // Only the layer's weights are kept, as torch has drawn them; the layer itself goes.
     Take(torch::nn::Linear(in, out));
   }
 
   torch::Tensor Forward(const std::vector<torch::Tensor>& inputs, Pass&) override {
+    // Flattening changes nothing for the second layer, whose input is flat.
     const torch::Tensor x = torch::nn::functional::linear(inputs[0].flatten(1), weight_, bias_);
     return last_ ? x : torch::relu(x);
   }

@@ -48,6 +48,7 @@ class ResNetStem final : public Part {
   }
   torch::Tensor Forward(const Tensors& inputs, Pass& pass) override {
     torch::Tensor output = torch::relu(norm_->Forward(conv_->forward(inputs[0]), pass));
+    // 3x3 with a stride of 2, as torchvision has it.
     return is_small_ ? output : torch::max_pool2d(output, 3, 2, 1);
   }
 
@@ -61,6 +62,7 @@ class ResNetStem final : public Part {
 class ResNetProjection final : public torch::nn::Module {
  public:
   ResNetProjection(std::int64_t in, std::int64_t out, std::int64_t stride) {
+    // The names are those of torchvision's Sequential, so that its weights can be imported.
     conv_ = register_module("0", Convolution({.in = in, .out = out, .stride = stride}));
     norm_ = register_module("1", std::make_shared<BatchNorm>(out));
   }
@@ -102,6 +104,7 @@ class ResNetBlock final : public Part {
   }
 
   torch::Tensor Forward(const Tensors& inputs, Pass& pass) override {
+    // No operation below writes to its input: `inputs[0]` is needed again for the shortcut.
     torch::Tensor output = inputs[0];
     for (std::size_t at = 0; at < convs_.size(); ++at) {
       // Between two convolutions; after the last one comes the sum with the shortcut first.
@@ -194,6 +197,7 @@ std::vector<ModelPart> ResNetParts(const ModelSizes& sizes) {
                           .width = width << (stage - 1),
                           .stride = stage > 1 && block == 0 ? 2 : 1,
                           .is_bottleneck = is_bottleneck};
+      // Four times, as in the paper; the next block's input has as many.
       shape.out = is_bottleneck ? 4 * shape.width : shape.width;
       channels = shape.out;
       parts.push_back({.name = fmt::format("layer{}.{}", stage, block),
@@ -212,6 +216,8 @@ extern const ModelFamily kResNet = {.name = "ResNet",
                                     .settings = kSettings,
                                     .losses = kLosses,
                                     .foreign_names = kTorchvisionNames,
+                                    // Any size of images will do: every stage rounds up, and the
+                                    // head takes the mean of what is left.
                                     .check = nullptr,
                                     .parts = &ResNetParts};
 

@@ -31,6 +31,7 @@ class NormalisedConvolution final : public torch::nn::Module {
                                                   .stride(shape.stride)
                                                   .padding(1)
                                                   .bias(false)));
+    // Parameters of the unit itself, so that every tensor of a part is named by the unit.
     scale_ = register_parameter("scale", torch::ones({shape.out}));
     shift_ = register_parameter("shift", torch::zeros({shape.out}));
   }
@@ -72,6 +73,7 @@ class UNetJoin final : public Part {
                                         .in = 2 * shape.out, .out = shape.out}));
   }
   torch::Tensor Forward(const Tensors& inputs, Pass&) override {
+    // inputs[0] comes from the part before, inputs[1] is the skip that `takes` names.
     return unit_->Forward(torch::cat({grow_->forward(inputs[0]), inputs[1]}, 1));
   }
 
@@ -128,6 +130,7 @@ std::vector<ModelPart> UNet3dParts(const ModelSizes& sizes) {
   const std::int64_t levels = sizes.Whole("levels");
   const auto width = [&](std::int64_t level) {
     // The bottom has the width of the last level.
+    // Width and levels are bounded (4096 and 16), so the shift stays within 64 bits.
     return std::min(sizes.Whole("width") << std::min(level, levels - 1),
                     sizes.Whole("width_max"));
   };

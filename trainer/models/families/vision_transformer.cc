@@ -68,6 +68,7 @@ class TransformerPatches final : public Part {
                         .stride(shape.patch)));
   }
   torch::Tensor Forward(const Tensors& inputs, Pass& pass) override {
+    // A convolution whose stride is its kernel: one product for each patch.
     const torch::Tensor tokens = patch_->forward(inputs[0]).flatten(2).transpose(1, 2);
     // One class token for all samples, without copies.
     const torch::Tensor first = class_token_.expand({tokens.size(0), -1, -1});
@@ -95,6 +96,7 @@ class TransformerAttention final : public Part {
     const std::int64_t tokens = x.size(1);
     const std::int64_t head_width = shape_.width / shape_.heads;
     // One product for queries, keys and values of all heads.
+    // The layout of the product is timm's, so that its weights fit without being rearranged.
     const Tensors qkv = Apply(qkv_, norm_->forward(x))
                             .reshape({samples, tokens, 3, shape_.heads, head_width})
                             .permute({2, 0, 3, 1, 4})
@@ -204,6 +206,7 @@ constexpr const LossKind* kLosses[] = {&kCrossEntropy, &kSquaredError, &kAbsolut
 // The first rule that fits counts, so longer prefixes come first.
 constexpr NameRule kTimmNames[] = {
     {"patches.proj.", "patch_embed.proj."},
+    // The class token and the positions, which timm has at the top.
     {"patches.", ""},
     {"attention#.norm.", "blocks.#.norm1."},
     {"attention#.", "blocks.#.attn."},
@@ -244,6 +247,7 @@ std::vector<ModelPart> VisionTransformerParts(const ModelSizes& sizes) {
   std::vector<ModelPart> parts = {
       {.name = "patches", .make = PartMaker<TransformerPatches>(shape)}};
   for (std::int64_t block = 0; block < sizes.Whole("depth"); ++block) {
+    // Two parts for each block, so that a pipeline can be cut within it.
     parts.push_back({.name = fmt::format("attention{}", block),
                      .make = PartMaker<TransformerAttention>(shape)});
     parts.push_back({.name = fmt::format("mlp{}", block),

@@ -30,6 +30,7 @@ Status CheckShape(const StepPlan& plan) {
                              plan.programs.size(), plan.micro_batches));
   }
   for (const StageEdge& edge : plan.stages.edges) {
+    // An edge backwards would make two stages wait for each other.
     if (edge.from_stage >= edge.to_stage || edge.to_stage >= layout.stages) {
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("an edge leads from stage {} to {} of {}", edge.from_stage,
@@ -117,6 +118,7 @@ Status CheckMove(const RankView& view, std::size_t at, const Instruction& instru
                             (swaps && moved->kind == BufferKind::kValue))) {
     return view.Fault(at, "only what is saved for backward is moved or dropped");
   }
+  // Checked for the buffer, because a move has no micro-batch of its own that counts.
   if (!view.Owns(moved->micro_batch)) {
     return view.Fault(at, "the micro-batch is another replica's");
   }
@@ -140,6 +142,7 @@ bool MakesOfOther(const RankView& view, const Instruction& instruction, const Bu
 
 // What other replicas send to be summed takes memory from its begin to its end.
 Status CheckReducedBytes(const RankView& view, std::size_t at, const Instruction& instruction) {
+  // A plan that forgets these bytes would meet its budget on paper only.
   const bool begins = instruction.op == Op::kCollectiveBegin;
   std::uint64_t bytes = 0;
   for (const std::uint32_t buffer : begins ? instruction.makes : instruction.frees) {

@@ -55,6 +55,7 @@ Status CheckSources(const RankView& view, std::size_t at, const Instruction& ins
     return buffer.kind == BufferKind::kSaved && buffer.module == wanted.module &&
            buffer.micro_batch == wanted.micro_batch;
   });
+  // The module's own output as well: it is the root from which its graph is differentiated.
   if (!saved || !NeedsOutput(view, instruction, wanted.module, wanted.micro_batch)) {
     return view.Fault(at, "it does not wait for all of its gradients and saved values");
   }
@@ -209,8 +210,10 @@ Status CheckRankWork(const RankView& view) {
     const Op op = list[at].op;
     // Nothing may read or change weights after the update of the step.
     if (updates > 0) return view.Fault(at, "it comes after the update");
+    // An evaluation's plan has none, which is compared at the end.
     if (op == Op::kUpdate) ++updates;
     if (op == Op::kForward || op == Op::kBackward) {
+      // Before the inputs: what a pass needs depends on which one is due.
       FOREBAY_TRY(passes.Count(at, list[at]));
       FOREBAY_TRY(CheckInputs(view, at, list[at],
                               {.module = list[at].module,
