@@ -127,7 +127,7 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<tier::RamArena> arena_;
   std::unique_ptr<tier::RamArena> slots_;
   std::unique_ptr<tier::SegmentStore> store_;
-  stream::FutureUse future_;
+  std::unique_ptr<stream::FutureUse> future_;
   tier::EvictionLedger evictions_;
   std::unique_ptr<tier::ExtentCache> cache_;
   DatasetTable datasets_;

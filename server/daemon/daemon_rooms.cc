@@ -39,6 +39,7 @@ Status Daemon::OpenMemory() {
                                                  .region_bytes = region_bytes,
                                                  .first_region = RegionId(0),
                                                  .populate_ahead_bytes = kAheadBytes}));
+  future_ = std::make_unique<stream::FutureUse>(arena_->memory_signal());
   // Slots get region ids after those of the arena: a client tells all regions apart by id. Slots
   // are taken from the lowest address, which reuses pages that exist already.
   FOREBAY_ASSIGN(
@@ -76,7 +77,7 @@ Status Daemon::OpenSsd() {
 Status Daemon::OpenDatasets() {
   cache_ = tier::ExtentCache::Create(
       *arena_, store_.get(), {.clock = &clock_, .evictions = &evictions_},
-      [this](const tier::ExtentKey& key) { return future_.NextUse(key); });
+      [this](const tier::ExtentKey& key) { return future_->NextUse(key); });
   patience_ = std::make_unique<stage::GfsPatience>(stage::PatienceOptions{
       .retry_for_ms = static_cast<std::int64_t>(config_.stage_retry_for_s) * 1000,
       .retry_max_interval_ms =
@@ -115,7 +116,7 @@ Status Daemon::OpenDatasets() {
                                         .patience = patience_.get(),
                                         .calls = gfs_calls_.get(),
                                         .next_use = [this](const tier::ExtentKey& key) {
-                                          return future_.NextUse(key);
+                                          return future_->NextUse(key);
                                         }}));
   fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, nodes_);
   return {};
@@ -170,7 +171,7 @@ Status Daemon::OpenStreams() {
   if (!decoded.has_value()) return decoded.error().WithContext("decode.capacity");
   decoded_ = std::make_unique<fetch::DecodedCache>(
       *decoded,
-      [this](const fetch::UnitSamples& samples) { return future_.NextUse(samples); });
+      [this](const fetch::UnitSamples& samples) { return future_->NextUse(samples); });
   registry_ = std::make_unique<stream::StreamRegistry>(
       stream::RegistryOptions{
           .batches = {.has_ssd = store_ != nullptr, .view_pin_bytes = *pin}},
@@ -179,7 +180,7 @@ Status Daemon::OpenStreams() {
                              .executor = *executor_,
                              .slots = *slots_,
                              .clock = clock_},
-      future_);
+      *future_);
   return {};
 }
 

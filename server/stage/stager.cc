@@ -95,7 +95,7 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
       gate_(options.requests, parts_.clock),
       gfs_(options.request_bytes, gate_, parts_.calls),
       gfs_extents_(gfs_),
-      tiers_(parts_.cache,
+      tiers_(parts_.cache, parts_.arena.memory_signal(),
              {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},
              parts_.next_use, parts_.clock),
       placements_(SpaceOf(options_, parts_),

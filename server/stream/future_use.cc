@@ -29,9 +29,13 @@ std::uint64_t FirstIndexFrom(const catalog::Selection& selection, std::uint64_t 
 }  // namespace
 
 void StreamFuture::Advance(EpochId epoch, std::uint64_t position) {
-  const MutexLock lock(mutex_);
-  epoch_ = epoch;
-  position_ = position;
+  {
+    const MutexLock lock(mutex_);
+    epoch_ = epoch;
+    position_ = position;
+  }
+  // Extents of the batch are needed later than before, so they may be evicted now.
+  memory_.Notify();
 }
 
 // The positions at which an epoch has the selected ones of the samples [first, first + count), of
@@ -124,20 +128,39 @@ std::uint64_t StreamFuture::StepsUntil(ExtentId extent) {
           next.first) / batch;
 }
 
-void FutureUse::Add(std::shared_ptr<StreamFuture> future) {
-  const MutexLock lock(mutex_);
-  futures_.push_back(std::move(future));
+std::shared_ptr<StreamFuture> FutureUse::Add(std::shared_ptr<const StreamSpec> spec) {
+  auto future = std::make_shared<StreamFuture>(std::move(spec), memory_);
+  {
+    const MutexLock lock(mutex_);
+    Futures futures = *futures_;
+    futures.push_back(future);
+    futures_ = std::make_shared<const Futures>(std::move(futures));
+  }
+  // An extent that waits for memory may be needed sooner now than those that are in its way.
+  memory_.Notify();
+  return future;
 }
 
 void FutureUse::Remove(const StreamFuture* future) {
+  {
+    const MutexLock lock(mutex_);
+    Futures futures = *futures_;
+    std::erase_if(futures, [&](const auto& entry) { return entry.get() == future; });
+    futures_ = std::make_shared<const Futures>(std::move(futures));
+  }
+  // Its extents may be needed by nobody now.
+  memory_.Notify();
+}
+
+std::shared_ptr<const FutureUse::Futures> FutureUse::futures() const {
   const MutexLock lock(mutex_);
-  std::erase_if(futures_, [&](const auto& entry) { return entry.get() == future; });
+  return futures_;
 }
 
 std::uint64_t FutureUse::NextUse(const tier::ExtentKey& key) const {
-  const MutexLock lock(mutex_);
   std::uint64_t soonest = kNever;
-  for (const auto& future : futures_) {
+  const std::shared_ptr<const Futures> asked = futures();
+  for (const auto& future : *asked) {
     // A data set that was replaced by a rebuild has other extents under the same name.
     const StreamSpec& spec = future->spec();
     const bool is_its = spec.dataset->hash() == key.dataset &&
@@ -149,9 +172,9 @@ std::uint64_t FutureUse::NextUse(const tier::ExtentKey& key) const {
 }
 
 std::uint64_t FutureUse::NextUse(const fetch::UnitSamples& samples) const {
-  const MutexLock lock(mutex_);
   std::uint64_t soonest = kNever;
-  for (const auto& future : futures_) {
+  const std::shared_ptr<const Futures> asked = futures();
+  for (const auto& future : *asked) {
     if (future->spec().dataset->hash() != samples.dataset) continue;
     soonest = std::min(soonest, future->StepsUntilAny(samples));
   }

@@ -14,13 +14,16 @@
 #include "server/fetch/decoded_cache.h"
 #include "server/stream/stream_spec.h"
 #include "server/tier/extent_key.h"
+#include "server/tier/ram/memory_signal.h"
 
 namespace forebay::stream {
 
 // What one stream will read. Thread-safe.
 class StreamFuture {
  public:
-  explicit StreamFuture(std::shared_ptr<const StreamSpec> spec) : spec_(std::move(spec)) {}
+  // `memory` is borrowed, and is told when extents are needed at other times than before.
+  StreamFuture(std::shared_ptr<const StreamSpec> spec, tier::MemorySignal& memory)
+      : spec_(std::move(spec)), memory_(memory) {}
 
   // A batch that ends before this position of this epoch has been put together.
   void Advance(EpochId epoch, std::uint64_t position);
@@ -62,6 +65,7 @@ class StreamFuture {
   bool IsMine(std::uint64_t position) const;
 
   const std::shared_ptr<const StreamSpec> spec_;
+  tier::MemorySignal& memory_;
   Mutex mutex_;
   EpochId epoch_ FOREBAY_GUARDED_BY(mutex_);
   std::uint64_t position_ FOREBAY_GUARDED_BY(mutex_) = 0;
@@ -78,7 +82,11 @@ class StreamFuture {
 // All open streams. Thread-safe.
 class FutureUse {
  public:
-  void Add(std::shared_ptr<StreamFuture> future);
+  // `memory` is borrowed: the signal of the arena whose extents the streams read.
+  explicit FutureUse(tier::MemorySignal& memory) : memory_(memory) {}
+
+  // Eviction knows from now on which extents this stream will need, until Remove.
+  std::shared_ptr<StreamFuture> Add(std::shared_ptr<const StreamSpec> spec);
   void Remove(const StreamFuture* future);
   // The minimum over streams; ~0 - 1 where no stream will read it.
   std::uint64_t NextUse(const tier::ExtentKey& key) const;
@@ -86,8 +94,15 @@ class FutureUse {
   std::uint64_t NextUse(const fetch::UnitSamples& samples) const;
 
  private:
+  // Never changes once it is in futures_: Add and Remove replace it. So the streams are asked
+  // without a lock of this class, and a stream that is closed meanwhile is kept until the answer.
+  using Futures = std::vector<std::shared_ptr<StreamFuture>>;
+  std::shared_ptr<const Futures> futures() const;
+
+  tier::MemorySignal& memory_;
   mutable Mutex mutex_;
-  std::vector<std::shared_ptr<StreamFuture>> futures_ FOREBAY_GUARDED_BY(mutex_);
+  std::shared_ptr<const Futures> futures_ FOREBAY_GUARDED_BY(mutex_) =
+      std::make_shared<const Futures>();
 };
 
 }  // namespace forebay::stream

@@ -2,7 +2,10 @@
 #include "server/stream/future_use.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -28,7 +31,7 @@ class FutureUseTest : public ::testing::Test {
     ASSERT_TRUE(session.has_value()) << session.error().ToString();
     spec_ = std::make_shared<const StreamSpec>((*session)->spec());
     (*session)->Close();
-    future_ = std::make_unique<StreamFuture>(spec_);
+    future_ = std::make_unique<StreamFuture>(spec_, serve_->arena().memory_signal());
   }
 
   // Steps from `position` on until this rank needs any of the samples, by looking at all
@@ -147,6 +150,46 @@ TEST_F(FutureUseTest, NobodyNeedsWhatIsNotSelected) {
   Start({.batch = kBatch, .selection = "range:0:100"});
   EXPECT_EQ(future_->StepsUntilAny({.first = 100, .count = 50}), fetch::kNeverUsed);
   EXPECT_NE(future_->StepsUntilAny({.first = 99, .count = 2}), fetch::kNeverUsed);
+}
+
+// What a load waits for that could not evict an extent because it was needed too soon.
+TEST_F(FutureUseTest, EveryChangeOfNextUsesIsAChangeForLoadsThatWaitForMemory) {
+  Start({.batch = kBatch});
+  tier::MemorySignal signal;
+  tier::MemorySignal::Waiter waiter(signal);
+  const auto is_told = [&] {
+    return waiter.Await(std::chrono::steady_clock::now() + std::chrono::seconds(60));
+  };
+  FutureUse streams(signal);
+  const std::shared_ptr<StreamFuture> future = streams.Add(spec_);
+  EXPECT_TRUE(is_told());
+  future->Advance(EpochId(0), kBatch);
+  EXPECT_TRUE(is_told());
+  streams.Remove(future.get());
+  EXPECT_TRUE(is_told());
+}
+
+TEST_F(FutureUseTest, StreamsOpenAndCloseWhileOthersAreAsked) {
+  Start({.batch = kBatch}, {.extent_bytes = 4096});
+  FutureUse streams(serve_->arena().memory_signal());
+  const tier::ExtentKey key = serve_->dataset().key(ExtentId(1));
+  const std::shared_ptr<StreamFuture> stays = streams.Add(spec_);
+  const std::uint64_t answer = streams.NextUse(key);
+  ASSERT_NE(answer, fetch::kNeverUsed);
+  std::atomic<bool> is_over = false;
+  std::atomic<int> wrong = 0;
+  std::thread asks([&] {
+    while (!is_over) wrong += streams.NextUse(key) == answer ? 0 : 1;
+  });
+  for (int i = 0; i < 1000; ++i) {
+    // The same stream once more, so the answer stays the same; its last reference goes here.
+    streams.Remove(streams.Add(spec_).get());
+  }
+  is_over = true;
+  asks.join();
+  EXPECT_EQ(wrong, 0);
+  streams.Remove(stays.get());
+  EXPECT_EQ(streams.NextUse(key), fetch::kNeverUsed);
 }
 
 }  // namespace forebay::stream::future_use_test

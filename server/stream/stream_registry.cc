@@ -89,9 +89,7 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec stream_sp
   if (!slots.has_value()) return slots.error().WithContext(fmt::format("stream '{}'", name));
   // Leaves an existing group as it is; CheckJoinsLocked has compared the two.
   ++groups_.try_emplace(name, std::move(joining)).first->second.members;
-  auto future = std::make_shared<StreamFuture>(spec);
-  // From now on eviction knows which extents this stream will need.
-  future_.Add(future);
+  auto future = future_.Add(spec);
   auto session = std::make_shared<StreamSession>(
       spec, sink,
       SessionParts{.scheduler = scheduler_,

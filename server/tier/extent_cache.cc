@@ -42,6 +42,10 @@ std::uint64_t Address(RegionId region, std::uint64_t offset) {
   return (std::uint64_t{region.value()} << 48) | offset;
 }
 
+// Nobody else may use an extent that is evicted or moved. References to an extent without any are
+// made under the cache's mutex only, so the answer holds as long as that is held.
+bool IsPinned(const ResidentExtent& extent) { return extent.pins.load() > 0; }
+
 bool Fits(std::uint64_t used, std::uint64_t wanted, std::uint64_t limit) {
   return used <= limit && wanted <= limit - used;
 }
@@ -305,7 +309,7 @@ std::vector<TwoTierCache::Candidate> TwoTierCache::RamCandidates(Among among,
   std::vector<Candidate> candidates;
   VisitEach(among, [&](const Node& node) {
     const Residency& entry = node.second;
-    if (!entry.ram || entry.ram.use_count() > 1) return;
+    if (!entry.ram || IsPinned(*entry.ram)) return;
     if (spares_homes && !entry.is_guest_in_ram) return;
     const Worth worth = entry.is_guest_in_ram ? Worth::kGuest : Worth::kAtHome;
     candidates.push_back({0, worth, node.first});
@@ -409,7 +413,7 @@ bool TwoTierCache::MakeRun(std::uint64_t wanted) {
   std::unordered_map<std::uint64_t, ExtentKey> owners;  // by address
   VisitEach(Among::kAll, [&](const Node& node) {
     const RamRef& ram = node.second.ram;
-    if (!ram || ram.use_count() > 1) return;
+    if (!ram || IsPinned(*ram)) return;
     movable.push_back({.region = ram->block.region(),
                        .offset = ram->block.region_offset(),
                        .bytes = ram->block.bytes().size()});
@@ -427,20 +431,19 @@ bool TwoTierCache::MakeRun(std::uint64_t wanted) {
 
 // Moves the extent `key` if it still lies where `move` says and nobody uses it.
 bool TwoTierCache::MakeMove(const Move& move, const ExtentKey& key) {
-  RamRef moving;  // as long as it is held, the extent counts as used: nobody evicts it
+  RamRef moving;
+  ExtentRef pin;  // so that nobody else evicts or moves it
   {
     MutexLock lock(mutex_);
     const Node* const found = index_.Find(key);
-    if (found == nullptr || !found->second.ram || found->second.ram.use_count() > 1) return false;
+    if (found == nullptr || !found->second.ram || IsPinned(*found->second.ram)) return false;
     const ArenaBlock& block = found->second.ram->block;
     if (block.region() != move.block.region || block.region_offset() != move.block.offset ||
         block.bytes().size() != move.block.bytes) {
       return false;
     }
-    // A count of 1 is a relaxed read: taking and dropping a reference orders what the last reader
-    // did before the move.
-    RamRef(found->second.ram).reset();
     moving = found->second.ram;
+    pin = moving;
     moving_.insert(key);
   }
   const bool is_moved = arena_.Slide(moving->block, move.to);
@@ -462,7 +465,7 @@ void TwoTierCache::EvictFromRam(const Candidate& candidate, io::IoQueue* queue) 
     MutexLock lock(mutex_);
     Node* const found = index_.Find(candidate.key);
     if (found == nullptr || !found->second.ram) return;
-    if (found->second.ram.use_count() > 1) return;
+    if (IsPinned(*found->second.ram)) return;
     if (queue == nullptr || found->second.is_on_ssd || !CanSpillLocked(*found->second.ram)) {
       dropped = DropEvicted(*found);
       return;
@@ -473,10 +476,10 @@ void TwoTierCache::EvictFromRam(const Candidate& candidate, io::IoQueue* queue) 
                                    spilling->checksums, kEvictsNobody, /*is_guest=*/true);
   MutexLock lock(mutex_);
   Node* const found = index_.Find(candidate.key);
-  spilling.reset();
+  spilling = nullptr;
   if (stored.has_value()) ++spilled_;
   if (found == nullptr || !found->second.ram) return;
-  if (found->second.ram.use_count() == 1) dropped = DropEvicted(*found);
+  if (!IsPinned(*found->second.ram)) dropped = DropEvicted(*found);
 }
 
 bool TwoTierCache::CanSpillLocked(const ResidentExtent& extent) const {
@@ -503,6 +506,7 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
   extent->image_bytes = block.bytes().size();
   extent->block = std::move(block);
   extent->checksums = std::move(checksums);
+  extent->memory_signal = &arena_.memory_signal();
   MutexLock lock(mutex_);
   Residency& entry = index_.FindOrAdd(key);
   if (entry.ram) {
@@ -710,7 +714,7 @@ std::vector<ExtentKey> TwoTierCache::Resident(TierKind tier) const {
   });
   std::ranges::sort(keys, [](const ExtentKey& a, const ExtentKey& b) { return a < b; });
   // An extent that got another number during the walk may have been met twice.
-  keys.erase(std::ranges::unique(keys).begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   return keys;
 }
 
@@ -736,7 +740,7 @@ ExtentCache::TierStats TwoTierCache::stats(TierKind tier) const {
     stats.used_bytes = arena_.used_bytes();
     VisitEach(Among::kAll, [&](const Node& node) {
       const RamRef& ram = node.second.ram;
-      if (ram && ram.use_count() > 1) stats.pinned_bytes += ram->image_bytes;
+      if (ram && IsPinned(*ram)) stats.pinned_bytes += ram->image_bytes;
     });
   } else if (store_ != nullptr) {
     stats.capacity_bytes = store_->capacity_bytes();

@@ -14,32 +14,13 @@
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/tier/extent_key.h"
-#include "server/tier/piece_source.h"
 #include "server/tier/ram/ram_arena.h"
+#include "server/tier/resident_extent.h"
 #include "server/tier/ssd/segment_store.h"
 
 namespace forebay::tier {
 
 class EvictionLedger;
-
-// The cache holds extents on kRam and kSsd.
-enum class TierKind : std::uint8_t { kRam = 0, kSsd = 1, kGfs = 2 };
-
-// An extent that this node holds or, where `tier` is kGfs, knows how to read in pieces. Immutable;
-// a shared_ptr to it is a pin: memory and file stay until the last reference is gone, whatever the
-// cache decides meanwhile.
-struct ResidentExtent {
-  ExtentKey key;
-  TierKind tier = TierKind::kRam;
-  std::uint64_t image_bytes = 0;
-  ArenaBlock block;                        // kRam: the image
-  ExtentChecksums checksums;               // kRam, kGfs; for kSsd see segment->checksums
-  std::shared_ptr<const Segment> segment;  // kSsd
-  std::shared_ptr<const PieceSource> source = nullptr;  // kGfs
-
-  const ExtentChecksums& sums() const { return segment ? segment->checksums : checksums; }
-};
-using ExtentRef = std::shared_ptr<const ResidentExtent>;
 
 // When an extent is needed next, as a number to compare (smaller is sooner, ~0 is never). Called
 // from any thread, without a lock of the cache.

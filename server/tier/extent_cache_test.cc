@@ -291,7 +291,7 @@ TEST_F(ExtentCacheTest, EverythingPinnedIsResourceExhausted) {
   ExtentRef second = Take(Bring(2, 900));
   const auto block = cache_->AllocateRam(kPage, 1);
   ASSERT_EQ(CodeOf(block), ErrorCode::kResourceExhausted);
-  second.reset();
+  second = nullptr;
   EXPECT_TRUE(cache_->AllocateRam(kPage, 1).has_value());
 }
 

@@ -1,8 +1,9 @@
-// Between the loads of extents and the extent cache. Memory is asked for again every 20 ms until it
-// is there: what frees it are releases of clients' batches, which the cache does not announce.
-// Working memory is a count, not a place: a load registers the bytes that it will take, and a load
-// that the GFS leaves without an answer stops counting after a while (LendMemoryOf). Called by the
-// reader threads of the stager; LendMemoryOf by the daemon's main thread.
+// Between the loads of extents and the extent cache. A load that finds no memory waits for the
+// MemorySignal of the arena: it comes when a block is freed, when nobody uses an extent any more,
+// and when streams need extents at other times than before. Working memory is a count, not a place:
+// a load registers the bytes that it will take, and a load that the GFS leaves without an answer
+// stops counting after a while (LendMemoryOf). Called by the reader threads of the stager;
+// LendMemoryOf by the daemon's main thread.
 #include "server/stage/placement/staging_tiers.h"
 
 #include <chrono>
@@ -27,8 +28,8 @@ void StagingTiers::Stop() {
     const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  // Both conditions: waiters of Allocate and of AwaitWorkingMemory.
-  stopped_.NotifyAll();
+  // Each waiter of Allocate tries once more, and so finds out.
+  memory_.Notify();
   working_ended_.NotifyAll();
 }
 
@@ -96,21 +97,18 @@ void StagingTiers::LendMemoryOf(std::int64_t longer_than_ns) {
 }
 
 Result<ArenaBlock> StagingTiers::Allocate(const MemoryRequest& request, io::IoQueue& queue) {
-  constexpr std::int64_t kPauseMs = 20;
-  const std::int64_t attempts_max = request.wait_ms / kPauseMs;
-  for (std::int64_t attempt = 0;; ++attempt) {
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(request.wait_ms);
+  tier::MemorySignal::Waiter waiter(memory_);
+  for (;;) {
     // Without this, a pass over a whole data set would outlive its daemon.
     if (is_stopping()) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
-    // Asked again for each attempt: a stream that was opened meanwhile may need the extent soon.
+    // Asked again for each try: a stream that was opened meanwhile may need the extent soon.
     const std::uint64_t next_use = request.key != nullptr ? next_use_(*request.key) : kNeededNow;
     auto block = cache_.AllocateRam(request.bytes, next_use, &queue, request.spares_homes);
-    if (block.has_value() || attempt >= attempts_max ||
-        block.error().code() != ErrorCode::kResourceExhausted) {
-      return block;
-    }
-    const MutexLock lock(mutex_);
-    stopped_.WaitFor(mutex_, std::chrono::milliseconds(kPauseMs),
-                     [this]() FOREBAY_REQUIRES(mutex_) { return stopping_; });
+    const bool may_wait =
+        !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;
+    if (!may_wait || !waiter.Await(deadline)) return block;
   }
 }
 

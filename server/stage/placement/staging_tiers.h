@@ -51,10 +51,14 @@ class StagingTiers {
   };
 
  public:
-  // `cache` and `clock` are borrowed.
-  StagingTiers(tier::ExtentCache& cache, const StagingTiersOptions& options,
-               tier::NextUse next_use, io::Clock& clock)
-      : cache_(cache), options_(options), next_use_(std::move(next_use)), clock_(clock) {}
+  // Borrowed: `cache`, `memory` (the signal of the cache's arena) and `clock`.
+  StagingTiers(tier::ExtentCache& cache, tier::MemorySignal& memory,
+               const StagingTiersOptions& options, tier::NextUse next_use, io::Clock& clock)
+      : cache_(cache),
+        memory_(memory),
+        options_(options),
+        next_use_(std::move(next_use)),
+        clock_(clock) {}
 
   // From now on nobody waits for memory; waiting calls end.
   void Stop();
@@ -88,8 +92,9 @@ class StagingTiers {
   void LendMemoryOf(std::int64_t longer_than_ns);
 
   // Allocates memory for an image. Extents that are evicted for it and are on no other tier are
-  // written to SSD first, through `queue`, where SSD has space; `queue` must be idle. Waits up to
-  // `wait_ms` while clients pin memory. Errors: kResourceExhausted; kCancelled.
+  // written to SSD first, through `queue`, where SSD has space; `queue` must be idle. While all
+  // other extents are in use or needed sooner, waits up to `wait_ms` and tries again whenever that
+  // may have changed. Errors: kResourceExhausted; kCancelled.
   struct MemoryRequest {
     std::uint64_t bytes = 0;
     // The extent whose image it is: extents that are needed later may be evicted for it. Its next
@@ -128,11 +133,11 @@ class StagingTiers {
 
  private:
   tier::ExtentCache& cache_;
+  tier::MemorySignal& memory_;
   const StagingTiersOptions options_;
   const tier::NextUse next_use_;
   io::Clock& clock_;
   mutable Mutex mutex_;
-  CondVar stopped_;
   CondVar working_ended_;
   std::list<Share> shares_ FOREBAY_GUARDED_BY(mutex_);  // held by loads, the oldest first
   // Sum of the shares that are not lent.

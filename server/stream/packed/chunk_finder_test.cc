@@ -134,10 +134,12 @@ TEST_F(ChunkFinderTest, ACopyThatWasMadeAnewIsReadAnew) {
 }
 
 TEST_F(ChunkFinderTest, AnExtentWithoutADirectoryIsDataLoss) {
-  auto extent = std::make_shared<tier::ResidentExtent>(tier::ResidentExtent{
-      .key = refs_[2]->key, .tier = tier::TierKind::kSsd, .image_bytes = 100, .block = {},
-      .checksums = {}, .segment = refs_[2]->segment});
-  refs_[2] = extent;
+  auto extent = std::make_shared<tier::ResidentExtent>();
+  extent->key = refs_[2]->key;
+  extent->tier = tier::TierKind::kSsd;
+  extent->image_bytes = 100;
+  extent->segment = refs_[2]->segment;
+  refs_[2] = std::move(extent);
   const Status found = Find(2, 3);
   ASSERT_FALSE(found.has_value());
   EXPECT_EQ(found.error().code(), ErrorCode::kDataLoss);

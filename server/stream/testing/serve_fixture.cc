@@ -165,6 +165,7 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   FOREBAY_ASSIGN(self.arena_, tier::RamArena::Create({.capacity_bytes = options.ram_bytes,
                                                       .region_bytes = 1 << 30,
                                                       .first_region = RegionId(0)}));
+  self.future_ = std::make_unique<FutureUse>(self.arena_->memory_signal());
   FOREBAY_ASSIGN(self.slots_,
                  tier::RamArena::Create({.capacity_bytes = options.slot_bytes,
                                          .region_bytes = 1 << 30,
@@ -178,7 +179,7 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
                                     {.capacity_bytes = options.ssd_bytes, .direct = true}));
   }
   auto next_use = [raw = made.get()](const tier::ExtentKey& key) {
-    return raw->future_.NextUse(key);
+    return raw->future_->NextUse(key);
   };
   self.cache_ = tier::ExtentCache::Create(*self.arena_, self.store_.get(), {}, next_use);
   stage::DatasetOptions dataset;
@@ -199,7 +200,7 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
       *self.cache_, *self.stager_, options.nodes != nullptr ? *options.nodes : self.alone_);
   self.decoded_ = std::make_unique<fetch::DecodedCache>(
       options.decoded_bytes, [raw = made.get()](const fetch::UnitSamples& samples) {
-        return raw->future_.NextUse(samples);
+        return raw->future_->NextUse(samples);
       });
   FOREBAY_ASSIGN(self.executor_,
                  io::ThreadExecutor::Create(self.gfs_backend(), options.workers, 16));
@@ -216,7 +217,7 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
                      .slots = *self.slots_,
                      .clock = options.clock != nullptr ? *options.clock : self.clock_,
                      .rows = self.router_.get()},
-      self.future_);
+      *self.future_);
   return made;
 }
 

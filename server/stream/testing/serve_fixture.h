@@ -177,7 +177,7 @@ class ServeFixture {
   std::unique_ptr<tier::RamArena> arena_;
   std::unique_ptr<tier::RamArena> slots_;
   std::unique_ptr<tier::SegmentStore> store_;
-  FutureUse future_;
+  std::unique_ptr<FutureUse> future_;
   std::unique_ptr<tier::ExtentCache> cache_;
   std::unique_ptr<stage::Dataset> dataset_;
   std::vector<std::unique_ptr<stage::Dataset>> kept_;  // that were replaced, or failed to replace

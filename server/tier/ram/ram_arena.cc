@@ -80,9 +80,12 @@ class PageRunArena final : public RamArena {
 
   void Free(const ArenaBlock& block) override {
     const std::uint64_t pages = (block.bytes().size() + kPageBytes - 1) / kPageBytes;
-    MutexLock lock(mutex_);
-    runs_.Give({block.region().value() - first_region_.value(),
-                block.region_offset() / kPageBytes, pages});
+    {
+      MutexLock lock(mutex_);
+      runs_.Give({block.region().value() - first_region_.value(),
+                  block.region_offset() / kPageBytes, pages});
+    }
+    memory_signal().Notify();
   }
 
   // Not under the mutex: copying 64 MiB takes milliseconds, in which no other block could be taken

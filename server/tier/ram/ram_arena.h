@@ -12,6 +12,7 @@
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 #include "server/tier/ram/compaction.h"
+#include "server/tier/ram/memory_signal.h"
 #include "server/tier/ram/shared_region.h"
 
 namespace forebay::tier {
@@ -77,6 +78,8 @@ class RamArena {
   virtual std::uint64_t used_bytes() const = 0;       // padding included
   virtual std::uint64_t largest_free_bytes() const = 0;
   virtual std::span<const SharedRegion> regions() const = 0;
+  // For threads that wait for memory of this arena. Notified whenever a block was freed.
+  MemorySignal& memory_signal() { return memory_signal_; }
   // For tests: waits until the memory ahead is populated, or the kernel has refused that.
   virtual void DrainPopulation() = 0;
   virtual std::uint64_t populated_ahead_bytes() const = 0;
@@ -88,6 +91,9 @@ class RamArena {
   // For implementations, which are no friends of ArenaBlock: make or change a block.
   ArenaBlock MakeBlock(RegionId region, std::uint64_t offset, std::span<std::byte> bytes);
   static void Rebind(ArenaBlock& block, std::uint64_t offset, std::span<std::byte> bytes);
+
+ private:
+  MemorySignal memory_signal_;
 };
 
 }  // namespace forebay::tier
