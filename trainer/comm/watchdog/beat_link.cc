@@ -41,6 +41,7 @@ std::string ToText(const in_addr& address) {
 // here, so that the other side tries all of them.
 void FindAddresses(MeetingPoint& point) {
   ifaddrs* all = nullptr;
+  // Without addresses, ranks on this host can still connect by loopback.
   if (::getifaddrs(&all) != 0) return;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
   for (const ifaddrs* at = all; at != nullptr && point.count < point.addresses.size();
@@ -63,6 +64,7 @@ Result<UniqueFd> Connect(const sockaddr_in& address, int timeout_ms) {
       ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   if (connected != 0 && errno != EINPROGRESS) return Failed("connect");
   pollfd waited = {.fd = fd.get(), .events = POLLOUT, .revents = 0};
+  // An interruption counts as a timeout: the caller tries the next address.
   if (::poll(&waited, 1, timeout_ms) != 1) {
     errno = ETIMEDOUT;
     return Failed("connect");
@@ -120,6 +122,7 @@ bool BeatConnection::Receive(std::vector<Beat>& beats) {
     if (got < 0) return WouldWait();
     // The end of the stream: the peer has closed, or the kernel has, because the process died.
     if (got == 0) return false;
+    // TCP cuts a stream anywhere, so a record may come in pieces.
     partial_.insert(partial_.end(), room.begin(), room.begin() + got);
     if (partial_.size() < sizeof(Beat)) continue;
     std::memcpy(&beats.emplace_back(), partial_.data(), sizeof(Beat));

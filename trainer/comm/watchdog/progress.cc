@@ -9,6 +9,7 @@ namespace forebay::train {
 
 void Progress::Enter(std::string context) {
   const MutexLock lock(mutex_);
+  // What was done in the old context says nothing in the new one.
   context_ = std::move(context);
   what_.clear();
   waits_ = false;
@@ -30,6 +31,7 @@ void Progress::Waits(bool waits) {
 
 Progress::Note Progress::Read() const {
   const MutexLock lock(mutex_);
+  // A copy under the lock: the main thread may replace the strings at any time.
   Note note{.changes = changes_, .text = context_, .waits = waits_};
   if (!context_.empty() && !what_.empty()) note.text += ", ";
   note.text += what_;

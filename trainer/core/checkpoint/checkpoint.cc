@@ -29,6 +29,7 @@ constexpr std::string_view kSealEnd = "\",\n";
 constexpr std::size_t kHashDigits = 16;
 constexpr std::size_t kSealBytes = kSealBegin.size() + kHashDigits + kSealEnd.size();
 
+// Sums and products of a few steps stay within 64 bits.
 constexpr std::uint64_t kStepMax = 1ULL << 62;
 
 Error Malformed(std::string_view what) {
@@ -36,6 +37,8 @@ Error Malformed(std::string_view what) {
 }
 
 std::uint64_t HashOf(std::string_view text) {
+  // It tells damage from accident. Whoever can write the folder can also write a fitting checksum,
+  // so the values are checked all the same.
   return Checksum(std::as_bytes(std::span(text.data(), text.size())));
 }
 
@@ -90,6 +93,7 @@ Json ToJson(const Manifest& manifest) {
                {"shards", Json::array()},
                {"configuration", state.configuration}};
   if (state.resumed_from) {
+    // The key stands above with null already, so that it keeps its place in the file.
     json["resumed_from"] = {{"run", state.resumed_from->run}, {"step", state.resumed_from->step}};
   }
   if (state.best) {
@@ -141,6 +145,7 @@ Result<std::vector<std::string>> Texts(const Json& object, const char* name) {
   if (node == nullptr || !node->is_array()) return Malformed(fmt::format("no list {}", name));
   std::vector<std::string> texts;
   for (const Json& item : *node) {
+    // One wrong element refuses the list: leaving it out would shift the others.
     if (!item.is_string()) return Malformed(fmt::format("{} has what is not text", name));
     texts.push_back(item.get<std::string>());
   }
@@ -172,6 +177,7 @@ Result<std::optional<CheckpointOrigin>> ReadOrigin(const Json& json) {
 Result<std::optional<BestMark>> ReadBest(const Json& json) {
   const Json* const node = Member(json, "best");
   if (node == nullptr || node->is_null()) return std::optional<BestMark>();
+  // A score that is not finite never becomes the best, because JSON has no number for it.
   const Json* const value = node->is_object() ? Member(*node, "value") : nullptr;
   if (value == nullptr || !value->is_number()) return Malformed("best has no value");
   BestMark best;
@@ -199,6 +205,7 @@ Result<std::vector<ShardFacts>> ReadShards(const Json& json) {
     const std::optional<std::uint64_t> value =
         hash.size() == kHashDigits ? ParseHex(hash) : std::nullopt;
     if (!value) return Malformed("a shard's xxh3 is not 16 hexadecimal digits");
+    // The name is not used, only compared: a manifest that was edited by hand should be noticed.
     if (file != ShardName(shards.size())) {
       return Malformed(fmt::format("a shard has another name than {}", ShardName(shards.size())));
     }
@@ -272,6 +279,7 @@ const CheckpointTensor* Checkpoint::Find(std::string_view name) const {
 
 Status CheckFinite(const Checkpoint& checkpoint) {
   for (const CheckpointTensor& tensor : checkpoint.tensors) {
+    // Other types are whole numbers or not written by us.
     if (tensor.dtype == "F32") FOREBAY_TRY(CheckFloats<float>(tensor));
     if (tensor.dtype == "F64") FOREBAY_TRY(CheckFloats<double>(tensor));
   }

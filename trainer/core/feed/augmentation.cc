@@ -32,6 +32,7 @@ Error Bad(std::string_view key, std::string_view value, const std::string& allow
 // In [0, choices): by the upper half of a product (Lemire, 2019), whose bias of choices / 2^32 no
 // training sees.
 std::int64_t Choose(std::uint64_t& state, std::int64_t choices) {
+  // The lower half goes unused: both factors then have at most 32 bits, and the product fits.
   const std::uint64_t upper = NextWord64(state) >> 32;
   return static_cast<std::int64_t>((upper * static_cast<std::uint64_t>(choices)) >> 32);
 }
@@ -72,6 +73,8 @@ struct Normalisation {
 // (x / scale - mean) / stddev as one product and one sum; bytes are scaled to [0, 1].
 Result<Normalisation> ReadNormalisation(const AugmentationConfig& config, const FieldSpec& field,
                                         std::int64_t channels) {
+  // Texts and not lists of numbers, because one for each channel is needed, which the table cannot
+  // check.
   const auto means = ParseNumbers<double>(config.channel_means, ',');
   const auto stddevs = ParseNumbers<double>(config.channel_stddevs, ',');
   const auto wanted = static_cast<std::size_t>(channels);
@@ -91,6 +94,8 @@ Result<Normalisation> ReadNormalisation(const AugmentationConfig& config, const 
   const double scale = field.dtype == Dtype::kU8 ? 255.0 : 1.0;
   Normalisation normalisation;
   for (std::size_t at = 0; at < wanted; ++at) {
+    // Computed in double and rounded once, so that scale and deviation do not round one after the
+    // other.
     normalisation.scales.push_back(static_cast<float>(1.0 / (scale * (*stddevs)[at])));
     normalisation.offsets.push_back(static_cast<float>(-(*means)[at] / (*stddevs)[at]));
   }
@@ -132,6 +137,7 @@ Status Augmentation::Read(const AugmentationConfig& config, const FieldSpec& fie
     in_[axis] = static_cast<std::int64_t>(field.shape[leading_.size() + at]);
     out_[axis] = crop->empty() ? in_[axis] : (*crop)[at];
     padding_[axis] = config.padding;
+    // A window that is larger than the padded input would have no place to lie at.
     if (out_[axis] < 1 || out_[axis] > in_[axis] + 2 * config.padding) {
       return Bad("crop", config.crop,
                  fmt::format("field {} has {} along {} with {} of padding on both sides",
@@ -170,6 +176,7 @@ Result<std::optional<Augmentation>> Augmentation::OfTarget(const AugmentationCon
                                                            const FieldSpec& target, Use use) {
   if (!IsAskedFor(config)) return std::optional<Augmentation>();
   Augmentation of_input;
+  // Read for its checks and its number of axes, which decide what "the same size" means.
   FOREBAY_TRY(of_input.Read(config, input));
   Augmentation augmentation;
   augmentation.use_ = use;
@@ -205,6 +212,7 @@ std::uint64_t Augmentation::output_bytes() const {
 Augmentation::Cut Augmentation::Draw(std::uint64_t seed) const {
   Cut cut;
   for (std::size_t axis = 0; axis < kAxes; ++axis) {
+    // Never negative, as Read has checked.
     const std::int64_t room = in_[axis] + 2 * padding_[axis] - out_[axis];
     // Evaluations are cut from the middle and draw nothing.
     if (use_ == Use::kEvaluation) {

@@ -94,6 +94,7 @@ std::string RankRow(std::size_t rank, const RankTotals& totals,
                              account.at(ByteChannel::kGradient) +
                              account.at(ByteChannel::kReduction);
   const double utilisation = totals.Utilisation();
+  // Bytes are per step and the peak is of the run: these are what is compared with the plan.
   row += fmt::format(" {:>8.3g} {:>6} {:>12.2f} {:>8.0f}\n", totals.TeraflopsPerSecond(),
                      utilisation < 0 ? "-" : fmt::format("{:.0f} %", 100 * utilisation),
                      static_cast<double>(sent) * 1e-6 / steps,
@@ -142,6 +143,7 @@ std::string TimeLine(const std::vector<RankTotals>& ranks, double predicted_bubb
       line += fmt::format(", MFU {:.0f} %", teraflops * 1e5 / sum.peak_gflops);
     }
   }
+  // One rank has no others to wait for.
   if (ranks.size() > 1 && sum.account.plan_ns > 0) {
     line += fmt::format("; bubble {:.1f} %", 100 * BubbleOf(ranks));
     if (predicted_bubble > 0) line += fmt::format(" (predicted {:.1f} %)", 100 * predicted_bubble);
@@ -264,6 +266,7 @@ Status StepMeter::Flush() {
 Result<std::vector<RankTotals>> StepMeter::Gather(const RankTotals& own) {
   std::vector<double> numbers(kNumbers * communicator_->size());
   Pack(own, std::span(numbers).subspan(kNumbers * communicator_->rank(), kNumbers));
+  // A sum in which all but one addend is 0 is exact, in whatever order it is formed.
   FOREBAY_TRY(communicator_->AllReduceSum(std::span<double>(numbers)));
   std::vector<RankTotals> ranks;
   for (std::uint32_t rank = 0; rank < communicator_->size(); ++rank) {
@@ -275,6 +278,7 @@ Result<std::vector<RankTotals>> StepMeter::Gather(const RankTotals& own) {
 // Collective. All ranks get the line, and rank 0 prints it.
 Result<std::string> StepMeter::Window() {
   FOREBAY_ASSIGN(const std::vector<RankTotals> ranks, Gather(window_));
+  // Emptied on all ranks at once, because all are in this call.
   window_ = {};
   window_.peak_gflops = options_.peak_gflops;
   return TimeLine(ranks, forecast_.bubble);

@@ -83,6 +83,7 @@ Result<StepRange> ParseStepRange(std::string_view text) {
 
 Status StepTrace::Begin(Communicator& communicator, std::uint64_t (*now_ns)()) {
   if (begun_) return {};
+  // Before the barrier: a rank whose barrier failed must not enter it again alone.
   begun_ = true;
   // All ranks leave the barrier at nearly the same time, which is time zero of each.
   FOREBAY_TRY(communicator.Barrier());
@@ -105,6 +106,7 @@ void StepTrace::AddEvents(const StepPlan& plan, std::uint64_t step, int process,
   for (const PlanSpan& span : spans) {
     Json event = EventOf(plan, span, process, offset_ns);
     event["args"] = {{"step", step}};
+    // Kept as text, which takes less memory than the objects and is what is sent.
     events_ += ",\n" + event.dump();
   }
 }
@@ -120,6 +122,7 @@ void StepTrace::Add(std::uint64_t step, const StepPlan& plan, const RankReport& 
 
 Status StepTrace::Write(Communicator& communicator) {
   if (!begun_ || written_) return {};
+  // Before the gathering: it is collective, and nobody would join a second one.
   written_ = true;
   FOREBAY_ASSIGN(const std::string events, Gather(events_, communicator));
   events_.clear();

@@ -58,6 +58,7 @@ std::vector<TensorEntry> EntriesOf(const CheckpointReader& reader) {
     if (IsState(reader, name)) continue;
     TensorEntry entry = *reader.Find(name);
     const std::uint64_t bytes = entry.end - entry.begin;
+    // A checkpoint's tensors lie in several shards, each with offsets of its own.
     entry.begin = end;
     end += bytes;
     entry.end = end;
@@ -83,6 +84,7 @@ Status WriteTensors(const CheckpointReader& reader, std::span<const TensorEntry>
     FOREBAY_TRY(reader.Read(entry.name, bytes));
     FOREBAY_TRY(WriteAll(fd.get(), bytes, path));
   }
+  // Before the rename: a crash must not leave the new name with half of the bytes.
   if (::fsync(fd.get()) != 0) return Error::FromErrno(errno, path.string());
   return {};
 }
@@ -155,6 +157,7 @@ Result<std::string> ExportCommand(int argc, const char* const* argv) {
   if (output.empty()) return Wrong("no -o FILE");
   // std::filesystem and the allocation of large tensors may throw.
   return WithoutExceptions(checkpoint, [&]() -> Result<std::string> {
+    // Before the checkpoint is verified, which reads all of it and may take minutes.
     FOREBAY_TRY(CheckOutput(output, replaces));
     std::vector<std::string> skipped;
     FOREBAY_ASSIGN(const fs::path folder, FindCheckpoint(checkpoint, skipped));

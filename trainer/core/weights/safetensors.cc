@@ -53,6 +53,7 @@ std::optional<std::uint64_t> ElementBytes(std::string_view dtype) {
 
 // A list of whole numbers. Its length is bounded: no tensor has more axes.
 Result<std::vector<std::uint64_t>> Unsigneds(const Json& node, std::string_view what) {
+  // A loop below multiplies over the list, so its length is work that the file's author chooses.
   if (!node.is_array() || node.size() > kSafetensorsAxesMax) return Malformed(what);
   std::vector<std::uint64_t> numbers;
   for (const Json& number : node) {
@@ -91,6 +92,7 @@ Result<TensorEntry> ReadEntry(const std::string& name, const Json& node,
     }
     bytes *= extent;
   }
+  // Readers take as many bytes as the shape says, so the two must agree before anybody reads.
   if (bytes != entry.end - entry.begin) {
     return Malformed(fmt::format("tensor {}: shape and length disagree", name));
   }
@@ -115,6 +117,7 @@ Result<Json> ParseHeaderText(std::span<const std::byte> text) {
     return !too_deep && !twice;
   };
   const char* const begin = reinterpret_cast<const char*>(text.data());
+  // The watch sees every name, while the library keeps the last of two equal ones without a word.
   Json header = Json::parse(begin, begin + text.size(), watch, /*allow_exceptions=*/false);
   if (too_deep) return Malformed("the header is nested too deep");
   if (twice) return Malformed("a name is there twice");
@@ -128,6 +131,7 @@ float HalfToFloat(std::uint16_t half) {
   const std::uint32_t exponent = (half >> 10U) & 0x1FU;
   const std::uint32_t fraction = half & 0x3FFU;
   if (exponent == 0) {  // zero, or subnormal: a multiple of 2^-24
+    // Exact: a float has room for ten bits at any such exponent.
     const float value = std::ldexp(static_cast<float>(fraction), -24);
     return negative ? -value : value;
   }
@@ -177,6 +181,7 @@ Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> bytes,
   FOREBAY_ASSIGN(const std::uint64_t length, ReadHeaderLength(bytes, file_bytes));
   ByteReader reader(bytes.subspan(kSafetensorsLengthBytes));
   const std::span<const std::byte> text = reader.Take(static_cast<std::size_t>(length));
+  // The caller may have read fewer bytes than the length says.
   if (!reader.ok()) return Malformed("the header is cut off");
   FOREBAY_ASSIGN(const Json json, ParseHeaderText(text));
 
@@ -192,6 +197,7 @@ Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> bytes,
     if (!node.is_object()) return Malformed("metadata that is no object");
     for (const auto& [key, value] : node.items()) {
       if (!value.is_string()) return Malformed("metadata that is not text");
+      // Not interpreted: other programs write what they like here.
       header.metadata.emplace(key, value.get<std::string>());
     }
   }
@@ -219,6 +225,7 @@ std::vector<std::byte> EncodeSafetensorsHeader(
   Json header = Json::object();
   if (!metadata.empty()) header[std::string(kMetadataName)] = metadata;
   for (const TensorEntry& tensor : tensors) {
+    // The JSON library sorts by name, so the same tensors give the same bytes.
     header[tensor.name] = {{"dtype", tensor.dtype},
                            {"shape", tensor.shape},
                            {"data_offsets", {tensor.begin, tensor.end}}};
@@ -263,7 +270,7 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::filesystem::path& path)
   if (::fstat(file.fd_.get(), &status) != 0) {
     return Error::FromErrno(errno, file.path_ + ": stat");
   }
-  // Opening a pipe would wait for its writer, and a device has no size.
+  // A pipe or a device has no size that offsets could be compared with.
   if (!S_ISREG(status.st_mode)) {
     return Error(ErrorCode::kInvalidArgument, file.path_ + ": not a regular file");
   }

@@ -23,6 +23,7 @@ thread_local Counter counter;
 enum class Kind { kNone, kProduct, kConvolution, kConvolutionBackward };
 
 Kind KindOf(std::string_view name) {
+  // Everything else is additions over elements, which cost bandwidth and few operations.
   if (name == "aten::mm" || name == "aten::addmm" || name == "aten::bmm" ||
       name == "aten::baddbmm") {
     return Kind::kProduct;
@@ -87,6 +88,7 @@ std::unique_ptr<at::ObserverContext> Began(const at::RecordFunction& function) {
 void Ended(const at::RecordFunction& function, at::ObserverContext* context) {
   if (!counter.counts) return;
   const Kind kind = KindOf(function.name());
+  // Began has counted the same kinds up, so the depth comes back to 0.
   if (kind == Kind::kNone || --counter.depth > 0 || context == nullptr) return;
   const auto& awaited = static_cast<const Awaited&>(*context);
   counter.flops += awaited.flops_per_element * Elements(function.outputs()[0].toTensor());

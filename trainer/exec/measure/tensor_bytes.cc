@@ -37,10 +37,12 @@ void Free(void* memory) {
   Counters& counters = CountersOfProcess();
   {
     const MutexLock lock(counters.mutex);
+    // Always there: this deleter belongs to memory of Allocate only.
     const auto found = counters.sizes.find(memory);
     counters.live -= found->second;
     counters.sizes.erase(found);
   }
+  // Outside the lock, which every allocation of the process takes.
   c10::free_cpu(memory);
 }
 

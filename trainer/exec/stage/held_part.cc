@@ -52,6 +52,7 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
   std::size_t& total = held->floats_;
   for (const auto& item : held->part_->named_parameters()) {
     const torch::Tensor& value = item.value();
+    // Made on the processor also for a GPU, so that first weights are the same on every device.
     if (value.scalar_type() != torch::kFloat32 || !value.device().is_cpu()) {
       return Error(ErrorCode::kFailedPrecondition,
                    fmt::format("parameter {}.{} is not a float on the CPU", spec.name,
@@ -61,6 +62,7 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
     held->parameters_.push_back({.name = spec.name + "." + item.key(),
                                  .offset = total,
                                  .count = count,
+                                 // Biases and normalisation have one axis, and do not decay.
                                  .decays = value.dim() > 1,
                                  .trains = value.requires_grad(),
                                  .shape = ShapeOf(value)});
@@ -69,6 +71,7 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
     total += count;
   }
   for (const auto& item : held->part_->named_buffers()) {
+    // Buffers are copied as floats when a part moves or is saved.
     if (item.value().scalar_type() != torch::kFloat32 || !item.value().is_contiguous()) {
       return Error(ErrorCode::kFailedPrecondition,
                    fmt::format("buffer {}.{} is not of contiguous floats", spec.name,
@@ -90,6 +93,7 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
     // array.
     const torch::Tensor view =
         PieceOf(held->memory_.front(), parameter.offset, parameter.count).view(tensor.sizes());
+    // The values first: `set_data` lets go of the memory that they are in.
     view.copy_(tensor);
     tensor.set_data(view);
   }
@@ -110,6 +114,7 @@ void HeldPart::AddToRuns(const HeldParameter& parameter) {
 torch::Tensor HeldPart::Room(const torch::Device& device) {
   const auto floats = static_cast<std::int64_t>(floats_);
   if (!device.is_cpu() || floats == 0) return torch::zeros({floats}, device);
+  // The tensor below does not own this memory; `rooms_` lives as long as the part.
   std::vector<float>& room = rooms_.emplace_back(floats_);
   return torch::from_blob(room.data(), {floats}, torch::kFloat32);
 }
@@ -224,6 +229,7 @@ Status HeldPart::Unpack(std::span<const float> packed) {
 std::vector<HeldTensor> HeldPart::Tensors() {
   using Kind = HeldTensor::Kind;
   // On a processor these are the part's own tensors, on a GPU copies.
+  // Kept until Publish, because the spans below point into it.
   host_ = OnHost();
   std::vector<HeldTensor> tensors;
   for (const HeldParameter& parameter : parameters_) {
@@ -247,6 +253,7 @@ std::vector<HeldTensor> HeldPart::Tensors() {
 // The digest tells models apart, so the optimiser's state is no part of it.
 std::uint64_t HeldPart::Digest() const {
   ChecksumStream stream;
+  // The name as well, so that two parts that change places are noticed.
   stream.Update(std::as_bytes(std::span(name_)));
   const torch::Tensor weights = memory_.front().cpu();
   stream.Update(std::as_bytes(FloatsOf(weights)));

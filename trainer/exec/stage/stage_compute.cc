@@ -46,6 +46,7 @@ void StageCompute::BeginStep(const StageStep& step) {
   states_.clear();
   losses_.clear();
   score_ = {};
+  // Parts are shared by the plans of training and evaluation, so the mode is set at every step.
   for (HeldPart* part : parts_.held) part->part()->train(plan_.trains);
 }
 
@@ -88,6 +89,7 @@ torch::Tensor StageCompute::ValueOf(std::uint32_t micro_batch, std::uint32_t par
 
 void StageCompute::Forward(std::uint32_t micro_batch, std::uint32_t module) {
   statistics_.Begin(micro_batch);
+  // Without it an evaluation would build graphs and keep all values.
   const torch::AutoGradMode gradients(plan_.trains);
   const auto [first, last] = RangeOf(module);
   for (std::uint32_t part = first; part < last; ++part) {
@@ -173,6 +175,7 @@ void StageCompute::Backward(std::uint32_t micro_batch, std::uint32_t module) {
     // Right away, while the gradients are in the caches.
     gradient_.Take(part - parts_.begin);
   }
+  // The stage's own first part comes last: only now the micro-batch is done here.
   if (first != parts_.begin) return;
   messages_.CompleteLeavingGradients(micro_batch);
   state.sums.clear();
@@ -203,6 +206,7 @@ void StageCompute::BackwardPart(std::uint32_t micro_batch, std::uint32_t part) {
       messages_.AddLeavingGradient(micro_batch, source, part, gradient);
     }
   }
+  // Frees what the graph saved as soon as it is used up, which the planned peak counts on.
   graph = {};
 }
 

@@ -42,6 +42,7 @@ void StageGradient::Take(std::size_t at) {
 void StageGradient::EndMicroBatch(std::uint32_t micro_batches) {
   if (tensors_) {
     tensors_->Next();
+    // The tree is complete only with the last micro-batch.
     if (tensors_->micro_batches() == micro_batches) tensor_sum_ = tensors_->Finish();
   } else {
     floats_.Next();
@@ -52,6 +53,7 @@ void StageGradient::EndMicroBatch(std::uint32_t micro_batches) {
 // Collectives begin in the order of the plan, so buckets are cut off one after the other.
 std::span<float> StageGradient::NextBucket(std::size_t floats) {
   if (tensors_ && reduced_ == 0) {
+    // Once for all buckets: each copy from the GPU waits for it.
     reduced_copy_ = tensor_sum_.cpu();
     sum_ = {reduced_copy_.data_ptr<float>(), offsets_.back()};
   }

@@ -16,6 +16,7 @@ namespace {
 // Only a stage that swaps records what autograd saves, which costs time.
 bool Swaps(const StepPlan& plan, std::uint32_t rank) {
   const std::vector<Instruction>& list = plan.programs.at(rank).instructions;
+  // The plan decides and not the configuration: a budget may be met without any swap.
   return std::ranges::find(list, Op::kSwapOut, &Instruction::op) != list.end();
 }
 
@@ -97,6 +98,7 @@ Result<std::span<std::byte>> TorchStage::Incoming(const Buffer& buffer) {
 }
 
 void TorchStage::Release(const Buffer& buffer) {
+  // Both are told, because only they know which of them has the tensor.
   compute_.Release(buffer);
   messages_.Release(buffer);
 }
@@ -131,6 +133,7 @@ Status TorchStage::Move(Op op, const Buffer& buffer) {
       case Op::kSwapIn: swap_->In(buffer); break;
       case Op::kDrop: compute_.Drop(buffer.micro_batch, buffer.module); break;
       case Op::kRecompute: compute_.Recompute(buffer.micro_batch, buffer.module); break;
+      // The checked plan gives no other instruction to this function.
       default: FOREBAY_CHECK(false);
     }
     return {};
@@ -154,12 +157,14 @@ Status TorchStage::Update() {
       // Only this stage knows. Other stages may update their weights: the run ends with this step.
       skipped_ = !gradient_.IsFinite();
     }
+    // Before anything is changed: a skipped step must leave weights and statistics as they were.
     if (skipped_) return;
     statistics_.Apply(options_.first_replica_statistics ? plan_.MicroBatchesPerReplica()
                                                         : plan_.micro_batches);
     const UpdateStep update{.learning_rate = step_.learning_rate,
                             .weight_decay = options_.weight_decay,
                             .gradient_scale = scale,
+                            // The formulas of Adam count from 1.
                             .number = step_.step + 1};
     gradient_.Update(options_.optimiser, update);
   });

@@ -32,6 +32,7 @@ std::uint64_t CopyLink::Begin(std::span<std::byte> to, std::span<const std::byte
   std::uint64_t number = 0;
   {
     const MutexLock lock(mutex_);
+    // Both spans must stay valid until the copy has been waited for.
     waiting_.push_back({.to = to, .from = from, .asked = Clock::now()});
     number = ++begun_count_;
   }
@@ -58,6 +59,7 @@ LinkFigures CopyLink::figures() const {
 
 void CopyLink::Transfer(const Copy& copy) {
   std::memcpy(copy.to.data(), copy.from.data(), copy.to.size());
+  // The usual case: 0 means as fast as memory is.
   if (bytes_per_ns_ == 0) return;
   // The link's own clock: waking up late delays this copy, but not those behind it.
   const std::chrono::nanoseconds takes(
@@ -70,6 +72,7 @@ void CopyLink::Run(const std::stop_token& stop) {
   UniqueLock lock(mutex_);
   while (begun_.Wait(mutex_, stop,
                      [&]() FOREBAY_REQUIRES(mutex_) { return !waiting_.empty(); })) {
+    // Taken out before it is made, so that Begin need not wait for a long copy.
     const Copy copy = waiting_.front();
     waiting_.pop_front();
     lock.Unlock();
@@ -82,6 +85,7 @@ void CopyLink::Run(const std::stop_token& stop) {
     ++done_count_;
     figures_.bytes += copy.to.size();
     figures_.busy_ns += static_cast<std::uint64_t>(took.count());
+    // All, because several threads may wait for different copies.
     done_.NotifyAll();
   }
 }

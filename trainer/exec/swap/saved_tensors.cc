@@ -67,6 +67,7 @@ class RecordingEngine final : public torch::autograd::Engine {
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks()
       override {
+    // No hooks: autograd then saves as usual, at no cost.
     if (recording == nullptr) return nullptr;
     return std::make_unique<RecordingHooks>(*recording);
   }
@@ -89,6 +90,8 @@ Status Probe() {
       if (saved != nullptr) scope = std::make_unique<SavedTensorRecording>(*saved);
       y = torch::exp(x * x);
     }
+    // detach shares memory and version, so autograd has to notice that the output of exp has
+    // changed.
     if (spoils) y.detach().mul_(2);
     torch::autograd::backward({y.sum()}, {});
     return x.grad();
@@ -100,6 +103,7 @@ Status Probe() {
     return Error(ErrorCode::kFailedPrecondition,
                  "this LibTorch does not ask the engine for hooks of saved tensors");
   }
+  // Bit by bit: recording must not change any result.
   if (!torch::equal(expected, recorded)) {
     return Error(ErrorCode::kFailedPrecondition,
                  "gradients differ when this LibTorch's saved tensors are recorded");
@@ -119,6 +123,7 @@ Status InstallSavedTensorHooks() {
   static Mutex installing;
   static bool installed = false;
   const MutexLock lock(installing);
+  // An installation that failed is tried again by the next caller, who gets the error as well.
   if (installed) return {};
   try {
     torch::autograd::set_default_engine_stub(EngineOfProcess);
@@ -142,6 +147,7 @@ SavedTensorRecording::~SavedTensorRecording() { recording = nullptr; }
 // By storage: several saved tensors may be views of one, and inputs and parameters stay anyway.
 std::uint64_t SavedBytes(const SavedTensors& saved, std::span<const torch::Tensor> others) {
   std::set<const c10::StorageImpl*> counted;
+  // Storages that stay anyway are marked as counted, so that they add nothing.
   for (const torch::Tensor& other : others) {
     if (other.has_storage()) counted.insert(other.storage().unsafeGetStorageImpl());
   }
