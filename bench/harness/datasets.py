@@ -22,6 +22,7 @@ class Spec:
         return self.samples * self.sample_bytes
 
     @property
+    # All parameters are in the name, so two specifications never share a folder.
     def name(self):
         return f"{self.layout}-{self.samples}x{self.sample_bytes}-{self.objects}-{self.seed}"
 
@@ -54,6 +55,7 @@ class Store:
         folder = self.folder / spec.name
         marker = folder / "complete.json"
         wanted = json.dumps(dataclasses.asdict(spec), sort_keys=True)
+        # The marker is written last: a set that was cut short is made again.
         if not (marker.exists() and marker.read_text(encoding="utf-8") == wanted):
             self._check_room(spec)
             subprocess.run(
@@ -64,6 +66,7 @@ class Store:
         return Dataset(spec, folder)
 
     def order(self, samples, epochs, seed=0, mode="global"):
+        # An order is made once; it depends on these four values only.
         path = self.folder / f"order-{mode}-{samples}-{epochs}-{seed}"
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -75,6 +78,8 @@ class Store:
     def _check_room(self, spec):
         self.folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(self.folder).free
+        # Headers and padding take the rest; a full disk in the middle of a run would cost more than
+        # this check.
         if free < 1.1 * spec.payload_bytes:
             raise OSError(f"{self.folder}: {free} bytes free, {spec.payload_bytes} needed; "
                           "name another folder with --data")

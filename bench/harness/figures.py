@@ -13,6 +13,7 @@ class Goal:
     at_least: bool = True
 
     def met(self, value):
+        # The bound itself meets the goal.
         return value >= self.bound if self.at_least else value <= self.bound
 
     def __str__(self):
@@ -39,6 +40,8 @@ class Figure:
         """True, False, or None without a goal."""
         if self.goal is None:
             return None
+        # A figure that could not be measured has missed its goal. Otherwise a machine without a
+        # peer would pass.
         return self.value is not None and self.goal.met(self.value)
 
     @property
@@ -73,6 +76,8 @@ class Figure:
 
 def from_runs(figure_id, unit, values, **fields):
     """The median of several runs, with their range."""
+    # Median and whole range: means hide one slow run, and a range shows whether two figures differ
+    # at all.
     return Figure(figure_id, unit, statistics.median(values), min(values), max(values),
                   len(values), **fields)
 
@@ -89,6 +94,7 @@ class Sheet:
         self.echo = echo
 
     def add(self, figure):
+        # Two figures of one id would make the report contradict itself.
         if any(known.id == figure.id for known in self.figures):
             raise ValueError(f"figure {figure.id} twice")
         self.figures.append(figure)
@@ -103,6 +109,9 @@ def interleave(rounds, contenders):
     """Runs every contender once per round, in turned order on odd rounds, so that no one always
     runs first. `contenders`: name -> callable(round) -> result. Returns name -> results."""
     results = {name: [] for name in contenders}
+    # Contenders run in turn and not one after the other: the machine's speed changes over minutes,
+    # and a ratio within a round cancels that. What falsifies such a ratio is a change within a
+    # round, which the order that turns makes visible in the range.
     for number in range(rounds):
         names = list(contenders)
         if number % 2 == 1:
@@ -114,6 +123,7 @@ def interleave(rounds, contenders):
 
 def ratios(numerators, denominators):
     """Round by round."""
+    # A ratio belongs to one round; without its partner it cannot be taken.
     if len(numerators) != len(denominators):
         raise ValueError("unequal numbers of runs")
     return [a / b for a, b in zip(numerators, denominators)]

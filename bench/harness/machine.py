@@ -18,6 +18,8 @@ def _first_line(path, key):
 def describe():
     return {
         "processor": _first_line("/proc/cpuinfo", "model name"),
+        # A figure means nothing without the machine, so every report begins with this. The load
+        # average at the start tells a reader whether others were working.
         "cores": os.cpu_count(),
         "memory": _first_line("/proc/meminfo", "MemTotal"),
         "kernel": platform.release(),
@@ -35,6 +37,7 @@ def _first_line_of_os_release():
 
 def drop_caches():
     """Writes back and empties the page cache. False where this user may not."""
+    # Dirty pages cannot be dropped, so they are written back first.
     os.sync()
     try:
         pathlib.Path("/proc/sys/vm/drop_caches").write_text("3\n", encoding="ascii")
@@ -45,6 +48,8 @@ def drop_caches():
 
 def fill_cache(paths):
     """Reads files into the page cache."""
+    # A read and not a readahead hint, which the kernel may ignore: the caller relies on the pages
+    # being there.
     for path in paths:
         with open(path, "rb", buffering=0) as file:
             while file.read(1 << 22):
@@ -55,12 +60,16 @@ def process_cpu_seconds(process_id):
     """User and system time of another process, all its threads, dead ones too; from its CPU
     clock, whose id Linux derives from the process id."""
     import time
+    # The clock of a process and not /proc/PID/stat, whose ticks of 10 ms are as long as what is
+    # measured.
     return time.clock_gettime(((~process_id) << 3) | 2)
 
 
 def process_context_switches(process_id):
     """Of all threads that live, voluntary or not."""
     total = 0
+    # Threads that end take their counts with them, so a figure of a process whose threads come and
+    # go is too small.
     for status in pathlib.Path(f"/proc/{process_id}/task").glob("*/status"):
         for key in ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"):
             value = _first_line(status, key)  # "unknown": the thread has ended meanwhile
@@ -69,5 +78,6 @@ def process_context_switches(process_id):
 
 
 def process_peak_bytes(process_id):
+    # The peak and not the value now: memory that was taken for a moment counts too.
     value = _first_line(f"/proc/{process_id}/status", "VmHWM")
     return int(value.split()[0]) * 1024 if value != "unknown" else None

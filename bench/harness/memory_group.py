@@ -16,8 +16,11 @@ def places(own_groups, root=CGROUP_ROOT):
     paths = {}
     for line in own_groups.splitlines():
         _, controllers, path = line.split(":", 2)
+        # Version 2 has one line with an empty list of controllers, so its key is "".
         for controller in controllers.split(","):
             paths[controller] = path
+    # Version 1 has a tree for memory alone. A machine may have both; the one that limits memory
+    # counts.
     if "memory" in paths:
         base, peak, own = root / "memory", "memory.max_usage_in_bytes", paths["memory"]
     else:
@@ -41,6 +44,7 @@ class MemoryGroup:
 
     def __enter__(self):
         reasons = []
+        # From the own group upwards, because a container may write beneath one of them only.
         for parent in self._folders:
             folder = parent / f"forebay-{os.getpid()}"
             try:
@@ -48,6 +52,7 @@ class MemoryGroup:
             except OSError as error:
                 reasons.append(str(error))
                 continue
+            # Without the memory controller the folder can be made and counts nothing.
             if (folder / self._peak).exists():
                 self.folder = folder
                 return self

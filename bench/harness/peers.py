@@ -8,6 +8,7 @@ import sys
 
 from harness import processes
 
+# Pinned, so that figures of two days are of the same peer.
 WEBDATASET_VERSION = "1.0.2"
 PYTHONS = (sys.executable, "/usr/bin/python3", "python3", "python3.11")
 PEERS = pathlib.Path(__file__).resolve().parent.parent / "peers"
@@ -23,6 +24,7 @@ class Peers:
     def _python_with(self, modules, package):
         """A Python that can import `modules`, which Debian has in `package`."""
         if modules not in self._pythons:
+            # The Python of the harness may be another than the one that Debian's torch belongs to.
             for candidate in PYTHONS:
                 if shutil.which(candidate) and subprocess.run(
                         [candidate, "-c", f"import {modules}"], capture_output=True,
@@ -47,6 +49,8 @@ class Peers:
         python = folder / "bin" / "python"
         check = [str(python), "-c", "import importlib.metadata as m, torch, webdataset; "
                  f"assert m.version('webdataset') == '{WEBDATASET_VERSION}'"]
+        # The environment is checked at each run, because an interrupted one may have left it half
+        # made.
         if not python.exists() or subprocess.run(check, capture_output=True,
                                                  check=False).returncode != 0:
             for command in (
@@ -93,6 +97,8 @@ class Peers:
         if shutil.which("fio") is None:
             raise processes.Missing("no program fio")
         report = json.loads(processes.run_text(
+            # The limit of the device: random reads without the page cache, at the depth and request
+            # size that the daemon uses.
             ["fio", "--name=peer", f"--filename={path}", "--rw=randread", "--readonly",
              f"--bs={request_bytes}", f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1",
              "--time_based", f"--runtime={seconds}", "--norandommap", "--output-format=json"]))
@@ -101,6 +107,8 @@ class Peers:
 
 def rate(report, first=0):
     """Bytes per second over the timed epochs from `first` on."""
+    # All bytes over all seconds, and not a mean of rates, in which a short epoch would count as
+    # much as a long one.
     epochs = report["epochs"][first:]
     return sum(epoch["bytes"] for epoch in epochs) / sum(epoch["seconds"] for epoch in epochs)
 
@@ -109,6 +117,7 @@ def cpu_per_byte(report, first=0):
     """CPU seconds per byte of the contender's epochs from `first` on, and of the daemon where
     there is one, whose seconds are known for the whole run only."""
     epochs = report["epochs"][first:]
+    # The daemon works for the consumer, so its seconds are part of what a byte costs.
     daemon = (report.get("daemon_cpu_seconds", 0.0)
               / sum(epoch["bytes"] for epoch in report["epochs"]))
     return (sum(epoch["cpu_seconds"] for epoch in epochs)
@@ -117,6 +126,8 @@ def cpu_per_byte(report, first=0):
 
 def switches_per_batch(report, batch, sample_bytes):
     """Context switches of consumer and daemon, by batch."""
+    # Voluntary and involuntary ones together: a batch that wakes two threads shows here even if it
+    # is fast.
     samples = sum(epoch["bytes"] for epoch in report["epochs"]) / sample_bytes
     switches = (sum(epoch["context_switches"] for epoch in report["epochs"])
                 + report["daemon_context_switches"])
@@ -133,10 +144,14 @@ class Ledger:
 
     def check(self, report):
         name = report["contender"]
+        # The sums of a run cover every byte and every sample id. So a loader that skips, repeats or
+        # swaps samples is found, whatever its speed.
         for epoch in report["epochs"]:
             self.sums = self.sums or epoch["sums_digest"]
             if epoch["sums_digest"] != self.sums:
                 raise processes.RunFailed(f"{name} skipped, repeated or damaged samples")
+        # The content hash is taken in untimed epochs only; the sums of the timed ones tie them to
+        # it.
         if report.get("check"):
             self.content = self.content or report["check"]["content_digest"]
             if report["check"]["content_digest"] != self.content:

@@ -12,6 +12,7 @@ import tempfile
 
 from harness import machine
 
+# Longer than any row takes; a contender that hangs must not hold up the suite for ever.
 RUN_TIMEOUT_S = 900
 START_TIMEOUT_S = 20
 
@@ -41,6 +42,7 @@ class Binaries:
 
     def _search(self, name):
         if self.build and self.build.is_dir():
+            # Sorted, so that two files of one name give the same choice at every run.
             for path in sorted(self.build.rglob(name)):
                 if path.is_file() and os.access(path, os.X_OK):
                     return str(path)
@@ -65,6 +67,7 @@ def failure(name, what, output):
 
 def end_process(process, timeout_s=30):
     """SIGTERM, then SIGKILL. Its exit status."""
+    # A daemon drains at SIGTERM and takes up to 10 s for it.
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
@@ -92,6 +95,7 @@ def run_text(command, timeout_s=RUN_TIMEOUT_S, environment=None):
                 what = f"exit {process.returncode}"
         except subprocess.TimeoutExpired:
             what = f"no end after {timeout_s} s"
+        # Whatever was started is ended, also after an exception such as Ctrl-C.
         finally:
             end_process(process)
         out.seek(0)
@@ -107,6 +111,7 @@ def run_json(command, timeout_s=RUN_TIMEOUT_S):
     """Runs a contender; the JSON on its last line of output."""
     text = run_text(command, timeout_s)
     try:
+        # The last line, because libraries print warnings before it.
         return json.loads(text.strip().splitlines()[-1])
     except (IndexError, ValueError) as error:
         raise failure(program_name(command), "printed no JSON at its end", text) from error
@@ -127,6 +132,7 @@ class Gfs:
     @staticmethod
     def operations(counters):
         """Of all clients but this process: asking for the counters looks at the mount's root."""
+        # This process reads the counters through the mount and would count itself.
         return sum(client[key] for process_id, client in counters["clients"].items()
                    if process_id != str(os.getpid())
                    for key in ("opens", "reads", "lookups", "getattrs", "readdirs"))
@@ -144,18 +150,21 @@ def emulated_gfs(binaries, backing, preset, **model):
                                       for key, value in model.items())],
                                    stdout=subprocess.PIPE, text=True)
         try:
+            # The line "ready" comes once the mount serves requests, so no run begins too early.
             if process.stdout.readline().split()[:1] != ["ready"]:
                 raise Missing("gfs_emu cannot mount here (needs /dev/fuse)")
             yield Gfs(mount)
         finally:
             end_process(process)
             process.stdout.close()
+            # A mount that stays would be found by the next run, and measured.
             if os.path.ismount(mount):
                 raise RunFailed(f"gfs_emu left {mount} mounted")
 
 
 def toml_value(value):
     if isinstance(value, bool):
+        # bool before int, because True is an int in Python.
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
@@ -211,6 +220,7 @@ class Daemon:
                 command.append(flag)
             elif value is not False and value is not None:
                 command += [flag, value]
+        # Before and after the consumer, so that staging and other runs are not charged to it.
         before = self.cpu_seconds()
         switches_before = machine.process_context_switches(self.process.pid)
         report = run_json(command)
@@ -221,6 +231,8 @@ class Daemon:
 
     def wait_until_ready(self, ready_fd, log_path):
         """Until the daemon says on `ready_fd` that clients may connect."""
+        # The daemon says so itself through a pipe. A sleep or a poll of the socket would add to the
+        # times, or begin too early.
         readable, _, _ = select.select([ready_fd], [], [], START_TIMEOUT_S)
         if not readable or not os.read(ready_fd, 4096).startswith(b"READY "):
             raise failure("forebayd", "did not get ready", log_path.read_text("utf-8"))
@@ -230,6 +242,7 @@ class Daemon:
 def daemon(binaries, keys, datasets):
     """A fresh daemon in a folder of its own, ended and removed afterwards."""
     program = binaries.find("forebayd")
+    # A short name: the path of a Unix socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="fb.") as name:
         folder = pathlib.Path(name)
         all_keys = {"daemon.socket": str(folder / "forebayd.sock"), "daemon.log_level": "warn"}
@@ -242,6 +255,8 @@ def daemon(binaries, keys, datasets):
             process = subprocess.Popen(
                 [program, "--config", str(config), "--ready-fd", str(child_fd)], stdout=log,
                 stderr=subprocess.STDOUT, pass_fds=[child_fd])
+        # Otherwise the pipe would stay open if the daemon dies, and the wait would last to its
+        # timeout.
         os.close(child_fd)
         running = Daemon(binaries, process, folder)
         try:
@@ -250,5 +265,6 @@ def daemon(binaries, keys, datasets):
         finally:
             os.close(ready_fd)
             status = end_process(process)
+        # A daemon that crashed at its end fails the row, although the figures were measured.
         if status not in (0, -signal.SIGTERM):
             raise failure("forebayd", f"ended with {status}", log_path.read_text("utf-8"))

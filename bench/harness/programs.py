@@ -83,11 +83,13 @@ def parse_order_benchmark(report, block=False):
     found = {}
     for entry in report["benchmarks"]:
         name = re.fullmatch(rf"BM_(\w+)/n:(\d+)/block:{int(block)}(?:_median)?", entry["name"])
+        # Aggregates other than the median would overwrite it under the same key.
         if name is None or (entry.get("run_type") == "aggregate"
                             and entry.get("aggregate_name") != "median"):
             continue
         size = int(name[2])
         if size <= ORDER_SIZE_MAX:
+            # Both numbers of a size are kept: the rate for calls, the time for the start-up.
             found[name[1], size] = (entry.get("items_per_second", 0.0), entry["real_time"])
     return found
 
@@ -108,6 +110,8 @@ def order(sheet, binaries, runs):
         _add_worst_order(sheet, found_in_blocks, function + "Batch",
                          f"spine.order.block_{name}_batch_worst",
                          ("4,096 at once, block(256, 64)", runs))
+    # To make an order must cost the same for any n, else a large data set would start late. The
+    # ratio of the largest to the smallest n shows a cost that grows.
     start_up = {size: value[1] for (name, size), value in found.items() if name == "StartUp"}
     large = [size for size in start_up if size > 512]  # below: another number of rounds
     unit, goal = ORDER_GOALS["spine.order.start_up_growth"]
@@ -121,6 +125,7 @@ def _add_worst_order(sheet, found, function, figure_id, how):
     rates = {size: value[0] for (name, size), value in found.items() if name == function}
     if not rates:
         raise processes.RunFailed(f"order_bench has no BM_{function} for {figure_id}")
+    # The goal is for the worst size, because a user cannot choose the size of a data set.
     worst = min(rates, key=rates.get)
     settings, runs = how
     unit, goal = ORDER_GOALS[figure_id]
@@ -132,6 +137,7 @@ def parse_benchmark(report):
     """Google Benchmark's JSON of repeated runs -> {name: [entry of each run]}."""
     found = {}
     for entry in report["benchmarks"]:
+        # Single runs and not Google Benchmark's own medians, so that the range is known.
         if entry.get("run_type") == "iteration" and not entry.get("error_occurred"):
             name = entry.get("run_name", entry["name"])
             found.setdefault(name, []).append(entry)
@@ -162,6 +168,8 @@ def _limit_note(figure_id, values, found):
     limits = [entry[counter] * scale for entry in found[program].get(name, [])]
     if not limits:
         return f"{limit} was not measured"
+    # In the same run as the figure: a limit that was measured on another day could be of another
+    # machine's speed.
     return f"{statistics.median(values) / statistics.median(limits):.2f} of {limit}"
 
 
@@ -175,6 +183,7 @@ def _run_quickstart(script, group):
     environment = dict(os.environ)
     if group is not None:
         environment["FOREBAY_DAEMON_CGROUP"] = str(group.folder)
+    # The whole script is timed, as a user waits for it.
     begin = time.monotonic()
     text = processes.run_text(["bash", script], timeout_s=3600, environment=environment)
     return time.monotonic() - begin, text
@@ -182,6 +191,8 @@ def _run_quickstart(script, group):
 
 def daemon_limits(log_text):
     """Bytes of memory that a daemon was configured to take, from what it logs at its start."""
+    # From the log and not from the configuration, because the daemon computes shares of the
+    # machine's memory.
     found = re.search(r"\(ram (\d+) MiB, slots (\d+) MiB", log_text)
     if found is None:
         raise processes.RunFailed("the daemon's log does not say what it was configured to take")
@@ -191,6 +202,7 @@ def daemon_limits(log_text):
 def _memory_figure(sheet, group, log):
     """The peak of the daemon's cgroup over both runs."""
     limit_bytes = daemon_limits(log.read_text(encoding="utf-8"))
+    # The cgroup counts shared memory and page cache too, which the process's own numbers do not.
     peak_bytes = group.peak_bytes()
     if peak_bytes == 0:
         raise processes.RunFailed("the daemon was not in its cgroup")

@@ -29,6 +29,7 @@ def to_markdown(report, charts, more_lines=()):
         f"{machine['cores']} cores of {machine['processor']}, {machine['memory']}, "
         f"{machine['system']}, kernel {machine['kernel']}; load average at the start "
         + ", ".join(f"{load:.2f}" for load in machine["load_average"]) + ".", "",
+        # A reader of the page has to know what the numbers are without this code.
         "Medians; ranges over the runs in brackets; ratios are taken within each round.", "",
         "| figure | value | range | runs | goal | met | settings, notes |",
         "|---|---|---|---|---|---|---|",
@@ -50,6 +51,7 @@ def to_markdown(report, charts, more_lines=()):
 def _bar(index, label, value, low, high, scale, unit):
     top = 40 + index * ROW_HEIGHT
     middle = top + 9
+    # At least a pixel, so that a small value is not taken for a missing one.
     width = max(1.0, value * scale)
     parts = [
         f'<text x="{LABEL_WIDTH - 8}" y="{top + 13}" text-anchor="end">{html.escape(label)}</text>',
@@ -64,6 +66,8 @@ def _bar(index, label, value, low, high, scale, unit):
 
 def to_svg(title, rows):
     """A bar chart. `rows`: (label, value, low, high, unit); bars share one scale."""
+    # The scale is set by the highest run and not by the highest median, so that no range leaves the
+    # picture.
     highest = max((row[3] for row in rows), default=0) or 1
     scale = BAR_WIDTH / highest
     height = 52 + ROW_HEIGHT * len(rows)
@@ -81,6 +85,8 @@ def charts(report):
     """File suffix -> SVG, one chart per unit that at least two figures share."""
     groups = {}
     for figure in report["figures"]:
+        # Only figures of one unit stand in one picture: bars of different units would invite
+        # comparisons that mean nothing.
         if figure["value"] is not None:
             groups.setdefault(figure["unit"], []).append(
                 (figure["id"], figure["value"], *figure["spread"], figure["unit"]))

@@ -7,6 +7,7 @@ from harness.figures import missing
 def chosen(names, only):
     """Those of `names` that hold `only`, or one of its parts between commas; all where it is
     empty."""
+    # "".split(",") gives one empty part, which every name holds, so no --only chooses all.
     return [name for name in names if any(part in name for part in only.split(","))]
 
 
@@ -18,8 +19,12 @@ def run_rows(rows, sheet, only=""):
         note = "the row ended without it"
         try:
             row()
+        # What is wrong with the machine or with a contender becomes a note of its figures. A
+        # mistake of the harness (any other exception) ends the run.
         except (processes.Missing, processes.RunFailed, OSError) as error:
             note = f"{type(error).__name__}: {error}"
+        # Every figure that the row has promised appears in the report, so a goal cannot be missed
+        # in silence.
         known = {figure.id for figure in sheet.figures}
         for figure_id, (unit, goal) in goals.items():
             if figure_id not in known:

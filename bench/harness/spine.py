@@ -16,6 +16,8 @@ BATCH = 64
 SEED = 20_177
 EXTENT_BYTES = 32 * 1024 * 1024  # the daemon's default
 SLOT_BYTES = 512 * 1024 * 1024
+# The first pass over new mappings pays a page fault for each page, in every contender. It has a
+# figure of its own, and later epochs are compared.
 WARM = 1                         # epochs before mappings count as warm
 GFS_PRESET = "tsubame3"
 GFS_BANDWIDTH = 600e6            # of that preset, as are the opens
@@ -38,6 +40,8 @@ class Scale:
     accelerator: tuple      # (name, batch per rank, step ms, samples)
 
 
+# 1.07 GB of large samples: far more than the caches, and all contenders fit in memory together. 9
+# pairs give a median that one slow run does not move.
 FULL = Scale(pairs=9, samples=9_365, small_samples=262_144, small_files=16_384, epochs=6,
              peer_epochs=2, gfs_rounds=9, gfs_peer_samples=2_048, connects=100,
              accelerator=("A100", 400, 435.0, 40_032))
@@ -48,6 +52,7 @@ QUICK = Scale(pairs=3, samples=2_048, small_samples=65_536, small_files=2_048, e
 
 def ram_keys(dataset):
     """Of a daemon whose RAM tier holds all of it."""
+    # A quarter more than the data, because staging works in a part of the tier (plan::RamPlan).
     return {"tier.ram.capacity": f"{int(dataset.stored_bytes() * 1.25) + (256 << 20)}",
             "slots.capacity": str(SLOT_BYTES)}
 
@@ -62,6 +67,8 @@ def raw_keys(dataset):
 def cold_for_clients(dataset):
     """What the emulated GFS costs is its model's to say, not the disk's that it lies on, which may
     be slower. No kernel cache is between the GFS and its clients."""
+    # Dropped first, so that nothing of an earlier run is counted on; then the backing files are
+    # read in, and the model alone decides what a read costs.
     machine.drop_caches()
     machine.fill_cache(dataset.object_paths)
 
@@ -78,6 +85,7 @@ class Spine:
 
     @property
     def store(self):
+        # Made at the first use: a row that needs no data set runs without the makers.
         if self._store is None:
             self._store = datasets.Store(self.data_folder, self.binaries.find("make_dataset"),
                                          self.binaries.find("write_order"))
@@ -118,10 +126,14 @@ class Spine:
         files = self.store.dataset(datasets.Spec("files", scale.samples))
         tar = self.store.dataset(datasets.Spec("tar", scale.samples))
         order = self.store.order(scale.samples, scale.epochs, SEED)
+        # One ledger for all contenders of the row: they are compared only if they delivered the
+        # same samples.
         ledger = peers.Ledger()
         plain = self._plain_contenders(files, order)
         for contender in plain.values():
             ledger.check(contender(0, check=True))
+        # Each peer with its best number of workers, found here on this machine. A fixed number
+        # would be unfair on another one.
         best_torch = self._best("spine.stream.torch", (0, 1, 2), lambda workers, check: (
             self.peers.torch_loader(files.data, files, order, workers, scale.peer_epochs,
                                     check, BATCH)), ledger)
@@ -131,6 +143,8 @@ class Spine:
         with processes.daemon(self.binaries, ram_keys(files),
                               [{"name": "bench", "path": files.data,
                                 "format": "image-folder"}]) as service:
+            # Staged before the timing: this row is about a warm tier, and cold starts have rows of
+            # their own.
             service.stage("bench")
             def forebay(delivery):
                 return lambda _round, check=False: service.consume(
@@ -143,12 +157,16 @@ class Spine:
                 contenders["torch"] = best_torch
             if best_webdataset:
                 contenders["webdataset"] = best_webdataset
+            # The daemon stays for all rounds and is idle while others run; its scrubber reads 8
+            # MiB/s, which is part of the product.
             results = interleave(scale.pairs, contenders)
             peak_bytes = machine.process_peak_bytes(service.process.pid)
         for reports in results.values():
             for report in reports:
                 ledger.check(report)
         self._stream_figures(results)
+        # What the configuration allows, so that the figure is the memory that a user did not ask
+        # for.
         limit_bytes = int(ram_keys(files)["tier.ram.capacity"]) + SLOT_BYTES
         self.add_goal(STREAM_GOALS, "spine.memory.over_limits",
                       [max(0, peak_bytes - limit_bytes) / 1e6],
@@ -170,6 +188,7 @@ class Spine:
         for setting in settings:
             try:
                 ledger.check(run(setting, True))
+                # Two runs to choose a setting; the comparison itself has all rounds.
                 values = [peers.rate(run(setting, False)) for _ in range(2)]
             except (processes.Missing, processes.RunFailed) as error:
                 self.sheet.add(missing(f"{prefix}.workers_{setting}", "GB/s", str(error)))
@@ -198,6 +217,8 @@ class Spine:
                                       for report in results[name]]))
         # What no reader can pass: one thread summing the same samples in its own memory; for a
         # batch that one thread has to gather first, that thread's copying too.
+        # Gathering takes at least the slower of reading the samples and writing the batch. A figure
+        # above 1 would mean that limit or loader is measured wrongly.
         limits = [min(pair) for pair in zip(rates["memory"], rates["memory_copy"])]
         self.add_goal(STREAM_GOALS, "spine.stream.views_of_memory",
                       ratios(rates["views"], rates["memory"]))
@@ -208,6 +229,8 @@ class Spine:
             if other in rates:
                 self.add_goal(STREAM_GOALS, f"spine.stream.contiguous_vs_{other}",
                               ratios(rates["contiguous"], rates[other]))
+        # CPU time beside speed: a loader that is fast because it takes two cores costs the training
+        # something.
         costs = {name: [peers.cpu_per_byte(report, WARM) for report in results[name]]
                  for name in ("plain", "contiguous", "views")}
         self.sheet.add(from_runs("spine.cpu.plain", "s/GB",
@@ -220,6 +243,7 @@ class Spine:
 
     def small_samples(self):
         scale = self.scale
+        # 4 KiB: what a sample costs besides its bytes dominates here.
         records = self.store.dataset(datasets.Spec("records", scale.small_samples, 4096, objects=1))
         ledger = peers.Ledger()
         with processes.daemon(self.binaries, ram_keys(records),
@@ -255,9 +279,12 @@ class Spine:
         records = self.store.dataset(datasets.Spec("records", scale.samples, objects=1))
         order_bytes = scale.samples * datasets.MEAN_SAMPLE_BYTES
         # Reads start and end on pages: a sample of 114,660 bytes at any offset touches 29.
+        # fio reads as many bytes per request as the daemon has to, so the ratio shows what the
+        # daemon loses and not what alignment costs both.
         request_bytes = 29 * 4096
         depth = 16
         with tempfile.TemporaryDirectory(prefix="ssd.", dir=self.data_folder) as ssd:
+            # Too small to hold anything for long, so that every batch comes from the SSD.
             keys = {"tier.ram.capacity": "64MiB", "tier.ssd.directory": ssd,
                     "tier.ssd.capacity": str(2 * order_bytes + (256 << 20))}
             with processes.daemon(self.binaries, keys,
@@ -270,10 +297,12 @@ class Spine:
                 ledger = peers.Ledger()
                 ledger.check(service.consume("bench", batch=BATCH, seed=SEED, check=True))
                 def forebay(_round):
+                    # Reads are direct, but metadata of the file system may be cached.
                     machine.drop_caches()
                     return peers.rate(ledger.check(service.consume(
                         "bench", batch=BATCH, seed=SEED, prefetch=8)))
                 def fio(_round):
+                    # As for the daemon, although fio reads directly too.
                     machine.drop_caches()
                     return self.peers.fio_random_read(segment, request_bytes, depth)
                 results = interleave(scale.pairs, {"fio": fio, "forebay": forebay})
@@ -290,11 +319,14 @@ class Spine:
         """One daemon, from nothing: epoch 1 and its GFS work, then two epochs and theirs."""
         with processes.emulated_gfs(self.binaries, dataset.data, GFS_PRESET) as gfs:
             cold_for_clients(dataset)
+            # The look-ups of mounting and of the caches' filling do not count.
             gfs.control("reset")
             table = {**table, "name": "bench", "path": gfs.mount, "stage_at_start": False}
             with processes.daemon(self.binaries, ram_keys(dataset), [table]) as service:
                 first = service.consume("bench", batch=BATCH, seed=SEED, epochs=1)
                 after_first = gfs.counters()
+                # In a second run on the same daemon: what it reads from the GFS after the first
+                # epoch is the promise P3, and the goal is none.
                 later = service.consume("bench", batch=BATCH, seed=SEED, epochs=2)
                 after_all = gfs.counters()
         return {
@@ -313,6 +345,8 @@ class Spine:
         """The seconds per byte of the best DataLoader on a cold GFS; each setting a figure."""
         order = self.store.order(self.scale.gfs_peer_samples, 1, SEED)
         costs = []
+        # 8 is beyond the cores: a loader that waits for a GFS may gain from more workers than
+        # cores.
         for workers in (0, 1, 2, 8):
             try:
                 with processes.emulated_gfs(self.binaries, dataset.data, GFS_PRESET) as gfs:
@@ -331,9 +365,13 @@ class Spine:
     def cold_tar(self):
         tar = self.store.dataset(datasets.Spec("tar", self.scale.samples))
         stored = tar.stored_bytes()
+        # Nothing of a GFS is cached between torch's epochs, so three cost three times one. It reads
+        # a part of the set, because a whole epoch takes half an hour.
         torch_s = 3 * tar.spec.payload_bytes * self._torch_on_gfs(tar, "spine.cold_tar")
         runs = [self._cold_start(tar, {"format": "tar"}) for _ in range(self.scale.gfs_rounds)]
         self._check_all(runs)
+        # Bytes over bandwidth, or opens over their rate: no loader can be faster on this model. A
+        # figure above 1 would falsify the model.
         roofline_s = max(stored / GFS_BANDWIDTH, tar.spec.objects / GFS_OPENS_PER_S)
         self._cold_figures("spine.cold_tar", COLD_TAR_GOALS, runs, roofline_s, stored)
         self.add_goal(COLD_TAR_GOALS, "spine.cold_tar.later_gfs_operations",
@@ -347,6 +385,7 @@ class Spine:
         stored = files.stored_bytes()
         torch_s = stored * self._torch_on_gfs(files, "spine.cold_files")
         runs = [self._cold_start(files, {"format": "image-folder"})
+                # Fewer rounds, because each takes as long as its opens.
                 for _ in range(max(1, self.scale.gfs_rounds // 3))]
         self._check_all(runs)
         roofline_s = max(stored / GFS_BANDWIDTH, self.scale.small_files / GFS_OPENS_PER_S)
@@ -369,6 +408,8 @@ class Spine:
         self.add_goal(goals, f"{prefix}.epoch1_of_roofline",
                       [roofline_s / run["first_s"] for run in runs], settings=settings)
         self.add_goal(goals, f"{prefix}.gfs_bytes_excess",
+                      # Both directions: too many bytes break the promise, too few mean that
+                      # something was not read.
                       [abs(run["bytes"] / stored - 1) for run in runs], settings=settings)
 
     # An emulated accelerator fed cold, training and validation together.
@@ -381,6 +422,8 @@ class Spine:
         # As a job does that must stream in at the GFS's speed: runs as long as an extent, so that
         # each extent brought serves one run, and validation on samples that lie together.
         extent_samples = EXTENT_BYTES // spec.sample_bytes
+        # As in MLPerf Storage, the accelerator is a sleep of a measured step, so the row shows
+        # whether data arrives in time and not how fast a GPU is.
         train_samples = int(0.95 * samples)
         train = {"selection": f"range:0:{train_samples}", "stream": "train", "batch": ranks * batch,
                  "ranks": ranks, "step_ms": step_ms, "epochs": 3, "seed": SEED,
@@ -400,6 +443,7 @@ class Spine:
                 jobs = [pool.submit(service.consume, "bench", rank=rank, **train)
                         for rank in range(ranks)]
                 validating = pool.submit(service.consume, "bench", **validation)
+                # All ranks at the same time, as in a job; a rank that fails raises its error here.
                 reports = [job.result() for job in jobs]
                 validating.result()
         settings = f"{name}: batch={batch} step={step_ms}ms ranks={ranks} preset={GFS_PRESET}"
@@ -419,6 +463,7 @@ class Spine:
             service.stage("bench")
             connects = sorted(service.consume("bench", batch=BATCH,
                                               connects=self.scale.connects)["connects_ms"])
+        # Of all connections, not of a mean: a job starts as late as its slowest rank.
         p99 = connects[math.ceil(0.99 * len(connects)) - 1]  # nearest rank
         unit, goal = FIRST_BATCH_GOALS["spine.first_batch.staged_p99"]
         self.sheet.add(Figure("spine.first_batch.staged_p99", unit, p99, connects[0],
@@ -426,6 +471,7 @@ class Spine:
         # A batch of the first window waits for every run of that window, and a run may straddle two
         # extents: with windows of one run the bound is two extents, with w runs it is 2w.
         records = self.store.dataset(datasets.Spec("records", self.scale.samples, objects=1))
+        # What the GFS alone takes for two extents, opens included.
         two_extents_ms = 2e3 * (EXTENT_BYTES / GFS_BANDWIDTH + 1 / GFS_OPENS_PER_S)
         settings = f"two extents: {two_extents_ms:.0f} ms"
         colds = self._cold_block_ms(records, window_runs=1)
@@ -440,6 +486,8 @@ class Spine:
     def _cold_block_ms(self, records, window_runs):
         colds = []
         for _ in range(self.scale.pairs):
+            # A new daemon and a new mount each time, because only the first batch of a daemon is
+            # cold.
             with processes.emulated_gfs(self.binaries, records.data, GFS_PRESET) as gfs:
                 table = self._raw_table("bench", records, stage_at_start=False)
                 table["path"] = gfs.mount

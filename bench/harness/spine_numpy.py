@@ -9,6 +9,8 @@ from harness.figures import Goal, from_runs, interleave, ratios
 SEED = 20_177
 BATCHES = (64, 256, 1024)
 SMALL_BYTES = 4096
+# Larger than 1, because the daemon gathers beside the consumer: two processes share the work that
+# NumPy does alone. A machine with one core would falsify that.
 GOAL_RATIOS = {datasets.MEAN_SAMPLE_BYTES: {"contiguous": 1.3, "views": 1.6},
                SMALL_BYTES: {"contiguous": 1.5, "views": 2.0}}
 SINGLE_SAMPLES = 16_384  # of 4 KiB, in batches of one
@@ -27,6 +29,7 @@ GOALS = {
 
 def prefetch_depth(batch_bytes):
     """Batches ahead: as many as hide a wake-up, as few as stay in caches and fit in the slots."""
+    # 32 MiB ahead at most: what lies longer than that has left the caches when it is read.
     return max(2, min(16, (32 << 20) // batch_bytes, SLOT_BYTES * 3 // 4 // batch_bytes - 1))
 
 
@@ -51,6 +54,8 @@ def run(suite):
                 _single(suite, service)
     for delivery in ("contiguous", "views"):
         # Time by batch over samples by batch is a straight line: it begins at what a batch costs.
+        # The intercept is taken from two batch sizes of the same round. It is what a batch costs if
+        # it has no samples.
         few, many = BATCHES[0], BATCHES[-1]
         suite.sheet.add(from_runs(
             f"spine.batch.{delivery}_intercept", "us",
@@ -62,6 +67,8 @@ def run(suite):
 def busier_side(report):
     """CPU seconds per byte of the daemon or of the consumer, which work side by side."""
     size = sum(epoch["bytes"] for epoch in report["epochs"])
+    # The two work side by side, so the busier one bounds the rate on a machine where nothing else
+    # runs.
     return max(report["daemon_cpu_seconds"],
                sum(epoch["cpu_seconds"] for epoch in report["epochs"])) / size
 
@@ -85,10 +92,12 @@ def _numpy(suite, records, batch, ledger):
     rows = _rows(suite, records)
     epochs = suite.scale.epochs
     order = suite.store.order(records.spec.samples, epochs, SEED)
+    # NumPy's file is in the page cache, as the daemon's samples are in its tier.
     machine.fill_cache(rows.object_paths)
     def gather(in_place, **options):
         return suite.peers.numpy_gather(rows, order, batch, in_place, **options)
     ledger.check(gather(False, epochs=1, check=True))
+    # Which way is faster depends on the size of a batch, so it is found for each.
     tries = {in_place: statistics.median(
         peers.rate(ledger.check(gather(in_place, epochs=2)), WARM) for _ in range(3))
         for in_place in (False, True)}
@@ -134,11 +143,13 @@ def _compare(suite, service, records, batch, seconds):
             note="NumPy's CPU time over that of the busier of daemon and consumer: the ratio where "
             "nothing else runs"))
         if size == SMALL_BYTES:
+            # Kept for the intercept, by round.
             seconds[delivery, batch] = [batch * size / rate for rate in rates[delivery]]
 
 
 def _single(suite, service):
     """Batches of one sample of 4 KiB: nearly nothing but what each batch costs."""
+    # A ledger of its own: this data set is another one.
     ledger = peers.Ledger()
     results = interleave(suite.scale.pairs, {
         delivery: lambda _round, delivery=delivery: ledger.check(service.consume(

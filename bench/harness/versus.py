@@ -10,6 +10,8 @@ import tempfile
 from harness import datasets, machine, peers, processes, rows, spine
 from harness.figures import Goal, from_runs, interleave, ratios
 
+# What a change may cost before somebody has to look. Smaller losses are below what pairs on a
+# shared machine can show.
 RATE = Goal(0.97)
 CPU = Goal(1.03, at_least=False)
 # Row -> what it compares.
@@ -29,6 +31,8 @@ class Run:
 class Versus:
     def __init__(self, sheet, binaries, data_folder, quick, base):
         self.sheet = sheet
+        # Data sets and the emulated GFS come from the new build for both, so that only daemon and
+        # client differ.
         self.sides = {"base": base, "new": binaries}
         self.scale = spine.QUICK if quick else spine.FULL
         self.data_folder = pathlib.Path(data_folder)
@@ -47,6 +51,8 @@ class Versus:
         rows.run_rows(self.rows(), self.sheet, only)
 
     def stream(self):
+        # Both daemons run during all rounds, so memory and its layout are the same for both; the
+        # idle one costs nothing but its scrubber.
         files = self._data("files", self.scale.samples)
         with self._daemons(spine.ram_keys(files), files, {"format": "image-folder"}) as services:
             for delivery in ("contiguous", "views"):
@@ -88,6 +94,7 @@ class Versus:
                 table = {"name": "bench", "path": gfs.mount, "format": "tar",
                          "stage_at_start": False}
                 with processes.daemon(self.sides[side], spine.ram_keys(tar), [table]) as service:
+                    # Both builds must deliver the same bytes, else the comparison says nothing.
                     report = self.ledger.check(service.consume(
                         "bench", batch=spine.BATCH, seed=spine.SEED, epochs=3))
                     client_s = sum(epoch["cpu_seconds"] for epoch in report["epochs"])
@@ -131,6 +138,8 @@ class Versus:
         return Run(peers.rate(report, first), peers.cpu_per_byte(report, first))
 
     def _compare(self, name, run, rounds=None):
+        # Pairs and not two series: a change of the machine between the series would look like one
+        # of the code.
         results = interleave(rounds or self.scale.pairs, {
             side: lambda _round, side=side: run(side) for side in self.sides})
         rates = ratios(*([run.rate for run in results[side]] for side in ("new", "base")))
@@ -149,5 +158,6 @@ class Versus:
 
 def middle_half(values):
     """The bounds that a quarter of the values lie below and above."""
+    # The middle half and not the whole range, because a single pair may be disturbed by anything.
     quarters = statistics.quantiles(values, n=4, method="inclusive")
     return quarters[0], quarters[2]
