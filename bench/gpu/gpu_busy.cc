@@ -1,3 +1,6 @@
+// Runs work under LibTorch's profiler and sums up when the device was busy. The profiler gives one
+// interval for each kernel, copy or operator; they may overlap, so their union is taken.
+// forebay_gpu_bench calls this with --gap, to tell idle time of the GPU from slow kernels.
 #include "bench/gpu/gpu_busy.h"
 
 #include <algorithm>
@@ -42,6 +45,7 @@ Interval IntervalOf(const Event& event) {
 
 }  // namespace
 
+// Kernels of several streams overlap, so a sum would count some time twice.
 std::uint64_t UnionNs(std::vector<Interval> intervals) {
   std::ranges::sort(intervals, {}, &Interval::begin_ns);
   std::uint64_t sum_ns = 0;
@@ -60,10 +64,12 @@ Result<std::uint64_t> BusyNs(const c10::Device& device, const std::function<Stat
       torch::profiler::impl::ProfilerState::KINETO);
   const std::set<ActivityType> activities = {device.is_cpu() ? ActivityType::CPU
                                                              : ActivityType::CUDA};
+  // Before it is enabled: preparing starts CUPTI, which takes long and should not be seen as idle.
   kineto::prepareProfiler(config, activities);
   kineto::enableProfiler(config, activities);
   Status worked = work();
   const std::unique_ptr<kineto::ProfilerResult> profile = kineto::disableProfiler();
+  // After the profiler is off again, so that a failed run does not slow down those behind it.
   FOREBAY_TRY(worked);
   std::vector<Interval> busy;
   for (const kineto::KinetoEvent& event : profile->events()) {

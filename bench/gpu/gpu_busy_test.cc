@@ -1,3 +1,4 @@
+// The union of intervals by numbers, and the busy time of a processor under the profiler.
 #include "bench/gpu/gpu_busy.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,5 @@
+// Limits the memory that LibTorch's allocator takes of a GPU. forebay_gpu_bench calls this with
+// --cap-mib: a plan for a budget then runs as on a GPU of that size, and what needs more fails.
 #include "bench/gpu/gpu_memory.h"
 
 #include <fmt/format.h>
@@ -12,6 +14,7 @@ namespace forebay::train {
 
 Status CapDeviceMemory(const torch::Device& device, std::uint64_t bytes) {
   if (device.is_cpu()) return Error(ErrorCode::kUnimplemented, "only a GPU's memory is capped");
+  // LibTorch takes a fraction of the whole memory, and not a number of bytes.
   const std::uint64_t whole = at::cuda::getDeviceProperties(device.index())->totalGlobalMem;
   if (bytes == 0 || bytes > whole) {
     return Error(ErrorCode::kInvalidArgument,

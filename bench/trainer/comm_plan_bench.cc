@@ -18,6 +18,7 @@
 namespace forebay::train {
 namespace {
 
+// Longer than any phase takes: whoever meets it hangs, and the benchmark fails.
 constexpr std::uint64_t kPatienceNs = 60'000'000'000;
 constexpr std::uint64_t kKibibyte = 1024;
 
@@ -31,6 +32,7 @@ struct Settings {
 // How a gradient is reduced: in pieces of so many bytes, so many of them at the same time.
 struct CommunicationPlan {
   std::uint64_t bucket_bytes = 0;
+  // Without a limit all buckets are under way together; with 1 each waits for the one before it.
   std::size_t at_once = SIZE_MAX;
 
   std::string Name() const {
@@ -63,6 +65,7 @@ class PingPong {
       FOREBAY_ASSIGN(const bool arrived, transport_.Test(*ticket_));
       if (!arrived) return ticket_;
       ticket_.reset();
+      // Half a round trip, because the clocks of two processes cannot be compared.
       if (++leg_ % 2 == 0) times_ns_.push_back((NowNs() - began_ns_) / 2);
     }
     return std::optional<Ticket>();
@@ -73,6 +76,7 @@ class PingPong {
     if (leg_ % 2 == 0) began_ns_ = NowNs();
     const std::uint32_t peer = 1 - transport_.rank();
     const MessageTag tag{.step = step_, .micro_batch = leg_};
+    // The two ranks take turns: where one sends, the other receives.
     const bool sends = (leg_ + transport_.rank()) % 2 == 0;
     Result<Ticket> ticket = sends ? transport_.BeginSend(peer, Lane::kActivation, tag, room_)
                                   : transport_.BeginReceive(peer, Lane::kActivation, tag, room_);
@@ -101,15 +105,18 @@ class Phase {
   // The phase's time on this rank. `message_ns` gets what half a round trip took, each time.
   Result<std::uint64_t> Run(const CommunicationPlan& plan,
                             std::vector<std::uint64_t>& message_ns) {
+    // Both ranks begin together. Otherwise the first would measure its wait for the second.
     FOREBAY_TRY(communicator_.Barrier());
     Transport& transport = communicator_.transport();
     const std::uint64_t began_ns = NowNs();
     const std::size_t floats = plan.bucket_bytes / sizeof(float);
+    // A step number of its own for each run, so that nothing of an earlier run fits its tags.
     PingPong messages(transport, settings_, ++step_);
     CollectiveQueue queue;
     std::uint32_t begun = 0;
     std::uint32_t ended = 0;
     while (true) {
+      // As a stage does: new buckets begin as soon as earlier ones have ended.
       while (begun - ended < plan.at_once && begun * floats < gradient_.size()) {
         FOREBAY_TRY(BeginBucket(queue, begun++, floats));
       }
@@ -118,7 +125,9 @@ class Phase {
       FOREBAY_ASSIGN(const std::optional<Ticket> message, messages.Advance());
       if (message) waited.push_back(*message);
       const bool reduced = ended == begun && begun * floats >= gradient_.size();
+      // The phase is as long as the longer of the two, which is what a step would wait for.
       if (reduced && messages.done()) break;
+      // Waits for whichever comes first: reductions and messages must not hold each other up here.
       if (!waited.empty()) FOREBAY_TRY(transport.AwaitAny(waited, kPatienceNs));
     }
     message_ns.insert(message_ns.end(), messages.times_ns().begin(), messages.times_ns().end());
@@ -162,6 +171,7 @@ double Median(std::vector<std::uint64_t> values) {
 }
 
 Result<nlohmann::json> Run(const Settings& settings, Communicator& communicator) {
+  // With two ranks the peer is known, and every byte of a reduction crosses the one link.
   if (communicator.size() != 2) return Error(ErrorCode::kInvalidArgument, "needs two ranks");
   FOREBAY_ASSIGN(const LinkProbe probe,
                  ProbeLinks(communicator, {.gradient_bytes = settings.gradient_kib * kKibibyte,
@@ -170,6 +180,7 @@ Result<nlohmann::json> Run(const Settings& settings, Communicator& communicator)
   std::vector<std::vector<std::uint64_t>> times(plans.size());
   std::vector<std::uint64_t> chosen_message_ns;
   Phase phase(communicator, settings);
+  // Plan after plan in each round, so that a slow moment of the machine falls on all of them.
   for (std::uint32_t round = 0; round <= settings.rounds; ++round) {
     for (std::size_t at = 0; at < plans.size(); ++at) {
       std::vector<std::uint64_t> message_ns;
@@ -209,6 +220,7 @@ int Main(int argc, char** argv) {
   const Result<nlohmann::json> report = Run(settings, communicator);
   if (!report.has_value()) {
     const int code = failed(report.error());
+    // The other rank may be waiting for a message that will not come.
     communicator.Abort(code);
     return code;
   }

@@ -51,6 +51,7 @@ struct Way {
 
 // Saved values, what is on the way, and scratch of operators, at the step's fullest moment.
 std::uint64_t ActivationBytes(const StepPlan& plan, const Simulation& simulation) {
+  // Weights and optimiser state are the same in every way, and would hide the differences.
   return simulation.PeakBytes() - plan.programs[0].resident_bytes;
 }
 
@@ -64,11 +65,14 @@ class MemoryBench {
     source_ = std::make_unique<BenchSource>(task_, settings_.micro_batches);
     FOREBAY_ASSIGN(measure_, MeasureModel(task_.model, task_.input(0, task_.samples),
                                           task_.target(0, task_.samples), NowNs));
+    // 1 GB/s is one byte in a nanosecond.
     swap_.link_bytes_per_ns = settings_.link_gb_s;
+    // Measured once and used for all ways, so that their plans differ in the way only.
     FOREBAY_ASSIGN(costs_, MeasureCosts({.swap = swap_, .now_ns = NowNs}, communicator_));
     for (const std::string& name : settings_.ways) {
       const Status added = AddWay(name);
       if (added.has_value()) continue;
+      // A way that cannot meet the budget is a result, and the others are still measured.
       if (added.error().code() != ErrorCode::kResourceExhausted) return added.error();
       unfit_[name] = added.error().ToString();
     }
@@ -80,8 +84,10 @@ class MemoryBench {
  private:
   Result<StepKeeping> Choose(const std::string& name, const StepPlan& plan, Way& way) {
     FOREBAY_ASSIGN(const Simulation kept, SimulatePlan(plan, costs_));
+    // The budget is a part of what keeping all would take, so one number suits models of all sizes.
     const auto allowed = static_cast<double>(ActivationBytes(plan, kept)) * settings_.budget;
     budget_bytes_ = static_cast<std::uint64_t>(allowed);
+    // What the others are compared with; it does not meet the budget and is not meant to.
     if (name == "keep") return KeepAll(plan, {});
     const MemoryRequest request{.plan = plan,
                                 .costs = costs_,
@@ -102,11 +108,13 @@ class MemoryBench {
     options.micro_batches = settings_.micro_batches;
     options.stage.swap = swap_;
     options.costs = costs_;
+    // The pointer stays good: `way` moves into the list below, and the object behind it does not.
     options.keeping = [this, name, into = way.get()](const StepPlan& plan) {
       return Choose(name, plan, *into);
     };
     HybridLayout layout;
     layout.split = {{0}};
+    // All forward passes come first here, so all micro-batches' values are saved at once.
     FOREBAY_ASSIGN(layout.schedule, FindPipelineSchedule("gpipe"));
     FOREBAY_ASSIGN(way->trainer, HybridTrainer::Make(task_.model, measure_, communicator_, options,
                                                      layout));
@@ -124,14 +132,17 @@ class MemoryBench {
   }
 
   Status CountSteps() {
+    // The counting allocator takes a lock for each tensor, so these steps are not timed.
     TensorBytes bytes;
     for (const std::unique_ptr<Way>& way : ways_) {
       for (int step = 0; step < kCountedSteps; ++step) {
         bytes.BeginPeak();
         const std::uint64_t before = bytes.Live();
         FOREBAY_TRY(Step(*way));
+        // Of the second step: the first one also makes what stays, such as the optimiser's state.
         way->peak_bytes = bytes.Peak() - before;
         if (step > 0) continue;
+        // After the first step only the momentum is the gradient (bench_task.h).
         FOREBAY_ASSIGN(way->gradients, GradientDigest(task_.model, *way->trainer, communicator_));
       }
       way->step_s.clear();
@@ -140,11 +151,12 @@ class MemoryBench {
   }
 
   Status TimeSteps() {
+    // The counting has ended, and LibTorch's own allocator is used again from here on.
     for (const std::unique_ptr<Way>& way : ways_) FOREBAY_TRY(Step(*way));  // warm
     for (const std::unique_ptr<Way>& way : ways_) way->step_s.clear();
     for (int step = 0; step < settings_.steps; ++step) {
       for (std::size_t turn = 0; turn < ways_.size(); ++turn) {
-        // In turned order on odd rounds.
+        // In reverse order in odd rounds, so that no way always follows the same one.
         FOREBAY_TRY(Step(*ways_[step % 2 == 0 ? turn : ways_.size() - 1 - turn]));
       }
     }
@@ -157,6 +169,7 @@ class MemoryBench {
       FOREBAY_ASSIGN(const std::uint64_t digest, way->trainer->Digest());
       const StepPlan& plan = way->trainer->plan();
       const Simulation& predicted = way->trainer->predicted();
+      // As a checksum, so that a reader sees whether two runs had the same plan.
       const std::string text = ToText(plan);
       ways[way->name] = {
           {"step_s", way->step_s},
@@ -207,6 +220,7 @@ int Main(int argc, char** argv) {
   app.add_option("--work", settings.work, "instructions of all plans that are tried");
   app.add_option("--ways", settings.ways, "keep, swap, recompute, mixed")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
+  // One thread, so that copies of a swap have a core of their own beside the computation.
   const Status threads = SetTorchThreads(1);
   const Result<nlohmann::json> report =
       threads.has_value() ? MemoryBench(settings).Run() : Result<nlohmann::json>(threads.error());

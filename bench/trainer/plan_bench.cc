@@ -23,6 +23,7 @@ namespace forebay::train {
 namespace {
 
 constexpr std::uint64_t kPatienceNs = 20'000'000'000;  // a wait of this length is a hang
+// A kind of damage that fits few plans must not draw for ever.
 constexpr int kDrawsMax = 100'000;
 
 struct Settings {
@@ -55,11 +56,13 @@ Refusals Spoil(const DamageKind& kind, int count, std::mt19937_64& random) {
   for (int draw = 0; draw < kDrawsMax && refusals.tried < count; ++draw) {
     RandomCase made = Draw(random);
     const std::optional<CheckOptions> options = kind.spoil(made.plan, random);
+    // The plan may have been changed half-way, so it is thrown away and a new one is drawn.
     if (!options) continue;
     ++refusals.tried;
     if (!CheckPlan(made.plan, *options).has_value()) {
       ++refusals.refused;
     } else {
+      // The last one is enough to look into: with the seed, all of them can be drawn again.
       refusals.passed = ToText(made.plan);
     }
   }
@@ -70,6 +73,7 @@ Refusals Spoil(const DamageKind& kind, int count, std::mt19937_64& random) {
 bool Runs(const RandomCase& made) {
   const std::uint32_t ranks = made.plan.layout.ranks();
   auto ends = MakeLocalTransports(ranks);
+  // The same numbers on all ranks: the runner compares them, as a real step does with its samples.
   const StepIdentity identity{
       .step = 1, .samples_hashes = std::vector<std::uint64_t>(made.plan.micro_batches, 7)};
   std::vector<std::unique_ptr<IntegerWorker>> workers;
@@ -78,12 +82,14 @@ bool Runs(const RandomCase& made) {
     workers.push_back(std::make_unique<IntegerWorker>(made.graph, made.split, made.plan, rank));
   }
   {
+    // In a scope of its own: its end joins all threads, and only then are the results read.
     std::vector<std::jthread> threads;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
         PlanRunner runner(made.plan, *workers[rank], *ends[rank],
                           {.timeout_ns = kPatienceNs, .now_ns = NowNs});
         ended[rank] = runner.RunStep(identity).has_value() ? 1 : 0;
+        // The other ranks may wait for this one, and would do so until the timeout.
         if (ended[rank] == 0) ends[rank]->Abort(1);
       });
     }
@@ -92,8 +98,10 @@ bool Runs(const RandomCase& made) {
       IntegerModel(made.graph).Gradients(made.plan.trains ? made.plan.micro_batches : 0);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const StageCost& stage = made.plan.stages.stages[made.plan.layout.StageOf(rank)];
+    // A stage without parameters has no reduction, so its replicas keep sums of their own part.
     const bool summed = made.plan.layout.replicas == 1 || stage.parameter_bytes > 0;
     for (std::uint32_t module = stage.first_module; module < stage.EndModule(); ++module) {
+      // Exactly equal, because the model's numbers are integers.
       if (summed && workers[rank]->sums()[module] != sums[module]) return false;
     }
     if (ended[rank] == 0) return false;
@@ -108,6 +116,7 @@ int Main(int argc, char** argv) {
   app.add_option("--bad", settings.bad, "plans of each kind of damage");
   app.add_option("--valid", settings.valid, "plans that are run");
   CLI11_PARSE(app, argc, argv);
+  // One generator for everything: a seed gives the whole run again.
   std::mt19937_64 random(settings.seed);
   nlohmann::json kinds = nlohmann::json::object();
   int tried = 0;
