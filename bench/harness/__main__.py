@@ -15,6 +15,8 @@ SUITES = {"spine": spine.Spine, "codec": codec.Codec, "trainer": trainer.Trainer
 
 
 def default_build():
+    # A release build is preferred: figures of a build with sanitizers would be taken for the
+    # product's.
     for name in ("build/release", "build"):
         if (REPOSITORY / name).is_dir():
             return REPOSITORY / name
@@ -53,9 +55,11 @@ def make_suite(options, sheet):
 
 def main(arguments=None):
     options = parse(arguments)
+    # Before the suite, so that the load average is that of the machine without it.
     description = machine.describe()
     sheet = figures.Sheet(echo=lambda line: print(line, flush=True))
     suite = make_suite(options, sheet)
+    # A name that no row holds is a typing error; an empty run that passes would hide it.
     if not rows.chosen(suite.rows(), options.only):
         print(f"no row holds \"{options.only}\"; rows: {', '.join(suite.rows())}",
               file=sys.stderr)
@@ -68,6 +72,7 @@ def main(arguments=None):
         report.write(options.json.with_suffix(""),
                      report.to_json(options.suite, options.quick, description, sheet.figures),
                      charts, lines)
+    # Repeated at the end, because hundreds of lines may lie between.
     for figure in sheet.failed:
         print(f"failed: {figure.line()}")
     print(f"{len(sheet.figures) - len(sheet.failed)} of {len(sheet.figures)} figures hold")

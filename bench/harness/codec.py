@@ -21,6 +21,8 @@ PEERS = ("zstd_3", "zstd_9", "zstd_19", "delta_zstd_3", "delta_zstd_9", "blosc_l
          "tezip_style")
 EIGHT_BIT_ONLY = ("x264_medium", "x264_ultrafast", "png", "tezip_style",
                   "ffv1_golomb")
+# 16 bits and holes: the kind of array for which general codecs are worst, so it has a goal of its
+# own.
 DEPTH = "castelD"
 GENERATED = ("movingMnist", "cosmoLike", "randomBytes", "labelsAal", "labelsInia")
 TEZIP_FRAMES = 64
@@ -38,6 +40,8 @@ class Codec:
         self.data = pathlib.Path(data_folder) / "codec"
         self.venvs = pathlib.Path(data_folder)
         self.quick = quick
+        # Nine interleaved rounds: the median and the range of each contender are of the same
+        # stretch of time.
         self.rounds = 3 if quick else 9
         self.frames = 32 if quick else 0
         self.draws = 60 if quick else 500
@@ -64,6 +68,8 @@ class Codec:
 
     def numpy_python(self):
         if self._numpy_python is None:
+            # The harness needs the standard library only; the sets need more, so another Python may
+            # make them.
             for candidate in PYTHON_CANDIDATES:
                 if shutil.which(candidate) and subprocess.run(
                         [candidate, "-c", "import numpy, netCDF4, zfpy"], capture_output=True,
@@ -85,6 +91,7 @@ class Codec:
             return str(python)
         for command in ([self.numpy_python(), "-m", "venv", "--clear", "--system-site-packages",
                          str(python.parent.parent)],
+                        # --no-deps, because numpy comes from the system, to which zfpy belongs too.
                         [str(python), "-m", "pip", "install", "--quiet", "--no-deps",
                          f"pysz=={PYSZ_VERSION}"]):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -104,6 +111,7 @@ class Codec:
         except ValueError:
             raise processes.failure("prepare_sets.py", f"exit {done.returncode}",
                                     done.stdout + done.stderr) from None
+        # Made once per suite, whatever number of rows needs it.
         self._prepared.update(name for name in wanted if report[name] in ("made", "kept"))
         for name in wanted:
             if name not in self._prepared:
@@ -120,9 +128,12 @@ class Codec:
             for each in value if isinstance(value, (list, tuple)) else [value]:
                 command += ["--" + key.replace("_", "-"), each]
         report = processes.run_json(command, RUN_TIMEOUT_S)
+        # Every report is kept for the table and the picture, also of rows without goals.
         self.measurements.append(report)
         results = {entry["name"]: entry for entry in report["contenders"]}
         for entry in results.values():
+            # A peer that fails would make its comparison pass by default, so it fails the row. Our
+            # own failure is judged by each figure.
             if "error" in entry and not entry["name"].startswith("forebay_"):
                 raise processes.Missing(f"{entry['name']} on {name}: {entry['error']}")
         return results
@@ -153,10 +164,14 @@ class Codec:
         results = {}
         ours = [f"forebay_{profile}" for profile in PROFILES]
         for name in (*SIX, DEPTH):
+            # Codecs of 8 bits have no form for depth; to convert it for them would measure our
+            # conversion.
             peers = [peer for peer in PEERS if name != DEPTH or peer not in EIGHT_BIT_ONLY]
             results[name] = self.bench(name, [*ours, *peers])
             for peer in peers:
                 self._peer_figures(name, peer, results[name][peer])
+        # A profile that fails must not hide the figures of the others, so its error is raised at
+        # the end.
         failure = None
         for profile, judge in (("dense", self._dense), ("balanced", self._balanced),
                                ("fast", self._fast)):
@@ -179,9 +194,11 @@ class Codec:
         """Ratio of ratios on each set, and their geometric mean; ids end in the set's name."""
         values = {}
         for name in names:
+            # Both ratios are of the same array and count the same index and checksums.
             value = results[name][f"forebay_{profile}"]["ratio"] / peer_ratio(results[name])
             values[name] = value
             self.add_ratio(row, f"codec.{profile}.{label}.{name}", value)
+        # A geometric mean, because ratios multiply: the mean of 2 and 1/2 must be 1.
         self.add_ratio(row, f"codec.{profile}.{label}_mean", geometric_mean(values.values()))
         return values
 
@@ -191,11 +208,14 @@ class Codec:
         for name, entries in results.items():
             values = rates(entries[f"forebay_{profile}"], name_bytes(entries))
             self.inform(f"codec.{profile}.decode.{name}", "GB/s", values)
+            # The goal is for the slowest set: a user cannot choose the contents.
             if slowest is None or statistics.median(values) < statistics.median(slowest[1]):
                 slowest = name, values
         self.add(row, f"codec.{profile}.decode", slowest[1], note=f"slowest set: {slowest[0]}")
 
     def _dense(self, results):
+        # At least as good as x264 on average, and not much worse on any set. A set made for the
+        # purpose could falsify the mean, so the sets are fixed and come from Debian.
         x264 = {name: results[name]["forebay_dense"]["ratio"]
                 / results[name]["x264_medium"]["ratio"] for name in SIX}
         for name, value in x264.items():
@@ -241,6 +261,7 @@ class Codec:
 
     def tezip(self):
         """The stand-in must be what it stands for before it is beaten."""
+        # The stand-in's own ratio is a figure with a goal: a weak stand-in would be easy to beat.
         failure, values = None, {}
         for name, published in TEZIP_PUBLISHED.items():
             results = self.bench(name, ["tezip_style", "forebay_dense"], frames=TEZIP_FRAMES)
@@ -261,6 +282,7 @@ class Codec:
         """The plane codec, where vectors matter, with smaller ones: informs."""
         for name in ("mire2", DEPTH):
             for isa in ("avx512", "avx2", "scalar"):
+                # Without chunks, because only the plane codec's kernels differ between vector sets.
                 results = self.bench(name, [f"planes_{profile}" for profile in PROFILES], isa=isa)
                 for profile in PROFILES:
                     self.inform(f"codec.isa.{isa}.{profile}.decode.{name}", "GB/s",
@@ -275,6 +297,8 @@ class Codec:
                 failure = error
                 continue
             self.inform(f"codec.auto.ratio.{name}", "x", [entry["ratio"]])
+            # Data that cannot be compressed must not grow, because the daemon compresses what it is
+            # told to.
             if name == "randomBytes":
                 self.add_ratio("generated", "codec.auto.expansion",
                                100 * max(0, 1 / entry["ratio"] - 1))
@@ -291,6 +315,8 @@ class Codec:
                 done = processes.run_json(
                     [self.binaries.find("forebay-compress-train"), "--raw",
                      self.data / f"{name}.raw", "--shape", ",".join(map(str, shape)), "--out",
+                     # The network is trained on one half and measured on the other. Measured on
+                     # what it was trained on, the gain would show memory and not prediction.
                      pathlib.Path(folder) / "model.net", "--held-out", 0.5, "--macs-max", 1700,
                      "--epochs", 4 if self.quick else 12, "--seed", 1, "--threads", 1,
                      "--all-kernels", "--json"], RUN_TIMEOUT_S)
@@ -305,6 +331,7 @@ class Codec:
 
     def random_frame(self):
         contenders = ["forebay_balanced", "forebay_dense", "x264_medium", "delta_zstd_3"]
+        # One round is enough: the draws are many, and their 99th percentile is the figure.
         results = self.bench(FRAME_SET, contenders, rounds=1, frame_draws=self.draws)
         for peer in contenders[2:]:
             self.inform(f"codec.random_frame_p99.{peer}", "ms",
@@ -319,6 +346,7 @@ class Codec:
         """Two threads against one, over what the control gains in the same rounds."""
         # Each is held against a control of its own pace: at 4 GB/s two threads share the memory.
         controls = {"balanced": "control_fast", "dense": "control"}
+        # In the same rounds as ours, so that what the host takes away hits both.
         contenders = ["control", "control_fast", "forebay_balanced", "forebay_dense"]
         # A decoding lasts 15 ms, and a shared host takes a core away for as long: many rounds.
         results = self.bench("mbtcube", contenders, threads=(1, 2), rounds=10 * self.rounds)
@@ -345,6 +373,8 @@ class Codec:
 
     def _lossy_field(self, name, bound):
         """SZ3 and zfp on one field; ours on the field with its holes in every case."""
+        # Peers that know no holes get the filled field and pay for the mask; ours gets the holes
+        # themselves.
         field = codec_goals.FILLED_OF.get(name, name)
         self.prepare([name, field])
         report = self.run_lossy_peers(name, bound)
@@ -369,6 +399,7 @@ class Codec:
             dump = pathlib.Path(scratch) / "decoded.raw"
             results = self.bench(field, [f"forebay_{profile}"], bound=bound, dump=dump,
                                  rounds=max(self.rounds, LOSSY_ROUNDS_MIN))
+            # The same checker judges what ours decoded and what the peers decoded.
             entry = self.ours(results, profile)
             verdict = self.run_lossy_peers(field, bound, check=dump)["contenders"][-1]
         prefix = codec_goals.lossy_prefix(label, profile)
@@ -377,12 +408,15 @@ class Codec:
                    if figure.id in {f"{prefix}.{part}" for part in codec_goals.LOSSY_GOALS})
 
     def _lossy_goals(self, prefix, entry, verdict, peers):
+        # The best of SZ3's algorithms on this field, so that no choice of settings favours us.
         best = max((peers[peer] for peer in peers if peer.startswith("sz3_")),
                    key=lambda peer: peer["ratio"])
         default = peers["sz3_default"]
         self.add_ratio("lossy", f"{prefix}.vs_sz3_default", entry["ratio"] / default["ratio"])
         self.add_ratio("lossy", f"{prefix}.vs_sz3_best", entry["ratio"] / best["ratio"],
                        note=best["name"])
+        # Ours and SZ3 ran in two programs one after the other, so this is no ratio within a round.
+        # The CPU times beside it are disturbed less by that.
         faster = {clock: statistics.median(default[clock]["1"]) /
                   statistics.median(entry[clock]["1"]) for clock in ("decode_s", "decode_cpu_s")}
         self.add_ratio("lossy", f"{prefix}.decode_vs_sz3", faster["decode_s"])

@@ -18,6 +18,8 @@ def by_set(measurements):
     where a set was measured more than once, the run with the most contenders."""
     largest = {}
     for report in measurements:
+        # Reports with a bound or with smaller vectors are of other rows, and would mix two
+        # questions in one picture.
         if "bound" in report or report.get("isa", "best") != "best":
             continue
         entries = {}
@@ -32,6 +34,8 @@ def by_set(measurements):
 
 def means(table, sets):
     """Contender -> (ratio, rate), geometric means over `sets`; only those measured on all."""
+    # A mean over fewer sets is no mean of the same thing, so a contender that lacks one set is left
+    # out.
     names = set.intersection(*(set(table[name]) for name in sets)) if sets else set()
     return {name: tuple(math.exp(statistics.fmean(math.log(table[each][name][axis])
                                                   for each in sets)) for axis in (0, 1))
@@ -60,6 +64,7 @@ class _Log:
 
     def __init__(self, values, first, last):
         low, high = math.log(min(values)), math.log(max(values))
+        # At least a tenth, so that a single point has axes too.
         room = max(0.06 * (high - low), 0.1)
         self.low, self.high, self.first, self.last = low - room, high + room, first, last
 
@@ -89,6 +94,8 @@ def _place_label(x, y, text, taken):
         boxes.append((start, base - LABEL_HEIGHT + 2, start + width, base + 2))
     inside = [box[0] >= LEFT and box[2] <= WIDTH - 2 for box in boxes]
     for choice, box, fits in zip(choices, boxes, inside):
+        # Labels never cover each other while one of eight places is free; a reader must be able to
+        # tell points apart.
         if fits and not any(_overlap(box, other) for other in taken):
             taken.append(box)
             return choice
@@ -127,6 +134,7 @@ def scatter(title, subtitle, points):
     up = _Log([ratio for ratio, _ in points.values()], HEIGHT - BOTTOM, TOP)
     parts = _axes(across, up)
     places = {name: (across(rate), up(ratio)) for name, (ratio, rate) in points.items()}
+    # Points take their places before any label does.
     taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in places.values()]
     ours = sorted((place for name, place in places.items() if name.startswith("forebay_")))
     if len(ours) > 1:

@@ -47,12 +47,15 @@ class ServiceRow:
         facts = json.loads((self.suite.data / f"{SET}.json").read_text("utf-8"))
         frames, *frame_shape = facts["shape"]
         frame_bytes = (self.suite.data / f"{SET}.raw").stat().st_size // frames
+        # Rounded up. The set must be larger than the cache of decoded chunks, or every order would
+        # be served from it.
         copies = -(-RAW_BYTES_MIN // (frames * frame_bytes))
         self.frame_bytes = frame_bytes
         self.raw = self.folder / "raw"
         self.pack = self.folder / "pack"
         self.samples = frames * copies
         self.raw_bytes = self.samples * frame_bytes
+        # Made once; the file is written last, so a set that was cut short is made again.
         if not (self.folder / "complete").exists():
             shutil.rmtree(self.folder, ignore_errors=True)
             self.raw.mkdir(parents=True)
@@ -75,6 +78,7 @@ class ServiceRow:
 
     def _write_npy(self, shape, copies):
         header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
+        # As numpy pads it, to 64 bytes.
         header += " " * (-(10 + len(header) + 1) % 64) + "\n"
         frames = (self.suite.data / f"{SET}.raw").read_bytes()
         with (self.raw / "frames.npy").open("wb") as file:
@@ -84,6 +88,7 @@ class ServiceRow:
                 file.write(frames)
 
     def _daemon(self, path, layout, decode_bytes=1 << 20, **table):
+        # One worker, so that rates show what a core decodes.
         keys = {"tier.ram.capacity": str(int(self.raw_bytes * 1.25) + (256 << 20)),
                 "slots.capacity": "512MiB", "decode.capacity": str(decode_bytes),
                 "daemon.workers": 1}
@@ -104,6 +109,8 @@ class ServiceRow:
                               settings=settings)
         amplification = {mode: [report["amplification"] for report in reports]
                          for mode, reports in orders.items()}
+        # Bytes decoded over bytes delivered: 1 if each chunk is decoded once. It is what order
+        # `block` is for; `global` decodes a chunk for nearly each of its samples.
         self.suite.add("end_to_end", "codec.block.decode_amplification", amplification["block"],
                        settings=settings)
         self.suite.inform("codec.global.decode_amplification", "x", amplification["global"],
@@ -145,6 +152,8 @@ class ServiceRow:
 
             def consume(mode):
                 def run(_round):
+                    # The daemon's own counters, read before and after each run, because clients do
+                    # not see what is decoded.
                     before = service.cli("status")["decode"]
                     report = self._consume(service, mode, WARM + 1)
                     after = service.cli("status")["decode"]
@@ -167,6 +176,8 @@ class ServiceRow:
     def _warm(self):
         with contextlib.ExitStack() as stack:
             raw = stack.enter_context(self._daemon(self.raw, "npy"))
+            # Raw and packed data in two daemons at the same time, so that both are measured in the
+            # same rounds.
             fits = stack.enter_context(
                 self._daemon(self.pack, "pack", int(self.raw_bytes * 1.1)))
             for service in (raw, fits):
@@ -188,6 +199,8 @@ class ServiceRow:
     def _predict(self, profile, checking_s, reports):
         """What plan::AdvisePacking predicts for one worker, from the decode time that half of the
         rounds measured, against the rates of the other half."""
+        # From one half of the rounds, and judged by the other half: a prediction from the same
+        # rounds would be right by itself.
         decoding_s = statistics.median(
             report["decode_s_per_byte"] for report in _every_other_two(reports))
         predicted = 1 / (checking_s + decoding_s)
@@ -213,6 +226,8 @@ class ServiceRow:
         settings = f"GFS {GFS_MB_PER_S} MB/s, extents of {EXTENT}, first epoch, order block"
         for name, values in seconds.items():
             self.suite.inform(f"codec.gfs.{name}_epoch1", "s", values, settings=settings)
+        # The gain should be the pack's ratio, because the GFS is slower than the decoder. A goal of
+        # 0.8 leaves a fifth for what does not scale.
         gains = ratios(seconds["raw"], seconds["pack"])
         self.suite.inform("codec.gfs.gain", "x", gains, settings=settings)
         self.suite.add("end_to_end", "codec.gfs.gain_of_ratio",
@@ -221,6 +236,7 @@ class ServiceRow:
     def _cold_epoch(self, path, layout):
         with processes.emulated_gfs(self.binaries, path, "tsubame3-fast",
                                     bandwidth_mb_per_s=GFS_MB_PER_S) as gfs:
+            # As in suite spine: the model decides what the GFS costs, and not the disk beneath it.
             machine.drop_caches()
             machine.fill_cache(sorted(path.iterdir()))
             # As many extents as a large data set has: a window of the order needs few of them.

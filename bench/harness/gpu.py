@@ -19,6 +19,7 @@ PAGEABLE = "copied to the GPU from pageable memory"  # as forebay-train says it
 GAP_LEAST = 0.01  # of a step of eager; below, the GPU bounds it, and there is nothing to halve
 PEER = pathlib.Path(__file__).parents[1] / "gpu" / "gpu_peer.py"
 SWAP_MIB = 4096
+# A run that takes longer is not the one that was meant, and the time on a GPU is limited.
 RUN_S = 120  # at most, of a single run
 AT_MOST = {"at_least": False}
 
@@ -104,18 +105,23 @@ RUNS = {
 
 def rate(reports):
     """Samples/s of each run, from the median of its steps."""
+    # From the median step: the first steps warm caches and choose kernels, and a single slow one
+    # says nothing.
     return [report["step_samples"] / statistics.median(report["step_s"]) for report in reports]
 
 
 def gap_us(report):
     """For how long the GPU is idle in a step: the time of one without the profiler, which slows the
     host down, less that for which the profiler saw the GPU busy."""
+    # The two numbers come from two runs, so their difference can be slightly below 0.
     return max(0.0, statistics.median(report["step_s"]) - report["busy_s"]) * 1e6
 
 
 def why_no_ratio(reports, gaps_us, steps_us):
     """Of two gaps; "" where there is one."""
     for name, report in reports.items():
+        # A ratio of two gaps means something only if both were measured and neither is nearly 0.
+        # What would falsify it is named here.
         if report["busy_s"] * 1e6 > (1 + GAP_LEAST) * steps_us[name]:
             return f"the profiler saw more than a step of {name}"
     if gaps_us["eager"] < GAP_LEAST * steps_us["eager"]:
@@ -136,6 +142,7 @@ def lacks_memory(failure):
 def largest(sides, run):
     """The last of `sides` that `run` has memory for, and its report: all before it are taken to
     fit, all behind it not to. RunFailed, with the reason, where not even the first does."""
+    # A binary search, because each try costs a run. It relies on larger cubes needing more memory.
     low, high = 0, len(sides) - 1
     best = (sides[0], run(sides[0]))
     while low < high:
@@ -144,6 +151,7 @@ def largest(sides, run):
             best = (sides[middle], run(sides[middle]))
             low = middle
         except processes.RunFailed as failure:
+            # Only a lack of memory means "too large"; any other failure is one of the program.
             if not lacks_memory(failure):
                 raise
             high = middle - 1
@@ -185,6 +193,8 @@ class Gpu:
 
     def limit_s(self, usual_s):
         """Of a run that begins now."""
+        # The time on the machine is bounded, so a run that cannot end in it is not begun, and its
+        # figures say so.
         left_s = self.ends_s - time.time()
         if left_s < 1:
             raise processes.RunFailed("the suite's time was over: choose rows with --only, or a "
@@ -208,6 +218,8 @@ class Gpu:
     def tests_on_gpu(self):
         """What ended in failure, by program, where they compute on the GPU."""
         failures = []
+        # The tests of the trainer, run on the GPU: every layout must give the same weights there
+        # too.
         for label in RUNS["digest"]:
             command = ["env", "FOREBAY_TEST_DEVICE=cuda", *self.command("digest", label)]
             limit_s = self.limit_s(2 * RUN_S)
@@ -237,6 +249,9 @@ class Gpu:
 
     def throughput(self):
         for task, samples in TASKS.items():
+            # One run of each and no rounds: steps are repeated within a run, but a change of the
+            # GPU's clock between the two runs is not cancelled. The peer is what a user of PyTorch
+            # gets, eager and with the same precision.
             reports = {name: self.report("throughput", f"{task}.{name}")
                        for name in ("ours", "eager")}
             peer = reports["eager"]
@@ -274,6 +289,8 @@ class Gpu:
 
     def swap(self):
         report = self.report("swap", "copies")
+        # A plain copy of the same bytes is the limit of the link; a figure above 1 would mean that
+        # one of the two is measured wrongly.
         self.add("swap", "gpu.swap_over_copy",
                  ratios(report["swap_gb_s"], report["plain_gb_s"]),
                  f"{statistics.median(report['plain_gb_s']):.3g} GB/s plain, out and back")
@@ -294,6 +311,7 @@ class Gpu:
                  f"{recomputed['peak_bytes'] / 1e9:.3g} GB where all is recomputed")
 
     def cube(self):
+        # Under a cap, so that the row means the same on GPUs with more memory.
         found = {label: largest(CUBE_SIDES, lambda side, label=label: self.report(
             "cube", label, SIDE=side)) for label in RUNS["cube"]}
         voxels = {label: side ** 3 for label, (side, _) in found.items()}
@@ -307,6 +325,7 @@ class Gpu:
 
     def feed(self):
         for name, cubes in FED.items():
+            # The same steps on a batch that stays on the GPU: what a feed can reach at most.
             resident = rate([self.report("feed", f"{name}.resident")])
             steps, said = self.fed_steps(name)
             fed = cubes.batch * len(steps) / (sum(step["step_ns"] for step in steps) / 1e9)

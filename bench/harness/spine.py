@@ -319,7 +319,7 @@ class Spine:
         """One daemon, from nothing: epoch 1 and its GFS work, then two epochs and theirs."""
         with processes.emulated_gfs(self.binaries, dataset.data, GFS_PRESET) as gfs:
             cold_for_clients(dataset)
-            # The look-ups of mounting and of the caches' filling do not count.
+            # The operations of mounting do not count.
             gfs.control("reset")
             table = {**table, "name": "bench", "path": gfs.mount, "stage_at_start": False}
             with processes.daemon(self.binaries, ram_keys(dataset), [table]) as service:
@@ -366,7 +366,7 @@ class Spine:
         tar = self.store.dataset(datasets.Spec("tar", self.scale.samples))
         stored = tar.stored_bytes()
         # Nothing of a GFS is cached between torch's epochs, so three cost three times one. It reads
-        # a part of the set, because a whole epoch takes half an hour.
+        # a part of the set, because it is slow there.
         torch_s = 3 * tar.spec.payload_bytes * self._torch_on_gfs(tar, "spine.cold_tar")
         runs = [self._cold_start(tar, {"format": "tar"}) for _ in range(self.scale.gfs_rounds)]
         self._check_all(runs)

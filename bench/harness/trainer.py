@@ -61,6 +61,7 @@ def step_error(report):
 
 def peak_error(report):
     """Of the rank with the most bytes, in %."""
+    # The fullest rank decides whether a plan fits.
     measured, predicted = max(zip(report["peak_bytes"], report["predicted_peak_bytes"]))
     return 100 * abs(predicted / measured - 1)
 
@@ -70,6 +71,7 @@ class Trainer:
         self.sheet = sheet
         self.binaries = binaries
         self.quick = quick
+        # Odd, so that the median is a run.
         self.rounds = 3 if quick else 7
         self.cycles = QUICK_KILL_CYCLES if quick else KILL_CYCLES
         self._runs = None
@@ -110,6 +112,7 @@ class Trainer:
     @property
     def runs(self):
         """Layout -> reports of interleaved runs."""
+        # Several rows judge the same runs, which therefore are made once.
         if self._runs is None:
             self._runs = self.interleaved(LAYOUTS)
         return self._runs
@@ -130,6 +133,9 @@ class Trainer:
         self.sheet.add(from_runs(figure_id, unit, values, **fields))
 
     def digest(self):
+        # One digest over all layouts and all runs: a single weight that differs in one bit gives
+        # two. This is what the trainer promises, so nothing is averaged or compared within a
+        # tolerance.
         digests = {report["digest"] for reports in self.runs.values() for report in reports}
         for ranks, words in ONLY_CORRECT.values():
             digests.add(self.launch(ranks, words)["digest"])
@@ -146,12 +152,15 @@ class Trainer:
 
     def checker(self):
         report = self.start(1, ["forebay_plan_bench"])
+        # Plans that were damaged on purpose: the checker must refuse all of them, and run the
+        # others.
         self.add("checker", "trainer.c7.passed_bad_plans", [report["bad"] - report["refused"]],
                  note=f"of {report['bad']} with {len(report['kinds'])} kinds of damage")
         self.add("checker", "trainer.c7.plans_run", [report["ran"]],
                  note=f"of {report['valid']} random ones, with the sums of one process")
 
     def pipeline(self):
+        # Ratios within a round, because two ranks on a shared host lose time together.
         single = self.seconds("single")
         self.add("pipeline", "trainer.c3.pp2_speedup", ratios(single, self.seconds("pp2_1f1b")),
                  note="8 micro-batches, two equal stages, 1F1B; ideal 1.78")
@@ -166,6 +175,8 @@ class Trainer:
 
     def simulator(self):
         for name, reports in self.interleaved(PREDICTED).items():
+            # Predicted before the step and from profiles of single parts, so the simulator cannot
+            # have seen what it predicts.
             errors = [step_error(report) for report in reports]
             self.add("simulator", f"trainer.c4.step_error.{name}",
                      [abs(error) for error in errors],

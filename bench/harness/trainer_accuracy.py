@@ -84,6 +84,8 @@ class Accuracy:
         with tempfile.TemporaryDirectory(prefix="forebay-accuracy-") as name:
             folder = pathlib.Path(name)
             config = unpack(folder)
+            # Accuracy is judged on one process, and the other layouts by their digest: if it is the
+            # same, so is the accuracy.
             self.judge(model, {
                 layout: self.trainings.run(config, folder / layout, ranks,
                                            (*COMMON, *MODELS[model], *more))
@@ -94,6 +96,7 @@ class Accuracy:
         note = " ".join(MODELS[model]) + "; " + ", ".join(
             f"{layout} {report['loop_s']:.0f} s" for layout, report in reports.items())
         self.add(model, "accuracy", [alone["test_accuracy"]], note)
+        # Equal weights after whole epochs with a switch of layout in between.
         digests = {report["weights_digest"] for report in reports.values()}
         self.add(model, "digests", [len(digests)],
                  "different weights: one process; two stages, then two replicas")

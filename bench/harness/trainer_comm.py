@@ -42,6 +42,8 @@ def communication_plan(suite):
     """Each run probes, chooses, and then times every plan there is."""
     reports = [suite.start(2, ["forebay_comm_plan_bench", "--rounds", PLAN_ROUNDS])
                for _round in range(suite.rounds)]
+    # The plan that the trainer chose from a short probe, against the best of all plans in
+    # hindsight. It is falsified by a machine on which the probe misleads.
     chosen = [report["phase_ms"][report["chosen"]] for report in reports]
     best = [min(report["phase_ms"].values()) for report in reports]
     best_size = [min(ms for plan, ms in report["phase_ms"].items() if not plan.endswith(ONE_BY_ONE))
@@ -71,6 +73,8 @@ def ddp(suite, name):
     """DDP as it comes, and, for comparison, with gradients kept in its buckets."""
     shape = SHAPES[name]
     ours = ["forebay_trainer_bench", "--replicas", 2, *shape]
+    # DDP as it comes is the peer of the goal; with views of buckets it is faster, and is reported
+    # beside it so that nobody has to ask.
     runs = interleave(suite.rounds, {
         "ddp": lambda _round: peer(suite, shape),
         "views": lambda _round: peer(suite, (*shape, "--bucket-views")),

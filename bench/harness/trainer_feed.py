@@ -60,6 +60,8 @@ def write_npy(path, kind, shape, parts):
 
 def turned(values, samples):
     """Of each sample the same values, turned by another number."""
+    # All samples differ, and making them costs one copy: a generator of random numbers in Python
+    # would take longer than the training.
     for sample in range(samples):
         turn = sample * 977 % len(values)
         yield values[turn:] + values[:turn]
@@ -67,6 +69,7 @@ def turned(values, samples):
 
 def make_set(folder, cubes=CUBES):
     """Cubes of noise from one seed; targets: numbers between -1 and 1, or classes of voxels."""
+    # One seed, so that every machine trains on the same bytes.
     draw = random.Random(5)
     folder.mkdir()
     voxels = cubes.side ** 3
@@ -104,6 +107,7 @@ def read_steps(folder):
     """The lines of rank 0's steps, without the first ones."""
     lines = (folder / "rank-00000.jsonl").read_text("utf-8").splitlines()
     steps = [record for record in map(json.loads, lines) if record["event"] == "step"]
+    # A run that ended early would give figures of its first steps.
     if len(steps) <= WARM:
         raise processes.RunFailed(f"forebay-train wrote {len(steps)} steps")
     return steps[WARM:]
@@ -111,8 +115,10 @@ def read_steps(folder):
 
 def figures_of(steps):
     """Microseconds that a step spends on its batch, and the part of its time that it waits."""
+    # The median step, because the first batch of each epoch waits for the pipeline.
     overhead_us = statistics.median(
         (step["wait_data_ns"] + step["feed_ns"]) / 1e3 for step in steps)
+    # Over all steps and not the median: a step that waits long counts, however rare it is.
     waited = sum(step["wait_data_ns"] for step in steps)
     return overhead_us, 100 * waited / sum(step["step_ns"] for step in steps)
 

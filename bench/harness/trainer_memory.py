@@ -46,6 +46,7 @@ GOALS = {
 
 def percent_less(report, way):
     """Bytes of the peak that a way saves, of what keeping all takes."""
+    # Against keeping everything, in the same program and run.
     peaks = {name: entry["peak_bytes"] for name, entry in report["ways"].items()}
     return 100 * (1 - peaks[way] / peaks["keep"])
 
@@ -57,11 +58,13 @@ def extra_percent(report, way):
 
 
 def check_fits(report, way):
+    # A way that does not fit in the budget cannot be compared, and its figures are missing.
     if way in report["unfit"]:
         raise processes.RunFailed(f"{report['model']}: {way}: {report['unfit'][way]}")
 
 
 def digests(report):
+    # Swapping and recomputing must not change a bit, so the digests of all ways are one.
     return {(entry["gradients"], entry["digest"]) for entry in report["ways"].values()}
 
 
@@ -70,6 +73,8 @@ def gains(report):
     by step. Exactly 1 where the mixture is that one."""
     ways = report["ways"]
     pure = [ways[name] for name in ("swap", "recompute") if name in ways]
+    # The better of the two pure ways is the peer: a mixture that is only better than the worse one
+    # is no gain.
     best = min(pure, key=lambda entry: statistics.median(entry["step_s"]))
     if best["plan"] == ways["mixed"]["plan"]:
         return [1.0] * len(best["step_s"])

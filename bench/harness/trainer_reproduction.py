@@ -54,11 +54,15 @@ class Reproduction:
         self.judge(summaries)
 
     def judge(self, summaries):
+        # Accuracies inform and have no goal: one run of each says little about a difference of a
+        # percent.
         for run, summary in summaries.items():
             by_epoch = [evaluation["accuracy"] for evaluation in summary["evaluations"]]
             self.inform(f"trainer.reproduction.accuracy.{run}", "of 1",
                         [summary["test_accuracy"]],
                         note="by epoch: " + " ".join(f"{value:.3f}" for value in by_epoch))
+        # In the exact mode there is nothing to give back: a switch of the layout leaves the weights
+        # as they are.
         digests = {summaries[run]["weights_digest"] for run in EXACT}
         self.add("trainer.reproduction.exact_digests", [len(digests)],
                  note="different weights: replicas throughout; a pipeline, then replicas")
