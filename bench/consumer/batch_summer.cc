@@ -1,3 +1,5 @@
+// What the consumer does with a batch: the sum of every sample, and in the untimed epoch its hash.
+// It is the same work as the peers do (bench/peers/byte_sum.h), so a ratio shows the loaders.
 #include "bench/consumer/batch_summer.h"
 
 #include <xxhash.h>
@@ -12,6 +14,8 @@ namespace {
 using Pieces = std::span<const std::span<const std::byte>>;
 
 std::uint64_t SumOf(Pieces pieces) {
+  // Nearly every sample is one piece; one that crosses extents is summed piece by piece, and is not
+  // copied together.
   if (pieces.size() == 1) return ByteSum(pieces.front());
   ByteSummer summer;
   for (const auto& piece : pieces) summer.Add(piece);
@@ -29,6 +33,7 @@ std::uint64_t HashOf(Pieces pieces) {
 }  // namespace
 
 Result<FieldId> PayloadField(std::span<const FieldSpec> fields) {
+  // A label that the catalog knows has no bytes to read.
   for (std::uint32_t i = 0; i < fields.size(); ++i) {
     if (fields[i].source != FieldSource::kConstant) return FieldId(i);
   }
@@ -37,11 +42,13 @@ Result<FieldId> PayloadField(std::span<const FieldSpec> fields) {
 
 Status AddBatch(const Batch& batch, FieldId field, bool with_content, DeliveryDigest& digest) {
   const std::span<const SampleId> ids = batch.sample_ids();
+  // Samples that pad a last batch were delivered before and would change the digest.
   const std::uint32_t fresh = batch.sample_count() - batch.padded_count();
   for (std::uint32_t i = 0; i < fresh; ++i) {
     const Pieces pieces = batch.Spans(field, i);
     std::uint64_t bytes = 0;
     for (const auto& piece : pieces) bytes += piece.size();
+    // An empty sample would cost nothing and raise the rate.
     if (bytes == 0) {
       return Error(ErrorCode::kDataLoss,
                    "sample " + std::to_string(ids[i].value()) + " came without bytes");

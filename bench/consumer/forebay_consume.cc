@@ -1,5 +1,6 @@
 // forebay_consume: a trainer that trains nothing. Streams minibatches through the public client
-// library, reads every byte of them and prints what that took.
+// library, reads every byte of them and prints what that took. It has no access to the daemon but
+// that library, so what it reaches a user's program can reach.
 #include <time.h>
 
 #include <CLI/CLI.hpp>
@@ -43,6 +44,8 @@ Result<StreamOptions> ToStreamOptions(const ConsumeOptions& options) {
 // The accelerator's step: a sleep, as MLPerf Storage defines it.
 void Compute(double step_ms) {
   if (step_ms <= 0) return;
+  // Relative and not to a deadline: a real step begins when its batch is there, so time that was
+  // lost is not caught up on.
   const auto step_ns = static_cast<long>(step_ms * 1e6);
   timespec step{.tv_sec = step_ns / 1'000'000'000, .tv_nsec = step_ns % 1'000'000'000};
   clock_nanosleep(CLOCK_MONOTONIC, 0, &step, nullptr);
@@ -58,6 +61,8 @@ class EpochMeter {
   // A batch of `epoch` has come after `wait_ms`. Closes the epoch before it.
   void Begin(EpochId epoch, double wait_ms) {
     waits_ms_.push_back(wait_ms);
+    // An epoch ends when its last batch was consumed, which is only seen when the next one arrives.
+    // That wait belongs to the new epoch.
     if (epoch_ && *epoch_ != epoch) Close(wait_ms);
     if (!epoch_) compute_begin_ = NowSeconds();
     epoch_ = epoch;
@@ -66,6 +71,7 @@ class EpochMeter {
   DeliveryDigest& digest() { return digest_; }
 
   void End() {
+    // The last epoch ends with the stream.
     if (epoch_) Close(0);
     report_.waits = SummariseWaits(waits_ms_);
   }
@@ -82,6 +88,7 @@ class EpochMeter {
                               .digest = digest_});
     if (options_.step_ms > 0) {
       const double compute_s = static_cast<double>(steps_) * options_.step_ms * 1e-3;
+      // MLPerf Storage's accelerator utilisation: the time of the steps over the time of the epoch.
       report_.au.push_back(compute_s / (now - compute_begin_));
     }
     digest_ = {};
@@ -116,6 +123,8 @@ Status ConsumeStream(Client& client, const ConsumeOptions& options, bool with_co
     if (!batch) break;
     meter.Begin(batch->epoch(), (NowSeconds() - asked) * 1e3);
     FOREBAY_TRY(AddBatch(*batch, field, with_content, meter.digest()));
+    // Released before the step, as a trainer does that has copied the batch to its device. The
+    // daemon can use the slot again.
     batch.reset();
     Compute(options.step_ms);
   }
@@ -134,6 +143,7 @@ Result<std::unique_ptr<Client>> Connect(const ConsumeOptions& options) {
 Result<double> FirstBatchMs(const ConsumeOptions& options) {
   FOREBAY_ASSIGN(const StreamOptions stream_options, ToStreamOptions(options));
   const double begin = NowSeconds();
+  // A new connection each time: the handshake and the opening of the stream are what is measured.
   FOREBAY_ASSIGN(const std::unique_ptr<Client> client, Connect(options));
   FOREBAY_ASSIGN(const std::unique_ptr<BatchStream> stream, client->Open(stream_options));
   FOREBAY_ASSIGN(const std::optional<Batch> batch, stream->Next());
@@ -155,6 +165,7 @@ Result<RunReport> Measure(ConsumeOptions options) {
     return report;
   }
   FOREBAY_ASSIGN(const std::unique_ptr<Client> client, Connect(options));
+  // On the same connection and before the timed epochs, which it also warms up.
   if (options.check) {
     ConsumeOptions check = options;
     check.epochs = 1;

@@ -14,12 +14,15 @@ namespace {
 
 // Corrects the checksums of header and tables, and the page hashes in the extent rows.
 void Seal(std::vector<std::byte>& image) {
+  // Nothing to correct: FromBytes refuses it by its size.
   if (image.size() < kHeaderBytes) return;
   auto header = LoadAt<HeaderRow>(image, 0);
   header.magic = kCatalogMagic;
   header.version = kCatalogVersion;
   header.image_bytes = image.size();
   const std::span<std::byte> bytes(image);
+  // The image is arbitrary here, so every offset is compared before it is used, as in the checker
+  // under test.
   const auto in_bounds = [&](const SectionRow& row) {
     return row.offset <= image.size() && row.bytes <= image.size() - row.offset;
   };
@@ -30,12 +33,15 @@ void Seal(std::vector<std::byte>& image) {
                              extents.bytes - at >= sizeof(ExtentRow) && at < extents.bytes;
        at += sizeof(ExtentRow)) {
     auto row = LoadAt<ExtentRow>(bytes, extents.offset + at);
+    // A guess of the page's size, right for most rows. Hashes of keys are not corrected, so changed
+    // keys are refused by their hash.
     const std::uint64_t want = row.starting_count * (row.object_count > 1 ? 8 : entry_bytes);
     if (row.page_offset <= pages.bytes && want <= pages.bytes - row.page_offset) {
       row.entries_hash = Checksum(bytes.subspan(pages.offset + row.page_offset, want));
       std::memcpy(&image[extents.offset + at], &row, sizeof row);
     }
   }
+  // After the rows, because the hash of the extent table covers the page hashes in it.
   for (std::size_t i = 0; i < kSectionCount; ++i) {
     SectionRow& section = header.sections[i];
     const bool is_hashed = i != static_cast<std::size_t>(SectionKind::kPages);
@@ -51,6 +57,8 @@ void Seal(std::vector<std::byte>& image) {
 void Visit(const Catalog& catalog) {
   const SampleTable* const table = catalog.samples();
   if ((table == nullptr) == (catalog.packs() == nullptr)) __builtin_trap();
+  // The first and the last samples: errors of bounds are at the ends, and a forged count must not
+  // cost time.
   constexpr std::uint64_t kVisitsMax = 64;
   std::vector<FieldLocation> locations(catalog.fields().size());
   for (std::uint64_t s = 0; s < std::min(kVisitsMax, catalog.sample_count()); ++s) {
@@ -59,6 +67,8 @@ void Visit(const Catalog& catalog) {
       if (table == nullptr) continue;
       (void)table->SampleRange(SampleId(sample), 0).has_value();
       if (!table->Locate(SampleId(sample), locations).has_value()) continue;
+      // A location may run past its extent, into the next ones of a chain, but it must begin in one
+      // that exists.
       for (const FieldLocation& location : locations) {
         if (location.range.extent.value() >= catalog.extent_count()) __builtin_trap();
       }
@@ -86,6 +96,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace forebay::catalog;
   const auto raw = std::as_bytes(std::span(data, size));
   std::vector<std::byte> image(raw.begin(), raw.end());
+  // The two kinds of image have seeds of their own, and each is corrected in its own way.
   const bool is_packs = image.size() >= sizeof(std::uint64_t) &&
                         LoadAt<std::uint64_t>(image, 0) == kPackCatalogMagic;
   if (is_packs) {

@@ -11,6 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text(reinterpret_cast<const char*>(data), size);
   const std::string spec = text.substr(0, text.find('\0'));
   const std::string list = spec.size() < text.size() ? text.substr(spec.size() + 1) : "";
+  // Small, so that "all" is walked over in no time, and larger than the numbers of most inputs.
   constexpr std::uint64_t kSampleCount = 1000;
   const auto made = MakeSelection(spec, kSampleCount, list);
   if (!made.has_value()) return 0;
@@ -23,6 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       __builtin_trap();
     }
   }
+  // The canonical text must mean the same selection: it is what tokens and logs repeat.
   const auto again = MakeSelection(selection.spec(), kSampleCount, list);
   if (!again.has_value() || (*again)->fingerprint() != selection.fingerprint()) {
     __builtin_trap();

@@ -63,6 +63,7 @@ UniqueFd ConnectTo(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  // Over a real socket, because the acceptor reads with recvmsg and checks the peer's credentials.
   for (;;) {
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
@@ -87,10 +88,12 @@ std::vector<char> Answer(const UniqueFd& fd) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace forebay;
+  // One acceptor for all inputs, with a limit of connections that they do not reach.
   static const daemon::Door door;
   const UniqueFd fd = daemon::ConnectTo(door.path());
   // The daemon may close the connection before everything is sent.
   static_cast<void>(send(fd.get(), data, size, MSG_NOSIGNAL));
+  // The daemon then sees the end at once, and an incomplete hello does not wait for its deadline.
   shutdown(fd.get(), SHUT_WR);
   const std::vector<char> answer = daemon::Answer(fd);
   ClientHello hello;

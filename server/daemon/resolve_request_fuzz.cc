@@ -57,11 +57,14 @@ class OneDataset final : public AdminTarget {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace forebay;
+  // Made once, because staging a data set for every input would take nearly all the time. A request
+  // changes nothing in it.
   static daemon::OneDataset target;
   v1::ResolveRequest request;
   if (!request.ParseFromArray(data, static_cast<int>(size))) return 0;
   daemon::AdminService service(target);
   v1::ResolveReply reply;
+  // A refused request must not leave a partly filled answer.
   if (!service.ResolveSelection(nullptr, &request, &reply).ok()) {
     FOREBAY_CHECK(reply.sample_ids_size() == 0);
     return 0;

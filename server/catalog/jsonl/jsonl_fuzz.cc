@@ -54,6 +54,7 @@ std::optional<std::string> ReadByCatalog(std::span<const std::byte> bytes,
   const auto builder = CreateScanBuilder(**root, source);
   if (!builder.has_value()) __builtin_trap();
   std::vector<ScanBuilder::CutExtent> cut;
+  // Errors are not compared, only whether there is one: the simple reader has no messages.
   for (std::size_t at = 0; at < bytes.size(); at += feed_bytes) {
     const std::size_t count = std::min(feed_bytes, bytes.size() - at);
     if (!(*builder)->Feed(bytes.subspan(at, count), cut).has_value()) return std::nullopt;
@@ -68,6 +69,7 @@ std::optional<std::string> ReadByCatalog(std::span<const std::byte> bytes,
   std::string samples;
   std::uint64_t sample = 0;
   for (const ScanBuilder::CutExtent& extent : cut) {
+    // No extent may exceed its size: the stager reserves memory by it.
     if (extent.info.bytes > extent_bytes) __builtin_trap();
     for (const Range& piece : extent.pieces) {
       const auto line = bytes.subspan(extent.info.object_offset + piece.offset, piece.length);
@@ -86,6 +88,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace forebay::catalog;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto bytes = std::as_bytes(std::span(data, size));
+  // 5 bytes make nearly every line an extent of its own, or too long; 4096 hold most inputs as a
+  // whole. Pieces of 3 bytes cut byte order marks and line ends in two.
   for (const std::size_t extent_bytes : {5U, 4096U}) {
     const std::optional<std::string> expected = ReadSimply(text, extent_bytes);
     if (ReadByCatalog(bytes, extent_bytes, size + 1) != expected) __builtin_trap();

@@ -11,6 +11,7 @@ namespace {
 
 // Corrects the header checksums, so that the fuzzer reaches the code behind them.
 void SealBlocks(std::string& archive) {
+  // Blocks that look like headers are corrected wherever they lie; one within data does no harm.
   for (std::size_t at = 0; at + 512 <= archive.size(); at += 512) {
     if (archive.compare(at + 257, 5, "ustar") != 0) continue;
     archive.replace(at + 148, 8, "        ");
@@ -25,6 +26,8 @@ void SealBlocks(std::string& archive) {
 
 std::string Scan(const std::string& archive, std::size_t feed_bytes) {
   std::string seen;
+  // Offsets and paths of all members, and the error, are collected as one text, so that two scans
+  // can be compared as a whole.
   TarScanner scanner({.path = "a.tar", .bytes = archive.size()},
                      [&](const TarMember& member) -> Status {
     if (member.data_offset > archive.size() ||
@@ -54,6 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace forebay::catalog;
   std::string archive(reinterpret_cast<const char*>(data), size);
   SealBlocks(archive);
+  // 37 divides neither 512 nor a header's fields, so pieces end everywhere in a block.
   if (Scan(archive, archive.size() + 1) != Scan(archive, 37)) __builtin_trap();
   return 0;
 }

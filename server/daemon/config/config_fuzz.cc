@@ -10,6 +10,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace forebay;
   using namespace forebay::daemon;
+  // As forebayd begins, and as a text from a client is loaded (served_check.h).
   Config config = DefaultConfig();
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   if (!LoadConfigText(text, "forebayd.toml", config).has_value()) return 0;
@@ -21,6 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         source.extent_bytes > limits::kExtentBytesMax) {
       __builtin_trap();
     }
+    // Every value that was accepted passes the check of its format again, so later stages need no
+    // check.
     for (const std::string_view name : catalog::FormatKeyNames()) {
       const catalog::SettingValue* value = source.settings.Find(name);
       if (value == nullptr) continue;

@@ -23,6 +23,7 @@ std::uint64_t WordAt(std::span<const std::byte> bytes, std::size_t offset) {
 void Seal(std::vector<std::byte>& manifest) {
   const std::uint64_t magic = WordAt(EncodeManifestHeader(0), 0);
   if (manifest.size() < kManifestRecordBytes) return;
+  // The header is summed under generation 0, and the records under its own.
   const std::uint64_t generation = WordAt(manifest, 16);
   for (std::size_t at = 0; manifest.size() - at >= kManifestRecordBytes;
        at += kManifestRecordBytes) {
@@ -50,6 +51,7 @@ void CheckAgain(const ParsedManifest& manifest) {
 }
 
 void Check(std::span<const std::byte> bytes) {
+  // Another version is an error, and the only one.
   const auto manifest = ParseManifest(bytes);
   if (!manifest.has_value()) return;
   const std::uint64_t slots = (bytes.size() + kManifestRecordBytes - 1) / kManifestRecordBytes;

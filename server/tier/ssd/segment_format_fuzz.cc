@@ -33,6 +33,7 @@ std::optional<Footer> ReadFooter(std::span<const std::byte> trailer) {
   footer.key.extent = ExtentId(reader.ReadLe<std::uint32_t>());
   reader.Take(4);
   footer.shape.image_bytes = reader.ReadLe<std::uint64_t>();
+  // DecodeTrailer demands a valid shape: the manifest's parser refuses others before.
   if (!footer.shape.IsValid()) return std::nullopt;
   return footer;
 }
@@ -41,6 +42,7 @@ void CheckTrailer(const Footer& footer, std::span<const std::byte> trailer) {
   const auto checksums = DecodeTrailer(footer.key, footer.shape, trailer);
   if (!checksums.has_value()) return;
   if (checksums->pieces.size() != footer.shape.piece_count) __builtin_trap();
+  // What decodes must encode again, and decode to the same checksums.
   std::vector<std::byte> encoded(footer.shape.trailer_bytes());
   EncodeTrailer(footer.key, footer.shape, *checksums, encoded);
   const auto again = DecodeTrailer(footer.key, footer.shape, encoded);
@@ -53,6 +55,7 @@ void CheckTrailer(const Footer& footer, std::span<const std::byte> trailer) {
 void CheckName(std::string_view name) {
   const NameKind kind = ClassifyName(name);
   const std::uint64_t attempt = TempAttempt(name);
+  // 42 characters of a key and ".seg"; a temporary name has at least ".0.tmp" behind the key.
   if (kind == NameKind::kSegment && (name.size() != 46 || attempt != 0)) __builtin_trap();
   if (kind == NameKind::kTemp && name != kManifestTempName && name.size() < 48) {
     __builtin_trap();
