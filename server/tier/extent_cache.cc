@@ -1,50 +1,35 @@
 // The cache never does work in proportion to its number of extents under its lock, because every
-// batch looks extents up. To find what to evict, it looks at a random sample of the extents, in
-// steps between which it releases the lock, and asks for their next uses without the lock. Only if
-// the sample does not help does it look at all extents. Of 1,024 random extents, the one that is
-// needed last is among the 0.1 % of all extents that are needed last, on average.
+// batch looks extents up. What does such work has a file of its own and releases the lock after
+// every few extents: the search for what to evict (eviction_search.h) and the moving of extents
+// (extent_mover.h). Here is what happens to one extent: it is found, published, dropped.
 #include "server/tier/extent_cache.h"
 
 #include <algorithm>
 #include <cerrno>
-#include <deque>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
-#include "proto/contract/mix64.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/log.h"
 #include "server/tier/eviction_ledger.h"
-#include "server/tier/ram/compaction.h"
+#include "server/tier/eviction_search.h"
+#include "server/tier/extent_mover.h"
 #include "server/tier/resident_index.h"
+#include "server/tier/resident_walk.h"
+#include "server/tier/ssd/device_health.h"
 #include "server/tier/ssd/segment_format.h"
 
 namespace forebay::tier {
 namespace {
 
-constexpr std::int64_t kErrorWindowNs = 60'000'000'000;
 constexpr std::uint64_t kEvictsNobody = ~std::uint64_t{0};  // as a next use
 constexpr std::uint64_t kPageBytes = limits::kIoAlignmentBytes;
-// How many extents a search for something to evict looks at first, and how many between two
-// releases of the lock.
-constexpr std::size_t kSampleExtents = 1024;
-constexpr std::size_t kStepExtents = 64;
 
 std::uint64_t Permille(std::uint64_t bytes, std::uint32_t permille) {
   return bytes / 1000 * permille + bytes % 1000 * permille / 1000;
 }
-
-// Of a block, among those of all regions: unique, in no order that means anything.
-std::uint64_t Address(RegionId region, std::uint64_t offset) {
-  return (std::uint64_t{region.value()} << 48) | offset;
-}
-
-// Nobody else may use an extent that is evicted or moved. References to an extent without any are
-// made under the cache's mutex only, so the answer holds as long as that is held.
-bool IsPinned(const ResidentExtent& extent) { return extent.pins.load() > 0; }
 
 bool Fits(std::uint64_t used, std::uint64_t wanted, std::uint64_t limit) {
   return used <= limit && wanted <= limit - used;
@@ -78,39 +63,17 @@ class TwoTierCache final : public ExtentCache {
     std::uint64_t extents = 0;
     std::uint64_t bad = 0;
   };
-  // How little is lost with a copy that is needed as late as another.
-  enum class Worth : std::uint8_t { kCopyOfHome, kGuest, kAtHome };
-  struct Candidate {
-    std::uint64_t next_use = 0;
-    Worth worth = Worth::kAtHome;
-    ExtentKey key;
-  };
+  using Candidate = EvictionSearch::Candidate;
   using Node = ResidentIndex::Node;
   using RamRef = std::shared_ptr<ResidentExtent>;
-  // Which extents a search looks at.
-  enum class Among : std::uint8_t { kSample, kAll };
-
-  // Calls visit(node) under the lock, which it releases after every few extents.
-  template <typename Visit>
-  void VisitEach(Among among, const Visit& visit) const FOREBAY_EXCLUDES(mutex_);
-  bool IsSampleAll() const FOREBAY_EXCLUDES(mutex_);
 
   Node* FindUnmoved(const ExtentKey& key) FOREBAY_REQUIRES(mutex_);
   ExtentRef FindResident(const ExtentKey& key, bool& must_open) FOREBAY_REQUIRES(mutex_);
   ExtentRef OpenFromSsd(const ExtentKey& key, std::uint64_t hits)
       FOREBAY_EXCLUDES(mutex_);
-  std::vector<Candidate> RamCandidates(Among among, std::uint64_t next_use,
-                                       bool spares_homes) const FOREBAY_EXCLUDES(mutex_);
-  std::vector<Candidate> SsdCandidates(Among among, std::uint64_t next_use) const
-      FOREBAY_EXCLUDES(mutex_);
-  bool MakeRun(std::uint64_t wanted) FOREBAY_EXCLUDES(moves_mutex_, mutex_);
-  bool MakeMove(const Move& move, const ExtentKey& key)
-      FOREBAY_REQUIRES(moves_mutex_) FOREBAY_EXCLUDES(mutex_);
   bool CanSpillLocked(const ResidentExtent& extent) const FOREBAY_REQUIRES(mutex_);
-  void EvictFromRam(const Candidate& candidate, io::IoQueue* queue)
-      FOREBAY_EXCLUDES(mutex_);
+  void EvictFromRam(const ExtentKey& key, io::IoQueue* queue) FOREBAY_EXCLUDES(mutex_);
   RamRef DropEvicted(Node& node) FOREBAY_REQUIRES(mutex_);
-  static void SortFarthestFirst(std::vector<Candidate>& candidates);
   RamRef DropRam(Node& node, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
   bool DropSsd(Node& node, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
   void CountInLedger(const Node& left, TierKind tier, EvictionCause cause);
@@ -120,7 +83,6 @@ class TwoTierCache final : public ExtentCache {
   Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use, bool for_guest)
       FOREBAY_EXCLUDES(mutex_);
   Status RemoveFromStore(const ExtentKey& key) FOREBAY_EXCLUDES(mutex_);
-  void CountDeviceError(const ExtentKey& key, std::int64_t now_ns) FOREBAY_REQUIRES(mutex_);
   void CountBadSegment(const ExtentKey& key, const Error& found) FOREBAY_REQUIRES(mutex_);
   Counters& counters(TierKind tier) FOREBAY_REQUIRES(mutex_) {
     return counters_[static_cast<std::size_t>(tier)];
@@ -131,19 +93,15 @@ class TwoTierCache final : public ExtentCache {
   const Options options_;
   const io::SteadyClock system_clock_;
   const io::Clock& clock_;
-  const NextUse next_use_;
 
-  // Held while extents are moved, so that one plan is carried out at a time; taken before mutex_.
-  Mutex moves_mutex_ FOREBAY_ACQUIRED_BEFORE(mutex_);
   // Never held during I/O, nor while bytes are moved, nor while next uses are computed. While it is
   // held, the cache calls the eviction ledger and those functions of the store that do no I/O; each
   // may lock a mutex of its own, and none may call the cache.
   mutable Mutex mutex_;
   ResidentIndex index_ FOREBAY_GUARDED_BY(mutex_);
-  mutable std::uint64_t sample_state_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of NextWord64
-  // Extents whose bytes are being moved. Readers that look them up wait for that.
-  std::unordered_set<ExtentKey, ExtentKeyHash> moving_ FOREBAY_GUARDED_BY(mutex_);
-  CondVar move_ended_;
+  const ResidentWalk walk_;
+  const EvictionSearch search_;
+  ExtentMover mover_;
   // Dropped extents whose files are not removed yet; extents that are being written to SSD.
   std::unordered_set<ExtentKey, ExtentKeyHash> removing_ FOREBAY_GUARDED_BY(mutex_);
   std::unordered_set<ExtentKey, ExtentKeyHash> writing_ FOREBAY_GUARDED_BY(mutex_);
@@ -152,16 +110,8 @@ class TwoTierCache final : public ExtentCache {
   std::uint64_t guests_ended_ FOREBAY_GUARDED_BY(mutex_) = 0;
   CondVar ssd_changed_;  // removing_, writing_ or guests_ended_
   Counters counters_[2] FOREBAY_GUARDED_BY(mutex_);
-  struct DeviceError {
-    std::int64_t at_ns = 0;
-    ExtentKey key;
-  };
-  // The last error of each extent, oldest first.
-  std::deque<DeviceError> last_device_errors_ FOREBAY_GUARDED_BY(mutex_);
-  bool is_ssd_retired_ FOREBAY_GUARDED_BY(mutex_) = false;
-  std::uint64_t device_errors_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  DeviceHealth ssd_health_ FOREBAY_GUARDED_BY(mutex_);
   std::uint64_t spilled_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of ExtentCache::TierStats
-  std::uint64_t moved_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
 TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& options,
@@ -170,7 +120,9 @@ TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& 
       store_(store),
       options_(options),
       clock_(options.clock != nullptr ? *options.clock : system_clock_),
-      next_use_(std::move(next_use)) {
+      walk_(mutex_, index_),
+      search_(walk_, std::move(next_use)),
+      mover_(arena, mutex_, index_, walk_) {
   FOREBAY_CHECK(options.watermark_low_permille <= options.watermark_high_permille);
   FOREBAY_CHECK(options.watermark_high_permille <= 1000);
   if (store_ == nullptr) return;
@@ -182,32 +134,14 @@ TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& 
   }
 }
 
-template <typename Visit>
-void TwoTierCache::VisitEach(Among among, const Visit& visit) const {
-  std::size_t left = among == Among::kSample ? kSampleExtents : ~std::size_t{0};
-  do {
-    MutexLock lock(mutex_);
-    const std::size_t size = index_.size();
-    // Of all extents, those with a number of `left` and more have been visited (ResidentIndex::at).
-    if (among == Among::kAll) left = std::min(left, size);
-    if (size == 0) return;
-    for (std::size_t step = 0; step < kStepExtents && left > 0; ++step) {
-      --left;
-      visit(index_.at(among == Among::kAll ? left : NextWord64(sample_state_) % size));
-    }
-  } while (left > 0);
-}
-
-// A few extents are all looked at at once.
-bool TwoTierCache::IsSampleAll() const {
-  MutexLock lock(mutex_);
-  return index_.size() <= kSampleExtents;
-}
-
 // Null if it is on no tier. May wait while the extent is moved, and so release the lock.
 TwoTierCache::Node* TwoTierCache::FindUnmoved(const ExtentKey& key) {
-  while (!moving_.empty() && moving_.contains(key)) move_ended_.Wait(mutex_);
-  return index_.Find(key);
+  Node* found = index_.Find(key);
+  while (found != nullptr && found->second.is_moving) {
+    mover_.AwaitMove(mutex_);
+    found = index_.Find(key);
+  }
+  return found;
 }
 
 // The extent if it can be had without I/O. Sets `must_open` where it lies on SSD and no reader
@@ -242,7 +176,7 @@ ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
     // Somebody may have evicted it and another published it anew in the meantime.
     const bool is_gone = was_gone && !store_->Contains(key);
     const bool is_device = segment.error().system_errno() != 0;
-    if (code == ErrorCode::kDataLoss && is_device) CountDeviceError(key, clock_.NowNs());
+    if (code == ErrorCode::kDataLoss && is_device) ssd_health_.CountError(key, clock_.NowNs());
     if (is_gone && found != nullptr && DropSsd(*found, EvictionCause::kDamaged)) {
       if (code == ErrorCode::kDataLoss) CountBadSegment(key, segment.error());
       EraseIfEmpty(*found);
@@ -295,51 +229,6 @@ ExtentRef TwoTierCache::FindOn(const ExtentKey& key, TierKind tier) {
   return OpenFromSsd(key, 0);
 }
 
-void TwoTierCache::SortFarthestFirst(std::vector<Candidate>& candidates) {
-  std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
-    if (a.next_use != b.next_use) return a.next_use > b.next_use;
-    return a.worth != b.worth ? a.worth < b.worth : a.key < b.key;
-  });
-}
-
-// RAM extents that nobody else holds and that are not needed sooner than `next_use`.
-std::vector<TwoTierCache::Candidate> TwoTierCache::RamCandidates(Among among,
-                                                                 std::uint64_t next_use,
-                                                                 bool spares_homes) const {
-  std::vector<Candidate> candidates;
-  VisitEach(among, [&](const Node& node) {
-    const Residency& entry = node.second;
-    if (!entry.ram || IsPinned(*entry.ram)) return;
-    if (spares_homes && !entry.is_guest_in_ram) return;
-    const Worth worth = entry.is_guest_in_ram ? Worth::kGuest : Worth::kAtHome;
-    candidates.push_back({0, worth, node.first});
-  });
-  for (Candidate& candidate : candidates) candidate.next_use = next_use_(candidate.key);
-  std::erase_if(candidates, [&](const Candidate& one) { return one.next_use < next_use; });
-  SortFarthestFirst(candidates);
-  return candidates;
-}
-
-std::vector<TwoTierCache::Candidate> TwoTierCache::SsdCandidates(Among among,
-                                                                 std::uint64_t next_use) const {
-  std::vector<Candidate> candidates;
-  VisitEach(among, [&](const Node& node) {
-    const Residency& entry = node.second;
-    if (!entry.is_on_ssd || !entry.ssd.expired()) return;
-    const Worth worth = entry.ram && !entry.is_guest_in_ram ? Worth::kCopyOfHome
-                        : entry.is_guest_on_ssd             ? Worth::kGuest
-                                                            : Worth::kAtHome;
-    candidates.push_back({0, worth, node.first});
-  });
-  for (Candidate& candidate : candidates) candidate.next_use = next_use_(candidate.key);
-  // There is room for all that is at home, so it does not go for its equal.
-  std::erase_if(candidates, [&](const Candidate& one) {
-    return one.worth == Worth::kAtHome ? one.next_use <= next_use : one.next_use < next_use;
-  });
-  SortFarthestFirst(candidates);
-  return candidates;
-}
-
 // Forgets the RAM copy. Returns the cache's reference, for the caller to drop without the lock: the
 // memory is free once the last reference is gone.
 TwoTierCache::RamRef TwoTierCache::DropRam(Node& node, EvictionCause cause) {
@@ -383,19 +272,18 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
     const std::uint64_t used = arena_.used_bytes();
     if (used > plan_again_below) return false;
     plan_again_below = used - std::min(used, wanted);
-    return MakeRun(wanted);
+    return mover_.MakeRun(wanted);
   };
   if (has_run()) block = arena_.Allocate(bytes);
-  for (const Among among : {Among::kSample, Among::kAll}) {
+  for (const EvictionSearch::Among among : search_.Rounds()) {
     if (block.has_value()) return block;
-    if (among == Among::kSample && IsSampleAll()) continue;
-    for (const Candidate& candidate : RamCandidates(among, next_use, spares_homes)) {
+    for (const Candidate& candidate : search_.InRam(among, next_use, spares_homes)) {
       // Guests that are needed farther go until there is room to spare, so that not every load
       // looks for one. All others go only where nothing else helps: they would be read twice.
-      const bool goes_early = candidate.worth == Worth::kGuest && candidate.next_use > next_use;
+      const bool goes_early = candidate.worth == EvictionSearch::Worth::kGuest && candidate.next_use > next_use;
       const bool is_enough = !goes_early || Fits(arena_.used_bytes(), wanted, low);
       if (is_enough && has_run()) break;
-      EvictFromRam(candidate, queue);
+      EvictFromRam(candidate.key, queue);
     }
     // Another thread may have taken the run by now; then all extents are looked at.
     if (has_run()) block = arena_.Allocate(bytes);
@@ -404,86 +292,34 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
   return block.error().WithContext("every other extent is in use or needed sooner");
 }
 
-// Whether a block of `wanted` bytes can be had now, be it after moving extents that nobody uses.
-bool TwoTierCache::MakeRun(std::uint64_t wanted) {
-  MutexLock one_plan(moves_mutex_);
-  if (arena_.largest_free_bytes() >= wanted) return true;
-  if (!Fits(arena_.used_bytes(), wanted, arena_.capacity_bytes())) return false;
-  std::vector<MovableBlock> movable;
-  std::unordered_map<std::uint64_t, ExtentKey> owners;  // by address
-  VisitEach(Among::kAll, [&](const Node& node) {
-    const RamRef& ram = node.second.ram;
-    if (!ram || IsPinned(*ram)) return;
-    movable.push_back({.region = ram->block.region(),
-                       .offset = ram->block.region_offset(),
-                       .bytes = ram->block.bytes().size()});
-    owners.emplace(Address(ram->block.region(), ram->block.region_offset()), node.first);
-  });
-  // The lists are not of one moment, since nothing was locked throughout. So each move checks that
-  // its block still lies there unused and that its target is still free, and the first that fails
-  // ends the plan.
-  const std::vector<Move> moves = PlanMoves(arena_.FreeRuns(), std::move(movable), wanted);
-  for (const Move& move : moves) {
-    if (!MakeMove(move, owners.at(Address(move.block.region, move.block.offset)))) return false;
-  }
-  return !moves.empty();
-}
-
-// Moves the extent `key` if it still lies where `move` says and nobody uses it.
-bool TwoTierCache::MakeMove(const Move& move, const ExtentKey& key) {
-  RamRef moving;
-  ExtentRef pin;  // so that nobody else evicts or moves it
-  {
-    MutexLock lock(mutex_);
-    const Node* const found = index_.Find(key);
-    if (found == nullptr || !found->second.ram || IsPinned(*found->second.ram)) return false;
-    const ArenaBlock& block = found->second.ram->block;
-    if (block.region() != move.block.region || block.region_offset() != move.block.offset ||
-        block.bytes().size() != move.block.bytes) {
-      return false;
-    }
-    moving = found->second.ram;
-    pin = moving;
-    moving_.insert(key);
-  }
-  const bool is_moved = arena_.Slide(moving->block, move.to);
-  {
-    MutexLock lock(mutex_);
-    moving_.erase(key);
-    moved_ += is_moved ? 1 : 0;
-  }
-  move_ended_.NotifyAll();
-  return is_moved;
-}
-
 // Drops an extent from RAM, unless somebody uses it by now. Where no other tier has it, it goes to
 // SSD first, as long as that has room without evicting anything there.
-void TwoTierCache::EvictFromRam(const Candidate& candidate, io::IoQueue* queue) {
+void TwoTierCache::EvictFromRam(const ExtentKey& key, io::IoQueue* queue) {
   RamRef dropped;  // the memory is freed without the lock
   ExtentRef spilling;
   {
     MutexLock lock(mutex_);
-    Node* const found = index_.Find(candidate.key);
+    Node* const found = index_.Find(key);
     if (found == nullptr || !found->second.ram) return;
-    if (IsPinned(*found->second.ram)) return;
+    if (found->second.ram->IsPinned()) return;
     if (queue == nullptr || found->second.is_on_ssd || !CanSpillLocked(*found->second.ram)) {
       dropped = DropEvicted(*found);
       return;
     }
     spilling = found->second.ram;
   }
-  const Status stored = PublishSsd(*queue, candidate.key, spilling->block.bytes(),
+  const Status stored = PublishSsd(*queue, key, spilling->block.bytes(),
                                    spilling->checksums, kEvictsNobody, /*is_guest=*/true);
   MutexLock lock(mutex_);
-  Node* const found = index_.Find(candidate.key);
+  Node* const found = index_.Find(key);
   spilling = nullptr;
   if (stored.has_value()) ++spilled_;
   if (found == nullptr || !found->second.ram) return;
-  if (!IsPinned(*found->second.ram)) dropped = DropEvicted(*found);
+  if (!found->second.ram->IsPinned()) dropped = DropEvicted(*found);
 }
 
 bool TwoTierCache::CanSpillLocked(const ResidentExtent& extent) const {
-  if (store_ == nullptr || is_ssd_retired_) return false;
+  if (store_ == nullptr || ssd_health_.is_retired()) return false;
   const std::uint64_t file_bytes =
       SegmentStore::FileBytes(extent.image_bytes, extent.checksums.pieces.size());
   const std::uint64_t high = Permille(store_->capacity_bytes(), options_.watermark_high_permille);
@@ -527,25 +363,6 @@ void TwoTierCache::MakeAtHome(const ExtentKey& key, TierKind tier) {
   (tier == TierKind::kRam ? entry.is_guest_in_ram : entry.is_guest_on_ssd) = false;
 }
 
-// A tier whose device fails again and again is retired: nothing new is trusted to it. What is
-// there is still read, for it is verified, and each failure costs its own extent alone.
-void TwoTierCache::CountDeviceError(const ExtentKey& key, std::int64_t now_ns) {
-  ++device_errors_;
-  // One bad place is no bad device, however often it is tried.
-  std::erase_if(last_device_errors_, [&](const DeviceError& error) {
-    return error.key == key || now_ns - error.at_ns > kErrorWindowNs;
-  });
-  last_device_errors_.push_back({.at_ns = now_ns, .key = key});
-  if (last_device_errors_.size() < limits::kTierErrorsBeforeRetire) return;
-  if (!is_ssd_retired_) {
-    log::Error("ssd tier: retired after device errors for {} extents within a minute: nothing "
-               "more is written to it until a restart, its extents are still read; replace the "
-               "SSD (tier.ssd.directory)", last_device_errors_.size());
-  }
-  is_ssd_retired_ = true;
-  last_device_errors_.pop_front();  // beyond retirement nobody counts
-}
-
 Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use,
                                  bool for_guest) {
   const std::uint64_t capacity = store_->capacity_bytes();
@@ -558,9 +375,8 @@ Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_us
     const std::uint64_t begun = for_guest ? 0 : guests_begun_;
     while (guests_ended_ < begun) ssd_changed_.Wait(mutex_);
   }
-  for (const Among among : {Among::kSample, Among::kAll}) {
-    if (among == Among::kSample && IsSampleAll()) continue;
-    for (const Candidate& candidate : SsdCandidates(among, next_use)) {
+  for (const EvictionSearch::Among among : search_.Rounds()) {
+    for (const Candidate& candidate : search_.OnSsd(among, next_use)) {
       const std::uint64_t used = store_->used_bytes();
       const bool is_farther = candidate.next_use > next_use;
       if (Fits(used, file_bytes, is_farther ? low : capacity)) return {};
@@ -596,7 +412,7 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
     // The store would call a copy that is just being removed, or is just being written and may
     // fail, one that is there.
     while (removing_.contains(key) || writing_.contains(key)) ssd_changed_.Wait(mutex_);
-    if (is_ssd_retired_) {
+    if (ssd_health_.is_retired()) {
       return Error(ErrorCode::kFailedPrecondition,
                    "the SSD tier has been retired after repeated errors");
     }
@@ -622,7 +438,7 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
     const int system_errno = status.error().system_errno();
     const bool is_device = system_errno != 0 && (code == ErrorCode::kDataLoss ||
                                                  code == ErrorCode::kUnknown);
-    if (is_device || system_errno == EROFS) CountDeviceError(key, clock_.NowNs());
+    if (is_device || system_errno == EROFS) ssd_health_.CountError(key, clock_.NowNs());
     return status;
   }
   Residency& entry = index_.FindOrAdd(key);
@@ -677,7 +493,7 @@ void TwoTierCache::ReportBadSegment(const ExtentKey& key, const Error& error,
     // Readers of one bad segment may all report it; it counts once.
     if (found == nullptr || !DropSsd(*found, EvictionCause::kDamaged)) return;
     CountBadSegment(key, error);
-    if (error.system_errno() != 0) CountDeviceError(key, now_ns);
+    if (error.system_errno() != 0) ssd_health_.CountError(key, now_ns);
     EraseIfEmpty(*found);
     removing_.insert(key);
   }
@@ -708,7 +524,7 @@ void TwoTierCache::ReportBadRam(const ExtentKey& key) {
 
 std::vector<ExtentKey> TwoTierCache::Resident(TierKind tier) const {
   std::vector<ExtentKey> keys;
-  VisitEach(Among::kAll, [&](const Node& node) {
+  walk_.VisitAll([&](const Node& node) {
     const Residency& entry = node.second;
     if (tier == TierKind::kRam ? entry.ram != nullptr : entry.is_on_ssd) keys.push_back(node.first);
   });
@@ -729,18 +545,18 @@ ExtentCache::TierStats TwoTierCache::stats(TierKind tier) const {
     stats.bad_extents = counted.bad;
     if (tier == TierKind::kRam) {
       stats.spilled = spilled_;
-      stats.moved = moved_;
+      stats.moved = mover_.moved();
     } else if (store_ != nullptr) {
-      stats.retired = is_ssd_retired_;
-      stats.device_errors = device_errors_;
+      stats.retired = ssd_health_.is_retired();
+      stats.device_errors = ssd_health_.errors();
     }
   }
   if (tier == TierKind::kRam) {
     stats.capacity_bytes = arena_.capacity_bytes();
     stats.used_bytes = arena_.used_bytes();
-    VisitEach(Among::kAll, [&](const Node& node) {
+    walk_.VisitAll([&](const Node& node) {
       const RamRef& ram = node.second.ram;
-      if (ram && IsPinned(*ram)) stats.pinned_bytes += ram->image_bytes;
+      if (ram && ram->IsPinned()) stats.pinned_bytes += ram->image_bytes;
     });
   } else if (store_ != nullptr) {
     stats.capacity_bytes = store_->capacity_bytes();

@@ -13,6 +13,7 @@
 #include "proto/contract/result.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
+#include "server/tier/eviction_search.h"
 #include "server/tier/extent_key.h"
 #include "server/tier/ram/ram_arena.h"
 #include "server/tier/resident_extent.h"
@@ -21,10 +22,6 @@
 namespace forebay::tier {
 
 class EvictionLedger;
-
-// When an extent is needed next, as a number to compare (smaller is sooner, ~0 is never). Called
-// from any thread, without a lock of the cache.
-using NextUse = std::function<std::uint64_t(const ExtentKey&)>;
 
 // Thread-safe.
 class ExtentCache {

@@ -34,6 +34,9 @@ struct ResidentExtent {
   MemorySignal* memory_signal = nullptr;
 
   const ExtentChecksums& sums() const { return segment ? segment->checksums : checksums; }
+  // kRam: whether somebody uses the extent, so that it must not be evicted or moved. The first
+  // reference is made under the cache's mutex only, so `false` holds as long as that is held.
+  bool IsPinned() const { return pins.load() > 0; }
 };
 
 // A reference to an extent, which may be null. It pins the extent: memory and file stay until the

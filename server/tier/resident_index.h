@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "server/tier/extent_cache.h"
 #include "server/tier/extent_key.h"
+#include "server/tier/resident_extent.h"
 
 namespace forebay::tier {
 
@@ -17,6 +17,7 @@ namespace forebay::tier {
 struct Residency {
   std::shared_ptr<ResidentExtent> ram;  // null: not in RAM
   bool is_guest_in_ram = false;         // its home is not there
+  bool is_moving = false;               // its bytes are being moved; readers wait for that
   bool is_on_ssd = false;
   bool is_guest_on_ssd = false;
   // The object that readers hold of the copy on SSD; made when the first of them asks.
