@@ -280,7 +280,8 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
     for (const Candidate& candidate : search_.InRam(among, next_use, spares_homes)) {
       // Guests that are needed farther go until there is room to spare, so that not every load
       // looks for one. All others go only where nothing else helps: they would be read twice.
-      const bool goes_early = candidate.worth == EvictionSearch::Worth::kGuest && candidate.next_use > next_use;
+      const bool is_guest = candidate.worth == EvictionSearch::Worth::kGuest;
+      const bool goes_early = is_guest && candidate.next_use > next_use;
       const bool is_enough = !goes_early || Fits(arena_.used_bytes(), wanted, low);
       if (is_enough && has_run()) break;
       EvictFromRam(candidate.key, queue);
