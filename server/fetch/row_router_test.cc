@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -186,6 +187,38 @@ TEST_F(RowRouterTest, NodesHaveAPartOfTheTimeEach) {
   // After the deadline no other node is asked.
   clock_.AdvanceNs(limits::kPullDeadlineMs * 1'000'000);
   for (const std::uint32_t rank : {1U, 2U, 3U}) peers_.Answer(NodeRank(rank), NoAnswer());
+  ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());
+  EXPECT_EQ(outcome_->error().code(), ErrorCode::kUnavailable);
+}
+
+// Each look at the time is a moment in which another thread takes every node for alive again.
+class RevivingClock final : public io::Clock {
+ public:
+  explicit RevivingClock(plan::Membership& nodes) : nodes_(nodes) {}
+  std::int64_t NowNs() const override {
+    for (const plan::Node& node : nodes_.nodes()) nodes_.SetLives(node.rank, true);
+    return 0;
+  }
+
+ private:
+  plan::Membership& nodes_;
+};
+
+TEST_F(RowRouterTest, NodesThatAreTakenForAliveAgainAreNotAskedForEver) {
+  const RevivingClock clock(nodes_);
+  RowRouter router(peers_, nodes_, clock);
+  std::vector<RoutedRow> rows = RowsOfOthers();
+  std::erase_if(rows, [&](const RoutedRow& row) { return Ranked(row.extent)[0] != NodeRank(1); });
+  ASSERT_FALSE(rows.empty());
+  router.Fill(*dataset_, std::move(rows), [this](Result<RowRouter::Outcome> outcome) {
+    outcome_.emplace(std::move(outcome));
+  });
+  std::size_t requests = 0;
+  while (!peers_.held.empty() && requests < 100) {
+    ++requests;
+    peers_.Answer(NodeRank(1), NoAnswer());
+  }
+  EXPECT_EQ(requests, nodes_.nodes().size());
   ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());
   EXPECT_EQ(outcome_->error().code(), ErrorCode::kUnavailable);
 }

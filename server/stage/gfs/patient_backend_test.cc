@@ -2,8 +2,11 @@
 // is a typed error that may be retried. Errors of the local node are not repeated.
 #include "server/stage/gfs/patient_backend.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -187,6 +190,24 @@ TEST_F(PatientBackendTest, AStaleFileThatCannotBeOpenedForAWhileIsOpenedLater) {
   EXPECT_EQ(Take(file->Info()).bytes, bytes_.size());
   EXPECT_EQ(patience_->figures().incidents, 1U);
   EXPECT_EQ(patience_->figures().given_up, 0U);
+}
+
+TEST(GfsPatienceTest, PausesDoubleUpToTheirLimitAndHalfOfEachIsRandom) {
+  constexpr std::int64_t kLimitMs = 300;
+  GfsPatience patience({.retry_for_ms = 3'600'000, .retry_max_interval_ms = kLimitMs});
+  const Error failed = Error::FromErrno(EIO, "read of 'x'");
+  GfsPatience::Attempt attempt;
+  std::set<std::int64_t> at_the_limit;
+  for (std::int64_t whole = 20, tries = 0; tries < 40; whole *= 2, ++tries) {
+    whole = std::min(whole, kLimitMs);
+    const std::optional<std::int64_t> pause = patience.DelayMs(attempt, failed);
+    ASSERT_TRUE(pause.has_value());
+    EXPECT_GE(*pause, whole / 2) << "try " << tries;
+    EXPECT_LE(*pause, whole) << "try " << tries;
+    if (whole == kLimitMs) at_the_limit.insert(*pause);
+  }
+  EXPECT_GT(at_the_limit.size(), 5U) << "nodes of a job would ask all at once";
+  patience.Succeeded(attempt);
 }
 
 TEST_F(PatientBackendTest, FilesOfTheNodeItselfAreNotRepeated) {
