@@ -94,6 +94,7 @@ class AvcodecPeer : public Peer {
     context->height = static_cast<int>(stream.info.rows());
     context->pix_fmt = static_cast<AVPixelFormat>(stream.pixel_format);
     context->color_range = AVCOL_RANGE_JPEG;
+    // The time base has no meaning for single frames; the encoder demands one.
     context->time_base = {1, 25};
     context->gop_size = static_cast<int>(options_.gop);
     context->thread_count = 1;
@@ -117,6 +118,7 @@ class AvcodecPeer : public Peer {
       return Error(ErrorCode::kInternal, "avcodec_send_frame");
     }
     const std::unique_ptr<AVPacket, PacketFree> packet(av_packet_alloc());
+    // One frame may give no packet, or several of earlier frames.
     while (avcodec_receive_packet(&context, packet.get()) == 0) {
       const auto* const bytes = reinterpret_cast<const std::byte*>(packet->data);
       stream.packets.push_back({.bytes = {bytes, bytes + packet->size},

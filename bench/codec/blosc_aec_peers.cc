@@ -30,6 +30,7 @@ class BloscCodec : public PieceCodec {
 
   Status Decode(const PieceShape& /*shape*/, std::span<const std::byte> coded,
                 std::span<std::byte> out) override {
+    // The size is compared, because blosc returns what its header says.
     const int size = blosc_decompress_ctx(coded.data(), out.data(), out.size(), 1);
     if (size < 0 || static_cast<std::size_t>(size) != out.size()) {
       return Error(ErrorCode::kDataLoss, "blosc: " + std::to_string(size));
@@ -57,6 +58,7 @@ class AecCodec : public PieceCodec {
                 std::span<std::byte> out) override {
     aec_stream stream = Stream(shape, {const_cast<std::byte*>(coded.data()), coded.size()}, out);
     const int code = aec_buffer_decode(&stream);
+    // libaec stops quietly if the input ends early, so the number of bytes is compared.
     if (code != AEC_OK || stream.total_out != out.size()) {
       return Error(ErrorCode::kDataLoss, "libaec: " + std::to_string(code));
     }

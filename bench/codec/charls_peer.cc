@@ -14,6 +14,7 @@ struct CoderFree {
   void operator()(charls_jpegls_decoder* coder) const { charls_jpegls_decoder_destroy(coder); }
 };
 
+// Every call answers with a code; the first that is not success ends the contender.
 Status Checked(charls_jpegls_errc code) {
   if (code != charls_jpegls_errc::success) {
     return Error(ErrorCode::kInternal, std::string("CharLS: ") + charls_get_error_message(code));
@@ -27,6 +28,7 @@ class JpegLsCodec : public PieceCodec {
                                         std::span<const std::byte> raw) override {
     // A coder per image; making it is part of what the peer costs.
     const std::unique_ptr<charls_jpegls_encoder, CoderFree> coder(charls_jpegls_encoder_create());
+    // One component: a gray image. Depth of 16 bits is coded as such.
     const charls_frame_info frame{.width = shape.columns,
                                   .height = shape.rows,
                                   .bits_per_sample = static_cast<int>(shape.item_bytes * 8),
@@ -46,6 +48,7 @@ class JpegLsCodec : public PieceCodec {
     return coded;
   }
 
+  // The size is in the stream's own header, so nothing but the output's size has to fit.
   Status Decode(const PieceShape& /*shape*/, std::span<const std::byte> coded,
                 std::span<std::byte> out) override {
     const std::unique_ptr<charls_jpegls_decoder, CoderFree> coder(charls_jpegls_decoder_create());

@@ -14,6 +14,8 @@
 namespace forebay::bench {
 namespace {
 
+// The defaults are those of RoundOptions and ForebayOptions, so the program and the harness cannot
+// disagree about them.
 struct Options {
   std::filesystem::path data;
   std::string set;
@@ -45,6 +47,8 @@ nlohmann::json ToJson(const Contender& contender, std::size_t raw_bytes) {
   return json;
 }
 
+// Checked by bound_check.py, which is no part of this program: the judge of a bound must not share
+// code with the codec.
 Status Dump(const std::filesystem::path& path, const std::vector<std::byte>& bytes) {
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()),
@@ -117,6 +121,8 @@ int Main(int argument_count, char** arguments) {
     std::fprintf(stderr, "forebay_codec_bench: needs --data, --set, --peer, threads above 0\n");
     return 2;
   }
+  // Cold by default, because a decoder in a training program finds its input in memory and not in a
+  // cache.
   options.rounds.cold = !options.warm;
   const Status status = Run(options);
   if (!status.has_value()) {

@@ -12,6 +12,8 @@ constexpr std::uint32_t kGop = 8;
 constexpr std::string_view kForebay = "forebay_";
 constexpr std::string_view kPlanes = "planes_";
 
+// Functions and not objects: a peer is made only when it is asked for, so a library that is not
+// used is not started.
 struct Entry {
   std::string_view name;
   std::unique_ptr<Peer> (*make)();

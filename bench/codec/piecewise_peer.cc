@@ -68,6 +68,7 @@ class PiecewiseDecoder : public ArrayDecoder {
     return {};
   }
 
+  // Verified by a checksum of its own: that of the piece covers bytes that were not decoded.
   Status DecodeFrameOf(const Piece& piece, std::size_t begin, std::span<std::byte> out) {
     const std::size_t index = (begin - piece.first_byte) / pieces_.frame_bytes;
     FOREBAY_TRY(codec_->DecodeFrame(piece.shape, piece.coded, static_cast<std::uint32_t>(index),
@@ -87,6 +88,7 @@ class PiecewiseArray : public EncodedArray {
  public:
   PiecewiseArray(Pieces pieces, std::function<std::unique_ptr<PieceCodec>()> make_codec)
       : pieces_(std::move(pieces)), make_codec_(std::move(make_codec)) {}
+  // All that a reader needs to find and verify a piece counts, for every peer alike.
   std::size_t coded_bytes() const override {
     std::size_t bytes = 0;
     for (const Piece& piece : pieces_.list) {

@@ -30,6 +30,7 @@ struct TezipFile {
   std::uint64_t checksum = 0;  // not in TEZip; verified here as for every peer
 };
 
+// One call for the whole stream, as TEZip makes it.
 Result<std::vector<std::byte>> Squeeze(std::span<const std::byte> raw) {
   std::vector<std::byte> coded(ZSTD_compressBound(raw.size()));
   const std::size_t size =
@@ -62,6 +63,7 @@ Words RankByFrequency(Words& words) {
   return table;
 }
 
+// Buffers of the array's size are made before the timing, which favours it.
 class TezipDecoder : public ArrayDecoder {
  public:
   explicit TezipDecoder(const TezipFile& file)
@@ -93,6 +95,8 @@ class TezipDecoder : public ArrayDecoder {
         continue;
       }
       for (std::size_t i = 0; i < frame_bytes; ++i, ++rank) {
+        // Checked, because a decoder that reads beyond its table when the input is damaged would be
+        // faster than an honest one.
         if (static_cast<std::size_t>(*rank) >= file_.table_words) {
           return Error(ErrorCode::kDataLoss, "TEZip stand-in: a rank beyond the table");
         }

@@ -28,6 +28,8 @@ class X264Peer : public Peer {
     return "libx264 " + std::to_string(X264_BUILD) + " qp 0 preset " + preset_ + ", GOP " +
            std::to_string(gop_) + ", gray full range; libavcodec decodes on one thread";
   }
+  // Arrays of other shapes are refused and not folded: x264 would predict between frames that do
+  // not follow each other.
   Status Accepts(const ArrayInfo& info) const override {
     if (info.item_bytes != 1 || info.shape.size() != 3) {
       return Error(ErrorCode::kUnimplemented, name() + ": 8-bit gray sequences only");
@@ -45,6 +47,7 @@ class X264Peer : public Peer {
                        .pixel_format = AV_PIX_FMT_GRAY8,
                        .extra_data = {},
                        .packets = {}};
+    // The picture points into the array, so the encoder copies nothing more than it must.
     x264_picture_t picture;
     x264_picture_init(&picture);
     picture.img.i_csp = X264_CSP_I400;
@@ -95,6 +98,7 @@ class X264Peer : public Peer {
     x264_nal_t* units = nullptr;
     int unit_count = 0;
     x264_picture_t out;
+    // The packet of a call may be of an earlier picture, because the encoder looks ahead.
     const int size = x264_encoder_encode(encoder, &units, &unit_count, picture, &out);
     if (size < 0) return Error(ErrorCode::kInternal, "x264_encoder_encode");
     if (size == 0) return {};

@@ -17,6 +17,7 @@ struct ContextFree {
   void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
 };
 
+// zstd returns sizes and errors in one number.
 Result<std::size_t> Checked(std::size_t code) {
   if (ZSTD_isError(code) != 0) return Error(ErrorCode::kInternal, ZSTD_getErrorName(code));
   return code;
@@ -41,6 +42,8 @@ class ZstdCodec : public PieceCodec {
     FOREBAY_ASSIGN(const std::size_t size,
                    Checked(ZSTD_decompressDCtx(decoder_.get(), out.data(), out.size(),
                                                coded.data(), coded.size())));
+    // A shorter output would leave bytes of the poison, which the hash finds too; this names the
+    // cause.
     if (size != out.size()) return Error(ErrorCode::kDataLoss, "zstd: another size");
     return {};
   }

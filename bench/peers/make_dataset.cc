@@ -143,6 +143,8 @@ class DatasetMaker {
   }
 
   Status AddFile(std::uint64_t sample, std::span<const std::byte> bytes) {
+    // Names are padded with zeros, so that their order as text is that of the numbers and the
+    // catalog gives sample i the id i.
     const std::string folder = fmt::format("class{:03}", sample / per_object_);
     if (sample % per_object_ == 0) std::filesystem::create_directory(root_ / folder);
     const std::string path = fmt::format("{}/sample{:09}.bin", folder, sample);

@@ -44,6 +44,7 @@ Status WriteOrder(const Options& options) {
     file.write(reinterpret_cast<const char*>(ids.data()),
                static_cast<std::streamsize>(ids.size() * sizeof(ids[0])));
   }
+  // Checked after closing: a full disk may show only then.
   file.close();
   if (!file) return Error(ErrorCode::kUnknown, "cannot write " + options.output);
   return {};
