@@ -205,7 +205,7 @@ class RevivingClock final : public io::Clock {
 };
 
 TEST_F(RowRouterTest, NodesThatAreTakenForAliveAgainAreNotAskedForEver) {
-  const RevivingClock clock(nodes_);
+  RevivingClock clock(nodes_);
   RowRouter router(peers_, nodes_, clock);
   std::vector<RoutedRow> rows = RowsOfOthers();
   std::erase_if(rows, [&](const RoutedRow& row) { return Ranked(row.extent)[0] != NodeRank(1); });
