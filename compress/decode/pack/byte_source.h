@@ -1,7 +1,7 @@
 // The bytes of a pack: a file, memory, or whatever a program implements ByteSource for. The daemon,
 // for example, reads packs through its own file back end.
 //
-//   // The first 8 bytes of a file: "FEBYPAK1" where it is a pack.
+//   // The first 8 bytes of a file: "FEBYPAK1" if it is a pack.
 //   forebay::Result<std::string> FirstBytesOf(const std::string& path) {
 //     FOREBAY_ASSIGN(const auto file, forebay::compress::OpenByteSource(path));
 //     std::string bytes(8, ' ');

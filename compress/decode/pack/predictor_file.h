@@ -14,9 +14,11 @@ namespace forebay::compress {
 Result<std::shared_ptr<const Predictor>> LoadPredictor(const std::string& path,
                                                        const PredictorBudget& budget = {});
 
-// Finds predictors as FOLDER/<SHA-256 in 64 hexadecimal digits>.net; an empty folder is the current
-// one. Errors: kFailedPrecondition (no such file), those of LoadPredictor.
+// FOLDER/<SHA-256 in 64 hexadecimal digits>.net; an empty folder is the current one.
 std::string PredictorFileName(const std::string& folder, const Sha256Digest& id);
+
+// Finds predictors in a folder, under these names. Errors: kFailedPrecondition (no such file),
+// those of LoadPredictor.
 PredictorFinder PredictorsIn(std::string folder, const PredictorBudget& budget = {});
 
 // Finds predictors beside a pack or a set: in the folder of `path`, and, if `path` is a symbolic

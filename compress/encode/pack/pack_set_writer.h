@@ -3,7 +3,7 @@
 //
 //   #include <array>
 //
-//   // Adds texts to a set, which is begun where there is none. A shard has 1 GiB of them at most.
+//   // Adds texts to a set, and begins the set if it does not exist. A shard has at most 1 GiB.
 //   forebay::Status AddTexts(const std::string& path, std::span<const std::string> texts) {
 //     forebay::compress::PackSchema schema;
 //     schema.fields.resize(1);   // a new field is a byte string of any length

@@ -87,12 +87,14 @@ class RecordQueue;
 // Writes PATH.part, which is renamed to PATH when it is complete and on the disk.
 //
 // Memory: the samples of chunks that are not full, and at most 2 * threads + 2 chunks that are
-// being encoded (BufferedBytesMax). Errors: after one, every call returns it, and PATH.part stays
-// for Resume. Threads: not thread-safe. Blocks: Add waits if the queue of chunks is full.
+// being encoded (BufferedBytesMax). Errors: after an error, every later call returns the same
+// error, and PATH.part stays for Resume. Threads: not thread-safe. Blocks: Add waits if the queue
+// of chunks is full.
 class PackWriter {
  public:
   // Begins a new pack. Adds the profile's name to the provenance. Errors: kInvalidArgument
-  // (schema), kAlreadyExists (PATH or PATH.part), those of system calls, one of which draws the id.
+  // (schema), kAlreadyExists (PATH or PATH.part), those of system calls, which also give a random
+  // id.
   static Result<std::unique_ptr<PackWriter>> Create(const std::string& path,
                                                     const PackSchema& schema,
                                                     const PackWriterOptions& options);
