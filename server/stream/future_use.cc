@@ -1,6 +1,6 @@
 // Next uses are estimates: of the samples of an extent or a chunk, at most 64 are looked at, so an
-// answer costs some microseconds whatever the size of the data set, and Advance, which every batch
-// calls, waits no longer than that.
+// answer costs some microseconds whatever the size of the data set. Advance, which every batch
+// calls, does not wait even for that.
 #include "server/stream/future_use.h"
 
 #include <algorithm>
@@ -30,12 +30,16 @@ std::uint64_t FirstIndexFrom(const catalog::Selection& selection, std::uint64_t 
 
 void StreamFuture::Advance(EpochId epoch, std::uint64_t position) {
   {
-    const MutexLock lock(mutex_);
-    epoch_ = epoch;
-    position_ = position;
+    const MutexLock lock(progress_mutex_);
+    progress_ = {.epoch = epoch, .position = position};
   }
   // Extents of the batch are needed later than before, so they may be evicted now.
   memory_.Notify();
+}
+
+StreamFuture::Progress StreamFuture::progress() const {
+  const MutexLock lock(progress_mutex_);
+  return progress_;
 }
 
 // The positions at which an epoch has the selected ones of the samples [first, first + count), of
@@ -102,15 +106,16 @@ std::uint64_t StreamFuture::SoonestOf(const fetch::UnitSamples& samples, EpochId
 
 std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
   const MutexLock lock(mutex_);
+  const Progress now = progress();
   for (std::uint32_t later = 0; later < 2; ++later) {
-    const EpochId epoch(epoch_.value() + later);
+    const EpochId epoch(now.epoch.value() + later);
     if (samples.is_part && epoch != samples.epoch) continue;
-    std::uint64_t from = later == 0 ? position_ : 0;
+    std::uint64_t from = later == 0 ? now.position : 0;
     if (epoch == samples.epoch) from = std::max(from, samples.after);
     const std::uint64_t soonest = SoonestOf(samples, epoch, from);
     if (soonest == ~std::uint64_t{0}) continue;
     const std::uint64_t passed = later == 0 ? 0 : spec_->plan.sample_count();
-    return (passed + soonest - std::min(position_, passed + soonest)) /
+    return (passed + soonest - std::min(now.position, passed + soonest)) /
            spec_->plan.global_batch();
   }
   return kNever;
@@ -119,13 +124,14 @@ std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
 std::uint64_t StreamFuture::StepsUntil(ExtentId extent) {
   const MutexLock lock(mutex_);
   const std::uint64_t batch = spec_->plan.global_batch();
-  const Reach& now = ReachOf(extent, epoch_);
+  const std::uint64_t samples = spec_->plan.sample_count();
+  const auto [epoch, position] = progress();
+  const Reach& now = ReachOf(extent, epoch);
   if (now.first > now.last) return kNever;
-  if (now.first >= position_) return (now.first - position_) / batch;
-  if (now.last >= position_) return 0;
-  const Reach& next = ReachOf(extent, EpochId(epoch_.value() + 1));
-  return (spec_->plan.sample_count() - std::min(position_, spec_->plan.sample_count()) +
-          next.first) / batch;
+  if (now.first >= position) return (now.first - position) / batch;
+  if (now.last >= position) return 0;
+  const Reach& next = ReachOf(extent, EpochId(epoch.value() + 1));
+  return (samples - std::min(position, samples) + next.first) / batch;
 }
 
 std::shared_ptr<StreamFuture> FutureUse::Add(std::shared_ptr<const StreamSpec> spec) {

@@ -25,7 +25,8 @@ class StreamFuture {
   StreamFuture(std::shared_ptr<const StreamSpec> spec, tier::MemorySignal& memory)
       : spec_(std::move(spec)), memory_(memory) {}
 
-  // A batch that ends before this position of this epoch has been put together.
+  // A batch that ends before this position of this epoch has been put together. Does not wait for
+  // answers that are being computed.
   void Advance(EpochId epoch, std::uint64_t position);
   // Steps until `extent` is needed (0: now or any moment), counting into the next epoch. Of an
   // extent with many samples, some are looked at.
@@ -60,16 +61,24 @@ class StreamFuture {
   };
   std::uint64_t SoonestOf(const fetch::UnitSamples& samples, EpochId epoch, std::uint64_t from)
       FOREBAY_REQUIRES(mutex_);
-  // Of epoch_ or the one after it.
   const Order& OrderOf(EpochId epoch) FOREBAY_REQUIRES(mutex_);
   bool IsMine(std::uint64_t position) const;
+  // How far the stream has been read.
+  struct Progress {
+    EpochId epoch;
+    std::uint64_t position = 0;
+  };
+  Progress progress() const FOREBAY_EXCLUDES(progress_mutex_);
 
   const std::shared_ptr<const StreamSpec> spec_;
   tier::MemorySignal& memory_;
-  Mutex mutex_;
-  EpochId epoch_ FOREBAY_GUARDED_BY(mutex_);
-  std::uint64_t position_ FOREBAY_GUARDED_BY(mutex_) = 0;
-  // Of epoch_ and the one after it, by parity.
+  // A mutex of its own, held for a copy, so that the delivery of a batch never waits for a search
+  // that asks about all extents of a cache.
+  mutable Mutex progress_mutex_;
+  Progress progress_ FOREBAY_GUARDED_BY(progress_mutex_);
+  // Held while an answer is computed.
+  Mutex mutex_ FOREBAY_ACQUIRED_BEFORE(progress_mutex_);
+  // Of the epoch that is read and the one after it, by parity.
   std::optional<Order> orders_[2] FOREBAY_GUARDED_BY(mutex_);
   // Earlier answers, because the caches ask about many of their entries for every newcomer, and an
   // answer costs an inverse permutation for each sample that is looked at. Both tables have a fixed
