@@ -1,8 +1,8 @@
 // ExtentSource: interface that supplies whole extents, for what is staged or copied. The GFS
 // answers it (GfsExtents), and so do other nodes of the job: a transport of `peer` carries the
-// request, and LocalExtents answers it on the node that is asked. Stager decides whom to ask: the
-// extent's owner, then its substitutes (plan::Membership), and the GFS only on the first of these
-// nodes that lives.
+// request, and LocalExtents answers it on the node that is asked. ExtentSupplier decides whom to
+// ask: the extent's owner, then its substitutes (plan::Membership), and the GFS only on the first
+// of these nodes that lives.
 #pragma once
 
 #include <cstdint>

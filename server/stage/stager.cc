@@ -94,7 +94,6 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
       parts_(std::move(parts)),
       gate_(options.requests, parts_.clock),
       gfs_(options.request_bytes, gate_, parts_.calls),
-      gfs_extents_(gfs_),
       tiers_(parts_.cache, parts_.arena.memory_signal(),
              {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},
              parts_.next_use, parts_.clock),
@@ -103,6 +102,15 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                                        : std::vector<tier::SegmentStore::Stored>()),
       loader_(tiers_, placements_),
       pieces_(gfs_, gate_, parts_.clock),
+      supplier_({.cache = parts_.cache,
+                 .clock = parts_.clock,
+                 .gfs = gfs_,
+                 .pieces = pieces_,
+                 .tiers = tiers_,
+                 .placements = placements_,
+                 .loader = loader_,
+                 .nodes = parts_.nodes,
+                 .peers = parts_.peers}),
       cataloguer_({.request_bytes = options_.request_bytes,
                    .scan_depth = options_.scan_depth,
                    .catalog_path = options_.catalog_path},
@@ -191,7 +199,7 @@ bool Stager::StageAgain(Dataset& dataset) {
     // Nodes may have failed or come back since the last pass, which changes who reads an extent.
     std::vector<bool> remote(catalog->extent_count());
     for (std::uint32_t i = 0; i < remote.size(); ++i) {
-      remote[i] = !Reads(dataset, ExtentId(i));
+      remote[i] = !supplier_.Reads(dataset, ExtentId(i));
     }
     dataset.SetRemote(std::move(remote));
   }
@@ -523,7 +531,15 @@ void Stager::Perform(const Job& job, io::IoQueue& queue) {
 void Stager::PerformLoad(const Job& job, io::IoQueue& queue) {
   Dataset& dataset = *job.dataset;
   // Blocks for as long as the GFS needs; no mutex is held.
-  const Status loaded = Load(dataset, *job.extent, job, queue);
+  const Result<bool> supplied = supplier_.Load({.dataset = dataset,
+                                                .extent = *job.extent,
+                                                .access = job.access,
+                                                .background = job.background,
+                                                .priority = *job.priority},
+                                               queue);
+  // The pass may have ended already; the extents that got a home now would wait for the next one.
+  if (supplied.has_value() && *supplied) ResumeBackground(dataset);
+  const Status loaded = supplied.has_value() ? Status() : Status(supplied.error());
   {
     // Before Report: from then on another thread may claim the extent, with a priority of its own.
     const MutexLock lock(mutex_);
@@ -576,7 +592,7 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
 void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
                         std::span<const catalog::ObjectInfo> objects) {
   // Another node of the job reads it.
-  if (!Reads(dataset, extent)) return;
+  if (!supplier_.Reads(dataset, extent)) return;
   const plan::TierSpace left = placements_.left();
   const plan::Footprint footprint = FootprintOf(info.bytes, objects.size());
   // An extent that will have no home would be read in vain.
@@ -665,126 +681,6 @@ void Stager::EndEarly(Dataset& dataset) {
   // The thread that runs the load owns the object, and sees the flag before it publishes.
   for (EarlyExtent* early : loads) early->is_abandoned = true;
   early_loads_.erase(&dataset);
-}
-
-// The extent is in RAM, which is all that a reader needs. Only a background load copies it home.
-void Stager::BringHome(Dataset& dataset, const tier::ResidentExtent& found, const Job& job,
-                       io::IoQueue& queue) {
-  // A demand must not make its reader wait for a copy to SSD.
-  if (!job.background || dataset.is_replaced()) return;
-  plan::HomeTier home = dataset.home(found.key.extent);
-  if (home == plan::HomeTier::kSsd && !tiers_.CopyToSsd(found, queue).has_value()) {
-    home = placements_.MoveOffSsd(dataset, found.key.extent, found.image_bytes);
-  }
-  if (home == plan::HomeTier::kRam) tiers_.MakeAtHome(found.key, tier::TierKind::kRam);
-}
-
-Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue) {
-  const plan::HomeTier home =
-      job.access == Access::kInRam ? plan::HomeTier::kRam : dataset.home(extent);
-  const ExtentKey& key = dataset.key(extent);
-  // 1. The extent may be on a tier already: on its home, or on another tier.
-  if (const ExtentRef found = parts_.cache.Find(key)) {
-    if (found->tier == tier::TierKind::kRam) BringHome(dataset, *found, job, queue);
-    if (found->tier == tier::TierKind::kRam || home != plan::HomeTier::kRam) return {};
-    const Status promoted = tiers_.Promote(
-        *found,
-        {.is_guest = dataset.IsGuestInRam(extent), .spares_homes = job.background}, queue);
-    // If memory is short or the daemon stops, the copy on SSD is still good, and is served from
-    // there.
-    const bool is_sound = promoted.has_value() ||
-                          promoted.error().code() == ErrorCode::kResourceExhausted ||
-                          promoted.error().code() == ErrorCode::kCancelled;
-    if (is_sound) return {};
-    log::Warn("data set '{}': {}; reading it from the GFS again", dataset.name(),
-              promoted.error().ToString());
-    // Removes the damaged copy, so that the read below is stored in its place.
-    parts_.cache.ReportBadSegment(key, promoted.error(), parts_.clock.NowNs());
-  }
-  // 2. A reader that needs only samples need not wait for the whole extent.
-  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
-  // Pieces come from the GFS, so only the node that reads the extent may read it in pieces. A
-  // remote extent has no home here; if this node takes its owner's place, it reads the extent once,
-  // whole.
-  const bool has_no_home = home == plan::HomeTier::kNone && !dataset.IsRemote(extent);
-  const bool in_pieces = job.access == Access::kPieces ||
-                         (job.access == Access::kPiecesIfNoHome && has_no_home);
-  if (in_pieces && GfsPieces::CanRead(dataset) && Reads(dataset, extent)) {
-    if (pieces_.Find(key)) return {};  // it was described before, and its objects answer again
-    return pieces_.Describe(dataset, catalog, extent, *job.priority, queue);
-  }
-  // 3. The whole extent is read and stored.
-  std::unique_ptr<StagingTiers::WorkingMemory> working;
-  // Space for homes in RAM is planned for the stored images. Raw bytes that are on their way to
-  // SSD, or are to be compressed, need working memory.
-  const bool is_passing = home == plan::HomeTier::kSsd || dataset.form();
-  // Held until this function returns: by then the bytes have left the memory that staging works in.
-  if (is_passing) {
-    working = tiers_.AwaitWorkingMemory(catalog->extent(extent).bytes, job.background);
-  }
-  // A reader that can read in pieces waits for memory only briefly.
-  const bool may_be_in_pieces = !job.background && GfsPieces::CanRead(dataset);
-  const auto allocate = [&](std::uint64_t bytes) {
-    return tiers_.Allocate({.bytes = bytes,
-                            .key = home == plan::HomeTier::kSsd ? nullptr : &key,
-                            .wait_ms = may_be_in_pieces ? limits::kDemandMemoryWaitMs
-                                                        : limits::kMemoryWaitMs,
-                            .spares_homes = job.background},
-                           queue);
-  };
-  FOREBAY_ASSIGN(SuppliedExtent supplied,
-                 Supply(dataset, *catalog, extent, *job.priority, allocate, queue));
-  FOREBAY_ASSIGN(
-      const bool has_placed_others,
-      loader_.StoreExtent(dataset,
-                          {.key = tier::KeyOf(*catalog, extent),
-                           .image = std::move(supplied.image),
-                           .checksums = std::move(supplied.checksums),
-                           .is_packed = supplied.is_packed},
-                          job.access == Access::kInRam ? std::optional(home) : std::nullopt,
-                          queue));
-  // The pass may have ended already; the extents that got a home now would wait for the next one.
-  if (has_placed_others) ResumeBackground(dataset);
-  return {};
-}
-
-Result<SuppliedExtent> Stager::Supply(Dataset& dataset, const catalog::Catalog& catalog,
-                                      ExtentId extent, const Priority& priority,
-                                      const AllocateImage& allocate, io::IoQueue& queue) {
-  ExtentRequest request{.node = {}, .dataset = dataset, .catalog = catalog, .extent = extent,
-                        .priority = priority};
-  // A replaced data set describes the objects as they were. Other nodes have them as they are now,
-  // so the last readers of a replaced data set get their extents from the GFS, if at all.
-  if (parts_.nodes != nullptr && !dataset.is_replaced()) {
-    for (const NodeRank node : parts_.nodes->AskedBefore(dataset.hash(), extent)) {
-      request.node = node;
-      // A node that is asked reads the GFS itself if all nodes before it are silent, so there is no
-      // need to ask the others after an answer.
-      Result<SuppliedExtent> supplied = parts_.peers->Read(request, allocate, queue);
-      if (supplied.has_value()) {
-        Result<ExtentChecksums> verified = VerifySupplied(dataset, catalog, extent, *supplied);
-        if (verified.has_value()) {
-          supplied->checksums = std::move(*verified);
-          return supplied;
-        }
-        // Wrong bytes are no reason to think that the node is dead: only this extent is affected.
-        log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
-                  node.value(), verified.error().message());
-        continue;
-      }
-      if (!IsNoAnswer(supplied.error())) return ErrorFromOthers(supplied.error());
-      log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
-                node.value(), supplied.error().message());
-      // So the next extent does not wait for this node again. If the node was only slow, some
-      // extents are read twice.
-      parts_.nodes->SetLives(node, false);
-    }
-  }
-  // All nodes before this one are silent, or there are none: this node reads for the whole job.
-  FOREBAY_ASSIGN(SuppliedExtent supplied, gfs_extents_.Read(request, allocate, queue));
-  // This node may give the extent a home from now on.
-  dataset.MakeLocal(extent);
-  return supplied;
 }
 
 void Stager::ResumeBackground(Dataset& dataset) {

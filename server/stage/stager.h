@@ -26,6 +26,7 @@
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
 #include "server/stage/extent_source.h"
+#include "server/stage/extent_supplier.h"
 #include "server/stage/gfs/gfs_calls.h"
 #include "server/stage/gfs/gfs_pieces.h"
 #include "server/stage/gfs/gfs_reader.h"
@@ -92,12 +93,7 @@ class Stager {
   void StageForReader(Dataset& dataset);
 
   // What a demand requests. It has no effect on a load of the extent that is under way already.
-  enum class Access : std::uint8_t {
-    kOnTier,            // the whole extent, on its home
-    kInRam,             // the whole extent, in RAM: its copy on SSD was lost once
-    kPiecesIfNoHome,  // kOnTier for an extent with a home, else kPieces
-    kPieces,            // samples are read from the GFS one by one (GfsPieces)
-  };
+  using Access = stage::Access;
   // Makes `extent` resident, or readable in pieces, and calls `waiter` when this is done or has
   // failed; within this call if the extent is there already. `dataset` must have its catalog.
   void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access = Access::kOnTier);
@@ -194,18 +190,6 @@ class Stager {
   void EndEarlyLoad(const Dataset& dataset, EarlyExtent& early);
   void EndEarly(Dataset& dataset);
 
-  Status Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue);
-  // Brings an extent into memory, verified: from the nodes that are asked before this one, in turn,
-  // or, if there is no such node or none answers, from the GFS.
-  Result<SuppliedExtent> Supply(Dataset& dataset, const catalog::Catalog& catalog, ExtentId extent,
-                                const Priority& priority, const AllocateImage& allocate,
-                                io::IoQueue& queue);
-  bool Reads(const Dataset& dataset, ExtentId extent) const {
-    return parts_.nodes == nullptr || parts_.nodes->Reads(dataset.hash(), extent);
-  }
-  // Background loads only: copies an extent that is in RAM to its home tier.
-  void BringHome(Dataset& dataset, const tier::ResidentExtent& found, const Job& job,
-                 io::IoQueue& queue);
   // Continues background staging after extents that the pass had skipped got a home.
   void ResumeBackground(Dataset& dataset);
 
@@ -213,11 +197,11 @@ class Stager {
   StagerParts parts_;
   RequestGate gate_;
   GfsReader gfs_;
-  GfsExtents gfs_extents_;
   StagingTiers tiers_;
   PlacementTable placements_;
   ExtentLoader loader_;
   GfsPieces pieces_;
+  ExtentSupplier supplier_;
   Cataloguer cataloguer_;
 
   Mutex mutex_;

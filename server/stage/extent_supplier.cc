@@ -1,0 +1,142 @@
+// An extent is supplied in the cheapest way that serves whoever asks: from the tier where it is,
+// piece by piece, or whole. A whole extent comes from the first node of its ranking that answers,
+// and only the first one that lives reads the GFS, for all nodes (docs/design.md, 5). Each way may
+// fail for a reason of its own and falls back to the next one, which is logged.
+#include "server/stage/extent_supplier.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "proto/contract/limits.h"
+#include "server/io/log.h"
+
+namespace forebay::stage {
+
+using tier::ExtentChecksums;
+using tier::ExtentKey;
+using tier::ExtentRef;
+
+// The extent is in RAM, which is all that a reader needs. Only a background load copies it home.
+void ExtentSupplier::BringHome(const LoadRequest& load, const tier::ResidentExtent& found,
+                               io::IoQueue& queue) {
+  Dataset& dataset = load.dataset;
+  // A demand must not make its reader wait for a copy to SSD.
+  if (!load.background || dataset.is_replaced()) return;
+  plan::HomeTier home = dataset.home(found.key.extent);
+  if (home == plan::HomeTier::kSsd && !parts_.tiers.CopyToSsd(found, queue).has_value()) {
+    home = parts_.placements.MoveOffSsd(dataset, found.key.extent, found.image_bytes);
+  }
+  if (home == plan::HomeTier::kRam) parts_.tiers.MakeAtHome(found.key, tier::TierKind::kRam);
+}
+
+Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
+  Dataset& dataset = load.dataset;
+  const ExtentId extent = load.extent;
+  const plan::HomeTier home =
+      load.access == Access::kInRam ? plan::HomeTier::kRam : dataset.home(extent);
+  const ExtentKey& key = dataset.key(extent);
+  // 1. The extent may be on a tier already: on its home, or on another tier.
+  if (const ExtentRef found = parts_.cache.Find(key)) {
+    if (found->tier == tier::TierKind::kRam) BringHome(load, *found, queue);
+    if (found->tier == tier::TierKind::kRam || home != plan::HomeTier::kRam) return false;
+    const Status promoted = parts_.tiers.Promote(
+        *found,
+        {.is_guest = dataset.IsGuestInRam(extent), .spares_homes = load.background}, queue);
+    // If memory is short or the daemon stops, the copy on SSD is still good, and is served from
+    // there.
+    const bool is_sound = promoted.has_value() ||
+                          promoted.error().code() == ErrorCode::kResourceExhausted ||
+                          promoted.error().code() == ErrorCode::kCancelled;
+    if (is_sound) return false;
+    log::Warn("data set '{}': {}; reading it from the GFS again", dataset.name(),
+              promoted.error().ToString());
+    // Removes the damaged copy, so that the read below is stored in its place.
+    parts_.cache.ReportBadSegment(key, promoted.error(), parts_.clock.NowNs());
+  }
+  // 2. A reader that needs only samples need not wait for the whole extent.
+  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
+  // Pieces come from the GFS, so only the node that reads the extent may read it in pieces. A
+  // remote extent has no home here; if this node takes its owner's place, it reads the extent once,
+  // whole.
+  const bool has_no_home = home == plan::HomeTier::kNone && !dataset.IsRemote(extent);
+  const bool in_pieces = load.access == Access::kPieces ||
+                         (load.access == Access::kPiecesIfNoHome && has_no_home);
+  if (in_pieces && GfsPieces::CanRead(dataset) && Reads(dataset, extent)) {
+    // It may have been described before, by now with objects that answer again.
+    if (parts_.pieces.Find(key)) return false;
+    FOREBAY_TRY(parts_.pieces.Describe(dataset, catalog, extent, load.priority, queue));
+    return false;
+  }
+  // 3. The whole extent is read and stored.
+  std::unique_ptr<StagingTiers::WorkingMemory> working;
+  // Space for homes in RAM is planned for the stored images. Raw bytes that are on their way to
+  // SSD, or are to be compressed, need working memory.
+  const bool is_passing = home == plan::HomeTier::kSsd || dataset.form();
+  // Held until this function returns: by then the bytes have left the memory that staging works in.
+  if (is_passing) {
+    working = parts_.tiers.AwaitWorkingMemory(catalog->extent(extent).bytes, load.background);
+  }
+  // A reader that can read in pieces waits for memory only briefly.
+  const bool may_be_in_pieces = !load.background && GfsPieces::CanRead(dataset);
+  const auto allocate = [&](std::uint64_t bytes) {
+    return parts_.tiers.Allocate({.bytes = bytes,
+                            .key = home == plan::HomeTier::kSsd ? nullptr : &key,
+                            .wait_ms = may_be_in_pieces ? limits::kDemandMemoryWaitMs
+                                                        : limits::kMemoryWaitMs,
+                            .spares_homes = load.background},
+                           queue);
+  };
+  FOREBAY_ASSIGN(SuppliedExtent supplied,
+                 Read(load, *catalog, allocate, queue));
+  return parts_.loader.StoreExtent(
+      dataset,
+      {.key = tier::KeyOf(*catalog, extent),
+       .image = std::move(supplied.image),
+       .checksums = std::move(supplied.checksums),
+       .is_packed = supplied.is_packed},
+      load.access == Access::kInRam ? std::optional(home) : std::nullopt, queue);
+}
+
+Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
+                                            const catalog::Catalog& catalog,
+                                            const AllocateImage& allocate, io::IoQueue& queue) {
+  Dataset& dataset = load.dataset;
+  const ExtentId extent = load.extent;
+  ExtentRequest request{.node = {}, .dataset = dataset, .catalog = catalog, .extent = extent,
+                        .priority = load.priority};
+  // A replaced data set describes the objects as they were. Other nodes have them as they are now,
+  // so the last readers of a replaced data set get their extents from the GFS, if at all.
+  if (parts_.nodes != nullptr && !dataset.is_replaced()) {
+    for (const NodeRank node : parts_.nodes->AskedBefore(dataset.hash(), extent)) {
+      request.node = node;
+      // A node that is asked reads the GFS itself if all nodes before it are silent, so there is no
+      // need to ask the others after an answer.
+      Result<SuppliedExtent> supplied = parts_.peers->Read(request, allocate, queue);
+      if (supplied.has_value()) {
+        Result<ExtentChecksums> verified = VerifySupplied(dataset, catalog, extent, *supplied);
+        if (verified.has_value()) {
+          supplied->checksums = std::move(*verified);
+          return supplied;
+        }
+        // Wrong bytes are no reason to think that the node is dead: only this extent is affected.
+        log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
+                  node.value(), verified.error().message());
+        continue;
+      }
+      if (!IsNoAnswer(supplied.error())) return ErrorFromOthers(supplied.error());
+      log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
+                node.value(), supplied.error().message());
+      // So the next extent does not wait for this node again. If the node was only slow, some
+      // extents are read twice.
+      parts_.nodes->SetLives(node, false);
+    }
+  }
+  // All nodes before this one are silent, or there are none: this node reads for the whole job.
+  FOREBAY_ASSIGN(SuppliedExtent supplied, gfs_extents_.Read(request, allocate, queue));
+  // This node may give the extent a home from now on.
+  dataset.MakeLocal(extent);
+  return supplied;
+}
+
+}  // namespace forebay::stage

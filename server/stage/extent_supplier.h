@@ -1,0 +1,82 @@
+// ExtentSupplier: makes one extent usable on this node, from wherever that is cheapest: another
+// tier, other nodes of the job, or the GFS. Stager decides which extent is next, and calls it from
+// its reader threads.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/contract/result.h"
+#include "server/catalog/catalog.h"
+#include "server/io/clock.h"
+#include "server/io/io_backend.h"
+#include "server/plan/membership.h"
+#include "server/stage/dataset.h"
+#include "server/stage/extent_loader.h"
+#include "server/stage/extent_source.h"
+#include "server/stage/gfs/gfs_pieces.h"
+#include "server/stage/gfs/gfs_reader.h"
+#include "server/stage/gfs/request_gate.h"
+#include "server/stage/placement/placement_table.h"
+#include "server/stage/placement/staging_tiers.h"
+#include "server/tier/extent_cache.h"
+
+namespace forebay::stage {
+
+// What is needed of an extent.
+enum class Access : std::uint8_t {
+  kOnTier,          // the whole extent, on its home
+  kInRam,           // the whole extent, in RAM: its copy on SSD was lost once
+  kPiecesIfNoHome,  // kOnTier for an extent with a home, else kPieces
+  kPieces,          // samples are read from the GFS one by one (GfsPieces)
+};
+
+// One extent of a data set that has its catalog. The caller has claimed it (Dataset::Claim).
+struct LoadRequest {
+  Dataset& dataset;
+  ExtentId extent;
+  Access access = Access::kOnTier;
+  bool background = false;  // nobody waits for it: guests are evicted for it, but nothing else
+  const Priority& priority;  // priority of its GFS requests
+};
+
+// Thread-safe.
+class ExtentSupplier {
+ public:
+  // Borrowed.
+  struct Parts {
+    tier::ExtentCache& cache;
+    io::Clock& clock;
+    GfsReader& gfs;
+    GfsPieces& pieces;
+    StagingTiers& tiers;
+    PlacementTable& placements;
+    ExtentLoader& loader;
+    plan::Membership* nodes = nullptr;  // null: a job of one node
+    ExtentSource* peers = nullptr;      // null: likewise
+  };
+  explicit ExtentSupplier(const Parts& parts) : parts_(parts), gfs_extents_(parts.gfs) {}
+
+  // Blocks until the extent can be used, or an error is final. `queue` must be idle. True: the
+  // extent is smaller than planned, and other extents got a home because of that. Errors:
+  // kResourceExhausted: there is no memory; kCancelled: the tiers were stopped; kDataLoss; those of
+  // the GFS.
+  Result<bool> Load(const LoadRequest& load, io::IoQueue& queue);
+
+  // Whether this node reads the extent from the GFS, for all nodes.
+  bool Reads(const Dataset& dataset, ExtentId extent) const {
+    return parts_.nodes == nullptr || parts_.nodes->Reads(dataset.hash(), extent);
+  }
+
+ private:
+  // Brings the whole extent into memory, verified: from the nodes that are asked before this one,
+  // in turn, or, if there is no such node or none answers, from the GFS.
+  Result<SuppliedExtent> Read(const LoadRequest& load, const catalog::Catalog& catalog,
+                              const AllocateImage& allocate, io::IoQueue& queue);
+  // Background loads only: copies an extent that is in RAM to its home tier.
+  void BringHome(const LoadRequest& load, const tier::ResidentExtent& found, io::IoQueue& queue);
+
+  const Parts parts_;
+  GfsExtents gfs_extents_;
+};
+
+}  // namespace forebay::stage
