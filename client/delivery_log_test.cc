@@ -1,5 +1,6 @@
 #include "client/delivery_log.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <span>
@@ -90,6 +91,36 @@ TEST(DeliveryLog, AppendsToWhatIsThere) {
   ASSERT_TRUE(internal::DeliveryLog::Open(path, header).has_value());
   ASSERT_TRUE(internal::DeliveryLog::Open(path, header).has_value());
   EXPECT_EQ(ReadLines(path).size(), 2U);
+}
+
+TEST(DeliveryLog, HasTheOrderSpecThatTheAuditComputesFrom) {
+  testing::FakeDaemon daemon;
+  const std::string path = daemon.folder() + "/delivery.log";
+  const internal::DeliveryLogHeader header = {.dataset = "d", .stream = "s", .selection = "all",
+                                              .order = {.seed = 77, .sample_count = 1234}};
+  ASSERT_TRUE(internal::DeliveryLog::Open(path, header).has_value());
+  std::string hex;
+  for (const std::byte byte : header.order.Encode()) {
+    char digits[3];
+    std::snprintf(digits, sizeof(digits), "%02x", std::to_integer<unsigned>(byte));
+    hex += digits;
+  }
+  EXPECT_THAT(ReadLines(path).at(0), EndsWith("\"order_spec\":\"" + hex + "\"}"));
+}
+
+// A log may lie in a folder that others can write to.
+TEST(DeliveryLog, FollowsNoLinkAndIsReadByItsOwnerAlone) {
+  testing::FakeDaemon daemon;
+  const internal::DeliveryLogHeader header = {.dataset = "d", .stream = "s", .selection = "all",
+                                              .order = {.sample_count = 1}};
+  const std::string path = daemon.folder() + "/delivery.log";
+  ASSERT_TRUE(internal::DeliveryLog::Open(path, header).has_value());
+  EXPECT_EQ(std::filesystem::status(path).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  const std::string link = daemon.folder() + "/link.log";
+  std::filesystem::create_symlink(path, link);
+  EXPECT_FALSE(internal::DeliveryLog::Open(link, header).has_value());
+  EXPECT_EQ(ReadLines(path).size(), 1U);
 }
 
 TEST(DeliveryLog, FailsWhereTheFileCannotBe) {

@@ -1,4 +1,8 @@
 // Connecting to a daemon that is not there, is another one, lies or stalls.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <functional>
 #include <string>
 #include <utility>
@@ -6,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/connection/region_map.h"
 #include "client/testing/client_test_fixture.h"
 #include "forebay/v1/data.pb.h"
 
@@ -96,6 +101,21 @@ TEST(Handshake, RegionsThatLie) {
   EXPECT_EQ(with([](RegionEntry& entry) { entry.id = 1; }).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(with([](RegionEntry& entry) { entry.bytes = 0; }).code(),
             ErrorCode::kInvalidArgument);
+}
+
+// A region that may still shrink turns a read into a SIGBUS.
+TEST(Handshake, MemoryThatMayStillShrinkOrGrowIsRefused) {
+  for (const int seals : {0, F_SEAL_GROW, F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW}) {
+    const UniqueFd memfd(memfd_create("region", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    ASSERT_EQ(ftruncate(memfd.get(), 4096), 0);
+    if (seals != 0) {
+      ASSERT_EQ(fcntl(memfd.get(), F_ADD_SEALS, seals), 0);
+    }
+    RegionEntry entry;
+    entry.bytes = 4096;
+    const Status added = internal::RegionMap().Add(entry, memfd);
+    EXPECT_EQ(added.has_value(), seals == (F_SEAL_SHRINK | F_SEAL_GROW)) << seals;
+  }
 }
 
 TEST(Handshake, MissingDescriptorIsDetected) {
