@@ -67,6 +67,36 @@ TEST(StreamSender, ACallerThatHasWorkSendsNothing) {
   EXPECT_GT(daemon.counters.requests, requests + 10);
 }
 
+TEST(StreamSender, HalfAWindowIsReleasedAndAskedForInOneRequest) {
+  FakeDaemon daemon;
+  daemon.faults.mute_after_batches = 8;
+  auto client = Connect(daemon);
+  auto stream = Open(*client, FakeStream(16));
+  for (std::uint64_t step = 0; step < 7; ++step) Take(*stream, step);
+  const std::uint64_t requests = daemon.counters.requests;
+  EXPECT_EQ(daemon.counters.releases, 0U);
+  Take(*stream, 7);
+  EXPECT_TRUE(Soon([&] { return daemon.counters.releases == 8; }));
+  EXPECT_EQ(daemon.counters.requests, requests + 1);
+}
+
+// The daemon may need what the caller gave back to bring the batch that the caller waits for.
+TEST(StreamSender, NothingIsHeldBackWhileTheCallerWaits) {
+  FakeDaemon daemon;
+  daemon.faults.mute_after_batches = 3;
+  auto client = Connect(daemon);
+  auto stream = Open(*client, FakeStream(16));
+  for (std::uint64_t step = 0; step < 3; ++step) Take(*stream, step);
+  EXPECT_EQ(daemon.counters.releases, 0U);
+  std::thread waiting([&] {
+    const auto batch = stream->Next();
+    EXPECT_FALSE(batch.has_value());
+  });
+  EXPECT_TRUE(Soon([&] { return daemon.counters.releases == 3; }));
+  stream->Cancel();
+  waiting.join();
+}
+
 TEST(StreamSender, WhatAnotherThreadLetsGoOfIsSentWithoutACall) {
   FakeDaemon daemon;
   auto client = Connect(daemon);

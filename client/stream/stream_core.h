@@ -139,6 +139,8 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   bool MaySend() const FOREBAY_REQUIRES(mutex_) {
     return opened_ && writable_ && !write_out_ && !writes_done_;
   }
+  // Whether anything is to be sent, due or not.
+  bool HoldsBack() const FOREBAY_REQUIRES(mutex_);
   bool SendIsDue() const FOREBAY_REQUIRES(mutex_);
   // After the trailer the call lives on only for the batches that are still held.
   bool CloseIsDue() const FOREBAY_REQUIRES(mutex_) {
@@ -171,6 +173,8 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   TransformPool* transforms_ FOREBAY_GUARDED_BY(mutex_) = nullptr;
   // Batches in the window or with the caller.
   std::size_t live_states_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  // The caller of Next has waited for its batch so long that nothing is held back any more.
+  bool has_waited_ FOREBAY_GUARDED_BY(mutex_) = false;
   // While a named batch waits for a credit.
   bool filling_paused_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool closed_ FOREBAY_GUARDED_BY(mutex_) = false;

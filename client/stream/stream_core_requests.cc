@@ -1,7 +1,8 @@
 // The sending side of a stream: when a request is due, who sends it, and what is in it. A message
-// to the daemon costs gRPC's work and wake-ups on both sides, so releases and pulls are collected
-// while the caller has batches to work on, and go at once when it has none. A caller that has work
-// to do does not send: it notifies the sender thread.
+// to the daemon costs gRPC's work and several wake-ups on both sides, as much as copying 200 KiB.
+// So releases and pulls are collected until half a window of them is there. They go at once where
+// the daemon has little to do, and soon where the caller waits. A caller that has work to do does
+// not send: it notifies the sender thread.
 #include <algorithm>
 #include <cstddef>
 #include <mutex>
@@ -17,8 +18,22 @@ using Phase = PulledBatch::Phase;
 
 }  // namespace
 
+bool StreamCore::HoldsBack() const {
+  const auto is_unsent = [](const PulledBatch& batch) {
+    return batch.phase == Phase::kAsked && !batch.sent;
+  };
+  return !releases_.empty() || std::ranges::any_of(window_.queue(), is_unsent);
+}
+
 bool StreamCore::SendIsDue() const {
   if (finishing_ && !finish_sent_) return true;
+  for (const auto& batch : window_.named()) {
+    // A caller waits for a named batch already: Pull does not ask ahead.
+    if (batch->phase == Phase::kAsked && !batch->sent) return true;
+  }
+  if (!HoldsBack()) return false;
+  // What the caller waits for may need the memory or the look-ahead that these requests give.
+  if (has_waited_) return true;
   // Three counts decide: batches that the daemon has not been asked for yet, batches that it is
   // working on, and batches that the caller can take without waiting.
   std::size_t unsent = 0;
@@ -31,20 +46,12 @@ bool StreamCore::SendIsDue() const {
       ++arrived;
     }
   }
-  for (const auto& batch : window_.named()) {
-    // A caller waits for a named batch already: Pull does not ask ahead.
-    if (batch->phase == Phase::kAsked && !batch->sent) return true;
-  }
-  // Requests are coalesced while the caller has batches to work on: where it is the slower side,
-  // one by one they would cost a message and two wake-ups for each batch.
   const std::size_t worth_sending = std::max<std::size_t>(1, (settings_.prefetch_depth + 1) / 2);
-  const bool idle = under_way == 0 && arrived < worth_sending;
-  if (idle) return unsent != 0 || !releases_.empty();
-  // The caller will wait for the batch in front next, so whatever may be asked for is asked for
-  // now.
-  const bool starving = window_.queue().front().phase == Phase::kAsked;
-  return unsent >= worth_sending || (starving && unsent != 0) ||
-         releases_.size() >= worth_sending;
+  if (unsent >= worth_sending || releases_.size() >= worth_sending) return true;
+  // Few batches stand between the caller and a wait. With pulls the daemon goes on; releases alone
+  // (at the end of the order) need no hurry while it is at work.
+  const bool runs_dry = under_way + arrived < worth_sending;
+  return runs_dry && (unsent != 0 || under_way == 0);
 }
 
 // Marks the write as under way, then lets go of the mutex: gRPC may take long, and may call back on

@@ -82,7 +82,7 @@ class Batch {
 
   // The bytes of one field of the sample with this index, in order. Usually they are one span;
   // several if a large sample lies in several places; none if the sample lacks the field.
-  // Works for both deliveries. Both arguments must be in range.
+  // Works for both deliveries. Both arguments must be in range. Fastest in the order of samples.
   std::span<const std::span<const std::byte>> Spans(FieldId field, std::uint32_t sample) const;
 
   // Copies a field of fixed size, of all samples, into `out`, which has sample_count times the
