@@ -66,16 +66,15 @@ double Quantile(std::vector<double> times, double share) {
   return times[index];
 }
 
-// Takes one batch at a time and says when it came.
+// Takes one batch at a time, as it is asked for, and says when it came.
 class TimingSink final : public stream::BatchSink {
  public:
-  void Deliver(std::uint64_t id, const stream::AssembledBatch& batch,
-               std::span<const std::byte>) override {
+  void Deliver(std::span<const stream::DeliveredBatch> deliveries) override {
     const Clock::time_point now = Clock::now();
     std::lock_guard lock(mutex_);
     came_at_ = now;
-    id_ = id;
-    samples_ = batch.sample_ids.size();
+    id_ = deliveries.front().id;
+    samples_ = deliveries.front().batch->sample_ids.size();
     has_come_ = true;
     came_.notify_one();
   }

@@ -20,6 +20,7 @@
 namespace forebay::stream {
 
 struct BatchJob;
+struct SettledBatch;
 
 // The slot memory that a batch may take, or has.
 struct BatchRoom {
@@ -53,11 +54,13 @@ class BatchOwner {
   // Nobody wants the stream's batches any more.
   virtual bool closed() const = 0;
   virtual std::shared_ptr<const Order> OrderOf(EpochId epoch) = 0;
-  // How much of these extents a batch of views may pin now.
-  virtual ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs) const = 0;
-  // Takes the job's batch, or its error; called once for each job. False: the reader has not got a
-  // batch; its memory then stays in `outcome`, and its room with the job.
-  virtual bool Settle(const BatchJob& job, Result<AssembledBatch>& outcome) = 0;
+  // How much of these extents a batch of views may pin now. `complete`: batches that are about to
+  // be settled, which pin extents too.
+  virtual ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,
+                               std::span<const SettledBatch> complete) const = 0;
+  // Takes the batches, or their errors, of jobs that are done; called once for each job. Batches
+  // that come in one call are announced to the reader together.
+  virtual void Settle(std::span<SettledBatch> batches) = 0;
 };
 
 // Bytes of an account that several draw on, given back at the end. Move-only.
@@ -116,6 +119,15 @@ struct BatchJob {
   std::uint64_t scratch_bytes = 0;      // where has_scratch
   std::uint64_t releases_seen = 0;      // when the attempt began
   bool slots_were_empty = false;        // likewise
+};
+
+// What has become of a job.
+struct SettledBatch {
+  std::shared_ptr<BatchJob> job;
+  Result<AssembledBatch> outcome;
+  // Set by the owner: the reader has the batch. Otherwise its memory stays in `outcome`, and its
+  // room with the job.
+  bool is_taken = false;
 };
 
 }  // namespace forebay::stream

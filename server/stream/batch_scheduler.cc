@@ -15,6 +15,17 @@ namespace {
 // are promised memory for as many batches as they have credits.
 constexpr std::uint32_t kPromisedBatches = 2;
 
+// Small batches that were pulled together are assembled by one task and announced together, up to
+// so many bytes. A message costs several wake-ups on both sides, as much as copying 200 KiB. Larger
+// batches have a task each, so that several threads copy them.
+constexpr std::uint64_t kTaskBytes = 2 * limits::kMiB;
+
+std::size_t BatchesOfTask(const StreamSpec& spec) {
+  // What is decoded, or of unknown size, may take any time.
+  if (spec.is_packed() || spec.batch_bytes_max == 0) return 1;
+  return std::max<std::uint64_t>(1, kTaskBytes / spec.batch_bytes_max);
+}
+
 // A global order takes a sample here and a sample there; all others take runs of them.
 fetch::Fetcher::Need NeedOf(const StreamSpec& spec) {
   return spec.order.shape.mode == OrderMode::kGlobal ? fetch::Fetcher::Need::kSamples
@@ -71,20 +82,46 @@ void BatchScheduler::Submit(const std::shared_ptr<BatchOwner>& owner,
     jobs.push_back(std::move(job));
   }
   Promise(*slots, jobs);
-  StartAll(jobs);
+  const std::size_t together = BatchesOfTask(spec);
+  for (std::size_t begin = 0; begin < jobs.size(); begin += together) {
+    const std::size_t count = std::min(together, jobs.size() - begin);
+    const std::span<const JobRef> part = std::span(jobs).subspan(begin, count);
+    StartTogether({part.rbegin(), part.rend()});
+  }
 }
 
-void BatchScheduler::Start(const JobRef& job) {
-  parts_.executor.Post([this, job](io::IoQueue& queue) { Advance(job, queue); });
+// `jobs`: the first one last.
+void BatchScheduler::StartTogether(Jobs jobs) {
+  parts_.executor.Post([this, jobs = std::move(jobs)](io::IoQueue& queue) {
+    Run({.waiting = jobs, .complete = {}}, queue);
+  });
 }
+
+void BatchScheduler::Start(const JobRef& job) { StartTogether({job}); }
 
 void BatchScheduler::StartAll(const Jobs& jobs) {
   for (const JobRef& job : jobs) Start(job);
 }
 
+void BatchScheduler::Run(Round round, io::IoQueue& queue) {
+  while (!round.waiting.empty()) {
+    const JobRef job = std::move(round.waiting.back());
+    round.waiting.pop_back();
+    Advance(job, round, queue);
+  }
+  HandOver(round.complete);
+}
+
+// Called before a job does what may take long: nothing else of its round waits for it.
+void BatchScheduler::BreakUp(Round& round) {
+  HandOver(round.complete);
+  round.complete.clear();
+  for (; !round.waiting.empty(); round.waiting.pop_back()) Start(round.waiting.back());
+}
+
 // One attempt to assemble the batch. Planning is cheap and is repeated by each attempt, so nothing
 // half-assembled is kept while a job waits.
-void BatchScheduler::Advance(const JobRef& job, io::IoQueue& queue) {
+void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue) {
   BatchOwner& owner = *job->owner;
   if (owner.closed()) return Finish(job, Error(ErrorCode::kCancelled, "the stream was closed"));
   const StreamSpec& spec = owner.spec();
@@ -109,8 +146,9 @@ void BatchScheduler::Advance(const JobRef& job, io::IoQueue& queue) {
   if (!BeginAttempt(job, reads_ssd ? job->slots->need.scratch_bytes : 0)) {
     return GiveAssembler(std::move(assembler));
   }
+  if (reads_ssd) BreakUp(round);
   ViewLimits views;
-  if (spec.delivery == Delivery::kViews) views = owner.LimitsFor(refs);
+  if (spec.delivery == Delivery::kViews) views = owner.LimitsFor(refs, round.complete);
   Attempt attempt;
   ResumeGathered(*job, *assembler);
   Result<AssembledBatch> batch = assembler->Assemble(spec, {.refs = refs,
@@ -120,13 +158,14 @@ void BatchScheduler::Advance(const JobRef& job, io::IoQueue& queue) {
                                                             .bad = attempt.bad,
                                                             .rows = attempt.rows});
   refs.clear();
-  AfterAttempt(job, std::move(batch), std::move(assembler), std::move(attempt));
+  AfterAttempt(job, std::move(batch), std::move(assembler), std::move(attempt), round);
 }
 
 // Decides what follows an attempt: the batch is finished, completed by other nodes, tried again, or
 // parked.
 void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
-                                  std::unique_ptr<BatchAssembler> assembler, Attempt attempt) {
+                                  std::unique_ptr<BatchAssembler> assembler, Attempt attempt,
+                                  Round& round) {
   const SlotLedger::Excess excess = batch.has_value()
                                         ? TakeRoom(*job, batch->hold.slot.bytes().size())
                                         : SlotLedger::Excess::kTaken;
@@ -157,15 +196,25 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
   }
   EndAttempt(*job);
   if (!attempt.rows.empty()) return AwaitRows(job, std::move(*batch), std::move(attempt.rows));
-  Finish(job, std::move(batch));
+  round.complete.push_back({.job = job, .outcome = std::move(batch)});
 }
 
 void BatchScheduler::Finish(const JobRef& job, Result<AssembledBatch> outcome) {
-  DropSlot(*job);
-  if (job->owner->Settle(*job, outcome)) return;
-  // Nobody took the batch: its memory goes back to the batches that wait for some.
-  if (outcome.has_value()) outcome->hold = {};
-  EndJob(*job);
+  SettledBatch settled = {.job = job, .outcome = std::move(outcome)};
+  HandOver({&settled, 1});
+}
+
+// The batches are of one stream.
+void BatchScheduler::HandOver(std::span<SettledBatch> batches) {
+  if (batches.empty()) return;
+  for (const SettledBatch& batch : batches) DropSlot(*batch.job);
+  batches.front().job->owner->Settle(batches);
+  for (SettledBatch& batch : batches) {
+    if (batch.is_taken) continue;
+    // Nobody took the batch: its memory goes back to the batches that wait for some.
+    if (batch.outcome.has_value()) batch.outcome->hold = {};
+    EndJob(*batch.job);
+  }
 }
 
 // The memory of a batch that was delivered has been taken already; that of others may be there.

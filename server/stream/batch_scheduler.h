@@ -54,7 +54,8 @@ class BatchScheduler {
   // Gives back what Admit has reserved. Call once the stream is closed.
   void Dismiss(const StreamSlots& slots);
 
-  // Starts assembling these batches. Each ends with one call of owner->Settle, not within this one.
+  // Starts assembling these batches. Each ends in one call of owner->Settle, not within this one.
+  // Small batches that need not wait end in one call together.
   void Submit(const std::shared_ptr<BatchOwner>& owner, const std::shared_ptr<StreamSlots>& slots,
               std::span<const BatchName> names);
   // Batches of a stream were released, and their memory is free: tries batches that wait for slot
@@ -69,10 +70,19 @@ class BatchScheduler {
  private:
   using JobRef = std::shared_ptr<BatchJob>;
   using Jobs = std::vector<JobRef>;
+  // The work of one task: jobs whose turn is to come, the next one last, and the batches that are
+  // complete and have not been handed over yet.
+  struct Round {
+    Jobs waiting;
+    std::vector<SettledBatch> complete;
+  };
 
   void Start(const JobRef& job);
   void StartAll(const Jobs& jobs);
-  void Advance(const JobRef& job, io::IoQueue& queue);
+  void StartTogether(Jobs jobs);
+  void Run(Round round, io::IoQueue& queue);
+  void BreakUp(Round& round);
+  void Advance(const JobRef& job, Round& round, io::IoQueue& queue);
   // The results of an attempt besides the batch: extents with wrong bytes, and rows that other
   // nodes have.
   struct Attempt {
@@ -80,8 +90,9 @@ class BatchScheduler {
     std::vector<fetch::RoutedRow> rows;
   };
   void AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
-                    std::unique_ptr<BatchAssembler> assembler, Attempt attempt);
+                    std::unique_ptr<BatchAssembler> assembler, Attempt attempt, Round& round);
   void Finish(const JobRef& job, Result<AssembledBatch> outcome);
+  void HandOver(std::span<SettledBatch> batches);
   void DropSlot(BatchJob& job);
 
   // Waiting for extents.

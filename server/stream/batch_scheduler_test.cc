@@ -66,21 +66,28 @@ class ScriptedOwner final : public BatchOwner {
   std::shared_ptr<const Order> OrderOf(EpochId epoch) override {
     return std::make_shared<Order>(spec_->order, epoch);
   }
-  ViewLimits LimitsFor(std::span<const tier::ExtentRef>) const override { return {}; }
-  bool Settle(const BatchJob& job, Result<AssembledBatch>& outcome) override {
-    if (!outcome.has_value()) {
-      errors.push_back(outcome.error());
-      return false;
+  ViewLimits LimitsFor(std::span<const tier::ExtentRef>,
+                       std::span<const SettledBatch>) const override {
+    return {};
+  }
+  void Settle(std::span<SettledBatch> batches) override {
+    calls.push_back(batches.size());
+    for (SettledBatch& batch : batches) {
+      if (!batch.outcome.has_value()) {
+        errors.push_back(batch.outcome.error());
+        continue;
+      }
+      if (!takes) continue;
+      names.push_back(batch.job->name);
+      holds.push_back(std::exchange(batch.outcome->hold, {}));
+      rooms.push_back(batch.job->room);
+      batch.is_taken = true;
     }
-    if (!takes) return false;
-    names.push_back(job.name);
-    holds.push_back(std::exchange(outcome->hold, {}));
-    rooms.push_back(job.room);
-    return true;
   }
 
   bool is_closed = false;
   bool takes = true;
+  std::vector<std::size_t> calls;  // how many batches each brought
   std::vector<BatchName> names;
   std::vector<BatchHold> holds;
   std::vector<BatchRoom> rooms;
@@ -93,6 +100,7 @@ class ScriptedOwner final : public BatchOwner {
 class BatchSchedulerTest : public ::testing::Test {
  protected:
   explicit BatchSchedulerTest(const ServeOptions& options = {.slot_bytes = 64 << 10}) {
+    EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
     EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", ServeFixture::RecordFile(64, kRecordBytes))
                     .has_value());
     auto made = ServeFixture::Create(memory_, kRecordBytes, options);
@@ -100,12 +108,13 @@ class BatchSchedulerTest : public ::testing::Test {
     serve_ = std::move(*made);
     EXPECT_TRUE(serve_->StageAll().has_value());
     executor_.emplace(*memory_.CreateQueue({.depth = 4}));
-    scheduler_.emplace(SchedulerOptions{}, SchedulerParts{.fetcher = serve_->fetcher(),
-                                                          .decoded = serve_->decoded(),
-                                                          .executor = *executor_,
-                                                          .slots = serve_->slots(),
-                                                          .clock = clock_,
-                                                          .rows = serve_->router()});
+    scheduler_.emplace(SchedulerOptions{.has_ssd = options.ssd_bytes > 0},
+                       SchedulerParts{.fetcher = serve_->fetcher(),
+                                      .decoded = serve_->decoded(),
+                                      .executor = *executor_,
+                                      .slots = serve_->slots(),
+                                      .clock = clock_,
+                                      .rows = serve_->router()});
     // A batch takes two pages: 8 records of 1,000 bytes.
     auto spec = ResolveStream(serve_->dataset(), *serve_->Request({.batch = 8, .credits = 2}));
     EXPECT_TRUE(spec.has_value());
@@ -138,6 +147,59 @@ TEST_F(BatchSchedulerTest, BatchesComeInTheOrderInWhichTheyWereSubmitted) {
   ASSERT_EQ(owner_->names.size(), 3U);
   EXPECT_EQ(owner_->names[0].step, StepId(3));
   EXPECT_EQ(owner_->names[2].step, StepId(2));
+}
+
+TEST_F(BatchSchedulerTest, SmallBatchesOfOnePullAreAssembledByOneTaskAndHandedOverTogether) {
+  Submit({0, 1});
+  EXPECT_EQ(executor_->waiting(), 1U);
+  executor_->CrankAll();
+  EXPECT_EQ(owner_->calls, (std::vector<std::size_t>{2}));
+}
+
+// The extents of 64 records, some in RAM and some on SSD.
+class SsdBatchTest : public BatchSchedulerTest {
+ protected:
+  static constexpr std::uint64_t kExtentBytes = 8 << 10;
+  SsdBatchTest()
+      : BatchSchedulerTest({.ram_bytes = 48 << 10,
+                            .slot_bytes = 256 << 10,
+                            .ssd_bytes = 1 << 20,
+                            .extent_bytes = kExtentBytes}) {
+    scheduler_->Dismiss(*slots_);
+    auto spec = ResolveStream(
+        serve_->dataset(),
+        *serve_->Request({.batch = 8, .credits = 4, .mode = OrderMode::kSequential}));
+    EXPECT_TRUE(spec.has_value());
+    spec_ = std::make_shared<const StreamSpec>(std::move(*spec));
+    owner_ = std::make_shared<ScriptedOwner>(spec_);
+    slots_ = *scheduler_->Admit(spec_);
+  }
+
+  bool IsInRam(std::uint64_t step) {
+    const std::uint64_t begin = step * 8 * kRecordBytes;
+    for (std::uint64_t at = begin / kExtentBytes;
+         at <= (begin + 8 * kRecordBytes - 1) / kExtentBytes; ++at) {
+      const auto key = serve_->dataset().key(ExtentId(static_cast<std::uint32_t>(at)));
+      if (!serve_->cache().FindOn(key, tier::TierKind::kRam)) return false;
+    }
+    return true;
+  }
+};
+
+TEST_F(SsdBatchTest, ABatchThatReadsSsdHoldsBackNoOther) {
+  std::vector<std::uint64_t> in_ram;
+  std::vector<std::uint64_t> on_ssd;
+  for (std::uint64_t step = 0; step < 8; ++step) (IsInRam(step) ? in_ram : on_ssd).push_back(step);
+  ASSERT_FALSE(in_ram.empty());
+  ASSERT_FALSE(on_ssd.empty());
+  Submit({in_ram[0], on_ssd[0], in_ram[0]});
+  ASSERT_EQ(executor_->waiting(), 1U);
+  executor_->Crank();
+  EXPECT_EQ(owner_->calls, (std::vector<std::size_t>{1, 1})) << "the first came before the read";
+  EXPECT_EQ(executor_->waiting(), 1U) << "and the last one has a task of its own";
+  executor_->CrankAll();
+  EXPECT_TRUE(owner_->errors.empty());
+  EXPECT_EQ(owner_->names.size(), 3U);
 }
 
 TEST_F(BatchSchedulerTest, ABatchOfAClosedStreamIsCancelledWithoutBeingAssembled) {

@@ -6,6 +6,7 @@
 #include "server/stream/stream_session.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -66,15 +67,26 @@ std::shared_ptr<const Order> StreamSession::OrderOf(EpochId epoch) {
 }
 
 // Views of held batches pin extents; what they pin together is bounded (docs/design.md, 5).
-ViewLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs) const {
+ViewLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs,
+                                    std::span<const SettledBatch> complete) const {
   ViewLimits limits;
   limits.pinned_already.reserve(refs.size());
   const MutexLock lock(mutex_);
+  // What only batches that are not held yet pin: little, for held batches mostly pin it as well.
+  std::unordered_set<const tier::ResidentExtent*> soon_pinned;
+  std::uint64_t pinned_bytes = pinned_bytes_;
+  for (const SettledBatch& settled : complete) {
+    if (!settled.outcome.has_value()) continue;
+    for (const tier::ExtentRef& ref : settled.outcome->hold.extents) {
+      if (pins_.contains(ref.get()) || !soon_pinned.insert(ref.get()).second) continue;
+      pinned_bytes += ref->image_bytes;
+    }
+  }
   // An extent that a held batch pins already costs no more memory if another batch points into it.
   for (const tier::ExtentRef& ref : refs) {
-    limits.pinned_already.push_back(pins_.contains(ref.get()));
+    limits.pinned_already.push_back(pins_.contains(ref.get()) || soon_pinned.contains(ref.get()));
   }
-  limits.pin_bytes = parts_.view_pin_bytes - std::min(parts_.view_pin_bytes, pinned_bytes_);
+  limits.pin_bytes = parts_.view_pin_bytes - std::min(parts_.view_pin_bytes, pinned_bytes);
   return limits;
 }
 
@@ -93,34 +105,38 @@ void StreamSession::UnpinLocked(const BatchHold& hold) {
   }
 }
 
-// Hands the outcome to the sink. False: nobody has taken a batch, so the caller frees its memory.
-bool StreamSession::Settle(const BatchJob& job, Result<AssembledBatch>& outcome) {
+void StreamSession::Settle(std::span<SettledBatch> batches) {
   const MutexLock sink_lock(sink_mutex_);
-  std::uint64_t id = 0;
-  std::span<const std::byte> slot;
+  std::vector<DeliveredBatch> deliveries;
   {
     const MutexLock lock(mutex_);
-    // The batch moves from "under way" to "held" in one step, so its credit is never counted twice
-    // or not at all.
-    --under_way_;
-    if (sink_ != nullptr && outcome.has_value()) {
-      id = next_id_++;
-      slot = outcome->hold.slot.bytes();
-      PinLocked(outcome->hold);
-      held_.emplace(id, Held{std::exchange(outcome->hold, {}), job.room});
-      CountLocked(job, *outcome);
+    // A batch moves from "under way" to "held" in one step, so its credit is never counted twice or
+    // not at all.
+    under_way_ -= static_cast<std::uint32_t>(batches.size());
+    if (sink_ == nullptr) return;
+    for (SettledBatch& settled : batches) {
+      if (!settled.outcome.has_value()) {
+        ++stats_.failed;
+        continue;
+      }
+      AssembledBatch& batch = *settled.outcome;
+      const std::uint64_t id = next_id_++;
+      deliveries.push_back({.id = id, .batch = &batch, .slot = batch.hold.slot.bytes()});
+      PinLocked(batch.hold);
+      held_.emplace(id, Held{std::exchange(batch.hold, {}), settled.job->room});
+      CountLocked(*settled.job, batch);
+      settled.is_taken = true;
     }
-    if (sink_ != nullptr && !outcome.has_value()) ++stats_.failed;
   }
-  if (sink_ == nullptr) return false;
-  if (!outcome.has_value()) {
-    sink_->Fail(job.name, outcome.error());
-    return false;
+  for (const DeliveredBatch& delivery : deliveries) {
+    // The batch has its bytes, so next uses are counted from its end on.
+    const AssembledBatch& batch = *delivery.batch;
+    parts_.future->Advance(batch.name.epoch, batch.first_position + batch.sample_ids.size());
   }
-  // The batch has its bytes, so next uses are counted from its end on.
-  parts_.future->Advance(job.name.epoch, outcome->first_position + outcome->sample_ids.size());
-  sink_->Deliver(id, *outcome, slot);
-  return true;
+  if (!deliveries.empty()) sink_->Deliver(deliveries);
+  for (const SettledBatch& settled : batches) {
+    if (!settled.is_taken) sink_->Fail(settled.job->name, settled.outcome.error());
+  }
 }
 
 void StreamSession::CountLocked(const BatchJob& job, const AssembledBatch& batch) {

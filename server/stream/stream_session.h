@@ -22,14 +22,21 @@
 
 namespace forebay::stream {
 
+// A batch for the reader. `id` is to be given to Release; the batch's memory, and `slot`, the part
+// of it that is not in the arena, stay in place until then.
+struct DeliveredBatch {
+  std::uint64_t id = 0;
+  const AssembledBatch* batch = nullptr;
+  std::span<const std::byte> slot;
+};
+
 // Receives a session's output, from any thread, until the session is closed.
 class BatchSink {
  public:
   virtual ~BatchSink() = default;
-  // `id` is to be given to Release; the batch's memory, and `slot`, the part of it that is not
-  // in the arena, stay in place until then. Each id is larger than the one before.
-  virtual void Deliver(std::uint64_t id, const AssembledBatch& batch,
-                       std::span<const std::byte> slot) = 0;
+  // One batch or more that became complete together. `deliveries` lasts as long as the call; each id
+  // in it, and from call to call, is larger than the one before.
+  virtual void Deliver(std::span<const DeliveredBatch> deliveries) = 0;
   virtual void Fail(const BatchName& name, const Error& error) = 0;
 };
 
@@ -93,8 +100,9 @@ class StreamSession final : public BatchOwner,
 
   // For the scheduler.
   std::shared_ptr<const Order> OrderOf(EpochId epoch) override;
-  ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs) const override;
-  bool Settle(const BatchJob& job, Result<AssembledBatch>& outcome) override;
+  ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,
+                       std::span<const SettledBatch> complete) const override;
+  void Settle(std::span<SettledBatch> batches) override;
 
  private:
   // One batch with the reader.

@@ -207,22 +207,27 @@ Status StreamReactor::Serve(const v1::StreamRequest& request) {
   return {};
 }
 
-void StreamReactor::Deliver(std::uint64_t id, const AssembledBatch& batch,
-                            std::span<const std::byte> slot) {
+void StreamReactor::Deliver(std::span<const DeliveredBatch> deliveries) {
   // Filled before the lock is taken: copying the ids and spans of a large batch takes a while.
-  v1::Batch message;
-  FillBatch(id, batch, message);
+  std::vector<v1::Batch> messages(deliveries.size());
+  for (std::size_t i = 0; i < deliveries.size(); ++i) {
+    FillBatch(deliveries[i].id, *deliveries[i].batch, messages[i]);
+  }
   const MutexLock lock(mutex_);
   if (ended_) return;
-  ++settled_;
-  last_delivered_id_ = id;
-  if (session_->spec().inline_payload && !slot.empty()) {
-    // The bytes stay where they are until the reader releases the batch; chunks are cut from there.
-    message.set_inline_bytes(slot.size());
-    inline_.push_back({.batch_id = id, .bytes = slot, .sent = 0});
+  settled_ += deliveries.size();
+  last_delivered_id_ = deliveries.back().id;
+  for (std::size_t i = 0; i < deliveries.size(); ++i) {
+    const DeliveredBatch& delivery = deliveries[i];
+    if (session_->spec().inline_payload && !delivery.slot.empty()) {
+      // The bytes stay where they are until the reader releases the batch; chunks are cut from
+      // there.
+      messages[i].set_inline_bytes(delivery.slot.size());
+      inline_.push_back({.batch_id = delivery.id, .bytes = delivery.slot, .sent = 0});
+    }
+    // PumpLocked moves it to pending_ if the message has room.
+    overflow_.push_back(std::move(messages[i]));
   }
-  // PumpLocked moves it to pending_ if the message has room.
-  overflow_.push_back(std::move(message));
   PumpLocked();
 }
 

@@ -28,8 +28,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   void OnCancel() override;
   void OnDone() override;
 
-  void Deliver(std::uint64_t id, const AssembledBatch& batch,
-               std::span<const std::byte> slot) override;
+  void Deliver(std::span<const DeliveredBatch> deliveries) override;
   void Fail(const BatchName& name, const Error& error) override;
 
   // Ends the call with `error`, once. Thread-safe.

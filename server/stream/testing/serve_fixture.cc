@@ -1,9 +1,11 @@
 #include "server/stream/testing/serve_fixture.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -38,22 +40,26 @@ std::vector<std::string> CollectingSink::Values(const AssembledField& field,
   return values;
 }
 
-void CollectingSink::Deliver(std::uint64_t id, const AssembledBatch& batch,
-                             std::span<const std::byte>) {
-  Taken taken;
-  taken.id = id;
-  taken.name = batch.name;
-  taken.sample_ids = batch.sample_ids;
-  taken.padded = batch.padded_count;
-  taken.views = !batch.fields.front().is_tensor;
-  taken.decode = batch.decode;
-  taken.payload_bytes = batch.payload_bytes;
-  for (const AssembledField& field : batch.fields) {
-    taken.fields.push_back(Values(field, batch.sample_ids.size()));
+void CollectingSink::Deliver(std::span<const DeliveredBatch> deliveries) {
+  std::vector<Taken> batches;
+  for (const DeliveredBatch& delivery : deliveries) {
+    const AssembledBatch& batch = *delivery.batch;
+    Taken taken;
+    taken.id = delivery.id;
+    taken.name = batch.name;
+    taken.sample_ids = batch.sample_ids;
+    taken.padded = batch.padded_count;
+    taken.views = !batch.fields.front().is_tensor;
+    taken.decode = batch.decode;
+    taken.payload_bytes = batch.payload_bytes;
+    for (const AssembledField& field : batch.fields) {
+      taken.fields.push_back(Values(field, batch.sample_ids.size()));
+    }
+    taken.payload = taken.fields.front();
+    batches.push_back(std::move(taken));
   }
-  taken.payload = taken.fields.front();
   std::lock_guard lock(mutex_);
-  batches_.push_back(std::move(taken));
+  std::ranges::move(batches, std::back_inserter(batches_));
   came_.notify_all();
 }
 

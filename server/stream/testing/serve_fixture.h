@@ -47,8 +47,7 @@ class CollectingSink final : public BatchSink {
   explicit CollectingSink(std::vector<std::span<std::byte>> regions)
       : regions_(std::move(regions)) {}
 
-  void Deliver(std::uint64_t id, const AssembledBatch& batch,
-               std::span<const std::byte> slot) override;
+  void Deliver(std::span<const DeliveredBatch> deliveries) override;
   void Fail(const BatchName& name, const Error& error) override;
 
   // Blocks until `count` batches and errors together have come; false after 20 seconds.
