@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "proto/contract/check.h"
+#include "server/stream/row_copy.h"
 #include "server/stream/slot_layout.h"
 
 namespace forebay::stream {
@@ -237,6 +238,8 @@ Status RawGatherer::FillContiguous(const StreamSpec& spec, const GatherMeans& me
   }
   const std::uint32_t region = spec.inline_payload ? kInlineRegion : slot.region().value();
   const std::uint64_t base = spec.inline_payload ? 0 : slot.region_offset();
+  // What goes inline is read by this process next, which copies it into messages.
+  const RowCopier copier = spec.inline_payload ? RowCopier::Plain() : RowCopier::Best();
   for (std::size_t field = 0; field < fields.size(); ++field) {
     AssembledField& out = batch.fields[field];
     if (fields[field].source == FieldSource::kConstant) {
@@ -260,7 +263,7 @@ Status RawGatherer::FillContiguous(const StreamSpec& spec, const GatherMeans& me
       } else {
         pieces_.ForEachRun(i, field, [&](const fetch::SamplePiece& piece, std::uint64_t lead,
                                          std::uint64_t length) {
-          std::memcpy(slot.bytes().data() + cursor, piece.bytes + lead, length);
+          copier.Copy(slot.bytes().data() + cursor, piece.bytes + lead, length);
           cursor += length;
         });
       }
@@ -277,6 +280,7 @@ Status RawGatherer::FillContiguous(const StreamSpec& spec, const GatherMeans& me
       cursor = begin + AlignUp(cursor - begin, kPackAlignment);
     }
   }
+  copier.Finish();
   batch.hold.slot = std::move(slot);  // scratch that SSD pieces came through goes back here
   return {};
 }
