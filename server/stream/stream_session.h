@@ -34,8 +34,8 @@ struct DeliveredBatch {
 class BatchSink {
  public:
   virtual ~BatchSink() = default;
-  // One batch or more that became complete together. `deliveries` lasts as long as the call; each id
-  // in it, and from call to call, is larger than the one before.
+  // One batch or more that became complete together. `deliveries` lasts as long as the call. Each
+  // id is larger than the one before.
   virtual void Deliver(std::span<const DeliveredBatch> deliveries) = 0;
   virtual void Fail(const BatchName& name, const Error& error) = 0;
 };
