@@ -113,6 +113,7 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                  .peers = parts_.peers}),
       cataloguer_({.request_bytes = options_.request_bytes,
                    .scan_depth = options_.scan_depth,
+                   .working_bytes = options_.ram_working_bytes,
                    .catalog_path = options_.catalog_path},
                   {.backend = parts_.backend,
                    .catalogs = parts_.catalogs,

@@ -213,7 +213,10 @@ std::vector<ConfigKey> StreamKeys() {
          }
          return set;
        }},
-      {"stage.request", "4MiB", "Size of one GFS read, between 4KiB and 64MiB.",
+      {"stage.request", "4MiB",
+       "Size of one GFS read, between 4KiB and 64MiB. Formats without an index (tar, JSON lines) "
+       "are catalogued with smaller reads if tier.ram.capacity has no space for eight of this "
+       "size.",
        ByteCount(&Config::stage_request, kRequestBounds)},
       {"stage.retry_for", "300",
        "Seconds for which a GFS call that fails with a transient error (EIO, ESTALE, ETIMEDOUT, "

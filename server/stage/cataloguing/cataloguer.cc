@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/contract/limits.h"
 #include "server/io/log.h"
 #include "server/stage/cataloguing/saved_catalog.h"
 #include "server/stage/cataloguing/scan_pass.h"
@@ -22,6 +23,20 @@ using tier::ExtentRef;
 namespace {
 
 constexpr std::uint32_t kQueueDepth = 32;  // queue of a scan's writes
+
+// Reading ahead takes at most half of the memory that staging works in, so that the image of an
+// extent, and the chunks that it is copied from, fit beside it.
+ScanPass::Options ReadAheadOf(const CataloguerOptions& options) {
+  ScanPass::Options ahead = {.request_bytes = options.request_bytes, .depth = options.scan_depth};
+  if (options.working_bytes == 0) return ahead;
+  constexpr std::uint64_t kPage = limits::kIoAlignmentBytes;
+  const std::uint64_t quarter = std::max(kPage, options.working_bytes / 4 / kPage * kPage);
+  ahead.request_bytes = std::min(ahead.request_bytes, quarter);
+  const std::uint64_t requests = options.working_bytes / 2 / ahead.request_bytes;
+  ahead.depth = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(requests, 1, options.scan_depth));
+  return ahead;
+}
 
 }  // namespace
 
@@ -214,7 +229,7 @@ Status Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, 
   FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kQueueDepth}));
   ScanPass scan(
       dataset, std::move(builder), queue, *ssd_queue,
-      {.request_bytes = options_.request_bytes, .depth = options_.scan_depth},
+      ReadAheadOf(options_),
       {.cut =
            [&](const ExtentKey& key) {
              const ExtentRef found = rebuild ? nullptr : parts_.tiers.Find(key);

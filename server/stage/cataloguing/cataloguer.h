@@ -24,6 +24,8 @@ namespace forebay::stage {
 struct CataloguerOptions {
   std::uint64_t request_bytes = 0;  // size of one GFS read of a scan
   std::uint32_t scan_depth = 1;     // reads in flight
+  // StagerOptions::ram_working_bytes, which bounds what a scan reads ahead. 0: no bound.
+  std::uint64_t working_bytes = 0;
   std::string catalog_path;         // StagerOptions::catalog_path
 };
 

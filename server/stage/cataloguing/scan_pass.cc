@@ -35,6 +35,14 @@ Result<std::shared_ptr<const catalog::Catalog>> ScanPass::Run() {
   return builder_->Finish();
 }
 
+// The error names the object, because a user who lists several data sets sees only this.
+Result<tier::ArenaBlock> ScanPass::Allocate(std::uint64_t bytes, const std::string& object) {
+  Result<tier::ArenaBlock> memory = hooks_.allocate(bytes);
+  if (memory.has_value() || memory.error().code() != ErrorCode::kResourceExhausted) return memory;
+  return memory.error().WithContext("no memory to stage object '" + object +
+                                    "'; raise tier.ram.capacity");
+}
+
 // Keeps up to `depth` requests in flight, in the order of the pass.
 Status ScanPass::IssueAhead() {
   const auto& objects = builder_->objects();
@@ -56,7 +64,7 @@ Status ScanPass::IssueAhead() {
       // Memory of chunks that are done is used again: the pass needs no more than its depth, and an
       // allocation may have to wait.
       if (spare_.empty()) {
-        FOREBAY_ASSIGN(chunk.memory, hooks_.allocate(options_.request_bytes));
+        FOREBAY_ASSIGN(chunk.memory, Allocate(options_.request_bytes, object.path));
       } else {
         chunk.memory = std::move(spare_.back());
         spare_.pop_back();
@@ -133,7 +141,8 @@ Status ScanPass::FeedFront() {
 Status ScanPass::Emit(const catalog::ScanBuilder::CutExtent& cut) {
   const std::uint64_t begin = cut.info.object_offset;
   const std::uint64_t end = begin + cut.info.bytes;
-  FOREBAY_ASSIGN(tier::ArenaBlock image, hooks_.allocate(cut.info.bytes));
+  const auto& object = builder_->objects()[cut.info.first_object.value()];
+  FOREBAY_ASSIGN(tier::ArenaBlock image, Allocate(cut.info.bytes, object.path));
   std::uint64_t copied = 0;
   for (const Chunk& chunk : fed_) {
     const std::uint64_t from = std::max(begin, chunk.offset);
@@ -145,7 +154,6 @@ Status ScanPass::Emit(const catalog::ScanBuilder::CutExtent& cut) {
   }
   // DropChunksBefore must not have freed a chunk that the extent needs.
   FOREBAY_CHECK(copied == cut.info.bytes);
-  const auto& object = builder_->objects()[cut.info.first_object.value()];
   const catalog::ObjectInfo info{
       .path = object.path, .bytes = object.bytes, .mtime_ns = object.mtime_ns};
   const tier::ExtentKey key{.dataset = dataset_.hash(),

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "proto/contract/result.h"
@@ -54,6 +55,7 @@ class ScanPass {
   };
 
   Status IssueAhead();
+  Result<tier::ArenaBlock> Allocate(std::uint64_t bytes, const std::string& object);
   Status AwaitFront();
   Status FeedFront();
   Status Emit(const catalog::ScanBuilder::CutExtent& cut);

@@ -122,6 +122,22 @@ TEST_F(TarStagingTest, LongMembersOfNoSampleTakeNoMemory) {
   ExpectAllThere();
 }
 
+// Eight requests of this size would take more than all memory.
+TEST_F(TarStagingTest, RequestsAreSmallerWhereMemoryForStagingIsSmall) {
+  FOREBAY_EXPECT_OK(Stage({.ram_bytes = 640 << 10, .reserve_bytes = 384 << 10,
+                           .request_bytes = 1 << 20, .scan_depth = 8}));
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, TotalBytes());
+  EXPECT_EQ(rig_.dataset().catalog()->sample_count(), kShards * 40u);
+}
+
+TEST_F(TarStagingTest, NamesTheObjectThatThereIsNoMemoryFor) {
+  const Status staged = Stage({.ram_bytes = 64 << 10, .request_bytes = 1 << 20, .scan_depth = 8});
+  ASSERT_FALSE(staged.has_value());
+  EXPECT_THAT(staged.error().message(), HasSubstr("RESOURCE_EXHAUSTED"));
+  EXPECT_THAT(staged.error().message(), HasSubstr("stage object 'shard0.tar'"));
+  EXPECT_THAT(staged.error().message(), HasSubstr("raise tier.ram.capacity"));
+}
+
 TEST_F(TarStagingTest, ServesTheSameKeysAsACatalogBuiltElsewhere) {
   FOREBAY_EXPECT_OK(Stage());
   const std::uint64_t fingerprint = rig_.dataset().catalog()->fingerprint();
