@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/shared_mapping.h"
 
 namespace forebay::internal {
 namespace {
@@ -49,14 +50,15 @@ Result<RegionMapping> RegionMapping::Map(const RegionEntry& entry, const UniqueF
   }
   // Read-only: a program that writes through a batch's span is stopped at that write, instead of
   // changing what other ranks read.
-  void* address = ::mmap(nullptr, entry.bytes, PROT_READ, MAP_SHARED, memfd.get(), 0);
-  if (address == MAP_FAILED) return Error::FromErrno(errno, "mapping " + RegionName(entry));
-  mapping.data_ = static_cast<const std::byte*>(address);
+  const auto mapped = MapShared(memfd.get(), entry.bytes, PROT_READ);
+  if (!mapped.has_value()) return mapped.error().WithContext(RegionName(entry));
+  mapping.data_ = mapped->data();
   mapping.bytes_ = entry.bytes;
-  // Fewer TLB misses where the kernel allows it. A refusal costs speed only.
-  (void)::madvise(address, entry.bytes, MADV_HUGEPAGE);
+  // Pages that this process is the first to touch are huge then, too, where the kernel allows it. A
+  // refusal costs speed only.
+  (void)::madvise(mapped->data(), mapped->size(), MADV_HUGEPAGE);
   // A core dump of the trainer would otherwise contain gigabytes of the daemon's memory.
-  (void)::madvise(address, entry.bytes, MADV_DONTDUMP);
+  (void)::madvise(mapped->data(), mapped->size(), MADV_DONTDUMP);
   return mapping;
 }
 

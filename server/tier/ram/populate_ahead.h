@@ -10,7 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "proto/contract/shared_mapping.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/tier/ram/huge_pages.h"
 #include "server/tier/ram/shared_region.h"
 
 namespace forebay::tier {
@@ -21,11 +23,13 @@ namespace forebay::tier {
 class PopulateAhead {
  public:
   // Bytes per call of the kernel: a huge page.
-  static constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;
+  static constexpr std::uint64_t kStepBytes = kHugePageBytes;
 
   // Keeps up to `ahead_bytes` (above 0) populated beyond the highest block of each region of
-  // `regions`, which are borrowed. Regions without a block are not populated.
-  PopulateAhead(std::span<const SharedRegion> regions, std::uint64_t ahead_bytes);
+  // `regions`, in pages that are huge if `pages` can make them so. Borrows both. Regions without a
+  // block are not populated, nor are reserved pages, which exist from the start.
+  PopulateAhead(std::span<const SharedRegion> regions, HugePages& pages,
+                std::uint64_t ahead_bytes);
   ~PopulateAhead();
   PopulateAhead(const PopulateAhead&) = delete;
   PopulateAhead& operator=(const PopulateAhead&) = delete;
@@ -47,6 +51,7 @@ class PopulateAhead {
   Progress* NextLocked() FOREBAY_REQUIRES(mutex_);
 
   const std::span<const SharedRegion> regions_;
+  HugePages& pages_;
   const std::uint64_t ahead_bytes_;
   mutable Mutex mutex_;
   CondVar changed_;

@@ -42,7 +42,8 @@ std::uint64_t ResidentBytes(const SharedRegion& region) {
 
 bool KernelPopulates() {
   auto regions = Regions({kStep});
-  PopulateAhead ahead(regions, kStep);
+  HugePages pages(regions, HugePageUse::kTransparent);
+  PopulateAhead ahead(regions, pages, kStep);
   ahead.Reach(0, 0);
   ahead.Drain();
   return ahead.populated_bytes() > 0;
@@ -57,7 +58,8 @@ class PopulateAheadTest : public ::testing::Test {
 
 TEST_F(PopulateAheadTest, NothingExistsBeforeSomethingIsReached) {
   auto regions = Regions({8 * kMiB, 8 * kMiB});
-  PopulateAhead ahead(regions, 4 * kMiB);
+  HugePages pages(regions, HugePageUse::kTransparent);
+  PopulateAhead ahead(regions, pages, 4 * kMiB);
   ahead.Drain();
   EXPECT_EQ(ahead.populated_bytes(), 0U);
   EXPECT_EQ(ResidentBytes(regions[0]), 0U);
@@ -65,7 +67,8 @@ TEST_F(PopulateAheadTest, NothingExistsBeforeSomethingIsReached) {
 
 TEST_F(PopulateAheadTest, WhatLiesAheadExistsAndNoMore) {
   auto regions = Regions({16 * kMiB, 16 * kMiB});
-  PopulateAhead ahead(regions, 4 * kMiB);
+  HugePages pages(regions, HugePageUse::kTransparent);
+  PopulateAhead ahead(regions, pages, 4 * kMiB);
   ahead.Reach(1, 0);
   ahead.Drain();
   EXPECT_EQ(ResidentBytes(regions[0]), 0U);
@@ -75,7 +78,8 @@ TEST_F(PopulateAheadTest, WhatLiesAheadExistsAndNoMore) {
 
 TEST_F(PopulateAheadTest, IsRefilledOnceHalfIsGone) {
   auto regions = Regions({32 * kMiB});
-  PopulateAhead ahead(regions, 8 * kMiB);
+  HugePages pages(regions, HugePageUse::kTransparent);
+  PopulateAhead ahead(regions, pages, 8 * kMiB);
   ahead.Reach(0, 0);
   ahead.Drain();
   ahead.Reach(0, 4 * kMiB - 1);
@@ -89,7 +93,8 @@ TEST_F(PopulateAheadTest, IsRefilledOnceHalfIsGone) {
 
 TEST_F(PopulateAheadTest, WhatIsInUseIsLeftToItsUser) {
   auto regions = Regions({32 * kMiB});
-  PopulateAhead ahead(regions, 4 * kMiB);
+  HugePages pages(regions, HugePageUse::kTransparent);
+  PopulateAhead ahead(regions, pages, 4 * kMiB);
   ahead.Reach(0, 10 * kMiB + 1);
   ahead.Drain();
   EXPECT_EQ(ResidentBytes(regions[0]), 6 * kMiB) << "from 10 MiB on, in whole steps";
@@ -97,7 +102,8 @@ TEST_F(PopulateAheadTest, WhatIsInUseIsLeftToItsUser) {
 
 TEST_F(PopulateAheadTest, StopsAtTheEndOfTheRegion) {
   auto regions = Regions({6 * kMiB});
-  PopulateAhead ahead(regions, 64 * kMiB);
+  HugePages pages(regions, HugePageUse::kTransparent);
+  PopulateAhead ahead(regions, pages, 64 * kMiB);
   ahead.Reach(0, 0);
   ahead.Reach(0, 6 * kMiB);
   ahead.Drain();
@@ -107,7 +113,8 @@ TEST_F(PopulateAheadTest, StopsAtTheEndOfTheRegion) {
 TEST_F(PopulateAheadTest, BytesInUseKeepTheirValue) {
   auto regions = Regions({8 * kMiB});
   std::memset(regions[0].bytes().data(), 0x5A, 3 * kMiB);
-  PopulateAhead ahead(regions, 8 * kMiB);
+  HugePages pages(regions, HugePageUse::kTransparent);
+  PopulateAhead ahead(regions, pages, 8 * kMiB);
   ahead.Reach(0, 0);
   ahead.Drain();
   EXPECT_EQ(ResidentBytes(regions[0]), 8 * kMiB);
@@ -119,7 +126,8 @@ TEST_F(PopulateAheadTest, ARefusalEndsTheWork) {
   auto regions = Regions({8 * kMiB});
   // Memory that may not be written is what the kernel refuses to populate for writing.
   ASSERT_EQ(::mprotect(regions[0].bytes().data(), 8 * kMiB, PROT_READ), 0);
-  PopulateAhead ahead(regions, 4 * kMiB);
+  HugePages pages(regions, HugePageUse::kTransparent);
+  PopulateAhead ahead(regions, pages, 4 * kMiB);
   ahead.Reach(0, 0);
   ahead.Drain();
   EXPECT_EQ(ahead.populated_bytes(), 0U);
@@ -153,7 +161,8 @@ TEST_F(PopulateAheadTest, BriefBlocksAskForNothing) {
                                  .first_region = RegionId(0),
                                  .lowest_first = true,
                                  .populate_ahead_bytes = 4 * kMiB,
-                                 .populate_at_start = true});
+                                 .populate_at_start = true,
+                                 .huge_pages = HugePageUse::kOff});
   ASSERT_TRUE(arena.has_value());
   auto block = (*arena)->Allocate(kMiB, Stay::kBrief);
   ASSERT_TRUE(block.has_value());
@@ -166,7 +175,8 @@ TEST_F(PopulateAheadTest, AnArenaCostsNothingBeforeItsFirstBlock) {
   auto arena = RamArena::Create({.capacity_bytes = 16 * kMiB,
                                  .region_bytes = 16 * kMiB,
                                  .first_region = RegionId(0),
-                                 .populate_ahead_bytes = 4 * kMiB});
+                                 .populate_ahead_bytes = 4 * kMiB,
+                                 .huge_pages = HugePageUse::kOff});
   ASSERT_TRUE(arena.has_value());
   (*arena)->DrainPopulation();
   EXPECT_EQ(ResidentBytes((*arena)->regions()[0]), 0U);

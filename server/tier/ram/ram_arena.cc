@@ -1,15 +1,19 @@
 // PageRunArena puts memory to the logic of PageRuns: run k of region r is the same run of pages of
-// memfd r. One mutex guards the runs; no bytes are touched under it.
+// memfd r. One mutex guards the runs; no bytes are touched under it. The pages of a block are made
+// huge before the block is given out, by the thread that asked for it.
 #include "server/tier/ram/ram_arena.h"
 
 #include <algorithm>
 #include <cstring>
+#include <future>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/tier/ram/huge_pages.h"
 #include "server/tier/ram/page_runs.h"
 #include "server/tier/ram/populate_ahead.h"
 
@@ -25,7 +29,8 @@ class PageRunArena final : public RamArena {
       : first_region_(options.first_region),
         capacity_bytes_(options.capacity_bytes),
         lowest_first_(options.lowest_first),
-        regions_(std::move(regions)) {
+        regions_(std::move(regions)),
+        pages_(regions_, options.huge_pages) {
     // The memfds are rounded up to huge pages, but no more than the capacity is given out.
     std::uint64_t left = capacity_bytes_;
     for (std::size_t i = 0; i < regions_.size(); ++i) {
@@ -34,7 +39,7 @@ class PageRunArena final : public RamArena {
       left -= bytes;
     }
     if (options.populate_ahead_bytes == 0) return;
-    ahead_ = std::make_unique<PopulateAhead>(regions_, options.populate_ahead_bytes);
+    ahead_ = std::make_unique<PopulateAhead>(regions_, pages_, options.populate_ahead_bytes);
     if (!options.populate_at_start) return;
     // Takes a page and frees it again, to learn where the first block will lie.
     const PageRuns::Run first = *TakeLocked(1, Stay::kLong);
@@ -61,16 +66,23 @@ class PageRunArena final : public RamArena {
   std::uint64_t populated_ahead_bytes() const override {
     return ahead_ ? ahead_->populated_bytes() : 0;
   }
+  PageCounts page_counts() const override { return pages_.counts(); }
 
  protected:
   Result<ArenaBlock> DoAllocate(std::uint64_t bytes, Stay stay) override {
     if (bytes == 0) return Error(ErrorCode::kInvalidArgument, "arena block of 0 bytes");
     if (bytes > capacity_bytes_) return Full(bytes, "exceed its capacity");
     const std::uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes;
-    MutexLock lock(mutex_);
-    const std::optional<PageRuns::Run> run = TakeLocked(pages, stay);
+    std::optional<PageRuns::Run> run;
+    {
+      MutexLock lock(mutex_);
+      run = TakeLocked(pages, stay);
+    }
     if (!run) return Full(bytes, "fit in no run of free pages");
     const std::uint64_t offset = run->first_page * kPageBytes;
+    // Before PopulateAhead is told, which would do the same for the end of the block, but at the
+    // lowest priority: whoever touches a page that is being moved waits.
+    pages_.Prepare(run->region, offset, bytes);
     // Pages behind the block are touched in the background, so that the next block finds them
     // mapped. Brief blocks lie at the other end and are not worth that.
     if (ahead_ && stay == Stay::kLong) ahead_->Reach(run->region, offset + pages * kPageBytes);
@@ -104,6 +116,7 @@ class PageRunArena final : public RamArena {
       MutexLock lock(mutex_);
       if (!runs_.TakeAt({region, new_first, changed})) return false;
     }
+    pages_.Prepare(region, offset, changed * kPageBytes);
     const std::span<std::byte> to = regions_[region].bytes().subspan(offset, from.size());
     std::memmove(to.data(), from.data(), from.size());
     // The block's destructor must free the new pages, not the old ones.
@@ -143,6 +156,7 @@ class PageRunArena final : public RamArena {
   const std::uint64_t capacity_bytes_;
   const bool lowest_first_;
   const std::vector<SharedRegion> regions_;
+  HugePages pages_;
   mutable Mutex mutex_;
   PageRuns runs_ FOREBAY_GUARDED_BY(mutex_);
   std::unique_ptr<PopulateAhead> ahead_;  // may be null; destroyed before the regions it uses
@@ -202,13 +216,20 @@ Result<std::unique_ptr<RamArena>> RamArena::Create(const Options& options) {
                      " regions exceeds kRegionCountMax=" +
                      std::to_string(limits::kRegionCountMax) + "; raise region_bytes");
   }
+  // Reserved pages are zeroed now, at 0.1 s per GiB and thread, so each region has its own thread.
+  const auto launch = options.huge_pages == HugePageUse::kAuto ? std::launch::async
+                                                               : std::launch::deferred;
+  std::vector<std::future<Result<SharedRegion>>> made;
+  for (std::uint64_t left = capacity_bytes; left > 0; left -= std::min(left, region_bytes)) {
+    made.push_back(std::async(launch, SharedRegion::Create, "forebay-ram",
+                              std::min(left, region_bytes), options.huge_pages));
+  }
   std::vector<SharedRegion> regions;
   regions.reserve(count);
-  for (std::uint64_t left = capacity_bytes; left > 0;) {
-    const std::uint64_t bytes = std::min(left, region_bytes);
-    FOREBAY_ASSIGN(SharedRegion region, SharedRegion::Create("forebay-ram", bytes));
+  for (std::future<Result<SharedRegion>>& future : made) {
+    // After an error, the destructors of the other futures wait for their threads.
+    FOREBAY_ASSIGN(SharedRegion region, future.get());
     regions.push_back(std::move(region));
-    left -= bytes;
   }
   Options whole = options;
   whole.capacity_bytes = capacity_bytes;

@@ -12,6 +12,7 @@
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 #include "server/tier/ram/compaction.h"
+#include "server/tier/ram/huge_pages.h"
 #include "server/tier/ram/memory_signal.h"
 #include "server/tier/ram/shared_region.h"
 
@@ -61,6 +62,7 @@ class RamArena {
     std::uint64_t populate_ahead_bytes = 0;
     // Populate from the start on. False: once there is a block.
     bool populate_at_start = false;
+    HugePageUse huge_pages = HugePageUse::kTransparent;
   };
   static Result<std::unique_ptr<RamArena>> Create(const Options& options);
   virtual ~RamArena() = default;
@@ -83,6 +85,7 @@ class RamArena {
   // For tests: waits until the memory ahead is populated, or the kernel has refused that.
   virtual void DrainPopulation() = 0;
   virtual std::uint64_t populated_ahead_bytes() const = 0;
+  virtual PageCounts page_counts() const = 0;
 
  protected:
   friend class ArenaBlock;
