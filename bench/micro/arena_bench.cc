@@ -1,10 +1,13 @@
 // The RAM tier without I/O: reserving memory, publishing, finding and letting go of extents.
-// Beside them what the memory itself does, for an extent that is filled.
+// Beside them what the memory itself does, for an extent that is filled and for rows that are
+// gathered, with and without huge pages.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <random>
+#include <string>
 #include <vector>
 
 #include "proto/contract/limits.h"
@@ -130,12 +133,61 @@ void BM_MemoryRead(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes.size()));
 }
 
+// What a batch of rows of 4 KiB at random places costs, by the pages of the arena: small (0),
+// transparent huge pages (1), reserved ones (2; small or transparent where too few are reserved).
+// The label has the share of the memory that lies in huge pages.
+void BM_GatherRows(benchmark::State& state) {
+  const std::uint64_t bytes = limits::kGiB;
+  constexpr std::uint64_t kRowBytes = 4096;
+  auto arena = RamArena::Create(
+      {.capacity_bytes = bytes, .huge_pages = static_cast<HugePageUse>(state.range(0))});
+  if (!arena.has_value()) return state.SkipWithError("no arena");
+  auto rows = (*arena)->Allocate(bytes);
+  if (!rows.has_value()) return state.SkipWithError("no memory");
+  std::memset(rows->bytes().data(), 1, bytes);
+  const PageCounts pages = (*arena)->page_counts();
+  state.SetLabel(std::to_string((pages.reserved_bytes + pages.transparent_bytes) * 100 / bytes) +
+                 "% huge");
+  std::mt19937_64 random(7);
+  std::vector<std::byte> batch(64 * kRowBytes);
+  for (auto _ : state) {
+    for (std::uint64_t row = 0; row < 64; ++row) {
+      std::memcpy(&batch[row * kRowBytes],
+                  &rows->bytes()[random() % (bytes / kRowBytes) * kRowBytes], kRowBytes);
+    }
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * 64);
+}
+
+// The first use of an extent of 32 MiB: the memory is given out, and each page touched.
+void BM_FirstTouch(benchmark::State& state) {
+  const std::uint64_t bytes = 32 * limits::kMiB;
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto arena = RamArena::Create(
+        {.capacity_bytes = bytes, .huge_pages = static_cast<HugePageUse>(state.range(0))});
+    if (!arena.has_value()) return state.SkipWithError("no arena");
+    state.ResumeTiming();
+    auto block = (*arena)->Allocate(bytes);
+    if (!block.has_value()) return state.SkipWithError("no memory");
+    for (std::uint64_t at = 0; at < bytes; at += 4096) block->bytes()[at] = std::byte{1};
+    state.PauseTiming();
+    block = ArenaBlock();
+    arena->reset();
+    state.ResumeTiming();
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes));
+}
+
 BENCHMARK(BM_ArenaReserveRelease);
 BENCHMARK(BM_ReservePublishEvict);
 BENCHMARK(BM_FindRelease);
 BENCHMARK(BM_FindBatch)->Arg(64);
 BENCHMARK(BM_MemoryCopy);
 BENCHMARK(BM_MemoryRead);
+BENCHMARK(BM_GatherRows)->DenseRange(0, 2);
+BENCHMARK(BM_FirstTouch)->DenseRange(0, 1);
 
 }  // namespace
 }  // namespace forebay::tier

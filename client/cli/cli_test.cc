@@ -130,6 +130,22 @@ TEST_F(CliTest, StatusAsJsonHasEveryFieldOfTheReply) {
   ExpectEveryField(*v1::StatusReply::descriptor(), run.lines()[0]);
 }
 
+TEST_F(CliTest, StatusSaysInWhichPagesMemoryLies) {
+  v1::MemoryPages& pages = *admin_.status.mutable_pages();
+  pages.set_reserved_bytes(std::uint64_t{1} << 30);
+  pages.set_transparent_bytes(4 << 20);
+  EXPECT_THAT(Forebay(With({"status"})).out, Not(HasSubstr("small pages")));
+  pages.set_small_bytes(2 << 20);
+  pages.set_advice("the kernel refused");
+  const std::string out = Forebay(With({"status"})).out;
+  EXPECT_THAT(out, HasSubstr("memory pages: 2 MiB reserved 1.00 GiB, 2 MiB transparent 4.00 MiB, "
+                             "4 KiB 2.00 MiB\n"));
+  EXPECT_THAT(out, HasSubstr("small pages: the kernel refused\n"));
+  const ForebayRun json = Forebay(With({"status", "--json"}));
+  EXPECT_EQ(json.lines()[0]["pages"]["small_bytes"], 2 << 20);
+  EXPECT_EQ(json.lines()[0]["pages"]["advice"], "the kernel refused");
+}
+
 TEST_F(CliTest, DatasetsAreListed) {
   *admin_.status.add_datasets() = Progress("idle", 0, false).dataset();
   EXPECT_THAT(Forebay(With({"datasets"})).out, HasSubstr("fake"));

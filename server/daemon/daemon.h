@@ -89,6 +89,7 @@ class Daemon final : public AdminTarget {
   Status OpenBackend();
   Status OpenDirectories();
   Status OpenMemory();
+  void LogReservedPages() const;
   Status OpenSsd();
   Status OpenDatasets();
   Status OpenScrubber();

@@ -38,7 +38,8 @@ Status Daemon::OpenMemory() {
   FOREBAY_ASSIGN(arena_, tier::RamArena::Create({.capacity_bytes = ram_bytes,
                                                  .region_bytes = region_bytes,
                                                  .first_region = RegionId(0),
-                                                 .populate_ahead_bytes = kAheadBytes}));
+                                                 .populate_ahead_bytes = kAheadBytes,
+                                                 .huge_pages = ConfiguredHugePages(config_)}));
   future_ = std::make_unique<stream::FutureUse>(arena_->memory_signal());
   // Slots get region ids after those of the arena: a client tells all regions apart by id. Slots
   // are taken from the lowest address, which reuses pages that exist already.
@@ -50,8 +51,24 @@ Status Daemon::OpenMemory() {
                        arena_->regions().size())),
                    .lowest_first = true,
                    .populate_ahead_bytes = kAheadBytes,
-                   .populate_at_start = true}));
+                   .populate_at_start = true,
+                   .huge_pages = ConfiguredHugePages(config_)}));
+  LogReservedPages();
   return {};
+}
+
+// Says so where the site has reserved pages for us, but too few: what is missing lies in others.
+void Daemon::LogReservedPages() const {
+  const bool may_use = ConfiguredHugePages(config_) == tier::HugePageUse::kAuto;
+  if (!may_use || tier::ReservedHugePages() == 0) return;
+  std::uint64_t bytes = 0;
+  std::uint64_t reserved_bytes = 0;
+  for (const tier::RamArena* arena : {arena_.get(), slots_.get()}) {
+    for (const tier::SharedRegion& region : arena->regions()) bytes += region.bytes().size();
+    reserved_bytes += arena->page_counts().reserved_bytes;
+  }
+  log::Info("{} of {} bytes of shared memory lie in reserved huge pages{}", reserved_bytes, bytes,
+            reserved_bytes == bytes ? "" : "; for the rest too few are free (vm.nr_hugepages)");
 }
 
 Status Daemon::OpenSsd() {

@@ -10,6 +10,7 @@
 #include <grpcpp/server_posix.h>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/shared_mapping.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/served_check.h"
 #include "server/io/log.h"
@@ -26,7 +27,8 @@ void AddRegions(const tier::RamArena& arena, RegionKind kind, std::uint64_t gene
     shared.entry.id = static_cast<std::uint32_t>(entries.size());
     shared.entry.kind = static_cast<std::uint32_t>(kind);
     shared.entry.bytes = region.bytes().size();
-    shared.entry.page_bytes = limits::kIoAlignmentBytes;
+    shared.entry.page_bytes =
+        region.is_reserved() ? kHugePageBytes : limits::kIoAlignmentBytes;
     shared.entry.generation = generation;
     shared.fd = region.fd();
     entries.push_back(shared);

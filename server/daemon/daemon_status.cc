@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "server/daemon/config/tier_config.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/version.h"
 
@@ -21,6 +22,21 @@ void FillTier(const tier::ExtentCache::TierStats& stats, const char* name,
   message.set_retired(stats.retired);
   message.set_bad_extents(stats.bad_extents);
   message.set_device_errors(stats.device_errors);
+}
+
+void FillPages(const tier::RamArena& extents, const tier::RamArena& slots,
+               tier::HugePageUse huge_pages, v1::MemoryPages& message) {
+  tier::PageCounts counts = extents.page_counts();
+  const tier::PageCounts of_slots = slots.page_counts();
+  counts.reserved_bytes += of_slots.reserved_bytes;
+  counts.transparent_bytes += of_slots.transparent_bytes;
+  counts.small_bytes += of_slots.small_bytes;
+  // The two arenas ask the same kernel, so one refusal is as good as the other.
+  if (counts.refusal_errno == 0) counts.refusal_errno = of_slots.refusal_errno;
+  message.set_reserved_bytes(counts.reserved_bytes);
+  message.set_transparent_bytes(counts.transparent_bytes);
+  message.set_small_bytes(counts.small_bytes);
+  message.set_advice(tier::SmallPagesAdvice(counts, huge_pages));
 }
 
 // `stats` are the cache's own counts, `totals` what all streams have decoded since the start.
@@ -176,6 +192,7 @@ v1::StatusReply Daemon::StatusNow() {
   // The three largest consumers of memory, all with a configured capacity.
   reply.set_memory_limit_bytes(arena_->capacity_bytes() + slots_->capacity_bytes() +
                                decoded.capacity_bytes);
+  FillPages(*arena_, *slots_, ConfiguredHugePages(config_), *reply.mutable_pages());
   FillDecode(decoded, totals.decode, *reply.mutable_decode());
   v1::TierStatus& ram = *reply.add_tiers();
   FillTier(cache_->stats(tier::TierKind::kRam), "ram", ram);

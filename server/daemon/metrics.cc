@@ -67,6 +67,15 @@ class FamilyWriter {
 // to 2 bytes.
 double Number(std::uint64_t value) { return static_cast<double>(value); }
 
+// Label "pages": "reserved" or "transparent" (2 MiB), or "small" (4 KiB).
+void WritePages(const v1::MemoryPages& pages, FamilyWriter& out) {
+  const char* const name = "forebay_memory_pages_bytes";
+  const char* const help = "Shared memory used so far, by the kind of its pages.";
+  out.Gauge(name, help, {{"pages", "reserved"}}, Number(pages.reserved_bytes()));
+  out.Gauge(name, help, {{"pages", "transparent"}}, Number(pages.transparent_bytes()));
+  out.Gauge(name, help, {{"pages", "small"}}, Number(pages.small_bytes()));
+}
+
 // Label "tier": "ram" or "ssd".
 void WriteTiers(const v1::StatusReply& status, FamilyWriter& out) {
   for (const v1::TierStatus& tier : status.tiers()) {
@@ -197,6 +206,7 @@ class StatusCollector final : public prometheus::Collectable {
     out.Gauge("forebay_clients", "Connections.", {}, status.clients());
     out.Gauge("forebay_slot_used_bytes", "Slot memory in use.", {},
               Number(status.slot_bytes_used()));
+    WritePages(status.pages(), out);
     WriteTiers(status, out);
     WriteScrub(status.scrub(), out);
     WriteDecode(status.decode(), out);

@@ -27,6 +27,7 @@ v1::StatusReply ExampleStatus() {
   status.set_job_id("job \"7\"");
   status.set_uptime_ms(1500);
   status.set_clients(3);
+  status.mutable_pages()->set_transparent_bytes(2'097'152);
   status.set_slot_bytes_used(4096);
   for (const char* name : {"ram", "ssd"}) {
     v1::TierStatus& tier = *status.add_tiers();
@@ -82,6 +83,8 @@ TEST(MetricsTest, AScrapeShowsTheStatus) {
   EXPECT_THAT(answer, HasSubstr("forebay_uptime_seconds 1.5\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_clients 3\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_slot_used_bytes 4096\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_memory_pages_bytes{pages=\"transparent\"} 2097152\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_memory_pages_bytes{pages=\"small\"} 0\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_tier_used_bytes{tier=\"ssd\"} 77\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_tier_bad_extents_total{tier=\"ram\"} 2\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_hung 3\n"));

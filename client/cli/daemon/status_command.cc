@@ -81,6 +81,10 @@ JsonObject StatusJson(const v1::StatusReply& reply) {
                {"memory_limit_bytes", reply.memory_limit_bytes()},
                {"slot_bytes_capacity", reply.slot_bytes_capacity()},
                {"slot_bytes_used", reply.slot_bytes_used()},
+               {"pages", JsonObject({{"reserved_bytes", reply.pages().reserved_bytes()},
+                 {"transparent_bytes", reply.pages().transparent_bytes()},
+                 {"small_bytes", reply.pages().small_bytes()},
+                 {"advice", reply.pages().advice()}})},
                {"gfs", JsonObject({{"opens", reply.gfs().opens()},
                  {"reads", reply.gfs().reads()},
                  {"bytes", reply.gfs().bytes()},
@@ -216,17 +220,24 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
   context.out << fmt::format(
       "forebayd {} (pid {}), job '{}', up {}, {} I/O, {} clients\n"
       "memory limit {}, slots {} of {}, decoded chunks {} of {}\n"
+      "memory pages: 2 MiB reserved {}, 2 MiB transparent {}, 4 KiB {}\n"
       "GFS: {} opens, {} reads, {} bytes ({}), {} stats\n",
       reply.version(), reply.pid(), reply.job_id(),
       HumanSeconds(static_cast<double>(reply.uptime_ms()) / 1000), reply.io_backend(),
       reply.clients(), HumanBytes(reply.memory_limit_bytes()),
       HumanBytes(reply.slot_bytes_used()), HumanBytes(reply.slot_bytes_capacity()),
       HumanBytes(reply.decode().used_bytes()), HumanBytes(reply.decode().capacity_bytes()),
+      HumanBytes(reply.pages().reserved_bytes()), HumanBytes(reply.pages().transparent_bytes()),
+      HumanBytes(reply.pages().small_bytes()),
       HumanCount(reply.gfs().opens()), HumanCount(reply.gfs().reads()),
       // Both forms: the exact number shows whether each byte was read once, the other is for
       // reading.
       HumanCount(reply.gfs().bytes()), HumanBytes(reply.gfs().bytes()),
       HumanCount(reply.gfs().stats()));
+  // Small pages cost speed, and only the site can change that.
+  if (!reply.pages().advice().empty()) {
+    context.out << "small pages: " << PrintableLine(reply.pages().advice()) << '\n';
+  }
   // Failures of the GFS that were mended by repeating a call are shown, too: they are often the
   // reason for slow staging, and nothing else tells of them.
   if (reply.gfs().incidents() > 0) {

@@ -24,6 +24,7 @@ struct Config {
   std::string log_format;              // text, json
   std::uint64_t workers = 0;           // 0: half the processors, at least 1
   std::string io_backend;              // auto, io_uring, threads
+  std::string huge_pages;              // auto, transparent, off
   std::string metrics_listen;          // "host:port" on loopback; empty: off
   std::uint64_t exit_when_idle_s = 0;  // 0: never
   // [tier]

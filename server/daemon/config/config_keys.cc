@@ -94,6 +94,7 @@ auto Number(std::uint64_t Config::*member, std::uint64_t max) {
 }
 
 constexpr std::array<std::string_view, 3> kBackends = {"auto", "io_uring", "threads"};
+constexpr std::array<std::string_view, 3> kHugePages = {"auto", "transparent", "off"};
 constexpr std::array<std::string_view, 2> kLogFormats = {"text", "json"};
 constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info",
                                                      "warn",  "error", "off"};
@@ -168,6 +169,14 @@ std::vector<ConfigKey> DaemonKeys() {
        "auto (io_uring where the kernel allows it), io_uring, or threads.",
        [](Config& config, const std::string& text) {
          return SetChoice(config.io_backend, text, kBackends);
+       }},
+      {"daemon.huge_pages", "auto",
+       "Pages of 2 MiB for the memory that clients share, extents and minibatches: auto (those "
+       "that the site has reserved with vm.nr_hugepages, where they suffice, else as transparent), "
+       "transparent (those that the kernel makes of free memory), or off. docs/huge_pages.md says "
+       "what a site should set.",
+       [](Config& config, const std::string& text) {
+         return SetChoice(config.huge_pages, text, kHugePages);
        }},
       {"daemon.metrics_listen", "",
        "Address of the Prometheus endpoint, for example 127.0.0.1:9464. Empty: off.",

@@ -77,6 +77,7 @@ constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"daemon.log_format", "json", "xml"},
     {"daemon.workers", "256", "257"},
     {"daemon.io_backend", "threads", "magic"},
+    {"daemon.huge_pages", "transparent", "2MiB"},
     {"daemon.metrics_listen", "127.0.0.1:0", ""},
     {"daemon.exit_when_idle_s", "5", "-1"},
     {"tier.ram.capacity", "12%", "12 parsecs"},

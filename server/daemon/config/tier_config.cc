@@ -29,6 +29,13 @@ Result<std::uint64_t> SsdCapacity(const Config& config, io::Directory& directory
   return *bytes;
 }
 
+tier::HugePageUse ConfiguredHugePages(const Config& config) {
+  // The setter of the key takes no other text.
+  if (config.huge_pages == "off") return tier::HugePageUse::kOff;
+  return config.huge_pages == "transparent" ? tier::HugePageUse::kTransparent
+                                            : tier::HugePageUse::kAuto;
+}
+
 plan::TierPlan PlanTiers(const Config& config, const plan::TierSpace& capacity) {
   plan::TierPlan tiers{.ram = {.capacity_bytes = capacity.ram_bytes,
                                .has_passing_extents = capacity.ssd_bytes > 0},

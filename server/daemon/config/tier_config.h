@@ -8,6 +8,7 @@
 #include "server/daemon/config/config.h"
 #include "server/io/io_backend.h"
 #include "server/plan/placement.h"
+#include "server/tier/ram/shared_region.h"
 
 namespace forebay::daemon {
 
@@ -16,6 +17,9 @@ namespace forebay::daemon {
 Result<std::uint64_t> RamCapacity(const Config& config);
 // Bytes of the SSD tier in `directory`. A percentage refers to the size of its file system.
 Result<std::uint64_t> SsdCapacity(const Config& config, io::Directory& directory);
+
+// Which pages the memory of tier and slots may have, from daemon.huge_pages.
+tier::HugePageUse ConfiguredHugePages(const Config& config);
 
 // How tiers of these capacities are divided for the data sets of `config`. Without an SSD tier,
 // `ssd_bytes` is 0.
