@@ -47,6 +47,14 @@ Error NotRegular(std::string_view path, int system_errno) {
                system_errno);
 }
 
+// Whether this error of opening a symlink says that it dangles, loops or leaves the root. Any other
+// one, such as EMFILE, EIO or ESTALE, says nothing about the link: a caller that took the entry for
+// nothing would leave data out of a catalog.
+bool LeadsNowhere(int system_errno) {
+  return system_errno == ENOENT || system_errno == ENOTDIR || system_errno == ELOOP ||
+         system_errno == EXDEV;
+}
+
 // Clears O_NONBLOCK, under which io_uring may answer EAGAIN for a regular file, and sets O_DIRECT
 // if it is wanted and possible. O_DIRECT is set after opening, because some kernels create the file
 // first and then refuse the flag. Returns whether the file is direct.
@@ -110,20 +118,22 @@ Result<FileInfo> PosixDirectory::Stat(std::string_view path) {
 Status PosixDirectory::ResolveType(int directory_fd, std::string_view directory,
                                    DirectoryEntry& entry) const {
   struct stat attributes = {};
+  std::string path(directory);
+  if (!path.empty()) path += '/';
+  path += entry.name;
   const int rc = Uninterrupted([&] {
     return ::fstatat(directory_fd, entry.name.c_str(), &attributes, AT_SYMLINK_NOFOLLOW);
   });
   if (rc != 0) {
     if (errno == ENOENT) return {};
-    return FileError(errno, "stat " + Quoted(entry.name));
+    return FileError(errno, "stat " + Quoted(path));
   }
   if (S_ISLNK(attributes.st_mode)) {
-    std::string path(directory);
-    if (!path.empty()) path += '/';
-    path += entry.name;
-    // Any error counts as "leads nowhere" here, also one that would pass, such as EMFILE or ESTALE.
     Result<UniqueFd> target = OpenBeneath(root_.get(), path, {O_PATH, 0}, method_);
-    if (!target.has_value()) return {};
+    if (!target.has_value()) {
+      if (LeadsNowhere(target.error().system_errno())) return {};
+      return target.error().WithContext("following a symlink");
+    }
     if (Uninterrupted([&] { return ::fstat(target->get(), &attributes); }) != 0) {
       return FileError(errno, "stat " + Quoted(path));
     }

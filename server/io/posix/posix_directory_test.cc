@@ -18,6 +18,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <thread>
 
 #include "server/io/posix/posix_file.h"
@@ -106,6 +107,19 @@ TEST_P(ConfinementTest, FollowsLinksThatStayBeneath) {
   const std::vector<DirectoryEntry> entries = Take(directory_->List(""));
   for (const DirectoryEntry& entry : entries) {
     EXPECT_NE(entry.is_directory, entry.is_regular) << entry.name;
+  }
+}
+
+TEST_P(ConfinementTest, ListsALinkThatLeadsNowhereAsNeitherFileNorDirectory) {
+  fs::create_directories(root_ + "/links");
+  Link("../../outside/f", "links/leaves");
+  Link("missing", "links/dangles");
+  Link("loops", "links/loops");
+  Link("../f/x", "links/runs_through_a_file");
+  const std::vector<DirectoryEntry> entries = Take(directory_->List("links"));
+  EXPECT_EQ(entries.size(), 4U);
+  for (const DirectoryEntry& entry : entries) {
+    EXPECT_FALSE(entry.is_directory || entry.is_regular) << entry.name;
   }
 }
 
@@ -363,6 +377,54 @@ TEST(UninterruptedTest, AStatThatIsAlwaysInterruptedFailsAndSaysSo) {
     EXPECT_EQ(ErrnoOf(directory->Stat("f")), EINTR);
   });
   if (!did_run) GTEST_SKIP() << "seccomp filters cannot be installed here";
+}
+
+// An entry that is taken for nothing would be left out of a catalog without a word.
+TEST(ListTest, ALinkThatCannotBeFollowedNowIsAnErrorAndNotNothing) {
+  const TempFolder folder;
+  fs::create_directories(folder / "d");
+  fs::create_symlink("missing", folder / "d/link");
+  PosixDirectoryOptions options;
+  options.method = ResolveMethod::kComponentWise;  // the one that calls readlinkat
+  const auto directory = Take(PosixDirectory::Create(folder.path(), options));
+  const std::vector<DirectoryEntry> entries = Take(directory->List("d"));
+  ASSERT_EQ(entries.size(), 1U);
+  EXPECT_FALSE(entries[0].is_directory || entries[0].is_regular);
+  for (const int refusal : {EMFILE, EIO, ESTALE, EACCES}) {
+    const bool did_run = RunWithRefusedCall(SYS_readlinkat, static_cast<unsigned>(refusal), [&] {
+      const auto listed = directory->List("d");
+      ASSERT_FALSE(listed.has_value());
+      EXPECT_EQ(listed.error().system_errno(), refusal);
+      EXPECT_NE(listed.error().message().find("d/link"), std::string::npos)
+          << listed.error().message();
+    });
+    if (!did_run) GTEST_SKIP() << "seccomp filters cannot be installed here";
+  }
+}
+
+TEST(StatTest, TimesBeyond64BitsOfNanosecondsAreTheLargestOrSmallestOnes) {
+  const TempFolder folder;
+  WriteText(folder / "f", "");
+  const auto directory = Take(PosixDirectory::Create(folder.path()));
+  const auto set_time = [&](std::int64_t seconds) {
+    const struct timespec times[2] = {{seconds, 5}, {seconds, 5}};
+    EXPECT_EQ(::utimensat(AT_FDCWD, (folder / "f").c_str(), times, 0), 0);
+    struct stat kept = {};
+    EXPECT_EQ(::stat((folder / "f").c_str(), &kept), 0);
+    return kept.st_mtim.tv_sec == seconds;
+  };
+  ASSERT_TRUE(set_time(-2));  // 1969
+  EXPECT_EQ(Take(directory->Stat("f")).mtime_ns, -1'999'999'995);
+  constexpr std::int64_t kSecondsMax = std::numeric_limits<std::int64_t>::max() / 1'000'000'000;
+  int kept_count = 0;
+  for (const std::int64_t seconds : {kSecondsMax + 1, kSecondsMax * 2, -kSecondsMax - 2}) {
+    if (!set_time(seconds)) continue;  // beyond what the file system keeps
+    ++kept_count;
+    EXPECT_EQ(Take(directory->Stat("f")).mtime_ns,
+              seconds > 0 ? std::numeric_limits<std::int64_t>::max()
+                          : std::numeric_limits<std::int64_t>::min());
+  }
+  if (kept_count == 0) GTEST_SKIP() << "this file system keeps no such times";
 }
 
 TEST(ResolveMethodTest, FallsBackWhereOpenat2IsRefused) {

@@ -30,6 +30,18 @@ ErrorCode CodeOfFileErrno(int system_errno, ErrorCode otherwise) {
   }
 }
 
+// A file may have any time, also one before 1677 or after 2262, whose nanoseconds 64 bits cannot
+// hold. Such a time becomes the first or the last one that they hold.
+std::int64_t NanosecondsOf(const struct statx_timestamp& time) {
+  std::int64_t ns = 0;
+  if (!__builtin_mul_overflow(std::int64_t{time.tv_sec}, std::int64_t{1'000'000'000}, &ns) &&
+      !__builtin_add_overflow(ns, std::int64_t{time.tv_nsec}, &ns)) {
+    return ns;
+  }
+  return time.tv_sec < 0 ? std::numeric_limits<std::int64_t>::min()
+                         : std::numeric_limits<std::int64_t>::max();
+}
+
 }  // namespace
 
 Error FileError(int system_errno, std::string_view what) {
@@ -51,7 +63,7 @@ Result<FileInfo> InfoOfFd(int fd, std::string_view path) {
   }
   FileInfo info;
   info.bytes = attributes.stx_size;
-  info.mtime_ns = attributes.stx_mtime.tv_sec * 1'000'000'000 + attributes.stx_mtime.tv_nsec;
+  info.mtime_ns = NanosecondsOf(attributes.stx_mtime);
   info.is_regular = S_ISREG(attributes.stx_mode);
   info.is_directory = S_ISDIR(attributes.stx_mode);
   return info;
