@@ -23,7 +23,11 @@ Status WriteImage(const Catalog& catalog, io::IoBackend& backend, io::Directory&
   if (!file.has_value()) return std::move(file).error();
   FOREBAY_ASSIGN(const std::unique_ptr<io::IoQueue> queue, backend.CreateQueue({.depth = 1}));
   const std::span<const std::byte> image = catalog.image();
-  FOREBAY_TRY((*file)->Preallocate(image.size()));
+  // A file system that cannot reserve space reports a full device in the writes.
+  if (const Status reserved = (*file)->Preallocate(image.size());
+      !reserved.has_value() && reserved.error().code() != ErrorCode::kUnimplemented) {
+    return reserved;
+  }
   for (std::size_t offset = 0; offset < image.size(); offset += limits::kIoRequestBytesMax) {
     const std::size_t bytes =
         std::min<std::size_t>(limits::kIoRequestBytesMax, image.size() - offset);

@@ -1,4 +1,7 @@
 // Saved catalogs: save, map, verify against the objects.
+#include <sys/syscall.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
@@ -6,6 +9,7 @@
 
 #include "server/catalog/testing/catalog_test_fixture.h"
 #include "server/io/queues/thread_backend.h"
+#include "server/io/testing/refused_call_fixture.h"
 
 namespace forebay::catalog {
 namespace {
@@ -45,6 +49,23 @@ TEST_F(CatalogFileTest, SavedCatalogMapsBack) {
   ExpectConsistent(**mapped);
   EXPECT_TRUE(VerifyObjects(**mapped, *root_).has_value());
   EXPECT_FALSE(std::filesystem::exists(path_ / "test.catalog.tmp"));
+}
+
+TEST_F(CatalogFileTest, SavesWhereTheFileSystemCannotReserveSpace) {
+  const auto catalog = Build();
+  ASSERT_TRUE(catalog.has_value());
+  const bool did_run = io::testing::RunWithRefusedCall(SYS_fallocate, EOPNOTSUPP, [&] {
+    const auto backend = io::ThreadBackend::Create();
+    ASSERT_TRUE(backend.has_value());
+    auto directory = (*backend)->OpenDirectory(path_.string());
+    ASSERT_TRUE(directory.has_value());
+    const Status saved = SaveCatalog(**catalog, **backend, **directory, "test.catalog");
+    EXPECT_TRUE(saved.has_value()) << saved.error().ToString();
+  });
+  if (!did_run) GTEST_SKIP() << "seccomp filters cannot be installed here";
+  const auto mapped = Catalog::Map((path_ / "test.catalog").string());
+  ASSERT_TRUE(mapped.has_value()) << mapped.error().ToString();
+  EXPECT_EQ((*mapped)->fingerprint(), (*catalog)->fingerprint());
 }
 
 TEST_F(CatalogFileTest, SaveReplacesWhatAnInterruptedSaveLeft) {
