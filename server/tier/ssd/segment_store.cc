@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -77,7 +78,7 @@ class FileSegmentStore final : public SegmentStore {
   Status Put(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
              const ExtentChecksums& checksums) override;
   Result<std::shared_ptr<const Segment>> Get(const ExtentKey& key) override;
-  Status Remove(const ExtentKey& key) override;
+  Status Remove(const ExtentKey& key) override { return RemoveIf(key, std::nullopt); }
   bool Contains(const ExtentKey& key) const override {
     MutexLock lock(index_mutex_);
     const auto found = index_.find(key);
@@ -125,6 +126,7 @@ class FileSegmentStore final : public SegmentStore {
   Status Publish(io::IoQueue& queue, const Names& names, const ExtentKey& key,
                  const SegmentShape& shape);
   Result<SegmentPtr> OpenSegment(const ExtentKey& key, const SegmentShape& shape);
+  Status RemoveIf(const ExtentKey& key, std::optional<std::uint64_t> sequence);
   Status RecordRemoval(const ExtentKey& key, const SegmentShape& shape);
   void Discard(Leftover files);
   void RetryLeftovers();
@@ -478,11 +480,11 @@ Result<std::shared_ptr<const Segment>> FileSegmentStore::Get(const ExtentKey& ke
   Result<SegmentPtr> opened = OpenSegment(key, shape);
   if (!opened.has_value()) {
     const Error error = opened.error();
-    // A segment that cannot be verified is removed. The outcome does not matter: even if the
-    // removal fails, the extent is no longer served.
+    // A segment that cannot be verified is removed, but not one that was stored in its place since.
+    // The outcome does not matter: even if the removal fails, the extent is no longer served.
     if (error.code() == ErrorCode::kDataLoss ||
         error.code() == ErrorCode::kFailedPrecondition) {
-      static_cast<void>(Remove(key));
+      static_cast<void>(RemoveIf(key, sequence));
     }
     return error;
   }
@@ -508,13 +510,16 @@ Status FileSegmentStore::RecordRemoval(const ExtentKey& key, const SegmentShape&
   return {};
 }
 
-Status FileSegmentStore::Remove(const ExtentKey& key) {
+// With a `sequence`, removes only the segment of that number, so that a caller that has read an
+// earlier segment of this key does no harm to a later one.
+Status FileSegmentStore::RemoveIf(const ExtentKey& key, std::optional<std::uint64_t> sequence) {
   OpenList closed;
   SegmentShape shape;
   {
     MutexLock lock(index_mutex_);
     const auto found = index_.find(key);
-    if (found == index_.end() || found->second.state != State::kPublished) {
+    if (found == index_.end() || found->second.state != State::kPublished ||
+        found->second.sequence != sequence.value_or(found->second.sequence)) {
       return Error(ErrorCode::kNotFound, "extent " + KeyText(key) + " is not on SSD");
     }
     // The entry stays until the file is gone. Otherwise a Put of the same key could write a file

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -391,6 +392,55 @@ TEST_F(SegmentDamage, SwappedSegmentsAreFound) {
   EXPECT_EQ(CodeOf(store->Get(KeyOfNumber(1))), ErrorCode::kNotFound);  // removed
   EXPECT_EQ(CodeOf(store->Get(KeyOfNumber(2))), ErrorCode::kDataLoss);
   EXPECT_EQ(CodeOf(directory_->Stat(SegmentName(KeyOfNumber(2)))), ErrorCode::kNotFound);
+}
+
+// Passes all calls on. Right after the next opening of a file for reading, it calls `after_open`:
+// this is where another thread may remove the segment and store it again.
+class InterleavedDirectory final : public io::Directory {
+ public:
+  explicit InterleavedDirectory(io::Directory& inner) : inner_(inner) {}
+  Result<std::unique_ptr<io::File>> Open(std::string_view path, io::OpenMode mode) override {
+    auto file = inner_.Open(path, mode);
+    const bool is_read = mode == io::OpenMode::kRead || mode == io::OpenMode::kReadDirect;
+    if (is_read && after_open) std::exchange(after_open, nullptr)();
+    return file;
+  }
+  Result<io::FileInfo> Stat(std::string_view path) override { return inner_.Stat(path); }
+  Result<std::vector<io::DirectoryEntry>> List(std::string_view path) override {
+    return inner_.List(path);
+  }
+  Status MakeDirectory(std::string_view path) override { return inner_.MakeDirectory(path); }
+  Status Rename(std::string_view from, std::string_view to) override {
+    return inner_.Rename(from, to);
+  }
+  Status Unlink(std::string_view path) override { return inner_.Unlink(path); }
+  Status RemoveDirectory(std::string_view path) override { return inner_.RemoveDirectory(path); }
+  Status Sync(std::string_view path) override { return inner_.Sync(path); }
+  Result<Space> FreeSpace() override { return inner_.FreeSpace(); }
+
+  std::function<void()> after_open;
+
+ private:
+  io::Directory& inner_;
+};
+
+TEST_F(SegmentDamage, AReaderOfADamagedSegmentLeavesTheOneThatReplacedIt) {
+  InterleavedDirectory directory(*directory_);
+  const auto store = OpenStore(backend_, directory);
+  TestExtent extent = MakeExtent(1);
+  const std::uint64_t trailer_bit = SegmentShape::Padded(extent.image_bytes) * 8;
+  FOREBAY_EXPECT_OK(backend_.FlipBit(PathOf(1), trailer_bit));
+  bool was_replaced = false;
+  directory.after_open = [&] {
+    FOREBAY_EXPECT_OK(store->Remove(extent.key));
+    FOREBAY_EXPECT_OK(store->Put(*queue_, extent.key, extent.image(), extent.checksums));
+    was_replaced = true;
+  };
+  EXPECT_EQ(CodeOf(store->Get(extent.key)), ErrorCode::kDataLoss);
+  EXPECT_TRUE(was_replaced);
+  const auto segment = store->Get(extent.key);
+  ASSERT_TRUE(segment.has_value()) << segment.error().ToString();
+  FOREBAY_EXPECT_OK(testing::VerifySegment(*queue_, **segment, extent.pieces));
 }
 
 TEST_F(SegmentDamage, SwappedSegmentsOfEqualShapeAreFound) {
