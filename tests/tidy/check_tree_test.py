@@ -396,6 +396,29 @@ CASES = {
              **code("server/io/a_case.cc", 'F("hang"), F("full");')},
         ],
     ),
+    "empty-filter": (
+        [
+            {"server/README.md": "`ctest -R 'Io|Gone'`\n", **code("server/io/a_test.cc", A_TEST)},
+            {"server/README.md": "`ctest -L unit -R Gone`\n",
+             **code("server/io/a_test.cc", A_TEST)},
+            {"server/README.md": "Run `ctest -R\nGone`.\n", **code("server/io/a_test.cc", A_TEST)},
+            {"server/README.md": "`ctest -R 'Io(Test|Gone)'`\n",
+             **code("server/io/a_test.cc", A_TEST)},
+            {"server/README.md": "`ctest -R Gone`\n",
+             "CMakeLists.txt": "add_test(NAME ${name} COMMAND x)\n"},
+            {"server/README.md": "`ctest -R io_test`\n",
+             "CMakeLists.txt": "forebay_test(NAME io_test SOURCES a_test.cc)\n"},
+            {"server/README.md": "`ctest -R '^Test'`\n", **code("server/io/a_test.cc", A_TEST)},
+        ],
+        [
+            {"server/README.md": "    ctest -R 'IoTest.Reads|o(T|Test.)' # fast\n`ctest -L x`\n",
+             **code("server/io/a_test.cc", A_TEST)},
+            {"server/README.md": "`ctest -R 'bench_(io|tier)'`\n",
+             "CMakeLists.txt": "add_test(NAME bench_${name} COMMAND x)\n"},
+            {"server/README.md": "`ctest -R tree_check`\n",
+             "CMakeLists.txt": "add_test(NAME tree_check\n  COMMAND x)\n"},
+        ],
+    ),
     "row-without-test": (
         [
             {"docs/page.md": "| what | test |\n|---|---|\n| reads | by hand |\n"},

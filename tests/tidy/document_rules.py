@@ -1,4 +1,4 @@
-"""Rules about what documents say of the tree: tests that they name exist."""
+"""Rules about what documents say of the tree: tests that they name or filter for exist."""
 
 import collections
 import re
@@ -10,6 +10,16 @@ _TEST_MACRO = re.compile(r"\b(?:TYPED_)?TEST(?:_F|_P)?\s*\(\s*(\w+)\s*,\s*(\w+)\
 _NAMED_TEST = re.compile(r"`([A-Z]\w*?)(?:\.([A-Z]\w+))?`")
 # "`FaultMatrixTest`, the cases `remount/*`"
 _NAMED_CASES = re.compile(r"`([A-Z]\w*Test)`, (?:the )?cases? `([\w-]+)(?:/\*)?`")
+
+# "`ctest -L slow -R 'Pack(File|Set)|Golden'`": the pattern, with its quotation marks. It may stand
+# on the next line.
+_CTEST_FILTER = re.compile(r"\bctest\b[^`\n]*?\s-R\s+('[^'\n]+'|[^\s`']+)")
+# A forebay_test is left out: ctest knows its test cases, not its name.
+_TEST_NAME = re.compile(r"\b(?!forebay_test\b)\w+\(\s*NAME\s+([^\s)]+)")
+# An alternative of such a pattern, with groups one level deep.
+_ALTERNATIVE = re.compile(r"(?:[^|()]|\([^()]*\))+")
+_GROUP = re.compile(r"\(([^()]*)\)")
+_VARIABLE = re.compile(r"\$\{\w+\}")
 
 
 def _suites(tree):
@@ -59,6 +69,44 @@ def tests_that_documents_name(tree):
                               message + "; name the test as it is called now")
 
 
+def _test_names(tree, suites):
+    """What ctest calls the tests, one a line; and patterns of names that have a variable."""
+    names = [f"{suite}.{test}" for suite, (tests, _) in suites.items() for test in tests]
+    for file in tree.files:
+        if file.is_cmake:
+            names += _TEST_NAME.findall(file.uncommented)
+    # A name that begins with a variable would fit every filter.
+    open_names = [re.compile(r"\w+".join(map(re.escape, _VARIABLE.split(name))))
+                  for name in names if name.find("$") > 0]
+    return "\n".join(name for name in names if "$" not in name), open_names
+
+
+def _single_filters(pattern):
+    """Yields patterns without alternatives, which together select what `pattern` does."""
+    for alternative in _ALTERNATIVE.findall(pattern):
+        group = _GROUP.search(alternative)
+        if not group:
+            yield alternative
+            continue
+        for choice in group[1].split("|"):
+            yield from _single_filters(
+                alternative[:group.start()] + choice + alternative[group.end():])
+
+
+def filters_that_select_nothing(tree):
+    """Each alternative of `ctest -R` in a README finds a test."""
+    names, open_names = _test_names(tree, _suites(tree))
+    for file in tree.files:
+        if file.name != "README.md":
+            continue
+        for match in _CTEST_FILTER.finditer(file.text):
+            for single in _single_filters(match[1].strip("'")):
+                if not (re.search(single, names, re.MULTILINE)
+                        or any(name.fullmatch(single) for name in open_names)):
+                    yield Finding(file.path, file.line_of(match.start(1)), "empty-filter",
+                                  f"ctest -R '{single}' selects no test; name one that there is")
+
+
 def _cells(line):
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
@@ -80,4 +128,4 @@ def rows_without_test(tree):
                                   "the last cell names no `Suite.Test`, nor a `SuiteTest`")
 
 
-DOCUMENT_RULES = [tests_that_documents_name, rows_without_test]
+DOCUMENT_RULES = [tests_that_documents_name, filters_that_select_nothing, rows_without_test]
