@@ -476,6 +476,36 @@ TEST_F(AuditTest, AForeignSampleIsFound) {
   EXPECT_THAT(run.out, HasSubstr("stands where the order has"));
 }
 
+TEST_F(AuditTest, RefusesBatchesThatThePlanDoesNotHave) {
+  // 100 samples in steps of 8: the last of the 13 steps is short. Behind them the order begins
+  // again, so the ids below are what the order has at their positions, modulo 100.
+  Consume("a", {.epochs = 1});
+  const std::vector<std::string> lines = Lines("a");
+  Json extra = Json::parse(lines[13]);
+  std::vector<Json> ids = extra["ids"];
+  ASSERT_EQ(ids.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) ids.push_back(Json::parse(lines[1])["ids"][i]);
+  extra["ids"] = ids;
+  std::vector<std::string> changed = lines;
+  changed[13] = extra.dump();
+  Write("long", changed);
+  const ForebayRun longer = Audit({"long"});
+  EXPECT_EQ(longer.code, 2);
+  EXPECT_THAT(longer.out, HasSubstr("long:14: the batch does not lie in its step"));
+  extra["step"] = 13;
+  extra["position"] = 104;
+  ids = Json::parse(lines[1])["ids"];
+  const std::vector<Json> next = Json::parse(lines[2])["ids"];
+  ids.insert(ids.end(), next.begin(), next.end());
+  extra["ids"] = std::vector<Json>(ids.begin() + 4, ids.begin() + 12);
+  changed = lines;
+  changed.push_back(extra.dump());
+  Write("more", changed);
+  const ForebayRun more = Audit({"more"});
+  EXPECT_EQ(more.code, 2);
+  EXPECT_THAT(more.out, HasSubstr("more:15: step 13 does not exist: an epoch has 13 steps"));
+}
+
 TEST_F(AuditTest, ATornLastLineIsLeftOut) {
   Consume("a", {.batches = 5});
   std::ofstream(Path("a"), std::ios::app) << "{\"epoch\":0,\"st";

@@ -68,6 +68,13 @@ Result<OrderSpec> ParseHexSpec(const std::string& hex) {
   return OrderSpec::Parse(bytes);
 }
 
+Result<StepPlan> PlanOf(const LoggedOpening& opening) {
+  return StepPlan::Create({.sample_count = opening.order.sample_count,
+                           .global_batch = opening.global_batch,
+                           .ranks = opening.ranks,
+                           .tail = opening.order.tail});
+}
+
 Result<LoggedOpening> ParseHeader(const std::string& place, const json& object) {
   LoggedOpening opening;
   std::string spec;
@@ -98,10 +105,7 @@ Result<LoggedOpening> ParseHeader(const std::string& place, const json& object) 
   if (!order) return order.error().WithContext(place);
   opening.order = *order;
   // Checked here, for each log, so that everything below may divide by these numbers.
-  FOREBAY_TRY(StepPlan::Create({.sample_count = opening.order.sample_count,
-                                .global_batch = opening.global_batch,
-                                .ranks = opening.ranks,
-                                .tail = opening.order.tail}));
+  FOREBAY_TRY(PlanOf(opening));
   return opening;
 }
 
@@ -247,13 +251,14 @@ Status DeliveryHistory::ReadLine(const std::string& place, std::string_view line
 Status DeliveryHistory::AddBatch(const std::string& place, Opening& opening,
                                  const LoggedBatch& batch,
                                  const std::vector<std::uint64_t>& ids) {
-  const std::uint64_t global_batch = opening.header.global_batch;
-  // Bounds the numbers before they are multiplied, and keeps a batch within its step. Whether the
-  // plan has that step is not asked here.
-  if (batch.epoch > std::numeric_limits<std::uint32_t>::max() ||
-      batch.step > limits::kSampleCountMax || batch.count > global_batch ||
-      batch.first / global_batch != batch.step ||
-      batch.count > (batch.step + 1) * global_batch - batch.first) {
+  // ParseHeader has checked that this plan exists.
+  const StepPlan plan = *PlanOf(opening.header);
+  Result<StepSlice> step = plan.Step(StepId(batch.step));
+  if (!step) return Malformed(place, step.error().message());
+  // Positions behind the step's last one are of no sample, or of samples that other batches have.
+  if (batch.epoch > std::numeric_limits<std::uint32_t>::max() || batch.first < step->first ||
+      batch.first - step->first > step->count ||
+      batch.count > step->count - (batch.first - step->first)) {
     return Malformed(place, "the batch does not lie in its step");
   }
   CheckIds(place, opening, batch, ids);
@@ -326,10 +331,7 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
   verdict.stream = group.front()->header;
   verdict.openings = group.size();
   // ParseHeader has checked that this plan exists.
-  const StepPlan plan = *StepPlan::Create({.sample_count = verdict.stream.order.sample_count,
-                                           .global_batch = verdict.stream.global_batch,
-                                           .ranks = verdict.stream.ranks,
-                                           .tail = verdict.stream.order.tail});
+  const StepPlan plan = *PlanOf(verdict.stream);
   std::map<std::uint64_t, EpochJudge> judges;
   StepKey start = {kUnseen, kUnseen};
   std::uint64_t end_epoch = 0;
