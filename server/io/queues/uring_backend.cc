@@ -26,8 +26,7 @@ Status CheckOpcodes(io_uring* ring) {
     return Error(ErrorCode::kUnimplemented,
                  "this kernel cannot list the operations of io_uring (Linux 5.6 can)");
   }
-  for (const int opcode : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED,
-                           IORING_OP_WRITE_FIXED, IORING_OP_FSYNC}) {
+  for (const int opcode : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_FSYNC}) {
     if (io_uring_opcode_supported(probe.get(), opcode) == 0) {
       return Error(ErrorCode::kUnimplemented,
                    "io_uring lacks operation " + std::to_string(opcode));
