@@ -1,8 +1,8 @@
 // The timing of the suite. Encoding comes first, then decodes of all contenders in turn, round by
-// round, so that a change of the machine's speed meets all of them. A figure is falsified by a
-// decode that leaves a byte unwritten (the buffer is poisoned before and hashed after), by warm
-// caches (they are walked over before), and by a decoder that remembers (its scratch is kept, its
-// output is not).
+// round, then random frames, also in turn, so that a change of the machine's speed meets all of
+// them. A figure is falsified by a decode that leaves a byte unwritten (the buffer is poisoned
+// before and hashed after), by warm caches (they are walked over before), and by a decoder that
+// remembers (its scratch is kept, its output is not).
 #include "bench/codec/codec_rounds.h"
 
 #include <algorithm>
@@ -111,22 +111,15 @@ class Rounds {
     return {};
   }
 
-  // Every contender meets the same frames.
-  Status DecodeFrames(Entrant& entrant) {
-    // Started again for each contender, so that all draw the same numbers.
-    std::uint64_t state = options_.seed;
-    const std::span<const std::byte> whole(array_.bytes);
-    for (std::uint32_t draw = 0; draw < options_.frame_draws; ++draw) {
-      const auto frame = static_cast<std::uint32_t>(NextWord64(state) % array_.info.frames());
-      std::ranges::fill(frame_, kPoison);
-      flush_.Walk();
-      const Clock::time_point start = Clock::now();
-      FOREBAY_TRY(entrant.decoders.front()->DecodeFrame(frame, frame_));
-      entrant.result.frame_s.push_back(Since(start));
-      const auto wanted = whole.subspan(frame * frame_.size(), frame_.size());
-      if (entrant.peer->lossless() && !std::ranges::equal(frame_, wanted)) {
-        return Error(ErrorCode::kDataLoss, "frame " + std::to_string(frame) + " differs");
-      }
+  Status DecodeFrame(Entrant& entrant, std::uint32_t frame) {
+    std::ranges::fill(frame_, kPoison);
+    flush_.Walk();
+    const Clock::time_point start = Clock::now();
+    FOREBAY_TRY(entrant.decoders.front()->DecodeFrame(frame, frame_));
+    entrant.result.frame_s.push_back(Since(start));
+    const auto wanted = std::span(array_.bytes).subspan(frame * frame_.size(), frame_.size());
+    if (entrant.peer->lossless() && !std::ranges::equal(frame_, wanted)) {
+      return Error(ErrorCode::kDataLoss, "frame " + std::to_string(frame) + " differs");
     }
     return {};
   }
@@ -170,8 +163,18 @@ class Rounds {
   std::vector<std::byte> frame_;
 };
 
+// A contender that failed once leaves all later rounds: figures of a codec that decodes wrongly
+// mean nothing.
 void Keep(Entrant& entrant, const Status& status) {
   if (!status.has_value()) entrant.result.error = status.error();
+}
+
+// The order turns in odd rounds, so that no contender always follows the same one.
+template <typename Visit>
+void ForEachInTurn(std::vector<Entrant>& entrants, std::uint32_t round, const Visit& visit) {
+  for (std::size_t place = 0; place < entrants.size(); ++place) {
+    visit(entrants[round % 2 == 0 ? place : entrants.size() - 1 - place]);
+  }
 }
 
 }  // namespace
@@ -189,23 +192,22 @@ std::vector<Contender> RunRounds(const CodecArray& array,
     Keep(entrant, rounds.Encode(entrant));
   }
   for (std::uint32_t round = 0; round < options.rounds; ++round) {
-    for (std::size_t place = 0; place < entrants.size(); ++place) {
-      // The order turns in odd rounds, so that no contender always follows the same one.
-      Entrant& entrant = entrants[round % 2 == 0 ? place : entrants.size() - 1 - place];
+    ForEachInTurn(entrants, round, [&](Entrant& entrant) {
       for (const std::uint32_t threads : options.threads) {
-        // A contender that failed once leaves all later rounds: figures of a codec that decodes
-        // wrongly mean nothing.
         if (!entrant.result.error) Keep(entrant, rounds.Decode(entrant, threads));
       }
-    }
+    });
+  }
+  std::uint64_t state = options.seed;
+  for (std::uint32_t draw = 0; draw < options.frame_draws; ++draw) {
+    // One draw for all, so that every contender meets the same frames.
+    const auto frame = static_cast<std::uint32_t>(NextWord64(state) % array.info.frames());
+    ForEachInTurn(entrants, draw, [&](Entrant& entrant) {
+      if (!entrant.result.error) Keep(entrant, rounds.DecodeFrame(entrant, frame));
+    });
   }
   std::vector<Contender> results;
-  // Random frames are drawn by one contender after another and not in turn, so a change of the
-  // machine's speed between them is not averaged out.
-  for (Entrant& entrant : entrants) {
-    if (!entrant.result.error) Keep(entrant, rounds.DecodeFrames(entrant));
-    results.push_back(std::move(entrant.result));
-  }
+  for (Entrant& entrant : entrants) results.push_back(std::move(entrant.result));
   return results;
 }
 

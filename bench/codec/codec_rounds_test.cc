@@ -127,6 +127,34 @@ TEST(CodecRounds, FramesAloneCarryChecksumsOfWhatALossyCodecDecodes) {
   ASSERT_EQ(results[0].decoded.size(), 140U);
   EXPECT_EQ(results[0].decoded[1], array.bytes[1] & std::byte{0xFE});
 }
+// Writes its name into a list shared by all contenders, whenever it decodes a frame.
+class LoggedCodec : public FrameCodec {
+ public:
+  LoggedCodec(char name, std::string* log) : FrameCodec(&frames_), name_(name), log_(log) {}
+  Status DecodeFrame(const PieceShape& shape, std::span<const std::byte> coded,
+                     std::uint32_t index, std::span<std::byte> out) override {
+    *log_ += name_;
+    return FrameCodec::DecodeFrame(shape, coded, index, out);
+  }
+
+ private:
+  std::atomic<int> frames_ = 0;
+  char name_;
+  std::string* log_;
+};
+
+TEST(CodecRounds, ContendersDecodeEachFrameInTurn) {
+  const CodecArray array = Ramp(7, 4, 5);
+  std::string log;
+  std::vector<std::unique_ptr<Peer>> peers;
+  for (const char name : {'a', 'b', 'c'}) {
+    PiecewiseOptions options{.piece_frames = 3, .lossless = false};
+    options.make_codec = AlwaysCodec<LoggedCodec>(name, &log);
+    peers.push_back(MakePiecewisePeer(std::move(options)));
+  }
+  RunRounds(array, peers, {.rounds = 0, .frame_draws = 3, .cold = false});
+  EXPECT_EQ(log, "abccbaabc");
+}
 
 TEST(CodecRounds, ALossyCodecThatCallsItselfLosslessIsFound) {
   const CodecArray array = Ramp(7, 4, 5);
