@@ -12,6 +12,16 @@
 namespace forebay::catalog {
 namespace {
 
+// The key page at the start of `bytes`, whose end its own lengths tell; empty if it runs past them.
+std::span<const std::byte> KeyPageOf(std::span<const std::byte> bytes, std::uint32_t keys) {
+  std::size_t at = ((keys - 1) / kKeysPerIndexEntry + 1) * sizeof(std::uint32_t);
+  for (std::uint32_t i = 0; i < keys; ++i) {
+    if (at > bytes.size() || bytes.size() - at < sizeof(std::uint16_t)) return {};
+    at += sizeof(std::uint16_t) + LoadAt<std::uint16_t>(bytes, at);
+  }
+  return bytes.first(at <= bytes.size() ? at : 0);
+}
+
 // Corrects the checksums of header and tables, and the page hashes in the extent rows.
 void Seal(std::vector<std::byte>& image) {
   // Nothing to correct: FromBytes refuses it by its size.
@@ -28,16 +38,23 @@ void Seal(std::vector<std::byte>& image) {
   };
   const SectionRow& extents = header.sections[static_cast<std::size_t>(SectionKind::kExtents)];
   const SectionRow& pages = header.sections[static_cast<std::size_t>(SectionKind::kPages)];
-  const std::uint64_t entry_bytes = header.field_count * kMemberFieldBytes;
+  // The first part decides for all extents that have pages (ImageChecker).
+  const SectionRow& parts = header.sections[static_cast<std::size_t>(SectionKind::kParts)];
+  if (!in_bounds(parts) || parts.bytes < sizeof(PartRow)) return;
+  const std::uint64_t entry_bytes = LoadAt<PartRow>(bytes, parts.offset).entry_bytes;
   for (std::uint64_t at = 0; in_bounds(extents) && in_bounds(pages) &&
                              extents.bytes - at >= sizeof(ExtentRow) && at < extents.bytes;
        at += sizeof(ExtentRow)) {
     auto row = LoadAt<ExtentRow>(bytes, extents.offset + at);
-    // A guess of the page's size, right for most rows. Hashes of keys are not corrected, so changed
-    // keys are refused by their hash.
-    const std::uint64_t want = row.starting_count * (row.object_count > 1 ? 8 : entry_bytes);
-    if (row.page_offset <= pages.bytes && want <= pages.bytes - row.page_offset) {
-      row.entries_hash = Checksum(bytes.subspan(pages.offset + row.page_offset, want));
+    // Both factors have 32 bits, so the product does not overflow.
+    const std::uint64_t want = row.starting_count * entry_bytes;
+    if (row.starting_count > 0 && row.page_offset <= pages.bytes &&
+        want <= pages.bytes - row.page_offset) {
+      const auto page = bytes.subspan(pages.offset, pages.bytes).subspan(row.page_offset);
+      row.entries_hash = Checksum(page.first(want));
+      // A page without keys has no hash of them, and keeps its 0.
+      const auto keys = KeyPageOf(page.subspan(want), row.starting_count);
+      if (row.keys_hash != 0) row.keys_hash = Checksum(keys);
       std::memcpy(&image[extents.offset + at], &row, sizeof row);
     }
   }
