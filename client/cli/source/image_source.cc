@@ -82,10 +82,12 @@ class FolderWalk {
       const std::string name = entry->path().filename().string();
       std::error_code unreadable;
       // Links to folders are not followed: they could lead round in a circle or out of the data
-      // set. A link to an image is an image. An error of these two questions counts as "no". The
-      // entry is then passed over, or, where its name is an image's, it fails when its turn comes.
+      // set. A link to an image is an image. A link that leads nowhere is passed over, or, where
+      // its name is an image's, it fails when its turn comes.
       const bool link = entry->is_symlink(unreadable);
       const bool folder = entry->is_directory(unreadable);
+      // Without its kind, an entry might be a class whose images the pack would lack.
+      if (unreadable && !link) return Error::FromErrno(unreadable.value(), path + name);
       if (folder && !link && !name.starts_with('.')) {
         folders.push_back(name);
       } else if (!folder && IsImageName(name)) {
