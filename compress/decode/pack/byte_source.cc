@@ -16,8 +16,11 @@
 namespace forebay::compress {
 namespace {
 
-Error BeyondEnd(const std::string& name, std::uint64_t end, std::uint64_t size) {
-  return Error(ErrorCode::kDataLoss, name + ": wanted bytes up to " + std::to_string(end) +
+// The end of what was wanted is not named: offset + count may be more than 64 bits hold.
+Error BeyondEnd(const std::string& name, std::uint64_t offset, std::uint64_t count,
+                std::uint64_t size) {
+  return Error(ErrorCode::kDataLoss, name + ": wanted " + std::to_string(count) +
+                                         " bytes from byte " + std::to_string(offset) +
                                          " of a file of " + std::to_string(size));
 }
 
@@ -31,7 +34,7 @@ class FileSource : public ByteSource {
   Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
     // Compared in two steps, because the sum of both could overflow.
     if (offset > size_ || bytes.size() > size_ - offset) {
-      return BeyondEnd(path_, offset + bytes.size(), size_);
+      return BeyondEnd(path_, offset, bytes.size(), size_);
     }
     while (!bytes.empty()) {
       const ssize_t got =
@@ -40,7 +43,7 @@ class FileSource : public ByteSource {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return Error::FromErrno(errno, path_ + ": reading");
       // The file has become shorter since it was opened.
-      if (got == 0) return BeyondEnd(path_, offset + bytes.size(), offset);
+      if (got == 0) return BeyondEnd(path_, offset, bytes.size(), offset);
       // pread may return less than it was asked for, so the rest is read again.
       bytes = bytes.subspan(static_cast<std::size_t>(got));
       offset += static_cast<std::uint64_t>(got);
@@ -63,7 +66,7 @@ class SpanSource : public ByteSource {
   Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
     // Compared in two steps, because the sum of both could overflow.
     if (offset > bytes_.size() || bytes.size() > bytes_.size() - offset) {
-      return BeyondEnd("memory", offset + bytes.size(), bytes_.size());
+      return BeyondEnd("memory", offset, bytes.size(), bytes_.size());
     }
     // memcpy must not get a null pointer, and an empty span may have one.
     if (bytes.empty()) return {};

@@ -233,7 +233,6 @@ class FilterChoice {
   // Chooses for frames [begin, end), which share a group.
   void Run(std::uint32_t begin, std::uint32_t end, WavefrontGroup& group) {
     group_ = &group;
-    chosen_.assign(blocks_ * work_.shape.frames, 0);
     // Prices are kept, because Assign weighs them again with the cost of naming filters.
     costs_.assign(blocks_ * work_.shape.frames * group.filter_count, {});
     bool busy = true;
@@ -340,7 +339,6 @@ class FilterChoice {
   std::unique_ptr<BlockTaps<T>> taps_ = std::make_unique<BlockTaps<T>>();
   std::array<typename BlockTaps<T>::Errors, kWavefrontFiltersMax> errors_;
   std::vector<NormalEquations> equations_;
-  std::vector<std::uint32_t> chosen_;
   std::vector<std::array<std::uint32_t, 4>> costs_;
 };
 
