@@ -45,6 +45,31 @@ std::string LowerCase(std::string_view text) {
   return lower;
 }
 
+// A number and its unit, in lower case and not checked yet.
+struct Quantity {
+  std::uint64_t number = 0;
+  std::string unit;
+};
+
+Error Malformed(std::string_view text, const std::string& why) {
+  return Error(ErrorCode::kInvalidArgument, "'" + std::string(text.substr(0, 64)) + "': " + why);
+}
+
+Result<Quantity> ParseQuantity(std::string_view text) {
+  const std::string_view trimmed = Trim(text);
+  const char* const end = trimmed.data() + trimmed.size();
+  Quantity quantity;
+  const auto parsed = std::from_chars(trimmed.data(), end, quantity.number);
+  // A sign is no digit, and a point or an exponent leaves characters that are no unit: all of them
+  // are refused.
+  if (parsed.ec == std::errc::result_out_of_range) return Malformed(text, "too large");
+  if (parsed.ec != std::errc()) {
+    return Malformed(text, "expected a number such as 8GiB, 500MB or 25%");
+  }
+  quantity.unit = LowerCase(Trim({parsed.ptr, static_cast<std::size_t>(end - parsed.ptr)}));
+  return quantity;
+}
+
 Result<std::uint64_t> PercentOf(std::uint64_t percent, std::uint64_t whole_bytes) {
   if (percent < 1 || percent > 100) {
     return Error(ErrorCode::kInvalidArgument, "a percentage must be 1% to 100%");
@@ -136,35 +161,28 @@ std::vector<Hierarchy> Hierarchies(const std::string& root) {
 
 }  // namespace
 
-Result<std::uint64_t> ParseCapacity(std::string_view text, std::uint64_t whole_bytes) {
-  const std::string_view trimmed = Trim(text);
-  const auto fail = [&](const std::string& why) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "capacity '" + std::string(text.substr(0, 64)) + "': " + why);
-  };
-  std::uint64_t number = 0;
-  const char* const end = trimmed.data() + trimmed.size();
-  const auto parsed = std::from_chars(trimmed.data(), end, number);
-  // A sign is no digit, and a point or an exponent leaves characters that are no unit: all of them
-  // are refused.
-  if (parsed.ec == std::errc::result_out_of_range) return fail("too large");
-  if (parsed.ec != std::errc()) return fail("expected a number such as 8GiB, 500MB or 25%");
-  const std::string unit = LowerCase(
-      Trim({parsed.ptr, static_cast<std::size_t>(end - parsed.ptr)}));
-  if (unit == "%") {
-    Result<std::uint64_t> bytes = PercentOf(number, whole_bytes);
-    if (bytes.has_value()) return bytes;
-    return bytes.error().WithContext("capacity '" + std::string(text.substr(0, 64)) + "'");
-  }
-  const auto* known = std::ranges::find(kUnits, unit, &Unit::name);
+Result<std::uint64_t> ParseBytes(std::string_view text) {
+  FOREBAY_ASSIGN(const Quantity quantity, ParseQuantity(text));
+  const auto* known = std::ranges::find(kUnits, quantity.unit, &Unit::name);
   if (known == kUnits.end()) {
-    return fail("unknown unit; use a whole number with B, kB, MB, GB, TB, PB, KiB, MiB, GiB, "
-                "TiB, PiB or %");
+    return Malformed(text, "unknown unit; use a whole number with B, kB, MB, GB, TB, PB, KiB, MiB, "
+                           "GiB, TiB or PiB");
   }
-  if (number == 0) return fail("must be more than 0");
-  // Division, because the product could wrap to a small capacity.
-  if (number > ~std::uint64_t{0} / known->bytes) return fail("too large");
-  return number * known->bytes;
+  // Division, because the product could wrap to a small number.
+  if (quantity.number > ~std::uint64_t{0} / known->bytes) return Malformed(text, "too large");
+  return quantity.number * known->bytes;
+}
+
+Result<std::uint64_t> ParseCapacity(std::string_view text, std::uint64_t whole_bytes) {
+  FOREBAY_ASSIGN(const Quantity quantity, ParseQuantity(text));
+  if (quantity.unit == "%") {
+    Result<std::uint64_t> bytes = PercentOf(quantity.number, whole_bytes);
+    if (bytes.has_value()) return bytes;
+    return bytes.error().WithContext("'" + std::string(text.substr(0, 64)) + "'");
+  }
+  FOREBAY_ASSIGN(const std::uint64_t bytes, ParseBytes(text));
+  if (bytes == 0) return Malformed(text, "must be more than 0");
+  return bytes;
 }
 
 std::uint64_t MemoryLimitBytes(const std::string& root) {

@@ -1,5 +1,5 @@
-// Parses capacities as people write them ("8GiB", "500MB", "25%"), and finds the memory that a
-// percentage of RAM refers to.
+// Parses sizes and capacities as people write them ("8GiB", "500MB", "25%"), and finds the memory
+// that a percentage of RAM refers to.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,14 @@
 
 namespace forebay::tier {
 
-// Bytes of a capacity: a whole number with an optional unit (B, kB, MB, GB, TB, PB in powers of
-// 1000; KiB, MiB, GiB, TiB, PiB in powers of 1024; case does not matter), or a percentage, 1% to
-// 100%, of `whole_bytes`, rounded down but at least 1. Spaces around the number are ignored.
-// kInvalidArgument says what is wrong with the text. kFailedPrecondition: `text` is a percentage,
-// and `whole_bytes` is 0, which means unknown.
+// Bytes of a size: a whole number, also 0, with an optional unit (B, kB, MB, GB, TB, PB in powers
+// of 1000; KiB, MiB, GiB, TiB, PiB in powers of 1024; case does not matter). Spaces around the
+// number are ignored. kInvalidArgument says what is wrong with the text.
+Result<std::uint64_t> ParseBytes(std::string_view text);
+
+// Bytes of a capacity: a size as ParseBytes takes it, but not 0, or a percentage, 1% to 100%, of
+// `whole_bytes`, rounded down but at least 1. kInvalidArgument says what is wrong with the text.
+// kFailedPrecondition: `text` is a percentage, and `whole_bytes` is 0, which means unknown.
 Result<std::uint64_t> ParseCapacity(std::string_view text, std::uint64_t whole_bytes);
 
 // The memory that this process may use: the memory of the machine or, if smaller, the smallest

@@ -48,6 +48,15 @@ TEST(ParseCapacity, NumbersWithUnits) {
   EXPECT_EQ(Take(ParseCapacity("1PB", 0)), 1'000'000'000'000'000U);
 }
 
+TEST(ParseBytes, IsACapacityWithoutPercentagesAndMayBe0) {
+  EXPECT_EQ(Take(ParseBytes(" 2 gib ")), 2 * kGiB);
+  EXPECT_EQ(Take(ParseBytes("0")), 0U);
+  EXPECT_EQ(Take(ParseBytes("0MiB")), 0U);
+  for (const char* text : {"25%", "%", "", "MiB", "8G", "16384PiB"}) {
+    EXPECT_EQ(CodeOf(ParseBytes(text)), ErrorCode::kInvalidArgument) << text;
+  }
+}
+
 TEST(ParseCapacity, PercentagesOfTheWhole) {
   EXPECT_EQ(Take(ParseCapacity("25%", 1000)), 250U);
   EXPECT_EQ(Take(ParseCapacity("100 %", ~std::uint64_t{0})), ~std::uint64_t{0});

@@ -58,8 +58,7 @@ Status SetFromTable(const std::string& path, const toml::table& table, const std
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  // Two texts of n and m characters take n times m steps. Both are short in practice: one is a key
-  // of the table.
+  // Two texts of n and m characters take n times m steps. SetConfigKey keeps both short.
   for (std::size_t i = 1; i <= a.size(); ++i) {
     std::size_t diagonal = row[0];
     row[0] = i;
@@ -138,6 +137,16 @@ Config DefaultConfig() {
 }
 
 Status SetConfigKey(Config& config, std::string_view name, const std::string& value) {
+  // A name comes from a file or a request and may have any length. One that is longer than every
+  // key by more than a misspelling adds is like none of them, and is not repeated in full.
+  constexpr std::size_t kMisspellingBytesMax = 16;
+  const std::size_t longest =
+      std::ranges::max(ConfigKeys(), {}, [](const ConfigKey& key) { return key.name.size(); })
+          .name.size();
+  if (name.size() > longest + kMisspellingBytesMax) {
+    return Error(ErrorCode::kNotFound, fmt::format("unknown key '{}...' of {} bytes",
+                                                   name.substr(0, longest), name.size()));
+  }
   const ConfigKey* nearest = nullptr;
   std::size_t nearest_distance = 0;
   for (const ConfigKey& key : ConfigKeys()) {

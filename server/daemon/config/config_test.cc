@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr std::string_view kGoodFile = R"(# a site's file
@@ -190,6 +191,18 @@ TEST(ConfigTest, AnUnknownKeyNamesTheNearest) {
   EXPECT_THAT(set.error().message(), HasSubstr("nearest: 'tier.ram.capacity'"));
   EXPECT_THAT(RefusalOf("\n\n[daemon]\nsockett = \"/x\""),
               HasSubstr("site.toml:4: unknown key 'daemon.sockett' (nearest: 'daemon.socket')"));
+}
+
+// A name that no misspelling explains is not compared with every key, which would take a step for
+// each pair of bytes, nor repeated in full.
+TEST(ConfigTest, AVeryLongUnknownKeyIsCutAndNamesNoNearest) {
+  Config config = DefaultConfig();
+  const Status set = SetConfigKey(config, "tier.ram.capacity" + std::string(1 << 20, 'x'), "1");
+  ASSERT_FALSE(set.has_value());
+  EXPECT_EQ(set.error().code(), ErrorCode::kNotFound);
+  EXPECT_THAT(set.error().message(), HasSubstr("unknown key 'tier.ram.capacityxx"));
+  EXPECT_THAT(set.error().message(), Not(HasSubstr("nearest")));
+  EXPECT_LT(set.error().message().size(), 200U);
 }
 
 TEST(ConfigTest, BadTomlNamesFileAndLine) {

@@ -4,9 +4,7 @@
 #include "server/daemon/config/dataset_config.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
@@ -15,6 +13,7 @@
 #include "proto/contract/limits.h"
 #include "server/catalog/format_driver.h"
 #include "server/daemon/config/config.h"
+#include "server/tier/capacity.h"
 
 namespace forebay::daemon {
 namespace {
@@ -150,36 +149,13 @@ Status CheckName(const std::string& name) {
 }  // namespace
 
 Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& bounds) {
-  struct Unit {
-    std::string_view suffix;
-    std::uint64_t factor;
-  };
-  constexpr std::array<Unit, 9> kUnits = {{{"TiB", 1ULL << 40}, {"GiB", 1ULL << 30},
-                                           {"MiB", 1ULL << 20}, {"KiB", 1ULL << 10},
-                                           {"TB", 1'000'000'000'000}, {"GB", 1'000'000'000},
-                                           {"MB", 1'000'000}, {"KB", 1'000}, {"B", 1}}};
-  // Longer suffixes come first: every unit ends with "B".
-  // Units are compared with case here, other than those of capacities (tier/capacity.h).
-  std::string_view digits = text;
-  std::uint64_t factor = 1;
-  for (const Unit& unit : kUnits) {
-    // At least one digit must be left.
-    if (digits.size() > unit.suffix.size() && digits.ends_with(unit.suffix)) {
-      digits.remove_suffix(unit.suffix.size());
-      factor = unit.factor;
-      break;
-    }
-  }
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  const bool parsed = error == std::errc() && end == digits.data() + digits.size();
-  // Compared by division, so that the product cannot overflow.
-  if (!parsed || value > bounds.max / factor || value * factor < bounds.min) {
+  const Result<std::uint64_t> bytes = tier::ParseBytes(text);
+  if (!bytes.has_value() || *bytes > bounds.max || *bytes < bounds.min) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("'{}' is not a size between {} and {} bytes (write 4MiB, 2GB, 512)",
-                             text, bounds.min, bounds.max));
+                             text.substr(0, 64), bounds.min, bounds.max));
   }
-  return value * factor;
+  return *bytes;
 }
 
 Result<stage::DatasetOptions> ReadDatasetTable(const toml::table& table) {
