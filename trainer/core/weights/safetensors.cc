@@ -264,7 +264,8 @@ Result<std::vector<float>> FloatsOf(std::string_view dtype, std::span<const std:
 Result<SafetensorsFile> SafetensorsFile::Open(const std::filesystem::path& path) {
   SafetensorsFile file;
   file.path_ = path.string();
-  file.fd_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: opening a pipe would wait for a writer. For regular files it changes nothing.
+  file.fd_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.fd_.valid()) return Error::FromErrno(errno, file.path_ + ": open");
   struct stat status = {};
   if (::fstat(file.fd_.get(), &status) != 0) {

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <cstring>
@@ -202,6 +203,11 @@ TEST(SafetensorsFile, ErrorsNameTheFile) {
   const testing::TempFolder temp;
   EXPECT_EQ(SafetensorsFile::Open(temp.path() / "none").error().code(), ErrorCode::kNotFound);
   EXPECT_EQ(SafetensorsFile::Open(temp.path()).error().code(), ErrorCode::kInvalidArgument);
+  // Nobody writes to the pipe: an open that waits for a writer would not return.
+  ASSERT_EQ(mkfifo((temp.path() / "pipe").c_str(), 0600), 0);
+  const auto pipe = SafetensorsFile::Open(temp.path() / "pipe");
+  ASSERT_FALSE(pipe.has_value());
+  EXPECT_THAT(pipe.error().message(), HasSubstr("pipe: not a regular file"));
   for (const std::size_t size : {0U, 5U, 8U, 30U}) {
     const std::vector<std::byte> bytes = FileOf(kTwo, 12);
     WriteFile(temp.path() / "torn", std::span(bytes).first(size));
