@@ -45,7 +45,7 @@ Status Verifier::Run(const std::vector<stage::Dataset*>& datasets, const Progres
       counts.bytes_done += extent->image_bytes;
       if (!checked.has_value()) {
         ++counts.extents_bad;
-        const bool dropped = scrubber.DropIfDamaged(item.key, item.tier, checked);
+        const bool dropped = scrubber.DropIfDamaged(extent, checked);
         errors.push_back(fmt::format("data set '{}', extent {} on {}: {}{}",
                                      item.dataset->name(), item.key.extent.value(),
                                      item.tier == tier::TierKind::kRam ? "ram" : "ssd",

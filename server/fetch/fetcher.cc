@@ -171,13 +171,7 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
 // new and sound one.
 void Fetcher::ReportBad(const tier::ExtentRef& ref, const Error& found, std::int64_t now_ns) {
   if (ref->tier == tier::TierKind::kGfs) return stager_.pieces().Forget(ref, found);
-  if (ref->tier == tier::TierKind::kRam) {
-    if (cache_.FindOn(ref->key, tier::TierKind::kRam) == ref) cache_.ReportBadRam(ref->key);
-    return;
-  }
-  const tier::ExtentRef now = cache_.FindOn(ref->key, tier::TierKind::kSsd);
-  if (now && now->segment != ref->segment) return;
-  cache_.ReportBadSegment(ref->key, found, now_ns);
+  cache_.ReportBad(ref, found, now_ns);
 }
 
 }  // namespace forebay::fetch

@@ -84,7 +84,7 @@ Result<SuppliedExtent> LocalExtents::Read(Dataset& dataset, std::uint64_t finger
     }
     const Status read = ReadSegment(*found, supplied.image.bytes(), queue);
     if (read.has_value()) return supplied;
-    cache_.ReportBadSegment(found->key, read.error(), clock_.NowNs());
+    cache_.ReportBad(found, read.error(), clock_.NowNs());
   }
   return Error(ErrorCode::kAborted,
                fmt::format("extent {} of '{}' was evicted or damaged {} times before it could be "

@@ -51,8 +51,10 @@ class TwoTierCache final : public ExtentCache {
                     const ExtentChecksums& checksums, std::uint64_t next_use,
                     bool is_guest) override;
   Status Evict(const ExtentKey& key, std::optional<TierKind> tier) override;
-  void ReportBadSegment(const ExtentKey& key, const Error& found, std::int64_t now_ns) override;
-  void ReportBadRam(const ExtentKey& key) override;
+  void ReportBad(const ExtentRef& extent, const Error& found, std::int64_t now_ns) override;
+  void ReportBadSegment(const ExtentKey& key, const Error& found, std::int64_t now_ns) override {
+    DropBadSegment(key, nullptr, found, now_ns);
+  }
   std::vector<ExtentKey> Resident(TierKind tier) const override;
   TierStats stats(TierKind tier) const override;
 
@@ -83,6 +85,9 @@ class TwoTierCache final : public ExtentCache {
   Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use, bool for_guest)
       FOREBAY_EXCLUDES(mutex_);
   Status RemoveFromStore(const ExtentKey& key) FOREBAY_EXCLUDES(mutex_);
+  void DropBadRam(const ExtentRef& extent) FOREBAY_EXCLUDES(mutex_);
+  void DropBadSegment(const ExtentKey& key, const Segment* only, const Error& found,
+                      std::int64_t now_ns) FOREBAY_EXCLUDES(mutex_);
   void CountBadSegment(const ExtentKey& key, const Error& found) FOREBAY_REQUIRES(mutex_);
   Counters& counters(TierKind tier) FOREBAY_REQUIRES(mutex_) {
     return counters_[static_cast<std::size_t>(tier)];
@@ -486,16 +491,28 @@ void TwoTierCache::CountBadSegment(const ExtentKey& key, const Error& found) {
             SegmentName(key), found.message());
 }
 
-void TwoTierCache::ReportBadSegment(const ExtentKey& key, const Error& error,
-                                    std::int64_t now_ns) {
+void TwoTierCache::ReportBad(const ExtentRef& extent, const Error& found, std::int64_t now_ns) {
+  if (extent->tier == TierKind::kRam) return DropBadRam(extent);
+  FOREBAY_CHECK(extent->segment != nullptr);
+  DropBadSegment(extent->key, extent->segment.get(), found, now_ns);
+}
+
+// Drops the SSD copy; only the one of the segment `only`, unless that is null.
+void TwoTierCache::DropBadSegment(const ExtentKey& key, const Segment* only, const Error& found,
+                                  std::int64_t now_ns) {
   {
     MutexLock lock(mutex_);
-    Node* const found = index_.Find(key);
+    Node* const node = index_.Find(key);
+    if (node == nullptr) return;
+    // The caller holds the extent that it has read. So where that is still the copy on SSD, the
+    // index has a reference to it.
+    const ExtentRef current = node->second.ssd.lock();
+    if (only != nullptr && (!current || current->segment.get() != only)) return;
     // Readers of one bad segment may all report it; it counts once.
-    if (found == nullptr || !DropSsd(*found, EvictionCause::kDamaged)) return;
-    CountBadSegment(key, error);
-    if (error.system_errno() != 0) ssd_health_.CountError(key, now_ns);
-    EraseIfEmpty(*found);
+    if (!DropSsd(*node, EvictionCause::kDamaged)) return;
+    CountBadSegment(key, found);
+    if (found.system_errno() != 0) ssd_health_.CountError(key, now_ns);
+    EraseIfEmpty(*node);
     removing_.insert(key);
   }
   // The cache serves it no longer, so a failure here costs space only, which the store counts.
@@ -513,14 +530,14 @@ Status TwoTierCache::RemoveFromStore(const ExtentKey& key) {
   return removed;
 }
 
-void TwoTierCache::ReportBadRam(const ExtentKey& key) {
+void TwoTierCache::DropBadRam(const ExtentRef& extent) {
   ExtentRef dropped;  // freed without the lock
   MutexLock lock(mutex_);
-  Node* const found = index_.Find(key);
-  if (found == nullptr || !found->second.ram) return;
-  dropped = DropRam(*found, EvictionCause::kDamaged);
+  Node* const node = index_.Find(extent->key);
+  if (node == nullptr || node->second.ram != extent) return;
+  dropped = DropRam(*node, EvictionCause::kDamaged);
   ++counters(TierKind::kRam).bad;
-  EraseIfEmpty(*found);
+  EraseIfEmpty(*node);
 }
 
 std::vector<ExtentKey> TwoTierCache::Resident(TierKind tier) const {

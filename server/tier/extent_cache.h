@@ -75,14 +75,15 @@ class ExtentCache {
   // Drops the extent from a tier, or from both if unset. kNotFound: it is not there. Pinned memory
   // is freed with the last pin.
   virtual Status Evict(const ExtentKey& key, std::optional<TierKind> tier) = 0;
-  // Call after a bad read of the SSD copy, which failed with `found`: drops the copy, counts it and
-  // logs it. If `found` has an errno, it is a device error. Device errors for
-  // limits::kTierErrorsBeforeRetire extents within a minute retire the SSD tier: nothing more is
-  // written to it, and its extents are still read. A checksum mismatch is no device error.
+  // Call after a bad read of `extent`, in RAM or on SSD, which failed with `found`: drops this copy
+  // and counts it. A copy that has replaced it since stays. An error with an errno on SSD is a
+  // device error. Device errors for limits::kTierErrorsBeforeRetire extents within a minute retire
+  // the SSD tier: nothing more is written to it, and its extents are still read. A checksum
+  // mismatch is no device error.
+  virtual void ReportBad(const ExtentRef& extent, const Error& found, std::int64_t now_ns) = 0;
+  // As ReportBad, for whatever copy is on SSD now.
   virtual void ReportBadSegment(const ExtentKey& key, const Error& found,
                                 std::int64_t now_ns) = 0;
-  // Call when the RAM copy was found damaged: drops it and counts it.
-  virtual void ReportBadRam(const ExtentKey& key) = 0;
   // Keys of the extents on `tier`.
   virtual std::vector<ExtentKey> Resident(TierKind tier) const = 0;
 

@@ -500,11 +500,33 @@ TEST_F(ExtentCacheTest, BytesThatDoNotMatchAreLostCopiesAndNeverRetireTheTier) {
 TEST_F(ExtentCacheTest, ABadRamCopyIsDroppedAndCountedOnce) {
   Take(Bring(1, 1));
   FOREBAY_EXPECT_OK(Store(1, 1));
-  for (int i = 0; i < 2; ++i) cache_->ReportBadRam(KeyOfNumber(1));
+  const ExtentRef read = cache_->FindOn(KeyOfNumber(1), TierKind::kRam);
+  for (int i = 0; i < 2; ++i) cache_->ReportBad(read, Error(ErrorCode::kDataLoss, "flipped"), 0);
   EXPECT_FALSE(IsIn(1, TierKind::kRam));
   EXPECT_TRUE(IsIn(1, TierKind::kSsd)) << "the other copy stays";
   EXPECT_EQ(cache_->stats(TierKind::kRam).bad_extents, 1U);
   EXPECT_EQ(cache_->stats(TierKind::kSsd).bad_extents, 0U);
+}
+
+TEST_F(ExtentCacheTest, ABadReadDropsNoCopyThatHasReplacedTheOneThatWasRead) {
+  const Error flipped(ErrorCode::kDataLoss, "flipped");
+  Take(Bring(1, 1));
+  FOREBAY_EXPECT_OK(Store(1, 1));
+  const ExtentRef in_ram = cache_->FindOn(KeyOfNumber(1), TierKind::kRam);
+  const ExtentRef on_ssd = cache_->FindOn(KeyOfNumber(1), TierKind::kSsd);
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), std::nullopt));
+  Take(Bring(1, 1));
+  FOREBAY_EXPECT_OK(Store(1, 1));
+  for (const bool is_open : {false, true}) {  // whether a reader has opened the new copy on SSD
+    ExtentRef opened;
+    if (is_open) opened = cache_->FindOn(KeyOfNumber(1), TierKind::kSsd);
+    cache_->ReportBad(in_ram, flipped, 0);
+    cache_->ReportBad(on_ssd, flipped, 0);
+    for (const TierKind tier : {TierKind::kRam, TierKind::kSsd}) {
+      EXPECT_TRUE(IsIn(1, tier));
+      EXPECT_EQ(cache_->stats(tier).bad_extents, 0U);
+    }
+  }
 }
 
 TEST_F(ExtentCacheTest, WithoutSsdThereIsRamOnly) {
@@ -549,7 +571,8 @@ TEST_F(ExtentCacheTest, TheLedgerHasWhatLeftByItsCause) {
   EXPECT_EQ(sum(TierKind::kSsd, EvictionCause::kRoom).gone, 1U);
   FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(5), std::nullopt));
   EXPECT_EQ(sum(TierKind::kSsd, EvictionCause::kAsked).extents, 1U);
-  cache_->ReportBadRam(KeyOfNumber(3));
+  cache_->ReportBad(cache_->FindOn(KeyOfNumber(3), TierKind::kRam),
+                    Error(ErrorCode::kDataLoss, "flipped"), 0);
   EXPECT_EQ(sum(TierKind::kRam, EvictionCause::kDamaged).extents, 1U);
   cache_->ReportBadSegment(KeyOfNumber(6), Error(ErrorCode::kDataLoss, "flipped"), 0);
   EXPECT_EQ(sum(TierKind::kSsd, EvictionCause::kDamaged).extents, 1U);

@@ -126,15 +126,11 @@ Status Scrubber::ScrubExtent(const ExtentRef& extent, io::IoQueue& queue) {
   return status;
 }
 
-bool Scrubber::DropIfDamaged(const ExtentKey& key, TierKind tier, const Status& found) {
+bool Scrubber::DropIfDamaged(const ExtentRef& extent, const Status& found) {
   // An error of the device is no damage: the next read may succeed, and errors that persist retire
   // the tier.
   if (found.has_value() || found.error().code() != ErrorCode::kDataLoss) return false;
-  if (tier == TierKind::kSsd) {
-    cache_->ReportBadSegment(key, found.error(), clock_->NowNs());
-  } else {
-    cache_->ReportBadRam(key);
-  }
+  cache_->ReportBad(extent, found.error(), clock_->NowNs());
   return true;
 }
 
@@ -147,7 +143,7 @@ std::optional<Scrubber::Finding> Scrubber::ScrubNext(io::IoQueue& queue) {
       const ExtentRef extent = cache_->FindOn(key, next_tier_);
       if (!extent) continue;  // evicted meanwhile
       const Finding finding = {key, next_tier_, ScrubExtent(extent, queue)};
-      DropIfDamaged(key, next_tier_, finding.status);
+      DropIfDamaged(extent, finding.status);
       return finding;
     }
     if (turn > 0 || !round_.empty()) {

@@ -45,9 +45,10 @@ class Scrubber {
   // evicts nothing. `queue` must be idle; it is used for SSD only.
   Status ScrubExtent(const ExtentRef& extent, io::IoQueue& queue);
 
-  // Drops the copy on `tier` if `found`, the outcome of ScrubExtent, is kDataLoss, so that the next
-  // reader has it staged again. Returns whether it was dropped.
-  bool DropIfDamaged(const ExtentKey& key, TierKind tier, const Status& found);
+  // Drops the copy `extent` if `found`, the outcome of ScrubExtent, is kDataLoss, so that the next
+  // reader has it staged again. A copy that has replaced it since stays. Returns whether `extent`
+  // is damaged.
+  bool DropIfDamaged(const ExtentRef& extent, const Status& found);
 
   // Scrubs the next resident extent and drops it if it is damaged. Goes through all extents in RAM,
   // then all on SSD, and begins again. Extents that are staged during a round may wait for the next

@@ -228,6 +228,21 @@ TEST(ImageVerifier, PartsOfAnySizeAndGapsBetweenPieces) {
   }
 }
 
+TEST_F(ScrubberTest, DropsNoCopyThatHasReplacedTheDamagedOne) {
+  ToSsd(1);
+  FlipOnSsd(1, 3);
+  Scrubber scrubber = Make();
+  const ExtentRef damaged = cache_->FindOn(KeyOfNumber(1), TierKind::kSsd);
+  const Status found = scrubber.ScrubExtent(damaged, *queue_);
+  EXPECT_EQ(CodeOf(found), ErrorCode::kDataLoss);
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), std::nullopt));
+  ToSsd(1);
+  EXPECT_TRUE(scrubber.DropIfDamaged(damaged, found));
+  const ExtentRef replaced = cache_->FindOn(KeyOfNumber(1), TierKind::kSsd);
+  ASSERT_NE(replaced, nullptr);
+  FOREBAY_EXPECT_OK(scrubber.ScrubExtent(replaced, *queue_));
+}
+
 TEST(ImageVerifier, DamageBetweenPiecesIsFoundByTheImage) {
   TestExtent extent = MakeExtent(5, 1000);
   const std::vector<catalog::Range> pieces = {{extent.key.extent, 0, 300},

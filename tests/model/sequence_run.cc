@@ -810,7 +810,7 @@ Status SequenceRun::Scrub(const std::optional<ExtentKey>& damaged) {
       const Status found = scrubber.ScrubExtent(extent, *queue);
       if (found.has_value()) continue;
       NoteFaults();
-      scrubber.DropIfDamaged(key, tier, found);
+      scrubber.DropIfDamaged(extent, found);
       const bool may_be_bad = tier == TierKind::kRam
                                   ? key == damaged
                                   : is_ssd_damaged_ || has_ssd_lied_ || has_ssd_failed_;
