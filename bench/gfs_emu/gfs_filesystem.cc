@@ -140,7 +140,6 @@ std::int64_t GfsFilesystem::ChargeRead(pid_t thread_id, Object& object, const Re
     const std::lock_guard lock(object.mutex);
     verdict = object.streams.OnRead(range.offset, range.bytes);
   }
-  object.bytes += range.bytes;
   counters_.Add(thread_id, &GfsCounts::reads, 1);
   counters_.Add(thread_id, &GfsCounts::bytes, range.bytes);
   if (verdict.seek != verdict.refund) {
@@ -219,7 +218,6 @@ void GfsFilesystem::ResetCounters() {
   const std::lock_guard lock(objects_mutex_);
   for (const auto& [path, object] : objects_) {
     object->opens = 0;
-    object->bytes = 0;
     const std::lock_guard object_lock(object->mutex);
     object->streams.Reset();
   }

@@ -35,7 +35,6 @@ class GfsFilesystem {
     explicit Object(std::string object_path) : path(std::move(object_path)) {}
     const std::string path;  // beneath the backing folder, "." for its root
     std::atomic<std::uint64_t> opens = 0;
-    std::atomic<std::uint64_t> bytes = 0;
     std::mutex mutex;
     StreamTracker streams;  // guarded by mutex
   };
