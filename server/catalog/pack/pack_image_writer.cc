@@ -4,6 +4,7 @@
 // field and row.
 #include "server/catalog/pack/pack_image_writer.h"
 
+#include <algorithm>
 #include <array>
 
 #include "proto/contract/byte_cursor.h"
@@ -77,9 +78,10 @@ PackImageWriter::PackImageWriter(std::string name, const compress::PackSchema& s
       key_index_(scratch),
       keys_(scratch),
       image_(scratch) {
-  // Each field has a share of memory of its own before its table goes to a file, at most
-  // kFieldCountMax of them.
-  for (std::size_t i = 0; i < schema_.fields.size(); ++i) chunks_.emplace_back(scratch);
+  // The tables of the fields are one table of the image, so together they get the memory of one.
+  BuildScratch share = scratch;
+  share.table_bytes /= std::max<std::size_t>(schema_.fields.size(), 1);
+  for (std::size_t i = 0; i < schema_.fields.size(); ++i) chunks_.emplace_back(share);
   header_.field_count = static_cast<std::uint32_t>(schema_.fields.size());
 }
 

@@ -31,7 +31,8 @@ struct PackObject {
 };
 
 // Use: AddPack and AddKeys for each file, then Finish. Checks published limits. Memory: what
-// `scratch` allows for each table. Unusable after an error. Not thread-safe.
+// `scratch` allows for each table; the tables of chunks, one per field, share the memory of one.
+// Unusable after an error. Not thread-safe.
 class PackImageWriter {
  public:
   PackImageWriter(std::string name, const compress::PackSchema& schema,
