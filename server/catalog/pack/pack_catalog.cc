@@ -13,7 +13,7 @@ namespace {
 
 // The places that a look-up of a sample or a key touches at most. A binary search touches more, but
 // its first steps hit the same few rows each time, which are resident. A look-up of an extent's
-// pieces touches a run of rows per field, so for a data set of many fields it counts too few.
+// pieces adds what their rows take.
 constexpr std::uint64_t kWindowsPerLookup = 8;
 
 }  // namespace
@@ -81,8 +81,11 @@ std::vector<std::string_view> PackCatalog::ConstantNames(FieldId field) const {
 // A piece is a whole chunk record, its head and its payload: what the decoder takes as one input.
 Status PackCatalog::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
   FOREBAY_CHECK(extent.value() < extent_count());
-  bytes_.NoteTouched(kWindowsPerLookup);
   const PackExtentRow row = tables_.Extent(extent.value());
+  // The rows of the chunks are one run per field, and each run may begin in another window.
+  bytes_.NoteTouched(kWindowsPerLookup + tiles_.size() +
+                     ImageBytes::FurtherWindows(row.piece_count * sizeof(std::uint32_t)) +
+                     ImageBytes::FurtherWindows(row.piece_count * sizeof(PackChunkRow)));
   for (std::uint32_t i = 0; i < row.piece_count; ++i) {
     const PackChunkRow chunk = tables_.Chunk(tables_.Piece(row.first_piece + i));
     pieces.push_back({.extent = extent,

@@ -20,7 +20,8 @@ namespace {
 // Bounds the sample index to 4 MiB for any number of samples.
 constexpr std::uint64_t kSampleIndexEntriesMax = 1ULL << 20;
 
-// A look-up touches two places of the image: the row of an extent and its page.
+// A look-up touches two places of the image: the row of an extent and one entry of its page. Where
+// it reads the whole page, PageWindows adds to this.
 constexpr std::uint64_t kWindowsPerLookup = 2;
 
 constexpr unsigned kEntriesBit = 0;
@@ -196,6 +197,15 @@ std::span<const std::byte> CatalogImage::Entries(const ExtentRow& row) const {
       row.page_offset, std::size_t{row.starting_count} * tables_.parts[0].entry_bytes);
 }
 
+std::uint64_t CatalogImage::PageWindows(const ExtentRow& row) const {
+  std::uint64_t windows = ImageBytes::FurtherWindows(Entries(row).size());
+  // The length of a file is in the table of objects.
+  if (IsKind(tables_.parts[0], PartKind::kFiles)) {
+    windows += ImageBytes::FurtherWindows(row.starting_count * kObjectRowBytes);
+  }
+  return windows;
+}
+
 CatalogImage::Interval CatalogImage::EntryInterval(const ExtentRow& row,
                                                    std::uint32_t index) const {
   const std::span<const std::byte> entries = Entries(row);
@@ -239,6 +249,7 @@ Error CatalogImage::PageError(std::uint32_t extent, std::uint64_t page_offset,
 
 Status CatalogImage::VerifyEntries(std::uint32_t extent, const ExtentRow& row) const {
   if (IsVerified(extent, kEntriesBit)) return {};
+  bytes_.NoteTouched(PageWindows(row));
   // Two threads can both arrive here. They check the same bytes twice, which is cheaper than a lock
   // on every look-up.
   // The hash finds damage. The bounds are checked as well, because a forged image can have right
@@ -400,6 +411,7 @@ Status CatalogImage::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
     image_begin += head_row.bytes;
   }
   FOREBAY_TRY(VerifyEntries(head, head_row));
+  bytes_.NoteTouched(PageWindows(head_row));
   // The bytes of a sample that lie outside this extent are clamped away.
   for (std::uint32_t i = 0; i < row.sample_count; ++i) {
     const Interval interval = EntryInterval(head_row, i);
@@ -417,6 +429,7 @@ Status CatalogImage::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
 Status CatalogImage::VerifyKeys(std::uint32_t extent, const ExtentRow& row,
                                 std::span<const std::byte> keys) const {
   if (IsVerified(extent, kKeysBit)) return {};
+  bytes_.NoteTouched(ImageBytes::FurtherWindows(keys.size()));
   // Pages are padded to 8 bytes, so the end of the key page is found by walking over its keys. The
   // lengths are not trusted yet: each one is compared with what is left before it is used.
   const std::size_t blocks = (row.starting_count - 1) / kKeysPerIndexEntry + 1;

@@ -87,6 +87,8 @@ class CatalogImage final : public Catalog, public SampleTable {
   // Turns an interval into a range whose extent is the one that holds the interval's first byte.
   Range Resolve(std::uint32_t extent, const ExtentRow& row, Interval interval) const;
   std::span<const std::byte> Entries(const ExtentRow& row) const;
+  // The windows (ImageBytes) that reading all entries of the page touches.
+  std::uint64_t PageWindows(const ExtentRow& row) const;
   Interval EntryInterval(const ExtentRow& row, std::uint32_t index) const;
   Status VerifyEntries(std::uint32_t extent, const ExtentRow& row) const;
   // The bytes of `extent` and of the extents that continue its last sample.

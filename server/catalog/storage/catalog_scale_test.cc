@@ -182,6 +182,53 @@ TEST_F(CatalogScaleTest, StaysWithinAGigabyteAtAHundredMillionSamples) {
   EXPECT_LE(image_bytes / samples - 12.0, 24.0);
 }
 
+// Pages of 8 MiB, 320 MiB of them, as samples of many small fields have: a look-up that reads a
+// whole page counts all of it. The samples are empty, so that the entries are zeros.
+TEST_F(CatalogScaleTest, LargePagesStayWithinTheBoundOfResidentMemory) {
+  constexpr std::uint32_t kExtents = 40;
+  constexpr std::uint32_t kSamples = 16'384;  // of an extent
+  constexpr std::uint32_t kFields = limits::kFieldCountMax;
+  {
+    FileSink sink(path_);
+    CatalogWriter writer(sink, "large pages", Format::kTar);
+    const auto written = [&]() -> Status {
+      FOREBAY_TRY(writer.BeginPart(PartKind::kMembers, kFields * kMemberFieldBytes));
+      FOREBAY_TRY(writer.AddObject("shard.tar", kExtents * 512, 1));
+      const std::vector<std::byte> entries(std::size_t{kSamples} * kFields * kMemberFieldBytes);
+      const std::vector<std::byte> keys = EncodeKeyPage(std::vector<std::string>(kSamples, "k"));
+      for (std::uint32_t e = 0; e < kExtents; ++e) {
+        ExtentRow row;
+        row.object_offset = e * 512;
+        row.first_sample = std::uint64_t{e} * kSamples;
+        row.sample_count = kSamples;
+        row.starting_count = kSamples;
+        row.bytes = 512;
+        FOREBAY_TRY(writer.AddExtent(row, entries, keys));
+      }
+      std::vector<FieldPlan> fields(kFields);
+      for (std::uint32_t i = 0; i < kFields; ++i) fields[i].spec.name = "f" + std::to_string(i);
+      return writer.Finish(std::uint64_t{kExtents} * kSamples, fields);
+    }();
+    ASSERT_TRUE(written.has_value()) << written.error().ToString();
+  }
+  const auto catalog = Catalog::Map(path_);
+  ASSERT_TRUE(catalog.has_value()) << catalog.error().ToString();
+  const auto file_bytes = [] {
+    const Memory now = ReadMemory();
+    return now.resident_bytes - now.anonymous_bytes;
+  };
+  const std::uint64_t before = file_bytes();
+  std::uint64_t most = 0;
+  std::vector<Range> pieces;
+  for (std::uint32_t e = 0; e < kExtents; ++e) {
+    pieces.clear();
+    ASSERT_TRUE((*catalog)->Pieces(ExtentId(e), pieces).has_value());
+    ASSERT_EQ(pieces.size(), kSamples);
+    most = std::max(most, file_bytes() - before);
+  }
+  EXPECT_LE(most, ImageBytes::kResidentBytesMax);
+}
+
 // Feeds archives of samples with two members, "cls" and "jpg". Their data are not read.
 class SyntheticShards {
  public:

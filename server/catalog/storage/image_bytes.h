@@ -33,14 +33,18 @@ class ImageBytes {
   // Unmaps the pages that reads of a mapping made resident; they stay in the page cache. Does
   // nothing for owned bytes.
   void DropResidentPages() const;
-  // Counts a look-up that may have made up to `windows` times kFaultAroundBytes resident. In a
-  // mapping above kResidentBytesMax, drops pages before more than that can be resident.
-  // Thread-safe.
+  // Counts a look-up that may make up to `windows` times kFaultAroundBytes resident; call it before
+  // the look-up. In a mapping above kResidentBytesMax, drops the pages whenever look-ups may have
+  // made as much resident. Thread-safe.
   void NoteTouched(std::uint64_t windows) const;
 
   static constexpr std::uint64_t kResidentBytesMax = std::uint64_t{256} << 20;
   // What one page fault maps at most: Linux's default fault_around_bytes.
   static constexpr std::uint64_t kFaultAroundBytes = 64 << 10;
+  // The windows, besides the first one, that a read of `bytes` contiguous bytes may touch.
+  static constexpr std::uint64_t FurtherWindows(std::uint64_t bytes) {
+    return bytes / kFaultAroundBytes + (bytes % kFaultAroundBytes != 0 ? 1 : 0);
+  }
 
  private:
   ImageBytes(void* mapping, std::size_t mapping_bytes)
