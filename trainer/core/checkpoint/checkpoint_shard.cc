@@ -31,9 +31,10 @@ Result<UniqueFd> Open(const fs::path& path, int flags) {
   return fd;
 }
 
-// A checkpoint folder may hold anything: opening a pipe would block, and a device has no size.
+// A checkpoint folder may hold anything: opening a pipe would wait for a writer without O_NONBLOCK,
+// and a device has no size.
 Result<UniqueFd> OpenRegular(const fs::path& path, std::uint64_t& bytes) {
-  FOREBAY_ASSIGN(UniqueFd fd, Open(path, O_RDONLY));
+  FOREBAY_ASSIGN(UniqueFd fd, Open(path, O_RDONLY | O_NONBLOCK));
   struct stat status = {};
   if (::fstat(fd.get(), &status) != 0) return Error::FromErrno(errno, path.string() + ": stat");
   if (!S_ISREG(status.st_mode)) {

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <cstdio>
@@ -308,6 +309,13 @@ TEST(CheckpointReader, ForeignTornAndMissingFilesAreClearErrors) {
   });
   ASSERT_FALSE(same_size.has_value());
   EXPECT_EQ(same_size.error().code(), ErrorCode::kDataLoss);
+  // Nobody writes to the pipe: an open that waits for a writer would not return.
+  const Status pipe = Broken([&](const fs::path& folder) {
+    fs::remove(shard(folder));
+    ASSERT_EQ(mkfifo(shard(folder).c_str(), 0600), 0);
+  });
+  ASSERT_FALSE(pipe.has_value());
+  EXPECT_THAT(pipe.error().message(), HasSubstr("not a regular file"));
   const Status no_manifest =
       Broken([](const fs::path& folder) { fs::remove(folder / kManifestName); });
   ASSERT_FALSE(no_manifest.has_value());
