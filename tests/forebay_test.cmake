@@ -6,12 +6,10 @@
 #     Release, where the soak tests run;
 #   - from precompiled headers: a test would spend half of its time on GoogleTest and the standard
 #     library. With g++ only: the clang presets show that each test includes what it uses;
-#   - several files at once where FOREBAY_UNITY_TESTS is on (preset ci), because they include the
+#   - several files at once where FOREBAY_UNITY_BUILD is on (preset ci), because they include the
 #     same headers of the room. The other presets compile each file alone.
 find_package(GTest REQUIRED)
 include(GoogleTest)
-
-option(FOREBAY_UNITY_TESTS "Compile several test files of a room at once" OFF)
 
 set(forebay_precompile_tests OFF)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
@@ -27,7 +25,7 @@ function(forebay_precompiled name libraries headers)
   target_link_libraries(forebay_precompiled_${name} PRIVATE forebay::build_flags ${libraries})
   target_compile_options(forebay_precompiled_${name} PRIVATE ${forebay_test_options})
   target_precompile_headers(forebay_precompiled_${name} PRIVATE ${headers})
-  set_target_properties(forebay_precompiled_${name} PROPERTIES CXX_CLANG_TIDY "")
+  set_target_properties(forebay_precompiled_${name} PROPERTIES CXX_CLANG_TIDY "" UNITY_BUILD OFF)
 endfunction()
 
 # Precompiled headers fit only code of the same options and definitions: -fPIC because executables
@@ -93,7 +91,7 @@ function(forebay_test)
       forebay_sees_torch(${program})
     endif()
     set_target_properties(${program} PROPERTIES
-      UNITY_BUILD ${FOREBAY_UNITY_TESTS} UNITY_BUILD_BATCH_SIZE 6)
+      UNITY_BUILD ${FOREBAY_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 6)
     gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60
                          PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
                          RUN_SERIAL ${arg_SERIAL})

@@ -14,7 +14,7 @@
 namespace forebay::internal {
 namespace {
 
-std::string BatchName(const v1::Batch& batch) {
+std::string TitleOf(const v1::Batch& batch) {
   return "batch (epoch " + std::to_string(batch.epoch()) + ", step " +
          std::to_string(batch.step()) + ")";
 }
@@ -45,7 +45,7 @@ class FieldDecoder {
 
  private:
   Error Bad(const std::string& what) const {
-    return Error(ErrorCode::kDataLoss, BatchName(batch_) + ": field '" + *name_ + "' " + what);
+    return Error(ErrorCode::kDataLoss, TitleOf(batch_) + ": field '" + *name_ + "' " + what);
   }
 
   Error OutsideMemory(const WireSpan& span) const {
@@ -199,23 +199,23 @@ Status DecodeBatch(const v1::Batch& batch, const DecodeSources& sources, Batch::
   const std::size_t count = batch.sample_count();
   if (count > limits::kLocalBatchMax) {
     return Error(ErrorCode::kDataLoss,
-                 BatchName(batch) + " has more samples than kLocalBatchMax");
+                 TitleOf(batch) + " has more samples than kLocalBatchMax");
   }
   // The counts come first: every array below is sized, and every loop bounded, by `count`.
   if (batch.padded_count() > count) {
-    return Error(ErrorCode::kDataLoss, BatchName(batch) + " has more padding than samples");
+    return Error(ErrorCode::kDataLoss, TitleOf(batch) + " has more padding than samples");
   }
   if (batch.sample_ids().size() != count * sizeof(std::uint64_t)) {
-    return Error(ErrorCode::kDataLoss, BatchName(batch) + " has " +
-                                           std::to_string(batch.sample_ids().size()) +
-                                           " bytes of ids for " + std::to_string(count) +
-                                           " samples");
+    return Error(ErrorCode::kDataLoss, TitleOf(batch) + " has " +
+                                         std::to_string(batch.sample_ids().size()) +
+                                         " bytes of ids for " + std::to_string(count) +
+                                         " samples");
   }
   if (static_cast<std::size_t>(batch.fields_size()) != sources.schema.fields.size()) {
-    return Error(ErrorCode::kDataLoss, BatchName(batch) + " has " +
-                                           std::to_string(batch.fields_size()) +
-                                           " fields instead of " +
-                                           std::to_string(sources.schema.fields.size()));
+    return Error(ErrorCode::kDataLoss, TitleOf(batch) + " has " +
+                                         std::to_string(batch.fields_size()) +
+                                         " fields instead of " +
+                                         std::to_string(sources.schema.fields.size()));
   }
   state.epoch = EpochId(batch.epoch());
   state.step = StepId(batch.step());

@@ -28,7 +28,7 @@
 namespace forebay::daemon {
 namespace {
 
-constexpr std::int64_t kNsPerMs = 1'000'000;
+constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 // Parts of the ten seconds within which a daemon that gets SIGTERM has ended:
 constexpr auto kLastAnswers = std::chrono::milliseconds(300);  // for gRPC calls to end
 constexpr auto kLastReads = std::chrono::milliseconds(1'500);  // for threads in I/O to end
@@ -190,8 +190,7 @@ bool Daemon::Tick() {
   if (acceptor_->connection_count() > 0) idle_since_ns_ = now;
   const std::int64_t idle_ns = now - idle_since_ns_;
   const bool idle = config_.exit_when_idle_s > 0 &&
-                    idle_ns >= static_cast<std::int64_t>(config_.exit_when_idle_s) * 1'000 *
-                                   kNsPerMs;
+                    idle_ns >= static_cast<std::int64_t>(config_.exit_when_idle_s) * kNsPerSecond;
   if (idle) {
     log::Info("no client for {} s (daemon.exit_when_idle_s): draining",
               config_.exit_when_idle_s);

@@ -22,7 +22,7 @@ using tier::ExtentRef;
 
 namespace {
 
-constexpr std::size_t kQueueDepth = 32;     // I/O queue of a reader
+constexpr std::size_t kReaderDepth = 32;  // of its I/O queue
 constexpr std::int64_t kReaderGraceNs = 50'000'000;  // longer than from catalog to first pull
 constexpr std::int64_t kDeferredPauseNs = 1'000'000'000;  // before each try of a deferred load
 constexpr std::size_t kEarlyExtentsMax = 64;  // waiting; others are staged after cataloguing
@@ -81,7 +81,7 @@ Result<std::unique_ptr<Stager>> Stager::Create(const StagerOptions& options, Sta
   // Last: the threads use every other member as soon as they run.
   FOREBAY_ASSIGN(stager->crew_,
                  io::QueueCrew::Create(stager->parts_.backend,
-                                       {.threads = options.readers, .queue_depth = kQueueDepth},
+                                       {.threads = options.readers, .queue_depth = kReaderDepth},
                                        [raw = stager.get()](io::QueueCrew& crew,
                                                             io::IoQueue& queue) {
                                          raw->Run(crew, queue);

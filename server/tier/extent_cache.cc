@@ -25,7 +25,7 @@ namespace forebay::tier {
 namespace {
 
 constexpr std::uint64_t kEvictsNobody = ~std::uint64_t{0};  // as a next use
-constexpr std::uint64_t kPageBytes = limits::kIoAlignmentBytes;
+constexpr std::uint64_t kArenaPageBytes = limits::kIoAlignmentBytes;
 
 std::uint64_t Permille(std::uint64_t bytes, std::uint32_t permille) {
   return bytes / 1000 * permille + bytes % 1000 * permille / 1000;
@@ -268,7 +268,7 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
   const std::uint64_t capacity = arena_.capacity_bytes();
   Result<ArenaBlock> block = arena_.Allocate(bytes);
   if (block.has_value() || bytes == 0 || bytes > capacity) return block;
-  const std::uint64_t wanted = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::uint64_t wanted = (bytes + kArenaPageBytes - 1) / kArenaPageBytes * kArenaPageBytes;
   const std::uint64_t low = Permille(capacity, options_.guests_low_permille);
   // Planning moves looks at every extent: again only where as much as is wanted was freed since.
   std::uint64_t plan_again_below = ~std::uint64_t{0};

@@ -22,7 +22,7 @@
 namespace forebay::train {
 namespace {
 
-std::uint64_t NowNs() {
+std::uint64_t MonotonicNs() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                         std::chrono::steady_clock::now().time_since_epoch())
                                         .count());
@@ -179,14 +179,14 @@ std::vector<HeldPart*> HybridTrainer::HeldParts() const {
 Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
                                         const StageStep& step) {
   const bool traces = plan.trains && trace_.Covers(step.step);
-  if (traces) FOREBAY_TRY(trace_.Begin(communicator_, NowNs));
+  if (traces) FOREBAY_TRY(trace_.Begin(communicator_, MonotonicNs));
   // After the barrier that a trace begins with: waiting there is no part of the step.
-  const std::uint64_t began_ns = NowNs();
+  const std::uint64_t began_ns = MonotonicNs();
   const SwapFigures swapped = stage.swap_figures();
   stage.BeginStep(step);
   PlanRunner runner(plan, stage, communicator_.transport(),
                     {.timeout_ns = options_.timeout_ns,
-                     .now_ns = NowNs,
+                     .now_ns = MonotonicNs,
                      .traces = traces,
                      .progress = &communicator_.progress()});
   const StepIdentity identity{.step = runs_,
@@ -194,13 +194,13 @@ Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
   // Evaluations count as well: no two runs of a plan have messages of one name.
   ++runs_;
   FOREBAY_ASSIGN(last_report_, runner.RunStep(identity));
-  const std::uint64_t asked_ns = NowNs();
+  const std::uint64_t asked_ns = MonotonicNs();
   FOREBAY_ASSIGN(StageOutcome outcome, stage.Outcome());
-  const std::uint64_t ran_ns = NowNs();
+  const std::uint64_t ran_ns = MonotonicNs();
   // Also the wait for the last rank, which the account calls idle.
   FOREBAY_TRY(ShareOutcome(outcome, plan.micro_batches));
   if (!plan.trains) return outcome;
-  const std::uint64_t shared_ns = NowNs();
+  const std::uint64_t shared_ns = MonotonicNs();
   last_account_ = AccountOf(last_report_, swapped, stage.swap_figures(), ran_ns - asked_ns,
                             shared_ns - ran_ns);
   last_account_.step_ns = shared_ns - began_ns;

@@ -138,15 +138,15 @@ bool IsPackPath(const std::string& name) {
 
 namespace {
 
-struct Verdict {
+struct PackVerdict {
   std::uint64_t packs = 0, samples = 0, chunks = 0, file_bytes = 0;
   std::vector<std::string> damage;
 };
 
 // A shard that cannot be had is damage of its set; the others are looked at all the same.
-Result<Verdict> VerifyOne(CommandContext& context, const std::string& path) {
+Result<PackVerdict> VerifyOne(CommandContext& context, const std::string& path) {
   FOREBAY_ASSIGN(const OpenedPacks packs, OpenedPacks::Open(path, false));
-  Verdict verdict{.packs = packs.count(), .samples = packs.samples(), .damage = {}};
+  PackVerdict verdict{.packs = packs.count(), .samples = packs.samples(), .damage = {}};
   for (std::size_t i = 0; i < packs.count(); ++i) {
     // Opened when its turn comes: the set closes the shards that were used longest ago.
     const auto pack = packs.Pack(i);

@@ -40,7 +40,7 @@ constexpr std::array kKinds = {
     BoundKind{"either", BoundMode::kAbsoluteOrChunkRelative, 2},
 };
 
-Error Invalid(std::string what) { return Error(ErrorCode::kInvalidArgument, std::move(what)); }
+Error BadBound(std::string what) { return Error(ErrorCode::kInvalidArgument, std::move(what)); }
 
 bool IsOfRange(BoundMode mode) {
   // A lossless field has no request of a bound, so it does not come here.
@@ -68,7 +68,7 @@ std::optional<std::vector<double>> NumbersOf(std::string_view text) {
 }
 
 Error WrongBound(std::string_view text) {
-  return Invalid(fmt::format(
+  return BadBound(fmt::format(
       "--bound {}: wanted is abs:X, rel:X, pw:X, both:ABS,REL or either:ABS,REL with positive "
       "numbers, behind which rel, both and either may have the range of the field's values, "
       "LOW,HIGH; or chunk-rel, chunk-both and chunk-either, of the range of each chunk's",
@@ -95,8 +95,8 @@ Result<PackField*> FieldOf(const BoundOptions& options, std::size_t number, Pack
                              options.fields.empty() ? "to bound" : options.fields[number], names));
   }
   if (wanted.size() > 1 || (options.fields.empty() && options.bounds.size() > 1)) {
-    return Invalid(fmt::format("--bound {}: say of which field with --field; there are: {}",
-                               options.bounds[number], names));
+    return BadBound(fmt::format("--bound {}: say of which field with --field; there are: {}",
+                                options.bounds[number], names));
   }
   return wanted.front();
 }
@@ -104,8 +104,8 @@ Result<PackField*> FieldOf(const BoundOptions& options, std::size_t number, Pack
 Status CheckBoundOf(const PackField& field, const std::string& text) {
   if (field.bound.mode == static_cast<std::uint8_t>(BoundMode::kPointwise) &&
       field.dtype < Dtype::kF16) {
-    return Invalid(fmt::format("--bound {}: field {} has {} elements; pw is for floating point: "
-                               "use abs or rel", text, field.name, DtypeName(field.dtype)));
+    return BadBound(fmt::format("--bound {}: field {} has {} elements; pw is for floating point: "
+                                "use abs or rel", text, field.name, DtypeName(field.dtype)));
   }
   // The writer's own check, asked now and not after the first samples were read.
   const Status writable = compress::CheckWritableBound(field);
@@ -244,8 +244,8 @@ std::string BoundText(const BoundRequest& request, const ValueRange& range) {
 
 Status SetBounds(const BoundOptions& options, const PackSource& source, PackSchema& schema) {
   if (!options.fields.empty() && options.fields.size() != options.bounds.size()) {
-    return Invalid(fmt::format("{} times --field and {} times --bound; each bound is of one field",
-                               options.fields.size(), options.bounds.size()));
+    return BadBound(fmt::format("{} times --field and {} times --bound; each bound is of one field",
+                                options.fields.size(), options.bounds.size()));
   }
   std::vector<Unknown> unknown;
   for (std::size_t i = 0; i < options.bounds.size(); ++i) {
@@ -276,7 +276,7 @@ Status SetBounds(const BoundOptions& options, const PackSource& source, PackSche
     // A stream of a daemon comes once. Keeping all samples until the range is known could take more
     // memory than there is.
     if (!source.can_be_read_again()) {
-      return Invalid(fmt::format(
+      return BadBound(fmt::format(
           "--bound {}: the range of field {} is not known before its samples have come, and they "
           "come once: give the range, as in {},LOW,HIGH, or bound each chunk by its own, "
           "{}{}", text, field->name, text, kOfChunk, text));

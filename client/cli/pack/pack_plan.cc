@@ -25,7 +25,7 @@ constexpr std::uint32_t kImageSamples = 8;
 constexpr std::uint32_t kOtherSamples = 4096;
 constexpr std::uint64_t kNotedBytes = limits::kGiB;
 
-Error Invalid(std::string what) { return Error(ErrorCode::kInvalidArgument, std::move(what)); }
+Error BadPlan(std::string what) { return Error(ErrorCode::kInvalidArgument, std::move(what)); }
 
 // The whole text as a number, or nothing.
 template <typename T>
@@ -96,7 +96,7 @@ Result<compress::Profile> ParseProfile(std::string_view name) {
   if (name == "dense") return compress::Profile::kDense;
   if (name == "learned") return compress::Profile::kLearned;
   if (name == "auto") return compress::Profile::kAuto;
-  return Invalid(fmt::format("--profile {}: there are fast, balanced, dense, learned, auto", name));
+  return BadPlan(fmt::format("--profile {}: there are fast, balanced, dense, learned, auto", name));
 }
 
 Result<TileSize> ParseTile(std::string_view text) {
@@ -106,13 +106,13 @@ Result<TileSize> ParseTile(std::string_view text) {
     const auto columns = NumberOf<std::uint32_t>(text.substr(cross + 1));
     if (rows && columns && *rows > 0 && *columns > 0) return TileSize{*rows, *columns};
   }
-  return Invalid(fmt::format("--tile {}: wanted are rows and columns, as in 256x256", text));
+  return BadPlan(fmt::format("--tile {}: wanted are rows and columns, as in 256x256", text));
 }
 
 Result<SampleRange> ParseRange(std::string_view text, std::uint64_t samples) {
   const std::size_t colon = text.find(':');
   if (colon == text.npos) {
-    return Invalid(fmt::format("--range {}: wanted is BEGIN:END, as in 0:100", text));
+    return BadPlan(fmt::format("--range {}: wanted is BEGIN:END, as in 0:100", text));
   }
   const std::string_view first = text.substr(0, colon);
   const std::string_view last = text.substr(colon + 1);
@@ -121,7 +121,7 @@ Result<SampleRange> ParseRange(std::string_view text, std::uint64_t samples) {
   const auto end = last.empty() ? std::optional<std::uint64_t>(samples)
                                 : NumberOf<std::uint64_t>(last);
   if (!begin || !end || *begin > *end) {
-    return Invalid(fmt::format("--range {}: wanted is BEGIN:END, as in 0:100", text));
+    return BadPlan(fmt::format("--range {}: wanted is BEGIN:END, as in 0:100", text));
   }
   if (*end > samples) {
     return Error(ErrorCode::kOutOfRange,
@@ -142,7 +142,7 @@ Result<PackField> PackFieldOf(const FieldSpec& spec, std::vector<std::string>& n
     for (std::size_t axis = 0; axis < joined; ++axis) {
       // By division, before the product is made.
       if (shape[axis] == 0 || product > 0xFFFF'FFFF / shape[axis]) {
-        return Invalid(fmt::format("field {}: its leading axes have 0 or more than 2^32 - 1 "
+        return BadPlan(fmt::format("field {}: its leading axes have 0 or more than 2^32 - 1 "
                                    "elements together", spec.name));
       }
       product *= shape[axis];
@@ -156,7 +156,7 @@ Result<PackField> PackFieldOf(const FieldSpec& spec, std::vector<std::string>& n
   field.rank = static_cast<std::uint8_t>(shape.size());
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     if (shape[axis] == 0 || shape[axis] > 0xFFFF'FFFF) {
-      return Invalid(fmt::format("field {}: axis {} has {} elements; a pack's have 1 to 2^32 - 1",
+      return BadPlan(fmt::format("field {}: axis {} has {} elements; a pack's have 1 to 2^32 - 1",
                                  spec.name, axis, shape[axis]));
     }
     field.extent[axis] = static_cast<std::uint32_t>(shape[axis]);
@@ -185,7 +185,7 @@ Status LayOut(const LayoutOptions& options, PackField& field) {
   // 0 where one tile is more than a chunk, which only --tile can bring about.
   const std::uint64_t fits = limits::kChunkBytesMax / TileBytes(field);
   if (fits == 0 || (options.samples_per_chunk && fits < wanted)) {
-    return Invalid(fmt::format(
+    return BadPlan(fmt::format(
         "field {}: {} samples of a tile of {} bytes are more than a chunk's {} bytes; {} would "
         "fit: give smaller --tile or --samples-per-chunk", field.name, wanted, TileBytes(field),
         limits::kChunkBytesMax, fits));

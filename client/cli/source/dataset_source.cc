@@ -23,8 +23,6 @@ namespace {
 // how much of the daemon's memory a batch holds.
 constexpr std::uint32_t kBatchSamples = 64;
 constexpr std::int64_t kDaemonStartMs = 60'000;  // at least so long for a private daemon to start
-// A schema has room for limits::kPackProvenanceMax entries; the rest is for the writer and bounds.
-constexpr std::size_t kNamedClassesMax = 200;  // in the provenance
 
 void SwapElements(std::size_t element, std::span<std::byte> bytes) {
   for (std::size_t at = 0; at + element <= bytes.size(); at += element) {

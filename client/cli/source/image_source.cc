@@ -20,7 +20,6 @@ namespace fs = std::filesystem;
 // Walk calls itself for each level, so depth is stack.
 constexpr int kDepthMax = 32;                       // of folders in folders
 constexpr std::size_t kImagesMax = 100'000'000;     // names are held in memory
-constexpr std::size_t kNamedClassesMax = 200;       // in the provenance
 
 struct ImageFile {
   std::string name;  // beneath the folder, '/' between folders

@@ -15,6 +15,10 @@ namespace forebay::cli {
 
 class Command;
 
+// The provenance of a pack names at most so many classes. It has room for
+// limits::kPackProvenanceMax entries; the rest is for the writer and bounds.
+inline constexpr std::size_t kNamedClassesMax = 200;
+
 // One sample. Its fields are borrowed from the source, until its next call.
 struct PackSample {
   std::vector<std::span<const std::byte>> fields;  // in the schema's order

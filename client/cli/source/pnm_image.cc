@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kHeaderBytesMax = 4096;  // comments included
 
-Error Invalid(std::string what) { return Error(ErrorCode::kInvalidArgument, std::move(what)); }
+Error BadImage(std::string what) { return Error(ErrorCode::kInvalidArgument, std::move(what)); }
 
 // Reads the words of a header: numbers between white space and comments.
 class HeaderReader {
@@ -34,11 +34,11 @@ class HeaderReader {
     while (at_ < bytes_.size() && Here() >= '0' && Here() <= '9') {
       value = value * 10 + static_cast<std::uint64_t>(Here() - '0');
       // Checked at each digit, so that the number cannot wrap.
-      if (value > 0xFFFF'FFFF) return Invalid(fmt::format("its {} is too large", name));
+      if (value > 0xFFFF'FFFF) return BadImage(fmt::format("its {} is too large", name));
       ++at_;
     }
     if (at_ == begin) {
-      return Invalid(fmt::format("its header lacks the {} (byte {})", name, begin));
+      return BadImage(fmt::format("its header lacks the {} (byte {})", name, begin));
     }
     return static_cast<std::uint32_t>(value);
   }
@@ -47,7 +47,7 @@ class HeaderReader {
   Status End() {
     // Exactly one: a second one would already be the first pixel.
     if (at_ == bytes_.size() || !IsSpace(Here())) {
-      return Invalid("no white space follows its header");
+      return BadImage("no white space follows its header");
     }
     ++at_;
     return {};
@@ -67,9 +67,9 @@ class HeaderReader {
       }
     }
     if (at_ == bytes_.size()) {
-      return Invalid(fmt::format("its header ends before the {}", name));
+      return BadImage(fmt::format("its header ends before the {}", name));
     }
-    if (at_ == begin) return Invalid(fmt::format("no white space stands before the {}", name));
+    if (at_ == begin) return BadImage(fmt::format("no white space stands before the {}", name));
     return {};
   }
 
@@ -106,7 +106,7 @@ struct PnmHeader {
 Result<PnmHeader> ParseHeader(std::span<const std::byte> file) {
   if (file.size() < 2 || file[0] != std::byte{'P'} ||
       (file[1] != std::byte{'5'} && file[1] != std::byte{'6'})) {
-    return Invalid("is not a binary PGM or PPM image (it does not begin with P5 or P6)");
+    return BadImage("is not a binary PGM or PPM image (it does not begin with P5 or P6)");
   }
   PnmHeader header;
   // The kinds with text pixels (P1 to P3) and bitmaps (P4) were refused above.
@@ -117,8 +117,8 @@ Result<PnmHeader> ParseHeader(std::span<const std::byte> file) {
   FOREBAY_ASSIGN(header.shape.value_max, reader.Number("largest value"));
   FOREBAY_TRY(reader.End());
   if (header.shape.value_max == 0 || header.shape.value_max > 65535) {
-    return Invalid(fmt::format("its largest value is {}; it must be 1 to 65535",
-                               header.shape.value_max));
+    return BadImage(fmt::format("its largest value is {}; it must be 1 to 65535",
+                                header.shape.value_max));
   }
   // After this, `bytes()` of the shape does not wrap; the comparisons with the file's size need
   // that.
@@ -140,15 +140,15 @@ Result<RasterImage> DecodePnm(std::span<const std::byte> file) {
   // The format allows several images in a file. Taking the first only would lose the others
   // silently.
   if (pixels.size() > header.shape.bytes()) {
-    return Invalid(fmt::format("{} bytes follow its pixels; files of several images are not read",
-                               pixels.size() - header.shape.bytes()));
+    return BadImage(fmt::format("{} bytes follow its pixels; files of several images are not read",
+                                pixels.size() - header.shape.bytes()));
   }
   RasterImage image{.shape = header.shape, .pixels = {pixels.begin(), pixels.end()}};
   if (image.shape.element_bytes() == 2) SwapPairs(image.pixels);
   // A value above the largest would be written back into a file that other programs refuse.
   if (!AllWithin(image)) {
-    return Invalid(fmt::format("has values above {}, which its header calls the largest",
-                               image.shape.value_max));
+    return BadImage(fmt::format("has values above {}, which its header calls the largest",
+                                image.shape.value_max));
   }
   return image;
 }

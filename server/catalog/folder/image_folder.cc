@@ -26,7 +26,7 @@ void IdentifySuffixes(const SettingValue* value, ByteWriter& writer) {
   for (const std::string& suffix : suffixes) writer.String(suffix);
 }
 
-constexpr auto kKeys = std::to_array<FormatKey>({
+constexpr auto kFolderKeys = std::to_array<FormatKey>({
     {.name = "suffixes",
      .default_text = "[]",
      .help = "file suffixes that are samples; empty: all",
@@ -268,7 +268,7 @@ constinit const FormatDriver kImageFolderDriver = {
     .format = Format::kImageFolder,
     .name = "image-folder",
     .detected_by = "class directories",
-    .keys = kKeys,
+    .keys = kFolderKeys,
     .detect = HasClasses,
     .build = BuildImageFolder,
 };

@@ -22,7 +22,7 @@ namespace {
 // memory only: a data set with shorter lines is staged too.
 constexpr std::uint64_t kLineBytesExpected = 64;
 
-constexpr auto kKeys = std::to_array<FormatKey>({
+constexpr auto kJsonLinesKeys = std::to_array<FormatKey>({
     {.name = "files",
      .default_text = "(found)",
      .help = "list of paths of files beneath the root; with it, the key format must be set",
@@ -224,7 +224,7 @@ constinit const FormatDriver kJsonLinesDriver = {
     .format = Format::kJsonLines,
     .name = "jsonl",
     .detected_by = "*.jsonl alone",
-    .keys = kKeys,
+    .keys = kJsonLinesKeys,
     .detect = HoldsOnlyJsonLines,
     .scan = ScanJsonLines,
     .scanned_sample_bytes = kLineBytesExpected,

@@ -25,7 +25,7 @@ using compress::PackField;
 using compress::PackFile;
 using compress::PackSchema;
 
-constexpr auto kKeys = std::to_array<FormatKey>({
+constexpr auto kPackKeys = std::to_array<FormatKey>({
     {.name = "files",
      .default_text = "(found)",
      .help = "list of paths of packs or sets beneath the root; with it, the key format must be set",
@@ -330,7 +330,7 @@ constinit const FormatDriver kPackDriver = {
     .format = Format::kPack,
     .name = "pack",
     .detected_by = "packs (*.fbset, *.fbp, *.pack)",
-    .keys = kKeys,
+    .keys = kPackKeys,
     .detect = [](std::span<const io::DirectoryEntry> top) -> Result<bool> {
       FOREBAY_ASSIGN(const std::vector<std::string> names, FilesNamedLike(top, IsPackName));
       return !names.empty();

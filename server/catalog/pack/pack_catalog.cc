@@ -14,7 +14,7 @@ namespace {
 // The places that a look-up of a sample or a key touches at most. A binary search touches more, but
 // its first steps hit the same few rows each time, which are resident. A look-up of an extent's
 // pieces adds what their rows take.
-constexpr std::uint64_t kWindowsPerLookup = 8;
+constexpr std::uint64_t kPackWindowsPerLookup = 8;
 
 }  // namespace
 
@@ -83,7 +83,7 @@ Status PackCatalog::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
   FOREBAY_CHECK(extent.value() < extent_count());
   const PackExtentRow row = tables_.Extent(extent.value());
   // The rows of the chunks are one run per field, and each run may begin in another window.
-  bytes_.NoteTouched(kWindowsPerLookup + tiles_.size() +
+  bytes_.NoteTouched(kPackWindowsPerLookup + tiles_.size() +
                      ImageBytes::FurtherWindows(row.piece_count * sizeof(std::uint32_t)) +
                      ImageBytes::FurtherWindows(row.piece_count * sizeof(PackChunkRow)));
   for (std::uint32_t i = 0; i < row.piece_count; ++i) {
@@ -98,7 +98,7 @@ Status PackCatalog::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
 
 std::uint32_t PackCatalog::PieceCount(ExtentId extent) const {
   FOREBAY_CHECK(extent.value() < extent_count());
-  bytes_.NoteTouched(kWindowsPerLookup);
+  bytes_.NoteTouched(kPackWindowsPerLookup);
   return tables_.Extent(extent.value()).piece_count;
 }
 
@@ -107,7 +107,7 @@ Result<std::string> PackCatalog::SampleKey(SampleId sample) const {
     return Error(ErrorCode::kOutOfRange, "data set " + Quoted(name()) + " has " +
                                              std::to_string(sample_count()) + " samples");
   }
-  bytes_.NoteTouched(kWindowsPerLookup);
+  bytes_.NoteTouched(kPackWindowsPerLookup);
   if (!tables_.schema.keyed) return std::to_string(sample.value());
   return std::string(tables_.keys.At(sample.value()));
 }
@@ -140,7 +140,7 @@ PackChunk PackCatalog::chunk(std::uint64_t number) const {
 
 ChunkGroup PackCatalog::GroupOf(std::uint32_t field, SampleId sample) const {
   FOREBAY_CHECK(field < tiles_.size() && sample.value() < sample_count());
-  bytes_.NoteTouched(kWindowsPerLookup);
+  bytes_.NoteTouched(kPackWindowsPerLookup);
   // Finds the first chunk that ends after the sample. It exists and holds the sample, because the
   // chunks of a field cover every sample (ChunkCoverage, checked at open).
   // The rows of one field are contiguous, so the search needs no other field's rows.

@@ -17,7 +17,7 @@
 namespace forebay::catalog {
 namespace {
 
-constexpr std::array<std::string_view, kPackSectionCount> kSectionNames = {
+constexpr std::array<std::string_view, kPackSectionCount> kPackSectionNames = {
     "meta", "objects", "names", "extents", "chunks", "pieces", "key index", "keys"};
 
 // Run() is the only entry; each check relies on the ones before it.
@@ -100,7 +100,7 @@ Status PackImageChecker::CheckCounts() const {
 
 Result<std::span<const std::byte>> PackImageChecker::Section(PackSection kind) const {
   return SectionBytes(image_, tables_.header.section(kind),
-                      kSectionNames[static_cast<std::size_t>(kind)]);
+                      kPackSectionNames[static_cast<std::size_t>(kind)]);
 }
 
 // After this, each table has exactly as many rows as the header says, so a row number below the

@@ -22,7 +22,7 @@ using tier::ExtentRef;
 
 namespace {
 
-constexpr std::uint32_t kQueueDepth = 32;  // queue of a scan's writes
+constexpr std::uint32_t kScanQueueDepth = 32;  // queue of a scan's writes
 
 // Reading ahead takes at most half of the memory that staging works in, so that the image of an
 // extent, and the chunks that it is copied from, fit beside it.
@@ -226,7 +226,7 @@ Status Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, 
   FOREBAY_ASSIGN(auto builder, catalog::CreateScanBuilder(dataset.root(), source,
                                                           {.directory = options_.catalog_path}));
   // The pass keeps reads in flight while it stores an extent, and storing needs an idle queue.
-  FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kQueueDepth}));
+  FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kScanQueueDepth}));
   ScanPass scan(
       dataset, std::move(builder), queue, *ssd_queue,
       ReadAheadOf(options_),

@@ -14,8 +14,6 @@
 namespace forebay::stage {
 namespace {
 
-constexpr std::int64_t kNsPerMs = 1'000'000;
-
 double Seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 // Counts the object down. Returns false if that was its last call.

@@ -18,11 +18,13 @@
 
 namespace forebay::stage {
 
+inline constexpr std::int64_t kNsPerMs = 1'000'000;
+
 // Thread-safe; `clock` is borrowed. Each call takes two short locks, with little contention.
 class GfsCalls {
  public:
   GfsCalls(std::int64_t hung_after_ms, io::Clock& clock)
-      : hung_after_ns_(hung_after_ms * 1'000'000), clock_(clock) {}
+      : hung_after_ns_(hung_after_ms * kNsPerMs), clock_(clock) {}
 
   // The object that a call is about. Its strings must outlive the call.
   struct Object {

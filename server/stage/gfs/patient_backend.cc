@@ -17,7 +17,6 @@ namespace forebay::stage {
 namespace {
 
 constexpr std::int64_t kFirstDelayMs = 20;
-constexpr std::int64_t kNsPerMs = 1'000'000;
 
 std::int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(

@@ -22,7 +22,7 @@
 namespace forebay::tier {
 namespace {
 
-constexpr std::uint64_t kTransferBytes = limits::kMiB;
+constexpr std::uint64_t kWriteBytes = limits::kMiB;
 constexpr std::size_t kTransfersInFlightMax = 8;
 // The manifest is compacted when it has more dead records than live ones, and at least these.
 constexpr std::uint64_t kDeadRecordsMin = 256;
@@ -42,7 +42,7 @@ Status WriteImage(io::IoQueue& queue, io::File& file, std::span<const std::byte>
       write.kind = io::OpKind::kWrite;
       write.file = &file;
       write.offset = next;
-      write.data = bytes.subspan(next, std::min<std::uint64_t>(kTransferBytes,
+      write.data = bytes.subspan(next, std::min<std::uint64_t>(kWriteBytes,
                                                                bytes.size() - next));
       // The tag carries the length, so that a completion can be compared without a table of
       // operations.

@@ -154,7 +154,7 @@ Result<std::vector<std::string>> Texts(const Json& object, const char* name) {
 
 // Reads the name of a run. It becomes part of a folder's name (aside-<run>-1), so that only
 // hexadecimal digits pass. Manifests from before runs had names have no such key; their run is "".
-Result<std::string> ReadRun(const Json& object) {
+Result<std::string> ReadRunName(const Json& object) {
   const Json* const node = Member(object, "run");
   if (node == nullptr) return std::string();
   FOREBAY_ASSIGN(std::string run, Text(object, "run"));
@@ -168,7 +168,7 @@ Result<std::optional<CheckpointOrigin>> ReadOrigin(const Json& json) {
   if (node == nullptr || node->is_null()) return std::optional<CheckpointOrigin>();
   if (!node->is_object()) return Malformed("resumed_from is not described");
   CheckpointOrigin origin;
-  FOREBAY_ASSIGN(origin.run, ReadRun(*node));
+  FOREBAY_ASSIGN(origin.run, ReadRunName(*node));
   FOREBAY_ASSIGN(origin.step, Number(*node, "step", kStepMax));
   return std::optional(std::move(origin));
 }
@@ -217,7 +217,7 @@ Result<std::vector<ShardFacts>> ReadShards(const Json& json) {
 
 Result<Checkpoint> ReadState(const Json& json) {
   Checkpoint state;
-  FOREBAY_ASSIGN(state.run, ReadRun(json));
+  FOREBAY_ASSIGN(state.run, ReadRunName(json));
   FOREBAY_ASSIGN(state.resumed_from, ReadOrigin(json));
   FOREBAY_ASSIGN(state.model, Text(json, "model"));
   FOREBAY_ASSIGN(state.optimiser, Text(json, "optimiser"));

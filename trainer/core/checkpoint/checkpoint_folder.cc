@@ -33,7 +33,7 @@ Error FromErrorCode(const fs::path& path, const std::error_code& code) {
 }
 
 // Twelve digits, so that names sort as steps do, also in a listing.
-std::string NameOf(std::uint64_t step) { return fmt::format("{}{:012}", kPrefix, step); }
+std::string NameOfStep(std::uint64_t step) { return fmt::format("{}{:012}", kPrefix, step); }
 
 // The step in "step-000000000042"; nullopt for any other name.
 std::optional<std::uint64_t> StepOfName(std::string_view name) {
@@ -128,11 +128,11 @@ Status CheckWritable(const fs::path& folder) {
 }  // namespace
 
 fs::path UnpublishedFolder(const fs::path& folder, std::uint64_t step) {
-  return folder / (NameOf(step) + std::string(kUnpublished));
+  return folder / (NameOfStep(step) + std::string(kUnpublished));
 }
 
 fs::path PublishedFolder(const fs::path& folder, std::uint64_t step) {
-  return folder / NameOf(step);
+  return folder / NameOfStep(step);
 }
 
 Result<std::vector<std::uint64_t>> PublishedSteps(const fs::path& folder) {
@@ -141,7 +141,7 @@ Result<std::vector<std::uint64_t>> PublishedSteps(const fs::path& folder) {
   for (const std::string& name : names) {
     const std::optional<std::uint64_t> step = StepOfName(name);
     // `step-7` is not a name that we give, so it is left alone.
-    if (step && name == NameOf(*step)) steps.push_back(*step);
+    if (step && name == NameOfStep(*step)) steps.push_back(*step);
   }
   std::ranges::sort(steps);
   return steps;

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::uint32_t kAsideFoldersMax = 1'000'000;  // of one run
 
 // As in the name of a folder.
-std::string NameOf(const std::string& run) { return run.empty() ? "unnamed" : run; }
+std::string PrintedRun(const std::string& run) { return run.empty() ? "unnamed" : run; }
 
 // For messages: "run 0123456789abcdef".
 std::string Describe(const std::optional<std::string>& run) {
@@ -66,7 +66,7 @@ bool IsKept(const StoredCheckpoint& found, const std::optional<CheckpointOrigin>
 // Makes the next `aside-<run>-<number>`.
 Result<fs::path> MakeAside(const fs::path& folder, const std::string& run) {
   for (std::uint32_t number = 1; number <= kAsideFoldersMax; ++number) {
-    fs::path aside = folder / fmt::format("aside-{}-{}", NameOf(run), number);
+    fs::path aside = folder / fmt::format("aside-{}-{}", PrintedRun(run), number);
     std::error_code code;
     // create_directory returns false for a folder that exists already: that number is taken.
     if (fs::create_directory(aside, code)) return aside;
@@ -74,7 +74,7 @@ Result<fs::path> MakeAside(const fs::path& folder, const std::string& run) {
   }
   return Error(ErrorCode::kResourceExhausted,
                fmt::format("{}: has {} folders aside-{}-*: remove some", folder.string(),
-                           kAsideFoldersMax, NameOf(run)));
+                           kAsideFoldersMax, PrintedRun(run)));
 }
 
 // Renames `from` into `folder`, and sees to it that this is not undone by a crash of the machine
@@ -123,7 +123,7 @@ Status CheckUnused(const fs::path& folder) {
                            "moves what is there to {}",
                            folder.string(), stored.size(), stored.size() == 1 ? "" : "s",
                            Describe(newest.run), newest.path.lexically_relative(folder).string(),
-                           (folder / fmt::format("aside-{}-1", NameOf(RunOfFolder(stored))))
+                           (folder / fmt::format("aside-{}-1", PrintedRun(RunOfFolder(stored))))
                                .string()));
 }
 

@@ -24,7 +24,7 @@ constexpr std::size_t kAxes = 3;
 constexpr std::string_view kAxisNames = "dhw";
 
 // A key of the section [augmentation] has a value that is not allowed; says what is.
-Error Bad(std::string_view key, std::string_view value, const std::string& allowed) {
+Error BadKey(std::string_view key, std::string_view value, const std::string& allowed) {
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("augmentation.{} = \"{}\": {}", key, value, allowed));
 }
@@ -81,14 +81,16 @@ Result<Normalisation> ReadNormalisation(const AugmentationConfig& config, const 
   const std::string allowed =
       fmt::format("must be {} numbers, one for each channel of field {}, such as 0.485,0.456",
                   channels, field.name);
-  if (!means || means->size() != wanted) return Bad("channel_means", config.channel_means, allowed);
+  if (!means || means->size() != wanted) {
+    return BadKey("channel_means", config.channel_means, allowed);
+  }
   if (!stddevs || stddevs->size() != wanted ||
       !std::ranges::all_of(*stddevs, [](double value) { return value > 0; })) {
-    return Bad("channel_stddevs", config.channel_stddevs, allowed + ", above 0");
+    return BadKey("channel_stddevs", config.channel_stddevs, allowed + ", above 0");
   }
   if (!IsNumber(field.dtype)) {
-    return Bad("channel_means", config.channel_means,
-               fmt::format("field {} is of {}", field.name, DtypeName(field.dtype)));
+    return BadKey("channel_means", config.channel_means,
+                  fmt::format("field {} is of {}", field.name, DtypeName(field.dtype)));
   }
   // As in PyTorch's ToTensor.
   const double scale = field.dtype == Dtype::kU8 ? 255.0 : 1.0;
@@ -113,19 +115,19 @@ bool Augmentation::IsAskedFor(const AugmentationConfig& config) {
 Status Augmentation::Read(const AugmentationConfig& config, const FieldSpec& field) {
   const auto crop = ParseNumbers<std::int64_t>(config.crop, 'x');
   if (!crop || (!config.crop.empty() && crop->size() != 2 && crop->size() != kAxes)) {
-    return Bad("crop", config.crop, "must be HxW or DxHxW, such as 24x24");
+    return BadKey("crop", config.crop, "must be HxW or DxHxW, such as 24x24");
   }
   // Two axes unless depth is named, so that colours of an image are never taken for depth.
   const bool has_depth = crop->size() == kAxes || config.flip.find('d') != std::string::npos;
   axes_ = has_depth ? kAxes : 2;
   if (crop->size() == 2 && has_depth) {
-    return Bad("crop", config.crop, "must be DxHxW where augmentation.flip has d");
+    return BadKey("crop", config.crop, "must be DxHxW where augmentation.flip has d");
   }
   if (field.shape.size() < axes_ || field.big_endian) {
-    return Bad("crop", config.crop,
-               fmt::format("field {} has {} dimensions{}; {} or more are cropped and flipped",
-                           field.name, field.shape.size(),
-                           field.big_endian ? ", big-endian" : "", axes_));
+    return BadKey("crop", config.crop,
+                  fmt::format("field {} has {} dimensions{}; {} or more are cropped and flipped",
+                              field.name, field.shape.size(),
+                              field.big_endian ? ", big-endian" : "", axes_));
   }
   dtype_ = field.dtype;
   // Everything in front of the spatial axes counts as channels.
@@ -139,15 +141,15 @@ Status Augmentation::Read(const AugmentationConfig& config, const FieldSpec& fie
     padding_[axis] = config.padding;
     // A window that is larger than the padded input would have no place to lie at.
     if (out_[axis] < 1 || out_[axis] > in_[axis] + 2 * config.padding) {
-      return Bad("crop", config.crop,
-                 fmt::format("field {} has {} along {} with {} of padding on both sides",
-                             field.name, in_[axis], kAxisNames[axis], config.padding));
+      return BadKey("crop", config.crop,
+                    fmt::format("field {} has {} along {} with {} of padding on both sides",
+                                field.name, in_[axis], kAxisNames[axis], config.padding));
     }
   }
   for (const char name : config.flip) {
     const std::size_t axis = kAxisNames.find(name);
     if (axis == std::string_view::npos || may_flip_[axis]) {
-      return Bad("flip", config.flip, "must be axes, each once: w, hw or dhw, say");
+      return BadKey("flip", config.flip, "must be axes, each once: w, hw or dhw, say");
     }
     may_flip_[axis] = true;
   }

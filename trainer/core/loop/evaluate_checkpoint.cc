@@ -21,7 +21,7 @@
 namespace forebay::train {
 namespace {
 
-constexpr const char* kUsage =
+constexpr const char* kEvaluateUsage =
     "forebay-train evaluate CHECKPOINT [FLAG...]\n"
     "Loads the weights of a checkpoint (or of the newest intact one in a folder), evaluates the\n"
     "validation set and prints metric and loss; --summary-json FILE has them as JSON. Data, model\n"
@@ -57,12 +57,12 @@ Result<EvaluateRequest> ParseEvaluateCommand(int argc, const char* const* argv) 
   EvaluateRequest request;
   const std::string_view word = argc > 2 ? argv[2] : "";
   if (word == "-h" || word == "--help") {
-    request.text = kUsage;
+    request.text = kEvaluateUsage;
     return request;
   }
   if (word.empty() || word.starts_with("-")) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("evaluate: the first word is a checkpoint\n{}", kUsage));
+                 fmt::format("evaluate: the first word is a checkpoint\n{}", kEvaluateUsage));
   }
   // The checkpoint is needed now, before the ranks start: its configuration is the base of the
   // flags.

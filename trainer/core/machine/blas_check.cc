@@ -16,7 +16,7 @@ namespace forebay::train {
 namespace {
 
 // Distributions put the name of the implementation into the path or into the file's name.
-std::string NameOf(std::string path) {
+std::string NameIn(std::string path) {
   std::ranges::transform(path, path.begin(), [](unsigned char c) {
     return static_cast<char>(std::tolower(c));
   });
@@ -34,7 +34,7 @@ std::string NameOf(std::string path) {
 
 // A LibTorch with BLAS linked into it has no library to name, but knows what it was built with.
 BlasVerdict JudgeBlas(const BlasFacts& facts) {
-  BlasVerdict verdict{.name = facts.built_in.empty() ? NameOf(facts.library) : facts.built_in,
+  BlasVerdict verdict{.name = facts.built_in.empty() ? NameIn(facts.library) : facts.built_in,
                       .fast = false,
                       .facts = facts};
   const bool known_fast = verdict.name != "reference" && verdict.name != "unknown";

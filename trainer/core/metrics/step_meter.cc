@@ -61,7 +61,7 @@ RankTotals Unpack(std::span<const double> numbers) {
 }
 
 // Before the first step both are 0.
-double Percent(std::uint64_t part, std::uint64_t whole) {
+double PercentOf(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
@@ -88,7 +88,7 @@ std::string RankRow(std::size_t rank, const RankTotals& totals,
   std::string row = fmt::format("  {:>4} {:>9.2f}", rank,
                                 static_cast<double>(account.step_ns) * 1e-6 / steps);
   for (const std::size_t column : columns) {
-    row += fmt::format(" {:>9.1f} %", Percent(account.ns[column], account.step_ns));
+    row += fmt::format(" {:>9.1f} %", PercentOf(account.ns[column], account.step_ns));
   }
   const std::uint64_t sent = account.at(ByteChannel::kActivation) +
                              account.at(ByteChannel::kGradient) +
@@ -129,7 +129,7 @@ std::string TimeLine(const std::vector<RankTotals>& ranks, double predicted_bubb
   const RankTotals sum = SumOf(ranks);
   std::string line;
   for (std::size_t at = 0; at < kTimeClasses; ++at) {
-    const double percent = Percent(sum.account.ns[at], sum.account.step_ns);
+    const double percent = PercentOf(sum.account.ns[at], sum.account.step_ns);
     if (percent < kLeastPercent) continue;
     line += fmt::format("{}{} {:.1f} %", line.empty() ? "" : ", ",
                         Name(static_cast<TimeClass>(at)), percent);
@@ -156,7 +156,7 @@ std::string RankTable(const std::vector<RankTotals>& ranks) {
   std::vector<std::size_t> columns;  // the classes that some rank has spent time on
   for (std::size_t at = 0; at < kTimeClasses; ++at) {
     if (std::ranges::any_of(ranks, [at](const RankTotals& rank) {
-          return Percent(rank.account.ns[at], rank.account.step_ns) >= kLeastPercent;
+          return PercentOf(rank.account.ns[at], rank.account.step_ns) >= kLeastPercent;
         })) {
       columns.push_back(at);
     }

@@ -36,7 +36,7 @@ Json EventOf(const StepPlan& plan, const PlanSpan& span, int process, std::uint6
 }
 
 // A metadata event ("M"): the title of a group or of a row.
-Json NameOf(const char* kind, int process, std::uint32_t row, const std::string& name) {
+Json NameEvent(const char* kind, int process, std::uint32_t row, const std::string& name) {
   return {{"name", kind},
           {"ph", "M"},
           {"pid", process},
@@ -92,10 +92,10 @@ Status StepTrace::Begin(Communicator& communicator, std::uint64_t (*now_ns)()) {
   const std::pair<int, const char*> processes[] = {{kMeasured, "measured"},
                                                    {kPredicted, "predicted"}};
   for (const auto& [process, name] : processes) {
-    events_ += ",\n" + NameOf("process_name", process, 0, name).dump();
+    events_ += ",\n" + NameEvent("process_name", process, 0, name).dump();
     for (std::uint32_t rank = 0; rank < communicator.size(); ++rank) {
       events_ +=
-          ",\n" + NameOf("thread_name", process, rank, fmt::format("rank {}", rank)).dump();
+          ",\n" + NameEvent("thread_name", process, rank, fmt::format("rank {}", rank)).dump();
     }
   }
   return {};

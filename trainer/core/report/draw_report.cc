@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUsage =
+constexpr const char* kReportUsage =
     "forebay-train report FOLDER [-o FILE]\n"
     "Draws what a run left in its folder of metrics (--metrics-dir): loss, evaluations, rates,\n"
     "where the time of its ranks went, and memory. FILE ends in .html or .svg; without it the\n"
@@ -34,8 +34,8 @@ struct Request {
 };
 
 // A mistake in the command line, with the usage below it.
-Error Wrong(const std::string& what) {
-  return Error(ErrorCode::kInvalidArgument, fmt::format("report: {}\n{}", what, kUsage));
+Error WrongReport(const std::string& what) {
+  return Error(ErrorCode::kInvalidArgument, fmt::format("report: {}\n{}", what, kReportUsage));
 }
 
 Result<Request> ParseRequest(int argc, const char* const* argv) {
@@ -51,12 +51,12 @@ Result<Request> ParseRequest(int argc, const char* const* argv) {
     } else if (!word.starts_with("-")) {
       request.folders.emplace_back(word);
     } else {
-      return Wrong(std::string(word));
+      return WrongReport(std::string(word));
     }
   }
   // Before the other checks: who asks for help has often named no folder.
   if (request.wants_help) return request;
-  if (request.folders.empty()) return Wrong("no folder");
+  if (request.folders.empty()) return WrongReport("no folder");
   const bool compares = request.folders.size() > 1;
   if (request.output.empty() && !compares) {
     request.output = fs::path(request.folders.front()) / "report.html";
@@ -64,12 +64,12 @@ Result<Request> ParseRequest(int argc, const char* const* argv) {
   // A comparison is one drawing, which needs no page around it.
   const fs::path extension = request.output.extension();
   if (extension == ".svg" || (extension == ".html" && !compares)) return request;
-  return Wrong(fmt::format("-o \"{}\": must end in .svg{}", request.output.string(),
-                           compares ? " where there are several folders" : " or .html"));
+  return WrongReport(fmt::format("-o \"{}\": must end in .svg{}", request.output.string(),
+                                 compares ? " where there are several folders" : " or .html"));
 }
 
 // The folder's own name, which tells runs apart, whether or not a slash stands behind it.
-std::string NameOf(const std::string& folder) {
+std::string NameOfRun(const std::string& folder) {
   const fs::path path(folder);
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
 }
@@ -80,7 +80,7 @@ Result<std::string> Compare(const Request& request) {
   for (const std::string& folder : request.folders) {
     // A folder that cannot be read ends the command: a comparison that lacks a run would mislead.
     FOREBAY_ASSIGN(RunRecord run, ReadRun(folder));
-    runs.push_back({.name = NameOf(folder), .run = std::move(run)});
+    runs.push_back({.name = NameOfRun(folder), .run = std::move(run)});
   }
   FOREBAY_TRY(WriteTextFile(request.output, ComparisonSvg(runs)));
   return fmt::format("{}: {} runs\n", request.output.string(), runs.size());
@@ -90,7 +90,7 @@ Result<std::string> Compare(const Request& request) {
 
 Result<std::string> ReportCommand(int argc, const char* const* argv) {
   FOREBAY_ASSIGN(const Request request, ParseRequest(argc, argv));
-  if (request.wants_help) return std::string(kUsage);
+  if (request.wants_help) return std::string(kReportUsage);
   if (request.folders.size() > 1) return Compare(request);
   const std::string& folder = request.folders.front();
   FOREBAY_ASSIGN(const RunRecord run, ReadRun(folder));

@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUsage =
+constexpr const char* kExportUsage =
     "forebay-train export CHECKPOINT -o FILE.safetensors [--force]\n"
     "Writes the weights and running statistics of a checkpoint (or of the newest intact one in a\n"
     "folder) to one safetensors file, without the optimiser's state, under the names that they\n"
@@ -37,8 +37,8 @@ constexpr const char* kUsage =
     "A file that is there is replaced with --force only.\n";
 
 // A mistake in the command line, with the usage below it.
-Error Wrong(const std::string& what) {
-  return Error(ErrorCode::kInvalidArgument, fmt::format("export: {}\n{}", what, kUsage));
+Error WrongExport(const std::string& what) {
+  return Error(ErrorCode::kInvalidArgument, fmt::format("export: {}\n{}", what, kExportUsage));
 }
 
 // State s of weight w is tensor "w/s".
@@ -142,7 +142,7 @@ Result<std::string> ExportCommand(int argc, const char* const* argv) {
   // argv[1] is the command "export" itself.
   for (int at = 2; at < argc; ++at) {
     const std::string_view word = argv[at];
-    if (word == "-h" || word == "--help") return std::string(kUsage);
+    if (word == "-h" || word == "--help") return std::string(kExportUsage);
     if ((word == "-o" || word == "--output") && at + 1 < argc) {
       output = argv[++at];
     } else if (word == "--force") {
@@ -150,11 +150,11 @@ Result<std::string> ExportCommand(int argc, const char* const* argv) {
     } else if (!word.starts_with("-") && checkpoint.empty()) {
       checkpoint = word;
     } else {
-      return Wrong(std::string(word));
+      return WrongExport(std::string(word));
     }
   }
-  if (checkpoint.empty()) return Wrong("no checkpoint");
-  if (output.empty()) return Wrong("no -o FILE");
+  if (checkpoint.empty()) return WrongExport("no checkpoint");
+  if (output.empty()) return WrongExport("no -o FILE");
   // std::filesystem and the allocation of large tensors may throw.
   return WithoutExceptions(checkpoint, [&]() -> Result<std::string> {
     // Before the checkpoint is verified, which reads all of it and may take minutes.

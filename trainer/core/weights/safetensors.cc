@@ -26,13 +26,13 @@
 namespace forebay::train {
 namespace {
 
-using Json = nlohmann::json;
+using JsonTree = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "elements are copied as they are");
 
 constexpr std::string_view kMetadataName = "__metadata__";
 
-Error Malformed(std::string_view what) {
+Error BadHeader(std::string_view what) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("not a safetensors file: {}", what));
 }
 
@@ -52,12 +52,12 @@ std::optional<std::uint64_t> ElementBytes(std::string_view dtype) {
 }
 
 // A list of whole numbers. Its length is bounded: no tensor has more axes.
-Result<std::vector<std::uint64_t>> Unsigneds(const Json& node, std::string_view what) {
+Result<std::vector<std::uint64_t>> Unsigneds(const JsonTree& node, std::string_view what) {
   // A loop below multiplies over the list, so its length is work that the file's author chooses.
-  if (!node.is_array() || node.size() > kSafetensorsAxesMax) return Malformed(what);
+  if (!node.is_array() || node.size() > kSafetensorsAxesMax) return BadHeader(what);
   std::vector<std::uint64_t> numbers;
-  for (const Json& number : node) {
-    if (!number.is_number_unsigned()) return Malformed(what);
+  for (const JsonTree& number : node) {
+    if (!number.is_number_unsigned()) return BadHeader(what);
     numbers.push_back(number.get<std::uint64_t>());
   }
   return numbers;
@@ -65,11 +65,11 @@ Result<std::vector<std::uint64_t>> Unsigneds(const Json& node, std::string_view 
 
 // Reads one tensor's description, and checks that the bytes which it names exist and fit its
 // shape. `data_bytes` is the size of the file without its header.
-Result<TensorEntry> ReadEntry(const std::string& name, const Json& node,
+Result<TensorEntry> ReadEntry(const std::string& name, const JsonTree& node,
                               std::uint64_t data_bytes) {
   if (!node.is_object() || !node.contains("dtype") || !node["dtype"].is_string() ||
       !node.contains("shape") || !node.contains("data_offsets")) {
-    return Malformed(fmt::format("tensor {} is not described", name));
+    return BadHeader(fmt::format("tensor {} is not described", name));
   }
   TensorEntry entry;
   entry.name = name;
@@ -78,50 +78,50 @@ Result<TensorEntry> ReadEntry(const std::string& name, const Json& node,
   FOREBAY_ASSIGN(const auto offsets, Unsigneds(node["data_offsets"], "data offsets"));
   // Before any difference of the offsets is formed.
   if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes) {
-    return Malformed(fmt::format("tensor {} lies outside the file", name));
+    return BadHeader(fmt::format("tensor {} lies outside the file", name));
   }
   entry.begin = offsets[0];
   entry.end = offsets[1];
   const std::optional<std::uint64_t> element_bytes = ElementBytes(entry.dtype);
-  if (!element_bytes) return Malformed(fmt::format("tensor {} has an unknown dtype", name));
+  if (!element_bytes) return BadHeader(fmt::format("tensor {} has an unknown dtype", name));
   std::uint64_t bytes = *element_bytes;
   for (const std::uint64_t extent : entry.shape) {
     // Divided and not multiplied: the product could wrap around.
     if (extent != 0 && bytes > data_bytes / extent) {
-      return Malformed(fmt::format("tensor {} is larger than the file", name));
+      return BadHeader(fmt::format("tensor {} is larger than the file", name));
     }
     bytes *= extent;
   }
   // Readers take as many bytes as the shape says, so the two must agree before anybody reads.
   if (bytes != entry.end - entry.begin) {
-    return Malformed(fmt::format("tensor {}: shape and length disagree", name));
+    return BadHeader(fmt::format("tensor {}: shape and length disagree", name));
   }
   return entry;
 }
 
 // The header as JSON. Depth is bounded and names are there once, which the JSON library alone
 // would not ask for.
-Result<Json> ParseHeaderText(std::span<const std::byte> text) {
+Result<JsonTree> ParseHeaderText(std::span<const std::byte> text) {
   constexpr int kDepthMax = 3;  // header, tensor, shape
   bool too_deep = false;
   bool twice = false;
   std::set<std::string, std::less<>> names;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    const bool opens = event == Json::parse_event_t::object_start ||
-                       event == Json::parse_event_t::array_start;
+  const auto watch = [&](int depth, JsonTree::parse_event_t event, JsonTree& parsed) {
+    const bool opens = event == JsonTree::parse_event_t::object_start ||
+                       event == JsonTree::parse_event_t::array_start;
     // The library recurses, so that a deep document could exhaust the stack.
     if (opens && depth >= kDepthMax) too_deep = true;
-    if (event == Json::parse_event_t::key && depth == 1) {
+    if (event == JsonTree::parse_event_t::key && depth == 1) {
       twice = !names.insert(parsed.get<std::string>()).second || twice;
     }
     return !too_deep && !twice;
   };
   const char* const begin = reinterpret_cast<const char*>(text.data());
   // The watch sees every name, while the library keeps the last of two equal ones without a word.
-  Json header = Json::parse(begin, begin + text.size(), watch, /*allow_exceptions=*/false);
-  if (too_deep) return Malformed("the header is nested too deep");
-  if (twice) return Malformed("a name is there twice");
-  if (!header.is_object()) return Malformed("the header is not a JSON object");
+  JsonTree header = JsonTree::parse(begin, begin + text.size(), watch, /*allow_exceptions=*/false);
+  if (too_deep) return BadHeader("the header is nested too deep");
+  if (twice) return BadHeader("a name is there twice");
+  if (!header.is_object()) return BadHeader("the header is not a JSON object");
   return header;
 }
 
@@ -167,9 +167,9 @@ Result<std::uint64_t> ReadHeaderLength(std::span<const std::byte> bytes,
                                        std::uint64_t file_bytes) {
   ByteReader reader(bytes);
   const std::uint64_t length = reader.ReadLe<std::uint64_t>();
-  if (!reader.ok() || file_bytes < kSafetensorsLengthBytes) return Malformed("too short");
+  if (!reader.ok() || file_bytes < kSafetensorsLengthBytes) return BadHeader("too short");
   if (length > kSafetensorsHeaderBytesMax || length > file_bytes - kSafetensorsLengthBytes) {
-    return Malformed(fmt::format("a header of {} bytes, which is beyond the file or the {} that "
+    return BadHeader(fmt::format("a header of {} bytes, which is beyond the file or the {} that "
                                  "are read",
                                  length, kSafetensorsHeaderBytesMax));
   }
@@ -182,8 +182,8 @@ Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> bytes,
   ByteReader reader(bytes.subspan(kSafetensorsLengthBytes));
   const std::span<const std::byte> text = reader.Take(static_cast<std::size_t>(length));
   // The caller may have read fewer bytes than the length says.
-  if (!reader.ok()) return Malformed("the header is cut off");
-  FOREBAY_ASSIGN(const Json json, ParseHeaderText(text));
+  if (!reader.ok()) return BadHeader("the header is cut off");
+  FOREBAY_ASSIGN(const JsonTree json, ParseHeaderText(text));
 
   SafetensorsHeader header;
   header.data_begin = kSafetensorsLengthBytes + length;
@@ -194,9 +194,9 @@ Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> bytes,
       header.tensors.push_back(std::move(entry));
       continue;
     }
-    if (!node.is_object()) return Malformed("metadata that is no object");
+    if (!node.is_object()) return BadHeader("metadata that is no object");
     for (const auto& [key, value] : node.items()) {
-      if (!value.is_string()) return Malformed("metadata that is not text");
+      if (!value.is_string()) return BadHeader("metadata that is not text");
       // Not interpreted: other programs write what they like here.
       header.metadata.emplace(key, value.get<std::string>());
     }
@@ -209,12 +209,12 @@ Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> bytes,
   std::uint64_t expected = 0;
   for (const TensorEntry& entry : header.tensors) {
     if (entry.begin != expected) {
-      return Malformed(fmt::format("tensor {} overlaps another or leaves a hole", entry.name));
+      return BadHeader(fmt::format("tensor {} overlaps another or leaves a hole", entry.name));
     }
     expected = entry.end;
   }
   // The format forbids holes, so that a file cannot carry bytes which no reader sees.
-  if (expected != data_bytes) return Malformed("bytes that belong to no tensor");
+  if (expected != data_bytes) return BadHeader("bytes that belong to no tensor");
   return header;
 }
 
@@ -222,7 +222,7 @@ Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> bytes,
 std::vector<std::byte> EncodeSafetensorsHeader(
     const std::map<std::string, std::string, std::less<>>& metadata,
     std::span<const TensorEntry> tensors) {
-  Json header = Json::object();
+  JsonTree header = JsonTree::object();
   if (!metadata.empty()) header[std::string(kMetadataName)] = metadata;
   for (const TensorEntry& tensor : tensors) {
     // The JSON library sorts by name, so the same tensors give the same bytes.
@@ -245,7 +245,7 @@ Result<std::vector<float>> FloatsOf(std::string_view dtype, std::span<const std:
                  fmt::format("elements of {}; F32, F16 and BF16 can be read", dtype));
   }
   const std::size_t element_bytes = dtype == "F32" ? 4 : 2;
-  if (bytes.size() % element_bytes != 0) return Malformed("a part of an element");
+  if (bytes.size() % element_bytes != 0) return BadHeader("a part of an element");
   std::vector<float> floats(bytes.size() / element_bytes);
   if (dtype == "F32") {
     if (!floats.empty()) std::memcpy(floats.data(), bytes.data(), bytes.size());

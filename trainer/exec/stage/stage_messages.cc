@@ -13,16 +13,16 @@ namespace forebay::train {
 namespace {
 
 // The tensor must be contiguous, as all outputs and gradients are here.
-std::span<const std::byte> BytesOf(const torch::Tensor& tensor) {
+std::span<const std::byte> RawBytes(const torch::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.data_ptr()),
           static_cast<std::size_t>(tensor.nbytes())};
 }
 
 // `tensor` itself on a processor; else its copy in the host's memory, which is made once.
 std::span<const std::byte> BytesOnHost(const torch::Tensor& tensor, torch::Tensor& copy) {
-  if (tensor.is_cpu()) return BytesOf(tensor);
+  if (tensor.is_cpu()) return RawBytes(tensor);
   if (!copy.defined()) copy = tensor.cpu();
-  return BytesOf(copy);
+  return RawBytes(copy);
 }
 
 }  // namespace

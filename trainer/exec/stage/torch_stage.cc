@@ -22,7 +22,7 @@ bool Swaps(const StepPlan& plan, std::uint32_t rank) {
 
 // Runs `work`, which may throw, and returns its exception as an Error.
 template <typename Callable>
-Status Guarded(const char* what, Callable&& work) {
+Status GuardedStage(const char* what, Callable&& work) {
   return WithoutExceptions(what, [&]() -> Status {
     work();
     return {};
@@ -75,11 +75,11 @@ Status TorchStage::Feed(const Buffer& buffer) {
 }
 
 Status TorchStage::Forward(std::uint32_t micro_batch, std::uint32_t module) {
-  return Guarded("forward pass", [&] { compute_.Forward(micro_batch, module); });
+  return GuardedStage("forward pass", [&] { compute_.Forward(micro_batch, module); });
 }
 
 Status TorchStage::Backward(std::uint32_t micro_batch, std::uint32_t module) {
-  return Guarded("backward pass", [&] { compute_.Backward(micro_batch, module); });
+  return GuardedStage("backward pass", [&] { compute_.Backward(micro_batch, module); });
 }
 
 Result<std::span<const std::byte>> TorchStage::Outgoing(const Buffer& buffer) {
@@ -141,11 +141,11 @@ Status TorchStage::Move(Op op, const Buffer& buffer) {
 }
 
 Status TorchStage::AwaitBack(const Buffer& buffer) {
-  return Guarded("swapping in", [&] { swap_->AwaitBack(buffer); });
+  return GuardedStage("swapping in", [&] { swap_->AwaitBack(buffer); });
 }
 
 Status TorchStage::Update() {
-  return Guarded("update", [&] {
+  return GuardedStage("update", [&] {
     // If norms were gathered, all stages know whether the gradient is finite, and leave the update
     // out together.
     double scale = 1.0;

@@ -1,7 +1,7 @@
 // LibTorch asks its autograd engine for default hooks whenever an operator saves a tensor for its
 // backward pass. Our engine returns hooks that note the tensor in the list of the current
-// recording. Everything that depends on the version of LibTorch is in this file, and Probe tries it
-// on a small graph before it is relied on.
+// recording. Everything that depends on the version of LibTorch is in this file, and ProbeRecording
+// tries it on a small graph before it is relied on.
 #include "trainer/exec/swap/saved_tensors.h"
 
 #include <set>
@@ -80,7 +80,7 @@ torch::autograd::Engine& EngineOfProcess() {
 }
 
 // exp saves its output, a product its factors.
-Status Probe() {
+Status ProbeRecording() {
   const torch::AutoGradMode gradients(true);
   const auto run = [](SavedTensors* saved, bool spoils) {
     const torch::Tensor x = torch::linspace(0, 1, 64).requires_grad_();
@@ -127,7 +127,7 @@ Status InstallSavedTensorHooks() {
   if (installed) return {};
   try {
     torch::autograd::set_default_engine_stub(EngineOfProcess);
-    FOREBAY_TRY(Probe());
+    FOREBAY_TRY(ProbeRecording());
   } catch (const std::exception& error) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("saved tensors cannot be recorded: {}", error.what()));

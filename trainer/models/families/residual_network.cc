@@ -25,7 +25,7 @@ struct ConvolutionShape {
 };
 
 // Without bias, because normalisation follows; padded to keep the size where the stride is one.
-torch::nn::Conv2d Convolution(const ConvolutionShape& shape) {
+torch::nn::Conv2d MakeConvolution(const ConvolutionShape& shape) {
   torch::nn::Conv2d conv(torch::nn::Conv2dOptions(shape.in, shape.out, shape.side)
                              .stride(shape.stride)
                              .padding(shape.side / 2)
@@ -43,7 +43,7 @@ class ResNetStem final : public Part {
                                     .out = width,
                                     .side = is_small ? 3 : 7,
                                     .stride = is_small ? 1 : 2};
-    conv_ = register_module("conv1", Convolution(shape));
+    conv_ = register_module("conv1", MakeConvolution(shape));
     norm_ = register_module("bn1", std::make_shared<BatchNorm>(width));
   }
   torch::Tensor Forward(const Tensors& inputs, Pass& pass) override {
@@ -63,7 +63,7 @@ class ResNetProjection final : public torch::nn::Module {
  public:
   ResNetProjection(std::int64_t in, std::int64_t out, std::int64_t stride) {
     // The names are those of torchvision's Sequential, so that its weights can be imported.
-    conv_ = register_module("0", Convolution({.in = in, .out = out, .stride = stride}));
+    conv_ = register_module("0", MakeConvolution({.in = in, .out = out, .stride = stride}));
     norm_ = register_module("1", std::make_shared<BatchNorm>(out));
   }
   torch::Tensor Forward(const torch::Tensor& input, Pass& pass) {
@@ -120,7 +120,7 @@ class ResNetBlock final : public Part {
   // Names count from 1, as torchvision's do.
   void Add(const ConvolutionShape& shape) {
     const std::size_t number = convs_.size() + 1;
-    convs_.push_back(register_module(fmt::format("conv{}", number), Convolution(shape)));
+    convs_.push_back(register_module(fmt::format("conv{}", number), MakeConvolution(shape)));
     norms_.push_back(register_module(fmt::format("bn{}", number),
                                      std::make_shared<BatchNorm>(shape.out)));
   }
