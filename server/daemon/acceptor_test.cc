@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -242,6 +243,31 @@ TEST_F(AcceptorTest, AHandshakePassesEveryRegionAndHandsTheSocketOver) {
   EXPECT_FALSE(acceptor_->KnowsSession(answer.session + 1));
   EXPECT_FALSE(acceptor_->KnowsSession(0));
   EXPECT_EQ(acceptor_->connection_count(), 1U);
+}
+
+// Another user is refused, also where a careless chmod lets it reach the socket. Only root can take
+// the part of another user here.
+TEST_F(AcceptorTest, AnotherUserGetsNoHandshake) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to connect as another user";
+  Start(4, 1);
+  ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
+  ASSERT_EQ(chmod(socket_path_.c_str(), 0666), 0);
+  std::thread other([&] {
+    // The system call itself changes this thread only; setresuid would change the whole process.
+    constexpr uid_t kNobody = 65534;
+    ASSERT_EQ(syscall(SYS_setresuid, -1, kNobody, -1), 0);
+    RawPeer peer(socket_path_);
+    ASSERT_TRUE(peer.connected());
+    ClientHello hello;
+    hello.flags = ClientHello::kWantsSharedMemory;
+    peer.SendHello(hello);
+    EXPECT_TRUE(peer.AtEnd());
+    EXPECT_TRUE(peer.regions().empty());
+  });
+  other.join();
+  EXPECT_EQ(acceptor_->refused_count(), 1U);
+  EXPECT_EQ(HandedOver(), 0U);
+  EXPECT_EQ(Joined()->regions().size(), 0U);  // its own user is served as before
 }
 
 TEST_F(AcceptorTest, WithoutSharedMemoryNoRegionIsPassed) {
