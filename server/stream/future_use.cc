@@ -92,7 +92,7 @@ std::uint64_t StreamFuture::SoonestOf(const fetch::UnitSamples& samples, EpochId
   Soonest& known = soonest_[(hash >> 32) % soonest_.size()];
   const bool is_it = known.count != 0 && known.count == samples.count &&
                      known.first == samples.first && known.epoch == epoch;
-  if (is_it && from <= known.soonest) return known.soonest;
+  if (is_it && known.from <= from && from <= known.soonest) return known.soonest;
   Positions positions;
   const std::size_t selected = PositionsOf(samples.first, samples.count, epoch, positions);
   std::uint64_t soonest = ~std::uint64_t{0};

@@ -100,7 +100,9 @@ TEST_F(MadeHugePagesTest, BytesKeepTheirValueWhileOthersWrite) {
   }
   for (std::uint64_t at = 0; at < 3 * kPage; ++at) {
     const bool is_counter = at % kPage - kPage / 2 < sizeof written;
-    if (!is_counter) ASSERT_EQ(bytes()[at], std::byte{0x5A}) << at;
+    if (!is_counter) {
+      ASSERT_EQ(bytes()[at], std::byte{0x5A}) << at;
+    }
   }
 }
 
