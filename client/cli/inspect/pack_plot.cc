@@ -69,7 +69,9 @@ class Picture {
 
   // Steps: one value per column.
   void AddSteps(const std::string& title, const std::vector<double>& values) {
-    const double largest = *std::ranges::max_element(values);
+    const double most = *std::ranges::max_element(values);
+    // Heights are parts of the panel's range, which must not be 0.
+    const double largest = most > 0 ? most : 1;
     const double step = NiceStep(largest, 5);
     // A whole number of steps, so that the uppermost line of the grid is the panel's edge.
     const double top = step * std::ceil(largest / step);

@@ -291,5 +291,14 @@ TEST(PackPlot, JoinsManyColumnsAndEscapesNames) {
   EXPECT_THAT(PlotOf("nothing", {}), HasSubstr("no samples"));
 }
 
+TEST(PackPlot, RatiosOfZeroAreDrawnAtThePanelsBottom) {
+  // Byte strings without a byte: chunks that store heads only.
+  const std::string svg = PlotOf("empty", {{.first_sample = 0, .samples = 8, .raw_bytes = 0,
+                                            .stored_bytes = 64, .coder_bytes = {{"heads", 64}}}});
+  EXPECT_THAT(svg, HasSubstr("<path d=\"M70.00 230.00H790.00\""));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+  EXPECT_THAT(svg, Not(HasSubstr("inf")));
+}
+
 }  // namespace
 }  // namespace forebay::cli
