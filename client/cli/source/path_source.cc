@@ -183,6 +183,7 @@ class PackedSamples : public PackSource {
     std::uint64_t first = 0, count = 0;
     bool begins_sequence = false;
     std::vector<std::byte> bytes;
+    std::vector<std::size_t> ends;  // of byte strings, in `bytes`
   };
 
   // Packs of earlier versions may have a bound on byte strings, which is no longer written.
@@ -219,14 +220,7 @@ class PackedSamples : public PackSource {
                                                 PackSample& sample) {
     const compress::PackField& field = schema_.fields[number];
     Held& held = held_[number];
-    if (field.variable()) {
-      // Byte strings are read one by one, and each read decodes the whole chunk that has it. That
-      // is slow where chunks hold many small strings.
-      FOREBAY_ASSIGN(const std::uint64_t bytes, pack_.file->SampleBytes(number, local, scratch_));
-      held.bytes.resize(static_cast<std::size_t>(bytes));
-      FOREBAY_TRY(pack_.file->ReadBytes(number, local, held.bytes, scratch_));
-      return std::span<const std::byte>(held.bytes);
-    }
+    if (field.variable()) return StringBytes(number, local);
     const auto sample_bytes = static_cast<std::size_t>(field.sample_bytes());
     if (local < held.first || local - held.first >= held.count) {
       const compress::ChunkEntry& entry = pack_.file->Chunks(number, local, 1).front();
@@ -246,6 +240,34 @@ class PackedSamples : public PackSource {
     }
     return std::span<const std::byte>(held.bytes)
         .subspan(static_cast<std::size_t>(local - held.first) * sample_bytes, sample_bytes);
+  }
+
+  Result<std::span<const std::byte>> StringBytes(std::uint32_t number, std::uint64_t local) {
+    Held& held = held_[number];
+    const compress::ChunkEntry& entry = pack_.file->Chunks(number, local, 1).front();
+    if (entry.sample_bytes != 0) {
+      // A string longer than a chunk lies in several, which have no other string.
+      held.count = 0;
+      held.bytes.resize(static_cast<std::size_t>(entry.sample_bytes));
+      FOREBAY_TRY(pack_.file->ReadBytes(number, local, held.bytes, scratch_));
+      return std::span<const std::byte>(held.bytes);
+    }
+    if (local < held.first || local - held.first >= held.count) {
+      // The whole chunk is kept: it may hold thousands of small strings, and reading one of them
+      // decodes all.
+      held.count = 0;
+      FOREBAY_ASSIGN(const auto chunk, pack_.file->DecodeWhole(entry, scratch_));
+      held.bytes.assign(chunk.bytes.begin(), chunk.bytes.end());
+      held.ends.clear();
+      for (std::uint32_t i = 0; i < entry.sample_count; ++i) {
+        held.ends.push_back((i == 0 ? 0 : held.ends.back()) + chunk.head.LengthOf(i));
+      }
+      held.first = entry.first_sample;
+      held.count = entry.sample_count;
+    }
+    const auto index = static_cast<std::size_t>(local - held.first);
+    const std::size_t begin = index == 0 ? 0 : held.ends[index - 1];
+    return std::span<const std::byte>(held.bytes).subspan(begin, held.ends[index] - begin);
   }
 
   const OpenedPacks packs_;
