@@ -173,10 +173,14 @@ Status ApplyTable(TrainConfig& config, const toml::table& document) {
 // The value as TOML that reads back the same.
 std::string ValueText(const ConfigKey& key) {
   if (auto* const* text = std::get_if<std::string*>(&key.slot)) {
-    // A basic TOML string. Control characters are no part of any value that we take.
     std::string quoted = "\"";
     for (const char c : **text) {
-      // Only these two have to be escaped, as long as no control character is among them.
+      const auto byte = static_cast<unsigned char>(c);
+      // A path may have control characters, which TOML allows in a string as escapes only.
+      if (byte < 0x20 || byte == 0x7F) {
+        quoted += fmt::format("\\u{:04X}", byte);
+        continue;
+      }
       if (c == '"' || c == '\\') quoted += '\\';
       quoted += c;
     }

@@ -39,11 +39,12 @@ TEST(TrainConfig, TomlSetsEveryKindOfKey) {
 
 TEST(TrainConfig, PrintedTomlReadsBackTheSame) {
   TrainConfig config;
-  config.data.address = "unix:/a \"quoted\" \\ path";
+  config.data.address = "unix:/a \"quoted\" \\ path\n\r\t\x01\x1b\x1f\x7f \u00e9";
   config.train.learning_rate = 0.1;
   TrainConfig again;
   const Status applied = ApplyToml(again, ToToml(config), "printed");
   ASSERT_TRUE(applied.has_value()) << applied.error().ToString();
+  EXPECT_EQ(again.data.address, config.data.address);
   EXPECT_EQ(ToToml(again), ToToml(config));
 }
 
