@@ -16,9 +16,10 @@ namespace {
 constexpr std::uint32_t kPromisedBatches = 2;
 
 // Small batches that were pulled together are assembled by one task and announced together, up to
-// so many bytes. A message costs several wake-ups on both sides, as much as copying 200 KiB. Larger
-// batches have a task each, so that several threads copy them.
-constexpr std::uint64_t kTaskBytes = 2 * limits::kMiB;
+// so many bytes. A message costs several wake-ups on both sides, as much as copying 200 KiB, so one
+// for 512 KiB makes this small; with 2 MiB, one thread would copy for so long that the reader waits
+// for it while other cores are idle. Larger batches have a task each.
+constexpr std::uint64_t kTaskBytes = 512 * limits::kKiB;
 
 std::size_t BatchesOfTask(const StreamSpec& spec) {
   // What is decoded, or of unknown size, may take any time.
