@@ -40,8 +40,8 @@ class AvcodecPeer : public Peer {
   std::string name() const override { return options_.name; }
   std::string settings() const override { return options_.settings; }
   Status Accepts(const ArrayInfo& info) const override {
-    // What the codec has no form for is refused and not converted: a conversion would be ours and
-    // not the peer's.
+    // The peer refuses arrays that the codec cannot code as they are. A conversion would be our
+    // work, and its cost would count against the peer.
     const bool fits = info.dtype == "u8" || (info.dtype == "u16" && options_.sixteen_bits);
     if (!fits || info.shape.size() != 3) {
       return Error(ErrorCode::kUnimplemented, options_.name + ": gray sequences only");

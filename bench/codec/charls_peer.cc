@@ -28,7 +28,7 @@ class JpegLsCodec : public PieceCodec {
                                         std::span<const std::byte> raw) override {
     // A coder per image; making it is part of what the peer costs.
     const std::unique_ptr<charls_jpegls_encoder, CoderFree> coder(charls_jpegls_encoder_create());
-    // One component: a gray image. Depth of 16 bits is coded as such.
+    // A gray image has one component. Depth of 16 bits is coded as such.
     const charls_frame_info frame{.width = shape.columns,
                                   .height = shape.rows,
                                   .bits_per_sample = static_cast<int>(shape.item_bytes * 8),

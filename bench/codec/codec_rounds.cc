@@ -72,7 +72,8 @@ class Rounds {
       FOREBAY_ASSIGN(entrant.coded, entrant.peer->Encode(array_));
       entrant.result.encode_s.push_back(Since(start));
     }
-    // Of the last encode. The codecs are deterministic, so all rounds give the same.
+    // The size is that of the last encode. The codecs are deterministic, so all rounds give the
+    // same size.
     entrant.result.coded_bytes = entrant.coded->coded_bytes();
     const std::uint32_t threads = *std::ranges::max_element(options_.threads);
     // Made before the timing, as many as the largest number of threads needs.
@@ -150,7 +151,7 @@ class Rounds {
     }
     for (std::jthread& worker : workers) worker.join();
     for (Status& outcome : outcomes) FOREBAY_TRY(std::move(outcome));
-    // From the first begin to the last end: idle threads count against the codec.
+    // The time runs from the first begin to the last end, so idle threads count against the codec.
     return std::chrono::duration<double>(*std::ranges::max_element(ends) -
                                          *std::ranges::min_element(begins))
         .count();
@@ -200,7 +201,7 @@ std::vector<Contender> RunRounds(const CodecArray& array,
   }
   std::uint64_t state = options.seed;
   for (std::uint32_t draw = 0; draw < options.frame_draws; ++draw) {
-    // One draw for all, so that every contender meets the same frames.
+    // All contenders share one draw, so every contender decodes the same frames.
     const auto frame = static_cast<std::uint32_t>(NextWord64(state) % array.info.frames());
     ForEachInTurn(entrants, draw, [&](Entrant& entrant) {
       if (!entrant.result.error) Keep(entrant, rounds.DecodeFrame(entrant, frame));

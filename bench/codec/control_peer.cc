@@ -1,7 +1,7 @@
 // The control of the scaling row: arithmetic on a cached block and a copy per piece, with nothing
-// shared between threads. What two threads gain here is what the machine allows: a codec that gains
-// less than its control shares something that it should not, and a machine on which the control
-// gains nothing says nothing about codecs.
+// shared between threads. The gain of two threads here is the most that the machine allows. A codec
+// that gains less than its control shares something that it should not, and a machine on which the
+// control gains nothing says nothing about codecs.
 #include <array>
 #include <cstring>
 #include <utility>

@@ -110,8 +110,8 @@ class VideoDecoder : public ArrayDecoder {
                        std::span<std::byte> out) {
     // A run must not depend on what was decoded before.
     avcodec_flush_buffers(context_.get());
-    // One more than there are packets: null tells the decoder that no more come, and it gives the
-    // frames that it still holds.
+    // The loop makes one step more than there are packets. Its null packet tells the decoder that
+    // no more packets come, and the decoder then gives the frames that it still holds.
     for (std::size_t index = from; index <= to; ++index) {
       const AVPacket* const packet = index < to ? packets_[index].get() : nullptr;
       if (const int code = avcodec_send_packet(context_.get(), packet); code < 0) {

@@ -153,7 +153,7 @@ class PiecewisePeer : public Peer {
   // Checksums of what the piece decodes to: of `raw`, but for lossy codecs.
   Status Seal(PieceCodec& codec, std::span<const std::byte> raw, Piece& piece) const {
     std::vector<std::byte> decoded;
-    // What a lossy codec decodes is only known by decoding it once.
+    // The bytes that a lossy codec gives back are known only after one decode.
     if (!options_.lossless) {
       decoded.resize(raw.size());
       FOREBAY_TRY(codec.Decode(piece.shape, piece.coded, decoded));

@@ -30,7 +30,7 @@ struct TezipFile {
   std::uint64_t checksum = 0;  // not in TEZip; verified here as for every peer
 };
 
-// One call for the whole stream, as TEZip makes it.
+// TEZip, too, compresses the whole stream in one call.
 Result<std::vector<std::byte>> Squeeze(std::span<const std::byte> raw) {
   std::vector<std::byte> coded(ZSTD_compressBound(raw.size()));
   const std::size_t size =

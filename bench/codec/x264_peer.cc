@@ -82,7 +82,8 @@ class X264Peer : public Peer {
     parameters.i_lookahead_threads = 1;
     parameters.i_fps_num = 25;
     parameters.i_fps_den = 1;
-    // The same random access as ours: a group of pictures of the same length.
+    // The caller gives our own length of a group of pictures, so both codecs allow the same random
+    // access.
     parameters.i_keyint_max = static_cast<int>(gop_);
     parameters.rc.i_rc_method = X264_RC_CQP;
     parameters.rc.i_qp_constant = 0;

@@ -69,8 +69,8 @@ void AddPrevious(std::span<std::byte> bytes, std::size_t frame_bytes) {
 template <typename Element>
 void SubtractPrevious(std::span<std::byte> bytes, std::size_t frame_bytes) {
   const std::size_t step = frame_bytes / sizeof(Element);
-  // From the last frame to the first, because each one is replaced while the frame before it must
-  // still be whole.
+  // The loop goes from the last frame to the first, because a frame is replaced by its difference
+  // to the frame before it, which must still be whole then.
   for (std::size_t at = bytes.size() - frame_bytes; at > 0; at -= frame_bytes) {
     auto* const now = reinterpret_cast<Element*>(bytes.data() + at);
     const auto* const before = reinterpret_cast<const Element*>(bytes.data() + at - frame_bytes);

@@ -1,5 +1,5 @@
-// What the consumer does with a batch: the sum of every sample, and in the untimed epoch its hash.
-// It is the same work as the peers do (bench/peers/byte_sum.h), so a ratio shows the loaders.
+// The consumer sums every sample of a batch and, in the untimed epoch, also hashes it. The peers do
+// the same work (bench/peers/byte_sum.h), so a ratio compares only the loaders.
 #include "bench/consumer/batch_summer.h"
 
 #include <xxhash.h>

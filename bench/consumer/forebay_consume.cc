@@ -61,8 +61,8 @@ class EpochMeter {
   // A batch of `epoch` has come after `wait_ms`. Closes the epoch before it.
   void Begin(EpochId epoch, double wait_ms) {
     waits_ms_.push_back(wait_ms);
-    // An epoch ends when its last batch was consumed, which is only seen when the next one arrives.
-    // That wait belongs to the new epoch.
+    // An epoch ends when its last batch was consumed, which this class sees only when the next
+    // batch arrives. The wait for that batch belongs to the new epoch.
     if (epoch_ && *epoch_ != epoch) Close(wait_ms);
     if (!epoch_) compute_begin_ = NowSeconds();
     epoch_ = epoch;

@@ -184,7 +184,7 @@ bool Befalls(FaultRule& rule, std::int64_t now_ns) {
 }
 
 bool Matches(const FaultRule& rule, const std::string& path) {
-  // Without FNM_PATHNAME, so "*" matches all paths, those in folders too.
+  // FNM_PATHNAME is not set, so "*" also matches paths in folders.
   return fnmatch(rule.pattern.c_str(), path.c_str(), 0) == 0;
 }
 

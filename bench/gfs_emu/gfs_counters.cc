@@ -40,7 +40,8 @@ pid_t GfsCounters::ProcessOf(pid_t thread_id) {
 }
 
 void GfsCounters::Add(pid_t thread_id, std::uint64_t GfsCounts::*counter, std::uint64_t amount) {
-  // One lock for all requests, held also while /proc is read, which happens once per thread.
+  // All requests share one lock. It is held also while /proc is read, which happens once per
+  // thread.
   const std::lock_guard lock(mutex_);
   total_.*counter += amount;
   const pid_t process_id = ProcessOf(thread_id);

@@ -1,7 +1,8 @@
 // The model in three queues (RateQueue): disks, opens and other metadata. A request reserves its
-// time in a queue and gets the deadline at which it is answered; nothing sleeps here. What would
-// falsify a figure that was measured on it: a backing folder that is not in page cache (then the
-// disk beneath is measured too), or clients that need more threads than the mount has.
+// time in a queue and gets the deadline at which it is answered; nothing sleeps here. Two
+// conditions make a figure that was measured on it wrong: a backing folder that is not in page
+// cache (then the disk beneath is measured too), and clients that need more threads than the mount
+// has.
 #include "bench/gfs_emu/gfs_filesystem.h"
 
 #include <fnmatch.h>
@@ -191,7 +192,7 @@ std::string GfsFilesystem::CountersJson() const {
     entry["program"] = client.program;
     report["clients"][std::to_string(process_id)] = std::move(entry);
   }
-  // In the order of the rules, by which a test finds its own.
+  // The report lists the rules in their own order, by which a test finds its rule.
   report["faults"] = nlohmann::json::array();
   const std::int64_t now_ns = MonotonicNs();
   for (const FaultRule& rule : faults_.Snapshot()) {

@@ -209,7 +209,7 @@ void Setattr(fuse_req_t request, fuse_ino_t number, struct stat*, int to_set,
 
 void Readlink(fuse_req_t request, fuse_ino_t number) {
   GfsFilesystem& filesystem = FilesystemOf(request);
-  // Not charged: reading a link is a part of looking it up.
+  // Reading a link costs nothing here, because looking it up was charged already.
   std::array<char, PATH_MAX> target{};
   const ssize_t bytes = readlinkat(filesystem.backing_fd(), filesystem.object(number).path.c_str(),
                                    target.data(), target.size() - 1);
@@ -295,7 +295,7 @@ struct ReadSpan {
 // Answers a read of the backing file, with what `fault` makes of it.
 void ReplyRead(fuse_req_t request, GfsFilesystem::Object& object, const Handle& handle,
                const ReadSpan& span, std::optional<FaultKind> fault) {
-  // One per thread of libfuse, so that a read allocates nothing after the first.
+  // Each thread of libfuse has one buffer, so that only its first read allocates memory.
   thread_local std::vector<char> buffer;
   buffer.resize(std::max<std::size_t>(span.bytes, kGfsReadBytesMax));
   const ssize_t got = ReadFully(handle.fd.get(), buffer.data(), span.bytes, span.offset);
@@ -311,8 +311,8 @@ void ReplyRead(fuse_req_t request, GfsFilesystem::Object& object, const Handle& 
                          ThreadOf(request), object,
                          {.offset = static_cast<std::uint64_t>(span.offset), .bytes = bytes}));
   if (fault == FaultKind::kFlip && bytes > 0) {
-    // In the middle of the answer, where neither a header nor an end is. One bit, because a
-    // checksum that finds one bit finds more.
+    // The bit lies in the middle of the answer, where there is neither a header nor an end of a
+    // file. One bit is the hardest case for a checksum.
     buffer[bytes / 2] = static_cast<char>(buffer[bytes / 2] ^ 0x10);
   }
   fuse_reply_buf(request, buffer.data(), bytes);

@@ -118,8 +118,8 @@ void ParkedRequests::ResumeBefore(std::uint64_t clear_count) {
       entry = is_due ? requests_.erase(entry) : std::next(entry);
     }
   }
-  // Without the lock: carrying out a request takes its time in the queues of the model, and it may
-  // be parked again.
+  // The lock is not held here, because a resumed request may be parked again, and because it
+  // reserves its time in the queues of the model.
   for (const std::function<void()>& resume : resumed) resume();
 }
 

@@ -282,7 +282,8 @@ class Codec:
         """The plane codec, where vectors matter, with smaller ones: informs."""
         for name in ("mire2", DEPTH):
             for isa in ("avx512", "avx2", "scalar"):
-                # Without chunks, because only the plane codec's kernels differ between vector sets.
+                # Planes are measured without chunks, because only the plane codec's kernels differ
+                # between vector sets.
                 results = self.bench(name, [f"planes_{profile}" for profile in PROFILES], isa=isa)
                 for profile in PROFILES:
                     self.inform(f"codec.isa.{isa}.{profile}.decode.{name}", "GB/s",
@@ -346,7 +347,8 @@ class Codec:
         """Two threads against one, over what the control gains in the same rounds."""
         # Each is held against a control of its own pace: at 4 GB/s two threads share the memory.
         controls = {"balanced": "control_fast", "dense": "control"}
-        # In the same rounds as ours, so that what the host takes away hits both.
+        # The controls run in the same rounds as our codec, so that a core that the host takes away
+        # costs both.
         contenders = ["control", "control_fast", "forebay_balanced", "forebay_dense"]
         # A decoding lasts 15 ms, and a shared host takes a core away for as long: many rounds.
         results = self.bench("mbtcube", contenders, threads=(1, 2), rounds=10 * self.rounds)

@@ -60,7 +60,8 @@ def _tezip():
 
 LOSSY_GOALS = {
     "vs_sz3_default": ("x", Goal(1.10)),
-    # Not below the best algorithm, which a user of SZ3 would have to find first.
+    # The goal is to be no worse than SZ3's best algorithm, which a user of SZ3 would have to find
+    # first.
     "vs_sz3_best": ("x", Goal(1.0)),
     "decode_vs_sz3": ("x", Goal(3)),
     # None at all: a bound that is kept nearly always is no bound.

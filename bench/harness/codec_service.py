@@ -78,7 +78,7 @@ class ServiceRow:
 
     def _write_npy(self, shape, copies):
         header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
-        # As numpy pads it, to 64 bytes.
+        # numpy pads the header to a multiple of 64 bytes.
         header += " " * (-(10 + len(header) + 1) % 64) + "\n"
         frames = (self.suite.data / f"{SET}.raw").read_bytes()
         with (self.raw / "frames.npy").open("wb") as file:
@@ -199,8 +199,8 @@ class ServiceRow:
     def _predict(self, profile, checking_s, reports):
         """What plan::AdvisePacking predicts for one worker, from the decode time that half of the
         rounds measured, against the rates of the other half."""
-        # From one half of the rounds, and judged by the other half: a prediction from the same
-        # rounds would be right by itself.
+        # The prediction comes from one half of the rounds and is judged by the other half. A
+        # prediction that is judged by its own rounds would always look right.
         decoding_s = statistics.median(
             report["decode_s_per_byte"] for report in _every_other_two(reports))
         predicted = 1 / (checking_s + decoding_s)
@@ -236,7 +236,8 @@ class ServiceRow:
     def _cold_epoch(self, path, layout):
         with processes.emulated_gfs(self.binaries, path, "tsubame3-fast",
                                     bandwidth_mb_per_s=GFS_MB_PER_S) as gfs:
-            # As in suite spine: the model decides what the GFS costs, and not the disk beneath it.
+            # The files are put in page cache, so that the GFS model decides the cost of a read and
+            # not the disk beneath it (as in suite spine).
             machine.drop_caches()
             machine.fill_cache(sorted(path.iterdir()))
             # As many extents as a large data set has: a window of the order needs few of them.

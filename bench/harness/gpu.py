@@ -105,8 +105,8 @@ RUNS = {
 
 def rate(reports):
     """Samples/s of each run, from the median of its steps."""
-    # From the median step: the first steps warm caches and choose kernels, and a single slow one
-    # says nothing.
+    # The rate comes from the median step, because the first steps warm caches and choose kernels,
+    # and a single slow step says nothing.
     return [report["step_samples"] / statistics.median(report["step_s"]) for report in reports]
 
 
@@ -325,7 +325,8 @@ class Gpu:
 
     def feed(self):
         for name, cubes in FED.items():
-            # The same steps on a batch that stays on the GPU: what a feed can reach at most.
+            # The same steps on a batch that stays on the GPU give the limit of what a feed can
+            # reach.
             resident = rate([self.report("feed", f"{name}.resident")])
             steps, said = self.fed_steps(name)
             fed = cubes.batch * len(steps) / (sum(step["step_ns"] for step in steps) / 1e9)

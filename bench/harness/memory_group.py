@@ -44,7 +44,8 @@ class MemoryGroup:
 
     def __enter__(self):
         reasons = []
-        # From the own group upwards, because a container may write beneath one of them only.
+        # The search goes from the process's own group upwards, because a container may write
+        # beneath only one of the groups.
         for parent in self._folders:
             folder = parent / f"forebay-{os.getpid()}"
             try:

@@ -81,7 +81,8 @@ def end_process(process, timeout_s=30):
 def run_text(command, timeout_s=RUN_TIMEOUT_S, environment=None):
     """Runs a contender; what it wrote to standard output."""
     command = [str(word) for word in command]
-    # To files: what a contender leaves running would keep a pipe open.
+    # Output goes to files, because a process that a contender leaves running would keep a pipe
+    # open.
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out, \
             tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err:
         try:

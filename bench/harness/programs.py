@@ -168,8 +168,8 @@ def _limit_note(figure_id, values, found):
     limits = [entry[counter] * scale for entry in found[program].get(name, [])]
     if not limits:
         return f"{limit} was not measured"
-    # In the same run as the figure: a limit that was measured on another day could be of another
-    # machine's speed.
+    # The limit was measured in the same run as the figure, because on another day the machine may
+    # have another speed.
     return f"{statistics.median(values) / statistics.median(limits):.2f} of {limit}"
 
 

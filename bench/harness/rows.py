@@ -19,8 +19,8 @@ def run_rows(rows, sheet, only=""):
         note = "the row ended without it"
         try:
             row()
-        # What is wrong with the machine or with a contender becomes a note of its figures. A
-        # mistake of the harness (any other exception) ends the run.
+        # A fault of the machine or of a contender becomes a note at the row's figures. A mistake of
+        # the harness (any other exception) ends the run.
         except (processes.Missing, processes.RunFailed, OSError) as error:
             note = f"{type(error).__name__}: {error}"
         # Every figure that the row has promised appears in the report, so a goal cannot be missed

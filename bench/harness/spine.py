@@ -165,8 +165,8 @@ class Spine:
             for report in reports:
                 ledger.check(report)
         self._stream_figures(results)
-        # What the configuration allows, so that the figure is the memory that a user did not ask
-        # for.
+        # The memory that the configuration allows is subtracted, so the figure is the memory that
+        # the user did not ask for.
         limit_bytes = int(ram_keys(files)["tier.ram.capacity"]) + SLOT_BYTES
         self.add_goal(STREAM_GOALS, "spine.memory.over_limits",
                       [max(0, peak_bytes - limit_bytes) / 1e6],
@@ -302,7 +302,8 @@ class Spine:
                     return peers.rate(ledger.check(service.consume(
                         "bench", batch=BATCH, seed=SEED, prefetch=8)))
                 def fio(_round):
-                    # As for the daemon, although fio reads directly too.
+                    # Caches are dropped as for the daemon, although fio, too, reads with direct
+                    # I/O.
                     machine.drop_caches()
                     return self.peers.fio_random_read(segment, request_bytes, depth)
                 results = interleave(scale.pairs, {"fio": fio, "forebay": forebay})
@@ -325,8 +326,8 @@ class Spine:
             with processes.daemon(self.binaries, ram_keys(dataset), [table]) as service:
                 first = service.consume("bench", batch=BATCH, seed=SEED, epochs=1)
                 after_first = gfs.counters()
-                # In a second run on the same daemon: what it reads from the GFS after the first
-                # epoch is the promise P3, and the goal is none.
+                # The later epochs are a second run on the same daemon. Promise P3 says that the
+                # daemon reads nothing from the GFS after the first epoch.
                 later = service.consume("bench", batch=BATCH, seed=SEED, epochs=2)
                 after_all = gfs.counters()
         return {
@@ -463,7 +464,8 @@ class Spine:
             service.stage("bench")
             connects = sorted(service.consume("bench", batch=BATCH,
                                               connects=self.scale.connects)["connects_ms"])
-        # Of all connections, not of a mean: a job starts as late as its slowest rank.
+        # The percentile is taken over all connections and not over means, because a job starts as
+        # late as its slowest rank.
         p99 = connects[math.ceil(0.99 * len(connects)) - 1]  # nearest rank
         unit, goal = FIRST_BATCH_GOALS["spine.first_batch.staged_p99"]
         self.sheet.add(Figure("spine.first_batch.staged_p99", unit, p99, connects[0],
@@ -471,7 +473,7 @@ class Spine:
         # A batch of the first window waits for every run of that window, and a run may straddle two
         # extents: with windows of one run the bound is two extents, with w runs it is 2w.
         records = self.store.dataset(datasets.Spec("records", self.scale.samples, objects=1))
-        # What the GFS alone takes for two extents, opens included.
+        # This is the time that the GFS alone takes for two extents, opens included.
         two_extents_ms = 2e3 * (EXTENT_BYTES / GFS_BANDWIDTH + 1 / GFS_OPENS_PER_S)
         settings = f"two extents: {two_extents_ms:.0f} ms"
         colds = self._cold_block_ms(records, window_runs=1)

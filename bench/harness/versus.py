@@ -10,8 +10,8 @@ import tempfile
 from harness import datasets, machine, peers, processes, rows, spine
 from harness.figures import Goal, from_runs, interleave, ratios
 
-# What a change may cost before somebody has to look. Smaller losses are below what pairs on a
-# shared machine can show.
+# These goals say how much a change may cost before somebody has to look. Smaller losses are below
+# what pairs on a shared machine can show.
 RATE = Goal(0.97)
 CPU = Goal(1.03, at_least=False)
 # Row -> what it compares.

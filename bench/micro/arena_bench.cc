@@ -133,9 +133,9 @@ void BM_MemoryRead(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes.size()));
 }
 
-// What a batch of rows of 4 KiB at random places costs, by the pages of the arena: small (0),
-// transparent huge pages (1), reserved ones (2; small or transparent where too few are reserved).
-// The label has the share of the memory that lies in huge pages.
+// Measures the copy of a batch of 64 rows of 4 KiB from random places, by the pages of the arena:
+// small (0), transparent huge pages (1), reserved ones (2; small or transparent where too few are
+// reserved). The label has the share of the memory that lies in huge pages.
 void BM_GatherRows(benchmark::State& state) {
   const std::uint64_t bytes = limits::kGiB;
   constexpr std::uint64_t kRowBytes = 4096;

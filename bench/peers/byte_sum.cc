@@ -1,7 +1,7 @@
 // The work that every contender does with a sample. It must be cheap, else it would hide the
 // differences between loaders, and it must touch every byte, else a loader that delivers pages
-// which nobody has read would look fast. What would falsify a comparison: a sum that is faster in
-// one contender than in another; so C++ chooses the instruction set at run time, as numpy does.
+// which nobody has read would look fast. A sum that is faster in one contender than in another
+// would falsify a comparison, so C++ chooses the instruction set at run time, as numpy does.
 #include "bench/peers/byte_sum.h"
 
 #include <cstring>

@@ -12,7 +12,8 @@ MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
 
-# The same constants as delivery_digest.h; digest_test.py holds both to one table of golden values.
+# The constants are those of delivery_digest.h; digest_test.py holds both to one table of golden
+# values.
 def mix64(x):
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK

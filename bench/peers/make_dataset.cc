@@ -115,8 +115,8 @@ class DatasetMaker {
 
   Status Make() {
     std::error_code error;
-    // What an earlier run has left is removed: a data set with other parameters must not be mixed
-    // with it.
+    // The output of an earlier run is removed, because it may be a data set with other parameters,
+    // whose files must not be mixed with the new ones.
     std::filesystem::remove_all(options_.output, error);
     std::filesystem::create_directories(root_, error);
     if (error) return Error(ErrorCode::kUnknown, options_.output + ": " + error.message());
@@ -137,7 +137,7 @@ class DatasetMaker {
   }
 
  private:
-  // One line per sample, in the order of ids: path, offset, bytes.
+  // Writes one line per sample, in the order of ids: path, offset, bytes.
   void Index(const std::string& path, std::uint64_t offset) {
     index_ << path << '\t' << offset << '\t' << options_.sample_bytes << '\n';
   }

@@ -60,7 +60,7 @@ int PrintReport(const char* program, const Result<RunReport>& report) {
 }
 
 double CpuSeconds() {
-  // Of all threads of the process, those that have ended included.
+  // RUSAGE_SELF counts all threads of the process, also those that have ended.
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const auto seconds = [](const timeval& time) {

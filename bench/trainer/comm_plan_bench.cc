@@ -116,7 +116,7 @@ class Phase {
     std::uint32_t begun = 0;
     std::uint32_t ended = 0;
     while (true) {
-      // As a stage does: new buckets begin as soon as earlier ones have ended.
+      // New buckets begin as soon as earlier ones have ended, as in a stage of the trainer.
       while (begun - ended < plan.at_once && begun * floats < gradient_.size()) {
         FOREBAY_TRY(BeginBucket(queue, begun++, floats));
       }

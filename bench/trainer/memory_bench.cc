@@ -87,7 +87,7 @@ class MemoryBench {
     // The budget is a part of what keeping all would take, so one number suits models of all sizes.
     const auto allowed = static_cast<double>(ActivationBytes(plan, kept)) * settings_.budget;
     budget_bytes_ = static_cast<std::uint64_t>(allowed);
-    // What the others are compared with; it does not meet the budget and is not meant to.
+    // The other ways are compared with this one. It does not meet the budget and is not meant to.
     if (name == "keep") return KeepAll(plan, {});
     const MemoryRequest request{.plan = plan,
                                 .costs = costs_,
@@ -139,7 +139,8 @@ class MemoryBench {
         bytes.BeginPeak();
         const std::uint64_t before = bytes.Live();
         FOREBAY_TRY(Step(*way));
-        // Of the second step: the first one also makes what stays, such as the optimiser's state.
+        // The peak of the second step replaces that of the first, because the first step also
+        // allocates memory that stays, such as the optimiser's state.
         way->peak_bytes = bytes.Peak() - before;
         if (step > 0) continue;
         // After the first step only the momentum is the gradient (bench_task.h).
@@ -156,7 +157,7 @@ class MemoryBench {
     for (const std::unique_ptr<Way>& way : ways_) way->step_s.clear();
     for (int step = 0; step < settings_.steps; ++step) {
       for (std::size_t turn = 0; turn < ways_.size(); ++turn) {
-        // In reverse order in odd rounds, so that no way always follows the same one.
+        // The order is reversed in odd rounds, so that no way always follows the same other way.
         FOREBAY_TRY(Step(*ways_[step % 2 == 0 ? turn : ways_.size() - 1 - turn]));
       }
     }
@@ -169,7 +170,8 @@ class MemoryBench {
       FOREBAY_ASSIGN(const std::uint64_t digest, way->trainer->Digest());
       const StepPlan& plan = way->trainer->plan();
       const Simulation& predicted = way->trainer->predicted();
-      // As a checksum, so that a reader sees whether two runs had the same plan.
+      // The report has a checksum of the plan, which tells a reader whether two runs had the same
+      // plan.
       const std::string text = ToText(plan);
       ways[way->name] = {
           {"step_s", way->step_s},
@@ -220,7 +222,7 @@ int Main(int argc, char** argv) {
   app.add_option("--work", settings.work, "instructions of all plans that are tried");
   app.add_option("--ways", settings.ways, "keep, swap, recompute, mixed")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
-  // One thread, so that copies of a swap have a core of their own beside the computation.
+  // The computation gets one thread, so that the copies of a swap have a core of their own.
   const Status threads = SetTorchThreads(1);
   const Result<nlohmann::json> report =
       threads.has_value() ? MemoryBench(settings).Run() : Result<nlohmann::json>(threads.error());

@@ -73,7 +73,8 @@ Refusals Spoil(const DamageKind& kind, int count, std::mt19937_64& random) {
 bool Runs(const RandomCase& made) {
   const std::uint32_t ranks = made.plan.layout.ranks();
   auto ends = MakeLocalTransports(ranks);
-  // The same numbers on all ranks: the runner compares them, as a real step does with its samples.
+  // All ranks get the same identity: the runner compares the hashes between ranks, as it does with
+  // the samples of a real step.
   const StepIdentity identity{
       .step = 1, .samples_hashes = std::vector<std::uint64_t>(made.plan.micro_batches, 7)};
   std::vector<std::unique_ptr<IntegerWorker>> workers;
@@ -82,7 +83,7 @@ bool Runs(const RandomCase& made) {
     workers.push_back(std::make_unique<IntegerWorker>(made.graph, made.split, made.plan, rank));
   }
   {
-    // In a scope of its own: its end joins all threads, and only then are the results read.
+    // The end of this scope joins all threads; the results are read only after it.
     std::vector<std::jthread> threads;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
@@ -116,7 +117,7 @@ int Main(int argc, char** argv) {
   app.add_option("--bad", settings.bad, "plans of each kind of damage");
   app.add_option("--valid", settings.valid, "plans that are run");
   CLI11_PARSE(app, argc, argv);
-  // One generator for everything: a seed gives the whole run again.
+  // All random numbers come from one generator, so a seed repeats the whole run.
   std::mt19937_64 random(settings.seed);
   nlohmann::json kinds = nlohmann::json::object();
   int tried = 0;

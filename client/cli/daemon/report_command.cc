@@ -40,7 +40,7 @@ Result<std::optional<ParsedJson>> ReadTrainer(const std::string& path) {
   return summary;
 }
 
-// What both forms of output are made from, so that the table and the JSON cannot differ.
+// Both forms of output are made from this struct, so the table and the JSON cannot differ.
 struct RunReport {
   std::uint64_t dataset_bytes = 0;
   std::uint64_t hit_samples = 0;
@@ -92,7 +92,8 @@ JsonObject ReportJson(const RunReport& run) {
                      {"trainer", run.trainer ? run.trainer->value() : JsonValue(JsonObject())}};
   // Without tiers there is nothing to count. Absent members say so; zeros would mean no hits.
   if (run.status.tiers().empty()) return json;
-  // By the tier's name and not by its place, because a daemon may have one tier or several.
+  // Each figure has the tier's name as its key and not the tier's place, because a daemon may have
+  // one tier or several.
   JsonObject hits, bad_extents;
   for (const v1::TierStatus& tier : run.status.tiers()) {
     hits.Add(tier.name(),

@@ -57,7 +57,7 @@ Status RunVerify(CommandContext& context, const std::vector<std::string>& names)
       ShowVerifyEvent(context, event);
     }
   });
-  // Also before an error, which would otherwise be printed behind the half-drawn progress.
+  // The progress line is erased before an error, too, which would otherwise be printed behind it.
   if (context.terminal && !context.json) context.out << EraseLine;
   FOREBAY_TRY(verified);
   // A stream of messages that ends well but without its last one has not looked at everything. "No

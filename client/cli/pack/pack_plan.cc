@@ -54,8 +54,8 @@ void CutTiles(std::uint32_t samples, PackField& field) {
     const std::uint64_t bytes = TileBytes(field);
     const std::uint64_t fits = limits::kChunkBytesMax / samples;
     if (bytes <= fits) return;
-    // What one step along this axis takes. TileBytes may have stopped at its limit; the next axis
-    // then gets what is left to cut.
+    // `slice` is the size of one step along this axis. TileBytes may have stopped at its limit; the
+    // next axis then gets what is left to cut.
     const std::uint64_t slice = bytes / field.tile[axis];
     const std::uint64_t most = std::max<std::uint64_t>(1, fits / std::max<std::uint64_t>(slice, 1));
     // As few parts as fit, of equal size: a last tile of a few rows would compress badly.
