@@ -14,9 +14,10 @@
 namespace forebay {
 namespace {
 
-// The samples of views lie where the processor does not expect them. So that a reader which goes
-// through a batch in order does not wait for memory at each sample, the beginning of the sample
-// after the next one is asked for while it reads this one. The processor finds the rest by itself.
+// The samples of views lie where the processor does not expect them. A reader that goes through a
+// batch in order would wait for memory at each sample. While it reads one sample, the beginning of
+// the sample after the next one is therefore prefetched; the processor's own prefetcher brings the
+// rest.
 constexpr std::uint32_t kSamplesAhead = 2;
 constexpr std::size_t kPrefetchedBytes = 256;
 constexpr std::size_t kCacheLineBytes = 64;

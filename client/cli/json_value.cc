@@ -52,7 +52,8 @@ void JsonObject::Add(std::string_view name, const JsonValue& value) {
 }
 
 void JsonObject::Add(const JsonObject& more) {
-  // Without a search for names that are there already: the callers add objects of other members.
+  // Names are not compared with those that are there already, because the callers only add objects
+  // of other members.
   for (const auto& [name, text] : more.members_) members_.emplace_back(name, text);
 }
 

@@ -24,7 +24,8 @@ constexpr std::uint64_t kRegionBytes = 4096;
 // if the daemon had died.
 void Send(const UniqueFd& socket, std::span<const std::byte> bytes, const UniqueFd& memory,
           std::size_t fd_count) {
-  // The same memory many times: the receiver gets descriptors of its own for each.
+  // One memory serves for all descriptors, because the receiver gets a descriptor of its own for
+  // each.
   const std::vector<int> fds(fd_count, memory.get());
   alignas(cmsghdr) std::array<char, CMSG_SPACE(limits::kFdsPerMessageMax * sizeof(int))> control{};
   iovec part = {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};

@@ -17,8 +17,9 @@ namespace {
 using Phase = PulledBatch::Phase;
 using std::chrono::steady_clock;
 
-// For so long a caller that waits lets requests be collected (SendIsDue). A daemon that has the
-// data in RAM brings the next batches sooner; for another one, so short a delay costs nothing.
+// A caller that waits holds requests back for this time, so that more of them go together
+// (SendIsDue). A daemon that has the data in RAM brings the next batches sooner than that; for a
+// daemon that reads the data first, the delay is too short to matter.
 constexpr std::chrono::milliseconds kHoldBack(1);
 
 std::string NameOf(const BatchName& name) {

@@ -32,7 +32,8 @@ bool StreamCore::SendIsDue() const {
     if (batch->phase == Phase::kAsked && !batch->sent) return true;
   }
   if (!HoldsBack()) return false;
-  // What the caller waits for may need the memory or the look-ahead that these requests give.
+  // The batch that the caller waits for may need the memory or the look-ahead that these requests
+  // give.
   if (has_waited_) return true;
   // Three counts decide: batches that the daemon has not been asked for yet, batches that it is
   // working on, and batches that the caller can take without waiting.

@@ -283,7 +283,7 @@ std::vector<GoodPack> MakeGoodPacks() {
       Write("wave_wide_v2", WavefrontDepths(), {.profile = Profile::kDense}),
       WriteLearned("learned_v2", true),
       WriteLearned("learned_named_v2", false)};
-  // What a later version may write, and this reader passes over.
+  // A later version may write such a record, and this reader passes over it.
   PackEditor unknown(Write("unknown_record_v2", Keyed()).bytes);
   unknown.InsertUnknownRecord(1);
   packs.push_back({"unknown_record_v2", unknown.Bytes()});

@@ -22,7 +22,8 @@
 namespace forebay::compress {
 namespace {
 
-// As in all tools of Forebay: 1 for a failure, 2 for a command line that is not understood.
+// All tools of Forebay exit with 1 for a failure and with 2 for a command line that is not
+// understood.
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 

@@ -1,4 +1,4 @@
-// Where a region is mapped, and what is said of one that cannot be.
+// Tests where a region is mapped, and the error of a region that cannot be mapped.
 #include "proto/contract/shared_mapping.h"
 
 #include <gtest/gtest.h>

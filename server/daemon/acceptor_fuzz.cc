@@ -88,7 +88,7 @@ std::vector<char> Answer(const UniqueFd& fd) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace forebay;
-  // One acceptor for all inputs, with a limit of connections that they do not reach.
+  // All inputs share one acceptor, whose limit of connections they do not reach.
   static const daemon::Door door;
   const UniqueFd fd = daemon::ConnectTo(door.path());
   // The daemon may close the connection before everything is sent.

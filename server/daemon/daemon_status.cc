@@ -178,7 +178,7 @@ v1::StatusReply Daemon::StatusNow() {
   reply.set_version(kVersion);
   reply.set_job_id(job_id_);
   reply.set_generation(generation_);
-  // From the monotonic clock, so that setting the wall clock changes nothing.
+  // The uptime comes from the monotonic clock, so that setting the wall clock does not change it.
   reply.set_uptime_ms(static_cast<std::uint64_t>((clock_.NowNs() - started_ns_) / 1'000'000));
   reply.set_io_backend(std::string(backend_->name()));
   reply.set_pid(getpid());

@@ -50,7 +50,7 @@ Status Gather(const DaemonArguments& arguments, Config& config) {
   if (!arguments.config_path.empty()) {
     FOREBAY_TRY(LoadConfigFile(arguments.config_path, config));
   }
-  // In the order of the command line: the last setting of a key holds.
+  // Settings apply in the order of the command line, so the last one of a key holds.
   for (const std::string& setting : arguments.settings) {
     const std::size_t equals = setting.find('=');
     if (equals == std::string::npos) {

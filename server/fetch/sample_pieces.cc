@@ -127,8 +127,8 @@ Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
     piece.region_offset = scratch.region_offset + used + lead;
     piece.bytes = memory + lead;
     if (extent.tier == tier::TierKind::kRam) {
-      // Not compared with its checksum: bytes in RAM were verified when they came there, and the
-      // scrubber looks at them later.
+      // The piece is not compared with its checksum here: bytes in RAM were verified when they came
+      // there, and the scrubber checks them later.
       std::memcpy(memory + lead, extent.block.bytes().data() + piece.offset, piece.length);
     } else {
       reads_.push_back({.extent = &extent, .piece = range,

@@ -27,8 +27,8 @@ Result<AlignedBuffer> AlignedBuffer::Create(std::size_t bytes) {
     return Error(ErrorCode::kResourceExhausted,
                  "no memory for an aligned buffer of " + std::to_string(size) + " bytes");
   }
-  // Callers write whole blocks and fill only the first bytes of the last one. What else is in it
-  // must be zeros and not the heap's old contents.
+  // Callers write whole blocks and fill only the first bytes of the last one. The rest of that
+  // block must be zeros and not old contents of the heap.
   std::memset(memory, 0, size);
   AlignedBuffer buffer;
   buffer.data_ = static_cast<std::byte*>(memory);

@@ -25,8 +25,8 @@ Result<std::unique_ptr<ThreadExecutor>> ThreadExecutor::Create(IoBackend& backen
 }
 
 ThreadExecutor::~ThreadExecutor() {
-  // In this order: the threads return only once they see stopping_, and the crew joins them before
-  // the members that they use are destroyed.
+  // BeginStop comes first, because the threads return only once they see stopping_. The crew then
+  // joins them, before the members that they use are destroyed.
   BeginStop();
   crew_.reset();
 }
@@ -47,7 +47,8 @@ void ThreadExecutor::Post(Task task) {
     if (stopping_) return;  // the task is dropped, as waiting tasks were
     tasks_.push_back(std::move(task));
   }
-  // Without the lock, so that the thread that wakes up does not have to wait for this one.
+  // The lock is released first, so that the thread that wakes up does not have to wait for this
+  // one.
   work_.NotifyOne();
 }
 
@@ -65,7 +66,7 @@ void ThreadExecutor::Run(QueueCrew& crew, IoQueue& queue) {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
-    // Without the lock: a task reads files and posts further tasks.
+    // A task runs without the lock, because it reads files and posts further tasks.
     task(queue);
   }
 }

@@ -22,7 +22,7 @@
 
 namespace forebay::stage {
 
-// What is needed of an extent.
+// Says where a caller needs an extent, and whether it needs the whole of it.
 enum class Access : std::uint8_t {
   kOnTier,          // the whole extent, on its home
   kInRam,           // the whole extent, in RAM: its copy on SSD was lost once

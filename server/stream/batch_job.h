@@ -54,8 +54,8 @@ class BatchOwner {
   // Nobody wants the stream's batches any more.
   virtual bool closed() const = 0;
   virtual std::shared_ptr<const Order> OrderOf(EpochId epoch) = 0;
-  // How much of these extents a batch of views may pin now. `complete`: batches that are about to
-  // be settled, which pin extents too.
+  // Returns how much of these extents a batch of views may pin now. `complete`: batches that are
+  // about to be settled, which pin extents too.
   virtual ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,
                                std::span<const SettledBatch> complete) const = 0;
   // Takes the batches, or their errors, of jobs that are done; called once for each job. Batches
@@ -121,7 +121,7 @@ struct BatchJob {
   bool slots_were_empty = false;        // likewise
 };
 
-// What has become of a job.
+// A job that has ended, with its batch or its error.
 struct SettledBatch {
   std::shared_ptr<BatchJob> job;
   Result<AssembledBatch> outcome;

@@ -22,7 +22,8 @@ constexpr std::uint32_t kPromisedBatches = 2;
 constexpr std::uint64_t kTaskBytes = 512 * limits::kKiB;
 
 std::size_t BatchesOfTask(const StreamSpec& spec) {
-  // What is decoded, or of unknown size, may take any time.
+  // A batch that is decoded, or whose size is unknown, may take any time, so it gets a task of its
+  // own.
   if (spec.is_packed() || spec.batch_bytes_max == 0) return 1;
   return std::max<std::uint64_t>(1, kTaskBytes / spec.batch_bytes_max);
 }

@@ -78,7 +78,7 @@ class StreamFuture {
   Progress progress_ FOREBAY_GUARDED_BY(progress_mutex_);
   // Held while an answer is computed.
   Mutex mutex_ FOREBAY_ACQUIRED_BEFORE(progress_mutex_);
-  // Of the epoch that is read and the one after it, by parity.
+  // The orders of the epoch that is read and of the one after it, indexed by the epoch's parity.
   std::optional<Order> orders_[2] FOREBAY_GUARDED_BY(mutex_);
   // Earlier answers, because the caches ask about many of their entries for every newcomer, and an
   // answer costs an inverse permutation for each sample that is looked at. Both tables have a fixed

@@ -152,7 +152,7 @@ TEST_F(FutureUseTest, NobodyNeedsWhatIsNotSelected) {
   EXPECT_NE(future_->StepsUntilAny({.first = 99, .count = 2}), fetch::kNeverUsed);
 }
 
-// What a load waits for that could not evict an extent because it was needed too soon.
+// A load that could not evict an extent, because it was needed too soon, waits for such a change.
 TEST_F(FutureUseTest, EveryChangeOfNextUsesIsAChangeForLoadsThatWaitForMemory) {
   Start({.batch = kBatch});
   tier::MemorySignal signal;
@@ -182,7 +182,8 @@ TEST_F(FutureUseTest, StreamsOpenAndCloseWhileOthersAreAsked) {
     while (!is_over) wrong += streams.NextUse(key) == answer ? 0 : 1;
   });
   for (int i = 0; i < 1000; ++i) {
-    // The same stream once more, so the answer stays the same; its last reference goes here.
+    // The second stream has the order of the first, so the answer does not change. Its last
+    // reference ends here.
     streams.Remove(streams.Add(spec_).get());
   }
   is_over = true;

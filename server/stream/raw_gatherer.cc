@@ -238,7 +238,8 @@ Status RawGatherer::FillContiguous(const StreamSpec& spec, const GatherMeans& me
   }
   const std::uint32_t region = spec.inline_payload ? kInlineRegion : slot.region().value();
   const std::uint64_t base = spec.inline_payload ? 0 : slot.region_offset();
-  // What goes inline is read by this process next, which copies it into messages.
+  // Inline rows are copied with plain stores, because this process reads them next, to copy them
+  // into messages.
   const RowCopier copier = spec.inline_payload ? RowCopier::Plain() : RowCopier::Best();
   for (std::size_t field = 0; field < fields.size(); ++field) {
     AssembledField& out = batch.fields[field];

@@ -72,7 +72,8 @@ ViewLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs,
   ViewLimits limits;
   limits.pinned_already.reserve(refs.size());
   const MutexLock lock(mutex_);
-  // What only batches that are not held yet pin: little, for held batches mostly pin it as well.
+  // These are the extents that only batches which are not held yet pin. There are few, because held
+  // batches mostly pin the same extents.
   std::unordered_set<const tier::ResidentExtent*> soon_pinned;
   std::uint64_t pinned_bytes = pinned_bytes_;
   for (const SettledBatch& settled : complete) {

@@ -89,7 +89,7 @@ std::optional<std::string> ReadText(const std::string& path) {
   constexpr std::size_t kTextBytesMax = 64 * 1024;
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
-  // A file that is longer is cut. What is looked for stands in its first lines.
+  // A file that is longer is cut. The callers need only its first lines.
   std::string text(kTextBytesMax, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
@@ -186,8 +186,8 @@ Result<std::uint64_t> ParseCapacity(std::string_view text, std::uint64_t whole_b
 }
 
 std::uint64_t MemoryLimitBytes(const std::string& root) {
-  // What cannot be read sets no limit. If nothing can be read the answer is 0, and a percentage is
-  // then an error of ParseCapacity.
+  // A source that cannot be read sets no limit. If nothing can be read the answer is 0, and a
+  // percentage is then an error of ParseCapacity.
   std::optional<std::uint64_t> smallest = MachineBytes(root);
   const auto take = [&smallest](std::optional<std::uint64_t> limit) {
     if (limit && (!smallest || *limit < *smallest)) smallest = limit;

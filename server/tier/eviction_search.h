@@ -21,7 +21,8 @@ using NextUse = std::function<std::uint64_t(const ExtentKey&)>;
 // Thread-safe.
 class EvictionSearch {
  public:
-  // How little is lost with a copy that is needed as late as another; the first goes first.
+  // Ranks copies that are needed equally late by the loss of evicting them; the first value is
+  // evicted first.
   enum class Worth : std::uint8_t { kCopyOfHome, kGuest, kAtHome };
   struct Candidate {
     std::uint64_t next_use = 0;

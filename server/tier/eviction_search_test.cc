@@ -1,4 +1,4 @@
-// Which extents a search finds, and in which order, in an index that the test fills itself.
+// Tests which extents a search finds, and in which order, in an index that the test fills itself.
 #include "server/tier/eviction_search.h"
 
 #include <cstdint>

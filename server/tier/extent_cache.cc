@@ -1,7 +1,8 @@
 // The cache never does work in proportion to its number of extents under its lock, because every
-// batch looks extents up. What does such work has a file of its own and releases the lock after
-// every few extents: the search for what to evict (eviction_search.h) and the moving of extents
-// (extent_mover.h). Here is what happens to one extent: it is found, published, dropped.
+// batch looks extents up. Code that does such work has a file of its own and releases the lock
+// after every few extents: the search for extents to evict (eviction_search.h) and the moving of
+// extents (extent_mover.h). This file has the operations on one extent: finding, publishing,
+// dropping it.
 #include "server/tier/extent_cache.h"
 
 #include <algorithm>

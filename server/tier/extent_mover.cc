@@ -11,7 +11,8 @@
 namespace forebay::tier {
 namespace {
 
-// Of a block, among those of all regions: unique, in no order that means anything.
+// Returns a number that identifies a block among those of all regions. The order of these numbers
+// means nothing.
 std::uint64_t Address(RegionId region, std::uint64_t offset) {
   return (std::uint64_t{region.value()} << 48) | offset;
 }

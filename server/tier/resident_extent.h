@@ -77,8 +77,8 @@ class ExtentRef {
   }
   void Unpin() {
     MemorySignal& signal = *extent_->memory_signal;
-    // What the reader did with the bytes comes before it, in the eyes of a thread that then finds
-    // the count to be 0 and evicts or moves the extent.
+    // The order is sequentially consistent: a thread that then finds the count to be 0, and evicts
+    // or moves the extent, does so after all accesses of this reader.
     const bool was_last = extent_->pins.fetch_sub(1) == 1;
     extent_.reset();  // frees the memory if the cache has dropped the extent
     if (was_last) signal.Notify();

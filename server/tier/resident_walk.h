@@ -21,7 +21,8 @@ class ResidentWalk {
   ResidentWalk(Mutex& mutex, const ResidentIndex& index) : mutex_(mutex), index_(index) {}
 
   // Calls visit(node), under the lock, for every extent that is there from the beginning of the
-  // walk to its end. One that comes or goes meanwhile may be visited, also twice.
+  // walk to its end. An extent that comes or goes meanwhile may be visited once, twice or not at
+  // all.
   template <typename Visit>
   void VisitAll(const Visit& visit) const FOREBAY_EXCLUDES(mutex_) {
     std::size_t left = ~std::size_t{0};
@@ -33,7 +34,7 @@ class ResidentWalk {
     } while (left > 0);
   }
 
-  // The same for `count` extents, each chosen at random from all.
+  // Calls visit(node), under the lock, for `count` extents, each chosen at random from all.
   template <typename Visit>
   void VisitRandom(std::size_t count, const Visit& visit) const FOREBAY_EXCLUDES(mutex_) {
     while (count > 0) {

@@ -230,8 +230,9 @@ TEST_F(HostileRpcTest, ABatchIsReleasedOnce) {
   ExpectEnd(stream.End(), StatusCode::INVALID_ARGUMENT, "not held");
 }
 
-// What is released is written over, so the chunks would have the bytes of other batches. Nothing is
-// read here, so most of the 16 MiB wait in the daemon, those of the last batch behind the others.
+// The memory of a released batch is used again, so its last chunks would have the bytes of other
+// batches. Nothing is read here, so most of the 16 MiB wait in the daemon, those of the last batch
+// behind the others.
 TEST_F(HostileRpcTest, AReleaseBeforeTheLastInlineChunkEndsTheStream) {
   RawStream stream(client_);
   v1::StreamRequest open = GoodOpen(dataset_, 1024);

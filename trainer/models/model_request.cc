@@ -81,7 +81,7 @@ Status CheckShape(const ModelSizes& sizes, const ModelFamily& family) {
   }
   std::int64_t elements = 1;
   for (const std::int64_t extent : sizes.shape) {
-    // By division, before the product is made.
+    // The check divides, because the product itself may overflow.
     if (extent < 1 || extent > kExtentMax || elements > kElementsMax / extent) {
       return Refused(sizes.name,
                      "samples of shape {}: extents are from 1 to {}, elements up to {}",

@@ -308,7 +308,8 @@ void Simulator::Account(std::uint32_t rank, std::uint64_t begin_ns) {
     const Buffer& moved = buffers[current.needs.front()];
     state.changes.push_back(
         {state.now_ns, -static_cast<std::int64_t>(moved.bytes - moved.fixed_bytes)});
-    // Only now: a swap back before the end would find the bytes still here, and needs no room.
+    // The buffer counts as away only now, because a swap back before the end finds its bytes still
+    // here and needs no room.
     state.away[current.needs.front()] = true;
   } else if (current.op == Op::kDrop) {
     state.changes.push_back({state.now_ns, -bytes_of(current.needs.front())});

@@ -106,7 +106,7 @@ std::string Describe(const StepPlan& plan, std::uint32_t rank, const Instruction
     case Op::kReceive: return DescribeMessage(plan, instruction);
     case Op::kCollectiveBegin:
     case Op::kCollectiveEnd: {
-      // As above: the index may be what is wrong.
+      // The index itself may be the error that is described, so it is checked before use.
       if (instruction.collective >= plan.collectives.size()) {
         return fmt::format("{} of an unknown collective {}", OpName(instruction.op),
                            instruction.collective);

@@ -33,7 +33,7 @@ Result<OpenedPack> OpenPack(const std::string& path, bool recover) {
   const compress::PackReadOptions options = ReadOptions(path);
   auto file = recover ? PackFile::Recover(*pack.source, options)
                       : PackFile::Open(*pack.source, options);
-  // Only where recovering may help, and only where it was not tried already.
+  // The hint is given only where recovering may help and was not tried already.
   if (!file && file.error().code() == ErrorCode::kDataLoss && !recover) {
     return Error(ErrorCode::kDataLoss, path + ": " + file.error().message() +
                                            "; `forebay inspect --recover` shows what is left");
@@ -113,7 +113,8 @@ Result<PackSurvey> SurveyPack(const OpenedPack& pack) {
   for (const ChunkEntry& entry : pack.file->index().chunks) {
     FieldSurvey& field = survey.fields[entry.field];
     ++field.chunks;
-    // From the index, which was checked: bytes count as stored also where their head is damaged.
+    // The sizes come from the index, which was checked, so a chunk's bytes are counted even if its
+    // head is damaged.
     field.stored_bytes += entry.head_bytes + entry.payload_bytes;
     const auto facts = ReadChunkFacts(pack, entry);
     // A disk that fails says nothing about the pack, and each further read might wait for it again.

@@ -38,8 +38,8 @@ class StatisticsCheck {
     if (has_sums()) {
       compress::AddChunkSums(spec, head, decoded, sums_[field]);
     } else {
-      // In the order of the index, which is that of the writer: floating-point sums depend on their
-      // order.
+      // Chunks are merged in the order of the index, which is the writer's order, because
+      // floating-point sums depend on the order.
       mergers_[field].Take(spec, compress::MeasureChunk(spec, head, decoded));
     }
   }

@@ -173,8 +173,9 @@ class Unpacker {
                    .channels = !pixels ? 0U : colour ? 3U : grey ? 1U : 0U,
                    .value_max = field.dtype == Dtype::kU8 ? 255U : 65535U};
     for (const auto& [name, value] : schema_.provenance) {
-      // What the images said that were packed; a lossy value may lie above it.
-      // Any text may stand there. What is no number reads as 0 and is not taken.
+      // The pack has the maximum that its source images named. It is used for lossless fields only,
+      // because a lossy value may lie above it. The entry may hold any text. Text that is no number
+      // reads as 0, which `fits` refuses.
       const auto given = static_cast<std::uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
       const bool fits = given > 0 && (given > 255) == (field.dtype == Dtype::kU16);
       if (name == "value_max" && field.bound.mode == 0 && fits && given <= 65535) {
@@ -271,7 +272,7 @@ class Unpacker {
     if (schema_.keyed) return pack_.file->Keys(entry.first_sample, entry.sample_count);
     std::vector<std::string> keys;
     for (std::uint32_t i = 0; i < entry.sample_count; ++i) {
-      // With zeros in front, so that a listing by name is in the order of samples.
+      // The numbers are padded with zeros, so that a listing by name is in the order of samples.
       keys.push_back(fmt::format("{:012}", first_sample_ + entry.first_sample + i));
     }
     return keys;

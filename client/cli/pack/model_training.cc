@@ -160,7 +160,8 @@ Result<TrainingOutcome> RunTrainer(const std::string& trainer,
   std::optional<TrainingOutcome> outcome;
   std::string complaint;  // what is no event
   LineReader lines(child.output.get());
-  // To the end of the output, also after "done": a child whose pipe nobody reads would hang.
+  // The output is read to its end, also after "done", because a child whose pipe nobody reads would
+  // hang.
   while (const std::optional<std::string> line = lines.Next()) {
     const std::optional<ParsedJson> event = ParsedJson::Parse(*line);
     if (!event) {

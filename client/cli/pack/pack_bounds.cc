@@ -86,7 +86,7 @@ Result<PackField*> FieldOf(const BoundOptions& options, std::size_t number, Pack
     const bool only = options.fields.empty() && field.dtype != Dtype::kBytes &&
                       field.kind != compress::FieldKind::kLabel;
     if (named || only) wanted.push_back(&field);
-    // For the message: whoever misspelt a name sees those that there are.
+    // The message lists the names, so that a user who misspelt one finds the right one.
     names += (names.empty() ? "" : ", ") + field.name;
   }
   if (wanted.empty()) {
@@ -184,7 +184,7 @@ Result<std::vector<ValueRange>> FindRanges(const BoundOptions& options, const Pa
   finders.reserve(unknown.size());
   for (const Unknown& one : unknown) finders.emplace_back(*one.field);
   PackSample sample;
-  // As many as will be packed: samples that are left out must not widen the range.
+  // Only the samples that will be packed are read, because the others must not widen the range.
   for (std::uint64_t i = 0; i < options.samples; ++i) {
     FOREBAY_TRY(source->Next(sample));
     for (std::size_t u = 0; u < unknown.size(); ++u) {

@@ -62,7 +62,8 @@ Result<std::unique_ptr<PackSink>> PackSink::Open(const std::string& path,
   // A run that was killed early may have left a file without a byte; that is resumed, too.
   const bool begun = options.resume && IsThere(path + ".part");
   FOREBAY_ASSIGN(auto writer,
-                 // Without a .part, --resume begins anew, so that a job script can always pass it.
+                 // If there is no .part file, --resume begins a new pack, so that a job script can
+                 // always pass the option.
                  begun ? compress::PackWriter::Resume(path, schema, options.pack)
                        : compress::PackWriter::Create(path, schema, options.pack));
   return std::make_unique<WriterSink<compress::PackWriter>>(std::move(writer));

@@ -23,7 +23,8 @@ constexpr std::array<std::string_view, 6> kExtensions = {".pgm", ".ppm",  ".pnm"
                                                          ".jpg", ".jpeg", ".png"};
 // Start of image, and the first byte of the marker that follows it.
 constexpr std::string_view kJpegBegin = "\xFF\xD8\xFF";
-// With the line ends, which tell a file that was transferred as text.
+// The signature includes its line ends, so a file that was damaged by a transfer as text is not
+// recognised.
 constexpr std::string_view kPngBegin = "\x89PNG\r\n\x1A\n";
 
 bool BeginsWith(std::span<const std::byte> file, std::string_view begin) {

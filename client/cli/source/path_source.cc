@@ -226,7 +226,8 @@ class PackedSamples : public PackSource {
       const compress::ChunkEntry& entry = pack_.file->Chunks(number, local, 1).front();
       FOREBAY_ASSIGN(const ChunkFacts facts, ReadChunkFacts(pack_, entry));
       held.first = local;
-      // From here to the chunk's end, so that each chunk is decoded once in a run from the front.
+      // The samples up to the chunk's end are decoded together, so that a run from the front
+      // decodes each chunk once.
       held.count = entry.first_sample + entry.sample_count - local;
       // The flag is about the chunk's first sample. After a Skip into the middle it says nothing.
       held.begins_sequence = facts.begins_sequence && local == entry.first_sample;
@@ -306,7 +307,8 @@ Result<std::unique_ptr<PackSource>> OpenPathSource(const PathSourceOptions& opti
   if (std::filesystem::is_directory(options.path, failed)) return OpenImageFolder(options.path);
   FOREBAY_ASSIGN(const bool is_pack, IsPack(options.path));
   if (is_pack) {
-    // Not recovered: packing a part of a damaged pack anew would make the loss look intended.
+    // A damaged pack is not recovered here, because a new pack of the samples that are left would
+    // make the loss look intended.
     FOREBAY_ASSIGN(OpenedPacks packs, OpenedPacks::Open(options.path, false));
     auto source = std::make_unique<PackedSamples>(std::move(packs));
     FOREBAY_TRY(source->Start());

@@ -24,7 +24,7 @@ Status CheckImageShape(const ImageShape& shape) {
     return Error(ErrorCode::kInvalidArgument, "has no pixels: " + shape.ToString());
   }
   const std::uint64_t pixel_bytes = std::uint64_t{shape.channels} * shape.element_bytes();
-  // By division, because the product of four numbers from a header may wrap.
+  // The check divides, because the product of four numbers from a header may wrap.
   if (shape.rows > limits::kSampleBytesMax / shape.columns / pixel_bytes) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("has more than {} bytes: {}", limits::kSampleBytesMax,

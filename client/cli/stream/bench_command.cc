@@ -57,8 +57,8 @@ std::uint64_t SumWords(std::span<const std::byte> bytes) {
 void Consume(const Batch& batch, BenchResult& result) {
   for (std::uint32_t field = 0; field < batch.fields().size(); ++field) {
     for (std::uint32_t sample = 0; sample < batch.sample_count(); ++sample) {
-      // By the interface that trainers use, with views as with contiguous delivery: what is
-      // measured is what they would have.
+      // Samples are read by the interface that trainers use, with views as well as with contiguous
+      // delivery, so the figure is the rate that a trainer would have.
       for (const auto span : batch.Spans(FieldId(field), sample)) {
         result.sum += SumWords(span);
         result.bytes += span.size();
@@ -87,7 +87,8 @@ Result<BenchResult> Measure(BatchStream& stream, double seconds) {
     // The next wait begins after the batch was read: only what Next makes the caller wait counts.
     now = steady_clock::now();
   }
-  // As measured and not as asked for: the last batch may end later.
+  // The time is the measured one and not the one that was asked for, because the last batch may end
+  // later.
   result.seconds = std::chrono::duration<double>(steady_clock::now() - began).count();
   result.first_batch_ms = static_cast<double>(stream.stats().first_batch_ns) / 1e6;
   // Not within the time that is measured. An error here says that a batch was lost or came twice,

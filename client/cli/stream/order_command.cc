@@ -193,7 +193,7 @@ Status RunOrder(CommandContext& context, const OrderArguments& arguments) {
   if (info.catalog_fingerprint == 0) {
     return Error(ErrorCode::kUnavailable, "the catalog is still being built; try again");
   }
-  // The same function that a stream calls when it is opened.
+  // A stream calls the same function when it is opened, so both have the same order.
   const OrderSpec spec = internal::MakeOrder(options, info);
   FOREBAY_TRY(spec.Validate());
   FOREBAY_ASSIGN(const StepPlan plan, StepPlan::Create({.sample_count = spec.sample_count,

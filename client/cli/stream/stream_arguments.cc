@@ -10,8 +10,8 @@ std::shared_ptr<StreamArguments> AddStreamArguments(Command& command) {
   // Shared: the parser writes into it long after this function has returned.
   auto arguments = std::make_shared<StreamArguments>();
   StreamOptions& options = arguments->options;
-  // For looking around. To see the order of a training run, the user gives the run's own batch, on
-  // which the order depends.
+  // The default suits a first look at a data set. To see the order of a training run, the user
+  // gives the run's own batch, on which the order depends.
   options.global_batch = 64;
   command.AddOption("DATASET", options.dataset, "The data set").Required();
   command.AddOption("--selection", options.selection, "Which samples (default: all)");

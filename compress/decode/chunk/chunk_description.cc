@@ -61,7 +61,7 @@ Status CountBlocks(const PlaneShape& shape, std::span<const std::byte> body,
 Status CountLearnedBlocks(const PlaneShape& shape, std::span<const std::byte> body,
                           PredictorList predictors, StreamDescription& stream) {
   ByteReader reader(body);
-  // The same checks as in DecodePlanes, which a description must not be more lenient than.
+  // These are the checks of DecodePlanes: a chunk that does not decode must not get a description.
   const auto id = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || shape.bits > 8) {
     return Damaged("planes", "a learned body is too short, or its samples have more than 8 bits");

@@ -60,7 +60,7 @@ bool DecodeEveryOther(const ChunkShape& shape, ChunkCodec codec,
   std::vector<std::byte> scratch(ChunkScratchBytes(shape));
   std::vector<std::span<std::byte>> places(shape.samples);
   for (std::uint32_t i = 0; i < shape.samples; ++i) {
-    // In reverse, so that no two samples can be decoded as one run.
+    // The places are in reverse order, so that no two samples can be decoded as one run.
     const std::size_t at = kGuard + (shape.samples - 1 - i) * (bytes + kGuard);
     if ((shape.samples - i) % 2 == 1) places[i] = std::span(memory).subspan(at, bytes);
   }

@@ -253,7 +253,8 @@ class CodedChunk {
       }
       place = from + gap;
       const std::uint64_t sample = place / shape_.sample_elements();
-      // Not wanted, so nothing is written. The loop goes on, because later places must be checked.
+      // This sample is not wanted, so nothing is written. The loop goes on, because later places
+      // must be checked.
       if (sample >= end_) continue;
       const std::span<std::byte> to = out_.At(sample, shape_.sample_bytes());
       if (to.empty()) continue;

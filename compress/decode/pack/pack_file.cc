@@ -167,7 +167,7 @@ void PackFile::SizeScratch() {
     raw = std::max(raw, shape.bytes());
   }
   ScratchArena arena;
-  // In the order in which Load, DecodeTile or DecodeWhole, and the decoder take memory.
+  // Load, DecodeTile or DecodeWhole, and the decoder take memory in this order.
   arena.Take<std::byte>(record);
   arena.Take<std::byte>(raw);
   arena.Take<std::byte>(decode);

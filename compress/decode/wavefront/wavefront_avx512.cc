@@ -236,7 +236,7 @@ struct WindowFilter {
     std::int32_t total = 0;
     for (std::size_t tap = 0; tap < kTemporalTapCount; ++tap) {
       const std::int16_t weight = filter.weights[kIntraTapCount + tap];
-      // The same 16 bits in both halves. The mask keeps a negative weight out of the upper half.
+      // Both halves get the same 16 bits. The mask keeps a negative weight out of the upper half.
       pairs[tap] = weight * (1 << 16) + (weight & 0xFFFF);
       total += weight;
     }

@@ -45,8 +45,8 @@ WavefrontMemory<T> TakeMemory(const PlaneShape& shape, ScratchArena& arena) {
         arena.Take<WavefrontSum<T>>(memory.sums_stride * (kWavefrontLanes + 1) + kSumMargin);
     memory.ordered_sums = arena.Take<WavefrontSum<T>>((steps + 8) * kWavefrontLanes);
   }
-  // One period more than the frame has steps, for the rows above it, and 16 steps for the last
-  // tile.
+  // The pixels have one period more than the frame has steps, for the rows above it, and 16 steps
+  // more for the last tile.
   memory.pixels = arena.Take<T>((with_above + 16) * kWavefrontLanes);
   take_pair((with_above + kStepsBehind) * kWavefrontLanes, memory.sizes);
   memory.fresh = arena.Take<std::uint64_t>(steps + 1);

@@ -58,7 +58,7 @@ Result<std::vector<std::byte>> Verify(const ChunkShape& shape, std::span<const s
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(raw.size());
   const std::span decoded(memory.get(), raw.size());
   const ChunkRange whole = ChunkRange::Whole(shape);
-  // By the decoder that readers have, with its fastest kernel.
+  // The chunk is decoded by the decoder that readers have, with its fastest kernel.
   FOREBAY_TRY(DecodeChunk(shape, ChunkCodec::kCoded, payload, whole,
                           StridedOutput::Dense(shape, whole, decoded),
                           std::span(scratch.get(), scratch_bytes), list));

@@ -128,7 +128,7 @@ void FillHoles(const ChunkGeometry& geometry, std::span<const std::uint8_t> hole
   const std::size_t left =
       geometry.channels > 1 && geometry.inner_extent == 1 ? geometry.channels : 1;
   const std::size_t row = geometry.columns * left;
-  // For holes before any value: the first code that is no hole. If all are holes, 0.
+  // Holes before any value take the first code that is no hole, or 0 if all are holes.
   std::uint64_t first = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
     if (holes[i] == 0) {

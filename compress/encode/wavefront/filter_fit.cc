@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kReferenceTap = 2;  // north: weights come to one through it
 constexpr std::uint32_t kChangeCost = 5 * 256;  // of a block's filter that is not its neighbour's
-// In 1/256 of a bit, as QuarterCosts has them: what the side information takes for naming a filter.
+// The side information costs this much for naming a filter, in 1/256 of a bit as in QuarterCosts.
 constexpr std::uint32_t kStayCost = 48;
 constexpr std::size_t kFitBlocksMin = 256;  // fewer are all fitted to
 // Standard filters that are never fitted: pictures that were drawn, not taken, obey them exactly.
@@ -186,7 +186,8 @@ void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Errors& 
   std::uint32_t used = 0;
   for (std::uint32_t row = 0; row < kTapBlockSize; row += stride, used += kTapBlockSize) {
     const std::uint32_t from = row * kTapBlockSize;
-    // For each pixel the largest difference among its neighbours. Bytes cannot exceed the limit.
+    // `largest` has, for each pixel, the largest difference among its neighbours. Bytes cannot
+    // exceed the limit.
     std::array<std::int32_t, kTapBlockSize> largest{};
     const Value* const reference = &block.taps[kReferenceTap][from];
     const auto subtract = [&](const Value* values, Line& line) {

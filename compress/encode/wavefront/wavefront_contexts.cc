@@ -101,7 +101,7 @@ std::array<std::uint8_t, kWavefrontContexts - 1> CutBins(const EnergyBins& bins)
   }
   std::size_t runs = 1;
   for (std::size_t k = 2; k <= kWavefrontContexts; ++k) {
-    // Of equal costs the fewer contexts: each is a table that the decoder has to build.
+    // If costs are equal, fewer contexts win, because the decoder has to build a table for each.
     if (best[k][count] < best[runs][count]) runs = k;
   }
   // Thresholds that no energy is to reach stay 255; energy 255 is then in the last context,

@@ -51,8 +51,8 @@ class RowPredictor {
     const WavefrontBlock* block =
         &work_.blocks[(std::size_t{frame_} * work_.block_rows + (row >> log2)) *
                       work_.block_columns];
-    // In the order of the format: earlier frames, then this one. Sums wrap, so the order changes
-    // nothing.
+    // The taps come in the format's order: earlier frames, then this one. Sums wrap, so the order
+    // does not change the result.
     std::ranges::fill(sums_, WavefrontSum<T>{0});
     // Neighbouring blocks of one choice at once.
     std::uint32_t count = 0;

@@ -16,7 +16,7 @@ namespace forebay::compress {
 namespace {
 
 constexpr std::string_view kPart = "coded chunk";  // in errors
-// In units of 2^-32 octaves: 256 octaves from one number to the next.
+// The unit is 2^-32 octaves, so the limit is 256 octaves from one number to the next.
 constexpr std::uint64_t kLogarithmStepMax = 1ULL << 40;
 
 Error Newer(const std::string& what) {

@@ -111,7 +111,7 @@ void Check(std::uint8_t parser, std::span<const std::byte> bytes) {
     case 0: return CheckSchemaBytes(bytes);
     case 1: return CheckChunkHeadBytes(bytes);
     case 2: return CheckIndexBytes(bytes);
-    // Checksums make it unlikely that a fuzzed head matches. What is tested is that no size in it
+    // Checksums make it unlikely that a fuzzed head matches. The test is that no size in the head
     // leads beyond the input.
     case 3: {
       const auto prefix = ReadRecordPrefix(bytes);

@@ -16,7 +16,8 @@ namespace forebay::compress {
 namespace {
 
 constexpr std::string_view kPart = "pack";  // in errors
-// What WritePackIndex writes for each entry; the reader divides by these before it allocates.
+// WritePackIndex writes this many bytes for each entry. The reader divides by them before it
+// allocates.
 constexpr std::size_t kChunkEntryBytes = 64;
 constexpr std::size_t kKeyEntryBytes = 40;
 

@@ -34,7 +34,8 @@ void Check(std::span<const std::byte> input) {
     }
     samples += shard.samples;
   }
-  // What was read, written and read again, is written the same: a manifest has one form.
+  // A manifest has one form: after it was read, written and read again, it is written in the same
+  // bytes.
   const auto once = WritePackManifest(*manifest);
   const auto again = ReadPackManifest(once);
   if (!again.has_value() || WritePackManifest(*again) != once) __builtin_trap();

@@ -137,8 +137,9 @@ Config DefaultConfig() {
 }
 
 Status SetConfigKey(Config& config, std::string_view name, const std::string& value) {
-  // A name comes from a file or a request and may have any length. One that is longer than every
-  // key by more than a misspelling adds is like none of them, and is not repeated in full.
+  // A name comes from a file or a request and may have any length. A name that exceeds every key by
+  // more than a misspelling adds resembles none of them, and the message does not repeat it in
+  // full.
   constexpr std::size_t kMisspellingBytesMax = 16;
   const std::size_t longest =
       std::ranges::max(ConfigKeys(), {}, [](const ConfigKey& key) { return key.name.size(); })

@@ -10,7 +10,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace forebay;
   using namespace forebay::daemon;
-  // As forebayd begins, and as a text from a client is loaded (served_check.h).
+  // forebayd begins with this configuration, and a text from a client is loaded into it as well
+  // (served_check.h).
   Config config = DefaultConfig();
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   if (!LoadConfigText(text, "forebayd.toml", config).has_value()) return 0;

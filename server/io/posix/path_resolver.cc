@@ -163,7 +163,7 @@ int OpenOnce(int root_fd, const std::string& path, const OpenRequest& request,
 }  // namespace
 
 // The rules are about the text alone, so all back ends refuse the same paths, the ones in memory
-// too. What the names lead to is the business of OpenBeneath.
+// too. OpenBeneath checks where the names lead, for example through symbolic links.
 Status CheckPath(std::string_view path, EmptyPath empty) {
   if (path.empty()) {
     if (empty == EmptyPath::kMeansRoot) return {};

@@ -75,9 +75,9 @@ Status PosixFile::Preallocate(std::uint64_t bytes) {
   if (bytes == 0) return {};  // fallocate refuses it
   // A larger number would be negative in the cast.
   if (bytes > kFileBytesMax) return FileError(EFBIG, "preallocate " + Quoted(id_.path));
-  // Not posix_fallocate: where a file system cannot reserve space, glibc would write to every block
-  // instead, which takes as long as the write itself. Here that is kUnimplemented, and the caller
-  // decides.
+  // posix_fallocate is not used: where a file system cannot reserve space, glibc writes to every
+  // block instead, which takes as long as the write itself. fallocate fails there with
+  // kUnimplemented, and the caller decides.
   const int rc = Uninterrupted(
       [&] { return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)); });
   if (rc != 0) {

@@ -24,8 +24,8 @@ Status CheckOperation(const Operation& operation) {
   // A data sync may be submitted for any file, direct or not.
   if (operation.kind == OpKind::kDataSync) return {};
   const std::size_t bytes = OperationBytes(operation);
-  // Also keeps the length within the 32 bits that the kernel takes, and below the 2 GiB at which it
-  // would cut a request.
+  // This check also keeps the length within the 32 bits that the kernel takes, and below the 2 GiB
+  // at which the kernel would cut a request.
   if (bytes > limits::kIoRequestBytesMax) {
     return Refused(operation, std::to_string(bytes) + " bytes exceed kIoRequestBytesMax=" +
                                   std::to_string(limits::kIoRequestBytesMax));

@@ -107,15 +107,15 @@ class ThreadQueue final : public IoQueue {
  public:
   ThreadQueue(ThreadPool& pool, std::size_t depth) : pool_(pool), slots_(depth) {
     free_.reserve(depth);
-    // In descending order, so that slot 0 is the first to be taken: a queue that is used with one
-    // operation at a time always uses the same memory.
+    // The list is in descending order, so that slot 0 is the first to be taken: a queue that is
+    // used with one operation at a time always uses the same memory.
     for (std::size_t i = depth; i > 0; --i) free_.push_back(static_cast<std::uint32_t>(i - 1));
     for (Job& job : slots_) job.queue = this;
   }
   ~ThreadQueue() override {
     std::vector<Completion> dropped;
     // The threads may still write into the memory of these operations, so the queue outlives them.
-    // What they report is dropped.
+    // Their results are dropped.
     while (in_flight() > 0) Wait(in_flight(), dropped, std::nullopt);
   }
   ThreadQueue(const ThreadQueue&) = delete;
@@ -189,7 +189,7 @@ class ThreadQueue final : public IoQueue {
 
 Status ThreadPool::Start(std::size_t count) {
   try {
-    // So that a thread that has started is never lost to a failed allocation of the list.
+    // The list is allocated first, so that no failed allocation can lose a thread that has started.
     threads_.reserve(count);
     for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this] { Work(); });
   } catch (const std::system_error& error) {

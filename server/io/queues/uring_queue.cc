@@ -101,7 +101,8 @@ UringQueue::~UringQueue() {
   while (in_kernel_ > 0) {
     io_uring_cqe* cqe = nullptr;
     const int rc = io_uring_wait_cqe(&ring_, &cqe);
-    // As in WaitInKernel: if the ring cannot be waited for, nobody knows when the memory is free.
+    // If the ring cannot be waited for, nobody knows when the kernel is done with the memory (as in
+    // WaitInKernel).
     FOREBAY_CHECK(rc == 0 || IsTemporary(-rc));
     if (rc == 0) {
       io_uring_cqe_seen(&ring_, cqe);

@@ -1,4 +1,5 @@
-// How a load that finds no memory in RAM waits for it: what ends its wait, and how often it tries.
+// Tests how a load that finds no memory in RAM waits for it: what ends its wait, and how often it
+// tries.
 #include "server/stage/placement/staging_tiers.h"
 
 #include <atomic>

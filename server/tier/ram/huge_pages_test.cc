@@ -48,7 +48,7 @@ class HugePagesTest : public ::testing::Test {
   HugePages pages_{regions_, HugePageUse::kTransparent};
 };
 
-// The same, where the kernel makes huge pages.
+// Runs only where the kernel makes huge pages.
 class MadeHugePagesTest : public HugePagesTest {
  protected:
   void SetUp() override {

@@ -28,7 +28,7 @@ void MemorySignal::GiveTurn() {
   if (turn_ != nullptr) return;
   for (Waiter* waiter : waiters_) {
     const bool is_due = waiter->is_ready_ && waiter->seen_ < changes_;
-    // Of those that tried equally long ago, the first that came.
+    // Among waiters that tried equally long ago, the first that came wins.
     if (is_due && (turn_ == nullptr || waiter->seen_ < turn_->seen_)) turn_ = waiter;
   }
   if (turn_ != nullptr) turn_->wake_.NotifyOne();

@@ -23,7 +23,7 @@ class MemorySignal {
   void Notify() {
     if (waiting_.load() != 0) NotifyWaiting();
   }
-  // How many waiters exist. For tests.
+  // The number of waiters, for tests.
   std::size_t waiting() const { return waiting_.load(); }
 
   // One request for memory, made before its first try:

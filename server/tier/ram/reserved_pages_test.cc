@@ -65,7 +65,7 @@ TEST_F(ReservedPagesTest, AreUsedAndGivenBack) {
     EXPECT_EQ(Free(), 0U) << "allocated at once";
     std::memset(region.bytes().data(), 0x5A, region.bytes().size());
     EXPECT_EQ(HugeMappedBytes(region.bytes()), 4 * kPage);
-    // What clients rely on.
+    // Clients rely on these seals.
     EXPECT_EQ(::fcntl(region.fd(), F_GET_SEALS),
               F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
     EXPECT_FALSE(MapShared(region.fd(), 4 * kPage, PROT_READ | PROT_WRITE).has_value());
@@ -104,7 +104,7 @@ TEST_F(ReservedPagesTest, TooFewAreLeftAlone) {
   std::memset(region.bytes().data(), 1, region.bytes().size());
 }
 
-// As where a cgroup limits huge pages: promised by mmap, and then not given.
+// Simulates a cgroup that limits huge pages: mmap promises pages that are then not given.
 TEST_F(ReservedPagesTest, APageThatIsPromisedAndNotGivenIsNoSigbus) {
   if (!HaveFree(4)) GTEST_SKIP() << "no pages can be reserved here (root only)";
   const bool did_run = io::testing::RunWithRefusedCall(SYS_fallocate, ENOSPC, [] {

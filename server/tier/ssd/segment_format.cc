@@ -45,7 +45,7 @@ void EncodeTrailer(const ExtentKey& key, const SegmentShape& shape,
   FOREBAY_CHECK(trailer.size() == shape.trailer_bytes());
   ByteWriter table;
   for (const std::uint64_t sum : checksums.pieces) table.Le(sum);
-  // What follows the table stays zero: the caller's buffer is zeroed (AlignedBuffer), and the
+  // The bytes behind the table stay zero: the caller's buffer is zeroed (AlignedBuffer), and the
   // checksum covers it too.
   std::ranges::copy(table.bytes(), trailer.begin());
 

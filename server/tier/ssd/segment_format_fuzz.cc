@@ -42,7 +42,7 @@ void CheckTrailer(const Footer& footer, std::span<const std::byte> trailer) {
   const auto checksums = DecodeTrailer(footer.key, footer.shape, trailer);
   if (!checksums.has_value()) return;
   if (checksums->pieces.size() != footer.shape.piece_count) __builtin_trap();
-  // What decodes must encode again, and decode to the same checksums.
+  // A trailer that decodes must encode again, and then decode to the same checksums.
   std::vector<std::byte> encoded(footer.shape.trailer_bytes());
   EncodeTrailer(footer.key, footer.shape, *checksums, encoded);
   const auto again = DecodeTrailer(footer.key, footer.shape, encoded);

@@ -1,5 +1,5 @@
-// What the kernel says about the pages of a mapping of this process (/proc/self/smaps) and about
-// the pages that the site has reserved, for tests.
+// For tests: reads what the kernel reports about the pages of a mapping of this process
+// (/proc/self/smaps) and about the pages that the site has reserved.
 #pragma once
 
 #include <cstddef>

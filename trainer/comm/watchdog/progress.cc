@@ -9,7 +9,7 @@ namespace forebay::train {
 
 void Progress::Enter(std::string context) {
   const MutexLock lock(mutex_);
-  // What was done in the old context says nothing in the new one.
+  // The last operation of the old context means nothing in the new one.
   context_ = std::move(context);
   what_.clear();
   waits_ = false;

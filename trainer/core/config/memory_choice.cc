@@ -160,7 +160,7 @@ Result<StepKeeping> MemoryChoices::Everything(const StepPlan& plan) {
   if (settings_.may_swap) wanted = {.graph = Keeping::kSwap, .output = Keeping::kSwap};
   if (settings_.may_recompute) wanted = {.graph = Keeping::kRecompute};
   StepKeeping keeping = KeepAll(plan, wanted);
-  // For the line that is printed: what the peak would be without.
+  // The printed line compares the peak with the one of a plan that keeps everything.
   FOREBAY_ASSIGN(const PlanFacts kept, CheckPlan(plan, {}));
   FOREBAY_ASSIGN(const StepPlan moved, MoveSaved(plan, keeping));
   FOREBAY_ASSIGN(const PlanFacts facts, CheckPlan(moved, {}));

@@ -18,7 +18,8 @@ namespace forebay::train {
 Result<LineFile> LineFile::Open(const std::string& path, bool append) {
   LineFile file;
   file.path_ = path;
-  // Not O_APPEND: the file is cut back after a failed write, and goes on from there.
+  // O_APPEND is not set: after a failed write the file is cut back, and writing goes on at the
+  // position that lseek sets.
   const int flags = O_RDWR | O_CREAT | O_CLOEXEC | (append ? 0 : O_TRUNC);
   file.fd_ = UniqueFd(::open(path.c_str(), flags, 0644));
   if (!file.fd_.valid()) return Error::FromErrno(errno, path);
@@ -64,8 +65,8 @@ Status LineFile::Flush() {
   // Where the last whole line ends.
   const off_t before = is_regular_ ? ::lseek(fd_.get(), 0, SEEK_CUR) : -1;
   Status written = WriteAdded();
-  // Also where the disk refused them: a run must not fill its memory with lines because of a full
-  // disk.
+  // Lines that the disk refused are dropped, too, because a run must not fill its memory with lines
+  // when the disk is full.
   added_.clear();
   if (written.has_value() || before < 0) return written;
   if (::ftruncate(fd_.get(), before) != 0 || ::lseek(fd_.get(), before, SEEK_SET) < 0) {

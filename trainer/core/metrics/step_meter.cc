@@ -49,7 +49,7 @@ RankTotals Unpack(std::span<const double> numbers) {
   const auto take = [&] { return static_cast<std::uint64_t>(numbers[at++]); };
   totals.steps = take();
   totals.samples = take();
-  // Not counts: rates and operations of a run may be beyond 2^53.
+  // Rates and operations are not converted to counts, because those of a run may be beyond 2^53.
   totals.flops = numbers[at++];
   totals.peak_gflops = numbers[at++];
   for (std::uint64_t& ns : totals.account.ns) ns = take();

@@ -197,7 +197,7 @@ Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> bytes,
     if (!node.is_object()) return BadHeader("metadata that is no object");
     for (const auto& [key, value] : node.items()) {
       if (!value.is_string()) return BadHeader("metadata that is not text");
-      // Not interpreted: other programs write what they like here.
+      // The metadata is not interpreted, because other programs write what they like here.
       header.metadata.emplace(key, value.get<std::string>());
     }
   }

@@ -15,7 +15,7 @@ void CheckTensors(const SafetensorsHeader& header, std::span<const std::byte> da
     expected = entry.end;
     const auto bytes = data.subspan(entry.begin, entry.end - entry.begin);
     const auto floats = FloatsOf(entry.dtype, bytes);
-    // Of a type that is not read, which is no fault.
+    // The tensor has a type that is not read, which is no fault.
     if (!floats.has_value()) continue;
     std::uint64_t elements = 1;
     for (const std::uint64_t extent : entry.shape) elements *= extent;
@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto written = EncodeSafetensorsHeader(header->metadata, header->tensors);
   const auto again =
       ParseSafetensors(written, written.size() + (size - header->data_begin));
-  // What was read once can be written and read again: `export` relies on it.
+  // A file that was read can be written and read again; `export` relies on this.
   if (!again.has_value() || again->metadata != header->metadata ||
       again->tensors.size() != header->tensors.size()) {
     __builtin_trap();

@@ -89,7 +89,8 @@ void AddGradients(const std::vector<torch::Tensor>& parameters, GradientSum& sum
       const torch::Tensor values = gradient.contiguous();
       sum.Add(offset, {values.data_ptr<float>(), floats});
     }
-    // As a step leaves it: the next backward pass makes a new one instead of adding to it.
+    // The gradient is dropped as at the end of a step: the next backward pass then makes a new one
+    // instead of adding to it.
     gradient = torch::Tensor();
     offset += floats;
   }
