@@ -1,3 +1,7 @@
+// A case brings a real daemon to the phase, injects the faults, and reads one epoch through them.
+// It then ends the faults and reads two more epochs: one at once, one after `forebay stage`. No
+// step depends on a pause: gfs_emu holds reads, or the reader pauses, until the faults are in
+// place. Problems are collected, so that one report has all that a phase has found.
 #include "tests/fault/case_run.h"
 
 #include <algorithm>
@@ -14,7 +18,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// For an epoch, or for a state: what goes wrong may take so long, and an outage's length.
+// The longest wait for an epoch or for a state; an outage's length is added.
 constexpr std::chrono::seconds kPatience(60);
 constexpr std::chrono::seconds kStatusPatience(2);   // a status may take so long on a busy machine
 constexpr std::chrono::seconds kEndPatience(12);     // kDrainDeadlineMs, and a busy machine
@@ -37,7 +41,7 @@ std::string Describe(const EpochResult& result) {
   return text;
 }
 
-// At the open, with the tiers' room as the reason.
+// Whether the stream was refused when it was opened, because the tiers lack room.
 bool IsRefused(const EpochResult& result) {
   return result.end && result.hashes.empty() &&
          result.end->code() == ErrorCode::kResourceExhausted;
@@ -70,11 +74,12 @@ CaseReport CaseRun::Run() {
   if (!report_.skipped.empty()) return std::move(report_);
   if (rig_.StartDaemon()) {
     MeetFaults();
-    // What follows from a wrong epoch says nothing more.
+    // After a wrong epoch, further problems would only be its consequences.
     if (report_.problems.empty()) Recover();
   } else {
     Expect(false, "the daemon does not start");
   }
+  // A case in which nothing failed has tested nothing.
   Expect(report_.faults > 0 || case_.Has(FaultKind::kNone), "no fault was injected");
   if (!report_.problems.empty()) report_.log = rig_.log();
   report_.seconds = std::chrono::duration<double>(steady_clock::now() - begin).count();
@@ -82,6 +87,8 @@ CaseReport CaseRun::Run() {
 }
 
 void CaseRun::MeetFaults() {
+  // Later phases need a data set that was staged with the SSD; they lose it after their first
+  // epoch.
   const bool is_lost_early = case_.phase == Phase::kCataloguing || case_.phase == Phase::kStaging;
   if (is_lost_early) LoseSsd();
   EpochResult faulty;
@@ -121,6 +128,7 @@ void CaseRun::Recover() {
                              (exit_code ? std::to_string(*exit_code) : "it does not end"));
 }
 
+// The faults come before the request, so that the first operation of the pass can meet them.
 EpochResult CaseRun::Catalogue() {
   Inject();
   AskToStage(/*wait=*/false);
@@ -128,6 +136,7 @@ EpochResult CaseRun::Catalogue() {
   return ReadEpoch();
 }
 
+// The pass stands still with a part of the data set read while the faults are put in place.
 EpochResult CaseRun::Stage() {
   HoldReads();
   AskToStage(/*wait=*/false);
@@ -137,6 +146,7 @@ EpochResult CaseRun::Stage() {
   return ReadEpoch();
 }
 
+// The reader asks for batches of a data set that is not staged, so that it waits for held reads.
 EpochResult CaseRun::StreamFirstEpoch() {
   HoldReads();
   const auto reader = StartReader();
@@ -146,6 +156,8 @@ EpochResult CaseRun::StreamFirstEpoch() {
   return reader->Join();
 }
 
+// The reader pauses in an epoch of a data set that was staged before, as far as it fits. The rest
+// of the epoch meets the faults.
 EpochResult CaseRun::StreamStaged() {
   AskToStage(/*wait=*/true);
   CheckWholeEpoch(ReadEpoch(), "the epoch before the faults");
@@ -158,6 +170,8 @@ EpochResult CaseRun::StreamStaged() {
   return reader->Join();
 }
 
+// This phase is like StreamStaged, but extents are evicted during the pause, so that the reader's
+// batches have to load them again.
 EpochResult CaseRun::Evict() {
   AskToStage(/*wait=*/true);
   CheckWholeEpoch(ReadEpoch(), "the epoch before the faults");
@@ -187,8 +201,8 @@ void CaseRun::LoseSsd() {
 }
 
 void CaseRun::HoldReads() {
-  // A part has arrived, and nobody gets more until Inject. Segments are to be damaged once there
-  // are some: RAM comes first.
+  // A part of the data set arrives, and all later reads hang until Inject. If segments are to be
+  // damaged, the part is larger, because extents go to RAM first and to the SSD later.
   const bool needs_segments = std::ranges::any_of(case_.faults(), HitsReadsOfSsd);
   const std::uint64_t arrived = rig_.samples().reads * (needs_segments ? 3 : 1) / 4;
   Expect(rig_.gfs().Control("fault hang " + std::string(kDataset) + "* count=0 after=" +
@@ -202,6 +216,8 @@ void CaseRun::AwaitHeldReads() {
 }
 
 void CaseRun::Inject() {
+  // The SSD is damaged first, while reads are still held. The command to gfs_emu then releases the
+  // reads and sets the rules of the GFS.
   std::string lines = "clear\nreset";
   for (const FaultKind kind : case_.faults()) {
     if (!IsOfGfs(kind)) report_.faults += InjectIntoSsd(kind);
@@ -219,6 +235,7 @@ std::uint64_t CaseRun::InjectIntoSsd(FaultKind kind) {
     case FaultKind::kSsdFull: return rig_.ssd()->Fill();
     default: break;
   }
+  // Segments are written in the background, so the first may appear only after a while.
   std::uint64_t flipped = 0;
   Await(patience_, [&] {
     flipped = rig_.ssd()->FlipBits(kLostSegments, case_.seed);
@@ -232,17 +249,20 @@ void CaseRun::LookAtHang() {
   Expect(Await(patience_, [this] { return rig_.gfs().InjectedCount() > 0; }), "nothing hangs");
   const auto begin = steady_clock::now();
   StatusNow();
+  // `status` must answer while a request hangs, because the user needs it just then.
   Expect(steady_clock::now() - begin < kStatusPatience, "status waits for what hangs");
   // Folders and tar archives are catalogued in this phase too, and a catalog needs every object.
   if (case_.phase == Phase::kStaging && case_.format == Format::kRecords) {
-    // One extent waits, and whatever else its thread was to read next. A quarter was here before.
+    // One extent waits, and with it the reads that its thread would do next; all others must go on.
+    // A quarter had arrived before, so three eighths show progress.
     const bool goes_on = Await(patience_, [this] {
       const v1::DatasetStatus dataset = StatusNow().datasets(0);
       return dataset.total_bytes() > 0 && dataset.staged_bytes() > dataset.total_bytes() * 3 / 8;
     });
     Expect(goes_on, "others wait for what hangs");
   }
-  // Once it counts as hung it is named. What one of several operations waits for may be the folder.
+  // Once the request counts as hung, `status` names it. It may name the folder and not the object,
+  // so only the data set's name is compared.
   const bool is_named = Await(patience_, [this] {
     const v1::GfsCounters gfs = StatusNow().gfs();
     return gfs.hung() > 0 && gfs.hung_oldest().find(kDataset) != std::string::npos;
@@ -259,11 +279,13 @@ void CaseRun::EndDaemonWhileItHangs() {
          "told to end while a request hangs: " +
              (exit_code ? "exit code " + std::to_string(*exit_code) : "it does not end"));
   EndFaults();
+  // The case goes on with a new daemon, so that one defect does not hide others.
   if (!exit_code) rig_.daemon().Kill();
   Expect(rig_.StartDaemon(), "the daemon does not start again");
 }
 
 void CaseRun::EndFaults() {
+  // The counts are taken before `clear`, which removes the rules together with them.
   report_.faults += InjectedByRules(rig_.gfs().Counters());
   rig_.gfs().Control("clear");
 }
@@ -275,6 +297,7 @@ std::unique_ptr<EpochReader> CaseRun::StartReader(std::uint64_t pause_after) {
   options.order = case_.order;
   options.arrival = case_.arrival;
   options.order_seed = case_.seed;
+  // A folder has fewer samples, so its batches are smaller.
   options.batch = case_.format == Format::kFolder ? 16 : 64;
   options.pause_after = pause_after;
   options.patience = patience_;
@@ -288,6 +311,7 @@ void CaseRun::AskToStage(bool wait) {
   const auto context = integration::NewContext(patience_);
   const auto reader = client.admin().Stage(context.get(), request);
   v1::StageProgress progress;
+  // The stream of progress ends when the request is done; its messages are not checked here.
   while (reader->Read(&progress)) {
   }
   const grpc::Status status = reader->Finish();
@@ -318,12 +342,15 @@ void CaseRun::CheckWholeEpoch(const EpochResult& result, const std::string& whic
 }
 
 void CaseRun::CheckFaultyEpoch(const EpochResult& result) {
+  // Both lists are sorted, so this fails for a hash that no file has, and for one that came more
+  // often than the files have it.
   Expect(std::ranges::includes(rig_.samples().hashes, result.hashes),
          "a wrong or repeated sample was delivered: " + Describe(result));
   const Expectation expected = ExpectationOf(case_);
   const std::string which = "the epoch that met the faults";
   if (was_interrupted_ && case_.phase != Phase::kCataloguing && case_.phase != Phase::kStaging) {
-    // What hung may be an extent on its way home, which no batch waited for.
+    // The hung request may have loaded an extent to its home while no batch waited for it. Then the
+    // epoch is whole.
     const bool is_whole = result.hashes == rig_.samples().hashes && result.errors.empty();
     Expect(is_whole || (result.end && result.end->retryable()),
            which + " ends otherwise: " + Describe(result));
@@ -338,9 +365,12 @@ void CaseRun::CheckFaultyEpoch(const EpochResult& result) {
     CheckWholeEpoch(result, which);
     return;
   }
+  // From here on errors are allowed: UNAVAILABLE must have passed when the reader asked again,
+  // DATA_LOSS is final for its batch.
   for (const Error& error : result.errors) {
     Expect(expected.errors.contains(error.code()), which + " met " + error.ToString());
   }
+  // No case that gets here may break the stream: a failed batch leaves the others readable.
   Expect(!result.end, which + " ended early: " + Describe(result));
   if (!expected.errors.contains(ErrorCode::kDataLoss)) {
     Expect(result.hashes == rig_.samples().hashes,
@@ -357,10 +387,11 @@ void CaseRun::CheckStatusAndEpoch(const v1::StatusReply& status, const std::stri
   for (const std::string& untruth : UntruthsOf(case_, status, rig_.ssd())) {
     Expect(false, "before " + which + ", status says: " + untruth);
   }
+  // The counters then show what this epoch alone reads from the GFS.
   rig_.gfs().Control("reset");
   const EpochResult result = ReadEpoch();
   const std::uint64_t bytes = rig_.gfs().Counters()["total"]["bytes"].get<std::uint64_t>();
-  // It is not refused where status says that all is there.
+  // A stream must not be refused while status says that the data set is staged.
   const bool may_be_refused = ExpectationOf(case_).may_be_refused && dataset.state() != "staged";
   if (may_be_refused && IsRefused(result)) return;
   CheckWholeEpoch(result, which);

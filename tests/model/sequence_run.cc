@@ -1,3 +1,9 @@
+// Performs the steps of a sequence one after another, on one thread, and stops at the first
+// difference between the service and the model. The threads of the rooms are not scheduled by the
+// seed, so for every outcome the model keeps a set of what is allowed: the reasons for which a load
+// may fail (`reasons_`), the catalogs that may have been saved (`saved_`), and the revisions of the
+// GFS at which an extent may have been first read (ReadLedger). A set grows while work is under way
+// and shrinks when the node is idle (JudgeWhenIdle).
 #include "tests/model/sequence_run.h"
 
 #include <algorithm>
@@ -58,11 +64,13 @@ std::string SequenceRun::Run() {
 // --- steps ------------------------------------------------------------------------------------
 
 Status SequenceRun::Perform(const Step& step) {
+  // A step draws from its own seed, so its draws do not depend on the steps before it.
   random_ = ModelRandom(step.seed);
   NoteReasons();
   if (step.fault) {
     armed_ = step.fault->place;
     io::FaultInjector& injector = node_.faults(*armed_);
+    // The injector counts over the whole run; this step's faults are the difference.
     faults_before_ = faults_noted_ = injector.faults_injected();
     injector.Arm(step.fault->fault);
   }
@@ -74,6 +82,8 @@ Status SequenceRun::Perform(const Step& step) {
     const std::uint64_t injected = injector.faults_injected() - faults_before_;
     occurrences_.Count(FaultName(*step.fault), injected);
     if (injected > 0) Log(fmt::format("{} x {}", injected, FaultName(*step.fault)));
+    // Such a write reports success and leaves other bytes, so damage may be found in any later
+    // step.
     const bool lies = step.fault->fault.kind == io::FaultKind::kBitFlip ||
                       step.fault->fault.kind == io::FaultKind::kTornWrite;
     has_ssd_lied_ = has_ssd_lied_ || (injected > 0 && lies);
@@ -125,7 +135,8 @@ Status SequenceRun::ActOnTiers(Action action) {
 }
 
 Status SequenceRun::ActOnObjects(Action action) {
-  // A catalog describes one moment.
+  // Objects change only after a pass has its catalog. A change during cataloguing would leave the
+  // model without knowledge of which objects the catalog describes.
   FOREBAY_TRY(Catalogued());
   std::vector<std::string> paths = gfs_.paths();
   if (action == Action::kShowObject) {
@@ -143,10 +154,13 @@ Status SequenceRun::ActOnObjects(Action action) {
     }
     case Action::kFlipObject: {
       if (is_away) return {};
+      // The bit lies within a value, so that the model knows what the change does to samples.
       const auto& samples = gfs_.Current(path)->samples();
       const auto& values = samples[random_.Below(samples.size())];
       const ValuePlace place = values[random_.Below(values.size())];
       const std::uint64_t bit = place.offset * 8 + random_.Below(place.length * 8);
+      // At most one silent change happens between two idle moments. With two, a load could read one
+      // bit before its flip and the other after it, and so see bytes that belong to no revision.
       if (revision_when_idle_ < gfs_.revision()) FOREBAY_TRY(JudgeWhenIdle());
       flips_.emplace_back(gfs_.Current(path), bit);
       FlipObject(path, bit);
@@ -186,6 +200,7 @@ void SequenceRun::FlipObject(const std::string& path, std::uint64_t bit) {
 Status SequenceRun::ActOnSsd(Action action) {
   if (action == Action::kFillSsd || action == Action::kFreeSsd) {
     is_disk_full_ = action == Action::kFillSsd;
+    // The state directory shares the disk, so a save may fail from now on.
     is_state_doubtful_ = is_state_doubtful_ || is_disk_full_;
     if (is_disk_full_) node_.FillDisk(random_.Below(plan_.data.extent_bytes * 2));
     if (!is_disk_full_) node_.FreeDisk();
@@ -211,7 +226,7 @@ Status SequenceRun::ActOnSsd(Action action) {
   return {};
 }
 
-// After all that was done, the service is whole again with the remedies that it names.
+// After all steps, the remedies that the service names must make the data set whole again.
 Status SequenceRun::Heal() {
   Log("heal");
   random_ = ModelRandom(plan_.seed + 1);
@@ -223,11 +238,13 @@ Status SequenceRun::Heal() {
   }
   node_.FreeDisk();
   is_disk_full_ = false;
+  // Neither a daemon with a history nor a new one may need more than the remedies below.
   if (random_.Chance(50)) FOREBAY_TRY(StartAgain(Action::kRestart));
   FOREBAY_TRY(Stage());
   const bool is_well = dataset().progress().state == DatasetState::kStaged && served_ &&
                        served_->ReasonsToFail().empty() && !is_catalog_damaged_ &&
                        served_->objects().size() == gfs_.Present().size();
+  // The errors of replaced or damaged objects tell the user to rebuild the catalog.
   if (!is_well) FOREBAY_TRY(Rebuild());
   FOREBAY_TRY(Epoch(true));
   open_.reset();
@@ -246,6 +263,7 @@ Status SequenceRun::BeginLife(State state) {
   if (state == State::kNone || !before) {
     ledger_ = std::make_shared<ReadLedger>(gfs_.revision(), gfs_.revision());
   } else {
+    // The saved record of first reads survives. Whatever may have been lost of it becomes a doubt.
     ledger_ = std::make_shared<ReadLedger>(*before);
     if (state == State::kDoubtful) ledger_->Doubt(is_packed());
     if (may_copies_return_) ledger_->DoubtUnread(is_packed());
@@ -259,6 +277,7 @@ Status SequenceRun::BeginLife(State state) {
   reasons_.clear();
   has_ssd_failed_ = false;
   may_copies_return_ = false;
+  // The flags of faults belong to one life, but a full disk stays full.
   is_state_doubtful_ = is_disk_full_;
   revision_when_idle_ = gfs_.revision();
   // A daemon stages from its start on; here a step may also come first.
@@ -277,6 +296,7 @@ Status SequenceRun::EndLife() {
   }
   open_.reset();
   node_.Stop();
+  // Every room closes its files, also if the daemon ends in the middle of a pass or of a fault.
   if (node_.open_file_count() == 0) return {};
   return Difference(fmt::format("{} files are open after the daemon's end",
                                 node_.open_file_count()));
@@ -287,6 +307,7 @@ SequenceRun::Saved SequenceRun::CurrentObjects() const { return gfs_.Present(); 
 Status SequenceRun::StartAgain(Action action) {
   if (action == Action::kRestart) FOREBAY_TRY(JudgeWhenIdle());
   const bool saves = plan_.tiers.saves_state;
+  // The flags are read before the next life resets them.
   State state = !saves ? State::kNone : is_state_doubtful_ ? State::kDoubtful : State::kKept;
   FOREBAY_TRY(EndLife());
   switch (action) {
@@ -301,6 +322,8 @@ Status SequenceRun::StartAgain(Action action) {
       if (!node_.FlipBit(node_.state_path(is_catalog ? "" : ".reads"), random_.Word())) break;
       occurrences_.Count(ActionName(action));
       is_catalog_damaged_ = is_catalog_damaged_ || is_catalog;
+      // The next daemon may notice the damage at once and catalog again, or only when it needs the
+      // page.
       if (is_catalog) saved_.push_back(std::nullopt);
       if (!is_catalog) state = State::kDoubtful;
       return BeginLife(state);
@@ -323,6 +346,8 @@ Status SequenceRun::Kill(bool loses_power) {
                                       io::CrashMode::kRenameWithoutData};
   const bool dies_at_once = loses_power && random_.Chance(70);
   if (dies_at_once) {
+    // After a number of calls every call fails, so nothing that the daemon does later, at its
+    // orderly end for example, reaches the disks.
     const io::Fault death{.kind = io::FaultKind::kEio, .nth = random_.Between(1, 40),
                           .is_persistent = true};
     node_.faults(FaultPlace::kSsd).Arm(death);
@@ -342,6 +367,7 @@ Status SequenceRun::Kill(bool loses_power) {
                      : loses_power || is_state_doubtful_ ? State::kDoubtful
                                                          : State::kKept;
   FOREBAY_TRY(EndLife());
+  // Every demand must have one answer by now, be it an error, or a caller would wait for ever.
   FOREBAY_TRY(demands->Answers());
   if (armed_) node_.faults(*armed_).Disarm();  // the next daemon finds the devices sound
   occurrences_.Count(loses_power ? "lose power" : "kill");
@@ -351,7 +377,8 @@ Status SequenceRun::Kill(bool loses_power) {
     node_.LosePower({.mode = random_.OneOf(kModes),
                      .seed = random_.Word(),
                      .torn_bytes = random_.OneOf({std::size_t{512}, std::size_t{4096}})});
-    // What was being removed may be there again, and be removed no more.
+    // A removal of the saved catalog may or may not have reached the disk, so the next daemon may
+    // find it or not.
     if (plan_.tiers.saves_state && dies_at_once) saved_.push_back(std::nullopt);
   }
   return BeginLife(kept);
@@ -360,8 +387,8 @@ Status SequenceRun::Kill(bool loses_power) {
 // --- cataloguing and staging --------------------------------------------------------------------
 
 void SequenceRun::BeginPass(bool is_rebuild) {
-  // What an open stream needs sooner makes no room on small tiers for what is staged: a pass waits
-  // five seconds for each extent then. A few of these are enough.
+  // On small tiers a pass cannot evict extents that an open stream needs sooner, and waits five
+  // seconds for each of its own. One pass in a hundred keeps the stream open, which is enough.
   if (!plan_.tiers.are_ample && !random_.Chance(1)) open_.reset();
   node_.BringStateToFolder();
   is_rebuild_ = is_rebuild;
@@ -377,6 +404,8 @@ void SequenceRun::BeginPass(bool is_rebuild) {
     }
   }
   if (is_rebuild) {
+    // A rebuild accepts the objects as they are now, so reads are counted from here on. Streams
+    // that are open still read by the former catalog; its ledger stays in `ledgers_` for them.
     may_copies_return_ = may_copies_return_ || has_ssd_failed_;
     prior_ = ledger_;
     ledger_ = std::make_shared<ReadLedger>(gfs_.revision(), gfs_.revision());
@@ -408,7 +437,7 @@ Status SequenceRun::Rebuild() {
   return JudgeStaged();
 }
 
-// The objects could not be catalogued: what was served before still is.
+// The objects could not be catalogued, so the service still uses the former catalog.
 Status SequenceRun::JudgeRefusedRebuild(const Error& error, const Served& before) {
   NoteFaults();
   NoteReasons();
@@ -425,8 +454,9 @@ Status SequenceRun::JudgeRefusedRebuild(const Error& error, const Served& before
   return JudgeWhenIdle();
 }
 
-// What has a home is there. But a stream that is open may need guests sooner than an extent that is
-// at home, a fault may cost a copy, and damage is found when it is met.
+// Checks that every extent with a home is on a tier. There are exceptions: for an open stream, a
+// guest that is needed sooner may displace an extent at home; a fault may cost a copy; and damage
+// is found only when a copy is read.
 Status SequenceRun::JudgeStaged() {
   CountHomes();
   const bool is_calm = !open_ && !is_ssd_damaged_ && !has_ssd_lied_ &&
@@ -455,6 +485,8 @@ Status SequenceRun::Catalogued() {
 
 Status SequenceRun::LearnCatalog() {
   const auto catalog = dataset().catalog();
+  // The daemon may have loaded any of the saved catalogs, or made a new one of the objects that are
+  // there now. The first candidate that describes its catalog is taken.
   std::vector<Saved> candidates = is_rebuild_ ? std::vector<Saved>{std::nullopt} : saved_;
   std::string why;
   for (const Saved& candidate : candidates) {
@@ -477,6 +509,7 @@ Status SequenceRun::LearnCatalog() {
   }
   if (plan_.tiers.saves_state) {
     const bool is_certain = !is_state_doubtful_ && !is_disk_full_;
+    // A save that succeeded replaces what was there. One that may have failed leaves both possible.
     if (is_certain) saved_.clear();
     if (is_rebuild_) is_catalog_damaged_ = false;
     saved_.emplace_back(served_->objects());
@@ -485,7 +518,8 @@ Status SequenceRun::LearnCatalog() {
   return {};
 }
 
-// What a daemon finds on a tier was read by whoever put it there.
+// Takes over the first read of a copy that this daemon found on a tier: the daemon that put it
+// there has read it.
 void SequenceRun::CarryReads(const std::string& extent, ExtentId number) {
   if (ledger_->Knows(extent) || !found_.contains(dataset().key(number))) return;
   // A pass over shards looks at every byte, and a rebuild accepts what it sees.
@@ -509,9 +543,11 @@ SequenceRun::Codes SequenceRun::ReasonsToFailCataloguing() const {
     }
   }
   const auto paths = gfs_.paths();
+  // A sample of raw files needs one object of each path, so a single missing object fails the pass.
   const bool is_raw = plan_.data.format == catalog::Format::kRaw;
   if (is_raw && gfs_.Present().size() < paths.size()) reasons.insert(ErrorCode::kNotFound);
   for (const Object& object : gfs_.Present()) {
+    // Only a pass over tar shards reads all bytes, and so may notice a silent change.
     const bool is_read = plan_.data.format == catalog::Format::kTar;
     // A copy of before is the first read, where nothing else tells.
     const std::uint64_t since = found_.empty() ? ledger_->since() : 0;
@@ -555,6 +591,7 @@ Status SequenceRun::JudgeWhenIdle() {
       if (resident[i]) served_->OnResident(ExtentId(i));
     }
   }
+  // These two hold only while nothing is under way.
   FOREBAY_TRY(CheckMemory(rooms()));
   FOREBAY_TRY(CheckRoom(rooms(), room_at_start_));
   reasons_.clear();
@@ -578,6 +615,7 @@ Status SequenceRun::JudgePass() {
 
 Status SequenceRun::JudgeFailedPass(const std::string& error) {
   const std::optional<ErrorCode> code = CodeOf(error);
+  // The set has every reason since the last idle moment, because a load may have met any of them.
   if (!code || !reasons_.contains(*code)) {
     return Difference("a pass failed for no reason: " + error);
   }
@@ -614,13 +652,15 @@ stream::ServeFixture::Ask SequenceRun::DrawAsk(std::string name) {
   return ask;
 }
 
-// Null where the service rightly refuses it.
+// Returns null if the service refuses the stream and is right.
 Result<std::unique_ptr<CheckedStream>> SequenceRun::OpenStream(
     const stream::ServeFixture::Ask& ask) {
   const bool is_global = ask.mode == OrderMode::kGlobal;
   const bool fits = dataset().bytes_without_home() == 0;
   auto opened = CheckedStream::Open(rooms(), served_, ask);
   if (opened.has_value()) {
+    // A global order visits extents at random, so it is allowed only if every extent has a home.
+    // Homes are not known for certain while a pass is under way.
     const bool must_be_refused = is_global && !fits && !is_pass_under_way_;
     if (must_be_refused) return Difference("a global order was opened over what does not fit");
     return opened;
@@ -635,6 +675,7 @@ Result<std::unique_ptr<CheckedStream>> SequenceRun::OpenStream(
 
 Status SequenceRun::Read(CheckedStream& stream, std::uint64_t steps) {
   std::vector<CheckedStream::Refusal> refusals;
+  // Samples are compared within Pull; only the service's errors come back here, to be judged.
   const std::uint64_t before = stream.delivered();
   FOREBAY_TRY(stream.Pull(steps, refusals));
   occurrences_.Count("samples delivered", stream.delivered() - before);
@@ -666,7 +707,7 @@ Status SequenceRun::Judge(const Error& error, ServedModel& served,
   return {};
 }
 
-// Everything lies on the tiers, and nothing there is damaged: the GFS is not needed.
+// Whether everything lies undamaged on the tiers, so that an epoch must not read from the GFS.
 bool SequenceRun::IsQuiet() {
   if (is_pass_under_way_ || armed_ || is_ssd_damaged_ || are_segments_lost_ || has_ssd_lied_) {
     return false;
@@ -678,7 +719,7 @@ bool SequenceRun::IsQuiet() {
 
 Status SequenceRun::Epoch(bool is_whole) {
   FOREBAY_TRY(Catalogued());
-  // Of packed extents it is not known before which of them fit.
+  // It is known only when staging has ended which compressed extents fit on the tiers.
   if (is_packed()) FOREBAY_TRY(JudgeWhenIdle());
   if (!served_) {
     occurrences_.Count("no catalog to read by");
@@ -707,6 +748,7 @@ Status SequenceRun::ReadOn() {
     FOREBAY_ASSIGN(open_, OpenStream(DrawAsk("long")));
   }
   if (!open_) return {};
+  // A stream that was opened before a rebuild goes on with the catalog that it began with.
   const bool is_of_replaced = &open_->served() != served_.get();
   FOREBAY_TRY(Read(*open_, random_.Between(1, 12)));
   occurrences_.Count(is_of_replaced ? "read on after a rebuild" : "read on");
@@ -727,6 +769,7 @@ Status SequenceRun::Demand() {
         ExtentId(static_cast<std::uint32_t>(random_.Below(served_->extent_count()))));
     demands->Demand(rooms().stager(), dataset(), extents.back(), random_.OneOf(kAccesses));
   }
+  // An answer may be an error, but it has to come.
   if (!demands->Wait()) return Difference("a demand is never answered");
   NoteFaults();
   FOREBAY_ASSIGN(const std::vector<Status> answers, demands->Answers());
@@ -753,6 +796,7 @@ std::optional<ExtentKey> SequenceRun::DrawResident(TierKind kind) {
 
 Status SequenceRun::Evict(std::optional<TierKind> kind, std::uint64_t percent) {
   for (const TierKind tier : {TierKind::kRam, TierKind::kSsd}) {
+    // Without a kind, both tiers are meant.
     if (kind.value_or(tier) != tier) continue;
     for (const ExtentKey& key : rooms().cache().Resident(tier)) {
       if (!random_.Chance(percent)) continue;
@@ -763,6 +807,7 @@ Status SequenceRun::Evict(std::optional<TierKind> kind, std::uint64_t percent) {
                                has_ssd_failed_;
       if (!is_expected) return evicted.error().WithContext("an eviction failed");
     }
+    // Damage goes with the copies that had it.
     if (tier == TierKind::kSsd && rooms().cache().Resident(tier).empty()) {
       is_ssd_damaged_ = false;
       are_segments_lost_ = false;
@@ -830,11 +875,14 @@ Status SequenceRun::ReadNoise() {
   if (!served_ || !served_->ReasonsToFail().empty()) return {};
   for (std::uint32_t i = 0; i < served_->extent_count(); ++i) {
     const ReadLedger::Entry& entry = ledger_->Of(served_->name(ExtentId(i)));
+    // Without a certain first read of every extent, the service has nothing to compare with.
     if (!entry.is_read || entry.is_loose) return {};
   }
   FOREBAY_TRY(Evict(std::nullopt, 100));
   io::FaultInjector& injector = node_.faults(FaultPlace::kGfs);
   const std::uint64_t before = injector.faults_injected();
+  // `armed_` stays unset, so no error is allowed: the service has to notice the wrong bytes and to
+  // read them again.
   injector.Arm({.kind = io::FaultKind::kBitFlip, .call = io::IoCall::kRead,
                 .nth = random_.Between(1, 8), .seed = random_.Word()});
   const Status status = Epoch(true);

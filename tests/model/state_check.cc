@@ -1,3 +1,7 @@
+// A check compares two sources of one fact, for example the arena's counter of used bytes with the
+// sum over the resident extents. SequenceRun calls the checks when no pass is under way. Threads of
+// the rooms may still be about to release memory, so most checks look again until the fact holds,
+// and fail after a minute.
 #include "tests/model/state_check.h"
 
 #include <chrono>
@@ -46,10 +50,14 @@ Status AwaitState(stream::ServeFixture& rooms, bool may_be_staging) {
                fmt::format("the data set is {} for a minute", stage::DatasetStateName(state)));
 }
 
+// Counts what the arena charges for an extent, which is its size rounded up, and not only its
+// bytes.
 std::uint64_t ResidentRamBytes(tier::ExtentCache& cache) {
   std::uint64_t bytes = 0;
   for (const tier::ExtentKey& key : cache.Resident(TierKind::kRam)) {
     const tier::ExtentRef extent = cache.FindOn(key, TierKind::kRam);
+    // Another thread may have evicted the extent since Resident listed it; the caller then looks
+    // again.
     if (extent) bytes += plan::FootprintBytes(extent->image_bytes);
   }
   return bytes;
@@ -71,6 +79,7 @@ std::string DescribeTiers(stream::ServeFixture& rooms) {
   std::vector<std::string> tiers(rooms.dataset().catalog()->extent_count());
   for (const TierKind kind : {TierKind::kRam, TierKind::kSsd}) {
     for (const tier::ExtentKey& key : rooms.cache().Resident(kind)) {
+      // The tiers may still have copies of objects that were replaced; these have other keys.
       const bool is_ours = key.extent.value() < tiers.size() &&
                            key == rooms.dataset().key(key.extent);
       if (is_ours) tiers[key.extent.value()] += kind == TierKind::kRam ? " ram" : " ssd";
@@ -104,6 +113,7 @@ Status AwaitCatalogued(stream::ServeFixture& rooms) { return AwaitState(rooms, t
 
 Status CheckMemory(stream::ServeFixture& rooms) {
   std::uint64_t used = 0, resident = 0;
+  // A difference that lasts is a leak, or memory that was freed too early.
   const bool is_exact = LookUntil([&] {
     used = rooms.arena().used_bytes();
     resident = ResidentRamBytes(rooms.cache());
@@ -116,6 +126,8 @@ Status CheckMemory(stream::ServeFixture& rooms) {
 
 Status CheckRoom(stream::ServeFixture& rooms, const plan::TierSpace& room_at_start) {
   const stage::Dataset& dataset = rooms.dataset();
+  // The room of homes is added up from the planned sizes, not from what lies on the tiers, because
+  // room is reserved before an extent is loaded.
   plan::TierSpace taken;
   if (const auto catalog = dataset.catalog()) {
     for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
@@ -148,6 +160,8 @@ Status CheckStaged(stream::ServeFixture& rooms) {
     const std::vector<bool> resident = ResidentExtents(rooms);
     for (std::uint32_t i = 0; i < resident.size(); ++i) {
       const plan::HomeTier home = rooms.dataset().home(ExtentId(i));
+      // Any tier will do: a reader needs no GFS for an extent that lies on another tier than its
+      // home.
       if (resident[i] || home == plan::HomeTier::kNone) continue;
       missing = fmt::format("extent {}, whose home is {}", i, HomeName(home));
       return false;
@@ -168,10 +182,12 @@ Status CheckEmptied(stream::ServeFixture& rooms, bool is_ssd_sound) {
     return Difference(fmt::format("{} bytes of the RAM tier are in use after everything was "
                                   "evicted", rooms.arena().used_bytes()));
   }
+  // Slots are no extents, so an eviction does not free them; the streams must have done that.
   if (!LookUntil([&] { return rooms.slots().used_bytes() == 0; })) {
     return Difference(fmt::format("{} bytes of slots are in use without a stream",
                                   rooms.slots().used_bytes()));
   }
+  // An SSD that has failed may have kept segments that it could not remove.
   if (rooms.store() != nullptr && is_ssd_sound && rooms.store()->used_bytes() != 0) {
     return Difference(fmt::format("{} bytes of the SSD are in use after everything was evicted",
                                   rooms.store()->used_bytes()));

@@ -1,3 +1,8 @@
+// A batch is put together field by field: variable fields first, into memory of the gatherer, then
+// fixed fields, into the batch's slot. Each field goes unit by unit: its chunks are read, decoded,
+// and verified against their checksums. One worker at a time calls this for a batch that it
+// assembles, with the extents pinned; other workers may fill rows of the same slot meanwhile, so a
+// row of a shared field is written only under a claim.
 #include "server/stream/packed/packed_gatherer.h"
 
 #include <algorithm>
@@ -44,14 +49,18 @@ Status PackedGatherer::Plan(const StreamSpec& spec, BatchSamples wanted) {
 
 void PackedGatherer::Forget() {
   gathered_.is_complete = false;
+  // Idle gatherers wait for the next batch with their buffers. An unusually large buffer is freed,
+  // so that one batch of large values does not hold memory for ever.
   if (gathered_.bytes.capacity() > limits::kDecodeReadBytesMax) gathered_.bytes = {};
   plan_.Forget();
   slot_.reset();
+  // If the attempt has failed, the slot keeps its memory and its filled rows for the next one. From
+  // here on the stream may free them when it closes (BatchSlot::Abandon).
   if (open_.own) open_.own->Disown();
   open_ = {};
 }
 
-// Fills all fields, in one slot.
+// Fills all fields of the batch, which share one slot.
 Status PackedGatherer::Gather(const StreamSpec& spec, const GatherMeans& gather_means,
                               AssembledBatch& batch) {
   const Means means{.refs = gather_means.refs, .slots = gather_means.slots,
@@ -64,6 +73,8 @@ Status PackedGatherer::Gather(const StreamSpec& spec, const GatherMeans& gather_
   for (std::uint32_t field = 0; field < fields.size(); ++field) {
     if (!fields[field].variable()) FOREBAY_TRY(FillField(field, means, batch));
   }
+  // Take waits for other batches that still write rows here. After it nobody else has access to the
+  // memory.
   batch.hold.slot = slot_->Take();
   Describe(spec, batch);
   return {};
@@ -72,6 +83,7 @@ Status PackedGatherer::Gather(const StreamSpec& spec, const GatherMeans& gather_
 // Variable values come first: their sizes, and so the slot's, are known once they are decoded.
 Status PackedGatherer::GatherVariable(const Means& means, AssembledBatch& batch) {
   const auto& fields = plan_.schema().fields;
+  // An earlier attempt has decoded the values and then found no memory for a slot (GiveGathered).
   if (gathered_.is_complete) {
     batch.Count(gathered_.counted);
     return {};
@@ -84,6 +96,8 @@ Status PackedGatherer::GatherVariable(const Means& means, AssembledBatch& batch)
   }
   gathered_.counted = {};
   gathered_.counted.Count(batch);
+  // Only a complete set may serve the next attempt. After an error above, that attempt decodes all
+  // values again.
   gathered_.is_complete = true;
   return {};
 }
@@ -91,6 +105,8 @@ Status PackedGatherer::GatherVariable(const Means& means, AssembledBatch& batch)
 Status PackedGatherer::TakeSlot(const StreamSpec& spec, const Means& means) {
   slot_ = open_.own;
   if (slot_ == nullptr) {
+    // The batch has no slot on the board, so no other batch fills it. It makes a slot of its own,
+    // now that the sizes of all variable values are known.
     std::vector<std::uint64_t> variable_bytes(gathered_.values.size());
     for (std::size_t field = 0; field < gathered_.values.size(); ++field) {
       for (const GatheredValue& value : gathered_.values[field]) {
@@ -101,15 +117,17 @@ Status PackedGatherer::TakeSlot(const StreamSpec& spec, const Means& means) {
                                                  variable_bytes));
     slot_ = std::make_shared<BatchSlot>(std::move(layout), plan_.row_count());
   }
+  // The slot may have memory already, if another batch has filled a row ahead.
   return slot_->Allocate(means.slots);
 }
 
-// All values of one field, unit by unit: fixed ones into the slot, variable ones into
-// gathered_.
+// Fills one field, unit by unit: fixed values go to the slot, variable ones to gathered_.
 Status PackedGatherer::FillField(std::uint32_t field, const Means& means, AssembledBatch& batch) {
   const std::span<GatherUnit> units = plan_.UnitsOf(field);
   std::size_t read = 0;
   for (std::size_t i = 0; i < units.size(); ++i) {
+    // The records of one read-ahead lie in one buffer, which the next read-ahead overwrites. It is
+    // due only when all units of the one before are decoded.
     if (i == read) {
       FOREBAY_ASSIGN(const std::size_t ahead, ReadAhead(units.subspan(i), means, batch));
       read += ahead;
@@ -119,9 +137,9 @@ Status PackedGatherer::FillField(std::uint32_t field, const Means& means, Assemb
   return {};
 }
 
-// Reads what lies on SSD of the first units, as many as fit in kDecodeReadBytesMax. Returns how
-// many units that are, but at least one: the chunks of a unit that does not fit alone are read one
-// by one when it is decoded.
+// Reads the chunks of the first units that lie on SSD, for as many units as fit in
+// kDecodeReadBytesMax. Returns the number of these units, but at least one: the chunks of a unit
+// that does not fit alone are read one by one when it is decoded.
 Result<std::size_t> PackedGatherer::ReadAhead(std::span<const GatherUnit> units, const Means& means,
                                             AssembledBatch& batch) {
   std::vector<PlacedChunk*> ahead;
@@ -141,15 +159,20 @@ Result<std::size_t> PackedGatherer::ReadAhead(std::span<const GatherUnit> units,
 Status PackedGatherer::FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
   const bool is_shared = !plan_.schema().fields[unit.field].variable() &&
                          slot_->IsShared(unit.field);
+  // Rows are claimed before the unit is decoded, so that no other batch decodes for the same rows
+  // in the meantime. If decoding fails, the rows become empty again, and a later attempt can claim
+  // them again.
   if (is_shared && !ClaimRows(unit, batch)) return {};
   const Status filled = FillClaimed(unit, means, batch);
   if (is_shared) EndClaims(unit, filled.has_value());
   return filled;
 }
 
-// Those of the unit's rows that no other batch has filled by now; false where none is left.
+// Claims the unit's rows that no other batch has filled by now. Returns false if none is left.
 bool PackedGatherer::ClaimRows(GatherUnit& unit, AssembledBatch& batch) {
   plan_.KeepUsers(unit, [&](const GatherUser& user) {
+    // May wait for another batch that writes the row. That batch never waits for this one
+    // (TryClaim), so there is no deadlock.
     return slot_->Claim(unit.field, user.row);
   });
   batch.decode.kept_samples += unit.filled_users;
@@ -176,10 +199,16 @@ Status PackedGatherer::FillClaimed(GatherUnit& unit, const Means& means, Assembl
     batch.CountSource(means.refs[plan_.ChunksOf(unit)[0].extent_index]->tier, unit.user_count, 0);
     if (!field.variable()) {
       const std::uint64_t bytes = field.sample_bytes() * unit.samples.count;
+      // A unit beyond the limit is never decoded as a whole into memory of its own; the rows of the
+      // slot are memory that is accounted for.
       if (bytes > limits::kDecodedUnitBytesMax) return DecodeRows(unit, means, batch);
       unit.is_worth_keeping = decoded_.WouldKeep(unit.samples, bytes);
+      // The cache would not keep the unit, and the wanted samples are a run, so they are decoded
+      // directly to their rows. All other units go through Get, which lets batches that want a unit
+      // at the same moment share one decoding.
       if (!unit.is_worth_keeping && plan_.IsRun(unit)) return DecodeRows(unit, means, batch);
     }
+    // Get may return a unit that another thread has decoded; then `decode` has not run.
     bool is_new = false;
     const auto decode = [&] {
       is_new = true;
@@ -205,7 +234,7 @@ std::span<std::byte> PackedGatherer::RowOf(const GatherUnit& unit, const GatherU
   return slot_->Row(unit.field, user.row);
 }
 
-// What the unit does not hold went straight to its place, which is a row.
+// A sample that the unit does not hold was decoded straight to a row; `places_` still has it.
 void PackedGatherer::CopyRows(const GatherUnit& unit) {
   for (const GatherUser& user : plan_.UsersOf(unit)) {
     const bool is_held = unit.decoded->Holds(user.index);
@@ -213,7 +242,7 @@ void PackedGatherer::CopyRows(const GatherUnit& unit) {
   }
 }
 
-// A sample may stand in several rows, and lie in one of them.
+// Copies a value to a row, unless it was decoded there.
 void PackedGatherer::CopyToRow(const GatherUnit& unit, const GatherUser& user,
                              std::span<const std::byte> value) const {
   const std::span<std::byte> row = RowOf(unit, user);
@@ -221,12 +250,14 @@ void PackedGatherer::CopyToRow(const GatherUnit& unit, const GatherUser& user,
   if (row.data() != value.data()) std::memcpy(row.data(), value.data(), row.size());
 }
 
-// The samples that the batch, or another one on its way, takes straight into their rows, and
-// nothing else anywhere.
+// Decodes only samples that this batch, or another one on its way, needs, straight to their rows.
+// The cache gets nothing.
 Status PackedGatherer::DecodeRows(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
   const std::span<const GatherUser> users = plan_.UsersOf(unit);
   std::vector<RowClaim> claims;
   places_.assign(unit.samples.count, {});
+  // If a sample stands in several rows, it is decoded to the last of them and copied to the others
+  // below.
   for (const GatherUser& user : users) places_[user.index] = RowOf(unit, user);
   for (PlacedChunk& chunk : plan_.ChunksOf(unit)) {
     const PackContext pack{.schema = plan_.schema(), .identity = chunk.at.identity};
@@ -251,7 +282,8 @@ Status PackedGatherer::DecodeRows(GatherUnit& unit, const Means& means, Assemble
   return {};
 }
 
-// Whether samples of the unit may be decoded each to a place of its own at no cost.
+// Whether samples of the unit can be decoded directly to rows of several batches. Other codecs
+// decode to scratch memory first; rows of fields that are not shared cannot be claimed.
 bool PackedGatherer::GoesToPlaces(const GatherUnit& unit, const ChunkRecord& record) const {
   return unit.chunk_count == 1 && slot_->IsShared(unit.field) &&
          compress::DecodesToPlaces(record.head.codec);
@@ -269,20 +301,23 @@ bool PackedGatherer::WouldLast(const GatherUnit& unit, std::uint32_t index,
   return decoded_.WouldLast(one);
 }
 
-// Samples of the unit that other batches on their way want go to their rows: these neither keep
-// nor copy them.
+// Finds samples of the unit that other batches on their way need, and directs them to the rows of
+// those batches, which then neither decode nor copy them.
 void PackedGatherer::PlaceAhead(const GatherUnit& unit, const Means& means,
                               std::vector<RowClaim>& claims) {
   if (open_.board == nullptr) return;
   open_.board->FindRows(*open_.order, unit.samples.first, unit.samples.count, *slot_, ahead_);
   for (WantedRow& wanted : ahead_) {
     std::span<std::byte>& place = places_[wanted.index];
-    // What this batch wants, too, must lie where it stays.
+    // A sample that this batch needs, too, stays in its own row or in the unit: the other batch may
+    // end, and free its memory, before this one has copied the sample.
     const bool is_own = std::ranges::any_of(plan_.UsersOf(unit), [&](const GatherUser& user) {
       return user.index == wanted.index;
     });
     if (is_own || !place.empty() || WouldLast(unit, wanted.index, wanted.end_position)) continue;
     place = wanted.slot->TryClaim(unit.field, wanted.row, means.slots);
+    // An empty place means that the row is claimed or filled, or that the other batch has ended.
+    // The sample is then not decoded for it.
     if (!place.empty()) claims.emplace_back(std::move(wanted.slot), unit.field, wanted.row);
   }
   ahead_.clear();
@@ -294,6 +329,7 @@ void PackedGatherer::PlaceAhead(const GatherUnit& unit, const Means& means,
 void PackedGatherer::PlaceSamples(const GatherUnit& unit, const ChunkRecord& record,
                                 const Means& means, DecodedUnit& decoded,
                                 std::vector<RowClaim>& claims) {
+  // A sample goes to a row of this batch, or to a row of another batch, or into the unit.
   const std::uint64_t bytes = RowBytes(unit);
   places_.assign(decoded.samples, {});
   if (GoesToPlaces(unit, record)) {
@@ -305,6 +341,8 @@ void PackedGatherer::PlaceSamples(const GatherUnit& unit, const ChunkRecord& rec
     }
     PlaceAhead(unit, means, claims);
   }
+  // The unit's memory has room only for the samples that it holds; `places` maps their indices to
+  // it.
   decoded.left_out = static_cast<std::uint32_t>(
       std::ranges::count_if(places_, [](std::span<std::byte> place) { return !place.empty(); }));
   const std::uint32_t held = decoded.samples - decoded.left_out;
@@ -317,11 +355,14 @@ void PackedGatherer::PlaceSamples(const GatherUnit& unit, const ChunkRecord& rec
   }
 }
 
-// The same for a unit of a variable field, of which a chunk is the first.
+// Makes memory for a unit of a variable field. `entry` and `record` are its first chunk: a group of
+// whole samples, or the first part of one large sample.
 Status PackedGatherer::PlaceValues(const GatherUnit& unit, const compress::ChunkEntry& entry,
                                  const ChunkRecord& record, DecodedUnit& decoded) const {
   const std::uint64_t bytes =
       entry.sample_bytes != 0 ? entry.sample_bytes : record.head.raw_bytes;
+  // The size comes from a file, so it is limited before memory is allocated. A larger value would
+  // fit in no slot anyway.
   if (bytes > limits::kSlotBytesMax) {
     return Error(ErrorCode::kOutOfRange,
                  fmt::format("sample {} of field '{}' has {} bytes, more than kSlotBytesMax ({})",
@@ -350,9 +391,11 @@ Result<DecodedUnit> PackedGatherer::DecodeUnit(GatherUnit& unit, const Means& me
     const compress::ChunkEntry& entry = chunk.at.entry;
     const PackContext pack{.schema = plan_.schema(), .identity = chunk.at.identity};
     FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means, chunk, batch));
+    // The first record tells the codec or the sizes, which decide where all chunks of the unit go.
     if (i == 0 && !field.variable()) PlaceSamples(unit, record, means, decoded, claims);
     if (i == 0 && field.variable()) FOREBAY_TRY(PlaceValues(unit, entry, record, decoded));
     const std::span<std::byte> out = decoded.bytes.span();
+    // Each part names its own offset, which a damaged or forged pack may choose freely.
     if (field.variable() && (entry.part_offset > out.size() ||
                              record.head.raw_bytes > out.size() - entry.part_offset)) {
       return Error(ErrorCode::kDataLoss, fmt::format("sample {} of field '{}' has parts that do "
@@ -381,6 +424,7 @@ Result<DecodedUnit> PackedGatherer::DecodeUnit(GatherUnit& unit, const Means& me
     batch.decode.ns += NowNs() - begun_ns;
   }
   for (RowClaim& claim : claims) claim.Fill();
+  // The scrubber compares the unit with these checksums as long as the cache keeps it.
   std::move(check).GiveTo(decoded);
   batch.decode.chunks += unit.chunk_count;
   batch.decode.bytes += field.variable() ? decoded.bytes.size()
@@ -392,6 +436,7 @@ Result<DecodedUnit> PackedGatherer::DecodeUnit(GatherUnit& unit, const Means& me
 Status PackedGatherer::TakeValues(const GatherUnit& unit, const DecodedUnit& decoded) {
   for (const GatherUser& user : plan_.UsersOf(unit)) {
     const std::span<const std::byte> value = decoded.Sample(user.index);
+    // The limit holds before the copy: many values of legal size could exhaust memory together.
     if (value.size() > limits::kSlotBytesMax - gathered_.bytes.size()) {
       return Error(ErrorCode::kOutOfRange,
                    fmt::format("a batch of {} samples exceeds kSlotBytesMax ({} bytes)",
@@ -407,17 +452,20 @@ Status PackedGatherer::TakeValues(const GatherUnit& unit, const DecodedUnit& dec
 std::span<std::byte> PackedGatherer::ScratchFor(const PlacedChunk& chunk) {
   const std::size_t bytes = compress::RecordScratchBytes(plan_.schema(), chunk.at.entry);
   if (scratch_.size() < bytes) {
+    // The old memory is freed first, so that both never exist together.
     scratch_ = fetch::RawBytes();
     scratch_ = fetch::RawBytes(bytes);
   }
   return scratch_.span();
 }
 
-// What the reader is told: a tensor per fixed field, a span per sample of the others and, where
-// it asked for views, of all.
+// Describes the batch to the reader: one tensor for each fixed field and one span for each sample
+// of the other fields. A reader that asked for views gets spans for all fields.
 void PackedGatherer::Describe(const StreamSpec& spec, AssembledBatch& batch) const {
   const bool views = spec.delivery == Delivery::kViews && !spec.inline_payload;
   const tier::ArenaBlock& slot = batch.hold.slot;
+  // An inline payload is sent from the slot, so its offsets count from the slot's beginning.
+  // Otherwise they count from the beginning of the shared region that the reader has mapped.
   const std::uint32_t region =
       spec.inline_payload || !slot.valid() ? kInlineRegion : slot.region().value();
   const std::uint64_t base = spec.inline_payload || !slot.valid() ? 0 : slot.region_offset();
@@ -434,6 +482,7 @@ void PackedGatherer::Describe(const StreamSpec& spec, AssembledBatch& batch) con
         }
         out.spans.push_back({.region = region, .reserved = 0, .offset = base + cursor,
                              .length = value.length});
+        // TakeSlot has counted the same padding.
         cursor += AlignUp(value.length, kPackAlignment);
         batch.payload_bytes += value.length;
       }
