@@ -28,7 +28,8 @@ def check_absolute(original, decoded, bound, fill=None):
     valid = numpy.isfinite(original)
     if fill is not None:
         valid &= original != original.dtype.type(fill)
-    # In float64, so that rounding of the difference itself does not count as an error of the codec.
+    # Differences are computed in float64, so that their own rounding does not count as an error of
+    # the codec.
     with numpy.errstate(invalid="ignore", over="ignore"):
         errors = numpy.abs(original[valid].astype("f8") - decoded[valid].astype("f8"))
     # A value that came back as NaN or infinity has no distance; it counts as a violation.

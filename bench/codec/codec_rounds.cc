@@ -139,8 +139,8 @@ class Rounds {
     std::vector<std::jthread> workers;
     for (std::uint32_t index = 0; index < threads; ++index) {
       workers.emplace_back([&, index] {
-        // Contiguous shares and no queue. Parts differ in size, so a thread may end early; this is
-        // part of what is measured.
+        // Each thread gets a contiguous share, and there is no queue. Parts differ in size, so a
+        // thread may end early; the figure includes this.
         const std::size_t first = parts * index / threads;
         const std::size_t last = parts * (index + 1) / threads;
         ready.arrive_and_wait();

@@ -33,7 +33,8 @@ except ImportError as missing:
 import bound_check
 
 DTYPES = {"f32": "<f4"}
-# As in codec_rounds.cc, so that both programs start a decode with caches in the same state.
+# codec_rounds.cc flushes as many bytes, so both programs start a decode with caches in the same
+# state.
 FLUSH_BYTES = 96 << 20
 # Those that predict; the rest store losslessly or are for one kind of data.
 SZ3_ALGORITHMS = {"sz3_default": "INTERP_LORENZO", "sz3_interp": "INTERP",
@@ -77,7 +78,7 @@ def sz3(field, bound, algorithm, rounds):
     config.errorBoundMode = pysz.szErrorBoundMode.ABS
     config.absErrorBound = bound
     config.cmprAlgo = getattr(pysz.szAlgorithm, algorithm)
-    # One thread, as all contenders.
+    # Every contender encodes on one thread.
     config.openmp = False
     start = time.perf_counter()
     coded, _ = pysz.sz.compress(field, config)

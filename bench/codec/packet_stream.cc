@@ -60,7 +60,7 @@ class VideoDecoder : public ArrayDecoder {
   Status Open() {
     const AVCodec* const codec =
         avcodec_find_decoder(static_cast<AVCodecID>(file_.stream.codec_id));
-    // Reported as a missing peer.
+    // The suite reports this error as a missing peer.
     if (codec == nullptr) return Error(ErrorCode::kNotFound, "libavcodec lacks a decoder");
     context_.reset(avcodec_alloc_context3(codec));
     // Threads are the harness's business: each has a decoder of its own.

@@ -37,8 +37,8 @@ TaskStatus StatusOf(pid_t id) {
   for (std::string word; status >> word;) {
     if (word == "State:") status >> task.state;
     if (word == "Tgid:") status >> task.process_id;
-    // Signals of this thread alone. SIGKILL is among them (is_being_killed), other than signals
-    // that are for the process as a whole.
+    // SigPnd has the signals of this thread alone. SIGKILL is among them (is_being_killed); signals
+    // for the process as a whole are not.
     if (word == "SigPnd:") status >> std::hex >> task.pending >> std::dec;
   }
   return task;

@@ -88,7 +88,7 @@ class ServiceRow:
                 file.write(frames)
 
     def _daemon(self, path, layout, decode_bytes=1 << 20, **table):
-        # One worker, so that rates show what a core decodes.
+        # The daemon gets one worker, so that rates show what one core decodes.
         keys = {"tier.ram.capacity": str(int(self.raw_bytes * 1.25) + (256 << 20)),
                 "slots.capacity": "512MiB", "decode.capacity": str(decode_bytes),
                 "daemon.workers": 1}

@@ -249,9 +249,9 @@ class Gpu:
 
     def throughput(self):
         for task, samples in TASKS.items():
-            # One run of each and no rounds: steps are repeated within a run, but a change of the
-            # GPU's clock between the two runs is not cancelled. The peer is what a user of PyTorch
-            # gets, eager and with the same precision.
+            # Each contender runs once, without rounds. Steps are repeated within a run, but a
+            # change of the GPU's clock between the two runs is not cancelled. The peer is what a
+            # user of PyTorch gets, eager and with the same precision.
             reports = {name: self.report("throughput", f"{task}.{name}")
                        for name in ("ours", "eager")}
             peer = reports["eager"]

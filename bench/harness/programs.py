@@ -191,8 +191,8 @@ def _run_quickstart(script, group):
 
 def daemon_limits(log_text):
     """Bytes of memory that a daemon was configured to take, from what it logs at its start."""
-    # From the log and not from the configuration, because the daemon computes shares of the
-    # machine's memory.
+    # The limits come from the log and not from the configuration, because the daemon computes
+    # shares of the machine's memory.
     found = re.search(r"\(ram (\d+) MiB, slots (\d+) MiB", log_text)
     if found is None:
         raise processes.RunFailed("the daemon's log does not say what it was configured to take")

@@ -88,7 +88,7 @@ class Reader {
 
   // Fills the copy that later reads come from.
   Status Fill(std::span<const std::uint64_t> ids) {
-    // Outside the timing.
+    // Nothing of this is timed.
     for (const std::uint64_t id : ids) {
       const SampleIndex::Place& place = index_.samples.at(id);
       FOREBAY_TRY(ReadSample(place, memory_.sample(id, place.bytes)));

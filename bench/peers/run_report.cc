@@ -85,8 +85,8 @@ double NowSeconds() {
 WaitReport SummariseWaits(std::vector<double>& waits_ms) {
   WaitReport report;
   if (waits_ms.empty()) return report;
-  // Taken before the sort. The first wait has a figure of its own, because it holds the start of
-  // the pipeline.
+  // The first wait has a figure of its own, because it contains the start of the pipeline. It is
+  // taken before the sort.
   report.first_ms = waits_ms.front();
   report.total_ms = std::accumulate(waits_ms.begin(), waits_ms.end(), 0.0);
   std::ranges::sort(waits_ms);

@@ -77,8 +77,8 @@ std::optional<ParsedJson> ParsedJson::Parse(std::string_view text) {
   const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return std::nullopt;
   ParsedJson parsed;
-  // Written anew and not kept as it came: the text may be printed as part of our JSON, where line
-  // ends inside it would break "one object per line".
+  // The text is written again from the parsed value and not kept as it came: it may be printed as
+  // part of our JSON, where line ends inside it would break "one object per line".
   parsed.value_.text_ = Written(object);
   return parsed;
 }

@@ -115,7 +115,7 @@ void AddBrokenIndexes(const Bytes& good, std::vector<BadPack>& bad) {
                  ErrorCode::kDataLoss, "the footer does not point to the index"});
   bad.push_back({"footer_disagrees", Edited(good, [](PackEditor& e) { e.set_footer_samples(6); }),
                  ErrorCode::kDataLoss, "the footer and the index disagree"});
-  // From here on the index is changed and written anew, with checksums that are right.
+  // From here on the index is changed and written again, with correct checksums.
   bad.push_back({"overlapping_chunks",
                  Edited(good, [](PackEditor& e) { e.index().chunks[1].first_sample = 2; }),
                  ErrorCode::kDataLoss, "do not follow one another, at sample 2"});

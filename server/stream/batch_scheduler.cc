@@ -92,7 +92,7 @@ void BatchScheduler::Submit(const std::shared_ptr<BatchOwner>& owner,
   }
 }
 
-// `jobs`: the first one last.
+// The first of `jobs` comes last in the list.
 void BatchScheduler::StartTogether(Jobs jobs) {
   parts_.executor.Post([this, jobs = std::move(jobs)](io::IoQueue& queue) {
     Run({.waiting = jobs, .complete = {}}, queue);

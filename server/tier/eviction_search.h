@@ -39,9 +39,9 @@ class EvictionSearch {
   // found too little. A cache with few extents has one round.
   std::span<const Among> Rounds() const;
   // Extents in RAM that nobody uses and that are not needed sooner than `next_use`. With
-  // `spares_homes`, guests only. Those that are needed last come first and, of those that are
-  // needed equally late, those that are worth least. Somebody may use a candidate by the time that
-  // the caller evicts it.
+  // `spares_homes`, returns only guests. Those that are needed last come first and, of those that
+  // are needed equally late, those that are worth least. Somebody may use a candidate by the time
+  // that the caller evicts it.
   std::vector<Candidate> InRam(Among among, std::uint64_t next_use, bool spares_homes) const;
   // Likewise extents on SSD; copies at home there only if they are needed later than `next_use`.
   std::vector<Candidate> OnSsd(Among among, std::uint64_t next_use) const;

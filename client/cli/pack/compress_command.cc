@@ -220,7 +220,7 @@ Result<std::vector<std::vector<std::byte>>> RawChunks(const std::string& pack_pa
 }
 
 Status DecodeZstd(std::span<const std::byte> coded, std::span<std::byte> decoded) {
-  // One for each thread: it is large, and its contents do not matter.
+  // Each thread keeps one scratch buffer, because it is large and its contents do not matter.
   thread_local std::vector<std::byte> scratch(compress::ByteStreamScratchBytes());
   return compress::DecodeByteStream(compress::StreamCoder::kZstd, coded, decoded, scratch);
 }

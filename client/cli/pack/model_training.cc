@@ -69,8 +69,8 @@ Result<Child> Start(const std::string& program, std::vector<std::string> words) 
   // open.
   if (pipe2(out.data(), O_CLOEXEC) != 0) return Error::FromErrno(errno, "a pipe");
   Child child{.pid = -1, .output = UniqueFd(out[0])};
-  // Closed when this function returns. As long as this process held the writing end, the pipe would
-  // never end.
+  // This end is closed when the function returns. If this process kept the writing end open, the
+  // pipe would never end.
   const UniqueFd out_end(out[1]);
   words.insert(words.begin(), program);
   std::vector<char*> arguments;

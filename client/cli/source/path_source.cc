@@ -128,12 +128,12 @@ class PackedSamples : public PackSource {
 
   Status Start() {
     FOREBAY_TRY(Enter(0));
-    // The first pack's. PackSet makes sure that the other shards have the same, except for
-    // provenance.
+    // The schema is that of the first pack. PackSet makes sure that the other shards have the same
+    // one, except for provenance.
     schema_ = pack_.file->schema();
-    // Whether records are aligned is decided anew by who packs.
+    // The command that writes the new pack decides whether its records are aligned.
     schema_.aligned = false;
-    // Who wrote the new file, and with which profile, is said anew.
+    // The new file gets its own entries for the writer and the profile.
     std::erase_if(schema_.provenance, [](const auto& entry) {
       return entry.first == "writer" || entry.first == "profile";
     });

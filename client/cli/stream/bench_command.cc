@@ -79,7 +79,7 @@ Result<BenchResult> Measure(BatchStream& stream, double seconds) {
   while (now < until) {
     FOREBAY_ASSIGN(const std::optional<Batch> batch, stream.Next());
     const auto arrived = steady_clock::now();
-    // The end of all epochs. A stream that failed has returned an error instead.
+    // All epochs have ended. A stream that failed has returned an error instead.
     if (!batch) break;
     result.waits_ns.push_back(
         static_cast<std::uint64_t>(std::chrono::nanoseconds(arrived - now).count()));

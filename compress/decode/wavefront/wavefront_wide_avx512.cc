@@ -129,8 +129,8 @@ class WideLanes : public LanesAvx512 {
   bool NearEnd() const { return stream_.end - next_ < kStepBytesMax; }
 
   [[gnu::always_inline]] Symbols DecodeAtEnd(std::uint64_t lanes, Bytes contexts) {
-    // Lane by lane in memory. It happens in the last steps of a body only, so its speed does not
-    // matter.
+    // The lanes are decoded one by one, in memory. Only the last steps of a body come here, so the
+    // speed does not matter.
     LanesAtEnd end;
     SaveStates(end.states.data());
     const std::array<__m512i, 2> halves = DecodeSlowly(lanes, contexts, end);

@@ -205,7 +205,8 @@ std::array<GroupFrequencies, 2> ModelContexts(WavefrontWork<T>& work) {
         const std::uint32_t energy =
             judged ? work.energies[at]
                    : PixelEnergy(own, previous, shape.columns, row, column);
-        // Energies for now. They become contexts once the thresholds are known, in the last loop.
+        // `contexts` holds energies for now. The last loop turns them into contexts, once the
+        // thresholds are known.
         work.contexts[at] = static_cast<std::uint8_t>(energy);
         // Pixels of skipped blocks are not coded, so they do not count.
         if ((block.filter & kWavefrontSkip) == 0) {

@@ -421,8 +421,8 @@ Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start) {
   if (start.size() < kPackHeaderBytes) return Damaged(kPart, "the header ends early");
   const std::span<const std::byte> body = start.subspan(kPackHeaderBytes);
   ByteReader reader(body);
-  // The flags. They are part of the hash, because a keyed pack and one without keys cannot be one
-  // set.
+  // The reader passes over the flags. They are part of the hash, because a keyed pack and one
+  // without keys cannot be one set.
   reader.Take(1);
   const std::uint64_t fields = reader.ReadVarint();
   if (fields > limits::kFieldCountMax) return Damaged(kPart, "there are too many fields");

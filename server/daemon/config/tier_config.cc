@@ -42,8 +42,8 @@ plan::TierPlan PlanTiers(const Config& config, const plan::TierSpace& capacity) 
                        .ssd = stage::SsdPlanOf(capacity.ssd_bytes)};
   plan::RamPlan& ram = tiers.ram;
   for (const stage::DatasetOptions& dataset : config.datasets) {
-    // The configured size. A chunk record of a pack that is larger makes a single extent larger;
-    // the plan needs what is usual.
+    // The plan uses the configured size, which is the usual one. A larger chunk record of a pack
+    // makes only a single extent larger.
     ram.largest_extent_bytes = std::max(ram.largest_extent_bytes, dataset.source.extent_bytes);
     // A format that is not configured is detected later, and may be one that needs a scan.
     const std::optional<catalog::Format> format = dataset.source.format;

@@ -18,7 +18,7 @@ Result<std::uint64_t> RamCapacity(const Config& config);
 // Bytes of the SSD tier in `directory`. A percentage refers to the size of its file system.
 Result<std::uint64_t> SsdCapacity(const Config& config, io::Directory& directory);
 
-// Which pages the memory of tier and slots may have, from daemon.huge_pages.
+// Returns which pages the memory of the RAM tier and of the slots may have, from daemon.huge_pages.
 tier::HugePageUse ConfiguredHugePages(const Config& config);
 
 // How tiers of these capacities are divided for the data sets of `config`. Without an SSD tier,

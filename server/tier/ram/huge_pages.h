@@ -61,8 +61,8 @@ class HugePages {
   int refusals_ FOREBAY_GUARDED_BY(mutex_) = 0;  // since the last success
 };
 
-// How many pages of 2 MiB the site has reserved (vm.nr_hugepages). `root` is put before /sys, for
-// tests.
+// Returns how many pages of 2 MiB the site has reserved (vm.nr_hugepages). `root` is put before
+// /sys, for tests.
 std::uint64_t ReservedHugePages(const std::string& root = "");
 
 // Why memory lies in small pages, and what to set against it: a sentence for `forebay status`.

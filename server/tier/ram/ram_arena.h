@@ -80,7 +80,8 @@ class RamArena {
   virtual std::uint64_t used_bytes() const = 0;       // padding included
   virtual std::uint64_t largest_free_bytes() const = 0;
   virtual std::span<const SharedRegion> regions() const = 0;
-  // For threads that wait for memory of this arena. Notified whenever a block was freed.
+  // Threads that wait for memory of this arena wait for this signal. It is notified whenever a
+  // block was freed.
   MemorySignal& memory_signal() { return memory_signal_; }
   // For tests: waits until the memory ahead is populated, or the kernel has refused that.
   virtual void DrainPopulation() = 0;
