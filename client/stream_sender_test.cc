@@ -75,8 +75,9 @@ TEST(StreamSender, HalfAWindowIsReleasedAndAskedForInOneRequest) {
   for (std::uint64_t step = 0; step < 7; ++step) Take(*stream, step);
   const std::uint64_t requests = daemon.counters.requests;
   EXPECT_EQ(daemon.counters.releases, 0U);
-  Take(*stream, 7);
-  EXPECT_TRUE(Soon([&] { return daemon.counters.releases == 8; }));
+  // Held, so that it is not among the releases.
+  const Batch last = Take(*stream, 7);
+  EXPECT_TRUE(Soon([&] { return daemon.counters.releases == 7; }));
   EXPECT_EQ(daemon.counters.requests, requests + 1);
 }
 
@@ -95,6 +96,49 @@ TEST(StreamSender, NothingIsHeldBackWhileTheCallerWaits) {
   EXPECT_TRUE(Soon([&] { return daemon.counters.releases == 3; }));
   stream->Cancel();
   waiting.join();
+}
+
+TEST(StreamSender, NothingIsHeldBackWhileTheCallerPolls) {
+  FakeDaemon daemon;
+  daemon.faults.mute_after_batches = 3;
+  auto client = Connect(daemon);
+  auto stream = Open(*client, FakeStream(16));
+  for (std::uint64_t step = 0; step < 3; ++step) Take(*stream, step);
+  EXPECT_EQ(daemon.counters.releases, 0U);
+  const auto batch = stream->Next(std::chrono::steady_clock::now());
+  ASSERT_FALSE(batch.has_value());
+  EXPECT_EQ(batch.error().code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_TRUE(Soon([&] { return daemon.counters.releases == 3; }));
+}
+
+// What a batch that Pull waits for may need, and what batches that Finish waits for may need.
+TEST(StreamSender, NothingIsHeldBackWhilePullOrFinishWaits) {
+  FakeDaemon daemon;
+  daemon.faults.mute_after_batches = 3;
+  auto client = Connect(daemon);
+  auto stream = Open(*client, FakeStream(16));
+  std::vector<Batch> held;
+  for (std::uint64_t step = 0; step < 3; ++step) held.push_back(Take(*stream, step));
+  const std::uint64_t pulls = daemon.counters.pulls;
+  std::thread pulling([&] {
+    EXPECT_FALSE(stream->Pull({.epoch = EpochId(0), .step = StepId(40)}).has_value());
+  });
+  EXPECT_TRUE(Soon([&] { return daemon.counters.pulls > pulls; }));
+  EXPECT_EQ(daemon.counters.releases, 0U);
+  held.clear();
+  EXPECT_TRUE(Soon([&] { return daemon.counters.releases == 3; }));
+  stream->Cancel();
+  pulling.join();
+
+  FakeDaemon other;
+  other.faults.mute_after_batches = 3;
+  auto second = Connect(other);
+  auto finished = Open(*second, FakeStream(16));
+  // The daemon may send its trailer before Cancel, so Finish may also succeed.
+  std::thread finishing([&] { static_cast<void>(finished->Finish()); });
+  EXPECT_TRUE(Soon([&] { return other.counters.releases == 3; }));
+  finished->Cancel();
+  finishing.join();
 }
 
 TEST(StreamSender, WhatAnotherThreadLetsGoOfIsSentWithoutACall) {

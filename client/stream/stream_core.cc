@@ -5,6 +5,7 @@
 #include "client/stream/stream_core.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,8 +19,9 @@ using Phase = PulledBatch::Phase;
 using std::chrono::steady_clock;
 
 // A caller that waits holds requests back for this time, so that more of them go together
-// (SendIsDue). A daemon that has the data in RAM brings the next batches sooner than that; for a
-// daemon that reads the data first, the delay is too short to matter.
+// (SendIsDue). A daemon that has the data in RAM brings the next batches sooner than that; one
+// that reads the data first takes longer anyway. Where slot memory suffices for fewer batches than
+// half a window, each such round takes this time longer.
 constexpr std::chrono::milliseconds kHoldBack(1);
 
 std::string NameOf(const BatchName& name) {
@@ -156,6 +158,7 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
 Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
   UniqueLock lock(mutex_);
   Outcome outcome;
+  std::optional<Deadline> held_until;  // of the whole call, however often it is woken
   for (;;) {
     if (NextStops()) return Stop();
     if (finishing_) return Finished();
@@ -206,21 +209,29 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
     }
     if (Send()) continue;  // what holds may have changed meanwhile
     const auto began = steady_clock::now();
+    if (!held_until) held_until = began + kHoldBack;
+    const bool is_over = !AwaitChange(deadline, *held_until);
     // The batch may arrive, or the stream stop, just as the time runs out. Then the next turn of
     // the loop reports that instead of a late batch.
-    const Deadline resume_at =
-        !has_waited_ && HoldsBack() ? std::min(deadline, began + kHoldBack) : deadline;
-    const bool is_over = changed_.WaitUntil(mutex_, resume_at) == std::cv_status::timeout;
-    if (is_over && resume_at < deadline) {
-      has_waited_ = true;
-    } else if (is_over && !queue.empty() && IsUnderWay(queue.front()) && !NextStops() && !ended_) {
+    if (is_over && !queue.empty() && IsUnderWay(queue.front()) && !NextStops() && !ended_) {
       outcome.waited = Waited::kLate;
       outcome.error = Late(queue.front().name);
     }
     outcome.wait_ns += static_cast<std::uint64_t>(
         std::chrono::nanoseconds(steady_clock::now() - began).count());
-    if (outcome.waited == Waited::kLate) return outcome;
+    if (outcome.waited == Waited::kLate) {
+      Send();  // what is held back: a caller that polls with short deadlines waits, too
+      return outcome;
+    }
   }
+}
+
+bool StreamCore::AwaitChange(Deadline deadline, Deadline held_until) {
+  const Deadline resume_at =
+      !has_waited_ && HoldsBack() ? std::min(deadline, held_until) : deadline;
+  if (changed_.WaitUntil(mutex_, resume_at) != std::cv_status::timeout) return true;
+  has_waited_ = true;
+  return resume_at < deadline;
 }
 
 Result<PulledBatch*> StreamCore::AskForNamed(const BatchName& name, Deadline deadline) {
@@ -237,9 +248,9 @@ Result<PulledBatch*> StreamCore::AskForNamed(const BatchName& name, Deadline dea
       mutex_.Unlock();
       discarded.state.reset();  // gives its credit back, for which it locks the mutex
       mutex_.Lock();
-    // A batch that the daemon or a worker is busy with cannot be taken back; wait until it is
-    // ready.
-    } else if (changed_.WaitUntil(mutex_, deadline) == std::cv_status::timeout) {
+    // A batch that the daemon or a worker is busy with cannot be taken back: wait until it is
+    // ready. The daemon may need the memory of released batches for it.
+    } else if (!Send() && changed_.WaitUntil(mutex_, deadline) == std::cv_status::timeout) {
       return nullptr;
     }
   }
@@ -250,6 +261,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
   Outcome outcome;
   UniqueLock lock(mutex_);
   if (finishing_) return Finished();
+  has_waited_ = true;  // from now on
   // An earlier call may have asked for it and given up on waiting. It is then under way, or here.
   PulledBatch* batch = window_.FindNamed(name);
   if (batch == nullptr) {

@@ -139,6 +139,9 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   bool MaySend() const FOREBAY_REQUIRES(mutex_) {
     return opened_ && writable_ && !write_out_ && !writes_done_;
   }
+  // Waits until something changes. False: `deadline` has passed. Whatever is to be sent is not held
+  // back any longer than until `held_until`.
+  bool AwaitChange(Deadline deadline, Deadline held_until) FOREBAY_REQUIRES(mutex_);
   // Whether anything is to be sent, due or not.
   bool HoldsBack() const FOREBAY_REQUIRES(mutex_);
   bool SendIsDue() const FOREBAY_REQUIRES(mutex_);

@@ -33,8 +33,8 @@ bool StreamCore::SendIsDue() const {
   }
   if (!HoldsBack()) return false;
   // The batch that the caller waits for may need the memory or the look-ahead that these requests
-  // give.
-  if (has_waited_) return true;
+  // give; Finish waits for all that are under way.
+  if (has_waited_ || finishing_) return true;
   // Three counts decide: batches that the daemon has not been asked for yet, batches that it is
   // working on, and batches that the caller can take without waiting.
   std::size_t unsent = 0;
