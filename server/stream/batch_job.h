@@ -40,7 +40,8 @@ struct StreamSlots {
   std::uint32_t promises_left;   // of these, how many no batch has
   // The batches under way without a promise, in the order in which they were pulled. The first of
   // them gets the next promise, or later ones could keep the memory that it waits for.
-  std::vector<BatchJob*> unpromised;
+  // Expired ones were dropped by an executor that stops.
+  std::vector<std::weak_ptr<BatchJob>> unpromised;
   std::uint64_t excess_bytes = 0;  // of all batches
   SlotBoard board;                 // of packed batches whose memory is reserved
 };
@@ -96,7 +97,7 @@ class BudgetShare {
   std::uint64_t bytes_ = 0;
 };
 
-struct BatchJob {
+struct BatchJob : std::enable_shared_from_this<BatchJob> {
   std::shared_ptr<BatchOwner> owner;    // keeps it alive until the batch is settled
   std::shared_ptr<StreamSlots> slots;
   BatchName name;

@@ -34,6 +34,10 @@ fetch::Fetcher::Need NeedOf(const StreamSpec& spec) {
                                                      : fetch::Fetcher::Need::kRuns;
 }
 
+void EraseUnpromised(StreamSlots& slots, const BatchJob& job) {
+  std::erase_if(slots.unpromised, [&](const auto& other) { return other.lock().get() == &job; });
+}
+
 bool IsExhausted(const Result<AssembledBatch>& batch) {
   return !batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted;
 }
@@ -336,7 +340,7 @@ void BatchScheduler::Promise(StreamSlots& slots, const Jobs& jobs) {
     if (job->room.is_promised) {
       --slots.promises_left;
     } else {
-      slots.unpromised.push_back(job.get());
+      slots.unpromised.push_back(job);
     }
   }
 }
@@ -451,7 +455,7 @@ SlotLedger::Excess BatchScheduler::TakeRoom(BatchJob& job, std::uint64_t bytes) 
     job.room.excess_bytes = excess;
     slots.excess_bytes += excess;
   }
-  if (!job.room.is_promised) std::erase(slots.unpromised, &job);
+  if (!job.room.is_promised) EraseUnpromised(slots, job);
   return SlotLedger::Excess::kTaken;
 }
 
@@ -463,7 +467,9 @@ void BatchScheduler::ReturnRoom(BatchJob& job) {
     StreamSlots& slots = *job.slots;
     ledger_.EndExcess(job.room.excess_bytes);
     slots.excess_bytes -= std::exchange(job.room.excess_bytes, 0);
-    if (!job.room.is_promised) slots.unpromised.insert(slots.unpromised.begin(), &job);
+    if (!job.room.is_promised) {
+      slots.unpromised.insert(slots.unpromised.begin(), job.weak_from_this());
+    }
     ready = ReleasedLocked();
   }
   StartAll(ready);
@@ -473,12 +479,14 @@ void BatchScheduler::GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) {
   ledger_.EndExcess(room.excess_bytes);
   slots.excess_bytes -= room.excess_bytes;
   if (!room.is_promised) return;
-  if (slots.unpromised.empty()) {
-    ++slots.promises_left;
-  } else {
-    slots.unpromised.front()->room.is_promised = true;
+  while (!slots.unpromised.empty()) {
+    const JobRef first = slots.unpromised.front().lock();
     slots.unpromised.erase(slots.unpromised.begin());
+    if (first == nullptr) continue;
+    first->room.is_promised = true;
+    return;
   }
+  ++slots.promises_left;
 }
 
 // A job has ended without a batch for the reader.
@@ -486,7 +494,7 @@ void BatchScheduler::EndJob(BatchJob& job) {
   Jobs ready;
   {
     const MutexLock lock(mutex_);
-    std::erase(job.slots->unpromised, &job);
+    EraseUnpromised(*job.slots, job);
     GiveRoomLocked(*job.slots, std::exchange(job.room, {}));
     ready = ReleasedLocked();
   }

@@ -151,6 +151,10 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
 // into that of a batch that is being delivered. A release frees the slot for the next batch.
 Status StreamReactor::CheckReleaseLocked(std::span<const std::uint64_t> ids) const {
   if (!session_ || !session_->spec().inline_payload) return {};
+  if (ids.size() > session_->spec().credits) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "more batches were released than the stream has credits");
+  }
   for (const std::uint64_t id : ids) {
     const bool is_sent = id <= last_delivered_id_ &&
                          std::none_of(inline_.begin(), inline_.end(), [&](const auto& payload) {
