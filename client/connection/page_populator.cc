@@ -4,21 +4,13 @@
 // load.
 #include "client/connection/page_populator.h"
 
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
 namespace forebay::internal {
 namespace {
-
-#ifdef MADV_POPULATE_READ
-constexpr int kPopulateRead = MADV_POPULATE_READ;
-#else
-constexpr int kPopulateRead = 22;  // Linux 5.14; newer than some C libraries' headers
-#endif
 
 constexpr std::uint64_t kBitsPerWord = 64;
 
@@ -101,13 +93,7 @@ bool PagePopulator::Populate(const Window& window) {
   const RegionMapping& region = *regions_->regions()[window.region];
   const std::uint64_t begin = window.index * kWindowBytes;
   const std::uint64_t bytes = std::min(kWindowBytes, region.bytes() - begin);
-  // madvise takes a pointer to non-const memory but writes nothing: the mapping is read-only.
-  auto* const address = const_cast<std::byte*>(region.data()) + begin;
-  int result = 0;
-  do {
-    result = ::madvise(address, bytes, kPopulateRead);
-  } while (result != 0 && errno == EINTR);
-  return result == 0;
+  return Advise({region.data() + begin, bytes}, kPopulateRead);
 }
 
 }  // namespace forebay::internal

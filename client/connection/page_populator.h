@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "client/connection/region_map.h"
+#include "proto/contract/shared_mapping.h"
 #include "proto/contract/thread_annotations.h"
 #include "proto/contract/wire_layout.h"
 
@@ -22,7 +23,7 @@ class PagePopulator {
   // Memory is populated in aligned windows of this size: a huge page, and twice as fast as the
   // faults it replaces. Windows reach over what was asked for, so at most this much on either
   // side of an extent comes into being that nobody reads; never beyond the region's size.
-  static constexpr std::uint64_t kWindowBytes = std::uint64_t{2} << 20;
+  static constexpr std::uint64_t kWindowBytes = kHugePageBytes;
 
   explicit PagePopulator(std::shared_ptr<const RegionMap> regions);
   ~PagePopulator();

@@ -18,4 +18,11 @@ inline constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 // PROT_WRITE). The caller unmaps it with munmap. The error of a failure has the errno of mmap.
 Result<std::span<std::byte>> MapShared(int fd, std::uint64_t bytes, int protection);
 
+// Advice to the kernel that some C libraries' headers lack.
+inline constexpr int kPopulateRead = 22;   // MADV_POPULATE_READ, Linux 5.14
+inline constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
+inline constexpr int kCollapse = 25;       // MADV_COLLAPSE, Linux 6.1
+// Calls madvise until no signal interrupts it. False: the kernel refused; errno says why.
+bool Advise(std::span<const std::byte> pages, int advice);
+
 }  // namespace forebay

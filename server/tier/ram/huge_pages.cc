@@ -15,26 +15,12 @@
 namespace forebay::tier {
 namespace {
 
-#ifdef MADV_COLLAPSE
-constexpr int kCollapse = MADV_COLLAPSE;
-#else
-constexpr int kCollapse = 25;  // Linux 6.1; newer than some C libraries' headers
-#endif
-
 constexpr std::uint64_t kSmallPageBytes = 4096;
 
 // A read makes a page of shared memory as a write does. It may run while another thread writes to
 // the byte, whose value does not matter, so the thread sanitizer is not to look.
 __attribute__((no_sanitize("thread"))) void Touch(const std::byte* page) {
   static_cast<void>(*static_cast<const volatile std::byte*>(page));
-}
-
-bool Collapse(std::span<std::byte> runs) {
-  int result = 0;
-  do {
-    result = ::madvise(runs.data(), runs.size(), kCollapse);
-  } while (result != 0 && errno == EINTR);
-  return result == 0;
 }
 
 // Whether the last page of the run exists. After the first page of an unused run was touched, it
@@ -111,7 +97,7 @@ std::uint64_t HugePages::MakeHuge(std::span<std::byte> runs) {
   if (!MayAsk()) return 0;
   for (std::uint64_t at = 0; at < runs.size(); at += kHugePageBytes) Touch(&runs[at]);
   // One call for all, because the kernel interrupts all processors once per call.
-  if (Collapse(runs)) {
+  if (Advise(runs, kCollapse)) {
     NoteSuccess();
     return runs.size();
   }
@@ -120,7 +106,7 @@ std::uint64_t HugePages::MakeHuge(std::span<std::byte> runs) {
   std::uint64_t huge = 0;
   for (std::uint64_t at = 0; at < runs.size() && MayAsk(); at += kHugePageBytes) {
     const std::span<std::byte> run = runs.subspan(at, kHugePageBytes);
-    const bool is_collapsed = Collapse(run);
+    const bool is_collapsed = Advise(run, kCollapse);
     const int refusal_errno = errno;
     if (is_collapsed || HasLastPage(run)) {
       NoteSuccess();

@@ -4,34 +4,14 @@
 // asked to.
 #include "server/tier/ram/populate_ahead.h"
 
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "proto/contract/check.h"
 
 namespace forebay::tier {
-namespace {
-
-#ifdef MADV_POPULATE_WRITE
-constexpr int kPopulateWrite = MADV_POPULATE_WRITE;
-#else
-constexpr int kPopulateWrite = 23;  // Linux 5.14; newer than some C libraries' headers
-#endif
-
-bool Populate(std::span<std::byte> pages) {
-  int result = 0;
-  do {
-    result = ::madvise(pages.data(), pages.size(), kPopulateWrite);
-  } while (result != 0 && errno == EINTR);
-  return result == 0;
-}
-
-}  // namespace
-
 PopulateAhead::PopulateAhead(std::span<const SharedRegion> regions, HugePages& pages,
                              std::uint64_t ahead_bytes)
     : regions_(regions), pages_(pages), ahead_bytes_(ahead_bytes), progress_(regions.size()) {
@@ -100,9 +80,9 @@ void PopulateAhead::Run() {
     const std::uint64_t begin = next->done;
     const std::uint64_t bytes = std::min(kStepBytes, region.size() - begin);
     lock.Unlock();
-    // Several times faster than small pages. After a success nothing is left for Populate to do.
+    // Several times faster than small pages. After a success nothing is left to populate.
     pages_.Prepare(index, begin, bytes);
-    const bool populated = Populate(region.subspan(begin, bytes));
+    const bool populated = Advise(region.subspan(begin, bytes), kPopulateWrite);
     lock.Lock();
     if (populated) {
       next->done = std::max(next->done, begin + bytes);

@@ -216,9 +216,10 @@ Result<std::unique_ptr<RamArena>> RamArena::Create(const Options& options) {
                      " regions exceeds kRegionCountMax=" +
                      std::to_string(limits::kRegionCountMax) + "; raise region_bytes");
   }
-  // Reserved pages are zeroed now, at 0.1 s per GiB and thread, so each region has its own thread.
-  const auto launch = options.huge_pages == HugePageUse::kAuto ? std::launch::async
-                                                               : std::launch::deferred;
+  // Reserved pages are zeroed now, at 0.1 s per GiB and thread, so each region has its own thread,
+  // or, where the system allows no more threads, this one.
+  const bool is_slow = options.huge_pages == HugePageUse::kAuto && ReservedHugePages() > 0;
+  const auto launch = is_slow ? std::launch::async | std::launch::deferred : std::launch::deferred;
   std::vector<std::future<Result<SharedRegion>>> made;
   for (std::uint64_t left = capacity_bytes; left > 0; left -= std::min(left, region_bytes)) {
     made.push_back(std::async(launch, SharedRegion::Create, "forebay-ram",
