@@ -1,6 +1,6 @@
 // A queue of tasks and a QueueCrew that runs them in order. Tasks that wait when the executor stops
-// are dropped and not run: their streams end too. The list has no bound of its own, because each
-// stream posts at most as many tasks as it has credits.
+// are dropped and not run: their streams end too. The list has no bound of its own: who
+// posts tasks bounds them, as credits bound those for the batches of a stream.
 #include "server/io/executor.h"
 
 #include <utility>

@@ -52,7 +52,7 @@ Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
     log::Warn("data set '{}': {}; reading it from the GFS again", dataset.name(),
               promoted.error().ToString());
     // Removes the damaged copy, so that the read below is stored in its place.
-    parts_.cache.ReportBadSegment(key, promoted.error(), parts_.clock.NowNs());
+    parts_.cache.ReportBad(found, promoted.error(), parts_.clock.NowNs());
   }
   // 2. A reader that needs only samples need not wait for the whole extent.
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();

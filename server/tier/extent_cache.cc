@@ -53,9 +53,6 @@ class TwoTierCache final : public ExtentCache {
                     bool is_guest) override;
   Status Evict(const ExtentKey& key, std::optional<TierKind> tier) override;
   void ReportBad(const ExtentRef& extent, const Error& found, std::int64_t now_ns) override;
-  void ReportBadSegment(const ExtentKey& key, const Error& found, std::int64_t now_ns) override {
-    DropBadSegment(key, nullptr, found, now_ns);
-  }
   std::vector<ExtentKey> Resident(TierKind tier) const override;
   TierStats stats(TierKind tier) const override;
 
@@ -87,8 +84,8 @@ class TwoTierCache final : public ExtentCache {
       FOREBAY_EXCLUDES(mutex_);
   Status RemoveFromStore(const ExtentKey& key) FOREBAY_EXCLUDES(mutex_);
   void DropBadRam(const ExtentRef& extent) FOREBAY_EXCLUDES(mutex_);
-  void DropBadSegment(const ExtentKey& key, const Segment* only, const Error& found,
-                      std::int64_t now_ns) FOREBAY_EXCLUDES(mutex_);
+  void DropBadSegment(const ResidentExtent& extent, const Error& found, std::int64_t now_ns)
+      FOREBAY_EXCLUDES(mutex_);
   void CountBadSegment(const ExtentKey& key, const Error& found) FOREBAY_REQUIRES(mutex_);
   Counters& counters(TierKind tier) FOREBAY_REQUIRES(mutex_) {
     return counters_[static_cast<std::size_t>(tier)];
@@ -317,9 +314,9 @@ void TwoTierCache::EvictFromRam(const ExtentKey& key, io::IoQueue* queue) {
   }
   const Status stored = PublishSsd(*queue, key, spilling->block.bytes(),
                                    spilling->checksums, kEvictsNobody, /*is_guest=*/true);
+  spilling = nullptr;  // the last reference, where the extent was dropped meanwhile
   MutexLock lock(mutex_);
   Node* const found = index_.Find(key);
-  spilling = nullptr;
   if (stored.has_value()) ++spilled_;
   if (found == nullptr || !found->second.ram) return;
   if (!found->second.ram->IsPinned()) dropped = DropEvicted(*found);
@@ -495,12 +492,13 @@ void TwoTierCache::CountBadSegment(const ExtentKey& key, const Error& found) {
 void TwoTierCache::ReportBad(const ExtentRef& extent, const Error& found, std::int64_t now_ns) {
   if (extent->tier == TierKind::kRam) return DropBadRam(extent);
   FOREBAY_CHECK(extent->segment != nullptr);
-  DropBadSegment(extent->key, extent->segment.get(), found, now_ns);
+  DropBadSegment(*extent, found, now_ns);
 }
 
-// Drops the SSD copy; only the one of the segment `only`, unless that is null.
-void TwoTierCache::DropBadSegment(const ExtentKey& key, const Segment* only, const Error& found,
+// Drops the copy on SSD, if that is still `extent`.
+void TwoTierCache::DropBadSegment(const ResidentExtent& extent, const Error& found,
                                   std::int64_t now_ns) {
+  const ExtentKey& key = extent.key;
   {
     MutexLock lock(mutex_);
     Node* const node = index_.Find(key);
@@ -508,7 +506,7 @@ void TwoTierCache::DropBadSegment(const ExtentKey& key, const Segment* only, con
     // The caller holds the extent that it has read. So where that is still the copy on SSD, the
     // index has a reference to it.
     const ExtentRef current = node->second.ssd.lock();
-    if (only != nullptr && (!current || current->segment.get() != only)) return;
+    if (!current || current->segment != extent.segment) return;
     // Readers of one bad segment may all report it; it counts once.
     if (!DropSsd(*node, EvictionCause::kDamaged)) return;
     CountBadSegment(key, found);

@@ -81,9 +81,6 @@ class ExtentCache {
   // the SSD tier: nothing more is written to it, and its extents are still read. A checksum
   // mismatch is no device error.
   virtual void ReportBad(const ExtentRef& extent, const Error& found, std::int64_t now_ns) = 0;
-  // Does what ReportBad does, for the copy that is on SSD now.
-  virtual void ReportBadSegment(const ExtentKey& key, const Error& found,
-                                std::int64_t now_ns) = 0;
   // Keys of the extents on `tier`.
   virtual std::vector<ExtentKey> Resident(TierKind tier) const = 0;
 

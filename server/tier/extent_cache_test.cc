@@ -68,6 +68,9 @@ class ExtentCacheTest : public ::testing::Test {
     return cache_->PublishSsd(*queue_, extent.key, extent.image(), extent.checksums, next_use,
                               is_guest);
   }
+  void ReportBadOnSsd(std::uint32_t number, const Error& found, std::int64_t now_ns) {
+    cache_->ReportBad(cache_->FindOn(KeyOfNumber(number), TierKind::kSsd), found, now_ns);
+  }
   bool IsIn(std::uint32_t number, TierKind tier) {
     return cache_->FindOn(KeyOfNumber(number), tier) != nullptr;
   }
@@ -391,14 +394,15 @@ TEST_F(ExtentCacheTest, DamagedFooterIsAMissAndTheExtentIsGone) {
 TEST_F(ExtentCacheTest, DeviceErrorsWithinAMinuteRetireTheTierForWritesAlone) {
   const Error kEio = Error::FromErrno(EIO, "read");
   for (std::uint32_t i = 0; i < 5; ++i) FOREBAY_EXPECT_OK(Store(i, 1));
-  cache_->ReportBadSegment(KeyOfNumber(0), kEio, 0);
-  cache_->ReportBadSegment(KeyOfNumber(0), kEio, 1);  // gone already: counts once
-  cache_->ReportBadSegment(KeyOfNumber(1), kEio, 30 * kSecondNs);
-  cache_->ReportBadSegment(KeyOfNumber(2), kEio, 61 * kSecondNs);  // the first is too long ago
+  const ExtentRef bad = cache_->FindOn(KeyOfNumber(0), TierKind::kSsd);
+  cache_->ReportBad(bad, kEio, 0);
+  cache_->ReportBad(bad, kEio, 1);  // gone already: counts once
+  ReportBadOnSsd(1, kEio, 30 * kSecondNs);
+  ReportBadOnSsd(2, kEio, 61 * kSecondNs);  // the first is too long ago
   EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
   EXPECT_TRUE(IsIn(3, TierKind::kSsd));
   EXPECT_FALSE(IsIn(2, TierKind::kSsd));
-  cache_->ReportBadSegment(KeyOfNumber(3), kEio, 62 * kSecondNs);
+  ReportBadOnSsd(3, kEio, 62 * kSecondNs);
   EXPECT_TRUE(cache_->stats(TierKind::kSsd).retired);
   EXPECT_EQ(cache_->stats(TierKind::kSsd).device_errors, 4U);
   EXPECT_NE(cache_->Find(KeyOfNumber(4)), nullptr) << "what is there is still read";
@@ -410,7 +414,7 @@ TEST_F(ExtentCacheTest, OnePlaceThatKeepsFailingIsNoBadDevice) {
   const Error kEio = Error::FromErrno(EIO, "read");
   for (int i = 0; i < 10; ++i) {
     FOREBAY_EXPECT_OK(Store(0, 1));
-    cache_->ReportBadSegment(KeyOfNumber(0), kEio, i);
+    ReportBadOnSsd(0, kEio, i);
   }
   EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
   EXPECT_EQ(cache_->stats(TierKind::kSsd).device_errors, 10U);
@@ -487,7 +491,7 @@ TEST_F(ExtentCacheTest, BytesThatDoNotMatchAreLostCopiesAndNeverRetireTheTier) {
   const Error mismatch(ErrorCode::kDataLoss, "does not match its checksum");
   for (std::uint32_t i = 0; i < 12; ++i) FOREBAY_EXPECT_OK(Store(i, 1));
   for (std::uint32_t i = 0; i < 10; ++i) {
-    cache_->ReportBadSegment(KeyOfNumber(i), mismatch, kSecondNs);
+    ReportBadOnSsd(i, mismatch, kSecondNs);
     EXPECT_FALSE(IsIn(i, TierKind::kSsd));
     FOREBAY_EXPECT_OK(Store(i, 1));  // it takes the extent again
   }
@@ -574,7 +578,7 @@ TEST_F(ExtentCacheTest, TheLedgerHasWhatLeftByItsCause) {
   cache_->ReportBad(cache_->FindOn(KeyOfNumber(3), TierKind::kRam),
                     Error(ErrorCode::kDataLoss, "flipped"), 0);
   EXPECT_EQ(sum(TierKind::kRam, EvictionCause::kDamaged).extents, 1U);
-  cache_->ReportBadSegment(KeyOfNumber(6), Error(ErrorCode::kDataLoss, "flipped"), 0);
+  ReportBadOnSsd(6, Error(ErrorCode::kDataLoss, "flipped"), 0);
   EXPECT_EQ(sum(TierKind::kSsd, EvictionCause::kDamaged).extents, 1U);
   EXPECT_TRUE(ledger.Take().empty());
 }

@@ -20,9 +20,9 @@ namespace {
 // Bounds the sample index to 4 MiB for any number of samples.
 constexpr std::uint64_t kSampleIndexEntriesMax = 1ULL << 20;
 
-// A look-up touches two places of the image: the row of an extent and one entry of its page. Where
-// it reads the whole page, PageWindows adds to this.
-constexpr std::uint64_t kWindowsPerLookup = 2;
+// A look-up touches three places of the image at most: the row of an extent, one entry of its page,
+// and the row of an object. Where it reads the whole page, PageWindows adds to this.
+constexpr std::uint64_t kWindowsPerLookup = 3;
 
 constexpr unsigned kEntriesBit = 0;
 constexpr unsigned kKeysBit = 1;

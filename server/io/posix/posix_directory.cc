@@ -47,12 +47,12 @@ Error NotRegular(std::string_view path, int system_errno) {
                system_errno);
 }
 
-// Whether this error of opening a symlink says that it dangles, loops or leaves the root. Any other
-// one, such as EMFILE, EIO or ESTALE, says nothing about the link: a caller that took the entry for
-// nothing would leave data out of a catalog.
+// Whether this error of opening a symlink says that it dangles, loops, leaves the root or has a
+// target that cannot be a path. Any other one, such as EMFILE, EIO, ESTALE or EACCES, says nothing
+// about the link: a caller that took the entry for nothing would leave data out of a catalog.
 bool LeadsNowhere(int system_errno) {
   return system_errno == ENOENT || system_errno == ENOTDIR || system_errno == ELOOP ||
-         system_errno == EXDEV;
+         system_errno == EXDEV || system_errno == ENAMETOOLONG;
 }
 
 // Clears O_NONBLOCK, under which io_uring may answer EAGAIN for a regular file, and sets O_DIRECT
