@@ -348,6 +348,9 @@ Status PutPredictorBeside(const std::string& output, const compress::Predictor& 
   if (access(beside.c_str(), F_OK) != 0) return compress::ReplaceFile(beside, predictor.bytes());
   const auto there = compress::LoadPredictor(beside);
   if (there.has_value() && (*there)->id() == predictor.id()) return {};
+  const bool is_another = there.has_value() || there.error().code() == ErrorCode::kDataLoss ||
+                          there.error().code() == ErrorCode::kInvalidArgument;
+  if (!is_another) return there.error();  // such as a file that this user may not read
   return Error(ErrorCode::kAlreadyExists,
                beside + ": this file is not the predictor of its name, which the pack needs there; "
                         "move or remove it");

@@ -38,6 +38,20 @@ Status ReserveAndRename(const std::string& part, const std::string& path) {
   return Failed(number, part, path);
 }
 
+Status WriteDurably(const std::string& path, std::span<const std::byte> bytes) {
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.valid()) return Error::FromErrno(errno, path + ": creating");
+  while (!bytes.empty()) {
+    const ssize_t written = write(file.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Error::FromErrno(errno, path + ": writing");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  // Before the rename: otherwise a crash could leave the new name with an empty file.
+  if (fdatasync(file.get()) != 0) return Error::FromErrno(errno, path + ": syncing");
+  return {};
+}
+
 }  // namespace
 
 Status NameNewFile(const std::string& part, const std::string& path, const NamingCalls& calls) {
@@ -76,18 +90,12 @@ Status PublishFile(const std::string& part, const std::string& path, bool replac
 }
 
 Status ReplaceFile(const std::string& path, std::span<const std::byte> bytes) {
-  const std::string part = path + ".part";
-  const UniqueFd file(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.valid()) return Error::FromErrno(errno, part + ": creating");
-  while (!bytes.empty()) {
-    const ssize_t written = write(file.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Error::FromErrno(errno, part + ": writing");
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  // Before the rename: otherwise a crash could leave the new name with an empty file.
-  if (fdatasync(file.get()) != 0) return Error::FromErrno(errno, part + ": syncing");
-  return PublishFile(part, path, /*replace=*/true);
+  // Several processes may write the same file, such as packs of one job with the same predictor.
+  const std::string part = path + "." + std::to_string(getpid()) + ".part";
+  Status replaced = WriteDurably(part, bytes);
+  if (replaced.has_value()) replaced = PublishFile(part, path, /*replace=*/true);
+  if (!replaced.has_value()) unlink(part.c_str());
+  return replaced;
 }
 
 }  // namespace forebay::compress

@@ -15,7 +15,8 @@ namespace forebay::compress {
 Status PublishFile(const std::string& part, const std::string& path, bool replace);
 
 // Creates or replaces a file so that readers, and a machine that restarts after a crash, find the
-// old content or `bytes` and nothing between. Writes PATH.part first, which stays after an error.
+// old content or `bytes` and nothing between. Several processes may do so at once: each writes
+// a file PATH.PID.part first, which is removed after an error.
 Status ReplaceFile(const std::string& path, std::span<const std::byte> bytes);
 
 // The calls by which a file gets a name that no file has; each returns 0, or -1 and sets errno.
