@@ -247,7 +247,8 @@ def main():
     arguments = parser.parse_args()
     # Ends as an exception does, so that no run is left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
-    with tempfile.TemporaryDirectory(prefix="fbk.") as name:
+    # A rank that was just killed may still write, which must not hide what is printed below.
+    with tempfile.TemporaryDirectory(prefix="fbk.", ignore_cleanup_errors=True) as name:
         job = Job(arguments, pathlib.Path(name))
         is_good = False
         try:

@@ -13,7 +13,7 @@ _NAMED_CASES = re.compile(r"`([A-Z]\w*Test)`, (?:the )?cases? `([\w-]+)(?:/\*)?`
 
 # "`ctest -L slow -R 'Pack(File|Set)|Golden'`": the pattern, with its quotation marks. It may stand
 # on the next line.
-_CTEST_FILTER = re.compile(r"\bctest\b[^`\n]*?\s-R\s+('[^'\n]+'|[^\s`']+)")
+_CTEST_FILTER = re.compile(r'''\bctest\b[^`\n]*?\s-R\s+('[^'\n]+'|"[^"\n]+"|[^\s`'"]+)''')
 # A forebay_test is left out: ctest knows its test cases, not its name.
 _TEST_NAME = re.compile(r"\b(?!forebay_test\b)\w+\(\s*NAME\s+([^\s)]+)")
 # An alternative of such a pattern, with groups one level deep.
@@ -100,7 +100,7 @@ def filters_that_select_nothing(tree):
         if file.name != "README.md":
             continue
         for match in _CTEST_FILTER.finditer(file.text):
-            for single in _single_filters(match[1].strip("'")):
+            for single in _single_filters(match[1].strip("'\"")):
                 if not (re.search(single, names, re.MULTILINE)
                         or any(name.fullmatch(single) for name in open_names)):
                     yield Finding(file.path, file.line_of(match.start(1)), "empty-filter",
