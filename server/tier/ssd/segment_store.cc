@@ -481,10 +481,16 @@ Result<std::shared_ptr<const Segment>> FileSegmentStore::Get(const ExtentKey& ke
   if (!opened.has_value()) {
     const Error error = opened.error();
     // A segment that cannot be verified is removed, but not one that was stored in its place since.
-    // The outcome does not matter: even if the removal fails, the extent is no longer served.
     if (error.code() == ErrorCode::kDataLoss ||
         error.code() == ErrorCode::kFailedPrecondition) {
-      static_cast<void>(RemoveIf(key, sequence));
+      const Status removed = RemoveIf(key, sequence);
+      // Another thread has removed the segment since the look-up. Its missing file is no fault of
+      // the device, and nobody must count it as one.
+      if (!removed.has_value() && removed.error().code() == ErrorCode::kNotFound) {
+        return not_found();
+      }
+      // Any other outcome does not matter: even if the removal fails, the extent is no longer
+      // served.
     }
     return error;
   }

@@ -12,6 +12,7 @@
 #include "proto/contract/limits.h"
 #include "server/io/queues/thread_backend.h"
 #include "server/io/queues/uring_backend.h"
+#include "server/io/testing/faulty_backend.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/tier/ssd/segment_format.h"
 #include "server/tier/testing/tier_test_fixture.h"
@@ -307,6 +308,33 @@ TEST_P(SegmentStoreTest, ThreadsPutGetAndRemoveTogether) {
   }
   EXPECT_EQ(store->used_bytes(), used);
   EXPECT_TRUE(testing::StrayNames(*directory_).empty());
+}
+
+// The cache counts data loss against the device, so a removal at the same time must not look so.
+TEST(SegmentStoreRemoval, AGetThatMeetsARemovalFindsNothingAndReportsNoLoss) {
+  io::MemoryBackend memory;
+  io::FaultInjector injector;
+  io::FaultyBackend faulty(memory, injector);
+  const auto directory = Take(faulty.OpenDirectory("/"));
+  const auto queue = Take(faulty.CreateQueue({}));
+  const auto store = OpenStore(faulty, *directory);
+  TestExtent extent = MakeExtent(1);
+  for (const bool is_stored_again : {false, true}) {
+    FOREBAY_EXPECT_OK(store->Put(*queue, extent.key, extent.image(), extent.checksums));
+    const std::uint64_t faults = injector.faults_injected();
+    injector.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kOpen});
+    std::jthread reader([&] {
+      EXPECT_EQ(CodeOf(store->Get(extent.key)), ErrorCode::kNotFound);
+    });
+    while (injector.faults_injected() == faults) std::this_thread::yield();
+    FOREBAY_EXPECT_OK(store->Remove(extent.key));
+    if (is_stored_again) {
+      FOREBAY_EXPECT_OK(store->Put(*queue, extent.key, extent.image(), extent.checksums));
+    }
+    injector.ReleaseStalls();
+    reader.join();
+    EXPECT_EQ(store->Contains(extent.key), is_stored_again);
+  }
 }
 
 std::string KindName(const ::testing::TestParamInfo<Kind>& info) {
