@@ -20,7 +20,7 @@
 namespace forebay::stream {
 
 struct BatchJob;
-struct SettledBatch;
+struct AnsweredBatch;
 
 // The slot memory that a batch may take, or has.
 struct BatchRoom {
@@ -56,12 +56,12 @@ class BatchOwner {
   virtual bool closed() const = 0;
   virtual std::shared_ptr<const Order> OrderOf(EpochId epoch) = 0;
   // Returns how much of these extents a batch of views may pin now. `complete`: batches that are
-  // about to be settled, which pin extents too.
+  // about to be answered, which pin extents too.
   virtual ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,
-                               std::span<const SettledBatch> complete) const = 0;
+                               std::span<const AnsweredBatch> complete) const = 0;
   // Takes the batches, or their errors, of jobs that are done; called once for each job. Batches
   // that come in one call are announced to the reader together.
-  virtual void Settle(std::span<SettledBatch> batches) = 0;
+  virtual void Answer(std::span<AnsweredBatch> batches) = 0;
 };
 
 // Bytes of an account that several draw on, given back at the end. Move-only.
@@ -98,7 +98,7 @@ class BudgetShare {
 };
 
 struct BatchJob : std::enable_shared_from_this<BatchJob> {
-  std::shared_ptr<BatchOwner> owner;    // keeps it alive until the batch is settled
+  std::shared_ptr<BatchOwner> owner;    // keeps it alive until the batch is answered
   std::shared_ptr<StreamSlots> slots;
   BatchName name;
   std::shared_ptr<BatchSlot> slot;      // of a packed batch whose stream shares slots
@@ -111,7 +111,7 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
   int refetches = 0;                    // times that a copy had wrong bytes
   bool waited = false;                  // for the GFS
   bool wants_all_extents = false;       // what was decoded has gone while it waited
-  BatchRoom room;                       // under the scheduler's lock until it is settled
+  BatchRoom room;                       // under the scheduler's lock until it is answered
   // The job's attempts to get slot memory; used by the scheduler alone.
   bool is_starved = false;              // an attempt has failed: the next ones are alone
   bool is_denied = false;               // parked for scratch, without an attempt
@@ -123,7 +123,7 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
 };
 
 // A job that has ended, with its batch or its error.
-struct SettledBatch {
+struct AnsweredBatch {
   std::shared_ptr<BatchJob> job;
   Result<AssembledBatch> outcome;
   // Set by the owner: the reader has the batch. Otherwise its memory stays in `outcome`, and its

@@ -206,16 +206,16 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
 }
 
 void BatchScheduler::Finish(const JobRef& job, Result<AssembledBatch> outcome) {
-  SettledBatch settled = {.job = job, .outcome = std::move(outcome)};
-  HandOver({&settled, 1});
+  AnsweredBatch answered = {.job = job, .outcome = std::move(outcome)};
+  HandOver({&answered, 1});
 }
 
 // The batches are of one stream.
-void BatchScheduler::HandOver(std::span<SettledBatch> batches) {
+void BatchScheduler::HandOver(std::span<AnsweredBatch> batches) {
   if (batches.empty()) return;
-  for (const SettledBatch& batch : batches) DropSlot(*batch.job);
-  batches.front().job->owner->Settle(batches);
-  for (SettledBatch& batch : batches) {
+  for (const AnsweredBatch& batch : batches) DropSlot(*batch.job);
+  batches.front().job->owner->Answer(batches);
+  for (AnsweredBatch& batch : batches) {
     if (batch.is_taken) continue;
     // Nobody took the batch: its memory goes back to the batches that wait for some.
     if (batch.outcome.has_value()) batch.outcome->hold = {};

@@ -54,7 +54,7 @@ class BatchScheduler {
   // Gives back what Admit has reserved. Call once the stream is closed.
   void Dismiss(const StreamSlots& slots);
 
-  // Starts assembling these batches. Each ends in one call of owner->Settle, not within this one.
+  // Starts assembling these batches. Each ends in one call of owner->Answer, not within this one.
   // Small batches that need not wait end in one call together.
   void Submit(const std::shared_ptr<BatchOwner>& owner, const std::shared_ptr<StreamSlots>& slots,
               std::span<const BatchName> names);
@@ -74,7 +74,7 @@ class BatchScheduler {
   // complete and have not been handed over yet.
   struct Round {
     Jobs waiting;
-    std::vector<SettledBatch> complete;
+    std::vector<AnsweredBatch> complete;
   };
 
   void Start(const JobRef& job);
@@ -92,7 +92,7 @@ class BatchScheduler {
   void AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
                     std::unique_ptr<BatchAssembler> assembler, Attempt attempt, Round& round);
   void Finish(const JobRef& job, Result<AssembledBatch> outcome);
-  void HandOver(std::span<SettledBatch> batches);
+  void HandOver(std::span<AnsweredBatch> batches);
   void DropSlot(BatchJob& job);
 
   // Waiting for extents.

@@ -67,12 +67,12 @@ class ScriptedOwner final : public BatchOwner {
     return std::make_shared<Order>(spec_->order, epoch);
   }
   ViewLimits LimitsFor(std::span<const tier::ExtentRef>,
-                       std::span<const SettledBatch>) const override {
+                       std::span<const AnsweredBatch>) const override {
     return {};
   }
-  void Settle(std::span<SettledBatch> batches) override {
+  void Answer(std::span<AnsweredBatch> batches) override {
     calls.push_back(batches.size());
-    for (SettledBatch& batch : batches) {
+    for (AnsweredBatch& batch : batches) {
       if (!batch.outcome.has_value()) {
         errors.push_back(batch.outcome.error());
         continue;

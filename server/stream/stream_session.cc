@@ -68,7 +68,7 @@ std::shared_ptr<const Order> StreamSession::OrderOf(EpochId epoch) {
 
 // Views of held batches pin extents; what they pin together is bounded (docs/design.md, 5).
 ViewLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs,
-                                    std::span<const SettledBatch> complete) const {
+                                    std::span<const AnsweredBatch> complete) const {
   ViewLimits limits;
   limits.pinned_already.reserve(refs.size());
   const MutexLock lock(mutex_);
@@ -76,9 +76,9 @@ ViewLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs,
   // batches mostly pin the same extents.
   std::unordered_set<const tier::ResidentExtent*> soon_pinned;
   std::uint64_t pinned_bytes = pinned_bytes_;
-  for (const SettledBatch& settled : complete) {
-    if (!settled.outcome.has_value()) continue;
-    for (const tier::ExtentRef& ref : settled.outcome->hold.extents) {
+  for (const AnsweredBatch& answered : complete) {
+    if (!answered.outcome.has_value()) continue;
+    for (const tier::ExtentRef& ref : answered.outcome->hold.extents) {
       if (pins_.contains(ref.get()) || !soon_pinned.insert(ref.get()).second) continue;
       pinned_bytes += ref->image_bytes;
     }
@@ -106,7 +106,7 @@ void StreamSession::UnpinLocked(const BatchHold& hold) {
   }
 }
 
-void StreamSession::Settle(std::span<SettledBatch> batches) {
+void StreamSession::Answer(std::span<AnsweredBatch> batches) {
   const MutexLock sink_lock(sink_mutex_);
   std::vector<DeliveredBatch> deliveries;
   {
@@ -115,18 +115,18 @@ void StreamSession::Settle(std::span<SettledBatch> batches) {
     // not at all.
     under_way_ -= static_cast<std::uint32_t>(batches.size());
     if (sink_ == nullptr) return;
-    for (SettledBatch& settled : batches) {
-      if (!settled.outcome.has_value()) {
+    for (AnsweredBatch& answered : batches) {
+      if (!answered.outcome.has_value()) {
         ++stats_.failed;
         continue;
       }
-      AssembledBatch& batch = *settled.outcome;
+      AssembledBatch& batch = *answered.outcome;
       const std::uint64_t id = next_id_++;
       deliveries.push_back({.id = id, .batch = &batch, .slot = batch.hold.slot.bytes()});
       PinLocked(batch.hold);
-      held_.emplace(id, Held{std::exchange(batch.hold, {}), settled.job->room});
-      CountLocked(*settled.job, batch);
-      settled.is_taken = true;
+      held_.emplace(id, Held{std::exchange(batch.hold, {}), answered.job->room});
+      CountLocked(*answered.job, batch);
+      answered.is_taken = true;
     }
   }
   for (const DeliveredBatch& delivery : deliveries) {
@@ -135,8 +135,8 @@ void StreamSession::Settle(std::span<SettledBatch> batches) {
     parts_.future->Advance(batch.name.epoch, batch.first_position + batch.sample_ids.size());
   }
   if (!deliveries.empty()) sink_->Deliver(deliveries);
-  for (const SettledBatch& settled : batches) {
-    if (!settled.is_taken) sink_->Fail(settled.job->name, settled.outcome.error());
+  for (const AnsweredBatch& answered : batches) {
+    if (!answered.is_taken) sink_->Fail(answered.job->name, answered.outcome.error());
   }
 }
 

@@ -101,8 +101,8 @@ class StreamSession final : public BatchOwner,
   // For the scheduler.
   std::shared_ptr<const Order> OrderOf(EpochId epoch) override;
   ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,
-                       std::span<const SettledBatch> complete) const override;
-  void Settle(std::span<SettledBatch> batches) override;
+                       std::span<const AnsweredBatch> complete) const override;
+  void Answer(std::span<AnsweredBatch> batches) override;
 
  private:
   // One batch with the reader.

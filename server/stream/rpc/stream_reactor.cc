@@ -198,7 +198,8 @@ Status StreamReactor::Serve(const v1::StreamRequest& request) {
                      "as many failed batches as the stream has credits wait to be read; read the "
                      "answers before asking for more batches");
       }
-      // Before Pull: a batch may be delivered before Pull returns, and settled_ must not get ahead.
+      // Before Pull: a batch may be delivered before Pull returns, and answered_ must not get
+      // ahead.
       asked_ += pull.step_count();
     }
     FOREBAY_TRY(session->Pull({.first = FromWire(pull), .count = pull.step_count()}));
@@ -219,7 +220,7 @@ void StreamReactor::Deliver(std::span<const DeliveredBatch> deliveries) {
   }
   const MutexLock lock(mutex_);
   if (ended_) return;
-  settled_ += deliveries.size();
+  answered_ += deliveries.size();
   last_delivered_id_ = deliveries.back().id;
   for (std::size_t i = 0; i < deliveries.size(); ++i) {
     const DeliveredBatch& delivery = deliveries[i];
@@ -238,7 +239,7 @@ void StreamReactor::Deliver(std::span<const DeliveredBatch> deliveries) {
 void StreamReactor::Fail(const BatchName& name, const Error& error) {
   const MutexLock lock(mutex_);
   if (ended_) return;
-  ++settled_;
+  ++answered_;
   v1::BatchError& message = *pending_.add_errors();
   message.set_epoch(name.epoch.value());
   message.set_step(name.step.value());
@@ -289,7 +290,7 @@ void StreamReactor::PumpLocked() {
 // that has the trailer may open the stream's name again, with other parameters.
 void StreamReactor::MaybeFinishLocked() {
   if (!finish_asked_ || trailer_queued_ || ended_) return;
-  if (asked_ != settled_ || !overflow_.empty() || !inline_.empty()) return;
+  if (asked_ != answered_ || !overflow_.empty() || !inline_.empty()) return;
   trailer_queued_ = true;
   // Before the trailer is sent, for the reader may open the name again as soon as it has it.
   session_->Leave();

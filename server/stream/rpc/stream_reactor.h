@@ -67,7 +67,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   // After `finish`: the reader will release nothing more.
   bool half_closed_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::uint64_t asked_ FOREBAY_GUARDED_BY(mutex_) = 0;  // batches pulled
-  std::uint64_t settled_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of them, delivered or failed
+  std::uint64_t answered_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of them, delivered or failed
   v1::StreamReply pending_ FOREBAY_GUARDED_BY(mutex_);  // gathered while a write is under way
   std::size_t pending_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
   v1::StreamReply sending_ FOREBAY_GUARDED_BY(mutex_);

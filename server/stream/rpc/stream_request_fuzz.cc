@@ -60,7 +60,7 @@ class Reader {
       if (!session_->Pull({.first = FromWire(pull), .count = pull.step_count()}).has_value()) {
         return false;
       }
-      FOREBAY_CHECK(sink_->WaitFor(settled_ + pull.step_count()));
+      FOREBAY_CHECK(sink_->WaitFor(answered_ + pull.step_count()));
       Examine(pull.step_count());
     }
     return true;
@@ -79,8 +79,8 @@ class Reader {
   void Examine(std::uint32_t granted) {
     const std::vector<CollectingSink::Taken> batches = sink_->TakeBatches();
     const std::size_t errors = sink_->errors().size();
-    FOREBAY_CHECK(batches.size() + errors == settled_ + granted);
-    settled_ = errors;  // what the sink goes on counting
+    FOREBAY_CHECK(batches.size() + errors == answered_ + granted);
+    answered_ = errors;  // what the sink goes on counting
     FOREBAY_CHECK(session_->stats().held <= session_->spec().credits);
     if (session_->spec().inline_payload) return;
     for (const CollectingSink::Taken& batch : batches) {
@@ -94,7 +94,7 @@ class Reader {
   ServeFixture& serve_;
   std::unique_ptr<CollectingSink> sink_;
   std::shared_ptr<StreamSession> session_;
-  std::size_t settled_ = 0;
+  std::size_t answered_ = 0;
 };
 
 }  // namespace
