@@ -37,7 +37,9 @@ Tier MakeTier(std::uint32_t extents) {
   if (!arena.has_value()) return tier;
   tier.arena = *std::move(arena);
   tier.cache = ExtentCache::Create(*tier.arena, nullptr, {},
-                                   [](const ExtentKey& key) { return key.extent.value(); });
+                                   [](const ExtentKey& key, std::uint64_t) {
+                                     return std::uint64_t{key.extent.value()};
+                                   });
   for (std::uint32_t i = 0; i < extents; ++i) {
     auto block = tier.cache->AllocateRam(kBlockBytes, i);
     if (!block.has_value() ||

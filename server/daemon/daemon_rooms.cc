@@ -94,7 +94,9 @@ Status Daemon::OpenSsd() {
 Status Daemon::OpenDatasets() {
   cache_ = tier::ExtentCache::Create(
       *arena_, store_.get(), {.clock = &clock_, .evictions = &evictions_},
-      [this](const tier::ExtentKey& key) { return future_->NextUse(key); });
+      [this](const tier::ExtentKey& key, std::uint64_t exact_from) {
+        return future_->NextUse(key, exact_from);
+      });
   patience_ = std::make_unique<stage::GfsPatience>(stage::PatienceOptions{
       .retry_for_ms = static_cast<std::int64_t>(config_.stage_retry_for_s) * 1000,
       .retry_max_interval_ms =
@@ -132,8 +134,9 @@ Status Daemon::OpenDatasets() {
                                         .clock = clock_,
                                         .patience = patience_.get(),
                                         .calls = gfs_calls_.get(),
-                                        .next_use = [this](const tier::ExtentKey& key) {
-                                          return future_->NextUse(key);
+                                        .next_use = [this](const tier::ExtentKey& key,
+                                                           std::uint64_t exact_from) {
+                                          return future_->NextUse(key, exact_from);
                                         }}));
   fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, nodes_);
   return {};

@@ -42,13 +42,17 @@ StreamFuture::Progress StreamFuture::progress() const {
   return progress_;
 }
 
+StreamFuture::Selected StreamFuture::SelectedOf(std::uint64_t first, std::uint32_t count) const {
+  const std::uint64_t begin = FirstIndexFrom(*spec_->selection, first);
+  return {.begin = begin, .count = FirstIndexFrom(*spec_->selection, first + count) - begin};
+}
+
 // The positions at which an epoch has the selected ones of the samples [first, first + count), of
 // which at most kExaminedMax are looked at, evenly spaced. Writes them to `positions` and returns
 // their number, which is 0 only if no sample is selected.
 std::size_t StreamFuture::PositionsOf(std::uint64_t first, std::uint32_t count, EpochId epoch,
                                       Positions& positions) {
-  const std::uint64_t begin = FirstIndexFrom(*spec_->selection, first);
-  const std::uint64_t selected = FirstIndexFrom(*spec_->selection, first + count) - begin;
+  const auto [begin, selected] = SelectedOf(first, count);
   const std::size_t examined = std::min<std::uint64_t>(selected, kExaminedMax);
   for (std::size_t i = 0; i < examined; ++i) positions[i] = begin + i * selected / examined;
   OrderOf(epoch).Inverse(std::span(positions).first(examined));
@@ -121,11 +125,18 @@ std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
   return kNever;
 }
 
-std::uint64_t StreamFuture::StepsUntil(ExtentId extent) {
-  const MutexLock lock(mutex_);
+std::uint64_t StreamFuture::StepsUntil(ExtentId extent, std::uint64_t exact_from) {
   const std::uint64_t batch = spec_->plan.global_batch();
   const std::uint64_t samples = spec_->plan.sample_count();
   const auto [epoch, position] = progress();
+  // Whatever is selected is needed before the next epoch ends. Where that is soon enough for the
+  // caller, there is no need to compute where in the order it is.
+  const std::uint64_t latest = (samples - std::min(position, samples) + samples) / batch;
+  if (latest < exact_from) {
+    const catalog::ExtentInfo info = spec_->catalog->extent(extent);
+    return SelectedOf(info.first_sample.value(), info.sample_count).count > 0 ? latest : kNever;
+  }
+  const MutexLock lock(mutex_);
   const Reach& now = ReachOf(extent, epoch);
   if (now.first > now.last) return kNever;
   if (now.first >= position) return (now.first - position) / batch;
@@ -163,16 +174,17 @@ std::shared_ptr<const FutureUse::Futures> FutureUse::futures() const {
   return futures_;
 }
 
-std::uint64_t FutureUse::NextUse(const tier::ExtentKey& key) const {
+std::uint64_t FutureUse::NextUse(const tier::ExtentKey& key, std::uint64_t exact_from) const {
   std::uint64_t soonest = kNever;
   const std::shared_ptr<const Futures> asked = futures();
   for (const auto& future : *asked) {
+    if (soonest < exact_from) break;
     // A data set that was replaced by a rebuild has other extents under the same name.
     const StreamSpec& spec = future->spec();
     const bool is_its = spec.dataset->hash() == key.dataset &&
                         key.extent.value() < spec.catalog->extent_count() &&
                         spec.dataset->key(key.extent) == key;
-    if (is_its) soonest = std::min(soonest, future->StepsUntil(key.extent));
+    if (is_its) soonest = std::min(soonest, future->StepsUntil(key.extent, exact_from));
   }
   return soonest;
 }

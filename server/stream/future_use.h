@@ -29,8 +29,8 @@ class StreamFuture {
   // answers that are being computed.
   void Advance(EpochId epoch, std::uint64_t position);
   // Steps until `extent` is needed (0: now or any moment), counting into the next epoch. Of an
-  // extent with many samples, some are looked at.
-  std::uint64_t StepsUntil(ExtentId extent);
+  // extent with many samples, some are looked at. An answer below `exact_from` need not be exact.
+  std::uint64_t StepsUntil(ExtentId extent, std::uint64_t exact_from = 0);
   // Steps until any of the samples is needed by this rank, beside the batch for which they were
   // decoded; of very many samples, some are looked at.
   std::uint64_t StepsUntilAny(const fetch::UnitSamples& samples);
@@ -39,6 +39,11 @@ class StreamFuture {
  private:
   static constexpr std::size_t kReaches = 4096;
   static constexpr std::uint32_t kExaminedMax = 64;
+  // Of some consecutive samples, those that are selected, as indexes of the selection.
+  struct Selected {
+    std::uint64_t begin = 0, count = 0;
+  };
+  Selected SelectedOf(std::uint64_t first, std::uint32_t count) const;
   // First and last position in an epoch of the samples of an extent; first > last: none of them is
   // selected.
   struct Reach {
@@ -97,8 +102,9 @@ class FutureUse {
   // Eviction knows from now on which extents this stream will need, until Remove.
   std::shared_ptr<StreamFuture> Add(std::shared_ptr<const StreamSpec> spec);
   void Remove(const StreamFuture* future);
-  // The minimum over streams; ~0 - 1 where no stream will read it.
-  std::uint64_t NextUse(const tier::ExtentKey& key) const;
+  // The minimum over streams; ~0 - 1 where no stream will read it. An answer below `exact_from`
+  // need not be exact (tier::NextUse).
+  std::uint64_t NextUse(const tier::ExtentKey& key, std::uint64_t exact_from = 0) const;
   // The same for any of some samples.
   std::uint64_t NextUse(const fetch::UnitSamples& samples) const;
 

@@ -132,6 +132,13 @@ TEST_F(FutureUseTest, SaysWhenAnExtentIsNeeded) {
                                : (kSamples - position + next_first) / kBatch;
         ASSERT_EQ(future_->StepsUntil(ExtentId(extent)), expected)
             << "epoch " << epoch << ", position " << position << ", extent " << extent;
+        for (const std::uint64_t from : {expected / 2, expected, expected + 1, expected + 50,
+                                         fetch::kNeverUsed}) {
+          const std::uint64_t answer = future_->StepsUntil(ExtentId(extent), from);
+          // Exact where it counts, and on the right side of `from` in any case.
+          ASSERT_TRUE(expected < from ? answer < from : answer == expected)
+              << answer << " for " << expected << " from " << from;
+        }
       }
     }
   }
@@ -147,7 +154,13 @@ TEST_F(FutureUseTest, FindsTheFewSelectedSamplesOfAnExtent) {
 }
 
 TEST_F(FutureUseTest, NobodyNeedsWhatIsNotSelected) {
-  Start({.batch = kBatch, .selection = "range:0:100"});
+  Start({.batch = kBatch, .selection = "range:0:100"}, {.extent_bytes = 4096});
+  for (std::uint32_t extent = 0; extent < spec_->catalog->extent_count(); ++extent) {
+    const bool is_selected = spec_->catalog->extent(ExtentId(extent)).first_sample.value() < 100;
+    for (const std::uint64_t exact_from : {std::uint64_t{0}, fetch::kNeverUsed}) {
+      EXPECT_EQ(future_->StepsUntil(ExtentId(extent), exact_from) < fetch::kNeverUsed, is_selected);
+    }
+  }
   EXPECT_EQ(future_->StepsUntilAny({.first = 100, .count = 50}), fetch::kNeverUsed);
   EXPECT_NE(future_->StepsUntilAny({.first = 99, .count = 2}), fetch::kNeverUsed);
 }

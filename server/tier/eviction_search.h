@@ -1,6 +1,6 @@
 // EvictionSearch: finds the extents to evict when space is needed, those first that are needed
-// last. It looks at a random sample of the extents first, and at all of them only if that does not
-// help, because it has to ask for the next use of each.
+// last. It looks at a random sample of the extents first, then at all guests, and at all extents
+// only if that does not help either, because it has to ask for the next use of each.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@
 
 namespace forebay::tier {
 
-// When an extent is needed next, as a number to compare (smaller is sooner, ~0 is never). Called
-// from any thread, without a lock of the cache.
-using NextUse = std::function<std::uint64_t(const ExtentKey&)>;
+// When an extent is needed next, as a number to compare (smaller is sooner, ~0 is never). An answer
+// below `exact_from` need not be exact, because all that the caller wants to know is that it is
+// below; that may save most of the work. Called from any thread, without a lock of the cache.
+using NextUse = std::function<std::uint64_t(const ExtentKey&, std::uint64_t exact_from)>;
 
 // Thread-safe.
 class EvictionSearch {
@@ -30,13 +31,13 @@ class EvictionSearch {
     ExtentKey key;
   };
   // Which extents a round of a search looks at.
-  enum class Among : std::uint8_t { kSample, kAll };
+  enum class Among : std::uint8_t { kSample, kGuests, kAll };
 
   // `walk` is borrowed.
   EvictionSearch(const ResidentWalk& walk, NextUse next_use);
 
-  // The rounds of a search, in this order. The second one is for the case that the first one has
-  // found too little. A cache with few extents has one round.
+  // The rounds of a search, in this order. Each is for the case that those before it have found too
+  // little. A cache with few extents has one round.
   std::span<const Among> Rounds() const;
   // Extents in RAM that nobody uses and that are not needed sooner than `next_use`. With
   // `spares_homes`, returns only guests. Those that are needed last come first and, of those that
@@ -49,7 +50,7 @@ class EvictionSearch {
  private:
   template <typename Visit>
   void Look(Among among, const Visit& visit) const;
-  void AskNextUses(std::vector<Candidate>& candidates) const;
+  void AskNextUses(std::vector<Candidate>& candidates, std::uint64_t exact_from) const;
 
   const ResidentWalk& walk_;
   const NextUse next_use_;

@@ -45,10 +45,11 @@ class ExtentCacheTest : public ::testing::Test {
       store_ = Take(SegmentStore::Open(backend_, *directory_,
                                        {ssd_extents * SegmentStore::FileBytes(kPage, 1), true}));
     }
-    cache_ = ExtentCache::Create(*arena_, store_.get(), options, [this](const ExtentKey& key) {
+    const auto next_use = [this](const ExtentKey& key, std::uint64_t) {
       const auto found = next_use_.find(key.extent.value());
       return found == next_use_.end() ? kNever : found->second;
-    });
+    };
+    cache_ = ExtentCache::Create(*arena_, store_.get(), options, next_use);
   }
   // Extent `number`, needed next at `next_use`, brought to RAM.
   Result<ExtentRef> Bring(std::uint32_t number, std::uint64_t next_use,
@@ -436,7 +437,7 @@ TEST_F(ExtentCacheTest, DeviceThatKeepsFailingRetiresTheTierButAFullOneDoesNot) 
   const auto store = Take(SegmentStore::Open(faulty, *directory, {limits::kGiB, true}));
   io::ManualClock clock(kSecondNs);
   cache_ = ExtentCache::Create(*arena_, store.get(), {.clock = &clock},
-                               [](const ExtentKey&) { return kNever; });
+                               [](const ExtentKey&, std::uint64_t) { return kNever; });
   const auto fail_next_write = [&injector] {
     injector.Arm({.kind = io::FaultKind::kEio, .call = io::IoCall::kWrite});
   };
@@ -466,7 +467,7 @@ TEST_F(ExtentCacheTest, AnExtentThatAnotherIsWritingIsThereOnlyOnceItIsPublished
   const auto queue = Take(faulty.CreateQueue({})), other = Take(faulty.CreateQueue({}));
   const auto store = Take(SegmentStore::Open(faulty, *directory, {limits::kGiB, true}));
   const auto cache = ExtentCache::Create(*arena_, store.get(), {},
-                                         [](const ExtentKey&) { return kNever; });
+                                         [](const ExtentKey&, std::uint64_t) { return kNever; });
   const auto publish = [&](io::IoQueue& own) {
     TestExtent extent = MakeExtent(1, kPage);
     return cache->PublishSsd(own, extent.key, extent.image(), extent.checksums, 1);
@@ -640,10 +641,11 @@ TEST_F(ExtentCacheTest, NextUsesAreAskedForWithoutTheLock) {
   Take(Bring(2, 20));
   std::uint64_t asked = 0;
   ExtentCache* asking = nullptr;
-  const auto other = ExtentCache::Create(*arena_, nullptr, {}, [&](const ExtentKey& key) {
+  const auto next_use = [&](const ExtentKey& key, std::uint64_t) {
     ++asked;
     return asking->FindOn(key, TierKind::kRam) ? std::uint64_t{10} : kNever;
-  });
+  };
+  const auto other = ExtentCache::Create(*arena_, nullptr, {}, next_use);
   asking = other.get();
   FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), std::nullopt));
   FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(2), std::nullopt));

@@ -32,7 +32,7 @@ class ScrubberTest : public ::testing::Test {
     cache_.reset();
     store_ = Take(SegmentStore::Open(backend_, *directory_, {limits::kGiB, true}));
     cache_ = ExtentCache::Create(*arena_, store_.get(), {},
-                                 [](const ExtentKey&) { return std::uint64_t{1}; });
+                                 [](const ExtentKey&, std::uint64_t) { return std::uint64_t{1}; });
   }
   void ToRam(std::uint32_t number, std::size_t image_bytes = 0) {
     const TestExtent extent = MakeExtent(number, image_bytes);
@@ -194,7 +194,9 @@ TEST_F(ScrubberTest, ReadErrorsLeaveTheQueueIdle) {
   const auto queue = Take(faulty.CreateQueue({}));
   const auto store = Take(SegmentStore::Open(faulty, *directory, {limits::kGiB, true}));
   const auto cache = ExtentCache::Create(*arena_, store.get(), {},
-                                         [](const ExtentKey&) { return std::uint64_t{1}; });
+                                         [](const ExtentKey&, std::uint64_t) {
+                                           return std::uint64_t{1};
+                                         });
   const ExtentRef extent = cache->Find(KeyOfNumber(1));
   ASSERT_NE(extent, nullptr);
   Scrubber scrubber = Take(Scrubber::Create(*cache, clock_, nullptr, {0}));

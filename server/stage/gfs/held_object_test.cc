@@ -76,7 +76,9 @@ class HeldObjectTest : public ::testing::Test {
   }
   ~HeldObjectTest() override { Answer(); }
 
-  static std::uint64_t Never(const tier::ExtentKey&) { return ~std::uint64_t{0} - 1; }
+  static std::uint64_t Never(const tier::ExtentKey&, std::uint64_t) {
+    return ~std::uint64_t{0} - 1;
+  }
   std::unique_ptr<Dataset> Make(const std::string& name) {
     DatasetOptions options = RecordDataset();
     options.root_path = "/gfs";

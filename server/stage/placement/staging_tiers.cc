@@ -104,7 +104,7 @@ Result<ArenaBlock> StagingTiers::Allocate(const MemoryRequest& request, io::IoQu
     // Without this, a pass over a whole data set would outlive its daemon.
     if (is_stopping()) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
     // Asked again for each try: a stream that was opened meanwhile may need the extent soon.
-    const std::uint64_t next_use = request.key != nullptr ? next_use_(*request.key) : kNeededNow;
+    const std::uint64_t next_use = request.key != nullptr ? next_use_(*request.key, 0) : kNeededNow;
     auto block = cache_.AllocateRam(request.bytes, next_use, &queue, request.spares_homes);
     const bool may_wait =
         !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;
@@ -117,7 +117,7 @@ bool StagingTiers::StoreOnSsd(const Dataset& dataset, const ExtentKey& key,
   if (!options_.has_ssd) return false;
   // A guest on SSD may take free space only; nothing at home there makes way for it.
   const Status stored = cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums,
-                                          is_home ? next_use_(key) : kEvictsNobody,
+                                          is_home ? next_use_(key, 0) : kEvictsNobody,
                                           /*is_guest=*/!is_home);
   // A damaged copy that is being removed still has its file, but FindOn does not return it.
   const bool is_there = stored.has_value() ||
@@ -147,7 +147,7 @@ Status StagingTiers::StoreInRam(const ExtentKey& key, ExtentImage image, bool is
 Status StagingTiers::CopyToSsd(const tier::ResidentExtent& extent, io::IoQueue& queue) {
   FOREBAY_CHECK(extent.tier == tier::TierKind::kRam);
   const Status stored = cache_.PublishSsd(queue, extent.key, extent.block.bytes(),
-                                          extent.checksums, next_use_(extent.key));
+                                          extent.checksums, next_use_(extent.key, 0));
   const bool is_there =
       stored.has_value() || stored.error().code() == ErrorCode::kAlreadyExists;
   return is_there ? Status() : stored;

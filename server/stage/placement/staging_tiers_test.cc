@@ -33,12 +33,14 @@ class StagingTiersTest : public ::testing::Test {
     tiers_.reset();
     cache_.reset();
     arena_ = Take(tier::RamArena::Create({.capacity_bytes = pages * kPage}));
-    const auto next_use = [this](const tier::ExtentKey&) { return next_use_.load(); };
+    const auto next_use = [this](const tier::ExtentKey&, std::uint64_t) {
+      return next_use_.load();
+    };
     cache_ = tier::ExtentCache::Create(*arena_, nullptr, {}, next_use);
     tiers_ = std::make_unique<StagingTiers>(
         *cache_, arena_->memory_signal(), StagingTiersOptions{},
         // Called once by each try of a load.
-        [this](const tier::ExtentKey&) {
+        [this](const tier::ExtentKey&, std::uint64_t) {
           ++tries_;
           return std::uint64_t{kWanted};
         },

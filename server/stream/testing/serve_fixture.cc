@@ -184,8 +184,8 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
                                     backend, *self.ssd_directory_,
                                     {.capacity_bytes = options.ssd_bytes, .direct = true}));
   }
-  auto next_use = [raw = made.get()](const tier::ExtentKey& key) {
-    return raw->future_->NextUse(key);
+  auto next_use = [raw = made.get()](const tier::ExtentKey& key, std::uint64_t exact_from) {
+    return raw->future_->NextUse(key, exact_from);
   };
   self.cache_ = tier::ExtentCache::Create(*self.arena_, self.store_.get(), {}, next_use);
   stage::DatasetOptions dataset;
