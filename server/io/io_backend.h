@@ -79,8 +79,13 @@ class Directory {
   virtual Status RemoveDirectory(std::string_view path) = 0;
   // Makes renames and unlinks in `path` durable.
   virtual Status Sync(std::string_view path) = 0;
-  // The bytes that are free for an unprivileged writer, and all bytes of the file system.
-  struct Space { std::uint64_t free_bytes = 0; std::uint64_t total_bytes = 0; };
+  // The bytes that are free for an unprivileged writer, all bytes of the file system, and its type
+  // (f_type of statfs(2)), which stays the same when the file system is mounted again.
+  struct Space {
+    std::uint64_t free_bytes = 0;
+    std::uint64_t total_bytes = 0;
+    std::uint64_t file_system_type = 0;
+  };
   virtual Result<Space> FreeSpace() = 0;
 };
 

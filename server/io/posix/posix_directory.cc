@@ -6,7 +6,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -245,11 +245,14 @@ Status PosixDirectory::Sync(std::string_view path) {
 }
 
 Result<Directory::Space> PosixDirectory::FreeSpace() {
-  struct statvfs space = {};
-  if (::fstatvfs(root_.get(), &space) != 0) return FileError(errno, "free space of the root");
+  struct statfs space = {};
+  if (::fstatfs(root_.get(), &space) != 0) return FileError(errno, "free space of the root");
   // f_bavail and not f_bfree: the blocks that a file system keeps for root are not free for the
   // daemon.
-  return Space{space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize};
+  const auto block_bytes = static_cast<std::uint64_t>(space.f_frsize);
+  return Space{.free_bytes = space.f_bavail * block_bytes,
+               .total_bytes = space.f_blocks * block_bytes,
+               .file_system_type = static_cast<std::uint64_t>(space.f_type)};
 }
 
 }  // namespace forebay::io

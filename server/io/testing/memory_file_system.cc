@@ -310,7 +310,8 @@ MemoryFileSystem::Handle MemoryFileSystem::Root() const {
 
 Directory::Space MemoryFileSystem::FreeSpace() const {
   MutexLock lock(mutex_);
-  return {capacity_bytes_ - std::min(capacity_bytes_, used_bytes_), capacity_bytes_};
+  return {.free_bytes = capacity_bytes_ - std::min(capacity_bytes_, used_bytes_),
+          .total_bytes = capacity_bytes_};
 }
 
 void MemoryFileSystem::SetCapacity(std::uint64_t capacity_bytes) {

@@ -4,6 +4,7 @@
 #include "server/stage/gfs/patient_backend.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -165,11 +166,18 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
 }
 
 // The root directory of a data set, which all its files share. After a remount its handle stays
-// stale for ever, so it is opened again by its path.
+// stale for ever, so it is opened again by its path. Between unmounting and mounting, the directory
+// beneath the mount point has this path. It is empty, so a call that used it would say for good
+// that an object does not exist. It lies on another file system, nearly always one of another type.
+// The device number (st_dev) would not do in place of the type: it may change with every mount.
 class GfsRoot {
  public:
-  GfsRoot(io::IoBackend& backend, std::string path, std::unique_ptr<io::Directory> directory)
-      : backend_(backend), path_(std::move(path)), directory_(std::move(directory)) {}
+  GfsRoot(io::IoBackend& backend, std::string path, std::uint64_t file_system_type,
+          std::unique_ptr<io::Directory> directory)
+      : backend_(backend),
+        path_(std::move(path)),
+        file_system_type_(file_system_type),
+        directory_(std::move(directory)) {}
 
   std::shared_ptr<io::Directory> directory() const {
     const MutexLock lock(mutex_);
@@ -181,19 +189,30 @@ class GfsRoot {
   }
   // Keeps the old handle if opening fails. That is no error: the path may be missing while the file
   // system is mounted again, and a call with the old handle fails in a way that leads here again.
-  void Reopen() {
+  // An error that leads here again, too, if the path is on a file system of another type.
+  Status Reopen() {
     // Opened without the lock: the call may block for long, and others use the old handle
     // meanwhile.
     auto opened = backend_.OpenDirectory(path_);
-    if (!opened.has_value()) return;
+    if (!opened.has_value()) return {};
+    const auto space = (*opened)->FreeSpace();
+    if (!space.has_value()) return {};
+    if (space->file_system_type != file_system_type_) {
+      return Error(ErrorCode::kUnavailable,
+                   "'" + path_ + "' is on a file system of another type than when it was first "
+                   "opened: the GFS is not mounted there",
+                   ESTALE);
+    }
     std::shared_ptr<io::Directory> fresh = std::move(*opened);
     const MutexLock lock(mutex_);
     directory_.swap(fresh);
+    return {};
   }
 
  private:
   io::IoBackend& backend_;
   const std::string path_;
+  const std::uint64_t file_system_type_;  // at the first opening
   mutable Mutex mutex_;
   std::shared_ptr<io::Directory> directory_ FOREBAY_GUARDED_BY(mutex_);
 };
@@ -236,7 +255,7 @@ class PatientFile final : public io::File {
     auto opened = root_->directory()->Open(path_, mode_);
     if (!opened.has_value()) {
       // The root may be stale too.
-      root_->Reopen();
+      FOREBAY_TRY(root_->Reopen());
       opened = root_->directory()->Open(path_, mode_);
     }
     FOREBAY_TRY(opened);
@@ -274,10 +293,7 @@ class PatientDirectory final : public io::Directory {
   auto Retried(std::string_view what, std::string_view path, Call call) {
     return Persist(
         keepers_, root_->Named(what, path), [&] { return call(*root_->directory()); },
-        [&] {
-          root_->Reopen();
-          return Status();
-        });
+        [&] { return root_->Reopen(); });
   }
 
  public:
@@ -516,11 +532,14 @@ class PatientQueue final : public io::IoQueue {
 
 Result<std::unique_ptr<io::Directory>> PatientBackend::OpenGfsDirectory(std::string_view path) {
   std::unique_ptr<io::Directory> directory;
+  io::Directory::Space space;
   {
     const GfsCalls::Call under_way(calls_, "open", {.root = path, .path = {}});
     FOREBAY_ASSIGN(directory, inner_.OpenDirectory(path));
+    FOREBAY_ASSIGN(space, directory->FreeSpace());
   }
-  auto root = std::make_shared<GfsRoot>(inner_, std::string(path), std::move(directory));
+  auto root = std::make_shared<GfsRoot>(inner_, std::string(path), space.file_system_type,
+                                        std::move(directory));
   return std::make_unique<PatientDirectory>(std::move(root), CallKeepers{patience_, calls_});
 }
 

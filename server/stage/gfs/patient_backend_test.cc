@@ -3,6 +3,7 @@
 #include "server/stage/gfs/patient_backend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <functional>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/io/posix/posix_directory.h"
 #include "server/io/testing/fault_injector.h"
 #include "server/io/testing/faulty_backend.h"
 #include "server/io/testing/io_test_fixture.h"
@@ -190,6 +192,72 @@ TEST_F(PatientBackendTest, AStaleFileThatCannotBeOpenedForAWhileIsOpenedLater) {
   EXPECT_EQ(Take(file->Info()).bytes, bytes_.size());
   EXPECT_EQ(patience_->figures().incidents, 1U);
   EXPECT_EQ(patience_->figures().given_up, 0U);
+}
+
+// A back end on which the GFS can be unmounted: then the directory beneath the mount point, which
+// is empty and lies on a file system of another type, has the path of the GFS.
+class MountedBackend final : public io::IoBackend {
+ public:
+  explicit MountedBackend(io::IoBackend& gfs) : gfs_(gfs) {}
+
+  std::string_view name() const override { return "mounted"; }
+  Result<std::unique_ptr<io::Directory>> OpenDirectory(std::string_view path) override {
+    if (is_mounted) return gfs_.OpenDirectory(path);
+    ++openings_unmounted;
+    return io::PosixDirectory::Create(beneath_.path());
+  }
+  Result<std::unique_ptr<io::IoQueue>> CreateQueue(const io::QueueOptions& options) override {
+    return gfs_.CreateQueue(options);
+  }
+
+  std::atomic<bool> is_mounted = true;
+  std::atomic<int> openings_unmounted = 0;
+
+ private:
+  io::IoBackend& gfs_;
+  const io::testing::TempFolder beneath_;
+};
+
+TEST_F(PatientBackendTest, TheEmptyMountPointIsNotTakenForTheGfsWhileThatIsRemounted) {
+  MountedBackend mounted(faulty_);
+  GfsPatience patience({.retry_for_ms = 60'000, .retry_max_interval_ms = 10});
+  PatientBackend backend(mounted, patience, calls_);
+  const auto root = Take(backend.OpenGfsDirectory("/gfs"));
+  const auto file = Take(root->Open("a/data.bin", io::OpenMode::kRead));
+  // Unmounts the GFS, and mounts it again once its path was opened meanwhile.
+  const auto remount = [&] {
+    mounted.openings_unmounted = 0;
+    mounted.is_mounted = false;
+    faults_.Arm({.kind = FaultKind::kStale, .call = std::nullopt, .is_persistent = true});
+    return std::jthread([&](const std::stop_token& stop) {
+      while (mounted.openings_unmounted < 2 && !stop.stop_requested()) std::this_thread::yield();
+      mounted.is_mounted = true;
+      faults_.Disarm();
+    });
+  };
+  {
+    const std::jthread mounting = remount();
+    EXPECT_EQ(CodeOf(root->Open("a/data.bin", io::OpenMode::kRead)), ErrorCode());
+  }
+  EXPECT_GE(mounted.openings_unmounted, 2);
+  {
+    const std::jthread mounting = remount();
+    EXPECT_EQ(CodeOf(file->Info()), ErrorCode());
+  }
+  EXPECT_GE(mounted.openings_unmounted, 2);
+  EXPECT_EQ(Take(root->List("a")).size(), 1U);
+}
+
+TEST_F(PatientBackendTest, AGfsThatIsNotMountedAgainIsSaidToBeMissing) {
+  MountedBackend mounted(faulty_);
+  GfsPatience patience({.retry_for_ms = 50, .retry_max_interval_ms = 10});
+  PatientBackend backend(mounted, patience, calls_);
+  const auto root = Take(backend.OpenGfsDirectory("/gfs"));
+  mounted.is_mounted = false;
+  faults_.Arm({.kind = FaultKind::kStale, .call = std::nullopt, .is_persistent = true});
+  const Result<io::FileInfo> info = root->Stat("a/data.bin");
+  ASSERT_EQ(CodeOf(info), ErrorCode::kUnavailable);
+  EXPECT_THAT(info.error().message(), HasSubstr("'/gfs' is on a file system of another type"));
 }
 
 TEST(GfsPatienceTest, PausesDoubleUpToTheirLimitAndHalfOfEachIsRandom) {
