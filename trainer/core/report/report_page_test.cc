@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -204,6 +205,21 @@ TEST(ReportPageTest, NamesTheLineThatIsNoRecord) {
   std::ofstream(folder.path() / "rank-00000.jsonl") << "{\"event\":\"step\"}\n";
   std::ofstream(folder.path() / kSummaryFile) << "[]";
   EXPECT_EQ(ReadRun(folder.path()).error().code(), ErrorCode::kDataLoss);
+}
+
+// Nobody writes to the pipes: an open that waits for a writer would not return.
+TEST(ReportPageTest, PipesInTheFolderAreRefused) {
+  for (const std::string name : {kSummaryFile, kLossCurveFile}) {
+    const testing::TempFolder folder;
+    Train(folder.path(), 3);
+    const std::filesystem::path pipe = folder.path() / name;
+    std::filesystem::remove(pipe);
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    const auto run = ReadRun(folder.path());
+    ASSERT_FALSE(run.has_value()) << name;
+    EXPECT_EQ(run.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(run.error().message(), HasSubstr(name + ": not a regular file"));
+  }
 }
 
 TEST(ReportPageTest, AFolderWithoutARunIsNotFound) {

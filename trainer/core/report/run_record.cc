@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -43,9 +44,14 @@ std::string EventOf(const Json& record) {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Calls `take` with every record of a file of JSON lines.
-Status ForEachRecord(const fs::path& path, const std::function<void(const Json&)>& take) {
+// The folder may hold anything: opening a pipe would wait for a writer, and a device has no size.
+Result<std::ifstream> OpenRegular(const fs::path& path) {
   std::error_code failed;
+  const fs::file_status status = fs::status(path, failed);
+  if (failed) return Error::FromErrno(failed.value(), path.string());
+  if (!fs::is_regular_file(status)) {
+    return Error(ErrorCode::kInvalidArgument, path.string() + ": not a regular file");
+  }
   const std::uintmax_t bytes = fs::file_size(path, failed);
   if (failed) return Error::FromErrno(failed.value(), path.string());
   // All records are held in memory, so the file's size bounds it.
@@ -55,7 +61,13 @@ Status ForEachRecord(const fs::path& path, const std::function<void(const Json&)
                              kMetricsFileBytesMax));
   }
   std::ifstream file(path);
-  if (!file) return Error(ErrorCode::kNotFound, path.string() + ": cannot be opened");
+  if (!file) return Error::FromErrno(errno, path.string());
+  return file;
+}
+
+// Calls `take` with every record of a file of JSON lines.
+Status ForEachRecord(const fs::path& path, const std::function<void(const Json&)>& take) {
+  FOREBAY_ASSIGN(std::ifstream file, OpenRegular(path));
   std::uint64_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
@@ -146,9 +158,10 @@ void TakeSummary(const Json& record, RunRecord& run) {
 
 // A run that was killed has no summary.
 Status ReadSummary(const fs::path& path, RunRecord& run) {
-  if (!fs::exists(path)) return {};
-  std::ifstream file(path);
-  const Json summary = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  Result<std::ifstream> file = OpenRegular(path);
+  if (!file && file.error().code() == ErrorCode::kNotFound) return {};
+  FOREBAY_TRY(file);
+  const Json summary = Json::parse(*file, nullptr, /*allow_exceptions=*/false);
   if (!summary.is_object()) {
     return Error(ErrorCode::kDataLoss, path.string() + ": not a JSON object");
   }

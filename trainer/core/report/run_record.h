@@ -49,7 +49,7 @@ struct RunRecord {
 // If a step was made again after a resume, the last time counts. A last line that is cut off is
 // left out; any other line that is not a record is kDataLoss, with file and line. kNotFound if the
 // folder has neither a loss curve nor a file of a rank; kResourceExhausted for files larger than
-// kMetricsFileBytesMax.
+// kMetricsFileBytesMax; kInvalidArgument if one of them is not a regular file.
 Result<RunRecord> ReadRun(const std::filesystem::path& folder);
 
 inline constexpr std::uint64_t kMetricsFileBytesMax = 4ULL << 30;
