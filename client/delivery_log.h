@@ -22,7 +22,7 @@ struct DeliveryLogHeader {
   std::uint32_t global_batch = 0;
   std::uint32_t ranks = 0;
   std::uint32_t rank = 0;
-  std::uint32_t epochs = 0;
+  std::uint32_t epochs = 0;  // the stream ends before the epoch of this number
   EpochId first_epoch = {};
   StepId first_step = {};
   std::int64_t opened_unix_ns = 0;

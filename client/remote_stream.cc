@@ -225,7 +225,7 @@ Status RemoteStream::OpenLog(const StreamOptions& options) {
       .global_batch = options.global_batch,
       .ranks = options.ranks,
       .rank = options.rank,
-      .epochs = options.epochs,
+      .epochs = options.first_epoch + options.epochs,
       .first_epoch = begin_.next_epoch,
       .first_step = begin_.next_step,
       .opened_unix_ns = std::chrono::nanoseconds(now).count()};

@@ -349,6 +349,7 @@ class AuditTest : public CliTest {
     std::uint64_t batches = ~0ULL;
     std::optional<PositionToken> resume = {};
     std::uint32_t epochs = 2;
+    std::uint32_t first_epoch = 0;
   };
 
   // Consumes a stream and returns where it stopped.
@@ -359,6 +360,7 @@ class AuditTest : public CliTest {
     options.global_batch = 8;
     options.tail = TailPolicy::kShort;
     options.epochs = part.epochs;
+    options.first_epoch = part.first_epoch;
     options.ranks = part.ranks;
     options.rank = part.rank;
     options.resume = part.resume;
@@ -432,6 +434,30 @@ TEST_F(AuditTest, AnUnfinishedEpochIsNoViolationUnlessItMustBeWhole) {
   EXPECT_EQ(run.code, 0) << run.out;
   EXPECT_EQ(run.lines()[0]["streams"][0]["epochs"][1]["unfinished"], 100 - 7 * 8);
   EXPECT_EQ(Audit({"a"}, true).code, 3);
+}
+
+TEST_F(AuditTest, AStreamThatBeginsAtALaterEpochEndsWithItsLast) {
+  Consume("whole", {.first_epoch = 3});
+  EXPECT_EQ(Audit({"whole"}, true).code, 0);
+  Consume("part", {.batches = 13, .first_epoch = 3});
+  const ForebayRun run = Audit({"part"}, true);
+  EXPECT_EQ(run.code, 3);
+  EXPECT_EQ(run.lines()[0]["streams"][0]["epochs"][1]["epoch"], 4);
+  EXPECT_EQ(run.lines()[0]["streams"][0]["epochs"][1]["missing"], 100);
+}
+
+TEST_F(AuditTest, RefusesEpochsThatTheHeaderDoesNotHave) {
+  Consume("a", {});
+  std::vector<std::string> lines = Lines("a");
+  ASSERT_EQ(lines.size(), 1U + 2 * 13);
+  Json header = Json::parse(lines[0]);
+  header["epochs"] = 1;
+  lines[0] = header.dump();
+  Write("a", lines);
+  const ForebayRun run = Audit({"a"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.out, HasSubstr("a:15: epoch 1 does not exist: its header says that the stream "
+                                 "ends before epoch 1"));
 }
 
 TEST_F(AuditTest, ASeededGapIsFound) {

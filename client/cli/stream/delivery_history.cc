@@ -251,13 +251,18 @@ Status DeliveryHistory::ReadLine(const std::string& place, std::string_view line
 Status DeliveryHistory::AddBatch(const std::string& place, Opening& opening,
                                  const LoggedBatch& batch,
                                  const std::vector<std::uint64_t>& ids) {
+  // Without this check, whole epochs beyond the stream's end would pass as delivered exactly once.
+  if (batch.epoch >= opening.header.epochs) {
+    return Malformed(place, fmt::format("epoch {} does not exist: its header says that the stream "
+                                        "ends before epoch {}",
+                                        batch.epoch, opening.header.epochs));
+  }
   // ParseHeader has checked that this plan exists.
   const StepPlan plan = *PlanOf(opening.header);
   Result<StepSlice> step = plan.Step(StepId(batch.step));
   if (!step) return Malformed(place, step.error().message());
   // Positions behind the step's last one are of no sample, or of samples that other batches have.
-  if (batch.epoch > std::numeric_limits<std::uint32_t>::max() || batch.first < step->first ||
-      batch.first - step->first > step->count ||
+  if (batch.first < step->first || batch.first - step->first > step->count ||
       batch.count > step->count - (batch.first - step->first)) {
     return Malformed(place, "the batch does not lie in its step");
   }

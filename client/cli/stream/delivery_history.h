@@ -27,7 +27,7 @@ struct LoggedOpening {
   std::uint64_t global_batch = 0;
   std::uint64_t ranks = 0;
   std::uint64_t rank = 0;
-  std::uint64_t epochs = 0;
+  std::uint64_t epochs = 0;  // the stream ends before the epoch of this number
   std::uint64_t first_epoch = 0;
   std::uint64_t first_step = 0;
   std::uint64_t opened_unix_ns = 0;
