@@ -172,6 +172,9 @@ Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& given) {
     FOREBAY_ASSIGN(config_text, internal::ReadConfigText(options.embedded_config));
   }
 
+  // One deadline for all: a private daemon that starts slowly leaves less time to connect to it.
+  const auto deadline = std::chrono::steady_clock::now() +
+                        internal::milliseconds(options.connect_timeout_ms);
   std::shared_ptr<internal::EmbeddedDaemon> embedded;
   std::string address = options.address;
   if (address.empty()) {
@@ -181,15 +184,13 @@ Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& given) {
                                   .config_text = config_text,
                                   .binary = options.embedded_daemon,
                                   .directory = {},
-                                  .deadline = std::chrono::steady_clock::now() +
-                                              internal::milliseconds(
-                                                  options.connect_timeout_ms)}));
+                                  .deadline = deadline}));
     address = embedded->address();
   }
   auto source = std::make_shared<internal::ConnectionSource>(
       std::move(options), std::move(config_text), std::move(address), embedded);
   // Connecting now, not with the first stream, lets a wrong address fail where it is given.
-  FOREBAY_ASSIGN(auto connection, source->Connect());
+  FOREBAY_ASSIGN(auto connection, source->Replace(nullptr, deadline));
   return std::unique_ptr<Client>(std::make_unique<internal::ConnectedClient>(
       std::move(source), connection->datasets()));
 }

@@ -52,14 +52,6 @@ Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::OpenOnce(
                                  .deadline = std::min(deadline, shake_by)});
 }
 
-Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Connect() {
-  FOREBAY_ASSIGN(std::shared_ptr<const DaemonConnection> connection,
-                 OpenOnce(steady_clock::now() + milliseconds(options_.connect_timeout_ms)));
-  MutexLock lock(mutex_);
-  current_ = connection;
-  return connection;
-}
-
 Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Replace(
     const DaemonConnection* broken, Deadline deadline) {
   MutexLock replacing(replacing_);

@@ -20,12 +20,10 @@ class ConnectionSource {
   ConnectionSource(ClientOptions options, std::string config_text, std::string address,
                    std::shared_ptr<EmbeddedDaemon> embedded);
 
-  // The first connection. Tries once. Errors as Client::Connect.
-  Result<std::shared_ptr<const DaemonConnection>> Connect();
-
   // A connection other than `broken`: the one that another stream has made meanwhile, or a new
-  // one. Tries again while nobody answers, with jittered backoff, until the deadline. A private
-  // daemon that is gone is started again, by one of its clients.
+  // one. Null: the first one. Tries again with jittered backoff, until the deadline, while nobody
+  // answers or the daemon hangs up in the handshake; a refusal is final. A private daemon that is
+  // gone is started again, by one of its clients. Errors as Client::Connect.
   Result<std::shared_ptr<const DaemonConnection>> Replace(const DaemonConnection* broken,
                                                           Deadline deadline);
 

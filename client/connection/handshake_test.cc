@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -23,7 +24,8 @@ using testing::FakeDaemon;
 using testing::TryConnect;
 
 TEST(Handshake, NobodyThereNamesAddressAndRemedy) {
-  auto client = Client::Connect({.address = "unix:/nonexistent/forebayd.sock"});
+  auto client = Client::Connect(
+      {.address = "unix:/nonexistent/forebayd.sock", .connect_timeout_ms = 100});
   ASSERT_FALSE(client.has_value());
   EXPECT_EQ(client.error().code(), ErrorCode::kUnavailable);
   EXPECT_THAT(client.error().message(), HasSubstr("unix:/nonexistent/forebayd.sock"));
@@ -59,6 +61,7 @@ TEST(Handshake, VersionMismatchNamesBothSides) {
 
   daemon.faults.hello_reply = [](v1::HelloReply& reply) { reply.set_catalog_version(3); };
   EXPECT_THAT(TryConnect(daemon).error().message(), HasSubstr("catalog version 1"));
+  EXPECT_EQ(daemon.counters.connections, 3U) << "trying again changes nothing";
 }
 
 TEST(Handshake, AnotherJobNamesBothSides) {
@@ -78,6 +81,7 @@ TEST(Handshake, RefusalCarriesTheDaemonsCode) {
   EXPECT_EQ(TryConnect(daemon).error().code(), ErrorCode::kResourceExhausted);
   daemon.faults.server_hello = [](ServerHello& hello) { hello.status = 77; };
   EXPECT_EQ(TryConnect(daemon).error().code(), ErrorCode::kUnknown);
+  EXPECT_EQ(daemon.counters.connections, 2U) << "trying again changes nothing";
 }
 
 TEST(Handshake, UnsealedMemoryIsRefused) {
@@ -140,11 +144,35 @@ TEST(Handshake, AStallEndsAtTheDeadline) {
   EXPECT_EQ(daemon.counters.connections, 1U);
 }
 
-TEST(Handshake, AHangUpIsUnavailable) {
+TEST(Handshake, HangUpsUntilTheDeadlineAreUnavailable) {
   FakeDaemon daemon;
   daemon.faults.drop_handshake = true;
-  EXPECT_EQ(TryConnect(daemon).error().code(), ErrorCode::kUnavailable);
-  EXPECT_EQ(daemon.counters.connections, 1U);
+  auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 200});
+  ASSERT_FALSE(client.has_value());
+  EXPECT_EQ(client.error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(client.error().message(), HasSubstr("hung up"));
+  EXPECT_GT(daemon.counters.connections, 1U);
+}
+
+// As a daemon that ends while a program starts, and is started again.
+TEST(Handshake, ADaemonThatHangsUpForAWhileIsTriedAgain) {
+  FakeDaemon daemon;
+  daemon.faults.drop_handshake = true;
+  std::jthread restart([&daemon](const std::stop_token& stop) {
+    while (daemon.counters.connections < 2 && !stop.stop_requested()) std::this_thread::yield();
+    daemon.faults.drop_handshake = false;
+  });
+  auto client = TryConnect(daemon);
+  EXPECT_TRUE(client.has_value()) << client.error().ToString();
+  EXPECT_GT(daemon.counters.connections, 2U);
+}
+
+TEST(Handshake, ADaemonThatStartsLaterIsFound) {
+  FakeDaemon daemon;
+  daemon.Stop();
+  const std::jthread start([&daemon] { daemon.Start(); });
+  auto client = TryConnect(daemon);
+  EXPECT_TRUE(client.has_value()) << client.error().ToString();
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ struct FakeFaults {
   std::function<void(ServerHello&)> server_hello;
   std::function<void(RegionEntry&)> region_entry;
   bool stall_handshake = false;      // accept, then say nothing
-  bool drop_handshake = false;       // hang up after the client's hello
+  std::atomic<bool> drop_handshake = false;  // hang up after the client's hello
   bool unsealed_regions = false;
   bool too_few_descriptors = false;
   std::function<void(v1::HelloReply&)> hello_reply;

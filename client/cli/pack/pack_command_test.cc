@@ -308,7 +308,10 @@ TEST_F(PackCommandTest, WhatIsAskedForWrongly) {
   Write("there.fbp", "");
   EXPECT_THAT(Forebay({"pack", "--images", Path("in"), Path("there.fbp")}).err,
               AllOf(HasSubstr("exists already"), HasSubstr("--force")));
-  EXPECT_EQ(Forebay({"pack", "set", Path("y.fbp"), "--address", "unix:/nonexistent/s"}).code, 4);
+  EXPECT_EQ(Forebay({"--timeout-ms", "50", "pack", "set", Path("y.fbp"), "--address",
+                     "unix:/nonexistent/s"})
+                .code,
+            4);
 }
 
 TEST_F(PackCommandTest, UnpackOverwritesNothing) {

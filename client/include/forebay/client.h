@@ -49,8 +49,8 @@ struct ClientOptions {
   // Whether batches arrive in memory that is shared with the daemon. False: their bytes come over
   // the socket, which costs copies; for machines on which memory cannot be shared.
   bool shared_memory = true;
-  // How long Connect waits for the daemon, and how long a stream tries to connect again after the
-  // connection broke.
+  // How long Connect waits for a daemon that does not run yet or is being restarted, and how long a
+  // stream tries to connect again after the connection broke.
   std::int64_t connect_timeout_ms = 10'000;
   // Embedded mode: the configuration file of the private daemon (docs/configuration.md). Empty:
   // $FOREBAY_CONFIG, and if that is unset the one daemon of this job that already runs. With an
@@ -86,9 +86,11 @@ struct DatasetInfo {
 // when the last of them is gone, and the daemon takes back the memory that they held.
 class Client {
  public:
-  // Connects, or starts a private daemon and connects to it. Blocks for connect_timeout_ms at most.
+  // Connects, or starts a private daemon and connects to it. While no daemon answers, or one hangs
+  // up, it tries again. Blocks for connect_timeout_ms at most.
   //
-  // - kUnavailable: no daemon answers there. The message names the address and what to do.
+  // - kUnavailable: no daemon answered there in that time. The message names the address and what
+  //   to do.
   // - kFailedPrecondition: the daemon has another version, job or configuration (the message names
   //   both sides); or embedded mode without a configuration.
   // - kPermissionDenied: the daemon belongs to another user.

@@ -115,12 +115,12 @@ TEST(ForebayFeed, HookWritesWhatTheShareAsksFor) {
   EXPECT_FALSE(MakeFeedTransform(config, {}, fields, Augmentation::Use::kTraining).has_value());
 }
 
-TEST(ForebayFeed, NoDaemonIsATypedError) {
+TEST(ForebayFeed, AnAddressThatIsNoneIsATypedError) {
   TrainConfig config;
-  config.data.address = "unix:/nonexistent/forebayd.sock";
+  config.data.address = "tcp:forebayd.sock";
   const auto source = ForebaySource::Connect(config, 0);
   ASSERT_FALSE(source.has_value());
-  EXPECT_THAT(source.error().message(), HasSubstr("/nonexistent/forebayd.sock"));
+  EXPECT_THAT(source.error().message(), HasSubstr("tcp:forebayd.sock"));
 }
 
 DatasetInfo PhotoSet() {
