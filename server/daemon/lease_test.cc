@@ -1,5 +1,6 @@
 // One holder at a time: between objects of one process, between processes, after a SIGKILL, and
-// when two daemons take turns quickly. A directory that others can change is refused.
+// when two daemons take turns quickly. A directory that others can change is refused. The linker
+// wraps flock, so that tests can remove a lock file after it was opened and before it is locked.
 #include "server/daemon/lease.h"
 
 #include <fcntl.h>
@@ -12,12 +13,30 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+namespace {
+
+std::function<void()> before_flock;  // set by tests that use one thread
+
+}  // namespace
+
+extern "C" {
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+
+int __wrap_flock(int fd, int operation) {
+  if (before_flock) before_flock();
+  return __real_flock(fd, operation);
+}
+}
 
 namespace forebay::daemon {
 namespace {
@@ -31,7 +50,10 @@ class LeaseTest : public ::testing::Test {
     folder_ = mkdtemp(pattern.data());
     directory_ = folder_ + "/run";
   }
-  ~LeaseTest() override { std::filesystem::remove_all(folder_); }
+  ~LeaseTest() override {
+    before_flock = nullptr;
+    std::filesystem::remove_all(folder_);
+  }
 
   std::string LockFile() const { return directory_ + "/forebayd.lock"; }
 
@@ -57,6 +79,10 @@ class LeaseTest : public ::testing::Test {
   std::string folder_;
   std::string directory_;
 };
+
+ErrorCode CodeOf(const Result<Lease>& lease) {
+  return lease.has_value() ? ErrorCode() : lease.error().code();
+}
 
 void Kill(pid_t child) {
   kill(child, SIGKILL);
@@ -150,6 +176,39 @@ TEST_F(LeaseTest, OfManyTakersOneHoldsItAtATime) {
   EXPECT_FALSE(shared);
   EXPECT_GT(taken, 0);
   EXPECT_FALSE(std::filesystem::exists(directory_));
+}
+
+// The last holder removes the file in front of the lock, as its destructor may.
+TEST_F(LeaseTest, ALockFileThatWasRemovedBeforeItsLockIsMadeAgain) {
+  int attempts = 0;
+  before_flock = [&] {
+    if (attempts++ == 0) std::filesystem::remove(LockFile());
+  };
+  const Result<Lease> lease = Lease::Take(directory_);
+  ASSERT_TRUE(lease.has_value()) << lease.error().ToString();
+  EXPECT_EQ(attempts, 2);
+  EXPECT_TRUE(std::filesystem::exists(LockFile()));
+  EXPECT_EQ(CodeOf(Lease::Take(directory_)), ErrorCode::kAlreadyExists);
+}
+
+TEST_F(LeaseTest, ALockFileThatAnotherDaemonHasReplacedIsNotTaken) {
+  std::optional<Result<Lease>> other;
+  int attempts = 0;
+  before_flock = [&] {
+    if (attempts++ != 0) return;  // also for the lock that is taken here
+    std::filesystem::remove(LockFile());
+    other.emplace(Lease::Take(directory_));
+  };
+  const Result<Lease> lease = Lease::Take(directory_);
+  ASSERT_TRUE(other.has_value() && other->has_value());
+  EXPECT_EQ(CodeOf(lease), ErrorCode::kAlreadyExists);
+}
+
+TEST_F(LeaseTest, AFileThatIsRemovedBeforeEveryLockEndsInAnError) {
+  int removals = 0;
+  before_flock = [&] { removals += std::filesystem::remove(LockFile()) ? 1 : 0; };
+  EXPECT_EQ(CodeOf(Lease::Take(directory_)), ErrorCode::kUnavailable);
+  EXPECT_GT(removals, 1);
 }
 
 TEST_F(LeaseTest, ADirectoryThatOthersMayWriteToIsRefused) {
