@@ -1,7 +1,7 @@
 // MADV_COLLAPSE (Linux 6.1) makes one huge page of a run whose pages are small or missing, unless
 // /sys/kernel/mm/transparent_hugepage/shmem_enabled is "deny". It refuses runs without any page, so
 // one page is touched first. Where shmem_enabled is "advise" or more, that touch alone makes the
-// huge page (SharedRegion has advised it), also on older kernels.
+// huge page (SharedRegion has advised it), also on older kernels, and the kernel is not asked.
 #include "server/tier/ram/huge_pages.h"
 
 #include <sys/mman.h>
@@ -23,12 +23,20 @@ __attribute__((no_sanitize("thread"))) void Touch(const std::byte* page) {
   static_cast<void>(*static_cast<const volatile std::byte*>(page));
 }
 
-// Whether the last page of the run exists. After the first page of an unused run was touched, it
-// does where that touch has made a huge page.
+// Whether the last page of the run exists.
 bool HasLastPage(std::span<std::byte> run) {
   unsigned char is_resident = 0;
   return ::mincore(&run[run.size() - kSmallPageBytes], kSmallPageBytes, &is_resident) == 0 &&
          (is_resident & 1U) != 0;
+}
+
+// Touches the first page of the run. Returns whether that has made a huge page: then the last page
+// came to be with the first one. Another thread may be filling the run already, with small pages,
+// so a last page that existed before proves nothing.
+bool TouchMakesHuge(std::span<std::byte> run) {
+  const bool had_last_page = HasLastPage(run);
+  Touch(run.data());
+  return !had_last_page && HasLastPage(run);
 }
 
 // The first line of a small file; empty if there is none.
@@ -95,24 +103,27 @@ std::vector<HugePages::Runs> HugePages::TakeNew(std::size_t region, std::uint64_
 // Returns how many bytes of `runs`, which are adjacent, lie in huge pages afterwards.
 std::uint64_t HugePages::MakeHuge(std::span<std::byte> runs) {
   if (!MayAsk()) return 0;
-  for (std::uint64_t at = 0; at < runs.size(); at += kHugePageBytes) Touch(&runs[at]);
+  std::vector<std::span<std::byte>> small;
+  for (std::uint64_t at = 0; at < runs.size(); at += kHugePageBytes) {
+    const std::span<std::byte> run = runs.subspan(at, kHugePageBytes);
+    if (!TouchMakesHuge(run)) small.push_back(run);
+  }
   // One call for all, because the kernel interrupts all processors once per call.
-  if (Advise(runs, kCollapse)) {
+  if (small.empty() || Advise(runs, kCollapse)) {
     NoteSuccess();
     return runs.size();
   }
   // Some of the runs may have become huge pages before the failure: asking again for such a run
   // costs nothing, and tells.
-  std::uint64_t huge = 0;
-  for (std::uint64_t at = 0; at < runs.size() && MayAsk(); at += kHugePageBytes) {
-    const std::span<std::byte> run = runs.subspan(at, kHugePageBytes);
-    const bool is_collapsed = Advise(run, kCollapse);
-    const int refusal_errno = errno;
-    if (is_collapsed || HasLastPage(run)) {
+  std::uint64_t huge = runs.size() - small.size() * kHugePageBytes;
+  if (huge > 0) NoteSuccess();
+  for (const std::span<std::byte> run : small) {
+    if (!MayAsk()) break;
+    if (Advise(run, kCollapse)) {
       NoteSuccess();
       huge += run.size();
     } else {
-      NoteRefusal(refusal_errno);
+      NoteRefusal(errno);
     }
   }
   return huge;

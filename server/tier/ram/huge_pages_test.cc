@@ -176,6 +176,18 @@ TEST_F(MadeHugePagesTest, ASuccessMakesUpForRefusals) {
   EXPECT_EQ(pages_.counts().refusal_errno, ENOMEM);
 }
 
+// A run is prepared ahead while a thread that was given memory in it fills that already.
+TEST_F(HugePagesTest, ARefusedRunThatIsBeingFilledCountsAsSmall) {
+  if (testing::MakesHugePagesByItself()) GTEST_SKIP() << "this kernel needs not be asked";
+  const bool did_run = RunWithRefusedCall(SYS_madvise, ENOMEM, [&] {
+    std::memset(&bytes()[kPage / 2], 1, 2 * kPage);  // to the middle of run 2
+    pages_.Prepare(0, 0, 3 * kPage);
+  });
+  if (!did_run) GTEST_SKIP() << "seccomp filters cannot be installed here";
+  EXPECT_EQ(pages_.counts().small_bytes, 3 * kPage);
+  EXPECT_EQ(pages_.counts().transparent_bytes, 0U);
+}
+
 class HugePagesSettingsTest : public ::testing::Test {
  protected:
   void Write(const std::string& path, const std::string& text) const {
