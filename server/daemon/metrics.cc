@@ -5,7 +5,9 @@
 #include <charconv>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -161,8 +163,31 @@ void WriteGfs(const v1::GfsCounters& gfs, FamilyWriter& out) {
             static_cast<double>(gfs.hung_oldest_ms()) / 1000);
 }
 
-void WriteStreams(const v1::StatusReply& status, FamilyWriter& out) {
+// Adds up the streams that have equal labels: two programs may each read a data set as rank 0 of a
+// stream "train". Prometheus refuses an answer in which a family has two samples of equal labels.
+std::vector<v1::StreamStatus> SumsByLabels(const v1::StatusReply& status) {
+  std::vector<v1::StreamStatus> sums;
+  std::map<std::tuple<std::string, std::string, std::uint32_t>, std::size_t> places;
   for (const v1::StreamStatus& stream : status.streams()) {
+    const auto [place, is_new] = places.try_emplace(
+        {stream.name(), stream.dataset(), stream.rank()}, sums.size());
+    if (is_new) {
+      sums.push_back(stream);
+      continue;
+    }
+    v1::StreamStatus& sum = sums[place->second];
+    sum.set_batches(sum.batches() + stream.batches());
+    sum.set_samples(sum.samples() + stream.samples());
+    sum.set_bytes(sum.bytes() + stream.bytes());
+    sum.set_gfs_wait_samples(sum.gfs_wait_samples() + stream.gfs_wait_samples());
+    sum.set_decoded_bytes(sum.decoded_bytes() + stream.decoded_bytes());
+    sum.set_decode_ns(sum.decode_ns() + stream.decode_ns());
+  }
+  return sums;
+}
+
+void WriteStreams(const v1::StatusReply& status, FamilyWriter& out) {
+  for (const v1::StreamStatus& stream : SumsByLabels(status)) {
     // A stream's name comes from its client; the library escapes it. The rank tells the streams of
     // one job apart.
     // A stream that ends takes its series with it. The totals of all streams are those of the

@@ -108,6 +108,24 @@ TEST(MetricsTest, EachFamilyAppearsOnce) {
   EXPECT_EQ(answer.find(head, first + 1), std::string::npos);
 }
 
+TEST(MetricsTest, StreamsOfEqualLabelsAreOneSeries) {
+  auto endpoint = MetricsEndpoint::Start("127.0.0.1:0", [] {
+    v1::StatusReply status = ExampleStatus();
+    *status.add_streams() = status.streams(0);  // another program's
+    status.mutable_streams(1)->set_batches(7);
+    *status.add_streams() = status.streams(0);
+    status.mutable_streams(2)->set_rank(1);
+    return status;
+  });
+  ASSERT_TRUE(endpoint.has_value());
+  const std::string answer = Get((*endpoint)->address(), "/metrics");
+  const std::string labels = "forebay_stream_batches_total{stream=\"train\",dataset=\"digits\",";
+  EXPECT_THAT(answer, HasSubstr(labels + "rank=\"0\"} 12\n"));
+  EXPECT_THAT(answer, HasSubstr(labels + "rank=\"1\"} 5\n"));
+  EXPECT_THAT(answer, Not(HasSubstr(labels + "rank=\"0\"} 5\n")));
+  EXPECT_THAT(answer, Not(HasSubstr(labels + "rank=\"0\"} 7\n")));
+}
+
 TEST(MetricsTest, EveryScrapeLooksAnew) {
   std::atomic<std::uint32_t> clients = 0;
   auto endpoint = MetricsEndpoint::Start("127.0.0.1:0", [&clients] {
