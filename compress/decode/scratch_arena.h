@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
@@ -25,7 +26,7 @@ class ScratchArena {
   // counting. The caller has checked that the memory is as large as a counting pass said.
   template <typename T>
   std::span<T> Take(std::size_t count) {
-    const std::size_t bytes = (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    const std::size_t bytes = AlignUp(count * sizeof(T), kAlignment);
     const std::size_t begin = used_;
     used_ += bytes;
     if (counting_) return {};

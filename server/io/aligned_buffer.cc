@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::io {
@@ -20,7 +21,7 @@ Result<AlignedBuffer> AlignedBuffer::Create(std::size_t bytes) {
                      std::to_string(limits::kSlotBytesMax));
   }
   constexpr std::size_t kAlignment = limits::kIoAlignmentBytes;
-  const std::size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t size = AlignUp(bytes, kAlignment);
   // aligned_alloc requires that the size is a multiple of the alignment.
   void* memory = std::aligned_alloc(kAlignment, size);
   if (memory == nullptr) {

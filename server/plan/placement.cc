@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::plan {
 
 std::uint64_t FootprintBytes(std::uint64_t image_bytes) {
-  constexpr std::uint64_t kPage = limits::kIoAlignmentBytes;
-  return (image_bytes + kPage - 1) / kPage * kPage;
+  return AlignUp(image_bytes, limits::kIoAlignmentBytes);
 }
 
 std::uint64_t RamPlan::WorkingBytes() const {

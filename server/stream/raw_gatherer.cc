@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/check.h"
 #include "server/stream/row_copy.h"
 #include "server/stream/slot_layout.h"

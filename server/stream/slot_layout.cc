@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::stream {

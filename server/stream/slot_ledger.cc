@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 
@@ -17,7 +18,7 @@ namespace {
 constexpr std::uint64_t kPage = limits::kIoAlignmentBytes;
 constexpr std::uint64_t kFieldPaddingBytes = 64;  // fields of a tensor begin at cache lines
 
-std::uint64_t Pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+std::uint64_t Pages(std::uint64_t bytes) { return AlignUp(bytes, kPage); }
 
 // The need of a stream with fields of variable size, whose largest batch is unknown. Views of
 // extents in RAM take no slots at all.

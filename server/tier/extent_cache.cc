@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
@@ -266,7 +267,7 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
   const std::uint64_t capacity = arena_.capacity_bytes();
   Result<ArenaBlock> block = arena_.Allocate(bytes);
   if (block.has_value() || bytes == 0 || bytes > capacity) return block;
-  const std::uint64_t wanted = (bytes + kArenaPageBytes - 1) / kArenaPageBytes * kArenaPageBytes;
+  const std::uint64_t wanted = AlignUp(bytes, kArenaPageBytes);
   const std::uint64_t low = Permille(capacity, options_.guests_low_permille);
   // Planning moves looks at every extent: again only where as much as is wanted was freed since.
   std::uint64_t plan_again_below = ~std::uint64_t{0};

@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::tier {
@@ -65,7 +66,7 @@ void ReadFromSources(io::IoQueue& queue, std::span<const PieceRead> reads,
 std::uint64_t LeadBytes(const catalog::Range& piece) { return piece.offset % kBlock; }
 
 std::uint64_t AlignedBytes(const catalog::Range& piece) {
-  return (LeadBytes(piece) + piece.length + kBlock - 1) / kBlock * kBlock;
+  return AlignUp(LeadBytes(piece) + piece.length, kBlock);
 }
 
 Status ReadPieces(io::IoQueue& queue, std::span<const PieceRead> reads,

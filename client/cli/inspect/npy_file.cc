@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "proto/contract/align_up.h"
+
 namespace forebay::cli {
 namespace {
 
@@ -46,8 +48,7 @@ std::string NpyHeader(Dtype dtype, std::span<const std::uint64_t> shape) {
   // instructions.
   constexpr std::size_t kPrefix = 10, kMultiple = 64;
   // The prefix is 6 bytes of magic, 2 of version and 2 of length; 1 is the newline at the end.
-  const std::size_t whole = (kPrefix + dictionary.size() + 1 + kMultiple - 1) / kMultiple *
-                            kMultiple;
+  const std::size_t whole = AlignUp(kPrefix + dictionary.size() + 1, kMultiple);
   dictionary.append(whole - kPrefix - dictionary.size() - 1, ' ');
   dictionary += '\n';
   std::string header("\x93NUMPY\x01\x00", 8);

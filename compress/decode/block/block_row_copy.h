@@ -7,6 +7,7 @@
 #include <span>
 
 #include "compress/format/plane/block_format.h"
+#include "proto/contract/align_up.h"
 
 namespace forebay::compress {
 
@@ -25,7 +26,7 @@ void CopyBlockRow(const T* from, std::size_t columns, std::span<std::byte> to) {
   constexpr std::size_t kStep = kBlockColumns;  // a row of whole blocks is no shorter
   const auto* const bytes = reinterpret_cast<const std::byte*>(from);
   const std::size_t wanted = columns * sizeof(T);
-  const std::size_t written = (wanted + kStep - 1) / kStep * kStep;
+  const std::size_t written = AlignUp(wanted, kStep);
   if (written > to.size()) {
     std::memcpy(to.data(), bytes, wanted);
     return;

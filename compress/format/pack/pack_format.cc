@@ -11,6 +11,7 @@
 
 #include "compress/format/damaged.h"
 #include "compress/format/pack/pack_predictors.h"
+#include "proto/contract/align_up.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
@@ -459,8 +460,7 @@ std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t off
       aligned && type == RecordType::kChunk ? limits::kIoAlignmentBytes : 8;
   // The padding depends on where the record lies: its payload, not its head, has to begin at the
   // alignment. `aligned` promises that for chunks only.
-  const std::uint64_t unpadded = offset + kRecordPrefixBytes + added.size();
-  const std::uint64_t end = (unpadded + alignment - 1) / alignment * alignment;
+  const std::uint64_t end = AlignUp(offset + kRecordPrefixBytes + added.size(), alignment);
   const auto head_bytes = static_cast<std::uint32_t>(end - offset);
   ByteWriter covered;
   covered.Le(head_bytes);

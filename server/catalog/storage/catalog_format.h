@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/result.h"
 #include "proto/contract/wire_layout.h"
 #include "server/catalog/catalog.h"
@@ -130,7 +131,7 @@ void AppendLe(std::vector<std::byte>& bytes, T value) {
 
 // Rounds up to kSectionAlignmentBytes.
 constexpr std::uint64_t AlignSection(std::uint64_t offset) {
-  return (offset + kSectionAlignmentBytes - 1) & ~std::uint64_t{kSectionAlignmentBytes - 1};
+  return AlignUp(offset, kSectionAlignmentBytes);
 }
 
 // How a part of `sample_count` records of `record_bytes` is cut into extents of at most

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/result.h"
 
 namespace forebay::catalog {
@@ -16,7 +17,7 @@ namespace forebay::catalog {
 inline constexpr std::uint64_t kTarBlockBytes = 512;
 
 constexpr std::uint64_t RoundToTarBlock(std::uint64_t bytes) {
-  return (bytes + kTarBlockBytes - 1) / kTarBlockBytes * kTarBlockBytes;
+  return AlignUp(bytes, kTarBlockBytes);
 }
 
 // The place of bytes, for error messages.

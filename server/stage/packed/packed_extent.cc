@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "compress/decode/chunk/chunk_decoder.h"
+#include "proto/contract/align_up.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 
@@ -102,7 +103,7 @@ Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const Packe
                            .offset = static_cast<std::uint32_t>(offset),
                            .length = record.size()});
   // The padding aligns the next record. It is not part of the piece, so no checksum covers it.
-  record.resize((record.size() + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment);
+  record.resize(AlignUp(record.size(), kRecordAlignment));
   directory.Le(static_cast<std::uint32_t>(offset));
   directory.Le(prefix.head_bytes);
   directory.Le(static_cast<std::uint32_t>(prefix.payload_bytes));

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "server/stream/packed/unit_check.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::tier {
@@ -21,11 +22,6 @@ struct Piece {
 
   std::uint64_t end() const { return offset + pages_bytes; }
 };
-
-std::uint64_t WholePages(std::uint64_t bytes) {
-  constexpr std::uint64_t kPage = limits::kIoAlignmentBytes;
-  return (bytes + kPage - 1) / kPage * kPage;
-}
 
 // The group of pieces [first, last): its blocks slide down, its free memory is joined at the end.
 struct Window {
@@ -60,7 +56,8 @@ std::vector<Move> PlanMoves(const std::vector<FreeRun>& free, std::vector<Movabl
     pieces.push_back({run.region, run.offset, run.bytes, run.bytes, true});
   }
   for (const MovableBlock& block : movable) {
-    pieces.push_back({block.region, block.offset, WholePages(block.bytes), block.bytes, false});
+    pieces.push_back({block.region, block.offset,
+                      AlignUp(block.bytes, limits::kIoAlignmentBytes), block.bytes, false});
   }
   std::ranges::sort(pieces, [](const Piece& a, const Piece& b) {
     return a.region != b.region ? a.region < b.region : a.offset < b.offset;

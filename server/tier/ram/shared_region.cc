@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/shared_mapping.h"
 
 namespace forebay::tier {
@@ -69,7 +70,7 @@ Result<SharedRegion> SharedRegion::Create(const char* debug_name, std::uint64_t 
     return Error(ErrorCode::kInvalidArgument,
                  "a shared region cannot have " + std::to_string(bytes) + " bytes");
   }
-  const std::uint64_t size = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const std::uint64_t size = AlignUp(bytes, kHugePageBytes);
   if (use == HugePageUse::kAuto) {
     Result<SharedRegion> reserved = Make(debug_name, size, true);
     // Most systems have no reserved pages, so a failure is no reason to stop. RamArena counts the

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "proto/contract/align_up.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/tier/extent_key.h"
@@ -33,8 +34,7 @@ struct SegmentShape {
   std::uint64_t file_bytes() const { return trailer_offset() + trailer_bytes(); }
 
   static std::uint64_t Padded(std::uint64_t bytes) {
-    constexpr std::uint64_t kBlock = limits::kIoAlignmentBytes;
-    return (bytes + kBlock - 1) / kBlock * kBlock;
+    return AlignUp(bytes, limits::kIoAlignmentBytes);
   }
 };
 

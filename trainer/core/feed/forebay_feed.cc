@@ -16,6 +16,7 @@
 #include "forebay/batch.h"
 #include "forebay/batch_stream.h"
 #include "forebay/stream_options.h"
+#include "proto/contract/align_up.h"
 #include "proto/contract/order_spec.h"
 #include "proto/contract/order_token.h"
 
@@ -200,16 +201,13 @@ Result<FeedTransform> MakeFeedTransform(const TrainConfig& config, const FeedSha
     FOREBAY_ASSIGN(transform.target,
                    Augmentation::OfTarget(config.augmentation, input, target, use));
   }
-  const auto aligned = [](std::uint64_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  };
   if (transform.input) transform.sample_bytes = transform.input->output_bytes();
   if (transform.target) {
     // Targets begin at an address that suits any type of element.
-    transform.target_offset = aligned(transform.sample_bytes);
+    transform.target_offset = AlignUp(transform.sample_bytes, kAlignment);
     transform.sample_bytes = transform.target_offset + transform.target->output_bytes();
     // So that the input of the next sample begins at such an address as well.
-    if (transform.input) transform.sample_bytes = aligned(transform.sample_bytes);
+    if (transform.input) transform.sample_bytes = AlignUp(transform.sample_bytes, kAlignment);
   }
   return transform;
 }
