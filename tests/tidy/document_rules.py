@@ -1,6 +1,7 @@
 """Rules about what documents say of the tree: tests that they name or filter for exist."""
 
 import collections
+import functools
 import re
 
 from source_tree import Finding
@@ -22,6 +23,7 @@ _GROUP = re.compile(r"\(([^()]*)\)")
 _VARIABLE = re.compile(r"\$\{\w+\}")
 
 
+@functools.lru_cache(maxsize=1)
 def _suites(tree):
     """Suite -> ({its tests}, {folders of its files})."""
     suites = collections.defaultdict(lambda: (set(), set()))

@@ -14,10 +14,11 @@ import subprocess
 SKIPPED_FOLDERS = {".git", "__pycache__", ".cache", "out"}
 SOURCE_SUFFIXES = {".h", ".cc", ".py", ".sh", ".proto", ".cmake"}
 
+# Each alternative begins with a plain letter: then `re` skips to the next such letter by itself.
 _CPP_TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/"""
     r"""|R"(?P<tag>[^()\\\s]{0,16})\(.*?\)(?P=tag)\""""
-    r"""|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'""",
+    r"""|"(?:\\.|[^"\\\n])*"|'(?<![0-9a-fA-F]')(?:\\.|[^'\\\n])+'""",
     re.DOTALL,
 )
 
@@ -37,7 +38,7 @@ def _blank(match, keep_literals):
     text = match.group(0)
     if keep_literals and not text.startswith("/"):
         return text
-    return re.sub(r"[^\n]", " ", text)
+    return "\n".join(" " * len(line) for line in text.split("\n"))
 
 
 def _blank_hash_comments(text):
