@@ -52,7 +52,7 @@ def main(forebay, forebayd):
         if not array.endswith(data) or len(array) - len(data) > 256:
             raise SystemExit("the array is not the data set")
         # Without --config the address is asked, where nobody is.
-        run([forebay, "pack", "records", pack + "2"], environment, code=4)
+        run([forebay, "--timeout-ms", "100", "pack", "records", pack + "2"], environment, code=4)
         run([forebay, "pack", "--config", config + "none", "records", pack + "2"], environment,
             code=2)
     return 0
