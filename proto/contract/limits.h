@@ -47,7 +47,7 @@ inline constexpr std::uint64_t kBuildTableNoScratchBytesMax = 1 * kGiB;
 inline constexpr std::size_t kOpenObjectsMax = 64;  // large objects, kept open between extents;
                                                     // beyond, the one opened first is closed
 inline constexpr std::int64_t kMemoryWaitMs = 5'000;     // wait for RAM that clients pin
-inline constexpr std::int64_t kDemandMemoryWaitMs = 1'000;  // if pieces can be read instead
+inline constexpr std::int64_t kShortMemoryWaitMs = 1'000;  // where there is another way
 inline constexpr int kExtentArrivalsMax = 8;        // times that an extent is staged for one fetch
 inline constexpr std::uint64_t kPieceRequestBytesMax = 1 * kMiB;  // GFS read of pieces on no tier
 inline constexpr std::uint64_t kPieceChecksumBytesMax = 256 * kMiB;  // checksums of such pieces

@@ -15,9 +15,11 @@ std::uint64_t FootprintBytes(std::uint64_t image_bytes) {
 
 std::uint64_t RamPlan::WorkingBytes() const {
   if (!has_passing_extents) return 0;
-  // The bound of a quarter keeps a tiny tier usable; extents then wait for each other.
+  // The bounds keep a small tier usable; extents then wait for each other. One extent has to fit
+  // beside the homes, or none could pass.
   const std::uint64_t wanted = std::max(capacity_bytes / 16, 2 * largest_extent_bytes);
-  return std::min(wanted, capacity_bytes / 4);
+  const std::uint64_t one_extent = std::min(largest_extent_bytes, capacity_bytes / 2);
+  return std::min(wanted, std::max(capacity_bytes / 4, one_extent));
 }
 
 std::uint64_t RamPlan::HomeBytes() const {
@@ -27,8 +29,8 @@ std::uint64_t RamPlan::HomeBytes() const {
 std::uint64_t RamPlan::CapacityFor(std::uint64_t bytes) const {
   RamPlan plan = *this;
   // A binary search, because HomeBytes is a minimum of several rules and has no simple inverse. At
-  // least three quarters of a capacity are for homes, which gives the upper bound.
-  std::uint64_t too_small = 0, enough = bytes / limits::kMiB / 3 * 4 + 8;
+  // least half of a capacity is for homes, which gives the upper bound.
+  std::uint64_t too_small = 0, enough = bytes / limits::kMiB * 2 + 8;
   while (enough - too_small > 1) {
     const std::uint64_t middle = too_small + (enough - too_small) / 2;
     plan.capacity_bytes = middle * limits::kMiB;

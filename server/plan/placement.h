@@ -40,8 +40,9 @@ struct RamPlan {
   // True if extents pass through RAM: on their way to SSD, to be compressed, or out of a scan.
   bool has_passing_extents = false;
 
-  // The memory that extents pass through: a sixteenth of the tier, at least two extents (one is
-  // read while another is written), and at most a quarter. 0 if no extents pass.
+  // The memory that extents pass through: a sixteenth of the tier, and at least two extents (one is
+  // read while another is written). In a small tier it is a quarter, or one extent where that is
+  // more, but at most half. 0 if no extents pass.
   std::uint64_t WorkingBytes() const;
   // The memory for homes: the tier without its working memory, but at most 31/32 of the tier.
   // Blocks do not cross regions of 1 GiB, so on average half an extent is lost in each region.

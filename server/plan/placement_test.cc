@@ -46,12 +46,16 @@ TEST(RamPlanTest, NineTenthsOfALargeTierAreForHomes) {
   EXPECT_EQ(alone.HomeBytes(), 155 * kMiB);
 }
 
-TEST(RamPlanTest, ASmallTierKeepsRoomForTwoExtentsButNeverMoreThanAQuarter) {
+TEST(RamPlanTest, ASmallTierKeepsSpaceForOneExtentButAtMostHalf) {
   RamPlan plan{.capacity_bytes = 400 << 20, .largest_extent_bytes = 32 << 20,
                .has_passing_extents = true};
   EXPECT_EQ(plan.WorkingBytes(), 64U << 20);
+  plan.capacity_bytes = 200 << 20;
+  EXPECT_EQ(plan.WorkingBytes(), 50U << 20);
   plan.capacity_bytes = 100 << 20;
-  EXPECT_EQ(plan.WorkingBytes(), 25U << 20);
+  EXPECT_EQ(plan.WorkingBytes(), 32U << 20);
+  plan.capacity_bytes = 40 << 20;
+  EXPECT_EQ(plan.WorkingBytes(), 20U << 20);
 }
 
 TEST(RamPlanTest, CapacityForIsTheSmallestThatHolds) {

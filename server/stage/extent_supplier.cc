@@ -77,15 +77,27 @@ Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
   if (is_passing) {
     working = parts_.tiers.AwaitWorkingMemory(catalog->extent(extent).bytes, load.background);
   }
-  // A reader that can read in pieces waits for memory only briefly.
+  // A load that has another way waits for memory only briefly: a reader that can read in pieces,
+  // and an extent that passes through RAM in the background.
   const bool may_be_in_pieces = !load.background && GfsPieces::CanRead(dataset);
-  const auto allocate = [&](std::uint64_t bytes) {
-    return parts_.tiers.Allocate({.bytes = bytes,
-                            .key = home == plan::HomeTier::kSsd ? nullptr : &key,
-                            .wait_ms = may_be_in_pieces ? limits::kDemandMemoryWaitMs
-                                                        : limits::kMemoryWaitMs,
-                            .spares_homes = load.background},
-                           queue);
+  const bool may_evict_homes = load.background && is_passing;
+  const auto allocate = [&](std::uint64_t bytes) -> Result<tier::ArenaBlock> {
+    StagingTiers::MemoryRequest request{
+        .bytes = bytes,
+        .key = home == plan::HomeTier::kSsd ? nullptr : &key,
+        .wait_ms = may_be_in_pieces || may_evict_homes ? limits::kShortMemoryWaitMs
+                                                       : limits::kMemoryWaitMs,
+        .spares_homes = load.background};
+    Result<tier::ArenaBlock> block = parts_.tiers.Allocate(request, queue);
+    const bool is_short =
+        !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;
+    if (!is_short || !may_evict_homes) return block;
+    // In a small tier, extents at home may leave no gap that is large enough for the image. Without
+    // this, the extent would stay on no tier. What is evicted for it goes to SSD too, where that
+    // has space, so it is not read again.
+    request.spares_homes = false;
+    request.wait_ms = 0;
+    return parts_.tiers.Allocate(request, queue);
   };
   FOREBAY_ASSIGN(SuppliedExtent supplied,
                  Read(load, *catalog, allocate, queue));

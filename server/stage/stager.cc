@@ -552,6 +552,10 @@ void Stager::PerformLoad(const Job& job, io::IoQueue& queue) {
   // that leaves an extent with a home on no tier, it is loaded later.
   const bool is_short = !loaded.has_value() &&
                         loaded.error().code() == ErrorCode::kResourceExhausted && job.background;
+  if (is_short) {
+    log::Warn("data set '{}': extent {} is on no tier yet: {}; it is loaded when there is memory",
+              dataset.name(), job.extent->value(), loaded.error().message());
+  }
   if (loaded.has_value() || is_short) DeferLoad(job);
   LogPassEnd(dataset);
 }

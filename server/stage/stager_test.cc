@@ -554,10 +554,21 @@ TEST_F(StagerTest, ShortMemoryIsWaitedForThenReported) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(CodeOf(rig_.Demand(ExtentId(0))), ErrorCode::kResourceExhausted);
     const auto waited = std::chrono::steady_clock::now() - begin;
-    EXPECT_GE(waited, std::chrono::milliseconds(limits::kDemandMemoryWaitMs * 4 / 5));
+    EXPECT_GE(waited, std::chrono::milliseconds(limits::kShortMemoryWaitMs * 4 / 5));
     EXPECT_LT(waited, std::chrono::seconds(60));
   }
   FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(0)));
+  ExpectTheFilesBytes();
+}
+
+// One extent at home leaves no space for the images of others, which have to pass through RAM.
+TEST_F(StagerTest, ExtentsPassThroughATierThatHomesHaveFilled) {
+  Start({.ram_bytes = 104 << 10, .reserve_bytes = 30 << 10, .ssd_bytes = 4 << 20});
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  for (std::uint32_t i = 0; i < rig_.dataset().catalog()->extent_count(); ++i) {
+    EXPECT_NE(rig_.cache().Find(rig_.dataset().key(ExtentId(i))), nullptr) << i;
+  }
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, kFileBytes) << "what was evicted went to SSD";
   ExpectTheFilesBytes();
 }
 

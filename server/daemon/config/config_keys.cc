@@ -107,8 +107,8 @@ std::vector<ConfigKey> TierKeys() {
        "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%). "
        "One thirty-second of it stays free, because extents do not fill it without gaps. With an "
        "SSD tier, with compression, or with a format without an index (tar, JSON lines), extents "
-       "pass through this memory when they are staged; one sixteenth stays free for that, at least "
-       "the size of two extents and at most a quarter.",
+       "pass through this memory when they are staged; one sixteenth stays free for that, and at "
+       "least the size of two extents; in a small tier a quarter, or one extent, but at most half.",
        Capacity(&Config::ram_capacity)},
       {"tier.ssd.directory", "",
        "Directory on node-local SSD for extents. Empty: no SSD tier.",
