@@ -19,6 +19,7 @@
 #include "proto/contract/tensor.h"
 #include "proto/contract/wire_layout.h"
 #include "server/catalog/selection.h"
+#include "server/rendezvous/node_file.h"
 #include "server/tier/ssd/manifest_log.h"
 #include "server/tier/ssd/segment_format.h"
 
@@ -95,6 +96,34 @@ void WriteTier(SeedFolder& seeds) {
   seeds.Write("segment_format/three_pieces", trailer);
   seeds.Write("segment_format/name", SegmentName(key));
   seeds.Write("segment_format/temp_name", SegmentTempName(key, 12));
+}
+
+void WriteNodeFiles(SeedFolder& seeds) {
+  using namespace rendezvous;
+  const NodeEntry leader = {.identity = {.job = "4711", .host = "n0", .ssd_directory = "/ssd"},
+                            .rank = NodeRank(0),
+                            .address = {.host = "10.0.0.1", .port = 7000},
+                            .capacity_bytes = 1ULL << 40,
+                            .nonce = 5,
+                            .agreed = {{"protocol version", "1"}, {"configuration", "9f3c"}}};
+  NodeEntry follower = leader;
+  follower.identity.host = "[fd00::2]:7000";
+  follower.rank = NodeRank(1);
+  follower.address.host = "fd00::2";
+  follower.nonce = 6;
+  NodeFile file = {.kind = NodeFileKind::kOpen, .leader_nonce = 5, .node_count = 2,
+                   .nodes = {leader}};
+  seeds.Write("node_file/call", Encode(file));
+  file.kind = NodeFileKind::kAnswer;
+  file.nodes = {follower};
+  seeds.Write("node_file/answer", Encode(file));
+  file.kind = NodeFileKind::kComplete;
+  file.nodes = {leader, follower};
+  seeds.Write("node_file/list", Encode(file));
+  file.kind = NodeFileKind::kRefused;
+  file.refusal = "ranks are missing";
+  file.nodes = {leader};
+  seeds.Write("node_file/refused", Encode(file));
 }
 
 void WriteHandshakes(SeedFolder& seeds) {
@@ -324,6 +353,7 @@ int main(int argc, char** argv) {
   forebay::SeedFolder seeds(argv[1]);
   forebay::WriteOrders(seeds);
   forebay::WriteTier(seeds);
+  forebay::WriteNodeFiles(seeds);
   forebay::WriteHandshakes(seeds);
   forebay::WriteReplies(seeds);
   forebay::WriteDeliveryLogs(seeds);

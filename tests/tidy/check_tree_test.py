@@ -62,6 +62,9 @@ CASES = {
             code("server/stream/a.cc", '#include "server/peer/x.h"'),
             code("server/stream/testing/a.h", '#include "server/daemon/x.h"'),
             code("server/peer/testing/a.h", '#include "server/stream/x.h"'),
+            code("server/rendezvous/a.cc", '#include "server/plan/ownership.h"'),
+            code("server/rendezvous/a.cc", '#include "compress/codec.h"'),
+            code("server/stage/a.cc", '#include "server/rendezvous/rendezvous.h"'),
             code("server/daemon/a.cc", '#include "client/handshake.h"'),
             code("server/daemon/a.cc", "#include <forebay/client.h>"),
             code("client/a.cc", '#include "server/io/clock.h"'),
@@ -77,6 +80,7 @@ CASES = {
         ],
         [
             code("server/daemon/a.cc", '#include "server/io/clock.h"\n#include "compress/c.h"'),
+            code("server/daemon/a.cc", '#include "server/rendezvous/rendezvous.h"'),
             code("server/tier/a.cc", '#include "server/catalog/catalog.h"'),
             code("compress/train/a.cc", '#include "compress/encode/wavefront/wavefront_work.h"'),
             code("server/stream/testing/a.h", '#include "server/peer/single_node.h"'),

@@ -22,6 +22,9 @@ def _allowed_rooms():
         room = f"server/{name}"
         seen.add(room)
         allowed[room] = set(seen)
+    # Tells a daemon at its start which nodes there are; only the daemon wires it.
+    allowed["server/rendezvous"] = {"proto/contract", "server/io", "server/rendezvous"}
+    allowed["server/daemon"].add("server/rendezvous")
     # peer and stream stand side by side: each implements or uses what fetch declares.
     allowed["server/stream"].discard("server/peer")
     allowed["client"] = {"proto/contract", "compress", "client"}

@@ -1,0 +1,148 @@
+// Checks and weights of a list of nodes. A job may have tens of thousands, so each check is one
+// pass or one sort. Nodes are compared with that of rank 0, which makes the message the same on
+// every node.
+#include "server/rendezvous/node_entry.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
+
+namespace forebay::rendezvous {
+namespace {
+
+// Both nodes are named in full: a user has to find the two machines.
+Error Clash(const NodeEntry& one, const NodeEntry& other, std::string_view why) {
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("nodes {} and {} {}", one.Text(), other.Text(), why));
+}
+
+// Finds two nodes that have the same key, which must be their own.
+template <typename KeyOf>
+Status CheckDistinct(std::span<const NodeEntry> nodes, KeyOf key_of, std::string_view why) {
+  // In the order of `nodes`, so the message does not depend on the order of the table.
+  std::unordered_map<std::string, const NodeEntry*> owners;
+  owners.reserve(nodes.size());
+  for (const NodeEntry& node : nodes) {
+    const auto [owner, is_new] = owners.try_emplace(key_of(node), &node);
+    if (!is_new) return Clash(*owner->second, node, why);
+  }
+  return {};
+}
+
+// Compares position by position. Daemons of one version have the same names in the same order, so
+// another name or number means another version.
+Status CheckAgreed(const NodeEntry& first, const NodeEntry& node) {
+  if (node.agreed == first.agreed) return {};
+  if (node.agreed.size() != first.agreed.size()) {
+    return Clash(first, node, "compare different values: their forebayd are of two versions");
+  }
+  const auto differ = std::ranges::mismatch(first.agreed, node.agreed);
+  if (differ.in1->name != differ.in2->name) {
+    return Clash(first, node, fmt::format("compare different values, {} and {}: their forebayd are "
+                                          "of two versions",
+                                          Quoted(differ.in1->name), Quoted(differ.in2->name)));
+  }
+  return Clash(first, node, fmt::format("differ in {}: {} and {}", PrintableLine(differ.in1->name),
+                                        Quoted(differ.in1->value), Quoted(differ.in2->value)));
+}
+
+}  // namespace
+
+std::string NodeEntry::Text() const {
+  return fmt::format("{} (rank {})", identity.Text(), rank.value());
+}
+
+Status CheckNodeList(std::span<const NodeEntry> nodes, std::uint32_t node_count) {
+  // Duplicates first. A rank that occurs twice usually leaves another one out, and to name the two
+  // nodes helps more than to name the rank that is missing.
+  FOREBAY_TRY(CheckDistinct(
+      nodes, [](const NodeEntry& node) { return fmt::format("{}", node.rank.value()); },
+      "have the same rank: the daemons were started with wrong ranks, or a daemon of an earlier "
+      "launch still runs"));
+  for (const NodeEntry& node : nodes) {
+    if (node.rank.value() < node_count) continue;
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("node {} has no rank of a job with {} nodes", node.Text(),
+                             node_count));
+  }
+  if (nodes.size() != node_count) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("the job has {} nodes, and these ranks are missing: {}", node_count,
+                             MissingRanks(nodes, node_count)));
+  }
+  FOREBAY_TRY(CheckDistinct(
+      nodes,
+      // Texts and not hashes, which could be equal by chance.
+      [](const NodeEntry& node) {
+        return node.identity.host + '\n' + node.identity.ssd_directory;
+      },
+      "are the same node: give each daemon of a host a tier.ssd.directory of its own"));
+  // Two network namespaces may have the same address, but then neither reaches the other.
+  FOREBAY_TRY(CheckDistinct(
+      nodes, [](const NodeEntry& node) { return node.address.Text(); },
+      "listen on the same address"));
+  for (const NodeEntry& node : nodes) {
+    if (node.identity.job != nodes.front().identity.job) {
+      return Clash(nodes.front(), node, "belong to different jobs");
+    }
+    FOREBAY_TRY(CheckAgreed(nodes.front(), node));
+  }
+  return {};
+}
+
+// A job that half its nodes do not join would give a message of thousands of ranks, so runs are
+// joined, and the text ends after eight of them.
+std::string MissingRanks(std::span<const NodeEntry> nodes, std::uint32_t node_count) {
+  constexpr int kPartsMax = 8;
+  std::string text;
+  int parts = 0;
+  std::uint32_t next = 0;  // the smallest rank that may be missing
+  const auto add = [&](std::uint32_t end) {
+    // [next, end) is missing.
+    if (next >= end || parts > kPartsMax) return;
+    if (!text.empty()) text += ", ";
+    if (++parts > kPartsMax) {
+      text += "...";
+    } else if (end - next == 1) {
+      text += fmt::format("{}", next);
+    } else {
+      text += fmt::format("{} to {}", next, end - 1);
+    }
+  };
+  for (const NodeEntry& node : nodes) {
+    const std::uint32_t rank = std::min(node.rank.value(), node_count);  // it may be too large
+    add(rank);
+    next = std::max(next, rank + 1);
+  }
+  add(node_count);
+  return text;
+}
+
+std::vector<std::uint32_t> NodeWeights(std::span<const NodeEntry> nodes) {
+  std::uint64_t largest = 0;
+  for (const NodeEntry& node : nodes) largest = std::max(largest, node.capacity_bytes);
+  // Rounded up, so that no quotient exceeds the largest weight.
+  const std::uint64_t unit =
+      std::max<std::uint64_t>(1, largest / limits::kNodeWeightMax +
+                                     (largest % limits::kNodeWeightMax == 0 ? 0 : 1));
+  std::vector<std::uint32_t> weights;
+  std::uint32_t divisor = 0;  // gcd(0, w) is w
+  for (const NodeEntry& node : nodes) {
+    // Rounded to the nearest, without a sum that could overflow.
+    const std::uint64_t rounded =
+        node.capacity_bytes / unit + (node.capacity_bytes % unit >= unit - unit / 2 ? 1 : 0);
+    // A node without tiers still gets a small share, which it supplies from the GFS.
+    weights.push_back(static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(rounded, 1, limits::kNodeWeightMax)));
+    divisor = std::gcd(divisor, weights.back());
+  }
+  for (std::uint32_t& weight : weights) weight /= divisor;
+  return weights;
+}
+
+}  // namespace forebay::rendezvous

@@ -1,0 +1,53 @@
+// NodeFile: the format of the files in a rendezvous directory, and of the entries that nodes
+// exchange by PMIx. Its bytes come from a shared directory, so Decode trusts none of them.
+//
+// Layout, integers little-endian, strings with a varint length before them (ByteWriter::String):
+//
+//   magic "FBNODES1" (8) | version (4) | kind (4) | leader nonce (8) | node count (4) |
+//   refusal (string) | number of entries (4) | entries | XXH3-64 of everything before (8)
+//
+//   entry: rank (4) | nonce (8) | capacity (8) | job | host | SSD directory (strings) |
+//   address host (string) | port (2) | number of agreed values (4) | name, value (strings) of each
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/rendezvous/node_entry.h"
+
+namespace forebay::rendezvous {
+
+enum class NodeFileKind : std::uint32_t {
+  kAnswer = 1,    // one node's entry, in answer to the leader of the given nonce
+  kOpen = 2,      // the leader's call for answers; its only entry is the leader's
+  kComplete = 3,  // the entries of all nodes, sorted by rank
+  kRefused = 4,   // the leader gave up; `refusal` says why
+};
+
+inline constexpr std::uint32_t kNodeFileVersion = 1;
+
+struct NodeFile {
+  NodeFileKind kind = NodeFileKind::kAnswer;
+  std::uint64_t leader_nonce = 0;
+  std::uint32_t node_count = 0;  // of the job, as the writer was told
+  std::string refusal = {};      // kRefused only
+  std::vector<NodeEntry> nodes = {};
+
+  bool operator==(const NodeFile&) const = default;
+};
+
+std::vector<std::byte> Encode(const NodeFile& file);
+
+// Accepts what Encode writes, and nothing longer. kDataLoss: the checksum, a length or a field is
+// wrong; kFailedPrecondition: the file has another version, which the message names.
+Result<NodeFile> Decode(std::span<const std::byte> bytes);
+
+// A hash of the entries of a job, sorted by rank. Daemons that talk to each other compare it to
+// find out whether they belong to the same group.
+std::uint64_t NodeListDigest(std::span<const NodeEntry> nodes);
+
+}  // namespace forebay::rendezvous
