@@ -1,0 +1,32 @@
+// Reads the key `nodes.rendezvous`. A word, or a word and a path with a colon between them.
+#include "server/rendezvous/rendezvous.h"
+
+#include <fmt/format.h>
+
+#include "proto/contract/printable.h"
+
+namespace forebay::rendezvous {
+
+Result<RendezvousChoice> ParseRendezvous(std::string_view text) {
+  if (text == "none") return RendezvousChoice{};
+  if (text == "pmix") return RendezvousChoice{.kind = RendezvousKind::kPmix};
+  const std::size_t colon = text.find(':');
+  const std::string_view word = text.substr(0, colon);
+  if (colon == std::string_view::npos || (word != "directory" && word != "hosts")) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} is none of none, pmix, directory:PATH, hosts:PATH",
+                             Quoted(text)));
+  }
+  const std::string_view path = text.substr(colon + 1);
+  // Daemons of a job may be started in different directories, so a relative path could name a
+  // different one on each node.
+  if (!path.starts_with('/')) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: the path after '{}:' must be absolute", Quoted(text), word));
+  }
+  return RendezvousChoice{
+      .kind = word == "hosts" ? RendezvousKind::kHosts : RendezvousKind::kDirectory,
+      .path = std::string(path)};
+}
+
+}  // namespace forebay::rendezvous
