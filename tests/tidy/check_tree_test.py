@@ -114,6 +114,7 @@ CASES = {
             code("server/stage/a.cc", "#include <mpi.h>"),
             code("server/tier/a.cc", "#include <liburing.h>"),
             code("server/stage/a.cc", "#include <zstd.h>"),
+            code("server/daemon/a.cc", "#include <pmix.h>"),
             code("server/io/a.cc", "#include <fuse3/fuse.h>"),
         ],
         [
@@ -121,6 +122,7 @@ CASES = {
             code("client/include/forebay/torch.h", "#include <torch/torch.h>"),
             code("client/torch/dataset.h", "#include <torch/data.h>"),
             code("server/io/a.cc", "#include <liburing.h>"),
+            code("server/rendezvous/a.cc", "#include <pmix.h>"),
             code("bench/gfs_emu/a.cc", "#include <fuse3/fuse.h>"),
         ],
     ),

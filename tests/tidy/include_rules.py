@@ -41,6 +41,7 @@ THIRD_PARTY = [
     (r"(torch|ATen|c10|caffe2)/", {"trainer", "compress/train"}, "LibTorch belongs in trainer/, "
      "compress/train and the header-only torch adaptor of client/"),
     (r"mpi\.h$", {"trainer", "server/peer"}, "MPI belongs in trainer/ and server/peer"),
+    (r"pmix", {"server/rendezvous"}, "PMIx stays behind server/rendezvous's interface"),
     (r"liburing", {"server/io"}, "io_uring stays behind server/io's interface"),
     (r"zstd", {"compress"}, "zstd stays behind compress/'s interface"),
     (r"fuse", set(), "FUSE belongs to the emulated GFS in bench/"),
