@@ -26,6 +26,18 @@ Order OrderOf(const benchmark::State& state) {
   return Order(SpecOf(sample_count, state.range(1) != 0), EpochId(1));
 }
 
+// 64 canonical nodes, of which each has `part` samples of a step; a tenth is exchanged.
+Order PartialOrderOf(const benchmark::State& state) {
+  constexpr std::uint32_t kNodes = 64;
+  OrderSpec spec{.seed = 7, .sample_count = static_cast<std::uint64_t>(state.range(0))};
+  spec.shape = {.mode = OrderMode::kPartial,
+                .block_samples = 1024,
+                .canonical_nodes = kNodes,
+                .exchange_millionths = 100'000,
+                .global_batch = kNodes * static_cast<std::uint32_t>(state.range(1))};
+  return Order(spec, EpochId(1));
+}
+
 // A walk over all of [0, n) by a stride that keeps caches and predictors honest.
 class Walk {
  public:
@@ -53,8 +65,7 @@ void BM_StartUp(benchmark::State& state) {
   }
 }
 
-void BM_Forward(benchmark::State& state) {
-  const Order order = OrderOf(state);
+void Forward(benchmark::State& state, const Order& order) {
   Walk walk(order.sample_count());
   for (auto _ : state) benchmark::DoNotOptimize(order.Forward(Position(walk.Next())));
   state.SetItemsProcessed(state.iterations());
@@ -72,15 +83,13 @@ void BM_ForwardDependent(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
 }
 
-void BM_Inverse(benchmark::State& state) {
-  const Order order = OrderOf(state);
+void Inverse(benchmark::State& state, const Order& order) {
   Walk walk(order.sample_count());
   for (auto _ : state) benchmark::DoNotOptimize(order.Inverse(walk.Next()));
   state.SetItemsProcessed(state.iterations());
 }
 
-void BM_ForwardBatch(benchmark::State& state) {
-  const Order order = OrderOf(state);
+void ForwardBatch(benchmark::State& state, const Order& order) {
   std::vector<std::uint64_t> batch(std::min(kBatchSamples, order.sample_count()));
   for (auto _ : state) {
     order.Forward(Position(order.sample_count() - batch.size()), batch);
@@ -90,8 +99,7 @@ void BM_ForwardBatch(benchmark::State& state) {
 }
 
 // The indices of one extent, as eviction asks for their next use.
-void BM_InverseBatch(benchmark::State& state) {
-  const Order order = OrderOf(state);
+void InverseBatch(benchmark::State& state, const Order& order) {
   std::vector<std::uint64_t> batch(std::min(kBatchSamples, order.sample_count()));
   for (auto _ : state) {
     std::iota(batch.begin(), batch.end(), order.sample_count() - batch.size());
@@ -99,6 +107,28 @@ void BM_InverseBatch(benchmark::State& state) {
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(batch.size()));
+}
+
+void BM_Forward(benchmark::State& state) { Forward(state, OrderOf(state)); }
+void BM_Inverse(benchmark::State& state) { Inverse(state, OrderOf(state)); }
+void BM_ForwardBatch(benchmark::State& state) { ForwardBatch(state, OrderOf(state)); }
+void BM_InverseBatch(benchmark::State& state) { InverseBatch(state, OrderOf(state)); }
+void BM_PartialForward(benchmark::State& state) { Forward(state, PartialOrderOf(state)); }
+void BM_PartialInverse(benchmark::State& state) { Inverse(state, PartialOrderOf(state)); }
+void BM_PartialForwardBatch(benchmark::State& state) {
+  ForwardBatch(state, PartialOrderOf(state));
+}
+void BM_PartialInverseBatch(benchmark::State& state) {
+  InverseBatch(state, PartialOrderOf(state));
+}
+
+void PartialSizes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"n", "part"});
+  for (const std::int64_t part : {1, 64}) {
+    for (const std::int64_t sample_count : {std::int64_t{60'000}, (std::int64_t{1} << 34) - 1}) {
+      benchmark->Args({sample_count, part});
+    }
+  }
 }
 
 void Sizes(benchmark::internal::Benchmark* benchmark) {
@@ -119,6 +149,10 @@ BENCHMARK(BM_ForwardDependent)->Apply(Sizes);
 BENCHMARK(BM_Inverse)->Apply(Sizes);
 BENCHMARK(BM_ForwardBatch)->Apply(Sizes);
 BENCHMARK(BM_InverseBatch)->Apply(Sizes);
+BENCHMARK(BM_PartialForward)->Apply(PartialSizes);
+BENCHMARK(BM_PartialInverse)->Apply(PartialSizes);
+BENCHMARK(BM_PartialForwardBatch)->Apply(PartialSizes);
+BENCHMARK(BM_PartialInverseBatch)->Apply(PartialSizes);
 
 }  // namespace
 }  // namespace forebay

@@ -1,6 +1,6 @@
 // Derives the keys of an epoch from the seed, and dispatches to the engine of its mode: identity,
-// keyed permutation or block order. A variant, and not a virtual base, keeps an Order a plain value
-// that allocates nothing.
+// keyed permutation, block order or partial order. A variant, and not a virtual base, keeps an
+// Order a plain value that allocates nothing.
 #include "proto/contract/order.h"
 
 #include <algorithm>
@@ -14,11 +14,20 @@ namespace {
 
 // Eight ASCII characters read as a little-endian word: the root of each family of keys.
 constexpr std::uint64_t kOrderTag = 0x3152'4544'524F'4246ULL;      // "FBORDER1"
+constexpr std::uint64_t kHomesTag = 0x3153'454D'4F48'4246ULL;      // "FBHOMES1"
 constexpr std::uint64_t kTransformTag = 0x3144'4545'5354'4246ULL;  // "FBTSEED1"
 
 // The purpose of a key. The numbers are part of the specification; distinct purposes get unrelated
 // keys.
-enum class Purpose : std::uint64_t { kGlobal = 1, kRuns = 2, kShortRun = 3, kWindows = 4 };
+enum class Purpose : std::uint64_t {
+  kGlobal = 1,
+  kRuns = 2,
+  kShortRun = 3,
+  kWindows = 4,
+  kDraws = 5,
+  kExchange = 6,
+  kLists = 7
+};
 
 }  // namespace
 
@@ -42,6 +51,18 @@ Order::Engine Order::MakeEngine(const OrderSpec& spec, EpochId epoch) {
                        .short_run_key = key(Purpose::kShortRun),
                        .windows_key = key(Purpose::kWindows)});
   }
+  if (shape.mode == OrderMode::kPartial) {
+    return PartialOrder({.sample_count = spec.sample_count,
+                         .run_samples = shape.block_samples,
+                         .canonical_nodes = shape.canonical_nodes,
+                         .global_batch = shape.global_batch,
+                         .exchange_millionths = shape.exchange_millionths,
+                         // Without the epoch: a node keeps its share from one to the next.
+                         .home_key = Absorb64(Absorb64(kHomesTag, spec.seed), spec.sample_count),
+                         .draws_key = key(Purpose::kDraws),
+                         .exchange_key = key(Purpose::kExchange),
+                         .lists_key = key(Purpose::kLists)});
+  }
   return Identity{};
 }
 
@@ -59,6 +80,9 @@ std::uint64_t Order::Forward(Position position) const {
   if (const auto* block = std::get_if<BlockOrder>(&engine_)) {
     return block->Forward(position.value());
   }
+  if (const auto* partial = std::get_if<PartialOrder>(&engine_)) {
+    return partial->Forward(position.value());
+  }
   return position.value();
 }
 
@@ -70,6 +94,9 @@ Position Order::Inverse(std::uint64_t index) const {
   if (const auto* block = std::get_if<BlockOrder>(&engine_)) {
     return Position(block->Inverse(index));
   }
+  if (const auto* partial = std::get_if<PartialOrder>(&engine_)) {
+    return Position(partial->Inverse(index));
+  }
   return Position(index);
 }
 
@@ -78,6 +105,10 @@ void Order::Forward(Position first, std::span<std::uint64_t> indices) const {
   FOREBAY_CHECK(indices.size() <= sample_count_ - first.value());
   if (const auto* block = std::get_if<BlockOrder>(&engine_)) {
     block->Forward(first.value(), indices);
+    return;
+  }
+  if (const auto* partial = std::get_if<PartialOrder>(&engine_)) {
+    partial->Forward(first.value(), indices);
     return;
   }
   std::iota(indices.begin(), indices.end(), first.value());
@@ -93,6 +124,8 @@ void Order::Inverse(std::span<std::uint64_t> values) const {
     global->Inverse(values);
   } else if (const auto* block = std::get_if<BlockOrder>(&engine_)) {
     block->Inverse(values);
+  } else if (const auto* partial = std::get_if<PartialOrder>(&engine_)) {
+    partial->Inverse(values);
   }
 }
 

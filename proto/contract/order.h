@@ -8,12 +8,13 @@
 
 #include "proto/contract/ids.h"
 #include "proto/contract/order_block.h"
+#include "proto/contract/order_partial.h"
 #include "proto/contract/order_permutation.h"
 #include "proto/contract/order_spec.h"
 
 namespace forebay {
 
-// One epoch's order of [0, n). An immutable value of about 400 bytes. Construction and every
+// One epoch's order of [0, n). An immutable value of about 700 bytes. Construction and every
 // call take constant time for any n, allocate nothing, never block and cannot fail; an argument
 // outside [0, n) is a programming error (FOREBAY_CHECK). Thread-safe. An index is an index in the
 // selection, not a SampleId: the selection maps one to the other.
@@ -36,13 +37,14 @@ class Order {
   // Requires first + indices.size() <= n.
   void Forward(Position first, std::span<std::uint64_t> indices) const;
 
-  // In place: values[i], an index, becomes its position. In mode kBlock this is fastest if
-  // neighbours in `values` are neighbours in the data set, as the samples of an extent are.
+  // In place: values[i], an index, becomes its position. In modes kBlock and kPartial this is
+  // fastest if neighbours in `values` are neighbours in the data set, as the samples of an extent
+  // are.
   void Inverse(std::span<std::uint64_t> values) const;
 
  private:
   struct Identity {};
-  using Engine = std::variant<Identity, KeyedPermutation, BlockOrder>;
+  using Engine = std::variant<Identity, KeyedPermutation, BlockOrder, PartialOrder>;
   static Engine MakeEngine(const OrderSpec& spec, EpochId epoch);
 
   std::uint64_t sample_count_;

@@ -1,4 +1,4 @@
-// The rounds of OrderSpec v1's permutation (docs/order.md, section 3); order_permutation.h uses
+// The rounds of OrderSpec's permutation (docs/order.md, section 3); order_permutation.h uses
 // them. They are in a header because single calls are bound by the number of instructions in
 // flight: when inlined with a constant number of rounds, loops unroll and keys stay in registers.
 #pragma once

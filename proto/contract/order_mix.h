@@ -1,4 +1,4 @@
-// The integer arithmetic that every part of OrderSpec v1 uses (docs/order.md, section 2).
+// The integer arithmetic that every part of OrderSpec uses (docs/order.md, section 2).
 // Frozen: a changed constant would change the order of every existing stream.
 #pragma once
 

@@ -1,5 +1,5 @@
 // KeyedPermutation: a pseudo-random permutation of [0, size) with an O(1) inverse, the engine
-// of OrderSpec v1 (docs/order.md, section 3).
+// of OrderSpec (docs/order.md, section 3).
 //
 // Up to 16 elements: a Fisher-Yates shuffle packed into two words. Above: an alternating
 // unbalanced Feistel network over the mixed radix 2^k x rows >= size with cycle walking
@@ -29,11 +29,11 @@ class KeyedPermutation {
   KeyedPermutation(std::uint64_t size, std::uint64_t key)
       : KeyedPermutation(size, key, RoundsOf(size)) {}
 
-  // Uses another number of rounds (even, at most kRoundsMax); this is not OrderSpec v1. It lets
+  // Uses another number of rounds (even, at most kRoundsMax); this is not the order then. It lets
   // tests show that their statistics reject a network with too few rounds.
   KeyedPermutation(std::uint64_t size, std::uint64_t key, unsigned rounds);
 
-  // Rounds of OrderSpec v1: enough for the pair statistic of docs/order.md, section 7, to be
+  // Rounds of OrderSpec: enough for the pair statistic of docs/order.md, section 7, to be
   // invisible in 10^6 epochs. Small domains mix slowly and take more.
   static constexpr unsigned RoundsOf(std::uint64_t size) {
     return size <= kSmallSizeMax ? kSmallRounds : kRounds;

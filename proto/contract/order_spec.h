@@ -1,5 +1,6 @@
-// OrderSpec v1: the published description of a stream's order (docs/order.md). Two processes
-// that hold equal specs agree on every sample of every epoch; nothing else enters the order.
+// OrderSpec: the published description of a stream's order (docs/order.md). Two processes that
+// hold equal specs agree on every sample of every epoch; nothing else enters the order. Version 2
+// adds mode kPartial; all other specs are version 1, with the bytes that version 1 defines.
 #pragma once
 
 #include <array>
@@ -14,7 +15,7 @@
 
 namespace forebay {
 
-inline constexpr std::uint16_t kOrderSpecVersion = 1;
+inline constexpr std::uint16_t kOrderSpecVersion = 2;  // the newest that this build knows
 inline constexpr std::size_t kOrderSpecBytes = 72;
 
 // Persisted and sent by number; never renumber.
@@ -22,7 +23,7 @@ enum class OrderMode : std::uint8_t {
   kGlobal = 1,      // one permutation of all samples
   kBlock = 2,       // runs of b indices, permuted; samples permuted within windows of w runs
   kSequential = 3,  // position p is index p
-  kPartial = 4,     // reserved: Validate answers kUnimplemented
+  kPartial = 4,     // fixed shares of samples, a fraction of which is exchanged in each epoch
   kWeighted = 5,    // reserved: Validate answers kUnimplemented
 };
 
@@ -39,12 +40,24 @@ std::string_view TailPolicyName(TailPolicy policy);  // "drop", "pad", "short"
 Result<OrderMode> ParseOrderMode(std::string_view name);
 Result<TailPolicy> ParseTailPolicy(std::string_view name);
 
-// How an epoch is ordered. `block_samples` (b) and `window_runs` (w) are in
-// [1, limits::kSampleCountMax] for kBlock and 0 for every other mode.
+// q of kPartial is a whole number of these, so that no rounding of a fraction enters the order.
+inline constexpr std::uint32_t kExchangeMillionths = 1'000'000;
+
+// The nearest number of millionths. kOutOfRange if `fraction` is outside of [0, 1] or not a number.
+Result<std::uint32_t> ExchangeMillionths(double fraction);
+
+// How an epoch is ordered. A parameter that the mode does not have is 0.
 struct OrderShape {
   OrderMode mode = OrderMode::kGlobal;
+  // kBlock and kPartial: b, the samples of a run. In [1, limits::kSampleCountMax] for kBlock; below
+  // 2^32 for kPartial.
   std::uint64_t block_samples = 0;
-  std::uint64_t window_runs = 0;
+  std::uint64_t window_runs = 0;  // kBlock: w, in [1, limits::kSampleCountMax]
+  // kPartial: M, in [1, n] and a divisor of B; q in millionths, in [0, kExchangeMillionths]; and B,
+  // the stream's global batch, in [1, limits::kGlobalBatchMax].
+  std::uint32_t canonical_nodes = 0;
+  std::uint32_t exchange_millionths = 0;
+  std::uint32_t global_batch = 0;
 
   bool operator==(const OrderShape&) const = default;
 };
@@ -64,18 +77,26 @@ struct OrderSpec {
     return epoch == EpochId(0) && first_epoch_shape ? *first_epoch_shape : shape;
   }
 
-  // Succeeds if this is a valid OrderSpec v1. Errors begin with "OrderSpec." and the name of the
-  // field: kInvalidArgument for an unknown number, kOutOfRange for a value outside its bounds
-  // (which are named), kUnimplemented for a reserved mode.
+  // 2 if a shape is kPartial, else 1.
+  std::uint16_t Version() const;
+
+  // Succeeds if this is a valid OrderSpec. Errors begin with "OrderSpec." and the name of the
+  // field: kInvalidArgument for an unknown number or for parameters that contradict each other,
+  // kOutOfRange for a value outside its bounds (which are named), kUnimplemented for a reserved
+  // mode.
   Status Validate() const;
+
+  // kInvalidArgument if a shape is kPartial and made for another global batch. The other modes suit
+  // any. Requires a valid spec.
+  Status CheckGlobalBatch(std::uint64_t global_batch) const;
 
   // The published encoding: fixed length, little-endian, canonical (specs are equal exactly if
   // their bytes are). Requires a valid spec.
   std::array<std::byte, kOrderSpecBytes> Encode() const;
 
   // The inverse of Encode, for untrusted bytes. Errors: kDataLoss for a wrong length,
-  // kInvalidArgument for a wrong magic or non-zero reserved bytes, kFailedPrecondition for
-  // another version (both are named), and those of Validate.
+  // kInvalidArgument for a wrong magic, non-zero reserved bytes or a version that the modes do
+  // not have, kFailedPrecondition for an unknown version (both are named), and those of Validate.
   static Result<OrderSpec> Parse(std::span<const std::byte> bytes);
 
   // A hash of Encode(), for comparisons and logs.

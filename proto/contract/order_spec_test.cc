@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "proto/contract/limits.h"
@@ -24,6 +26,18 @@ OrderSpec FullSpec() {
           .tail = TailPolicy::kPad,
           .shape = {OrderMode::kBlock, 256, 64},
           .first_epoch_shape = OrderShape{.mode = OrderMode::kSequential}};
+}
+
+OrderSpec PartialSpec() {
+  return {.seed = 9,
+          .sample_count = 60'000,
+          .selection_fingerprint = 42,
+          .tail = TailPolicy::kShort,
+          .shape = {.mode = OrderMode::kPartial,
+                    .block_samples = 1024,
+                    .canonical_nodes = 16,
+                    .exchange_millionths = 100'000,
+                    .global_batch = 512}};
 }
 
 PositionToken FullToken() {
@@ -52,7 +66,10 @@ std::array<std::byte, kPositionTokenBytes> Resealed(
 
 TEST(OrderSpecTest, EncodingRoundTrips) {
   OrderSpec plain{.seed = ~0ULL, .sample_count = limits::kSampleCountMax};
-  for (const OrderSpec& spec : {plain, FullSpec(), OrderSpec{.sample_count = 1}}) {
+  OrderSpec partial_first = FullSpec();
+  partial_first.first_epoch_shape = PartialSpec().shape;
+  for (const OrderSpec& spec : {plain, FullSpec(), OrderSpec{.sample_count = 1}, PartialSpec(),
+                                partial_first}) {
     const auto parsed = OrderSpec::Parse(spec.Encode());
     ASSERT_TRUE(parsed.has_value()) << parsed.error().ToString();
     EXPECT_EQ(*parsed, spec);
@@ -78,6 +95,36 @@ TEST(OrderSpecTest, EveryFieldChangesTheFingerprint) {
     OrderSpec changed = base;
     changes[i](changed);
     EXPECT_NE(changed.Fingerprint(), base.Fingerprint()) << "change " << i;
+  }
+}
+
+// A reader of version 1 refuses what it does not know, and only that.
+TEST(OrderSpecTest, HasVersion2ExactlyWithAPartialShape) {
+  const auto version_of = [](const OrderSpec& spec) {
+    const auto bytes = spec.Encode();
+    return std::to_integer<unsigned>(bytes[4]) + 256 * std::to_integer<unsigned>(bytes[5]);
+  };
+  OrderSpec first = FullSpec();
+  EXPECT_EQ(version_of(first), 1U);
+  first.first_epoch_shape = PartialSpec().shape;
+  EXPECT_EQ(version_of(first), 2U);
+  first.shape = PartialSpec().shape;
+  first.first_epoch_shape = OrderShape{.mode = OrderMode::kSequential};
+  EXPECT_EQ(version_of(first), 2U);
+  EXPECT_EQ(version_of({.sample_count = 1}), 1U);
+}
+
+TEST(OrderSpecTest, EveryPartialFieldChangesTheFingerprint) {
+  const std::vector<std::function<void(OrderShape&)>> changes = {
+      [](OrderShape& s) { ++s.block_samples; },
+      [](OrderShape& s) { s.canonical_nodes = 32; },
+      [](OrderShape& s) { ++s.exchange_millionths; },
+      [](OrderShape& s) { s.global_batch = 1024; },
+  };
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    OrderSpec changed = PartialSpec();
+    changes[i](changed.shape);
+    EXPECT_NE(changed.Fingerprint(), PartialSpec().Fingerprint()) << "change " << i;
   }
 }
 
@@ -108,7 +155,8 @@ TEST(OrderSpecTest, RejectsEveryFieldOutOfRangeByName) {
   const std::vector<BadField> fields = {
       {"magic", 0, 4, 0, kInvalidArgument, "OrderSpec.magic"},
       {"version 0", 4, 2, 0, kFailedPrecondition, "OrderSpec.version is 0"},
-      {"version 2", 4, 2, 2, kFailedPrecondition, "this build reads version 1"},
+      {"version 3", 4, 2, 3, kFailedPrecondition, "is 3, this build reads versions 1 to 2"},
+      {"version 2", 4, 2, 2, kInvalidArgument, "is 2, but its modes belong to version 1"},
       {"tail 0", 6, 1, 0, kInvalidArgument, "OrderSpec.tail"},
       {"tail 4", 6, 1, 4, kInvalidArgument, "OrderSpec.tail"},
       {"tail 255", 6, 1, 255, kInvalidArgument, "OrderSpec.tail"},
@@ -117,7 +165,7 @@ TEST(OrderSpecTest, RejectsEveryFieldOutOfRangeByName) {
       {"n over", 16, 8, over, kOutOfRange, "OrderSpec.sample_count"},
       {"n max", 16, 8, ~0ULL, kOutOfRange, "OrderSpec.sample_count"},
       {"mode 0", 32, 4, 0, kInvalidArgument, "OrderSpec.shape.mode"},
-      {"mode 4", 32, 4, 4, kUnimplemented, "partial is reserved"},
+      {"mode 4, whose B is in the upper half of w", 32, 4, 4, kOutOfRange, "global_batch is 0"},
       {"mode 5", 32, 4, 5, kUnimplemented, "weighted is reserved"},
       {"mode 6", 32, 4, 6, kInvalidArgument, "OrderSpec.shape.mode"},
       {"mode 258, 2 in its low byte", 32, 4, 258, kInvalidArgument, "OrderSpec.shape.mode"},
@@ -141,6 +189,77 @@ TEST(OrderSpecTest, RejectsEveryFieldOutOfRangeByName) {
   }
 }
 
+TEST(OrderSpecTest, RejectsEveryPartialFieldOutOfRangeByName) {
+  using enum ErrorCode;
+  const std::vector<BadField> fields = {
+      {"version 1", 4, 2, 1, kInvalidArgument, "is 1, but its modes belong to version 2"},
+      {"n below M", 16, 8, 15, kInvalidArgument, "there are only 15 samples"},
+      {"b 0", 40, 4, 0, kOutOfRange, "OrderSpec.shape.block_samples is 0, outside [1, 4294967295]"},
+      {"q over", 44, 4, 1'000'001, kOutOfRange, "exchange_millionths is 1000001, outside [0, "},
+      {"M 0", 48, 4, 0, kOutOfRange, "OrderSpec.shape.canonical_nodes is 0, outside [1, 512]"},
+      {"M over", 48, 4, 1024, kOutOfRange, "canonical_nodes is 1024, outside [1, 512]"},
+      {"M odd", 48, 4, 15, kInvalidArgument, "is 15, which does not divide the global batch 512"},
+      {"B 0", 52, 4, 0, kOutOfRange, "OrderSpec.shape.global_batch is 0"},
+      {"B over", 52, 4, limits::kGlobalBatchMax + 1, kOutOfRange, "OrderSpec.shape.global_batch"},
+      {"B odd", 52, 4, 500, kInvalidArgument, "does not divide the global batch 500"},
+  };
+  for (const BadField& bad : fields) {
+    const auto parsed =
+        OrderSpec::Parse(With(PartialSpec().Encode(), bad.offset, bad.bytes, bad.value));
+    ASSERT_FALSE(parsed.has_value()) << bad.what;
+    EXPECT_EQ(parsed.error().code(), bad.code) << bad.what << parsed.error().ToString();
+    EXPECT_THAT(parsed.error().message(), HasSubstr(bad.message)) << bad.what;
+  }
+}
+
+TEST(OrderSpecTest, RefusesParametersThatAModeDoesNotHave) {
+  const std::vector<std::function<void(OrderShape&)>> changes = {
+      [](OrderShape& s) { s.canonical_nodes = 1; },
+      [](OrderShape& s) { s.exchange_millionths = 1; },
+      [](OrderShape& s) { s.global_batch = 1; },
+  };
+  for (const auto& change : changes) {
+    OrderSpec spec = FullSpec();
+    change(spec.shape);
+    EXPECT_THAT(spec.Validate().error().message(), HasSubstr("mode block has no such parameter"));
+  }
+  OrderSpec spec = PartialSpec();
+  spec.shape.window_runs = 1;
+  EXPECT_THAT(spec.Validate().error().message(), HasSubstr("OrderSpec.shape.window_runs is 1"));
+  spec = PartialSpec();
+  spec.shape.block_samples = 1ULL << 32;
+  EXPECT_EQ(spec.Validate().error().code(), ErrorCode::kOutOfRange);
+}
+
+TEST(OrderSpecTest, APartialOrderSuitsOneGlobalBatch) {
+  EXPECT_TRUE(PartialSpec().CheckGlobalBatch(512).has_value());
+  const Status refused = PartialSpec().CheckGlobalBatch(256);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message(), HasSubstr("is 512, but the stream's is 256"));
+  EXPECT_TRUE(FullSpec().CheckGlobalBatch(256).has_value());
+  OrderSpec first = FullSpec();
+  first.first_epoch_shape = PartialSpec().shape;
+  EXPECT_FALSE(first.CheckGlobalBatch(256).has_value());
+  first.shape = PartialSpec().shape;
+  first.first_epoch_shape->global_batch = 1024;
+  ASSERT_FALSE(first.Validate().has_value());
+  EXPECT_THAT(first.Validate().error().message(),
+              HasSubstr("is 1024, but shape.global_batch is 512"));
+}
+
+TEST(OrderSpecTest, AFractionBecomesTheNearestNumberOfMillionths) {
+  EXPECT_EQ(ExchangeMillionths(0).value(), 0U);
+  EXPECT_EQ(ExchangeMillionths(0.1).value(), 100'000U);
+  EXPECT_EQ(ExchangeMillionths(1.0 / 3).value(), 333'333U);
+  EXPECT_EQ(ExchangeMillionths(1).value(), kExchangeMillionths);
+  for (const double bad : {-1e-9, 1.0000001, std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::infinity()}) {
+    ASSERT_FALSE(ExchangeMillionths(bad).has_value()) << bad;
+    EXPECT_EQ(ExchangeMillionths(bad).error().code(), ErrorCode::kOutOfRange);
+  }
+}
+
 TEST(OrderSpecTest, RejectsParametersOfAnAbsentFirstEpochShape) {
   OrderSpec spec = FullSpec();
   spec.first_epoch_shape.reset();
@@ -161,10 +280,10 @@ TEST(OrderSpecTest, RejectsAFirstEpochShapeThatSaysNothing) {
 
 // Whatever the bytes, Parse answers; what it accepts encodes to the same bytes.
 TEST(OrderSpecTest, AcceptedBytesAreCanonical) {
-  const auto encoded = FullSpec().Encode();
+  const std::array encoded = {FullSpec().Encode(), PartialSpec().Encode()};
   int accepted = 0;
-  for (std::uint64_t test_case = 0; test_case < 20'000; ++test_case) {
-    auto bytes = encoded;
+  for (std::uint64_t test_case = 0; test_case < 40'000; ++test_case) {
+    auto bytes = encoded[test_case % 2];
     const std::uint64_t random = Mix64(test_case);
     bytes[random % kOrderSpecBytes] = static_cast<std::byte>(random >> 32 & 0xFF);
     bytes[(random >> 40) % kOrderSpecBytes] ^= static_cast<std::byte>(1U << (random >> 16 & 7));
@@ -173,17 +292,18 @@ TEST(OrderSpecTest, AcceptedBytesAreCanonical) {
     ++accepted;
     ASSERT_EQ(parsed->Encode(), bytes) << "case " << test_case;
   }
-  EXPECT_GT(accepted, 100);
+  EXPECT_GT(accepted, 200);
 }
 
 TEST(OrderSpecTest, NamesRoundTripAndUnknownOnesAreRefused) {
-  for (const OrderMode mode : {OrderMode::kGlobal, OrderMode::kBlock, OrderMode::kSequential}) {
+  for (const OrderMode mode : {OrderMode::kGlobal, OrderMode::kBlock, OrderMode::kSequential,
+                               OrderMode::kPartial}) {
     EXPECT_EQ(ParseOrderMode(OrderModeName(mode)).value(), mode);
   }
   for (const TailPolicy tail : {TailPolicy::kDrop, TailPolicy::kPad, TailPolicy::kShort}) {
     EXPECT_EQ(ParseTailPolicy(TailPolicyName(tail)).value(), tail);
   }
-  for (const char* name : {"", "Global", "partial", "weighted", "unknown", "global "}) {
+  for (const char* name : {"", "Global", "Partial", "weighted", "unknown", "global "}) {
     EXPECT_FALSE(ParseOrderMode(name).has_value()) << name;
     EXPECT_FALSE(ParseTailPolicy(name).has_value()) << name;
   }
@@ -195,6 +315,15 @@ TEST(PositionTokenTest, EncodingRoundTripsWithinItsLimit) {
   const auto parsed = PositionToken::Parse(bytes);
   ASSERT_TRUE(parsed.has_value()) << parsed.error().ToString();
   EXPECT_EQ(*parsed, FullToken());
+}
+
+TEST(PositionTokenTest, HoldsAPartialOrderWithItsOwnGlobalBatch) {
+  PositionToken token = FullToken();
+  token.order = PartialSpec();
+  EXPECT_EQ(PositionToken::Parse(token.Encode()).value(), token);
+  token.global_batch = 256;
+  ASSERT_FALSE(token.Validate().has_value());
+  EXPECT_THAT(token.Validate().error().message(), HasSubstr("OrderSpec.global_batch is 512"));
 }
 
 TEST(PositionTokenTest, RejectsEveryTruncationAndExtension) {

@@ -1,4 +1,4 @@
-// Statistical tests of OrderSpec v1 (docs/order.md, section 7, has the table). Every statistic
+// Statistical tests of the order (docs/order.md, section 7, has the table). Every statistic
 // is computed from fixed seeds, so a run is reproducible; it is normalised to a z score (for a
 // chi-square by Wilson and Hilferty), accepted up to kZAccept in absolute value. The same
 // statistic on a network with fewer rounds must exceed kZReject: a test that accepts
@@ -239,7 +239,7 @@ double Avalanche(const Subject& subject) {
   return ZOfChiSquare(chi_square, static_cast<double>(bits * bits));
 }
 
-// The subjects of OrderSpec v1 itself, and weakened ones.
+// The subjects of OrderSpec itself, and weakened ones.
 Subject Shipped(std::uint64_t size, std::uint64_t trials) {
   return {size, KeyedPermutation::RoundsOf(size), trials};
 }
@@ -429,6 +429,161 @@ TEST(OrderStatisticsTest, ShortRunAndFirstRunAreUniform) {
   EXPECT_LE(std::abs(ZUniform(short_slot)), kZAccept);
   EXPECT_LE(std::abs(ZUniform(first_run)), kZAccept);
   EXPECT_GT(ZUniform(kept_last), kZReject);
+}
+
+OrderSpec PartialSpecOf(std::uint64_t seed, std::uint64_t size, std::uint32_t nodes,
+                        std::uint32_t batch, std::uint32_t exchange_millionths) {
+  OrderSpec spec = SpecOf(seed, size);
+  spec.shape = {.mode = OrderMode::kPartial,
+                .block_samples = 1,
+                .canonical_nodes = nodes,
+                .exchange_millionths = exchange_millionths,
+                .global_batch = batch};
+  return spec;
+}
+
+// partial_place: with the seed, the position of a sample takes every value equally often, with
+// remainders in shares and steps. Within one seed it stays near its share.
+TEST(OrderStatisticsTest, PartialPutsASampleAtEveryPositionEquallyOften) {
+  constexpr std::uint64_t kSize = 103;
+  std::vector<std::uint64_t> places(kSize);
+  std::vector<std::uint64_t> samples(kSize);
+  std::vector<std::uint64_t> one_seed(kSize);
+  for (std::uint32_t trial = 0; trial < 200'000; ++trial) {
+    const Order order(PartialSpecOf(trial / 4, kSize, 6, 24, 300'000), EpochId(trial % 4));
+    ++places[order.Inverse(5).value()];
+    ++samples[order.Forward(Position(102))];
+    ++one_seed[Order(PartialSpecOf(1, kSize, 6, 24, 300'000), EpochId(trial)).Inverse(5).value()];
+  }
+  EXPECT_LE(std::abs(ZUniform(places)), kZAccept);
+  EXPECT_LE(std::abs(ZUniform(samples)), kZAccept);
+  EXPECT_GT(ZUniform(one_seed), kZReject) << "a sample without another home";
+}
+
+// partial_epoch5: with everything exchanged, the epochs of one seed have all 120 orders equally
+// often, as in mode global; with a half exchanged they have not.
+TEST(OrderStatisticsTest, PartialWithAWholeExchangeIsAGlobalShuffle) {
+  const auto z = [](std::uint32_t exchange_millionths) {
+    std::vector<std::uint64_t> counts(120);
+    for (std::uint32_t epoch = 0; epoch < 600'000; ++epoch) {
+      std::array<std::uint64_t, 5> values;
+      Order(PartialSpecOf(3, 5, 2, 2, exchange_millionths), EpochId(epoch))
+          .Forward(Position(0), values);
+      ++counts[PatternOf(values)];
+    }
+    return ZUniform(counts);
+  };
+  EXPECT_LE(std::abs(z(1'000'000)), kZAccept);
+  EXPECT_GT(z(500'000), kZReject) << "half of each share stays";
+}
+
+// Who reads what in the epochs of one seed, by 8 nodes with 25 samples each, of which 5 are
+// exchanged: node readers[i] reads sample i.
+class PartialReaders {
+ public:
+  static constexpr std::uint32_t kNodes = 8;
+  static constexpr std::uint32_t kShare = 25;
+  static constexpr std::uint32_t kSize = kNodes * kShare;
+  static constexpr double kExchanged = 0.2;
+
+  static std::vector<std::uint32_t> Of(std::uint32_t exchange_millionths, std::uint32_t epoch) {
+    std::vector<std::uint64_t> positions(kSize);
+    std::iota(positions.begin(), positions.end(), 0ULL);
+    Order(PartialSpecOf(11, kSize, kNodes, kNodes * 5, exchange_millionths), EpochId(epoch))
+        .Inverse(positions);
+    std::vector<std::uint32_t> readers(kSize);
+    for (std::size_t i = 0; i < kSize; ++i) {
+      readers[i] = static_cast<std::uint32_t>(positions[i] % (kNodes * 5) / 5);
+    }
+    return readers;
+  }
+  static std::vector<std::uint32_t> Homes() { return Of(0, 0); }
+  static std::vector<std::uint32_t> InEpoch(std::uint32_t epoch) { return Of(200'000, epoch); }
+};
+
+// partial_moves: every sample moves equally often; partial_targets: from every node to every other
+// one.
+TEST(OrderStatisticsTest, PartialMovesEverySampleToEveryNodeEquallyOften) {
+  constexpr std::uint32_t kEpochs = 20'000;
+  const std::vector<std::uint32_t> homes = PartialReaders::Homes();
+  const auto z = [&](const std::function<std::vector<std::uint32_t>(std::uint32_t)>& readers_in) {
+    std::vector<double> moves(PartialReaders::kSize);
+    std::vector<std::uint64_t> targets;  // without the diagonal
+    std::array<std::array<std::uint64_t, PartialReaders::kNodes>, PartialReaders::kNodes> table{};
+    for (std::uint32_t epoch = 0; epoch < kEpochs; ++epoch) {
+      const std::vector<std::uint32_t> readers = readers_in(epoch);
+      for (std::size_t i = 0; i < readers.size(); ++i) {
+        if (readers[i] == homes[i]) continue;
+        moves[i] += 1;
+        ++table[homes[i]][readers[i]];
+      }
+    }
+    // Of the 40 places that a sample of the pool can take, 5 are its own node's.
+    const double p = PartialReaders::kExchanged * 35 / 40;
+    double chi_square = 0;
+    for (const double count : moves) {
+      chi_square += (count - kEpochs * p) * (count - kEpochs * p) / (kEpochs * p * (1 - p));
+    }
+    for (std::size_t from = 0; from < table.size(); ++from) {
+      for (std::size_t to = 0; to < table.size(); ++to) {
+        if (from != to) targets.push_back(table[from][to]);
+      }
+    }
+    return std::pair(ZOfChiSquare(chi_square, PartialReaders::kSize), ZUniform(targets));
+  };
+  const auto [moves, targets] = z(PartialReaders::InEpoch);
+  EXPECT_LE(std::abs(moves), kZAccept);
+  EXPECT_LE(std::abs(targets), kZAccept);
+  const auto [same_draw, same_targets] =
+      z([](std::uint32_t) { return PartialReaders::InEpoch(0); });
+  EXPECT_GT(same_draw, kZReject) << "a draw without the epoch";
+  EXPECT_GT(same_targets, kZReject) << "an exchange without the epoch";
+  const auto [drawn, to_the_next] = z([&](std::uint32_t epoch) {
+    std::vector<std::uint32_t> readers = PartialReaders::InEpoch(epoch);
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+      if (readers[i] != homes[i]) readers[i] = (homes[i] + 1) % PartialReaders::kNodes;
+    }
+    return readers;
+  });
+  EXPECT_LE(std::abs(drawn), kZAccept);
+  EXPECT_GT(to_the_next, kZReject) << "an exchange with the next node only";
+}
+
+// partial_pattern5: the order in which a node reads five of its samples; partial_step: the step in
+// which it reads one of them, the steps of this one and of another node's, and the steps in which
+// it reads what comes from others.
+TEST(OrderStatisticsTest, PartialNodesReadInRandomOrder) {
+  const std::vector<std::uint32_t> homes = PartialReaders::Homes();
+  const auto of_node_1 =
+      static_cast<std::uint64_t>(std::ranges::find(homes, 1U) - homes.begin());
+  std::array<std::uint64_t, 5> own;  // samples of node 0
+  std::size_t found = 0;
+  for (std::size_t i = 0; found < own.size(); ++i) {
+    if (homes[i] == 0) own[found++] = i;
+  }
+  constexpr std::uint32_t kBatch = PartialReaders::kNodes * 5;
+  const auto z = [&](bool with_epoch) {
+    std::vector<std::uint64_t> patterns(120);
+    std::vector<std::uint64_t> steps(5);
+    std::vector<std::uint64_t> pairs(25);
+    std::vector<std::uint64_t> foreign_steps(5);
+    for (std::uint32_t trial = 0; trial < 200'000; ++trial) {
+      const Order order(PartialSpecOf(11, PartialReaders::kSize, PartialReaders::kNodes, kBatch,
+                                      200'000),
+                        EpochId(with_epoch ? trial : 0));
+      std::array<std::uint64_t, 5> positions = own;
+      order.Inverse(positions);
+      ++steps[positions[0] / kBatch];
+      ++pairs[positions[0] / kBatch * 5 + order.Inverse(of_node_1).value() / kBatch];
+      ++patterns[PatternOf(positions)];
+      const Position first_of_node_0(trial % 5 * kBatch);
+      if (homes[order.Forward(first_of_node_0)] != 0) ++foreign_steps[trial % 5];
+    }
+    return std::array{ZUniform(patterns), ZUniform(steps), ZUniform(pairs),
+                      ZUniform(foreign_steps)};
+  };
+  for (const double accepted : z(true)) EXPECT_LE(std::abs(accepted), kZAccept);
+  for (const double rejected : z(false)) EXPECT_GT(rejected, kZReject) << "keys without the epoch";
 }
 
 }  // namespace

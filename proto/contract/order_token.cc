@@ -34,6 +34,7 @@ Status PositionToken::Validate() const {
                       "global_batch is " + std::to_string(global_batch) + ", outside [1, " +
                           std::to_string(limits::kGlobalBatchMax) + "]");
   }
+  FOREBAY_TRY(order.CheckGlobalBatch(global_batch));
   // Equal is valid: the epoch is over, and the stream goes on with the next one.
   if (next_step.value() > plan->steps()) {
     return FieldError(ErrorCode::kOutOfRange,

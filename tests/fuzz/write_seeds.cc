@@ -60,8 +60,17 @@ void WriteOrders(SeedFolder& seeds) {
                      .tail = TailPolicy::kPad,
                      .shape = {.mode = OrderMode::kBlock, .block_samples = 10, .window_runs = 4}};
   block.first_epoch_shape = OrderShape{.mode = OrderMode::kSequential};
+  const OrderSpec partial = {.seed = 9,
+                             .sample_count = 1003,
+                             .tail = TailPolicy::kShort,
+                             .shape = {.mode = OrderMode::kPartial,
+                                       .block_samples = 10,
+                                       .canonical_nodes = 4,
+                                       .exchange_millionths = 300'000,
+                                       .global_batch = 32}};
   seeds.Write("order_spec/global", global.Encode());
   seeds.Write("order_spec/block", block.Encode());
+  seeds.Write("order_spec/partial", partial.Encode());
   PositionToken token = {.catalog_fingerprint = 5,
                          .order = global,
                          .global_batch = 32,
@@ -70,6 +79,8 @@ void WriteOrders(SeedFolder& seeds) {
   seeds.Write("order_token/global", token.Encode());
   token.order = block;
   seeds.Write("order_token/block", token.Encode());
+  token.order = partial;
+  seeds.Write("order_token/partial", token.Encode());
 }
 
 void WriteTier(SeedFolder& seeds) {
