@@ -118,10 +118,17 @@ Deadline PullDeadline() { return steady_clock::now() + milliseconds(limits::kPul
 
 OrderSpec MakeOrder(const StreamOptions& options, const DatasetInfo& info) {
   const auto shape = [&](OrderMode mode) {
-    const bool block = mode == OrderMode::kBlock;
-    return OrderShape{.mode = mode,
-                      .block_samples = block ? options.block_samples : 0,
-                      .window_runs = block ? options.window_runs : 0};
+    OrderShape made = {.mode = mode};
+    if (mode == OrderMode::kBlock) {
+      made.block_samples = options.block_samples;
+      made.window_runs = options.window_runs;
+    } else if (mode == OrderMode::kPartial) {
+      made.block_samples = options.block_samples;
+      made.canonical_nodes = options.canonical_nodes;
+      made.exchange_millionths = options.exchange_millionths;
+      made.global_batch = options.global_batch;
+    }
+    return made;
   };
   OrderSpec order;
   order.seed = options.seed;

@@ -192,6 +192,27 @@ TEST(Stream, RanksTogetherSeeEverySampleOnce) {
   EXPECT_EQ(std::set<std::uint64_t>(seen.begin(), seen.end()).size(), 1000U);
 }
 
+TEST(Stream, PartialOrderIsMadeOfTheOptions) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  StreamOptions options = Options();
+  options.mode = OrderMode::kPartial;
+  options.block_samples = 10;
+  options.canonical_nodes = 4;
+  options.exchange_millionths = 200'000;
+  auto stream = Open(*client, options);
+  EXPECT_EQ(stream->token().order.shape, (OrderShape{.mode = OrderMode::kPartial,
+                                                     .block_samples = 10,
+                                                     .canonical_nodes = 4,
+                                                     .exchange_millionths = 200'000,
+                                                     .global_batch = 16}));
+  EXPECT_EQ(Drain(*stream, daemon), ExpectedIds(*stream, 0, 1, 62 * 16));
+  options.canonical_nodes = 5;
+  auto refused = client->Open(options);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("does not divide the global batch 16"));
+}
+
 TEST(Stream, PaddedSamplesAreFlagged) {
   FakeDaemon daemon;
   auto client = Connect(daemon);
@@ -549,6 +570,8 @@ TEST(Stream, RefusesOptionsThatCannotBe) {
   options = Options();
   options.mode = OrderMode::kWeighted;
   EXPECT_EQ(code(options), ErrorCode::kUnimplemented);
+  options.mode = OrderMode::kPartial;  // without canonical_nodes
+  EXPECT_EQ(code(options), ErrorCode::kOutOfRange);
 }
 
 TEST(Stream, RefusesATokenOfAnotherStream) {

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -275,6 +276,32 @@ TEST_F(CliTest, OrderAndItsInverseAgree) {
   }
 }
 
+TEST_F(CliTest, PartialOrderHasFixedSharesAndNeedsTheirNumber) {
+  const auto order = [&](const std::string& exchange, const std::string& epoch) {
+    return Forebay(With({"order", "fake", "--global-batch", "10", "--ranks", "2", "--mode",
+                         "partial", "--canonical-nodes", "2", "--block-samples", "1",
+                         "--exchange-fraction", exchange, "--epoch", epoch, "--steps", "100",
+                         "--json"}));
+  };
+  const auto samples_of_rank_0 = [](const ForebayRun& run) {
+    EXPECT_EQ(run.code, 0) << run.err;
+    std::set<std::uint64_t> samples;
+    for (const Json& line : run.lines()) {
+      if (line["rank"] != 0) continue;
+      for (const Json& id : line["ids"]) samples.insert(id.get<std::uint64_t>());
+    }
+    return samples;
+  };
+  const std::set<std::uint64_t> share = samples_of_rank_0(order("0", "0"));
+  EXPECT_EQ(share.size(), 50U);
+  EXPECT_EQ(samples_of_rank_0(order("0", "1")), share);
+  EXPECT_NE(order("0", "1").out, order("0", "0").out);
+  EXPECT_NE(samples_of_rank_0(order("0.2", "1")), share);
+  EXPECT_EQ(order("1.2", "0").code, 2);
+  EXPECT_THAT(Forebay(With({"order", "fake", "--mode", "partial"})).err,
+              HasSubstr("canonical_nodes is 0"));
+}
+
 TEST_F(CliTest, OrderOfASelectionNamesItsSampleIds) {
   for (std::uint64_t i = 0; i < 100; ++i) admin_.selected_ids.push_back(1000 + i);
   const ForebayRun run = Forebay(With({"order", "fake", "--selection", "hash:0.1", "--mode",
@@ -350,6 +377,7 @@ class AuditTest : public CliTest {
     std::optional<PositionToken> resume = {};
     std::uint32_t epochs = 2;
     std::uint32_t first_epoch = 0;
+    OrderMode mode = OrderMode::kGlobal;
   };
 
   // Consumes a stream and returns where it stopped.
@@ -364,6 +392,8 @@ class AuditTest : public CliTest {
     options.ranks = part.ranks;
     options.rank = part.rank;
     options.resume = part.resume;
+    options.mode = part.mode;
+    options.canonical_nodes = 4;
     options.delivery_log = Path(log);
     auto stream = (*client)->Open(options);
     EXPECT_TRUE(stream.has_value()) << stream.error().ToString();
@@ -414,6 +444,22 @@ TEST_F(AuditTest, RanksAreOneHistory) {
   EXPECT_EQ(Audit({"a", "b", "c"}).code, 3) << "rank 3 is missing";
   Consume("d", {.ranks = 4, .rank = 3});
   EXPECT_EQ(Audit({"a", "b", "c", "d"}, true).code, 0);
+}
+
+TEST_F(AuditTest, PartialOrdersAreCheckedAndBelongToTheirGlobalBatch) {
+  Consume("a", {.ranks = 2, .rank = 0, .mode = OrderMode::kPartial});
+  Consume("b", {.ranks = 2, .rank = 1, .mode = OrderMode::kPartial});
+  const ForebayRun run = Audit({"a", "b"}, true);
+  EXPECT_EQ(run.code, 0) << run.out;
+  EXPECT_EQ(run.lines()[0]["streams"][0]["wrong_ids"], 0);
+  std::vector<std::string> lines = Lines("a");
+  Json header = Json::parse(lines[0]);
+  header["global_batch"] = 16;
+  lines[0] = header.dump();
+  Write("a", lines);
+  const ForebayRun refused = Audit({"a"});
+  EXPECT_NE(refused.code, 0);
+  EXPECT_THAT(refused.out + refused.err, HasSubstr("is 8, but the stream's is 16"));
 }
 
 TEST_F(AuditTest, RestoresTakeBackWhatTheyRepeat) {

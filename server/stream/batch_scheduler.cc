@@ -28,10 +28,11 @@ std::size_t BatchesOfTask(const StreamSpec& spec) {
   return std::max<std::uint64_t>(1, kTaskBytes / spec.batch_bytes_max);
 }
 
-// A global order takes a sample here and a sample there; all others take runs of them.
+// A global or partial order takes a sample here and a sample there; the others take runs of them.
 fetch::Fetcher::Need NeedOf(const StreamSpec& spec) {
-  return spec.order.shape.mode == OrderMode::kGlobal ? fetch::Fetcher::Need::kSamples
-                                                     : fetch::Fetcher::Need::kRuns;
+  const OrderMode mode = spec.order.shape.mode;
+  return mode == OrderMode::kGlobal || mode == OrderMode::kPartial ? fetch::Fetcher::Need::kSamples
+                                                                   : fetch::Fetcher::Need::kRuns;
 }
 
 void EraseUnpromised(StreamSlots& slots, const BatchJob& job) {

@@ -88,6 +88,12 @@ TEST_F(FutureUseTest, SaysWhatAWalkThroughABlockOrderSays) {
   ExpectAsWalked();
 }
 
+TEST_F(FutureUseTest, SaysWhatAWalkThroughAPartialOrderSays) {
+  Start({.batch = kBatch, .mode = OrderMode::kPartial, .block_samples = 8, .canonical_nodes = 4,
+         .ranks = 2, .rank = 1});
+  ExpectAsWalked();
+}
+
 TEST_F(FutureUseTest, LooksAtTheBatchesOfItsRankOnly) {
   Start({.batch = kBatch, .ranks = 4, .rank = 2});
   ExpectAsWalked();

@@ -136,8 +136,8 @@ TEST_F(StagedStreamTest, TheBytesOfTheGfsInEveryOrderAndDelivery) {
   EXPECT_GE(serve_->dataset().progress().gfs_bytes, kSamples * (kPixels + 1));
   for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
     for (const OrderMode mode :
-         {OrderMode::kSequential, OrderMode::kBlock, OrderMode::kGlobal}) {
-      ExpectRightEpoch({.batch = 50, .delivery = delivery, .mode = mode,
+         {OrderMode::kSequential, OrderMode::kBlock, OrderMode::kGlobal, OrderMode::kPartial}) {
+      ExpectRightEpoch({.batch = 48, .delivery = delivery, .mode = mode,
                         .tail = TailPolicy::kShort});
     }
   }

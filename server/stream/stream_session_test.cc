@@ -134,6 +134,34 @@ TEST_F(StreamSessionTest, RanksShareTheGlobalOrder) {
   micro->Close();
 }
 
+// The bytes at each position of the order are those that one rank gets, for any number of ranks.
+TEST_F(StreamSessionTest, APartialOrderIsTheSameForAnyNumberOfRanks) {
+  Start();
+  const auto bytes_by_position = [&](std::uint32_t ranks) {
+    std::map<std::uint64_t, std::string> bytes;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      sink_ = serve_->MakeSink();
+      auto session = Open({.batch = 24, .mode = OrderMode::kPartial, .canonical_nodes = 12,
+                           .ranks = ranks, .rank = rank, .tail = TailPolicy::kShort});
+      PullEpoch(*session, 2);
+      ExpectRightBytes();
+      for (const CollectingSink::Taken& batch : sink_->batches()) {
+        const StepSlice slice = session->spec().plan.RankSlice(batch.name.step, rank).value();
+        EXPECT_EQ(batch.payload.size(), slice.count);
+        for (std::size_t i = 0; i < batch.payload.size(); ++i) {
+          EXPECT_TRUE(bytes.emplace(slice.first + i, batch.payload[i]).second);
+        }
+      }
+      session->Close();
+    }
+    return bytes;
+  };
+  const auto of_one_rank = bytes_by_position(1);
+  ASSERT_EQ(of_one_rank.size(), kSamples);
+  EXPECT_EQ(bytes_by_position(2), of_one_rank);
+  EXPECT_EQ(bytes_by_position(4), of_one_rank);
+}
+
 TEST_F(StreamSessionTest, PadsTheTailAndFlagsIt) {
   Start();
   auto session = Open({.batch = 100, .tail = TailPolicy::kPad});
@@ -486,6 +514,9 @@ TEST_F(StreamSessionTest, RefusesAGlobalOrderBeyondTheTiersWithAdvice) {
   ASSERT_FALSE(session.has_value());
   EXPECT_EQ(session.error().code(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(session.error().message(), HasSubstr("mode 'block'"));
+  auto partial = serve_->Open({.mode = OrderMode::kPartial}, *sink_);
+  ASSERT_FALSE(partial.has_value());
+  EXPECT_THAT(partial.error().message(), HasSubstr("order mode 'partial' needs all of"));
   auto block = serve_->Open({.mode = OrderMode::kBlock}, *sink_);
   ASSERT_TRUE(block.has_value()) << block.error().ToString();
   PullEpoch(**block, 0);
@@ -512,6 +543,17 @@ TEST_F(StreamSessionTest, RefusesWrongWordsByName) {
     ASSERT_FALSE(session.has_value());
     EXPECT_THAT(session.error().message(), HasSubstr(wrong.part));
   }
+}
+
+TEST_F(StreamSessionTest, RefusesAPartialOrderOfAnotherGlobalBatch) {
+  Start();
+  auto request = serve_->Request({.batch = 24, .mode = OrderMode::kPartial});
+  ASSERT_TRUE(request.has_value());
+  request->global_batch = 48;
+  const auto spec = ResolveStream(serve_->dataset(), *request);
+  ASSERT_FALSE(spec.has_value());
+  EXPECT_THAT(spec.error().message(),
+              HasSubstr("OrderSpec.global_batch is 24, but the stream's is 48"));
 }
 
 TEST_F(StreamSessionTest, AForeignFingerprintNamesBothCatalogs) {

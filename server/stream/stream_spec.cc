@@ -59,18 +59,18 @@ Status CheckOrderFits(const StreamSpec& spec) {
   return {};
 }
 
-// A global shuffle touches every extent all the time; beyond the tiers it would read the GFS at
-// random, which is what Forebay exists to prevent.
+// A shuffle of all samples, or of whole shares, touches every extent all the time; beyond the tiers
+// it would read the GFS at random, which is what Forebay exists to prevent.
 Status CheckTiersHold(const StreamSpec& spec) {
-  const bool global = spec.order.shape.mode == OrderMode::kGlobal;
-  if (!global) return {};
+  const OrderMode mode = spec.order.shape.mode;
+  if (mode != OrderMode::kGlobal && mode != OrderMode::kPartial) return {};
   const std::uint64_t bytes = spec.dataset->bytes_without_home();
   if (bytes == 0) return {};
   return Error(
       ErrorCode::kResourceExhausted,
-      fmt::format("order mode 'global' needs all of '{}' on the tiers, but {} of {} bytes fit on "
+      fmt::format("order mode '{}' needs all of '{}' on the tiers, but {} of {} bytes fit on "
                   "no tier: {}, or use mode 'block'",
-                  spec.dataset->name(), bytes, spec.catalog->total_bytes(),
+                  OrderModeName(mode), spec.dataset->name(), bytes, spec.catalog->total_bytes(),
                   spec.dataset->CapacityAdvice()));
 }
 
@@ -154,6 +154,7 @@ Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpe
   }
   FOREBAY_ASSIGN(auto selection, ResolveSelection(dataset, *catalog, request.selection));
   FOREBAY_ASSIGN(const OrderSpec order, OrderSpec::Parse(request.order_spec));
+  FOREBAY_TRY(order.CheckGlobalBatch(request.global_batch));
   FOREBAY_ASSIGN(const StepPlan plan, StepPlan::Create({.sample_count = order.sample_count,
                                                         .global_batch = request.global_batch,
                                                         .ranks = request.ranks,

@@ -106,6 +106,8 @@ Result<LoggedOpening> ParseHeader(const std::string& place, const json& object) 
   opening.order = *order;
   // Checked here, for each log, so that everything below may divide by these numbers.
   FOREBAY_TRY(PlanOf(opening));
+  Status fits = opening.order.CheckGlobalBatch(opening.global_batch);
+  if (!fits) return fits.error().WithContext(place);
   return opening;
 }
 

@@ -18,11 +18,18 @@ std::shared_ptr<StreamArguments> AddStreamArguments(Command& command) {
   command.AddOption("--global-batch", options.global_batch, "Samples per step (default: 64)");
   command.AddOption("--seed", options.seed, "Of the order (default: 0)");
   command.AddOption("--mode", arguments->mode, "The order (default: global)")
-      .OneOf({"global", "block", "sequential"});
+      .OneOf({"global", "block", "sequential", "partial"});
   command.AddOption("--epoch0-mode", arguments->epoch0_mode, "Another mode for epoch 0")
-      .OneOf({"global", "block", "sequential"});
-  command.AddOption("--block-samples", options.block_samples, "Mode block: samples of a run");
-  command.AddOption("--window-runs", options.window_runs, "Mode block: runs of a window");
+      .OneOf({"global", "block", "sequential", "partial"});
+  command.AddOption("--block-samples", options.block_samples,
+                    "Modes block and partial: samples of a run (default: 1024)");
+  command.AddOption("--window-runs", options.window_runs,
+                    "Mode block: runs of a window (default: 16)");
+  command.AddOption("--canonical-nodes", options.canonical_nodes,
+                    "Mode partial: number of fixed shares; divides the global batch");
+  command.AddOption("--exchange-fraction", arguments->exchange_fraction,
+                    "Mode partial: part of a share that is exchanged (default: 0.1)")
+      .Within(0.0, 1.0);
   command.AddOption("--tail", arguments->tail,
                      "What becomes of samples that fill no batch (default: drop)")
       .OneOf({"drop", "pad", "short"});
@@ -33,6 +40,7 @@ Status ResolveStreamArguments(StreamArguments& arguments) {
   StreamOptions& options = arguments.options;
   FOREBAY_ASSIGN(options.mode, ParseOrderMode(arguments.mode));
   FOREBAY_ASSIGN(options.tail, ParseTailPolicy(arguments.tail));
+  FOREBAY_ASSIGN(options.exchange_millionths, ExchangeMillionths(arguments.exchange_fraction));
   // Without the option, epoch 0 has the mode of all epochs.
   if (!arguments.epoch0_mode.empty()) {
     FOREBAY_ASSIGN(const OrderMode first, ParseOrderMode(arguments.epoch0_mode));

@@ -15,6 +15,7 @@ struct StreamArguments {
   StreamOptions options;
   std::string mode = "global";
   std::string epoch0_mode;
+  double exchange_fraction = 0.1;
   std::string tail = "drop";
 };
 

@@ -80,10 +80,18 @@ struct StreamOptions {
   std::uint64_t seed = 0;
   // kGlobal: one permutation of all samples. kSequential: as they are stored. kBlock: runs of
   // `block_samples` neighbours are permuted, then samples within windows of `window_runs` runs,
-  // which reads in larger pieces where a data set does not fit on the node.
+  // which reads in larger pieces where a data set does not fit on the node. kPartial: each of
+  // `canonical_nodes` has a fixed share of the data set, made of runs of `block_samples`
+  // neighbours, and in each epoch they exchange a random part of their shares, of
+  // `exchange_millionths` (the fraction in millionths). Part c of each global batch is node c's,
+  // so a node needs to store little more than its share.
   OrderMode mode = OrderMode::kGlobal;
   std::uint64_t block_samples = 1024;
   std::uint64_t window_runs = 16;
+  // kPartial only; it must be given there, and divide global_batch. The order depends on it and not
+  // on `ranks`, so choose the largest number of nodes that the run may have.
+  std::uint32_t canonical_nodes = 0;
+  std::uint32_t exchange_millionths = 100'000;
   // A mode for epoch 0 alone: with kSequential or kBlock the first epoch runs at the speed of the
   // GFS, while the data set is still being staged.
   std::optional<OrderMode> epoch0_mode = {};

@@ -288,6 +288,11 @@ Result<StreamRequestSpec> ServeFixture::Request(const Ask& ask) {
   if (ask.mode == OrderMode::kBlock) {
     order.shape.block_samples = ask.block_samples;
     order.shape.window_runs = ask.window_runs;
+  } else if (ask.mode == OrderMode::kPartial) {
+    order.shape.block_samples = ask.block_samples;
+    order.shape.canonical_nodes = ask.canonical_nodes;
+    order.shape.exchange_millionths = ask.exchange_millionths;
+    order.shape.global_batch = ask.batch;
   }
   const auto encoded = order.Encode();
   return StreamRequestSpec{.dataset = "data",

@@ -135,6 +135,8 @@ class ServeFixture {
     OrderMode mode = OrderMode::kGlobal;
     std::uint64_t block_samples = 16;
     std::uint64_t window_runs = 4;
+    std::uint32_t canonical_nodes = 4;
+    std::uint32_t exchange_millionths = 250'000;
     std::uint64_t seed = 7;
     std::uint32_t ranks = 1;
     std::uint32_t rank = 0;
