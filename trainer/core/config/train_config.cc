@@ -229,11 +229,18 @@ std::vector<ConfigKey> InputKeys(TrainConfig& config) {
       {"data.target_field", &data.target_field,
        "field that is the target, such as a label", 0, 0, {}},
       {"data.order_mode", &data.order_mode,
-       "order of the training samples", 0, 0, {"global", "block", "sequential"}},
+       "order of the training samples", 0, 0, {"global", "block", "sequential", "partial"}},
       {"data.block_samples", &data.block_samples,
-       "samples in a run of consecutive samples; order_mode block only", 1, kUnbounded, {}},
+       "samples in a run of consecutive samples; order_mode block and partial only", 1,
+       kUnbounded, {}},
       {"data.window_runs", &data.window_runs,
        "runs that are shuffled together; order_mode block only", 1, kUnbounded, {}},
+      {"data.canonical_nodes", &data.canonical_nodes,
+       "number of fixed shares of the data set, a divisor of the global batch; order_mode partial "
+       "only, where it must be given", 0, limits::kGlobalBatchMax, {}},
+      {"data.exchange_fraction", &data.exchange_fraction,
+       "part of each share that is exchanged for samples of other shares in each epoch; "
+       "order_mode partial only", 0, 1, {}},
       // One credit less than a stream can have: the batch in use needs one, too.
       {"data.prefetch_depth", &data.prefetch_depth,
        "batches requested ahead", 1, limits::kCreditsMax - 1, {}},

@@ -26,6 +26,8 @@ struct DataConfig {
   std::string order_mode = "global";
   std::int64_t block_samples = 1024;
   std::int64_t window_runs = 16;
+  std::int64_t canonical_nodes = 0;  // order_mode partial: must be given
+  double exchange_fraction = 0.1;
   std::int64_t prefetch_depth = 4;
   std::string delivery_log;  // of the training stream; the rank's number is appended
 };

@@ -250,6 +250,8 @@ Result<StreamOptions> TrainingStreamOptions(const TrainConfig& config, const Fee
   FOREBAY_ASSIGN(options.mode, ParseOrderMode(config.data.order_mode));
   options.block_samples = static_cast<std::uint64_t>(config.data.block_samples);
   options.window_runs = static_cast<std::uint64_t>(config.data.window_runs);
+  options.canonical_nodes = static_cast<std::uint32_t>(config.data.canonical_nodes);
+  FOREBAY_ASSIGN(options.exchange_millionths, ExchangeMillionths(config.data.exchange_fraction));
   options.delivery_log = config.data.delivery_log;
   if (from.token.empty()) return options;
 

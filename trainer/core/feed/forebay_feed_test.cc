@@ -39,6 +39,18 @@ TEST(ForebayFeed, FreshRunAsksForTheConfiguredStream) {
   EXPECT_FALSE(options->resume.has_value());
 }
 
+TEST(ForebayFeed, APartialOrderHasTheConfiguredSharesAndExchange) {
+  TrainConfig config;
+  config.data.order_mode = "partial";
+  config.data.canonical_nodes = 8;
+  config.data.exchange_fraction = 0.25;
+  const auto options = TrainingStreamOptions(config, {});
+  ASSERT_TRUE(options.has_value()) << options.error().ToString();
+  EXPECT_EQ(options->mode, OrderMode::kPartial);
+  EXPECT_EQ(options->canonical_nodes, 8U);
+  EXPECT_EQ(options->exchange_millionths, 250'000U);
+}
+
 TEST(ForebayFeed, TokenWithinAnEpochIsPassedOn) {
   const auto options = TrainingStreamOptions({}, {2, 17, TokenAt(2, 17)});
   ASSERT_TRUE(options.has_value()) << options.error().ToString();
