@@ -21,6 +21,8 @@ struct ConsumeOptions {
   std::string epoch0_mode;           // empty: as `mode`
   std::uint64_t block_samples = 1024;
   std::uint64_t window_runs = 16;
+  std::uint32_t canonical_nodes = 0;
+  double exchange_fraction = 0.1;
   std::uint32_t prefetch_depth = 4;
   double step_ms = 0;                // compute time of an emulated accelerator per step
   std::uint32_t connects = 0;        // measure connect to first batch this often, instead

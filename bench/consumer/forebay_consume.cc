@@ -34,6 +34,8 @@ Result<StreamOptions> ToStreamOptions(const ConsumeOptions& options) {
   }
   stream.block_samples = options.block_samples;
   stream.window_runs = options.window_runs;
+  stream.canonical_nodes = options.canonical_nodes;
+  FOREBAY_ASSIGN(stream.exchange_millionths, ExchangeMillionths(options.exchange_fraction));
   stream.prefetch_depth = options.prefetch_depth;
   // Every sample of every epoch, so that digests can be compared.
   stream.tail = TailPolicy::kShort;
@@ -192,10 +194,13 @@ void AddOptions(CLI::App& app, ConsumeOptions& options) {
   app.add_option("--rank", options.rank)->capture_default_str();
   app.add_option("--epochs", options.epochs, "Timed epochs")->capture_default_str();
   app.add_option("--seed", options.seed)->capture_default_str();
-  app.add_option("--mode", options.mode, "global, block, sequential")->capture_default_str();
+  app.add_option("--mode", options.mode, "global, block, sequential, partial")
+      ->capture_default_str();
   app.add_option("--epoch0-mode", options.epoch0_mode, "Of epoch 0, where it differs");
   app.add_option("--block-samples", options.block_samples)->capture_default_str();
   app.add_option("--window-runs", options.window_runs)->capture_default_str();
+  app.add_option("--canonical-nodes", options.canonical_nodes)->capture_default_str();
+  app.add_option("--exchange-fraction", options.exchange_fraction)->capture_default_str();
   app.add_option("--prefetch", options.prefetch_depth)->capture_default_str();
   app.add_option("--step-ms", options.step_ms, "Compute time of an emulated accelerator");
   app.add_option("--connects", options.connects,

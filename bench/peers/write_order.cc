@@ -22,6 +22,9 @@ struct Options {
   std::string mode = "global";
   std::uint64_t block_samples = 1024;
   std::uint64_t window_runs = 16;
+  std::uint32_t canonical_nodes = 0;
+  double exchange_fraction = 0.1;
+  std::uint32_t global_batch = 64;
   std::string output;
 };
 
@@ -34,6 +37,11 @@ Status WriteOrder(const Options& options) {
   if (spec.shape.mode == OrderMode::kBlock) {
     spec.shape.block_samples = options.block_samples;
     spec.shape.window_runs = options.window_runs;
+  } else if (spec.shape.mode == OrderMode::kPartial) {
+    spec.shape.block_samples = options.block_samples;
+    spec.shape.canonical_nodes = options.canonical_nodes;
+    FOREBAY_ASSIGN(spec.shape.exchange_millionths, ExchangeMillionths(options.exchange_fraction));
+    spec.shape.global_batch = options.global_batch;
   }
   FOREBAY_TRY(spec.Validate());
   std::ofstream file(options.output, std::ios::binary);
@@ -59,6 +67,10 @@ int Run(int argc, char** argv) {
   app.add_option("--mode", options.mode)->capture_default_str();
   app.add_option("--block-samples", options.block_samples)->capture_default_str();
   app.add_option("--window-runs", options.window_runs)->capture_default_str();
+  app.add_option("--canonical-nodes", options.canonical_nodes)->capture_default_str();
+  app.add_option("--exchange-fraction", options.exchange_fraction)->capture_default_str();
+  app.add_option("--batch", options.global_batch, "Samples per step over all ranks")
+      ->capture_default_str();
   app.add_option("--out", options.output)->required();
   CLI11_PARSE(app, argc, argv);
   if (const Status status = WriteOrder(options); !status) {
