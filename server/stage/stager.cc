@@ -77,11 +77,13 @@ Result<std::unique_ptr<Stager>> Stager::Create(const StagerOptions& options, Sta
     return Error(ErrorCode::kInvalidArgument, "stage.requests must be between 1 and " +
                                                   std::to_string(limits::kIoDepthMax));
   }
+  const bool has_others = parts.nodes != nullptr && !parts.nodes->is_alone();
+  const std::uint32_t threads = options.readers + (has_others ? 1 : 0);
   std::unique_ptr<Stager> stager(new Stager(options, std::move(parts)));
   // Last: the threads use every other member as soon as they run.
   FOREBAY_ASSIGN(stager->crew_,
                  io::QueueCrew::Create(stager->parts_.backend,
-                                       {.threads = options.readers, .queue_depth = kReaderDepth},
+                                       {.threads = threads, .queue_depth = kReaderDepth},
                                        [raw = stager.get()](io::QueueCrew& crew,
                                                             io::IoQueue& queue) {
                                          raw->Run(crew, queue);
@@ -235,6 +237,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
     const bool claimed = dataset.Claim(extent, /*again=*/true);
     if (claimed) {
       FOREBAY_CHECK(dataset.AddWaiter(extent, std::move(waiter)));
+      const bool asks_others = !supplier_.Reads(dataset, extent);
       bool stopping = false;
       {
         const MutexLock lock(mutex_);
@@ -244,6 +247,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
           job.dataset = &dataset;
           job.extent = extent;
           job.access = access;
+          job.asks_others = asks_others;
           job.priority = std::make_shared<Priority>(gate_.NextPriority());
           priorities_[{&dataset, extent}] = job.priority;
           demanded_.push_back(std::move(job));
@@ -313,6 +317,7 @@ bool Stager::Postpone(Job& job) {
   // The place in the background goes to another load. The claim stays: no other thread loads this
   // extent.
   if (job.background) --background_loads_;
+  EndAskingLocked(job);
   if (!stopping_) {
     postponed_.push_back(std::move(job));
     return true;
@@ -404,8 +409,8 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
     const std::uint32_t cataloguing_max = std::max(1U, options_.readers - 1) + spare;
     const std::uint32_t background_max =
         std::max(1U, options_.readers - options_.readers / 4) + spare;
-    // Without a bound: a demanded extent is what a reader waits for.
-    if (!demanded_.empty()) return take(demanded_);
+    // A demanded extent is what a reader waits for.
+    if (std::optional<Job> job = NextDemandLocked()) return job;
     if (!catalogue_jobs_.empty() && cataloguing_ < cataloguing_max) {
       ++cataloguing_;
       return take(catalogue_jobs_);
@@ -415,43 +420,65 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
       early_loads_[early_.front().dataset].push_back(early_.front().early.get());
       return take(early_);
     }
-    if (!resumed_.empty() && background_loads_ < background_max) {
+    // Background loads ask other nodes rarely: for an extent that has a home here although its
+    // owner answers again. None begins while it could be the last thread that may not wait.
+    const bool may_begin = background_loads_ < background_max && MayAskOthersLocked();
+    if (!resumed_.empty() && may_begin) {
       ++background_loads_;
+      if (resumed_.front().asks_others) ++loads_from_others_;
       return take(resumed_);
     }
-    if (background_loads_ < background_max) {
-      const auto soonest = std::min_element(
-          background_.begin(), background_.end(),
-          [](const Background& a, const Background& b) {
-            return a.not_before_ns < b.not_before_ns;
-          });
-      if (soonest != background_.end()) {
-        // During the grace time a demand, which ends it, wakes this thread.
-        const std::int64_t wait_ns = soonest->not_before_ns - parts_.clock.NowNs();
-        if (wait_ns > 0) {
-          work_.WaitFor(mutex_, std::chrono::nanoseconds(wait_ns));
-          continue;
-        }
-        std::iter_swap(background_.begin(), soonest);
-        Dataset* ended = nullptr;
-        if (std::optional<Job> job = NextInBackgroundLocked(ended)) return job;
-        // Closing objects may take long, so the lock is released meanwhile.
-        if (ended != nullptr) {
-          lock.Unlock();
-          gfs_.CloseObjects(*ended);
-          LogPassEnd(*ended);
-          lock.Lock();
-        }
+    if (may_begin && !background_.empty()) {
+      // During the grace time a demand, which ends it, wakes this thread.
+      if (const std::int64_t wait_ns = PutSoonestFirstLocked(); wait_ns > 0) {
+        work_.WaitFor(mutex_, std::chrono::nanoseconds(wait_ns));
         continue;
       }
+      Dataset* ended = nullptr;
+      if (std::optional<Job> job = NextInBackgroundLocked(ended)) return job;
+      // Closing objects may take long, so the lock is released meanwhile.
+      if (ended != nullptr) {
+        lock.Unlock();
+        gfs_.CloseObjects(*ended);
+        LogPassEnd(*ended);
+        lock.Lock();
+      }
+      continue;
     }
-    if (std::optional<Job> job = NextDeferredLocked(spare)) return job;
+    if (may_begin) {
+      if (std::optional<Job> job = NextDeferredLocked(spare)) return job;
+    }
     if (deferred_.empty()) {
       work_.Wait(mutex_);
     } else {
       work_.WaitFor(mutex_, std::chrono::nanoseconds(kDeferredPauseNs));
     }
   }
+}
+
+std::int64_t Stager::PutSoonestFirstLocked() {
+  const auto soonest = std::ranges::min_element(background_, {}, &Background::not_before_ns);
+  std::iter_swap(background_.begin(), soonest);
+  return background_.front().not_before_ns - parts_.clock.NowNs();
+}
+
+std::optional<Stager::Job> Stager::NextDemandLocked() {
+  const auto next = std::ranges::find_if(demanded_, [this](const Job& job)
+                                                        FOREBAY_REQUIRES(mutex_) {
+    return !job.asks_others || MayAskOthersLocked();
+  });
+  if (next == demanded_.end()) return std::nullopt;
+  Job job = std::move(*next);
+  demanded_.erase(next);
+  if (job.asks_others) ++loads_from_others_;
+  return job;
+}
+
+// A demand may have waited for this thread's place.
+void Stager::EndAskingLocked(const Job& job) {
+  if (!job.asks_others) return;
+  --loads_from_others_;
+  work_.NotifyOne();
 }
 
 // Claims the first deferred load, if it is due.
@@ -467,6 +494,8 @@ std::optional<Stager::Job> Stager::NextDeferredLocked(std::uint32_t blocked) {
   job.dataset = deferred.dataset;
   job.extent = deferred.extent;
   job.background = true;
+  job.asks_others = !supplier_.Reads(*deferred.dataset, deferred.extent);
+  if (job.asks_others) ++loads_from_others_;
   job.priority = std::make_shared<Priority>(kBackgroundPriority + gate_.NextPriority());
   priorities_[{deferred.dataset, deferred.extent}] = job.priority;
   return job;
@@ -495,6 +524,8 @@ std::optional<Stager::Job> Stager::NextInBackgroundLocked(Dataset*& ended) {
     job.dataset = dataset;
     job.extent = extent;
     job.background = true;
+    job.asks_others = !supplier_.Reads(*dataset, *extent);
+    if (job.asks_others) ++loads_from_others_;
     job.priority = std::make_shared<Priority>(kBackgroundPriority + gate_.NextPriority());
     priorities_[{dataset, *extent}] = job.priority;
     return job;
@@ -546,6 +577,7 @@ void Stager::PerformLoad(const Job& job, io::IoQueue& queue) {
     const MutexLock lock(mutex_);
     priorities_.erase({&dataset, *job.extent});
     if (job.background) --background_loads_;
+    EndAskingLocked(job);
   }
   if (dataset.Report(*job.extent, loaded, parts_.clock.NowNs())) gfs_.CloseObjects(dataset);
   // A demand may have been served in pieces, and a background load may have found no memory. If

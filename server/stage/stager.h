@@ -39,7 +39,9 @@
 namespace forebay::stage {
 
 struct StagerOptions {
-  std::uint32_t readers = 4;                         // threads; each reads one extent at a time
+  // Threads; each reads one extent at a time. In a job of several nodes there is one more, which
+  // never waits for another node.
+  std::uint32_t readers = 4;
   std::uint64_t request_bytes = 4 * limits::kMiB;    // size of one GFS read
   std::uint32_t requests = 8;                        // GFS reads in flight, over all extents
   std::uint32_t scan_depth = 8;                      // requests in flight while cataloguing
@@ -129,6 +131,7 @@ class Stager {
     std::int64_t grace_ns = 0;   // catalogue job: delay of background staging after it
     Access access = Access::kOnTier;
     bool background = false;
+    bool asks_others = false;  // other nodes of the job are asked for the extent
     std::shared_ptr<Priority> priority;  // priority of its GFS requests
   };
   struct LoadKey {
@@ -161,6 +164,17 @@ class Stager {
   bool StageAgain(Dataset& dataset);
   void Run(io::QueueCrew& crew, io::IoQueue& queue);
   std::optional<Job> NextJob(io::QueueCrew& crew);
+  // The first demand that may begin now (MayAskOthersLocked).
+  std::optional<Job> NextDemandLocked() FOREBAY_REQUIRES(mutex_);
+  // Whether one more thread may wait for another node of the job. One thread never does, so that
+  // nodes which wait for each other's extents can still read them.
+  bool MayAskOthersLocked() const FOREBAY_REQUIRES(mutex_) {
+    return loads_from_others_ < options_.readers;
+  }
+  void EndAskingLocked(const Job& job) FOREBAY_REQUIRES(mutex_);
+  // Puts the data set whose grace time ends first at the front of background_, which is not empty.
+  // Returns the time that is left of it.
+  std::int64_t PutSoonestFirstLocked() FOREBAY_REQUIRES(mutex_);
   // If the first data set in background_ has no extent left, removes it from the list and returns
   // nullopt. If its pass has ended too, `ended` becomes that data set.
   std::optional<Job> NextInBackgroundLocked(Dataset*& ended) FOREBAY_REQUIRES(mutex_);
@@ -219,6 +233,7 @@ class Stager {
       FOREBAY_GUARDED_BY(mutex_);
   CondVar early_over_;
   std::uint32_t background_loads_ FOREBAY_GUARDED_BY(mutex_) = 0;  // number under way
+  std::uint32_t loads_from_others_ FOREBAY_GUARDED_BY(mutex_) = 0;  // under way, that ask nodes
   // Priorities of loads that are queued or under way.
   std::unordered_map<LoadKey, std::shared_ptr<Priority>, LoadKeyHash> priorities_
       FOREBAY_GUARDED_BY(mutex_);
