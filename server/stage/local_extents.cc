@@ -1,6 +1,6 @@
-// Runs on the node that is asked, on a thread of the transport: it waits until the data set is
-// catalogued and the extent is on a tier, then copies it out. Staging works as for a local reader,
-// so the extent is read from the GFS once, whoever asked first.
+// Runs on the node that is asked. Bring waits, without a thread, until the data set is catalogued
+// and the extent is on a tier; Read copies it out, on a thread of the transport. Staging works as
+// for a local reader, so the extent is read from the GFS once, whoever asked first.
 #include "server/stage/local_extents.h"
 
 #include <cstring>
@@ -50,30 +50,38 @@ Status CheckFingerprint(const Dataset& dataset, std::uint64_t fingerprint) {
                            dataset.name(), ours, fingerprint));
 }
 
+void LocalExtents::Bring(Dataset& dataset, std::uint64_t fingerprint, ExtentId extent,
+                         Waiter waiter) {
+  // The node that asks may be ahead of this one, which then begins with the catalogue.
+  stager_.StageForReader(dataset);
+  dataset.WhenCatalogued([this, &dataset, fingerprint, extent,
+                          waiter = std::move(waiter)](const Status& catalogued) {
+    // An error of this node's GFS must not look like a node that does not answer.
+    const auto answer = [waiter](const Status& status) {
+      waiter(status.has_value() ? status : Status(ErrorForOthers(status.error())));
+    };
+    if (!catalogued.has_value()) return answer(catalogued);
+    const Status is_same = CheckFingerprint(dataset, fingerprint);
+    if (!is_same.has_value()) return answer(is_same);
+    // Equal fingerprints mean equal numbers of extents, but the number comes from outside.
+    if (extent.value() >= dataset.catalog()->extent_count()) {
+      return answer(Error(ErrorCode::kInvalidArgument,
+                          fmt::format("data set '{}' has no extent {}", dataset.name(),
+                                      extent.value())));
+    }
+    stager_.Demand(dataset, extent, answer);
+  });
+}
+
 Result<SuppliedExtent> LocalExtents::Read(Dataset& dataset, std::uint64_t fingerprint,
                                           ExtentId extent, const AllocateImage& allocate,
                                           io::IoQueue& queue) {
-  // The node that asks may be ahead of this one, which then begins with the catalogue.
-  stager_.StageForReader(dataset);
-  const Status catalogued = Await([&](Waiter waiter) { dataset.WhenCatalogued(waiter); });
-  if (!catalogued.has_value()) return ErrorForOthers(catalogued.error());
-  FOREBAY_TRY(CheckFingerprint(dataset, fingerprint));
-  // Equal fingerprints mean equal numbers of extents, but the number comes from outside.
-  if (extent.value() >= dataset.catalog()->extent_count()) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("data set '{}' has no extent {}", dataset.name(), extent.value()));
-  }
   // The extent may be evicted after it was staged and before it is copied, and a copy on SSD may be
   // damaged. It is then staged again, a limited number of times.
   for (int arrivals = 0; arrivals < limits::kExtentArrivalsMax; ++arrivals) {
+    FOREBAY_TRY(Await([&](Waiter waiter) { Bring(dataset, fingerprint, extent, waiter); }));
     const tier::ExtentRef found = cache_.Find(dataset.key(extent));
-    if (!found) {
-      const Status staged =
-          Await([&](Waiter waiter) { stager_.Demand(dataset, extent, std::move(waiter)); });
-      // An error of this node's GFS must not look like a node that does not answer.
-      if (!staged.has_value()) return ErrorForOthers(staged.error());
-      continue;
-    }
+    if (!found) continue;
     SuppliedExtent supplied{.image = {},
                             .checksums = {.image = found->sums().image, .pieces = {}},
                             .is_packed = dataset.form() != nullptr};

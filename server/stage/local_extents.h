@@ -19,10 +19,14 @@ class LocalExtents {
   LocalExtents(tier::ExtentCache& cache, Stager& stager, io::Clock& clock)
       : cache_(cache), stager_(stager), clock_(clock) {}
 
-  // Copies the extent's image into memory from `allocate`, with the image's checksum. `fingerprint`
-  // is that of the asking node's catalog; kFailedPrecondition: this node has another catalog.
-  // Blocks until the extent is on a tier; begins to stage the data set if nobody has yet. Errors
-  // are meant for another node (ErrorForOthers).
+  // Brings the extent to a tier, and calls `waiter` when it is there or an error is final; perhaps
+  // within this call. Begins to stage the data set if nobody has yet. No thread waits meanwhile.
+  // `fingerprint` is that of the asking node's catalog; kFailedPrecondition: this node has another
+  // catalog. Errors are meant for another node (ErrorForOthers).
+  void Bring(Dataset& dataset, std::uint64_t fingerprint, ExtentId extent, Waiter waiter);
+
+  // Does that, and copies the extent's image into memory from `allocate`, with the image's
+  // checksum. Blocks until the extent is on a tier, and while a copy on SSD is read.
   Result<SuppliedExtent> Read(Dataset& dataset, std::uint64_t fingerprint, ExtentId extent,
                               const AllocateImage& allocate, io::IoQueue& queue);
 
