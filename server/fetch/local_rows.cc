@@ -1,6 +1,6 @@
 // Answers a request in the steps of a batch: plan the pieces, pin their extents (waiting without a
-// thread), read and verify them, copy the fields. The request is a Work object that the callbacks
-// own in turn, so it lives until its `done` was called.
+// thread), read and verify them, note where the fields lie. Read then copies them. The request is a
+// Work object that the callbacks own in turn, so it lives until its `done` was called.
 #include "server/fetch/local_rows.h"
 
 #include <cstring>
@@ -21,29 +21,32 @@ namespace forebay::fetch {
 struct LocalRows::Work {
   stage::Dataset& dataset;
   std::vector<Row> rows;
-  RowSource::Done done;
+  std::uint64_t bytes_max = 0;
+  Found done;
   std::shared_ptr<const catalog::Catalog> catalog = nullptr;
   SamplePieces pieces = {};
   std::vector<std::size_t> sample_of = {};  // of each row, in `pieces`
   std::vector<tier::ExtentRef> refs = {};   // of pieces.extents(); empty: not pinned yet
+  std::shared_ptr<FoundRows> found = std::make_shared<FoundRows>();
   int refetches = 0;
 
   Status Plan(std::uint64_t fingerprint);
+  Status Measure();
   Status Fill(io::IoQueue& queue, std::vector<tier::BadExtent>& bad);
   void End(const Status& status) const {
-    if (status.has_value()) return done(status);
-    done(stage::ErrorForOthers(status.error()));
+    if (!status.has_value()) return done(stage::ErrorForOthers(status.error()));
+    done(std::shared_ptr<const FoundRows>(found));
   }
   Error NoSuchRow(const Row& row) const {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("data set '{}' has no field {} of sample {} with {} bytes",
-                             dataset.name(), row.field.value(), row.sample.value(),
-                             row.memory.size()));
+                 fmt::format("data set '{}' has no field {} of sample {}", dataset.name(),
+                             row.field.value(), row.sample.value()));
   }
 };
 
 // Lists each sample once, with the pieces of its wanted fields. The rows of one sample may come in
-// any order in the request. The request comes from another node, so each number is checked.
+// any order in the request. The request comes from another node, so each number is checked before
+// it is used, and before any extent is pinned or staged for a row that does not exist.
 Status LocalRows::Work::Plan(std::uint64_t fingerprint) {
   FOREBAY_TRY(stage::CheckFingerprint(dataset, fingerprint));
   catalog = dataset.catalog();
@@ -56,28 +59,52 @@ Status LocalRows::Work::Plan(std::uint64_t fingerprint) {
   // verified once.
   std::unordered_map<SampleId, std::size_t, IdHash> index;
   std::vector<std::pair<SampleId, std::vector<FieldId>>> samples;
-  for (const Row& row : rows) {
+  found->rows_.resize(rows.size());
+  sample_of.resize(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Row& row = rows[i];
     const bool exists =
         row.sample.value() < catalog->sample_count() &&
         row.field.value() < catalog->fields().size() &&
         catalog->fields()[row.field.value()].source == FieldSource::kExtent;
-    if (!exists) return NoSuchRow(row);
+    if (!exists) {
+      found->rows_[i].error = NoSuchRow(row);
+      continue;
+    }
     const auto [entry, inserted] = index.try_emplace(row.sample, samples.size());
     if (inserted) samples.push_back({row.sample, {}});
     samples[entry->second].second.push_back(row.field);
-    sample_of.push_back(entry->second);
+    sample_of[i] = entry->second;
   }
   pieces.Begin(dataset, *catalog, samples.size());
   for (const auto& [sample, fields] : samples) FOREBAY_TRY(pieces.Add(sample, fields));
-  // Checked here, before any extent is pinned or staged for a row that does not exist.
+  return Measure();
+}
+
+// Notes how long each row is, according to the catalog.
+Status LocalRows::Work::Measure() {
+  std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
+    FoundRows::Entry& entry = found->rows_[i];
+    if (entry.error) continue;
     const catalog::FieldLocation& where = pieces.location(sample_of[i], rows[i].field.value());
-    if (!where.present || where.range.length != rows[i].memory.size()) return NoSuchRow(rows[i]);
+    if (!where.present) {
+      entry.error = NoSuchRow(rows[i]);
+      continue;
+    }
+    entry.bytes = where.range.length;
+    // A single row may be longer: its length was admitted when the data set was catalogued.
+    if (rows.size() > 1 && entry.bytes > bytes_max - bytes) {
+      return Error(ErrorCode::kResourceExhausted,
+                   fmt::format("the {} rows asked for take more than {} bytes", rows.size(),
+                               bytes_max));
+    }
+    bytes += entry.bytes;
   }
   return {};
 }
 
-// Brings the pieces into memory and copies each row's field out of them. Wrong copies go to `bad`.
+// Brings the pieces into memory and notes where each row's bytes lie. Wrong copies go to `bad`.
 Status LocalRows::Work::Fill(io::IoQueue& queue, std::vector<tier::BadExtent>& bad) {
   std::uint64_t scratch_bytes = 0;
   for (const SamplePiece& piece : pieces.pieces()) {
@@ -89,25 +116,36 @@ Status LocalRows::Work::Fill(io::IoQueue& queue, std::vector<tier::BadExtent>& b
   if (scratch_bytes > 0) {
     FOREBAY_ASSIGN(scratch, io::AlignedBuffer::Create(scratch_bytes));
   }
-  // All in place: the rows are copied out before the pins go, so views into RAM are safe.
+  // All in place: `found` keeps the pins as long as the rows are in use.
   const std::vector<bool> in_place(refs.size(), true);
   FOREBAY_TRY(pieces.Place(refs, in_place, {.memory = scratch.span()}, queue, bad));
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::uint64_t filled = 0;
+    FoundRows::Entry& entry = found->rows_[i];
+    if (entry.error) continue;
+    entry.first_run = found->runs_.size();
+    std::uint64_t length_in_all = 0;
     pieces.ForEachRun(sample_of[i], rows[i].field.value(),
                       [&](const SamplePiece& piece, std::uint64_t lead, std::uint64_t length) {
-                        std::memcpy(rows[i].memory.data() + filled, piece.bytes + lead, length);
-                        filled += length;
+                        found->runs_.emplace_back(piece.bytes + lead, length);
+                        length_in_all += length;
                       });
-    if (filled != rows[i].memory.size()) return NoSuchRow(rows[i]);
+    entry.run_count = found->runs_.size() - entry.first_run;
+    if (length_in_all != entry.bytes) return NoSuchRow(rows[i]);
+  }
+  found->scratch_ = std::move(scratch);
+  // Copies on SSD, and those that are read in pieces, are in `scratch` by now.
+  for (tier::ExtentRef& ref : refs) {
+    if (ref->tier == tier::TierKind::kRam) found->pins_.push_back(std::move(ref));
   }
   return {};
 }
 
-void LocalRows::Read(stage::Dataset& dataset, std::uint64_t fingerprint, std::vector<Row> rows,
-                     RowSource::Done done) {
-  auto work = std::make_shared<Work>(
-      Work{.dataset = dataset, .rows = std::move(rows), .done = std::move(done)});
+void LocalRows::Find(stage::Dataset& dataset, std::uint64_t fingerprint, std::vector<Row> rows,
+                     std::uint64_t bytes_max, Found done) {
+  auto work = std::make_shared<Work>(Work{.dataset = dataset,
+                                          .rows = std::move(rows),
+                                          .bytes_max = bytes_max,
+                                          .done = std::move(done)});
   // Another node may ask before any stream of this node has opened the data set.
   // Does nothing if the data set is staged already.
   stager_.StageForReader(dataset);
@@ -118,6 +156,33 @@ void LocalRows::Read(stage::Dataset& dataset, std::uint64_t fingerprint, std::ve
     if (!planned.has_value()) return work->End(planned);
     Start(work);
   });
+}
+
+void LocalRows::Read(stage::Dataset& dataset, std::uint64_t fingerprint, std::vector<Row> rows,
+                     RowSource::Done done) {
+  const auto copy = [rows, done = std::move(done)](
+                        Result<std::shared_ptr<const FoundRows>> found) {
+    if (!found.has_value()) return done(found.error());
+    // Compared before anything is written, so that a refused request changes no memory.
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if ((*found)->error(i)) return done(*(*found)->error(i));
+      if ((*found)->bytes(i) != rows[i].memory.size()) {
+        return done(Error(ErrorCode::kInvalidArgument,
+                          fmt::format("field {} of sample {} has {} bytes, not {}",
+                                      rows[i].field.value(), rows[i].sample.value(),
+                                      (*found)->bytes(i), rows[i].memory.size())));
+      }
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      std::byte* to = rows[i].memory.data();
+      for (const std::span<const std::byte> run : (*found)->runs(i)) {
+        std::memcpy(to, run.data(), run.size());
+        to += run.size();
+      }
+    }
+    done(Status());
+  };
+  Find(dataset, fingerprint, rows, ~std::uint64_t{0}, copy);
 }
 
 void LocalRows::Start(const WorkRef& work) {
@@ -143,6 +208,7 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   const Status filled = work->Fill(queue, bad);
   // So that the next attempt pins its extents again: no references means "not pinned yet".
   work->refs.clear();
+  if (!filled.has_value()) work->found->runs_.clear();
   if (filled.has_value() || bad.empty() || work->refetches++ >= limits::kRefetchMax) {
     return work->End(filled);
   }

@@ -2,17 +2,49 @@
 // this node; extents that are on no tier are staged first.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "server/fetch/fetcher.h"
 #include "server/fetch/row_source.h"
+#include "server/io/aligned_buffer.h"
 #include "server/io/clock.h"
 #include "server/io/executor.h"
 #include "server/stage/stager.h"
 
 namespace forebay::fetch {
+
+// Rows where they lie in this node's memory: in extents in RAM, which are pinned while this object
+// exists, or in memory of its own. Does not change once it was made.
+class FoundRows {
+ public:
+  std::size_t count() const { return rows_.size(); }
+  // Not set, or why this row cannot be given; the others can.
+  const std::optional<Error>& error(std::size_t row) const { return rows_[row].error; }
+  std::uint64_t bytes(std::size_t row) const { return rows_[row].bytes; }
+  // The bytes of a row, which lie in several places if its sample lies in several extents.
+  std::span<const std::span<const std::byte>> runs(std::size_t row) const {
+    return std::span(runs_).subspan(rows_[row].first_run, rows_[row].run_count);
+  }
+
+ private:
+  friend class LocalRows;
+  struct Entry {
+    std::uint64_t bytes = 0;
+    std::size_t first_run = 0;
+    std::size_t run_count = 0;
+    std::optional<Error> error;
+  };
+  std::vector<Entry> rows_;
+  std::vector<std::span<const std::byte>> runs_;
+  std::vector<tier::ExtentRef> pins_;
+  io::AlignedBuffer scratch_;  // of pieces that were read from SSD or the GFS
+};
 
 // Thread-safe; everything passed in is borrowed, and outlives all requests.
 class LocalRows {
@@ -28,6 +60,13 @@ class LocalRows {
   // kUnimplemented: the samples are packed, and have to be decoded.
   void Read(stage::Dataset& dataset, std::uint64_t fingerprint, std::vector<Row> rows,
             RowSource::Done done);
+
+  // As Read, without a copy: finds the rows where they lie. The memory of `rows` is not looked at,
+  // because the catalog says how long a row is. A row that does not exist has an error of its own.
+  // kResourceExhausted: there are several rows, which take more than `bytes_max`.
+  using Found = std::function<void(Result<std::shared_ptr<const FoundRows>>)>;
+  void Find(stage::Dataset& dataset, std::uint64_t fingerprint, std::vector<Row> rows,
+            std::uint64_t bytes_max, Found done);
 
  private:
   struct Work;

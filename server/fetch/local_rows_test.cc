@@ -60,6 +60,18 @@ class LocalRowsTest : public ::testing::Test {
                  [outcome](const Status& status) { outcome->set_value(status); });
     return outcome->get_future().get();
   }
+  Result<std::shared_ptr<const FoundRows>> Find(const std::vector<std::uint64_t>& samples,
+                                                std::uint64_t bytes_max) {
+    std::vector<Row> rows;
+    for (const std::uint64_t sample : samples) {
+      rows.push_back({.sample = SampleId(sample), .field = FieldId(0), .memory = {}});
+    }
+    using Outcome = Result<std::shared_ptr<const FoundRows>>;
+    const auto outcome = std::make_shared<std::promise<Outcome>>();
+    local_->Find(rig_.dataset(), fingerprint_, rows, bytes_max,
+                 [outcome](const Outcome& found) { outcome->set_value(found); });
+    return outcome->get_future().get();
+  }
   // Field 0 of these samples, as rows one after another.
   Result<std::vector<std::byte>> ReadRecords(const std::vector<std::uint64_t>& samples) {
     std::vector<std::byte> bytes(samples.size() * kRecordBytes);
@@ -144,6 +156,32 @@ TEST_F(LocalRowsTest, ARowThatDoesNotExistIsRefused) {
                 ErrorCode::kInvalidArgument);
   ExpectRefused({.sample = SampleId(0), .field = FieldId(0), .memory = exact.first(999)},
                 ErrorCode::kInvalidArgument);
+}
+
+TEST_F(LocalRowsTest, FoundRowsLieWhereTheyAreAndStayThere) {
+  StartAndStage();
+  const auto found = Find({511, kRecords, 0}, 2 * kRecordBytes);
+  ASSERT_TRUE(found.has_value()) << found.error().ToString();
+  ASSERT_EQ((*found)->count(), 3U);
+  EXPECT_EQ((*found)->error(1)->code(), ErrorCode::kInvalidArgument);
+  const tier::ExtentKey& key = rig_.dataset().key(ExtentId(0));
+  const std::byte* const in_tier = rig_.cache().Find(key)->block.bytes().data();
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(key, std::nullopt));
+  for (const auto& [row, sample] : {std::pair{0U, 511U}, std::pair{2U, 0U}}) {
+    ASSERT_FALSE((*found)->error(row));
+    ASSERT_EQ((*found)->bytes(row), kRecordBytes);
+    ASSERT_EQ((*found)->runs(row).size(), 1U);
+    EXPECT_EQ(std::memcmp((*found)->runs(row)[0].data(), file_.data() + sample * kRecordBytes,
+                          kRecordBytes),
+              0);
+  }
+  EXPECT_EQ((*found)->runs(2)[0].data(), in_tier) << "not copied";
+}
+
+TEST_F(LocalRowsTest, MoreBytesThanTheLimitAreRefusedUnlessItIsOneRow) {
+  StartAndStage();
+  EXPECT_EQ(Find({0, 1}, 2 * kRecordBytes - 1).error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(Find({0}, 1).has_value());
 }
 
 TEST_F(LocalRowsTest, ANodeWithAnotherCatalogIsRefused) {
