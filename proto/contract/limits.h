@@ -104,6 +104,26 @@ inline constexpr std::int64_t kPullDeadlineMs = 120'000;     // a minibatch, als
 inline constexpr std::int64_t kStreamRetryMsMax = 24L * 3'600'000;  // StreamOptions::retry_for_ms
 inline constexpr std::int64_t kCatalogWaitMs = 24L * 3'600'000;  // Open, while a catalog is built
 
+// --- between the nodes of a job ----------------------------------------------------------
+inline constexpr std::uint32_t kPeerRowsMax = 4096;          // of one call; more take several calls
+inline constexpr std::uint64_t kPeerCallBytesMax = 16 * kMiB;  // of the rows of one call; a longer
+                                                             // row is asked for alone
+inline constexpr std::uint64_t kPeerBytesInFlightMax = 64 * kMiB;  // rows asked of a node at
+                                                   // a time; beyond, calls wait; a larger one alone
+inline constexpr std::uint32_t kPeerChunkBytes = 1 * kMiB;   // payload of one message
+inline constexpr int kPeerMessageBytesMax = 2 * 1024 * 1024;  // both directions
+inline constexpr std::size_t kPeerErrorBytesMax = 1024;      // text of an error; the rest is cut
+inline constexpr std::size_t kPeerAddressBytesMax = 300;     // "HOST:PORT"
+inline constexpr std::size_t kPeerCallsMax = 1024;           // that a node answers at a time
+inline constexpr std::uint32_t kPeerExtentThreads = 4;       // of a node, which answer for extents
+inline constexpr std::uint64_t kPeerExtentMemoryBytes = 4 * kExtentBytesMax;  // images on their way
+                                                             // to other nodes; beyond, they wait
+inline constexpr std::int64_t kPeerExtentDeadlineMs = 60'000;  // a whole extent, from a cold GFS
+// A connection that says nothing is tested after the first time and given up after the second, so
+// that a half-open one is found within 15 s.
+inline constexpr int kPeerKeepaliveMs = 10'000;
+inline constexpr int kPeerKeepaliveTimeoutMs = 5'000;
+
 // --- input and output --------------------------------------------------------------------
 inline constexpr std::uint32_t kIoDepthMax = 1024;
 inline constexpr std::uint64_t kIoRequestBytesMax = 64 * kMiB;
@@ -144,6 +164,7 @@ inline constexpr std::uint64_t kRememberedSamplesMax = 1ULL << 28;  // ids of a 
 static_assert(kExtentBytesMax <= 0xFFFF'FFFF, "offsets within an extent are 32-bit");
 static_assert(kConfigFileBytesMax + 64 * 1024 < kRpcMessageBytesMax, "a Hello carries one");
 static_assert(kInlineChunkBytes < kRpcMessageBytesMax, "an inline chunk fits in a message");
+static_assert(kPeerChunkBytes < kPeerMessageBytesMax, "a chunk fits in a message");
 static_assert(kExtentBytesDefault <= kExtentBytesMax);
 
 }  // namespace forebay::limits

@@ -1,6 +1,7 @@
 // Several nodes in one process stage one data set: each reads its share, so the GFS is read once in
 // total, and each copies the extents of the others from them. A node that does not answer is
-// replaced by the first of its substitutes that is alive.
+// replaced by the first of its substitutes that is alive. Each test runs over both transports.
+#include <future>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -8,15 +9,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/fetch/fetcher.h"
+#include "server/io/executor.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/memory_backend.h"
-#include "server/peer/testing/in_process_nodes.h"
+#include "server/peer/testing/node_transport.h"
 #include "server/stage/testing/stage_rig.h"
 
 namespace forebay::peer {
 namespace {
 
 using io::testing::Pattern;
+using io::testing::Take;
 using stage::RigOptions;
 using stage::StageRig;
 using ::testing::HasSubstr;
@@ -24,11 +28,14 @@ using ::testing::HasSubstr;
 constexpr std::uint64_t kFileBytes = 1'024'000;  // in 16 extents
 constexpr std::uint32_t kExtents = 16;
 
-class ExtentExchangeTest : public ::testing::Test {
+class ExtentExchangeTest : public ::testing::TestWithParam<TransportKind> {
  protected:
   ExtentExchangeTest() {
     EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", Pattern(kFileBytes, 1)).has_value());
   }
+
+  // Before the nodes go: they may be waiting for each other, and a server refers to its node.
+  ~ExtentExchangeTest() override { transport_->Stop(); }
 
   struct Node {
     Node(io::IoBackend& backend, NodeRank self, const std::vector<plan::Node>& all)
@@ -36,6 +43,9 @@ class ExtentExchangeTest : public ::testing::Test {
     plan::Membership nodes;
     StageRig rig;
     std::unique_ptr<stage::LocalExtents> local;
+    std::unique_ptr<fetch::Fetcher> fetcher;
+    std::unique_ptr<io::ThreadExecutor> executor;
+    std::unique_ptr<fetch::LocalRows> rows;
   };
 
   // Starts nodes 0 to count - 1, which have not staged anything yet.
@@ -47,15 +57,21 @@ class ExtentExchangeTest : public ::testing::Test {
       nodes_.push_back(std::make_unique<Node>(memory_, NodeRank(rank), all));
       Node& node = *nodes_.back();
       options.nodes = &node.nodes;
-      options.peers = &transport_;
+      options.peers = transport_.get();
       options.ssd_folder = "/ssd" + std::to_string(rank);
       EXPECT_TRUE(memory_.AddDirectory(options.ssd_folder).has_value());
       FOREBAY_EXPECT_OK(node.rig.Start(dataset, options));
       node.local = std::make_unique<stage::LocalExtents>(node.rig.cache(), node.rig.stager(),
                                                          node.rig.clock());
-      transport_.Add(NodeRank(rank), {.extents = node.local.get(),
-                                      .dataset = &node.rig.dataset(),
-                                      .backend = &node.rig.backend()});
+      node.fetcher = std::make_unique<fetch::Fetcher>(node.rig.cache(), node.rig.stager(),
+                                                      node.nodes);
+      node.executor = Take(io::ThreadExecutor::Create(node.rig.backend(), 1, 4));
+      node.rows = std::make_unique<fetch::LocalRows>(node.rig.stager(), *node.fetcher,
+                                                     *node.executor, node.rig.clock());
+      transport_->Add(NodeRank(rank), {.extents = node.local.get(),
+                                       .rows = node.rows.get(),
+                                       .dataset = &node.rig.dataset(),
+                                       .backend = &node.rig.backend()});
     }
   }
   StageRig& rig(std::uint32_t rank) { return nodes_[rank]->rig; }
@@ -82,11 +98,11 @@ class ExtentExchangeTest : public ::testing::Test {
   }
 
   io::MemoryBackend memory_;
-  InProcessNodes transport_;
+  const std::unique_ptr<NodeTransport> transport_ = MakeTransport(GetParam());
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 
-TEST_F(ExtentExchangeTest, EachNodeStagesItsShareAndTheSetIsReadOnce) {
+TEST_P(ExtentExchangeTest, EachNodeStagesItsShareAndTheSetIsReadOnce) {
   Start(2);
   StageAll();
   EXPECT_EQ(GfsBytes(), kFileBytes);
@@ -102,22 +118,22 @@ TEST_F(ExtentExchangeTest, EachNodeStagesItsShareAndTheSetIsReadOnce) {
     EXPECT_EQ(progress.state, stage::DatasetState::kStaged);
     EXPECT_GT(progress.gfs_bytes, 0U);
     EXPECT_EQ(rig(rank).dataset().bytes_without_home(), 0U) << "extents of others need no home";
-    EXPECT_EQ(transport_.extents_asked(NodeRank(rank)), 0U);
+    EXPECT_EQ(transport_->extents_asked(NodeRank(rank)), 0U);
   }
 }
 
-TEST_F(ExtentExchangeTest, AnExtentOfAnotherNodeIsCopiedFromItAndKeptAsAGuest) {
+TEST_P(ExtentExchangeTest, AnExtentOfAnotherNodeIsCopiedFromItAndKeptAsAGuest) {
   Start(2);
   StageAll();
   const ExtentId extent = ExtentRanked({NodeRank(1), NodeRank(0)});
   FOREBAY_EXPECT_OK(rig(0).Demand(extent));
   FOREBAY_EXPECT_OK(rig(0).Verify(extent));
   EXPECT_EQ(rig(0).dataset().home(extent), plan::HomeTier::kNone);
-  EXPECT_EQ(transport_.extents_asked(NodeRank(1)), 1U);
+  EXPECT_EQ(transport_->extents_asked(NodeRank(1)), 1U);
   EXPECT_EQ(GfsBytes(), kFileBytes);
 }
 
-TEST_F(ExtentExchangeTest, AnExtentIsCopiedFromItsOwnersSsd) {
+TEST_P(ExtentExchangeTest, AnExtentIsCopiedFromItsOwnersSsd) {
   // Each node's RAM has no space for homes, so its share lies on SSD.
   Start(2, {.ram_bytes = 512 << 10, .reserve_bytes = 480 << 10, .ssd_bytes = 8 << 20});
   StageAll();
@@ -129,7 +145,7 @@ TEST_F(ExtentExchangeTest, AnExtentIsCopiedFromItsOwnersSsd) {
   EXPECT_EQ(GfsBytes(), kFileBytes);
 }
 
-TEST_F(ExtentExchangeTest, AnOwnerThatHasNotBegunStagesForTheNodeThatAsks) {
+TEST_P(ExtentExchangeTest, AnOwnerThatHasNotBegunStagesForTheNodeThatAsks) {
   Start(2);
   FOREBAY_EXPECT_OK(rig(0).StageAll());
   for (std::uint32_t i = 0; i < kExtents; ++i) FOREBAY_EXPECT_OK(rig(0).Demand(ExtentId(i)));
@@ -138,11 +154,11 @@ TEST_F(ExtentExchangeTest, AnOwnerThatHasNotBegunStagesForTheNodeThatAsks) {
   EXPECT_EQ(GfsBytes(), kFileBytes);
 }
 
-TEST_F(ExtentExchangeTest, OnlyTheFirstSubstituteThatLivesReadsAndOnceForAll) {
+TEST_P(ExtentExchangeTest, OnlyTheFirstSubstituteThatLivesReadsAndOnceForAll) {
   Start(4);
   for (std::uint32_t rank = 1; rank < 4; ++rank) FOREBAY_EXPECT_OK(rig(rank).StageAll());
   const std::uint64_t staged = GfsBytes();
-  transport_.SetAnswers(NodeRank(0), false);
+  transport_->Silence(NodeRank(0));
   // The share of node 0 has not been read, and the three other nodes want it at the same time.
   {
     std::vector<std::jthread> readers;
@@ -173,17 +189,17 @@ TEST_F(ExtentExchangeTest, OnlyTheFirstSubstituteThatLivesReadsAndOnceForAll) {
   }
 }
 
-TEST_F(ExtentExchangeTest, TheLastNodeReadsEverything) {
+TEST_P(ExtentExchangeTest, TheLastNodeReadsEverything) {
   Start(3);
-  transport_.SetAnswers(NodeRank(1), false);
-  transport_.SetAnswers(NodeRank(2), false);
+  transport_->Silence(NodeRank(1));
+  transport_->Silence(NodeRank(2));
   FOREBAY_EXPECT_OK(rig(0).StageAll());
   for (std::uint32_t i = 0; i < kExtents; ++i) FOREBAY_EXPECT_OK(rig(0).Demand(ExtentId(i)));
   FOREBAY_EXPECT_OK(rig(0).VerifyAll());
   EXPECT_EQ(GfsBytes(), kFileBytes);
 }
 
-TEST_F(ExtentExchangeTest, StagingAgainTakesTheShareOfANodeThatIsGone) {
+TEST_P(ExtentExchangeTest, StagingAgainTakesTheShareOfANodeThatIsGone) {
   Start(2);
   FOREBAY_EXPECT_OK(rig(0).StageAll());
   const std::uint64_t share = GfsBytes();
@@ -199,19 +215,19 @@ TEST_F(ExtentExchangeTest, StagingAgainTakesTheShareOfANodeThatIsGone) {
   EXPECT_EQ(GfsBytes(), kFileBytes);
 }
 
-TEST_F(ExtentExchangeTest, WrongBytesOfANodeAreRefusedAndTheNextIsAsked) {
+TEST_P(ExtentExchangeTest, WrongBytesOfANodeAreRefusedAndTheNextIsAsked) {
   Start(3);
   StageAll();
   const ExtentId extent = ExtentRanked({NodeRank(1), NodeRank(2), NodeRank(0)});
-  transport_.SetFlipsBits(NodeRank(1));
-  const std::uint64_t asked = transport_.extents_asked(NodeRank(2));
+  transport_->SetFlipsBits(NodeRank(1));
+  const std::uint64_t asked = transport_->extents_asked(NodeRank(2));
   FOREBAY_EXPECT_OK(rig(0).Demand(extent));
   FOREBAY_EXPECT_OK(rig(0).Verify(extent));
-  EXPECT_EQ(transport_.extents_asked(NodeRank(2)), asked + 1);
+  EXPECT_EQ(transport_->extents_asked(NodeRank(2)), asked + 1);
   EXPECT_TRUE(membership(0).Lives(NodeRank(1))) << "it does answer";
 }
 
-TEST_F(ExtentExchangeTest, AnErrorOfTheOwnerIsTheErrorHereAndNotTakenForSilence) {
+TEST_P(ExtentExchangeTest, AnErrorOfTheOwnerIsTheErrorHereAndNotTakenForSilence) {
   Start(2);
   FOREBAY_EXPECT_OK(rig(0).StageAll());
   rig(1).gfs_faults.Arm({.call = io::IoCall::kRead, .is_persistent = true});
@@ -222,7 +238,7 @@ TEST_F(ExtentExchangeTest, AnErrorOfTheOwnerIsTheErrorHereAndNotTakenForSilence)
   EXPECT_LT(GfsBytes(), kFileBytes) << "this node does not read in its place";
 }
 
-TEST_F(ExtentExchangeTest, NodesWithOtherObjectsAreToldApart) {
+TEST_P(ExtentExchangeTest, NodesWithOtherObjectsAreToldApart) {
   Start(2);
   FOREBAY_EXPECT_OK(rig(0).StageAll());
   ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", Pattern(kFileBytes + 1000, 1)).has_value());
@@ -232,7 +248,7 @@ TEST_F(ExtentExchangeTest, NodesWithOtherObjectsAreToldApart) {
   EXPECT_THAT(refused.error().message(), HasSubstr("configured alike"));
 }
 
-TEST_F(ExtentExchangeTest, ACompressedExtentTravelsCompressed) {
+TEST_P(ExtentExchangeTest, ACompressedExtentTravelsCompressed) {
   stage::DatasetOptions dataset = stage::RecordDataset();
   dataset.compression = stage::Compression::kFast;
   Start(2, {}, dataset);
@@ -250,6 +266,37 @@ TEST_F(ExtentExchangeTest, ACompressedExtentTravelsCompressed) {
   EXPECT_LT(progress.staged_bytes, progress.total_bytes);
   EXPECT_EQ(progress.staged_bytes % 1000, 0U) << "bytes of the objects are counted";
 }
+
+// Each node has one reader thread, which waits for an extent of the other node: that node must be
+// able to stage it all the same.
+TEST_P(ExtentExchangeTest, NodesThatWaitForEachOthersExtentsStageThem) {
+  Start(2, {.readers = 1});
+  StageAll();
+  // What was staged is dropped, so that every extent must be staged for the node that asks.
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    for (std::uint32_t i = 0; i < kExtents; ++i) {
+      const tier::ExtentKey& key = rig(rank).dataset().key(ExtentId(i));
+      if (rig(rank).cache().Find(key)) {
+        FOREBAY_EXPECT_OK(rig(rank).cache().Evict(key, std::nullopt));
+      }
+    }
+  }
+  std::vector<std::future<Status>> arrivals;
+  for (std::uint32_t i = 0; i < kExtents; ++i) {
+    const std::uint32_t asks = Ranked(ExtentId(i)).front() == NodeRank(0) ? 1 : 0;
+    const auto arrived = std::make_shared<std::promise<Status>>();
+    arrivals.push_back(arrived->get_future());
+    rig(asks).stager().Demand(rig(asks).dataset(), ExtentId(i),
+                              [arrived](const Status& status) { arrived->set_value(status); });
+  }
+  for (std::future<Status>& arrival : arrivals) FOREBAY_EXPECT_OK(arrival.get());
+  EXPECT_EQ(GfsBytes(), 2 * kFileBytes) << "each node has read its share twice";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Transports, ExtentExchangeTest,
+    ::testing::Values(TransportKind::kInProcess, TransportKind::kGrpc),
+    [](const auto& tested) { return TransportName(tested.param); });
 
 }  // namespace
 }  // namespace forebay::peer

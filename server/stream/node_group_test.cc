@@ -1,6 +1,7 @@
 // A job of several nodes in one process: each stages its share, and a stream of one node reads all
 // samples, byte for byte, in both deliveries. The GFS is read once in all. When nodes are gone,
-// only what they alone had is read again, by one of those that are left.
+// only what they alone had is read again, by one of those that are left. Each test runs over both
+// transports.
 #include <memory>
 #include <set>
 #include <string>
@@ -23,7 +24,7 @@ constexpr std::uint64_t kSamples = 1024;
 constexpr std::uint64_t kFileBytes = kSamples * kRecordBytes;  // in 16 extents
 constexpr std::uint64_t kSteps = kSamples / 8;
 
-class NodeGroupTest : public ::testing::Test {
+class NodeGroupTest : public ::testing::TestWithParam<peer::TransportKind> {
  protected:
   NodeGroupTest() {
     EXPECT_TRUE(backend_
@@ -32,7 +33,7 @@ class NodeGroupTest : public ::testing::Test {
   }
 
   void Start(std::uint32_t count, const ServeOptions& options = {}) {
-    auto made = NodeGroup::Create(backend_, count, kRecordBytes, options);
+    auto made = NodeGroup::Create(backend_, count, kRecordBytes, options, GetParam());
     ASSERT_TRUE(made.has_value()) << made.error().ToString();
     group_ = std::move(*made);
   }
@@ -99,7 +100,7 @@ class NodeGroupTest : public ::testing::Test {
   std::unique_ptr<NodeGroup> group_;
 };
 
-TEST_F(NodeGroupTest, AStreamOfOneNodeReadsAllAndTheGfsIsReadOnce) {
+TEST_P(NodeGroupTest, AStreamOfOneNodeReadsAllAndTheGfsIsReadOnce) {
   Start(2);
   StageEach(2);
   EXPECT_EQ(group_->GfsBytes(), kFileBytes);
@@ -118,7 +119,7 @@ TEST_F(NodeGroupTest, AStreamOfOneNodeReadsAllAndTheGfsIsReadOnce) {
   }
 }
 
-TEST_F(NodeGroupTest, RowsComeFromTheOwnersSsd) {
+TEST_P(NodeGroupTest, RowsComeFromTheOwnersSsd) {
   Start(2, {.ram_bytes = 256 << 10, .ssd_bytes = 64 << 20});
   StageEach(2);
   ASSERT_GT(group_->node(1).cache().stats(tier::TierKind::kSsd).extents, 0U);
@@ -127,7 +128,7 @@ TEST_F(NodeGroupTest, RowsComeFromTheOwnersSsd) {
   EXPECT_EQ(group_->GfsBytes(), kFileBytes);
 }
 
-TEST_F(NodeGroupTest, AFlippedBitOnTheOwnersSsdIsFoundAndTheExtentFetchedAgain) {
+TEST_P(NodeGroupTest, AFlippedBitOnTheOwnersSsdIsFoundAndTheExtentFetchedAgain) {
   Start(2, {.ram_bytes = 256 << 10, .ssd_bytes = 64 << 20});
   StageEach(2);
   const auto resident = group_->node(1).cache().Resident(tier::TierKind::kSsd);
@@ -141,14 +142,14 @@ TEST_F(NodeGroupTest, AFlippedBitOnTheOwnersSsdIsFoundAndTheExtentFetchedAgain) 
   EXPECT_EQ(group_->GfsBytes(), kFileBytes + extent_bytes);
 }
 
-TEST_F(NodeGroupTest, AnOwnerThatHasNotBegunStagesForTheStreamThatAsks) {
+TEST_P(NodeGroupTest, AnOwnerThatHasNotBegunStagesForTheStreamThatAsks) {
   Start(2);
   Stage(0);
   ExpectEpoch(0);
   EXPECT_EQ(group_->GfsBytes(), kFileBytes);
 }
 
-TEST_F(NodeGroupTest, ANodeThatGoesDuringAnEpochCostsOneReadOfItsShare) {
+TEST_P(NodeGroupTest, ANodeThatGoesDuringAnEpochCostsOneReadOfItsShare) {
   Start(2);
   StageEach(2);
   const std::uint64_t share = group_->node(1).dataset().progress().gfs_bytes;
@@ -156,7 +157,7 @@ TEST_F(NodeGroupTest, ANodeThatGoesDuringAnEpochCostsOneReadOfItsShare) {
     Reader reader = Open(0, {.delivery = delivery});
     std::vector<CollectingSink::Taken> taken;
     Pull(reader, 0, kSteps / 2, taken);
-    group_->transport().SetAnswers(NodeRank(1), false);
+    group_->transport().Silence(NodeRank(1));
     Pull(reader, kSteps / 2, kSteps, taken);
     ExpectAllSamples(taken);
     reader.session->Close();
@@ -166,9 +167,9 @@ TEST_F(NodeGroupTest, ANodeThatGoesDuringAnEpochCostsOneReadOfItsShare) {
   EXPECT_EQ(group_->node(0).slots().used_bytes(), 0U);
 }
 
-TEST_F(NodeGroupTest, OnlyTheFirstSubstituteReadsWhatTheGoneNodeHad) {
+TEST_P(NodeGroupTest, OnlyTheFirstSubstituteReadsWhatTheGoneNodeHad) {
   Start(3);
-  group_->transport().SetAnswers(NodeRank(0), false);
+  group_->transport().Silence(NodeRank(0));
   Stage(1);
   Stage(2);
   EXPECT_LT(group_->GfsBytes(), kFileBytes);
@@ -183,16 +184,16 @@ TEST_F(NodeGroupTest, OnlyTheFirstSubstituteReadsWhatTheGoneNodeHad) {
   EXPECT_EQ(group_->node(0).dataset().progress().gfs_bytes, 0U);
 }
 
-TEST_F(NodeGroupTest, TheLastNodeReadsEverythingOnce) {
+TEST_P(NodeGroupTest, TheLastNodeReadsEverythingOnce) {
   Start(3);
-  group_->transport().SetAnswers(NodeRank(1), false);
-  group_->transport().SetAnswers(NodeRank(2), false);
+  group_->transport().Silence(NodeRank(1));
+  group_->transport().Silence(NodeRank(2));
   Stage(0);
   ExpectEpoch(0);
   EXPECT_EQ(group_->GfsBytes(), kFileBytes);
 }
 
-TEST_F(NodeGroupTest, ANodeThatComesBackIsAskedAgain) {
+TEST_P(NodeGroupTest, ANodeThatComesBackIsAskedAgain) {
   Start(2);
   StageEach(2);
   group_->membership(0).SetLives(NodeRank(1), false);
@@ -209,11 +210,11 @@ TEST_F(NodeGroupTest, ANodeThatComesBackIsAskedAgain) {
   EXPECT_EQ(group_->GfsBytes(), read);
 }
 
-TEST_F(NodeGroupTest, WholeSamplesAreSuppliedThatLieInExtentsOfTwoNodes) {
+TEST_P(NodeGroupTest, WholeSamplesAreSuppliedThatLieInExtentsOfTwoNodes) {
   // Samples of 100,000 bytes in extents of 64 KiB at most: each spans two.
   constexpr std::size_t kLong = 100'000;
   ASSERT_TRUE(backend_.AddFile("/gfs/data.bin", ServeFixture::RecordFile(16, kLong)).has_value());
-  auto made = NodeGroup::Create(backend_, 2, kLong, {});
+  auto made = NodeGroup::Create(backend_, 2, kLong, {}, GetParam());
   ASSERT_TRUE(made.has_value()) << made.error().ToString();
   group_ = std::move(*made);
   StageEach(2);
@@ -232,7 +233,7 @@ TEST_F(NodeGroupTest, WholeSamplesAreSuppliedThatLieInExtentsOfTwoNodes) {
   EXPECT_EQ(group_->GfsBytes(), 16 * kLong);
 }
 
-TEST_F(NodeGroupTest, FieldsOfVariableSizeAndConstantsComeWithTheirSamples) {
+TEST_P(NodeGroupTest, FieldsOfVariableSizeAndConstantsComeWithTheirSamples) {
   constexpr std::uint64_t kImages = 64;
   catalog::DatasetSource folder;
   folder.format = catalog::Format::kImageFolder;
@@ -266,7 +267,7 @@ TEST_F(NodeGroupTest, FieldsOfVariableSizeAndConstantsComeWithTheirSamples) {
   EXPECT_EQ(group_->GfsBytes(), bytes);
 }
 
-TEST_F(NodeGroupTest, ExtentsOfPackedDataSetsAreCopiedAndDecodedHere) {
+TEST_P(NodeGroupTest, ExtentsOfPackedDataSetsAreCopiedAndDecodedHere) {
   Start(2, {.compression = stage::Compression::kFast});
   StageEach(2);
   ExpectEpoch(0);
@@ -275,7 +276,7 @@ TEST_F(NodeGroupTest, ExtentsOfPackedDataSetsAreCopiedAndDecodedHere) {
   EXPECT_EQ(group_->GfsBytes(), kFileBytes);
 }
 
-TEST_F(NodeGroupTest, NodesWithOtherObjectsAreToldApart) {
+TEST_P(NodeGroupTest, NodesWithOtherObjectsAreToldApart) {
   Start(2);
   Stage(0);
   const auto longer = ServeFixture::RecordFile(kSamples + 1, kRecordBytes);
@@ -291,5 +292,10 @@ TEST_F(NodeGroupTest, NodesWithOtherObjectsAreToldApart) {
   EXPECT_THAT(reader.sink->errors().front().message(), HasSubstr("configured alike"));
   reader.session->Close();
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Transports, NodeGroupTest,
+    ::testing::Values(peer::TransportKind::kInProcess, peer::TransportKind::kGrpc),
+    [](const auto& tested) { return peer::TransportName(tested.param); });
 
 }  // namespace forebay::stream::node_group_test

@@ -1,10 +1,6 @@
-// A request is a call of the other node's LocalExtents or LocalRows, on the caller's thread. The
-// mutex guards only the table of nodes and is released before the call, because nodes ask each
-// other.
+// A request is a call of the other node's LocalExtents or LocalRows, on the caller's thread.
 #include "server/peer/testing/in_process_nodes.h"
 
-#include <memory>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,60 +14,43 @@ Error Silent(NodeRank rank) {
 
 }  // namespace
 
-void InProcessNodes::Add(NodeRank rank, const Node& node) {
+void InProcessNodes::Begin(NodeRank rank, const Node& node) {
   std::lock_guard lock(mutex_);
-  nodes_[rank] = {.node = node};
+  nodes_[rank] = node;
 }
 
-void InProcessNodes::SetAnswers(NodeRank rank, bool answers) {
+void InProcessNodes::End(NodeRank rank) {
   std::lock_guard lock(mutex_);
-  nodes_.at(rank).answers = answers;
+  nodes_.erase(rank);
 }
 
-void InProcessNodes::SetFlipsBits(NodeRank rank) {
+void InProcessNodes::Stop() {
   std::lock_guard lock(mutex_);
-  nodes_.at(rank).flips_bits = true;
+  nodes_.clear();
 }
 
-std::optional<InProcessNodes::State> InProcessNodes::Ask(NodeRank rank,
-                                                         std::uint64_t State::*counter) {
+std::optional<NodeTransport::Node> InProcessNodes::Find(NodeRank rank) const {
   std::lock_guard lock(mutex_);
   const auto found = nodes_.find(rank);
-  if (found == nodes_.end()) return std::nullopt;
-  State& state = found->second;
-  ++(state.*counter);
-  return state.answers ? std::optional(state) : std::nullopt;
+  return found == nodes_.end() ? std::nullopt : std::optional(found->second);
 }
 
-Result<stage::SuppliedExtent> InProcessNodes::Read(const stage::ExtentRequest& request,
-                                                   const stage::AllocateImage& allocate,
-                                                   io::IoQueue&) {
-  const std::optional<State> asked = Ask(request.node, &State::extents_asked);
-  if (!asked) return Silent(request.node);
+Result<stage::SuppliedExtent> InProcessNodes::Carry(const stage::ExtentRequest& request,
+                                                    const stage::AllocateImage& allocate,
+                                                    io::IoQueue&) {
+  const std::optional<Node> node = Find(request.node);
+  if (!node) return Silent(request.node);
   // The node that is asked reads its own SSD.
-  FOREBAY_ASSIGN(const auto queue, asked->node.backend->CreateQueue({.depth = 4}));
-  FOREBAY_ASSIGN(stage::SuppliedExtent supplied,
-                 asked->node.extents->Read(*asked->node.dataset, request.catalog.fingerprint(),
-                                           request.extent, allocate, *queue));
-  if (asked->flips_bits) supplied.image.bytes()[0] ^= std::byte{1};
-  return supplied;
+  FOREBAY_ASSIGN(const auto queue, node->backend->CreateQueue({.depth = 4}));
+  return node->extents->Read(*node->dataset, request.catalog.fingerprint(), request.extent,
+                             allocate, *queue);
 }
 
-void InProcessNodes::Read(std::shared_ptr<const fetch::RowRequest> request, Done done) {
-  const std::optional<State> asked = Ask(request->node, &State::row_requests);
-  if (!asked) return done(Silent(request->node));
-  asked->node.rows->Read(*asked->node.dataset, request->dataset->catalog()->fingerprint(),
-                         request->rows, std::move(done));
-}
-
-std::uint64_t InProcessNodes::extents_asked(NodeRank rank) const {
-  std::lock_guard lock(mutex_);
-  return nodes_.at(rank).extents_asked;
-}
-
-std::uint64_t InProcessNodes::row_requests(NodeRank rank) const {
-  std::lock_guard lock(mutex_);
-  return nodes_.at(rank).row_requests;
+void InProcessNodes::Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) {
+  const std::optional<Node> node = Find(request->node);
+  if (!node) return done(Silent(request->node));
+  node->rows->Read(*node->dataset, request->dataset->catalog()->fingerprint(), request->rows,
+                   std::move(done));
 }
 
 }  // namespace forebay::peer

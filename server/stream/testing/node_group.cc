@@ -7,16 +7,18 @@ namespace forebay::stream {
 Result<std::unique_ptr<NodeGroup>> NodeGroup::Create(io::MemoryBackend& backend,
                                                      std::uint32_t count,
                                                      std::size_t record_bytes,
-                                                     ServeOptions options) {
+                                                     ServeOptions options,
+                                                     peer::TransportKind transport) {
   auto group = std::make_unique<NodeGroup>();
+  group->transport_ = peer::MakeTransport(transport);
   std::vector<plan::Node> all;
   for (std::uint32_t rank = 0; rank < count; ++rank) all.push_back({NodeRank(rank), 1});
   for (std::uint32_t rank = 0; rank < count; ++rank) {
     group->members_.push_back(std::make_unique<Member>(NodeRank(rank), all));
     Member& member = *group->members_.back();
     options.nodes = &member.nodes;
-    options.extents = &group->transport_;
-    options.rows = &group->transport_;
+    options.extents = group->transport_.get();
+    options.rows = group->transport_.get();
     options.ssd_path = "/ssd" + std::to_string(rank);
     FOREBAY_TRY(backend.AddDirectory(options.ssd_path));
     FOREBAY_ASSIGN(member.serve, ServeFixture::Create(backend, record_bytes, options));
@@ -25,13 +27,15 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Create(io::MemoryBackend& backend,
         std::make_unique<stage::LocalExtents>(serve.cache(), serve.stager(), serve.clock());
     member.rows = std::make_unique<fetch::LocalRows>(serve.stager(), serve.fetcher(),
                                                      serve.executor(), serve.clock());
-    group->transport_.Add(NodeRank(rank), {.extents = member.extents.get(),
-                                           .rows = member.rows.get(),
-                                           .dataset = &serve.dataset(),
-                                           .backend = &serve.backend()});
+    group->transport_->Add(NodeRank(rank), {.extents = member.extents.get(),
+                                            .rows = member.rows.get(),
+                                            .dataset = &serve.dataset(),
+                                            .backend = &serve.backend()});
   }
   return group;
 }
+
+NodeGroup::~NodeGroup() { transport_->Stop(); }
 
 std::vector<NodeRank> NodeGroup::Ranked(ExtentId extent) {
   return plan::RankedOwners(node(0).dataset().hash(), extent, membership(0).nodes());

@@ -11,7 +11,7 @@
 #include "proto/contract/result.h"
 #include "server/fetch/local_rows.h"
 #include "server/io/testing/memory_backend.h"
-#include "server/peer/testing/in_process_nodes.h"
+#include "server/peer/testing/node_transport.h"
 #include "server/plan/membership.h"
 #include "server/stage/local_extents.h"
 #include "server/stream/testing/serve_fixture.h"
@@ -22,13 +22,15 @@ namespace forebay::stream {
 class NodeGroup {
  public:
   // Makes nodes 0 to count - 1, which have not staged anything; `options` are those of each.
-  static Result<std::unique_ptr<NodeGroup>> Create(io::MemoryBackend& backend,
-                                                   std::uint32_t count, std::size_t record_bytes,
-                                                   ServeOptions options);
+  static Result<std::unique_ptr<NodeGroup>> Create(
+      io::MemoryBackend& backend, std::uint32_t count, std::size_t record_bytes,
+      ServeOptions options, peer::TransportKind transport = peer::TransportKind::kInProcess);
+  // The nodes may be waiting for each other.
+  ~NodeGroup();
 
   ServeFixture& node(std::uint32_t rank) { return *members_[rank]->serve; }
   plan::Membership& membership(std::uint32_t rank) { return members_[rank]->nodes; }
-  peer::InProcessNodes& transport() { return transport_; }
+  peer::NodeTransport& transport() { return *transport_; }
   // The owner of an extent, then its substitutes.
   std::vector<NodeRank> Ranked(ExtentId extent);
   // Bytes that all nodes together have read from the GFS.
@@ -43,7 +45,7 @@ class NodeGroup {
     std::unique_ptr<fetch::LocalRows> rows;
   };
 
-  peer::InProcessNodes transport_;
+  std::unique_ptr<peer::NodeTransport> transport_;
   std::vector<std::unique_ptr<Member>> members_;
 };
 

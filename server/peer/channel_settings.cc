@@ -1,0 +1,114 @@
+// Both ends get the same limits here, because a limit that only one end has is found out by the
+// other one as a broken connection.
+#include "server/peer/channel_settings.h"
+
+#include <algorithm>
+#include <string>
+
+#include <grpc/support/time.h>
+#include <grpcpp/resource_quota.h>
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
+
+namespace forebay::peer {
+namespace {
+
+// The default of 16 KiB takes a frame header, and a slice of its own on both sides, for each 16 KiB
+// of payload.
+constexpr int kFrameBytes = 1 << 20;
+// gRPC reads from the socket into memory of this size, which its slices point into.
+constexpr int kReadBytes = 1 << 20;
+// A node that was down is tried again this often, whatever the number of attempts before.
+constexpr int kReconnectMsMin = 200;
+constexpr int kReconnectMsMax = 2'000;
+
+}  // namespace
+
+grpc::ChannelArguments ChannelSettings() {
+  grpc::ChannelArguments settings;
+  settings.SetMaxReceiveMessageSize(limits::kPeerMessageBytesMax);
+  settings.SetMaxSendMessageSize(limits::kPeerMessageBytesMax);
+  // gRPC inflates a message before it checks its size (docs/design.md, 8).
+  settings.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
+  settings.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
+  settings.SetInt(GRPC_ARG_MAX_METADATA_SIZE, limits::kRpcMetadataBytesMax);
+  settings.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
+  settings.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadBytes);
+  settings.SetInt(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, kReadBytes);
+  settings.SetInt(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 4 * kReadBytes);
+  settings.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, limits::kPeerKeepaliveMs);
+  settings.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, limits::kPeerKeepaliveTimeoutMs);
+  // A call that waits for a cold extent sends nothing, and is watched all the same.
+  settings.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  settings.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMsMin);
+  settings.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, limits::kHandshakeDeadlineMs);
+  settings.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
+  // Who asks decides whether to ask again, and whom.
+  settings.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  settings.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  // A site's proxy for the web must not be asked to connect two nodes.
+  settings.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A connection belongs to its channel and to no other one of this process.
+  settings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return settings;
+}
+
+void ApplySettings(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(limits::kPeerMessageBytesMax);
+  builder.SetMaxSendMessageSize(limits::kPeerMessageBytesMax);
+  builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits::kRpcMetadataBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             limits::kRpcStreamsPerConnectionMax);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, limits::kPeerKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, limits::kPeerKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // The other end pings as often as this one. gRPC would take that for an attack.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             limits::kPeerKeepaliveMs / 2);
+  // Two daemons on one port would share its connections.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  grpc::ResourceQuota quota("forebay peers");
+  quota.Resize(limits::kRpcMemoryBytesMax);
+  builder.SetResourceQuota(quota);
+}
+
+grpc::Status ToGrpcStatus(const Error& error) {
+  std::string text = error.message().substr(0, limits::kPeerErrorBytesMax);
+  text.resize(text.size() - UnfinishedBytes(text));
+  // The other end takes UNKNOWN for a lost connection.
+  if (error.code() == ErrorCode::kUnknown) return {grpc::StatusCode::INTERNAL, text};
+  // ErrorCode has gRPC's numbers.
+  return {static_cast<grpc::StatusCode>(error.code()), text};
+}
+
+Error FromGrpcStatus(const grpc::Status& status, std::string_view node) {
+  // The text may come from the other node, or from gRPC.
+  const std::string text =
+      fmt::format("node {}: {}", node,
+                  PrintableLine(status.error_message().substr(0, limits::kPeerErrorBytesMax)));
+  switch (status.error_code()) {
+    // Nodes never send these two: gRPC says so when a connection ends in the middle of a call.
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::UNKNOWN:
+      return Error(ErrorCode::kUnavailable, text);
+    default:
+      break;
+  }
+  const int code = status.error_code();
+  const bool is_known = code > 0 && code <= static_cast<int>(ErrorCode::kUnauthenticated);
+  return Error(is_known ? static_cast<ErrorCode>(code) : ErrorCode::kInternal, text);
+}
+
+gpr_timespec GrpcDeadline(std::int64_t deadline_ns, const io::Clock& clock) {
+  const std::int64_t left_ns = std::max<std::int64_t>(0, deadline_ns - clock.NowNs());
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(left_ns, GPR_TIMESPAN));
+}
+
+}  // namespace forebay::peer

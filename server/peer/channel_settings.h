@@ -1,0 +1,31 @@
+// Settings of gRPC between nodes, for both ends of a connection, and errors as they travel. The
+// limits come from proto/contract/limits.h (docs/design.md, P6).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <grpcpp/server_builder.h>
+#include <grpcpp/support/channel_arguments.h>
+#include <grpcpp/support/status.h>
+#include <grpcpp/support/time.h>
+
+#include "proto/contract/result.h"
+#include "server/io/clock.h"
+
+namespace forebay::peer {
+
+grpc::ChannelArguments ChannelSettings();
+void ApplySettings(grpc::ServerBuilder& builder);
+
+// `error` is one for other nodes (stage::ErrorForOthers). Its text is cut to
+// limits::kPeerErrorBytesMax.
+grpc::Status ToGrpcStatus(const Error& error);
+// Returns the error of a call to `node`. It is kUnavailable or kDeadlineExceeded only if the node
+// did not answer (stage::IsNoAnswer).
+Error FromGrpcStatus(const grpc::Status& status, std::string_view node);
+
+// A deadline by io::Clock as gRPC wants it.
+gpr_timespec GrpcDeadline(std::int64_t deadline_ns, const io::Clock& clock);
+
+}  // namespace forebay::peer

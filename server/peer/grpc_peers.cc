@@ -1,0 +1,188 @@
+// Each request becomes calls on the link to its node. A request for rows is cut into calls of
+// bounded size, so that the node that answers needs bounded memory and the calls of several batches
+// take turns; the last call that ends calls `done`.
+#include "server/peer/grpc_peers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <grpcpp/client_context.h>
+
+#include "forebay/v1/peer.grpc.pb.h"
+#include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/peer/channel_settings.h"
+#include "server/peer/extent_call.h"
+#include "server/peer/message_memory.h"
+#include "server/peer/peer_address.h"
+#include "server/peer/peer_link.h"
+#include "server/peer/rows_call.h"
+
+namespace forebay::peer {
+namespace {
+
+// The calls of one request. Keeps the request until the last one has ended.
+class RequestCalls {
+ public:
+  RequestCalls(std::shared_ptr<const fetch::RowRequest> request, std::size_t calls,
+               fetch::RowSource::Done done)
+      : request_(std::move(request)), done_(std::move(done)), under_way_(calls) {}
+
+  void Ended(const Status& status) {
+    Status outcome;
+    // `done` is called without the mutex, because it may ask again.
+    {
+      const MutexLock lock(mutex_);
+      if (!status.has_value() && !error_) error_ = status.error();  // the first error is reported
+      if (--under_way_ > 0) return;
+      if (error_) outcome = *error_;
+    }
+    done_(outcome);
+  }
+
+ private:
+  const std::shared_ptr<const fetch::RowRequest> request_;
+  const fetch::RowSource::Done done_;
+  Mutex mutex_;
+  std::size_t under_way_ FOREBAY_GUARDED_BY(mutex_);
+  std::optional<Error> error_ FOREBAY_GUARDED_BY(mutex_);
+};
+
+struct CallRows {
+  std::vector<fetch::Row> rows;
+  std::uint64_t bytes = 0;
+};
+
+// The first comparison keeps the subtraction in the second one from wrapping.
+bool Fits(const CallRows& call, std::uint64_t bytes) {
+  return call.rows.size() < limits::kPeerRowsMax && bytes <= limits::kPeerCallBytesMax &&
+         call.bytes <= limits::kPeerCallBytesMax - bytes;
+}
+
+std::vector<CallRows> CutIntoCalls(std::vector<fetch::Row> rows) {
+  std::uint64_t bytes = 0;
+  for (const fetch::Row& row : rows) bytes += row.memory.size();
+  // The fields of a sample go into one call, because the owner reads its pieces once for each call.
+  if (rows.size() > limits::kPeerRowsMax || bytes > limits::kPeerCallBytesMax) {
+    std::ranges::stable_sort(rows, {}, &fetch::Row::sample);
+  }
+  std::vector<CallRows> calls;
+  for (const fetch::Row& row : rows) {
+    // A row that is longer than a call may be gets a call of its own.
+    if (calls.empty() || !Fits(calls.back(), row.memory.size())) calls.emplace_back();
+    calls.back().rows.push_back(row);
+    calls.back().bytes += row.memory.size();
+  }
+  return calls;
+}
+
+// A call of Ping, which needs neither Hello nor room.
+class PingCall final : public PeerCall {
+ public:
+  PingCall(PeerLink& link, io::Clock& clock, std::int64_t deadline_ns,
+           fetch::RowSource::Done done)
+      : PeerCall(/*bytes=*/0, deadline_ns), link_(link), clock_(clock), done_(std::move(done)) {}
+
+  void Begin(const std::shared_ptr<grpc::Channel>& channel) override {
+    stub_ = v1::Peer::NewStub(channel);
+    context_.set_deadline(GrpcDeadline(deadline_ns(), clock_));
+    stub_->async()->Ping(&context_, &request_, &reply_, [this](const grpc::Status& status) {
+      done_(status.ok() ? Status() : FromGrpcStatus(status, link_.address()));
+      link_.Ended(*this);  // destroys this object
+    });
+  }
+  void Fail(const Error& error) override { done_(error); }
+  void Cancel() override { context_.TryCancel(); }
+
+ private:
+  PeerLink& link_;
+  io::Clock& clock_;
+  const fetch::RowSource::Done done_;
+  std::unique_ptr<v1::Peer::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::PingRequest request_;
+  v1::PingReply reply_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<GrpcPeers>> GrpcPeers::Create(const GrpcPeersOptions& options,
+                                                     io::Clock& clock) {
+  // All at once, so that a wrong table is found at the start and not in the middle of an epoch.
+  for (const auto& [node, address] : options.addresses) {
+    const Status is_good = CheckPeerAddress(address, options.allow_plaintext);
+    if (!is_good.has_value()) {
+      return is_good.error().WithContext(fmt::format("node {}", node.value()));
+    }
+  }
+  KeepMessageMemory();
+  return std::unique_ptr<GrpcPeers>(new GrpcPeers(options, clock));
+}
+
+GrpcPeers::GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock)
+    : identity_(DigestOf(options.identity)), clock_(clock) {
+  for (const auto& [node, address] : options.addresses) {
+    links_[node] = std::make_unique<PeerLink>(options.identity, address, clock);
+  }
+}
+
+GrpcPeers::~GrpcPeers() = default;
+
+void GrpcPeers::Stop() {
+  for (const auto& [node, link] : links_) link->Stop();
+}
+
+Result<PeerLink*> GrpcPeers::LinkTo(NodeRank node) const {
+  // The table of links does not change, so no mutex is needed.
+  const auto found = links_.find(node);
+  if (found != links_.end()) return found->second.get();
+  return Error(ErrorCode::kUnavailable,
+               fmt::format("node {} has no address, so it cannot be asked", node.value()));
+}
+
+Result<stage::SuppliedExtent> GrpcPeers::Read(const stage::ExtentRequest& request,
+                                              const stage::AllocateImage& allocate,
+                                              io::IoQueue&) {
+  FOREBAY_ASSIGN(PeerLink* const link, LinkTo(request.node));
+  // The caller's request has no deadline, so the transport sets one: a node that does not answer
+  // must not block a reader thread for ever.
+  const auto call = std::make_shared<ExtentCall>(
+      *link, clock_,
+      ExtentAsked{.request = {.identity = identity_,
+                              .dataset = request.dataset.hash(),
+                              .catalog_fingerprint = request.catalog.fingerprint()},
+                  .extent = request.extent},
+      clock_.NowNs() + limits::kPeerExtentDeadlineMs * 1'000'000);
+  link->Start(call);
+  return call->Await(allocate);
+}
+
+void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request, Done done) {
+  const Result<PeerLink*> link = LinkTo(request->node);
+  if (!link.has_value()) return done(link.error());
+  // A call asks for one row at least.
+  if (request->rows.empty()) return done(Status());
+  std::vector<CallRows> calls = CutIntoCalls(request->rows);
+  const auto all = std::make_shared<RequestCalls>(request, calls.size(), std::move(done));
+  const PeerRequest head{.identity = identity_,
+                         .dataset = request->dataset->hash(),
+                         .catalog_fingerprint = request->dataset->catalog()->fingerprint()};
+  // The link lets as many begin as there is room for; the others wait in this order.
+  for (CallRows& call : calls) {
+    (*link)->Start(std::make_shared<RowsCall>(
+        **link, clock_, RowsAsked{.request = head, .rows = std::move(call.rows)}, call.bytes,
+        request->deadline_ns, [all](const Status& status) { all->Ended(status); }));
+  }
+}
+
+void GrpcPeers::Ping(NodeRank node, std::int64_t deadline_ns, Done done) {
+  const Result<PeerLink*> link = LinkTo(node);
+  if (!link.has_value()) return done(link.error());
+  (*link)->StartAtOnce(std::make_shared<PingCall>(**link, clock_, deadline_ns, std::move(done)));
+}
+
+}  // namespace forebay::peer

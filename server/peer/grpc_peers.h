@@ -1,0 +1,60 @@
+// GrpcPeers: asks the other nodes of the job for extents and rows, over gRPC. It is the extent
+// source and the row source that ExtentSupplier and RowRouter are given in a job of several nodes;
+// PeerServer answers on the other node. The addresses of the nodes are given as a table.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "server/fetch/row_source.h"
+#include "server/io/clock.h"
+#include "server/peer/peer_identity.h"
+#include "server/stage/extent_source.h"
+
+namespace forebay::peer {
+
+class PeerLink;
+
+struct GrpcPeersOptions {
+  PeerIdentity identity;                       // of this node
+  std::map<NodeRank, std::string> addresses;   // "HOST:PORT" of the other nodes
+  bool allow_plaintext = false;                // to addresses that are not loopback
+};
+
+// Thread-safe. Connects to a node when it is asked first. Requests of several batches are under way
+// at the same time; rows beyond limits::kPeerBytesInFlightMax wait, without a thread.
+class GrpcPeers final : public stage::ExtentSource, public fetch::RowSource {
+ public:
+  // Checks the addresses (CheckPeerAddress), and changes malloc's settings for the process
+  // (KeepMessageMemory). The clock is borrowed.
+  static Result<std::unique_ptr<GrpcPeers>> Create(const GrpcPeersOptions& options,
+                                                   io::Clock& clock);
+  // Nobody may ask meanwhile.
+  ~GrpcPeers() override;
+  // Ends all requests with kCancelled and waits for that; later ones fail at once. Call it before
+  // the threads end that ask.
+  void Stop();
+
+  // Blocks for limits::kPeerExtentDeadlineMs at most, and while `allocate` does.
+  Result<stage::SuppliedExtent> Read(const stage::ExtentRequest& request,
+                                     const stage::AllocateImage& allocate,
+                                     io::IoQueue& queue) override;
+  // A request of many rows is sent as several calls.
+  void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
+  // Whether the node answers. `done` is called once, from any thread, perhaps within this call.
+  void Ping(NodeRank node, std::int64_t deadline_ns, Done done);
+
+ private:
+  GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock);
+  Result<PeerLink*> LinkTo(NodeRank node) const;
+
+  const std::uint64_t identity_;  // digest
+  io::Clock& clock_;
+  std::map<NodeRank, std::unique_ptr<PeerLink>> links_;  // does not change
+};
+
+}  // namespace forebay::peer

@@ -1,0 +1,272 @@
+// One node asks another one over loopback TCP: what arrives, and what the asking node is told when
+// the answer does not come, comes in part, or is not what was sent.
+#include "server/peer/grpc_peers.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/contract/limits.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/peer/testing/peer_rig.h"
+#include "server/peer/testing/tcp_relay.h"
+#include "server/tier/ssd/segment_format.h"
+
+namespace forebay::peer {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class GrpcPeersTest : public ::testing::Test {
+ protected:
+  void Start(const PeerRigOptions& options = {}) {
+    auto made = PeerRig::Create(options);
+    ASSERT_TRUE(made.has_value()) << made.error().ToString();
+    rig_ = std::move(*made);
+    FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
+  }
+  // A node with four long rows behind a relay: one answer takes several chunks and many packets.
+  void StartBehindRelay() {
+    Start({.records = 4,
+           .record_bytes = kLongBytes,
+           .stage = {.ram_bytes = 64 << 20, .request_bytes = 1 << 20}});
+    relay_ = std::make_unique<TcpRelay>(rig_->address());
+    FOREBAY_EXPECT_OK(rig_->Connect(relay_->address()));
+  }
+  void TearDown() override {
+    rig_.reset();  // the relay is needed until then
+  }
+  void ExpectRows(const std::vector<std::uint64_t>& samples) {
+    PeerRig::Rows rows = rig_->Ask(samples);
+    FOREBAY_EXPECT_OK(rows.outcome.get());
+    EXPECT_TRUE(rig_->AreRight(rows));
+  }
+  static Error ErrorOf(PeerRig::Rows& rows) {
+    const Status outcome = rows.outcome.get();
+    EXPECT_FALSE(outcome.has_value());
+    return outcome.has_value() ? Error(ErrorCode::kUnknown, "no error") : outcome.error();
+  }
+
+  static constexpr std::uint64_t kLongBytes = 2'500'000;
+  std::unique_ptr<TcpRelay> relay_;
+  std::unique_ptr<PeerRig> rig_;
+};
+
+TEST_F(GrpcPeersTest, RowsArriveInTheirMemoryInTheOrderAskedForAndMoreThanOnce) {
+  Start();
+  ExpectRows({511, 0, 64, 65, 0, 300});
+  ExpectRows({});
+}
+
+TEST_F(GrpcPeersTest, TinyRowsArrive) {
+  Start({.records = 4096, .record_bytes = 16});
+  std::vector<std::uint64_t> samples;
+  for (std::uint64_t i = 0; i < 4096; ++i) samples.push_back(i * 7 % 4096);
+  ExpectRows(samples);
+}
+
+TEST_F(GrpcPeersTest, MoreRowsThanOneCallTakesArrive) {
+  Start();
+  std::vector<std::uint64_t> samples;
+  for (std::uint64_t i = 0; i < 2 * limits::kPeerRowsMax + 10; ++i) samples.push_back(i * 5 % 512);
+  ExpectRows(samples);
+}
+
+TEST_F(GrpcPeersTest, MoreBytesThanMayBeInFlightArrive) {
+  Start({.records = 4,
+         .record_bytes = kLongBytes,
+         .stage = {.ram_bytes = 64 << 20, .request_bytes = 1 << 20}});
+  // Each row lies in 39 extents; 30 of them are more than what may be asked for at a time.
+  std::vector<std::uint64_t> samples;
+  for (std::uint64_t i = 0; i < 30; ++i) samples.push_back(i % 4);
+  ExpectRows(samples);
+}
+
+TEST_F(GrpcPeersTest, RowsFromSsdArrive) {
+  Start({.stage = {.ram_bytes = 512 << 10, .reserve_bytes = 480 << 10, .ssd_bytes = 8 << 20}});
+  ASSERT_EQ(rig_->rig().cache().Find(rig_->dataset().key(ExtentId(1)))->tier,
+            tier::TierKind::kSsd);
+  ExpectRows({511, 0, 70, 70, 300});
+}
+
+TEST_F(GrpcPeersTest, ExtentsArriveFromRamAndSsdWithTheChecksumOfTheirFirstRead) {
+  Start({.stage = {.ram_bytes = 512 << 10, .reserve_bytes = 480 << 10, .ssd_bytes = 8 << 20}});
+  for (const ExtentId extent : {ExtentId(0), ExtentId(1), ExtentId(7)}) {
+    const auto supplied = rig_->ReadExtent(extent);
+    ASSERT_TRUE(supplied.has_value()) << supplied.error().ToString();
+    FOREBAY_EXPECT_OK(stage::VerifySupplied(rig_->dataset(), *rig_->dataset().catalog(), extent,
+                                            *supplied));
+  }
+}
+
+TEST_F(GrpcPeersTest, PackedExtentsTravelPackedAndTheirRowsAreRefused) {
+  Start({.compression = stage::Compression::kFast});
+  const auto supplied = rig_->ReadExtent(ExtentId(3));
+  ASSERT_TRUE(supplied.has_value()) << supplied.error().ToString();
+  EXPECT_TRUE(supplied->is_packed);
+  FOREBAY_EXPECT_OK(stage::VerifySupplied(rig_->dataset(), *rig_->dataset().catalog(),
+                                          ExtentId(3), *supplied));
+  PeerRig::Rows rows = rig_->Ask({0});
+  EXPECT_EQ(ErrorOf(rows).code(), ErrorCode::kUnimplemented);
+}
+
+TEST_F(GrpcPeersTest, ARowThatDoesNotExistIsNamedAndTheOthersArrive) {
+  Start();
+  PeerRig::Rows rows = rig_->Ask({3, 512, 4});
+  const Error error = ErrorOf(rows);
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("node " + rig_->address() + ": field 0 of sample 512"));
+  rows.request->rows.erase(rows.request->rows.begin() + 1);
+  EXPECT_TRUE(rig_->AreRight(rows));
+  EXPECT_EQ(rig_->ReadExtent(ExtentId(8)).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(GrpcPeersTest, AnErrorOfTheOtherNodesGfsIsNotTakenForSilence) {
+  Start();
+  FOREBAY_EXPECT_OK(rig_->rig().cache().Evict(rig_->dataset().key(ExtentId(0)), std::nullopt));
+  rig_->rig().gfs_faults.Arm({.call = io::IoCall::kRead, .is_persistent = true});
+  PeerRig::Rows rows = rig_->Ask({0});
+  const Error error = ErrorOf(rows);
+  EXPECT_FALSE(stage::IsNoAnswer(error)) << error.ToString();
+  EXPECT_THAT(error.message(), HasSubstr("injected fault"));
+  const Error of_extent = rig_->ReadExtent(ExtentId(0)).error();
+  EXPECT_FALSE(stage::IsNoAnswer(of_extent)) << of_extent.ToString();
+  EXPECT_THAT(of_extent.message(), HasSubstr("injected fault"));
+}
+
+TEST_F(GrpcPeersTest, ANodeOfAnotherJobIsRefusedWithBothSidesNamed) {
+  Start();
+  PeerIdentity other = PeerRig::AskingIdentity();
+  other.job_id = "another";
+  FOREBAY_EXPECT_OK(rig_->Connect(rig_->address(), other));
+  PeerRig::Rows rows = rig_->Ask({0});
+  const Error error = ErrorOf(rows);
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("node " + rig_->address() +
+                                         " has job 'job', node '127.0.0.1:1' has 'another'"));
+  EXPECT_EQ(rig_->ReadExtent(ExtentId(0)).error().code(), ErrorCode::kFailedPrecondition);
+}
+
+TEST_F(GrpcPeersTest, APingIsAnsweredUntilTheNodeIsGone) {
+  Start();
+  const auto ping = [this] {
+    const auto outcome = std::make_shared<std::promise<Status>>();
+    rig_->peers().Ping(PeerRig::kNode, rig_->rig().clock().NowNs() + 20'000'000'000,
+                       [outcome](const Status& status) { outcome->set_value(status); });
+    return outcome->get_future().get();
+  };
+  FOREBAY_EXPECT_OK(ping());
+  rig_->StopServer();
+  EXPECT_EQ(ping().error().code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(GrpcPeersTest, ANodeThatIsGoneOrUnknownDoesNotAnswer) {
+  Start();
+  ExpectRows({0});
+  rig_->StopServer();
+  PeerRig::Rows rows = rig_->Ask({0});
+  EXPECT_EQ(ErrorOf(rows).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(rig_->ReadExtent(ExtentId(0)).error().code(), ErrorCode::kUnavailable);
+  rows = rig_->Ask({0}, /*wait_ms=*/-1);
+  EXPECT_TRUE(stage::IsNoAnswer(ErrorOf(rows)));
+  const auto elsewhere = std::make_shared<fetch::RowRequest>(*rows.request);
+  elsewhere->node = NodeRank(9);
+  const auto outcome = std::make_shared<std::promise<Status>>();
+  rig_->peers().Read(elsewhere, [outcome](const Status& status) { outcome->set_value(status); });
+  EXPECT_EQ(outcome->get_future().get().error().code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(GrpcPeersTest, AConnectionThatIsLostInTheMiddleOfAnAnswerIsNoAnswer) {
+  StartBehindRelay();
+  relay_->CutAfter(3'000'000);
+  PeerRig::Rows rows = rig_->Ask({0, 1, 2, 3});
+  const Error error = ErrorOf(rows);
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.ToString();
+  EXPECT_EQ(relay_->answered_bytes(), 3'000'000U) << "it was in the middle";
+  // The node answers again.
+  relay_->CutAfter(~std::uint64_t{0});
+  Status again;
+  do {
+    rows = rig_->Ask({0, 1, 2, 3});
+    again = rows.outcome.get();
+  } while (!again.has_value() && again.error().code() == ErrorCode::kUnavailable);
+  FOREBAY_EXPECT_OK(again);
+  EXPECT_TRUE(rig_->AreRight(rows));
+}
+
+TEST_F(GrpcPeersTest, AFlippedBitIsFoundByTheReceiver) {
+  StartBehindRelay();
+  // In the middle of the payload of the second chunk.
+  relay_->FlipBitOf(1'600'000);
+  PeerRig::Rows rows = rig_->Ask({2, 3});
+  const Error error = ErrorOf(rows);
+  EXPECT_EQ(error.code(), ErrorCode::kDataLoss) << error.ToString();
+  EXPECT_THAT(error.message(), HasSubstr("node " + relay_->address() + ": field 0 of sample 2"));
+}
+
+TEST_F(GrpcPeersTest, AnAnswerThatStopsEndsWithTheDeadline) {
+  StartBehindRelay();
+  PeerRig::Rows first = rig_->Ask({0});
+  FOREBAY_EXPECT_OK(first.outcome.get());
+  relay_->HoldAnswers(true);
+  PeerRig::Rows rows = rig_->Ask({1, 2}, /*wait_ms=*/100);
+  EXPECT_EQ(ErrorOf(rows).code(), ErrorCode::kDeadlineExceeded);
+}
+
+TEST_F(GrpcPeersTest, SeveralRequestsAreUnderWayAtTheSameTime) {
+  StartBehindRelay();
+  PeerRig::Rows first = rig_->Ask({0});
+  FOREBAY_EXPECT_OK(first.outcome.get());
+  relay_->HoldAnswers(true);
+  const std::uint64_t before = relay_->asked_bytes();
+  std::vector<PeerRig::Rows> requests;
+  for (std::uint64_t i = 0; i < 8; ++i) requests.push_back(rig_->Ask({i % 4, (i + 1) % 4}));
+  // A request has the fingerprints, 24 bytes, and its headers, so these are at least eight.
+  EXPECT_TRUE(relay_->AwaitAsked(before + 8 * 40));
+  relay_->HoldAnswers(false);
+  for (PeerRig::Rows& rows : requests) {
+    FOREBAY_EXPECT_OK(rows.outcome.get());
+    EXPECT_TRUE(rig_->AreRight(rows));
+  }
+}
+
+TEST_F(GrpcPeersTest, StopEndsWhatIsUnderWay) {
+  StartBehindRelay();
+  PeerRig::Rows first = rig_->Ask({0});
+  FOREBAY_EXPECT_OK(first.outcome.get());
+  relay_->HoldAnswers(true);
+  PeerRig::Rows rows = rig_->Ask({1, 2});
+  rig_->peers().Stop();
+  const Error error = ErrorOf(rows);
+  EXPECT_TRUE(error.code() == ErrorCode::kCancelled || error.code() == ErrorCode::kUnavailable)
+      << error.ToString();
+}
+
+TEST_F(GrpcPeersTest, AServerThatEndsInTheMiddleOfAnAnswerLetsGoOfItsExtents) {
+  StartBehindRelay();
+  PeerRig::Rows first = rig_->Ask({0});
+  FOREBAY_EXPECT_OK(first.outcome.get());
+  relay_->HoldAnswers(true);
+  const std::uint64_t before = relay_->asked_bytes();
+  PeerRig::Rows rows = rig_->Ask({0, 1, 2, 3});
+  EXPECT_TRUE(relay_->AwaitAsked(before + 40));
+  rig_->StopServer();  // returns when no slice points into an extent any more
+  EXPECT_EQ(rig_->rig().cache().stats(tier::TierKind::kRam).pinned_bytes, 0U);
+  relay_->HoldAnswers(false);
+  EXPECT_TRUE(stage::IsNoAnswer(ErrorOf(rows)));
+}
+
+TEST_F(GrpcPeersTest, AddressesOfOtherMachinesAreRefused) {
+  Start();
+  const Status refused = rig_->Connect("10.0.0.2:4000");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("not encrypted"));
+}
+
+}  // namespace
+}  // namespace forebay::peer

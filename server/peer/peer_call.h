@@ -1,0 +1,43 @@
+// PeerCall: one call to another node, as the connection to that node (PeerLink) sees it: it waits
+// for its turn, begins, and can be cancelled.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/channel.h>
+
+#include "proto/contract/result.h"
+
+namespace forebay::peer {
+
+// Owned by the link from Start until Begin or Fail was called, and by gRPC until the call has
+// ended. The link calls exactly one of Begin and Fail, once, and holds no mutex meanwhile.
+class PeerCall {
+ public:
+  // `bytes`: how much the answer takes of limits::kPeerBytesInFlightMax.
+  PeerCall(std::uint64_t bytes, std::int64_t deadline_ns)
+      : bytes_(bytes), deadline_ns_(deadline_ns) {}
+  virtual ~PeerCall() = default;
+  PeerCall(const PeerCall&) = delete;
+  PeerCall& operator=(const PeerCall&) = delete;
+
+  // Starts the call. When it has ended, it calls PeerLink::Ended.
+  virtual void Begin(const std::shared_ptr<grpc::Channel>& channel) = 0;
+  // The call cannot begin, and its caller gets `error`.
+  virtual void Fail(const Error& error) = 0;
+  // Ends a call that has begun as soon as possible. Any thread.
+  virtual void Cancel() = 0;
+
+  std::uint64_t bytes() const { return bytes_; }
+  std::int64_t deadline_ns() const { return deadline_ns_; }  // by io::Clock
+
+ private:
+  friend class PeerLink;
+  const std::uint64_t bytes_;
+  const std::int64_t deadline_ns_;
+  grpc::Alarm alarm_;  // at the deadline, while the call waits for its turn
+};
+
+}  // namespace forebay::peer

@@ -1,0 +1,246 @@
+// A list of calls that wait, and the set of those that have begun. Whatever may let a call begin
+// (an answer to Hello, the end of another call) takes calls off the list under the mutex and begins
+// them without it, because gRPC may run callbacks within any of its functions. A call waits with an
+// alarm, not with a thread; the alarm finds the call on the list or does nothing.
+#include "server/peer/peer_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include "forebay/v1/peer.grpc.pb.h"
+#include "proto/contract/limits.h"
+#include "server/peer/channel_settings.h"
+
+namespace forebay::peer {
+namespace {
+
+using CallSet = std::unordered_set<std::shared_ptr<PeerCall>>;
+
+// The call is in the set.
+CallSet::iterator FindIn(CallSet& calls, const PeerCall* raw) {
+  return std::ranges::find_if(
+      calls, [raw](const std::shared_ptr<PeerCall>& call) { return call.get() == raw; });
+}
+
+Error Stopping() { return Error(ErrorCode::kCancelled, "the daemon is shutting down"); }
+
+}  // namespace
+
+struct PeerLink::HelloCall {
+  std::unique_ptr<v1::Peer::Stub> stub;
+  grpc::ClientContext context;
+  v1::PeerHelloRequest request;
+  v1::PeerHelloReply reply;
+};
+
+PeerLink::PeerLink(const PeerIdentity& identity, std::string address, io::Clock& clock)
+    : identity_(identity),
+      address_(std::move(address)),
+      clock_(clock),
+      channel_(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(),
+                                         ChannelSettings())) {}
+
+PeerLink::~PeerLink() { Stop(); }
+
+void PeerLink::Start(std::shared_ptr<PeerCall> call) {
+  Calls ready;
+  std::shared_ptr<HelloCall> hello;
+  bool is_refused = false;
+  {
+    const MutexLock lock(mutex_);
+    is_refused = is_stopping_;
+    if (!is_refused) {
+      waiting_.push_back(call);
+      ready = TakeReadyLocked();
+      const bool waits = std::ranges::find(ready, call) == ready.end();
+      if (waits) SetAlarmLocked(call);
+      if (hello_ == Hello::kUnsaid) {
+        // The first call says Hello for all that come meanwhile. It is noted under the lock, so
+        // that Stop finds it.
+        hello_ = Hello::kUnderWay;
+        hello = hello_call_ = std::make_shared<HelloCall>();
+        ++hellos_;
+      }
+    }
+  }
+  if (is_refused) return call->Fail(Stopping());
+  if (hello) SayHello(hello);
+  BeginAll(ready);
+}
+
+void PeerLink::StartAtOnce(const std::shared_ptr<PeerCall>& call) {
+  bool is_refused = false;
+  {
+    const MutexLock lock(mutex_);
+    is_refused = is_stopping_;
+    if (!is_refused) active_.insert(call);
+  }
+  if (is_refused) return call->Fail(Stopping());
+  call->Begin(channel_);
+}
+
+void PeerLink::BeginAll(const Calls& calls) {
+  for (const std::shared_ptr<PeerCall>& call : calls) call->Begin(channel_);
+}
+
+// A call without bytes (an extent, whose number is bounded by the reader threads) does not wait for
+// room, and rows do not wait behind it.
+PeerLink::Calls PeerLink::TakeReadyLocked() {
+  Calls ready;
+  if (hello_ != Hello::kAgreed || is_stopping_) return ready;
+  bool is_full = false;
+  std::erase_if(waiting_, [&](const std::shared_ptr<PeerCall>& call) FOREBAY_REQUIRES(mutex_) {
+    const std::uint64_t bytes = call->bytes();
+    // One call alone may be larger than the limit.
+    const bool fits = bytes_in_flight_ == 0 ||
+                      (bytes <= limits::kPeerBytesInFlightMax &&
+                       bytes_in_flight_ <= limits::kPeerBytesInFlightMax - bytes);
+    if (bytes > 0 && (is_full || !fits)) {
+      is_full = true;
+      return false;
+    }
+    bytes_in_flight_ += bytes;
+    // Entered before it begins, so that Stop cancels it also in between.
+    active_.insert(call);
+    call->alarm_.Cancel();
+    ready.push_back(call);
+    return true;
+  });
+  return ready;
+}
+
+// The callback runs once, when the alarm goes off or is cancelled, and the link keeps the call
+// until then. So the callback needs only two pointers.
+void PeerLink::SetAlarmLocked(const std::shared_ptr<PeerCall>& call) {
+  alarmed_.insert(call);
+  call->alarm_.Set(GrpcDeadline(call->deadline_ns(), clock_),
+                   [this, raw = call.get()](bool has_gone_off) { AlarmEnded(raw, has_gone_off); });
+}
+
+void PeerLink::AlarmEnded(const PeerCall* raw, bool has_gone_off) {
+  std::shared_ptr<PeerCall> call;
+  {
+    const MutexLock lock(mutex_);
+    call = *FindIn(alarmed_, raw);
+  }
+  if (has_gone_off) Expire(call);
+  {
+    const MutexLock lock(mutex_);
+    alarmed_.erase(call);
+    ++ending_;
+  }
+  call.reset();  // as in Ended
+  const MutexLock lock(mutex_);
+  --ending_;
+  changed_.NotifyAll();
+}
+
+void PeerLink::Expire(const std::shared_ptr<PeerCall>& call) {
+  {
+    // Whoever takes the call off the list decides what becomes of it.
+    const MutexLock lock(mutex_);
+    if (std::erase(waiting_, call) == 0) return;  // it has begun
+  }
+  call->Fail(Error(ErrorCode::kDeadlineExceeded,
+                   fmt::format("node {}: the deadline has passed before the request could be sent",
+                               address_)));
+}
+
+void PeerLink::Ended(PeerCall& call) {
+  Calls ready;
+  {
+    const MutexLock lock(mutex_);
+    // The call stays in active_ until the end, so that Stop does not return before this function
+    // has begun the calls that wait.
+    bytes_in_flight_ -= call.bytes();
+    ready = TakeReadyLocked();
+  }
+  BeginAll(ready);
+  ready.clear();
+  std::shared_ptr<PeerCall> ended;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = FindIn(active_, &call);
+    ended = *found;
+    active_.erase(found);
+    ++ending_;
+  }
+  // Its context refers to the channel. gRPC cannot bear it if the last reference to a channel goes
+  // on one of its own threads, so this one goes before Stop returns.
+  ended.reset();
+  const MutexLock lock(mutex_);
+  --ending_;
+  changed_.NotifyAll();
+}
+
+void PeerLink::SayHello(const std::shared_ptr<HelloCall>& call) {
+  call->stub = v1::Peer::NewStub(channel_);
+  // Short, because nothing has to be read for it: a node that takes longer does not answer.
+  call->context.set_deadline(
+      GrpcDeadline(clock_.NowNs() + limits::kHandshakeDeadlineMs * 1'000'000, clock_));
+  call->request.set_protocol_version(identity_.protocol_version);
+  call->request.set_order_version(identity_.order_version);
+  call->request.set_catalog_version(identity_.catalog_version);
+  call->request.set_job_id(identity_.job_id);
+  call->request.set_config_digest(identity_.config_digest);
+  call->request.set_address(identity_.address);
+  call->stub->async()->Hello(&call->context, &call->request, &call->reply,
+                             [this](const grpc::Status& status) {
+                               HeardHello(status.ok() ? Status()
+                                                      : FromGrpcStatus(status, address_));
+                             });
+}
+
+void PeerLink::HeardHello(const Status& status) {
+  std::shared_ptr<HelloCall> call;
+  Calls ready;
+  std::deque<std::shared_ptr<PeerCall>> refused;
+  {
+    const MutexLock lock(mutex_);
+    call = std::move(hello_call_);
+    // After an error the next call says Hello again.
+    hello_ = status.has_value() ? Hello::kAgreed : Hello::kUnsaid;
+    if (status.has_value()) {
+      ready = TakeReadyLocked();
+    } else {
+      refused.swap(waiting_);
+    }
+    for (const std::shared_ptr<PeerCall>& waiting : refused) waiting->alarm_.Cancel();
+  }
+  for (const std::shared_ptr<PeerCall>& waiting : refused) waiting->Fail(status.error());
+  BeginAll(ready);
+  ready.clear();  // these, and the context of Hello, go before Stop returns, as in Ended
+  call.reset();
+  // Last: Stop waits for it.
+  const MutexLock lock(mutex_);
+  --hellos_;
+  changed_.NotifyAll();
+}
+
+void PeerLink::Stop() {
+  std::deque<std::shared_ptr<PeerCall>> waiting;
+  Calls active;
+  std::shared_ptr<HelloCall> hello;
+  {
+    const MutexLock lock(mutex_);
+    is_stopping_ = true;
+    waiting.swap(waiting_);
+    for (const std::shared_ptr<PeerCall>& call : waiting) call->alarm_.Cancel();
+    active.assign(active_.begin(), active_.end());
+    hello = hello_call_;
+  }
+  for (const std::shared_ptr<PeerCall>& call : waiting) call->Fail(Stopping());
+  // A call that has not begun yet ends as soon as it begins.
+  if (hello) hello->context.TryCancel();
+  for (const std::shared_ptr<PeerCall>& call : active) call->Cancel();
+  const MutexLock lock(mutex_);
+  while (!active_.empty() || !alarmed_.empty() || ending_ > 0 || hellos_ > 0) {
+    changed_.Wait(mutex_);
+  }
+}
+
+}  // namespace forebay::peer

@@ -1,0 +1,79 @@
+// PeerLink: the connection of this node to one other node. It says Hello before anything else,
+// bounds the bytes that are under way, and lets calls wait for their turn without a thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include <grpcpp/channel.h>
+
+#include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/io/clock.h"
+#include "server/peer/peer_call.h"
+#include "server/peer/peer_identity.h"
+
+namespace forebay::peer {
+
+// Thread-safe. Connects at the first call, and again whenever the connection was lost.
+class PeerLink {
+ public:
+  // `identity` is this node's; `address` the other one's. The clock is borrowed.
+  PeerLink(const PeerIdentity& identity, std::string address, io::Clock& clock);
+  // Calls must have ended (Stop).
+  ~PeerLink();
+
+  const std::string& address() const { return address_; }
+
+  // Begins the call when the node has agreed to Hello and there is room for the call's bytes, in
+  // the order of Start; perhaps within this call. The call fails if that takes longer than its
+  // deadline, or with the error of Hello.
+  void Start(std::shared_ptr<PeerCall> call);
+  // Begins the call without waiting for Hello or for room.
+  void StartAtOnce(const std::shared_ptr<PeerCall>& call);
+  // To be called by a call that has begun and has ended, as the last thing that it does.
+  void Ended(PeerCall& call);
+
+  // Fails calls that wait, cancels those that have begun, and waits until all have ended.
+  void Stop();
+
+ private:
+  struct HelloCall;
+  using Calls = std::vector<std::shared_ptr<PeerCall>>;
+
+  void SayHello(const std::shared_ptr<HelloCall>& call);
+  void HeardHello(const Status& status);
+  // Takes the calls that may begin now off the list. The caller begins them without the mutex.
+  Calls TakeReadyLocked() FOREBAY_REQUIRES(mutex_);
+  void SetAlarmLocked(const std::shared_ptr<PeerCall>& call) FOREBAY_REQUIRES(mutex_);
+  void AlarmEnded(const PeerCall* raw, bool has_gone_off);
+  void Expire(const std::shared_ptr<PeerCall>& call);
+  void BeginAll(const Calls& calls);
+
+  const PeerIdentity identity_;
+  const std::string address_;
+  io::Clock& clock_;
+  const std::shared_ptr<grpc::Channel> channel_;
+
+  enum class Hello : std::uint8_t { kUnsaid, kUnderWay, kAgreed };
+  Mutex mutex_;
+  CondVar changed_;
+  bool is_stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
+  Hello hello_ FOREBAY_GUARDED_BY(mutex_) = Hello::kUnsaid;
+  std::shared_ptr<HelloCall> hello_call_ FOREBAY_GUARDED_BY(mutex_);  // while it is under way
+  std::size_t hellos_ FOREBAY_GUARDED_BY(mutex_) = 0;  // whose callback has not ended yet
+  std::deque<std::shared_ptr<PeerCall>> waiting_ FOREBAY_GUARDED_BY(mutex_);
+  std::unordered_set<std::shared_ptr<PeerCall>> active_ FOREBAY_GUARDED_BY(mutex_);
+  std::size_t ending_ FOREBAY_GUARDED_BY(mutex_) = 0;  // calls that are being destroyed
+  std::uint64_t bytes_in_flight_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  // Calls whose alarm was set, until its callback has run.
+  std::unordered_set<std::shared_ptr<PeerCall>> alarmed_ FOREBAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace forebay::peer

@@ -1,0 +1,200 @@
+// When a call may begin: after Hello, while there is room for its bytes, in order, and before its
+// deadline.
+#include "server/peer/peer_link.h"
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include "forebay/v1/peer.grpc.pb.h"
+#include "proto/contract/limits.h"
+#include "server/peer/channel_settings.h"
+#include "server/peer/testing/tcp_relay.h"
+#include "server/stage/extent_source.h"
+
+namespace forebay::peer {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kRoom = limits::kPeerBytesInFlightMax;
+
+// A node that agrees to Hello, or does not.
+class HelloNode final : public v1::Peer::Service {
+ public:
+  HelloNode() {
+    grpc::ServerBuilder builder;
+    ApplySettings(builder);
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  void Refuse(bool refuses) { refuses_ = refuses; }
+
+  grpc::Status Hello(grpc::ServerContext*, const v1::PeerHelloRequest*,
+                     v1::PeerHelloReply*) override {
+    if (refuses_) return {grpc::StatusCode::FAILED_PRECONDITION, "another job"};
+    return grpc::Status::OK;
+  }
+
+ private:
+  int port_ = 0;
+  std::atomic<bool> refuses_ = false;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// What became of calls, by name.
+class Journal {
+ public:
+  void Write(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back(line);
+    changed_.notify_all();
+  }
+  std::vector<std::string> AwaitLines(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20),
+                                  [&] { return lines_.size() >= count; }));
+    return lines_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> lines_;
+};
+
+class NotedCall final : public PeerCall {
+ public:
+  NotedCall(std::string name, std::uint64_t bytes, std::int64_t deadline_ns, PeerLink& link,
+            Journal& journal)
+      : PeerCall(bytes, deadline_ns), name_(std::move(name)), link_(link), journal_(journal) {}
+  void Begin(const std::shared_ptr<grpc::Channel>&) override { journal_.Write(name_ + " begins"); }
+  void Fail(const Error& error) override {
+    error_ = error;
+    journal_.Write(name_ + " fails");
+  }
+  void Cancel() override {
+    journal_.Write(name_ + " is cancelled");
+    link_.Ended(*this);
+  }
+  const Error& error() const { return *error_; }
+
+ private:
+  const std::string name_;
+  PeerLink& link_;
+  Journal& journal_;
+  std::optional<Error> error_;
+};
+
+class PeerLinkTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<NotedCall> Start(PeerLink& link, const std::string& name, std::uint64_t bytes,
+                                   std::int64_t wait_ms = 60'000) {
+    auto call = std::make_shared<NotedCall>(name, bytes, clock_.NowNs() + wait_ms * 1'000'000,
+                                            link, journal_);
+    link.Start(call);
+    return call;
+  }
+
+  io::SteadyClock clock_;
+  Journal journal_;
+  HelloNode node_;
+  PeerLink link_{{.address = "127.0.0.1:1", .job_id = "job"}, node_.address(), clock_};
+};
+
+TEST_F(PeerLinkTest, CallsBeginInOrderAsLongAsThereIsRoom) {
+  const auto a = Start(link_, "a", kRoom / 2);
+  const auto b = Start(link_, "b", kRoom / 2);
+  const auto c = Start(link_, "c", 1);
+  const auto d = Start(link_, "d", kRoom);
+  EXPECT_EQ(journal_.AwaitLines(2), (std::vector<std::string>{"a begins", "b begins"}));
+  link_.Ended(*a);
+  EXPECT_EQ(journal_.AwaitLines(3).back(), "c begins");
+  link_.Ended(*c);
+  link_.Ended(*b);
+  EXPECT_EQ(journal_.AwaitLines(4).back(), "d begins");
+  link_.Ended(*d);
+}
+
+TEST_F(PeerLinkTest, ACallLargerThanTheRoomBeginsAlone) {
+  const auto a = Start(link_, "a", 1);
+  const auto b = Start(link_, "b", 2 * kRoom);
+  EXPECT_EQ(journal_.AwaitLines(1), (std::vector<std::string>{"a begins"}));
+  link_.Ended(*a);
+  EXPECT_EQ(journal_.AwaitLines(2).back(), "b begins");
+  const auto c = Start(link_, "c", 1);
+  link_.Ended(*b);
+  EXPECT_EQ(journal_.AwaitLines(3).back(), "c begins");
+  link_.Ended(*c);
+}
+
+TEST_F(PeerLinkTest, ACallWithoutBytesDoesNotWaitForRoom) {
+  const auto a = Start(link_, "a", kRoom);
+  const auto b = Start(link_, "b", kRoom);
+  const auto extent = Start(link_, "extent", 0);
+  EXPECT_EQ(journal_.AwaitLines(2), (std::vector<std::string>{"a begins", "extent begins"}));
+  link_.Ended(*extent);
+  link_.Ended(*a);
+  EXPECT_EQ(journal_.AwaitLines(3).back(), "b begins");
+  link_.Ended(*b);
+}
+
+TEST_F(PeerLinkTest, ACallThatWaitsTooLongForRoomFails) {
+  const auto a = Start(link_, "a", kRoom);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  const auto b = Start(link_, "b", 1, /*wait_ms=*/1);
+  EXPECT_EQ(journal_.AwaitLines(2).back(), "b fails");
+  EXPECT_EQ(b->error().code(), ErrorCode::kDeadlineExceeded);
+  link_.Ended(*a);
+}
+
+TEST_F(PeerLinkTest, ARefusedHelloFailsTheCallsThatWaitAndIsSaidAgain) {
+  node_.Refuse(true);
+  const auto a = Start(link_, "a", 1);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a fails");
+  EXPECT_EQ(a->error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(a->error().message(), HasSubstr("another job"));
+  node_.Refuse(false);
+  const auto b = Start(link_, "b", 1);
+  EXPECT_EQ(journal_.AwaitLines(2).back(), "b begins");
+  link_.Ended(*b);
+}
+
+TEST_F(PeerLinkTest, ANodeThatIsNotThereDoesNotAnswer) {
+  PeerLink link({.address = "127.0.0.1:1", .job_id = "job"}, "127.0.0.1:1", clock_);
+  const auto a = Start(link, "a", 1);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a fails");
+  EXPECT_EQ(a->error().code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(PeerLinkTest, ANodeThatSaysNothingDoesNotAnswer) {
+  const TcpRelay silent("");
+  PeerLink link({.address = "127.0.0.1:1", .job_id = "job"}, silent.address(), clock_);
+  const auto a = Start(link, "a", 1, /*wait_ms=*/50);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a fails");
+  EXPECT_EQ(a->error().code(), ErrorCode::kDeadlineExceeded);
+}
+
+TEST_F(PeerLinkTest, StopFailsWhatWaitsAndCancelsWhatHasBegun) {
+  const auto a = Start(link_, "a", kRoom);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  const auto b = Start(link_, "b", 1);
+  link_.Stop();
+  EXPECT_THAT(journal_.AwaitLines(3),
+              ::testing::UnorderedElementsAre("a begins", "b fails", "a is cancelled"));
+  EXPECT_EQ(b->error().code(), ErrorCode::kCancelled);
+  const auto c = Start(link_, "c", 1);
+  EXPECT_EQ(c->error().code(), ErrorCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace forebay::peer

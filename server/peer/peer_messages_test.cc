@@ -1,0 +1,241 @@
+// The messages of the peer service apart from rows: extents, requests, errors, addresses and
+// identities.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "forebay/v1/peer.pb.h"
+#include "proto/contract/limits.h"
+#include "server/peer/channel_settings.h"
+#include "server/peer/extent_messages.h"
+#include "server/peer/peer_address.h"
+#include "server/peer/peer_identity.h"
+#include "server/peer/peer_requests.h"
+#include "server/stage/extent_source.h"
+
+namespace forebay::peer {
+namespace {
+
+using ::testing::HasSubstr;
+
+grpc::ByteBuffer BufferOf(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+std::string TextOf(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(buffer.Dump(&slices).ok());
+  std::string text;
+  for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
+  return text;
+}
+
+TEST(ExtentMessagesTest, AnImageTravelsInChunksThatAreOrdinaryMessages) {
+  const auto pins = std::make_shared<SlicePins>();
+  const auto image = std::make_shared<std::vector<std::byte>>(2 * limits::kPeerChunkBytes + 5);
+  for (std::size_t i = 0; i < image->size(); ++i) (*image)[i] = static_cast<std::byte>(i % 251);
+  ExtentSender sender({.image_bytes = image->size(), .checksum = 99, .is_packed = true}, *image,
+                      image, pins);
+  grpc::ByteBuffer message;
+  ASSERT_FALSE(sender.Next(message));
+  v1::ExtentReply parsed;
+  ASSERT_TRUE(parsed.ParseFromString(TextOf(message)));
+  EXPECT_EQ(parsed.image_bytes(), image->size());
+  const Result<ExtentHead> head = ExtentReceiver::TakeHead(message);
+  ASSERT_TRUE(head.has_value());
+  EXPECT_EQ(head->image_bytes, image->size());
+  EXPECT_EQ(head->checksum, 99U);
+  EXPECT_TRUE(head->is_packed);
+  std::vector<std::byte> received(image->size());
+  ExtentReceiver receiver;
+  receiver.SetImage(received);
+  std::size_t chunks = 0;
+  for (bool is_last = false; !is_last; ++chunks) {
+    EXPECT_FALSE(receiver.Finish().has_value());
+    is_last = sender.Next(message);
+    ASSERT_TRUE(parsed.ParseFromString(TextOf(message)));
+    EXPECT_LE(parsed.payload().size(), limits::kPeerChunkBytes);
+    ASSERT_TRUE(receiver.Take(message).has_value());
+  }
+  EXPECT_EQ(chunks, 3U);
+  EXPECT_TRUE(receiver.Finish().has_value());
+  EXPECT_EQ(received, *image);
+}
+
+TEST(ExtentMessagesTest, SlicesKeepTheImageUntilTheyAreGone) {
+  const auto pins = std::make_shared<SlicePins>();
+  auto image = std::make_shared<std::vector<std::byte>>(5);
+  const std::weak_ptr<std::vector<std::byte>> watched = image;
+  grpc::ByteBuffer message;
+  {
+    ExtentSender sender({.image_bytes = 5}, *image, image, pins);
+    image.reset();
+    EXPECT_FALSE(sender.Next(message));
+    EXPECT_TRUE(sender.Next(message));
+  }
+  EXPECT_FALSE(watched.expired());
+  message.Clear();
+  EXPECT_TRUE(watched.expired());
+  pins->AwaitNone();
+}
+
+TEST(ExtentMessagesTest, WrongDescriptionsAreRefusedBeforeMemoryIsAllocated) {
+  v1::ExtentReply head;
+  for (const std::uint64_t bytes : {std::uint64_t{0}, limits::kExtentBytesMax + 1}) {
+    head.set_image_bytes(bytes);
+    grpc::ByteBuffer buffer = BufferOf(head.SerializeAsString());
+    EXPECT_FALSE(ExtentReceiver::TakeHead(buffer).has_value()) << bytes;
+  }
+  head.set_image_bytes(10);
+  head.set_payload("x");
+  grpc::ByteBuffer with_payload = BufferOf(head.SerializeAsString());
+  EXPECT_FALSE(ExtentReceiver::TakeHead(with_payload).has_value());
+  head.clear_payload();
+  head.set_checksum(1);
+  const std::string whole = head.SerializeAsString();
+  grpc::ByteBuffer truncated = BufferOf(whole.substr(0, whole.size() - 1));
+  EXPECT_FALSE(ExtentReceiver::TakeHead(truncated).has_value());
+}
+
+TEST(ExtentMessagesTest, ChunksThatDoNotFitTheImageAreRefused) {
+  std::vector<std::byte> image(10);
+  ExtentReceiver receiver;
+  receiver.SetImage(image);
+  v1::ExtentReply chunk;
+  grpc::ByteBuffer empty = BufferOf(chunk.SerializeAsString());
+  EXPECT_FALSE(receiver.Take(empty).has_value());
+  chunk.set_payload(std::string(6, 'x'));
+  grpc::ByteBuffer fits = BufferOf(chunk.SerializeAsString());
+  EXPECT_TRUE(receiver.Take(fits).has_value());
+  grpc::ByteBuffer beyond = BufferOf(chunk.SerializeAsString());
+  EXPECT_FALSE(receiver.Take(beyond).has_value());
+  EXPECT_EQ(image[6], std::byte{0}) << "nothing of it is written";
+  EXPECT_FALSE(receiver.Finish().has_value());
+  const std::string whole = chunk.SerializeAsString();
+  grpc::ByteBuffer truncated = BufferOf(whole.substr(0, whole.size() - 3));
+  EXPECT_FALSE(receiver.Take(truncated).has_value());
+}
+
+TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
+  const PeerRequest head{.identity = 1, .dataset = 2, .catalog_fingerprint = 3};
+  RowsAsked rows{.request = head, .rows = {}};
+  for (std::uint64_t i = 0; i < limits::kPeerRowsMax; ++i) {
+    rows.rows.push_back({.sample = SampleId(i << 38), .field = FieldId(3), .memory = {}});
+  }
+  const Result<RowsAsked> read = ParseRowsAsked(WriteRequest(rows));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->request.identity, 1U);
+  EXPECT_EQ(read->request.dataset, 2U);
+  EXPECT_EQ(read->request.catalog_fingerprint, 3U);
+  ASSERT_EQ(read->rows.size(), rows.rows.size());
+  EXPECT_EQ(read->rows.back().sample, rows.rows.back().sample);
+  EXPECT_EQ(read->rows.back().field, FieldId(3));
+  const Result<ExtentAsked> extent =
+      ParseExtentAsked(WriteRequest(ExtentAsked{.request = head, .extent = ExtentId(7)}));
+  ASSERT_TRUE(extent.has_value());
+  EXPECT_EQ(extent->extent, ExtentId(7));
+}
+
+TEST(PeerRequestsTest, RequestsBeyondTheLimitsAreRefused) {
+  v1::SamplesRequest request;
+  EXPECT_FALSE(ParseRowsAsked(BufferOf(request.SerializeAsString())).has_value()) << "no rows";
+  for (std::uint32_t i = 0; i < limits::kPeerRowsMax; ++i) {
+    request.add_samples(i);
+    request.add_fields(0);
+  }
+  request.add_samples(0);
+  EXPECT_EQ(ParseRowsAsked(BufferOf(request.SerializeAsString())).error().code(),
+            ErrorCode::kResourceExhausted);
+  request.mutable_samples()->RemoveLast();
+  request.mutable_samples()->RemoveLast();
+  EXPECT_EQ(ParseRowsAsked(BufferOf(request.SerializeAsString())).error().code(),
+            ErrorCode::kInvalidArgument)
+      << "more fields than samples";
+  EXPECT_EQ(ParseRowsAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ParseExtentAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(
+      ParseExtentAsked(BufferOf(std::string(limits::kPeerMessageBytesMax + 1, '\0'))).has_value());
+}
+
+TEST(PeerStatusTest, OnlyALostConnectionOrTimeIsNoAnswer) {
+  for (int code = 1; code <= 16; ++code) {
+    const grpc::Status status(static_cast<grpc::StatusCode>(code), "why\nso");
+    const Error error = FromGrpcStatus(status, "127.0.0.1:9");
+    const bool is_lost = code == grpc::UNAVAILABLE || code == grpc::DEADLINE_EXCEEDED ||
+                         code == grpc::CANCELLED || code == grpc::UNKNOWN;
+    EXPECT_EQ(stage::IsNoAnswer(error), is_lost) << code;
+    EXPECT_THAT(error.message(), HasSubstr("node 127.0.0.1:9: why"));
+    EXPECT_THAT(error.message(), ::testing::Not(HasSubstr("\n")));
+  }
+  const Error unknown =
+      FromGrpcStatus(ToGrpcStatus(Error(ErrorCode::kUnknown, "a bug")), "127.0.0.1:9");
+  EXPECT_FALSE(stage::IsNoAnswer(unknown));
+  const grpc::Status odd(static_cast<grpc::StatusCode>(20), "odd");
+  EXPECT_EQ(FromGrpcStatus(odd, "n").code(), ErrorCode::kInternal);
+  const Error longest(ErrorCode::kNotFound, std::string(100'000, 'x'));
+  EXPECT_EQ(ToGrpcStatus(longest).error_message().size(), limits::kPeerErrorBytesMax);
+}
+
+TEST(PeerAddressTest, OnlyLoopbackAddressesAreAcceptedWithoutTheOption) {
+  for (const char* address : {"127.0.0.1:4000", "127.9.8.7:0", "[::1]:65535"}) {
+    EXPECT_TRUE(CheckPeerAddress(address, false).has_value()) << address;
+  }
+  for (const char* address : {"10.0.0.2:4000", "localhost:4000", "node7:1", "[fe80::1]:4000",
+                              "0.0.0.0:1", "128.0.0.1:1"}) {
+    const Status refused = CheckPeerAddress(address, false);
+    ASSERT_FALSE(refused.has_value()) << address;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(refused.error().message(), HasSubstr("not encrypted"));
+    EXPECT_TRUE(CheckPeerAddress(address, true).has_value()) << address;
+  }
+}
+
+TEST(PeerAddressTest, OtherTextIsNoAddress) {
+  for (const char* address : {"", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:x", "127.0.0.1:80x",
+                              "127.0.0.1:65536", "127.0.0.1:-1", "::1:80", "[]:80"}) {
+    EXPECT_EQ(CheckPeerAddress(address, true).error().code(), ErrorCode::kInvalidArgument)
+        << address;
+  }
+}
+
+TEST(PeerIdentityTest, EachDifferenceIsNamedWithBothSides) {
+  const PeerIdentity ours{.address = "127.0.0.1:1", .job_id = "job", .config_digest = 5};
+  PeerIdentity same = ours;
+  same.address = "127.0.0.1:2";
+  EXPECT_TRUE(CheckSameIdentity(ours, same).has_value());
+  EXPECT_EQ(DigestOf(ours), DigestOf(same));
+  struct Case {
+    const char* what;
+    std::string ours, theirs;
+    PeerIdentity identity;
+  };
+  std::vector<Case> cases(5, {.what = "", .ours = "1", .theirs = "9", .identity = same});
+  cases[0].what = "protocol version";
+  cases[0].identity.protocol_version = 9;
+  cases[1].what = "order version";
+  cases[1].identity.order_version = 9;
+  cases[1].ours = std::to_string(kOrderSpecVersion);
+  cases[2].what = "catalog version";
+  cases[2].identity.catalog_version = 9;
+  cases[3] = {.what = "job", .ours = "'job'", .theirs = "'other'", .identity = same};
+  cases[3].identity.job_id = "other";
+  cases[4] = {.what = "configuration digest", .ours = "0000000000000005",
+              .theirs = "0000000000000006", .identity = same};
+  cases[4].identity.config_digest = 6;
+  for (const Case& c : cases) {
+    const Status refused = CheckSameIdentity(ours, c.identity);
+    ASSERT_FALSE(refused.has_value()) << c.what;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(refused.error().message(),
+                HasSubstr("node 127.0.0.1:1 has " + std::string(c.what) + " " + c.ours +
+                          ", node '127.0.0.1:2' has " + c.theirs));
+    EXPECT_NE(DigestOf(ours), DigestOf(c.identity));
+  }
+}
+
+}  // namespace
+}  // namespace forebay::peer

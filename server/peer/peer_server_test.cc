@@ -1,0 +1,198 @@
+// What a node says to requests that no node of this version sends: a clear error each time, and it
+// answers the next request.
+#include "server/peer/peer_server.h"
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+#include <gtest/gtest.h>
+
+#include "forebay/v1/peer.grpc.pb.h"
+#include "proto/contract/limits.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/peer/peer_requests.h"
+#include "server/peer/testing/peer_rig.h"
+
+namespace forebay::peer {
+namespace {
+
+using ::testing::HasSubstr;
+
+// One call of a node that says what it likes.
+class RawCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+          grpc::ByteBuffer request)
+      : request_(std::move(request)) {
+    grpc::GenericStub(channel).PrepareBidiStreamingCall(
+        &context_, "/forebay.v1.Peer/" + method, {}, this);
+    StartWriteLast(&request_, grpc::WriteOptions());
+    StartRead(&reply_);
+    StartCall();
+  }
+  void OnReadDone(bool ok) override {
+    if (ok) StartRead(&reply_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    // This object may be destroyed before set_value returns.
+    const std::shared_ptr<std::promise<grpc::Status>> ended = ended_;
+    ended->set_value(status);
+  }
+  grpc::Status Await() { return ended_->get_future().get(); }
+
+ private:
+  grpc::ClientContext context_;
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer reply_;
+  const std::shared_ptr<std::promise<grpc::Status>> ended_ =
+      std::make_shared<std::promise<grpc::Status>>();
+};
+
+class PeerServerTest : public ::testing::Test {
+ protected:
+  PeerServerTest() {
+    auto made = PeerRig::Create({});
+    EXPECT_TRUE(made.has_value());
+    rig_ = std::move(*made);
+    grpc::ChannelArguments unbounded;
+    unbounded.SetMaxSendMessageSize(-1);
+    channel_ = grpc::CreateCustomChannel(rig_->address(), grpc::InsecureChannelCredentials(),
+                                         unbounded);
+    const PeerRequest head{.identity = DigestOf(PeerRig::AskingIdentity()),
+                           .dataset = rig_->dataset().hash(),
+                           .catalog_fingerprint = rig_->dataset().catalog()->fingerprint()};
+    rows_.set_identity(head.identity);
+    rows_.set_dataset(head.dataset);
+    rows_.set_catalog_fingerprint(head.catalog_fingerprint);
+    extent_.set_identity(head.identity);
+    extent_.set_dataset(head.dataset);
+    extent_.set_catalog_fingerprint(head.catalog_fingerprint);
+  }
+  ~PeerServerTest() override {
+    FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
+    PeerRig::Rows rows = rig_->Ask({1, 2, 3});
+    FOREBAY_EXPECT_OK(rows.outcome.get());
+    EXPECT_TRUE(rig_->AreRight(rows)) << "it answers others as before";
+  }
+
+  grpc::Status Call(const std::string& method, const std::string& request) {
+    const grpc::Slice slice(request);
+    RawCall call(channel_, method, grpc::ByteBuffer(&slice, 1));
+    return call.Await();
+  }
+  void ExpectRefused(const grpc::Status& status, grpc::StatusCode code, const std::string& text) {
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr(text));
+  }
+  void AddRows(std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      rows_.add_samples(i % 512);
+      rows_.add_fields(0);
+    }
+  }
+
+  std::unique_ptr<PeerRig> rig_;
+  std::shared_ptr<grpc::Channel> channel_;
+  v1::SamplesRequest rows_;
+  v1::ExtentRequest extent_;
+};
+
+TEST_F(PeerServerTest, ARequestAsOtherNodesSendItIsAnswered) {
+  AddRows(3);
+  EXPECT_TRUE(Call("Samples", rows_.SerializeAsString()).ok());
+  EXPECT_TRUE(Call("Extent", extent_.SerializeAsString()).ok());
+}
+
+TEST_F(PeerServerTest, TruncatedMessagesAreRefused) {
+  AddRows(3);
+  const std::string rows = rows_.SerializeAsString();
+  ExpectRefused(Call("Samples", rows.substr(0, rows.size() - 1)),
+                grpc::StatusCode::INVALID_ARGUMENT, "no request");
+  ExpectRefused(Call("Samples", ""), grpc::StatusCode::INVALID_ARGUMENT, "0 samples");
+  const std::string extent = extent_.SerializeAsString();
+  ExpectRefused(Call("Extent", extent.substr(0, extent.size() - 1)),
+                grpc::StatusCode::INVALID_ARGUMENT, "no request");
+  ExpectRefused(Call("Extent", ""), grpc::StatusCode::FAILED_PRECONDITION, "another job");
+}
+
+TEST_F(PeerServerTest, OversizedMessagesAreRefused) {
+  const std::string large(limits::kPeerMessageBytesMax + 1, '\0');
+  for (const char* method : {"Samples", "Extent", "Hello", "Ping"}) {
+    ExpectRefused(Call(method, large), grpc::StatusCode::RESOURCE_EXHAUSTED, "larger than max");
+  }
+}
+
+TEST_F(PeerServerTest, TooManyRowsAreRefused) {
+  AddRows(limits::kPeerRowsMax + 1);
+  ExpectRefused(Call("Samples", rows_.SerializeAsString()), grpc::StatusCode::RESOURCE_EXHAUSTED,
+                "at most 4096");
+}
+
+TEST_F(PeerServerTest, RowsWithoutAFieldEachAreRefused) {
+  AddRows(3);
+  rows_.add_samples(1);
+  ExpectRefused(Call("Samples", rows_.SerializeAsString()), grpc::StatusCode::INVALID_ARGUMENT,
+                "4 samples and 3 fields");
+}
+
+TEST_F(PeerServerTest, NodesThatHaveNotTheSameIdentityAreRefusedWithoutHello) {
+  AddRows(1);
+  rows_.set_identity(rows_.identity() + 1);
+  ExpectRefused(Call("Samples", rows_.SerializeAsString()), grpc::StatusCode::FAILED_PRECONDITION,
+                "another job");
+  extent_.set_identity(extent_.identity() + 1);
+  ExpectRefused(Call("Extent", extent_.SerializeAsString()),
+                grpc::StatusCode::FAILED_PRECONDITION, "another job");
+}
+
+TEST_F(PeerServerTest, UnknownDataSetsAndOtherCatalogsAreRefused) {
+  AddRows(1);
+  rows_.set_dataset(5);
+  ExpectRefused(Call("Samples", rows_.SerializeAsString()), grpc::StatusCode::NOT_FOUND,
+                "name hash 0000000000000005");
+  extent_.set_dataset(5);
+  ExpectRefused(Call("Extent", extent_.SerializeAsString()), grpc::StatusCode::NOT_FOUND,
+                "name hash 0000000000000005");
+  extent_.set_dataset(rig_->dataset().hash());
+  extent_.set_catalog_fingerprint(1);
+  ExpectRefused(Call("Extent", extent_.SerializeAsString()),
+                grpc::StatusCode::FAILED_PRECONDITION, "configured alike");
+}
+
+TEST_F(PeerServerTest, AnExtentOutOfRangeIsRefused) {
+  extent_.set_extent(~std::uint32_t{0});
+  ExpectRefused(Call("Extent", extent_.SerializeAsString()), grpc::StatusCode::INVALID_ARGUMENT,
+                "no extent 4294967295");
+}
+
+TEST_F(PeerServerTest, HelloComparesVersionsAndSaysWhichDiffer) {
+  const auto stub = v1::Peer::NewStub(channel_);
+  grpc::ClientContext context;
+  v1::PeerHelloRequest hello;
+  hello.set_address("127.0.0.1:7\x1b[31m");
+  hello.set_protocol_version(kProtocolVersion);
+  hello.set_order_version(kOrderSpecVersion);
+  hello.set_catalog_version(kCatalogVersion + 1);
+  hello.set_job_id("job");
+  v1::PeerHelloReply reply;
+  const grpc::Status status = stub->Hello(&context, hello, &reply);
+  ExpectRefused(status, grpc::StatusCode::FAILED_PRECONDITION, "catalog version");
+  EXPECT_THAT(status.error_message(), ::testing::Not(HasSubstr("\x1b")));
+}
+
+TEST_F(PeerServerTest, AnAddressInUseIsAnError) {
+  const auto second = PeerServer::Start(
+      {.identity = {.address = rig_->address(), .job_id = "job"}},
+      rig_->parts());
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code(), ErrorCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace forebay::peer

@@ -1,0 +1,48 @@
+// ReplyStream: the answer to one call of another node, which is sent chunk by chunk. What is sent
+// may be found long after the call came, on any thread; until then the call holds no thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
+
+namespace forebay::peer {
+
+// Thread-safe. Owned by the service until gRPC is done with the call.
+class ReplyStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                          public std::enable_shared_from_this<ReplyStream> {
+ public:
+  // `left` is called once, when gRPC is done with the call.
+  explicit ReplyStream(std::function<void(const std::shared_ptr<ReplyStream>&)> left)
+      : left_(std::move(left)) {}
+
+  // Makes the next chunk, and returns true if it is the last one.
+  using Next = std::function<bool(grpc::ByteBuffer& chunk)>;
+  // Sends what `next` makes, one chunk after another. At most once in the life of the stream. No
+  // effect if the call has ended.
+  void Send(Next next);
+  // Ends the call with `error`. No effect if it has ended.
+  void End(const Error& error);
+  // Whether the node that asked does not want the answer any more, or has all of it.
+  bool has_ended() const;
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  void WriteLocked() FOREBAY_REQUIRES(mutex_);
+
+  const std::function<void(const std::shared_ptr<ReplyStream>&)> left_;
+  mutable Mutex mutex_;
+  bool has_ended_ FOREBAY_GUARDED_BY(mutex_) = false;  // gRPC was told how the call ends
+  Next next_ FOREBAY_GUARDED_BY(mutex_);
+  grpc::ByteBuffer chunk_ FOREBAY_GUARDED_BY(mutex_);  // being written
+};
+
+}  // namespace forebay::peer

@@ -1,0 +1,59 @@
+// gRPC calls OnReadDone for each chunk, one after another, and OnDone after the last of them. The
+// rows are filled and verified on gRPC's thread: that is a copy and a checksum of a chunk, and
+// never waits.
+#include "server/peer/rows_call.h"
+
+#include <utility>
+
+#include <grpcpp/generic/generic_stub.h>
+
+#include "server/peer/channel_settings.h"
+
+namespace forebay::peer {
+
+RowsCall::RowsCall(PeerLink& link, io::Clock& clock, RowsAsked asked, std::uint64_t bytes,
+                   std::int64_t deadline_ns, fetch::RowSource::Done done)
+    : PeerCall(bytes, deadline_ns),
+      link_(link),
+      clock_(clock),
+      asked_(std::move(asked)),
+      done_(std::move(done)),
+      receiver_(asked_.request.dataset, asked_.rows) {}
+
+void RowsCall::Begin(const std::shared_ptr<grpc::Channel>& channel) {
+  request_ = WriteRequest(asked_);
+  context_.set_deadline(GrpcDeadline(deadline_ns(), clock_));
+  grpc::GenericStub(channel).PrepareBidiStreamingCall(&context_, "/forebay.v1.Peer/Samples", {},
+                                                      this);
+  // gRPC holds these back until StartCall.
+  StartWriteLast(&request_, grpc::WriteOptions());
+  StartRead(&chunk_);
+  StartCall();
+}
+
+void RowsCall::OnReadDone(bool ok) {
+  if (!ok) return;  // OnDone says why
+  const Status taken = receiver_.Take(chunk_);
+  // Gives the memory back before the next message needs some.
+  chunk_.Clear();
+  if (taken.has_value()) return StartRead(&chunk_);
+  error_ = taken.error();
+  // Nothing more is read, so nothing more is written to the rows.
+  context_.TryCancel();
+}
+
+void RowsCall::OnDone(const grpc::Status& status) {
+  Status outcome;
+  // The receiver's error explains more than the cancelled call that followed it.
+  if (error_) {
+    outcome = error_->WithContext("node " + link_.address());
+  } else if (!status.ok()) {
+    outcome = FromGrpcStatus(status, link_.address());
+  } else if (const Status complete = receiver_.Finish(); !complete.has_value()) {
+    outcome = complete.error().WithContext("node " + link_.address());
+  }
+  done_(outcome);
+  link_.Ended(*this);  // destroys this object
+}
+
+}  // namespace forebay::peer

@@ -1,0 +1,68 @@
+// Counts, then leaves the request to the transport. The mutex is released before that, because
+// nodes ask each other.
+#include "server/peer/testing/node_transport.h"
+
+#include <utility>
+
+#include "server/peer/testing/grpc_nodes.h"
+#include "server/peer/testing/in_process_nodes.h"
+
+namespace forebay::peer {
+
+void NodeTransport::Add(NodeRank rank, const Node& node) {
+  {
+    std::lock_guard lock(mutex_);
+    counts_[rank] = {};
+  }
+  Begin(rank, node);
+}
+
+void NodeTransport::Silence(NodeRank rank) { End(rank); }
+
+void NodeTransport::SetFlipsBits(NodeRank rank) {
+  std::lock_guard lock(mutex_);
+  counts_[rank].flips_bits = true;
+}
+
+Result<stage::SuppliedExtent> NodeTransport::Read(const stage::ExtentRequest& request,
+                                                  const stage::AllocateImage& allocate,
+                                                  io::IoQueue& queue) {
+  bool flips_bits = false;
+  {
+    std::lock_guard lock(mutex_);
+    ++counts_[request.node].extents_asked;
+    flips_bits = counts_[request.node].flips_bits;
+  }
+  FOREBAY_ASSIGN(stage::SuppliedExtent supplied, Carry(request, allocate, queue));
+  if (flips_bits) supplied.image.bytes()[0] ^= std::byte{1};
+  return supplied;
+}
+
+void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done done) {
+  {
+    std::lock_guard lock(mutex_);
+    ++counts_[request->node].row_requests;
+  }
+  Carry(std::move(request), std::move(done));
+}
+
+std::uint64_t NodeTransport::extents_asked(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return counts_.at(rank).extents_asked;
+}
+
+std::uint64_t NodeTransport::row_requests(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return counts_.at(rank).row_requests;
+}
+
+std::unique_ptr<NodeTransport> MakeTransport(TransportKind kind) {
+  if (kind == TransportKind::kGrpc) return std::make_unique<GrpcNodes>();
+  return std::make_unique<InProcessNodes>();
+}
+
+std::string TransportName(TransportKind kind) {
+  return kind == TransportKind::kGrpc ? "Grpc" : "InProcess";
+}
+
+}  // namespace forebay::peer

@@ -1,0 +1,73 @@
+// NodeTransport: what tests of several nodes need of a transport: to silence a node, to have its
+// bytes altered on the way, and to count requests. There are two: InProcessNodes, and GrpcNodes
+// over loopback TCP. Part of forebay::peer_testing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "proto/contract/ids.h"
+#include "server/fetch/local_rows.h"
+#include "server/fetch/row_source.h"
+#include "server/io/io_backend.h"
+#include "server/stage/extent_source.h"
+#include "server/stage/local_extents.h"
+
+namespace forebay::peer {
+
+// All nodes of a job share one object. Thread-safe.
+class NodeTransport : public stage::ExtentSource, public fetch::RowSource {
+ public:
+  // The objects that answer for one node; borrowed until Stop. A node that was not added does not
+  // answer.
+  struct Node {
+    stage::LocalExtents* extents = nullptr;
+    fetch::LocalRows* rows = nullptr;
+    stage::Dataset* dataset = nullptr;  // the only data set of the node
+    io::IoBackend* backend = nullptr;   // of its SSD
+  };
+  // Before the first request of any node.
+  void Add(NodeRank rank, const Node& node);
+  // From now on the node does not answer: requests to it fail with kUnavailable.
+  void Silence(NodeRank rank);
+  // From now on one bit of each extent that the node sends is inverted.
+  void SetFlipsBits(NodeRank rank);
+  // No node answers any more. To be called before the nodes go.
+  virtual void Stop() = 0;
+
+  Result<stage::SuppliedExtent> Read(const stage::ExtentRequest& request,
+                                     const stage::AllocateImage& allocate,
+                                     io::IoQueue& queue) final;
+  void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) final;
+
+  // The number of requests that were sent to the node, answered or not.
+  std::uint64_t extents_asked(NodeRank rank) const;
+  std::uint64_t row_requests(NodeRank rank) const;
+
+ protected:
+  virtual void Begin(NodeRank rank, const Node& node) = 0;
+  virtual void End(NodeRank rank) = 0;
+  virtual Result<stage::SuppliedExtent> Carry(const stage::ExtentRequest& request,
+                                              const stage::AllocateImage& allocate,
+                                              io::IoQueue& queue) = 0;
+  virtual void Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) = 0;
+
+ private:
+  struct Counts {
+    bool flips_bits = false;
+    std::uint64_t extents_asked = 0;
+    std::uint64_t row_requests = 0;
+  };
+  mutable std::mutex mutex_;
+  std::map<NodeRank, Counts> counts_;
+};
+
+enum class TransportKind : std::uint8_t { kInProcess, kGrpc };
+std::unique_ptr<NodeTransport> MakeTransport(TransportKind kind);
+// "InProcess" or "Grpc", for the names of parametrised tests.
+std::string TransportName(TransportKind kind);
+
+}  // namespace forebay::peer
