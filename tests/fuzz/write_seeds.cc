@@ -14,11 +14,13 @@
 
 #include "forebay/v1/admin.pb.h"
 #include "forebay/v1/data.pb.h"
+#include "forebay/v1/peer.pb.h"
 #include "proto/contract/check.h"
 #include "proto/contract/order_token.h"
 #include "proto/contract/tensor.h"
 #include "proto/contract/wire_layout.h"
 #include "server/catalog/selection.h"
+#include "server/peer/row_checksum.h"
 #include "server/rendezvous/node_file.h"
 #include "server/tier/ssd/manifest_log.h"
 #include "server/tier/ssd/segment_format.h"
@@ -270,12 +272,16 @@ v1::StreamRequest PullRequest(std::uint64_t step, std::uint32_t count) {
   return request;
 }
 
-std::string Delimited(const std::vector<v1::StreamRequest>& requests) {
+template <typename Message>
+std::string DelimitedOf(const std::vector<Message>& messages) {
   std::ostringstream out;
-  for (const v1::StreamRequest& request : requests) {
-    FOREBAY_CHECK(google::protobuf::util::SerializeDelimitedToOstream(request, &out));
+  for (const Message& message : messages) {
+    FOREBAY_CHECK(google::protobuf::util::SerializeDelimitedToOstream(message, &out));
   }
   return out.str();
+}
+std::string Delimited(const std::vector<v1::StreamRequest>& requests) {
+  return DelimitedOf(requests);
 }
 
 void WriteRequests(SeedFolder& seeds) {
@@ -353,6 +359,71 @@ void WriteClientHellos(SeedFolder& seeds) {
   seeds.Write("acceptor/another_protocol", TextOf(hello));
 }
 
+// What peer_reply_fuzz asks for: rows of 0, 1 and 40 bytes.
+v1::SamplesReply RowsReply(std::size_t begin, std::size_t end) {
+  const fetch::Row rows[] = {{.sample = SampleId(1), .field = FieldId(0), .memory = {}},
+                             {.sample = SampleId(2), .field = FieldId(0), .memory = {}},
+                             {.sample = SampleId(2), .field = FieldId(1), .memory = {}}};
+  const std::string texts[] = {"", "x", std::string(40, 'y')};
+  v1::SamplesReply reply;
+  for (std::size_t i = begin; i < end; ++i) {
+    v1::RowEnd& row = *reply.add_ends();
+    row.set_bytes(texts[i].size());
+    row.set_checksum(Checksum(peer::RowIdentity(77, rows[i], texts[i].size()),
+                              std::as_bytes(std::span(texts[i]))));
+    *reply.mutable_payload() += texts[i];
+  }
+  return reply;
+}
+
+void WritePeerMessages(SeedFolder& seeds) {
+  v1::SamplesRequest rows;
+  rows.set_identity(1);
+  rows.set_dataset(2);
+  rows.set_catalog_fingerprint(3);
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    rows.add_samples(i << (8 * i));
+    rows.add_fields(static_cast<std::uint32_t>(i % 2));
+  }
+  seeds.Write("peer_request/rows", rows.SerializeAsString());
+  rows.add_fields(7);
+  seeds.Write("peer_request/more_fields_than_samples", rows.SerializeAsString());
+  v1::ExtentRequest extent;
+  extent.set_identity(1);
+  extent.set_dataset(2);
+  extent.set_catalog_fingerprint(3);
+  extent.set_extent(9);
+  seeds.Write("peer_request/extent", extent.SerializeAsString());
+
+  using Replies = std::vector<v1::SamplesReply>;
+  const v1::SamplesReply all = RowsReply(0, 3);
+  seeds.Write("peer_reply/rows", DelimitedOf(Replies{all}));
+  v1::SamplesReply begin = RowsReply(0, 2);
+  *begin.mutable_payload() += std::string(15, 'y');
+  v1::SamplesReply middle;
+  middle.set_payload(std::string(15, 'y'));
+  v1::SamplesReply last = RowsReply(2, 3);
+  last.set_payload(std::string(10, 'y'));
+  seeds.Write("peer_reply/row_in_three_chunks", DelimitedOf(Replies{begin, middle, last}));
+  v1::SamplesReply failed = RowsReply(0, 2);
+  failed.add_ends()->set_code(3);
+  failed.mutable_ends(2)->set_message("no such row");
+  seeds.Write("peer_reply/row_with_error", DelimitedOf(Replies{failed}));
+  v1::SamplesReply flipped = all;
+  flipped.mutable_payload()->back() ^= 1;
+  seeds.Write("peer_reply/flipped_bit", DelimitedOf(Replies{flipped}));
+  seeds.Write("peer_reply/more_rows", DelimitedOf(Replies{all, RowsReply(1, 2)}));
+  v1::ExtentReply head;
+  head.set_image_bytes(12);
+  head.set_checksum(5);
+  head.set_is_packed(true);
+  v1::ExtentReply chunk;
+  chunk.set_payload("sixsix");
+  using ExtentReplies = std::vector<v1::ExtentReply>;
+  seeds.Write("peer_reply/extent", DelimitedOf(ExtentReplies{head, chunk, chunk}));
+  seeds.Write("peer_reply/extent_too_long", DelimitedOf(ExtentReplies{head, chunk, chunk, chunk}));
+}
+
 }  // namespace
 }  // namespace forebay
 
@@ -369,6 +440,7 @@ int main(int argc, char** argv) {
   forebay::WriteReplies(seeds);
   forebay::WriteDeliveryLogs(seeds);
   forebay::WriteRequests(seeds);
+  forebay::WritePeerMessages(seeds);
   forebay::WriteClientHellos(seeds);
   forebay::WriteSafetensors(seeds);
   return seeds.is_good() ? 0 : 1;

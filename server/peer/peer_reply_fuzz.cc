@@ -1,0 +1,107 @@
+// Fuzz target: the answers of another node, as messages each behind its length (protobuf's
+// delimited form), to a request for rows and to one for an extent. Whatever they are, only memory
+// that was meant for them is written, and an answer is complete only if it has that many bytes.
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <google/protobuf/io/coded_stream.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include "proto/contract/check.h"
+#include "server/peer/extent_messages.h"
+#include "server/peer/row_receiver.h"
+
+namespace forebay::peer {
+namespace {
+
+constexpr std::uint64_t kDataset = 77;
+constexpr std::size_t kGuardBytes = 64;
+constexpr std::byte kGuard{0xEE};
+
+// Memory with a guard on both sides, which must not change.
+class Guarded {
+ public:
+  explicit Guarded(std::size_t bytes) : memory_(bytes + 2 * kGuardBytes, kGuard) {}
+  std::span<std::byte> bytes() {
+    return std::span(memory_).subspan(kGuardBytes, memory_.size() - 2 * kGuardBytes);
+  }
+  void Check() const {
+    const std::span<const std::byte> all(memory_);
+    const auto is_guard = [](std::byte byte) { return byte == kGuard; };
+    FOREBAY_CHECK(std::ranges::all_of(all.first(kGuardBytes), is_guard));
+    FOREBAY_CHECK(std::ranges::all_of(all.last(kGuardBytes), is_guard));
+  }
+
+ private:
+  std::vector<std::byte> memory_;
+};
+
+// The message in slices of a few bytes, as it may come from a socket.
+grpc::ByteBuffer InSlices(const std::string& message) {
+  std::vector<grpc::Slice> slices;
+  for (std::size_t at = 0; at < message.size(); at += 13) {
+    slices.emplace_back(message.substr(at, 13));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+void ReceiveRows(const std::vector<std::string>& messages) {
+  // Rows of 0, 1 and 40 bytes.
+  Guarded first(0);
+  Guarded second(1);
+  Guarded third(40);
+  const std::vector<fetch::Row> rows = {
+      {.sample = SampleId(1), .field = FieldId(0), .memory = first.bytes()},
+      {.sample = SampleId(2), .field = FieldId(0), .memory = second.bytes()},
+      {.sample = SampleId(2), .field = FieldId(1), .memory = third.bytes()},
+  };
+  RowReceiver receiver(kDataset, rows);
+  std::size_t bytes = 0;
+  for (const std::string& message : messages) {
+    bytes += message.size();
+    grpc::ByteBuffer buffer = InSlices(message);
+    if (!receiver.Take(buffer).has_value()) break;
+  }
+  FOREBAY_CHECK(!receiver.Finish().has_value() || bytes > 41);
+  for (const Guarded* memory : {&first, &second, &third}) memory->Check();
+}
+
+void ReceiveExtent(const std::vector<std::string>& messages) {
+  if (messages.empty()) return;
+  grpc::ByteBuffer head = InSlices(messages.front());
+  const Result<ExtentHead> announced = ExtentReceiver::TakeHead(head);
+  // The bound of an extent is checked by TakeHead; a fuzzer must not spend its time on memory.
+  if (!announced.has_value() || announced->image_bytes > 4096) return;
+  Guarded image(announced->image_bytes);
+  ExtentReceiver receiver;
+  receiver.SetImage(image.bytes());
+  std::size_t payload_max = 0;
+  for (std::size_t i = 1; i < messages.size(); ++i) {
+    payload_max += messages[i].size();
+    grpc::ByteBuffer buffer = InSlices(messages[i]);
+    if (!receiver.Take(buffer).has_value()) break;
+  }
+  FOREBAY_CHECK(!receiver.Finish().has_value() || payload_max >= announced->image_bytes);
+  image.Check();
+}
+
+}  // namespace
+}  // namespace forebay::peer
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  google::protobuf::io::CodedInputStream input(data, static_cast<int>(size));
+  std::vector<std::string> messages;
+  std::uint32_t length = 0;
+  while (input.ReadVarint32(&length)) {
+    std::string message;
+    if (length > size || !input.ReadString(&message, static_cast<int>(length))) break;
+    messages.push_back(message);
+  }
+  forebay::peer::ReceiveRows(messages);
+  forebay::peer::ReceiveExtent(messages);
+  return 0;
+}

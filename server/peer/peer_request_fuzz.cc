@@ -1,0 +1,41 @@
+// Fuzz target: the requests of other nodes. What is parsed is within the limits, and is written and
+// read again the same.
+#include <cstdint>
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+#include "server/peer/peer_requests.h"
+
+namespace {
+
+bool IsSame(const forebay::peer::PeerRequest& a, const forebay::peer::PeerRequest& b) {
+  return a.identity == b.identity && a.dataset == b.dataset &&
+         a.catalog_fingerprint == b.catalog_fingerprint;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace forebay;
+  const grpc::Slice slice(data, size);
+  const grpc::ByteBuffer message(&slice, 1);
+  if (const auto rows = peer::ParseRowsAsked(message); rows.has_value()) {
+    FOREBAY_CHECK(!rows->rows.empty() && rows->rows.size() <= limits::kPeerRowsMax);
+    const auto again = peer::ParseRowsAsked(peer::WriteRequest(*rows));
+    FOREBAY_CHECK(again.has_value() && IsSame(again->request, rows->request));
+    FOREBAY_CHECK(again->rows.size() == rows->rows.size());
+    for (std::size_t i = 0; i < rows->rows.size(); ++i) {
+      FOREBAY_CHECK(again->rows[i].sample == rows->rows[i].sample);
+      FOREBAY_CHECK(again->rows[i].field == rows->rows[i].field);
+    }
+  }
+  if (const auto extent = peer::ParseExtentAsked(message); extent.has_value()) {
+    const auto again = peer::ParseExtentAsked(peer::WriteRequest(*extent));
+    FOREBAY_CHECK(again.has_value() && IsSame(again->request, extent->request));
+    FOREBAY_CHECK(again->extent == extent->extent);
+  }
+  return 0;
+}
