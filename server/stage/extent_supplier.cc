@@ -77,27 +77,9 @@ Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
   if (is_passing) {
     working = parts_.tiers.AwaitWorkingMemory(catalog->extent(extent).bytes, load.background);
   }
-  // A load that has another way waits for memory only briefly: a reader that can read in pieces,
-  // and an extent that passes through RAM in the background.
-  const bool may_be_in_pieces = !load.background && GfsPieces::CanRead(dataset);
-  const bool may_evict_homes = load.background && is_passing;
-  const auto allocate = [&](std::uint64_t bytes) -> Result<tier::ArenaBlock> {
-    StagingTiers::MemoryRequest request{
-        .bytes = bytes,
-        .key = home == plan::HomeTier::kSsd ? nullptr : &key,
-        .wait_ms = may_be_in_pieces || may_evict_homes ? limits::kShortMemoryWaitMs
-                                                       : limits::kMemoryWaitMs,
-        .spares_homes = load.background};
-    Result<tier::ArenaBlock> block = parts_.tiers.Allocate(request, queue);
-    const bool is_short =
-        !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;
-    if (!is_short || !may_evict_homes) return block;
-    // In a small tier, extents at home may leave no gap that is large enough for the image. Without
-    // this, the extent would stay on no tier. What is evicted for it goes to SSD too, where that
-    // has space, so it is not read again.
-    request.spares_homes = false;
-    request.wait_ms = 0;
-    return parts_.tiers.Allocate(request, queue);
+  const tier::ExtentKey* const needed_later = home == plan::HomeTier::kSsd ? nullptr : &key;
+  const auto allocate = [&](std::uint64_t bytes) {
+    return Allocate(load, bytes, needed_later, is_passing, queue);
   };
   FOREBAY_ASSIGN(SuppliedExtent supplied,
                  Read(load, *catalog, allocate, queue));
@@ -108,6 +90,32 @@ Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
        .checksums = std::move(supplied.checksums),
        .is_packed = supplied.is_packed},
       load.access == Access::kInRam ? std::optional(home) : std::nullopt, queue);
+}
+
+// `key` is that of StagingTiers::MemoryRequest.
+Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::uint64_t bytes,
+                                                  const tier::ExtentKey* key, bool is_passing,
+                                                  io::IoQueue& queue) {
+  // A load that has another way waits for memory only briefly: a reader that can read in pieces,
+  // and an extent that passes through RAM in the background.
+  const bool may_be_in_pieces = !load.background && GfsPieces::CanRead(load.dataset);
+  const bool may_evict_homes = load.background && is_passing;
+  StagingTiers::MemoryRequest request{
+      .bytes = bytes,
+      .key = key,
+      .wait_ms = may_be_in_pieces || may_evict_homes ? limits::kShortMemoryWaitMs
+                                                     : limits::kMemoryWaitMs,
+      .spares_homes = load.background};
+  Result<tier::ArenaBlock> block = parts_.tiers.Allocate(request, queue);
+  const bool is_short =
+      !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;
+  if (!is_short || !may_evict_homes) return block;
+  // In a small tier, extents at home may leave no gap that is large enough for the image. Without
+  // this, the extent would stay on no tier. What is evicted for it goes to SSD too, where that has
+  // space, so it is not read again.
+  request.spares_homes = false;
+  request.wait_ms = 0;
+  return parts_.tiers.Allocate(request, queue);
 }
 
 Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,

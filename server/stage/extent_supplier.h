@@ -72,6 +72,9 @@ class ExtentSupplier {
   // in turn, or, if there is no such node or none answers, from the GFS.
   Result<SuppliedExtent> Read(const LoadRequest& load, const catalog::Catalog& catalog,
                               const AllocateImage& allocate, io::IoQueue& queue);
+  Result<tier::ArenaBlock> Allocate(const LoadRequest& load, std::uint64_t bytes,
+                                    const tier::ExtentKey* key, bool is_passing,
+                                    io::IoQueue& queue);
   // Background loads only: copies an extent that is in RAM to its home tier.
   void BringHome(const LoadRequest& load, const tier::ResidentExtent& found, io::IoQueue& queue);
 
