@@ -164,7 +164,8 @@ TEST(Handshake, ADaemonThatHangsUpForAWhileIsTriedAgain) {
   });
   auto client = TryConnect(daemon);
   EXPECT_TRUE(client.has_value()) << client.error().ToString();
-  EXPECT_GT(daemon.counters.connections, 2U);
+  // The second one may come before or after the restart, which follows it.
+  EXPECT_GE(daemon.counters.connections, 2U);
 }
 
 TEST(Handshake, ADaemonThatStartsLaterIsFound) {
