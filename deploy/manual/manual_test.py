@@ -137,7 +137,7 @@ class ManualTest(unittest.TestCase):
         self.assertEqual(bash(["forebay", "evict", "--tier", ""]), ["ram", "ssd"])
         self.assertEqual(bash(["forebay", "evict", "--tier", "=", "s"]), ["ssd"])
         self.assertEqual(bash(["forebay", "order", "--mode", "="]),
-                         ["global", "block", "sequential"])
+                         ["global", "block", "sequential", "partial"])
         self.assertEqual(bash(["forebay", "compress", "bench", "--profiles", "d"]), ["dense"])
         self.assertEqual(bash(["forebay", "order", "--seed", ""]), [], "any number")
         self.assertEqual(bash(["forebay", "status", ""]), [], "no argument follows")
