@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -172,7 +173,8 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
 // The device number (st_dev) would not do in place of the type: it may change with every mount.
 class GfsRoot {
  public:
-  GfsRoot(io::IoBackend& backend, std::string path, std::uint64_t file_system_type,
+  GfsRoot(io::IoBackend& backend, std::string path,
+          std::optional<std::uint64_t> file_system_type,
           std::unique_ptr<io::Directory> directory)
       : backend_(backend),
         path_(std::move(path)),
@@ -197,7 +199,7 @@ class GfsRoot {
     if (!opened.has_value()) return {};
     const auto space = (*opened)->FreeSpace();
     if (!space.has_value()) return {};
-    if (space->file_system_type != file_system_type_) {
+    if (file_system_type_ && space->file_system_type != *file_system_type_) {
       return Error(ErrorCode::kUnavailable,
                    "'" + path_ + "' is on a file system of another type than when it was first "
                    "opened: the GFS is not mounted there",
@@ -212,7 +214,8 @@ class GfsRoot {
  private:
   io::IoBackend& backend_;
   const std::string path_;
-  const std::uint64_t file_system_type_;  // at the first opening
+  // At the first opening; unset: unknown, so any is accepted.
+  const std::optional<std::uint64_t> file_system_type_;
   mutable Mutex mutex_;
   std::shared_ptr<io::Directory> directory_ FOREBAY_GUARDED_BY(mutex_);
 };
@@ -532,13 +535,14 @@ class PatientQueue final : public io::IoQueue {
 
 Result<std::unique_ptr<io::Directory>> PatientBackend::OpenGfsDirectory(std::string_view path) {
   std::unique_ptr<io::Directory> directory;
-  io::Directory::Space space;
+  std::optional<std::uint64_t> file_system_type;
   {
     const GfsCalls::Call under_way(calls_, "open", {.root = path, .path = {}});
     FOREBAY_ASSIGN(directory, inner_.OpenDirectory(path));
-    FOREBAY_ASSIGN(space, directory->FreeSpace());
+    // Only a later remount needs it, so an error here is no reason to refuse the data set.
+    if (const auto space = directory->FreeSpace()) file_system_type = space->file_system_type;
   }
-  auto root = std::make_shared<GfsRoot>(inner_, std::string(path), space.file_system_type,
+  auto root = std::make_shared<GfsRoot>(inner_, std::string(path), file_system_type,
                                         std::move(directory));
   return std::make_unique<PatientDirectory>(std::move(root), CallKeepers{patience_, calls_});
 }
