@@ -111,7 +111,7 @@ TEST(StreamSender, NothingIsHeldBackWhileTheCallerPolls) {
   EXPECT_TRUE(Soon([&] { return daemon.counters.releases == 3; }));
 }
 
-// What a batch that Pull waits for may need, and what batches that Finish waits for may need.
+// The batches that Pull or Finish wait for may need the credits of releases that are held back.
 TEST(StreamSender, NothingIsHeldBackWhilePullOrFinishWaits) {
   FakeDaemon daemon;
   daemon.faults.mute_after_batches = 3;

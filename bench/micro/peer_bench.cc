@@ -42,7 +42,8 @@
 namespace forebay::peer {
 namespace {
 
-// What all means move: requests for rows in pseudo-random order, several at a time.
+// The work that each contender does: it answers requests for rows in pseudo-random order, of which
+// several are under way at a time.
 struct Load {
   std::uint64_t row_bytes = 0;
   std::uint64_t rows = 0;          // of the data set

@@ -180,7 +180,7 @@ void PartialOrder::InverseGroup(std::span<std::uint64_t> values) const {
   PermuteWithinShares(group, lists_key_, Direction::kInverse);
   for (std::size_t i = 0; i < group.count; ++i) {
     const std::uint64_t node = group.nodes[i];
-    // What the full steps leave of a list is read in the last step.
+    // The entries that full steps leave of a list are read in the last step.
     const std::uint64_t step =
         std::min(by_part_samples_.Divide(group.places[i]).quotient, full_steps_);
     const std::uint64_t in_part = group.places[i] - step * part_samples_;

@@ -477,8 +477,8 @@ TEST(OrderStatisticsTest, PartialWithAWholeExchangeIsAGlobalShuffle) {
   EXPECT_GT(z(500'000), kZReject) << "half of each share stays";
 }
 
-// Who reads what in the epochs of one seed, by 8 nodes with 25 samples each, of which 5 are
-// exchanged: node readers[i] reads sample i.
+// Computes which node reads which sample in the epochs of one seed: node readers[i] reads sample i.
+// There are 8 nodes with 25 samples each, of which each exchanges 5.
 class PartialReaders {
  public:
   static constexpr std::uint32_t kNodes = 8;
@@ -518,7 +518,7 @@ TEST(OrderStatisticsTest, PartialMovesEverySampleToEveryNodeEquallyOften) {
         ++table[homes[i]][readers[i]];
       }
     }
-    // Of the 40 places that a sample of the pool can take, 5 are its own node's.
+    // A sample of the pool can take 40 places, 5 of which belong to its own node.
     const double p = PartialReaders::kExchanged * 35 / 40;
     double chi_square = 0;
     for (const double count : moves) {

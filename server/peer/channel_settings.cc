@@ -46,7 +46,7 @@ grpc::ChannelArguments ChannelSettings() {
   settings.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMsMin);
   settings.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, limits::kHandshakeDeadlineMs);
   settings.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
-  // Who asks decides whether to ask again, and whom.
+  // The caller (RowRouter, ExtentSupplier) decides whether to ask again, and which node.
   settings.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   settings.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   // A site's proxy for the web must not be asked to connect two nodes.

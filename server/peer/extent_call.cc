@@ -60,7 +60,7 @@ void ExtentCall::OnReadDone(bool ok) {
   }
   message_.Clear();
   if (!taken.has_value()) {
-    // What still arrives is not read, so the image is not written to any more.
+    // Chunks that still arrive are not read, so nothing is written to the image any more.
     context_.TryCancel();
     return EndHold();
   }

@@ -272,7 +272,7 @@ TEST_P(ExtentExchangeTest, ACompressedExtentTravelsCompressed) {
 TEST_P(ExtentExchangeTest, NodesThatWaitForEachOthersExtentsStageThem) {
   Start(2, {.readers = 1});
   StageAll();
-  // What was staged is dropped, so that every extent must be staged for the node that asks.
+  // The extents are evicted, so that each has to be staged again for the node that asks.
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     for (std::uint32_t i = 0; i < kExtents; ++i) {
       const tier::ExtentKey& key = rig(rank).dataset().key(ExtentId(i));

@@ -1,6 +1,6 @@
 // The parts of a message with payload (proto/forebay/v1/peer.proto), which is written and read by
 // hand so that the payload is not copied: the fields before the payload, its length, its bytes.
-// What is written is an ordinary protobuf message.
+// The bytes that these functions write are an ordinary protobuf message.
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,7 @@ struct PeerIdentity {
   std::uint32_t order_version = kOrderSpecVersion;
   std::uint32_t catalog_version = kCatalogVersion;
   std::string job_id;
-  // Of the part of the configuration that all nodes of a job share.
+  // Digest of the part of the configuration that all nodes of a job share.
   std::uint64_t config_digest = 0;
 };
 

@@ -51,7 +51,7 @@ class HelloNode final : public v1::Peer::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// What became of calls, by name.
+// Records for each call, by its name, whether it has begun, ended or failed.
 class Journal {
  public:
   void Write(const std::string& line) {

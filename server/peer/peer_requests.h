@@ -14,7 +14,7 @@
 
 namespace forebay::peer {
 
-// What every request says besides what it asks for.
+// The fields that every request has, whatever it asks for.
 struct PeerRequest {
   std::uint64_t identity = 0;  // DigestOf the identity of the node that asks
   std::uint64_t dataset = 0;   // hash of the data set's name

@@ -22,7 +22,7 @@ struct PeerServerOptions {
   bool allow_plaintext = false;  // on an address that is not loopback
 };
 
-// What answers; everything is borrowed.
+// The objects that answer requests. All are borrowed.
 struct PeerServerParts {
   stage::LocalExtents& extents;
   fetch::LocalRows& rows;

@@ -1,5 +1,5 @@
-// What a node says to requests that no node of this version sends: a clear error each time, and it
-// answers the next request.
+// A node gets requests that no node of this version sends. It answers each with a clear error, and
+// goes on answering others.
 #include "server/peer/peer_server.h"
 
 #include <future>

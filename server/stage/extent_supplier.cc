@@ -92,7 +92,6 @@ Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
       load.access == Access::kInRam ? std::optional(home) : std::nullopt, queue);
 }
 
-// `key` is that of StagingTiers::MemoryRequest.
 Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::uint64_t bytes,
                                                   const tier::ExtentKey* key, bool is_passing,
                                                   io::IoQueue& queue) {

@@ -72,6 +72,8 @@ class ExtentSupplier {
   // in turn, or, if there is no such node or none answers, from the GFS.
   Result<SuppliedExtent> Read(const LoadRequest& load, const catalog::Catalog& catalog,
                               const AllocateImage& allocate, io::IoQueue& queue);
+  // Allocates memory for the image of a load. `key`: see StagingTiers::MemoryRequest. `is_passing`:
+  // the image only passes through RAM, to SSD or to be compressed.
   Result<tier::ArenaBlock> Allocate(const LoadRequest& load, std::uint64_t bytes,
                                     const tier::ExtentKey* key, bool is_passing,
                                     io::IoQueue& queue);
