@@ -107,11 +107,16 @@ class HeldObjectTest : public ::testing::Test {
     }
     return true;
   }
-  // Waits until a call that Hold names counts as hung. Earlier calls may count as hung too, because
-  // the clock moves on while their threads do not run.
+  // Waits until a call that Hold names counts as hung. The clock stands still until that call has
+  // begun. Otherwise, while the threads do not run, an earlier call would count as late, and spare
+  // readers would begin on the object that is to be held before it is known not to answer.
   bool PassUntilHeld() {
-    return PassUntil([this] { return faults_.faults_injected() > 0; }) &&
-           PassUntil([this] { return calls_.figures().hung > 0; });
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (faults_.faults_injected() == 0) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::yield();
+    }
+    return PassUntil([this] { return calls_.figures().hung > 0; });
   }
   static bool IsStaged(const Dataset& dataset) {
     return dataset.progress().state == DatasetState::kStaged;
