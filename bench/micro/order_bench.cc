@@ -1,6 +1,7 @@
-// Order: start-up, forward and inverse, one by one and in batches. Goal of the order figure:
-// 20 million forward or inverse per second and core at the worst n <= 2^34, and a start-up
-// cost that does not depend on n.
+// Measures Order: start-up, forward and inverse, one position at a time and in batches, over sizes
+// of the data set at which the permutation has different costs. The goal is 20 million forward or
+// inverse per second and core at the worst n <= 2^34, and a start-up cost that does not depend on
+// n, because a stream of 10^10 samples should open as fast as one of a thousand.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -13,14 +14,18 @@
 namespace forebay {
 namespace {
 
+// As many samples as a large minibatch has, or an extent of small samples.
 constexpr std::uint64_t kBatchSamples = 4096;
 
+// A global order, or one of runs of 256 samples that are shuffled within windows of 64 runs. The
+// second one costs more, because each position goes through two permutations.
 OrderSpec SpecOf(std::uint64_t sample_count, bool block) {
   OrderSpec spec{.seed = 7, .sample_count = sample_count};
   if (block) spec.shape = {OrderMode::kBlock, 256, 64};
   return spec;
 }
 
+// The arguments of a benchmark as Sizes sets them: n, then whether the order has blocks.
 Order OrderOf(const benchmark::State& state) {
   const auto sample_count = static_cast<std::uint64_t>(state.range(0));
   return Order(SpecOf(sample_count, state.range(1) != 0), EpochId(1));
@@ -38,13 +43,15 @@ Order PartialOrderOf(const benchmark::State& state) {
   return Order(spec, EpochId(1));
 }
 
-// A walk over all of [0, n) by a stride that keeps caches and predictors honest.
+// Walks over [0, n) with a stride of a third of it, so that consecutive calls are for different
+// runs and windows, and nothing that one call has derived serves the next.
 class Walk {
  public:
   explicit Walk(std::uint64_t sample_count)
       : sample_count_(sample_count), stride_(sample_count / 3 + 1) {}
   std::uint64_t Next() {
     at_ += stride_;
+    // A remainder would need a division, whose cost would be measured too.
     if (at_ >= sample_count_) at_ -= sample_count_;
     return at_;
   }
@@ -55,6 +62,8 @@ class Walk {
   std::uint64_t at_ = 0;
 };
 
+// Makes an order and asks it for one position, so that work which the constructor might put off is
+// measured too. Each iteration has another epoch, as in a training run.
 void BM_StartUp(benchmark::State& state) {
   const auto sample_count = static_cast<std::uint64_t>(state.range(0));
   const OrderSpec spec = SpecOf(sample_count, state.range(1) != 0);
@@ -65,12 +74,14 @@ void BM_StartUp(benchmark::State& state) {
   }
 }
 
+// Throughput of single calls: they do not depend on each other, so the processor overlaps them.
 void Forward(benchmark::State& state, const Order& order) {
   Walk walk(order.sample_count());
   for (auto _ : state) benchmark::DoNotOptimize(order.Forward(Position(walk.Next())));
   state.SetItemsProcessed(state.iterations());
 }
 
+// Latency of a single call: each one needs the result of the one before, so nothing overlaps.
 void BM_ForwardDependent(benchmark::State& state) {
   const Order order = OrderOf(state);
   std::uint64_t at = 0;
@@ -83,12 +94,15 @@ void BM_ForwardDependent(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
 }
 
+// Throughput of single inverse calls: the position at which a sample comes.
 void Inverse(benchmark::State& state, const Order& order) {
   Walk walk(order.sample_count());
   for (auto _ : state) benchmark::DoNotOptimize(order.Inverse(walk.Next()));
   state.SetItemsProcessed(state.iterations());
 }
 
+// Consecutive positions, as the daemon asks for those of a minibatch. The last ones of the epoch
+// are taken, because the last window, which may be short, is among them.
 void ForwardBatch(benchmark::State& state, const Order& order) {
   std::vector<std::uint64_t> batch(std::min(kBatchSamples, order.sample_count()));
   for (auto _ : state) {
@@ -98,7 +112,8 @@ void ForwardBatch(benchmark::State& state, const Order& order) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(batch.size()));
 }
 
-// The indices of one extent, as eviction asks for their next use.
+// The indices of one extent, as eviction asks for their next use. Inverse overwrites its input, so
+// each iteration fills the batch again, which costs little beside the inverse.
 void InverseBatch(benchmark::State& state, const Order& order) {
   std::vector<std::uint64_t> batch(std::min(kBatchSamples, order.sample_count()));
   for (auto _ : state) {
@@ -122,6 +137,9 @@ void BM_PartialInverseBatch(benchmark::State& state) {
   InverseBatch(state, PartialOrderOf(state));
 }
 
+// A small data set and the largest one of the goal. With one sample of a node in a step, neighbours
+// in a batch belong to different nodes, so each of them needs another node's permutation; with 64,
+// a permutation serves many of them.
 void PartialSizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgNames({"n", "part"});
   for (const std::int64_t part : {1, 64}) {
@@ -131,6 +149,10 @@ void PartialSizes(benchmark::internal::Benchmark* benchmark) {
   }
 }
 
+// Sizes around the borders of the algorithm (docs/order.md, section 3): up to 16 a table is
+// shuffled, up to 512 the network has 12 rounds, above that 8. Its domain is larger than n by less
+// than the square root of n, and results outside [0, n) are mapped again, which happens most often
+// at 17 and 33. 2^34 - 1 is the largest n of the goal, 2^40 the largest one of the format.
 void Sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgNames({"n", "block"});
   for (const std::int64_t block : {0, 1}) {

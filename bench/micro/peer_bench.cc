@@ -1,7 +1,8 @@
-// Rows of another node over loopback TCP: GrpcPeers and PeerServer, beside the limits: a bare gRPC
-// byte stream and a bare socket, which move the same rows for the same requests. The means take
-// turns in each round, so that their ratios are from the same minutes. Both ends are threads of
-// this process, so its CPU time is that of both.
+// Measures how fast rows of another node arrive over loopback TCP, through GrpcPeers and
+// PeerServer. Beside them it measures two limits that move the same bytes for the same requests: a
+// bare gRPC byte stream, which is what our messages could cost at best, and a bare socket, which is
+// what the kernel can do. The contenders take turns in each round, so that their ratios are from
+// the same minutes. Both ends are threads of this process, so its CPU time is that of both.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -50,19 +51,23 @@ struct Load {
   std::size_t request_rows = 0;
   std::size_t requests = 0;
   std::size_t in_flight = 0;
-  std::vector<std::vector<std::uint64_t>> samples = {};  // of each request
+  // The samples of each request. Drawn before the measurement, and the same for all contenders.
+  std::vector<std::vector<std::uint64_t>> samples = {};
 
   std::uint64_t bytes() const { return requests * request_rows * row_bytes; }
 };
 
 Load MakeLoad(std::uint64_t row_bytes, std::uint64_t rows, std::uint64_t total_bytes,
               std::size_t request_rows, std::size_t in_flight) {
+  // At least one full window of requests, or the contenders would not overlap any.
   Load load{.row_bytes = row_bytes,
             .rows = rows,
             .request_rows = request_rows,
             .requests = std::max<std::size_t>(in_flight,
                                               total_bytes / (row_bytes * request_rows)),
             .in_flight = in_flight};
+  // A linear congruential generator (Knuth's MMIX constants), whose upper bits are random enough to
+  // defeat the caches. A fixed seed makes runs comparable.
   std::uint64_t state = 7;
   load.samples.resize(load.requests);
   for (std::vector<std::uint64_t>& request : load.samples) {
@@ -74,20 +79,24 @@ Load MakeLoad(std::uint64_t row_bytes, std::uint64_t rows, std::uint64_t total_b
   return load;
 }
 
-// A way of moving rows. Request r is received in place r % in_flight of the destination.
+// A way of moving rows. Request r is received in place r % in_flight of the destination, as a
+// daemon receives rows in the slots of its next batches; so the memory that is written to is as
+// small for each of them.
 class Means {
  public:
   virtual ~Means() = default;
   virtual void Move(const Load& load, std::vector<std::byte>& destination) = 0;
 };
 
+// The place of a request is free again once the request in_flight before it is complete.
 std::span<std::byte> PlaceOf(const Load& load, std::size_t request,
                              std::vector<std::byte>& destination) {
   const std::size_t bytes = load.request_rows * load.row_bytes;
   return std::span(destination).subspan(request % load.in_flight * bytes, bytes);
 }
 
-// GrpcPeers asks; PeerServer answers from the RAM tier.
+// GrpcPeers asks; PeerServer answers from the RAM tier. All that a batch costs is included: finding
+// and pinning extents, checksums of rows on both sides, and the copy to the slot.
 class PeersMeans final : public Means {
  public:
   explicit PeersMeans(PeerRig& rig) : rig_(rig) {
@@ -95,6 +104,8 @@ class PeersMeans final : public Means {
   }
   void Move(const Load& load, std::vector<std::byte>& destination) override {
     std::vector<std::future<Status>> under_way(load.in_flight);
+    // A ring of requests: before a place is used again, its last request must be complete. The
+    // rounds after the last request only wait for those under way.
     for (std::size_t r = 0; r < load.requests + load.in_flight; ++r) {
       std::future<Status>& place = under_way[r % load.in_flight];
       if (place.valid()) FOREBAY_CHECK(place.get().has_value());
@@ -102,6 +113,7 @@ class PeersMeans final : public Means {
       auto request = std::make_shared<fetch::RowRequest>();
       request->node = PeerRig::kNode;
       request->dataset = &rig_.dataset();
+      // Far away: this measures throughput, and a missed deadline would end the program.
       request->deadline_ns = rig_.rig().clock().NowNs() + 60'000'000'000;
       const std::span<std::byte> memory = PlaceOf(load, r, destination);
       for (std::size_t i = 0; i < load.request_rows; ++i) {
@@ -109,6 +121,7 @@ class PeersMeans final : public Means {
                                  .field = FieldId(0),
                                  .memory = memory.subspan(i * load.row_bytes, load.row_bytes)});
       }
+      // Shared, because a std::function has to be copyable and a promise is not.
       const auto outcome = std::make_shared<std::promise<Status>>();
       place = outcome->get_future();
       rig_.peers().Read(request, [outcome](const Status& status) { outcome->set_value(status); });
@@ -120,12 +133,15 @@ class PeersMeans final : public Means {
 };
 
 // A bare gRPC byte stream: one call for each request, whose answer is a stream of messages of
-// 1 MiB, which refer to the server's memory and are copied out by the client.
+// 1 MiB, which refer to the server's memory and are copied out by the client. It sends as many
+// bytes as the rows have, without rows or checksums, so it does the least that any protocol on gRPC
+// must do. The generic API keeps protobuf out of it.
 class GrpcMeans final : public Means, public grpc::CallbackGenericService {
  public:
   GrpcMeans(const std::vector<std::byte>& source, bool has_our_settings) : source_(source) {
     grpc::ServerBuilder builder;
     grpc::ChannelArguments settings;
+    // Without them, the figures show what our settings of gRPC are worth.
     if (has_our_settings) {
       ApplySettings(builder);
       settings = ChannelSettings();
@@ -134,6 +150,7 @@ class GrpcMeans final : public Means, public grpc::CallbackGenericService {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterCallbackGenericService(this);
     server_ = builder.BuildAndStart();
+    // Otherwise channels of equal settings would share one connection.
     settings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     stub_ = std::make_unique<grpc::GenericStub>(
         grpc::CreateCustomChannel(fmt::format("127.0.0.1:{}", port),
@@ -152,10 +169,12 @@ class GrpcMeans final : public Means, public grpc::CallbackGenericService {
   }
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    // gRPC tells the reactor when it is done with it (OnDone), and it then destroys itself.
     return std::make_unique<Answer>(source_).release();
   }
 
  private:
+  // The asking side of one request: sends the number of bytes, receives them in its place.
   class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
    public:
     Call(grpc::GenericStub& stub, std::span<std::byte> memory) : memory_(memory) {
@@ -163,6 +182,8 @@ class GrpcMeans final : public Means, public grpc::CallbackGenericService {
       const grpc::Slice slice(&bytes, sizeof(bytes));
       request_ = grpc::ByteBuffer(&slice, 1);
       stub.PrepareBidiStreamingCall(&context_, "/bench/Stream", {}, this);
+      // Half-closes at once: the answering side needs nothing more, and the call takes fewer
+      // frames.
       StartWriteLast(&request_, grpc::WriteOptions());
       StartRead(&message_);
       StartCall();
@@ -171,6 +192,7 @@ class GrpcMeans final : public Means, public grpc::CallbackGenericService {
       if (!ok) return;
       slices_.clear();
       FOREBAY_CHECK(message_.Dump(&slices_).ok());
+      // The one copy that no receiver can avoid: gRPC decides where it receives.
       for (const grpc::Slice& slice : slices_) {
         FOREBAY_CHECK(slice.size() <= memory_.size() - received_);
         std::memcpy(memory_.data() + received_, slice.begin(), slice.size());
@@ -185,6 +207,7 @@ class GrpcMeans final : public Means, public grpc::CallbackGenericService {
       done->set_value(status);
     }
     void Await() {
+      // A contender that moved fewer bytes would win, so what arrived is counted.
       const grpc::Status status = done_->get_future().get();
       FOREBAY_CHECK(status.ok() && received_ == memory_.size());
     }
@@ -200,6 +223,8 @@ class GrpcMeans final : public Means, public grpc::CallbackGenericService {
         std::make_shared<std::promise<grpc::Status>>();
   };
 
+  // The answering side: writes one message after the other, each when gRPC has taken the last one,
+  // which is its flow control.
   class Answer final : public grpc::ServerGenericBidiReactor {
    public:
     explicit Answer(const std::vector<std::byte>& source) : source_(source) {
@@ -222,6 +247,7 @@ class GrpcMeans final : public Means, public grpc::CallbackGenericService {
    private:
     void Write() {
       const std::size_t bytes = std::min<std::size_t>(left_, limits::kPeerChunkBytes);
+      // Walks through the memory of the data set, so that it does not send from the cache.
       if (offset_ + bytes > source_.size()) offset_ = 0;
       const grpc::Slice slice(source_.data() + offset_, bytes, grpc::Slice::STATIC_SLICE);
       message_ = grpc::ByteBuffer(&slice, 1);
@@ -251,12 +277,14 @@ class SocketMeans final : public Means {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof(address);
+    // Port 0: the kernel chooses a free one, so that runs side by side do not clash.
     FOREBAY_CHECK(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
     FOREBAY_CHECK(::listen(listener.get(), 1) == 0);
     ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length);
     asks_ = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     FOREBAY_CHECK(::connect(asks_.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
     answers_ = UniqueFd(::accept(listener.get(), nullptr, nullptr));
+    // Requests are small, and must not wait for the acknowledgement of the one before.
     const int on = 1;
     for (const int fd : {asks_.get(), answers_.get()}) {
       ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -264,6 +292,8 @@ class SocketMeans final : public Means {
   }
 
   void Move(const Load& load, std::vector<std::byte>& destination) override {
+    // The socket has an order, so answers come in the order of the requests, and one thread on each
+    // side is enough. There are never more than in_flight requests in the socket's buffer.
     std::jthread server([&] {
       for (std::size_t r = 0; r < load.requests; ++r) Serve(load);
     });
@@ -288,12 +318,16 @@ class SocketMeans final : public Means {
     ReceiveAll(answers_.get(), samples.data(), samples.size() * sizeof(std::uint64_t));
     std::vector<iovec> rows;
     for (const std::uint64_t sample : samples) {
+      // sendmsg does not write to it, but iovec serves reading, too, and so has no const.
       rows.push_back({const_cast<std::byte*>(source_.data() + sample * load.row_bytes),
                       load.row_bytes});
     }
+    // sendmsg may take a part of what it is given. What it has taken is skipped, and the rest of a
+    // row that it has cut is sent first.
     for (std::size_t begin = 0; begin < rows.size();) {
       msghdr message{};
       message.msg_iov = rows.data() + begin;
+      // Below the limit of the kernel (UIO_MAXIOV, 1024), for any number of rows.
       message.msg_iovlen = std::min<std::size_t>(rows.size() - begin, 256);
       auto sent = static_cast<std::size_t>(
           std::max<ssize_t>(0, ::sendmsg(answers_.get(), &message, MSG_NOSIGNAL)));
@@ -310,6 +344,7 @@ class SocketMeans final : public Means {
   UniqueFd answers_;
 };
 
+// CPU time of all threads of this process, user and kernel: what both daemons would use together.
 double CpuSeconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -319,6 +354,7 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// One entry for each round.
 struct Figures {
   std::vector<double> mb_per_second;
   std::vector<double> cpu_seconds_per_gb;
@@ -328,11 +364,13 @@ struct Spread {
   double median, low, high;
 };
 
+// The median and both ends: a mean would hide that one round was disturbed.
 Spread SpreadOf(std::vector<double> values) {
   std::ranges::sort(values);
   return {values[values.size() / 2], values.front(), values.back()};
 }
 
+// CPU time is given per byte, so that contenders of different speed can be compared.
 void Measure(Means& means, const Load& load, std::vector<std::byte>& destination,
              Figures& figures) {
   const double cpu = CpuSeconds();
@@ -344,6 +382,9 @@ void Measure(Means& means, const Load& load, std::vector<std::byte>& destination
   figures.cpu_seconds_per_gb.push_back((CpuSeconds() - cpu) / bytes * 1e9);
 }
 
+// The set is larger than the caches of most processors, so that rows come from memory. A row of
+// 114,660 bytes is a sample of the spine figures, and 64 of them are a minibatch. Nine rounds give
+// a median with four rounds on either side of it.
 struct Settings {
   std::uint64_t set_bytes = 192 << 20;
   std::uint64_t round_bytes = 1 << 30;
@@ -352,8 +393,11 @@ struct Settings {
   std::size_t rounds = 9;
 };
 
+// Measures all contenders for rows of one size, and prints a table and our ratios to each.
 void Run(std::uint64_t row_bytes, const Settings& settings) {
   const std::uint64_t rows = settings.set_bytes / row_bytes;
+  // Twice the set, because extents take whole pages and staging needs memory to work in: with less,
+  // some extents would lie on no tier and the GFS would be measured.
   auto rig = PeerRig::Create({.records = rows,
                               .record_bytes = row_bytes,
                               .extent_bytes = 16 << 20,
@@ -377,8 +421,9 @@ void Run(std::uint64_t row_bytes, const Settings& settings) {
   const Load load = MakeLoad(row_bytes, rows, settings.round_bytes, settings.request_rows,
                              settings.in_flight);
   std::vector<std::byte> destination(settings.in_flight * settings.request_rows * row_bytes);
+  // The first round opens connections, faults pages in and grows gRPC's windows; it does not count.
   Figures unused;
-  for (Named& named : all) Measure(named.means, load, destination, unused);  // warm
+  for (Named& named : all) Measure(named.means, load, destination, unused);
   for (std::size_t round = 0; round < settings.rounds; ++round) {
     for (Named& named : all) Measure(named.means, load, destination, named.figures);
   }
@@ -428,6 +473,7 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", settings.rounds, "rounds, in each of which the means take turns")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  // Large rows show the cost of a byte, small ones the cost of a row.
   for (const std::uint64_t bytes : row_bytes) forebay::peer::Run(bytes, settings);
   return 0;
 }

@@ -1,5 +1,9 @@
 // Writes the binary seeds of the fuzz targets, which are checked in: write_seeds FOLDER makes
 // FOLDER/<target>/. The seeds of server/catalog come from its own catalog_fuzz_seeds.
+// A fuzzer changes bytes at random, and hardly ever hits a magic number or a checksum. So each
+// branch that lies behind one needs a seed that gets there: a well-formed input of each kind, and
+// beside it inputs that are wrong in one thing only. They are made by the encoders of the formats,
+// so a format that changes needs a run of this program and no work by hand.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -28,6 +32,7 @@
 namespace forebay {
 namespace {
 
+// Writes files, and remembers whether all were written.
 class SeedFolder {
  public:
   explicit SeedFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
@@ -37,6 +42,7 @@ class SeedFolder {
     std::filesystem::create_directories(path.parent_path());
     std::ofstream file(path, std::ios::binary);
     file << text;
+    // Closed before the check, because the last bytes are written by close.
     file.close();
     is_good_ = is_good_ && file.good();
   }
@@ -50,11 +56,15 @@ class SeedFolder {
   bool is_good_ = true;
 };
 
+// The bytes of a struct as they travel. Only for structs of fixed layout (wire_layout.h) and
+// numbers.
 template <typename T>
 std::string TextOf(const T& value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
+// A spec and a token for each mode that has parameters of its own. Between them, these also have
+// two tail policies, a first epoch in another mode, and both versions of the encoding.
 void WriteOrders(SeedFolder& seeds) {
   const OrderSpec global = {.seed = 7, .sample_count = 1000, .selection_fingerprint = 3};
   OrderSpec block = {.seed = 8,
@@ -85,6 +95,8 @@ void WriteOrders(SeedFolder& seeds) {
   seeds.Write("order_token/partial", token.Encode());
 }
 
+// Files on SSD as an earlier daemon may have left them. The torn manifest lacks the end of its last
+// record, as after a loss of power.
 void WriteTier(SeedFolder& seeds) {
   using namespace tier;
   constexpr std::uint64_t kGeneration = 4;
@@ -93,6 +105,7 @@ void WriteTier(SeedFolder& seeds) {
   std::vector<std::byte> manifest = EncodeManifestHeader(kGeneration);
   seeds.Write("manifest_log/empty", manifest);
   for (const ManifestKind kind : {ManifestKind::kPublish, ManifestKind::kRemove}) {
+    // The checksum of a record covers its offset, so a record at another place is refused.
     const auto record = EncodeManifestRecord({.kind = kind, .key = key, .shape = shape},
                                              kGeneration, manifest.size());
     manifest.insert(manifest.end(), record.begin(), record.end());
@@ -100,6 +113,7 @@ void WriteTier(SeedFolder& seeds) {
   seeds.Write("manifest_log/published_and_removed", manifest);
   seeds.Write("manifest_log/torn", std::span(manifest).first(manifest.size() - 5));
 
+  // The trailer without a table of pieces, and the one with it, have different lengths.
   const SegmentShape whole = {.image_bytes = 5000, .piece_count = 0};
   std::vector<std::byte> trailer(whole.trailer_bytes());
   EncodeTrailer(key, whole, {.image = 17, .pieces = {}}, trailer);
@@ -111,6 +125,7 @@ void WriteTier(SeedFolder& seeds) {
   seeds.Write("segment_format/temp_name", SegmentTempName(key, 12));
 }
 
+// One file of each kind of the rendezvous, as leader and follower write them for two nodes.
 void WriteNodeFiles(SeedFolder& seeds) {
   using namespace rendezvous;
   const NodeEntry leader = {.identity = {.job = "4711", .host = "n0", .ssd_directory = "/ssd"},
@@ -120,6 +135,7 @@ void WriteNodeFiles(SeedFolder& seeds) {
                             .nonce = 5,
                             .agreed = {{"protocol version", "1"}, {"configuration", "9f3c"}}};
   NodeEntry follower = leader;
+  // IPv6, and a host name that looks like an address: both contain the separators of the format.
   follower.identity.host = "[fd00::2]:7000";
   follower.rank = NodeRank(1);
   follower.address.host = "fd00::2";
@@ -139,6 +155,8 @@ void WriteNodeFiles(SeedFolder& seeds) {
   seeds.Write("node_file/refused", Encode(file));
 }
 
+// What the daemon answers to a client: the number of regions decides how many entries follow, and a
+// refusal has none.
 void WriteHandshakes(SeedFolder& seeds) {
   ServerHello hello;
   hello.session = 1;
@@ -178,21 +196,25 @@ v1::StreamReply MakeReply(std::uint32_t region) {
   text.set_spans(TextOf(WireSpan{.region = region, .offset = 8, .length = 3}) +
                  TextOf(WireSpan{.region = region, .offset = 11, .length = 2}) +
                  TextOf(WireSpan{.region = kAbsentRegion}));
+  // The first sample has two spans, the second one a span that says its value is absent.
   text.add_span_counts(2);
   text.add_span_counts(1);
   batch.add_fields()->set_constants(TextOf(std::int64_t{1}) + TextOf(std::int64_t{-1}));
   return reply;
 }
 
+// The same batch in both deliveries: spans point into a region, or into the message itself.
 void WriteReplies(SeedFolder& seeds) {
   seeds.Write("batch_decoder/shared_memory", MakeReply(0).SerializeAsString());
   v1::StreamReply reply = MakeReply(kInlineRegion);
   reply.mutable_batches(0)->set_inline_bytes(13);
+  // Bytes of an inline batch come in chunks, which name the batch they belong to.
   reply.mutable_chunk()->set_batch_id(1);
   reply.mutable_chunk()->set_data("thirteen byte");
   seeds.Write("batch_decoder/inline", reply.SerializeAsString());
 }
 
+// As a delivery log writes binary values.
 std::string HexOf(std::span<const std::byte> bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
@@ -203,6 +225,7 @@ std::string HexOf(std::span<const std::byte> bytes) {
   return text;
 }
 
+// What the first line of a log says, as far as the seeds differ in it.
 struct LogHeader {
   std::string selection = "all";
   std::uint64_t sample_count = 6;
@@ -224,6 +247,8 @@ std::string HeaderLine(const LogHeader& header) {
          R"(,"order_spec":")" + HexOf(order.Encode()) + "\"}\n";
 }
 
+// Logs of a client, which `forebay audit` reads: whole ones, one whose reader was started again,
+// and one that ends within a line, as after a crash.
 void WriteDeliveryLogs(SeedFolder& seeds) {
   const std::string first = R"({"epoch":0,"step":0,"position":0,"ids":[0,1,2]})" "\n";
   const std::string second = R"({"epoch":0,"step":1,"position":3,"ids":[3,4,5]})" "\n";
@@ -233,7 +258,8 @@ void WriteDeliveryLogs(SeedFolder& seeds) {
   seeds.Write("delivery_history/selection", HeaderLine({.selection = "range:10:16"}) + first);
   seeds.Write("delivery_history/torn",
               HeaderLine({}) + first + second.substr(0, second.size() / 2));
-  // These once cost 2 GiB of memory and a million epochs.
+  // The header of a log says how much was selected. These once cost 2 GiB of memory and a million
+  // epochs, before a single step had been read.
   seeds.Write("delivery_history/claims_a_huge_selection",
               HeaderLine({.selection = "hash:0:1", .sample_count = 1ULL << 28}) + first);
   seeds.Write("delivery_history/claims_endless_epochs",
@@ -244,6 +270,8 @@ void WriteDeliveryLogs(SeedFolder& seeds) {
 
 // What stream_request_fuzz serves: 512 records, and a reader of all of them.
 v1::StreamRequest OpenRequest(std::string_view selection, Delivery delivery) {
+  // The order spec has to fit the selection, or the stream is refused before anything else is
+  // looked at. So size and fingerprint come from the selection itself.
   const auto selected = catalog::MakeSelection(selection, 512, "");
   FOREBAY_CHECK(selected.has_value());
   const auto order = OrderSpec{.seed = 7,
@@ -264,6 +292,7 @@ v1::StreamRequest OpenRequest(std::string_view selection, Delivery delivery) {
   return request;
 }
 
+// Asks for `count` steps of epoch 0, from `step` on.
 v1::StreamRequest PullRequest(std::uint64_t step, std::uint32_t count) {
   v1::StreamRequest request;
   v1::Pull& pull = *request.add_pulls();
@@ -272,6 +301,7 @@ v1::StreamRequest PullRequest(std::uint64_t step, std::uint32_t count) {
   return request;
 }
 
+// Several messages of one stream as one input: each has its length before it.
 template <typename Message>
 std::string DelimitedOf(const std::vector<Message>& messages) {
   std::ostringstream out;
@@ -284,10 +314,14 @@ std::string Delimited(const std::vector<v1::StreamRequest>& requests) {
   return DelimitedOf(requests);
 }
 
+// Requests of a client. The bad ones break a rule of the protocol and are well-formed otherwise, so
+// that they get past the parser.
 void WriteRequests(SeedFolder& seeds) {
   const v1::StreamRequest open = OpenRequest("all", Delivery::kContiguous);
   v1::StreamRequest release;
   for (std::uint64_t id = 1; id <= 3; ++id) release.add_release(id);
+  // Micro-batches divide the global batch, whatever the ranks, so one of 16 samples is all of it. A
+  // reader may ask for any epoch, because the daemon keeps no state of delivery.
   v1::StreamRequest micro = PullRequest(3, 1);
   micro.mutable_pulls(0)->set_micro_size(16);
   micro.mutable_pulls(0)->set_epoch(9);
@@ -300,6 +334,8 @@ void WriteRequests(SeedFolder& seeds) {
   v1::StreamRequest inlined = OpenRequest("hash:0:0.5", Delivery::kContiguous);
   inlined.mutable_open()->set_inline_payload(true);
   seeds.Write("stream_request/inline", Delimited({inlined, PullRequest(0, 1)}));
+  // The stream has four credits. Nobody has delivered the batches that `release` names. The first
+  // message must open a stream, and no later one may. The last pull wraps around 64 bits.
   seeds.Write("stream_request/more_than_credits", Delimited({open, PullRequest(0, 5)}));
   seeds.Write("stream_request/not_held", Delimited({open, release}));
   seeds.Write("stream_request/opened_twice", Delimited({open, open}));
@@ -307,6 +343,7 @@ void WriteRequests(SeedFolder& seeds) {
   seeds.Write("stream_request/steps_that_do_not_exist",
               Delimited({open, PullRequest(~std::uint64_t{0}, 4)}));
 
+  // Indices at and behind the end of a selection, where a sum could overflow.
   v1::ResolveRequest resolve;
   resolve.set_dataset("data");
   resolve.set_selection("hash:0.25:0.5");
@@ -323,10 +360,13 @@ void WriteRequests(SeedFolder& seeds) {
   seeds.Write("resolve_request/behind_the_end", resolve.SerializeAsString());
 }
 
+// A file: the length of the header, the header, and data without a meaning.
 std::string Safetensors(const std::string& header, std::size_t data_bytes) {
   return TextOf(std::uint64_t{header.size()}) + header + std::string(data_bytes, '\x3c');
 }
 
+// Weights of others, which the trainer loads. Half a tensor, tensors that overlap, and a shape
+// whose product overflows 64 bits each claim bytes that the file does not have.
 void WriteSafetensors(SeedFolder& seeds) {
   const std::string half = R"("h":{"dtype":"F16","shape":[2,3],"data_offsets":[0,12]})";
   const std::string brain = R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[12,20]})";
@@ -341,18 +381,23 @@ void WriteSafetensors(SeedFolder& seeds) {
   seeds.Write("safetensors/endless_shape",
               Safetensors(R"({"f":{"dtype":"F32","shape":[4611686018427387904,4],)"
                           R"("data_offsets":[0,0]}})", 0));
+  // Brackets in brackets cost a parser by recursion its stack.
   seeds.Write("safetensors/deep", Safetensors("{\"f\":[[[[[]]]]]}", 0));
   seeds.Write("safetensors/header_beyond_the_file",
               TextOf(std::uint64_t{1} << 40) + std::string(9, ' '));
 }
 
+// What a client says first on the Unix socket. Bytes behind the hello belong to gRPC, so the
+// acceptor must leave them in the socket.
 void WriteClientHellos(SeedFolder& seeds) {
   ClientHello hello;
   seeds.Write("acceptor/inline", TextOf(hello));
   hello.flags = ClientHello::kWantsSharedMemory;
   seeds.Write("acceptor/shared_memory", TextOf(hello));
+  // A client that died within its hello must not get a session.
   seeds.Write("acceptor/torn", TextOf(hello).substr(0, 20));
   seeds.Write("acceptor/goes_on_talking", TextOf(hello) + "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  // Only the version of shared memory is newer: the refusal has to name it.
   hello.layout_version += 1;
   seeds.Write("acceptor/newer", TextOf(hello));
   hello.magic = 0;
@@ -376,16 +421,20 @@ v1::SamplesReply RowsReply(std::size_t begin, std::size_t end) {
   return reply;
 }
 
+// Requests of another node, and its answers. Lengths and checksums of the rows are right, so that
+// the receiver gets as far as the one thing that is wrong.
 void WritePeerMessages(SeedFolder& seeds) {
   v1::SamplesRequest rows;
   rows.set_identity(1);
   rows.set_dataset(2);
   rows.set_catalog_fingerprint(3);
   for (std::uint64_t i = 0; i < 5; ++i) {
+    // Numbers of one to five bytes, because protobuf writes them in as many as they need.
     rows.add_samples(i << (8 * i));
     rows.add_fields(static_cast<std::uint32_t>(i % 2));
   }
   seeds.Write("peer_request/rows", rows.SerializeAsString());
+  // Samples and fields are two lists of one length in a sound request.
   rows.add_fields(7);
   seeds.Write("peer_request/more_fields_than_samples", rows.SerializeAsString());
   v1::ExtentRequest extent;
@@ -396,6 +445,7 @@ void WritePeerMessages(SeedFolder& seeds) {
   seeds.Write("peer_request/extent", extent.SerializeAsString());
 
   using Replies = std::vector<v1::SamplesReply>;
+  // The row of 40 bytes begins in the first chunk and ends in the third, where its checksum comes.
   const v1::SamplesReply all = RowsReply(0, 3);
   seeds.Write("peer_reply/rows", DelimitedOf(Replies{all}));
   v1::SamplesReply begin = RowsReply(0, 2);
@@ -406,13 +456,16 @@ void WritePeerMessages(SeedFolder& seeds) {
   last.set_payload(std::string(10, 'y'));
   seeds.Write("peer_reply/row_in_three_chunks", DelimitedOf(Replies{begin, middle, last}));
   v1::SamplesReply failed = RowsReply(0, 2);
+  // An error takes the place of the row's checksum, and the other rows are good.
   failed.add_ends()->set_code(3);
   failed.mutable_ends(2)->set_message("no such row");
   seeds.Write("peer_reply/row_with_error", DelimitedOf(Replies{failed}));
+  // Found only by the checksum of the row.
   v1::SamplesReply flipped = all;
   flipped.mutable_payload()->back() ^= 1;
   seeds.Write("peer_reply/flipped_bit", DelimitedOf(Replies{flipped}));
   seeds.Write("peer_reply/more_rows", DelimitedOf(Replies{all, RowsReply(1, 2)}));
+  // The first message says how long the image is; chunks follow until it is complete.
   v1::ExtentReply head;
   head.set_image_bytes(12);
   head.set_checksum(5);
