@@ -1,11 +1,10 @@
 // Opens what the daemon listens on: the gRPC server, the Unix socket of the handshake, and the
 // metrics endpoint. The gRPC server binds no address of its own: it gets its connections from the
-// Acceptor, after the handshake. The limits come from proto/contract/limits.h (promise P6).
+// Acceptor, after the handshake.
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-#include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
 
@@ -14,6 +13,7 @@
 #include "server/daemon/daemon.h"
 #include "server/daemon/served_check.h"
 #include "server/io/log.h"
+#include "server/peer/channel_settings.h"
 
 namespace forebay::daemon {
 namespace {
@@ -62,22 +62,11 @@ Status Daemon::OpenServer() {
   grpc::ServerBuilder builder;
   builder.RegisterService(data_service_.get());
   builder.RegisterService(admin_service_.get());
-  builder.SetMaxReceiveMessageSize(limits::kRpcMessageBytesMax);
-  builder.SetMaxSendMessageSize(limits::kRpcMessageBytesMax);
-  // gRPC inflates a message before it checks its size, so compression is off (docs/design.md, 8).
-  builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits::kRpcMetadataBytesMax);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             limits::kRpcStreamsPerConnectionMax);
-  // Each call of the admin service occupies a thread; calls beyond the quota are refused. gRPC 1.51
-  // receives a whole message before it compares its size with the limit above (a message of 512 MiB
-  // took the daemon to 561 MiB), so only the quota bounds the memory of all connections together.
-  grpc::ResourceQuota quota("forebayd");
-  quota.SetMaxThreads(limits::kAdminThreadsMax);
-  quota.Resize(limits::kRpcMemoryBytesMax);
-  builder.SetResourceQuota(quota);
+  // Each call of the admin service occupies a thread; calls beyond threads_max are refused.
+  peer::ApplyLimits({.name = "forebayd",
+                     .message_bytes_max = limits::kRpcMessageBytesMax,
+                     .threads_max = limits::kAdminThreadsMax},
+                    builder);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);

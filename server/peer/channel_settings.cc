@@ -1,5 +1,6 @@
-// Both ends get the same limits here, because a limit that only one end has is found out by the
-// other one as a broken connection.
+// Both ends of a connection between nodes get the same limits here, because a limit that only one
+// end has is found out by the other one as a broken connection. The limits that protect the daemon
+// from hostile messages are applied in one place, so that its two servers cannot differ in them.
 #include "server/peer/channel_settings.h"
 
 #include <algorithm>
@@ -26,6 +27,25 @@ constexpr int kReconnectMsMin = 200;
 constexpr int kReconnectMsMax = 2'000;
 
 }  // namespace
+
+void ApplyLimits(const ServerLimits& server, grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(server.message_bytes_max);
+  builder.SetMaxSendMessageSize(server.message_bytes_max);
+  // gRPC inflates a message before it checks its size, so compression is off (docs/design.md, 8).
+  builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits::kRpcMetadataBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             limits::kRpcStreamsPerConnectionMax);
+  // gRPC 1.51 receives a whole message before it compares its size with the limit above (a message
+  // of 512 MiB took the daemon to 561 MiB), so only the quota bounds the memory of all connections
+  // together.
+  grpc::ResourceQuota quota(server.name);
+  quota.Resize(limits::kRpcMemoryBytesMax);
+  if (server.threads_max > 0) quota.SetMaxThreads(server.threads_max);
+  builder.SetResourceQuota(quota);
+}
 
 grpc::ChannelArguments ChannelSettings() {
   grpc::ChannelArguments settings;
@@ -57,14 +77,9 @@ grpc::ChannelArguments ChannelSettings() {
 }
 
 void ApplySettings(grpc::ServerBuilder& builder) {
-  builder.SetMaxReceiveMessageSize(limits::kPeerMessageBytesMax);
-  builder.SetMaxSendMessageSize(limits::kPeerMessageBytesMax);
-  builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits::kRpcMetadataBytesMax);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             limits::kRpcStreamsPerConnectionMax);
+  // No bound for threads: the calls of other nodes are answered without one.
+  ApplyLimits({.name = "forebay peers", .message_bytes_max = limits::kPeerMessageBytesMax},
+              builder);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, limits::kPeerKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, limits::kPeerKeepaliveTimeoutMs);
@@ -74,9 +89,6 @@ void ApplySettings(grpc::ServerBuilder& builder) {
                              limits::kPeerKeepaliveMs / 2);
   // Two daemons on one port would share its connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  grpc::ResourceQuota quota("forebay peers");
-  quota.Resize(limits::kRpcMemoryBytesMax);
-  builder.SetResourceQuota(quota);
 }
 
 grpc::Status ToGrpcStatus(const Error& error) {

@@ -1,5 +1,6 @@
-// Settings of gRPC between nodes, for both ends of a connection, and errors as they travel. The
-// limits come from proto/contract/limits.h (docs/design.md, P6).
+// Settings of gRPC: the limits of both servers of the daemon, what both ends of a connection
+// between nodes have besides, and errors as they travel. The limits come from
+// proto/contract/limits.h (docs/design.md, P6).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,15 @@
 
 namespace forebay::peer {
 
+// What the gRPC servers of the daemon, for clients and for other nodes, have in common.
+struct ServerLimits {
+  const char* name = "";      // of the quota that bounds memory and threads
+  int message_bytes_max = 0;  // in both directions
+  int threads_max = 0;        // for calls that occupy a thread; 0: no bound
+};
+void ApplyLimits(const ServerLimits& server, grpc::ServerBuilder& builder);
+
+// Both ends of a connection between nodes. ApplySettings includes ApplyLimits.
 grpc::ChannelArguments ChannelSettings();
 void ApplySettings(grpc::ServerBuilder& builder);
 
