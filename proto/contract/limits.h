@@ -58,10 +58,11 @@ inline constexpr std::uint64_t kPackingBytesMax = 256 * kMiB;  // extents that a
 inline constexpr std::size_t kSegmentsPerStoreMax = std::size_t{1} << 19;  // so that the
                                                     // manifest can be read whole
 inline constexpr std::size_t kSegmentsOpenMax = 128;     // besides those that readers hold
-inline constexpr std::uint32_t kNodeWeightMax = 64;      // larger weights count as this
 
 // --- nodes of a job ----------------------------------------------------------------------
 inline constexpr std::uint32_t kNodeCountMax = 1U << 16;
+inline constexpr std::uint32_t kNodeWeightMax = 64;      // larger weights count as this
+inline constexpr std::uint64_t kGroupBytes = 1 * kGiB;   // range of an object that one node reads
 inline constexpr std::uint64_t kNodeFileBytesMax = 64 * kMiB;  // the list of a job's nodes
 inline constexpr std::size_t kHostNameBytesMax = 255;
 inline constexpr std::size_t kAgreedValuesMax = 32;      // values that a job's nodes compare

@@ -58,7 +58,7 @@ class Fetcher {
   struct Request;
   bool IsRemote(const stage::Dataset& dataset, ExtentId extent, Where where) const {
     return where == Where::kAnywhere && !dataset.is_replaced() &&
-           !nodes_.Reads(dataset.hash(), extent);
+           !nodes_.is_alone() && !nodes_.Reads(dataset.group_key(extent));
   }
   static stage::Stager::Access AccessFor(const Request& request, std::size_t index);
   void Bring(const std::shared_ptr<Request>& request, std::size_t index);

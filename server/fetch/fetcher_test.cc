@@ -170,7 +170,7 @@ TEST_F(FetcherTest, ExtentsOfAnotherNodeAreLeftToItWhereTheReaderGetsRowsOfThem)
   std::vector<ExtentId> ours;
   std::vector<ExtentId> others;
   for (const ExtentId extent : Extents(8)) {
-    (nodes_.Reads(rig_.dataset().hash(), extent) ? ours : others).push_back(extent);
+    (nodes_.Reads(rig_.dataset().group_key(extent)) ? ours : others).push_back(extent);
   }
   ASSERT_FALSE(ours.empty());
   ASSERT_FALSE(others.empty());
@@ -186,7 +186,7 @@ TEST_F(FetcherTest, ExtentsOfAnotherNodeAreLeftToItWhereTheReaderGetsRowsOfThem)
                                      Fetcher::Where::kAnywhere);
   ASSERT_TRUE(all.has_value()) << all.error().ToString();
   for (std::uint32_t i = 0; i < 8; ++i) {
-    EXPECT_EQ((*all)[i] != nullptr, nodes_.Reads(rig_.dataset().hash(), ExtentId(i)));
+    EXPECT_EQ((*all)[i] != nullptr, nodes_.Reads(rig_.dataset().group_key(ExtentId(i))));
   }
   EXPECT_EQ(ReadAgain(), BytesOf(ours));
 }

@@ -50,14 +50,11 @@ void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Done 
 // nothing if this node is the first for some of them, because the batch is then gathered again.
 void RowRouter::Ask(const FlightRef& flight, const std::vector<RoutedRow>& rows,
                     std::size_t tries) {
-  std::unordered_map<ExtentId, NodeRank, IdHash> first;  // the ranking is computed once an extent
+  std::unordered_map<std::uint64_t, NodeRank> first;  // the ranking is computed once a group
   std::map<NodeRank, std::vector<RoutedRow>> wanted;
   for (const RoutedRow& row : rows) {
-    const auto [entry, inserted] = first.try_emplace(row.extent, nodes_.self());
-    if (inserted) {
-      const auto asked = nodes_.AskedBefore(flight->dataset->hash(), row.extent);
-      if (!asked.empty()) entry->second = asked.front();
-    }
+    const auto [entry, inserted] = first.try_emplace(row.group_key, nodes_.self());
+    if (inserted) entry->second = nodes_.FirstToAsk(row.group_key).value_or(nodes_.self());
     wanted[entry->second].push_back(row);
   }
   {

@@ -1,5 +1,5 @@
-// RowRouter: asks other nodes for the rows of a batch. Each row goes to the owner of its extent,
-// all rows of one owner in one request. If an owner does not answer, its substitutes are asked in
+// RowRouter: asks other nodes for the rows of a batch. Each row goes to the owner of its group, all
+// rows of one owner in one request. If an owner does not answer, its substitutes are asked in
 // the order of their ranks (plan::Membership). So only the first of them that lives reads the GFS,
 // once, for all nodes.
 #pragma once
@@ -19,9 +19,9 @@
 
 namespace forebay::fetch {
 
-// A row, and the extent whose owner is asked for it.
+// A row, and the key of the group whose owner is asked for it (Dataset::group_key).
 struct RoutedRow {
-  ExtentId extent;
+  std::uint64_t group_key = 0;
   Row row;
 };
 
@@ -33,7 +33,7 @@ class RowRouter {
 
   enum class Outcome : std::uint8_t {
     kFilled,
-    // This node is now the first that lives for some of the extents, so it must read them itself
+    // This node is now the first that lives for some of the groups, so it must read them itself
     // (Fetcher). The rows are not all filled.
     kReadHere,
   };

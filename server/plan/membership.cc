@@ -8,42 +8,62 @@
 #include "proto/contract/check.h"
 
 namespace forebay::plan {
+namespace {
+
+std::unordered_map<NodeRank, std::size_t, IdHash> IndexesOf(std::span<const Node> nodes) {
+  std::unordered_map<NodeRank, std::size_t, IdHash> indexes;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    FOREBAY_CHECK(indexes.emplace(nodes[i].rank, i).second);
+  }
+  return indexes;
+}
+
+}  // namespace
 
 Membership::Membership(NodeRank self, std::vector<Node> nodes)
-    : self_(self),
-      nodes_(std::move(nodes)),
+    : nodes_(std::move(nodes)),
+      owners_(nodes_),
+      indexes_(IndexesOf(nodes_)),
+      self_(IndexOf(self)),
       lives_(std::make_unique<std::atomic<bool>[]>(nodes_.size())) {
   // All nodes count as alive until one does not answer. A wrong guess costs one request.
   for (std::size_t i = 0; i < nodes_.size(); ++i) lives_[i] = true;
-  static_cast<void>(IndexOf(self));  // checks that this node is in the list
 }
 
 std::size_t Membership::IndexOf(NodeRank node) const {
-  // A linear search: a job has tens of nodes. A node that is not in the list is a mistake of the
-  // caller.
-  const auto found = std::ranges::find(nodes_, node, &Node::rank);
-  FOREBAY_CHECK(found != nodes_.end());
-  return static_cast<std::size_t>(found - nodes_.begin());
+  const auto found = indexes_.find(node);
+  // A node that is not in the list is a mistake of the caller.
+  FOREBAY_CHECK(found != indexes_.end());
+  return found->second;
 }
 
-bool Membership::Lives(NodeRank node) const {
-  return node == self_ || lives_[IndexOf(node)].load(std::memory_order_relaxed);
+bool Membership::LivesAt(std::size_t index) const {
+  return index == self_ || lives_[index].load(std::memory_order_relaxed);
 }
 
 void Membership::SetLives(NodeRank node, bool lives) {
   lives_[IndexOf(node)].store(lives, std::memory_order_relaxed);
 }
 
-std::vector<NodeRank> Membership::AskedBefore(std::uint64_t dataset, ExtentId extent) const {
-  std::vector<NodeRank> asked;
-  if (is_alone()) return asked;  // spares a job of one node the hashing
+std::vector<NodeRank> Membership::Ranked(std::uint64_t group_key) const {
+  std::vector<NodeRank> ranked;
+  OwnerTree::Ranking ranking = owners_.RankingOf(group_key);
+  while (const auto next = ranking.Next()) ranked.push_back(nodes_[*next].rank);
+  return ranked;
+}
+
+std::optional<NodeRank> Membership::FirstToAsk(std::uint64_t group_key,
+                                               std::span<const NodeRank> asked) const {
+  if (is_alone()) return std::nullopt;  // spares a job of one node the hashing
   // The ranking is over all nodes, dead ones too, so that it is the same on every node; only then
   // the dead ones are left out.
-  for (const NodeRank node : RankedOwners(dataset, extent, nodes_)) {
-    if (node == self_) break;  // the nodes after this one ask this one
-    if (Lives(node)) asked.push_back(node);
+  OwnerTree::Ranking ranking = owners_.RankingOf(group_key);
+  while (const auto next = ranking.Next()) {
+    if (*next == self_) break;  // the nodes after this one ask this one
+    const NodeRank node = nodes_[*next].rank;
+    if (LivesAt(*next) && std::ranges::count(asked, node) == 0) return node;
   }
-  return asked;
+  return std::nullopt;
 }
 
 }  // namespace forebay::plan

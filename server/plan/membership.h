@@ -1,13 +1,16 @@
-// Membership: the nodes of the job as this node sees them, and so which extents this node reads
-// from the GFS. Whether a node is alive is a hint. A wrong hint costs a read and never a wrong
-// sample, because the order does not depend on nodes and every receiver verifies what it gets.
+// Membership: the nodes of the job as this node sees them, and so which groups of extents this
+// node reads from the GFS. Whether a node is alive is a hint. A wrong hint costs a read and never a
+// wrong sample, because the order does not depend on nodes and every receiver verifies what it
+// gets.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -23,29 +26,37 @@ class Membership {
   // `nodes` have distinct ranks, one of which is `self`. All are alive at first.
   Membership(NodeRank self, std::vector<Node> nodes);
 
-  NodeRank self() const { return self_; }
+  NodeRank self() const { return nodes_[self_].rank; }
   std::span<const Node> nodes() const { return nodes_; }
   bool is_alone() const { return nodes_.size() == 1; }
 
   // Whether `node`, a node of the job, is believed to answer. Always true for this node.
-  bool Lives(NodeRank node) const;
+  bool Lives(NodeRank node) const { return LivesAt(IndexOf(node)); }
   // To be called by whoever learns it: after a request without an answer, a probe, or the launcher.
   void SetLives(NodeRank node, bool lives);
 
-  // Returns the nodes that are asked for an extent before this node reads it from the GFS: those
-  // that are alive and ranked before this one, the owner first. Empty: this node reads it. Every
-  // node computes the same ranking, so requests do not go round in circles.
-  std::vector<NodeRank> AskedBefore(std::uint64_t dataset, ExtentId extent) const;
-  // Whether AskedBefore is empty.
-  bool Reads(std::uint64_t dataset, ExtentId extent) const {
-    return is_alone() || AskedBefore(dataset, extent).empty();
+  // All nodes in the order in which they are asked for a group, of which GroupKey gives the key;
+  // also those that are not alive. The owner is the first.
+  std::vector<NodeRank> Ranked(std::uint64_t group_key) const;
+  // Returns the node that is to be asked for a group before this node reads it from the GFS: the
+  // first one of the ranking that is alive and not among `asked`. Nullopt if no such node comes
+  // before this one: then this node reads the group. Every node computes the same ranking and asks
+  // only nodes before itself, so requests do not go round in circles.
+  std::optional<NodeRank> FirstToAsk(std::uint64_t group_key,
+                                     std::span<const NodeRank> asked = {}) const;
+  // Whether this node reads the group from the GFS: it is the first of the ranking that is alive.
+  bool Reads(std::uint64_t group_key) const {
+    return is_alone() || !FirstToAsk(group_key).has_value();
   }
 
  private:
   std::size_t IndexOf(NodeRank node) const;
+  bool LivesAt(std::size_t index) const;
 
-  const NodeRank self_;
   const std::vector<Node> nodes_;
+  const OwnerTree owners_;
+  const std::unordered_map<NodeRank, std::size_t, IdHash> indexes_;  // in nodes_
+  const std::size_t self_;                            // index in nodes_
   const std::unique_ptr<std::atomic<bool>[]> lives_;  // by index in nodes_
 };
 

@@ -1,14 +1,15 @@
-// Membership: exactly one node reads an extent, whichever nodes are alive.
+// Membership: exactly one node reads a group, whichever nodes are alive.
 #include "server/plan/membership.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace forebay::plan::membership_test {
+#include "proto/contract/mix64.h"
 
-constexpr std::uint64_t kDataset = 7;
+namespace forebay::plan::membership_test {
 
 std::vector<Node> Nodes(std::uint32_t count) {
   std::vector<Node> nodes;
@@ -16,43 +17,82 @@ std::vector<Node> Nodes(std::uint32_t count) {
   return nodes;
 }
 
+std::uint64_t Key(std::uint64_t group) { return GroupKey(7, group); }
+
 TEST(Membership, OneNodeReadsEverythingAndAsksNobody) {
   const Membership alone;
   EXPECT_TRUE(alone.is_alone());
-  for (std::uint32_t i = 0; i < 100; ++i) {
-    EXPECT_TRUE(alone.Reads(kDataset, ExtentId(i)));
-    EXPECT_TRUE(alone.AskedBefore(kDataset, ExtentId(i)).empty());
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    EXPECT_TRUE(alone.Reads(Key(i)));
+    EXPECT_FALSE(alone.FirstToAsk(Key(i)).has_value());
   }
 }
 
-TEST(Membership, ExactlyOneNodeReadsAnExtent) {
-  for (std::uint32_t i = 0; i < 200; ++i) {
-    int readers = 0;
+TEST(Membership, ExactlyOneNodeReadsAGroupAndAllOthersAskIt) {
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const NodeRank owner = Membership(NodeRank(0), Nodes(5)).Ranked(Key(i)).front();
     for (std::uint32_t self = 0; self < 5; ++self) {
       const Membership seen(NodeRank(self), Nodes(5));
-      const bool reads = seen.Reads(kDataset, ExtentId(i));
-      EXPECT_EQ(reads, OwnerOf(kDataset, ExtentId(i), Nodes(5)) == NodeRank(self));
-      readers += reads ? 1 : 0;
+      EXPECT_EQ(seen.Reads(Key(i)), owner == NodeRank(self));
+      EXPECT_EQ(seen.FirstToAsk(Key(i)).value_or(NodeRank(self)), owner);
     }
-    EXPECT_EQ(readers, 1);
   }
 }
 
 TEST(Membership, ANodeThatIsGoneIsNotAskedAndItsFirstSubstituteReads) {
   constexpr std::uint32_t kCount = 4;
-  for (std::uint32_t i = 0; i < 100; ++i) {
-    const std::vector<NodeRank> ranked = RankedOwners(kDataset, ExtentId(i), Nodes(kCount));
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const std::vector<NodeRank> ranked = Membership(NodeRank(0), Nodes(kCount)).Ranked(Key(i));
     for (std::uint32_t self = 0; self < kCount; ++self) {
       Membership seen(NodeRank(self), Nodes(kCount));
       if (NodeRank(self) == ranked[0]) continue;
       seen.SetLives(ranked[0], false);
-      EXPECT_EQ(seen.Reads(kDataset, ExtentId(i)), NodeRank(self) == ranked[1]);
-      const std::vector<NodeRank> asked = seen.AskedBefore(kDataset, ExtentId(i));
-      EXPECT_EQ(std::ranges::count(asked, ranked[0]), 0);
+      EXPECT_EQ(seen.Reads(Key(i)), NodeRank(self) == ranked[1]);
+      EXPECT_EQ(seen.FirstToAsk(Key(i)).value_or(NodeRank(self)), ranked[1]);
       seen.SetLives(ranked[0], true);
-      EXPECT_EQ(seen.AskedBefore(kDataset, ExtentId(i)).front(), ranked[0]) << "it came back";
+      EXPECT_EQ(seen.FirstToAsk(Key(i)), ranked[0]) << "it came back";
     }
   }
+}
+
+TEST(Membership, WhoeverWasAskedIsNotAskedAgainAndThisNodeReadsAfterAllBeforeIt) {
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const Membership seen(NodeRank(2), Nodes(6));
+    std::vector<NodeRank> asked;
+    while (const auto next = seen.FirstToAsk(Key(i), asked)) asked.push_back(*next);
+    const std::vector<NodeRank> ranked = seen.Ranked(Key(i));
+    const auto self = std::ranges::find(ranked, NodeRank(2));
+    EXPECT_EQ(asked, std::vector<NodeRank>(ranked.begin(), self));
+  }
+}
+
+// Each node has a random opinion of the others. A request goes from node to node, as each of them
+// knows better, towards the owner and never back, until a node reads.
+TEST(Membership, RequestsEndAlthoughNodesDisagreeAboutWhichAreAlive) {
+  constexpr std::uint32_t kCount = 7;
+  std::uint64_t state = 42;
+  int handed_on = 0;
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    std::vector<std::unique_ptr<Membership>> views;
+    for (std::uint32_t self = 0; self < kCount; ++self) {
+      views.push_back(std::make_unique<Membership>(NodeRank(self), Nodes(kCount)));
+      const std::uint64_t dead = NextWord64(state);
+      for (std::uint32_t node = 0; node < kCount; ++node) {
+        views.back()->SetLives(NodeRank(node), (dead >> node & 1) == 0);
+      }
+    }
+    const std::vector<NodeRank> ranked = views[0]->Ranked(Key(i));
+    auto at = ranked.end() - 1;
+    while (const auto next = views[at->value()]->FirstToAsk(Key(i))) {
+      const auto to = std::ranges::find(ranked, *next);
+      ASSERT_LT(to, at);
+      EXPECT_FALSE(views[at->value()]->Reads(Key(i)));
+      at = to;
+      ++handed_on;
+    }
+    EXPECT_TRUE(views[at->value()]->Reads(Key(i)));
+  }
+  EXPECT_GT(handed_on, 200);
 }
 
 TEST(Membership, ANodeNeverThinksOfItselfAsGone) {
@@ -65,7 +105,7 @@ TEST(Membership, TheLastNodeThatLivesReadsEverything) {
   Membership seen(NodeRank(2), Nodes(3));
   seen.SetLives(NodeRank(0), false);
   seen.SetLives(NodeRank(1), false);
-  for (std::uint32_t i = 0; i < 100; ++i) EXPECT_TRUE(seen.Reads(kDataset, ExtentId(i)));
+  for (std::uint64_t i = 0; i < 100; ++i) EXPECT_TRUE(seen.Reads(Key(i)));
 }
 
 }  // namespace forebay::plan::membership_test

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "proto/contract/check.h"
+#include "server/stage/extent_groups.h"
 #include "server/stage/packed/packed_form.h"
 #include "server/tier/ssd/segment_store.h"
 
@@ -227,12 +228,14 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
     const tier::ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
     keys.push_back(form ? form->Key(raw) : raw);
   }
+  std::vector<std::uint64_t> group_keys = GroupKeys(*catalog, options_.group_bytes);
   std::vector<Waiter> waiters;
   {
     const MutexLock lock(mutex_);
     // Readers hold references to the keys, so they never change.
     FOREBAY_CHECK(!catalog_);
     keys_ = std::move(keys);
+    group_keys_ = std::move(group_keys);
     catalog_ = std::move(catalog);
     progress_.total_bytes = catalog_->total_bytes();
     homes_ = std::move(homes);

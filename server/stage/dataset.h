@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "proto/contract/ids.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/catalog/catalog.h"
@@ -37,6 +38,9 @@ struct DatasetOptions {
   std::map<std::string, std::string> splits;  // "list:NAME" -> file beneath the root
   bool stage_at_start = true;
   bool persist = false;  // extents at home in RAM are written to SSD too, for the next daemon
+  // Size of the ranges of a large object that one node of the job reads (extent_groups.h). Equal on
+  // all nodes of a job.
+  std::uint64_t group_bytes = limits::kGroupBytes;
   Compression compression = Compression::kOff;  // at staging; packs are compressed already
   plan::TierPlan tiers = {};  // of this node; CapacityAdvice computes with it
 };
@@ -94,6 +98,9 @@ class Dataset {
   Result<std::string> ReadSmall(std::string_view path, std::uint64_t bytes_max);
   // The key of an extent; the catalog must be known.
   const tier::ExtentKey& key(ExtentId extent) const { return keys_[extent.value()]; }
+  // The key of the group to which an extent belongs (extent_groups.h), for plan::Membership; the
+  // catalog must be known.
+  std::uint64_t group_key(ExtentId extent) const { return group_keys_[extent.value()]; }
   // How extents are stored on the tiers; null: uncompressed. Does not change once the catalog is
   // known.
   std::shared_ptr<const PackedForm> form() const;
@@ -214,7 +221,9 @@ class Dataset {
   std::shared_ptr<const catalog::Catalog> catalog_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const PackedForm> form_ FOREBAY_GUARDED_BY(mutex_);
   std::string form_note_ FOREBAY_GUARDED_BY(mutex_);
-  std::vector<tier::ExtentKey> keys_;  // immutable once catalog_ is set, so read without mutex_
+  // Both are immutable once catalog_ is set, so they are read without mutex_.
+  std::vector<tier::ExtentKey> keys_;
+  std::vector<std::uint64_t> group_keys_;
   std::vector<std::uint64_t> planned_bytes_ FOREBAY_GUARDED_BY(mutex_);  // of a packed form
   // Of a packed form; 0: not known yet.
   std::vector<std::uint64_t> stored_bytes_ FOREBAY_GUARDED_BY(mutex_);

@@ -62,7 +62,7 @@ Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
   const bool has_no_home = home == plan::HomeTier::kNone && !dataset.IsRemote(extent);
   const bool in_pieces = load.access == Access::kPieces ||
                          (load.access == Access::kPiecesIfNoHome && has_no_home);
-  if (in_pieces && GfsPieces::CanRead(dataset) && Reads(dataset, extent)) {
+  if (in_pieces && GfsPieces::CanRead(dataset) && Reads(dataset.group_key(extent))) {
     // It may have been described before, by now with objects that answer again.
     if (parts_.pieces.Find(key)) return false;
     FOREBAY_TRY(parts_.pieces.Describe(dataset, catalog, extent, load.priority, queue));
@@ -127,7 +127,11 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
   // A replaced data set describes the objects as they were. Other nodes have them as they are now,
   // so the last readers of a replaced data set get their extents from the GFS, if at all.
   if (parts_.nodes != nullptr && !dataset.is_replaced()) {
-    for (const NodeRank node : parts_.nodes->AskedBefore(dataset.hash(), extent)) {
+    const std::uint64_t group = dataset.group_key(extent);
+    std::vector<NodeRank> asked;
+    while (const std::optional<NodeRank> next = parts_.nodes->FirstToAsk(group, asked)) {
+      const NodeRank node = *next;
+      asked.push_back(node);
       request.node = node;
       // A node that is asked reads the GFS itself if all nodes before it are silent, so there is no
       // need to ask the others after an answer.

@@ -62,9 +62,9 @@ class ExtentSupplier {
   // the GFS.
   Result<bool> Load(const LoadRequest& load, io::IoQueue& queue);
 
-  // Whether this node reads the extent from the GFS, for all nodes.
-  bool Reads(const Dataset& dataset, ExtentId extent) const {
-    return parts_.nodes == nullptr || parts_.nodes->Reads(dataset.hash(), extent);
+  // Whether this node reads the extents of a group (Dataset::group_key) from the GFS for all nodes.
+  bool Reads(std::uint64_t group_key) const {
+    return parts_.nodes == nullptr || parts_.nodes->Reads(group_key);
   }
 
  private:

@@ -12,6 +12,7 @@
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
 #include "server/io/log.h"
+#include "server/stage/extent_groups.h"
 
 namespace forebay::stage {
 
@@ -202,7 +203,7 @@ bool Stager::StageAgain(Dataset& dataset) {
     // Nodes may have failed or come back since the last pass, which changes who reads an extent.
     std::vector<bool> remote(catalog->extent_count());
     for (std::uint32_t i = 0; i < remote.size(); ++i) {
-      remote[i] = !supplier_.Reads(dataset, ExtentId(i));
+      remote[i] = !supplier_.Reads(dataset.group_key(ExtentId(i)));
     }
     dataset.SetRemote(std::move(remote));
   }
@@ -237,7 +238,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
     const bool claimed = dataset.Claim(extent, /*again=*/true);
     if (claimed) {
       FOREBAY_CHECK(dataset.AddWaiter(extent, std::move(waiter)));
-      const bool asks_others = !supplier_.Reads(dataset, extent);
+      const bool asks_others = !supplier_.Reads(dataset.group_key(extent));
       bool stopping = false;
       {
         const MutexLock lock(mutex_);
@@ -494,7 +495,7 @@ std::optional<Stager::Job> Stager::NextDeferredLocked(std::uint32_t blocked) {
   job.dataset = deferred.dataset;
   job.extent = deferred.extent;
   job.background = true;
-  job.asks_others = !supplier_.Reads(*deferred.dataset, deferred.extent);
+  job.asks_others = !supplier_.Reads(deferred.dataset->group_key(deferred.extent));
   if (job.asks_others) ++loads_from_others_;
   job.priority = std::make_shared<Priority>(kBackgroundPriority + gate_.NextPriority());
   priorities_[{deferred.dataset, deferred.extent}] = job.priority;
@@ -524,7 +525,7 @@ std::optional<Stager::Job> Stager::NextInBackgroundLocked(Dataset*& ended) {
     job.dataset = dataset;
     job.extent = extent;
     job.background = true;
-    job.asks_others = !supplier_.Reads(*dataset, *extent);
+    job.asks_others = !supplier_.Reads(dataset->group_key(*extent));
     if (job.asks_others) ++loads_from_others_;
     job.priority = std::make_shared<Priority>(kBackgroundPriority + gate_.NextPriority());
     priorities_[{dataset, *extent}] = job.priority;
@@ -629,7 +630,7 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
 void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
                         std::span<const catalog::ObjectInfo> objects) {
   // Another node of the job reads it.
-  if (!supplier_.Reads(dataset, extent)) return;
+  if (!supplier_.Reads(GroupKeyOf(dataset.hash(), info.first_object))) return;
   const plan::TierSpace left = placements_.left();
   const plan::Footprint footprint = FootprintOf(info.bytes, objects.size());
   // An extent that will have no home would be read in vain.

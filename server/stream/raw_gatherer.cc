@@ -61,8 +61,8 @@ void RawGatherer::FindElsewhere(const StreamSpec& spec, const GatherMeans& means
   for (std::size_t field = 0; field < fields.size(); ++field) {
     if (fields[field].source == FieldSource::kConstant) continue;
     for (std::size_t i = 0; i < samples_.size(); ++i) {
-      // The owner of the first such extent is asked for the whole row. If a part of it lies in an
-      // extent of another owner, that node copies the extent (stage::ExtentSource).
+      // The owner of the first such extent's group is asked for the whole row. If a part of it lies
+      // in an extent of another owner, that node copies the extent (stage::ExtentSource).
       std::optional<ExtentId> extent;
       pieces_.ForEachRun(i, field, [&](const fetch::SamplePiece& piece, std::uint64_t,
                                        std::uint64_t) {
@@ -71,7 +71,8 @@ void RawGatherer::FindElsewhere(const StreamSpec& spec, const GatherMeans& means
         }
       });
       if (!extent) continue;
-      elsewhere_.push_back({.field = field, .sample = i, .extent = *extent,
+      elsewhere_.push_back({.field = field, .sample = i,
+                            .group_key = spec.dataset->group_key(*extent),
                             .bytes = pieces_.location(i, field).range.length});
     }
   }
@@ -89,7 +90,7 @@ const RawGatherer::RowElsewhere* RawGatherer::TakeElsewhere(std::size_t field,
 
 void RawGatherer::RouteRow(const RowElsewhere& row, std::span<std::byte> memory,
                            const GatherMeans& means) const {
-  means.rows.push_back({.extent = row.extent,
+  means.rows.push_back({.group_key = row.group_key,
                         .row = {.sample = SampleId(samples_[row.sample]),
                                 .field = FieldId(static_cast<std::uint32_t>(row.field)),
                                 .memory = memory.first(row.bytes)}});

@@ -22,7 +22,7 @@ class RawGatherer final : public Gatherer {
   // A field of a sample with bytes in an extent of another node.
   struct RowElsewhere {
     std::size_t field = 0, sample = 0;  // `sample` counts from 0 in the batch
-    ExtentId extent;
+    std::uint64_t group_key = 0;  // whose owner is asked for it
     std::uint64_t bytes = 0;
     std::uint64_t slot_offset = 0;  // views: where it lies in the batch's slot
   };

@@ -13,6 +13,7 @@
 #include "server/io/log.h"
 #include "server/stage/cataloguing/saved_catalog.h"
 #include "server/stage/cataloguing/scan_pass.h"
+#include "server/stage/extent_groups.h"
 #include "server/stage/packed/packed_form.h"
 
 namespace forebay::stage {
@@ -149,6 +150,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   std::vector<plan::HomeTier> homes(count);
   std::vector<bool> resident(count, false);
   std::vector<bool> remote(count, false);
+  const std::vector<std::uint64_t> groups = GroupKeys(*catalog, dataset.options().group_bytes);
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
     keys[i] = form ? form->Key(raw) : raw;
@@ -172,7 +174,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     // An extent that another node reads gets no home here, unless an earlier daemon of this node
     // has left it on a tier.
     remote[i] = !tier && parts_.nodes != nullptr &&
-                   !parts_.nodes->Reads(dataset.hash(), extent);
+                !parts_.nodes->Reads(groups[i]);
     if (remote[i]) {
       homes[i] = plan::HomeTier::kNone;
       continue;

@@ -140,6 +140,7 @@ DatasetOptions RecordDataset(std::uint64_t record_bytes) {
   dataset.source.settings.SetTexts("files", {"x=data.bin"});
   dataset.source.settings.SetNumbers("shape", {record_bytes});
   dataset.source.extent_bytes = 64 << 10;
+  dataset.group_bytes = 1;  // so that nodes share a small data set, extent by extent
   return dataset;
 }
 

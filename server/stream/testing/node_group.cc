@@ -38,7 +38,7 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Create(io::MemoryBackend& backend,
 NodeGroup::~NodeGroup() { transport_->Stop(); }
 
 std::vector<NodeRank> NodeGroup::Ranked(ExtentId extent) {
-  return plan::RankedOwners(node(0).dataset().hash(), extent, membership(0).nodes());
+  return membership(0).Ranked(node(0).dataset().group_key(extent));
 }
 
 std::uint64_t NodeGroup::GfsBytes() {

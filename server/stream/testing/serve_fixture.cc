@@ -199,6 +199,7 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   dataset.source.name = "data";
   dataset.source.extent_bytes = options.extent_bytes;
   dataset.persist = options.persist;
+  dataset.group_bytes = 1;  // so that nodes share a small data set, extent by extent
   dataset.compression = options.compression;
   FOREBAY_ASSIGN(self.dataset_, self.MakeDataset(dataset));
   FOREBAY_TRY(self.StartStager(options, next_use));

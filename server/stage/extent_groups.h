@@ -1,0 +1,27 @@
+// Groups of extents: one node of the job reads all extents of a group from the GFS, so that few
+// nodes open an object. An object that must be scanned (tar, lines of text) is one group. Of other
+// objects, a group is what begins in a range of about 1 GiB of a large object, or the small objects
+// that one extent holds. The extents of a chain are in the same group.
+//
+// Every node computes the same groups, whatever it has read so far: a key depends on the data set's
+// name, on the number of an object, and on an offset that is known from metadata.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "server/catalog/catalog.h"
+
+namespace forebay::stage {
+
+// The key of a group, for plan::Membership. `object` is the first object of the group, and `range`
+// counts the ranges of a large object; it is 0 for an object that must be scanned and for small
+// objects. So these keys are known before there is a catalog. `dataset`: a tier::DatasetHash.
+std::uint64_t GroupKeyOf(std::uint64_t dataset, ObjectId object, std::uint64_t range = 0);
+
+// Returns the key of each extent's group, by extent. Ranges of large objects have `group_bytes`,
+// which is at least 1.
+std::vector<std::uint64_t> GroupKeys(const catalog::Catalog& catalog, std::uint64_t group_bytes);
+
+}  // namespace forebay::stage
