@@ -4,7 +4,6 @@
 #include "server/rendezvous/node_entry.h"
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -131,7 +130,6 @@ std::vector<std::uint32_t> NodeWeights(std::span<const NodeEntry> nodes) {
       std::max<std::uint64_t>(1, largest / limits::kNodeWeightMax +
                                      (largest % limits::kNodeWeightMax == 0 ? 0 : 1));
   std::vector<std::uint32_t> weights;
-  std::uint32_t divisor = 0;  // gcd(0, w) is w
   for (const NodeEntry& node : nodes) {
     // Rounded to the nearest, without a sum that could overflow.
     const std::uint64_t rounded =
@@ -139,9 +137,7 @@ std::vector<std::uint32_t> NodeWeights(std::span<const NodeEntry> nodes) {
     // A node without tiers still gets a small share, which it supplies from the GFS.
     weights.push_back(static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>(rounded, 1, limits::kNodeWeightMax)));
-    divisor = std::gcd(divisor, weights.back());
   }
-  for (std::uint32_t& weight : weights) weight /= divisor;
   return weights;
 }
 

@@ -48,9 +48,7 @@ std::string MissingRanks(std::span<const NodeEntry> nodes, std::uint32_t node_co
 
 // The weights of the nodes for plan::Node, 1 to limits::kNodeWeightMax, by index in `nodes`. The
 // largest capacity of the job gets the largest weight, and others get weights in proportion,
-// rounded; then all are divided by their greatest common divisor, because hashing by weight takes
-// time in proportion to the sum. So the nodes of a job with equal capacities have weight 1.
-// Integers only: every node computes the same.
+// rounded. Integers only: every node computes the same.
 std::vector<std::uint32_t> NodeWeights(std::span<const NodeEntry> nodes);
 
 }  // namespace forebay::rendezvous

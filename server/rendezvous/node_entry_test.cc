@@ -153,13 +153,13 @@ std::vector<std::uint32_t> WeightsOf(const std::vector<std::uint64_t>& capacitie
 
 TEST(NodeWeights, AreInProportionToCapacity) {
   constexpr std::uint64_t kTiB = 1ULL << 40;
-  EXPECT_THAT(WeightsOf({kTiB, kTiB, kTiB}), ElementsAre(1, 1, 1));
-  EXPECT_THAT(WeightsOf({kTiB, 2 * kTiB, 4 * kTiB}), ElementsAre(1, 2, 4));
+  EXPECT_THAT(WeightsOf({kTiB, kTiB, kTiB}), ElementsAre(64, 64, 64));
+  EXPECT_THAT(WeightsOf({kTiB, 2 * kTiB, 4 * kTiB}), ElementsAre(16, 32, 64));
   EXPECT_THAT(WeightsOf({3 * kTiB, 2 * kTiB}), ElementsAre(64, 43));
   EXPECT_THAT(WeightsOf({kTiB, kTiB / 1000, 0}), ElementsAre(64, 1, 1));
   EXPECT_THAT(WeightsOf({0, 0}), ElementsAre(1, 1));
   EXPECT_THAT(WeightsOf({1, 2, 3}), ElementsAre(1, 2, 3));
-  EXPECT_THAT(WeightsOf({~0ULL, ~0ULL / 2}), ElementsAre(2, 1));
+  EXPECT_THAT(WeightsOf({~0ULL, ~0ULL / 2}), ElementsAre(64, 32));
 }
 
 TEST(NodeWeights, NeverExceedTheLimit) {
