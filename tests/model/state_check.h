@@ -30,7 +30,7 @@ Status CheckMemory(stream::ServeFixture& rooms);
 // the daemon's start. Extents that it found on SSD then are in `room_at_start` already.
 Status CheckRoom(stream::ServeFixture& rooms, const plan::TierSpace& room_at_start);
 // "staged" is true: each extent with a home lies on a tier. Waits for those that found no memory
-// during the pass, because a stream needed it: they are loaded again later (Stager::DeferLoad).
+// during the pass, because a stream needed it: they are loaded again later (StagingQueue::Defer).
 Status CheckStaged(stream::ServeFixture& rooms);
 // Evicts everything. Nothing is in use then.
 Status CheckEmptied(stream::ServeFixture& rooms, bool is_ssd_sound);

@@ -1,0 +1,310 @@
+// One mutex guards the lists of jobs and the counts of those under way, so that Next decides on one
+// state. A job is in one list, or a thread has it. Postponed jobs and deferred loads change only
+// when an extent is staged, not whether.
+#include "server/stage/staging_queue.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace forebay::stage {
+namespace {
+
+constexpr std::int64_t kDeferredPauseNs = 1'000'000'000;  // before each try of a deferred load
+
+}  // namespace
+
+std::optional<StagingQueue::Unfinished> StagingQueue::Stop() {
+  Unfinished unfinished;
+  {
+    // From here on Next returns nothing, and AddDemand and Postpone refuse. Postponed and resumed
+    // loads count as unfinished, too: they hold claims, for which readers may wait.
+    const MutexLock lock(mutex_);
+    if (std::exchange(stopping_, true)) return std::nullopt;
+    unfinished.loads.swap(demands_);
+    for (std::deque<StagingJob>* const jobs : {&postponed_, &resumed_}) {
+      std::ranges::move(*jobs, std::back_inserter(unfinished.loads));
+      jobs->clear();
+    }
+    unfinished.catalogues.swap(catalogues_);
+  }
+  work_.NotifyAll();
+  return unfinished;
+}
+
+void StagingQueue::AddCatalogue(StagingJob job) {
+  {
+    const MutexLock lock(mutex_);
+    catalogues_.push_back(std::move(job));
+  }
+  work_.NotifyOne();
+}
+
+// Whether other nodes are asked is decided here, once: a count that this raises must be lowered at
+// the end, although nodes may fail meanwhile.
+StagingJob StagingQueue::LoadOf(Dataset& dataset, ExtentId extent, std::uint64_t priority) const {
+  StagingJob job;
+  job.dataset = &dataset;
+  job.extent = extent;
+  job.asks_others = !parts_.supplier.Reads(dataset.group_key(extent));
+  job.priority = std::make_shared<Priority>(priority);
+  return job;
+}
+
+bool StagingQueue::AddDemand(Dataset& dataset, ExtentId extent, Access access) {
+  // Behind all earlier demands, and ahead of all background loads.
+  StagingJob job = LoadOf(dataset, extent, parts_.gate.NextPriority());
+  job.access = access;
+  {
+    const MutexLock lock(mutex_);
+    if (stopping_) return false;
+    priorities_[{&dataset, extent}] = job.priority;
+    demands_.push_back(std::move(job));
+    EndGraceLocked(dataset);
+  }
+  work_.NotifyOne();
+  return true;
+}
+
+// The reader has begun to ask for extents: background staging need not wait for it any more.
+void StagingQueue::EndGraceLocked(const Dataset& dataset) {
+  for (Pass& pass : passes_) {
+    if (pass.dataset == &dataset) pass.not_before_ns = 0;
+  }
+}
+
+void StagingQueue::Hurry(const Dataset& dataset, ExtentId extent) {
+  std::shared_ptr<Priority> priority;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = priorities_.find({&dataset, extent});
+    if (found == priorities_.end()) return;
+    // A shared pointer, because the load may end and erase the entry meanwhile.
+    priority = found->second;
+  }
+  parts_.gate.Promote(*priority, parts_.gate.NextPriority());
+}
+
+void StagingQueue::AddPass(Dataset& dataset) {
+  {
+    const MutexLock lock(mutex_);
+    // A data set is listed once: two passes would take turns for nothing.
+    const auto is_it = [&](const Pass& known) { return known.dataset == &dataset; };
+    if (std::ranges::none_of(passes_, is_it)) passes_.push_back({.dataset = &dataset});
+  }
+  work_.NotifyAll();
+}
+
+// The list is short: it grows only while memory or a tier is short of space.
+void StagingQueue::Defer(Dataset& dataset, ExtentId extent) {
+  // Without a home it would be evicted soon after it was loaded.
+  if (dataset.home(extent) == plan::HomeTier::kNone) return;
+  if (parts_.cache.Find(dataset.key(extent))) return;
+  const MutexLock lock(mutex_);
+  const bool is_known = std::ranges::any_of(deferred_, [&](const DeferredLoad& deferred) {
+    return deferred.dataset == &dataset && deferred.extent == extent;
+  });
+  if (is_known) return;
+  deferred_.push_back({.dataset = &dataset,
+                       .extent = extent,
+                       .not_before_ns = parts_.clock.NowNs() + kDeferredPauseNs});
+}
+
+void StagingQueue::AddedEarly() {
+  // Without the lock, a thread that has just found no early extent would miss the call.
+  {
+    const MutexLock lock(mutex_);
+  }
+  work_.NotifyOne();
+}
+
+// The order of work: demands, catalogues, early extents, resumed background jobs, the background
+// pass of the data set whose grace time ends first, deferred loads.
+std::optional<StagingJob> StagingQueue::Next(io::QueueCrew& crew) {
+  const auto take = [](std::deque<StagingJob>& jobs) {
+    StagingJob job = std::move(jobs.front());
+    jobs.pop_front();
+    return job;
+  };
+  const MutexLock lock(mutex_);
+  for (;;) {
+    // Ends this thread's loop.
+    if (stopping_) return std::nullopt;
+    if (crew.Dismisses()) {
+      work_.NotifyOne();  // this thread may have been woken for a job
+      return std::nullopt;
+    }
+    // At least one thread stays free for demands while others catalogue, and a quarter of them
+    // while others stage in the background, so that a demand never waits for an extent that no
+    // reader needs now.
+    const std::uint32_t spare = crew.spare();
+    const std::uint32_t cataloguing_max = std::max(1U, readers_ - 1) + spare;
+    const std::uint32_t background_max = std::max(1U, readers_ - readers_ / 4) + spare;
+    // A demanded extent is what a reader waits for.
+    if (std::optional<StagingJob> job = NextDemandLocked()) return job;
+    if (!catalogues_.empty() && cataloguing_ < cataloguing_max) {
+      ++cataloguing_;
+      return take(catalogues_);
+    }
+    if (std::unique_ptr<EarlyExtents::Extent> early = parts_.early.Take()) {
+      StagingJob job;
+      job.kind = StagingJob::Kind::kLoadEarly;
+      job.dataset = early->dataset;
+      job.early = std::move(early);
+      return job;
+    }
+    // Background loads ask other nodes rarely: for an extent that has a home here although its
+    // owner answers again. None begins while it could be the last thread that may not wait.
+    const bool may_begin = background_loads_ < background_max && MayAskOthersLocked();
+    if (!resumed_.empty() && may_begin) {
+      ++background_loads_;
+      if (resumed_.front().asks_others) ++loads_from_others_;
+      return take(resumed_);
+    }
+    if (may_begin && !passes_.empty()) {
+      // During the grace time a demand, which ends it, wakes this thread.
+      if (const std::int64_t wait_ns = PutSoonestFirstLocked(); wait_ns > 0) {
+        work_.WaitFor(mutex_, std::chrono::nanoseconds(wait_ns));
+        continue;
+      }
+      if (std::optional<StagingJob> job = NextOfPassLocked()) return job;
+      continue;
+    }
+    if (may_begin) {
+      if (std::optional<StagingJob> job = NextDeferredLocked(spare)) return job;
+    }
+    // Time makes a deferred load due, and nobody wakes a thread for that.
+    if (deferred_.empty()) {
+      work_.Wait(mutex_);
+    } else {
+      work_.WaitFor(mutex_, std::chrono::nanoseconds(kDeferredPauseNs));
+    }
+  }
+}
+
+// Few data sets are staged at a time, so a search costs less than an ordered list.
+std::int64_t StagingQueue::PutSoonestFirstLocked() {
+  const auto soonest = std::ranges::min_element(passes_, {}, &Pass::not_before_ns);
+  std::iter_swap(passes_.begin(), soonest);
+  return passes_.front().not_before_ns - parts_.clock.NowNs();
+}
+
+std::optional<StagingJob> StagingQueue::NextDemandLocked() {
+  const auto next = std::ranges::find_if(demands_, [this](const StagingJob& job)
+                                                       FOREBAY_REQUIRES(mutex_) {
+    return !job.asks_others || MayAskOthersLocked();
+  });
+  if (next == demands_.end()) return std::nullopt;
+  StagingJob job = std::move(*next);
+  demands_.erase(next);
+  if (job.asks_others) ++loads_from_others_;
+  return job;
+}
+
+StagingJob StagingQueue::BackgroundLoadLocked(Dataset& dataset, ExtentId extent) {
+  StagingJob job =
+      LoadOf(dataset, extent, kBackgroundPriority + parts_.gate.NextPriority());
+  job.background = true;
+  ++background_loads_;
+  if (job.asks_others) ++loads_from_others_;
+  priorities_[{&dataset, extent}] = job.priority;
+  return job;
+}
+
+std::optional<StagingJob> StagingQueue::NextOfPassLocked() {
+  Dataset& dataset = *passes_.front().dataset;
+  if (const std::optional<ExtentId> extent = dataset.ClaimNext(parts_.clock.NowNs())) {
+    return BackgroundLoadLocked(dataset, *extent);
+  }
+  // AddPass puts the data set back if an extent of it gets a home later.
+  passes_.erase(passes_.begin());
+  // While loads are under way, objects stay open; the last load closes them.
+  if (dataset.progress().state == DatasetState::kStaging) return std::nullopt;
+  StagingJob job;
+  job.kind = StagingJob::Kind::kEndPass;
+  job.dataset = &dataset;
+  return job;
+}
+
+// Claims the first deferred load, if it is due.
+std::optional<StagingJob> StagingQueue::NextDeferredLocked(std::uint32_t blocked) {
+  if (deferred_.empty() || background_loads_ > blocked) return std::nullopt;
+  const DeferredLoad deferred = deferred_.front();
+  if (deferred.not_before_ns > parts_.clock.NowNs()) return std::nullopt;
+  deferred_.pop_front();
+  // Another load of it is under way, which serves as well.
+  if (!deferred.dataset->Claim(deferred.extent, /*again=*/true)) return std::nullopt;
+  return BackgroundLoadLocked(*deferred.dataset, deferred.extent);
+}
+
+bool StagingQueue::IsBlocked(const StagingJob& load) const {
+  if (parts_.calls == nullptr || !parts_.calls->AnyLate()) return false;
+  // An extent that is on a tier by now needs no object.
+  if (parts_.cache.Find(load.dataset->key(load.extent))) return false;
+  return parts_.gfs.IsBlocked(*load.dataset, *load.dataset->catalog(), load.extent);
+}
+
+StagingQueue::Postponement StagingQueue::Postpone(StagingJob& job) {
+  if (job.kind != StagingJob::Kind::kLoad || !IsBlocked(job)) return Postponement::kNone;
+  const MutexLock lock(mutex_);
+  // The place in the background goes to another load. The claim stays: no other thread loads this
+  // extent.
+  if (job.background) --background_loads_;
+  EndAskingLocked(job);
+  if (!stopping_) {
+    postponed_.push_back(std::move(job));
+    return Postponement::kPostponed;
+  }
+  // Stop has returned the postponed jobs already, so nobody would look at this one again.
+  priorities_.erase({job.dataset, job.extent});
+  return Postponement::kCancelled;
+}
+
+void StagingQueue::ResumePostponed() {
+  bool has_resumed = false;
+  {
+    const MutexLock lock(mutex_);
+    std::deque<StagingJob> waiting = std::exchange(postponed_, {});
+    for (StagingJob& job : waiting) {
+      const bool is_blocked = IsBlocked(job);
+      has_resumed = has_resumed || !is_blocked;
+      std::deque<StagingJob>& next = is_blocked ? postponed_
+                                     : job.background ? resumed_ : demands_;
+      next.push_back(std::move(job));
+    }
+  }
+  // This runs once a second, so an idle daemon must not be woken without need.
+  if (has_resumed) work_.NotifyAll();
+}
+
+// A demand may have waited for this thread's place.
+void StagingQueue::EndAskingLocked(const StagingJob& job) {
+  if (!job.asks_others) return;
+  --loads_from_others_;
+  work_.NotifyOne();
+}
+
+// Before Report: from then on another thread may claim the extent, with a priority of its own.
+void StagingQueue::EndLoad(const StagingJob& job) {
+  const MutexLock lock(mutex_);
+  priorities_.erase({job.dataset, job.extent});
+  if (job.background) --background_loads_;
+  EndAskingLocked(job);
+}
+
+void StagingQueue::EndCatalogue(const StagingJob& job, bool is_catalogued) {
+  {
+    const MutexLock lock(mutex_);
+    --cataloguing_;
+    if (is_catalogued) passes_.push_back({job.dataset, parts_.clock.NowNs() + job.grace_ns});
+  }
+  // Many threads may find work in a pass, and a place for another catalogue job is free.
+  work_.NotifyAll();
+}
+
+std::uint32_t StagingQueue::cataloguing() const {
+  const MutexLock lock(mutex_);
+  return cataloguing_;
+}
+
+}  // namespace forebay::stage

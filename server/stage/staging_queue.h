@@ -1,0 +1,172 @@
+// StagingQueue: the jobs of the stager's reader threads, and which of them is next. Demands go
+// first, and background work never takes all threads. It decides and counts; it reads and stores
+// nothing. Stager adds jobs, and its threads take them with Next and perform them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/io/clock.h"
+#include "server/io/queue_crew.h"
+#include "server/stage/cataloguing/cataloguer.h"
+#include "server/stage/dataset.h"
+#include "server/stage/early_extents.h"
+#include "server/stage/extent_supplier.h"
+#include "server/stage/gfs/gfs_calls.h"
+#include "server/stage/gfs/gfs_reader.h"
+#include "server/stage/gfs/request_gate.h"
+#include "server/tier/extent_cache.h"
+
+namespace forebay::stage {
+
+struct StagingJob {
+  enum class Kind : std::uint8_t {
+    kCatalogue,
+    kLoad,       // `extent`, which is claimed (Dataset::Claim)
+    kLoadEarly,  // `early`
+    kEndPass,    // no extent of the data set is left to stage: close its objects
+  };
+  Kind kind = Kind::kLoad;
+  Dataset* dataset = nullptr;
+  ExtentId extent = ExtentId(0);
+  std::unique_ptr<EarlyExtents::Extent> early;
+  // kCatalogue.
+  bool rebuild = false;
+  Replacement replaced;       // the data set that `dataset` replaces
+  std::int64_t grace_ns = 0;  // delay of background staging after it
+  // kLoad.
+  Access access = Access::kOnTier;
+  bool background = false;
+  bool asks_others = false;            // other nodes of the job are asked for the extent
+  std::shared_ptr<Priority> priority;  // of its GFS requests
+};
+
+// Thread-safe.
+class StagingQueue {
+ public:
+  // Borrowed.
+  struct Parts {
+    io::Clock& clock;
+    tier::ExtentCache& cache;
+    const GfsCalls* calls = nullptr;  // null: hung calls are not detected
+    RequestGate& gate;
+    const GfsReader& gfs;
+    const ExtentSupplier& supplier;
+    EarlyExtents& early;
+  };
+  // `readers`: the number of threads, without spare ones and without the one that never waits for
+  // other nodes (StagerOptions).
+  StagingQueue(std::uint32_t readers, const Parts& parts) : readers_(readers), parts_(parts) {}
+
+  // From now on nothing is added and Next returns nothing. Returns the jobs that nobody will
+  // perform; nullopt if the queue was stopped before.
+  struct Unfinished {
+    std::deque<StagingJob> loads;
+    std::deque<StagingJob> catalogues;
+  };
+  std::optional<Unfinished> Stop();
+
+  void AddCatalogue(StagingJob job);
+  // The caller has claimed the extent. False: the queue is stopped, and nothing was added.
+  bool AddDemand(Dataset& dataset, ExtentId extent, Access access);
+  // Gives a load that is queued or under way the priority of a new demand.
+  void Hurry(const Dataset& dataset, ExtentId extent);
+  // Stages the extents of `dataset` that have a home and are not claimed, in the background.
+  void AddPass(Dataset& dataset);
+  // Loads an extent in the background later, if it has a home but is on no tier: it is read in
+  // pieces for now, because memory or a tier was short of space.
+  void Defer(Dataset& dataset, ExtentId extent);
+  // Call after EarlyExtents::Add has taken an extent.
+  void AddedEarly();
+
+  // Waits for the next job. nullopt: the thread has to end.
+  std::optional<StagingJob> Next(io::QueueCrew& crew);
+  // Puts a load that Next has returned aside if it needs an object that does not answer, so that
+  // such an object blocks no further thread.
+  enum class Postponement : std::uint8_t {
+    kNone,      // the caller performs the job
+    kPostponed,
+    kCancelled,  // the queue is stopped: the caller reports the extent as cancelled
+  };
+  Postponement Postpone(StagingJob& job);
+  // Returns postponed jobs whose objects answer again to where they were.
+  void ResumePostponed();
+  // Call once for each job of kLoad or kCatalogue that was performed; for a load before
+  // Dataset::Report. `is_catalogued`: the background pass of the data set begins.
+  void EndLoad(const StagingJob& job);
+  void EndCatalogue(const StagingJob& job, bool is_catalogued);
+  std::uint32_t cataloguing() const;  // catalogue jobs under way
+
+ private:
+  struct LoadKey {
+    const Dataset* dataset;
+    ExtentId extent;
+    bool operator==(const LoadKey&) const = default;
+  };
+  struct LoadKeyHash {
+    std::size_t operator()(const LoadKey& key) const {
+      return IdHash()(key.extent) ^ reinterpret_cast<std::uintptr_t>(key.dataset);
+    }
+  };
+  // A data set with extents that nobody has claimed.
+  struct Pass {
+    Dataset* dataset = nullptr;
+    std::int64_t not_before_ns = 0;
+  };
+  struct DeferredLoad {
+    Dataset* dataset = nullptr;
+    ExtentId extent;
+    std::int64_t not_before_ns = 0;
+  };
+
+  StagingJob LoadOf(Dataset& dataset, ExtentId extent, std::uint64_t priority) const;
+  StagingJob BackgroundLoadLocked(Dataset& dataset, ExtentId extent) FOREBAY_REQUIRES(mutex_);
+  // The first demand that may begin now (MayAskOthersLocked).
+  std::optional<StagingJob> NextDemandLocked() FOREBAY_REQUIRES(mutex_);
+  // Whether one more thread may wait for another node of the job. One thread never does, so that
+  // nodes which wait for each other's extents can still read them.
+  bool MayAskOthersLocked() const FOREBAY_REQUIRES(mutex_) {
+    return loads_from_others_ < readers_;
+  }
+  void EndAskingLocked(const StagingJob& job) FOREBAY_REQUIRES(mutex_);
+  // Puts the data set whose grace time ends first at the front of passes_, which is not empty.
+  // Returns the time that is left of it.
+  std::int64_t PutSoonestFirstLocked() FOREBAY_REQUIRES(mutex_);
+  // If the first data set in passes_ has no extent left, removes it from the list. Then the job
+  // ends its pass, or there is none, because loads of the pass are still under way.
+  std::optional<StagingJob> NextOfPassLocked() FOREBAY_REQUIRES(mutex_);
+  // Deferred loads run only while no other background load does, except for loads of `blocked`
+  // readers.
+  std::optional<StagingJob> NextDeferredLocked(std::uint32_t blocked) FOREBAY_REQUIRES(mutex_);
+  void EndGraceLocked(const Dataset& dataset) FOREBAY_REQUIRES(mutex_);
+  bool IsBlocked(const StagingJob& load) const;
+
+  const std::uint32_t readers_;
+  const Parts parts_;
+  mutable Mutex mutex_;
+  CondVar work_;
+  bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::uint32_t cataloguing_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint32_t background_loads_ FOREBAY_GUARDED_BY(mutex_) = 0;   // under way
+  std::uint32_t loads_from_others_ FOREBAY_GUARDED_BY(mutex_) = 0;  // under way, that ask nodes
+  std::deque<StagingJob> catalogues_ FOREBAY_GUARDED_BY(mutex_);
+  std::deque<StagingJob> demands_ FOREBAY_GUARDED_BY(mutex_);
+  std::deque<StagingJob> postponed_ FOREBAY_GUARDED_BY(mutex_);  // at most one for each extent
+  // Background jobs that were postponed and can run now.
+  std::deque<StagingJob> resumed_ FOREBAY_GUARDED_BY(mutex_);
+  // Priorities of loads that are queued or under way.
+  std::unordered_map<LoadKey, std::shared_ptr<Priority>, LoadKeyHash> priorities_
+      FOREBAY_GUARDED_BY(mutex_);
+  std::vector<Pass> passes_ FOREBAY_GUARDED_BY(mutex_);
+  // Each extent once; the one that waits longest first.
+  std::deque<DeferredLoad> deferred_ FOREBAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace forebay::stage
