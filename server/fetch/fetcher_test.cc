@@ -164,7 +164,7 @@ TEST_F(FetcherTest, TheSameExtentTwiceInOneRequestIsOneRead) {
 // --- other nodes ----------------------------------------------------------------------------
 
 TEST_F(FetcherTest, ExtentsOfAnotherNodeAreLeftToItWhereTheReaderGetsRowsOfThem) {
-  Start();
+  Start({.nodes = &nodes_});
   EvictAll();
   Refs refs;
   std::vector<ExtentId> ours;

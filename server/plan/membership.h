@@ -15,6 +15,7 @@
 
 #include "proto/contract/ids.h"
 #include "server/plan/ownership.h"
+#include "server/plan/shares.h"
 
 namespace forebay::plan {
 
@@ -35,6 +36,11 @@ class Membership {
   // To be called by whoever learns it: after a request without an answer, a probe, or the launcher.
   void SetLives(NodeRank node, bool lives);
 
+  // The keys by which the groups of a data set are divided evenly among the nodes, whether they are
+  // alive or not (plan::BalancedKeys).
+  std::vector<std::uint64_t> BalancedKeys(std::span<const GroupSize> groups) const {
+    return plan::BalancedKeys(owners_, nodes_, groups);
+  }
   // All nodes in the order in which they are asked for a group, of which GroupKey gives the key;
   // also those that are not alive. The owner is the first.
   std::vector<NodeRank> Ranked(std::uint64_t group_key) const;

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "proto/contract/check.h"
-#include "server/stage/extent_groups.h"
 #include "server/stage/packed/packed_form.h"
 #include "server/tier/ssd/segment_store.h"
 
@@ -116,6 +115,15 @@ std::uint64_t Dataset::bytes_without_home() const {
   return bytes;
 }
 
+std::uint64_t Dataset::bytes_of_others() const {
+  const MutexLock lock(mutex_);
+  std::uint64_t bytes = 0;
+  for (std::uint32_t i = 0; i < remote_.size(); ++i) {
+    if (remote_[i]) bytes += catalog_->extent(ExtentId(i)).bytes;
+  }
+  return bytes;
+}
+
 std::string Dataset::CapacityAdvice() const {
   // space_left locks the placement table, whose mutex is taken before this one. So it is called
   // without the lock.
@@ -218,7 +226,8 @@ bool Dataset::BeginCataloguing(std::int64_t now_ns) {
 }
 
 void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
-                         const std::vector<bool>& resident, std::vector<plan::HomeTier> homes) {
+                         const std::vector<bool>& resident, std::vector<plan::HomeTier> homes,
+                         std::vector<std::uint64_t> group_keys) {
   FOREBAY_CHECK(resident.size() == catalog->extent_count() && homes.size() == resident.size());
   const std::shared_ptr<const PackedForm> form = this->form();
   // Keys are computed before the lock is taken: there may be many, and `status` waits for it.
@@ -228,7 +237,6 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
     const tier::ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
     keys.push_back(form ? form->Key(raw) : raw);
   }
-  std::vector<std::uint64_t> group_keys = GroupKeys(*catalog, options_.group_bytes);
   std::vector<Waiter> waiters;
   {
     const MutexLock lock(mutex_);

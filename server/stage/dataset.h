@@ -38,9 +38,9 @@ struct DatasetOptions {
   std::map<std::string, std::string> splits;  // "list:NAME" -> file beneath the root
   bool stage_at_start = true;
   bool persist = false;  // extents at home in RAM are written to SSD too, for the next daemon
-  // Size of the ranges of a large object that one node of the job reads (extent_groups.h). Equal on
-  // all nodes of a job.
-  std::uint64_t group_bytes = limits::kGroupBytes;
+  // Size of the ranges of a large object that one node of the job reads (extent_groups.h); 0:
+  // chosen by the size of the data set. Equal on all nodes of a job.
+  std::uint64_t group_bytes = 0;
   Compression compression = Compression::kOff;  // at staging; packs are compressed already
   plan::TierPlan tiers = {};  // of this node; CapacityAdvice computes with it
 };
@@ -92,6 +92,8 @@ class Dataset {
   // Bytes of extents that have no home tier, because they fit on none. 0 while extents are still
   // being compressed, because their sizes are not known yet.
   std::uint64_t bytes_without_home() const;
+  // Bytes of extents that other nodes of the job keep (IsRemote).
+  std::uint64_t bytes_of_others() const;
   // Says which capacity to configure so that all extents get a home (plan::CapacityAdvice).
   std::string CapacityAdvice() const;
   // Reads a small file beneath the root (a split list). Its bytes are not counted in progress().
@@ -99,8 +101,10 @@ class Dataset {
   // The key of an extent; the catalog must be known.
   const tier::ExtentKey& key(ExtentId extent) const { return keys_[extent.value()]; }
   // The key of the group to which an extent belongs (extent_groups.h), for plan::Membership; the
-  // catalog must be known.
-  std::uint64_t group_key(ExtentId extent) const { return group_keys_[extent.value()]; }
+  // catalog must be known. Without a meaning in a job of one node.
+  std::uint64_t group_key(ExtentId extent) const {
+    return group_keys_.empty() ? 0 : group_keys_[extent.value()];
+  }
   // How extents are stored on the tiers; null: uncompressed. Does not change once the catalog is
   // known.
   std::shared_ptr<const PackedForm> form() const;
@@ -128,10 +132,11 @@ class Dataset {
   std::uint64_t PlannedBytes(ExtentId extent) const;
   // Space that an extent takes on each tier if its image has `image_bytes`.
   plan::Footprint FootprintOf(ExtentId extent, std::uint64_t image_bytes) const;
-  // Publishes the catalog, the home of each extent, and which extents are on a tier already. Once
-  // in the life of a Dataset.
+  // Publishes the catalog, the home of each extent, which extents are on a tier already, and, in a
+  // job of several nodes, the keys of their groups. Once in the life of a Dataset.
   void SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
-                  const std::vector<bool>& resident, std::vector<plan::HomeTier> homes);
+                  const std::vector<bool>& resident, std::vector<plan::HomeTier> homes,
+                  std::vector<std::uint64_t> group_keys = {});
   // Another Dataset of this name serves the objects as they are now. Readers of this one continue.
   void MarkReplaced() { is_replaced_ = true; }
   bool is_replaced() const { return is_replaced_; }

@@ -2,6 +2,10 @@
 // begins, unless it continues a chain: then it belongs to the group of the chain's first extent.
 #include "server/stage/extent_groups.h"
 
+#include <algorithm>
+#include <unordered_map>
+
+#include "proto/contract/limits.h"
 #include "server/catalog/dataset_source.h"
 #include "server/plan/ownership.h"
 #include "server/tier/extent_key.h"
@@ -25,7 +29,8 @@ std::uint64_t GroupKeyOf(std::uint64_t dataset, ObjectId object, std::uint64_t r
   return plan::GroupKey(dataset, (std::uint64_t{object.value()} << 32) + range);
 }
 
-std::vector<std::uint64_t> GroupKeys(const catalog::Catalog& catalog, std::uint64_t group_bytes) {
+std::vector<std::uint64_t> RawGroupKeys(const catalog::Catalog& catalog,
+                                        std::uint64_t range_bytes) {
   const std::uint64_t dataset = tier::DatasetHash(catalog.name());
   // Where the extents of a scanned object begin is known only after the scan, and who scans it must
   // be known before.
@@ -35,12 +40,42 @@ std::vector<std::uint64_t> GroupKeys(const catalog::Catalog& catalog, std::uint6
   catalog::ExtentInfo before;
   for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
     const catalog::ExtentInfo extent = catalog.extent(ExtentId(i));
-    const std::uint64_t range = is_scanned ? 0 : extent.object_offset / group_bytes;
+    const std::uint64_t range = is_scanned ? 0 : extent.object_offset / range_bytes;
     keys.push_back(i > 0 && ContinuesChain(before, extent)
                        ? keys.back()
                        : GroupKeyOf(dataset, extent.first_object, range));
     before = extent;
   }
+  return keys;
+}
+
+std::uint64_t RangeBytes(const catalog::Catalog& catalog) {
+  constexpr std::uint64_t kGroupsWanted = 1 << 14;
+  return std::clamp<std::uint64_t>(catalog.total_bytes() / kGroupsWanted, 1, limits::kGroupBytes);
+}
+
+std::vector<std::uint64_t> GroupKeys(const catalog::Catalog& catalog, std::uint64_t range_bytes,
+                                     const plan::Membership& nodes) {
+  std::vector<std::uint64_t> keys =
+      RawGroupKeys(catalog, range_bytes == 0 ? RangeBytes(catalog) : range_bytes);
+  const bool is_scanned = !catalog::BuildsFromMetadata(catalog.format());
+  // The extents of a group follow one another, except for those of a scanned object.
+  std::unordered_map<std::uint64_t, std::size_t> index;
+  std::vector<plan::GroupSize> groups;
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    const catalog::ExtentInfo extent = catalog.extent(ExtentId(i));
+    const auto [entry, inserted] = index.try_emplace(keys[i], groups.size());
+    if (inserted) {
+      const std::uint64_t object_bytes = catalog.object(extent.first_object).bytes;
+      groups.push_back({.key = keys[i],
+                        .bytes = is_scanned ? object_bytes : 0,
+                        // Whole objects are staged while others are still being listed.
+                        .keeps_key = !is_scanned && object_bytes <= extent.bytes});
+    }
+    if (!is_scanned) groups[entry->second].bytes += extent.bytes;
+  }
+  const std::vector<std::uint64_t> balanced = nodes.BalancedKeys(groups);
+  for (std::uint64_t& key : keys) key = balanced[index.at(key)];
   return keys;
 }
 

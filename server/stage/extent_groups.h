@@ -1,10 +1,12 @@
 // Groups of extents: one node of the job reads all extents of a group from the GFS, so that few
 // nodes open an object. An object that must be scanned (tar, lines of text) is one group. Of other
-// objects, a group is what begins in a range of about 1 GiB of a large object, or the small objects
+// objects, a group is what begins in a range of a large object, or the small objects
 // that one extent holds. The extents of a chain are in the same group.
 //
-// Every node computes the same groups, whatever it has read so far: a key depends on the data set's
-// name, on the number of an object, and on an offset that is known from metadata.
+// Every node computes the same groups, whatever it has read so far: a group depends on the data
+// set's name, on the number of an object, and on an offset that is known from metadata. Then the
+// groups of the whole catalog are divided evenly among the nodes (plan::BalancedKeys), except for
+// those that a node stages before its catalog is complete: they keep the key that they had then.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +14,7 @@
 
 #include "proto/contract/ids.h"
 #include "server/catalog/catalog.h"
+#include "server/plan/membership.h"
 
 namespace forebay::stage {
 
@@ -20,8 +23,18 @@ namespace forebay::stage {
 // objects. So these keys are known before there is a catalog. `dataset`: a tier::DatasetHash.
 std::uint64_t GroupKeyOf(std::uint64_t dataset, ObjectId object, std::uint64_t range = 0);
 
-// Returns the key of each extent's group, by extent. Ranges of large objects have `group_bytes`,
-// which is at least 1.
-std::vector<std::uint64_t> GroupKeys(const catalog::Catalog& catalog, std::uint64_t group_bytes);
+// Returns the key of each extent's group, by extent, before the groups are divided evenly. Ranges
+// of large objects have `range_bytes`, which is at least 1.
+std::vector<std::uint64_t> RawGroupKeys(const catalog::Catalog& catalog,
+                                        std::uint64_t range_bytes);
+
+// A size of ranges for which a data set has enough groups to be divided evenly, and no more than
+// necessary: a 16,384th of its bytes, at most limits::kGroupBytes.
+std::uint64_t RangeBytes(const catalog::Catalog& catalog);
+
+// Returns the key of each extent's group, by extent, for the nodes of a job. `range_bytes`: 0 for
+// RangeBytes.
+std::vector<std::uint64_t> GroupKeys(const catalog::Catalog& catalog, std::uint64_t range_bytes,
+                                     const plan::Membership& nodes);
 
 }  // namespace forebay::stage

@@ -50,7 +50,7 @@ TEST_F(ExtentGroupsTest, ALargeObjectHasAGroupForEachRange) {
   source_.extent_bytes = 3000;
   const auto catalog = Built();
   ASSERT_NE(catalog, nullptr);
-  const std::vector<std::uint64_t> keys = GroupKeys(*catalog, 10'000);
+  const std::vector<std::uint64_t> keys = RawGroupKeys(*catalog, 10'000);
   ASSERT_EQ(keys.size(), catalog->extent_count());
   std::map<std::uint64_t, std::uint64_t> bytes;
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
@@ -71,7 +71,7 @@ TEST_F(ExtentGroupsTest, ObjectsThatSupplyFieldsOfTheSameSamplesAreGroupsOfTheir
   source_.extent_bytes = 1000;
   const auto catalog = Built();
   ASSERT_NE(catalog, nullptr);
-  const std::vector<std::uint64_t> keys = GroupKeys(*catalog, 1 << 20);
+  const std::vector<std::uint64_t> keys = RawGroupKeys(*catalog, 1 << 20);
   ASSERT_EQ(keys.size(), 10U);
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     EXPECT_EQ(keys[i], Key(catalog->extent(ExtentId(i)).first_object.value())) << i;
@@ -86,7 +86,7 @@ TEST_F(ExtentGroupsTest, TheExtentsOfAChainAreInOneGroup) {
   const auto catalog = Built();
   ASSERT_NE(catalog, nullptr);
   ASSERT_EQ(catalog->extent_count(), 120U);
-  const std::vector<std::uint64_t> keys = GroupKeys(*catalog, 2700);
+  const std::vector<std::uint64_t> keys = RawGroupKeys(*catalog, 2700);
   int crossings = 0;
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const ExtentInfo extent = catalog->extent(ExtentId(i));
@@ -109,7 +109,7 @@ TEST_F(ExtentGroupsTest, SmallObjectsAreGroupedByExtentAndALargeOneIsNotSplitInI
         early.push_back(Key(run.first_object.value()));
       });
   ASSERT_TRUE(built.has_value()) << built.error().ToString();
-  const std::vector<std::uint64_t> keys = GroupKeys(**built, 2000);
+  const std::vector<std::uint64_t> keys = RawGroupKeys(**built, 2000);
   std::vector<std::uint64_t> of_runs;
   std::vector<std::uint64_t> of_chain;
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
@@ -134,7 +134,7 @@ TEST_F(ExtentGroupsTest, AnObjectThatMustBeScannedIsOneGroup) {
   source_.extent_bytes = 2048;
   const auto scanned = Scan();
   ASSERT_TRUE(scanned.has_value()) << scanned.error().ToString();
-  const std::vector<std::uint64_t> keys = GroupKeys(**scanned, 1);
+  const std::vector<std::uint64_t> keys = RawGroupKeys(**scanned, 1);
   ASSERT_GT(keys.size(), 30U);
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     EXPECT_EQ(keys[i], Key((*scanned)->extent(ExtentId(i)).first_object.value())) << i;
@@ -146,6 +146,39 @@ TEST_F(ExtentGroupsTest, KeysArePublished) {
   EXPECT_EQ(GroupKeyOf(42, ObjectId(0)), plan::GroupKey(42, 0));
   EXPECT_EQ(GroupKeyOf(42, ObjectId(3)), plan::GroupKey(42, 3ULL << 32));
   EXPECT_EQ(GroupKeyOf(42, ObjectId(3), 5), plan::GroupKey(42, (3ULL << 32) + 5));
+}
+
+// The bytes of each node, if the extents of the catalog are divided among `count` nodes.
+std::vector<std::uint64_t> BytesOfNodes(const Catalog& catalog, std::uint32_t count) {
+  std::vector<plan::Node> nodes;
+  for (std::uint32_t rank = 0; rank < count; ++rank) nodes.push_back({.rank = NodeRank(rank)});
+  const plan::Membership membership(NodeRank(0), nodes);
+  const std::vector<std::uint64_t> keys = GroupKeys(catalog, 0, membership);
+  std::vector<std::uint64_t> bytes(count);
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    bytes[membership.Ranked(keys[i]).front().value()] += catalog.extent(ExtentId(i)).bytes;
+  }
+  return bytes;
+}
+
+TEST_F(ExtentGroupsTest, ALargeObjectIsDividedEvenly) {
+  AddRecords("x", 1000, 100);
+  source_.extent_bytes = 1000;
+  const auto catalog = Built();
+  ASSERT_NE(catalog, nullptr);
+  for (const std::uint64_t bytes : BytesOfNodes(*catalog, 4)) {
+    EXPECT_LE(bytes, 25'000 + 25'000 / 32 + 1000U);
+    EXPECT_GE(bytes, 18'000U);
+  }
+}
+
+TEST_F(ExtentGroupsTest, SmallObjectsKeepTheKeysThatTheyHadBeforeThereWasACatalog) {
+  for (int i = 0; i < 200; ++i) AddFile("class/" + std::to_string(1000 + i), PatternText(300, 1));
+  source_.extent_bytes = 1000;
+  const auto catalog = Built();
+  ASSERT_NE(catalog, nullptr);
+  const plan::Membership nodes(NodeRank(0), {{.rank = NodeRank(0)}, {.rank = NodeRank(1)}});
+  EXPECT_EQ(GroupKeys(*catalog, 0, nodes), RawGroupKeys(*catalog, RangeBytes(*catalog)));
 }
 
 }  // namespace forebay::stage::extent_groups_test

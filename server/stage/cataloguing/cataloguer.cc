@@ -139,6 +139,13 @@ void Cataloguer::Save(Dataset& dataset, const catalog::Catalog& catalog) {
   }
 }
 
+// Empty in a job of one node, which asks nobody.
+std::vector<std::uint64_t> Cataloguer::GroupKeysOf(const Dataset& dataset,
+                                                   const catalog::Catalog& catalog) const {
+  if (parts_.nodes == nullptr) return {};
+  return GroupKeys(catalog, dataset.options().group_bytes, *parts_.nodes);
+}
+
 // Takes over a complete catalog: finds extents that are on a tier already, and gives every extent
 // its home.
 Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog) {
@@ -150,7 +157,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   std::vector<plan::HomeTier> homes(count);
   std::vector<bool> resident(count, false);
   std::vector<bool> remote(count, false);
-  const std::vector<std::uint64_t> groups = GroupKeys(*catalog, dataset.options().group_bytes);
+  std::vector<std::uint64_t> groups = GroupKeysOf(dataset, *catalog);
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
     keys[i] = form ? form->Key(raw) : raw;
@@ -173,8 +180,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     }
     // An extent that another node reads gets no home here, unless an earlier daemon of this node
     // has left it on a tier.
-    remote[i] = !tier && parts_.nodes != nullptr &&
-                !parts_.nodes->Reads(groups[i]);
+    remote[i] = !tier && parts_.nodes != nullptr && !parts_.nodes->Reads(groups[i]);
     if (remote[i]) {
       homes[i] = plan::HomeTier::kNone;
       continue;
@@ -193,7 +199,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   if (form) dataset.SetPlannedBytes(std::move(planned));
   if (std::ranges::count(remote, true) > 0) dataset.SetRemote(std::move(remote));
   parts_.placements.EndCataloguing(dataset.hash());
-  dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
+  dataset.SetCatalog(std::move(catalog), resident, std::move(homes), std::move(groups));
   return {};
 }
 
@@ -273,7 +279,8 @@ Status Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, 
     }
   }
   parts_.placements.EndCataloguing(dataset.hash());
-  dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
+  std::vector<std::uint64_t> groups = GroupKeysOf(dataset, *catalog);
+  dataset.SetCatalog(std::move(catalog), resident, std::move(homes), std::move(groups));
   return {};
 }
 

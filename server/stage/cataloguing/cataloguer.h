@@ -79,6 +79,8 @@ class Cataloguer {
   void EvictAll(std::span<const tier::ExtentKey> keys);
   void OpenFirstReads(Dataset& dataset, bool forget);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
+  std::vector<std::uint64_t> GroupKeysOf(const Dataset& dataset,
+                                         const catalog::Catalog& catalog) const;
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
   static void ChooseForm(Dataset& dataset,
                          const std::shared_ptr<const catalog::Catalog>& catalog);
