@@ -130,8 +130,7 @@ std::vector<NodeEntry> HostList::Entries(const NodeEntry& own) const {
     const Line& line = lines_[rank];
     // Also for this node itself nothing is taken from `own` that another node could not know.
     entries.push_back({.identity = {.job = own.identity.job,
-                                    .host = line.word,
-                                    .ssd_directory = own.identity.ssd_directory},
+                                    .host = line.word},
                        .rank = NodeRank(rank),
                        .address = line.address,
                        .capacity_bytes = line.capacity,

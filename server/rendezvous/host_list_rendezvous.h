@@ -43,8 +43,9 @@ class HostList {
   // Where the daemon of `rank` listens.
   const HostPort& address(NodeRank rank) const { return lines_[rank.value()].address; }
 
-  // The entries of all nodes. Job, SSD directory and agreed values are those of `own`, as daemons
-  // compare them when they talk to each other. Nonces are 0.
+  // The entries of all nodes. Job and agreed values are those of `own`, as daemons compare them
+  // when they talk to each other. SSD directories are empty, because a node does not know those of
+  // others; nonces are 0.
   std::vector<NodeEntry> Entries(const NodeEntry& own) const;
 
  private:

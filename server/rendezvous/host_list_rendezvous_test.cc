@@ -56,9 +56,9 @@ TEST(HostList, IsInTheOrderOfRanks) {
 
 TEST(HostList, ANodeFindsItselfByItsRankOrItsName) {
   const HostList list = Parsed(kList);
-  const Launch ranked = {.job = "7", .job_source = "", .rank = LaunchFact{2, "--node-rank"}};
+  const Launch ranked = {.job = {.name = "7", .source = ""}, .rank = LaunchFact{2, "--node-rank"}};
   EXPECT_EQ(list.Place(ranked, "elsewhere")->rank, NodeRank(2));
-  const Launch unknown = {.job = "7", .job_source = ""};
+  const Launch unknown = {.job = {.name = "7", .source = ""}};
   EXPECT_EQ(list.Place(unknown, "node17")->rank, NodeRank(0));
   EXPECT_EQ(list.Place(unknown, "node17.site")->rank, NodeRank(0));
   EXPECT_EQ(list.Place(unknown, "node18")->rank, NodeRank(1));
@@ -67,13 +67,12 @@ TEST(HostList, ANodeFindsItselfByItsRankOrItsName) {
 }
 
 TEST(HostList, ANodeThatIsNotInTheListIsTold) {
-  const Launch unknown = {.job = "7", .job_source = ""};
+  const Launch unknown = {.job = {.name = "7", .source = ""}};
   ExpectNoPlace(unknown, "node19", AllOf(HasSubstr("hosts.txt"), HasSubstr("'node19'")));
   ExpectNoPlace(unknown, "node18.other", HasSubstr("'node18.other'"));
-  const Launch high = {.job = "7", .job_source = "", .rank = LaunchFact{3, "SLURM_NODEID"}};
+  const Launch high = {.job = {.name = "7", .source = ""}, .rank = LaunchFact{3, "SLURM_NODEID"}};
   ExpectNoPlace(high, "node17", HasSubstr("SLURM_NODEID=3"));
-  const Launch more = {.job = "7",
-                       .job_source = "",
+  const Launch more = {.job = {.name = "7", .source = ""},
                        .rank = std::nullopt,
                        .node_count = LaunchFact{4, "SLURM_STEP_NUM_NODES"}};
   ExpectNoPlace(more, "node17", AllOf(HasSubstr("3 hosts"), HasSubstr("SLURM_STEP_NUM_NODES=4")));
@@ -103,7 +102,7 @@ TEST(HostList, EveryNodeGetsTheSameEntries) {
   other.identity.host = "another";
   EXPECT_EQ(*rendezvous.Exchange(other, 3, 0), *nodes);
   EXPECT_EQ((*nodes)[1].identity,
-            (NodeIdentity{.job = "7", .host = "node18.site:7001", .ssd_directory = "/ssd"}));
+            (NodeIdentity{.job = "7", .host = "node18.site:7001"}));
   EXPECT_EQ((*nodes)[1].agreed, kOwn.agreed);
   EXPECT_THAT(NodeWeights(*nodes), ElementsAre(1, 1, 2));
 }

@@ -213,33 +213,6 @@ Result<std::optional<LaunchFact>> Agreed(const std::vector<LaunchFact>& facts,
   return facts.front();
 }
 
-struct JobName {
-  std::string job;
-  std::string source;
-};
-
-Result<JobName> FindJob(const LaunchSources& sources) {
-  if (!sources.job.empty()) return JobName{sources.job, "--job"};
-  if (const std::string* job = Find(sources.environment, "FOREBAY_JOB_ID")) {
-    return JobName{*job, "FOREBAY_JOB_ID"};
-  }
-  JobName found{"local", "the default"};
-  bool is_found = false;
-  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "PJM_JOBID"}) {
-    const std::string* job = Find(sources.environment, name);
-    if (job == nullptr) continue;
-    // A process that two schedulers claim: nothing says which of them will end it.
-    if (is_found && found.job != *job) {
-      return Error(ErrorCode::kFailedPrecondition,
-                   fmt::format("{}={} and {}={} disagree about the job; give --job",
-                               found.source, Quoted(found.job), name, Quoted(*job)));
-    }
-    if (!is_found) found = {*job, name};
-    is_found = true;
-  }
-  return found;
-}
-
 Error Unknown(std::string_view what, std::string_view option, const std::string& remedy) {
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("{} is unknown: neither {} nor a launcher (Open MPI, PMIx, srun, PBS, "
@@ -247,11 +220,38 @@ Error Unknown(std::string_view what, std::string_view option, const std::string&
                            what, option, remedy.empty() ? "" : "; ", remedy));
 }
 
+// The job's id becomes part of paths, whoever chose it.
+Result<JobName> Checked(JobName job) {
+  FOREBAY_TRY(CheckJobId(job.name, job.source));
+  return job;
+}
+
 }  // namespace
+
+Result<JobName> FindJob(const LaunchSources& sources) {
+  if (!sources.job.empty()) return Checked({sources.job, "--job"});
+  if (const std::string* job = Find(sources.environment, "FOREBAY_JOB_ID")) {
+    return Checked({*job, "FOREBAY_JOB_ID"});
+  }
+  JobName found{"local", "the default"};
+  bool is_found = false;
+  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "PJM_JOBID"}) {
+    const std::string* job = Find(sources.environment, name);
+    if (job == nullptr) continue;
+    // A process that two schedulers claim: nothing says which of them will end it.
+    if (is_found && found.name != *job) {
+      return Error(ErrorCode::kFailedPrecondition,
+                   fmt::format("{}={} and {}={} disagree about the job; give --job",
+                               found.source, Quoted(found.name), name, Quoted(*job)));
+    }
+    if (!is_found) found = {*job, name};
+    is_found = true;
+  }
+  return Checked(std::move(found));
+}
 
 Result<Launch> FindLaunch(const LaunchSources& sources) {
   FOREBAY_ASSIGN(JobName job, FindJob(sources));
-  FOREBAY_TRY(CheckJobId(job.job, job.source));
   // In this order, which decides the remedy that is shown and the fact that is compared with.
   Findings findings;
   FOREBAY_TRY(ReadCommandLine(sources, findings));
@@ -260,8 +260,7 @@ Result<Launch> FindLaunch(const LaunchSources& sources) {
   FOREBAY_TRY(ReadPbs(sources.environment, findings));
   FOREBAY_TRY(ReadAllocation(sources, findings));
 
-  Launch launch{.job = std::move(job.job),
-                .job_source = std::move(job.source),
+  Launch launch{.job = std::move(job),
                 .remedy = std::move(findings.remedy)};
   FOREBAY_ASSIGN(launch.rank, Agreed(findings.ranks, "this node's rank"));
   FOREBAY_ASSIGN(launch.node_count, Agreed(findings.counts, "the number of nodes"));

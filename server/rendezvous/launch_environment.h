@@ -63,9 +63,13 @@ struct LaunchSources {
   std::optional<PmixTask> pmix = std::nullopt;
 };
 
+struct JobName {
+  std::string name;    // "local" if nothing names a job
+  std::string source;  // "--job", "SLURM_JOB_ID", ...
+};
+
 struct Launch {
-  std::string job;         // "local" if nothing names a job
-  std::string job_source;  // "--job", "SLURM_JOB_ID", ...
+  JobName job;
   std::optional<LaunchFact> rank = std::nullopt;
   std::optional<LaunchFact> node_count = std::nullopt;
   std::string remedy = {};  // why a source was not used and what to do; may be empty
@@ -76,10 +80,13 @@ struct NodePlace {
   std::uint32_t node_count = 1;
 };
 
+// The job's id, of `environment` and `job` alone. It is a name that a user may choose: --job comes
+// before FOREBAY_JOB_ID, and that before SLURM_JOB_ID, PBS_JOBID and PJM_JOBID, of which two with
+// different values are an error (kFailedPrecondition). kInvalidArgument: errors of CheckJobId.
+Result<JobName> FindJob(const LaunchSources& sources);
+
 // Errors: kInvalidArgument: a value is not a number within its bounds (the message names the
 // variable); kFailedPrecondition: two sources disagree (the message names both and their values).
-// The job's id is a name that a user may choose: --job comes before FOREBAY_JOB_ID, and that before
-// SLURM_JOB_ID, PBS_JOBID and PJM_JOBID, of which two with different values are an error.
 Result<Launch> FindLaunch(const LaunchSources& sources);
 
 // Rank and number of nodes. kFailedPrecondition if either is unknown; the message says what to do.

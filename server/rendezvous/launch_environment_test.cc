@@ -60,8 +60,8 @@ void ExpectNoPlace(const LaunchSources& sources, const Matcher& message) {
 
 TEST(LaunchEnvironment, SrunTellsTheNode) {
   ExpectPlace({.environment = kSrun}, 1, 4);
-  EXPECT_EQ(FindLaunch({.environment = kSrun})->job, "4711");
-  EXPECT_EQ(FindLaunch({.environment = kSrun})->job_source, "SLURM_JOB_ID");
+  EXPECT_EQ(FindLaunch({.environment = kSrun})->job.name, "4711");
+  EXPECT_EQ(FindLaunch({.environment = kSrun})->job.source, "SLURM_JOB_ID");
   // srun --mpi=pmix: the rank of the task is not that of the node.
   ExpectPlace({.environment = With(kSrun, {{"PMIX_RANK", "3"}})}, 1, 4);
 }
@@ -92,12 +92,12 @@ TEST(LaunchEnvironment, PbsTellsTheNodeAndItsFileTheNumber) {
   EXPECT_EQ(NodeFilePath(with_file), "/var/spool/pbs/aux/1234");
   ExpectPlace({.environment = with_file, .node_file = "a\na\nb\nb\nc\r\nc\n\n"}, 2, 3);
   ExpectPlace({.environment = With(kPbs, {{"PBS_NUM_NODES", "5"}})}, 2, 5);
-  EXPECT_EQ(FindLaunch({.environment = kPbs})->job, "1234[5].pbs");
+  EXPECT_EQ(FindLaunch({.environment = kPbs})->job.name, "1234[5].pbs");
 }
 
 TEST(LaunchEnvironment, PjmTellsTheTaskAndTheNumberOfNodes) {
   ExpectPlace({.environment = kPjm}, 7, 12);
-  EXPECT_EQ(FindLaunch({.environment = kPjm})->job, "99");
+  EXPECT_EQ(FindLaunch({.environment = kPjm})->job.name, "99");
   ExpectNoPlace({.environment = With(kPjm, {{"PJM_PROC_BY_NODE", "4"}})},
                 HasSubstr("PJM_PROC_BY_NODE=4"));
   EXPECT_EQ(NodeFilePath(With(kPjm, {{"PJM_O_NODEINF", "/tmp/nodes"}})), "/tmp/nodes");
@@ -117,8 +117,8 @@ TEST(LaunchEnvironment, PmixAloneNeedsItsServer) {
 TEST(LaunchEnvironment, TheCommandLineIsEnough) {
   const Environment empty;
   ExpectPlace({.environment = empty, .node_rank = "5", .node_count = "6", .job = "mine"}, 5, 6);
-  EXPECT_EQ(FindLaunch({.environment = empty, .job = "mine"})->job, "mine");
-  EXPECT_EQ(FindLaunch({.environment = empty})->job, "local");
+  EXPECT_EQ(FindLaunch({.environment = empty, .job = "mine"})->job.name, "mine");
+  EXPECT_EQ(FindLaunch({.environment = empty})->job.name, "local");
   ExpectNoPlace({.environment = empty}, HasSubstr("--node-rank"));
   ExpectNoPlace({.environment = empty, .node_rank = "0"}, HasSubstr("--node-count"));
 }
@@ -188,9 +188,9 @@ TEST(LaunchEnvironment, ValuesThatAreNoNumbersAreNamed) {
 
 TEST(LaunchEnvironment, AJobsNameMayBeChosen) {
   const Environment chosen = With(kSrun, {{"FOREBAY_JOB_ID", "night-run"}});
-  EXPECT_EQ(FindLaunch({.environment = chosen})->job, "night-run");
-  EXPECT_EQ(FindLaunch({.environment = chosen, .job = "other"})->job, "other");
-  EXPECT_EQ(FindLaunch({.environment = chosen, .job = "other"})->job_source, "--job");
+  EXPECT_EQ(FindLaunch({.environment = chosen})->job.name, "night-run");
+  EXPECT_EQ(FindLaunch({.environment = chosen, .job = "other"})->job.name, "other");
+  EXPECT_EQ(FindLaunch({.environment = chosen, .job = "other"})->job.source, "--job");
   ExpectRefused({.environment = With(kSrun, {{"PBS_JOBID", "12"}})},
                 ErrorCode::kFailedPrecondition,
                 AllOf(HasSubstr("SLURM_JOB_ID='4711'"), HasSubstr("PBS_JOBID='12'")));

@@ -12,7 +12,7 @@ namespace forebay::rendezvous {
 struct NodeIdentity {
   std::string job;
   std::string host;           // as gethostname gives it, or as a list of hosts spells it
-  std::string ssd_directory;  // tier.ssd.directory; empty: the node has no SSD tier
+  std::string ssd_directory = {};  // tier.ssd.directory; empty: the node has no SSD tier
 
   // A hash of the three texts. It never changes from version to version, because it is written to
   // disk.
