@@ -124,6 +124,8 @@ inline constexpr std::int64_t kPeerExtentDeadlineMs = 60'000;  // a whole extent
 // that a half-open one is found within 15 s.
 inline constexpr int kPeerKeepaliveMs = 10'000;
 inline constexpr int kPeerKeepaliveTimeoutMs = 5'000;
+inline constexpr std::int64_t kNodesStatusMs = 2'000;  // `forebay status --nodes` waits for a node
+inline constexpr std::int64_t kPeerProbeMs = 5'000;  // between two pings of a node that was silent
 
 // --- input and output --------------------------------------------------------------------
 inline constexpr std::uint32_t kIoDepthMax = 1024;

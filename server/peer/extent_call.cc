@@ -76,13 +76,17 @@ void ExtentCall::Fail(const Error& error) {
 }
 
 void ExtentCall::OnDone(const grpc::Status& status) {
+  std::uint64_t received_bytes = 0;
   {
     const MutexLock lock(mutex_);
     // An error of this node's own explains more than the cancelled call that followed it.
     if (!error_ && !status.ok()) error_ = FromGrpcStatus(status, link_.address());
+    if (!error_ && head_) received_bytes = head_->image_bytes;
     has_ended_ = true;
     changed_.NotifyAll();
   }
+  // An extent has bytes, so without any the call has failed.
+  link_.Count(received_bytes, received_bytes == 0);
   link_.Ended(*this);
 }
 

@@ -83,15 +83,24 @@ std::vector<CallRows> CutIntoCalls(std::vector<fetch::Row> rows) {
 // A call of Ping, which needs neither Hello nor room.
 class PingCall final : public PeerCall {
  public:
-  PingCall(PeerLink& link, io::Clock& clock, std::int64_t deadline_ns,
-           fetch::RowSource::Done done)
+  PingCall(PeerLink& link, io::Clock& clock, std::int64_t deadline_ns, GrpcPeers::Pinged done)
       : PeerCall(/*bytes=*/0, deadline_ns), link_(link), clock_(clock), done_(std::move(done)) {}
 
   void Begin(const std::shared_ptr<grpc::Channel>& channel) override {
     stub_ = v1::Peer::NewStub(channel);
     context_.set_deadline(GrpcDeadline(deadline_ns(), clock_));
     stub_->async()->Ping(&context_, &request_, &reply_, [this](const grpc::Status& status) {
-      done_(status.ok() ? Status() : FromGrpcStatus(status, link_.address()));
+      if (status.ok()) {
+        done_(NodeReport{.capacity_bytes = reply_.capacity_bytes(),
+                         .used_bytes = reply_.used_bytes(),
+                         .gfs_bytes = reply_.gfs_bytes(),
+                         .gfs_opens = reply_.gfs_opens(),
+                         .samples = reply_.samples(),
+                         .other_samples = reply_.other_samples(),
+                         .waited_samples = reply_.waited_samples()});
+      } else {
+        done_(FromGrpcStatus(status, link_.address()));
+      }
       link_.Ended(*this);  // destroys this object
     });
   }
@@ -101,7 +110,7 @@ class PingCall final : public PeerCall {
  private:
   PeerLink& link_;
   io::Clock& clock_;
-  const fetch::RowSource::Done done_;
+  const GrpcPeers::Pinged done_;
   std::unique_ptr<v1::Peer::Stub> stub_;
   grpc::ClientContext context_;
   v1::PingRequest request_;
@@ -179,10 +188,12 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request, Done done
   }
 }
 
-void GrpcPeers::Ping(NodeRank node, std::int64_t deadline_ns, Done done) {
+void GrpcPeers::Ping(NodeRank node, std::int64_t deadline_ns, Pinged done) {
   const Result<PeerLink*> link = LinkTo(node);
   if (!link.has_value()) return done(link.error());
   (*link)->StartAtOnce(std::make_shared<PingCall>(**link, clock_, deadline_ns, std::move(done)));
 }
+
+LinkFigures GrpcPeers::figures(NodeRank node) const { return links_.at(node)->figures(); }
 
 }  // namespace forebay::peer

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "proto/contract/result.h"
 #include "server/fetch/row_source.h"
 #include "server/io/clock.h"
+#include "server/peer/node_report.h"
 #include "server/peer/peer_identity.h"
 #include "server/stage/extent_source.h"
 
@@ -45,8 +47,13 @@ class GrpcPeers final : public stage::ExtentSource, public fetch::RowSource {
                                      io::IoQueue& queue) override;
   // A request of many rows is sent as several calls.
   void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
-  // Whether the node answers. `done` is called once, from any thread, perhaps within this call.
-  void Ping(NodeRank node, std::int64_t deadline_ns, Done done);
+  // Whether the node answers, and what it reports. `done` is called once, from any thread, perhaps
+  // within this call.
+  using Pinged = std::function<void(Result<NodeReport>)>;
+  void Ping(NodeRank node, std::int64_t deadline_ns, Pinged done);
+
+  // What this node has received from that one, a node of the table.
+  LinkFigures figures(NodeRank node) const;
 
  private:
   GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock);

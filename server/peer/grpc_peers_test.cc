@@ -155,14 +155,30 @@ TEST_F(GrpcPeersTest, ANodeOfAnotherJobIsRefusedWithBothSidesNamed) {
 TEST_F(GrpcPeersTest, APingIsAnsweredUntilTheNodeIsGone) {
   Start();
   const auto ping = [this] {
-    const auto outcome = std::make_shared<std::promise<Status>>();
+    const auto outcome = std::make_shared<std::promise<Result<NodeReport>>>();
     rig_->peers().Ping(PeerRig::kNode, rig_->rig().clock().NowNs() + 20'000'000'000,
-                       [outcome](const Status& status) { outcome->set_value(status); });
+                       [outcome](Result<NodeReport> report) { outcome->set_value(report); });
     return outcome->get_future().get();
   };
-  FOREBAY_EXPECT_OK(ping());
+  const Result<NodeReport> report = ping();
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  EXPECT_EQ(report->samples, PeerRig::kReportedSamples);
   rig_->StopServer();
   EXPECT_EQ(ping().error().code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(GrpcPeersTest, WhatANodeHasSentIsCounted) {
+  Start();
+  ExpectRows({0, 1, 2});
+  ASSERT_TRUE(rig_->ReadExtent(ExtentId(0)).has_value());
+  PeerRig::Rows missing = rig_->Ask({1'000'000});
+  EXPECT_EQ(ErrorOf(missing).code(), ErrorCode::kInvalidArgument);
+  const LinkFigures figures = rig_->peers().figures(PeerRig::kNode);
+  EXPECT_EQ(figures.received_bytes,
+            3 * 1000 + rig_->dataset().catalog()->extent(ExtentId(0)).bytes);
+  EXPECT_EQ(figures.calls, 3U);
+  EXPECT_EQ(figures.failed, 1U);
+  EXPECT_GT(figures.busy_ns, 0U);
 }
 
 TEST_F(GrpcPeersTest, ANodeThatIsGoneOrUnknownDoesNotAnswer) {

@@ -37,6 +37,7 @@ class PeerCall {
   friend class PeerLink;
   const std::uint64_t bytes_;
   const std::int64_t deadline_ns_;
+  bool waits_its_turn_ = false;  // PeerLink::Start, and not StartAtOnce, has begun it
   grpc::Alarm alarm_;  // at the deadline, while the call waits for its turn
 };
 

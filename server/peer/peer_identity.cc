@@ -35,6 +35,9 @@ Status CheckSameIdentity(const PeerIdentity& ours, const PeerIdentity& theirs) {
        "a node must not be given the addresses of another job"},
       {"configuration digest", fmt::format("{:016x}", ours.config_digest),
        fmt::format("{:016x}", theirs.config_digest), "start all nodes with the same configuration"},
+      {"node list digest", fmt::format("{:016x}", ours.node_list_digest),
+       fmt::format("{:016x}", theirs.node_list_digest),
+       "the daemons belong to different launches; start all of them together"},
   };
   for (const Compared& value : values) {
     if (value.ours == value.theirs) continue;
@@ -54,6 +57,7 @@ std::uint64_t DigestOf(const PeerIdentity& identity) {
   bytes.Le(identity.catalog_version);
   bytes.String(identity.job_id);
   bytes.Le(identity.config_digest);
+  bytes.Le(identity.node_list_digest);
   return Checksum(bytes.bytes());
 }
 

@@ -22,6 +22,8 @@ struct PeerIdentity {
   std::string job_id;
   // Digest of the part of the configuration that all nodes of a job share.
   std::uint64_t config_digest = 0;
+  // Digest of the list of nodes. It differs for daemons of another launch of the job.
+  std::uint64_t node_list_digest = 0;
 };
 
 // kFailedPrecondition names the first difference: both nodes, and the value that each of them has.

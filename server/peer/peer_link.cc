@@ -104,6 +104,8 @@ PeerLink::Calls PeerLink::TakeReadyLocked() {
       return false;
     }
     bytes_in_flight_ += bytes;
+    call->waits_its_turn_ = true;
+    if (under_way_++ == 0) busy_since_ns_ = clock_.NowNs();
     // Entered before it begins, so that Stop cancels it also in between.
     active_.insert(call);
     call->alarm_.Cancel();
@@ -150,6 +152,25 @@ void PeerLink::Expire(const std::shared_ptr<PeerCall>& call) {
                                address_)));
 }
 
+void PeerLink::AddBusyTimeLocked() {
+  const std::int64_t now_ns = clock_.NowNs();
+  figures_.busy_ns += static_cast<std::uint64_t>(now_ns - busy_since_ns_);
+  busy_since_ns_ = now_ns;
+}
+
+void PeerLink::Count(std::uint64_t received_bytes, bool has_failed) {
+  const MutexLock lock(mutex_);
+  ++figures_.calls;
+  figures_.failed += has_failed ? 1 : 0;
+  figures_.received_bytes += received_bytes;
+}
+
+LinkFigures PeerLink::figures() {
+  const MutexLock lock(mutex_);
+  if (under_way_ > 0) AddBusyTimeLocked();
+  return figures_;
+}
+
 void PeerLink::Ended(PeerCall& call) {
   Calls ready;
   {
@@ -158,6 +179,7 @@ void PeerLink::Ended(PeerCall& call) {
     // has begun the calls that wait.
     bytes_in_flight_ -= call.bytes();
     ready = TakeReadyLocked();
+    if (call.waits_its_turn_ && --under_way_ == 0) AddBusyTimeLocked();
   }
   BeginAll(ready);
   ready.clear();
@@ -187,6 +209,7 @@ void PeerLink::SayHello(const std::shared_ptr<HelloCall>& call) {
   call->request.set_catalog_version(identity_.catalog_version);
   call->request.set_job_id(identity_.job_id);
   call->request.set_config_digest(identity_.config_digest);
+  call->request.set_node_list_digest(identity_.node_list_digest);
   call->request.set_address(identity_.address);
   call->stub->async()->Hello(&call->context, &call->request, &call->reply,
                              [this](const grpc::Status& status) {

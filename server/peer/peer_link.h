@@ -16,6 +16,7 @@
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/clock.h"
+#include "server/peer/node_report.h"
 #include "server/peer/peer_call.h"
 #include "server/peer/peer_identity.h"
 
@@ -39,6 +40,9 @@ class PeerLink {
   void StartAtOnce(const std::shared_ptr<PeerCall>& call);
   // To be called by a call that has begun and has ended, as the last thing that it does.
   void Ended(PeerCall& call);
+  // Counts a call that has ended, for figures().
+  void Count(std::uint64_t received_bytes, bool has_failed);
+  LinkFigures figures();
 
   // Fails calls that wait, cancels those that have begun, and waits until all have ended.
   void Stop();
@@ -55,6 +59,7 @@ class PeerLink {
   void AlarmEnded(const PeerCall* raw, bool has_gone_off);
   void Expire(const std::shared_ptr<PeerCall>& call);
   void BeginAll(const Calls& calls);
+  void AddBusyTimeLocked() FOREBAY_REQUIRES(mutex_);
 
   const PeerIdentity identity_;
   const std::string address_;
@@ -72,6 +77,9 @@ class PeerLink {
   std::unordered_set<std::shared_ptr<PeerCall>> active_ FOREBAY_GUARDED_BY(mutex_);
   std::size_t ending_ FOREBAY_GUARDED_BY(mutex_) = 0;  // calls that are being destroyed
   std::uint64_t bytes_in_flight_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  LinkFigures figures_ FOREBAY_GUARDED_BY(mutex_);
+  std::size_t under_way_ FOREBAY_GUARDED_BY(mutex_) = 0;  // calls that Start has begun
+  std::int64_t busy_since_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;  // if under_way_ is not 0
   // Calls whose alarm was set, until its callback has run.
   std::unordered_set<std::shared_ptr<PeerCall>> alarmed_ FOREBAY_GUARDED_BY(mutex_);
 };

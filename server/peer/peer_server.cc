@@ -4,6 +4,7 @@
 // settings is refused without a Hello.
 #include "server/peer/peer_server.h"
 
+#include <atomic>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -40,15 +41,29 @@ PeerIdentity IdentityOf(const v1::PeerHelloRequest& hello) {
           .order_version = hello.order_version(),
           .catalog_version = hello.catalog_version(),
           .job_id = hello.job_id(),
-          .config_digest = hello.config_digest()};
+          .config_digest = hello.config_digest(),
+          .node_list_digest = hello.node_list_digest()};
+}
+
+// This side compares and the other one believes the answer: nothing is negotiated.
+void AnswerHello(const PeerIdentity& ours, const v1::PeerHelloRequest& request,
+                 grpc::ServerUnaryReactor& reactor) {
+  const Status same = CheckSameIdentity(ours, IdentityOf(request));
+  reactor.Finish(same.has_value() ? grpc::Status::OK : ToGrpcStatus(same.error()));
 }
 
 }  // namespace
 
+// What answers, and as whom.
+struct PeerServer::Serving {
+  PeerIdentity identity;
+  std::uint64_t digest = 0;
+  PeerServerParts parts;
+  std::shared_ptr<ExtentAnswers> extents;
+};
+
 struct PeerServer::Service final : public CallbackService {
  public:
-  Service(const PeerIdentity& own, const PeerServerParts& borrowed)
-      : identity(own), digest(DigestOf(own)), parts(borrowed) {}
   ~Service() override;
 
   grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext* context,
@@ -61,32 +76,40 @@ struct PeerServer::Service final : public CallbackService {
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Samples(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request) override;
 
+  // A call of Hello that came before Serve. gRPC keeps the request until the call is finished.
+  struct HeldHello {
+    grpc::ServerUnaryReactor* reactor;
+    const v1::PeerHelloRequest* request;
+  };
+
+  void BeginServing(std::unique_ptr<Serving> begun);
+  void StopAnswering();
   std::shared_ptr<ReplyStream> OpenStream();
-  Result<stage::Dataset*> DatasetOf(const PeerRequest& request);
+  // The data set that is asked for, or why this node does not answer.
+  Result<stage::Dataset*> DatasetOf(const PeerRequest& request) const;
   void AnswerRows(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
 
-  PeerIdentity identity;
-  const std::uint64_t digest;
-  const PeerServerParts parts;
+  std::string address;
   const std::shared_ptr<SlicePins> pins = std::make_shared<SlicePins>();
   const std::shared_ptr<ChunkBuffers> buffers = std::make_shared<ChunkBuffers>();
-  std::shared_ptr<ExtentAnswers> extents;
+  // Set once; read by every call without the mutex.
+  std::atomic<const Serving*> serving = nullptr;
   Mutex mutex;
+  std::unique_ptr<Serving> owned_serving FOREBAY_GUARDED_BY(mutex);
+  bool has_stopped FOREBAY_GUARDED_BY(mutex) = false;
+  std::vector<HeldHello> held FOREBAY_GUARDED_BY(mutex);
   std::unordered_set<std::shared_ptr<ReplyStream>> streams FOREBAY_GUARDED_BY(mutex);
   std::unique_ptr<grpc::Server> server;
 };
 
-Result<std::unique_ptr<PeerServer>> PeerServer::Start(const PeerServerOptions& options,
-                                                      const PeerServerParts& parts) {
-  const std::string& listen = options.identity.address;
+Result<std::unique_ptr<PeerServer>> PeerServer::Listen(const PeerServerOptions& options) {
+  const std::string& listen = options.address;
   FOREBAY_TRY(CheckPeerAddress(listen, options.allow_plaintext));
   KeepMessageMemory();
   std::unique_ptr<PeerServer> server(new PeerServer());
-  server->service_ = std::make_unique<Service>(options.identity, parts);
+  server->service_ = std::make_unique<Service>();
   Service& service = *server->service_;
-  FOREBAY_ASSIGN(service.extents,
-                 ExtentAnswers::Create(parts.extents, parts.backend, service.pins));
   grpc::ServerBuilder builder;
   ApplySettings(builder);
   int port = 0;
@@ -102,18 +125,58 @@ Result<std::unique_ptr<PeerServer>> PeerServer::Start(const PeerServerOptions& o
   }
   // With port 0, only now is it known by which address other nodes reach this one.
   server->address_ = fmt::format("{}:{}", listen.substr(0, listen.rfind(':')), port);
-  service.identity.address = server->address_;
+  service.address = server->address_;
   return server;
 }
 
+Status PeerServer::Serve(const PeerIdentity& identity, const PeerServerParts& parts) {
+  FOREBAY_ASSIGN(std::shared_ptr<ExtentAnswers> extents,
+                 ExtentAnswers::Create(parts.extents, parts.backend, service_->pins));
+  service_->BeginServing(std::make_unique<Serving>(Serving{.identity = identity,
+                                                           .digest = DigestOf(identity),
+                                                           .parts = parts,
+                                                           .extents = std::move(extents)}));
+  return {};
+}
+
+void PeerServer::StopAnswering() { service_->StopAnswering(); }
+
 PeerServer::~PeerServer() = default;
 
-PeerServer::Service::~Service() {
+void PeerServer::Service::BeginServing(std::unique_ptr<Serving> begun) {
+  std::vector<HeldHello> waiting;
+  {
+    const MutexLock lock(mutex);
+    owned_serving = std::move(begun);
+    serving = owned_serving.get();
+    waiting.swap(held);
+  }
+  for (const HeldHello& hello : waiting) {
+    AnswerHello(serving.load()->identity, *hello.request, *hello.reactor);
+  }
+}
+
+void PeerServer::Service::StopAnswering() {
+  std::vector<HeldHello> waiting;
+  {
+    const MutexLock lock(mutex);
+    if (has_stopped) return;
+    has_stopped = true;
+    waiting.swap(held);
+  }
+  // gRPC waits for these, because a unary call ends only if it is finished.
+  for (const HeldHello& hello : waiting) {
+    hello.reactor->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the node is shutting down"));
+  }
   // Cancels all calls; returns when gRPC is done with them.
   // A deadline in the past ends them at once: who asked goes on with a substitute.
   if (server) server->Shutdown(gpr_inf_past(GPR_CLOCK_MONOTONIC));
+}
+
+PeerServer::Service::~Service() {
+  StopAnswering();
   server.reset();
-  if (extents) extents->Stop();
+  if (const Serving* last = serving.load()) last->extents->Stop();
   // gRPC lets go of the last slices when it closes the connections, perhaps a little later.
   pins->AwaitNone();
 }
@@ -122,16 +185,37 @@ grpc::ServerUnaryReactor* PeerServer::Service::Hello(grpc::CallbackServerContext
                                                      const v1::PeerHelloRequest* request,
                                                      v1::PeerHelloReply*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  // This side compares and the other one believes the answer: nothing is negotiated.
-  const Status same = CheckSameIdentity(identity, IdentityOf(*request));
-  reactor->Finish(same.has_value() ? grpc::Status::OK : ToGrpcStatus(same.error()));
+  {
+    const MutexLock lock(mutex);
+    // Each node of the job says Hello once, so there are no more of them than nodes.
+    if (serving == nullptr && !has_stopped && held.size() < limits::kNodeCountMax) {
+      held.push_back({reactor, request});
+      return reactor;
+    }
+  }
+  if (const Serving* now = serving.load()) {
+    AnswerHello(now->identity, *request, *reactor);
+  } else {
+    reactor->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the node does not serve"));
+  }
   return reactor;
 }
 
 // Answered by gRPC's thread alone: a node whose stager is busy answers, too.
 grpc::ServerUnaryReactor* PeerServer::Service::Ping(grpc::CallbackServerContext* context,
-                                                    const v1::PingRequest*, v1::PingReply*) {
+                                                    const v1::PingRequest*, v1::PingReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const Serving* const now = serving.load();
+  if (now != nullptr && now->parts.report) {
+    const NodeReport report = now->parts.report();
+    reply->set_capacity_bytes(report.capacity_bytes);
+    reply->set_used_bytes(report.used_bytes);
+    reply->set_gfs_bytes(report.gfs_bytes);
+    reply->set_gfs_opens(report.gfs_opens);
+    reply->set_samples(report.samples);
+    reply->set_other_samples(report.other_samples);
+    reply->set_waited_samples(report.waited_samples);
+  }
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }
@@ -152,24 +236,30 @@ std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream() {
   }
   if (is_full) {
     stream->End(Error(ErrorCode::kResourceExhausted,
-                      fmt::format("node {} answers {} calls at a time", identity.address,
+                      fmt::format("node {} answers {} calls at a time", address,
                                   limits::kPeerCallsMax)));
   }
   return stream;
 }
 
-Result<stage::Dataset*> PeerServer::Service::DatasetOf(const PeerRequest& request) {
-  if (request.identity != digest) {
+Result<stage::Dataset*> PeerServer::Service::DatasetOf(const PeerRequest& request) const {
+  const Serving* const now = serving.load();
+  // Nodes ask only after the answer to Hello.
+  if (now == nullptr) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("node {} does not serve yet; say Hello first", address));
+  }
+  if (request.identity != now->digest) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("node {} belongs to another job, or has other versions or another "
                              "configuration, than the node that asks: start all nodes alike",
-                             identity.address));
+                             address));
   }
   // By the hash of its name, as checksums name it: messages carry no names and no paths.
-  stage::Dataset* const dataset = parts.find_dataset(request.dataset);
+  stage::Dataset* const dataset = now->parts.find_dataset(request.dataset);
   if (dataset != nullptr) return dataset;
   return Error(ErrorCode::kNotFound,
-               fmt::format("node {} has no data set with the name hash {:016x}", identity.address,
+               fmt::format("node {} has no data set with the name hash {:016x}", address,
                            request.dataset));
 }
 
@@ -184,7 +274,7 @@ void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
   std::vector<fetch::Row> rows = asked->rows;
   // The callback may run after this server was destroyed, so it owns all that it refers to. The
   // stream has ended by then, and Send does nothing.
-  parts.rows.Find(
+  serving.load()->parts.rows.Find(
       **dataset, asked->request.catalog_fingerprint, std::move(asked->rows),
       limits::kPeerCallBytesMax,
       [hash, rows = std::move(rows), stream, slices = pins,
@@ -202,7 +292,7 @@ void PeerServer::Service::AnswerExtent(const grpc::ByteBuffer& request,
   if (!asked.has_value()) return stream->End(asked.error());
   const Result<stage::Dataset*> dataset = DatasetOf(asked->request);
   if (!dataset.has_value()) return stream->End(dataset.error());
-  extents->Answer(**dataset, *asked, stream);
+  serving.load()->extents->Answer(**dataset, *asked, stream);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Samples(

@@ -10,6 +10,7 @@
 #include "proto/contract/result.h"
 #include "server/fetch/local_rows.h"
 #include "server/io/io_backend.h"
+#include "server/peer/node_report.h"
 #include "server/peer/peer_identity.h"
 #include "server/stage/dataset.h"
 #include "server/stage/local_extents.h"
@@ -17,8 +18,8 @@
 namespace forebay::peer {
 
 struct PeerServerOptions {
-  // Its address is where to listen, "HOST:PORT"; with port 0 the kernel chooses one.
-  PeerIdentity identity;
+  // Where to listen, "HOST:PORT"; with port 0 the kernel chooses one.
+  std::string address;
   bool allow_plaintext = false;  // on an address that is not loopback
 };
 
@@ -29,23 +30,33 @@ struct PeerServerParts {
   // The data set whose name has this hash (Dataset::hash), or null.
   std::function<stage::Dataset*(std::uint64_t)> find_dataset;
   io::IoBackend& backend;  // of the SSD
+  std::function<NodeReport()> report = nullptr;  // for Ping; null: nothing is reported
 };
 
+// A daemon has to tell other nodes its address before it knows which nodes there are, and so before
+// it has the objects that answer. Therefore it first listens, and serves later. Meanwhile Hello,
+// the first call of every node, waits for its answer.
+//
 // Thread-safe. A request holds no thread while it waits for the GFS.
 class PeerServer {
  public:
   // Listens from now on. Changes malloc's settings for the process (KeepMessageMemory).
   // kUnavailable: the address cannot be used. Errors of CheckPeerAddress.
-  static Result<std::unique_ptr<PeerServer>> Start(const PeerServerOptions& options,
-                                                   const PeerServerParts& parts);
-  // Ends all requests at once, and waits until nothing refers to extents of this node any more.
-  // Parts must still work: requests may be waiting for the stager.
+  static Result<std::unique_ptr<PeerServer>> Listen(const PeerServerOptions& options);
+  // Answers requests from now on; to be called once. `identity` is this node's, with address().
+  Status Serve(const PeerIdentity& identity, const PeerServerParts& parts);
+  // Ends all requests at once, so that the nodes which ask go on with other nodes. Later ones find
+  // nobody who listens.
+  void StopAnswering();
+  // StopAnswering; then waits until nothing refers to extents of this node any more. Parts must
+  // still work: requests may be waiting for the stager.
   ~PeerServer();
 
   // "HOST:PORT", with the port on which it listens.
   const std::string& address() const { return address_; }
 
  private:
+  struct Serving;
   struct Service;
   PeerServer() = default;
 

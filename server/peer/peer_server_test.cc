@@ -2,6 +2,7 @@
 // goes on answering others.
 #include "server/peer/peer_server.h"
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
@@ -187,11 +188,84 @@ TEST_F(PeerServerTest, HelloComparesVersionsAndSaysWhichDiffer) {
 }
 
 TEST_F(PeerServerTest, AnAddressInUseIsAnError) {
-  const auto second = PeerServer::Start(
-      {.identity = {.address = rig_->address(), .job_id = "job"}},
-      rig_->parts());
+  const auto second = PeerServer::Listen({.address = rig_->address()});
   ASSERT_FALSE(second.has_value());
   EXPECT_EQ(second.error().code(), ErrorCode::kUnavailable);
+}
+
+// Hello, as a daemon says it that was started a moment earlier.
+class HelloCall {
+ public:
+  HelloCall(const std::string& address, std::uint64_t node_list_digest)
+      : stub_(v1::Peer::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
+    hello_.set_protocol_version(kProtocolVersion);
+    hello_.set_order_version(kOrderSpecVersion);
+    hello_.set_catalog_version(kCatalogVersion);
+    hello_.set_job_id("job");
+    hello_.set_node_list_digest(node_list_digest);
+    stub_->async()->Hello(&context_, &hello_, &reply_,
+                          [this](const grpc::Status& status) { ended_.set_value(status); });
+  }
+  grpc::Status Await() { return status_.get(); }
+  bool IsAnswered() {
+    return status_.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready;
+  }
+
+ private:
+  std::unique_ptr<v1::Peer::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::PeerHelloRequest hello_;
+  v1::PeerHelloReply reply_;
+  std::promise<grpc::Status> ended_;
+  std::future<grpc::Status> status_ = ended_.get_future();
+};
+
+class ListeningNodeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto made = PeerRig::Create({.serves = false});
+    ASSERT_TRUE(made.has_value());
+    rig_ = std::move(*made);
+  }
+  std::unique_ptr<PeerRig> rig_;
+};
+
+TEST_F(ListeningNodeTest, HelloIsAnsweredOnceTheNodeServes) {
+  HelloCall early(rig_->address(), 0);
+  HelloCall of_another_launch(rig_->address(), 7);
+  EXPECT_FALSE(early.IsAnswered());
+  FOREBAY_EXPECT_OK(rig_->Serve());
+  EXPECT_TRUE(early.Await().ok());
+  const grpc::Status refused = of_another_launch.Await();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.error_message(), HasSubstr("different launches"));
+}
+
+TEST_F(ListeningNodeTest, RowsThatAreAskedForEarlyComeOnceTheNodeServes) {
+  FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
+  PeerRig::Rows rows = rig_->Ask({5, 6});
+  FOREBAY_EXPECT_OK(rig_->Serve());
+  FOREBAY_EXPECT_OK(rows.outcome.get());
+  EXPECT_TRUE(rig_->AreRight(rows));
+}
+
+TEST_F(ListeningNodeTest, ARequestBeforeHelloIsRefused) {
+  const auto channel = grpc::CreateChannel(rig_->address(), grpc::InsecureChannelCredentials());
+  v1::SamplesRequest request;
+  request.add_samples(0);
+  request.add_fields(0);
+  const grpc::Slice slice(request.SerializeAsString());
+  const grpc::Status status = RawCall(channel, "Samples", grpc::ByteBuffer(&slice, 1)).Await();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("does not serve yet"));
+}
+
+TEST_F(ListeningNodeTest, ANodeThatEndsBeforeItServesAnswersHello) {
+  HelloCall early(rig_->address(), 0);
+  EXPECT_FALSE(early.IsAnswered());
+  rig_->StopServer();
+  EXPECT_EQ(early.Await().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ void RowsCall::OnDone(const grpc::Status& status) {
   } else if (const Status complete = receiver_.Finish(); !complete.has_value()) {
     outcome = complete.error().WithContext("node " + link_.address());
   }
+  link_.Count(outcome.has_value() ? bytes() : 0, !outcome.has_value());
   done_(outcome);
   link_.Ended(*this);  // destroys this object
 }

@@ -9,15 +9,17 @@
 namespace forebay::peer {
 
 void GrpcNodes::Begin(NodeRank rank, const Node& node) {
-  auto server = PeerServer::Start(
-      {.identity = {.address = "127.0.0.1:0", .job_id = "test"}},
+  auto server = PeerServer::Listen({.address = "127.0.0.1:0"});
+  FOREBAY_CHECK(server.has_value());
+  const Status served = (*server)->Serve(
+      {.address = (*server)->address(), .job_id = "test"},
       {.extents = *node.extents,
        .rows = *node.rows,
        .find_dataset = [dataset = node.dataset](std::uint64_t hash) {
          return dataset->hash() == hash ? dataset : nullptr;
        },
        .backend = *node.backend});
-  FOREBAY_CHECK(server.has_value());
+  FOREBAY_CHECK(served.has_value());
   std::lock_guard lock(mutex_);
   addresses_[rank] = (*server)->address();
   servers_[rank] = std::move(*server);

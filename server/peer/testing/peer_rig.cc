@@ -25,10 +25,13 @@ Result<std::unique_ptr<PeerRig>> PeerRig::Create(const PeerRigOptions& options) 
   FOREBAY_ASSIGN(rig->executor_, io::ThreadExecutor::Create(stage.backend(), 2, 4));
   rig->rows_.emplace(stage.stager(), *rig->fetcher_, *rig->executor_, stage.clock());
   rig->extents_.emplace(stage.cache(), stage.stager(), stage.clock());
-  FOREBAY_ASSIGN(rig->server_,
-                 PeerServer::Start({.identity = {.address = "127.0.0.1:0", .job_id = "job"}},
-                                   rig->parts()));
+  FOREBAY_ASSIGN(rig->server_, PeerServer::Listen({.address = "127.0.0.1:0"}));
+  if (options.serves) FOREBAY_TRY(rig->Serve());
   return rig;
+}
+
+Status PeerRig::Serve() {
+  return server_->Serve({.address = server_->address(), .job_id = "job"}, parts());
 }
 
 PeerServerParts PeerRig::parts() {
@@ -37,7 +40,8 @@ PeerServerParts PeerRig::parts() {
           .find_dataset = [found = &rig_.dataset()](std::uint64_t hash) {
             return found->hash() == hash ? found : nullptr;
           },
-          .backend = rig_.backend()};
+          .backend = rig_.backend(),
+          .report = [] { return NodeReport{.samples = kReportedSamples}; }};
 }
 
 PeerRig::~PeerRig() {

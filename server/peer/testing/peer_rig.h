@@ -27,11 +27,13 @@ struct PeerRigOptions {
   std::uint64_t extent_bytes = 64 << 10;
   stage::RigOptions stage = {};
   stage::Compression compression = stage::Compression::kOff;
+  bool serves = true;  // false: the node listens, and serves after Serve
 };
 
 class PeerRig {
  public:
   static constexpr NodeRank kNode{1};  // the node that answers
+  static constexpr std::uint64_t kReportedSamples = 4711;
 
   // A node with one data set of fixed records, which is staged.
   static Result<std::unique_ptr<PeerRig>> Create(const PeerRigOptions& options);
@@ -40,6 +42,7 @@ class PeerRig {
   // Makes the node that asks. `address` is that of the server, or of a relay before it.
   Status Connect(const std::string& address, PeerIdentity identity = AskingIdentity());
   static PeerIdentity AskingIdentity() { return {.address = "127.0.0.1:1", .job_id = "job"}; }
+  Status Serve();
   void StopServer() { server_.reset(); }
 
   // Rows of field 0, with memory of their own.

@@ -1,0 +1,26 @@
+// NodeReport: what a node says of itself when it is pinged (PingReply of peer.proto).
+#pragma once
+
+#include <cstdint>
+
+namespace forebay::peer {
+
+struct NodeReport {
+  std::uint64_t capacity_bytes = 0;  // of its tiers together
+  std::uint64_t used_bytes = 0;
+  std::uint64_t gfs_bytes = 0;
+  std::uint64_t gfs_opens = 0;
+  std::uint64_t samples = 0;         // delivered to its readers
+  std::uint64_t other_samples = 0;   // of them, supplied by other nodes
+  std::uint64_t waited_samples = 0;  // of them, in batches that waited for the GFS
+};
+
+// What a node has received from another one.
+struct LinkFigures {
+  std::uint64_t received_bytes = 0;  // of rows and extents
+  std::uint64_t calls = 0;           // that have ended, pings excepted
+  std::uint64_t failed = 0;          // of them, with an error
+  std::uint64_t busy_ns = 0;         // time during which at least one of them was under way
+};
+
+}  // namespace forebay::peer
