@@ -131,6 +131,37 @@ TEST_F(CliTest, StatusAsJsonHasEveryFieldOfTheReply) {
   ExpectEveryField(*v1::StatusReply::descriptor(), run.lines()[0]);
 }
 
+TEST_F(CliTest, NodesAsJsonHaveEveryFieldOfTheReply) {
+  FillEveryField(admin_.nodes);
+  const ForebayRun run = Forebay(With({"status", "--nodes", "--json"}));
+  ASSERT_EQ(run.lines().size(), 1U) << run.err;
+  EXPECT_EQ(run.lines()[0]["schema"], "forebay.nodes.v1");
+  ExpectEveryField(*v1::NodesReply::descriptor(), run.lines()[0]);
+}
+
+TEST_F(CliTest, NodesAreShownTheSlowestFirst) {
+  EXPECT_THAT(Forebay(With({"status", "--nodes"})).out, HasSubstr("serves its node alone"));
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    v1::NodeStatus& node = *admin_.nodes.add_nodes();
+    node.set_rank(rank);
+    node.set_name("host" + std::to_string(rank));
+    node.set_weight(rank == 0 ? 5 : 1);
+    node.set_answers(rank != 3);
+    node.set_is_self(rank == 0);
+    node.set_received_bytes(rank == 0 ? 0 : 1'000'000'000);
+    node.set_busy_ns(rank * 1'000'000'000);
+  }
+  admin_.nodes.mutable_nodes(3)->set_error("connection\nrefused");
+  const std::string out = Forebay(With({"status", "--nodes"})).out;
+  EXPECT_LT(out.find("host3"), out.find("host2"));
+  EXPECT_LT(out.find("host2"), out.find("host1"));
+  EXPECT_LT(out.find("host1"), out.find("host0"));
+  EXPECT_THAT(out, HasSubstr("0 (here)"));
+  EXPECT_THAT(out, HasSubstr("62.50 %"));
+  EXPECT_THAT(out, HasSubstr("500.0 MB/s"));
+  EXPECT_THAT(out, HasSubstr("node 3 does not answer: connection\\x0arefused\n"));
+}
+
 TEST_F(CliTest, StatusSaysInWhichPagesMemoryLies) {
   v1::MemoryPages& pages = *admin_.status.mutable_pages();
   pages.set_reserved_bytes(std::uint64_t{1} << 30);

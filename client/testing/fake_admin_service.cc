@@ -15,6 +15,11 @@ class FakeAdminService::Service final : public v1::Admin::Service {
     *reply = fake_.status;
     return grpc::Status::OK;
   }
+  grpc::Status Nodes(grpc::ServerContext*, const v1::NodesRequest*,
+                     v1::NodesReply* reply) override {
+    *reply = fake_.nodes;
+    return grpc::Status::OK;
+  }
   grpc::Status Stage(grpc::ServerContext*, const v1::StageRequest* request,
                      grpc::ServerWriter<v1::StageProgress>* writer) override {
     fake_.stage_request = *request;

@@ -24,6 +24,7 @@ class FakeAdminService {
   grpc::Service* service();
 
   v1::StatusReply status;
+  v1::NodesReply nodes;
   std::vector<v1::StageProgress> stage;
   std::vector<v1::VerifyProgress> verify;
   v1::EvictReply evict;

@@ -58,6 +58,12 @@ grpc::Status AdminService::Status(grpc::ServerContext*, const v1::StatusRequest*
   return grpc::Status::OK;
 }
 
+grpc::Status AdminService::Nodes(grpc::ServerContext*, const v1::NodesRequest*,
+                                 v1::NodesReply* reply) {
+  *reply = target_.NodesNow();
+  return grpc::Status::OK;
+}
+
 grpc::Status AdminService::Stage(grpc::ServerContext* context, const v1::StageRequest* request,
                                  grpc::ServerWriter<v1::StageProgress>* writer) {
   std::string unknown;

@@ -20,6 +20,8 @@ class AdminTarget {
  public:
   virtual ~AdminTarget() = default;
   virtual v1::StatusReply StatusNow() = 0;
+  // Blocks until all nodes have answered, for limits::kNodesStatusMs at most.
+  virtual v1::NodesReply NodesNow() = 0;
   // The data sets of these names; all data sets if `names` is empty. If a name does not exist,
   // `unknown` is set to it and the result is empty.
   virtual std::vector<stage::Dataset*> FindDatasets(const std::vector<std::string>& names,
@@ -50,6 +52,8 @@ class AdminService final : public v1::Admin::Service {
                       grpc::ServerWriter<v1::VerifyProgress>* writer) override;
   grpc::Status Evict(grpc::ServerContext* context, const v1::EvictRequest* request,
                      v1::EvictReply* reply) override;
+  grpc::Status Nodes(grpc::ServerContext* context, const v1::NodesRequest* request,
+                     v1::NodesReply* reply) override;
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainReply* reply) override;
   grpc::Status ResolveSelection(grpc::ServerContext* context, const v1::ResolveRequest* request,

@@ -34,30 +34,6 @@ constexpr auto kLastAnswers = std::chrono::milliseconds(300);  // for gRPC calls
 constexpr auto kLastReads = std::chrono::milliseconds(1'500);  // for threads in I/O to end
 constexpr std::uint64_t kIoThreads = 8;  // of the thread back end, in addition to those for the GFS
 
-std::string JobId(const Config& config) {
-  // The configuration goes before the schedulers' variables: several daemons may run in one job.
-  if (!config.job_id.empty()) return config.job_id;
-  for (const char* name : {"FOREBAY_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "PJM_JOBID"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && *value != '\0') return value;
-  }
-  return "local";
-}
-
-// The job id becomes part of a directory's name, and appears in logs and metrics.
-Status CheckJobId(const std::string& job_id) {
-  const bool plain = !job_id.empty() && job_id.size() <= limits::kJobIdBytesMax &&
-                     job_id.front() != '.' &&
-                     std::all_of(job_id.begin(), job_id.end(), [](unsigned char c) {
-                       return std::isgraph(c) != 0 && c != '/';
-                     });
-  if (plain) return {};
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("daemon.job_id '{}' must be 1 to {} visible characters, without '/' "
-                           "and not starting with '.'",
-                           job_id, limits::kJobIdBytesMax));
-}
-
 // Gives each directory one spelling. Two keys may name the same directory ("/a" and "/a/"), for
 // which there must be one lease: a second flock on it would fail as if another daemon had it.
 std::string Spelled(const std::string& directory) {
@@ -82,10 +58,10 @@ std::string DirectoryOf(const std::string& path) {
 
 }  // namespace
 
-Result<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
+Result<std::unique_ptr<Daemon>> Daemon::Start(const Config& config, int stop_fd) {
   FOREBAY_TRY(CheckConfig(config));
   std::unique_ptr<Daemon> daemon(new Daemon(config));
-  FOREBAY_TRY(daemon->Open());
+  FOREBAY_TRY(daemon->Open(stop_fd));
   return daemon;
 }
 
@@ -94,7 +70,6 @@ Daemon::Daemon(const Config& config)
       generation_(RandomGeneration()),
       started_ns_(clock_.NowNs()),
       idle_since_ns_(started_ns_),
-      job_id_(JobId(config)),
       wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       eviction_summary_(evictions_, clock_, [this](std::uint64_t hash) {
         // Replaced data sets, too: their extents are evicted long after the rebuild.
@@ -106,14 +81,19 @@ Daemon::Daemon(const Config& config)
 
 Daemon::~Daemon() { Stop(); }
 
-Status Daemon::Open() {
+Status Daemon::Open(int stop_fd) {
   // A failure returns at once; the destructor closes what is open, in reverse order.
+  FOREBAY_TRY(OpenJob());
   FOREBAY_TRY(OpenBackend());
   FOREBAY_TRY(OpenDirectories());
   FOREBAY_TRY(OpenMemory());
   FOREBAY_TRY(OpenSsd());
   FOREBAY_TRY(OpenDatasets());
+  // After everything that may take long, because other nodes wait for this one from here on.
+  FOREBAY_TRY(OpenNodes(stop_fd));
+  FOREBAY_TRY(OpenStager());
   FOREBAY_TRY(OpenStreams());
+  FOREBAY_TRY(ServeNodes());
   FOREBAY_TRY(OpenScrubber());
   FOREBAY_TRY(OpenServer());
   FOREBAY_TRY(OpenMetrics());
@@ -126,6 +106,13 @@ Status Daemon::Open() {
             kVersion, job_id_, socket_path_, arena_->capacity_bytes() >> 20,
             slots_->capacity_bytes() >> 20, store_ ? store_->capacity_bytes() >> 20 : 0,
             backend_->name());
+  return {};
+}
+
+// The job's id comes first, because directories are named by it.
+Status Daemon::OpenJob() {
+  FOREBAY_ASSIGN(launch_, FindJobLaunch(config_, clock_));
+  job_id_ = launch_.launch.job.name;
   return {};
 }
 
@@ -153,7 +140,6 @@ Status Daemon::OpenBackend() {
 // Takes one lease for each directory that this daemon writes to: of the socket, of saved catalogs
 // and of the SSD tier.
 Status Daemon::OpenDirectories() {
-  FOREBAY_TRY(CheckJobId(job_id_));
   socket_path_ = Spelled(config_.socket.empty()
                              ? DefaultRuntimeDirectory(job_id_) + "/forebayd.sock"
                              : config_.socket);
@@ -185,6 +171,7 @@ bool Daemon::Tick() {
   lacks_worker_ = !adjusted.has_value();
   // Batches that have waited for an extent for too long fail now, with an error.
   registry_->ExpireWaiting();
+  nodes_->Tick();
   eviction_summary_.Tick();
   const std::int64_t now = clock_.NowNs();
   if (acceptor_->connection_count() > 0) idle_since_ns_ = now;
@@ -232,6 +219,12 @@ bool Daemon::Stop() {
   if (server_) data_service_->Drain();
   // After Drain: readers must get "shutting down", not the stager's "cancelled" for their batches.
   if (stager_) stager_->BeginStop();
+  // Threads of the stager may be waiting for other nodes, and other nodes for this one: those go on
+  // with the next node at once.
+  if (nodes_) {
+    nodes_->StopAsking();
+    nodes_->StopAnswering(/*waits=*/false);
+  }
   if (server_) {
     if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kLastMessagesMs))) {
       log::Warn("some clients did not read their last messages within {} ms; their connections "
@@ -264,6 +257,12 @@ bool Daemon::Stop() {
     leases_.clear();
     if (has_served) LogServed(began_ns);
     return false;
+  }
+  // Now that no thread is blocked: waits for answers to other nodes that are still being copied,
+  // and for the GFS, from which this node's entry is removed.
+  if (nodes_) {
+    nodes_->StopAnswering(/*waits=*/true);
+    nodes_->Leave();
   }
   // The stager first: an extent that it still stages wakes batches, which the executor then drops.
   stager_.reset();

@@ -20,15 +20,19 @@
 #include "server/daemon/config/config.h"
 #include "server/daemon/dataset_table.h"
 #include "server/daemon/eviction_summary.h"
+#include "server/daemon/job_launch.h"
+#include "server/daemon/job_nodes.h"
 #include "server/daemon/lease.h"
 #include "server/daemon/metrics.h"
 #include "server/fetch/fetcher.h"
+#include "server/fetch/local_rows.h"
+#include "server/fetch/row_router.h"
 #include "server/io/clock.h"
 #include "server/io/executor.h"
 #include "server/io/io_backend.h"
-#include "server/plan/membership.h"
 #include "server/stage/gfs/gfs_calls.h"
 #include "server/stage/gfs/patient_backend.h"
+#include "server/stage/local_extents.h"
 #include "server/stage/stager.h"
 #include "server/stream/rpc/data_service.h"
 #include "server/stream/stream_registry.h"
@@ -45,8 +49,10 @@ class Daemon final : public AdminTarget {
  public:
   // Takes the leases, opens tiers and data sets, starts staging and listening. Blocks on files of
   // the tiers, the state directory and the GFS. Errors name the configuration key or path; after an
-  // error no file of the daemon is left.
-  static Result<std::unique_ptr<Daemon>> Start(const Config& config);
+  // error no file of the daemon is left. In a job of several nodes it waits for the others, for
+  // nodes.rendezvous_timeout_s at most, and returns kCancelled when `stop_fd` becomes readable
+  // meanwhile, from which it does not read; -1: it is not interrupted.
+  static Result<std::unique_ptr<Daemon>> Start(const Config& config, int stop_fd = -1);
   ~Daemon() override;
 
   const std::string& socket_path() const { return socket_path_; }
@@ -67,6 +73,7 @@ class Daemon final : public AdminTarget {
 
   // AdminTarget.
   v1::StatusReply StatusNow() override;
+  v1::NodesReply NodesNow() override;
   std::vector<stage::Dataset*> FindDatasets(const std::vector<std::string>& names,
                                             std::string& unknown) override;
   v1::DatasetStatus StatusOf(const stage::Dataset& dataset) override;
@@ -85,20 +92,26 @@ class Daemon final : public AdminTarget {
 
  private:
   explicit Daemon(const Config& config);
-  Status Open();
+  Status Open(int stop_fd);
+  Status OpenJob();
   Status OpenBackend();
   Status OpenDirectories();
   Status OpenMemory();
   void LogReservedPages() const;
   Status OpenSsd();
   Status OpenDatasets();
+  Status OpenNodes(int stop_fd);
+  Status OpenStager();
   Status OpenScrubber();
+  plan::TierSpace TierBytes() const;  // capacities
   std::uint32_t WorkerCount() const;  // threads that assemble batches
   Status OpenStreams();
   Status OpenServer();
+  Status ServeNodes();
   Status OpenMetrics();
   Result<std::unique_ptr<stage::Dataset>> OpenDataset(const stage::DatasetOptions& options);
   std::vector<std::string> DatasetNames() const;
+  peer::NodeReport ReportToNodes();  // any thread
   void WakeMainThread();
   void LogServed(std::int64_t drain_began_ns);
 
@@ -107,6 +120,7 @@ class Daemon final : public AdminTarget {
   std::uint64_t generation_ = 0;
   std::int64_t started_ns_ = 0;
   std::int64_t idle_since_ns_ = 0;
+  JobLaunch launch_;  // until OpenNodes
   std::string job_id_;
   std::string socket_path_;
   const UniqueFd wake_fd_;
@@ -135,12 +149,16 @@ class Daemon final : public AdminTarget {
   // Held during StageNow, so that a data set is rebuilt once at a time. Guards no member; taken
   // before the mutexes of the data sets, of their table and of the stager.
   Mutex staging_mutex_;
+  std::unique_ptr<JobNodes> nodes_;
   std::unique_ptr<stage::Stager> stager_;
-  const plan::Membership nodes_;  // nodes of the job: only this one so far
   std::unique_ptr<fetch::Fetcher> fetcher_;
   std::unique_ptr<io::ThreadExecutor> executor_;
   std::unique_ptr<fetch::DecodedCache> decoded_;
   std::unique_ptr<BackgroundScrubber> scrubber_;  // null: tier.scrub.enabled is false
+  std::unique_ptr<fetch::RowRouter> router_;  // null: a job of one node
+  // What other nodes are answered with; both null: a job of one node.
+  std::unique_ptr<stage::LocalExtents> local_extents_;
+  std::unique_ptr<fetch::LocalRows> local_rows_;
   std::unique_ptr<stream::StreamRegistry> registry_;
   std::unique_ptr<stream::DataService> data_service_;
   std::unique_ptr<AdminService> admin_service_;

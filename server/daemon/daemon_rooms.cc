@@ -28,6 +28,11 @@ constexpr std::size_t kWorkerDepth = 32;  // SSD reads in flight per worker
 
 }  // namespace
 
+plan::TierSpace Daemon::TierBytes() const {
+  return {.ram_bytes = arena_->capacity_bytes(),
+          .ssd_bytes = store_ ? store_->capacity_bytes() : std::uint64_t{0}};
+}
+
 Status Daemon::OpenMemory() {
   FOREBAY_ASSIGN(const std::uint64_t ram_bytes, RamCapacity(config_));
   const auto slot_bytes = ParseByteCount(config_.slots_capacity, kSlotsBounds);
@@ -89,8 +94,8 @@ Status Daemon::OpenSsd() {
   return {};
 }
 
-// Also wires stage and fetch. Everything that lies on the GFS is opened through gfs_backend_, which
-// repeats failed calls and notices calls that are not answered.
+// Everything that lies on the GFS is opened through gfs_backend_, which repeats failed calls and
+// notices calls that are not answered.
 Status Daemon::OpenDatasets() {
   cache_ = tier::ExtentCache::Create(
       *arena_, store_.get(), {.clock = &clock_, .evictions = &evictions_},
@@ -104,9 +109,7 @@ Status Daemon::OpenDatasets() {
   gfs_calls_ = std::make_unique<stage::GfsCalls>(
       static_cast<std::int64_t>(config_.stage_hung_after_s) * 1000, clock_);
   gfs_backend_ = std::make_unique<stage::PatientBackend>(*backend_, *patience_, *gfs_calls_);
-  const plan::TierPlan tiers = PlanTiers(
-      config_, {.ram_bytes = arena_->capacity_bytes(),
-                .ssd_bytes = store_ ? store_->capacity_bytes() : std::uint64_t{0}});
+  const plan::TierPlan tiers = PlanTiers(config_, TierBytes());
   // Opening a root fails if its path is wrong, which is found out here and not at the first use.
   for (stage::DatasetOptions options : config_.datasets) {
     options.tiers = tiers;
@@ -114,6 +117,25 @@ Status Daemon::OpenDatasets() {
     FOREBAY_ASSIGN(auto dataset, OpenDataset(options));
     datasets_.Add(std::move(dataset));
   }
+  return {};
+}
+
+// Blocks until the other nodes of the job have come.
+Status Daemon::OpenNodes(int stop_fd) {
+  const plan::TierSpace tiers = TierBytes();
+  FOREBAY_ASSIGN(nodes_, JobNodes::Join(std::move(launch_),
+                                        {.config = config_,
+                                         .backend = *backend_,
+                                         .clock = clock_,
+                                         .capacity_bytes = tiers.ram_bytes + tiers.ssd_bytes,
+                                         .nonce = generation_,
+                                         .stop_fd = stop_fd}));
+  return {};
+}
+
+// Wires stage and fetch.
+Status Daemon::OpenStager() {
+  const plan::TierPlan tiers = PlanTiers(config_, TierBytes());
   const auto request = ParseByteCount(config_.stage_request, kRequestBounds);
   if (!request.has_value()) return request.error().WithContext("stage.request");
   stage::StagerOptions options;
@@ -137,8 +159,12 @@ Status Daemon::OpenDatasets() {
                                         .next_use = [this](const tier::ExtentKey& key,
                                                            std::uint64_t exact_from) {
                                           return future_->NextUse(key, exact_from);
-                                        }}));
-  fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, nodes_);
+                                        },
+                                        .nodes = nodes_->extents() != nullptr
+                                                     ? &nodes_->membership()
+                                                     : nullptr,
+                                        .peers = nodes_->extents()}));
+  fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, nodes_->membership());
   return {};
 }
 
@@ -192,6 +218,10 @@ Status Daemon::OpenStreams() {
   decoded_ = std::make_unique<fetch::DecodedCache>(
       *decoded,
       [this](const fetch::UnitSamples& samples) { return future_->NextUse(samples); });
+  if (nodes_->rows() != nullptr) {
+    router_ =
+        std::make_unique<fetch::RowRouter>(*nodes_->rows(), nodes_->membership(), clock_);
+  }
   registry_ = std::make_unique<stream::StreamRegistry>(
       stream::RegistryOptions{
           .batches = {.has_ssd = store_ != nullptr, .view_pin_bytes = *pin}},
@@ -199,9 +229,25 @@ Status Daemon::OpenStreams() {
                              .decoded = *decoded_,
                              .executor = *executor_,
                              .slots = *slots_,
-                             .clock = clock_},
+                             .clock = clock_,
+                             .rows = router_.get()},
       *future_);
   return {};
+}
+
+// Answers the other nodes of the job from now on.
+Status Daemon::ServeNodes() {
+  if (nodes_->rows() == nullptr) return {};
+  local_extents_ = std::make_unique<stage::LocalExtents>(*cache_, *stager_, clock_);
+  local_rows_ = std::make_unique<fetch::LocalRows>(*stager_, *fetcher_, *executor_, clock_);
+  FOREBAY_TRY(nodes_->Serve({.extents = *local_extents_,
+                             .rows = *local_rows_,
+                             .find_dataset = [this](std::uint64_t hash) {
+                               return datasets_.FindByHash(hash);
+                             },
+                             .backend = *backend_,
+                             .report = [this] { return ReportToNodes(); }}));
+  return nodes_->AwaitNodes();
 }
 
 }  // namespace forebay::daemon

@@ -99,18 +99,22 @@ void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) 
 }
 
 // After staging has ended: counts the bytes that are on no tier, and says why. Their extents had no
-// home tier, a tier refused them, or they were evicted since.
+// home tier, a tier refused them, or they were evicted since. What other nodes keep is not missing.
 void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog,
                   const std::vector<bool>& is_resident, v1::DatasetStatus& message) {
   const std::uint64_t bytes_without_home = dataset.bytes_without_home();
   // Image bytes and not stored ones, so that staged and unstaged bytes add up to the data set's
   // size.
   std::uint64_t bytes = 0;
+  std::uint64_t bytes_of_others = 0;
   for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
-    if (!is_resident[i]) bytes += catalog.extent(ExtentId(i)).bytes;
+    if (is_resident[i]) continue;
+    const bool is_remote = dataset.IsRemote(ExtentId(i));
+    (is_remote ? bytes_of_others : bytes) += catalog.extent(ExtentId(i)).bytes;
   }
+  message.set_other_nodes_bytes(bytes_of_others);
   // Replaces the figure of the staging pass, which does not know about later evictions.
-  message.set_staged_bytes(catalog.total_bytes() - bytes);
+  message.set_staged_bytes(catalog.total_bytes() - bytes - bytes_of_others);
   if (bytes == 0) return;
   message.set_state("partly staged");
   message.set_unstaged_bytes(bytes);
@@ -148,6 +152,7 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
     message.set_samples(catalog->sample_count());
     message.set_objects(catalog->object_count());
     message.set_extents(catalog->extent_count());
+    message.set_other_nodes_bytes(dataset.bytes_of_others());
     // An extent may have copies on both tiers, and counts once as staged.
     std::vector<bool> is_resident(catalog->extent_count(), false);
     for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
@@ -171,6 +176,56 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
     }
   }
   return message;
+}
+
+peer::NodeReport Daemon::ReportToNodes() {
+  peer::NodeReport report;
+  for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
+    const tier::ExtentCache::TierStats stats = cache_->stats(kind);
+    report.capacity_bytes += stats.capacity_bytes;
+    report.used_bytes += stats.used_bytes;
+  }
+  for (const stage::Dataset* dataset : datasets_.All()) {
+    const stage::DatasetProgress progress = dataset->progress();
+    report.gfs_bytes += progress.gfs_bytes;
+    report.gfs_opens += progress.gfs_opens;
+  }
+  const stream::SessionStats totals = registry_->totals();
+  report.samples = totals.samples;
+  report.other_samples = totals.other_samples;
+  report.waited_samples = totals.waited_samples;
+  return report;
+}
+
+v1::NodesReply Daemon::NodesNow() {
+  v1::NodesReply reply;
+  for (const JobNodes::View& view : nodes_->Ask()) {
+    v1::NodeStatus& node = *reply.add_nodes();
+    node.set_rank(view.rank.value());
+    node.set_name(view.name);
+    node.set_address(view.address);
+    node.set_weight(view.weight);
+    node.set_is_self(view.is_self);
+    node.set_received_bytes(view.received.received_bytes);
+    node.set_busy_ns(view.received.busy_ns);
+    node.set_calls(view.received.calls);
+    node.set_failed_calls(view.received.failed);
+    node.set_answers(view.report.has_value());
+    if (!view.report.has_value()) {
+      node.set_error(view.report.error().message());
+      continue;
+    }
+    const peer::NodeReport report = view.is_self ? ReportToNodes() : *view.report;
+    node.set_answer_us(static_cast<std::uint64_t>(view.answer_ns / 1000));
+    node.set_capacity_bytes(report.capacity_bytes);
+    node.set_used_bytes(report.used_bytes);
+    node.set_gfs_bytes(report.gfs_bytes);
+    node.set_gfs_opens(report.gfs_opens);
+    node.set_samples(report.samples);
+    node.set_other_samples(report.other_samples);
+    node.set_waited_samples(report.waited_samples);
+  }
+  return reply;
 }
 
 v1::StatusReply Daemon::StatusNow() {

@@ -59,6 +59,13 @@ stage::Dataset* DatasetTable::Find(std::string_view name) const {
   return found == served_.end() ? nullptr : found->get();
 }
 
+stage::Dataset* DatasetTable::FindByHash(std::uint64_t hash) const {
+  MutexLock lock(mutex_);
+  const auto found =
+      std::ranges::find(served_, hash, [](const auto& entry) { return entry->hash(); });
+  return found == served_.end() ? nullptr : found->get();
+}
+
 std::vector<stage::Dataset*> DatasetTable::Served() const {
   MutexLock lock(mutex_);
   std::vector<stage::Dataset*> datasets;

@@ -30,6 +30,8 @@ class DatasetTable {
 
   // The data set that is served under this name, or null.
   stage::Dataset* Find(std::string_view name) const;
+  // The data set that is served under the name with this hash (Dataset::hash), or null.
+  stage::Dataset* FindByHash(std::uint64_t hash) const;
   // The data sets that are served, in the order of the configuration.
   std::vector<stage::Dataset*> Served() const;
   // All data sets, including those that are not served.

@@ -49,6 +49,19 @@ TEST_F(DatasetTableTest, ASuccessorIsServedAfterASwapAndTheOldOneIsKept) {
   EXPECT_EQ(table_.Find("c"), nullptr);
 }
 
+TEST_F(DatasetTableTest, TheServedDataSetIsFoundByTheHashOfItsName) {
+  table_.Add(Make("a"));
+  table_.Add(Make("b"));
+  const std::uint64_t hash = table_.Find("b")->hash();
+  EXPECT_EQ(table_.FindByHash(hash), table_.Find("b"));
+  auto successor = Make("b");
+  stage::Dataset* const next = successor.get();
+  ASSERT_TRUE(table_.Keep(std::move(successor)).has_value());
+  table_.Swap(*table_.Find("b"), *next);
+  EXPECT_EQ(table_.FindByHash(hash), next);
+  EXPECT_EQ(table_.FindByHash(hash + 1), nullptr);
+}
+
 TEST_F(DatasetTableTest, KeepsALimitedNumberOfReplacedDatasets) {
   table_.Add(Make("a"));
   for (std::size_t i = 0; i < limits::kReplacedDatasetsMax; ++i) {

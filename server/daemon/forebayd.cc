@@ -27,6 +27,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
 #include "proto/contract/thread_annotations.h"
+#include "proto/contract/unique_fd.h"
 #include "server/daemon/config/config.h"
 #include "server/daemon/config/daemon_arguments.h"
 #include "server/daemon/config/capacity_survey.h"
@@ -59,6 +60,8 @@ Status Gather(const DaemonArguments& arguments, Config& config) {
     }
     FOREBAY_TRY(SetConfigKey(config, setting.substr(0, equals), setting.substr(equals + 1)));
   }
+  config.node_rank = arguments.node_rank;
+  config.node_count = arguments.node_count;
   return CheckConfig(config);
 }
 
@@ -113,13 +116,11 @@ class EndInTime {
 
 // Serves until a signal or a drain, then stops the daemon. Returns the exit code. A second signal
 // has its default effect, which ends the process at once.
-int Serve(Daemon& daemon, const sigset_t& signals) {
-  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+int Serve(Daemon& daemon, const sigset_t& signals, int signal_fd) {
   const int signal_number = ServeUntilAsked(daemon, {.signal_fd = signal_fd});
   if (signal_number != 0) {
     log::Info("signal {}: draining (a second one ends at once)", signal_number);
   }
-  close(signal_fd);
   std::signal(SIGTERM, SIG_DFL);
   std::signal(SIGINT, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
@@ -178,10 +179,16 @@ int Run(const DaemonArguments& arguments) {
   // had to wait. A daemon with a slow reader of inline batches would end that much later.
   grpc_init();
 
-  auto daemon = Daemon::Start(config);
+  // Open before the start, so that a daemon which waits for other nodes ends when it is asked to.
+  const UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  auto daemon = Daemon::Start(config, signal_fd.get());
+  if (!daemon.has_value() && daemon.error().code() == ErrorCode::kCancelled) {
+    log::Info("forebayd ends before it served: {}", daemon.error().message());
+    return kExitOk.code;
+  }
   if (!daemon.has_value()) return Fail(kExitFailure, config, daemon.error());
   Announce(**daemon, arguments.ready_fd);
-  return Serve(**daemon, signals);
+  return Serve(**daemon, signals, signal_fd.get());
 }
 
 std::string Footer() {
@@ -217,6 +224,7 @@ int Main(int argc, char** argv) {
   if (!arguments.exit_when_idle_s.empty()) {
     arguments.settings.push_back("daemon.exit_when_idle_s=" + arguments.exit_when_idle_s);
   }
+  if (!arguments.job.empty()) arguments.settings.push_back("daemon.job_id=" + arguments.job);
   return Run(arguments);
 }
 

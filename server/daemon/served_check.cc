@@ -3,12 +3,15 @@
 #include "server/daemon/served_check.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/checksum.h"
 #include "server/catalog/format_driver.h"
 #include "server/daemon/config/config.h"
 
@@ -68,6 +71,24 @@ Status CheckServes(const std::vector<stage::DatasetOptions>& served, std::string
                                asked.source.name, our->first, our->second, their->second));
   }
   return {};
+}
+
+std::uint64_t ContentDigest(const std::vector<stage::DatasetOptions>& datasets) {
+  // By name, so that the order of the tables does not matter.
+  std::map<std::string, const stage::DatasetOptions*> by_name;
+  for (const stage::DatasetOptions& options : datasets) by_name[options.source.name] = &options;
+  ByteWriter bytes;
+  for (const auto& [name, options] : by_name) {
+    bytes.String(name);
+    // The extents and the form in which they are stored belong to it here: nodes exchange them.
+    bytes.Le(options->source.extent_bytes);
+    bytes.Le(static_cast<std::uint32_t>(options->compression));
+    for (const auto& [key, text] : ContentOf(*options)) {
+      bytes.String(key);
+      bytes.String(text);
+    }
+  }
+  return Checksum(bytes.bytes());
 }
 
 }  // namespace forebay::daemon

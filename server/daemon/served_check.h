@@ -3,6 +3,7 @@
 // on other data that happen to have the same names.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -17,5 +18,9 @@ namespace forebay::daemon {
 // data set, the key and both values; kInvalidArgument or kNotFound: `wanted` is not a valid
 // configuration.
 Status CheckServes(const std::vector<stage::DatasetOptions>& served, std::string_view wanted);
+
+// A digest of what nodes of one job must have alike: for each data set the keys that CheckServes
+// compares, and those that decide how its extents are cut and stored.
+std::uint64_t ContentDigest(const std::vector<stage::DatasetOptions>& datasets);
 
 }  // namespace forebay::daemon

@@ -69,6 +69,26 @@ TEST(ServedCheckTest, EveryDifferenceIsNamedWithBothValues) {
   }
 }
 
+std::uint64_t DigestOf(const std::string& text) {
+  Config config = DefaultConfig();
+  EXPECT_TRUE(LoadConfigText(text, "config", config).has_value());
+  return ContentDigest(config.datasets);
+}
+
+TEST(ContentDigestTest, DependsOnWhatTheNodesOfAJobExchange) {
+  const std::string a = "[[dataset]]\nname = \"a\"\npath = \"/gfs/a\"\n";
+  const std::string b = "[[dataset]]\nname = \"b\"\npath = \"/gfs/b\"\n";
+  const std::uint64_t digest = DigestOf(a + b);
+  EXPECT_EQ(DigestOf(b + a), digest) << "the order of the tables does not matter";
+  EXPECT_EQ(DigestOf(a + "extent = \"32MiB\"\n" + b), digest) << "nor does a default that is given";
+  EXPECT_EQ(DigestOf(a + "persist = true\n" + b), digest) << "each node stores as it likes";
+  for (const char* line : {"extent = \"1MiB\"\n", "compress = \"fast\"\n", "format = \"tar\"\n",
+                           "suffixes = [\".png\"]\n", "splits = {x = \"x.txt\"}\n"}) {
+    EXPECT_NE(DigestOf(a + line + b), digest) << line;
+  }
+  EXPECT_NE(DigestOf(a), digest);
+}
+
 TEST(ServedCheckTest, WhatIsNoConfigurationIsRefused) {
   EXPECT_EQ(Check("[[dataset]]\nname = ").error().code(), ErrorCode::kInvalidArgument);
 }

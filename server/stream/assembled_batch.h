@@ -53,6 +53,7 @@ struct AssembledBatch {
   std::uint64_t payload_bytes = 0;
   std::uint32_t ram_samples = 0;     // served from RAM
   std::uint32_t ssd_samples = 0;     // read from SSD
+  std::uint32_t other_samples = 0;   // supplied by other nodes
   std::uint64_t ram_bytes = 0;       // of them
   std::uint64_t ssd_bytes = 0;
   DecodeCounts decode;

@@ -148,6 +148,7 @@ void StreamSession::CountLocked(const BatchJob& job, const AssembledBatch& batch
   stats_.bytes += batch.payload_bytes;
   stats_.ram_samples += batch.ram_samples;
   stats_.ssd_samples += batch.ssd_samples;
+  stats_.other_samples += batch.other_samples;
   stats_.ram_bytes += batch.ram_bytes;
   stats_.ssd_bytes += batch.ssd_bytes;
   stats_.waited_samples += job.waited ? samples : 0;

@@ -43,6 +43,7 @@ class BatchSink {
 struct SessionStats {
   std::uint64_t batches = 0, samples = 0, padded = 0, bytes = 0;
   std::uint64_t ram_samples = 0, ssd_samples = 0, waited_samples = 0, copied_views = 0;
+  std::uint64_t other_samples = 0;  // supplied by other nodes
   std::uint64_t ram_bytes = 0, ssd_bytes = 0;
   DecodeCounts decode;
   std::uint64_t digest = 0;  // sum of BatchDigest over delivered batches

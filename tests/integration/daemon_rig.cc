@@ -87,6 +87,32 @@ std::unique_ptr<DaemonProcess> DaemonRig::Start(const std::vector<std::string>& 
   return daemon;
 }
 
+std::string DaemonRig::node_socket(std::uint32_t rank) const {
+  return folder_ + "/run" + std::to_string(rank) + "/s";
+}
+
+std::string DaemonRig::node_log(std::uint32_t rank) const {
+  return folder_ + "/log" + std::to_string(rank);
+}
+
+std::unique_ptr<DaemonProcess> DaemonRig::StartNode(std::uint32_t rank, std::uint32_t node_count,
+                                                    const std::vector<std::string>& more,
+                                                    const std::string& config) const {
+  std::filesystem::create_directory(rendezvous_path());
+  const std::string number = std::to_string(rank);
+  std::vector<std::string> arguments = {
+      "--config", folder_ + "/" + config, "--socket", node_socket(rank), "--node-rank", number,
+      "--node-count", std::to_string(node_count), "--set",
+      "nodes.rendezvous=directory:" + rendezvous_path(), "--set", "peer.interface=lo", "--set",
+      "daemon.state_dir=" + folder_ + "/state" + number};
+  if (options_.ssd) {
+    arguments.insert(arguments.end(),
+                     {"--set", "tier.ssd.directory=" + folder_ + "/ssd" + number});
+  }
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return std::make_unique<DaemonProcess>(arguments, node_log(rank));
+}
+
 std::uint64_t DaemonRig::SegmentCount() const {
   std::uint64_t count = 0;
   for (const std::string& name : NamesIn(ssd_path())) count += name.ends_with(".seg") ? 1 : 0;
@@ -122,11 +148,14 @@ bool IsRecord(std::uint64_t id, std::span<const std::byte> bytes) {
   return true;
 }
 
-EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, OrderMode mode) {
+EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, OrderMode mode,
+                      const EpochPart& part) {
   EpochCounts counts;
   RawStream stream(client);
-  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), 64, mode);
+  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), part.global_batch, mode);
   open.mutable_open()->set_stream_name(stream_name);
+  open.mutable_open()->set_ranks(part.ranks);
+  open.mutable_open()->set_rank(part.rank);
   stream.Write(open);
   std::set<std::uint64_t> seen;
   std::uint64_t next = 0;
@@ -151,6 +180,7 @@ EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, OrderMo
     }
     for (; wanted > 0 && next < steps; --wanted) {
       v1::Pull& pull = *request.add_pulls();
+      pull.set_epoch(part.epoch);
       pull.set_first_step(next++);
       pull.set_step_count(1);
     }

@@ -42,6 +42,14 @@ class DaemonRig {
   // Starts a daemon; waits for its READY line unless told not to.
   std::unique_ptr<DaemonProcess> Start(const std::vector<std::string>& more = {},
                                        bool wait = true) const;
+  // Starts the daemon of one node of a job of `node_count` nodes, which find each other in a
+  // directory. Each has folders of its own, and all listen on the loopback interface.
+  std::unique_ptr<DaemonProcess> StartNode(std::uint32_t rank, std::uint32_t node_count,
+                                           const std::vector<std::string>& more = {},
+                                           const std::string& config = "f.toml") const;
+  std::string node_socket(std::uint32_t rank) const;
+  std::string node_log(std::uint32_t rank) const;
+  std::string rendezvous_path() const { return folder_ + "/rendezvous"; }
   std::string folder() const { return folder_; }
   std::string socket_path() const { return folder_ + "/run/s"; }
   std::string ssd_path() const { return folder_ + "/ssd"; }
@@ -63,9 +71,16 @@ class DaemonRig {
 
 // True where `bytes` are those of record `id`.
 bool IsRecord(std::uint64_t id, std::span<const std::byte> bytes);
-// Reads epoch 0 in batches over a stream of its own and checks every byte.
+// Which part of which epoch.
+struct EpochPart {
+  std::uint32_t epoch = 0;
+  std::uint32_t ranks = 1;
+  std::uint32_t rank = 0;
+  std::uint32_t global_batch = 64;
+};
+// Reads it in batches over a stream of its own and checks every byte.
 EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name = "train",
-                      OrderMode mode = OrderMode::kGlobal);
+                      OrderMode mode = OrderMode::kGlobal, const EpochPart& part = {});
 // Stages, or rebuilds, and waits until that has ended; the data set's status then.
 v1::DatasetStatus AwaitStaged(RawClient& client, bool rebuild = false);
 

@@ -70,6 +70,12 @@ Status AdminLink::AskStatus(v1::StatusReply& reply) const {
   return internal::StatusFromRpc(channel_->stub->Status(&call, v1::StatusRequest(), &reply));
 }
 
+Status AdminLink::AskNodes(v1::NodesReply& reply) const {
+  grpc::ClientContext call;
+  SetDeadline(call, milliseconds(limits::kCallDeadlineMs));
+  return internal::StatusFromRpc(channel_->stub->Nodes(&call, v1::NodesRequest(), &reply));
+}
+
 Status AdminLink::Stage(const StageCall& wanted,
                         const std::function<void(const v1::StageProgress&)>& report) const {
   grpc::ClientContext call;

@@ -15,6 +15,7 @@
 #include "proto/contract/result.h"
 
 namespace forebay::v1 {
+class NodesReply;
 class StageProgress;
 class StatusReply;
 }  // namespace forebay::v1
@@ -60,6 +61,7 @@ class AdminLink {
   ~AdminLink();
 
   Status AskStatus(v1::StatusReply& reply) const;
+  Status AskNodes(v1::NodesReply& reply) const;
   // Calls `report` for each message of the daemon.
   Status Stage(const StageCall& call,
                const std::function<void(const v1::StageProgress&)>& report) const;

@@ -35,6 +35,10 @@ std::string Verdict(const v1::DatasetStatus& dataset) {
                      // GFS bytes beside the size show at once whether each byte was read once only.
                      dataset.stored_form(), HumanBytes(dataset.gfs_bytes()),
                      HumanSeconds(static_cast<double>(dataset.staging_ms()) / 1000)) +
+         (dataset.other_nodes_bytes() == 0
+              ? ""
+              : fmt::format("; {} lie on other nodes of the job",
+                            HumanBytes(dataset.other_nodes_bytes()))) +
          (dataset.unstaged_bytes() == 0
               ? ""
               : fmt::format("; {} on no tier: {}", HumanBytes(dataset.unstaged_bytes()),
@@ -60,9 +64,11 @@ class StageReport {
     if (context_.json) return;
     ProgressLine& line =
         lines_.try_emplace(dataset.name(), context_.out, context_.terminal).first->second;
+    // What this daemon stages itself.
+    const std::uint64_t total = dataset.total_bytes() - dataset.other_nodes_bytes();
     const ProgressLine::State state = {.name = dataset.name(),
                                        .bytes_done = dataset.staged_bytes(),
-                                       .bytes_total = dataset.total_bytes(),
+                                       .bytes_total = total,
                                        .note = dataset.state()};
     // Without waiting, the first message of a data set is also the last one that is shown of it.
     if (!HasEnded(dataset) && waited_) {

@@ -5,6 +5,7 @@
 // bytes that are on no tier.
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/daemon/admin_link.h"
 #include "client/cli/daemon/dataset_json.h"
+#include "client/cli/daemon/nodes_table.h"
 #include "client/cli/human_text.h"
 #include "forebay/v1/admin.pb.h"
 #include "proto/contract/printable.h"
@@ -166,6 +168,10 @@ void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
       context.out << dataset.name() << ": " << HumanBytes(dataset.unstaged_bytes())
                   << " on no tier: " << PrintableLine(dataset.unstaged_reason()) << '\n';
     }
+    if (dataset.other_nodes_bytes() > 0) {
+      context.out << dataset.name() << ": " << HumanBytes(dataset.other_nodes_bytes())
+                  << " lie on other nodes of the job (forebay status --nodes)\n";
+    }
     if (dataset.gfs_pieces() > 0) {
       context.out << dataset.name() << ": " << HumanCount(dataset.gfs_pieces()) << " pieces ("
                   << HumanBytes(dataset.gfs_piece_bytes())
@@ -269,6 +275,18 @@ Result<v1::StatusReply> AskStatus(const CommandContext& context) {
   return reply;
 }
 
+Status RunNodes(CommandContext& context) {
+  FOREBAY_ASSIGN(const AdminLink link, AdminLink::Connect(context));
+  v1::NodesReply reply;
+  FOREBAY_TRY(link.AskNodes(reply));
+  if (context.json) {
+    context.PrintJson("nodes", {{"nodes", NodesJson(reply)}});
+  } else {
+    context.out << NodesTable(reply);
+  }
+  return {};
+}
+
 Status RunStatus(CommandContext& context) {
   FOREBAY_ASSIGN(const v1::StatusReply reply, AskStatus(context));
   if (context.json) {
@@ -302,9 +320,14 @@ Status RunDatasets(CommandContext& context) {
 }  // namespace
 
 void AddStatus(Command& program, CommandContext& context) {
-  program
-      .AddCommand("status", "Show tiers, data sets, streams and what was read from the GFS.")
-      .OnRun([&context] { return RunStatus(context); });
+  Command command =
+      program.AddCommand("status",
+                         "Show tiers, data sets, streams and what was read from the GFS.");
+  const auto nodes = std::make_shared<bool>(false);
+  command.AddFlag("--nodes", *nodes,
+                  "Show the nodes of the job instead: shares, tiers, and how fast each of them "
+                  "supplies this one; the slowest first");
+  command.OnRun([&context, nodes] { return *nodes ? RunNodes(context) : RunStatus(context); });
 }
 
 void AddDatasets(Command& program, CommandContext& context) {

@@ -4,9 +4,6 @@
 #include "server/daemon/config/config.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <set>
 
 #include <fmt/format.h>
@@ -14,6 +11,7 @@
 
 #include "proto/contract/limits.h"
 #include "server/daemon/config/dataset_config.h"
+#include "server/daemon/config/small_file.h"
 
 namespace forebay::daemon {
 namespace {
@@ -169,23 +167,8 @@ Status SetConfigKey(Config& config, std::string_view name, const std::string& va
 }
 
 Status LoadConfigFile(const std::string& path, Config& config) {
-  std::ifstream file(path, std::ios::binary);
-  // errno is that of open(2), which ifstream leaves untouched.
-  if (!file) {
-    return Error(ErrorCode::kNotFound,
-                 fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
-  }
-  // One byte more than the limit shows that the file is too large, also if it is a pipe.
-  std::string text(limits::kConfigFileBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  // A short read sets only eof and fail.
-  if (file.bad()) return Error(ErrorCode::kUnavailable, fmt::format("{} cannot be read", path));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > limits::kConfigFileBytesMax) {
-    return Error(ErrorCode::kResourceExhausted,
-                 fmt::format("{} exceeds kConfigFileBytesMax ({})", path,
-                             limits::kConfigFileBytesMax));
-  }
+  FOREBAY_ASSIGN(const std::string text,
+                 ReadTextFile(path, limits::kConfigFileBytesMax, "kConfigFileBytesMax"));
   return LoadConfigText(text, path, config);
 }
 

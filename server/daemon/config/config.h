@@ -27,6 +27,15 @@ struct Config {
   std::string huge_pages;              // auto, transparent, off
   std::string metrics_listen;          // "host:port" on loopback; empty: off
   std::uint64_t exit_when_idle_s = 0;  // 0: never
+  // [nodes], [peer]
+  std::string nodes_rendezvous;        // none, pmix, directory:PATH, hosts:PATH
+  std::uint64_t nodes_rendezvous_timeout_s = 60;
+  std::string peer_interface;          // a name, a subnet or an address; empty: the only one
+  std::string peer_ports;              // "7000", "7000-7099"; empty: any
+  bool peer_allow_plaintext = false;
+  // No keys, because they differ from node to node: --node-rank, --node-count; empty: not given.
+  std::string node_rank;
+  std::string node_count;
   // [tier]
   std::string ram_capacity;
   std::string ssd_directory;

@@ -11,6 +11,8 @@
 #include "server/catalog/format_driver.h"
 #include "server/daemon/config/config.h"
 #include "server/daemon/config/dataset_config.h"
+#include "server/rendezvous/interface_address.h"
+#include "server/rendezvous/rendezvous.h"
 #include "server/tier/capacity.h"
 
 namespace forebay::daemon {
@@ -188,6 +190,56 @@ std::vector<ConfigKey> DaemonKeys() {
   };
 }
 
+// Values that only the room rendezvous understands are checked by it.
+template <typename T>
+auto Parsed(std::string Config::*member, Result<T> (*parse)(std::string_view)) {
+  return [member, parse](Config& config, const std::string& text) {
+    const Result<T> parsed = parse(text);
+    if (!parsed.has_value()) return Status(parsed.error());
+    config.*member = text;
+    return Status();
+  };
+}
+
+std::vector<ConfigKey> NodeKeys() {
+  return {
+      {"nodes.rendezvous", "none",
+       "How the daemons of a job find each other: none (each daemon serves its node alone), "
+       "directory:PATH (a directory that all nodes share, on the GFS), pmix (through the launcher: "
+       "mpirun, srun --mpi=pmix), or hosts:PATH (a file that lists the nodes, the same on all of "
+       "them). The rank and the number of nodes come from the launcher, or from --node-rank and "
+       "--node-count.",
+       Parsed(&Config::nodes_rendezvous, rendezvous::ParseRendezvous)},
+      {"nodes.rendezvous_timeout_s", "60",
+       "Seconds for which a daemon waits at its start for the daemons of the other nodes. Then it "
+       "fails, and names those that are missing.",
+       [](Config& config, const std::string& text) {
+         Status set = SetNumber(config.nodes_rendezvous_timeout_s, text, kRetrySecondsMax);
+         // No other daemon could have come.
+         if (set.has_value() && config.nodes_rendezvous_timeout_s == 0) {
+           set = Error(ErrorCode::kInvalidArgument, "must be at least 1 second");
+         }
+         return set;
+       }},
+      {"peer.interface", "",
+       "Where this daemon listens for other nodes: the name of an interface (ib0), a subnet "
+       "(10.1.0.0/16), or an address. Empty: the only interface that is not loopback. It is used "
+       "only in a job of several nodes.",
+       Text(&Config::peer_interface)},
+      {"peer.ports", "",
+       "The port for other nodes (7000), or a range (7000-7099), of which the first free one is "
+       "taken. Empty: any free port.",
+       Parsed(&Config::peer_ports, rendezvous::ParsePortRange)},
+      {"peer.allow_plaintext", "false",
+       "Whether nodes may exchange samples without encryption, and without proof of who they are, "
+       "over addresses that are not loopback. Set it only in a network that nobody else can send "
+       "to.",
+       [](Config& config, const std::string& text) {
+         return SetBool(config.peer_allow_plaintext, text);
+       }},
+  };
+}
+
 std::vector<ConfigKey> StreamKeys() {
   return {
       {"slots.capacity", "512MiB",
@@ -301,7 +353,7 @@ std::span<const ConfigKey> ConfigKeys() {
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
     // In the order in which the reference prints them.
-    for (const auto& room : {DaemonKeys(), TierKeys(), StreamKeys()}) {
+    for (const auto& room : {DaemonKeys(), NodeKeys(), TierKeys(), StreamKeys()}) {
       all.insert(all.end(), room.begin(), room.end());
     }
     return all;

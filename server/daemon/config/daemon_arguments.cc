@@ -17,11 +17,19 @@ void DefineArguments(CLI::App& app, DaemonArguments& arguments) {
       ->check(CLI::ExistingFile);
   app.add_option("--set", arguments.settings, "Overrides a key of the file; repeatable")
       ->type_name("KEY=VALUE");
-  // Two keys have options of their own, because launchers set them for every daemon.
+  // Some keys have options of their own, because launchers set them for every daemon.
   app.add_option("--socket", arguments.socket, "The same as --set daemon.socket=PATH")
       ->type_name("PATH");
   app.add_option("--exit-when-idle-s", arguments.exit_when_idle_s,
                  "The same as --set daemon.exit_when_idle_s=N")
+      ->type_name("N");
+  app.add_option("--job", arguments.job, "The same as --set daemon.job_id=ID")->type_name("ID");
+  // No keys, because a configuration file is the same on all nodes.
+  app.add_option("--node-rank", arguments.node_rank,
+                 "This node's rank in a job of several nodes, from 0 (nodes.rendezvous); needed "
+                 "only where no launcher says it")
+      ->type_name("N");
+  app.add_option("--node-count", arguments.node_count, "The number of nodes of the job; likewise")
       ->type_name("N");
   app.add_option("--ready-fd", arguments.ready_fd,
                  "File descriptor that gets the line 'READY unix:PATH' once clients may connect");

@@ -18,6 +18,9 @@ struct DaemonArguments {
   std::vector<std::string> settings;  // KEY=VALUE
   std::string socket;
   std::string exit_when_idle_s;
+  std::string job;
+  std::string node_rank;
+  std::string node_count;
   int ready_fd = -1;
   bool check = false;
   bool config_reference = false;

@@ -1,0 +1,97 @@
+// The rate of a node is what this daemon has received from it, divided by the time during which
+// requests to it were under way. So it says how fast the node supplies, and not how much was
+// wanted.
+#include "client/cli/daemon/nodes_table.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "client/cli/human_text.h"
+#include "forebay/v1/admin.pb.h"
+#include "proto/contract/printable.h"
+
+namespace forebay::cli {
+namespace {
+
+double BytesPerSecond(const v1::NodeStatus& node) {
+  if (node.busy_ns() == 0) return 0;
+  return static_cast<double>(node.received_bytes()) / (static_cast<double>(node.busy_ns()) / 1e9);
+}
+
+// A place in the table. Of a node that was asked for nothing, and of this node itself, no rate is
+// known, so they come last.
+auto PlaceOf(const v1::NodeStatus& node) {
+  const bool has_rate = node.received_bytes() > 0;
+  const int group = !node.answers() ? 0 : has_rate ? 1 : 2;
+  return std::tuple(group, BytesPerSecond(node), node.rank());
+}
+
+}  // namespace
+
+std::string NodesTable(const v1::NodesReply& reply) {
+  if (reply.nodes().empty()) {
+    return "this daemon serves its node alone (key nodes.rendezvous)\n";
+  }
+  std::vector<const v1::NodeStatus*> nodes;
+  double weights = 0;
+  for (const v1::NodeStatus& node : reply.nodes()) {
+    nodes.push_back(&node);
+    weights += node.weight();
+  }
+  std::ranges::stable_sort(nodes, {}, [](const v1::NodeStatus* node) { return PlaceOf(*node); });
+  TextTable table({"RANK", "NODE", "ADDRESS", "SHARE", "TIERS USED", "OF", "GFS READ", "SAMPLES",
+                   "OF OTHERS", "GFS WAITS", "RECEIVED", "RATE", "FAILED", "ANSWER"});
+  for (const v1::NodeStatus* node : nodes) {
+    table.Add({fmt::format("{}{}", node->rank(), node->is_self() ? " (here)" : ""),
+               PrintableLine(node->name()), node->address(),
+               fmt::format("{:.2f} %", weights > 0 ? 100.0 * node->weight() / weights : 0.0),
+               HumanBytes(node->used_bytes()), HumanBytes(node->capacity_bytes()),
+               HumanBytes(node->gfs_bytes()), HumanCount(node->samples()),
+               HumanCount(node->other_samples()), HumanCount(node->waited_samples()),
+               HumanBytes(node->received_bytes()),
+               node->received_bytes() > 0 ? HumanRate(BytesPerSecond(*node)) : "-",
+               HumanCount(node->failed_calls()),
+               node->is_self() ? "-"
+               : node->answers()
+                   ? fmt::format("{:.1f} ms", static_cast<double>(node->answer_us()) / 1e3)
+                   : "none"});
+  }
+  std::string text = table.ToString();
+  for (const v1::NodeStatus* node : nodes) {
+    if (node->answers()) continue;
+    text += fmt::format("node {} does not answer: {}\n", node->rank(),
+                        PrintableLine(node->error()));
+  }
+  return text;
+}
+
+JsonArray NodesJson(const v1::NodesReply& reply) {
+  JsonArray nodes;
+  for (const v1::NodeStatus& node : reply.nodes()) {
+    nodes.Add(JsonObject({{"rank", node.rank()},
+                          {"name", node.name()},
+                          {"address", node.address()},
+                          {"is_self", node.is_self()},
+                          {"weight", node.weight()},
+                          {"answers", node.answers()},
+                          {"error", node.error()},
+                          {"answer_us", node.answer_us()},
+                          {"capacity_bytes", node.capacity_bytes()},
+                          {"used_bytes", node.used_bytes()},
+                          {"gfs_bytes", node.gfs_bytes()},
+                          {"gfs_opens", node.gfs_opens()},
+                          {"samples", node.samples()},
+                          {"other_samples", node.other_samples()},
+                          {"waited_samples", node.waited_samples()},
+                          {"received_bytes", node.received_bytes()},
+                          {"busy_ns", node.busy_ns()},
+                          {"calls", node.calls()},
+                          {"failed_calls", node.failed_calls()}}));
+  }
+  return nodes;
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,19 @@
+// `forebay status --nodes`: the nodes of the job as the daemon of this node sees them.
+#pragma once
+
+#include <string>
+
+#include "client/cli/json_value.h"
+
+namespace forebay::v1 {
+class NodesReply;
+}
+
+namespace forebay::cli {
+
+// For people: nodes that do not answer first, then the slowest.
+std::string NodesTable(const v1::NodesReply& reply);
+// For scripts: all members of NodeStatus (admin.proto), by rank.
+JsonArray NodesJson(const v1::NodesReply& reply);
+
+}  // namespace forebay::cli

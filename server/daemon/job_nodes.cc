@@ -1,0 +1,313 @@
+// Joins the job in the order that the facts depend on each other: the address to listen on, the
+// port that the kernel gives, this node's entry, the entries of all, the weights. PeerServer
+// listens from the second step on and lets others wait, so that no node finds another one missing
+// that has only started a little later.
+#include "server/daemon/job_nodes.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+#include "proto/contract/order_spec.h"
+#include "proto/contract/thread_annotations.h"
+#include "proto/contract/wire_layout.h"
+#include "server/daemon/config/small_file.h"
+#include "server/daemon/served_check.h"
+#include "server/io/log.h"
+#include "server/rendezvous/directory_rendezvous.h"
+#include "server/rendezvous/host_list_rendezvous.h"
+#include "server/rendezvous/host_port.h"
+#include "server/rendezvous/interface_address.h"
+#include "server/rendezvous/node_file.h"
+
+namespace forebay::daemon {
+namespace {
+
+using rendezvous::RendezvousKind;
+
+constexpr std::int64_t kNsPerMillisecond = 1'000'000;
+
+Result<std::string> HostName() {
+  std::array<char, limits::kHostNameBytesMax + 1> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) {
+    return Error::FromErrno(errno, "the name of this host (gethostname)");
+  }
+  return std::string(name.data());
+}
+
+std::string HostAndPort(const std::string& host, std::uint16_t port) {
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return is_ipv6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+// What all nodes must have alike, for the rendezvous, which shows both texts of a value that
+// differs. Hello compares the same things again, between the daemons that really talk.
+std::vector<rendezvous::AgreedValue> AgreedValues(std::uint64_t config_digest) {
+  return {{"protocol version", fmt::to_string(kProtocolVersion)},
+          {"order version", fmt::to_string(kOrderSpecVersion)},
+          {"catalog version", fmt::to_string(kCatalogVersion)},
+          {"data sets (digest of their configuration)", fmt::format("{:016x}", config_digest)}};
+}
+
+}  // namespace
+
+JobNodes::JobNodes(JobLaunch launch, const JoinParts& parts)
+    : parts_(parts),
+      launch_(std::move(launch)),
+      deadline_ns_(parts.clock.NowNs() +
+                   static_cast<std::int64_t>(parts.config.nodes_rendezvous_timeout_s) * 1000 *
+                       kNsPerMillisecond),
+      membership_(std::make_unique<plan::Membership>()) {}
+
+JobNodes::~JobNodes() { StopAsking(); }
+
+Result<std::unique_ptr<JobNodes>> JobNodes::Join(JobLaunch launch, const JoinParts& parts) {
+  std::unique_ptr<JobNodes> made(new JobNodes(std::move(launch), parts));
+  FOREBAY_TRY(made->FindNodes());
+  return made;
+}
+
+// Sleeps; false as soon as the daemon is to stop.
+bool JobNodes::Pause(std::int64_t ms) const {
+  pollfd stop{parts_.stop_fd, POLLIN, 0};
+  // A negative descriptor is ignored, so this is a plain sleep then. A signal ends it early, which
+  // costs the caller a look at what it waits for.
+  return poll(&stop, 1, static_cast<int>(ms)) <= 0;
+}
+
+// Listens on the first free port of peer.ports, or on the port that the list of hosts has.
+Status JobNodes::Listen(std::uint16_t port_of_list) {
+  const Config& config = parts_.config;
+  FOREBAY_ASSIGN(const auto addresses, rendezvous::LocalAddresses());
+  const auto host = rendezvous::ListenAddress(config.peer_interface, addresses);
+  if (!host.has_value()) return host.error().WithContext("peer.interface");
+  auto ports = rendezvous::ParsePortRange(config.peer_ports);
+  if (!ports.has_value()) return ports.error().WithContext("peer.ports");
+  if (port_of_list != 0) ports = rendezvous::PortRange{port_of_list, port_of_list};
+  Error last(ErrorCode::kInternal, "no port was tried");
+  for (std::uint32_t port = ports->first; port <= ports->last; ++port) {
+    auto server = peer::PeerServer::Listen(
+        {.address = HostAndPort(*host, static_cast<std::uint16_t>(port)),
+         .allow_plaintext = config.peer_allow_plaintext});
+    if (server.has_value()) {
+      server_ = std::move(*server);
+      return {};
+    }
+    last = server.error();
+    // An address that may not be used has nothing to do with the port.
+    if (last.code() != ErrorCode::kUnavailable) break;
+  }
+  return last.WithContext("peer.interface, peer.ports");
+}
+
+// This node's place in the job. Makes what exchanges the entries, but for a directory. Sets
+// `port_of_list` to the port that a list of hosts gives this node.
+Result<rendezvous::NodePlace> JobNodes::FindPlace(const std::string& host_name,
+                                                  std::uint16_t& port_of_list) {
+  if (launch_.choice.kind != RendezvousKind::kHosts) return rendezvous::PlaceOf(launch_.launch);
+  const std::string& path = launch_.choice.path;
+  FOREBAY_ASSIGN(const std::string text,
+                 ReadTextFile(path, limits::kNodeFileBytesMax, "kNodeFileBytesMax"));
+  const auto ports = rendezvous::ParsePortRange(parts_.config.peer_ports);
+  if (!ports.has_value()) return ports.error().WithContext("peer.ports");
+  // A single port is the one of all lines that give none.
+  const std::uint16_t default_port = ports->first == ports->last ? ports->first : 0;
+  FOREBAY_ASSIGN(auto hosts, rendezvous::HostList::Parse(text, path, default_port));
+  FOREBAY_ASSIGN(const rendezvous::NodePlace place, hosts.Place(launch_.launch, host_name));
+  port_of_list = hosts.address(place.rank).port;
+  rendezvous_ = std::make_unique<rendezvous::HostListRendezvous>(std::move(hosts));
+  return place;
+}
+
+Status JobNodes::OpenRendezvous() {
+  if (launch_.choice.kind == RendezvousKind::kPmix) rendezvous_ = std::move(launch_.pmix);
+  if (launch_.choice.kind != RendezvousKind::kDirectory) return {};
+  auto directory = parts_.backend.OpenDirectory(launch_.choice.path);
+  if (!directory.has_value()) return directory.error().WithContext("nodes.rendezvous");
+  directory_ = std::move(*directory);
+  rendezvous_ = std::make_unique<rendezvous::DirectoryRendezvous>(
+      rendezvous::DirectoryRendezvousParts{
+          .backend = parts_.backend,
+          .directory = *directory_,
+          .clock = parts_.clock,
+          .pause = [this](std::int64_t ms) { return Pause(ms); }},
+      launch_.choice.path);
+  return {};
+}
+
+Status JobNodes::FindNodes() {
+  if (launch_.choice.kind == RendezvousKind::kNone) return {};
+  const Config& config = parts_.config;
+  FOREBAY_ASSIGN(const std::string host_name, HostName());
+  std::uint16_t port_of_list = 0;
+  FOREBAY_ASSIGN(const rendezvous::NodePlace place, FindPlace(host_name, port_of_list));
+  if (place.node_count == 1) return {};  // nobody to find, and nobody who asks
+  FOREBAY_TRY(Listen(port_of_list));
+  FOREBAY_TRY(OpenRendezvous());
+  const std::uint64_t config_digest = ContentDigest(config.datasets);
+  FOREBAY_ASSIGN(auto address, rendezvous::ParseHostPort(server_->address()));
+  const rendezvous::NodeEntry own = {.identity = {.job = launch_.launch.job.name,
+                                                  .host = host_name,
+                                                  .ssd_directory = config.ssd_directory},
+                                     .rank = place.rank,
+                                     .address = std::move(address),
+                                     .capacity_bytes = parts_.capacity_bytes,
+                                     .nonce = parts_.nonce,
+                                     .agreed = AgreedValues(config_digest)};
+  FOREBAY_ASSIGN(nodes_, rendezvous_->Exchange(own, place.node_count, deadline_ns_));
+  FOREBAY_TRY(UseNodes(place.rank, config_digest));
+  log::Info("node {} of {} of job '{}', which others reach at {}", place.rank.value(),
+            place.node_count, launch_.launch.job.name, server_->address());
+  return {};
+}
+
+// Makes what the list of nodes decides.
+Status JobNodes::UseNodes(NodeRank self, std::uint64_t config_digest) {
+  std::vector<plan::Node> members;
+  std::map<NodeRank, std::string> addresses;
+  const std::vector<std::uint32_t> weights = rendezvous::NodeWeights(nodes_);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    members.push_back({.rank = nodes_[i].rank,
+                       .weight = weights[i],
+                       .identity = nodes_[i].identity.Id()});
+    if (nodes_[i].rank != self) addresses[nodes_[i].rank] = nodes_[i].address.Text();
+  }
+  membership_ = std::make_unique<plan::Membership>(self, std::move(members));
+  identity_ = {.address = server_->address(),
+               .job_id = launch_.launch.job.name,
+               .config_digest = config_digest,
+               .node_list_digest = rendezvous::NodeListDigest(nodes_)};
+  FOREBAY_ASSIGN(peers_,
+                 peer::GrpcPeers::Create({.identity = identity_,
+                                          .addresses = std::move(addresses),
+                                          .allow_plaintext = parts_.config.peer_allow_plaintext},
+                                         parts_.clock));
+  return {};
+}
+
+Status JobNodes::Serve(const peer::PeerServerParts& parts) {
+  return server_ ? server_->Serve(identity_, parts) : Status();
+}
+
+// A node is pinged until it has answered once. The callbacks own what they write to, because one
+// may still run after this function has given up.
+Status JobNodes::AwaitNodes() {
+  if (!peers_ || launch_.choice.kind != RendezvousKind::kHosts) return {};
+  constexpr std::int64_t kPingMs = 1'000;
+  constexpr std::int64_t kPauseMs = 100;
+  enum class State : std::uint8_t { kSilent, kAsked, kAnswered };
+  const auto states = std::make_shared<std::vector<std::atomic<State>>>(nodes_.size());
+  states->at(membership_->self().value()) = State::kAnswered;
+  for (;;) {
+    const std::int64_t now_ns = parts_.clock.NowNs();
+    std::vector<NodeRank> missing;
+    for (const rendezvous::NodeEntry& node : nodes_) {
+      std::atomic<State>& state = states->at(node.rank.value());
+      if (state == State::kAnswered) continue;
+      missing.push_back(node.rank);
+      if (state == State::kAsked) continue;
+      state = State::kAsked;
+      peers_->Ping(node.rank, now_ns + kPingMs * kNsPerMillisecond,
+                   [states, &state](const Result<peer::NodeReport>& heard) {
+                     state = heard.has_value() ? State::kAnswered : State::kSilent;
+                   });
+    }
+    if (missing.empty()) return {};
+    if (now_ns >= deadline_ns_) {
+      const rendezvous::NodeEntry& first = nodes_[missing.front().value()];
+      return Error(ErrorCode::kDeadlineExceeded,
+                   fmt::format("{} of the {} nodes that {} lists did not answer within {} s "
+                               "(nodes.rendezvous_timeout_s); the first of them is {} at {}",
+                               missing.size(), nodes_.size(), launch_.choice.path,
+                               parts_.config.nodes_rendezvous_timeout_s, first.Text(),
+                               first.address.Text()));
+    }
+    if (!Pause(kPauseMs)) {
+      return Error(ErrorCode::kCancelled,
+                   "the daemon was asked to stop while it waited for nodes");
+    }
+  }
+}
+
+void JobNodes::Tick() {
+  if (!peers_) return;
+  const std::int64_t now_ns = parts_.clock.NowNs();
+  // So that a node is never asked twice at once.
+  if (now_ns < next_probes_ns_ || probes_under_way_ > 0) return;
+  next_probes_ns_ = now_ns + limits::kPeerProbeMs * kNsPerMillisecond;
+  for (const rendezvous::NodeEntry& node : nodes_) {
+    if (membership_->Lives(node.rank)) continue;
+    ++probes_under_way_;
+    peers_->Ping(node.rank, next_probes_ns_, [this, &node](const Result<peer::NodeReport>& heard) {
+      if (heard.has_value()) {
+        membership_->SetLives(node.rank, true);
+        log::Info("{} answers again", node.Text());
+      }
+      --probes_under_way_;  // the last use of this object: StopAsking waits for the callback
+    });
+  }
+}
+
+std::vector<JobNodes::View> JobNodes::Ask() {
+  // Shared with the callbacks. Each is called, after the deadline at the latest.
+  struct Round {
+    Mutex mutex;
+    CondVar changed;
+    std::size_t awaited FOREBAY_GUARDED_BY(mutex) = 0;
+    std::vector<View> views FOREBAY_GUARDED_BY(mutex);
+  };
+  const auto round = std::make_shared<Round>();
+  if (!peers_) return {};
+  {
+    const MutexLock lock(round->mutex);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      const bool is_self = nodes_[i].rank == membership_->self();
+      round->views.push_back(
+          {.rank = nodes_[i].rank,
+           .name = nodes_[i].identity.Text(),
+           .address = nodes_[i].address.Text(),
+           .weight = membership_->nodes()[i].weight,
+           .is_self = is_self,
+           .received = is_self ? peer::LinkFigures() : peers_->figures(nodes_[i].rank)});
+    }
+    round->awaited = nodes_.size() - 1;
+  }
+  const std::int64_t began_ns = parts_.clock.NowNs();
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].rank == membership_->self()) continue;
+    peers_->Ping(nodes_[i].rank, began_ns + limits::kNodesStatusMs * kNsPerMillisecond,
+                 [this, round, began_ns, i](Result<peer::NodeReport> report) {
+                   const MutexLock lock(round->mutex);
+                   round->views[i].answer_ns = parts_.clock.NowNs() - began_ns;
+                   round->views[i].report = std::move(report);
+                   --round->awaited;
+                   round->changed.NotifyAll();
+                 });
+  }
+  UniqueLock lock(round->mutex);
+  while (round->awaited > 0) round->changed.Wait(round->mutex);
+  return round->views;
+}
+
+void JobNodes::StopAsking() {
+  if (peers_) peers_->Stop();
+}
+
+void JobNodes::StopAnswering(bool waits) {
+  if (!server_) return;
+  server_->StopAnswering();
+  if (waits) server_.reset();
+}
+
+void JobNodes::Leave() {
+  if (rendezvous_) rendezvous_->Leave();
+}
+
+}  // namespace forebay::daemon

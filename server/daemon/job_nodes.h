@@ -1,0 +1,116 @@
+// JobNodes: the nodes of the job as this daemon deals with them. It finds them at its start, asks
+// and answers them while it serves, and leaves them at its end. In a job of one node it has nothing
+// to do, and the other rooms get null pointers in place of what asks other nodes.
+//
+//   FOREBAY_ASSIGN(nodes, JobNodes::Join(...));   // waits for all nodes
+//   ... rooms are made with nodes->membership(), nodes->extents(), nodes->rows() ...
+//   FOREBAY_TRY(nodes->Serve(parts));             // answers the others from now on
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/daemon/config/config.h"
+#include "server/daemon/job_launch.h"
+#include "server/fetch/row_source.h"
+#include "server/io/clock.h"
+#include "server/io/io_backend.h"
+#include "server/peer/grpc_peers.h"
+#include "server/peer/peer_identity.h"
+#include "server/peer/peer_server.h"
+#include "server/plan/membership.h"
+#include "server/rendezvous/node_entry.h"
+#include "server/rendezvous/rendezvous.h"
+#include "server/stage/extent_source.h"
+
+namespace forebay::daemon {
+
+struct JoinParts {
+  const Config& config;
+  // For nodes.rendezvous = "directory:PATH". Not the one that repeats calls to the GFS.
+  io::IoBackend& backend;
+  io::Clock& clock;
+  std::uint64_t capacity_bytes = 0;  // of the tiers of this node together
+  std::uint64_t nonce = 0;           // tells this daemon from every other one
+  // Readable when the daemon is to stop; -1: it is never asked to.
+  int stop_fd = -1;
+};
+
+// Thread-safe, but for Join, Serve, Tick and the functions that end it, which one thread calls.
+class JobNodes {
+ public:
+  // Listens for other nodes and blocks until all of them are known, for nodes.rendezvous_timeout_s
+  // at most. Errors: those of FindLaunch and Rendezvous::Exchange; keys of the configuration are
+  // named; kCancelled: stop_fd became readable. After an error nothing is left.
+  static Result<std::unique_ptr<JobNodes>> Join(JobLaunch launch, const JoinParts& parts);
+  // StopAnswering must have waited, or threads of the stager must be able to end.
+  ~JobNodes();
+
+  plan::Membership& membership() { return *membership_; }
+  // What asks the other nodes; null in a job of one node.
+  stage::ExtentSource* extents() { return peers_.get(); }
+  fetch::RowSource* rows() { return peers_.get(); }
+
+  // Answers other nodes from now on, with `parts`, until StopAnswering.
+  Status Serve(const peer::PeerServerParts& parts);
+  // Blocks until every node has answered. Only a list of hosts needs that: elsewhere Join has shown
+  // that all nodes listen. kDeadlineExceeded names the nodes that do not; kCancelled as in Join.
+  Status AwaitNodes();
+
+  // Asks nodes that did not answer whether they do again. Call it about once a second.
+  void Tick();
+
+  struct View {
+    NodeRank rank;
+    std::string name;     // "node17:/local/forebay (job 4711)"
+    std::string address;
+    std::uint32_t weight = 1;
+    bool is_self = false;
+    // Of other nodes: what this daemon has received from them, and their answers.
+    peer::LinkFigures received;
+    std::int64_t answer_ns = 0;
+    Result<peer::NodeReport> report = peer::NodeReport();
+  };
+  // The nodes by rank, after each other node was asked; none in a job of one node. Blocks for
+  // limits::kNodesStatusMs at most. Thread-safe.
+  std::vector<View> Ask();
+
+  // Ends all requests to other nodes with kCancelled; later ones fail at once.
+  void StopAsking();
+  // Ends all requests of other nodes. With `waits`, also waits until nothing refers to extents of
+  // this node; threads of the stager must be able to end.
+  void StopAnswering(bool waits);
+  // Removes what this node has published for the others. May block on the GFS.
+  void Leave();
+
+ private:
+  JobNodes(JobLaunch launch, const JoinParts& parts);
+  bool Pause(std::int64_t ms) const;
+  Status Listen(std::uint16_t port_of_list);
+  Status FindNodes();
+  Result<rendezvous::NodePlace> FindPlace(const std::string& host_name,
+                                          std::uint16_t& port_of_list);
+  Status OpenRendezvous();
+  Status UseNodes(NodeRank self, std::uint64_t config_digest);
+
+  const JoinParts parts_;
+  JobLaunch launch_;
+  std::int64_t deadline_ns_ = 0;  // of Join and AwaitNodes
+  std::unique_ptr<io::Directory> directory_;
+  std::unique_ptr<rendezvous::Rendezvous> rendezvous_;
+  std::unique_ptr<peer::PeerServer> server_;
+  peer::PeerIdentity identity_;
+  std::vector<rendezvous::NodeEntry> nodes_;  // by rank
+  std::unique_ptr<plan::Membership> membership_;
+  // Pings to nodes that did not answer.
+  std::int64_t next_probes_ns_ = 0;
+  std::atomic<std::size_t> probes_under_way_ = 0;
+  std::unique_ptr<peer::GrpcPeers> peers_;
+};
+
+}  // namespace forebay::daemon

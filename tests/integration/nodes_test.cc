@@ -1,0 +1,228 @@
+// Several daemons of one job, on one machine: they find each other in a directory, read the data
+// set from the GFS once for all, and serve every rank its samples, also after one of them was
+// killed.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/contract/unique_fd.h"
+#include "tests/integration/daemon_rig.h"
+
+namespace forebay::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A TCP port of the loopback interface that nobody listens on now.
+std::uint16_t FreePort() {
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {}, .sin_zero = {}};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  socklen_t length = sizeof(address);
+  EXPECT_EQ(bind(listener.get(), raw, length), 0);
+  EXPECT_EQ(getsockname(listener.get(), raw, &length), 0);
+  return ntohs(address.sin_port);
+}
+
+class NodesTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t kNodes = 4;
+
+  void StartAll(const std::vector<std::string>& more = {}) {
+    for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+      daemons_.push_back(rig_.StartNode(rank, kNodes, more));
+    }
+    for (const auto& daemon : daemons_) ASSERT_FALSE(daemon->ready_line().empty());
+  }
+  std::unique_ptr<RawClient> ClientOf(std::uint32_t rank) {
+    return std::make_unique<RawClient>(rig_.node_socket(rank));
+  }
+  // One epoch by one rank on each of these nodes, at the same time. What all got together.
+  EpochCounts ReadTogether(const std::vector<std::uint32_t>& nodes, std::uint32_t epoch) {
+    std::vector<std::future<EpochCounts>> parts;
+    for (std::uint32_t i = 0; i < nodes.size(); ++i) {
+      parts.push_back(std::async(std::launch::async, [this, &nodes, epoch, i] {
+        const auto client = ClientOf(nodes[i]);
+        return ReadEpoch(*client, "train", OrderMode::kGlobal,
+                         {.epoch = epoch,
+                          .ranks = static_cast<std::uint32_t>(nodes.size()),
+                          .rank = i,
+                          .global_batch = 48});  // for two, three and four ranks
+      }));
+    }
+    EpochCounts all;
+    for (auto& part : parts) {
+      const EpochCounts counts = part.get();
+      EXPECT_EQ(counts.error, "");
+      EXPECT_TRUE(counts.trailer);
+      all.samples += counts.samples;
+      all.distinct += counts.distinct;
+      all.wrong += counts.wrong;
+      all.content_digest += counts.content_digest;
+    }
+    return all;
+  }
+  void ExpectExact(const EpochCounts& counts) {
+    EXPECT_EQ(counts.samples, records_);
+    EXPECT_EQ(counts.distinct, records_);
+    EXPECT_EQ(counts.wrong, 0U);
+    // The digest does not depend on the order, so it is the same for every exact epoch.
+    if (digest_ == 0) digest_ = counts.content_digest;
+    EXPECT_EQ(counts.content_digest, digest_);
+  }
+  std::uint64_t GfsBytes(std::uint32_t rank) { return ClientOf(rank)->Status().gfs().bytes(); }
+  void AwaitStagedEverywhere() {
+    for (std::uint32_t rank = 0; rank < kNodes; ++rank) AwaitStaged(*ClientOf(rank));
+  }
+  std::string Outcome(std::uint32_t rank) {
+    const std::optional<int> code = daemons_[rank]->Wait();
+    return code ? std::to_string(*code) : "still runs";
+  }
+
+  const std::uint64_t records_ = 16'384;  // 64 MiB
+  DaemonRig rig_{{.records = records_, .ram = "24MiB"}};
+  std::vector<std::unique_ptr<DaemonProcess>> daemons_;
+  std::uint64_t digest_ = 0;
+};
+
+TEST_F(NodesTest, EveryByteIsReadFromTheGfsOnceForAllNodes) {
+  StartAll();
+  for (std::uint32_t epoch = 0; epoch < 2; ++epoch) {
+    ExpectExact(ReadTogether({0, 1, 2, 3}, epoch));
+  }
+  AwaitStagedEverywhere();
+  std::uint64_t bytes = 0;
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+    const std::uint64_t of_node = GfsBytes(rank);
+    EXPECT_GT(of_node, 0U) << "each node has a share";
+    EXPECT_LT(of_node, rig_.dataset_bytes() / 2) << "and none has most of it";
+    bytes += of_node;
+  }
+  EXPECT_EQ(bytes, rig_.dataset_bytes());
+}
+
+TEST_F(NodesTest, TheRunGoesOnWithOtherNumbersOfNodes) {
+  StartAll();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  ExpectExact(ReadTogether({1, 3}, 1));
+  ExpectExact(ReadTogether({2}, 2));
+  ExpectExact(ReadTogether({3, 2, 1}, 3));
+}
+
+TEST_F(NodesTest, AKilledDaemonCostsItsShareAndNoSample) {
+  StartAll();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  AwaitStagedEverywhere();
+  const std::uint64_t lost = GfsBytes(2);
+  daemons_[2]->Kill();
+  ExpectExact(ReadTogether({0, 1, 3}, 1));
+  ExpectExact(ReadTogether({0, 1, 3}, 2));
+  std::uint64_t bytes = lost;
+  for (const std::uint32_t rank : {0U, 1U, 3U}) bytes += GfsBytes(rank);
+  EXPECT_EQ(bytes, rig_.dataset_bytes() + lost);
+}
+
+TEST_F(NodesTest, NothingIsLeftInTheDirectoryWhenAllHaveEnded) {
+  StartAll();
+  EXPECT_FALSE(std::filesystem::is_empty(rig_.rendezvous_path()));
+  for (const auto& daemon : daemons_) daemon->Signal(SIGTERM);
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) EXPECT_EQ(Outcome(rank), "0");
+  EXPECT_TRUE(std::filesystem::is_empty(rig_.rendezvous_path()));
+}
+
+TEST_F(NodesTest, AnOtherConfigurationIsRefusedByAllAndNamesTheNodes) {
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    daemons_.push_back(rig_.StartNode(rank, 3));
+  }
+  std::string text = ReadText(rig_.folder() + "/f.toml");
+  const std::string extent = "extent = \"1MiB\"";
+  ASSERT_THAT(text, HasSubstr(extent));
+  text.replace(text.find(extent), extent.size(), "extent = \"2MiB\"");
+  std::ofstream(rig_.folder() + "/other.toml") << text;
+  daemons_.push_back(rig_.StartNode(2, 3, {}, "other.toml"));
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(Outcome(rank), "1");
+    EXPECT_THAT(ReadText(rig_.node_log(rank)),
+                AllOf(HasSubstr("data sets (digest of their configuration)"), HasSubstr("rank 2")));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(rig_.rendezvous_path()));
+}
+
+TEST_F(NodesTest, ANodeThatNeverComesIsNamed) {
+  for (const std::uint32_t rank : {0U, 2U}) {
+    daemons_.push_back(rig_.StartNode(rank, 3, {"--set", "nodes.rendezvous_timeout_s=2"}));
+  }
+  EXPECT_EQ(Outcome(0), "1");
+  EXPECT_EQ(Outcome(1), "1");
+  EXPECT_THAT(ReadText(rig_.node_log(0)), HasSubstr("1"));
+  EXPECT_TRUE(std::filesystem::is_empty(rig_.rendezvous_path()));
+}
+
+TEST_F(NodesTest, ADaemonThatWaitsForOthersEndsWhenItIsAskedTo) {
+  daemons_.push_back(rig_.StartNode(0, 2));
+  ASSERT_TRUE(Eventually([this] {
+    return std::filesystem::exists(rig_.rendezvous_path()) &&
+           !std::filesystem::is_empty(rig_.rendezvous_path());
+  }));
+  daemons_[0]->Signal(SIGTERM);
+  EXPECT_EQ(Outcome(0), "0");
+  EXPECT_TRUE(std::filesystem::is_empty(rig_.rendezvous_path()));
+}
+
+// With a list of hosts nothing is exchanged, so the daemons ping each other until all are there.
+TEST_F(NodesTest, AListOfHostsWaitsForEveryNodeOnIt) {
+  const std::string list = rig_.folder() + "/hosts";
+  // Ports that were free a moment ago.
+  std::ofstream(list) << "127.0.0.1:" << FreePort() << "\n127.0.0.1:" << FreePort() << " 2\n";
+  const std::vector<std::string> more = {"--set", "nodes.rendezvous=hosts:" + list, "--set",
+                                         "nodes.rendezvous_timeout_s=1"};
+  daemons_.push_back(rig_.StartNode(0, 2, more));
+  EXPECT_EQ(Outcome(0), "1");
+  EXPECT_THAT(ReadText(rig_.node_log(0)), HasSubstr("1 of the 2 nodes that " + list));
+  daemons_.clear();
+  const std::vector<std::string> patient = {"--set", "nodes.rendezvous=hosts:" + list};
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    daemons_.push_back(rig_.StartNode(rank, 2, patient));
+  }
+  for (const auto& daemon : daemons_) ASSERT_FALSE(daemon->ready_line().empty());
+  ExpectExact(ReadTogether({0, 1}, 0));
+  EXPECT_EQ(GfsBytes(0) + GfsBytes(1), rig_.dataset_bytes());
+  EXPECT_GT(GfsBytes(1), GfsBytes(0)) << "it is listed with twice the capacity";
+}
+
+TEST_F(NodesTest, StatusShowsEveryNode) {
+  StartAll();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  daemons_[3]->Kill();
+  const auto client = ClientOf(1);
+  v1::NodesReply reply;
+  const auto context = NewContext();
+  ASSERT_TRUE(client->admin().Nodes(context.get(), {}, &reply).ok());
+  ASSERT_EQ(reply.nodes_size(), 4);
+  std::uint64_t samples = 0;
+  for (const v1::NodeStatus& node : reply.nodes()) {
+    EXPECT_EQ(node.is_self(), node.rank() == 1);
+    EXPECT_EQ(node.answers(), node.rank() != 3) << node.error();
+    if (!node.answers()) continue;
+    EXPECT_GT(node.gfs_bytes(), 0U);
+    EXPECT_GT(node.other_samples(), node.samples() / 2) << "three quarters lie on other nodes";
+    EXPECT_EQ(node.received_bytes() > 0, node.rank() != 1);
+    samples += node.samples();
+  }
+  EXPECT_EQ(samples, records_ / 4 * 3);
+}
+
+}  // namespace
+}  // namespace forebay::integration
