@@ -30,6 +30,7 @@ class OneDataset final : public AdminTarget {
   }
 
   v1::StatusReply StatusNow() override { return {}; }
+  v1::NodesReply NodesNow() override { return {}; }
   std::vector<stage::Dataset*> FindDatasets(const std::vector<std::string>& names,
                                             std::string& unknown) override {
     if (names.size() == 1 && names.front() == "data") return {&serve_->dataset()};
