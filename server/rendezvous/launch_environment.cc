@@ -229,7 +229,7 @@ Result<JobName> Checked(JobName job) {
 }  // namespace
 
 Result<JobName> FindJob(const LaunchSources& sources) {
-  if (!sources.job.empty()) return Checked({sources.job, "--job"});
+  if (!sources.job.empty()) return Checked({sources.job, "daemon.job_id (--job)"});
   if (const std::string* job = Find(sources.environment, "FOREBAY_JOB_ID")) {
     return Checked({*job, "FOREBAY_JOB_ID"});
   }

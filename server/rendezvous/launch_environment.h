@@ -65,7 +65,7 @@ struct LaunchSources {
 
 struct JobName {
   std::string name;    // "local" if nothing names a job
-  std::string source;  // "--job", "SLURM_JOB_ID", ...
+  std::string source;  // "SLURM_JOB_ID", "daemon.job_id (--job)", ...
 };
 
 struct Launch {

@@ -190,7 +190,8 @@ TEST(LaunchEnvironment, AJobsNameMayBeChosen) {
   const Environment chosen = With(kSrun, {{"FOREBAY_JOB_ID", "night-run"}});
   EXPECT_EQ(FindLaunch({.environment = chosen})->job.name, "night-run");
   EXPECT_EQ(FindLaunch({.environment = chosen, .job = "other"})->job.name, "other");
-  EXPECT_EQ(FindLaunch({.environment = chosen, .job = "other"})->job.source, "--job");
+  EXPECT_EQ(FindLaunch({.environment = chosen, .job = "other"})->job.source,
+            "daemon.job_id (--job)");
   ExpectRefused({.environment = With(kSrun, {{"PBS_JOBID", "12"}})},
                 ErrorCode::kFailedPrecondition,
                 AllOf(HasSubstr("SLURM_JOB_ID='4711'"), HasSubstr("PBS_JOBID='12'")));
@@ -198,7 +199,7 @@ TEST(LaunchEnvironment, AJobsNameMayBeChosen) {
   for (const std::string& wrong :
        {std::string("a/b"), std::string(".."), std::string("a b"), std::string(65, 'x')}) {
     ExpectRefused({.environment = {}, .job = wrong}, ErrorCode::kInvalidArgument,
-                  HasSubstr("--job: "));
+                  HasSubstr("(--job): "));
   }
 }
 
