@@ -80,8 +80,9 @@ class Catalog {
   // verified. Errors name the offset: kFailedPrecondition if the image has another format version,
   // kDataLoss if it is damaged.
   static Result<std::shared_ptr<const Catalog>> FromBytes(std::vector<std::byte> image);
-  // Maps a saved catalog and makes the same checks.
-  static Result<std::shared_ptr<const Catalog>> Map(const std::string& absolute_path);
+  // Opens a saved catalog with the same checks. Up to 256 MiB are read, and verified as a whole; a
+  // larger file is mapped.
+  static Result<std::shared_ptr<const Catalog>> Load(const std::string& absolute_path);
   virtual ~Catalog() = default;
 
   virtual std::string_view name() const = 0;

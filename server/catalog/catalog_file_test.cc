@@ -1,4 +1,4 @@
-// Saved catalogs: save, map, verify against the objects.
+// Saved catalogs: save, load, verify against the objects.
 #include <sys/syscall.h>
 
 #include <cerrno>
@@ -31,7 +31,7 @@ class CatalogFileTest : public CatalogFixture {
   std::filesystem::path path_;
 };
 
-TEST_F(CatalogFileTest, SavedCatalogMapsBack) {
+TEST_F(CatalogFileTest, SavedCatalogLoadsBack) {
   const auto catalog = Build();
   ASSERT_TRUE(catalog.has_value());
   const auto backend = io::ThreadBackend::Create();
@@ -42,13 +42,39 @@ TEST_F(CatalogFileTest, SavedCatalogMapsBack) {
     const Status saved = SaveCatalog(**catalog, **backend, **directory, "test.catalog");
     ASSERT_TRUE(saved.has_value()) << saved.error().ToString();
   }
-  const auto mapped = Catalog::Map((path_ / "test.catalog").string());
-  ASSERT_TRUE(mapped.has_value()) << mapped.error().ToString();
-  EXPECT_EQ((*mapped)->fingerprint(), (*catalog)->fingerprint());
-  EXPECT_EQ(FieldText(**mapped, SampleId(1), FieldId(0)), "two");
-  ExpectConsistent(**mapped);
-  EXPECT_TRUE(VerifyObjects(**mapped, *root_).has_value());
+  const auto loaded = Catalog::Load((path_ / "test.catalog").string());
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().ToString();
+  EXPECT_EQ((*loaded)->fingerprint(), (*catalog)->fingerprint());
+  EXPECT_EQ(FieldText(**loaded, SampleId(1), FieldId(0)), "two");
+  ExpectConsistent(**loaded);
+  EXPECT_TRUE(VerifyObjects(**loaded, *root_).has_value());
   EXPECT_FALSE(std::filesystem::exists(path_ / "test.catalog.tmp"));
+}
+
+TEST_F(CatalogFileTest, ADamagedPageIsFoundWhenTheCatalogIsLoaded) {
+  const auto catalog = Build();
+  ASSERT_TRUE(catalog.has_value());
+  const std::string path = (path_ / "x").string();
+  for (std::size_t i = 0; i < 2 * sizeof(std::uint64_t); ++i) {  // the entries of both samples
+    std::string image = BytesText((*catalog)->image());
+    image[512 + i] = static_cast<char>(image[512 + i] ^ 1);
+    std::ofstream(path, std::ios::binary) << image;
+    EXPECT_THAT(Catalog::Load(path).error().ToString(),
+                AllOf(HasSubstr("DATA_LOSS: '" + path + "'"), HasSubstr("page of extent 0"),
+                      HasSubstr("forebay stage --rebuild test")));
+  }
+}
+
+TEST_F(CatalogFileTest, ALoadedCatalogNeedsItsFileNoMore) {
+  const auto catalog = Build();
+  ASSERT_TRUE(catalog.has_value());
+  const std::string path = (path_ / "x").string();
+  std::ofstream(path, std::ios::binary) << BytesText((*catalog)->image());
+  const auto loaded = Catalog::Load(path);
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().ToString();
+  std::filesystem::resize_file(path, 0);
+  EXPECT_EQ(FieldText(**loaded, SampleId(1), FieldId(0)), "two");
+  ExpectConsistent(**loaded);
 }
 
 TEST_F(CatalogFileTest, SavesWhereTheFileSystemCannotReserveSpace) {
@@ -63,9 +89,9 @@ TEST_F(CatalogFileTest, SavesWhereTheFileSystemCannotReserveSpace) {
     EXPECT_TRUE(saved.has_value()) << saved.error().ToString();
   });
   if (!did_run) GTEST_SKIP() << "seccomp filters cannot be installed here";
-  const auto mapped = Catalog::Map((path_ / "test.catalog").string());
-  ASSERT_TRUE(mapped.has_value()) << mapped.error().ToString();
-  EXPECT_EQ((*mapped)->fingerprint(), (*catalog)->fingerprint());
+  const auto loaded = Catalog::Load((path_ / "test.catalog").string());
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().ToString();
+  EXPECT_EQ((*loaded)->fingerprint(), (*catalog)->fingerprint());
 }
 
 TEST_F(CatalogFileTest, SaveReplacesWhatAnInterruptedSaveLeft) {
@@ -114,18 +140,18 @@ TEST_F(CatalogFileTest, VerifyNamesTheChangedObject) {
               HasSubstr("no longer a regular file"));
 }
 
-TEST_F(CatalogFileTest, MapRefusesWhatIsNoCatalog) {
+TEST_F(CatalogFileTest, LoadRefusesWhatIsNoCatalog) {
   const std::string path = (path_ / "x").string();
-  EXPECT_THAT(Catalog::Map(path).error().ToString(),
+  EXPECT_THAT(Catalog::Load(path).error().ToString(),
               AllOf(HasSubstr("NOT_FOUND"), HasSubstr(path)));
   std::ofstream(path).close();
-  EXPECT_THAT(Catalog::Map(path).error().ToString(),
+  EXPECT_THAT(Catalog::Load(path).error().ToString(),
               AllOf(HasSubstr("DATA_LOSS"), HasSubstr(path), HasSubstr("offset 0: truncated")));
   std::ofstream(path) << std::string(4096, 'x');
-  EXPECT_THAT(Catalog::Map(path).error().message(), HasSubstr("wrong magic"));
-  EXPECT_THAT(Catalog::Map(path_.string()).error().message(), HasSubstr("not a regular file"));
+  EXPECT_THAT(Catalog::Load(path).error().message(), HasSubstr("wrong magic"));
+  EXPECT_THAT(Catalog::Load(path_.string()).error().message(), HasSubstr("not a regular file"));
   std::filesystem::resize_file(path, limits::kCatalogFileBytesMax + 1);
-  EXPECT_THAT(Catalog::Map(path).error().message(), HasSubstr("kCatalogFileBytesMax"));
+  EXPECT_THAT(Catalog::Load(path).error().message(), HasSubstr("kCatalogFileBytesMax"));
 }
 
 }  // namespace

@@ -160,7 +160,7 @@ TEST_F(PackCatalogTest, SavedCatalogMapsBack) {
       std::filesystem::path(folder_.Path("x")).parent_path().string());
   ASSERT_TRUE(directory.has_value());
   ASSERT_TRUE(SaveCatalog(*catalog, **backend, **directory, "x").has_value());
-  const auto mapped = Catalog::Map(folder_.Path("x"));
+  const auto mapped = Catalog::Load(folder_.Path("x"));
   ASSERT_TRUE(mapped.has_value()) << mapped.error().ToString();
   EXPECT_EQ((*mapped)->fingerprint(), catalog->fingerprint());
   EXPECT_EQ((*mapped)->name(), "test");

@@ -1,8 +1,8 @@
 // Look-ups in a catalog image. A sample of fixed-size records is located by arithmetic. Any other
 // sample is located in three steps: a small index in memory gives a range of extents, a binary
 // search in the extent table finds the extent in which the sample starts, and the extent's sample
-// page has its entry. A page is verified at its first use, hash and bounds, so opening 10^8 samples
-// stays cheap.
+// page has its entry. A page of a mapped image is verified at its first use, hash and bounds, so
+// opening 10^8 samples stays cheap.
 #include "server/catalog/storage/catalog_image.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ Result<std::shared_ptr<const Catalog>> Catalog::FromBytes(std::vector<std::byte>
   return OpenImage(ImageBytes(std::move(image)));
 }
 
-Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes) {
+Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes, PageCheck check) {
   // A format with an image of its own recognises it by its magic number. The number decides only
   // which checks run: `open_image` checks the whole header again.
   for (const FormatDriver* driver : FormatDrivers()) {
@@ -54,12 +54,17 @@ Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes) {
   }
   FOREBAY_ASSIGN(ImageTables tables, CheckImage(bytes.bytes()));
   bytes.DropResidentPages();
-  return std::make_shared<const CatalogImage>(std::move(bytes), std::move(tables));
+  auto image = std::make_shared<const CatalogImage>(std::move(bytes), std::move(tables));
+  if (check == PageCheck::kAtOnce) FOREBAY_TRY(image->VerifyPages());
+  return image;
 }
 
-Result<std::shared_ptr<const Catalog>> Catalog::Map(const std::string& absolute_path) {
-  FOREBAY_ASSIGN(ImageBytes bytes, ImageBytes::MapFile(absolute_path));
-  Result<std::shared_ptr<const Catalog>> opened = OpenImage(std::move(bytes));
+Result<std::shared_ptr<const Catalog>> Catalog::Load(const std::string& absolute_path) {
+  FOREBAY_ASSIGN(ImageBytes bytes, ImageBytes::FromFile(absolute_path));
+  // What was read is in memory, so all of it is verified now, while another catalog can be built in
+  // its place. Damage that a stream finds later only `forebay stage --rebuild` can mend.
+  const PageCheck check = bytes.is_mapped() ? PageCheck::kAtFirstUse : PageCheck::kAtOnce;
+  Result<std::shared_ptr<const Catalog>> opened = OpenImage(std::move(bytes), check);
   if (!opened.has_value()) return opened.error().WithContext(Quoted(absolute_path));
   return opened;
 }
@@ -197,6 +202,11 @@ std::span<const std::byte> CatalogImage::Entries(const ExtentRow& row) const {
       row.page_offset, std::size_t{row.starting_count} * tables_.parts[0].entry_bytes);
 }
 
+std::span<const std::byte> CatalogImage::Keys(std::uint32_t extent, const ExtentRow& row) const {
+  const std::uint64_t offset = row.page_offset + Entries(row).size();
+  return tables_.pages.subspan(offset, tables_.PageEnd(extent) - offset);
+}
+
 std::uint64_t CatalogImage::PageWindows(const ExtentRow& row) const {
   std::uint64_t windows = ImageBytes::FurtherWindows(Entries(row).size());
   // The length of a file is in the table of objects.
@@ -244,7 +254,21 @@ Error CatalogImage::PageError(std::uint32_t extent, std::uint64_t page_offset,
   return Error(ErrorCode::kDataLoss,
                "catalog " + Quoted(name()) + " at offset " +
                    std::to_string(tables_.header.sections[pages].offset + page_offset) +
-                   ": page of extent " + std::to_string(extent) + " " + std::move(reason));
+                   ": page of extent " + std::to_string(extent) + " " + std::move(reason) +
+                   " (remedy: forebay stage --rebuild " + PrintableLine(name()) + ")");
+}
+
+Status CatalogImage::VerifyPages() const {
+  if (IsKind(tables_.parts[0], PartKind::kFixed)) return {};
+  for (std::uint32_t extent = 0; extent < extent_count(); ++extent) {
+    const ExtentRow row = tables_.Extent(extent);
+    // Where no sample starts, as in a continuation, there is no page.
+    if (row.starting_count == 0) continue;
+    FOREBAY_TRY(VerifyEntries(extent, row));
+    if (IsKind(tables_.parts[0], PartKind::kFiles)) continue;
+    FOREBAY_TRY(VerifyKeys(extent, row, Keys(extent, row)));
+  }
+  return {};
 }
 
 Status CatalogImage::VerifyEntries(std::uint32_t extent, const ExtentRow& row) const {
@@ -464,9 +488,7 @@ Result<std::string> CatalogImage::SampleKey(SampleId sample) const {
   }
   const std::uint32_t extent = FirstExtentOf(sample.value());
   const ExtentRow row = tables_.Extent(extent);
-  const std::uint64_t keys_offset = row.page_offset + Entries(row).size();
-  const std::span<const std::byte> keys =
-      tables_.pages.subspan(keys_offset, tables_.PageEnd(extent) - keys_offset);
+  const std::span<const std::byte> keys = Keys(extent, row);
   // Keys are checked apart from entries, because training reads no keys, and their bytes would be
   // most of what a look-up touches.
   FOREBAY_TRY(VerifyKeys(extent, row, keys));

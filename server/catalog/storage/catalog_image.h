@@ -1,4 +1,4 @@
-// CatalogImage: reads a catalog in place from its image. Catalog::FromBytes and Catalog::Map
+// CatalogImage: reads a catalog in place from its image. Catalog::FromBytes and Catalog::Load
 // construct it, after they have run every check of image_checker.h.
 #pragma once
 
@@ -43,9 +43,12 @@ struct ImageTables {
   }
 };
 
+enum class PageCheck : std::uint8_t { kAtFirstUse, kAtOnce };
+
 // Checks an image and makes a catalog of it. Unmaps the pages that the checks touched; look-ups get
 // them from the page cache.
-Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes);
+Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes,
+                                                 PageCheck check = PageCheck::kAtFirstUse);
 
 // Thread-safe. Look-ups of a mapped image may block on the disk.
 class CatalogImage final : public Catalog, public SampleTable {
@@ -72,6 +75,8 @@ class CatalogImage final : public Catalog, public SampleTable {
   Result<std::string> SampleKey(SampleId sample) const override;
   std::span<const std::byte> image() const override { return bytes_.bytes(); }
   void DropResidentPages() const override { bytes_.DropResidentPages(); }
+  // Verifies all sample pages and key pages. Error: kDataLoss, which names the first damaged one.
+  Status VerifyPages() const;
 
  private:
   // A byte interval of a sample, counted from the first byte of the extent in which the sample
@@ -87,6 +92,7 @@ class CatalogImage final : public Catalog, public SampleTable {
   // Turns an interval into a range whose extent is the one that holds the interval's first byte.
   Range Resolve(std::uint32_t extent, const ExtentRow& row, Interval interval) const;
   std::span<const std::byte> Entries(const ExtentRow& row) const;
+  std::span<const std::byte> Keys(std::uint32_t extent, const ExtentRow& row) const;
   // The windows (ImageBytes) that reading all entries of the page touches.
   std::uint64_t PageWindows(const ExtentRow& row) const;
   Interval EntryInterval(const ExtentRow& row, std::uint32_t index) const;

@@ -146,7 +146,7 @@ TEST_F(CatalogScaleTest, StaysWithinAGigabyteAtAHundredMillionSamples) {
   const Memory after_write = ReadMemory();
   ::malloc_trim(0);  // so that memory which the writer freed does not count
   const Memory baseline = ReadMemory();
-  const auto catalog = Catalog::Map(path_);
+  const auto catalog = Catalog::Load(path_);
   ASSERT_TRUE(catalog.has_value()) << catalog.error().ToString();
   const Memory opened = ReadMemory();
   std::mt19937_64 random(1);
@@ -211,7 +211,7 @@ TEST_F(CatalogScaleTest, LargePagesStayWithinTheBoundOfResidentMemory) {
     }();
     ASSERT_TRUE(written.has_value()) << written.error().ToString();
   }
-  const auto catalog = Catalog::Map(path_);
+  const auto catalog = Catalog::Load(path_);
   ASSERT_TRUE(catalog.has_value()) << catalog.error().ToString();
   const auto file_bytes = [] {
     const Memory now = ReadMemory();

@@ -1,11 +1,14 @@
-// Owns the bytes of an image or maps them. A mapping bounds what it keeps resident: look-ups count
-// the windows that they touch, and after 256 MiB worth of them all pages are dropped. Later
-// look-ups fault their pages in again from the page cache.
+// Owns the bytes of an image or maps them. A file is read where it is small enough to stay
+// resident, because a mapping depends on the file for as long as it exists: where the disk fails or
+// somebody truncates the file, an access to the mapping ends the process (SIGBUS). A mapping bounds
+// what it keeps resident: look-ups count the windows that they touch, and after 256 MiB worth of
+// them all pages are dropped. Later look-ups fault their pages in again from the page cache.
 #include "server/catalog/storage/image_bytes.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -14,6 +17,24 @@
 #include "proto/contract/unique_fd.h"
 
 namespace forebay::catalog {
+namespace {
+
+Result<std::vector<std::byte>> ReadWhole(int fd, std::uint64_t bytes) {
+  std::vector<std::byte> whole(bytes);
+  std::uint64_t done = 0;
+  while (done < bytes) {
+    const ssize_t count = ::read(fd, whole.data() + done, bytes - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return Error::FromErrno(errno, "read catalog");
+    // The file has become shorter; the checks of the image say where it ends.
+    if (count == 0) break;
+    done += static_cast<std::uint64_t>(count);
+  }
+  whole.resize(done);
+  return whole;
+}
+
+}  // namespace
 
 ImageBytes::ImageBytes(std::vector<std::byte> owned) : owned_(std::move(owned)) {}
 
@@ -26,7 +47,7 @@ ImageBytes::~ImageBytes() {
   if (mapping_ != nullptr) ::munmap(mapping_, mapping_bytes_);
 }
 
-Result<ImageBytes> ImageBytes::MapFile(const std::string& absolute_path) {
+Result<ImageBytes> ImageBytes::FromFile(const std::string& absolute_path) {
   // The size is taken from the open descriptor and not from the path, so both belong to the same
   // file even if another is renamed over it meanwhile.
   // O_NONBLOCK, so that opening a FIFO does not block for ever; the check below refuses it.
@@ -46,6 +67,11 @@ Result<ImageBytes> ImageBytes::MapFile(const std::string& absolute_path) {
                  "catalog '" + absolute_path + "' exceeds " +
                      std::to_string(limits::kCatalogFileBytesMax) +
                      " bytes (kCatalogFileBytesMax)");
+  }
+  if (bytes <= kResidentBytesMax) {
+    Result<std::vector<std::byte>> whole = ReadWhole(fd.get(), bytes);
+    if (!whole.has_value()) return whole.error().WithContext("'" + absolute_path + "'");
+    return ImageBytes(std::move(*whole));
   }
   Result<ImageBytes> mapped = MapFd(fd.get(), bytes);
   if (!mapped.has_value()) return mapped.error().WithContext("'" + absolute_path + "'");

@@ -1,4 +1,5 @@
-// ImageBytes: the bytes of a catalog image, owned in memory or mapped from a file.
+// ImageBytes: the bytes of a catalog image, owned in memory or mapped from a file. Files of up to
+// kResidentBytesMax are read, larger ones are mapped.
 #pragma once
 
 #include <atomic>
@@ -17,9 +18,9 @@ namespace forebay::catalog {
 class ImageBytes {
  public:
   explicit ImageBytes(std::vector<std::byte> owned);
-  // Maps a file. Errors: those of open(2); kInvalidArgument if it is not a regular file;
-  // kResourceExhausted above limits::kCatalogFileBytesMax.
-  static Result<ImageBytes> MapFile(const std::string& absolute_path);
+  // Reads or maps a file. Errors: those of open(2) and read(2); kInvalidArgument if it is not a
+  // regular file; kResourceExhausted above limits::kCatalogFileBytesMax.
+  static Result<ImageBytes> FromFile(const std::string& absolute_path);
   // Maps the first `bytes` of an open file. The caller keeps the descriptor.
   static Result<ImageBytes> MapFd(int fd, std::uint64_t bytes);
 
@@ -30,6 +31,7 @@ class ImageBytes {
   ~ImageBytes();
 
   std::span<const std::byte> bytes() const;
+  bool is_mapped() const { return mapping_ != nullptr; }
   // Unmaps the pages that reads of a mapping made resident; they stay in the page cache. Does
   // nothing for owned bytes.
   void DropResidentPages() const;

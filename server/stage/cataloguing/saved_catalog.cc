@@ -44,7 +44,7 @@ Result<std::shared_ptr<const catalog::Catalog>> LoadSavedCatalog(
   if (directory_path.empty()) {
     return Error(ErrorCode::kNotFound, "catalogs are not saved");
   }
-  return catalog::Catalog::Map(directory_path + "/" + SavedCatalogName(source));
+  return catalog::Catalog::Load(directory_path + "/" + SavedCatalogName(source));
 }
 
 }  // namespace forebay::stage

@@ -14,7 +14,7 @@ namespace forebay::stage {
 // a data set whose configuration has changed does not find a catalog that does not fit it.
 std::string SavedCatalogName(const catalog::DatasetSource& source);
 
-// kNotFound: `directory_path` is empty, or holds no such catalog. Other errors: Catalog::Map's.
+// kNotFound: `directory_path` is empty, or holds no such catalog. Other errors: Catalog::Load's.
 Result<std::shared_ptr<const catalog::Catalog>> LoadSavedCatalog(
     const std::string& directory_path, const catalog::DatasetSource& source);
 
