@@ -102,5 +102,21 @@ TEST_F(GfsOutageTest, BeyondTheTimeForItTheObjectIsNamedAndALaterNextGoesOn) {
   ReadRest(*stream);
 }
 
+// As a daemon that was killed and is started again before the outage is over.
+TEST_F(GfsOutageTest, ADaemonThatStartsDuringAnOutageServesAfterIt) {
+  client_.reset();
+  daemon_.reset();
+  ASSERT_TRUE(gfs_->Control("fault eio * ops=all count=0"));
+  daemon_ = rig_->Start();
+  EXPECT_THAT(rig_->log(), HasSubstr("the first call that needs the directory opens it"));
+  auto client = Client::Connect({.address = "unix:" + rig_->socket_path()});
+  ASSERT_TRUE(client.has_value()) << client.error().ToString();
+  client_ = std::move(*client);
+  ASSERT_TRUE(gfs_->Control("clear"));
+  const auto stream = Open(StreamOptions().retry_for_ms);
+  ASSERT_NE(stream, nullptr);
+  ReadRest(*stream);
+}
+
 }  // namespace
 }  // namespace forebay::integration

@@ -173,6 +173,7 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
 // The device number (st_dev) would not do in place of the type: it may change with every mount.
 class GfsRoot {
  public:
+  // Without `directory` (null), the first call that needs the directory opens it.
   GfsRoot(io::IoBackend& backend, std::string path,
           std::optional<std::uint64_t> file_system_type,
           std::unique_ptr<io::Directory> directory)
@@ -181,9 +182,13 @@ class GfsRoot {
         file_system_type_(file_system_type),
         directory_(std::move(directory)) {}
 
-  std::shared_ptr<io::Directory> directory() const {
-    const MutexLock lock(mutex_);
-    return directory_;
+  Result<std::shared_ptr<io::Directory>> directory() {
+    {
+      const MutexLock lock(mutex_);
+      if (directory_) return directory_;
+    }
+    FOREBAY_ASSIGN(Opened opened, Open());
+    return Take(std::move(opened));
   }
   // The name of a call about `path`, which must outlive the call.
   CallName Named(std::string_view what, std::string_view path) const {
@@ -193,30 +198,50 @@ class GfsRoot {
   // system is mounted again, and a call with the old handle fails in a way that leads here again.
   // An error that leads here again, too, if the path is on a file system of another type.
   Status Reopen() {
-    // Opened without the lock: the call may block for long, and others use the old handle
-    // meanwhile.
-    auto opened = backend_.OpenDirectory(path_);
-    if (!opened.has_value()) return {};
-    const auto space = (*opened)->FreeSpace();
-    if (!space.has_value()) return {};
-    if (file_system_type_ && space->file_system_type != *file_system_type_) {
+    Result<Opened> opened = Open();
+    if (!opened.has_value() || !opened->file_system_type) return {};
+    if (const auto first = first_type(); first && *opened->file_system_type != *first) {
       return Error(ErrorCode::kUnavailable,
                    "'" + path_ + "' is on a file system of another type than when it was first "
                    "opened: the GFS is not mounted there",
                    ESTALE);
     }
-    std::shared_ptr<io::Directory> fresh = std::move(*opened);
-    const MutexLock lock(mutex_);
-    directory_.swap(fresh);
+    Take(std::move(*opened));
     return {};
   }
 
  private:
+  struct Opened {
+    std::shared_ptr<io::Directory> directory;
+    std::optional<std::uint64_t> file_system_type;
+  };
+
+  // Without the lock: the call may block for long, and others use the old handle meanwhile.
+  Result<Opened> Open() {
+    FOREBAY_ASSIGN(std::shared_ptr<io::Directory> directory, backend_.OpenDirectory(path_));
+    Opened opened{.directory = std::move(directory), .file_system_type = {}};
+    if (const auto space = opened.directory->FreeSpace()) {
+      opened.file_system_type = space->file_system_type;
+    }
+    return opened;
+  }
+  std::shared_ptr<io::Directory> Take(Opened opened) {
+    const MutexLock lock(mutex_);
+    // Swapped, so that the old handle is closed after the lock is released.
+    directory_.swap(opened.directory);
+    if (!file_system_type_) file_system_type_ = opened.file_system_type;
+    return directory_;
+  }
+  std::optional<std::uint64_t> first_type() const {
+    const MutexLock lock(mutex_);
+    return file_system_type_;
+  }
+
   io::IoBackend& backend_;
   const std::string path_;
-  // At the first opening; unset: unknown, so any is accepted.
-  const std::optional<std::uint64_t> file_system_type_;
   mutable Mutex mutex_;
+  // At the first opening; unset: unknown, so any is accepted.
+  std::optional<std::uint64_t> file_system_type_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<io::Directory> directory_ FOREBAY_GUARDED_BY(mutex_);
 };
 
@@ -255,11 +280,13 @@ class PatientFile final : public io::File {
   // Opens the same object again. kFailedPrecondition if another object has its name now, because
   // bytes of the two must not be mixed.
   Status Reopen() const {
-    auto opened = root_->directory()->Open(path_, mode_);
+    FOREBAY_ASSIGN(std::shared_ptr<io::Directory> root, root_->directory());
+    auto opened = root->Open(path_, mode_);
     if (!opened.has_value()) {
       // The root may be stale too.
       FOREBAY_TRY(root_->Reopen());
-      opened = root_->directory()->Open(path_, mode_);
+      FOREBAY_ASSIGN(root, root_->directory());
+      opened = root->Open(path_, mode_);
     }
     FOREBAY_TRY(opened);
     FOREBAY_ASSIGN(const io::FileInfo now, (*opened)->Info());
@@ -294,8 +321,13 @@ class PatientFile final : public io::File {
 class PatientDirectory final : public io::Directory {
   template <typename Call>
   auto Retried(std::string_view what, std::string_view path, Call call) {
+    using Answer = decltype(call(std::declval<io::Directory&>()));
     return Persist(
-        keepers_, root_->Named(what, path), [&] { return call(*root_->directory()); },
+        keepers_, root_->Named(what, path),
+        [&]() -> Answer {
+          FOREBAY_ASSIGN(const std::shared_ptr<io::Directory> directory, root_->directory());
+          return call(*directory);
+        },
         [&] { return root_->Reopen(); });
   }
 
@@ -321,16 +353,25 @@ class PatientDirectory final : public io::Directory {
                    [&](io::Directory& directory) { return directory.List(path); });
   }
   Status MakeDirectory(std::string_view path) override {
-    return root_->directory()->MakeDirectory(path);
+    FOREBAY_ASSIGN(const auto root, root_->directory());
+    return root->MakeDirectory(path);
   }
   Status Rename(std::string_view from, std::string_view to) override {
-    return root_->directory()->Rename(from, to);
+    FOREBAY_ASSIGN(const auto root, root_->directory());
+    return root->Rename(from, to);
   }
-  Status Unlink(std::string_view path) override { return root_->directory()->Unlink(path); }
+  Status Unlink(std::string_view path) override {
+    FOREBAY_ASSIGN(const auto root, root_->directory());
+    return root->Unlink(path);
+  }
   Status RemoveDirectory(std::string_view path) override {
-    return root_->directory()->RemoveDirectory(path);
+    FOREBAY_ASSIGN(const auto root, root_->directory());
+    return root->RemoveDirectory(path);
   }
-  Status Sync(std::string_view path) override { return root_->directory()->Sync(path); }
+  Status Sync(std::string_view path) override {
+    FOREBAY_ASSIGN(const auto root, root_->directory());
+    return root->Sync(path);
+  }
   Result<Space> FreeSpace() override {
     return Retried("statfs", {},
                    [](io::Directory& directory) { return directory.FreeSpace(); });
@@ -538,9 +579,18 @@ Result<std::unique_ptr<io::Directory>> PatientBackend::OpenGfsDirectory(std::str
   std::optional<std::uint64_t> file_system_type;
   {
     const GfsCalls::Call under_way(calls_, "open", {.root = path, .path = {}});
-    FOREBAY_ASSIGN(directory, inner_.OpenDirectory(path));
-    // Only a later remount needs it, so an error here is no reason to refuse the data set.
-    if (const auto space = directory->FreeSpace()) file_system_type = space->file_system_type;
+    Result<std::unique_ptr<io::Directory>> opened = inner_.OpenDirectory(path);
+    if (opened.has_value()) {
+      directory = std::move(*opened);
+      // Only a later remount needs it, so an error here is no reason to refuse the data set.
+      if (const auto space = directory->FreeSpace()) file_system_type = space->file_system_type;
+    } else if (RemedyOf(FailureSource::kGfs, opened.error()) == Remedy::kFail) {
+      return std::move(opened.error());
+    } else {
+      // Whoever starts during an outage waits for the end of it as those do that started before.
+      log::Warn("the GFS fails: {}; the first call that needs the directory opens it",
+                opened.error().message());
+    }
   }
   auto root = std::make_shared<GfsRoot>(inner_, std::string(path), file_system_type,
                                         std::move(directory));

@@ -89,9 +89,10 @@ class PatientBackend final : public io::IoBackend {
   Result<std::unique_ptr<io::Directory>> OpenDirectory(std::string_view path) override {
     return inner_.OpenDirectory(path);
   }
-  // A directory of the GFS. This call is made once, so that a wrong path is an error at once; the
-  // directory's own calls and reads of its files are repeated. If its mount has become stale, the
-  // directory is opened again, once its path is on a file system of the same type as at first.
+  // A directory of the GFS. A wrong path is an error at once; if opening fails with a transient
+  // error, the first call of the directory opens it. The directory's own calls and reads of its
+  // files are repeated. If its mount has become stale, the directory is opened again, once its path
+  // is on a file system of the same type as at first.
   Result<std::unique_ptr<io::Directory>> OpenGfsDirectory(std::string_view path);
   // The queue takes operations on files of the local node and of the GFS.
   Result<std::unique_ptr<io::IoQueue>> CreateQueue(const io::QueueOptions& options) override;

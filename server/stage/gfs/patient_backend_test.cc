@@ -248,6 +248,62 @@ TEST_F(PatientBackendTest, TheEmptyMountPointIsNotTakenForTheGfsWhileThatIsRemou
   EXPECT_EQ(Take(root->List("a")).size(), 1U);
 }
 
+// A back end whose directories cannot be opened while `error` is set.
+class ClosedBackend final : public io::IoBackend {
+ public:
+  explicit ClosedBackend(io::IoBackend& gfs) : gfs_(gfs) {}
+
+  std::string_view name() const override { return "closed"; }
+  Result<std::unique_ptr<io::Directory>> OpenDirectory(std::string_view path) override {
+    ++openings;
+    if (error != 0) return Error::FromErrno(error, "open root '" + std::string(path) + "'");
+    return gfs_.OpenDirectory(path);
+  }
+  Result<std::unique_ptr<io::IoQueue>> CreateQueue(const io::QueueOptions& options) override {
+    return gfs_.CreateQueue(options);
+  }
+
+  std::atomic<int> error = 0;
+  std::atomic<int> openings = 0;
+
+ private:
+  io::IoBackend& gfs_;
+};
+
+TEST_F(PatientBackendTest, ARootThatCannotBeOpenedForAWhileIsOpenedByTheCallThatNeedsIt) {
+  for (const int transient : {EIO, ESTALE, ENOTCONN}) {
+    ClosedBackend closed(faulty_);
+    GfsPatience patience({.retry_for_ms = 60'000, .retry_max_interval_ms = 10});
+    PatientBackend backend(closed, patience, calls_);
+    closed.error = transient;
+    const auto root = Take(backend.OpenGfsDirectory("/gfs"));
+    const std::jthread outage([&] {
+      while (closed.openings < 4) std::this_thread::yield();
+      closed.error = 0;
+    });
+    EXPECT_EQ(Take(root->List("a")).size(), 1U) << "errno " << transient;
+    EXPECT_EQ(patience.figures().incidents, 1U);
+    EXPECT_EQ(patience.figures().given_up, 0U);
+    const int openings = closed.openings;
+    EXPECT_EQ(Take(root->List("a")).size(), 1U);
+    EXPECT_EQ(closed.openings, openings) << "it stays open";
+  }
+}
+
+TEST_F(PatientBackendTest, ARootThatCannotBeOpenedIsNamed) {
+  ClosedBackend closed(faulty_);
+  GfsPatience patience({.retry_for_ms = 0});
+  PatientBackend backend(closed, patience, calls_);
+  closed.error = EIO;
+  const auto root = Take(backend.OpenGfsDirectory("/gfs"));
+  const auto listed = root->List("a");
+  EXPECT_EQ(CodeOf(listed), ErrorCode::kUnavailable);
+  EXPECT_THAT(listed.error().message(), HasSubstr("open root '/gfs'"));
+  closed.error = ENOENT;
+  EXPECT_EQ(CodeOf(backend.OpenGfsDirectory("/gfs")), ErrorCode::kNotFound)
+      << "a wrong path is an error at once";
+}
+
 TEST_F(PatientBackendTest, AGfsThatIsNotMountedAgainIsSaidToBeMissing) {
   MountedBackend mounted(faulty_);
   GfsPatience patience({.retry_for_ms = 50, .retry_max_interval_ms = 10});
