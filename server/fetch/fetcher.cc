@@ -20,10 +20,13 @@ Error TooShort(const Error& error) {
                    "tier.ram.capacity, or lower batch, prefetch depth or order window");
 }
 
+// Not final: what evicts an extent before it is pinned is needed sooner, so the batch can have the
+// extent once those before it are done.
 Error TooSmall() {
-  return Error(ErrorCode::kResourceExhausted,
-               "extents are evicted faster than they are read: the tiers are too small for this "
-               "order; raise tier.ram.capacity or tier.ssd.capacity, or use order mode 'block'");
+  return Error(ErrorCode::kUnavailable,
+               "extents are evicted before they are read: the tiers are too small for what is read "
+               "at once; raise tier.ram.capacity or tier.ssd.capacity, use order 'block', or lower "
+               "batch, prefetch depth or order window");
 }
 
 // A rebuild has accepted other bytes than those the stream was opened for, under the same keys.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <numeric>
@@ -309,6 +310,36 @@ TEST_F(FetcherTest, AnExtentForWhichMemoryStaysShortIsReadInPieces) {
   const auto later = Acquire(Extents(1));
   ASSERT_TRUE(later.has_value());
   EXPECT_EQ(later->front()->tier, tier::TierKind::kRam) << "there is room again";
+}
+
+TEST_F(FetcherTest, AnExtentThatLeavesBeforeItIsPinnedMayBeAskedForAgain) {
+  stage::DatasetOptions options = stage::RecordDataset();
+  // So that it cannot be read in pieces.
+  options.compression = stage::Compression::kFast;
+  FOREBAY_EXPECT_OK(rig_.Start(options, {.readers = 1}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_);
+  EvictAll();
+  // Waits for the extent before the fetcher does, and evicts it whenever it arrives, as the load of
+  // an extent that is needed sooner would. The only reader thread calls both, so it brings nothing
+  // between them.
+  std::atomic<bool> is_full = true;
+  std::atomic<int> evictions = 0;
+  std::function<void(const Status&)> evict = [&](const Status& arrived) {
+    FOREBAY_EXPECT_OK(arrived);
+    if (!is_full) return;
+    ++evictions;
+    FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(0)), std::nullopt));
+    rig_.stager().Demand(rig_.dataset(), ExtentId(0), evict);
+  };
+  rig_.stager().Demand(rig_.dataset(), ExtentId(0), evict);
+  const auto refs = Acquire(Extents(1));
+  EXPECT_EQ(CodeOf(refs), ErrorCode::kUnavailable);
+  EXPECT_THAT(refs.error().message(), HasSubstr("raise tier.ram.capacity"));
+  EXPECT_GE(evictions, limits::kExtentArrivalsMax);
+  is_full = false;
+  EXPECT_TRUE(Acquire(Extents(1)).has_value());
+  rig_.Stop();  // `evict` is not called any more
 }
 
 TEST_F(FetcherTest, AnExtentWithAHomeThatIsReadInPiecesIsBroughtHomeOnceThereIsMemory) {
