@@ -168,6 +168,26 @@ TEST(Handshake, ADaemonThatHangsUpForAWhileIsTriedAgain) {
   EXPECT_GE(daemon.counters.connections, 2U);
 }
 
+// As a daemon that is asked to stop between the handshake and the first call.
+TEST(Handshake, ADaemonThatCancelsTheFirstCallIsTriedAgain) {
+  FakeDaemon daemon;
+  daemon.faults.cancel_hello = true;
+  auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 200});
+  ASSERT_FALSE(client.has_value());
+  EXPECT_EQ(client.error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(client.error().message(), HasSubstr("cancelled by the daemon"));
+  const std::uint64_t before = daemon.counters.connections;
+  EXPECT_GT(before, 1U);
+  std::jthread restart([&](const std::stop_token& stop) {
+    while (daemon.counters.connections < before + 2 && !stop.stop_requested()) {
+      std::this_thread::yield();
+    }
+    daemon.faults.cancel_hello = false;
+  });
+  client = TryConnect(daemon);
+  EXPECT_TRUE(client.has_value()) << client.error().ToString();
+}
+
 TEST(Handshake, ADaemonThatStartsLaterIsFound) {
   FakeDaemon daemon;
   daemon.Stop();

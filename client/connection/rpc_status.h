@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include <grpcpp/support/status.h>
 
@@ -17,10 +18,17 @@ inline ErrorCode ErrorCodeFromNumber(std::uint32_t number) {
   return known ? static_cast<ErrorCode>(number) : ErrorCode::kUnknown;
 }
 
+// A daemon that stops cancels its calls and what is under way in them, which is worth trying again.
+// To the caller kCancelled means its own Cancel, and nothing else.
+inline Error FromDaemon(Error error) {
+  if (error.code() != ErrorCode::kCancelled) return error;
+  return Error(ErrorCode::kUnavailable, "cancelled by the daemon: " + error.message());
+}
+
 // The error of a call that did not end with OK.
 inline Error ErrorFromRpc(const grpc::Status& status) {
-  return Error(ErrorCodeFromNumber(static_cast<std::uint32_t>(status.error_code())),
-               status.error_message());
+  return FromDaemon(Error(ErrorCodeFromNumber(static_cast<std::uint32_t>(status.error_code())),
+                          status.error_message()));
 }
 
 inline Status StatusFromRpc(const grpc::Status& status) {

@@ -23,13 +23,6 @@ Error Disagreement(const std::string& what, std::uint64_t here, std::uint64_t th
                    std::to_string(there) + " at the daemon");
 }
 
-// A daemon that stops cancels its calls and what is under way in them, which is worth asking again.
-// To the caller kCancelled means its own Cancel, and nothing else.
-Error FromDaemon(Error error) {
-  if (error.code() != ErrorCode::kCancelled) return error;
-  return Error(ErrorCode::kUnavailable, "cancelled by the daemon: " + error.message());
-}
-
 }  // namespace
 
 // The deleter of every shared state: the batch's memory goes back to the daemon.
@@ -269,7 +262,6 @@ void StreamCore::OnEnded(const grpc::Status& status) {
   MutexLock lock(mutex_);
   Error error = status.ok() ? Error(ErrorCode::kUnavailable, "the daemon ended the stream")
                             : ErrorFromRpc(status);
-  error = FromDaemon(std::move(error));
   // After the trailer the stream has everything, however the call ends.
   if (!error.retryable() && !trailer_) Fail(error);
   call_error_ = std::move(error);

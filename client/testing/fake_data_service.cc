@@ -380,7 +380,7 @@ grpc::ServerUnaryReactor* FakeDataService::Hello(grpc::CallbackServerContext* co
   reply->add_datasets("fake");
   if (state_.faults.hello_reply) state_.faults.hello_reply(*reply);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+  reactor->Finish(state_.faults.cancel_hello ? grpc::Status::CANCELLED : grpc::Status::OK);
   return reactor;
 }
 

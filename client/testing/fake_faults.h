@@ -29,6 +29,7 @@ struct FakeFaults {
   bool unsealed_regions = false;
   bool too_few_descriptors = false;
   std::function<void(v1::HelloReply&)> hello_reply;
+  std::atomic<bool> cancel_hello = false;  // as a daemon does that shuts down
   std::function<void(v1::DescribeReply&)> describe_reply;
   std::function<void(v1::Opened&)> opened;
   std::function<void(v1::StreamReply&)> reply;  // with batches, errors, chunks

@@ -87,7 +87,7 @@ struct DatasetInfo {
 class Client {
  public:
   // Connects, or starts a private daemon and connects to it. While no daemon answers, or one hangs
-  // up, it tries again. Blocks for connect_timeout_ms at most.
+  // up or shuts down, it tries again. Blocks for connect_timeout_ms at most.
   //
   // - kUnavailable: no daemon answered there in that time. The message names the address and what
   //   to do.
