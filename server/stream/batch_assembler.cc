@@ -10,13 +10,14 @@ Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const Ba
   name_ = name;
   first_position_ = slice.first;
 
-  // Positions up to n come from the order in one go; padded ones repeat its beginning.
+  // Positions up to n come from the order in one go; padded ones repeat its beginning. In the last
+  // step, the share of a rank may begin behind n, where the order has nothing.
   const std::uint64_t n = spec.plan.sample_count();
   const std::uint64_t real =
       slice.first >= n ? 0 : std::min<std::uint64_t>(slice.count, n - slice.first);
   padded_count_ = static_cast<std::uint32_t>(slice.count - real);
   indices_.resize(slice.count);
-  order.Forward(Position(slice.first), std::span(indices_).first(real));
+  if (real > 0) order.Forward(Position(slice.first), std::span(indices_).first(real));
   for (std::uint64_t i = real; i < slice.count; ++i) {
     indices_[i] = order.Forward(spec.plan.Resolve(slice.first + i).position);
   }

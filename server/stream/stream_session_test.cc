@@ -174,6 +174,33 @@ TEST_F(StreamSessionTest, PadsTheTailAndFlagsIt) {
   session->Close();
 }
 
+// With several ranks, the share of some begins behind the last sample: here of all but the first.
+TEST_F(StreamSessionTest, ARankWhoseShareIsPaddingAloneGetsRepeats) {
+  Start();
+  constexpr std::uint32_t kRanks = 4;
+  for (const std::uint32_t batch : {100U, 2048U}) {  // the second is more than the data set
+    for (std::uint32_t rank = 1; rank < kRanks; ++rank) {
+      sink_ = serve_->MakeSink();
+      auto session =
+          Open({.batch = batch, .ranks = kRanks, .rank = rank, .tail = TailPolicy::kPad});
+      const StepPlan& plan = session->spec().plan;
+      const StepId last(plan.steps() - 1);
+      ASSERT_TRUE(session->Pull({.first = {.step = last}}).has_value());
+      ASSERT_TRUE(sink_->WaitFor(1));
+      const CollectingSink::Taken taken = sink_->batches()[0];
+      const StepSlice slice = plan.RankSlice(last, rank).value();
+      ASSERT_EQ(taken.sample_ids.size(), slice.count);
+      EXPECT_EQ(taken.padded, slice.count);
+      const Order order(session->spec().order, taken.name.epoch);
+      for (std::uint64_t i = 0; i < slice.count; ++i) {
+        ASSERT_EQ(taken.sample_ids[i], order.Forward(Position((slice.first + i) % kSamples)));
+      }
+      ExpectRightBytes();
+      session->Close();
+    }
+  }
+}
+
 TEST_F(StreamSessionTest, TheSameNameGivesTheSameBatchAgain) {
   Start();
   auto session = Open();
