@@ -32,6 +32,7 @@ using io::IoCall;
 using io::testing::CodeOf;
 using io::testing::Pattern;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::uint64_t kFileBytes = 512'000;  // 512 records in 8 extents
 constexpr std::uint64_t kExtentBytes = 65'000;
@@ -791,6 +792,21 @@ TEST_F(SavedCatalogTest, AChangedObjectIsRefusedWithTheRemedyAndRebuildMendsIt) 
   FOREBAY_EXPECT_OK(rig_->VerifyAll());
   FOREBAY_EXPECT_OK(StartAndStage());
   EXPECT_EQ(rig_->dataset().catalog()->total_bytes(), 210'000u) << "the new one was saved";
+}
+
+// A rebuild, which accepts the bytes as they are now, would be the wrong remedy.
+TEST_F(SavedCatalogTest, AnObjectThatCannotBeLookedAtIsNotSaidToHaveChanged) {
+  FOREBAY_EXPECT_OK(StartAndStage());
+  rig_->gfs_faults.Arm({.kind = FaultKind::kEio, .call = IoCall::kStat, .is_persistent = true});
+  const Status failed = StartAndStage();
+  EXPECT_GT(rig_->gfs_faults.faults_injected(), 0U);
+  rig_->gfs_faults.Disarm();
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_THAT(failed.error().message(), HasSubstr("comparing the saved catalog of 'data'"));
+  EXPECT_THAT(failed.error().message(), HasSubstr("'data.bin'"));
+  EXPECT_THAT(failed.error().message(), Not(HasSubstr("--rebuild")));
+  FOREBAY_EXPECT_OK(rig_->StageAll());
+  FOREBAY_EXPECT_OK(rig_->VerifyAll());
 }
 
 TEST_F(SavedCatalogTest, BytesThatChangedBetweenDaemonsUnderAnUnchangedTimeAreRefusedByName) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 #include "server/io/log.h"
 #include "server/stage/cataloguing/saved_catalog.h"
 #include "server/stage/cataloguing/scan_pass.h"
@@ -56,9 +57,13 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replac
       dataset.CountGfs(0, 0, 0, (*saved)->object_count());
       const Status unchanged = catalog::VerifyObjects(**saved, dataset.root());
       if (!unchanged.has_value()) {
+        // An object that cannot be looked at may be as it was: a rebuild is no remedy then.
+        const bool has_changed = unchanged.error().code() == ErrorCode::kFailedPrecondition;
         return unchanged.error().WithContext(
-            "the saved catalog does not match the objects on the GFS (remedy: forebay stage "
-            "--rebuild " + dataset.name() + ")");
+            has_changed ? "the saved catalog does not match the objects on the GFS (remedy: "
+                          "forebay stage --rebuild " + dataset.name() + ")"
+                        : "comparing the saved catalog of " + Quoted(dataset.name()) +
+                              " with the objects on the GFS");
       }
       log::Info("data set '{}': loaded its saved catalog", dataset.name());
       return Adopt(dataset, std::move(*saved));
