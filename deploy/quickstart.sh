@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 machine to a network trained on Fashion-MNIST through forebayd:
 # installs packages, builds, unzips the data set into a folder that plays the GFS, starts the
-# daemon, stages the data set, trains, prints what the tiers did, and stops the daemon.
+# daemon, stages the data set, trains, prints what the tiers did, and stops the daemon. Then it
+# trains on two daemons that share the reading, as two nodes of a job do.
 #
-#   deploy/quickstart.sh [--until packages|build|data|stage|train] [-- FLAGS OF forebay-train]
+#   deploy/quickstart.sh [--until packages|build|data|stage|train|nodes] [-- FLAGS OF forebay-train]
 #
 # Everything lies under build/quickstart (FOREBAY_QUICKSTART_DIR); a second run skips what is
 # done. FOREBAY_JOBS sets the parallelism of the build; FOREBAY_DAEMON_CGROUP is the folder of a
@@ -13,15 +14,15 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source deploy/cpu_seconds.sh
 readonly source_folder=$PWD
-readonly steps=(packages build data stage train)
+readonly steps=(packages build data stage train nodes)
 
-usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 fail() {
   printf 'quickstart: %s\n' "$1" >&2
   exit 1
 }
 
-last_step=train
+last_step=nodes
 trainer_flags=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
@@ -57,22 +58,31 @@ mkdir -p "$gfs_folder" "$ssd_folder" "$log_folder" "$place/state"
 runtime_folder=$(mktemp -d "${XDG_RUNTIME_DIR:-${TMPDIR:-/tmp}}/forebay.XXXXXX")
 readonly runtime_folder socket=$runtime_folder/forebayd.sock
 daemon_pid=
+node_pids=()
 export FOREBAY_JOB_ID=quickstart  # daemon and clients agree on it, whatever the caller's says
 
-# stop_daemon: SIGTERM drains; what has not gone after ten seconds is killed.
-stop_daemon() {
-  [[ -n "$daemon_pid" ]] || return 0
-  kill -TERM "$daemon_pid" 2>/dev/null || true
+# stop PID: SIGTERM drains a daemon; what has not gone after ten seconds is killed.
+stop() {
+  kill -TERM "$1" 2>/dev/null || true
   for _ in $(seq 100); do
-    kill -0 "$daemon_pid" 2>/dev/null || break
+    kill -0 "$1" 2>/dev/null || break
     sleep 0.1
   done
-  kill -KILL "$daemon_pid" 2>/dev/null || true
-  wait "$daemon_pid" 2>/dev/null || true
+  kill -KILL "$1" 2>/dev/null || true
+  wait "$1" 2>/dev/null || true
+}
+stop_daemon() {
+  [[ -z "$daemon_pid" ]] || stop "$daemon_pid"
   daemon_pid=
+}
+stop_nodes() {
+  local pid
+  for pid in "${node_pids[@]}"; do stop "$pid"; done
+  node_pids=()
 }
 clean_up() {
   stop_daemon
+  stop_nodes
   rm -rf "$runtime_folder"
 }
 trap clean_up EXIT
@@ -163,7 +173,7 @@ persist = true
 TOML
 }
 
-forebay() { "$place/install/bin/forebay" --socket "$socket" "$@"; }
+forebay() { "$place/install/bin/forebay" "$@"; }
 
 start_daemon() {
   write_daemon_config
@@ -174,7 +184,7 @@ start_daemon() {
   ) >"$log_folder/forebayd.log" 2>&1 </dev/null &
   daemon_pid=$!
   for _ in $(seq 150); do
-    forebay status >/dev/null 2>&1 && return 0
+    forebay --socket "$socket" status >/dev/null 2>&1 && return 0
     kill -0 "$daemon_pid" 2>/dev/null || break
     sleep 0.1
   done
@@ -185,8 +195,8 @@ start_daemon() {
 step_stage() {
   begin "stage: from the GFS to the SSD and RAM tiers"
   start_daemon
-  forebay stage fashion-mnist-train
-  forebay stage fashion-mnist-test
+  forebay --socket "$socket" stage fashion-mnist-train
+  forebay --socket "$socket" stage fashion-mnist-test
 }
 
 step_train() {
@@ -194,7 +204,65 @@ step_train() {
   "$place/install/bin/forebay-train" --address "unix:$socket" \
     --summary-json "$runtime_folder/train.json" "${trainer_flags[@]}"
   printf '\n'
-  forebay report --trainer "$runtime_folder/train.json"
+  forebay --socket "$socket" report --trainer "$runtime_folder/train.json"
+}
+
+# Starts the daemons of two nodes on this machine. What is a node's own is given on the command
+# line; the configuration is the same.
+start_nodes() {
+  local rank folder
+  mkdir -p "$runtime_folder/rendezvous"
+  for rank in 0 1; do
+    folder=$place/node$rank
+    rm -rf "$folder"
+    mkdir -p "$folder/ssd" "$folder/state" "$runtime_folder/node$rank"
+    "$place/install/bin/forebayd" --config "$runtime_folder/forebayd.toml" \
+      --socket "$runtime_folder/node$rank/forebayd.sock" --node-rank "$rank" --node-count 2 \
+      --set nodes.rendezvous="directory:$runtime_folder/rendezvous" --set peer.interface=lo \
+      --set tier.ssd.directory="$folder/ssd" --set daemon.state_dir="$folder/state" \
+      >"$log_folder/forebayd-node$rank.log" 2>&1 </dev/null &
+    node_pids+=($!)
+  done
+  for rank in 0 1; do
+    for _ in $(seq 150); do
+      forebay --socket "$runtime_folder/node$rank/forebayd.sock" status >/dev/null 2>&1 &&
+        continue 2
+      sleep 0.1
+    done
+    tail -n 30 "$log_folder/forebayd-node$rank.log" >&2
+    fail "node $rank did not answer within 15 s; its log: $log_folder/forebayd-node$rank.log"
+  done
+}
+
+# digest SUMMARY: of the weights that a run ended in.
+digest() { sed -n 's/^ *"weights_digest": "\([0-9a-f]*\)".*/\1/p' "$1"; }
+
+# A part of an epoch, so that it takes seconds. One thread and a fixed micro-batch, so that one
+# process and two of them compute the same sums.
+step_nodes() {
+  begin "nodes: a part of an epoch, on one daemon and on two that share the reading"
+  local -r run=(--epochs 1 --train-selection range:0:12800 --evaluate-every-epochs 0 --threads 1
+    --micro-batch 32)
+  local alone together
+  "$place/install/bin/forebay-train" --address "unix:$socket" "${run[@]}" \
+    --summary-json "$runtime_folder/alone.json" >"$log_folder/train-alone.log" 2>&1 ||
+    fail "training on one daemon failed; its log: $log_folder/train-alone.log"
+  stop_daemon
+  start_nodes
+  # Open MPI sets the rank of each process, which chooses its daemon.
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 bash -c '
+    folder=$1 trainer=$2
+    shift 2
+    exec "$trainer" --address "unix:$folder/node$OMPI_COMM_WORLD_RANK/forebayd.sock" "$@"' \
+    bash "$runtime_folder" "$place/install/bin/forebay-train" "${run[@]}" \
+    --summary-json "$runtime_folder/together.json" >"$log_folder/train-nodes.log" 2>&1 ||
+    fail "training on two daemons failed; its log: $log_folder/train-nodes.log"
+  forebay --socket "$runtime_folder/node0/forebayd.sock" status --nodes
+  stop_nodes
+  alone=$(digest "$runtime_folder/alone.json")
+  together=$(digest "$runtime_folder/together.json")
+  printf '  weights digest on one daemon %s, on two %s\n' "$alone" "$together"
+  [[ -n "$alone" && "$alone" == "$together" ]] || fail "the two runs ended in different weights"
 }
 
 started=$SECONDS
@@ -207,5 +275,6 @@ for step in "${steps[@]}"; do
   [[ "$step" != "$last_step" ]] || break
 done
 stop_daemon
+stop_nodes
 printf 'quickstart: CPU seconds, user and system:%s\n' "${cost%,}"
 printf 'quickstart: done in %d s\n' "$((SECONDS - started))"
