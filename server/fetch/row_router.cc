@@ -1,6 +1,6 @@
 // One request per owner, all at the same time. A node without an answer is marked as not alive, and
-// its rows are asked of the nodes that are first in the ranking then. No thread waits: the last
-// answer calls `done`.
+// its rows are asked of the nodes that are first in the ranking then; so are the rows of a node that
+// sent wrong bytes. No thread waits: the last answer calls `done`.
 #include "server/fetch/row_router.h"
 
 #include <algorithm>
@@ -34,6 +34,7 @@ struct RowRouter::Flight {
   Mutex mutex;
   std::size_t under_way FOREBAY_GUARDED_BY(mutex) = 1;
   bool reads_here FOREBAY_GUARDED_BY(mutex) = false;
+  bool copies_here FOREBAY_GUARDED_BY(mutex) = false;
   std::optional<Error> error FOREBAY_GUARDED_BY(mutex);
 };
 
@@ -42,49 +43,54 @@ void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Done 
   flight->dataset = &dataset;
   flight->done = std::move(done);
   flight->deadline_ns = clock_.NowNs() + kFlightNs;
-  Ask(flight, rows, 0);
+  Ask(flight, {.rows = std::move(rows)});
   EndOne(flight);
 }
 
 // Sends the rows to the nodes that are first in the ranking now, one request for each node. Sends
 // nothing if this node is the first for some of them, because the batch is then gathered again.
-void RowRouter::Ask(const FlightRef& flight, const std::vector<RoutedRow>& rows,
-                    std::size_t tries) {
+void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
   std::unordered_map<std::uint64_t, NodeRank> first;  // the ranking is computed once a group
-  std::map<NodeRank, std::vector<RoutedRow>> wanted;
-  for (const RoutedRow& row : rows) {
+  std::map<NodeRank, std::vector<RoutedRow>> of_nodes;
+  for (const RoutedRow& row : wanted.rows) {
     const auto [entry, inserted] = first.try_emplace(row.group_key, nodes_.self());
-    if (inserted) entry->second = nodes_.FirstToAsk(row.group_key).value_or(nodes_.self());
-    wanted[entry->second].push_back(row);
+    if (inserted) {
+      entry->second = nodes_.FirstToAsk(row.group_key, wanted.wrong).value_or(nodes_.self());
+    }
+    of_nodes[entry->second].push_back(row);
   }
   {
     MutexLock lock(flight->mutex);
-    // Once set it stays: rows that were asked before may still arrive, but the batch is gathered
+    // Once set they stay: rows that were asked before may still arrive, but the batch is gathered
     // again in any case.
-    flight->reads_here = flight->reads_here || wanted.contains(nodes_.self());
-    if (flight->reads_here) return;
-    flight->under_way += wanted.size();
+    if (of_nodes.contains(nodes_.self())) {
+      (wanted.wrong.empty() ? flight->reads_here : flight->copies_here) = true;
+    }
+    if (flight->reads_here || flight->copies_here) return;
+    flight->under_way += of_nodes.size();
   }
   // Sent without the lock: a source may answer within the call.
   const std::int64_t now_ns = clock_.NowNs();
-  for (auto& [node, of_node] : wanted) {
+  for (auto& [node, rows] : of_nodes) {
     auto request = std::make_shared<RowRequest>();
     request->node = node;
     request->dataset = flight->dataset;
     // Computed once before the loop, so that all owners get the same time.
     request->deadline_ns = std::min(now_ns + kRequestNs, flight->deadline_ns);
-    for (const RoutedRow& row : of_node) request->rows.push_back(row.row);
-    peers_.Read(std::move(request), [this, flight, tries, asked_node = node,
-                                     asked = std::move(of_node)](const Status& status) {
-      Answered(flight, asked_node, asked, tries, status);
+    for (const RoutedRow& row : rows) request->rows.push_back(row.row);
+    const auto asked = std::make_shared<Wanted>(
+        Wanted{.rows = std::move(rows), .tries = wanted.tries, .wrong = wanted.wrong});
+    peers_.Read(std::move(request), [this, flight, asked, asked_node = node](const Status& status) {
+      Answered(flight, asked_node, *asked, status);
     });
   }
 }
 
-void RowRouter::Answered(const FlightRef& flight, NodeRank node,
-                         const std::vector<RoutedRow>& rows, std::size_t tries,
+void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
                          const Status& status) {
-  if (!status.has_value() && stage::IsNoAnswer(status.error())) {
+  const bool is_silent = !status.has_value() && stage::IsNoAnswer(status.error());
+  const bool is_wrong = !status.has_value() && status.error().code() == ErrorCode::kDataLoss;
+  if (is_silent) {
     if (nodes_.Lives(node)) {  // logged once, not by every batch that waits for it
       log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
                 node.value(), status.error().message());
@@ -92,11 +98,18 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node,
     // Marked before the rows are asked again, so that the ranking leaves this node out. If it was
     // only slow, an extent is read twice and no byte is wrong.
     nodes_.SetLives(node, false);
-    // Each try leaves out one more node, unless another thread marked that node as alive again.
-    if (tries + 1 < nodes_.nodes().size() && clock_.NowNs() < flight->deadline_ns) {
-      Ask(flight, rows, tries + 1);
-      return EndOne(flight);
-    }
+  }
+  if (is_wrong) {
+    // No reason to think that the node is dead: only these rows are affected.
+    log::Warn("data set '{}': from node {}: {}; the next node is asked", flight->dataset->name(),
+              node.value(), status.error().message());
+    wanted.wrong.push_back(node);
+  }
+  // Each try leaves out one more node, unless another thread marked that node as alive again.
+  if ((is_silent || is_wrong) && ++wanted.tries < nodes_.nodes().size() &&
+      clock_.NowNs() < flight->deadline_ns) {
+    Ask(flight, wanted);
+    return EndOne(flight);
   }
   if (!status.has_value()) {
     MutexLock lock(flight->mutex);
@@ -110,13 +123,14 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node,
 }
 
 // Ends one request, or one call of Ask. The last one calls `done`, without the lock, because `done`
-// may destroy what the request belongs to. An error wins over kReadHere, which wins over kFilled.
+// may destroy what the request belongs to. An error wins over the other outcomes, and kFilled over none.
 void RowRouter::EndOne(const FlightRef& flight) {
   Result<Outcome> outcome = Outcome::kFilled;
   {
     MutexLock lock(flight->mutex);
     if (--flight->under_way > 0) return;
     if (flight->reads_here) outcome = Outcome::kReadHere;
+    if (flight->copies_here) outcome = Outcome::kCopyHere;  // includes what kReadHere asks for
     if (flight->error) outcome = *flight->error;
   }
   flight->done(outcome);

@@ -1,7 +1,7 @@
 // RowRouter: asks other nodes for the rows of a batch. Each row goes to the owner of its group, all
 // rows of one owner in one request. If an owner does not answer, its substitutes are asked in
 // the order of their ranks (plan::Membership). So only the first of them that lives reads the GFS,
-// once, for all nodes.
+// once, for all nodes. A node that sends wrong bytes is passed over for these rows.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +36,10 @@ class RowRouter {
     // This node is now the first that lives for some of the groups, so it must read them itself
     // (Fetcher). The rows are not all filled.
     kReadHere,
+    // All nodes that could be asked for some of the rows have sent wrong bytes, so the extents must
+    // be copied to this node (Fetcher::Where::kHere), which verifies them as a whole. The rows are
+    // not all filled.
+    kCopyHere,
   };
   // Calls `done` once, with the outcome or the first error, when no request is under way any more;
   // perhaps within this call. The rows' memory must stay in place until then. kUnavailable: an
@@ -47,9 +51,14 @@ class RowRouter {
   struct Flight;
   using FlightRef = std::shared_ptr<Flight>;
 
-  void Ask(const FlightRef& flight, const std::vector<RoutedRow>& rows, std::size_t tries);
-  void Answered(const FlightRef& flight, NodeRank node, const std::vector<RoutedRow>& rows,
-                std::size_t tries, const Status& status);
+  // Rows, and how they were asked for before.
+  struct Wanted {
+    std::vector<RoutedRow> rows;
+    std::size_t tries = 0;
+    std::vector<NodeRank> wrong = {};  // nodes that have sent wrong bytes
+  };
+  void Ask(const FlightRef& flight, const Wanted& wanted);
+  void Answered(const FlightRef& flight, NodeRank node, Wanted& wanted, const Status& status);
   static void EndOne(const FlightRef& flight);
 
   RowSource& peers_;

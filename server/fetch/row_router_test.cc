@@ -24,7 +24,7 @@ namespace {
 using io::testing::Take;
 using ::testing::HasSubstr;
 
-constexpr std::uint32_t kGroups = 24;
+constexpr std::uint32_t kGroups = 96;
 
 // Keeps requests until the test answers them.
 class HeldRows final : public RowSource {
@@ -165,7 +165,7 @@ TEST_F(RowRouterTest, AnErrorOfTheOwnerIsNamedAndOthersAreNotAsked) {
   Fill(RowsOfOthers());
   peers_.Answer(NodeRank(1), Error(ErrorCode::kAborted, "its GFS does not respond"));
   EXPECT_FALSE(outcome_.has_value()) << "others may still write into the slot";
-  peers_.Answer(NodeRank(2), Error(ErrorCode::kDataLoss, "other bytes"));
+  peers_.Answer(NodeRank(2), Error(ErrorCode::kNotFound, "no such data set"));
   peers_.Answer(NodeRank(3));
   ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());
   EXPECT_EQ(outcome_->error().code(), ErrorCode::kUnavailable) << "the first error counts";
@@ -173,6 +173,29 @@ TEST_F(RowRouterTest, AnErrorOfTheOwnerIsNamedAndOthersAreNotAsked) {
   EXPECT_THAT(outcome_->error().message(), HasSubstr("node 1"));
   EXPECT_TRUE(nodes_.Lives(NodeRank(1)));
   EXPECT_TRUE(peers_.held.empty());
+}
+
+TEST_F(RowRouterTest, TheNextNodeIsAskedForRowsThatAreWrong) {
+  std::vector<RoutedRow> rows = RowsOfOthers();
+  std::erase_if(rows, [&](const RoutedRow& row) {
+    const std::vector<NodeRank> ranked = Ranked(row.group_key);
+    return ranked[0] != NodeRank(1) || ranked[1] != NodeRank(2) || ranked[2] != NodeRank(0);
+  });
+  ASSERT_FALSE(rows.empty());
+  Fill(rows);
+  peers_.Answer(NodeRank(1), Error(ErrorCode::kDataLoss, "wrong bytes"));
+  EXPECT_TRUE(nodes_.Lives(NodeRank(1))) << "only these rows are affected";
+  ASSERT_EQ(peers_.held.size(), 1U);
+  EXPECT_EQ(peers_.held.front().request->rows.size(), rows.size());
+  peers_.Answer(NodeRank(2));
+  ExpectOutcome(RowRouter::Outcome::kFilled);
+
+  outcome_.reset();
+  Fill(rows);
+  peers_.Answer(NodeRank(1), Error(ErrorCode::kDataLoss, "wrong bytes"));
+  peers_.Answer(NodeRank(2), Error(ErrorCode::kDataLoss, "wrong bytes, too"));
+  EXPECT_TRUE(peers_.held.empty()) << "node 3 comes after this one";
+  ExpectOutcome(RowRouter::Outcome::kCopyHere);
 }
 
 TEST_F(RowRouterTest, NodesHaveAPartOfTheTimeEach) {

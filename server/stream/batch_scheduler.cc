@@ -251,7 +251,7 @@ bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<BatchAssemble
     return false;
   }
   const StreamSpec& spec = job->owner->spec();
-  if (parts_.fetcher.TryAcquire(*spec.dataset, extents, NeedOf(spec), refs, WhereOf(spec))) {
+  if (parts_.fetcher.TryAcquire(*spec.dataset, extents, NeedOf(spec), refs, WhereOf(*job))) {
     job->refs.clear();
     return true;
   }
@@ -300,13 +300,15 @@ void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> exten
                            job->refs = std::move(*refs);
                            Start(job);
                          },
-                         WhereOf(spec));
+                         WhereOf(*job));
 }
 
-// Samples of packed data sets are decoded here, from whole extents.
-fetch::Fetcher::Where BatchScheduler::WhereOf(const StreamSpec& spec) const {
-  return parts_.rows != nullptr && !spec.is_packed() ? fetch::Fetcher::Where::kAnywhere
-                                                     : fetch::Fetcher::Where::kHere;
+// Samples of packed data sets are decoded here, from whole extents. Rows of other nodes are verified
+// row by row; where that has failed, the extents are copied, and verified as a whole.
+fetch::Fetcher::Where BatchScheduler::WhereOf(const BatchJob& job) const {
+  const bool takes_rows =
+      parts_.rows != nullptr && !job.owner->spec().is_packed() && !job.copies_extents;
+  return takes_rows ? fetch::Fetcher::Where::kAnywhere : fetch::Fetcher::Where::kHere;
 }
 
 // The batch is complete but for rows that other nodes supply. They are written into its memory, so
@@ -321,6 +323,7 @@ void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
     }
     held->hold = {};  // its memory is free before anybody is told so
     if (!outcome.has_value()) return Finish(job, outcome.error());
+    job->copies_extents = *outcome == fetch::RowRouter::Outcome::kCopyHere;
     // This node is to read some of the extents now: the next attempt waits for them.
     ReturnRoom(*job);
     Start(job);
@@ -543,7 +546,7 @@ Error BatchScheduler::LateExtent(const BatchJob& job) {
   std::vector<tier::ExtentRef> refs;
   const auto is_missing = [&](ExtentId extent) {
     return !parts_.fetcher.TryAcquire(*spec.dataset, {&extent, 1},
-                                      fetch::Fetcher::Need::kSamples, refs, WhereOf(spec));
+                                      fetch::Fetcher::Need::kSamples, refs, WhereOf(job));
   };
   const auto missing = std::ranges::find_if(job.awaited, is_missing);
   const ExtentId extent = missing == job.awaited.end() ? job.awaited.front() : *missing;

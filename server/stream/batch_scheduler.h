@@ -104,7 +104,7 @@ class BatchScheduler {
   bool EndAwait(const JobRef& job);
   Error LateExtent(const BatchJob& job);
   // Whether batches of the stream need all their extents on this node, or take rows from others.
-  fetch::Fetcher::Where WhereOf(const StreamSpec& spec) const;
+  fetch::Fetcher::Where WhereOf(const BatchJob& job) const;
 
   // Waiting for rows of other nodes.
   void AwaitRows(const JobRef& job, AssembledBatch batch, std::vector<fetch::RoutedRow> rows);

@@ -119,6 +119,25 @@ TEST_P(NodeGroupTest, AStreamOfOneNodeReadsAllAndTheGfsIsReadOnce) {
   }
 }
 
+TEST_P(NodeGroupTest, ANodeThatSendsWrongRowsIsAskedForWholeExtents) {
+  Start(2);
+  StageEach(2);
+  group_->transport().SetSendsWrongRows(NodeRank(1));
+  ExpectEpoch(0);
+  EXPECT_GT(group_->transport().row_requests(NodeRank(1)), 0U);
+  EXPECT_GT(group_->transport().extents_asked(NodeRank(1)), 0U);
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes);
+}
+
+TEST_P(NodeGroupTest, WrongRowsOfOneNodeComeFromTheNext) {
+  Start(3);
+  StageEach(3);
+  group_->transport().SetSendsWrongRows(NodeRank(1));
+  group_->transport().SetSendsWrongRows(NodeRank(2));
+  ExpectEpoch(0);
+  ExpectEpoch(0, {.delivery = Delivery::kViews});
+}
+
 TEST_P(NodeGroupTest, RowsComeFromTheOwnersSsd) {
   Start(2, {.ram_bytes = 256 << 10, .ssd_bytes = 64 << 20});
   StageEach(2);

@@ -24,6 +24,11 @@ void NodeTransport::SetFlipsBits(NodeRank rank) {
   counts_[rank].flips_bits = true;
 }
 
+void NodeTransport::SetSendsWrongRows(NodeRank rank) {
+  std::lock_guard lock(mutex_);
+  counts_[rank].sends_wrong_rows = true;
+}
+
 Result<stage::SuppliedExtent> NodeTransport::Read(const stage::ExtentRequest& request,
                                                   const stage::AllocateImage& allocate,
                                                   io::IoQueue& queue) {
@@ -42,6 +47,13 @@ void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done 
   {
     std::lock_guard lock(mutex_);
     ++counts_[request->node].row_requests;
+    if (counts_[request->node].sends_wrong_rows) {
+      // The rows may have been written before that was found out.
+      done = [done = std::move(done)](const Status& status) {
+        done(status.has_value() ? Status(Error(ErrorCode::kDataLoss, "the checksum differs"))
+                                : status);
+      };
+    }
   }
   Carry(std::move(request), std::move(done));
 }

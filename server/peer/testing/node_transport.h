@@ -35,6 +35,9 @@ class NodeTransport : public stage::ExtentSource, public fetch::RowSource {
   void Silence(NodeRank rank);
   // From now on one bit of each extent that the node sends is inverted.
   void SetFlipsBits(NodeRank rank);
+  // From now on rows that the node sends are found to be wrong: requests for them fail with
+  // kDataLoss.
+  void SetSendsWrongRows(NodeRank rank);
   // No node answers any more. To be called before the nodes go.
   virtual void Stop() = 0;
 
@@ -58,6 +61,7 @@ class NodeTransport : public stage::ExtentSource, public fetch::RowSource {
  private:
   struct Counts {
     bool flips_bits = false;
+    bool sends_wrong_rows = false;
     std::uint64_t extents_asked = 0;
     std::uint64_t row_requests = 0;
   };
