@@ -2,6 +2,8 @@
 // command line, blocks signals, starts the Daemon, and serves until a signal or a drain. It stays
 // in the foreground: a daemon that detaches itself outlives its job where a scheduler does not
 // track processes by cgroup.
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -14,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -114,6 +117,46 @@ class EndInTime {
   std::jthread thread_;
 };
 
+// Watchdog of the start: ends the process if it was asked to stop, and the start does not end in
+// time because a file system does not answer. Files that the start has made may stay: lock files,
+// which the next daemon takes over.
+class StartInTime {
+ public:
+  explicit StartInTime(int signal_fd)
+      : signal_fd_(signal_fd),
+        ended_(eventfd(0, EFD_CLOEXEC)),
+        thread_([this] { Watch(); }) {}
+  ~StartInTime() {
+    const std::uint64_t one = 1;
+    // An eventfd takes its first write always.
+    static_cast<void>(!write(ended_.get(), &one, sizeof(one)));
+  }
+  StartInTime(const StartInTime&) = delete;
+  StartInTime& operator=(const StartInTime&) = delete;
+
+ private:
+  void Watch() const {
+    pollfd polled[] = {{ended_.get(), POLLIN, 0}, {signal_fd_, POLLIN, 0}};
+    // The signal is not read here: it stays for the start, and for the main thread after it.
+    while (poll(polled, std::size(polled), -1) < 0 && errno == EINTR) {
+    }
+    if ((polled[0].revents & POLLIN) != 0) return;
+    log::Info("forebayd was asked to stop while it starts");
+    if (poll(polled, 1, kPatienceMs) != 0) return;
+    log::Error("forebayd could not end its start within {} ms, and exits without waiting for a "
+               "file system that does not answer; it was opening the directories and data sets "
+               "of its configuration",
+               kPatienceMs);
+    spdlog::shutdown();
+    std::_Exit(kExitFailure.code);
+  }
+
+  static constexpr int kPatienceMs = static_cast<int>(limits::kDrainDeadlineMs) / 2;
+  const int signal_fd_;
+  const UniqueFd ended_;
+  const std::jthread thread_;  // ends before the descriptor is closed
+};
+
 // Serves until a signal or a drain, then stops the daemon. Returns the exit code. A second signal
 // has its default effect, which ends the process at once.
 int Serve(Daemon& daemon, const sigset_t& signals, int signal_fd) {
@@ -181,7 +224,10 @@ int Run(const DaemonArguments& arguments) {
 
   // Open before the start, so that a daemon which waits for other nodes ends when it is asked to.
   const UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  auto daemon = Daemon::Start(config, signal_fd.get());
+  auto daemon = [&] {
+    const StartInTime watch(signal_fd.get());
+    return Daemon::Start(config, signal_fd.get());
+  }();
   if (!daemon.has_value() && daemon.error().code() == ErrorCode::kCancelled) {
     log::Info("forebayd ends before it served: {}", daemon.error().message());
     return kExitOk.code;

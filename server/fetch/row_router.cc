@@ -1,6 +1,6 @@
 // One request per owner, all at the same time. A node without an answer is marked as not alive, and
-// its rows are asked of the nodes that are first in the ranking then; so are the rows of a node that
-// sent wrong bytes. No thread waits: the last answer calls `done`.
+// its rows are asked of the nodes that are first in the ranking then; so are the rows of a node
+// that sent wrong bytes. No thread waits: the last answer calls `done`.
 #include "server/fetch/row_router.h"
 
 #include <algorithm>
@@ -123,7 +123,8 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
 }
 
 // Ends one request, or one call of Ask. The last one calls `done`, without the lock, because `done`
-// may destroy what the request belongs to. An error wins over the other outcomes, and kFilled over none.
+// may destroy what the request belongs to. An error wins over the other outcomes, and kFilled over
+// none.
 void RowRouter::EndOne(const FlightRef& flight) {
   Result<Outcome> outcome = Outcome::kFilled;
   {

@@ -303,8 +303,8 @@ void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> exten
                          WhereOf(*job));
 }
 
-// Samples of packed data sets are decoded here, from whole extents. Rows of other nodes are verified
-// row by row; where that has failed, the extents are copied, and verified as a whole.
+// Samples of packed data sets are decoded here, from whole extents. Rows of other nodes are
+// verified row by row; where that has failed, the extents are copied, and verified as a whole.
 fetch::Fetcher::Where BatchScheduler::WhereOf(const BatchJob& job) const {
   const bool takes_rows =
       parts_.rows != nullptr && !job.owner->spec().is_packed() && !job.copies_extents;

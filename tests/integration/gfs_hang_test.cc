@@ -37,6 +37,11 @@ class HangRig : public ::testing::Test {
  protected:
   // Mounts, with `fault` in place, and starts the daemon.
   void Mount(const std::string& io_backend, const std::string& ram, const std::string& fault) {
+    MountOnly(io_backend, ram, fault);
+    if (gfs_) Start();
+  }
+  void MountOnly(const std::string& io_backend, const std::string& ram,
+                 const std::string& fault) {
     if (!bench::GfsProcess::IsPossible()) GTEST_SKIP() << "no /dev/fuse on this machine";
     std::string pattern = "/tmp/fbhXXXXXX";
     folder_ = mkdtemp(pattern.data());
@@ -62,7 +67,6 @@ class HangRig : public ::testing::Test {
         std::vector<std::string>{folder_ + "/gfs", folder_ + "/mount"});
     ASSERT_TRUE(gfs_->AwaitReady());
     ASSERT_TRUE(fault.empty() || gfs_->Control(fault));
-    Start();
   }
   void TearDown() override {
     daemon_.reset();
@@ -240,6 +244,21 @@ INSTANTIATE_TEST_SUITE_P(
                       HangCase{"Opens", "open", "auto"},
                       HangCase{"LookUps", "lookup,getattr", "auto"}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
+
+class GfsHangStartTest : public HangRig {};
+
+TEST_F(GfsHangStartTest, SigtermEndsADaemonWhoseStartTheGfsHolds) {
+  MountOnly("threads", "64MiB", "fault hang ** count=0 ops=all");
+  if (!gfs_) return;  // skipped
+  DaemonProcess daemon({"--config", folder_ + "/f.toml"}, folder_ + "/log");
+  ASSERT_TRUE(Eventually([this] { return gfs_->InjectedCount() > 0; }));
+  const auto asked = std::chrono::steady_clock::now();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - asked,
+            std::chrono::milliseconds(limits::kDrainDeadlineMs));
+  EXPECT_THAT(log(), HasSubstr("a file system that does not answer"));
+}
 
 }  // namespace
 }  // namespace forebay::integration
