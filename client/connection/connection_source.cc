@@ -79,7 +79,16 @@ Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Replace(
       continue;
     }
     const auto pause = backoff.Next();
-    if (!opened.error().retryable() || steady_clock::now() + pause >= deadline) return opened;
+    const bool is_late = opened.error().code() == ErrorCode::kDeadlineExceeded;
+    if (is_late && steady_clock::now() + pause >= deadline) {
+      return Error(ErrorCode::kDeadlineExceeded,
+                   "the daemon at " + address_ + " accepts connections and does not answer in "
+                   "time; it is stopped, or its machine is overloaded: " +
+                       opened.error().message());
+    }
+    if ((!is_late && !opened.error().retryable()) || steady_clock::now() + pause >= deadline) {
+      return opened;
+    }
     std::this_thread::sleep_for(pause);
   }
 }

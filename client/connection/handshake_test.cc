@@ -141,6 +141,7 @@ TEST(Handshake, AStallEndsAtTheDeadline) {
   auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 200});
   ASSERT_FALSE(client.has_value());
   EXPECT_EQ(client.error().code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(client.error().message(), HasSubstr("does not answer in time"));
   EXPECT_EQ(daemon.counters.connections, 1U);
 }
 

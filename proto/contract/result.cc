@@ -52,12 +52,23 @@ ErrorCode CodeOfErrno(int system_errno) {
   }
 }
 
+// What the system's text leaves open.
+std::string_view HintOf(int system_errno) {
+  switch (system_errno) {
+    // openat2 refuses such paths, because nothing outside the root may be opened.
+    case EXDEV: return " (a symbolic link leads out of the directory that may be opened)";
+    case ELOOP: return " (symbolic links form a loop, or one stands where none is allowed)";
+    default: return "";
+  }
+}
+
 }  // namespace
 
 Error Error::FromErrno(int system_errno, std::string_view what) {
   std::string message(what);
   message += ": ";
   message += std::generic_category().message(system_errno);
+  message += HintOf(system_errno);
   return Error(CodeOfErrno(system_errno), std::move(message), system_errno);
 }
 

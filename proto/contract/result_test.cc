@@ -87,6 +87,12 @@ TEST(ErrorTest, MapsEveryNamedErrnoAndKeepsIt) {
   }
 }
 
+TEST(ErrorTest, ALinkThatLeavesItsRootIsExplained) {
+  EXPECT_THAT(Error::FromErrno(EXDEV, "open a").message(),
+              HasSubstr("a symbolic link leads out of the directory"));
+  EXPECT_THAT(Error::FromErrno(ELOOP, "open a").message(), HasSubstr("symbolic links form a loop"));
+}
+
 TEST(ErrorTest, ContextIsPutInFrontAndKeepsCodeAndErrno) {
   const Error error = Error::FromErrno(ENOSPC, "write").WithContext("tier ssd");
   EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);

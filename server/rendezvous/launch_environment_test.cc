@@ -58,7 +58,7 @@ void ExpectNoPlace(const LaunchSources& sources, const Matcher& message) {
   EXPECT_THAT(place.error().message(), message);
 }
 
-TEST(LaunchEnvironment, SrunTellsTheNode) {
+TEST(LaunchEnvironmentTest, SrunTellsTheNode) {
   ExpectPlace({.environment = kSrun}, 1, 4);
   EXPECT_EQ(FindLaunch({.environment = kSrun})->job.name, "4711");
   EXPECT_EQ(FindLaunch({.environment = kSrun})->job.source, "SLURM_JOB_ID");
@@ -66,7 +66,7 @@ TEST(LaunchEnvironment, SrunTellsTheNode) {
   ExpectPlace({.environment = With(kSrun, {{"PMIX_RANK", "3"}})}, 1, 4);
 }
 
-TEST(LaunchEnvironment, MpirunTellsTheTaskWhichIsTheNodeIfThereIsOnePerNode) {
+TEST(LaunchEnvironmentTest, MpirunTellsTheTaskWhichIsTheNodeIfThereIsOnePerNode) {
   ExpectPlace({.environment = kMpirun}, 1, 3);
   ExpectNoPlace({.environment = With(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})},
                 AllOf(HasSubstr("OMPI_COMM_WORLD_LOCAL_SIZE=2"), HasSubstr("ppr:1:node")));
@@ -76,7 +76,7 @@ TEST(LaunchEnvironment, MpirunTellsTheTaskWhichIsTheNodeIfThereIsOnePerNode) {
               0, 2);
 }
 
-TEST(LaunchEnvironment, UnderMpirunTheStepOfItsHelpersIsNotRead) {
+TEST(LaunchEnvironmentTest, UnderMpirunTheStepOfItsHelpersIsNotRead) {
   // mpirun on the first of three nodes of a Slurm job starts its helpers on the two others.
   const Environment helpers = {{"SLURM_JOB_ID", "4711"},
                                {"SLURM_NODEID", "0"},
@@ -85,7 +85,7 @@ TEST(LaunchEnvironment, UnderMpirunTheStepOfItsHelpersIsNotRead) {
   ExpectPlace({.environment = With(kMpirun, helpers)}, 1, 3);
 }
 
-TEST(LaunchEnvironment, PbsTellsTheNodeAndItsFileTheNumber) {
+TEST(LaunchEnvironmentTest, PbsTellsTheNodeAndItsFileTheNumber) {
   ExpectNoPlace({.environment = kPbs}, HasSubstr("sort -u $PBS_NODEFILE"));
   ExpectPlace({.environment = kPbs, .node_count = "3"}, 2, 3);
   const Environment with_file = With(kPbs, {{"PBS_NODEFILE", "/var/spool/pbs/aux/1234"}});
@@ -95,7 +95,7 @@ TEST(LaunchEnvironment, PbsTellsTheNodeAndItsFileTheNumber) {
   EXPECT_EQ(FindLaunch({.environment = kPbs})->job.name, "1234[5].pbs");
 }
 
-TEST(LaunchEnvironment, PjmTellsTheTaskAndTheNumberOfNodes) {
+TEST(LaunchEnvironmentTest, PjmTellsTheTaskAndTheNumberOfNodes) {
   ExpectPlace({.environment = kPjm}, 7, 12);
   EXPECT_EQ(FindLaunch({.environment = kPjm})->job.name, "99");
   ExpectNoPlace({.environment = With(kPjm, {{"PJM_PROC_BY_NODE", "4"}})},
@@ -103,7 +103,7 @@ TEST(LaunchEnvironment, PjmTellsTheTaskAndTheNumberOfNodes) {
   EXPECT_EQ(NodeFilePath(With(kPjm, {{"PJM_O_NODEINF", "/tmp/nodes"}})), "/tmp/nodes");
 }
 
-TEST(LaunchEnvironment, PmixAloneNeedsItsServer) {
+TEST(LaunchEnvironmentTest, PmixAloneNeedsItsServer) {
   const Environment prterun = {{"PMIX_RANK", "2"}, {"PMIX_NAMESPACE", "prterun-a-1@1"}};
   ExpectNoPlace({.environment = prterun}, HasSubstr("nodes.rendezvous"));
   ExpectPlace({.environment = prterun,
@@ -114,7 +114,7 @@ TEST(LaunchEnvironment, PmixAloneNeedsItsServer) {
                 HasSubstr("local size=3"));
 }
 
-TEST(LaunchEnvironment, TheCommandLineIsEnough) {
+TEST(LaunchEnvironmentTest, TheCommandLineIsEnough) {
   const Environment empty;
   ExpectPlace({.environment = empty, .node_rank = "5", .node_count = "6", .job = "mine"}, 5, 6);
   EXPECT_EQ(FindLaunch({.environment = empty, .job = "mine"})->job.name, "mine");
@@ -123,14 +123,14 @@ TEST(LaunchEnvironment, TheCommandLineIsEnough) {
   ExpectNoPlace({.environment = empty, .node_rank = "0"}, HasSubstr("--node-count"));
 }
 
-TEST(LaunchEnvironment, ABatchScriptOfSlurmKnowsNoStep) {
+TEST(LaunchEnvironmentTest, ABatchScriptOfSlurmKnowsNoStep) {
   const Environment script = {{"SLURM_JOB_ID", "4711"}, {"SLURM_NODEID", "0"},
                               {"SLURM_PROCID", "0"},    {"SLURM_NNODES", "4"},
                               {"SLURM_NTASKS", "4"}};
   ExpectNoPlace({.environment = script}, HasSubstr("srun --ntasks-per-node=1"));
 }
 
-TEST(LaunchEnvironment, SourcesThatDisagreeAreNamedWithTheirValues) {
+TEST(LaunchEnvironmentTest, SourcesThatDisagreeAreNamedWithTheirValues) {
   ExpectRefused({.environment = kSrun, .node_rank = "2"}, ErrorCode::kFailedPrecondition,
                 AllOf(HasSubstr("--node-rank=2"), HasSubstr("SLURM_NODEID=1")));
   ExpectRefused({.environment = kSrun, .node_count = "5"}, ErrorCode::kFailedPrecondition,
@@ -147,7 +147,7 @@ TEST(LaunchEnvironment, SourcesThatDisagreeAreNamedWithTheirValues) {
                 AllOf(HasSubstr("OMPI_COMM_WORLD_SIZE=3"), HasSubstr("job size=4")));
 }
 
-TEST(LaunchEnvironment, ALaunchUsesAtMostItsAllocation) {
+TEST(LaunchEnvironmentTest, ALaunchUsesAtMostItsAllocation) {
   ExpectPlace({.environment = kPjm, .node_count = "8"}, 7, 8);
   ExpectRefused({.environment = kPjm, .node_count = "13"}, ErrorCode::kFailedPrecondition,
                 AllOf(HasSubstr("--node-count=13"), HasSubstr("PJM_NODE=12")));
@@ -158,7 +158,7 @@ TEST(LaunchEnvironment, ALaunchUsesAtMostItsAllocation) {
                 AllOf(HasSubstr("--node-count=3"), HasSubstr("hosts in $PBS_NODEFILE=2")));
 }
 
-TEST(LaunchEnvironment, ARankIsBelowTheNumberOfNodes) {
+TEST(LaunchEnvironmentTest, ARankIsBelowTheNumberOfNodes) {
   ExpectRefused({.environment = {}, .node_rank = "4", .node_count = "4"},
                 ErrorCode::kFailedPrecondition,
                 AllOf(HasSubstr("--node-rank=4"), HasSubstr("--node-count=4")));
@@ -167,7 +167,7 @@ TEST(LaunchEnvironment, ARankIsBelowTheNumberOfNodes) {
                 AllOf(HasSubstr("PBS_NODENUM=2"), HasSubstr("PBS_NUM_NODES=2")));
 }
 
-TEST(LaunchEnvironment, ValuesThatAreNoNumbersAreNamed) {
+TEST(LaunchEnvironmentTest, ValuesThatAreNoNumbersAreNamed) {
   for (const char* wrong : {"x", "-1", "1 ", "0x1", "1.0", "99999", "4294967297", "2(x3)"}) {
     ExpectRefused({.environment = With(kSrun, {{"SLURM_NODEID", wrong}})},
                   ErrorCode::kInvalidArgument, HasSubstr("SLURM_NODEID='"));
@@ -186,7 +186,7 @@ TEST(LaunchEnvironment, ValuesThatAreNoNumbersAreNamed) {
   ExpectPlace({.environment = With(kSrun, {{"PBS_NODENUM", ""}})}, 1, 4);
 }
 
-TEST(LaunchEnvironment, AJobsNameMayBeChosen) {
+TEST(LaunchEnvironmentTest, AJobsNameMayBeChosen) {
   const Environment chosen = With(kSrun, {{"FOREBAY_JOB_ID", "night-run"}});
   EXPECT_EQ(FindLaunch({.environment = chosen})->job.name, "night-run");
   EXPECT_EQ(FindLaunch({.environment = chosen, .job = "other"})->job.name, "other");
