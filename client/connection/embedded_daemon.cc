@@ -119,26 +119,12 @@ class StartLock {
   std::string path_;
 };
 
-// Beside the running program first: an installation or a build tree then uses its own daemon, of
-// the same version, whatever $PATH finds. A bare name leaves the search on $PATH to posix_spawnp.
-std::string FindBinary(const std::string& given) {
-  if (!given.empty()) return given;
-  std::array<char, 4096> self;
-  const ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size());
-  if (length > 0 && static_cast<std::size_t>(length) < self.size()) {
-    std::string beside(self.data(), static_cast<std::size_t>(length));
-    beside.replace(beside.rfind('/') + 1, std::string::npos, "forebayd");
-    if (::access(beside.c_str(), X_OK) == 0) return beside;
-  }
-  return "forebayd";
-}
-
 // Starts the daemon with the write end of a pipe as its --ready-fd.
 Result<pid_t> Spawn(const std::string& socket_path, const std::string& job,
                     const EmbeddedOptions& options, const UniqueFd& ready) {
   // The daemon inherits nothing but the three standard descriptors and this one.
   constexpr int kReadyFd = 3;
-  const std::string binary = FindBinary(options.binary);
+  const std::string binary = options.binary.empty() ? DaemonProgram() : options.binary;
   std::vector<std::string> words = {binary,
                                     "--config",
                                     options.config,
@@ -238,6 +224,19 @@ std::string CurrentJob() {
     if (value != nullptr && *value != '\0') return value;
   }
   return "local";
+}
+
+// Beside the running program first: an installation or a build tree then uses its own daemon, of
+// the same version, whatever $PATH finds.
+std::string DaemonProgram() {
+  std::array<char, 4096> self;
+  const ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size());
+  if (length > 0 && static_cast<std::size_t>(length) < self.size()) {
+    std::string beside(self.data(), static_cast<std::size_t>(length));
+    beside.replace(beside.rfind('/') + 1, std::string::npos, "forebayd");
+    if (::access(beside.c_str(), X_OK) == 0) return beside;
+  }
+  return "forebayd";
 }
 
 std::string EmbeddedDirectory(const std::string& job_id, std::string_view config_text) {

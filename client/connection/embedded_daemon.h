@@ -38,6 +38,10 @@ std::vector<std::string> AddressesOfJob(const std::string& job_id);
 // The addresses of AddressesOfJob at which a daemon answers.
 std::vector<std::string> DaemonsOfJob(const std::string& job_id, Deadline deadline);
 
+// The program to start as forebayd: the one beside the running program if there is one, else a bare
+// name that is to be searched in $PATH.
+std::string DaemonProgram();
+
 // The text of a configuration file. kNotFound; kResourceExhausted: beyond kConfigFileBytesMax.
 Result<std::string> ReadConfigText(const std::string& path);
 

@@ -11,15 +11,15 @@
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "server/daemon/config/tier_config.h"
+#include "server/daemon/daemon_paths.h"
 #include "server/daemon/version.h"
 #include "server/io/backend_selection.h"
 #include "server/io/log.h"
@@ -34,26 +34,12 @@ constexpr auto kLastAnswers = std::chrono::milliseconds(300);  // for gRPC calls
 constexpr auto kLastReads = std::chrono::milliseconds(1'500);  // for threads in I/O to end
 constexpr std::uint64_t kIoThreads = 8;  // of the thread back end, in addition to those for the GFS
 
-// Gives each directory one spelling. Two keys may name the same directory ("/a" and "/a/"), for
-// which there must be one lease: a second flock on it would fail as if another daemon had it.
-std::string Spelled(const std::string& directory) {
-  if (directory.empty()) return directory;
-  std::error_code ignored;
-  const std::filesystem::path path =
-      std::filesystem::absolute(directory, ignored).lexically_normal();
-  return path.has_filename() ? path.string() : path.parent_path().string();
-}
-
 // Tells this daemon from earlier ones on the same socket. Clients compare it with the generation of
 // each region and of Hello's reply, so that they never mix the memory of two daemons.
 std::uint64_t RandomGeneration() {
   std::uint64_t value = 0;
   while (value == 0) FOREBAY_CHECK(getrandom(&value, sizeof(value), 0) == sizeof(value));
   return value;
-}
-
-std::string DirectoryOf(const std::string& path) {
-  return std::filesystem::path(path).parent_path().string();
 }
 
 }  // namespace
@@ -117,16 +103,13 @@ Status Daemon::OpenJob() {
 }
 
 Status Daemon::OpenBackend() {
-  io::BackendChoice choice = io::BackendChoice::kAutomatic;
-  if (config_.io_backend == "io_uring") choice = io::BackendChoice::kIoUring;
-  if (config_.io_backend == "threads") choice = io::BackendChoice::kThreads;
   // While the GFS does not answer, each request under way blocks a thread of the thread back end.
   // The back end has threads for as many requests as the gate then admits, in addition to
   // kIoThreads, so that reads from SSD continue.
   constexpr std::uint64_t kRequestsFactor = 1 + stage::RequestGate::kLentPerPermit;
   const std::uint64_t threads = std::min<std::uint64_t>(
       limits::kIoThreadsMax, kIoThreads + kRequestsFactor * config_.stage_requests);
-  auto selected = io::SelectBackend(choice, threads);
+  auto selected = io::SelectBackend(ConfiguredBackend(config_), threads);
   if (!selected.has_value()) return selected.error().WithContext("daemon.io_backend");
   // Containers often forbid io_uring. Threads serve as well, but use more processor time.
   if (selected->fallback_reason) {
@@ -140,12 +123,11 @@ Status Daemon::OpenBackend() {
 // Takes one lease for each directory that this daemon writes to: of the socket, of saved catalogs
 // and of the SSD tier.
 Status Daemon::OpenDirectories() {
-  socket_path_ = Spelled(config_.socket.empty()
-                             ? DefaultRuntimeDirectory(job_id_) + "/forebayd.sock"
-                             : config_.socket);
+  const DaemonPaths paths = PathsOf(config_, job_id_);
+  socket_path_ = paths.socket;
   std::set<std::string> leased;
   for (const std::string& directory :
-       {DirectoryOf(socket_path_), Spelled(config_.state_dir), Spelled(config_.ssd_directory)}) {
+       {paths.socket_directory, paths.state_directory, paths.ssd_directory}) {
     // Unset, or the same directory as before.
     if (directory.empty() || !leased.insert(directory).second) continue;
     FOREBAY_ASSIGN(auto lease, Lease::Take(directory));

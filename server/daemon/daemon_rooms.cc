@@ -18,9 +18,6 @@
 namespace forebay::daemon {
 namespace {
 
-// A client maps every region, so there are few: regions of 1 GiB, or larger ones for a large tier.
-constexpr std::uint64_t kRegionBytesMin = 1 * limits::kGiB;
-constexpr std::uint64_t kArenaRegionsMax = 32;
 // How much memory is populated before it is used: enough for a first batch of samples of 100 KB
 // with its prefetch, and for the extent that is being staged and the next one.
 constexpr std::uint64_t kAheadBytes = 64 * limits::kMiB;
@@ -34,30 +31,19 @@ plan::TierSpace Daemon::TierBytes() const {
 }
 
 Status Daemon::OpenMemory() {
-  FOREBAY_ASSIGN(const std::uint64_t ram_bytes, RamCapacity(config_));
-  const auto slot_bytes = ParseByteCount(config_.slots_capacity, kSlotsBounds);
-  if (!slot_bytes.has_value()) return slot_bytes.error().WithContext("slots.capacity");
-  // One megabyte more, so that rounding down does not make one region too many.
-  const std::uint64_t region_bytes =
-      std::max(kRegionBytesMin, ram_bytes / kArenaRegionsMax + limits::kMiB);
-  FOREBAY_ASSIGN(arena_, tier::RamArena::Create({.capacity_bytes = ram_bytes,
-                                                 .region_bytes = region_bytes,
-                                                 .first_region = RegionId(0),
-                                                 .populate_ahead_bytes = kAheadBytes,
-                                                 .huge_pages = ConfiguredHugePages(config_)}));
+  FOREBAY_ASSIGN(tier::RamArena::Options ram, RamArenaOptions(config_));
+  ram.first_region = RegionId(0);
+  ram.populate_ahead_bytes = kAheadBytes;
+  FOREBAY_ASSIGN(arena_, tier::RamArena::Create(ram));
   future_ = std::make_unique<stream::FutureUse>(arena_->memory_signal());
+  FOREBAY_ASSIGN(tier::RamArena::Options slots, SlotArenaOptions(config_));
   // Slots get region ids after those of the arena: a client tells all regions apart by id. Slots
   // are taken from the lowest address, which reuses pages that exist already.
-  FOREBAY_ASSIGN(
-      slots_, tier::RamArena::Create(
-                  {.capacity_bytes = *slot_bytes,
-                   .region_bytes = kRegionBytesMin,
-                   .first_region = RegionId(static_cast<std::uint32_t>(
-                       arena_->regions().size())),
-                   .lowest_first = true,
-                   .populate_ahead_bytes = kAheadBytes,
-                   .populate_at_start = true,
-                   .huge_pages = ConfiguredHugePages(config_)}));
+  slots.first_region = RegionId(static_cast<std::uint32_t>(arena_->regions().size()));
+  slots.lowest_first = true;
+  slots.populate_ahead_bytes = kAheadBytes;
+  slots.populate_at_start = true;
+  FOREBAY_ASSIGN(slots_, tier::RamArena::Create(slots));
   LogReservedPages();
   return {};
 }

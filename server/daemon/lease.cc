@@ -31,6 +31,20 @@ Status EnsurePrivateDirectory(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Error::FromErrno(errno, "creating directory " + path);
   }
+  return CheckPrivateDirectory(path);
+}
+
+Error HeldBy(int lock_fd, const std::string& directory) {
+  char holder[32] = {};
+  const ssize_t count = pread(lock_fd, holder, sizeof(holder) - 1, 0);
+  return Error(ErrorCode::kAlreadyExists,
+               fmt::format("another forebayd (pid {}) uses {}", count > 0 ? std::atoi(holder) : 0,
+                           directory));
+}
+
+}  // namespace
+
+Status CheckPrivateDirectory(const std::string& path) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return Error::FromErrno(errno, "stat of " + path);
   if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 0022) != 0) {
@@ -41,8 +55,6 @@ Status EnsurePrivateDirectory(const std::string& path) {
   }
   return {};
 }
-
-}  // namespace
 
 Lease::~Lease() {
   if (!fd_.valid()) return;
@@ -62,11 +74,7 @@ Result<Lease> Lease::Take(const std::string& directory) {
     if (!fd.valid() && errno == ENOENT) continue;
     if (!fd.valid()) return Error::FromErrno(errno, "opening " + path);
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-      char holder[32] = {};
-      const ssize_t count = pread(fd.get(), holder, sizeof(holder) - 1, 0);
-      return Error(ErrorCode::kAlreadyExists,
-                   fmt::format("another forebayd (pid {}) uses {}",
-                               count > 0 ? std::atoi(holder) : 0, directory));
+      return HeldBy(fd.get(), directory);
     }
     // If the last holder unlinked the file before this lock was granted, another daemon may lock a
     // new file of the same name, so this lock protects nothing.
@@ -84,6 +92,17 @@ Result<Lease> Lease::Take(const std::string& directory) {
   }
   return Error(ErrorCode::kUnavailable,
                "could not lock " + path + ": other daemons took and released it at every attempt");
+}
+
+Status Lease::CheckFree(const std::string& directory) {
+  const std::string path = directory + "/forebayd.lock";
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid()) {
+    return errno == ENOENT ? Status() : Error::FromErrno(errno, "opening " + path);
+  }
+  // A file without a lock is left from a daemon that was killed. The lock that is taken here ends
+  // with the descriptor.
+  return flock(fd.get(), LOCK_SH | LOCK_NB) == 0 ? Status() : HeldBy(fd.get(), directory);
 }
 
 std::string DefaultRuntimeDirectory(const std::string& job_id) {

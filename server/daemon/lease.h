@@ -19,6 +19,10 @@ class Lease {
   // symbolic link, or others may write to it; kAlreadyExists: another daemon holds the lease (the
   // message names its pid); kUnavailable: other daemons took and released it at every attempt.
   static Result<Lease> Take(const std::string& directory);
+  // Succeeds if no daemon holds the lease of `directory`; kAlreadyExists names the pid of the one
+  // that does. Creates nothing. A daemon that calls Take in the same instant may find the lease
+  // taken.
+  static Status CheckFree(const std::string& directory);
   Lease(Lease&&) = default;
   Lease& operator=(Lease&&) = default;
   ~Lease();
@@ -32,6 +36,10 @@ class Lease {
   UniqueFd fd_;
   std::string directory_;
 };
+
+// Succeeds if `path` is a directory of this user in which no other user can replace files, as
+// Lease::Take demands it. kPermissionDenied if it is not; kNotFound if there is none.
+Status CheckPrivateDirectory(const std::string& path);
 
 // The directory for the sockets of this user and job: beneath $XDG_RUNTIME_DIR or, if that is not
 // set, beneath the system's temporary directory. Does not create it.

@@ -140,6 +140,24 @@ TEST_F(LeaseTest, AnotherProcessesLeaseIsRespectedUntilItIsKilled) {
   EXPECT_TRUE(taken.has_value()) << taken.error().ToString();
 }
 
+TEST_F(LeaseTest, WhetherItIsFreeIsSaidWithoutTakingIt) {
+  EXPECT_TRUE(Lease::CheckFree(directory_).has_value());
+  EXPECT_FALSE(std::filesystem::exists(directory_)) << "nothing is created";
+  auto lease = std::make_optional(Lease::Take(directory_));
+  ASSERT_TRUE((*lease).has_value());
+  const Status held = Lease::CheckFree(directory_);
+  ASSERT_FALSE(held.has_value());
+  EXPECT_EQ(held.error().code(), ErrorCode::kAlreadyExists);
+  EXPECT_THAT(held.error().message(), HasSubstr(std::to_string(getpid())));
+  lease.reset();
+  // What a killed daemon leaves.
+  std::filesystem::create_directory(directory_);
+  std::ofstream(LockFile()) << "4711\n";
+  EXPECT_TRUE(Lease::CheckFree(directory_).has_value());
+  const auto next = Lease::Take(directory_);
+  EXPECT_TRUE(next.has_value()) << "the check holds no lock";
+}
+
 TEST_F(LeaseTest, AMovedLeaseIsReleasedOnce) {
   Result<Lease> first = Lease::Take(directory_);
   ASSERT_TRUE(first.has_value());

@@ -6,10 +6,8 @@
 
 #include <chrono>
 #include <cstddef>
-#include <filesystem>
 #include <memory>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,18 +22,6 @@ namespace {
 
 // No call begins after the deadline; this is for the one that is under way then.
 constexpr std::int64_t kLastCallMs = 1'000;
-
-// The daemon creates a directory that does not exist. Its file system is that of the nearest parent
-// that does.
-std::string NearestDirectory(const std::string& path) {
-  std::filesystem::path nearest = path;
-  std::error_code unreadable;
-  // Ends at "/", which exists.
-  while (nearest.has_relative_path() && !std::filesystem::is_directory(nearest, unreadable)) {
-    nearest = nearest.parent_path();
-  }
-  return nearest.string();
-}
 
 std::string Bytes(std::uint64_t bytes) {
   return fmt::format("{} bytes ({:.1f} MiB)", bytes,

@@ -6,6 +6,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <system_error>
@@ -53,6 +54,12 @@ std::string Setting(const std::string& line) {
   const std::size_t close = line.find(']');
   return open < close && close != std::string::npos ? line.substr(open + 1, close - open - 1)
                                                     : "unknown";
+}
+
+std::uint64_t PageCount(const std::string& root, const char* name) {
+  std::ifstream file(root + "/sys/kernel/mm/hugepages/hugepages-2048kB/" + name);
+  std::uint64_t pages = 0;
+  return file >> pages ? pages : 0;
 }
 
 }  // namespace
@@ -151,9 +158,14 @@ void HugePages::NoteRefusal(int refusal_errno) {
 }
 
 std::uint64_t ReservedHugePages(const std::string& root) {
-  std::ifstream file(root + "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
-  std::uint64_t pages = 0;
-  return file >> pages ? pages : 0;
+  return PageCount(root, "nr_hugepages");
+}
+
+std::uint64_t FreeHugePages(const std::string& root) {
+  const std::uint64_t unused = PageCount(root, "free_hugepages");
+  // Pages of mappings that have not touched them yet.
+  const std::uint64_t promised = PageCount(root, "resv_hugepages");
+  return unused - std::min(unused, promised);
 }
 
 std::string SmallPagesAdvice(const PageCounts& counts, HugePageUse use, const std::string& root) {

@@ -64,6 +64,8 @@ class HugePages {
 // Returns how many pages of 2 MiB the site has reserved (vm.nr_hugepages). `root` is put before
 // /sys, for tests.
 std::uint64_t ReservedHugePages(const std::string& root = "");
+// How many of these nobody uses, and nobody was promised.
+std::uint64_t FreeHugePages(const std::string& root = "");
 
 // Why memory lies in small pages, and what to set against it: a sentence for `forebay status`.
 // Empty if no memory does.

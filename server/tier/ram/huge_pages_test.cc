@@ -217,4 +217,16 @@ TEST_F(HugePagesSettingsTest, AKernelWithoutHugePagesHasNone) {
   EXPECT_EQ(ReservedHugePages(folder_.path()), 512U);
 }
 
+TEST_F(HugePagesSettingsTest, PagesThatWerePromisedAreNotFree) {
+  const std::string pages = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
+  EXPECT_EQ(FreeHugePages(folder_.path()), 0U);
+  Write(pages + "free_hugepages", "512\n");
+  EXPECT_EQ(FreeHugePages(folder_.path()), 512U);
+  Write(pages + "resv_hugepages", "12\n");
+  EXPECT_EQ(FreeHugePages(folder_.path()), 500U);
+  // The two files are read one after the other, so the second number may have grown.
+  Write(pages + "resv_hugepages", "513\n");
+  EXPECT_EQ(FreeHugePages(folder_.path()), 0U);
+}
+
 }  // namespace forebay::tier::huge_pages_test
