@@ -24,6 +24,7 @@ void AddReport(Command& program, CommandContext& context);
 void AddVerify(Command& program, CommandContext& context);
 void AddEvict(Command& program, CommandContext& context);
 void AddDrain(Command& program, CommandContext& context);
+void AddDoctor(Command& program, CommandContext& context);
 void AddOrder(Command& program, CommandContext& context);
 void AddAudit(Command& program, CommandContext& context);
 void AddBench(Command& program, CommandContext& context);

@@ -59,6 +59,7 @@ void Define(Command& program, CommandContext& context) {
   AddReport(program, context);
   AddVerify(program, context);
   AddEvict(program, context);
+  AddDoctor(program, context);
   AddOrder(program, context);
   AddAudit(program, context);
   AddBench(program, context);

@@ -36,6 +36,7 @@
 #include "server/daemon/config/capacity_survey.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/daemon_log.h"
+#include "server/daemon/doctor/doctor.h"
 #include "server/daemon/serve_loop.h"
 #include "server/io/backend_selection.h"
 #include "server/io/clock.h"
@@ -201,11 +202,29 @@ int Check(const Config& config) {
   return kExitOk.code;
 }
 
+// `--doctor`: tries what the configuration needs. Nothing has started a thread yet, and nothing may
+// before: each check runs in a fork of this process.
+int Examine(const Config& config, bool is_json) {
+  const io::SteadyClock clock;
+  // Each line at once, because the next check may take seconds.
+  const auto say = [](const std::string& line) {
+    std::fputs(line.c_str(), stdout);
+    std::fflush(stdout);
+  };
+  const FindingCounts counts =
+      ExamineNode(ChecksOf(config, clock), clock, {}, [&](const Finding& finding) {
+        say(is_json ? FindingJson(finding) + '\n' : FindingText(finding));
+      });
+  say(is_json ? CountsJson(counts) + '\n' : CountsText(counts));
+  return counts.failures == 0 ? kExitOk.code : kExitFailure.code;
+}
+
 int Run(const DaemonArguments& arguments) {
   Config config = DefaultConfig();
   const Status gathered = Gather(arguments, config);
   if (!gathered.has_value()) return Fail(kExitUsage, config, gathered.error());
   if (arguments.check) return Check(config);
+  if (arguments.doctor) return Examine(config, arguments.json);
   StartLog(config);
 
   // Signals are read from a signalfd, so they are blocked in every thread. A thread inherits the

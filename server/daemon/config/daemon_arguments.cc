@@ -36,6 +36,13 @@ void DefineArguments(CLI::App& app, DaemonArguments& arguments) {
   app.add_flag("--check", arguments.check,
                "Check the configuration, report whether the tiers hold its data sets and which "
                "capacity would, and exit; looks at names, sizes and headers for at most 10 s");
+  CLI::Option* doctor = app.add_flag(
+      "--doctor", arguments.doctor,
+      "Try on this node what a job of this configuration needs (GFS, SSD, memory, huge pages, "
+      "io_uring, limits, directories), print what was measured and each remedy, and exit within "
+      "about a minute; leaves nothing behind");
+  app.add_flag("--json", arguments.json, "With --doctor: print JSON, one object per line")
+      ->needs(doctor);
   app.add_flag("--config-reference", arguments.config_reference,
                "Print the reference of all keys and exit");
 }

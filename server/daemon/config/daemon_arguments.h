@@ -23,6 +23,8 @@ struct DaemonArguments {
   std::string node_count;
   int ready_fd = -1;
   bool check = false;
+  bool doctor = false;
+  bool json = false;
   bool config_reference = false;
 };
 
@@ -31,7 +33,8 @@ struct DaemonExitCode {
   std::string_view meaning;
 };
 inline constexpr DaemonExitCode kExitOk = {0, "ended as asked"};
-inline constexpr DaemonExitCode kExitFailure = {1, "could not start, or failed"};
+inline constexpr DaemonExitCode kExitFailure = {
+    1, "could not start, or failed; --doctor: found a failure"};
 inline constexpr DaemonExitCode kExitUsage = {2, "wrong usage or configuration"};
 inline constexpr std::array kDaemonExitCodes = {kExitOk, kExitFailure, kExitUsage};
 

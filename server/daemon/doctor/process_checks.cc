@@ -1,0 +1,103 @@
+// What the kernel and its policies allow this process: io_uring, and open files.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+#include "server/daemon/config/tier_config.h"
+#include "server/daemon/doctor/checks.h"
+#include "server/io/queues/uring_backend.h"
+
+namespace forebay::daemon {
+namespace {
+
+std::string UringRemedy(const Error& error) {
+  switch (error.system_errno()) {
+    case EPERM: case EACCES:
+      return "set kernel.io_uring_disabled to 0, or allow io_uring in the seccomp profile of the "
+             "container";
+    case ENOSYS: return "allow io_uring in the seccomp profile of the container, or use Linux 5.11";
+    // Kernels before 5.12 count rings as locked memory.
+    case ENOMEM: return "raise the limit of locked memory (ulimit -l)";
+    default: return "use Linux 5.11 or later";
+  }
+}
+
+// About how many descriptors a daemon with `clients` clients has open.
+std::uint64_t DescriptorsNeeded(const Config& config, std::uint64_t clients) {
+  // The standard streams, leases, sockets, event descriptors, gRPC's own.
+  constexpr std::uint64_t kOthers = 48;
+  // gRPC's and the acceptor's, of one socket.
+  constexpr std::uint64_t kPerClient = 2;
+  std::uint64_t count = kOthers + clients * kPerClient + config.datasets.size();
+  const auto ram = RamArenaOptions(config);
+  const auto slots = SlotArenaOptions(config);
+  for (const auto& options : {ram, slots}) {
+    if (options.has_value()) count += options->capacity_bytes / options->region_bytes + 1;
+  }
+  // A queue of each thread that reads: stagers and workers.
+  const std::uint64_t workers =
+      config.workers != 0 ? config.workers : std::max(2U, std::thread::hardware_concurrency() / 2);
+  count += config.stage_readers + workers;
+  // Objects are held a little longer than they count (GfsReader).
+  count += limits::kOpenObjectsMax * 5 / 4;
+  return config.ssd_directory.empty() ? count : count + limits::kSegmentsOpenMax;
+}
+
+}  // namespace
+
+void CheckIoUring(const Config& config, CheckReport& report) {
+  report.Begin("creating a ring");
+  const Status available = io::CheckIoUring();
+  const io::BackendChoice choice = ConfiguredBackend(config);
+  if (available.has_value()) {
+    return report.Ok(choice == io::BackendChoice::kThreads
+                         ? "available, and not used, because daemon.io_backend is threads"
+                         : "available");
+  }
+  const std::string text = "not available: " + available.error().message();
+  switch (choice) {
+    case io::BackendChoice::kThreads:
+      return report.Ok(text + "; daemon.io_backend is threads");
+    case io::BackendChoice::kAutomatic:
+      return report.Warn(text + "; threads are used, which take more processor time",
+                         UringRemedy(available.error()) + "; or set daemon.io_backend to threads");
+    case io::BackendChoice::kIoUring:
+      return report.Fail(text + ", but daemon.io_backend is io_uring",
+                         UringRemedy(available.error()) + "; or set daemon.io_backend to auto");
+  }
+}
+
+void CheckOpenFiles(const Config& config, CheckReport& report) {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) {
+    return report.Fail(Error::FromErrno(errno, "getrlimit").message(), "see ulimit -n");
+  }
+  const std::uint64_t one = DescriptorsNeeded(config, 1);
+  const std::uint64_t all = DescriptorsNeeded(config, limits::kClientsMax);
+  const std::vector<Figure> figures = {{"limit", files.rlim_cur},
+                                       {"needed_by_one_client", one},
+                                       {"needed_by_all_clients", all}};
+  const std::string limit = fmt::format("{} files may be open", files.rlim_cur);
+  const std::string remedy =
+      fmt::format("run 'ulimit -n {}' before the daemon starts (the hard limit is {})", all,
+                  files.rlim_max);
+  if (files.rlim_cur < one) {
+    report.Fail(fmt::format("{}, and a daemon with one client needs up to {}", limit, one), remedy,
+                figures);
+  } else if (files.rlim_cur < all) {
+    report.Warn(fmt::format("{}, enough for about {} clients; {} clients need {}", limit,
+                            (files.rlim_cur - one) / 2 + 1, limits::kClientsMax, all),
+                remedy, figures);
+  } else {
+    report.Ok(fmt::format("{}, and a daemon with {} clients needs up to {}", limit,
+                          limits::kClientsMax, all),
+              figures);
+  }
+}
+
+}  // namespace forebay::daemon
