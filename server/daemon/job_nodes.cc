@@ -5,10 +5,7 @@
 #include "server/daemon/job_nodes.h"
 
 #include <poll.h>
-#include <unistd.h>
 
-#include <array>
-#include <cerrno>
 #include <map>
 #include <utility>
 
@@ -18,13 +15,12 @@
 #include "proto/contract/order_spec.h"
 #include "proto/contract/thread_annotations.h"
 #include "proto/contract/wire_layout.h"
-#include "server/daemon/config/small_file.h"
+#include "server/daemon/node_listener.h"
 #include "server/daemon/served_check.h"
 #include "server/io/log.h"
 #include "server/rendezvous/directory_rendezvous.h"
 #include "server/rendezvous/host_list_rendezvous.h"
 #include "server/rendezvous/host_port.h"
-#include "server/rendezvous/interface_address.h"
 #include "server/rendezvous/node_file.h"
 
 namespace forebay::daemon {
@@ -33,19 +29,6 @@ namespace {
 using rendezvous::RendezvousKind;
 
 constexpr std::int64_t kNsPerMillisecond = 1'000'000;
-
-Result<std::string> HostName() {
-  std::array<char, limits::kHostNameBytesMax + 1> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) {
-    return Error::FromErrno(errno, "the name of this host (gethostname)");
-  }
-  return std::string(name.data());
-}
-
-std::string HostAndPort(const std::string& host, std::uint16_t port) {
-  const bool is_ipv6 = host.find(':') != std::string::npos;
-  return is_ipv6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
-}
 
 // What all nodes must have alike, for the rendezvous, which shows both texts of a value that
 // differs. Hello compares the same things again, between the daemons that really talk.
@@ -82,44 +65,12 @@ bool JobNodes::Pause(std::int64_t ms) const {
   return poll(&stop, 1, static_cast<int>(ms)) <= 0;
 }
 
-// Listens on the first free port of peer.ports, or on the port that the list of hosts has.
-Status JobNodes::Listen(std::uint16_t port_of_list) {
-  const Config& config = parts_.config;
-  FOREBAY_ASSIGN(const auto addresses, rendezvous::LocalAddresses());
-  const auto host = rendezvous::ListenAddress(config.peer_interface, addresses);
-  if (!host.has_value()) return host.error().WithContext("peer.interface");
-  auto ports = rendezvous::ParsePortRange(config.peer_ports);
-  if (!ports.has_value()) return ports.error().WithContext("peer.ports");
-  if (port_of_list != 0) ports = rendezvous::PortRange{port_of_list, port_of_list};
-  Error last(ErrorCode::kInternal, "no port was tried");
-  for (std::uint32_t port = ports->first; port <= ports->last; ++port) {
-    auto server = peer::PeerServer::Listen(
-        {.address = HostAndPort(*host, static_cast<std::uint16_t>(port)),
-         .allow_plaintext = config.peer_allow_plaintext});
-    if (server.has_value()) {
-      server_ = std::move(*server);
-      return {};
-    }
-    last = server.error();
-    // An address that may not be used has nothing to do with the port.
-    if (last.code() != ErrorCode::kUnavailable) break;
-  }
-  return last.WithContext("peer.interface, peer.ports");
-}
-
 // This node's place in the job. Makes what exchanges the entries, but for a directory. Sets
 // `port_of_list` to the port that a list of hosts gives this node.
 Result<rendezvous::NodePlace> JobNodes::FindPlace(const std::string& host_name,
                                                   std::uint16_t& port_of_list) {
   if (launch_.choice.kind != RendezvousKind::kHosts) return rendezvous::PlaceOf(launch_.launch);
-  const std::string& path = launch_.choice.path;
-  FOREBAY_ASSIGN(const std::string text,
-                 ReadTextFile(path, limits::kNodeFileBytesMax, "kNodeFileBytesMax"));
-  const auto ports = rendezvous::ParsePortRange(parts_.config.peer_ports);
-  if (!ports.has_value()) return ports.error().WithContext("peer.ports");
-  // A single port is the one of all lines that give none.
-  const std::uint16_t default_port = ports->first == ports->last ? ports->first : 0;
-  FOREBAY_ASSIGN(auto hosts, rendezvous::HostList::Parse(text, path, default_port));
+  FOREBAY_ASSIGN(auto hosts, ReadHostList(parts_.config, launch_.choice.path));
   FOREBAY_ASSIGN(const rendezvous::NodePlace place, hosts.Place(launch_.launch, host_name));
   port_of_list = hosts.address(place.rank).port;
   rendezvous_ = std::make_unique<rendezvous::HostListRendezvous>(std::move(hosts));
@@ -149,7 +100,7 @@ Status JobNodes::FindNodes() {
   std::uint16_t port_of_list = 0;
   FOREBAY_ASSIGN(const rendezvous::NodePlace place, FindPlace(host_name, port_of_list));
   if (place.node_count == 1) return {};  // nobody to find, and nobody who asks
-  FOREBAY_TRY(Listen(port_of_list));
+  FOREBAY_ASSIGN(server_, ListenForNodes(config, port_of_list));
   FOREBAY_TRY(OpenRendezvous());
   const std::uint64_t config_digest = ContentDigest(config.datasets);
   FOREBAY_ASSIGN(auto address, rendezvous::ParseHostPort(server_->address()));

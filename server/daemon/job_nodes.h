@@ -91,7 +91,6 @@ class JobNodes {
  private:
   JobNodes(JobLaunch launch, const JoinParts& parts);
   bool Pause(std::int64_t ms) const;
-  Status Listen(std::uint16_t port_of_list);
   Status FindNodes();
   Result<rendezvous::NodePlace> FindPlace(const std::string& host_name,
                                           std::uint16_t& port_of_list);

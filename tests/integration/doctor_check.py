@@ -18,7 +18,8 @@ import sys
 import tempfile
 import time
 
-CHECKS = {"io_uring", "memory", "huge_pages", "open_files", "socket", "state_dir", "ssd", "gfs"}
+CHECKS = {"io_uring", "memory", "huge_pages", "open_files", "socket", "state_dir", "ssd", "nodes",
+          "gfs"}
 VERDICTS = {"ok", "warning", "failure"}
 MEMBERS = ["schema", "event", "check", "subject", "verdict", "text", "remedy", "figures"]
 

@@ -1,6 +1,6 @@
 // The checks of `forebayd --doctor`. Each tries one thing on this node and reports what it finds.
 // It may block for as long as a file system does, changes nothing that lasts, and needs no other
-// check. check_table.cc lists them.
+// check. doctor.cc lists them.
 #pragma once
 
 #include "server/daemon/config/config.h"
@@ -21,6 +21,13 @@ void CheckMemory(const Config& config, CheckReport& report);
 void CheckHugePages(const Config& config, CheckReport& report);
 // Whether this process may open as many files as a daemon does.
 void CheckOpenFiles(const Config& config, CheckReport& report);
+
+// Whether a daemon can take part in a job of several nodes: this node's place, the address on which
+// it listens, and the directory or the list of hosts of nodes.rendezvous.
+void CheckNodes(const Config& config, io::IoBackend& backend, const io::Clock& clock,
+                CheckReport& report);
+// About how many descriptors a daemon with `clients` clients has open, without other nodes.
+std::uint64_t DescriptorsNeeded(const Config& config, std::uint64_t clients);
 
 // Whether the daemon's socket can be made.
 void CheckSocket(const DaemonPaths& paths, CheckReport& report);

@@ -2,7 +2,6 @@
 // process, because its threads and rings do not survive a fork.
 #include "server/daemon/doctor/doctor.h"
 
-#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -12,10 +11,15 @@
 #include "server/daemon/daemon_paths.h"
 #include "server/daemon/doctor/check_runner.h"
 #include "server/daemon/doctor/checks.h"
+#include "server/daemon/job_launch.h"
 #include "server/io/backend_selection.h"
 
 namespace forebay::daemon {
 namespace {
+
+// Appends a check to the table: name, subject, hung_remedy and run of Check.
+using AddCheck = std::function<void(std::string, std::string, std::string,
+                                    std::function<void(CheckReport&)>)>;
 
 // Runs `check` with the configured back end.
 template <typename CheckWithBackend>
@@ -31,34 +35,19 @@ auto WithBackend(const Config& config, CheckWithBackend check) {
   };
 }
 
-// The job's id, by which the daemon names its directory.
-std::string JobOf(const Config& config) {
-  if (!config.job_id.empty()) return config.job_id;
-  for (const char* name : {"FOREBAY_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "PJM_JOBID"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && *value != '\0') return value;
-  }
-  return "local";
+// The daemon's paths, which depend on the job's id. Does not ask a PMIx server, which would start
+// threads here; the check of nodes does that in its own process.
+Result<DaemonPaths> FindPaths(const Config& config, const io::Clock& clock) {
+  Config alone = config;
+  alone.nodes_rendezvous = "none";
+  FOREBAY_ASSIGN(const JobLaunch launch, FindJobLaunch(alone, clock));
+  return PathsOf(config, launch.launch.job.name);
 }
 
-}  // namespace
-
-std::vector<Check> ChecksOf(const Config& config, const io::Clock& clock) {
-  std::vector<Check> checks;
-  const auto add = [&checks](std::string name, std::string subject, std::string hung_remedy,
-                             std::function<void(CheckReport&)> run) {
-    checks.push_back({.name = std::move(name),
-                      .subject = std::move(subject),
-                      .hung_remedy = std::move(hung_remedy),
-                      .run = std::move(run)});
-  };
-  const std::string busy = "look what keeps the kernel of this node busy (dmesg)";
+// The checks that need the paths.
+void CheckPaths(const Config& config, const DaemonPaths& paths, const io::Clock& clock,
+                const AddCheck& add) {
   const std::string silent = "look at the file system of this directory (df, dmesg)";
-  add("io_uring", "", busy, [&config](CheckReport& report) { CheckIoUring(config, report); });
-  add("memory", "", busy, [&config](CheckReport& report) { CheckMemory(config, report); });
-  add("huge_pages", "", busy, [&config](CheckReport& report) { CheckHugePages(config, report); });
-  add("open_files", "", busy, [&config](CheckReport& report) { CheckOpenFiles(config, report); });
-  const DaemonPaths paths = PathsOf(config, JobOf(config));
   add("socket", "", silent, [paths](CheckReport& report) { CheckSocket(paths, report); });
   add("state_dir", "", silent,
       WithBackend(config, [paths](io::IoBackend& backend, CheckReport& report) {
@@ -67,6 +56,37 @@ std::vector<Check> ChecksOf(const Config& config, const io::Clock& clock) {
   add("ssd", "", silent,
       WithBackend(config, [&config, &clock, paths](io::IoBackend& backend, CheckReport& report) {
         CheckSsd(config, paths, backend, clock, report);
+      }));
+}
+
+}  // namespace
+
+std::vector<Check> ChecksOf(const Config& config, const io::Clock& clock) {
+  std::vector<Check> checks;
+  const AddCheck add = [&checks](std::string name, std::string subject, std::string hung_remedy,
+                                 std::function<void(CheckReport&)> run) {
+    checks.push_back({.name = std::move(name),
+                      .subject = std::move(subject),
+                      .hung_remedy = std::move(hung_remedy),
+                      .run = std::move(run)});
+  };
+  const std::string busy = "look what keeps the kernel of this node busy (dmesg)";
+  add("io_uring", "", busy, [&config](CheckReport& report) { CheckIoUring(config, report); });
+  add("memory", "", busy, [&config](CheckReport& report) { CheckMemory(config, report); });
+  add("huge_pages", "", busy, [&config](CheckReport& report) { CheckHugePages(config, report); });
+  add("open_files", "", busy, [&config](CheckReport& report) { CheckOpenFiles(config, report); });
+  const auto paths = FindPaths(config, clock);
+  if (paths.has_value()) {
+    CheckPaths(config, *paths, clock, add);
+  } else {
+    const std::string reason = paths.error().message();
+    add("job", "", "", [reason](CheckReport& report) {
+      report.Fail(reason, "set daemon.job_id, or $FOREBAY_JOB_ID");
+    });
+  }
+  add("nodes", "", "look at the launcher, the name service and the directory of nodes.rendezvous",
+      WithBackend(config, [&config, &clock](io::IoBackend& backend, CheckReport& report) {
+        CheckNodes(config, backend, clock, report);
       }));
   for (const stage::DatasetOptions& dataset : config.datasets) {
     add("gfs", "data set '" + dataset.source.name + "'",

@@ -1,5 +1,5 @@
 // Check: one thing that a job needs on this node, and the function that tries it. The table of all
-// checks is in check_table.h; check_runner.h runs one of them in a process of its own.
+// checks is in doctor.h; check_runner.h runs one of them in a process of its own.
 #pragma once
 
 #include <functional>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 #include <thread>
 
 #include <fmt/format.h>
@@ -27,7 +28,13 @@ std::string UringRemedy(const Error& error) {
   }
 }
 
-// About how many descriptors a daemon with `clients` clients has open.
+// "20000" or "unlimited".
+std::string LimitText(rlim_t limit) {
+  return limit == RLIM_INFINITY ? "unlimited" : std::to_string(limit);
+}
+
+}  // namespace
+
 std::uint64_t DescriptorsNeeded(const Config& config, std::uint64_t clients) {
   // The standard streams, leases, sockets, event descriptors, gRPC's own.
   constexpr std::uint64_t kOthers = 48;
@@ -47,8 +54,6 @@ std::uint64_t DescriptorsNeeded(const Config& config, std::uint64_t clients) {
   count += limits::kOpenObjectsMax * 5 / 4;
   return config.ssd_directory.empty() ? count : count + limits::kSegmentsOpenMax;
 }
-
-}  // namespace
 
 void CheckIoUring(const Config& config, CheckReport& report) {
   report.Begin("creating a ring");
@@ -82,10 +87,10 @@ void CheckOpenFiles(const Config& config, CheckReport& report) {
   const std::vector<Figure> figures = {{"limit", files.rlim_cur},
                                        {"needed_by_one_client", one},
                                        {"needed_by_all_clients", all}};
-  const std::string limit = fmt::format("{} files may be open", files.rlim_cur);
+  const std::string limit = fmt::format("{} files may be open", LimitText(files.rlim_cur));
   const std::string remedy =
       fmt::format("run 'ulimit -n {}' before the daemon starts (the hard limit is {})", all,
-                  files.rlim_max);
+                  LimitText(files.rlim_max));
   if (files.rlim_cur < one) {
     report.Fail(fmt::format("{}, and a daemon with one client needs up to {}", limit, one), remedy,
                 figures);

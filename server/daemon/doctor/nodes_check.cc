@@ -1,0 +1,138 @@
+// What a daemon of a job of several nodes needs of its node: a place in the job, an address and a
+// port to listen on, the means of the rendezvous. Other nodes are not asked, because their daemons
+// do not run yet.
+#include <netdb.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "server/daemon/doctor/checks.h"
+#include "server/daemon/doctor/directory_trial.h"
+#include "server/daemon/job_launch.h"
+#include "server/daemon/node_listener.h"
+
+namespace forebay::daemon {
+namespace {
+
+using rendezvous::RendezvousKind;
+
+constexpr const char* kRendezvousKey = "nodes.rendezvous";
+constexpr std::int64_t kResolveNs = 5'000'000'000;
+constexpr std::size_t kNamesShown = 3;
+// A connection to each other node, and one from it.
+constexpr std::uint64_t kDescriptorsPerNode = 2;
+
+bool Resolves(const std::string& host) {
+  addrinfo* found = nullptr;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  freeaddrinfo(found);
+  return true;
+}
+
+// Looks up each host of the list once, as long as there is time.
+void CheckNames(const rendezvous::HostList& hosts, const std::string& path, const io::Clock& clock,
+                CheckReport& report) {
+  const std::int64_t deadline_ns = clock.NowNs() + kResolveNs;
+  std::set<std::string> seen;
+  std::vector<std::string> unknown;
+  std::uint32_t rank = 0;
+  for (; rank < hosts.node_count() && clock.NowNs() < deadline_ns; ++rank) {
+    const std::string& host = hosts.address(NodeRank(rank)).host;
+    if (!seen.insert(host).second) continue;
+    report.Begin("looking up the host " + host);
+    if (!Resolves(host)) unknown.push_back(host);
+  }
+  const std::vector<Figure> figures = {{"hosts", seen.size()}, {"unknown_hosts", unknown.size()}};
+  if (!unknown.empty()) {
+    const std::size_t count = unknown.size();
+    unknown.resize(std::min(count, kNamesShown));
+    return report.Fail(fmt::format("{} of {} hosts of {} cannot be looked up: {}{}", count,
+                                   seen.size(), path, fmt::join(unknown, ", "),
+                                   count > kNamesShown ? ", ..." : ""),
+                       "correct the list, or make the names known to this node (DNS, /etc/hosts)",
+                       figures);
+  }
+  if (rank < hosts.node_count()) {
+    return report.Warn(fmt::format("only {} of {} nodes of {} were looked up within {} s", rank,
+                                   hosts.node_count(), path, kResolveNs / 1'000'000'000),
+                       "write addresses in place of names, or speed up the name service", figures);
+  }
+  report.Ok(fmt::format("all {} hosts of {} can be looked up", seen.size(), path), figures);
+}
+
+// Connections take descriptors, beside those that CheckOpenFiles counts.
+void CheckConnections(const Config& config, std::uint32_t node_count, CheckReport& report) {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  const std::uint64_t needed =
+      DescriptorsNeeded(config, /*clients=*/1) + kDescriptorsPerNode * node_count;
+  if (files.rlim_cur >= needed) return;
+  report.Warn(fmt::format("{} files may be open, and a daemon that is connected with {} nodes "
+                          "needs up to {}",
+                          files.rlim_cur, node_count, needed),
+              fmt::format("run 'ulimit -n {}' before the daemon starts", needed));
+}
+
+}  // namespace
+
+void CheckNodes(const Config& config, io::IoBackend& backend, const io::Clock& clock,
+                CheckReport& report) {
+  report.Begin("asking the launcher for this node's place in the job");
+  const auto launch = FindJobLaunch(config, clock);
+  const std::string launcher =
+      "start the doctor in the way in which the daemons are started (srun, mpirun), or give "
+      "--node-rank and --node-count to forebayd --doctor";
+  if (!launch.has_value()) return report.Fail(launch.error().message(), launcher);
+  const RendezvousKind kind = launch->choice.kind;
+  const std::string& path = launch->choice.path;
+  if (kind == RendezvousKind::kNone) {
+    return report.Ok(fmt::format("{} is none, so the daemon serves this node alone",
+                                 kRendezvousKey));
+  }
+  Result<rendezvous::NodePlace> place = rendezvous::PlaceOf(launch->launch);
+  std::uint16_t port_of_list = 0;
+  if (kind == RendezvousKind::kHosts) {
+    const auto host_name = HostName();
+    const auto hosts = ReadHostList(config, path);
+    if (!hosts.has_value() || !host_name.has_value()) {
+      const Error& error = hosts.has_value() ? host_name.error() : hosts.error();
+      return report.Fail(error.message(), fmt::format("correct the list that {} names",
+                                                      kRendezvousKey));
+    }
+    CheckNames(*hosts, path, clock, report);
+    place = hosts->Place(launch->launch, *host_name);
+    if (place.has_value()) port_of_list = hosts->address(place->rank).port;
+  }
+  if (place.has_value()) {
+    report.Ok(fmt::format("this node has rank {} of {}", place->rank.value(), place->node_count),
+              {{"rank", place->rank.value()}, {"node_count", place->node_count}});
+    CheckConnections(config, place->node_count, report);
+  } else {
+    report.Warn("the place of this node in the job is not known: " + place.error().message(),
+                launcher);
+  }
+  report.Begin("listening for other nodes");
+  const auto server = ListenForNodes(config, port_of_list);
+  if (server.has_value()) {
+    report.Ok(fmt::format("a daemon can listen for other nodes on {}", (*server)->address()));
+  } else {
+    report.Fail(server.error().message(),
+                "set peer.interface to an interface of this node, peer.ports to free ports, and "
+                "peer.allow_plaintext as the network allows it");
+  }
+  if (kind != RendezvousKind::kDirectory) return;
+  report.Begin("writing to " + path);
+  const Status written = TryToWrite(backend, path);
+  if (written.has_value()) return report.Ok(path + ": entries can be written and synced");
+  report.Fail(written.error().message(), DirectoryRemedy(written.error(), kRendezvousKey));
+}
+
+}  // namespace forebay::daemon
