@@ -36,9 +36,12 @@ def tree(folder):
 class Site:
     """A folder with a data set, a configuration, and the program under test."""
 
-    def __init__(self, forebay, folder):
+    def __init__(self, forebay, forebayd, folder):
         self.forebay = forebay
         self.folder = folder
+        # In a build tree forebayd is not beside forebay.
+        self.environment = dict(os.environ, FOREBAY_CONFIG="",
+                                PATH=os.path.dirname(forebayd) + os.pathsep + os.environ["PATH"])
         os.mkdir(self.path("gfs"))
         with open(self.path("gfs/a.tar"), "wb") as file:
             file.write(bytes(3 << 20))
@@ -59,7 +62,7 @@ class Site:
     def run(self, *words, code, environment=None):
         done = subprocess.run([self.forebay, "doctor", *words], capture_output=True, text=True,
                               timeout=120, check=False,
-                              env=dict(os.environ, FOREBAY_CONFIG="", **(environment or {})))
+                              env=dict(self.environment, **(environment or {})))
         if done.returncode != code:
             fail("%s: exit code %d, wanted %d\n%s%s" % (words, done.returncode, code, done.stdout,
                                                          done.stderr))
@@ -164,7 +167,8 @@ def check_signals(site):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         before = tree(site.folder)
         with subprocess.Popen([site.forebay, "doctor", "--config", site.config],
-                              stdout=subprocess.PIPE, text=True) as doctor:
+                              stdout=subprocess.PIPE, text=True,
+                              env=site.environment) as doctor:
             # The line of the space comes right before the file is written.
             for line in doctor.stdout:
                 if " ssd " in line:
@@ -215,7 +219,7 @@ def check_mounts(site):
 
 def main(forebay, forebayd):
     with tempfile.TemporaryDirectory(prefix="fbd") as folder:
-        site = Site(forebay, folder)
+        site = Site(forebay, forebayd, folder)
         check_output(site)
         check_failures(site)
         check_usage(site, forebayd)
