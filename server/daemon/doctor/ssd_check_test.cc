@@ -140,6 +140,7 @@ TEST_F(DoctorSsdTest, RefusedDirectTransfersAreAWarningWhereTheyAreWanted) {
 TEST_F(DoctorSsdTest, EveryErrorIsOneFailureWithItsRemedyAndLeavesNothing) {
   io::FaultInjector faults;
   io::FaultyBackend faulty(memory_, faults);
+  memory_.SetCapacity(8 * kMiB);  // few requests, because each of them fails once
   for (const auto& [kind, remedy] :
        {std::pair(io::FaultKind::kEio, "kernel's log"), {io::FaultKind::kEnospc, "free space"},
         {io::FaultKind::kErofs, "for writing"}}) {
