@@ -58,6 +58,9 @@ Result<std::unique_ptr<peer::PeerServer>> ListenForNodes(const Config& config,
     if (server.has_value()) return server;
     last = server.error();
     // An address that may not be used has nothing to do with the port.
+    if (last.code() == ErrorCode::kFailedPrecondition) {
+      return last.WithContext("peer.allow_plaintext is false");
+    }
     if (last.code() != ErrorCode::kUnavailable) break;
   }
   return last.WithContext("peer.interface, peer.ports");

@@ -47,9 +47,9 @@ Status CheckPeerAddress(std::string_view address, bool allow_plaintext) {
   }
   if (allow_plaintext || IsLoopback(std::string(host))) return {};
   return Error(ErrorCode::kFailedPrecondition,
-               fmt::format("node {} may be on another machine, and connections between nodes are "
-                           "not encrypted: only numeric loopback addresses are accepted unless "
-                           "plaintext is allowed",
+               fmt::format("the address {} is not this machine's alone, and connections between "
+                           "nodes are not encrypted: only numeric loopback addresses are accepted "
+                           "unless plaintext is allowed",
                            Quoted(address)));
 }
 
