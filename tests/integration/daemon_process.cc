@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +17,8 @@
 
 namespace forebay::integration {
 
-DaemonProcess::DaemonProcess(const std::vector<std::string>& arguments, std::string log_path) {
+DaemonProcess::DaemonProcess(const std::vector<std::string>& arguments, std::string log_path,
+                             int network) {
   int ends[2];
   FOREBAY_CHECK(pipe2(ends, O_CLOEXEC) == 0);
   constexpr int kReadyFd = 3;
@@ -28,6 +31,10 @@ DaemonProcess::DaemonProcess(const std::vector<std::string>& arguments, std::str
   pid_ = fork();
   FOREBAY_CHECK(pid_ >= 0);
   if (pid_ == 0) {
+    // A namespace lives as long as a process in it, and has to go when the test crashes.
+    const bool is_placed = network < 0 || (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
+                                           setns(network, CLONE_NEWNET) == 0);
+    if (!is_placed) _exit(127);
     const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     dup2(log, STDERR_FILENO);
     dup2(ends[1], kReadyFd);

@@ -29,7 +29,10 @@ bool Eventually(const Condition& met) {
 class DaemonProcess {
  public:
   // Starts forebayd with these arguments, and --ready-fd. Its stderr is appended to `log_path`.
-  DaemonProcess(const std::vector<std::string>& arguments, std::string log_path);
+  // `network` is a descriptor of the network namespace that it runs in (NetworkRig); -1: this
+  // process's. A daemon with a namespace of its own is killed when the calling thread ends.
+  DaemonProcess(const std::vector<std::string>& arguments, std::string log_path,
+                int network = -1);
   DaemonProcess(const DaemonProcess&) = delete;
   DaemonProcess& operator=(const DaemonProcess&) = delete;
   ~DaemonProcess();

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -41,7 +42,9 @@ bool Count(RawClient& client, const v1::Batch& batch, std::set<std::uint64_t>& s
     ++counts.samples;
     const std::span<const std::byte> row = rows.subspan(i * kRecordBytes, kRecordBytes);
     if (!IsRecord(id, row)) ++counts.wrong;
-    counts.content_digest += Checksum(row) * (2 * id + 1);
+    const std::uint64_t digest = Checksum(row) * (2 * id + 1);
+    counts.content_digest += digest;
+    counts.by_position[batch.first_position() + i] = digest;
   }
   return true;
 }
@@ -97,7 +100,8 @@ std::string DaemonRig::node_log(std::uint32_t rank) const {
 
 std::unique_ptr<DaemonProcess> DaemonRig::StartNode(std::uint32_t rank, std::uint32_t node_count,
                                                     const std::vector<std::string>& more,
-                                                    const std::string& config) const {
+                                                    const std::string& config,
+                                                    int network) const {
   std::filesystem::create_directory(rendezvous_path());
   const std::string number = std::to_string(rank);
   std::vector<std::string> arguments = {
@@ -110,7 +114,7 @@ std::unique_ptr<DaemonProcess> DaemonRig::StartNode(std::uint32_t rank, std::uin
                      {"--set", "tier.ssd.directory=" + folder_ + "/ssd" + number});
   }
   arguments.insert(arguments.end(), more.begin(), more.end());
-  return std::make_unique<DaemonProcess>(arguments, node_log(rank));
+  return std::make_unique<DaemonProcess>(arguments, node_log(rank), network);
 }
 
 std::uint64_t DaemonRig::SegmentCount() const {
@@ -158,18 +162,20 @@ EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, OrderMo
   open.mutable_open()->set_rank(part.rank);
   stream.Write(open);
   std::set<std::uint64_t> seen;
-  std::uint64_t next = 0;
-  std::uint64_t steps = 0;
+  std::uint64_t next = part.first_step;
+  std::uint64_t end = 0;
+  std::uint64_t batches = 0;
   while (const auto reply = stream.Read()) {
     v1::StreamRequest request;
     auto wanted = static_cast<std::uint32_t>(reply->batches_size() + reply->errors_size());
     if (reply->has_opened()) {
-      steps = reply->opened().steps_per_epoch();
+      end = std::min(reply->opened().steps_per_epoch(), part.end_step);
       wanted = open.open().credits();
     }
     for (const v1::Batch& batch : reply->batches()) {
       if (!Count(client, batch, seen, counts)) counts.error = "a batch that cannot be read";
       request.add_release(batch.id());
+      if (part.after_batch) part.after_batch(++batches);
     }
     for (const v1::BatchError& error : reply->errors()) counts.error = error.message();
     if (reply->has_trailer()) {
@@ -178,13 +184,13 @@ EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, OrderMo
       stream.HalfClose();
       continue;
     }
-    for (; wanted > 0 && next < steps; --wanted) {
+    for (; wanted > 0 && next < end; --wanted) {
       v1::Pull& pull = *request.add_pulls();
       pull.set_epoch(part.epoch);
       pull.set_first_step(next++);
       pull.set_step_count(1);
     }
-    request.set_finish(next == steps && steps > 0 && request.pulls_size() > 0);
+    request.set_finish(next == end && end > 0 && request.pulls_size() > 0);
     if (request.ByteSizeLong() > 0) stream.Write(request);
   }
   const grpc::Status status = stream.End();

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +34,7 @@ struct EpochCounts {
   bool trailer = false;      // and its counts agree
   std::uint64_t trailer_checksum = 0;
   std::uint64_t content_digest = 0;  // of ids and bytes, whatever their order
+  std::map<std::uint64_t, std::uint64_t> by_position;  // such a digest of each sample
   std::string error;
 };
 
@@ -43,10 +47,12 @@ class DaemonRig {
   std::unique_ptr<DaemonProcess> Start(const std::vector<std::string>& more = {},
                                        bool wait = true) const;
   // Starts the daemon of one node of a job of `node_count` nodes, which find each other in a
-  // directory. Each has folders of its own, and all listen on the loopback interface.
+  // directory. Each has folders of its own, and all listen on the loopback interface unless `more`
+  // says otherwise. `network` as for DaemonProcess.
   std::unique_ptr<DaemonProcess> StartNode(std::uint32_t rank, std::uint32_t node_count,
                                            const std::vector<std::string>& more = {},
-                                           const std::string& config = "f.toml") const;
+                                           const std::string& config = "f.toml",
+                                           int network = -1) const;
   std::string node_socket(std::uint32_t rank) const;
   std::string node_log(std::uint32_t rank) const;
   std::string rendezvous_path() const { return folder_ + "/rendezvous"; }
@@ -71,12 +77,16 @@ class DaemonRig {
 
 // True where `bytes` are those of record `id`.
 bool IsRecord(std::uint64_t id, std::span<const std::byte> bytes);
-// Which part of which epoch.
+// Which part of which epoch: one rank's share of some steps.
 struct EpochPart {
   std::uint32_t epoch = 0;
   std::uint32_t ranks = 1;
   std::uint32_t rank = 0;
   std::uint32_t global_batch = 64;
+  std::uint64_t first_step = 0;
+  std::uint64_t end_step = std::numeric_limits<std::uint64_t>::max();  // or the epoch's end
+  // Called after every batch, with the number of batches so far.
+  std::function<void(std::uint64_t)> after_batch = {};
 };
 // Reads it in batches over a stream of its own and checks every byte.
 EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name = "train",

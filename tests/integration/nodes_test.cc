@@ -8,8 +8,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <future>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/unique_fd.h"
-#include "tests/integration/daemon_rig.h"
+#include "tests/integration/nodes_fixture.h"
 
 namespace forebay::integration {
 namespace {
@@ -35,67 +33,6 @@ std::uint16_t FreePort() {
   EXPECT_EQ(getsockname(listener.get(), raw, &length), 0);
   return ntohs(address.sin_port);
 }
-
-class NodesTest : public ::testing::Test {
- protected:
-  static constexpr std::uint32_t kNodes = 4;
-
-  void StartAll(const std::vector<std::string>& more = {}) {
-    for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
-      daemons_.push_back(rig_.StartNode(rank, kNodes, more));
-    }
-    for (const auto& daemon : daemons_) ASSERT_FALSE(daemon->ready_line().empty());
-  }
-  std::unique_ptr<RawClient> ClientOf(std::uint32_t rank) {
-    return std::make_unique<RawClient>(rig_.node_socket(rank));
-  }
-  // One epoch by one rank on each of these nodes, at the same time. What all got together.
-  EpochCounts ReadTogether(const std::vector<std::uint32_t>& nodes, std::uint32_t epoch) {
-    std::vector<std::future<EpochCounts>> parts;
-    for (std::uint32_t i = 0; i < nodes.size(); ++i) {
-      parts.push_back(std::async(std::launch::async, [this, &nodes, epoch, i] {
-        const auto client = ClientOf(nodes[i]);
-        return ReadEpoch(*client, "train", OrderMode::kGlobal,
-                         {.epoch = epoch,
-                          .ranks = static_cast<std::uint32_t>(nodes.size()),
-                          .rank = i,
-                          .global_batch = 48});  // for two, three and four ranks
-      }));
-    }
-    EpochCounts all;
-    for (auto& part : parts) {
-      const EpochCounts counts = part.get();
-      EXPECT_EQ(counts.error, "");
-      EXPECT_TRUE(counts.trailer);
-      all.samples += counts.samples;
-      all.distinct += counts.distinct;
-      all.wrong += counts.wrong;
-      all.content_digest += counts.content_digest;
-    }
-    return all;
-  }
-  void ExpectExact(const EpochCounts& counts) {
-    EXPECT_EQ(counts.samples, records_);
-    EXPECT_EQ(counts.distinct, records_);
-    EXPECT_EQ(counts.wrong, 0U);
-    // The digest does not depend on the order, so it is the same for every exact epoch.
-    if (digest_ == 0) digest_ = counts.content_digest;
-    EXPECT_EQ(counts.content_digest, digest_);
-  }
-  std::uint64_t GfsBytes(std::uint32_t rank) { return ClientOf(rank)->Status().gfs().bytes(); }
-  void AwaitStagedEverywhere() {
-    for (std::uint32_t rank = 0; rank < kNodes; ++rank) AwaitStaged(*ClientOf(rank));
-  }
-  std::string Outcome(std::uint32_t rank) {
-    const std::optional<int> code = daemons_[rank]->Wait();
-    return code ? std::to_string(*code) : "still runs";
-  }
-
-  const std::uint64_t records_ = 16'384;  // 64 MiB
-  DaemonRig rig_{{.records = records_, .ram = "24MiB"}};
-  std::vector<std::unique_ptr<DaemonProcess>> daemons_;
-  std::uint64_t digest_ = 0;
-};
 
 TEST_F(NodesTest, EveryByteIsReadFromTheGfsOnceForAllNodes) {
   StartAll();
@@ -206,13 +143,8 @@ TEST_F(NodesTest, StatusShowsEveryNode) {
   StartAll();
   ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
   daemons_[3]->Kill();
-  const auto client = ClientOf(1);
-  v1::NodesReply reply;
-  const auto context = NewContext();
-  ASSERT_TRUE(client->admin().Nodes(context.get(), {}, &reply).ok());
-  ASSERT_EQ(reply.nodes_size(), 4);
   std::uint64_t samples = 0;
-  for (const v1::NodeStatus& node : reply.nodes()) {
+  for (const v1::NodeStatus& node : NodesSeenBy(1)) {
     EXPECT_EQ(node.is_self(), node.rank() == 1);
     EXPECT_EQ(node.answers(), node.rank() != 3) << node.error();
     if (!node.answers()) continue;

@@ -1,0 +1,105 @@
+// NodesTest: the fixture of tests with the four daemons of a job. It starts them, has one reader on
+// each of some nodes read an epoch at the same time, and compares what they got together with the
+// data set.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/integration/daemon_rig.h"
+
+namespace forebay::integration {
+
+class NodesTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t kNodes = 4;
+  static constexpr std::uint32_t kGlobalBatch = 48;  // for two, three and four ranks
+
+  virtual std::unique_ptr<DaemonProcess> StartNode(std::uint32_t rank,
+                                                   const std::vector<std::string>& more) {
+    return rig_.StartNode(rank, kNodes, more);
+  }
+  void StartAll(const std::vector<std::string>& more = {}) {
+    for (std::uint32_t rank = 0; rank < kNodes; ++rank) daemons_.push_back(StartNode(rank, more));
+    for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+      ASSERT_FALSE(daemons_[rank]->ready_line().empty()) << ReadText(rig_.node_log(rank));
+    }
+  }
+  std::unique_ptr<RawClient> ClientOf(std::uint32_t rank) {
+    return std::make_unique<RawClient>(rig_.node_socket(rank));
+  }
+  // One epoch, or some steps of one, by one rank on each of these nodes, at the same time. What all
+  // got together. `part.after_batch` is called for the first of them.
+  EpochCounts ReadTogether(const std::vector<std::uint32_t>& nodes, EpochPart part) {
+    part.ranks = static_cast<std::uint32_t>(nodes.size());
+    part.global_batch = kGlobalBatch;
+    std::vector<std::future<EpochCounts>> readers;
+    for (std::uint32_t i = 0; i < nodes.size(); ++i) {
+      part.rank = i;
+      if (i > 0) part.after_batch = {};
+      readers.push_back(std::async(std::launch::async, [this, node = nodes[i], part] {
+        const auto client = ClientOf(node);
+        return ReadEpoch(*client, "train", OrderMode::kGlobal, part);
+      }));
+    }
+    EpochCounts all;
+    for (auto& reader : readers) {
+      EpochCounts counts = reader.get();
+      EXPECT_EQ(counts.error, "");
+      EXPECT_TRUE(counts.trailer);
+      all.samples += counts.samples;
+      all.distinct += counts.distinct;
+      all.wrong += counts.wrong;
+      all.content_digest += counts.content_digest;
+      all.by_position.merge(counts.by_position);
+    }
+    return all;
+  }
+  EpochCounts ReadTogether(const std::vector<std::uint32_t>& nodes, std::uint32_t epoch) {
+    return ReadTogether(nodes, EpochPart{.epoch = epoch});
+  }
+  void ExpectExact(const EpochCounts& counts) {
+    EXPECT_EQ(counts.samples, records_);
+    EXPECT_EQ(counts.distinct, records_);
+    EXPECT_EQ(counts.wrong, 0U);
+    // The digest does not depend on the order, so it is the same for every exact epoch.
+    if (digest_ == 0) digest_ = counts.content_digest;
+    EXPECT_EQ(counts.content_digest, digest_);
+  }
+  std::uint64_t GfsBytes(std::uint32_t rank) { return ClientOf(rank)->Status().gfs().bytes(); }
+  std::uint64_t GfsBytesOfAll() {
+    std::uint64_t bytes = 0;
+    for (std::uint32_t rank = 0; rank < kNodes; ++rank) bytes += GfsBytes(rank);
+    return bytes;
+  }
+  void AwaitStagedEverywhere() {
+    for (std::uint32_t rank = 0; rank < kNodes; ++rank) AwaitStaged(*ClientOf(rank));
+  }
+  // The nodes by rank, as this one sees them.
+  std::vector<v1::NodeStatus> NodesSeenBy(std::uint32_t rank) {
+    const auto client = ClientOf(rank);
+    v1::NodesReply reply;
+    const auto context = NewContext();
+    EXPECT_TRUE(client->admin().Nodes(context.get(), {}, &reply).ok());
+    EXPECT_EQ(reply.nodes_size(), kNodes);
+    return {reply.nodes().begin(), reply.nodes().end()};
+  }
+  std::string Outcome(std::uint32_t rank) {
+    const std::optional<int> code = daemons_[rank]->Wait();
+    return code ? std::to_string(*code) : "still runs";
+  }
+
+  const std::uint64_t records_ = 16'384;  // 64 MiB
+  DaemonRig rig_{{.records = records_, .ram = "24MiB"}};
+  std::vector<std::unique_ptr<DaemonProcess>> daemons_;
+  std::uint64_t digest_ = 0;
+};
+
+}  // namespace forebay::integration

@@ -1,0 +1,135 @@
+// The four daemons of a job in four network namespaces, as on four machines: over addresses that
+// others could reach, a link that is cut and comes back, and a slow one.
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/integration/network_rig.h"
+#include "tests/integration/nodes_fixture.h"
+
+namespace forebay::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using Direction = NetworkRig::Direction;
+
+class NodesNetworkTest : public NodesTest {
+ protected:
+  void SetUp() override {
+    if (network_.missing().empty()) return;
+    // Where CI is set these tests have to run: the user is root there, and the packages are there.
+    if (std::getenv("CI") != nullptr) FAIL() << network_.missing();
+    GTEST_SKIP() << network_.missing();
+  }
+  std::unique_ptr<DaemonProcess> StartNode(std::uint32_t rank,
+                                           const std::vector<std::string>& more) override {
+    std::vector<std::string> all = {"--set", "peer.interface=" + network_.subnet()};
+    all.insert(all.end(), more.begin(), more.end());
+    return rig_.StartNode(rank, kNodes, all, "f.toml", network_.node(rank));
+  }
+  void StartAllInTheNetwork() { StartAll({"--set", "peer.allow_plaintext=true"}); }
+  // What a job of one node delivers in an epoch, sample by sample.
+  std::map<std::uint64_t, std::uint64_t> DeliveredByOneNode(std::uint32_t epoch) {
+    const auto daemon = rig_.Start();
+    RawClient client(rig_.socket_path());
+    const EpochCounts counts = ReadEpoch(client, "train", OrderMode::kGlobal,
+                                         {.epoch = epoch, .global_batch = kGlobalBatch});
+    ExpectExact(counts);
+    return counts.by_position;
+  }
+
+  const std::uint64_t steps_ = (records_ + kGlobalBatch - 1) / kGlobalBatch;
+  NetworkRig network_{kNodes};
+};
+
+TEST_F(NodesNetworkTest, AddressesThatOthersReachMustBeAllowed) {
+  daemons_.push_back(StartNode(0, {}));
+  EXPECT_EQ(Outcome(0), "1");
+  EXPECT_THAT(ReadText(rig_.node_log(0)),
+              AllOf(HasSubstr("peer.allow_plaintext"), HasSubstr("10.77.0.1")));
+}
+
+TEST_F(NodesNetworkTest, ARunGoesOnWithFewerNodesInTheMiddleOfAnEpoch) {
+  const std::map<std::uint64_t, std::uint64_t> expected = DeliveredByOneNode(1);
+  StartAllInTheNetwork();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  EpochCounts before = ReadTogether({0, 1, 2, 3}, {.epoch = 1, .end_step = steps_ / 2});
+  EpochCounts after = ReadTogether({1, 3}, {.epoch = 1, .first_step = steps_ / 2});
+  EXPECT_EQ(before.samples, steps_ / 2 * kGlobalBatch);
+  EXPECT_EQ(before.samples + after.samples, records_);
+  EXPECT_EQ(before.wrong + after.wrong, 0U);
+  before.by_position.merge(after.by_position);
+  EXPECT_EQ(before.by_position, expected);
+  ExpectExact(ReadTogether({2, 0, 3}, 2));
+  AwaitStagedEverywhere();
+  EXPECT_EQ(GfsBytesOfAll(), rig_.dataset_bytes());
+  for (const v1::NodeStatus& node : NodesSeenBy(0)) {
+    if (node.is_self()) continue;
+    EXPECT_THAT(node.address(), HasSubstr("10.77.0."));
+    EXPECT_GT(node.received_bytes(), 0U);
+  }
+}
+
+class CutLinkTest : public NodesNetworkTest,
+                    public ::testing::WithParamInterface<std::vector<Direction>> {};
+
+TEST_P(CutLinkTest, CostsTheShareOfTheNodeWhichIsUsedAgainLater) {
+  const std::vector<std::uint32_t> others = {0, 1, 3};
+  StartAllInTheNetwork();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  AwaitStagedEverywhere();
+  const std::uint64_t share = GfsBytes(2);
+  const std::uint64_t failed = NodesSeenBy(0)[2].failed_calls();
+  const auto cut = [this](std::uint64_t batches) {
+    if (batches != steps_ / 2) return;
+    for (const Direction direction : GetParam()) network_.Drop(2, direction);
+  };
+  // A batch that no node could complete would be an error of the epoch.
+  ExpectExact(ReadTogether(others, {.epoch = 1, .after_batch = cut}));
+  EXPECT_GT(network_.DroppedPackets(2), 0U);
+  for (const std::uint32_t rank : others) {
+    const v1::NodeStatus seen = NodesSeenBy(rank)[2];
+    EXPECT_FALSE(seen.answers());
+    EXPECT_GT(seen.failed_calls(), failed) << "as node " << rank << " sees it";
+  }
+  const std::uint64_t bound = rig_.dataset_bytes() + share;
+  EXPECT_LE(GfsBytesOfAll(), bound + bound / 50);
+  EXPECT_GT(GfsBytesOfAll(), rig_.dataset_bytes()) << "the share of the node was read again";
+
+  network_.Restore(2);
+  for (const std::uint32_t rank : others) {
+    EXPECT_TRUE(Eventually([this, rank] {
+      return ReadText(rig_.node_log(rank)).find("answers again") != std::string::npos;
+    })) << rank;
+  }
+  const std::uint64_t received = NodesSeenBy(0)[2].received_bytes();
+  ExpectExact(ReadTogether(others, 2));
+  EXPECT_GT(NodesSeenBy(0)[2].received_bytes(), received) << "node 2 is asked again";
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 3));
+  EXPECT_LE(GfsBytesOfAll(), bound + bound / 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(Directions, CutLinkTest,
+                         ::testing::Values(std::vector{Direction::kReceived, Direction::kSent},
+                                           std::vector{Direction::kSent}),
+                         [](const auto& param) {
+                           return param.param.size() == 2 ? "Both" : "AnswersOnly";
+                         });
+
+TEST_F(NodesNetworkTest, ASlowLinkCostsNoSecondRead) {
+  network_.Limit(2, 200);
+  StartAllInTheNetwork();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  ExpectExact(ReadTogether({0, 1, 3}, 1));
+  EXPECT_GT(network_.DelayedPackets(2), 0U);
+  AwaitStagedEverywhere();
+  EXPECT_EQ(GfsBytesOfAll(), rig_.dataset_bytes());
+}
+
+}  // namespace
+}  // namespace forebay::integration
