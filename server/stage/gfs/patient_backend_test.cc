@@ -256,7 +256,9 @@ class ClosedBackend final : public io::IoBackend {
   std::string_view name() const override { return "closed"; }
   Result<std::unique_ptr<io::Directory>> OpenDirectory(std::string_view path) override {
     ++openings;
-    if (error != 0) return Error::FromErrno(error, "open root '" + std::string(path) + "'");
+    // Read once: the test sets it from another thread.
+    const int failure = error;
+    if (failure != 0) return Error::FromErrno(failure, "open root '" + std::string(path) + "'");
     return gfs_.OpenDirectory(path);
   }
   Result<std::unique_ptr<io::IoQueue>> CreateQueue(const io::QueueOptions& options) override {

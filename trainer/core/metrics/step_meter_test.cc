@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -189,23 +188,6 @@ TEST(StepMeterTest, TheTableHasARowByRankAndTheClassesThatOccur) {
 }
 
 // The bound is an order of magnitude above what it takes, for the sake of busy machines.
-TEST(StepMeterTest, ALineTakesMicroseconds) {
-  const testing::TempFolder folder;
-  Communicator alone = Communicator::Alone();
-  auto meter = StepMeter::Open({.folder = folder.path(), .peak_gflops = 100}, alone);
-  ASSERT_TRUE(meter->BeginLayout({}, {.flops = 5e8}).has_value());
-  constexpr int kSteps = 2000;
-  const StepAccount account = Account();
-  const auto began = std::chrono::steady_clock::now();
-  for (int step = 0; step < kSteps; ++step) {
-    ASSERT_TRUE(meter->Step({.global_step = 1, .samples = 32}, account).has_value());
-  }
-  const std::chrono::duration<double, std::micro> elapsed =
-      std::chrono::steady_clock::now() - began;
-  const double each_us = elapsed.count() / kSteps;
-  RecordProperty("us_per_step", std::to_string(each_us));
-  EXPECT_LT(each_us, 100);
-}
 
 }  // namespace
 }  // namespace forebay::train
