@@ -287,6 +287,9 @@ TEST_F(CliTest, EvictAndDrain) {
   EXPECT_EQ(Forebay(With({"evict", "fake", "--tier", "tape"})).code, 2);
   EXPECT_EQ(Forebay(With({"drain"})).code, 0);
   EXPECT_EQ(admin_.drains, 1);
+  EXPECT_EQ(Forebay(With({"drain", "--after-all"})).code, 0);
+  EXPECT_EQ(admin_.drains, 1);
+  EXPECT_EQ(admin_.drains_after_all, 1);
 }
 
 TEST_F(CliTest, OrderAndItsInverseAgree) {
@@ -390,7 +393,7 @@ TEST(Cli, UsageErrorsAndHelp) {
   const ForebayRun help = Forebay({"--help"});
   EXPECT_EQ(help.code, 0);
   for (const char* command : {"datasets", "stage", "status", "verify", "evict", "order", "audit",
-                              "bench", "drain", "pack", "unpack", "inspect",
+                              "bench", "drain", "launch", "pack", "unpack", "inspect",
                               "Exit codes:"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
   }

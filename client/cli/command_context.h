@@ -5,6 +5,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "client/cli/exit_code.h"
 #include "client/cli/json_value.h"
@@ -20,6 +21,7 @@ struct CommandContext {
   bool json = false;
   std::int64_t connect_timeout_ms = 5'000;
   ExitCode exit_code = ExitCode::kOk;
+  std::vector<std::string> arguments = {};  // the command line, as given
 
   // Prints one JSON object as one line, with its schema's name first: "forebay.<name>.v1".
   void PrintJson(std::string_view name, const JsonObject& object);

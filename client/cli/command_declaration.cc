@@ -27,6 +27,11 @@ OptionDeclaration OptionDeclaration::Count(int least, int most) {
   return *this;
 }
 
+OptionDeclaration OptionDeclaration::Verbatim() {
+  option_->allow_extra_args(false);
+  return *this;
+}
+
 OptionDeclaration OptionDeclaration::OneOf(std::initializer_list<const char*> choices) {
   // Copied, because the check lives as long as the command line and the initializer list does not.
   option_->check(CLI::IsMember(std::vector<std::string>(choices.begin(), choices.end())));
@@ -168,6 +173,7 @@ int RunCommandLine(const CommandLineOptions& options, std::vector<std::string> a
   // Asked before parsing, which takes the arguments. It is used only where parsing fails.
   // CLI11 reports an unknown first word as a missing subcommand, which does not name the word.
   const std::string wrong = options.diagnose(program, arguments);
+  context.arguments = arguments;
   // CLI11 takes the arguments last first.
   std::reverse(arguments.begin(), arguments.end());
   try {

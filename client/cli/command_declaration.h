@@ -44,6 +44,10 @@ class OptionDeclaration {
   // How many values there may be (for an argument that is a list).
   OptionDeclaration Count(int least, int most);
 
+  // For an option that may be repeated: one value each time, as it is written. Without this, it
+  // takes all words that follow, and [a,b] is split.
+  OptionDeclaration Verbatim();
+
   // What a value must be; other values are refused with exit code kUsage.
   OptionDeclaration OneOf(std::initializer_list<const char*> choices);
   OptionDeclaration Within(int least, int most);

@@ -25,6 +25,7 @@ void AddVerify(Command& program, CommandContext& context);
 void AddEvict(Command& program, CommandContext& context);
 void AddDrain(Command& program, CommandContext& context);
 void AddDoctor(Command& program, CommandContext& context);
+void AddLaunch(Command& program, CommandContext& context);
 void AddOrder(Command& program, CommandContext& context);
 void AddAudit(Command& program, CommandContext& context);
 void AddBench(Command& program, CommandContext& context);

@@ -68,6 +68,7 @@ void Define(Command& program, CommandContext& context) {
   AddUnpack(program, context);
   AddInspect(program, context);
   AddDrain(program, context);
+  AddLaunch(program, context);
   // The order here is the order of `forebay --help`.
   AddHelp(program, context);
 }

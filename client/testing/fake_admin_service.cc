@@ -41,9 +41,9 @@ class FakeAdminService::Service final : public v1::Admin::Service {
     *reply = fake_.evict;
     return grpc::Status::OK;
   }
-  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest*,
+  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
                      v1::DrainReply*) override {
-    ++fake_.drains;
+    ++(request->after_all() ? fake_.drains_after_all : fake_.drains);
     return grpc::Status::OK;
   }
   grpc::Status ResolveSelection(grpc::ServerContext*, const v1::ResolveRequest* request,

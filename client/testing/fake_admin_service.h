@@ -34,6 +34,7 @@ class FakeAdminService {
   v1::StageRequest stage_request;
   v1::EvictRequest evict_request;
   int drains = 0;
+  int drains_after_all = 0;
 
  private:
   class Service;  // gRPC's side; its generated code is compiled in one source

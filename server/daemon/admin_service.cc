@@ -157,10 +157,11 @@ grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* r
   return grpc::Status::OK;
 }
 
-grpc::Status AdminService::Drain(grpc::ServerContext*, const v1::DrainRequest*, v1::DrainReply*) {
+grpc::Status AdminService::Drain(grpc::ServerContext*, const v1::DrainRequest* request,
+                                 v1::DrainReply*) {
   // Returns at once: the main thread stops the daemon, and leaves gRPC the time to send this
   // answer.
-  target_.RequestDrain();
+  target_.RequestDrain(request->after_all());
   return grpc::Status::OK;
 }
 

@@ -35,7 +35,9 @@ class AdminTarget {
   virtual tier::ExtentCache& cache() = 0;
   virtual io::IoBackend& backend() = 0;
   virtual io::Clock& clock() = 0;
-  virtual void RequestDrain() = 0;
+  // With `after_all`, the daemon first waits until every node of the job that answers has been
+  // asked for the same.
+  virtual void RequestDrain(bool after_all) = 0;
   virtual bool stopping() const = 0;
 };
 

@@ -140,6 +140,9 @@ Status Daemon::OpenDirectories() {
 }
 
 bool Daemon::Tick() {
+  // Read before anything is looked at, so that no later wake-up is lost.
+  std::uint64_t wakes = 0;
+  static_cast<void>(!read(wake_fd_.get(), &wakes, sizeof(wakes)));
   // In this order: GfsCalls finds the calls that are not answered, then the stager and the executor
   // replace the threads that are blocked in them.
   gfs_calls_->Look();
@@ -164,11 +167,15 @@ bool Daemon::Tick() {
     log::Info("no client for {} s (daemon.exit_when_idle_s): draining",
               config_.exit_when_idle_s);
   }
-  return drain_requested_ || failed_ || idle;
+  return drain_requested_ || failed_ || idle || nodes_->HaveAllFinished();
 }
 
-void Daemon::RequestDrain() {
-  if (!drain_requested_.exchange(true)) log::Info("draining: requested by 'forebay drain'");
+void Daemon::RequestDrain(bool after_all) {
+  if (after_all) {
+    nodes_->Finish();
+  } else if (!drain_requested_.exchange(true)) {
+    log::Info("draining: requested by 'forebay drain'");
+  }
   WakeMainThread();
 }
 

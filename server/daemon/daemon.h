@@ -57,8 +57,9 @@ class Daemon final : public AdminTarget {
 
   const std::string& socket_path() const { return socket_path_; }
   // Housekeeping; call it about once a second. Handles hung GFS calls, batches that have waited too
-  // long, the eviction log and the idle time. Returns true if the daemon should stop: Drain or Fail
-  // was called, or no client was connected for daemon.exit_when_idle_s.
+  // long, the eviction log and the idle time. Returns true if the daemon should stop: a drain was
+  // requested and, with after_all, all nodes have finished; Fail was called; or no client was
+  // connected for daemon.exit_when_idle_s.
   bool Tick();
   // Stops admitting clients, ends streams, gives readers limits::kLastMessagesMs to read their last
   // messages, and destroys the rooms. Returns false if threads are blocked, in a call that the GFS
@@ -81,12 +82,12 @@ class Daemon final : public AdminTarget {
   tier::ExtentCache& cache() override { return *cache_; }
   io::IoBackend& backend() override { return *backend_; }
   io::Clock& clock() override { return clock_; }
-  void RequestDrain() override;
+  void RequestDrain(bool after_all) override;
   // Requests the end of the daemon after an error that it cannot serve with. Logs the first error;
   // has_failed is true from then on. Thread-safe.
   void Fail(const Error& error);
   bool has_failed() const { return failed_; }
-  // An eventfd that is readable once Drain or Fail was called: call Tick at once.
+  // An eventfd that is readable when Tick has something to do: call it at once. Tick reads from it.
   int wake_fd() const { return wake_fd_.get(); }
   bool stopping() const override { return stopping_; }
 

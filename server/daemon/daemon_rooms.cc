@@ -115,7 +115,8 @@ Status Daemon::OpenNodes(int stop_fd) {
                                          .clock = clock_,
                                          .capacity_bytes = tiers.ram_bytes + tiers.ssd_bytes,
                                          .nonce = generation_,
-                                         .stop_fd = stop_fd}));
+                                         .stop_fd = stop_fd,
+                                         .wake = [this] { WakeMainThread(); }}));
   return {};
 }
 

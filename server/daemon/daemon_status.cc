@@ -194,6 +194,7 @@ peer::NodeReport Daemon::ReportToNodes() {
   report.samples = totals.samples;
   report.other_samples = totals.other_samples;
   report.waited_samples = totals.waited_samples;
+  report.has_finished = nodes_->has_finished();
   return report;
 }
 

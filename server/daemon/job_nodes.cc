@@ -6,6 +6,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -29,6 +30,9 @@ namespace {
 using rendezvous::RendezvousKind;
 
 constexpr std::int64_t kNsPerMillisecond = 1'000'000;
+// A node that has finished asks the others whether they have, once in the larger of these times.
+constexpr std::int64_t kFinishedRoundMs = 1'000;
+constexpr std::int64_t kFinishedRoundMsPerNode = 5;
 
 // What all nodes must have alike, for the rendezvous, which shows both texts of a value that
 // differs. Hello compares the same things again, between the daemons that really talk.
@@ -130,6 +134,10 @@ Status JobNodes::UseNodes(NodeRank self, std::uint64_t config_digest) {
                        .identity = nodes_[i].identity.Id()});
     if (nodes_[i].rank != self) addresses[nodes_[i].rank] = nodes_[i].address.Text();
   }
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [rank, address] : addresses) unfinished_.insert(rank);
+  }
   membership_ = std::make_unique<plan::Membership>(self, std::move(members));
   identity_ = {.address = server_->address(),
                .job_id = launch_.launch.job.name,
@@ -190,6 +198,11 @@ Status JobNodes::AwaitNodes() {
 void JobNodes::Tick() {
   if (!peers_) return;
   const std::int64_t now_ns = parts_.clock.NowNs();
+  AskSilentNodes(now_ns);
+  if (has_finished_) AskWhoHasFinished(now_ns);
+}
+
+void JobNodes::AskSilentNodes(std::int64_t now_ns) {
   // So that a node is never asked twice at once.
   if (now_ns < next_probes_ns_ || probes_under_way_ > 0) return;
   next_probes_ns_ = now_ns + limits::kPeerProbeMs * kNsPerMillisecond;
@@ -203,6 +216,66 @@ void JobNodes::Tick() {
       }
       --probes_under_way_;  // the last use of this object: StopAsking waits for the callback
     });
+  }
+}
+
+void JobNodes::Finish() {
+  if (has_finished_.exchange(true)) return;
+  log::Info("the readers of this node have ended; {}",
+            peers_ ? "it serves the other nodes until theirs have, too" : "draining");
+}
+
+bool JobNodes::HaveAllFinished() {
+  if (!has_finished_) return false;
+  const MutexLock lock(mutex_);
+  return unfinished_.empty();
+}
+
+// Asks every node that is not known to have finished. Once it has, it is not asked again, so a node
+// that reads for hours longer than others is all that is asked then.
+void JobNodes::AskWhoHasFinished(std::int64_t now_ns) {
+  if (now_ns < next_round_ns_ || round_under_way_ > 0) return;
+  // All nodes may wait for the same one, which should not answer more than some hundred pings a
+  // second.
+  next_round_ns_ =
+      now_ns + std::max<std::int64_t>(kFinishedRoundMs,
+                                      static_cast<std::int64_t>(nodes_.size()) *
+                                          kFinishedRoundMsPerNode) *
+                   kNsPerMillisecond;
+  std::vector<NodeRank> asked;
+  {
+    const MutexLock lock(mutex_);
+    asked.assign(unfinished_.begin(), unfinished_.end());
+  }
+  round_under_way_ = asked.size();
+  for (const NodeRank rank : asked) {
+    peers_->Ping(rank, now_ns + limits::kPeerProbeMs * kNsPerMillisecond,
+                 [this, rank](const Result<peer::NodeReport>& heard) {
+                   HeardOf(nodes_[rank.value()], heard);
+                   --round_under_way_;  // the last use of this object, as in AskSilentNodes
+                 });
+  }
+}
+
+// A node that does not answer has ended or is lost: either way there is nothing to wait for. If
+// this is wrong, the node reads from the GFS what it would have got from here.
+void JobNodes::HeardOf(const rendezvous::NodeEntry& node, const Result<peer::NodeReport>& heard) {
+  if (heard.has_value() && !heard->has_finished) return;
+  // StopAsking: this node drains for another reason.
+  if (!heard.has_value() && heard.error().code() == ErrorCode::kCancelled) return;
+  bool was_last = false;
+  {
+    const MutexLock lock(mutex_);
+    unfinished_.erase(node.rank);
+    was_last = unfinished_.empty();
+  }
+  if (!heard.has_value()) {
+    log::Info("{} does not answer, so this node does not wait for it: {}", node.Text(),
+              heard.error().message());
+  }
+  if (was_last) {
+    log::Info("draining: all nodes have finished");
+    parts_.wake();
   }
 }
 

@@ -10,11 +10,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/daemon/config/config.h"
 #include "server/daemon/job_launch.h"
 #include "server/fetch/row_source.h"
@@ -39,6 +42,8 @@ struct JoinParts {
   std::uint64_t nonce = 0;           // tells this daemon from every other one
   // Readable when the daemon is to stop; -1: it is never asked to.
   int stop_fd = -1;
+  // Lets the thread that calls Tick do so at once. Called by any thread.
+  std::function<void()> wake;
 };
 
 // Thread-safe, but for Join, Serve, Tick and the functions that end it, which one thread calls.
@@ -62,8 +67,17 @@ class JobNodes {
   // that all nodes listen. kDeadlineExceeded names the nodes that do not; kCancelled as in Join.
   Status AwaitNodes();
 
-  // Asks nodes that did not answer whether they do again. Call it about once a second.
+  // Asks nodes that did not answer whether they do again, and after Finish all others whether they
+  // have finished. Call it about once a second.
   void Tick();
+
+  // The readers of this node have ended for good. It still answers others, which learn this by
+  // their pings. Thread-safe.
+  void Finish();
+  bool has_finished() const { return has_finished_; }
+  // Whether this node has finished, and every other one has too or did not answer. A job of one
+  // node has all it needs with Finish. Thread-safe.
+  bool HaveAllFinished();
 
   struct View {
     NodeRank rank;
@@ -96,6 +110,9 @@ class JobNodes {
                                           std::uint16_t& port_of_list);
   Status OpenRendezvous();
   Status UseNodes(NodeRank self, std::uint64_t config_digest);
+  void AskSilentNodes(std::int64_t now_ns);
+  void AskWhoHasFinished(std::int64_t now_ns);
+  void HeardOf(const rendezvous::NodeEntry& node, const Result<peer::NodeReport>& heard);
 
   const JoinParts parts_;
   JobLaunch launch_;
@@ -109,6 +126,12 @@ class JobNodes {
   // Pings to nodes that did not answer.
   std::int64_t next_probes_ns_ = 0;
   std::atomic<std::size_t> probes_under_way_ = 0;
+  std::atomic<bool> has_finished_ = false;
+  Mutex mutex_;
+  std::set<NodeRank> unfinished_ FOREBAY_GUARDED_BY(mutex_);  // other nodes, until they have
+  // Pings to those, by the thread of Tick.
+  std::int64_t next_round_ns_ = 0;
+  std::atomic<std::size_t> round_under_way_ = 0;
   std::unique_ptr<peer::GrpcPeers> peers_;
 };
 

@@ -44,7 +44,7 @@ class OneDataset final : public AdminTarget {
   tier::ExtentCache& cache() override { return serve_->cache(); }
   io::IoBackend& backend() override { return backend_; }
   io::Clock& clock() override { return clock_; }
-  void RequestDrain() override {}
+  void RequestDrain(bool) override {}
   bool stopping() const override { return false; }
 
  private:

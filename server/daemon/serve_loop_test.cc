@@ -78,14 +78,15 @@ TEST_F(ServeLoopTest, ADrainEndsItWithoutHousekeeping) {
   EXPECT_FALSE(IsReadable(daemon_->wake_fd()));
   EXPECT_FALSE(daemon_->Tick()) << "nobody has asked for the end";
   std::future<int> serving = Serve();
-  daemon_->RequestDrain();
+  daemon_->RequestDrain(/*after_all=*/false);
   EXPECT_EQ(Await(serving), 0);
-  EXPECT_TRUE(IsReadable(daemon_->wake_fd()));
+  EXPECT_FALSE(IsReadable(daemon_->wake_fd())) << "Tick has taken the wake-up";
+  EXPECT_TRUE(daemon_->Tick()) << "and the request stays";
   EXPECT_FALSE(daemon_->stopping()) << "stopping is the caller's";
 }
 
 TEST_F(ServeLoopTest, ADrainFromBeforeItIsNotLost) {
-  daemon_->RequestDrain();
+  daemon_->RequestDrain(/*after_all=*/false);
   std::future<int> serving = Serve();
   EXPECT_EQ(Await(serving), 0);
 }
@@ -98,7 +99,7 @@ TEST_F(ServeLoopTest, ASignalEndsItAndIsNamed) {
 }
 
 TEST_F(ServeLoopTest, WithBothTheSignalIsToldFirst) {
-  daemon_->RequestDrain();
+  daemon_->RequestDrain(/*after_all=*/false);
   SendSignal(SIGINT);
   std::future<int> serving = Serve();
   EXPECT_EQ(Await(serving), SIGINT);

@@ -97,7 +97,8 @@ class PingCall final : public PeerCall {
                          .gfs_opens = reply_.gfs_opens(),
                          .samples = reply_.samples(),
                          .other_samples = reply_.other_samples(),
-                         .waited_samples = reply_.waited_samples()});
+                         .waited_samples = reply_.waited_samples(),
+                         .has_finished = reply_.has_finished()});
       } else {
         done_(FromGrpcStatus(status, link_.address()));
       }

@@ -13,6 +13,7 @@ struct NodeReport {
   std::uint64_t samples = 0;         // delivered to its readers
   std::uint64_t other_samples = 0;   // of them, supplied by other nodes
   std::uint64_t waited_samples = 0;  // of them, in batches that waited for the GFS
+  bool has_finished = false;         // its readers have ended; it stays for those of other nodes
 };
 
 // What a node has received from another one.

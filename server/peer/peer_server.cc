@@ -215,6 +215,7 @@ grpc::ServerUnaryReactor* PeerServer::Service::Ping(grpc::CallbackServerContext*
     reply->set_samples(report.samples);
     reply->set_other_samples(report.other_samples);
     reply->set_waited_samples(report.waited_samples);
+    reply->set_has_finished(report.has_finished);
   }
   reactor->Finish(grpc::Status::OK);
   return reactor;

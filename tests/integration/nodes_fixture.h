@@ -73,6 +73,14 @@ class NodesTest : public ::testing::Test {
     if (digest_ == 0) digest_ = counts.content_digest;
     EXPECT_EQ(counts.content_digest, digest_);
   }
+  // What `forebay launch` says when its command has ended.
+  void Finish(std::uint32_t rank) {
+    v1::DrainRequest request;
+    request.set_after_all(true);
+    v1::DrainReply reply;
+    const auto context = NewContext();
+    EXPECT_TRUE(ClientOf(rank)->admin().Drain(context.get(), request, &reply).ok());
+  }
   std::uint64_t GfsBytes(std::uint32_t rank) { return ClientOf(rank)->Status().gfs().bytes(); }
   std::uint64_t GfsBytesOfAll() {
     std::uint64_t bytes = 0;

@@ -1,6 +1,6 @@
 // Several daemons of one job, on one machine: they find each other in a directory, read the data
 // set from the GFS once for all, and serve every rank its samples, also after one of them was
-// killed.
+// killed, and until the readers of all have ended.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -77,6 +77,29 @@ TEST_F(NodesTest, NothingIsLeftInTheDirectoryWhenAllHaveEnded) {
   for (const auto& daemon : daemons_) daemon->Signal(SIGTERM);
   for (std::uint32_t rank = 0; rank < kNodes; ++rank) EXPECT_EQ(Outcome(rank), "0");
   EXPECT_TRUE(std::filesystem::is_empty(rig_.rendezvous_path()));
+}
+
+TEST_F(NodesTest, NodesThatHaveFinishedServeTheOthersUntilTheLastHas) {
+  StartAll();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  AwaitStagedEverywhere();
+  for (const std::uint32_t rank : {0U, 1U, 2U}) Finish(rank);
+  ExpectExact(ReadTogether({3}, 1));
+  std::uint64_t bytes = 0;
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) bytes += GfsBytes(rank);
+  EXPECT_EQ(bytes, rig_.dataset_bytes()) << "they still gave what they hold";
+  Finish(3);
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) EXPECT_EQ(Outcome(rank), "0");
+  EXPECT_TRUE(std::filesystem::is_empty(rig_.rendezvous_path()));
+}
+
+TEST_F(NodesTest, ALostNodeIsNotWaitedFor) {
+  StartAll();
+  for (const std::uint32_t rank : {0U, 1U}) Finish(rank);
+  daemons_[3]->Kill();
+  Finish(2);
+  for (const std::uint32_t rank : {0U, 1U, 2U}) EXPECT_EQ(Outcome(rank), "0");
+  EXPECT_THAT(ReadText(rig_.node_log(0)), HasSubstr("does not answer"));
 }
 
 TEST_F(NodesTest, AnOtherConfigurationIsRefusedByAllAndNamesTheNodes) {

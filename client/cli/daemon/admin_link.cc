@@ -120,11 +120,13 @@ Result<Evicted> AdminLink::Evict(const EvictCall& wanted) const {
   return Evicted{.extents = reply.extents(), .bytes = reply.bytes()};
 }
 
-Status AdminLink::Drain() const {
+Status AdminLink::Drain(bool after_all) const {
   grpc::ClientContext call;
   SetDeadline(call, milliseconds(limits::kDrainDeadlineMs));
+  v1::DrainRequest request;
+  request.set_after_all(after_all);
   v1::DrainReply reply;
-  return internal::StatusFromRpc(channel_->stub->Drain(&call, v1::DrainRequest(), &reply));
+  return internal::StatusFromRpc(channel_->stub->Drain(&call, request, &reply));
 }
 
 Result<std::vector<std::uint64_t>> AdminLink::Resolve(const ResolveCall& wanted) const {

@@ -68,7 +68,8 @@ class AdminLink {
   Status Verify(const std::vector<std::string>& datasets,
                 const std::function<void(const VerifyEvent&)>& report) const;
   Result<Evicted> Evict(const EvictCall& call) const;
-  Status Drain() const;
+  // With `after_all`, the daemon drains when every node of the job was asked for the same.
+  Status Drain(bool after_all) const;
   // The ids of samples first_index to first_index + count - 1 of a selection; fewer at its end.
   Result<std::vector<std::uint64_t>> Resolve(const ResolveCall& call) const;
 

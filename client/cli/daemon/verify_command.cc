@@ -87,13 +87,14 @@ Status RunEvict(CommandContext& context, const EvictCall& call) {
   return {};
 }
 
-Status RunDrain(CommandContext& context) {
+Status RunDrain(CommandContext& context, bool after_all) {
   FOREBAY_ASSIGN(const AdminLink link, AdminLink::Connect(context));
-  FOREBAY_TRY(link.Drain());
+  FOREBAY_TRY(link.Drain(after_all));
   if (context.json) {
     context.PrintJson("drain", {{"draining", true}});
   } else {
-    context.out << "the daemon is draining\n";
+    context.out << (after_all ? "the daemon drains when all nodes have finished\n"
+                              : "the daemon is draining\n");
   }
   return {};
 }
@@ -143,8 +144,13 @@ void AddEvict(Command& program, CommandContext& context) {
 }
 
 void AddDrain(Command& program, CommandContext& context) {
-  program.AddCommand("drain", "End the daemon in good order, as SIGTERM does.")
-      .OnRun([&context] { return RunDrain(context); });
+  Command command =
+      program.AddCommand("drain", "End the daemon in good order, as SIGTERM does.");
+  auto after_all = std::make_shared<bool>(false);
+  command.AddFlag("--after-all", *after_all,
+                  "Only when it was asked for this on all nodes of the job that answer: until then "
+                  "it serves the other nodes");
+  command.OnRun([&context, after_all] { return RunDrain(context, *after_all); });
 }
 
 }  // namespace forebay::cli

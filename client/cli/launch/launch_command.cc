@@ -1,0 +1,66 @@
+// `forebay launch`: runs a command with a daemon beside it, once per node of a job. This file has
+// the command line; NodeLaunch does the work.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
+#include "client/cli/commands.h"
+#include "client/cli/launch/node_launch.h"
+
+namespace forebay::cli {
+namespace {
+
+// The words behind "--" as they were given: the parser would split one like [a,b].
+Result<std::vector<std::string>> BehindMark(const std::vector<std::string>& arguments) {
+  const auto mark = std::ranges::find(arguments, "--");
+  if (mark == arguments.end()) {
+    return Error(ErrorCode::kInvalidArgument, "write '--' before the command that launch runs");
+  }
+  return std::vector<std::string>(mark + 1, arguments.end());
+}
+
+}  // namespace
+
+void AddLaunch(Command& program, CommandContext& context) {
+  Command command = program.AddCommand(
+      "launch", "Run a command with a daemon of its own; start it once on each node of a job.");
+  auto arguments = std::make_shared<LaunchArguments>();
+  command
+      .AddOption("--config", arguments->config,
+                 "The daemon's configuration file (default: $FOREBAY_CONFIG)")
+      .ValueName("FILE");
+  command
+      .AddOption("--set", arguments->settings,
+                 "Overrides a key of that file, as forebayd's --set does; repeatable")
+      .ValueName("KEY=VALUE")
+      .Verbatim();
+  command
+      .AddOption("--node-rank", arguments->node_rank,
+                 "This node's rank, from 0; needed only where no launcher says it")
+      .ValueName("N");
+  command
+      .AddOption("--node-count", arguments->node_count, "The number of nodes of the job; likewise")
+      .ValueName("N");
+  command
+      .AddOption("--log", arguments->log,
+                 "Appends the daemon's log to this file, one for each node (default: standard "
+                 "error)")
+      .ValueName("FILE");
+  command
+      .AddOption("--ready-timeout-s", arguments->ready_timeout_s,
+                 "How long the daemon may take until it is ready (default: 300)")
+      .Within(1U, 86'400U);
+  command
+      .AddOption("COMMAND", arguments->command,
+                 "The command and its arguments, behind '--'; its exit code is that of launch")
+      .Required();
+  command.OnRun([&context, arguments]() -> Status {
+    FOREBAY_ASSIGN(arguments->command, BehindMark(context.arguments));
+    return NodeLaunch(context, *arguments).Run();
+  });
+}
+
+}  // namespace forebay::cli

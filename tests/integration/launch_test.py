@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""`forebay launch`: exit codes, signals, deaths, and nodes that end at different times.
+
+    launch_test.py FOREBAY FOREBAYD [unittest options]
+
+Every test ends with a look for what may be left behind: processes, sockets, rendezvous files.
+"""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+FOREBAY, FOREBAYD = (os.path.abspath(path) for path in sys.argv[1:3])
+RECORDS, RECORD_BYTES = 4096, 4096
+# Waits, and says by a file that it does; TERM makes it end with code 9.
+WAITING = 'trap "echo TERM > {0}.got; exit 9" TERM; echo > {0}; while :; do sleep 0.05; done'
+
+
+def eventually(condition, what):
+    """Looks until it is true, a minute at most."""
+    end = time.monotonic() + 60
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError("not within 60 s: " + what)
+        time.sleep(0.01)
+
+
+def processes(word):
+    """The processes with `word` in their command lines: pid -> arguments."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            arguments = []
+            if entry.name.isdigit():
+                arguments = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended meanwhile
+            continue
+        arguments = [argument.decode(errors="replace") for argument in arguments]
+        if any(word in argument for argument in arguments):
+            found[int(entry.name)] = arguments
+    return found
+
+
+class LaunchTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fbl"))
+        self.data = random.Random(1).randbytes(RECORDS * RECORD_BYTES)
+        for name in ("set", "rendezvous"):
+            (self.folder / name).mkdir()
+        (self.folder / "set" / "records.bin").write_bytes(self.data)
+        self.config = self.folder / "forebay.toml"
+        self.config.write_text(
+            '[tier.ram]\ncapacity = "32MiB"\n[slots]\ncapacity = "32MiB"\n'
+            '[[dataset]]\nname = "records"\npath = "%s/set"\nformat = "raw"\n'
+            'files = ["value=records.bin"]\nshape = [%d]\nextent = "1MiB"\n'
+            % (self.folder, RECORD_BYTES), encoding="ascii")
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.folder),
+                            "FOREBAY_JOB_ID": "launch",
+                            "PATH": os.path.dirname(FOREBAYD) + os.pathsep + os.environ["PATH"]}
+        for name in ("FOREBAY_ADDRESS", "FOREBAY_CONFIG"):
+            self.environment.pop(name, None)
+        self.started = []
+
+    def tearDown(self):
+        for launch in self.started:
+            if launch.poll() is None:
+                launch.kill()
+                launch.wait()
+        try:
+            eventually(lambda: not processes(str(self.folder)),
+                       "the end of %s" % processes(str(self.folder)))
+            sockets = [path for path in self.folder.glob("*/*.sock")]
+            self.assertEqual(sockets, [])
+            self.assertEqual(list((self.folder / "rendezvous").iterdir()), [])
+        finally:
+            shutil.rmtree(self.folder)
+
+    def words(self, command, options=()):
+        return [FOREBAY, "launch", "--config", str(self.config), *options, "--", *command]
+
+    def run_launch(self, command, options=(), **more):
+        return subprocess.run(self.words(command, options), capture_output=True, text=True,
+                              timeout=120, check=False, **{"env": self.environment, **more})
+
+    def start(self, command, options=()):
+        """Standard error goes to a file, which `errors` reads."""
+        with open(self.folder / ("errors%d" % len(self.started)), "wb") as errors:
+            launch = subprocess.Popen(self.words(command, options), env=self.environment,
+                                      stderr=errors)
+        self.started.append(launch)
+        return launch
+
+    def errors(self, number=0):
+        return (self.folder / ("errors%d" % number)).read_text()
+
+    def start_waiting(self, options=()):
+        """A launch whose command waits for TERM."""
+        mark = self.folder / ("waits%d" % len(self.started))
+        launch = self.start(["sh", "-c", WAITING.format(mark)], options)
+        eventually(mark.exists, "the command")
+        return launch
+
+    def daemon_pids(self):
+        return [pid for pid, words in processes(str(self.folder)).items()
+                if os.path.basename(words[0]) == "forebayd"]
+
+    def node(self, rank):
+        """Options of one of two nodes, on the loopback interface."""
+        return ["--node-rank", str(rank), "--node-count", "2",
+                "--address", "unix:%s/run%s/d.sock" % (self.folder, rank),
+                "--log", "%s/log%s" % (self.folder, rank),
+                "--set", "nodes.rendezvous=directory:%s/rendezvous" % self.folder,
+                "--set", "peer.interface=lo",
+                # Tells the two nodes on this host apart.
+                "--set", "tier.ssd.directory=%s/ssd%s" % (self.folder, rank),
+                "--set", "tier.ssd.capacity=64MiB"]
+
+    def log(self, rank):
+        path = self.folder / ("log%d" % rank)
+        return path.read_text() if path.exists() else ""
+
+    # One node ------------------------------------------------------------------------------------
+
+    def test_the_exit_code_is_that_of_the_command(self):
+        not_executable = self.folder / "text"
+        not_executable.write_text("no program")
+        for command, code in ((["true"], 0), (["sh", "-c", "exit 7"], 7),
+                              (["sh", "-c", "kill -KILL $$"], 137),
+                              ([str(self.folder / "absent")], 127), ([str(not_executable)], 126)):
+            with self.subTest(command=command):
+                done = self.run_launch(command)
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertEqual(self.daemon_pids(), [])
+
+    def test_the_command_gets_its_arguments_as_they_are_and_the_address(self):
+        words = ["[a,b]", "--json", "--", "pack", "{}", "-a", "", "two words"]
+        script = 'printf "%s\\n" "$@"; exec ' + FOREBAY + " status --json"
+        done = self.run_launch(["sh", "-c", script, "sh", *words])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[:len(words)], words)
+        self.assertEqual(json.loads(lines[-1])["job_id"], "launch")
+
+    def test_the_configuration_may_come_from_the_environment(self):
+        words = [FOREBAY, "launch", "--", "true"]
+        without = subprocess.run(words, env=self.environment, capture_output=True, text=True,
+                                 timeout=120, check=False)
+        self.assertEqual(without.returncode, 2)
+        self.assertIn("FOREBAY_CONFIG", without.stderr)
+        self.environment["FOREBAY_CONFIG"] = str(self.config)
+        subprocess.run(words, env=self.environment, timeout=120, check=True)
+
+    def test_signals_reach_the_command(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            with self.subTest(signal=number):
+                mark = self.folder / ("mark%d" % number)
+                launch = self.start(["sh", "-c", 'trap "exit 30" %d; echo > %s; '
+                                     "while :; do sleep 0.05; done" % (number, mark)])
+                eventually(mark.exists, "the command")
+                launch.send_signal(number)
+                self.assertEqual(launch.wait(60), 30)
+
+    def test_a_command_that_a_passed_signal_ends_gives_128_more(self):
+        mark = self.folder / "mark"
+        launch = self.start(["sh", "-c", "echo > %s; exec sleep 1000" % mark])
+        eventually(mark.exists, "the command")
+        launch.terminate()
+        self.assertEqual(launch.wait(60), 128 + signal.SIGTERM)
+
+    def test_a_daemon_that_does_not_start_is_reported(self):
+        done = self.run_launch(["true"], ["--set", "no.such_key=1"])
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("no.such_key", done.stderr)
+        self.assertIn("did not start (exit code 2)", done.stderr)
+        log = self.folder / "log"
+        done = self.run_launch(["true"], ["--set", "no.such_key=1", "--log", str(log)])
+        self.assertIn(str(log), done.stderr)
+        self.assertIn("no.such_key", log.read_text())
+
+    def test_a_further_task_of_the_node_is_told_what_to_do(self):
+        self.start_waiting()
+        done = self.run_launch(["true"], env={**self.environment, "SLURM_LOCALID": "1"})
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("another forebayd", done.stderr)
+        self.assertIn("--ntasks-per-node=1", done.stderr)
+        self.started[0].terminate()
+        self.assertEqual(self.started[0].wait(60), 9)
+
+    def test_a_daemon_that_dies_ends_the_command(self):
+        launch = self.start_waiting()
+        [daemon] = self.daemon_pids()
+        os.kill(daemon, signal.SIGKILL)
+        self.assertEqual(launch.wait(60), 4)
+        self.assertTrue((self.folder / "waits0.got").exists())
+        self.assertIn("the daemon of this node has ended (signal 9)", self.errors())
+        for path in self.folder.glob("*/*.sock"):  # nobody was there to remove it
+            path.unlink()
+
+    def test_a_launch_that_is_killed_leaves_nothing(self):
+        launch = self.start_waiting()
+        launch.kill()
+        launch.wait()  # tearDown looks for the rest
+
+    # Two nodes -----------------------------------------------------------------------------------
+
+    def test_a_node_that_waits_for_others_is_given_up(self):
+        done = self.run_launch(["true"], [*self.node(0), "--ready-timeout-s", "1"])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--ready-timeout-s", done.stderr)
+
+    def test_a_launch_that_is_killed_while_it_waits_for_others_leaves_nothing(self):
+        launch = self.start(["true"], self.node(0))
+        eventually(lambda: list((self.folder / "rendezvous").iterdir()), "a rendezvous file")
+        launch.kill()
+        launch.wait()
+
+    def test_a_signal_before_the_command_ends_the_launch(self):
+        launch = self.start(["true"], self.node(0))
+        eventually(lambda: list((self.folder / "rendezvous").iterdir()), "a rendezvous file")
+        launch.terminate()
+        self.assertEqual(launch.wait(60), 128 + signal.SIGTERM)
+
+    def test_a_node_that_has_finished_supplies_the_other_one(self):
+        go = self.folder / "go"
+        status = self.folder / "status.json"
+        script = ("until [ -e {go} ]; do sleep 0.05; done; "
+                  "{forebay} pack records {out} && {forebay} status --json > {status}")
+        first = self.start(["true"], self.node(0))
+        second = self.start(["sh", "-c", script.format(go=go, forebay=FOREBAY, status=status,
+                                                       out=self.folder / "out.fbp")], self.node(1))
+        eventually(lambda: "it serves the other nodes" in self.log(0), "the first command's end")
+        go.touch()
+        self.assertEqual(second.wait(60), 0, self.log(1))
+        self.assertEqual(first.wait(60), 0, self.log(0))
+        self.assertIn("all nodes have finished", self.log(1))
+        subprocess.run([FOREBAY, "unpack", str(self.folder / "out.fbp"), "--to",
+                        str(self.folder / "arrays")], env=self.environment, check=True, timeout=60,
+                       stdout=subprocess.DEVNULL)
+        self.assertTrue((self.folder / "arrays" / "value.npy").read_bytes().endswith(self.data))
+        read = json.loads(status.read_text().splitlines()[-1])["gfs"]["bytes"]
+        self.assertLess(read, len(self.data), "the rest came from the first node")
+
+    def test_a_command_that_fails_does_not_wait_for_the_other_node(self):
+        second = self.start(["sh", "-c", WAITING.format(self.folder / "mark")], self.node(1))
+        first = self.start(["sh", "-c", "exit 5"], self.node(0))
+        self.assertEqual(first.wait(60), 5, self.log(0))
+        eventually((self.folder / "mark").exists, "the other command")
+        second.terminate()
+        self.assertEqual(second.wait(60), 9, self.log(1))
+
+    def test_a_node_that_waits_ends_when_it_is_asked_to(self):
+        second = self.start(["sh", "-c", WAITING.format(self.folder / "mark")], self.node(1))
+        first = self.start(["true"], self.node(0))
+        eventually(lambda: "it serves the other nodes" in self.log(0), "the first command's end")
+        first.terminate()
+        self.assertEqual(first.wait(60), 0, self.log(0))
+        eventually((self.folder / "mark").exists, "the other command")
+        second.terminate()
+        self.assertEqual(second.wait(60), 9, self.log(1))
+
+    @unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
+    def test_two_nodes_under_mpirun(self):
+        # Two tasks of one machine stand for two nodes, so each says which one it is.
+        options = " ".join(self.node("$OMPI_COMM_WORLD_RANK"))
+        script = "exec %s launch --config %s %s -- sh -c 'echo rank $OMPI_COMM_WORLD_RANK: %s'" % (
+            FOREBAY, self.config, options, "$FOREBAY_ADDRESS")
+        done = subprocess.run(["mpirun", "-n", "2", "--oversubscribe", "sh", "-c", script],
+                              env={**self.environment, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                                   "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         ["rank %d: unix:%s/run%d/d.sock" % (rank, self.folder, rank)
+                          for rank in (0, 1)])
+
+
+if __name__ == "__main__":
+    # Who starts this test in the background may have it ignore SIGINT, and its children, too.
+    for handled in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(handled, signal.SIG_DFL)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
