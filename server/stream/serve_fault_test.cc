@@ -169,7 +169,12 @@ class ServeFaultTest : public ::testing::TestWithParam<SweepCase> {
       ServeScript script;
       script.Run(fault, sweep.is_ssd_only);
       ++runs;
-      runs_with_fault += script.injector().faults_injected() > 0;
+      const bool had_fault = script.injector().faults_injected() > 0;
+      // Threads decide how often an extent is read again, so the last operations of one run may not
+      // exist in another one.
+      EXPECT_TRUE(had_fault || script.injector().candidates_seen() < fault.nth)
+          << "the operation came, and its fault did not";
+      runs_with_fault += had_fault ? 1 : 0;
       const bool is_whole = script.errors().empty();
       EXPECT_TRUE(!is_whole || script.delivered() == kSamplesOfARun);
       const bool is_silent = sweep.kind == FaultKind::kBitFlip ||
@@ -181,7 +186,7 @@ class ServeFaultTest : public ::testing::TestWithParam<SweepCase> {
       EXPECT_EQ(script.delivered(), kSamplesOfARun) << "the next run is whole again";
       if (HasFatalFailure() || HasNonfatalFailure()) break;
     }
-    EXPECT_EQ(runs_with_fault, runs) << "a run without its fault proves nothing";
+    EXPECT_GE(20 * runs_with_fault, 19 * runs) << "runs without their fault prove nothing";
     EXPECT_GE(runs, std::min<std::uint64_t>(candidates, FOREBAY_SWEEP_POINTS));
   }
 };
