@@ -160,6 +160,8 @@ name = "fashion-mnist-train"
 path = "$gfs_folder/fashion-mnist"
 format = "idx"
 files = ["images=train-images-idx3-ubyte", "labels=train-labels-idx1-ubyte"]
+# Small ones, so that two nodes have something to share.
+extent = "4MiB"
 stage_at_start = false
 persist = true
 
