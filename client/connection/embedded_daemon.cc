@@ -228,8 +228,6 @@ std::string CurrentJob() {
 
 // Beside the running program first: an installation or a build tree then uses its own daemon, of
 // the same version, whatever $PATH finds.
-// Beside the running program first: an installation or a build tree then uses its own daemon, of
-// the same version, whatever $PATH finds.
 std::string DaemonProgram() {
   std::array<char, 4096> self;
   const ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size());

@@ -52,7 +52,7 @@ ErrorCode CodeOfErrno(int system_errno) {
   }
 }
 
-// What the system's text leaves open.
+// Returns an explanation of errors whose text from the system does not say what is wrong.
 std::string_view HintOf(int system_errno) {
   switch (system_errno) {
     // openat2 refuses such paths, because nothing outside the root may be opened.

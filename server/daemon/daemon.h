@@ -157,7 +157,7 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<fetch::DecodedCache> decoded_;
   std::unique_ptr<BackgroundScrubber> scrubber_;  // null: tier.scrub.enabled is false
   std::unique_ptr<fetch::RowRouter> router_;  // null: a job of one node
-  // What other nodes are answered with; both null: a job of one node.
+  // These answer other nodes; both are null in a job of one node.
   std::unique_ptr<stage::LocalExtents> local_extents_;
   std::unique_ptr<fetch::LocalRows> local_rows_;
   std::unique_ptr<stream::StreamRegistry> registry_;

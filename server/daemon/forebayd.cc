@@ -119,8 +119,8 @@ class EndInTime {
 };
 
 // Watchdog of the start: ends the process if it was asked to stop, and the start does not end in
-// time because a file system does not answer. Files that the start has made may stay: lock files,
-// which the next daemon takes over.
+// time because a file system or a PMIx server does not answer. Files that the start has made may
+// stay: lock files, which the next daemon takes over.
 class StartInTime {
  public:
   explicit StartInTime(int signal_fd)
@@ -145,8 +145,8 @@ class StartInTime {
     log::Info("forebayd was asked to stop while it starts");
     if (poll(polled, 1, kPatienceMs) != 0) return;
     log::Error("forebayd could not end its start within {} ms, and exits without waiting for a "
-               "file system that does not answer; it was opening the directories and data sets "
-               "of its configuration",
+               "file system that does not answer, or for a PMIx server; it was opening the "
+               "directories and data sets of its configuration, or looking for other nodes",
                kPatienceMs);
     spdlog::shutdown();
     std::_Exit(kExitFailure.code);

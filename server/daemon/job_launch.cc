@@ -21,8 +21,7 @@ rendezvous::Environment ReadEnvironment() {
     const std::string_view text = *variable;
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos) continue;
-    // Of two variables of one name, which only a broken launcher sets, the first counts, as in
-    // getenv.
+    // A broken launcher may set two variables of one name. The first one counts, as in getenv.
     environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return environment;

@@ -34,8 +34,8 @@ constexpr std::int64_t kNsPerMillisecond = 1'000'000;
 constexpr std::int64_t kFinishedRoundMs = 1'000;
 constexpr std::int64_t kFinishedRoundMsPerNode = 5;
 
-// What all nodes must have alike, for the rendezvous, which shows both texts of a value that
-// differs. Hello compares the same things again, between the daemons that really talk.
+// Lists what all nodes must have alike. If two nodes differ, the rendezvous shows the texts of
+// both. Hello compares the same values again, between the daemons that really talk.
 std::vector<rendezvous::AgreedValue> AgreedValues(std::uint64_t config_digest) {
   return {{"protocol version", fmt::to_string(kProtocolVersion)},
           {"order version", fmt::to_string(kOrderSpecVersion)},
@@ -123,7 +123,7 @@ Status JobNodes::FindNodes() {
   return {};
 }
 
-// Makes what the list of nodes decides.
+// Makes the objects that follow from the list of nodes: membership, identity, and connections.
 Status JobNodes::UseNodes(NodeRank self, std::uint64_t config_digest) {
   std::vector<plan::Node> members;
   std::map<NodeRank, std::string> addresses;

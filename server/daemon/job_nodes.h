@@ -57,7 +57,7 @@ class JobNodes {
   ~JobNodes();
 
   plan::Membership& membership() { return *membership_; }
-  // What asks the other nodes; null in a job of one node.
+  // These ask the other nodes; both are null in a job of one node.
   stage::ExtentSource* extents() { return peers_.get(); }
   fetch::RowSource* rows() { return peers_.get(); }
 

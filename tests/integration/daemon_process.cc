@@ -1,3 +1,6 @@
+// The child gets two descriptors: the log as its standard error, and a pipe for the READY line. It
+// is made by fork and not by posix_spawn, because it enters a network namespace before it becomes
+// forebayd. Ends are waited for by polling, with one limit for all of them (Eventually).
 #include "tests/integration/daemon_process.h"
 
 #include <fcntl.h>
@@ -20,6 +23,7 @@ namespace forebay::integration {
 DaemonProcess::DaemonProcess(const std::vector<std::string>& arguments, std::string log_path,
                              int network) {
   int ends[2];
+  // Both ends close at exec, so that no other daemon of the test holds this one's pipe open.
   FOREBAY_CHECK(pipe2(ends, O_CLOEXEC) == 0);
   constexpr int kReadyFd = 3;
   std::vector<std::string> words = {FOREBAYD};
@@ -38,10 +42,12 @@ DaemonProcess::DaemonProcess(const std::vector<std::string>& arguments, std::str
     const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     dup2(log, STDERR_FILENO);
     dup2(ends[1], kReadyFd);
+    // dup2 onto itself keeps the flag that closes it at exec.
     if (ends[1] == kReadyFd) fcntl(kReadyFd, F_SETFD, 0);
     execv(raw[0], raw.data());
     _exit(127);
   }
+  // With this end open here, the pipe would not end when the daemon does.
   close(ends[1]);
   ready_fd_ = ends[0];
 }
@@ -60,12 +66,14 @@ const std::string& DaemonProcess::ready_line() {
   pollfd polled{ready_fd_, POLLIN, 0};
   while (line.find('\n') == std::string::npos && poll(&polled, 1, patience) > 0) {
     const ssize_t got = read(ready_fd_, part, sizeof(part));
+    // The daemon has ended without the line.
     if (got <= 0) break;
     line.append(part, static_cast<std::size_t>(got));
   }
   return ready_line_.emplace(line);
 }
 
+// After the end, the number may belong to another process.
 void DaemonProcess::Signal(int number) const {
   if (!outcome_) kill(pid_, number);
 }
@@ -98,6 +106,7 @@ std::uint64_t DaemonProcess::StatusKib(const std::string& key) const {
   return 0;
 }
 
+// schedstat has nanoseconds, where /proc/PID/stat counts in hundredths of a second.
 DaemonProcess::CpuUse DaemonProcess::TotalCpuUse() const {
   CpuUse total;
   const std::string tasks = "/proc/" + std::to_string(pid_) + "/task";

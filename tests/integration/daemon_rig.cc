@@ -1,3 +1,6 @@
+// The records of the data set follow from their ids, so a reader can check each byte without the
+// file. All files of a rig lie in one folder, which goes with it; the nodes of a job share the
+// configuration and the GFS, and differ in socket, state directory and SSD directory.
 #include "tests/integration/daemon_rig.h"
 
 #include <unistd.h>
@@ -14,6 +17,8 @@
 namespace forebay::integration {
 namespace {
 
+// The multiplier is 2^64 divided by the golden ratio: records of neighbouring ids differ
+// everywhere.
 std::uint64_t WordOf(std::uint64_t id, std::uint64_t index) {
   return (id + 1) * 0x9E3779B97F4A7C15ULL + index;
 }
@@ -27,7 +32,7 @@ std::vector<std::string> NamesIn(const std::string& folder) {
   return names;
 }
 
-// Counts what a batch brought; false where it cannot be read.
+// Counts the samples of a batch; false where it cannot be read.
 bool Count(RawClient& client, const v1::Batch& batch, std::set<std::uint64_t>& seen,
            EpochCounts& counts) {
   WireSpan tensor;
@@ -42,6 +47,7 @@ bool Count(RawClient& client, const v1::Batch& batch, std::set<std::uint64_t>& s
     ++counts.samples;
     const std::span<const std::byte> row = rows.subspan(i * kRecordBytes, kRecordBytes);
     if (!IsRecord(id, row)) ++counts.wrong;
+    // Multiplied by an odd number that belongs to the id, so that two swapped rows change the sum.
     const std::uint64_t digest = Checksum(row) * (2 * id + 1);
     counts.content_digest += digest;
     counts.by_position[batch.first_position() + i] = digest;
@@ -126,6 +132,7 @@ std::uint64_t DaemonRig::SegmentCount() const {
 std::vector<std::string> DaemonRig::Leftovers() const {
   std::vector<std::string> left;
   for (const char* folder : {"/run", "/state", "/ssd"}) {
+    // Segments, their manifest and saved catalogs are meant to stay.
     for (const std::string& name : NamesIn(folder_ + folder)) {
       const bool kept = name.ends_with(".seg") || name == "manifest" ||
                         (std::string_view(folder) == "/state" && name != "forebayd.lock" &&
@@ -169,6 +176,7 @@ EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, OrderMo
     v1::StreamRequest request;
     auto wanted = static_cast<std::uint32_t>(reply->batches_size() + reply->errors_size());
     if (reply->has_opened()) {
+      // Fills the credits; from then on each answer makes room for one more pull.
       end = std::min(reply->opened().steps_per_epoch(), part.end_step);
       wanted = open.open().credits();
     }
@@ -179,6 +187,7 @@ EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, OrderMo
     }
     for (const v1::BatchError& error : reply->errors()) counts.error = error.message();
     if (reply->has_trailer()) {
+      // The trailer is the last message: this end closes, and the call ends with its status.
       counts.trailer = reply->trailer().samples() == counts.samples;
       counts.trailer_checksum = reply->trailer().checksum();
       stream.HalfClose();

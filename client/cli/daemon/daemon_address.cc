@@ -14,10 +14,15 @@ namespace {
 
 constexpr std::chrono::seconds kLookAround(2);
 
+// A variable that is set to nothing counts as not set, as in shells.
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 Result<std::string> DefaultAddress() {
   // A name that the user has set goes before anything that is found by looking.
-  const char* given = std::getenv("FOREBAY_ADDRESS");
-  if (given != nullptr && *given != '\0') return std::string(given);
+  if (const std::string given = Variable("FOREBAY_ADDRESS"); !given.empty()) return given;
   const std::string job = internal::CurrentJob();
   std::vector<std::string> addresses = internal::AddressesOfJob(job);
   // Asking costs a connection for each, so a single socket is not asked: connecting to it will
@@ -47,6 +52,10 @@ Result<std::string> DaemonAddress(const CommandContext& context) {
   }
   if (address.starts_with('/')) address.insert(0, "unix:");
   return address;
+}
+
+std::string DaemonConfig(const std::string& given) {
+  return given.empty() ? Variable("FOREBAY_CONFIG") : given;
 }
 
 }  // namespace forebay::cli

@@ -1,4 +1,4 @@
-// Which daemon a command talks to.
+// Which daemon a command talks to, and with which configuration it starts one.
 #pragma once
 
 #include <string>
@@ -13,5 +13,8 @@ struct CommandContext;
 // that of this job's daemon, in its default place. kInvalidArgument where several daemons run for
 // this job: the message names their addresses.
 Result<std::string> DaemonAddress(const CommandContext& context);
+
+// The configuration file of a daemon that a command starts: `given`, else $FOREBAY_CONFIG, else "".
+std::string DaemonConfig(const std::string& given);
 
 }  // namespace forebay::cli

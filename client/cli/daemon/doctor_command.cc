@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -13,6 +12,7 @@
 #include "client/cli/command_context.h"
 #include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
+#include "client/cli/daemon/daemon_address.h"
 #include "client/connection/embedded_daemon.h"
 
 namespace forebay::cli {
@@ -24,10 +24,7 @@ struct DoctorArguments {
 };
 
 Status RunDoctor(CommandContext& context, const DoctorArguments& arguments) {
-  std::string config = arguments.config;
-  // As for a program that starts a private daemon.
-  const char* given = std::getenv("FOREBAY_CONFIG");
-  if (config.empty() && given != nullptr) config = given;
+  const std::string config = DaemonConfig(arguments.config);
   std::vector<std::string> words = {internal::DaemonProgram(), "--doctor"};
   if (!config.empty()) words.insert(words.end(), {"--config", config});
   for (const std::string& setting : arguments.settings) {

@@ -35,12 +35,14 @@ std::string NodesTable(const v1::NodesReply& reply) {
   if (reply.nodes().empty()) {
     return "this daemon serves its node alone (key nodes.rendezvous)\n";
   }
+  // Pointers, because the order of the reply is that of the JSON.
   std::vector<const v1::NodeStatus*> nodes;
   double weights = 0;
   for (const v1::NodeStatus& node : reply.nodes()) {
     nodes.push_back(&node);
     weights += node.weight();
   }
+  // The slowest first: it is the one that holds a job up.
   std::ranges::stable_sort(nodes, {}, [](const v1::NodeStatus* node) { return PlaceOf(*node); });
   TextTable table({"RANK", "NODE", "ADDRESS", "SHARE", "TIERS USED", "OF", "GFS READ", "SAMPLES",
                    "OF OTHERS", "GFS WAITS", "RECEIVED", "RATE", "FAILED", "ANSWER"});
@@ -60,6 +62,7 @@ std::string NodesTable(const v1::NodesReply& reply) {
                    : "none"});
   }
   std::string text = table.ToString();
+  // Reasons are too long for a column.
   for (const v1::NodeStatus* node : nodes) {
     if (node->answers()) continue;
     text += fmt::format("node {} does not answer: {}\n", node->rank(),

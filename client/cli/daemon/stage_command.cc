@@ -64,7 +64,7 @@ class StageReport {
     if (context_.json) return;
     ProgressLine& line =
         lines_.try_emplace(dataset.name(), context_.out, context_.terminal).first->second;
-    // What this daemon stages itself.
+    // Extents of other nodes are not staged here, so the bar ends at the rest.
     const std::uint64_t total = dataset.total_bytes() - dataset.other_nodes_bytes();
     const ProgressLine::State state = {.name = dataset.name(),
                                        .bytes_done = dataset.staged_bytes(),

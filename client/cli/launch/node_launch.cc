@@ -18,6 +18,7 @@
 
 #include "client/cli/command_context.h"
 #include "client/cli/daemon/admin_link.h"
+#include "client/cli/daemon/daemon_address.h"
 #include "client/connection/embedded_daemon.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
@@ -72,9 +73,8 @@ Status NodeLaunch::Run() {
 }
 
 Result<std::string> NodeLaunch::Config() const {
-  if (!arguments_.config.empty()) return arguments_.config;
-  const char* given = std::getenv("FOREBAY_CONFIG");
-  if (given != nullptr && *given != '\0') return std::string(given);
+  std::string given = DaemonConfig(arguments_.config);
+  if (!given.empty()) return given;
   return Error(ErrorCode::kInvalidArgument,
                "the daemon needs a configuration file: give --config FILE, or set FOREBAY_CONFIG");
 }

@@ -61,8 +61,8 @@ Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes, PageCheck che
 
 Result<std::shared_ptr<const Catalog>> Catalog::Load(const std::string& absolute_path) {
   FOREBAY_ASSIGN(ImageBytes bytes, ImageBytes::FromFile(absolute_path));
-  // What was read is in memory, so all of it is verified now, while another catalog can be built in
-  // its place. Damage that a stream finds later only `forebay stage --rebuild` can mend.
+  // An image that was read lies in memory, so all of it is verified now: the caller can still build
+  // another catalog. If a stream finds the damage later, only `forebay stage --rebuild` mends it.
   const PageCheck check = bytes.is_mapped() ? PageCheck::kAtFirstUse : PageCheck::kAtOnce;
   Result<std::shared_ptr<const Catalog>> opened = OpenImage(std::move(bytes), check);
   if (!opened.has_value()) return opened.error().WithContext(Quoted(absolute_path));

@@ -84,7 +84,7 @@ class PipeReport final : public CheckReport {
   _exit(0);
 }
 
-// What the parent has read so far.
+// The steps and findings that the parent has read from the pipe so far.
 struct Heard {
   std::string step;
   std::uint64_t findings = 0;

@@ -155,24 +155,8 @@ TEST_F(DoctorDirectoryTest, ADirectoryWithoutTheRightToWriteIsAFailure) {
 TEST_F(DoctorDirectoryTest, EveryErrorOfWritingIsAFailureAndLeavesNothing) {
   io::FaultInjector faults;
   io::FaultyBackend faulty(*backend_, faults);
-  for (const auto& [kind, remedy] :
-       {std::pair(io::FaultKind::kEio, "kernel's log"), {io::FaultKind::kEnospc, "free space"},
-        {io::FaultKind::kErofs, "for writing"}}) {
-    std::uint64_t failures = 0;
-    for (std::uint64_t nth = 1;; ++nth) {
-      faults.Arm({.kind = kind, .nth = nth});
-      const std::uint64_t before = faults.faults_injected();
-      const Finding finding = State(faulty);
-      faults.Disarm();
-      if (faults.faults_injected() == before) break;
-      // The removal of a leftover, before anything is created, may fail.
-      if (finding.verdict == Verdict::kOk) continue;
-      ++failures;
-      EXPECT_EQ(finding.verdict, Verdict::kFailure);
-      EXPECT_THAT(finding.remedy, HasSubstr(remedy)) << finding.text;
-    }
-    EXPECT_GE(failures, 2U) << "create, write and the syncs";
-  }
+  // To create the file, to write to it, and the syncs.
+  ExpectEveryErrorIsAFailure(faults, 2, [&] { return State(faulty); });
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ Result<TrialFile> CreateTrialFile(io::Directory& directory, bool direct);
 // Writes a page to a trial file in `directory`, and syncs the file and the directory.
 Status TryToWrite(io::IoBackend& backend, const std::string& directory);
 
-// What to do about an error of a directory or a file that `key` names.
+// Returns the remedy for an error of a directory or a file that `key` names.
 std::string DirectoryRemedy(const Error& error, const std::string& key);
 
 }  // namespace forebay::daemon

@@ -15,6 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// By the values of Verdict. They are part of the schema.
 constexpr std::array<std::string_view, 3> kVerdictNames = {"ok", "warning", "failure"};
 constexpr const char* kSchema = "forebay.doctor.v1";
 
@@ -60,6 +61,8 @@ std::string FindingJson(const Finding& finding) {
                {"figures", figures}});
 }
 
+// Reads only what FindingJson writes. A check that was killed may have written a part of a line,
+// which is no finding.
 std::optional<Finding> ParseFinding(std::string_view json) {
   constexpr bool kThrows = false;
   const Json parsed = Json::parse(json, nullptr, kThrows);
@@ -76,6 +79,7 @@ std::optional<Finding> ParseFinding(std::string_view json) {
   const auto figures = parsed.find("figures");
   if (figures == parsed.end()) return finding;
   for (const auto& [name, value] : figures->items()) {
+    // Figures are counts of bytes and things, and never negative.
     if (!value.is_number_unsigned()) continue;
     finding.figures.push_back({.name = name, .value = value.get<std::uint64_t>()});
   }

@@ -93,7 +93,7 @@ TEST_F(TransferTest, WritesBytesThatDoNotCompress) {
   EXPECT_EQ(rate.bytes, kMiB);
   const auto bytes = Take(memory_.FileBytes("/new"));
   ASSERT_EQ(bytes.size(), kMiB);
-  // Of 512 words hardly any two are equal.
+  // The bytes are random, so hardly any two of 512 words are equal.
   std::set<std::vector<std::byte>> words;
   for (std::size_t at = 0; at < 4096; at += 8) {
     words.insert({bytes.begin() + static_cast<std::ptrdiff_t>(at),

@@ -1,6 +1,7 @@
-// What a daemon of a job of several nodes needs of its node: a place in the job, an address and a
-// port to listen on, the means of the rendezvous. Other nodes are not asked, because their daemons
-// do not run yet.
+// Checks what a daemon needs of its node to take part in a job of several nodes: a place in the
+// job, an address and a port to listen on, and the list of hosts or the directory of the
+// rendezvous. It calls the functions by which the daemon finds these itself. Other nodes are not
+// asked, because their daemons do not run yet.
 #include <netdb.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -81,16 +82,52 @@ void CheckConnections(const Config& config, std::uint32_t node_count, CheckRepor
               fmt::format("run 'ulimit -n {}' before the daemon starts", needed));
 }
 
+// Reports this node's place in the job. An unknown place is a warning, because the doctor may have
+// been started without the launcher of the job.
+void ReportPlace(const Config& config, const Result<rendezvous::NodePlace>& place,
+                 const std::string& remedy, CheckReport& report) {
+  if (!place.has_value()) {
+    return report.Warn("the place of this node in the job is not known: " +
+                           place.error().message(),
+                       remedy);
+  }
+  report.Ok(fmt::format("this node has rank {} of {}", place->rank.value(), place->node_count),
+            {{"rank", place->rank.value()}, {"node_count", place->node_count}});
+  CheckConnections(config, place->node_count, report);
+}
+
+// The port is taken and given back, so another process may have it by the time the daemon starts.
+void CheckListening(const Config& config, std::uint16_t port_of_list, CheckReport& report) {
+  report.Begin("listening for other nodes");
+  const auto server = ListenForNodes(config, port_of_list);
+  if (server.has_value()) {
+    return report.Ok(
+        fmt::format("a daemon can listen for other nodes on {}", (*server)->address()));
+  }
+  report.Fail(server.error().message(),
+              "set peer.interface to an interface of this node, peer.ports to free ports, and "
+              "peer.allow_plaintext as the network allows it");
+}
+
+// Writes as a daemon does when it publishes its entry, but to a file without a name.
+void CheckRendezvousDirectory(const std::string& path, io::IoBackend& backend,
+                              CheckReport& report) {
+  report.Begin("writing to " + path);
+  const Status written = TryToWrite(backend, path);
+  if (written.has_value()) return report.Ok(path + ": entries can be written and synced");
+  report.Fail(written.error().message(), DirectoryRemedy(written.error(), kRendezvousKey));
+}
+
 }  // namespace
 
 void CheckNodes(const Config& config, io::IoBackend& backend, const io::Clock& clock,
                 CheckReport& report) {
   report.Begin("asking the launcher for this node's place in the job");
   const auto launch = FindJobLaunch(config, clock);
-  const std::string launcher =
+  const std::string remedy =
       "start the doctor in the way in which the daemons are started (srun, mpirun), or give "
       "--node-rank and --node-count to forebayd --doctor";
-  if (!launch.has_value()) return report.Fail(launch.error().message(), launcher);
+  if (!launch.has_value()) return report.Fail(launch.error().message(), remedy);
   const RendezvousKind kind = launch->choice.kind;
   const std::string& path = launch->choice.path;
   if (kind == RendezvousKind::kNone) {
@@ -99,40 +136,22 @@ void CheckNodes(const Config& config, io::IoBackend& backend, const io::Clock& c
   }
   Result<rendezvous::NodePlace> place = rendezvous::PlaceOf(launch->launch);
   std::uint16_t port_of_list = 0;
+  // A list of hosts decides the place and the port itself.
   if (kind == RendezvousKind::kHosts) {
     const auto host_name = HostName();
     const auto hosts = ReadHostList(config, path);
     if (!hosts.has_value() || !host_name.has_value()) {
       const Error& error = hosts.has_value() ? host_name.error() : hosts.error();
-      return report.Fail(error.message(), fmt::format("correct the list that {} names",
-                                                      kRendezvousKey));
+      return report.Fail(error.message(),
+                         fmt::format("correct the list that {} names", kRendezvousKey));
     }
     CheckNames(*hosts, path, clock, report);
     place = hosts->Place(launch->launch, *host_name);
     if (place.has_value()) port_of_list = hosts->address(place->rank).port;
   }
-  if (place.has_value()) {
-    report.Ok(fmt::format("this node has rank {} of {}", place->rank.value(), place->node_count),
-              {{"rank", place->rank.value()}, {"node_count", place->node_count}});
-    CheckConnections(config, place->node_count, report);
-  } else {
-    report.Warn("the place of this node in the job is not known: " + place.error().message(),
-                launcher);
-  }
-  report.Begin("listening for other nodes");
-  const auto server = ListenForNodes(config, port_of_list);
-  if (server.has_value()) {
-    report.Ok(fmt::format("a daemon can listen for other nodes on {}", (*server)->address()));
-  } else {
-    report.Fail(server.error().message(),
-                "set peer.interface to an interface of this node, peer.ports to free ports, and "
-                "peer.allow_plaintext as the network allows it");
-  }
-  if (kind != RendezvousKind::kDirectory) return;
-  report.Begin("writing to " + path);
-  const Status written = TryToWrite(backend, path);
-  if (written.has_value()) return report.Ok(path + ": entries can be written and synced");
-  report.Fail(written.error().message(), DirectoryRemedy(written.error(), kRendezvousKey));
+  ReportPlace(config, place, remedy, report);
+  CheckListening(config, port_of_list, report);
+  if (kind == RendezvousKind::kDirectory) CheckRendezvousDirectory(path, backend, report);
 }
 
 }  // namespace forebay::daemon

@@ -1,5 +1,6 @@
-// What a job of several nodes needs of a node: each reason why a daemon could not take part. Each
-// check runs in a process of its own, as the doctor runs it, because listening starts threads.
+// These tests give the check each reason why a daemon could not take part in a job of several
+// nodes. Each check runs in a process of its own, as the doctor runs it, because listening starts
+// threads.
 #include <netinet/in.h>
 #include <sys/socket.h>
 

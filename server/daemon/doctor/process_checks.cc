@@ -1,4 +1,5 @@
-// What the kernel and its policies allow this process: io_uring, and open files.
+// Checks whether the kernel and its policies allow this process to use io_uring, and how many files
+// it may open.
 #include <sys/resource.h>
 
 #include <algorithm>

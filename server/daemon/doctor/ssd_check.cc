@@ -61,6 +61,7 @@ std::optional<std::uint64_t> CheckSpace(const Config& config, const OwnDirectory
     }
     used_bytes = *segments;
   }
+  // Only the part of the capacity that has no segments yet must be free.
   const std::uint64_t missing_bytes = *capacity - std::min(*capacity, used_bytes);
   const std::string text =
       fmt::format("{}: tier.ssd.capacity is {}, {} are free{}", own.Described(),
@@ -76,6 +77,7 @@ std::optional<std::uint64_t> CheckSpace(const Config& config, const OwnDirectory
                             SizeText(missing_bytes - space->free_bytes)),
                 figures);
   } else if (space->file_system_type == TMPFS_MAGIC) {
+    // On many nodes /tmp is one. It works, and takes the memory that the job needs.
     report.Warn(text + ", on a tmpfs, whose files lie in memory",
                 fmt::format("set {} to a directory on an SSD, or leave it empty and raise "
                             "tier.ram.capacity",
@@ -124,6 +126,7 @@ Status Measure(const Config& config, io::IoBackend& backend, io::Directory& dire
                                        {"read_bytes", read.bytes},
                                        {"read_bytes_per_s", read.BytesPerSecond()},
                                        {"is_direct", is_direct ? 1U : 0U}};
+  // The tier works without O_DIRECT too, so that is no failure.
   if (config.ssd_direct && !is_direct) {
     report.Warn(text + ", because the file system refuses O_DIRECT",
                 fmt::format("set {} to a directory of another file system; with this one, extents "
@@ -162,6 +165,7 @@ void CheckSsd(const Config& config, const DaemonPaths& paths, io::IoBackend& bac
   report.Begin("writing a file in " + own->nearest);
   const Status measured = Measure(config, backend, **directory, clock, bytes, report);
   if (measured.has_value()) return;
+  // Some file systems accept O_DIRECT when a file is opened, and refuse the writes.
   const bool may_be_direct = config.ssd_direct && measured.error().system_errno() == EINVAL;
   report.Fail(measured.error().message(), may_be_direct
                                               ? "set tier.ssd.direct to false"

@@ -141,26 +141,8 @@ TEST_F(DoctorSsdTest, EveryErrorIsOneFailureWithItsRemedyAndLeavesNothing) {
   io::FaultInjector faults;
   io::FaultyBackend faulty(memory_, faults);
   memory_.SetCapacity(8 * kMiB);  // few requests, because each of them fails once
-  for (const auto& [kind, remedy] :
-       {std::pair(io::FaultKind::kEio, "kernel's log"), {io::FaultKind::kEnospc, "free space"},
-        {io::FaultKind::kErofs, "for writing"}}) {
-    std::uint64_t failures = 0;
-    for (std::uint64_t nth = 1;; ++nth) {
-      faults.Arm({.kind = kind, .nth = nth});
-      const std::uint64_t before = faults.faults_injected();
-      const RecordedReport report = Check(faulty);
-      faults.Disarm();
-      if (faults.faults_injected() == before) break;
-      const Finding& last = report.findings.back();
-      // The removal of a leftover, before anything is created, may fail.
-      if (last.verdict == Verdict::kOk) continue;
-      ++failures;
-      EXPECT_EQ(last.verdict, Verdict::kFailure) << last.text;
-      EXPECT_THAT(last.remedy, HasSubstr(remedy)) << last.text;
-    }
-    EXPECT_GE(failures, 3U);
-    EXPECT_EQ(memory_.open_file_count(), 0U);
-  }
+  ExpectEveryErrorIsAFailure(faults, 3, [&] { return Check(faulty).findings.back(); });
+  EXPECT_EQ(memory_.open_file_count(), 0U);
 }
 
 }  // namespace

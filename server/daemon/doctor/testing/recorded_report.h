@@ -1,15 +1,20 @@
-// Test support: a report that keeps what a check says, and the rights of an ordinary user.
+// Test support: a report that keeps what a check says, a sweep of errors, and the rights of an
+// ordinary user.
 #pragma once
 
 #include <unistd.h>
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/daemon/doctor/node_check.h"
+#include "server/io/testing/faulty_backend.h"
 
 namespace forebay::daemon {
 
@@ -36,6 +41,32 @@ class RecordedReport final : public CheckReport {
   std::vector<std::string> steps;
   std::vector<Finding> findings;
 };
+
+// Lets each operation of `run` fail once, with each of these errors, and expects the last finding
+// to be a failure with the remedy for it. `failures_min`: at least so many operations of an error
+// are such failures. `run` must use the back end of `faults`.
+inline void ExpectEveryErrorIsAFailure(io::FaultInjector& faults, std::uint64_t failures_min,
+                                       const std::function<Finding()>& run) {
+  for (const auto& [kind, remedy] :
+       {std::pair(io::FaultKind::kEio, "kernel's log"), {io::FaultKind::kEnospc, "free space"},
+        {io::FaultKind::kErofs, "for writing"}}) {
+    std::uint64_t failures = 0;
+    for (std::uint64_t nth = 1;; ++nth) {
+      faults.Arm({.kind = kind, .nth = nth});
+      const std::uint64_t before = faults.faults_injected();
+      const Finding finding = run();
+      faults.Disarm();
+      // The run has fewer operations than `nth`.
+      if (faults.faults_injected() == before) break;
+      // The removal of a leftover, before anything is created, may fail.
+      if (finding.verdict == Verdict::kOk) continue;
+      ++failures;
+      EXPECT_EQ(finding.verdict, Verdict::kFailure) << finding.text;
+      EXPECT_THAT(finding.remedy, ::testing::HasSubstr(remedy)) << finding.text;
+    }
+    EXPECT_GE(failures, failures_min);
+  }
+}
 
 // Root may read and write everything, so where root runs a test, this gives it the effective rights
 // of another user while it exists.
