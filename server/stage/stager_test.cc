@@ -6,11 +6,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,10 +15,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/io/queues/thread_backend.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/memory_backend.h"
-#include "server/stage/cataloguing/saved_catalog.h"
 #include "server/stage/testing/stage_rig.h"
 #include "server/tier/ssd/segment_format.h"
 
@@ -32,7 +27,6 @@ using io::IoCall;
 using io::testing::CodeOf;
 using io::testing::Pattern;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr std::uint64_t kFileBytes = 512'000;  // 512 records in 8 extents
 constexpr std::uint64_t kExtentBytes = 65'000;
@@ -731,155 +725,6 @@ TEST_F(StagerTest, RefusesOptionsOutOfRangeByName) {
   EXPECT_THAT(start({.request_bytes = 4095}), HasSubstr("stage.request must"));
   EXPECT_THAT(start({.request_bytes = limits::kIoRequestBytesMax + 1}),
               HasSubstr("stage.request must"));
-}
-
-// --- saved catalogs, on a real file system -------------------------------------------------
-
-class SavedCatalogTest : public ::testing::Test {
- protected:
-  SavedCatalogTest() {
-    for (const char* name : {"gfs", "ssd", "state"}) {
-      std::filesystem::create_directory(folder_ / name);
-    }
-    backend_ = io::testing::Take(io::ThreadBackend::Create());
-    rig_.emplace(*backend_, folder_.path());
-    Write(Pattern(200'000, 1));
-  }
-  void Write(const std::vector<std::byte>& bytes) {
-    std::ofstream file(folder_ / "gfs/data.bin", std::ios::binary | std::ios::trunc);
-    file.write(reinterpret_cast<const char*>(bytes.data()),
-               static_cast<std::streamsize>(bytes.size()));
-  }
-  Status StartAndStage(bool rebuild = false) {
-    rig_->Stop();
-    FOREBAY_TRY(rig_->Start(RecordDataset(), {.saves_catalogs = true}));
-    return rig_->StageAll(rebuild);
-  }
-  std::filesystem::path SavedPath() {
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "state")) {
-      if (entry.path().extension() == ".catalog") return entry.path();
-    }
-    ADD_FAILURE() << "no catalog was saved";
-    return {};
-  }
-
-  io::testing::TempFolder folder_;
-  std::unique_ptr<io::ThreadBackend> backend_;
-  std::optional<StageRig> rig_;
-};
-
-TEST_F(SavedCatalogTest, IsUsedAgain) {
-  FOREBAY_EXPECT_OK(StartAndStage());
-  const auto written = std::filesystem::last_write_time(SavedPath());
-  const std::uint64_t fingerprint = rig_->dataset().catalog()->fingerprint();
-  FOREBAY_EXPECT_OK(StartAndStage());
-  EXPECT_EQ(std::filesystem::last_write_time(SavedPath()), written) << "it was built anew";
-  EXPECT_EQ(rig_->dataset().catalog()->fingerprint(), fingerprint);
-  FOREBAY_EXPECT_OK(rig_->VerifyAll());
-}
-
-TEST_F(SavedCatalogTest, AChangedObjectIsRefusedWithTheRemedyAndRebuildMendsIt) {
-  FOREBAY_EXPECT_OK(StartAndStage());
-  Write(Pattern(210'000, 2));
-  const Status refused = StartAndStage();
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_THAT(refused.error().message(), HasSubstr("FAILED_PRECONDITION"));
-  EXPECT_THAT(refused.error().message(), HasSubstr("'data.bin'"));
-  EXPECT_THAT(refused.error().message(), HasSubstr("forebay stage --rebuild data"));
-  EXPECT_EQ(rig_->dataset().progress().gfs_bytes, 0u);
-  FOREBAY_EXPECT_OK(rig_->StageAll(/*rebuild=*/true));
-  EXPECT_EQ(rig_->dataset().catalog()->total_bytes(), 210'000u);
-  FOREBAY_EXPECT_OK(rig_->VerifyAll());
-  FOREBAY_EXPECT_OK(StartAndStage());
-  EXPECT_EQ(rig_->dataset().catalog()->total_bytes(), 210'000u) << "the new one was saved";
-}
-
-// A rebuild, which accepts the bytes as they are now, would be the wrong remedy.
-TEST_F(SavedCatalogTest, AnObjectThatCannotBeLookedAtIsNotSaidToHaveChanged) {
-  FOREBAY_EXPECT_OK(StartAndStage());
-  rig_->gfs_faults.Arm({.kind = FaultKind::kEio, .call = IoCall::kStat, .is_persistent = true});
-  const Status failed = StartAndStage();
-  EXPECT_GT(rig_->gfs_faults.faults_injected(), 0U);
-  rig_->gfs_faults.Disarm();
-  ASSERT_FALSE(failed.has_value());
-  EXPECT_THAT(failed.error().message(), HasSubstr("comparing the saved catalog of 'data'"));
-  EXPECT_THAT(failed.error().message(), HasSubstr("'data.bin'"));
-  EXPECT_THAT(failed.error().message(), Not(HasSubstr("--rebuild")));
-  FOREBAY_EXPECT_OK(rig_->StageAll());
-  FOREBAY_EXPECT_OK(rig_->VerifyAll());
-}
-
-TEST_F(SavedCatalogTest, BytesThatChangedBetweenDaemonsUnderAnUnchangedTimeAreRefusedByName) {
-  FOREBAY_EXPECT_OK(StartAndStage());
-  const std::filesystem::path data = folder_ / "gfs/data.bin";
-  const auto written = std::filesystem::last_write_time(data);
-  std::vector<std::byte> bytes = Pattern(200'000, 1);
-  bytes[70'000] ^= std::byte{1};
-  Write(bytes);
-  std::filesystem::last_write_time(data, written);
-  const Status refused = StartAndStage();
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_THAT(refused.error().message(), HasSubstr("changed since first read"));
-  FOREBAY_EXPECT_OK(rig_->StageAll(/*rebuild=*/true));  // these bytes are accepted
-  FOREBAY_EXPECT_OK(StartAndStage());
-  FOREBAY_EXPECT_OK(rig_->VerifyAll());
-}
-
-TEST_F(SavedCatalogTest, ADamagedOneIsBuiltAnew) {
-  FOREBAY_EXPECT_OK(StartAndStage());
-  std::filesystem::resize_file(SavedPath(), 100);
-  FOREBAY_EXPECT_OK(StartAndStage());
-  EXPECT_GT(std::filesystem::file_size(SavedPath()), 100u);
-  FOREBAY_EXPECT_OK(rig_->VerifyAll());
-}
-
-// Names that earlier versions wrote, so that their catalogs are still found.
-TEST(SavedCatalogNameTest, DependsOnTheConfigurationAloneAndStays) {
-  catalog::DatasetSource plain;
-  plain.name = "plain";
-  EXPECT_EQ(SavedCatalogName(plain), "plain-0e9e36c6cddb938d.catalog");
-  catalog::DatasetSource raw;
-  raw.name = "raw";
-  raw.format = catalog::Format::kRaw;
-  raw.extent_bytes = 1 << 20;
-  raw.settings.SetText("dtype", "f32");
-  raw.settings.SetNumbers("shape", {3, 300});
-  raw.settings.SetNumber("header", 128);
-  raw.settings.SetTexts("files", {"x=a.bin", "y=b=c.bin"});
-  EXPECT_EQ(SavedCatalogName(raw), "raw-d43414a7805f605b.catalog");
-  catalog::DatasetSource packs;
-  packs.name = "packs";
-  packs.format = catalog::Format::kPack;
-  packs.settings.SetTexts("files", {"b.pack", "k=v.pack"});
-  EXPECT_EQ(SavedCatalogName(packs), "packs-0b746a16e0638a58.catalog");
-  catalog::DatasetSource folder;
-  folder.name = "folder";
-  folder.format = catalog::Format::kImageFolder;
-  folder.settings.SetTexts("suffixes", {".jpg", ".png"});
-  EXPECT_EQ(SavedCatalogName(folder), "folder-feda49f95fd288e8.catalog");
-  catalog::DatasetSource found;
-  found.name = "found";
-  found.settings.SetTexts("files", {"x=x.npy"});
-  found.settings.SetText("dtype", "i16");
-  EXPECT_EQ(SavedCatalogName(found), "found-b0cf713e55804716.catalog");
-}
-
-TEST_F(SavedCatalogTest, AnotherConfigurationNeverFindsIt) {
-  FOREBAY_EXPECT_OK(StartAndStage());
-  rig_->Stop();
-  FOREBAY_EXPECT_OK(rig_->Start(RecordDataset(500), {.saves_catalogs = true}));
-  FOREBAY_EXPECT_OK(rig_->StageAll());
-  EXPECT_EQ(rig_->dataset().catalog()->sample_count(), 400u);
-}
-
-TEST_F(SavedCatalogTest, OneThatCannotBeSavedCostsOnlyAWarning) {
-  rig_->Stop();
-  FOREBAY_EXPECT_OK(rig_->Start(RecordDataset(), {.saves_catalogs = true}));
-  rig_->ssd_faults.Arm({.kind = FaultKind::kEnospc, .call = std::nullopt, .is_persistent = true});
-  FOREBAY_EXPECT_OK(rig_->StageAll());
-  EXPECT_GT(rig_->ssd_faults.faults_injected(), 0u);
-  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "state"));
-  FOREBAY_EXPECT_OK(rig_->VerifyAll());
 }
 
 }  // namespace forebay::stage::stager_test
