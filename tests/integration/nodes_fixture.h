@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <future>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,13 @@ namespace forebay::integration {
 
 class NodesTest : public ::testing::Test {
  protected:
+  // What the daemons said explains a failure, and the folder with their logs goes with the rig.
+  void TearDown() override {
+    if (!HasFailure()) return;
+    for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+      std::cerr << "log of node " << rank << ":\n" << ReadText(rig_.node_log(rank));
+    }
+  }
   static constexpr std::uint32_t kNodes = 4;
   static constexpr std::uint32_t kGlobalBatch = 48;  // for two, three and four ranks
 
