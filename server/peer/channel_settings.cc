@@ -25,6 +25,21 @@ constexpr int kReadBytes = 1 << 20;
 // A node that was down is tried again this often, whatever the number of attempts before.
 constexpr int kReconnectMsMin = 200;
 constexpr int kReconnectMsMax = 2'000;
+// gRPC sends a call once more if its connection was lost before anything was received. After that
+// the caller (RowRouter, ExtentSupplier) decides which node is asked. The pause is long enough for
+// gRPC to notice everywhere that the old connection is gone.
+constexpr char kSecondAttempt[] = R"({
+  "methodConfig": [{
+    "name": [{"service": "forebay.v1.Peer"}],
+    "retryPolicy": {
+      "maxAttempts": 2,
+      "initialBackoff": "0.02s",
+      "maxBackoff": "0.02s",
+      "backoffMultiplier": 1,
+      "retryableStatusCodes": ["UNAVAILABLE"]
+    }
+  }]
+})";
 
 }  // namespace
 
@@ -66,8 +81,7 @@ grpc::ChannelArguments ChannelSettings() {
   settings.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMsMin);
   settings.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, limits::kHandshakeDeadlineMs);
   settings.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
-  // The caller (RowRouter, ExtentSupplier) decides whether to ask again, and which node.
-  settings.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  settings.SetServiceConfigJSON(kSecondAttempt);
   settings.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   // A site's proxy for the web must not be asked to connect two nodes.
   settings.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

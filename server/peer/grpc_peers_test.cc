@@ -215,6 +215,17 @@ TEST_F(GrpcPeersTest, AConnectionThatIsLostInTheMiddleOfAnAnswerIsNoAnswer) {
   EXPECT_TRUE(rig_->AreRight(rows));
 }
 
+TEST_F(GrpcPeersTest, AConnectionThatWasLostWhileNobodyUsedItIsMadeAgain) {
+  StartBehindRelay();
+  ExpectRows({0});
+  relay_->CutAtNextQuestion();
+  ExpectRows({1, 2});
+  relay_->CutAtNextQuestion();
+  const Result<stage::SuppliedExtent> extent = rig_->ReadExtent(ExtentId(0));
+  ASSERT_TRUE(extent.has_value()) << extent.error().ToString();
+  EXPECT_EQ(rig_->peers().figures(PeerRig::kNode).failed, 0U);
+}
+
 TEST_F(GrpcPeersTest, AFlippedBitIsFoundByTheReceiver) {
   StartBehindRelay();
   // In the middle of the payload of the second chunk.

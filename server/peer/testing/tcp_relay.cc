@@ -109,7 +109,7 @@ void TcpRelay::Carry(int asks, int answers, const std::stop_token& stop) {
 bool TcpRelay::PassQuestion(int asks, int answers) {
   std::vector<std::byte> piece(kPieceBytes);
   const ssize_t got = ::recv(asks, piece.data(), piece.size(), 0);
-  if (got <= 0) return false;
+  if (got <= 0 || cuts_next_.exchange(false)) return false;
   if (!SendAll(answers, piece.data(), static_cast<std::size_t>(got))) return false;
   asked_ += static_cast<std::uint64_t>(got);
   return true;

@@ -26,6 +26,9 @@ class TcpRelay {
   // The connection is closed once so many bytes of the target have been passed on, over all
   // connections.
   void CutAfter(std::uint64_t answer_bytes) { cut_after_ = answer_bytes; }
+  // The connection is closed when the next bytes come for the target, as if it had been lost while
+  // nobody used it. Later ones are carried.
+  void CutAtNextQuestion() { cuts_next_ = true; }
   // Inverts one bit of this byte of what the target says, counted over all connections.
   void FlipBitOf(std::uint64_t answer_byte) { flipped_ = answer_byte; }
 
@@ -45,6 +48,7 @@ class TcpRelay {
   std::uint16_t target_port_ = 0;
   UniqueFd listener_;
   std::atomic<bool> holds_ = false;
+  std::atomic<bool> cuts_next_ = false;
   std::atomic<std::uint64_t> cut_after_ = ~std::uint64_t{0};
   std::atomic<std::uint64_t> flipped_ = ~std::uint64_t{0};
   std::atomic<std::uint64_t> asked_ = 0;
