@@ -66,6 +66,20 @@ bool BuildsFromMetadata(Format format) {
   return driver != nullptr && driver->build != nullptr;
 }
 
+// A binary search over the extents, which are in the order of their objects.
+ExtentId FirstExtentOf(const Catalog& catalog, ObjectId object) {
+  std::uint32_t begin = 0;
+  for (std::uint32_t end = catalog.extent_count(); begin < end;) {
+    const std::uint32_t middle = begin + (end - begin) / 2;
+    if (catalog.extent(ExtentId(middle)).first_object.value() < object.value()) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return ExtentId(begin);
+}
+
 Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     io::IoBackend& backend, io::Directory& root, const DatasetSource& source,
     const std::function<void(std::uint64_t)>& progress, const RunSink& runs,
@@ -76,14 +90,13 @@ Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     return Error(ErrorCode::kFailedPrecondition,
                  "data set " + Quoted(source.name) + " has format " +
                      std::string(driver->name) +
-                     ": its catalog is built while it is staged (CreateScanBuilder)");
+                     ": its catalog is built while it is staged (PlanScan)");
   }
   return driver->build({backend, root, source, progress, runs, scratch});
 }
 
-Result<std::unique_ptr<ScanBuilder>> CreateScanBuilder(io::Directory& root,
-                                                       const DatasetSource& source,
-                                                       const BuildScratch& scratch) {
+Result<ScanPlan> PlanScan(io::Directory& root, const DatasetSource& source,
+                          const BuildScratch& scratch) {
   FOREBAY_ASSIGN(const FormatDriver* driver, DriverOf(root, source));
   if (driver->scan == nullptr) {
     return Error(ErrorCode::kFailedPrecondition,

@@ -12,7 +12,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/catalog/catalog.h"
-#include "server/catalog/scan_builder.h"
+#include "server/catalog/scan_plan.h"
 #include "server/catalog/setting_value.h"
 #include "server/catalog/storage/build_scratch.h"
 #include "server/io/io_backend.h"
@@ -30,8 +30,12 @@ struct DatasetSource {
 Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source);
 
 // True if the catalog follows from names, sizes and headers: no sample byte is read, and the number
-// of samples is known at once. False if the catalog takes a pass over all bytes (ScanBuilder).
+// of samples is known at once. False if the catalog takes a pass over all bytes (ScanPlan).
 bool BuildsFromMetadata(Format format);
+
+// The first extent of `object` in a catalog of a format that is scanned: there, the extents of each
+// object follow one another. If the object has none, those of the next one that has some.
+ExtentId FirstExtentOf(const Catalog& catalog, ObjectId object);
 
 // A lower estimate of the bytes of an object per sample (FormatDriver::scanned_sample_bytes). 0 for
 // formats that build from metadata.
@@ -49,11 +53,9 @@ Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     const std::function<void(std::uint64_t)>& progress, const RunSink& runs = nullptr,
     const BuildScratch& scratch = {});
 
-// Lists the objects to read and creates the builder that makes a catalog of their bytes.
-// kFailedPrecondition if the format builds from metadata.
-Result<std::unique_ptr<ScanBuilder>> CreateScanBuilder(io::Directory& root,
-                                                       const DatasetSource& source,
-                                                       const BuildScratch& scratch = {});
+// Lists the objects to scan. kFailedPrecondition if the format builds from metadata.
+Result<ScanPlan> PlanScan(io::Directory& root, const DatasetSource& source,
+                          const BuildScratch& scratch = {});
 
 // Succeeds if each object of `catalog` beneath `root` still has its size and modification time.
 // kFailedPrecondition names the first object that changed, and how.

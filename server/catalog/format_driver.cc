@@ -140,11 +140,11 @@ Error NotAFile(std::string_view path) {
                               "(a dangling link?)");
 }
 
-Result<std::vector<ScanBuilder::PlannedObject>> PlanObjects(io::Directory& root,
+Result<std::vector<PlannedObject>> PlanObjects(io::Directory& root,
                                                             std::span<const std::string> paths) {
   // The sizes are needed before the pass: they bound what a parser may believe a header says.
   const std::vector<Result<io::FileInfo>> infos = StatMany(root, paths);
-  std::vector<ScanBuilder::PlannedObject> objects;
+  std::vector<PlannedObject> objects;
   for (std::size_t i = 0; i < paths.size(); ++i) {
     FOREBAY_TRY(infos[i]);
     if (!infos[i]->is_regular) return NotAFile(paths[i]);

@@ -30,7 +30,7 @@
 #include "server/catalog/catalog.h"
 #include "server/catalog/dataset_source.h"
 #include "server/catalog/format.h"
-#include "server/catalog/scan_builder.h"
+#include "server/catalog/scan_plan.h"
 #include "server/catalog/setting_value.h"
 #include "server/catalog/storage/image_bytes.h"
 
@@ -46,8 +46,7 @@ struct BuildContext {
   const BuildScratch& scratch;
 };
 
-// The arguments of FormatDriver::scan. All are borrowed: `root` until the builder is destroyed, the
-// others for the call.
+// The arguments of FormatDriver::scan. All are borrowed for the call.
 struct ScanContext {
   io::Directory& root;
   const DatasetSource& source;
@@ -88,8 +87,8 @@ struct FormatDriver {
   // listing, and BuildScratch.
   Result<std::shared_ptr<const Catalog>> (*build)(const BuildContext& context) = nullptr;
 
-  // Creates the builder that makes the catalog in a pass over the bytes.
-  Result<std::unique_ptr<ScanBuilder>> (*scan)(const ScanContext& context) = nullptr;
+  // Lists the objects of a data set whose catalog takes a pass over the bytes of each.
+  Result<ScanPlan> (*scan)(const ScanContext& context) = nullptr;
   // A lower estimate of the bytes of an object per sample; greater than 0 if `scan` is set. It
   // bounds the number of checksums for which memory is planned before the pass.
   std::uint64_t scanned_sample_bytes = 0;
@@ -134,7 +133,7 @@ Result<std::vector<std::string>> FilesNamedLike(std::span<const io::DirectoryEnt
 Error NotAFile(std::string_view path);
 
 // Reads size and modification time of the objects of a pass, in the order of `paths`.
-Result<std::vector<ScanBuilder::PlannedObject>> PlanObjects(io::Directory& root,
+Result<std::vector<PlannedObject>> PlanObjects(io::Directory& root,
                                                             std::span<const std::string> paths);
 
 // A FormatKey::check for a key that the driver parses with `kParse`, which returns a Result.

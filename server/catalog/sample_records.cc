@@ -1,15 +1,24 @@
 // A record is: u16 length of the key, the key, u8 number of fields, then for each field u8 number,
 // u32 offset and u32 length. Append writes records into a spool; Reader turns consecutive records
-// into the sample page and the key page of an extent. ScanTables is the caller.
+// into the sample page and the key page of an extent. CatalogPart and PartMerger are the callers.
 #include "server/catalog/sample_records.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
 #include "server/catalog/storage/catalog_format.h"
 #include "server/catalog/storage/catalog_writer.h"
 
 namespace forebay::catalog {
+namespace {
+
+constexpr std::uint64_t kCopyBytes = 1 * limits::kMiB;  // that ForEachPiece holds in memory
+
+}  // namespace
 
 std::uint64_t KeyHash(std::string_view key) {
   return Checksum(std::as_bytes(std::span(key.data(), key.size())));
@@ -36,6 +45,53 @@ Result<std::uint64_t> SampleRecords::Append(const SampleRecord& record,
   return place;
 }
 
+Result<RecordRange> SampleRecords::AppendAll(const SampleRecords& others) {
+  RecordRange range{.begin = spool_.size(), .end = spool_.size() + others.spool_.size()};
+  FOREBAY_TRY(others.spool_.ForEachPiece(
+      [this](std::span<const std::byte> piece) { return spool_.Append(piece); }));
+  return range;
+}
+
+Status SampleRecords::ForEachPiece(
+    const RecordRange& range,
+    const std::function<Status(std::span<const std::byte>)>& visit) const {
+  std::vector<std::byte> piece;
+  for (std::uint64_t at = range.begin; at < range.end; at += piece.size()) {
+    piece.resize(static_cast<std::size_t>(
+        std::min<std::uint64_t>(kCopyBytes, range.end - at)));
+    FOREBAY_TRY(spool_.Read(at, piece));
+    FOREBAY_TRY(visit(piece));
+  }
+  return {};
+}
+
+Status SampleRecords::AppendChecked(SpoolReader& reader, const Bounds& bounds) {
+  row_.clear();
+  // Every piece of the row is bounded by its own type, so a forged record costs at most some 64 KiB
+  // before the end of the bytes is noticed.
+  const auto take = [&](std::size_t count) -> Result<std::span<const std::byte>> {
+    FOREBAY_ASSIGN(const std::span<const std::byte> taken, reader.Take(count));
+    row_.insert(row_.end(), taken.begin(), taken.end());
+    return taken;
+  };
+  FOREBAY_ASSIGN(const std::span<const std::byte> key_bytes, take(sizeof(std::uint16_t)));
+  FOREBAY_TRY(take(LoadAt<std::uint16_t>(key_bytes, 0)));
+  FOREBAY_ASSIGN(const std::span<const std::byte> field_count, take(1));
+  const auto fields = std::to_integer<std::size_t>(field_count.front());
+  bool is_good = fields > 0 && fields <= bounds.field_count;
+  std::array<bool, limits::kFieldCountMax> is_known = {};
+  for (std::size_t i = 0; i < fields && is_good; ++i) {
+    FOREBAY_ASSIGN(const std::span<const std::byte> field, take(1 + kMemberFieldBytes));
+    const auto number = std::to_integer<std::size_t>(field.front());
+    const auto offset = LoadAt<std::uint32_t>(field, 1);
+    const auto length = LoadAt<std::uint32_t>(field, 1 + sizeof(offset));
+    is_good = number < bounds.field_count && !std::exchange(is_known[number], true) &&
+              offset <= bounds.bytes && length <= bounds.bytes - offset;
+  }
+  if (is_good) return spool_.Append(row_);
+  return Error(ErrorCode::kDataLoss, "a sample has impossible fields");
+}
+
 Result<std::string> SampleRecords::KeyAt(std::uint64_t place) const {
   std::uint16_t length = 0;
   FOREBAY_TRY(spool_.Read(place, std::as_writable_bytes(std::span(&length, 1))));
@@ -52,10 +108,11 @@ Result<T> SampleRecords::Reader::TakeLe() {
 }
 
 Result<SamplePages> SampleRecords::Reader::ReadPages(
-    std::uint32_t sample_count, std::span<const std::size_t> final_numbers) {
+    std::uint32_t sample_count, std::span<const std::size_t> final_numbers,
+    std::size_t columns) {
   SamplePages pages;
   if (sample_count == 0) return pages;  // an extent that continues a sample
-  const std::size_t entry_bytes = final_numbers.size() * kMemberFieldBytes;
+  const std::size_t entry_bytes = columns * kMemberFieldBytes;
   // The page starts as "absent" (all ones) for every field; then each field that a record has
   // overwrites its column.
   pages.entries.assign(sample_count * entry_bytes, std::byte{0xFF});

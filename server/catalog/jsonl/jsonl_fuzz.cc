@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/catalog/dataset_source.h"
+#include "server/catalog/testing/scan_builder.h"
 #include "server/io/testing/memory_backend.h"
 
 namespace forebay::catalog {
@@ -38,7 +38,7 @@ std::optional<std::string> ReadSimply(std::string_view text, std::size_t line_by
   return samples;
 }
 
-// Reads the samples through a catalog that the scan builder made of the file, which it is fed in
+// Reads the samples through a catalog that a scan made of the file, which it is fed in
 // pieces of `feed_bytes`.
 std::optional<std::string> ReadByCatalog(std::span<const std::byte> bytes,
                                          std::size_t extent_bytes, std::size_t feed_bytes) {
@@ -53,7 +53,7 @@ std::optional<std::string> ReadByCatalog(std::span<const std::byte> bytes,
   source.extent_bytes = extent_bytes;
   const auto builder = CreateScanBuilder(**root, source);
   if (!builder.has_value()) __builtin_trap();
-  std::vector<ScanBuilder::CutExtent> cut;
+  std::vector<CutExtent> cut;
   // Errors are not compared, only whether there is one: the simple reader has no messages.
   for (std::size_t at = 0; at < bytes.size(); at += feed_bytes) {
     const std::size_t count = std::min(feed_bytes, bytes.size() - at);
@@ -68,7 +68,7 @@ std::optional<std::string> ReadByCatalog(std::span<const std::byte> bytes,
   if (!catalog.has_value()) return std::nullopt;
   std::string samples;
   std::uint64_t sample = 0;
-  for (const ScanBuilder::CutExtent& extent : cut) {
+  for (const CutExtent& extent : cut) {
     // No extent may exceed its size: the stager reserves memory by it.
     if (extent.info.bytes > extent_bytes) __builtin_trap();
     for (const Range& piece : extent.pieces) {

@@ -1,5 +1,5 @@
 // LineScanner: finds the lines of a text file that is fed in pieces of any size.
-// JsonLinesScanBuilder feeds it and cuts extents between the lines.
+// JsonLinesObjectScanner feeds it and cuts extents between the lines.
 #pragma once
 
 #include <cstddef>

@@ -251,7 +251,7 @@ class SyntheticShards {
   }
 
   Status Feed(ScanBuilder& builder) {
-    std::vector<ScanBuilder::CutExtent> cut;
+    std::vector<CutExtent> cut;
     const std::vector<std::byte> end = TextBytes(TarEndText());
     for (std::uint64_t sample = 0; sample < sample_count_;) {
       SetKey(cls_, sample);

@@ -127,7 +127,7 @@ Result<std::span<const std::byte>> SpoolReader::Take(std::size_t count) {
     buffer_.erase(buffer_.begin(), buffer_.begin() + used);
     taken_ = 0;
     const std::size_t held = buffer_.size();
-    const std::uint64_t left = spool_.size() - at_;
+    const std::uint64_t left = end_ - at_;
     if (left < count - held) {
       return Error(ErrorCode::kDataLoss, "a table of the catalog ends within a row");
     }

@@ -49,16 +49,23 @@ class TableSpool final : public ImageSink {
   std::vector<std::byte> tail_;  // what follows the bytes in the file
 };
 
-// Reads a spool from its start, with a buffer of 1 MiB.
+// Reads a spool in order, with a buffer of 1 MiB.
 class SpoolReader {
  public:
-  explicit SpoolReader(const TableSpool& spool) : spool_(spool) {}
+  // Reads the whole spool, to which nothing is appended meanwhile.
+  explicit SpoolReader(const TableSpool& spool) : SpoolReader(spool, 0, spool.size()) {}
+  // Reads the bytes [begin, end) of the spool, which has so many.
+  SpoolReader(const TableSpool& spool, std::uint64_t begin, std::uint64_t end)
+      : spool_(spool), at_(begin), end_(end) {}
   // Returns the next `count` bytes, valid until the next call. kDataLoss past the end.
   Result<std::span<const std::byte>> Take(std::size_t count);
+  // The offset of the byte that Take returns next.
+  std::uint64_t offset() const { return at_ - (buffer_.size() - taken_); }
 
  private:
   const TableSpool& spool_;
-  std::uint64_t at_ = 0;  // offset in the spool of the byte after buffer_
+  std::uint64_t at_;  // offset in the spool of the byte after buffer_
+  const std::uint64_t end_;
   std::vector<std::byte> buffer_;
   std::size_t taken_ = 0;
 };

@@ -1,5 +1,5 @@
-// SeenKeys: finds keys that occur twice in one archive, in bounded memory. TarScanBuilder adds
-// every sample's key and asks at the end of the archive.
+// SeenKeys: finds keys that occur twice in one archive, in bounded memory. TarObjectScanner
+// adds every sample's key and asks at the end of the archive.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace forebay::catalog {
 
 struct SeenKey {
   std::uint64_t hash = 0;
-  std::uint64_t record_at = 0;  // place of the sample's record, for ScanTables::KeyAt
+  std::uint64_t record_at = 0;  // place of the sample's record, for CatalogPart::KeyAt
   std::uint64_t offset = 0;     // of the sample's first header, in the archive
   bool operator<(const SeenKey& other) const {
     return std::pair(hash, offset) < std::pair(other.hash, other.offset);

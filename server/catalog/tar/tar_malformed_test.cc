@@ -184,7 +184,7 @@ TEST_F(TarMalformedTest, RefusesSamplesBeyond32Bits) {
   ArchivesBySize root({6ULL << 30});  // the scan asks for metadata only
   const auto builder = CreateScanBuilder(root, source_);
   ASSERT_TRUE(builder.has_value());
-  std::vector<ScanBuilder::CutExtent> cut;
+  std::vector<CutExtent> cut;
   const std::string header =
       TarMemberText({.path = "x.jpg", .data = "", .size_field = "50000000000"});  // 5 GiB
   const Status fed = (*builder)->Feed(TextBytes(good_ + header), cut);
@@ -203,7 +203,7 @@ TEST_F(TarMalformedTest, RefusesAnArchiveThatIsNone) {
 TEST_F(TarMalformedTest, RefusesUseOutOfTurnAndKeepsFailing) {
   AddFile("a.tar", good_ + TarEndText());
   const std::vector<std::byte> bytes = TextBytes(good_ + TarEndText());
-  std::vector<ScanBuilder::CutExtent> cut;
+  std::vector<CutExtent> cut;
   auto builder = CreateScanBuilder(*root_, source_).value();
   EXPECT_THAT(builder->Finish().error().message(), HasSubstr("has not been fed to its end"));
   ASSERT_TRUE(builder->Feed(bytes, cut).has_value());

@@ -171,7 +171,7 @@ TEST_F(TarScanTest, CutsSpanningSamplesWhileTheyPassBy) {
   const auto builder = CreateScanBuilder(*root_, source_);
   ASSERT_TRUE(builder.has_value());
   const std::vector<std::byte> bytes = TextBytes(FileText("a.tar"));
-  std::vector<ScanBuilder::CutExtent> cut;
+  std::vector<CutExtent> cut;
   ASSERT_TRUE((*builder)->Feed(std::span(bytes).first(50000), cut).has_value());
   EXPECT_EQ(cut.size(), 12U) << "every whole extent that was fed";
 }

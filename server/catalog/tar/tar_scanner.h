@@ -1,5 +1,5 @@
-// TarScanner: finds the members of a tar archive that is fed in pieces of any size. TarScanBuilder
-// feeds it and groups the members into samples.
+// TarScanner: finds the members of a tar archive that is fed in pieces of any size.
+// TarObjectScanner feeds it and groups the members into samples.
 #pragma once
 
 #include <array>

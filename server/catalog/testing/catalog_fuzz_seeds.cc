@@ -9,6 +9,7 @@
 #include "server/catalog/dataset_source.h"
 #include "server/catalog/testing/catalog_test_fixture.h"
 #include "server/catalog/testing/record_text.h"
+#include "server/catalog/testing/scan_builder.h"
 #include "server/catalog/testing/tar_text.h"
 
 namespace forebay::catalog {
@@ -57,7 +58,7 @@ void WriteCatalogs(SeedWriter& seeds) {
   }
   auto root = backend.OpenDirectory("/tar");
   auto builder = CreateScanBuilder(**root, source);
-  std::vector<ScanBuilder::CutExtent> cut;
+  std::vector<CutExtent> cut;
   if (!(*builder)->Feed(TextBytes(tar), cut).has_value()) return;
   if (!(*builder)->EndObject(cut).has_value()) return;
   const auto catalog = (*builder)->Finish();
@@ -116,6 +117,30 @@ void WriteSelections(SeedWriter& seeds) {
   seeds.Write("selection", std::string("list:val\0# ids\n7\n3\n", 19));
 }
 
+// Parts of the catalog of an archive, in the form for messages, padded to the size that
+// catalog_part_fuzz.cc expects.
+void WriteParts(SeedWriter& seeds) {
+  const std::string small = TarFileText("1.jpg", "one") + TarFileText("1.cls", "1");
+  for (const std::string& text : {small, small + TarFileText("2.jpg", PatternText(5000, 2))}) {
+    const std::string tar = text + std::string(12'288 - text.size(), '\0');
+    io::MemoryBackend backend;
+    if (!backend.AddFile("/tar/a.tar", TextBytes(tar)).has_value()) return;
+    auto root = backend.OpenDirectory("/tar");
+    DatasetSource source;
+    source.name = "seed";
+    source.extent_bytes = 1024;
+    ScanPlan plan = PlanScan(**root, source).value();
+    plan.objects[0].mtime_ns = 0;
+    ObjectScan scan(plan, ObjectId(0));
+    std::vector<CutExtent> cut;
+    if (!scan.Feed(TextBytes(tar), cut).has_value() || !scan.End(cut).has_value()) return;
+    MemorySink sink;
+    const auto part = scan.TakePart();
+    if (!EncodePart(TablesOf(plan.format, *part), sink).has_value()) return;
+    seeds.Write("catalog_part", BytesText(sink.Release()));
+  }
+}
+
 }  // namespace
 }  // namespace forebay::catalog
 
@@ -131,5 +156,6 @@ int main(int argc, char** argv) {
   forebay::catalog::WriteSelections(seeds);
   forebay::catalog::WritePackCatalogs(seeds);
   forebay::catalog::WriteJsonLines(seeds);
+  forebay::catalog::WriteParts(seeds);
   return seeds.is_good() ? 0 : 1;
 }

@@ -28,7 +28,7 @@ Result<std::shared_ptr<const Catalog>> ScanFixture::Scan(std::size_t feed_bytes)
   FOREBAY_ASSIGN(const std::unique_ptr<ScanBuilder> builder,
                  CreateScanBuilder(*root_, source, scratch_));
   std::uint32_t number = 0;
-  for (const ScanBuilder::PlannedObject& object : builder->objects()) {
+  for (const PlannedObject& object : builder->objects()) {
     const std::vector<std::byte> bytes = TextBytes(FileText(object.path));
     std::uint64_t needed_from = 0;
     for (std::size_t at = 0; at < bytes.size(); at += feed_bytes) {
@@ -82,7 +82,7 @@ void ScanFixture::ExpectCutsMatch(const Catalog& catalog) const {
   for (std::uint32_t i = 0; i < cuts_.size(); ++i) {
     const ExtentInfo info = catalog.extent(ExtentId(i));
     const ExtentInfo& cut = cuts_[i].info;
-    EXPECT_EQ(cuts_[i].extent, ExtentId(i));
+    EXPECT_EQ(cuts_[i].number, ExtentId(i));
     EXPECT_EQ(cut.part, info.part);
     EXPECT_EQ(cut.first_object, info.first_object);
     EXPECT_EQ(cut.object_count, info.object_count);

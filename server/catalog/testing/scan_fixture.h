@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/catalog/testing/catalog_test_fixture.h"
+#include "server/catalog/testing/scan_builder.h"
 
 namespace forebay::catalog {
 
@@ -49,7 +50,7 @@ class ScanFixture : public CatalogFixture {
   // Asserts that the cuts of the last Scan are the catalog's extents and pieces.
   void ExpectCutsMatch(const Catalog& catalog) const;
 
-  std::vector<ScanBuilder::CutExtent> cuts_;
+  std::vector<CutExtent> cuts_;
   BuildScratch scratch_;
   std::uint64_t held_bytes_max_ = 0;  // of the last Scan: fed and still needed
 

@@ -87,11 +87,11 @@ Result<FoundObjects> FindObjects(io::IoBackend& backend, stage::BoundedDirectory
       looked = catalog.error();
     }
   } else {
-    const auto builder = catalog::CreateScanBuilder(root, source);
-    if (builder.has_value()) {
-      for (const auto& object : (*builder)->objects()) found.Add(object.path, object.bytes);
+    const auto plan = catalog::PlanScan(root, source);
+    if (plan.has_value()) {
+      for (const auto& object : plan->objects) found.Add(object.path, object.bytes);
     } else {
-      looked = builder.error();
+      looked = plan.error();
     }
   }
   found.is_complete = looked.has_value();

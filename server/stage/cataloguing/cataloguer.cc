@@ -11,6 +11,7 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
+#include "server/catalog/part_merger.h"
 #include "server/io/log.h"
 #include "server/stage/cataloguing/saved_catalog.h"
 #include "server/stage/cataloguing/scan_pass.h"
@@ -236,13 +237,14 @@ void Cataloguer::ChooseForm(Dataset& dataset,
 
 Status Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,
                         io::IoQueue& queue) {
-  FOREBAY_ASSIGN(auto builder, catalog::CreateScanBuilder(dataset.root(), source,
-                                                          {.directory = options_.catalog_path}));
+  FOREBAY_ASSIGN(const catalog::ScanPlan plan,
+                 catalog::PlanScan(dataset.root(), source, {.directory = options_.catalog_path}));
+  dataset.CountGfs(0, 0, 0, plan.objects.size());
+  catalog::PartMerger merger(plan);
   // The pass keeps reads in flight while it stores an extent, and storing needs an idle queue.
   FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kScanQueueDepth}));
   ScanPass scan(
-      dataset, std::move(builder), queue, *ssd_queue,
-      ReadAheadOf(options_),
+      dataset, plan, queue, *ssd_queue, ReadAheadOf(options_),
       {.cut =
            [&](const ExtentKey& key) {
              const ExtentRef found = rebuild ? nullptr : parts_.tiers.Find(key);
@@ -261,8 +263,12 @@ Status Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, 
        .allocate =
            [&](std::uint64_t bytes) {
              return parts_.tiers.Allocate({.bytes = bytes}, *ssd_queue);
-           }});
-  FOREBAY_ASSIGN(auto catalog, scan.Run());
+           },
+       .scanned = [&](ObjectId object, const catalog::CatalogPart& part) {
+         return merger.Add(object, part);
+       }});
+  FOREBAY_TRY(scan.Run());
+  FOREBAY_ASSIGN(auto catalog, merger.Write());
   Save(dataset, *catalog);
   ChooseForm(dataset, catalog);  // logs that samples without a fixed size are not compressed
   const std::uint32_t count = catalog->extent_count();

@@ -1,5 +1,5 @@
 // A pipeline: requests are submitted up to `depth` ahead, completed in any order, but given to the
-// builder in the order of the pass. Chunks that the builder has seen stay in fed_ until no extent
+// scanner in the order of the pass. Chunks that the scanner has seen stay in fed_ until no extent
 // can contain a part of them; their memory is then reused.
 #include "server/stage/cataloguing/scan_pass.h"
 
@@ -12,17 +12,16 @@
 
 namespace forebay::stage {
 
-ScanPass::ScanPass(Dataset& dataset, std::unique_ptr<catalog::ScanBuilder> builder,
-                   io::IoQueue& queue, io::IoQueue& idle_queue, const Options& options, Hooks hooks)
+ScanPass::ScanPass(Dataset& dataset, const catalog::ScanPlan& plan, io::IoQueue& queue,
+                   io::IoQueue& idle_queue, const Options& options, Hooks hooks)
     : dataset_(dataset),
       queue_(queue),
       idle_queue_(idle_queue),
       options_(options),
       hooks_(std::move(hooks)),
-      builder_(std::move(builder)) {}
+      plan_(plan) {}
 
-Result<std::shared_ptr<const catalog::Catalog>> ScanPass::Run() {
-  dataset_.CountGfs(0, 0, 0, builder_->objects().size());
+Status ScanPass::Run() {
   Status status = IssueAhead();
   while (status.has_value() && !pending_.empty()) {
     status = AwaitFront();
@@ -31,8 +30,7 @@ Result<std::shared_ptr<const catalog::Catalog>> ScanPass::Run() {
   }
   // Also after an error: reads in flight still write to the chunks' memory.
   while (queue_.in_flight() > 0) queue_.Wait(queue_.in_flight(), completions_);
-  FOREBAY_TRY(status);
-  return builder_->Finish();
+  return status;
 }
 
 // The error names the object, because a user who lists several data sets sees only this.
@@ -45,9 +43,9 @@ Result<tier::ArenaBlock> ScanPass::Allocate(std::uint64_t bytes, const std::stri
 
 // Keeps up to `depth` requests in flight, in the order of the pass.
 Status ScanPass::IssueAhead() {
-  const auto& objects = builder_->objects();
+  const std::vector<catalog::PlannedObject>& objects = plan_.objects;
   while (pending_.size() < options_.depth && next_object_ < objects.size()) {
-    const catalog::ScanBuilder::PlannedObject& object = objects[next_object_];
+    const catalog::PlannedObject& object = objects[next_object_];
     if (!file_) {
       FOREBAY_ASSIGN(auto opened, OpenObjectChecked(dataset_, {.path = object.path,
                                                                .bytes = object.bytes,
@@ -59,7 +57,7 @@ Status ScanPass::IssueAhead() {
     chunk.offset = next_offset_;
     chunk.length = std::min(options_.request_bytes, object.bytes - next_offset_);
     chunk.file = file_;
-    chunk.done = chunk.length == 0;  // an empty object: nothing to read, but the builder is told
+    chunk.done = chunk.length == 0;  // an empty object: nothing to read, but it is scanned
     if (chunk.length > 0) {
       // Memory of chunks that are done is used again: the pass needs no more than its depth, and an
       // allocation may have to wait.
@@ -97,7 +95,7 @@ Status ScanPass::AwaitFront() {
     for (const io::Completion& completion : completions_) {
       FOREBAY_CHECK(completion.tag >= first_ && completion.tag - first_ < pending_.size());
       Chunk& chunk = pending_[completion.tag - first_];
-      const auto& object = builder_->objects()[chunk.object];
+      const catalog::PlannedObject& object = plan_.objects[chunk.object];
       if (!completion.bytes.has_value()) {
         return completion.bytes.error().WithContext("reading object '" + object.path +
                                                     "' at offset " +
@@ -115,33 +113,41 @@ Status ScanPass::AwaitFront() {
   return {};
 }
 
-// Gives the first chunk to the builder, and publishes the extents that the builder has cut.
+// Gives the first chunk to the scanner, and publishes the extents that the scanner has cut.
 Status ScanPass::FeedFront() {
   Chunk chunk = std::move(pending_.front());
   pending_.pop_front();
   ++first_;
   dataset_.CountGfs(0, 1, chunk.length, 0);
-  const auto& object = builder_->objects()[chunk.object];
+  const ObjectId number(static_cast<std::uint32_t>(chunk.object));
+  const catalog::PlannedObject& object = plan_.objects[chunk.object];
   const bool last = chunk.offset + chunk.length == object.bytes;
+  if (!scan_) scan_.emplace(plan_, number);
 
-  std::vector<catalog::ScanBuilder::CutExtent> cut;
+  std::vector<catalog::CutExtent> cut;
   const std::span<const std::byte> bytes =
       chunk.length == 0 ? std::span<const std::byte>() : chunk.bytes();
-  FOREBAY_TRY(builder_->Feed(bytes, cut));
-  // Kept, because the builder may cut an extent that contains these bytes later.
+  FOREBAY_TRY(scan_->Feed(bytes, cut));
+  // Kept, because the scanner may cut an extent that contains these bytes later.
   if (chunk.length > 0) fed_.push_back(std::move(chunk));
-  if (last) FOREBAY_TRY(builder_->EndObject(cut));
-  for (const auto& extent : cut) FOREBAY_TRY(Emit(extent));
-  // Extents do not cross objects, so at its end all chunks of the object can go.
-  DropChunksBefore(last ? ~std::uint64_t{0} : builder_->NeededFrom());
-  return {};
+  if (last) FOREBAY_TRY(scan_->End(cut));
+  for (const catalog::CutExtent& extent : cut) FOREBAY_TRY(Emit(object, extent));
+  if (!last) {
+    DropChunksBefore(scan_->NeededFrom());
+    return {};
+  }
+  // Extents do not cross objects, so all chunks of the object can go.
+  DropChunksBefore(~std::uint64_t{0});
+  const std::unique_ptr<catalog::CatalogPart> part = scan_->TakePart();
+  scan_.reset();
+  extents_before_ += static_cast<std::uint32_t>(part->extents().size());
+  return hooks_.scanned(number, *part);
 }
 
 // Copies an extent's image from the chunks that contain it, verifies and publishes it.
-Status ScanPass::Emit(const catalog::ScanBuilder::CutExtent& cut) {
+Status ScanPass::Emit(const catalog::PlannedObject& object, const catalog::CutExtent& cut) {
   const std::uint64_t begin = cut.info.object_offset;
   const std::uint64_t end = begin + cut.info.bytes;
-  const auto& object = builder_->objects()[cut.info.first_object.value()];
   FOREBAY_ASSIGN(tier::ArenaBlock image, Allocate(cut.info.bytes, object.path));
   std::uint64_t copied = 0;
   for (const Chunk& chunk : fed_) {
@@ -157,10 +163,10 @@ Status ScanPass::Emit(const catalog::ScanBuilder::CutExtent& cut) {
   const catalog::ObjectInfo info{
       .path = object.path, .bytes = object.bytes, .mtime_ns = object.mtime_ns};
   const tier::ExtentKey key{.dataset = dataset_.hash(),
-                            .extent = cut.extent,
+                            .extent = ExtentId(extents_before_ + cut.number.value()),
                             .identity = tier::ExtentIdentity(cut.info, {&info, 1})};
   hooks_.cut(key);
-  // The image is there already, from the bytes that the builder has seen. Only if it does not match
+  // The image is there already, from the bytes that the scanner has seen. Only if it does not match
   // the first read is it read again, past the caches of this node.
   const auto read = [&](std::span<std::byte> bytes, bool past_caches) -> Status {
     if (!past_caches) return {};

@@ -1,18 +1,20 @@
-// ScanPass: catalogues and stages a data set in one sequential pass, for formats whose samples are
-// only known from their bytes (catalog::ScanBuilder). Requests are kept in flight ahead of the
-// builder, across object boundaries. An extent is published as soon as the builder has cut it, from
-// the same bytes that the builder has seen, so nothing is read twice.
+// ScanPass: catalogues and stages objects in one sequential pass, for formats whose samples are
+// only known from their bytes (catalog::ScanPlan). Requests are kept in flight ahead of the
+// scanner, across object boundaries. An extent is published as soon as the scanner has cut it, from
+// the same bytes that the scanner has seen, so nothing is read twice.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "server/catalog/scan_builder.h"
+#include "server/catalog/catalog_part.h"
+#include "server/catalog/scan_plan.h"
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
@@ -33,14 +35,16 @@ class ScanPass {
     std::function<void(const tier::ExtentKey&)> cut;
     std::function<Status(VerifiedExtent)> publish;
     std::function<Result<tier::ArenaBlock>(std::uint64_t bytes)> allocate;
+    // An object has been scanned, and this is its part of the catalog.
+    std::function<Status(ObjectId, const catalog::CatalogPart&)> scanned;
   };
 
   // `idle_queue` is idle whenever an extent is published, unlike `queue`, which reads ahead.
-  ScanPass(Dataset& dataset, std::unique_ptr<catalog::ScanBuilder> builder, io::IoQueue& queue,
+  ScanPass(Dataset& dataset, const catalog::ScanPlan& plan, io::IoQueue& queue,
            io::IoQueue& idle_queue, const Options& options, Hooks hooks);
 
   // Reads every object once. Extents that were published before an error stay published.
-  Result<std::shared_ptr<const catalog::Catalog>> Run();
+  Status Run();
 
  private:
   // A request for a part of one object, in the order of the pass.
@@ -58,7 +62,7 @@ class ScanPass {
   Result<tier::ArenaBlock> Allocate(std::uint64_t bytes, const std::string& object);
   Status AwaitFront();
   Status FeedFront();
-  Status Emit(const catalog::ScanBuilder::CutExtent& cut);
+  Status Emit(const catalog::PlannedObject& object, const catalog::CutExtent& cut);
   void DropChunksBefore(std::uint64_t offset);
 
   Dataset& dataset_;
@@ -66,15 +70,17 @@ class ScanPass {
   io::IoQueue& idle_queue_;
   const Options options_;
   const Hooks hooks_;
-  const std::unique_ptr<catalog::ScanBuilder> builder_;
+  const catalog::ScanPlan& plan_;
 
   std::size_t next_object_ = 0;      // of the next request
   std::uint64_t next_offset_ = 0;
   std::uint64_t issued_ = 0;         // sequence number of the next request
   std::uint64_t first_ = 0;          // sequence number of pending_.front()
   std::shared_ptr<io::File> file_;   // of next_object_
-  std::deque<Chunk> pending_;        // submitted, not yet given to the builder
-  std::vector<Chunk> fed_;           // given to the builder, may still be part of an extent
+  std::deque<Chunk> pending_;        // submitted, not yet given to the scanner
+  std::optional<catalog::ObjectScan> scan_;  // of the object of pending_.front()
+  std::uint32_t extents_before_ = 0;  // extents of the objects before that one
+  std::vector<Chunk> fed_;            // given to the scanner, may still be part of an extent
   std::vector<tier::ArenaBlock> spare_;
   std::vector<io::Completion> completions_;
 };

@@ -69,13 +69,12 @@ void AddScanned(DatasetSize& size, std::uint64_t object_bytes, std::uint64_t ext
 
 // The size of a data set before its pass. `source` has a format that needs one.
 Result<DatasetSize> SizeBeforeScan(io::Directory& root, const catalog::DatasetSource& source) {
-  // Only for its list of objects; the pass itself is not run.
-  FOREBAY_ASSIGN(const auto builder, catalog::CreateScanBuilder(root, source));
+  FOREBAY_ASSIGN(const catalog::ScanPlan plan, catalog::PlanScan(root, source));
   DatasetSize size;
   size.format = *source.format;
-  size.objects = builder->objects().size();
+  size.objects = plan.objects.size();
   size.is_at_most = true;
-  for (const auto& object : builder->objects()) {
+  for (const auto& object : plan.objects) {
     size.bytes += object.bytes;
     AddScanned(size, object.bytes, source.extent_bytes);
   }

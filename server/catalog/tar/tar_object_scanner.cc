@@ -1,10 +1,9 @@
-// The driver of format tar and its ScanBuilder: groups members into samples by WebDataset's rule
+// The driver of format tar and its ObjectScanner: groups members into samples by WebDataset's rule
 // and cuts extents at sample boundaries while the bytes are fed. A sample is open while members
 // join it; then it waits for its extent, which starts at extent_start_, until the next sample does
 // not fit. A sample that is larger than an extent is spanning: it gets a chain of extents, cut
 // while it is fed.
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "proto/contract/check.h"
@@ -14,7 +13,6 @@
 #include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"
 #include "server/catalog/sample_records.h"
-#include "server/catalog/scan_tables.h"
 #include "server/catalog/tar/seen_keys.h"
 #include "server/catalog/tar/tar_scanner.h"
 
@@ -37,36 +35,28 @@ struct OpenSample {
   std::uint64_t end = 0;            // after its last data byte
 };
 
-// See ScanBuilder for the calls and their order.
-class TarScanBuilder final : public ScanBuilder {
+// See ObjectScanner for the calls and their order.
+class TarObjectScanner final : public ObjectScanner {
  public:
-  TarScanBuilder(std::string name, std::uint64_t extent_bytes,
-                 std::vector<PlannedObject> objects, const BuildScratch& scratch)
-      : name_(std::move(name)),
-        extent_bytes_(extent_bytes),
-        objects_(std::move(objects)),
-        seen_keys_(scratch),
-        tables_(scratch) {
-    BeginObject();
-  }
+  TarObjectScanner(const ScanPlan& plan, CatalogPart& part)
+      : extent_bytes_(plan.extent_bytes),
+        part_(part),
+        scanner_({.path = object().path, .bytes = object().bytes},
+                 [this](const TarMember& member) { return OnMember(member); }),
+        seen_keys_(plan.scratch) {}
 
-  const std::vector<PlannedObject>& objects() const override { return objects_; }
   Status Feed(std::span<const std::byte> bytes, std::vector<CutExtent>& cut) override;
   std::uint64_t NeededFrom() const override;
-  Status EndObject(std::vector<CutExtent>& cut) override;
-  Result<std::shared_ptr<const Catalog>> Finish() override;
+  Status End(std::vector<CutExtent>& cut) override;
 
  private:
-  void BeginObject();
-  const PlannedObject& object() const { return objects_[object_]; }
+  const PlannedObject& object() const { return part_.object(); }
   Error Refuse(std::uint64_t offset, const std::string& reason,
                ErrorCode code = ErrorCode::kInvalidArgument) const {
     return InputError(code, object().path, offset, reason);
   }
-  Status Fail(Error error);
   Status OnMember(const TarMember& member);
   Status AddMember(const TarMember& member, const std::string& field);
-  Result<std::uint8_t> FieldNumber(const TarMember& member, const std::string& field);
   Status FitSample();
   Status CloseOutOfReach(std::uint64_t next_header_offset);
   Status CompleteSample();
@@ -76,15 +66,11 @@ class TarScanBuilder final : public ScanBuilder {
   Status CutFedChainExtents();
   Status CheckKeys();
 
-  const std::string name_;
   const std::uint64_t extent_bytes_;  // a multiple of a block
-  const std::vector<PlannedObject> objects_;
-  std::size_t object_ = 0;
-  std::optional<TarScanner> scanner_;      // of the current archive; unset after the last one
-  std::optional<Error> failure_;           // the first error
+  CatalogPart& part_;
+  TarScanner scanner_;
   std::vector<CutExtent>* cut_ = nullptr;  // the argument of the call in progress
 
-  // State of the current archive.
   std::uint64_t extent_start_ = 0;    // of the next extent; of the chain's first, if spanning
   std::uint64_t samples_end_ = 0;     // end of the last sample that waits
   std::uint64_t chain_start_ = 0;     // of the next extent of the chain, if spanning
@@ -92,86 +78,49 @@ class TarScanBuilder final : public ScanBuilder {
   std::optional<OpenSample> sample_;  // the open sample
   std::vector<OpenSample> waiting_;   // samples of the next extent
   SeenKeys seen_keys_;
-
-  std::map<std::string, std::uint8_t> fields_;  // by name; numbers in order of discovery
-  ScanTables tables_;
 };
 
-void TarScanBuilder::BeginObject() {
-  // The other members are empty here: EndObject has closed the open sample and cut those that wait.
-  extent_start_ = 0;
-  samples_end_ = 0;
-  if (object_ >= objects_.size()) {
-    scanner_.reset();
-    return;
-  }
-  scanner_.emplace(TarScanner::Archive{.path = object().path, .bytes = object().bytes},
-                   [this](const TarMember& member) { return OnMember(member); });
-}
-
-// Remembers the first error: a builder that failed keeps failing the same way.
-Status TarScanBuilder::Fail(Error error) {
-  failure_ = error;
-  return error;
-}
-
-Status TarScanBuilder::Feed(std::span<const std::byte> bytes, std::vector<CutExtent>& cut) {
-  if (failure_.has_value()) return *failure_;
-  if (!scanner_.has_value()) {
-    return Fail(Error(ErrorCode::kFailedPrecondition, "every planned object has been fed"));
-  }
+Status TarObjectScanner::Feed(std::span<const std::byte> bytes, std::vector<CutExtent>& cut) {
   // Checked before the scanner sees the bytes, because its comparisons rely on the planned size.
-  if (bytes.size() > object().bytes - scanner_->offset()) {
-    return Fail(Refuse(object().bytes, "the archive grew beyond its size of " +
-                                           std::to_string(object().bytes),
-                       ErrorCode::kFailedPrecondition));
+  if (bytes.size() > object().bytes - scanner_.offset()) {
+    return Refuse(object().bytes,
+                  "the archive grew beyond its size of " + std::to_string(object().bytes),
+                  ErrorCode::kFailedPrecondition);
   }
   cut_ = &cut;
-  Status fed = scanner_->Feed(bytes);
-  if (fed.has_value()) fed = CutFedChainExtents();
-  if (fed.has_value()) fed = CloseOutOfReach(scanner_->next_header_offset());
-  cut_ = nullptr;
-  return fed.has_value() ? fed : Fail(fed.error());
+  FOREBAY_TRY(scanner_.Feed(bytes));
+  FOREBAY_TRY(CutFedChainExtents());
+  return CloseOutOfReach(scanner_.next_header_offset());
 }
 
-std::uint64_t TarScanBuilder::NeededFrom() const {
-  if (!scanner_.has_value()) return 0;
+std::uint64_t TarObjectScanner::NeededFrom() const {
   if (is_spanning_) return chain_start_;
   if (sample_.has_value() || !waiting_.empty()) return extent_start_;
   // No sample is open or waits. FitSample lets the next extent begin at extent_start_ if it fits,
   // else at the next member's extension headers, else at its ustar header.
-  const std::uint64_t data_offset = scanner_->next_header_offset() + kTarBlockBytes;
+  const std::uint64_t data_offset = scanner_.next_header_offset() + kTarBlockBytes;
   if (data_offset - extent_start_ <= extent_bytes_) return extent_start_;
-  const std::uint64_t member_offset = scanner_->next_member_offset();
+  const std::uint64_t member_offset = scanner_.next_member_offset();
   return data_offset - member_offset <= extent_bytes_ ? member_offset
-                                                      : scanner_->next_header_offset();
+                                                      : scanner_.next_header_offset();
 }
 
-Status TarScanBuilder::EndObject(std::vector<CutExtent>& cut) {
-  if (failure_.has_value()) return *failure_;
-  if (!scanner_.has_value()) {
-    return Fail(Error(ErrorCode::kFailedPrecondition, "every planned object has ended"));
-  }
+Status TarObjectScanner::End(std::vector<CutExtent>& cut) {
   cut_ = &cut;
-  Status ended = scanner_->End();
-  if (ended.has_value()) ended = CompleteSample();
-  if (ended.has_value() && !waiting_.empty()) {
+  FOREBAY_TRY(scanner_.End());
+  FOREBAY_TRY(CompleteSample());
+  if (!waiting_.empty()) {
     // The end marker and skipped members after the last sample belong to the last extent if they
     // fit.
     const bool fits = object().bytes - extent_start_ <= extent_bytes_;
-    ended = CutWaiting(fits ? object().bytes : samples_end_);
+    FOREBAY_TRY(CutWaiting(fits ? object().bytes : samples_end_));
   }
-  cut_ = nullptr;
-  if (ended.has_value()) ended = CheckKeys();
-  if (!ended.has_value()) return Fail(ended.error());
-  ++object_;
-  BeginObject();
-  return {};
+  return CheckKeys();
 }
 
 // Called by the scanner for each member, before its data is fed. A member with another key closes
 // the open sample; WebDataset's members of one sample are consecutive.
-Status TarScanBuilder::OnMember(const TarMember& member) {
+Status TarObjectScanner::OnMember(const TarMember& member) {
   // First all cuts that became possible before this member; they need the state without it.
   FOREBAY_TRY(CutFedChainExtents());
   FOREBAY_TRY(CloseOutOfReach(member.header_offset));
@@ -190,33 +139,14 @@ Status TarScanBuilder::OnMember(const TarMember& member) {
   return FitSample();
 }
 
-// Returns the number of a field, and gives the next number to a field that is new.
-Result<std::uint8_t> TarScanBuilder::FieldNumber(const TarMember& member,
-                                                 const std::string& field) {
-  const auto known = fields_.find(field);
-  // The numbers are provisional: ScanTables::Write sorts the fields by name, so that the order of
-  // archives does not decide them.
-  if (known != fields_.end()) return known->second;
+// Adds a member to the open sample as one of its fields.
+Status TarObjectScanner::AddMember(const TarMember& member, const std::string& field) {
   if (field.size() > limits::kNameBytesMax) {
     return Refuse(member.header_offset, "extension " + Quoted(field) + " exceeds " +
                                             std::to_string(limits::kNameBytesMax) +
                                             " bytes (kNameBytesMax)");
   }
-  if (fields_.size() >= limits::kFieldCountMax) {
-    return Refuse(member.header_offset,
-                  "extension " + Quoted(field) +
-                      " would be a new field, but a data set has at most " +
-                      std::to_string(limits::kFieldCountMax) + " fields (kFieldCountMax)",
-                  ErrorCode::kResourceExhausted);
-  }
-  const auto number = static_cast<std::uint8_t>(fields_.size());
-  fields_.emplace(field, number);
-  return number;
-}
-
-// Adds a member to the open sample as one of its fields.
-Status TarScanBuilder::AddMember(const TarMember& member, const std::string& field) {
-  FOREBAY_ASSIGN(const std::uint8_t number, FieldNumber(member, field));
+  FOREBAY_ASSIGN(const std::uint8_t number, part_.FieldNumber(field, member.header_offset));
   // A linear search over at most kFieldCountMax fields.
   for (const SampleField& other : sample_->record.fields) {
     if (other.field != number) continue;
@@ -235,7 +165,7 @@ Status TarScanBuilder::AddMember(const TarMember& member, const std::string& fie
 // Decides, as soon as a member's size is known, whether the open sample still fits into the extent
 // that starts at extent_start_. If it does not, the samples that wait become an extent and a new
 // one starts; if the sample is too large for any extent, it becomes spanning.
-Status TarScanBuilder::FitSample() {
+Status TarObjectScanner::FitSample() {
   const OpenSample& sample = *sample_;
   if (!is_spanning_ && sample.end - extent_start_ > extent_bytes_) {
     if (!waiting_.empty()) FOREBAY_TRY(CutWaiting(samples_end_));
@@ -266,7 +196,7 @@ Status TarScanBuilder::FitSample() {
 // whose extent cannot reach the next member any more. So the caller can drop their bytes while long
 // members that belong to no sample are fed. If the key of a closed sample occurs again, CheckKeys
 // refuses the archive.
-Status TarScanBuilder::CloseOutOfReach(std::uint64_t next_header_offset) {
+Status TarObjectScanner::CloseOutOfReach(std::uint64_t next_header_offset) {
   if (sample_.has_value() &&
       next_header_offset > RoundToTarBlock(sample_->end) + kSampleGapBytesMax) {
     FOREBAY_TRY(CompleteSample());
@@ -279,7 +209,7 @@ Status TarScanBuilder::CloseOutOfReach(std::uint64_t next_header_offset) {
 }
 
 // Closes the open sample: its chain is completed, or it waits for its extent.
-Status TarScanBuilder::CompleteSample() {
+Status TarObjectScanner::CompleteSample() {
   if (!sample_.has_value()) return {};
   const std::uint64_t end = RoundToTarBlock(sample_->end);
   if (is_spanning_) {
@@ -298,12 +228,11 @@ Status TarScanBuilder::CompleteSample() {
 }
 
 // Makes the extent [extent_start_, end) of the samples that wait.
-Status TarScanBuilder::CutWaiting(std::uint64_t end) {
+Status TarObjectScanner::CutWaiting(std::uint64_t end) {
   // An extent begins where the one before it ended, so headers and skipped members before the first
   // sample belong to it, unless FitSample has moved its start. They are stored with it and never
   // delivered.
-  ExtentRow row;
-  row.first_object = static_cast<std::uint32_t>(object_);
+  PartExtent row;
   row.object_offset = extent_start_;
   row.sample_count = static_cast<std::uint32_t>(waiting_.size());
   row.starting_count = row.sample_count;
@@ -317,21 +246,20 @@ Status TarScanBuilder::CutWaiting(std::uint64_t end) {
   }
   waiting_.clear();
   extent_start_ = end;
-  return tables_.AddExtent(row, object().path, std::move(pieces), *cut_);
+  return part_.AddExtent(row, std::move(pieces), *cut_);
 }
 
 // Keeps a sample for the catalog, and its key for CheckKeys.
-Status TarScanBuilder::RecordSample(const OpenSample& sample) {
-  FOREBAY_ASSIGN(const std::uint64_t at, tables_.AddSample(sample.record, extent_start_));
+Status TarObjectScanner::RecordSample(const OpenSample& sample) {
+  FOREBAY_ASSIGN(const std::uint64_t at, part_.AddSample(sample.record, extent_start_));
   return seen_keys_.Add({KeyHash(sample.record.key), at, sample.header_offset});
 }
 
 // Makes an extent of the range [chain_start_, end) of the spanning sample. The sample is recorded
 // when the last extent of its chain is cut, because only then all its fields are known.
-Status TarScanBuilder::CutChainExtent(std::uint64_t end) {
+Status TarObjectScanner::CutChainExtent(std::uint64_t end) {
   const OpenSample& sample = *sample_;
-  ExtentRow row;
-  row.first_object = static_cast<std::uint32_t>(object_);
+  PartExtent row;
   row.object_offset = chain_start_;
   row.sample_count = 1;
   row.starting_count = chain_start_ == extent_start_ ? 1 : 0;
@@ -344,16 +272,16 @@ Status TarScanBuilder::CutChainExtent(std::uint64_t end) {
   // Its offsets count from `extent_start_`, the start of the chain, which is still unchanged here.
   if (is_last) FOREBAY_TRY(RecordSample(sample));
   chain_start_ = end;
-  return tables_.AddExtent(row, object().path, {piece}, *cut_);
+  return part_.AddExtent(row, {piece}, *cut_);
 }
 
 // Cuts those extents of the chain whose bytes have all been fed. The last one stays for
 // CompleteSample, because another member may still make the sample longer.
-Status TarScanBuilder::CutFedChainExtents() {
+Status TarObjectScanner::CutFedChainExtents() {
   // One call of Feed can complete several extents of a chain, so this is a loop. All extents of a
   // chain but the last get `extent_bytes_`, by which look-ups divide.
   while (is_spanning_ && sample_->end - chain_start_ > extent_bytes_ &&
-         scanner_->offset() - chain_start_ >= extent_bytes_) {
+         scanner_.offset() - chain_start_ >= extent_bytes_) {
     FOREBAY_TRY(CutChainExtent(chain_start_ + extent_bytes_));
   }
   return {};
@@ -361,10 +289,10 @@ Status TarScanBuilder::CutFedChainExtents() {
 
 // Refuses an archive in which a key occurs again after other keys. Readers of WebDataset take such
 // members for one sample or for an error, so to deliver two samples would be wrong.
-Status TarScanBuilder::CheckKeys() {
+Status TarObjectScanner::CheckKeys() {
   const auto refuse_equal = [&](const SeenKey& before, const SeenKey& after) -> Status {
-    FOREBAY_ASSIGN(const std::string key, tables_.KeyAt(after.record_at));
-    FOREBAY_ASSIGN(const std::string key_before, tables_.KeyAt(before.record_at));
+    FOREBAY_ASSIGN(const std::string key, part_.KeyAt(after.record_at));
+    FOREBAY_ASSIGN(const std::string key_before, part_.KeyAt(before.record_at));
     if (key_before != key) return {};  // two keys with one hash
     return Refuse(after.offset, "duplicate key " + Quoted(key) + ": a sample at offset " +
                                     std::to_string(before.offset) +
@@ -378,22 +306,9 @@ Status TarScanBuilder::CheckKeys() {
   return checked;
 }
 
-Result<std::shared_ptr<const Catalog>> TarScanBuilder::Finish() {
-  if (failure_.has_value()) return *failure_;
-  if (object_ != objects_.size()) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 Quoted(object().path) + " has not been fed to its end");
-  }
-  std::vector<std::string> fields(fields_.size());
-  for (const auto& [field, number] : fields_) fields[number] = field;
-  // If no archive has a sample, Write refuses the data set.
-  return tables_.Write(
-      {.name = name_, .format = Format::kTar, .objects = objects_, .fields = fields});
-}
-
 bool IsTarName(std::string_view name) { return name.ends_with(".tar"); }
 
-Result<std::unique_ptr<ScanBuilder>> ScanTar(const ScanContext& context) {
+Result<ScanPlan> ScanTar(const ScanContext& context) {
   const DatasetSource& source = context.source;
   if (source.extent_bytes < kTarExtentBytesMin) {
     return Error(ErrorCode::kInvalidArgument,
@@ -406,12 +321,18 @@ Result<std::unique_ptr<ScanBuilder>> ScanTar(const ScanContext& context) {
     return Error(ErrorCode::kInvalidArgument,
                  "data set " + Quoted(source.name) + " has no *.tar files at the top of its root");
   }
-  FOREBAY_ASSIGN(std::vector<ScanBuilder::PlannedObject> objects,
-                 PlanObjects(context.root, paths));
-  // Whole blocks, so that cuts within a chain fall on block boundaries like all others.
-  const std::uint64_t extent_bytes = source.extent_bytes / kTarBlockBytes * kTarBlockBytes;
-  return std::make_unique<TarScanBuilder>(source.name, extent_bytes, std::move(objects),
-                                          context.scratch);
+  FOREBAY_ASSIGN(std::vector<PlannedObject> objects, PlanObjects(context.root, paths));
+  return ScanPlan{
+      .name = source.name,
+      .format = Format::kTar,
+      // Whole blocks, so that cuts within a chain fall on block boundaries like all others.
+      .extent_bytes = source.extent_bytes / kTarBlockBytes * kTarBlockBytes,
+      .objects = std::move(objects),
+      .scratch = context.scratch,
+      .make_scanner = [](const ScanPlan& plan, CatalogPart& part)
+          -> std::unique_ptr<ObjectScanner> {
+        return std::make_unique<TarObjectScanner>(plan, part);
+      }};
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
-// The driver of format jsonl and its ScanBuilder: every line of a file is a sample. LineScanner
+// The driver of format jsonl and its ObjectScanner: every line of a file is a sample. LineScanner
 // finds the lines; they wait until the next one does not fit, then they become an extent. An extent
 // begins with the first byte of its first sample and ends with the last byte of its last one, so
 // line ends and lines that are no samples may lie between extents.
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -13,7 +12,6 @@
 #include "server/catalog/format_driver.h"
 #include "server/catalog/jsonl/line_scanner.h"
 #include "server/catalog/sample_records.h"
-#include "server/catalog/scan_tables.h"
 
 namespace forebay::catalog {
 namespace {
@@ -30,104 +28,62 @@ constexpr auto kJsonLinesKeys = std::to_array<FormatKey>({
      .identify = IdentifyPaths},
 });
 
-// See ScanBuilder for the calls and their order.
-class JsonLinesScanBuilder final : public ScanBuilder {
+// See ObjectScanner for the calls and their order.
+class JsonLinesObjectScanner final : public ObjectScanner {
  public:
-  JsonLinesScanBuilder(std::string name, std::uint64_t extent_bytes,
-                       std::vector<PlannedObject> objects, const BuildScratch& scratch)
-      : name_(std::move(name)),
-        extent_bytes_(extent_bytes),
-        objects_(std::move(objects)),
-        tables_(scratch) {
-    BeginObject();
-  }
+  // A line that does not fit in an extent is refused by the line scanner while it is fed, so memory
+  // does not grow with its length.
+  JsonLinesObjectScanner(const ScanPlan& plan, CatalogPart& part)
+      : extent_bytes_(plan.extent_bytes),
+        part_(part),
+        scanner_({.path = part.object().path,
+                  .bytes = part.object().bytes,
+                  .line_bytes_max = plan.extent_bytes},
+                 [this](const TextLine& line) { return OnLine(line); }) {}
 
-  const std::vector<PlannedObject>& objects() const override { return objects_; }
   Status Feed(std::span<const std::byte> bytes, std::vector<CutExtent>& cut) override;
   std::uint64_t NeededFrom() const override;
-  Status EndObject(std::vector<CutExtent>& cut) override;
-  Result<std::shared_ptr<const Catalog>> Finish() override;
+  Status End(std::vector<CutExtent>& cut) override;
 
  private:
-  void BeginObject();
-  const PlannedObject& object() const { return objects_[object_]; }
-  Status Remember(Status status);
   Status OnLine(const TextLine& line);
   Status CutExtentOfWaiting();
 
-  const std::string name_;
   const std::uint64_t extent_bytes_;
-  const std::vector<PlannedObject> objects_;
-  std::size_t object_ = 0;
-  std::optional<LineScanner> scanner_;     // of the current object; unset after the last one
-  std::optional<Error> failure_;           // the first error
+  CatalogPart& part_;
+  LineScanner scanner_;
   std::vector<CutExtent>* cut_ = nullptr;  // the argument of the call in progress
   std::vector<TextLine> waiting_;          // lines of the next extent; together they fit in it
-  ScanTables tables_;
 };
 
-// Lines do not cross files, so every file gets a scanner of its own.
-void JsonLinesScanBuilder::BeginObject() {
-  scanner_.reset();
-  if (object_ == objects_.size()) return;
-  // A line that does not fit in an extent is refused by the scanner while it is fed, so memory does
-  // not grow with its length.
-  scanner_.emplace(LineScanner::File{.path = object().path,
-                                     .bytes = object().bytes,
-                                     .line_bytes_max = extent_bytes_},
-                   [this](const TextLine& line) { return OnLine(line); });
-}
-
-// Ends a call: keeps its error, because a builder that has failed keeps failing with its first
-// error.
-Status JsonLinesScanBuilder::Remember(Status status) {
-  cut_ = nullptr;
-  if (!status.has_value()) failure_ = status.error();
-  return status;
-}
-
-Status JsonLinesScanBuilder::Feed(std::span<const std::byte> bytes, std::vector<CutExtent>& cut) {
-  // After an error the scanner's state fits no offset any more, so it sees no further bytes.
-  if (failure_.has_value()) return *failure_;
-  if (!scanner_.has_value()) {
-    return Error(ErrorCode::kFailedPrecondition, "every planned object has been fed");
-  }
+Status JsonLinesObjectScanner::Feed(std::span<const std::byte> bytes,
+                                    std::vector<CutExtent>& cut) {
   cut_ = &cut;
-  Status fed = scanner_->Feed(bytes);
+  FOREBAY_TRY(scanner_.Feed(bytes));
   // No later line fits into the extent. Cutting it now lets the caller drop its bytes, even while a
   // long run of blank lines passes by.
-  if (fed.has_value() && !waiting_.empty() &&
-      scanner_->next_line_offset() - waiting_.front().offset >= extent_bytes_) {
-    fed = CutExtentOfWaiting();
+  if (waiting_.empty() ||
+      scanner_.next_line_offset() - waiting_.front().offset < extent_bytes_) {
+    return {};
   }
-  return Remember(std::move(fed));
+  return CutExtentOfWaiting();
 }
 
-std::uint64_t JsonLinesScanBuilder::NeededFrom() const {
+std::uint64_t JsonLinesObjectScanner::NeededFrom() const {
   // The first waiting line begins the next extent. If none waits, only the line that is being fed
   // is needed.
-  if (!scanner_.has_value()) return 0;
-  return waiting_.empty() ? scanner_->next_line_offset() : waiting_.front().offset;
+  return waiting_.empty() ? scanner_.next_line_offset() : waiting_.front().offset;
 }
 
-Status JsonLinesScanBuilder::EndObject(std::vector<CutExtent>& cut) {
-  if (failure_.has_value()) return *failure_;
-  if (!scanner_.has_value()) {
-    return Error(ErrorCode::kFailedPrecondition, "every planned object has ended");
-  }
+Status JsonLinesObjectScanner::End(std::vector<CutExtent>& cut) {
   cut_ = &cut;
   // An extent is a range of one object, so the waiting lines are cut even if more would fit.
-  Status ended = scanner_->End();
-  if (ended.has_value() && !waiting_.empty()) ended = CutExtentOfWaiting();
-  if (ended.has_value()) {
-    ++object_;
-    BeginObject();
-  }
-  return Remember(std::move(ended));
+  FOREBAY_TRY(scanner_.End());
+  return waiting_.empty() ? Status() : CutExtentOfWaiting();
 }
 
 // Called by the scanner for every line that is a sample.
-Status JsonLinesScanBuilder::OnLine(const TextLine& line) {
+Status JsonLinesObjectScanner::OnLine(const TextLine& line) {
   // The first line always joins: it is no longer than an extent.
   if (!waiting_.empty() &&
       (line.offset + line.bytes - waiting_.front().offset > extent_bytes_ ||
@@ -139,41 +95,29 @@ Status JsonLinesScanBuilder::OnLine(const TextLine& line) {
 }
 
 // Makes an extent of the lines that wait.
-Status JsonLinesScanBuilder::CutExtentOfWaiting() {
+Status JsonLinesObjectScanner::CutExtentOfWaiting() {
   // Offsets within an extent have 32 bits; OnLine has kept the extent below that.
   const std::uint64_t begin = waiting_.front().offset;
   std::vector<Range> pieces;
   pieces.reserve(waiting_.size());
+  FOREBAY_ASSIGN(const std::uint8_t text, part_.FieldNumber("text", begin));
   // One record for all lines, so that its memory is reused.
   SampleRecord record{.key = "", .fields = {{}}};
   for (const TextLine& line : waiting_) {
-    record.key = object().path + ":" + std::to_string(line.number);
-    record.fields.front() = {.field = 0, .offset = line.offset, .length = line.bytes};
-    FOREBAY_TRY(tables_.AddSample(record, begin));
+    record.key = part_.object().path + ":" + std::to_string(line.number);
+    record.fields.front() = {.field = text, .offset = line.offset, .length = line.bytes};
+    FOREBAY_TRY(part_.AddSample(record, begin));
     pieces.push_back({.extent = {},
                       .offset = static_cast<std::uint32_t>(line.offset - begin),
                       .length = line.bytes});
   }
-  ExtentRow row;
-  row.first_object = static_cast<std::uint32_t>(object_);
+  PartExtent row;
   row.object_offset = begin;
   row.sample_count = static_cast<std::uint32_t>(waiting_.size());
   row.starting_count = row.sample_count;
   row.bytes = static_cast<std::uint32_t>(waiting_.back().offset + waiting_.back().bytes - begin);
   waiting_.clear();
-  return tables_.AddExtent(row, object().path, std::move(pieces), *cut_);
-}
-
-Result<std::shared_ptr<const Catalog>> JsonLinesScanBuilder::Finish() {
-  if (failure_.has_value()) return *failure_;
-  if (scanner_.has_value()) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 Quoted(object().path) + " has not been fed to its end");
-  }
-  // A data set without a single line that is a sample is refused by Write, like one without files.
-  const std::array<std::string, 1> fields = {"text"};
-  return tables_.Write(
-      {.name = name_, .format = Format::kJsonLines, .objects = objects_, .fields = fields});
+  return part_.AddExtent(row, std::move(pieces), *cut_);
 }
 
 bool IsJsonLinesName(std::string_view name) { return name.ends_with(".jsonl"); }
@@ -199,14 +143,20 @@ Result<std::vector<std::string>> ListFiles(const ScanContext& context) {
                    " has no *.jsonl files at the top of its root; name them in its key 'files'");
 }
 
-Result<std::unique_ptr<ScanBuilder>> ScanJsonLines(const ScanContext& context) {
+Result<ScanPlan> ScanJsonLines(const ScanContext& context) {
   FOREBAY_ASSIGN(const std::vector<std::string> paths, ListFiles(context));
-  FOREBAY_ASSIGN(std::vector<ScanBuilder::PlannedObject> objects,
-                 PlanObjects(context.root, paths));
+  FOREBAY_ASSIGN(std::vector<PlannedObject> objects, PlanObjects(context.root, paths));
   // The objects keep the order of `paths`: the order of the key `files` decides the numbers of
   // samples.
-  return std::make_unique<JsonLinesScanBuilder>(context.source.name, context.source.extent_bytes,
-                                                std::move(objects), context.scratch);
+  return ScanPlan{.name = context.source.name,
+                  .format = Format::kJsonLines,
+                  .extent_bytes = context.source.extent_bytes,
+                  .objects = std::move(objects),
+                  .scratch = context.scratch,
+                  .make_scanner = [](const ScanPlan& plan, CatalogPart& part)
+                      -> std::unique_ptr<ObjectScanner> {
+                    return std::make_unique<JsonLinesObjectScanner>(plan, part);
+                  }};
 }
 
 // Many image folders and sets of archives have a *.jsonl file with metadata beside them. So the
