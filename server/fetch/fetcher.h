@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "server/fetch/row_source.h"
 #include "server/plan/membership.h"
 #include "server/stage/stager.h"
 #include "server/tier/extent_cache.h"
@@ -24,11 +25,6 @@ class Fetcher {
   Fetcher(tier::ExtentCache& cache, stage::Stager& stager, const plan::Membership& nodes)
       : cache_(cache), stager_(stager), nodes_(nodes) {}
 
-  // How a reader uses its extents.
-  enum class Need : std::uint8_t {
-    kRuns,     // most of their samples, soon: extents are fetched as a whole
-    kSamples,  // single samples: an extent without a home is read in pieces
-  };
   // Which extents a reader wants pinned.
   enum class Where : std::uint8_t {
     kHere,      // all

@@ -54,11 +54,11 @@ class FetcherTest : public ::testing::Test {
   }
   using Refs = std::vector<tier::ExtentRef>;
   Result<Refs> Acquire(std::vector<ExtentId> extents,
-                       Fetcher::Need need = Fetcher::Need::kRuns) {
+                       Need need = Need::kRuns) {
     return AcquireOf(rig_.dataset(), std::move(extents), need);
   }
   Result<Refs> AcquireOf(stage::Dataset& dataset, std::vector<ExtentId> extents,
-                         Fetcher::Need need = Fetcher::Need::kRuns,
+                         Need need = Need::kRuns,
                          Fetcher::Where where = Fetcher::Where::kHere) {
     std::mutex mutex;
     std::condition_variable told;
@@ -97,7 +97,7 @@ class FetcherTest : public ::testing::Test {
 TEST_F(FetcherTest, AnswersFromTheCallWhereAllIsResident) {
   Start();
   bool is_done = false;
-  fetcher_->Acquire(rig_.dataset(), Extents(8), Fetcher::Need::kRuns, [&](Result<Refs> refs) {
+  fetcher_->Acquire(rig_.dataset(), Extents(8), Need::kRuns, [&](Result<Refs> refs) {
     is_done = true;
     ASSERT_TRUE(refs.has_value());
     ASSERT_EQ(refs->size(), 8u);
@@ -133,9 +133,9 @@ TEST_F(FetcherTest, BringsWhatIsMissingAndPinsTheRest) {
 TEST_F(FetcherTest, TryAcquireSaysWhatIsThereAndStartsNothing) {
   Start();
   Refs refs;
-  EXPECT_TRUE(fetcher_->TryAcquire(rig_.dataset(), Extents(8), Fetcher::Need::kRuns, refs));
+  EXPECT_TRUE(fetcher_->TryAcquire(rig_.dataset(), Extents(8), Need::kRuns, refs));
   FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(2)), std::nullopt));
-  EXPECT_FALSE(fetcher_->TryAcquire(rig_.dataset(), Extents(8), Fetcher::Need::kRuns, refs));
+  EXPECT_FALSE(fetcher_->TryAcquire(rig_.dataset(), Extents(8), Need::kRuns, refs));
   EXPECT_TRUE(refs[0]);
   EXPECT_FALSE(refs[2]);
   EXPECT_EQ(ReadAgain(), 0u);
@@ -177,15 +177,15 @@ TEST_F(FetcherTest, ExtentsOfAnotherNodeAreLeftToItWhereTheReaderGetsRowsOfThem)
   for (const ExtentId extent : ours) {
     FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(extent), std::nullopt));
   }
-  EXPECT_FALSE(fetcher_->TryAcquire(rig_.dataset(), others, Fetcher::Need::kSamples, refs));
-  EXPECT_TRUE(fetcher_->TryAcquire(rig_.dataset(), others, Fetcher::Need::kSamples, refs,
+  EXPECT_FALSE(fetcher_->TryAcquire(rig_.dataset(), others, Need::kSamples, refs));
+  EXPECT_TRUE(fetcher_->TryAcquire(rig_.dataset(), others, Need::kSamples, refs,
                                    Fetcher::Where::kAnywhere));
   EXPECT_EQ(refs.size(), others.size());
   EXPECT_EQ(refs.front(), nullptr);
-  EXPECT_FALSE(fetcher_->TryAcquire(rig_.dataset(), ours, Fetcher::Need::kSamples, refs,
+  EXPECT_FALSE(fetcher_->TryAcquire(rig_.dataset(), ours, Need::kSamples, refs,
                                     Fetcher::Where::kAnywhere));
 
-  const Result<Refs> all = AcquireOf(rig_.dataset(), Extents(8), Fetcher::Need::kRuns,
+  const Result<Refs> all = AcquireOf(rig_.dataset(), Extents(8), Need::kRuns,
                                      Fetcher::Where::kAnywhere);
   ASSERT_TRUE(all.has_value()) << all.error().ToString();
   for (std::uint32_t i = 0; i < 8; ++i) {
@@ -196,7 +196,7 @@ TEST_F(FetcherTest, ExtentsOfAnotherNodeAreLeftToItWhereTheReaderGetsRowsOfThem)
 
 TEST_F(FetcherTest, ACopyThatIsHereIsUsedWhoeverOwnsTheExtent) {
   Start();
-  const Result<Refs> all = AcquireOf(rig_.dataset(), Extents(8), Fetcher::Need::kRuns,
+  const Result<Refs> all = AcquireOf(rig_.dataset(), Extents(8), Need::kRuns,
                                      Fetcher::Where::kAnywhere);
   ASSERT_TRUE(all.has_value()) << all.error().ToString();
   for (const tier::ExtentRef& ref : *all) EXPECT_NE(ref, nullptr);
@@ -206,7 +206,7 @@ TEST_F(FetcherTest, ExtentsOfANodeThatIsGoneAreReadHere) {
   Start();
   EvictAll();
   nodes_.SetLives(NodeRank(1), false);
-  const Result<Refs> all = AcquireOf(rig_.dataset(), Extents(8), Fetcher::Need::kRuns,
+  const Result<Refs> all = AcquireOf(rig_.dataset(), Extents(8), Need::kRuns,
                                      Fetcher::Where::kAnywhere);
   ASSERT_TRUE(all.has_value()) << all.error().ToString();
   EXPECT_EQ(ReadAgain(), kFileBytes) << "this node reads the GFS itself, once";
@@ -219,7 +219,7 @@ TEST_F(FetcherTest, ReadersOfSamplesGetExtentsWithoutAHomeInPiecesAndEvictNothin
   const std::uint64_t staged = rig_.dataset().progress().gfs_bytes;
   const auto without_home = static_cast<int>(rig_.dataset().ExtentsWithoutHome().size());
   for (int round = 0; round < 3; ++round) {
-    const auto refs = Acquire(Extents(8), Fetcher::Need::kSamples);
+    const auto refs = Acquire(Extents(8), Need::kSamples);
     ASSERT_TRUE(refs.has_value()) << refs.error().ToString();
     int in_pieces = 0;
     for (const tier::ExtentRef& ref : *refs) {
@@ -234,7 +234,7 @@ TEST_F(FetcherTest, ReadersOfSamplesGetExtentsWithoutAHomeInPiecesAndEvictNothin
 
 TEST_F(FetcherTest, PiecesFromTheGfsAreThoseOfTheFileAndAreCounted) {
   Start({.ram_bytes = 384 << 10});
-  const auto refs = Acquire(Extents(8), Fetcher::Need::kSamples);
+  const auto refs = Acquire(Extents(8), Need::kSamples);
   ASSERT_TRUE(refs.has_value());
   const std::vector<std::byte> file = Pattern(kFileBytes, 1);
   const auto queue = io::testing::Take(rig_.backend().CreateQueue({.depth = 4}));
@@ -267,7 +267,7 @@ TEST_F(FetcherTest, PiecesFromTheGfsAreThoseOfTheFileAndAreCounted) {
 TEST_F(FetcherTest, APieceThatIsNotAsFirstReadIsRefusedAndAfterwardsTheExtentByName) {
   Start({.ram_bytes = 384 << 10});
   const ExtentId last(7);
-  auto refs = Acquire({last}, Fetcher::Need::kSamples);
+  auto refs = Acquire({last}, Need::kSamples);
   ASSERT_TRUE(refs.has_value());
   const tier::ExtentRef ref = refs->front();
   ASSERT_EQ(ref->tier, tier::TierKind::kGfs);
@@ -286,7 +286,7 @@ TEST_F(FetcherTest, APieceThatIsNotAsFirstReadIsRefusedAndAfterwardsTheExtentByN
   ASSERT_EQ(failures.size(), 1U);
   EXPECT_EQ(failures[0].error.code(), ErrorCode::kDataLoss);
   fetcher_->ReportBad(ref, failures[0].error, 1);
-  refs = Acquire({last}, Fetcher::Need::kSamples);
+  refs = Acquire({last}, Need::kSamples);
   ASSERT_FALSE(refs.has_value());
   EXPECT_THAT(refs.error().message(), HasSubstr("extent 7: changed since first read"));
   EXPECT_EQ(rig_.dataset().first_reads().mismatches(), 3U) << "the piece, and the extent twice";
@@ -351,7 +351,7 @@ TEST_F(FetcherTest, AnExtentWithAHomeThatIsReadInPiecesIsBroughtHomeOnceThereIsM
     if (!block.has_value()) break;
     hoard.push_back(std::move(*block));
   }
-  const auto refs = Acquire(Extents(1), Fetcher::Need::kSamples);
+  const auto refs = Acquire(Extents(1), Need::kSamples);
   ASSERT_TRUE(refs.has_value()) << refs.error().ToString();
   ASSERT_EQ(refs->front()->tier, tier::TierKind::kGfs);
   hoard.clear();
@@ -373,7 +373,7 @@ TEST_F(FetcherTest, AStreamOfBeforeARebuildGetsNoBytesThatTheRebuildAccepted) {
   EvictAll();
   FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
   EXPECT_TRUE(Acquire(Extents(8)).has_value());
-  for (const Fetcher::Need need : {Fetcher::Need::kRuns, Fetcher::Need::kSamples}) {
+  for (const Need need : {Need::kRuns, Need::kSamples}) {
     const auto refs = AcquireOf(before, Extents(1), need);
     EXPECT_EQ(CodeOf(refs), ErrorCode::kFailedPrecondition);
     EXPECT_THAT(refs.error().message(), HasSubstr("open the stream again"));

@@ -20,8 +20,7 @@ namespace forebay::fetch {
 // The state of one request.
 struct LocalRows::Work {
   stage::Dataset& dataset;
-  std::vector<Row> rows;
-  std::uint64_t bytes_max = 0;
+  WantedRows wanted;
   Found done;
   std::shared_ptr<const catalog::Catalog> catalog = nullptr;
   SamplePieces pieces = {};
@@ -30,7 +29,7 @@ struct LocalRows::Work {
   std::shared_ptr<FoundRows> found = std::make_shared<FoundRows>();
   int refetches = 0;
 
-  Status Plan(std::uint64_t fingerprint);
+  Status Plan();
   Status Measure();
   Status Fill(io::IoQueue& queue, std::vector<tier::BadExtent>& bad);
   void End(const Status& status) const {
@@ -47,8 +46,9 @@ struct LocalRows::Work {
 // Lists each sample once, with the pieces of its wanted fields. The rows of one sample may come in
 // any order in the request. The request comes from another node, so each number is checked before
 // it is used, and before any extent is pinned or staged for a row that does not exist.
-Status LocalRows::Work::Plan(std::uint64_t fingerprint) {
-  FOREBAY_TRY(stage::CheckFingerprint(dataset, fingerprint));
+Status LocalRows::Work::Plan() {
+  const std::vector<Row>& rows = wanted.rows;
+  FOREBAY_TRY(stage::CheckFingerprint(dataset, wanted.fingerprint));
   catalog = dataset.catalog();
   if (dataset.form() != nullptr || catalog->samples() == nullptr) {
     return Error(ErrorCode::kUnimplemented,
@@ -83,6 +83,7 @@ Status LocalRows::Work::Plan(std::uint64_t fingerprint) {
 
 // Notes how long each row is, according to the catalog.
 Status LocalRows::Work::Measure() {
+  const std::vector<Row>& rows = wanted.rows;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     FoundRows::Entry& entry = found->rows_[i];
@@ -94,10 +95,10 @@ Status LocalRows::Work::Measure() {
     }
     entry.bytes = where.range.length;
     // A single row may be longer: its length was admitted when the data set was catalogued.
-    if (rows.size() > 1 && entry.bytes > bytes_max - bytes) {
+    if (rows.size() > 1 && entry.bytes > wanted.bytes_max - bytes) {
       return Error(ErrorCode::kResourceExhausted,
                    fmt::format("the {} rows asked for take more than {} bytes", rows.size(),
-                               bytes_max));
+                               wanted.bytes_max));
     }
     bytes += entry.bytes;
   }
@@ -119,18 +120,18 @@ Status LocalRows::Work::Fill(io::IoQueue& queue, std::vector<tier::BadExtent>& b
   // All in place: `found` keeps the pins as long as the rows are in use.
   const std::vector<bool> in_place(refs.size(), true);
   FOREBAY_TRY(pieces.Place(refs, in_place, {.memory = scratch.span()}, queue, bad));
-  for (std::size_t i = 0; i < rows.size(); ++i) {
+  for (std::size_t i = 0; i < wanted.rows.size(); ++i) {
     FoundRows::Entry& entry = found->rows_[i];
     if (entry.error) continue;
     entry.first_run = found->runs_.size();
     std::uint64_t length_in_all = 0;
-    pieces.ForEachRun(sample_of[i], rows[i].field.value(),
+    pieces.ForEachRun(sample_of[i], wanted.rows[i].field.value(),
                       [&](const SamplePiece& piece, std::uint64_t lead, std::uint64_t length) {
                         found->runs_.emplace_back(piece.bytes + lead, length);
                         length_in_all += length;
                       });
     entry.run_count = found->runs_.size() - entry.first_run;
-    if (length_in_all != entry.bytes) return NoSuchRow(rows[i]);
+    if (length_in_all != entry.bytes) return NoSuchRow(wanted.rows[i]);
   }
   found->scratch_ = std::move(scratch);
   // Copies on SSD, and those that are read in pieces, are in `scratch` by now.
@@ -140,27 +141,23 @@ Status LocalRows::Work::Fill(io::IoQueue& queue, std::vector<tier::BadExtent>& b
   return {};
 }
 
-void LocalRows::Find(stage::Dataset& dataset, std::uint64_t fingerprint, std::vector<Row> rows,
-                     std::uint64_t bytes_max, Found done) {
-  auto work = std::make_shared<Work>(Work{.dataset = dataset,
-                                          .rows = std::move(rows),
-                                          .bytes_max = bytes_max,
-                                          .done = std::move(done)});
+void LocalRows::Find(stage::Dataset& dataset, WantedRows wanted, Found done) {
+  auto work = std::make_shared<Work>(
+      Work{.dataset = dataset, .wanted = std::move(wanted), .done = std::move(done)});
   // Another node may ask before any stream of this node has opened the data set.
   // Does nothing if the data set is staged already.
   stager_.StageForReader(dataset);
-  dataset.WhenCatalogued([this, work, fingerprint](const Status& catalogued) {
+  dataset.WhenCatalogued([this, work](const Status& catalogued) {
     // This may be a thread of the stager, so the reads are left to the executor.
     if (!catalogued.has_value()) return work->End(catalogued);
-    const Status planned = work->Plan(fingerprint);
+    const Status planned = work->Plan();
     if (!planned.has_value()) return work->End(planned);
     Start(work);
   });
 }
 
-void LocalRows::Read(stage::Dataset& dataset, std::uint64_t fingerprint, std::vector<Row> rows,
-                     RowSource::Done done) {
-  const auto copy = [rows, done = std::move(done)](
+void LocalRows::Read(stage::Dataset& dataset, WantedRows wanted, RowSource::Done done) {
+  const auto copy = [rows = wanted.rows, done = std::move(done)](
                         Result<std::shared_ptr<const FoundRows>> found) {
     if (!found.has_value()) return done(found.error());
     // Compared before anything is written, so that a refused request changes no memory.
@@ -182,7 +179,7 @@ void LocalRows::Read(stage::Dataset& dataset, std::uint64_t fingerprint, std::ve
     }
     done(Status());
   };
-  Find(dataset, fingerprint, rows, ~std::uint64_t{0}, copy);
+  Find(dataset, std::move(wanted), copy);
 }
 
 void LocalRows::Start(const WorkRef& work) {
@@ -192,12 +189,12 @@ void LocalRows::Start(const WorkRef& work) {
 // One attempt, as BatchScheduler makes it: pins the extents, waiting without a thread for those
 // that are on no tier, then fills the rows. After wrong bytes the extent is fetched again.
 void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
-  constexpr Fetcher::Need kNeed = Fetcher::Need::kSamples;
+  const Need need = work->wanted.need;
   const std::span<const ExtentId> extents = work->pieces.extents();
   // The references are there already if Acquire has called back and started this attempt.
-  if (work->refs.empty() && !fetcher_.TryAcquire(work->dataset, extents, kNeed, work->refs)) {
+  if (work->refs.empty() && !fetcher_.TryAcquire(work->dataset, extents, need, work->refs)) {
     work->refs.clear();
-    return fetcher_.Acquire(work->dataset, {extents.begin(), extents.end()}, kNeed,
+    return fetcher_.Acquire(work->dataset, {extents.begin(), extents.end()}, need,
                             [this, work](Result<std::vector<tier::ExtentRef>> refs) {
                               if (!refs.has_value()) return work->End(refs.error());
                               work->refs = std::move(*refs);

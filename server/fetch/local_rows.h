@@ -46,6 +46,14 @@ class FoundRows {
   io::AlignedBuffer scratch_;  // of pieces that were read from SSD or the GFS
 };
 
+// What another node asks for.
+struct WantedRows {
+  std::uint64_t fingerprint = 0;  // of the asking node's catalog
+  std::vector<Row> rows;
+  Need need = Need::kSamples;
+  std::uint64_t bytes_max = ~std::uint64_t{0};  // of all rows, if there are several
+};
+
 // Thread-safe; everything passed in is borrowed, and outlives all requests.
 class LocalRows {
  public:
@@ -53,20 +61,17 @@ class LocalRows {
       : stager_(stager), fetcher_(fetcher), executor_(executor), clock_(clock) {}
 
   // Fills the rows, which must stay in place until `done`; each byte from SSD or the GFS is
-  // verified. `fingerprint` is that of the asking node's catalog. Starts staging the data set if it
-  // has not started. `done` is called once, from a thread of the executor or of the stager. Errors
-  // are meant for another node (stage::ErrorForOthers). kFailedPrecondition: this node has another
-  // catalog. kInvalidArgument: there is no such row, or its memory has another length.
-  // kUnimplemented: the samples are packed, and have to be decoded.
-  void Read(stage::Dataset& dataset, std::uint64_t fingerprint, std::vector<Row> rows,
-            RowSource::Done done);
+  // verified. Starts staging the data set if it has not started. `done` is called once, from a
+  // thread of the executor or of the stager. Errors are meant for another node
+  // (stage::ErrorForOthers). kFailedPrecondition: this node has another catalog. kInvalidArgument:
+  // there is no such row, or its memory has another length. kUnimplemented: the samples are packed,
+  // and have to be decoded. kResourceExhausted: the rows take more than `bytes_max`.
+  void Read(stage::Dataset& dataset, WantedRows wanted, RowSource::Done done);
 
   // As Read, without a copy: finds the rows where they lie. The memory of `rows` is not looked at,
   // because the catalog says how long a row is. A row that does not exist has an error of its own.
-  // kResourceExhausted: there are several rows, which take more than `bytes_max`.
   using Found = std::function<void(Result<std::shared_ptr<const FoundRows>>)>;
-  void Find(stage::Dataset& dataset, std::uint64_t fingerprint, std::vector<Row> rows,
-            std::uint64_t bytes_max, Found done);
+  void Find(stage::Dataset& dataset, WantedRows wanted, Found done);
 
  private:
   struct Work;

@@ -56,7 +56,8 @@ class LocalRowsTest : public ::testing::Test {
 
   Status Read(std::vector<Row> rows) {
     const auto outcome = std::make_shared<std::promise<Status>>();
-    local_->Read(rig_.dataset(), fingerprint_, std::move(rows),
+    local_->Read(rig_.dataset(),
+                 {.fingerprint = fingerprint_, .rows = std::move(rows), .need = need_},
                  [outcome](const Status& status) { outcome->set_value(status); });
     return outcome->get_future().get();
   }
@@ -68,7 +69,8 @@ class LocalRowsTest : public ::testing::Test {
     }
     using Outcome = Result<std::shared_ptr<const FoundRows>>;
     const auto outcome = std::make_shared<std::promise<Outcome>>();
-    local_->Find(rig_.dataset(), fingerprint_, rows, bytes_max,
+    local_->Find(rig_.dataset(),
+                 {.fingerprint = fingerprint_, .rows = rows, .bytes_max = bytes_max},
                  [outcome](const Outcome& found) { outcome->set_value(found); });
     return outcome->get_future().get();
   }
@@ -108,6 +110,7 @@ class LocalRowsTest : public ::testing::Test {
   std::unique_ptr<io::ThreadExecutor> executor_;
   std::optional<LocalRows> local_;
   std::uint64_t fingerprint_ = 0;
+  Need need_ = Need::kSamples;
 };
 
 TEST_F(LocalRowsTest, RowsComeFromRamInTheOrderAskedForAndMoreThanOnce) {
@@ -135,6 +138,27 @@ TEST_F(LocalRowsTest, RowsOfExtentsWithoutAHomeComeFromTheGfs) {
   std::vector<std::uint64_t> all;
   for (std::uint64_t i = 0; i < kRecords; i += 5) all.push_back(i);
   ExpectRecords(all);
+}
+
+TEST_F(LocalRowsTest, AReaderOfRunsHasTheWholeExtentBroughtForTheRowsThatFollow) {
+  StartAndStage({.ram_bytes = 384 << 10});
+  const std::vector<ExtentId> without_home = rig_.dataset().ExtentsWithoutHome();
+  ASSERT_FALSE(without_home.empty());
+  const auto ram_has = [&](ExtentId extent) {
+    return static_cast<bool>(rig_.cache().Find(rig_.dataset().key(extent)));
+  };
+  const auto samples = [&](std::size_t i) {
+    const std::uint64_t first = without_home[i].value() * (65'000 / kRecordBytes);
+    return std::vector<std::uint64_t>{first, first + 1};
+  };
+  ExpectRecords(samples(0));
+  EXPECT_FALSE(ram_has(without_home[0])) << "single samples are read in pieces";
+  need_ = Need::kRuns;
+  ExpectRecords(samples(1));
+  EXPECT_TRUE(ram_has(without_home[1]));
+  const std::uint64_t before = rig_.dataset().progress().gfs_bytes;
+  ExpectRecords(samples(1));
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, before);
 }
 
 TEST_F(LocalRowsTest, ADataSetThatNobodyHasStagedYetIsStagedForTheNodeThatAsks) {

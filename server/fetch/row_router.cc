@@ -29,6 +29,7 @@ constexpr std::int64_t kRequestNs = kFlightNs / 4;
 // `done` is not called before the last row was sent.
 struct RowRouter::Flight {
   stage::Dataset* dataset = nullptr;
+  Need need = Need::kSamples;
   Done done;
   std::int64_t deadline_ns = 0;
   Mutex mutex;
@@ -38,9 +39,11 @@ struct RowRouter::Flight {
   std::optional<Error> error FOREBAY_GUARDED_BY(mutex);
 };
 
-void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Done done) {
+void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Need need,
+                     Done done) {
   auto flight = std::make_shared<Flight>();
   flight->dataset = &dataset;
+  flight->need = need;
   flight->done = std::move(done);
   flight->deadline_ns = clock_.NowNs() + kFlightNs;
   Ask(flight, {.rows = std::move(rows)});
@@ -75,6 +78,7 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
     auto request = std::make_shared<RowRequest>();
     request->node = node;
     request->dataset = flight->dataset;
+    request->need = flight->need;
     // Computed once before the loop, so that all owners get the same time.
     request->deadline_ns = std::min(now_ns + kRequestNs, flight->deadline_ns);
     for (const RoutedRow& row : rows) request->rows.push_back(row.row);

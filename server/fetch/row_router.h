@@ -45,7 +45,7 @@ class RowRouter {
   // perhaps within this call. The rows' memory must stay in place until then. kUnavailable: an
   // owner cannot read its extents now, or no node has answered within limits::kPullDeadlineMs.
   using Done = std::function<void(Result<Outcome>)>;
-  void Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Done done);
+  void Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Need need, Done done);
 
  private:
   struct Flight;

@@ -72,10 +72,11 @@ class RowRouterTest : public ::testing::Test {
     return rows;
   }
   void Fill(std::vector<RoutedRow> rows) {
-    router_.Fill(*dataset_, std::move(rows), [this](Result<RowRouter::Outcome> outcome) {
-      EXPECT_FALSE(outcome_.has_value()) << "called twice";
-      outcome_.emplace(std::move(outcome));
-    });
+    router_.Fill(*dataset_, std::move(rows), Need::kSamples,
+                 [this](Result<RowRouter::Outcome> outcome) {
+                   EXPECT_FALSE(outcome_.has_value()) << "called twice";
+                   outcome_.emplace(std::move(outcome));
+                 });
   }
   void ExpectOutcome(RowRouter::Outcome expected) {
     ASSERT_TRUE(outcome_.has_value());
@@ -231,9 +232,9 @@ TEST_F(RowRouterTest, NodesThatAreTakenForAliveAgainAreNotAskedForEver) {
   std::erase_if(rows,
                 [&](const RoutedRow& row) { return Ranked(row.group_key)[0] != NodeRank(1); });
   ASSERT_FALSE(rows.empty());
-  router.Fill(*dataset_, std::move(rows), [this](Result<RowRouter::Outcome> outcome) {
-    outcome_.emplace(std::move(outcome));
-  });
+  router.Fill(
+      *dataset_, std::move(rows), Need::kSamples,
+      [this](Result<RowRouter::Outcome> outcome) { outcome_.emplace(std::move(outcome)); });
   std::size_t requests = 0;
   while (!peers_.held.empty() && requests < 100) {
     ++requests;

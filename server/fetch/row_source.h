@@ -23,10 +23,17 @@ struct Row {
   std::span<std::byte> memory;
 };
 
+// How a reader uses the extents that it takes samples of.
+enum class Need : std::uint8_t {
+  kRuns,     // most of their samples, soon: extents are fetched as a whole
+  kSamples,  // single samples: an extent without a home is read in pieces
+};
+
 struct RowRequest {
   NodeRank node;  // the node that is asked
   stage::Dataset* dataset = nullptr;
   std::vector<Row> rows;
+  Need need = Need::kSamples;
   std::int64_t deadline_ns = 0;  // by io::Clock; then the source gives up
 };
 

@@ -184,8 +184,9 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request, Done done
   // The link lets as many begin as there is room for; the others wait in this order.
   for (CallRows& call : calls) {
     (*link)->Start(std::make_shared<RowsCall>(
-        **link, clock_, RowsAsked{.request = head, .rows = std::move(call.rows)}, call.bytes,
-        request->deadline_ns, [all](const Status& status) { all->Ended(status); }));
+        **link, clock_,
+        RowsAsked{.request = head, .rows = std::move(call.rows), .need = request->need},
+        call.bytes, request->deadline_ns, [all](const Status& status) { all->Ended(status); }));
   }
 }
 

@@ -122,7 +122,7 @@ TEST(ExtentMessagesTest, ChunksThatDoNotFitTheImageAreRefused) {
 
 TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
   const PeerRequest head{.identity = 1, .dataset = 2, .catalog_fingerprint = 3};
-  RowsAsked rows{.request = head, .rows = {}};
+  RowsAsked rows{.request = head, .rows = {}, .need = fetch::Need::kRuns};
   for (std::uint64_t i = 0; i < limits::kPeerRowsMax; ++i) {
     rows.rows.push_back({.sample = SampleId(i << 38), .field = FieldId(3), .memory = {}});
   }
@@ -131,6 +131,7 @@ TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
   EXPECT_EQ(read->request.identity, 1U);
   EXPECT_EQ(read->request.dataset, 2U);
   EXPECT_EQ(read->request.catalog_fingerprint, 3U);
+  EXPECT_EQ(read->need, fetch::Need::kRuns);
   ASSERT_EQ(read->rows.size(), rows.rows.size());
   EXPECT_EQ(read->rows.back().sample, rows.rows.back().sample);
   EXPECT_EQ(read->rows.back().field, FieldId(3));

@@ -60,6 +60,7 @@ grpc::ByteBuffer WriteRequest(const RowsAsked& asked) {
     message.add_samples(row.sample.value());
     message.add_fields(row.field.value());
   }
+  message.set_needs_runs(asked.need == fetch::Need::kRuns);
   return ToBuffer(message);
 }
 
@@ -85,7 +86,9 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
                  fmt::format("{} samples and {} fields are asked for; each row has one of both",
                              count, message.fields_size()));
   }
-  RowsAsked asked{.request = RequestOf(message), .rows = {}};
+  RowsAsked asked{.request = RequestOf(message),
+                  .rows = {},
+                  .need = message.needs_runs() ? fetch::Need::kRuns : fetch::Need::kSamples};
   asked.rows.reserve(count);
   for (int i = 0; i < message.samples_size(); ++i) {
     asked.rows.push_back({.sample = SampleId(message.samples(i)),

@@ -24,6 +24,7 @@ struct PeerRequest {
 struct RowsAsked {
   PeerRequest request;
   std::vector<fetch::Row> rows;  // 1 to limits::kPeerRowsMax; memory is not sent
+  fetch::Need need = fetch::Need::kSamples;
 };
 
 struct ExtentAsked {

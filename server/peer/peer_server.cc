@@ -276,8 +276,11 @@ void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
   // The callback may run after this server was destroyed, so it owns all that it refers to. The
   // stream has ended by then, and Send does nothing.
   serving.load()->parts.rows.Find(
-      **dataset, asked->request.catalog_fingerprint, std::move(asked->rows),
-      limits::kPeerCallBytesMax,
+      **dataset,
+      {.fingerprint = asked->request.catalog_fingerprint,
+       .rows = std::move(asked->rows),
+       .need = asked->need,
+       .bytes_max = limits::kPeerCallBytesMax},
       [hash, rows = std::move(rows), stream, slices = pins,
        copies = buffers](Result<std::shared_ptr<const fetch::FoundRows>> found) {
         if (!found.has_value()) return stream->End(found.error());

@@ -29,10 +29,10 @@ std::size_t BatchesOfTask(const StreamSpec& spec) {
 }
 
 // A global or partial order takes a sample here and a sample there; the others take runs of them.
-fetch::Fetcher::Need NeedOf(const StreamSpec& spec) {
+fetch::Need NeedOf(const StreamSpec& spec) {
   const OrderMode mode = spec.order.shape.mode;
-  return mode == OrderMode::kGlobal || mode == OrderMode::kPartial ? fetch::Fetcher::Need::kSamples
-                                                                   : fetch::Fetcher::Need::kRuns;
+  return mode == OrderMode::kGlobal || mode == OrderMode::kPartial ? fetch::Need::kSamples
+                                                                   : fetch::Need::kRuns;
 }
 
 void EraseUnpromised(StreamSlots& slots, const BatchJob& job) {
@@ -328,7 +328,8 @@ void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
     ReturnRoom(*job);
     Start(job);
   };
-  parts_.rows->Fill(*job->owner->spec().dataset, std::move(rows), filled);
+  parts_.rows->Fill(*job->owner->spec().dataset, std::move(rows), NeedOf(job->owner->spec()),
+                    filled);
 }
 
 // False: the job was failed while it waited, and must not go on.
@@ -546,7 +547,7 @@ Error BatchScheduler::LateExtent(const BatchJob& job) {
   std::vector<tier::ExtentRef> refs;
   const auto is_missing = [&](ExtentId extent) {
     return !parts_.fetcher.TryAcquire(*spec.dataset, {&extent, 1},
-                                      fetch::Fetcher::Need::kSamples, refs, WhereOf(job));
+                                      fetch::Need::kSamples, refs, WhereOf(job));
   };
   const auto missing = std::ranges::find_if(job.awaited, is_missing);
   const ExtentId extent = missing == job.awaited.end() ? job.awaited.front() : *missing;

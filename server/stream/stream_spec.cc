@@ -66,11 +66,15 @@ Status CheckTiersHold(const StreamSpec& spec) {
   if (mode != OrderMode::kGlobal && mode != OrderMode::kPartial) return {};
   const std::uint64_t bytes = spec.dataset->bytes_without_home();
   if (bytes == 0) return {};
+  // Every node of a job checks its own share, so this one speaks of its own tiers only.
+  const std::uint64_t of_others = spec.dataset->bytes_of_others();
   return Error(
       ErrorCode::kResourceExhausted,
-      fmt::format("order mode '{}' needs all of '{}' on the tiers, but {} of {} bytes fit on "
+      fmt::format("order mode '{}' needs all of '{}' on the tiers, but {} of {} bytes{} fit on "
                   "no tier: {}, or use mode 'block'",
-                  OrderModeName(mode), spec.dataset->name(), bytes, spec.catalog->total_bytes(),
+                  OrderModeName(mode), spec.dataset->name(), bytes,
+                  spec.catalog->total_bytes() - of_others,
+                  of_others > 0 ? " of the share of this node" : "",
                   spec.dataset->CapacityAdvice()));
 }
 

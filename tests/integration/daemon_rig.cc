@@ -159,11 +159,11 @@ bool IsRecord(std::uint64_t id, std::span<const std::byte> bytes) {
   return true;
 }
 
-EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, OrderMode mode,
+EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, const OrderShape& shape,
                       const EpochPart& part) {
   EpochCounts counts;
   RawStream stream(client);
-  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), part.global_batch, mode);
+  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), part.global_batch, shape);
   open.mutable_open()->set_stream_name(stream_name);
   open.mutable_open()->set_ranks(part.ranks);
   open.mutable_open()->set_rank(part.rank);

@@ -90,7 +90,7 @@ struct EpochPart {
 };
 // Reads it in batches over a stream of its own and checks every byte.
 EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name = "train",
-                      OrderMode mode = OrderMode::kGlobal, const EpochPart& part = {});
+                      const OrderShape& shape = {}, const EpochPart& part = {});
 // Stages, or rebuilds, and waits until that has ended; the data set's status then.
 v1::DatasetStatus AwaitStaged(RawClient& client, bool rebuild = false);
 

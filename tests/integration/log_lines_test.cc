@@ -136,7 +136,8 @@ TEST(LogLinesTest, ATierThatIsTooSmallSaysInOneLineWhatLeftIt) {
   {
     RawClient client(rig.socket_path());
     for (const char* name : {"first", "second", "third"}) {
-      EXPECT_EQ(ReadEpoch(client, name, OrderMode::kSequential).samples, 4096U) << rig.log();
+      const EpochCounts counts = ReadEpoch(client, name, {.mode = OrderMode::kSequential});
+      EXPECT_EQ(counts.samples, 4096U) << rig.log();
     }
     const v1::StatusReply status = client.Status();
     for (const v1::TierStatus& tier : status.tiers()) evictions += tier.evictions();

@@ -3,6 +3,7 @@
 // data set.
 #pragma once
 
+#include <barrier>
 #include <cstdint>
 #include <future>
 #include <iostream>
@@ -20,6 +21,8 @@ namespace forebay::integration {
 
 class NodesTest : public ::testing::Test {
  protected:
+  explicit NodesTest(const RigOptions& options = {.records = 16'384, .ram = "24MiB"})  // 64 MiB
+      : records_(options.records), rig_(options) {}
   // What the daemons said explains a failure, and the folder with their logs goes with the rig.
   void TearDown() override {
     if (!HasFailure()) return;
@@ -44,17 +47,21 @@ class NodesTest : public ::testing::Test {
     return std::make_unique<RawClient>(rig_.node_socket(rank));
   }
   // One epoch, or some steps of one, by one rank on each of these nodes, at the same time. What all
-  // got together. `part.after_batch` is called for the first of them.
-  EpochCounts ReadTogether(const std::vector<std::uint32_t>& nodes, EpochPart part) {
+  // got together. `part.after_batch` is called for the first of them. With `in_step`, none begins a
+  // step before all have the one before it, as in a training program.
+  EpochCounts ReadTogether(const std::vector<std::uint32_t>& nodes, EpochPart part,
+                           bool in_step = false) {
     part.ranks = static_cast<std::uint32_t>(nodes.size());
     part.global_batch = kGlobalBatch;
+    std::barrier step(static_cast<std::ptrdiff_t>(nodes.size()));
     std::vector<std::future<EpochCounts>> readers;
     for (std::uint32_t i = 0; i < nodes.size(); ++i) {
       part.rank = i;
       if (i > 0) part.after_batch = {};
+      if (in_step) part.after_batch = [&step](std::uint64_t) { step.arrive_and_wait(); };
       readers.push_back(std::async(std::launch::async, [this, node = nodes[i], part] {
         const auto client = ClientOf(node);
-        return ReadEpoch(*client, "train", OrderMode::kGlobal, part);
+        return ReadEpoch(*client, "train", shape_, part);
       }));
     }
     EpochCounts all;
@@ -112,9 +119,10 @@ class NodesTest : public ::testing::Test {
     return code ? std::to_string(*code) : "still runs";
   }
 
-  const std::uint64_t records_ = 16'384;  // 64 MiB
-  DaemonRig rig_{{.records = records_, .ram = "24MiB"}};
+  const std::uint64_t records_;
+  DaemonRig rig_;
   std::vector<std::unique_ptr<DaemonProcess>> daemons_;
+  OrderShape shape_;
   std::uint64_t digest_ = 0;
 };
 

@@ -37,7 +37,7 @@ class NodesNetworkTest : public NodesTest {
   std::map<std::uint64_t, std::uint64_t> DeliveredByOneNode(std::uint32_t epoch) {
     const auto daemon = rig_.Start();
     RawClient client(rig_.socket_path());
-    const EpochCounts counts = ReadEpoch(client, "train", OrderMode::kGlobal,
+    const EpochCounts counts = ReadEpoch(client, "train", {},
                                          {.epoch = epoch, .global_batch = kGlobalBatch});
     ExpectExact(counts);
     return counts.by_position;

@@ -71,6 +71,50 @@ TEST_F(NodesTest, AKilledDaemonCostsItsShareAndNoSample) {
   EXPECT_EQ(bytes, rig_.dataset_bytes() + lost);
 }
 
+// A data set of twice the tiers of all nodes together.
+class BeyondTheTiersTest : public NodesTest {
+ protected:
+  BeyondTheTiersTest()
+      : NodesTest({.records = 32'768, .extent = "512KiB", .ram = "8MiB"}) {
+    shape_ = {.mode = OrderMode::kBlock, .block_samples = 128, .window_runs = 8};
+  }
+  std::uint64_t BytesOnNoTier() {
+    std::uint64_t bytes = 0;
+    for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+      bytes += ClientOf(rank)->Status().datasets(0).unstaged_bytes();
+    }
+    return bytes;
+  }
+};
+
+TEST_F(BeyondTheTiersTest, AnEpochInBlocksReadsWhatIsOnNoTierOnceForAllNodes) {
+  StartAll({"--set", "tier.ssd.capacity=8MiB"});
+  ExpectExact(ReadTogether({0, 1, 2, 3}, {}, /*in_step=*/true));
+  AwaitStagedEverywhere();
+  const std::uint64_t on_no_tier = BytesOnNoTier();
+  EXPECT_GT(on_no_tier, rig_.dataset_bytes() / 2);
+  for (std::uint32_t epoch = 1; epoch < 3; ++epoch) {
+    const std::uint64_t before = GfsBytesOfAll();
+    ExpectExact(ReadTogether({0, 1, 2, 3}, {.epoch = epoch}, /*in_step=*/true));
+    const std::uint64_t read = GfsBytesOfAll() - before;
+    // Some extents are still there from the epoch before, and some are evicted too early.
+    EXPECT_LE(read, on_no_tier + on_no_tier / 10);
+  }
+}
+
+TEST_F(BeyondTheTiersTest, AGlobalOrderIsRefusedWithTheNumbersOfTheNode) {
+  StartAll({"--set", "tier.ssd.capacity=8MiB"});
+  AwaitStagedEverywhere();
+  shape_ = {};
+  const auto client = ClientOf(1);
+  const EpochCounts counts = ReadEpoch(*client, "train", shape_, {.global_batch = kGlobalBatch});
+  EXPECT_THAT(counts.error,
+              AllOf(HasSubstr("order mode 'global' needs all of 'records' on the tiers"),
+                    HasSubstr("of the share of this node"), HasSubstr("tier.ram.capacity"),
+                    HasSubstr("mode 'block'")));
+  EXPECT_EQ(counts.samples, 0U);
+}
+
 TEST_F(NodesTest, NothingIsLeftInTheDirectoryWhenAllHaveEnded) {
   StartAll();
   EXPECT_FALSE(std::filesystem::is_empty(rig_.rendezvous_path()));

@@ -186,12 +186,12 @@ grpc::Status RawStream::End() {
 }
 
 v1::StreamRequest GoodOpen(const v1::DescribeReply& dataset, std::uint32_t batch,
-                           OrderMode mode) {
+                           const OrderShape& shape) {
   const auto spec = OrderSpec{.seed = 7,
                               .sample_count = dataset.selected_count(),
                               .selection_fingerprint = dataset.selection_fingerprint(),
                               .tail = TailPolicy::kShort,
-                              .shape = {.mode = mode}}
+                              .shape = shape}
                         .Encode();
   v1::StreamRequest request;
   v1::OpenStream& open = *request.mutable_open();

@@ -90,7 +90,7 @@ class RawStream {
 
 // What proper clients say; tests change a word.
 v1::StreamRequest GoodOpen(const v1::DescribeReply& dataset, std::uint32_t batch,
-                           OrderMode mode = OrderMode::kGlobal);
+                           const OrderShape& shape = {});
 v1::StreamRequest PullOf(std::uint64_t step, std::uint32_t count);
 
 }  // namespace forebay::integration

@@ -65,7 +65,7 @@ Found Stage(const DaemonRig& rig, const std::vector<std::string>& more) {
   const v1::DatasetStatus status = AwaitStaged(client);
   Found found{.state = status.state(), .reason = status.unstaged_reason()};
   RawStream stream(client);
-  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), 64, OrderMode::kGlobal);
+  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), 64);
   open.mutable_open()->set_delivery(static_cast<std::uint32_t>(Delivery::kViews));
   stream.Write(open);
   const auto reply = stream.Read();

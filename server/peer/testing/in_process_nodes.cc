@@ -49,7 +49,10 @@ Result<stage::SuppliedExtent> InProcessNodes::Carry(const stage::ExtentRequest& 
 void InProcessNodes::Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) {
   const std::optional<Node> node = Find(request->node);
   if (!node) return done(Silent(request->node));
-  node->rows->Read(*node->dataset, request->dataset->catalog()->fingerprint(), request->rows,
+  node->rows->Read(*node->dataset,
+                   {.fingerprint = request->dataset->catalog()->fingerprint(),
+                    .rows = request->rows,
+                    .need = request->need},
                    std::move(done));
 }
 
