@@ -29,6 +29,7 @@ void AddLaunch(Command& program, CommandContext& context);
 void AddOrder(Command& program, CommandContext& context);
 void AddAudit(Command& program, CommandContext& context);
 void AddBench(Command& program, CommandContext& context);
+void AddTune(Command& program, CommandContext& context);
 void AddCompress(Command& program, CommandContext& context);
 void AddPack(Command& program, CommandContext& context);
 void AddUnpack(Command& program, CommandContext& context);

@@ -63,6 +63,7 @@ void Define(Command& program, CommandContext& context) {
   AddOrder(program, context);
   AddAudit(program, context);
   AddBench(program, context);
+  AddTune(program, context);
   AddCompress(program, context);
   AddPack(program, context);
   AddUnpack(program, context);

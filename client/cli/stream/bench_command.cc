@@ -3,7 +3,6 @@
 // fault: its figure would be one that no trainer sees. Waits are those of Next alone.
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "client/cli/daemon/daemon_address.h"
 #include "client/cli/human_text.h"
 #include "client/cli/stream/stream_arguments.h"
+#include "client/cli/stream/word_sum.h"
 #include "forebay/client.h"
 
 namespace forebay::cli {
@@ -39,20 +39,6 @@ struct BenchResult {
   double first_batch_ms = 0;
   std::vector<std::uint64_t> waits_ns;  // of Next
 };
-
-// Eight bytes at a time, so that the sum is limited by memory and not by the adding.
-std::uint64_t SumWords(std::span<const std::byte> bytes) {
-  std::uint64_t sum = 0;
-  std::size_t place = 0;
-  for (; place + 8 <= bytes.size(); place += 8) {
-    std::uint64_t word = 0;
-    // Samples begin at any byte; memcpy may read an unaligned word, a cast pointer may not.
-    std::memcpy(&word, bytes.data() + place, 8);
-    sum += word;
-  }
-  for (; place < bytes.size(); ++place) sum += std::to_integer<std::uint64_t>(bytes[place]);
-  return sum;
-}
 
 void Consume(const Batch& batch, BenchResult& result) {
   for (std::uint32_t field = 0; field < batch.fields().size(); ++field) {

@@ -1,0 +1,155 @@
+// Every figure is printed with its origin: a cost that rests on an assumed rate must not look like
+// a measured one.
+#include "client/cli/tune/tune_report.h"
+
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "client/cli/command_context.h"
+#include "client/cli/human_text.h"
+#include "client/cli/json_value.h"
+
+namespace forebay::cli {
+namespace {
+
+std::string BytesText(double bytes) { return HumanBytes(static_cast<std::uint64_t>(bytes)); }
+
+void PrintFigures(CommandContext& context, const TuneFigures& figures) {
+  context.out << fmt::format(
+      "data set        {} samples, {} in {} extents ({})\n"
+      "classes         {} ({})\n"
+      "nodes           {:.0f} ({}), a global batch of {} (given)\n"
+      "tiers of a node RAM {} ({}), SSD {} ({})\n",
+      HumanCount(figures.dataset.samples), BytesText(figures.dataset.bytes),
+      HumanCount(static_cast<std::uint64_t>(figures.dataset.extents)), figures.dataset_origin,
+      HumanCount(figures.classes->class_count()), figures.classes_origin, figures.nodes.value,
+      figures.nodes.origin, figures.global_batch, BytesText(figures.ram.value),
+      figures.ram.origin, BytesText(figures.ssd.value), figures.ssd.origin);
+  std::string rates;
+  for (std::size_t i = 0; i < kReadSources; ++i) {
+    rates += fmt::format("{}{} {} ({})", i == 0 ? "" : ", ",
+                         ReadSourceName(static_cast<ReadSource>(i)),
+                         HumanRate(figures.rates[i].value), figures.rates[i].origin);
+  }
+  context.out << fmt::format("rates of a node {}, GFS {:.0f} reads/s ({})\n\n", rates,
+                             figures.gfs_reads.value, figures.gfs_reads.origin);
+}
+
+void PrintModes(CommandContext& context, std::span<const ModeAssessment> modes,
+                const LossTolerance& tolerance) {
+  TextTable table({"MODE", "I/O TIME", "SLOWEST", "RAM", "SSD", "LINK", "GFS", "GFS READS",
+                   "BATCH ENTROPY", "PART ENTROPY", "DISPLACED", "NEIGHBOURS"});
+  for (const ModeAssessment& mode : modes) {
+    std::vector<std::string> cells = {ModeText(mode.shape), HumanSeconds(mode.cost.seconds),
+                                      std::string(ReadSourceName(mode.cost.slowest))};
+    for (const double bytes : mode.cost.bytes) cells.push_back(BytesText(bytes));
+    cells.push_back(HumanCount(static_cast<std::uint64_t>(mode.cost.gfs_reads)));
+    const auto entropy = [](double value, double loss, double allowed) {
+      return fmt::format("{:.4f} (-{:.1f} %{})", value, 100 * loss, loss <= allowed ? "" : "!");
+    };
+    cells.push_back(entropy(mode.quality.batch_entropy, mode.loss.batch, tolerance.batch));
+    cells.push_back(entropy(mode.quality.part_entropy, mode.loss.part, tolerance.part));
+    cells.push_back(fmt::format("{:.3f}", mode.quality.displacement));
+    cells.push_back(fmt::format("{:.4f}", mode.quality.repeated_neighbours));
+    table.Add(std::move(cells));
+  }
+  context.out << table.ToString();
+  context.out << "Bytes and times are those of one node in one epoch. ! marks what loses more "
+                 "class entropy than the tolerance.\n\n";
+}
+
+JsonObject FigureJson(const Figure& figure) {
+  return {{"value", figure.value}, {"origin", figure.origin}};
+}
+
+JsonObject ModeJson(const ModeAssessment& mode, const LossTolerance& tolerance) {
+  JsonObject json = {{"mode", ModeText(mode.shape)},
+                     {"order_mode", OrderModeName(mode.shape.mode)},
+                     {"block_samples", mode.shape.block_samples},
+                     {"window_runs", mode.shape.window_runs},
+                     {"canonical_nodes", mode.shape.canonical_nodes},
+                     {"exchange_millionths", mode.shape.exchange_millionths},
+                     {"seconds", mode.cost.seconds},
+                     {"slowest", ReadSourceName(mode.cost.slowest)}};
+  for (std::size_t i = 0; i < kReadSources; ++i) {
+    constexpr std::array<const char*, kReadSources> kNames = {"ram_bytes", "ssd_bytes",
+                                                              "link_bytes", "gfs_bytes"};
+    json.Add(kNames[i], mode.cost.bytes[i]);
+  }
+  json.Add("gfs_reads", mode.cost.gfs_reads);
+  json.Add("displacement", mode.quality.displacement);
+  json.Add("batch_entropy", mode.quality.batch_entropy);
+  json.Add("part_entropy", mode.quality.part_entropy);
+  json.Add("repeated_neighbours", mode.quality.repeated_neighbours);
+  json.Add("positions", mode.quality.positions);
+  json.Add("batch_entropy_loss", mode.loss.batch);
+  json.Add("part_entropy_loss", mode.loss.part);
+  json.Add("within_tolerance", tolerance.Allows(mode.loss));
+  return json;
+}
+
+}  // namespace
+
+JobFigures TuneFigures::Job() const {
+  JobFigures job = {.nodes = static_cast<std::uint64_t>(nodes.value),
+                    .ram_bytes = ram.value,
+                    .ssd_bytes = ssd.value,
+                    .gfs_reads_per_s = gfs_reads.value,
+                    .keeps_home_shares = keeps_home_shares};
+  for (std::size_t i = 0; i < kReadSources; ++i) job.rates[i] = rates[i].value;
+  return job;
+}
+
+void PrintTuneText(CommandContext& context, const TuneFigures& figures,
+                   std::span<const ModeAssessment> modes, std::size_t chosen) {
+  PrintFigures(context, figures);
+  PrintModes(context, modes, figures.tolerance);
+  const OrderShape& shape = modes[chosen].shape;
+  context.out << fmt::format("recommended: {}: {}\n  forebay-train {}\n  {}\n", ModeText(shape),
+                             ReasonOf(modes, chosen), TrainerFlags(shape),
+                             StreamOptionsText(shape));
+  if (figures.nodes.value > 1 && !figures.keeps_home_shares) {
+    context.out << "note: daemons spread extents by hashing, so partial saves no bytes; "
+                   "--keep-home-shares shows what it would save\n";
+  }
+}
+
+void PrintTuneJson(CommandContext& context, const TuneFigures& figures,
+                   std::span<const ModeAssessment> modes, std::size_t chosen) {
+  JsonObject rates;
+  for (std::size_t i = 0; i < kReadSources; ++i) {
+    constexpr std::array<const char*, kReadSources> kNames = {
+        "ram_bytes_per_s", "ssd_bytes_per_s", "link_bytes_per_s", "gfs_bytes_per_s"};
+    rates.Add(kNames[i], FigureJson(figures.rates[i]));
+  }
+  rates.Add("gfs_reads_per_s", FigureJson(figures.gfs_reads));
+  context.PrintJson("tune", {{"event", "figures"},
+                             {"samples", figures.dataset.samples},
+                             {"bytes", figures.dataset.bytes},
+                             {"extents", figures.dataset.extents},
+                             {"origin", figures.dataset_origin},
+                             {"global_batch", figures.global_batch},
+                             {"classes", figures.classes->class_count()},
+                             {"classes_origin", figures.classes_origin},
+                             {"nodes", FigureJson(figures.nodes)},
+                             {"ram_bytes", FigureJson(figures.ram)},
+                             {"ssd_bytes", FigureJson(figures.ssd)},
+                             {"rates", rates},
+                             {"keeps_home_shares", figures.keeps_home_shares}});
+  for (const ModeAssessment& mode : modes) {
+    JsonObject json = {{"event", "mode"}};
+    json.Add(ModeJson(mode, figures.tolerance));
+    context.PrintJson("tune", json);
+  }
+  JsonObject answer = {{"event", "recommendation"}, {"tolerance", figures.tolerance.batch},
+                       {"part_tolerance", figures.tolerance.part}};
+  answer.Add(ModeJson(modes[chosen], figures.tolerance));
+  answer.Add("reason", ReasonOf(modes, chosen));
+  answer.Add("trainer_flags", TrainerFlags(modes[chosen].shape));
+  answer.Add("stream_options", StreamOptionsText(modes[chosen].shape));
+  context.PrintJson("tune", answer);
+}
+
+}  // namespace forebay::cli

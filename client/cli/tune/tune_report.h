@@ -1,0 +1,47 @@
+// What `forebay tune` prints: the figures that it reckons with, the modes, and the one that it
+// recommends, for people or as JSON.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "client/cli/tune/class_layout.h"
+#include "client/cli/tune/mode_choice.h"
+#include "client/cli/tune/reading_cost.h"
+
+namespace forebay::cli {
+
+struct CommandContext;
+
+// A number, and where it comes from.
+struct Figure {
+  double value = 0;
+  const char* origin = "assumed";
+};
+
+// Everything that the assessment is made from.
+struct TuneFigures {
+  std::uint32_t global_batch = 0;
+  LossTolerance tolerance = {};
+  bool keeps_home_shares = false;
+  DatasetSize dataset;
+  const char* dataset_origin = "given";
+  Figure nodes, ram, ssd, gfs_reads;
+  std::array<Figure, kReadSources> rates;
+  std::optional<ClassLayout> classes;
+  std::string classes_origin;
+
+  JobFigures Job() const;
+};
+
+// Print `modes`, of which the one at `chosen` is recommended.
+void PrintTuneText(CommandContext& context, const TuneFigures& figures,
+                   std::span<const ModeAssessment> modes, std::size_t chosen);
+void PrintTuneJson(CommandContext& context, const TuneFigures& figures,
+                   std::span<const ModeAssessment> modes, std::size_t chosen);
+
+}  // namespace forebay::cli
