@@ -5,7 +5,7 @@ import pathlib
 import statistics
 
 from harness import (processes, report, rows, trainer_accuracy, trainer_comm, trainer_feed,
-                     trainer_memory, trainer_reproduction)
+                     trainer_memory, trainer_reproduction, trainer_shuffle)
 from harness.figures import Goal, from_runs, interleave, ratios
 
 ALONE = ()
@@ -75,7 +75,7 @@ class Trainer:
         self.rounds = 3 if quick else 7
         self.cycles = QUICK_KILL_CYCLES if quick else KILL_CYCLES
         self._runs = None
-        self.curves = ""  # of the row reproduction
+        self.curves = {}  # row -> SVG, of reproduction and shuffle
         self.memory = trainer_memory.MemoryRows(self.launch_memory, self.add, self.inform, quick)
 
     def rows(self):
@@ -87,6 +87,7 @@ class Trainer:
         goals = {**GOALS, "kills": {"trainer.c11.kills_survived": ("cycles", Goal(self.cycles))}}
         own = {name: (method, goals[name]) for name, method in methods.items()}
         accuracy = trainer_accuracy.Accuracy(self.sheet, self.binaries, THREADS)
+        own["shuffle"] = (self.shuffle, {})
         return {**own, **trainer_comm.rows(self), **self.memory.rows(), **accuracy.rows()}
 
     def run(self, only=""):
@@ -213,11 +214,16 @@ class Trainer:
         row = trainer_reproduction.Reproduction(functools.partial(self.add, "reproduction"),
                                                 self.inform, self.binaries, THREADS)
         row.run()
-        self.curves = row.curves
+        self.curves["reproduction"] = row.curves
+
+    def shuffle(self):
+        row = trainer_shuffle.Shuffle(self.inform, self.binaries, THREADS, self.quick)
+        row.run()
+        self.curves["shuffle"] = row.curves
 
     def extras(self):
         """The bars that every suite has, and curves where their row has run."""
         if not self.curves:
             return {}, []
         bars = report.charts({"figures": [figure.to_json() for figure in self.sheet.figures]})
-        return {**bars, "reproduction": self.curves}, []
+        return {**bars, **self.curves}, []

@@ -8,7 +8,7 @@ import unittest
 from unittest import mock
 
 from harness import (figures, processes, rows, trainer, trainer_accuracy, trainer_comm,
-                     trainer_feed, trainer_memory, trainer_reproduction)
+                     trainer_feed, trainer_memory, trainer_reproduction, trainer_shuffle)
 
 
 def report(step_s, digest="1234", predicted_s=None, message_ns=50_000, peaks=((10, 10), (4, 4))):
@@ -221,8 +221,34 @@ class ReproductionTest(unittest.TestCase):
         self.assertIn("0.700 0.800", found["trainer.reproduction.accuracy.switched"].note)
         self.assertTrue(found["trainer.reproduction.exact_digests"].met)
         self.assertEqual(suite.extras(), ({}, []))
-        suite.curves = "<svg/>"
+        suite.curves["reproduction"] = "<svg/>"
         self.assertEqual(suite.extras()[0]["reproduction"], "<svg/>")
+
+
+class ShuffleTest(unittest.TestCase):
+    def test_a_part_of_each_class_is_stored_class_by_class(self):
+        count = trainer_shuffle.PER_CLASS + 1
+        labels = bytes(label for _ in range(count) for label in range(9, -1, -1))
+        images = b"".join(bytes([label]) * trainer_shuffle.IMAGE_BYTES for label in labels)
+        pixels, classes = trainer_shuffle.sort_by_class(b"i" * 16 + images, b"l" * 8 + labels)
+        self.assertEqual(classes[8:], bytes(label for label in range(10)
+                                            for _ in range(trainer_shuffle.PER_CLASS)))
+        self.assertEqual(pixels[16::trainer_shuffle.IMAGE_BYTES], classes[8:])
+        for header in (pixels, classes):
+            self.assertEqual(int.from_bytes(header[4:8], "big"), trainer_shuffle.SAMPLES)
+
+    def test_each_mode_has_a_figure_with_its_prediction_and_a_place_in_the_plot(self):
+        suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
+        row = trainer_shuffle.Shuffle(suite.inform, None, {}, False)
+        said = {"batch_entropy_loss": 0.137, "part_entropy_loss": 0.5, "link_bytes": 2e6}
+        row.judge({mode: [0.5, 0.7] for mode in trainer_shuffle.MODES},
+                  {mode: said for mode in trainer_shuffle.MODES})
+        found = {figure.id: figure for figure in suite.sheet.figures}
+        self.assertEqual(len(found), len(trainer_shuffle.MODES))
+        self.assertIn("loses 13.7 %", found["trainer.shuffle.block_500_4"].note)
+        shown = sum(trainer_shuffle.x_of(mode) is not None for mode in trainer_shuffle.MODES)
+        # Each is in its own panel and in that of predictions, with a dot for each of two seeds.
+        self.assertEqual(row.curves.count("<circle"), shown * 2 * 2)
 
 
 class MemoryTest(unittest.TestCase):
