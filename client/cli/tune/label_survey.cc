@@ -13,9 +13,11 @@
 namespace forebay::cli {
 namespace {
 
-constexpr std::uint64_t kBatchBytes = std::uint64_t{4} << 20;
+// Batches of some megabytes make the reading as fast as it gets, and fit into any slots.
+constexpr std::uint64_t kLabelBatchBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kBatchSamplesMax = 4096;
 
+// A class is one whole number: neither a fraction, nor a text, nor several numbers.
 bool IsWholeNumber(const FieldSpec& field) {
   if (field.source == FieldSource::kConstant) return true;
   switch (field.dtype) {
@@ -27,6 +29,7 @@ bool IsWholeNumber(const FieldSpec& field) {
     case Dtype::kI64: break;
     default: return false;
   }
+  // An IDX file of labels has no shape; other formats store an array of one element.
   return std::ranges::all_of(field.shape, [](std::uint64_t length) { return length == 1; });
 }
 
@@ -69,6 +72,7 @@ Result<std::optional<std::string>> FindLabelField(const DatasetInfo& info,
     const std::string& name = field.spec.name;
     if (wanted.empty() ? name != "label" && name != "labels" : name != wanted) continue;
     if (IsWholeNumber(field.spec)) return name;
+    // A field that is only called a label is no error, because nobody has asked for it.
     if (wanted.empty()) continue;
     return Error(ErrorCode::kInvalidArgument,
                  "field '" + wanted + "' of data set '" + info.name +
@@ -89,11 +93,12 @@ Result<std::vector<std::int64_t>> ReadLabels(Client& client, const DatasetInfo& 
   // A name of its own, so that a trainer's stream of the same data set is left alone.
   options.stream_name = "tune-labels";
   options.selection = selection;
+  // Position and index are then the same, so labels arrive in the order of the selection.
   options.mode = OrderMode::kSequential;
   options.tail = TailPolicy::kShort;
   options.global_batch = static_cast<std::uint32_t>(
       std::min(info.selected_count,
-               std::clamp<std::uint64_t>(kBatchBytes / sample_bytes, 1, kBatchSamplesMax)));
+               std::clamp<std::uint64_t>(kLabelBatchBytes / sample_bytes, 1, kBatchSamplesMax)));
   FOREBAY_ASSIGN(const auto stream, client.Open(options));
   std::vector<std::int64_t> labels;
   labels.reserve(info.selected_count);
@@ -102,6 +107,7 @@ Result<std::vector<std::int64_t>> ReadLabels(Client& client, const DatasetInfo& 
     if (!batch) break;
     FOREBAY_TRY(AddLabels(*batch, field, labels));
   }
+  // It fails if a batch was lost or came twice, and then labels would be those of other samples.
   FOREBAY_TRY(stream->Finish());
   return labels;
 }

@@ -34,7 +34,7 @@ double FractionOf(const OrderShape& shape) {
   return static_cast<double>(shape.exchange_millionths) / kExchangeMillionths;
 }
 
-// The parts of "block:4096:16".
+// The parts of "block:4096:16". An empty part stays one, so that "block:4096:" is refused.
 std::vector<std::string> PartsOf(const std::string& text) {
   std::vector<std::string> parts(1);
   for (const char c : text) {
@@ -58,6 +58,7 @@ bool ParseNumber(const std::string& text, Number& number) {
 
 std::vector<OrderShape> UsualModes(const ModeSetting& setting) {
   std::vector<OrderShape> modes = {OrderShape{}};
+  // A run is an extent, so that a home share is made of whole extents.
   if (setting.nodes > 1) {
     for (const std::uint32_t percent : {100U, 50U, 20U, 10U, 5U}) {
       modes.push_back(Partial(setting, setting.extent_samples,
@@ -81,6 +82,7 @@ std::vector<OrderShape> UsualModes(const ModeSetting& setting) {
 }
 
 Result<OrderShape> ParseMode(const std::string& text, const ModeSetting& setting) {
+  // Ranges are checked by OrderSpec::Validate, which also names the field that is wrong.
   const Error wrong(ErrorCode::kInvalidArgument,
                     "'" + text + "' is no mode: write global, sequential, block:RUN:WINDOW or "
                     "partial:FRACTION[:RUN], such as block:4096:16 or partial:0.1");
@@ -126,6 +128,7 @@ std::string TrainerFlags(const OrderShape& shape) {
   return flags;
 }
 
+// Names are qualified, so that the line compiles wherever it is pasted.
 std::string StreamOptionsText(const OrderShape& shape) {
   const std::string block = fmt::format("options.block_samples = {}; ", shape.block_samples);
   switch (shape.mode) {
@@ -144,6 +147,7 @@ std::string StreamOptionsText(const OrderShape& shape) {
 
 std::size_t ChooseMode(std::span<const ModeAssessment> modes, const LossTolerance& tolerance) {
   FOREBAY_CHECK(!modes.empty() && modes[0].shape.mode == OrderMode::kGlobal);
+  // There are two passes, because what counts as equal to the cheapest is known only then.
   double cheapest = modes[0].cost.seconds;
   for (const ModeAssessment& mode : modes) {
     if (tolerance.Allows(mode.loss)) cheapest = std::min(cheapest, mode.cost.seconds);

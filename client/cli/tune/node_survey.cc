@@ -33,6 +33,7 @@ std::optional<double>& RateOf(NodeSurvey& survey, ReadSource source) {
   return survey.rates[static_cast<std::size_t>(source)];
 }
 
+// What a stream delivered, and how long that took.
 struct StreamReading {
   std::uint64_t samples = 0, bytes = 0;
   double seconds = 0;
@@ -59,6 +60,8 @@ Result<StreamReading> ReadFor(BatchStream& stream, double seconds) {
   return reading;
 }
 
+// A mixture of tiers says nothing about either of them, and neither does a stream that other nodes
+// supply. So in a job of several nodes, tiers are hardly ever measured.
 void TakeTierRates(const v1::StatusReply& status, const StreamReading& reading,
                    NodeSurvey& survey) {
   for (const v1::StreamStatus& stream : status.streams()) {
@@ -81,6 +84,8 @@ void TakeStatus(const v1::StatusReply& status, const DatasetInfo& info, NodeSurv
   }
   for (const v1::DatasetStatus& dataset : status.datasets()) {
     if (dataset.name() != info.name) continue;
+    // Staging counts the time of reading, checking and storing. That is what an extent on no tier
+    // would take, too.
     survey.dataset.extents = static_cast<double>(std::max<std::uint64_t>(1, dataset.extents()));
     RateOf(survey, ReadSource::kGfs) =
         RateFrom(dataset.gfs_bytes(), static_cast<double>(dataset.staging_ms()) / 1e3);
@@ -89,6 +94,8 @@ void TakeStatus(const v1::StatusReply& status, const DatasetInfo& info, NodeSurv
 
 void TakeNodes(const v1::NodesReply& reply, NodeSurvey& survey) {
   survey.nodes = static_cast<std::uint64_t>(std::max(1, reply.nodes_size()));
+  // The times of several nodes overlap, so this is the rate at which one of them supplies. It is
+  // the lower bound of what the link of this node can do.
   std::uint64_t bytes = 0, busy_ns = 0;
   for (const v1::NodeStatus& node : reply.nodes()) {
     bytes += node.received_bytes();
@@ -115,6 +122,7 @@ Result<NodeSurvey> SurveyNode(const CommandContext& context, Client& client,
   v1::StatusReply status;
   FOREBAY_TRY(link.AskStatus(status));
   FOREBAY_TRY(stream->Finish());
+  // The nodes are asked after the reading, which has made traffic between them.
   v1::NodesReply nodes;
   FOREBAY_TRY(link.AskNodes(nodes));
   NodeSurvey survey;

@@ -54,6 +54,7 @@ struct TuneArguments {
   double seconds = 2;
 };
 
+// What the user gives wins over what was measured: it may be meant for another job.
 Figure Choose(std::optional<double> given, std::optional<double> measured, double assumed) {
   if (given) return {*given, "given"};
   if (measured) return {*measured, "measured"};
@@ -64,6 +65,7 @@ std::optional<double> IfGiven(const std::optional<std::uint64_t>& value) {
   if (!value) return std::nullopt;
   return static_cast<double>(*value);
 }
+// Options that cannot be 0 have 0 as their "not given".
 std::optional<double> IfPositive(double value) {
   return value > 0 ? std::optional(value) : std::nullopt;
 }
@@ -78,6 +80,7 @@ Status CheckTuneArguments(const TuneArguments& arguments) {
                  "yet (--samples and --bytes)");
   }
   if (!planned) return {};
+  // What follows would otherwise end in a failed check or a division by 0.
   if (!arguments.samples || !arguments.bytes) return usage("--samples and --bytes go together");
   if (!arguments.label_field.empty()) return usage("--label-field goes with --dataset");
   if (*arguments.samples == 0 || *arguments.samples > limits::kSampleCountMax) {
@@ -102,6 +105,7 @@ Status TakeClasses(const TuneArguments& arguments, Client* client, const Dataset
     if (field && small) {
       FOREBAY_ASSIGN(const std::vector<std::int64_t> labels,
                      ReadLabels(*client, *info, arguments.selection, *field));
+      // The survey and the stream asked at different times; a catalog may have changed between.
       if (labels.size() != samples) {
         return Error(ErrorCode::kDataLoss, "the stream has " + std::to_string(labels.size()) +
                                                " labels of " + std::to_string(samples) +
@@ -111,6 +115,7 @@ Status TakeClasses(const TuneArguments& arguments, Client* client, const Dataset
       figures.classes_origin = fmt::format("measured, field '{}'", *field);
       return {};
     }
+    // The output says why, because the quality is then that of the worst case.
     why = field ? "; the data set is too large to read its labels" : "; no field has labels";
   }
   if (classes == 0) {
@@ -134,7 +139,7 @@ void TakeFigures(const TuneArguments& arguments, const std::optional<NodeSurvey>
   figures.ram = Choose(IfGiven(arguments.ram), surveyed(&NodeSurvey::ram_bytes), kAssumedRam);
   figures.ssd = Choose(IfGiven(arguments.ssd), surveyed(&NodeSurvey::ssd_bytes), 0);
   figures.gfs_reads = Choose(IfPositive(arguments.gfs_reads), std::nullopt, kAssumedGfsReads);
-  // Bits per second become bytes per second.
+  // Links are sold in bits per second; everything else here is bytes.
   const std::optional<double> link = IfPositive(arguments.link_gbps * 1e9 / 8);
   const std::array<std::optional<double>, kReadSources> given = {
       IfGiven(arguments.ram_rate), IfGiven(arguments.ssd_rate), link, IfGiven(arguments.gfs_rate)};
@@ -166,6 +171,7 @@ Result<TuneFigures> Gather(const CommandContext& context, const TuneArguments& a
                                   .connect_timeout_ms = context.connect_timeout_ms}));
   FOREBAY_ASSIGN(const DatasetInfo info,
                  client->DescribeWhenCatalogued(arguments.dataset, arguments.selection));
+  // The survey comes first, because labels are read only of sets that it finds to be small.
   FOREBAY_ASSIGN(const NodeSurvey survey,
                  SurveyNode(context, *client, info, arguments.selection,
                             {.global_batch = arguments.global_batch,
@@ -189,12 +195,14 @@ Result<std::vector<ModeAssessment>> Assess(const TuneArguments& arguments,
   std::vector<OrderShape> shapes = UsualModes(setting);
   for (const std::string& text : arguments.modes) {
     FOREBAY_ASSIGN(const OrderShape shape, ParseMode(text, setting));
+    // A row that stands twice in the table would look like two modes.
     if (std::ranges::find(shapes, shape) == shapes.end()) shapes.push_back(shape);
   }
   std::vector<ModeAssessment> modes;
   for (const OrderShape& shape : shapes) {
     const OrderSpec spec = {
         .seed = arguments.seed, .sample_count = figures.dataset.samples, .shape = shape};
+    // Modes of the user may be impossible, and so may `partial` for this number of nodes.
     FOREBAY_TRY(spec.Validate());
     ModeAssessment mode = {
         .shape = shape,
@@ -204,6 +212,7 @@ Result<std::vector<ModeAssessment>> Assess(const TuneArguments& arguments,
                        spec, {.global_batch = arguments.global_batch, .parts = setting.nodes},
                        *figures.classes));
     modes.push_back(mode);
+    // The first mode is `global`, so its own loss comes out as 0.
     modes.back().loss = EntropyLossOf(mode.quality, modes.front().quality);
   }
   return modes;

@@ -27,6 +27,7 @@ void PrintFigures(CommandContext& context, const TuneFigures& figures) {
       HumanCount(figures.classes->class_count()), figures.classes_origin, figures.nodes.value,
       figures.nodes.origin, figures.global_batch, BytesText(figures.ram.value),
       figures.ram.origin, BytesText(figures.ssd.value), figures.ssd.origin);
+  // All rates are in one line, so that the table below stays in view on a terminal.
   std::string rates;
   for (std::size_t i = 0; i < kReadSources; ++i) {
     rates += fmt::format("{}{} {} ({})", i == 0 ? "" : ", ",
@@ -46,6 +47,8 @@ void PrintModes(CommandContext& context, std::span<const ModeAssessment> modes,
                                       std::string(ReadSourceName(mode.cost.slowest))};
     for (const double bytes : mode.cost.bytes) cells.push_back(BytesText(bytes));
     cells.push_back(HumanCount(static_cast<std::uint64_t>(mode.cost.gfs_reads)));
+    // The loss stands beside the entropy: that of `global` is below 1 as well, and depends on the
+    // batch, so the entropy alone says nothing about the mode.
     const auto entropy = [](double value, double loss, double allowed) {
       return fmt::format("{:.4f} (-{:.1f} %{})", value, 100 * loss, loss <= allowed ? "" : "!");
     };
@@ -64,6 +67,7 @@ JsonObject FigureJson(const Figure& figure) {
   return {{"value", figure.value}, {"origin", figure.origin}};
 }
 
+// The parameters have the names of StreamOptions, so that a script can fill them in.
 JsonObject ModeJson(const ModeAssessment& mode, const LossTolerance& tolerance) {
   JsonObject json = {{"mode", ModeText(mode.shape)},
                      {"order_mode", OrderModeName(mode.shape.mode)},
@@ -110,6 +114,7 @@ void PrintTuneText(CommandContext& context, const TuneFigures& figures,
   context.out << fmt::format("recommended: {}: {}\n  forebay-train {}\n  {}\n", ModeText(shape),
                              ReasonOf(modes, chosen), TrainerFlags(shape),
                              StreamOptionsText(shape));
+  // Somebody who has read about `partial` would otherwise wonder why it is never recommended.
   if (figures.nodes.value > 1 && !figures.keeps_home_shares) {
     context.out << "note: daemons spread extents by hashing, so partial saves no bytes; "
                    "--keep-home-shares shows what it would save\n";
@@ -138,6 +143,7 @@ void PrintTuneJson(CommandContext& context, const TuneFigures& figures,
                              {"ssd_bytes", FigureJson(figures.ssd)},
                              {"rates", rates},
                              {"keeps_home_shares", figures.keeps_home_shares}});
+  // One object per mode: a script filters lines more easily than it walks an array.
   for (const ModeAssessment& mode : modes) {
     JsonObject json = {{"event", "mode"}};
     json.Add(ModeJson(mode, figures.tolerance));
