@@ -153,6 +153,7 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
     message.set_objects(catalog->object_count());
     message.set_extents(catalog->extent_count());
     message.set_other_nodes_bytes(dataset.bytes_of_others());
+    message.set_copied_bytes(dataset.copied_bytes());
     // An extent may have copies on both tiers, and counts once as staged.
     std::vector<bool> is_resident(catalog->extent_count(), false);
     for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {

@@ -28,6 +28,7 @@ class Membership {
   Membership(NodeRank self, std::vector<Node> nodes);
 
   NodeRank self() const { return nodes_[self_].rank; }
+  std::uint64_t self_identity() const { return nodes_[self_].identity; }
   std::span<const Node> nodes() const { return nodes_; }
   bool is_alone() const { return nodes_.size() == 1; }
 

@@ -117,9 +117,20 @@ std::uint64_t Dataset::bytes_without_home() const {
 
 std::uint64_t Dataset::bytes_of_others() const {
   const MutexLock lock(mutex_);
+  return RemoteBytesLocked(/*of_copies=*/false);
+}
+
+std::uint64_t Dataset::copied_bytes() const {
+  const MutexLock lock(mutex_);
+  return RemoteBytesLocked(/*of_copies=*/true);
+}
+
+std::uint64_t Dataset::RemoteBytesLocked(bool of_copies) const {
   std::uint64_t bytes = 0;
-  for (std::uint32_t i = 0; i < remote_.size(); ++i) {
-    if (remote_[i]) bytes += catalog_->extent(ExtentId(i)).bytes;
+  for (std::uint32_t i = 0; i < homes_.size(); ++i) {
+    if (IsRemoteLocked(i) && IsCopyLocked(i) == of_copies) {
+      bytes += catalog_->extent(ExtentId(i)).bytes;
+    }
   }
   return bytes;
 }
@@ -187,6 +198,9 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
     // It fits on no tier: the pass would read it for nothing.
     if (homes_[i] == plan::HomeTier::kNone) continue;
     extents_[i] = ExtentState::kAbsent;
+    if (IsCopyLocked(static_cast<std::uint32_t>(i))) {
+      late_.push_back(ExtentId(static_cast<std::uint32_t>(i)));
+    }
     is_any = true;
   }
   // Every extent that has a home is on a tier, so no pass begins, and an earlier failure is over.
@@ -248,8 +262,12 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
     progress_.total_bytes = catalog_->total_bytes();
     homes_ = std::move(homes);
     extents_.resize(resident.size(), ExtentState::kAbsent);
-    for (std::size_t i = 0; i < resident.size(); ++i) {
-      if (resident[i]) extents_[i] = ExtentState::kResident;
+    for (std::uint32_t i = 0; i < resident.size(); ++i) {
+      if (resident[i]) {
+        extents_[i] = ExtentState::kResident;
+      } else if (IsCopyLocked(i)) {
+        late_.push_back(ExtentId(i));
+      }
     }
     progress_.state = DatasetState::kStaging;
     waiters.swap(catalog_waiters_);
@@ -313,9 +331,9 @@ plan::HomeTier Dataset::home(ExtentId extent) const {
 void Dataset::SetRemote(std::vector<bool> remote) {
   const MutexLock lock(mutex_);
   FOREBAY_CHECK(homes_.empty() || remote.size() == homes_.size());
-  // An extent that has a home here stays local: it is staged here already, or will be.
-  for (std::size_t i = 0; i < homes_.size(); ++i) {
-    if (homes_[i] != plan::HomeTier::kNone) remote[i] = false;
+  // A local extent that has a home here stays local: it is staged here already, or will be.
+  for (std::uint32_t i = 0; i < homes_.size(); ++i) {
+    if (homes_[i] != plan::HomeTier::kNone && !IsCopyLocked(i)) remote[i] = false;
   }
   remote_ = std::move(remote);
 }
@@ -416,13 +434,13 @@ std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
     // Extents of other states are being loaded for a reader, or are on a tier already.
     const std::uint32_t candidate = next_++;
     if (extents_[candidate] == ExtentState::kAbsent &&
-        homes_[candidate] != plan::HomeTier::kNone) {
+        homes_[candidate] != plan::HomeTier::kNone && !IsCopyLocked(candidate)) {
       extents_[candidate] = ExtentState::kLoading;
       ++loading_;
       return ExtentId(candidate);
     }
   }
-  // Extents that got a home after the cursor had passed them.
+  // Extents that got a home after the cursor had passed them, and copies.
   while (!late_.empty()) {
     const ExtentId candidate = late_.front();
     late_.pop_front();

@@ -38,6 +38,9 @@ struct DatasetOptions {
   std::map<std::string, std::string> splits;  // "list:NAME" -> file beneath the root
   bool stage_at_start = true;
   bool persist = false;  // extents at home in RAM are written to SSD too, for the next daemon
+  // Bytes of extents of other nodes that are copied to this one, as far as its tiers have space
+  // left (placement/copy_choice.h). Nodes may differ.
+  std::uint64_t copy_bytes = 0;
   // Size of the ranges of a large object that one node of the job reads (extent_groups.h); 0:
   // chosen by the size of the data set. Equal on all nodes of a job.
   std::uint64_t group_bytes = 0;
@@ -92,8 +95,10 @@ class Dataset {
   // Bytes of extents that have no home tier, because they fit on none. 0 while extents are still
   // being compressed, because their sizes are not known yet.
   std::uint64_t bytes_without_home() const;
-  // Bytes of extents that other nodes of the job keep (IsRemote).
+  // Bytes of extents that other nodes of the job keep (IsRemote), without those that are copied to
+  // this node; and the bytes of those copies, on a tier already or not.
   std::uint64_t bytes_of_others() const;
+  std::uint64_t copied_bytes() const;
   // Says which capacity to configure so that all extents get a home (plan::CapacityAdvice).
   std::string CapacityAdvice() const;
   // Reads a small file beneath the root (a split list). Its bytes are not counted in progress().
@@ -156,8 +161,10 @@ class Dataset {
   void AbandonCatalogWaiters(const Error& error);
   plan::HomeTier home(ExtentId extent) const;
   // Sets which extents are remote: another node of the job reads them from the GFS and keeps them.
-  // They get no home here, and do not count as extents without one. An extent that has a home here
-  // stays local. Call before SetCatalog, or between passes; without a call, all extents are local.
+  // They do not count as extents without a home. A remote extent that SetCatalog gives a home is a
+  // copy, which a pass stages after all local extents. A local extent that has a home here when
+  // this is called stays local. Call before SetCatalog, or between passes; without a call, all
+  // extents are local.
   void SetRemote(std::vector<bool> remote);
   // This node has read the extent from the GFS in place of its owner, so it is local from now on.
   void MakeLocal(ExtentId extent);
@@ -208,6 +215,10 @@ class Dataset {
   bool IsRemoteLocked(std::uint32_t extent) const FOREBAY_REQUIRES(mutex_) {
     return !remote_.empty() && remote_[extent];
   }
+  bool IsCopyLocked(std::uint32_t extent) const FOREBAY_REQUIRES(mutex_) {
+    return IsRemoteLocked(extent) && homes_[extent] != plan::HomeTier::kNone;
+  }
+  std::uint64_t RemoteBytesLocked(bool of_copies) const FOREBAY_REQUIRES(mutex_);
   // Ends the pass if every extent has been claimed and no load is under way.
   bool FinishLocked(std::int64_t now_ns) FOREBAY_REQUIRES(mutex_);
 
@@ -246,7 +257,8 @@ class Dataset {
   std::uint32_t next_ FOREBAY_GUARDED_BY(mutex_) = 0;
   // All extents before this one have a home, or were loaded.
   std::uint32_t next_without_home_ FOREBAY_GUARDED_BY(mutex_) = 0;
-  // Extents before next_ that got a home during the pass.
+  // Extents that the pass claims after all others: copies, and extents before next_ that got a home
+  // during the pass.
   std::deque<ExtentId> late_ FOREBAY_GUARDED_BY(mutex_);
   std::uint64_t loading_ FOREBAY_GUARDED_BY(mutex_) = 0;  // extents in state kLoading
   std::int64_t started_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;

@@ -76,6 +76,29 @@ TEST_F(DatasetTest, BringsWhatGetsAHomeLate) {
   EXPECT_EQ(dataset_->NextWithoutHome(), std::nullopt) << "the pass is over";
 }
 
+TEST_F(DatasetTest, CopiesOfWhatOtherNodesKeepAreStagedLast) {
+  dataset_->SetRemote({true, true, false, false});
+  Catalogued(std::vector<bool>(kExtents, false),
+             {HomeTier::kRam, HomeTier::kNone, HomeTier::kRam, HomeTier::kRam});
+  EXPECT_EQ(dataset_->copied_bytes(), 65'000U);
+  EXPECT_EQ(dataset_->bytes_of_others(), 65'000U) << "without the copy";
+  EXPECT_EQ(dataset_->bytes_without_home(), 0U) << "an extent of others is not missing";
+  for (const std::uint32_t extent : {2U, 3U, 0U}) {
+    EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(extent));
+    EXPECT_EQ(dataset_->Report(ExtentId(extent), {}, 0), extent == 0);
+  }
+  EXPECT_EQ(state(), DatasetState::kStaged);
+  // Between two passes the nodes that live are looked at again. Extent 2 now belongs to another
+  // one, but is here already.
+  dataset_->SetRemote({true, true, true, false});
+  EXPECT_EQ(dataset_->copied_bytes(), 65'000U);
+  // In a later pass too. Extent 0 was evicted, extent 2 is on a tier.
+  ASSERT_TRUE(dataset_->BeginStagingAgain({false, false, true, false}, 0));
+  EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(3));
+  EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(0));
+  EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
+}
+
 TEST_F(DatasetTest, WhatGotAHomeLateMayBeBroughtByADemand) {
   Catalogued(std::vector<bool>(kExtents, false),
              {HomeTier::kRam, HomeTier::kNone, HomeTier::kNone, HomeTier::kNone});

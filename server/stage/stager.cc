@@ -52,13 +52,15 @@ void LogPassEnd(Dataset& dataset) {
     return;
   }
   const std::uint64_t of_others = dataset.bytes_of_others();
+  const std::uint64_t copied = dataset.copied_bytes();
   log::Info("data set '{}': staged {} of {} bytes in {:.1f} s; {} bytes came from the GFS "
-            "({:.2f} GB/s){}",
+            "({:.2f} GB/s){}{}",
             dataset.name(), progress.staged_bytes, progress.total_bytes, seconds,
             progress.staging_gfs_bytes,
             static_cast<double>(progress.staging_gfs_bytes) / seconds / 1e9,
             of_others == 0 ? ""
-                           : fmt::format("; other nodes of the job keep {} bytes", of_others));
+                           : fmt::format("; other nodes of the job keep {} bytes", of_others),
+            copied == 0 ? "" : fmt::format("; {} bytes are copies of what they keep", copied));
 }
 
 }  // namespace

@@ -78,7 +78,8 @@ DaemonRig::DaemonRig(const RigOptions& options) : options_(options) {
   config << "[slots]\ncapacity = \"32MiB\"\n[[dataset]]\nname = \"" << kDataset
          << "\"\npath = \"" << folder_ << "/" << options.served
          << "\"\nformat = \"raw\"\nfiles = [\"x=x.bin\"]\nshape = [" << kRecordBytes
-         << "]\nextent = \"" << options.extent << "\"\npersist = true\n";
+         << "]\nextent = \"" << options.extent << "\"\npersist = true\ncopies = \""
+         << options.copies << "\"\n";
   FOREBAY_CHECK(data.good() && config.good());
 }
 

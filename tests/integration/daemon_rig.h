@@ -22,6 +22,7 @@ struct RigOptions {
   std::string extent = "1MiB";
   std::string ram = "64MiB";
   bool ssd = true;                // with persist: every extent is written to SSD too
+  std::string copies = "0";       // of a job of several nodes
   // The folder, beside the data's own "gfs", that the daemon is told of: where a test mounts that.
   std::string served = "gfs";
 };

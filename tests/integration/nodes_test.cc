@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/contract/limits.h"
 #include "proto/contract/unique_fd.h"
 #include "tests/integration/nodes_fixture.h"
 
@@ -69,6 +70,33 @@ TEST_F(NodesTest, AKilledDaemonCostsItsShareAndNoSample) {
   std::uint64_t bytes = lost;
   for (const std::uint32_t rank : {0U, 1U, 3U}) bytes += GfsBytes(rank);
   EXPECT_EQ(bytes, rig_.dataset_bytes() + lost);
+}
+
+// A quarter of the set is a node's own share, and it has copies of another quarter.
+class CopiesTest : public NodesTest {
+ protected:
+  CopiesTest() : NodesTest({.records = 16'384, .ram = "64MiB", .copies = "16MiB"}) {}
+};
+
+TEST_F(CopiesTest, AreReadHereAndCostNoReadOfTheGfs) {
+  StartAll();
+  AwaitStagedEverywhere();
+  std::uint64_t here_bytes = 0;
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+    const v1::DatasetStatus status = ClientOf(rank)->Status().datasets(0);
+    EXPECT_EQ(status.copied_bytes(), 16 * limits::kMiB);
+    here_bytes += status.total_bytes() - status.other_nodes_bytes();
+  }
+  EXPECT_EQ(here_bytes, rig_.dataset_bytes() + kNodes * 16 * limits::kMiB);
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  EXPECT_EQ(GfsBytesOfAll(), rig_.dataset_bytes());
+  std::uint64_t from_others = 0;
+  for (const v1::NodeStatus& node : NodesSeenBy(0)) from_others += node.other_samples();
+  const double predicted = static_cast<double>(here_bytes) /
+                           static_cast<double>(kNodes * rig_.dataset_bytes());
+  const double here = 1 - static_cast<double>(from_others) / static_cast<double>(records_);
+  // Five standard deviations of the 16,384 samples, of which each is one here or elsewhere.
+  EXPECT_NEAR(here, predicted, 0.02);
 }
 
 // A data set of twice the tiers of all nodes together.

@@ -22,6 +22,7 @@ inline JsonObject DatasetJson(const v1::DatasetStatus& dataset) {
                {"gfs_opens", dataset.gfs_opens()},
                {"staging_ms", dataset.staging_ms()},
                {"other_nodes_bytes", dataset.other_nodes_bytes()},
+               {"copied_bytes", dataset.copied_bytes()},
                {"unstaged_bytes", dataset.unstaged_bytes()},
                {"unstaged_reason", dataset.unstaged_reason()},
                {"mismatches", dataset.mismatches()},

@@ -172,6 +172,10 @@ void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
       context.out << dataset.name() << ": " << HumanBytes(dataset.other_nodes_bytes())
                   << " lie on other nodes of the job (forebay status --nodes)\n";
     }
+    if (dataset.copied_bytes() > 0) {
+      context.out << dataset.name() << ": " << HumanBytes(dataset.copied_bytes())
+                  << " are copies of what other nodes keep\n";
+    }
     if (dataset.gfs_pieces() > 0) {
       context.out << dataset.name() << ": " << HumanCount(dataset.gfs_pieces()) << " pieces ("
                   << HumanBytes(dataset.gfs_piece_bytes())

@@ -336,6 +336,10 @@ std::vector<DatasetKey> MakeDatasetKeys() {
       {"stage_at_start", "true", "Begin staging when the daemon starts, not at the first use."},
       {"persist", "false",
        "Write extents that are kept in RAM to SSD too, so that the next daemon finds them."},
+      {"copies", "0",
+       "In a job of several nodes: bytes of extents of other nodes that this node keeps a copy of, "
+       "as far as its tiers have space when the data set is catalogued. Data sets that are "
+       "catalogued later get what is left. Samples of these extents need not be asked for."},
       {"compress", "off",
        "Compress extents at staging, so that more of them fit on the tiers: off, fast, balanced or "
        "dense. Only for samples of a fixed size that are not compressed already."},

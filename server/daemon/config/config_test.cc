@@ -56,6 +56,7 @@ files = ["x=a.bin", "x=b.bin"]
 stage_at_start = false
 persist = true
 compress = "dense"
+copies = "2GiB"
 [dataset.splits]
 train = "train.txt"
 
@@ -154,6 +155,8 @@ TEST(ConfigTest, AWholeFileIsTaken) {
   EXPECT_FALSE(faces.stage_at_start);
   EXPECT_TRUE(faces.persist);
   EXPECT_EQ(faces.compression, stage::Compression::kDense);
+  EXPECT_EQ(faces.copy_bytes, 2 * limits::kGiB);
+  EXPECT_EQ(config.datasets[1].copy_bytes, 0U);
   EXPECT_EQ(config.datasets[1].compression, stage::Compression::kOff);
   EXPECT_TRUE(config.datasets[1].stage_at_start);
 }

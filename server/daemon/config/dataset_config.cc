@@ -179,6 +179,11 @@ Result<stage::DatasetOptions> ReadDatasetTable(const toml::table& table) {
       extent, {.min = limits::kIoAlignmentBytes, .max = limits::kExtentBytesMax});
   if (!extent_bytes.has_value()) return Wrong("extent", extent_bytes.error().message());
   source.extent_bytes = *extent_bytes;
+  std::string copies = "0";
+  FOREBAY_TRY(TakeString(table, "copies", copies));
+  const auto copy_bytes = ParseByteCount(copies, {.min = 0, .max = 1'048'576 * limits::kGiB});
+  if (!copy_bytes.has_value()) return Wrong("copies", copy_bytes.error().message());
+  options.copy_bytes = *copy_bytes;
   FOREBAY_TRY(TakeSplits(table, options.splits));
   FOREBAY_TRY(TakeBool(table, "stage_at_start", options.stage_at_start));
   FOREBAY_TRY(TakeBool(table, "persist", options.persist));

@@ -17,6 +17,7 @@
 #include "server/stage/cataloguing/scan_pass.h"
 #include "server/stage/extent_groups.h"
 #include "server/stage/packed/packed_form.h"
+#include "server/stage/placement/copy_choice.h"
 
 namespace forebay::stage {
 
@@ -202,11 +203,35 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     }
   }
   // Everything that readers use must be set before SetCatalog, which lets them in.
+  if (std::ranges::count(remote, true) > 0) {
+    PlaceCopies(dataset, keys, remote, planned, homes, *catalog);
+    dataset.SetRemote(std::move(remote));
+  }
   if (form) dataset.SetPlannedBytes(std::move(planned));
-  if (std::ranges::count(remote, true) > 0) dataset.SetRemote(std::move(remote));
   parts_.placements.EndCataloguing(dataset.hash());
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes), std::move(groups));
   return {};
+}
+
+// Reserves space for copies of remote extents, now that all extents of this node have their homes.
+void Cataloguer::PlaceCopies(const Dataset& dataset, std::span<const ExtentKey> keys,
+                             const std::vector<bool>& remote,
+                             std::span<const std::uint64_t> planned,
+                             std::span<plan::HomeTier> homes, const catalog::Catalog& catalog) {
+  std::uint64_t left_bytes = dataset.options().copy_bytes;
+  if (left_bytes == 0) return;
+  const std::shared_ptr<const PackedForm> form = dataset.form();
+  for (const ExtentId extent : CopyOrder(remote, parts_.nodes->self_identity())) {
+    const std::uint64_t bytes = catalog.extent(extent).bytes;
+    if (bytes > left_bytes) return;
+    const std::uint32_t i = extent.value();
+    homes[i] = parts_.placements
+                   .Reserve(keys[i], std::nullopt, planned[i],
+                            form ? form->PieceCount(extent) : catalog.PieceCount(extent))
+                   .home;
+    if (homes[i] == plan::HomeTier::kNone) return;  // the tiers are full
+    left_bytes -= bytes;
+  }
 }
 
 // Compares a copy that an earlier daemon left with the extent's first read. If no first read is

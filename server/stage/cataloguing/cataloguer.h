@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "proto/contract/result.h"
 #include "server/catalog/catalog.h"
@@ -82,6 +83,9 @@ class Cataloguer {
   std::vector<std::uint64_t> GroupKeysOf(const Dataset& dataset,
                                          const catalog::Catalog& catalog) const;
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
+  void PlaceCopies(const Dataset& dataset, std::span<const tier::ExtentKey> keys,
+                   const std::vector<bool>& remote, std::span<const std::uint64_t> planned,
+                   std::span<plan::HomeTier> homes, const catalog::Catalog& catalog);
   static void ChooseForm(Dataset& dataset,
                          const std::shared_ptr<const catalog::Catalog>& catalog);
   Status Scan(Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,

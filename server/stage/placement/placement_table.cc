@@ -115,9 +115,11 @@ std::vector<tier::ExtentKey> PlacementTable::ReleaseAll(Dataset& dataset) {
 PlacementTable::Placement PlacementTable::Place(Dataset& dataset, ExtentId extent,
                                                 std::uint64_t bytes) {
   const MutexLock lock(mutex_);
-  // An extent that another node keeps gets no space here, because it can be copied again.
-  if (dataset.is_replaced() || dataset.IsRemote(extent)) return {};
   const plan::HomeTier home = dataset.home(extent);
+  // An extent that another node keeps gets no space here unless it was chosen to be copied, because
+  // it can be asked for again.
+  const bool is_passing_by = home == plan::HomeTier::kNone && dataset.IsRemote(extent);
+  if (dataset.is_replaced() || is_passing_by) return {};
   const std::uint64_t planned = dataset.PlannedBytes(extent);
   // The usual case of a raw extent: the plan was exact.
   if (home != plan::HomeTier::kNone && planned == bytes) return {.home = home};
