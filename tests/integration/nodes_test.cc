@@ -78,7 +78,7 @@ class CopiesTest : public NodesTest {
   CopiesTest() : NodesTest({.records = 16'384, .ram = "64MiB", .copies = "16MiB"}) {}
 };
 
-TEST_F(CopiesTest, AreReadHereAndCostNoReadOfTheGfs) {
+TEST_F(CopiesTest, AreReadHereCostNoReadOfTheGfsAndAreFoundAgain) {
   StartAll();
   AwaitStagedEverywhere();
   std::uint64_t here_bytes = 0;
@@ -97,6 +97,18 @@ TEST_F(CopiesTest, AreReadHereAndCostNoReadOfTheGfs) {
   const double here = 1 - static_cast<double>(from_others) / static_cast<double>(records_);
   // Five standard deviations of the 16,384 samples, of which each is one here or elsewhere.
   EXPECT_NEAR(here, predicted, 0.02);
+
+  // The next daemons find their shares and the same copies on SSD.
+  for (const auto& daemon : daemons_) daemon->Signal(SIGTERM);
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) ASSERT_EQ(Outcome(rank), "0");
+  daemons_.clear();
+  StartAll();
+  AwaitStagedEverywhere();
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+    EXPECT_EQ(ClientOf(rank)->Status().datasets(0).copied_bytes(), 16 * limits::kMiB);
+  }
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 1));
+  EXPECT_EQ(GfsBytesOfAll(), 0U);
 }
 
 // A data set of twice the tiers of all nodes together.

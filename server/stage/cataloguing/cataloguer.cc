@@ -186,9 +186,9 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
       dataset.CountStored(extent, found->image_bytes);
     }
     // An extent that another node reads gets no home here, unless an earlier daemon of this node
-    // has left it on a tier.
-    remote[i] = !tier && parts_.nodes != nullptr && !parts_.nodes->Reads(groups[i]);
-    if (remote[i]) {
+    // has left it on a tier. Then it is a copy.
+    remote[i] = parts_.nodes != nullptr && !parts_.nodes->Reads(groups[i]);
+    if (remote[i] && !tier) {
       homes[i] = plan::HomeTier::kNone;
       continue;
     }
@@ -218,19 +218,26 @@ void Cataloguer::PlaceCopies(const Dataset& dataset, std::span<const ExtentKey> 
                              const std::vector<bool>& remote,
                              std::span<const std::uint64_t> planned,
                              std::span<plan::HomeTier> homes, const catalog::Catalog& catalog) {
-  std::uint64_t left_bytes = dataset.options().copy_bytes;
-  if (left_bytes == 0) return;
+  const std::uint64_t budget_bytes = dataset.options().copy_bytes;
+  if (budget_bytes == 0) return;
+  const auto has_home = [&](std::uint32_t extent) {
+    return homes[extent] != plan::HomeTier::kNone;
+  };
+  std::uint64_t copied_bytes = 0;  // an earlier daemon has left these
+  for (std::uint32_t i = 0; i < remote.size(); ++i) {
+    if (remote[i] && has_home(i)) copied_bytes += catalog.extent(ExtentId(i)).bytes;
+  }
   const std::shared_ptr<const PackedForm> form = dataset.form();
   for (const ExtentId extent : CopyOrder(remote, parts_.nodes->self_identity())) {
-    const std::uint64_t bytes = catalog.extent(extent).bytes;
-    if (bytes > left_bytes) return;
     const std::uint32_t i = extent.value();
+    if (has_home(i)) continue;
+    copied_bytes += catalog.extent(extent).bytes;
+    if (copied_bytes > budget_bytes) return;
     homes[i] = parts_.placements
                    .Reserve(keys[i], std::nullopt, planned[i],
                             form ? form->PieceCount(extent) : catalog.PieceCount(extent))
                    .home;
-    if (homes[i] == plan::HomeTier::kNone) return;  // the tiers are full
-    left_bytes -= bytes;
+    if (!has_home(i)) return;  // the tiers are full
   }
 }
 
