@@ -170,7 +170,14 @@ Result<TuneFigures> Gather(const CommandContext& context, const TuneArguments& a
                                   .client_name = "forebay-tune",
                                   .connect_timeout_ms = context.connect_timeout_ms}));
   FOREBAY_ASSIGN(const DatasetInfo info,
-                 client->DescribeWhenCatalogued(arguments.dataset, arguments.selection));
+                 client->Describe(arguments.dataset, arguments.selection));
+  // Building a catalog may take hours, and tiers that hold nothing could not be measured either.
+  if (info.catalog_fingerprint == 0) {
+    return Error(ErrorCode::kUnavailable, "data set '" + arguments.dataset +
+                                              "' has no catalog yet; stage it first: forebay "
+                                              "stage " +
+                                              arguments.dataset);
+  }
   // The survey comes first, because labels are read only of sets that it finds to be small.
   FOREBAY_ASSIGN(const NodeSurvey survey,
                  SurveyNode(context, *client, info, arguments.selection,

@@ -9,6 +9,7 @@
 #include "client/cli/testing/forebay_run.h"
 #include "client/testing/fake_admin_service.h"
 #include "client/testing/fake_daemon.h"
+#include "client/testing/fake_dataset.h"
 
 namespace forebay::cli {
 namespace {
@@ -204,6 +205,13 @@ TEST_F(TuneDaemonTest, RefusesFieldsThatAreNoClass) {
   const ForebayRun absent = Tune({"--label-field", "colour"});
   EXPECT_EQ(absent.code, static_cast<int>(ExitCode::kNotFound));
   EXPECT_THAT(absent.err, HasSubstr("has no field 'colour'"));
+}
+
+TEST_F(TuneDaemonTest, ADataSetWithoutACatalogHasToBeStagedFirst) {
+  daemon_.dataset().set_fingerprint(0);
+  const ForebayRun run = Tune({});
+  EXPECT_EQ(run.code, static_cast<int>(ExitCode::kNoDaemon));
+  EXPECT_THAT(run.err, HasSubstr("forebay stage fake"));
 }
 
 TEST_F(TuneDaemonTest, AnUnknownDataSetAndAMissingDaemonHaveTheirExitCodes) {
