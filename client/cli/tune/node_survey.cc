@@ -84,6 +84,7 @@ void TakeStatus(const v1::StatusReply& status, const DatasetInfo& info, NodeSurv
   }
   for (const v1::DatasetStatus& dataset : status.datasets()) {
     if (dataset.name() != info.name) continue;
+    survey.copies_bytes = static_cast<double>(dataset.copied_bytes());
     // Staging counts the time of reading, checking and storing. That is what an extent on no tier
     // would take, too.
     survey.dataset.extents = static_cast<double>(std::max<std::uint64_t>(1, dataset.extents()));

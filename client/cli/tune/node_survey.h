@@ -19,6 +19,7 @@ struct NodeSurvey {
   std::uint64_t nodes = 1;
   double ram_bytes = 0;  // capacities of this node's tiers
   double ssd_bytes = 0;
+  double copies_bytes = 0;  // of the data set's extents that other nodes own
   // Bytes per second, by source; nothing where the daemon has not used a source enough to tell.
   std::array<std::optional<double>, kReadSources> rates = {};
 };

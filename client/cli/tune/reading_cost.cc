@@ -35,10 +35,16 @@ double ReadsOfAnExtent(const OrderShape& shape, const DatasetSize& dataset,
 }
 
 // The part of what a node's readers get that other nodes supply.
-double PartOfOthers(const OrderShape& shape, const JobFigures& job) {
-  const double others = 1 - 1 / static_cast<double>(job.nodes);
-  if (!job.keeps_home_shares || shape.mode != OrderMode::kPartial) return others;
-  return others * shape.exchange_millionths / kExchangeMillionths;
+double PartOfOthers(const OrderShape& shape, const DatasetSize& dataset, const JobFigures& job) {
+  // Without this, what others own would be 0 below, and their copies a part of nothing.
+  if (job.nodes == 1) return 0;
+  const double share = dataset.bytes / static_cast<double>(job.nodes);
+  const double of_others = dataset.bytes - share;
+  const double space = std::max(0.0, job.ram_bytes + job.ssd_bytes - share);
+  const double copied = std::min({job.copies_bytes, space, of_others}) / of_others;
+  const double part = (1 - 1 / static_cast<double>(job.nodes)) * (1 - copied);
+  if (!job.keeps_home_shares || shape.mode != OrderMode::kPartial) return part;
+  return part * shape.exchange_millionths / kExchangeMillionths;
 }
 
 }  // namespace
@@ -63,7 +69,7 @@ ReadingCost CostOf(const OrderShape& shape, const DatasetSize& dataset, const Jo
   // the others, and gets as much as it supplies.
   At(cost.bytes, ReadSource::kRam) = in_ram;
   At(cost.bytes, ReadSource::kSsd) = on_ssd;
-  At(cost.bytes, ReadSource::kLink) = share * PartOfOthers(shape, job);
+  At(cost.bytes, ReadSource::kLink) = share * PartOfOthers(shape, dataset, job);
   if (on_no_tier > 0) {
     const double reads = ReadsOfAnExtent(shape, dataset, job);
     const double unit = reads > 0 ? dataset.bytes / dataset.extents

@@ -8,6 +8,8 @@
 //   - Each node's readers get S / N bytes an epoch, and other nodes hold (N - 1) / N of them,
 //     because daemons spread extents by hashing, whatever the mode. With `keeps_home_shares`,
 //     `partial` gets only the exchanged samples from others, q * (N - 1) / N of what is read.
+//     Copies of others' extents, as far as the tiers have space for them beside the share, save
+//     their part of that.
 //   - What is on no tier is read sample by sample in `global` and `partial`. In `block`, extents
 //     are read whole, as long as those of a window fit into the sixteenth of RAM that extents pass
 //     through. A run that does not end with an extent shares one with another run, so an extent of
@@ -37,6 +39,7 @@ struct JobFigures {
   std::uint64_t nodes = 1;
   double ram_bytes = 0;  // of a node's tiers
   double ssd_bytes = 0;
+  double copies_bytes = 0;  // that a node may keep of other nodes' extents (key `copies`)
   // Of one node, in bytes per second; all are above 0.
   std::array<double, kReadSources> rates = {};
   double gfs_reads_per_s = 0;  // above 0

@@ -62,6 +62,22 @@ TEST(ReadingCostTest, OfFourNodesEachGetsThreeQuartersOfItsPartFromOthers) {
   }
 }
 
+TEST(ReadingCostTest, CopiesSaveTheirPartOfWhatOthersSupply) {
+  JobFigures job = CostedJob(4, 1e6, 0);
+  job.copies_bytes = 250'000;
+  // A quarter of the set is the node's share and a quarter are copies, so half is asked for.
+  EXPECT_DOUBLE_EQ(BytesFrom(CostOf({}, kSet, job), ReadSource::kLink), 125'000);
+  job.ram_bytes = 300'000;
+  EXPECT_DOUBLE_EQ(BytesFrom(CostOf({}, kSet, job), ReadSource::kLink), 175'000)
+      << "there is space for 50,000 bytes of copies";
+  job.ram_bytes = 2e6;
+  job.copies_bytes = 2e6;
+  EXPECT_DOUBLE_EQ(BytesFrom(CostOf({}, kSet, job), ReadSource::kLink), 0);
+  job.ram_bytes = 1e5;
+  EXPECT_DOUBLE_EQ(BytesFrom(CostOf({}, kSet, job), ReadSource::kLink), 187'500)
+      << "there is not even space for the share";
+}
+
 TEST(ReadingCostTest, WithHomeSharesOnlyExchangedSamplesCrossALink) {
   JobFigures job = CostedJob(4, 1e6, 0);
   job.keeps_home_shares = true;

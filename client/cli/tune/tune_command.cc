@@ -42,7 +42,7 @@ struct TuneArguments {
   std::uint32_t global_batch = 64;
   std::uint64_t seed = 0;
   std::uint32_t nodes = 0;  // 0: those of the daemon's job
-  std::optional<std::uint64_t> ram, ssd, ram_rate, ssd_rate, gfs_rate;
+  std::optional<std::uint64_t> ram, ssd, copies, ram_rate, ssd_rate, gfs_rate;
   double link_gbps = 0;  // 0: not given
   double gfs_reads = 0;
   bool keeps_home_shares = false;
@@ -138,6 +138,7 @@ void TakeFigures(const TuneArguments& arguments, const std::optional<NodeSurvey>
   figures.nodes = Choose(IfPositive(arguments.nodes), surveyed(&NodeSurvey::nodes), 1);
   figures.ram = Choose(IfGiven(arguments.ram), surveyed(&NodeSurvey::ram_bytes), kAssumedRam);
   figures.ssd = Choose(IfGiven(arguments.ssd), surveyed(&NodeSurvey::ssd_bytes), 0);
+  figures.copies = Choose(IfGiven(arguments.copies), surveyed(&NodeSurvey::copies_bytes), 0);
   figures.gfs_reads = Choose(IfPositive(arguments.gfs_reads), std::nullopt, kAssumedGfsReads);
   // Links are sold in bits per second; everything else here is bytes.
   const std::optional<double> link = IfPositive(arguments.link_gbps * 1e9 / 8);
@@ -243,6 +244,10 @@ void AddRates(Command& command, TuneArguments& arguments) {
       .Within(1U, limits::kGlobalBatchMax);
   command.AddOption("--ram", arguments.ram, "RAM tier of a node (default: the daemon's)").Bytes();
   command.AddOption("--ssd", arguments.ssd, "SSD tier of a node (default: the daemon's)").Bytes();
+  command
+      .AddOption("--copies", arguments.copies,
+                 "Bytes that a node keeps of other nodes' extents (default: the daemon's)")
+      .Bytes();
   command
       .AddOption("--ram-rate", arguments.ram_rate,
                  "Bytes per second that a node reads from RAM (default: measured, else 4 GB/s)")

@@ -157,6 +157,7 @@ TEST_F(TuneDaemonTest, ReadsClassesAndCapacitiesFromTheDaemon) {
   dataset.set_extents(5);
   dataset.set_gfs_bytes(64 << 20);
   dataset.set_staging_ms(500);
+  dataset.set_copied_bytes(4096);
   const Json figures = Figures({});
   EXPECT_EQ(figures["samples"], 100);
   EXPECT_EQ(figures["extents"], 5);
@@ -164,6 +165,7 @@ TEST_F(TuneDaemonTest, ReadsClassesAndCapacitiesFromTheDaemon) {
   EXPECT_EQ(figures["classes_origin"], "measured, field 'label'");
   EXPECT_EQ(figures["ram_bytes"]["value"], 1 << 30);
   EXPECT_EQ(figures["ram_bytes"]["origin"], "measured");
+  EXPECT_EQ(figures["copies_bytes"]["value"], 4096);
   EXPECT_EQ(figures["rates"]["gfs_bytes_per_s"]["value"], 2.0 * (64 << 20));
   EXPECT_EQ(figures["rates"]["gfs_bytes_per_s"]["origin"], "measured");
   EXPECT_EQ(figures["rates"]["ram_bytes_per_s"]["origin"], "assumed")

@@ -21,12 +21,13 @@ void PrintFigures(CommandContext& context, const TuneFigures& figures) {
       "data set        {} samples, {} in {} extents ({})\n"
       "classes         {} ({})\n"
       "nodes           {:.0f} ({}), a global batch of {} (given)\n"
-      "tiers of a node RAM {} ({}), SSD {} ({})\n",
+      "tiers of a node RAM {} ({}), SSD {} ({}); copies of others' extents {} ({})\n",
       HumanCount(figures.dataset.samples), BytesText(figures.dataset.bytes),
       HumanCount(static_cast<std::uint64_t>(figures.dataset.extents)), figures.dataset_origin,
       HumanCount(figures.classes->class_count()), figures.classes_origin, figures.nodes.value,
       figures.nodes.origin, figures.global_batch, BytesText(figures.ram.value),
-      figures.ram.origin, BytesText(figures.ssd.value), figures.ssd.origin);
+      figures.ram.origin, BytesText(figures.ssd.value), figures.ssd.origin,
+      BytesText(figures.copies.value), figures.copies.origin);
   // All rates are in one line, so that the table below stays in view on a terminal.
   std::string rates;
   for (std::size_t i = 0; i < kReadSources; ++i) {
@@ -100,6 +101,7 @@ JobFigures TuneFigures::Job() const {
   JobFigures job = {.nodes = static_cast<std::uint64_t>(nodes.value),
                     .ram_bytes = ram.value,
                     .ssd_bytes = ssd.value,
+                    .copies_bytes = copies.value,
                     .gfs_reads_per_s = gfs_reads.value,
                     .keeps_home_shares = keeps_home_shares};
   for (std::size_t i = 0; i < kReadSources; ++i) job.rates[i] = rates[i].value;
@@ -141,6 +143,7 @@ void PrintTuneJson(CommandContext& context, const TuneFigures& figures,
                              {"nodes", FigureJson(figures.nodes)},
                              {"ram_bytes", FigureJson(figures.ram)},
                              {"ssd_bytes", FigureJson(figures.ssd)},
+                             {"copies_bytes", FigureJson(figures.copies)},
                              {"rates", rates},
                              {"keeps_home_shares", figures.keeps_home_shares}});
   // One object per mode: a script filters lines more easily than it walks an array.

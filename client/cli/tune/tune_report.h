@@ -30,7 +30,7 @@ struct TuneFigures {
   bool keeps_home_shares = false;
   DatasetSize dataset;
   const char* dataset_origin = "given";
-  Figure nodes, ram, ssd, gfs_reads;
+  Figure nodes, ram, ssd, copies, gfs_reads;
   std::array<Figure, kReadSources> rates;
   std::optional<ClassLayout> classes;
   std::string classes_origin;
