@@ -3,7 +3,7 @@
 #include "server/plan/shares.h"
 
 #include <algorithm>
-#include <numeric>
+#include <compare>
 
 #include "proto/contract/mix64.h"
 
@@ -40,6 +40,15 @@ std::vector<std::uint64_t> RoomOf(std::span<const Node> nodes, std::span<const G
   return room;
 }
 
+// A group whose key may change. It has copies of what is needed, because indices in another order
+// than that of the memory would cost a cache miss each: for 2^24 groups, more than the hashing.
+struct Movable {
+  std::uint64_t key = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t group = 0;
+  auto operator<=>(const Movable&) const = default;
+};
+
 }  // namespace
 
 std::vector<std::uint64_t> BalancedKeys(const OwnerTree& tree, std::span<const Node> nodes,
@@ -47,28 +56,32 @@ std::vector<std::uint64_t> BalancedKeys(const OwnerTree& tree, std::span<const N
   std::vector<std::uint64_t> room = RoomOf(nodes, groups);
   std::vector<std::uint64_t> keys;
   keys.reserve(groups.size());
-  for (const GroupSize& group : groups) {
+  std::vector<Movable> movable;
+  movable.reserve(groups.size());
+  for (std::uint32_t i = 0; i < groups.size(); ++i) {
+    const GroupSize& group = groups[i];
     keys.push_back(group.key);
-    if (!group.keeps_key) continue;
+    if (!group.keeps_key) {
+      movable.push_back({.key = group.key, .bytes = group.bytes, .group = i});
+      continue;
+    }
     std::uint64_t& left = room[tree.OwnerOf(group.key)];
     left -= std::min(left, group.bytes);
   }
   // In the order of the keys, which are hashes. In the order of the catalog, the nodes would be
   // full at its end, and the last groups of every data set would be the ones that do not stay in
   // place.
-  std::vector<std::uint32_t> by_key(groups.size());
-  std::iota(by_key.begin(), by_key.end(), 0U);
-  std::ranges::sort(by_key, {}, [&](std::uint32_t group) { return groups[group].key; });
-  for (const std::uint32_t group : by_key) {
-    if (groups[group].keeps_key) continue;
+  std::ranges::sort(movable);
+  for (const Movable& one : movable) {
     // The sequence of keys that are tried belongs to the group alone.
-    std::uint64_t state = groups[group].key;
+    std::uint64_t state = one.key;
     std::uint64_t key = state;
     for (int tries = 0; tries < kTriesMax; ++tries) {
       std::uint64_t& left = room[tree.OwnerOf(key)];
-      if (left >= groups[group].bytes) {
-        left -= groups[group].bytes;
-        keys[group] = key;
+      if (left >= one.bytes) {
+        left -= one.bytes;
+        // Most groups keep their keys, and then this memory need not be touched.
+        if (tries > 0) keys[one.group] = key;
         break;
       }
       key = NextWord64(state);
