@@ -54,7 +54,10 @@ Status AddBatch(const Batch& batch, FieldId field, bool with_content, DeliveryDi
                    "sample " + std::to_string(ids[i].value()) + " came without bytes");
     }
     digest.AddSum(ids[i].value(), bytes, SumOf(pieces));
-    if (with_content) digest.AddContent(ids[i].value(), HashOf(pieces));
+    if (!with_content) continue;
+    const std::uint64_t hash = HashOf(pieces);
+    digest.AddContent(ids[i].value(), hash);
+    digest.AddPlace(batch.first_position() + i, ids[i].value(), hash);
   }
   return {};
 }

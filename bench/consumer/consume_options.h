@@ -27,6 +27,10 @@ struct ConsumeOptions {
   double step_ms = 0;                // compute time of an emulated accelerator per step
   std::uint32_t connects = 0;        // measure connect to first batch this often, instead
   bool check = false;                // an untimed epoch first, with the content digest
+  bool content = false;              // digests of content and positions in all epochs, too
+  std::uint32_t stop_after = 0;      // ends the stream after this many batches; 0: at its end
+  std::string token;                 // file for the position after the last batch; empty: none
+  std::string resume;                // such a file of a former run; empty: begins at the start
 };
 
 }  // namespace forebay::bench

@@ -4,6 +4,8 @@
 #include <time.h>
 
 #include <CLI/CLI.hpp>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +42,22 @@ Result<StreamOptions> ToStreamOptions(const ConsumeOptions& options) {
   // Every sample of every epoch, so that digests can be compared.
   stream.tail = TailPolicy::kShort;
   stream.delivery = options.delivery == "views" ? Delivery::kViews : Delivery::kContiguous;
+  if (!options.resume.empty()) {
+    std::ifstream file(options.resume, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    FOREBAY_ASSIGN(stream.resume, PositionToken::Parse(std::as_bytes(std::span(bytes))));
+  }
   return stream;
+}
+
+// Writes where a later run continues, as a trainer does in its checkpoint.
+Status WriteToken(const PositionToken& token, const std::string& path) {
+  const auto bytes = token.Encode();
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  file.close();
+  if (!file) return Error(ErrorCode::kInternal, "cannot write the token to " + path);
+  return {};
 }
 
 // The accelerator's step: a sleep, as MLPerf Storage defines it.
@@ -119,12 +136,19 @@ Status ConsumeStream(Client& client, const ConsumeOptions& options, bool with_co
   EpochMeter meter(options, report);
   FOREBAY_ASSIGN(const std::unique_ptr<BatchStream> stream, client.Open(stream_options));
   FOREBAY_ASSIGN(const FieldId field, PayloadField(stream->fields()));
-  for (;;) {
+  for (std::uint32_t batches = 1;; ++batches) {
     const double asked = NowSeconds();
     FOREBAY_ASSIGN(std::optional<Batch> batch, stream->Next());
     if (!batch) break;
     meter.Begin(batch->epoch(), (NowSeconds() - asked) * 1e3);
     FOREBAY_TRY(AddBatch(*batch, field, with_content, meter.digest()));
+    if (batches == options.stop_after) {
+      if (!options.token.empty()) FOREBAY_TRY(WriteToken(batch->token(), options.token));
+      // The stream has no trailer yet that Finish could check. It is given up, as by a job that is
+      // ended.
+      meter.End();
+      return {};
+    }
     // Released before the step, as a trainer does that has copied the batch to its device. The
     // daemon can use the slot again.
     batch.reset();
@@ -172,12 +196,13 @@ Result<RunReport> Measure(ConsumeOptions options) {
     ConsumeOptions check = options;
     check.epochs = 1;
     check.step_ms = 0;
+    check.stop_after = 0;
     RunReport checked;
     FOREBAY_TRY(ConsumeStream(*client, check, true, checked));
     if (checked.epochs.empty()) return Error(ErrorCode::kOutOfRange, "the stream is empty");
     report.check = checked.epochs.front();
   }
-  FOREBAY_TRY(ConsumeStream(*client, options, false, report));
+  FOREBAY_TRY(ConsumeStream(*client, options, options.content, report));
   return report;
 }
 
@@ -206,6 +231,11 @@ void AddOptions(CLI::App& app, ConsumeOptions& options) {
   app.add_option("--connects", options.connects,
                  "Measure connect to first batch this often, and nothing else");
   app.add_flag("--check", options.check, "An untimed epoch first, with the content digest");
+  app.add_flag("--content", options.content, "Digests of content and positions in all epochs");
+  app.add_option("--stop-after", options.stop_after, "Ends the stream after so many batches");
+  app.add_option("--token", options.token, "File for the position at which --stop-after ended")
+      ->needs("--stop-after");
+  app.add_option("--resume", options.resume, "Continues at the position in this file");
 }
 
 int Run(int argc, char** argv) {

@@ -46,6 +46,22 @@ TEST(ByteSum, DoesNotDependOnWhereASampleIsCut) {
   }
 }
 
+TEST(DeliveryDigest, PartsOfAnEpochAddUpAndASwapOfTwoPositionsShows) {
+  DeliveryDigest whole;
+  DeliveryDigest first;
+  DeliveryDigest second;
+  DeliveryDigest swapped;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    whole.AddPlace(i, 3 * i, i * i);
+    (i % 3 == 0 ? first : second).AddPlace(i, 3 * i, i * i);
+    const std::uint64_t other = i < 2 ? 1 - i : i;
+    swapped.AddPlace(i, 3 * other, other * other);
+  }
+  first.Merge(second);
+  EXPECT_EQ(first.places, whole.places);
+  EXPECT_NE(swapped.places, whole.places);
+}
+
 TEST(DeliveryDigest, IgnoresOrderButNotMultiplicity) {
   DeliveryDigest forward;
   DeliveryDigest backward;

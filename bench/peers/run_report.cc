@@ -25,7 +25,8 @@ nlohmann::json EpochJson(const EpochReport& epoch) {
           {"bytes", epoch.digest.bytes},
           {"byte_sum", fmt::format("{:016x}", epoch.digest.byte_sum)},
           {"sums_digest", fmt::format("{:016x}", epoch.digest.sums)},
-          {"content_digest", fmt::format("{:016x}", epoch.digest.content)}};
+          {"content_digest", fmt::format("{:016x}", epoch.digest.content)},
+          {"places_digest", fmt::format("{:016x}", epoch.digest.places)}};
 }
 
 }  // namespace
