@@ -26,18 +26,10 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/generic/async_generic_service.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/security/credentials.h>
-#include <grpcpp/security/server_credentials.h>
-#include <grpcpp/server.h>
-#include <grpcpp/server_builder.h>
 
+#include "bench/nodes/grpc_bytes.h"
 #include "proto/contract/check.h"
-#include "proto/contract/limits.h"
 #include "proto/contract/unique_fd.h"
-#include "server/peer/channel_settings.h"
 #include "server/peer/testing/peer_rig.h"
 
 namespace forebay::peer {
@@ -132,139 +124,19 @@ class PeersMeans final : public Means {
   PeerRig& rig_;
 };
 
-// A bare gRPC byte stream: one call for each request, whose answer is a stream of messages of
-// 1 MiB, which refer to the server's memory and are copied out by the client. It sends as many
-// bytes as the rows have, without rows or checksums, so it does the least that any protocol on gRPC
-// must do. The generic API keeps protobuf out of it.
-class GrpcMeans final : public Means, public grpc::CallbackGenericService {
+// A bare gRPC byte stream of as many bytes as the rows have.
+class GrpcMeans final : public Means {
  public:
-  GrpcMeans(const std::vector<std::byte>& source, bool has_our_settings) : source_(source) {
-    grpc::ServerBuilder builder;
-    grpc::ChannelArguments settings;
-    // Without them, the figures show what our settings of gRPC are worth.
-    if (has_our_settings) {
-      ApplySettings(builder);
-      settings = ChannelSettings();
-    }
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterCallbackGenericService(this);
-    server_ = builder.BuildAndStart();
-    // Otherwise channels of equal settings would share one connection.
-    settings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    stub_ = std::make_unique<grpc::GenericStub>(
-        grpc::CreateCustomChannel(fmt::format("127.0.0.1:{}", port),
-                                  grpc::InsecureChannelCredentials(), settings));
-  }
-  ~GrpcMeans() override { server_->Shutdown(); }
-
+  GrpcMeans(const std::vector<std::byte>& source, bool has_our_settings)
+      : server_(source, "127.0.0.1", 0, has_our_settings),
+        client_(fmt::format("127.0.0.1:{}", server_.port()), has_our_settings) {}
   void Move(const Load& load, std::vector<std::byte>& destination) override {
-    std::vector<std::unique_ptr<Call>> under_way(load.in_flight);
-    for (std::size_t r = 0; r < load.requests + load.in_flight; ++r) {
-      std::unique_ptr<Call>& place = under_way[r % load.in_flight];
-      if (place) place->Await();
-      if (r >= load.requests) continue;
-      place = std::make_unique<Call>(*stub_, PlaceOf(load, r, destination));
-    }
-  }
-
-  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
-    // gRPC tells the reactor when it is done with it (OnDone), and it then destroys itself.
-    return std::make_unique<Answer>(source_).release();
+    client_.Move(load.requests, load.request_rows * load.row_bytes, load.in_flight, destination);
   }
 
  private:
-  // The asking side of one request: sends the number of bytes, receives them in its place.
-  class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
-   public:
-    Call(grpc::GenericStub& stub, std::span<std::byte> memory) : memory_(memory) {
-      const std::uint64_t bytes = memory.size();
-      const grpc::Slice slice(&bytes, sizeof(bytes));
-      request_ = grpc::ByteBuffer(&slice, 1);
-      stub.PrepareBidiStreamingCall(&context_, "/bench/Stream", {}, this);
-      // Half-closes at once: the answering side needs nothing more, and the call takes fewer
-      // frames.
-      StartWriteLast(&request_, grpc::WriteOptions());
-      StartRead(&message_);
-      StartCall();
-    }
-    void OnReadDone(bool ok) override {
-      if (!ok) return;
-      slices_.clear();
-      FOREBAY_CHECK(message_.Dump(&slices_).ok());
-      // The one copy that no receiver can avoid: gRPC decides where it receives.
-      for (const grpc::Slice& slice : slices_) {
-        FOREBAY_CHECK(slice.size() <= memory_.size() - received_);
-        std::memcpy(memory_.data() + received_, slice.begin(), slice.size());
-        received_ += slice.size();
-      }
-      message_.Clear();
-      StartRead(&message_);
-    }
-    void OnDone(const grpc::Status& status) override {
-      // This object may be destroyed before set_value returns.
-      const std::shared_ptr<std::promise<grpc::Status>> done = done_;
-      done->set_value(status);
-    }
-    void Await() {
-      // A contender that moved fewer bytes would win, so what arrived is counted.
-      const grpc::Status status = done_->get_future().get();
-      FOREBAY_CHECK(status.ok() && received_ == memory_.size());
-    }
-
-   private:
-    const std::span<std::byte> memory_;
-    std::size_t received_ = 0;
-    grpc::ClientContext context_;
-    grpc::ByteBuffer request_;
-    grpc::ByteBuffer message_;
-    std::vector<grpc::Slice> slices_;
-    const std::shared_ptr<std::promise<grpc::Status>> done_ =
-        std::make_shared<std::promise<grpc::Status>>();
-  };
-
-  // The answering side: writes one message after the other, each when gRPC has taken the last one,
-  // which is its flow control.
-  class Answer final : public grpc::ServerGenericBidiReactor {
-   public:
-    explicit Answer(const std::vector<std::byte>& source) : source_(source) {
-      StartRead(&message_);
-    }
-    void OnReadDone(bool ok) override {
-      grpc::Slice slice;  // a message may come in several slices, however short it is
-      FOREBAY_CHECK(ok && message_.DumpToSingleSlice(&slice).ok());
-      FOREBAY_CHECK(slice.size() == sizeof(left_));
-      std::memcpy(&left_, slice.begin(), sizeof(left_));
-      Write();
-    }
-    void OnWriteDone(bool ok) override {
-      FOREBAY_CHECK(ok);
-      if (left_ > 0) return Write();
-      Finish(grpc::Status::OK);
-    }
-    void OnDone() override { const std::unique_ptr<Answer> self(this); }
-
-   private:
-    void Write() {
-      const std::size_t bytes = std::min<std::size_t>(left_, limits::kPeerChunkBytes);
-      // Walks through the memory of the data set, so that it does not send from the cache.
-      if (offset_ + bytes > source_.size()) offset_ = 0;
-      const grpc::Slice slice(source_.data() + offset_, bytes, grpc::Slice::STATIC_SLICE);
-      message_ = grpc::ByteBuffer(&slice, 1);
-      offset_ += bytes;
-      left_ -= bytes;
-      StartWrite(&message_);
-    }
-
-    const std::vector<std::byte>& source_;
-    std::size_t offset_ = 0;
-    std::uint64_t left_ = 0;
-    grpc::ByteBuffer message_;
-  };
-
-  const std::vector<std::byte>& source_;
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<grpc::GenericStub> stub_;
+  bench::ByteServer server_;
+  bench::ByteClient client_;
 };
 
 // A bare socket: sample numbers there, rows back, which sendmsg gathers from the server's memory
