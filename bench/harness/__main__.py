@@ -6,12 +6,12 @@ import pathlib
 import sys
 import tempfile
 
-from harness import codec, figures, gpu, machine, processes, report, rows, spine, trainer, \
-    versus
+from harness import codec, figures, gpu, machine, nodes, processes, report, rows, spine, \
+    trainer, versus
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 SUITES = {"spine": spine.Spine, "codec": codec.Codec, "trainer": trainer.Trainer,
-          "gpu": gpu.Gpu, "versus": versus.Versus}
+          "gpu": gpu.Gpu, "nodes": nodes.Nodes, "versus": versus.Versus}
 
 
 def default_build():

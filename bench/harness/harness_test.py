@@ -10,8 +10,9 @@ import unittest
 import unittest.mock
 import xml.etree.ElementTree
 
-from harness import (datasets, figures, machine, memory_group, peers, processes, programs,
-                     report, spine, spine_numpy, versus)
+from harness import (datasets, figures, machine, memory_group, network, nodes, nodes_job,
+                     nodes_link, peers, processes, programs, report, spine, spine_numpy,
+                     versus)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):
@@ -51,6 +52,87 @@ class VersusTest(unittest.TestCase):
             rows = suite.rows()
         self.assertEqual(list(rows), ["stream", "small", "ssd", "cold_tar", "first_batch"])
         self.assertIn("versus.stream.views.cpu", rows["stream"][1])
+
+
+class NodesTest(unittest.TestCase):
+    @staticmethod
+    def of_rank(sums, content):
+        return {"epochs": [{"bytes": 10, "sums_digest": value} for value in sums],
+                "check": {"bytes": 10, "content_digest": content}}
+
+    def test_digests_of_ranks_add_up_whatever_rank_has_a_sample(self):
+        first = nodes_job.together([self.of_rank(["ffffffffffffffff", "5"], "a"),
+                                    self.of_rank(["7", "1"], "b")])
+        self.assertEqual([epoch["sums_digest"] for epoch in first["epochs"]], ["0" * 15 + "6"] * 2)
+        self.assertEqual(first["epochs"][0]["bytes"], 20)
+        self.assertEqual(first["check"]["content_digest"], "0" * 14 + "15")
+        ledger = peers.Ledger()
+        ledger.check(first)
+        repeated = nodes_job.together([self.of_rank(["5", "5"], "a"),
+                                       self.of_rank(["5", "1"], "b")])
+        with self.assertRaises(processes.RunFailed):
+            ledger.check(repeated)
+
+    def test_a_group_holds_whole_samples(self):
+        spec = datasets.Spec("records", samples=6, sample_bytes=3 << 20, objects=1)
+        self.assertEqual(nodes.group_count(spec), 3)  # two in each 8 MiB
+
+    def test_runs_end_inside_the_epoch(self):
+        points = nodes.resume_points(86)
+        self.assertEqual(len(set(points)), nodes.RESUME_POINTS)
+        self.assertEqual((points[0], points[-1]), (1, 85))
+
+    def test_parts_of_an_epoch_agree_only_if_every_position_does(self):
+        whole = {"samples": 10, "places_digest": "0000000000000003"}
+        first = {"samples": 4, "places_digest": "ffffffffffffffff"}
+        self.assertTrue(nodes.is_whole(whole, first, {"samples": 6, "places_digest": "4"}))
+        self.assertFalse(nodes.is_whole(whole, first, {"samples": 6, "places_digest": "5"}))
+        self.assertFalse(nodes.is_whole(whole, first, {"samples": 5, "places_digest": "4"}))
+
+    def test_a_stall_is_that_of_the_rank_that_waits_longest_without_its_first_batch(self):
+        waits = [{"waits": {"total_ms": 600.0, "first_ms": 500.0}},
+                 {"waits": {"total_ms": 700.0, "first_ms": 200.0}}]
+        self.assertAlmostEqual(nodes.stall_percent(waits, compute_s=9.5), 5.0)
+
+    def test_every_row_has_figures_with_goals(self):
+        for name, (_, goals) in nodes.Nodes(None, None, "/", quick=True).rows().items():
+            self.assertTrue(goals, name)
+            for figure_id, (_, goal) in goals.items():
+                self.assertTrue(figure_id.startswith(f"nodes.{name}."), figure_id)
+                self.assertIsNotNone(goal)
+
+    def test_rates_of_the_link_count_only_what_came_over_it(self):
+        size = nodes_link.SMALL_BYTES
+        forebay = {"epochs": [{"bytes": 800 * size, "seconds": 1.0}] * 2,
+                   "remote": {"samples": 1600, "other_samples": 1200, "cpu_seconds": 3.0,
+                              "received_bytes": 1_500_000_000}}
+        figures_by_id = {figure.id: figure for figure in nodes_link.figures_of(size, {
+            "forebay": [forebay], "socket": [{"bytes": 1200 * size, "seconds": 1.0}],
+            "grpc": [{"bytes": 100, "seconds": 1.0, "cpu_per_byte": 1e-9}]})}
+        self.assertAlmostEqual(figures_by_id[f"nodes.link.{size}"].value, 600)
+        self.assertIs(figures_by_id[f"nodes.link.{size}"].met, False)
+        self.assertAlmostEqual(figures_by_id[f"nodes.link.{size}_of_socket"].value, 0.5)
+        self.assertAlmostEqual(figures_by_id[f"nodes.link.{size}_cpu_of_grpc"].value, 2.0)
+        self.assertIs(figures_by_id[f"nodes.link.{size}_cpu_of_grpc"].met, False)
+
+    def test_an_option_of_consumers_may_depend_on_the_rank(self):
+        services = [unittest.mock.Mock() for _ in range(2)]
+        nodes_job.consume_together(services, batch=4, token=nodes_job.token_paths("/t", "a"))
+        for rank, service in enumerate(services):
+            service.consume.assert_called_once_with("bench", ranks=2, rank=rank, batch=4,
+                                                    token=pathlib.Path(f"/t/a.{rank}"))
+
+    def test_only_namespaces_of_dead_runs_are_removed(self):
+        names = ["fbbench17-0", "fbbench18-bridge", "fbbenchx-0", "other-17"]
+        self.assertEqual(network.stale_names(names, lambda process: process == 18),
+                         ["fbbench17-0"])
+
+    def test_a_link_is_limited_at_both_ends(self):
+        with unittest.mock.patch.object(network, "_run") as run:
+            network.Network("n").limit(2, 1.5e6)
+        self.assertEqual([call.args[2] for call in run.call_args_list], ["n-2", "n-bridge"])
+        self.assertEqual([call.args[6] for call in run.call_args_list], ["eth0", "port2"])
+        self.assertTrue(all("1500000bit" in call.args for call in run.call_args_list))
 
 
 class RunTest(unittest.TestCase):

@@ -193,10 +193,13 @@ def config_text(keys, datasets):
 class Daemon:
     """A running forebayd. `address` is what clients take."""
 
-    def __init__(self, binaries, process, folder):
+    def __init__(self, binaries, process, folder, ready_fd, consumer_prefix=()):
         self.binaries = binaries
         self.process = process
         self.folder = folder
+        self.ready_fd = ready_fd
+        self.log_path = folder / "forebayd.log"
+        self.consumer_prefix = list(consumer_prefix)  # words before the command of a consumer
         self.socket = folder / "forebayd.sock"
         self.address = f"unix:{self.socket}"
 
@@ -213,8 +216,8 @@ class Daemon:
 
     def consume(self, dataset, **options):
         """Runs forebay_consume; adds the daemon's CPU time and context switches to its report."""
-        command = [self.binaries.find("forebay_consume"), "--socket", self.address,
-                   "--dataset", dataset]
+        command = [*self.consumer_prefix, self.binaries.find("forebay_consume"), "--socket",
+                   self.address, "--dataset", dataset]
         for name, value in options.items():
             flag = "--" + name.replace("_", "-")
             if value is True:
@@ -230,18 +233,27 @@ class Daemon:
             machine.process_context_switches(self.process.pid) - switches_before)
         return report
 
-    def wait_until_ready(self, ready_fd, log_path):
+    def wait_until_ready(self):
         """Until the daemon says on `ready_fd` that clients may connect."""
         # The daemon says so itself through a pipe. A sleep or a poll of the socket would add to the
         # times, or begin too early.
-        readable, _, _ = select.select([ready_fd], [], [], START_TIMEOUT_S)
-        if not readable or not os.read(ready_fd, 4096).startswith(b"READY "):
-            raise failure("forebayd", "did not get ready", log_path.read_text("utf-8"))
+        readable, _, _ = select.select([self.ready_fd], [], [], START_TIMEOUT_S)
+        if not readable or not os.read(self.ready_fd, 4096).startswith(b"READY "):
+            raise failure("forebayd", "did not get ready", self.log_path.read_text("utf-8"))
 
 
 @contextlib.contextmanager
 def daemon(binaries, keys, datasets):
     """A fresh daemon in a folder of its own, ended and removed afterwards."""
+    with starting_daemon(binaries, keys, datasets) as running:
+        running.wait_until_ready()
+        yield running
+
+
+@contextlib.contextmanager
+def starting_daemon(binaries, keys, datasets, prefix=(), arguments=(), consumer_prefix=()):
+    """As `daemon`, but it may not be ready yet: the daemons of a job wait for each other.
+    `prefix`: words before its command, of programs that replace themselves by it."""
     program = binaries.find("forebayd")
     # A short name: the path of a Unix socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="fb.") as name:
@@ -254,15 +266,13 @@ def daemon(binaries, keys, datasets):
         ready_fd, child_fd = os.pipe()
         with log_path.open("w", encoding="utf-8") as log:
             process = subprocess.Popen(
-                [program, "--config", str(config), "--ready-fd", str(child_fd)], stdout=log,
-                stderr=subprocess.STDOUT, pass_fds=[child_fd])
+                [*prefix, program, "--config", str(config), "--ready-fd", str(child_fd),
+                 *arguments], stdout=log, stderr=subprocess.STDOUT, pass_fds=[child_fd])
         # Otherwise the pipe would stay open if the daemon dies, and the wait would last to its
         # timeout.
         os.close(child_fd)
-        running = Daemon(binaries, process, folder)
         try:
-            running.wait_until_ready(ready_fd, log_path)
-            yield running
+            yield Daemon(binaries, process, folder, ready_fd, consumer_prefix)
         finally:
             os.close(ready_fd)
             status = end_process(process)

@@ -1,0 +1,113 @@
+"""Jobs of several daemons on one machine, each daemon as a node in a network namespace of its own;
+and what their ranks report, put together."""
+
+import concurrent.futures
+import contextlib
+import pathlib
+import tempfile
+
+from harness import network, processes, spine
+
+EXTENT_BYTES = 8 << 20
+PORT = 7300
+
+
+def together(reports):
+    """One report of the ranks of a job: sums of counts and digests, epoch by epoch."""
+    def joined(epochs, digests):
+        # The digests are sums over samples, modulo 2^64, so those of the ranks add up.
+        return {"bytes": sum(epoch["bytes"] for epoch in epochs),
+                **{digest: added(epoch[digest] for epoch in epochs) for digest in digests}}
+    report = {"contender": "the ranks of all nodes",
+              "epochs": [joined(epochs, ["sums_digest"])
+                         for epochs in zip(*(report["epochs"] for report in reports))]}
+    if all(report.get("check") for report in reports):
+        report["check"] = joined([report["check"] for report in reports], ["content_digest"])
+    return report
+
+
+def added(digests):
+    """The digest of all parts, of which each has one of `digests`."""
+    return f"{sum(int(digest, 16) for digest in digests) % (1 << 64):016x}"
+
+
+class Jobs:
+    """Starts jobs. `records`: a data set of record files, which every job serves as `bench`."""
+
+    def __init__(self, binaries):
+        self.binaries = binaries
+
+    @contextlib.contextmanager
+    def staged(self, node_count, keys, records, path=None, extent_bytes=EXTENT_BYTES):
+        """The network and the daemons of a job, when all daemons have staged their shares. The
+        daemons read from `path` if it is given."""
+        with contextlib.ExitStack() as stack:
+            net = stack.enter_context(network.network(node_count))
+            services = stack.enter_context(
+                self.started(net, node_count, keys, records, path, extent_bytes))
+            for service in services:
+                service.stage("bench")
+            yield net, services
+
+    @contextlib.contextmanager
+    def started(self, net, node_count, keys, records, path=None, extent_bytes=EXTENT_BYTES):
+        """The daemons of a job in `net`, when all are ready. They meet in a directory."""
+        with tempfile.TemporaryDirectory(prefix="meeting.") as meeting, \
+                self._ready(net, [[] for _ in range(node_count)],
+                            {**keys, "nodes.rendezvous": f"directory:{meeting}"},
+                            self._table(records, path, extent_bytes)) as services:
+            yield services
+
+    @contextlib.contextmanager
+    def weighted_pair(self, net, keys, records):
+        """Two nodes with a core each, of which the second one has 64 times the weight of the first,
+        and so owns nearly all samples. Both have staged their shares."""
+        with tempfile.NamedTemporaryFile("w", suffix=".hosts") as hosts:
+            hosts.write(f"{net.address(0)}:{PORT} 1\n{net.address(1)}:{PORT} 64\n")
+            hosts.flush()
+            pins = [["taskset", "-c", str(node)] for node in range(2)]
+            with self._ready(net, pins, {**keys, "nodes.rendezvous": f"hosts:{hosts.name}"},
+                             self._table(records, None, EXTENT_BYTES)) as services:
+                for service in services:
+                    service.stage("bench")
+                yield services
+
+    @staticmethod
+    def _table(records, path, extent_bytes):
+        return {"name": "bench", "path": path or records.data, "extent": str(extent_bytes),
+                **spine.raw_keys(records)}
+
+    @contextlib.contextmanager
+    def _ready(self, net, pins, keys, table):
+        """`pins`: by node, the words that bind its daemon and its consumer to a core."""
+        keys = {**keys, "daemon.job_id": "bench", "peer.interface": f"{network.SUBNET}.0/24",
+                "peer.allow_plaintext": True}
+        with contextlib.ExitStack() as stack:
+            services = [
+                stack.enter_context(processes.starting_daemon(
+                    self.binaries, keys, [table], prefix=net.command(node) + pin,
+                    arguments=["--node-rank", str(node), "--node-count", str(len(pins))],
+                    consumer_prefix=pin))
+                for node, pin in enumerate(pins)]
+            # All are started before the first is waited for, because each waits for the others.
+            for service in services:
+                service.wait_until_ready()
+            yield services
+            # Daemons end at the same time, as in a job: one after the other takes the sum.
+            for service in services:
+                service.process.terminate()
+
+
+def consume_together(services, **options):
+    """The reports of a reader on each node, which are the ranks of one stream. An option that is
+    callable gets the rank."""
+    def of_rank(rank):
+        own = {name: value(rank) if callable(value) else value for name, value in options.items()}
+        return services[rank].consume("bench", ranks=len(services), rank=rank, **own)
+    with concurrent.futures.ThreadPoolExecutor(len(services)) as pool:
+        return list(pool.map(of_rank, range(len(services))))
+
+
+def token_paths(folder, name):
+    """Where each rank of one run writes its token."""
+    return lambda rank: pathlib.Path(folder) / f"{name}.{rank}"
