@@ -107,7 +107,8 @@ class NodesTest(unittest.TestCase):
                    "remote": {"samples": 1600, "other_samples": 1200, "cpu_seconds": 3.0,
                               "received_bytes": 1_500_000_000}}
         figures_by_id = {figure.id: figure for figure in nodes_link.figures_of(size, {
-            "forebay": [forebay], "socket": [{"bytes": 1200 * size, "seconds": 1.0}],
+            "forebay": [forebay],
+            "socket": [{"bytes": 1200 * size, "seconds": 1.0, "cpu_per_byte": 1e-9}],
             "grpc": [{"bytes": 100, "seconds": 1.0, "cpu_per_byte": 1e-9}]})}
         self.assertAlmostEqual(figures_by_id[f"nodes.link.{size}"].value, 600)
         self.assertIs(figures_by_id[f"nodes.link.{size}"].met, False)

@@ -75,6 +75,8 @@ def figures_of(size, results):
         figure("_of_grpc", "x", ratios(rates, grpc)),
         figure("_cpu", "s/GB", costs, "both daemons, all that they do: the reader's batches, too"),
         figure("_grpc_cpu", "s/GB", grpc_costs, "both ends"),
+        figure("_socket_cpu", "s/GB", [1e9 * run["cpu_per_byte"] for run in results["socket"]],
+               "both ends"),
         figure("_cpu_of_grpc", "x", ratios(costs, grpc_costs)),
     ]
 
@@ -98,8 +100,10 @@ def _socket(net, message_bytes, total_bytes):
                 f"{net.address(0)}:{nodes_job.PORT + 1}", "--message", str(message_bytes),
                 "--total", str(total_bytes)]
     with _serving(command(0, "receive")) as receiver:
-        processes.run_text(command(1, "send"))
-        return json.loads(receiver.stdout.read())
+        sent = processes.run_json(command(1, "send"))
+        report = json.loads(receiver.stdout.read())
+    report["cpu_per_byte"] = (report["cpu_seconds"] + sent["cpu_seconds"]) / report["bytes"]
+    return report
 
 
 def _grpc(binaries, net, message_bytes, total_bytes):

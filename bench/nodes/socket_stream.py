@@ -2,7 +2,9 @@
 messages of one size, the other receives each into the same memory and does nothing with it.
 
 socket_stream.py send HOST:PORT --message BYTES --total BYTES
-socket_stream.py receive HOST:PORT --message BYTES    prints {"bytes": ..., "seconds": ...}
+socket_stream.py receive HOST:PORT --message BYTES
+
+Both print JSON with their CPU time, `receive` also bytes and seconds.
 """
 
 import argparse
@@ -14,8 +16,10 @@ import time
 def send(address, message_bytes, total_bytes):
     message = bytes(message_bytes)
     with socket.create_connection(address) as connection:
+        begin_cpu = time.process_time()
         for _ in range(max(1, total_bytes // message_bytes)):
             connection.sendall(message)
+    return {"cpu_seconds": time.process_time() - begin_cpu}
 
 
 def receive(address, message_bytes):
@@ -25,11 +29,12 @@ def receive(address, message_bytes):
         connection, _ = server.accept()
         memory = memoryview(bytearray(message_bytes))
         received = 0
-        begin = time.monotonic()
+        begin, begin_cpu = time.monotonic(), time.process_time()
         with connection:
             while got := connection.recv_into(memory):
                 received += got
-        return {"bytes": received, "seconds": time.monotonic() - begin}
+        return {"bytes": received, "seconds": time.monotonic() - begin,
+                "cpu_seconds": time.process_time() - begin_cpu}
 
 
 def main():
@@ -41,9 +46,10 @@ def main():
     options = parser.parse_args()
     host, port = options.address.rsplit(":", 1)
     if options.end == "send":
-        send((host, int(port)), options.message, options.total)
+        report = send((host, int(port)), options.message, options.total)
     else:
-        print(json.dumps(receive((host, int(port)), options.message)))
+        report = receive((host, int(port)), options.message)
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":
