@@ -120,6 +120,10 @@ inline constexpr std::uint32_t kPeerExtentThreads = 4;       // of a node, which
 inline constexpr std::uint64_t kPeerExtentMemoryBytes = 4 * kExtentBytesMax;  // images on their way
                                                              // to other nodes; beyond, they wait
 inline constexpr std::int64_t kPeerExtentDeadlineMs = 60'000;  // a whole extent, from a cold GFS
+inline constexpr std::uint32_t kPeerFirstReadsMax = 32'768;  // checksums that one call gives
+inline constexpr std::int64_t kPeerFirstReadsDeadlineMs = 5'000;  // staging waits for such a call
+inline constexpr std::size_t kFirstReadsBeforeCatalogMax = 1U << 20;  // of a data set that has no
+                                                             // catalog yet, kept for other nodes
 // A connection that says nothing is tested after the first time and given up after the second, so
 // that a half-open one is found within 15 s.
 inline constexpr int kPeerKeepaliveMs = 10'000;

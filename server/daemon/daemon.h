@@ -33,6 +33,7 @@
 #include "server/stage/gfs/gfs_calls.h"
 #include "server/stage/gfs/patient_backend.h"
 #include "server/stage/local_extents.h"
+#include "server/stage/local_first_reads.h"
 #include "server/stage/stager.h"
 #include "server/stream/rpc/data_service.h"
 #include "server/stream/stream_registry.h"
@@ -157,9 +158,10 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<fetch::DecodedCache> decoded_;
   std::unique_ptr<BackgroundScrubber> scrubber_;  // null: tier.scrub.enabled is false
   std::unique_ptr<fetch::RowRouter> router_;  // null: a job of one node
-  // These answer other nodes; both are null in a job of one node.
+  // These answer other nodes; all are null in a job of one node.
   std::unique_ptr<stage::LocalExtents> local_extents_;
   std::unique_ptr<fetch::LocalRows> local_rows_;
+  std::unique_ptr<stage::LocalFirstReads> local_first_reads_;
   std::unique_ptr<stream::StreamRegistry> registry_;
   std::unique_ptr<stream::DataService> data_service_;
   std::unique_ptr<AdminService> admin_service_;

@@ -150,7 +150,8 @@ Status Daemon::OpenStager() {
                                         .nodes = nodes_->extents() != nullptr
                                                      ? &nodes_->membership()
                                                      : nullptr,
-                                        .peers = nodes_->extents()}));
+                                        .peers = nodes_->extents(),
+                                        .keepers = nodes_->keepers()}));
   fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, nodes_->membership());
   return {};
 }
@@ -227,8 +228,11 @@ Status Daemon::ServeNodes() {
   if (nodes_->rows() == nullptr) return {};
   local_extents_ = std::make_unique<stage::LocalExtents>(*cache_, *stager_, clock_);
   local_rows_ = std::make_unique<fetch::LocalRows>(*stager_, *fetcher_, *executor_, clock_);
+  local_first_reads_ =
+      std::make_unique<stage::LocalFirstReads>(nodes_->membership().self(), *stager_);
   FOREBAY_TRY(nodes_->Serve({.extents = *local_extents_,
                              .rows = *local_rows_,
+                             .first_reads = *local_first_reads_,
                              .find_dataset = [this](std::uint64_t hash) {
                                return datasets_.FindByHash(hash);
                              },

@@ -30,6 +30,7 @@
 #include "server/rendezvous/node_entry.h"
 #include "server/rendezvous/rendezvous.h"
 #include "server/stage/extent_source.h"
+#include "server/stage/first_read_keepers.h"
 
 namespace forebay::daemon {
 
@@ -57,8 +58,9 @@ class JobNodes {
   ~JobNodes();
 
   plan::Membership& membership() { return *membership_; }
-  // These ask the other nodes; both are null in a job of one node.
+  // These ask the other nodes; all are null in a job of one node.
   stage::ExtentSource* extents() { return peers_.get(); }
+  stage::FirstReadKeepers* keepers() { return peers_.get(); }
   fetch::RowSource* rows() { return peers_.get(); }
 
   // Answers other nodes from now on, with `parts`, until StopAnswering.

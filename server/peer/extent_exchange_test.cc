@@ -48,6 +48,7 @@ class ExtentExchangeTest : public ::testing::TestWithParam<TransportKind> {
     std::unique_ptr<fetch::Fetcher> fetcher;
     std::unique_ptr<io::ThreadExecutor> executor;
     std::unique_ptr<fetch::LocalRows> rows;
+    std::unique_ptr<stage::LocalFirstReads> first_reads;
   };
 
   // Starts nodes 0 to count - 1, which have not staged anything yet.
@@ -60,6 +61,7 @@ class ExtentExchangeTest : public ::testing::TestWithParam<TransportKind> {
       Node& node = *nodes_.back();
       options.nodes = &node.nodes;
       options.peers = transport_.get();
+      options.keepers = transport_.get();
       options.ssd_folder = "/ssd" + std::to_string(rank);
       EXPECT_TRUE(memory_.AddDirectory(options.ssd_folder).has_value());
       FOREBAY_EXPECT_OK(node.rig.Start(dataset, options));
@@ -70,11 +72,25 @@ class ExtentExchangeTest : public ::testing::TestWithParam<TransportKind> {
       node.executor = Take(io::ThreadExecutor::Create(node.rig.backend(), 1, 4));
       node.rows = std::make_unique<fetch::LocalRows>(node.rig.stager(), *node.fetcher,
                                                      *node.executor, node.rig.clock());
+      node.first_reads =
+          std::make_unique<stage::LocalFirstReads>(NodeRank(rank), node.rig.stager());
       transport_->Add(NodeRank(rank), {.extents = node.local.get(),
                                        .rows = node.rows.get(),
+                                       .first_reads = node.first_reads.get(),
                                        .dataset = &node.rig.dataset(),
                                        .backend = &node.rig.backend()});
     }
+  }
+  // The next daemon of a node, with the same SSD. The other nodes do not reach it.
+  void StartAgain(std::uint32_t rank, RigOptions options, const stage::DatasetOptions& dataset) {
+    transport_->Silence(NodeRank(rank));
+    Node& node = *nodes_[rank];
+    node.rig.Stop();
+    options.nodes = &node.nodes;
+    options.peers = transport_.get();
+    options.keepers = transport_.get();
+    options.ssd_folder = "/ssd" + std::to_string(rank);
+    FOREBAY_EXPECT_OK(node.rig.Start(dataset, options));
   }
   StageRig& rig(std::uint32_t rank) { return nodes_[rank]->rig; }
   plan::Membership& membership(std::uint32_t rank) { return nodes_[rank]->nodes; }
@@ -98,6 +114,12 @@ class ExtentExchangeTest : public ::testing::TestWithParam<TransportKind> {
     std::uint64_t bytes = 0;
     for (const auto& node : nodes_) bytes += node->rig.dataset().progress().gfs_bytes;
     return bytes;
+  }
+  // A byte of each, behind the size and modification time of the object.
+  void AlterEveryExtent() {
+    for (std::uint32_t i = 0; i < kExtents; ++i) {
+      FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/data.bin", (i * kExtentBytes + 77) * 8));
+    }
   }
   void StageAll() {
     for (const auto& node : nodes_) FOREBAY_EXPECT_OK(node->rig.StageAll());
@@ -242,6 +264,95 @@ TEST_P(ExtentExchangeTest, AnErrorOfTheOwnerIsTheErrorHereAndNotTakenForSilence)
   EXPECT_THAT(failed.error().message(), HasSubstr("injected fault"));
   EXPECT_TRUE(membership(0).Lives(NodeRank(1)));
   EXPECT_LT(GfsBytes(), kFileBytes) << "this node does not read in its place";
+}
+
+TEST_P(ExtentExchangeTest, TheNextTwoNodesKnowTheFirstReadsOfAnOwner) {
+  Start(4);
+  StageAll();
+  for (std::uint32_t i = 0; i < kExtents; ++i) {
+    const tier::ExtentKey key = rig(0).dataset().key(ExtentId(i));
+    const std::vector<NodeRank> ranked = Ranked(ExtentId(i));
+    const auto first = rig(ranked[0].value()).dataset().first_reads().Find(key);
+    ASSERT_TRUE(first.has_value());
+    for (const std::size_t place : {1U, 2U}) {
+      const stage::FirstReads& known = rig(ranked[place].value()).dataset().first_reads();
+      EXPECT_EQ(known.Find(key), first) << "extent " << i << " on its substitute " << place;
+      EXPECT_TRUE(known.IsOfOther(key));
+    }
+    EXPECT_FALSE(rig(ranked[3].value()).dataset().first_reads().Find(key).has_value());
+  }
+}
+
+// The owner is gone, and its object altered behind its size and modification time: its substitutes
+// have never read the extent themselves.
+TEST_P(ExtentExchangeTest, ASubstituteRefusesBytesThatAreNotThoseOfTheOwnersFirstRead) {
+  Start(3);
+  StageAll();
+  transport_->Silence(NodeRank(1));
+  AlterEveryExtent();
+  std::uint32_t refused = 0;
+  for (std::uint32_t i = 0; i < kExtents; ++i) {
+    const std::vector<NodeRank> ranked = Ranked(ExtentId(i));
+    if (ranked[0] != NodeRank(1)) continue;
+    const Status read = rig(ranked[1].value()).Demand(ExtentId(i));
+    ASSERT_FALSE(read.has_value());
+    EXPECT_EQ(read.error().code(), ErrorCode::kDataLoss);
+    EXPECT_THAT(read.error().message(),
+                AllOf(HasSubstr("object 'data.bin', extent " + std::to_string(i) + ": changed"),
+                      HasSubstr("another node of the job has read it first")));
+    ++refused;
+  }
+  EXPECT_GT(refused, 0U);
+}
+
+// A node that wrongly takes the owner for dead reads other bytes than the owner did. It has no
+// checksum of the owner's, but the node after it has.
+TEST_P(ExtentExchangeTest, TwoReadersOfAnExtentFindThatTheyReadOtherBytes) {
+  Start(3);
+  FOREBAY_EXPECT_OK(rig(1).StageAll());
+  // The record of the owner has not reached this node.
+  rig(0).dataset().first_reads().Forget();
+  AlterEveryExtent();
+  membership(0).SetLives(NodeRank(1), false);
+  static_cast<void>(rig(0).StageAll());  // fails, for this extent among others
+  const ExtentId extent = ExtentRanked({NodeRank(1), NodeRank(0), NodeRank(2)});
+  const Status demanded = rig(0).Demand(extent);
+  ASSERT_FALSE(demanded.has_value());
+  EXPECT_EQ(demanded.error().code(), ErrorCode::kDataLoss);
+  EXPECT_THAT(demanded.error().message(),
+              HasSubstr("node 2 has another checksum of the first read of data set 'data' than "
+                        "node 0 has read"));
+  EXPECT_TRUE(membership(0).Lives(NodeRank(2)));
+}
+
+TEST_P(ExtentExchangeTest, StagingGoesOnWithoutSubstitutes) {
+  Start(3);
+  transport_->Silence(NodeRank(1));
+  transport_->Silence(NodeRank(2));
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  const stage::DatasetProgress progress = rig(0).dataset().progress();
+  EXPECT_EQ(progress.staged_bytes, progress.gfs_bytes);
+  EXPECT_GT(progress.staged_bytes, 0U);
+  for (const std::uint32_t rank : {1U, 2U}) EXPECT_FALSE(membership(0).Lives(NodeRank(rank)));
+}
+
+// Copies of an earlier daemon are not read from the GFS, and yet their checksums travel.
+TEST_P(ExtentExchangeTest, FirstReadsOfCopiesThatAreOnSsdAlreadyTravelToo) {
+  const RigOptions options{.ssd_bytes = 8 << 20};
+  stage::DatasetOptions dataset = stage::RecordDataset();
+  dataset.persist = true;
+  Start(2, options, dataset);
+  StageAll();
+  const std::uint64_t read = GfsBytes();
+  EXPECT_EQ(read, kFileBytes);
+  const tier::ExtentKey key =
+      rig(0).dataset().key(ExtentRanked({NodeRank(0), NodeRank(1)}));
+  const std::uint64_t first = *rig(0).dataset().first_reads().Find(key);
+  rig(1).dataset().first_reads().Forget();
+  StartAgain(0, options, dataset);
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  EXPECT_EQ(rig(0).dataset().progress().gfs_bytes, 0U);
+  EXPECT_EQ(rig(1).dataset().first_reads().Find(key), first);
 }
 
 TEST_P(ExtentExchangeTest, NodesWithOtherObjectsAreToldApart) {

@@ -17,6 +17,7 @@
 #include "proto/contract/thread_annotations.h"
 #include "server/peer/channel_settings.h"
 #include "server/peer/extent_call.h"
+#include "server/peer/first_reads_call.h"
 #include "server/peer/message_memory.h"
 #include "server/peer/peer_address.h"
 #include "server/peer/peer_link.h"
@@ -188,6 +189,20 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request, Done done
         RowsAsked{.request = head, .rows = std::move(call.rows), .need = request->need},
         call.bytes, request->deadline_ns, [all](const Status& status) { all->Ended(status); }));
   }
+}
+
+void GrpcPeers::Keep(stage::KeepRequest request, Kept kept) {
+  const Result<PeerLink*> link = LinkTo(request.node);
+  if (!link.has_value()) return kept(link.error());
+  const std::shared_ptr<const catalog::Catalog> catalog = request.dataset.catalog();
+  const FirstReadsGiven given{
+      .request = {.identity = identity_,
+                  .dataset = request.dataset.hash(),
+                  .catalog_fingerprint = catalog ? catalog->fingerprint() : 0},
+      .from = request.from,
+      .reads = std::move(request.reads)};
+  (*link)->Start(std::make_shared<FirstReadsCall>(**link, clock_, given, request.deadline_ns,
+                                                  std::move(kept)));
 }
 
 void GrpcPeers::Ping(NodeRank node, std::int64_t deadline_ns, Pinged done) {

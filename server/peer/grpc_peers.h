@@ -1,6 +1,7 @@
-// GrpcPeers: asks the other nodes of the job for extents and rows, over gRPC. It is the extent
-// source and the row source that ExtentSupplier and RowRouter are given in a job of several nodes;
-// PeerServer answers on the other node. The addresses of the nodes are given as a table.
+// GrpcPeers: asks the other nodes of the job for extents and rows, and to keep checksums of first
+// reads, over gRPC. It is what ExtentSupplier, RowRouter and FirstReadSharing are given in a job of
+// several nodes; PeerServer answers on the other node. The addresses of the nodes are given as a
+// table.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "server/peer/node_report.h"
 #include "server/peer/peer_identity.h"
 #include "server/stage/extent_source.h"
+#include "server/stage/first_read_keepers.h"
 
 namespace forebay::peer {
 
@@ -29,7 +31,9 @@ struct GrpcPeersOptions {
 
 // Thread-safe. Connects to a node when it is asked first. Requests of several batches are under way
 // at the same time; rows beyond limits::kPeerBytesInFlightMax wait, without a thread.
-class GrpcPeers final : public stage::ExtentSource, public fetch::RowSource {
+class GrpcPeers final : public stage::ExtentSource,
+                        public stage::FirstReadKeepers,
+                        public fetch::RowSource {
  public:
   // Checks the addresses (CheckPeerAddress), and changes malloc's settings for the process
   // (KeepMessageMemory). The clock is borrowed.
@@ -47,6 +51,7 @@ class GrpcPeers final : public stage::ExtentSource, public fetch::RowSource {
                                      io::IoQueue& queue) override;
   // A request of many rows is sent as several calls.
   void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
+  void Keep(stage::KeepRequest request, Kept kept) override;
   // Whether the node answers, and what it reports. `done` is called once, from any thread, perhaps
   // within this call.
   using Pinged = std::function<void(Result<NodeReport>)>;

@@ -1,5 +1,6 @@
 // The messages of the peer service apart from rows: extents, requests, errors, addresses and
 // identities.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -160,6 +161,79 @@ TEST(PeerRequestsTest, RequestsBeyondTheLimitsAreRefused) {
   EXPECT_EQ(ParseExtentAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_FALSE(
       ParseExtentAsked(BufferOf(std::string(limits::kPeerMessageBytesMax + 1, '\0'))).has_value());
+}
+
+FirstReadsGiven TwoFirstReads() {
+  return {.request = {.identity = 1, .dataset = 2, .catalog_fingerprint = 3},
+          .from = NodeRank(4),
+          .reads = {{.key = {.dataset = 2, .extent = ExtentId(5), .identity = 6}, .checksum = 7},
+                    {.key = {.dataset = 2, .extent = ExtentId(~0U), .identity = ~0ULL},
+                     .checksum = ~0ULL}}};
+}
+
+TEST(FirstReadsMessagesTest, FirstReadsAreReadAsTheyWereWritten) {
+  const FirstReadsGiven given = TwoFirstReads();
+  const Result<FirstReadsGiven> read = ParseFirstReadsGiven(WriteRequest(given));
+  ASSERT_TRUE(read.has_value()) << read.error().ToString();
+  EXPECT_EQ(read->request.identity, 1U);
+  EXPECT_EQ(read->request.catalog_fingerprint, 3U);
+  EXPECT_EQ(read->from, NodeRank(4));
+  ASSERT_EQ(read->reads.size(), 2U);
+  for (const std::size_t i : {0U, 1U}) {
+    EXPECT_EQ(read->reads[i].key, given.reads[i].key);
+    EXPECT_EQ(read->reads[i].checksum, given.reads[i].checksum);
+  }
+  const auto reply = ParseFirstReadsReply(WriteFirstReadsReply(std::vector<std::uint32_t>{0, 9}),
+                                          10);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_THAT(*reply, ::testing::ElementsAre(0, 9));
+}
+
+TEST(FirstReadsMessagesTest, TheLargestMessageFits) {
+  FirstReadsGiven given = TwoFirstReads();
+  given.reads.assign(limits::kPeerFirstReadsMax, given.reads.back());
+  const grpc::ByteBuffer message = WriteRequest(given);
+  EXPECT_LE(message.Length(), static_cast<std::size_t>(limits::kPeerMessageBytesMax));
+  EXPECT_TRUE(ParseFirstReadsGiven(message).has_value());
+  given.reads.push_back(given.reads.back());
+  EXPECT_EQ(ParseFirstReadsGiven(WriteRequest(given)).error().code(),
+            ErrorCode::kResourceExhausted);
+}
+
+// A digest covers what is kept: no bit of it changes unnoticed.
+TEST(FirstReadsMessagesTest, EveryFlippedBitAndEveryCutIsNoticed) {
+  const std::string whole = TextOf(WriteRequest(TwoFirstReads()));
+  for (std::size_t bit = 0; bit < whole.size() * 8; ++bit) {
+    std::string altered = whole;
+    altered[bit / 8] = static_cast<char>(altered[bit / 8] ^ (1 << (bit % 8)));
+    const Result<FirstReadsGiven> read = ParseFirstReadsGiven(BufferOf(altered));
+    if (!read.has_value()) continue;
+    // The server compares the identity. Some bits of a long number have no meaning.
+    const FirstReadsGiven given = TwoFirstReads();
+    EXPECT_TRUE(read->request.identity != 1 ||
+                (read->from == given.from && std::ranges::equal(read->reads, given.reads)))
+        << "bit " << bit;
+  }
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    EXPECT_FALSE(ParseFirstReadsGiven(BufferOf(whole.substr(0, length))).has_value()) << length;
+  }
+}
+
+TEST(FirstReadsMessagesTest, ListsOfUnequalLengthAreRefused) {
+  v1::FirstReadsRequest request;
+  EXPECT_EQ(ParseFirstReadsGiven(BufferOf(request.SerializeAsString())).error().code(),
+            ErrorCode::kInvalidArgument);
+  request.add_extents(1);
+  request.add_identities(1);
+  EXPECT_EQ(ParseFirstReadsGiven(BufferOf(request.SerializeAsString())).error().code(),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(FirstReadsMessagesTest, AnswersThatNameOtherReadsAreRefused) {
+  using Indexes = std::vector<std::uint32_t>;
+  for (const Indexes& indexes : {Indexes{2}, Indexes{0, 0}, Indexes{1, 0}, Indexes{~0U}}) {
+    EXPECT_FALSE(ParseFirstReadsReply(WriteFirstReadsReply(indexes), 2).has_value());
+  }
 }
 
 TEST(PeerStatusTest, OnlyALostConnectionOrTimeIsNoAnswer) {

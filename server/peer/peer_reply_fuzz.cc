@@ -1,6 +1,7 @@
 // Fuzz target: the answers of another node, as messages each behind its length (protobuf's
-// delimited form), to a request for rows and to one for an extent. Whatever they are, only memory
-// that was meant for them is written, and an answer is complete only if it has that many bytes.
+// delimited form), to a request for rows, to one for an extent and to first reads. Whatever they
+// are, only memory that was meant for them is written, an answer is complete only if it has that
+// many bytes, and only first reads that were given are named.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -13,6 +14,7 @@
 
 #include "proto/contract/check.h"
 #include "server/peer/extent_messages.h"
+#include "server/peer/peer_requests.h"
 #include "server/peer/row_receiver.h"
 
 namespace forebay::peer {
@@ -89,6 +91,16 @@ void ReceiveExtent(const std::vector<std::string>& messages) {
   image.Check();
 }
 
+void ReceiveFirstReadsReply(const std::vector<std::string>& messages) {
+  constexpr std::size_t kGiven = 9;
+  for (const std::string& message : messages) {
+    const auto differing = ParseFirstReadsReply(InSlices(message), kGiven);
+    if (!differing.has_value()) continue;
+    FOREBAY_CHECK(differing->size() <= kGiven);
+    FOREBAY_CHECK(differing->empty() || differing->back() < kGiven);
+  }
+}
+
 }  // namespace
 }  // namespace forebay::peer
 
@@ -103,5 +115,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   forebay::peer::ReceiveRows(messages);
   forebay::peer::ReceiveExtent(messages);
+  forebay::peer::ReceiveFirstReadsReply(messages);
   return 0;
 }

@@ -37,5 +37,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FOREBAY_CHECK(again.has_value() && IsSame(again->request, extent->request));
     FOREBAY_CHECK(again->extent == extent->extent);
   }
+  if (const auto given = peer::ParseFirstReadsGiven(message); given.has_value()) {
+    FOREBAY_CHECK(!given->reads.empty() && given->reads.size() <= limits::kPeerFirstReadsMax);
+    const auto again = peer::ParseFirstReadsGiven(peer::WriteRequest(*given));
+    FOREBAY_CHECK(again.has_value() && IsSame(again->request, given->request));
+    FOREBAY_CHECK(again->from == given->from && again->reads.size() == given->reads.size());
+    for (std::size_t i = 0; i < given->reads.size(); ++i) {
+      FOREBAY_CHECK(again->reads[i].key == given->reads[i].key);
+      FOREBAY_CHECK(again->reads[i].checksum == given->reads[i].checksum);
+    }
+  }
   return 0;
 }

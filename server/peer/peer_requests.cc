@@ -7,6 +7,8 @@
 #include <grpcpp/support/slice.h>
 
 #include "forebay/v1/peer.pb.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::peer {
@@ -25,7 +27,7 @@ Status Parse(const grpc::ByteBuffer& bytes, Message& message) {
   }
   if (is_good) return {};
   return Error(ErrorCode::kInvalidArgument,
-               fmt::format("a message of {} bytes is no request", bytes.Length()));
+               fmt::format("a message of {} bytes is no request, or no answer", bytes.Length()));
 }
 
 template <typename Message>
@@ -48,6 +50,21 @@ grpc::ByteBuffer ToBuffer(const google::protobuf::MessageLite& message) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
+// A checksum that was altered on its way would later make right bytes look wrong, and the other way
+// round, so all that is kept is covered.
+std::uint64_t DigestOf(const FirstReadsGiven& given) {
+  ByteWriter writer;
+  writer.Le<std::uint64_t>(given.request.dataset);
+  writer.Le<std::uint64_t>(given.request.catalog_fingerprint);
+  writer.Le<std::uint32_t>(given.from.value());
+  for (const stage::FirstRead& read : given.reads) {
+    writer.Le<std::uint32_t>(read.key.extent.value());
+    writer.Le<std::uint64_t>(read.key.identity);
+    writer.Le<std::uint64_t>(read.checksum);
+  }
+  return Checksum(writer.bytes());
+}
+
 }  // namespace
 
 grpc::ByteBuffer WriteRequest(const RowsAsked& asked) {
@@ -68,6 +85,19 @@ grpc::ByteBuffer WriteRequest(const ExtentAsked& asked) {
   v1::ExtentRequest message;
   SetRequest(asked.request, message);
   message.set_extent(asked.extent.value());
+  return ToBuffer(message);
+}
+
+grpc::ByteBuffer WriteRequest(const FirstReadsGiven& given) {
+  v1::FirstReadsRequest message;
+  SetRequest(given.request, message);
+  message.set_node(given.from.value());
+  for (const stage::FirstRead& read : given.reads) {
+    message.add_extents(read.key.extent.value());
+    message.add_identities(read.key.identity);
+    message.add_checksums(read.checksum);
+  }
+  message.set_digest(DigestOf(given));
   return ToBuffer(message);
 }
 
@@ -102,6 +132,59 @@ Result<ExtentAsked> ParseExtentAsked(const grpc::ByteBuffer& bytes) {
   v1::ExtentRequest message;
   FOREBAY_TRY(Parse(bytes, message));
   return ExtentAsked{.request = RequestOf(message), .extent = ExtentId(message.extent())};
+}
+
+Result<FirstReadsGiven> ParseFirstReadsGiven(const grpc::ByteBuffer& bytes) {
+  v1::FirstReadsRequest message;
+  FOREBAY_TRY(Parse(bytes, message));
+  const auto count = static_cast<std::uint32_t>(message.extents_size());
+  if (count > limits::kPeerFirstReadsMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("{} first reads are given in one call, at most {} are possible", count,
+                             limits::kPeerFirstReadsMax));
+  }
+  if (count == 0 || message.identities_size() != message.extents_size() ||
+      message.checksums_size() != message.extents_size()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} extents, {} identities and {} checksums are given; each first "
+                             "read has one of all",
+                             count, message.identities_size(), message.checksums_size()));
+  }
+  FirstReadsGiven given{
+      .request = RequestOf(message), .from = NodeRank(message.node()), .reads = {}};
+  given.reads.reserve(count);
+  for (int i = 0; i < message.extents_size(); ++i) {
+    given.reads.push_back({.key = {.dataset = message.dataset(),
+                                   .extent = ExtentId(message.extents(i)),
+                                   .identity = message.identities(i)},
+                           .checksum = message.checksums(i)});
+  }
+  if (message.digest() != DigestOf(given)) {
+    return Error(ErrorCode::kDataLoss,
+                 fmt::format("{} first reads of node {} do not match their digest", count,
+                             message.node()));
+  }
+  return given;
+}
+
+grpc::ByteBuffer WriteFirstReadsReply(std::span<const std::uint32_t> differing) {
+  v1::FirstReadsReply message;
+  message.mutable_differing()->Add(differing.begin(), differing.end());
+  return ToBuffer(message);
+}
+
+Result<std::vector<std::uint32_t>> ParseFirstReadsReply(const grpc::ByteBuffer& bytes,
+                                                        std::size_t count) {
+  v1::FirstReadsReply message;
+  FOREBAY_TRY(Parse(bytes, message));
+  std::vector<std::uint32_t> differing(message.differing().begin(), message.differing().end());
+  // In rising order, so that there are no more of them than reads.
+  for (std::size_t i = 0; i < differing.size(); ++i) {
+    if (differing[i] < count && (i == 0 || differing[i - 1] < differing[i])) continue;
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("an answer that names first read {} of {}", differing[i], count));
+  }
+  return differing;
 }
 
 }  // namespace forebay::peer

@@ -1,9 +1,12 @@
 // The requests that nodes send to each other: written by the node that asks, read by the other one,
-// which checks them against the limits. What needs the catalog (does the sample exist, how long is
-// it) is checked by stage::LocalExtents and fetch::LocalRows.
+// which checks them against the limits; also the answer to FirstReads. What needs the catalog (does
+// the sample exist, how long is it) is checked by stage::LocalExtents, stage::LocalFirstReads and
+// fetch::LocalRows.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <grpcpp/support/byte_buffer.h>
@@ -11,6 +14,7 @@
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 #include "server/fetch/row_source.h"
+#include "server/stage/gfs/first_reads.h"
 
 namespace forebay::peer {
 
@@ -32,11 +36,28 @@ struct ExtentAsked {
   ExtentId extent;
 };
 
+// Checksums of first reads that another node is to keep.
+struct FirstReadsGiven {
+  PeerRequest request;  // its catalog_fingerprint is 0 if the node that asks has no catalog yet
+  NodeRank from;        // the node that asks
+  // 1 to limits::kPeerFirstReadsMax, of extents of the data set of `request`.
+  std::vector<stage::FirstRead> reads;
+};
+
 grpc::ByteBuffer WriteRequest(const RowsAsked& asked);
 grpc::ByteBuffer WriteRequest(const ExtentAsked& asked);
+grpc::ByteBuffer WriteRequest(const FirstReadsGiven& given);
 
-// kInvalidArgument: the message is no such request. kResourceExhausted: there are too many rows.
+// kInvalidArgument: the message is no such request. kResourceExhausted: there are too many rows or
+// first reads. kDataLoss: the first reads were altered on their way.
 Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& message);
 Result<ExtentAsked> ParseExtentAsked(const grpc::ByteBuffer& message);
+Result<FirstReadsGiven> ParseFirstReadsGiven(const grpc::ByteBuffer& message);
+
+// The answer to FirstReadsGiven: the indexes of the reads that differ, in rising order.
+grpc::ByteBuffer WriteFirstReadsReply(std::span<const std::uint32_t> differing);
+// `count`: of the reads that were given. kInvalidArgument: the message is no answer to them.
+Result<std::vector<std::uint32_t>> ParseFirstReadsReply(const grpc::ByteBuffer& message,
+                                                        std::size_t count);
 
 }  // namespace forebay::peer

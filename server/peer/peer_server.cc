@@ -17,6 +17,7 @@
 #include "forebay/v1/peer.grpc.pb.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/io/executor.h"
 #include "server/peer/channel_settings.h"
 #include "server/peer/chunk_buffers.h"
 #include "server/peer/extent_answers.h"
@@ -26,13 +27,14 @@
 #include "server/peer/reply_stream.h"
 #include "server/peer/row_sender.h"
 #include "server/peer/slice_pins.h"
+#include "server/peer/unary_answer.h"
 
 namespace forebay::peer {
 namespace {
 
-// Extent and Samples get their messages as bytes, which are neither parsed nor copied by gRPC.
-using Raw = v1::Peer::WithRawCallbackMethod_Extent<
-    v1::Peer::WithRawCallbackMethod_Samples<v1::Peer::Service>>;
+// These get their messages as bytes, which are neither parsed nor copied by gRPC.
+using Raw = v1::Peer::WithRawCallbackMethod_Extent<v1::Peer::WithRawCallbackMethod_Samples<
+    v1::Peer::WithRawCallbackMethod_FirstReads<v1::Peer::Service>>>;
 using CallbackService = v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbackMethod_Ping<Raw>>;
 
 PeerIdentity IdentityOf(const v1::PeerHelloRequest& hello) {
@@ -60,6 +62,9 @@ struct PeerServer::Serving {
   std::uint64_t digest = 0;
   PeerServerParts parts;
   std::shared_ptr<ExtentAnswers> extents;
+  // Writes files of first reads. Its only thread waits for nothing else, because reader threads of
+  // other nodes wait for it, with memory that others may need.
+  std::unique_ptr<io::ThreadExecutor> keeper;
 };
 
 struct PeerServer::Service final : public CallbackService {
@@ -76,6 +81,10 @@ struct PeerServer::Service final : public CallbackService {
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Samples(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request) override;
 
+  grpc::ServerUnaryReactor* FirstReads(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* reply) override;
+
   // A call of Hello that came before Serve. gRPC keeps the request until the call is finished.
   struct HeldHello {
     grpc::ServerUnaryReactor* reactor;
@@ -89,6 +98,16 @@ struct PeerServer::Service final : public CallbackService {
   Result<stage::Dataset*> DatasetOf(const PeerRequest& request) const;
   void AnswerRows(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
+  Status KeepFirstReads(const grpc::ByteBuffer& request,
+                        const std::shared_ptr<UnaryAnswer>& answer);
+  bool IsFullLocked() const FOREBAY_REQUIRES(mutex) {
+    return streams.size() + answers.size() >= limits::kPeerCallsMax;
+  }
+  Error IsFull() const {
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("node {} answers {} calls at a time", address,
+                             limits::kPeerCallsMax));
+  }
 
   std::string address;
   const std::shared_ptr<SlicePins> pins = std::make_shared<SlicePins>();
@@ -100,6 +119,7 @@ struct PeerServer::Service final : public CallbackService {
   bool has_stopped FOREBAY_GUARDED_BY(mutex) = false;
   std::vector<HeldHello> held FOREBAY_GUARDED_BY(mutex);
   std::unordered_set<std::shared_ptr<ReplyStream>> streams FOREBAY_GUARDED_BY(mutex);
+  std::unordered_set<std::shared_ptr<UnaryAnswer>> answers FOREBAY_GUARDED_BY(mutex);
   std::unique_ptr<grpc::Server> server;
 };
 
@@ -132,10 +152,13 @@ Result<std::unique_ptr<PeerServer>> PeerServer::Listen(const PeerServerOptions& 
 Status PeerServer::Serve(const PeerIdentity& identity, const PeerServerParts& parts) {
   FOREBAY_ASSIGN(std::shared_ptr<ExtentAnswers> extents,
                  ExtentAnswers::Create(parts.extents, parts.backend, service_->pins));
+  FOREBAY_ASSIGN(std::unique_ptr<io::ThreadExecutor> keeper,
+                 io::ThreadExecutor::Create(parts.backend, /*threads=*/1, /*queue_depth=*/1));
   service_->BeginServing(std::make_unique<Serving>(Serving{.identity = identity,
                                                            .digest = DigestOf(identity),
                                                            .parts = parts,
-                                                           .extents = std::move(extents)}));
+                                                           .extents = std::move(extents),
+                                                           .keeper = std::move(keeper)}));
   return {};
 }
 
@@ -177,6 +200,11 @@ PeerServer::Service::~Service() {
   StopAnswering();
   server.reset();
   if (const Serving* last = serving.load()) last->extents->Stop();
+  {
+    // The thread that keeps first reads ends before the parts do.
+    const MutexLock lock(mutex);
+    if (owned_serving) owned_serving->keeper.reset();
+  }
   // gRPC lets go of the last slices when it closes the connections, perhaps a little later.
   pins->AwaitNone();
 }
@@ -232,14 +260,10 @@ std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream() {
   bool is_full = false;
   {
     const MutexLock lock(mutex);
-    is_full = streams.size() >= limits::kPeerCallsMax;
+    is_full = IsFullLocked();
     streams.insert(stream);
   }
-  if (is_full) {
-    stream->End(Error(ErrorCode::kResourceExhausted,
-                      fmt::format("node {} answers {} calls at a time", address,
-                                  limits::kPeerCallsMax)));
-  }
+  if (is_full) stream->End(IsFull());
   return stream;
 }
 
@@ -297,6 +321,43 @@ void PeerServer::Service::AnswerExtent(const grpc::ByteBuffer& request,
   const Result<stage::Dataset*> dataset = DatasetOf(asked->request);
   if (!dataset.has_value()) return stream->End(dataset.error());
   serving.load()->extents->Answer(**dataset, *asked, stream);
+}
+
+// The request is checked here, and what it gives is kept by another thread, which may have to wait
+// for a file.
+Status PeerServer::Service::KeepFirstReads(const grpc::ByteBuffer& request,
+                                           const std::shared_ptr<UnaryAnswer>& answer) {
+  FOREBAY_ASSIGN(FirstReadsGiven given, ParseFirstReadsGiven(request));
+  FOREBAY_ASSIGN(stage::Dataset* const dataset, DatasetOf(given.request));
+  const Serving& now = *serving.load();
+  now.keeper->Post([&first_reads = now.parts.first_reads, dataset, given = std::move(given),
+                    answer](io::IoQueue&) {
+    const Result<std::vector<std::uint32_t>> differing = first_reads.Keep(
+        *dataset, given.request.catalog_fingerprint, given.from, given.reads);
+    if (!differing.has_value()) return answer->Fail(ToGrpcStatus(differing.error()));
+    answer->Answer(WriteFirstReadsReply(*differing));
+  });
+  return {};
+}
+
+grpc::ServerUnaryReactor* PeerServer::Service::FirstReads(grpc::CallbackServerContext*,
+                                                          const grpc::ByteBuffer* request,
+                                                          grpc::ByteBuffer* reply) {
+  // The set keeps it until gRPC is done with the call, as a stream.
+  const auto answer =
+      std::make_shared<UnaryAnswer>(*reply, [this](const std::shared_ptr<UnaryAnswer>& ended) {
+        const MutexLock lock(mutex);
+        answers.erase(ended);
+      });
+  bool is_full = false;
+  {
+    const MutexLock lock(mutex);
+    is_full = IsFullLocked();
+    answers.insert(answer);
+  }
+  const Status begun = is_full ? Status(IsFull()) : KeepFirstReads(*request, answer);
+  if (!begun.has_value()) answer->Fail(ToGrpcStatus(begun.error()));
+  return answer.get();
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Samples(

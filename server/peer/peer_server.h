@@ -1,5 +1,5 @@
 // PeerServer: answers the other nodes of the job, over gRPC, with the rows and extents of this
-// node. GrpcPeers asks.
+// node, and keeps checksums of first reads for them. GrpcPeers asks.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "server/peer/peer_identity.h"
 #include "server/stage/dataset.h"
 #include "server/stage/local_extents.h"
+#include "server/stage/local_first_reads.h"
 
 namespace forebay::peer {
 
@@ -27,9 +28,10 @@ struct PeerServerOptions {
 struct PeerServerParts {
   stage::LocalExtents& extents;
   fetch::LocalRows& rows;
+  stage::LocalFirstReads& first_reads;
   // The data set whose name has this hash (Dataset::hash), or null.
   std::function<stage::Dataset*(std::uint64_t)> find_dataset;
-  io::IoBackend& backend;  // of the SSD
+  io::IoBackend& backend;  // of the SSD and of daemon.state_dir
   std::function<NodeReport()> report = nullptr;  // for Ping; null: nothing is reported
 };
 

@@ -131,7 +131,7 @@ TEST_F(PeerServerTest, TruncatedMessagesAreRefused) {
 
 TEST_F(PeerServerTest, OversizedMessagesAreRefused) {
   const std::string large(limits::kPeerMessageBytesMax + 1, '\0');
-  for (const char* method : {"Samples", "Extent", "Hello", "Ping"}) {
+  for (const char* method : {"Samples", "Extent", "FirstReads", "Hello", "Ping"}) {
     ExpectRefused(Call(method, large), grpc::StatusCode::RESOURCE_EXHAUSTED, "larger than max");
   }
 }
@@ -147,6 +147,33 @@ TEST_F(PeerServerTest, RowsWithoutAFieldEachAreRefused) {
   rows_.add_samples(1);
   ExpectRefused(Call("Samples", rows_.SerializeAsString()), grpc::StatusCode::INVALID_ARGUMENT,
                 "4 samples and 3 fields");
+}
+
+TEST_F(PeerServerTest, FirstReadsThatNoNodeGivesAreRefused) {
+  const auto text_of = [](const FirstReadsGiven& given) {
+    std::vector<grpc::Slice> slices;
+    EXPECT_TRUE(WriteRequest(given).Dump(&slices).ok());
+    return std::string(slices[0].begin(), slices[0].end());
+  };
+  FirstReadsGiven given{
+      .request = {.identity = rows_.identity(),
+                  .dataset = rows_.dataset(),
+                  .catalog_fingerprint = rows_.catalog_fingerprint()},
+      .from = NodeRank(0),
+      .reads = {{.key = rig_->dataset().key(ExtentId(1)), .checksum = 1}}};
+  const std::string whole = text_of(given);
+  EXPECT_TRUE(Call("FirstReads", whole).ok());
+  ExpectRefused(Call("FirstReads", whole.substr(0, whole.size() - 1)),
+                grpc::StatusCode::INVALID_ARGUMENT, "no request");
+  std::string altered = whole;
+  altered.back() = static_cast<char>(altered.back() ^ 1);
+  ExpectRefused(Call("FirstReads", altered), grpc::StatusCode::DATA_LOSS, "digest");
+  given.reads.front().key.extent = ExtentId(9);
+  ExpectRefused(Call("FirstReads", text_of(given)), grpc::StatusCode::INVALID_ARGUMENT,
+                "no extent 9");
+  ++given.request.identity;
+  ExpectRefused(Call("FirstReads", text_of(given)), grpc::StatusCode::FAILED_PRECONDITION,
+                "another job");
 }
 
 TEST_F(PeerServerTest, NodesThatHaveNotTheSameIdentityAreRefusedWithoutHello) {

@@ -66,4 +66,17 @@ std::optional<NodeRank> Membership::FirstToAsk(std::uint64_t group_key,
   return std::nullopt;
 }
 
+std::optional<NodeRank> Membership::NextSubstitute(std::uint64_t group_key,
+                                                   std::span<const NodeRank> asked) const {
+  OwnerTree::Ranking ranking = owners_.RankingOf(group_key);
+  // The nodes before this one would be asked first, so they are dead, or have no good copy.
+  bool is_behind = false;
+  while (const auto next = ranking.Next()) {
+    const NodeRank node = nodes_[*next].rank;
+    if (is_behind && LivesAt(*next) && std::ranges::count(asked, node) == 0) return node;
+    is_behind = is_behind || *next == self_;
+  }
+  return std::nullopt;
+}
+
 }  // namespace forebay::plan

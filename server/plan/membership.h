@@ -51,6 +51,11 @@ class Membership {
   // only nodes before itself, so requests do not go round in circles.
   std::optional<NodeRank> FirstToAsk(std::uint64_t group_key,
                                      std::span<const NodeRank> asked = {}) const;
+  // Returns the node that would read the group from the GFS if this one and those in `asked` died:
+  // the next one after it in the ranking that is alive and not among `asked`. Nullopt if there is
+  // none.
+  std::optional<NodeRank> NextSubstitute(std::uint64_t group_key,
+                                         std::span<const NodeRank> asked = {}) const;
   // Whether this node reads the group from the GFS: it is the first of the ranking that is alive.
   bool Reads(std::uint64_t group_key) const {
     return is_alone() || !FirstToAsk(group_key).has_value();

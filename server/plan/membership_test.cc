@@ -66,6 +66,22 @@ TEST(Membership, WhoeverWasAskedIsNotAskedAgainAndThisNodeReadsAfterAllBeforeIt)
   }
 }
 
+TEST(Membership, TheNextSubstitutesAreTheNextNodesThatLiveBehindThisOne) {
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    Membership seen(NodeRank(2), Nodes(6));
+    const std::vector<NodeRank> ranked = seen.Ranked(Key(i));
+    const auto self = std::ranges::find(ranked, NodeRank(2));
+    const std::vector<NodeRank> behind(self + 1, ranked.end());
+    std::vector<NodeRank> asked;
+    while (const auto next = seen.NextSubstitute(Key(i), asked)) asked.push_back(*next);
+    EXPECT_EQ(asked, behind);
+    if (behind.size() < 2) continue;
+    seen.SetLives(behind[0], false);
+    EXPECT_EQ(seen.NextSubstitute(Key(i)), behind[1]);
+  }
+  EXPECT_FALSE(Membership().NextSubstitute(Key(1)).has_value());
+}
+
 // Each node has a random opinion of the others. A request goes from node to node, as each of them
 // knows better, towards the owner and never back, until a node reads.
 TEST(Membership, RequestsEndAlthoughNodesDisagreeAboutWhichAreAlive) {

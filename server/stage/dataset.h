@@ -29,6 +29,7 @@
 
 namespace forebay::stage {
 
+class FirstReadSharing;
 class PackedForm;
 
 // The configuration of one data set.
@@ -120,6 +121,10 @@ class Dataset {
   // `space_left` returns the space that no extent has reserved. CapacityAdvice calls it without
   // holding a lock of this data set. It must not call this data set.
   void SetSpaceLeft(std::function<plan::TierSpace()> space_left);
+  // What gives checksums of first reads to other nodes of the job, borrowed; null: there are none.
+  // Call before cataloguing begins.
+  void SetSharing(FirstReadSharing* sharing) { sharing_ = sharing; }
+  FirstReadSharing* sharing() const { return sharing_; }
   enum class ExtentState : std::uint8_t { kAbsent, kLoading, kResident, kFailed };
 
   // Enters kCataloguing from kIdle, or from kFailed without a catalog; false otherwise. A Dataset
@@ -228,6 +233,7 @@ class Dataset {
   const std::unique_ptr<io::Directory> root_;
   FirstReads first_reads_;
 
+  std::atomic<FirstReadSharing*> sharing_ = nullptr;
   std::atomic<Dataset*> predecessor_ = nullptr;
   std::atomic<Dataset*> successor_ = nullptr;
   std::atomic<bool> is_replaced_ = false;

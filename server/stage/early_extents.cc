@@ -10,6 +10,7 @@
 
 #include "server/io/log.h"
 #include "server/plan/placement.h"
+#include "server/stage/extent_groups.h"
 #include "server/stage/placement/staging_tiers.h"
 
 namespace forebay::stage {
@@ -33,6 +34,7 @@ bool EarlyExtents::Add(Dataset& dataset, ExtentId extent, const catalog::ExtentI
   auto early = std::make_unique<Extent>();
   early->dataset = &dataset;
   early->key = {dataset.hash(), extent, tier::ExtentIdentity(info, objects)};
+  early->group_key = GroupKeyOf(dataset.hash(), info.first_object);
   early->bytes = info.bytes;
   early->objects.assign(objects.begin(), objects.end());
   // One string for all paths: one allocation for what may be thousands of small files.
@@ -101,7 +103,10 @@ Status EarlyExtents::Read(Extent& extent, io::IoQueue& queue) {
   FOREBAY_ASSIGN(
       tier::ExtentChecksums checksums,
       ReadExtent(dataset,
-                 {.key = extent.key, .pieces = pieces, .objects = NameObjects(extent.objects)},
+                 {.key = extent.key,
+                  .pieces = pieces,
+                  .objects = NameObjects(extent.objects),
+                  .group_key = extent.group_key},
                  block.bytes(), read));
   {
     const MutexLock lock(mutex_);

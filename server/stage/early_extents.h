@@ -45,6 +45,7 @@ class EarlyExtents {
   struct Extent {
     Dataset* dataset = nullptr;
     tier::ExtentKey key;
+    std::uint64_t group_key = 0;
     std::uint64_t bytes = 0;
     std::string paths;  // the objects' paths point into it
     std::vector<catalog::ObjectInfo> objects;

@@ -10,35 +10,74 @@
 #include <fmt/format.h>
 
 #include "server/io/log.h"
+#include "server/stage/first_read_sharing.h"
 #include "server/stage/packed/packed_form.h"
 
 namespace forebay::stage {
+namespace {
+
+// Compares a read with the first read that this node knows, or that the substitutes of the extent
+// know, and makes it the first read of all of them if there is none. kDataLoss: it differs; the
+// text says who knows another one, and is empty if that is this node.
+Status AgreeOnFirstRead(Dataset& dataset, const ExtentToRead& extent,
+                        std::uint64_t image_checksum) {
+  FirstReads& reads = dataset.first_reads();
+  FirstReadSharing* const sharing = dataset.sharing();
+  // What differs from this node's own first read is not given to others. A replaced data set
+  // describes the objects as they were, and other nodes know them as they are now.
+  const bool is_shared = sharing != nullptr && extent.group_key && !dataset.is_replaced() &&
+                         !reads.Differs(extent.key, image_checksum);
+  if (is_shared) {
+    const SharedRead read{.group_key = *extent.group_key,
+                          .read = {.key = extent.key, .checksum = image_checksum}};
+    FOREBAY_ASSIGN(const std::vector<Contradiction> contradictions,
+                   sharing->Give(dataset, {&read, 1}));
+    if (!contradictions.empty()) {
+      // Not recorded here either, so that a second read can still be the right one.
+      reads.CountMismatch();
+      return Error(ErrorCode::kDataLoss,
+                   fmt::format("node {} has another checksum of the first read of data set '{}' "
+                               "than node {} has read now",
+                               contradictions.front().node.value(), dataset.name(),
+                               sharing->self().value()));
+    }
+  }
+  if (reads.Compare(extent.key, image_checksum) != FirstReads::Outcome::kChanged) return {};
+  return Error(ErrorCode::kDataLoss,
+               reads.IsOfOther(extent.key) ? "another node of the job has read it first" : "");
+}
+
+}  // namespace
 
 Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& extent,
                                          std::span<std::byte> image, const ReadImageBytes& read) {
   const std::uint32_t number = extent.key.extent.value();
+  std::string who_knows;
   // The second round bypasses the node's caches: a stale page of a GFS client looks like a change.
   for (const bool past_caches : {false, true}) {
     // Reads into the same memory in both rounds; wrong bytes are overwritten.
     FOREBAY_TRY(read(image, past_caches));
     tier::ExtentChecksums checksums = tier::ComputeChecksums(extent.key, image, extent.pieces);
-    const FirstReads::Outcome outcome =
-        dataset.first_reads().Compare(extent.key, checksums.image);
-    if (outcome != FirstReads::Outcome::kChanged) {
+    const Status agreed = AgreeOnFirstRead(dataset, extent, checksums.image);
+    if (agreed.has_value()) {
       // Data sets that were rebuilt share keys with their predecessors, which have to agree, too.
       FOREBAY_TRY(dataset.ShareRead(extent.key, checksums.image));
       return checksums;
     }
-    log::Warn("data set '{}': extent {} ({}) does not match its first read; {}", dataset.name(),
-              number, extent.objects,
+    if (agreed.error().code() != ErrorCode::kDataLoss) return agreed.error();
+    who_knows = agreed.error().message();
+    if (!who_knows.empty()) who_knows = fmt::format(" ({})", who_knows);
+    log::Warn("data set '{}': extent {} ({}) does not match its first read{}; {}", dataset.name(),
+              number, extent.objects, who_knows,
               past_caches ? "the extent is refused"
                           : "it is read again past the caches of this node");
   }
   return Error(ErrorCode::kDataLoss,
                fmt::format("{}, extent {}: changed since first read, although size and "
-                           "modification time are the same; restore the objects, or accept the "
-                           "new bytes with 'forebay stage --rebuild'",
-                           extent.objects, number));
+                           "modification time are the same{}; restore the objects, or accept the "
+                           "new bytes with 'forebay stage --rebuild'{}",
+                           extent.objects, number, who_knows,
+                           who_knows.empty() ? "" : " on every node of the job"));
 }
 
 std::string NameObjects(std::span<const catalog::ObjectInfo> objects) {

@@ -27,15 +27,19 @@ struct ExtentToRead {
   tier::ExtentKey key;                     // of the raw extent
   std::span<const catalog::Range> pieces;  // pieces to take checksums of; may be empty
   std::string objects;                     // for messages: "object 'a'" or "objects 'a' to 'c'"
+  // Of the extent's group (extent_groups.h): in a job of several nodes the substitutes of the group
+  // get the checksum. Unset: every node reads the extent itself.
+  std::optional<std::uint64_t> group_key = std::nullopt;
 };
 
 // Fills `image` with the extent's bytes; with `past_caches`, bypasses the caches of this node.
 using ReadImageBytes = std::function<Status(std::span<std::byte> image, bool past_caches)>;
 
-// Reads an extent into `image` and compares it with the extent's first read. After a mismatch it is
-// read once more, past the caches of this node; a second mismatch is kDataLoss, which names objects
-// and extent. `read` itself repeats transient failures of the GFS, and counts bytes. Returns the
-// checksums of the image and of `extent.pieces`.
+// Reads an extent into `image` and compares it with the extent's first read, also with that which
+// its substitutes know (FirstReadSharing). After a mismatch it is read once more, past the caches
+// of this node; a second mismatch is kDataLoss, which names objects and extent. `read` itself
+// repeats transient failures of the GFS, and counts bytes. Returns the checksums of the image and
+// of `extent.pieces`.
 Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& extent,
                                          std::span<std::byte> image, const ReadImageBytes& read);
 

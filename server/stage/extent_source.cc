@@ -32,7 +32,8 @@ Result<SuppliedExtent> GfsExtents::Read(const ExtentRequest& request,
                  ReadExtent(request.dataset,
                             {.key = tier::KeyOf(catalog, request.extent),
                              .pieces = pieces,
-                             .objects = NameObjects(catalog, request.extent)},
+                             .objects = NameObjects(catalog, request.extent),
+                             .group_key = request.dataset.group_key(request.extent)},
                             supplied.image.bytes(), read));
   return supplied;
 }

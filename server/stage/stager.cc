@@ -136,7 +136,11 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                                 .gate = gate_,
                                 .gfs = gfs_,
                                 .supplier = supplier_,
-                                .early = early_}) {}
+                                .early = early_}) {
+  if (parts_.nodes != nullptr && parts_.keepers != nullptr) {
+    sharing_.emplace(*parts_.nodes, *parts_.keepers, parts_.clock);
+  }
+}
 
 Stager::~Stager() {
   BeginStop();
@@ -175,6 +179,10 @@ void Stager::Replace(Dataset& old, Dataset& successor, std::function<void()> tak
   Begin(successor, /*rebuild=*/true, 0, {.dataset = &old, .take_over = std::move(take_over)});
 }
 
+void Stager::OpenFirstReads(Dataset& dataset) {
+  if (!dataset.first_reads().was_opened()) cataloguer_.OpenFirstReads(dataset, /*forget=*/false);
+}
+
 void Stager::StageForReader(Dataset& dataset) { Begin(dataset, false, kReaderGraceNs); }
 
 // Queues the catalogue job, unless the data set is catalogued already or is being catalogued: then
@@ -184,6 +192,7 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
   // Before the job is queued: `progress` shows the state from now on.
   if (!dataset.BeginCataloguing(parts_.clock.NowNs())) return;
   dataset.SetSpaceLeft([this] { return placements_.left(); });
+  if (sharing_) dataset.SetSharing(&*sharing_);
   StagingJob job;
   job.kind = StagingJob::Kind::kCatalogue;
   job.dataset = &dataset;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +26,8 @@
 #include "server/stage/extent_loader.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/extent_supplier.h"
+#include "server/stage/first_read_keepers.h"
+#include "server/stage/first_read_sharing.h"
 #include "server/stage/gfs/gfs_calls.h"
 #include "server/stage/gfs/gfs_pieces.h"
 #include "server/stage/gfs/gfs_reader.h"
@@ -65,6 +68,8 @@ struct StagerParts {
   // The nodes of the job, and the source that asks them. Both null: a job of one node.
   plan::Membership* nodes = nullptr;
   ExtentSource* peers = nullptr;
+  // The nodes that keep checksums of first reads for this one; null: none do.
+  FirstReadKeepers* keepers = nullptr;
 };
 
 // Thread-safe.
@@ -106,6 +111,10 @@ class Stager {
   // Threads, of the stager or of others, that wait for an object that does not answer.
   std::vector<std::thread::id> BlockedThreads() const;
 
+  // Loads the checksums of first reads that earlier daemons have saved, if nobody has yet. Blocks
+  // while the file is read.
+  void OpenFirstReads(Dataset& dataset);
+
   GfsPieces& pieces() { return pieces_; }
   // Space on the tiers that no extent has as its home yet.
   plan::TierSpace space_left() const { return placements_.left(); }
@@ -132,6 +141,7 @@ class Stager {
   StagingTiers tiers_;
   PlacementTable placements_;
   ExtentLoader loader_;
+  std::optional<FirstReadSharing> sharing_;  // unset: no other node is told of first reads
   GfsPieces pieces_;
   ExtentSupplier supplier_;
   Cataloguer cataloguer_;

@@ -203,6 +203,44 @@ TEST_P(NodeGroupTest, OnlyTheFirstSubstituteReadsWhatTheGoneNodeHad) {
   EXPECT_EQ(group_->node(0).dataset().progress().gfs_bytes, 0U);
 }
 
+// The owner is gone and its object altered behind its size and modification time. Whatever still
+// comes is right; a batch that needs the altered bytes is an error that names object and extent.
+TEST_P(NodeGroupTest, WhatTheOwnerReadFirstIsDeliveredForEverOrNothing) {
+  Start(3);
+  StageEach(3);
+  ExpectEpoch(0);
+  group_->transport().Silence(NodeRank(1));
+  for (std::uint64_t byte = 77; byte < kFileBytes; byte += kRecordBytes) {
+    ASSERT_TRUE(backend_.FlipBit("/gfs/data.bin", byte * 8).has_value());
+  }
+  for (const std::uint32_t rank : {0U, 2U}) {
+    Reader reader = Open(rank, {.mode = OrderMode::kBlock});
+    ASSERT_NE(reader.session, nullptr);
+    std::size_t delivered = 0;
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      const std::size_t failed = reader.sink->errors().size();
+      ASSERT_TRUE(reader.session->Pull({.first = {.step = StepId(step)}}).has_value());
+      ASSERT_TRUE(reader.sink->WaitFor(failed + 1));
+      for (CollectingSink::Taken& batch : reader.sink->TakeBatches()) {
+        ASSERT_TRUE(reader.session->Release({&batch.id, 1}).has_value());
+        for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
+          ASSERT_EQ(batch.payload[i], ServeFixture::RecordOf(batch.sample_ids[i], kRecordBytes));
+        }
+        ++delivered;
+      }
+    }
+    EXPECT_GT(delivered, 0U);
+    EXPECT_EQ(delivered + reader.sink->errors().size(), kSteps);
+    ASSERT_FALSE(reader.sink->errors().empty());
+    for (const Error& error : reader.sink->errors()) {
+      EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+      EXPECT_THAT(error.message(),
+                  AllOf(HasSubstr("object 'data.bin', extent "), HasSubstr("changed since first")));
+    }
+    reader.session->Close();
+  }
+}
+
 TEST_P(NodeGroupTest, TheLastNodeReadsEverythingOnce) {
   Start(3);
   group_->transport().Silence(NodeRank(1));

@@ -24,6 +24,7 @@
 #include "proto/contract/tensor.h"
 #include "proto/contract/wire_layout.h"
 #include "server/catalog/selection.h"
+#include "server/peer/peer_requests.h"
 #include "server/peer/row_checksum.h"
 #include "server/rendezvous/node_file.h"
 #include "server/tier/ssd/manifest_log.h"
@@ -443,6 +444,18 @@ void WritePeerMessages(SeedFolder& seeds) {
   extent.set_catalog_fingerprint(3);
   extent.set_extent(9);
   seeds.Write("peer_request/extent", extent.SerializeAsString());
+  // Only a request with the right digest gets as far as its reads.
+  const peer::FirstReadsGiven given = {
+      .request = {.identity = 1, .dataset = 2, .catalog_fingerprint = 3},
+      .from = NodeRank(4),
+      .reads = {{.key = {.dataset = 2, .extent = ExtentId(5), .identity = 6}, .checksum = 7},
+                {.key = {.dataset = 2, .extent = ExtentId(800), .identity = 9}, .checksum = 10}}};
+  std::vector<grpc::Slice> slices;
+  FOREBAY_CHECK(peer::WriteRequest(given).Dump(&slices).ok());
+  std::string first_reads(slices.front().begin(), slices.front().end());
+  seeds.Write("peer_request/first_reads", first_reads);
+  first_reads.back() = static_cast<char>(first_reads.back() ^ 1);
+  seeds.Write("peer_request/first_reads_flipped_bit", first_reads);
 
   using Replies = std::vector<v1::SamplesReply>;
   // The row of 40 bytes begins in the first chunk and ends in the third, where its checksum comes.
@@ -475,6 +488,11 @@ void WritePeerMessages(SeedFolder& seeds) {
   using ExtentReplies = std::vector<v1::ExtentReply>;
   seeds.Write("peer_reply/extent", DelimitedOf(ExtentReplies{head, chunk, chunk}));
   seeds.Write("peer_reply/extent_too_long", DelimitedOf(ExtentReplies{head, chunk, chunk, chunk}));
+  v1::FirstReadsReply differing;
+  for (const std::uint32_t index : {0U, 3U, 8U}) differing.add_differing(index);
+  v1::FirstReadsReply beyond = differing;
+  beyond.add_differing(9);
+  seeds.Write("peer_reply/first_reads", DelimitedOf(std::vector{differing, beyond}));
 }
 
 }  // namespace

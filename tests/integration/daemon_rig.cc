@@ -186,7 +186,10 @@ EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, const O
       request.add_release(batch.id());
       if (part.after_batch) part.after_batch(++batches);
     }
-    for (const v1::BatchError& error : reply->errors()) counts.error = error.message();
+    for (const v1::BatchError& error : reply->errors()) {
+      counts.error = error.message();
+      counts.errors.push_back(error);
+    }
     if (reply->has_trailer()) {
       // The trailer is the last message: this end closes, and the call ends with its status.
       counts.trailer = reply->trailer().samples() == counts.samples;

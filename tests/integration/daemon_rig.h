@@ -36,7 +36,8 @@ struct EpochCounts {
   std::uint64_t trailer_checksum = 0;
   std::uint64_t content_digest = 0;  // of ids and bytes, whatever their order
   std::map<std::uint64_t, std::uint64_t> by_position;  // such a digest of each sample
-  std::string error;
+  std::string error;                     // the last one
+  std::vector<v1::BatchError> errors;    // of batches
 };
 
 class DaemonRig {

@@ -15,7 +15,9 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/result.h"
 #include "proto/contract/unique_fd.h"
+#include "tests/integration/damage.h"
 #include "tests/integration/nodes_fixture.h"
 
 namespace forebay::integration {
@@ -70,6 +72,38 @@ TEST_F(NodesTest, AKilledDaemonCostsItsShareAndNoSample) {
   std::uint64_t bytes = lost;
   for (const std::uint32_t rank : {0U, 1U, 3U}) bytes += GfsBytes(rank);
   EXPECT_EQ(bytes, rig_.dataset_bytes() + lost);
+}
+
+// The share of a killed daemon has to be read again, and its bytes were altered meanwhile behind
+// the size and modification time of the file. No node that is left has read them before.
+TEST_F(NodesTest, AlteredBytesOfAKilledDaemonsShareAreNeverDelivered) {
+  StartAll();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  AwaitStagedEverywhere();
+  daemons_[2]->Kill();
+  const std::string file = rig_.folder() + "/gfs/x.bin";
+  const auto time = std::filesystem::last_write_time(file);
+  for (std::uint64_t byte = 1000; byte < rig_.dataset_bytes(); byte += 1 << 20) {
+    ASSERT_TRUE(FlipBitInFile(file, byte, 3)) << "one in each extent";
+  }
+  std::filesystem::last_write_time(file, time);
+  for (const std::uint32_t rank : {0U, 1U, 3U}) {
+    const auto client = ClientOf(rank);
+    const EpochCounts counts =
+        ReadEpoch(*client, "train",
+                  {.mode = OrderMode::kBlock, .block_samples = 256, .window_runs = 2},
+                  {.epoch = 1, .global_batch = 8});
+    EXPECT_EQ(counts.wrong, 0U) << "node " << rank;
+    EXPECT_EQ(counts.distinct, counts.samples);
+    EXPECT_EQ(counts.samples + 8 * counts.errors.size(), records_);
+    EXPECT_GT(counts.samples, records_ / 4) << "what the other nodes have is right";
+    EXPECT_FALSE(counts.errors.empty());
+    for (const v1::BatchError& error : counts.errors) {
+      EXPECT_EQ(error.code(), static_cast<std::uint32_t>(ErrorCode::kDataLoss));
+      EXPECT_THAT(error.message(), AllOf(HasSubstr("object 'x.bin', extent "),
+                                         HasSubstr("changed since first read")));
+    }
+  }
 }
 
 // A quarter of the set is a node's own share, and it has copies of another quarter.

@@ -15,6 +15,7 @@ void GrpcNodes::Begin(NodeRank rank, const Node& node) {
       {.address = (*server)->address(), .job_id = "test"},
       {.extents = *node.extents,
        .rows = *node.rows,
+       .first_reads = *node.first_reads,
        .find_dataset = [dataset = node.dataset](std::uint64_t hash) {
          return dataset->hash() == hash ? dataset : nullptr;
        },
@@ -62,6 +63,10 @@ Result<stage::SuppliedExtent> GrpcNodes::Carry(const stage::ExtentRequest& reque
 
 void GrpcNodes::Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) {
   peers().Read(std::move(request), std::move(done));
+}
+
+void GrpcNodes::Carry(stage::KeepRequest request, Kept kept) {
+  peers().Keep(std::move(request), std::move(kept));
 }
 
 }  // namespace forebay::peer

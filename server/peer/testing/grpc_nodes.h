@@ -27,6 +27,7 @@ class GrpcNodes final : public NodeTransport {
                                       const stage::AllocateImage& allocate,
                                       io::IoQueue& queue) override;
   void Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
+  void Carry(stage::KeepRequest request, Kept kept) override;
   GrpcPeers& peers();
 
   io::SteadyClock clock_;

@@ -1,4 +1,5 @@
-// A request is a call of the other node's LocalExtents or LocalRows, on the caller's thread.
+// A request is a call of the other node's LocalExtents, LocalRows or LocalFirstReads, on the
+// caller's thread.
 #include "server/peer/testing/in_process_nodes.h"
 
 #include <utility>
@@ -54,6 +55,14 @@ void InProcessNodes::Carry(std::shared_ptr<const fetch::RowRequest> request, Don
                     .rows = request->rows,
                     .need = request->need},
                    std::move(done));
+}
+
+void InProcessNodes::Carry(stage::KeepRequest request, Kept kept) {
+  const std::optional<Node> node = Find(request.node);
+  if (!node) return kept(Silent(request.node));
+  const auto catalog = request.dataset.catalog();
+  kept(node->first_reads->Keep(*node->dataset, catalog ? catalog->fingerprint() : 0, request.from,
+                               request.reads));
 }
 
 }  // namespace forebay::peer

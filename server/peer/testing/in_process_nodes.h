@@ -24,6 +24,7 @@ class InProcessNodes final : public NodeTransport {
                                       const stage::AllocateImage& allocate,
                                       io::IoQueue& queue) override;
   void Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
+  void Carry(stage::KeepRequest request, Kept kept) override;
   // Nullopt if the node does not answer.
   std::optional<Node> Find(NodeRank rank) const;
 

@@ -58,6 +58,19 @@ void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done 
   Carry(std::move(request), std::move(done));
 }
 
+void NodeTransport::Keep(stage::KeepRequest request, Kept kept) {
+  {
+    std::lock_guard lock(mutex_);
+    counts_[request.node].first_reads += request.reads.size();
+  }
+  Carry(std::move(request), std::move(kept));
+}
+
+std::uint64_t NodeTransport::first_reads_given(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return counts_.at(rank).first_reads;
+}
+
 std::uint64_t NodeTransport::extents_asked(NodeRank rank) const {
   std::lock_guard lock(mutex_);
   return counts_.at(rank).extents_asked;

@@ -14,18 +14,23 @@
 #include "server/fetch/row_source.h"
 #include "server/io/io_backend.h"
 #include "server/stage/extent_source.h"
+#include "server/stage/first_read_keepers.h"
 #include "server/stage/local_extents.h"
+#include "server/stage/local_first_reads.h"
 
 namespace forebay::peer {
 
 // All nodes of a job share one object. Thread-safe.
-class NodeTransport : public stage::ExtentSource, public fetch::RowSource {
+class NodeTransport : public stage::ExtentSource,
+                      public stage::FirstReadKeepers,
+                      public fetch::RowSource {
  public:
   // The objects that answer for one node; borrowed until Stop. A node that was not added does not
   // answer.
   struct Node {
     stage::LocalExtents* extents = nullptr;
     fetch::LocalRows* rows = nullptr;
+    stage::LocalFirstReads* first_reads = nullptr;
     stage::Dataset* dataset = nullptr;  // the only data set of the node
     io::IoBackend* backend = nullptr;   // of its SSD
   };
@@ -45,10 +50,13 @@ class NodeTransport : public stage::ExtentSource, public fetch::RowSource {
                                      const stage::AllocateImage& allocate,
                                      io::IoQueue& queue) final;
   void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) final;
+  void Keep(stage::KeepRequest request, Kept kept) final;
 
   // The number of requests that were sent to the node, answered or not.
   std::uint64_t extents_asked(NodeRank rank) const;
   std::uint64_t row_requests(NodeRank rank) const;
+  // The number of first reads that the node was asked to keep.
+  std::uint64_t first_reads_given(NodeRank rank) const;
 
  protected:
   virtual void Begin(NodeRank rank, const Node& node) = 0;
@@ -57,6 +65,7 @@ class NodeTransport : public stage::ExtentSource, public fetch::RowSource {
                                               const stage::AllocateImage& allocate,
                                               io::IoQueue& queue) = 0;
   virtual void Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) = 0;
+  virtual void Carry(stage::KeepRequest request, Kept kept) = 0;
 
  private:
   struct Counts {
@@ -64,6 +73,7 @@ class NodeTransport : public stage::ExtentSource, public fetch::RowSource {
     bool sends_wrong_rows = false;
     std::uint64_t extents_asked = 0;
     std::uint64_t row_requests = 0;
+    std::uint64_t first_reads = 0;
   };
   mutable std::mutex mutex_;
   std::map<NodeRank, Counts> counts_;

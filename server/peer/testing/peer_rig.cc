@@ -25,6 +25,7 @@ Result<std::unique_ptr<PeerRig>> PeerRig::Create(const PeerRigOptions& options) 
   FOREBAY_ASSIGN(rig->executor_, io::ThreadExecutor::Create(stage.backend(), 2, 4));
   rig->rows_.emplace(stage.stager(), *rig->fetcher_, *rig->executor_, stage.clock());
   rig->extents_.emplace(stage.cache(), stage.stager(), stage.clock());
+  rig->first_reads_.emplace(kNode, stage.stager());
   FOREBAY_ASSIGN(rig->server_, PeerServer::Listen({.address = "127.0.0.1:0"}));
   if (options.serves) FOREBAY_TRY(rig->Serve());
   return rig;
@@ -37,6 +38,7 @@ Status PeerRig::Serve() {
 PeerServerParts PeerRig::parts() {
   return {.extents = *extents_,
           .rows = *rows_,
+          .first_reads = *first_reads_,
           .find_dataset = [found = &rig_.dataset()](std::uint64_t hash) {
             return found->hash() == hash ? found : nullptr;
           },

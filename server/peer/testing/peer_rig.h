@@ -17,6 +17,7 @@
 #include "server/peer/grpc_peers.h"
 #include "server/peer/peer_server.h"
 #include "server/stage/local_extents.h"
+#include "server/stage/local_first_reads.h"
 #include "server/stage/testing/stage_rig.h"
 
 namespace forebay::peer {
@@ -78,6 +79,7 @@ class PeerRig {
   std::unique_ptr<io::ThreadExecutor> executor_;
   std::optional<fetch::LocalRows> rows_;
   std::optional<stage::LocalExtents> extents_;
+  std::optional<stage::LocalFirstReads> first_reads_;
   std::unique_ptr<PeerServer> server_;
   std::unique_ptr<GrpcPeers> peers_;
 };

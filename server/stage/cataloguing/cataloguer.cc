@@ -16,6 +16,7 @@
 #include "server/stage/cataloguing/saved_catalog.h"
 #include "server/stage/cataloguing/scan_pass.h"
 #include "server/stage/extent_groups.h"
+#include "server/stage/first_read_sharing.h"
 #include "server/stage/packed/packed_form.h"
 #include "server/stage/placement/copy_choice.h"
 
@@ -171,6 +172,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   }
   // First, because the space of extents of changed objects is needed for the new ones.
   EvictAll(parts_.placements.ReleaseOthers(dataset.hash(), keys));
+  FOREBAY_TRY(GiveFirstReads(dataset, *catalog, keys, groups));
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentId extent(i);
     planned[i] = form ? form->ImageBytesMax(extent) : catalog->extent(extent).bytes;
@@ -252,6 +254,38 @@ bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& key,
             "is dropped and read from the GFS again", dataset.name(), key.extent.value());
   parts_.tiers.Evict(key, std::nullopt);
   return false;
+}
+
+// Copies that an earlier daemon of this node has left are served without a read from the GFS. So
+// their checksums are given to their substitutes now, before there is a catalog to serve from. A
+// copy of which a substitute knows another first read is evicted; reading the extent from the GFS
+// shows who is right.
+Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,
+                                  std::span<const ExtentKey> keys,
+                                  std::span<const std::uint64_t> groups) {
+  FirstReadSharing* const sharing = dataset.sharing();
+  if (sharing == nullptr) return {};
+  std::vector<SharedRead> reads;
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    const ExtentRef found = parts_.tiers.Find(keys[i]);
+    if (!found || !parts_.nodes->Reads(groups[i])) continue;
+    if (!dataset.form() && !IsFirstRead(dataset, keys[i], *found)) continue;
+    const ExtentKey raw = tier::KeyOf(catalog, ExtentId(i));
+    // Of a compressed copy, the checksum of the raw bytes is known only if it was saved.
+    const std::optional<std::uint64_t> checksum = dataset.first_reads().Find(raw);
+    if (checksum) {
+      reads.push_back({.group_key = groups[i], .read = {.key = raw, .checksum = *checksum}});
+    }
+  }
+  FOREBAY_ASSIGN(const std::vector<Contradiction> contradictions, sharing->Give(dataset, reads));
+  for (const Contradiction& contradiction : contradictions) {
+    const ExtentId extent = reads[contradiction.read].read.key.extent;
+    log::Warn("data set '{}': the copy of extent {} on a tier of node {} does not match the first "
+              "read that node {} knows; it is dropped and read from the GFS again",
+              dataset.name(), extent.value(), sharing->self().value(), contradiction.node.value());
+    parts_.tiers.Evict(keys[extent.value()], std::nullopt);
+  }
+  return {};
 }
 
 // Decides how extents are stored on the tiers. Extents that an earlier daemon compressed in the

@@ -73,12 +73,14 @@ class Cataloguer {
              const CatalogueWatch& watch, io::IoQueue& queue);
   // Call after Run has failed: frees what it has staged in RAM.
   void Abandon(const Dataset& dataset);
+  // Opens the file with the checksums of first reads, or, with `forget`, begins a new one. Run does
+  // that, too; another call does no harm.
+  void OpenFirstReads(Dataset& dataset, bool forget);
 
  private:
   void TakeOver(Dataset& dataset, const Replacement& replaced);
   void DropCopies(const Dataset& dataset);
   void EvictAll(std::span<const tier::ExtentKey> keys);
-  void OpenFirstReads(Dataset& dataset, bool forget);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
   std::vector<std::uint64_t> GroupKeysOf(const Dataset& dataset,
                                          const catalog::Catalog& catalog) const;
@@ -92,6 +94,9 @@ class Cataloguer {
               io::IoQueue& queue);
   bool IsFirstRead(Dataset& dataset, const tier::ExtentKey& key,
                    const tier::ResidentExtent& found);
+  Status GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,
+                        std::span<const tier::ExtentKey> keys,
+                        std::span<const std::uint64_t> groups);
 
   const CataloguerOptions options_;
   const CataloguerParts parts_;

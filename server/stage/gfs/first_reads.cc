@@ -27,14 +27,16 @@ std::vector<std::byte> Header() {
   return {writer.bytes().begin(), writer.bytes().end()};
 }
 
-std::vector<std::byte> Record(const tier::ExtentKey& key, std::uint64_t image_checksum) {
+// Appends a record to `records`.
+void AddRecord(const FirstRead& read, bool is_of_other, std::vector<std::byte>& records) {
   ByteWriter writer;
-  writer.Le<std::uint64_t>(key.dataset);
-  writer.Le<std::uint64_t>(key.extent.value());
-  writer.Le<std::uint64_t>(key.identity);
-  writer.Le<std::uint64_t>(image_checksum);
+  writer.Le<std::uint64_t>(read.key.dataset);
+  writer.Le<std::uint32_t>(read.key.extent.value());
+  writer.Le<std::uint32_t>(is_of_other ? 1 : 0);
+  writer.Le<std::uint64_t>(read.key.identity);
+  writer.Le<std::uint64_t>(read.checksum);
   writer.Le<std::uint64_t>(Checksum(writer.bytes()));
-  return {writer.bytes().begin(), writer.bytes().end()};
+  records.insert(records.end(), writer.bytes().begin(), writer.bytes().end());
 }
 
 }  // namespace
@@ -42,6 +44,7 @@ std::vector<std::byte> Record(const tier::ExtentKey& key, std::uint64_t image_ch
 Status FirstReads::Open(io::IoBackend& backend, io::Directory& directory, std::string name,
                         bool forget) {
   const MutexLock lock(mutex_);
+  was_opened_ = true;
   if (forget) {
     // Cleared and closed before the file is removed. If that fails, neither this daemon compares
     // with an old checksum, nor does it append a record behind an old one of the same extent, which
@@ -81,12 +84,13 @@ Status FirstReads::Load(io::IoQueue& queue) {
     ByteReader reader(record);
     tier::ExtentKey key;
     key.dataset = reader.ReadLe<std::uint64_t>();
-    key.extent = ExtentId(static_cast<std::uint32_t>(reader.ReadLe<std::uint64_t>()));
+    key.extent = ExtentId(reader.ReadLe<std::uint32_t>());
+    const bool is_of_other = reader.ReadLe<std::uint32_t>() != 0;
     key.identity = reader.ReadLe<std::uint64_t>();
     const auto image_checksum = reader.ReadLe<std::uint64_t>();
     if (reader.ReadLe<std::uint64_t>() != Checksum(record.first(kRecordBytes - 8))) break;
     // If a key occurs twice, the first record is the first read.
-    known_.try_emplace(key, image_checksum);
+    known_.try_emplace(key, Known{.checksum = image_checksum, .is_of_other = is_of_other});
     good += kRecordBytes;
   }
   if (good < bytes.size()) {
@@ -106,42 +110,84 @@ Status FirstReads::Load(io::IoQueue& queue) {
   return directory_->Sync("");
 }
 
+bool FirstReads::was_opened() const {
+  const MutexLock lock(mutex_);
+  return was_opened_;
+}
+
 void FirstReads::Forget() {
   const MutexLock lock(mutex_);
   known_.clear();
 }
 
-Status FirstReads::Append(const tier::ExtentKey& key, std::uint64_t image_checksum) {
+Status FirstReads::Append(std::span<const std::byte> records) {
   // Any thread may append, and a queue belongs to one thread. An extent is appended once, so making
   // a queue each time costs little.
   FOREBAY_ASSIGN(const auto queue, backend_->CreateQueue({.depth = 1}));
-  const std::vector<std::byte> record = Record(key, image_checksum);
-  FOREBAY_TRY(io::WriteFully(*queue, *file_, file_bytes_, record));
-  file_bytes_ += record.size();
+  FOREBAY_TRY(io::WriteFully(*queue, *file_, file_bytes_, records));
+  file_bytes_ += records.size();
   return {};
+}
+
+void FirstReads::Save(std::span<const std::byte> records) {
+  if (file_ == nullptr || records.empty()) return;
+  const Status appended = Append(records);
+  if (appended.has_value()) return;
+  // The last record may be incomplete. A reader of the file stops there, so later records would be
+  // lost anyway; nothing more is written.
+  log::Warn("'{}' in daemon.state_dir: checksums of first reads are no longer saved until the "
+            "daemon is restarted; free space there: {}",
+            name_, appended.error().ToString());
+  file_.reset();
 }
 
 FirstReads::Outcome FirstReads::Compare(const tier::ExtentKey& key,
                                         std::uint64_t image_checksum) {
   const MutexLock lock(mutex_);
   // Lookup and record in one step under the lock: of two concurrent reads only one is the first.
-  const auto [known, is_first] = known_.try_emplace(key, image_checksum);
+  const auto [known, is_first] = known_.try_emplace(key, Known{.checksum = image_checksum});
   if (!is_first) {
-    if (known->second == image_checksum) return Outcome::kSame;
+    if (known->second.checksum == image_checksum) return Outcome::kSame;
     ++mismatches_;
     return Outcome::kChanged;
   }
-  if (file_ == nullptr) return Outcome::kFirst;
-  const Status appended = Append(key, image_checksum);
-  if (!appended.has_value()) {
-    // The record may be incomplete. A reader of the file stops there, so later records would be
-    // lost anyway; nothing more is written.
-    log::Warn("'{}' in daemon.state_dir: checksums of first reads are no longer saved until the "
-              "daemon is restarted; free space there: {}",
-              name_, appended.error().ToString());
-    file_.reset();
-  }
+  std::vector<std::byte> record;
+  AddRecord({.key = key, .checksum = image_checksum}, /*is_of_other=*/false, record);
+  Save(record);
   return Outcome::kFirst;
+}
+
+std::vector<std::uint32_t> FirstReads::KeepOfOther(std::span<const FirstRead> reads) {
+  std::vector<std::uint32_t> differing;
+  std::vector<std::byte> records;  // one write for all
+  const MutexLock lock(mutex_);
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    const auto [known, is_first] = known_.try_emplace(
+        reads[i].key, Known{.checksum = reads[i].checksum, .is_of_other = true});
+    if (is_first) AddRecord(reads[i], /*is_of_other=*/true, records);
+    if (known->second.checksum == reads[i].checksum) continue;
+    ++mismatches_;
+    differing.push_back(static_cast<std::uint32_t>(i));
+  }
+  Save(records);
+  return differing;
+}
+
+std::optional<std::uint64_t> FirstReads::Find(const tier::ExtentKey& key) const {
+  const MutexLock lock(mutex_);
+  const auto known = known_.find(key);
+  return known == known_.end() ? std::nullopt : std::optional(known->second.checksum);
+}
+
+bool FirstReads::IsOfOther(const tier::ExtentKey& key) const {
+  const MutexLock lock(mutex_);
+  const auto known = known_.find(key);
+  return known != known_.end() && known->second.is_of_other;
+}
+
+std::size_t FirstReads::count() const {
+  const MutexLock lock(mutex_);
+  return known_.size();
 }
 
 void FirstReads::CountMismatch() {
@@ -153,7 +199,7 @@ bool FirstReads::Differs(const tier::ExtentKey& key, std::uint64_t image_checksu
   const MutexLock lock(mutex_);
   // Unlike Compare, this records nothing: an extent that was never read does not differ.
   const auto known = known_.find(key);
-  return known != known_.end() && known->second != image_checksum;
+  return known != known_.end() && known->second.checksum != image_checksum;
 }
 
 std::uint64_t FirstReads::mismatches() const {

@@ -18,7 +18,8 @@ namespace {
 using io::testing::CodeOf;
 using io::testing::Pattern;
 using io::testing::Take;
-using ::testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using Outcome = FirstReads::Outcome;
 
 constexpr const char* kName = "data.catalog.reads";
@@ -58,6 +59,37 @@ TEST_F(FirstReadsTest, AreKeptForTheNextDaemon) {
   tier::ExtentKey replaced = Key(2);
   ++replaced.identity;
   EXPECT_EQ(reads.Compare(replaced, 23), Outcome::kFirst);
+}
+
+TEST_F(FirstReadsTest, ThoseOfAnotherNodeAreKeptBesideThemAndNeverReplaceOne) {
+  using Reads = std::vector<FirstRead>;
+  {
+    FirstReads reads;
+    Open(reads);
+    EXPECT_EQ(reads.Compare(Key(1), 11), Outcome::kFirst);
+    const Reads given = {{Key(1), 12}, {Key(2), 22}, {Key(1), 11}, {Key(3), 33}, {Key(3), 34}};
+    EXPECT_THAT(reads.KeepOfOther(given), ElementsAre(0, 4));
+    EXPECT_EQ(reads.mismatches(), 2U);
+    EXPECT_EQ(reads.Compare(Key(2), 22), Outcome::kSame);
+  }
+  FirstReads reads;
+  Open(reads);
+  EXPECT_EQ(reads.count(), 3U);
+  EXPECT_EQ(reads.Find(Key(1)), 11U);
+  EXPECT_FALSE(reads.IsOfOther(Key(1)));
+  EXPECT_TRUE(reads.IsOfOther(Key(2)));
+  EXPECT_EQ(reads.Compare(Key(2), 23), Outcome::kChanged);
+  EXPECT_EQ(reads.Find(Key(3)), 33U);
+  EXPECT_EQ(reads.Find(Key(4)), std::nullopt);
+}
+
+TEST_F(FirstReadsTest, ThoseThatComeBeforeTheFileIsOpenedAreComparedAndNotSaved) {
+  FirstReads reads;
+  EXPECT_THAT(reads.KeepOfOther(std::vector<FirstRead>{{Key(1), 11}}), IsEmpty());
+  EXPECT_FALSE(reads.was_opened());
+  Open(reads);
+  EXPECT_TRUE(reads.was_opened());
+  EXPECT_EQ(reads.Compare(Key(1), 12), Outcome::kChanged);
 }
 
 TEST_F(FirstReadsTest, ARebuildForgetsThem) {

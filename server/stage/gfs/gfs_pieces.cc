@@ -90,8 +90,11 @@ Status GfsPieces::Describe(Dataset& dataset,
   FOREBAY_ASSIGN(
       tier::ExtentChecksums checksums,
       ReadExtent(dataset,
-                 {.key = key, .pieces = pieces, .objects = NameObjects(*catalog, extent)}, image,
-                 read));
+                 {.key = key,
+                  .pieces = pieces,
+                  .objects = NameObjects(*catalog, extent),
+                  .group_key = dataset.group_key(extent)},
+                 image, read));
   auto described = std::make_shared<tier::ResidentExtent>();
   described->key = key;
   described->tier = tier::TierKind::kGfs;

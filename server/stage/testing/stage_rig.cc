@@ -45,7 +45,8 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
                                                    .clock = clock_,
                                                    .next_use = never,
                                                    .nodes = options.nodes,
-                                                   .peers = options.peers}));
+                                                   .peers = options.peers,
+                                                   .keepers = options.keepers}));
   return {};
 }
 

@@ -31,6 +31,7 @@ struct RigOptions {
   // See StagerParts; borrowed.
   plan::Membership* nodes = nullptr;
   ExtentSource* peers = nullptr;
+  FirstReadKeepers* keepers = nullptr;
 };
 
 // Beneath `folder` ("" on a memory back end) there must be /gfs, and ssd_folder and /state where

@@ -18,6 +18,7 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Create(io::MemoryBackend& backend,
     Member& member = *group->members_.back();
     options.nodes = &member.nodes;
     options.extents = group->transport_.get();
+    options.keepers = group->transport_.get();
     options.rows = group->transport_.get();
     options.ssd_path = "/ssd" + std::to_string(rank);
     FOREBAY_TRY(backend.AddDirectory(options.ssd_path));
@@ -27,8 +28,11 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Create(io::MemoryBackend& backend,
         std::make_unique<stage::LocalExtents>(serve.cache(), serve.stager(), serve.clock());
     member.rows = std::make_unique<fetch::LocalRows>(serve.stager(), serve.fetcher(),
                                                      serve.executor(), serve.clock());
+    member.first_reads =
+        std::make_unique<stage::LocalFirstReads>(NodeRank(rank), serve.stager());
     group->transport_->Add(NodeRank(rank), {.extents = member.extents.get(),
                                             .rows = member.rows.get(),
+                                            .first_reads = member.first_reads.get(),
                                             .dataset = &serve.dataset(),
                                             .backend = &serve.backend()});
   }

@@ -14,6 +14,7 @@
 #include "server/peer/testing/node_transport.h"
 #include "server/plan/membership.h"
 #include "server/stage/local_extents.h"
+#include "server/stage/local_first_reads.h"
 #include "server/stream/testing/serve_fixture.h"
 
 namespace forebay::stream {
@@ -43,6 +44,7 @@ class NodeGroup {
     std::unique_ptr<ServeFixture> serve;
     std::unique_ptr<stage::LocalExtents> extents;
     std::unique_ptr<fetch::LocalRows> rows;
+    std::unique_ptr<stage::LocalFirstReads> first_reads;
   };
 
   std::unique_ptr<peer::NodeTransport> transport_;

@@ -153,7 +153,8 @@ Status ServeFixture::StartStager(const ServeOptions& options, tier::NextUse next
                                                           .patience = patience_.get(),
                                                           .next_use = std::move(next_use),
                                                           .nodes = options.nodes,
-                                                          .peers = options.extents}));
+                                                          .peers = options.extents,
+                                                          .keepers = options.keepers}));
   return {};
 }
 

@@ -101,6 +101,7 @@ struct ServeOptions {
   // The nodes of the job, and what asks them, all borrowed; null: a job of one node.
   plan::Membership* nodes = nullptr;
   stage::ExtentSource* extents = nullptr;
+  stage::FirstReadKeepers* keepers = nullptr;
   fetch::RowSource* rows = nullptr;
 };
 
