@@ -57,8 +57,9 @@ void ExtentCall::OnReadDone(bool ok) {
     is_first = !head_.has_value();
     taken = TakeLocked();
     if (!taken.has_value()) error_ = taken.error().WithContext("node " + link_.address());
+    // Under the lock: once it is free, Await may have begun to read the next message.
+    message_.Clear();
   }
-  message_.Clear();
   if (!taken.has_value()) {
     // Chunks that still arrive are not read, so nothing is written to the image any more.
     context_.TryCancel();
