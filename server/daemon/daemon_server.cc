@@ -14,6 +14,7 @@
 #include "server/daemon/served_check.h"
 #include "server/io/log.h"
 #include "server/peer/channel_settings.h"
+#include "server/stream/home_extents.h"
 
 namespace forebay::daemon {
 namespace {
@@ -57,6 +58,9 @@ Status Daemon::OpenServer() {
             if (has_failed || dataset.progress().state == stage::DatasetState::kIdle) {
               stager_->StageForReader(dataset);
             }
+          },
+          .opened = [this](const stream::StreamSpec& spec) {
+            stager_->PreferCopies(*spec.dataset, stream::HomeExtents(spec));
           }});
   admin_service_ = std::make_unique<AdminService>(*this);
   grpc::ServerBuilder builder;

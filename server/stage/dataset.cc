@@ -410,9 +410,33 @@ bool Dataset::GiveHome(ExtentId extent, plan::HomeTier home) {
   // A demand has claimed it between NextWithoutHome and now.
   if (extents_[extent.value()] != ExtentState::kAbsent) return false;
   homes_[extent.value()] = home;
-  // The pass has skipped this extent already, so it must come back to it.
-  if (extent.value() < next_) late_.push_back(extent);
+  // The pass has skipped this extent already, or will, so it must come back to it.
+  if (extent.value() < next_ || IsCopyLocked(extent.value())) late_.push_back(extent);
   return true;
+}
+
+void Dataset::WantCopies(std::span<const ExtentId> extents) {
+  const MutexLock lock(mutex_);
+  wanted_.resize(homes_.size());
+  for (const ExtentId extent : extents) wanted_[extent.value()] = true;
+}
+
+std::vector<ExtentId> Dataset::UnwantedCopies() const {
+  std::vector<ExtentId> copies;
+  const MutexLock lock(mutex_);
+  for (std::uint32_t i = 0; i < homes_.size(); ++i) {
+    const bool is_wanted = !wanted_.empty() && wanted_[i];
+    if (IsCopyLocked(i) && !is_wanted) copies.emplace_back(i);
+  }
+  return copies;
+}
+
+std::optional<plan::HomeTier> Dataset::DropCopy(ExtentId extent) {
+  const MutexLock lock(mutex_);
+  FOREBAY_CHECK(IsCopyLocked(extent.value()));
+  if (extents_[extent.value()] == ExtentState::kLoading) return std::nullopt;
+  extents_[extent.value()] = ExtentState::kAbsent;
+  return std::exchange(homes_[extent.value()], plan::HomeTier::kNone);
 }
 
 bool Dataset::Claim(ExtentId extent, bool again) {
@@ -444,7 +468,11 @@ std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
   while (!late_.empty()) {
     const ExtentId candidate = late_.front();
     late_.pop_front();
-    if (extents_[candidate.value()] != ExtentState::kAbsent) continue;
+    // A copy may have lost its home again (DropCopy), and an extent may be listed twice.
+    if (extents_[candidate.value()] != ExtentState::kAbsent ||
+        homes_[candidate.value()] == plan::HomeTier::kNone) {
+      continue;
+    }
     extents_[candidate.value()] = ExtentState::kLoading;
     ++loading_;
     return candidate;

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -189,6 +190,12 @@ class Dataset {
   // that load finds a home for it.
   bool GiveHome(ExtentId extent, plan::HomeTier home);
 
+  // Extents that open streams read more than others. A copy of one of these stays.
+  void WantCopies(std::span<const ExtentId> extents);
+  std::vector<ExtentId> UnwantedCopies() const;
+  // Takes the home of a copy away and returns it. Nullopt if the extent is being loaded.
+  std::optional<plan::HomeTier> DropCopy(ExtentId extent);
+
   // Claims an extent for loading: true if it was absent (or failed); the caller must then load it
   // and Report. `again`: claims it also if the table says resident, because it was evicted since.
   bool Claim(ExtentId extent, bool again);
@@ -254,6 +261,7 @@ class Dataset {
   std::vector<ExtentState> extents_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<plan::HomeTier> homes_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<bool> remote_ FOREBAY_GUARDED_BY(mutex_);  // by extent; empty: all are local
+  std::vector<bool> wanted_ FOREBAY_GUARDED_BY(mutex_);  // by extent; empty: none (WantCopies)
   std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<Waiter> catalog_waiters_ FOREBAY_GUARDED_BY(mutex_);
   DatasetProgress progress_ FOREBAY_GUARDED_BY(mutex_);

@@ -99,6 +99,25 @@ TEST_F(DatasetTest, CopiesOfWhatOtherNodesKeepAreStagedLast) {
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
 }
 
+TEST_F(DatasetTest, ACopyThatNoStreamWantsGivesItsHomeAway) {
+  dataset_->SetRemote({true, true, true, false});
+  Catalogued({false, false, false, true},
+             {HomeTier::kRam, HomeTier::kSsd, HomeTier::kNone, HomeTier::kRam});
+  const std::vector<ExtentId> wanted = {ExtentId(1), ExtentId(2)};
+  dataset_->WantCopies(wanted);
+  EXPECT_THAT(dataset_->UnwantedCopies(), ElementsAre(ExtentId(0)));
+  EXPECT_TRUE(dataset_->Claim(ExtentId(0), false));
+  EXPECT_EQ(dataset_->DropCopy(ExtentId(0)), std::nullopt) << "it is being loaded";
+  EXPECT_FALSE(dataset_->Report(ExtentId(0), {}, 0));
+  EXPECT_EQ(dataset_->DropCopy(ExtentId(0)), HomeTier::kRam);
+  EXPECT_EQ(dataset_->home(ExtentId(0)), HomeTier::kNone);
+  EXPECT_TRUE(dataset_->GiveHome(ExtentId(2), HomeTier::kRam));
+  // The pass that is under way stages the wanted ones, and not the dropped one.
+  EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(1));
+  EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(2));
+  EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
+}
+
 TEST_F(DatasetTest, WhatGotAHomeLateMayBeBroughtByADemand) {
   Catalogued(std::vector<bool>(kExtents, false),
              {HomeTier::kRam, HomeTier::kNone, HomeTier::kNone, HomeTier::kNone});

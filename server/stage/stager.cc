@@ -232,6 +232,16 @@ bool Stager::StageAgain(Dataset& dataset) {
   return dataset.BeginStagingAgain(resident, parts_.clock.NowNs());
 }
 
+void Stager::PreferCopies(Dataset& dataset, std::span<const ExtentId> extents) {
+  if (parts_.nodes == nullptr || dataset.options().copy_bytes == 0 || extents.empty()) return;
+  const PlacementTable::NewCopies copies = placements_.PlaceCopies(dataset, extents);
+  for (const ExtentKey& key : copies.dropped) tiers_.Evict(key, std::nullopt);
+  if (!copies.has_placed) return;
+  // False while a pass is under way, which will come to them.
+  static_cast<void>(StageAgain(dataset));
+  queue_.AddPass(dataset);
+}
+
 void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access) {
   // There are three cases: the cache has the extent; or no load of it is under way, and this call
   // claims it; or one is, and the waiter joins it. The table alone is not enough: an extent that it

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -97,6 +98,11 @@ class Stager {
   // As Stage, for a reader that is about to open a stream: after cataloguing, background staging
   // starts 50 ms later, so that the reader's first demands come first.
   void StageForReader(Dataset& dataset);
+
+  // A stream reads these extents of `dataset`, which has its catalog, more than others, the first
+  // one most. Copies of them take the place of copies that no stream wants, and are staged in the
+  // background.
+  void PreferCopies(Dataset& dataset, std::span<const ExtentId> extents);
 
   // What a demand requests. It has no effect on a load of the extent that is under way already.
   using Access = stage::Access;

@@ -145,6 +145,33 @@ TEST_F(CopiesTest, AreReadHereCostNoReadOfTheGfsAndAreFoundAgain) {
   EXPECT_EQ(GfsBytesOfAll(), 0U);
 }
 
+TEST_F(CopiesTest, OfHomeSharesSpareModePartialAllButItsExchange) {
+  constexpr std::uint32_t kExchange = 100'000;  // q = 0.1
+  shape_ = {.mode = OrderMode::kPartial,
+            .block_samples = 256,  // an extent
+            .canonical_nodes = kNodes,
+            .exchange_millionths = kExchange,
+            .global_batch = kGlobalBatch};
+  StartAll();
+  AwaitStagedEverywhere();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));  // says which samples each node reads
+  AwaitStagedEverywhere();
+  const auto from_others = [this] {
+    std::uint64_t samples = 0;
+    for (const v1::NodeStatus& node : NodesSeenBy(0)) samples += node.other_samples();
+    return samples;
+  };
+  const std::uint64_t before = from_others();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 1));
+  // Only samples of the exchange come from others, of which some are here by chance.
+  EXPECT_LE(from_others() - before, records_ / 10);
+  EXPECT_GE(from_others() - before, records_ / 30);
+  EXPECT_EQ(GfsBytesOfAll(), rig_.dataset_bytes());
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+    EXPECT_LE(ClientOf(rank)->Status().datasets(0).copied_bytes(), 16 * limits::kMiB);
+  }
+}
+
 // A data set of twice the tiers of all nodes together.
 class BeyondTheTiersTest : public NodesTest {
  protected:

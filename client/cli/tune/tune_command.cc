@@ -270,8 +270,8 @@ void AddRates(Command& command, TuneArguments& arguments) {
                  "Small reads per second that a node gets from the GFS (default: 2000)")
       .Within(1.0, 1e9);
   command.AddFlag("--keep-home-shares", arguments.keeps_home_shares,
-                  "Cost of partial as if each node kept its home share, which daemons of this "
-                  "version do not do");
+                  "Cost of partial where each node has copies of its home share (key 'copies' of "
+                  "the data set)");
 }
 
 }  // namespace

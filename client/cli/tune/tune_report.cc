@@ -118,8 +118,8 @@ void PrintTuneText(CommandContext& context, const TuneFigures& figures,
                              StreamOptionsText(shape));
   // Somebody who has read about `partial` would otherwise wonder why it is never recommended.
   if (figures.nodes.value > 1 && !figures.keeps_home_shares) {
-    context.out << "note: daemons spread extents by hashing, so partial saves no bytes; "
-                   "--keep-home-shares shows what it would save\n";
+    context.out << "note: partial saves no bytes unless nodes have copies of their home shares "
+                   "(key 'copies' of the data set); --keep-home-shares shows what it saves then\n";
   }
 }
 

@@ -157,6 +157,47 @@ void PlacementTable::PlaceAgain(Dataset& dataset) {
   }
 }
 
+PlacementTable::NewCopies PlacementTable::PlaceCopies(Dataset& dataset,
+                                                      std::span<const ExtentId> wanted) {
+  const MutexLock lock(mutex_);
+  NewCopies copies;
+  if (dataset.is_replaced()) return copies;
+  dataset.WantCopies(wanted);
+  std::vector<ExtentId> spare = dataset.UnwantedCopies();
+  std::uint64_t copied_bytes = dataset.copied_bytes();
+  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
+  const auto drop_one = [&]() FOREBAY_REQUIRES(mutex_) {
+    while (!spare.empty()) {
+      const ExtentId extent = spare.back();
+      spare.pop_back();
+      const std::optional<plan::HomeTier> home = dataset.DropCopy(extent);
+      if (!home) continue;
+      placer_.Release(*home, dataset.FootprintOf(extent, dataset.PlannedBytes(extent)));
+      copied_bytes -= catalog->extent(extent).bytes;
+      copies.dropped.push_back(dataset.key(extent));
+      return true;
+    }
+    return false;
+  };
+  for (const ExtentId extent : wanted) {
+    if (!dataset.IsRemote(extent) || dataset.home(extent) != plan::HomeTier::kNone) continue;
+    const std::uint64_t bytes = catalog->extent(extent).bytes;
+    while (copied_bytes + bytes > dataset.options().copy_bytes && drop_one()) {}
+    if (copied_bytes + bytes > dataset.options().copy_bytes) break;
+    const plan::Footprint planned = dataset.FootprintOf(extent, dataset.PlannedBytes(extent));
+    plan::HomeTier home = placer_.Place(planned);
+    while (home == plan::HomeTier::kNone && drop_one()) home = placer_.Place(planned);
+    if (home == plan::HomeTier::kNone) break;
+    if (dataset.GiveHome(extent, home)) {
+      copied_bytes += bytes;
+      copies.has_placed = true;
+    } else {
+      placer_.Release(home, planned);  // it is on a tier, or on its way, for a demand
+    }
+  }
+  return copies;
+}
+
 void PlacementTable::CloseSsd() {
   const MutexLock lock(mutex_);
   placer_.CloseSsd();

@@ -84,6 +84,13 @@ class PlacementTable {
   plan::HomeTier MoveOffSsd(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
   // Call before a pass begins again: gives homes to extents without one for which there is space.
   void PlaceAgain(Dataset& dataset);
+  // Gives homes to remote extents of `wanted`, in this order, within the budget for copies
+  // (DatasetOptions::copy_bytes). Copies that no stream wants lose their homes for that.
+  struct NewCopies {
+    std::vector<tier::ExtentKey> dropped;  // the caller evicts them
+    bool has_placed = false;               // a pass has to stage what got a home
+  };
+  NewCopies PlaceCopies(Dataset& dataset, std::span<const ExtentId> wanted);
   // Call when the SSD tier is retired: from now on no extent gets a home there.
   void CloseSsd();
 

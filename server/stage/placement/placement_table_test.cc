@@ -199,6 +199,40 @@ TEST_F(HomesTest, GuestsOnTheSsdTakeNoPlaceOfWhatIsAtHomeThere) {
   ExpectAllThatHaveAHomeAreThere();
 }
 
+// A data set of which this node keeps extent 0 only, and copies of two others.
+TEST(PlacementTableTest, WantedCopiesTakeTheRoomOfOthersWithinTheBudget) {
+  constexpr std::uint64_t kBytes = 65'000, kRam = 16 * kPage;  // of an extent
+  io::MemoryBackend memory;
+  ASSERT_TRUE(memory.AddFile("/gfs/data.bin", Pattern(5 * kBytes)).has_value());
+  DatasetOptions options = RecordDataset();
+  options.copy_bytes = 2 * kBytes;
+  Dataset dataset(options, memory, io::testing::Take(memory.OpenDirectory("/gfs")));
+  auto catalog = io::testing::Take(
+      catalog::BuildFromMetadata(memory, dataset.root(), options.source, nullptr));
+  ASSERT_EQ(catalog->extent_count(), 5U);
+  ASSERT_TRUE(dataset.BeginCataloguing(0));
+  dataset.SetRemote({false, true, true, true, true});
+  using plan::HomeTier;
+  dataset.SetCatalog(catalog, std::vector<bool>(5, false),
+                     {HomeTier::kRam, HomeTier::kRam, HomeTier::kRam, HomeTier::kNone,
+                      HomeTier::kNone});
+  PlacementTable placements({.ram_bytes = kRam, .ssd_bytes = 0});  // one more extent would fit
+  const std::vector<ExtentId> wanted = {ExtentId(0), ExtentId(2), ExtentId(3), ExtentId(4)};
+  const PlacementTable::NewCopies copies = placements.PlaceCopies(dataset, wanted);
+  EXPECT_TRUE(copies.has_placed);
+  // Extent 2 is wanted and stays, so only one of the other two fits in the budget.
+  EXPECT_EQ(copies.dropped, std::vector{dataset.key(ExtentId(1))});
+  EXPECT_EQ(dataset.home(ExtentId(0)), HomeTier::kRam) << "no copy";
+  EXPECT_EQ(dataset.home(ExtentId(1)), HomeTier::kNone);
+  EXPECT_EQ(dataset.home(ExtentId(2)), HomeTier::kRam);
+  EXPECT_EQ(dataset.home(ExtentId(3)), HomeTier::kRam);
+  EXPECT_EQ(dataset.home(ExtentId(4)), HomeTier::kNone);
+  EXPECT_EQ(placements.left().ram_bytes, kRam) << "one took the place of the other";
+  const PlacementTable::NewCopies again = placements.PlaceCopies(dataset, wanted);
+  EXPECT_FALSE(again.has_placed);
+  EXPECT_TRUE(again.dropped.empty());
+}
+
 TEST_F(HomesTest, CopiesForTheNextDaemonTakeNoExtentsPlace) {
   DatasetOptions dataset = RecordDataset(kRecordBytes);
   dataset.persist = true;

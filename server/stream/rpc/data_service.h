@@ -15,6 +15,7 @@
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/stage/dataset.h"
+#include "server/stream/stream_spec.h"
 #include "server/stream/stream_registry.h"
 
 namespace forebay::stream {
@@ -38,6 +39,8 @@ struct DataServiceParts {
   std::function<Status(const std::string&)> check_serves;
   // Starts cataloguing and staging where nothing has yet.
   std::function<void(stage::Dataset&)> ensure_staging;
+  // A stream was opened. It may be closed again by now.
+  std::function<void(const StreamSpec&)> opened;
 };
 
 class StreamReactor;

@@ -117,6 +117,7 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
   // Not under mutex_: opening may take long, and OnCancel must not wait for it.
   auto session = service_.parts_.registry.Open(std::move(*spec), this);
   if (!session.has_value()) return End(session.error());
+  service_.parts_.opened((*session)->spec());
   {
     const MutexLock lock(mutex_);
     if (ended_) {
