@@ -124,6 +124,11 @@ inline constexpr std::uint32_t kPeerFirstReadsMax = 32'768;  // checksums that o
 inline constexpr std::int64_t kPeerFirstReadsDeadlineMs = 5'000;  // staging waits for such a call
 inline constexpr std::size_t kFirstReadsBeforeCatalogMax = 1U << 20;  // of a data set that has no
                                                              // catalog yet, kept for other nodes
+inline constexpr std::uint32_t kPeerPartThreads = 2;         // of a node, which answer for catalog
+                                                             // parts
+inline constexpr std::size_t kPeerPartsMax = 16;             // catalog parts on their way to other
+                                                             // nodes; beyond, they ask again
+inline constexpr std::int64_t kPeerPartDeadlineMs = 600'000;  // a catalog part that is there
 // A connection that says nothing is tested after the first time and given up after the second, so
 // that a half-open one is found within 15 s.
 inline constexpr int kPeerKeepaliveMs = 10'000;

@@ -29,11 +29,11 @@ tier::PiecesOf PiecesOfDatasets(std::vector<stage::Dataset*> datasets) {
     for (const stage::Dataset* dataset : datasets) {
       if (dataset->hash() != key.dataset) continue;
       const auto catalog = dataset->catalog();
+      if (!catalog) continue;
       // Another identity: the extent is from before the objects changed, and has other pieces.
-      const bool is_known = catalog && key.extent.value() < catalog->extent_count() &&
-                            dataset->key(key.extent) == key;
-      if (!is_known) continue;
-      if (!dataset->form()) return catalog->Pieces(key.extent, pieces);
+      const std::optional<ExtentId> extent = dataset->ExtentOf(key);
+      if (!extent) continue;
+      if (!dataset->form()) return catalog->Pieces(*extent, pieces);
       // The image of a packed extent has pieces that only its own directory knows. Without pieces
       // the scrubber verifies the image as a whole.
       return Error(ErrorCode::kUnimplemented,

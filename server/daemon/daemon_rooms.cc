@@ -151,7 +151,8 @@ Status Daemon::OpenStager() {
                                                      ? &nodes_->membership()
                                                      : nullptr,
                                         .peers = nodes_->extents(),
-                                        .keepers = nodes_->keepers()}));
+                                        .keepers = nodes_->keepers(),
+                                        .peer_parts = nodes_->catalog_parts()}));
   fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, nodes_->membership());
   return {};
 }
@@ -226,7 +227,8 @@ Status Daemon::OpenStreams() {
 // Answers the other nodes of the job from now on.
 Status Daemon::ServeNodes() {
   if (nodes_->rows() == nullptr) return {};
-  local_extents_ = std::make_unique<stage::LocalExtents>(*cache_, *stager_, clock_);
+  local_extents_ = std::make_unique<stage::LocalExtents>(
+      *cache_, *stager_, clock_, catalog::BuildScratch{.directory = config_.state_dir});
   local_rows_ = std::make_unique<fetch::LocalRows>(*stager_, *fetcher_, *executor_, clock_);
   local_first_reads_ =
       std::make_unique<stage::LocalFirstReads>(nodes_->membership().self(), *stager_);

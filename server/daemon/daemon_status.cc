@@ -160,14 +160,11 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
       std::uint64_t bytes = 0;
       // The cache also holds extents of other data sets, and of this one before it was rebuilt.
       for (const tier::ExtentKey& key : cache_->Resident(kind)) {
-        const bool ours = key.dataset == dataset.hash() &&
-                          key.extent.value() < catalog->extent_count() &&
-                          // The whole key is compared: an extent from before a rebuild has the same
-                          // number and another identity.
-                          dataset.key(key.extent) == key;
-        if (!ours) continue;
-        bytes += dataset.StoredBytes(key.extent);
-        is_resident[key.extent.value()] = true;
+        if (key.dataset != dataset.hash()) continue;
+        const std::optional<ExtentId> extent = dataset.ExtentOf(key);
+        if (!extent) continue;
+        bytes += dataset.StoredBytes(*extent);
+        is_resident[extent->value()] = true;
       }
       kind == tier::TierKind::kRam ? message.set_ram_bytes(bytes) : message.set_ssd_bytes(bytes);
     }

@@ -61,6 +61,7 @@ class JobNodes {
   // These ask the other nodes; all are null in a job of one node.
   stage::ExtentSource* extents() { return peers_.get(); }
   stage::FirstReadKeepers* keepers() { return peers_.get(); }
+  stage::PartSource* catalog_parts() { return peers_.get(); }
   fetch::RowSource* rows() { return peers_.get(); }
 
   // Answers other nodes from now on, with `parts`, until StopAnswering.

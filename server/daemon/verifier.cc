@@ -47,7 +47,7 @@ Status Verifier::Run(const std::vector<stage::Dataset*>& datasets, const Progres
         ++counts.extents_bad;
         const bool dropped = scrubber.DropIfDamaged(extent, checked);
         errors.push_back(fmt::format("data set '{}', extent {} on {}: {}{}",
-                                     item.dataset->name(), item.key.extent.value(),
+                                     item.dataset->name(), tier::KeyText(item.key),
                                      item.tier == tier::TierKind::kRam ? "ram" : "ssd",
                                      checked.error().message(),
                                      dropped ? "; the copy was dropped"

@@ -113,7 +113,7 @@ Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
       piece.bytes = extent.block.bytes().data() + piece.offset;
       continue;
     }
-    const catalog::Range range{.extent = extent.key.extent, .offset = piece.offset,
+    const catalog::Range range{.extent = extents_[piece.extent_index], .offset = piece.offset,
                                .length = piece.length};
     // Direct reads begin and end on device blocks, so a piece gets a cell of whole blocks. Pieces
     // that are copied from RAM get cells of the same size, so that ScratchBytes need not know their

@@ -19,6 +19,7 @@
 #include "server/peer/extent_call.h"
 #include "server/peer/first_reads_call.h"
 #include "server/peer/message_memory.h"
+#include "server/peer/part_call.h"
 #include "server/peer/peer_address.h"
 #include "server/peer/peer_link.h"
 #include "server/peer/rows_call.h"
@@ -170,6 +171,20 @@ Result<stage::SuppliedExtent> GrpcPeers::Read(const stage::ExtentRequest& reques
       clock_.NowNs() + limits::kPeerExtentDeadlineMs * 1'000'000);
   link->Start(call);
   return call->Await(allocate);
+}
+
+Result<bool> GrpcPeers::ReadPart(const stage::PartRequest& request, catalog::TableSpool& part) {
+  FOREBAY_ASSIGN(PeerLink* const link, LinkTo(request.node));
+  const auto call = std::make_shared<PartCall>(
+      *link, clock_,
+      PartAsked{.request = {.identity = identity_,
+                            .dataset = request.dataset.hash(),
+                            .catalog_fingerprint = 0},
+                .object = request.object,
+                .object_hash = catalog::HashOf(request.planned)},
+      clock_.NowNs() + limits::kPeerPartDeadlineMs * 1'000'000);
+  link->Start(call);
+  return call->Await(part);
 }
 
 void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request, Done done) {

@@ -1,7 +1,7 @@
-// GrpcPeers: asks the other nodes of the job for extents and rows, and to keep checksums of first
-// reads, over gRPC. It is what ExtentSupplier, RowRouter and FirstReadSharing are given in a job of
-// several nodes; PeerServer answers on the other node. The addresses of the nodes are given as a
-// table.
+// GrpcPeers: asks the other nodes of the job for extents, rows and catalog parts, and gives them
+// checksums of first reads, over gRPC. It is what ExtentSupplier, RowRouter, Cataloguer and
+// FirstReadSharing are given in a job of several nodes; PeerServer answers on the other node. The
+// addresses of the nodes are given as a table.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "server/peer/peer_identity.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/first_read_keepers.h"
+#include "server/stage/part_source.h"
 
 namespace forebay::peer {
 
@@ -33,6 +34,7 @@ struct GrpcPeersOptions {
 // at the same time; rows beyond limits::kPeerBytesInFlightMax wait, without a thread.
 class GrpcPeers final : public stage::ExtentSource,
                         public stage::FirstReadKeepers,
+                        public stage::PartSource,
                         public fetch::RowSource {
  public:
   // Checks the addresses (CheckPeerAddress), and changes malloc's settings for the process
@@ -49,6 +51,8 @@ class GrpcPeers final : public stage::ExtentSource,
   Result<stage::SuppliedExtent> Read(const stage::ExtentRequest& request,
                                      const stage::AllocateImage& allocate,
                                      io::IoQueue& queue) override;
+  // Blocks for limits::kPeerPartDeadlineMs at most.
+  Result<bool> ReadPart(const stage::PartRequest& request, catalog::TableSpool& part) override;
   // A request of many rows is sent as several calls.
   void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
   void Keep(stage::KeepRequest request, Kept kept) override;

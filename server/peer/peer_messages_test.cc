@@ -140,6 +140,17 @@ TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
       ParseExtentAsked(WriteRequest(ExtentAsked{.request = head, .extent = ExtentId(7)}));
   ASSERT_TRUE(extent.has_value());
   EXPECT_EQ(extent->extent, ExtentId(7));
+  v1::CatalogPartRequest asked;
+  asked.set_identity(1);
+  asked.set_dataset(2);
+  asked.set_object_hash(~9ULL);
+  asked.set_object(8);
+  const Result<PartAsked> part = ParsePartAsked(BufferOf(asked.SerializeAsString()));
+  ASSERT_TRUE(part.has_value());
+  EXPECT_EQ(part->request.identity, 1U);
+  EXPECT_EQ(part->request.dataset, 2U);
+  EXPECT_EQ(part->object, ObjectId(8));
+  EXPECT_EQ(part->object_hash, ~9ULL);
 }
 
 TEST(PeerRequestsTest, RequestsBeyondTheLimitsAreRefused) {
@@ -159,6 +170,7 @@ TEST(PeerRequestsTest, RequestsBeyondTheLimitsAreRefused) {
       << "more fields than samples";
   EXPECT_EQ(ParseRowsAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(ParseExtentAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ParsePartAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_FALSE(
       ParseExtentAsked(BufferOf(std::string(limits::kPeerMessageBytesMax + 1, '\0'))).has_value());
 }

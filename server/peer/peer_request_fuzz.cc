@@ -47,5 +47,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       FOREBAY_CHECK(again->reads[i].checksum == given->reads[i].checksum);
     }
   }
+  // Any numbers are a request for a part; LocalExtents compares them with the data set.
+  if (const auto part = peer::ParsePartAsked(message); part.has_value()) {
+    FOREBAY_CHECK(part->request.catalog_fingerprint == 0);
+  }
   return 0;
 }

@@ -187,4 +187,14 @@ Result<std::vector<std::uint32_t>> ParseFirstReadsReply(const grpc::ByteBuffer& 
   return differing;
 }
 
+Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& bytes) {
+  v1::CatalogPartRequest message;
+  FOREBAY_TRY(Parse(bytes, message));
+  return PartAsked{.request = {.identity = message.identity(),
+                               .dataset = message.dataset(),
+                               .catalog_fingerprint = 0},
+                   .object = ObjectId(message.object()),
+                   .object_hash = message.object_hash()};
+}
+
 }  // namespace forebay::peer

@@ -44,6 +44,12 @@ struct FirstReadsGiven {
   std::vector<stage::FirstRead> reads;
 };
 
+struct PartAsked {
+  PeerRequest request;  // without a fingerprint, because there is no catalog yet
+  ObjectId object;
+  std::uint64_t object_hash = 0;  // catalog::HashOf
+};
+
 grpc::ByteBuffer WriteRequest(const RowsAsked& asked);
 grpc::ByteBuffer WriteRequest(const ExtentAsked& asked);
 grpc::ByteBuffer WriteRequest(const FirstReadsGiven& given);
@@ -59,5 +65,6 @@ grpc::ByteBuffer WriteFirstReadsReply(std::span<const std::uint32_t> differing);
 // `count`: of the reads that were given. kInvalidArgument: the message is no answer to them.
 Result<std::vector<std::uint32_t>> ParseFirstReadsReply(const grpc::ByteBuffer& message,
                                                         std::size_t count);
+Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& message);
 
 }  // namespace forebay::peer

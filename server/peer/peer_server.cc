@@ -22,6 +22,7 @@
 #include "server/peer/chunk_buffers.h"
 #include "server/peer/extent_answers.h"
 #include "server/peer/message_memory.h"
+#include "server/peer/part_answers.h"
 #include "server/peer/peer_address.h"
 #include "server/peer/peer_requests.h"
 #include "server/peer/reply_stream.h"
@@ -34,7 +35,8 @@ namespace {
 
 // These get their messages as bytes, which are neither parsed nor copied by gRPC.
 using Raw = v1::Peer::WithRawCallbackMethod_Extent<v1::Peer::WithRawCallbackMethod_Samples<
-    v1::Peer::WithRawCallbackMethod_FirstReads<v1::Peer::Service>>>;
+    v1::Peer::WithRawCallbackMethod_FirstReads<
+        v1::Peer::WithRawCallbackMethod_CatalogPart<v1::Peer::Service>>>>;
 using CallbackService = v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbackMethod_Ping<Raw>>;
 
 PeerIdentity IdentityOf(const v1::PeerHelloRequest& hello) {
@@ -65,6 +67,7 @@ struct PeerServer::Serving {
   // Writes files of first reads. Its only thread waits for nothing else, because reader threads of
   // other nodes wait for it, with memory that others may need.
   std::unique_ptr<io::ThreadExecutor> keeper;
+  std::shared_ptr<PartAnswers> catalog_parts;
 };
 
 struct PeerServer::Service final : public CallbackService {
@@ -80,6 +83,8 @@ struct PeerServer::Service final : public CallbackService {
                                                      const grpc::ByteBuffer* request) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Samples(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* CatalogPart(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
 
   grpc::ServerUnaryReactor* FirstReads(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
@@ -108,6 +113,7 @@ struct PeerServer::Service final : public CallbackService {
                  fmt::format("node {} answers {} calls at a time", address,
                              limits::kPeerCallsMax));
   }
+  void AnswerPart(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
 
   std::string address;
   const std::shared_ptr<SlicePins> pins = std::make_shared<SlicePins>();
@@ -154,11 +160,15 @@ Status PeerServer::Serve(const PeerIdentity& identity, const PeerServerParts& pa
                  ExtentAnswers::Create(parts.extents, parts.backend, service_->pins));
   FOREBAY_ASSIGN(std::unique_ptr<io::ThreadExecutor> keeper,
                  io::ThreadExecutor::Create(parts.backend, /*threads=*/1, /*queue_depth=*/1));
-  service_->BeginServing(std::make_unique<Serving>(Serving{.identity = identity,
-                                                           .digest = DigestOf(identity),
-                                                           .parts = parts,
-                                                           .extents = std::move(extents),
-                                                           .keeper = std::move(keeper)}));
+  FOREBAY_ASSIGN(std::shared_ptr<PartAnswers> catalog_parts,
+                 PartAnswers::Create(parts.extents, parts.backend));
+  service_->BeginServing(
+      std::make_unique<Serving>(Serving{.identity = identity,
+                                        .digest = DigestOf(identity),
+                                        .parts = parts,
+                                        .extents = std::move(extents),
+                                        .keeper = std::move(keeper),
+                                        .catalog_parts = std::move(catalog_parts)}));
   return {};
 }
 
@@ -199,11 +209,14 @@ void PeerServer::Service::StopAnswering() {
 PeerServer::Service::~Service() {
   StopAnswering();
   server.reset();
-  if (const Serving* last = serving.load()) last->extents->Stop();
   {
     // The thread that keeps first reads ends before the parts do.
     const MutexLock lock(mutex);
     if (owned_serving) owned_serving->keeper.reset();
+  }
+  if (const Serving* last = serving.load()) {
+    last->extents->Stop();
+    last->catalog_parts->Stop();
   }
   // gRPC lets go of the last slices when it closes the connections, perhaps a little later.
   pins->AwaitNone();
@@ -358,6 +371,22 @@ grpc::ServerUnaryReactor* PeerServer::Service::FirstReads(grpc::CallbackServerCo
   const Status begun = is_full ? Status(IsFull()) : KeepFirstReads(*request, answer);
   if (!begun.has_value()) answer->Fail(ToGrpcStatus(begun.error()));
   return answer.get();
+}
+
+void PeerServer::Service::AnswerPart(const grpc::ByteBuffer& request,
+                                     const std::shared_ptr<ReplyStream>& stream) {
+  const Result<PartAsked> asked = ParsePartAsked(request);
+  if (!asked.has_value()) return stream->End(asked.error());
+  const Result<stage::Dataset*> dataset = DatasetOf(asked->request);
+  if (!dataset.has_value()) return stream->End(dataset.error());
+  serving.load()->catalog_parts->Answer(**dataset, *asked, stream);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::CatalogPart(
+    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
+  const std::shared_ptr<ReplyStream> stream = OpenStream();
+  if (!stream->has_ended()) AnswerPart(*request, stream);
+  return stream.get();
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Samples(

@@ -4,11 +4,14 @@
 // because they call back into this table.
 #include "server/stage/dataset.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "proto/contract/check.h"
+#include "server/stage/cataloguing/object_scans.h"
 #include "server/stage/packed/packed_form.h"
 #include "server/tier/ssd/segment_store.h"
 
@@ -61,6 +64,7 @@ DatasetProgress Dataset::progress() const {
   const MutexLock lock(mutex_);
   DatasetProgress progress = progress_;
   progress.stored_form = StoredFormLocked();
+  progress.staged_bytes += scanned_bytes_;
   return progress;
 }
 
@@ -233,6 +237,7 @@ bool Dataset::BeginCataloguing(std::int64_t now_ns) {
   if (!may_begin) return false;
   started_ns_ = now_ns;
   started_gfs_bytes_ = progress_.gfs_bytes;
+  scanned_bytes_ = 0;
   first_error_.reset();
   progress_.error.clear();
   progress_.state = DatasetState::kCataloguing;
@@ -245,11 +250,15 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
   FOREBAY_CHECK(resident.size() == catalog->extent_count() && homes.size() == resident.size());
   const std::shared_ptr<const PackedForm> form = this->form();
   // Keys are computed before the lock is taken: there may be many, and `status` waits for it.
-  std::vector<tier::ExtentKey> keys;
-  keys.reserve(resident.size());
-  for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
-    const tier::ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
-    keys.push_back(form ? form->Key(raw) : raw);
+  std::vector<tier::ExtentKey> keys = tier::KeysOf(*catalog);
+  if (form) {
+    for (tier::ExtentKey& key : keys) key = form->Key(key);
+  }
+  std::vector<std::uint32_t> by_identity;
+  if (!catalog::BuildsFromMetadata(catalog->format())) {
+    by_identity.resize(keys.size());
+    std::iota(by_identity.begin(), by_identity.end(), 0U);
+    std::ranges::sort(by_identity, {}, [&](std::uint32_t i) { return keys[i].identity; });
   }
   std::vector<Waiter> waiters;
   {
@@ -257,6 +266,9 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
     // Readers hold references to the keys, so they never change.
     FOREBAY_CHECK(!catalog_);
     keys_ = std::move(keys);
+    by_identity_ = std::move(by_identity);
+    scans_.reset();
+    scanned_bytes_ = 0;
     group_keys_ = std::move(group_keys);
     catalog_ = std::move(catalog);
     progress_.total_bytes = catalog_->total_bytes();
@@ -302,16 +314,46 @@ Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checks
   return {};
 }
 
-void Dataset::Fail(const Error& error) {
+void Dataset::Fail(const Error& error, std::int64_t now_ns) {
   std::vector<Waiter> waiters;
   {
     const MutexLock lock(mutex_);
     progress_.state = DatasetState::kFailed;
     progress_.error = error.ToString();
     first_error_ = error;
+    failed_ns_ = now_ns;
+    scans_.reset();
     waiters.swap(catalog_waiters_);
   }
   for (const Waiter& waiter : waiters) waiter(error);
+}
+
+std::optional<Dataset::Failure> Dataset::failure() const {
+  const MutexLock lock(mutex_);
+  if (catalog_ || progress_.state != DatasetState::kFailed) return std::nullopt;
+  return Failure{.error = *first_error_, .at_ns = failed_ns_};
+}
+
+void Dataset::SetScans(std::shared_ptr<ObjectScans> scans) {
+  const MutexLock lock(mutex_);
+  scans_ = std::move(scans);
+}
+
+std::shared_ptr<ObjectScans> Dataset::scans() const {
+  const MutexLock lock(mutex_);
+  return scans_;
+}
+
+std::optional<ExtentId> Dataset::ExtentOf(const tier::ExtentKey& key) const {
+  if (by_identity_.empty()) {
+    const bool is_ours = key.extent.value() < keys_.size() && keys_[key.extent.value()] == key;
+    return is_ours ? std::optional(key.extent) : std::nullopt;
+  }
+  const auto [begin, end] = std::ranges::equal_range(
+      by_identity_, key.identity, {}, [this](std::uint32_t i) { return keys_[i].identity; });
+  const auto found =
+      std::find_if(begin, end, [&](std::uint32_t i) { return keys_[i] == key; });
+  return found == end ? std::nullopt : std::optional(ExtentId(*found));
 }
 
 void Dataset::AbandonCatalogWaiters(const Error& error) {
@@ -564,6 +606,11 @@ void Dataset::CountStaged(ExtentId extent, std::uint64_t bytes) {
   if (counted_[extent.value()]) return;
   counted_[extent.value()] = true;
   progress_.staged_bytes += bytes;
+}
+
+void Dataset::CountScanned(std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  scanned_bytes_ += bytes;
 }
 
 void Dataset::CountStored(ExtentId extent, std::uint64_t bytes) {

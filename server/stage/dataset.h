@@ -31,6 +31,7 @@
 namespace forebay::stage {
 
 class FirstReadSharing;
+class ObjectScans;
 class PackedForm;
 
 // The configuration of one data set.
@@ -107,6 +108,9 @@ class Dataset {
   Result<std::string> ReadSmall(std::string_view path, std::uint64_t bytes_max);
   // The key of an extent; the catalog must be known.
   const tier::ExtentKey& key(ExtentId extent) const { return keys_[extent.value()]; }
+  // The extent that has this key; nullopt if none has, for example because its objects have changed
+  // since. The catalog must be known.
+  std::optional<ExtentId> ExtentOf(const tier::ExtentKey& key) const;
   // The key of the group to which an extent belongs (extent_groups.h), for plan::Membership; the
   // catalog must be known. Without a meaning in a job of one node.
   std::uint64_t group_key(ExtentId extent) const {
@@ -162,7 +166,18 @@ class Dataset {
   Status ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum);
   bool is_outdated() const { return is_outdated_; }
   // Cataloguing has failed: sets the state and calls everybody who waits for the catalog.
-  void Fail(const Error& error);
+  // `now_ns`: for failure().
+  void Fail(const Error& error, std::int64_t now_ns = 0);
+  // With which error cataloguing has failed, and when, as long as there is no catalog.
+  struct Failure {
+    Error error;
+    std::int64_t at_ns = 0;
+  };
+  std::optional<Failure> failure() const;
+  // The objects of a data set that is scanned are being scanned: until it is catalogued or that has
+  // failed, `scans` has what was found so far.
+  void SetScans(std::shared_ptr<ObjectScans> scans);
+  std::shared_ptr<ObjectScans> scans() const;
   // At shutdown: calls everybody who waits for the catalog with `error`.
   void AbandonCatalogWaiters(const Error& error);
   plan::HomeTier home(ExtentId extent) const;
@@ -214,6 +229,9 @@ class Dataset {
                 std::uint64_t stats);
   // Counts each extent once, however often it is found or read again.
   void CountStaged(ExtentId extent, std::uint64_t bytes);
+  // Counts an extent that is staged while its object is scanned and its number is not known yet.
+  // SetCatalog forgets these: from then on, extents are counted by number.
+  void CountScanned(std::uint64_t bytes);
   // The image size of an extent in a packed form.
   void CountStored(ExtentId extent, std::uint64_t bytes);
   // Counts pieces of extents on no tier that were read from the GFS. True for the first call.
@@ -250,8 +268,10 @@ class Dataset {
   std::shared_ptr<const catalog::Catalog> catalog_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const PackedForm> form_ FOREBAY_GUARDED_BY(mutex_);
   std::string form_note_ FOREBAY_GUARDED_BY(mutex_);
-  // Both are immutable once catalog_ is set, so they are read without mutex_.
+  // These are immutable once catalog_ is set, so they are read without mutex_.
   std::vector<tier::ExtentKey> keys_;
+  // Of a format that is scanned: the extents in the order of the identities in their keys.
+  std::vector<std::uint32_t> by_identity_;
   std::vector<std::uint64_t> group_keys_;
   std::vector<std::uint64_t> planned_bytes_ FOREBAY_GUARDED_BY(mutex_);  // of a packed form
   // Of a packed form; 0: not known yet.
@@ -265,6 +285,8 @@ class Dataset {
   std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<Waiter> catalog_waiters_ FOREBAY_GUARDED_BY(mutex_);
   DatasetProgress progress_ FOREBAY_GUARDED_BY(mutex_);
+  std::shared_ptr<ObjectScans> scans_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t scanned_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of CountScanned
   // Extents that are part of progress_.staged_bytes.
   std::vector<bool> counted_ FOREBAY_GUARDED_BY(mutex_);
   // The pass has claimed or skipped all extents before this one.
@@ -278,6 +300,7 @@ class Dataset {
   std::int64_t started_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::uint64_t started_gfs_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::optional<Error> first_error_ FOREBAY_GUARDED_BY(mutex_);
+  std::int64_t failed_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;  // when Fail was called
   // A pass has ended since the last TakePassEnded.
   bool has_pass_ended_ FOREBAY_GUARDED_BY(mutex_) = false;
 };

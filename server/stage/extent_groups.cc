@@ -54,25 +54,47 @@ std::uint64_t RangeBytes(const catalog::Catalog& catalog) {
   return std::clamp<std::uint64_t>(catalog.total_bytes() / kGroupsWanted, 1, limits::kGroupBytes);
 }
 
+std::vector<std::uint64_t> ScanGroupKeys(std::uint64_t dataset,
+                                         std::span<const std::uint64_t> object_bytes,
+                                         const plan::Membership& nodes) {
+  std::vector<plan::GroupSize> groups;
+  groups.reserve(object_bytes.size());
+  for (std::uint32_t i = 0; i < object_bytes.size(); ++i) {
+    groups.push_back({.key = GroupKeyOf(dataset, ObjectId(i)), .bytes = object_bytes[i]});
+  }
+  return nodes.BalancedKeys(groups);
+}
+
 std::vector<std::uint64_t> GroupKeys(const catalog::Catalog& catalog, std::uint64_t range_bytes,
                                      const plan::Membership& nodes) {
-  std::vector<std::uint64_t> keys =
-      RawGroupKeys(catalog, range_bytes == 0 ? RangeBytes(catalog) : range_bytes);
-  const bool is_scanned = !catalog::BuildsFromMetadata(catalog.format());
-  // The extents of a group follow one another, except for those of a scanned object.
+  std::vector<std::uint64_t> keys;
+  if (!catalog::BuildsFromMetadata(catalog.format())) {
+    // The same groups as before the scan, those of objects without extents included.
+    std::vector<std::uint64_t> object_bytes(catalog.object_count());
+    for (std::uint32_t i = 0; i < object_bytes.size(); ++i) {
+      object_bytes[i] = catalog.object(ObjectId(i)).bytes;
+    }
+    const std::vector<std::uint64_t> of_objects =
+        ScanGroupKeys(tier::DatasetHash(catalog.name()), object_bytes, nodes);
+    for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
+      keys.push_back(of_objects[catalog.extent(ExtentId(i)).first_object.value()]);
+    }
+    return keys;
+  }
+  keys = RawGroupKeys(catalog, range_bytes == 0 ? RangeBytes(catalog) : range_bytes);
+  // The extents of a group follow one another.
   std::unordered_map<std::uint64_t, std::size_t> index;
   std::vector<plan::GroupSize> groups;
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const catalog::ExtentInfo extent = catalog.extent(ExtentId(i));
     const auto [entry, inserted] = index.try_emplace(keys[i], groups.size());
     if (inserted) {
-      const std::uint64_t object_bytes = catalog.object(extent.first_object).bytes;
       groups.push_back({.key = keys[i],
-                        .bytes = is_scanned ? object_bytes : 0,
+                        .bytes = 0,
                         // Whole objects are staged while others are still being listed.
-                        .keeps_key = !is_scanned && object_bytes <= extent.bytes});
+                        .keeps_key = catalog.object(extent.first_object).bytes <= extent.bytes});
     }
-    if (!is_scanned) groups[entry->second].bytes += extent.bytes;
+    groups[entry->second].bytes += extent.bytes;
   }
   const std::vector<std::uint64_t> balanced = nodes.BalancedKeys(groups);
   for (std::uint64_t& key : keys) key = balanced[index.at(key)];

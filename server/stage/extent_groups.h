@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -31,6 +32,12 @@ std::vector<std::uint64_t> RawGroupKeys(const catalog::Catalog& catalog,
 // A size of ranges for which a data set has enough groups to be divided evenly, and no more than
 // necessary: a 16,384th of its bytes, at most limits::kGroupBytes.
 std::uint64_t RangeBytes(const catalog::Catalog& catalog);
+
+// Returns the key of each object's group, by object, for the nodes of a job, in a data set whose
+// objects are scanned. It needs no catalog: `object_bytes` are the sizes of the objects.
+std::vector<std::uint64_t> ScanGroupKeys(std::uint64_t dataset,
+                                         std::span<const std::uint64_t> object_bytes,
+                                         const plan::Membership& nodes);
 
 // Returns the key of each extent's group, by extent, for the nodes of a job. `range_bytes`: 0 for
 // RangeBytes.

@@ -99,7 +99,9 @@ std::string NameObjects(const catalog::Catalog& catalog, ExtentId extent) {
 Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
                                        std::optional<plan::HomeTier> destination,
                                        io::IoQueue& queue) {
-  const ExtentId number = extent.key.extent;
+  // Used only for a data set with a catalog, or one that is not scanned.
+  const ExtentId number = extent.extent.value_or(ExtentId(0));
+  const bool is_scanned = !extent.extent.has_value();
   const std::shared_ptr<const PackedForm> form = dataset.form();
   const bool is_packed = form && extent.is_packed;
   const std::uint64_t raw_bytes =
@@ -154,8 +156,12 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
       return shared.error();
     }
   }
-  dataset.CountStaged(number, raw_bytes);
-  dataset.CountStored(number, image_bytes);
+  if (is_scanned) {
+    dataset.CountScanned(raw_bytes);
+  } else {
+    dataset.CountStaged(number, raw_bytes);
+    dataset.CountStored(number, image_bytes);
+  }
   return has_placed_others;
 }
 

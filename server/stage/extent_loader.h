@@ -50,6 +50,7 @@ std::string NameObjects(const catalog::Catalog& catalog, ExtentId extent);
 // The result of ReadExtent or VerifySupplied, in memory of the RAM tier.
 struct VerifiedExtent {
   tier::ExtentKey key;  // of the raw extent
+  std::optional<ExtentId> extent;  // unset during a scan, which does not know its number yet
   tier::ArenaBlock image;
   tier::ExtentChecksums checksums;
   bool is_packed = false;  // another node has compressed it already (SuppliedExtent)

@@ -23,9 +23,9 @@ void ExtentSupplier::BringHome(const LoadRequest& load, const tier::ResidentExte
   Dataset& dataset = load.dataset;
   // A demand must not make its reader wait for a copy to SSD.
   if (!load.background || dataset.is_replaced()) return;
-  plan::HomeTier home = dataset.home(found.key.extent);
+  plan::HomeTier home = dataset.home(load.extent);
   if (home == plan::HomeTier::kSsd && !parts_.tiers.CopyToSsd(found, queue).has_value()) {
-    home = parts_.placements.MoveOffSsd(dataset, found.key.extent, found.image_bytes);
+    home = parts_.placements.MoveOffSsd(dataset, load.extent, found.image_bytes);
   }
   if (home == plan::HomeTier::kRam) parts_.tiers.MakeAtHome(found.key, tier::TierKind::kRam);
 }
@@ -86,6 +86,7 @@ Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
   return parts_.loader.StoreExtent(
       dataset,
       {.key = tier::KeyOf(*catalog, extent),
+       .extent = extent,
        .image = std::move(supplied.image),
        .checksums = std::move(supplied.checksums),
        .is_packed = supplied.is_packed},

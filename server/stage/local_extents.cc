@@ -6,13 +6,18 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "proto/contract/limits.h"
+#include "server/catalog/catalog_part.h"
+#include "server/catalog/dataset_source.h"
 #include "server/plan/placement.h"
+#include "server/stage/cataloguing/object_scans.h"
 
 namespace forebay::stage {
 namespace {
@@ -35,7 +40,7 @@ Status ReadSegment(const tier::ResidentExtent& extent, std::span<std::byte> imag
   FOREBAY_TRY(io::ReadFully(queue, *extent.segment->file, 0, pages));
   if (tier::ComputeChecksums(extent.key, image, {}).image == extent.sums().image) return {};
   return Error(ErrorCode::kDataLoss, fmt::format("extent {} on SSD does not match its checksum",
-                                                 extent.key.extent.value()));
+                                                 tier::KeyText(extent.key)));
 }
 
 }  // namespace
@@ -98,6 +103,68 @@ Result<SuppliedExtent> LocalExtents::Read(Dataset& dataset, std::uint64_t finger
                fmt::format("extent {} of '{}' was evicted or damaged {} times before it could be "
                            "copied; try again",
                            extent.value(), dataset.name(), limits::kExtentArrivalsMax));
+}
+
+namespace {
+
+// A node that waits for a part asks once a second. So it hears of a failure before this time, and a
+// node that asks later has begun since.
+constexpr std::int64_t kFailureIsOldNs = 10'000'000'000;
+
+// The object that another node asks for must be the one that this node has listed.
+Status CheckObject(const std::string& dataset, std::size_t object_count, ObjectId object,
+                   const auto& object_of, std::uint64_t object_hash) {
+  if (object.value() >= object_count) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("data set '{}' has {} objects here, and more on the node that asks; "
+                             "objects must not be added during a job",
+                             dataset, object_count));
+  }
+  const catalog::PlannedObject ours = object_of(object);
+  if (catalog::HashOf(ours) == object_hash) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("object {} of data set '{}' is '{}' with {} bytes here, and another one "
+                           "on the node that asks; objects must not change during a job",
+                           object.value(), dataset, ours.path, ours.bytes));
+}
+
+}  // namespace
+
+Result<bool> LocalExtents::ReadPart(Dataset& dataset, ObjectId object, std::uint64_t object_hash,
+                                    catalog::ImageSink& part) {
+  // In this order: what was scanned is dropped when the catalog is there.
+  if (const std::shared_ptr<const ObjectScans> scans = dataset.scans()) {
+    const catalog::ScanPlan& plan = scans->plan();
+    const auto planned = [&](ObjectId number) { return plan.objects[number.value()]; };
+    FOREBAY_TRY(CheckObject(plan.name, plan.objects.size(), object, planned, object_hash));
+    const Result<bool> written = scans->Encode(object, part);
+    if (!written.has_value()) return ErrorForOthers(written.error());
+    return written;
+  }
+  if (const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog()) {
+    if (catalog::BuildsFromMetadata(catalog->format())) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("data set '{}' is not scanned, so its objects have no parts",
+                               dataset.name()));
+    }
+    const auto planned = [&](ObjectId number) {
+      return catalog::PlannedObjectOf(catalog->object(number));
+    };
+    FOREBAY_TRY(CheckObject(dataset.name(), catalog->object_count(), object, planned,
+                            object_hash));
+    FOREBAY_ASSIGN(const std::unique_ptr<catalog::CatalogPart> made,
+                   catalog::CatalogPartOf(*catalog, object, scratch_));
+    FOREBAY_TRY(catalog::EncodePart(catalog::TablesOf(catalog->format(), *made), part));
+    return true;
+  }
+  const std::optional<Dataset::Failure> failure = dataset.failure();
+  // Not tried again for each node that asks, because the GFS may have the trouble.
+  if (failure && clock_.NowNs() - failure->at_ns < kFailureIsOldNs) {
+    return ErrorForOthers(failure->error);
+  }
+  // The node that asks is ahead of this one.
+  stager_.StageForReader(dataset);
+  return false;
 }
 
 }  // namespace forebay::stage

@@ -1,10 +1,14 @@
 // LocalExtents: answers a request of another node for a whole extent (ExtentSource), with the copy
-// on this node's tiers. An extent that is on no tier is staged first.
+// on this node's tiers; an extent that is on no tier is staged first. It also answers requests for
+// the catalog part of an object (PartSource).
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "proto/contract/result.h"
+#include "server/catalog/storage/build_scratch.h"
+#include "server/catalog/storage/image_sink.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/stager.h"
@@ -15,9 +19,10 @@ namespace forebay::stage {
 // Thread-safe.
 class LocalExtents {
  public:
-  // All are borrowed.
-  LocalExtents(tier::ExtentCache& cache, Stager& stager, io::Clock& clock)
-      : cache_(cache), stager_(stager), clock_(clock) {}
+  // All are borrowed. `scratch`: for catalog parts that are larger than memory for them.
+  LocalExtents(tier::ExtentCache& cache, Stager& stager, io::Clock& clock,
+               catalog::BuildScratch scratch = {})
+      : cache_(cache), stager_(stager), clock_(clock), scratch_(std::move(scratch)) {}
 
   // Brings the extent to a tier, and calls `waiter` when it is there or an error is final; perhaps
   // within this call. Begins to stage the data set if nobody has yet. No thread waits meanwhile.
@@ -30,10 +35,19 @@ class LocalExtents {
   Result<SuppliedExtent> Read(Dataset& dataset, std::uint64_t fingerprint, ExtentId extent,
                               const AllocateImage& allocate, io::IoQueue& queue);
 
+  // Writes the encoded part of an object of a data set that is scanned, from what was scanned so
+  // far or from the complete catalog. Begins to catalogue the data set if nobody has yet. False:
+  // the part is not there yet. `object_hash`: catalog::HashOf of the object as the asking node has
+  // listed it; kFailedPrecondition: it is another one here. Never waits for a scan.
+  Result<bool> ReadPart(Dataset& dataset, ObjectId object, std::uint64_t object_hash,
+                        catalog::ImageSink& part);
+  const catalog::BuildScratch& scratch() const { return scratch_; }
+
  private:
   tier::ExtentCache& cache_;
   Stager& stager_;
   io::Clock& clock_;
+  const catalog::BuildScratch scratch_;
 };
 
 // Checks that another node's catalog of `dataset`, of which `fingerprint` is given, lists the same

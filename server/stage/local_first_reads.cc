@@ -27,9 +27,9 @@ Status CheckReads(const Dataset& dataset, const catalog::Catalog& catalog,
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("data set '{}' has no extent {}", dataset.name(), extent.value()));
     }
-    const tier::ExtentKey ours =
-        has_raw_keys ? dataset.key(extent) : tier::KeyOf(catalog, extent);
-    if (read.key == ours) continue;
+    const bool is_ours = has_raw_keys ? dataset.ExtentOf(read.key).has_value()
+                                      : read.key == tier::KeyOf(catalog, extent);
+    if (is_ours) continue;
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("the objects of extent {} of data set '{}' have other sizes or "
                              "modification times here; the objects must not change during a job",

@@ -121,6 +121,7 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                   {.backend = parts_.backend,
                    .catalogs = parts_.catalogs,
                    .nodes = parts_.nodes,
+                   .peers = parts_.peer_parts,
                    .tiers = tiers_,
                    .placements = placements_,
                    .loader = loader_}),
@@ -221,12 +222,12 @@ bool Stager::StageAgain(Dataset& dataset) {
   std::vector<bool> resident(catalog->extent_count(), false);
   for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
     for (const ExtentKey& key : parts_.cache.Resident(kind)) {
-      const bool is_ours = key.dataset == dataset.hash() &&
-                           key.extent.value() < resident.size() && dataset.key(key.extent) == key;
-      if (!is_ours || !IsAtHome(kind, dataset.home(key.extent))) continue;
-      resident[key.extent.value()] = true;
+      if (key.dataset != dataset.hash()) continue;
+      const std::optional<ExtentId> extent = dataset.ExtentOf(key);
+      if (!extent || !IsAtHome(kind, dataset.home(*extent))) continue;
+      resident[extent->value()] = true;
       // It may have been a guest until PlaceAgain gave it its home here.
-      if (dataset.home(key.extent) != plan::HomeTier::kNone) tiers_.MakeAtHome(key, kind);
+      if (dataset.home(*extent) != plan::HomeTier::kNone) tiers_.MakeAtHome(key, kind);
     }
   }
   return dataset.BeginStagingAgain(resident, parts_.clock.NowNs());
@@ -321,7 +322,7 @@ void Stager::Look() {
 
 // A job of any kind may block for long, but never for another job of this queue, except that a
 // catalogue job waits for early loads under way, which end or are abandoned.
-void Stager::Perform(const StagingJob& job, io::IoQueue& queue) {
+void Stager::Perform(StagingJob& job, io::IoQueue& queue) {
   switch (job.kind) {
     case StagingJob::Kind::kCatalogue: return PerformCatalogue(job, queue);
     case StagingJob::Kind::kLoad: return PerformLoad(job, queue);
@@ -362,13 +363,21 @@ void Stager::PerformLoad(const StagingJob& job, io::IoQueue& queue) {
   LogPassEnd(dataset);
 }
 
-void Stager::PerformCatalogue(const StagingJob& job, io::IoQueue& queue) {
+void Stager::PerformCatalogue(StagingJob& job, io::IoQueue& queue) {
   Dataset& dataset = *job.dataset;
-  const Status status = cataloguer_.Run(
+  const Result<bool> status = cataloguer_.Run(
       dataset, job.rebuild, job.replaced,
       {.described = [&](auto... of_extent) { StageEarly(dataset, of_extent...); },
        .ended = [&] { early_.End(dataset); }},
       queue);
+  if (status.has_value() && !*status) {
+    // Other nodes have not scanned their objects yet. This thread does other work meanwhile.
+    const std::shared_ptr<ObjectScans> scans = dataset.scans();
+    if (!queue_.PostponeCatalogue(std::move(job), scans->NextPauseNs())) {
+      dataset.Fail(ShuttingDown());
+    }
+    return;
+  }
   if (!status.has_value()) {
     const bool is_old_served =
         job.replaced.dataset != nullptr && !job.replaced.dataset->is_replaced();
@@ -378,7 +387,7 @@ void Stager::PerformCatalogue(const StagingJob& job, io::IoQueue& queue) {
     log::Error("data set '{}': {}", dataset.name(), error.ToString());
     // A failed scan has stored extents that nobody can find without a catalog.
     cataloguer_.Abandon(dataset);
-    dataset.Fail(error);
+    dataset.Fail(error, parts_.clock.NowNs());
   } else {
     LogCatalogued(dataset);
   }

@@ -34,6 +34,7 @@
 #include "server/stage/gfs/gfs_reader.h"
 #include "server/stage/gfs/patient_backend.h"
 #include "server/stage/gfs/request_gate.h"
+#include "server/stage/part_source.h"
 #include "server/stage/placement/placement_table.h"
 #include "server/stage/placement/staging_tiers.h"
 #include "server/stage/staging_queue.h"
@@ -66,11 +67,12 @@ struct StagerParts {
   GfsPatience* patience = nullptr;  // of `backend`; stopped together with the stager
   GfsCalls* calls = nullptr;        // of `backend`; null: hung calls are not detected
   tier::NextUse next_use;
-  // The nodes of the job, and the source that asks them. Both null: a job of one node.
+  // The nodes of the job, and the sources that ask them. All null: a job of one node.
   plan::Membership* nodes = nullptr;
   ExtentSource* peers = nullptr;
   // The nodes that keep checksums of first reads for this one; null: none do.
   FirstReadKeepers* keepers = nullptr;
+  PartSource* peer_parts = nullptr;  // likewise, for data sets that are scanned
 };
 
 // Thread-safe.
@@ -130,9 +132,9 @@ class Stager {
   void Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Replacement replaced = {});
   bool StageAgain(Dataset& dataset);
   void Run(io::QueueCrew& crew, io::IoQueue& queue);
-  void Perform(const StagingJob& job, io::IoQueue& queue);
+  void Perform(StagingJob& job, io::IoQueue& queue);
   void PerformLoad(const StagingJob& job, io::IoQueue& queue);
-  void PerformCatalogue(const StagingJob& job, io::IoQueue& queue);
+  void PerformCatalogue(StagingJob& job, io::IoQueue& queue);
   void EndPass(Dataset& dataset);
   // Ends a claimed extent that nobody will load, because the stager stops.
   void Cancel(const StagingJob& job);

@@ -142,9 +142,11 @@ std::optional<StagingJob> StagingQueue::Next(io::QueueCrew& crew) {
     const std::uint32_t background_max = std::max(1U, readers_ - readers_ / 4) + spare;
     // A demanded extent is what a reader waits for.
     if (std::optional<StagingJob> job = NextDemandLocked()) return job;
-    if (!catalogues_.empty() && cataloguing_ < cataloguing_max) {
-      ++cataloguing_;
-      return take(catalogues_);
+    if (cataloguing_ < cataloguing_max) {
+      if (std::optional<StagingJob> job = NextCatalogueLocked()) {
+        ++cataloguing_;
+        return job;
+      }
     }
     if (std::unique_ptr<EarlyExtents::Extent> early = parts_.early.Take()) {
       StagingJob job;
@@ -173,12 +175,34 @@ std::optional<StagingJob> StagingQueue::Next(io::QueueCrew& crew) {
     if (may_begin) {
       if (std::optional<StagingJob> job = NextDeferredLocked(spare)) return job;
     }
-    // Time makes a deferred load due, and nobody wakes a thread for that.
-    if (deferred_.empty()) {
-      work_.Wait(mutex_);
-    } else {
-      work_.WaitFor(mutex_, std::chrono::nanoseconds(kDeferredPauseNs));
-    }
+    AwaitWorkLocked();
+  }
+}
+
+std::optional<StagingJob> StagingQueue::NextCatalogueLocked() {
+  const std::int64_t now_ns = parts_.clock.NowNs();
+  const auto due = std::ranges::find_if(
+      catalogues_, [&](const StagingJob& job) { return job.not_before_ns <= now_ns; });
+  if (due == catalogues_.end()) return std::nullopt;
+  StagingJob job = std::move(*due);
+  catalogues_.erase(due);
+  return job;
+}
+
+// Time makes a deferred load or a postponed catalogue job due, and nobody wakes a thread for that.
+void StagingQueue::AwaitWorkLocked() {
+  std::optional<std::int64_t> wait_ns;
+  if (!deferred_.empty()) wait_ns = kDeferredPauseNs;
+  const std::int64_t now_ns = parts_.clock.NowNs();
+  for (const StagingJob& job : catalogues_) {
+    // A job that is due waits for a place, whose release wakes a thread.
+    const std::int64_t left_ns = job.not_before_ns - now_ns;
+    if (left_ns > 0) wait_ns = std::min(wait_ns.value_or(left_ns), left_ns);
+  }
+  if (wait_ns) {
+    work_.WaitFor(mutex_, std::chrono::nanoseconds(*wait_ns));
+  } else {
+    work_.Wait(mutex_);
   }
 }
 
@@ -300,6 +324,18 @@ void StagingQueue::EndCatalogue(const StagingJob& job, bool is_catalogued) {
   }
   // Many threads may find work in a pass, and a place for another catalogue job is free.
   work_.NotifyAll();
+}
+
+bool StagingQueue::PostponeCatalogue(StagingJob job, std::int64_t pause_ns) {
+  job.not_before_ns = parts_.clock.NowNs() + pause_ns;
+  {
+    const MutexLock lock(mutex_);
+    --cataloguing_;
+    if (stopping_) return false;
+    catalogues_.push_back(std::move(job));
+  }
+  work_.NotifyAll();
+  return true;
 }
 
 std::uint32_t StagingQueue::cataloguing() const {

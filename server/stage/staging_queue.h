@@ -41,6 +41,7 @@ struct StagingJob {
   bool rebuild = false;
   Replacement replaced;       // the data set that `dataset` replaces
   std::int64_t grace_ns = 0;  // delay of background staging after it
+  std::int64_t not_before_ns = 0;
   // kLoad.
   Access access = Access::kOnTier;
   bool background = false;
@@ -102,6 +103,9 @@ class StagingQueue {
   // Dataset::Report. `is_catalogued`: the background pass of the data set begins.
   void EndLoad(const StagingJob& job);
   void EndCatalogue(const StagingJob& job, bool is_catalogued);
+  // Call instead of EndCatalogue: the job waits for other nodes, and Next returns it again after
+  // this time. False: the queue is stopped, and nobody will perform the job.
+  bool PostponeCatalogue(StagingJob job, std::int64_t pause_ns);
   std::uint32_t cataloguing() const;  // catalogue jobs under way
 
  private:
@@ -146,6 +150,10 @@ class StagingQueue {
   // readers.
   std::optional<StagingJob> NextDeferredLocked(std::uint32_t blocked) FOREBAY_REQUIRES(mutex_);
   void EndGraceLocked(const Dataset& dataset) FOREBAY_REQUIRES(mutex_);
+  // The first catalogue job that may begin now.
+  std::optional<StagingJob> NextCatalogueLocked() FOREBAY_REQUIRES(mutex_);
+  // Waits until a job is added, or until time makes one of those that wait possible.
+  void AwaitWorkLocked() FOREBAY_REQUIRES(mutex_);
   bool IsBlocked(const StagingJob& load) const;
 
   const std::uint32_t readers_;

@@ -264,13 +264,14 @@ bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<BatchAssemble
 // Takes what the job waited for, in the order of `extents`; false if something is missing.
 bool BatchScheduler::TakeWaitedFor(const BatchJob& job, std::span<const ExtentId> extents,
                                    std::vector<tier::ExtentRef>& refs) {
+  const stage::Dataset& dataset = *job.owner->spec().dataset;
   const std::vector<tier::ExtentRef>& held = job.refs;
   if (held.empty()) return false;
   for (std::size_t i = 0; i < extents.size(); ++i) {
     // Only a packed data set lists other extents after a wait, and it has no null references. So a
     // null reference in the same place stands for the same extent.
     const auto is_it = [&](const tier::ExtentRef& ref) {
-      return !ref || ref->key.extent == extents[i];
+      return !ref || ref->key == dataset.key(extents[i]);
     };
     const bool in_order = i < held.size() && is_it(held[i]);
     const auto found = in_order ? held.begin() + static_cast<std::ptrdiff_t>(i)

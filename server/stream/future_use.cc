@@ -181,10 +181,9 @@ std::uint64_t FutureUse::NextUse(const tier::ExtentKey& key, std::uint64_t exact
     if (soonest < exact_from) break;
     // A data set that was replaced by a rebuild has other extents under the same name.
     const StreamSpec& spec = future->spec();
-    const bool is_its = spec.dataset->hash() == key.dataset &&
-                        key.extent.value() < spec.catalog->extent_count() &&
-                        spec.dataset->key(key.extent) == key;
-    if (is_its) soonest = std::min(soonest, future->StepsUntil(key.extent, exact_from));
+    if (spec.dataset->hash() != key.dataset) continue;
+    const std::optional<ExtentId> extent = spec.dataset->ExtentOf(key);
+    if (extent) soonest = std::min(soonest, future->StepsUntil(*extent, exact_from));
   }
   return soonest;
 }

@@ -4,6 +4,7 @@
 
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
+#include "server/catalog/dataset_source.h"
 
 namespace forebay::tier {
 namespace {
@@ -11,6 +12,17 @@ namespace {
 void AppendHex(std::uint64_t value, int digits, std::string& text) {
   constexpr std::string_view kHex = "0123456789abcdef";
   for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) text += kHex[(value >> shift) & 0xF];
+}
+
+ExtentKey NumberedKey(const catalog::Catalog& catalog, const catalog::ExtentInfo& info,
+                      ExtentId number) {
+  std::vector<catalog::ObjectInfo> objects;
+  objects.reserve(info.object_count);
+  // An extent of an image folder holds many objects, and a change of any of them changes the bytes.
+  for (std::uint32_t i = 0; i < info.object_count; ++i) {
+    objects.push_back(catalog.object(ObjectId(info.first_object.value() + i)));
+  }
+  return {DatasetHash(catalog.name()), number, ExtentIdentity(info, objects)};
 }
 
 }  // namespace
@@ -53,14 +65,29 @@ std::uint64_t ExtentIdentity(const catalog::ExtentInfo& extent,
 }
 
 ExtentKey KeyOf(const catalog::Catalog& catalog, ExtentId extent) {
-  const catalog::ExtentInfo info = catalog.extent(extent);
-  std::vector<catalog::ObjectInfo> objects;
-  objects.reserve(info.object_count);
-  // An extent of an image folder holds many objects, and a change of any of them changes the bytes.
-  for (std::uint32_t i = 0; i < info.object_count; ++i) {
-    objects.push_back(catalog.object(ObjectId(info.first_object.value() + i)));
+  ExtentKey key = NumberedKey(catalog, catalog.extent(extent), extent);
+  if (!catalog::BuildsFromMetadata(catalog.format())) {
+    const ExtentId first = catalog::FirstExtentOf(catalog, catalog.extent(extent).first_object);
+    key.extent = ExtentId(extent.value() - first.value());
   }
-  return {DatasetHash(catalog.name()), extent, ExtentIdentity(info, objects)};
+  return key;
+}
+
+std::vector<ExtentKey> KeysOf(const catalog::Catalog& catalog) {
+  const bool is_scanned = !catalog::BuildsFromMetadata(catalog.format());
+  std::vector<ExtentKey> keys;
+  keys.reserve(catalog.extent_count());
+  std::uint32_t first = 0;  // the first extent of the current object
+  ObjectId object;
+  for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
+    const catalog::ExtentInfo info = catalog.extent(ExtentId(i));
+    if (i == 0 || (is_scanned && info.first_object != object)) {
+      first = is_scanned ? i : 0;
+      object = info.first_object;
+    }
+    keys.push_back(NumberedKey(catalog, info, ExtentId(i - first)));
+  }
+  return keys;
 }
 
 ChecksumIdentity PieceIdentity(const ExtentKey& key, std::uint32_t offset,

@@ -20,9 +20,13 @@ namespace forebay::tier {
 // Names one extent of one data set, as it was when it was read. `identity` covers the paths, sizes
 // and modification times of its objects, and its range. So the extent of a changed object has
 // another key, and a stale copy is never found.
+//
+// Extents of a format that is scanned are stored before it is known how many extents the objects
+// before theirs have, perhaps by another node. So their keys have the number of the extent among
+// those of its object. Dataset::ExtentOf finds the extent of a key.
 struct ExtentKey {
   std::uint64_t dataset = 0;   // DatasetHash(name)
-  ExtentId extent;
+  ExtentId extent;             // its number in the data set or, if that is scanned, in its object
   std::uint64_t identity = 0;  // ExtentIdentity(...)
   auto operator<=>(const ExtentKey&) const = default;
 };
@@ -44,6 +48,8 @@ std::uint64_t DatasetHash(std::string_view name);
 std::uint64_t ExtentIdentity(const catalog::ExtentInfo& extent,
                              std::span<const catalog::ObjectInfo> objects);
 ExtentKey KeyOf(const catalog::Catalog& catalog, ExtentId extent);
+// The keys of all extents.
+std::vector<ExtentKey> KeysOf(const catalog::Catalog& catalog);
 
 // The checksums that were taken when the extent was first read from the GFS (docs/design.md, 7.1).
 // Piece i is the part of sample info.first_sample + i that lies in this extent or, in a data set of

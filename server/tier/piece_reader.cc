@@ -44,7 +44,7 @@ void ReadFromSources(io::IoQueue& queue, std::span<const PieceRead> reads,
     wanted.clear();
     for (const std::size_t index : group) {
       const PieceRead& read = reads[index];
-      wanted.push_back({.extent = read.extent->key.extent,
+      wanted.push_back({.extent = read.piece.extent,
                         .offset = read.piece.offset,
                         .memory = PieceBytes(read)});
     }

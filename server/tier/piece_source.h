@@ -13,7 +13,7 @@ namespace forebay::tier {
 
 // A range of an extent's image, and the memory to read it into, which gives its length.
 struct SourceRead {
-  ExtentId extent;
+  ExtentId extent;  // in the catalog
   std::uint64_t offset = 0;
   std::span<std::byte> memory;
 };

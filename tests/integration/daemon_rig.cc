@@ -10,9 +10,13 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <string_view>
+
+#include <fmt/format.h>
 
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
+#include "server/catalog/testing/tar_text.h"
 
 namespace forebay::integration {
 namespace {
@@ -21,6 +25,24 @@ namespace {
 // everywhere.
 std::uint64_t WordOf(std::uint64_t id, std::uint64_t index) {
   return (id + 1) * 0x9E3779B97F4A7C15ULL + index;
+}
+
+std::string BinaryRecord(std::uint64_t id) {
+  std::string record(kRecordBytes, '\0');
+  for (std::uint64_t i = 0; i < kRecordBytes / sizeof(std::uint64_t); ++i) {
+    const std::uint64_t word = WordOf(id, i);
+    std::memcpy(record.data() + i * sizeof(word), &word, sizeof(word));
+  }
+  return record;
+}
+
+// As many bytes, which no line end is among.
+std::string HexRecord(std::uint64_t id) {
+  std::string record;
+  for (std::uint64_t i = 0; record.size() < kRecordBytes; ++i) {
+    record += fmt::format("{:016x}", WordOf(id, i));
+  }
+  return record;
 }
 
 std::vector<std::string> NamesIn(const std::string& folder) {
@@ -35,17 +57,31 @@ std::vector<std::string> NamesIn(const std::string& folder) {
 // Counts the samples of a batch; false where it cannot be read.
 bool Count(RawClient& client, const v1::Batch& batch, std::set<std::uint64_t>& seen,
            EpochCounts& counts) {
-  WireSpan tensor;
-  if (batch.fields_size() != 1 || batch.fields(0).tensor().size() != sizeof(tensor)) return false;
-  std::memcpy(&tensor, batch.fields(0).tensor().data(), sizeof(tensor));
-  const std::span<const std::byte> rows = client.Bytes(tensor);
-  if (rows.size() != batch.sample_count() * kRecordBytes) return false;
+  if (batch.fields_size() != 1) return false;
+  const v1::FieldData& field = batch.fields(0);
+  std::vector<std::span<const std::byte>> rows(batch.sample_count());
+  if (field.spans().size() == rows.size() * sizeof(WireSpan)) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      WireSpan span;
+      std::memcpy(&span, field.spans().data() + i * sizeof(span), sizeof(span));
+      rows[i] = client.Bytes(span);
+    }
+  } else {
+    WireSpan tensor;
+    if (field.tensor().size() != sizeof(tensor)) return false;
+    std::memcpy(&tensor, field.tensor().data(), sizeof(tensor));
+    const std::span<const std::byte> bytes = client.Bytes(tensor);
+    if (bytes.size() != rows.size() * kRecordBytes) return false;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i] = bytes.subspan(i * kRecordBytes, kRecordBytes);
+    }
+  }
   for (std::uint32_t i = 0; i < batch.sample_count(); ++i) {
     std::uint64_t id = 0;
     std::memcpy(&id, batch.sample_ids().data() + i * sizeof(id), sizeof(id));
     seen.insert(id);
     ++counts.samples;
-    const std::span<const std::byte> row = rows.subspan(i * kRecordBytes, kRecordBytes);
+    const std::span<const std::byte> row = rows[i];
     if (!IsRecord(id, row)) ++counts.wrong;
     // Multiplied by an odd number that belongs to the id, so that two swapped rows change the sum.
     const std::uint64_t digest = Checksum(row) * (2 * id + 1);
@@ -62,13 +98,7 @@ DaemonRig::DaemonRig(const RigOptions& options) : options_(options) {
   folder_ = mkdtemp(pattern.data());
   std::filesystem::create_directory(folder_ + "/gfs");
   std::filesystem::create_directory(folder_ + "/" + options.served);
-  std::ofstream data(folder_ + "/gfs/x.bin", std::ios::binary);
-  std::vector<std::uint64_t> record(kRecordBytes / sizeof(std::uint64_t));
-  for (std::uint64_t id = 0; id < options.records; ++id) {
-    for (std::uint64_t i = 0; i < record.size(); ++i) record[i] = WordOf(id, i);
-    data.write(reinterpret_cast<const char*>(record.data()),
-               static_cast<std::streamsize>(kRecordBytes));
-  }
+  const std::string format = WriteFiles();
   std::ofstream config(folder_ + "/f.toml");
   config << "[daemon]\nsocket = \"" << socket_path() << "\"\nstate_dir = \"" << folder_
          << "/state\"\njob_id = \"job-1\"\n[tier.ram]\ncapacity = \"" << options.ram << "\"\n";
@@ -77,10 +107,41 @@ DaemonRig::DaemonRig(const RigOptions& options) : options_(options) {
   }
   config << "[slots]\ncapacity = \"32MiB\"\n[[dataset]]\nname = \"" << kDataset
          << "\"\npath = \"" << folder_ << "/" << options.served
-         << "\"\nformat = \"raw\"\nfiles = [\"x=x.bin\"]\nshape = [" << kRecordBytes
-         << "]\nextent = \"" << options.extent << "\"\npersist = true\ncopies = \""
-         << options.copies << "\"\n";
-  FOREBAY_CHECK(data.good() && config.good());
+         << "\"\n" << format << "extent = \"" << options.extent
+         << "\"\npersist = true\ncopies = \"" << options.copies << "\"\n";
+  FOREBAY_CHECK(config.good());
+}
+
+std::string DaemonRig::WriteFiles() const {
+  const bool is_raw = options_.files == RecordFiles::kOneFile;
+  const bool is_tar = options_.files == RecordFiles::kArchives;
+  const std::uint64_t files = is_raw ? 1 : kScannedFiles;
+  const std::uint64_t records = (options_.records + files - 1) / files;
+  for (std::uint64_t file = 0; file < files; ++file) {
+    // Numbers of one length, so that the order of names is that of the records.
+    const std::string name =
+        is_raw ? "x.bin" : std::to_string(100 + file) + (is_tar ? ".tar" : ".jsonl");
+    std::ofstream data(folder_ + "/gfs/" + name, std::ios::binary);
+    const std::uint64_t end = std::min((file + 1) * records, options_.records);
+    for (std::uint64_t id = file * records; id < end; ++id) {
+      if (is_tar) data << catalog::TarFileText(std::to_string(id) + ".bin", BinaryRecord(id));
+      if (is_raw) data << BinaryRecord(id);
+      if (!is_raw && !is_tar) data << HexRecord(id) << "\n";
+    }
+    if (is_tar) data << catalog::TarEndText();
+    FOREBAY_CHECK(data.good());
+  }
+  if (!is_raw) return is_tar ? "format = \"tar\"\n" : "format = \"jsonl\"\n";
+  return "format = \"raw\"\nfiles = [\"x=x.bin\"]\nshape = [" + std::to_string(kRecordBytes) +
+         "]\n";
+}
+
+std::uint64_t DaemonRig::file_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/gfs")) {
+    bytes += entry.file_size();
+  }
+  return bytes;
 }
 
 DaemonRig::~DaemonRig() {
@@ -151,13 +212,8 @@ void DaemonRig::WipeSsd() const {
 }
 
 bool IsRecord(std::uint64_t id, std::span<const std::byte> bytes) {
-  if (bytes.size() != kRecordBytes) return false;
-  for (std::uint64_t i = 0; i < kRecordBytes / sizeof(std::uint64_t); ++i) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + i * sizeof(word), sizeof(word));
-    if (word != WordOf(id, i)) return false;
-  }
-  return true;
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return text == BinaryRecord(id) || text == HexRecord(id);
 }
 
 EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, const OrderShape& shape,

@@ -17,8 +17,17 @@ namespace forebay::integration {
 inline constexpr std::uint64_t kRecordBytes = 4096;
 inline constexpr const char* kDataset = "records";
 
+// How the records lie on the GFS.
+enum class RecordFiles : std::uint8_t {
+  kOneFile,   // one after another
+  kArchives,  // as members of kScannedFiles tar archives
+  kLines,     // in hexadecimal, as lines of kScannedFiles files
+};
+inline constexpr std::uint64_t kScannedFiles = 32;
+
 struct RigOptions {
   std::uint64_t records = 4096;   // 16 MiB
+  RecordFiles files = RecordFiles::kOneFile;
   std::string extent = "1MiB";
   std::string ram = "64MiB";
   bool ssd = true;                // with persist: every extent is written to SSD too
@@ -64,6 +73,8 @@ class DaemonRig {
   std::string log() const { return ReadText(log_path()); }
   std::string log_path() const { return folder_ + "/log"; }
   std::uint64_t dataset_bytes() const { return options_.records * kRecordBytes; }
+  // Of all files on the GFS.
+  std::uint64_t file_bytes() const;
 
   // Published segments on the SSD now.
   std::uint64_t SegmentCount() const;
@@ -73,11 +84,14 @@ class DaemonRig {
   void WipeSsd() const;
 
  private:
+  // Writes the files, and returns what the configuration says about their format.
+  std::string WriteFiles() const;
+
   RigOptions options_;
   std::string folder_;
 };
 
-// True where `bytes` are those of record `id`.
+// True where `bytes` are those of record `id`, in any of the forms of RecordFiles.
 bool IsRecord(std::uint64_t id, std::span<const std::byte> bytes);
 // Which part of which epoch: one rank's share of some steps.
 struct EpochPart {

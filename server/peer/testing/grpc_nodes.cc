@@ -61,6 +61,10 @@ Result<stage::SuppliedExtent> GrpcNodes::Carry(const stage::ExtentRequest& reque
   return peers().Read(request, allocate, queue);
 }
 
+Result<bool> GrpcNodes::Carry(const stage::PartRequest& request, catalog::TableSpool& part) {
+  return peers().ReadPart(request, part);
+}
+
 void GrpcNodes::Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) {
   peers().Read(std::move(request), std::move(done));
 }

@@ -28,6 +28,7 @@ class GrpcNodes final : public NodeTransport {
                                       io::IoQueue& queue) override;
   void Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
   void Carry(stage::KeepRequest request, Kept kept) override;
+  Result<bool> Carry(const stage::PartRequest& request, catalog::TableSpool& part) override;
   GrpcPeers& peers();
 
   io::SteadyClock clock_;

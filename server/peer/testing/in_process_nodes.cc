@@ -47,6 +47,13 @@ Result<stage::SuppliedExtent> InProcessNodes::Carry(const stage::ExtentRequest& 
                              allocate, *queue);
 }
 
+Result<bool> InProcessNodes::Carry(const stage::PartRequest& request, catalog::TableSpool& part) {
+  const std::optional<Node> node = Find(request.node);
+  if (!node) return Silent(request.node);
+  return node->extents->ReadPart(*node->dataset, request.object,
+                                 catalog::HashOf(request.planned), part);
+}
+
 void InProcessNodes::Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) {
   const std::optional<Node> node = Find(request->node);
   if (!node) return done(Silent(request->node));

@@ -71,6 +71,31 @@ std::uint64_t NodeTransport::first_reads_given(NodeRank rank) const {
   return counts_.at(rank).first_reads;
 }
 
+Result<bool> NodeTransport::ReadPart(const stage::PartRequest& request,
+                                     catalog::TableSpool& part) {
+  bool flips_bits = false;
+  {
+    std::lock_guard lock(mutex_);
+    flips_bits = counts_[request.node].flips_bits;
+  }
+  FOREBAY_ASSIGN(const bool is_there, Carry(request, part));
+  if (!is_there) return false;
+  if (flips_bits) {
+    std::byte first;
+    FOREBAY_TRY(part.Read(0, {&first, 1}));
+    first ^= std::byte{1};
+    FOREBAY_TRY(part.ReplaceStart({&first, 1}));
+  }
+  std::lock_guard lock(mutex_);
+  ++counts_[request.node].parts_sent;
+  return true;
+}
+
+std::uint64_t NodeTransport::parts_sent(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return counts_.at(rank).parts_sent;
+}
+
 std::uint64_t NodeTransport::extents_asked(NodeRank rank) const {
   std::lock_guard lock(mutex_);
   return counts_.at(rank).extents_asked;

@@ -17,12 +17,14 @@
 #include "server/stage/first_read_keepers.h"
 #include "server/stage/local_extents.h"
 #include "server/stage/local_first_reads.h"
+#include "server/stage/part_source.h"
 
 namespace forebay::peer {
 
 // All nodes of a job share one object. Thread-safe.
 class NodeTransport : public stage::ExtentSource,
                       public stage::FirstReadKeepers,
+                      public stage::PartSource,
                       public fetch::RowSource {
  public:
   // The objects that answer for one node; borrowed until Stop. A node that was not added does not
@@ -38,7 +40,7 @@ class NodeTransport : public stage::ExtentSource,
   void Add(NodeRank rank, const Node& node);
   // From now on the node does not answer: requests to it fail with kUnavailable.
   void Silence(NodeRank rank);
-  // From now on one bit of each extent that the node sends is inverted.
+  // From now on one bit of each extent and of each catalog part that the node sends is inverted.
   void SetFlipsBits(NodeRank rank);
   // From now on rows that the node sends are found to be wrong: requests for them fail with
   // kDataLoss.
@@ -51,12 +53,15 @@ class NodeTransport : public stage::ExtentSource,
                                      io::IoQueue& queue) final;
   void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) final;
   void Keep(stage::KeepRequest request, Kept kept) final;
+  Result<bool> ReadPart(const stage::PartRequest& request, catalog::TableSpool& part) final;
 
   // The number of requests that were sent to the node, answered or not.
   std::uint64_t extents_asked(NodeRank rank) const;
   std::uint64_t row_requests(NodeRank rank) const;
   // The number of first reads that the node was asked to keep.
   std::uint64_t first_reads_given(NodeRank rank) const;
+  // The number of catalog parts that the node has sent.
+  std::uint64_t parts_sent(NodeRank rank) const;
 
  protected:
   virtual void Begin(NodeRank rank, const Node& node) = 0;
@@ -66,6 +71,7 @@ class NodeTransport : public stage::ExtentSource,
                                               io::IoQueue& queue) = 0;
   virtual void Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) = 0;
   virtual void Carry(stage::KeepRequest request, Kept kept) = 0;
+  virtual Result<bool> Carry(const stage::PartRequest& request, catalog::TableSpool& part) = 0;
 
  private:
   struct Counts {
@@ -74,6 +80,7 @@ class NodeTransport : public stage::ExtentSource,
     std::uint64_t extents_asked = 0;
     std::uint64_t row_requests = 0;
     std::uint64_t first_reads = 0;
+    std::uint64_t parts_sent = 0;
   };
   mutable std::mutex mutex_;
   std::map<NodeRank, Counts> counts_;

@@ -1,6 +1,8 @@
-// Run tries a saved catalog, then metadata, then a pass. The first two end in Adopt, which gives
-// all extents their homes at once; a pass gives homes as it goes, because it stores what it reads.
-// The order around a rebuild matters: the old data set is served until TakeOver.
+// Run tries a saved catalog, then metadata, then a pass. All end in Adopt, which gives the extents
+// their homes; a pass gives homes as it goes, too, because it stores what it reads. A pass scans
+// the objects that this node reads for the job, and Collect asks other nodes for the parts of
+// theirs, in the order of plan::Membership. No thread waits there for another node. The order
+// around a rebuild matters: the old data set is served until TakeOver.
 #include "server/stage/cataloguing/cataloguer.h"
 
 #include <algorithm>
@@ -11,12 +13,12 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
-#include "server/catalog/part_merger.h"
 #include "server/io/log.h"
 #include "server/stage/cataloguing/saved_catalog.h"
 #include "server/stage/cataloguing/scan_pass.h"
 #include "server/stage/extent_groups.h"
 #include "server/stage/first_read_sharing.h"
+#include "server/stage/extent_source.h"
 #include "server/stage/packed/packed_form.h"
 #include "server/stage/placement/copy_choice.h"
 
@@ -45,8 +47,12 @@ ScanPass::Options ReadAheadOf(const CataloguerOptions& options) {
 
 }  // namespace
 
-Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replaced,
-                       const CatalogueWatch& watch, io::IoQueue& queue) {
+Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replaced,
+                             const CatalogueWatch& watch, io::IoQueue& queue) {
+  // An earlier call has scanned this node's objects.
+  if (const std::shared_ptr<ObjectScans> scans = dataset.scans()) {
+    return Collect(dataset, *scans, queue);
+  }
   const catalog::DatasetSource& source = dataset.options().source;
   const bool replaces = replaced.dataset != nullptr;
   // A rebuild of a data set that is served touches nothing until TakeOver.
@@ -69,7 +75,8 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replac
                               " with the objects on the GFS");
       }
       log::Info("data set '{}': loaded its saved catalog", dataset.name());
-      return Adopt(dataset, std::move(*saved));
+      FOREBAY_TRY(Adopt(dataset, std::move(*saved)));
+      return true;
     }
     if (saved.error().code() != ErrorCode::kNotFound) {
       log::Warn("data set '{}': its saved catalog is not usable; cataloguing it again: {}",
@@ -98,7 +105,8 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replac
   dataset.CountGfs(0, 0, 0, (*built)->object_count());
   if (replaces) TakeOver(dataset, replaced);
   Save(dataset, **built);
-  return Adopt(dataset, std::move(*built));
+  FOREBAY_TRY(Adopt(dataset, std::move(*built)));
+  return true;
 }
 
 // After ReleaseAll no extent of the old data set gets a home; its copies are then evicted, and only
@@ -160,15 +168,14 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   ChooseForm(dataset, catalog);
   const std::shared_ptr<const PackedForm> form = dataset.form();
   const std::uint32_t count = catalog->extent_count();
-  std::vector<ExtentKey> keys(count);
+  std::vector<ExtentKey> keys = tier::KeysOf(*catalog);
   std::vector<std::uint64_t> planned(count);
   std::vector<plan::HomeTier> homes(count);
   std::vector<bool> resident(count, false);
   std::vector<bool> remote(count, false);
   std::vector<std::uint64_t> groups = GroupKeysOf(dataset, *catalog);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
-    keys[i] = form ? form->Key(raw) : raw;
+  if (form) {
+    for (ExtentKey& key : keys) key = form->Key(key);
   }
   // First, because the space of extents of changed objects is needed for the new ones.
   EvictAll(parts_.placements.ReleaseOthers(dataset.hash(), keys));
@@ -266,6 +273,7 @@ Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& cata
   FirstReadSharing* const sharing = dataset.sharing();
   if (sharing == nullptr) return {};
   std::vector<SharedRead> reads;
+  std::vector<ExtentKey> copies;  // of these reads
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const ExtentRef found = parts_.tiers.Find(keys[i]);
     if (!found || !parts_.nodes->Reads(groups[i])) continue;
@@ -275,15 +283,17 @@ Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& cata
     const std::optional<std::uint64_t> checksum = dataset.first_reads().Find(raw);
     if (checksum) {
       reads.push_back({.group_key = groups[i], .read = {.key = raw, .checksum = *checksum}});
+      copies.push_back(keys[i]);
     }
   }
   FOREBAY_ASSIGN(const std::vector<Contradiction> contradictions, sharing->Give(dataset, reads));
   for (const Contradiction& contradiction : contradictions) {
-    const ExtentId extent = reads[contradiction.read].read.key.extent;
+    const ExtentKey& copy = copies[contradiction.read];
     log::Warn("data set '{}': the copy of extent {} on a tier of node {} does not match the first "
               "read that node {} knows; it is dropped and read from the GFS again",
-              dataset.name(), extent.value(), sharing->self().value(), contradiction.node.value());
-    parts_.tiers.Evict(keys[extent.value()], std::nullopt);
+              dataset.name(), copy.extent.value(), sharing->self().value(),
+              contradiction.node.value());
+    parts_.tiers.Evict(copy, std::nullopt);
   }
   return {};
 }
@@ -301,16 +311,41 @@ void Cataloguer::ChooseForm(Dataset& dataset,
   dataset.SetForm(nullptr, form.error().message());
 }
 
-Status Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,
-                        io::IoQueue& queue) {
-  FOREBAY_ASSIGN(const catalog::ScanPlan plan,
+Result<bool> Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,
+                              io::IoQueue& queue) {
+  FOREBAY_ASSIGN(catalog::ScanPlan plan,
                  catalog::PlanScan(dataset.root(), source, {.directory = options_.catalog_path}));
   dataset.CountGfs(0, 0, 0, plan.objects.size());
-  catalog::PartMerger merger(plan);
+  std::vector<std::uint64_t> group_keys;
+  if (parts_.nodes != nullptr) {
+    std::vector<std::uint64_t> bytes;
+    for (const catalog::PlannedObject& object : plan.objects) bytes.push_back(object.bytes);
+    group_keys = ScanGroupKeys(dataset.hash(), bytes, *parts_.nodes);
+  }
+  const auto scans = std::make_shared<ObjectScans>(std::move(plan), std::move(group_keys));
+  std::vector<ObjectId> own;
+  for (std::uint32_t i = 0; i < scans->plan().objects.size(); ++i) {
+    // Other nodes may have scanned the objects before the bytes changed for which the user asks for
+    // a rebuild, so this node then scans all of them.
+    const ObjectId object(i);
+    const bool is_own = rebuild || parts_.nodes == nullptr ||
+                        parts_.nodes->Reads(scans->group_key(object));
+    if (is_own) own.push_back(object);
+  }
+  // From now on other nodes can ask for what this one has found.
+  dataset.SetScans(scans);
+  FOREBAY_TRY(ScanObjects(dataset, *scans, own, rebuild, queue));
+  return Collect(dataset, *scans, queue);
+}
+
+// Reads objects from the GFS, stages their extents, and keeps their parts of the catalog.
+Status Cataloguer::ScanObjects(Dataset& dataset, ObjectScans& scans,
+                               std::span<const ObjectId> objects, bool rebuild,
+                               io::IoQueue& queue) {
   // The pass keeps reads in flight while it stores an extent, and storing needs an idle queue.
   FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kScanQueueDepth}));
   ScanPass scan(
-      dataset, plan, queue, *ssd_queue, ReadAheadOf(options_),
+      dataset, scans.plan(), objects, queue, *ssd_queue, ReadAheadOf(options_),
       {.cut =
            [&](const ExtentKey& key) {
              const ExtentRef found = rebuild ? nullptr : parts_.tiers.Find(key);
@@ -330,35 +365,96 @@ Status Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, 
            [&](std::uint64_t bytes) {
              return parts_.tiers.Allocate({.bytes = bytes}, *ssd_queue);
            },
-       .scanned = [&](ObjectId object, const catalog::CatalogPart& part) {
-         return merger.Add(object, part);
-       }});
-  FOREBAY_TRY(scan.Run());
-  FOREBAY_ASSIGN(auto catalog, merger.Write());
+       .scanned =
+           [&](ObjectId object, const catalog::CatalogPart& part) {
+             scans.scanned_here()[object.value()] = true;
+             return scans.Add(object, part);
+           },
+       .refused = [&](ObjectId object, const Error& error) { scans.Refuse(object, error); }});
+  return scan.Run();
+}
+
+// Asks other nodes for the parts that are missing. When none is, makes the catalog.
+Result<bool> Cataloguer::Collect(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue) {
+  FOREBAY_TRY(CollectOnce(dataset, scans, queue));
+  if (!scans.Missing().empty()) return false;
+  FOREBAY_ASSIGN(std::shared_ptr<const catalog::Catalog> catalog, scans.Write());
   Save(dataset, *catalog);
-  ChooseForm(dataset, catalog);  // logs that samples without a fixed size are not compressed
-  const std::uint32_t count = catalog->extent_count();
-  std::vector<bool> resident(count, false);
-  std::vector<plan::HomeTier> homes(count, plan::HomeTier::kNone);
-  std::vector<ExtentKey> keys(count);
-  for (std::uint32_t i = 0; i < count; ++i) keys[i] = tier::KeyOf(*catalog, ExtentId(i));
-  EvictAll(parts_.placements.ReleaseOthers(dataset.hash(), keys));
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const ExtentRef found = parts_.tiers.Find(keys[i]);
-    const auto tier = found ? std::optional(found->tier) : std::nullopt;
-    homes[i] = parts_.placements
-                   .Reserve(keys[i], tier, catalog->extent(ExtentId(i)).bytes,
-                           catalog->PieceCount(ExtentId(i)))
-                   .home;
-    resident[i] = tier && IsAtHome(*tier, homes[i]);
-    if (resident[i] && homes[i] != plan::HomeTier::kNone) {
-      parts_.tiers.MakeAtHome(keys[i], *tier);
+  // Extents that this node has staged and a tier has evicted since count as staged once, too.
+  for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
+    const catalog::ExtentInfo info = catalog->extent(ExtentId(i));
+    if (scans.scanned_here()[info.first_object.value()]) {
+      dataset.CountStaged(ExtentId(i), info.bytes);
     }
   }
-  parts_.placements.EndCataloguing(dataset.hash());
-  std::vector<std::uint64_t> groups = GroupKeysOf(dataset, *catalog);
-  dataset.SetCatalog(std::move(catalog), resident, std::move(homes), std::move(groups));
+  FOREBAY_TRY(Adopt(dataset, std::move(catalog)));
+  return true;
+}
+
+// One round over the objects whose parts are missing. Nodes scan their objects in order, so a node
+// that does not have the first part yet is not asked for others in the same round.
+Status Cataloguer::CollectOnce(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue) {
+  std::vector<NodeRank> behind;
+  for (const ObjectId object : scans.Missing()) {
+    for (;;) {
+      const std::optional<NodeRank> node =
+          parts_.nodes->FirstToAsk(scans.group_key(object), scans.asked(object));
+      if (!node) {
+        // All nodes before this one are silent or have sent wrong parts: it scans for the job.
+        FOREBAY_TRY(ScanObjects(dataset, scans, {&object, 1}, /*rebuild=*/false, queue));
+        break;
+      }
+      if (std::ranges::count(behind, *node) > 0) break;
+      FOREBAY_ASSIGN(const bool has_answered, Ask(dataset, scans, object, *node));
+      if (has_answered) {
+        scans.ShortenPauses();
+        break;
+      }
+      // Either the node is to be asked later, or the next one is to be asked now.
+      const std::vector<NodeRank>& asked = scans.asked(object);
+      if (std::ranges::count(asked, *node) == 0) {
+        behind.push_back(*node);
+        break;
+      }
+    }
+  }
   return {};
+}
+
+Result<bool> Cataloguer::Ask(Dataset& dataset, ObjectScans& scans, ObjectId object,
+                             NodeRank node) {
+  const catalog::ScanPlan& plan = scans.plan();
+  const catalog::PlannedObject& planned = plan.objects[object.value()];
+  catalog::TableSpool bytes(plan.scratch);
+  const Result<bool> sent = parts_.peers->ReadPart(
+      {.node = node, .dataset = dataset, .object = object, .planned = planned}, bytes);
+  if (sent.has_value() && !*sent) return false;
+  if (!sent.has_value() && IsNoAnswer(sent.error())) {
+    log::Warn("node {} does not answer; its substitutes are asked in its place: {}", node.value(),
+              sent.error().message());
+    parts_.nodes->SetLives(node, false);
+    scans.asked(object).push_back(node);
+    return false;
+  }
+  if (!sent.has_value()) {
+    scans.Refuse(object, ErrorFromOthers(sent.error()));
+    return true;
+  }
+  const auto part = catalog::DecodePart(plan.format, planned, plan.scratch, bytes);
+  if (part.has_value()) {
+    FOREBAY_TRY(scans.Add(object, **part));
+    return true;
+  }
+  if (part.error().code() == ErrorCode::kDataLoss) {
+    // Wrong bytes are no reason to think that the node is dead.
+    log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
+              node.value(), part.error().message());
+    scans.asked(object).push_back(node);
+    return false;
+  }
+  // This node has no memory for it, or the two nodes differ.
+  scans.Refuse(object, part.error());
+  return true;
 }
 
 void Cataloguer::EvictAll(std::span<const ExtentKey> keys) {

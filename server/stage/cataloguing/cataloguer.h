@@ -1,6 +1,8 @@
 // Cataloguer: gives a data set its catalog, and its extents their homes. The catalog is loaded from
 // a file that an earlier daemon saved; else it is built from metadata or, for formats that need it,
-// by one pass over the bytes, which also stages them. Called by a reader thread of Stager.
+// by a pass over the bytes, which also stages them. In a job of several nodes each object is
+// scanned by one of them, and the nodes exchange what they found. Called by a reader thread of
+// Stager.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,9 @@
 #include "server/io/io_backend.h"
 #include "server/plan/membership.h"
 #include "server/stage/dataset.h"
+#include "server/stage/cataloguing/object_scans.h"
 #include "server/stage/extent_loader.h"
+#include "server/stage/part_source.h"
 #include "server/stage/placement/placement_table.h"
 #include "server/stage/placement/staging_tiers.h"
 
@@ -34,7 +38,8 @@ struct CataloguerOptions {
 struct CataloguerParts {
   io::IoBackend& backend;
   io::Directory* catalogs = nullptr;  // null: catalogs are not saved
-  const plan::Membership* nodes = nullptr;  // of the job; null: this one alone
+  plan::Membership* nodes = nullptr;  // of the job; null: this one alone
+  PartSource* peers = nullptr;        // asks them; null: likewise
   StagingTiers& tiers;
   PlacementTable& placements;
   ExtentLoader& loader;
@@ -69,8 +74,12 @@ class Cataloguer {
   // same name that `dataset` replaces. It loses its extents and homes when `dataset` takes over:
   // once the catalog is built from metadata, or before a pass over the bytes, which stores what it
   // reads. Where Run fails before that, nothing changes for it.
-  Status Run(Dataset& dataset, bool rebuild, const Replacement& replaced,
-             const CatalogueWatch& watch, io::IoQueue& queue);
+  //
+  // Returns false if other nodes have not scanned their objects yet. Run is then to be called again
+  // after ObjectScans::NextPauseNs, so that no thread waits: other nodes may wait for what this one
+  // does next.
+  Result<bool> Run(Dataset& dataset, bool rebuild, const Replacement& replaced,
+                   const CatalogueWatch& watch, io::IoQueue& queue);
   // Call after Run has failed: frees what it has staged in RAM.
   void Abandon(const Dataset& dataset);
   // Opens the file with the checksums of first reads, or, with `forget`, begins a new one. Run does
@@ -90,8 +99,14 @@ class Cataloguer {
                    std::span<plan::HomeTier> homes, const catalog::Catalog& catalog);
   static void ChooseForm(Dataset& dataset,
                          const std::shared_ptr<const catalog::Catalog>& catalog);
-  Status Scan(Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,
-              io::IoQueue& queue);
+  Result<bool> Scan(Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,
+                    io::IoQueue& queue);
+  Status ScanObjects(Dataset& dataset, ObjectScans& scans, std::span<const ObjectId> objects,
+                     bool rebuild, io::IoQueue& queue);
+  Result<bool> Collect(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue);
+  Status CollectOnce(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue);
+  // Whether a node has answered: with the part, or with a reason why there is none.
+  Result<bool> Ask(Dataset& dataset, ObjectScans& scans, ObjectId object, NodeRank node);
   bool IsFirstRead(Dataset& dataset, const tier::ExtentKey& key,
                    const tier::ResidentExtent& found);
   Status GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,

@@ -12,21 +12,23 @@
 
 namespace forebay::stage {
 
-ScanPass::ScanPass(Dataset& dataset, const catalog::ScanPlan& plan, io::IoQueue& queue,
+ScanPass::ScanPass(Dataset& dataset, const catalog::ScanPlan& plan,
+                   std::span<const ObjectId> objects, io::IoQueue& queue,
                    io::IoQueue& idle_queue, const Options& options, Hooks hooks)
     : dataset_(dataset),
       queue_(queue),
       idle_queue_(idle_queue),
       options_(options),
       hooks_(std::move(hooks)),
-      plan_(plan) {}
+      plan_(plan),
+      objects_(objects) {}
 
 Status ScanPass::Run() {
   Status status = IssueAhead();
-  while (status.has_value() && !pending_.empty()) {
+  while (status.has_value() && !has_refused_ && !pending_.empty()) {
     status = AwaitFront();
     if (status.has_value()) status = FeedFront();
-    if (status.has_value()) status = IssueAhead();
+    if (status.has_value() && !has_refused_) status = IssueAhead();
   }
   // Also after an error: reads in flight still write to the chunks' memory.
   while (queue_.in_flight() > 0) queue_.Wait(queue_.in_flight(), completions_);
@@ -43,17 +45,16 @@ Result<tier::ArenaBlock> ScanPass::Allocate(std::uint64_t bytes, const std::stri
 
 // Keeps up to `depth` requests in flight, in the order of the pass.
 Status ScanPass::IssueAhead() {
-  const std::vector<catalog::PlannedObject>& objects = plan_.objects;
-  while (pending_.size() < options_.depth && next_object_ < objects.size()) {
-    const catalog::PlannedObject& object = objects[next_object_];
+  while (pending_.size() < options_.depth && next_object_ < objects_.size()) {
+    Chunk chunk;
+    chunk.object = objects_[next_object_];
+    const catalog::PlannedObject& object = ObjectOf(chunk);
     if (!file_) {
       FOREBAY_ASSIGN(auto opened, OpenObjectChecked(dataset_, {.path = object.path,
                                                                .bytes = object.bytes,
                                                                .mtime_ns = object.mtime_ns}));
       file_ = std::move(opened);
     }
-    Chunk chunk;
-    chunk.object = next_object_;
     chunk.offset = next_offset_;
     chunk.length = std::min(options_.request_bytes, object.bytes - next_offset_);
     chunk.file = file_;
@@ -95,7 +96,7 @@ Status ScanPass::AwaitFront() {
     for (const io::Completion& completion : completions_) {
       FOREBAY_CHECK(completion.tag >= first_ && completion.tag - first_ < pending_.size());
       Chunk& chunk = pending_[completion.tag - first_];
-      const catalog::PlannedObject& object = plan_.objects[chunk.object];
+      const catalog::PlannedObject& object = ObjectOf(chunk);
       if (!completion.bytes.has_value()) {
         return completion.bytes.error().WithContext("reading object '" + object.path +
                                                     "' at offset " +
@@ -119,20 +120,21 @@ Status ScanPass::FeedFront() {
   pending_.pop_front();
   ++first_;
   dataset_.CountGfs(0, 1, chunk.length, 0);
-  const ObjectId number(static_cast<std::uint32_t>(chunk.object));
-  const catalog::PlannedObject& object = plan_.objects[chunk.object];
-  const bool last = chunk.offset + chunk.length == object.bytes;
-  if (!scan_) scan_.emplace(plan_, number);
-
+  const ObjectId number = chunk.object;
+  const catalog::PlannedObject& object = ObjectOf(chunk);
+  const bool is_last = chunk.offset + chunk.length == object.bytes;
   std::vector<catalog::CutExtent> cut;
-  const std::span<const std::byte> bytes =
-      chunk.length == 0 ? std::span<const std::byte>() : chunk.bytes();
-  FOREBAY_TRY(scan_->Feed(bytes, cut));
+  const Status scanned = Scan(chunk, is_last, cut);
+  if (!scanned.has_value()) {
+    // Another node of the job may have refused an object before this one, whose error counts.
+    has_refused_ = true;
+    hooks_.refused(number, scanned.error());
+    return {};
+  }
   // Kept, because the scanner may cut an extent that contains these bytes later.
   if (chunk.length > 0) fed_.push_back(std::move(chunk));
-  if (last) FOREBAY_TRY(scan_->End(cut));
   for (const catalog::CutExtent& extent : cut) FOREBAY_TRY(Emit(object, extent));
-  if (!last) {
+  if (!is_last) {
     DropChunksBefore(scan_->NeededFrom());
     return {};
   }
@@ -140,8 +142,15 @@ Status ScanPass::FeedFront() {
   DropChunksBefore(~std::uint64_t{0});
   const std::unique_ptr<catalog::CatalogPart> part = scan_->TakePart();
   scan_.reset();
-  extents_before_ += static_cast<std::uint32_t>(part->extents().size());
   return hooks_.scanned(number, *part);
+}
+
+Status ScanPass::Scan(const Chunk& chunk, bool is_last, std::vector<catalog::CutExtent>& cut) {
+  if (!scan_) scan_.emplace(plan_, chunk.object);
+  const std::span<const std::byte> bytes =
+      chunk.length == 0 ? std::span<const std::byte>() : chunk.bytes();
+  FOREBAY_TRY(scan_->Feed(bytes, cut));
+  return is_last ? scan_->End(cut) : Status();
 }
 
 // Copies an extent's image from the chunks that contain it, verifies and publishes it.
@@ -163,7 +172,7 @@ Status ScanPass::Emit(const catalog::PlannedObject& object, const catalog::CutEx
   const catalog::ObjectInfo info{
       .path = object.path, .bytes = object.bytes, .mtime_ns = object.mtime_ns};
   const tier::ExtentKey key{.dataset = dataset_.hash(),
-                            .extent = ExtentId(extents_before_ + cut.number.value()),
+                            .extent = cut.number,
                             .identity = tier::ExtentIdentity(cut.info, {&info, 1})};
   hooks_.cut(key);
   // The image is there already, from the bytes that the scanner has seen. Only if it does not match
@@ -179,7 +188,10 @@ Status ScanPass::Emit(const catalog::PlannedObject& object, const catalog::CutEx
                             {.key = key, .pieces = cut.pieces, .objects = NameObjects({&info, 1})},
                             image.bytes(), read));
   FOREBAY_TRY(hooks_.publish(
-      {.key = key, .image = std::move(image), .checksums = std::move(checksums)}));
+      {.key = key,
+       .extent = std::nullopt,
+       .image = std::move(image),
+       .checksums = std::move(checksums)}));
   DropChunksBefore(end);
   return {};
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,19 +38,23 @@ class ScanPass {
     std::function<Result<tier::ArenaBlock>(std::uint64_t bytes)> allocate;
     // An object has been scanned, and this is its part of the catalog.
     std::function<Status(ObjectId, const catalog::CatalogPart&)> scanned;
+    // The bytes of an object were refused: it is no object of its format. The pass ends.
+    std::function<void(ObjectId, const Error&)> refused;
   };
 
   // `idle_queue` is idle whenever an extent is published, unlike `queue`, which reads ahead.
-  ScanPass(Dataset& dataset, const catalog::ScanPlan& plan, io::IoQueue& queue,
-           io::IoQueue& idle_queue, const Options& options, Hooks hooks);
+  // `objects`: those of the plan that the pass scans, in this order.
+  ScanPass(Dataset& dataset, const catalog::ScanPlan& plan, std::span<const ObjectId> objects,
+           io::IoQueue& queue, io::IoQueue& idle_queue, const Options& options, Hooks hooks);
 
-  // Reads every object once. Extents that were published before an error stay published.
+  // Reads every object once, up to the first one that is refused. Extents that were published
+  // before an error stay published.
   Status Run();
 
  private:
   // A request for a part of one object, in the order of the pass.
   struct Chunk {
-    std::size_t object = 0;
+    ObjectId object;
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
     bool done = false;
@@ -61,7 +66,11 @@ class ScanPass {
   Status IssueAhead();
   Result<tier::ArenaBlock> Allocate(std::uint64_t bytes, const std::string& object);
   Status AwaitFront();
+  const catalog::PlannedObject& ObjectOf(const Chunk& chunk) const {
+    return plan_.objects[chunk.object.value()];
+  }
   Status FeedFront();
+  Status Scan(const Chunk& chunk, bool is_last, std::vector<catalog::CutExtent>& cut);
   Status Emit(const catalog::PlannedObject& object, const catalog::CutExtent& cut);
   void DropChunksBefore(std::uint64_t offset);
 
@@ -71,15 +80,16 @@ class ScanPass {
   const Options options_;
   const Hooks hooks_;
   const catalog::ScanPlan& plan_;
+  const std::span<const ObjectId> objects_;
 
-  std::size_t next_object_ = 0;      // of the next request
+  std::size_t next_object_ = 0;      // of the next request; in objects_
   std::uint64_t next_offset_ = 0;
   std::uint64_t issued_ = 0;         // sequence number of the next request
   std::uint64_t first_ = 0;          // sequence number of pending_.front()
   std::shared_ptr<io::File> file_;   // of next_object_
   std::deque<Chunk> pending_;        // submitted, not yet given to the scanner
   std::optional<catalog::ObjectScan> scan_;  // of the object of pending_.front()
-  std::uint32_t extents_before_ = 0;  // extents of the objects before that one
+  bool has_refused_ = false;          // an object's bytes
   std::vector<Chunk> fed_;            // given to the scanner, may still be part of an extent
   std::vector<tier::ArenaBlock> spare_;
   std::vector<io::Completion> completions_;

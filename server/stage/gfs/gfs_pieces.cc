@@ -66,7 +66,8 @@ tier::ExtentRef GfsPieces::FindReadable(const tier::ExtentKey& key) {
   }
   // Asked without the lock, which every reader takes. If the extent is evicted meanwhile, Find
   // returns null, as for one that was never described.
-  if (gfs_.IsBlocked(*dataset, *dataset->catalog(), key.extent)) return nullptr;
+  const std::optional<ExtentId> extent = dataset->ExtentOf(key);
+  if (extent && gfs_.IsBlocked(*dataset, *dataset->catalog(), *extent)) return nullptr;
   return Find(key);
 }
 
@@ -135,7 +136,7 @@ void GfsPieces::Forget(const tier::ExtentRef& extent, const Error& found) {
   dataset.first_reads().CountMismatch();
   log::Warn("data set '{}': a piece of extent {} does not match its first read; the extent is "
             "read again as a whole: {}",
-            dataset.name(), extent->key.extent.value(), found.message());
+            dataset.name(), tier::KeyText(extent->key), found.message());
   checksum_bytes_ -= KeptBytes(*extent);
   uses_.erase(known->second.use);
   known_.erase(known);

@@ -129,7 +129,7 @@ bool StagingTiers::StoreOnSsd(const Dataset& dataset, const ExtentKey& key,
     log::Warn("data set '{}': extent {} could not be stored on SSD, and others after it may not "
               "be either; check space and health of tier.ssd.directory, then run 'forebay "
               "stage': {}",
-              dataset.name(), key.extent.value(), stored.error().ToString());
+              dataset.name(), tier::KeyText(key), stored.error().ToString());
   }
   return is_there;
 }
@@ -169,7 +169,7 @@ Status StagingTiers::Promote(const tier::ResidentExtent& extent, const Promotion
       Checksum(tier::PieceIdentity(extent.key, 0, extent.image_bytes), block.bytes());
   // Verified before it is published: a damaged copy on SSD must not become one in RAM.
   if (image != extent.sums().image) {
-    return Error(ErrorCode::kDataLoss, "extent " + std::to_string(extent.key.extent.value()) +
+    return Error(ErrorCode::kDataLoss, "extent " + tier::KeyText(extent.key) +
                                            " on SSD does not match its checksum");
   }
   return StoreInRam(extent.key, {.block = std::move(block), .checksums = extent.sums()},

@@ -46,7 +46,8 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
                                                    .next_use = never,
                                                    .nodes = options.nodes,
                                                    .peers = options.peers,
-                                                   .keepers = options.keepers}));
+                                                   .keepers = options.keepers,
+                                                   .peer_parts = options.peer_parts}));
   return {};
 }
 

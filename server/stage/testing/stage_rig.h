@@ -32,6 +32,7 @@ struct RigOptions {
   plan::Membership* nodes = nullptr;
   ExtentSource* peers = nullptr;
   FirstReadKeepers* keepers = nullptr;
+  PartSource* peer_parts = nullptr;
 };
 
 // Beneath `folder` ("" on a memory back end) there must be /gfs, and ssd_folder and /state where

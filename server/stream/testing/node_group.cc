@@ -19,6 +19,7 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Create(io::MemoryBackend& backend,
     options.nodes = &member.nodes;
     options.extents = group->transport_.get();
     options.keepers = group->transport_.get();
+    options.catalog_parts = group->transport_.get();
     options.rows = group->transport_.get();
     options.ssd_path = "/ssd" + std::to_string(rank);
     FOREBAY_TRY(backend.AddDirectory(options.ssd_path));

@@ -154,7 +154,8 @@ Status ServeFixture::StartStager(const ServeOptions& options, tier::NextUse next
                                                           .next_use = std::move(next_use),
                                                           .nodes = options.nodes,
                                                           .peers = options.extents,
-                                                          .keepers = options.keepers}));
+                                                          .keepers = options.keepers,
+                                                          .peer_parts = options.catalog_parts}));
   return {};
 }
 

@@ -102,6 +102,7 @@ struct ServeOptions {
   plan::Membership* nodes = nullptr;
   stage::ExtentSource* extents = nullptr;
   stage::FirstReadKeepers* keepers = nullptr;
+  stage::PartSource* catalog_parts = nullptr;
   fetch::RowSource* rows = nullptr;
 };
 

@@ -1,0 +1,33 @@
+// PartSource: interface that supplies the catalog part of an object that another node of the job
+// scans (catalog/catalog_part.h). A transport of `peer` carries the request, and LocalExtents
+// answers it on the node that is asked. Cataloguer asks: the object's owner, then its substitutes,
+// as for extents (ExtentSource); it scans the object itself if none of them answers.
+#pragma once
+
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "server/catalog/catalog_part.h"
+#include "server/catalog/storage/table_spool.h"
+#include "server/stage/dataset.h"
+
+namespace forebay::stage {
+
+struct PartRequest {
+  NodeRank node;  // the node that is asked
+  const Dataset& dataset;
+  ObjectId object;
+  const catalog::PlannedObject& planned;  // as this node has listed it
+};
+
+// Thread-safe.
+class PartSource {
+ public:
+  virtual ~PartSource() = default;
+  // Appends the encoded part to `part`, and returns true. False: the node has not scanned the
+  // object yet; it is to be asked again later. Blocks until the part is there, or until a deadline
+  // of the source, but never for the scan. After an error, IsNoAnswer says whether the next node is
+  // to be asked. The bytes are not verified (catalog::DecodePart).
+  virtual Result<bool> ReadPart(const PartRequest& request, catalog::TableSpool& part) = 0;
+};
+
+}  // namespace forebay::stage
