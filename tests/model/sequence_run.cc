@@ -839,11 +839,10 @@ Status SequenceRun::Scrub(const std::optional<ExtentKey>& damaged) {
   io::SteadyClock clock;
   const auto pieces_of = [this](const ExtentKey& key, std::vector<catalog::Range>& pieces) {
     const auto catalog = dataset().catalog();
-    const bool is_known = catalog && !dataset().form() &&
-                          key.extent.value() < catalog->extent_count() &&
-                          dataset().key(key.extent) == key;
-    return is_known ? catalog->Pieces(key.extent, pieces)
-                    : Status(Error(ErrorCode::kNotFound, "not of this catalog"));
+    const auto extent =
+        catalog && !dataset().form() ? dataset().ExtentOf(key) : std::nullopt;
+    return extent ? catalog->Pieces(*extent, pieces)
+                  : Status(Error(ErrorCode::kNotFound, "not of this catalog"));
   };
   FOREBAY_ASSIGN(tier::Scrubber scrubber, tier::Scrubber::Create(rooms().cache(), clock, pieces_of,
                                                                  {.bytes_per_second = 0}));

@@ -80,9 +80,8 @@ std::string DescribeTiers(stream::ServeFixture& rooms) {
   for (const TierKind kind : {TierKind::kRam, TierKind::kSsd}) {
     for (const tier::ExtentKey& key : rooms.cache().Resident(kind)) {
       // The tiers may still have copies of objects that were replaced; these have other keys.
-      const bool is_ours = key.extent.value() < tiers.size() &&
-                           key == rooms.dataset().key(key.extent);
-      if (is_ours) tiers[key.extent.value()] += kind == TierKind::kRam ? " ram" : " ssd";
+      const auto extent = rooms.dataset().ExtentOf(key);
+      if (extent) tiers[extent->value()] += kind == TierKind::kRam ? " ram" : " ssd";
     }
   }
   std::string text;
@@ -99,9 +98,8 @@ std::vector<bool> ResidentExtents(stream::ServeFixture& rooms) {
   std::vector<bool> resident(catalog->extent_count(), false);
   for (const TierKind kind : {TierKind::kRam, TierKind::kSsd}) {
     for (const tier::ExtentKey& key : rooms.cache().Resident(kind)) {
-      const bool is_ours = key.extent.value() < resident.size() &&
-                           rooms.dataset().key(key.extent) == key;
-      if (is_ours) resident[key.extent.value()] = true;
+      const auto extent = rooms.dataset().ExtentOf(key);
+      if (extent) resident[extent->value()] = true;
     }
   }
   return resident;
