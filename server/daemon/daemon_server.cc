@@ -60,7 +60,7 @@ Status Daemon::OpenServer() {
             }
           },
           .opened = [this](const stream::StreamSpec& spec) {
-            stager_->PreferCopies(*spec.dataset, stream::HomeExtents(spec));
+            return stager_->PreferCopies(*spec.dataset, stream::HomeExtents(spec));
           }});
   admin_service_ = std::make_unique<AdminService>(*this);
   grpc::ServerBuilder builder;

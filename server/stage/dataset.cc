@@ -197,14 +197,12 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
   if (!may_begin) return false;
   // Extents that are being loaded stay as they are: the demand that claimed them reports them.
   bool is_any = false;
-  for (std::size_t i = 0; i < extents_.size(); ++i) {
+  for (std::uint32_t i = 0; i < extents_.size(); ++i) {
     if (extents_[i] == ExtentState::kLoading || resident[i]) continue;
     // It fits on no tier: the pass would read it for nothing.
     if (homes_[i] == plan::HomeTier::kNone) continue;
     extents_[i] = ExtentState::kAbsent;
-    if (IsCopyLocked(static_cast<std::uint32_t>(i))) {
-      late_.push_back(ExtentId(static_cast<std::uint32_t>(i)));
-    }
+    if (IsCopyLocked(i)) late_.push_back(ExtentId(i));
     is_any = true;
   }
   // Every extent that has a home is on a tier, so no pass begins, and an earlier failure is over.
@@ -460,14 +458,19 @@ bool Dataset::GiveHome(ExtentId extent, plan::HomeTier home) {
 void Dataset::WantCopies(std::span<const ExtentId> extents) {
   const MutexLock lock(mutex_);
   wanted_.resize(homes_.size());
-  for (const ExtentId extent : extents) wanted_[extent.value()] = true;
+  for (const ExtentId extent : extents) ++wanted_[extent.value()];
+}
+
+void Dataset::UnwantCopies(std::span<const ExtentId> extents) {
+  const MutexLock lock(mutex_);
+  for (const ExtentId extent : extents) --wanted_[extent.value()];
 }
 
 std::vector<ExtentId> Dataset::UnwantedCopies() const {
   std::vector<ExtentId> copies;
   const MutexLock lock(mutex_);
   for (std::uint32_t i = 0; i < homes_.size(); ++i) {
-    const bool is_wanted = !wanted_.empty() && wanted_[i];
+    const bool is_wanted = !wanted_.empty() && wanted_[i] > 0;
     if (IsCopyLocked(i) && !is_wanted) copies.emplace_back(i);
   }
   return copies;

@@ -205,8 +205,10 @@ class Dataset {
   // that load finds a home for it.
   bool GiveHome(ExtentId extent, plan::HomeTier home);
 
-  // Extents that open streams read more than others. A copy of one of these stays.
+  // An open stream reads these extents more than others, until UnwantCopies. A copy of one of them
+  // stays as long as any stream wants it.
   void WantCopies(std::span<const ExtentId> extents);
+  void UnwantCopies(std::span<const ExtentId> extents);
   std::vector<ExtentId> UnwantedCopies() const;
   // Takes the home of a copy away and returns it. Nullopt if the extent is being loaded.
   std::optional<plan::HomeTier> DropCopy(ExtentId extent);
@@ -281,7 +283,8 @@ class Dataset {
   std::vector<ExtentState> extents_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<plan::HomeTier> homes_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<bool> remote_ FOREBAY_GUARDED_BY(mutex_);  // by extent; empty: all are local
-  std::vector<bool> wanted_ FOREBAY_GUARDED_BY(mutex_);  // by extent; empty: none (WantCopies)
+  // By extent: the number of streams that want a copy of it; empty: none does.
+  std::vector<std::uint32_t> wanted_ FOREBAY_GUARDED_BY(mutex_);
   std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<Waiter> catalog_waiters_ FOREBAY_GUARDED_BY(mutex_);
   DatasetProgress progress_ FOREBAY_GUARDED_BY(mutex_);

@@ -233,14 +233,23 @@ bool Stager::StageAgain(Dataset& dataset) {
   return dataset.BeginStagingAgain(resident, parts_.clock.NowNs());
 }
 
-void Stager::PreferCopies(Dataset& dataset, std::span<const ExtentId> extents) {
-  if (parts_.nodes == nullptr || dataset.options().copy_bytes == 0 || extents.empty()) return;
+std::shared_ptr<void> Stager::PreferCopies(Dataset& dataset,
+                                           const std::vector<ExtentId>& extents) {
+  if (parts_.nodes == nullptr || dataset.options().copy_bytes == 0 || extents.empty()) {
+    return nullptr;
+  }
+  dataset.WantCopies(extents);
+  // A pointer to nothing whose end is what matters.
+  std::shared_ptr<void> wish(nullptr,
+                             [&dataset, extents](void*) { dataset.UnwantCopies(extents); });
   const PlacementTable::NewCopies copies = placements_.PlaceCopies(dataset, extents);
   for (const ExtentKey& key : copies.dropped) tiers_.Evict(key, std::nullopt);
-  if (!copies.has_placed) return;
-  // False while a pass is under way, which will come to them.
-  static_cast<void>(StageAgain(dataset));
-  queue_.AddPass(dataset);
+  if (copies.has_placed) {
+    // False while a pass is under way, which will come to them.
+    static_cast<void>(StageAgain(dataset));
+    queue_.AddPass(dataset);
+  }
+  return wish;
 }
 
 void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access) {

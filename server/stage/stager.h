@@ -103,8 +103,9 @@ class Stager {
 
   // A stream reads these extents of `dataset`, which has its catalog, more than others, the first
   // one most. Copies of them take the place of copies that no stream wants, and are staged in the
-  // background.
-  void PreferCopies(Dataset& dataset, std::span<const ExtentId> extents);
+  // background. They may be replaced when what is returned has gone, which must not outlive
+  // `dataset`; null: nothing is copied.
+  std::shared_ptr<void> PreferCopies(Dataset& dataset, const std::vector<ExtentId>& extents);
 
   // What a demand requests. It has no effect on a load of the extent that is under way already.
   using Access = stage::Access;

@@ -162,7 +162,6 @@ PlacementTable::NewCopies PlacementTable::PlaceCopies(Dataset& dataset,
   const MutexLock lock(mutex_);
   NewCopies copies;
   if (dataset.is_replaced()) return copies;
-  dataset.WantCopies(wanted);
   std::vector<ExtentId> spare = dataset.UnwantedCopies();
   std::uint64_t copied_bytes = dataset.copied_bytes();
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();

@@ -85,7 +85,8 @@ class PlacementTable {
   // Call before a pass begins again: gives homes to extents without one for which there is space.
   void PlaceAgain(Dataset& dataset);
   // Gives homes to remote extents of `wanted`, in this order, within the budget for copies
-  // (DatasetOptions::copy_bytes). Copies that no stream wants lose their homes for that.
+  // (DatasetOptions::copy_bytes). Copies that no stream wants (Dataset::WantCopies) lose their
+  // homes for that.
   struct NewCopies {
     std::vector<tier::ExtentKey> dropped;  // the caller evicts them
     bool has_placed = false;               // a pass has to stage what got a home

@@ -218,6 +218,7 @@ TEST(PlacementTableTest, WantedCopiesTakeTheRoomOfOthersWithinTheBudget) {
                       HomeTier::kNone});
   PlacementTable placements({.ram_bytes = kRam, .ssd_bytes = 0});  // one more extent would fit
   const std::vector<ExtentId> wanted = {ExtentId(0), ExtentId(2), ExtentId(3), ExtentId(4)};
+  dataset.WantCopies(wanted);
   const PlacementTable::NewCopies copies = placements.PlaceCopies(dataset, wanted);
   EXPECT_TRUE(copies.has_placed);
   // Extent 2 is wanted and stays, so only one of the other two fits in the budget.
@@ -231,6 +232,14 @@ TEST(PlacementTableTest, WantedCopiesTakeTheRoomOfOthersWithinTheBudget) {
   const PlacementTable::NewCopies again = placements.PlaceCopies(dataset, wanted);
   EXPECT_FALSE(again.has_placed);
   EXPECT_TRUE(again.dropped.empty());
+  // Another stream's wishes have to wait until this one is closed.
+  const std::vector<ExtentId> others = {ExtentId(4), ExtentId(1)};
+  dataset.WantCopies(others);
+  EXPECT_FALSE(placements.PlaceCopies(dataset, others).has_placed);
+  dataset.UnwantCopies(wanted);
+  EXPECT_EQ(placements.PlaceCopies(dataset, others).dropped.size(), 2U);
+  EXPECT_EQ(dataset.home(ExtentId(4)), HomeTier::kRam);
+  EXPECT_EQ(dataset.home(ExtentId(1)), HomeTier::kRam);
 }
 
 TEST_F(HomesTest, CopiesForTheNextDaemonTakeNoExtentsPlace) {

@@ -39,8 +39,9 @@ struct DataServiceParts {
   std::function<Status(const std::string&)> check_serves;
   // Starts cataloguing and staging where nothing has yet.
   std::function<void(stage::Dataset&)> ensure_staging;
-  // A stream was opened. It may be closed again by now.
-  std::function<void(const StreamSpec&)> opened;
+  // A stream was opened; it may be closed again by now. What is returned is kept until it is
+  // closed.
+  std::function<std::shared_ptr<void>(const StreamSpec&)> opened;
 };
 
 class StreamReactor;

@@ -117,13 +117,14 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
   // Not under mutex_: opening may take long, and OnCancel must not wait for it.
   auto session = service_.parts_.registry.Open(std::move(*spec), this);
   if (!session.has_value()) return End(session.error());
-  service_.parts_.opened((*session)->spec());
+  std::shared_ptr<void> while_open = service_.parts_.opened((*session)->spec());
   {
     const MutexLock lock(mutex_);
     if (ended_) {
       // Cancelled meanwhile: the session goes with this scope, after the lock.
     } else {
       session_ = *session;
+      while_open_ = std::move(while_open);
       const StreamSpec& open = session_->spec();
       LogOpened(open);
       v1::Opened& opened = *pending_.mutable_opened();

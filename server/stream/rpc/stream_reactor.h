@@ -59,6 +59,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
 
   Mutex mutex_;
   std::shared_ptr<StreamSession> session_ FOREBAY_GUARDED_BY(mutex_);
+  std::shared_ptr<void> while_open_ FOREBAY_GUARDED_BY(mutex_);  // DataServiceParts::opened
   bool writing_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool ended_ FOREBAY_GUARDED_BY(mutex_) = false;  // Finish has been called
   bool finish_asked_ FOREBAY_GUARDED_BY(mutex_) = false;  // the reader wants the trailer
