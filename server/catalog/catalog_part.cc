@@ -45,6 +45,7 @@ class SummedSink {
 
 }  // namespace
 
+// A hash and not the values themselves, because a request names the object by it.
 std::uint64_t HashOf(const PlannedObject& object) {
   ByteWriter words;
   words.String(object.path);
@@ -90,6 +91,7 @@ Status CatalogPart::AddExtent(const PartExtent& extent, std::vector<Range> piece
   if (extents_.size() >= limits::kExtentCountMax) {
     return TooManyExtents(object_.path, extent.object_offset);
   }
+  // All numbers count within the object: those of the data set are known when the parts are merged.
   CutExtent added;
   added.number = ExtentId(static_cast<std::uint32_t>(extents_.size()));
   added.info.object_offset = extent.object_offset;
@@ -114,7 +116,9 @@ PartTables TablesOf(Format format, const CatalogPart& part) {
 }
 
 Status EncodePart(const PartTables& part, ImageSink& sink) {
+  // Written piece by piece, because the records of a large object do not fit in memory at once.
   SummedSink out(sink);
+  // The counts come first, so that a receiver knows how many rows follow.
   ByteWriter head;
   head.Le(kPartMagic);
   head.Le(kPartVersion);
@@ -142,6 +146,7 @@ Status EncodePart(const PartTables& part, ImageSink& sink) {
   }
   FOREBAY_TRY(part.samples.ForEachPiece(
       part.records, [&out](std::span<const std::byte> piece) { return out.Append(piece); }));
+  // Last and not covered by itself.
   ByteWriter end;
   end.Le(out.sum());
   return sink.Append(end.bytes());
@@ -208,6 +213,7 @@ Status PartDecoder::CheckSum() const {
   return DamagedPart(object_, "does not match its checksum");
 }
 
+// The identity of the object is compared before anything is kept of the part.
 Status PartDecoder::ReadHead() {
   FOREBAY_ASSIGN(const std::span<const std::byte> fixed, reader_.Take(kHeadBytes));
   ByteReader head(fixed);
@@ -242,6 +248,7 @@ Status PartDecoder::ReadHead() {
   return CheckSameObject(object_, theirs);
 }
 
+// Samples refer to fields by their numbers in this list.
 Status PartDecoder::ReadFields() {
   for (std::uint32_t i = 0; i < field_count_; ++i) {
     FOREBAY_ASSIGN(const std::span<const std::byte> length, reader_.Take(sizeof(std::uint16_t)));
@@ -282,6 +289,7 @@ Status PartDecoder::CheckExtent(const PartExtent& extent) const {
   return is_possible ? Status() : DamagedPart(object_, "has an extent with impossible samples");
 }
 
+// Added to the lists directly: AddExtent would also make a CutExtent, which only a scan needs.
 Status PartDecoder::ReadExtents() {
   for (std::uint64_t i = 0; i < extent_count_; ++i) {
     FOREBAY_ASSIGN(const std::span<const std::byte> bytes, reader_.Take(kExtentRowBytes));
@@ -298,6 +306,7 @@ Status PartDecoder::ReadExtents() {
   return {};
 }
 
+// The records follow one another without an index, so the extents say how many there are.
 Status PartDecoder::ReadSamples() {
   const std::uint64_t end = bytes_.size() - kChecksumBytes;
   if (reader_.offset() > end || record_bytes_ != end - reader_.offset()) {
@@ -327,6 +336,7 @@ Result<std::unique_ptr<CatalogPart>> DecodePart(Format format, const PlannedObje
   return PartDecoder(format, object, scratch, bytes).Run();
 }
 
+// The message has both sides, because nobody can see from one node which of them is stale.
 Status CheckSameObject(const PlannedObject& ours, const PlannedObject& theirs) {
   if (HashOf(ours) == HashOf(theirs)) return {};
   return Error(ErrorCode::kFailedPrecondition,

@@ -101,7 +101,8 @@ class CatalogPart {
 Error TooManyFields(std::string_view path, const PartField& field);
 Error TooManyExtents(std::string_view path, std::uint64_t object_offset);
 
-// What EncodePart writes: a part, or one of several parts that share a table of samples.
+// The tables that EncodePart writes: those of a part, or of one of several parts that share a table
+// of samples.
 struct PartTables {
   Format format = {};
   const PlannedObject& object;

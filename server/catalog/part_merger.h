@@ -51,7 +51,7 @@ class PartMerger {
   std::vector<Entry> entries_;  // by object
   SampleRecords records_;
   std::size_t missing_;
-  // Of the objects before checked_, whose parts are all there.
+  // The parts of all objects before checked_ are there, and have these fields and extents.
   std::size_t checked_ = 0;
   std::set<std::string> fields_;
   std::uint64_t extent_count_ = 0;

@@ -46,7 +46,7 @@ class FoundRows {
   io::AlignedBuffer scratch_;  // of pieces that were read from SSD or the GFS
 };
 
-// What another node asks for.
+// The rows that another node asks for.
 struct WantedRows {
   std::uint64_t fingerprint = 0;  // of the asking node's catalog
   std::vector<Row> rows;

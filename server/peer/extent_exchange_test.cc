@@ -9,10 +9,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/fetch/fetcher.h"
-#include "server/io/executor.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/memory_backend.h"
+#include "server/peer/testing/exchange_node.h"
 #include "server/peer/testing/node_transport.h"
 #include "server/stage/extent_groups.h"
 #include "server/stage/testing/stage_rig.h"
@@ -21,7 +20,6 @@ namespace forebay::peer {
 namespace {
 
 using io::testing::Pattern;
-using io::testing::Take;
 using stage::RigOptions;
 using stage::StageRig;
 using ::testing::HasSubstr;
@@ -39,58 +37,24 @@ class ExtentExchangeTest : public ::testing::TestWithParam<TransportKind> {
   // Before the nodes go: they may be waiting for each other, and a server refers to its node.
   ~ExtentExchangeTest() override { transport_->Stop(); }
 
-  struct Node {
-    Node(io::IoBackend& backend, NodeRank self, const std::vector<plan::Node>& all)
-        : nodes(self, all), rig(backend, "") {}
-    plan::Membership nodes;
-    StageRig rig;
-    std::unique_ptr<stage::LocalExtents> local;
-    std::unique_ptr<fetch::Fetcher> fetcher;
-    std::unique_ptr<io::ThreadExecutor> executor;
-    std::unique_ptr<fetch::LocalRows> rows;
-    std::unique_ptr<stage::LocalFirstReads> first_reads;
-  };
-
   // Starts nodes 0 to count - 1, which have not staged anything yet.
   void Start(std::uint32_t count, RigOptions options = {},
              const stage::DatasetOptions& dataset = stage::RecordDataset()) {
     std::vector<plan::Node> all;
     for (std::uint32_t rank = 0; rank < count; ++rank) all.push_back({NodeRank(rank), 1});
     for (std::uint32_t rank = 0; rank < count; ++rank) {
-      nodes_.push_back(std::make_unique<Node>(memory_, NodeRank(rank), all));
-      Node& node = *nodes_.back();
-      options.nodes = &node.nodes;
-      options.peers = transport_.get();
-      options.keepers = transport_.get();
+      nodes_.push_back(std::make_unique<ExchangeNode>(memory_, NodeRank(rank), all));
       options.ssd_folder = "/ssd" + std::to_string(rank);
       EXPECT_TRUE(memory_.AddDirectory(options.ssd_folder).has_value());
-      FOREBAY_EXPECT_OK(node.rig.Start(dataset, options));
-      node.local = std::make_unique<stage::LocalExtents>(node.rig.cache(), node.rig.stager(),
-                                                         node.rig.clock());
-      node.fetcher = std::make_unique<fetch::Fetcher>(node.rig.cache(), node.rig.stager(),
-                                                      node.nodes);
-      node.executor = Take(io::ThreadExecutor::Create(node.rig.backend(), 1, 4));
-      node.rows = std::make_unique<fetch::LocalRows>(node.rig.stager(), *node.fetcher,
-                                                     *node.executor, node.rig.clock());
-      node.first_reads =
-          std::make_unique<stage::LocalFirstReads>(NodeRank(rank), node.rig.stager());
-      transport_->Add(NodeRank(rank), {.extents = node.local.get(),
-                                       .rows = node.rows.get(),
-                                       .first_reads = node.first_reads.get(),
-                                       .dataset = &node.rig.dataset(),
-                                       .backend = &node.rig.backend()});
+      FOREBAY_EXPECT_OK(nodes_.back()->Start(*transport_, options, dataset));
     }
   }
   // The next daemon of a node, with the same SSD. The other nodes do not reach it.
   void StartAgain(std::uint32_t rank, RigOptions options, const stage::DatasetOptions& dataset) {
     transport_->Silence(NodeRank(rank));
-    Node& node = *nodes_[rank];
-    node.rig.Stop();
-    options.nodes = &node.nodes;
-    options.peers = transport_.get();
-    options.keepers = transport_.get();
+    rig(rank).Stop();
     options.ssd_folder = "/ssd" + std::to_string(rank);
-    FOREBAY_EXPECT_OK(node.rig.Start(dataset, options));
+    FOREBAY_EXPECT_OK(nodes_[rank]->Start(*transport_, options, dataset, /*has_answers=*/false));
   }
   StageRig& rig(std::uint32_t rank) { return nodes_[rank]->rig; }
   plan::Membership& membership(std::uint32_t rank) { return nodes_[rank]->nodes; }
@@ -127,7 +91,7 @@ class ExtentExchangeTest : public ::testing::TestWithParam<TransportKind> {
 
   io::MemoryBackend memory_;
   const std::unique_ptr<NodeTransport> transport_ = MakeTransport(GetParam());
-  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::unique_ptr<ExchangeNode>> nodes_;
 };
 
 TEST_P(ExtentExchangeTest, EachNodeStagesItsShareAndTheSetIsReadOnce) {

@@ -13,14 +13,11 @@
 
 #include "server/catalog/testing/catalog_test_fixture.h"
 #include "server/catalog/testing/tar_text.h"
-#include "server/fetch/fetcher.h"
-#include "server/fetch/local_rows.h"
-#include "server/io/executor.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/memory_backend.h"
+#include "server/peer/testing/exchange_node.h"
 #include "server/peer/testing/node_transport.h"
 #include "server/stage/extent_groups.h"
-#include "server/stage/local_first_reads.h"
 #include "server/stage/testing/stage_rig.h"
 
 namespace forebay::peer {
@@ -40,18 +37,6 @@ class ScanExchangeTest : public ::testing::TestWithParam<TransportKind> {
  protected:
   // Before the nodes go: a server refers to its node.
   ~ScanExchangeTest() override { transport_->Stop(); }
-
-  struct Node {
-    Node(io::IoBackend& backend, NodeRank self, const std::vector<plan::Node>& all)
-        : nodes(self, all), rig(backend, "") {}
-    plan::Membership nodes;
-    StageRig rig;
-    std::unique_ptr<stage::LocalExtents> local;
-    std::unique_ptr<fetch::Fetcher> fetcher;
-    std::unique_ptr<io::ThreadExecutor> executor;
-    std::unique_ptr<fetch::LocalRows> rows;
-    std::unique_ptr<stage::LocalFirstReads> first_reads;
-  };
 
   static std::string ArchiveName(std::uint32_t object) {
     return "shard" + std::to_string(100 + object) + ".tar";
@@ -90,27 +75,8 @@ class ScanExchangeTest : public ::testing::TestWithParam<TransportKind> {
     std::vector<plan::Node> all;
     for (std::uint32_t rank = 0; rank < count; ++rank) all.push_back({NodeRank(rank), 1});
     for (std::uint32_t rank = 0; rank < count; ++rank) {
-      nodes_.push_back(std::make_unique<Node>(memory_, NodeRank(rank), all));
-      Node& node = *nodes_.back();
-      options.nodes = &node.nodes;
-      options.peers = transport_.get();
-      options.keepers = transport_.get();
-      options.peer_parts = transport_.get();
-      FOREBAY_EXPECT_OK(node.rig.Start(dataset_, options));
-      node.local = std::make_unique<stage::LocalExtents>(node.rig.cache(), node.rig.stager(),
-                                                         node.rig.clock());
-      node.fetcher = std::make_unique<fetch::Fetcher>(node.rig.cache(), node.rig.stager(),
-                                                      node.nodes);
-      node.executor = Take(io::ThreadExecutor::Create(node.rig.backend(), 1, 4));
-      node.rows = std::make_unique<fetch::LocalRows>(node.rig.stager(), *node.fetcher,
-                                                     *node.executor, node.rig.clock());
-      node.first_reads =
-          std::make_unique<stage::LocalFirstReads>(NodeRank(rank), node.rig.stager());
-      transport_->Add(NodeRank(rank), {.extents = node.local.get(),
-                                       .rows = node.rows.get(),
-                                       .first_reads = node.first_reads.get(),
-                                       .dataset = &node.rig.dataset(),
-                                       .backend = &node.rig.backend()});
+      nodes_.push_back(std::make_unique<ExchangeNode>(memory_, NodeRank(rank), all));
+      FOREBAY_EXPECT_OK(nodes_.back()->Start(*transport_, options, dataset_));
     }
   }
   StageRig& rig(std::uint32_t rank) { return nodes_[rank]->rig; }
@@ -199,7 +165,7 @@ class ScanExchangeTest : public ::testing::TestWithParam<TransportKind> {
   stage::DatasetOptions dataset_;
   std::uint64_t bytes_ = 0;  // of all objects
   const std::unique_ptr<NodeTransport> transport_ = MakeTransport(GetParam());
-  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::unique_ptr<ExchangeNode>> nodes_;
 };
 
 TEST_P(ScanExchangeTest, NodesScanEachArchiveOnceAndGetTheCatalogOfOneNode) {

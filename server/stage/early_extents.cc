@@ -115,7 +115,8 @@ Status EarlyExtents::Read(Extent& extent, io::IoQueue& queue) {
     extent.is_storing = true;
   }
   FOREBAY_TRY(parts_.loader.StoreExtent(
-      dataset, {.key = extent.key,
+      dataset,
+      {.key = extent.key,
        .extent = extent.key.extent,
        .image = std::move(block),
        .checksums = std::move(checksums)},

@@ -45,6 +45,7 @@ std::string HexRecord(std::uint64_t id) {
   return record;
 }
 
+// Empty where there is no such folder: some tests look before the daemon has made it.
 std::vector<std::string> NamesIn(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code missing;
@@ -54,7 +55,8 @@ std::vector<std::string> NamesIn(const std::string& folder) {
   return names;
 }
 
-// Counts the samples of a batch; false where it cannot be read.
+// Counts the samples of a batch, wherever its bytes lie: as spans of shared memory, one for each
+// sample, or as one tensor. False where it cannot be read.
 bool Count(RawClient& client, const v1::Batch& batch, std::set<std::uint64_t>& seen,
            EpochCounts& counts) {
   if (batch.fields_size() != 1) return false;
@@ -112,6 +114,8 @@ DaemonRig::DaemonRig(const RigOptions& options) : options_(options) {
   FOREBAY_CHECK(config.good());
 }
 
+// Writes the data set, and returns the lines of the configuration that describe it. A format
+// without an index has several files, so that nodes can share the scan.
 std::string DaemonRig::WriteFiles() const {
   const bool is_raw = options_.files == RecordFiles::kOneFile;
   const bool is_tar = options_.files == RecordFiles::kArchives;

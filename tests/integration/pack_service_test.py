@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+import served_daemon
+
 ROWS, COLUMNS, FRAMES, CLASSES = 48, 64, 21, ("cats", "dogs")
 
 
@@ -53,20 +55,6 @@ def check_labels(path):
     assert values == tuple(index // FRAMES for index in range(len(values))), values
 
 
-def serve(forebayd, folder):
-    """A daemon over folder/gfs, ready for clients."""
-    config = folder / "forebayd.toml"
-    config.write_text(f'[daemon]\nsocket = "{folder}/s"\njob_id = "t"\n'
-                      f'[[dataset]]\nname = "shapes"\npath = "{folder}/gfs"\n', encoding="utf-8")
-    ready, says_ready = os.pipe()
-    process = subprocess.Popen([forebayd, "--config", str(config), "--ready-fd", str(says_ready)],
-                               pass_fds=[says_ready])
-    os.close(says_ready)
-    assert os.read(ready, 100).startswith(b"READY"), "forebayd did not start"
-    os.close(ready)
-    return process
-
-
 def main():
     forebayd, forebay = sys.argv[1:]
     os.environ["FOREBAY_JOB_ID"] = "t"
@@ -75,7 +63,7 @@ def main():
         write_images(folder / "images")
         (folder / "gfs").mkdir()
         run(forebay, "pack", "--images", folder / "images", folder / "gfs" / "shapes.fbp")
-        daemon = serve(forebayd, folder)
+        daemon = served_daemon.serve(forebayd, folder, 'name = "shapes"')
         try:
             address = f"unix:{folder}/s"
             run(forebay, "--address", address, "stage", "shapes")

@@ -1,3 +1,6 @@
+// Speaks the protocol of docs/design.md by hand, without the client library: the handshake over the
+// Unix socket, the regions of shared memory, and gRPC over the same socket. So tests can send what
+// the library never would, and see what it hides.
 #include "tests/integration/raw_client.h"
 
 #include <sys/mman.h>
@@ -23,6 +26,8 @@ namespace {
 
 constexpr int kLookaheadBytes = 4 << 20;  // far more than a socket's buffer
 
+// Reads so many bytes, and keeps the file descriptors that come with them. Descriptors may come
+// with any part of a message, so each read has room for as many as the daemon ever sends at once.
 bool Receive(RawSocket& socket, void* data, std::size_t bytes) {
   auto* to = static_cast<std::byte*>(data);
   while (bytes > 0) {
@@ -58,6 +63,7 @@ UniqueFd ConnectTo(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  // A daemon that never answers fails the test instead of stopping it.
   const timeval patience{.tv_sec = kPatience.count(), .tv_usec = 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
@@ -66,6 +72,7 @@ UniqueFd ConnectTo(const std::string& path) {
   return fd;
 }
 
+// A handshake that does not succeed gets a status that no daemon sends, for tests of refusals.
 RawSocket Handshake(const std::string& path, const ClientHello& hello) {
   RawSocket socket;
   socket.fd = ConnectTo(path);
@@ -81,6 +88,7 @@ RawSocket Handshake(const std::string& path, const ClientHello& hello) {
   return socket;
 }
 
+// Bytes that the daemon had sent before it closed the connection are skipped.
 bool AtEnd(const UniqueFd& socket) {
   std::array<char, 4096> bytes{};
   for (;;) {
@@ -108,9 +116,11 @@ RawClient::RawClient(const std::string& path, bool shared_memory) {
     void* memory =
         mmap(nullptr, entry.bytes, PROT_READ, MAP_SHARED, socket_.regions[i].get(), 0);
     FOREBAY_CHECK(memory != MAP_FAILED);
+    // Ids of regions may have gaps, and messages name a region by its id.
     maps_.resize(std::max<std::size_t>(maps_.size(), entry.id + 1));
     maps_[entry.id] = {static_cast<const std::byte*>(memory), entry.bytes};
   }
+  // A payload inside messages comes faster than a test reads it.
   grpc::ChannelArguments arguments;
   if (!shared_memory) arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
   channel_ = grpc::CreateCustomInsecureChannelFromFd("forebay", socket_.fd.Release(), arguments);
@@ -154,6 +164,8 @@ v1::DescribeReply RawClient::Describe(const std::string& dataset) {
   return reply;
 }
 
+// The daemon names the place, so it is checked like any other number: a test must see a wrong one
+// as missing bytes and not as a crash.
 std::span<const std::byte> RawClient::Bytes(const WireSpan& span) const {
   if (span.region >= maps_.size()) return {};
   const std::span<const std::byte> map = maps_[span.region];
@@ -166,6 +178,7 @@ RawStream::RawStream(RawClient& client) : RawStream(client, kPatience) {}
 RawStream::RawStream(RawClient& client, std::chrono::seconds deadline)
     : context_(NewContext(deadline)), call_(client.data().Stream(context_.get())) {}
 
+// gRPC wants every call finished. A test that has failed may leave it in the middle.
 RawStream::~RawStream() {
   if (ended_) return;
   Cancel();
@@ -185,6 +198,7 @@ grpc::Status RawStream::End() {
   return call_->Finish();
 }
 
+// The seed is the same in all tests, so that two streams of a test have one order.
 v1::StreamRequest GoodOpen(const v1::DescribeReply& dataset, std::uint32_t batch,
                            const OrderShape& shape) {
   const auto spec = OrderSpec{.seed = 7,

@@ -14,6 +14,9 @@ import subprocess
 import sys
 import tempfile
 
+import served_daemon
+
+DATASET = 'name = "sorted"\nformat = "idx"\nfiles = ["images=images", "labels=labels"]'
 LABELS = [256] * 300 + [1] * 300 + [65537] * 200  # sorted by class
 IMAGE_BYTES = 4 * 4
 
@@ -32,21 +35,6 @@ def run(*words):
                           timeout=120, check=False)
     assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def serve(forebayd, folder):
-    """A daemon over folder/gfs, ready for clients."""
-    config = folder / "forebayd.toml"
-    config.write_text(f'[daemon]\nsocket = "{folder}/s"\njob_id = "t"\n'
-                      f'[[dataset]]\nname = "sorted"\npath = "{folder}/gfs"\nformat = "idx"\n'
-                      'files = ["images=images", "labels=labels"]\n', encoding="utf-8")
-    ready, says_ready = os.pipe()
-    process = subprocess.Popen([forebayd, "--config", str(config), "--ready-fd", str(says_ready)],
-                               pass_fds=[says_ready])
-    os.close(says_ready)
-    assert os.read(ready, 100).startswith(b"READY"), "forebayd did not start"
-    os.close(ready)
-    return process
 
 
 def check(forebay, address):
@@ -74,7 +62,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="fb.") as name:
         folder = pathlib.Path(name)
         write_set(folder / "gfs")
-        daemon = serve(forebayd, folder)
+        daemon = served_daemon.serve(forebayd, folder, DATASET)
         try:
             check(forebay, f"unix:{folder}/s")
         finally:

@@ -27,7 +27,7 @@ class ClassLayout {
   std::uint32_t ClassOf(std::uint64_t index) const {
     return classes_.empty() ? static_cast<std::uint32_t>(SortedClass(index)) : classes_[index];
   }
-  // Of the whole selection, in bits.
+  // Returns the entropy of the classes of the whole selection, in bits.
   double Entropy() const { return EntropyOf(counts_); }
 
  private:

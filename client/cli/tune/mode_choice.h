@@ -14,8 +14,8 @@
 
 namespace forebay::cli {
 
-// What a candidate is made for: the samples, the global batch B, and the nodes, which are the
-// canonical nodes M of `partial`.
+// The job for which modes are compared: its samples, its global batch B, and its nodes, which are
+// the canonical nodes M of `partial`.
 struct ModeSetting {
   std::uint64_t samples = 0;
   std::uint64_t extent_samples = 1;  // about as many samples has an extent

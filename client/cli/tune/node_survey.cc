@@ -33,7 +33,7 @@ std::optional<double>& RateOf(NodeSurvey& survey, ReadSource source) {
   return survey.rates[static_cast<std::size_t>(source)];
 }
 
-// What a stream delivered, and how long that took.
+// Counts what a stream delivered, and measures how long that took.
 struct StreamReading {
   std::uint64_t samples = 0, bytes = 0;
   double seconds = 0;

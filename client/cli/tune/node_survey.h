@@ -1,5 +1,5 @@
-// What `forebay tune` learns from a running daemon: the size of a data set, the nodes and tiers,
-// and how fast each source is.
+// SurveyNode: asks a running daemon for what `forebay tune` needs: the size of a data set, the
+// nodes and their tiers, and how fast each source is.
 #pragma once
 
 #include <array>

@@ -40,13 +40,13 @@ struct JobFigures {
   double ram_bytes = 0;  // of a node's tiers
   double ssd_bytes = 0;
   double copies_bytes = 0;  // that a node may keep of other nodes' extents (key `copies`)
-  // Of one node, in bytes per second; all are above 0.
+  // How fast one node reads from each source, in bytes per second; all are above 0.
   std::array<double, kReadSources> rates = {};
   double gfs_reads_per_s = 0;  // above 0
   bool keeps_home_shares = false;
 };
 
-// Of one node in an epoch.
+// The cost of reading one epoch, for one node.
 struct ReadingCost {
   std::array<double, kReadSources> bytes = {};
   double gfs_reads = 0;  // requests

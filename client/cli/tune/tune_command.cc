@@ -54,7 +54,7 @@ struct TuneArguments {
   double seconds = 2;
 };
 
-// What the user gives wins over what was measured: it may be meant for another job.
+// A figure of the user wins over a measured one, because it may describe another job.
 Figure Choose(std::optional<double> given, std::optional<double> measured, double assumed) {
   if (given) return {*given, "given"};
   if (measured) return {*measured, "measured"};
@@ -80,7 +80,7 @@ Status CheckTuneArguments(const TuneArguments& arguments) {
                  "yet (--samples and --bytes)");
   }
   if (!planned) return {};
-  // What follows would otherwise end in a failed check or a division by 0.
+  // Without these checks, later computations would divide by 0 or fail in an assertion.
   if (!arguments.samples || !arguments.bytes) return usage("--samples and --bytes go together");
   if (!arguments.label_field.empty()) return usage("--label-field goes with --dataset");
   if (*arguments.samples == 0 || *arguments.samples > limits::kSampleCountMax) {

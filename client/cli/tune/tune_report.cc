@@ -16,6 +16,7 @@ namespace {
 
 std::string BytesText(double bytes) { return HumanBytes(static_cast<std::uint64_t>(bytes)); }
 
+// What the costs below rest on, so that a user sees which figures to measure or to give.
 void PrintFigures(CommandContext& context, const TuneFigures& figures) {
   context.out << fmt::format(
       "data set        {} samples, {} in {} extents ({})\n"
@@ -39,6 +40,7 @@ void PrintFigures(CommandContext& context, const TuneFigures& figures) {
                              figures.gfs_reads.value, figures.gfs_reads.origin);
 }
 
+// One line for each mode, in the order in which they were assessed.
 void PrintModes(CommandContext& context, std::span<const ModeAssessment> modes,
                 const LossTolerance& tolerance) {
   TextTable table({"MODE", "I/O TIME", "SLOWEST", "RAM", "SSD", "LINK", "GFS", "GFS READS",
@@ -78,6 +80,7 @@ JsonObject ModeJson(const ModeAssessment& mode, const LossTolerance& tolerance) 
                      {"exchange_millionths", mode.shape.exchange_millionths},
                      {"seconds", mode.cost.seconds},
                      {"slowest", ReadSourceName(mode.cost.slowest)}};
+  // The names are a part of the schema forebay.tune.v1, and in the order of ReadSource.
   for (std::size_t i = 0; i < kReadSources; ++i) {
     constexpr std::array<const char*, kReadSources> kNames = {"ram_bytes", "ssd_bytes",
                                                               "link_bytes", "gfs_bytes"};
@@ -97,6 +100,7 @@ JsonObject ModeJson(const ModeAssessment& mode, const LossTolerance& tolerance) 
 
 }  // namespace
 
+// The cost model needs the values only, and not where they come from.
 JobFigures TuneFigures::Job() const {
   JobFigures job = {.nodes = static_cast<std::uint64_t>(nodes.value),
                     .ram_bytes = ram.value,
@@ -152,6 +156,7 @@ void PrintTuneJson(CommandContext& context, const TuneFigures& figures,
     json.Add(ModeJson(mode, figures.tolerance));
     context.PrintJson("tune", json);
   }
+  // The last object repeats the chosen mode, so that a script needs no other line.
   JsonObject answer = {{"event", "recommendation"}, {"tolerance", figures.tolerance.batch},
                        {"part_tolerance", figures.tolerance.part}};
   answer.Add(ModeJson(modes[chosen], figures.tolerance));

@@ -1,5 +1,5 @@
-// What `forebay tune` prints: the figures that it reckons with, the modes, and the one that it
-// recommends, for people or as JSON.
+// Prints the result of `forebay tune`, for people or as JSON: the figures that it computes with,
+// the modes, and the mode that it recommends.
 #pragma once
 
 #include <array>

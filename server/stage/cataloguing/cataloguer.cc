@@ -17,8 +17,8 @@
 #include "server/stage/cataloguing/saved_catalog.h"
 #include "server/stage/cataloguing/scan_pass.h"
 #include "server/stage/extent_groups.h"
-#include "server/stage/first_read_sharing.h"
 #include "server/stage/extent_source.h"
+#include "server/stage/first_read_sharing.h"
 #include "server/stage/packed/packed_form.h"
 #include "server/stage/placement/copy_choice.h"
 
@@ -279,7 +279,7 @@ Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& cata
     if (!found || !parts_.nodes->Reads(groups[i])) continue;
     if (!dataset.form() && !IsFirstRead(dataset, keys[i], *found)) continue;
     const ExtentKey raw = tier::KeyOf(catalog, ExtentId(i));
-    // Of a compressed copy, the checksum of the raw bytes is known only if it was saved.
+    // The checksum of the raw bytes of a compressed copy is known only if it was saved.
     const std::optional<std::uint64_t> checksum = dataset.first_reads().Find(raw);
     if (checksum) {
       reads.push_back({.group_key = groups[i], .read = {.key = raw, .checksum = *checksum}});
