@@ -29,6 +29,9 @@ STALL_STEP_MS = 200
 STALL_BATCH = 64  # of each rank
 STALL_EPOCHS = 3
 STALL_HEADROOM = 1.2
+START_BITS_PER_S = 400e6
+START_PREFETCH = 16
+START_BATCHES = 4
 SHARES_RUNS = 3   # a run takes some ten seconds
 ONCE_GOALS = {
     "nodes.once.gfs_bytes": ("x the set", Goal(1.0, **AT_MOST)),
@@ -88,6 +91,7 @@ class Nodes:
             "once": (self.once, ONCE_GOALS),
             "link": (lambda: nodes_link.run(self), nodes_link.GOALS),
             "stall": (self.stall, STALL_GOALS),
+            "start": (self.start, {}),
             "resume": (self.resume, RESUME_GOALS),
             "launch": (self.launch, LAUNCH_GOALS),
             "shares": (self.shares, SHARES_GOALS),
@@ -172,6 +176,31 @@ class Nodes:
                     f"each, links of {limit / 1e6:.0f} Mbit/s each way, {STALL_HEADROOM} x what a "
                     f"step consumes" + (" from other nodes" if "remote" in figure_id else "")
                     + "; warm tiers; the rank that waits longest"))
+
+    # A reader asks for many batches at once over a slow link, and waits for the first one.
+
+    def start(self):
+        records = self.records(datasets.MEAN_SAMPLE_BYTES, self.scale.samples)
+        # What the link needs for a rank's part of a batch that other nodes have.
+        batch_s = (8 * STALL_BATCH * records.spec.sample_bytes * (1 - 1 / NODES)
+                   / START_BITS_PER_S)
+        firsts = []
+        with self.jobs.staged(NODES, spine.ram_keys(records), records) as (net, services):
+            for node in range(NODES):
+                net.limit(node, START_BITS_PER_S)
+            for _ in range(self.scale.pairs):
+                reports = nodes_job.consume_together(
+                    services, batch=STALL_BATCH * NODES, seed=spine.SEED, epochs=1,
+                    prefetch=START_PREFETCH, stop_after=START_BATCHES)
+                firsts.append([report["waits"]["first_ms"] * 1e-3 for report in reports])
+        settings = (f"{NODES} nodes, links of {START_BITS_PER_S / 1e6:.0f} Mbit/s each way, "
+                    f"prefetch={START_PREFETCH}, {STALL_BATCH} samples a batch on each node; mean "
+                    "of the ranks")
+        means = [sum(values) / len(values) for values in firsts]
+        self._add({}, "nodes.start.first_batch", means, "s", settings=settings)
+        self._add({}, "nodes.start.first_batch_of_link", [mean / batch_s for mean in means], "x",
+                  settings="over the time in which the link moves what such a batch needs of other "
+                  "nodes, if it moves nothing else")
 
     # A job ends in the middle of an epoch and continues on another number of nodes.
 

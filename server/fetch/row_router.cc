@@ -30,6 +30,7 @@ constexpr std::int64_t kRequestNs = kFlightNs / 4;
 struct RowRouter::Flight {
   stage::Dataset* dataset = nullptr;
   Need need = Need::kSamples;
+  std::stop_token unwanted;
   Done done;
   std::int64_t deadline_ns = 0;
   Mutex mutex;
@@ -40,10 +41,11 @@ struct RowRouter::Flight {
 };
 
 void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Need need,
-                     Done done) {
+                     std::stop_token unwanted, Done done) {
   auto flight = std::make_shared<Flight>();
   flight->dataset = &dataset;
   flight->need = need;
+  flight->unwanted = std::move(unwanted);
   flight->done = std::move(done);
   flight->deadline_ns = clock_.NowNs() + kFlightNs;
   Ask(flight, {.rows = std::move(rows)});
@@ -79,6 +81,7 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
     request->node = node;
     request->dataset = flight->dataset;
     request->need = flight->need;
+    request->unwanted = flight->unwanted;
     // Computed once before the loop, so that all owners get the same time.
     request->deadline_ns = std::min(now_ns + kRequestNs, flight->deadline_ns);
     for (const RoutedRow& row : rows) request->rows.push_back(row.row);
@@ -92,6 +95,14 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
 
 void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
                          const Status& status) {
+  // The request was perhaps ended here, so its error says nothing about the node.
+  if (flight->unwanted.stop_requested()) {
+    {
+      const MutexLock lock(flight->mutex);
+      flight->error = Error(ErrorCode::kCancelled, "nobody wants the rows any more");
+    }
+    return EndOne(flight);
+  }
   const bool is_silent = !status.has_value() && stage::IsNoAnswer(status.error());
   const bool is_wrong = !status.has_value() && status.error().code() == ErrorCode::kDataLoss;
   if (is_silent) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -72,7 +73,7 @@ class RowRouterTest : public ::testing::Test {
     return rows;
   }
   void Fill(std::vector<RoutedRow> rows) {
-    router_.Fill(*dataset_, std::move(rows), Need::kSamples,
+    router_.Fill(*dataset_, std::move(rows), Need::kSamples, unwanted_.get_token(),
                  [this](Result<RowRouter::Outcome> outcome) {
                    EXPECT_FALSE(outcome_.has_value()) << "called twice";
                    outcome_.emplace(std::move(outcome));
@@ -92,6 +93,7 @@ class RowRouterTest : public ::testing::Test {
                           {{NodeRank(0), 1}, {NodeRank(1), 1}, {NodeRank(2), 1}, {NodeRank(3), 1}}};
   HeldRows peers_;
   RowRouter router_{peers_, nodes_, clock_};
+  std::stop_source unwanted_;
   std::optional<Result<RowRouter::Outcome>> outcome_;
 };
 
@@ -212,6 +214,23 @@ TEST_F(RowRouterTest, NodesHaveAPartOfTheTimeEach) {
   EXPECT_EQ(outcome_->error().code(), ErrorCode::kUnavailable);
 }
 
+TEST_F(RowRouterTest, RowsThatNobodyWantsAreNotAskedOfOthers) {
+  const std::vector<RoutedRow> rows = RowsOfOthers();
+  Fill(rows);
+  unwanted_.request_stop();
+  for (const HeldRows::Held& held : peers_.held) {
+    EXPECT_TRUE(held.request->unwanted.stop_requested());
+  }
+  peers_.Answer(NodeRank(1), Error(ErrorCode::kCancelled, "cancelled"));
+  peers_.Answer(NodeRank(2), NoAnswer());
+  EXPECT_FALSE(outcome_.has_value()) << "node 3 may still write";
+  peers_.Answer(NodeRank(3), Error(ErrorCode::kDataLoss, "wrong bytes"));
+  EXPECT_TRUE(peers_.held.empty());
+  ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());
+  EXPECT_EQ(outcome_->error().code(), ErrorCode::kCancelled);
+  EXPECT_TRUE(nodes_.Lives(NodeRank(2))) << "its request was ended by this node";
+}
+
 // Each look at the time is a moment in which another thread takes every node for alive again.
 class RevivingClock final : public io::Clock {
  public:
@@ -233,7 +252,7 @@ TEST_F(RowRouterTest, NodesThatAreTakenForAliveAgainAreNotAskedForEver) {
                 [&](const RoutedRow& row) { return Ranked(row.group_key)[0] != NodeRank(1); });
   ASSERT_FALSE(rows.empty());
   router.Fill(
-      *dataset_, std::move(rows), Need::kSamples,
+      *dataset_, std::move(rows), Need::kSamples, /*unwanted=*/{},
       [this](Result<RowRouter::Outcome> outcome) { outcome_.emplace(std::move(outcome)); });
   std::size_t requests = 0;
   while (!peers_.held.empty() && requests < 100) {

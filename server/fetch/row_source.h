@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -35,6 +36,9 @@ struct RowRequest {
   std::vector<Row> rows;
   Need need = Need::kSamples;
   std::int64_t deadline_ns = 0;  // by io::Clock; then the source gives up
+  // Requested when nobody wants the rows any more. Then the source may end the request early, with
+  // kCancelled.
+  std::stop_token unwanted = {};
 };
 
 // Thread-safe.

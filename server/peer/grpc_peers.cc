@@ -202,7 +202,8 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request, Done done
     (*link)->Start(std::make_shared<RowsCall>(
         **link, clock_,
         RowsAsked{.request = head, .rows = std::move(call.rows), .need = request->need},
-        call.bytes, request->deadline_ns, [all](const Status& status) { all->Ended(status); }));
+        call.bytes, request->deadline_ns, request->unwanted,
+        [all](const Status& status) { all->Ended(status); }));
   }
 }
 

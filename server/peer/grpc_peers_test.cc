@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -243,6 +244,25 @@ TEST_F(GrpcPeersTest, AnAnswerThatStopsEndsWithTheDeadline) {
   relay_->HoldAnswers(true);
   PeerRig::Rows rows = rig_->Ask({1, 2}, /*wait_ms=*/100);
   EXPECT_EQ(ErrorOf(rows).code(), ErrorCode::kDeadlineExceeded);
+}
+
+TEST_F(GrpcPeersTest, ARequestThatNobodyWantsEndsInTheMiddleOfItsAnswer) {
+  StartBehindRelay();
+  PeerRig::Rows first = rig_->Ask({0});
+  FOREBAY_EXPECT_OK(first.outcome.get());
+  relay_->HoldAnswers(true);
+  std::stop_source unwanted;
+  const std::uint64_t before = relay_->asked_bytes();
+  // More than may be under way, so some calls have not begun.
+  PeerRig::Rows rows = rig_->Ask(std::vector<std::uint64_t>(30, 1), 60'000, unwanted.get_token());
+  EXPECT_TRUE(relay_->AwaitAsked(before + 40));
+  unwanted.request_stop();
+  EXPECT_EQ(ErrorOf(rows).code(), ErrorCode::kCancelled);
+  rows = rig_->Ask({2}, 60'000, unwanted.get_token());
+  EXPECT_EQ(ErrorOf(rows).code(), ErrorCode::kCancelled);
+  relay_->HoldAnswers(false);
+  ExpectRows({3, 2, 1});
+  EXPECT_EQ(rig_->peers().figures(PeerRig::kNode).failed, 0U);
 }
 
 TEST_F(GrpcPeersTest, SeveralRequestsAreUnderWayAtTheSameTime) {

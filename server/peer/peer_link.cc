@@ -152,6 +152,36 @@ void PeerLink::Expire(const std::shared_ptr<PeerCall>& call) {
                                address_)));
 }
 
+void PeerLink::Withdraw(const PeerCall& call) {
+  std::shared_ptr<PeerCall> found;
+  bool waits = false;
+  {
+    const MutexLock lock(mutex_);
+    const auto waiting = std::ranges::find_if(
+        waiting_, [&call](const std::shared_ptr<PeerCall>& each) { return each.get() == &call; });
+    waits = waiting != waiting_.end();
+    if (waits) {
+      found = std::move(*waiting);
+      waiting_.erase(waiting);
+      found->alarm_.Cancel();
+    } else if (const auto active = FindIn(active_, &call); active != active_.end()) {
+      found = *active;
+    } else {
+      return;
+    }
+    ++ending_;
+  }
+  if (waits) {
+    found->Fail(Error(ErrorCode::kCancelled, "nobody waits for the answer any more"));
+  } else {
+    found->Cancel();
+  }
+  found.reset();  // as in Ended
+  const MutexLock lock(mutex_);
+  --ending_;
+  changed_.NotifyAll();
+}
+
 void PeerLink::AddBusyTimeLocked() {
   const std::int64_t now_ns = clock_.NowNs();
   figures_.busy_ns += static_cast<std::uint64_t>(now_ns - busy_since_ns_);
@@ -237,6 +267,7 @@ void PeerLink::HeardHello(const Status& status) {
   for (const std::shared_ptr<PeerCall>& waiting : refused) waiting->Fail(status.error());
   BeginAll(ready);
   ready.clear();  // these, and the context of Hello, go before Stop returns, as in Ended
+  refused.clear();
   call.reset();
   // Last: Stop waits for it.
   const MutexLock lock(mutex_);

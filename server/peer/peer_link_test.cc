@@ -184,6 +184,21 @@ TEST_F(PeerLinkTest, ANodeThatSaysNothingDoesNotAnswer) {
   EXPECT_EQ(a->error().code(), ErrorCode::kDeadlineExceeded);
 }
 
+TEST_F(PeerLinkTest, ACallThatIsWithdrawnFailsIfItWaitsAndIsCancelledIfItHasBegun) {
+  const auto a = Start(link_, "a", kRoom);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  const auto b = Start(link_, "b", kRoom);
+  const auto c = Start(link_, "c", 1);
+  link_.Withdraw(*b);
+  EXPECT_EQ(journal_.AwaitLines(2).back(), "b fails");
+  EXPECT_EQ(b->error().code(), ErrorCode::kCancelled);
+  link_.Withdraw(*b);  // has no effect any more
+  link_.Withdraw(*a);
+  EXPECT_EQ(journal_.AwaitLines(4),
+            (std::vector<std::string>{"a begins", "b fails", "a is cancelled", "c begins"}));
+  link_.Ended(*c);
+}
+
 TEST_F(PeerLinkTest, StopFailsWhatWaitsAndCancelsWhatHasBegun) {
   const auto a = Start(link_, "a", kRoom);
   ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");

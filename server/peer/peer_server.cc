@@ -27,6 +27,7 @@
 #include "server/peer/peer_requests.h"
 #include "server/peer/reply_stream.h"
 #include "server/peer/row_sender.h"
+#include "server/peer/send_turns.h"
 #include "server/peer/slice_pins.h"
 #include "server/peer/unary_answer.h"
 
@@ -38,6 +39,16 @@ using Raw = v1::Peer::WithRawCallbackMethod_Extent<v1::Peer::WithRawCallbackMeth
     v1::Peer::WithRawCallbackMethod_FirstReads<
         v1::Peer::WithRawCallbackMethod_CatalogPart<v1::Peer::Service>>>>;
 using CallbackService = v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbackMethod_Ping<Raw>>;
+
+// Rows that are sent to a node at the same time. Enough that gRPC always has a chunk to send, also
+// of short answers; little, because it delays an answer that is needed earlier and is there later.
+constexpr std::uint64_t kRowBytesAtOnce = 2 * limits::kPeerChunkBytes;
+
+std::uint64_t BytesOf(const fetch::FoundRows& rows, std::size_t count) {
+  std::uint64_t bytes = 0;
+  for (std::size_t row = 0; row < count; ++row) bytes += rows.error(row) ? 0 : rows.bytes(row);
+  return bytes;
+}
 
 PeerIdentity IdentityOf(const v1::PeerHelloRequest& hello) {
   return {.address = hello.address(),
@@ -98,10 +109,11 @@ struct PeerServer::Service final : public CallbackService {
 
   void BeginServing(std::unique_ptr<Serving> begun);
   void StopAnswering();
-  std::shared_ptr<ReplyStream> OpenStream();
+  std::shared_ptr<ReplyStream> OpenStream(std::function<void()> ended = nullptr);
   // The data set that is asked for, or why this node does not answer.
   Result<stage::Dataset*> DatasetOf(const PeerRequest& request) const;
-  void AnswerRows(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
+  void AnswerRows(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream,
+                  const SendTurns::Turn& turn);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
   Status KeepFirstReads(const grpc::ByteBuffer& request,
                         const std::shared_ptr<UnaryAnswer>& answer);
@@ -118,6 +130,7 @@ struct PeerServer::Service final : public CallbackService {
   std::string address;
   const std::shared_ptr<SlicePins> pins = std::make_shared<SlicePins>();
   const std::shared_ptr<ChunkBuffers> buffers = std::make_shared<ChunkBuffers>();
+  const std::shared_ptr<SendTurns> turns = std::make_shared<SendTurns>(kRowBytesAtOnce);
   // Set once; read by every call without the mutex.
   std::atomic<const Serving*> serving = nullptr;
   Mutex mutex;
@@ -262,13 +275,15 @@ grpc::ServerUnaryReactor* PeerServer::Service::Ping(grpc::CallbackServerContext*
   return reactor;
 }
 
-// Beyond the limit, the stream that is returned has ended already.
-std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream() {
+// Beyond the limit, the stream that is returned has ended already. `ended` is called when gRPC is
+// done with the call.
+std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream(std::function<void()> ended) {
   // gRPC has a plain pointer to the stream; the set keeps it until gRPC is done with it.
   const auto stream =
-      std::make_shared<ReplyStream>([this](const std::shared_ptr<ReplyStream>& ended) {
+      std::make_shared<ReplyStream>([this, ended](const std::shared_ptr<ReplyStream>& done) {
+        if (ended) ended();
         const MutexLock lock(mutex);
-        streams.erase(ended);
+        streams.erase(done);
       });
   bool is_full = false;
   {
@@ -302,7 +317,8 @@ Result<stage::Dataset*> PeerServer::Service::DatasetOf(const PeerRequest& reques
 }
 
 void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
-                                     const std::shared_ptr<ReplyStream>& stream) {
+                                     const std::shared_ptr<ReplyStream>& stream,
+                                     const SendTurns::Turn& turn) {
   Result<RowsAsked> asked = ParseRowsAsked(request);
   if (!asked.has_value()) return stream->End(asked.error());
   const Result<stage::Dataset*> dataset = DatasetOf(asked->request);
@@ -318,12 +334,15 @@ void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
        .rows = std::move(asked->rows),
        .need = asked->need,
        .bytes_max = limits::kPeerCallBytesMax},
-      [hash, rows = std::move(rows), stream, slices = pins,
-       copies = buffers](Result<std::shared_ptr<const fetch::FoundRows>> found) {
+      [hash, rows = std::move(rows), stream, slices = pins, copies = buffers, order = turns,
+       turn](Result<std::shared_ptr<const fetch::FoundRows>> found) {
         if (!found.has_value()) return stream->End(found.error());
+        const std::uint64_t bytes = BytesOf(**found, rows.size());
         const auto sender =
             std::make_shared<RowSender>(hash, rows, std::move(*found), slices, copies);
-        stream->Send([sender](grpc::ByteBuffer& chunk) { return sender->Next(chunk); });
+        order->Await(turn, bytes, [stream, sender] {
+          stream->Send([sender](grpc::ByteBuffer& chunk) { return sender->Next(chunk); });
+        });
       });
 }
 
@@ -390,9 +409,12 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::CatalogPart(
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Samples(
-    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
-  const std::shared_ptr<ReplyStream> stream = OpenStream();
-  if (!stream->has_ended()) AnswerRows(*request, stream);
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  // gRPC names the connection, and a node has one to each other node.
+  const SendTurns::Turn turn = turns->Take(context->peer());
+  const std::shared_ptr<ReplyStream> stream =
+      OpenStream([order = turns, turn] { order->End(turn); });
+  if (!stream->has_ended()) AnswerRows(*request, stream, turn);
   return stream.get();
 }
 

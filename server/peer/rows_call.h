@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -23,10 +25,10 @@ namespace forebay::peer {
 class RowsCall final : public PeerCall,
                        public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // `bytes` are those of all rows. `done` is called once, when nothing is written to the rows any
-  // more. Link and clock are borrowed.
+  // `bytes` are those of all rows. When `unwanted` is requested, the call is cancelled. `done` is
+  // called once, when nothing is written to the rows any more. Link and clock are borrowed.
   RowsCall(PeerLink& link, io::Clock& clock, RowsAsked asked, std::uint64_t bytes,
-           std::int64_t deadline_ns, fetch::RowSource::Done done);
+           std::int64_t deadline_ns, std::stop_token unwanted, fetch::RowSource::Done done);
 
   void Begin(const std::shared_ptr<grpc::Channel>& channel) override;
   void Fail(const Error& error) override { done_(error); }
@@ -45,6 +47,9 @@ class RowsCall final : public PeerCall,
   grpc::ByteBuffer chunk_;
   RowReceiver receiver_;
   std::optional<Error> error_;  // of the receiver; then the call is cancelled
+  const std::stop_token unwanted_;
+  // Last: it is destroyed first, and waits until the function that it calls has returned.
+  std::stop_callback<std::function<void()>> withdraw_;
 };
 
 }  // namespace forebay::peer

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -53,7 +54,8 @@ class BatchOwner {
   virtual ~BatchOwner() = default;
   virtual const StreamSpec& spec() const = 0;
   // Nobody wants the stream's batches any more.
-  virtual bool closed() const = 0;
+  virtual std::stop_token unwanted() const = 0;
+  bool closed() const { return unwanted().stop_requested(); }
   virtual std::shared_ptr<const Order> OrderOf(EpochId epoch) = 0;
   // Returns how much of these extents a batch of views may pin now. `complete`: batches that are
   // about to be answered, which pin extents too.

@@ -330,7 +330,7 @@ void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
     Start(job);
   };
   parts_.rows->Fill(*job->owner->spec().dataset, std::move(rows), NeedOf(job->owner->spec()),
-                    filled);
+                    job->owner->unwanted(), filled);
 }
 
 // False: the job was failed while it waited, and must not go on.

@@ -62,7 +62,7 @@ class ScriptedOwner final : public BatchOwner {
   explicit ScriptedOwner(std::shared_ptr<const StreamSpec> spec) : spec_(std::move(spec)) {}
 
   const StreamSpec& spec() const override { return *spec_; }
-  bool closed() const override { return is_closed; }
+  std::stop_token unwanted() const override { return closing.get_token(); }
   std::shared_ptr<const Order> OrderOf(EpochId epoch) override {
     return std::make_shared<Order>(spec_->order, epoch);
   }
@@ -85,7 +85,7 @@ class ScriptedOwner final : public BatchOwner {
     }
   }
 
-  bool is_closed = false;
+  std::stop_source closing;
   bool takes = true;
   std::vector<std::size_t> calls;  // how many batches each brought
   std::vector<BatchName> names;
@@ -204,7 +204,7 @@ TEST_F(SsdBatchTest, ABatchThatReadsSsdHoldsBackNoOther) {
 
 TEST_F(BatchSchedulerTest, ABatchOfAClosedStreamIsCancelledWithoutBeingAssembled) {
   Submit({0});
-  owner_->is_closed = true;
+  owner_->closing.request_stop();
   executor_->CrankAll();
   ASSERT_EQ(owner_->errors.size(), 1U);
   EXPECT_EQ(owner_->errors[0].code(), ErrorCode::kCancelled);

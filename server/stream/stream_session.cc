@@ -193,14 +193,12 @@ void StreamSession::Leave() {
 }
 
 void StreamSession::Close() {
-  const bool first = !closed_.exchange(true, std::memory_order_acq_rel);
   std::unordered_map<std::uint64_t, Held> freed;
   {
     // Whoever comes second waits here too: a delivery may still be under way, and the sink may
     // be gone once Close has returned to any caller.
     const MutexLock sink_lock(sink_mutex_);
-    sink_ = nullptr;
-    if (!first) return;
+    if (std::exchange(sink_, nullptr) == nullptr) return;
     const MutexLock lock(mutex_);
     freed.swap(held_);
     pins_.clear();
@@ -209,8 +207,10 @@ void StreamSession::Close() {
   std::vector<BatchRoom> rooms;
   for (const auto& [id, held] : freed) rooms.push_back(held.room);
   freed.clear();
-  // Batches under way end by themselves, as cancelled. Slots that other batches have begun to fill
-  // for batches that do not run are freed here.
+  // Batches under way end by themselves, as cancelled; those that wait for rows of other nodes end
+  // at once, so that neither the link nor their memory is busy with what nobody reads. Slots that
+  // other batches have begun to fill for batches that do not run are freed here.
+  closing_.request_stop();
   parts_.slots->board.Abandon();
   parts_.hooks.closed(*this, has_left_.exchange(true));
   parts_.scheduler.Release(*parts_.slots, rooms);

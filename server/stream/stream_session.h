@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <unordered_map>
 #include <vector>
 
@@ -95,11 +96,12 @@ class StreamSession final : public BatchOwner,
   // The reader asks for no more: others may open the stream's name with other words from now on.
   // What it holds stays in place. Idempotent.
   void Leave();
-  // Frees everything; nothing reaches the sink any more. Idempotent.
+  // Frees everything; nothing reaches the sink any more. Ends requests to other nodes, so it is to
+  // be called without a lock. Idempotent.
   void Close();
-  bool closed() const override { return closed_.load(std::memory_order_acquire); }
 
-  // For the scheduler.
+  // For the scheduler. Requested by Close.
+  std::stop_token unwanted() const override { return closing_.get_token(); }
   std::shared_ptr<const Order> OrderOf(EpochId epoch) override;
   ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,
                        std::span<const AnsweredBatch> complete) const override;
@@ -117,7 +119,7 @@ class StreamSession final : public BatchOwner,
 
   const std::shared_ptr<const StreamSpec> spec_;
   const SessionParts parts_;
-  std::atomic<bool> closed_ = false;
+  std::stop_source closing_;
   std::atomic<bool> has_left_ = false;
 
   // Held while the sink is called.

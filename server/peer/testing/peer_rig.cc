@@ -60,13 +60,15 @@ Status PeerRig::Connect(const std::string& address, PeerIdentity identity) {
   return {};
 }
 
-PeerRig::Rows PeerRig::Ask(const std::vector<std::uint64_t>& samples, std::int64_t wait_ms) {
+PeerRig::Rows PeerRig::Ask(const std::vector<std::uint64_t>& samples, std::int64_t wait_ms,
+                           std::stop_token unwanted) {
   Rows rows;
   rows.memory.resize(samples.size() * options_.record_bytes);
   rows.request = std::make_shared<fetch::RowRequest>();
   rows.request->node = kNode;
   rows.request->dataset = &rig_.dataset();
   rows.request->deadline_ns = rig_.clock().NowNs() + wait_ms * 1'000'000;
+  rows.request->unwanted = std::move(unwanted);
   for (std::size_t i = 0; i < samples.size(); ++i) {
     rows.request->rows.push_back(
         {.sample = SampleId(samples[i]),

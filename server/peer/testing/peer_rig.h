@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,8 @@ class PeerRig {
     std::future<Status> outcome;
   };
   // Asks for these samples; a deadline of 0 is a minute from now.
-  Rows Ask(const std::vector<std::uint64_t>& samples, std::int64_t wait_ms = 60'000);
+  Rows Ask(const std::vector<std::uint64_t>& samples, std::int64_t wait_ms = 60'000,
+           std::stop_token unwanted = {});
   // Whether the rows are those of the file.
   bool AreRight(const Rows& rows) const;
 

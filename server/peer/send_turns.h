@@ -1,0 +1,59 @@
+// SendTurns: the order in which this node sends answers to another node. If all answers were sent
+// at the same time, they would share the link, and the batch that is needed first would be complete
+// only when all are. So a few megabytes at a time are sent, first those that were asked for first:
+// a node asks in the order in which its readers need the batches.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "proto/contract/thread_annotations.h"
+
+namespace forebay::peer {
+
+// Thread-safe.
+class SendTurns {
+ public:
+  // Another answer to a node is begun as long as fewer than `bytes_at_once` bytes, 1 or more, are
+  // being sent to it.
+  explicit SendTurns(std::uint64_t bytes_at_once) : bytes_at_once_(bytes_at_once) {}
+
+  // The place of one answer in the order.
+  struct Turn {
+    std::string connection;  // to the node that asked
+    std::uint64_t number = 0;
+  };
+  // To be called when the request comes. Each turn must be ended.
+  Turn Take(std::string connection);
+  // The answer, of `bytes`, is there, and `begin` starts to send it. Calls `begin` when it is the
+  // answer's turn: perhaps within this call, perhaps never, if the turn is ended before. An answer
+  // that is not there yet holds up no other one. At most once for each turn.
+  void Await(const Turn& turn, std::uint64_t bytes, std::function<void()> begin);
+  // The answer was sent, or is not wanted any more. Begins others. Once for each turn.
+  void End(const Turn& turn);
+
+ private:
+  struct Answer {
+    enum class State : std::uint8_t { kNotThere, kWaiting, kSending };
+    State state = State::kNotThere;
+    std::uint64_t bytes = 0;
+    std::function<void()> begin;  // while it waits
+  };
+  // The answers to one node whose turns have not ended.
+  struct Answers {
+    std::map<std::uint64_t, Answer> by_number;
+    std::uint64_t sending_bytes = 0;
+  };
+  using Begins = std::vector<std::function<void()>>;
+  Begins TakeNextLocked(Answers& answers) FOREBAY_REQUIRES(mutex_);
+
+  const std::uint64_t bytes_at_once_;
+  Mutex mutex_;
+  std::uint64_t taken_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Answers> nodes_ FOREBAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace forebay::peer
