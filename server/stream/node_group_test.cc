@@ -168,6 +168,21 @@ TEST_P(NodeGroupTest, AnOwnerThatHasNotBegunStagesForTheStreamThatAsks) {
   EXPECT_EQ(group_->GfsBytes(), kFileBytes);
 }
 
+TEST_P(NodeGroupTest, AStreamThatIsClosedGivesUpTheRowsThatItWaitsFor) {
+  Start(2);
+  StageEach(2);
+  group_->transport().SetHoldsRows(NodeRank(1));
+  Reader reader = Open(0);
+  FOREBAY_EXPECT_OK(reader.session->Pull({.first = {.step = StepId(0)}, .count = 4}));
+  while (group_->transport().row_requests(NodeRank(1)) < 4) std::this_thread::yield();
+  EXPECT_GT(group_->node(0).slots().used_bytes(), 0U);
+  reader.session->Close();
+  EXPECT_EQ(group_->node(0).slots().used_bytes(), 0U);
+  EXPECT_TRUE(reader.sink->errors().empty()) << "nothing reaches a stream that was closed";
+  EXPECT_EQ(group_->transport().row_requests(NodeRank(0)), 0U);
+  EXPECT_EQ(group_->transport().row_requests(NodeRank(1)), 4U) << "nobody is asked in its place";
+}
+
 TEST_P(NodeGroupTest, ANodeThatGoesDuringAnEpochCostsOneReadOfItsShare) {
   Start(2);
   StageEach(2);

@@ -29,6 +29,11 @@ void NodeTransport::SetSendsWrongRows(NodeRank rank) {
   counts_[rank].sends_wrong_rows = true;
 }
 
+void NodeTransport::SetHoldsRows(NodeRank rank) {
+  std::lock_guard lock(mutex_);
+  counts_[rank].holds_rows = true;
+}
+
 Result<stage::SuppliedExtent> NodeTransport::Read(const stage::ExtentRequest& request,
                                                   const stage::AllocateImage& allocate,
                                                   io::IoQueue& queue) {
@@ -47,6 +52,10 @@ void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done 
   {
     std::lock_guard lock(mutex_);
     ++counts_[request->node].row_requests;
+    if (counts_[request->node].holds_rows) {
+      held_.push_back(std::make_unique<HeldRows>(std::move(request), std::move(done)));
+      return;
+    }
     if (counts_[request->node].sends_wrong_rows) {
       // The rows may have been written before that was found out.
       done = [done = std::move(done)](const Status& status) {

@@ -4,10 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "proto/contract/ids.h"
 #include "server/fetch/local_rows.h"
@@ -45,6 +49,8 @@ class NodeTransport : public stage::ExtentSource,
   // From now on rows that the node sends are found to be wrong: requests for them fail with
   // kDataLoss.
   void SetSendsWrongRows(NodeRank rank);
+  // From now on requests for rows of the node are answered only when nobody wants them any more.
+  void SetHoldsRows(NodeRank rank);
   // No node answers any more. To be called before the nodes go.
   virtual void Stop() = 0;
 
@@ -77,13 +83,25 @@ class NodeTransport : public stage::ExtentSource,
   struct Counts {
     bool flips_bits = false;
     bool sends_wrong_rows = false;
+    bool holds_rows = false;
     std::uint64_t extents_asked = 0;
     std::uint64_t row_requests = 0;
     std::uint64_t first_reads = 0;
     std::uint64_t parts_sent = 0;
   };
+  // A request that is answered with kCancelled when nobody wants the rows any more.
+  struct HeldRows {
+    HeldRows(std::shared_ptr<const fetch::RowRequest> held, Done told)
+        : request(std::move(held)), done(std::move(told)) {}
+    const std::shared_ptr<const fetch::RowRequest> request;
+    const Done done;
+    std::stop_callback<std::function<void()>> answer{
+        request->unwanted, [this] { done(Error(ErrorCode::kCancelled, "nobody wants the rows")); }};
+  };
+
   mutable std::mutex mutex_;
   std::map<NodeRank, Counts> counts_;
+  std::vector<std::unique_ptr<HeldRows>> held_;
 };
 
 enum class TransportKind : std::uint8_t { kInProcess, kGrpc };
