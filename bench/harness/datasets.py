@@ -65,14 +65,18 @@ class Store:
             marker.write_text(wanted, encoding="utf-8")
         return Dataset(spec, folder)
 
-    def order(self, samples, epochs, seed=0, mode="global"):
-        # An order is made once; it depends on these four values only.
-        path = self.folder / f"order-{mode}-{samples}-{epochs}-{seed}"
+    def order(self, samples, epochs, seed=0, mode="global", **shape):
+        """`shape`: further flags of write_order, such as block_samples."""
+        # An order is made once; it depends on these values only.
+        name = "-".join(map(str, ("order", mode, samples, epochs, seed, *shape.values())))
+        path = self.folder / name
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             subprocess.run(
                 [self.write_order, "--samples", str(samples), "--epochs", str(epochs), "--seed",
-                 str(seed), "--mode", mode, "--out", str(path)], check=True)
+                 str(seed), "--mode", mode, "--out", str(path),
+                 *(word for key, value in shape.items()
+                   for word in (f"--{key.replace('_', '-')}", str(value)))], check=True)
         return path
 
     def _check_room(self, spec):

@@ -10,9 +10,9 @@ import unittest
 import unittest.mock
 import xml.etree.ElementTree
 
-from harness import (datasets, figures, machine, memory_group, network, nodes, nodes_job,
-                     nodes_link, peers, processes, programs, report, spine, spine_numpy,
-                     versus)
+from harness import (datasets, figures, machine, memory_group, network, nodes,
+                     nodes_beyond, nodes_job, nodes_link, peers, processes, programs, report,
+                     spine, spine_numpy, versus)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):
@@ -100,6 +100,18 @@ class NodesTest(unittest.TestCase):
             for figure_id, (_, goal) in goals.items():
                 self.assertTrue(figure_id.startswith(f"nodes.{name}."), figure_id)
                 self.assertIsNotNone(goal)
+
+    def test_an_lru_cache_is_replayed(self):
+        self.assertEqual(nodes_beyond.lru_misses([1, 2, 1, 3, 1, 2], capacity=2), 4)
+        self.assertEqual(nodes_beyond.lru_misses([1, 2, 3] * 5, capacity=3), 3)
+        self.assertEqual(nodes_beyond.lru_misses([1, 2, 3] * 5, capacity=2), 15)
+
+    def test_each_rank_reads_its_part_of_a_batch(self):
+        extent, batch = nodes_beyond.EXTENT_SAMPLES, nodes_beyond.BATCH
+        samples = [extent * (i // (batch // 2)) for i in range(2 * batch)]
+        own, together = nodes_beyond.extents_by_rank(samples, 2)
+        self.assertEqual([sorted(set(extents)) for extents in own], [[0, 2], [1, 3]])
+        self.assertEqual(len(together), 2 * batch)
 
     def test_rates_of_the_link_count_only_what_came_over_it(self):
         size = nodes_link.SMALL_BYTES

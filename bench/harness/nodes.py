@@ -10,8 +10,8 @@ import random
 import tempfile
 import time
 
-from harness import (datasets, network, nodes_job, nodes_link, peers, processes, programs, rows,
-                     spine)
+from harness import (datasets, network, nodes_beyond, nodes_job, nodes_link, peers, processes,
+                     programs, rows, spine)
 from harness.figures import Goal, from_runs
 
 NODES = 4
@@ -42,6 +42,7 @@ LAUNCH_GOALS = {
     "nodes.launch.mpirun_2": ("s", Goal(1, **AT_MOST)),
     f"nodes.launch.namespaces_{LAUNCH_MANY}": ("s", Goal(5, **AT_MOST)),
 }
+START_GOALS = {"nodes.start.first_batch_of_link": ("x", Goal(3, **AT_MOST))}
 STALL_GOALS = {"nodes.stall.of_step": ("%", Goal(2, **AT_MOST))}
 SHARES_GOALS = {
     "nodes.shares.own_share": ("s", Goal(10, **AT_MOST)),
@@ -91,7 +92,8 @@ class Nodes:
             "once": (self.once, ONCE_GOALS),
             "link": (lambda: nodes_link.run(self), nodes_link.GOALS),
             "stall": (self.stall, STALL_GOALS),
-            "start": (self.start, {}),
+            "start": (self.start, START_GOALS),
+            "beyond": (lambda: nodes_beyond.run(self), nodes_beyond.GOALS),
             "resume": (self.resume, RESUME_GOALS),
             "launch": (self.launch, LAUNCH_GOALS),
             "shares": (self.shares, SHARES_GOALS),
@@ -198,9 +200,10 @@ class Nodes:
                     "of the ranks")
         means = [sum(values) / len(values) for values in firsts]
         self._add({}, "nodes.start.first_batch", means, "s", settings=settings)
-        self._add({}, "nodes.start.first_batch_of_link", [mean / batch_s for mean in means], "x",
-                  settings="over the time in which the link moves what such a batch needs of other "
-                  "nodes, if it moves nothing else")
+        self._add(START_GOALS, "nodes.start.first_batch_of_link",
+                  [mean / batch_s for mean in means],
+                  settings="over the time in which the link moves what such a batch needs of "
+                  "other nodes, if it moves nothing else")
 
     # A job ends in the middle of an epoch and continues on another number of nodes.
 

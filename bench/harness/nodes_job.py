@@ -38,14 +38,14 @@ class Jobs:
         self.binaries = binaries
 
     @contextlib.contextmanager
-    def staged(self, node_count, keys, records, path=None, extent_bytes=EXTENT_BYTES):
-        """The network and the daemons of a job, when all daemons have staged their shares. The
-        daemons read from `path` if it is given."""
+    def staged(self, node_count, keys, records, path=None, extent_bytes=EXTENT_BYTES, stages=True):
+        """The network and the daemons of a job, when all daemons have staged their shares (or, not
+        `stages`, have begun to). The daemons read from `path` if it is given."""
         with contextlib.ExitStack() as stack:
             net = stack.enter_context(network.network(node_count))
             services = stack.enter_context(
                 self.started(net, node_count, keys, records, path, extent_bytes))
-            for service in services:
+            for service in services if stages else ():
                 service.stage("bench")
             yield net, services
 
@@ -83,10 +83,13 @@ class Jobs:
         keys = {**keys, "daemon.job_id": "bench", "peer.interface": f"{network.SUBNET}.0/24",
                 "peer.allow_plaintext": True}
         with contextlib.ExitStack() as stack:
+            # Used by daemons that have a capacity on SSD.
+            ssd = stack.enter_context(tempfile.TemporaryDirectory(prefix="ssd."))
             services = [
                 stack.enter_context(processes.starting_daemon(
                     self.binaries, keys, [table], prefix=net.command(node) + pin,
-                    arguments=["--node-rank", str(node), "--node-count", str(len(pins))],
+                    arguments=["--node-rank", str(node), "--node-count", str(len(pins)),
+                               "--set", f"tier.ssd.directory={ssd}/{node}"],
                     consumer_prefix=pin))
                 for node, pin in enumerate(pins)]
             # All are started before the first is waited for, because each waits for the others.

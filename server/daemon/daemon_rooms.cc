@@ -239,7 +239,12 @@ Status Daemon::ServeNodes() {
                                return datasets_.FindByHash(hash);
                              },
                              .backend = *backend_,
-                             .report = [this] { return ReportToNodes(); }}));
+                             .report = [this] { return ReportToNodes(); },
+                             .note_place =
+                                 [this](const stage::Dataset& dataset,
+                                        const fetch::ReaderPlace& place) {
+                                   future_->Note(dataset.hash(), place);
+                                 }}));
   return nodes_->AwaitNodes();
 }
 

@@ -29,8 +29,7 @@ constexpr std::int64_t kRequestNs = kFlightNs / 4;
 // `done` is not called before the last row was sent.
 struct RowRouter::Flight {
   stage::Dataset* dataset = nullptr;
-  Need need = Need::kSamples;
-  std::stop_token unwanted;
+  RowReader reader;
   Done done;
   std::int64_t deadline_ns = 0;
   Mutex mutex;
@@ -40,12 +39,11 @@ struct RowRouter::Flight {
   std::optional<Error> error FOREBAY_GUARDED_BY(mutex);
 };
 
-void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Need need,
-                     std::stop_token unwanted, Done done) {
+void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, RowReader reader,
+                     Done done) {
   auto flight = std::make_shared<Flight>();
   flight->dataset = &dataset;
-  flight->need = need;
-  flight->unwanted = std::move(unwanted);
+  flight->reader = std::move(reader);
   flight->done = std::move(done);
   flight->deadline_ns = clock_.NowNs() + kFlightNs;
   Ask(flight, {.rows = std::move(rows)});
@@ -80,8 +78,7 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
     auto request = std::make_shared<RowRequest>();
     request->node = node;
     request->dataset = flight->dataset;
-    request->need = flight->need;
-    request->unwanted = flight->unwanted;
+    request->reader = flight->reader;
     // Computed once before the loop, so that all owners get the same time.
     request->deadline_ns = std::min(now_ns + kRequestNs, flight->deadline_ns);
     for (const RoutedRow& row : rows) request->rows.push_back(row.row);
@@ -96,7 +93,7 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
 void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
                          const Status& status) {
   // The request was perhaps ended here, so its error says nothing about the node.
-  if (flight->unwanted.stop_requested()) {
+  if (flight->reader.unwanted.stop_requested()) {
     {
       const MutexLock lock(flight->mutex);
       flight->error = Error(ErrorCode::kCancelled, "nobody wants the rows any more");

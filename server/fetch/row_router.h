@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <stop_token>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -45,10 +44,9 @@ class RowRouter {
   // Calls `done` once, with the outcome or the first error, when no request is under way any more;
   // perhaps within this call. The rows' memory must stay in place until then. kUnavailable: an
   // owner cannot read its extents now, or no node has answered within limits::kPullDeadlineMs.
-  // kCancelled: `unwanted` was requested, which ends requests that are under way.
+  // kCancelled: nobody wants the rows any more, which ends requests that are under way.
   using Done = std::function<void(Result<Outcome>)>;
-  void Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Need need,
-            std::stop_token unwanted, Done done);
+  void Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, RowReader reader, Done done);
 
  private:
   struct Flight;

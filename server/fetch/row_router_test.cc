@@ -73,7 +73,7 @@ class RowRouterTest : public ::testing::Test {
     return rows;
   }
   void Fill(std::vector<RoutedRow> rows) {
-    router_.Fill(*dataset_, std::move(rows), Need::kSamples, unwanted_.get_token(),
+    router_.Fill(*dataset_, std::move(rows), {.unwanted = unwanted_.get_token()},
                  [this](Result<RowRouter::Outcome> outcome) {
                    EXPECT_FALSE(outcome_.has_value()) << "called twice";
                    outcome_.emplace(std::move(outcome));
@@ -219,7 +219,7 @@ TEST_F(RowRouterTest, RowsThatNobodyWantsAreNotAskedOfOthers) {
   Fill(rows);
   unwanted_.request_stop();
   for (const HeldRows::Held& held : peers_.held) {
-    EXPECT_TRUE(held.request->unwanted.stop_requested());
+    EXPECT_TRUE(held.request->reader.unwanted.stop_requested());
   }
   peers_.Answer(NodeRank(1), Error(ErrorCode::kCancelled, "cancelled"));
   peers_.Answer(NodeRank(2), NoAnswer());
@@ -252,7 +252,7 @@ TEST_F(RowRouterTest, NodesThatAreTakenForAliveAgainAreNotAskedForEver) {
                 [&](const RoutedRow& row) { return Ranked(row.group_key)[0] != NodeRank(1); });
   ASSERT_FALSE(rows.empty());
   router.Fill(
-      *dataset_, std::move(rows), Need::kSamples, /*unwanted=*/{},
+      *dataset_, std::move(rows), RowReader{},
       [this](Result<RowRouter::Outcome> outcome) { outcome_.emplace(std::move(outcome)); });
   std::size_t requests = 0;
   while (!peers_.held.empty() && requests < 100) {

@@ -30,15 +30,32 @@ enum class Need : std::uint8_t {
   kSamples,  // single samples: an extent without a home is read in pieces
 };
 
+// Where a reader is in the order of its stream. The owner of the rows learns from it which extents
+// this reader still needs (stream/future_use.h).
+struct ReaderPlace {
+  std::uint64_t order = 0;  // OrderSpec::Fingerprint; 0: the place is not known
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 0;  // of the stream
+  EpochId epoch{};
+  std::uint64_t position = 0;  // the reader has asked for all that is before it in the epoch
+
+  bool operator==(const ReaderPlace&) const = default;
+};
+
+// Who wants rows, and what for.
+struct RowReader {
+  Need need = Need::kSamples;
+  ReaderPlace place = {};
+  // Requested when nobody wants the rows any more. Then the request may end early, with kCancelled.
+  std::stop_token unwanted = {};
+};
+
 struct RowRequest {
   NodeRank node;  // the node that is asked
   stage::Dataset* dataset = nullptr;
   std::vector<Row> rows;
-  Need need = Need::kSamples;
+  RowReader reader;
   std::int64_t deadline_ns = 0;  // by io::Clock; then the source gives up
-  // Requested when nobody wants the rows any more. Then the source may end the request early, with
-  // kCancelled.
-  std::stop_token unwanted = {};
 };
 
 // Thread-safe.

@@ -201,8 +201,11 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request, Done done
   for (CallRows& call : calls) {
     (*link)->Start(std::make_shared<RowsCall>(
         **link, clock_,
-        RowsAsked{.request = head, .rows = std::move(call.rows), .need = request->need},
-        call.bytes, request->deadline_ns, request->unwanted,
+        RowsAsked{.request = head,
+                  .rows = std::move(call.rows),
+                  .need = request->reader.need,
+                  .place = request->reader.place},
+        call.bytes, request->deadline_ns, request->reader.unwanted,
         [all](const Status& status) { all->Ended(status); }));
   }
 }

@@ -123,7 +123,11 @@ TEST(ExtentMessagesTest, ChunksThatDoNotFitTheImageAreRefused) {
 
 TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
   const PeerRequest head{.identity = 1, .dataset = 2, .catalog_fingerprint = 3};
-  RowsAsked rows{.request = head, .rows = {}, .need = fetch::Need::kRuns};
+  RowsAsked rows{
+      .request = head,
+      .rows = {},
+      .need = fetch::Need::kRuns,
+      .place = {.order = 4, .rank = 5, .ranks = 6, .epoch = EpochId(7), .position = 1ULL << 40}};
   for (std::uint64_t i = 0; i < limits::kPeerRowsMax; ++i) {
     rows.rows.push_back({.sample = SampleId(i << 38), .field = FieldId(3), .memory = {}});
   }
@@ -133,6 +137,7 @@ TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
   EXPECT_EQ(read->request.dataset, 2U);
   EXPECT_EQ(read->request.catalog_fingerprint, 3U);
   EXPECT_EQ(read->need, fetch::Need::kRuns);
+  EXPECT_EQ(read->place, rows.place);
   ASSERT_EQ(read->rows.size(), rows.rows.size());
   EXPECT_EQ(read->rows.back().sample, rows.rows.back().sample);
   EXPECT_EQ(read->rows.back().field, FieldId(3));

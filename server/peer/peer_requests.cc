@@ -78,6 +78,14 @@ grpc::ByteBuffer WriteRequest(const RowsAsked& asked) {
     message.add_fields(row.field.value());
   }
   message.set_needs_runs(asked.need == fetch::Need::kRuns);
+  if (asked.place.order != 0) {
+    v1::ReaderPlace& place = *message.mutable_place();
+    place.set_order(asked.place.order);
+    place.set_rank(asked.place.rank);
+    place.set_ranks(asked.place.ranks);
+    place.set_epoch(asked.place.epoch.value());
+    place.set_position(asked.place.position);
+  }
   return ToBuffer(message);
 }
 
@@ -118,7 +126,12 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
   }
   RowsAsked asked{.request = RequestOf(message),
                   .rows = {},
-                  .need = message.needs_runs() ? fetch::Need::kRuns : fetch::Need::kSamples};
+                  .need = message.needs_runs() ? fetch::Need::kRuns : fetch::Need::kSamples,
+                  .place = {.order = message.place().order(),
+                            .rank = message.place().rank(),
+                            .ranks = message.place().ranks(),
+                            .epoch = EpochId(message.place().epoch()),
+                            .position = message.place().position()}};
   asked.rows.reserve(count);
   for (int i = 0; i < message.samples_size(); ++i) {
     asked.rows.push_back({.sample = SampleId(message.samples(i)),

@@ -29,6 +29,7 @@ struct RowsAsked {
   PeerRequest request;
   std::vector<fetch::Row> rows;  // 1 to limits::kPeerRowsMax; memory is not sent
   fetch::Need need = fetch::Need::kSamples;
+  fetch::ReaderPlace place = {};
 };
 
 struct ExtentAsked {

@@ -323,6 +323,8 @@ void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
   if (!asked.has_value()) return stream->End(asked.error());
   const Result<stage::Dataset*> dataset = DatasetOf(asked->request);
   if (!dataset.has_value()) return stream->End(dataset.error());
+  const auto& note_place = serving.load()->parts.note_place;
+  if (note_place && asked->place.order != 0) note_place(**dataset, asked->place);
   // Named before the rows are moved away.
   const std::uint64_t hash = (*dataset)->hash();
   std::vector<fetch::Row> rows = asked->rows;

@@ -33,6 +33,8 @@ struct PeerServerParts {
   std::function<stage::Dataset*(std::uint64_t)> find_dataset;
   io::IoBackend& backend;  // of the SSD and of daemon.state_dir
   std::function<NodeReport()> report = nullptr;  // for Ping; null: nothing is reported
+  // Told where readers of other nodes are in their orders; null: nobody wants to know.
+  std::function<void(const stage::Dataset&, const fetch::ReaderPlace&)> note_place = nullptr;
 };
 
 // A daemon has to tell other nodes its address before it knows which nodes there are, and so before

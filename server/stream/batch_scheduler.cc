@@ -28,6 +28,17 @@ std::size_t BatchesOfTask(const StreamSpec& spec) {
   return std::max<std::uint64_t>(1, kTaskBytes / spec.batch_bytes_max);
 }
 
+// Batches are asked for in their order, so all before this one have been asked for.
+fetch::ReaderPlace PlaceOf(const StreamSpec& spec, const BatchName& name) {
+  // In the other modes no node needs to know.
+  if (spec.order.ShapeOf(name.epoch).mode != OrderMode::kBlock) return {};
+  return {.order = spec.order.Fingerprint(),
+          .rank = spec.rank,
+          .ranks = static_cast<std::uint32_t>(spec.plan.ranks()),
+          .epoch = name.epoch,
+          .position = name.step.value() * spec.plan.global_batch()};
+}
+
 // A global or partial order takes a sample here and a sample there; the others take runs of them.
 fetch::Need NeedOf(const StreamSpec& spec) {
   const OrderMode mode = spec.order.shape.mode;
@@ -329,8 +340,12 @@ void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
     ReturnRoom(*job);
     Start(job);
   };
-  parts_.rows->Fill(*job->owner->spec().dataset, std::move(rows), NeedOf(job->owner->spec()),
-                    job->owner->unwanted(), filled);
+  const StreamSpec& spec = job->owner->spec();
+  parts_.rows->Fill(*spec.dataset, std::move(rows),
+                    {.need = NeedOf(spec),
+                     .place = PlaceOf(spec, job->name),
+                     .unwanted = job->owner->unwanted()},
+                    filled);
 }
 
 // False: the job was failed while it waited, and must not go on.

@@ -10,6 +10,9 @@ namespace forebay::stream {
 namespace {
 
 constexpr std::uint64_t kNever = fetch::kNeverUsed;
+// A rank that is further behind than so many windows of the order is not waited for: it may have
+// ended, and what it needs would take ever more memory.
+constexpr std::uint64_t kWindowsBehind = 2;
 
 // The number of selected samples below `sample`, which is also the index of the first one that is
 // not below it, because a selection is in ascending order.
@@ -35,6 +38,50 @@ void StreamFuture::Advance(EpochId epoch, std::uint64_t position) {
   }
   // Extents of the batch are needed later than before, so they may be evicted now.
   memory_.Notify();
+}
+
+void StreamFuture::Note(const fetch::ReaderPlace& place) {
+  // In the other modes all extents stay on the tiers, whoever needs them.
+  const bool is_ours = spec_->order.ShapeOf(place.epoch).mode == OrderMode::kBlock &&
+                       place.ranks == spec_->plan.ranks() && place.rank < place.ranks &&
+                       place.rank != spec_->rank && place.order == spec_->order.Fingerprint();
+  if (!is_ours) return;
+  bool has_moved = false;
+  {
+    const MutexLock lock(progress_mutex_);
+    const Progress before = SlowestLocked();
+    const Progress now{.epoch = place.epoch, .position = place.position};
+    const auto [known, is_new] = others_.try_emplace(place.rank, now);
+    if (!is_new) {
+      others_in_order_.erase(others_in_order_.find(known->second));
+      known->second = now;
+    }
+    others_in_order_.insert(now);
+    has_moved = SlowestLocked() != before;
+  }
+  // Extents that only this rank still needed may be evicted now.
+  if (has_moved) memory_.Notify();
+}
+
+StreamFuture::Progress StreamFuture::SlowestLocked() const {
+  const std::uint64_t samples = spec_->plan.sample_count();
+  const OrderShape& shape = spec_->order.ShapeOf(progress_.epoch);
+  const std::uint64_t lag =
+      std::min(samples, kWindowsBehind * shape.block_samples * shape.window_runs);
+  // The place that is `lag` behind this rank, perhaps in the epoch before.
+  Progress oldest{.epoch = progress_.epoch, .position = progress_.position - lag};
+  if (progress_.position < lag) {
+    const bool is_first = progress_.epoch.value() == 0;
+    oldest.epoch = EpochId(is_first ? 0 : progress_.epoch.value() - 1);
+    oldest.position = is_first ? 0 : progress_.position + samples - lag;
+  }
+  const auto slowest = others_in_order_.lower_bound(oldest);
+  return slowest == others_in_order_.end() ? progress_ : std::min(progress_, *slowest);
+}
+
+StreamFuture::Progress StreamFuture::slowest() const {
+  const MutexLock lock(progress_mutex_);
+  return SlowestLocked();
 }
 
 StreamFuture::Progress StreamFuture::progress() const {
@@ -128,7 +175,7 @@ std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
 std::uint64_t StreamFuture::StepsUntil(ExtentId extent, std::uint64_t exact_from) {
   const std::uint64_t batch = spec_->plan.global_batch();
   const std::uint64_t samples = spec_->plan.sample_count();
-  const auto [epoch, position] = progress();
+  const auto [epoch, position] = slowest();
   // Whatever is selected is needed before the next epoch ends. Where that is soon enough for the
   // caller, there is no need to compute where in the order it is.
   const std::uint64_t latest = (samples - std::min(position, samples) + samples) / batch;
@@ -167,6 +214,13 @@ void FutureUse::Remove(const StreamFuture* future) {
   }
   // Its extents may be needed by nobody now.
   memory_.Notify();
+}
+
+void FutureUse::Note(std::uint64_t dataset, const fetch::ReaderPlace& place) const {
+  const std::shared_ptr<const Futures> told = futures();
+  for (const auto& future : *told) {
+    if (future->spec().dataset->hash() == dataset) future->Note(place);
+  }
 }
 
 std::shared_ptr<const FutureUse::Futures> FutureUse::futures() const {

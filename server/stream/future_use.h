@@ -6,12 +6,15 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "proto/contract/ids.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/fetch/decoded_cache.h"
+#include "server/fetch/row_source.h"
 #include "server/stream/stream_spec.h"
 #include "server/tier/extent_key.h"
 #include "server/tier/ram/memory_signal.h"
@@ -28,8 +31,12 @@ class StreamFuture {
   // A batch that ends before this position of this epoch has been put together. Does not wait for
   // answers that are being computed.
   void Advance(EpochId epoch, std::uint64_t position);
-  // Steps until `extent` is needed (0: now or any moment), counting into the next epoch. Of an
-  // extent with many samples, some are looked at. An answer below `exact_from` need not be exact.
+  // Another rank of the stream, on another node, has asked for all before this place. No effect if
+  // the stream is not of that order and that number of ranks.
+  void Note(const fetch::ReaderPlace& place);
+  // Steps until `extent` is needed (0: now or any moment), counting into the next epoch. What a
+  // slower rank has still to read counts, too (kWindowsBehind). Of an extent with many samples,
+  // some are looked at. An answer below `exact_from` need not be exact.
   std::uint64_t StepsUntil(ExtentId extent, std::uint64_t exact_from = 0);
   // Steps until any of the samples is needed by this rank, beside the batch for which they were
   // decoded; of very many samples, some are looked at.
@@ -68,12 +75,17 @@ class StreamFuture {
       FOREBAY_REQUIRES(mutex_);
   const Order& OrderOf(EpochId epoch) FOREBAY_REQUIRES(mutex_);
   bool IsMine(std::uint64_t position) const;
-  // How far the stream has been read.
+  // How far a rank has read.
   struct Progress {
     EpochId epoch;
     std::uint64_t position = 0;
+    friend auto operator<=>(const Progress&, const Progress&) = default;
   };
+  // Of this rank.
   Progress progress() const FOREBAY_EXCLUDES(progress_mutex_);
+  // Of the rank that is the furthest behind, as far as it is known here.
+  Progress slowest() const FOREBAY_EXCLUDES(progress_mutex_);
+  Progress SlowestLocked() const FOREBAY_REQUIRES(progress_mutex_);
 
   const std::shared_ptr<const StreamSpec> spec_;
   tier::MemorySignal& memory_;
@@ -81,6 +93,9 @@ class StreamFuture {
   // that asks about all extents of a cache.
   mutable Mutex progress_mutex_;
   Progress progress_ FOREBAY_GUARDED_BY(progress_mutex_);
+  // Of ranks on other nodes: by rank, and in order.
+  std::map<std::uint32_t, Progress> others_ FOREBAY_GUARDED_BY(progress_mutex_);
+  std::multiset<Progress> others_in_order_ FOREBAY_GUARDED_BY(progress_mutex_);
   // Held while an answer is computed.
   Mutex mutex_ FOREBAY_ACQUIRED_BEFORE(progress_mutex_);
   // The orders of the epoch that is read and of the one after it, indexed by the epoch's parity.
@@ -102,6 +117,8 @@ class FutureUse {
   // Eviction knows from now on which extents this stream will need, until Remove.
   std::shared_ptr<StreamFuture> Add(std::shared_ptr<const StreamSpec> spec);
   void Remove(const StreamFuture* future);
+  // Where a reader on another node is. Told to all streams of the data set (StreamFuture::Note).
+  void Note(std::uint64_t dataset, const fetch::ReaderPlace& place) const;
   // The minimum over streams; ~0 - 1 where no stream will read it. An answer below `exact_from`
   // need not be exact (tier::NextUse).
   std::uint64_t NextUse(const tier::ExtentKey& key, std::uint64_t exact_from = 0) const;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -111,6 +112,61 @@ TEST_F(FutureUseTest, FollowsAReaderThatGoesBack) {
       }
     }
   }
+}
+
+// Runs are extents, and windows are single runs, so at most one extent is being read.
+TEST_F(FutureUseTest, WhatASlowerRankStillReadsIsNeededNow) {
+  constexpr std::uint64_t kRun = 64;
+  Start({.batch = kBatch, .mode = OrderMode::kBlock, .block_samples = kRun, .window_runs = 1,
+         .ranks = 4, .rank = 1},
+        {.extent_bytes = 4096});
+  const Order order(spec_->order, EpochId(0));
+  const auto extent_at = [&](std::uint64_t position) {
+    return ExtentId(static_cast<std::uint32_t>(order.Forward(Position(position)) / kRun));
+  };
+  const ExtentId extent = extent_at(45);
+  std::uint64_t end = 45;
+  while (extent_at(end) == extent) ++end;
+  future_->Advance(EpochId(0), end);
+  const std::uint64_t next_epoch = future_->StepsUntil(extent);
+  ASSERT_GT(next_epoch, 0U);
+  const fetch::ReaderPlace behind{.order = spec_->order.Fingerprint(), .rank = 0, .ranks = 4,
+                                  .epoch = EpochId(0), .position = 45};
+  // These say nothing about the stream.
+  for (const auto& change : std::vector<std::function<void(fetch::ReaderPlace&)>>{
+           [](fetch::ReaderPlace& place) { ++place.order; },
+           [](fetch::ReaderPlace& place) { place.rank = 1; },  // this rank's own
+           [](fetch::ReaderPlace& place) { place.rank = 4; },
+           [](fetch::ReaderPlace& place) { place.ranks = 2; }}) {
+    fetch::ReaderPlace changed = behind;
+    change(changed);
+    future_->Note(changed);
+    EXPECT_EQ(future_->StepsUntil(extent), next_epoch);
+  }
+  future_->Note(behind);
+  EXPECT_EQ(future_->StepsUntil(extent), 0U);
+  // Another rank has got further, and then this one too.
+  fetch::ReaderPlace other = behind;
+  other.rank = 3;
+  other.position = end + 1;
+  future_->Note(other);
+  EXPECT_EQ(future_->StepsUntil(extent), 0U);
+  other.rank = 0;
+  future_->Note(other);
+  EXPECT_EQ(future_->StepsUntil(extent), next_epoch);
+  // A rank that this one has left two windows behind is not waited for.
+  future_->Note(behind);
+  future_->Advance(EpochId(0), 45 + 2 * kRun);
+  EXPECT_EQ(future_->StepsUntil(extent), 0U);
+  future_->Advance(EpochId(0), 46 + 2 * kRun);
+  EXPECT_GT(future_->StepsUntil(extent), 0U);
+  // Over the end of an epoch.
+  future_->Advance(EpochId(1), 10);
+  const ExtentId last = extent_at(kSamples - 1);
+  fetch::ReaderPlace old = behind;
+  old.position = kSamples - 2;
+  future_->Note(old);
+  EXPECT_EQ(future_->StepsUntil(last), 0U);
 }
 
 // An extent has no more than the 64 samples that are looked at, so the answers are exact.

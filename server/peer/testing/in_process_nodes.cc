@@ -60,7 +60,7 @@ void InProcessNodes::Carry(std::shared_ptr<const fetch::RowRequest> request, Don
   node->rows->Read(*node->dataset,
                    {.fingerprint = request->dataset->catalog()->fingerprint(),
                     .rows = request->rows,
-                    .need = request->need},
+                    .need = request->reader.need},
                    std::move(done));
 }
 

@@ -96,7 +96,8 @@ class NodeTransport : public stage::ExtentSource,
     const std::shared_ptr<const fetch::RowRequest> request;
     const Done done;
     std::stop_callback<std::function<void()>> answer{
-        request->unwanted, [this] { done(Error(ErrorCode::kCancelled, "nobody wants the rows")); }};
+        request->reader.unwanted,
+        [this] { done(Error(ErrorCode::kCancelled, "nobody wants the rows")); }};
   };
 
   mutable std::mutex mutex_;

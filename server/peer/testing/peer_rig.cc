@@ -68,7 +68,7 @@ PeerRig::Rows PeerRig::Ask(const std::vector<std::uint64_t>& samples, std::int64
   rows.request->node = kNode;
   rows.request->dataset = &rig_.dataset();
   rows.request->deadline_ns = rig_.clock().NowNs() + wait_ms * 1'000'000;
-  rows.request->unwanted = std::move(unwanted);
+  rows.request->reader.unwanted = std::move(unwanted);
   for (std::size_t i = 0; i < samples.size(); ++i) {
     rows.request->rows.push_back(
         {.sample = SampleId(samples[i]),
