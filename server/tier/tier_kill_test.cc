@@ -13,6 +13,7 @@
 #include <random>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "proto/contract/unique_fd.h"
 #include "server/io/backend_selection.h"
@@ -33,7 +34,16 @@ using testing::TestExtent;
 constexpr std::uint32_t kNumbers = 24;  // extents that the child puts and removes in turn
 constexpr std::uint64_t kCapacityBytes = 256 << 20;
 
-std::size_t ImageBytes(std::uint32_t number) { return 10'000 + number * 17'001; }
+// Made once, before the first child is forked: 5 MB of pattern and checksums would otherwise take
+// longer than what a child does in its life.
+std::vector<TestExtent>& Extents() {
+  static std::vector<TestExtent> extents = [] {
+    std::vector<TestExtent> made;
+    for (std::uint32_t i = 0; i < kNumbers; ++i) made.push_back(MakeExtent(i, 10'000 + i * 17'001));
+    return made;
+  }();
+  return extents;
+}
 
 // The child's record of its own actions, in shared memory that outlives it.
 struct Journal {
@@ -69,12 +79,10 @@ int StoreForEver(const std::string& path, Journal& journal, int ready_fd) {
   if (!directory.has_value() || !queue.has_value()) return 11;
   const auto store = SegmentStore::Open(backend, **directory, {kCapacityBytes, true});
   if (!store.has_value()) return 12;
-  std::vector<TestExtent> extents;
-  for (std::uint32_t i = 0; i < kNumbers; ++i) extents.push_back(MakeExtent(i, ImageBytes(i)));
   if (::write(ready_fd, "r", 1) != 1) return 13;
   for (std::uint32_t round = 0;; ++round) {
     const std::uint32_t number = round % kNumbers;
-    TestExtent& extent = extents[number];
+    TestExtent& extent = Extents()[number];
     const bool is_stored = journal.states[number] == 1;
     journal.states[number] = 2;
     if (is_stored) {
@@ -131,9 +139,8 @@ void Inspect(const std::string& path, Journal& journal) {
     const std::uint32_t number = key.extent.value();
     ASSERT_LT(number, kNumbers);
     found.insert(number);
-    const TestExtent extent = MakeExtent(number, ImageBytes(number));
     FOREBAY_EXPECT_OK(
-        testing::VerifySegment(*queue, *Take(store->Get(key)), extent.pieces));
+        testing::VerifySegment(*queue, *Take(store->Get(key)), Extents()[number].pieces));
   }
   for (std::uint32_t number = 0; number < kNumbers; ++number) {
     const bool is_found = found.count(number) != 0;
@@ -147,6 +154,7 @@ TEST(TierKill, CommittedSegmentsSurviveAndNothingElseIsLeft) {
   const testing::TempFolder folder;
   const SharedJournal journal;
   ASSERT_TRUE(journal.valid());
+  ASSERT_EQ(Extents().size(), kNumbers);
   constexpr std::uint64_t kSeed = 20240607;
   std::mt19937_64 random(kSeed);
   int kills_in_a_put = 0;
