@@ -54,6 +54,9 @@ class RequestCalls {
   std::optional<Error> error_ FOREBAY_GUARDED_BY(mutex_);
 };
 
+// Fewer bytes come with the answer, which is waited for anyway.
+constexpr std::uint64_t kCarriedBytesMin = 64 * 1024;
+
 struct CallRows {
   std::vector<fetch::Row> rows;
   std::uint64_t bytes = 0;
@@ -136,7 +139,10 @@ Result<std::unique_ptr<GrpcPeers>> GrpcPeers::Create(const GrpcPeersOptions& opt
 }
 
 GrpcPeers::GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock)
-    : identity_(DigestOf(options.identity)), clock_(clock) {
+    : identity_(DigestOf(options.identity)),
+      clock_(clock),
+      carrier_(options.carrier),
+      self_(options.self) {
   for (const auto& [node, address] : options.addresses) {
     links_[node] = std::make_unique<PeerLink>(options.identity, address, clock);
   }
@@ -204,9 +210,12 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request, Done done
         RowsAsked{.request = head,
                   .rows = std::move(call.rows),
                   .need = request->reader.need,
-                  .place = request->reader.place},
+                  .place = request->reader.place,
+                  .from = self_},
         call.bytes, request->deadline_ns, request->reader.unwanted,
-        [all](const Status& status) { all->Ended(status); }));
+        [all](const Status& status) { all->Ended(status); },
+        RowsCarrier{.carrier = call.bytes >= kCarriedBytesMin ? carrier_ : nullptr,
+                    .node = request->node}));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "server/fetch/row_source.h"
 #include "server/io/clock.h"
 #include "server/peer/node_report.h"
+#include "server/peer/payload_carrier.h"
 #include "server/peer/peer_identity.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/first_read_keepers.h"
@@ -28,6 +29,9 @@ struct GrpcPeersOptions {
   PeerIdentity identity;                       // of this node
   std::map<NodeRank, std::string> addresses;   // "HOST:PORT" of the other nodes
   bool allow_plaintext = false;                // to addresses that are not loopback
+  // Brings the bytes of rows, if it is not null. Borrowed; `self` is this node's rank.
+  PayloadCarrier* carrier = nullptr;
+  NodeRank self = NodeRank(0);
 };
 
 // Thread-safe. Connects to a node when it is asked first. Requests of several batches are under way
@@ -70,6 +74,8 @@ class GrpcPeers final : public stage::ExtentSource,
 
   const std::uint64_t identity_;  // digest
   io::Clock& clock_;
+  PayloadCarrier* const carrier_;
+  const NodeRank self_;
   std::map<NodeRank, std::unique_ptr<PeerLink>> links_;  // does not change
 };
 

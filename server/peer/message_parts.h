@@ -27,6 +27,7 @@ constexpr std::uint32_t FieldTag(std::uint32_t number, std::uint32_t type) {
 // The fields of SamplesReply and of RowEnd, and those of ExtentReply.
 inline constexpr std::uint32_t kRowEndsTag = FieldTag(1, kBytesType);
 inline constexpr std::uint32_t kRowPayloadTag = FieldTag(2, kBytesType);
+inline constexpr std::uint32_t kRowsCarriedTag = FieldTag(3, kVarintType);
 inline constexpr std::uint32_t kRowBytesTag = FieldTag(1, kVarintType);
 inline constexpr std::uint32_t kRowChecksumTag = FieldTag(2, kFixed64Type);
 inline constexpr std::uint32_t kRowCodeTag = FieldTag(3, kVarintType);

@@ -188,11 +188,13 @@ void PeerLink::AddBusyTimeLocked() {
   busy_since_ns_ = now_ns;
 }
 
-void PeerLink::Count(std::uint64_t received_bytes, bool has_failed) {
+void PeerLink::Count(std::uint64_t received_bytes, bool has_failed,
+                     std::uint64_t carried_bytes) {
   const MutexLock lock(mutex_);
   ++figures_.calls;
   figures_.failed += has_failed ? 1 : 0;
   figures_.received_bytes += received_bytes;
+  figures_.carried_bytes += carried_bytes;
 }
 
 LinkFigures PeerLink::figures() {

@@ -44,8 +44,9 @@ class PeerLink {
   void Withdraw(const PeerCall& call);
   // To be called by a call that has begun and has ended, as the last thing that it does.
   void Ended(PeerCall& call);
-  // Counts a call that has ended, for figures().
-  void Count(std::uint64_t received_bytes, bool has_failed);
+  // Counts a call that has ended, for figures(). `carried_bytes` are those of `received_bytes` that
+  // a PayloadCarrier has brought.
+  void Count(std::uint64_t received_bytes, bool has_failed, std::uint64_t carried_bytes = 0);
   LinkFigures figures();
 
   // Fails calls that wait, cancels those that have begun, and waits until all have ended.

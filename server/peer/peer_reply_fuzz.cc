@@ -51,7 +51,8 @@ grpc::ByteBuffer InSlices(const std::string& message) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-void ReceiveRows(const std::vector<std::string>& messages) {
+// `may_be_carried`: the bytes may have come by a PayloadCarrier.
+void ReceiveRows(const std::vector<std::string>& messages, bool may_be_carried) {
   // Rows of 0, 1 and 40 bytes.
   Guarded first(0);
   Guarded second(1);
@@ -61,14 +62,17 @@ void ReceiveRows(const std::vector<std::string>& messages) {
       {.sample = SampleId(2), .field = FieldId(0), .memory = second.bytes()},
       {.sample = SampleId(2), .field = FieldId(1), .memory = third.bytes()},
   };
-  RowReceiver receiver(kDataset, rows);
+  RowReceiver receiver(kDataset, rows, may_be_carried);
   std::size_t bytes = 0;
   for (const std::string& message : messages) {
     bytes += message.size();
     grpc::ByteBuffer buffer = InSlices(message);
     if (!receiver.Take(buffer).has_value()) break;
   }
-  FOREBAY_CHECK(!receiver.Finish().has_value() || bytes > 41);
+  FOREBAY_CHECK(may_be_carried || !receiver.is_carried());
+  FOREBAY_CHECK(!receiver.Finish().has_value() || receiver.is_carried() || bytes > 41);
+  // Nobody has written the rows, so only the outcome of the first, which has no bytes, is open.
+  if (receiver.is_carried()) static_cast<void>(receiver.VerifyCarried(0, rows.size()));
   for (const Guarded* memory : {&first, &second, &third}) memory->Check();
 }
 
@@ -113,7 +117,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (length > size || !input.ReadString(&message, static_cast<int>(length))) break;
     messages.push_back(message);
   }
-  forebay::peer::ReceiveRows(messages);
+  forebay::peer::ReceiveRows(messages, /*may_be_carried=*/false);
+  forebay::peer::ReceiveRows(messages, /*may_be_carried=*/true);
   forebay::peer::ReceiveExtent(messages);
   forebay::peer::ReceiveFirstReadsReply(messages);
   return 0;

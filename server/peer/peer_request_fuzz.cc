@@ -27,6 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto again = peer::ParseRowsAsked(peer::WriteRequest(*rows));
     FOREBAY_CHECK(again.has_value() && IsSame(again->request, rows->request));
     FOREBAY_CHECK(again->rows.size() == rows->rows.size());
+    FOREBAY_CHECK(again->payload_tag == rows->payload_tag && again->from == rows->from);
     for (std::size_t i = 0; i < rows->rows.size(); ++i) {
       FOREBAY_CHECK(again->rows[i].sample == rows->rows[i].sample);
       FOREBAY_CHECK(again->rows[i].field == rows->rows[i].field);

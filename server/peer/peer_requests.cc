@@ -86,6 +86,8 @@ grpc::ByteBuffer WriteRequest(const RowsAsked& asked) {
     place.set_epoch(asked.place.epoch.value());
     place.set_position(asked.place.position);
   }
+  message.set_payload_tag(asked.payload_tag);
+  message.set_node(asked.from.value());
   return ToBuffer(message);
 }
 
@@ -131,7 +133,9 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
                             .rank = message.place().rank(),
                             .ranks = message.place().ranks(),
                             .epoch = EpochId(message.place().epoch()),
-                            .position = message.place().position()}};
+                            .position = message.place().position()},
+                  .payload_tag = message.payload_tag(),
+                  .from = NodeRank(message.node())};
   asked.rows.reserve(count);
   for (int i = 0; i < message.samples_size(); ++i) {
     asked.rows.push_back({.sample = SampleId(message.samples(i)),

@@ -30,6 +30,10 @@ struct RowsAsked {
   std::vector<fetch::Row> rows;  // 1 to limits::kPeerRowsMax; memory is not sent
   fetch::Need need = fetch::Need::kSamples;
   fetch::ReaderPlace place = {};
+  // Under this tag the node `from` waits for the bytes of the rows (PayloadCarrier); 0: it does
+  // not.
+  std::uint32_t payload_tag = 0;
+  NodeRank from = NodeRank(0);
 };
 
 struct ExtentAsked {

@@ -4,6 +4,7 @@
 // settings is refused without a Hello.
 #include "server/peer/peer_server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <unordered_set>
 #include <utility>
@@ -18,6 +19,8 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/executor.h"
+#include "server/io/log.h"
+#include "server/peer/carried_rows.h"
 #include "server/peer/channel_settings.h"
 #include "server/peer/chunk_buffers.h"
 #include "server/peer/extent_answers.h"
@@ -67,6 +70,63 @@ void AnswerHello(const PeerIdentity& ours, const v1::PeerHelloRequest& request,
   reactor.Finish(same.has_value() ? grpc::Status::OK : ToGrpcStatus(same.error()));
 }
 
+// The turn of one answer among those to its node. It ends when gRPC is done with the call, and the
+// carrier with nearly all that it sends.
+class HeldTurn {
+ public:
+  HeldTurn(std::shared_ptr<SendTurns> turns, SendTurns::Turn turn)
+      : turns_(std::move(turns)), turn_(std::move(turn)) {}
+  void Await(std::uint64_t bytes, std::function<void()> begin) {
+    turns_->Await(turn_, bytes, std::move(begin));
+  }
+  void Hold() { ++holds_; }
+  void Release() {
+    if (--holds_ == 0) turns_->End(turn_);
+  }
+
+ private:
+  const std::shared_ptr<SendTurns> turns_;
+  const SendTurns::Turn turn_;
+  std::atomic<int> holds_ = 1;  // by the call
+};
+
+struct SentRows {
+  std::uint64_t dataset;  // hash of its name
+  std::vector<fetch::Row> rows;
+  std::shared_ptr<const fetch::FoundRows> found;
+  std::uint64_t bytes;
+};
+
+// Sends the bytes by the carrier and their checksums by the stream. The carrier may still send them
+// when the call has ended, so they are held until it is done.
+void SendCarried(const SentRows& sent, PayloadCarrier& carrier, NodeRank node, std::uint32_t tag,
+                 SlicePins& pins, const std::shared_ptr<HeldTurn>& turn, ReplyStream& stream) {
+  // A call that was cancelled has a receive that was cancelled, too.
+  if (stream.has_ended()) return;
+  const grpc::ByteBuffer answer = CarriedAnswer(sent.dataset, sent.rows, *sent.found);
+  const Payload payload = BytesToSend(*sent.found).payload;
+  const auto left = std::make_shared<std::atomic<std::size_t>>(payload.ends.size());
+  // The next answer begins while a little of this one is on its way, as with gRPC.
+  const std::size_t left_at_end =
+      std::min<std::size_t>(payload.ends.size() - 1,
+                            kRowBytesAtOnce * payload.ends.size() / sent.bytes);
+  turn->Hold();
+  carrier.Send(node, tag, payload,
+               [held = pins.Hold(sent.found), left, left_at_end, turn](std::size_t,
+                                                                       const Status& status) {
+                 if (--*left == left_at_end) turn->Release();
+                 // The node that asks finds its rows missing at its deadline.
+                 if (!status.has_value()) {
+                   log::Warn("rows could not be sent to another node: {}",
+                             status.error().message());
+                 }
+               });
+  stream.Send([answer](grpc::ByteBuffer& chunk) {
+    chunk = answer;
+    return true;
+  });
+}
+
 }  // namespace
 
 // What answers, and as whom.
@@ -112,8 +172,9 @@ struct PeerServer::Service final : public CallbackService {
   std::shared_ptr<ReplyStream> OpenStream(std::function<void()> ended = nullptr);
   // The data set that is asked for, or why this node does not answer.
   Result<stage::Dataset*> DatasetOf(const PeerRequest& request) const;
+  PayloadCarrier* CarrierFor(const RowsAsked& asked) const;
   void AnswerRows(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream,
-                  const SendTurns::Turn& turn);
+                  const std::shared_ptr<HeldTurn>& turn);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
   Status KeepFirstReads(const grpc::ByteBuffer& request,
                         const std::shared_ptr<UnaryAnswer>& answer);
@@ -316,9 +377,16 @@ Result<stage::Dataset*> PeerServer::Service::DatasetOf(const PeerRequest& reques
                            request.dataset));
 }
 
+// Null: the rows go over gRPC.
+PayloadCarrier* PeerServer::Service::CarrierFor(const RowsAsked& asked) const {
+  PayloadCarrier* const carrier = serving.load()->parts.carrier;
+  const bool is_awaited = asked.payload_tag != 0 && carrier != nullptr;
+  return is_awaited && carrier->CanSend(asked.from, asked.payload_tag) ? carrier : nullptr;
+}
+
 void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
                                      const std::shared_ptr<ReplyStream>& stream,
-                                     const SendTurns::Turn& turn) {
+                                     const std::shared_ptr<HeldTurn>& turn) {
   Result<RowsAsked> asked = ParseRowsAsked(request);
   if (!asked.has_value()) return stream->End(asked.error());
   const Result<stage::Dataset*> dataset = DatasetOf(asked->request);
@@ -336,13 +404,20 @@ void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
        .rows = std::move(asked->rows),
        .need = asked->need,
        .bytes_max = limits::kPeerCallBytesMax},
-      [hash, rows = std::move(rows), stream, slices = pins, copies = buffers, order = turns,
-       turn](Result<std::shared_ptr<const fetch::FoundRows>> found) {
+      [hash, rows = std::move(rows), stream, slices = pins, copies = buffers, turn,
+       carrier = CarrierFor(*asked), from = asked->from,
+       tag = asked->payload_tag](Result<std::shared_ptr<const fetch::FoundRows>> found) {
         if (!found.has_value()) return stream->End(found.error());
         const std::uint64_t bytes = BytesOf(**found, rows.size());
+        if (carrier != nullptr && bytes > 0 && AreAllFound(**found)) {
+          const SentRows sent{.dataset = hash, .rows = rows, .found = *found, .bytes = bytes};
+          return turn->Await(bytes, [=] {
+            SendCarried(sent, *carrier, from, tag, *slices, turn, *stream);
+          });
+        }
         const auto sender =
             std::make_shared<RowSender>(hash, rows, std::move(*found), slices, copies);
-        order->Await(turn, bytes, [stream, sender] {
+        turn->Await(bytes, [stream, sender] {
           stream->Send([sender](grpc::ByteBuffer& chunk) { return sender->Next(chunk); });
         });
       });
@@ -413,9 +488,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::CatalogPart(
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Samples(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   // gRPC names the connection, and a node has one to each other node.
-  const SendTurns::Turn turn = turns->Take(context->peer());
-  const std::shared_ptr<ReplyStream> stream =
-      OpenStream([order = turns, turn] { order->End(turn); });
+  const auto turn = std::make_shared<HeldTurn>(turns, turns->Take(context->peer()));
+  const std::shared_ptr<ReplyStream> stream = OpenStream([turn] { turn->Release(); });
   if (!stream->has_ended()) AnswerRows(*request, stream, turn);
   return stream.get();
 }

@@ -11,6 +11,7 @@
 #include "server/fetch/local_rows.h"
 #include "server/io/io_backend.h"
 #include "server/peer/node_report.h"
+#include "server/peer/payload_carrier.h"
 #include "server/peer/peer_identity.h"
 #include "server/stage/dataset.h"
 #include "server/stage/local_extents.h"
@@ -35,6 +36,8 @@ struct PeerServerParts {
   std::function<NodeReport()> report = nullptr;  // for Ping; null: nothing is reported
   // Told where readers of other nodes are in their orders; null: nobody wants to know.
   std::function<void(const stage::Dataset&, const fetch::ReaderPlace&)> note_place = nullptr;
+  // Sends the bytes of rows, if it is not null and the node that asks waits for them there.
+  PayloadCarrier* carrier = nullptr;
 };
 
 // A daemon has to tell other nodes its address before it knows which nodes there are, and so before

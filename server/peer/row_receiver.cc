@@ -81,6 +81,8 @@ Status RowReceiver::Take(grpc::ByteBuffer& chunk) {
   std::uint64_t payload = 0;
   if (tag == kRowPayloadTag) {
     FOREBAY_ASSIGN(payload, ReadPayloadLength(in, message_bytes));
+  } else if (tag == kRowsCarriedTag) {
+    return TakeCarried(in, message_bytes);
   } else if (tag != 0 || static_cast<std::size_t>(in.CurrentPosition()) != message_bytes) {
     return Malformed("it has an unknown field");
   }
@@ -96,6 +98,46 @@ Status RowReceiver::Take(grpc::ByteBuffer& chunk) {
   return Fill(in, payload);
 }
 
+// All rows end in the one message of such an answer.
+Status RowReceiver::TakeCarried(CodedInputStream& in, std::size_t message_bytes) {
+  std::uint32_t is_carried = 0;
+  if (!in.ReadVarint32(&is_carried) || is_carried != 1 ||
+      static_cast<std::size_t>(in.CurrentPosition()) != message_bytes) {
+    return Malformed("its rows were sent in a way that it does not say");
+  }
+  if (!may_be_carried_) return Malformed("its rows were sent where nobody waits for them");
+  if (next_ != 0 || filled_ != 0 || ends_.size() != rows_.size()) {
+    return Malformed("it does not have the checksums of all rows");
+  }
+  std::vector<std::uint64_t> checksums;
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    if (ends_[i].code != 0) return Malformed("a row that was sent has an error");
+    FOREBAY_TRY(CheckLength(rows_[i], ends_[i]));
+    checksums.push_back(ends_[i].checksum);
+  }
+  next_ = rows_.size();
+  carried_ = std::move(checksums);
+  return {};
+}
+
+Status RowReceiver::VerifyCarried(std::size_t first_row, std::size_t end_row) const {
+  for (std::size_t i = first_row; i < end_row; ++i) FOREBAY_TRY(CheckSum(rows_[i], carried_[i]));
+  return {};
+}
+
+Status RowReceiver::CheckLength(const fetch::Row& row, const End& end) const {
+  if (end.bytes == row.memory.size()) return {};
+  return Error(ErrorCode::kInternal, fmt::format("{} has {} bytes here and {} on the other node",
+                                                 NameOf(row), row.memory.size(), end.bytes));
+}
+
+// Of the slot's memory and not of the message, so that the copy is covered.
+Status RowReceiver::CheckSum(const fetch::Row& row, std::uint64_t checksum) const {
+  if (Checksum(RowIdentity(dataset_, row, row.memory.size()), row.memory) == checksum) return {};
+  return Error(ErrorCode::kDataLoss,
+               fmt::format("{} came with bytes that do not match its checksum", NameOf(row)));
+}
+
 Status RowReceiver::EndRow(const End& end, CodedInputStream& in, std::uint64_t& payload) {
   const fetch::Row& row = rows_[next_];
   if (end.code != 0) {
@@ -109,21 +151,13 @@ Status RowReceiver::EndRow(const End& end, CodedInputStream& in, std::uint64_t& 
     ++next_;
     return {};
   }
-  if (end.bytes != row.memory.size()) {
-    return Error(ErrorCode::kInternal, fmt::format("{} has {} bytes here and {} on the other node",
-                                                   NameOf(row), row.memory.size(), end.bytes));
-  }
+  FOREBAY_TRY(CheckLength(row, end));
   // Not negative: Take and Fill never let `filled_` reach the end of a row that has not ended.
   const std::uint64_t rest = row.memory.size() - filled_;
   if (rest > payload) return Malformed("it has fewer bytes than the rows that end in it");
   payload -= rest;
   FOREBAY_TRY(Fill(in, rest));
-  // Of the slot's memory and not of the message, so that the copy is covered.
-  const ChecksumIdentity identity = RowIdentity(dataset_, row, row.memory.size());
-  if (Checksum(identity, row.memory) != end.checksum) {
-    return Error(ErrorCode::kDataLoss,
-                 fmt::format("{} came with bytes that do not match its checksum", NameOf(row)));
-  }
+  FOREBAY_TRY(CheckSum(row, end.checksum));
   ++next_;
   filled_ = 0;
   return {};

@@ -2,6 +2,7 @@
 // node of this version sends. Memory around the rows never changes.
 #include "server/peer/row_receiver.h"
 
+#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -211,6 +212,67 @@ TEST_F(RowReceiverTest, UnknownFieldsAndBytesAfterThePayloadAreRefused) {
   const grpc::Slice slice(whole + std::string("\x1A\x01x", 3));
   grpc::ByteBuffer buffer(&slice, 1);
   EXPECT_FALSE(other.Take(buffer).has_value());
+}
+
+// The answer to a request whose rows a carrier brings: their checksums alone.
+class CarriedReceiverTest : public RowReceiverTest {
+ protected:
+  CarriedReceiverTest() {
+    receiver_.emplace(kDataset, rows_, /*may_be_carried=*/true);
+    reply_ = Whole(0, 3);
+    reply_.clear_payload();
+    reply_.set_is_carried(true);
+  }
+  v1::SamplesReply reply_;
+};
+
+TEST_F(CarriedReceiverTest, RowsAreVerifiedWhereTheyHaveArrived) {
+  ASSERT_TRUE(Take(reply_).has_value());
+  EXPECT_TRUE(receiver_->is_carried());
+  EXPECT_TRUE(receiver_->Finish().has_value());
+  for (std::size_t i = 0; i < 3; ++i) {
+    std::memcpy(rows_[i].memory.data(), texts_[i].data(), texts_[i].size());
+  }
+  EXPECT_TRUE(receiver_->VerifyCarried(0, 3).has_value());
+  rows_[1].memory[5] ^= std::byte{1};
+  EXPECT_TRUE(receiver_->VerifyCarried(0, 1).has_value());
+  EXPECT_TRUE(receiver_->VerifyCarried(2, 3).has_value());
+  const Status altered = receiver_->VerifyCarried(0, 3);
+  ASSERT_FALSE(altered.has_value());
+  EXPECT_EQ(altered.error().code(), ErrorCode::kDataLoss);
+  EXPECT_THAT(altered.error().message(), HasSubstr("field 0 of sample 11"));
+}
+
+TEST_F(CarriedReceiverTest, AnAnswerWithPayloadIsTakenAsWell) {
+  ASSERT_TRUE(Take(Whole(0, 3)).has_value());
+  EXPECT_FALSE(receiver_->is_carried());
+  for (std::size_t i = 0; i < 3; ++i) ExpectRow(i);
+}
+
+TEST_F(CarriedReceiverTest, AnAnswerThatNobodyHasMadeRoomForIsRefused) {
+  receiver_.emplace(kDataset, rows_);
+  ExpectRefused(reply_, ErrorCode::kInternal, "nobody waits");
+}
+
+TEST_F(CarriedReceiverTest, ChecksumsOfSomeRowsAreRefused) {
+  reply_.mutable_ends()->RemoveLast();
+  ExpectRefused(reply_, ErrorCode::kInternal, "checksums of all rows");
+  EXPECT_FALSE(receiver_->is_carried());
+}
+
+TEST_F(CarriedReceiverTest, AnAnswerInPartsIsRefused) {
+  ASSERT_TRUE(Take(Whole(0, 1)).has_value());
+  ExpectRefused(reply_, ErrorCode::kInternal, "more rows");
+  reply_.mutable_ends()->DeleteSubrange(0, 1);
+  ExpectRefused(reply_, ErrorCode::kInternal, "checksums of all rows");
+}
+
+TEST_F(CarriedReceiverTest, ARowWithAnErrorOrOfAnotherLengthIsRefused) {
+  reply_.mutable_ends(2)->set_bytes(kRowBytes + 1);
+  ExpectRefused(reply_, ErrorCode::kInternal, "100 bytes here and 101");
+  reply_.mutable_ends(2)->Clear();
+  reply_.mutable_ends(2)->set_code(3);
+  ExpectRefused(reply_, ErrorCode::kInternal, "has an error");
 }
 
 TEST_F(RowReceiverTest, APayloadBeyondTheLimitIsRefused) {

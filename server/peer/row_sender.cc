@@ -27,6 +27,29 @@ std::uint64_t VarintBytes(std::uint64_t value) {
 
 }  // namespace
 
+// Written straight to the head of the chunk: there may be thousands of rows in it.
+void WriteRowEnd(std::uint64_t dataset, const fetch::Row& row, const fetch::FoundRows& found,
+                 std::size_t index, ByteWriter& head) {
+  head.Varint(kRowEndsTag);
+  if (const std::optional<Error>& error = found.error(index)) {
+    ByteWriter end;
+    end.Varint(kRowCodeTag);
+    end.Varint(static_cast<std::uint64_t>(error->code()));
+    end.Varint(kRowMessageTag);
+    end.String(error->message().substr(0, limits::kPeerErrorBytesMax));
+    head.Varint(end.size());
+    head.Bytes(end.bytes());
+    return;
+  }
+  const std::uint64_t bytes = found.bytes(index);
+  // Two tags of one byte, a varint, and a checksum.
+  head.Varint(2 + VarintBytes(bytes) + sizeof(std::uint64_t));
+  head.Varint(kRowBytesTag);
+  head.Varint(bytes);
+  head.Varint(kRowChecksumTag);
+  head.Le(RowChecksum(RowIdentity(dataset, row, bytes), found.runs(index)));
+}
+
 RowSender::RowSender(std::uint64_t dataset, std::vector<fetch::Row> rows,
                      std::shared_ptr<const fetch::FoundRows> found,
                      std::shared_ptr<SlicePins> pins, std::shared_ptr<ChunkBuffers> buffers)
@@ -57,26 +80,8 @@ void RowSender::AddCopied() {
   copied_begin_ = buffer_used_;
 }
 
-// Written straight to the head of the chunk: there may be thousands of rows in it.
 void RowSender::EndRow() {
-  head_.Varint(kRowEndsTag);
-  if (const std::optional<Error>& error = found_->error(row_)) {
-    ByteWriter end;
-    end.Varint(kRowCodeTag);
-    end.Varint(static_cast<std::uint64_t>(error->code()));
-    end.Varint(kRowMessageTag);
-    end.String(error->message().substr(0, limits::kPeerErrorBytesMax));
-    head_.Varint(end.size());
-    head_.Bytes(end.bytes());
-  } else {
-    const std::uint64_t bytes = found_->bytes(row_);
-    // Two tags of one byte, a varint, and a checksum.
-    head_.Varint(2 + VarintBytes(bytes) + sizeof(std::uint64_t));
-    head_.Varint(kRowBytesTag);
-    head_.Varint(bytes);
-    head_.Varint(kRowChecksumTag);
-    head_.Le(RowChecksum(RowIdentity(dataset_, rows_[row_], bytes), found_->runs(row_)));
-  }
+  WriteRowEnd(dataset_, rows_[row_], *found_, row_, head_);
   ++row_;
   run_ = 0;
   offset_ = 0;

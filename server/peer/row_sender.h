@@ -19,6 +19,11 @@
 
 namespace forebay::peer {
 
+// Writes what a message says of a row: its length and checksum, or its error. `row` has number
+// `index` in `found`; `dataset` is the hash of the data set's name.
+void WriteRowEnd(std::uint64_t dataset, const fetch::Row& row, const fetch::FoundRows& found,
+                 std::size_t index, ByteWriter& head);
+
 // Not thread-safe.
 class RowSender {
  public:

@@ -1,29 +1,43 @@
 // gRPC calls OnReadDone for each chunk, one after another, and OnDone after the last of them. The
 // rows are filled and verified on gRPC's thread: that is a copy and a checksum of a chunk, and
-// never waits.
+// never waits. With a carrier, its thread says that a message has arrived, and verifies it at once
+// while the bytes are in the processor's cache, if the checksums have come before.
+//
+// Parts of the call end in any order, so they are counted, and the last one ends the call. After
+// the end of gRPC's call its deadline watches nothing any more; an alarm takes its place while
+// messages are still under way.
 #include "server/peer/rows_call.h"
 
 #include <utility>
 
+#include <fmt/format.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include "server/peer/carried_rows.h"
 #include "server/peer/channel_settings.h"
 
 namespace forebay::peer {
+namespace {
+
+Error Withdrawn() { return Error(ErrorCode::kCancelled, "nobody waits for the answer any more"); }
+
+}  // namespace
 
 RowsCall::RowsCall(PeerLink& link, io::Clock& clock, RowsAsked asked, std::uint64_t bytes,
                    std::int64_t deadline_ns, std::stop_token unwanted,
-                   fetch::RowSource::Done done)
+                   fetch::RowSource::Done done, const RowsCarrier& carrier)
     : PeerCall(bytes, deadline_ns),
       link_(link),
       clock_(clock),
       asked_(std::move(asked)),
       done_(std::move(done)),
-      receiver_(asked_.request.dataset, asked_.rows),
+      carrier_(carrier),
+      receiver_(asked_.request.dataset, asked_.rows, carrier.carrier != nullptr),
       unwanted_(std::move(unwanted)),
       withdraw_(unwanted_, [this] { link_.Withdraw(*this); }) {}
 
 void RowsCall::Begin(const std::shared_ptr<grpc::Channel>& channel) {
+  if (carrier_.carrier != nullptr) PostReceive();
   request_ = WriteRequest(asked_);
   context_.set_deadline(GrpcDeadline(deadline_ns(), clock_));
   // Perhaps the link did not know the call yet when it was withdrawn. It ends as soon as it begins.
@@ -36,32 +50,159 @@ void RowsCall::Begin(const std::shared_ptr<grpc::Channel>& channel) {
   StartCall();
 }
 
+// Before the request, so that the bytes never arrive where nobody waits for them.
+void RowsCall::PostReceive() {
+  CarriedRows rows = MemoryToFill(asked_.rows);
+  {
+    const MutexLock lock(mutex_);
+    row_ends_ = std::move(rows.ends);
+    messages_left_ = row_ends_.size();
+    parts_ += messages_left_;
+  }
+  asked_.payload_tag = carrier_.carrier->Receive(
+      carrier_.node, rows.payload,
+      [this](std::size_t message, const Status& status) { Arrived(message, status); });
+}
+
+Status RowsCall::VerifyLocked(std::size_t message) {
+  return receiver_.VerifyCarried(message == 0 ? 0 : row_ends_[message - 1], row_ends_[message]);
+}
+
+// The first error explains more than what follows from it.
+void RowsCall::SetErrorLocked(const Error& error) {
+  if (!error_) error_ = error.WithContext("node " + link_.address());
+}
+
+// Whether the caller has to cancel the messages that are left.
+bool RowsCall::TakeCancelLocked() {
+  if (messages_left_ == 0) return false;
+  return !std::exchange(has_cancelled_, true);
+}
+
+void RowsCall::Arrived(std::size_t message, const Status& status) {
+  bool has_failed = false;
+  {
+    const MutexLock lock(mutex_);
+    --messages_left_;
+    Status taken = status;
+    if (taken.has_value() && receiver_.is_carried()) {
+      taken = VerifyLocked(message);
+    } else if (taken.has_value()) {
+      unverified_.push_back(message);
+    }
+    // What this call has cancelled itself is no error.
+    if (!taken.has_value() && !has_cancelled_) {
+      SetErrorLocked(taken.error());
+      has_failed = true;
+    }
+  }
+  // OnDone follows, and cancels the other messages.
+  if (has_failed) context_.TryCancel();
+  EndPart();
+}
+
 void RowsCall::OnReadDone(bool ok) {
   if (!ok) return;  // OnDone says why
-  const Status taken = receiver_.Take(chunk_);
-  // Gives the memory back before the next message needs some.
-  chunk_.Clear();
+  Status taken;
+  {
+    const MutexLock lock(mutex_);
+    taken = receiver_.Take(chunk_);
+    // Gives the memory back before the next message needs some.
+    chunk_.Clear();
+    if (receiver_.is_carried()) {
+      for (const std::size_t message : std::exchange(unverified_, {})) {
+        if (taken.has_value()) taken = VerifyLocked(message);
+      }
+    }
+    if (!taken.has_value()) SetErrorLocked(taken.error());
+  }
   if (taken.has_value()) return StartRead(&chunk_);
-  error_ = taken.error();
   // Nothing more is read, so nothing more is written to the rows.
   context_.TryCancel();
 }
 
 void RowsCall::OnDone(const grpc::Status& status) {
-  Status outcome;
-  const bool is_withdrawn = !status.ok() && unwanted_.stop_requested();
-  // The receiver's error explains more than the cancelled call that followed it.
-  if (error_) {
-    outcome = error_->WithContext("node " + link_.address());
-  } else if (is_withdrawn) {
-    outcome = Error(ErrorCode::kCancelled, "nobody waits for the answer any more");
-  } else if (!status.ok()) {
-    outcome = FromGrpcStatus(status, link_.address());
-  } else if (const Status complete = receiver_.Finish(); !complete.has_value()) {
-    outcome = complete.error().WithContext("node " + link_.address());
+  bool must_cancel = false;
+  {
+    const MutexLock lock(mutex_);
+    if (!error_ && !status.ok() && unwanted_.stop_requested()) {
+      error_ = Withdrawn();
+    } else if (!error_ && !status.ok()) {
+      error_ = FromGrpcStatus(status, link_.address());
+    } else if (const Status complete = receiver_.Finish(); !complete.has_value()) {
+      SetErrorLocked(complete.error());
+    }
+    // An answer with all bytes, over gRPC, leaves the receive without a sender.
+    const bool is_awaited = !error_ && receiver_.is_carried();
+    must_cancel = !is_awaited && TakeCancelLocked();
+    if (is_awaited && messages_left_ > 0) {
+      ++parts_;
+      has_alarm_ = true;
+      alarm_.Set(GrpcDeadline(deadline_ns(), clock_),
+                 [this](bool has_gone_off) { DeadlineAlarmEnded(has_gone_off); });
+    }
   }
+  if (must_cancel) carrier_.carrier->Cancel(asked_.payload_tag);
+  EndPart();
+}
+
+void RowsCall::Cancel() {
+  context_.TryCancel();
+  bool must_cancel = false;
+  {
+    const MutexLock lock(mutex_);
+    // gRPC's call has ended, and does not tell us any more.
+    if (has_alarm_ && messages_left_ > 0) {
+      if (!error_) error_ = Withdrawn();
+      must_cancel = TakeCancelLocked();
+    }
+  }
+  if (must_cancel) carrier_.carrier->Cancel(asked_.payload_tag);
+}
+
+void RowsCall::DeadlineAlarmEnded(bool has_gone_off) {
+  bool must_cancel = false;
+  {
+    const MutexLock lock(mutex_);
+    has_alarm_ = false;
+    if (has_gone_off && messages_left_ > 0) {
+      SetErrorLocked(Error(ErrorCode::kDeadlineExceeded,
+                           fmt::format("{} of {} messages with rows did not come within the "
+                                       "deadline",
+                                       messages_left_, row_ends_.size())));
+      must_cancel = TakeCancelLocked();
+    }
+  }
+  if (must_cancel) carrier_.carrier->Cancel(asked_.payload_tag);
+  EndPart();
+}
+
+void RowsCall::EndPart() {
+  {
+    const MutexLock lock(mutex_);
+    // With the last message the alarm has nothing to watch. Its callback takes the mutex, so this
+    // object stays until the mutex is free.
+    if (--parts_ == 1 && has_alarm_) alarm_.Cancel();
+    if (parts_ > 0) return;
+  }
+  End();
+}
+
+void RowsCall::End() {
+  Status outcome;
+  bool is_carried = false;
+  {
+    const MutexLock lock(mutex_);
+    if (error_) outcome = *error_;
+    is_carried = receiver_.is_carried();
+  }
+  const bool is_withdrawn = !outcome.has_value() && unwanted_.stop_requested() &&
+                            outcome.error().code() == ErrorCode::kCancelled;
+  const std::uint64_t received = outcome.has_value() ? bytes() : 0;
   // A call that was withdrawn says nothing about the link.
-  if (!is_withdrawn) link_.Count(outcome.has_value() ? bytes() : 0, !outcome.has_value());
+  if (!is_withdrawn) {
+    link_.Count(received, !outcome.has_value(), is_carried ? received : 0);
+  }
   done_(outcome);
   link_.Ended(*this);  // destroys this object
 }

@@ -1,20 +1,27 @@
-// RowsCall: asks another node for rows, in one call of limits::kPeerRowsMax rows at most.
+// RowsCall: asks another node for rows, in one call of limits::kPeerRowsMax rows at most. With a
+// PayloadCarrier, it first posts a receive for their bytes, so that they land where they belong;
+// the answer then has only checksums. The call has ended when both have.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <vector>
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/client_callback.h>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/fetch/row_source.h"
 #include "server/io/clock.h"
+#include "server/peer/payload_carrier.h"
 #include "server/peer/peer_call.h"
 #include "server/peer/peer_link.h"
 #include "server/peer/peer_requests.h"
@@ -22,31 +29,60 @@
 
 namespace forebay::peer {
 
+// What brings the bytes of rows, and from where. Without a carrier gRPC does.
+struct RowsCarrier {
+  PayloadCarrier* carrier = nullptr;  // borrowed
+  NodeRank node;                      // that is asked
+};
+
 class RowsCall final : public PeerCall,
                        public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // `bytes` are those of all rows. When `unwanted` is requested, the call is cancelled. `done` is
   // called once, when nothing is written to the rows any more. Link and clock are borrowed.
   RowsCall(PeerLink& link, io::Clock& clock, RowsAsked asked, std::uint64_t bytes,
-           std::int64_t deadline_ns, std::stop_token unwanted, fetch::RowSource::Done done);
+           std::int64_t deadline_ns, std::stop_token unwanted, fetch::RowSource::Done done,
+           const RowsCarrier& carrier);
 
   void Begin(const std::shared_ptr<grpc::Channel>& channel) override;
   void Fail(const Error& error) override { done_(error); }
-  void Cancel() override { context_.TryCancel(); }
+  void Cancel() override;
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 
  private:
+  void PostReceive();
+  void Arrived(std::size_t message, const Status& status);
+  void DeadlineAlarmEnded(bool has_gone_off);
+  Status VerifyLocked(std::size_t message) FOREBAY_REQUIRES(mutex_);
+  void SetErrorLocked(const Error& error) FOREBAY_REQUIRES(mutex_);
+  bool TakeCancelLocked() FOREBAY_REQUIRES(mutex_);
+  void EndPart();
+  void End();
+
   PeerLink& link_;
   io::Clock& clock_;
-  const RowsAsked asked_;
+  RowsAsked asked_;
   const fetch::RowSource::Done done_;
+  const RowsCarrier carrier_;
   grpc::ClientContext context_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer chunk_;
-  RowReceiver receiver_;
-  std::optional<Error> error_;  // of the receiver; then the call is cancelled
+
+  Mutex mutex_;
+  RowReceiver receiver_ FOREBAY_GUARDED_BY(mutex_);
+  std::optional<Error> error_ FOREBAY_GUARDED_BY(mutex_);  // the first one
+  // What has to end before the call has: gRPC's call, each message, and the alarm if it is set.
+  std::size_t parts_ FOREBAY_GUARDED_BY(mutex_) = 1;
+  // Messages of the carrier.
+  std::vector<std::size_t> row_ends_ FOREBAY_GUARDED_BY(mutex_);  // as CarriedRows::ends
+  std::size_t messages_left_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::vector<std::size_t> unverified_ FOREBAY_GUARDED_BY(mutex_);  // came before the checksums
+  bool has_cancelled_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool has_alarm_ FOREBAY_GUARDED_BY(mutex_) = false;
+  grpc::Alarm alarm_;  // at the deadline, for messages that come after the end of gRPC's call
+
   const std::stop_token unwanted_;
   // Last: it is destroyed first, and waits until the function that it calls has returned.
   std::stop_callback<std::function<void()>> withdraw_;

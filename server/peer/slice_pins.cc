@@ -19,6 +19,12 @@ grpc::Slice SlicePins::Make(std::span<const std::byte> bytes, std::shared_ptr<co
   return grpc::Slice(begin, bytes.size(), &SlicePins::Release, pin.release());
 }
 
+std::shared_ptr<const void> SlicePins::Hold(std::shared_ptr<const void> owner) {
+  ++count_;
+  auto pin = std::make_unique<Pin>(Pin{.pins = shared_from_this(), .owner = std::move(owner)});
+  return {pin.release(), &SlicePins::Release};
+}
+
 void SlicePins::Release(void* raw) {
   const std::unique_ptr<Pin> pin(static_cast<Pin*>(raw));
   // Before it is counted, so that nothing is in use once the count is 0.

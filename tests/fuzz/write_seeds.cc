@@ -422,9 +422,8 @@ v1::SamplesReply RowsReply(std::size_t begin, std::size_t end) {
   return reply;
 }
 
-// Requests of another node, and its answers. Lengths and checksums of the rows are right, so that
-// the receiver gets as far as the one thing that is wrong.
-void WritePeerMessages(SeedFolder& seeds) {
+// Requests of another node.
+void WritePeerRequests(SeedFolder& seeds) {
   v1::SamplesRequest rows;
   rows.set_identity(1);
   rows.set_dataset(2);
@@ -435,6 +434,10 @@ void WritePeerMessages(SeedFolder& seeds) {
     rows.add_fields(static_cast<std::uint32_t>(i % 2));
   }
   seeds.Write("peer_request/rows", rows.SerializeAsString());
+  v1::SamplesRequest carried = rows;
+  carried.set_payload_tag(0x7FFFFFFF);
+  carried.set_node(65'535);
+  seeds.Write("peer_request/rows_over_mpi", carried.SerializeAsString());
   // Samples and fields are two lists of one length in a sound request.
   rows.add_fields(7);
   seeds.Write("peer_request/more_fields_than_samples", rows.SerializeAsString());
@@ -456,7 +459,11 @@ void WritePeerMessages(SeedFolder& seeds) {
   seeds.Write("peer_request/first_reads", first_reads);
   first_reads.back() = static_cast<char>(first_reads.back() ^ 1);
   seeds.Write("peer_request/first_reads_flipped_bit", first_reads);
+}
 
+// Answers of another node. Lengths and checksums of the rows are right, so that the receiver gets
+// as far as the one thing that is wrong.
+void WritePeerReplies(SeedFolder& seeds) {
   using Replies = std::vector<v1::SamplesReply>;
   // The row of 40 bytes begins in the first chunk and ends in the third, where its checksum comes.
   const v1::SamplesReply all = RowsReply(0, 3);
@@ -473,6 +480,12 @@ void WritePeerMessages(SeedFolder& seeds) {
   failed.add_ends()->set_code(3);
   failed.mutable_ends(2)->set_message("no such row");
   seeds.Write("peer_reply/row_with_error", DelimitedOf(Replies{failed}));
+  v1::SamplesReply carried_answer = all;
+  carried_answer.clear_payload();
+  carried_answer.set_is_carried(true);
+  seeds.Write("peer_reply/rows_over_mpi", DelimitedOf(Replies{carried_answer}));
+  carried_answer.mutable_ends()->RemoveLast();
+  seeds.Write("peer_reply/too_few_rows_over_mpi", DelimitedOf(Replies{carried_answer}));
   // Found only by the checksum of the row.
   v1::SamplesReply flipped = all;
   flipped.mutable_payload()->back() ^= 1;
@@ -511,7 +524,8 @@ int main(int argc, char** argv) {
   forebay::WriteReplies(seeds);
   forebay::WriteDeliveryLogs(seeds);
   forebay::WriteRequests(seeds);
-  forebay::WritePeerMessages(seeds);
+  forebay::WritePeerRequests(seeds);
+  forebay::WritePeerReplies(seeds);
   forebay::WriteClientHellos(seeds);
   forebay::WriteSafetensors(seeds);
   return seeds.is_good() ? 0 : 1;

@@ -45,7 +45,7 @@ std::string NodesTable(const v1::NodesReply& reply) {
   // The slowest first: it is the one that holds a job up.
   std::ranges::stable_sort(nodes, {}, [](const v1::NodeStatus* node) { return PlaceOf(*node); });
   TextTable table({"RANK", "NODE", "ADDRESS", "SHARE", "TIERS USED", "OF", "GFS READ", "SAMPLES",
-                   "OF OTHERS", "GFS WAITS", "RECEIVED", "RATE", "FAILED", "ANSWER"});
+                   "OF OTHERS", "GFS WAITS", "RECEIVED", "BY MPI", "RATE", "FAILED", "ANSWER"});
   for (const v1::NodeStatus* node : nodes) {
     table.Add({fmt::format("{}{}", node->rank(), node->is_self() ? " (here)" : ""),
                PrintableLine(node->name()), node->address(),
@@ -54,6 +54,7 @@ std::string NodesTable(const v1::NodesReply& reply) {
                HumanBytes(node->gfs_bytes()), HumanCount(node->samples()),
                HumanCount(node->other_samples()), HumanCount(node->waited_samples()),
                HumanBytes(node->received_bytes()),
+               node->mpi_bytes() > 0 ? HumanBytes(node->mpi_bytes()) : "-",
                node->received_bytes() > 0 ? HumanRate(BytesPerSecond(*node)) : "-",
                HumanCount(node->failed_calls()),
                node->is_self() ? "-"
@@ -92,7 +93,8 @@ JsonArray NodesJson(const v1::NodesReply& reply) {
                           {"received_bytes", node.received_bytes()},
                           {"busy_ns", node.busy_ns()},
                           {"calls", node.calls()},
-                          {"failed_calls", node.failed_calls()}}));
+                          {"failed_calls", node.failed_calls()},
+                          {"mpi_bytes", node.mpi_bytes()}}));
   }
   return nodes;
 }

@@ -43,7 +43,8 @@ PeerServerParts PeerRig::parts() {
             return found->hash() == hash ? found : nullptr;
           },
           .backend = rig_.backend(),
-          .report = [] { return NodeReport{.samples = kReportedSamples}; }};
+          .report = [] { return NodeReport{.samples = kReportedSamples}; },
+          .carrier = options_.answers_by_carrier ? options_.carrier : nullptr};
 }
 
 PeerRig::~PeerRig() {
@@ -55,7 +56,8 @@ PeerRig::~PeerRig() {
 
 Status PeerRig::Connect(const std::string& address, PeerIdentity identity) {
   FOREBAY_ASSIGN(peers_, GrpcPeers::Create({.identity = std::move(identity),
-                                            .addresses = {{kNode, address}}},
+                                            .addresses = {{kNode, address}},
+                                            .carrier = options_.carrier},
                                            rig_.clock()));
   return {};
 }

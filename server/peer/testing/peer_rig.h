@@ -30,6 +30,8 @@ struct PeerRigOptions {
   stage::RigOptions stage = {};
   stage::Compression compression = stage::Compression::kOff;
   bool serves = true;  // false: the node listens, and serves after Serve
+  PayloadCarrier* carrier = nullptr;  // of both nodes; borrowed
+  bool answers_by_carrier = true;     // false: the node that answers has none
 };
 
 class PeerRig {
