@@ -7,7 +7,9 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +20,7 @@
 #include "proto/contract/wire_layout.h"
 #include "server/daemon/node_listener.h"
 #include "server/daemon/served_check.h"
+#include "server/daemon/version.h"
 #include "server/io/log.h"
 #include "server/rendezvous/directory_rendezvous.h"
 #include "server/rendezvous/host_list_rendezvous.h"
@@ -33,14 +36,27 @@ constexpr std::int64_t kNsPerMillisecond = 1'000'000;
 // A node that has finished asks the others whether they have, once in the larger of these times.
 constexpr std::int64_t kFinishedRoundMs = 1'000;
 constexpr std::int64_t kFinishedRoundMsPerNode = 5;
+// Nodes that are ended at the same time drain in less.
+constexpr std::int64_t kLeaveTogetherMs = 4'000;
+constexpr const char* kMpi = "mpi";
+constexpr const char* kMpiModule = "libforebay_mpi.so";
+
+std::string ModulePath(const Config& config) {
+  if (!config.peer_module.empty()) return config.peer_module;
+  std::error_code unused;  // without a path, the error says that the module is not there
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unused);
+  return (program.parent_path() / kModuleFolder / kMpiModule).lexically_normal().string();
+}
 
 // Lists what all nodes must have alike. If two nodes differ, the rendezvous shows the texts of
 // both. Hello compares the same values again, between the daemons that really talk.
-std::vector<rendezvous::AgreedValue> AgreedValues(std::uint64_t config_digest) {
+std::vector<rendezvous::AgreedValue> AgreedValues(const Config& config,
+                                                  std::uint64_t config_digest) {
   return {{"protocol version", fmt::to_string(kProtocolVersion)},
           {"order version", fmt::to_string(kOrderSpecVersion)},
           {"catalog version", fmt::to_string(kCatalogVersion)},
-          {"data sets (digest of their configuration)", fmt::format("{:016x}", config_digest)}};
+          {"data sets (digest of their configuration)", fmt::format("{:016x}", config_digest)},
+          {"peer.transport", config.peer_transport}};
 }
 
 }  // namespace
@@ -115,11 +131,25 @@ Status JobNodes::FindNodes() {
                                      .address = std::move(address),
                                      .capacity_bytes = parts_.capacity_bytes,
                                      .nonce = parts_.nonce,
-                                     .agreed = AgreedValues(config_digest)};
+                                     .agreed = AgreedValues(config, config_digest)};
   FOREBAY_ASSIGN(nodes_, rendezvous_->Exchange(own, place.node_count, deadline_ns_));
+  FOREBAY_TRY(OpenCarrier(place.rank));
   FOREBAY_TRY(UseNodes(place.rank, config_digest));
   log::Info("node {} of {} of job '{}', which others reach at {}", place.rank.value(),
             place.node_count, launch_.launch.job.name, server_->address());
+  return {};
+}
+
+// Blocks until the other nodes have come here, too. They are started already.
+Status JobNodes::OpenCarrier(NodeRank self) {
+  if (parts_.config.peer_transport != kMpi) return {};
+  const std::string path = ModulePath(parts_.config);
+  FOREBAY_ASSIGN(carrier_, peer::ModuleCarrier::Load(
+                               {.path = path,
+                                .self = self,
+                                .node_count = static_cast<std::uint32_t>(nodes_.size()),
+                                .name = nodes_[self.value()].identity.Text()}));
+  log::Info("samples of other nodes come over MPI ({})", path);
   return {};
 }
 
@@ -146,13 +176,17 @@ Status JobNodes::UseNodes(NodeRank self, std::uint64_t config_digest) {
   FOREBAY_ASSIGN(peers_,
                  peer::GrpcPeers::Create({.identity = identity_,
                                           .addresses = std::move(addresses),
-                                          .allow_plaintext = parts_.config.peer_allow_plaintext},
+                                          .allow_plaintext = parts_.config.peer_allow_plaintext,
+                                          .carrier = carrier_.get(),
+                                          .self = self},
                                          parts_.clock));
   return {};
 }
 
 Status JobNodes::Serve(const peer::PeerServerParts& parts) {
-  return server_ ? server_->Serve(identity_, parts) : Status();
+  peer::PeerServerParts with_carrier = parts;
+  with_carrier.carrier = carrier_.get();
+  return server_ ? server_->Serve(identity_, with_carrier) : Status();
 }
 
 // A node is pinged until it has answered once. The callbacks own what they write to, because one
@@ -332,6 +366,11 @@ void JobNodes::StopAnswering(bool waits) {
 
 void JobNodes::Leave() {
   if (rendezvous_) rendezvous_->Leave();
+  if (carrier_ && !carrier_->Leave(kLeaveTogetherMs)) {
+    log::Warn("this node ends before the others, within {} ms: the launcher will end the job, "
+              "because a rank of MPI is lost",
+              kLeaveTogetherMs);
+  }
 }
 
 }  // namespace forebay::daemon

@@ -24,6 +24,7 @@
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/peer/grpc_peers.h"
+#include "server/peer/module_carrier.h"
 #include "server/peer/peer_identity.h"
 #include "server/peer/peer_server.h"
 #include "server/plan/membership.h"
@@ -102,7 +103,8 @@ class JobNodes {
   // Ends all requests of other nodes. With `waits`, also waits until nothing refers to extents of
   // this node; threads of the stager must be able to end.
   void StopAnswering(bool waits);
-  // Removes what this node has published for the others. May block on the GFS.
+  // Removes what this node has published for the others. May block on the GFS, and for some seconds
+  // on the other nodes if MPI is used, which wants to be ended by all at the same time.
   void Leave();
 
  private:
@@ -112,6 +114,7 @@ class JobNodes {
   Result<rendezvous::NodePlace> FindPlace(const std::string& host_name,
                                           std::uint16_t& port_of_list);
   Status OpenRendezvous();
+  Status OpenCarrier(NodeRank self);
   Status UseNodes(NodeRank self, std::uint64_t config_digest);
   void AskSilentNodes(std::int64_t now_ns);
   void AskWhoHasFinished(std::int64_t now_ns);
@@ -122,6 +125,7 @@ class JobNodes {
   std::int64_t deadline_ns_ = 0;  // of Join and AwaitNodes
   std::unique_ptr<io::Directory> directory_;
   std::unique_ptr<rendezvous::Rendezvous> rendezvous_;
+  std::unique_ptr<peer::ModuleCarrier> carrier_;  // null: peer.transport = "grpc"
   std::unique_ptr<peer::PeerServer> server_;
   peer::PeerIdentity identity_;
   std::vector<rendezvous::NodeEntry> nodes_;  // by rank

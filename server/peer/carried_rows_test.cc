@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -190,6 +191,32 @@ TEST_F(CarrierTest, MemoryIsWaitedForWhileBytesArriveInIt) {
   EXPECT_EQ(carrier_.cancelled_messages(), 0U);
   carrier_.Release();
   EXPECT_EQ(ErrorOf(rows).code(), ErrorCode::kDeadlineExceeded);
+}
+
+TEST_F(CarrierTest, ARequestThatNobodyWantsEndsAlsoAfterItsAnswer) {
+  StartWithLongRows();
+  carrier_.SetWay(Way::kHold);
+  std::stop_source unwanted;
+  PeerRig::Rows rows = rig_->Ask({0, 1}, 60'000, unwanted.get_token());
+  AwaitHeld();
+  unwanted.request_stop();
+  EXPECT_EQ(ErrorOf(rows).code(), ErrorCode::kCancelled);
+  EXPECT_EQ(carrier_.cancelled_messages(), 2U);
+  EXPECT_EQ(rig_->peers().figures(PeerRig::kNode).failed, 0U);
+  carrier_.Release();
+}
+
+TEST_F(CarrierTest, AnswersThatWaitForOneBeforeThemAreSentAfterIt) {
+  StartWithLongRows();
+  carrier_.SetWay(Way::kHold);
+  std::vector<PeerRig::Rows> requests;
+  for (std::uint64_t i = 0; i < 5; ++i) requests.push_back(rig_->Ask({i % 4, (i + 1) % 4}));
+  AwaitHeld();
+  carrier_.Release();
+  for (PeerRig::Rows& rows : requests) {
+    FOREBAY_EXPECT_OK(rows.outcome.get());
+    EXPECT_TRUE(rig_->AreRight(rows));
+  }
 }
 
 TEST_F(CarrierTest, StopEndsWhatIsUnderWay) {

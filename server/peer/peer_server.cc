@@ -46,6 +46,9 @@ using CallbackService = v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbac
 // Rows that are sent to a node at the same time. Enough that gRPC always has a chunk to send, also
 // of short answers; little, because it delays an answer that is needed earlier and is there later.
 constexpr std::uint64_t kRowBytesAtOnce = 2 * limits::kPeerChunkBytes;
+// The next answer begins when the carrier has less than this left of one. More than with gRPC,
+// because a message waits for an answer of MPI's at the other end, whose thread may sleep.
+constexpr std::uint64_t kCarriedBytesLeft = 8 * limits::kMiB;
 
 std::uint64_t BytesOf(const fetch::FoundRows& rows, std::size_t count) {
   std::uint64_t bytes = 0;
@@ -106,10 +109,9 @@ void SendCarried(const SentRows& sent, PayloadCarrier& carrier, NodeRank node, s
   const grpc::ByteBuffer answer = CarriedAnswer(sent.dataset, sent.rows, *sent.found);
   const Payload payload = BytesToSend(*sent.found).payload;
   const auto left = std::make_shared<std::atomic<std::size_t>>(payload.ends.size());
-  // The next answer begins while a little of this one is on its way, as with gRPC.
   const std::size_t left_at_end =
       std::min<std::size_t>(payload.ends.size() - 1,
-                            kRowBytesAtOnce * payload.ends.size() / sent.bytes);
+                            kCarriedBytesLeft * payload.ends.size() / sent.bytes);
   turn->Hold();
   carrier.Send(node, tag, payload,
                [held = pins.Hold(sent.found), left, left_at_end, turn](std::size_t,

@@ -33,6 +33,8 @@ struct Config {
   std::string peer_interface;          // a name, a subnet or an address; empty: the only one
   std::string peer_ports;              // "7000", "7000-7099"; empty: any
   bool peer_allow_plaintext = false;
+  std::string peer_transport;          // grpc, mpi
+  std::string peer_module;             // path of the module for mpi; empty: the installed one
   // No keys, because they differ from node to node: --node-rank, --node-count; empty: not given.
   std::string node_rank;
   std::string node_count;

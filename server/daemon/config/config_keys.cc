@@ -97,6 +97,7 @@ auto Number(std::uint64_t Config::*member, std::uint64_t max) {
 
 constexpr std::array<std::string_view, 3> kBackends = {"auto", "io_uring", "threads"};
 constexpr std::array<std::string_view, 3> kHugePages = {"auto", "transparent", "off"};
+constexpr std::array<std::string_view, 2> kTransports = {"grpc", "mpi"};
 constexpr std::array<std::string_view, 2> kLogFormats = {"text", "json"};
 constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info",
                                                      "warn",  "error", "off"};
@@ -237,6 +238,17 @@ std::vector<ConfigKey> NodeKeys() {
        [](Config& config, const std::string& text) {
          return SetBool(config.peer_allow_plaintext, text);
        }},
+      {"peer.transport", "grpc",
+       "What moves the bytes of samples between nodes: grpc, or mpi (all daemons are started by "
+       "one mpirun, and a daemon that is lost ends the job; docs/nodes.md). Requests go over gRPC "
+       "in both cases.",
+       [](Config& config, const std::string& text) {
+         return SetChoice(config.peer_transport, text, kTransports);
+       }},
+      {"peer.module", "",
+       "The module for peer.transport = \"mpi\", libforebay_mpi.so, built against the MPI of the "
+       "machine. Empty: the one that was installed with the daemon.",
+       Text(&Config::peer_module)},
   };
 }
 

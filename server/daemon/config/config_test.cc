@@ -85,6 +85,8 @@ constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"peer.interface", "10.1.0.0/16", ""},
     {"peer.ports", "7000-7099", "7099-7000"},
     {"peer.allow_plaintext", "true", "yes"},
+    {"peer.transport", "mpi", "udp"},
+    {"peer.module", "/site/lib/libforebay_mpi.so", ""},
     {"daemon.metrics_listen", "127.0.0.1:0", ""},
     {"daemon.exit_when_idle_s", "5", "-1"},
     {"tier.ram.capacity", "12%", "12 parsecs"},

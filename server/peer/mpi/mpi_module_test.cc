@@ -1,0 +1,210 @@
+// The MPI module between two ranks, which ctest starts by mpirun: messages of one and of many
+// pieces, of another length, and without a receiver. A rank that has something to tell the other
+// one does so by a payload. What the module refuses is tested in launches of their own.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/peer/module_carrier.h"
+
+namespace forebay::peer {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::uint32_t RankOfLauncher() {
+  // Of Open MPI, and of MPICH and its relatives.
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+    if (const char* rank = std::getenv(name)) {
+      return static_cast<std::uint32_t>(std::strtoul(rank, nullptr, 10));
+    }
+  }
+  return 0;
+}
+
+Result<std::unique_ptr<ModuleCarrier>> Load(std::uint32_t node, std::uint32_t node_count = 2) {
+  return ModuleCarrier::Load({.path = FOREBAY_MPI_MODULE,
+                              .self = NodeRank(node),
+                              .node_count = node_count,
+                              .name = "host" + std::to_string(node) + ":/ssd"});
+}
+
+// A payload with memory of its own: messages of the given lengths, each cut into pieces.
+struct OwnedPayload {
+  OwnedPayload(const std::vector<std::size_t>& lengths, std::size_t piece_bytes, int seed) {
+    std::size_t bytes = 0;
+    for (const std::size_t length : lengths) bytes += length;
+    memory.resize(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) {
+      memory[i] = static_cast<std::byte>((i * 31 + i / 251) * static_cast<std::size_t>(seed));
+    }
+    std::size_t at = 0;
+    for (const std::size_t length : lengths) {
+      for (std::size_t left = length; left > 0;) {
+        const std::size_t piece = std::min(left, piece_bytes);
+        payload.pieces.push_back(std::span(memory).subspan(at, piece));
+        at += piece;
+        left -= piece;
+      }
+      payload.ends.push_back(payload.pieces.size());
+    }
+  }
+  std::vector<std::byte> memory;
+  Payload payload;
+};
+
+// Outcomes by message, when all have ended.
+class Outcomes {
+ public:
+  explicit Outcomes(std::size_t messages) : outcomes_(messages) {}
+  PayloadCarrier::Ended Ended() {
+    return [this](std::size_t message, const Status& status) {
+      outcomes_[message].set_value(status);
+    };
+  }
+  Status Await(std::size_t message) { return outcomes_[message].get_future().get(); }
+
+ private:
+  std::vector<std::promise<Status>> outcomes_;
+};
+
+class MpiModuleTest : public ::testing::Test {
+ protected:
+  // The carrier is made once, because MPI can be.
+  static ModuleCarrier& Carrier() {
+    static const std::unique_ptr<ModuleCarrier> carrier = [] {
+      auto made = Load(RankOfLauncher());
+      if (!made.has_value()) {
+        ADD_FAILURE() << made.error().ToString();
+        std::abort();
+      }
+      return std::move(*made);
+    }();
+    return *carrier;
+  }
+  static bool Asks() { return RankOfLauncher() == 0; }
+  static NodeRank Other() { return NodeRank(Asks() ? 1U : 0U); }
+  // Tells the other rank a number, or hears it.
+  static void Tell(std::uint32_t tag, std::uint32_t number) {
+    OwnedPayload told({sizeof(number)}, 4, 1);
+    std::memcpy(told.memory.data(), &number, sizeof(number));
+    Outcomes sent(1);
+    Carrier().Send(Other(), tag, told.payload, sent.Ended());
+    ASSERT_TRUE(sent.Await(0).has_value());
+  }
+
+  static std::uint32_t Hear() {
+    OwnedPayload heard({sizeof(std::uint32_t)}, 4, 1);
+    Outcomes outcome(1);
+    Carrier().Receive(Other(), heard.payload, outcome.Ended());
+    EXPECT_TRUE(outcome.Await(0).has_value());
+    std::uint32_t number = 0;
+    std::memcpy(&number, heard.memory.data(), sizeof(number));
+    return number;
+  }
+  // Tags of receives on rank 1 are 1, 2, ..., one for each number that it hears.
+  static std::uint32_t NextTold() {
+    static std::uint32_t told = 0;
+    return ++told;
+  }
+
+  // Rank 0 receives `receiving`, and rank 1 sends `sending`.
+  static std::vector<Status> Move(OwnedPayload& receiving, OwnedPayload& sending) {
+    std::vector<Status> all;
+    const std::size_t messages = receiving.payload.ends.size();
+    Outcomes outcomes(messages);
+    if (Asks()) {
+      const std::uint32_t tag =
+          Carrier().Receive(Other(), receiving.payload, outcomes.Ended());
+      Tell(NextTold(), tag);
+    } else {
+      Carrier().Send(Other(), Hear(), sending.payload, outcomes.Ended());
+    }
+    for (std::size_t i = 0; i < messages; ++i) all.push_back(outcomes.Await(i));
+    return all;
+  }
+};
+
+TEST_F(MpiModuleTest, MessagesArriveHoweverTheyAreCut) {
+  const std::vector<std::size_t> lengths = {114'660, 4096, 1, 3'000'000, 300'000};
+  // One piece, many on one side, many on both.
+  for (const auto& [receives, sends] :
+       {std::pair{10'000'000, 10'000'000}, {10'000'000, 1000}, {777, 10'000'000}, {777, 1000}}) {
+    OwnedPayload sent(lengths, static_cast<std::size_t>(sends), /*seed=*/7);
+    OwnedPayload received(lengths, static_cast<std::size_t>(receives), /*seed=*/0);
+    for (const Status& status : Move(received, sent)) {
+      EXPECT_TRUE(status.has_value()) << status.error().ToString();
+    }
+    if (Asks()) {
+      EXPECT_TRUE(received.memory == sent.memory);
+    }
+  }
+}
+
+TEST_F(MpiModuleTest, AMessageOfAnotherLengthIsRefused) {
+  OwnedPayload sent({100'000, 50'000}, 1 << 20, 3);
+  OwnedPayload received({99'999, 50'001}, 1 << 20, 0);
+  const std::vector<Status> all = Move(received, sent);
+  if (!Asks()) return;
+  for (const Status& status : all) {
+    ASSERT_FALSE(status.has_value());
+    EXPECT_EQ(status.error().code(), ErrorCode::kInternal) << status.error().ToString();
+  }
+}
+
+TEST_F(MpiModuleTest, ACancelledReceiveEndsAndWhatComesLaterDoesNotKeepItsSender) {
+  // Too long to be sent before a receiver is there.
+  OwnedPayload payload({5'000'000}, 1 << 30, 5);
+  if (Asks()) {
+    const std::vector<std::byte> before = payload.memory;
+    Outcomes received(1);
+    const std::uint32_t tag =
+        Carrier().Receive(Other(), payload.payload, received.Ended());
+    Carrier().Cancel(tag);
+    const Status status = received.Await(0);
+    ASSERT_FALSE(status.has_value());
+    EXPECT_EQ(status.error().code(), ErrorCode::kCancelled);
+    Tell(NextTold(), tag);
+    // The other rank answers when its message has gone.
+    EXPECT_EQ(Hear(), 17U);
+    EXPECT_TRUE(payload.memory == before) << "nothing is written after the end of the receive";
+  } else {
+    Outcomes sent(1);
+    const std::uint32_t tag = Hear();
+    Carrier().Send(Other(), tag, payload.payload, sent.Ended());
+    EXPECT_TRUE(sent.Await(0).has_value());
+    Tell(tag + 1, 17);  // rank 0's next receive
+  }
+}
+
+TEST_F(MpiModuleTest, ZLeavesTogether) {
+  EXPECT_FALSE(Carrier().CanSend(NodeRank(2), 1));
+  EXPECT_FALSE(Carrier().CanSend(NodeRank(RankOfLauncher()), 1));
+  EXPECT_FALSE(Carrier().CanSend(Other(), 0));
+  EXPECT_TRUE(Carrier().CanSend(Other(), 32'767));
+  EXPECT_TRUE(Carrier().Leave(60'000));
+}
+
+// The next two are programs of their own, because a process starts MPI once.
+TEST(MpiModuleOtherOrderTest, RanksThatAreNumberedInAnotherWayAreNamed) {
+  const auto made = Load(1 - RankOfLauncher());
+  ASSERT_FALSE(made.has_value());
+  EXPECT_THAT(made.error().message(), HasSubstr("rank 0 of MPI is host1:/ssd, which is node 1"));
+}
+
+TEST(MpiModuleAloneTest, AJobOfMoreNodesThanRanksIsRefused) {
+  const auto made = Load(0, 2);
+  ASSERT_FALSE(made.has_value());
+  EXPECT_THAT(made.error().message(), HasSubstr("MPI has 1 ranks, and the job has 2 nodes"));
+}
+
+}  // namespace
+}  // namespace forebay::peer
