@@ -11,8 +11,8 @@ import unittest.mock
 import xml.etree.ElementTree
 
 from harness import (datasets, figures, machine, memory_group, network, nodes,
-                     nodes_beyond, nodes_job, nodes_link, peers, processes, programs, report,
-                     spine, spine_numpy, versus)
+                     nodes_beyond, nodes_job, nodes_link, nodes_mpi, peers, processes, programs,
+                     report, spine, spine_numpy, versus)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):
@@ -127,6 +127,20 @@ class NodesTest(unittest.TestCase):
         self.assertAlmostEqual(figures_by_id[f"nodes.link.{size}_of_socket"].value, 0.5)
         self.assertAlmostEqual(figures_by_id[f"nodes.link.{size}_cpu_of_grpc"].value, 2.0)
         self.assertIs(figures_by_id[f"nodes.link.{size}_cpu_of_grpc"].met, False)
+
+    def test_samples_over_mpi_are_compared_with_the_faster_ping(self):
+        size = nodes_link.SMALL_BYTES
+        forebay = {"epochs": [{"bytes": 800 * size, "seconds": 1.0}] * 2,
+                   "remote": {"samples": 1600, "other_samples": 1200, "cpu_seconds": 3.0,
+                              "received_bytes": 1_500_000_000, "mpi_bytes": 1_500_000_000}}
+        def ping(rows):
+            return {"bytes": rows * size, "seconds": 1.0, "cpu_per_byte": 1e-9}
+        figures_by_id = {figure.id: figure for figure in nodes_mpi.figures_of(size, {
+            "forebay": [forebay] * 2, "poll": [ping(100), ping(1200)],
+            "sleep": [ping(600), ping(50)]})}
+        self.assertAlmostEqual(figures_by_id[f"nodes.mpi.{size}"].value, 600)
+        of_ping = figures_by_id[f"nodes.mpi.{size}_of_ping"]
+        self.assertEqual((of_ping.low, of_ping.high), (0.5, 1.0))
 
     def test_an_option_of_consumers_may_depend_on_the_rank(self):
         services = [unittest.mock.Mock() for _ in range(2)]

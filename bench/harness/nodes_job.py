@@ -59,15 +59,16 @@ class Jobs:
             yield services
 
     @contextlib.contextmanager
-    def weighted_pair(self, net, keys, records):
+    def weighted_pair(self, net, keys, records, launchers=((), ())):
         """Two nodes with a core each, of which the second one has 64 times the weight of the first,
-        and so owns nearly all samples. Both have staged their shares."""
+        and so owns nearly all samples. Both have staged their shares. `launchers`: words before
+        the command of each daemon, which give it its place in a launch of mpirun."""
         with tempfile.NamedTemporaryFile("w", suffix=".hosts") as hosts:
             hosts.write(f"{net.address(0)}:{PORT} 1\n{net.address(1)}:{PORT} 64\n")
             hosts.flush()
             pins = [["taskset", "-c", str(node)] for node in range(2)]
             with self._ready(net, pins, {**keys, "nodes.rendezvous": f"hosts:{hosts.name}"},
-                             self._table(records, None, EXTENT_BYTES)) as services:
+                             self._table(records, None, EXTENT_BYTES), launchers) as services:
                 for service in services:
                     service.stage("bench")
                 yield services
@@ -78,7 +79,7 @@ class Jobs:
                 **spine.raw_keys(records)}
 
     @contextlib.contextmanager
-    def _ready(self, net, pins, keys, table):
+    def _ready(self, net, pins, keys, table, launchers=None):
         """`pins`: by node, the words that bind its daemon and its consumer to a core."""
         keys = {**keys, "daemon.job_id": "bench", "peer.interface": f"{network.SUBNET}.0/24",
                 "peer.allow_plaintext": True}
@@ -87,7 +88,8 @@ class Jobs:
             ssd = stack.enter_context(tempfile.TemporaryDirectory(prefix="ssd."))
             services = [
                 stack.enter_context(processes.starting_daemon(
-                    self.binaries, keys, [table], prefix=net.command(node) + pin,
+                    self.binaries, keys, [table],
+                    prefix=net.command(node) + pin + list(launchers[node] if launchers else []),
                     arguments=["--node-rank", str(node), "--node-count", str(len(pins)),
                                "--set", f"tier.ssd.directory={ssd}/{node}"],
                     consumer_prefix=pin))

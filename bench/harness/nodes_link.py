@@ -29,11 +29,11 @@ def run(suite):
                 suite.jobs.weighted_pair(net, spine.ram_keys(records), records) as services:
             ledger = peers.Ledger()
             def forebay(_round, check=False, services=services, ledger=ledger):
-                before = _counters(services)
+                before = counters(services)
                 report = ledger.check(services[0].consume(
                     "bench", batch=spine.BATCH, seed=spine.SEED, prefetch=PREFETCH,
                     epochs=suite.scale.epochs, check=check))
-                after = _counters(services)
+                after = counters(services)
                 report["remote"] = {key: after[key] - before[key] for key in after}
                 return report
             # Untimed. It also opens the connection and touches all memory once.
@@ -81,12 +81,12 @@ def figures_of(size, results):
     ]
 
 
-def _counters(services):
+def counters(services):
     """What the first node got from the second one so far, and the CPU time of both daemons."""
     seen = services[0].cli("status", "--nodes")["nodes"]
     first, second = sorted(seen, key=lambda node: node["rank"])
     return {"samples": first["samples"], "other_samples": first["other_samples"],
-            "received_bytes": second["received_bytes"],
+            "received_bytes": second["received_bytes"], "mpi_bytes": second["mpi_bytes"],
             "cpu_seconds": sum(service.cpu_seconds() for service in services)}
 
 

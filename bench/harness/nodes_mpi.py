@@ -1,0 +1,148 @@
+"""Row `mpi` of suite `nodes`: samples that come from another node over MPI, beside rows of the same
+sizes between two ranks of MPI alone. The nodes are those of row `link`; mpirun sees them as hosts.
+
+The harness starts the daemons itself, as it does without MPI: mpirun starts a process on each node
+that writes its environment to a file and waits, and the daemon of the node gets that environment.
+So it is the rank of that process.
+"""
+
+import contextlib
+import pathlib
+import shlex
+import subprocess
+import tempfile
+import time
+
+from harness import datasets, network, nodes_job, nodes_link, peers, processes, spine
+from harness.figures import Goal, from_runs, interleave, ratios
+
+SIZES = (datasets.MEAN_SAMPLE_BYTES, nodes_link.SMALL_BYTES)
+GOALS = {f"nodes.mpi.{datasets.MEAN_SAMPLE_BYTES}_of_ping": ("x", Goal(0.9))}
+# How the ranks of the ping wait: which is faster depends on what else runs on the machine.
+WAITS = ("poll", "sleep")
+RANKS_TIMEOUT_S = 60
+# What a launcher tells its processes, and the settings that --mca has made.
+OF_LAUNCHER = ("OMPI_", "PMIX_", "PRTE_", "ORTE_")
+
+
+def run(suite):
+    for size in SIZES:
+        samples = (suite.scale.samples if size == datasets.MEAN_SAMPLE_BYTES
+                   else suite.scale.small_samples)
+        _run_size(suite, size, suite.records(size, samples), size * samples)
+
+
+def _run_size(suite, size, records, total_bytes):
+    keys = {**spine.ram_keys(records), "peer.transport": "mpi",
+            "peer.module": suite.binaries.find("libforebay_mpi.so")}
+    with network.network(2) as net, Hosts(net) as hosts, hosts.ranks(2) as ranks, \
+            suite.jobs.weighted_pair(net, keys, records, launchers=ranks) as services:
+        ledger = peers.Ledger()
+        def forebay(_round, check=False):
+            before = nodes_link.counters(services)
+            report = ledger.check(services[0].consume(
+                "bench", batch=spine.BATCH, seed=spine.SEED, prefetch=nodes_link.PREFETCH,
+                epochs=suite.scale.epochs, check=check))
+            after = nodes_link.counters(services)
+            report["remote"] = {key: after[key] - before[key] for key in after}
+            return report
+        # Untimed. It also opens the connections and touches all memory once.
+        forebay(0, check=True)
+        results = interleave(suite.scale.pairs, {"forebay": forebay, **{
+            wait: lambda _round, wait=wait: _ping(suite.binaries, hosts, size, total_bytes, wait)
+            for wait in WAITS}})
+    for figure in figures_of(size, results):
+        suite.sheet.add(figure)
+
+
+def figures_of(size, results):
+    """`results`: contender -> what each of its runs reported."""
+    def figure(name, unit, values, settings=""):
+        _, goal = GOALS.get(f"nodes.mpi.{size}{name}", (unit, None))
+        return from_runs(f"nodes.mpi.{size}{name}", unit, values, goal=goal, settings=settings)
+    remotes = [report["remote"] for report in results["forebay"]]
+    shares = [remote["other_samples"] / remote["samples"] for remote in remotes]
+    carried = [remote["mpi_bytes"] / remote["received_bytes"] for remote in remotes]
+    # Only what came from the other node counts, in the time of all.
+    rates = [peers.rate(report, 0) * share for report, share in zip(results["forebay"], shares)]
+    costs = [1e9 * remote["cpu_seconds"] / remote["received_bytes"] for remote in remotes]
+    # The faster one of each round.
+    ping_rates = [max(run["bytes"] / run["seconds"] for run in runs)
+                  for runs in zip(*(results[wait] for wait in WAITS))]
+    return [
+        figure("", "samples/s", [rate / size for rate in rates],
+               f"batch={spine.BATCH}, prefetch={nodes_link.PREFETCH}, {min(shares):.1%} of the "
+               f"samples from the other node, {min(carried):.1%} of their bytes over MPI; a core "
+               "for the reader and its daemon, one for the other daemon"),
+        figure("_rate", "GB/s", [rate / 1e9 for rate in rates]),
+        figure("_ping", "GB/s", [rate / 1e9 for rate in ping_rates],
+               "rows of the same size between two ranks over the same link, one core for each; "
+               "the faster of polling and sleeping"),
+        figure("_of_ping", "x", ratios(rates, ping_rates)),
+        figure("_cpu", "s/GB", costs, "both daemons, all that they do: the reader's batches, too"),
+        figure("_ping_cpu", "s/GB", [1e9 * min(results[wait][i]["cpu_per_byte"] for wait in WAITS)
+                                     for i in range(len(rates))],
+               "both ranks; the lower of polling and sleeping"),
+    ]
+
+
+def _ping(binaries, hosts, row_bytes, total_bytes, wait):
+    words = [binaries.find("mpi_ping"), "--row-bytes", str(row_bytes), "--request-rows",
+             str(spine.BATCH), "--in-flight", str(nodes_link.IN_FLIGHT), "--total-bytes",
+             str(total_bytes), "--wait", wait]
+    return processes.run_json(hosts.command(
+        2, f"exec taskset -c $OMPI_COMM_WORLD_RANK {shlex.join(words)}"))
+
+
+class Hosts:
+    """The nodes of a network as hosts of mpirun."""
+
+    def __init__(self, net):
+        self.net = net
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="mpi.")
+        # In place of ssh: mpirun gives the host's name and a line for its shell.
+        self.agent = pathlib.Path(self.folder.name) / "agent"
+        self.agent.write_text(
+            "#!/bin/sh\nhost=$1\nshift\n"
+            f"exec nsenter --net={network.NAMES / self.net.name}-${{host#node}} unshare --uts sh "
+            "-c 'hostname \"$0\" && exec sh -c \"$1\"' \"$host\" \"$*\"\n", encoding="ascii")
+        self.agent.chmod(0o700)
+        return self
+
+    def __exit__(self, *_):
+        self.folder.cleanup()
+
+    def command(self, ranks, script):
+        """mpirun, which runs `script` on that many nodes."""
+        # On one machine, MPI would take shared memory instead of the link.
+        settings = {"plm_rsh_agent": self.agent, "oob_tcp_if_include": f"{network.SUBNET}.0/24",
+                    "btl_tcp_if_include": f"{network.SUBNET}.0/24", "btl": "tcp,self",
+                    # Otherwise Linux gives the ranks of node 1 a share of the cores of their own.
+                    "orte_leave_session_attached": 1}
+        words = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", ranks, "--host",
+                 ",".join(f"node{node}" for node in range(ranks))]
+        for name, value in settings.items():
+            words += ["--mca", name, value]
+        return [*self.net.command(0), *map(str, words), "sh", "-c", script]
+
+    @contextlib.contextmanager
+    def ranks(self, count):
+        """By rank, the words that let a program be that rank of a launch."""
+        files = [pathlib.Path(self.folder.name) / f"environment{rank}" for rank in range(count)]
+        path = f"{self.folder.name}/environment$OMPI_COMM_WORLD_RANK"
+        command = self.command(count, f"env -0 > {path}.new && mv {path}.new {path}; "
+                                      "exec sleep infinity")
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as launcher:
+            try:
+                end = time.monotonic() + RANKS_TIMEOUT_S
+                while not all(file.exists() for file in files):
+                    if launcher.poll() is not None or time.monotonic() > end:
+                        raise processes.Missing("mpirun does not start processes in namespaces")
+                    time.sleep(0.05)
+                yield [["env", *(entry for entry in file.read_text("utf-8").split("\0")
+                                 if entry.startswith(OF_LAUNCHER))] for file in files]
+            finally:
+                processes.end_process(launcher)
