@@ -40,8 +40,8 @@ class PartAnswers::Sending {
   bool has_room() const { return has_room_; }
   catalog::TableSpool& part() { return part_; }
 
-  // Makes the next chunk; true if it is the last one. A part that cannot be read is cut short: the
-  // receiver misses its checksum.
+  // Makes the next chunk; true if it is the last one. A part that cannot be read ends with a
+  // message without bytes, which the receiver refuses.
   bool Next(grpc::ByteBuffer& chunk) {
     const auto bytes = static_cast<std::size_t>(
         std::min<std::uint64_t>(limits::kPeerChunkBytes, part_.size() - sent_));

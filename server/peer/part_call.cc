@@ -1,14 +1,14 @@
-// The thread that waits reads the messages itself, with gRPC's blocking calls: a part may go to a
-// scratch file, and gRPC's own threads must not wait for a disk.
+// The thread that waits reads the messages itself, from a completion queue of its own: a part may
+// go to a scratch file, and gRPC's own threads must not wait for a disk.
 #include "server/peer/part_call.h"
 
-#include <span>
 #include <utility>
 
-#include "forebay/v1/peer.grpc.pb.h"
-#include "proto/contract/limits.h"
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
+
 #include "server/peer/channel_settings.h"
-#include "server/peer/message_parts.h"
+#include "server/peer/part_receiver.h"
 
 namespace forebay::peer {
 
@@ -43,35 +43,44 @@ Result<bool> PartCall::Await(catalog::TableSpool& part) {
   return received;
 }
 
-// Reads to the end also after an error of this node, because gRPC wants the call finished.
+// Messages come as bytes, because gRPC drops those that it cannot parse without a word, and would
+// then wait until the deadline for an end that the other node cannot reach.
 Result<bool> PartCall::Receive(const std::shared_ptr<grpc::Channel>& channel,
                                catalog::TableSpool& part) {
-  v1::CatalogPartRequest request;
-  request.set_identity(asked_.request.identity);
-  request.set_dataset(asked_.request.dataset);
-  request.set_object_hash(asked_.object_hash);
-  request.set_object(asked_.object.value());
   context_.set_deadline(GrpcDeadline(deadline_ns(), clock_));
-  const auto stub = v1::Peer::NewStub(channel);
-  const auto reader = stub->CatalogPart(&context_, request);
-  Status taken;
-  bool is_there = false;
-  std::uint64_t bytes = 0;
-  v1::CatalogPartReply reply;
-  while (reader->Read(&reply)) {
-    if (!taken.has_value()) continue;
-    is_there = reply.is_there();
-    bytes += reply.payload().size();
-    // A part describes one object of a catalog, so it has no more bytes than a catalog may have.
-    taken = reply.payload().size() > limits::kPeerChunkBytes ||
-                    bytes > limits::kCatalogFileBytesMax || (!is_there && bytes > 0)
-                ? Status(Malformed("a part of a catalog of an impossible size"))
-                : part.Append(std::as_bytes(std::span(reply.payload())));
-    if (!taken.has_value()) context_.TryCancel();
+  // One operation is under way at a time, so its outcome is the next one of the queue.
+  grpc::CompletionQueue queue;
+  const auto is_good = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  const auto call =
+      grpc::GenericStub(channel).PrepareCall(&context_, "/forebay.v1.Peer/CatalogPart", &queue);
+  call->StartCall(nullptr);
+  bool goes_on = is_good();
+  if (goes_on) {
+    call->WriteLast(WriteRequest(asked_), grpc::WriteOptions(), nullptr);
+    goes_on = is_good();
   }
-  const grpc::Status status = reader->Finish();
+  PartReceiver receiver(part);
+  Status taken;
+  while (goes_on && taken.has_value()) {
+    grpc::ByteBuffer message;
+    call->Read(&message, nullptr);
+    goes_on = is_good();
+    if (goes_on) taken = receiver.Take(message);
+  }
+  // What the other node still sends is not wanted. gRPC wants the call finished all the same.
+  if (!taken.has_value()) context_.TryCancel();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  static_cast<void>(is_good());
+  queue.Shutdown();
   if (!taken.has_value()) return taken.error().WithContext("node " + link_.address());
   if (!status.ok()) return FromGrpcStatus(status, link_.address());
+  const Result<bool> is_there = receiver.Finish();
+  if (!is_there.has_value()) return is_there.error().WithContext("node " + link_.address());
   return is_there;
 }
 

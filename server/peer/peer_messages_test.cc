@@ -145,12 +145,10 @@ TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
       ParseExtentAsked(WriteRequest(ExtentAsked{.request = head, .extent = ExtentId(7)}));
   ASSERT_TRUE(extent.has_value());
   EXPECT_EQ(extent->extent, ExtentId(7));
-  v1::CatalogPartRequest asked;
-  asked.set_identity(1);
-  asked.set_dataset(2);
-  asked.set_object_hash(~9ULL);
-  asked.set_object(8);
-  const Result<PartAsked> part = ParsePartAsked(BufferOf(asked.SerializeAsString()));
+  const Result<PartAsked> part =
+      ParsePartAsked(WriteRequest(PartAsked{.request = {.identity = 1, .dataset = 2},
+                                            .object = ObjectId(8),
+                                            .object_hash = ~9ULL}));
   ASSERT_TRUE(part.has_value());
   EXPECT_EQ(part->request.identity, 1U);
   EXPECT_EQ(part->request.dataset, 2U);

@@ -50,7 +50,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   // Any numbers are a request for a part; LocalExtents compares them with the data set.
   if (const auto part = peer::ParsePartAsked(message); part.has_value()) {
+    const auto again = peer::ParsePartAsked(peer::WriteRequest(*part));
+    FOREBAY_CHECK(again.has_value() && IsSame(again->request, part->request));
     FOREBAY_CHECK(part->request.catalog_fingerprint == 0);
+    FOREBAY_CHECK(again->object == part->object && again->object_hash == part->object_hash);
   }
   return 0;
 }

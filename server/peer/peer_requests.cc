@@ -111,6 +111,15 @@ grpc::ByteBuffer WriteRequest(const FirstReadsGiven& given) {
   return ToBuffer(message);
 }
 
+grpc::ByteBuffer WriteRequest(const PartAsked& asked) {
+  v1::CatalogPartRequest message;
+  message.set_identity(asked.request.identity);
+  message.set_dataset(asked.request.dataset);
+  message.set_object_hash(asked.object_hash);
+  message.set_object(asked.object.value());
+  return ToBuffer(message);
+}
+
 Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
   v1::SamplesRequest message;
   FOREBAY_TRY(Parse(bytes, message));

@@ -58,18 +58,19 @@ struct PartAsked {
 grpc::ByteBuffer WriteRequest(const RowsAsked& asked);
 grpc::ByteBuffer WriteRequest(const ExtentAsked& asked);
 grpc::ByteBuffer WriteRequest(const FirstReadsGiven& given);
+grpc::ByteBuffer WriteRequest(const PartAsked& asked);
 
 // kInvalidArgument: the message is no such request. kResourceExhausted: there are too many rows or
 // first reads. kDataLoss: the first reads were altered on their way.
 Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& message);
 Result<ExtentAsked> ParseExtentAsked(const grpc::ByteBuffer& message);
 Result<FirstReadsGiven> ParseFirstReadsGiven(const grpc::ByteBuffer& message);
+Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& message);
 
 // The answer to FirstReadsGiven: the indexes of the reads that differ, in rising order.
 grpc::ByteBuffer WriteFirstReadsReply(std::span<const std::uint32_t> differing);
 // `count`: of the reads that were given. kInvalidArgument: the message is no answer to them.
 Result<std::vector<std::uint32_t>> ParseFirstReadsReply(const grpc::ByteBuffer& message,
                                                         std::size_t count);
-Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& message);
 
 }  // namespace forebay::peer

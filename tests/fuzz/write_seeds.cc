@@ -23,6 +23,8 @@
 #include "proto/contract/order_token.h"
 #include "proto/contract/tensor.h"
 #include "proto/contract/wire_layout.h"
+#include "server/catalog/catalog_part.h"
+#include "server/catalog/format_driver.h"
 #include "server/catalog/selection.h"
 #include "server/peer/peer_requests.h"
 #include "server/peer/row_checksum.h"
@@ -422,6 +424,64 @@ v1::SamplesReply RowsReply(std::size_t begin, std::size_t end) {
   return reply;
 }
 
+// The part of the catalog of an object a.tar with one sample, in the form for messages.
+std::string EncodedPart() {
+  catalog::CatalogPart part({.path = "a.tar", .bytes = 12'288, .mtime_ns = 0}, {});
+  const std::uint8_t jpg = part.FieldNumber("jpg", 0).value();
+  const std::uint8_t cls = part.FieldNumber("cls", 1024).value();
+  std::vector<catalog::CutExtent> unused;
+  FOREBAY_CHECK(part.AddSample({.key = "1",
+                                .fields = {{.field = jpg, .offset = 512, .length = 3},
+                                           {.field = cls, .offset = 1536, .length = 1}}},
+                               512)
+                    .has_value());
+  FOREBAY_CHECK(part.AddExtent({.object_offset = 512,
+                                .bytes = 1025,
+                                .sample_count = 1,
+                                .starting_count = 1},
+                               {}, unused)
+                    .has_value());
+  catalog::MemorySink sink;
+  FOREBAY_CHECK(
+      catalog::EncodePart(catalog::TablesOf(catalog::FindDriver("tar")->format, part), sink)
+          .has_value());
+  const std::vector<std::byte> bytes = sink.Release();
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+v1::CatalogPartReply PartReply(bool is_there, const std::string& payload) {
+  v1::CatalogPartReply reply;
+  reply.set_is_there(is_there);
+  reply.set_payload(payload);
+  return reply;
+}
+
+// Answers to a request for a catalog part. The receiver takes the first three.
+void WritePartReplies(SeedFolder& seeds) {
+  using Replies = std::vector<v1::CatalogPartReply>;
+  const std::string part = EncodedPart();
+  const auto half = static_cast<std::ptrdiff_t>(part.size() / 2);
+  const std::string begin(part.begin(), part.begin() + half);
+  const std::string end(part.begin() + half, part.end());
+  seeds.Write("part_reply/part", DelimitedOf(Replies{PartReply(true, part)}));
+  seeds.Write("part_reply/two_chunks",
+              DelimitedOf(Replies{PartReply(true, begin), PartReply(true, end)}));
+  seeds.Write("part_reply/not_there_yet", DelimitedOf(Replies{PartReply(false, "")}));
+  seeds.Write("part_reply/truncated", DelimitedOf(Replies{PartReply(true, begin)}));
+  seeds.Write("part_reply/goes_on",
+              DelimitedOf(Replies{PartReply(false, ""), PartReply(true, part)}));
+  std::string altered = part;
+  altered[100] = static_cast<char>(altered[100] ^ 1);
+  seeds.Write("part_reply/flipped_bit", DelimitedOf(Replies{PartReply(true, altered)}));
+  // The counts of extents and of bytes of samples say more than there are.
+  for (const std::size_t count_at : {40U, 48U}) {
+    std::string lying = part;
+    lying[count_at] = static_cast<char>(lying[count_at] + 1);
+    seeds.Write("part_reply/lying_count_" + std::to_string(count_at),
+                DelimitedOf(Replies{PartReply(true, lying)}));
+  }
+}
+
 // Requests of another node.
 void WritePeerRequests(SeedFolder& seeds) {
   v1::SamplesRequest rows;
@@ -459,6 +519,16 @@ void WritePeerRequests(SeedFolder& seeds) {
   seeds.Write("peer_request/first_reads", first_reads);
   first_reads.back() = static_cast<char>(first_reads.back() ^ 1);
   seeds.Write("peer_request/first_reads_flipped_bit", first_reads);
+}
+
+// A request for a catalog part.
+void WritePartRequest(SeedFolder& seeds) {
+  v1::CatalogPartRequest part;
+  part.set_identity(1);
+  part.set_dataset(2);
+  part.set_object_hash(3);
+  part.set_object(4);
+  seeds.Write("peer_request/catalog_part", part.SerializeAsString());
 }
 
 // Answers of another node. Lengths and checksums of the rows are right, so that the receiver gets
@@ -526,6 +596,8 @@ int main(int argc, char** argv) {
   forebay::WriteRequests(seeds);
   forebay::WritePeerRequests(seeds);
   forebay::WritePeerReplies(seeds);
+  forebay::WritePartRequest(seeds);
+  forebay::WritePartReplies(seeds);
   forebay::WriteClientHellos(seeds);
   forebay::WriteSafetensors(seeds);
   return seeds.is_good() ? 0 : 1;

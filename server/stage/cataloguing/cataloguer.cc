@@ -436,7 +436,15 @@ Result<bool> Cataloguer::Ask(Dataset& dataset, ObjectScans& scans, ObjectId obje
     scans.asked(object).push_back(node);
     return false;
   }
+  // Wrong bytes, or an answer that is none, are no reason to think that the node is dead.
+  const auto ask_the_next = [&](const Error& error) {
+    log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
+              node.value(), error.message());
+    scans.asked(object).push_back(node);
+    return false;
+  };
   if (!sent.has_value()) {
+    if (sent.error().code() == ErrorCode::kInternal) return ask_the_next(sent.error());
     scans.Refuse(object, ErrorFromOthers(sent.error()));
     return true;
   }
@@ -445,13 +453,7 @@ Result<bool> Cataloguer::Ask(Dataset& dataset, ObjectScans& scans, ObjectId obje
     FOREBAY_TRY(scans.Add(object, **part));
     return true;
   }
-  if (part.error().code() == ErrorCode::kDataLoss) {
-    // Wrong bytes are no reason to think that the node is dead.
-    log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
-              node.value(), part.error().message());
-    scans.asked(object).push_back(node);
-    return false;
-  }
+  if (part.error().code() == ErrorCode::kDataLoss) return ask_the_next(part.error());
   // This node has no memory for it, or the two nodes differ.
   scans.Refuse(object, part.error());
   return true;

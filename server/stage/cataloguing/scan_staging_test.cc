@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +17,8 @@
 #include "server/catalog/testing/tar_text.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/memory_backend.h"
+#include "server/plan/membership.h"
+#include "server/stage/part_source.h"
 #include "server/stage/testing/stage_rig.h"
 
 namespace forebay::stage {
@@ -321,6 +324,33 @@ TEST_F(TarStagingTest, ShutdownEndsThePass) {
   }
   EXPECT_EQ(told, 1);
   EXPECT_EQ(memory_.open_file_count(), 0u);
+}
+
+// Another node of the job, which is asked for its parts and never sends one.
+class NoParts final : public PartSource {
+ public:
+  Result<bool> ReadPart(const PartRequest& request, catalog::TableSpool&) override {
+    EXPECT_EQ(request.node, NodeRank(1));
+    // First it has not scanned the object yet, then its answer makes no sense.
+    if (asked_.insert(request.object).second) return false;
+    return Error(ErrorCode::kInternal, "a message is malformed");
+  }
+  std::size_t asked() const { return asked_.size(); }
+
+ private:
+  std::set<ObjectId> asked_;
+};
+
+TEST_F(TarStagingTest, ANodeWhoseAnswersMakeNoSenseIsReplacedAndCountsAsAlive) {
+  NoParts other;
+  plan::Membership nodes(NodeRank(0), {{.rank = NodeRank(0)}, {.rank = NodeRank(1)}});
+  FOREBAY_EXPECT_OK(Stage({.ram_bytes = 32 << 20, .nodes = &nodes, .peer_parts = &other}));
+  EXPECT_GT(other.asked(), 0U);
+  EXPECT_LT(other.asked(), static_cast<std::size_t>(kShards));
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, TotalBytes());
+  EXPECT_EQ(rig_.dataset().catalog()->sample_count(), kShards * 40u);
+  EXPECT_TRUE(nodes.Lives(NodeRank(1)));
+  rig_.Stop();  // before what it borrows goes
 }
 
 }  // namespace
