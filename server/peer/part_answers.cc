@@ -94,6 +94,10 @@ void PartAnswers::Read(stage::Dataset& dataset, const PartAsked& asked, ReplyStr
   if (*is_there) {
     return stream.Send([sending](grpc::ByteBuffer& chunk) { return sending->Next(chunk); });
   }
+  SayNotYet(stream);
+}
+
+void PartAnswers::SayNotYet(ReplyStream& stream) {
   stream.Send([](grpc::ByteBuffer& chunk) {
     chunk = MessageOf(v1::CatalogPartReply());
     return true;

@@ -28,6 +28,8 @@ class PartAnswers : public std::enable_shared_from_this<PartAnswers> {
   // once.
   void Answer(stage::Dataset& dataset, const PartAsked& asked,
               std::shared_ptr<ReplyStream> stream);
+  // Says that the part is not there yet, so that the node asks again.
+  static void SayNotYet(ReplyStream& stream);
   // Waits for the threads. All streams must have ended.
   void Stop();
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -171,7 +172,10 @@ struct PeerServer::Service final : public CallbackService {
 
   void BeginServing(std::unique_ptr<Serving> begun);
   void StopAnswering();
-  std::shared_ptr<ReplyStream> OpenStream(std::function<void()> ended = nullptr);
+  // `ended` is called when gRPC is done with the call. Beyond the limit of calls, the stream that
+  // is returned has ended already: with an error, or as `refuse` ends it.
+  std::shared_ptr<ReplyStream> OpenStream(std::function<void()> ended = nullptr,
+                                          void (*refuse)(ReplyStream&) = nullptr);
   // The data set that is asked for, or why this node does not answer.
   Result<stage::Dataset*> DatasetOf(const PeerRequest& request) const;
   PayloadCarrier* CarrierFor(const RowsAsked& asked) const;
@@ -338,9 +342,8 @@ grpc::ServerUnaryReactor* PeerServer::Service::Ping(grpc::CallbackServerContext*
   return reactor;
 }
 
-// Beyond the limit, the stream that is returned has ended already. `ended` is called when gRPC is
-// done with the call.
-std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream(std::function<void()> ended) {
+std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream(std::function<void()> ended,
+                                                             void (*refuse)(ReplyStream&)) {
   // gRPC has a plain pointer to the stream; the set keeps it until gRPC is done with it.
   const auto stream =
       std::make_shared<ReplyStream>([this, ended](const std::shared_ptr<ReplyStream>& done) {
@@ -354,7 +357,8 @@ std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream(std::function<void(
     is_full = IsFullLocked();
     streams.insert(stream);
   }
-  if (is_full) stream->End(IsFull());
+  if (is_full && refuse != nullptr) refuse(*stream);
+  if (is_full && refuse == nullptr) stream->End(IsFull());
   return stream;
 }
 
@@ -482,7 +486,8 @@ void PeerServer::Service::AnswerPart(const grpc::ByteBuffer& request,
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::CatalogPart(
     grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
-  const std::shared_ptr<ReplyStream> stream = OpenStream();
+  // An error would end the cataloguing of the node that asks. This answer lets it ask again.
+  const std::shared_ptr<ReplyStream> stream = OpenStream(nullptr, PartAnswers::SayNotYet);
   if (!stream->has_ended()) AnswerPart(*request, stream);
   return stream.get();
 }

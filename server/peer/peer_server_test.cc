@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
@@ -42,7 +43,10 @@ class RawCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
     StartCall();
   }
   void OnReadDone(bool ok) override {
-    if (ok) StartRead(&reply_);
+    if (!ok) return;
+    ++messages_;
+    last_.Swap(&reply_);
+    StartRead(&reply_);
   }
   void OnDone(const grpc::Status& status) override {
     begun_.lock();
@@ -52,12 +56,17 @@ class RawCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
     ended->set_value(status);
   }
   grpc::Status Await() { return ended_->get_future().get(); }
+  // After Await.
+  std::size_t messages() const { return messages_; }
+  const grpc::ByteBuffer& last() const { return last_; }
 
  private:
   std::mutex begun_;
   grpc::ClientContext context_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer reply_;
+  grpc::ByteBuffer last_;
+  std::size_t messages_ = 0;
   const std::shared_ptr<std::promise<grpc::Status>> ended_ =
       std::make_shared<std::promise<grpc::Status>>();
 };
@@ -174,6 +183,67 @@ TEST_F(PeerServerTest, FirstReadsThatNoNodeGivesAreRefused) {
   ++given.request.identity;
   ExpectRefused(Call("FirstReads", text_of(given)), grpc::StatusCode::FAILED_PRECONDITION,
                 "another job");
+}
+
+// Calls for an extent that the GFS does not give wait on the node until it answers no further ones.
+class BusyPeerServerTest : public PeerServerTest {
+ protected:
+  BusyPeerServerTest() {
+    rig_->rig().gfs_faults.Arm(
+        {.kind = io::FaultKind::kStall, .call = io::IoCall::kRead, .is_persistent = true});
+    FOREBAY_EXPECT_OK(
+        rig_->rig().cache().Evict(rig_->dataset().key(ExtentId(0)), std::nullopt));
+    extent_.set_extent(0);
+    const grpc::Slice request(extent_.SerializeAsString());
+    for (std::size_t i = 0; i < limits::kPeerCallsMax + kRefused; ++i) {
+      // Without an argument of its own, a channel would share the connection of the one before.
+      if (i % limits::kRpcStreamsPerConnectionMax == 0) {
+        grpc::ChannelArguments own;
+        own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+        channels_.push_back(grpc::CreateCustomChannel(
+            rig_->address(), grpc::InsecureChannelCredentials(), own));
+      }
+      waiting_.push_back(std::make_unique<RawCall>(channels_.back(), "Extent",
+                                                   grpc::ByteBuffer(&request, 1)));
+    }
+  }
+  ~BusyPeerServerTest() override {
+    rig_->rig().gfs_faults.Disarm();
+    rig_->rig().gfs_faults.ReleaseStalls();
+    std::size_t answered = 0;
+    for (const auto& call : waiting_) answered += call->Await().ok() ? 1 : 0;
+    // A call of the test may have taken the place of one of them.
+    EXPECT_GE(answered, limits::kPeerCallsMax - 1);
+    EXPECT_LE(answered, limits::kPeerCallsMax);
+  }
+
+  static constexpr std::size_t kRefused = 64;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  std::vector<std::unique_ptr<RawCall>> waiting_;
+};
+
+TEST_F(BusyPeerServerTest, HasNodesAskAgainForCatalogPartsAndRefusesRows) {
+  v1::CatalogPartRequest part;
+  part.set_identity(rows_.identity());
+  part.set_dataset(rows_.dataset());
+  const grpc::Slice slice(part.SerializeAsString());
+  for (;;) {
+    RawCall call(channel_, "CatalogPart", grpc::ByteBuffer(&slice, 1));
+    const grpc::Status status = call.Await();
+    if (status.ok()) {
+      EXPECT_EQ(call.messages(), 1U);
+      EXPECT_EQ(call.last().Length(), 0U) << "not there yet";
+      break;
+    }
+    // It is not busy enough yet: not all calls have arrived.
+    ExpectRefused(status, grpc::StatusCode::INVALID_ARGUMENT, "is not scanned");
+  }
+  // Rows of another extent, which is there.
+  rows_.add_samples(511);
+  rows_.add_fields(0);
+  grpc::Status refused;
+  while (refused.ok()) refused = Call("Samples", rows_.SerializeAsString());
+  ExpectRefused(refused, grpc::StatusCode::RESOURCE_EXHAUSTED, "answers 1024 calls");
 }
 
 TEST_F(PeerServerTest, NodesThatHaveNotTheSameIdentityAreRefusedWithoutHello) {
