@@ -1,6 +1,6 @@
 // Measures how long a node takes to find out what it owns: its share of the groups of a large data
-// set (BalancedKeys, as a daemon calls it when the catalog is complete), and the owner of one group
-// (OwnerTree). Both are pure functions, so one core and no other node is needed.
+// set (BalancedShares, as a daemon calls it when the catalog is complete), and the owner of one
+// group (OwnerTree). Both are pure functions, so one core and no other node is needed.
 #include <cstdint>
 #include <vector>
 
@@ -36,8 +36,8 @@ void BM_OwnShare(benchmark::State& state) {
       groups.push_back({.key = GroupKey(kDataset, i), .bytes = kGroupBytes});
     }
     owned = 0;
-    for (const std::uint64_t key : BalancedKeys(tree, nodes, groups)) {
-      owned += tree.OwnerOf(key) == 0 ? 1 : 0;
+    for (const GroupShare& share : BalancedShares(tree, nodes, groups)) {
+      owned += share.owner == 0 ? 1 : 0;
     }
     benchmark::DoNotOptimize(owned);
   }

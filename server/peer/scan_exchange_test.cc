@@ -118,7 +118,7 @@ class ScanExchangeTest : public ::testing::TestWithParam<TransportKind> {
     std::ranges::sort(names);
     for (const std::string& name : names) bytes.push_back(Take(dataset(0).root().Stat(name)).bytes);
     return nodes_[0]->nodes.Ranked(
-        stage::ScanGroupKeys(dataset(0).hash(), bytes, nodes_[0]->nodes)[object]);
+        stage::ScanGroupShares(dataset(0).hash(), bytes, nodes_[0]->nodes)[object].key);
   }
   std::uint32_t ObjectOwnedBy(std::uint32_t rank) {
     for (std::uint32_t object = 0; object < kObjects; ++object) {

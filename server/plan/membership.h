@@ -37,10 +37,10 @@ class Membership {
   // To be called by whoever learns it: after a request without an answer, a probe, or the launcher.
   void SetLives(NodeRank node, bool lives);
 
-  // The keys by which the groups of a data set are divided evenly among the nodes, whether they are
-  // alive or not (plan::BalancedKeys).
-  std::vector<std::uint64_t> BalancedKeys(std::span<const GroupSize> groups) const {
-    return plan::BalancedKeys(owners_, nodes_, groups);
+  // Divides the groups of a data set evenly among the nodes, whether they are alive or not
+  // (plan::BalancedShares). The owners are indices in nodes().
+  std::vector<GroupShare> BalancedShares(std::span<const GroupSize> groups) const {
+    return plan::BalancedShares(owners_, nodes_, groups);
   }
   // All nodes in the order in which they are asked for a group, of which GroupKey gives the key;
   // also those that are not alive. The owner is the first.
@@ -59,6 +59,11 @@ class Membership {
   // Whether this node reads the group from the GFS: it is the first of the ranking that is alive.
   bool Reads(std::uint64_t group_key) const {
     return is_alone() || !FirstToAsk(group_key).has_value();
+  }
+  // The same, without hashing as long as the group's owner is alive.
+  bool Reads(const GroupShare& group) const {
+    if (group.owner == self_) return true;
+    return !LivesAt(group.owner) && Reads(group.key);
   }
 
  private:

@@ -46,48 +46,54 @@ struct Movable {
   std::uint64_t key = 0;
   std::uint64_t bytes = 0;
   std::uint32_t group = 0;
+  std::uint32_t owner = 0;  // of `key`
   auto operator<=>(const Movable&) const = default;
 };
 
+// Takes the bytes of a group out of a node's room, if they fit.
+bool TakeRoom(std::uint64_t bytes, std::uint64_t& room) {
+  if (room < bytes) return false;
+  room -= bytes;
+  return true;
+}
+
 }  // namespace
 
-std::vector<std::uint64_t> BalancedKeys(const OwnerTree& tree, std::span<const Node> nodes,
-                                        std::span<const GroupSize> groups) {
+std::vector<GroupShare> BalancedShares(const OwnerTree& tree, std::span<const Node> nodes,
+                                       std::span<const GroupSize> groups) {
   std::vector<std::uint64_t> room = RoomOf(nodes, groups);
-  std::vector<std::uint64_t> keys;
-  keys.reserve(groups.size());
+  std::vector<GroupShare> shares;
+  shares.reserve(groups.size());
   std::vector<Movable> movable;
   movable.reserve(groups.size());
   for (std::uint32_t i = 0; i < groups.size(); ++i) {
     const GroupSize& group = groups[i];
-    keys.push_back(group.key);
-    if (!group.keeps_key) {
-      movable.push_back({.key = group.key, .bytes = group.bytes, .group = i});
-      continue;
+    const auto owner = static_cast<std::uint32_t>(tree.OwnerOf(group.key));
+    shares.push_back({.key = group.key, .owner = owner});
+    if (group.keeps_key) {
+      room[owner] -= std::min(room[owner], group.bytes);
+    } else {
+      movable.push_back({.key = group.key, .bytes = group.bytes, .group = i, .owner = owner});
     }
-    std::uint64_t& left = room[tree.OwnerOf(group.key)];
-    left -= std::min(left, group.bytes);
   }
   // In the order of the keys, which are hashes. In the order of the catalog, the nodes would be
   // full at its end, and the last groups of every data set would be the ones that do not stay in
   // place.
   std::ranges::sort(movable);
   for (const Movable& one : movable) {
+    // Most groups keep their keys, and then the memory of their shares need not be touched.
+    if (TakeRoom(one.bytes, room[one.owner])) continue;
     // The sequence of keys that are tried belongs to the group alone.
     std::uint64_t state = one.key;
-    std::uint64_t key = state;
-    for (int tries = 0; tries < kTriesMax; ++tries) {
-      std::uint64_t& left = room[tree.OwnerOf(key)];
-      if (left >= one.bytes) {
-        left -= one.bytes;
-        // Most groups keep their keys, and then this memory need not be touched.
-        if (tries > 0) keys[one.group] = key;
-        break;
-      }
-      key = NextWord64(state);
+    for (int tries = 1; tries < kTriesMax; ++tries) {
+      const std::uint64_t key = NextWord64(state);
+      const auto owner = static_cast<std::uint32_t>(tree.OwnerOf(key));
+      if (!TakeRoom(one.bytes, room[owner])) continue;
+      shares[one.group] = {.key = key, .owner = owner};
+      break;
     }
   }
-  return keys;
+  return shares;
 }
 
 }  // namespace forebay::plan

@@ -1,4 +1,4 @@
-// BalancedKeys: divides the groups of a data set among the nodes of a job, so that no node gets
+// BalancedShares: divides the groups of a data set among the nodes of a job, so that no node gets
 // much more bytes than its weight says. The hashing of OwnerTree alone gives a node with 100 groups
 // 10 % more or fewer than its share, as chance will have it, and a node that cannot hold its share
 // reads a part of it from the GFS again and again.
@@ -24,12 +24,19 @@ struct GroupSize {
   bool keeps_key = false;
 };
 
-// Returns a key for each group, whose ranking (OwnerTree::RankingOf) names the owner of the group
-// and its substitutes. As long as no group keeps its key, no node gets more than its share of all
-// bytes, a thirty-second of the share, and one group. The result depends on nothing but the
-// arguments, and not on the order of the groups; `nodes` are those of which `tree` was made. Takes
-// O(g log g) time for g groups, and O(log n) or a little more for each of them among n nodes.
-std::vector<std::uint64_t> BalancedKeys(const OwnerTree& tree, std::span<const Node> nodes,
-                                        std::span<const GroupSize> groups);
+// Where a group has gone.
+struct GroupShare {
+  std::uint64_t key = 0;    // its ranking (OwnerTree::RankingOf) names owner and substitutes
+  std::uint32_t owner = 0;  // index in the list of nodes
+  bool operator==(const GroupShare&) const = default;
+};
+
+// Returns the share of each group. As long as no group keeps its key, no node gets more than its
+// share of all bytes, a thirty-second of the share, and one group. The result depends on nothing
+// but the arguments, and not on the order of the groups; `nodes` are those of which `tree` was
+// made. Takes O(g log g) time for g groups, and O(log n) or a little more for each of them among n
+// nodes.
+std::vector<GroupShare> BalancedShares(const OwnerTree& tree, std::span<const Node> nodes,
+                                       std::span<const GroupSize> groups);
 
 }  // namespace forebay::plan

@@ -1,4 +1,4 @@
-// What BalancedKeys promises: no node has much more than its share, whoever computes it gets the
+// What BalancedShares promises: no node has much more than its share, whoever computes it gets the
 // same, and groups stay in place when the nodes change.
 #include "server/plan/shares.h"
 
@@ -31,8 +31,9 @@ std::vector<GroupSize> GroupsOf(std::uint32_t count, std::uint64_t bytes_max) {
 std::vector<std::size_t> OwnersOf(std::span<const Node> nodes, std::span<const GroupSize> groups) {
   const OwnerTree tree(nodes);
   std::vector<std::size_t> owners;
-  for (const std::uint64_t key : BalancedKeys(tree, nodes, groups)) {
-    owners.push_back(tree.OwnerOf(key));
+  for (const GroupShare& share : BalancedShares(tree, nodes, groups)) {
+    EXPECT_EQ(share.owner, tree.OwnerOf(share.key));
+    owners.push_back(share.owner);
   }
   return owners;
 }
@@ -45,7 +46,7 @@ std::vector<std::uint64_t> BytesOf(std::span<const Node> nodes,
   return bytes;
 }
 
-TEST(BalancedKeysTest, NoNodeHasMuchMoreThanItsShare) {
+TEST(BalancedSharesTest, NoNodeHasMuchMoreThanItsShare) {
   for (const std::uint32_t count : {1U, 2U, 3U, 4U, 16U, 100U}) {
     const std::vector<Node> nodes = NodesOf(count);
     for (const std::uint32_t group_count : {1U, 7U, 64U, 4096U}) {
@@ -59,7 +60,7 @@ TEST(BalancedKeysTest, NoNodeHasMuchMoreThanItsShare) {
   }
 }
 
-TEST(BalancedKeysTest, SharesFollowTheWeights) {
+TEST(BalancedSharesTest, SharesFollowTheWeights) {
   std::vector<Node> nodes = NodesOf(4);
   nodes[0].weight = 5;
   const std::vector<std::uint64_t> bytes = BytesOf(nodes, GroupsOf(8192, 1000));
@@ -68,17 +69,17 @@ TEST(BalancedKeysTest, SharesFollowTheWeights) {
   }
 }
 
-TEST(BalancedKeysTest, TheOrderOfTheGroupsDoesNotMatter) {
+TEST(BalancedSharesTest, TheOrderOfTheGroupsDoesNotMatter) {
   const std::vector<Node> nodes = NodesOf(5);
   const OwnerTree tree(nodes);
   std::vector<GroupSize> groups = GroupsOf(300, 1000);
-  std::vector<std::uint64_t> keys = BalancedKeys(tree, nodes, groups);
+  std::vector<GroupShare> shares = BalancedShares(tree, nodes, groups);
   std::ranges::reverse(groups);
-  std::ranges::reverse(keys);
-  EXPECT_EQ(BalancedKeys(tree, nodes, groups), keys);
+  std::ranges::reverse(shares);
+  EXPECT_EQ(BalancedShares(tree, nodes, groups), shares);
 }
 
-TEST(BalancedKeysTest, AGroupMayKeepItsKeyAndOthersMakeRoomForIt) {
+TEST(BalancedSharesTest, AGroupMayKeepItsKeyAndOthersMakeRoomForIt) {
   const std::vector<Node> nodes = NodesOf(4);
   const OwnerTree tree(nodes);
   std::vector<GroupSize> groups = GroupsOf(4096, 1000);
@@ -87,11 +88,12 @@ TEST(BalancedKeysTest, AGroupMayKeepItsKeyAndOthersMakeRoomForIt) {
     group.keeps_key = tree.OwnerOf(group.key) == 0;
     if (group.keeps_key) group.bytes *= 3;
   }
-  const std::vector<std::uint64_t> keys = BalancedKeys(tree, nodes, groups);
+  const std::vector<GroupShare> shares = BalancedShares(tree, nodes, groups);
   std::vector<std::uint64_t> bytes(4);
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    EXPECT_TRUE(!groups[i].keeps_key || keys[i] == groups[i].key);
-    bytes[tree.OwnerOf(keys[i])] += groups[i].bytes;
+    EXPECT_TRUE(!groups[i].keeps_key || shares[i].key == groups[i].key);
+    EXPECT_EQ(shares[i].owner, tree.OwnerOf(shares[i].key));
+    bytes[shares[i].owner] += groups[i].bytes;
   }
   EXPECT_GT(bytes[0], bytes[1] * 2) << "the case that is meant";
   for (std::size_t i = 2; i < 4; ++i) {
@@ -99,25 +101,30 @@ TEST(BalancedKeysTest, AGroupMayKeepItsKeyAndOthersMakeRoomForIt) {
   }
 }
 
-TEST(BalancedKeysTest, GroupsWithoutBytesAndNoGroupsAtAll) {
+TEST(BalancedSharesTest, GroupsWithoutBytesAndNoGroupsAtAll) {
   const std::vector<Node> nodes = NodesOf(3);
   const OwnerTree tree(nodes);
-  EXPECT_TRUE(BalancedKeys(tree, nodes, {}).empty());
+  EXPECT_TRUE(BalancedShares(tree, nodes, {}).empty());
   const std::vector<GroupSize> empty = {{.key = 1}, {.key = 2}};
-  EXPECT_EQ(BalancedKeys(tree, nodes, empty), (std::vector<std::uint64_t>{1, 2}));
+  const std::vector<GroupShare> shares = BalancedShares(tree, nodes, empty);
+  ASSERT_EQ(shares.size(), 2U);
+  EXPECT_EQ(shares[0].key, 1U);
+  EXPECT_EQ(shares[1].key, 2U);
 }
 
 // Nodes of different versions must agree: a change of a key is a change of the protocol.
-TEST(BalancedKeysTest, KeysArePublished) {
+TEST(BalancedSharesTest, KeysArePublished) {
   const std::vector<Node> nodes = NodesOf(2);
   std::vector<GroupSize> groups;
   for (std::uint64_t i = 0; i < 64; ++i) groups.push_back({.key = GroupKey(1, i), .bytes = 10});
   std::uint64_t sum = 0;
-  for (const std::uint64_t key : BalancedKeys(OwnerTree(nodes), nodes, groups)) sum += key;
+  for (const GroupShare& share : BalancedShares(OwnerTree(nodes), nodes, groups)) {
+    sum += share.key;
+  }
   EXPECT_EQ(sum, 2078690806255764114U);
 }
 
-TEST(BalancedKeysTest, ANodeThatGoesLeavesMostGroupsInPlace) {
+TEST(BalancedSharesTest, ANodeThatGoesLeavesMostGroupsInPlace) {
   const std::vector<Node> nodes = NodesOf(16);
   const std::vector<GroupSize> groups = GroupsOf(16 * 256, 1000);
   const std::vector<std::size_t> before = OwnersOf(nodes, groups);

@@ -54,34 +54,37 @@ std::uint64_t RangeBytes(const catalog::Catalog& catalog) {
   return std::clamp<std::uint64_t>(catalog.total_bytes() / kGroupsWanted, 1, limits::kGroupBytes);
 }
 
-std::vector<std::uint64_t> ScanGroupKeys(std::uint64_t dataset,
-                                         std::span<const std::uint64_t> object_bytes,
-                                         const plan::Membership& nodes) {
+std::vector<plan::GroupShare> ScanGroupShares(std::uint64_t dataset,
+                                              std::span<const std::uint64_t> object_bytes,
+                                              const plan::Membership& nodes) {
   std::vector<plan::GroupSize> groups;
   groups.reserve(object_bytes.size());
   for (std::uint32_t i = 0; i < object_bytes.size(); ++i) {
     groups.push_back({.key = GroupKeyOf(dataset, ObjectId(i)), .bytes = object_bytes[i]});
   }
-  return nodes.BalancedKeys(groups);
+  return nodes.BalancedShares(groups);
 }
 
-std::vector<std::uint64_t> GroupKeys(const catalog::Catalog& catalog, std::uint64_t range_bytes,
-                                     const plan::Membership& nodes) {
-  std::vector<std::uint64_t> keys;
+std::vector<plan::GroupShare> GroupShares(const catalog::Catalog& catalog,
+                                          std::uint64_t range_bytes,
+                                          const plan::Membership& nodes) {
+  std::vector<plan::GroupShare> shares;
+  shares.reserve(catalog.extent_count());
   if (!catalog::BuildsFromMetadata(catalog.format())) {
     // The same groups as before the scan, those of objects without extents included.
     std::vector<std::uint64_t> object_bytes(catalog.object_count());
     for (std::uint32_t i = 0; i < object_bytes.size(); ++i) {
       object_bytes[i] = catalog.object(ObjectId(i)).bytes;
     }
-    const std::vector<std::uint64_t> of_objects =
-        ScanGroupKeys(tier::DatasetHash(catalog.name()), object_bytes, nodes);
+    const std::vector<plan::GroupShare> of_objects =
+        ScanGroupShares(tier::DatasetHash(catalog.name()), object_bytes, nodes);
     for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
-      keys.push_back(of_objects[catalog.extent(ExtentId(i)).first_object.value()]);
+      shares.push_back(of_objects[catalog.extent(ExtentId(i)).first_object.value()]);
     }
-    return keys;
+    return shares;
   }
-  keys = RawGroupKeys(catalog, range_bytes == 0 ? RangeBytes(catalog) : range_bytes);
+  const std::vector<std::uint64_t> keys =
+      RawGroupKeys(catalog, range_bytes == 0 ? RangeBytes(catalog) : range_bytes);
   // The extents of a group follow one another.
   std::unordered_map<std::uint64_t, std::size_t> index;
   std::vector<plan::GroupSize> groups;
@@ -96,9 +99,9 @@ std::vector<std::uint64_t> GroupKeys(const catalog::Catalog& catalog, std::uint6
     }
     groups[entry->second].bytes += extent.bytes;
   }
-  const std::vector<std::uint64_t> balanced = nodes.BalancedKeys(groups);
-  for (std::uint64_t& key : keys) key = balanced[index.at(key)];
-  return keys;
+  const std::vector<plan::GroupShare> balanced = nodes.BalancedShares(groups);
+  for (const std::uint64_t key : keys) shares.push_back(balanced[index.at(key)]);
+  return shares;
 }
 
 }  // namespace forebay::stage

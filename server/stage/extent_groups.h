@@ -5,7 +5,7 @@
 //
 // Every node computes the same groups, whatever it has read so far: a group depends on the data
 // set's name, on the number of an object, and on an offset that is known from metadata. Then the
-// groups of the whole catalog are divided evenly among the nodes (plan::BalancedKeys), except for
+// groups of the whole catalog are divided evenly among the nodes (plan::BalancedShares), except for
 // those that a node stages before its catalog is complete: they keep the key that they had then.
 #pragma once
 
@@ -33,15 +33,16 @@ std::vector<std::uint64_t> RawGroupKeys(const catalog::Catalog& catalog,
 // necessary: a 16,384th of its bytes, at most limits::kGroupBytes.
 std::uint64_t RangeBytes(const catalog::Catalog& catalog);
 
-// Returns the key of each object's group, by object, for the nodes of a job, in a data set whose
+// Returns the share of each object's group, by object, for the nodes of a job, in a data set whose
 // objects are scanned. It needs no catalog: `object_bytes` are the sizes of the objects.
-std::vector<std::uint64_t> ScanGroupKeys(std::uint64_t dataset,
-                                         std::span<const std::uint64_t> object_bytes,
-                                         const plan::Membership& nodes);
+std::vector<plan::GroupShare> ScanGroupShares(std::uint64_t dataset,
+                                              std::span<const std::uint64_t> object_bytes,
+                                              const plan::Membership& nodes);
 
-// Returns the key of each extent's group, by extent, for the nodes of a job. `range_bytes`: 0 for
+// Returns the share of each extent's group, by extent, for the nodes of a job. `range_bytes`: 0 for
 // RangeBytes.
-std::vector<std::uint64_t> GroupKeys(const catalog::Catalog& catalog, std::uint64_t range_bytes,
-                                     const plan::Membership& nodes);
+std::vector<plan::GroupShare> GroupShares(const catalog::Catalog& catalog,
+                                          std::uint64_t range_bytes,
+                                          const plan::Membership& nodes);
 
 }  // namespace forebay::stage

@@ -153,10 +153,12 @@ std::vector<std::uint64_t> BytesOfNodes(const Catalog& catalog, std::uint32_t co
   std::vector<plan::Node> nodes;
   for (std::uint32_t rank = 0; rank < count; ++rank) nodes.push_back({.rank = NodeRank(rank)});
   const plan::Membership membership(NodeRank(0), nodes);
-  const std::vector<std::uint64_t> keys = GroupKeys(catalog, 0, membership);
+  const std::vector<plan::GroupShare> shares = GroupShares(catalog, 0, membership);
   std::vector<std::uint64_t> bytes(count);
-  for (std::uint32_t i = 0; i < keys.size(); ++i) {
-    bytes[membership.Ranked(keys[i]).front().value()] += catalog.extent(ExtentId(i)).bytes;
+  for (std::uint32_t i = 0; i < shares.size(); ++i) {
+    const NodeRank owner = membership.nodes()[shares[i].owner].rank;
+    EXPECT_EQ(membership.Ranked(shares[i].key).front(), owner);
+    bytes[owner.value()] += catalog.extent(ExtentId(i)).bytes;
   }
   return bytes;
 }
@@ -178,7 +180,9 @@ TEST_F(ExtentGroupsTest, SmallObjectsKeepTheKeysThatTheyHadBeforeThereWasACatalo
   const auto catalog = Built();
   ASSERT_NE(catalog, nullptr);
   const plan::Membership nodes(NodeRank(0), {{.rank = NodeRank(0)}, {.rank = NodeRank(1)}});
-  EXPECT_EQ(GroupKeys(*catalog, 0, nodes), RawGroupKeys(*catalog, RangeBytes(*catalog)));
+  std::vector<std::uint64_t> keys;
+  for (const plan::GroupShare& share : GroupShares(*catalog, 0, nodes)) keys.push_back(share.key);
+  EXPECT_EQ(keys, RawGroupKeys(*catalog, RangeBytes(*catalog)));
 }
 
 }  // namespace forebay::stage::extent_groups_test

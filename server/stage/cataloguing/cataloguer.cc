@@ -45,6 +45,13 @@ ScanPass::Options ReadAheadOf(const CataloguerOptions& options) {
   return ahead;
 }
 
+std::vector<std::uint64_t> KeysOf(std::span<const plan::GroupShare> groups) {
+  std::vector<std::uint64_t> keys;
+  keys.reserve(groups.size());
+  for (const plan::GroupShare& group : groups) keys.push_back(group.key);
+  return keys;
+}
+
 }  // namespace
 
 Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replaced,
@@ -156,10 +163,10 @@ void Cataloguer::Save(Dataset& dataset, const catalog::Catalog& catalog) {
 }
 
 // Empty in a job of one node, which asks nobody.
-std::vector<std::uint64_t> Cataloguer::GroupKeysOf(const Dataset& dataset,
+std::vector<plan::GroupShare> Cataloguer::GroupsOf(const Dataset& dataset,
                                                    const catalog::Catalog& catalog) const {
   if (parts_.nodes == nullptr) return {};
-  return GroupKeys(catalog, dataset.options().group_bytes, *parts_.nodes);
+  return GroupShares(catalog, dataset.options().group_bytes, *parts_.nodes);
 }
 
 // Takes over a complete catalog: finds extents that are on a tier already, and gives every extent
@@ -173,7 +180,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   std::vector<plan::HomeTier> homes(count);
   std::vector<bool> resident(count, false);
   std::vector<bool> remote(count, false);
-  std::vector<std::uint64_t> groups = GroupKeysOf(dataset, *catalog);
+  const std::vector<plan::GroupShare> groups = GroupsOf(dataset, *catalog);
   if (form) {
     for (ExtentKey& key : keys) key = form->Key(key);
   }
@@ -218,7 +225,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   }
   if (form) dataset.SetPlannedBytes(std::move(planned));
   parts_.placements.EndCataloguing(dataset.hash());
-  dataset.SetCatalog(std::move(catalog), resident, std::move(homes), std::move(groups));
+  dataset.SetCatalog(std::move(catalog), resident, std::move(homes), KeysOf(groups));
   return {};
 }
 
@@ -269,7 +276,7 @@ bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& key,
 // shows who is right.
 Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,
                                   std::span<const ExtentKey> keys,
-                                  std::span<const std::uint64_t> groups) {
+                                  std::span<const plan::GroupShare> groups) {
   FirstReadSharing* const sharing = dataset.sharing();
   if (sharing == nullptr) return {};
   std::vector<SharedRead> reads;
@@ -282,7 +289,7 @@ Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& cata
     // The checksum of the raw bytes of a compressed copy is known only if it was saved.
     const std::optional<std::uint64_t> checksum = dataset.first_reads().Find(raw);
     if (checksum) {
-      reads.push_back({.group_key = groups[i], .read = {.key = raw, .checksum = *checksum}});
+      reads.push_back({.group_key = groups[i].key, .read = {.key = raw, .checksum = *checksum}});
       copies.push_back(keys[i]);
     }
   }
@@ -316,21 +323,19 @@ Result<bool> Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& so
   FOREBAY_ASSIGN(catalog::ScanPlan plan,
                  catalog::PlanScan(dataset.root(), source, {.directory = options_.catalog_path}));
   dataset.CountGfs(0, 0, 0, plan.objects.size());
-  std::vector<std::uint64_t> group_keys;
+  std::vector<plan::GroupShare> groups;
   if (parts_.nodes != nullptr) {
     std::vector<std::uint64_t> bytes;
     for (const catalog::PlannedObject& object : plan.objects) bytes.push_back(object.bytes);
-    group_keys = ScanGroupKeys(dataset.hash(), bytes, *parts_.nodes);
+    groups = ScanGroupShares(dataset.hash(), bytes, *parts_.nodes);
   }
-  const auto scans = std::make_shared<ObjectScans>(std::move(plan), std::move(group_keys));
+  const auto scans = std::make_shared<ObjectScans>(std::move(plan), KeysOf(groups));
   std::vector<ObjectId> own;
   for (std::uint32_t i = 0; i < scans->plan().objects.size(); ++i) {
     // Other nodes may have scanned the objects before the bytes changed for which the user asks for
     // a rebuild, so this node then scans all of them.
-    const ObjectId object(i);
-    const bool is_own = rebuild || parts_.nodes == nullptr ||
-                        parts_.nodes->Reads(scans->group_key(object));
-    if (is_own) own.push_back(object);
+    const bool is_own = rebuild || parts_.nodes == nullptr || parts_.nodes->Reads(groups[i]);
+    if (is_own) own.push_back(ObjectId(i));
   }
   // From now on other nodes can ask for what this one has found.
   dataset.SetScans(scans);

@@ -91,7 +91,7 @@ class Cataloguer {
   void DropCopies(const Dataset& dataset);
   void EvictAll(std::span<const tier::ExtentKey> keys);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
-  std::vector<std::uint64_t> GroupKeysOf(const Dataset& dataset,
+  std::vector<plan::GroupShare> GroupsOf(const Dataset& dataset,
                                          const catalog::Catalog& catalog) const;
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
   void PlaceCopies(const Dataset& dataset, std::span<const tier::ExtentKey> keys,
@@ -111,7 +111,7 @@ class Cataloguer {
                    const tier::ResidentExtent& found);
   Status GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,
                         std::span<const tier::ExtentKey> keys,
-                        std::span<const std::uint64_t> groups);
+                        std::span<const plan::GroupShare> groups);
 
   const CataloguerOptions options_;
   const CataloguerParts parts_;
