@@ -23,7 +23,7 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "planes";  // in errors
+constexpr std::string_view kPlanesPart = "planes";  // in errors
 // A learned body names its predictor by the first 8 bytes of the SHA-256, in the order of the
 // digest.
 constexpr std::size_t kShortIdBytes = 8;
@@ -107,7 +107,7 @@ struct Scratch {
   std::span<std::byte> context, samples;
 };
 
-Scratch Take(const PlaneShape& shape, ScratchArena& arena) {
+Scratch TakePlaneScratch(const PlaneShape& shape, ScratchArena& arena) {
   return {arena.Take<std::byte>(InflateScratchBytes()), arena.Take<std::byte>(shape.bytes())};
 }
 
@@ -115,7 +115,7 @@ Scratch Take(const PlaneShape& shape, ScratchArena& arena) {
 
 std::size_t PlaneScratchBytes(const PlaneShape& shape) {
   ScratchArena arena;
-  Take(shape, arena);
+  TakePlaneScratch(shape, arena);
   // The largest of all kinds, because the kind is known only when the body is read, and memory is
   // taken before.
   return std::max({arena.bytes(), WavefrontScratchBytes(shape), BitPackedScratchBytes(shape),
@@ -139,7 +139,7 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && frames_wanted <= shape.frames);
   // A body for no pixels may be empty; no decoder below expects a frame without pixels.
   if (frames_wanted * shape.frame_samples() == 0) return {};
-  if (body.empty()) return Damaged(kPart, "the body is empty");
+  if (body.empty()) return Damaged(kPlanesPart, "the body is empty");
   const std::byte kind = body[0];
   body = body.subspan(1);
   if (kind == kPlaneKindWavefront) {
@@ -147,7 +147,8 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
   }
   if (kind == kPlaneKindLearned) {
     if (shape.bits > 8 || body.size() < kShortIdBytes) {
-      return Damaged(kPart, "a learned body is too short, or its samples have more than 8 bits");
+      return Damaged(kPlanesPart,
+                     "a learned body is too short, or its samples have more than 8 bits");
     }
     // Networks correct samples of up to 8 bits only: their inputs are bytes.
     const auto id = ByteReader(body).ReadLe<std::uint64_t>();
@@ -163,16 +164,16 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
     return DecodeBlockRans(shape, body, frames_wanted, isa, out, scratch);
   }
   ScratchArena arena(scratch);
-  const Scratch parts = Take(shape, arena);
+  const Scratch parts = TakePlaneScratch(shape, arena);
   if (kind == kPlaneKindRaw) {
-    if (body.size() != shape.bytes()) return Damaged(kPart, "it has the wrong length");
+    if (body.size() != shape.bytes()) return Damaged(kPlanesPart, "it has the wrong length");
     PlaceRaw(shape, body, frames_wanted, out);
   } else if (kind == kPlaneKindZstd) {
     // All frames are inflated even if few are wanted, because zstd's checksum covers all of them.
     FOREBAY_TRY(InflateZstd(body, ZstdChecksum::kRequired, parts.samples, parts.context));
     PlaceSums(shape, parts.samples, frames_wanted, out);
   } else {
-    return Damaged(kPart, "the kind of planes is unknown");
+    return Damaged(kPlanesPart, "the kind of planes is unknown");
   }
   return {};
 }

@@ -22,7 +22,7 @@ namespace forebay::compress {
 namespace {
 
 // Up to this size the tables and states of block-rANS cost more than its faster decoding is worth.
-constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
+constexpr std::size_t kSmallPlaneBytes = std::size_t{8} << 10;
 
 // Writes the differences to the previous frame to `residuals`, and the first frame as it is.
 // Returns false if a sample has bits beyond its valid ones.
@@ -76,7 +76,7 @@ std::vector<std::byte> EncodePredicted(const PlaneShape& shape,
   const bool block_rans =
       profile == Profile::kBalanced || (profile == Profile::kFast && shape.sample_bytes() == 2);
   // Small planes take one of the codecs below.
-  if (block_rans && samples.size() > kSmallBytes) {
+  if (block_rans && samples.size() > kSmallPlaneBytes) {
     std::vector<std::byte> body = EncodeBlockRans(shape, samples);
     body.insert(body.begin(), kPlaneKindBlockRans);
     return body;

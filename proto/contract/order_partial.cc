@@ -16,7 +16,7 @@ namespace forebay {
 namespace {
 
 // Elements that are handled together. It bounds the use of the stack.
-constexpr std::size_t kGroup = 64;
+constexpr std::size_t kPartialGroup = 64;
 
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
@@ -47,8 +47,8 @@ void Apply(const KeyedPermutation& permutation, std::span<std::uint64_t> values,
 
 // Where some elements are: entry places[i] of what node nodes[i] has.
 struct PartialOrder::Group {
-  std::array<std::uint64_t, kGroup> nodes;
-  std::array<std::uint64_t, kGroup> places;
+  std::array<std::uint64_t, kPartialGroup> nodes;
+  std::array<std::uint64_t, kPartialGroup> places;
   std::size_t count = 0;
 };
 
@@ -112,8 +112,8 @@ void PartialOrder::PermuteWithinShares(Group& group, std::uint64_t key,
 // order, so the same steps serve both directions.
 void PartialOrder::Exchange(Group& group, Direction direction) const {
   if (exchanged_ == 0) return;
-  std::array<std::uint64_t, kGroup> moved;   // places in the pool
-  std::array<std::size_t, kGroup> elements;  // which of the group they are
+  std::array<std::uint64_t, kPartialGroup> moved;   // places in the pool
+  std::array<std::size_t, kPartialGroup> elements;  // which of the group they are
   std::size_t count = 0;
   for (std::size_t i = 0; i < group.count; ++i) {
     const std::uint64_t begin = pool_.Begin(group.nodes[i]);
@@ -131,8 +131,8 @@ void PartialOrder::Exchange(Group& group, Direction direction) const {
 
 // The short last run stays last, so its samples are left as they are.
 void PartialOrder::PermuteRuns(std::span<std::uint64_t> values, Direction direction) const {
-  std::array<std::uint64_t, kGroup> runs;
-  std::array<std::uint64_t, kGroup> in_run;
+  std::array<std::uint64_t, kPartialGroup> runs;
+  std::array<std::uint64_t, kPartialGroup> in_run;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto [run, rest] = by_run_samples_.Divide(values[i]);
     // A harmless 0 stands in for the short run, which the permutation does not have.
@@ -204,14 +204,15 @@ std::uint64_t PartialOrder::Inverse(std::uint64_t index) const {
 }
 
 void PartialOrder::Forward(std::uint64_t first, std::span<std::uint64_t> indices) const {
-  for (std::size_t done = 0; done < indices.size(); done += kGroup) {
-    ForwardGroup(first + done, indices.subspan(done, std::min(kGroup, indices.size() - done)));
+  for (std::size_t done = 0; done < indices.size(); done += kPartialGroup) {
+    ForwardGroup(first + done,
+                 indices.subspan(done, std::min(kPartialGroup, indices.size() - done)));
   }
 }
 
 void PartialOrder::Inverse(std::span<std::uint64_t> values) const {
-  for (std::size_t done = 0; done < values.size(); done += kGroup) {
-    InverseGroup(values.subspan(done, std::min(kGroup, values.size() - done)));
+  for (std::size_t done = 0; done < values.size(); done += kPartialGroup) {
+    InverseGroup(values.subspan(done, std::min(kPartialGroup, values.size() - done)));
   }
 }
 

@@ -16,7 +16,7 @@
 namespace forebay {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x534F'4246;  // "FBOS"
+constexpr std::uint32_t kSpecMagic = 0x534F'4246;  // "FBOS"
 constexpr std::uint64_t kFingerprintTag = 0x3130'5046'534F'4246ULL;  // "FBOSFP01"
 
 // Names the field as "OrderSpec.<field>", so that the error can be found in the user's options.
@@ -229,7 +229,7 @@ std::array<std::byte, kOrderSpecBytes> OrderSpec::Encode() const {
   // Mode 0 does not exist, so it encodes "no first_epoch_shape".
   const OrderShape first = first_epoch_shape.value_or(OrderShape{.mode = OrderMode{0}});
   ByteWriter writer;
-  writer.Le(kMagic);
+  writer.Le(kSpecMagic);
   writer.Le(Version());
   writer.Le(static_cast<std::uint8_t>(tail));
   writer.Le(static_cast<std::uint8_t>(0));
@@ -268,7 +268,7 @@ Result<OrderSpec> OrderSpec::Parse(std::span<const std::byte> bytes) {
                                            std::to_string(kOrderSpecBytes));
   }
   ByteReader reader(bytes);
-  if (reader.ReadLe<std::uint32_t>() != kMagic) {
+  if (reader.ReadLe<std::uint32_t>() != kSpecMagic) {
     return FieldError(ErrorCode::kInvalidArgument, "magic", "is not FBOS");
   }
   const auto version = reader.ReadLe<std::uint16_t>();

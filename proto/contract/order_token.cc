@@ -12,7 +12,7 @@
 namespace forebay {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4B54'4246;                  // "FBTK"
+constexpr std::uint32_t kTokenMagic = 0x4B54'4246;             // "FBTK"
 constexpr std::uint64_t kTokenTag = 0x314E'454B'4F54'4246ULL;  // "FBTOKEN1"
 constexpr std::size_t kChecksumBytes = 8;
 
@@ -47,7 +47,7 @@ Status PositionToken::Validate() const {
 std::array<std::byte, kPositionTokenBytes> PositionToken::Encode() const {
   FOREBAY_CHECK(Validate().has_value());
   ByteWriter writer;
-  writer.Le(kMagic);
+  writer.Le(kTokenMagic);
   writer.Le(kPositionTokenVersion);
   writer.Le(static_cast<std::uint16_t>(0));
   writer.Le(catalog_fingerprint);
@@ -69,7 +69,7 @@ Result<PositionToken> PositionToken::Parse(std::span<const std::byte> bytes) {
                                            std::to_string(kPositionTokenBytes));
   }
   ByteReader reader(bytes);
-  if (reader.ReadLe<std::uint32_t>() != kMagic) {
+  if (reader.ReadLe<std::uint32_t>() != kTokenMagic) {
     return FieldError(ErrorCode::kInvalidArgument, "magic is not FBTK");
   }
   if (const auto version = reader.ReadLe<std::uint16_t>(); version != kPositionTokenVersion) {

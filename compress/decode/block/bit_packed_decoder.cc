@@ -21,7 +21,7 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "bit-packed planes";  // in errors
+constexpr std::string_view kBitPackedPart = "bit-packed planes";  // in errors
 
 // Scratch memory: two frames in whole blocks, a row of zeros that lies above the first row, and the
 // two sections.
@@ -53,7 +53,7 @@ struct BitPackedMemory {
 Status ReadSection(bool compressed, std::span<const std::byte> section, std::span<std::byte> to,
                    const char* what) {
   if (!compressed) {
-    if (section.size() != to.size()) return Damaged(kPart, what);
+    if (section.size() != to.size()) return Damaged(kBitPackedPart, what);
     // Copied, so that the bytes lie in one place whether they were compressed or not.
     std::memcpy(to.data(), section.data(), to.size());
     return {};
@@ -73,7 +73,7 @@ Result<std::size_t> PlaneBytes(std::span<const std::uint8_t> codes, std::uint32_
     planes += width;
     widest = std::max(widest, width);
   }
-  if (widest > bits) return Damaged(kPart, "residuals are wider than their samples");
+  if (widest > bits) return Damaged(kBitPackedPart, "residuals are wider than their samples");
   return planes * sizeof(std::uint64_t);
 }
 
@@ -98,10 +98,10 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
   const auto flags = reader.ReadLe<std::uint8_t>();
   const std::span<const std::byte> section = reader.Take(reader.ReadLe<std::uint32_t>());
   const std::span<const std::byte> planes = reader.Take(reader.remaining());
-  if (!reader.ok()) return Damaged(kPart, "the header ends early");
+  if (!reader.ok()) return Damaged(kBitPackedPart, "the header ends early");
   // An unknown flag may mean another layout of the sections, so nothing behind it is read.
   if (flags > (kBitPackedCompressedCodes | kBitPackedCompressedPlanes)) {
-    return Damaged(kPart, "the flags are unknown");
+    return Damaged(kBitPackedPart, "the flags are unknown");
   }
   FOREBAY_TRY(ReadSection((flags & kBitPackedCompressedCodes) != 0, section,
                           std::as_writable_bytes(memory.codes),
@@ -115,7 +115,7 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
     FOREBAY_TRY(ReadSection(true, planes, plain, "the planes have the wrong length"));
     next = plain.data();
   } else if (planes.size() != plane_bytes) {
-    return Damaged(kPart, "the planes have the wrong length");
+    return Damaged(kBitPackedPart, "the planes have the wrong length");
   }
   std::ranges::fill(memory.zeros, T{0});
   const std::uint8_t* codes = memory.codes.data();

@@ -22,7 +22,7 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "block-rANS planes";  // in errors
+constexpr std::string_view kBlockRansPart = "block-rANS planes";  // in errors
 
 // Scratch memory: two frames in whole blocks, a row of zeros that lies above the first row, and the
 // side information.
@@ -56,7 +56,9 @@ Result<std::span<const std::byte>> OpenSide(const BlockRansMemory<T>& memory, bo
   if (!compressed) return section;
   FOREBAY_ASSIGN(const std::size_t bytes, ZstdContentBytes(section));
   // The frame states its own size, and a hostile one may state any.
-  if (bytes > memory.side.size()) return Damaged(kPart, "the side information is too long");
+  if (bytes > memory.side.size()) {
+    return Damaged(kBlockRansPart, "the side information is too long");
+  }
   const std::span<std::byte> side = memory.side.first(bytes);
   // The checksum may be missing, because each sample has one of its own.
   FOREBAY_TRY(InflateZstd(section, ZstdChecksum::kOptional, side, memory.context));
@@ -111,7 +113,7 @@ Status ReadClass(std::uint8_t sample_bits, ByteReader& reader, BlockRansClass& t
   to.shift = reader.ReadLe<std::uint8_t>();
   const auto escapes = reader.ReadLe<std::uint8_t>();
   if (to.shift >= sample_bits || escapes == 0) {
-    return Damaged(kPart, "a class has an impossible shift, or no slots for escapes");
+    return Damaged(kBlockRansPart, "a class has an impossible shift, or no slots for escapes");
   }
   to.escape_slots_at = static_cast<std::uint8_t>(kBlockRansSlots - escapes);
   std::uint32_t next = 0;
@@ -119,13 +121,13 @@ Status ReadClass(std::uint8_t sample_bits, ByteReader& reader, BlockRansClass& t
     const auto frequency = reader.ReadLe<std::uint8_t>();
     // Compared before the slots are filled, which would otherwise run over the end of the table.
     if (frequency > to.escape_slots_at - next) {
-      return Damaged(kPart, "the frequencies of a class exceed its slots");
+      return Damaged(kBlockRansPart, "the frequencies of a class exceed its slots");
     }
     FillSlots(next, frequency, BlockRansToken(rank), sample_bits > 8, to);
     next += frequency;
   }
   if (next != to.escape_slots_at) {
-    return Damaged(kPart, "the frequencies of a class do not fill its slots");
+    return Damaged(kBlockRansPart, "the frequencies of a class do not fill its slots");
   }
   // An escape's residual comes from a section of its own, so its slots have token 0.
   FillSlots(next, escapes, 0, sample_bits > 8, to);
@@ -143,12 +145,14 @@ Result<BlockRansSide> ReadSide(const PlaneShape& shape, std::span<const std::byt
                                std::span<BlockRansClass> classes) {
   ByteReader reader(bytes);
   BlockRansSide side{.classes = reader.ReadLe<std::uint8_t>()};
-  if (side.classes > kBlockRansClassesMax) return Damaged(kPart, "there are too many classes");
+  if (side.classes > kBlockRansClassesMax) {
+    return Damaged(kBlockRansPart, "there are too many classes");
+  }
   for (std::uint32_t i = 0; i < side.classes; ++i) {
     FOREBAY_TRY(ReadClass(shape.bits, reader, classes[i]));
   }
   if (!reader.ok() || reader.remaining() != CountBlocks(shape)) {
-    return Damaged(kPart, "the side information has the wrong length");
+    return Damaged(kBlockRansPart, "the side information has the wrong length");
   }
   const std::span<const std::byte> codes = reader.Take(reader.remaining());
   // Borrowed: either from the body or from the scratch memory, and both outlive the frames.
@@ -158,7 +162,7 @@ Result<BlockRansSide> ReadSide(const PlaneShape& shape, std::span<const std::byt
   std::uint8_t highest = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) highest = std::max(highest, side.codes[i]);
   if (std::uint32_t{highest} >> 3 > side.classes) {
-    return Damaged(kPart, "a block names a class that does not exist");
+    return Damaged(kBlockRansPart, "a block names a class that does not exist");
   }
   return side;
 }
@@ -227,7 +231,7 @@ class BlockRansFrames {
                                                               : zeros,
                                         .stride = memory_.stride,
                                         .mask = static_cast<T>((1U << shape_.bits) - 1)};
-        if (!DecodeRow(blocks, isa, stream)) return Damaged(kPart, "a section ends early");
+        if (!DecodeRow(blocks, isa, stream)) return Damaged(kBlockRansPart, "a section ends early");
         codes += memory_.block_columns;
       }
       // A frame that is not wanted was decoded all the same, because the next one is predicted from
@@ -266,9 +270,9 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
   const std::span<const std::byte> planes = reader.Take(plane_bytes);
   if (!reader.ok() || reader.remaining() < kBlockRansStateBytes ||
       escape_bytes > reader.remaining() - kBlockRansStateBytes) {
-    return Damaged(kPart, "a section extends beyond the body");
+    return Damaged(kBlockRansPart, "a section extends beyond the body");
   }
-  if (flags > kBlockRansCompressedSide) return Damaged(kPart, "the flags are unknown");
+  if (flags > kBlockRansCompressedSide) return Damaged(kBlockRansPart, "the flags are unknown");
   // The words have no size of their own: they take what the other sections leave.
   const std::span<const std::byte> words =
       reader.Take(reader.remaining() - kBlockRansStateBytes - escape_bytes);
@@ -292,13 +296,13 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
   // Only after all frames must the sections be used up. A reader of fewer frames relies on the
   // checksum of each sample.
   if (frames_wanted == shape.frames && !AtEnd(stream)) {
-    return Damaged(kPart, "the sections do not end with the last frame");
+    return Damaged(kBlockRansPart, "the sections do not end with the last frame");
   }
   return {};
 }
 
 template <typename T>
-std::size_t ScratchBytes(const PlaneShape& shape) {
+std::size_t BlockRansMemoryBytes(const PlaneShape& shape) {
   ScratchArena arena;
   const BlockRansMemory<T> memory(shape, arena);
   return arena.bytes();
@@ -307,7 +311,8 @@ std::size_t ScratchBytes(const PlaneShape& shape) {
 }  // namespace
 
 std::size_t BlockRansScratchBytes(const PlaneShape& shape) {
-  return shape.bits <= 8 ? ScratchBytes<std::uint8_t>(shape) : ScratchBytes<std::uint16_t>(shape);
+  return shape.bits <= 8 ? BlockRansMemoryBytes<std::uint8_t>(shape)
+                         : BlockRansMemoryBytes<std::uint16_t>(shape);
 }
 
 Status DecodeBlockRans(const PlaneShape& shape, std::span<const std::byte> body,

@@ -26,12 +26,12 @@ struct ChunkScratch {
 };
 
 // Parts of the scratch memory; with an arena that only counts, their size.
-ChunkScratch Take(const ChunkShape& shape, ScratchArena& arena) {
+ChunkScratch TakeChunkScratch(const ChunkShape& shape, ScratchArena& arena) {
   // The same scratch serves every codec: a caller takes it once, before it knows what a chunk's
   // head says.
   return {arena.Take<std::byte>(shape.bytes()),
           arena.Take<std::byte>(std::max(CodedChunkScratchBytes(shape),
-                                         ByteStreamScratchBytes()))};
+                                                     ByteStreamScratchBytes()))};
 }
 
 Status CheckScratch(const ChunkShape& shape, std::span<const std::byte> scratch) {
@@ -121,7 +121,7 @@ void CopySamples(std::span<const std::byte> chunk,
 
 std::size_t ChunkScratchBytes(const ChunkShape& shape) {
   ScratchArena arena;
-  Take(shape, arena);
+  TakeChunkScratch(shape, arena);
   return arena.bytes();
 }
 
@@ -134,7 +134,7 @@ Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const st
   FOREBAY_TRY(CheckRange(shape, range, out));
   FOREBAY_TRY(CheckScratch(shape, scratch));
   ScratchArena arena(scratch);
-  const ChunkScratch parts = Take(shape, arena);
+  const ChunkScratch parts = TakeChunkScratch(shape, arena);
   switch (codec) {
     case ChunkCodec::kStore:
       FOREBAY_TRY(CheckStored(shape, payload));
@@ -162,7 +162,7 @@ Status DecodeChunkSamples(const ChunkShape& shape, ChunkCodec codec,
   while (!places.empty() && places.back().empty()) places = places.first(places.size() - 1);
   if (places.empty()) return {};
   ScratchArena arena(scratch);
-  const ChunkScratch parts = Take(shape, arena);
+  const ChunkScratch parts = TakeChunkScratch(shape, arena);
   switch (codec) {
     case ChunkCodec::kStore:
       FOREBAY_TRY(CheckStored(shape, payload));

@@ -25,7 +25,7 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "coded chunk";  // in errors
+constexpr std::string_view kCodedChunkPart = "coded chunk";  // in errors
 
 // The scratch memory of one chunk. Its sizes depend on the shape alone, so that a caller can
 // allocate it before any payload is read.
@@ -158,7 +158,9 @@ class CodedChunk {
       scratch_.dictionary[i] = value;
     }
     // Asked once: a reader without bytes returns zeros, which are harmless as values.
-    if (!reader.ok() || reader.remaining() != 0) return Damaged(kPart, "the dictionary is invalid");
+    if (!reader.ok() || reader.remaining() != 0) {
+      return Damaged(kCodedChunkPart, "the dictionary is invalid");
+    }
     return {};
   }
 
@@ -249,7 +251,7 @@ class CodedChunk {
       const std::uint64_t from = place + (i > 0 ? 1 : 0);
       // Written as a difference, because `from + gap` could overflow with a hostile gap.
       if (!reader.ok() || from > shape_.elements() || gap >= shape_.elements() - from) {
-        return Damaged(kPart, "an escape lies beyond the chunk");
+        return Damaged(kCodedChunkPart, "an escape lies beyond the chunk");
       }
       place = from + gap;
       const std::uint64_t sample = place / shape_.sample_elements();
@@ -261,7 +263,7 @@ class CodedChunk {
       std::memcpy(to.data() + place % shape_.sample_elements() * element_bytes,
                   values.data() + i * element_bytes, element_bytes);
     }
-    if (reader.remaining() != 0) return Damaged(kPart, "the escapes are invalid");
+    if (reader.remaining() != 0) return Damaged(kCodedChunkPart, "the escapes are invalid");
     return {};
   }
 

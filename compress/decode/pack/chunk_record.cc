@@ -16,7 +16,7 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "pack";  // in errors
+constexpr std::string_view kRecordPart = "pack";  // in errors
 
 // The shape under which a chunk was encoded; byte strings are one row of bytes.
 ChunkShape ShapeOf(const PackField& field, const ChunkEntry& entry, std::uint64_t raw_bytes) {
@@ -46,7 +46,7 @@ Status VerifySample(const PackContext& pack, const ChunkHead& head, std::uint32_
                      head.part_offset, bytes) == head.ChecksumOf(index)) {
     return {};
   }
-  return Damaged(kPart, "sample " + std::to_string(head.first_sample + index) + " of field " +
+  return Damaged(kRecordPart, "sample " + std::to_string(head.first_sample + index) + " of field " +
                  pack.schema.fields[head.field].name + " does not match its checksum");
 }
 
@@ -153,7 +153,7 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
   // The sizes are compared first: the checks below read from the record by them.
   if (record.size() < entry.head_bytes ||
       record.size() - entry.head_bytes != entry.payload_bytes) {
-    return fail(Damaged(kPart, "its record has another length than the index says"));
+    return fail(Damaged(kRecordPart, "its record has another length than the index says"));
   }
   const auto prefix = ReadRecordPrefix(record);
   if (!prefix.has_value()) return fail(prefix.error());
@@ -162,7 +162,7 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
   if (prefix->type != RecordType::kChunk || prefix->head_bytes != entry.head_bytes ||
       prefix->payload_bytes != entry.payload_bytes ||
       prefix->head_checksum != entry.head_checksum) {
-    return fail(Damaged(kPart, "its record is not the one that the index names"));
+    return fail(Damaged(kRecordPart, "its record is not the one that the index names"));
   }
   // The offset is part of what is hashed: a sound record of this pack that was read from another
   // place is refused.
@@ -175,13 +175,13 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
   if (head->field != entry.field || head->tile != entry.tile ||
       head->first_sample != entry.first_sample || head->sample_count != entry.sample_count ||
       head->part_offset != entry.part_offset || head->sample_bytes != entry.sample_bytes) {
-    return fail(Damaged(kPart, "it holds other samples than the index says"));
+    return fail(Damaged(kRecordPart, "it holds other samples than the index says"));
   }
   const ChunkRecord chunk{.head = std::move(*head), .payload = record.subspan(entry.head_bytes)};
   // Last, because it is the only check that reads the whole payload.
   if (PayloadChecksum(pack.identity, RecordType::kChunk, entry.offset, chunk.payload) !=
       prefix->payload_checksum) {
-    return fail(Damaged(kPart, "its payload does not match its checksum"));
+    return fail(Damaged(kRecordPart, "its payload does not match its checksum"));
   }
   return chunk;
 }

@@ -22,7 +22,7 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "pack";  // in errors
+constexpr std::string_view kPackPart = "pack";  // in errors
 
 // Whether a record that the index names lies between `begin` and `end`.
 // Written as differences, because sums of an entry's numbers could overflow: a checksum vouches for
@@ -56,7 +56,7 @@ Status PackFile::ReadStart(const PackReadOptions& options) {
   FOREBAY_ASSIGN(header_, ReadPackHeader(header));
   start_bytes_ = kPackHeaderBytes + header_.schema_bytes;
   identity_ = PackIdentity(header);
-  if (start_bytes_ > source_->size()) return Damaged(kPart, "the file ends within its schema");
+  if (start_bytes_ > source_->size()) return Damaged(kPackPart, "the file ends within its schema");
   std::vector<std::byte> start(static_cast<std::size_t>(start_bytes_));
   FOREBAY_TRY(source_->ReadAt(0, start));
   FOREBAY_ASSIGN(schema_, ReadPackStart(start, options.budget));
@@ -80,7 +80,7 @@ Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::u
       (head_checksum != nullptr && prefix.head_checksum != *head_checksum) ||
       prefix.head_bytes > source_->size() - offset ||
       prefix.payload_bytes > source_->size() - offset - prefix.head_bytes) {
-    return Damaged(kPart,
+    return Damaged(kPackPart,
                    "the record at byte " + std::to_string(offset) + " has the wrong type or size");
   }
   std::vector<std::byte> head(prefix.head_bytes);
@@ -90,7 +90,7 @@ Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::u
   std::vector<std::byte> payload(static_cast<std::size_t>(prefix.payload_bytes));
   FOREBAY_TRY(source_->ReadAt(offset + prefix.head_bytes, payload));
   if (PayloadChecksum(identity_, type, offset, payload) != prefix.payload_checksum) {
-    return Damaged(kPart, "the record at byte " + std::to_string(offset) +
+    return Damaged(kPackPart, "the record at byte " + std::to_string(offset) +
                    " does not match its checksum");
   }
   return payload;
@@ -99,7 +99,7 @@ Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::u
 Status PackFile::ReadIndex() {
   std::array<std::byte, kFooterBytes> bytes;
   if (source_->size() - start_bytes_ < bytes.size()) {
-    return Damaged(kPart, "the file is too short for a footer");
+    return Damaged(kPackPart, "the file is too short for a footer");
   }
   FOREBAY_TRY(source_->ReadAt(source_->size() - bytes.size(), bytes));
   FOREBAY_ASSIGN(const PackFooter footer, ReadPackFooter(identity_, bytes));
@@ -108,7 +108,7 @@ Status PackFile::ReadIndex() {
   // record that looks like one.
   if (footer.index_offset < start_bytes_ || footer.index_offset > end ||
       footer.index_bytes != end - footer.index_offset) {
-    return Damaged(kPart, "the footer does not point to the index");
+    return Damaged(kPackPart, "the footer does not point to the index");
   }
   std::array<std::byte, kRecordPrefixBytes> prefix_bytes;
   FOREBAY_TRY(source_->ReadAt(footer.index_offset, prefix_bytes));
@@ -125,16 +125,16 @@ Status PackFile::ReadIndex() {
   statistics_offset_ = footer.statistics_offset;
   statistics_bytes_ = footer.statistics_bytes;
   if (index_.samples != footer.samples) {
-    return Damaged(kPart, "the footer and the index disagree about the number of samples");
+    return Damaged(kPackPart, "the footer and the index disagree about the number of samples");
   }
   for (const ChunkEntry& entry : index_.chunks) {
     if (!Within(entry, start_bytes_, end)) {
-      return Damaged(kPart, NameOf(schema_, entry) + ": it lies outside the file");
+      return Damaged(kPackPart, NameOf(schema_, entry) + ": it lies outside the file");
     }
   }
   for (const KeyEntry& entry : index_.keys) {
     if (!Within(entry, start_bytes_, end)) {
-      return Damaged(kPart, "the index names keys outside the file");
+      return Damaged(kPackPart, "the index names keys outside the file");
     }
   }
   return {};
@@ -310,7 +310,7 @@ Status PackFile::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<
     for (std::uint32_t i = 0; i < wanted; ++i) at += chunk.head.LengthOf(i);
     const std::size_t length = chunk.head.LengthOf(wanted);
     // CheckPackIndex has checked the parts; this holds for what Recover found, too.
-    if (entry.part_offset != filled) return Damaged(kPart, "parts of a sample are missing");
+    if (entry.part_offset != filled) return Damaged(kPackPart, "parts of a sample are missing");
     if (length > out.size() - filled) {
       return Error(ErrorCode::kInvalidArgument,
                    "pack: the output does not have the sample's length");
@@ -345,7 +345,7 @@ Result<std::vector<std::uint64_t>> PackFile::SequenceStarts() const {
     const auto added = CheckRecordHead(identity_, entry.offset, bytes);
     if (!prefix.has_value() || !added.has_value() ||
         prefix->head_checksum != entry.head_checksum) {
-      return Damaged(kPart, NameOf(schema_, entry) + ": its head is damaged");
+      return Damaged(kPackPart, NameOf(schema_, entry) + ": its head is damaged");
     }
     FOREBAY_ASSIGN(const ChunkHead head, ReadChunkHead(schema_, *added));
     if (head.begins_sequence) starts.push_back(entry.first_sample);
@@ -405,7 +405,7 @@ Result<std::vector<std::string>> PackFile::Keys(std::uint64_t first_sample,
       if (sample >= first_sample && sample < first_sample + count) keys.emplace_back(key);
     }
     if (!reader.ok() || reader.remaining() != 0) {
-      return Damaged(kPart, "a key record has the wrong length");
+      return Damaged(kPackPart, "a key record has the wrong length");
     }
   }
   return keys;

@@ -198,7 +198,7 @@ const WavefrontOrderKernel<T>* Vectors(Isa isa) {
 // Scratch memory for the kernels of every instruction set, so that machines agree which packs need
 // too much memory.
 template <typename T>
-std::size_t ScratchBytes(const PlaneShape& shape) {
+std::size_t WavefrontMemoryBytes(const PlaneShape& shape) {
   ScratchArena scalar;
   CountWavefrontPlan(shape, scalar);
   ScratchArena vectors = scalar;
@@ -220,7 +220,8 @@ Status Decode(const PlaneShape& shape, const WavefrontPlan& plan, std::uint32_t 
 }  // namespace
 
 std::size_t WavefrontScratchBytes(const PlaneShape& shape) {
-  return shape.bits <= 8 ? ScratchBytes<std::uint8_t>(shape) : ScratchBytes<std::uint16_t>(shape);
+  return shape.bits <= 8 ? WavefrontMemoryBytes<std::uint8_t>(shape)
+                         : WavefrontMemoryBytes<std::uint16_t>(shape);
 }
 
 Status DecodeWavefront(const PlaneShape& shape, std::span<const std::byte> body,

@@ -15,7 +15,7 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "wavefront-coded planes";  // in errors
+constexpr std::string_view kWavefrontPart = "wavefront-coded planes";  // in errors
 
 // Filters and thresholds of a group. Numbers out of range are clamped, as the format says; they
 // cannot do harm, and an encoder never writes them.
@@ -57,7 +57,7 @@ Status ReadFrequencies(BitDecoder& bits, WavefrontSideModels& models, std::uint3
                        std::span<WavefrontEntry> table) {
   const std::uint32_t count = bits.Number(models.symbol_count);
   if (count > WavefrontSymbolCount(sample_bits)) {
-    return Damaged(kPart, "a context has too many symbols");
+    return Damaged(kWavefrontPart, "a context has too many symbols");
   }
   // A symbol that has all 2048 slots leaves a state as it was.
   if (count == 0) {
@@ -73,19 +73,21 @@ Status ReadFrequencies(BitDecoder& bits, WavefrontSideModels& models, std::uint3
   for (std::uint32_t rank = 0; rank < count; ++rank) {
     length = bits.Tree(models.frequency_length[length]);
     // Also keeps the next length's model within the array: there is one for each length up to 12.
-    if (length > kWavefrontProbabilityBits + 1) return Damaged(kPart, "a frequency exceeds 2048");
+    if (length > kWavefrontProbabilityBits + 1) {
+      return Damaged(kWavefrontPart, "a frequency exceeds 2048");
+    }
     if (length == 0) continue;
     const std::uint32_t frequency = 1U << (length - 1) | bits.PlainBits(length - 1);
     // Compared before the slots are filled, which would otherwise run over the end of the table.
     if (frequency > kWavefrontProbabilityScale - next) {
-      return Damaged(kPart, "the frequencies of a context exceed 2048");
+      return Damaged(kWavefrontPart, "the frequencies of a context exceed 2048");
     }
     const WavefrontEntry entry = WavefrontSymbolAt(rank, sample_bits) | frequency << 8;
     FillSymbol(entry, frequency, &table[next]);
     next += frequency;
   }
   if (next != kWavefrontProbabilityScale) {
-    return Damaged(kPart, "the frequencies of a context do not add up to 2048");
+    return Damaged(kWavefrontPart, "the frequencies of a context do not add up to 2048");
   }
   return {};
 }
@@ -167,12 +169,12 @@ Status ReadBlocks(BitDecoder& bits, WavefrontSideModels& models, std::uint32_t f
     // Checked once a frame: until here the values were only stored, in types that cannot exceed
     // their bounds.
     if (reader.highest >= group.filter_count) {
-      return Damaged(kPart, "a block names a filter that does not exist");
+      return Damaged(kWavefrontPart, "a block names a filter that does not exist");
     }
     if (reader.furthest > kWavefrontMotionMax) {
-      return Damaged(kPart, "the motion of a block is out of range");
+      return Damaged(kWavefrontPart, "the motion of a block is out of range");
     }
-    if (bits.exhausted()) return Damaged(kPart, "the side information ends early");
+    if (bits.exhausted()) return Damaged(kWavefrontPart, "the side information ends early");
   }
   return {};
 }
@@ -235,14 +237,14 @@ Result<WavefrontPlan> ReadWavefrontPlan(const PlaneShape& shape, std::span<const
   const std::span<const std::byte> side = reader.Take(reader.ReadLe<std::uint32_t>());
   const std::uint32_t lanes = std::min(shape.rows, kWavefrontLanes);
   const bool inter = shape.frames > 1;
-  if (!reader.ok()) return Damaged(kPart, "the header ends early");
+  if (!reader.ok()) return Damaged(kWavefrontPart, "the header ends early");
   if (parameters.block_log2 < kWavefrontBlockLog2Min ||
       parameters.block_log2 > kWavefrontBlockLog2Max || parameters.magnitude_shift > 15 ||
       parameters.top >> shape.bits != 0 ||
       parameters.intra.filter_count - 1 >= kWavefrontFiltersMax ||
       (inter && parameters.inter.filter_count - 1 >= kWavefrontFiltersMax) ||
       (!inter && parameters.inter.filter_count != 0)) {
-    return Damaged(kPart, "a header field is out of range");
+    return Damaged(kWavefrontPart, "a header field is out of range");
   }
   // Not before the header is checked: the number of blocks follows from block_log2.
   // CountWavefrontPlan has counted the smallest block size and so the most memory.
@@ -252,11 +254,13 @@ Result<WavefrontPlan> ReadWavefrontPlan(const PlaneShape& shape, std::span<const
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     plan.states[lane] = reader.ReadLe<std::uint32_t>();
     if (reader.ok() && plan.states[lane] < kWavefrontStateMin) {
-      return Damaged(kPart, "the state of a lane is below 2^16");
+      return Damaged(kWavefrontPart, "the state of a lane is below 2^16");
     }
   }
   plan.words = reader.Take(reader.remaining());
-  if (!reader.ok() || plan.words.size() % 2 != 0) return Damaged(kPart, "the states end early");
+  if (!reader.ok() || plan.words.size() % 2 != 0) {
+    return Damaged(kWavefrontPart, "the states end early");
+  }
   BitDecoder bits(side);
   WavefrontSideModels models;
   FOREBAY_TRY(ReadGroup(bits, models, shape, false, plan));

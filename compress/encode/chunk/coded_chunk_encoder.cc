@@ -33,7 +33,7 @@ constexpr std::size_t kGuessShareMin = 8;
 constexpr std::uint32_t kSamplesJudged = 2;
 // Of so many values a dictionary makes bytes, which decode faster than the words they were.
 constexpr std::uint32_t kBytesDistinct = 256;
-constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
+constexpr std::size_t kSmallChunkBytes = std::size_t{8} << 10;
 
 // One attempt at a chunk: Prepare, then Saves or Finish; or IsPlain and then RunPlain.
 class CodedChunkEncoder {
@@ -87,7 +87,7 @@ class CodedChunkEncoder {
     // Words have the same planes in both profiles, and what lies around those is the slower part.
     const bool hurried = options_.profile == Profile::kBalanced ||
                          (options_.profile == Profile::kFast && shape_.element_bytes() == 2);
-    if (hurried && raw_.size() > kSmallBytes) {
+    if (hurried && raw_.size() > kSmallChunkBytes) {
       return shape_.element_bytes() == 1 ? FillsItsRange<std::uint8_t>(kGapsPlainBytes, 1)
                                          : shape_.element_bytes() == 2 &&
                                                geometry_.channels == 1 &&

@@ -23,7 +23,7 @@ constexpr std::size_t kGainShareMin = 64;
 // open, to profile auto and within an error bound, that must save a part of the bytes: one in so
 // many.
 constexpr std::size_t kPaceShare = 8;
-constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
+constexpr std::size_t kSmallPlanesBytes = std::size_t{8} << 10;
 
 // Bits [shift, shift + bits) of each code, as samples of one or two bytes.
 std::vector<std::byte> SamplesOf(std::span<const std::uint64_t> codes, unsigned shift,
@@ -71,7 +71,7 @@ Result<std::vector<std::byte>> EncodePlanesWell(const PlaneShape& shape,
     return PaceWithinBound(shape, samples, std::move(planes));
   }
   // What was drawn, or is small; elsewhere only the pace could tell for it.
-  const bool may_find_less = planes.size() <= std::max(samples.size() / 8, kSmallBytes);
+  const bool may_find_less = planes.size() <= std::max(samples.size() / 8, kSmallPlanesBytes);
   if (profile != Profile::kAuto && !may_find_less) return planes;
   FOREBAY_ASSIGN(std::vector<std::byte> balanced,
                  EncodePlanes(shape, samples, Profile::kBalanced));

@@ -24,7 +24,7 @@ using Work = WavefrontWork<std::uint8_t>;
 
 // What a block must gain by not being corrected. It is more than naming another copy of the filter
 // costs, because every uncorrected block makes the contexts fit all others a little less.
-constexpr std::uint64_t kChangeCost = std::uint64_t{32} << kLogFractionBits;
+constexpr std::uint64_t kLearnedChangeCost = std::uint64_t{32} << kLogFractionBits;
 
 WavefrontGroup& GroupOf(Work& work, bool inter) {
   return inter ? work.parameters.inter : work.parameters.intra;
@@ -164,7 +164,7 @@ void SplitFilters(std::span<const bool> kept, std::size_t begin, std::size_t end
 bool ChooseCorrections(const Predictor& predictor, WavefrontWork<std::uint8_t>& work) {
   return CorrectBlocks(predictor, work, [](std::size_t, std::uint64_t with,
                                            std::uint64_t without) {
-    return with < without + kChangeCost;
+    return with < without + kLearnedChangeCost;
   });
 }
 

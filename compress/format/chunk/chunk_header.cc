@@ -15,7 +15,7 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "coded chunk";  // in errors
+constexpr std::string_view kHeaderPart = "coded chunk";  // in errors
 // The unit is 2^-32 octaves, so the limit is 256 octaves from one number to the next.
 constexpr std::uint64_t kLogarithmStepMax = 1ULL << 40;
 
@@ -63,14 +63,14 @@ Status ReadQuantiser(const ChunkShape& shape, ByteReader& reader, Quantiser& qua
       valid = valid && quantiser.integer_step > 0 && quantiser.integer_step <= kLogarithmStepMax;
       break;
   }
-  if (!reader.ok() || !valid) return Damaged(kPart, "the quantiser is invalid");
+  if (!reader.ok() || !valid) return Damaged(kHeaderPart, "the quantiser is invalid");
   return {};
 }
 
 Status ReadMasks(const ChunkShape& shape, ByteReader& reader, ChunkStages& stages) {
   stages.mask_count = reader.ReadLe<std::uint8_t>();
   if (stages.mask_count == 0 || stages.mask_count > kMasksMax) {
-    return Damaged(kPart, "the number of masks is invalid");
+    return Damaged(kHeaderPart, "the number of masks is invalid");
   }
   for (std::size_t i = 0; i < stages.mask_count; ++i) {
     stages.masks[i].pattern = reader.ReadLe<std::uint64_t>();
@@ -78,7 +78,7 @@ Status ReadMasks(const ChunkShape& shape, ByteReader& reader, ChunkStages& stage
     stages.masks[i].temporal = flags == 1;
     // A wider pattern would equal no element: the mask could not have been found by a writer.
     if (!reader.ok() || flags > 1 || !FitsElement(shape, stages.masks[i].pattern)) {
-      return Damaged(kPart, "a mask is invalid");
+      return Damaged(kHeaderPart, "a mask is invalid");
     }
   }
   return {};
@@ -92,7 +92,7 @@ Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
     case ChunkStage::kEscape: {
       const std::uint64_t count = reader.ReadVarint();
       if (!reader.ok() || count == 0 || count > shape.elements()) {
-        return Damaged(kPart, "the escapes are invalid");
+        return Damaged(kHeaderPart, "the escapes are invalid");
       }
       stages.escape_count = static_cast<std::uint32_t>(count);
       return {};
@@ -102,7 +102,7 @@ Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
       stages.shift = reader.ReadLe<std::uint8_t>();
       // A shift by the element's width or more is undefined in C++ and loses all bits.
       if (!reader.ok() || stages.shift >= 8 * shape.element_bytes()) {
-        return Damaged(kPart, "the offset stage is invalid");
+        return Damaged(kHeaderPart, "the offset stage is invalid");
       }
       return {};
     case ChunkStage::kDictionary: {
@@ -110,7 +110,7 @@ Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
       // A dictionary never has more values than the chunk has elements: this bounds its memory by
       // the shape and not by the payload.
       if (!reader.ok() || count == 0 || count > kDictionaryMax || count > shape.elements()) {
-        return Damaged(kPart, "the dictionary is invalid");
+        return Damaged(kHeaderPart, "the dictionary is invalid");
       }
       stages.dictionary_count = static_cast<std::uint32_t>(count);
       return {};
@@ -121,7 +121,7 @@ Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
       stages.colour = static_cast<ColourKind>(kind);
       // A hostile head may name a transform for a chunk of fewer channels. The inverse reads three.
       if (!reader.ok() || kind == 0 || GeometryOf(shape).channels < 3) {
-        return Damaged(kPart, "the colour stage is invalid");
+        return Damaged(kHeaderPart, "the colour stage is invalid");
       }
       return {};
     }
@@ -137,18 +137,20 @@ Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stag
   for (int i = 0; i < count; ++i) {
     const auto id = reader.ReadLe<std::uint8_t>();
     // Ascending numbers also rule out a stage that is given twice.
-    if (!reader.ok() || id <= last) return Damaged(kPart, "the stages are not in ascending order");
+    if (!reader.ok() || id <= last) {
+      return Damaged(kHeaderPart, "the stages are not in ascending order");
+    }
     last = id;
     FOREBAY_TRY(ReadStage(shape, static_cast<ChunkStage>(id), reader, stages));
   }
   stages.plane_count = reader.ReadLe<std::uint8_t>();
   if (!reader.ok() || stages.plane_count > kPlanesMax) {
-    return Damaged(kPart, "the planes are invalid");
+    return Damaged(kHeaderPart, "the planes are invalid");
   }
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < stages.plane_count; ++i) {
     const auto bits = reader.ReadLe<std::uint8_t>();
-    if (bits == 0 || bits > 16) return Damaged(kPart, "a plane has no bits, or more than 16");
+    if (bits == 0 || bits > 16) return Damaged(kHeaderPart, "a plane has no bits, or more than 16");
     stages.plane_bits[i] = bits;
     // A sample of up to 8 bits takes a byte in memory, and a wider one takes two.
     bytes += bits <= 8 ? 1 : 2;
@@ -156,19 +158,19 @@ Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stag
   // The planes of an element never take more memory than the element: decoders size their scratch
   // memory by it.
   if (!reader.ok() || bytes > shape.element_bytes()) {
-    return Damaged(kPart, "the planes are invalid");
+    return Damaged(kHeaderPart, "the planes are invalid");
   }
   // Dictionaries and colours work on codes that fit one 16-bit number.
   const bool narrow = stages.code_bits() <= 16;
   if (!narrow && (stages.dictionary_count > 0 || stages.colour != ColourKind::kNone)) {
-    return Damaged(kPart, "codes of more than 16 bits have a dictionary or colours");
+    return Damaged(kHeaderPart, "codes of more than 16 bits have a dictionary or colours");
   }
   // A colour transform takes half the range of a code, and codes of no bits have none.
   if (stages.plane_count == 0 && stages.colour != ColourKind::kNone) {
-    return Damaged(kPart, "there are colours without planes");
+    return Damaged(kHeaderPart, "there are colours without planes");
   }
   if (narrow && stages.dictionary_count > 1U << stages.code_bits()) {
-    return Damaged(kPart, "the dictionary has more values than codes can name");
+    return Damaged(kHeaderPart, "the dictionary has more values than codes can name");
   }
   return {};
 }
@@ -177,15 +179,15 @@ Status CheckPlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
                         const ChunkStream& stream, std::uint64_t coded_bytes) {
   const std::size_t sample_bytes = bits <= 8 ? 1 : 2;
   if (stream.raw_bytes != geometry.pixels() * sample_bytes) {
-    return Damaged(kPart, "a plane has the wrong size");
+    return Damaged(kHeaderPart, "a plane has the wrong size");
   }
   // A constant plane stores its one sample, so decoders read it without looking at the length.
   if (stream.coder == StreamCoder::kConstant && coded_bytes != sample_bytes) {
-    return Damaged(kPart, "a constant has the wrong size");
+    return Damaged(kHeaderPart, "a constant has the wrong size");
   }
   // Scratch memory for the plane codec was not taken for such a shape.
   if (stream.coder == StreamCoder::kPlanes && !geometry.allows_planes) {
-    return Damaged(kPart, "planes are too narrow for their coder");
+    return Damaged(kHeaderPart, "planes are too narrow for their coder");
   }
   return {};
 }
@@ -193,14 +195,16 @@ Status CheckPlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
 // A stream that is no plane: only masks of one channel may be coded as planes.
 Status CheckSideStream(const ChunkShape& shape, const ChunkGeometry& geometry, bool is_mask,
                        const ChunkStream& stream) {
-  if (stream.raw_bytes > SideStreamBytesMax(shape)) return Damaged(kPart, "a stream is too large");
+  if (stream.raw_bytes > SideStreamBytesMax(shape)) {
+    return Damaged(kHeaderPart, "a stream is too large");
+  }
   if (stream.coder == StreamCoder::kConstant) {
-    return Damaged(kPart, "a stream has a coder that it must not have");
+    return Damaged(kHeaderPart, "a stream has a coder that it must not have");
   }
   if (stream.coder != StreamCoder::kPlanes) return {};
   if (!is_mask || geometry.channels != 1 || !geometry.allows_planes ||
       stream.raw_bytes != shape.elements()) {
-    return Damaged(kPart, "a stream has a coder that it must not have");
+    return Damaged(kHeaderPart, "a stream has a coder that it must not have");
   }
   return {};
 }
@@ -212,13 +216,13 @@ Status ReadStream(ByteReader& reader, ChunkStream& stream, std::uint64_t& coded_
   const std::uint64_t raw_bytes = reader.ReadVarint();
   coded_bytes = reader.ReadVarint();
   if (!reader.ok() || raw_bytes > 0xFFFF'FFFF) {
-    return Damaged(kPart, "the table of streams is cut off");
+    return Damaged(kHeaderPart, "the table of streams is cut off");
   }
   if (coder > static_cast<std::uint8_t>(StreamCoder::kConstant)) return Newer("a stream's coder");
   stream.coder = static_cast<StreamCoder>(coder);
   stream.raw_bytes = static_cast<std::uint32_t>(raw_bytes);
   if (stream.coder == StreamCoder::kStore && coded_bytes != raw_bytes) {
-    return Damaged(kPart, "a stored stream has the wrong size");
+    return Damaged(kHeaderPart, "a stored stream has the wrong size");
   }
   return {};
 }
@@ -240,7 +244,7 @@ Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::b
   ByteReader reader(payload);
   CodedHead head;
   const auto layout = reader.ReadLe<std::uint8_t>();
-  if (!reader.ok()) return Damaged(kPart, "the payload is empty");
+  if (!reader.ok()) return Damaged(kHeaderPart, "the payload is empty");
   // The layout comes first: nothing behind it has a meaning that this version can rely on
   // otherwise.
   if (layout != kChunkLayout) return Newer("layout " + std::to_string(layout));
@@ -264,17 +268,19 @@ Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::b
   const std::uint32_t escape = head.escape_stream();
   if (head.stages.escape_count > 0 &&
       head.streams[escape + 1].raw_bytes != head.stages.escape_count * shape.element_bytes()) {
-    return Damaged(kPart, "the escapes have the wrong size");
+    return Damaged(kHeaderPart, "the escapes have the wrong size");
   }
   for (std::uint32_t i = 0; i < head.stream_count; ++i) {
     if (coded_bytes[i] > reader.remaining()) {
-      return Damaged(kPart, "a stream ends beyond the payload");
+      return Damaged(kHeaderPart, "a stream ends beyond the payload");
     }
     // Bodies lie behind the table, one after the other, in the same order.
     head.streams[i].body = reader.Take(static_cast<std::size_t>(coded_bytes[i]));
   }
   // Bytes that nothing reads could differ between payloads that decode alike; they are refused.
-  if (reader.remaining() != 0) return Damaged(kPart, "there are bytes behind the last stream");
+  if (reader.remaining() != 0) {
+    return Damaged(kHeaderPart, "there are bytes behind the last stream");
+  }
   return head;
 }
 

@@ -15,7 +15,7 @@ constexpr std::size_t kFramePixelsMin = 4096;
 // The plane codec keeps margins around a frame, whose share these bound.
 constexpr std::uint32_t kPlaneRowsMin = 8, kPlaneColumnsMin = 24;
 
-Error Invalid(const std::string& what) {
+Error InvalidShape(const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, "chunk shape: " + what);
 }
 
@@ -23,28 +23,28 @@ Error Invalid(const std::string& what) {
 
 Status CheckChunkShape(const ChunkShape& shape) {
   if (shape.rank > kChunkRankMax) {
-    return Invalid("rank " + std::to_string(shape.rank) + ", at most " +
-                   std::to_string(kChunkRankMax));
+    return InvalidShape("rank " + std::to_string(shape.rank) + ", at most " +
+                        std::to_string(kChunkRankMax));
   }
   if (shape.channel_axis < -1 || shape.channel_axis >= shape.rank) {
-    return Invalid("channel axis " + std::to_string(shape.channel_axis) + " of rank " +
-                   std::to_string(shape.rank));
+    return InvalidShape("channel axis " + std::to_string(shape.channel_axis) + " of rank " +
+                        std::to_string(shape.rank));
   }
   // Divides the limit by each factor instead of multiplying the factors, whose product could
   // overflow.
   std::uint64_t left = limits::kChunkBytesMax / shape.element_bytes();
   if (shape.samples == 0 || shape.samples > left) {
-    return Invalid(std::to_string(shape.samples) + " samples");
+    return InvalidShape(std::to_string(shape.samples) + " samples");
   }
   left /= shape.samples;
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
     const std::uint32_t extent = shape.extent[axis];
     if (extent == 0 || (axis >= shape.rank && extent != 1)) {
-      return Invalid("extent " + std::to_string(extent) + " of axis " + std::to_string(axis));
+      return InvalidShape("extent " + std::to_string(extent) + " of axis " + std::to_string(axis));
     }
     if (extent > left) {
-      return Invalid("more than " + std::to_string(limits::kChunkBytesMax) +
-                     " bytes; cut the field into smaller chunks");
+      return InvalidShape("more than " + std::to_string(limits::kChunkBytesMax) +
+                          " bytes; cut the field into smaller chunks");
     }
     left /= extent;
   }

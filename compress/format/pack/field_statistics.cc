@@ -19,7 +19,7 @@ namespace forebay::compress {
 namespace {
 
 // Ten words of 8 bytes, in the order of WriteStatistics.
-constexpr std::size_t kBytesPerField = 80;
+constexpr std::size_t kStatisticsBytes = 80;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 bool IsReal(const PackField& field) { return OrderOf(field.dtype) == CodeOrder::kFloat; }
@@ -39,7 +39,7 @@ double Difference(std::int64_t value, std::int64_t first) {
 
 // Takes a chunk's values one after the other. Differences are taken from the first valid value. It
 // is one of the values, so the squares exceed the moment by no more than a factor of their number.
-class Collector {
+class StatisticsCollector {
  public:
   void Nan() {
     ++found_.values;
@@ -92,7 +92,7 @@ void SetMoment(double first, double differences, double squares, FieldStatistics
   found.moment = moment < 0 ? 0 : moment;
 }
 
-FieldStatistics Collector::Finish() {
+FieldStatistics StatisticsCollector::Finish() {
   if (found_.valid > 0) SetMoment(first_, differences_, squares_, found_);
   return found_;
 }
@@ -174,7 +174,7 @@ FieldStatistics MeasureChunk(const PackField& field, const ChunkHead& head,
       default: break;
     }
   }
-  Collector collector;
+  StatisticsCollector collector;
   VisitValues(field, head, decoded, collector);
   return collector.Finish();
 }
@@ -253,7 +253,7 @@ std::vector<std::byte> WriteStatistics(const std::vector<FieldStatistics>& field
 
 Result<std::vector<FieldStatistics>> ReadStatistics(const PackSchema& schema,
                                                     std::span<const std::byte> payload) {
-  if (payload.size() != schema.fields.size() * kBytesPerField) {
+  if (payload.size() != schema.fields.size() * kStatisticsBytes) {
     return Damaged("pack", "the statistics are not of all fields");
   }
   ByteReader reader(payload);

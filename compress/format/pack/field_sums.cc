@@ -15,11 +15,11 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::size_t kBytesPerField = 64;
+constexpr std::size_t kSumsBytes = 64;
 
 // The sums of one chunk. Each chunk's are added up from 0 on and then added to the field's, because
 // the order of floating-point additions is part of version 1.
-class Collector {
+class SumsCollector {
  public:
   void Nan() {
     ++found_.values;
@@ -55,7 +55,7 @@ class Collector {
 
 void AddChunkSums(const PackField& field, const ChunkHead& head,
                   std::span<const std::byte> decoded, FieldSums& sums) {
-  Collector collector;
+  SumsCollector collector;
   VisitValues(field, head, decoded, collector);
   const FieldSums& more = collector.found();
   sums.values += more.values;
@@ -114,7 +114,7 @@ std::vector<std::byte> WriteFieldSums(const std::vector<FieldSums>& fields) {
 Result<std::vector<FieldSums>> ReadFieldSums(const PackSchema& schema,
                                              std::span<const std::byte> payload) {
   // The exact size makes every read below succeed, so the loop need not ask reader.ok().
-  if (payload.size() != schema.fields.size() * kBytesPerField) {
+  if (payload.size() != schema.fields.size() * kSumsBytes) {
     return Damaged("pack", "the statistics are not of all fields");
   }
   ByteReader reader(payload);

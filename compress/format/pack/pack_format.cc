@@ -19,9 +19,9 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "pack";  // in errors
+constexpr std::string_view kPackPart = "pack";  // in errors
 
-Error Invalid(std::string what) {
+Error InvalidPack(std::string what) {
   return Error(ErrorCode::kInvalidArgument, "pack: " + std::move(what));
 }
 
@@ -85,29 +85,30 @@ Result<PackField> ReadField(ByteReader& reader) {
 // What writers may ask for and readers accept. The same code serves both.
 Status CheckField(const PackField& field) {
   if (field.name.empty() || field.name.size() > limits::kNameBytesMax) {
-    return Invalid("a field's name has 1 to " + std::to_string(limits::kNameBytesMax) + " bytes");
+    return InvalidPack("a field's name has 1 to " + std::to_string(limits::kNameBytesMax) +
+                       " bytes");
   }
   const std::string where = "field " + field.name + ": ";
   if (field.samples_per_chunk == 0 || field.samples_per_chunk > limits::kChunkSamplesMax) {
-    return Invalid(where + "a chunk has 1 to " + std::to_string(limits::kChunkSamplesMax) +
-                   " samples");
+    return InvalidPack(where + "a chunk has 1 to " + std::to_string(limits::kChunkSamplesMax) +
+                       " samples");
   }
   // Written as !(x >= 0), because a NaN compares false and must be refused as well.
   if (field.bound.mode > 5 || !(field.bound.absolute >= 0) || !(field.bound.relative >= 0)) {
-    return Invalid(where + "an error bound that makes no sense");
+    return InvalidPack(where + "an error bound that makes no sense");
   }
   // A field of byte strings has elements of one byte here, as in every shape.
   if (field.valid_bits > 8 * DtypeBytes(field.dtype)) {
-    return Invalid(where + "more valid bits than an element has");
+    return InvalidPack(where + "more valid bits than an element has");
   }
-  if (field.rank > kChunkRankMax) return Invalid(where + "more than 4 axes");
+  if (field.rank > kChunkRankMax) return InvalidPack(where + "more than 4 axes");
   // Axes beyond the rank must be 1, because products over all four axes are taken everywhere and
   // must not depend on the rank. An extent or a tile of 0 would divide by zero in TilesAlong.
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
     const bool used = axis < field.rank;
     if (field.extent[axis] == 0 || field.tile[axis] == 0 ||
         field.tile[axis] > field.extent[axis] || (!used && field.extent[axis] != 1)) {
-      return Invalid(where + "extents and tiles do not fit each other");
+      return InvalidPack(where + "extents and tiles do not fit each other");
     }
   }
   // A variable field has no shape of its own: each chunk's follows from its byte strings.
@@ -116,7 +117,7 @@ Status CheckField(const PackField& field) {
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
     tiles *= TilesAlong(field, axis);
     // Compared after every axis, so that the product of four 32-bit counts cannot overflow.
-    if (tiles > limits::kChunkSamplesMax) return Invalid(where + "too many tiles");
+    if (tiles > limits::kChunkSamplesMax) return InvalidPack(where + "too many tiles");
   }
   // The first tile is the largest, and a chunk of it is the largest chunk of the field.
   const Status fits = CheckChunkShape(field.Shape(0, field.samples_per_chunk));
@@ -196,21 +197,21 @@ std::vector<std::string_view> ClassNames(const PackSchema& schema, std::string_v
 
 Status CheckSchema(const PackSchema& schema) {
   if (schema.fields.empty() || schema.fields.size() > limits::kFieldCountMax) {
-    return Invalid("a schema has 1 to " + std::to_string(limits::kFieldCountMax) + " fields");
+    return InvalidPack("a schema has 1 to " + std::to_string(limits::kFieldCountMax) + " fields");
   }
   // Fields are addressed by name in every interface, so two of one name could not be told apart.
   std::set<std::string_view> names;
   for (const PackField& field : schema.fields) {
     FOREBAY_TRY(CheckField(field));
-    if (!names.insert(field.name).second) return Invalid("two fields called " + field.name);
+    if (!names.insert(field.name).second) return InvalidPack("two fields called " + field.name);
   }
   if (schema.provenance.size() > limits::kPackProvenanceMax) {
-    return Invalid("more than " + std::to_string(limits::kPackProvenanceMax) +
-                   " entries of provenance");
+    return InvalidPack("more than " + std::to_string(limits::kPackProvenanceMax) +
+                       " entries of provenance");
   }
   for (const auto& [key, value] : schema.provenance) {
     if (key.size() > limits::kNameBytesMax || value.size() > limits::kPathBytesMax) {
-      return Invalid("provenance " + key.substr(0, 40) + " is too long");
+      return InvalidPack("provenance " + key.substr(0, 40) + " is too long");
     }
   }
   return CheckPredictors(schema);
@@ -219,9 +220,9 @@ Status CheckSchema(const PackSchema& schema) {
 Status CheckWritableBound(const PackField& field) {
   // Readers do not ask this: a pack that another writer made decodes all the same.
   if (field.dtype != Dtype::kBytes || field.bound.mode == 0) return {};
-  return Invalid("field " + field.name +
-                 ": an error bound on byte strings would change their bytes; bound fields of "
-                 "numbers only and leave this one lossless");
+  return InvalidPack("field " + field.name +
+                     ": an error bound on byte strings would change their bytes; bound fields of "
+                     "numbers only and leave this one lossless");
 }
 
 namespace {
@@ -326,7 +327,7 @@ Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   PackHeader header;
   const auto magic = reader.ReadLe<std::uint64_t>();
-  if (!reader.ok() || magic != kPackMagic) return Invalid("not a pack file");
+  if (!reader.ok() || magic != kPackMagic) return InvalidPack("not a pack file");
   header.major = reader.ReadLe<std::uint16_t>();
   header.minor = reader.ReadLe<std::uint16_t>();
   const auto alignment = reader.ReadLe<std::uint32_t>();
@@ -339,11 +340,11 @@ Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
     ReadHeaderRest(reader, header);
   }
   const auto checksum = reader.ReadLe<std::uint64_t>();
-  if (!reader.ok()) return Damaged(kPart, "the header ends early");
+  if (!reader.ok()) return Damaged(kPackPart, "the header ends early");
   // Damage is reported before an unknown version: a flipped bit in the version must not send a user
   // looking for a newer reader.
   if (Checksum(bytes.first(kPackHeaderBytes - sizeof(std::uint64_t))) != checksum) {
-    return Damaged(kPart, "the header does not match its checksum");
+    return Damaged(kPackPart, "the header does not match its checksum");
   }
   if (header.major < kPackMajorOldest || header.major > kPackMajor ||
       (header.features & ~kKnownFeatures) != 0) {
@@ -354,12 +355,12 @@ Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
                      ") does not know; use a newer one");
   }
   if (alignment != 8 && alignment != limits::kIoAlignmentBytes) {
-    return Damaged(kPart, "the alignment is neither 8 nor 4096");
+    return Damaged(kPackPart, "the alignment is neither 8 nor 4096");
   }
   // Callers allocate this many bytes before they can compare the schema with its checksum.
   if (header.schema_bytes > limits::kPackStartBytesMax - kPackHeaderBytes) {
-    return Damaged(
-        kPart, "the schema has more than " + std::to_string(limits::kPackStartBytesMax) + " bytes");
+    return Damaged(kPackPart, "the schema has more than " +
+                                  std::to_string(limits::kPackStartBytesMax) + " bytes");
   }
   return header;
 }
@@ -374,14 +375,14 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
                                  const PredictorBudget& budget) {
   FOREBAY_ASSIGN(const PackHeader header, ReadPackHeader(start));
   if (start.size() - kPackHeaderBytes < header.schema_bytes) {
-    return Damaged(kPart, "the schema ends early");
+    return Damaged(kPackPart, "the schema ends early");
   }
   const std::span<const std::byte> body =
       start.subspan(kPackHeaderBytes, static_cast<std::size_t>(header.schema_bytes));
   // From here on the bytes are as they were written. They are still not trusted: a checksum proves
   // that nothing was damaged and not that the writer was honest.
   if (Checksum(body) != header.schema_checksum) {
-    return Damaged(kPart, "the schema does not match its checksum");
+    return Damaged(kPackPart, "the schema does not match its checksum");
   }
   PackSchema schema;
   schema.aligned = header.aligned;
@@ -390,18 +391,18 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
   // feature bit in the header, and ReadPackHeader refuses features that it does not know.
   schema.keyed = (reader.ReadLe<std::uint8_t>() & 1) != 0;
   const std::uint64_t fields = reader.ReadVarint();
-  if (fields > limits::kFieldCountMax) return Damaged(kPart, "there are too many fields");
+  if (fields > limits::kFieldCountMax) return Damaged(kPackPart, "there are too many fields");
   for (std::uint64_t i = 0; i < fields && reader.ok(); ++i) {
     // A later version may append to a field: its length is given, and the rest is skipped.
     ByteReader part(reader.Take(static_cast<std::size_t>(reader.ReadVarint())));
     FOREBAY_ASSIGN(PackField field, ReadField(part));
-    if (!part.ok()) return Damaged(kPart, "a field ends early");
+    if (!part.ok()) return Damaged(kPackPart, "a field ends early");
     schema.fields.push_back(std::move(field));
   }
   // A reader that has run out of bytes returns 0 here, and ok() is asked once, at the end.
   const std::uint64_t entries = reader.ReadVarint();
   if (entries > limits::kPackProvenanceMax) {
-    return Damaged(kPart, "there are too many provenance entries");
+    return Damaged(kPackPart, "there are too many provenance entries");
   }
   for (std::uint64_t i = 0; i < entries && reader.ok(); ++i) {
     std::string key(reader.ReadString(limits::kNameBytesMax));
@@ -409,28 +410,28 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
     schema.provenance.emplace_back(std::move(key), std::move(value));
   }
   FOREBAY_TRY(ReadSections(budget, reader, schema));
-  if (!reader.ok()) return Damaged(kPart, "the schema ends early");
+  if (!reader.ok()) return Damaged(kPackPart, "the schema ends early");
   // The file is at fault here and not the caller, so the error becomes kDataLoss.
   const Status sound = CheckSchema(schema);
-  if (!sound.has_value()) return Damaged(kPart, sound.error().message());
+  if (!sound.has_value()) return Damaged(kPackPart, sound.error().message());
   return schema;
 }
 
 // The hash of flags and fields. Provenance and predictors may differ between packs that belong to
 // one set.
 Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start) {
-  if (start.size() < kPackHeaderBytes) return Damaged(kPart, "the header ends early");
+  if (start.size() < kPackHeaderBytes) return Damaged(kPackPart, "the header ends early");
   const std::span<const std::byte> body = start.subspan(kPackHeaderBytes);
   ByteReader reader(body);
   // The reader passes over the flags. They are part of the hash, because a keyed pack and one
   // without keys cannot be one set.
   reader.Take(1);
   const std::uint64_t fields = reader.ReadVarint();
-  if (fields > limits::kFieldCountMax) return Damaged(kPart, "there are too many fields");
+  if (fields > limits::kFieldCountMax) return Damaged(kPackPart, "there are too many fields");
   for (std::uint64_t i = 0; i < fields; ++i) {
     reader.Take(static_cast<std::size_t>(reader.ReadVarint()));
   }
-  if (!reader.ok()) return Damaged(kPart, "the schema ends early");
+  if (!reader.ok()) return Damaged(kPackPart, "the schema ends early");
   return Checksum(body.first(reader.offset()));
 }
 
@@ -485,7 +486,7 @@ std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t off
 Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   if (reader.ReadLe<std::uint32_t>() != kRecordMagic) {
-    return Damaged(kPart, "there is no record at this offset");
+    return Damaged(kPackPart, "there is no record at this offset");
   }
   RecordPrefix prefix;
   prefix.type = static_cast<RecordType>(reader.ReadLe<std::uint16_t>());
@@ -499,10 +500,10 @@ Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes) {
   // caller reads that many bytes because of them.
   if (!reader.ok() || prefix.head_bytes < kRecordPrefixBytes ||
       added > prefix.head_bytes - kRecordPrefixBytes) {
-    return Damaged(kPart, "a record has an impossible size");
+    return Damaged(kPackPart, "a record has an impossible size");
   }
   if (prefix.head_bytes > limits::kPackStartBytesMax) {
-    return Damaged(kPart, "the head of a record is too long");
+    return Damaged(kPackPart, "the head of a record is too long");
   }
   return prefix;
 }
@@ -510,7 +511,7 @@ Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes) {
 Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::uint64_t offset,
                                                    std::span<const std::byte> head) {
   FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(head));
-  if (head.size() < prefix.head_bytes) return Damaged(kPart, "the head of a record ends early");
+  if (head.size() < prefix.head_bytes) return Damaged(kPackPart, "the head of a record ends early");
   // The number of added bytes is the second word of the covered part; RecordPrefix does not have
   // it. ReadRecordPrefix has checked that the added bytes end within the head.
   const auto added_bytes =
@@ -519,7 +520,7 @@ Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::
       head.subspan(kRecordCoveredOffset, kRecordPrefixBytes - kRecordCoveredOffset + added_bytes);
   if (Checksum(RecordIdentity(identity, prefix.type, offset, covered.size()), covered) !=
       prefix.head_checksum) {
-    return Damaged(kPart, "the record at byte " + std::to_string(offset) +
+    return Damaged(kPackPart, "the record at byte " + std::to_string(offset) +
                    " does not match its checksum");
   }
   // Padding is left out, so that a parser can ask whether the added bytes end where it does.
@@ -592,7 +593,7 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
   head.part_offset = reader.ReadLe<std::uint64_t>();
   head.sample_bytes = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || head.field >= schema.fields.size()) {
-    return Damaged(kPart, "a chunk names a field that does not exist");
+    return Damaged(kPackPart, "a chunk names a field that does not exist");
   }
   const PackField& field = schema.fields[head.field];
   // Refused and not ignored: an unknown codec or flag changes what the payload means.
@@ -609,7 +610,7 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
       head.first_sample > limits::kSampleCountMax ||
       added.size() - reader.offset() !=
           std::size_t{head.sample_count} * (field.variable() ? 12 : 8)) {
-    return Damaged(kPart, "a chunk of field " + field.name + " has an impossible size");
+    return Damaged(kPackPart, "a chunk of field " + field.name + " has an impossible size");
   }
   head.checksums = reader.Take(std::size_t{head.sample_count} * 8);
   if (!field.variable()) {
@@ -617,7 +618,7 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
     // before anything is decoded into memory of the shape's size.
     if (head.raw_bytes != field.Shape(head.tile, head.sample_count).bytes() ||
         head.sample_bytes != 0 || head.part_offset != 0) {
-      return Damaged(kPart, "a chunk of field " + field.name + " has the wrong size");
+      return Damaged(kPackPart, "a chunk of field " + field.name + " has the wrong size");
     }
     return head;
   }
@@ -633,7 +634,7 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
                 head.part_offset >= head.sample_bytes ||
                 head.raw_bytes != std::min(limits::kChunkBytesMax,
                                            head.sample_bytes - head.part_offset)))) {
-    return Damaged(kPart, "a chunk of field " + field.name + " has lengths that do not add up");
+    return Damaged(kPackPart, "a chunk of field " + field.name + " has lengths that do not add up");
   }
   return head;
 }

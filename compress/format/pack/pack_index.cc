@@ -15,7 +15,7 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "pack";  // in errors
+constexpr std::string_view kIndexPart = "pack";  // in errors
 // WritePackIndex writes this many bytes for each entry. The reader divides by them before it
 // allocates.
 constexpr std::size_t kChunkEntryBytes = 64;
@@ -64,7 +64,7 @@ Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::b
   if (!reader.ok() || chunks > reader.remaining() / kChunkEntryBytes ||
       keys > reader.remaining() / kKeyEntryBytes ||
       chunks * kChunkEntryBytes + keys * kKeyEntryBytes != reader.remaining()) {
-    return Damaged(kPart, "the counts of the index do not fit its size");
+    return Damaged(kIndexPart, "the counts of the index do not fit its size");
   }
   // At most as many entries as the payload has bytes for, and the payload is in memory already.
   index.chunks.reserve(static_cast<std::size_t>(chunks));
@@ -96,7 +96,9 @@ Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::b
 }
 
 Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
-  if (index.samples > limits::kSampleCountMax) return Damaged(kPart, "there are too many samples");
+  if (index.samples > limits::kSampleCountMax) {
+    return Damaged(kIndexPart, "there are too many samples");
+  }
   // Entries are sorted by field. Each field must take exactly its own ones, so one pass over the
   // index checks the order, the coverage and that no entry is left over.
   std::size_t next = 0;
@@ -105,18 +107,18 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
     for (; next < index.chunks.size() && index.chunks[next].field == number; ++next) {
       const ChunkEntry& entry = index.chunks[next];
       if (!coverage.Next(entry)) {
-        return Damaged(kPart, "the chunks of field " + schema.fields[number].name +
-                                  " do not follow one another, at sample " +
-                                  std::to_string(entry.first_sample));
+        return Damaged(kIndexPart, "the chunks of field " + schema.fields[number].name +
+                                       " do not follow one another, at sample " +
+                                       std::to_string(entry.first_sample));
       }
     }
     if (!coverage.Complete()) {
-      return Damaged(
-          kPart, "the chunks of field " + schema.fields[number].name + " do not cover all samples");
+      return Damaged(kIndexPart, "the chunks of field " + schema.fields[number].name +
+                                     " do not cover all samples");
     }
   }
   if (next != index.chunks.size()) {
-    return Damaged(kPart, "the index names a field that does not exist");
+    return Damaged(kIndexPart, "the index names a field that does not exist");
   }
   // Key records follow one another in the order of samples and cover all of them, or none in a pack
   // without keys. The bounds matter to readers, who allocate the payload of a record at once and a
@@ -128,13 +130,13 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
         entry.payload_bytes > limits::kPackKeysBytesMax ||
         entry.sample_count > entry.payload_bytes ||  // a key takes a byte at least
         entry.head_bytes < kRecordPrefixBytes || entry.head_bytes > limits::kPackStartBytesMax) {
-      return Damaged(kPart, "the key records do not follow one another");
+      return Damaged(kIndexPart, "the key records do not follow one another");
     }
     first += entry.sample_count;
   }
   // The loop above kept first <= samples, so neither this comparison nor the sums could wrap.
   if (first != (schema.keyed ? index.samples : 0)) {
-    return Damaged(kPart, "the keys do not cover all samples");
+    return Damaged(kIndexPart, "the keys do not cover all samples");
   }
   return {};
 }
@@ -169,11 +171,11 @@ Result<PackFooter> ReadPackFooter(std::uint64_t identity, std::span<const std::b
   // same place is refused.
   if (!reader.ok() || magic != kFooterMagic || written_for != identity ||
       Checksum(bytes.first(48)) != checksum) {
-    return Damaged(kPart, "there is no valid footer: the file is incomplete or damaged");
+    return Damaged(kIndexPart, "there is no valid footer: the file is incomplete or damaged");
   }
   // The caller reads this many bytes at once, so the number is bounded here.
   if (footer.index_bytes < kRecordPrefixBytes || footer.index_bytes > limits::kPackIndexBytesMax) {
-    return Damaged(kPart, "the index has an impossible size");
+    return Damaged(kIndexPart, "the index has an impossible size");
   }
   return footer;
 }

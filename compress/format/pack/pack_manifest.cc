@@ -17,9 +17,9 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "manifest";  // in errors
+constexpr std::string_view kManifestPart = "manifest";  // in errors
 
-Error Invalid(std::string what) {
+Error InvalidManifest(std::string what) {
   return Error(ErrorCode::kInvalidArgument, "manifest: " + std::move(what));
 }
 
@@ -56,18 +56,18 @@ bool IsShardName(std::string_view name) {
 // overflow.
 Status CheckManifest(const PackManifest& manifest) {
   if (manifest.shards.empty() || manifest.shards.size() > limits::kPackShardsMax) {
-    return Invalid("a set has 1 to " + std::to_string(limits::kPackShardsMax) + " shards");
+    return InvalidManifest("a set has 1 to " + std::to_string(limits::kPackShardsMax) + " shards");
   }
-  if (manifest.generation == 0) return Invalid("generations count from 1");
+  if (manifest.generation == 0) return InvalidManifest("generations count from 1");
   std::set<std::string_view> names;
   std::uint64_t samples = 0;
   for (const ShardEntry& shard : manifest.shards) {
     if (!IsShardName(shard.name)) {
-      return Invalid("'" + shard.name.substr(0, 200) + "' is no name beneath its folder");
+      return InvalidManifest("'" + shard.name.substr(0, 200) + "' is no name beneath its folder");
     }
-    if (!names.insert(shard.name).second) return Invalid("shard " + shard.name + " twice");
+    if (!names.insert(shard.name).second) return InvalidManifest("shard " + shard.name + " twice");
     if (shard.samples > limits::kSampleCountMax - samples) {
-      return Invalid("more than " + std::to_string(limits::kSampleCountMax) + " samples");
+      return InvalidManifest("more than " + std::to_string(limits::kSampleCountMax) + " samples");
     }
     samples += shard.samples;
   }
@@ -110,8 +110,8 @@ bool IsManifest(std::span<const std::byte> begin) {
 // Every later format has to keep this header's length and the place of its checksum for that
 // reason. A higher minor version is accepted: what a reader must know has a bit in the features.
 Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
-  if (!IsManifest(header)) return Invalid("not the manifest of a set of packs");
-  if (header.size() < kManifestHeaderBytes) return Damaged(kPart, "the header ends early");
+  if (!IsManifest(header)) return InvalidManifest("not the manifest of a set of packs");
+  if (header.size() < kManifestHeaderBytes) return Damaged(kManifestPart, "the header ends early");
   ByteReader reader(header.subspan(sizeof(std::uint64_t)));
   const auto major = reader.ReadLe<std::uint16_t>();
   const auto minor = reader.ReadLe<std::uint16_t>();
@@ -122,7 +122,7 @@ Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
   reader.Take(8);
   const auto checksum = reader.ReadLe<std::uint64_t>();
   if (Checksum(header.first(kManifestHeaderBytes - sizeof(std::uint64_t))) != checksum) {
-    return Damaged(kPart, "the header does not match its checksum");
+    return Damaged(kManifestPart, "the header does not match its checksum");
   }
   if (major != kManifestMajor || features != 0) {
     return Error(ErrorCode::kUnimplemented,
@@ -134,8 +134,8 @@ Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
   // Callers allocate as many bytes as this function returns, and a checksum keeps no one from
   // writing a huge number.
   if (bytes > limits::kPackManifestBytesMax - kManifestHeaderBytes) {
-    return Damaged(kPart, "the list of shards has more than " +
-                              std::to_string(limits::kPackManifestBytesMax) + " bytes");
+    return Damaged(kManifestPart, "the list of shards has more than " +
+                                      std::to_string(limits::kPackManifestBytesMax) + " bytes");
   }
   return kManifestHeaderBytes + bytes;
 }
@@ -143,8 +143,8 @@ Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
 Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
   FOREBAY_ASSIGN(const std::uint64_t size, PackManifestBytes(bytes));
   if (bytes.size() != size) {
-    return Damaged(kPart, "the file has " + std::to_string(bytes.size()) +
-                              " bytes, and its header says " + std::to_string(size));
+    return Damaged(kManifestPart, "the file has " + std::to_string(bytes.size()) +
+                                      " bytes, and its header says " + std::to_string(size));
   }
   const std::span<const std::byte> list = bytes.subspan(kManifestHeaderBytes);
   PackManifest manifest;
@@ -155,13 +155,13 @@ Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
   manifest.schema_fingerprint = header.ReadLe<std::uint64_t>();
   header.Take(8);
   if (Checksum(list) != header.ReadLe<std::uint64_t>()) {
-    return Damaged(kPart, "the list of shards does not match its checksum");
+    return Damaged(kManifestPart, "the list of shards does not match its checksum");
   }
   ByteReader reader(list);
   const std::uint64_t shards = reader.ReadVarint();
   // No memory is reserved for this number. An entry without bytes is refused, so the list cannot
   // yield more shards than it has bytes.
-  if (shards > limits::kPackShardsMax) return Damaged(kPart, "there are too many shards");
+  if (shards > limits::kPackShardsMax) return Damaged(kManifestPart, "there are too many shards");
   for (std::uint64_t i = 0; i < shards && reader.ok(); ++i) {
     // A later version may append to a shard's entry: the entry's length is given, and what this
     // version does not know is skipped.
@@ -171,14 +171,14 @@ Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
     shard.file_bytes = part.ReadLe<std::uint64_t>();
     shard.samples = part.ReadLe<std::uint64_t>();
     shard.root = part.ReadLe<std::uint64_t>();
-    if (!part.ok()) return Damaged(kPart, "a shard's entry ends early");
+    if (!part.ok()) return Damaged(kManifestPart, "a shard's entry ends early");
     manifest.shards.push_back(std::move(shard));
   }
-  if (!reader.ok()) return Damaged(kPart, "the list of shards ends early");
-  if (reader.remaining() != 0) return Damaged(kPart, "bytes behind the list of shards");
+  if (!reader.ok()) return Damaged(kManifestPart, "the list of shards ends early");
+  if (reader.remaining() != 0) return Damaged(kManifestPart, "bytes behind the list of shards");
   // The same check as at writing; in a file that was read, what it finds is damage.
   const Status sound = CheckManifest(manifest);
-  if (!sound.has_value()) return Damaged(kPart, sound.error().message());
+  if (!sound.has_value()) return Damaged(kManifestPart, sound.error().message());
   return manifest;
 }
 

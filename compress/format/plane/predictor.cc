@@ -15,7 +15,7 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::string_view kPart = "learned predictor";  // in errors
+constexpr std::string_view kPredictorPart = "learned predictor";  // in errors
 constexpr std::size_t kHeaderBytes = 16;  // magic, bytes, multiplications
 
 // Reads a layer's numbers; its widths are known and in bounds.
@@ -26,10 +26,12 @@ Status ReadLayer(ByteReader& reader, PredictorLayer& layer) {
     layer.shift.push_back(reader.ReadLe<std::uint8_t>());
     layer.bias.push_back(static_cast<std::int32_t>(reader.ReadLe<std::uint32_t>()));
     const std::span<const std::byte> weights = reader.Take(layer.inputs);
-    if (!reader.ok()) return Damaged(kPart, "it ends within a layer");
-    if (layer.shift.back() > kPredictorShiftMax) return Damaged(kPart, "a shift is out of range");
+    if (!reader.ok()) return Damaged(kPredictorPart, "it ends within a layer");
+    if (layer.shift.back() > kPredictorShiftMax) {
+      return Damaged(kPredictorPart, "a shift is out of range");
+    }
     if (layer.bias.back() > kPredictorBiasMax || layer.bias.back() < -kPredictorBiasMax) {
-      return Damaged(kPart, "a bias is out of range");
+      return Damaged(kPredictorPart, "a bias is out of range");
     }
     std::ranges::transform(weights, layer.weights.begin() +
                                         static_cast<std::ptrdiff_t>(o * layer.stride()),
@@ -42,13 +44,13 @@ Status ReadLayer(ByteReader& reader, PredictorLayer& layer) {
 Result<PredictorNet> ReadNet(ByteReader& reader, std::uint32_t inputs_max) {
   PredictorNet net;
   const auto layers = reader.ReadLe<std::uint8_t>();
-  if (layers > kPredictorLayersMax) return Damaged(kPart, "there are too many layers");
+  if (layers > kPredictorLayersMax) return Damaged(kPredictorPart, "there are too many layers");
   if (layers == 0) return net;
   // The number of inputs decides which neighbours the decoder gathers, so it must not exceed those
   // that the kind of frame has.
   std::uint32_t inputs = reader.ReadLe<std::uint8_t>();
   if (inputs < 1 || inputs > inputs_max) {
-    return Damaged(kPart, "the number of inputs is out of range");
+    return Damaged(kPredictorPart, "the number of inputs is out of range");
   }
   for (std::size_t i = 0; i < layers; ++i) {
     PredictorLayer layer;
@@ -57,7 +59,7 @@ Result<PredictorNet> ReadNet(ByteReader& reader, std::uint32_t inputs_max) {
     const bool last = i + 1 == layers;
     // Without a sign, 0 - 1 is the largest number, so this refuses a width of 0 as well.
     if (last ? inputs != kPredictorOutputs : inputs - 1 >= kPredictorWidthMax) {
-      return Damaged(kPart, "the width of a layer is out of range");
+      return Damaged(kPredictorPart, "the width of a layer is out of range");
     }
     net.layers.push_back(std::move(layer));
   }
@@ -153,20 +155,23 @@ Result<std::shared_ptr<const Predictor>> Predictor::Parse(std::span<const std::b
                      " and " + Number(budget.macs_max));
   }
   if (size != bytes.size()) {
-    return Damaged(
-        kPart, "it has " + Number(bytes.size()) + " bytes, and its header says " + Number(size));
+    return Damaged(kPredictorPart, "it has " + Number(bytes.size()) +
+                                       " bytes, and its header says " + Number(size));
   }
   auto predictor = std::make_shared<Predictor>();
   FOREBAY_ASSIGN(predictor->nets_[0], ReadNet(reader, kIntraInputs));
   FOREBAY_ASSIGN(predictor->nets_[1], ReadNet(reader, kInterInputs));
-  if (!reader.ok() || reader.remaining() != 0) return Damaged(kPart, "it has the wrong length");
+  if (!reader.ok() || reader.remaining() != 0) {
+    return Damaged(kPredictorPart, "it has the wrong length");
+  }
   // The budget was checked against the header, before the networks were read. A header that
   // understates is refused.
   if (predictor->macs() != macs) {
-    return Damaged(kPart, "it takes " + Number(predictor->macs()) +
-                              " multiplications per pixel, and its header says " + Number(macs));
+    return Damaged(kPredictorPart, "it takes " + Number(predictor->macs()) +
+                                       " multiplications per pixel, and its header says " +
+                                       Number(macs));
   }
-  if (macs == 0) return Damaged(kPart, "it has no network");
+  if (macs == 0) return Damaged(kPredictorPart, "it has no network");
   predictor->bytes_.assign(bytes.begin(), bytes.end());
   predictor->id_ = Sha256(bytes);
   return std::shared_ptr<const Predictor>(std::move(predictor));
