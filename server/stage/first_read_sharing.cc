@@ -2,8 +2,14 @@
 // further node. A node is asked once for a read, so there are no more rounds than nodes. A read
 // goes to its nodes one after the other: if the first one knows other bytes, the second one is not
 // given a checksum that may be wrong, for example of a stale page of this node.
+//
+// One request to a node is under way at a time (for each data set). Reads that come meanwhile wait
+// in the node's line, and go together in the next request, which one of the callers that wait
+// sends. So many small extents cost few requests, although each caller waits for the answers about
+// its own.
 #include "server/stage/first_read_sharing.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,22 +36,93 @@ struct FirstReadSharing::Progress {
   std::vector<NodeRank> asked;
 };
 
-// One request to one node.
-struct FirstReadSharing::Call {
+// A read is to be given to a node.
+struct FirstReadSharing::Question {
+  std::size_t read = 0;  // index
   NodeRank node;
-  std::vector<std::size_t> reads;  // indexes
 };
 
-// The answers of a round, shared with the callbacks. Each is called, after the deadline at the
-// latest.
+struct FirstReadSharing::Answer {
+  std::shared_ptr<const Error> error;  // null: the node keeps the read
+  bool differs = false;
+};
+
+// The questions of one caller of Give in one round. It lives until all of them are answered.
 struct FirstReadSharing::Round {
+  std::vector<Answer> answers;
+  std::size_t awaited = 0;
+};
+
+// A question in a line or in a request.
+struct FirstReadSharing::Waiting {
+  Round* round;
+  std::size_t question;  // index
+  FirstRead read;
+};
+
+// Shared with the callbacks of requests, the last of which may end after Give has returned.
+struct FirstReadSharing::Lines {
+  struct Line {
+    bool is_asked = false;  // a request is under way
+    std::vector<Waiting> waiting;
+  };
+
+  void Add(NodeRank node, const Dataset& dataset, const Waiting& waiting)
+      FOREBAY_REQUIRES(mutex) {
+    lines[{node, &dataset}].waiting.push_back(waiting);
+  }
+  std::vector<Waiting> TakeNext(Line& line) FOREBAY_REQUIRES(mutex);
+  void Answered(NodeRank node, const Dataset* dataset, std::span<const Waiting> asked,
+                const Outcome& outcome);
+
   Mutex mutex;
   CondVar changed;
-  std::size_t awaited FOREBAY_GUARDED_BY(mutex) = 0;
-  std::vector<std::optional<Outcome>> outcomes FOREBAY_GUARDED_BY(mutex);
+  std::map<std::pair<NodeRank, const Dataset*>, Line> lines FOREBAY_GUARDED_BY(mutex);
 };
 
-std::vector<FirstReadSharing::Call> FirstReadSharing::NextCalls(
+std::vector<FirstReadSharing::Waiting> FirstReadSharing::Lines::TakeNext(Line& line) {
+  const auto count = static_cast<std::ptrdiff_t>(
+      std::min<std::size_t>(line.waiting.size(), limits::kPeerFirstReadsMax));
+  std::vector<Waiting> next(line.waiting.begin(), line.waiting.begin() + count);
+  line.waiting.erase(line.waiting.begin(), line.waiting.begin() + count);
+  line.is_asked = true;
+  return next;
+}
+
+void FirstReadSharing::Lines::Answered(NodeRank node, const Dataset* dataset,
+                                       std::span<const Waiting> asked, const Outcome& outcome) {
+  const MutexLock lock(mutex);
+  const auto answer = [](const Waiting& waiting, const Answer& given) {
+    waiting.round->answers[waiting.question] = given;
+    --waiting.round->awaited;
+  };
+  const auto line = lines.find({node, dataset});
+  line->second.is_asked = false;
+  if (outcome.has_value()) {
+    // The indexes rise, and ParseFirstReadsReply has compared them with the number of reads.
+    auto differing = outcome->begin();
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      const bool differs = differing != outcome->end() && *differing == i;
+      if (differs) ++differing;
+      answer(asked[i], {.error = nullptr, .differs = differs});
+    }
+  } else {
+    const Answer failed{.error = std::make_shared<const Error>(outcome.error()), .differs = false};
+    for (const Waiting& waiting : asked) answer(waiting, failed);
+    // They would wait for the same node as long again.
+    for (const Waiting& waiting : line->second.waiting) answer(waiting, failed);
+    line->second.waiting.clear();
+  }
+  // The data set may go before the next read of one with the same address comes.
+  if (line->second.waiting.empty()) lines.erase(line);
+  changed.NotifyAll();
+}
+
+FirstReadSharing::FirstReadSharing(plan::Membership& nodes, FirstReadKeepers& keepers,
+                                   io::Clock& clock)
+    : nodes_(nodes), keepers_(keepers), clock_(clock), lines_(std::make_shared<Lines>()) {}
+
+std::vector<FirstReadSharing::Question> FirstReadSharing::NextQuestions(
     std::span<const SharedRead> reads, std::vector<Progress>& progress) {
   std::vector<NodeRank> left_out;
   {
@@ -54,52 +131,63 @@ std::vector<FirstReadSharing::Call> FirstReadSharing::NextCalls(
     std::erase_if(left_out_, [&](const auto& node) { return node.second <= now_ns; });
     for (const auto& [node, until_ns] : left_out_) left_out.push_back(node);
   }
-  std::vector<Call> calls;
-  std::map<NodeRank, std::size_t> open;  // the call of each node that has room, in `calls`
+  std::vector<Question> questions;
   for (std::size_t i = 0; i < reads.size(); ++i) {
     if (progress[i].keepers >= kKeepers) continue;
     std::vector<NodeRank> asked = left_out;
     asked.insert(asked.end(), progress[i].asked.begin(), progress[i].asked.end());
     const std::optional<NodeRank> node = nodes_.NextSubstitute(reads[i].group_key, asked);
     if (!node) continue;
-    const auto found = open.find(*node);
-    if (found == open.end() || calls[found->second].reads.size() == limits::kPeerFirstReadsMax) {
-      open[*node] = calls.size();
-      calls.push_back({.node = *node, .reads = {}});
-    }
-    calls[open[*node]].reads.push_back(i);
+    questions.push_back({.read = i, .node = *node});
     progress[i].asked.push_back(*node);
   }
-  return calls;
+  return questions;
 }
 
-std::vector<Outcome> FirstReadSharing::Ask(const Dataset& dataset,
-                                           std::span<const SharedRead> reads,
-                                           const std::vector<Call>& calls) {
-  const auto round = std::make_shared<Round>();
-  {
-    const MutexLock lock(round->mutex);
-    round->awaited = calls.size();
-    round->outcomes.resize(calls.size());
+void FirstReadSharing::Send(NodeRank node, const Dataset& dataset,
+                            std::vector<Waiting> asked) {
+  KeepRequest request{.node = node,
+                      .from = nodes_.self(),
+                      .dataset = dataset,
+                      .reads = {},
+                      .deadline_ns =
+                          clock_.NowNs() + limits::kPeerFirstReadsDeadlineMs * 1'000'000};
+  request.reads.reserve(asked.size());
+  for (const Waiting& waiting : asked) request.reads.push_back(waiting.read);
+  keepers_.Keep(std::move(request), [lines = lines_, node, name = &dataset,
+                                     asked = std::move(asked)](const Outcome& outcome) {
+    lines->Answered(node, name, asked, outcome);
+  });
+}
+
+std::vector<FirstReadSharing::Answer> FirstReadSharing::Ask(const Dataset& dataset,
+                                                            std::span<const SharedRead> reads,
+                                                            std::span<const Question> questions) {
+  Round round{.answers = std::vector<Answer>(questions.size()), .awaited = questions.size()};
+  std::vector<NodeRank> nodes;  // of the questions
+  UniqueLock lock(lines_->mutex);
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    const Question& question = questions[i];
+    lines_->Add(question.node, dataset,
+                {.round = &round, .question = i, .read = reads[question.read].read});
+    if (std::ranges::count(nodes, question.node) == 0) nodes.push_back(question.node);
   }
-  const std::int64_t deadline_ns =
-      clock_.NowNs() + limits::kPeerFirstReadsDeadlineMs * 1'000'000;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    KeepRequest request{.node = calls[i].node, .from = nodes_.self(), .dataset = dataset,
-                        .reads = {}, .deadline_ns = deadline_ns};
-    request.reads.reserve(calls[i].reads.size());
-    for (const std::size_t read : calls[i].reads) request.reads.push_back(reads[read].read);
-    keepers_.Keep(std::move(request), [round, i](Outcome outcome) {
-      const MutexLock lock(round->mutex);
-      round->outcomes[i] = std::move(outcome);
-      if (--round->awaited == 0) round->changed.NotifyAll();
-    });
+  while (round.awaited > 0) {
+    bool has_sent = false;
+    for (const NodeRank node : nodes) {
+      const auto line = lines_->lines.find({node, &dataset});
+      if (line == lines_->lines.end() || line->second.is_asked) continue;
+      std::vector<Waiting> asked = lines_->TakeNext(line->second);
+      // Without the lock, because the answer may come within the call.
+      lock.Unlock();
+      Send(node, dataset, std::move(asked));
+      lock.Lock();
+      has_sent = true;
+    }
+    // Something may have been answered while the lock was free.
+    if (!has_sent) lines_->changed.Wait(lines_->mutex);
   }
-  std::vector<Outcome> outcomes;
-  UniqueLock lock(round->mutex);
-  while (round->awaited > 0) round->changed.Wait(round->mutex);
-  for (std::optional<Outcome>& outcome : round->outcomes) outcomes.push_back(std::move(*outcome));
-  return outcomes;
+  return std::move(round.answers);
 }
 
 // The extents are served all the same. If this node and the substitutes that did answer die, a
@@ -122,26 +210,31 @@ Result<std::vector<Contradiction>> FirstReadSharing::Give(const Dataset& dataset
   std::vector<Progress> progress(reads.size());
   std::vector<Contradiction> contradictions;
   for (;;) {
-    const std::vector<Call> calls = NextCalls(reads, progress);
-    if (calls.empty()) return contradictions;
-    const std::vector<Outcome> outcomes = Ask(dataset, reads, calls);
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-      const Call& call = calls[i];
-      if (!outcomes[i].has_value()) {
+    const std::vector<Question> questions = NextQuestions(reads, progress);
+    if (questions.empty()) return contradictions;
+    const std::vector<Answer> answers = Ask(dataset, reads, questions);
+    for (std::size_t i = 0; i < questions.size(); ++i) {
+      const auto& [read, node] = questions[i];
+      if (const std::shared_ptr<const Error>& error = answers[i].error) {
         // What nobody else has been told must not be served by a daemon that ends.
-        if (outcomes[i].error().code() == ErrorCode::kCancelled) return outcomes[i].error();
-        NoteError(call.node, dataset, outcomes[i].error());
+        if (error->code() == ErrorCode::kCancelled) return *error;
+        NoteError(node, dataset, *error);
         continue;
       }
-      for (const std::size_t read : call.reads) ++progress[read].keepers;
-      for (const std::uint32_t differing : *outcomes[i]) {
-        const std::size_t read = call.reads[differing];
-        contradictions.push_back({.read = read, .node = call.node});
-        // It will be refused, so nobody else needs it.
-        progress[read].keepers = kKeepers;
-      }
+      ++progress[read].keepers;
+      if (!answers[i].differs) continue;
+      contradictions.push_back({.read = read, .node = node});
+      // It will be refused, so nobody else needs it.
+      progress[read].keepers = kKeepers;
     }
   }
+}
+
+std::size_t FirstReadSharing::waiting() const {
+  std::size_t count = 0;
+  const MutexLock lock(lines_->mutex);
+  for (const auto& [name, line] : lines_->lines) count += line.waiting.size();
+  return count;
 }
 
 }  // namespace forebay::stage

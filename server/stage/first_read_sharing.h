@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -34,34 +35,41 @@ struct Contradiction {
 class FirstReadSharing {
  public:
   // All are borrowed.
-  FirstReadSharing(plan::Membership& nodes, FirstReadKeepers& keepers, io::Clock& clock)
-      : nodes_(nodes), keepers_(keepers), clock_(clock) {}
+  FirstReadSharing(plan::Membership& nodes, FirstReadKeepers& keepers, io::Clock& clock);
 
   // Gives each read to the next two nodes of its group's ranking that are alive, one after the
   // other. Blocks until they have it. In the place of a node that refuses, or does not answer
   // within limits::kPeerFirstReadsDeadlineMs, the next one is asked, also in the minute that
   // follows; if no node is left, the read is kept by fewer, because serving must not depend on
   // substitutes. Returns which reads differ from the first read that another node knows.
-  // kCancelled: this daemon shuts down.
+  // While a request to a node is under way, further reads of the data set wait, and go together in
+  // the next one. kCancelled: this daemon shuts down.
   Result<std::vector<Contradiction>> Give(const Dataset& dataset,
                                           std::span<const SharedRead> reads);
 
   NodeRank self() const { return nodes_.self(); }
+  // The number of reads that wait for a request which is under way.
+  std::size_t waiting() const;
 
  private:
   struct Progress;
-  struct Call;
+  struct Question;
+  struct Answer;
   struct Round;
+  struct Waiting;
+  struct Lines;
 
-  std::vector<Call> NextCalls(std::span<const SharedRead> reads, std::vector<Progress>& progress);
-  std::vector<Result<std::vector<std::uint32_t>>> Ask(const Dataset& dataset,
-                                                      std::span<const SharedRead> reads,
-                                                      const std::vector<Call>& calls);
+  std::vector<Question> NextQuestions(std::span<const SharedRead> reads,
+                                      std::vector<Progress>& progress);
+  std::vector<Answer> Ask(const Dataset& dataset, std::span<const SharedRead> reads,
+                          std::span<const Question> questions);
+  void Send(NodeRank node, const Dataset& dataset, std::vector<Waiting> asked);
   void NoteError(NodeRank node, const Dataset& dataset, const Error& error);
 
   plan::Membership& nodes_;
   FirstReadKeepers& keepers_;
   io::Clock& clock_;
+  const std::shared_ptr<Lines> lines_;
   Mutex mutex_;
   // Nodes that have failed, and until when they are left out; by io::Clock.
   std::map<NodeRank, std::int64_t> left_out_ FOREBAY_GUARDED_BY(mutex_);

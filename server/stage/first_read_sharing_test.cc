@@ -3,9 +3,13 @@
 // Over the transports: peer/extent_exchange_test.cc.
 #include "server/stage/first_read_sharing.h"
 
+#include <chrono>
+#include <deque>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/stage/extent_loader.h"
@@ -26,6 +31,7 @@ using io::testing::Take;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 // Nodes that answer at once, each as the test has it.
@@ -217,6 +223,134 @@ TEST_F(FirstReadSharingTest, AReadThatDiffersFromThatOfAnotherNodeSaysSo) {
   ASSERT_FALSE(changed.has_value());
   EXPECT_EQ(changed.error().code(), ErrorCode::kDataLoss);
   EXPECT_THAT(changed.error().message(), HasSubstr("another node of the job has read it first"));
+}
+
+// Nodes that answer when the test says so.
+class HeldKeepers final : public FirstReadKeepers {
+ public:
+  void Keep(KeepRequest request, Kept kept) override {
+    const MutexLock lock(mutex_);
+    asked_.push_back({.node = request.node, .reads = std::move(request.reads), .kept = kept});
+    changed_.NotifyAll();
+  }
+  struct Asked {
+    NodeRank node;
+    std::vector<FirstRead> reads;
+    Kept kept;
+  };
+  // Waits for a request, and takes it away.
+  Asked Next() {
+    UniqueLock lock(mutex_);
+    while (asked_.empty()) changed_.Wait(mutex_);
+    Asked next = std::move(asked_.front());
+    asked_.pop_front();
+    return next;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Asked> asked_ FOREBAY_GUARDED_BY(mutex_);
+};
+
+class JoinedFirstReadsTest : public FirstReadSharingTest {
+ protected:
+  JoinedFirstReadsTest() : joined_(nodes_, held_, clock_) {}
+
+  using Given = Result<std::vector<Contradiction>>;
+  std::future<Given> GiveAtOnce(std::uint32_t extent) {
+    return std::async(std::launch::async, [this, extent] {
+      const SharedRead read = Read(extent, extent);
+      return joined_.Give(*dataset_, {&read, 1});
+    });
+  }
+  // One read under way to its first keeper, and two that wait for it.
+  HeldKeepers::Asked BeginThree() {
+    given_.push_back(GiveAtOnce(1));
+    HeldKeepers::Asked first = held_.Next();
+    for (const std::uint32_t extent : {2U, 3U}) given_.push_back(GiveAtOnce(extent));
+    while (joined_.waiting() < 2) std::this_thread::yield();
+    return first;
+  }
+  static std::vector<std::uint32_t> ExtentsOf(const HeldKeepers::Asked& asked) {
+    std::vector<std::uint32_t> extents;
+    for (const FirstRead& read : asked.reads) extents.push_back(read.key.extent.value());
+    return extents;
+  }
+
+  HeldKeepers held_;
+  FirstReadSharing joined_;
+  std::vector<std::future<Given>> given_;
+};
+
+TEST_F(JoinedFirstReadsTest, ReadsThatComeWhileANodeIsAskedGoTogetherInTheNextRequest) {
+  HeldKeepers::Asked first = BeginThree();
+  EXPECT_EQ(first.node, ranked_[1]);
+  EXPECT_THAT(ExtentsOf(first), ElementsAre(1));
+  first.kept(std::vector<std::uint32_t>());
+  // The first read goes to its second keeper, and the two others to their first one.
+  HeldKeepers::Asked one = held_.Next();
+  HeldKeepers::Asked other = held_.Next();
+  if (one.node != ranked_[1]) std::swap(one, other);
+  EXPECT_EQ(one.node, ranked_[1]);
+  EXPECT_THAT(ExtentsOf(one), UnorderedElementsAre(2, 3));
+  EXPECT_EQ(other.node, ranked_[2]);
+  EXPECT_THAT(ExtentsOf(other), ElementsAre(1));
+  EXPECT_EQ(joined_.waiting(), 0U);
+  // The second keeper has not answered yet, so the two wait for it, too.
+  one.kept(std::vector<std::uint32_t>());
+  while (joined_.waiting() < 2) std::this_thread::yield();
+  for (std::future<Given>& given : given_) {
+    EXPECT_EQ(given.wait_for(std::chrono::seconds(0)), std::future_status::timeout)
+        << "nobody gets an extent before both keepers have its checksum";
+  }
+  other.kept(std::vector<std::uint32_t>());
+  HeldKeepers::Asked last = held_.Next();
+  EXPECT_EQ(last.node, ranked_[2]);
+  EXPECT_THAT(ExtentsOf(last), UnorderedElementsAre(2, 3));
+  last.kept(std::vector<std::uint32_t>());
+  for (std::future<Given>& given : given_) EXPECT_THAT(Take(given.get()), IsEmpty());
+}
+
+TEST_F(JoinedFirstReadsTest, EachCallerIsToldOfItsOwnReads) {
+  HeldKeepers::Asked first = BeginThree();
+  first.kept(std::vector<std::uint32_t>{0});
+  // It differs, so it is given to nobody else.
+  EXPECT_THAT(Take(given_[0].get()), SizeIs(1));
+  const HeldKeepers::Asked both = held_.Next();
+  EXPECT_EQ(both.node, ranked_[1]);
+  both.kept(std::vector<std::uint32_t>{1});
+  const HeldKeepers::Asked last = held_.Next();
+  EXPECT_EQ(last.node, ranked_[2]);
+  EXPECT_THAT(ExtentsOf(last), ElementsAre(ExtentsOf(both)[0]));
+  last.kept(std::vector<std::uint32_t>());
+  const std::size_t differs = ExtentsOf(both)[1] - 1;  // in given_
+  EXPECT_THAT(Take(given_[differs].get()), SizeIs(1));
+  EXPECT_THAT(Take(given_[3 - differs].get()), IsEmpty());
+}
+
+TEST_F(JoinedFirstReadsTest, WhatWaitsForANodeThatDoesNotAnswerGoesToTheNextAtOnce) {
+  HeldKeepers::Asked first = BeginThree();
+  first.kept(Error(ErrorCode::kDeadlineExceeded, "no answer"));
+  // All three are given to the second node and the third one, in two requests or three.
+  std::map<NodeRank, std::size_t> kept;
+  while (kept[ranked_[2]] + kept[ranked_[3]] < 6) {
+    const HeldKeepers::Asked next = held_.Next();
+    kept[next.node] += next.reads.size();
+    next.kept(std::vector<std::uint32_t>());
+  }
+  EXPECT_EQ(kept[ranked_[2]], 3U);
+  EXPECT_EQ(kept[ranked_[3]], 3U);
+  for (std::future<Given>& given : given_) EXPECT_THAT(Take(given.get()), IsEmpty());
+  EXPECT_FALSE(nodes_.Lives(ranked_[1]));
+}
+
+TEST_F(JoinedFirstReadsTest, AShutdownEndsAllWhoWait) {
+  HeldKeepers::Asked first = BeginThree();
+  first.kept(Error(ErrorCode::kCancelled, "the daemon is shutting down"));
+  for (std::future<Given>& given : given_) {
+    EXPECT_EQ(given.get().error().code(), ErrorCode::kCancelled);
+  }
 }
 
 // What a node keeps for another one.
