@@ -9,7 +9,7 @@ Status ExchangeNode::Start(NodeTransport& transport, stage::RigOptions options,
                            const stage::DatasetOptions& dataset, bool has_answers) {
   options.nodes = &nodes;
   options.peers = &transport;
-  options.keepers = &transport;
+  if (gives_first_reads) options.keepers = &transport;
   options.peer_parts = &transport;
   FOREBAY_TRY(rig.Start(dataset, options));
   if (!has_answers) return {};

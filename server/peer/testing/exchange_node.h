@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -19,14 +21,17 @@
 namespace forebay::peer {
 
 struct ExchangeNode {
-  ExchangeNode(io::IoBackend& backend, NodeRank self, const std::vector<plan::Node>& all)
-      : nodes(self, all), rig(backend, "") {}
+  // `folder`: of its files, as for StageRig; on a memory back end, nodes may share it.
+  ExchangeNode(io::IoBackend& backend, NodeRank self, const std::vector<plan::Node>& all,
+               std::string folder = "")
+      : nodes(self, all), rig(backend, std::move(folder)) {}
 
   // Starts the node's rooms, which ask other nodes by `transport`, and lets it answer them. Without
   // `has_answers`, the other nodes do not reach it.
   Status Start(NodeTransport& transport, stage::RigOptions options,
                const stage::DatasetOptions& dataset, bool has_answers = true);
 
+  bool gives_first_reads = true;  // to be set before Start
   plan::Membership nodes;
   stage::StageRig rig;
   std::unique_ptr<stage::LocalExtents> local;

@@ -71,6 +71,7 @@ void NodeTransport::Keep(stage::KeepRequest request, Kept kept) {
   {
     std::lock_guard lock(mutex_);
     counts_[request.node].first_reads += request.reads.size();
+    ++counts_[request.node].first_read_requests;
   }
   Carry(std::move(request), std::move(kept));
 }
@@ -78,6 +79,11 @@ void NodeTransport::Keep(stage::KeepRequest request, Kept kept) {
 std::uint64_t NodeTransport::first_reads_given(NodeRank rank) const {
   std::lock_guard lock(mutex_);
   return counts_.at(rank).first_reads;
+}
+
+std::uint64_t NodeTransport::first_read_requests(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return counts_.at(rank).first_read_requests;
 }
 
 Result<bool> NodeTransport::ReadPart(const stage::PartRequest& request,

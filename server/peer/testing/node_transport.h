@@ -66,6 +66,8 @@ class NodeTransport : public stage::ExtentSource,
   std::uint64_t row_requests(NodeRank rank) const;
   // The number of first reads that the node was asked to keep.
   std::uint64_t first_reads_given(NodeRank rank) const;
+  // The number of requests that gave them.
+  std::uint64_t first_read_requests(NodeRank rank) const;
   // The number of catalog parts that the node has sent.
   std::uint64_t parts_sent(NodeRank rank) const;
 
@@ -87,6 +89,7 @@ class NodeTransport : public stage::ExtentSource,
     std::uint64_t extents_asked = 0;
     std::uint64_t row_requests = 0;
     std::uint64_t first_reads = 0;
+    std::uint64_t first_read_requests = 0;
     std::uint64_t parts_sent = 0;
   };
   // A request that is answered with kCancelled when nobody wants the rows any more.
