@@ -117,14 +117,17 @@ Status CheckObject(const std::string& dataset, std::size_t object_count, ObjectI
   if (object.value() >= object_count) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("data set '{}' has {} objects here, and more on the node that asks; "
-                             "objects must not be added during a job",
+                             "objects must not be added or removed during a job",
                              dataset, object_count));
   }
   const catalog::PlannedObject ours = object_of(object);
   if (catalog::HashOf(ours) == object_hash) return {};
+  // A message names no paths, so this node does not know which object the other one means.
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("object {} of data set '{}' is '{}' with {} bytes here, and another one "
-                           "on the node that asks; objects must not change during a job",
+                           "on the node that asks: this object, or one before it in the order of "
+                           "names, was changed, added or removed; objects must not change during a "
+                           "job",
                            object.value(), dataset, ours.path, ours.bytes));
 }
 
