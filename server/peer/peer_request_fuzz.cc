@@ -26,6 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FOREBAY_CHECK(!rows->rows.empty() && rows->rows.size() <= limits::kPeerRowsMax);
     const auto again = peer::ParseRowsAsked(peer::WriteRequest(*rows));
     FOREBAY_CHECK(again.has_value() && IsSame(again->request, rows->request));
+    // A place in no order is not sent.
+    FOREBAY_CHECK(rows->place.order == 0 || again->place == rows->place);
     FOREBAY_CHECK(again->rows.size() == rows->rows.size());
     FOREBAY_CHECK(again->payload_tag == rows->payload_tag && again->from == rows->from);
     for (std::size_t i = 0; i < rows->rows.size(); ++i) {

@@ -498,6 +498,13 @@ void WritePeerRequests(SeedFolder& seeds) {
   carried.set_payload_tag(0x7FFFFFFF);
   carried.set_node(65'535);
   seeds.Write("peer_request/rows_over_mpi", carried.SerializeAsString());
+  v1::ReaderPlace& place = *rows.mutable_place();
+  place.set_order(4);
+  place.set_rank(5);
+  place.set_ranks(6);
+  place.set_epoch(7);
+  place.set_position(std::uint64_t{1} << 40);
+  seeds.Write("peer_request/rows_for_a_reader", rows.SerializeAsString());
   // Samples and fields are two lists of one length in a sound request.
   rows.add_fields(7);
   seeds.Write("peer_request/more_fields_than_samples", rows.SerializeAsString());
