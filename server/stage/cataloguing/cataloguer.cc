@@ -396,11 +396,31 @@ Result<bool> Cataloguer::Collect(Dataset& dataset, ObjectScans& scans, io::IoQue
   return true;
 }
 
+// The objects whose parts are missing. Each node begins with those of the node that follows it in
+// the list of nodes, so that not all nodes ask the same one at the same time. Objects of one node
+// stay in order.
+std::vector<ObjectId> Cataloguer::MissingByNode(ObjectScans& scans) const {
+  std::vector<ObjectId> missing = scans.Missing();
+  const std::size_t count = parts_.nodes->nodes().size();
+  const NodeRank self = parts_.nodes->self();
+  std::vector<std::pair<std::size_t, ObjectId>> by_distance;
+  by_distance.reserve(missing.size());
+  for (const ObjectId object : missing) {
+    const std::optional<NodeRank> node =
+        parts_.nodes->FirstToAsk(scans.group_key(object), scans.asked(object));
+    by_distance.emplace_back((node.value_or(self).value() + count - self.value()) % count, object);
+  }
+  std::ranges::sort(by_distance);
+  std::ranges::transform(by_distance, missing.begin(),
+                         &std::pair<std::size_t, ObjectId>::second);
+  return missing;
+}
+
 // One round over the objects whose parts are missing. Nodes scan their objects in order, so a node
 // that does not have the first part yet is not asked for others in the same round.
 Status Cataloguer::CollectOnce(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue) {
   std::vector<NodeRank> behind;
-  for (const ObjectId object : scans.Missing()) {
+  for (const ObjectId object : MissingByNode(scans)) {
     for (;;) {
       const std::optional<NodeRank> node =
           parts_.nodes->FirstToAsk(scans.group_key(object), scans.asked(object));

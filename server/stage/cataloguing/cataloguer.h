@@ -104,6 +104,7 @@ class Cataloguer {
   Status ScanObjects(Dataset& dataset, ObjectScans& scans, std::span<const ObjectId> objects,
                      bool rebuild, io::IoQueue& queue);
   Result<bool> Collect(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue);
+  std::vector<ObjectId> MissingByNode(ObjectScans& scans) const;
   Status CollectOnce(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue);
   // Whether a node has answered: with the part, or with a reason why there is none.
   Result<bool> Ask(Dataset& dataset, ObjectScans& scans, ObjectId object, NodeRank node);
