@@ -19,6 +19,8 @@
 namespace forebay::fetch {
 namespace {
 
+Error NobodyWants() { return Error(ErrorCode::kCancelled, "nobody wants the rows any more"); }
+
 constexpr std::int64_t kFlightNs = limits::kPullDeadlineMs * 1'000'000;
 // One node gets a quarter of that time, so that some is left for its substitutes.
 constexpr std::int64_t kRequestNs = kFlightNs / 4;
@@ -41,6 +43,7 @@ struct RowRouter::Flight {
 
 void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, RowReader reader,
                      Done done) {
+  if (reader.unwanted.stop_requested()) return done(NobodyWants());
   auto flight = std::make_shared<Flight>();
   flight->dataset = &dataset;
   flight->reader = std::move(reader);
@@ -96,7 +99,7 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
   if (flight->reader.unwanted.stop_requested()) {
     {
       const MutexLock lock(flight->mutex);
-      flight->error = Error(ErrorCode::kCancelled, "nobody wants the rows any more");
+      flight->error = NobodyWants();
     }
     return EndOne(flight);
   }

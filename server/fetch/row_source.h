@@ -37,7 +37,7 @@ struct ReaderPlace {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 0;  // of the stream
   EpochId epoch{};
-  std::uint64_t position = 0;  // the reader has asked for all that is before it in the epoch
+  std::uint64_t position = 0;  // the reader has all that is before it in the epoch
 
   bool operator==(const ReaderPlace&) const = default;
 };

@@ -12,6 +12,11 @@
 
 namespace forebay::peer {
 
+// Of a call that nobody wants any more.
+inline Error Withdrawn() {
+  return Error(ErrorCode::kCancelled, "nobody waits for the answer any more");
+}
+
 // Owned by the link from Start until Begin or Fail was called, and by gRPC until the call has
 // ended. The link calls exactly one of Begin and Fail, once, and holds no mutex meanwhile.
 class PeerCall {
@@ -38,6 +43,7 @@ class PeerCall {
   const std::uint64_t bytes_;
   const std::int64_t deadline_ns_;
   bool waits_its_turn_ = false;  // PeerLink::Start, and not StartAtOnce, has begun it
+  bool is_withdrawn_ = false;    // under the link's mutex
   grpc::Alarm alarm_;  // at the deadline, while the call waits for its turn
 };
 

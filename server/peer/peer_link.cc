@@ -50,10 +50,12 @@ void PeerLink::Start(std::shared_ptr<PeerCall> call) {
   Calls ready;
   std::shared_ptr<HelloCall> hello;
   bool is_refused = false;
+  bool is_withdrawn = false;
   {
     const MutexLock lock(mutex_);
     is_refused = is_stopping_;
-    if (!is_refused) {
+    is_withdrawn = call->is_withdrawn_;
+    if (!is_refused && !is_withdrawn) {
       waiting_.push_back(call);
       ready = TakeReadyLocked();
       const bool waits = std::ranges::find(ready, call) == ready.end();
@@ -67,6 +69,7 @@ void PeerLink::Start(std::shared_ptr<PeerCall> call) {
       }
     }
   }
+  if (is_withdrawn) return call->Fail(Withdrawn());
   if (is_refused) return call->Fail(Stopping());
   if (hello) SayHello(hello);
   BeginAll(ready);
@@ -152,11 +155,13 @@ void PeerLink::Expire(const std::shared_ptr<PeerCall>& call) {
                                address_)));
 }
 
-void PeerLink::Withdraw(const PeerCall& call) {
+void PeerLink::Withdraw(PeerCall& call) {
   std::shared_ptr<PeerCall> found;
+  Calls ready;
   bool waits = false;
   {
     const MutexLock lock(mutex_);
+    call.is_withdrawn_ = true;
     const auto waiting = std::ranges::find_if(
         waiting_, [&call](const std::shared_ptr<PeerCall>& each) { return each.get() == &call; });
     waits = waiting != waiting_.end();
@@ -164,6 +169,7 @@ void PeerLink::Withdraw(const PeerCall& call) {
       found = std::move(*waiting);
       waiting_.erase(waiting);
       found->alarm_.Cancel();
+      ready = TakeReadyLocked();  // those that had to wait behind it
     } else if (const auto active = FindIn(active_, &call); active != active_.end()) {
       found = *active;
     } else {
@@ -172,10 +178,12 @@ void PeerLink::Withdraw(const PeerCall& call) {
     ++ending_;
   }
   if (waits) {
-    found->Fail(Error(ErrorCode::kCancelled, "nobody waits for the answer any more"));
+    found->Fail(Withdrawn());
   } else {
     found->Cancel();
   }
+  BeginAll(ready);
+  ready.clear();
   found.reset();  // as in Ended
   const MutexLock lock(mutex_);
   --ending_;

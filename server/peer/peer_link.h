@@ -38,10 +38,10 @@ class PeerLink {
   void Start(std::shared_ptr<PeerCall> call);
   // Begins the call without waiting for Hello or for room.
   void StartAtOnce(const std::shared_ptr<PeerCall>& call);
-  // Fails the call with kCancelled if it waits, and cancels it if it has begun. No effect on a call
-  // that has not come to Start, or has ended: it may be destroyed meanwhile. To be called without a
+  // Fails the call with kCancelled if it waits, and cancels it if it has begun; if it has not come
+  // to Start yet, Start will fail it. No effect on a call that has ended. To be called without a
   // lock that the end of a call may take.
-  void Withdraw(const PeerCall& call);
+  void Withdraw(PeerCall& call);
   // To be called by a call that has begun and has ended, as the last thing that it does.
   void Ended(PeerCall& call);
   // Counts a call that has ended, for figures(). `carried_bytes` are those of `received_bytes` that

@@ -44,8 +44,9 @@ using Raw = v1::Peer::WithRawCallbackMethod_Extent<v1::Peer::WithRawCallbackMeth
         v1::Peer::WithRawCallbackMethod_CatalogPart<v1::Peer::Service>>>>;
 using CallbackService = v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbackMethod_Ping<Raw>>;
 
-// Rows that are sent to a node at the same time. Enough that gRPC always has a chunk to send, also
-// of short answers; little, because it delays an answer that is needed earlier and is there later.
+// Bytes of rows that are sent to a node at the same time. Enough that gRPC always has a chunk to
+// send, also of short answers; little, because it delays an answer that is needed earlier and is
+// there later.
 constexpr std::uint64_t kRowBytesAtOnce = 2 * limits::kPeerChunkBytes;
 // The next answer begins when the carrier has less than this left of one. More than with gRPC,
 // because a message waits for an answer of MPI's at the other end, whose thread may sleep.
@@ -83,6 +84,7 @@ class HeldTurn {
   void Await(std::uint64_t bytes, std::function<void()> begin) {
     turns_->Await(turn_, bytes, std::move(begin));
   }
+  void Sent(std::uint64_t bytes) { turns_->Sent(turn_, bytes); }
   void Hold() { ++holds_; }
   void Release() {
     if (--holds_ == 0) turns_->End(turn_);
@@ -172,10 +174,14 @@ struct PeerServer::Service final : public CallbackService {
 
   void BeginServing(std::unique_ptr<Serving> begun);
   void StopAnswering();
-  // `ended` is called when gRPC is done with the call. Beyond the limit of calls, the stream that
-  // is returned has ended already: with an error, or as `refuse` ends it.
-  std::shared_ptr<ReplyStream> OpenStream(std::function<void()> ended = nullptr,
-                                          void (*refuse)(ReplyStream&) = nullptr);
+  struct StreamHooks {
+    std::function<void()> ended = nullptr;                 // gRPC is done with the call
+    std::function<void(std::uint64_t)> written = nullptr;  // as ReplyStream says
+    // Beyond the limit of calls, ends the stream in place of an error.
+    void (*refuse)(ReplyStream&) = nullptr;
+  };
+  // Beyond the limit of calls, the stream that is returned has ended already.
+  std::shared_ptr<ReplyStream> OpenStream(StreamHooks hooks);
   // The data set that is asked for, or why this node does not answer.
   Result<stage::Dataset*> DatasetOf(const PeerRequest& request) const;
   PayloadCarrier* CarrierFor(const RowsAsked& asked) const;
@@ -342,23 +348,23 @@ grpc::ServerUnaryReactor* PeerServer::Service::Ping(grpc::CallbackServerContext*
   return reactor;
 }
 
-std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream(std::function<void()> ended,
-                                                             void (*refuse)(ReplyStream&)) {
+std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream(StreamHooks hooks) {
   // gRPC has a plain pointer to the stream; the set keeps it until gRPC is done with it.
-  const auto stream =
-      std::make_shared<ReplyStream>([this, ended](const std::shared_ptr<ReplyStream>& done) {
+  const auto stream = std::make_shared<ReplyStream>(
+      [this, ended = std::move(hooks.ended)](const std::shared_ptr<ReplyStream>& done) {
         if (ended) ended();
         const MutexLock lock(mutex);
         streams.erase(done);
-      });
+      },
+      std::move(hooks.written));
   bool is_full = false;
   {
     const MutexLock lock(mutex);
     is_full = IsFullLocked();
     streams.insert(stream);
   }
-  if (is_full && refuse != nullptr) refuse(*stream);
-  if (is_full && refuse == nullptr) stream->End(IsFull());
+  if (is_full && hooks.refuse != nullptr) hooks.refuse(*stream);
+  if (is_full && hooks.refuse == nullptr) stream->End(IsFull());
   return stream;
 }
 
@@ -487,7 +493,7 @@ void PeerServer::Service::AnswerPart(const grpc::ByteBuffer& request,
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::CatalogPart(
     grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
   // An error would end the cataloguing of the node that asks. This answer lets it ask again.
-  const std::shared_ptr<ReplyStream> stream = OpenStream(nullptr, PartAnswers::SayNotYet);
+  const std::shared_ptr<ReplyStream> stream = OpenStream({.refuse = PartAnswers::SayNotYet});
   if (!stream->has_ended()) AnswerPart(*request, stream);
   return stream.get();
 }
@@ -496,14 +502,16 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Samples(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   // gRPC names the connection, and a node has one to each other node.
   const auto turn = std::make_shared<HeldTurn>(turns, turns->Take(context->peer()));
-  const std::shared_ptr<ReplyStream> stream = OpenStream([turn] { turn->Release(); });
+  const std::shared_ptr<ReplyStream> stream = OpenStream(
+      {.ended = [turn] { turn->Release(); },
+       .written = [turn](std::uint64_t bytes) { turn->Sent(bytes); }});
   if (!stream->has_ended()) AnswerRows(*request, stream, turn);
   return stream.get();
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Extent(
     grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
-  const std::shared_ptr<ReplyStream> stream = OpenStream();
+  const std::shared_ptr<ReplyStream> stream = OpenStream({});
   if (!stream->has_ended()) AnswerExtent(*request, stream);
   return stream.get();
 }

@@ -26,8 +26,13 @@ void ReplyStream::WriteLocked() {
 
 void ReplyStream::OnWriteDone(bool ok) {
   if (!ok) return;  // the call was cancelled, and OnCancel ends it
-  const MutexLock lock(mutex_);
-  if (!has_ended_) WriteLocked();
+  std::uint64_t bytes = 0;
+  {
+    const MutexLock lock(mutex_);
+    bytes = chunk_.Length();
+    if (!has_ended_) WriteLocked();
+  }
+  if (written_) written_(bytes);
 }
 
 void ReplyStream::OnCancel() { End(Error(ErrorCode::kCancelled, "the call was cancelled")); }

@@ -2,6 +2,7 @@
 // may be found long after the call came, on any thread; until then the call holds no thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -17,9 +18,11 @@ namespace forebay::peer {
 class ReplyStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                           public std::enable_shared_from_this<ReplyStream> {
  public:
-  // `left` is called once, when gRPC is done with the call.
-  explicit ReplyStream(std::function<void(const std::shared_ptr<ReplyStream>&)> left)
-      : left_(std::move(left)) {}
+  // `left` is called once, when gRPC is done with the call; `written`, if there is one, with the
+  // bytes of each chunk but the last when gRPC has taken it, without a lock.
+  explicit ReplyStream(std::function<void(const std::shared_ptr<ReplyStream>&)> left,
+                       std::function<void(std::uint64_t)> written = nullptr)
+      : left_(std::move(left)), written_(std::move(written)) {}
 
   // Makes the next chunk, and returns true if it is the last one.
   using Next = std::function<bool(grpc::ByteBuffer& chunk)>;
@@ -39,6 +42,7 @@ class ReplyStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void WriteLocked() FOREBAY_REQUIRES(mutex_);
 
   const std::function<void(const std::shared_ptr<ReplyStream>&)> left_;
+  const std::function<void(std::uint64_t)> written_;
   mutable Mutex mutex_;
   bool has_ended_ FOREBAY_GUARDED_BY(mutex_) = false;  // gRPC was told how the call ends
   Next next_ FOREBAY_GUARDED_BY(mutex_);

@@ -17,11 +17,6 @@
 #include "server/peer/channel_settings.h"
 
 namespace forebay::peer {
-namespace {
-
-Error Withdrawn() { return Error(ErrorCode::kCancelled, "nobody waits for the answer any more"); }
-
-}  // namespace
 
 RowsCall::RowsCall(PeerLink& link, io::Clock& clock, RowsAsked asked, std::uint64_t bytes,
                    std::int64_t deadline_ns, std::stop_token unwanted,
@@ -40,8 +35,6 @@ void RowsCall::Begin(const std::shared_ptr<grpc::Channel>& channel) {
   if (carrier_.carrier != nullptr) PostReceive();
   request_ = WriteRequest(asked_);
   context_.set_deadline(GrpcDeadline(deadline_ns(), clock_));
-  // Perhaps the link did not know the call yet when it was withdrawn. It ends as soon as it begins.
-  if (unwanted_.stop_requested()) context_.TryCancel();
   grpc::GenericStub(channel).PrepareBidiStreamingCall(&context_, "/forebay.v1.Peer/Samples", {},
                                                       this);
   // gRPC holds these back until StartCall.

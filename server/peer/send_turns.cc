@@ -1,9 +1,10 @@
 // Answers that are there wait in the order in which their requests came, and each one that ends
 // begins others. What an answer brings along is called and destroyed without the mutex, because
-// sending may end another answer. A node has at most a few dozen requests under way, so their table
-// is walked.
+// sending may end another answer. The table of a node's answers is walked: it has as many requests
+// under way as its readers have credits, in all at most limits::kPeerCallsMax.
 #include "server/peer/send_turns.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace forebay::peer {
@@ -39,6 +40,23 @@ void SendTurns::Await(const Turn& turn, std::uint64_t bytes, std::function<void(
     if (answer == node->second.by_number.end()) return;
     answer->second = {
         .state = Answer::State::kWaiting, .bytes = bytes, .begin = std::move(begin)};
+    begins = TakeNextLocked(node->second);
+  }
+  for (const std::function<void()>& each : begins) each();
+}
+
+void SendTurns::Sent(const Turn& turn, std::uint64_t bytes) {
+  Begins begins;
+  {
+    const MutexLock lock(mutex_);
+    const auto node = nodes_.find(turn.connection);
+    if (node == nodes_.end()) return;
+    const auto answer = node->second.by_number.find(turn.number);
+    if (answer == node->second.by_number.end()) return;
+    // Messages are a little longer than the rows in them.
+    const std::uint64_t sent = std::min(bytes, answer->second.bytes);
+    answer->second.bytes -= sent;
+    node->second.sending_bytes -= sent;
     begins = TakeNextLocked(node->second);
   }
   for (const std::function<void()>& each : begins) each();

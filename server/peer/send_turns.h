@@ -17,8 +17,8 @@ namespace forebay::peer {
 // Thread-safe.
 class SendTurns {
  public:
-  // Another answer to a node is begun as long as fewer than `bytes_at_once` bytes, 1 or more, are
-  // being sent to it.
+  // Another answer to a node is begun as long as those that are being sent have fewer than
+  // `bytes_at_once` bytes left, 1 or more.
   explicit SendTurns(std::uint64_t bytes_at_once) : bytes_at_once_(bytes_at_once) {}
 
   // The place of one answer in the order.
@@ -32,6 +32,8 @@ class SendTurns {
   // answer's turn: perhaps within this call, perhaps never, if the turn is ended before. An answer
   // that is not there yet holds up no other one. At most once for each turn.
   void Await(const Turn& turn, std::uint64_t bytes, std::function<void()> begin);
+  // So many bytes of the answer were sent. Begins others.
+  void Sent(const Turn& turn, std::uint64_t bytes);
   // The answer was sent, or is not wanted any more. Begins others. Once for each turn.
   void End(const Turn& turn);
 
@@ -39,13 +41,13 @@ class SendTurns {
   struct Answer {
     enum class State : std::uint8_t { kNotThere, kWaiting, kSending };
     State state = State::kNotThere;
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = 0;  // that are left
     std::function<void()> begin;  // while it waits
   };
   // The answers to one node whose turns have not ended.
   struct Answers {
     std::map<std::uint64_t, Answer> by_number;
-    std::uint64_t sending_bytes = 0;
+    std::uint64_t sending_bytes = 0;  // of those that are being sent
   };
   using Begins = std::vector<std::function<void()>>;
   Begins TakeNextLocked(Answers& answers) FOREBAY_REQUIRES(mutex_);

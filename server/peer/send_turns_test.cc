@@ -50,6 +50,23 @@ TEST_F(SendTurnsTest, AnswersBeginUntilSoManyBytesAreBeingSent) {
   EXPECT_EQ(sent_, (Numbers{0, 1, 2, 3, 4, 5}));
 }
 
+TEST_F(SendTurnsTest, TheNextAnswerBeginsWhenLittleOfALongOneIsLeft) {
+  const SendTurns::Turn first = turns_.Take("a");
+  const SendTurns::Turn second = turns_.Take("a");
+  const SendTurns::Turn third = turns_.Take("a");
+  Await(first, 1, 1000);
+  Await(second, 2, 50);
+  turns_.Sent(first, 900);
+  EXPECT_EQ(sent_, (Numbers{1}));
+  turns_.Sent(first, 60);
+  EXPECT_EQ(sent_, (Numbers{1, 2}));
+  turns_.Sent(second, 80);  // with what the message has besides the answer
+  Await(third, 3, 50);
+  EXPECT_EQ(sent_, (Numbers{1, 2, 3}));
+  for (const SendTurns::Turn& turn : {first, second, third}) turns_.End(turn);
+  turns_.Sent(first, 40);  // nothing of the connection is left
+}
+
 TEST_F(SendTurnsTest, AnAnswerThatIsNotThereHoldsUpNoOther) {
   const SendTurns::Turn first = turns_.Take("a");
   const SendTurns::Turn second = turns_.Take("a");

@@ -28,22 +28,23 @@ std::size_t BatchesOfTask(const StreamSpec& spec) {
   return std::max<std::uint64_t>(1, kTaskBytes / spec.batch_bytes_max);
 }
 
-// Batches are asked for in their order, so all before this one have been asked for.
+// A reader has pulled no more batches than it has credits. Some of those before this one may still
+// wait for something else, but those before all of them have been answered.
 fetch::ReaderPlace PlaceOf(const StreamSpec& spec, const BatchName& name) {
-  // In the other modes no node needs to know.
-  if (spec.order.ShapeOf(name.epoch).mode != OrderMode::kBlock) return {};
+  // The other orders need all extents on the tiers, so no node evicts any.
+  if (!spec.ReadsRuns(name.epoch)) return {};
+  const std::uint64_t step = name.step.value();
   return {.order = spec.order.Fingerprint(),
           .rank = spec.rank,
           .ranks = static_cast<std::uint32_t>(spec.plan.ranks()),
           .epoch = name.epoch,
-          .position = name.step.value() * spec.plan.global_batch()};
+          .position = (step - std::min<std::uint64_t>(step, spec.credits)) *
+                      spec.plan.global_batch()};
 }
 
-// A global or partial order takes a sample here and a sample there; the others take runs of them.
 fetch::Need NeedOf(const StreamSpec& spec) {
-  const OrderMode mode = spec.order.shape.mode;
-  return mode == OrderMode::kGlobal || mode == OrderMode::kPartial ? fetch::Need::kSamples
-                                                                   : fetch::Need::kRuns;
+  // Of all epochs but the first, which may have another mode.
+  return spec.ReadsRuns(EpochId(1)) ? fetch::Need::kRuns : fetch::Need::kSamples;
 }
 
 void EraseUnpromised(StreamSlots& slots, const BatchJob& job) {

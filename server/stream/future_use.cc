@@ -10,10 +10,6 @@ namespace forebay::stream {
 namespace {
 
 constexpr std::uint64_t kNever = fetch::kNeverUsed;
-// A rank that is further behind than so many windows of the order is not waited for: it may have
-// ended, and what it needs would take ever more memory.
-constexpr std::uint64_t kWindowsBehind = 2;
-
 // The number of selected samples below `sample`, which is also the index of the first one that is
 // not below it, because a selection is in ascending order.
 std::uint64_t FirstIndexFrom(const catalog::Selection& selection, std::uint64_t sample) {
@@ -35,21 +31,21 @@ void StreamFuture::Advance(EpochId epoch, std::uint64_t position) {
   {
     const MutexLock lock(progress_mutex_);
     progress_ = {.epoch = epoch, .position = position};
+    slowest_ = FindSlowestLocked();
   }
   // Extents of the batch are needed later than before, so they may be evicted now.
   memory_.Notify();
 }
 
 void StreamFuture::Note(const fetch::ReaderPlace& place) {
-  // In the other modes all extents stay on the tiers, whoever needs them.
-  const bool is_ours = spec_->order.ShapeOf(place.epoch).mode == OrderMode::kBlock &&
-                       place.ranks == spec_->plan.ranks() && place.rank < place.ranks &&
-                       place.rank != spec_->rank && place.order == spec_->order.Fingerprint();
+  const bool is_ours = place.order == fingerprint_ && place.ranks == spec_->plan.ranks() &&
+                       place.rank < place.ranks && place.rank != spec_->rank &&
+                       place.position <= spec_->plan.sample_count() &&
+                       spec_->ReadsRuns(place.epoch);
   if (!is_ours) return;
   bool has_moved = false;
   {
     const MutexLock lock(progress_mutex_);
-    const Progress before = SlowestLocked();
     const Progress now{.epoch = place.epoch, .position = place.position};
     const auto [known, is_new] = others_.try_emplace(place.rank, now);
     if (!is_new) {
@@ -57,31 +53,43 @@ void StreamFuture::Note(const fetch::ReaderPlace& place) {
       known->second = now;
     }
     others_in_order_.insert(now);
-    has_moved = SlowestLocked() != before;
+    const Progress slowest = FindSlowestLocked();
+    has_moved = slowest != slowest_;
+    slowest_ = slowest;
   }
   // Extents that only this rank still needed may be evicted now.
   if (has_moved) memory_.Notify();
 }
 
-StreamFuture::Progress StreamFuture::SlowestLocked() const {
+// A rank that is a window behind, besides the batches that it may have under way, is not waited
+// for: it may have ended, and what it needs would take ever more memory.
+StreamFuture::Progress StreamFuture::FindSlowestLocked() const {
   const std::uint64_t samples = spec_->plan.sample_count();
   const OrderShape& shape = spec_->order.ShapeOf(progress_.epoch);
+  // Both factors may be larger than the epoch. In other modes than block there is no window.
+  const std::uint64_t window =
+      shape.block_samples == 0                        ? 0
+      : shape.window_runs > samples / shape.block_samples ? samples
+                                                      : shape.block_samples * shape.window_runs;
   const std::uint64_t lag =
-      std::min(samples, kWindowsBehind * shape.block_samples * shape.window_runs);
+      std::min(samples, window + spec_->credits * spec_->plan.global_batch());
   // The place that is `lag` behind this rank, perhaps in the epoch before.
-  Progress oldest{.epoch = progress_.epoch, .position = progress_.position - lag};
-  if (progress_.position < lag) {
-    const bool is_first = progress_.epoch.value() == 0;
-    oldest.epoch = EpochId(is_first ? 0 : progress_.epoch.value() - 1);
-    oldest.position = is_first ? 0 : progress_.position + samples - lag;
+  Progress oldest = progress_;
+  if (progress_.position >= lag) {
+    oldest.position -= lag;
+  } else if (progress_.epoch.value() == 0) {
+    oldest.position = 0;
+  } else {
+    oldest = {.epoch = EpochId(progress_.epoch.value() - 1),
+              .position = progress_.position + samples - lag};
   }
   const auto slowest = others_in_order_.lower_bound(oldest);
   return slowest == others_in_order_.end() ? progress_ : std::min(progress_, *slowest);
 }
 
-StreamFuture::Progress StreamFuture::slowest() const {
+StreamFuture::Ranks StreamFuture::ranks() const {
   const MutexLock lock(progress_mutex_);
-  return SlowestLocked();
+  return {.own = progress_, .slowest = slowest_};
 }
 
 StreamFuture::Progress StreamFuture::progress() const {
@@ -172,24 +180,34 @@ std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
   return kNever;
 }
 
-std::uint64_t StreamFuture::StepsUntil(ExtentId extent, std::uint64_t exact_from) {
+// Steps from a place of the order until the extent is needed, counting into the next epoch.
+std::uint64_t StreamFuture::StepsFrom(const Progress& from, ExtentId extent) {
   const std::uint64_t batch = spec_->plan.global_batch();
   const std::uint64_t samples = spec_->plan.sample_count();
-  const auto [epoch, position] = slowest();
-  // Whatever is selected is needed before the next epoch ends. Where that is soon enough for the
-  // caller, there is no need to compute where in the order it is.
-  const std::uint64_t latest = (samples - std::min(position, samples) + samples) / batch;
-  if (latest < exact_from) {
-    const catalog::ExtentInfo info = spec_->catalog->extent(extent);
-    return SelectedOf(info.first_sample.value(), info.sample_count).count > 0 ? latest : kNever;
-  }
-  const MutexLock lock(mutex_);
+  const auto [epoch, position] = from;
   const Reach& now = ReachOf(extent, epoch);
   if (now.first > now.last) return kNever;
   if (now.first >= position) return (now.first - position) / batch;
   if (now.last >= position) return 0;
   const Reach& next = ReachOf(extent, EpochId(epoch.value() + 1));
   return (samples - std::min(position, samples) + next.first) / batch;
+}
+
+std::uint64_t StreamFuture::StepsUntil(ExtentId extent, std::uint64_t exact_from) {
+  const std::uint64_t samples = spec_->plan.sample_count();
+  const auto [own, slowest] = ranks();
+  // Whatever is selected is needed before the next epoch ends. Where that is soon enough for the
+  // caller, there is no need to compute where in the order it is.
+  const std::uint64_t latest =
+      (samples - std::min(own.position, samples) + samples) / spec_->plan.global_batch();
+  if (latest < exact_from) {
+    const catalog::ExtentInfo info = spec_->catalog->extent(extent);
+    return SelectedOf(info.first_sample.value(), info.sample_count).count > 0 ? latest : kNever;
+  }
+  const MutexLock lock(mutex_);
+  const std::uint64_t steps = StepsFrom(own, extent);
+  // What this rank needs counts from where this rank is, and what a slower one needs from there.
+  return slowest == own || steps == kNever ? steps : std::min(steps, StepsFrom(slowest, extent));
 }
 
 std::shared_ptr<StreamFuture> FutureUse::Add(std::shared_ptr<const StreamSpec> spec) {

@@ -26,17 +26,17 @@ class StreamFuture {
  public:
   // `memory` is borrowed, and is told when extents are needed at other times than before.
   StreamFuture(std::shared_ptr<const StreamSpec> spec, tier::MemorySignal& memory)
-      : spec_(std::move(spec)), memory_(memory) {}
+      : spec_(std::move(spec)), memory_(memory), fingerprint_(spec_->order.Fingerprint()) {}
 
   // A batch that ends before this position of this epoch has been put together. Does not wait for
   // answers that are being computed.
   void Advance(EpochId epoch, std::uint64_t position);
-  // Another rank of the stream, on another node, has asked for all before this place. No effect if
+  // Another rank of the stream, on another node, has all that is before this place. No effect if
   // the stream is not of that order and that number of ranks.
   void Note(const fetch::ReaderPlace& place);
-  // Steps until `extent` is needed (0: now or any moment), counting into the next epoch. What a
-  // slower rank has still to read counts, too (kWindowsBehind). Of an extent with many samples,
-  // some are looked at. An answer below `exact_from` need not be exact.
+  // Steps until `extent` is needed (0: now or any moment), counting into the next epoch. What
+  // slower ranks have still to read counts, too, up to a window and their credits behind. Of an
+  // extent with many samples, some are looked at. An answer below `exact_from` need not be exact.
   std::uint64_t StepsUntil(ExtentId extent, std::uint64_t exact_from = 0);
   // Steps until any of the samples is needed by this rank, beside the batch for which they were
   // decoded; of very many samples, some are looked at.
@@ -83,16 +83,22 @@ class StreamFuture {
   };
   // Of this rank.
   Progress progress() const FOREBAY_EXCLUDES(progress_mutex_);
-  // Of the rank that is the furthest behind, as far as it is known here.
-  Progress slowest() const FOREBAY_EXCLUDES(progress_mutex_);
-  Progress SlowestLocked() const FOREBAY_REQUIRES(progress_mutex_);
+  struct Ranks {
+    Progress own;
+    Progress slowest;  // of all ranks, as far as it is known here
+  };
+  Ranks ranks() const FOREBAY_EXCLUDES(progress_mutex_);
+  Progress FindSlowestLocked() const FOREBAY_REQUIRES(progress_mutex_);
+  std::uint64_t StepsFrom(const Progress& from, ExtentId extent) FOREBAY_REQUIRES(mutex_);
 
   const std::shared_ptr<const StreamSpec> spec_;
   tier::MemorySignal& memory_;
-  // A mutex of its own, held for a copy, so that the delivery of a batch never waits for a search
-  // that asks about all extents of a cache.
+  const std::uint64_t fingerprint_;  // of the order
+  // A mutex of its own, held for a copy or for the note of a place, so that the delivery of a batch
+  // never waits for a search that asks about all extents of a cache.
   mutable Mutex progress_mutex_;
   Progress progress_ FOREBAY_GUARDED_BY(progress_mutex_);
+  Progress slowest_ FOREBAY_GUARDED_BY(progress_mutex_);
   // Of ranks on other nodes: by rank, and in order.
   std::map<std::uint32_t, Progress> others_ FOREBAY_GUARDED_BY(progress_mutex_);
   std::multiset<Progress> others_in_order_ FOREBAY_GUARDED_BY(progress_mutex_);

@@ -145,6 +145,9 @@ TEST_F(FutureUseTest, WhatASlowerRankStillReadsIsNeededNow) {
   }
   future_->Note(behind);
   EXPECT_EQ(future_->StepsUntil(extent), 0U);
+  // What this rank reads now is needed no later because of that.
+  EXPECT_EQ(future_->StepsUntil(extent_at(end)), 0U);
+  EXPECT_EQ(future_->StepsUntil(extent_at(end + kRun)), (end + kRun - end) / kBatch);
   // Another rank has got further, and then this one too.
   fetch::ReaderPlace other = behind;
   other.rank = 3;
@@ -154,11 +157,12 @@ TEST_F(FutureUseTest, WhatASlowerRankStillReadsIsNeededNow) {
   other.rank = 0;
   future_->Note(other);
   EXPECT_EQ(future_->StepsUntil(extent), next_epoch);
-  // A rank that this one has left two windows behind is not waited for.
+  // A rank that is a window and its credits behind is not waited for.
   future_->Note(behind);
-  future_->Advance(EpochId(0), 45 + 2 * kRun);
+  const std::uint64_t lag = kRun + spec_->credits * kBatch;
+  future_->Advance(EpochId(0), 45 + lag);
   EXPECT_EQ(future_->StepsUntil(extent), 0U);
-  future_->Advance(EpochId(0), 46 + 2 * kRun);
+  future_->Advance(EpochId(0), 46 + lag);
   EXPECT_GT(future_->StepsUntil(extent), 0U);
   // Over the end of an epoch.
   future_->Advance(EpochId(1), 10);

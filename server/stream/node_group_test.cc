@@ -183,6 +183,27 @@ TEST_P(NodeGroupTest, AStreamThatIsClosedGivesUpTheRowsThatItWaitsFor) {
   EXPECT_EQ(group_->transport().row_requests(NodeRank(1)), 4U) << "nobody is asked in its place";
 }
 
+TEST_P(NodeGroupTest, AnOwnerIsToldWhereItsReaderIs) {
+  Start(2);
+  StageEach(2);
+  Reader reader = Open(0, {.mode = OrderMode::kBlock});
+  ASSERT_NE(reader.session, nullptr);
+  std::vector<CollectingSink::Taken> taken;
+  Pull(reader, 0, kSteps, taken);
+  const StreamSpec& spec = reader.session->spec();
+  const fetch::ReaderPlace place = group_->transport().place_told(NodeRank(1));
+  EXPECT_EQ(place.order, spec.order.Fingerprint());
+  EXPECT_EQ(place.ranks, 1U);
+  EXPECT_EQ(place.epoch, EpochId(0));
+  // Node 1 owns some of the last samples, and batches that may be under way are not counted.
+  EXPECT_GE(place.position + (2 * spec.credits + kSteps / 4) * 8, kSamples);
+  EXPECT_LE(place.position, kSamples - spec.credits * 8);
+  reader.session->Close();
+  // Nobody needs to know in mode global.
+  ExpectEpoch(0);
+  EXPECT_EQ(group_->transport().place_told(NodeRank(1)).order, 0U);
+}
+
 TEST_P(NodeGroupTest, ANodeThatGoesDuringAnEpochCostsOneReadOfItsShare) {
   Start(2);
   StageEach(2);

@@ -58,6 +58,12 @@ struct StreamSpec {
   // Bytes of the largest batch; 0 where fields are of variable size.
   std::uint64_t batch_bytes_max = 0;
 
+  // Whether the order of the epoch takes runs of samples. A global or partial order takes a sample
+  // here and a sample there.
+  bool ReadsRuns(EpochId epoch) const {
+    const OrderMode mode = order.ShapeOf(epoch).mode;
+    return mode != OrderMode::kGlobal && mode != OrderMode::kPartial;
+  }
   // Whether samples are decoded on their way to a slot.
   bool is_packed() const { return form != nullptr || catalog->packs() != nullptr; }
 };

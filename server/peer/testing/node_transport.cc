@@ -49,13 +49,12 @@ Result<stage::SuppliedExtent> NodeTransport::Read(const stage::ExtentRequest& re
 }
 
 void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done done) {
+  bool holds = false;
   {
     std::lock_guard lock(mutex_);
     ++counts_[request->node].row_requests;
-    if (counts_[request->node].holds_rows) {
-      held_.push_back(std::make_unique<HeldRows>(std::move(request), std::move(done)));
-      return;
-    }
+    holds = counts_[request->node].holds_rows;
+    counts_[request->node].place = request->reader.place;
     if (counts_[request->node].sends_wrong_rows) {
       // The rows may have been written before that was found out.
       done = [done = std::move(done)](const Status& status) {
@@ -64,7 +63,11 @@ void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done 
       };
     }
   }
-  Carry(std::move(request), std::move(done));
+  if (!holds) return Carry(std::move(request), std::move(done));
+  // Made without the mutex, because it may answer at once.
+  auto held = std::make_unique<HeldRows>(std::move(request), std::move(done));
+  std::lock_guard lock(mutex_);
+  held_.push_back(std::move(held));
 }
 
 void NodeTransport::Keep(stage::KeepRequest request, Kept kept) {
@@ -119,6 +122,11 @@ std::uint64_t NodeTransport::extents_asked(NodeRank rank) const {
 std::uint64_t NodeTransport::row_requests(NodeRank rank) const {
   std::lock_guard lock(mutex_);
   return counts_.at(rank).row_requests;
+}
+
+fetch::ReaderPlace NodeTransport::place_told(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return counts_.at(rank).place;
 }
 
 std::unique_ptr<NodeTransport> MakeTransport(TransportKind kind) {

@@ -64,6 +64,8 @@ class NodeTransport : public stage::ExtentSource,
   // The number of requests that were sent to the node, answered or not.
   std::uint64_t extents_asked(NodeRank rank) const;
   std::uint64_t row_requests(NodeRank rank) const;
+  // Where the reader was that has asked the node for rows last.
+  fetch::ReaderPlace place_told(NodeRank rank) const;
   // The number of first reads that the node was asked to keep.
   std::uint64_t first_reads_given(NodeRank rank) const;
   // The number of requests that gave them.
@@ -86,6 +88,7 @@ class NodeTransport : public stage::ExtentSource,
     bool flips_bits = false;
     bool sends_wrong_rows = false;
     bool holds_rows = false;
+    fetch::ReaderPlace place;
     std::uint64_t extents_asked = 0;
     std::uint64_t row_requests = 0;
     std::uint64_t first_reads = 0;

@@ -401,6 +401,7 @@ Result<bool> Cataloguer::Collect(Dataset& dataset, ObjectScans& scans, io::IoQue
 // stay in order.
 std::vector<ObjectId> Cataloguer::MissingByNode(ObjectScans& scans) const {
   std::vector<ObjectId> missing = scans.Missing();
+  if (missing.empty()) return missing;  // in a job of one node always
   const std::size_t count = parts_.nodes->nodes().size();
   const NodeRank self = parts_.nodes->self();
   std::vector<std::pair<std::size_t, ObjectId>> by_distance;
