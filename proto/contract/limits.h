@@ -111,6 +111,9 @@ inline constexpr std::uint64_t kPeerCallBytesMax = 16 * kMiB;  // of the rows of
                                                              // row is asked for alone
 inline constexpr std::uint64_t kPeerBytesInFlightMax = 64 * kMiB;  // rows asked of a node at
                                                    // a time; beyond, calls wait; a larger one alone
+inline constexpr std::uint64_t kPeerDecodedBytesMax = 256 * kMiB;  // rows that a node has decoded
+                                                   // for others and not sent yet; beyond, requests
+                                                   // wait; a larger row alone
 inline constexpr std::uint32_t kPeerChunkBytes = 1 * kMiB;   // payload of one message
 inline constexpr int kPeerMessageBytesMax = 2 * 1024 * 1024;  // both directions
 inline constexpr std::size_t kPeerErrorBytesMax = 1024;      // text of an error; the rest is cut

@@ -229,7 +229,9 @@ Status Daemon::ServeNodes() {
   if (nodes_->rows() == nullptr) return {};
   local_extents_ = std::make_unique<stage::LocalExtents>(
       *cache_, *stager_, clock_, catalog::BuildScratch{.directory = config_.state_dir});
-  local_rows_ = std::make_unique<fetch::LocalRows>(*stager_, *fetcher_, *executor_, clock_);
+  local_rows_ = std::make_unique<fetch::LocalRows>(
+      fetch::LocalRowsParts{.stager = *stager_, .fetcher = *fetcher_, .decoded = *decoded_,
+                            .executor = *executor_, .clock = clock_});
   local_first_reads_ =
       std::make_unique<stage::LocalFirstReads>(nodes_->membership().self(), *stager_);
   FOREBAY_TRY(nodes_->Serve({.extents = *local_extents_,

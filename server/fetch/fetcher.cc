@@ -170,6 +170,13 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
   }
 }
 
+bool Fetcher::IsElsewhere(const stage::Dataset& dataset, ExtentId extent) const {
+  if (!IsRemote(dataset, extent, Where::kAnywhere)) return false;
+  // Not a look-up for reading, so it is counted as no hit of a tier.
+  const tier::ExtentKey& key = dataset.key(extent);
+  return !cache_.FindOn(key, tier::TierKind::kRam) && !cache_.FindOn(key, tier::TierKind::kSsd);
+}
+
 // Drops the copy that the reader used, and no other: the copy that lies on the tier now may be a
 // new and sound one.
 void Fetcher::ReportBad(const tier::ExtentRef& ref, const Error& found, std::int64_t now_ns) {

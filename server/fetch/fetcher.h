@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,6 +45,11 @@ class Fetcher {
   using Done = std::function<void(Result<std::vector<tier::ExtentRef>>)>;
   void Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Need need, Done done,
                Where where = Where::kHere);
+
+  // Whether another node supplies the rows of the extent unless it is copied to this one: that node
+  // reads it from the GFS, and no tier of this one has it.
+  bool IsElsewhere(const stage::Dataset& dataset, ExtentId extent) const;
+  std::size_t node_count() const { return nodes_.nodes().size(); }
 
   // Call after a read of `ref` returned wrong bytes: drops that copy, or its checksums if it was
   // read in pieces, so that the next Acquire fetches the extent again. If several readers report

@@ -30,6 +30,7 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kRecords = 512;
 constexpr std::uint64_t kRecordBytes = 1000;
+constexpr std::uint64_t kDecodedBytesMax = 8 * kRecordBytes;
 
 class LocalRowsTest : public ::testing::Test {
  protected:
@@ -46,10 +47,23 @@ class LocalRowsTest : public ::testing::Test {
     FOREBAY_EXPECT_OK(rig_.Start(dataset, options));
     fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_);
     executor_ = Take(io::ThreadExecutor::Create(rig_.backend(), 2, 4));
-    local_.emplace(rig_.stager(), *fetcher_, *executor_, rig_.clock());
+    local_.emplace(LocalRowsParts{.stager = rig_.stager(),
+                                  .fetcher = *fetcher_,
+                                  .decoded = decoded_,
+                                  .executor = *executor_,
+                                  .clock = rig_.clock()},
+                   kDecodedBytesMax);
   }
   void StartAndStage(const RigOptions& options = {}) {
     Start(stage::RecordDataset(), options);
+    FOREBAY_EXPECT_OK(rig_.StageAll());
+    fingerprint_ = rig_.dataset().catalog()->fingerprint();
+  }
+
+  void StartAndStageCompressed() {
+    stage::DatasetOptions dataset = stage::RecordDataset();
+    dataset.compression = stage::Compression::kFast;
+    Start(dataset);
     FOREBAY_EXPECT_OK(rig_.StageAll());
     fingerprint_ = rig_.dataset().catalog()->fingerprint();
   }
@@ -61,18 +75,21 @@ class LocalRowsTest : public ::testing::Test {
                  [outcome](const Status& status) { outcome->set_value(status); });
     return outcome->get_future().get();
   }
-  Result<std::shared_ptr<const FoundRows>> Find(const std::vector<std::uint64_t>& samples,
-                                                std::uint64_t bytes_max) {
+  using Outcome = Result<std::shared_ptr<const FoundRows>>;
+  std::future<Outcome> BeginFind(const std::vector<std::uint64_t>& samples,
+                                 std::uint64_t bytes_max) {
     std::vector<Row> rows;
     for (const std::uint64_t sample : samples) {
       rows.push_back({.sample = SampleId(sample), .field = FieldId(0), .memory = {}});
     }
-    using Outcome = Result<std::shared_ptr<const FoundRows>>;
     const auto outcome = std::make_shared<std::promise<Outcome>>();
     local_->Find(rig_.dataset(),
                  {.fingerprint = fingerprint_, .rows = rows, .bytes_max = bytes_max},
                  [outcome](const Outcome& found) { outcome->set_value(found); });
-    return outcome->get_future().get();
+    return outcome->get_future();
+  }
+  Outcome Find(const std::vector<std::uint64_t>& samples, std::uint64_t bytes_max) {
+    return BeginFind(samples, bytes_max).get();
   }
   // Field 0 of these samples, as rows one after another.
   Result<std::vector<std::byte>> ReadRecords(const std::vector<std::uint64_t>& samples) {
@@ -108,6 +125,8 @@ class LocalRowsTest : public ::testing::Test {
   plan::Membership nodes_;
   std::optional<Fetcher> fetcher_;
   std::unique_ptr<io::ThreadExecutor> executor_;
+  DecodedCache decoded_{/*capacity_bytes=*/1 << 20,
+                        [](const UnitSamples&) { return kNeverUsed; }};
   std::optional<LocalRows> local_;
   std::uint64_t fingerprint_ = 0;
   Need need_ = Need::kSamples;
@@ -216,15 +235,47 @@ TEST_F(LocalRowsTest, ANodeWithAnotherCatalogIsRefused) {
                 ErrorCode::kFailedPrecondition);
 }
 
-TEST_F(LocalRowsTest, PackedSamplesAreNotGivenAsRows) {
-  stage::DatasetOptions dataset = stage::RecordDataset();
-  dataset.compression = stage::Compression::kFast;
-  Start(dataset);
-  FOREBAY_EXPECT_OK(rig_.StageAll());
-  fingerprint_ = rig_.dataset().catalog()->fingerprint();
-  std::vector<std::byte> memory(kRecordBytes);
-  ExpectRefused({.sample = SampleId(0), .field = FieldId(0), .memory = memory},
-                ErrorCode::kUnimplemented);
+TEST_F(LocalRowsTest, RowsThatWereCompressedAtStagingAreDecodedOnce) {
+  StartAndStageCompressed();
+  ExpectRecords({0, 511, 7, 7, 1, 64, 65});
+  const std::uint64_t decoded = decoded_.stats().decoded;
+  EXPECT_GT(decoded, 0U);
+  EXPECT_LT(decoded, 6U) << "rows of one chunk are decoded together";
+  // What is decoded needs no extent.
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(0)), std::nullopt));
+  const std::uint64_t before = rig_.dataset().progress().gfs_bytes;
+  ExpectRecords({0, 1, 7});
+  EXPECT_EQ(decoded_.stats().decoded, decoded);
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, before);
+}
+
+TEST_F(LocalRowsTest, ARequestWaitsUntilDecodedRowsBeforeItAreLetGoOf) {
+  StartAndStageCompressed();
+  auto first = Find({0, 1, 2, 3, 4, 5}, kDecodedBytesMax);
+  ASSERT_TRUE(first.has_value()) << first.error().ToString();
+  auto second = BeginFind({6, 7, 8}, kDecodedBytesMax);
+  ExpectRecords({});  // a request that needs no room passes it
+  EXPECT_EQ(second.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  first = std::shared_ptr<const FoundRows>();
+  const auto found = second.get();
+  ASSERT_TRUE(found.has_value()) << found.error().ToString();
+  EXPECT_EQ(std::memcmp((*found)->runs(2)[0].data(), file_.data() + 8 * kRecordBytes,
+                        kRecordBytes),
+            0);
+}
+
+TEST_F(LocalRowsTest, NothingIsDecodedForANodeThatHasGivenUp) {
+  StartAndStageCompressed();
+  const auto outcome = std::make_shared<std::promise<Status>>();
+  local_->Find(rig_.dataset(),
+               {.fingerprint = fingerprint_,
+                .rows = {{.sample = SampleId(0), .field = FieldId(0), .memory = {}}},
+                .is_wanted = [] { return false; }},
+               [outcome](const Result<std::shared_ptr<const FoundRows>>& found) {
+                 outcome->set_value(found.has_value() ? Status() : Status(found.error()));
+               });
+  EXPECT_FALSE(outcome->get_future().get().has_value());
+  EXPECT_EQ(decoded_.stats().decoded, 0U);
 }
 
 TEST_F(LocalRowsTest, AnOwnErrorIsNotTakenForSilence) {

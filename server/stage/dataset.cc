@@ -93,6 +93,19 @@ std::uint64_t Dataset::StoredBytes(ExtentId extent) const {
   return is_known ? stored_bytes_[extent.value()] : PlannedBytesLocked(extent);
 }
 
+std::uint64_t Dataset::ExpectedStoredBytes(ExtentId extent) const {
+  const MutexLock lock(mutex_);
+  const bool is_known =
+      extent.value() < stored_bytes_.size() && stored_bytes_[extent.value()] > 0;
+  if (is_known) return stored_bytes_[extent.value()];
+  const std::uint64_t raw_bytes = catalog_->extent(extent).bytes;
+  if (packed_bytes_ == 0) return raw_bytes;
+  // Planned bytes are the most that the image can take, so they say nothing about its ratio.
+  return static_cast<std::uint64_t>(static_cast<double>(raw_bytes) *
+                                    static_cast<double>(packed_bytes_) /
+                                    static_cast<double>(packed_from_bytes_));
+}
+
 void Dataset::SetPlannedBytes(std::vector<std::uint64_t> planned_bytes) {
   const MutexLock lock(mutex_);
   planned_bytes_ = std::move(planned_bytes);

@@ -121,6 +121,9 @@ class Dataset {
   std::shared_ptr<const PackedForm> form() const;
   // Bytes of an extent's image on a tier; the planned bytes if it was never on one.
   std::uint64_t StoredBytes(ExtentId extent) const;
+  // The same, but if it was never on a tier of this node, an estimate: it is taken to have the
+  // ratio of the extents that were compressed here.
+  std::uint64_t ExpectedStoredBytes(ExtentId extent) const;
 
   // --- for the stager -----------------------------------------------------------------------
   // `space_left` returns the space that no extent has reserved. CapacityAdvice calls it without

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "proto/contract/wire_layout.h"
+#include "server/fetch/source_counts.h"
 #include "server/stream/stream_spec.h"
 #include "server/tier/extent_cache.h"
 #include "server/tier/ram/ram_arena.h"
@@ -43,7 +44,7 @@ struct DecodeCounts {
   }
 };
 
-struct AssembledBatch {
+struct AssembledBatch : fetch::SourceCounts {
   BatchName name;
   std::uint64_t first_position = 0;
   std::uint32_t padded_count = 0;
@@ -51,21 +52,10 @@ struct AssembledBatch {
   std::vector<AssembledField> fields;
   BatchHold hold;
   std::uint64_t payload_bytes = 0;
-  std::uint32_t ram_samples = 0;     // served from RAM
-  std::uint32_t ssd_samples = 0;     // read from SSD
   std::uint32_t other_samples = 0;   // supplied by other nodes
-  std::uint64_t ram_bytes = 0;       // of them
-  std::uint64_t ssd_bytes = 0;
   DecodeCounts decode;
   std::uint32_t copied_views = 0;    // views that had to be copied because the pin limit was met
 
-  // Samples, and bytes of them, come from `source`. Those from the GFS their data set counts.
-  void CountSource(tier::TierKind source, std::uint32_t samples, std::uint64_t bytes) {
-    if (source == tier::TierKind::kGfs) return;
-    const bool is_ram = source == tier::TierKind::kRam;
-    (is_ram ? ram_samples : ssd_samples) += samples;
-    (is_ram ? ram_bytes : ssd_bytes) += bytes;
-  }
   // Adds what another one counts of where its samples came from.
   void Count(const AssembledBatch& other) {
     ram_samples += other.ram_samples;

@@ -5,7 +5,7 @@
 namespace forebay::stream {
 
 Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
-                            bool all_extents, OpenSlots open) {
+                            PackedPlan packed) {
   FOREBAY_ASSIGN(const StepSlice slice, SliceOf(spec, name));
   name_ = name;
   first_position_ = slice.first;
@@ -29,8 +29,9 @@ Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const Ba
   return gatherer_->Plan(spec, {.samples = samples_,
                                 .epoch = name.epoch,
                                 .end_position = slice.first + slice.count,
-                                .all_extents = all_extents,
-                                .open = std::move(open)});
+                                .all_extents = packed.all_extents,
+                                .open = std::move(packed.open),
+                                .others = packed.others});
 }
 
 Result<AssembledBatch> BatchAssembler::Assemble(const StreamSpec& spec,

@@ -18,6 +18,13 @@
 
 namespace forebay::stream {
 
+// What a batch of a packed data set is planned with; valid until BatchAssembler::Forget.
+struct PackedPlan {
+  bool all_extents = false;  // list those of chunks that are decoded already, too
+  OpenSlots open = {};
+  const fetch::Fetcher* others = nullptr;  // as in BatchSamples
+};
+
 // State and buffers of one assembly at a time; reusable for the next batch, of any stream. Not
 // thread-safe.
 class BatchAssembler {
@@ -29,10 +36,9 @@ class BatchAssembler {
 
   // Resolves the batch's samples; extents() then lists the extents that are needed, each once. For
   // a packed data set they depend on which chunks are decoded now, so the next Plan may list
-  // others; with `all_extents` it lists the extents of all chunks. `open` is for packed data sets,
-  // and must stay valid until Forget.
+  // others.
   Status Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
-              bool all_extents = false, OpenSlots open = {});
+              PackedPlan packed);
   std::span<const ExtentId> extents() const { return gatherer_->extents(); }
 
   // Assembles the batch. Errors are those of Gatherer::Gather.

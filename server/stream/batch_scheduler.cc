@@ -147,8 +147,11 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   std::unique_ptr<BatchAssembler> assembler = TakeAssembler();
   const std::shared_ptr<const Order> order = owner.OrderOf(job->name.epoch);
   const Status planned =
-      assembler->Plan(spec, *order, job->name, job->wants_all_extents,
-                      {.own = job->slot, .board = &job->slots->board, .order = order.get()});
+      assembler->Plan(spec, *order, job->name,
+                      {.all_extents = job->wants_all_extents,
+                       .open = {.own = job->slot, .board = &job->slots->board,
+                                .order = order.get()},
+                       .others = TakesRows(*job) ? &parts_.fetcher : nullptr});
   if (!planned.has_value()) {
     GiveAssembler(std::move(assembler));
     return Finish(job, planned.error());
@@ -316,12 +319,11 @@ void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> exten
                          WhereOf(*job));
 }
 
-// Samples of packed data sets are decoded here, from whole extents. Rows of other nodes are
-// verified row by row; where that has failed, the extents are copied, and verified as a whole.
+// The plan of a packed batch lists only extents that are to be decoded here. Rows of other nodes
+// are verified row by row; where that has failed, the extents are copied, and verified as a whole.
 fetch::Fetcher::Where BatchScheduler::WhereOf(const BatchJob& job) const {
-  const bool takes_rows =
-      parts_.rows != nullptr && !job.owner->spec().is_packed() && !job.copies_extents;
-  return takes_rows ? fetch::Fetcher::Where::kAnywhere : fetch::Fetcher::Where::kHere;
+  return TakesRows(job) && !job.owner->spec().is_packed() ? fetch::Fetcher::Where::kAnywhere
+                                                          : fetch::Fetcher::Where::kHere;
 }
 
 // The batch is complete but for rows that other nodes supply. They are written into its memory, so

@@ -103,7 +103,11 @@ class BatchScheduler {
   void AwaitExtents(const JobRef& job, std::vector<ExtentId> extents);
   bool EndAwait(const JobRef& job);
   Error LateExtent(const BatchJob& job);
-  // Whether batches of the stream need all their extents on this node, or take rows from others.
+  // Whether the batch takes rows from other nodes.
+  bool TakesRows(const BatchJob& job) const {
+    return parts_.rows != nullptr && !job.copies_extents;
+  }
+  // Which of the planned extents are needed on this node.
   fetch::Fetcher::Where WhereOf(const BatchJob& job) const;
 
   // Waiting for rows of other nodes.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "server/fetch/fetcher.h"
 #include "server/fetch/row_router.h"
 #include "server/io/io_backend.h"
 #include "server/stream/assembled_batch.h"
@@ -28,7 +29,10 @@ struct BatchSamples {
   // List the extents of samples that are decoded already, too, for a batch that must not depend on
   // what is kept.
   bool all_extents = false;
-  OpenSlots open;  // of a packed data set: its stream's slots
+  // Of a packed data set: its stream's slots; and who says which samples other nodes can supply.
+  // Null: all extents are needed here.
+  OpenSlots open;
+  const fetch::Fetcher* others = nullptr;
 };
 
 struct ViewLimits {
@@ -43,7 +47,7 @@ struct ViewLimits {
 // What a batch is gathered with; borrowed.
 struct GatherMeans {
   // The planned extents, in order; views take theirs. Null: other nodes supply the samples in it
-  // (never with a packed data set).
+  // (never with a packed data set, whose plan leaves such extents out).
   std::vector<tier::ExtentRef>& refs;
   const ViewLimits& views;
   tier::RamArena& slots;  // memory for samples that must be copied, read or decoded

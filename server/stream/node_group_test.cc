@@ -360,13 +360,50 @@ TEST_P(NodeGroupTest, FieldsOfVariableSizeAndConstantsComeWithTheirSamples) {
   EXPECT_EQ(group_->GfsBytes(), bytes);
 }
 
-TEST_P(NodeGroupTest, ExtentsOfPackedDataSetsAreCopiedAndDecodedHere) {
+TEST_P(NodeGroupTest, RowsThatWereCompressedAtStagingAreDecodedByTheirOwner) {
   Start(2, {.compression = stage::Compression::kFast});
   StageEach(2);
-  ExpectEpoch(0);
+  for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
+    ExpectEpoch(0, {.delivery = delivery});
+  }
+  EXPECT_EQ(group_->transport().extents_asked(NodeRank(1)), 0U);
+  EXPECT_GT(group_->transport().row_requests(NodeRank(1)), 0U);
+  EXPECT_GT(group_->node(1).decoded().stats().decoded, 0U);
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes);
+}
+
+// One reader takes all samples of a window, so its rows are more bytes than compressed extents.
+TEST_P(NodeGroupTest, RunsOfCompressedExtentsAreCopiedAndDecodedHere) {
+  std::vector<std::byte> file;
+  for (std::uint64_t sample = 0; sample < kSamples; ++sample) {
+    file.insert(file.end(), kRecordBytes, static_cast<std::byte>('a' + sample % 16));
+  }
+  ASSERT_TRUE(backend_.AddFile("/gfs/data.bin", file).has_value());
+  Start(2, {.compression = stage::Compression::kFast});
+  StageEach(2);
+  Reader reader = Open(0, {.mode = OrderMode::kBlock, .block_samples = 65});
+  ASSERT_NE(reader.session, nullptr);
+  std::vector<CollectingSink::Taken> taken;
+  Pull(reader, 0, kSteps, taken);
+  for (const CollectingSink::Taken& batch : taken) {
+    for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
+      const char letter = static_cast<char>('a' + batch.sample_ids[i] % 16);
+      EXPECT_EQ(batch.payload[i], std::string(kRecordBytes, letter));
+    }
+  }
+  reader.session->Close();
   EXPECT_GT(group_->transport().extents_asked(NodeRank(1)), 0U);
   EXPECT_EQ(group_->transport().row_requests(NodeRank(1)), 0U);
   EXPECT_EQ(group_->GfsBytes(), kFileBytes);
+}
+
+// Records of random bytes take as much as copies as they do as rows.
+TEST_P(NodeGroupTest, ExtentsThatAreNotCompressibleAreNotCopied) {
+  Start(2, {.compression = stage::Compression::kFast});
+  StageEach(2);
+  ExpectEpoch(0, {.mode = OrderMode::kBlock, .block_samples = 65});
+  EXPECT_EQ(group_->transport().extents_asked(NodeRank(1)), 0U);
+  EXPECT_GT(group_->transport().row_requests(NodeRank(1)), 0U);
 }
 
 TEST_P(NodeGroupTest, NodesWithOtherObjectsAreToldApart) {

@@ -16,7 +16,9 @@ Status ExchangeNode::Start(NodeTransport& transport, stage::RigOptions options,
   local = std::make_unique<stage::LocalExtents>(rig.cache(), rig.stager(), rig.clock());
   fetcher = std::make_unique<fetch::Fetcher>(rig.cache(), rig.stager(), nodes);
   FOREBAY_ASSIGN(executor, io::ThreadExecutor::Create(rig.backend(), 1, 4));
-  rows = std::make_unique<fetch::LocalRows>(rig.stager(), *fetcher, *executor, rig.clock());
+  rows = std::make_unique<fetch::LocalRows>(
+      fetch::LocalRowsParts{.stager = rig.stager(), .fetcher = *fetcher, .decoded = decoded,
+                            .executor = *executor, .clock = rig.clock()});
   first_reads = std::make_unique<stage::LocalFirstReads>(nodes.self(), rig.stager());
   transport.Add(nodes.self(), {.extents = local.get(),
                                .rows = rows.get(),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "proto/contract/ids.h"
+#include "server/fetch/decoded_cache.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/local_rows.h"
 #include "server/io/executor.h"
@@ -37,6 +38,7 @@ struct ExchangeNode {
   std::unique_ptr<stage::LocalExtents> local;
   std::unique_ptr<fetch::Fetcher> fetcher;
   std::unique_ptr<io::ThreadExecutor> executor;
+  fetch::DecodedCache decoded{/*capacity_bytes=*/0, /*next_use=*/nullptr};
   std::unique_ptr<fetch::LocalRows> rows;
   std::unique_ptr<stage::LocalFirstReads> first_reads;
 };

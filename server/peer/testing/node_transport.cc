@@ -44,6 +44,7 @@ Result<stage::SuppliedExtent> NodeTransport::Read(const stage::ExtentRequest& re
     flips_bits = counts_[request.node].flips_bits;
   }
   FOREBAY_ASSIGN(stage::SuppliedExtent supplied, Carry(request, allocate, queue));
+  CountSent(request.node, supplied.image.bytes().size());
   if (flips_bits) supplied.image.bytes()[0] ^= std::byte{1};
   return supplied;
 }
@@ -63,11 +64,27 @@ void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done 
       };
     }
   }
+  std::uint64_t bytes = 0;
+  for (const fetch::Row& row : request->rows) bytes += row.memory.size();
+  done = [this, node = request->node, bytes, done = std::move(done)](const Status& status) {
+    if (status.has_value()) CountSent(node, bytes);
+    done(status);
+  };
   if (!holds) return Carry(std::move(request), std::move(done));
   // Made without the mutex, because it may answer at once.
   auto held = std::make_unique<HeldRows>(std::move(request), std::move(done));
   std::lock_guard lock(mutex_);
   held_.push_back(std::move(held));
+}
+
+void NodeTransport::CountSent(NodeRank rank, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  counts_[rank].bytes_sent += bytes;
+}
+
+std::uint64_t NodeTransport::bytes_sent(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return counts_.at(rank).bytes_sent;
 }
 
 void NodeTransport::Keep(stage::KeepRequest request, Kept kept) {

@@ -66,6 +66,8 @@ class NodeTransport : public stage::ExtentSource,
   std::uint64_t row_requests(NodeRank rank) const;
   // Where the reader was that has asked the node for rows last.
   fetch::ReaderPlace place_told(NodeRank rank) const;
+  // Bytes of rows and extents that the node has sent.
+  std::uint64_t bytes_sent(NodeRank rank) const;
   // The number of first reads that the node was asked to keep.
   std::uint64_t first_reads_given(NodeRank rank) const;
   // The number of requests that gave them.
@@ -91,6 +93,7 @@ class NodeTransport : public stage::ExtentSource,
     fetch::ReaderPlace place;
     std::uint64_t extents_asked = 0;
     std::uint64_t row_requests = 0;
+    std::uint64_t bytes_sent = 0;
     std::uint64_t first_reads = 0;
     std::uint64_t first_read_requests = 0;
     std::uint64_t parts_sent = 0;
@@ -105,6 +108,8 @@ class NodeTransport : public stage::ExtentSource,
         request->reader.unwanted,
         [this] { done(Error(ErrorCode::kCancelled, "nobody wants the rows")); }};
   };
+
+  void CountSent(NodeRank rank, std::uint64_t bytes);
 
   mutable std::mutex mutex_;
   std::map<NodeRank, Counts> counts_;

@@ -23,7 +23,10 @@ Result<std::unique_ptr<PeerRig>> PeerRig::Create(const PeerRigOptions& options) 
   stage::StageRig& stage = rig->rig_;
   rig->fetcher_.emplace(stage.cache(), stage.stager(), rig->nodes_);
   FOREBAY_ASSIGN(rig->executor_, io::ThreadExecutor::Create(stage.backend(), 2, 4));
-  rig->rows_.emplace(stage.stager(), *rig->fetcher_, *rig->executor_, stage.clock());
+  rig->rows_.emplace(fetch::LocalRowsParts{.stager = stage.stager(), .fetcher = *rig->fetcher_,
+                                           .decoded = rig->decoded_,
+                                           .executor = *rig->executor_,
+                                           .clock = stage.clock()});
   rig->extents_.emplace(stage.cache(), stage.stager(), stage.clock());
   rig->first_reads_.emplace(kNode, stage.stager());
   FOREBAY_ASSIGN(rig->server_, PeerServer::Listen({.address = "127.0.0.1:0"}));

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "server/fetch/decoded_cache.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/local_rows.h"
 #include "server/io/executor.h"
@@ -81,6 +82,7 @@ class PeerRig {
   plan::Membership nodes_;
   std::optional<fetch::Fetcher> fetcher_;
   std::unique_ptr<io::ThreadExecutor> executor_;
+  fetch::DecodedCache decoded_{/*capacity_bytes=*/0, /*next_use=*/nullptr};
   std::optional<fetch::LocalRows> rows_;
   std::optional<stage::LocalExtents> extents_;
   std::optional<stage::LocalFirstReads> first_reads_;

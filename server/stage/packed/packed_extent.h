@@ -1,5 +1,5 @@
 // The image of an extent that is compressed at staging (docs/packed_extent.md): a directory, then a
-// chunk record for each run of samples. ExtentPacker writes it; stream/packed and the node that
+// chunk record for each run of samples. ExtentPacker writes it; fetch/packed and the node that
 // receives it from another one read it.
 #pragma once
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -14,10 +15,11 @@
 #include "compress/format/pack/pack_format.h"
 #include "proto/contract/result.h"
 #include "server/fetch/decoded_cache.h"
-#include "server/stream/packed/chunk_finder.h"
-#include "server/stream/packed/chunk_reader.h"
+#include "server/fetch/fetcher.h"
+#include "server/fetch/packed/chunk_finder.h"
+#include "server/fetch/packed/chunk_reader.h"
+#include "server/fetch/packed/unit_source.h"
 #include "server/stream/packed/slot_board.h"
-#include "server/stream/packed/unit_source.h"
 #include "server/stream/stream_spec.h"
 
 namespace forebay::stream {
@@ -30,12 +32,14 @@ struct GatherWanted {
   std::uint64_t end_position = 0;  // behind the batch
   bool all_extents = false;
   const BatchSlot* slot = nullptr;  // where set, rows that are filled already want nothing
+  // Where set, samples may come from other nodes as rows (plan/row_choice.h).
+  const fetch::Fetcher* others = nullptr;
 };
 
 // A run of samples of one field: what is decoded at once.
 struct GatherUnit {
   std::uint32_t field = 0;
-  UnitPlace place;
+  fetch::UnitPlace place;
   fetch::UnitKey key;
   fetch::UnitSamples samples;  // the data set's numbers
   fetch::UnitRef decoded;      // where it is decoded already
@@ -43,6 +47,10 @@ struct GatherUnit {
   std::uint32_t filled_users = 0;  // beside them, rows that need nothing any more
   std::uint32_t first_chunk = 0, chunk_count = 0;  // unless decoded
   bool is_worth_keeping = false;
+  // Another node supplies the rows: the one that is first for the group with this key. The unit has
+  // no chunks then.
+  bool is_elsewhere = false;
+  std::uint64_t group_key = 0;
 };
 
 // A value of the batch: sample `index` of a unit is row `row`.
@@ -59,16 +67,17 @@ class GatherPlan {
   // Lets go of decoded units.
   void Forget();
   // Where in their extents the chunks lie. kDataLoss, with `bad`, where a directory is wrong.
-  Status FindChunks(const PackedMeans& means);
+  Status FindChunks(const fetch::ReadMeans& means);
 
   const compress::PackSchema& schema() const { return source_->schema(); }
   bool IsMadeHere() const { return source_->IsMadeHere(); }
   std::size_t row_count() const { return row_count_; }
   std::span<const ExtentId> extents() const { return extents_; }
 
+  std::span<const GatherUnit> units() const { return units_; }
   // Of a field: the unit that was met first comes first.
   std::span<GatherUnit> UnitsOf(std::uint32_t field);
-  std::span<PlacedChunk> ChunksOf(const GatherUnit& unit);
+  std::span<fetch::PlacedChunk> ChunksOf(const GatherUnit& unit);
   std::span<const GatherUser> UsersOf(const GatherUnit& unit) const;
   // Keeps only users for whom `wants(user)`: the others are filled.
   template <std::predicate<const GatherUser&> Predicate>
@@ -87,20 +96,33 @@ class GatherPlan {
  private:
   void PlanUnits(const StreamSpec& spec, const GatherWanted& wanted);
   void SortUsers();
-  void PlanChunks(bool all_extents, fetch::DecodedCache& decoded);
+  void FindDecoded(fetch::DecodedCache& decoded);
+  void FindElsewhere(const StreamSpec& spec, const GatherWanted& wanted);
+  void PlanChunks(bool all_extents);
+  // An extent that no tier of this node has, while it is decided how its samples come here.
+  struct ExtentElsewhere {
+    std::uint64_t batch_bytes = 0;  // of rows that the batch takes
+    bool is_copied = false;
+  };
+  std::optional<ExtentId> ElsewhereOf(const StreamSpec& spec, const fetch::Fetcher& others,
+                                      const GatherUnit& unit);
+  static bool IsCopied(const StreamSpec& spec, const fetch::Fetcher& others, EpochId epoch,
+                       ExtentId extent, std::uint64_t batch_bytes);
 
-  std::unique_ptr<UnitSource> source_;
-  ChunkFinder finder_;
+  std::unique_ptr<fetch::UnitSource> source_;
+  fetch::ChunkFinder finder_;
   std::size_t row_count_ = 0;
   std::vector<GatherUnit> units_;           // by field
   std::vector<std::uint32_t> field_units_;  // field -> first unit; one more at the end
   std::vector<GatherUser> users_;           // by unit
   std::vector<GatherUser> unsorted_;
-  std::vector<PlacedChunk> chunks_;
+  std::vector<fetch::PlacedChunk> chunks_;
   std::vector<ExtentId> extents_;
   std::unordered_map<std::uint64_t, std::uint32_t> unit_index_;  // first chunk -> unit
   std::unordered_map<ExtentId, std::uint32_t, IdHash> extent_index_;
   std::vector<std::uint32_t> indices_;
+  // Of the plan: whether an extent is on this node is looked up once.
+  std::unordered_map<ExtentId, std::optional<ExtentElsewhere>, IdHash> elsewhere_;
 };
 
 }  // namespace forebay::stream

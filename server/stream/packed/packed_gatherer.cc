@@ -15,7 +15,7 @@
 #include "proto/contract/align_up.h"
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
-#include "server/stream/packed/unit_check.h"
+#include "server/fetch/packed/unit_check.h"
 #include "server/stream/slot_layout.h"
 
 namespace forebay::stream {
@@ -24,6 +24,7 @@ using compress::ChunkRecord;
 using compress::PackContext;
 using compress::PackField;
 using fetch::DecodedUnit;
+using fetch::PlacedChunk;
 
 namespace {
 
@@ -42,7 +43,8 @@ Status PackedGatherer::Plan(const StreamSpec& spec, BatchSamples wanted) {
               .epoch = wanted.epoch,
               .end_position = wanted.end_position,
               .all_extents = wanted.all_extents,
-              .slot = open_.own.get()},
+              .slot = open_.own.get(),
+              .others = wanted.others},
              decoded_);
   reader_.Begin(plan_.IsMadeHere());
   return {};
@@ -64,16 +66,18 @@ void PackedGatherer::Forget() {
 // Fills all fields of the batch, which share one slot.
 Status PackedGatherer::Gather(const StreamSpec& spec, const GatherMeans& gather_means,
                               AssembledBatch& batch) {
-  const Means means{.refs = gather_means.refs, .slots = gather_means.slots,
-                    .queue = gather_means.queue, .bad = gather_means.bad};
-  FOREBAY_CHECK(means.refs.size() == extents().size());
-  FOREBAY_TRY(plan_.FindChunks(means));
+  const Means means{.chunks = {.refs = gather_means.refs, .queue = gather_means.queue,
+                               .bad = gather_means.bad},
+                    .slots = gather_means.slots};
+  FOREBAY_CHECK(means.chunks.refs.size() == extents().size());
+  FOREBAY_TRY(plan_.FindChunks(means.chunks));
   FOREBAY_TRY(GatherVariable(means, batch));
   FOREBAY_TRY(TakeSlot(spec, means));
   const auto& fields = plan_.schema().fields;
   for (std::uint32_t field = 0; field < fields.size(); ++field) {
     if (!fields[field].variable()) FOREBAY_TRY(FillField(field, means, batch));
   }
+  RouteRows(gather_means, batch);
   // Take waits for other batches that still write rows here. After it nobody else has access to the
   // memory.
   batch.hold.slot = slot_->Take();
@@ -148,16 +152,40 @@ Result<std::size_t> PackedGatherer::ReadAhead(std::span<const GatherUnit> units,
   std::size_t count = 0;
   for (; count < units.size(); ++count) {
     const std::span<PlacedChunk> chunks = plan_.ChunksOf(units[count]);
-    const std::uint64_t bytes = ChunkReader::SsdBytes(means, chunks);
+    const std::uint64_t bytes = fetch::ChunkReader::SsdBytes(means.chunks, chunks);
     if (ahead_bytes + bytes > limits::kDecodeReadBytesMax) break;
     ahead_bytes += bytes;
     for (PlacedChunk& chunk : chunks) ahead.push_back(&chunk);
   }
-  FOREBAY_TRY(reader_.ReadFromSsd(means, ahead, batch));
+  FOREBAY_TRY(reader_.ReadFromSsd(means.chunks, ahead, batch));
   return std::max<std::size_t>(count, 1);
 }
 
+// Lists the rows that other nodes supply. They are written after Take, when nobody else writes to
+// the slot, so they need no claims. If another batch fills such a row before that, the same bytes
+// are written twice.
+void PackedGatherer::RouteRows(const GatherMeans& means, AssembledBatch& batch) {
+  for (const GatherUnit& unit : plan_.units()) {
+    if (!unit.is_elsewhere) continue;
+    std::uint32_t filled = unit.filled_users;
+    for (const GatherUser& user : plan_.UsersOf(unit)) {
+      if (slot_->IsFilled(unit.field, user.row)) {
+        ++filled;
+        continue;
+      }
+      means.rows.push_back({.group_key = unit.group_key,
+                            .row = {.sample = SampleId(unit.samples.first + user.index),
+                                    .field = FieldId(unit.field),
+                                    .memory = RowOf(unit, user)}});
+      ++batch.other_samples;
+    }
+    batch.decode.kept_samples += filled;
+    batch.ram_samples += filled;
+  }
+}
+
 Status PackedGatherer::FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
+  if (unit.is_elsewhere) return {};
   const bool is_shared = !plan_.schema().fields[unit.field].variable() &&
                          slot_->IsShared(unit.field);
   // Rows are claimed before the unit is decoded, so that no other batch decodes for the same rows
@@ -197,7 +225,8 @@ Status PackedGatherer::FillClaimed(GatherUnit& unit, const Means& means, Assembl
     batch.decode.kept_samples += unit.user_count;
     batch.ram_samples += unit.user_count;
   } else {
-    batch.CountSource(means.refs[plan_.ChunksOf(unit)[0].extent_index]->tier, unit.user_count, 0);
+    const std::uint32_t extent = plan_.ChunksOf(unit)[0].extent_index;
+    batch.CountSource(means.chunks.refs[extent]->tier, unit.user_count, 0);
     if (!field.variable()) {
       const std::uint64_t bytes = field.sample_bytes() * unit.samples.count;
       // A unit beyond the limit is never decoded as a whole into memory of its own; the rows of the
@@ -262,13 +291,13 @@ Status PackedGatherer::DecodeRows(GatherUnit& unit, const Means& means, Assemble
   for (const GatherUser& user : users) places_[user.index] = RowOf(unit, user);
   for (PlacedChunk& chunk : plan_.ChunksOf(unit)) {
     const PackContext pack{.schema = plan_.schema(), .identity = chunk.at.identity};
-    FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means, chunk, batch));
+    FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means.chunks, chunk, batch));
     if (GoesToPlaces(unit, record)) PlaceAhead(unit, means, claims);
     const std::uint64_t begun_ns = NowNs();
     const Status decoded =
         compress::DecodeSamples(pack, chunk.at.entry, record, places_, ScratchFor(chunk));
     if (!decoded.has_value()) {
-      reader_.BlameTier(means, chunk, decoded.error());
+      reader_.BlameTier(means.chunks, chunk, decoded.error());
       return decoded;
     }
     batch.decode.ns += NowNs() - begun_ns;
@@ -384,14 +413,14 @@ Result<DecodedUnit> PackedGatherer::DecodeUnit(GatherUnit& unit, const Means& me
   const PackField& field = plan_.schema().fields[unit.field];
   DecodedUnit decoded;
   std::vector<RowClaim> claims;
-  UnitCheck check;
+  fetch::UnitCheck check;
   decoded.samples = unit.samples.count;
   const std::span<PlacedChunk> chunks = plan_.ChunksOf(unit);
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     PlacedChunk& chunk = chunks[i];
     const compress::ChunkEntry& entry = chunk.at.entry;
     const PackContext pack{.schema = plan_.schema(), .identity = chunk.at.identity};
-    FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means, chunk, batch));
+    FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means.chunks, chunk, batch));
     // The first record tells the codec or the sizes, which decide where all chunks of the unit go.
     if (i == 0 && !field.variable()) PlaceSamples(unit, record, means, decoded, claims);
     if (i == 0 && field.variable()) FOREBAY_TRY(PlaceValues(unit, entry, record, decoded));
@@ -412,7 +441,7 @@ Result<DecodedUnit> PackedGatherer::DecodeUnit(GatherUnit& unit, const Means& me
                                      scratch)
             : compress::DecodeSamples(pack, entry, record, places_, scratch);
     if (!status.has_value()) {
-      reader_.BlameTier(means, chunk, status.error());
+      reader_.BlameTier(means.chunks, chunk, status.error());
       return status.error();
     }
     if (decoded.left_out > 0) {

@@ -1,7 +1,8 @@
 // PackedGatherer: puts a batch of a packed data set together. Chunks are read from where their
 // extents lie and decoded: samples that no one will need again soon straight into the slot, or the
 // slot of another batch on its way; others to memory that is kept, from where this batch and later
-// ones copy them.
+// ones copy them. Samples that another node is to decode get their place in the slot, and are
+// filled later.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,9 @@
 #include "compress/decode/pack/chunk_record.h"
 #include "proto/contract/result.h"
 #include "server/fetch/decoded_cache.h"
+#include "server/fetch/packed/chunk_reader.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/gatherer.h"
-#include "server/stream/packed/chunk_reader.h"
 #include "server/stream/packed/gather_plan.h"
 #include "server/stream/packed/slot_board.h"
 
@@ -38,12 +39,17 @@ class PackedGatherer final : public Gatherer {
   void Forget() override;
 
  private:
-  using Means = PackedMeans;
+  // What a batch is put together with; borrowed.
+  struct Means {
+    fetch::ReadMeans chunks;
+    tier::RamArena& slots;
+  };
   Status TakeSlot(const StreamSpec& spec, const Means& means);
   Status GatherVariable(const Means& means, AssembledBatch& batch);
   Status FillField(std::uint32_t field, const Means& means, AssembledBatch& batch);
   Result<std::size_t> ReadAhead(std::span<const GatherUnit> units, const Means& means,
                                 AssembledBatch& batch);
+  void RouteRows(const GatherMeans& means, AssembledBatch& batch);
   Status FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch);
   bool ClaimRows(GatherUnit& unit, AssembledBatch& batch);
   void EndClaims(const GatherUnit& unit, bool are_filled);
@@ -67,7 +73,7 @@ class PackedGatherer final : public Gatherer {
   Result<fetch::DecodedUnit> DecodeUnit(GatherUnit& unit, const Means& means,
                                         AssembledBatch& batch);
   Status TakeValues(const GatherUnit& unit, const fetch::DecodedUnit& decoded);
-  std::span<std::byte> ScratchFor(const PlacedChunk& chunk);
+  std::span<std::byte> ScratchFor(const fetch::PlacedChunk& chunk);
   void Describe(const StreamSpec& spec, AssembledBatch& batch) const;
 
   fetch::DecodedCache& decoded_;
@@ -78,7 +84,7 @@ class PackedGatherer final : public Gatherer {
   GatheredValues gathered_;
   std::vector<WantedRow> ahead_;
   std::vector<std::span<std::byte>> places_;        // where a unit's samples are decoded to
-  ChunkReader reader_;
+  fetch::ChunkReader reader_;
   fetch::RawBytes scratch_;
 };
 

@@ -20,15 +20,17 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Create(io::MemoryBackend& backend,
     options.extents = group->transport_.get();
     options.keepers = group->transport_.get();
     options.catalog_parts = group->transport_.get();
-    options.rows = group->transport_.get();
+    if (options.takes_rows) options.rows = group->transport_.get();
     options.ssd_path = "/ssd" + std::to_string(rank);
     FOREBAY_TRY(backend.AddDirectory(options.ssd_path));
     FOREBAY_ASSIGN(member.serve, ServeFixture::Create(backend, record_bytes, options));
     ServeFixture& serve = *member.serve;
     member.extents =
         std::make_unique<stage::LocalExtents>(serve.cache(), serve.stager(), serve.clock());
-    member.rows = std::make_unique<fetch::LocalRows>(serve.stager(), serve.fetcher(),
-                                                     serve.executor(), serve.clock());
+    member.rows = std::make_unique<fetch::LocalRows>(
+        fetch::LocalRowsParts{.stager = serve.stager(), .fetcher = serve.fetcher(),
+                              .decoded = serve.decoded(), .executor = serve.executor(),
+                              .clock = serve.clock()});
     member.first_reads =
         std::make_unique<stage::LocalFirstReads>(NodeRank(rank), serve.stager());
     group->transport_->Add(NodeRank(rank), {.extents = member.extents.get(),

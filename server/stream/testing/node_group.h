@@ -29,6 +29,7 @@ class NodeGroup {
   // The nodes may be waiting for each other.
   ~NodeGroup();
 
+  std::uint32_t size() const { return static_cast<std::uint32_t>(members_.size()); }
   ServeFixture& node(std::uint32_t rank) { return *members_[rank]->serve; }
   plan::Membership& membership(std::uint32_t rank) { return members_[rank]->nodes; }
   peer::NodeTransport& transport() { return *transport_; }

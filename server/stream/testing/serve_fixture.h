@@ -104,6 +104,8 @@ struct ServeOptions {
   stage::FirstReadKeepers* keepers = nullptr;
   stage::PartSource* catalog_parts = nullptr;
   fetch::RowSource* rows = nullptr;
+  // False: NodeGroup sets no `rows`, so extents of other nodes are copied.
+  bool takes_rows = true;
 };
 
 // One data set "data" of fixed records beneath /gfs; an SSD tier beneath ServeOptions::ssd_path on

@@ -11,7 +11,7 @@
 #include "compress/decode/pack/chunk_record.h"
 #include "server/fetch/decoded_cache.h"
 
-namespace forebay::stream {
+namespace forebay::fetch {
 
 class UnitCheck {
  public:
@@ -28,7 +28,7 @@ class UnitCheck {
   // Gives the check to the unit. If the samples are so small that their checksums would take much
   // memory, or if a chunk is scattered, the check is a checksum of the unit's bytes as they are
   // now.
-  void GiveTo(fetch::DecodedUnit& unit) &&;
+  void GiveTo(DecodedUnit& unit) &&;
 
  private:
   struct Chunk {
@@ -44,4 +44,4 @@ class UnitCheck {
   bool is_whole_ = false;
 };
 
-}  // namespace forebay::stream
+}  // namespace forebay::fetch

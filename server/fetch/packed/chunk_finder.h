@@ -1,5 +1,5 @@
-// ChunkFinder: finds out where the chunks of a batch lie within their extents, reading directories
-// from SSD where they are not remembered.
+// ChunkFinder: finds out where chunks lie within their extents, reading directories from SSD where
+// they are not remembered.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 #include <unordered_map>
 #include <vector>
 
+#include "server/fetch/packed/unit_source.h"
 #include "server/io/aligned_buffer.h"
-#include "server/stream/packed/unit_source.h"
 #include "server/tier/piece_reader.h"
 
-namespace forebay::stream {
+namespace forebay::fetch {
 
 // A chunk that is needed, and the answer.
 struct WantedChunk {
   UnitPlace unit;
   std::uint32_t index = 0;         // within the unit
-  std::uint32_t extent_index = 0;  // in the batch's references
+  std::uint32_t extent_index = 0;  // in the references of Find
   catalog::PackChunk* at = nullptr;
 };
 
@@ -63,4 +63,4 @@ class ChunkFinder {
   io::AlignedBuffer buffer_;
 };
 
-}  // namespace forebay::stream
+}  // namespace forebay::fetch

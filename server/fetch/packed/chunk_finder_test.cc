@@ -1,5 +1,5 @@
 // What the finder of chunks remembers of directories on SSD, and what it does with bad ones.
-#include "server/stream/packed/chunk_finder.h"
+#include "server/fetch/packed/chunk_finder.h"
 
 #include <memory>
 #include <vector>
@@ -9,7 +9,7 @@
 #include "server/io/testing/memory_backend.h"
 #include "server/tier/ssd/segment_store.h"
 
-namespace forebay::stream {
+namespace forebay::fetch {
 namespace {
 
 constexpr std::uint64_t kDirectoryBytes = 64 << 10;
@@ -147,4 +147,4 @@ TEST_F(ChunkFinderTest, AnExtentWithoutADirectoryIsDataLoss) {
 }
 
 }  // namespace
-}  // namespace forebay::stream
+}  // namespace forebay::fetch

@@ -3,7 +3,7 @@
 // requests to work on; RecordOf fills the other with a single chunk that was too large for that.
 // Every record is verified before anybody decodes it. Called by the worker that assembles the
 // batch.
-#include "server/stream/packed/chunk_reader.h"
+#include "server/fetch/packed/chunk_reader.h"
 
 #include <utility>
 
@@ -12,7 +12,7 @@
 #include "proto/contract/check.h"
 #include "server/tier/piece_reader.h"
 
-namespace forebay::stream {
+namespace forebay::fetch {
 
 using catalog::PackChunk;
 using compress::ChunkRecord;
@@ -34,7 +34,7 @@ Result<std::span<std::byte>> Grow(io::AlignedBuffer& buffer, std::uint64_t bytes
 
 }  // namespace
 
-std::uint64_t ChunkReader::SsdBytes(const PackedMeans& means,
+std::uint64_t ChunkReader::SsdBytes(const ReadMeans& means,
                                     std::span<const PlacedChunk> chunks) {
   std::uint64_t bytes = 0;
   for (const PlacedChunk& chunk : chunks) {
@@ -44,8 +44,8 @@ std::uint64_t ChunkReader::SsdBytes(const PackedMeans& means,
   return bytes;
 }
 
-Status ChunkReader::ReadFromSsd(const PackedMeans& means, std::span<PlacedChunk* const> chunks,
-                                AssembledBatch& batch) {
+Status ChunkReader::ReadFromSsd(const ReadMeans& means, std::span<PlacedChunk* const> chunks,
+                                SourceCounts& counts) {
   std::vector<PlacedChunk*> on_ssd;
   std::uint64_t bytes = 0;
   for (PlacedChunk* chunk : chunks) {
@@ -57,12 +57,12 @@ Status ChunkReader::ReadFromSsd(const PackedMeans& means, std::span<PlacedChunk*
   }
   if (on_ssd.empty()) return {};
   FOREBAY_ASSIGN(const std::span<std::byte> memory, Grow(many_, bytes));
-  return ReadPieces(means, on_ssd, memory, batch);
+  return ReadPieces(means, on_ssd, memory, counts);
 }
 
-Status ChunkReader::ReadPieces(const PackedMeans& means,
+Status ChunkReader::ReadPieces(const ReadMeans& means,
                                 std::span<PlacedChunk* const> chunks,
-                                std::span<std::byte> memory, AssembledBatch& batch) {
+                                std::span<std::byte> memory, SourceCounts& counts) {
   std::vector<tier::PieceRead> reads;
   std::uint64_t used = 0;
   for (PlacedChunk* chunk : chunks) {
@@ -84,7 +84,7 @@ Status ChunkReader::ReadPieces(const PackedMeans& means,
     // it.
     chunk->record = memory.subspan(used + tier::LeadBytes(piece), piece.length);
     used += cell;
-    batch.CountSource(extent.tier, 0, piece.length);
+    counts.CountSource(extent.tier, 0, piece.length);
   }
   std::vector<tier::PieceFailure> failures;
   FOREBAY_TRY(tier::ReadPieces(means.queue, reads, failures));
@@ -98,8 +98,8 @@ Status ChunkReader::ReadPieces(const PackedMeans& means,
 }
 
 Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
-                                          const PackedMeans& means, PlacedChunk& chunk,
-                                          AssembledBatch& batch) {
+                                          const ReadMeans& means, PlacedChunk& chunk,
+                                          SourceCounts& counts) {
   const tier::ResidentExtent& extent = *means.refs[chunk.extent_index];
   std::span<const std::byte> bytes = chunk.record;
   if (bytes.empty() && extent.tier == tier::TierKind::kRam) {
@@ -107,13 +107,13 @@ Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
     // FindChunks has refused chunks that would lie outside of their extent.
     FOREBAY_CHECK(chunk.at.image_offset + chunk.at.bytes() <= image.size());
     bytes = image.subspan(chunk.at.image_offset, chunk.at.bytes());
-    batch.ram_bytes += bytes.size();
+    counts.ram_bytes += bytes.size();
   // The chunk was too large to be read ahead.
   } else if (bytes.empty()) {
     PlacedChunk* one[] = {&chunk};
     FOREBAY_ASSIGN(const std::span<std::byte> memory,
                    Grow(single_, tier::AlignedBytes(PieceOf(chunk.at))));
-    FOREBAY_TRY(ReadPieces(means, one, memory, batch));
+    FOREBAY_TRY(ReadPieces(means, one, memory, counts));
     bytes = std::exchange(chunk.record, {});  // until the next chunk is read there
   }
   const Result<ChunkRecord> record = compress::ReadChunkRecord(pack, chunk.at.entry, bytes);
@@ -125,7 +125,7 @@ Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
 // case another copy is no better, and the batch's reader gets the error. Bytes from SSD have just
 // matched their checksum, so they are as they came from the GFS. A chunk that was compressed at
 // staging can be compressed again from the original, so its copy is always given up.
-void ChunkReader::BlameTier(const PackedMeans& means, const PlacedChunk& chunk,
+void ChunkReader::BlameTier(const ReadMeans& means, const PlacedChunk& chunk,
                             const Error& found) const {
   const tier::ExtentRef& extent = means.refs[chunk.extent_index];
   if (is_made_here_) return means.bad.push_back({extent, found});
@@ -143,4 +143,4 @@ void ChunkReader::BlameTier(const PackedMeans& means, const PlacedChunk& chunk,
   means.bad.push_back({extent, found});
 }
 
-}  // namespace forebay::stream
+}  // namespace forebay::fetch

@@ -8,10 +8,10 @@
 
 #include "proto/contract/result.h"
 #include "server/catalog/pack/pack_table.h"
-#include "server/stream/stream_spec.h"
+#include "server/stage/packed/packed_form.h"
 #include "server/tier/extent_cache.h"
 
-namespace forebay::stream {
+namespace forebay::fetch {
 
 // A run of samples of one field: what is decoded at once.
 struct UnitPlace {
@@ -23,11 +23,12 @@ struct UnitPlace {
   std::uint32_t sample_count = 0;
 };
 
-// For one batch; borrows the stream's spec. Not thread-safe.
+// Borrows the catalog and the form. Not thread-safe.
 class UnitSource {
  public:
-  // `spec.is_packed()`.
-  static std::unique_ptr<UnitSource> Of(const StreamSpec& spec);
+  // `form`: of a data set that was compressed at staging. Null: `catalog` is one of packs.
+  static std::unique_ptr<UnitSource> Of(const catalog::Catalog& catalog,
+                                        const stage::PackedForm* form);
   virtual ~UnitSource() = default;
 
   virtual const compress::PackSchema& schema() const = 0;
@@ -50,4 +51,4 @@ class UnitSource {
   virtual bool IsMadeHere() const { return false; }
 };
 
-}  // namespace forebay::stream
+}  // namespace forebay::fetch

@@ -1,17 +1,15 @@
 // There are two kinds of packed data sets, and one class for each. PackUnits: the objects on the
 // GFS are packs, and the catalog has a table of all chunks in memory. StagedUnits: the daemon
 // compressed the extents as it staged them, so each extent begins with a directory of its chunks,
-// which has to be read before a chunk can be found. The batch's thread is the only one that uses a
-// source.
-#include "server/stream/packed/unit_source.h"
+// which has to be read before a chunk can be found. One thread at a time uses a source.
+#include "server/fetch/packed/unit_source.h"
 
 #include <optional>
 
 #include "proto/contract/check.h"
 #include "server/stage/packed/packed_extent.h"
-#include "server/stage/packed/packed_form.h"
 
-namespace forebay::stream {
+namespace forebay::fetch {
 namespace {
 
 class PackUnits final : public UnitSource {
@@ -95,12 +93,13 @@ class StagedUnits final : public UnitSource {
 
 }  // namespace
 
-std::unique_ptr<UnitSource> UnitSource::Of(const StreamSpec& spec) {
-  FOREBAY_CHECK(spec.is_packed());
+std::unique_ptr<UnitSource> UnitSource::Of(const catalog::Catalog& catalog,
+                                           const stage::PackedForm* form) {
   // A data set that was compressed at staging has a form; its catalog is that of the original
   // files.
-  if (spec.form) return std::make_unique<StagedUnits>(*spec.form);
-  return std::make_unique<PackUnits>(*spec.catalog->packs());
+  if (form != nullptr) return std::make_unique<StagedUnits>(*form);
+  FOREBAY_CHECK(catalog.packs() != nullptr);
+  return std::make_unique<PackUnits>(*catalog.packs());
 }
 
-}  // namespace forebay::stream
+}  // namespace forebay::fetch

@@ -3,14 +3,14 @@
 // unit for damage in memory later. Where single checksums would cost too much memory, or the
 // samples do not lie in one piece, one checksum over the whole unit takes their place. Used by the
 // thread that decodes; the function runs on the scrubber's thread.
-#include "server/stream/packed/unit_check.h"
+#include "server/fetch/packed/unit_check.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "proto/contract/checksum.h"
 
-namespace forebay::stream {
+namespace forebay::fetch {
 namespace {
 
 // Samples smaller than this are checked together: 16 bytes for each are no more than 2 % then.
@@ -48,10 +48,10 @@ void UnitCheck::AddHeld(const compress::PackContext& pack, const compress::Chunk
   }
   // A chunk for each run of samples.
   for (std::uint32_t i = 0; i < places.size(); ++i) {
-    if (places[i] == fetch::DecodedUnit::kNotHeld) continue;
+    if (places[i] == DecodedUnit::kNotHeld) continue;
     // Held samples lie one after another in the unit, but their numbers have gaps, and a sample's
     // checksum depends on its number.
-    if (i == 0 || places[i - 1] == fetch::DecodedUnit::kNotHeld) {
+    if (i == 0 || places[i - 1] == DecodedUnit::kNotHeld) {
       Chunk chunk = ChunkOf(pack, head);
       chunk.first_sample += i;
       chunk.offset = places[i] * sample_bytes;
@@ -85,7 +85,7 @@ bool UnitCheck::Matches(const Chunk& chunk, std::span<const std::byte> bytes) {
   return true;
 }
 
-void UnitCheck::GiveTo(fetch::DecodedUnit& unit) && {
+void UnitCheck::GiveTo(DecodedUnit& unit) && {
   if (is_whole_) {
     // Taken now, right after decoding has compared the samples, so this sum vouches for them.
     unit.is_sound = [sum = Checksum(unit.bytes.span())](std::span<const std::byte> bytes) {
@@ -104,4 +104,4 @@ void UnitCheck::GiveTo(fetch::DecodedUnit& unit) && {
   };
 }
 
-}  // namespace forebay::stream
+}  // namespace forebay::fetch

@@ -2,8 +2,8 @@
 // directory of an extent in RAM is read in place; the one of an extent on SSD is taken from the
 // cache of this finder, or read together with others, up to kDecodeReadBytesMax at a time. A wrong
 // directory makes the copy of the extent bad: the caller has it fetched again and repeats the
-// batch. Called by the worker that assembles the batch.
-#include "server/stream/packed/chunk_finder.h"
+// batch. Called by the worker that assembles a batch, or that answers another node.
+#include "server/fetch/packed/chunk_finder.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,7 +12,7 @@
 
 #include "proto/contract/limits.h"
 
-namespace forebay::stream {
+namespace forebay::fetch {
 namespace {
 
 catalog::Range DirectoryRange(const UnitSource& source, ExtentId extent) {
@@ -176,4 +176,4 @@ void ChunkFinder::Remember(const tier::ResidentExtent& extent,
   remembered_bytes_ += bytes.size();
 }
 
-}  // namespace forebay::stream
+}  // namespace forebay::fetch

@@ -1,0 +1,294 @@
+// Packs in a job of several nodes in one process, over both transports: whether samples come as
+// rows or with copies of extents, they are the pack's to the byte; damage, lost nodes and readers
+// that leave cost no sample that could be had.
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compress/decode/pack/pack_file.h"
+#include "compress/encode/chunk/error_bound.h"
+#include "server/stream/testing/node_group.h"
+#include "server/stream/testing/packed_stream_fixture.h"
+
+namespace forebay::stream::packed_nodes_test {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kBatch = 8;
+
+class PackedNodesTest : public ::testing::TestWithParam<peer::TransportKind> {
+ protected:
+  // Writes the pack and starts the nodes, which stage their shares.
+  void Start(const PackModel& model, std::uint32_t count, ServeOptions options = {}) {
+    pack_ = compress::WritePack(model, folder_);
+    Serve(count, std::move(options));
+  }
+  void Serve(std::uint32_t count, ServeOptions options = {}) {
+    backend_ = std::make_unique<io::MemoryBackend>();
+    ASSERT_TRUE(backend_->AddFile("/gfs/data.pack", pack_).has_value());
+    options.source = catalog::DatasetSource();
+    options.source->format = catalog::Format::kPack;
+    if (options.extent_bytes == ServeOptions().extent_bytes) options.extent_bytes = 16 << 10;
+    auto made = NodeGroup::Create(*backend_, count, 0, options, GetParam());
+    ASSERT_TRUE(made.has_value()) << made.error().ToString();
+    group_ = std::move(*made);
+    for (std::uint32_t rank = 0; rank < count; ++rank) {
+      const Status staged = group_->node(rank).StageAll();
+      ASSERT_TRUE(staged.has_value()) << staged.error().ToString();
+    }
+  }
+
+  // Pulls an epoch on node 0, a few steps ahead, and compares each batch that comes with the pack.
+  // Returns how many different samples came; errors stay in errors_.
+  std::size_t PullEpoch(const ServeFixture::Ask& asked, std::uint64_t silent_after = ~0ULL) {
+    ServeFixture::Ask ask = asked;
+    ask.batch = kBatch * ask.ranks;
+    const auto sink = group_->node(0).MakeSink();
+    auto opened = group_->node(0).Open(ask, *sink);
+    EXPECT_TRUE(opened.has_value()) << (opened ? "" : opened.error().ToString());
+    if (!opened) return 0;
+    StreamSession& session = **opened;
+    std::set<std::uint64_t> seen;
+    const std::uint64_t steps = session.spec().plan.steps();
+    for (std::uint64_t step = 0; step < steps; step += 4) {
+      if (step >= silent_after) group_->transport().Silence(NodeRank(1));
+      const std::uint64_t count = std::min<std::uint64_t>(4, steps - step);
+      const std::size_t failed = sink->errors().size();
+      for (std::uint64_t i = 0; i < count; ++i) {
+        EXPECT_TRUE(session.Pull({.first = {.step = StepId(step + i)}}).has_value());
+      }
+      EXPECT_TRUE(sink->WaitFor(failed + count));
+      for (const CollectingSink::Taken& batch : sink->TakeBatches()) {
+        Compare(batch, seen);
+        EXPECT_TRUE(session.Release({&batch.id, 1}).has_value());
+      }
+    }
+    session.Close();
+    errors_ = sink->errors();
+    EXPECT_EQ(group_->node(0).slots().used_bytes(), 0U);
+    return seen.size();
+  }
+  void Compare(const CollectingSink::Taken& batch, std::set<std::uint64_t>& seen) {
+    const auto source = compress::MemorySource(pack_);
+    const auto pack = compress::PackFile::Open(*source);
+    ASSERT_TRUE(pack.has_value()) << pack.error().ToString();
+    std::vector<std::byte> scratch(pack->ScratchBytes());
+    for (std::uint32_t field = 0; field < batch.fields.size(); ++field) {
+      for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
+        const auto value = compress::ReadField(*pack, field, batch.sample_ids[i], scratch);
+        ASSERT_TRUE(value.has_value()) << value.error().ToString();
+        ASSERT_EQ(batch.fields[field][i], TextOf(*value))
+            << "sample " << batch.sample_ids[i] << ", field " << field;
+        seen.insert(batch.sample_ids[i]);
+      }
+    }
+  }
+  std::uint64_t RowRequests() {
+    std::uint64_t requests = 0;
+    for (std::uint32_t rank = 0; rank < group_->size(); ++rank) {
+      requests += group_->transport().row_requests(NodeRank(rank));
+    }
+    return requests;
+  }
+  std::uint64_t ExtentsAsked() {
+    std::uint64_t extents = 0;
+    for (std::uint32_t rank = 0; rank < group_->size(); ++rank) {
+      extents += group_->transport().extents_asked(NodeRank(rank));
+    }
+    return extents;
+  }
+  // An extent that node 1 owns, with the number of a chunk in it.
+  std::pair<ExtentId, catalog::PackChunk> ChunkOfNodeOne() {
+    const catalog::PackTable& table = *group_->node(0).dataset().catalog()->packs();
+    for (std::uint64_t number = 0; number < table.chunk_count(); ++number) {
+      const catalog::PackChunk chunk = table.chunk(number);
+      if (group_->Ranked(chunk.extent).front() == NodeRank(1)) return {chunk.extent, chunk};
+    }
+    ADD_FAILURE() << "node 1 owns nothing";
+    return {};
+  }
+
+  compress::TestFolder folder_;
+  std::unique_ptr<io::MemoryBackend> backend_;
+  std::vector<std::byte> pack_;
+  std::unique_ptr<NodeGroup> group_;
+  std::vector<Error> errors_;
+};
+
+// Fields of one chunk and of several tiles, all of fixed size.
+PackModel FixedModel(std::size_t samples) {
+  PackModel model = MakeModel(samples, 3);
+  model.schema.fields.pop_back();  // byte strings
+  for (auto& fields : model.samples) fields.pop_back();
+  return model;
+}
+
+TEST_P(PackedNodesTest, AGlobalOrderTakesRowsAndCopiesNoExtents) {
+  Start(FixedModel(256), 2, {.extent_bytes = 48 << 10});
+  const std::uint64_t read = group_->GfsBytes();
+  for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
+    EXPECT_EQ(PullEpoch({.delivery = delivery}), 256U);
+    EXPECT_TRUE(errors_.empty());
+  }
+  EXPECT_GT(RowRequests(), 0U);
+  EXPECT_LE(RowRequests(), 2U * 256 / kBatch) << "at most one request for each batch";
+  // Tiles of a sample may lie in extents of two nodes; then the owner that is asked copies one.
+  // The last extent is small, so a batch may take more bytes of it than it has.
+  EXPECT_LE(group_->transport().extents_asked(NodeRank(1)), 1U);
+  EXPECT_EQ(group_->GfsBytes(), read);
+  EXPECT_GT(group_->node(1).decoded().stats().decoded, 0U) << "the owner decodes";
+  std::uint64_t sample_bytes = 0;
+  for (const compress::PackField& field :
+       group_->node(0).dataset().catalog()->packs()->schema().fields) {
+    sample_bytes += field.sample_bytes();
+  }
+  const std::uint64_t sent = group_->transport().bytes_sent(NodeRank(1));
+  EXPECT_GT(sent, 0U);
+  EXPECT_LT(sent, 2 * 256 * sample_bytes) << "a part of the samples of two epochs";
+}
+
+TEST_P(PackedNodesTest, RowsOfDifferencesToTheFrameBeforeAreRight) {
+  Start(Movie(256), 2);
+  EXPECT_EQ(PullEpoch({}), 256U);
+  EXPECT_GT(RowRequests(), 0U);
+  EXPECT_EQ(ExtentsAsked(), 0U);
+}
+
+TEST_P(PackedNodesTest, RowsOfALossyPackAreWhatThePackDecodesTo) {
+  PackModel model = Movie(1024);
+  model.schema.fields[0].bound = {
+      .mode = static_cast<std::uint8_t>(compress::BoundMode::kAbsolute), .absolute = 3};
+  Start(model, 2);
+  EXPECT_EQ(PullEpoch({}), 1024U);
+  EXPECT_GT(RowRequests(), 0U);
+  EXPECT_EQ(ExtentsAsked(), 0U);
+}
+
+TEST_P(PackedNodesTest, OwnersWithoutACacheDecodeOnlyWhatIsWanted) {
+  Start(FixedModel(256), 2, {.decoded_bytes = 0});
+  EXPECT_EQ(PullEpoch({}), 256U);
+  EXPECT_GT(RowRequests(), 0U);
+  EXPECT_EQ(group_->node(1).decoded().stats().decoded, 0U);
+}
+
+TEST_P(PackedNodesTest, RunsOfWholeExtentsAreCopiedOnceWhereThatIsFewerBytes) {
+  Start(Movie(256), 2);
+  const ServeFixture::Ask blocks = {.mode = OrderMode::kBlock, .block_samples = 64,
+                                    .window_runs = 2};
+  EXPECT_EQ(PullEpoch(blocks), 256U);
+  EXPECT_EQ(RowRequests(), 0U);
+  EXPECT_GT(ExtentsAsked(), 0U);
+  EXPECT_LT(ExtentsAsked(), group_->node(0).dataset().catalog()->extent_count());
+}
+
+TEST_P(PackedNodesTest, ShortRunsTakeRows) {
+  Start(Movie(256), 2, {.extent_bytes = 64 << 10});
+  const ServeFixture::Ask blocks = {.mode = OrderMode::kBlock, .block_samples = 1,
+                                    .window_runs = 8};
+  EXPECT_EQ(PullEpoch(blocks), 256U);
+  EXPECT_GT(RowRequests(), 0U);
+}
+
+TEST_P(PackedNodesTest, ValuesWithoutAFixedSizeComeWithTheirExtents) {
+  Start(MakeModel(128, 3), 2);
+  EXPECT_EQ(PullEpoch({}), 128U);
+  EXPECT_TRUE(errors_.empty());
+  EXPECT_GT(ExtentsAsked(), 0U);
+}
+
+TEST_P(PackedNodesTest, ChunksOnTheOwnersSsdAreReadAndDecodedThere) {
+  Start(FixedModel(256), 2, {.ram_bytes = 96 << 10, .ssd_bytes = 64 << 20});
+  ASSERT_GT(group_->node(1).cache().stats(tier::TierKind::kSsd).extents, 0U);
+  const std::uint64_t read = group_->GfsBytes();
+  EXPECT_EQ(PullEpoch({}), 256U);
+  EXPECT_GT(RowRequests(), 0U);
+  EXPECT_EQ(group_->GfsBytes(), read);
+}
+
+TEST_P(PackedNodesTest, AChunkDamagedInTheOwnersMemoryIsReadAgainThere) {
+  Start(Movie(256), 2, {.decoded_bytes = 0});
+  const auto [extent, chunk] = ChunkOfNodeOne();
+  const tier::ExtentRef copy = group_->node(1).cache().FindOn(
+      group_->node(1).dataset().key(extent), tier::TierKind::kRam);
+  ASSERT_TRUE(copy);
+  copy->block.bytes()[chunk.image_offset + chunk.entry.head_bytes + 9] ^= std::byte{4};
+  const std::uint64_t read = group_->GfsBytes();
+  EXPECT_EQ(PullEpoch({}), 256U);
+  EXPECT_TRUE(errors_.empty());
+  EXPECT_EQ(group_->node(1).cache().stats(tier::TierKind::kRam).bad_extents, 1U);
+  EXPECT_EQ(group_->GfsBytes(), read + copy->image_bytes);
+}
+
+// The owner says that the chunk is damaged, so the next node is asked, and in the end this node
+// decodes a copy of its own. All find the same, and every sample beside the chunk comes.
+TEST_P(PackedNodesTest, AChunkDamagedOnTheGfsIsAskedOfTheNextNodesAndCostsItsSamples) {
+  Start(Movie(256), 3, {.decoded_bytes = 0});
+  const std::vector<std::byte> sound = pack_;
+  const catalog::PackChunk chunk = ChunkOfNodeOne().second;
+  const NodeRank next = group_->Ranked(chunk.extent)[1];
+  pack_[chunk.entry.offset + chunk.entry.head_bytes + 9] ^= std::byte{1};
+  group_.reset();
+  Serve(3, {.decoded_bytes = 0});
+  ASSERT_EQ(group_->Ranked(chunk.extent)[1], next);
+  pack_ = sound;  // what the samples that come are compared with
+  const std::size_t came = PullEpoch({});
+  EXPECT_FALSE(errors_.empty());
+  EXPECT_EQ(came, 256U - kBatch * errors_.size());
+  EXPECT_LE(errors_.size(), 8U) << "batches with samples of the chunk";
+  for (const Error& error : errors_) {
+    EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+    EXPECT_THAT(error.message(), HasSubstr("chunk of field frame"));
+  }
+  EXPECT_GT(group_->transport().row_requests(NodeRank(1)), 0U);
+  if (next == NodeRank(2)) {
+    EXPECT_GT(group_->transport().row_requests(NodeRank(2)), 0U);
+  }
+  EXPECT_GT(ExtentsAsked(), 0U);
+}
+
+TEST_P(PackedNodesTest, WrongRowsComeFromTheNextNodeOrWithTheExtent) {
+  Start(Movie(256), 3);
+  group_->transport().SetSendsWrongRows(NodeRank(1));
+  group_->transport().SetSendsWrongRows(NodeRank(2));
+  EXPECT_EQ(PullEpoch({}), 256U);
+  EXPECT_TRUE(errors_.empty());
+  EXPECT_GT(RowRequests(), 0U);
+  EXPECT_GT(ExtentsAsked(), 0U);
+}
+
+TEST_P(PackedNodesTest, ALostOwnersShareIsReadAgainAndNoSampleIsMissing) {
+  Start(Movie(256), 2);
+  const std::uint64_t share = group_->node(1).dataset().progress().gfs_bytes;
+  const std::uint64_t read = group_->GfsBytes();
+  EXPECT_EQ(PullEpoch({}, /*silent_after=*/12), 256U);
+  EXPECT_TRUE(errors_.empty());
+  EXPECT_EQ(group_->GfsBytes(), read + share);
+}
+
+TEST_P(PackedNodesTest, AReaderThatLeavesGetsNothingAndItsMemoryIsFree) {
+  Start(Movie(256), 2, {.workers = 1, .decoded_bytes = 0});
+  const auto sink = group_->node(0).MakeSink();
+  auto session = group_->node(0).Open({.batch = 32}, *sink);
+  ASSERT_TRUE(session.has_value()) << session.error().ToString();
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    ASSERT_TRUE((*session)->Pull({.first = {.step = StepId(step)}}).has_value());
+  }
+  (*session)->Close();
+  const std::size_t delivered = sink->batches().size();
+  session->reset();
+  // A later stream finds all memory free once the rows of the first have come to nothing.
+  EXPECT_EQ(PullEpoch({.name = "next"}), 256U);
+  EXPECT_EQ(sink->batches().size(), delivered);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Transports, PackedNodesTest,
+    ::testing::Values(peer::TransportKind::kInProcess, peer::TransportKind::kGrpc),
+    [](const auto& tested) { return peer::TransportName(tested.param); });
+
+}  // namespace forebay::stream::packed_nodes_test
