@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "compress/encode/pack/pack_writer.h"
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "server/catalog/testing/tar_text.h"
@@ -110,13 +112,18 @@ DaemonRig::DaemonRig(const RigOptions& options) : options_(options) {
   config << "[slots]\ncapacity = \"32MiB\"\n[[dataset]]\nname = \"" << kDataset
          << "\"\npath = \"" << folder_ << "/" << options.served
          << "\"\n" << format << "extent = \"" << options.extent
-         << "\"\npersist = true\ncopies = \"" << options.copies << "\"\n";
+         << "\"\npersist = true\ncopies = \"" << options.copies << "\"\ncompress = \""
+         << options.compress << "\"\n";
   FOREBAY_CHECK(config.good());
 }
 
 // Writes the data set, and returns the lines of the configuration that describe it. A format
 // without an index has several files, so that nodes can share the scan.
 std::string DaemonRig::WriteFiles() const {
+  if (options_.files == RecordFiles::kPack) {
+    WritePack();
+    return "format = \"pack\"\n";
+  }
   const bool is_raw = options_.files == RecordFiles::kOneFile;
   const bool is_tar = options_.files == RecordFiles::kArchives;
   const std::uint64_t files = is_raw ? 1 : kScannedFiles;
@@ -138,6 +145,27 @@ std::string DaemonRig::WriteFiles() const {
   if (!is_raw) return is_tar ? "format = \"tar\"\n" : "format = \"jsonl\"\n";
   return "format = \"raw\"\nfiles = [\"x=x.bin\"]\nshape = [" + std::to_string(kRecordBytes) +
          "]\n";
+}
+
+// As images, whose rows are the words of a record.
+void DaemonRig::WritePack() const {
+  compress::PackField field;
+  field.name = "x";
+  field.kind = compress::FieldKind::kImage;
+  field.dtype = Dtype::kU8;
+  field.rank = 2;
+  field.extent = field.tile = {kRecordBytes / sizeof(std::uint64_t), sizeof(std::uint64_t), 1, 1};
+  compress::PackSchema schema;
+  schema.fields = {field};
+  auto writer = compress::PackWriter::Create(folder_ + "/gfs/x.fbp", schema,
+                                             {.profile = compress::Profile::kFast});
+  FOREBAY_CHECK(writer.has_value());
+  for (std::uint64_t id = 0; id < options_.records; ++id) {
+    const std::string record = BinaryRecord(id);
+    const auto added = (*writer)->Add(std::array{std::as_bytes(std::span(record))}, /*key=*/"");
+    FOREBAY_CHECK(added.has_value());
+  }
+  FOREBAY_CHECK((*writer)->Finish().has_value());
 }
 
 std::uint64_t DaemonRig::file_bytes() const {

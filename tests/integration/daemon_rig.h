@@ -22,6 +22,7 @@ enum class RecordFiles : std::uint8_t {
   kOneFile,   // one after another
   kArchives,  // as members of kScannedFiles tar archives
   kLines,     // in hexadecimal, as lines of kScannedFiles files
+  kPack,      // in one pack
 };
 inline constexpr std::uint64_t kScannedFiles = 32;
 
@@ -32,6 +33,7 @@ struct RigOptions {
   std::string ram = "64MiB";
   bool ssd = true;                // with persist: every extent is written to SSD too
   std::string copies = "0";       // of a job of several nodes
+  std::string compress = "off";   // at staging
   // The folder, beside the data's own "gfs", that the daemon is told of: where a test mounts that.
   std::string served = "gfs";
 };
@@ -86,6 +88,7 @@ class DaemonRig {
  private:
   // Writes the files, and returns what the configuration says about their format.
   std::string WriteFiles() const;
+  void WritePack() const;
 
   RigOptions options_;
   std::string folder_;
