@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -192,6 +193,9 @@ TEST_P(PackedNodesTest, ShortRunsTakeRows) {
                                     .window_runs = 8};
   EXPECT_EQ(PullEpoch(blocks), 256U);
   EXPECT_GT(RowRequests(), 0U);
+  const fetch::ReaderPlace place = group_->transport().place_told(NodeRank(1));
+  EXPECT_NE(place.order, 0U) << "the owner learns where its reader is, as with raw rows";
+  EXPECT_GT(place.position, 0U);
 }
 
 TEST_P(PackedNodesTest, ValuesWithoutAFixedSizeComeWithTheirExtents) {
@@ -284,6 +288,21 @@ TEST_P(PackedNodesTest, AReaderThatLeavesGetsNothingAndItsMemoryIsFree) {
   // A later stream finds all memory free once the rows of the first have come to nothing.
   EXPECT_EQ(PullEpoch({.name = "next"}), 256U);
   EXPECT_EQ(sink->batches().size(), delivered);
+}
+
+TEST_P(PackedNodesTest, AStreamThatIsClosedGivesUpTheRowsThatItWaitsFor) {
+  Start(Movie(256), 2);
+  group_->transport().SetHoldsRows(NodeRank(1));
+  const auto sink = group_->node(0).MakeSink();
+  auto session = group_->node(0).Open({.batch = kBatch}, *sink);
+  ASSERT_TRUE(session.has_value()) << session.error().ToString();
+  ASSERT_TRUE((*session)->Pull({.first = {.step = StepId(0)}}).has_value());
+  while (group_->transport().row_requests(NodeRank(1)) == 0) std::this_thread::yield();
+  EXPECT_GT(group_->node(0).slots().used_bytes(), 0U);
+  (*session)->Close();
+  EXPECT_EQ(group_->node(0).slots().used_bytes(), 0U);
+  EXPECT_TRUE(sink->errors().empty()) << "nothing reaches a stream that was closed";
+  EXPECT_EQ(RowRequests(), 1U) << "nobody is asked in its place";
 }
 
 INSTANTIATE_TEST_SUITE_P(
