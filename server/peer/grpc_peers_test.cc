@@ -105,15 +105,14 @@ TEST_F(GrpcPeersTest, ExtentsArriveFromRamAndSsdWithTheChecksumOfTheirFirstRead)
   }
 }
 
-TEST_F(GrpcPeersTest, PackedExtentsTravelPackedAndTheirRowsAreRefused) {
+TEST_F(GrpcPeersTest, PackedExtentsTravelPackedAndTheirRowsDecoded) {
   Start({.compression = stage::Compression::kFast});
   const auto supplied = rig_->ReadExtent(ExtentId(3));
   ASSERT_TRUE(supplied.has_value()) << supplied.error().ToString();
   EXPECT_TRUE(supplied->is_packed);
   FOREBAY_EXPECT_OK(stage::VerifySupplied(rig_->dataset(), *rig_->dataset().catalog(),
                                           ExtentId(3), *supplied));
-  PeerRig::Rows rows = rig_->Ask({0});
-  EXPECT_EQ(ErrorOf(rows).code(), ErrorCode::kUnimplemented);
+  ExpectRows({0, 511, 70, 71, 70});
 }
 
 TEST_F(GrpcPeersTest, ARowThatDoesNotExistIsNamedAndTheOthersArrive) {
