@@ -26,6 +26,11 @@ enum class OpenMode : std::uint8_t {
   kCreate,        // create for writing only; fails if the file exists
   kCreateDirect,  // as kCreate, with O_DIRECT or the fallback
   kAppend,        // create if missing, write at the end; offsets are ignored; one write at a time
+  // A new file without a name, to read and write; the path is that of a directory. Its space is
+  // free again when it is closed, in whatever way the process ends. kUnimplemented if the file
+  // system has no such files.
+  kUnnamed,
+  kUnnamedDirect,  // as kUnnamed, with O_DIRECT or the fallback
 };
 
 struct FileInfo {

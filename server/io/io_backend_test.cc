@@ -450,6 +450,21 @@ TEST_P(IoBackendTest, ListsSortedByBytes) {
   EXPECT_EQ(CodeOf(directory_->List("missing")), ErrorCode::kNotFound);
 }
 
+TEST_P(IoBackendTest, AFileWithoutANameIsWrittenAndReadAndInNoList) {
+  FOREBAY_EXPECT_OK(directory_->MakeDirectory("d"));
+  for (const char* place : {"", "d"}) {
+    const std::unique_ptr<File> file = Open(place, OpenMode::kUnnamed);
+    const std::vector<std::byte> bytes = Pattern(10'000, 3);
+    FOREBAY_EXPECT_OK(WriteFully(*queue_, *file, 0, bytes));
+    std::vector<std::byte> read(bytes.size());
+    FOREBAY_EXPECT_OK(ReadFully(*queue_, *file, 0, read));
+    EXPECT_EQ(read, bytes);
+    EXPECT_TRUE(Names("d").empty());
+  }
+  EXPECT_EQ(Names(""), std::vector<std::string>{"d"});
+  EXPECT_EQ(CodeOf(directory_->Open("missing", OpenMode::kUnnamed)), ErrorCode::kNotFound);
+}
+
 TEST_P(IoBackendTest, OpenReportsWhatIsWrong) {
   Put("a", {});
   FOREBAY_EXPECT_OK(directory_->MakeDirectory("d"));

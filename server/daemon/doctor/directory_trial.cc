@@ -1,6 +1,7 @@
 // A directory that does not exist is tried in its nearest parent, which is on the same file system
-// and must let this user create entries. The files of a trial are unlinked as soon as they are
-// open, while they are empty.
+// and must let this user create entries. The files of a trial have no names, so that nothing is
+// left of them if the doctor is killed; where the file system has no such files, they are unlinked
+// as soon as they are open, while they are empty.
 #include "server/daemon/doctor/directory_trial.h"
 
 #include <fcntl.h>
@@ -66,6 +67,13 @@ std::optional<OwnDirectory> TryDirectory(const std::string& path, const std::str
 }
 
 Result<TrialFile> CreateTrialFile(io::Directory& directory, bool direct) {
+  auto unnamed = directory.Open("", direct ? io::OpenMode::kUnnamedDirect
+                                           : io::OpenMode::kUnnamed);
+  if (unnamed.has_value()) {
+    const std::shared_ptr<io::File> both = std::move(*unnamed);
+    return TrialFile{.writer = both, .reader = both};
+  }
+  if (unnamed.error().code() != ErrorCode::kUnimplemented) return std::move(unnamed.error());
   const std::string name = TrialName();
   // A doctor that was killed in the few microseconds below may have left an empty file.
   static_cast<void>(directory.Unlink(name));

@@ -27,11 +27,11 @@ struct OwnDirectory {
 std::optional<OwnDirectory> TryDirectory(const std::string& path, const std::string& key,
                                          CheckReport& report);
 
-// An empty file that has no name any more: its space is free again as soon as both are closed, in
-// whatever way the process ends.
+// An empty file without a name: its space is free again as soon as it is closed, in whatever way
+// the process ends. Both members may be the same.
 struct TrialFile {
-  std::unique_ptr<io::File> writer;
-  std::unique_ptr<io::File> reader;
+  std::shared_ptr<io::File> writer;
+  std::shared_ptr<io::File> reader;
 };
 // Creates one in `directory`, with O_DIRECT if `direct` is set and the file system allows it.
 Result<TrialFile> CreateTrialFile(io::Directory& directory, bool direct);

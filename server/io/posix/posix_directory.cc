@@ -25,7 +25,12 @@ struct CloseDir {
 using UniqueDir = std::unique_ptr<DIR, CloseDir>;
 
 bool IsDirect(OpenMode mode) {
-  return mode == OpenMode::kReadDirect || mode == OpenMode::kCreateDirect;
+  return mode == OpenMode::kReadDirect || mode == OpenMode::kCreateDirect ||
+         mode == OpenMode::kUnnamedDirect;
+}
+
+bool IsUnnamed(OpenMode mode) {
+  return mode == OpenMode::kUnnamed || mode == OpenMode::kUnnamedDirect;
 }
 
 // The flags of open(2) for a mode, without O_DIRECT.
@@ -38,6 +43,9 @@ int FlagsOf(OpenMode mode) {
       // O_EXCL also refuses a symlink with this name, so a new file never appears somewhere else.
       return kAlways | O_WRONLY | O_CREAT | O_EXCL;
     case OpenMode::kAppend: return kAlways | O_WRONLY | O_CREAT | O_APPEND;
+    // O_EXCL: nobody can give it a name later.
+    case OpenMode::kUnnamed: case OpenMode::kUnnamedDirect:
+      return kAlways | O_RDWR | O_TMPFILE | O_EXCL;
   }
   return kAlways | O_RDONLY;
 }
@@ -87,8 +95,17 @@ Result<std::unique_ptr<PosixDirectory>> PosixDirectory::Create(
 }
 
 Result<std::unique_ptr<File>> PosixDirectory::Open(std::string_view path, OpenMode mode) {
-  FOREBAY_TRY(CheckPath(path, EmptyPath::kRefused));
+  FOREBAY_TRY(CheckPath(path, IsUnnamed(mode) ? EmptyPath::kMeansRoot : EmptyPath::kRefused));
   Result<UniqueFd> opened = OpenBeneath(root_.get(), path, {FlagsOf(mode), 0600}, method_);
+  if (!opened.has_value() && IsUnnamed(mode)) {
+    // EISDIR: a kernel, or a file system in user space, that does not know the flag.
+    const int open_errno = opened.error().system_errno();
+    if (open_errno == EOPNOTSUPP || open_errno == EISDIR || open_errno == EINVAL) {
+      return Error(ErrorCode::kUnimplemented,
+                   "this file system has no files without a name", open_errno);
+    }
+    return std::move(opened.error());
+  }
   if (!opened.has_value()) {
     // ENXIO: a socket, or a FIFO without a reader. EISDIR: a directory that was opened for writing.
     const int open_errno = opened.error().system_errno();

@@ -44,7 +44,7 @@ class MemoryFile final : public File {
   Result<std::uint64_t> Run(const Operation& operation) {
     switch (operation.kind) {
       case OpKind::kRead:
-        if (can_write()) return FileError(EBADF, "read of a file opened to write");
+        if (!can_read()) return FileError(EBADF, "read of a file opened to write");
         return files_.Read(id_.handle, operation.offset, operation.buffer);
       case OpKind::kWrite:
         if (!can_write()) return FileError(EBADF, "write of a file opened to read");
@@ -55,6 +55,10 @@ class MemoryFile final : public File {
   }
 
  private:
+  bool is_unnamed() const {
+    return id_.mode == OpenMode::kUnnamed || id_.mode == OpenMode::kUnnamedDirect;
+  }
+  bool can_read() const { return !can_write() || is_unnamed(); }
   bool can_write() const {
     return id_.mode != OpenMode::kRead && id_.mode != OpenMode::kReadDirect;
   }
@@ -73,10 +77,12 @@ class MemoryDirectory final : public Directory {
       : files_(files), base_(std::move(base)), has_direct_(has_direct) {}
 
   Result<std::unique_ptr<File>> Open(std::string_view path, OpenMode mode) override {
-    FOREBAY_TRY(CheckPath(path, EmptyPath::kRefused));
+    const bool is_unnamed = mode == OpenMode::kUnnamed || mode == OpenMode::kUnnamedDirect;
+    FOREBAY_TRY(CheckPath(path, is_unnamed ? EmptyPath::kMeansRoot : EmptyPath::kRefused));
     FOREBAY_ASSIGN(Handle handle, files_.OpenFile(base_, path, mode));
     const bool is_direct = has_direct_ && (mode == OpenMode::kReadDirect ||
-                                           mode == OpenMode::kCreateDirect);
+                                           mode == OpenMode::kCreateDirect ||
+                                           mode == OpenMode::kUnnamedDirect);
     return std::make_unique<MemoryFile>(files_,
                                         MemoryFile::Identity{std::move(handle), mode, is_direct});
   }

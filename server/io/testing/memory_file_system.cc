@@ -129,6 +129,14 @@ Result<MemoryFileSystem::Handle> MemoryFileSystem::OpenFile(const Handle& base,
                                                             std::string_view path,
                                                             OpenMode mode) {
   MutexLock lock(mutex_);
+  if (mode == OpenMode::kUnnamed || mode == OpenMode::kUnnamedDirect) {
+    FOREBAY_ASSIGN(const NodePtr directory, Walk(base, path));
+    if (!directory->is_directory) return FileError(ENOTDIR, "open " + Quoted(path));
+    NodePtr node = MakeNode(false);
+    // As a file that was unlinked while it is open, its bytes do not count against the capacity.
+    node->is_linked = false;
+    return Handle{std::move(node), generation_};
+  }
   FOREBAY_ASSIGN(const Parent parent, WalkToParent(base, path));
   const auto child = parent.node->live_children.find(parent.name);
   const bool is_there = child != parent.node->live_children.end();
