@@ -204,7 +204,9 @@ class ServeFaultTest : public ::testing::TestWithParam<SweepCase> {
       EXPECT_EQ(script.delivered(), kSamplesOfARun) << "the next run is whole again";
       if (HasFatalFailure() || HasNonfatalFailure()) break;
     }
-    EXPECT_GE(20 * runs_with_fault, 19 * runs) << "runs without their fault prove nothing";
+    // So the last point of a sweep of ten points may miss its fault, and more in a sweep of all.
+    const std::uint64_t may_miss = std::max<std::uint64_t>(1, runs / 20);
+    EXPECT_GE(runs_with_fault + may_miss, runs) << "runs without their fault prove nothing";
     EXPECT_GE(runs, std::min<std::uint64_t>(candidates, FOREBAY_SWEEP_POINTS));
   }
 };

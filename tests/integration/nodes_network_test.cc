@@ -122,7 +122,8 @@ INSTANTIATE_TEST_SUITE_P(Directions, CutLinkTest,
                          });
 
 TEST_F(NodesNetworkTest, ASlowLinkCostsNoSecondRead) {
-  network_.Limit(2, 200);
+  // Less than the slowest machine reads, so that the link is what everybody waits for.
+  network_.Limit(2, 40);
   StartAllInTheNetwork();
   ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
   ExpectExact(ReadTogether({0, 1, 3}, 1));
