@@ -53,29 +53,37 @@ std::string Change(const io::FileInfo& now, const ObjectInfo& then) {
 
 }  // namespace
 
+Status VerifyObjects(const Catalog& catalog, std::span<const ObjectId> objects,
+                     io::Directory& root) {
+  std::vector<std::string> paths;
+  paths.reserve(objects.size());
+  for (const ObjectId object : objects) paths.emplace_back(catalog.object(object).path);
+  const std::vector<Result<io::FileInfo>> infos = StatMany(root, paths);
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    const Result<io::FileInfo>& now = infos[i];
+    // A missing file is a change of the data set. Any other error says nothing about the data
+    // set, so it is returned as it is.
+    if (!now.has_value() && now.error().code() != ErrorCode::kNotFound) {
+      return now.error().WithContext(Quoted(paths[i]));
+    }
+    const std::string change =
+        now.has_value() ? Change(*now, catalog.object(objects[i])) : "is gone";
+    if (change.empty()) continue;
+    return Error(ErrorCode::kFailedPrecondition,
+                 Quoted(paths[i]) + " changed since the catalog of " + Quoted(catalog.name()) +
+                     " was built: it " + change);
+  }
+  return {};
+}
+
 Status VerifyObjects(const Catalog& catalog, io::Directory& root) {
   constexpr std::uint32_t kBatch = 65'536;  // paths held at once
-  for (std::uint32_t begin = 0; begin < catalog.object_count(); begin += kBatch) {
-    const std::uint32_t count = std::min(kBatch, catalog.object_count() - begin);
-    std::vector<std::string> paths;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      paths.emplace_back(catalog.object(ObjectId(begin + i)).path);
-    }
-    const std::vector<Result<io::FileInfo>> infos = StatMany(root, paths);
-    for (std::uint32_t i = 0; i < count; ++i) {
-      const Result<io::FileInfo>& now = infos[i];
-      // A missing file is a change of the data set. Any other error says nothing about the data
-      // set, so it is returned as it is.
-      if (!now.has_value() && now.error().code() != ErrorCode::kNotFound) {
-        return now.error().WithContext(Quoted(paths[i]));
-      }
-      const std::string change =
-          now.has_value() ? Change(*now, catalog.object(ObjectId(begin + i))) : "is gone";
-      if (change.empty()) continue;
-      return Error(ErrorCode::kFailedPrecondition,
-                   Quoted(paths[i]) + " changed since the catalog of " +
-                       Quoted(catalog.name()) + " was built: it " + change);
-    }
+  std::vector<ObjectId> batch;
+  for (std::uint32_t i = 0; i < catalog.object_count(); ++i) {
+    batch.emplace_back(i);
+    if (batch.size() < kBatch && i + 1 < catalog.object_count()) continue;
+    FOREBAY_TRY(VerifyObjects(catalog, batch, root));
+    batch.clear();
   }
   return {};
 }

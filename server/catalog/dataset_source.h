@@ -60,6 +60,10 @@ Result<ScanPlan> PlanScan(io::Directory& root, const DatasetSource& source,
 // Succeeds if each object of `catalog` beneath `root` still has its size and modification time.
 // kFailedPrecondition names the first object that changed, and how.
 Status VerifyObjects(const Catalog& catalog, io::Directory& root);
+// The same for some of its objects; the first of them that changed is named. Keeps all their paths
+// in memory.
+Status VerifyObjects(const Catalog& catalog, std::span<const ObjectId> objects,
+                     io::Directory& root);
 
 // Writes the catalog to `file_name`.tmp and renames it once it is durable, so that no reader finds
 // a partly written catalog. Replaces an older file.

@@ -70,8 +70,17 @@ Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& 
   if (!rebuild) {
     auto saved = LoadSavedCatalog(options_.catalog_path, source);
     if (saved.has_value()) {
-      dataset.CountGfs(0, 0, 0, (*saved)->object_count());
-      const Status unchanged = catalog::VerifyObjects(**saved, dataset.root());
+      KeyedExtents extents = KeyExtents(dataset, *saved);
+      const std::vector<bool> own = OwnExtents(extents);
+      const Status unchanged = VerifyShare(
+          dataset, **saved, own,
+          [&](ExtentId extent, const catalog::ExtentInfo& info,
+              std::span<const catalog::ObjectInfo> objects) {
+            // Compressing needs the catalog.
+            if (dataset.form() || parts_.tiers.Find(extents.keys[extent.value()])) return;
+            watch.described(extent, info, objects);
+          });
+      watch.ended();
       if (!unchanged.has_value()) {
         // An object that cannot be looked at may be as it was: a rebuild is no remedy then.
         const bool has_changed = unchanged.error().code() == ErrorCode::kFailedPrecondition;
@@ -82,7 +91,7 @@ Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& 
                               " with the objects on the GFS");
       }
       log::Info("data set '{}': loaded its saved catalog", dataset.name());
-      FOREBAY_TRY(Adopt(dataset, std::move(*saved)));
+      FOREBAY_TRY(Adopt(dataset, std::move(*saved), std::move(extents)));
       return true;
     }
     if (saved.error().code() != ErrorCode::kNotFound) {
@@ -112,7 +121,8 @@ Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& 
   dataset.CountGfs(0, 0, 0, (*built)->object_count());
   if (replaces) TakeOver(dataset, replaced);
   Save(dataset, **built);
-  FOREBAY_TRY(Adopt(dataset, std::move(*built)));
+  KeyedExtents extents = KeyExtents(dataset, *built);
+  FOREBAY_TRY(Adopt(dataset, std::move(*built), std::move(extents)));
   return true;
 }
 
@@ -162,28 +172,41 @@ void Cataloguer::Save(Dataset& dataset, const catalog::Catalog& catalog) {
   }
 }
 
-// Empty in a job of one node, which asks nobody.
-std::vector<plan::GroupShare> Cataloguer::GroupsOf(const Dataset& dataset,
-                                                   const catalog::Catalog& catalog) const {
-  if (parts_.nodes == nullptr) return {};
-  return GroupShares(catalog, dataset.options().group_bytes, *parts_.nodes);
+// Chooses the form in which extents are stored, which is a part of their keys; finds their groups.
+Cataloguer::KeyedExtents Cataloguer::KeyExtents(
+    Dataset& dataset, const std::shared_ptr<const catalog::Catalog>& catalog) const {
+  ChooseForm(dataset, catalog);
+  KeyedExtents extents{.keys = tier::KeysOf(*catalog), .groups = {}};
+  if (const std::shared_ptr<const PackedForm> form = dataset.form()) {
+    for (ExtentKey& key : extents.keys) key = form->Key(key);
+  }
+  if (parts_.nodes != nullptr) {
+    extents.groups = GroupShares(*catalog, dataset.options().group_bytes, *parts_.nodes);
+  }
+  return extents;
+}
+
+// By extent: whether this node reads it for the job, or has it on a tier, perhaps as a copy. What
+// it has on a tier it serves without asking the owner.
+std::vector<bool> Cataloguer::OwnExtents(const KeyedExtents& extents) const {
+  std::vector<bool> own(extents.keys.size(), true);
+  for (std::uint32_t i = 0; i < extents.groups.size(); ++i) {
+    own[i] = parts_.nodes->Reads(extents.groups[i]) || parts_.tiers.Find(extents.keys[i]);
+  }
+  return own;
 }
 
 // Takes over a complete catalog: finds extents that are on a tier already, and gives every extent
 // its home.
-Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog) {
-  ChooseForm(dataset, catalog);
+Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
+                         KeyedExtents extents) {
   const std::shared_ptr<const PackedForm> form = dataset.form();
   const std::uint32_t count = catalog->extent_count();
-  std::vector<ExtentKey> keys = tier::KeysOf(*catalog);
+  const auto& [keys, groups] = extents;
   std::vector<std::uint64_t> planned(count);
   std::vector<plan::HomeTier> homes(count);
   std::vector<bool> resident(count, false);
   std::vector<bool> remote(count, false);
-  const std::vector<plan::GroupShare> groups = GroupsOf(dataset, *catalog);
-  if (form) {
-    for (ExtentKey& key : keys) key = form->Key(key);
-  }
   // First, because the space of extents of changed objects is needed for the new ones.
   EvictAll(parts_.placements.ReleaseOthers(dataset.hash(), keys));
   FOREBAY_TRY(GiveFirstReads(dataset, *catalog, keys, groups));
@@ -392,7 +415,8 @@ Result<bool> Cataloguer::Collect(Dataset& dataset, ObjectScans& scans, io::IoQue
       dataset.CountStaged(ExtentId(i), info.bytes);
     }
   }
-  FOREBAY_TRY(Adopt(dataset, std::move(catalog)));
+  KeyedExtents extents = KeyExtents(dataset, catalog);
+  FOREBAY_TRY(Adopt(dataset, std::move(catalog), std::move(extents)));
   return true;
 }
 

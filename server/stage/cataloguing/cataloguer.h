@@ -45,12 +45,13 @@ struct CataloguerParts {
   ExtentLoader& loader;
 };
 
-// Callbacks while a catalog is being built from metadata.
+// Callbacks while a catalog is being built from metadata, or a saved one is compared with its
+// objects.
 struct CatalogueWatch {
-  // An extent is complete, although the catalog is not.
+  // An extent of whole objects is known and can be staged, although the catalog is not there yet.
   std::function<void(ExtentId, const catalog::ExtentInfo&, std::span<const catalog::ObjectInfo>)>
       described;
-  std::function<void()> ended;  // the build has ended; the extents have no homes yet
+  std::function<void()> ended;  // that is over, or has failed; the extents have no homes yet
 };
 
 // The data set that a rebuild replaces. No rebuild: `dataset` is null.
@@ -91,9 +92,16 @@ class Cataloguer {
   void DropCopies(const Dataset& dataset);
   void EvictAll(std::span<const tier::ExtentKey> keys);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
-  std::vector<plan::GroupShare> GroupsOf(const Dataset& dataset,
-                                         const catalog::Catalog& catalog) const;
-  Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
+  // By extent of a catalog.
+  struct KeyedExtents {
+    std::vector<tier::ExtentKey> keys;     // under which the extents are stored
+    std::vector<plan::GroupShare> groups;  // empty in a job of one node, which asks nobody
+  };
+  KeyedExtents KeyExtents(Dataset& dataset,
+                          const std::shared_ptr<const catalog::Catalog>& catalog) const;
+  std::vector<bool> OwnExtents(const KeyedExtents& extents) const;
+  Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
+               KeyedExtents extents);
   void PlaceCopies(const Dataset& dataset, std::span<const tier::ExtentKey> keys,
                    const std::vector<bool>& remote, std::span<const std::uint64_t> planned,
                    std::span<plan::HomeTier> homes, const catalog::Catalog& catalog);

@@ -1,12 +1,15 @@
 // Saved catalogs, on a real file system: a daemon uses the catalog that an earlier one has saved,
-// as long as objects and configuration are the same.
+// as long as objects and configuration are the same. In a job of several nodes, each looks at its
+// share of the objects.
 #include "server/stage/cataloguing/saved_catalog.h"
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -14,6 +17,7 @@
 
 #include "server/io/queues/thread_backend.h"
 #include "server/io/testing/io_test_fixture.h"
+#include "server/plan/membership.h"
 #include "server/stage/testing/stage_rig.h"
 
 namespace forebay::stage::saved_catalog_test {
@@ -166,6 +170,142 @@ TEST_F(SavedCatalogTest, OneThatCannotBeSavedCostsOnlyAWarning) {
   FOREBAY_EXPECT_OK(rig_->StageAll());
   EXPECT_GT(rig_->ssd_faults.faults_injected(), 0u);
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "state"));
+  FOREBAY_EXPECT_OK(rig_->VerifyAll());
+}
+
+// Small files, of which an extent holds a hundred, beside the records of the other tests.
+class SavedFolderTest : public SavedCatalogTest {
+ protected:
+  static constexpr std::uint32_t kFiles = 2'500;  // more than are looked at together
+  static constexpr std::uint64_t kFileBytes = 100;
+
+  SavedFolderTest() {
+    std::filesystem::create_directory(folder_ / "gfs/class");
+    for (std::uint32_t i = 0; i < kFiles; ++i) WriteFile(i, 'a');
+    options_.source.name = "files";
+    options_.source.format = catalog::Format::kImageFolder;
+    options_.source.settings.SetTexts("suffixes", {".jpg"});
+    options_.source.extent_bytes = 10'000;
+  }
+  void WriteFile(std::uint32_t number, char letter) {
+    std::ofstream(folder_ / FilePath(number)) << std::string(kFileBytes, letter);
+  }
+  static std::string FilePath(std::uint32_t number) {
+    return "gfs/class/" + std::to_string(10'000 + number) + ".jpg";
+  }
+  // Gives a file another modification time.
+  void Touch(std::uint32_t number) {
+    const std::filesystem::path path = folder_ / FilePath(number);
+    std::filesystem::last_write_time(
+        path, std::filesystem::last_write_time(path) + std::chrono::hours(1));
+  }
+  // Starts a daemon of its own for `rank` of two nodes, which finds the catalog of the daemons
+  // before it.
+  void Start(plan::Membership& nodes, std::uint64_t ssd_bytes = 0) {
+    rig_->Stop();
+    FOREBAY_EXPECT_OK(rig_->Start(
+        options_, {.ssd_bytes = ssd_bytes, .saves_catalogs = true, .nodes = &nodes}));
+  }
+  std::uint32_t ExtentOfFile(std::uint32_t number) {
+    const auto catalog = rig_->dataset().catalog();
+    std::uint32_t extent = 0;
+    while (extent + 1 < catalog->extent_count() &&
+           catalog->extent(ExtentId(extent + 1)).first_object.value() <= number) {
+      ++extent;
+    }
+    return extent;
+  }
+  // A file of an extent that this node, which has its catalog, reads or leaves to the other node.
+  std::uint32_t FileThatIs(bool own, const plan::Membership& nodes) {
+    for (std::uint32_t i = 0; i < kFiles; ++i) {
+      if (nodes.Reads(rig_->dataset().group_key(ExtentId(ExtentOfFile(i)))) == own) return i;
+    }
+    ADD_FAILURE() << "all files belong to one node";
+    return 0;
+  }
+
+  DatasetOptions options_;
+  const std::vector<plan::Node> all_ = {{.rank = NodeRank(0), .identity = 1},
+                                        {.rank = NodeRank(1), .identity = 2}};
+  plan::Membership first_{NodeRank(0), all_};
+  plan::Membership second_{NodeRank(1), all_};
+};
+
+TEST_F(SavedFolderTest, EachNodeLooksAtTheFilesOfItsShare) {
+  Start(first_);
+  FOREBAY_EXPECT_OK(rig_->StageAll());
+  std::uint64_t stats = 0;
+  for (plan::Membership* const nodes : {&first_, &second_}) {
+    Start(*nodes);
+    FOREBAY_EXPECT_OK(rig_->StageAll());
+    const DatasetProgress progress = rig_->dataset().progress();
+    EXPECT_GT(progress.gfs_stats, 0U);
+    EXPECT_EQ(progress.gfs_stats, progress.gfs_opens) << "what is looked at is what is staged";
+    stats += progress.gfs_stats;
+  }
+  EXPECT_EQ(stats, kFiles);
+}
+
+TEST_F(SavedFolderTest, AChangedFileIsRefusedByTheNodeThatReadsIt) {
+  Start(first_);
+  FOREBAY_EXPECT_OK(rig_->StageAll());
+  const std::uint32_t changed = FileThatIs(/*own=*/false, first_);
+  Touch(changed);
+  Start(first_);
+  FOREBAY_EXPECT_OK(rig_->StageAll());
+  Start(second_);
+  const Status refused = rig_->StageAll();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr(std::to_string(10'000 + changed) + ".jpg"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("forebay stage --rebuild files"));
+  EXPECT_EQ(rig_->dataset().catalog(), nullptr);
+}
+
+TEST_F(SavedFolderTest, WhatIsOnATierIsLookedAtAlsoIfAnotherNodeReadsIt) {
+  plan::Membership alone;
+  options_.persist = true;
+  Start(alone, 16 << 20);
+  FOREBAY_EXPECT_OK(rig_->StageAll());
+  Start(first_, 16 << 20);
+  FOREBAY_EXPECT_OK(rig_->StageAll());
+  EXPECT_EQ(rig_->dataset().progress().gfs_stats, kFiles);
+  EXPECT_EQ(rig_->dataset().progress().gfs_opens, 0U);
+  const std::uint32_t changed = FileThatIs(/*own=*/false, first_);
+  Touch(changed);
+  Start(first_, 16 << 20);
+  const Status refused = rig_->StageAll();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr(std::to_string(10'000 + changed) + ".jpg"));
+}
+
+TEST_F(SavedFolderTest, FilesAreStagedWhileOthersAreStillLookedAt) {
+  plan::Membership alone;
+  Start(alone);
+  FOREBAY_EXPECT_OK(rig_->StageAll());
+  Start(alone);
+  // One of the last files does not answer.
+  rig_->gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kStat, .nth = kFiles - 100});
+  rig_->stager().Stage(rig_->dataset());
+  while (rig_->dataset().progress().gfs_bytes < kFiles / 2 * kFileBytes) std::this_thread::yield();
+  EXPECT_EQ(rig_->dataset().catalog(), nullptr);
+  rig_->gfs_faults.ReleaseStalls();
+  FOREBAY_EXPECT_OK(AwaitPassEnd(rig_->dataset()));
+  EXPECT_EQ(rig_->dataset().progress().gfs_bytes, kFiles * kFileBytes) << "no file is read twice";
+  EXPECT_EQ(rig_->dataset().progress().gfs_opens, kFiles);
+  FOREBAY_EXPECT_OK(rig_->VerifyAll());
+}
+
+TEST_F(SavedFolderTest, AFileThatChangedLeavesNothingOfWhatWasStagedBeforeItWasFound) {
+  plan::Membership alone;
+  Start(alone);
+  FOREBAY_EXPECT_OK(rig_->StageAll());
+  Touch(kFiles - 1);
+  Start(alone);
+  const Status refused = rig_->StageAll();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("12499.jpg"));
+  EXPECT_EQ(rig_->cache().stats(tier::TierKind::kRam).extents, 0U);
+  FOREBAY_EXPECT_OK(rig_->StageAll(/*rebuild=*/true));
   FOREBAY_EXPECT_OK(rig_->VerifyAll());
 }
 
