@@ -72,7 +72,8 @@ function(forebay_test)
   if(arg_TIMEOUT OR arg_SERIAL)
     set(arg_OWN_PROGRAM ON)
   endif()
-  # Never empty: the properties after an empty one would get each other's values.
+  # The value is never empty, because the properties after an empty one would get each other's
+  # values.
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()

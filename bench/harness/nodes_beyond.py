@@ -1,6 +1,6 @@
 """Row `beyond` of suite `nodes`: a data set of twice the tiers of all nodes together, read in mode
-`block`. How much the nodes read from the GFS, beside the least that is possible with these tiers,
-and beside caches that evict what was used longest ago (LRU)."""
+`block`. It measures how much the nodes read from the GFS, beside the least that is possible with
+these tiers, and beside caches that evict what was used longest ago (LRU)."""
 
 import array
 import collections
@@ -24,7 +24,7 @@ GOALS = {"nodes.beyond.later_epochs_of_bound": ("x", Goal(1.05, at_least=False))
 
 
 def lru_misses(accesses, capacity):
-    """How many of the accesses miss a cache of `capacity` entries, by the order of last use."""
+    """Returns how many of the accesses miss an LRU cache of `capacity` entries."""
     cache, misses = collections.OrderedDict(), 0
     for key in accesses:
         if key in cache:
@@ -38,7 +38,8 @@ def lru_misses(accesses, capacity):
 
 
 def extents_by_rank(samples, ranks):
-    """Of each rank, the extents of its samples in reading order; and those of all ranks."""
+    """Returns, for each rank, the extents of its samples in reading order; and the extents of all
+    samples in that order."""
     share = BATCH // ranks
     own = [[] for _ in range(ranks)]
     for i, sample in enumerate(samples):
@@ -66,7 +67,8 @@ def run(suite):
         note="GFS bytes of epoch 0, from cold tiers, over the set")
     add("resident", [100 * value / total for value in resident], "%",
         "of the set, on tiers after epoch 0")
-    # The same order and the same bytes of tiers. Extents are all of one size here.
+    # The caches get the same order, and have as many bytes as the tiers. All extents have one size
+    # here.
     capacity = NODES * 2 * TIER_BYTES // EXTENT_BYTES
     samples = array.array("Q")
     order = suite.store.order(SET.samples, EPOCHS, spine.SEED, "block", **SHAPE)
@@ -84,7 +86,7 @@ def run(suite):
 
 
 def _run_once(suite, records):
-    """GFS bytes of epoch 0 and of the later ones, and bytes that are on no tier."""
+    """Returns the GFS bytes of epoch 0 and of the later ones, and the bytes that are on no tier."""
     common = {"batch": BATCH, "seed": spine.SEED, "mode": "block", "step_ms": STEP_MS, **SHAPE}
     ledger = peers.Ledger()
     with tempfile.TemporaryDirectory(prefix="tokens.") as folder, \

@@ -39,8 +39,8 @@ class Jobs:
 
     @contextlib.contextmanager
     def staged(self, node_count, keys, records, path=None, extent_bytes=EXTENT_BYTES, stages=True):
-        """The network and the daemons of a job, when all daemons have staged their shares (or, not
-        `stages`, have begun to). The daemons read from `path` if it is given."""
+        """Yields the network and the daemons of a job when all daemons have staged their shares,
+        or, without `stages`, when they have begun to. They read from `path` if it is given."""
         with contextlib.ExitStack() as stack:
             net = stack.enter_context(network.network(node_count))
             services = stack.enter_context(
@@ -84,7 +84,7 @@ class Jobs:
         keys = {**keys, "daemon.job_id": "bench", "peer.interface": f"{network.SUBNET}.0/24",
                 "peer.allow_plaintext": True}
         with contextlib.ExitStack() as stack:
-            # Used by daemons that have a capacity on SSD.
+            # Daemons that have a capacity on SSD use this folder.
             ssd = stack.enter_context(tempfile.TemporaryDirectory(prefix="ssd."))
             services = [
                 stack.enter_context(processes.starting_daemon(

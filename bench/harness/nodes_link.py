@@ -27,19 +27,8 @@ def run(suite):
         total = size * samples
         with network.network(2) as net, \
                 suite.jobs.weighted_pair(net, spine.ram_keys(records), records) as services:
-            ledger = peers.Ledger()
-            def forebay(_round, check=False, services=services, ledger=ledger):
-                before = counters(services)
-                report = ledger.check(services[0].consume(
-                    "bench", batch=spine.BATCH, seed=spine.SEED, prefetch=PREFETCH,
-                    epochs=suite.scale.epochs, check=check))
-                after = counters(services)
-                report["remote"] = {key: after[key] - before[key] for key in after}
-                return report
-            # Untimed. It also opens the connection and touches all memory once.
-            forebay(0, check=True)
             results = interleave(suite.scale.pairs, {
-                "forebay": forebay,
+                "forebay": warm_reader(suite, services),
                 "socket": lambda _round, net=net, message=size * spine.BATCH, total=total:
                     _socket(net, message, total),
                 "grpc": lambda _round, net=net, message=size * spine.BATCH, total=total:
@@ -50,9 +39,7 @@ def run(suite):
 
 def figures_of(size, results):
     """`results`: contender -> what each of its runs reported."""
-    def figure(name, unit, values, settings=""):
-        _, goal = GOALS.get(f"nodes.link.{size}{name}", (unit, None))
-        return from_runs(f"nodes.link.{size}{name}", unit, values, goal=goal, settings=settings)
+    figure = figure_maker(f"nodes.link.{size}", GOALS)
     shares = [report["remote"]["other_samples"] / report["remote"]["samples"]
               for report in results["forebay"]]
     # Only what came from the other node counts, in the time of all.
@@ -79,6 +66,31 @@ def figures_of(size, results):
                "both ends"),
         figure("_cpu_of_grpc", "x", ratios(costs, grpc_costs)),
     ]
+
+
+def warm_reader(suite, services):
+    """Returns a function that reads on the first node and returns the report, with what came from
+    the other node (`remote`). It has read once, untimed: that opens the connections and touches all
+    memory."""
+    ledger = peers.Ledger()
+    def read(_round, check=False):
+        before = counters(services)
+        report = ledger.check(services[0].consume(
+            "bench", batch=spine.BATCH, seed=spine.SEED, prefetch=PREFETCH,
+            epochs=suite.scale.epochs, check=check))
+        after = counters(services)
+        report["remote"] = {key: after[key] - before[key] for key in after}
+        return report
+    read(0, check=True)
+    return read
+
+
+def figure_maker(prefix, goals):
+    """Returns a function that makes figures whose ids begin with `prefix`, with their goals."""
+    def figure(name, unit, values, settings=""):
+        _, goal = goals.get(prefix + name, (unit, None))
+        return from_runs(prefix + name, unit, values, goal=goal, settings=settings)
+    return figure
 
 
 def counters(services):

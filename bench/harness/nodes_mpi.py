@@ -14,14 +14,15 @@ import tempfile
 import time
 
 from harness import datasets, network, nodes_job, nodes_link, peers, processes, spine
-from harness.figures import Goal, from_runs, interleave, ratios
+from harness.figures import Goal, interleave, ratios
 
 SIZES = (datasets.MEAN_SAMPLE_BYTES, nodes_link.SMALL_BYTES)
 GOALS = {f"nodes.mpi.{datasets.MEAN_SAMPLE_BYTES}_of_ping": ("x", Goal(0.9))}
 # How the ranks of the ping wait: which is faster depends on what else runs on the machine.
 WAITS = ("poll", "sleep")
 RANKS_TIMEOUT_S = 60
-# What a launcher tells its processes, and the settings that --mca has made.
+# The environment variables of a launcher begin with these words. They name a process's rank and
+# have the settings of --mca.
 OF_LAUNCHER = ("OMPI_", "PMIX_", "PRTE_", "ORTE_")
 
 
@@ -37,36 +38,24 @@ def _run_size(suite, size, records, total_bytes):
             "peer.module": suite.binaries.find("libforebay_mpi.so")}
     with network.network(2) as net, Hosts(net) as hosts, hosts.ranks(2) as ranks, \
             suite.jobs.weighted_pair(net, keys, records, launchers=ranks) as services:
-        ledger = peers.Ledger()
-        def forebay(_round, check=False):
-            before = nodes_link.counters(services)
-            report = ledger.check(services[0].consume(
-                "bench", batch=spine.BATCH, seed=spine.SEED, prefetch=nodes_link.PREFETCH,
-                epochs=suite.scale.epochs, check=check))
-            after = nodes_link.counters(services)
-            report["remote"] = {key: after[key] - before[key] for key in after}
-            return report
-        # Untimed. It also opens the connections and touches all memory once.
-        forebay(0, check=True)
-        results = interleave(suite.scale.pairs, {"forebay": forebay, **{
-            wait: lambda _round, wait=wait: _ping(suite.binaries, hosts, size, total_bytes, wait)
-            for wait in WAITS}})
+        results = interleave(suite.scale.pairs, {
+            "forebay": nodes_link.warm_reader(suite, services),
+            **{wait: lambda _round, wait=wait: _ping(suite.binaries, hosts, size, total_bytes,
+                                                     wait) for wait in WAITS}})
     for figure in figures_of(size, results):
         suite.sheet.add(figure)
 
 
 def figures_of(size, results):
     """`results`: contender -> what each of its runs reported."""
-    def figure(name, unit, values, settings=""):
-        _, goal = GOALS.get(f"nodes.mpi.{size}{name}", (unit, None))
-        return from_runs(f"nodes.mpi.{size}{name}", unit, values, goal=goal, settings=settings)
+    figure = nodes_link.figure_maker(f"nodes.mpi.{size}", GOALS)
     remotes = [report["remote"] for report in results["forebay"]]
     shares = [remote["other_samples"] / remote["samples"] for remote in remotes]
     carried = [remote["mpi_bytes"] / remote["received_bytes"] for remote in remotes]
     # Only what came from the other node counts, in the time of all.
     rates = [peers.rate(report, 0) * share for report, share in zip(results["forebay"], shares)]
     costs = [1e9 * remote["cpu_seconds"] / remote["received_bytes"] for remote in remotes]
-    # The faster one of each round.
+    # The faster ping of each round counts.
     ping_rates = [max(run["bytes"] / run["seconds"] for run in runs)
                   for runs in zip(*(results[wait] for wait in WAITS))]
     return [
@@ -102,7 +91,8 @@ class Hosts:
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="mpi.")
-        # In place of ssh: mpirun gives the host's name and a line for its shell.
+        # The agent takes the place of ssh: mpirun gives it the host's name and a line for its
+        # shell.
         self.agent = pathlib.Path(self.folder.name) / "agent"
         self.agent.write_text(
             "#!/bin/sh\nhost=$1\nshift\n"
@@ -115,11 +105,12 @@ class Hosts:
         self.folder.cleanup()
 
     def command(self, ranks, script):
-        """mpirun, which runs `script` on that many nodes."""
+        """Returns the command of an mpirun that runs `script` on that many nodes."""
         # On one machine, MPI would take shared memory instead of the link.
         settings = {"plm_rsh_agent": self.agent, "oob_tcp_if_include": f"{network.SUBNET}.0/24",
                     "btl_tcp_if_include": f"{network.SUBNET}.0/24", "btl": "tcp,self",
-                    # Otherwise Linux gives the ranks of node 1 a share of the cores of their own.
+                    # Otherwise Linux schedules the ranks of node 1 as a group of their own, with a
+                    # share of the cores.
                     "orte_leave_session_attached": 1}
         words = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", ranks, "--host",
                  ",".join(f"node{node}" for node in range(ranks))]
@@ -129,7 +120,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def ranks(self, count):
-        """By rank, the words that let a program be that rank of a launch."""
+        """Yields, by rank, the words before a program that make it that rank of a launch."""
         files = [pathlib.Path(self.folder.name) / f"environment{rank}" for rank in range(count)]
         path = f"{self.folder.name}/environment$OMPI_COMM_WORLD_RANK"
         command = self.command(count, f"env -0 > {path}.new && mv {path}.new {path}; "

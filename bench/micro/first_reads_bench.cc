@@ -1,10 +1,8 @@
-// How much slower the nodes of a job stage because each extent's checksum is with two other nodes
-// before anybody gets the extent (stage/first_read_sharing.h). The nodes live in this process and
-// exchange checksums over loopback TCP, as daemons do. They stage one file of records from the page
-// cache, which no GFS beats, so the exchange has nothing to hide behind. Each round stages with and
-// without the exchange, in turns.
-#include <sys/resource.h>
-
+// Measures how much slower the nodes of a job stage because each extent's checksum is with two
+// other nodes before anybody gets the extent (stage/first_read_sharing.h). The nodes live in this
+// process and exchange checksums over loopback TCP, as daemons do. They stage one file of records
+// from the page cache, which no GFS beats, so the exchange has nothing to hide behind. Each round
+// stages with and without the exchange, in turns.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -20,6 +18,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "bench/peers/run_report.h"
 #include "proto/contract/check.h"
 #include "server/io/backend_selection.h"
 #include "server/peer/testing/exchange_node.h"
@@ -30,6 +29,8 @@ namespace {
 
 constexpr std::uint64_t kRecordBytes = 4096;
 
+// Three nodes are the fewest with which each read has two keepers. Nine rounds give a median with
+// four rounds on either side of it.
 struct Settings {
   std::string folder = "/tmp";
   std::uint64_t set_bytes = 512 << 20;
@@ -46,17 +47,10 @@ struct Run {
   double keepers_per_extent = 0;  // nodes that were asked; 2 if all of them answer
 };
 
-double CpuSeconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
+// The data set, and what stages it. Each run has nodes of its own.
 class Bench {
  public:
+  // Writes the data set once. Its bytes do not matter, because nothing is compressed.
   explicit Bench(const Settings& settings)
       : settings_(settings), folder_(settings.folder + "/first_reads_bench") {
     std::filesystem::remove_all(folder_);
@@ -67,6 +61,7 @@ class Bench {
       std::ranges::fill(record, static_cast<char>(i % 251));
       file.write(record.data(), static_cast<std::streamsize>(record.size()));
     }
+    // Closed before the check, because the last bytes are written by close.
     file.close();
     FOREBAY_CHECK(file.good());
     auto selected = io::SelectBackend(io::BackendChoice::kAutomatic);
@@ -75,9 +70,11 @@ class Bench {
   }
   ~Bench() { std::filesystem::remove_all(folder_); }
 
+  // Stages the whole set on new nodes, each its share, with or without the exchange.
   Run Stage(std::uint64_t extent_bytes, bool gives_first_reads) {
     stage::DatasetOptions dataset = stage::RecordDataset(kRecordBytes);
     dataset.source.extent_bytes = extent_bytes;
+    // A group for each extent, so that the set is shared evenly although it is small.
     dataset.group_bytes = extent_bytes;
     std::vector<plan::Node> all;
     for (std::uint32_t rank = 0; rank < settings_.nodes; ++rank) all.push_back({NodeRank(rank)});
@@ -87,7 +84,8 @@ class Bench {
       nodes.push_back(
           std::make_unique<ExchangeNode>(*backend_, NodeRank(rank), all, EmptyFolder(rank)));
       nodes.back()->gives_first_reads = gives_first_reads;
-      // Room for more than the node's share, so that no extent waits for memory.
+      // There is room for more than the node's share, so that no extent waits for memory. First
+      // reads are saved to files, as daemons do, because that is a part of what the exchange costs.
       const Status started = nodes.back()->Start(*transport,
                                                  {.ram_bytes = settings_.set_bytes,
                                                   .reserve_bytes = settings_.set_bytes / 4,
@@ -98,8 +96,10 @@ class Bench {
       FOREBAY_CHECK(started.has_value());
     }
     Run run;
-    const double cpu = CpuSeconds();
+    const double cpu = bench::CpuSeconds();
     const auto begin = std::chrono::steady_clock::now();
+    // All nodes stage at the same time. The threads join at the end of this block, before the clock
+    // is read again.
     {
       std::vector<std::jthread> threads;
       for (const auto& node : nodes) {
@@ -108,7 +108,7 @@ class Bench {
     }
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
     run.seconds = wall.count();
-    run.cpu_seconds = CpuSeconds() - cpu;
+    run.cpu_seconds = bench::CpuSeconds() - cpu;
     if (gives_first_reads) {
       std::uint64_t requests = 0;
       std::uint64_t given = 0;
@@ -120,12 +120,15 @@ class Bench {
       run.requests_per_extent = static_cast<double>(requests) / static_cast<double>(extents);
       run.keepers_per_extent = static_cast<double>(given) / static_cast<double>(extents);
     }
+    // Before the nodes go, because its servers refer to them.
     transport->Stop();
     return run;
   }
 
  private:
-  // The folder of a node without anything that an earlier run has saved.
+  // Makes the folder of a node. Nothing of an earlier run is left in it, because a saved catalog
+  // and saved first reads would spare this run a part of the work. The data set is linked and not
+  // copied, so that it stays in the page cache.
   std::string EmptyFolder(std::uint32_t rank) const {
     const std::string folder = folder_ + "/" + std::to_string(rank);
     std::filesystem::remove_all(folder);
@@ -140,13 +143,13 @@ class Bench {
   std::unique_ptr<io::IoBackend> backend_;
 };
 
-// The median and both ends.
-std::string Spread(std::vector<double> values) {
-  std::ranges::sort(values);
-  return fmt::format("{:.2f} ({:.2f} .. {:.2f})", values[values.size() / 2], values.front(),
-                     values.back());
+std::string TextOf(const std::vector<double>& values) {
+  const bench::Spread spread = bench::SpreadOf(values);
+  return fmt::format("{:.2f} ({:.2f} .. {:.2f})", spread.median, spread.low, spread.high);
 }
 
+// Measures extents of one size. Ratios are taken within a round, so that what disturbs a round
+// disturbs both runs.
 void Measure(Bench& bench, const Settings& settings, std::uint64_t extent_bytes) {
   std::array<std::vector<double>, 2> rates;  // GB/s; 1: with the exchange
   std::vector<double> rate_ratios;
@@ -155,7 +158,8 @@ void Measure(Bench& bench, const Settings& settings, std::uint64_t extent_bytes)
   std::vector<double> keepers;
   for (std::size_t round = 0; round < settings.rounds; ++round) {
     std::array<Run, 2> runs;
-    // The first one of a round changes, in case that one leaves something behind for the other.
+    // The order changes from round to round, in case that one run leaves something behind for the
+    // other.
     for (const std::size_t turn : {0U, 1U}) {
       const std::size_t with = (round + turn) % 2;
       runs[with] = bench.Stage(extent_bytes, with == 1);
@@ -167,12 +171,12 @@ void Measure(Bench& bench, const Settings& settings, std::uint64_t extent_bytes)
     keepers.push_back(runs[1].keepers_per_extent);
   }
   fmt::print("extents of {} KiB\n", extent_bytes / 1024);
-  fmt::print("  GB/s without the exchange  {}\n", Spread(rates[0]));
-  fmt::print("  GB/s with it               {}\n", Spread(rates[1]));
-  fmt::print("  rate with / without        {}\n", Spread(rate_ratios));
-  fmt::print("  CPU time with / without    {}\n", Spread(cpu_ratios));
-  fmt::print("  requests per extent        {}\n", Spread(requests));
-  fmt::print("  nodes asked per extent     {}\n", Spread(keepers));
+  fmt::print("  GB/s without the exchange  {}\n", TextOf(rates[0]));
+  fmt::print("  GB/s with it               {}\n", TextOf(rates[1]));
+  fmt::print("  rate with / without        {}\n", TextOf(rate_ratios));
+  fmt::print("  CPU time with / without    {}\n", TextOf(cpu_ratios));
+  fmt::print("  requests per extent        {}\n", TextOf(requests));
+  fmt::print("  nodes asked per extent     {}\n", TextOf(keepers));
   std::fflush(stdout);
 }
 

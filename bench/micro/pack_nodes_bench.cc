@@ -1,10 +1,9 @@
-// How the samples of a pack come from other nodes: as rows that their owners decode, or as copies
-// of extents that each node decodes for itself. Both ways run in turn in each round, on the same
-// pack: the rooms of several daemons in this process, connected over loopback TCP, one reader on
-// each node, global order. Prints time, bytes that the nodes sent each other, and CPU time, of
-// which the copies that the readers make of each batch are the same part in both ways.
-#include <sys/resource.h>
-
+// Compares the two ways in which samples of a pack come from other nodes: as rows that their owners
+// decode, or with copies of extents that each node decodes for itself. Both ways run in turn in
+// each round, on the same pack: the rooms of several daemons in this process, connected over
+// loopback TCP, one reader on each node, global order. Prints time, bytes that the nodes sent each
+// other, and CPU time. The copies that the readers make of each batch cost the same CPU time in
+// both ways.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -19,6 +18,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "bench/peers/run_report.h"
 #include "compress/encode/testing/pack_test_model.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/stream/testing/node_group.h"
@@ -79,22 +79,12 @@ compress::PackModel Images(const Options& options) {
   return model;
 }
 
-// Of one job, over all nodes.
+// What one job takes, over all nodes.
 struct Figures {
   double seconds = 0;
   double sent_bytes = 0;
-  double cpu_seconds = 0;
+  double cpu_seconds = 0;  // of this process: what all daemons would use together
 };
-
-// CPU time of all threads of this process, user and kernel: what all daemons would use together.
-double CpuSeconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 // One rank of the stream: pulls a few batches ahead, as a trainer does.
 void ReadEpochs(stream::NodeGroup& group, std::uint32_t rank, const Options& options) {
@@ -127,8 +117,8 @@ void ReadEpochs(stream::NodeGroup& group, std::uint32_t rank, const Options& opt
   session->Close();
 }
 
-// A job from staged tiers, because copies of extents that are left from one round would change the
-// next one.
+// Runs one job from staged tiers. The nodes are new in each round, because copies of extents that
+// are left from one round would change the next one.
 Figures Measure(bool takes_rows, io::MemoryBackend& backend, std::uint64_t stored_bytes,
                 const Options& options) {
   const std::uint64_t decoded_bytes = options.samples * options.side * options.side;
@@ -146,7 +136,7 @@ Figures Measure(bool takes_rows, io::MemoryBackend& backend, std::uint64_t store
   for (std::uint32_t rank = 0; rank < options.nodes; ++rank) {
     Require(group->node(rank).StageAll(), "stage");
   }
-  const double cpu = CpuSeconds();
+  const double cpu = bench::CpuSeconds();
   const auto begin = std::chrono::steady_clock::now();
   // The threads join at the end of this block, before the clock is read again.
   {
@@ -156,20 +146,18 @@ Figures Measure(bool takes_rows, io::MemoryBackend& backend, std::uint64_t store
     }
   }
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
-  Figures figures = {.seconds = wall.count(), .cpu_seconds = CpuSeconds() - cpu};
+  Figures figures = {.seconds = wall.count(), .cpu_seconds = bench::CpuSeconds() - cpu};
   for (std::uint32_t rank = 0; rank < options.nodes; ++rank) {
     figures.sent_bytes += static_cast<double>(group->transport().bytes_sent(NodeRank(rank)));
   }
   return figures;
 }
 
-// The median and both ends: a mean would hide that one round was disturbed.
 std::string SpreadOf(const std::vector<Figures>& rounds, double Figures::* figure, double unit) {
   std::vector<double> values;
   for (const Figures& round : rounds) values.push_back(round.*figure / unit);
-  std::ranges::sort(values);
-  return fmt::format("{:.2f} ({:.2f}-{:.2f})", values[values.size() / 2], values.front(),
-                     values.back());
+  const bench::Spread spread = bench::SpreadOf(std::move(values));
+  return fmt::format("{:.2f} ({:.2f}-{:.2f})", spread.median, spread.low, spread.high);
 }
 
 // The order of the two ways is the same in each round, but no state is left between them.
@@ -199,7 +187,7 @@ void Run(const Options& options) {
                SpreadOf(*rounds, &Figures::sent_bytes, 1e6),
                SpreadOf(*rounds, &Figures::cpu_seconds, 1));
   }
-  // Within a round, so that what disturbs a round disturbs both.
+  // Ratios are taken within a round, so that what disturbs a round disturbs both ways.
   std::vector<Figures> ratios;
   for (std::size_t i = 0; i < of_rows.size(); ++i) {
     ratios.push_back({.seconds = of_extents[i].seconds / of_rows[i].seconds,

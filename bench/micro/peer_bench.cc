@@ -6,7 +6,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -28,12 +27,17 @@
 #include <fmt/format.h>
 
 #include "bench/nodes/grpc_bytes.h"
+#include "bench/peers/run_report.h"
 #include "proto/contract/check.h"
 #include "proto/contract/unique_fd.h"
 #include "server/peer/testing/peer_rig.h"
 
 namespace forebay::peer {
 namespace {
+
+using bench::CpuSeconds;
+using bench::Spread;
+using bench::SpreadOf;
 
 // The work that each contender does: it answers requests for rows in pseudo-random order, of which
 // several are under way at a time.
@@ -216,33 +220,14 @@ class SocketMeans final : public Means {
   UniqueFd answers_;
 };
 
-// CPU time of all threads of this process, user and kernel: what both daemons would use together.
-double CpuSeconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 // One entry for each round.
 struct Figures {
   std::vector<double> mb_per_second;
   std::vector<double> cpu_seconds_per_gb;
 };
 
-struct Spread {
-  double median, low, high;
-};
-
-// The median and both ends: a mean would hide that one round was disturbed.
-Spread SpreadOf(std::vector<double> values) {
-  std::ranges::sort(values);
-  return {values[values.size() / 2], values.front(), values.back()};
-}
-
-// CPU time is given per byte, so that contenders of different speed can be compared.
+// CPU time is that of this process, and so what both daemons would use together. It is given per
+// byte, so that contenders of different speed can be compared.
 void Measure(Means& means, const Load& load, std::vector<std::byte>& destination,
              Figures& figures) {
   const double cpu = CpuSeconds();

@@ -83,6 +83,11 @@ double NowSeconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
+Spread SpreadOf(std::vector<double> values) {
+  std::ranges::sort(values);
+  return {.median = values[values.size() / 2], .low = values.front(), .high = values.back()};
+}
+
 WaitReport SummariseWaits(std::vector<double>& waits_ms) {
   WaitReport report;
   if (waits_ms.empty()) return report;

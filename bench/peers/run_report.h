@@ -1,4 +1,5 @@
-// RunReport: the JSON that every contender of a benchmark prints on its last line.
+// RunReport: the JSON that every contender of a benchmark prints on its last line; and the clocks
+// and summaries that benchmarks share.
 #pragma once
 
 #include <cstdint>
@@ -42,12 +43,19 @@ std::string ToJson(const RunReport& report);
 // Prints `report`, or its error on the standard error stream. Returns the program's exit status.
 int PrintReport(const char* program, const Result<RunReport>& report);
 
-// User and system seconds of this process so far.
+// User and system seconds of this process so far, of all its threads.
 double CpuSeconds();
 // Context switches of this process so far, of all its threads.
 std::uint64_t ContextSwitches();
 // CLOCK_MONOTONIC in seconds.
 double NowSeconds();
+// The median and both ends of the values of several rounds: a mean would hide that one round was
+// disturbed.
+struct Spread {
+  double median = 0, low = 0, high = 0;
+};
+// Requires at least one value.
+Spread SpreadOf(std::vector<double> values);
 // Percentiles of `waits_ms`; reorders it.
 WaitReport SummariseWaits(std::vector<double>& waits_ms);
 

@@ -33,6 +33,10 @@ inline constexpr std::uint64_t kCatalogFileBytesMax = 64 * kGiB;
 inline constexpr std::uint64_t kCatalogHeaderBytesMax = 1 * kMiB;
 inline constexpr std::uint64_t kClassCountMax = 1U << 20;    // image-folder classes
 inline constexpr std::size_t kDirectoryDepthMax = 16;        // beneath a class directory
+// A batch of files of a folder, whose sizes and times are asked for together. Nodes of a job ask
+// each other for whole batches, so that all of them must cut the same ones.
+inline constexpr std::size_t kStatPathsMax = 4096;
+inline constexpr std::size_t kStatPathBytesMax = 1 * kMiB;   // of the paths of a batch together
 inline constexpr std::uint64_t kRecordHeaderBytesMax = 64 * kKiB;  // of an IDX or .npy file
 inline constexpr std::uint64_t kIdListBytesMax = 256 * kMiB; // the file of a selection "list:NAME"
 inline constexpr std::uint64_t kListedSamplesMax = 1ULL << 30;  // held as ids: 4 bytes each up
@@ -118,7 +122,8 @@ inline constexpr std::uint32_t kPeerChunkBytes = 1 * kMiB;   // payload of one m
 inline constexpr int kPeerMessageBytesMax = 2 * 1024 * 1024;  // both directions
 inline constexpr std::size_t kPeerErrorBytesMax = 1024;      // text of an error; the rest is cut
 inline constexpr std::size_t kPeerAddressBytesMax = 300;     // "HOST:PORT"
-inline constexpr std::size_t kPeerCallsMax = 1024;           // that a node answers at a time
+inline constexpr std::size_t kPeerCallsMax = 1024;           // that a node answers at a time;
+                                                   // further ones are refused, and made again
 inline constexpr std::uint32_t kPeerExtentThreads = 4;       // of a node, which answer for extents
 inline constexpr std::uint64_t kPeerExtentMemoryBytes = 4 * kExtentBytesMax;  // images on their way
                                                              // to other nodes; beyond, they wait
@@ -132,6 +137,16 @@ inline constexpr std::uint32_t kPeerPartThreads = 2;         // of a node, which
 inline constexpr std::size_t kPeerPartsMax = 16;             // catalog parts on their way to other
                                                              // nodes; beyond, they ask again
 inline constexpr std::int64_t kPeerPartDeadlineMs = 600'000;  // a catalog part that is there
+inline constexpr std::uint32_t kPeerStatThreads = 2;         // of a node, which ask the GFS for
+                                                             // sizes and times for other nodes
+inline constexpr std::size_t kPeerStatBatchesMax = 64;       // batches that a node asks the GFS for
+                                                             // at a time; beyond, other nodes go on
+inline constexpr std::int64_t kPeerStatDeadlineMs = 60'000;  // sizes and times of a batch, from a
+                                                             // slow GFS
+inline constexpr std::uint64_t kPeerStatsKeptBytesMax = 16 * kMiB;  // sizes and times that a node
+                                                   // keeps for others; beyond, it asks the GFS
+                                                   // again
+inline constexpr std::int64_t kPeerStatsKeptMs = 60'000;     // how long it keeps them
 // A connection that says nothing is tested after the first time and given up after the second, so
 // that a half-open one is found within 15 s.
 inline constexpr int kPeerKeepaliveMs = 10'000;
@@ -181,5 +196,8 @@ static_assert(kConfigFileBytesMax + 64 * 1024 < kRpcMessageBytesMax, "a Hello ca
 static_assert(kInlineChunkBytes < kRpcMessageBytesMax, "an inline chunk fits in a message");
 static_assert(kPeerChunkBytes < kPeerMessageBytesMax, "a chunk fits in a message");
 static_assert(kExtentBytesDefault <= kExtentBytesMax);
+static_assert(kPathBytesMax <= kStatPathBytesMax, "a batch holds any path");
+static_assert(kStatPathBytesMax + 16 * kStatPathsMax < kPeerMessageBytesMax,
+              "a message holds any batch");
 
 }  // namespace forebay::limits

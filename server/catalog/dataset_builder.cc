@@ -83,7 +83,7 @@ ExtentId FirstExtentOf(const Catalog& catalog, ObjectId object) {
 Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     io::IoBackend& backend, io::Directory& root, const DatasetSource& source,
     const std::function<void(std::uint64_t)>& progress, const RunSink& runs,
-    const BuildScratch& scratch) {
+    const BuildScratch& scratch, ObjectStats* stats) {
   FOREBAY_ASSIGN(const FormatDriver* driver, DriverOf(root, source));
   // The caller asks BuildsFromMetadata first. If it did not, the error names the function to call.
   if (driver->build == nullptr) {
@@ -92,7 +92,9 @@ Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
                      std::string(driver->name) +
                      ": its catalog is built while it is staged (PlanScan)");
   }
-  return driver->build({backend, root, source, progress, runs, scratch});
+  RootStats of_root(root);
+  return driver->build(
+      {backend, root, source, stats != nullptr ? *stats : of_root, progress, runs, scratch});
 }
 
 Result<ScanPlan> PlanScan(io::Directory& root, const DatasetSource& source,

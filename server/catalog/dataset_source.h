@@ -12,6 +12,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/catalog/catalog.h"
+#include "server/catalog/object_stats.h"
 #include "server/catalog/scan_plan.h"
 #include "server/catalog/setting_value.h"
 #include "server/catalog/storage/build_scratch.h"
@@ -46,12 +47,14 @@ std::uint64_t ScannedSampleBytes(Format format);
 using RunSink = std::function<void(ExtentId, const ExtentInfo&, std::span<const ObjectInfo>)>;
 
 // Builds a catalog of a format for which BuildsFromMetadata is true. Opens only objects whose
-// header must be read. `progress` may be null; it gets the number of objects seen so far. Errors
-// name object, offset and reason. Memory: the listing of one directory, and BuildScratch.
+// header must be read. `progress` may be null; it gets the number of objects seen so far. `stats`
+// supplies the sizes and times of many small objects; null: the GFS is asked for each. Errors name
+// object, offset and reason. Memory: the listing of one directory, the batches of paths that are
+// asked for at the same time, and BuildScratch.
 Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     io::IoBackend& backend, io::Directory& root, const DatasetSource& source,
     const std::function<void(std::uint64_t)>& progress, const RunSink& runs = nullptr,
-    const BuildScratch& scratch = {});
+    const BuildScratch& scratch = {}, ObjectStats* stats = nullptr);
 
 // Lists the objects to scan. kFailedPrecondition if the format builds from metadata.
 Result<ScanPlan> PlanScan(io::Directory& root, const DatasetSource& source,

@@ -30,6 +30,7 @@
 #include "server/catalog/catalog.h"
 #include "server/catalog/dataset_source.h"
 #include "server/catalog/format.h"
+#include "server/catalog/object_stats.h"
 #include "server/catalog/scan_plan.h"
 #include "server/catalog/setting_value.h"
 #include "server/catalog/storage/image_bytes.h"
@@ -41,6 +42,7 @@ struct BuildContext {
   io::IoBackend& backend;
   io::Directory& root;
   const DatasetSource& source;
+  ObjectStats& stats;  // sizes and times of objects of which there may be millions
   const std::function<void(std::uint64_t)>& progress;  // called with objects seen; may be empty
   const RunSink& runs;                                 // may be empty
   const BuildScratch& scratch;

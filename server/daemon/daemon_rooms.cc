@@ -152,7 +152,8 @@ Status Daemon::OpenStager() {
                                                      : nullptr,
                                         .peers = nodes_->extents(),
                                         .keepers = nodes_->keepers(),
-                                        .peer_parts = nodes_->catalog_parts()}));
+                                        .peer_parts = nodes_->catalog_parts(),
+                                        .peer_stats = nodes_->object_stats()}));
   fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, nodes_->membership());
   return {};
 }

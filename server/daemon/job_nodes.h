@@ -32,6 +32,8 @@
 #include "server/rendezvous/rendezvous.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/first_read_keepers.h"
+#include "server/stage/part_source.h"
+#include "server/stage/stat_source.h"
 
 namespace forebay::daemon {
 
@@ -63,6 +65,7 @@ class JobNodes {
   stage::ExtentSource* extents() { return peers_.get(); }
   stage::FirstReadKeepers* keepers() { return peers_.get(); }
   stage::PartSource* catalog_parts() { return peers_.get(); }
+  stage::StatSource* object_stats() { return peers_.get(); }
   fetch::RowSource* rows() { return peers_.get(); }
 
   // Answers other nodes from now on, with `parts`, until StopAnswering.

@@ -1,6 +1,6 @@
-// A count of bytes and a queue. A request that fits is still queued behind others that wait, so
-// that small requests do not keep a large one waiting for ever. `ready` is called without the
-// mutex, because it may give its share back within the call.
+// The room is a count of bytes and a queue. A request that fits is still queued behind others that
+// wait, so that small requests do not keep a large one waiting for ever. `ready` is called without
+// the mutex, because it may give its share back within the call.
 #include "server/fetch/decode_room.h"
 
 #include <utility>

@@ -17,7 +17,7 @@ class DecodeRoom : public std::enable_shared_from_this<DecodeRoom> {
  public:
   explicit DecodeRoom(std::uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
 
-  // Bytes of the room, which are free again when the last reference is gone.
+  // Stands for bytes of the room. They are free again when the last reference is gone.
   using Share = std::shared_ptr<const void>;
   // Calls `ready` once with the share, when there is room: within this call, or on the thread that
   // gives a share back, so that it must only post a task. More than the capacity is given to one

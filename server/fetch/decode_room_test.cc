@@ -1,4 +1,4 @@
-// Who gets room, in which order, and what is forgotten at the end.
+// Tests who gets room, in which order, and what is forgotten at the end.
 #include "server/fetch/decode_room.h"
 
 #include <algorithm>

@@ -172,7 +172,7 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
 
 bool Fetcher::IsElsewhere(const stage::Dataset& dataset, ExtentId extent) const {
   if (!IsRemote(dataset, extent, Where::kAnywhere)) return false;
-  // Not a look-up for reading, so it is counted as no hit of a tier.
+  // Nothing is read after this look-up, so it does not count as a hit of a tier.
   const tier::ExtentKey& key = dataset.key(extent);
   return !cache_.FindOn(key, tier::TierKind::kRam) && !cache_.FindOn(key, tier::TierKind::kSsd);
 }

@@ -21,7 +21,8 @@ class FoundRows {
  public:
   explicit FoundRows(std::size_t count) : rows_(count) {}
   std::size_t count() const { return rows_.size(); }
-  // Not set, or why this row cannot be given; the others can.
+  // Says why this row cannot be given. Not set if it can be. The other rows can be given all the
+  // same.
   const std::optional<Error>& error(std::size_t row) const { return rows_[row].error; }
   std::uint64_t bytes(std::size_t row) const { return rows_[row].bytes; }
   // The bytes of a row, which lie in several places if its sample lies in several extents.

@@ -92,7 +92,7 @@ void LocalRows::Read(stage::Dataset& dataset, WantedRows wanted, RowSource::Done
   Find(dataset, std::move(wanted), copy);
 }
 
-// Before extents are pinned, so that a request that waits for room holds none.
+// Called before extents are pinned, so that a request that waits for room holds none.
 void LocalRows::AwaitRoom(const WorkRef& work) {
   const std::uint64_t bytes = work->finder->memory_bytes();
   if (bytes == 0) return Start(work);
@@ -106,7 +106,7 @@ void LocalRows::Start(const WorkRef& work) {
   parts_.executor.Post([this, work](io::IoQueue& queue) { Advance(work, queue); });
 }
 
-// One attempt, as BatchScheduler makes it: pins the extents, waiting without a thread for those
+// Makes one attempt, as BatchScheduler does: pins the extents, waiting without a thread for those
 // that are on no tier, then finds some of the rows. After wrong bytes the extent is fetched again.
 void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   // A request may have waited for long; decoding for nobody would keep the next one waiting.
@@ -131,7 +131,8 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   }
   std::vector<tier::BadExtent> bad;
   const Result<bool> found = finder.Find({.refs = work->refs, .queue = queue, .bad = bad});
-  // Posted again instead of a loop, so that batches of this node's own readers have their turns.
+  // The rest is posted instead of found in a loop, so that batches of this node's own readers have
+  // their turns.
   if (found.has_value() && !*found) return Start(work);
   // So that the next attempt pins its extents again: no references means "not pinned yet".
   work->refs.clear();

@@ -60,10 +60,11 @@ class LocalRows {
   // take more than `bytes_max`.
   void Read(stage::Dataset& dataset, WantedRows wanted, RowSource::Done done);
 
-  // As Read, without a copy: finds the rows where they lie. The memory of `rows` is not looked at,
-  // because the catalog says how long a row is. A row that does not exist, or that cannot be
-  // decoded, has an error of its own. Decoded rows take part of limits::kPeerDecodedBytesMax until
-  // they are let go of; a request waits for that without a thread.
+  // Does what Read does, without a copy: finds the rows where they lie. The memory of `rows` is not
+  // looked at, because the catalog says how long a row is. A row that does not exist, or that
+  // cannot be decoded, has an error of its own. Decoded rows take part of
+  // limits::kPeerDecodedBytesMax until they are let go of; a request waits for that without a
+  // thread.
   using Found = std::function<void(Result<std::shared_ptr<const FoundRows>>)>;
   void Find(stage::Dataset& dataset, WantedRows wanted, Found done);
 

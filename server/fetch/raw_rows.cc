@@ -45,7 +45,8 @@ Status RawRows::Plan() {
     samples[entry->second].second.push_back(row.field);
     sample_of_[i] = entry->second;
   }
-  // In the order of their first rows, which is mostly that of the samples in their extents.
+  // Samples are listed in the order of their first rows, which is mostly their order in the
+  // extents.
   pieces_.Begin(dataset_, *catalog_, samples.size());
   for (const auto& [sample, fields] : samples) FOREBAY_TRY(pieces_.Add(sample, fields));
   return {};
@@ -79,7 +80,8 @@ Result<bool> RawRows::Find(const ReadMeans& means) {
   if (scratch_bytes > 0) {
     FOREBAY_ASSIGN(*scratch, io::AlignedBuffer::Create(scratch_bytes));
   }
-  // All in place: `found_` keeps the pins as long as the rows are in use.
+  // All rows in RAM may stay in place, because `found_` keeps the pins as long as the rows are in
+  // use.
   const std::vector<bool> in_place(means.refs.size(), true);
   FOREBAY_TRY(
       pieces_.Place(means.refs, in_place, {.memory = scratch->span()}, means.queue, means.bad));

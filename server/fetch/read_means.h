@@ -10,7 +10,7 @@
 
 namespace forebay::fetch {
 
-// Borrowed.
+// Everything is borrowed.
 struct ReadMeans {
   std::span<const tier::ExtentRef> refs;  // in the order in which their user has listed them
   io::IoQueue& queue;

@@ -26,7 +26,7 @@ inline Error NoSuchRow(const catalog::Catalog& catalog, const Row& row) {
                            row.field.value(), row.sample.value()));
 }
 
-// The bytes of the rows of a request so far.
+// Counts the bytes of the rows of a request so far.
 class RowBytes {
  public:
   RowBytes(std::size_t rows, std::uint64_t bytes_max) : rows_(rows), bytes_max_(bytes_max) {}

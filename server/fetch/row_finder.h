@@ -18,7 +18,7 @@ class RowFinder {
  public:
   virtual ~RowFinder() = default;
 
-  // Memory that decoded rows take; 0: none.
+  // Returns how many bytes of memory decoded rows take; 0 if no row is decoded.
   virtual std::uint64_t memory_bytes() const { return 0; }
   // Call once, before extents(), on a thread that may copy for a while. `room`: the right to take
   // that memory, which is given back after the rows are gone.

@@ -1,6 +1,6 @@
 // One request per owner, all at the same time. A node without an answer is marked as not alive, and
 // its rows are asked of the nodes that are first in the ranking then; so are the rows of a node
-// that sent wrong bytes. No thread waits: the last answer calls `done`.
+// that sent wrong bytes or was too busy. No thread waits: the last answer calls `done`.
 #include "server/fetch/row_router.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
   for (const RoutedRow& row : wanted.rows) {
     const auto [entry, inserted] = first.try_emplace(row.group_key, nodes_.self());
     if (inserted) {
-      entry->second = nodes_.FirstToAsk(row.group_key, wanted.wrong).value_or(nodes_.self());
+      entry->second = nodes_.FirstToAsk(row.group_key, wanted.passed_over).value_or(nodes_.self());
     }
     of_nodes[entry->second].push_back(row);
   }
@@ -70,7 +70,7 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
     // Once set they stay: rows that were asked before may still arrive, but the batch is gathered
     // again in any case.
     if (of_nodes.contains(nodes_.self())) {
-      (wanted.wrong.empty() ? flight->reads_here : flight->copies_here) = true;
+      (wanted.passed_over.empty() ? flight->reads_here : flight->copies_here) = true;
     }
     if (flight->reads_here || flight->copies_here) return;
     flight->under_way += of_nodes.size();
@@ -86,7 +86,9 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
     request->deadline_ns = std::min(now_ns + kRequestNs, flight->deadline_ns);
     for (const RoutedRow& row : rows) request->rows.push_back(row.row);
     const auto asked = std::make_shared<Wanted>(
-        Wanted{.rows = std::move(rows), .tries = wanted.tries, .wrong = wanted.wrong});
+        Wanted{.rows = std::move(rows),
+               .tries = wanted.tries,
+               .passed_over = wanted.passed_over});
     peers_.Read(std::move(request), [this, flight, asked, asked_node = node](const Status& status) {
       Answered(flight, asked_node, *asked, status);
     });
@@ -104,7 +106,9 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
     return EndOne(flight);
   }
   const bool is_silent = !status.has_value() && stage::IsNoAnswer(status.error());
-  const bool is_wrong = !status.has_value() && status.error().code() == ErrorCode::kDataLoss;
+  const bool is_passed_over =
+      !status.has_value() && (status.error().code() == ErrorCode::kDataLoss ||
+                              stage::IsTooBusy(status.error()));
   if (is_silent) {
     if (nodes_.Lives(node)) {  // logged once, not by every batch that waits for it
       log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
@@ -114,14 +118,14 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
     // only slow, an extent is read twice and no byte is wrong.
     nodes_.SetLives(node, false);
   }
-  if (is_wrong) {
-    // No reason to think that the node is dead: only these rows are affected.
+  if (is_passed_over) {
+    // Neither wrong bytes nor a node that is too busy are a reason to think that the node is dead.
     log::Warn("data set '{}': from node {}: {}; the next node is asked", flight->dataset->name(),
               node.value(), status.error().message());
-    wanted.wrong.push_back(node);
+    wanted.passed_over.push_back(node);
   }
   // Each try leaves out one more node, unless another thread marked that node as alive again.
-  if ((is_silent || is_wrong) && ++wanted.tries < nodes_.nodes().size() &&
+  if ((is_silent || is_passed_over) && ++wanted.tries < nodes_.nodes().size() &&
       clock_.NowNs() < flight->deadline_ns) {
     Ask(flight, wanted);
     return EndOne(flight);

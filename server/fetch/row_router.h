@@ -1,7 +1,8 @@
 // RowRouter: asks other nodes for the rows of a batch. Each row goes to the owner of its group, all
 // rows of one owner in one request. If an owner does not answer, its substitutes are asked in
 // the order of their ranks (plan::Membership). So only the first of them that lives reads the GFS,
-// once, for all nodes. A node that sends wrong bytes is passed over for these rows.
+// once, for all nodes. A node that sends wrong bytes, or is too busy until the deadline of the
+// request, is alive, and is passed over for these rows alone.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +37,9 @@ class RowRouter {
     // This node is now the first that lives for some of the groups, so it must read them itself
     // (Fetcher). The rows are not all filled.
     kReadHere,
-    // All nodes that could be asked for some of the rows have sent wrong bytes, so the extents must
-    // be copied to this node (Fetcher::Where::kHere), which verifies them as a whole. The rows are
-    // not all filled.
+    // All nodes that could be asked for some of the rows were passed over, so the extents must be
+    // copied to this node (Fetcher::Where::kHere), which verifies them as a whole. The rows are not
+    // all filled.
     kCopyHere,
   };
   // Calls `done` once, with the outcome or the first error, when no request is under way any more;
@@ -56,7 +57,7 @@ class RowRouter {
   struct Wanted {
     std::vector<RoutedRow> rows;
     std::size_t tries = 0;
-    std::vector<NodeRank> wrong = {};  // nodes that have sent wrong bytes
+    std::vector<NodeRank> passed_over = {};  // nodes that are not asked for these rows again
   };
   void Ask(const FlightRef& flight, const Wanted& wanted);
   void Answered(const FlightRef& flight, NodeRank node, Wanted& wanted, const Status& status);

@@ -17,6 +17,7 @@
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/manual_clock.h"
 #include "server/io/testing/memory_backend.h"
+#include "server/stage/extent_source.h"
 #include "server/stage/testing/stage_rig.h"
 
 namespace forebay::fetch {
@@ -178,27 +179,56 @@ TEST_F(RowRouterTest, AnErrorOfTheOwnerIsNamedAndOthersAreNotAsked) {
   EXPECT_TRUE(peers_.held.empty());
 }
 
-TEST_F(RowRouterTest, TheNextNodeIsAskedForRowsThatAreWrong) {
+TEST_F(RowRouterTest, TheNextNodeIsAskedInPlaceOfOneThatSendsWrongBytesOrIsTooBusy) {
   std::vector<RoutedRow> rows = RowsOfOthers();
   std::erase_if(rows, [&](const RoutedRow& row) {
     const std::vector<NodeRank> ranked = Ranked(row.group_key);
     return ranked[0] != NodeRank(1) || ranked[1] != NodeRank(2) || ranked[2] != NodeRank(0);
   });
   ASSERT_FALSE(rows.empty());
-  Fill(rows);
-  peers_.Answer(NodeRank(1), Error(ErrorCode::kDataLoss, "wrong bytes"));
-  EXPECT_TRUE(nodes_.Lives(NodeRank(1))) << "only these rows are affected";
-  ASSERT_EQ(peers_.held.size(), 1U);
-  EXPECT_EQ(peers_.held.front().request->rows.size(), rows.size());
-  peers_.Answer(NodeRank(2));
-  ExpectOutcome(RowRouter::Outcome::kFilled);
+  for (const Error& error : {Error(ErrorCode::kDataLoss, "wrong bytes"),
+                             stage::TooBusy("it answers other calls")}) {
+    outcome_.reset();
+    Fill(rows);
+    peers_.Answer(NodeRank(1), error);
+    EXPECT_FALSE(outcome_.has_value());
+    ASSERT_EQ(peers_.held.size(), 1U);
+    EXPECT_EQ(peers_.held.front().request->rows.size(), rows.size());
+    peers_.Answer(NodeRank(2));
+    ExpectOutcome(RowRouter::Outcome::kFilled);
 
-  outcome_.reset();
-  Fill(rows);
-  peers_.Answer(NodeRank(1), Error(ErrorCode::kDataLoss, "wrong bytes"));
-  peers_.Answer(NodeRank(2), Error(ErrorCode::kDataLoss, "wrong bytes, too"));
-  EXPECT_TRUE(peers_.held.empty()) << "node 3 comes after this one";
-  ExpectOutcome(RowRouter::Outcome::kCopyHere);
+    outcome_.reset();
+    Fill(rows);
+    peers_.Answer(NodeRank(1), error);
+    peers_.Answer(NodeRank(2), error);
+    EXPECT_TRUE(peers_.held.empty()) << "node 3 comes after this one";
+    ExpectOutcome(RowRouter::Outcome::kCopyHere);
+    for (const std::uint32_t rank : {1U, 2U}) {
+      EXPECT_TRUE(nodes_.Lives(NodeRank(rank))) << "only these rows are affected";
+    }
+  }
+}
+
+// Only the refusal of a call is repeated: memory that is short on the other node is its answer.
+TEST_F(RowRouterTest, AnExhaustedTierOfTheOwnerIsAnErrorOfTheRows) {
+  Fill(RowsOfOthers());
+  peers_.Answer(NodeRank(1), Error(ErrorCode::kResourceExhausted, "the tiers are too small"));
+  peers_.Answer(NodeRank(2));
+  peers_.Answer(NodeRank(3));
+  ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());
+  EXPECT_EQ(outcome_->error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(peers_.held.empty());
+}
+
+TEST_F(RowRouterTest, ABusyNodeIsAnErrorThatPassesWhenTheTimeIsOver) {
+  Fill(RowsOfOthers());
+  clock_.AdvanceNs(limits::kPullDeadlineMs * 1'000'000);
+  for (const std::uint32_t rank : {1U, 2U, 3U}) {
+    peers_.Answer(NodeRank(rank), stage::TooBusy("it answers other calls"));
+  }
+  ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());
+  EXPECT_EQ(outcome_->error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(outcome_->error().message(), HasSubstr("answers other calls"));
 }
 
 TEST_F(RowRouterTest, NodesHaveAPartOfTheTimeEach) {

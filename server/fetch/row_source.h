@@ -66,7 +66,7 @@ class RowSource {
   // arrive have been verified: against the checksums of their first read by the node that holds
   // them, and against the sender's checksum by this one. After an error some may have been written.
   // The rows' memory must stay in place until `done`. stage::IsNoAnswer says whether an error means
-  // that the node did not answer.
+  // that the node did not answer, and stage::IsTooBusy whether it refused until the deadline.
   using Done = std::function<void(const Status&)>;
   virtual void Read(std::shared_ptr<const RowRequest> request, Done done) = 0;
 };

@@ -21,17 +21,18 @@ struct CarriedRows {
   std::vector<std::size_t> ends;  // by message: the index behind its last row
 };
 
-// The memory that the rows are received in.
+// Returns the memory that the rows are received in, divided into messages.
 CarriedRows MemoryToFill(std::span<const fetch::Row> rows);
-// The bytes of the rows where they lie. Each row must have been found.
+// Returns the bytes of the rows where they lie, divided into messages. Each row must have been
+// found.
 CarriedRows BytesToSend(const fetch::FoundRows& found);
 
 // Whether each row was found, so that they can be carried. Otherwise they go over gRPC with their
 // errors.
 bool AreAllFound(const fetch::FoundRows& found);
 
-// The answer to the request for `rows`, in the order of `found`. `dataset` is the hash of the data
-// set's name.
+// Returns the answer to the request for `rows`, in the order of `found`. `dataset` is the hash of
+// the data set's name.
 grpc::ByteBuffer CarriedAnswer(std::uint64_t dataset, std::span<const fetch::Row> rows,
                                const fetch::FoundRows& found);
 

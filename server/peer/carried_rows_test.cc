@@ -57,7 +57,7 @@ class CarrierTest : public ::testing::Test {
     rig_ = std::move(*made);
     FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
   }
-  // Rows that lie in many extents each.
+  // Starts nodes with rows that lie in many extents each.
   void StartWithLongRows() {
     Start({.records = 4,
            .record_bytes = kLongBytes,
@@ -73,7 +73,7 @@ class CarrierTest : public ::testing::Test {
     EXPECT_FALSE(outcome.has_value());
     return outcome.has_value() ? Error(ErrorCode::kUnknown, "no error") : outcome.error();
   }
-  // Until the node that answers has sent what it holds back.
+  // Waits until the node that answers has sent what the carrier holds back.
   void AwaitHeld() const {
     while (carrier_.held() == 0) std::this_thread::yield();
   }

@@ -13,6 +13,7 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
+#include "server/stage/extent_source.h"
 
 namespace forebay::peer {
 namespace {
@@ -40,6 +41,10 @@ constexpr char kSecondAttempt[] = R"({
     }
   }]
 })";
+
+// The details of the status of a call that was refused because the node is too busy (peer.proto).
+// gRPC itself uses the same code for messages that are too long, and nodes for a lack of memory.
+constexpr char kTooBusy[] = "too busy";
 
 }  // namespace
 
@@ -110,6 +115,7 @@ grpc::Status ToGrpcStatus(const Error& error) {
   text.resize(text.size() - UnfinishedBytes(text));
   // The other end takes UNKNOWN for a lost connection.
   if (error.code() == ErrorCode::kUnknown) return {grpc::StatusCode::INTERNAL, text};
+  if (stage::IsTooBusy(error)) return {grpc::StatusCode::RESOURCE_EXHAUSTED, text, kTooBusy};
   // ErrorCode has gRPC's numbers.
   return {static_cast<grpc::StatusCode>(error.code()), text};
 }
@@ -124,6 +130,9 @@ Error FromGrpcStatus(const grpc::Status& status, std::string_view node) {
     case grpc::StatusCode::CANCELLED:
     case grpc::StatusCode::UNKNOWN:
       return Error(ErrorCode::kUnavailable, text);
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      if (status.error_details() == kTooBusy) return stage::TooBusy(text);
+      break;
     default:
       break;
   }

@@ -28,11 +28,11 @@ void ApplyLimits(const ServerLimits& server, grpc::ServerBuilder& builder);
 grpc::ChannelArguments ChannelSettings();
 void ApplySettings(grpc::ServerBuilder& builder);
 
-// `error` is one for other nodes (stage::ErrorForOthers). Its text is cut to
-// limits::kPeerErrorBytesMax.
+// `error` is one for other nodes (stage::ErrorForOthers), or says that this node is too busy
+// (stage::TooBusy). Its text is cut to limits::kPeerErrorBytesMax.
 grpc::Status ToGrpcStatus(const Error& error);
 // Returns the error of a call to `node`. It is kUnavailable or kDeadlineExceeded only if the node
-// did not answer (stage::IsNoAnswer).
+// did not answer (stage::IsNoAnswer), and stage::TooBusy only if the node has said so.
 Error FromGrpcStatus(const grpc::Status& status, std::string_view node);
 
 // A deadline by io::Clock as gRPC wants it.

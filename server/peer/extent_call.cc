@@ -78,16 +78,18 @@ void ExtentCall::Fail(const Error& error) {
 
 void ExtentCall::OnDone(const grpc::Status& status) {
   std::uint64_t received_bytes = 0;
+  bool is_refused = false;
   {
     const MutexLock lock(mutex_);
     // An error of this node's own explains more than the cancelled call that followed it.
     if (!error_ && !status.ok()) error_ = FromGrpcStatus(status, link_.address());
     if (!error_ && head_) received_bytes = head_->image_bytes;
+    is_refused = error_ && stage::IsTooBusy(*error_);
     has_ended_ = true;
     changed_.NotifyAll();
   }
-  // An extent has bytes, so without any the call has failed.
-  link_.Count(received_bytes, received_bytes == 0);
+  // An extent has bytes, so without any the call has failed. A refusal says nothing about the link.
+  if (!is_refused) link_.Count(received_bytes, received_bytes == 0);
   link_.Ended(*this);
 }
 
@@ -120,7 +122,7 @@ Result<stage::SuppliedExtent> ExtentCall::Await(const stage::AllocateImage& allo
   while (!has_ended_) changed_.Wait(mutex_);
   if (error_) return *error_;
   if (!head_) {
-    return Error(ErrorCode::kInternal, "node " + link_.address() + ": an answer without content");
+    return Error(ErrorCode::kInternal, "node " + link_.address() + ": the answer has no messages");
   }
   const Status complete = receiver_.Finish();
   if (!complete.has_value()) return complete.error().WithContext("node " + link_.address());

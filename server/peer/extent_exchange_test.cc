@@ -219,6 +219,30 @@ TEST_P(ExtentExchangeTest, WrongBytesOfANodeAreRefusedAndTheNextIsAsked) {
   EXPECT_TRUE(membership(0).Lives(NodeRank(1))) << "it does answer";
 }
 
+TEST_P(ExtentExchangeTest, ABusyNodeIsPassedOverAndStaysAlive) {
+  Start(3);
+  StageAll();
+  const ExtentId extent = ExtentRanked({NodeRank(1), NodeRank(2), NodeRank(0)});
+  transport_->SetIsTooBusy(NodeRank(1));
+  const std::uint64_t asked = transport_->extents_asked(NodeRank(2));
+  FOREBAY_EXPECT_OK(rig(0).Demand(extent));
+  FOREBAY_EXPECT_OK(rig(0).Verify(extent));
+  EXPECT_EQ(transport_->extents_asked(NodeRank(2)), asked + 1);
+  EXPECT_TRUE(membership(0).Lives(NodeRank(1)));
+}
+
+TEST_P(ExtentExchangeTest, ANodeReadsInPlaceOfABusyOneIfThereIsNoOther) {
+  Start(2);
+  StageAll();
+  transport_->SetIsTooBusy(NodeRank(1));
+  const ExtentId extent = ExtentRanked({NodeRank(1), NodeRank(0)});
+  FOREBAY_EXPECT_OK(rig(0).Demand(extent));
+  FOREBAY_EXPECT_OK(rig(0).Verify(extent));
+  EXPECT_EQ(transport_->extents_asked(NodeRank(1)), 1U) << "it was asked first";
+  EXPECT_GT(GfsBytes(), kFileBytes);
+  EXPECT_TRUE(membership(0).Lives(NodeRank(1)));
+}
+
 TEST_P(ExtentExchangeTest, AnErrorOfTheOwnerIsTheErrorHereAndNotTakenForSilence) {
   Start(2);
   FOREBAY_EXPECT_OK(rig(0).StageAll());

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,14 +16,15 @@
 #include "forebay/v1/peer.grpc.pb.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/peer/busy_retry.h"
 #include "server/peer/channel_settings.h"
 #include "server/peer/extent_call.h"
-#include "server/peer/first_reads_call.h"
 #include "server/peer/message_memory.h"
 #include "server/peer/part_call.h"
 #include "server/peer/peer_address.h"
 #include "server/peer/peer_link.h"
 #include "server/peer/rows_call.h"
+#include "server/peer/unary_call.h"
 
 namespace forebay::peer {
 namespace {
@@ -54,7 +56,7 @@ class RequestCalls {
   std::optional<Error> error_ FOREBAY_GUARDED_BY(mutex_);
 };
 
-// Fewer bytes come with the answer, which is waited for anyway.
+// Rows of fewer bytes come with the answer over gRPC, which is waited for anyway.
 constexpr std::uint64_t kCarriedBytesMin = 64 * 1024;
 
 struct CallRows {
@@ -83,6 +85,13 @@ std::vector<CallRows> CutIntoCalls(std::vector<fetch::Row> rows) {
     calls.back().bytes += row.memory.size();
   }
   return calls;
+}
+
+// What was parsed from an answer of this node; an error names the node.
+template <typename T>
+Result<T> FromNode(const PeerLink& link, Result<T> parsed) {
+  return parsed.has_value() ? std::move(parsed)
+                            : parsed.error().WithContext("node " + link.address());
 }
 
 // A call of Ping, which needs neither Hello nor room.
@@ -168,15 +177,23 @@ Result<stage::SuppliedExtent> GrpcPeers::Read(const stage::ExtentRequest& reques
   FOREBAY_ASSIGN(PeerLink* const link, LinkTo(request.node));
   // The caller's request has no deadline, so the transport sets one: a node that does not answer
   // must not block a reader thread for ever.
-  const auto call = std::make_shared<ExtentCall>(
-      *link, clock_,
-      ExtentAsked{.request = {.identity = identity_,
-                              .dataset = request.dataset.hash(),
-                              .catalog_fingerprint = request.catalog.fingerprint()},
-                  .extent = request.extent},
-      clock_.NowNs() + limits::kPeerExtentDeadlineMs * 1'000'000);
+  const std::int64_t deadline_ns = clock_.NowNs() + limits::kPeerExtentDeadlineMs * 1'000'000;
+  const ExtentAsked asked{.request = {.identity = identity_,
+                                      .dataset = request.dataset.hash(),
+                                      .catalog_fingerprint = request.catalog.fingerprint()},
+                          .extent = request.extent};
+  auto call = std::make_shared<ExtentCall>(*link, clock_, asked, deadline_ns);
   link->Start(call);
-  return call->Await(allocate);
+  BusyRetry retry;
+  for (;;) {
+    Result<stage::SuppliedExtent> supplied = call->Await(allocate);
+    if (supplied.has_value()) return supplied;
+    const std::optional<std::int64_t> again_ns =
+        retry.AgainNs(supplied.error(), clock_.NowNs(), deadline_ns);
+    if (!again_ns) return retry.Outcome(supplied.error());
+    call = std::make_shared<ExtentCall>(*link, clock_, asked, deadline_ns);
+    link->StartLater(call, *again_ns);
+  }
 }
 
 Result<bool> GrpcPeers::ReadPart(const stage::PartRequest& request, catalog::TableSpool& part) {
@@ -207,15 +224,17 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request, Done done
   for (CallRows& call : calls) {
     (*link)->Start(std::make_shared<RowsCall>(
         **link, clock_,
-        RowsAsked{.request = head,
-                  .rows = std::move(call.rows),
-                  .need = request->reader.need,
-                  .place = request->reader.place,
-                  .from = self_},
-        call.bytes, request->deadline_ns, request->reader.unwanted,
-        [all](const Status& status) { all->Ended(status); },
-        RowsCarrier{.carrier = call.bytes >= kCarriedBytesMin ? carrier_ : nullptr,
-                    .node = request->node}));
+        RowsWanted{.asked = {.request = head,
+                             .rows = std::move(call.rows),
+                             .need = request->reader.need,
+                             .place = request->reader.place,
+                             .from = self_},
+                   .bytes = call.bytes,
+                   .deadline_ns = request->deadline_ns,
+                   .unwanted = request->reader.unwanted,
+                   .done = [all](const Status& status) { all->Ended(status); },
+                   .carrier = {.carrier = call.bytes >= kCarriedBytesMin ? carrier_ : nullptr,
+                               .node = request->node}}));
   }
 }
 
@@ -229,8 +248,33 @@ void GrpcPeers::Keep(stage::KeepRequest request, Kept kept) {
                   .catalog_fingerprint = catalog ? catalog->fingerprint() : 0},
       .from = request.from,
       .reads = std::move(request.reads)};
-  (*link)->Start(std::make_shared<FirstReadsCall>(**link, clock_, given, request.deadline_ns,
-                                                  std::move(kept)));
+  (*link)->Start(std::make_shared<UnaryCall>(
+      **link, clock_,
+      UnaryRequest{.method = "FirstReads",
+                   .message = WriteRequest(given),
+                   .deadline_ns = request.deadline_ns},
+      [link = *link, count = given.reads.size(),
+       kept = std::move(kept)](const Result<grpc::ByteBuffer>& reply) {
+        if (!reply.has_value()) return kept(reply.error());
+        kept(FromNode(*link, ParseFirstReadsReply(*reply, count)));
+      }));
+}
+
+Result<std::vector<io::FileInfo>> GrpcPeers::Stat(const stage::StatRequest& request) {
+  FOREBAY_ASSIGN(PeerLink* const link, LinkTo(request.node));
+  const std::uint64_t dataset = request.dataset.hash();
+  const auto told = std::make_shared<std::promise<Result<grpc::ByteBuffer>>>();
+  link->Start(std::make_shared<UnaryCall>(
+      *link, clock_,
+      UnaryRequest{
+          .method = "ObjectStats",
+          .message = WriteStatsRequest(
+              {.identity = identity_, .dataset = dataset, .catalog_fingerprint = 0}, request.paths),
+          .deadline_ns = clock_.NowNs() + limits::kPeerStatDeadlineMs * 1'000'000},
+      [told](const Result<grpc::ByteBuffer>& reply) { told->set_value(reply); }));
+  FOREBAY_ASSIGN(const grpc::ByteBuffer reply, told->get_future().get());
+  return FromNode(*link, ParseStatsReply(reply, stage::BatchKey(dataset, request.paths),
+                                         request.paths.size()));
 }
 
 void GrpcPeers::Ping(NodeRank node, std::int64_t deadline_ns, Pinged done) {

@@ -1,7 +1,7 @@
-// GrpcPeers: asks the other nodes of the job for extents, rows and catalog parts, and gives them
-// checksums of first reads, over gRPC. It is what ExtentSupplier, RowRouter, Cataloguer and
-// FirstReadSharing are given in a job of several nodes; PeerServer answers on the other node. The
-// addresses of the nodes are given as a table.
+// GrpcPeers: asks the other nodes of the job for extents, rows, catalog parts and sizes of files,
+// and gives them checksums of first reads, over gRPC. It is what ExtentSupplier, RowRouter,
+// Cataloguer and FirstReadSharing are given in a job of several nodes; PeerServer answers on the
+// other node. The addresses of the nodes are given as a table.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
@@ -20,6 +21,7 @@
 #include "server/stage/extent_source.h"
 #include "server/stage/first_read_keepers.h"
 #include "server/stage/part_source.h"
+#include "server/stage/stat_source.h"
 
 namespace forebay::peer {
 
@@ -35,10 +37,13 @@ struct GrpcPeersOptions {
 };
 
 // Thread-safe. Connects to a node when it is asked first. Requests of several batches are under way
-// at the same time; rows beyond limits::kPeerBytesInFlightMax wait, without a thread.
+// at the same time; rows beyond limits::kPeerBytesInFlightMax wait, without a thread. Calls for
+// extents and rows that a node refuses because it is too busy are repeated (BusyRetry) within the
+// deadline of the request; after it the error is stage::TooBusy.
 class GrpcPeers final : public stage::ExtentSource,
                         public stage::FirstReadKeepers,
                         public stage::PartSource,
+                        public stage::StatSource,
                         public fetch::RowSource {
  public:
   // Checks the addresses (CheckPeerAddress), and changes malloc's settings for the process
@@ -57,6 +62,8 @@ class GrpcPeers final : public stage::ExtentSource,
                                      io::IoQueue& queue) override;
   // Blocks for limits::kPeerPartDeadlineMs at most.
   Result<bool> ReadPart(const stage::PartRequest& request, catalog::TableSpool& part) override;
+  // Blocks for limits::kPeerStatDeadlineMs at most.
+  Result<std::vector<io::FileInfo>> Stat(const stage::StatRequest& request) override;
   // A request of many rows is sent as several calls.
   void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
   void Keep(stage::KeepRequest request, Kept kept) override;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -113,6 +114,45 @@ TEST_F(GrpcPeersTest, PackedExtentsTravelPackedAndTheirRowsDecoded) {
   FOREBAY_EXPECT_OK(stage::VerifySupplied(rig_->dataset(), *rig_->dataset().catalog(),
                                           ExtentId(3), *supplied));
   ExpectRows({0, 511, 70, 71, 70});
+}
+
+TEST_F(GrpcPeersTest, SizesOfFilesArriveUpToTheFirstFileThatIsMissing) {
+  Start();
+  const std::vector<std::string> paths = {"data.bin", "missing", "data.bin"};
+  const auto sizes = rig_->peers().Stat(
+      {.node = PeerRig::kNode, .dataset = rig_->dataset(), .paths = paths});
+  ASSERT_TRUE(sizes.has_value()) << sizes.error().ToString();
+  ASSERT_EQ(sizes->size(), 1U);
+  EXPECT_EQ(sizes->front().bytes, rig_->dataset().catalog()->total_bytes());
+  EXPECT_TRUE(sizes->front().is_regular);
+}
+
+TEST_F(GrpcPeersTest, ANodeThatIsGoneOrUnknownSuppliesNoSizes) {
+  Start();
+  rig_->StopServer();
+  const std::vector<std::string> paths = {"data.bin"};
+  for (const NodeRank node : {PeerRig::kNode, NodeRank(9)}) {
+    const auto sizes =
+        rig_->peers().Stat({.node = node, .dataset = rig_->dataset(), .paths = paths});
+    ASSERT_FALSE(sizes.has_value());
+    EXPECT_TRUE(stage::IsNoAnswer(sizes.error())) << sizes.error().ToString();
+  }
+}
+
+TEST_F(GrpcPeersTest, ARequestForSizesEndsWhenThisNodeStopsToAsk) {
+  Start();
+  rig_->rig().gfs_faults.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kStat});
+  const std::vector<std::string> paths = {"data.bin"};
+  std::jthread stop([this] {
+    while (rig_->rig().gfs_faults.faults_injected() == 0) std::this_thread::yield();
+    rig_->peers().Stop();
+    rig_->rig().gfs_faults.ReleaseStalls();
+  });
+  const auto sizes = rig_->peers().Stat(
+      {.node = PeerRig::kNode, .dataset = rig_->dataset(), .paths = paths});
+  ASSERT_FALSE(sizes.has_value());
+  // What gRPC says of a call that was cancelled here: as of a connection that was lost.
+  EXPECT_TRUE(stage::IsNoAnswer(sizes.error())) << sizes.error().ToString();
 }
 
 TEST_F(GrpcPeersTest, ARowThatDoesNotExistIsNamedAndTheOthersArrive) {

@@ -20,7 +20,7 @@ struct NodeReport {
 struct LinkFigures {
   std::uint64_t received_bytes = 0;  // of rows and extents
   std::uint64_t carried_bytes = 0;   // of them, by a PayloadCarrier, and so over MPI
-  std::uint64_t calls = 0;           // that have ended, pings excepted
+  std::uint64_t calls = 0;           // that have ended, without pings and refused calls
   std::uint64_t failed = 0;          // of them, with an error
   std::uint64_t busy_ns = 0;         // time during which at least one of them was under way
 };

@@ -44,7 +44,7 @@ class AnyAnswer final : public v1::Peer::WithRawCallbackMethod_CatalogPart<
     if (server_) server_->Shutdown(gpr_inf_past(GPR_CLOCK_MONOTONIC));
     server_.reset();
   }
-  // Before the first request.
+  // To be called before the first request.
   void Set(std::vector<std::string> messages) { messages_ = std::move(messages); }
   const std::string& address() const { return address_; }
 
@@ -151,7 +151,7 @@ TEST_F(PartCallTest, AMessageThatIsNoneIsRefused) {
 }
 
 TEST_F(PartCallTest, WhatFollowsAMessageThatIsNoneIsNotWaitedFor) {
-  // More than gRPC receives before it is read.
+  // The chunks are more than gRPC receives before somebody reads.
   const std::string chunk = Message(true, std::string(limits::kPeerChunkBytes, 'x'));
   ExpectMalformed({"\x22\xFF", chunk, chunk, chunk, chunk, chunk, chunk, chunk, chunk},
                   "no part of a catalog");

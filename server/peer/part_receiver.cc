@@ -45,7 +45,7 @@ Status PartReceiver::Take(const grpc::ByteBuffer& message) {
 }
 
 Result<bool> PartReceiver::Finish() const {
-  if (answer_ == Answer::kNone) return Error(ErrorCode::kInternal, "an answer without content");
+  if (answer_ == Answer::kNone) return Error(ErrorCode::kInternal, "the answer has no messages");
   return answer_ == Answer::kPart;
 }
 

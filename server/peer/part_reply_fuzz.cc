@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <google/protobuf/io/coded_stream.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
@@ -17,11 +16,12 @@
 #include "server/catalog/catalog_part.h"
 #include "server/catalog/format_driver.h"
 #include "server/peer/part_receiver.h"
+#include "server/peer/testing/delimited_messages.h"
 
 namespace forebay::peer {
 namespace {
 
-// The format and the object of the seeds.
+// The seeds have this format and this object.
 catalog::Format ScannedFormat() { return catalog::FindDriver("tar")->format; }
 const catalog::PlannedObject kObject = {.path = "a.tar", .bytes = 12'288, .mtime_ns = 0};
 
@@ -40,7 +40,7 @@ void DecodeAndCompare(const catalog::TableSpool& spool) {
   FOREBAY_CHECK(again.Release() == BytesOf(spool));
 }
 
-// What the node would get past the receiver with a right checksum.
+// Decodes what the node would get past the receiver with a right checksum.
 void DecodeWithItsChecksum(const catalog::TableSpool& spool) {
   std::vector<std::byte> bytes = BytesOf(spool);
   if (bytes.size() < sizeof(std::uint64_t)) return;
@@ -73,14 +73,6 @@ void Receive(const std::vector<std::string>& messages) {
 }  // namespace forebay::peer
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  google::protobuf::io::CodedInputStream input(data, static_cast<int>(size));
-  std::vector<std::string> messages;
-  std::uint32_t length = 0;
-  while (input.ReadVarint32(&length)) {
-    std::string message;
-    if (length > size || !input.ReadString(&message, static_cast<int>(length))) break;
-    messages.push_back(message);
-  }
-  forebay::peer::Receive(messages);
+  forebay::peer::Receive(forebay::peer::DelimitedMessages(data, size));
   return 0;
 }

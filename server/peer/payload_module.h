@@ -17,7 +17,7 @@ struct ForebayPiece {
   std::uint64_t bytes;
 };
 
-// As forebay::peer::Payload. The module copies what it needs before it returns.
+// The form in C of forebay::peer::Payload. The module copies what it needs before it returns.
 struct ForebayPayload {
   const ForebayPiece* pieces;
   const std::uint64_t* ends;  // by message: the index behind its last piece
@@ -48,7 +48,7 @@ struct ForebayPayloadModule {
   // Blocks until all nodes have started their modules, and have found that they are numbered alike.
   // Returns 0, or writes an error of at most `error_bytes` with its final zero.
   std::int32_t (*start)(const ForebayNode* self, char* error, std::uint64_t error_bytes);
-  // As the functions of forebay::peer::PayloadCarrier.
+  // These do what the functions of forebay::peer::PayloadCarrier do.
   std::uint32_t (*receive)(std::uint32_t node, const ForebayPayload* payload,
                            ForebayEndedFunction ended, void* context);
   void (*cancel)(std::uint32_t tag);
@@ -66,5 +66,5 @@ using ForebayPayloadModuleFunction = const ForebayPayloadModule* (*)();
 
 }  // extern "C"
 
-// Its name, for dlsym.
+// The name of this function, for dlsym.
 inline constexpr const char* kForebayPayloadSymbol = "forebay_payload_module";

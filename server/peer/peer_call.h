@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/channel.h>
@@ -12,7 +13,7 @@
 
 namespace forebay::peer {
 
-// Of a call that nobody wants any more.
+// The error of a call that nobody wants any more.
 inline Error Withdrawn() {
   return Error(ErrorCode::kCancelled, "nobody waits for the answer any more");
 }
@@ -44,7 +45,9 @@ class PeerCall {
   const std::int64_t deadline_ns_;
   bool waits_its_turn_ = false;  // PeerLink::Start, and not StartAtOnce, has begun it
   bool is_withdrawn_ = false;    // under the link's mutex
+  bool is_resting_ = false;      // likewise: it is not to begin yet (PeerLink::StartLater)
   grpc::Alarm alarm_;  // at the deadline, while the call waits for its turn
+  std::optional<grpc::Alarm> rest_alarm_;  // at the end of its rest
 };
 
 }  // namespace forebay::peer

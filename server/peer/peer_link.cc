@@ -46,7 +46,7 @@ PeerLink::PeerLink(const PeerIdentity& identity, std::string address, io::Clock&
 
 PeerLink::~PeerLink() { Stop(); }
 
-void PeerLink::Start(std::shared_ptr<PeerCall> call) {
+void PeerLink::Add(std::shared_ptr<PeerCall> call, std::optional<std::int64_t> begin_ns) {
   Calls ready;
   std::shared_ptr<HelloCall> hello;
   bool is_refused = false;
@@ -56,9 +56,15 @@ void PeerLink::Start(std::shared_ptr<PeerCall> call) {
     is_refused = is_stopping_;
     is_withdrawn = call->is_withdrawn_;
     if (!is_refused && !is_withdrawn) {
-      waiting_.push_back(call);
+      if (begin_ns) {
+        call->is_resting_ = true;
+        waiting_.push_front(call);
+        SetRestAlarmLocked(call, *begin_ns);
+      } else {
+        waiting_.push_back(call);
+      }
       ready = TakeReadyLocked();
-      const bool waits = std::ranges::find(ready, call) == ready.end();
+      const bool waits = !begin_ns && std::ranges::find(ready, call) == ready.end();
       if (waits) SetAlarmLocked(call);
       if (hello_ == Hello::kUnsaid) {
         // The first call says Hello for all that come meanwhile. It is noted under the lock, so
@@ -97,6 +103,7 @@ PeerLink::Calls PeerLink::TakeReadyLocked() {
   if (hello_ != Hello::kAgreed || is_stopping_) return ready;
   bool is_full = false;
   std::erase_if(waiting_, [&](const std::shared_ptr<PeerCall>& call) FOREBAY_REQUIRES(mutex_) {
+    if (call->is_resting_) return false;
     const std::uint64_t bytes = call->bytes();
     // One call alone may be larger than the limit.
     const bool fits = bytes_in_flight_ == 0 ||
@@ -144,6 +151,45 @@ void PeerLink::AlarmEnded(const PeerCall* raw, bool has_gone_off) {
   changed_.NotifyAll();
 }
 
+// A call that rests needs no alarm at its deadline, which comes later.
+void PeerLink::SetRestAlarmLocked(const std::shared_ptr<PeerCall>& call, std::int64_t begin_ns) {
+  alarmed_.insert(call);
+  call->rest_alarm_.emplace();
+  call->rest_alarm_->Set(GrpcDeadline(begin_ns, clock_),
+                         [this, raw = call.get()](bool) { RestEnded(raw); });
+}
+
+void PeerLink::CancelAlarms(PeerCall& call) {
+  call.alarm_.Cancel();
+  if (call.rest_alarm_) call.rest_alarm_->Cancel();
+}
+
+// Also called if the rest was cancelled, because the call is not to be made any more. It is not on
+// the list then.
+void PeerLink::RestEnded(const PeerCall* raw) {
+  std::shared_ptr<PeerCall> call;
+  Calls ready;
+  {
+    const MutexLock lock(mutex_);
+    const auto rested = FindIn(alarmed_, raw);
+    call = *rested;
+    // Erased before another alarm is set. Stop waits for this function by ending_.
+    alarmed_.erase(rested);
+    ++ending_;
+    call->is_resting_ = false;
+    if (std::ranges::find(waiting_, call) != waiting_.end()) {
+      ready = TakeReadyLocked();
+      if (std::ranges::find(ready, call) == ready.end()) SetAlarmLocked(call);
+    }
+  }
+  BeginAll(ready);
+  ready.clear();
+  call.reset();  // as in Ended
+  const MutexLock lock(mutex_);
+  --ending_;
+  changed_.NotifyAll();
+}
+
 void PeerLink::Expire(const std::shared_ptr<PeerCall>& call) {
   {
     // Whoever takes the call off the list decides what becomes of it.
@@ -168,7 +214,7 @@ void PeerLink::Withdraw(PeerCall& call) {
     if (waits) {
       found = std::move(*waiting);
       waiting_.erase(waiting);
-      found->alarm_.Cancel();
+      CancelAlarms(*found);
       ready = TakeReadyLocked();  // those that had to wait behind it
     } else if (const auto active = FindIn(active_, &call); active != active_.end()) {
       found = *active;
@@ -272,7 +318,7 @@ void PeerLink::HeardHello(const Status& status) {
     } else {
       refused.swap(waiting_);
     }
-    for (const std::shared_ptr<PeerCall>& waiting : refused) waiting->alarm_.Cancel();
+    for (const std::shared_ptr<PeerCall>& waiting : refused) CancelAlarms(*waiting);
   }
   for (const std::shared_ptr<PeerCall>& waiting : refused) waiting->Fail(status.error());
   BeginAll(ready);
@@ -293,7 +339,7 @@ void PeerLink::Stop() {
     const MutexLock lock(mutex_);
     is_stopping_ = true;
     waiting.swap(waiting_);
-    for (const std::shared_ptr<PeerCall>& call : waiting) call->alarm_.Cancel();
+    for (const std::shared_ptr<PeerCall>& call : waiting) CancelAlarms(*call);
     active.assign(active_.begin(), active_.end());
     hello = hello_call_;
   }

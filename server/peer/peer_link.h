@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <grpcpp/channel.h>
@@ -35,7 +36,12 @@ class PeerLink {
   // Begins the call when the node has agreed to Hello and there is room for the call's bytes, in
   // the order of Start; perhaps within this call. The call fails if that takes longer than its
   // deadline, or with the error of Hello.
-  void Start(std::shared_ptr<PeerCall> call);
+  void Start(std::shared_ptr<PeerCall> call) { Add(std::move(call), std::nullopt); }
+  // Makes a call again that the node has refused (BusyRetry): as Start, but the call rests until
+  // `begin_ns`, by io::Clock, and holds up no other one meanwhile. Then it comes first.
+  void StartLater(std::shared_ptr<PeerCall> call, std::int64_t begin_ns) {
+    Add(std::move(call), begin_ns);
+  }
   // Begins the call without waiting for Hello or for room.
   void StartAtOnce(const std::shared_ptr<PeerCall>& call);
   // Fails the call with kCancelled if it waits, and cancels it if it has begun; if it has not come
@@ -56,12 +62,17 @@ class PeerLink {
   struct HelloCall;
   using Calls = std::vector<std::shared_ptr<PeerCall>>;
 
+  void Add(std::shared_ptr<PeerCall> call, std::optional<std::int64_t> begin_ns);
   void SayHello(const std::shared_ptr<HelloCall>& call);
   void HeardHello(const Status& status);
   // Takes the calls that may begin now off the list. The caller begins them without the mutex.
   Calls TakeReadyLocked() FOREBAY_REQUIRES(mutex_);
   void SetAlarmLocked(const std::shared_ptr<PeerCall>& call) FOREBAY_REQUIRES(mutex_);
+  void SetRestAlarmLocked(const std::shared_ptr<PeerCall>& call, std::int64_t begin_ns)
+      FOREBAY_REQUIRES(mutex_);
+  static void CancelAlarms(PeerCall& call);
   void AlarmEnded(const PeerCall* raw, bool has_gone_off);
+  void RestEnded(const PeerCall* raw);
   void Expire(const std::shared_ptr<PeerCall>& call);
   void BeginAll(const Calls& calls);
   void AddBusyTimeLocked() FOREBAY_REQUIRES(mutex_);
@@ -85,7 +96,7 @@ class PeerLink {
   LinkFigures figures_ FOREBAY_GUARDED_BY(mutex_);
   std::size_t under_way_ FOREBAY_GUARDED_BY(mutex_) = 0;  // calls that Start has begun
   std::int64_t busy_since_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;  // if under_way_ is not 0
-  // Calls whose alarm was set, until its callback has run.
+  // Calls of which an alarm was set, until its callback has run. A call has one at a time.
   std::unordered_set<std::shared_ptr<PeerCall>> alarmed_ FOREBAY_GUARDED_BY(mutex_);
 };
 

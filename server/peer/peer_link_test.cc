@@ -2,10 +2,15 @@
 // deadline.
 #include "server/peer/peer_link.h"
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -65,6 +70,12 @@ class Journal {
                                   [&] { return lines_.size() >= count; }));
     return lines_;
   }
+  void AwaitLast(const std::string& line) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [&] {
+      return !lines_.empty() && lines_.back() == line;
+    })) << line;
+  }
 
  private:
   std::mutex mutex_;
@@ -77,7 +88,10 @@ class NotedCall final : public PeerCall {
   NotedCall(std::string name, std::uint64_t bytes, std::int64_t deadline_ns, PeerLink& link,
             Journal& journal)
       : PeerCall(bytes, deadline_ns), name_(std::move(name)), link_(link), journal_(journal) {}
-  void Begin(const std::shared_ptr<grpc::Channel>&) override { journal_.Write(name_ + " begins"); }
+  void Begin(const std::shared_ptr<grpc::Channel>&) override {
+    has_begun_ = true;
+    journal_.Write(name_ + " begins");
+  }
   void Fail(const Error& error) override {
     error_ = error;
     journal_.Write(name_ + " fails");
@@ -87,8 +101,10 @@ class NotedCall final : public PeerCall {
     link_.Ended(*this);
   }
   const Error& error() const { return *error_; }
+  bool has_begun() const { return has_begun_; }
 
  private:
+  std::atomic<bool> has_begun_ = false;
   const std::string name_;
   PeerLink& link_;
   Journal& journal_;
@@ -99,10 +115,21 @@ class PeerLinkTest : public ::testing::Test {
  protected:
   std::shared_ptr<NotedCall> Start(PeerLink& link, const std::string& name, std::uint64_t bytes,
                                    std::int64_t wait_ms = 60'000) {
-    auto call = std::make_shared<NotedCall>(name, bytes, clock_.NowNs() + wait_ms * 1'000'000,
-                                            link, journal_);
+    auto call = Make(link, name, bytes, wait_ms);
     link.Start(call);
     return call;
+  }
+  std::shared_ptr<NotedCall> StartLater(PeerLink& link, const std::string& name,
+                                        std::uint64_t bytes, std::int64_t rest_ms,
+                                        std::int64_t wait_ms = 120'000) {
+    auto call = Make(link, name, bytes, wait_ms);
+    link.StartLater(call, clock_.NowNs() + rest_ms * 1'000'000);
+    return call;
+  }
+  std::shared_ptr<NotedCall> Make(PeerLink& link, const std::string& name, std::uint64_t bytes,
+                                  std::int64_t wait_ms) {
+    return std::make_shared<NotedCall>(name, bytes, clock_.NowNs() + wait_ms * 1'000'000, link,
+                                       journal_);
   }
 
   io::SteadyClock clock_;
@@ -154,6 +181,59 @@ TEST_F(PeerLinkTest, ACallThatWaitsTooLongForRoomFails) {
   const auto b = Start(link_, "b", 1, /*wait_ms=*/1);
   EXPECT_EQ(journal_.AwaitLines(2).back(), "b fails");
   EXPECT_EQ(b->error().code(), ErrorCode::kDeadlineExceeded);
+  link_.Ended(*a);
+}
+
+TEST_F(PeerLinkTest, ACallThatRestsHoldsUpNoOtherOneAndThenComesFirst) {
+  const auto a = Start(link_, "a", 1);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  const auto again = StartLater(link_, "again", kRoom, /*rest_ms=*/50);
+  // Short calls begin within Start while `again` rests. The first one that does not waits behind
+  // it, because there is no room for `again` beside `a`.
+  std::shared_ptr<NotedCall> other = Start(link_, "other", 1);
+  ASSERT_TRUE(other->has_begun());
+  while (other->has_begun()) {
+    link_.Ended(*other);
+    std::this_thread::yield();
+    other = Start(link_, "other", 1);
+  }
+  EXPECT_FALSE(again->has_begun());
+  link_.Ended(*a);
+  journal_.AwaitLast("again begins");
+  EXPECT_FALSE(other->has_begun());
+  link_.Ended(*again);
+  journal_.AwaitLast("other begins");
+  link_.Ended(*other);
+}
+
+TEST_F(PeerLinkTest, ACallThatIsMadeAgainBeginsByItself) {
+  const std::int64_t begun_ns = clock_.NowNs();
+  const auto again = StartLater(link_, "again", 1, /*rest_ms=*/20);
+  EXPECT_EQ(journal_.AwaitLines(1).back(), "again begins");
+  EXPECT_GE(clock_.NowNs() - begun_ns, 20 * 1'000'000);
+  link_.Ended(*again);
+}
+
+TEST_F(PeerLinkTest, ACallThatRestsCanBeWithdrawnAndStopped) {
+  const auto a = Start(link_, "a", 1);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  const auto withdrawn = StartLater(link_, "withdrawn", 1, /*rest_ms=*/60'000);
+  const auto stopped = StartLater(link_, "stopped", 1, /*rest_ms=*/60'000);
+  link_.Withdraw(*withdrawn);
+  EXPECT_EQ(journal_.AwaitLines(2).back(), "withdrawn fails");
+  EXPECT_EQ(withdrawn->error().code(), ErrorCode::kCancelled);
+  link_.Ended(*a);
+  link_.Stop();  // does not wait for the rest
+  EXPECT_EQ(journal_.AwaitLines(3).back(), "stopped fails");
+  EXPECT_EQ(stopped->error().code(), ErrorCode::kCancelled);
+}
+
+TEST_F(PeerLinkTest, ACallThatHasRestedStillHasItsDeadline) {
+  const auto a = Start(link_, "a", kRoom);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  const auto again = StartLater(link_, "again", 1, /*rest_ms=*/1, /*wait_ms=*/50);
+  EXPECT_EQ(journal_.AwaitLines(2).back(), "again fails");
+  EXPECT_EQ(again->error().code(), ErrorCode::kDeadlineExceeded);
   link_.Ended(*a);
 }
 

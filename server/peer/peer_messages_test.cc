@@ -1,6 +1,8 @@
-// The messages of the peer service apart from rows: extents, requests, errors, addresses and
-// identities.
+// The messages of the peer service apart from rows: extents, requests, errors and which of them are
+// asked again, addresses and identities.
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 
 #include "forebay/v1/peer.pb.h"
 #include "proto/contract/limits.h"
+#include "server/peer/busy_retry.h"
 #include "server/peer/channel_settings.h"
 #include "server/peer/extent_messages.h"
 #include "server/peer/peer_address.h"
@@ -268,6 +271,51 @@ TEST(PeerStatusTest, OnlyALostConnectionOrTimeIsNoAnswer) {
   EXPECT_EQ(FromGrpcStatus(odd, "n").code(), ErrorCode::kInternal);
   const Error longest(ErrorCode::kNotFound, std::string(100'000, 'x'));
   EXPECT_EQ(ToGrpcStatus(longest).error_message().size(), limits::kPeerErrorBytesMax);
+}
+
+TEST(PeerStatusTest, ANodeThatIsTooBusySaysSoAndNoOtherLimitDoes) {
+  const grpc::Status status = ToGrpcStatus(stage::TooBusy("1024 calls"));
+  EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+  const Error busy = FromGrpcStatus(status, "127.0.0.1:9");
+  EXPECT_TRUE(stage::IsTooBusy(busy));
+  EXPECT_TRUE(stage::IsTooBusy(busy.WithContext("data set 'a'")));
+  EXPECT_THAT(busy.message(), HasSubstr("node 127.0.0.1:9: 1024 calls"));
+  const Error memory(ErrorCode::kResourceExhausted, "no memory", ENOMEM);
+  EXPECT_FALSE(stage::IsTooBusy(FromGrpcStatus(ToGrpcStatus(memory), "127.0.0.1:9")));
+  // gRPC's own refusal of a message that is too long.
+  const grpc::Status too_long(grpc::RESOURCE_EXHAUSTED, "larger than max");
+  EXPECT_FALSE(stage::IsTooBusy(FromGrpcStatus(too_long, "127.0.0.1:9")));
+  EXPECT_FALSE(stage::IsTooBusy(
+      FromGrpcStatus(grpc::Status(grpc::NOT_FOUND, "none", status.error_details()), "n")));
+}
+
+TEST(BusyRetryTest, ACallIsMadeAgainAfterGrowingPausesUntilTheDeadline) {
+  constexpr std::int64_t kMs = 1'000'000;
+  const Error busy = stage::TooBusy("1024 calls");
+  BusyRetry retry;
+  std::int64_t now_ns = 5 * kMs;
+  const std::int64_t deadline_ns = now_ns + 4000 * kMs;
+  std::vector<std::int64_t> pauses_ms;
+  while (const auto again_ns = retry.AgainNs(busy, now_ns, deadline_ns)) {
+    pauses_ms.push_back((*again_ns - now_ns) / kMs);
+    now_ns = *again_ns;
+  }
+  EXPECT_THAT(pauses_ms, ::testing::ElementsAre(10, 20, 40, 80, 160, 320, 640, 1000, 1000));
+  EXPECT_LT(now_ns, deadline_ns);
+  EXPECT_TRUE(stage::IsTooBusy(retry.Outcome(busy)));
+}
+
+TEST(BusyRetryTest, OnlyARefusalIsRepeatedAndADeadlineAfterOneIsNoSilence) {
+  const Error late(ErrorCode::kDeadlineExceeded, "too late");
+  const Error gone(ErrorCode::kUnavailable, "the connection was lost");
+  BusyRetry retry;
+  for (const Error& error : {late, gone, Error(ErrorCode::kResourceExhausted, "no memory")}) {
+    EXPECT_FALSE(retry.AgainNs(error, 0, 1'000'000'000).has_value()) << error.ToString();
+    EXPECT_EQ(retry.Outcome(error).code(), error.code());
+  }
+  ASSERT_TRUE(retry.AgainNs(stage::TooBusy("1024 calls"), 0, 1'000'000'000).has_value());
+  EXPECT_TRUE(stage::IsTooBusy(retry.Outcome(late)));
+  EXPECT_EQ(retry.Outcome(gone).code(), ErrorCode::kUnavailable) << "it is gone by now";
 }
 
 TEST(PeerAddressTest, OnlyLoopbackAddressesAreAcceptedWithoutTheOption) {

@@ -1,14 +1,14 @@
 // Fuzz target: the answers of another node, as messages each behind its length (protobuf's
-// delimited form), to a request for rows, to one for an extent and to first reads. Whatever they
-// are, only memory that was meant for them is written, an answer is complete only if it has that
-// many bytes, and only first reads that were given are named.
+// delimited form), to a request for rows, to one for an extent, to first reads and to a request for
+// sizes of files. Whatever they are, only memory that was meant for them is written, an answer is
+// complete only if it has that many bytes, only first reads that were given are named, and there
+// are no more sizes than files.
 #include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-#include <google/protobuf/io/coded_stream.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
@@ -16,6 +16,7 @@
 #include "server/peer/extent_messages.h"
 #include "server/peer/peer_requests.h"
 #include "server/peer/row_receiver.h"
+#include "server/peer/testing/delimited_messages.h"
 
 namespace forebay::peer {
 namespace {
@@ -105,21 +106,28 @@ void ReceiveFirstReadsReply(const std::vector<std::string>& messages) {
   }
 }
 
+void ReceiveStatsReply(const std::vector<std::string>& messages) {
+  // The batch of the seeds, so that their digest is right.
+  constexpr std::uint64_t kBatch = 99;
+  constexpr std::size_t kFiles = 3;
+  for (const std::string& message : messages) {
+    const auto infos = ParseStatsReply(InSlices(message), kBatch, kFiles);
+    if (!infos.has_value()) continue;
+    FOREBAY_CHECK(infos->size() <= kFiles);
+    const auto again = ParseStatsReply(WriteStatsReply(kBatch, *infos), kBatch, kFiles);
+    FOREBAY_CHECK(again.has_value() && again->size() == infos->size());
+  }
+}
+
 }  // namespace
 }  // namespace forebay::peer
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  google::protobuf::io::CodedInputStream input(data, static_cast<int>(size));
-  std::vector<std::string> messages;
-  std::uint32_t length = 0;
-  while (input.ReadVarint32(&length)) {
-    std::string message;
-    if (length > size || !input.ReadString(&message, static_cast<int>(length))) break;
-    messages.push_back(message);
-  }
+  const std::vector<std::string> messages = forebay::peer::DelimitedMessages(data, size);
   forebay::peer::ReceiveRows(messages, /*may_be_carried=*/false);
   forebay::peer::ReceiveRows(messages, /*may_be_carried=*/true);
   forebay::peer::ReceiveExtent(messages);
   forebay::peer::ReceiveFirstReadsReply(messages);
+  forebay::peer::ReceiveStatsReply(messages);
   return 0;
 }

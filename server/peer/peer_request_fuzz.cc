@@ -1,6 +1,7 @@
 // Fuzz target: the requests of other nodes. What is parsed is within the limits, and is written and
 // read again the same.
 #include <cstdint>
+#include <string>
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
@@ -56,6 +57,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FOREBAY_CHECK(again.has_value() && IsSame(again->request, part->request));
     FOREBAY_CHECK(part->request.catalog_fingerprint == 0);
     FOREBAY_CHECK(again->object == part->object && again->object_hash == part->object_hash);
+  }
+  if (const auto stats = peer::ParseStatsAsked(message); stats.has_value()) {
+    FOREBAY_CHECK(!stats->paths.empty() && stats->paths.size() <= limits::kStatPathsMax);
+    for (const std::string& path : stats->paths) {
+      // None leads out of the root, or to the root itself.
+      FOREBAY_CHECK(!path.empty() && path.front() != '/' && path.back() != '/');
+      FOREBAY_CHECK(("/" + path + "/").find("/../") == path.npos);
+    }
+    const auto again =
+        peer::ParseStatsAsked(peer::WriteStatsRequest(stats->request, stats->paths));
+    FOREBAY_CHECK(again.has_value() && IsSame(again->request, stats->request));
+    FOREBAY_CHECK(again->batch == stats->batch && again->paths == stats->paths);
   }
   return 0;
 }

@@ -1,5 +1,8 @@
-// protobuf parses the messages; a message is bounded by limits::kPeerMessageBytesMax, and takes a
-// small multiple of its size in memory.
+// Requests have no payload, so protobuf writes and parses them; a message is bounded by
+// limits::kPeerMessageBytesMax, and takes a small multiple of its size in memory. A request comes
+// from another node, so whatever is counted or indexed by its numbers is checked first. Numbers
+// that only the catalog can judge (samples, fields, extents) are passed on as they are, and checked
+// by whoever answers (LocalRows, LocalExtents).
 #include "server/peer/peer_requests.h"
 
 #include <fmt/format.h>
@@ -10,6 +13,7 @@
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "server/stage/stat_source.h"
 
 namespace forebay::peer {
 namespace {
@@ -30,6 +34,7 @@ Status Parse(const grpc::ByteBuffer& bytes, Message& message) {
                fmt::format("a message of {} bytes is no request, or no answer", bytes.Length()));
 }
 
+// These three fields are in every request that names a catalog, with the same names.
 template <typename Message>
 PeerRequest RequestOf(const Message& message) {
   return {.identity = message.identity(),
@@ -44,10 +49,30 @@ void SetRequest(const PeerRequest& request, Message& message) {
   message.set_catalog_fingerprint(request.catalog_fingerprint);
 }
 
-// A copy more than gRPC's own serialisation makes; requests are short.
+// Makes one copy more than gRPC's own serialisation, which does not matter for short messages.
 grpc::ByteBuffer ToBuffer(const google::protobuf::MessageLite& message) {
   const grpc::Slice slice(message.SerializeAsString());
   return grpc::ByteBuffer(&slice, 1);
+}
+
+enum FileKind : std::uint32_t { kOther = 0, kRegular = 1, kDirectory = 2 };
+
+std::uint32_t KindOf(const io::FileInfo& info) {
+  if (info.is_regular) return kRegular;
+  return info.is_directory ? kDirectory : kOther;
+}
+
+// A size that was altered on its way would give this node another catalog than the other nodes
+// have.
+std::uint64_t DigestOf(std::uint64_t batch, std::span<const io::FileInfo> infos) {
+  ByteWriter writer;
+  writer.Le<std::uint64_t>(batch);
+  for (const io::FileInfo& info : infos) {
+    writer.Le<std::uint64_t>(info.bytes);
+    writer.Le<std::uint64_t>(static_cast<std::uint64_t>(info.mtime_ns));
+    writer.Le<std::uint32_t>(KindOf(info));
+  }
+  return Checksum(writer.bytes());
 }
 
 // A checksum that was altered on its way would later make right bytes look wrong, and the other way
@@ -78,6 +103,7 @@ grpc::ByteBuffer WriteRequest(const RowsAsked& asked) {
     message.add_fields(row.field.value());
   }
   message.set_needs_runs(asked.need == fetch::Need::kRuns);
+  // A place in no order is not sent: the owner would have nothing to compare it with.
   if (asked.place.order != 0) {
     v1::ReaderPlace& place = *message.mutable_place();
     place.set_order(asked.place.order);
@@ -86,6 +112,7 @@ grpc::ByteBuffer WriteRequest(const RowsAsked& asked) {
     place.set_epoch(asked.place.epoch.value());
     place.set_position(asked.place.position);
   }
+  // Without a carrier the tag is 0, which protobuf does not send, and the node is not looked at.
   message.set_payload_tag(asked.payload_tag);
   message.set_node(asked.from.value());
   return ToBuffer(message);
@@ -111,6 +138,8 @@ grpc::ByteBuffer WriteRequest(const FirstReadsGiven& given) {
   return ToBuffer(message);
 }
 
+// The node that asks has no catalog yet, so the request has no fingerprint. The hash of the object
+// takes its place: both nodes must have listed the same file under that number.
 grpc::ByteBuffer WriteRequest(const PartAsked& asked) {
   v1::CatalogPartRequest message;
   message.set_identity(asked.request.identity);
@@ -120,10 +149,21 @@ grpc::ByteBuffer WriteRequest(const PartAsked& asked) {
   return ToBuffer(message);
 }
 
+grpc::ByteBuffer WriteStatsRequest(const PeerRequest& request,
+                                   std::span<const std::string> paths) {
+  v1::ObjectStatsRequest message;
+  message.set_identity(request.identity);
+  message.set_dataset(request.dataset);
+  message.set_batch(stage::BatchKey(request.dataset, paths));
+  message.mutable_paths()->Reserve(static_cast<int>(paths.size()));
+  for (const std::string& path : paths) message.add_paths(path);
+  return ToBuffer(message);
+}
+
 Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
   v1::SamplesRequest message;
   FOREBAY_TRY(Parse(bytes, message));
-  // Before anything is reserved for the rows.
+  // The limit comes first, before anything is reserved for the rows.
   const auto count = static_cast<std::uint32_t>(message.samples_size());
   if (count > limits::kPeerRowsMax) {
     return Error(ErrorCode::kResourceExhausted,
@@ -135,6 +175,7 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
                  fmt::format("{} samples and {} fields are asked for; each row has one of both",
                              count, message.fields_size()));
   }
+  // A message without a place reads as zeros, and order 0 means that the place is not known.
   RowsAsked asked{.request = RequestOf(message),
                   .rows = {},
                   .need = message.needs_runs() ? fetch::Need::kRuns : fetch::Need::kSamples,
@@ -146,6 +187,7 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
                   .payload_tag = message.payload_tag(),
                   .from = NodeRank(message.node())};
   asked.rows.reserve(count);
+  // The node that answers needs no memory for the rows: it sends them from where they lie.
   for (int i = 0; i < message.samples_size(); ++i) {
     asked.rows.push_back({.sample = SampleId(message.samples(i)),
                           .field = FieldId(message.fields(i)),
@@ -163,6 +205,7 @@ Result<ExtentAsked> ParseExtentAsked(const grpc::ByteBuffer& bytes) {
 Result<FirstReadsGiven> ParseFirstReadsGiven(const grpc::ByteBuffer& bytes) {
   v1::FirstReadsRequest message;
   FOREBAY_TRY(Parse(bytes, message));
+  // As for rows: the limit first, then lists of one length, then the reads themselves.
   const auto count = static_cast<std::uint32_t>(message.extents_size());
   if (count > limits::kPeerFirstReadsMax) {
     return Error(ErrorCode::kResourceExhausted,
@@ -204,11 +247,13 @@ Result<std::vector<std::uint32_t>> ParseFirstReadsReply(const grpc::ByteBuffer& 
   v1::FirstReadsReply message;
   FOREBAY_TRY(Parse(bytes, message));
   std::vector<std::uint32_t> differing(message.differing().begin(), message.differing().end());
-  // In rising order, so that there are no more of them than reads.
+  // The order must rise, so that there are no more indexes than reads, and none comes twice.
   for (std::size_t i = 0; i < differing.size(); ++i) {
     if (differing[i] < count && (i == 0 || differing[i - 1] < differing[i])) continue;
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("an answer that names first read {} of {}", differing[i], count));
+                 fmt::format("the answer names first read {} of {}, or does not name them in "
+                             "rising order",
+                             differing[i], count));
   }
   return differing;
 }
@@ -221,6 +266,59 @@ Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& bytes) {
                                .catalog_fingerprint = 0},
                    .object = ObjectId(message.object()),
                    .object_hash = message.object_hash()};
+}
+
+Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& bytes) {
+  v1::ObjectStatsRequest message;
+  FOREBAY_TRY(Parse(bytes, message));
+  StatsAsked asked{.request = {.identity = message.identity(),
+                               .dataset = message.dataset(),
+                               .catalog_fingerprint = 0},
+                   .batch = message.batch(),
+                   .paths = {message.paths().begin(), message.paths().end()}};
+  FOREBAY_TRY(stage::CheckBatch(asked.paths));
+  if (asked.batch != stage::BatchKey(message.dataset(), asked.paths)) {
+    return Error(ErrorCode::kDataLoss,
+                 fmt::format("{} paths do not match their digest", asked.paths.size()));
+  }
+  return asked;
+}
+
+grpc::ByteBuffer WriteStatsReply(std::uint64_t batch, std::span<const io::FileInfo> infos) {
+  v1::ObjectStatsReply message;
+  for (const io::FileInfo& info : infos) {
+    message.add_bytes(info.bytes);
+    message.add_mtimes_ns(info.mtime_ns);
+    message.add_kinds(KindOf(info));
+  }
+  message.set_digest(DigestOf(batch, infos));
+  return ToBuffer(message);
+}
+
+Result<std::vector<io::FileInfo>> ParseStatsReply(const grpc::ByteBuffer& bytes,
+                                                  std::uint64_t batch, std::size_t count) {
+  v1::ObjectStatsReply message;
+  FOREBAY_TRY(Parse(bytes, message));
+  const int sizes = message.bytes_size();
+  if (static_cast<std::size_t>(sizes) > count || message.mtimes_ns_size() != sizes ||
+      message.kinds_size() != sizes) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("an answer with {} sizes, {} times and {} kinds of {} files", sizes,
+                             message.mtimes_ns_size(), message.kinds_size(), count));
+  }
+  std::vector<io::FileInfo> infos;
+  infos.reserve(static_cast<std::size_t>(sizes));
+  for (int i = 0; i < sizes; ++i) {
+    infos.push_back({.bytes = message.bytes(i),
+                     .mtime_ns = message.mtimes_ns(i),
+                     .is_regular = message.kinds(i) == kRegular,
+                     .is_directory = message.kinds(i) == kDirectory});
+  }
+  if (message.digest() != DigestOf(batch, infos)) {
+    return Error(ErrorCode::kDataLoss,
+                 fmt::format("sizes and times of {} files do not match their digest", sizes));
+  }
+  return infos;
 }
 
 }  // namespace forebay::peer

@@ -34,22 +34,23 @@
 #include "server/peer/send_turns.h"
 #include "server/peer/slice_pins.h"
 #include "server/peer/unary_answer.h"
+#include "server/stage/extent_source.h"
 
 namespace forebay::peer {
 namespace {
 
 // These get their messages as bytes, which are neither parsed nor copied by gRPC.
 using Raw = v1::Peer::WithRawCallbackMethod_Extent<v1::Peer::WithRawCallbackMethod_Samples<
-    v1::Peer::WithRawCallbackMethod_FirstReads<
-        v1::Peer::WithRawCallbackMethod_CatalogPart<v1::Peer::Service>>>>;
+    v1::Peer::WithRawCallbackMethod_FirstReads<v1::Peer::WithRawCallbackMethod_CatalogPart<
+        v1::Peer::WithRawCallbackMethod_ObjectStats<v1::Peer::Service>>>>>;
 using CallbackService = v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbackMethod_Ping<Raw>>;
 
-// Bytes of rows that are sent to a node at the same time. Enough that gRPC always has a chunk to
-// send, also of short answers; little, because it delays an answer that is needed earlier and is
-// there later.
+// Bytes of rows that are sent to a node at the same time. They are enough that gRPC always has a
+// chunk to send, also of short answers. They are few, because they delay an answer that is needed
+// earlier and is found later.
 constexpr std::uint64_t kRowBytesAtOnce = 2 * limits::kPeerChunkBytes;
-// The next answer begins when the carrier has less than this left of one. More than with gRPC,
-// because a message waits for an answer of MPI's at the other end, whose thread may sleep.
+// The next answer begins when the carrier has less than this left of one. This is more than with
+// gRPC, because a message waits for the thread of MPI at the other end, which may sleep.
 constexpr std::uint64_t kCarriedBytesLeft = 8 * limits::kMiB;
 
 std::uint64_t BytesOf(const fetch::FoundRows& rows, std::size_t count) {
@@ -117,12 +118,12 @@ void SendCarried(const SentRows& sent, PayloadCarrier& carrier, NodeRank node, s
                             kCarriedBytesLeft * payload.ends.size() / sent.bytes);
   turn->Hold();
   carrier.Send(node, tag, payload,
-               [held = pins.Hold(sent.found), left, left_at_end, turn](std::size_t,
-                                                                       const Status& status) {
+               [held = pins.Hold(sent.found), left, left_at_end, turn, node](
+                   std::size_t, const Status& status) {
                  if (--*left == left_at_end) turn->Release();
                  // The node that asks finds its rows missing at its deadline.
                  if (!status.has_value()) {
-                   log::Warn("rows could not be sent to another node: {}",
+                   log::Warn("rows could not be sent to node {} by MPI: {}", node.value(),
                              status.error().message());
                  }
                });
@@ -165,6 +166,9 @@ struct PeerServer::Service final : public CallbackService {
   grpc::ServerUnaryReactor* FirstReads(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* ObjectStats(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* reply) override;
 
   // A call of Hello that came before Serve. gRPC keeps the request until the call is finished.
   struct HeldHello {
@@ -188,15 +192,20 @@ struct PeerServer::Service final : public CallbackService {
   void AnswerRows(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream,
                   const std::shared_ptr<HeldTurn>& turn);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
+  // Begins to answer a call of one message. An error is the answer.
+  using BeginAnswer = Status (Service::*)(const grpc::ByteBuffer& request,
+                                          const std::shared_ptr<UnaryAnswer>& answer);
+  grpc::ServerUnaryReactor* AnswerOnce(const grpc::ByteBuffer& request, grpc::ByteBuffer& reply,
+                                       BeginAnswer begin);
   Status KeepFirstReads(const grpc::ByteBuffer& request,
                         const std::shared_ptr<UnaryAnswer>& answer);
+  Status AnswerStats(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   bool IsFullLocked() const FOREBAY_REQUIRES(mutex) {
     return streams.size() + answers.size() >= limits::kPeerCallsMax;
   }
   Error IsFull() const {
-    return Error(ErrorCode::kResourceExhausted,
-                 fmt::format("node {} answers {} calls at a time", address,
-                             limits::kPeerCallsMax));
+    return stage::TooBusy(fmt::format("node {} answers {} calls at a time, and has as many",
+                                      address, limits::kPeerCallsMax));
   }
   void AnswerPart(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
 
@@ -389,7 +398,7 @@ Result<stage::Dataset*> PeerServer::Service::DatasetOf(const PeerRequest& reques
                            request.dataset));
 }
 
-// Null: the rows go over gRPC.
+// Returns null if the rows go over gRPC.
 PayloadCarrier* PeerServer::Service::CarrierFor(const RowsAsked& asked) const {
   PayloadCarrier* const carrier = serving.load()->parts.carrier;
   const bool is_awaited = asked.payload_tag != 0 && carrier != nullptr;
@@ -462,12 +471,27 @@ Status PeerServer::Service::KeepFirstReads(const grpc::ByteBuffer& request,
   return {};
 }
 
-grpc::ServerUnaryReactor* PeerServer::Service::FirstReads(grpc::CallbackServerContext*,
-                                                          const grpc::ByteBuffer* request,
-                                                          grpc::ByteBuffer* reply) {
+// The stager's own threads ask the GFS, and the callback may run after this server was destroyed.
+// It owns the answer, which has ended by then.
+Status PeerServer::Service::AnswerStats(const grpc::ByteBuffer& request,
+                                        const std::shared_ptr<UnaryAnswer>& answer) {
+  FOREBAY_ASSIGN(const StatsAsked asked, ParseStatsAsked(request));
+  FOREBAY_ASSIGN(stage::Dataset* const dataset, DatasetOf(asked.request));
+  serving.load()->parts.extents.Stat(
+      *dataset, asked.paths,
+      [answer, batch = asked.batch](const Result<stage::LocalStats::Outcome>& outcome) {
+        if (!outcome.has_value()) return answer->Fail(ToGrpcStatus(outcome.error()));
+        answer->Answer(WriteStatsReply(batch, (*outcome)->infos));
+      });
+  return {};
+}
+
+grpc::ServerUnaryReactor* PeerServer::Service::AnswerOnce(const grpc::ByteBuffer& request,
+                                                          grpc::ByteBuffer& reply,
+                                                          BeginAnswer begin) {
   // The set keeps it until gRPC is done with the call, as a stream.
   const auto answer =
-      std::make_shared<UnaryAnswer>(*reply, [this](const std::shared_ptr<UnaryAnswer>& ended) {
+      std::make_shared<UnaryAnswer>(reply, [this](const std::shared_ptr<UnaryAnswer>& ended) {
         const MutexLock lock(mutex);
         answers.erase(ended);
       });
@@ -477,9 +501,21 @@ grpc::ServerUnaryReactor* PeerServer::Service::FirstReads(grpc::CallbackServerCo
     is_full = IsFullLocked();
     answers.insert(answer);
   }
-  const Status begun = is_full ? Status(IsFull()) : KeepFirstReads(*request, answer);
+  const Status begun = is_full ? Status(IsFull()) : (this->*begin)(request, answer);
   if (!begun.has_value()) answer->Fail(ToGrpcStatus(begun.error()));
   return answer.get();
+}
+
+grpc::ServerUnaryReactor* PeerServer::Service::FirstReads(grpc::CallbackServerContext*,
+                                                          const grpc::ByteBuffer* request,
+                                                          grpc::ByteBuffer* reply) {
+  return AnswerOnce(*request, *reply, &Service::KeepFirstReads);
+}
+
+grpc::ServerUnaryReactor* PeerServer::Service::ObjectStats(grpc::CallbackServerContext*,
+                                                           const grpc::ByteBuffer* request,
+                                                           grpc::ByteBuffer* reply) {
+  return AnswerOnce(*request, *reply, &Service::AnswerStats);
 }
 
 void PeerServer::Service::AnswerPart(const grpc::ByteBuffer& request,

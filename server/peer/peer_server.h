@@ -1,5 +1,5 @@
-// PeerServer: answers the other nodes of the job, over gRPC, with the rows and extents of this
-// node, and keeps checksums of first reads for them. GrpcPeers asks.
+// PeerServer: answers the other nodes of the job, over gRPC, with the rows and extents of this node
+// and with sizes of files on the GFS, and keeps checksums of first reads for them. GrpcPeers asks.
 #pragma once
 
 #include <cstdint>

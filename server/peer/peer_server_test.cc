@@ -2,11 +2,15 @@
 // goes on answering others.
 #include "server/peer/peer_server.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <future>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +25,7 @@
 #include "server/io/testing/io_test_fixture.h"
 #include "server/peer/peer_requests.h"
 #include "server/peer/testing/peer_rig.h"
+#include "server/stage/extent_source.h"
 
 namespace forebay::peer {
 namespace {
@@ -55,8 +60,12 @@ class RawCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
     const std::shared_ptr<std::promise<grpc::Status>> ended = ended_;
     ended->set_value(status);
   }
-  grpc::Status Await() { return ended_->get_future().get(); }
-  // After Await.
+  grpc::Status Await() { return status_.get(); }
+  // Before Await.
+  bool HasEnded() const {
+    return status_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+  // To be called after Await.
   std::size_t messages() const { return messages_; }
   const grpc::ByteBuffer& last() const { return last_; }
 
@@ -69,6 +78,7 @@ class RawCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
   std::size_t messages_ = 0;
   const std::shared_ptr<std::promise<grpc::Status>> ended_ =
       std::make_shared<std::promise<grpc::Status>>();
+  std::future<grpc::Status> status_ = ended_->get_future();
 };
 
 class PeerServerTest : public ::testing::Test {
@@ -140,7 +150,7 @@ TEST_F(PeerServerTest, TruncatedMessagesAreRefused) {
 
 TEST_F(PeerServerTest, OversizedMessagesAreRefused) {
   const std::string large(limits::kPeerMessageBytesMax + 1, '\0');
-  for (const char* method : {"Samples", "Extent", "FirstReads", "Hello", "Ping"}) {
+  for (const char* method : {"Samples", "Extent", "FirstReads", "ObjectStats", "Hello", "Ping"}) {
     ExpectRefused(Call(method, large), grpc::StatusCode::RESOURCE_EXHAUSTED, "larger than max");
   }
 }
@@ -185,6 +195,31 @@ TEST_F(PeerServerTest, FirstReadsThatNoNodeGivesAreRefused) {
                 "another job");
 }
 
+TEST_F(PeerServerTest, RequestsForSizesThatNoNodeSendsAreRefused) {
+  const auto text_of = [this](const std::vector<std::string>& paths, std::uint64_t identity,
+                              std::uint64_t dataset) {
+    std::vector<grpc::Slice> slices;
+    EXPECT_TRUE(WriteStatsRequest({.identity = rows_.identity() + identity,
+                                   .dataset = rows_.dataset() + dataset},
+                                  paths)
+                    .Dump(&slices)
+                    .ok());
+    return std::string(slices[0].begin(), slices[0].end());
+  };
+  const std::string whole = text_of({"data.bin"}, 0, 0);
+  EXPECT_TRUE(Call("ObjectStats", whole).ok());
+  EXPECT_TRUE(Call("ObjectStats", text_of({"missing"}, 0, 0)).ok()) << "an answer without sizes";
+  ExpectRefused(Call("ObjectStats", whole.substr(0, whole.size() - 1)),
+                grpc::StatusCode::INVALID_ARGUMENT, "no request");
+  ExpectRefused(Call("ObjectStats", ""), grpc::StatusCode::INVALID_ARGUMENT, "of 0 files");
+  ExpectRefused(Call("ObjectStats", text_of({"../secret"}, 0, 0)),
+                grpc::StatusCode::INVALID_ARGUMENT, "'../secret' is not a canonical path");
+  ExpectRefused(Call("ObjectStats", text_of({"data.bin"}, 1, 0)),
+                grpc::StatusCode::FAILED_PRECONDITION, "another job");
+  ExpectRefused(Call("ObjectStats", text_of({"data.bin"}, 0, 1)), grpc::StatusCode::NOT_FOUND,
+                "no data set");
+}
+
 // Calls for an extent that the GFS does not give wait on the node until it answers no further ones.
 class BusyPeerServerTest : public PeerServerTest {
  protected:
@@ -206,44 +241,107 @@ class BusyPeerServerTest : public PeerServerTest {
       waiting_.push_back(std::make_unique<RawCall>(channels_.back(), "Extent",
                                                    grpc::ByteBuffer(&request, 1)));
     }
+    // When that many have been refused, the others wait, and the node refuses calls until EndCalls.
+    const auto has_ended = [](const std::unique_ptr<RawCall>& call) { return call->HasEnded(); };
+    while (std::ranges::count_if(waiting_, has_ended) < std::ptrdiff_t{kRefused}) {
+      std::this_thread::yield();
+    }
   }
-  ~BusyPeerServerTest() override {
+  ~BusyPeerServerTest() override { EndCalls(); }
+
+  // The GFS gives the extent, so the node answers the calls that wait.
+  void EndCalls() {
+    if (waiting_.empty()) return;
     rig_->rig().gfs_faults.Disarm();
     rig_->rig().gfs_faults.ReleaseStalls();
     std::size_t answered = 0;
     for (const auto& call : waiting_) answered += call->Await().ok() ? 1 : 0;
-    // A call of the test may have taken the place of one of them.
-    EXPECT_GE(answered, limits::kPeerCallsMax - 1);
-    EXPECT_LE(answered, limits::kPeerCallsMax);
+    EXPECT_EQ(answered, limits::kPeerCallsMax);
+    waiting_.clear();
+  }
+  static bool IsUnderWay(std::future<Status>& outcome) {
+    return outcome.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout;
   }
 
   static constexpr std::size_t kRefused = 64;
+  static constexpr std::uint64_t kRowThatIsThere = 511;  // of the last extent
   std::vector<std::shared_ptr<grpc::Channel>> channels_;
   std::vector<std::unique_ptr<RawCall>> waiting_;
 };
 
-TEST_F(BusyPeerServerTest, HasNodesAskAgainForCatalogPartsAndRefusesRows) {
+TEST_F(BusyPeerServerTest, RefusesRowsAndExtentsAndHasNodesAskAgainForCatalogParts) {
+  AddRows(1);
+  for (const auto& [method, request] : {std::pair{"Samples", rows_.SerializeAsString()},
+                                        std::pair{"Extent", extent_.SerializeAsString()}}) {
+    const grpc::Status refused = Call(method, request);
+    ExpectRefused(refused, grpc::StatusCode::RESOURCE_EXHAUSTED, "answers 1024 calls");
+    EXPECT_EQ(refused.error_details(), "too busy");
+  }
   v1::CatalogPartRequest part;
   part.set_identity(rows_.identity());
   part.set_dataset(rows_.dataset());
   const grpc::Slice slice(part.SerializeAsString());
-  for (;;) {
-    RawCall call(channel_, "CatalogPart", grpc::ByteBuffer(&slice, 1));
-    const grpc::Status status = call.Await();
-    if (status.ok()) {
-      EXPECT_EQ(call.messages(), 1U);
-      EXPECT_EQ(call.last().Length(), 0U) << "not there yet";
-      break;
-    }
-    // It is not busy enough yet: not all calls have arrived.
-    ExpectRefused(status, grpc::StatusCode::INVALID_ARGUMENT, "is not scanned");
-  }
-  // Rows of another extent, which is there.
-  rows_.add_samples(511);
-  rows_.add_fields(0);
-  grpc::Status refused;
-  while (refused.ok()) refused = Call("Samples", rows_.SerializeAsString());
-  ExpectRefused(refused, grpc::StatusCode::RESOURCE_EXHAUSTED, "answers 1024 calls");
+  RawCall call(channel_, "CatalogPart", grpc::ByteBuffer(&slice, 1));
+  EXPECT_TRUE(call.Await().ok());
+  EXPECT_EQ(call.messages(), 1U);
+  EXPECT_EQ(call.last().Length(), 0U) << "not there yet";
+}
+
+TEST_F(BusyPeerServerTest, RowsAreAskedForAgainUntilTheyCome) {
+  FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
+  PeerRig::Rows rows = rig_->Ask({kRowThatIsThere});
+  EXPECT_TRUE(IsUnderWay(rows.outcome));
+  EndCalls();
+  FOREBAY_EXPECT_OK(rows.outcome.get());
+  EXPECT_TRUE(rig_->AreRight(rows));
+  const LinkFigures figures = rig_->peers().figures(PeerRig::kNode);
+  EXPECT_EQ(figures.calls, 1U) << "refused calls are not counted";
+  EXPECT_EQ(figures.failed, 0U);
+}
+
+TEST_F(BusyPeerServerTest, AnExtentIsAskedForAgainUntilItComes) {
+  FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
+  std::future<Status> outcome = std::async(std::launch::async, [this]() -> Status {
+    FOREBAY_ASSIGN(const stage::SuppliedExtent supplied, rig_->ReadExtent(ExtentId(7)));
+    FOREBAY_TRY(stage::VerifySupplied(rig_->dataset(), *rig_->dataset().catalog(), ExtentId(7),
+                                      supplied));
+    return {};
+  });
+  EXPECT_TRUE(IsUnderWay(outcome));
+  EndCalls();
+  FOREBAY_EXPECT_OK(outcome.get());
+}
+
+TEST_F(BusyPeerServerTest, AfterTheDeadlineTheNodeCountsAsBusyAndNotAsDead) {
+  FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
+  PeerRig::Rows rows = rig_->Ask({kRowThatIsThere}, /*wait_ms=*/300);
+  const Status outcome = rows.outcome.get();
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_TRUE(stage::IsTooBusy(outcome.error())) << outcome.error().ToString();
+  EXPECT_FALSE(stage::IsNoAnswer(outcome.error()));
+  EXPECT_THAT(outcome.error().message(), HasSubstr("node " + rig_->address()));
+}
+
+TEST_F(BusyPeerServerTest, ARequestThatNobodyWantsIsNotMadeAgain) {
+  FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
+  std::stop_source unwanted;
+  PeerRig::Rows rows = rig_->Ask({kRowThatIsThere}, 60'000, unwanted.get_token());
+  EXPECT_TRUE(IsUnderWay(rows.outcome));
+  unwanted.request_stop();
+  const Status outcome = rows.outcome.get();
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code(), ErrorCode::kCancelled);
+}
+
+// The node that asks for sizes of files goes on with the next node.
+TEST_F(BusyPeerServerTest, SizesOfFilesAreRefused) {
+  FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
+  const std::vector<std::string> paths = {"data.bin"};
+  const auto sizes = rig_->peers().Stat(
+      {.node = PeerRig::kNode, .dataset = rig_->dataset(), .paths = paths});
+  ASSERT_FALSE(sizes.has_value());
+  EXPECT_EQ(sizes.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_FALSE(stage::IsNoAnswer(sizes.error()));
 }
 
 TEST_F(PeerServerTest, NodesThatHaveNotTheSameIdentityAreRefusedWithoutHello) {

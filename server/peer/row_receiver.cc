@@ -98,14 +98,16 @@ Status RowReceiver::Take(grpc::ByteBuffer& chunk) {
   return Fill(in, payload);
 }
 
-// All rows end in the one message of such an answer.
+// All rows end in the one message of such an answer, and nothing follows them.
 Status RowReceiver::TakeCarried(CodedInputStream& in, std::size_t message_bytes) {
   std::uint32_t is_carried = 0;
   if (!in.ReadVarint32(&is_carried) || is_carried != 1 ||
       static_cast<std::size_t>(in.CurrentPosition()) != message_bytes) {
-    return Malformed("its rows were sent in a way that it does not say");
+    return Malformed("it neither has the bytes of its rows nor says that they were sent over MPI");
   }
-  if (!may_be_carried_) return Malformed("its rows were sent where nobody waits for them");
+  if (!may_be_carried_) {
+    return Malformed("it says that its rows were sent over MPI, which they were not asked for");
+  }
   if (next_ != 0 || filled_ != 0 || ends_.size() != rows_.size()) {
     return Malformed("it does not have the checksums of all rows");
   }
@@ -131,7 +133,8 @@ Status RowReceiver::CheckLength(const fetch::Row& row, const End& end) const {
                                                  NameOf(row), row.memory.size(), end.bytes));
 }
 
-// Of the slot's memory and not of the message, so that the copy is covered.
+// Computes the checksum of the slot's memory and not of the message, so that it covers the copy,
+// too.
 Status RowReceiver::CheckSum(const fetch::Row& row, std::uint64_t checksum) const {
   if (Checksum(RowIdentity(dataset_, row, row.memory.size()), row.memory) == checksum) return {};
   return Error(ErrorCode::kDataLoss,

@@ -214,7 +214,7 @@ TEST_F(RowReceiverTest, UnknownFieldsAndBytesAfterThePayloadAreRefused) {
   EXPECT_FALSE(other.Take(buffer).has_value());
 }
 
-// The answer to a request whose rows a carrier brings: their checksums alone.
+// Tests of the answer to a request whose rows a carrier brings, which has their checksums alone.
 class CarriedReceiverTest : public RowReceiverTest {
  protected:
   CarriedReceiverTest() {
@@ -251,7 +251,7 @@ TEST_F(CarriedReceiverTest, AnAnswerWithPayloadIsTakenAsWell) {
 
 TEST_F(CarriedReceiverTest, AnAnswerThatNobodyHasMadeRoomForIsRefused) {
   receiver_.emplace(kDataset, rows_);
-  ExpectRefused(reply_, ErrorCode::kInternal, "nobody waits");
+  ExpectRefused(reply_, ErrorCode::kInternal, "not asked for");
 }
 
 TEST_F(CarriedReceiverTest, ChecksumsOfSomeRowsAreRefused) {

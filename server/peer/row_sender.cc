@@ -27,7 +27,7 @@ std::uint64_t VarintBytes(std::uint64_t value) {
 
 }  // namespace
 
-// Written straight to the head of the chunk: there may be thousands of rows in it.
+// Writes the row straight to the head of the chunk, because there may be thousands of rows in it.
 void WriteRowEnd(std::uint64_t dataset, const fetch::Row& row, const fetch::FoundRows& found,
                  std::size_t index, ByteWriter& head) {
   head.Varint(kRowEndsTag);
@@ -42,7 +42,7 @@ void WriteRowEnd(std::uint64_t dataset, const fetch::Row& row, const fetch::Foun
     return;
   }
   const std::uint64_t bytes = found.bytes(index);
-  // Two tags of one byte, a varint, and a checksum.
+  // The message has two tags of one byte, a varint, and a checksum.
   head.Varint(2 + VarintBytes(bytes) + sizeof(std::uint64_t));
   head.Varint(kRowBytesTag);
   head.Varint(bytes);

@@ -15,25 +15,22 @@
 
 #include "server/peer/carried_rows.h"
 #include "server/peer/channel_settings.h"
+#include "server/stage/extent_source.h"
 
 namespace forebay::peer {
 
-RowsCall::RowsCall(PeerLink& link, io::Clock& clock, RowsAsked asked, std::uint64_t bytes,
-                   std::int64_t deadline_ns, std::stop_token unwanted,
-                   fetch::RowSource::Done done, const RowsCarrier& carrier)
-    : PeerCall(bytes, deadline_ns),
+RowsCall::RowsCall(PeerLink& link, io::Clock& clock, RowsWanted wanted)
+    : PeerCall(wanted.bytes, wanted.deadline_ns),
       link_(link),
       clock_(clock),
-      asked_(std::move(asked)),
-      done_(std::move(done)),
-      carrier_(carrier),
-      receiver_(asked_.request.dataset, asked_.rows, carrier.carrier != nullptr),
-      unwanted_(std::move(unwanted)),
-      withdraw_(unwanted_, [this] { link_.Withdraw(*this); }) {}
+      wanted_(std::move(wanted)),
+      receiver_(wanted_.asked.request.dataset, wanted_.asked.rows,
+                wanted_.carrier.carrier != nullptr),
+      withdraw_(wanted_.unwanted, [this] { link_.Withdraw(*this); }) {}
 
 void RowsCall::Begin(const std::shared_ptr<grpc::Channel>& channel) {
-  if (carrier_.carrier != nullptr) PostReceive();
-  request_ = WriteRequest(asked_);
+  if (wanted_.carrier.carrier != nullptr) PostReceive();
+  request_ = WriteRequest(wanted_.asked);
   context_.set_deadline(GrpcDeadline(deadline_ns(), clock_));
   grpc::GenericStub(channel).PrepareBidiStreamingCall(&context_, "/forebay.v1.Peer/Samples", {},
                                                       this);
@@ -43,17 +40,18 @@ void RowsCall::Begin(const std::shared_ptr<grpc::Channel>& channel) {
   StartCall();
 }
 
-// Before the request, so that the bytes never arrive where nobody waits for them.
+// Posts the receive before the request is sent, so that the bytes never arrive where nobody waits
+// for them.
 void RowsCall::PostReceive() {
-  CarriedRows rows = MemoryToFill(asked_.rows);
+  CarriedRows rows = MemoryToFill(wanted_.asked.rows);
   {
     const MutexLock lock(mutex_);
     row_ends_ = std::move(rows.ends);
     messages_left_ = row_ends_.size();
     parts_ += messages_left_;
   }
-  asked_.payload_tag = carrier_.carrier->Receive(
-      carrier_.node, rows.payload,
+  wanted_.asked.payload_tag = wanted_.carrier.carrier->Receive(
+      wanted_.carrier.node, rows.payload,
       [this](std::size_t message, const Status& status) { Arrived(message, status); });
 }
 
@@ -118,7 +116,7 @@ void RowsCall::OnDone(const grpc::Status& status) {
   bool must_cancel = false;
   {
     const MutexLock lock(mutex_);
-    if (!error_ && !status.ok() && unwanted_.stop_requested()) {
+    if (!error_ && !status.ok() && wanted_.unwanted.stop_requested()) {
       error_ = Withdrawn();
     } else if (!error_ && !status.ok()) {
       error_ = FromGrpcStatus(status, link_.address());
@@ -135,7 +133,7 @@ void RowsCall::OnDone(const grpc::Status& status) {
                  [this](bool has_gone_off) { DeadlineAlarmEnded(has_gone_off); });
     }
   }
-  if (must_cancel) carrier_.carrier->Cancel(asked_.payload_tag);
+  if (must_cancel) wanted_.carrier.carrier->Cancel(wanted_.asked.payload_tag);
   EndPart();
 }
 
@@ -150,7 +148,7 @@ void RowsCall::Cancel() {
       must_cancel = TakeCancelLocked();
     }
   }
-  if (must_cancel) carrier_.carrier->Cancel(asked_.payload_tag);
+  if (must_cancel) wanted_.carrier.carrier->Cancel(wanted_.asked.payload_tag);
 }
 
 void RowsCall::DeadlineAlarmEnded(bool has_gone_off) {
@@ -166,7 +164,7 @@ void RowsCall::DeadlineAlarmEnded(bool has_gone_off) {
       must_cancel = TakeCancelLocked();
     }
   }
-  if (must_cancel) carrier_.carrier->Cancel(asked_.payload_tag);
+  if (must_cancel) wanted_.carrier.carrier->Cancel(wanted_.asked.payload_tag);
   EndPart();
 }
 
@@ -189,14 +187,25 @@ void RowsCall::End() {
     if (error_) outcome = *error_;
     is_carried = receiver_.is_carried();
   }
-  const bool is_withdrawn = !outcome.has_value() && unwanted_.stop_requested() &&
+  if (!outcome.has_value()) {
+    const std::optional<std::int64_t> again_ns =
+        wanted_.retry.AgainNs(outcome.error(), clock_.NowNs(), deadline_ns());
+    if (again_ns) {
+      // Nothing of this object looks at `wanted_` any more: gRPC and the carrier are done with it.
+      link_.StartLater(std::make_shared<RowsCall>(link_, clock_, std::move(wanted_)), *again_ns);
+      return link_.Ended(*this);  // destroys this object
+    }
+    outcome = wanted_.retry.Outcome(outcome.error());
+  }
+  const bool is_withdrawn = !outcome.has_value() && wanted_.unwanted.stop_requested() &&
                             outcome.error().code() == ErrorCode::kCancelled;
+  const bool is_refused = !outcome.has_value() && stage::IsTooBusy(outcome.error());
   const std::uint64_t received = outcome.has_value() ? bytes() : 0;
-  // A call that was withdrawn says nothing about the link.
-  if (!is_withdrawn) {
+  // A call that was withdrawn or refused says nothing about the link.
+  if (!is_withdrawn && !is_refused) {
     link_.Count(received, !outcome.has_value(), is_carried ? received : 0);
   }
-  done_(outcome);
+  wanted_.done(outcome);
   link_.Ended(*this);  // destroys this object
 }
 

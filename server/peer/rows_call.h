@@ -1,6 +1,7 @@
 // RowsCall: asks another node for rows, in one call of limits::kPeerRowsMax rows at most. With a
 // PayloadCarrier, it first posts a receive for their bytes, so that they land where they belong;
-// the answer then has only checksums. The call has ended when both have.
+// the answer then has only checksums. The call has ended when both have. A call that the node
+// refuses because it is too busy makes another call, which takes its place.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,7 @@
 #include "proto/contract/thread_annotations.h"
 #include "server/fetch/row_source.h"
 #include "server/io/clock.h"
+#include "server/peer/busy_retry.h"
 #include "server/peer/payload_carrier.h"
 #include "server/peer/peer_call.h"
 #include "server/peer/peer_link.h"
@@ -29,23 +31,32 @@
 
 namespace forebay::peer {
 
-// What brings the bytes of rows, and from where. Without a carrier gRPC does.
+// What brings the bytes of rows, and from where. If there is no carrier, gRPC brings them.
 struct RowsCarrier {
   PayloadCarrier* carrier = nullptr;  // borrowed
-  NodeRank node;                      // that is asked
+  NodeRank node = NodeRank(0);        // that is asked
+};
+
+// What a call is to bring.
+struct RowsWanted {
+  RowsAsked asked;
+  std::uint64_t bytes = 0;        // of all rows
+  std::int64_t deadline_ns = 0;   // by io::Clock
+  std::stop_token unwanted = {};  // requested: the call is cancelled
+  // Called once, when nothing is written to the rows any more.
+  fetch::RowSource::Done done;
+  RowsCarrier carrier = {};
+  BusyRetry retry = {};  // what earlier calls for the same rows have met
 };
 
 class RowsCall final : public PeerCall,
                        public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // `bytes` are those of all rows. When `unwanted` is requested, the call is cancelled. `done` is
-  // called once, when nothing is written to the rows any more. Link and clock are borrowed.
-  RowsCall(PeerLink& link, io::Clock& clock, RowsAsked asked, std::uint64_t bytes,
-           std::int64_t deadline_ns, std::stop_token unwanted, fetch::RowSource::Done done,
-           const RowsCarrier& carrier);
+  // Link and clock are borrowed.
+  RowsCall(PeerLink& link, io::Clock& clock, RowsWanted wanted);
 
   void Begin(const std::shared_ptr<grpc::Channel>& channel) override;
-  void Fail(const Error& error) override { done_(error); }
+  void Fail(const Error& error) override { wanted_.done(wanted_.retry.Outcome(error)); }
   void Cancel() override;
 
   void OnReadDone(bool ok) override;
@@ -63,9 +74,7 @@ class RowsCall final : public PeerCall,
 
   PeerLink& link_;
   io::Clock& clock_;
-  RowsAsked asked_;
-  const fetch::RowSource::Done done_;
-  const RowsCarrier carrier_;
+  RowsWanted wanted_;
   grpc::ClientContext context_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer chunk_;
@@ -75,7 +84,7 @@ class RowsCall final : public PeerCall,
   std::optional<Error> error_ FOREBAY_GUARDED_BY(mutex_);  // the first one
   // What has to end before the call has: gRPC's call, each message, and the alarm if it is set.
   std::size_t parts_ FOREBAY_GUARDED_BY(mutex_) = 1;
-  // Messages of the carrier.
+  // These belong to the messages of the carrier.
   std::vector<std::size_t> row_ends_ FOREBAY_GUARDED_BY(mutex_);  // as CarriedRows::ends
   std::size_t messages_left_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::vector<std::size_t> unverified_ FOREBAY_GUARDED_BY(mutex_);  // came before the checksums
@@ -83,7 +92,6 @@ class RowsCall final : public PeerCall,
   bool has_alarm_ FOREBAY_GUARDED_BY(mutex_) = false;
   grpc::Alarm alarm_;  // at the deadline, for messages that come after the end of gRPC's call
 
-  const std::stop_token unwanted_;
   // Last: it is destroyed first, and waits until the function that it calls has returned.
   std::stop_callback<std::function<void()>> withdraw_;
 };

@@ -3,6 +3,7 @@
 // node alone builds, to the byte. A node that does not answer, sends wrong parts, or has a saved
 // catalog changes nothing about that. Each test runs over both transports.
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -98,6 +99,45 @@ class ScanExchangeTest : public ::testing::TestWithParam<TransportKind> {
     std::vector<std::uint32_t> ranks;
     for (std::uint32_t rank = 0; rank < nodes_.size(); ++rank) ranks.push_back(rank);
     for (const Status& staged : StageOn(ranks)) FOREBAY_EXPECT_OK(staged);
+  }
+  // Whether cataloguing ends, one way or the other.
+  static bool EndsWithin(std::chrono::seconds limit, const stage::Dataset& dataset) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (dataset.catalog() == nullptr &&
+           dataset.progress().state != stage::DatasetState::kFailed) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+  // The last of many archives gets smaller after node `early` has listed it and before the other
+  // node does.
+  void ExpectEndWhereOneHasListedAnotherSize(std::uint32_t early) {
+    constexpr std::uint32_t kMany = 64;
+    const std::uint32_t late = 1 - early;
+    const std::string changed = ArchiveName(kMany);
+    dataset_.source.name = "shards";
+    dataset_.source.extent_bytes = 16 << 10;
+    for (std::uint32_t object = 0; object < kMany; ++object) {
+      Put(ArchiveName(object),
+          TarFileText(std::to_string(object) + ".bin", PatternText(9'000, object)) + TarEndText());
+    }
+    Put(changed, TarFileText("old.bin", PatternText(200'000, 1)) + TarEndText());
+    Start(2);
+    rig(late).gfs_faults.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kList});
+    rig(early).stager().Stage(dataset(early));
+    // It has scanned its own objects by now, and asks the other node, which begins.
+    while (rig(late).gfs_faults.faults_injected() == 0) std::this_thread::yield();
+    Put(changed, TarFileText("new.bin", "x") + TarEndText());
+    rig(late).gfs_faults.ReleaseStalls();
+    bool has_failed = false;
+    for (const std::uint32_t rank : {early, late}) {
+      ASSERT_TRUE(EndsWithin(std::chrono::seconds(30), dataset(rank))) << "node " << rank;
+      if (dataset(rank).catalog() != nullptr) continue;
+      has_failed = true;
+      EXPECT_THAT(dataset(rank).progress().error, HasSubstr("'" + changed + "'"));
+    }
+    EXPECT_TRUE(has_failed);
   }
   std::uint64_t GfsBytes() {
     std::uint64_t bytes = 0;
@@ -312,9 +352,19 @@ TEST_P(ScanExchangeTest, AnObjectThatChangedBetweenTheScansOfTwoNodesIsNamed) {
                                              .planned = planned},
                                             bytes);
   ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfRange);
   EXPECT_THAT(refused.error().message(), HasSubstr("'" + planned.path + "'"));
   EXPECT_THAT(refused.error().message(), HasSubstr("must not change during a job"));
+}
+
+// The sizes of objects decide who scans which one. So nodes that have listed other sizes may each
+// take the other one for the owner of an object that has not changed at all. Of the two nodes, the
+// one that gets too much by hashing alone has listed the old sizes in one of these tests.
+TEST_P(ScanExchangeTest, NodesThatHaveListedOtherSizesDoNotWaitForEachOther) {
+  ExpectEndWhereOneHasListedAnotherSize(/*early=*/0);
+}
+TEST_P(ScanExchangeTest, NodesThatHaveListedOtherSizesDoNotWaitForEachOtherTheOtherWayRound) {
+  ExpectEndWhereOneHasListedAnotherSize(/*early=*/1);
 }
 
 TEST_P(ScanExchangeTest, AFailureOfTheOwnersGfsIsTheErrorHereAndNotTakenForSilence) {

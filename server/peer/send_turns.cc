@@ -29,18 +29,23 @@ SendTurns::Begins SendTurns::TakeNextLocked(Answers& answers) {
   return begins;
 }
 
+// Null: the node that asked has given up, and the turn has ended.
+SendTurns::Found SendTurns::FindLocked(const Turn& turn) {
+  const auto node = nodes_.find(turn.connection);
+  if (node == nodes_.end()) return {};
+  const auto answer = node->second.by_number.find(turn.number);
+  if (answer == node->second.by_number.end()) return {};
+  return {.answers = &node->second, .answer = &answer->second};
+}
+
 void SendTurns::Await(const Turn& turn, std::uint64_t bytes, std::function<void()> begin) {
   Begins begins;
   {
     const MutexLock lock(mutex_);
-    const auto node = nodes_.find(turn.connection);
-    // The node that asked has given up, and the turn has ended.
-    if (node == nodes_.end()) return;
-    const auto answer = node->second.by_number.find(turn.number);
-    if (answer == node->second.by_number.end()) return;
-    answer->second = {
-        .state = Answer::State::kWaiting, .bytes = bytes, .begin = std::move(begin)};
-    begins = TakeNextLocked(node->second);
+    const auto [answers, answer] = FindLocked(turn);
+    if (answer == nullptr) return;
+    *answer = {.state = Answer::State::kWaiting, .bytes = bytes, .begin = std::move(begin)};
+    begins = TakeNextLocked(*answers);
   }
   for (const std::function<void()>& each : begins) each();
 }
@@ -49,15 +54,13 @@ void SendTurns::Sent(const Turn& turn, std::uint64_t bytes) {
   Begins begins;
   {
     const MutexLock lock(mutex_);
-    const auto node = nodes_.find(turn.connection);
-    if (node == nodes_.end()) return;
-    const auto answer = node->second.by_number.find(turn.number);
-    if (answer == node->second.by_number.end()) return;
+    const auto [answers, answer] = FindLocked(turn);
+    if (answer == nullptr) return;
     // Messages are a little longer than the rows in them.
-    const std::uint64_t sent = std::min(bytes, answer->second.bytes);
-    answer->second.bytes -= sent;
-    node->second.sending_bytes -= sent;
-    begins = TakeNextLocked(node->second);
+    const std::uint64_t sent = std::min(bytes, answer->bytes);
+    answer->bytes -= sent;
+    answers->sending_bytes -= sent;
+    begins = TakeNextLocked(*answers);
   }
   for (const std::function<void()>& each : begins) each();
 }

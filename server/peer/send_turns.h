@@ -49,6 +49,11 @@ class SendTurns {
     std::map<std::uint64_t, Answer> by_number;
     std::uint64_t sending_bytes = 0;  // of those that are being sent
   };
+  struct Found {
+    Answers* answers = nullptr;
+    Answer* answer = nullptr;
+  };
+  Found FindLocked(const Turn& turn) FOREBAY_REQUIRES(mutex_);
   using Begins = std::vector<std::function<void()>>;
   Begins TakeNextLocked(Answers& answers) FOREBAY_REQUIRES(mutex_);
 

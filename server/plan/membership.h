@@ -60,7 +60,8 @@ class Membership {
   bool Reads(std::uint64_t group_key) const {
     return is_alone() || !FirstToAsk(group_key).has_value();
   }
-  // The same, without hashing as long as the group's owner is alive.
+  // Whether this node reads a group from the GFS, of which the owner is known. Hashes nothing as
+  // long as the owner is alive.
   bool Reads(const GroupShare& group) const {
     if (group.owner == self_) return true;
     return !LivesAt(group.owner) && Reads(group.key);

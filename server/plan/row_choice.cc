@@ -1,7 +1,7 @@
-// Expected values in integers. A window of mode `block` has w runs of b consecutive samples, drawn
-// from the whole epoch. One of them is in the extent, or nobody would ask for it; each further
-// sample of the extent is in one of the other w - 1 runs with the share that these have of the rest
-// of the epoch.
+// Computes expected values in integers. A window of mode `block` has w runs of b consecutive
+// samples, drawn from the whole epoch. One of them is in the extent, or nobody would ask for it;
+// each further sample of the extent is in one of the other w - 1 runs with the share that these
+// have of the rest of the epoch.
 #include "server/plan/row_choice.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ std::uint64_t SamplesInWindow(std::uint64_t in_extent, const ReadingShape& readi
   if (run >= in_extent || run >= reading.sample_count) return in_extent;
   const std::uint64_t outside_run = reading.sample_count - run;
   const std::uint64_t other_runs = reading.order.window_runs - 1;
-  // Compared by division, because the product may not fit in 64 bits. Below it does, because
+  // The comparison divides, because the product may not fit in 64 bits. Below, it fits, because
   // neither factor is larger than what an epoch or an extent may have.
   if (other_runs >= outside_run / run) return in_extent;
   return run + (in_extent - run) * (other_runs * run) / outside_run;

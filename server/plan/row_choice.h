@@ -25,10 +25,10 @@ struct CompressedExtent {
   std::uint64_t batch_bytes = 0;    // decoded, of the samples that the batch takes
 };
 
-// The bytes of rows that the readers of one node take of the extent while it is of use: in mode
-// `block` in the window that has it now, in mode `sequential` in one pass over it, and in the
-// others in one batch, because nothing says that the next batches need the extent again. An
-// expected value, and never less than batch_bytes.
+// Returns the bytes of rows that the readers of one node take of the extent while it is of use: in
+// mode `block` in the window that has it now, in mode `sequential` in one pass over it, and in the
+// other modes in one batch, because nothing says that the next batches need the extent again. This
+// is an expected value, and never less than batch_bytes.
 std::uint64_t RowBytesInWindow(const CompressedExtent& extent, const ReadingShape& reading);
 
 // Whether that is less than a copy of the extent takes.

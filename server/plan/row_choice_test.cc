@@ -1,4 +1,4 @@
-// Which of the two ways costs fewer bytes, at and around the points where that changes.
+// Tests which of the two ways costs fewer bytes, at and around the points where that changes.
 #include "server/plan/row_choice.h"
 
 #include <gtest/gtest.h>

@@ -24,7 +24,7 @@ struct GroupSize {
   bool keeps_key = false;
 };
 
-// Where a group has gone.
+// The node that owns a group.
 struct GroupShare {
   std::uint64_t key = 0;    // its ranking (OwnerTree::RankingOf) names owner and substitutes
   std::uint32_t owner = 0;  // index in the list of nodes

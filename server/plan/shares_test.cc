@@ -1,5 +1,5 @@
-// What BalancedShares promises: no node has much more than its share, whoever computes it gets the
-// same, and groups stay in place when the nodes change.
+// Tests what BalancedShares promises: no node has much more than its share, every node computes the
+// same shares, and groups stay in place when the nodes change.
 #include "server/plan/shares.h"
 
 #include <algorithm>

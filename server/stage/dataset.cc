@@ -345,6 +345,11 @@ std::optional<Dataset::Failure> Dataset::failure() const {
   return Failure{.error = *first_error_, .at_ns = failed_ns_};
 }
 
+bool Dataset::has_failed() const {
+  const MutexLock lock(mutex_);
+  return failed_ns_ != 0;
+}
+
 void Dataset::SetScans(std::shared_ptr<ObjectScans> scans) {
   const MutexLock lock(mutex_);
   scans_ = std::move(scans);

@@ -121,8 +121,8 @@ class Dataset {
   std::shared_ptr<const PackedForm> form() const;
   // Bytes of an extent's image on a tier; the planned bytes if it was never on one.
   std::uint64_t StoredBytes(ExtentId extent) const;
-  // The same, but if it was never on a tier of this node, an estimate: it is taken to have the
-  // ratio of the extents that were compressed here.
+  // Bytes of an extent's image on a tier. For an extent that was never on a tier of this node, an
+  // estimate: the extent is taken to have the ratio of those that were compressed here.
   std::uint64_t ExpectedStoredBytes(ExtentId extent) const;
 
   // --- for the stager -----------------------------------------------------------------------
@@ -177,6 +177,8 @@ class Dataset {
     std::int64_t at_ns = 0;
   };
   std::optional<Failure> failure() const;
+  // Whether cataloguing has failed before, also if it is tried again now.
+  bool has_failed() const;
   // The objects of a data set that is scanned are being scanned: until it is catalogued or that has
   // failed, `scans` has what was found so far.
   void SetScans(std::shared_ptr<ObjectScans> scans);

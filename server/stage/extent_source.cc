@@ -2,6 +2,7 @@
 // between nodes share.
 #include "server/stage/extent_source.h"
 
+#include <cerrno>
 #include <memory>
 #include <span>
 #include <utility>
@@ -78,10 +79,20 @@ bool IsNoAnswer(const Error& error) {
   return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kDeadlineExceeded;
 }
 
+// The errno tells this refusal apart from a tier or a limit of another kind that is exhausted. No
+// system call gives the two together (Error::FromErrno).
+Error TooBusy(std::string message) {
+  return Error(ErrorCode::kResourceExhausted, std::move(message), EBUSY);
+}
+
+bool IsTooBusy(const Error& error) {
+  return error.code() == ErrorCode::kResourceExhausted && error.system_errno() == EBUSY;
+}
+
 // Two nodes must not confuse "this node has failed" with "this node's GFS has failed": only the
 // first is a reason to ask the next node.
 Error ErrorForOthers(const Error& error) {
-  if (IsNoAnswer(error)) return Error(ErrorCode::kAborted, error.message());
+  if (IsNoAnswer(error) || IsTooBusy(error)) return Error(ErrorCode::kAborted, error.message());
   if (error.code() == ErrorCode::kCancelled) {
     return Error(ErrorCode::kUnavailable, error.message());
   }
@@ -89,8 +100,8 @@ Error ErrorForOthers(const Error& error) {
 }
 
 Error ErrorFromOthers(const Error& error) {
-  return error.code() == ErrorCode::kAborted ? Error(ErrorCode::kUnavailable, error.message())
-                                             : error;
+  const bool is_passing = error.code() == ErrorCode::kAborted || IsTooBusy(error);
+  return is_passing ? Error(ErrorCode::kUnavailable, error.message()) : error;
 }
 
 }  // namespace forebay::stage

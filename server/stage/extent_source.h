@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
@@ -48,8 +49,8 @@ class ExtentSource {
  public:
   virtual ~ExtentSource() = default;
   // Brings the extent into memory from `allocate`. Blocks until it is there, or until a deadline of
-  // the source. Errors of `allocate` are passed on. Bytes from another node are not verified yet,
-  // and IsNoAnswer says whether an error means that the next node is to be asked.
+  // the source. Errors of `allocate` are passed on. Bytes from another node are not verified yet.
+  // IsNoAnswer and IsTooBusy say whether an error means that the next node is to be asked.
   virtual Result<SuppliedExtent> Read(const ExtentRequest& request, const AllocateImage& allocate,
                                       io::IoQueue& queue) = 0;
 };
@@ -75,10 +76,17 @@ Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Ca
 // Between nodes, kUnavailable and kDeadlineExceeded mean that the node itself did not answer. A
 // node that answers with such an error of its own (its GFS does not respond) says kAborted.
 bool IsNoAnswer(const Error& error);
+// The error of a request that a node has refused until its deadline, because it answers as many
+// calls as it may (limits::kPeerCallsMax). A transport repeats such a request within its deadline.
+// The node is alive, and knows nothing that would make the request useless, so the next node is
+// asked without taking this one for dead. Other errors with code kResourceExhausted are final.
+Error TooBusy(std::string message);
+bool IsTooBusy(const Error& error);
 // An error of this node as it goes to another one. A node that shuts down (kCancelled) no longer
 // answers: kUnavailable.
 Error ErrorForOthers(const Error& error);
-// An error of another node as readers of this one get it: kAborted becomes kUnavailable.
+// An error of another node as readers of this one get it: kAborted, and a node that is too busy,
+// become kUnavailable.
 Error ErrorFromOthers(const Error& error);
 
 }  // namespace forebay::stage

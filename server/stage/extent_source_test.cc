@@ -159,6 +159,11 @@ TEST(ExtentSourceErrors, AnOwnErrorIsNotTakenForSilence) {
     EXPECT_EQ(sent.code(), ErrorCode::kAborted);
     EXPECT_EQ(ErrorFromOthers(sent).code(), ErrorCode::kUnavailable);
   }
+  // A third node that was too busy for this one says nothing about this one.
+  EXPECT_FALSE(IsNoAnswer(TooBusy("x")));
+  EXPECT_EQ(ErrorForOthers(TooBusy("x")).code(), ErrorCode::kAborted);
+  EXPECT_EQ(ErrorFromOthers(TooBusy("x")).code(), ErrorCode::kUnavailable);
+  EXPECT_FALSE(IsTooBusy(Error(ErrorCode::kResourceExhausted, "the tiers are too small")));
   EXPECT_TRUE(IsNoAnswer(ErrorForOthers(Error(ErrorCode::kCancelled, "shutting down"))));
   const Error lost = ErrorForOthers(Error(ErrorCode::kDataLoss, "x"));
   EXPECT_EQ(lost.code(), ErrorCode::kDataLoss);

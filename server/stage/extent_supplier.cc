@@ -148,6 +148,13 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
                   node.value(), verified.error().message());
         continue;
       }
+      if (IsTooBusy(supplied.error())) {
+        // The transport has asked until its deadline. The node is alive, and is asked for the next
+        // extent.
+        log::Warn("data set '{}': extent {}: {}; the next node is asked", dataset.name(),
+                  extent.value(), supplied.error().message());
+        continue;
+      }
       if (!IsNoAnswer(supplied.error())) return ErrorFromOthers(supplied.error());
       log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
                 node.value(), supplied.error().message());
@@ -156,7 +163,8 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
       parts_.nodes->SetLives(node, false);
     }
   }
-  // All nodes before this one are silent, or there are none: this node reads for the whole job.
+  // All nodes before this one are silent or were passed over, or there are none: this node reads
+  // for the whole job.
   FOREBAY_ASSIGN(SuppliedExtent supplied, gfs_extents_.Read(request, allocate, queue));
   // This node may give the extent a home from now on.
   dataset.MakeLocal(extent);

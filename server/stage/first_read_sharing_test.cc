@@ -264,7 +264,7 @@ class JoinedFirstReadsTest : public FirstReadSharingTest {
       return joined_.Give(*dataset_, {&read, 1});
     });
   }
-  // One read under way to its first keeper, and two that wait for it.
+  // Begins with one read on its way to its first keeper, and two that wait for it.
   HeldKeepers::Asked BeginThree() {
     given_.push_back(GiveAtOnce(1));
     HeldKeepers::Asked first = held_.Next();

@@ -111,11 +111,12 @@ namespace {
 // node that asks later has begun since.
 constexpr std::int64_t kFailureIsOldNs = 10'000'000'000;
 
-// The object that another node asks for must be the one that this node has listed.
+// The object that another node asks for must be the one that this node has listed. kOutOfRange if
+// it is not.
 Status CheckObject(const std::string& dataset, std::size_t object_count, ObjectId object,
                    const auto& object_of, std::uint64_t object_hash) {
   if (object.value() >= object_count) {
-    return Error(ErrorCode::kFailedPrecondition,
+    return Error(ErrorCode::kOutOfRange,
                  fmt::format("data set '{}' has {} objects here, and more on the node that asks; "
                              "objects must not be added or removed during a job",
                              dataset, object_count));
@@ -123,7 +124,7 @@ Status CheckObject(const std::string& dataset, std::size_t object_count, ObjectI
   const catalog::PlannedObject ours = object_of(object);
   if (catalog::HashOf(ours) == object_hash) return {};
   // A message names no paths, so this node does not know which object the other one means.
-  return Error(ErrorCode::kFailedPrecondition,
+  return Error(ErrorCode::kOutOfRange,
                fmt::format("object {} of data set '{}' is '{}' with {} bytes here, and another one "
                            "on the node that asks: this object, or one before it in the order of "
                            "names, was changed, added or removed; objects must not change during a "
@@ -136,7 +137,7 @@ Status CheckObject(const std::string& dataset, std::size_t object_count, ObjectI
 Result<bool> LocalExtents::ReadPart(Dataset& dataset, ObjectId object, std::uint64_t object_hash,
                                     catalog::ImageSink& part) {
   // In this order: what was scanned is dropped when the catalog is there.
-  if (const std::shared_ptr<const ObjectScans> scans = dataset.scans()) {
+  if (const std::shared_ptr<ObjectScans> scans = dataset.scans()) {
     const catalog::ScanPlan& plan = scans->plan();
     const auto planned = [&](ObjectId number) { return plan.objects[number.value()]; };
     FOREBAY_TRY(CheckObject(plan.name, plan.objects.size(), object, planned, object_hash));
@@ -168,6 +169,15 @@ Result<bool> LocalExtents::ReadPart(Dataset& dataset, ObjectId object, std::uint
   // The node that asks is ahead of this one.
   stager_.StageForReader(dataset);
   return false;
+}
+
+void LocalExtents::Stat(Dataset& dataset, std::span<const std::string> paths,
+                        LocalStats::Done done) {
+  stager_.local_stats().Answer(
+      dataset, paths, [done = std::move(done)](const Result<LocalStats::Outcome>& outcome) {
+        done(outcome.has_value() ? outcome
+                                 : Result<LocalStats::Outcome>(ErrorForOthers(outcome.error())));
+      });
 }
 
 }  // namespace forebay::stage

@@ -1,14 +1,17 @@
 // LocalExtents: answers a request of another node for a whole extent (ExtentSource), with the copy
 // on this node's tiers; an extent that is on no tier is staged first. It also answers requests for
-// the catalog part of an object (PartSource).
+// the catalog part of an object (PartSource), and for sizes and times of files (StatSource).
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "proto/contract/result.h"
 #include "server/catalog/storage/build_scratch.h"
 #include "server/catalog/storage/image_sink.h"
+#include "server/stage/cataloguing/local_stats.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/stager.h"
@@ -38,9 +41,12 @@ class LocalExtents {
   // Writes the encoded part of an object of a data set that is scanned, from what was scanned so
   // far or from the complete catalog. Begins to catalogue the data set if nobody has yet. False:
   // the part is not there yet. `object_hash`: catalog::HashOf of the object as the asking node has
-  // listed it; kFailedPrecondition: it is another one here. Never waits for a scan.
+  // listed it; kOutOfRange: it is another one here. Never waits for a scan.
   Result<bool> ReadPart(Dataset& dataset, ObjectId object, std::uint64_t object_hash,
                         catalog::ImageSink& part);
+  // Calls `done` once with the sizes and times of `paths`, perhaps within this call
+  // (LocalStats::Answer). Errors are meant for another node. No thread waits meanwhile.
+  void Stat(Dataset& dataset, std::span<const std::string> paths, LocalStats::Done done);
   const catalog::BuildScratch& scratch() const { return scratch_; }
 
  private:

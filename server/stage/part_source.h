@@ -26,7 +26,8 @@ class PartSource {
   // Appends the encoded part to `part`, and returns true. False: the node has not scanned the
   // object yet; it is to be asked again later. Blocks until the part is there, or until a deadline
   // of the source, but never for the scan. After an error, IsNoAnswer says whether the next node is
-  // to be asked. The bytes are not verified (catalog::DecodePart).
+  // to be asked; kOutOfRange: the node has listed another object under this number, or none. The
+  // bytes are not verified (catalog::DecodePart).
   virtual Result<bool> ReadPart(const PartRequest& request, catalog::TableSpool& part) = 0;
 };
 

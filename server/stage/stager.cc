@@ -114,6 +114,7 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                  .loader = loader_,
                  .nodes = parts_.nodes,
                  .peers = parts_.peers}),
+      local_stats_(parts_.backend, parts_.clock),
       cataloguer_({.request_bytes = options_.request_bytes,
                    .scan_depth = options_.scan_depth,
                    .working_bytes = options_.ram_working_bytes,
@@ -122,6 +123,8 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                    .catalogs = parts_.catalogs,
                    .nodes = parts_.nodes,
                    .peers = parts_.peer_parts,
+                   .stat_peers = parts_.peer_stats,
+                   .local_stats = local_stats_,
                    .tiers = tiers_,
                    .placements = placements_,
                    .loader = loader_}),
@@ -156,6 +159,7 @@ void Stager::BeginStop() {
   // that is blocked in a GFS call cannot be woken (AwaitStopped).
   tiers_.Stop();
   loader_.Stop();
+  local_stats_.BeginStop();
   if (parts_.patience != nullptr) parts_.patience->Stop();
   for (const StagingJob& job : unfinished->loads) Cancel(job);
   // Calls everybody who waits for a catalog.

@@ -22,6 +22,7 @@
 #include "server/io/queue_crew.h"
 #include "server/plan/membership.h"
 #include "server/stage/cataloguing/cataloguer.h"
+#include "server/stage/cataloguing/local_stats.h"
 #include "server/stage/dataset.h"
 #include "server/stage/early_extents.h"
 #include "server/stage/extent_loader.h"
@@ -38,6 +39,7 @@
 #include "server/stage/placement/placement_table.h"
 #include "server/stage/placement/staging_tiers.h"
 #include "server/stage/staging_queue.h"
+#include "server/stage/stat_source.h"
 #include "server/tier/extent_cache.h"
 
 namespace forebay::stage {
@@ -73,6 +75,7 @@ struct StagerParts {
   // The nodes that keep checksums of first reads for this one; null: none do.
   FirstReadKeepers* keepers = nullptr;
   PartSource* peer_parts = nullptr;  // likewise, for data sets that are scanned
+  StatSource* peer_stats = nullptr;  // likewise, for data sets of many small files
 };
 
 // Thread-safe.
@@ -86,7 +89,9 @@ class Stager {
   // returns at once. AwaitStopped waits until all threads have ended. It returns false if some have
   // not ended after `wait`; the stager must then not be destroyed.
   void BeginStop();
-  bool AwaitStopped(std::chrono::milliseconds wait) { return crew_->AwaitEnd(wait); }
+  bool AwaitStopped(std::chrono::milliseconds wait) {
+    return crew_->AwaitEnd(wait) && local_stats_.AwaitStopped(wait);
+  }
 
   // Catalogues and stages `dataset` in the background; follow Dataset::progress(). If it has its
   // catalog already, stages the extents that failed or were evicted since. With `rebuild`, a saved
@@ -125,6 +130,8 @@ class Stager {
   void OpenFirstReads(Dataset& dataset);
 
   GfsPieces& pieces() { return pieces_; }
+  // Answers other nodes that ask for sizes and times of files.
+  LocalStats& local_stats() { return local_stats_; }
   // Space on the tiers that no extent has as its home yet.
   plan::TierSpace space_left() const { return placements_.left(); }
 
@@ -153,6 +160,7 @@ class Stager {
   std::optional<FirstReadSharing> sharing_;  // unset: no other node is told of first reads
   GfsPieces pieces_;
   ExtentSupplier supplier_;
+  LocalStats local_stats_;
   Cataloguer cataloguer_;
   EarlyExtents early_;
   StagingQueue queue_;

@@ -43,7 +43,7 @@ fetch::ReaderPlace PlaceOf(const StreamSpec& spec, const BatchName& name) {
 }
 
 fetch::Need NeedOf(const StreamSpec& spec) {
-  // Of all epochs but the first, which may have another mode.
+  // The mode of all epochs but the first counts, because the first one may have another mode.
   return spec.ReadsRuns(EpochId(1)) ? fetch::Need::kRuns : fetch::Need::kSamples;
 }
 

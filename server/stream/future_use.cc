@@ -10,6 +10,16 @@ namespace forebay::stream {
 namespace {
 
 constexpr std::uint64_t kNever = fetch::kNeverUsed;
+
+// The number of samples in a window of the order, at most those of an epoch. Modes other than
+// `block` have no window: 0.
+std::uint64_t WindowSamples(const OrderShape& shape, std::uint64_t epoch_samples) {
+  if (shape.block_samples == 0) return 0;
+  // Compared by division, because both factors may be larger than the epoch.
+  if (shape.window_runs > epoch_samples / shape.block_samples) return epoch_samples;
+  return shape.block_samples * shape.window_runs;
+}
+
 // The number of selected samples below `sample`, which is also the index of the first one that is
 // not below it, because a selection is in ascending order.
 std::uint64_t FirstIndexFrom(const catalog::Selection& selection, std::uint64_t sample) {
@@ -65,12 +75,7 @@ void StreamFuture::Note(const fetch::ReaderPlace& place) {
 // for: it may have ended, and what it needs would take ever more memory.
 StreamFuture::Progress StreamFuture::FindSlowestLocked() const {
   const std::uint64_t samples = spec_->plan.sample_count();
-  const OrderShape& shape = spec_->order.ShapeOf(progress_.epoch);
-  // Both factors may be larger than the epoch. In other modes than block there is no window.
-  const std::uint64_t window =
-      shape.block_samples == 0                        ? 0
-      : shape.window_runs > samples / shape.block_samples ? samples
-                                                      : shape.block_samples * shape.window_runs;
+  const std::uint64_t window = WindowSamples(spec_->order.ShapeOf(progress_.epoch), samples);
   const std::uint64_t lag =
       std::min(samples, window + spec_->credits * spec_->plan.global_batch());
   // The place that is `lag` behind this rank, perhaps in the epoch before.
@@ -180,7 +185,8 @@ std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
   return kNever;
 }
 
-// Steps from a place of the order until the extent is needed, counting into the next epoch.
+// Returns the steps from a place of the order until the extent is needed, counting into the next
+// epoch.
 std::uint64_t StreamFuture::StepsFrom(const Progress& from, ExtentId extent) {
   const std::uint64_t batch = spec_->plan.global_batch();
   const std::uint64_t samples = spec_->plan.sample_count();

@@ -81,7 +81,7 @@ class StreamFuture {
     std::uint64_t position = 0;
     friend auto operator<=>(const Progress&, const Progress&) = default;
   };
-  // Of this rank.
+  // Returns how far this rank has read.
   Progress progress() const FOREBAY_EXCLUDES(progress_mutex_);
   struct Ranks {
     Progress own;
@@ -94,12 +94,12 @@ class StreamFuture {
   const std::shared_ptr<const StreamSpec> spec_;
   tier::MemorySignal& memory_;
   const std::uint64_t fingerprint_;  // of the order
-  // A mutex of its own, held for a copy or for the note of a place, so that the delivery of a batch
-  // never waits for a search that asks about all extents of a cache.
+  // The places of the ranks have a mutex of their own, which is held briefly, so that the delivery
+  // of a batch never waits for a search that asks about all extents of a cache.
   mutable Mutex progress_mutex_;
   Progress progress_ FOREBAY_GUARDED_BY(progress_mutex_);
   Progress slowest_ FOREBAY_GUARDED_BY(progress_mutex_);
-  // Of ranks on other nodes: by rank, and in order.
+  // The places of ranks on other nodes, by rank, and in the order of the places.
   std::map<std::uint32_t, Progress> others_ FOREBAY_GUARDED_BY(progress_mutex_);
   std::multiset<Progress> others_in_order_ FOREBAY_GUARDED_BY(progress_mutex_);
   // Held while an answer is computed.
@@ -123,12 +123,12 @@ class FutureUse {
   // Eviction knows from now on which extents this stream will need, until Remove.
   std::shared_ptr<StreamFuture> Add(std::shared_ptr<const StreamSpec> spec);
   void Remove(const StreamFuture* future);
-  // Where a reader on another node is. Told to all streams of the data set (StreamFuture::Note).
+  // Tells all streams of the data set where a reader on another node is (StreamFuture::Note).
   void Note(std::uint64_t dataset, const fetch::ReaderPlace& place) const;
   // The minimum over streams; ~0 - 1 where no stream will read it. An answer below `exact_from`
   // need not be exact (tier::NextUse).
   std::uint64_t NextUse(const tier::ExtentKey& key, std::uint64_t exact_from = 0) const;
-  // The same for any of some samples.
+  // The steps until one of some samples is needed, as above.
   std::uint64_t NextUse(const fetch::UnitSamples& samples) const;
 
  private:

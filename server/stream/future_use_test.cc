@@ -164,7 +164,7 @@ TEST_F(FutureUseTest, WhatASlowerRankStillReadsIsNeededNow) {
   EXPECT_EQ(future_->StepsUntil(extent), 0U);
   future_->Advance(EpochId(0), 46 + lag);
   EXPECT_GT(future_->StepsUntil(extent), 0U);
-  // Over the end of an epoch.
+  // The distance between the ranks is also counted over the end of an epoch.
   future_->Advance(EpochId(1), 10);
   const ExtentId last = extent_at(kSamples - 1);
   fetch::ReaderPlace old = behind;

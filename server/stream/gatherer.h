@@ -29,8 +29,8 @@ struct BatchSamples {
   // List the extents of samples that are decoded already, too, for a batch that must not depend on
   // what is kept.
   bool all_extents = false;
-  // Of a packed data set: its stream's slots; and who says which samples other nodes can supply.
-  // Null: all extents are needed here.
+  // These are used for packed data sets. `open` are the slots of the stream. `others` says which
+  // samples other nodes can supply; if it is null, all extents are needed here.
   OpenSlots open;
   const fetch::Fetcher* others = nullptr;
 };

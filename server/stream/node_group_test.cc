@@ -129,6 +129,21 @@ TEST_P(NodeGroupTest, ANodeThatSendsWrongRowsIsAskedForWholeExtents) {
   EXPECT_EQ(group_->GfsBytes(), kFileBytes);
 }
 
+// The transport has repeated the requests until their deadlines. With three nodes the third one is
+// asked; with two this node reads what the busy one refuses.
+TEST_P(NodeGroupTest, SamplesOfABusyNodeComeAllTheSame) {
+  for (const std::uint32_t count : {3U, 2U}) {
+    group_.reset();
+    Start(count);
+    StageEach(count);
+    group_->transport().SetIsTooBusy(NodeRank(1));
+    ExpectEpoch(0);
+    EXPECT_GT(group_->transport().row_requests(NodeRank(1)), 0U);
+    EXPECT_GT(group_->transport().extents_asked(NodeRank(1)), 0U);
+    EXPECT_GT(group_->GfsBytes(), kFileBytes);
+  }
+}
+
 TEST_P(NodeGroupTest, WrongRowsOfOneNodeComeFromTheNext) {
   Start(3);
   StageEach(3);

@@ -38,7 +38,8 @@ constexpr std::uint32_t kBatch = 8;
 constexpr std::uint64_t kSteps = kSamples / kBatch;
 constexpr std::uint64_t kSeed = 20'261'121;
 
-// What every run serves and compares with; made once, because thousands of runs need it.
+// Returns the file that every run serves and compares with. It is made once, because thousands of
+// runs need it.
 const std::vector<std::byte>& DataFile() {
   static const std::vector<std::byte> file = ServeFixture::RecordFile(kSamples, kRecordBytes);
   return file;
@@ -107,7 +108,8 @@ class ServeScript {
     for (std::uint64_t step = 0; step < kSteps; ++step) {
       ASSERT_TRUE((*session)->Pull({.first = {.step = StepId(step)}}).has_value());
       ASSERT_TRUE(sink.WaitFor(errors + 1)) << "a pull hangs";
-      // Taken out of the sink: a copy of all batches for every step was half of this test's time.
+      // Batches are taken out of the sink, because copies of them all for every step took half of
+      // this test's time.
       const auto taken = sink.TakeBatches();
       ASSERT_LE(taken.size(), 1u);
       if (taken.empty()) {

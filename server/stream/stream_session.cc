@@ -2,7 +2,8 @@
 // to the reader's sink. Two mutexes separate the two jobs. `mutex_` guards the counts and is held
 // briefly. `sink_mutex_` is held while a batch is handed over, so that batches reach the sink one
 // after another, and so that Close can wait for a hand-over: afterwards the sink may be destroyed.
-// The memory of batches is freed without a lock, so that nobody waits for that.
+// A third mutex, `close_mutex_`, makes a second caller of Close wait for the first one. The memory
+// of batches is freed without the first two, so that no delivery waits for that.
 #include "server/stream/stream_session.h"
 
 #include <algorithm>
@@ -193,10 +194,13 @@ void StreamSession::Leave() {
 }
 
 void StreamSession::Close() {
+  // Several threads of gRPC may close a stream: when its reader goes away, and when the call ends.
+  // A caller that comes second must find the memory free and the name given back, too. The last
+  // reference to a session closes it alone, so the destructor never waits here.
+  const MutexLock close_lock(close_mutex_);
   std::unordered_map<std::uint64_t, Held> freed;
   {
-    // Whoever comes second waits here too: a delivery may still be under way, and the sink may
-    // be gone once Close has returned to any caller.
+    // Waits for a delivery under way, because the sink may be gone once Close has returned.
     const MutexLock sink_lock(sink_mutex_);
     if (std::exchange(sink_, nullptr) == nullptr) return;
     const MutexLock lock(mutex_);

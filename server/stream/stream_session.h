@@ -97,8 +97,9 @@ class StreamSession final : public BatchOwner,
   // What it holds stays in place. Idempotent.
   void Leave();
   // Frees everything; nothing reaches the sink any more. Ends requests to other nodes, so it is to
-  // be called without a lock. Idempotent.
-  void Close();
+  // be called without a lock. Idempotent; a second caller waits until the first one has ended, so
+  // the stream is closed for every caller that has returned.
+  void Close() FOREBAY_EXCLUDES(close_mutex_);
 
   // For the scheduler. Requested by Close.
   std::stop_token unwanted() const override { return closing_.get_token(); }
@@ -122,6 +123,9 @@ class StreamSession final : public BatchOwner,
   std::stop_source closing_;
   std::atomic<bool> has_left_ = false;
 
+  // Held from the beginning of Close to its end, so that a second caller waits. Neither the sink
+  // nor what Close calls may call Close of the same session.
+  Mutex close_mutex_ FOREBAY_ACQUIRED_BEFORE(sink_mutex_, mutex_);
   // Held while the sink is called.
   Mutex sink_mutex_ FOREBAY_ACQUIRED_BEFORE(mutex_);
   BatchSink* sink_ FOREBAY_GUARDED_BY(sink_mutex_);  // null once closed

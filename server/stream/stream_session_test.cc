@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <map>
 #include <random>
 #include <set>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -254,6 +256,27 @@ TEST_F(StreamSessionTest, WhatIsHeldComesBackWhenTheReaderGoesAway) {
   session->Close();
   EXPECT_EQ(serve_->slots().used_bytes(), 0u);
   EXPECT_EQ(serve_->registry().open_count(), 0u);
+}
+
+// The second call comes while the first one ends requests to other nodes: a callback of the
+// stream's stop token runs inside the first call, and makes the second one in another thread.
+TEST_F(StreamSessionTest, ASecondCallOfCloseReturnsAfterTheFirst) {
+  Start();
+  auto session = Open();
+  std::promise<std::size_t> open_streams;  // when the second call has returned
+  std::future<std::size_t> returned = open_streams.get_future();
+  std::jthread second;
+  const std::stop_callback within_first(session->unwanted(), [&] {
+    second = std::jthread([&] {
+      session->Close();
+      open_streams.set_value(serve_->registry().open_count());
+    });
+    // A second call that does not wait returns before this time is over.
+    EXPECT_EQ(returned.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  });
+  session->Close();
+  ASSERT_TRUE(second.joinable()) << "the first call has not come to the callback";
+  EXPECT_EQ(returned.get(), 0U);
 }
 
 TEST_F(StreamSessionTest, WhoHasLeftFreesTheNameAndKeepsWhatItHolds) {

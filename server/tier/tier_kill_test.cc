@@ -34,8 +34,8 @@ using testing::TestExtent;
 constexpr std::uint32_t kNumbers = 24;  // extents that the child puts and removes in turn
 constexpr std::uint64_t kCapacityBytes = 256 << 20;
 
-// Made once, before the first child is forked: 5 MB of pattern and checksums would otherwise take
-// longer than what a child does in its life.
+// The extents are made once, before the first child is forked. Otherwise 5 MB of pattern and
+// checksums would take longer than all that a child does.
 std::vector<TestExtent>& Extents() {
   static std::vector<TestExtent> extents = [] {
     std::vector<TestExtent> made;

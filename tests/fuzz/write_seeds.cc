@@ -424,7 +424,7 @@ v1::SamplesReply RowsReply(std::size_t begin, std::size_t end) {
   return reply;
 }
 
-// The part of the catalog of an object a.tar with one sample, in the form for messages.
+// Returns the catalog part of an object a.tar with one sample, in the form for messages.
 std::string EncodedPart() {
   catalog::CatalogPart part({.path = "a.tar", .bytes = 12'288, .mtime_ns = 0}, {});
   const std::uint8_t jpg = part.FieldNumber("jpg", 0).value();
@@ -456,7 +456,7 @@ v1::CatalogPartReply PartReply(bool is_there, const std::string& payload) {
   return reply;
 }
 
-// Answers to a request for a catalog part. The receiver takes the first three.
+// Writes answers to a request for a catalog part. The receiver takes the first three.
 void WritePartReplies(SeedFolder& seeds) {
   using Replies = std::vector<v1::CatalogPartReply>;
   const std::string part = EncodedPart();
@@ -482,7 +482,16 @@ void WritePartReplies(SeedFolder& seeds) {
   }
 }
 
-// Requests of another node.
+// The bytes of a message that was written by hand.
+std::string TextOfMessage(const grpc::ByteBuffer& message) {
+  std::vector<grpc::Slice> slices;
+  FOREBAY_CHECK(message.Dump(&slices).ok());
+  std::string text;
+  for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
+  return text;
+}
+
+// Writes requests of another node.
 void WritePeerRequests(SeedFolder& seeds) {
   v1::SamplesRequest rows;
   rows.set_identity(1);
@@ -520,15 +529,43 @@ void WritePeerRequests(SeedFolder& seeds) {
       .from = NodeRank(4),
       .reads = {{.key = {.dataset = 2, .extent = ExtentId(5), .identity = 6}, .checksum = 7},
                 {.key = {.dataset = 2, .extent = ExtentId(800), .identity = 9}, .checksum = 10}}};
-  std::vector<grpc::Slice> slices;
-  FOREBAY_CHECK(peer::WriteRequest(given).Dump(&slices).ok());
-  std::string first_reads(slices.front().begin(), slices.front().end());
+  std::string first_reads = TextOfMessage(peer::WriteRequest(given));
   seeds.Write("peer_request/first_reads", first_reads);
   first_reads.back() = static_cast<char>(first_reads.back() ^ 1);
   seeds.Write("peer_request/first_reads_flipped_bit", first_reads);
 }
 
-// A request for a catalog part.
+// Requests for sizes of files, and answers for a batch of three. Only those whose digests are right
+// get as far as the paths or the sizes.
+void WriteStats(SeedFolder& seeds) {
+  const auto request = [](const std::vector<std::string>& paths) {
+    return TextOfMessage(peer::WriteStatsRequest({.identity = 1, .dataset = 2}, paths));
+  };
+  seeds.Write("peer_request/stats", request({"a/1.jpg", "a/b/2.jpg"}));
+  seeds.Write("peer_request/stats_beside_root", request({"a/1.jpg", "a/../../2.jpg"}));
+  seeds.Write("peer_request/stats_absolute", request({"/a"}));
+  std::string altered = request({"a/1.jpg"});
+  altered.back() = static_cast<char>(altered.back() ^ 1);
+  seeds.Write("peer_request/stats_flipped_bit", altered);
+  const auto reply = [](std::size_t files) {
+    constexpr std::uint64_t kBatch = 99;  // as in peer_reply_fuzz.cc
+    std::vector<io::FileInfo> infos(files, {.bytes = 300, .mtime_ns = 7, .is_regular = true});
+    infos.front().is_regular = false;
+    v1::ObjectStatsReply message;
+    FOREBAY_CHECK(
+        message.ParseFromString(TextOfMessage(peer::WriteStatsReply(kBatch, infos))));
+    return message;
+  };
+  using Replies = std::vector<v1::ObjectStatsReply>;
+  seeds.Write("peer_reply/stats", DelimitedOf(Replies{reply(3), reply(1), reply(4)}));
+  v1::ObjectStatsReply uneven = reply(3);
+  uneven.mutable_mtimes_ns()->RemoveLast();
+  v1::ObjectStatsReply flipped = reply(3);
+  flipped.set_bytes(1, 301);
+  seeds.Write("peer_reply/stats_malformed", DelimitedOf(Replies{uneven, flipped}));
+}
+
+// Writes a request for a catalog part.
 void WritePartRequest(SeedFolder& seeds) {
   v1::CatalogPartRequest part;
   part.set_identity(1);
@@ -538,8 +575,8 @@ void WritePartRequest(SeedFolder& seeds) {
   seeds.Write("peer_request/catalog_part", part.SerializeAsString());
 }
 
-// Answers of another node. Lengths and checksums of the rows are right, so that the receiver gets
-// as far as the one thing that is wrong.
+// Writes answers of another node. Lengths and checksums of the rows are right, so that the receiver
+// gets as far as the one thing that is wrong.
 void WritePeerReplies(SeedFolder& seeds) {
   using Replies = std::vector<v1::SamplesReply>;
   // The row of 40 bytes begins in the first chunk and ends in the third, where its checksum comes.
@@ -605,6 +642,7 @@ int main(int argc, char** argv) {
   forebay::WritePeerReplies(seeds);
   forebay::WritePartRequest(seeds);
   forebay::WritePartReplies(seeds);
+  forebay::WriteStats(seeds);
   forebay::WriteClientHellos(seeds);
   forebay::WriteSafetensors(seeds);
   return seeds.is_good() ? 0 : 1;

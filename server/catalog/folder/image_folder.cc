@@ -1,15 +1,20 @@
 // The driver of format image-folder: directories at the top of the root are classes, the files
 // beneath them are samples. One walk in the order of names gives objects, samples and extents at
-// once, because sample i is object i. Consecutive files fill an extent (a run); a file that is
-// larger than an extent gets a chain of its own.
+// once, because sample i is object i. The walk collects paths in batches, and asks ObjectStats for
+// the sizes of a few batches at a time while it goes on; files are added in the order of the walk.
+// Consecutive files fill an extent (a run); a file that is larger than an extent gets a chain of
+// its own.
 #include <algorithm>
 #include <array>
+#include <deque>
+#include <future>
+#include <utility>
 
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
 #include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"
-#include "server/catalog/stat_many.h"
+#include "server/catalog/object_stats.h"
 #include "server/catalog/storage/catalog_image.h"
 #include "server/catalog/storage/catalog_writer.h"
 
@@ -34,10 +39,6 @@ constexpr auto kFolderKeys = std::to_array<FormatKey>({
      .identify = IdentifySuffixes},
 });
 
-// Paths whose sizes are read together. It bounds the memory of a directory with millions of files,
-// and is large enough to keep all threads of StatMany busy.
-constexpr std::size_t kStatBatch = 4096;
-
 void AppendWord(std::vector<std::byte>& bytes, std::uint32_t word) {
   const auto raw = std::as_bytes(std::span(&word, 1));
   bytes.insert(bytes.end(), raw.begin(), raw.end());
@@ -55,9 +56,22 @@ class ImageFolderBuilder {
   Result<std::shared_ptr<const Catalog>> Build();
 
  private:
+  // Files of the walk, whose sizes are asked for together. A batch may span directories, so trees
+  // of small directories take no more batches than a large directory.
+  struct Batch {
+    std::vector<std::string> paths;
+    std::vector<std::uint32_t> labels;  // one per path
+    std::size_t path_bytes = 0;
+    std::future<StatOutcome> outcome;
+  };
+
+  Status AddClasses(std::span<const io::DirectoryEntry> top);
   Status AddTree(const std::string& directory, std::size_t depth);
-  Status AddFiles(std::vector<std::string>& paths);
-  Status AddFile(const std::string& path, const io::FileInfo& info);
+  Status Collect(std::string path);
+  Status AskForBatch();
+  Status AddOldestBatch();
+  Status AddBatches();
+  Status AddFile(const std::string& path, std::uint32_t label, const io::FileInfo& info);
   Status AddLargeFile(std::uint64_t bytes);
   Status CutRun();
   void AnnounceRun(const ExtentRow& row);
@@ -68,6 +82,8 @@ class ImageFolderBuilder {
   TableSpool sink_;
   CatalogWriter writer_;
   std::vector<std::string> classes_;
+  Batch collected_;  // not asked for yet
+  bool has_failed_ = false;  // a file could not be added
   std::uint64_t sample_count_ = 0;
   // The run: whole files that the next extent will hold.
   std::uint64_t run_bytes_ = 0;
@@ -76,6 +92,8 @@ class ImageFolderBuilder {
   std::vector<std::string> run_paths_;  // filled only if the caller wants to know of runs
   std::vector<ObjectInfo> run_objects_;
   std::uint32_t extent_count_ = 0;
+  // Last: its threads use the paths, and its destructor waits for them.
+  std::deque<Batch> asked_for_;
 };
 
 // Suffixes are compared byte by byte: ".jpg" does not match "A.JPG".
@@ -142,22 +160,58 @@ Status ImageFolderBuilder::AddLargeFile(std::uint64_t bytes) {
   return {};
 }
 
-// Adds the files in order and clears `paths`.
-Status ImageFolderBuilder::AddFiles(std::vector<std::string>& paths) {
-  // The sizes of a batch are read in parallel, because each is a round trip to the servers of the
-  // GFS.
-  const std::vector<Result<io::FileInfo>> infos = StatMany(context_.root, paths);
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    FOREBAY_TRY(infos[i]);
-    FOREBAY_TRY(AddFile(paths[i], *infos[i]));
+// Takes the next file of the walk. The bounds of a batch also bound the memory of a directory with
+// millions of files.
+Status ImageFolderBuilder::Collect(std::string path) {
+  const bool is_full = collected_.paths.size() == limits::kStatPathsMax ||
+                       collected_.path_bytes + path.size() > limits::kStatPathBytesMax;
+  if (is_full) FOREBAY_TRY(AskForBatch());
+  collected_.path_bytes += path.size();
+  collected_.paths.push_back(std::move(path));
+  collected_.labels.push_back(static_cast<std::uint32_t>(classes_.size() - 1));
+  return {};
+}
+
+// Asks for the collected batch. If as many batches are under way as ObjectStats wants, waits for
+// the oldest one and adds its files.
+Status ImageFolderBuilder::AskForBatch() {
+  if (collected_.paths.empty()) return {};
+  Batch& batch = asked_for_.emplace_back(std::exchange(collected_, Batch()));
+  const std::size_t at_once = context_.stats.batches_at_once();
+  // A single batch is waited for at once, so it needs no thread.
+  const std::launch launch = at_once > 1 ? std::launch::async : std::launch::deferred;
+  // An element of a deque stays where it is while others come and go at the ends.
+  batch.outcome =
+      std::async(launch, [this, &paths = batch.paths] { return context_.stats.Stat(paths); });
+  while (asked_for_.size() >= at_once) FOREBAY_TRY(AddOldestBatch());
+  return {};
+}
+
+Status ImageFolderBuilder::AddOldestBatch() {
+  // True until the last file was added, so that every way out of this function sets it.
+  has_failed_ = true;
+  const StatOutcome outcome = asked_for_.front().outcome.get();
+  const Batch batch = std::move(asked_for_.front());
+  asked_for_.pop_front();
+  for (std::size_t i = 0; i < outcome.infos.size(); ++i) {
+    FOREBAY_TRY(AddFile(batch.paths[i], batch.labels[i], outcome.infos[i]));
   }
-  paths.clear();
+  if (outcome.error) return *outcome.error;
+  has_failed_ = false;
+  return {};
+}
+
+// Adds the files of all batches that are left.
+Status ImageFolderBuilder::AddBatches() {
+  FOREBAY_TRY(AskForBatch());
+  while (!asked_for_.empty()) FOREBAY_TRY(AddOldestBatch());
   return {};
 }
 
 // Adds one file as the next object and sample. It joins the run if it fits, and begins a new one
 // else.
-Status ImageFolderBuilder::AddFile(const std::string& path, const io::FileInfo& info) {
+Status ImageFolderBuilder::AddFile(const std::string& path, std::uint32_t label,
+                                   const io::FileInfo& info) {
   if (!info.is_regular) return NotAFile(path);
   if (info.bytes == 0) {
     return InputError(ErrorCode::kInvalidArgument, path, 0,
@@ -180,7 +234,7 @@ Status ImageFolderBuilder::AddFile(const std::string& path, const io::FileInfo& 
   ++sample_count_;
   // The run is empty where the file is large, so its offset in the extent is 0 then.
   AppendWord(entries_, static_cast<std::uint32_t>(run_bytes_));
-  AppendWord(entries_, static_cast<std::uint32_t>(classes_.size() - 1));
+  AppendWord(entries_, label);
   if (context_.progress) context_.progress(sample_count_);
   if (is_large) return AddLargeFile(info.bytes);
   run_bytes_ += info.bytes;
@@ -202,36 +256,39 @@ Status ImageFolderBuilder::AddTree(const std::string& directory, std::size_t dep
                      " directories deep (kDirectoryDepthMax)");
   }
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, context_.root.List(directory));
-  // A batch ends at each directory, so a tree of many small directories gets less from parallel
-  // reads. The numbering matters more.
-  std::vector<std::string> files;  // of this directory, not yet added
   for (const io::DirectoryEntry& entry : entries) {
     if (entry.name.starts_with('.')) continue;
-    const std::string path = directory + "/" + entry.name;
+    std::string path = directory + "/" + entry.name;
     if (entry.is_directory) {
-      // Files before this directory in the order of names get smaller numbers, so they go first.
-      FOREBAY_TRY(AddFiles(files));
       FOREBAY_TRY(AddTree(path, depth + 1));
     } else if (IsSample(entry.name)) {
       if (!entry.is_regular) return NotAFile(path);
-      files.push_back(path);
-      if (files.size() == kStatBatch) FOREBAY_TRY(AddFiles(files));
+      FOREBAY_TRY(Collect(std::move(path)));
     }
   }
-  return AddFiles(files);
+  return {};
 }
 
 // Files at the top of the root belong to no class and are ignored; only directories are walked.
-Result<std::shared_ptr<const Catalog>> ImageFolderBuilder::Build() {
-  FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, context_.root.List(""));
-  FOREBAY_TRY(writer_.BeginPart(PartKind::kFiles, kFileEntryBytes));
-  for (const io::DirectoryEntry& entry : entries) {
+Status ImageFolderBuilder::AddClasses(std::span<const io::DirectoryEntry> top) {
+  for (const io::DirectoryEntry& entry : top) {
     if (!entry.is_directory || entry.name.starts_with('.')) continue;
     // A class without files keeps its number, so that labels do not change when the first file is
     // added.
     classes_.push_back(entry.name);
     FOREBAY_TRY(AddTree(entry.name, 0));
   }
+  return {};
+}
+
+Result<std::shared_ptr<const Catalog>> ImageFolderBuilder::Build() {
+  FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, context_.root.List(""));
+  FOREBAY_TRY(writer_.BeginPart(PartKind::kFiles, kFileEntryBytes));
+  const Status walked = AddClasses(entries);
+  // Also after an error of the walk, which is ahead of the files that were added: the first error
+  // in the order of names is reported, however many batches are under way.
+  if (!has_failed_) FOREBAY_TRY(AddBatches());
+  FOREBAY_TRY(walked);
   FOREBAY_TRY(CutRun());
   FieldPlan image;
   image.spec.name = "image";

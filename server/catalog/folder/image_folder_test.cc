@@ -1,6 +1,14 @@
-// Catalogs of image folders: order, extents, chains, and refusals.
+// Catalogs of image folders: order, extents, chains, batches of sizes, and refusals.
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 
+#include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/catalog/object_stats.h"
 #include "server/catalog/testing/catalog_test_fixture.h"
 
 namespace forebay::catalog {
@@ -201,6 +209,115 @@ TEST_F(ImageFolderTest, NeedsAtMost24BytesPerSampleBesidesNames) {
   std::printf("image folder: %.2f bytes per sample besides names\n", per_sample);
   // 2 of these bytes are the length of the name.
   EXPECT_LE(per_sample, 24.0 + 2.0);
+}
+
+// Asks the root, and records the batches.
+class RecordedStats final : public ObjectStats {
+ public:
+  RecordedStats(io::Directory& root, std::size_t at_once) : root_(root), at_once_(at_once) {}
+  StatOutcome Stat(std::span<const std::string> paths) override {
+    {
+      const MutexLock lock(mutex_);
+      batches_.emplace_back(paths.begin(), paths.end());
+    }
+    return root_.Stat(paths);
+  }
+  std::size_t batches_at_once() const override { return at_once_; }
+  // In the order of names.
+  std::vector<std::vector<std::string>> batches() {
+    const MutexLock lock(mutex_);
+    std::ranges::sort(batches_);
+    return batches_;
+  }
+
+ private:
+  RootStats root_;
+  const std::size_t at_once_;
+  Mutex mutex_;
+  std::vector<std::vector<std::string>> batches_ FOREBAY_GUARDED_BY(mutex_);
+};
+
+class ImageFolderBatchTest : public ImageFolderTest {
+ protected:
+  Result<std::shared_ptr<const Catalog>> BuildWith(ObjectStats& stats) {
+    return BuildFromMetadata(backend_, *root_, source_, nullptr, nullptr, {}, &stats);
+  }
+};
+
+TEST_F(ImageFolderBatchTest, TheCatalogDoesNotDependOnHowManyBatchesAreUnderWay) {
+  AddFolder(5, 3000, 3);  // four batches, which span directories
+  source_.extent_bytes = 1000;
+  const auto expected = Build();
+  ASSERT_TRUE(expected.has_value());
+  std::vector<std::vector<std::string>> first_batches;
+  for (const std::size_t at_once : {1U, 2U, 3U, 8U}) {
+    RecordedStats stats(*root_, at_once);
+    const auto catalog = BuildWith(stats);
+    ASSERT_TRUE(catalog.has_value()) << catalog.error().ToString();
+    EXPECT_TRUE(std::ranges::equal((*catalog)->image(), (*expected)->image())) << at_once;
+    std::vector<std::vector<std::string>> batches = stats.batches();
+    ASSERT_EQ(batches.size(), 4U);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(batches[i].size(), limits::kStatPathsMax);
+    if (first_batches.empty()) first_batches = batches;
+    EXPECT_EQ(batches, first_batches) << "other nodes must cut the same batches";
+  }
+}
+
+TEST_F(ImageFolderBatchTest, ABatchOfLongPathsHasFewerOfThem) {
+  std::string folder = "a";
+  for (int i = 0; i < 12; ++i) folder += "/" + std::string(250, 'x');
+  constexpr std::size_t kFiles = 700;
+  for (std::size_t i = 0; i < kFiles; ++i) AddFile(folder + "/" + std::to_string(i), "1");
+  RecordedStats stats(*root_, 2);
+  ASSERT_TRUE(BuildWith(stats).has_value());
+  const auto batches = stats.batches();
+  EXPECT_EQ(batches.size(), 3U);
+  std::size_t files = 0;
+  for (const std::vector<std::string>& batch : batches) {
+    std::size_t bytes = 0;
+    for (const std::string& path : batch) bytes += path.size();
+    EXPECT_LE(bytes, limits::kStatPathBytesMax);
+    files += batch.size();
+  }
+  EXPECT_EQ(files, kFiles);
+}
+
+// A fake that knows no file: what fails is the first path of the batch.
+class NoStats final : public ObjectStats {
+ public:
+  StatOutcome Stat(std::span<const std::string> paths) override {
+    return {.infos = {},
+            .error = Error(ErrorCode::kNotFound, "'" + paths.front() + "' is missing")};
+  }
+  std::size_t batches_at_once() const override { return 8; }
+};
+
+TEST_F(ImageFolderBatchTest, OfSeveralErrorsTheFirstInTheOrderOfNamesIsReported) {
+  AddFolder(5, 3000, 3);
+  std::string path = "class9";
+  for (int i = 0; i < 18; ++i) path += "/d";
+  AddFile(path + "/1", "1");  // nested too deep; the walk finds that before a batch has failed
+  NoStats none;
+  const auto failed = BuildWith(none);
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_THAT(failed.error().message(), HasSubstr("'" + expected_.begin()->first + "' is missing"));
+  // An empty file comes before the error of the walk, too.
+  AddFile(std::next(expected_.begin(), 5000)->first, "");
+  RecordedStats stats(*root_, 8);
+  const auto refused = BuildWith(stats);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("the file is empty"));
+}
+
+TEST_F(ImageFolderBatchTest, AnErrorOfTheWalkIsReportedIfAllFilesBeforeItAreGood) {
+  AddFolder(2, 10, 3);
+  std::string path = "class9";
+  for (int i = 0; i < 18; ++i) path += "/d";
+  AddFile(path + "/1", "1");
+  RecordedStats stats(*root_, 8);
+  const auto refused = BuildWith(stats);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("kDirectoryDepthMax"));
 }
 
 TEST_F(ImageFolderTest, RefusesAnEmptyFileByName) {

@@ -25,16 +25,18 @@ struct PlacedChunk {
 // Keeps its buffers for the next chunks. Not thread-safe.
 class ChunkReader {
  public:
-  // Chunks of another data set. `is_made_here`: they were packed at staging and can be made again.
+  // To be called before the chunks of another data set are read. `is_made_here`: they were packed
+  // at staging and can be made again.
   void Begin(bool is_made_here) { is_made_here_ = is_made_here; }
 
-  // Memory that ReadFromSsd takes for those of the chunks that lie on SSD.
+  // Returns how many bytes of memory ReadFromSsd takes for those of the chunks that lie on SSD.
   static std::uint64_t SsdBytes(const ReadMeans& means, std::span<const PlacedChunk> chunks);
   // Reads those of the chunks that lie on SSD, at once; they stay until the next call.
   Status ReadFromSsd(const ReadMeans& means, std::span<PlacedChunk* const> chunks,
                      SourceCounts& counts);
-  // The chunk's record, checked; read now where it lies on SSD and ReadFromSsd has not read it, and
-  // then good until the next call. kDataLoss, with `bad` where the tier is to blame.
+  // Returns the chunk's record, checked. If the chunk lies on SSD and ReadFromSsd has not read it,
+  // it is read now, and the record is good until the next call. kDataLoss: the record is damaged;
+  // if the tier is to blame, the extent is added to `bad`.
   Result<compress::ChunkRecord> RecordOf(const compress::PackContext& pack,
                                          const ReadMeans& means, PlacedChunk& chunk,
                                          SourceCounts& counts);

@@ -91,8 +91,8 @@ Status PackedRows::Plan(std::uint64_t bytes_max) {
   return {};
 }
 
-// So that all rows of a unit are found together, in whatever order the request has them. Stable, so
-// that the rows of one sample stay in order.
+// Sorts the rows by unit, so that all rows of a unit are found together, in whatever order the
+// request has them. The sort is stable, so that the rows of one sample stay in order.
 void PackedRows::SortByUnit() {
   std::ranges::stable_sort(wanted_, {}, &Wanted::unit);
   for (std::uint32_t i = 0; i < wanted_.size(); ++i) {
@@ -106,8 +106,8 @@ void PackedRows::Begin(std::shared_ptr<const void> room) {
       Memory{.room = std::move(room), .bytes = RawBytes(memory_bytes_)});
   found_->Keep(memory_);
   std::unordered_map<ExtentId, std::uint32_t, IdHash> extent_index;
-  // Looked up now and copied at once: a reference to a unit would keep memory that the cache counts
-  // as free once it has evicted the unit.
+  // Units are looked up now and copied at once, because a reference to a unit would keep memory
+  // that the cache counts as free once it has evicted the unit.
   std::erase_if(units_, [&](const Unit& unit) {
     const UnitRef decoded = parts_.decoded.Find(unit.key, IndicesOf(unit));
     if (decoded) CopyFrom(unit, *decoded);
@@ -139,7 +139,7 @@ Result<bool> PackedRows::Find(const ReadMeans& means) {
   tools->reader.Begin(source_->IsMadeHere());
   Result<bool> is_complete = FindSome(means, *tools);
   // What was read ahead lies in memory of the tools, which another request may use next. After an
-  // error the extents are pinned anew, and the chunks may lie elsewhere in them.
+  // error the extents are pinned again, and the chunks may lie elsewhere in them.
   for (PlacedChunk& chunk : chunks_) chunk.record = {};
   knows_chunks_ = is_complete.has_value();
   parts_.tools.Give(std::move(tools));
@@ -165,7 +165,7 @@ Result<bool> PackedRows::FindSome(const ReadMeans& means, DecodeTools& tools) {
   return next_ == units_.size();
 }
 
-// Where in their extents the chunks of all units lie that are not decoded yet.
+// Finds out where in their extents the chunks of all units lie that are not decoded yet.
 Status PackedRows::FindChunks(const ReadMeans& means, DecodeTools& tools) {
   std::vector<WantedChunk> wanted;
   for (const Unit& unit : std::span(units_).subspan(next_)) {
@@ -253,8 +253,8 @@ Status PackedRows::DecodeTo(const Unit& unit, std::span<const std::span<std::byt
   return {};
 }
 
-// All samples of the unit, one after another, as the gatherer of a batch leaves them in the cache:
-// it may be the next one to use them.
+// Decodes all samples of the unit, one after another, as the gatherer of a batch leaves them in the
+// cache: it may be the next one to use them.
 Result<DecodedUnit> PackedRows::DecodeWhole(const Unit& unit, const ReadMeans& means,
                                             DecodeTools& tools) {
   DecodedUnit decoded;

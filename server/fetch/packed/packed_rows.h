@@ -24,14 +24,15 @@
 
 namespace forebay::fetch {
 
-// What decoding takes besides the rows, kept for the next request.
+// The objects and buffers that decode a request's chunks. They are kept for the next request.
 struct DecodeTools {
   ChunkFinder finder;
   ChunkReader reader;
   RawBytes scratch;
 };
 
-// As many as threads that decode at the same time. Thread-safe.
+// Keeps tools that no request uses now. There are as many tools as threads that have decoded at the
+// same time. Thread-safe.
 class DecodeToolbox {
  public:
   std::unique_ptr<DecodeTools> Take();
@@ -44,7 +45,7 @@ class DecodeToolbox {
 
 class PackedRows final : public RowFinder {
  public:
-  // Borrowed.
+  // Everything is borrowed.
   struct Parts {
     const stage::Dataset& dataset;
     DecodedCache& decoded;
@@ -64,7 +65,7 @@ class PackedRows final : public RowFinder {
   Result<bool> Find(const ReadMeans& means) override;
 
  private:
-  // That of the rows, and the right to it, which must end after it.
+  // The memory of the rows, and the right to it, which is given back after the memory is freed.
   struct Memory {
     std::shared_ptr<const void> room;
     RawBytes bytes;

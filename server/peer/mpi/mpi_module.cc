@@ -53,7 +53,7 @@ std::string ErrorText(int code) {
   return text.data();
 }
 
-// What another thread asks for.
+// A request of another thread to the thread of MPI.
 struct Command {
   enum class Kind : std::uint8_t { kReceive, kSend, kCancel } kind = Kind::kReceive;
   int node = 0;
@@ -113,7 +113,7 @@ class MpiModule {
   std::atomic<std::uint32_t> tag_max_ = 0;
   bool has_left_ = false;  // written by the thread, read after its end
 
-  // Of the thread alone.
+  // Only the thread of MPI uses these.
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::vector<MPI_Request> requests_;
   std::vector<Message> messages_;  // by request
@@ -166,7 +166,7 @@ std::string MpiModule::Open(const ForebayNode& self) {
   void* value = nullptr;
   int is_there = 0;
   MPI_Comm_get_attr(comm_, MPI_TAG_UB, &value, &is_there);
-  // The standard promises this many.
+  // The MPI standard promises at least this many tags.
   tag_max_ = is_there != 0 ? static_cast<std::uint32_t>(*static_cast<int*>(value)) : 32767U;
   return CompareRanks(self, rank, size);
 }
@@ -179,7 +179,8 @@ std::string MpiModule::CompareRanks(const ForebayNode& self, int rank, int size)
            " nodes: start all daemons, and nothing else, by one mpirun (or srun with an MPI), one "
            "on each node";
   }
-  // Of a fixed size, so that one call gathers the names, too. All nodes run the same build.
+  // The struct has a fixed size, so that one call gathers the names, too. All nodes run the same
+  // build.
   struct Said {
     std::uint32_t node = 0;
     std::array<char, kNameBytes> name = {};
@@ -222,7 +223,8 @@ std::uint32_t MpiModule::Receive(std::uint32_t node, const ForebayPayload& paylo
                                  ForebayEndedFunction ended, void* context) {
   Command command = MakeCommand(Command::Kind::kReceive, node, payload, ended, context);
   const MutexLock lock(mutex_);
-  // In the same order as in the list. A tag comes again only after all others.
+  // The mutex is still held when the command is added, so tags rise in the order of the list. A tag
+  // comes again only after all others.
   const std::uint32_t tag = next_tag_;
   next_tag_ = next_tag_ == tag_max_ ? 1 : next_tag_ + 1;
   command.tag = static_cast<int>(tag);
@@ -283,7 +285,7 @@ bool MpiModule::AwaitWork(std::deque<Command>& commands) {
     const int doublings = std::min(idle_rounds_ - kYields, 10);
     changed_.WaitFor(mutex_, std::min(kSleepMax, kSleepMin * (1 << doublings)), has_work);
   }
-  // All at once, so that the mutex is not held while MPI works.
+  // All commands are taken at once, so that the mutex is not held while MPI works.
   commands.swap(commands_);
   return !is_leaving_ || !commands.empty() || !requests_.empty();
 }
@@ -333,7 +335,7 @@ void MpiModule::Post(const Command& command, std::uint64_t index, std::uint64_t 
     buffer = lengths.empty() ? nullptr : command.pieces[begin].data;
     count = lengths.empty() ? 0 : lengths.front();
   } else {
-    // With absolute addresses, so that the pieces may lie anywhere.
+    // The addresses are absolute, so that the pieces may lie anywhere.
     MPI_Type_create_hindexed(static_cast<int>(lengths.size()), lengths.data(), addresses.data(),
                              MPI_BYTE, &type);
     MPI_Type_commit(&type);
@@ -369,7 +371,7 @@ bool MpiModule::EndSome() {
   const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
                                 indexes_.data(), statuses_.data());
   if (count == MPI_UNDEFINED || count <= 0) return false;
-  // From the back, so that the last entry can take the place of one that goes.
+  // The loop goes from the back, so that the last entry can take the place of one that goes.
   std::vector<int> order(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) order[static_cast<std::size_t>(i)] = i;
   std::sort(order.begin(), order.end(), [this](int a, int b) {
@@ -436,7 +438,7 @@ bool MpiModule::ThrowAwayLate() {
     MPI_Get_elements_x(&status, MPI_BYTE, &bytes);
     Message message{.is_receive = true, .bytes = static_cast<std::uint64_t>(bytes)};
     message.thrown_away = std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes));
-    // Of any length, as a message of ours.
+    // The message may have any length, so it is received in blocks, as Post does it.
     std::vector<int> lengths;
     std::vector<MPI_Aint> offsets;
     for (MPI_Count at = 0; at < bytes; at += static_cast<MPI_Count>(kBlockBytesMax)) {
@@ -466,7 +468,7 @@ bool MpiModule::EndTogether() {
     const MutexLock lock(mutex_);
     end += std::chrono::milliseconds(leave_wait_ms_);
   }
-  // Not MPI_Barrier, inside which nothing would be received here.
+  // MPI_Barrier would not do, because this thread would receive nothing inside it.
   MPI_Request all = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(comm_, &all) != MPI_SUCCESS) return false;
   int are_there = 0;
@@ -483,7 +485,7 @@ bool MpiModule::EndTogether() {
   return MPI_Finalize() == MPI_SUCCESS;
 }
 
-// Never destroyed, because MPI may still use the process at its end.
+// The module is never destroyed, because MPI may still use it when the process ends.
 MpiModule& TheModule() {
   static MpiModule* const module = std::make_unique<MpiModule>().release();
   return *module;

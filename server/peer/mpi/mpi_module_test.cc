@@ -21,7 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::uint32_t RankOfLauncher() {
-  // Of Open MPI, and of MPICH and its relatives.
+  // The first variable is Open MPI's, the second one that of MPICH and its relatives.
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
     if (const char* rank = std::getenv(name)) {
       return static_cast<std::uint32_t>(std::strtoul(rank, nullptr, 10));
@@ -61,7 +61,7 @@ struct OwnedPayload {
   Payload payload;
 };
 
-// Outcomes by message, when all have ended.
+// Collects the outcomes of messages, and gives them when all have ended.
 class Outcomes {
  public:
   explicit Outcomes(std::size_t messages) : outcomes_(messages) {}
@@ -135,7 +135,7 @@ class MpiModuleTest : public ::testing::Test {
 
 TEST_F(MpiModuleTest, MessagesArriveHoweverTheyAreCut) {
   const std::vector<std::size_t> lengths = {114'660, 4096, 1, 3'000'000, 300'000};
-  // One piece, many on one side, many on both.
+  // The message has one piece, many pieces on one side, or many on both.
   for (const auto& [receives, sends] :
        {std::pair{10'000'000, 10'000'000}, {10'000'000, 1000}, {777, 10'000'000}, {777, 1000}}) {
     OwnedPayload sent(lengths, static_cast<std::size_t>(sends), /*seed=*/7);
@@ -161,7 +161,7 @@ TEST_F(MpiModuleTest, AMessageOfAnotherLengthIsRefused) {
 }
 
 TEST_F(MpiModuleTest, ACancelledReceiveEndsAndWhatComesLaterDoesNotKeepItsSender) {
-  // Too long to be sent before a receiver is there.
+  // The message is too long to be sent before a receiver is there.
   OwnedPayload payload({5'000'000}, 1 << 30, 5);
   if (Asks()) {
     const std::vector<std::byte> before = payload.memory;

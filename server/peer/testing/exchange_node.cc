@@ -11,6 +11,7 @@ Status ExchangeNode::Start(NodeTransport& transport, stage::RigOptions options,
   options.peers = &transport;
   if (gives_first_reads) options.keepers = &transport;
   options.peer_parts = &transport;
+  options.peer_stats = &transport;
   FOREBAY_TRY(rig.Start(dataset, options));
   if (!has_answers) return {};
   local = std::make_unique<stage::LocalExtents>(rig.cache(), rig.stager(), rig.clock());

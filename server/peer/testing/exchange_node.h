@@ -22,7 +22,7 @@
 namespace forebay::peer {
 
 struct ExchangeNode {
-  // `folder`: of its files, as for StageRig; on a memory back end, nodes may share it.
+  // `folder` has the files of the node, as StageRig says; on a memory back end, nodes may share it.
   ExchangeNode(io::IoBackend& backend, NodeRank self, const std::vector<plan::Node>& all,
                std::string folder = "")
       : nodes(self, all), rig(backend, std::move(folder)) {}

@@ -65,6 +65,10 @@ Result<bool> GrpcNodes::Carry(const stage::PartRequest& request, catalog::TableS
   return peers().ReadPart(request, part);
 }
 
+Result<std::vector<io::FileInfo>> GrpcNodes::Carry(const stage::StatRequest& request) {
+  return peers().Stat(request);
+}
+
 void GrpcNodes::Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) {
   peers().Read(std::move(request), std::move(done));
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "server/io/clock.h"
 #include "server/peer/grpc_peers.h"
@@ -29,6 +30,7 @@ class GrpcNodes final : public NodeTransport {
   void Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
   void Carry(stage::KeepRequest request, Kept kept) override;
   Result<bool> Carry(const stage::PartRequest& request, catalog::TableSpool& part) override;
+  Result<std::vector<io::FileInfo>> Carry(const stage::StatRequest& request) override;
   GrpcPeers& peers();
 
   io::SteadyClock clock_;

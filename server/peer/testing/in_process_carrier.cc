@@ -8,7 +8,7 @@
 namespace forebay::peer {
 namespace {
 
-// The bytes of one message, whatever its pieces are.
+// Returns the bytes of one message, whatever its pieces are.
 std::string BytesOfMessage(const Payload& payload, std::size_t message) {
   std::string bytes;
   for (std::size_t i = message == 0 ? 0 : payload.ends[message - 1]; i < payload.ends[message];

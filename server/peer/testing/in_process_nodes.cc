@@ -2,6 +2,7 @@
 // caller's thread.
 #include "server/peer/testing/in_process_nodes.h"
 
+#include <future>
 #include <utility>
 
 #include <fmt/format.h>
@@ -52,6 +53,19 @@ Result<bool> InProcessNodes::Carry(const stage::PartRequest& request, catalog::T
   if (!node) return Silent(request.node);
   return node->extents->ReadPart(*node->dataset, request.object,
                                  catalog::HashOf(request.planned), part);
+}
+
+Result<std::vector<io::FileInfo>> InProcessNodes::Carry(const stage::StatRequest& request) {
+  const std::optional<Node> node = Find(request.node);
+  if (!node) return Silent(request.node);
+  FOREBAY_TRY(stage::CheckBatch(request.paths));
+  const auto told = std::make_shared<std::promise<Result<stage::LocalStats::Outcome>>>();
+  node->extents->Stat(*node->dataset, request.paths,
+                      [told](const Result<stage::LocalStats::Outcome>& outcome) {
+                        told->set_value(outcome);
+                      });
+  FOREBAY_ASSIGN(const stage::LocalStats::Outcome outcome, told->get_future().get());
+  return outcome->infos;
 }
 
 void InProcessNodes::Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "server/peer/testing/node_transport.h"
 
@@ -26,6 +27,7 @@ class InProcessNodes final : public NodeTransport {
   void Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
   void Carry(stage::KeepRequest request, Kept kept) override;
   Result<bool> Carry(const stage::PartRequest& request, catalog::TableSpool& part) override;
+  Result<std::vector<io::FileInfo>> Carry(const stage::StatRequest& request) override;
   // Nullopt if the node does not answer.
   std::optional<Node> Find(NodeRank rank) const;
 

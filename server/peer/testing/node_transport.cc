@@ -2,12 +2,21 @@
 // nodes ask each other.
 #include "server/peer/testing/node_transport.h"
 
+#include <string>
 #include <utility>
 
 #include "server/peer/testing/grpc_nodes.h"
 #include "server/peer/testing/in_process_nodes.h"
 
 namespace forebay::peer {
+namespace {
+
+// What a transport says when the deadline of a request has passed.
+Error TooBusy(NodeRank node) {
+  return stage::TooBusy("node " + std::to_string(node.value()) + " answers other calls");
+}
+
+}  // namespace
 
 void NodeTransport::Add(NodeRank rank, const Node& node) {
   {
@@ -29,6 +38,11 @@ void NodeTransport::SetSendsWrongRows(NodeRank rank) {
   counts_[rank].sends_wrong_rows = true;
 }
 
+void NodeTransport::SetIsTooBusy(NodeRank rank) {
+  std::lock_guard lock(mutex_);
+  counts_[rank].is_too_busy = true;
+}
+
 void NodeTransport::SetHoldsRows(NodeRank rank) {
   std::lock_guard lock(mutex_);
   counts_[rank].holds_rows = true;
@@ -42,6 +56,7 @@ Result<stage::SuppliedExtent> NodeTransport::Read(const stage::ExtentRequest& re
     std::lock_guard lock(mutex_);
     ++counts_[request.node].extents_asked;
     flips_bits = counts_[request.node].flips_bits;
+    if (counts_[request.node].is_too_busy) return TooBusy(request.node);
   }
   FOREBAY_ASSIGN(stage::SuppliedExtent supplied, Carry(request, allocate, queue));
   CountSent(request.node, supplied.image.bytes().size());
@@ -51,9 +66,11 @@ Result<stage::SuppliedExtent> NodeTransport::Read(const stage::ExtentRequest& re
 
 void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done done) {
   bool holds = false;
+  bool is_too_busy = false;
   {
     std::lock_guard lock(mutex_);
     ++counts_[request->node].row_requests;
+    is_too_busy = counts_[request->node].is_too_busy;
     holds = counts_[request->node].holds_rows;
     counts_[request->node].place = request->reader.place;
     if (counts_[request->node].sends_wrong_rows) {
@@ -64,6 +81,7 @@ void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done 
       };
     }
   }
+  if (is_too_busy) return done(TooBusy(request->node));
   std::uint64_t bytes = 0;
   for (const fetch::Row& row : request->rows) bytes += row.memory.size();
   done = [this, node = request->node, bytes, done = std::move(done)](const Status& status) {
@@ -124,6 +142,28 @@ Result<bool> NodeTransport::ReadPart(const stage::PartRequest& request,
   std::lock_guard lock(mutex_);
   ++counts_[request.node].parts_sent;
   return true;
+}
+
+void NodeTransport::SetSendsMoreStats(NodeRank rank) {
+  std::lock_guard lock(mutex_);
+  counts_[rank].sends_more_stats = true;
+}
+
+Result<std::vector<io::FileInfo>> NodeTransport::Stat(const stage::StatRequest& request) {
+  bool sends_more = false;
+  {
+    std::lock_guard lock(mutex_);
+    ++counts_[request.node].stat_requests;
+    sends_more = counts_[request.node].sends_more_stats;
+  }
+  FOREBAY_ASSIGN(std::vector<io::FileInfo> infos, Carry(request));
+  if (sends_more) infos.resize(request.paths.size() + 1);
+  return infos;
+}
+
+std::uint64_t NodeTransport::stat_requests(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return counts_.at(rank).stat_requests;
 }
 
 std::uint64_t NodeTransport::parts_sent(NodeRank rank) const {

@@ -22,6 +22,7 @@
 #include "server/stage/local_extents.h"
 #include "server/stage/local_first_reads.h"
 #include "server/stage/part_source.h"
+#include "server/stage/stat_source.h"
 
 namespace forebay::peer {
 
@@ -29,6 +30,7 @@ namespace forebay::peer {
 class NodeTransport : public stage::ExtentSource,
                       public stage::FirstReadKeepers,
                       public stage::PartSource,
+                      public stage::StatSource,
                       public fetch::RowSource {
  public:
   // The objects that answer for one node; borrowed until Stop. A node that was not added does not
@@ -49,8 +51,13 @@ class NodeTransport : public stage::ExtentSource,
   // From now on rows that the node sends are found to be wrong: requests for them fail with
   // kDataLoss.
   void SetSendsWrongRows(NodeRank rank);
+  // From now on the node refuses requests for extents and rows, because it is too busy.
+  void SetIsTooBusy(NodeRank rank);
   // From now on requests for rows of the node are answered only when nobody wants them any more.
   void SetHoldsRows(NodeRank rank);
+  // From now on the node's answers to requests for sizes of files have one more than were asked
+  // for.
+  void SetSendsMoreStats(NodeRank rank);
   // No node answers any more. To be called before the nodes go.
   virtual void Stop() = 0;
 
@@ -60,20 +67,23 @@ class NodeTransport : public stage::ExtentSource,
   void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) final;
   void Keep(stage::KeepRequest request, Kept kept) final;
   Result<bool> ReadPart(const stage::PartRequest& request, catalog::TableSpool& part) final;
+  Result<std::vector<io::FileInfo>> Stat(const stage::StatRequest& request) final;
 
   // The number of requests that were sent to the node, answered or not.
   std::uint64_t extents_asked(NodeRank rank) const;
   std::uint64_t row_requests(NodeRank rank) const;
-  // Where the reader was that has asked the node for rows last.
+  // Returns where the reader was that has asked the node for rows last.
   fetch::ReaderPlace place_told(NodeRank rank) const;
-  // Bytes of rows and extents that the node has sent.
+  // Returns the bytes of rows and extents that the node has sent.
   std::uint64_t bytes_sent(NodeRank rank) const;
   // The number of first reads that the node was asked to keep.
   std::uint64_t first_reads_given(NodeRank rank) const;
-  // The number of requests that gave them.
+  // The number of requests that gave these first reads.
   std::uint64_t first_read_requests(NodeRank rank) const;
   // The number of catalog parts that the node has sent.
   std::uint64_t parts_sent(NodeRank rank) const;
+  // The number of requests for sizes of files that were sent to the node, answered or not.
+  std::uint64_t stat_requests(NodeRank rank) const;
 
  protected:
   virtual void Begin(NodeRank rank, const Node& node) = 0;
@@ -84,12 +94,15 @@ class NodeTransport : public stage::ExtentSource,
   virtual void Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) = 0;
   virtual void Carry(stage::KeepRequest request, Kept kept) = 0;
   virtual Result<bool> Carry(const stage::PartRequest& request, catalog::TableSpool& part) = 0;
+  virtual Result<std::vector<io::FileInfo>> Carry(const stage::StatRequest& request) = 0;
 
  private:
   struct Counts {
     bool flips_bits = false;
     bool sends_wrong_rows = false;
     bool holds_rows = false;
+    bool is_too_busy = false;
+    bool sends_more_stats = false;
     fetch::ReaderPlace place;
     std::uint64_t extents_asked = 0;
     std::uint64_t row_requests = 0;
@@ -97,6 +110,7 @@ class NodeTransport : public stage::ExtentSource,
     std::uint64_t first_reads = 0;
     std::uint64_t first_read_requests = 0;
     std::uint64_t parts_sent = 0;
+    std::uint64_t stat_requests = 0;
   };
   // A request that is answered with kCancelled when nobody wants the rows any more.
   struct HeldRows {

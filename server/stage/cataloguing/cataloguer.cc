@@ -11,11 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
 #include "server/io/log.h"
 #include "server/stage/cataloguing/saved_catalog.h"
 #include "server/stage/cataloguing/scan_pass.h"
+#include "server/stage/cataloguing/shared_stats.h"
 #include "server/stage/extent_groups.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/first_read_sharing.h"
@@ -52,6 +55,14 @@ std::vector<std::uint64_t> KeysOf(std::span<const plan::GroupShare> groups) {
   return keys;
 }
 
+// The error if another node has listed another object in the place of `planned`, or none. `error`
+// is its answer, which can only name its own object.
+Error ListedOtherwise(const catalog::PlannedObject& planned, NodeRank node, const Error& error) {
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("object {} with {} bytes is not what node {} has listed: {}",
+                           Quoted(planned.path), planned.bytes, node.value(), error.message()));
+}
+
 }  // namespace
 
 Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replaced,
@@ -71,7 +82,7 @@ Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& 
     auto saved = LoadSavedCatalog(options_.catalog_path, source);
     if (saved.has_value()) {
       KeyedExtents extents = KeyExtents(dataset, *saved);
-      const std::vector<bool> own = OwnExtents(extents);
+      const std::vector<bool> own = OwnExtents(**saved, extents);
       const Status unchanged = VerifyShare(
           dataset, **saved, own,
           [&](ExtentId extent, const catalog::ExtentInfo& info,
@@ -107,23 +118,44 @@ Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& 
     if (replaces) TakeOver(dataset, replaced);
     return Scan(dataset, resolved, rebuild, queue);
   }
-  auto built = catalog::BuildFromMetadata(
-      parts_.backend, dataset.root(), resolved, nullptr,
-      [&](ExtentId extent, const catalog::ExtentInfo& info,
-          std::span<const catalog::ObjectInfo> objects) {
-        // During a rebuild the old data set is still served: its copies take the space, and may
-        // have the same keys.
-        if (!replaces) watch.described(extent, info, objects);
-      },
-      {.directory = options_.catalog_path});
+  auto built = Build(dataset, resolved, rebuild,
+                     [&](ExtentId extent, const catalog::ExtentInfo& info,
+                         std::span<const catalog::ObjectInfo> objects) {
+                       // During a rebuild the old data set is still served: its copies take the
+                       // space, and may have the same keys.
+                       if (!replaces) watch.described(extent, info, objects);
+                     });
   watch.ended();
   FOREBAY_TRY(built);
-  dataset.CountGfs(0, 0, 0, (*built)->object_count());
   if (replaces) TakeOver(dataset, replaced);
   Save(dataset, **built);
   KeyedExtents extents = KeyExtents(dataset, *built);
   FOREBAY_TRY(Adopt(dataset, std::move(*built), std::move(extents)));
   return true;
+}
+
+// Builds the catalog from metadata. In a job of several nodes these share the calls for sizes and
+// times of many small objects. A rebuild must see the objects as they are now, so it asks the GFS
+// for all of them. So does whoever tries again after a failure: another node may still keep what it
+// has found before the objects were mended.
+Result<std::shared_ptr<const catalog::Catalog>> Cataloguer::Build(
+    Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,
+    const catalog::RunSink& runs) {
+  std::optional<SharedStats> shared;
+  const bool may_share = !rebuild && !dataset.has_failed();
+  if (may_share && parts_.nodes != nullptr && parts_.stat_peers != nullptr) {
+    shared.emplace(dataset, *parts_.nodes, *parts_.stat_peers, parts_.local_stats);
+  }
+  auto built = catalog::BuildFromMetadata(parts_.backend, dataset.root(), source, nullptr, runs,
+                                          {.directory = options_.catalog_path},
+                                          shared ? &*shared : nullptr);
+  // After a failure, files may change before somebody tries again. A rebuild is for files that have
+  // changed.
+  if (rebuild || !built.has_value()) parts_.local_stats.Forget(dataset);
+  FOREBAY_TRY(built);
+  // Those that were asked for by `shared` were counted by the nodes that have asked the GFS.
+  dataset.CountGfs(0, 0, 0, (*built)->object_count() - (shared ? shared->paths_asked() : 0));
+  return built;
 }
 
 // After ReleaseAll no extent of the old data set gets a home; its copies are then evicted, and only
@@ -187,9 +219,12 @@ Cataloguer::KeyedExtents Cataloguer::KeyExtents(
 }
 
 // By extent: whether this node reads it for the job, or has it on a tier, perhaps as a copy. What
-// it has on a tier it serves without asking the owner.
-std::vector<bool> Cataloguer::OwnExtents(const KeyedExtents& extents) const {
+// it has on a tier it serves without asking the owner. Objects that are scanned are few, and nodes
+// without a saved catalog scan them as they are now, so each node has to look at all of them.
+std::vector<bool> Cataloguer::OwnExtents(const catalog::Catalog& catalog,
+                                         const KeyedExtents& extents) const {
   std::vector<bool> own(extents.keys.size(), true);
+  if (!catalog::BuildsFromMetadata(catalog.format())) return own;
   for (std::uint32_t i = 0; i < extents.groups.size(); ++i) {
     own[i] = parts_.nodes->Reads(extents.groups[i]) || parts_.tiers.Find(extents.keys[i]);
   }
@@ -420,9 +455,9 @@ Result<bool> Cataloguer::Collect(Dataset& dataset, ObjectScans& scans, io::IoQue
   return true;
 }
 
-// The objects whose parts are missing. Each node begins with those of the node that follows it in
-// the list of nodes, so that not all nodes ask the same one at the same time. Objects of one node
-// stay in order.
+// Returns the objects whose parts are missing. Each node begins with those of the node that follows
+// it in the list of nodes, so that not all nodes ask the same one at the same time. Objects of one
+// node stay in order.
 std::vector<ObjectId> Cataloguer::MissingByNode(ObjectScans& scans) const {
   std::vector<ObjectId> missing = scans.Missing();
   if (missing.empty()) return missing;  // in a job of one node always
@@ -449,23 +484,25 @@ Status Cataloguer::CollectOnce(Dataset& dataset, ObjectScans& scans, io::IoQueue
     for (;;) {
       const std::optional<NodeRank> node =
           parts_.nodes->FirstToAsk(scans.group_key(object), scans.asked(object));
-      if (!node) {
-        // All nodes before this one are silent or have sent wrong parts: it scans for the job.
-        FOREBAY_TRY(ScanObjects(dataset, scans, {&object, 1}, /*rebuild=*/false, queue));
-        break;
-      }
-      if (std::ranges::count(behind, *node) > 0) break;
-      FOREBAY_ASSIGN(const bool has_answered, Ask(dataset, scans, object, *node));
-      if (has_answered) {
-        scans.ShortenPauses();
-        break;
-      }
-      // Either the node is to be asked later, or the next one is to be asked now.
-      const std::vector<NodeRank>& asked = scans.asked(object);
-      if (std::ranges::count(asked, *node) == 0) {
+      if (node && std::ranges::count(behind, *node) == 0) {
+        FOREBAY_ASSIGN(const bool has_answered, Ask(dataset, scans, object, *node));
+        if (has_answered) {
+          scans.ShortenPauses();
+          break;
+        }
+        // Either the next node is to be asked now, or this one later.
+        const std::vector<NodeRank>& asked = scans.asked(object);
+        if (std::ranges::count(asked, *node) > 0) continue;
         behind.push_back(*node);
-        break;
       }
+      // All nodes before this one are silent or have sent wrong parts, or a node that asks this one
+      // takes it for the first. Nodes that have listed other sizes may take each other for the
+      // first, and would wait for each other. So this node scans the object, which costs one more
+      // read at most.
+      if (!node || scans.IsWanted(object)) {
+        FOREBAY_TRY(ScanObjects(dataset, scans, {&object, 1}, /*rebuild=*/false, queue));
+      }
+      break;
     }
   }
   return {};
@@ -495,7 +532,9 @@ Result<bool> Cataloguer::Ask(Dataset& dataset, ObjectScans& scans, ObjectId obje
   };
   if (!sent.has_value()) {
     if (sent.error().code() == ErrorCode::kInternal) return ask_the_next(sent.error());
-    scans.Refuse(object, ErrorFromOthers(sent.error()));
+    const bool is_other = sent.error().code() == ErrorCode::kOutOfRange;
+    scans.Refuse(object, is_other ? ListedOtherwise(planned, node, sent.error())
+                                  : ErrorFromOthers(sent.error()));
     return true;
   }
   const auto part = catalog::DecodePart(plan.format, planned, plan.scratch, bytes);

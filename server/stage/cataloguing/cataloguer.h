@@ -17,12 +17,14 @@
 #include "server/catalog/catalog.h"
 #include "server/io/io_backend.h"
 #include "server/plan/membership.h"
+#include "server/stage/cataloguing/local_stats.h"
 #include "server/stage/cataloguing/object_scans.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
 #include "server/stage/part_source.h"
 #include "server/stage/placement/placement_table.h"
 #include "server/stage/placement/staging_tiers.h"
+#include "server/stage/stat_source.h"
 
 namespace forebay::stage {
 
@@ -40,6 +42,8 @@ struct CataloguerParts {
   io::Directory* catalogs = nullptr;  // null: catalogs are not saved
   plan::Membership* nodes = nullptr;  // of the job; null: this one alone
   PartSource* peers = nullptr;        // asks them; null: likewise
+  StatSource* stat_peers = nullptr;   // asks them for sizes of files; null: likewise
+  LocalStats& local_stats;            // answers them
   StagingTiers& tiers;
   PlacementTable& placements;
   ExtentLoader& loader;
@@ -99,7 +103,8 @@ class Cataloguer {
   };
   KeyedExtents KeyExtents(Dataset& dataset,
                           const std::shared_ptr<const catalog::Catalog>& catalog) const;
-  std::vector<bool> OwnExtents(const KeyedExtents& extents) const;
+  std::vector<bool> OwnExtents(const catalog::Catalog& catalog,
+                               const KeyedExtents& extents) const;
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
                KeyedExtents extents);
   void PlaceCopies(const Dataset& dataset, std::span<const tier::ExtentKey> keys,
@@ -107,6 +112,10 @@ class Cataloguer {
                    std::span<plan::HomeTier> homes, const catalog::Catalog& catalog);
   static void ChooseForm(Dataset& dataset,
                          const std::shared_ptr<const catalog::Catalog>& catalog);
+  Result<std::shared_ptr<const catalog::Catalog>> Build(Dataset& dataset,
+                                                        const catalog::DatasetSource& source,
+                                                        bool rebuild,
+                                                        const catalog::RunSink& runs);
   Result<bool> Scan(Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,
                     io::IoQueue& queue);
   Status ScanObjects(Dataset& dataset, ObjectScans& scans, std::span<const ObjectId> objects,

@@ -3,18 +3,9 @@
 // scans all objects in order.
 #include "server/stage/cataloguing/object_scans.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace forebay::stage {
-namespace {
-
-// Other nodes are asked soon at first, because small objects are scanned within milliseconds, and
-// once a second in the end, so that thousands of nodes which wait for one cost it little.
-constexpr std::int64_t kPauseMinNs = 10'000'000;
-constexpr std::int64_t kPauseMaxNs = 1'000'000'000;
-
-}  // namespace
 
 ObjectScans::ObjectScans(catalog::ScanPlan plan, std::vector<std::uint64_t> group_keys)
     : plan_(std::move(plan)),
@@ -49,19 +40,20 @@ Result<std::shared_ptr<const catalog::Catalog>> ObjectScans::Write() const {
   return merger_.Write();
 }
 
-Result<bool> ObjectScans::Encode(ObjectId object, catalog::ImageSink& part) const {
+Result<bool> ObjectScans::Encode(ObjectId object, catalog::ImageSink& part) {
   const MutexLock lock(mutex_);
   if (merger_.Has(object)) {
     FOREBAY_TRY(merger_.Encode(object, part));
     return true;
   }
   if (object.value() >= needed_) return *refused_;
+  wanted_.insert(object);
   return false;
 }
 
-std::int64_t ObjectScans::NextPauseNs() {
-  pause_ns_ = std::clamp(2 * pause_ns_, kPauseMinNs, kPauseMaxNs);
-  return pause_ns_;
+bool ObjectScans::IsWanted(ObjectId object) const {
+  const MutexLock lock(mutex_);
+  return wanted_.contains(object);
 }
 
 }  // namespace forebay::stage

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -17,6 +18,7 @@
 #include "server/catalog/catalog.h"
 #include "server/catalog/part_merger.h"
 #include "server/catalog/scan_plan.h"
+#include "server/stage/growing_pause.h"
 
 namespace forebay::stage {
 
@@ -41,17 +43,19 @@ class ObjectScans {
   // nothing is missing.
   Result<std::shared_ptr<const catalog::Catalog>> Write() const;
 
-  // Writes the part of an object for another node. False: it is not there yet. Error: it will never
-  // be there, because an object was refused.
-  Result<bool> Encode(ObjectId object, catalog::ImageSink& part) const;
+  // Writes the part of an object for another node. False: it is not there yet, and IsWanted from
+  // now on. Error: it will never be there, because an object was refused.
+  Result<bool> Encode(ObjectId object, catalog::ImageSink& part);
+  // Whether another node waits until this one has the part.
+  bool IsWanted(ObjectId object) const;
 
   // --- for the thread that catalogues ---------------------------------------------------------
   // The nodes that have not supplied the part of an object, or a wrong one.
   std::vector<NodeRank>& asked(ObjectId object) { return asked_[object]; }
   // The time until other nodes should be asked again, which grows from call to call.
-  std::int64_t NextPauseNs();
+  std::int64_t NextPauseNs() { return pause_.NextNs(); }
   // Other nodes have supplied something, so the next pause is short again.
-  void ShortenPauses() { pause_ns_ = 0; }
+  void ShortenPauses() { pause_.Shorten(); }
   // The objects that this node has scanned.
   std::vector<bool>& scanned_here() { return scanned_here_; }
 
@@ -60,12 +64,13 @@ class ObjectScans {
   const std::vector<std::uint64_t> group_keys_;
   std::map<ObjectId, std::vector<NodeRank>> asked_;
   std::vector<bool> scanned_here_;
-  std::int64_t pause_ns_ = 0;
+  GrowingPause pause_;
 
   mutable Mutex mutex_;  // held while a part is copied to or from a table
   catalog::PartMerger merger_ FOREBAY_GUARDED_BY(mutex_){plan_};
   std::size_t needed_ FOREBAY_GUARDED_BY(mutex_);  // objects before this one are needed
   std::optional<Error> refused_ FOREBAY_GUARDED_BY(mutex_);  // of object needed_
+  std::set<ObjectId> wanted_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stage

@@ -125,6 +125,11 @@ Status ScanPass::FeedFront() {
   const bool is_last = chunk.offset + chunk.length == object.bytes;
   std::vector<catalog::CutExtent> cut;
   const Status scanned = Scan(chunk, is_last, cut);
+  // The object may have changed since it was opened. Only a check after the read proves that all
+  // bytes that are published, or refused, are those of the object that was listed.
+  if (!scanned.has_value() || !cut.empty() || is_last) {
+    FOREBAY_TRY(CheckUnchanged(object, *chunk.file));
+  }
   if (!scanned.has_value()) {
     // Another node of the job may have refused an object before this one, whose error counts.
     has_refused_ = true;
@@ -143,6 +148,12 @@ Status ScanPass::FeedFront() {
   const std::unique_ptr<catalog::CatalogPart> part = scan_->TakePart();
   scan_.reset();
   return hooks_.scanned(number, *part);
+}
+
+Status ScanPass::CheckUnchanged(const catalog::PlannedObject& object, const io::File& file) {
+  dataset_.CountGfs(0, 0, 0, 1);
+  return CheckObjectUnchanged(
+      dataset_, {.path = object.path, .bytes = object.bytes, .mtime_ns = object.mtime_ns}, file);
 }
 
 Status ScanPass::Scan(const Chunk& chunk, bool is_last, std::vector<catalog::CutExtent>& cut) {

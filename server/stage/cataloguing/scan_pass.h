@@ -70,6 +70,7 @@ class ScanPass {
     return plan_.objects[chunk.object.value()];
   }
   Status FeedFront();
+  Status CheckUnchanged(const catalog::PlannedObject& object, const io::File& file);
   Status Scan(const Chunk& chunk, bool is_last, std::vector<catalog::CutExtent>& cut);
   Status Emit(const catalog::PlannedObject& object, const catalog::CutExtent& cut);
   void DropChunksBefore(std::uint64_t offset);

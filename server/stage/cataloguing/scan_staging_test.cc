@@ -224,6 +224,28 @@ TEST_F(TarStagingTest, AShardThatShrinksWhileItIsReadIsNamed) {
   EXPECT_THAT(staged.error().message(), HasSubstr("object 'shard0.tar' ended at offset 10000"));
 }
 
+// A part of its bytes may be from before, so not even what is read afterwards alike may be served.
+TEST_F(TarStagingTest, AShardThatIsWrittenToWhileItIsReadIsNamed) {
+  for (const std::uint64_t nth : {1U, 4U}) {
+    rig_.Stop();
+    FOREBAY_EXPECT_OK(rig_.Start(options_, {.request_bytes = 4 << 10, .scan_depth = 2}));
+    const std::uint64_t before = rig_.gfs_faults.faults_injected();
+    rig_.gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead, .nth = nth});
+    rig_.stager().Stage(rig_.dataset());
+    while (rig_.gfs_faults.faults_injected() == before) std::this_thread::yield();
+    auto root = io::testing::Take(memory_.OpenDirectory("/gfs"));
+    // The same size and another time.
+    FOREBAY_EXPECT_OK(io::testing::Take(root->Open("shard0.tar", io::OpenMode::kAppend))
+                          ->Truncate(shards_["shard0.tar"].size()));
+    rig_.gfs_faults.ReleaseStalls();
+    const Status staged = AwaitPassEnd(rig_.dataset());
+    ASSERT_FALSE(staged.has_value());
+    EXPECT_THAT(staged.error().message(), HasSubstr("FAILED_PRECONDITION"));
+    EXPECT_THAT(staged.error().message(), HasSubstr("'shard0.tar'"));
+    EXPECT_THAT(staged.error().message(), HasSubstr("has changed"));
+  }
+}
+
 TEST_F(TarStagingTest, AShardThatChangesBeforeItsTurnIsNamed) {
   FOREBAY_EXPECT_OK(rig_.Start(options_, {.request_bytes = 4 << 10, .scan_depth = 2}));
   rig_.gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead});

@@ -47,7 +47,8 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
                                                    .nodes = options.nodes,
                                                    .peers = options.peers,
                                                    .keepers = options.keepers,
-                                                   .peer_parts = options.peer_parts}));
+                                                   .peer_parts = options.peer_parts,
+                                                   .peer_stats = options.peer_stats}));
   return {};
 }
 

@@ -33,6 +33,7 @@ struct RigOptions {
   ExtentSource* peers = nullptr;
   FirstReadKeepers* keepers = nullptr;
   PartSource* peer_parts = nullptr;
+  StatSource* peer_stats = nullptr;
 };
 
 // Beneath `folder` ("" on a memory back end) there must be /gfs, and ssd_folder and /state where

@@ -125,8 +125,8 @@ void GatherPlan::FindElsewhere(const StreamSpec& spec, const GatherWanted& wante
   }
 }
 
-// The first extent of the unit that is not on this node. Its owner is asked for the rows, and
-// copies the others if they are not its own.
+// Returns the first extent of the unit that is not on this node. Its owner is asked for the rows,
+// and copies the others if they are not its own.
 std::optional<ExtentId> GatherPlan::ElsewhereOf(const StreamSpec& spec,
                                                 const fetch::Fetcher& others,
                                                 const GatherUnit& unit) {

@@ -121,7 +121,7 @@ class GatherPlan {
   std::unordered_map<std::uint64_t, std::uint32_t> unit_index_;  // first chunk -> unit
   std::unordered_map<ExtentId, std::uint32_t, IdHash> extent_index_;
   std::vector<std::uint32_t> indices_;
-  // Of the plan: whether an extent is on this node is looked up once.
+  // The extents of the plan that were looked up. So each is looked up once.
   std::unordered_map<ExtentId, std::optional<ExtentElsewhere>, IdHash> elsewhere_;
 };
 

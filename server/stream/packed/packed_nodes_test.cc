@@ -103,7 +103,7 @@ class PackedNodesTest : public ::testing::TestWithParam<peer::TransportKind> {
     }
     return extents;
   }
-  // An extent that node 1 owns, with the number of a chunk in it.
+  // Returns an extent that node 1 owns, with the number of a chunk in it.
   std::pair<ExtentId, catalog::PackChunk> ChunkOfNodeOne() {
     const catalog::PackTable& table = *group_->node(0).dataset().catalog()->packs();
     for (std::uint64_t number = 0; number < table.chunk_count(); ++number) {
@@ -121,7 +121,7 @@ class PackedNodesTest : public ::testing::TestWithParam<peer::TransportKind> {
   std::vector<Error> errors_;
 };
 
-// Fields of one chunk and of several tiles, all of fixed size.
+// Returns a pack with fields of one chunk and of several tiles, all of fixed size.
 PackModel FixedModel(std::size_t samples) {
   PackModel model = MakeModel(samples, 3);
   model.schema.fields.pop_back();  // byte strings

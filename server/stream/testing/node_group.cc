@@ -20,6 +20,7 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Create(io::MemoryBackend& backend,
     options.extents = group->transport_.get();
     options.keepers = group->transport_.get();
     options.catalog_parts = group->transport_.get();
+    options.object_stats = group->transport_.get();
     if (options.takes_rows) options.rows = group->transport_.get();
     options.ssd_path = "/ssd" + std::to_string(rank);
     FOREBAY_TRY(backend.AddDirectory(options.ssd_path));

@@ -155,7 +155,8 @@ Status ServeFixture::StartStager(const ServeOptions& options, tier::NextUse next
                                                           .nodes = options.nodes,
                                                           .peers = options.extents,
                                                           .keepers = options.keepers,
-                                                          .peer_parts = options.catalog_parts}));
+                                                          .peer_parts = options.catalog_parts,
+                                                          .peer_stats = options.object_stats}));
   return {};
 }
 

@@ -103,6 +103,7 @@ struct ServeOptions {
   stage::ExtentSource* extents = nullptr;
   stage::FirstReadKeepers* keepers = nullptr;
   stage::PartSource* catalog_parts = nullptr;
+  stage::StatSource* object_stats = nullptr;
   fetch::RowSource* rows = nullptr;
   // False: NodeGroup sets no `rows`, so extents of other nodes are copied.
   bool takes_rows = true;
