@@ -38,7 +38,8 @@ std::string BinaryRecord(std::uint64_t id) {
   return record;
 }
 
-// As many bytes, which no line end is among.
+// A record as text: as many bytes, which no line end is among. The file stays a text of lines, and
+// records of all forms have one size.
 std::string HexRecord(std::uint64_t id) {
   std::string record;
   for (std::uint64_t i = 0; record.size() < kRecordBytes; ++i) {
@@ -47,7 +48,30 @@ std::string HexRecord(std::uint64_t id) {
   return record;
 }
 
-// Empty where there is no such folder: some tests look before the daemon has made it.
+// The second version of a record is the first version of a record that no data set has.
+constexpr std::uint64_t kSecondVersion = 1ULL << 40;
+
+// Numbers of one length, so that the order of names is that of the records.
+std::string NameOf(std::uint64_t file, RecordFiles files) {
+  return std::to_string(100 + file) + (files == RecordFiles::kArchives ? ".tar" : ".jsonl");
+}
+
+// Records `first` to `end` - 1 in an archive, or as lines. Both versions of a record have
+// one name.
+std::string TextOf(RecordFiles files, std::uint64_t first, std::uint64_t end) {
+  std::string text;
+  for (std::uint64_t id = first; id < end; ++id) {
+    if (files == RecordFiles::kArchives) {
+      const std::string name = std::to_string(id % kSecondVersion) + ".bin";
+      text += catalog::TarFileText(name, BinaryRecord(id));
+    } else {
+      text += HexRecord(id) + "\n";
+    }
+  }
+  return files == RecordFiles::kArchives ? text + catalog::TarEndText() : text;
+}
+
+// Returns no names if there is no such folder: some tests look before the daemon has made it.
 std::vector<std::string> NamesIn(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code missing;
@@ -58,9 +82,10 @@ std::vector<std::string> NamesIn(const std::string& folder) {
 }
 
 // Counts the samples of a batch, wherever its bytes lie: as spans of shared memory, one for each
-// sample, or as one tensor. False where it cannot be read.
-bool Count(RawClient& client, const v1::Batch& batch, std::set<std::uint64_t>& seen,
-           EpochCounts& counts) {
+// sample, or as one tensor. False if the batch cannot be read; a row with wrong bytes is counted,
+// so that the test says how many there are.
+bool Count(RawClient& client, const v1::Batch& batch, std::uint64_t first_record,
+           std::set<std::uint64_t>& seen, EpochCounts& counts) {
   if (batch.fields_size() != 1) return false;
   const v1::FieldData& field = batch.fields(0);
   std::vector<std::span<const std::byte>> rows(batch.sample_count());
@@ -86,7 +111,11 @@ bool Count(RawClient& client, const v1::Batch& batch, std::set<std::uint64_t>& s
     seen.insert(id);
     ++counts.samples;
     const std::span<const std::byte> row = rows[i];
-    if (!IsRecord(id, row)) ++counts.wrong;
+    if (IsRecord(first_record + id + kSecondVersion, row)) {
+      ++counts.rewritten;
+    } else if (!IsRecord(first_record + id, row)) {
+      ++counts.wrong;
+    }
     // Multiplied by an odd number that belongs to the id, so that two swapped rows change the sum.
     const std::uint64_t digest = Checksum(row) * (2 * id + 1);
     counts.content_digest += digest;
@@ -102,7 +131,9 @@ DaemonRig::DaemonRig(const RigOptions& options) : options_(options) {
   folder_ = mkdtemp(pattern.data());
   std::filesystem::create_directory(folder_ + "/gfs");
   std::filesystem::create_directory(folder_ + "/" + options.served);
-  const std::string format = WriteFiles();
+  const std::string format = WriteFiles(gfs_path(), options.files, 0);
+  // One file for all daemons of the rig: what differs between nodes is said on their command lines
+  // (StartNode), as a launcher does it.
   std::ofstream config(folder_ + "/f.toml");
   config << "[daemon]\nsocket = \"" << socket_path() << "\"\nstate_dir = \"" << folder_
          << "/state\"\njob_id = \"job-1\"\n[tier.ram]\ncapacity = \"" << options.ram << "\"\n";
@@ -119,37 +150,71 @@ DaemonRig::DaemonRig(const RigOptions& options) : options_(options) {
 
 // Writes the data set, and returns the lines of the configuration that describe it. A format
 // without an index has several files, so that nodes can share the scan.
-std::string DaemonRig::WriteFiles() const {
-  if (options_.files == RecordFiles::kPack) {
+std::string DaemonRig::WriteFiles(const std::string& folder, RecordFiles files,
+                                  std::uint64_t first_record) const {
+  if (files == RecordFiles::kPack) {
     WritePack();
     return "format = \"pack\"\n";
   }
-  const bool is_raw = options_.files == RecordFiles::kOneFile;
-  const bool is_tar = options_.files == RecordFiles::kArchives;
-  const std::uint64_t files = is_raw ? 1 : kScannedFiles;
-  const std::uint64_t records = (options_.records + files - 1) / files;
-  for (std::uint64_t file = 0; file < files; ++file) {
-    // Numbers of one length, so that the order of names is that of the records.
-    const std::string name =
-        is_raw ? "x.bin" : std::to_string(100 + file) + (is_tar ? ".tar" : ".jsonl");
-    std::ofstream data(folder_ + "/gfs/" + name, std::ios::binary);
-    const std::uint64_t end = std::min((file + 1) * records, options_.records);
-    for (std::uint64_t id = file * records; id < end; ++id) {
-      if (is_tar) data << catalog::TarFileText(std::to_string(id) + ".bin", BinaryRecord(id));
-      if (is_raw) data << BinaryRecord(id);
-      if (!is_raw && !is_tar) data << HexRecord(id) << "\n";
-    }
-    if (is_tar) data << catalog::TarEndText();
+  if (files == RecordFiles::kFolder) {
+    WriteFolder();
+    return "format = \"image-folder\"\n";
+  }
+  if (files == RecordFiles::kOneFile) {
+    std::ofstream data(folder + "/x.bin", std::ios::binary);
+    for (std::uint64_t id = 0; id < options_.records; ++id) data << BinaryRecord(first_record + id);
+    FOREBAY_CHECK(data.good());
+    return "format = \"raw\"\nfiles = [\"x=x.bin\"]\nshape = [" + std::to_string(kRecordBytes) +
+           "]\n";
+  }
+  FOREBAY_CHECK(options_.records % kScannedFiles == 0);
+  for (std::uint64_t file = 0; file < kScannedFiles; ++file) {
+    const std::uint64_t first = first_record + file * RecordsOfObject();
+    std::ofstream data(folder + "/" + NameOf(file, files), std::ios::binary);
+    data << TextOf(files, first, first + RecordsOfObject());
     FOREBAY_CHECK(data.good());
   }
-  if (!is_raw) return is_tar ? "format = \"tar\"\n" : "format = \"jsonl\"\n";
-  return "format = \"raw\"\nfiles = [\"x=x.bin\"]\nshape = [" + std::to_string(kRecordBytes) +
-         "]\n";
+  return files == RecordFiles::kArchives ? "format = \"tar\"\n" : "format = \"jsonl\"\n";
 }
 
-// As images, whose rows are the words of a record.
+std::string DaemonRig::ObjectName(std::uint64_t file) const { return NameOf(file, options_.files); }
+
+// Behind the records: zeros follow the end marker of an archive, and lines of spaces are no
+// samples.
+std::string DaemonRig::ObjectText(std::uint64_t file, bool is_rewritten,
+                                  std::uint64_t more_bytes) const {
+  const std::uint64_t first = file * RecordsOfObject() + (is_rewritten ? kSecondVersion : 0);
+  std::string text = TextOf(options_.files, first, first + RecordsOfObject());
+  return text.append(more_bytes, options_.files == RecordFiles::kArchives ? '\0' : ' ');
+}
+
+void DaemonRig::AddDataset(const std::string& name, RecordFiles files,
+                           std::uint64_t first_record) const {
+  const std::string folder = PathOfAdded(name);
+  std::filesystem::create_directory(folder);
+  const std::string format = WriteFiles(folder, files, first_record);
+  std::ofstream config(folder_ + "/f.toml", std::ios::app);
+  config << "[[dataset]]\nname = \"" << name << "\"\npath = \"" << folder << "\"\n" << format
+         << "extent = \"" << options_.extent << "\"\npersist = true\n";
+  FOREBAY_CHECK(config.good());
+}
+
+// Numbers of one length, so that the order of names is that of the records.
+void DaemonRig::WriteFolder() const {
+  const std::uint64_t records = (options_.records + kFolderClasses - 1) / kFolderClasses;
+  for (std::uint64_t id = 0; id < options_.records; ++id) {
+    const std::string folder = fmt::format("{}/gfs/class{}", folder_, id / records);
+    std::filesystem::create_directory(folder);
+    std::ofstream data(fmt::format("{}/{}", folder, 1'000'000 + id), std::ios::binary);
+    data << BinaryRecord(id);
+    FOREBAY_CHECK(data.good());
+  }
+}
+
+// Writes the records as images in one pack. The rows of an image are the words of a record.
 void DaemonRig::WritePack() const {
   compress::PackField field;
+  // The same name and bytes as in the other forms, so that readers need not know the form.
   field.name = "x";
   field.kind = compress::FieldKind::kImage;
   field.dtype = Dtype::kU8;
@@ -168,15 +233,17 @@ void DaemonRig::WritePack() const {
   FOREBAY_CHECK((*writer)->Finish().has_value());
 }
 
-std::uint64_t DaemonRig::file_bytes() const {
+std::uint64_t DaemonRig::file_bytes(const std::string& added) const {
   std::uint64_t bytes = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/gfs")) {
+  const std::string folder = added.empty() ? gfs_path() : PathOfAdded(added);
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     bytes += entry.file_size();
   }
   return bytes;
 }
 
 DaemonRig::~DaemonRig() {
+  // A daemon that a test has killed may have left anything here.
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }
@@ -204,6 +271,8 @@ std::unique_ptr<DaemonProcess> DaemonRig::StartNode(std::uint32_t rank, std::uin
                                                     int network) const {
   std::filesystem::create_directory(rendezvous_path());
   const std::string number = std::to_string(rank);
+  // Each node has what would lie on its own machine: a socket, a state directory and an SSD. A test
+  // may override these words, because `more` comes behind them.
   std::vector<std::string> arguments = {
       "--config", folder_ + "/" + config, "--socket", node_socket(rank), "--node-rank", number,
       "--node-count", std::to_string(node_count), "--set",
@@ -252,11 +321,12 @@ EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, const O
                       const EpochPart& part) {
   EpochCounts counts;
   RawStream stream(client);
-  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), part.global_batch, shape);
+  v1::StreamRequest open = GoodOpen(client.Describe(part.dataset), part.global_batch, shape);
   open.mutable_open()->set_stream_name(stream_name);
   open.mutable_open()->set_ranks(part.ranks);
   open.mutable_open()->set_rank(part.rank);
   stream.Write(open);
+  // A set of ids beside the count finds a sample that came twice in place of another one.
   std::set<std::uint64_t> seen;
   std::uint64_t next = part.first_step;
   std::uint64_t end = 0;
@@ -265,12 +335,14 @@ EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, const O
     v1::StreamRequest request;
     auto wanted = static_cast<std::uint32_t>(reply->batches_size() + reply->errors_size());
     if (reply->has_opened()) {
-      // Fills the credits; from then on each answer makes room for one more pull.
+      // The first pulls fill the credits. From then on each answer makes room for one more pull.
       end = std::min(reply->opened().steps_per_epoch(), part.end_step);
       wanted = open.open().credits();
     }
     for (const v1::Batch& batch : reply->batches()) {
-      if (!Count(client, batch, seen, counts)) counts.error = "a batch that cannot be read";
+      if (!Count(client, batch, part.first_record, seen, counts)) {
+        counts.error = "a batch that cannot be read";
+      }
       request.add_release(batch.id());
       if (part.after_batch) part.after_batch(++batches);
     }
@@ -291,6 +363,7 @@ EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, const O
       pull.set_first_step(next++);
       pull.set_step_count(1);
     }
+    // `finish` comes once, with the last pull: a pull after it would be an error of the reader.
     request.set_finish(next == end && end > 0 && request.pulls_size() > 0);
     if (request.ByteSizeLong() > 0) stream.Write(request);
   }
@@ -309,6 +382,8 @@ v1::DatasetStatus AwaitStaged(RawClient& client, bool rebuild) {
   v1::StageProgress progress;
   v1::DatasetStatus last;
   while (reader->Read(&progress)) last = progress.dataset();
+  // The state of the data set says whether staging has failed, so the status of the call is not
+  // needed.
   (void)reader->Finish().ok();
   return last;
 }

@@ -23,8 +23,10 @@ enum class RecordFiles : std::uint8_t {
   kArchives,  // as members of kScannedFiles tar archives
   kLines,     // in hexadecimal, as lines of kScannedFiles files
   kPack,      // in one pack
+  kFolder,    // a file each, in kFolderClasses class folders
 };
 inline constexpr std::uint64_t kScannedFiles = 32;
+inline constexpr std::uint64_t kFolderClasses = 4;
 
 struct RigOptions {
   std::uint64_t records = 4096;   // 16 MiB
@@ -42,7 +44,8 @@ struct RigOptions {
 struct EpochCounts {
   std::uint64_t samples = 0;
   std::uint64_t distinct = 0;
-  std::uint64_t wrong = 0;   // records whose bytes are not those of their id
+  std::uint64_t wrong = 0;   // records whose bytes are not those of their id, in neither version
+  std::uint64_t rewritten = 0;  // records in their second version (DaemonRig::ObjectText)
   bool trailer = false;      // and its counts agree
   std::uint64_t trailer_checksum = 0;
   std::uint64_t content_digest = 0;  // of ids and bytes, whatever their order
@@ -75,8 +78,18 @@ class DaemonRig {
   std::string log() const { return ReadText(log_path()); }
   std::string log_path() const { return folder_ + "/log"; }
   std::uint64_t dataset_bytes() const { return options_.records * kRecordBytes; }
-  // Of all files on the GFS.
-  std::uint64_t file_bytes() const;
+  // Of all files of the data set on the GFS, or of one that was added.
+  std::uint64_t file_bytes(const std::string& added = "") const;
+  std::string gfs_path() const { return folder_ + "/gfs"; }
+  // Of kArchives and kLines: the name of a file, and its text, with the second versions of its
+  // records if `is_rewritten`, and `more_bytes` (whole blocks of 512) in which no sample is.
+  std::string ObjectName(std::uint64_t file) const;
+  std::string ObjectText(std::uint64_t file, bool is_rewritten = false,
+                         std::uint64_t more_bytes = 0) const;
+  std::uint64_t RecordsOfObject() const { return options_.records / kScannedFiles; }
+  // Adds another data set to the configuration. It has as many records as the first one; its sample
+  // 0 is record `first_record`.
+  void AddDataset(const std::string& name, RecordFiles files, std::uint64_t first_record) const;
 
   // Published segments on the SSD now.
   std::uint64_t SegmentCount() const;
@@ -86,9 +99,12 @@ class DaemonRig {
   void WipeSsd() const;
 
  private:
-  // Writes the files, and returns what the configuration says about their format.
-  std::string WriteFiles() const;
+  // Writes the files to `folder`, and returns what the configuration says about their format.
+  std::string WriteFiles(const std::string& folder, RecordFiles files,
+                         std::uint64_t first_record) const;
+  void WriteFolder() const;
   void WritePack() const;
+  std::string PathOfAdded(const std::string& dataset) const { return folder_ + "/gfs-" + dataset; }
 
   RigOptions options_;
   std::string folder_;
@@ -106,6 +122,8 @@ struct EpochPart {
   std::uint64_t end_step = std::numeric_limits<std::uint64_t>::max();  // or the epoch's end
   // Called after every batch, with the number of batches so far.
   std::function<void(std::uint64_t)> after_batch = {};
+  std::string dataset = kDataset;
+  std::uint64_t first_record = 0;  // that is sample 0 of the data set
 };
 // Reads it in batches over a stream of its own and checks every byte.
 EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name = "train",

@@ -72,6 +72,7 @@ class NodesTest : public ::testing::Test {
       all.samples += counts.samples;
       all.distinct += counts.distinct;
       all.wrong += counts.wrong;
+      all.rewritten += counts.rewritten;
       all.content_digest += counts.content_digest;
       all.by_position.merge(counts.by_position);
     }

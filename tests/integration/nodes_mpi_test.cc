@@ -117,7 +117,7 @@ class NodesMpiTest : public ::testing::Test {
   std::unique_ptr<RawClient> ClientOf(std::uint32_t rank) const {
     return std::make_unique<RawClient>(rig_.node_socket(rank));
   }
-  // One reader on node 0, in the order `global`, to which node 1 supplies half of the samples.
+  // Reads on node 0, in mode `global`, so node 1 supplies half of the samples.
   EpochCounts Read(std::uint64_t first_step = 0, std::uint64_t end_step = kRecords / kBatch) {
     const auto client = ClientOf(0);
     return ReadEpoch(*client, "train", {},
@@ -139,7 +139,7 @@ class NodesMpiTest : public ::testing::Test {
       EXPECT_TRUE(ClientOf(rank)->admin().Drain(context.get(), request, &reply).ok());
     }
   }
-  // Two daemons that no mpirun has started, and what they end with.
+  // Starts two daemons without mpirun, and expects the error that they end with.
   void ExpectRefusal(const std::vector<std::string>& first, const std::vector<std::string>& second,
                      const std::string& text) {
     const auto daemon0 = rig_.StartNode(0, kNodes, first);
