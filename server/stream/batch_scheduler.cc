@@ -1,3 +1,6 @@
+// A job goes in a circle: plan the batch, pin its extents, take slot memory, gather. Wherever it
+// lacks something it waits without a thread in the part that will have it (Fetcher, RowRouter,
+// SlotQueue), and then begins with the plan again. Each job ends in one call of BatchOwner::Answer.
 #include "server/stream/batch_scheduler.h"
 
 #include <algorithm>
@@ -10,10 +13,6 @@
 
 namespace forebay::stream {
 namespace {
-
-// A stream whose batches have no known size is promised memory for so many batches. Other streams
-// are promised memory for as many batches as they have credits.
-constexpr std::uint32_t kPromisedBatches = 2;
 
 // Small batches that were pulled together are assembled by one task and announced together, up to
 // so many bytes. A message costs several wake-ups on both sides, as much as copying 200 KiB, so one
@@ -47,10 +46,6 @@ fetch::Need NeedOf(const StreamSpec& spec) {
   return spec.ReadsRuns(EpochId(1)) ? fetch::Need::kRuns : fetch::Need::kSamples;
 }
 
-void EraseUnpromised(StreamSlots& slots, const BatchJob& job) {
-  std::erase_if(slots.unpromised, [&](const auto& other) { return other.lock().get() == &job; });
-}
-
 bool IsExhausted(const Result<AssembledBatch>& batch) {
   return !batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted;
 }
@@ -58,31 +53,22 @@ bool IsExhausted(const Result<AssembledBatch>& batch) {
 }  // namespace
 
 BatchScheduler::BatchScheduler(const SchedulerOptions& options, const SchedulerParts& parts)
-    : options_(options), parts_(parts), ledger_(parts.slots.capacity_bytes()) {}
+    : options_(options),
+      parts_(parts),
+      slots_(parts.slots, [this](const SlotQueue::Jobs& jobs) { StartAll(jobs); }) {}
 
 Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
     std::shared_ptr<const StreamSpec> spec) {
-  SlotNeed need = SlotNeedOf(
-      *spec, {.has_ssd = options_.has_ssd,
-              .has_other_nodes = parts_.rows != nullptr,
-              .view_pin_bytes = options_.view_pin_bytes});
-  std::uint32_t promised =
-      spec->batch_bytes_max > 0 ? spec->credits : std::min(spec->credits, kPromisedBatches);
-  const MutexLock lock(mutex_);
-  Status reserved = ledger_.Reserve(need, promised);
-  if (!reserved.has_value() && spec->delivery == Delivery::kViews && !spec->inline_payload) {
-    // Extents in RAM need no slots for views: such a stream makes do with what others leave.
-    need = {};
-    promised = std::min(spec->credits, kPromisedBatches);
-    reserved = ledger_.Reserve(need, promised);
-  }
-  FOREBAY_TRY(reserved);
-  return std::make_shared<StreamSlots>(std::move(spec), need, promised);
+  const SlotNeed need = SlotNeedOf(*spec, {.has_ssd = options_.has_ssd,
+                                           .has_other_nodes = parts_.rows != nullptr,
+                                           .view_pin_bytes = options_.view_pin_bytes});
+  return slots_.Admit(std::move(spec), need);
 }
 
-void BatchScheduler::Dismiss(const StreamSlots& slots) {
-  const MutexLock lock(mutex_);
-  ledger_.GiveBack(slots.need, slots.promised);
+void BatchScheduler::Dismiss(const StreamSlots& slots) { slots_.Dismiss(slots); }
+
+void BatchScheduler::Release(StreamSlots& slots, std::span<const BatchRoom> rooms) {
+  slots_.Release(slots, rooms);
 }
 
 void BatchScheduler::Submit(const std::shared_ptr<BatchOwner>& owner,
@@ -100,7 +86,7 @@ void BatchScheduler::Submit(const std::shared_ptr<BatchOwner>& owner,
     if (shares_slots) job->slot = slots->board.Open(name, slots->need.held_bytes);
     jobs.push_back(std::move(job));
   }
-  Promise(*slots, jobs);
+  slots_.Promise(*slots, jobs);
   const std::size_t together = BatchesOfTask(spec);
   for (std::size_t begin = 0; begin < jobs.size(); begin += together) {
     const std::size_t count = std::min(together, jobs.size() - begin);
@@ -165,7 +151,7 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   // A packed batch of unknown size takes the slot itself unasked.
   job->takes_unasked =
       spec.batch_bytes_max == 0 && (reads_ssd || lacks_extents || spec.is_packed());
-  if (!BeginAttempt(job, reads_ssd ? job->slots->need.scratch_bytes : 0)) {
+  if (!slots_.BeginAttempt(job, reads_ssd ? job->slots->need.scratch_bytes : 0)) {
     return GiveAssembler(std::move(assembler));
   }
   if (reads_ssd) BreakUp(round);
@@ -189,7 +175,7 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
                                   std::unique_ptr<BatchAssembler> assembler, Attempt attempt,
                                   Round& round) {
   const SlotLedger::Excess excess = batch.has_value()
-                                        ? TakeRoom(*job, batch->hold.slot.bytes().size())
+                                        ? slots_.TakeRoom(*job, batch->hold.slot.bytes().size())
                                         : SlotLedger::Excess::kTaken;
   const bool is_exhausted = IsExhausted(batch);
   if (is_exhausted || excess != SlotLedger::Excess::kTaken) KeepGathered(*job, *assembler);
@@ -197,7 +183,7 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
   if (!batch.has_value() && !attempt.bad.empty() && job->refetches < limits::kRefetchMax) {
     // Wrong bytes on a tier: the extent is fetched again before anybody is told.
     ++job->refetches;
-    EndAttempt(*job);
+    slots_.EndAttempt(*job);
     for (const auto& [extent, error] : attempt.bad) {
       parts_.fetcher.ReportBad(extent, error, parts_.clock.NowNs());
     }
@@ -216,7 +202,7 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
     batch = error;  // its memory is free before anybody is told so
     return LackSlots(job, error, excess == SlotLedger::Excess::kNever);
   }
-  EndAttempt(*job);
+  slots_.EndAttempt(*job);
   if (!attempt.rows.empty()) return AwaitRows(job, std::move(*batch), std::move(attempt.rows));
   round.complete.push_back({.job = job, .outcome = std::move(batch)});
 }
@@ -235,7 +221,7 @@ void BatchScheduler::HandOver(std::span<AnsweredBatch> batches) {
     if (batch.is_taken) continue;
     // Nobody took the batch: its memory goes back to the batches that wait for some.
     if (batch.outcome.has_value()) batch.outcome->hold = {};
-    EndJob(*batch.job);
+    slots_.EndJob(*batch.job);
   }
 }
 
@@ -340,7 +326,7 @@ void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
     if (!outcome.has_value()) return Finish(job, outcome.error());
     job->copies_extents = *outcome == fetch::RowRouter::Outcome::kCopyHere;
     // This node is to read some of the extents now: the next attempt waits for them.
-    ReturnRoom(*job);
+    slots_.ReturnRoom(*job);
     Start(job);
   };
   const StreamSpec& spec = job->owner->spec();
@@ -357,195 +343,22 @@ bool BatchScheduler::EndAwait(const JobRef& job) {
   return awaiting_.erase(job) > 0;
 }
 
-void BatchScheduler::Promise(StreamSlots& slots, const Jobs& jobs) {
-  const MutexLock lock(mutex_);
-  for (const JobRef& job : jobs) {
-    job->room.is_promised = slots.promises_left > 0;
-    if (job->room.is_promised) {
-      --slots.promises_left;
-    } else {
-      slots.unpromised.push_back(job);
-    }
-  }
-}
-
-// Call before slot memory is asked for. False: the job waits for others' memory, and is parked.
-bool BatchScheduler::BeginAttempt(const JobRef& job, std::uint64_t scratch_bytes) {
-  const MutexLock lock(mutex_);
-  job->releases_seen = releases_;
-  job->slots_were_empty = parts_.slots.used_bytes() == 0;
-  job->is_denied = false;
-  if (LacksRoomLocked(*job)) {
-    parked_.push_back(job);  // until readers give something back
-    return false;
-  }
-  if (scratch_bytes == 0 && !job->is_starved) return true;
-  if (!ledger_.TakeScratch(scratch_bytes, job->is_starved)) {
-    job->is_denied = true;
-    parked_.push_back(job);
-    return false;
-  }
-  job->takes_unasked = false;
-  job->has_scratch = true;
-  job->scratch_bytes = scratch_bytes;
-  return true;
-}
-
-// Starts only those to which the ledger denied scratch: what others lack does not come back with
-// it.
-BatchScheduler::Jobs BatchScheduler::EndScratchLocked(BatchJob& job) {
-  Jobs ready;
-  if (!job.has_scratch) return ready;
-  job.has_scratch = false;
-  ledger_.EndScratch(job.scratch_bytes, job.is_starved);
-  std::erase_if(parked_, [&ready](const JobRef& parked) {
-    if (parked->is_denied) ready.push_back(parked);
-    return parked->is_denied;
-  });
-  return ready;
-}
-
-// Whether the stream has used up what it was promised, and its share of what all streams have left.
-bool BatchScheduler::LacksRoomLocked(const BatchJob& job) const {
-  const StreamSlots& slots = *job.slots;
-  return !job.room.is_promised && slots.need.held_bytes > 0 &&
-         !ledger_.HasExcess(slots.need.held_bytes, slots.excess_bytes);
-}
-
-// Starts only jobs that the memory can help, and those that are to end: others would find, after
-// planning their batch again, that they still lack room.
-BatchScheduler::Jobs BatchScheduler::ReleasedLocked() {
-  ++releases_;
-  Jobs ready;
-  std::erase_if(parked_, [&](const JobRef& parked) FOREBAY_REQUIRES(mutex_) {
-    if (LacksRoomLocked(*parked) && !parked->owner->closed()) return false;
-    ready.push_back(parked);
-    return true;
-  });
-  return ready;
-}
-
-// The job's scratch, if any, is free again: jobs that wait for scratch are tried.
-void BatchScheduler::EndAttempt(BatchJob& job) {
-  Jobs ready;
-  {
-    const MutexLock lock(mutex_);
-    ready = EndScratchLocked(job);
-    if (job.takes_unasked) ready = ReleasedLocked();
-  }
-  StartAll(ready);
-}
-
-// Ends an attempt that found no memory: parks the job, or has it tried again at once if memory was
-// freed since the attempt began.
-void BatchScheduler::ParkFailed(const JobRef& job) {
-  Jobs ready;
-  {
-    const MutexLock lock(mutex_);
-    ready = EndScratchLocked(*job);
-    if (!job->is_starved) {
-      // The memory that this attempt held may have made another job's attempt fail, so the others
-      // are tried again. Done once in a job's life: otherwise two jobs that cannot both succeed
-      // would wake each other for ever.
-      const Jobs others = ReleasedLocked();
-      ready.insert(ready.end(), others.begin(), others.end());
-    }
-    job->is_starved = true;
-    (releases_ != job->releases_seen ? ready : parked_).push_back(job);
-  }
-  StartAll(ready);
-}
-
 // A first failure may be due to others' scratch: the second attempt is made alone. If that fails
 // too, and no reader has anything that it could give back, nothing will help.
 void BatchScheduler::LackSlots(const JobRef& job, const Error& error, bool is_hopeless) {
   if (job->is_starved && is_hopeless) {
-    EndAttempt(*job);
+    slots_.EndAttempt(*job);
     return Finish(job, error);
   }
-  ParkFailed(job);
-}
-
-// Accounts for a batch that was assembled in `bytes` of slot memory.
-SlotLedger::Excess BatchScheduler::TakeRoom(BatchJob& job, std::uint64_t bytes) {
-  const MutexLock lock(mutex_);
-  StreamSlots& slots = *job.slots;
-  const std::uint64_t promised = job.room.is_promised ? slots.need.held_bytes : 0;
-  const std::uint64_t excess = bytes - std::min(bytes, promised);
-  if (excess > 0) {
-    const auto of_stream = job.room.is_promised ? std::nullopt : std::optional(slots.excess_bytes);
-    const SlotLedger::Excess answer = ledger_.TakeExcess(excess, of_stream);
-    if (answer != SlotLedger::Excess::kTaken) return answer;
-    job.room.excess_bytes = excess;
-    slots.excess_bytes += excess;
-  }
-  if (!job.room.is_promised) EraseUnpromised(slots, job);
-  return SlotLedger::Excess::kTaken;
-}
-
-// The memory of the batch is free, but the job goes on: undoes TakeRoom.
-void BatchScheduler::ReturnRoom(BatchJob& job) {
-  Jobs ready;
-  {
-    const MutexLock lock(mutex_);
-    StreamSlots& slots = *job.slots;
-    ledger_.EndExcess(job.room.excess_bytes);
-    slots.excess_bytes -= std::exchange(job.room.excess_bytes, 0);
-    if (!job.room.is_promised) {
-      slots.unpromised.insert(slots.unpromised.begin(), job.weak_from_this());
-    }
-    ready = ReleasedLocked();
-  }
-  StartAll(ready);
-}
-
-void BatchScheduler::GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) {
-  ledger_.EndExcess(room.excess_bytes);
-  slots.excess_bytes -= room.excess_bytes;
-  if (!room.is_promised) return;
-  while (!slots.unpromised.empty()) {
-    const JobRef first = slots.unpromised.front().lock();
-    slots.unpromised.erase(slots.unpromised.begin());
-    if (first == nullptr) continue;
-    first->room.is_promised = true;
-    return;
-  }
-  ++slots.promises_left;
-}
-
-// A job has ended without a batch for the reader.
-void BatchScheduler::EndJob(BatchJob& job) {
-  Jobs ready;
-  {
-    const MutexLock lock(mutex_);
-    EraseUnpromised(*job.slots, job);
-    GiveRoomLocked(*job.slots, std::exchange(job.room, {}));
-    ready = ReleasedLocked();
-  }
-  StartAll(ready);
-}
-
-void BatchScheduler::Release(StreamSlots& slots, std::span<const BatchRoom> rooms) {
-  Jobs ready;
-  {
-    const MutexLock lock(mutex_);
-    for (const BatchRoom& room : rooms) GiveRoomLocked(slots, room);
-    ready = ReleasedLocked();
-  }
-  StartAll(ready);
+  slots_.ParkFailed(job);
 }
 
 void BatchScheduler::ExpireWaiting() {
   const std::int64_t oldest = parts_.clock.NowNs() - limits::kPullDeadlineMs * 1'000'000;
-  Jobs without_slots;
+  const Jobs without_slots = slots_.TakeExpired(oldest);
   Jobs without_extents;
   {
     const MutexLock lock(mutex_);
-    std::erase_if(parked_, [&](const JobRef& job) {
-      if (job->started_ns > oldest) return false;
-      without_slots.push_back(job);
-      return true;
-    });
     std::erase_if(awaiting_, [&](const JobRef& job) {
       if (job->awaited_since_ns > oldest) return false;
       without_extents.push_back(job);

@@ -1,6 +1,6 @@
 // BatchScheduler: takes each batch that was asked for from its name to its owner, on the threads of
 // an executor. A batch waits for extents that are not on a tier, and for slot memory; it is tried
-// again when what it waits for is there. The scheduler divides the slot memory among all streams.
+// again when what it waits for is there.
 #pragma once
 
 #include <atomic>
@@ -21,6 +21,7 @@
 #include "server/stream/batch_assembler.h"
 #include "server/stream/batch_job.h"
 #include "server/stream/slot_ledger.h"
+#include "server/stream/slot_queue.h"
 #include "server/tier/ram/ram_arena.h"
 
 namespace forebay::stream {
@@ -68,8 +69,8 @@ class BatchScheduler {
   void ExpireWaiting();
 
  private:
-  using JobRef = std::shared_ptr<BatchJob>;
-  using Jobs = std::vector<JobRef>;
+  using JobRef = SlotQueue::JobRef;
+  using Jobs = SlotQueue::Jobs;
   // The work of one task: jobs whose turn is to come, the next one last, and the batches that are
   // complete and have not been handed over yet.
   struct Round {
@@ -113,20 +114,7 @@ class BatchScheduler {
   // Waiting for rows of other nodes.
   void AwaitRows(const JobRef& job, AssembledBatch batch, std::vector<fetch::RoutedRow> rows);
 
-  // Waiting for slot memory.
-  void Promise(StreamSlots& slots, const Jobs& jobs);
-  bool BeginAttempt(const JobRef& job, std::uint64_t scratch_bytes);
-  void EndAttempt(BatchJob& job);
-  void ParkFailed(const JobRef& job);
   void LackSlots(const JobRef& job, const Error& error, bool is_hopeless);
-  SlotLedger::Excess TakeRoom(BatchJob& job, std::uint64_t bytes);
-  void ReturnRoom(BatchJob& job);
-  void EndJob(BatchJob& job);
-  void GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) FOREBAY_REQUIRES(mutex_);
-  // Return what is to be started afterwards, without the lock.
-  Jobs EndScratchLocked(BatchJob& job) FOREBAY_REQUIRES(mutex_);
-  Jobs ReleasedLocked() FOREBAY_REQUIRES(mutex_);
-  bool LacksRoomLocked(const BatchJob& job) const FOREBAY_REQUIRES(mutex_);
 
   // Keeps the values that an attempt has decoded for the job's next attempt, unless all jobs
   // together would keep more than SchedulerOptions::gathered_bytes.
@@ -137,10 +125,8 @@ class BatchScheduler {
 
   const SchedulerOptions options_;
   const SchedulerParts parts_;
+  SlotQueue slots_;
   Mutex mutex_;
-  SlotLedger ledger_ FOREBAY_GUARDED_BY(mutex_);
-  std::uint64_t releases_ FOREBAY_GUARDED_BY(mutex_) = 0;  // times that slot memory became free
-  Jobs parked_ FOREBAY_GUARDED_BY(mutex_);  // wait for slot memory
   std::unordered_set<JobRef> awaiting_ FOREBAY_GUARDED_BY(mutex_);  // wait for extents
   // Bytes that jobs may still keep of what was decoded for them.
   const std::shared_ptr<std::atomic<std::uint64_t>> gathered_account_ =

@@ -1,0 +1,73 @@
+// SlotQueue: divides the slot memory among all streams, and keeps the batches that wait for some.
+// A stream is promised memory for its batches when it opens. What is left goes to batches of
+// unknown size, to batches beyond the promise, and to scratch: memory that an attempt to assemble a
+// batch uses for reads from SSD, and gives back at its end.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/stream/batch_job.h"
+#include "server/stream/slot_ledger.h"
+#include "server/tier/ram/ram_arena.h"
+
+namespace forebay::stream {
+
+// Thread-safe. A part of BatchScheduler.
+class SlotQueue {
+ public:
+  using JobRef = std::shared_ptr<BatchJob>;
+  using Jobs = std::vector<JobRef>;
+
+  // `memory` is borrowed. `start` begins another attempt of jobs that have waited; it is called
+  // without a lock.
+  SlotQueue(const tier::RamArena& memory, std::function<void(const Jobs&)> start);
+
+  // Reserves slot memory for a new stream. kResourceExhausted, with the figures: its batches would
+  // not fit in what is left.
+  Result<std::shared_ptr<StreamSlots>> Admit(std::shared_ptr<const StreamSpec> spec,
+                                             SlotNeed need);
+  // Gives back what Admit has reserved.
+  void Dismiss(const StreamSlots& slots);
+
+  // New jobs of a stream get what the stream was promised, as far as it lasts.
+  void Promise(StreamSlots& slots, const Jobs& jobs);
+  // Call before slot memory is asked for. False: the job waits for others' memory, and is parked.
+  bool BeginAttempt(const JobRef& job, std::uint64_t scratch_bytes);
+  // The job's scratch, if any, is free again: jobs that wait for scratch are started.
+  void EndAttempt(BatchJob& job);
+  // Ends an attempt that found no memory: parks the job, or has it tried again at once if memory
+  // was freed since the attempt began.
+  void ParkFailed(const JobRef& job);
+  // Accounts for a batch that was assembled in `bytes` of slot memory.
+  SlotLedger::Excess TakeRoom(BatchJob& job, std::uint64_t bytes);
+  // The memory of the batch is free, but the job goes on: undoes TakeRoom.
+  void ReturnRoom(BatchJob& job);
+  // A job has ended without a batch for the reader.
+  void EndJob(BatchJob& job);
+  // Batches were released, and their memory is free: starts jobs that wait for it.
+  void Release(StreamSlots& slots, std::span<const BatchRoom> rooms);
+  // Takes the jobs out that were submitted at this time or before and wait for memory.
+  Jobs TakeExpired(std::int64_t oldest_ns);
+
+ private:
+  void GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) FOREBAY_REQUIRES(mutex_);
+  // Return what is to be started afterwards, without the lock.
+  Jobs EndScratchLocked(BatchJob& job) FOREBAY_REQUIRES(mutex_);
+  Jobs ReleasedLocked() FOREBAY_REQUIRES(mutex_);
+  bool LacksRoomLocked(const BatchJob& job) const FOREBAY_REQUIRES(mutex_);
+
+  const tier::RamArena& memory_;
+  const std::function<void(const Jobs&)> start_;
+  Mutex mutex_;
+  SlotLedger ledger_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t releases_ FOREBAY_GUARDED_BY(mutex_) = 0;  // times that slot memory became free
+  Jobs parked_ FOREBAY_GUARDED_BY(mutex_);                 // wait for slot memory
+};
+
+}  // namespace forebay::stream
