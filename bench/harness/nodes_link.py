@@ -40,32 +40,48 @@ def run(suite):
 def figures_of(size, results):
     """`results`: contender -> what each of its runs reported."""
     figure = figure_maker(f"nodes.link.{size}", GOALS)
-    shares = [report["remote"]["other_samples"] / report["remote"]["samples"]
-              for report in results["forebay"]]
-    # Only what came from the other node counts, in the time of all.
-    rates = [peers.rate(report, 0) * share for report, share in zip(results["forebay"], shares)]
-    costs = [1e9 * report["remote"]["cpu_seconds"] / report["remote"]["received_bytes"]
-             for report in results["forebay"]]
+    rates, of_rates = remote_rates(figure, size, results["forebay"])
+    costs, of_costs = remote_costs(figure, results["forebay"])
     sockets = [run["bytes"] / run["seconds"] for run in results["socket"]]
     grpc = [run["bytes"] / run["seconds"] for run in results["grpc"]]
     grpc_costs = [1e9 * run["cpu_per_byte"] for run in results["grpc"]]
     return [
-        figure("", "samples/s", [rate / size for rate in rates],
-               f"batch={spine.BATCH}, prefetch={PREFETCH}, {min(shares):.1%} of the samples from "
-               "the other node; a core for the reader and its daemon, one for the other daemon"),
-        figure("_rate", "GB/s", [rate / 1e9 for rate in rates]),
+        *of_rates,
         figure("_socket", "GB/s", [rate / 1e9 for rate in sockets],
                "one TCP stream over the same link, one core for each end"),
         figure("_grpc", "GB/s", [rate / 1e9 for rate in grpc],
                f"a bare gRPC byte stream likewise, {IN_FLIGHT} requests of a batch at a time"),
         figure("_of_socket", "x", ratios(rates, sockets)),
         figure("_of_grpc", "x", ratios(rates, grpc)),
-        figure("_cpu", "s/GB", costs, "both daemons, all that they do: the reader's batches, too"),
+        of_costs,
         figure("_grpc_cpu", "s/GB", grpc_costs, "both ends"),
         figure("_socket_cpu", "s/GB", [1e9 * run["cpu_per_byte"] for run in results["socket"]],
                "both ends"),
         figure("_cpu_of_grpc", "x", ratios(costs, grpc_costs)),
     ]
+
+
+def remote_rates(figure, size, reports, more_settings=""):
+    """Returns the bytes/s that came from the other node, by run, and the figures of them. Only
+    these bytes count, in the time of all."""
+    shares = [report["remote"]["other_samples"] / report["remote"]["samples"]
+              for report in reports]
+    rates = [peers.rate(report, 0) * share for report, share in zip(reports, shares)]
+    return rates, [
+        figure("", "samples/s", [rate / size for rate in rates],
+               f"batch={spine.BATCH}, prefetch={PREFETCH}, {min(shares):.1%} of the samples from "
+               f"the other node{more_settings}; a core for the reader and its daemon, one for the "
+               "other daemon"),
+        figure("_rate", "GB/s", [rate / 1e9 for rate in rates])]
+
+
+def remote_costs(figure, reports):
+    """Returns the CPU seconds of both daemons per GB from the other node, by run, and the figure
+    of them."""
+    costs = [1e9 * report["remote"]["cpu_seconds"] / report["remote"]["received_bytes"]
+             for report in reports]
+    return costs, figure("_cpu", "s/GB", costs,
+                         "both daemons, all that they do: the reader's batches, too")
 
 
 def warm_reader(suite, services):

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import datasets, network, nodes_job, nodes_link, peers, processes, spine
+from harness import datasets, network, nodes_link, processes, spine
 from harness.figures import Goal, interleave, ratios
 
 SIZES = (datasets.MEAN_SAMPLE_BYTES, nodes_link.SMALL_BYTES)
@@ -49,26 +49,21 @@ def _run_size(suite, size, records, total_bytes):
 def figures_of(size, results):
     """`results`: contender -> what each of its runs reported."""
     figure = nodes_link.figure_maker(f"nodes.mpi.{size}", GOALS)
-    remotes = [report["remote"] for report in results["forebay"]]
-    shares = [remote["other_samples"] / remote["samples"] for remote in remotes]
-    carried = [remote["mpi_bytes"] / remote["received_bytes"] for remote in remotes]
-    # Only what came from the other node counts, in the time of all.
-    rates = [peers.rate(report, 0) * share for report, share in zip(results["forebay"], shares)]
-    costs = [1e9 * remote["cpu_seconds"] / remote["received_bytes"] for remote in remotes]
+    carried = [report["remote"]["mpi_bytes"] / report["remote"]["received_bytes"]
+               for report in results["forebay"]]
+    rates, of_rates = nodes_link.remote_rates(
+        figure, size, results["forebay"], f", {min(carried):.1%} of their bytes over MPI")
+    _, of_costs = nodes_link.remote_costs(figure, results["forebay"])
     # The faster ping of each round counts.
     ping_rates = [max(run["bytes"] / run["seconds"] for run in runs)
                   for runs in zip(*(results[wait] for wait in WAITS))]
     return [
-        figure("", "samples/s", [rate / size for rate in rates],
-               f"batch={spine.BATCH}, prefetch={nodes_link.PREFETCH}, {min(shares):.1%} of the "
-               f"samples from the other node, {min(carried):.1%} of their bytes over MPI; a core "
-               "for the reader and its daemon, one for the other daemon"),
-        figure("_rate", "GB/s", [rate / 1e9 for rate in rates]),
+        *of_rates,
         figure("_ping", "GB/s", [rate / 1e9 for rate in ping_rates],
                "rows of the same size between two ranks over the same link, one core for each; "
                "the faster of polling and sleeping"),
         figure("_of_ping", "x", ratios(rates, ping_rates)),
-        figure("_cpu", "s/GB", costs, "both daemons, all that they do: the reader's batches, too"),
+        of_costs,
         figure("_ping_cpu", "s/GB", [1e9 * min(results[wait][i]["cpu_per_byte"] for wait in WAITS)
                                      for i in range(len(rates))],
                "both ranks; the lower of polling and sleeping"),
