@@ -196,7 +196,8 @@ Result<stage::SuppliedExtent> GrpcPeers::Read(const stage::ExtentRequest& reques
   }
 }
 
-Result<bool> GrpcPeers::ReadPart(const stage::PartRequest& request, catalog::TableSpool& part) {
+Result<stage::PartAnswer> GrpcPeers::ReadPart(const stage::PartRequest& request,
+                                              catalog::TableSpool& part) {
   FOREBAY_ASSIGN(PeerLink* const link, LinkTo(request.node));
   const auto call = std::make_shared<PartCall>(
       *link, clock_,

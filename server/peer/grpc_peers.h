@@ -61,7 +61,8 @@ class GrpcPeers final : public stage::ExtentSource,
                                      const stage::AllocateImage& allocate,
                                      io::IoQueue& queue) override;
   // Blocks for limits::kPeerPartDeadlineMs at most.
-  Result<bool> ReadPart(const stage::PartRequest& request, catalog::TableSpool& part) override;
+  Result<stage::PartAnswer> ReadPart(const stage::PartRequest& request,
+                                     catalog::TableSpool& part) override;
   // Blocks for limits::kPeerStatDeadlineMs at most.
   Result<std::vector<io::FileInfo>> Stat(const stage::StatRequest& request) override;
   // A request of many rows is sent as several calls.

@@ -86,15 +86,28 @@ void PartAnswers::Read(stage::Dataset& dataset, const PartAsked& asked, ReplyStr
   // The request may have waited long for this thread.
   if (stream.has_ended()) return;
   const auto sending = std::make_shared<Sending>(shared_from_this(), extents_.scratch());
-  Result<bool> is_there = false;
-  if (sending->has_room()) {
-    is_there = extents_.ReadPart(dataset, asked.object, asked.object_hash, sending->part());
-  }
-  if (!is_there.has_value()) return stream.End(is_there.error());
-  if (*is_there) {
+  if (!sending->has_room()) return SayNotYet(stream);
+  const Result<stage::PartAnswer> answer =
+      extents_.ReadPart(dataset, asked.object, asked.object_hash, sending->part());
+  if (!answer.has_value()) return stream.End(answer.error());
+  if (answer->is_there) {
     return stream.Send([sending](grpc::ByteBuffer& chunk) { return sending->Next(chunk); });
   }
+  if (answer->failure) return SayFailure(stream, *answer->failure);
   SayNotYet(stream);
+}
+
+void PartAnswers::SayFailure(ReplyStream& stream, const stage::PartFailure& failure) {
+  v1::CatalogPartReply reply;
+  v1::PartFailure& said = *reply.mutable_failure();
+  said.set_code(static_cast<std::uint32_t>(failure.error.code()));
+  said.set_message(failure.error.message().substr(0, limits::kPeerErrorBytesMax));
+  said.set_age_ms(static_cast<std::uint64_t>(failure.age_ns) / 1'000'000);
+  said.set_is_reported(failure.is_reported);
+  stream.Send([reply](grpc::ByteBuffer& chunk) {
+    chunk = MessageOf(reply);
+    return true;
+  });
 }
 
 void PartAnswers::SayNotYet(ReplyStream& stream) {

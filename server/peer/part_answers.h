@@ -37,6 +37,7 @@ class PartAnswers : public std::enable_shared_from_this<PartAnswers> {
   class Sending;
   explicit PartAnswers(stage::LocalExtents& extents) : extents_(extents) {}
   void Read(stage::Dataset& dataset, const PartAsked& asked, ReplyStream& stream);
+  static void SayFailure(ReplyStream& stream, const stage::PartFailure& failure);
 
   stage::LocalExtents& extents_;
   std::atomic<std::size_t> sending_ = 0;  // parts that are in memory

@@ -28,7 +28,7 @@ void PartCall::Fail(const Error& error) {
   changed_.NotifyAll();
 }
 
-Result<bool> PartCall::Await(catalog::TableSpool& part) {
+Result<stage::PartAnswer> PartCall::Await(catalog::TableSpool& part) {
   std::shared_ptr<grpc::Channel> channel;
   {
     const MutexLock lock(mutex_);
@@ -37,7 +37,7 @@ Result<bool> PartCall::Await(catalog::TableSpool& part) {
     channel = channel_;
   }
   const std::uint64_t before = part.size();
-  Result<bool> received = Receive(channel, part);
+  Result<stage::PartAnswer> received = Receive(channel, part);
   link_.Count(part.size() - before, !received.has_value());
   link_.Ended(*this);
   return received;
@@ -45,8 +45,8 @@ Result<bool> PartCall::Await(catalog::TableSpool& part) {
 
 // Messages come as bytes, because gRPC drops those that it cannot parse without a word, and would
 // then wait until the deadline for an end that the other node cannot reach.
-Result<bool> PartCall::Receive(const std::shared_ptr<grpc::Channel>& channel,
-                               catalog::TableSpool& part) {
+Result<stage::PartAnswer> PartCall::Receive(const std::shared_ptr<grpc::Channel>& channel,
+                                            catalog::TableSpool& part) {
   context_.set_deadline(GrpcDeadline(deadline_ns(), clock_));
   // One operation is under way at a time, so its outcome is the next one of the queue.
   grpc::CompletionQueue queue;
@@ -79,9 +79,13 @@ Result<bool> PartCall::Receive(const std::shared_ptr<grpc::Channel>& channel,
   queue.Shutdown();
   if (!taken.has_value()) return taken.error().WithContext("node " + link_.address());
   if (!status.ok()) return FromGrpcStatus(status, link_.address());
-  const Result<bool> is_there = receiver.Finish();
-  if (!is_there.has_value()) return is_there.error().WithContext("node " + link_.address());
-  return is_there;
+  Result<stage::PartAnswer> answer = receiver.Finish();
+  if (!answer.has_value()) return answer.error().WithContext("node " + link_.address());
+  // A failure that the node has heard of names the node that has found it.
+  if (answer->failure && !answer->failure->is_reported) {
+    answer->failure->error = answer->failure->error.WithContext("node " + link_.address());
+  }
+  return answer;
 }
 
 }  // namespace forebay::peer

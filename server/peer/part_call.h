@@ -15,6 +15,7 @@
 #include "server/peer/peer_call.h"
 #include "server/peer/peer_link.h"
 #include "server/peer/peer_requests.h"
+#include "server/stage/part_source.h"
 
 namespace forebay::peer {
 
@@ -25,15 +26,16 @@ class PartCall final : public PeerCall {
   PartCall(PeerLink& link, io::Clock& clock, const PartAsked& asked, std::int64_t deadline_ns);
 
   // To be called after PeerLink::Start: waits until the part has been appended to `part`, or the
-  // node has said that it is not there yet (false), or the call has failed.
-  Result<bool> Await(catalog::TableSpool& part);
+  // node has said why it is not there, or the call has failed.
+  Result<stage::PartAnswer> Await(catalog::TableSpool& part);
 
   void Begin(const std::shared_ptr<grpc::Channel>& channel) override;
   void Fail(const Error& error) override;
   void Cancel() override { context_.TryCancel(); }
 
  private:
-  Result<bool> Receive(const std::shared_ptr<grpc::Channel>& channel, catalog::TableSpool& part);
+  Result<stage::PartAnswer> Receive(const std::shared_ptr<grpc::Channel>& channel,
+                                    catalog::TableSpool& part);
 
   PeerLink& link_;
   io::Clock& clock_;

@@ -88,6 +88,17 @@ std::string Message(bool is_there, std::string payload = "") {
   return reply.SerializeAsString();
 }
 
+v1::CatalogPartReply FailureReply(ErrorCode code, std::string message, std::uint64_t age_ms,
+                                  bool is_reported) {
+  v1::CatalogPartReply reply;
+  v1::PartFailure& failure = *reply.mutable_failure();
+  failure.set_code(static_cast<std::uint32_t>(code));
+  failure.set_message(std::move(message));
+  failure.set_age_ms(age_ms);
+  failure.set_is_reported(is_reported);
+  return reply;
+}
+
 class PartCallTest : public ::testing::Test {
  protected:
   PartCallTest() {
@@ -96,7 +107,7 @@ class PartCallTest : public ::testing::Test {
     rig_ = std::move(*made);
     FOREBAY_EXPECT_OK(rig_->Connect(node_.address()));
   }
-  Result<bool> Ask(std::vector<std::string> messages) {
+  Result<stage::PartAnswer> Ask(std::vector<std::string> messages) {
     node_.Set(std::move(messages));
     const catalog::PlannedObject planned{.path = "a.tar", .bytes = 12'288};
     return rig_->peers().ReadPart({.node = PeerRig::kNode,
@@ -106,7 +117,7 @@ class PartCallTest : public ::testing::Test {
                                   part_);
   }
   void ExpectMalformed(std::vector<std::string> messages, const std::string& reason) {
-    const Result<bool> answer = Ask(std::move(messages));
+    const Result<stage::PartAnswer> answer = Ask(std::move(messages));
     ASSERT_FALSE(answer.has_value()) << reason;
     EXPECT_EQ(answer.error().code(), ErrorCode::kInternal) << answer.error().ToString();
     EXPECT_THAT(answer.error().message(), HasSubstr("node " + node_.address()));
@@ -120,15 +131,57 @@ class PartCallTest : public ::testing::Test {
 };
 
 TEST_F(PartCallTest, ChunksArriveInOrder) {
-  EXPECT_TRUE(Take(Ask({Message(true, "ab"), Message(true, "c")})));
+  EXPECT_TRUE(Take(Ask({Message(true, "ab"), Message(true, "c")})).is_there);
   std::vector<std::byte> bytes(part_.size());
   FOREBAY_EXPECT_OK(part_.Read(0, bytes));
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), "abc");
 }
 
 TEST_F(PartCallTest, APartThatIsNotThereYetHasNoBytes) {
-  EXPECT_FALSE(Take(Ask({Message(false)})));
+  const stage::PartAnswer answer = Take(Ask({Message(false)}));
+  EXPECT_FALSE(answer.is_there);
+  EXPECT_FALSE(answer.failure.has_value());
   EXPECT_EQ(part_.size(), 0U);
+}
+
+TEST_F(PartCallTest, AFailureNamesTheNodeThatHasFoundIt) {
+  const auto failure_of = [this](const v1::CatalogPartReply& reply) {
+    const stage::PartAnswer answer = Take(Ask({reply.SerializeAsString()}));
+    EXPECT_FALSE(answer.is_there);
+    return answer.failure.value();
+  };
+  const auto own = failure_of(FailureReply(ErrorCode::kDataLoss, "cut", 7, false));
+  EXPECT_EQ(own.error.code(), ErrorCode::kDataLoss);
+  EXPECT_EQ(own.error.message(), "node " + node_.address() + ": cut");
+  EXPECT_EQ(own.age_ns, 7'000'000);
+  EXPECT_FALSE(own.is_reported);
+  const auto reported = failure_of(FailureReply(ErrorCode::kAborted, "node b:1: no", 0, true));
+  EXPECT_EQ(reported.error.message(), "node b:1: no") << "named already";
+  EXPECT_TRUE(reported.is_reported);
+  const std::string longest(2 * limits::kPeerErrorBytesMax, '\n');
+  const auto hostile = failure_of(FailureReply(ErrorCode::kUnknown, longest, ~0ULL, true));
+  EXPECT_GT(hostile.age_ns, 0);
+  EXPECT_LT(hostile.error.message().size(), longest.size() * 2);
+  EXPECT_EQ(hostile.error.message().find('\n'), std::string::npos);
+}
+
+TEST_F(PartCallTest, AFailureThatContradictsTheRestOfTheAnswerIsRefused) {
+  v1::CatalogPartReply reply = FailureReply(ErrorCode::kDataLoss, "cut", 0, false);
+  const std::string failure = reply.SerializeAsString();
+  ExpectMalformed({failure, failure}, "follows the end");
+  ExpectMalformed({failure, Message(true, "x")}, "follows the end");
+  ExpectMalformed({Message(true, "x"), failure}, "follows the end");
+  reply.set_is_there(true);
+  ExpectMalformed({reply.SerializeAsString()}, "wrongly why");
+  reply.set_payload("x");
+  ExpectMalformed({reply.SerializeAsString()}, "wrongly why");
+  reply.set_is_there(false);
+  ExpectMalformed({reply.SerializeAsString()}, "wrongly why");
+  for (const std::uint32_t code : {0U, 17U, 1U << 31}) {
+    reply = FailureReply(ErrorCode::kDataLoss, "cut", 0, false);
+    reply.mutable_failure()->set_code(code);
+    ExpectMalformed({reply.SerializeAsString()}, "wrongly why");
+  }
 }
 
 TEST_F(PartCallTest, AnswersThatContradictThemselvesAreRefused) {
@@ -141,7 +194,7 @@ TEST_F(PartCallTest, AnswersThatContradictThemselvesAreRefused) {
 
 TEST_F(PartCallTest, AChunkThatIsTooLongIsRefused) {
   const std::string chunk(limits::kPeerChunkBytes, 'x');
-  EXPECT_TRUE(Take(Ask({Message(true, chunk)})));
+  EXPECT_TRUE(Take(Ask({Message(true, chunk)})).is_there);
   part_.Clear();
   ExpectMalformed({Message(true, chunk + "x")}, "too long");
 }
@@ -159,7 +212,7 @@ TEST_F(PartCallTest, WhatFollowsAMessageThatIsNoneIsNotWaitedFor) {
 
 TEST_F(PartCallTest, ANodeThatIsGoneDoesNotAnswer) {
   node_.End();
-  const Result<bool> answer = Ask({Message(false)});
+  const Result<stage::PartAnswer> answer = Ask({Message(false)});
   ASSERT_FALSE(answer.has_value());
   EXPECT_TRUE(stage::IsNoAnswer(answer.error())) << answer.error().ToString();
 }

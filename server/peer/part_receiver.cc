@@ -1,15 +1,17 @@
 // An answer is either one message without bytes, which says that the part is not there yet, or one
-// or more messages with bytes. Everything else is an error, because a node that sent empty messages
-// for ever would keep a thread of this one.
+// with a failure, or one or more messages with bytes. Everything else is an error, because a node
+// that sent empty messages for ever would keep a thread of this one.
 #include "server/peer/part_receiver.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <grpcpp/support/proto_buffer_reader.h>
 
-#include "forebay/v1/peer.pb.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 #include "server/peer/message_parts.h"
 
 namespace forebay::peer {
@@ -17,6 +19,8 @@ namespace {
 
 // A part describes one object of a catalog, so it has no more bytes than a catalog may have.
 constexpr std::uint64_t kPartBytesMax = limits::kCatalogFileBytesMax;
+
+constexpr std::uint64_t kAgeMsMax = 86'400'000;  // a failure of this age is as good as an older one
 
 }  // namespace
 
@@ -30,9 +34,10 @@ Status PartReceiver::Take(const grpc::ByteBuffer& message) {
   }
   const bool is_there = reply.is_there();
   const std::string& payload = reply.payload();
-  if (answer_ == Answer::kNotYet || (answer_ == Answer::kPart && !is_there)) {
+  if (answer_ && !(answer_->is_there && is_there)) {
     return Malformed("it follows the end of a catalog part");
   }
+  if (reply.has_failure()) return TakeFailure(reply);
   if (is_there == payload.empty()) {
     return Malformed(is_there ? "it has no bytes of a catalog part"
                               : "it has bytes of a catalog part that is not there yet");
@@ -40,13 +45,30 @@ Status PartReceiver::Take(const grpc::ByteBuffer& message) {
   if (payload.size() > limits::kPeerChunkBytes || payload.size() > kPartBytesMax - part_.size()) {
     return Malformed("a catalog part is too long");
   }
-  answer_ = is_there ? Answer::kPart : Answer::kNotYet;
+  answer_ = stage::PartAnswer{.is_there = is_there, .failure = {}};
   return part_.Append(std::as_bytes(std::span(payload)));
 }
 
-Result<bool> PartReceiver::Finish() const {
-  if (answer_ == Answer::kNone) return Error(ErrorCode::kInternal, "the answer has no messages");
-  return answer_ == Answer::kPart;
+Status PartReceiver::TakeFailure(const v1::CatalogPartReply& reply) {
+  const v1::PartFailure& failure = reply.failure();
+  const bool is_known = failure.code() > 0 &&
+                        failure.code() <= static_cast<std::uint32_t>(ErrorCode::kUnauthenticated);
+  if (reply.is_there() || !reply.payload().empty() || !is_known) {
+    return Malformed("it says wrongly why there is no catalog part");
+  }
+  const std::string text =
+      PrintableLine(std::string_view(failure.message()).substr(0, limits::kPeerErrorBytesMax));
+  const std::uint64_t age_ms = std::min(failure.age_ms(), kAgeMsMax);
+  answer_ = stage::PartAnswer{
+      .failure = stage::PartFailure{.error = Error(static_cast<ErrorCode>(failure.code()), text),
+                                    .age_ns = static_cast<std::int64_t>(age_ms) * 1'000'000,
+                                    .is_reported = failure.is_reported()}};
+  return {};
+}
+
+Result<stage::PartAnswer> PartReceiver::Finish() const {
+  if (!answer_) return Error(ErrorCode::kInternal, "the answer has no messages");
+  return *answer_;
 }
 
 }  // namespace forebay::peer

@@ -3,12 +3,14 @@
 // are complete (catalog::DecodePart).
 #pragma once
 
-#include <cstdint>
+#include <optional>
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include "forebay/v1/peer.pb.h"
 #include "proto/contract/result.h"
 #include "server/catalog/storage/table_spool.h"
+#include "server/stage/part_source.h"
 
 namespace forebay::peer {
 
@@ -20,15 +22,14 @@ class PartReceiver {
 
   // kInternal: no node of this version sends such an answer. Other errors: TableSpool::Append.
   Status Take(const grpc::ByteBuffer& message);
-  // Whether the node has sent a part; false: it has said that it does not have it yet.
-  // kInternal: no message was taken.
-  Result<bool> Finish() const;
+  // What the node has answered. kInternal: no message was taken.
+  Result<stage::PartAnswer> Finish() const;
 
  private:
-  enum class Answer : std::uint8_t { kNone, kNotYet, kPart };
+  Status TakeFailure(const v1::CatalogPartReply& reply);
 
   catalog::TableSpool& part_;
-  Answer answer_ = Answer::kNone;
+  std::optional<stage::PartAnswer> answer_;
 };
 
 }  // namespace forebay::peer

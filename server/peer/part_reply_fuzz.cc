@@ -62,9 +62,10 @@ void Receive(const std::vector<std::string>& messages) {
     const grpc::Slice slice(message);
     if (!receiver.Take(grpc::ByteBuffer(&slice, 1)).has_value()) return;
   }
-  const Result<bool> is_there = receiver.Finish();
-  if (!is_there.has_value()) return;
-  FOREBAY_CHECK(*is_there == (spool.size() > 0) && spool.size() <= bytes);
+  const Result<stage::PartAnswer> answer = receiver.Finish();
+  if (!answer.has_value()) return;
+  FOREBAY_CHECK(answer->is_there == (spool.size() > 0) && spool.size() <= bytes);
+  if (answer->failure) FOREBAY_CHECK(!answer->is_there && answer->failure->age_ns >= 0);
   DecodeAndCompare(spool);
   DecodeWithItsChecksum(spool);
 }

@@ -305,7 +305,7 @@ TEST_P(ScanExchangeTest, ACatalogThatIsThereAlreadyAnswersForItsObjects) {
                                             .planned = scans.objects[i]},
                                            bytes);
     ASSERT_TRUE(sent.has_value()) << sent.error().ToString();
-    ASSERT_TRUE(*sent);
+    ASSERT_TRUE(sent->is_there);
     const auto part = Take(catalog::DecodePart(scans.format, scans.objects[i], {}, bytes));
     ASSERT_TRUE(merger.Add(ObjectId(i), *part).has_value());
   }
@@ -378,6 +378,39 @@ TEST_P(ScanExchangeTest, AFailureOfTheOwnersGfsIsTheErrorHereAndNotTakenForSilen
   }
   EXPECT_TRUE(nodes_[0]->nodes.Lives(NodeRank(1)));
   EXPECT_LT(GfsBytes(), bytes_) << "node 0 does not read in its place";
+}
+
+// Node 1 has heard of a failure that is almost as old as one may be that nodes still report. Node 0
+// hears of it, and remembers it with that age, so that it does not start a life of its own.
+TEST_P(ScanExchangeTest, AFailureThatWasReportedKeepsItsAgeAndItsText) {
+  AddArchives();
+  Start(2);
+  const std::int64_t found_ns =
+      rig(1).clock().NowNs() - stage::CatalogFailure::kKnownNs + 5'000'000'000;
+  const Error error(ErrorCode::kDataLoss, "node 7: 'x.tar' is truncated");
+  dataset(1).Fail({.error = error, .at_ns = found_ns, .is_reported = true});
+  const Status staged = rig(0).StageAll();
+  ASSERT_FALSE(staged.has_value());
+  EXPECT_EQ(staged.error().message(), error.message());
+  const auto failure = dataset(0).failure();
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_TRUE(failure->is_reported);
+  EXPECT_NEAR(static_cast<double>(failure->at_ns), static_cast<double>(found_ns), 1e9);
+}
+
+// What two nodes tell each other must not keep them from trying again.
+TEST_P(ScanExchangeTest, AFailureThatIsOldIsNotReportedButTheNodeBeginsAgain) {
+  AddArchives();
+  Start(2);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    dataset(rank).Fail({.error = Error(ErrorCode::kDataLoss, "node 7: was truncated"),
+                        .at_ns = rig(rank).clock().NowNs() - stage::CatalogFailure::kKnownNs,
+                        .is_reported = true});
+  }
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  ExpectCatalogOfOneNode(0);
+  FOREBAY_EXPECT_OK(stage::AwaitPassEnd(dataset(1)));
+  ExpectCatalogOfOneNode(1);
 }
 
 INSTANTIATE_TEST_SUITE_P(

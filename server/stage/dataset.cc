@@ -325,29 +325,30 @@ Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checks
   return {};
 }
 
-void Dataset::Fail(const Error& error, std::int64_t now_ns) {
+void Dataset::Fail(CatalogFailure failure) {
+  const Error error = failure.error;
   std::vector<Waiter> waiters;
   {
     const MutexLock lock(mutex_);
     progress_.state = DatasetState::kFailed;
     progress_.error = error.ToString();
     first_error_ = error;
-    failed_ns_ = now_ns;
+    failure_ = std::move(failure);
     scans_.reset();
     waiters.swap(catalog_waiters_);
   }
   for (const Waiter& waiter : waiters) waiter(error);
 }
 
-std::optional<Dataset::Failure> Dataset::failure() const {
+std::optional<CatalogFailure> Dataset::failure() const {
   const MutexLock lock(mutex_);
   if (catalog_ || progress_.state != DatasetState::kFailed) return std::nullopt;
-  return Failure{.error = *first_error_, .at_ns = failed_ns_};
+  return failure_;
 }
 
 bool Dataset::has_failed() const {
   const MutexLock lock(mutex_);
-  return failed_ns_ != 0;
+  return failure_.has_value();
 }
 
 void Dataset::SetScans(std::shared_ptr<ObjectScans> scans) {
@@ -365,11 +366,13 @@ std::optional<ExtentId> Dataset::ExtentOf(const tier::ExtentKey& key) const {
     const bool is_ours = key.extent.value() < keys_.size() && keys_[key.extent.value()] == key;
     return is_ours ? std::optional(key.extent) : std::nullopt;
   }
-  const auto [begin, end] = std::ranges::equal_range(
-      by_identity_, key.identity, {}, [this](std::uint32_t i) { return keys_[i].identity; });
-  const auto found =
-      std::find_if(begin, end, [&](std::uint32_t i) { return keys_[i] == key; });
-  return found == end ? std::nullopt : std::optional(ExtentId(*found));
+  // Extents of equal identity are possible, if hardly so: the one with this key is among them.
+  auto found = std::ranges::lower_bound(by_identity_, key.identity, {},
+                                        [this](std::uint32_t i) { return keys_[i].identity; });
+  for (; found != by_identity_.end() && keys_[*found].identity == key.identity; ++found) {
+    if (keys_[*found] == key) return ExtentId(*found);
+  }
+  return std::nullopt;
 }
 
 void Dataset::AbandonCatalogWaiters(const Error& error) {

@@ -24,6 +24,7 @@
 #include "server/io/io_backend.h"
 #include "server/plan/capacity_need.h"
 #include "server/plan/placement.h"
+#include "server/stage/catalog_failure.h"
 #include "server/stage/gfs/first_reads.h"
 #include "server/stage/packed/compression.h"
 #include "server/tier/extent_key.h"
@@ -169,14 +170,9 @@ class Dataset {
   Status ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum);
   bool is_outdated() const { return is_outdated_; }
   // Cataloguing has failed: sets the state and calls everybody who waits for the catalog.
-  // `now_ns`: for failure().
-  void Fail(const Error& error, std::int64_t now_ns = 0);
-  // With which error cataloguing has failed, and when, as long as there is no catalog.
-  struct Failure {
-    Error error;
-    std::int64_t at_ns = 0;
-  };
-  std::optional<Failure> failure() const;
+  void Fail(CatalogFailure failure);
+  // Why cataloguing has failed, as long as there is no catalog.
+  std::optional<CatalogFailure> failure() const;
   // Whether cataloguing has failed before, also if it is tried again now.
   bool has_failed() const;
   // The objects of a data set that is scanned are being scanned: until it is catalogued or that has
@@ -308,7 +304,7 @@ class Dataset {
   std::int64_t started_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::uint64_t started_gfs_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::optional<Error> first_error_ FOREBAY_GUARDED_BY(mutex_);
-  std::int64_t failed_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;  // when Fail was called
+  std::optional<CatalogFailure> failure_ FOREBAY_GUARDED_BY(mutex_);  // of the last call of Fail
   // A pass has ended since the last TakePassEnded.
   bool has_pass_ended_ FOREBAY_GUARDED_BY(mutex_) = false;
 };

@@ -312,7 +312,7 @@ TEST_F(DatasetTest, AFailedPassStartsOverWithTheSameCatalog) {
 TEST_F(DatasetTest, CatalogWaitersAreToldOfFailure) {
   dataset_->WhenCatalogued(Record());
   ASSERT_TRUE(dataset_->BeginCataloguing(0));
-  dataset_->Fail(Error(ErrorCode::kInvalidArgument, "no tar"));
+  dataset_->Fail({.error = Error(ErrorCode::kInvalidArgument, "no tar")});
   EXPECT_EQ(state(), DatasetState::kFailed);
   dataset_->WhenCatalogued(Record());
   EXPECT_THAT(told_, ElementsAre(ErrorCode::kInvalidArgument, ErrorCode::kInvalidArgument));

@@ -49,9 +49,10 @@ Status CheckFingerprint(const Dataset& dataset, std::uint64_t fingerprint) {
   const std::uint64_t ours = dataset.catalog()->fingerprint();
   if (ours == fingerprint) return {};
   return Error(ErrorCode::kFailedPrecondition,
-               fmt::format("data set '{}' has fingerprint {:016x} here and {:016x} on the node "
+               fmt::format("data set '{0}' has fingerprint {1:016x} here and {2:016x} on the node "
                            "that asks; the nodes must be configured alike, and the objects must "
-                           "not change during a job",
+                           "not change during a job (remedy if they have: forebay stage --rebuild "
+                           "{0}, on every node)",
                            dataset.name(), ours, fingerprint));
 }
 
@@ -107,10 +108,6 @@ Result<SuppliedExtent> LocalExtents::Read(Dataset& dataset, std::uint64_t finger
 
 namespace {
 
-// A node that waits for a part asks once a second. So it hears of a failure before this time, and a
-// node that asks later has begun since.
-constexpr std::int64_t kFailureIsOldNs = 10'000'000'000;
-
 // The object that another node asks for must be the one that this node has listed. kOutOfRange if
 // it is not.
 Status CheckObject(const std::string& dataset, std::size_t object_count, ObjectId object,
@@ -134,16 +131,23 @@ Status CheckObject(const std::string& dataset, std::size_t object_count, ObjectI
 
 }  // namespace
 
-Result<bool> LocalExtents::ReadPart(Dataset& dataset, ObjectId object, std::uint64_t object_hash,
-                                    catalog::ImageSink& part) {
+Result<PartAnswer> LocalExtents::ReadPart(Dataset& dataset, ObjectId object,
+                                          std::uint64_t object_hash, catalog::ImageSink& part) {
+  const auto failed = [](PartFailure failure) -> Result<PartAnswer> {
+    const Error error = ErrorForOthers(failure.error);
+    // This node shuts down, which says nothing about the data set.
+    if (IsNoAnswer(error)) return error;
+    failure.error = error;
+    return PartAnswer{.failure = std::move(failure)};
+  };
   // In this order: what was scanned is dropped when the catalog is there.
   if (const std::shared_ptr<ObjectScans> scans = dataset.scans()) {
     const catalog::ScanPlan& plan = scans->plan();
     const auto planned = [&](ObjectId number) { return plan.objects[number.value()]; };
     FOREBAY_TRY(CheckObject(plan.name, plan.objects.size(), object, planned, object_hash));
-    const Result<bool> written = scans->Encode(object, part);
-    if (!written.has_value()) return ErrorForOthers(written.error());
-    return written;
+    Result<PartAnswer> answer = scans->Encode(object, part, clock_.NowNs());
+    if (!answer.has_value()) return ErrorForOthers(answer.error());
+    return answer->failure ? failed(std::move(*answer->failure)) : answer;
   }
   if (const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog()) {
     if (catalog::BuildsFromMetadata(catalog->format())) {
@@ -159,16 +163,19 @@ Result<bool> LocalExtents::ReadPart(Dataset& dataset, ObjectId object, std::uint
     FOREBAY_ASSIGN(const std::unique_ptr<catalog::CatalogPart> made,
                    catalog::CatalogPartOf(*catalog, object, scratch_));
     FOREBAY_TRY(catalog::EncodePart(catalog::TablesOf(catalog->format(), *made), part));
-    return true;
+    return PartAnswer{.is_there = true, .failure = {}};
   }
-  const std::optional<Dataset::Failure> failure = dataset.failure();
+  const std::optional<CatalogFailure> failure = dataset.failure();
+  const std::int64_t now_ns = clock_.NowNs();
   // Not tried again for each node that asks, because the GFS may have the trouble.
-  if (failure && clock_.NowNs() - failure->at_ns < kFailureIsOldNs) {
-    return ErrorForOthers(failure->error);
+  if (failure && !failure->IsOld(now_ns)) {
+    return failed({.error = failure->error,
+                   .age_ns = now_ns - failure->at_ns,
+                   .is_reported = failure->is_reported});
   }
   // The node that asks is ahead of this one.
   stager_.StageForReader(dataset);
-  return false;
+  return PartAnswer();
 }
 
 void LocalExtents::Stat(Dataset& dataset, std::span<const std::string> paths,

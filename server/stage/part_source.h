@@ -4,6 +4,9 @@
 // as for extents (ExtentSource); it scans the object itself if none of them answers.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 #include "server/catalog/catalog_part.h"
@@ -19,16 +22,28 @@ struct PartRequest {
   const catalog::PlannedObject& planned;  // as this node has listed it
 };
 
+// Why the node has no part, and will have none: its cataloguing has failed (CatalogFailure).
+struct PartFailure {
+  Error error;               // as for other nodes (ErrorForOthers)
+  std::int64_t age_ns = 0;   // since the failure was found
+  bool is_reported = false;  // the node that answers has heard of it from another one
+};
+
+struct PartAnswer {
+  bool is_there = false;  // the part was appended to the sink
+  std::optional<PartFailure> failure;  // empty, and not there: the object is not scanned yet
+};
+
 // Thread-safe.
 class PartSource {
  public:
   virtual ~PartSource() = default;
-  // Appends the encoded part to `part`, and returns true. False: the node has not scanned the
-  // object yet; it is to be asked again later. Blocks until the part is there, or until a deadline
-  // of the source, but never for the scan. After an error, IsNoAnswer says whether the next node is
-  // to be asked; kOutOfRange: the node has listed another object under this number, or none. The
-  // bytes are not verified (catalog::DecodePart).
-  virtual Result<bool> ReadPart(const PartRequest& request, catalog::TableSpool& part) = 0;
+  // Appends the encoded part to `part`, if the node has it. If the node has not scanned the object
+  // yet, it is to be asked again later. Blocks until the answer is there, or until a deadline of
+  // the source, but never for the scan. After an error, IsNoAnswer says whether the next node is to
+  // be asked; kOutOfRange: the node has listed another object under this number, or none. The bytes
+  // are not verified (catalog::DecodePart).
+  virtual Result<PartAnswer> ReadPart(const PartRequest& request, catalog::TableSpool& part) = 0;
 };
 
 }  // namespace forebay::stage

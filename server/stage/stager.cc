@@ -120,6 +120,7 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                    .working_bytes = options_.ram_working_bytes,
                    .catalog_path = options_.catalog_path},
                   {.backend = parts_.backend,
+                   .clock = parts_.clock,
                    .catalogs = parts_.catalogs,
                    .nodes = parts_.nodes,
                    .peers = parts_.peer_parts,
@@ -163,7 +164,7 @@ void Stager::BeginStop() {
   if (parts_.patience != nullptr) parts_.patience->Stop();
   for (const StagingJob& job : unfinished->loads) Cancel(job);
   // Calls everybody who waits for a catalog.
-  for (const StagingJob& job : unfinished->catalogues) job.dataset->Fail(ShuttingDown());
+  for (const StagingJob& job : unfinished->catalogues) job.dataset->Fail({.error = ShuttingDown()});
 }
 
 // Calls everybody who waits for the extent.
@@ -387,7 +388,7 @@ void Stager::PerformCatalogue(StagingJob& job, io::IoQueue& queue) {
     // Other nodes have not scanned their objects yet. This thread does other work meanwhile.
     const std::shared_ptr<ObjectScans> scans = dataset.scans();
     if (!queue_.PostponeCatalogue(std::move(job), scans->NextPauseNs())) {
-      dataset.Fail(ShuttingDown());
+      dataset.Fail({.error = ShuttingDown()});
     }
     return;
   }
@@ -400,7 +401,13 @@ void Stager::PerformCatalogue(StagingJob& job, io::IoQueue& queue) {
     log::Error("data set '{}': {}", dataset.name(), error.ToString());
     // A failed scan has stored extents that nobody can find without a catalog.
     cataloguer_.Abandon(dataset);
-    dataset.Fail(error, parts_.clock.NowNs());
+    CatalogFailure failure{.error = error, .at_ns = parts_.clock.NowNs()};
+    const std::shared_ptr<ObjectScans> scans = dataset.scans();
+    if (const auto reported_ns = scans ? scans->ReportedNs() : std::nullopt) {
+      failure.at_ns = *reported_ns;
+      failure.is_reported = true;
+    }
+    dataset.Fail(std::move(failure));
   } else {
     LogCatalogued(dataset);
   }

@@ -61,7 +61,8 @@ Result<stage::SuppliedExtent> GrpcNodes::Carry(const stage::ExtentRequest& reque
   return peers().Read(request, allocate, queue);
 }
 
-Result<bool> GrpcNodes::Carry(const stage::PartRequest& request, catalog::TableSpool& part) {
+Result<stage::PartAnswer> GrpcNodes::Carry(const stage::PartRequest& request,
+                                           catalog::TableSpool& part) {
   return peers().ReadPart(request, part);
 }
 

@@ -48,7 +48,8 @@ Result<stage::SuppliedExtent> InProcessNodes::Carry(const stage::ExtentRequest& 
                              allocate, *queue);
 }
 
-Result<bool> InProcessNodes::Carry(const stage::PartRequest& request, catalog::TableSpool& part) {
+Result<stage::PartAnswer> InProcessNodes::Carry(const stage::PartRequest& request,
+                                                catalog::TableSpool& part) {
   const std::optional<Node> node = Find(request.node);
   if (!node) return Silent(request.node);
   return node->extents->ReadPart(*node->dataset, request.object,

@@ -26,7 +26,8 @@ class InProcessNodes final : public NodeTransport {
                                       io::IoQueue& queue) override;
   void Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
   void Carry(stage::KeepRequest request, Kept kept) override;
-  Result<bool> Carry(const stage::PartRequest& request, catalog::TableSpool& part) override;
+  Result<stage::PartAnswer> Carry(const stage::PartRequest& request,
+                                  catalog::TableSpool& part) override;
   Result<std::vector<io::FileInfo>> Carry(const stage::StatRequest& request) override;
   // Nullopt if the node does not answer.
   std::optional<Node> Find(NodeRank rank) const;

@@ -124,15 +124,15 @@ std::uint64_t NodeTransport::first_read_requests(NodeRank rank) const {
   return counts_.at(rank).first_read_requests;
 }
 
-Result<bool> NodeTransport::ReadPart(const stage::PartRequest& request,
-                                     catalog::TableSpool& part) {
+Result<stage::PartAnswer> NodeTransport::ReadPart(const stage::PartRequest& request,
+                                                  catalog::TableSpool& part) {
   bool flips_bits = false;
   {
     std::lock_guard lock(mutex_);
     flips_bits = counts_[request.node].flips_bits;
   }
-  FOREBAY_ASSIGN(const bool is_there, Carry(request, part));
-  if (!is_there) return false;
+  FOREBAY_ASSIGN(const stage::PartAnswer answer, Carry(request, part));
+  if (!answer.is_there) return answer;
   if (flips_bits) {
     std::byte first;
     FOREBAY_TRY(part.Read(0, {&first, 1}));
@@ -141,7 +141,7 @@ Result<bool> NodeTransport::ReadPart(const stage::PartRequest& request,
   }
   std::lock_guard lock(mutex_);
   ++counts_[request.node].parts_sent;
-  return true;
+  return answer;
 }
 
 void NodeTransport::SetSendsMoreStats(NodeRank rank) {

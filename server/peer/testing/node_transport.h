@@ -66,7 +66,8 @@ class NodeTransport : public stage::ExtentSource,
                                      io::IoQueue& queue) final;
   void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) final;
   void Keep(stage::KeepRequest request, Kept kept) final;
-  Result<bool> ReadPart(const stage::PartRequest& request, catalog::TableSpool& part) final;
+  Result<stage::PartAnswer> ReadPart(const stage::PartRequest& request,
+                                     catalog::TableSpool& part) final;
   Result<std::vector<io::FileInfo>> Stat(const stage::StatRequest& request) final;
 
   // The number of requests that were sent to the node, answered or not.
@@ -93,7 +94,8 @@ class NodeTransport : public stage::ExtentSource,
                                               io::IoQueue& queue) = 0;
   virtual void Carry(std::shared_ptr<const fetch::RowRequest> request, Done done) = 0;
   virtual void Carry(stage::KeepRequest request, Kept kept) = 0;
-  virtual Result<bool> Carry(const stage::PartRequest& request, catalog::TableSpool& part) = 0;
+  virtual Result<stage::PartAnswer> Carry(const stage::PartRequest& request,
+                                          catalog::TableSpool& part) = 0;
   virtual Result<std::vector<io::FileInfo>> Carry(const stage::StatRequest& request) = 0;
 
  private:

@@ -1,8 +1,8 @@
 // Run tries a saved catalog, then metadata, then a pass. All end in Adopt, which gives the extents
 // their homes; a pass gives homes as it goes, too, because it stores what it reads. A pass scans
 // the objects that this node reads for the job, and Collect asks other nodes for the parts of
-// theirs, in the order of plan::Membership. No thread waits there for another node. The order
-// around a rebuild matters: the old data set is served until TakeOver.
+// theirs (PartCollector). No thread waits there for another node. The order around a rebuild
+// matters: the old data set is served until TakeOver.
 #include "server/stage/cataloguing/cataloguer.h"
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
 #include "server/io/log.h"
+#include "server/stage/cataloguing/part_collector.h"
 #include "server/stage/cataloguing/saved_catalog.h"
 #include "server/stage/cataloguing/scan_pass.h"
 #include "server/stage/cataloguing/shared_stats.h"
@@ -53,14 +54,6 @@ std::vector<std::uint64_t> KeysOf(std::span<const plan::GroupShare> groups) {
   keys.reserve(groups.size());
   for (const plan::GroupShare& group : groups) keys.push_back(group.key);
   return keys;
-}
-
-// The error if another node has listed another object in the place of `planned`, or none. `error`
-// is its answer, which can only name its own object.
-Error ListedOtherwise(const catalog::PlannedObject& planned, NodeRank node, const Error& error) {
-  return Error(ErrorCode::kFailedPrecondition,
-               fmt::format("object {} with {} bytes is not what node {} has listed: {}",
-                           Quoted(planned.path), planned.bytes, node.value(), error.message()));
 }
 
 }  // namespace
@@ -433,13 +426,21 @@ Status Cataloguer::ScanObjects(Dataset& dataset, ObjectScans& scans,
              scans.scanned_here()[object.value()] = true;
              return scans.Add(object, part);
            },
-       .refused = [&](ObjectId object, const Error& error) { scans.Refuse(object, error); }});
+       .refused =
+           [&](ObjectId object, const Error& error) {
+             scans.Refuse(object, {.error = error, .at_ns = parts_.clock.NowNs()});
+           }});
   return scan.Run();
 }
 
 // Asks other nodes for the parts that are missing. When none is, makes the catalog.
 Result<bool> Cataloguer::Collect(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue) {
-  FOREBAY_TRY(CollectOnce(dataset, scans, queue));
+  if (parts_.nodes != nullptr) {
+    PartCollector collector(*parts_.nodes, *parts_.peers, parts_.clock);
+    FOREBAY_TRY(collector.AskOnce(dataset, scans, [&](ObjectId object) {
+      return ScanObjects(dataset, scans, {&object, 1}, /*rebuild=*/false, queue);
+    }));
+  }
   if (!scans.Missing().empty()) return false;
   FOREBAY_ASSIGN(std::shared_ptr<const catalog::Catalog> catalog, scans.Write());
   Save(dataset, *catalog);
@@ -452,99 +453,6 @@ Result<bool> Cataloguer::Collect(Dataset& dataset, ObjectScans& scans, io::IoQue
   }
   KeyedExtents extents = KeyExtents(dataset, catalog);
   FOREBAY_TRY(Adopt(dataset, std::move(catalog), std::move(extents)));
-  return true;
-}
-
-// Returns the objects whose parts are missing. Each node begins with those of the node that follows
-// it in the list of nodes, so that not all nodes ask the same one at the same time. Objects of one
-// node stay in order.
-std::vector<ObjectId> Cataloguer::MissingByNode(ObjectScans& scans) const {
-  std::vector<ObjectId> missing = scans.Missing();
-  if (missing.empty()) return missing;  // in a job of one node always
-  const std::size_t count = parts_.nodes->nodes().size();
-  const NodeRank self = parts_.nodes->self();
-  std::vector<std::pair<std::size_t, ObjectId>> by_distance;
-  by_distance.reserve(missing.size());
-  for (const ObjectId object : missing) {
-    const std::optional<NodeRank> node =
-        parts_.nodes->FirstToAsk(scans.group_key(object), scans.asked(object));
-    by_distance.emplace_back((node.value_or(self).value() + count - self.value()) % count, object);
-  }
-  std::ranges::sort(by_distance);
-  std::ranges::transform(by_distance, missing.begin(),
-                         &std::pair<std::size_t, ObjectId>::second);
-  return missing;
-}
-
-// One round over the objects whose parts are missing. Nodes scan their objects in order, so a node
-// that does not have the first part yet is not asked for others in the same round.
-Status Cataloguer::CollectOnce(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue) {
-  std::vector<NodeRank> behind;
-  for (const ObjectId object : MissingByNode(scans)) {
-    for (;;) {
-      const std::optional<NodeRank> node =
-          parts_.nodes->FirstToAsk(scans.group_key(object), scans.asked(object));
-      if (node && std::ranges::count(behind, *node) == 0) {
-        FOREBAY_ASSIGN(const bool has_answered, Ask(dataset, scans, object, *node));
-        if (has_answered) {
-          scans.ShortenPauses();
-          break;
-        }
-        // Either the next node is to be asked now, or this one later.
-        const std::vector<NodeRank>& asked = scans.asked(object);
-        if (std::ranges::count(asked, *node) > 0) continue;
-        behind.push_back(*node);
-      }
-      // All nodes before this one are silent or have sent wrong parts, or a node that asks this one
-      // takes it for the first. Nodes that have listed other sizes may take each other for the
-      // first, and would wait for each other. So this node scans the object, which costs one more
-      // read at most.
-      if (!node || scans.IsWanted(object)) {
-        FOREBAY_TRY(ScanObjects(dataset, scans, {&object, 1}, /*rebuild=*/false, queue));
-      }
-      break;
-    }
-  }
-  return {};
-}
-
-Result<bool> Cataloguer::Ask(Dataset& dataset, ObjectScans& scans, ObjectId object,
-                             NodeRank node) {
-  const catalog::ScanPlan& plan = scans.plan();
-  const catalog::PlannedObject& planned = plan.objects[object.value()];
-  catalog::TableSpool bytes(plan.scratch);
-  const Result<bool> sent = parts_.peers->ReadPart(
-      {.node = node, .dataset = dataset, .object = object, .planned = planned}, bytes);
-  if (sent.has_value() && !*sent) return false;
-  if (!sent.has_value() && IsNoAnswer(sent.error())) {
-    log::Warn("node {} does not answer; its substitutes are asked in its place: {}", node.value(),
-              sent.error().message());
-    parts_.nodes->SetLives(node, false);
-    scans.asked(object).push_back(node);
-    return false;
-  }
-  // Wrong bytes, or an answer that is none, are no reason to think that the node is dead.
-  const auto ask_the_next = [&](const Error& error) {
-    log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
-              node.value(), error.message());
-    scans.asked(object).push_back(node);
-    return false;
-  };
-  if (!sent.has_value()) {
-    if (sent.error().code() == ErrorCode::kInternal) return ask_the_next(sent.error());
-    const bool is_other = sent.error().code() == ErrorCode::kOutOfRange;
-    scans.Refuse(object, is_other ? ListedOtherwise(planned, node, sent.error())
-                                  : ErrorFromOthers(sent.error()));
-    return true;
-  }
-  const auto part = catalog::DecodePart(plan.format, planned, plan.scratch, bytes);
-  if (part.has_value()) {
-    FOREBAY_TRY(scans.Add(object, **part));
-    return true;
-  }
-  if (part.error().code() == ErrorCode::kDataLoss) return ask_the_next(part.error());
-  // This node has no memory for it, or the two nodes differ.
-  scans.Refuse(object, part.error());
   return true;
 }
 

@@ -15,6 +15,7 @@
 
 #include "proto/contract/result.h"
 #include "server/catalog/catalog.h"
+#include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/plan/membership.h"
 #include "server/stage/cataloguing/local_stats.h"
@@ -39,6 +40,7 @@ struct CataloguerOptions {
 // Borrowed; all outlive the cataloguer.
 struct CataloguerParts {
   io::IoBackend& backend;
+  io::Clock& clock;
   io::Directory* catalogs = nullptr;  // null: catalogs are not saved
   plan::Membership* nodes = nullptr;  // of the job; null: this one alone
   PartSource* peers = nullptr;        // asks them; null: likewise
@@ -121,10 +123,6 @@ class Cataloguer {
   Status ScanObjects(Dataset& dataset, ObjectScans& scans, std::span<const ObjectId> objects,
                      bool rebuild, io::IoQueue& queue);
   Result<bool> Collect(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue);
-  std::vector<ObjectId> MissingByNode(ObjectScans& scans) const;
-  Status CollectOnce(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue);
-  // Whether a node has answered: with the part, or with a reason why there is none.
-  Result<bool> Ask(Dataset& dataset, ObjectScans& scans, ObjectId object, NodeRank node);
   bool IsFirstRead(Dataset& dataset, const tier::ExtentKey& key,
                    const tier::ResidentExtent& found);
   Status GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,

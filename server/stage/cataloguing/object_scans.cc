@@ -18,11 +18,17 @@ Status ObjectScans::Add(ObjectId object, const catalog::CatalogPart& part) {
   return merger_.Add(object, part);
 }
 
-void ObjectScans::Refuse(ObjectId object, const Error& error) {
+void ObjectScans::Refuse(ObjectId object, CatalogFailure failure) {
   const MutexLock lock(mutex_);
   if (object.value() >= needed_) return;
   needed_ = object.value();
-  refused_ = error;
+  refused_ = std::move(failure);
+}
+
+std::optional<std::int64_t> ObjectScans::ReportedNs() const {
+  const MutexLock lock(mutex_);
+  if (!refused_ || !refused_->is_reported) return std::nullopt;
+  return refused_->at_ns;
 }
 
 std::vector<ObjectId> ObjectScans::Missing() const {
@@ -36,19 +42,28 @@ std::vector<ObjectId> ObjectScans::Missing() const {
 
 Result<std::shared_ptr<const catalog::Catalog>> ObjectScans::Write() const {
   const MutexLock lock(mutex_);
-  if (refused_) return *refused_;
+  if (refused_) return refused_->error;
   return merger_.Write();
 }
 
-Result<bool> ObjectScans::Encode(ObjectId object, catalog::ImageSink& part) {
+Result<PartAnswer> ObjectScans::Encode(ObjectId object, catalog::ImageSink& part,
+                                       std::int64_t now_ns) {
   const MutexLock lock(mutex_);
   if (merger_.Has(object)) {
     FOREBAY_TRY(merger_.Encode(object, part));
-    return true;
+    return PartAnswer{.is_there = true, .failure = {}};
   }
-  if (object.value() >= needed_) return *refused_;
+  if (object.value() >= needed_) {
+    // What this node has found itself is true as long as this attempt is under way.
+    if (!refused_->is_reported) return PartAnswer{.failure = PartFailure{.error = refused_->error}};
+    if (!refused_->IsOld(now_ns)) {
+      return PartAnswer{.failure = PartFailure{.error = refused_->error,
+                                               .age_ns = now_ns - refused_->at_ns,
+                                               .is_reported = true}};
+    }
+  }
   wanted_.insert(object);
-  return false;
+  return PartAnswer();
 }
 
 bool ObjectScans::IsWanted(ObjectId object) const {

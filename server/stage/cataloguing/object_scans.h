@@ -18,7 +18,9 @@
 #include "server/catalog/catalog.h"
 #include "server/catalog/part_merger.h"
 #include "server/catalog/scan_plan.h"
+#include "server/stage/catalog_failure.h"
 #include "server/stage/growing_pause.h"
+#include "server/stage/part_source.h"
 
 namespace forebay::stage {
 
@@ -36,16 +38,21 @@ class ObjectScans {
   // The bytes of an object were refused, here or by the node that has scanned it. The data set then
   // has the error of the first object that is refused. So objects after this one are not needed any
   // more, but those before it still are.
-  void Refuse(ObjectId object, const Error& error);
+  void Refuse(ObjectId object, CatalogFailure failure);
   // The objects whose parts are needed and missing, in order.
   std::vector<ObjectId> Missing() const;
   // Makes the catalog, or returns the error of the first object that was refused. To be called when
   // nothing is missing.
   Result<std::shared_ptr<const catalog::Catalog>> Write() const;
 
-  // Writes the part of an object for another node. False: it is not there yet, and IsWanted from
-  // now on. Error: it will never be there, because an object was refused.
-  Result<bool> Encode(ObjectId object, catalog::ImageSink& part);
+  // If another node has reported the refused object: when that node has found its failure.
+  std::optional<std::int64_t> ReportedNs() const;
+
+  // Writes the part of an object for another node. If it is not there yet, it IsWanted from now on.
+  // There is a failure if it will never be there, because an object was refused. A failure that
+  // was reported and IsOld is not passed on: this attempt will end soon, and the node that asks
+  // then hears of the next one.
+  Result<PartAnswer> Encode(ObjectId object, catalog::ImageSink& part, std::int64_t now_ns);
   // Whether another node waits until this one has the part.
   bool IsWanted(ObjectId object) const;
 
@@ -69,7 +76,7 @@ class ObjectScans {
   mutable Mutex mutex_;  // held while a part is copied to or from a table
   catalog::PartMerger merger_ FOREBAY_GUARDED_BY(mutex_){plan_};
   std::size_t needed_ FOREBAY_GUARDED_BY(mutex_);  // objects before this one are needed
-  std::optional<Error> refused_ FOREBAY_GUARDED_BY(mutex_);  // of object needed_
+  std::optional<CatalogFailure> refused_ FOREBAY_GUARDED_BY(mutex_);  // of object needed_
   std::set<ObjectId> wanted_ FOREBAY_GUARDED_BY(mutex_);
 };
 

@@ -351,10 +351,10 @@ TEST_F(TarStagingTest, ShutdownEndsThePass) {
 // Another node of the job, which is asked for its parts and never sends one.
 class NoParts final : public PartSource {
  public:
-  Result<bool> ReadPart(const PartRequest& request, catalog::TableSpool&) override {
+  Result<PartAnswer> ReadPart(const PartRequest& request, catalog::TableSpool&) override {
     EXPECT_EQ(request.node, NodeRank(1));
     // First it has not scanned the object yet, then its answer makes no sense.
-    if (asked_.insert(request.object).second) return false;
+    if (asked_.insert(request.object).second) return PartAnswer();
     return Error(ErrorCode::kInternal, "a message is malformed");
   }
   std::size_t asked() const { return asked_.size(); }
