@@ -6,7 +6,7 @@
 #include <bit>
 #include <type_traits>
 
-#include <xxhash.h>
+#include "proto/contract/xxh3.h"
 
 namespace forebay {
 namespace {

@@ -5,9 +5,8 @@
 #include <array>
 #include <bit>
 
-#include <xxhash.h>
-
 #include "proto/contract/check.h"
+#include "proto/contract/xxh3.h"
 
 namespace forebay {
 
