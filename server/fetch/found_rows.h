@@ -19,7 +19,7 @@ namespace forebay::fetch {
 // Does not change once it was handed to whoever sends the rows.
 class FoundRows {
  public:
-  explicit FoundRows(std::size_t count) : rows_(count) {}
+  explicit FoundRows(std::size_t count) : rows_(count) { runs_.reserve(count); }
   std::size_t count() const { return rows_.size(); }
   // Says why this row cannot be given. Not set if it can be. The other rows can be given all the
   // same.

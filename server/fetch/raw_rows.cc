@@ -2,7 +2,7 @@
 // memory, as the gatherer of a batch does, and notes where the bytes of each row lie.
 #include "server/fetch/raw_rows.h"
 
-#include <unordered_map>
+#include <algorithm>
 #include <utility>
 
 #include "server/fetch/requested_rows.h"
@@ -12,43 +12,51 @@ namespace forebay::fetch {
 
 Result<std::unique_ptr<RowFinder>> RawRows::Create(const stage::Dataset& dataset,
                                                    std::vector<Row> rows, std::uint64_t bytes_max,
-                                                   std::shared_ptr<FoundRows> found) {
-  std::unique_ptr<RawRows> made(new RawRows(dataset, std::move(rows), std::move(found)));
+                                                   std::shared_ptr<FoundRows> found,
+                                                   PiecesPool::Pieces pieces) {
+  std::unique_ptr<RawRows> made(
+      new RawRows(dataset, std::move(rows), std::move(found), std::move(pieces)));
   FOREBAY_TRY(made->Plan());
   FOREBAY_TRY(made->Measure(bytes_max));
   return made;
 }
 
 RawRows::RawRows(const stage::Dataset& dataset, std::vector<Row> rows,
-                 std::shared_ptr<FoundRows> found)
+                 std::shared_ptr<FoundRows> found, PiecesPool::Pieces pieces)
     : dataset_(dataset),
       catalog_(dataset.catalog()),
       rows_(std::move(rows)),
-      found_(std::move(found)) {}
+      found_(std::move(found)),
+      pieces_(std::move(pieces)) {}
 
 // The rows of one sample may come in any order in the request. A row that does not exist is found
-// here, before any extent is pinned or staged for it.
+// here, before any extent is pinned or staged for it. Sorting the rows by sample brings those of
+// one sample together, so that each of its pieces is read and verified once, and brings the samples
+// in the order in which they lie in the extents.
 Status RawRows::Plan() {
-  // A sample with several wanted fields is listed once, so that each of its pieces is read and
-  // verified once.
-  std::unordered_map<SampleId, std::size_t, IdHash> index;
-  std::vector<std::pair<SampleId, std::vector<FieldId>>> samples;
-  sample_of_.resize(rows_.size());
+  std::vector<std::size_t> order;
+  order.reserve(rows_.size());
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    const Row& row = rows_[i];
-    if (!IsRowOf(*catalog_, row)) {
-      found_->SetError(i, NoSuchRow(*catalog_, row));
-      continue;
+    if (IsRowOf(*catalog_, rows_[i])) {
+      order.push_back(i);
+    } else {
+      found_->SetError(i, NoSuchRow(*catalog_, rows_[i]));
     }
-    const auto [entry, inserted] = index.try_emplace(row.sample, samples.size());
-    if (inserted) samples.push_back({row.sample, {}});
-    samples[entry->second].second.push_back(row.field);
-    sample_of_[i] = entry->second;
   }
-  // Samples are listed in the order of their first rows, which is mostly their order in the
-  // extents.
-  pieces_.Begin(dataset_, *catalog_, samples.size());
-  for (const auto& [sample, fields] : samples) FOREBAY_TRY(pieces_.Add(sample, fields));
+  std::ranges::sort(order, {}, [this](std::size_t i) { return rows_[i].sample; });
+  pieces_->Begin(dataset_, *catalog_, order.size());
+  sample_of_.resize(rows_.size());
+  std::vector<FieldId> fields;  // of one sample
+  std::size_t sample = 0;
+  for (std::size_t begin = 0; begin < order.size(); ++sample) {
+    fields.clear();
+    const SampleId id = rows_[order[begin]].sample;
+    for (; begin < order.size() && rows_[order[begin]].sample == id; ++begin) {
+      fields.push_back(rows_[order[begin]].field);
+      sample_of_[order[begin]] = sample;
+    }
+    FOREBAY_TRY(pieces_->Add(id, fields));
+  }
   return {};
 }
 
@@ -57,7 +65,7 @@ Status RawRows::Measure(std::uint64_t bytes_max) {
   RowBytes bytes(rows_.size(), bytes_max);
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     if (found_->error(i)) continue;
-    const catalog::FieldLocation& where = pieces_.location(sample_of_[i], rows_[i].field.value());
+    const catalog::FieldLocation& where = pieces_->location(sample_of_[i], rows_[i].field.value());
     if (!where.present) {
       found_->SetError(i, NoSuchRow(*catalog_, rows_[i]));
       continue;
@@ -71,7 +79,7 @@ Status RawRows::Measure(std::uint64_t bytes_max) {
 // Brings the pieces into memory and notes where each row's bytes lie. Wrong copies go to `bad`.
 Result<bool> RawRows::Find(const ReadMeans& means) {
   std::uint64_t scratch_bytes = 0;
-  for (const SamplePiece& piece : pieces_.pieces()) {
+  for (const SamplePiece& piece : pieces_->pieces()) {
     if (means.refs[piece.extent_index]->tier == tier::TierKind::kRam) continue;
     scratch_bytes += SamplePieces::ScratchBytes(piece);
   }
@@ -84,11 +92,11 @@ Result<bool> RawRows::Find(const ReadMeans& means) {
   // use.
   const std::vector<bool> in_place(means.refs.size(), true);
   FOREBAY_TRY(
-      pieces_.Place(means.refs, in_place, {.memory = scratch->span()}, means.queue, means.bad));
+      pieces_->Place(means.refs, in_place, {.memory = scratch->span()}, means.queue, means.bad));
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     if (found_->error(i)) continue;
     std::uint64_t length_in_all = 0;
-    pieces_.ForEachRun(sample_of_[i], rows_[i].field.value(),
+    pieces_->ForEachRun(sample_of_[i], rows_[i].field.value(),
                        [&](const SamplePiece& piece, std::uint64_t lead, std::uint64_t length) {
                          found_->AddRun(i, {piece.bytes + lead, length});
                          length_in_all += length;

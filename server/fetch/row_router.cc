@@ -84,6 +84,7 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
     request->reader = flight->reader;
     // Computed once before the loop, so that all owners get the same time.
     request->deadline_ns = std::min(now_ns + kRequestNs, flight->deadline_ns);
+    request->rows.reserve(rows.size());
     for (const RoutedRow& row : rows) request->rows.push_back(row.row);
     const auto asked = std::make_shared<Wanted>(
         Wanted{.rows = std::move(rows),

@@ -48,11 +48,11 @@ Status SamplePieces::Add(SampleId sample, std::span<const FieldId> fields) {
   FOREBAY_TRY(samples_->Locate(sample, std::span(locations_).last(field_count_)));
   // A part without a wanted field still gets an entry in `piece_begin_`, so that sample and part
   // give the index by arithmetic.
-  std::vector<bool> wanted(fields.empty() ? 0 : part_count_);  // empty: all parts
-  for (const FieldId field : fields) wanted[catalog_->PartOf(field)] = true;
+  wanted_.assign(part_count_, fields.empty());
+  for (const FieldId field : fields) wanted_[catalog_->PartOf(field)] = true;
   for (std::uint32_t part = 0; part < part_count_; ++part) {
     piece_begin_.push_back(static_cast<std::uint32_t>(pieces_.size()));
-    if (!wanted.empty() && !wanted[part]) continue;
+    if (!wanted_[part]) continue;
     FOREBAY_ASSIGN(const catalog::Range range, samples_->SampleRange(sample, part));
     ExtentId extent = range.extent;
     std::uint64_t offset = range.offset;

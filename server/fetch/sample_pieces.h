@@ -106,6 +106,7 @@ class SamplePieces {
   std::vector<ExtentId> extents_;
   // By extent of the catalog: its index in extents_, plus one; 0 where it is not listed.
   std::vector<std::uint32_t> listed_;
+  std::vector<bool> wanted_;  // by part, of the sample that is being added
   std::vector<tier::PieceRead> reads_;
   std::vector<std::size_t> read_pieces_;  // reads_[i] fills pieces_[read_pieces_[i]]
   std::vector<tier::PieceFailure> failures_;
