@@ -161,7 +161,8 @@ TEST_F(PartCallTest, AFailureNamesTheNodeThatHasFoundIt) {
   const std::string longest(2 * limits::kPeerErrorBytesMax, '\n');
   const auto hostile = failure_of(FailureReply(ErrorCode::kUnknown, longest, ~0ULL, true));
   EXPECT_GT(hostile.age_ns, 0);
-  EXPECT_LT(hostile.error.message().size(), longest.size() * 2);
+  // Each byte that is not printable takes four characters.
+  EXPECT_EQ(hostile.error.message().size(), 4 * limits::kPeerErrorBytesMax);
   EXPECT_EQ(hostile.error.message().find('\n'), std::string::npos);
 }
 
