@@ -46,8 +46,7 @@ Status LocalRows::Plan(Work& work) {
                                       std::move(rows), work.wanted.bytes_max, work.found));
   } else {
     FOREBAY_ASSIGN(work.finder, RawRows::Create(work.dataset, std::move(rows),
-                                                work.wanted.bytes_max, work.found,
-                                                PiecesPool::Take(pieces_)));
+                                                work.wanted.bytes_max, work.found));
   }
   return {};
 }

@@ -14,7 +14,6 @@
 #include "server/fetch/fetcher.h"
 #include "server/fetch/found_rows.h"
 #include "server/fetch/packed/packed_rows.h"
-#include "server/fetch/pieces_pool.h"
 #include "server/fetch/row_source.h"
 #include "server/io/clock.h"
 #include "server/io/executor.h"
@@ -81,7 +80,6 @@ class LocalRows {
   const LocalRowsParts parts_;
   DecodeToolbox tools_;
   const std::shared_ptr<DecodeRoom> room_;
-  const std::shared_ptr<PiecesPool> pieces_ = std::make_shared<PiecesPool>();
 };
 
 }  // namespace forebay::fetch

@@ -289,23 +289,60 @@ TEST_F(LocalRowsTest, AnOwnErrorIsNotTakenForSilence) {
 }
 
 // Images and labels lie in objects of their own, so that one row needs one extent of two.
-TEST_F(LocalRowsTest, OnlyTheExtentsOfTheFieldsThatAreWantedAreRead) {
-  const std::string images =
-      catalog::IdxText(0x08, {500, 28, 28}, catalog::PatternText(500 * 784, 1));
-  const std::string labels = catalog::IdxText(0x08, {500}, catalog::PatternText(500, 2));
-  const auto add = [&](const std::string& path, const std::string& text) {
+class LocalDigitsTest : public LocalRowsTest {
+ protected:
+  static constexpr std::size_t kImageBytes = 784;
+  LocalDigitsTest() {
+    Add("/gfs/train-images-idx3-ubyte", images_);
+    Add("/gfs/train-labels-idx1-ubyte", labels_);
+    stage::DatasetOptions dataset;
+    dataset.source.name = "digits";
+    dataset.source.format = catalog::Format::kIdx;
+    dataset.source.extent_bytes = 100'000;
+    Start(dataset);
+    FOREBAY_EXPECT_OK(rig_.StageAll());
+    fingerprint_ = rig_.dataset().catalog()->fingerprint();
+  }
+  void Add(const std::string& path, const std::string& text) {
     EXPECT_TRUE(memory_.AddFile(path, std::as_bytes(std::span(text))).has_value());
+  }
+  // Whether `image` is that of the sample.
+  bool IsImageOf(std::size_t sample, std::span<const std::byte> image) const {
+    return std::memcmp(image.data(),
+                       images_.data() + images_.size() - (500 - sample) * kImageBytes,
+                       kImageBytes) == 0;
+  }
+  std::byte LabelOf(std::size_t sample) const {
+    return static_cast<std::byte>(labels_[labels_.size() - (500 - sample)]);
+  }
+
+  const std::string images_ =
+      catalog::IdxText(0x08, {500, 28, 28}, catalog::PatternText(500 * kImageBytes, 1));
+  const std::string labels_ = catalog::IdxText(0x08, {500}, catalog::PatternText(500, 2));
+};
+
+TEST_F(LocalDigitsTest, TheRowsOfASampleMayComeInAnyOrderAndMoreThanOnce) {
+  std::vector<std::byte> images(4 * kImageBytes);
+  const auto image = [&](std::size_t i) {
+    return std::span(images).subspan(i * kImageBytes, kImageBytes);
   };
-  add("/gfs/train-images-idx3-ubyte", images);
-  add("/gfs/train-labels-idx1-ubyte", labels);
-  stage::DatasetOptions dataset;
-  dataset.source.name = "digits";
-  dataset.source.format = catalog::Format::kIdx;
-  dataset.source.extent_bytes = 100'000;
-  Start(dataset);
-  FOREBAY_EXPECT_OK(rig_.StageAll());
+  std::vector<std::byte> labels(2);
+  FOREBAY_EXPECT_OK(Read({{.sample = SampleId(499), .field = FieldId(1), .memory = {&labels[0], 1}},
+                          {.sample = SampleId(3), .field = FieldId(0), .memory = image(0)},
+                          {.sample = SampleId(499), .field = FieldId(0), .memory = image(1)},
+                          {.sample = SampleId(150), .field = FieldId(0), .memory = image(2)},
+                          {.sample = SampleId(3), .field = FieldId(1), .memory = {&labels[1], 1}},
+                          {.sample = SampleId(3), .field = FieldId(0), .memory = image(3)}}));
+  EXPECT_TRUE(IsImageOf(3, image(0)));
+  EXPECT_TRUE(IsImageOf(499, image(1)));
+  EXPECT_TRUE(IsImageOf(150, image(2)));
+  EXPECT_TRUE(IsImageOf(3, image(3)));
+  EXPECT_EQ(labels[0], LabelOf(499));
+  EXPECT_EQ(labels[1], LabelOf(3));
+}
+
+TEST_F(LocalDigitsTest, OnlyTheExtentsOfTheFieldsThatAreWantedAreRead) {
   const auto catalog = rig_.dataset().catalog();
-  fingerprint_ = catalog->fingerprint();
   ASSERT_EQ(catalog->part_count(), 2U);
   ASSERT_EQ(catalog->fields().size(), 2U);
   std::vector<catalog::FieldLocation> where(2);
@@ -315,12 +352,12 @@ TEST_F(LocalRowsTest, OnlyTheExtentsOfTheFieldsThatAreWantedAreRead) {
   rig_.CountGfsReads();
   std::byte label{};
   FOREBAY_EXPECT_OK(Read({{.sample = SampleId(499), .field = FieldId(1), .memory = {&label, 1}}}));
-  EXPECT_EQ(label, static_cast<std::byte>(labels.back()));
+  EXPECT_EQ(label, LabelOf(499));
   EXPECT_EQ(rig_.gfs_reads(), 0U);
-  std::vector<std::byte> image(784);
+  std::vector<std::byte> image(kImageBytes);
   FOREBAY_EXPECT_OK(Read({{.sample = SampleId(499), .field = FieldId(0), .memory = image}}));
   EXPECT_GT(rig_.gfs_reads(), 0U);
-  EXPECT_EQ(std::memcmp(image.data(), images.data() + images.size() - 784, 784), 0);
+  EXPECT_TRUE(IsImageOf(499, image));
 }
 
 }  // namespace

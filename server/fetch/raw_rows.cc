@@ -12,27 +12,24 @@ namespace forebay::fetch {
 
 Result<std::unique_ptr<RowFinder>> RawRows::Create(const stage::Dataset& dataset,
                                                    std::vector<Row> rows, std::uint64_t bytes_max,
-                                                   std::shared_ptr<FoundRows> found,
-                                                   PiecesPool::Pieces pieces) {
-  std::unique_ptr<RawRows> made(
-      new RawRows(dataset, std::move(rows), std::move(found), std::move(pieces)));
+                                                   std::shared_ptr<FoundRows> found) {
+  std::unique_ptr<RawRows> made(new RawRows(dataset, std::move(rows), std::move(found)));
   FOREBAY_TRY(made->Plan());
   FOREBAY_TRY(made->Measure(bytes_max));
   return made;
 }
 
 RawRows::RawRows(const stage::Dataset& dataset, std::vector<Row> rows,
-                 std::shared_ptr<FoundRows> found, PiecesPool::Pieces pieces)
+                 std::shared_ptr<FoundRows> found)
     : dataset_(dataset),
       catalog_(dataset.catalog()),
       rows_(std::move(rows)),
-      found_(std::move(found)),
-      pieces_(std::move(pieces)) {}
+      found_(std::move(found)) {}
 
 // The rows of one sample may come in any order in the request. A row that does not exist is found
-// here, before any extent is pinned or staged for it. Sorting the rows by sample brings those of
-// one sample together, so that each of its pieces is read and verified once, and brings the samples
-// in the order in which they lie in the extents.
+// here, before any extent is pinned or staged for it. The rows are sorted by sample: that puts
+// those of one sample together, so that each of its pieces is read and verified once, and the
+// samples into the order in which they lie in the extents.
 Status RawRows::Plan() {
   std::vector<std::size_t> order;
   order.reserve(rows_.size());
@@ -44,7 +41,7 @@ Status RawRows::Plan() {
     }
   }
   std::ranges::sort(order, {}, [this](std::size_t i) { return rows_[i].sample; });
-  pieces_->Begin(dataset_, *catalog_, order.size());
+  pieces_.Begin(dataset_, *catalog_, order.size(), SamplePieces::SampleOrder::kAscending);
   sample_of_.resize(rows_.size());
   std::vector<FieldId> fields;  // of one sample
   std::size_t sample = 0;
@@ -55,7 +52,7 @@ Status RawRows::Plan() {
       fields.push_back(rows_[order[begin]].field);
       sample_of_[order[begin]] = sample;
     }
-    FOREBAY_TRY(pieces_->Add(id, fields));
+    FOREBAY_TRY(pieces_.Add(id, fields));
   }
   return {};
 }
@@ -65,7 +62,7 @@ Status RawRows::Measure(std::uint64_t bytes_max) {
   RowBytes bytes(rows_.size(), bytes_max);
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     if (found_->error(i)) continue;
-    const catalog::FieldLocation& where = pieces_->location(sample_of_[i], rows_[i].field.value());
+    const catalog::FieldLocation& where = pieces_.location(sample_of_[i], rows_[i].field.value());
     if (!where.present) {
       found_->SetError(i, NoSuchRow(*catalog_, rows_[i]));
       continue;
@@ -79,7 +76,7 @@ Status RawRows::Measure(std::uint64_t bytes_max) {
 // Brings the pieces into memory and notes where each row's bytes lie. Wrong copies go to `bad`.
 Result<bool> RawRows::Find(const ReadMeans& means) {
   std::uint64_t scratch_bytes = 0;
-  for (const SamplePiece& piece : pieces_->pieces()) {
+  for (const SamplePiece& piece : pieces_.pieces()) {
     if (means.refs[piece.extent_index]->tier == tier::TierKind::kRam) continue;
     scratch_bytes += SamplePieces::ScratchBytes(piece);
   }
@@ -92,11 +89,11 @@ Result<bool> RawRows::Find(const ReadMeans& means) {
   // use.
   const std::vector<bool> in_place(means.refs.size(), true);
   FOREBAY_TRY(
-      pieces_->Place(means.refs, in_place, {.memory = scratch->span()}, means.queue, means.bad));
+      pieces_.Place(means.refs, in_place, {.memory = scratch->span()}, means.queue, means.bad));
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     if (found_->error(i)) continue;
     std::uint64_t length_in_all = 0;
-    pieces_->ForEachRun(sample_of_[i], rows_[i].field.value(),
+    pieces_.ForEachRun(sample_of_[i], rows_[i].field.value(),
                        [&](const SamplePiece& piece, std::uint64_t lead, std::uint64_t length) {
                          found_->AddRun(i, {piece.bytes + lead, length});
                          length_in_all += length;

@@ -9,7 +9,6 @@
 #include "proto/contract/result.h"
 #include "server/catalog/catalog.h"
 #include "server/fetch/found_rows.h"
-#include "server/fetch/pieces_pool.h"
 #include "server/fetch/row_finder.h"
 #include "server/fetch/row_source.h"
 #include "server/fetch/sample_pieces.h"
@@ -23,15 +22,13 @@ class RawRows final : public RowFinder {
   // rows take more than `bytes_max`, and there are several.
   static Result<std::unique_ptr<RowFinder>> Create(const stage::Dataset& dataset,
                                                    std::vector<Row> rows, std::uint64_t bytes_max,
-                                                   std::shared_ptr<FoundRows> found,
-                                                   PiecesPool::Pieces pieces);
+                                                   std::shared_ptr<FoundRows> found);
 
-  std::span<const ExtentId> extents() const override { return pieces_->extents(); }
+  std::span<const ExtentId> extents() const override { return pieces_.extents(); }
   Result<bool> Find(const ReadMeans& means) override;
 
  private:
-  RawRows(const stage::Dataset& dataset, std::vector<Row> rows, std::shared_ptr<FoundRows> found,
-          PiecesPool::Pieces pieces);
+  RawRows(const stage::Dataset& dataset, std::vector<Row> rows, std::shared_ptr<FoundRows> found);
   Status Plan();
   Status Measure(std::uint64_t bytes_max);
 
@@ -39,7 +36,7 @@ class RawRows final : public RowFinder {
   const std::shared_ptr<const catalog::Catalog> catalog_;
   const std::vector<Row> rows_;
   const std::shared_ptr<FoundRows> found_;
-  const PiecesPool::Pieces pieces_;
+  SamplePieces pieces_;
   std::vector<std::size_t> sample_of_;  // of each row, in pieces_
 };
 

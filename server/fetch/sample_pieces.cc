@@ -13,7 +13,7 @@
 namespace forebay::fetch {
 
 void SamplePieces::Begin(const stage::Dataset& dataset, const catalog::Catalog& catalog,
-                         std::size_t count) {
+                         std::size_t count, SampleOrder order) {
   dataset_ = &dataset;
   catalog_ = &catalog;
   samples_ = catalog.samples();
@@ -24,17 +24,27 @@ void SamplePieces::Begin(const stage::Dataset& dataset, const catalog::Catalog& 
   locations_.reserve(count * field_count_);
   pieces_.clear();
   piece_begin_.clear();
-  // Only what the list before has set is reset: a catalog may have millions of extents.
-  for (const ExtentId extent : extents_) listed_[extent.value()] = 0;
+  // Only what the list before has set is reset: a catalog may have millions of extents. The table
+  // does not shrink, because the next list may be one of a larger catalog again.
+  if (order_ == SampleOrder::kAny) {
+    for (const ExtentId extent : extents_) listed_[extent.value()] = 0;
+  }
   extents_.clear();
-  listed_.resize(catalog.extent_count());
+  order_ = order;
+  if (order == SampleOrder::kAscending) {
+    last_of_part_.assign(part_count_, 0);
+  } else if (listed_.size() < catalog.extent_count()) {
+    listed_.resize(catalog.extent_count());
+  }
 }
 
 // The index of an extent in extents_; appends the extent if it is new. The extent must be one of
-// the catalog. `listed_` is no hash table, because it is looked up for every sample of a batch.
-std::uint32_t SamplePieces::IndexOf(ExtentId extent) {
-  std::uint32_t& listed = listed_[extent.value()];
-  if (listed == 0) {
+// the catalog. `listed_` is no hash table, because it is looked up for every sample of a batch. The
+// extents of ascending samples ascend in each part, so one is new if it is not the part's last one.
+std::uint32_t SamplePieces::IndexOf(ExtentId extent, std::uint32_t part) {
+  const bool ascends = order_ == SampleOrder::kAscending;
+  std::uint32_t& listed = ascends ? last_of_part_[part] : listed_[extent.value()];
+  if (listed == 0 || extents_[listed - 1] != extent) {
     extents_.push_back(extent);
     listed = static_cast<std::uint32_t>(extents_.size());
   }
@@ -66,7 +76,7 @@ Status SamplePieces::Add(SampleId sample, std::span<const FieldId> fields) {
                                  dataset_->name(), sample.value()));
       }
       SamplePiece piece;
-      piece.extent_index = IndexOf(extent);
+      piece.extent_index = IndexOf(extent, part);
       piece.offset = static_cast<std::uint32_t>(offset);
       // A sample of no bytes has one piece of length 0, so that its extent is pinned and its fields
       // have a place.

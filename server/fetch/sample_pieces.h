@@ -42,9 +42,16 @@ struct PieceScratch {
 // for the next list. Not thread-safe.
 class SamplePieces {
  public:
+  enum class SampleOrder : std::uint8_t {
+    // Takes a table with an entry for each extent of the catalog, of which there may be millions.
+    // That pays where the table is used again and again.
+    kAny,
+    kAscending,
+  };
   // Begins a list of `count` samples of `dataset`, whose catalog is `catalog` and not one of packs;
   // both are borrowed.
-  void Begin(const stage::Dataset& dataset, const catalog::Catalog& catalog, std::size_t count);
+  void Begin(const stage::Dataset& dataset, const catalog::Catalog& catalog, std::size_t count,
+             SampleOrder order = SampleOrder::kAny);
   // Appends a sample; with `fields`, none of which is a constant, only the pieces of the parts that
   // hold them. kDataLoss: the catalog contradicts itself.
   Status Add(SampleId sample, std::span<const FieldId> fields = {});
@@ -90,7 +97,7 @@ class SamplePieces {
   }
 
  private:
-  std::uint32_t IndexOf(ExtentId extent);
+  std::uint32_t IndexOf(ExtentId extent, std::uint32_t part);
   std::size_t PieceEnd(std::size_t next) const {
     return next < piece_begin_.size() ? piece_begin_[next] : pieces_.size();
   }
@@ -104,8 +111,11 @@ class SamplePieces {
   std::vector<SamplePiece> pieces_;
   std::vector<std::uint32_t> piece_begin_;  // sample x part -> first piece
   std::vector<ExtentId> extents_;
-  // By extent of the catalog: its index in extents_, plus one; 0 where it is not listed.
+  SampleOrder order_ = SampleOrder::kAny;
+  // By extent of the catalog, or, of ascending samples, by part: the index in extents_ of this
+  // extent, or of the part's last one, plus one; 0 where it is not listed, or there is none.
   std::vector<std::uint32_t> listed_;
+  std::vector<std::uint32_t> last_of_part_;
   std::vector<bool> wanted_;  // by part, of the sample that is being added
   std::vector<tier::PieceRead> reads_;
   std::vector<std::size_t> read_pieces_;  // reads_[i] fills pieces_[read_pieces_[i]]
