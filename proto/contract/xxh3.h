@@ -14,7 +14,7 @@
 namespace forebay {
 
 // The first call chooses the functions and keeps the choice in variables that no lock guards. So it
-// is made here, before the program has threads.
+// is made when this code is loaded, before any thread can call the functions of this library.
 inline const XXH64_hash_t kXxh3IsChosen = XXH3_64bits("", 0);
 
 }  // namespace forebay

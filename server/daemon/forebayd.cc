@@ -238,8 +238,8 @@ int Run(const DaemonArguments& arguments) {
   // Files and sockets of the daemon are for this user only (promise P7).
   umask(0077);
   // Abseil checks the order of gRPC's locks at each one that is taken, unless it was compiled with
-  // NDEBUG, as Debian's is not. That is for finding defects of gRPC, and takes 7 % of a daemon's CPU
-  // time when small samples travel between nodes.
+  // NDEBUG, as Debian's is not. That is for finding defects of gRPC, and takes 7 % of a daemon's
+  // CPU time when small samples travel between nodes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // Keeps gRPC initialised until the process ends. Without this, destroying the server would shut
   // gRPC down, and version 1.51 then joins a polling thread that sleeps for up to 10 s if a write

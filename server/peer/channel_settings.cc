@@ -110,9 +110,14 @@ void ApplySettings(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
-grpc::Status ToGrpcStatus(const Error& error) {
+std::string ErrorTextFor(const Error& error) {
   std::string text = error.message().substr(0, limits::kPeerErrorBytesMax);
   text.resize(text.size() - UnfinishedBytes(text));
+  return text;
+}
+
+grpc::Status ToGrpcStatus(const Error& error) {
+  const std::string text = ErrorTextFor(error);
   // The other end takes UNKNOWN for a lost connection.
   if (error.code() == ErrorCode::kUnknown) return {grpc::StatusCode::INTERNAL, text};
   if (stage::IsTooBusy(error)) return {grpc::StatusCode::RESOURCE_EXHAUSTED, text, kTooBusy};

@@ -28,8 +28,10 @@ void ApplyLimits(const ServerLimits& server, grpc::ServerBuilder& builder);
 grpc::ChannelArguments ChannelSettings();
 void ApplySettings(grpc::ServerBuilder& builder);
 
+// The text of an error as it goes to another node: cut to limits::kPeerErrorBytesMax.
+std::string ErrorTextFor(const Error& error);
 // `error` is one for other nodes (stage::ErrorForOthers), or says that this node is too busy
-// (stage::TooBusy). Its text is cut to limits::kPeerErrorBytesMax.
+// (stage::TooBusy). Its text is that of ErrorTextFor.
 grpc::Status ToGrpcStatus(const Error& error);
 // Returns the error of a call to `node`. It is kUnavailable or kDeadlineExceeded only if the node
 // did not answer (stage::IsNoAnswer), and stage::TooBusy only if the node has said so.

@@ -13,6 +13,7 @@
 #include "forebay/v1/peer.pb.h"
 #include "proto/contract/limits.h"
 #include "server/catalog/storage/table_spool.h"
+#include "server/peer/channel_settings.h"
 
 namespace forebay::peer {
 namespace {
@@ -101,8 +102,9 @@ void PartAnswers::SayFailure(ReplyStream& stream, const stage::PartFailure& fail
   v1::CatalogPartReply reply;
   v1::PartFailure& said = *reply.mutable_failure();
   said.set_code(static_cast<std::uint32_t>(failure.error.code()));
-  said.set_message(failure.error.message().substr(0, limits::kPeerErrorBytesMax));
-  said.set_age_ms(static_cast<std::uint64_t>(failure.age_ns) / 1'000'000);
+  said.set_message(ErrorTextFor(failure.error));
+  // Rounded up, so that a failure does not get younger from node to node.
+  said.set_age_ms((static_cast<std::uint64_t>(failure.age_ns) + 999'999) / 1'000'000);
   said.set_is_reported(failure.is_reported);
   stream.Send([reply](grpc::ByteBuffer& chunk) {
     chunk = MessageOf(reply);

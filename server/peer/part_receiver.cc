@@ -13,6 +13,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
 #include "server/peer/message_parts.h"
+#include "server/stage/extent_source.h"
 
 namespace forebay::peer {
 namespace {
@@ -53,14 +54,17 @@ Status PartReceiver::TakeFailure(const v1::CatalogPartReply& reply) {
   const v1::PartFailure& failure = reply.failure();
   const bool is_known = failure.code() > 0 &&
                         failure.code() <= static_cast<std::uint32_t>(ErrorCode::kUnauthenticated);
-  if (reply.is_there() || !reply.payload().empty() || !is_known) {
+  const Error error(is_known ? static_cast<ErrorCode>(failure.code()) : ErrorCode::kInternal,
+                    PrintableLine(std::string_view(failure.message())
+                                      .substr(0, limits::kPeerErrorBytesMax)));
+  // A node that shuts down, or does not answer, has no failure to tell (stage::ErrorForOthers).
+  const bool is_no_failure = error.code() == ErrorCode::kCancelled || stage::IsNoAnswer(error);
+  if (reply.is_there() || !reply.payload().empty() || !is_known || is_no_failure) {
     return Malformed("it says wrongly why there is no catalog part");
   }
-  const std::string text =
-      PrintableLine(std::string_view(failure.message()).substr(0, limits::kPeerErrorBytesMax));
   const std::uint64_t age_ms = std::min(failure.age_ms(), kAgeMsMax);
   answer_ = stage::PartAnswer{
-      .failure = stage::PartFailure{.error = Error(static_cast<ErrorCode>(failure.code()), text),
+      .failure = stage::PartFailure{.error = error,
                                     .age_ns = static_cast<std::int64_t>(age_ms) * 1'000'000,
                                     .is_reported = failure.is_reported()}};
   return {};

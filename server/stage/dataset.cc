@@ -366,7 +366,7 @@ std::optional<ExtentId> Dataset::ExtentOf(const tier::ExtentKey& key) const {
     const bool is_ours = key.extent.value() < keys_.size() && keys_[key.extent.value()] == key;
     return is_ours ? std::optional(key.extent) : std::nullopt;
   }
-  // Extents of equal identity are possible, if hardly so: the one with this key is among them.
+  // Several extents may have the same identity, which is a hash, although that is very unlikely.
   auto found = std::ranges::lower_bound(by_identity_, key.identity, {},
                                         [this](std::uint32_t i) { return keys_[i].identity; });
   for (; found != by_identity_.end() && keys_[*found].identity == key.identity; ++found) {

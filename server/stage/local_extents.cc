@@ -170,7 +170,7 @@ Result<PartAnswer> LocalExtents::ReadPart(Dataset& dataset, ObjectId object,
   // Not tried again for each node that asks, because the GFS may have the trouble.
   if (failure && !failure->IsOld(now_ns)) {
     return failed({.error = failure->error,
-                   .age_ns = now_ns - failure->at_ns,
+                   .age_ns = failure->AgeNs(now_ns),
                    .is_reported = failure->is_reported});
   }
   // The node that asks is ahead of this one.

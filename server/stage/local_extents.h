@@ -40,8 +40,9 @@ class LocalExtents {
 
   // Writes the encoded part of an object of a data set that is scanned, from what was scanned so
   // far or from the complete catalog. Begins to catalogue the data set if nobody has yet, or if the
-  // last attempt has failed and that IsOld. `object_hash`: catalog::HashOf of the object as the
-  // asking node has listed it; kOutOfRange: it is another one here. Never waits for a scan.
+  // last attempt failed long ago (CatalogFailure::IsOld). `object_hash`: catalog::HashOf of the
+  // object as the asking node has listed it; kOutOfRange: it is another one here. Never waits for a
+  // scan.
   Result<PartAnswer> ReadPart(Dataset& dataset, ObjectId object, std::uint64_t object_hash,
                         catalog::ImageSink& part);
   // Calls `done` once with the sizes and times of `paths`, perhaps within this call

@@ -31,7 +31,8 @@ struct PartFailure {
 
 struct PartAnswer {
   bool is_there = false;  // the part was appended to the sink
-  std::optional<PartFailure> failure;  // empty, and not there: the object is not scanned yet
+  // Only if the part is not there. Without a failure, the object is not scanned yet.
+  std::optional<PartFailure> failure;
 };
 
 // Thread-safe.

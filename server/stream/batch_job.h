@@ -29,8 +29,8 @@ struct BatchRoom {
   std::uint64_t excess_bytes = 0;  // beyond that
 };
 
-// The slot memory of one open stream. Made by BatchScheduler::Admit. All but `board` and what is
-// const is guarded by the scheduler's lock.
+// The slot memory of one open stream. Made by SlotQueue::Admit. All but `board` and what is const
+// is guarded by SlotQueue::mutex_.
 struct StreamSlots {
   StreamSlots(std::shared_ptr<const StreamSpec> spec, const SlotNeed& of_batch,
               std::uint32_t batches)
@@ -47,8 +47,8 @@ struct StreamSlots {
   SlotBoard board;                 // of packed batches whose memory is reserved
 };
 
-// The stream that a batch is for, as the scheduler sees it. Called from any thread, without the
-// scheduler's lock. Implemented by StreamSession.
+// The stream that a batch is for, as the scheduler sees it. Called from any thread, without a lock
+// of the scheduler; `closed` also under SlotQueue::mutex_. Implemented by StreamSession.
 class BatchOwner {
  public:
   virtual ~BatchOwner() = default;
@@ -114,8 +114,8 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
   bool waited = false;                  // for the GFS
   bool wants_all_extents = false;       // what was decoded has gone while it waited
   bool copies_extents = false;          // other nodes have sent wrong rows: extents are copied here
-  BatchRoom room;                       // under the scheduler's lock until it is answered
-  // The job's attempts to get slot memory; used by the scheduler alone.
+  BatchRoom room;                       // under SlotQueue::mutex_ until it is answered
+  // The job's attempts to get slot memory; used by SlotQueue and the scheduler alone.
   bool is_starved = false;              // an attempt has failed: the next ones are alone
   bool is_denied = false;               // parked for scratch, without an attempt
   bool takes_unasked = false;           // slot memory that the ledger knows nothing of

@@ -4,6 +4,7 @@
 #include "server/stream/slot_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -116,7 +117,7 @@ void SlotQueue::EndAttempt(BatchJob& job) {
   {
     const MutexLock lock(mutex_);
     ready = EndScratchLocked(job);
-    if (job.takes_unasked) ready = ReleasedLocked();
+    if (job.takes_unasked) std::ranges::move(ReleasedLocked(), std::back_inserter(ready));
   }
   start_(ready);
 }
@@ -130,8 +131,7 @@ void SlotQueue::ParkFailed(const JobRef& job) {
       // The memory that this attempt held may have made another job's attempt fail, so the others
       // are tried again. Done once in a job's life: otherwise two jobs that cannot both succeed
       // would wake each other for ever.
-      const Jobs others = ReleasedLocked();
-      ready.insert(ready.end(), others.begin(), others.end());
+      std::ranges::move(ReleasedLocked(), std::back_inserter(ready));
     }
     job->is_starved = true;
     (releases_ != job->releases_seen ? ready : parked_).push_back(job);

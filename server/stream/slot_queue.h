@@ -39,7 +39,8 @@ class SlotQueue {
   void Promise(StreamSlots& slots, const Jobs& jobs);
   // Call before slot memory is asked for. False: the job waits for others' memory, and is parked.
   bool BeginAttempt(const JobRef& job, std::uint64_t scratch_bytes);
-  // The job's scratch, if any, is free again: jobs that wait for scratch are started.
+  // The job's scratch, if any, is free again: jobs that wait for scratch are started. So are those
+  // that wait for any memory, if the job takes some that it did not ask for.
   void EndAttempt(BatchJob& job);
   // Ends an attempt that found no memory: parks the job, or has it tried again at once if memory
   // was freed since the attempt began.
@@ -52,7 +53,7 @@ class SlotQueue {
   void EndJob(BatchJob& job);
   // Batches were released, and their memory is free: starts jobs that wait for it.
   void Release(StreamSlots& slots, std::span<const BatchRoom> rooms);
-  // Takes the jobs out that were submitted at this time or before and wait for memory.
+  // Removes and returns the waiting jobs that were submitted at this time or before.
   Jobs TakeExpired(std::int64_t oldest_ns);
 
  private:

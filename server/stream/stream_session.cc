@@ -52,7 +52,7 @@ Status StreamSession::Pull(const PullRange& range) {
   for (std::uint32_t i = 0; i < range.count; ++i) {
     names[i].step = StepId(range.first.step.value() + i);
   }
-  // Not under mutex_, for Submit takes the scheduler's. Steps that do not exist fail one by one, so
+  // Not under mutex_, for Submit takes SlotQueue's. Steps that do not exist fail one by one, so
   // that the reader learns which.
   parts_.scheduler.Submit(shared_from_this(), parts_.slots, names);
   return {};

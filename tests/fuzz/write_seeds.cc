@@ -456,7 +456,7 @@ v1::CatalogPartReply PartReply(bool is_there, const std::string& payload) {
   return reply;
 }
 
-// Writes answers to a request for a catalog part. The receiver takes the first three.
+// Writes answers to a request for a catalog part. The receiver takes the first four.
 void WritePartReplies(SeedFolder& seeds) {
   using Replies = std::vector<v1::CatalogPartReply>;
   const std::string part = EncodedPart();
@@ -467,6 +467,11 @@ void WritePartReplies(SeedFolder& seeds) {
   seeds.Write("part_reply/two_chunks",
               DelimitedOf(Replies{PartReply(true, begin), PartReply(true, end)}));
   seeds.Write("part_reply/not_there_yet", DelimitedOf(Replies{PartReply(false, "")}));
+  v1::CatalogPartReply failed;
+  failed.mutable_failure()->set_code(static_cast<std::uint32_t>(ErrorCode::kDataLoss));
+  failed.mutable_failure()->set_message("archive 'a.tar' is truncated");
+  failed.mutable_failure()->set_age_ms(1500);
+  seeds.Write("part_reply/failure", DelimitedOf(Replies{failed}));
   seeds.Write("part_reply/truncated", DelimitedOf(Replies{PartReply(true, begin)}));
   seeds.Write("part_reply/goes_on",
               DelimitedOf(Replies{PartReply(false, ""), PartReply(true, part)}));

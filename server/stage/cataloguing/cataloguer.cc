@@ -426,10 +426,7 @@ Status Cataloguer::ScanObjects(Dataset& dataset, ObjectScans& scans,
              scans.scanned_here()[object.value()] = true;
              return scans.Add(object, part);
            },
-       .refused =
-           [&](ObjectId object, const Error& error) {
-             scans.Refuse(object, {.error = error, .at_ns = parts_.clock.NowNs()});
-           }});
+       .refused = [&](ObjectId object, const Error& error) { scans.Refuse(object, error); }});
   return scan.Run();
 }
 

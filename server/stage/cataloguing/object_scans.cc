@@ -18,22 +18,30 @@ Status ObjectScans::Add(ObjectId object, const catalog::CatalogPart& part) {
   return merger_.Add(object, part);
 }
 
-void ObjectScans::Refuse(ObjectId object, CatalogFailure failure) {
+void ObjectScans::Refuse(ObjectId object, const Error& error,
+                         std::optional<std::int64_t> reported_ns) {
   const MutexLock lock(mutex_);
   if (object.value() >= needed_) return;
   needed_ = object.value();
-  refused_ = std::move(failure);
+  refused_ = CatalogFailure{.error = error,
+                            .at_ns = reported_ns.value_or(0),
+                            .is_reported = reported_ns.has_value()};
 }
 
+// With objects missing, the attempt has failed for a reason of its own.
 std::optional<std::int64_t> ObjectScans::ReportedNs() const {
   const MutexLock lock(mutex_);
-  if (!refused_ || !refused_->is_reported) return std::nullopt;
+  if (!refused_ || !refused_->is_reported || !MissingLocked().empty()) return std::nullopt;
   return refused_->at_ns;
 }
 
 std::vector<ObjectId> ObjectScans::Missing() const {
-  std::vector<ObjectId> missing;
   const MutexLock lock(mutex_);
+  return MissingLocked();
+}
+
+std::vector<ObjectId> ObjectScans::MissingLocked() const {
+  std::vector<ObjectId> missing;
   for (std::uint32_t i = 0; i < needed_; ++i) {
     if (!merger_.Has(ObjectId(i))) missing.push_back(ObjectId(i));
   }
@@ -58,7 +66,7 @@ Result<PartAnswer> ObjectScans::Encode(ObjectId object, catalog::ImageSink& part
     if (!refused_->is_reported) return PartAnswer{.failure = PartFailure{.error = refused_->error}};
     if (!refused_->IsOld(now_ns)) {
       return PartAnswer{.failure = PartFailure{.error = refused_->error,
-                                               .age_ns = now_ns - refused_->at_ns,
+                                               .age_ns = refused_->AgeNs(now_ns),
                                                .is_reported = true}};
     }
   }

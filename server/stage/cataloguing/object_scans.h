@@ -37,21 +37,23 @@ class ObjectScans {
   Status Add(ObjectId object, const catalog::CatalogPart& part);
   // The bytes of an object were refused, here or by the node that has scanned it. The data set then
   // has the error of the first object that is refused. So objects after this one are not needed any
-  // more, but those before it still are.
-  void Refuse(ObjectId object, CatalogFailure failure);
+  // more, but those before it still are. `reported_ns`: another node has reported the failure,
+  // which was found then.
+  void Refuse(ObjectId object, const Error& error,
+              std::optional<std::int64_t> reported_ns = std::nullopt);
   // The objects whose parts are needed and missing, in order.
   std::vector<ObjectId> Missing() const;
   // Makes the catalog, or returns the error of the first object that was refused. To be called when
   // nothing is missing.
   Result<std::shared_ptr<const catalog::Catalog>> Write() const;
 
-  // If another node has reported the refused object: when that node has found its failure.
+  // If the attempt fails because of what another node has reported: when that was found.
   std::optional<std::int64_t> ReportedNs() const;
 
-  // Writes the part of an object for another node. If it is not there yet, it IsWanted from now on.
-  // There is a failure if it will never be there, because an object was refused. A failure that
-  // was reported and IsOld is not passed on: this attempt will end soon, and the node that asks
-  // then hears of the next one.
+  // Writes the part of an object for another node. If the part is not there yet, IsWanted is true
+  // of the object from now on. There is a failure if the part will never be there, because an
+  // object was refused. An old failure that was reported (CatalogFailure::IsOld) is not passed on:
+  // this attempt will end soon, and the node that asks then hears of the next one.
   Result<PartAnswer> Encode(ObjectId object, catalog::ImageSink& part, std::int64_t now_ns);
   // Whether another node waits until this one has the part.
   bool IsWanted(ObjectId object) const;
@@ -67,6 +69,8 @@ class ObjectScans {
   std::vector<bool>& scanned_here() { return scanned_here_; }
 
  private:
+  std::vector<ObjectId> MissingLocked() const FOREBAY_REQUIRES(mutex_);
+
   const catalog::ScanPlan plan_;
   const std::vector<std::uint64_t> group_keys_;
   std::map<ObjectId, std::vector<NodeRank>> asked_;
@@ -76,7 +80,8 @@ class ObjectScans {
   mutable Mutex mutex_;  // held while a part is copied to or from a table
   catalog::PartMerger merger_ FOREBAY_GUARDED_BY(mutex_){plan_};
   std::size_t needed_ FOREBAY_GUARDED_BY(mutex_);  // objects before this one are needed
-  std::optional<CatalogFailure> refused_ FOREBAY_GUARDED_BY(mutex_);  // of object needed_
+  // Of object needed_. An own failure has no time as long as the attempt lasts.
+  std::optional<CatalogFailure> refused_ FOREBAY_GUARDED_BY(mutex_);
   std::set<ObjectId> wanted_ FOREBAY_GUARDED_BY(mutex_);
 };
 

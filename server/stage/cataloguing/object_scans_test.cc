@@ -43,7 +43,7 @@ TEST_F(ObjectScansTest, APartThatIsMissingIsWanted) {
 }
 
 TEST_F(ObjectScansTest, WhatThisNodeHasFoundIsTrueAsLongAsTheAttemptLasts) {
-  scans_.Refuse(ObjectId(1), {.error = Error(ErrorCode::kDataLoss, "cut"), .at_ns = kFoundNs});
+  scans_.Refuse(ObjectId(1), Error(ErrorCode::kDataLoss, "cut"));
   const auto failure = Ask(3, kFoundNs + 2 * CatalogFailure::kKnownNs).failure;
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->error.message(), "cut");
@@ -54,34 +54,37 @@ TEST_F(ObjectScansTest, WhatThisNodeHasFoundIsTrueAsLongAsTheAttemptLasts) {
 }
 
 TEST_F(ObjectScansTest, WhatAnotherNodeHasFoundIsPassedOnUntilItIsOld) {
-  scans_.Refuse(ObjectId(1), {.error = Error(ErrorCode::kDataLoss, "node 7: cut"),
-                              .at_ns = kFoundNs,
-                              .is_reported = true});
+  scans_.Refuse(ObjectId(1), Error(ErrorCode::kDataLoss, "node 7: cut"), kFoundNs);
   const auto failure = Ask(1, kFoundNs + 3'000'000'000).failure;
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->error.message(), "node 7: cut");
   EXPECT_EQ(failure->age_ns, 3'000'000'000);
   EXPECT_TRUE(failure->is_reported);
-  EXPECT_EQ(scans_.ReportedNs(), kFoundNs);
   const PartAnswer later = Ask(1, kFoundNs + CatalogFailure::kKnownNs);
   EXPECT_FALSE(later.is_there);
   EXPECT_FALSE(later.failure.has_value());
 }
 
+TEST_F(ObjectScansTest, AReportThatCameLaterThanTheClockWasReadHasNoNegativeAge) {
+  scans_.Refuse(ObjectId(1), Error(ErrorCode::kDataLoss, "node 7: cut"), kFoundNs);
+  EXPECT_EQ(Ask(1, kFoundNs - 1).failure.value().age_ns, 0);
+}
+
 TEST_F(ObjectScansTest, TheFirstObjectThatIsRefusedDecides) {
-  const auto refuse = [&](std::uint32_t object, std::int64_t at_ns, bool is_reported) {
-    scans_.Refuse(ObjectId(object),
-                  {.error = Error(ErrorCode::kDataLoss, std::to_string(object)),
-                   .at_ns = at_ns,
-                   .is_reported = is_reported});
-  };
-  refuse(2, kFoundNs, true);
-  refuse(3, kFoundNs + 1, false);
-  EXPECT_EQ(scans_.ReportedNs(), kFoundNs);
-  refuse(1, kFoundNs + 2, false);
-  EXPECT_EQ(scans_.ReportedNs(), std::nullopt);
+  scans_.Refuse(ObjectId(2), Error(ErrorCode::kDataLoss, "2"), kFoundNs);
+  scans_.Refuse(ObjectId(3), Error(ErrorCode::kDataLoss, "3"));
+  EXPECT_TRUE(Ask(3, kFoundNs).failure.value().is_reported);
+  scans_.Refuse(ObjectId(1), Error(ErrorCode::kDataLoss, "1"));
+  EXPECT_FALSE(Ask(3, kFoundNs).failure.value().is_reported);
   EXPECT_EQ(scans_.Write().error().message(), "1");
   EXPECT_EQ(scans_.Missing(), std::vector<ObjectId>{ObjectId(0)});
+}
+
+TEST_F(ObjectScansTest, AnAttemptFailsByAReportOnlyIfNothingIsMissing) {
+  scans_.Refuse(ObjectId(1), Error(ErrorCode::kDataLoss, "node 7: cut"), kFoundNs);
+  EXPECT_EQ(scans_.ReportedNs(), std::nullopt) << "object 0 may have failed here";
+  scans_.Refuse(ObjectId(0), Error(ErrorCode::kDataLoss, "node 8: cut"), kFoundNs + 1);
+  EXPECT_EQ(scans_.ReportedNs(), kFoundNs + 1);
 }
 
 }  // namespace

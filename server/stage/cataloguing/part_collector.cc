@@ -89,9 +89,10 @@ Result<bool> PartCollector::Ask(const Dataset& dataset, ObjectScans& scans, Obje
   const catalog::ScanPlan& plan = scans.plan();
   const catalog::PlannedObject& planned = plan.objects[object.value()];
   catalog::TableSpool bytes(plan.scratch);
+  // Before the request, so that a failure gets older on its way and not younger.
+  const std::int64_t asked_ns = clock_.NowNs();
   const Result<PartAnswer> sent = peers_.ReadPart(
       {.node = node, .dataset = dataset, .object = object, .planned = planned}, bytes);
-  const std::int64_t now_ns = clock_.NowNs();
   if (!sent.has_value() && IsNoAnswer(sent.error())) {
     log::Warn("node {} does not answer; its substitutes are asked in its place: {}", node.value(),
               sent.error().message());
@@ -109,15 +110,15 @@ Result<bool> PartCollector::Ask(const Dataset& dataset, ObjectScans& scans, Obje
   if (!sent.has_value()) {
     if (sent.error().code() == ErrorCode::kInternal) return ask_the_next(sent.error());
     const bool is_other = sent.error().code() == ErrorCode::kOutOfRange;
-    scans.Refuse(object, {.error = is_other ? ListedOtherwise(planned, node, sent.error())
-                                            : ErrorFromOthers(sent.error()),
-                          .at_ns = now_ns});
+    scans.Refuse(object, is_other ? ListedOtherwise(planned, node, sent.error())
+                                  : ErrorFromOthers(sent.error()));
     return true;
   }
+  // Whatever has failed there: if each node tried it itself, all nodes would read what that one
+  // cannot read.
   if (sent->failure) {
-    scans.Refuse(object, {.error = ErrorFromOthers(sent->failure->error),
-                          .at_ns = now_ns - sent->failure->age_ns,
-                          .is_reported = true});
+    scans.Refuse(object, ErrorFromOthers(sent->failure->error),
+                 asked_ns - sent->failure->age_ns);
     return true;
   }
   if (!sent->is_there) return false;
@@ -128,7 +129,7 @@ Result<bool> PartCollector::Ask(const Dataset& dataset, ObjectScans& scans, Obje
   }
   if (part.error().code() == ErrorCode::kDataLoss) return ask_the_next(part.error());
   // This node has no memory for it, or the two nodes differ.
-  scans.Refuse(object, {.error = part.error(), .at_ns = now_ns});
+  scans.Refuse(object, part.error());
   return true;
 }
 
