@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the client library as another project uses it: from an installed prefix.
+"""Tests of an installed prefix: the client library as another project uses it, and the programs.
 
 Installs the library of a build folder into a temporary prefix, builds the program of the root
 README against it, once by pkg-config and once by find_package, and runs both beside a daemon.
@@ -43,6 +43,18 @@ def readme_program():
     blocks = re.findall(r"```cpp\n(.*?)```", text, re.DOTALL)
     assert len(blocks) == 1, f"README.md has {len(blocks)} blocks of C++, not 1"
     return blocks[0]
+
+
+class InstalledPrograms(unittest.TestCase):
+    def test_the_component_has_no_more_than_the_quick_start_builds(self):
+        """deploy/quickstart.sh builds three programs and installs `programs`: a file that it has
+        not built would end it."""
+        with tempfile.TemporaryDirectory(prefix="forebay-programs-") as prefix:
+            run([arguments.cmake, "--install", arguments.build, "--prefix", prefix,
+                 "--component", "programs"])
+            files = {path.relative_to(prefix).as_posix()
+                     for path in pathlib.Path(prefix).rglob("*") if path.is_file()}
+        self.assertLessEqual(files, {"bin/forebayd", "bin/forebay", "bin/forebay-train"})
 
 
 class InstalledLibrary(unittest.TestCase):
