@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/io/testing/io_test_fixture.h"
 #include "server/stream/testing/node_group.h"
 #include "server/tier/ssd/segment_format.h"
 

@@ -135,7 +135,7 @@ TEST_F(LocalStatsTest, TheOldestOutcomesGoWhenTheyTakeTooMuchMemory) {
   // Batches of the same files in another order.
   for (std::uint64_t i = 0; i < kept_max; ++i) {
     EXPECT_EQ(stats_->Stat(*dataset_, paths).infos.size(), paths.size());
-    std::ranges::rotate(paths, paths.begin() + 1);
+    std::rotate(paths.begin(), paths.begin() + 1, paths.end());
   }
   const std::uint64_t before = counted();
   EXPECT_EQ(before, kept_max * paths.size());

@@ -23,6 +23,7 @@
 namespace forebay::stage::saved_catalog_test {
 
 using io::FaultKind;
+using io::IoCall;
 using io::testing::Pattern;
 using ::testing::HasSubstr;
 
