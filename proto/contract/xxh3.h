@@ -1,8 +1,9 @@
 // XXH3 with the widest vector instructions that the processor has. xxHash's ordinary functions use
 // those that every processor of the architecture has, because that is how distributions compile it:
-// on x86-64 that is SSE2, which is 2.5 to 3 times slower than AVX2 (bench/micro/checksum_bench.cc).
-// The library has other functions that look at the processor first; this header takes their names
-// in place of the ordinary ones. All give the same hashes.
+// on x86-64 that is SSE2, which takes 2.5 to 3 times as long as AVX2 for rows of 4 KiB and more
+// (bench/results/2026-11-27-link.md). The library has other functions that look at the
+// processor first; this header takes their names in place of the ordinary ones. All give the same
+// hashes.
 #pragma once
 
 #ifdef FOREBAY_XXH3_DISPATCH

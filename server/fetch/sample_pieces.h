@@ -43,8 +43,8 @@ struct PieceScratch {
 class SamplePieces {
  public:
   enum class SampleOrder : std::uint8_t {
-    // Takes a table with an entry for each extent of the catalog, of which there may be millions.
-    // That pays where the table is used again and again.
+    // The object keeps a table with an entry for each extent of the catalog, of which there may be
+    // millions. An object that is used for many lists makes the table only once.
     kAny,
     kAscending,
   };

@@ -22,7 +22,7 @@ class PartReceiver {
 
   // kInternal: no node of this version sends such an answer. Other errors: TableSpool::Append.
   Status Take(const grpc::ByteBuffer& message);
-  // What the node has answered. kInternal: no message was taken.
+  // Returns what the node has answered. kInternal: no message was taken.
   Result<stage::PartAnswer> Finish() const;
 
  private:

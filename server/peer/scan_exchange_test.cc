@@ -397,7 +397,8 @@ TEST_P(ScanExchangeTest, AFailureThatWasReportedKeepsItsAgeAndItsText) {
   EXPECT_NEAR(static_cast<double>(failure->at_ns), static_cast<double>(found_ns), 1e9);
 }
 
-// What two nodes tell each other must not keep them from trying again.
+// Two nodes remember a failure that each could have from the other one. Once it is old, neither
+// reports it any more, so both try again.
 TEST_P(ScanExchangeTest, AFailureThatIsOldIsNotReportedButTheNodeBeginsAgain) {
   AddArchives();
   Start(2);

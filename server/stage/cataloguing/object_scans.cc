@@ -62,7 +62,7 @@ Result<PartAnswer> ObjectScans::Encode(ObjectId object, catalog::ImageSink& part
     return PartAnswer{.is_there = true, .failure = {}};
   }
   if (object.value() >= needed_) {
-    // What this node has found itself is true as long as this attempt is under way.
+    // A failure that this node has found itself is as good as new while the attempt lasts.
     if (!refused_->is_reported) return PartAnswer{.failure = PartFailure{.error = refused_->error}};
     if (!refused_->IsOld(now_ns)) {
       return PartAnswer{.failure = PartFailure{.error = refused_->error,

@@ -80,7 +80,7 @@ class ObjectScans {
   mutable Mutex mutex_;  // held while a part is copied to or from a table
   catalog::PartMerger merger_ FOREBAY_GUARDED_BY(mutex_){plan_};
   std::size_t needed_ FOREBAY_GUARDED_BY(mutex_);  // objects before this one are needed
-  // Of object needed_. An own failure has no time as long as the attempt lasts.
+  // The failure of object needed_. Its `at_ns` is only set if another node has reported it.
   std::optional<CatalogFailure> refused_ FOREBAY_GUARDED_BY(mutex_);
   std::set<ObjectId> wanted_ FOREBAY_GUARDED_BY(mutex_);
 };

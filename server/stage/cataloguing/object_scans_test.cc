@@ -1,4 +1,4 @@
-// What a node says of the parts that it has not got, while its own attempt is under way.
+// What a node answers while it is scanning itself, if another one asks for a part that it lacks.
 #include "server/stage/cataloguing/object_scans.h"
 
 #include <string>

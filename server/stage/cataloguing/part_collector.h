@@ -17,7 +17,8 @@
 
 namespace forebay::stage {
 
-// What it knows of a data set is in ObjectScans. Borrows its arguments.
+// Not thread-safe. Borrows its arguments. It keeps nothing from one round to the next: what has
+// been found, and which nodes were asked, is in ObjectScans.
 class PartCollector {
  public:
   PartCollector(plan::Membership& nodes, PartSource& peers, io::Clock& clock)
