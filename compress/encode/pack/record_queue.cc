@@ -105,6 +105,8 @@ void RecordQueue::RunThread(const std::stop_token& stop) {
     Encode(task);
     lock.Lock();
     has_failed_ = has_failed_ || task.failed();
+    // The last use of the task: from here the caller's thread may delete it when the lock is free.
+    task.done = true;
     changed_.NotifyAll();
   }
 }
@@ -115,7 +117,6 @@ void RecordQueue::Encode(Task& task) const {
   try {
     EncodeRecord(task);
   } catch (const std::exception&) {
-    const MutexLock lock(mutex_);
     task.thrown = std::current_exception();
   }
 }
@@ -168,7 +169,6 @@ void RecordQueue::EncodeRecord(Task& task) const {
     // The task may wait a while for its turn; its decoded samples are not needed any more.
     if (encoded.has_value()) encoded->decoded = {};
   }
-  const MutexLock lock(mutex_);
   task.checksums = checksums.Release();
   task.lengths = lengths.Release();
   task.statistics = statistics;
@@ -211,7 +211,7 @@ Status RecordQueue::WriteFront() {
   std::unique_ptr<Task> task;
   {
     const MutexLock lock(mutex_);
-    const auto is_done = [this]() FOREBAY_REQUIRES(mutex_) { return tasks_.front()->done(); };
+    const auto is_done = [this]() FOREBAY_REQUIRES(mutex_) { return tasks_.front()->done; };
     changed_.Wait(mutex_, std::stop_token(), is_done);
     task = std::move(tasks_.front());
     tasks_.pop_front();

@@ -64,16 +64,18 @@ class RecordQueue {
   const PackIndex& index() const { return index_; }
 
  private:
+  // Belongs to the thread that encodes it until `done` is set, then to the caller's thread, which
+  // may delete it at once.
   struct Task {
     PendingRecord record;
     std::vector<std::byte> checksums, lengths;
     FieldStatistics statistics;
-    // One of both is set under mutex_ when the record is done.
+    // Encoding sets one of both.
     std::optional<Result<EncodedChunk>> encoded;
     std::exception_ptr thrown;
+    bool done = false;  // guarded by mutex_
 
-    bool done() const { return encoded.has_value() || thrown != nullptr; }
-    bool failed() const { return thrown != nullptr || (encoded.has_value() && !*encoded); }
+    bool failed() const { return thrown != nullptr || !*encoded; }
   };
   using ChunkKey = std::tuple<std::uint32_t, std::uint64_t, std::uint32_t, std::uint64_t>;
 
@@ -103,7 +105,7 @@ class RecordQueue {
   std::uint64_t present_keys_ = 0;  // keys of so many samples are there
   Status failure_;                  // the first, in the order of the file
 
-  mutable Mutex mutex_;  // also guards the results in the tasks of the queue
+  mutable Mutex mutex_;  // also guards `done` of the tasks in the queue
   StoppableCondVar changed_;
   // In the order of the file. Only the writer adds and removes tasks.
   std::deque<std::unique_ptr<Task>> tasks_ FOREBAY_GUARDED_BY(mutex_);

@@ -1,9 +1,12 @@
-// The queue's threads: what they say without memory, and what they leave undone when it ends early.
+// The queue's threads: what they say without memory, what they leave undone when it ends early, and
+// that they do not use a record which the caller has written and deleted.
 #include "compress/encode/pack/record_queue.h"
 
 #include <fcntl.h>
 
 #include <random>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -132,6 +135,31 @@ TEST(RecordQueue, ThatEndsEarlyLeavesWhatWaitsUndone) {
   ASSERT_TRUE(queue->Finish(5).has_value());
   EXPECT_GT(WatchedAllocations(), 0U);
   WatchAllocationsOf(0, false);
+}
+
+// Many queues at a time on few cores, with records that are encoded in no time: a thread is often
+// interrupted right after it has encoded one, and the caller, who does not sleep then, writes and
+// deletes the record meanwhile. A thread that looked at it once more took what lay there by then
+// for a failure, so all threads ended and the caller waited for ever.
+TEST(RecordQueue, ThreadsThatAreInterruptedUseNoRecordThatTheCallerHasDeleted) {
+  const PackSchema schema = Strings();
+  constexpr std::uint64_t kQueues = 500, kRecords = 12;
+  OverwriteFreedMemory(true);
+  const auto run_queues = [&] {
+    const TestFolder folder;
+    for (std::uint64_t i = 0; i < kQueues; ++i) {
+      const auto queue = OpenQueue(schema, 2, folder.Path("p"));
+      for (std::uint64_t sample = 0; sample < kRecords; ++sample) {
+        EXPECT_TRUE(queue->Push(StringOf(1, sample)).has_value());
+      }
+      EXPECT_TRUE(queue->Finish(kRecords).has_value());
+      EXPECT_EQ(queue->index().chunks.size(), kRecords);
+    }
+  };
+  std::vector<std::jthread> callers;
+  for (int i = 0; i < 8; ++i) callers.emplace_back(run_queues);
+  callers.clear();
+  OverwriteFreedMemory(false);
 }
 
 }  // namespace forebay::compress::record_queue_test

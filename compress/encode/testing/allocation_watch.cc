@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 // Sanitizers keep their own operator new; under them nothing is counted.
@@ -22,7 +23,7 @@ namespace {
 std::atomic<std::size_t> g_largest{0};
 std::atomic<std::ptrdiff_t> g_live{0}, g_live_before{0}, g_peak{0};
 std::atomic<std::size_t> g_watched_bytes{0}, g_watched{0};
-std::atomic<bool> g_fail{false}, g_starve{false};
+std::atomic<bool> g_fail{false}, g_starve{false}, g_overwrite{false};
 thread_local bool t_starved = false;
 
 }  // namespace
@@ -49,6 +50,8 @@ void StarveThreadsAfter(std::size_t bytes) {
 
 std::size_t WatchedAllocations() { return g_watched; }
 
+void OverwriteFreedMemory(bool wanted) { g_overwrite = wanted; }
+
 bool CanWatchAllocations() {
 #if defined(FOREBAY_TEST_IS_SANITIZED)
   return false;
@@ -71,7 +74,13 @@ void Count(std::ptrdiff_t bytes) {
 }
 
 void Release(void* memory) {
-  Count(-static_cast<std::ptrdiff_t>(malloc_usable_size(memory)));
+  const std::size_t bytes = malloc_usable_size(memory);
+  Count(-static_cast<std::ptrdiff_t>(bytes));
+  if (g_overwrite && bytes > 0) {
+    std::memset(memory, 0xDD, bytes);
+    // Says that the bytes are read; the compiler drops a memset before free otherwise.
+    asm volatile("" : : "r"(memory) : "memory");
+  }
   std::free(memory);
 }
 

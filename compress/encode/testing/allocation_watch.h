@@ -24,4 +24,8 @@ void StarveThreadsAfter(std::size_t bytes);
 // How many there were since then.
 std::size_t WatchedAllocations();
 
+// Whether memory is filled with 0xDD before operator delete frees it. Who still uses it then reads
+// values that nobody wrote, and does so every time, not only where the memory has a new owner.
+void OverwriteFreedMemory(bool wanted);
+
 }  // namespace forebay::compress
