@@ -1,7 +1,7 @@
-// A table behind one mutex: the state of each extent is absent, loading, resident or failed. A pass
-// walks through it in staging order (ClaimNext), demands claim any extent (Claim), and each load
-// ends with Report, which calls the waiters. Callbacks always run after the mutex was released,
-// because they call back into this table.
+// An ExtentTable and what else is known of the data set, behind one mutex. A pass claims extents in
+// staging order (ClaimNext), demands claim any extent (Claim), and each load ends with Report, which
+// calls the waiters. Callbacks always run after the mutex was released, because they call back into
+// this object.
 #include "server/stage/dataset.h"
 
 #include <algorithm>
@@ -125,9 +125,10 @@ std::uint64_t Dataset::bytes_without_home() const {
   // a home get one, so the sum would be too large until the pass has ended.
   if (form_ && progress_.state == DatasetState::kStaging) return 0;
   std::uint64_t bytes = 0;
-  for (std::uint32_t i = 0; i < homes_.size(); ++i) {
-    if (homes_[i] != plan::HomeTier::kNone || IsRemoteLocked(i)) continue;
-    bytes += catalog_->extent(ExtentId(i)).bytes;
+  for (std::uint32_t i = 0; i < extents_.size(); ++i) {
+    const ExtentId extent(i);
+    if (extents_.HasHome(extent) || extents_.IsRemote(extent)) continue;
+    bytes += catalog_->extent(extent).bytes;
   }
   return bytes;
 }
@@ -144,9 +145,10 @@ std::uint64_t Dataset::copied_bytes() const {
 
 std::uint64_t Dataset::RemoteBytesLocked(bool of_copies) const {
   std::uint64_t bytes = 0;
-  for (std::uint32_t i = 0; i < homes_.size(); ++i) {
-    if (IsRemoteLocked(i) && IsCopyLocked(i) == of_copies) {
-      bytes += catalog_->extent(ExtentId(i)).bytes;
+  for (std::uint32_t i = 0; i < extents_.size(); ++i) {
+    const ExtentId extent(i);
+    if (extents_.IsRemote(extent) && extents_.IsCopy(extent) == of_copies) {
+      bytes += catalog_->extent(extent).bytes;
     }
   }
   return bytes;
@@ -166,14 +168,15 @@ std::string Dataset::CapacityAdvice() const {
   std::vector<plan::Footprint> extents;
   {
     const MutexLock lock(mutex_);
-    for (std::uint32_t i = 0; i < homes_.size(); ++i) {
-      if (IsRemoteLocked(i)) continue;
+    for (std::uint32_t i = 0; i < extents_.size(); ++i) {
       const ExtentId extent(i);
+      if (extents_.IsRemote(extent)) continue;
       extents.push_back(FootprintLocked(extent, PlannedBytesLocked(extent)));
       // The space that this data set's extents take now is added to the free space, because the
       // advice may place all of them anew.
-      if (homes_[i] == plan::HomeTier::kRam) space.ram_bytes += extents.back().ram_bytes;
-      if (homes_[i] == plan::HomeTier::kSsd) space.ssd_bytes += extents.back().ssd_bytes;
+      const plan::HomeTier home = extents_.home(extent);
+      if (home == plan::HomeTier::kRam) space.ram_bytes += extents.back().ram_bytes;
+      if (home == plan::HomeTier::kSsd) space.ssd_bytes += extents.back().ssd_bytes;
     }
   }
   const plan::CapacityNeed need = plan::NeedOf(options_.tiers, space, extents);
@@ -208,29 +211,15 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
   const bool may_begin = catalog_ && (progress_.state == DatasetState::kStaged ||
                                       progress_.state == DatasetState::kFailed);
   if (!may_begin) return false;
-  // Extents that are being loaded stay as they are: the demand that claimed them reports them.
-  bool is_any = false;
-  for (std::uint32_t i = 0; i < extents_.size(); ++i) {
-    if (extents_[i] == ExtentState::kLoading || resident[i]) continue;
-    // It fits on no tier: the pass would read it for nothing.
-    if (homes_[i] == plan::HomeTier::kNone) continue;
-    extents_[i] = ExtentState::kAbsent;
-    if (IsCopyLocked(i)) late_.push_back(ExtentId(i));
-    is_any = true;
-  }
-  // Every extent that has a home is on a tier, so no pass begins, and an earlier failure is over.
-  if (!is_any) {
+  // Where every extent that has a home is on a tier, no pass begins, and an earlier failure is over.
+  progress_.error.clear();
+  if (!extents_.BeginAgain(resident)) {
     progress_.state = DatasetState::kStaged;
-    progress_.error.clear();
     return false;
   }
-  progress_.error.clear();
   started_ns_ = now_ns;
   started_gfs_bytes_ = progress_.gfs_bytes;
   first_error_.reset();
-  // The cursors begin again, so that every extent is looked at.
-  next_ = 0;
-  next_without_home_ = 0;
   progress_.state = DatasetState::kStaging;
   return true;
 }
@@ -283,15 +272,7 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
     group_keys_ = std::move(group_keys);
     catalog_ = std::move(catalog);
     progress_.total_bytes = catalog_->total_bytes();
-    homes_ = std::move(homes);
-    extents_.resize(resident.size(), ExtentState::kAbsent);
-    for (std::uint32_t i = 0; i < resident.size(); ++i) {
-      if (resident[i]) {
-        extents_[i] = ExtentState::kResident;
-      } else if (IsCopyLocked(i)) {
-        late_.push_back(ExtentId(i));
-      }
-    }
+    extents_.Fill(resident, std::move(homes));
     progress_.state = DatasetState::kStaging;
     waiters.swap(catalog_waiters_);
   }
@@ -386,28 +367,22 @@ void Dataset::AbandonCatalogWaiters(const Error& error) {
 
 plan::HomeTier Dataset::home(ExtentId extent) const {
   const MutexLock lock(mutex_);
-  return homes_[extent.value()];
+  return extents_.home(extent);
 }
 
 void Dataset::SetRemote(std::vector<bool> remote) {
   const MutexLock lock(mutex_);
-  FOREBAY_CHECK(homes_.empty() || remote.size() == homes_.size());
-  // A local extent that has a home here stays local: it is staged here already, or will be.
-  for (std::uint32_t i = 0; i < homes_.size(); ++i) {
-    if (homes_[i] != plan::HomeTier::kNone && !IsCopyLocked(i)) remote[i] = false;
-  }
-  remote_ = std::move(remote);
+  extents_.SetRemote(std::move(remote));
 }
 
 void Dataset::MakeLocal(ExtentId extent) {
   const MutexLock lock(mutex_);
-  // The extent now counts as one without a home, until it gets one.
-  if (!remote_.empty()) remote_[extent.value()] = false;
+  extents_.MakeLocal(extent);
 }
 
 bool Dataset::IsRemote(ExtentId extent) const {
   const MutexLock lock(mutex_);
-  return IsRemoteLocked(extent.value());
+  return extents_.IsRemote(extent);
 }
 
 std::uint64_t Dataset::PlannedBytes(ExtentId extent) const {
@@ -434,118 +409,59 @@ plan::Footprint Dataset::FootprintLocked(ExtentId extent, std::uint64_t image_by
 
 void Dataset::SetHome(ExtentId extent, plan::HomeTier home, std::uint64_t bytes) {
   const MutexLock lock(mutex_);
-  homes_[extent.value()] = home;
+  extents_.SetHome(extent, home);
   // Empty for raw extents, whose size never differs from the plan.
   if (extent.value() < planned_bytes_.size()) planned_bytes_[extent.value()] = bytes;
 }
 
 std::vector<ExtentId> Dataset::ExtentsWithoutHome() const {
-  std::vector<ExtentId> extents;
   const MutexLock lock(mutex_);
-  for (std::uint32_t i = 0; i < homes_.size(); ++i) {
-    // An extent that is being loaded is placed by its load.
-    const bool is_one = homes_[i] == plan::HomeTier::kNone &&
-                        extents_[i] != ExtentState::kLoading && !IsRemoteLocked(i);
-    if (is_one) extents.push_back(ExtentId(i));
-  }
-  return extents;
+  return extents_.WithoutHome();
 }
 
 std::optional<ExtentId> Dataset::NextWithoutHome() {
   const MutexLock lock(mutex_);
   if (progress_.state != DatasetState::kStaging) return std::nullopt;
-  // The cursor only moves forward, so a whole pass costs one walk. It does not move past an extent
-  // that is returned, because the caller may find no space for it yet.
-  for (; next_without_home_ < extents_.size(); ++next_without_home_) {
-    const bool has_no_home = homes_[next_without_home_] == plan::HomeTier::kNone &&
-                             extents_[next_without_home_] == ExtentState::kAbsent &&
-                             !IsRemoteLocked(next_without_home_);
-    if (has_no_home) return ExtentId(next_without_home_);
-  }
-  return std::nullopt;
+  return extents_.NextWithoutHome();
 }
 
 bool Dataset::GiveHome(ExtentId extent, plan::HomeTier home) {
   const MutexLock lock(mutex_);
-  FOREBAY_CHECK(home != plan::HomeTier::kNone);
-  // A demand has claimed it between NextWithoutHome and now.
-  if (extents_[extent.value()] != ExtentState::kAbsent) return false;
-  homes_[extent.value()] = home;
-  // The pass has skipped this extent already, or will, so it must come back to it.
-  if (extent.value() < next_ || IsCopyLocked(extent.value())) late_.push_back(extent);
-  return true;
+  return extents_.GiveHome(extent, home);
 }
 
 void Dataset::WantCopies(std::span<const ExtentId> extents) {
   const MutexLock lock(mutex_);
-  wanted_.resize(homes_.size());
-  for (const ExtentId extent : extents) ++wanted_[extent.value()];
+  extents_.WantCopies(extents);
 }
 
 void Dataset::UnwantCopies(std::span<const ExtentId> extents) {
   const MutexLock lock(mutex_);
-  for (const ExtentId extent : extents) --wanted_[extent.value()];
+  extents_.UnwantCopies(extents);
 }
 
 std::vector<ExtentId> Dataset::UnwantedCopies() const {
-  std::vector<ExtentId> copies;
   const MutexLock lock(mutex_);
-  for (std::uint32_t i = 0; i < homes_.size(); ++i) {
-    const bool is_wanted = !wanted_.empty() && wanted_[i] > 0;
-    if (IsCopyLocked(i) && !is_wanted) copies.emplace_back(i);
-  }
-  return copies;
+  return extents_.UnwantedCopies();
 }
 
 std::optional<plan::HomeTier> Dataset::DropCopy(ExtentId extent) {
   const MutexLock lock(mutex_);
-  FOREBAY_CHECK(IsCopyLocked(extent.value()));
-  if (extents_[extent.value()] == ExtentState::kLoading) return std::nullopt;
-  extents_[extent.value()] = ExtentState::kAbsent;
-  return std::exchange(homes_[extent.value()], plan::HomeTier::kNone);
+  return extents_.DropCopy(extent);
 }
 
 bool Dataset::Claim(ExtentId extent, bool again) {
   const MutexLock lock(mutex_);
-  // This is what makes each byte be read once: whoever does not get the claim waits for the load.
-  ExtentState& state = extents_[extent.value()];
-  if (state == ExtentState::kLoading) return false;
-  // An extent that failed may be claimed: the GFS may answer by now.
-  if (state == ExtentState::kResident && !again) return false;
-  state = ExtentState::kLoading;
-  ++loading_;
-  return true;
+  return extents_.Claim(extent, again);
 }
 
 std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
   const MutexLock lock(mutex_);
   if (progress_.state != DatasetState::kStaging) return std::nullopt;
-  while (next_ < extents_.size()) {
-    // Extents of other states are being loaded for a reader, or are on a tier already.
-    const std::uint32_t candidate = next_++;
-    if (extents_[candidate] == ExtentState::kAbsent &&
-        homes_[candidate] != plan::HomeTier::kNone && !IsCopyLocked(candidate)) {
-      extents_[candidate] = ExtentState::kLoading;
-      ++loading_;
-      return ExtentId(candidate);
-    }
-  }
-  // Extents that got a home after the cursor had passed them, and copies.
-  while (!late_.empty()) {
-    const ExtentId candidate = late_.front();
-    late_.pop_front();
-    // A copy may have lost its home again (DropCopy), and an extent may be listed twice.
-    if (extents_[candidate.value()] != ExtentState::kAbsent ||
-        homes_[candidate.value()] == plan::HomeTier::kNone) {
-      continue;
-    }
-    extents_[candidate.value()] = ExtentState::kLoading;
-    ++loading_;
-    return candidate;
-  }
+  const std::optional<ExtentId> next = extents_.ClaimNext();
   // Nothing is left to claim. If no load is under way either, the pass ends here.
-  FinishLocked(now_ns);
-  return std::nullopt;
+  if (!next) FinishLocked(now_ns);
+  return next;
 }
 
 bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns) {
@@ -553,15 +469,13 @@ bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns)
   bool has_ended = false;
   {
     const MutexLock lock(mutex_);
-    ExtentState& state = extents_[extent.value()];
-    FOREBAY_CHECK(state == ExtentState::kLoading);
-    state = status.has_value() ? ExtentState::kResident : ExtentState::kFailed;
     // A lack of memory is temporary: the extent stays absent, and the pass does not fail for it.
     const bool is_short = !status.has_value() &&
                           status.error().code() == ErrorCode::kResourceExhausted;
-    if (is_short) state = ExtentState::kAbsent;
     if (!status.has_value() && !is_short && !first_error_) first_error_ = status.error();
-    --loading_;
+    extents_.EndLoad(extent, status.has_value() ? ExtentTable::Outcome::kResident
+                             : is_short         ? ExtentTable::Outcome::kAbsent
+                                                : ExtentTable::Outcome::kFailed);
     // Taken out under the lock: a waiter that is added from now on belongs to the next load.
     if (auto found = waiters_.find(extent); found != waiters_.end()) {
       waiters = std::move(found->second);
@@ -574,10 +488,7 @@ bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns)
 }
 
 bool Dataset::FinishLocked(std::int64_t now_ns) {
-  if (progress_.state != DatasetState::kStaging || next_ < extents_.size() || loading_ > 0 ||
-      !late_.empty()) {
-    return false;
-  }
+  if (progress_.state != DatasetState::kStaging || !extents_.HasPassEnded()) return false;
   // One extent that failed makes the pass "failed", but all others are staged and are served.
   progress_.staging_ms = static_cast<std::uint64_t>((now_ns - started_ns_) / 1'000'000);
   progress_.staging_gfs_bytes = progress_.gfs_bytes - started_gfs_bytes_;
@@ -600,7 +511,7 @@ bool Dataset::TakePassEnded() {
 bool Dataset::AddWaiter(ExtentId extent, Waiter waiter) {
   const MutexLock lock(mutex_);
   // Under the lock of Report, so that a waiter is never added to a load that has ended.
-  if (extents_[extent.value()] != ExtentState::kLoading) return false;
+  if (!extents_.IsLoading(extent)) return false;
   waiters_[extent].push_back(std::move(waiter));
   return true;
 }

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,6 +24,7 @@
 #include "server/plan/capacity_need.h"
 #include "server/plan/placement.h"
 #include "server/stage/catalog_failure.h"
+#include "server/stage/extent_table.h"
 #include "server/stage/gfs/first_reads.h"
 #include "server/stage/packed/compression.h"
 #include "server/tier/extent_key.h"
@@ -134,7 +134,6 @@ class Dataset {
   // Call before cataloguing begins.
   void SetSharing(FirstReadSharing* sharing) { sharing_ = sharing; }
   FirstReadSharing* sharing() const { return sharing_; }
-  enum class ExtentState : std::uint8_t { kAbsent, kLoading, kResident, kFailed };
 
   // Enters kCataloguing from kIdle, or from kFailed without a catalog; false otherwise. A Dataset
   // gets one catalog in its life: changed objects are served by another Dataset (Stager::Replace).
@@ -245,12 +244,6 @@ class Dataset {
   std::uint64_t PlannedBytesLocked(ExtentId extent) const FOREBAY_REQUIRES(mutex_);
   plan::Footprint FootprintLocked(ExtentId extent, std::uint64_t image_bytes) const
       FOREBAY_REQUIRES(mutex_);
-  bool IsRemoteLocked(std::uint32_t extent) const FOREBAY_REQUIRES(mutex_) {
-    return !remote_.empty() && remote_[extent];
-  }
-  bool IsCopyLocked(std::uint32_t extent) const FOREBAY_REQUIRES(mutex_) {
-    return IsRemoteLocked(extent) && homes_[extent] != plan::HomeTier::kNone;
-  }
   std::uint64_t RemoteBytesLocked(bool of_copies) const FOREBAY_REQUIRES(mutex_);
   // Ends the pass if every extent has been claimed and no load is under way.
   bool FinishLocked(std::int64_t now_ns) FOREBAY_REQUIRES(mutex_);
@@ -281,11 +274,7 @@ class Dataset {
   std::vector<std::uint64_t> stored_bytes_ FOREBAY_GUARDED_BY(mutex_);
   std::uint64_t packed_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of those that are known
   std::uint64_t packed_from_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;  // raw bytes of those
-  std::vector<ExtentState> extents_ FOREBAY_GUARDED_BY(mutex_);
-  std::vector<plan::HomeTier> homes_ FOREBAY_GUARDED_BY(mutex_);
-  std::vector<bool> remote_ FOREBAY_GUARDED_BY(mutex_);  // by extent; empty: all are local
-  // By extent: the number of streams that want a copy of it; empty: none does.
-  std::vector<std::uint32_t> wanted_ FOREBAY_GUARDED_BY(mutex_);
+  ExtentTable extents_ FOREBAY_GUARDED_BY(mutex_);
   std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<Waiter> catalog_waiters_ FOREBAY_GUARDED_BY(mutex_);
   DatasetProgress progress_ FOREBAY_GUARDED_BY(mutex_);
@@ -293,14 +282,6 @@ class Dataset {
   std::uint64_t scanned_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of CountScanned
   // Extents that are part of progress_.staged_bytes.
   std::vector<bool> counted_ FOREBAY_GUARDED_BY(mutex_);
-  // The pass has claimed or skipped all extents before this one.
-  std::uint32_t next_ FOREBAY_GUARDED_BY(mutex_) = 0;
-  // All extents before this one have a home, or were loaded.
-  std::uint32_t next_without_home_ FOREBAY_GUARDED_BY(mutex_) = 0;
-  // Extents that the pass claims after all others: copies, and extents before next_ that got a home
-  // during the pass.
-  std::deque<ExtentId> late_ FOREBAY_GUARDED_BY(mutex_);
-  std::uint64_t loading_ FOREBAY_GUARDED_BY(mutex_) = 0;  // extents in state kLoading
   std::int64_t started_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::uint64_t started_gfs_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::optional<Error> first_error_ FOREBAY_GUARDED_BY(mutex_);
