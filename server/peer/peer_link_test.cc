@@ -66,13 +66,13 @@ class Journal {
   }
   std::vector<std::string> AwaitLines(std::size_t count) {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20),
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60),
                                   [&] { return lines_.size() >= count; }));
     return lines_;
   }
   void AwaitLast(const std::string& line) {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [&] {
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] {
       return !lines_.empty() && lines_.back() == line;
     })) << line;
   }
@@ -187,7 +187,7 @@ TEST_F(PeerLinkTest, ACallThatWaitsTooLongForRoomFails) {
 TEST_F(PeerLinkTest, ACallThatRestsHoldsUpNoOtherOneAndThenComesFirst) {
   const auto a = Start(link_, "a", 1);
   ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
-  const auto again = StartLater(link_, "again", kRoom, /*rest_ms=*/50);
+  const auto again = StartLater(link_, "again", kRoom, /*rest_ms=*/1000);
   // Short calls begin within Start while `again` rests. The first one that does not waits behind
   // it, because there is no room for `again` beside `a`.
   std::shared_ptr<NotedCall> other = Start(link_, "other", 1);

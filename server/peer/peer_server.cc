@@ -76,27 +76,6 @@ void AnswerHello(const PeerIdentity& ours, const v1::PeerHelloRequest& request,
   reactor.Finish(same.has_value() ? grpc::Status::OK : ToGrpcStatus(same.error()));
 }
 
-// The turn of one answer among those to its node. It ends when gRPC is done with the call, and the
-// carrier with nearly all that it sends.
-class HeldTurn {
- public:
-  HeldTurn(std::shared_ptr<SendTurns> turns, SendTurns::Turn turn)
-      : turns_(std::move(turns)), turn_(std::move(turn)) {}
-  void Await(std::uint64_t bytes, std::function<void()> begin) {
-    turns_->Await(turn_, bytes, std::move(begin));
-  }
-  void Sent(std::uint64_t bytes) { turns_->Sent(turn_, bytes); }
-  void Hold() { ++holds_; }
-  void Release() {
-    if (--holds_ == 0) turns_->End(turn_);
-  }
-
- private:
-  const std::shared_ptr<SendTurns> turns_;
-  const SendTurns::Turn turn_;
-  std::atomic<int> holds_ = 1;  // by the call
-};
-
 struct SentRows {
   std::uint64_t dataset;  // hash of its name
   std::vector<fetch::Row> rows;
@@ -108,15 +87,16 @@ struct SentRows {
 // when the call has ended, so they are held until it is done.
 void SendCarried(const SentRows& sent, PayloadCarrier& carrier, NodeRank node, std::uint32_t tag,
                  SlicePins& pins, const std::shared_ptr<HeldTurn>& turn, ReplyStream& stream) {
-  // A call that was cancelled has a receive that was cancelled, too.
-  if (stream.has_ended()) return;
+  // A call that was cancelled has a receive that was cancelled, too. It may be cancelled after this
+  // line as well: then its turn is held until the carrier is done, and the receiver throws away
+  // what comes.
+  if (stream.has_ended() || !turn->TryHold()) return;
   const grpc::ByteBuffer answer = CarriedAnswer(sent.dataset, sent.rows, *sent.found);
   const Payload payload = BytesToSend(*sent.found).payload;
   const auto left = std::make_shared<std::atomic<std::size_t>>(payload.ends.size());
   const std::size_t left_at_end =
       std::min<std::size_t>(payload.ends.size() - 1,
                             kCarriedBytesLeft * payload.ends.size() / sent.bytes);
-  turn->Hold();
   carrier.Send(node, tag, payload,
                [held = pins.Hold(sent.found), left, left_at_end, turn, node](
                    std::size_t, const Status& status) {

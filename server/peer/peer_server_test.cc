@@ -314,7 +314,7 @@ TEST_F(BusyPeerServerTest, AnExtentIsAskedForAgainUntilItComes) {
 
 TEST_F(BusyPeerServerTest, AfterTheDeadlineTheNodeCountsAsBusyAndNotAsDead) {
   FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
-  PeerRig::Rows rows = rig_->Ask({kRowThatIsThere}, /*wait_ms=*/300);
+  PeerRig::Rows rows = rig_->Ask({kRowThatIsThere}, /*wait_ms=*/3000);
   const Status outcome = rows.outcome.get();
   ASSERT_FALSE(outcome.has_value());
   EXPECT_TRUE(stage::IsTooBusy(outcome.error())) << outcome.error().ToString();

@@ -4,10 +4,13 @@
 // a node asks in the order in which its readers need the batches.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/contract/thread_annotations.h"
@@ -61,6 +64,35 @@ class SendTurns {
   Mutex mutex_;
   std::uint64_t taken_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Answers> nodes_ FOREBAY_GUARDED_BY(mutex_);
+};
+
+// A turn that several hold: gRPC until it is done with the call, and a payload carrier until it is
+// done with nearly all that it sends. It ends when the last one releases it. Thread-safe.
+class HeldTurn {
+ public:
+  // Held once, by the call.
+  HeldTurn(std::shared_ptr<SendTurns> turns, SendTurns::Turn turn)
+      : turns_(std::move(turns)), turn_(std::move(turn)) {}
+  void Await(std::uint64_t bytes, std::function<void()> begin) {
+    turns_->Await(turn_, bytes, std::move(begin));
+  }
+  void Sent(std::uint64_t bytes) { turns_->Sent(turn_, bytes); }
+  // False: the turn has ended, because the call was cancelled, and the caller holds nothing.
+  bool TryHold() {
+    int holds = holds_.load();
+    while (holds > 0) {
+      if (holds_.compare_exchange_weak(holds, holds + 1)) return true;
+    }
+    return false;
+  }
+  void Release() {
+    if (--holds_ == 0) turns_->End(turn_);
+  }
+
+ private:
+  const std::shared_ptr<SendTurns> turns_;
+  const SendTurns::Turn turn_;
+  std::atomic<int> holds_ = 1;
 };
 
 }  // namespace forebay::peer

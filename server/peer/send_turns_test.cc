@@ -117,5 +117,28 @@ TEST_F(SendTurnsTest, AnEndedTurnFreesWhatItsAnswerHolds) {
   EXPECT_TRUE(seen.expired());
 }
 
+// The call and the carrier hold a turn. It must not be ended twice: the second time its entry would
+// be gone.
+TEST(HeldTurnTest, EndsWithTheLastHoldAndIsNotHeldAgain) {
+  const auto turns = std::make_shared<SendTurns>(1);
+  int sent = 0;
+  HeldTurn first(turns, turns->Take("a"));
+  HeldTurn second(turns, turns->Take("a"));
+  first.Await(50, [&sent] { ++sent; });
+  second.Await(50, [&sent] { ++sent; });
+  EXPECT_EQ(sent, 1);
+  ASSERT_TRUE(first.TryHold());
+  first.Release();  // the call has ended
+  EXPECT_EQ(sent, 1) << "the carrier still sends";
+  first.Release();
+  EXPECT_EQ(sent, 2);
+  EXPECT_FALSE(first.TryHold()) << "the turn has ended";
+  second.Release();
+  // A turn that began when its call had been cancelled: the carrier is not to hold it any more.
+  HeldTurn cancelled(turns, turns->Take("a"));
+  cancelled.Release();
+  EXPECT_FALSE(cancelled.TryHold());
+}
+
 }  // namespace
 }  // namespace forebay::peer
