@@ -343,7 +343,7 @@ TEST_F(RowsOfOthersTest, WhenTheOwnerIsGoneTheBatchIsGatheredAgainFromWhatThisNo
   EXPECT_TRUE(owner_->errors.empty());
   // The reader takes each batch and releases it; extents arrive on threads of the stager.
   std::size_t released = 0;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (released < 8 && std::chrono::steady_clock::now() < deadline) {
     executor_->CrankAll();
     for (; released < owner_->names.size(); ++released) {

@@ -26,7 +26,7 @@ constexpr std::int64_t kLateNs = (limits::kPullDeadlineMs + 1) * 1'000'000;
 // Waits for what other threads are about to do.
 template <typename Condition>
 bool Soon(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::yield();

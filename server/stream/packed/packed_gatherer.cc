@@ -56,10 +56,11 @@ void PackedGatherer::Forget() {
   // so that one batch of large values does not hold memory for ever.
   if (gathered_.bytes.capacity() > limits::kDecodeReadBytesMax) gathered_.bytes = {};
   plan_.Forget();
-  slot_.reset();
   // If the attempt has failed, the slot keeps its memory and its filled rows for the next one. From
-  // here on the stream may free them when it closes (BatchSlot::Abandon).
-  if (open_.own) open_.own->Disown();
+  // here on the stream may free them when it closes (BatchSlot::Abandon). An attempt that was
+  // parked before it took the slot has no say in it: another thread may run the next one already.
+  if (slot_ != nullptr) slot_->Disown();
+  slot_.reset();
   open_ = {};
 }
 

@@ -1,6 +1,8 @@
 // Batches of a stream over packs that fill rows of each other's slots.
 #include <gtest/gtest.h>
 
+#include "server/stream/batch_assembler.h"
+#include "server/stream/packed/slot_board.h"
 #include "server/stream/testing/packed_stream_fixture.h"
 
 namespace forebay::stream {
@@ -82,6 +84,31 @@ TEST_F(PackedSlotsTest, AMicroBatchBeyondTheReservationIsNotFilledByOthers) {
   ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
   EXPECT_EQ(ExpectRightBytes(), 64U);
   EXPECT_EQ(Decoded().kept_samples, 0U);
+  session->Close();
+}
+
+// Two attempts of one batch, on two threads: the one that was parked before it took the slot comes
+// to its end while the next one has the slot. If the stream closes then, the memory must stay.
+TEST_F(PackedSlotsTest, AnAttemptThatHasNotTakenTheSlotLeavesItToTheNext) {
+  Start(Movie(64, 64, 96), {.workers = 1, .decoded_bytes = 0});
+  auto session = Open({.batch = 16, .credits = 4});
+  const StreamSpec& spec = session->spec();
+  const BatchName name = {};
+  const Order order(spec.order, name.epoch);
+  SlotBoard board(std::make_shared<const StreamSpec>(spec));
+  const std::shared_ptr<BatchSlot> slot = board.Open(name, limits::kGiB);
+  ASSERT_NE(slot, nullptr);
+  BatchAssembler parked(serve_->decoded());
+  ASSERT_TRUE(parked.Plan(spec, order, name,
+                          {.open = {.own = slot, .board = &board, .order = &order}})
+                  .has_value());
+  ASSERT_TRUE(slot->Allocate(serve_->slots()).has_value());  // by the next attempt
+  parked.Forget();
+  board.Abandon();
+  EXPECT_GT(serve_->slots().used_bytes(), 0U) << "freed under the attempt that fills it";
+  slot->Disown();
+  board.Abandon();
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
   session->Close();
 }
 
