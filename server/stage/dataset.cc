@@ -1,7 +1,7 @@
-// An ExtentTable and what else is known of the data set, behind one mutex. A pass claims extents in
-// staging order (ClaimNext), demands claim any extent (Claim), and each load ends with Report, which
-// calls the waiters. Callbacks always run after the mutex was released, because they call back into
-// this object.
+// An ExtentTable and what else is known of the data set, behind one mutex. A pass claims extents
+// in staging order (ClaimNext), demands claim any extent (Claim), and each load ends with Report,
+// which calls the waiters. Callbacks always run after the mutex was released, because they call
+// back into this object.
 #include "server/stage/dataset.h"
 
 #include <algorithm>
@@ -49,13 +49,14 @@ void Dataset::WhenCatalogued(Waiter waiter) {
   Status outcome;
   {
     const MutexLock lock(mutex_);
-    // Registered under the lock that SetCatalog and Fail take, so the waiter is called in any case.
-    if (!catalog_ && progress_.state != DatasetState::kFailed) {
+    // Registered under the lock that SetCatalog, Fail and AbandonCatalogWaiters take, so the waiter
+    // is called in any case.
+    if (!catalog_ && !abandoned_ && progress_.state != DatasetState::kFailed) {
       catalog_waiters_.push_back(std::move(waiter));
       return;
     }
     // A data set that failed with a catalog still serves what it has, so that is no failure here.
-    if (!catalog_) outcome = *first_error_;
+    if (!catalog_) outcome = abandoned_ ? *abandoned_ : *first_error_;
   }
   waiter(outcome);
 }
@@ -211,7 +212,8 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
   const bool may_begin = catalog_ && (progress_.state == DatasetState::kStaged ||
                                       progress_.state == DatasetState::kFailed);
   if (!may_begin) return false;
-  // Where every extent that has a home is on a tier, no pass begins, and an earlier failure is over.
+  // Where all extents that have a home are on a tier, no pass begins, and an earlier failure is
+  // over.
   progress_.error.clear();
   if (!extents_.BeginAgain(resident)) {
     progress_.state = DatasetState::kStaged;
@@ -360,6 +362,7 @@ void Dataset::AbandonCatalogWaiters(const Error& error) {
   std::vector<Waiter> waiters;
   {
     const MutexLock lock(mutex_);
+    abandoned_ = error;
     waiters.swap(catalog_waiters_);
   }
   for (const Waiter& waiter : waiters) waiter(error);

@@ -178,7 +178,8 @@ class Dataset {
   // failed, `scans` has what was found so far.
   void SetScans(std::shared_ptr<ObjectScans> scans);
   std::shared_ptr<ObjectScans> scans() const;
-  // At shutdown: calls everybody who waits for the catalog with `error`.
+  // At shutdown: calls everybody who waits for the catalog with `error`, and from now on everybody
+  // who comes before there is one.
   void AbandonCatalogWaiters(const Error& error);
   plan::HomeTier home(ExtentId extent) const;
   // Sets which extents are remote: another node of the job reads them from the GFS and keeps them.
@@ -277,6 +278,7 @@ class Dataset {
   ExtentTable extents_ FOREBAY_GUARDED_BY(mutex_);
   std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<Waiter> catalog_waiters_ FOREBAY_GUARDED_BY(mutex_);
+  std::optional<Error> abandoned_ FOREBAY_GUARDED_BY(mutex_);  // AbandonCatalogWaiters was called
   DatasetProgress progress_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<ObjectScans> scans_ FOREBAY_GUARDED_BY(mutex_);
   std::uint64_t scanned_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of CountScanned

@@ -328,5 +328,15 @@ TEST_F(DatasetTest, AbandonedCatalogWaitersAreToldOnce) {
   EXPECT_THAT(told_, ElementsAre(ErrorCode::kCancelled));
 }
 
+// A call that comes while the daemon ends: nobody would call its waiter later.
+TEST_F(DatasetTest, WhoComesAfterTheCatalogWaitersWereAbandonedIsToldAtOnce) {
+  dataset_->AbandonCatalogWaiters(Error(ErrorCode::kCancelled, "bye"));
+  dataset_->WhenCatalogued(Record());
+  EXPECT_THAT(told_, ElementsAre(ErrorCode::kCancelled));
+  ASSERT_TRUE(dataset_->BeginCataloguing(0));
+  dataset_->WhenCatalogued(Record());
+  EXPECT_THAT(told_, ElementsAre(ErrorCode::kCancelled, ErrorCode::kCancelled));
+}
+
 }  // namespace
 }  // namespace forebay::stage

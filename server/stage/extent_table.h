@@ -31,7 +31,7 @@ class ExtentTable {
   bool HasHome(ExtentId extent) const { return home(extent) != plan::HomeTier::kNone; }
   bool IsRemote(ExtentId extent) const { return !remote_.empty() && remote_[extent.value()]; }
   bool IsCopy(ExtentId extent) const { return IsRemote(extent) && HasHome(extent); }
-  // As Dataset has them.
+  // These are described at the functions of Dataset that have their names.
   void SetRemote(std::vector<bool> remote);
   void MakeLocal(ExtentId extent);
   std::vector<ExtentId> WithoutHome() const;
@@ -42,8 +42,8 @@ class ExtentTable {
   std::optional<plan::HomeTier> DropCopy(ExtentId extent);
 
   // --- the pass -----------------------------------------------------------------------------
-  // Has the next pass claim all extents that have a home and are neither resident nor loading.
-  // False, and nothing changes, if there are none.
+  // Prepares the next pass, which claims all extents that have a home and are neither resident nor
+  // loading. False, and nothing changes, if there are none.
   bool BeginAgain(const std::vector<bool>& resident);
   std::optional<ExtentId> NextWithoutHome();
   bool GiveHome(ExtentId extent, plan::HomeTier home);
@@ -67,7 +67,8 @@ class ExtentTable {
   std::vector<bool> remote_;           // by extent; empty: all are local
   std::vector<std::uint32_t> wanted_;  // streams that want a copy of it; empty: none does
   std::uint32_t next_ = 0;  // the pass has claimed or skipped all extents before this one
-  std::uint32_t next_without_home_ = 0;  // all before this one have a home, or were loaded
+  // All before this one have a home, were loaded, or are remote.
+  std::uint32_t next_without_home_ = 0;
   // What the pass claims after all others: copies, and extents before next_ that got a home during
   // the pass. An extent may be listed twice.
   std::deque<ExtentId> late_;

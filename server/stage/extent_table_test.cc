@@ -84,77 +84,95 @@ TEST(ExtentTableTest, ACopyIsUnwantedOnceNoStreamWantsIt) {
   EXPECT_FALSE(table.HasHome(ExtentId(1)));
 }
 
-// Everything that may come in between, in any order: 400 runs of 60 random steps each.
-TEST(ExtentTableTest, WhateverComesInBetweenAPassClaimsAllThatHasAHome) {
-  constexpr std::uint32_t kExtents = 12;
-  for (std::uint32_t seed = 0; seed < 400; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random(seed);
-    const auto below = [&random](std::uint32_t bound) {
-      return static_cast<std::uint32_t>(random() % bound);
-    };
-    ExtentTable table;
+// A table with random contents, on which random steps are done, and what is known of its loads.
+class RandomTable {
+ public:
+  static constexpr std::uint32_t kExtents = 12;
+
+  explicit RandomTable(std::uint32_t seed) : random_(seed) {
     std::vector<bool> remote(kExtents), resident(kExtents);
     std::vector<HomeTier> homes(kExtents);
     for (std::uint32_t i = 0; i < kExtents; ++i) {
-      remote[i] = below(3) == 0;
-      homes[i] = below(2) == 0 ? kNone : kRam;
-      resident[i] = homes[i] != kNone && below(4) == 0;
+      remote[i] = Below(3) == 0;
+      homes[i] = Below(2) == 0 ? kNone : kRam;
+      resident[i] = homes[i] != kNone && Below(4) == 0;
     }
-    table.SetRemote(remote);
-    table.Fill(resident, homes);
-    std::set<ExtentId> loading;
-    // What somebody tried to load in vain: no pass claims it again.
-    std::set<ExtentId> failed;
-    for (int step = 0; step < 60; ++step) {
-      const ExtentId any(below(kExtents));
-      switch (below(6)) {
-        case 0:
-          if (const auto next = table.ClaimNext()) {
-            EXPECT_TRUE(table.HasHome(*next));
-            EXPECT_TRUE(loading.insert(*next).second) << "claimed twice";
-            EXPECT_FALSE(failed.contains(*next));
-          }
-          break;
-        case 1:
-          EXPECT_EQ(table.IsLoading(any), loading.contains(any));
-          if (table.Claim(any, below(2) == 0)) {
-            EXPECT_TRUE(loading.insert(any).second) << "claimed twice";
-          }
-          failed.erase(any);
-          break;
-        case 2:
-          if (loading.empty()) break;
-          {
-            const ExtentId done = *loading.begin();
-            loading.erase(loading.begin());
-            const bool is_failed = below(4) == 0;
-            table.EndLoad(done, is_failed ? Outcome::kFailed : Outcome::kResident);
-            if (is_failed) failed.insert(done);
-          }
-          break;
-        case 3:
-          if (const auto next = table.NextWithoutHome()) {
-            EXPECT_FALSE(table.HasHome(*next) || table.IsRemote(*next));
-            EXPECT_TRUE(table.GiveHome(*next, kSsd));
-          }
-          break;
-        case 4:
-          if (!table.HasHome(any)) static_cast<void>(table.GiveHome(any, kRam));
-          break;
-        default:
-          if (table.IsCopy(any) && table.DropCopy(any)) failed.erase(any);
-      }
+    table_.SetRemote(remote);
+    table_.Fill(resident, homes);
+  }
+
+  void Step() {
+    const ExtentId any(Below(kExtents));
+    switch (Below(6)) {
+      case 0: return ClaimNext();
+      case 1: return Demand(any);
+      case 2: return EndALoad();
+      case 3: return GiveNextAHome();
+      case 4:
+        if (!table_.HasHome(any)) static_cast<void>(table_.GiveHome(any, kRam));
+        return;
+      default:
+        if (table_.IsCopy(any) && table_.DropCopy(any)) failed_.erase(any);
     }
-    while (const auto next = table.ClaimNext()) loading.insert(*next);
-    EXPECT_EQ(table.HasPassEnded(), loading.empty());
-    for (const ExtentId extent : loading) table.EndLoad(extent, Outcome::kResident);
-    EXPECT_TRUE(table.HasPassEnded());
+  }
+
+  // What is left of the pass is claimed and loaded; then everything that has a home was loaded.
+  void ExpectThePassEnds() {
+    while (const auto next = table_.ClaimNext()) loading_.insert(*next);
+    EXPECT_EQ(table_.HasPassEnded(), loading_.empty());
+    for (const ExtentId extent : loading_) table_.EndLoad(extent, Outcome::kResident);
+    EXPECT_TRUE(table_.HasPassEnded());
     for (std::uint32_t i = 0; i < kExtents; ++i) {
       const ExtentId extent(i);
-      const bool was_loaded = !table.Claim(extent, /*again=*/false);
-      EXPECT_TRUE(was_loaded || !table.HasHome(extent) || failed.contains(extent)) << i;
+      const bool was_loaded = !table_.Claim(extent, /*again=*/false);
+      EXPECT_TRUE(was_loaded || !table_.HasHome(extent) || failed_.contains(extent)) << i;
     }
+  }
+
+ private:
+  std::uint32_t Below(std::uint32_t bound) { return static_cast<std::uint32_t>(random_() % bound); }
+
+  void ClaimNext() {
+    const auto next = table_.ClaimNext();
+    if (!next) return;
+    EXPECT_TRUE(table_.HasHome(*next));
+    EXPECT_TRUE(loading_.insert(*next).second) << "claimed twice";
+    EXPECT_FALSE(failed_.contains(*next));
+  }
+  void Demand(ExtentId extent) {
+    EXPECT_EQ(table_.IsLoading(extent), loading_.contains(extent));
+    const bool is_claimed = table_.Claim(extent, /*again=*/Below(2) == 0);
+    failed_.erase(extent);
+    const bool is_new = !is_claimed || loading_.insert(extent).second;
+    EXPECT_TRUE(is_new) << "claimed twice";
+  }
+  void EndALoad() {
+    if (loading_.empty()) return;
+    const ExtentId extent = *loading_.begin();
+    loading_.erase(loading_.begin());
+    const bool has_failed = Below(4) == 0;
+    table_.EndLoad(extent, has_failed ? Outcome::kFailed : Outcome::kResident);
+    if (has_failed) failed_.insert(extent);
+  }
+  void GiveNextAHome() {
+    const auto next = table_.NextWithoutHome();
+    if (!next) return;
+    EXPECT_FALSE(table_.HasHome(*next) || table_.IsRemote(*next));
+    EXPECT_TRUE(table_.GiveHome(*next, kSsd));
+  }
+
+  std::mt19937 random_;
+  ExtentTable table_;
+  std::set<ExtentId> loading_;
+  std::set<ExtentId> failed_;  // no pass claims them again
+};
+
+TEST(ExtentTableTest, WhateverComesInBetweenAPassClaimsAllThatHasAHome) {
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomTable table(seed);
+    for (int step = 0; step < 60; ++step) table.Step();
+    table.ExpectThePassEnds();
   }
 }
 

@@ -100,14 +100,19 @@ void StagingQueue::Defer(Dataset& dataset, ExtentId extent) {
   // Without a home it would be evicted soon after it was loaded.
   if (dataset.home(extent) == plan::HomeTier::kNone) return;
   if (parts_.cache.Find(dataset.key(extent))) return;
-  const MutexLock lock(mutex_);
-  const bool is_known = std::ranges::any_of(deferred_, [&](const DeferredLoad& deferred) {
-    return deferred.dataset == &dataset && deferred.extent == extent;
-  });
-  if (is_known) return;
-  deferred_.push_back({.dataset = &dataset,
-                       .extent = extent,
-                       .not_before_ns = parts_.clock.NowNs() + kDeferredPauseNs});
+  {
+    const MutexLock lock(mutex_);
+    const bool is_known = std::ranges::any_of(deferred_, [&](const DeferredLoad& deferred) {
+      return deferred.dataset == &dataset && deferred.extent == extent;
+    });
+    if (is_known) return;
+    deferred_.push_back({.dataset = &dataset,
+                         .extent = extent,
+                         .not_before_ns = parts_.clock.NowNs() + kDeferredPauseNs});
+  }
+  // A thread that sleeps without an end learns when it is to look again; this one may have other
+  // work then.
+  work_.NotifyOne();
 }
 
 void StagingQueue::AddedEarly() {

@@ -97,7 +97,7 @@ class HeldObjectTest : public ::testing::Test {
   // Moves the clock and calls Look until `met` returns true; returns false after a while.
   template <typename Condition>
   bool PassUntil(Condition met) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!met()) {
       if (std::chrono::steady_clock::now() > end) return false;
       clock_.AdvanceNs(kHungAfterMs * 1'000'000 / 4);
@@ -111,7 +111,7 @@ class HeldObjectTest : public ::testing::Test {
   // begun. Otherwise, while the threads do not run, an earlier call would count as late, and spare
   // readers would begin on the object that is to be held before it is known not to answer.
   bool PassUntilHeld() {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (faults_.faults_injected() == 0) {
       if (std::chrono::steady_clock::now() > end) return false;
       std::this_thread::yield();
@@ -323,7 +323,7 @@ TEST_F(HeldObjectTest, StoppingDoesNotWaitForAnAnswerAndTellsWhoWaits) {
   EXPECT_EQ(told, static_cast<int>(ErrorCode::kCancelled));
   EXPECT_THAT(calls_.UnderWay(), ::testing::HasSubstr("/gfs/held.bin"));
   Answer();
-  EXPECT_TRUE(stager_->AwaitStopped(std::chrono::seconds(20)));
+  EXPECT_TRUE(stager_->AwaitStopped(std::chrono::seconds(60)));
 }
 
 }  // namespace forebay::stage::held_object_test
