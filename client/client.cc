@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <grpcpp/client_context.h>
@@ -44,6 +45,13 @@ std::string Join(const std::vector<std::string>& names) {
   std::string joined;
   for (const std::string& name : names) joined += (joined.empty() ? "" : ", ") + name;
   return joined.empty() ? "none" : joined;
+}
+
+// std::thread throws this where the process may have no more threads.
+Error NoThread(const char* what, const std::system_error& error) {
+  return {ErrorCode::kResourceExhausted,
+          std::string("no thread could be started for ") + what + ": " + error.what() +
+              "; raise the limit on processes (ulimit -u, or that of the container)"};
 }
 
 class ConnectedClient final : public Client {
@@ -88,7 +96,12 @@ class ConnectedClient final : public Client {
       return Error(ErrorCode::kInvalidArgument, "selection '" + options.selection + "' of '" +
                                                     options.dataset + "' has no samples");
     }
-    return RemoteStream::Open(source_, options, info);
+    // A stream has a thread that sends, and those of its transform.
+    try {
+      return RemoteStream::Open(source_, options, info);
+    } catch (const std::system_error& error) {
+      return NoThread("the stream", error);
+    }
   }
 
  private:
@@ -189,10 +202,14 @@ Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& given) {
   }
   auto source = std::make_shared<internal::ConnectionSource>(
       std::move(options), std::move(config_text), std::move(address), embedded);
-  // Connecting now, not with the first stream, lets a wrong address fail where it is given.
-  FOREBAY_ASSIGN(auto connection, source->Replace(nullptr, deadline));
-  return std::unique_ptr<Client>(std::make_unique<internal::ConnectedClient>(
-      std::move(source), connection->datasets()));
+  try {
+    // Connecting now, not with the first stream, lets a wrong address fail where it is given.
+    FOREBAY_ASSIGN(auto connection, source->Replace(nullptr, deadline));
+    return std::unique_ptr<Client>(std::make_unique<internal::ConnectedClient>(
+        std::move(source), connection->datasets()));
+  } catch (const std::system_error& error) {
+    return internal::NoThread("the connection", error);
+  }
 }
 
 }  // namespace forebay

@@ -22,7 +22,13 @@ constexpr std::uint32_t kSamplesPerTurn = 4;
 
 TransformPool::TransformPool(Options options) : options_(std::move(options)) {
   const std::uint32_t threads = std::max<std::uint32_t>(options_.threads, 1);
-  for (std::uint32_t i = 0; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+  try {
+    for (std::uint32_t i = 0; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+  } catch (const std::exception&) {
+    // No more threads for this process: fewer workers take longer, and without any there is no
+    // pool. Those that there are wait for work already, so this must not throw.
+    if (workers_.empty()) throw;
+  }
 }
 
 TransformPool::~TransformPool() {

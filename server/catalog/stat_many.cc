@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <system_error>
 #include <thread>
 
 namespace forebay::catalog {
@@ -25,7 +26,11 @@ std::vector<Result<io::FileInfo>> StatMany(io::Directory& root,
   const std::size_t threads =
       std::clamp<std::size_t>(paths.size() / kPathsPerThreadMin, 1, kThreadsMax);
   std::vector<std::jthread> helpers;
-  for (std::size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
+  try {
+    for (std::size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads for this process: those that there are, and this one, do it all.
+  }
   work();
   helpers.clear();  // joins
   return results;

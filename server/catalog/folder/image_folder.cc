@@ -179,7 +179,9 @@ Status ImageFolderBuilder::AskForBatch() {
   Batch& batch = asked_for_.emplace_back(std::exchange(collected_, Batch()));
   const std::size_t at_once = context_.stats.batches_at_once();
   // A single batch is waited for at once, so it needs no thread.
-  const std::launch launch = at_once > 1 ? std::launch::async : std::launch::deferred;
+  // Where the process may have no more threads, `async` alone would throw.
+  const std::launch launch =
+      at_once > 1 ? std::launch::async | std::launch::deferred : std::launch::deferred;
   // An element of a deque stays where it is while others come and go at the ends.
   batch.outcome =
       std::async(launch, [this, &paths = batch.paths] { return context_.stats.Stat(paths); });
