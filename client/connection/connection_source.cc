@@ -1,6 +1,6 @@
 // All streams of a client use one connection. When it breaks, each of them notices by itself and
-// calls Replace with the connection that it had: the first one connects while the others wait for
-// the mutex `replacing_`, and then take what it has made.
+// calls Replace with the connection that it had: the first one connects while the others wait, each
+// until its own deadline, and then take what it has made.
 #include "client/connection/connection_source.h"
 
 #include <algorithm>
@@ -54,12 +54,31 @@ Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::OpenOnce(
 
 Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Replace(
     const DaemonConnection* broken, Deadline deadline) {
-  MutexLock replacing(replacing_);
   {
-    const std::shared_ptr<const DaemonConnection> now = current();
-    // Another stream has connected while this one waited for `replacing_`.
-    if (now != nullptr && now.get() != broken) return now;
+    MutexLock lock(mutex_);
+    const auto is_free = [this]() FOREBAY_REQUIRES(mutex_) { return !is_replacing_; };
+    if (!replaced_.WaitUntil(mutex_, deadline, is_free)) {
+      return Error(ErrorCode::kUnavailable,
+                   "the connection to the daemon at " + address_ +
+                       " is lost, and another stream still tries to make a new one");
+    }
+    // Another stream has connected while this one waited.
+    if (current_ != nullptr && current_.get() != broken) return current_;
+    is_replacing_ = true;
   }
+  // Also where connecting throws: the others would wait for ever.
+  struct Turn {
+    ConnectionSource& source;
+    ~Turn() {
+      MutexLock lock(source.mutex_);
+      source.is_replacing_ = false;
+      source.replaced_.NotifyAll();
+    }
+  } const turn{*this};
+  return Connect(deadline);
+}
+
+Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Connect(Deadline deadline) {
   Backoff backoff(static_cast<std::uint64_t>(deadline.time_since_epoch().count()));
   for (;;) {
     Result<std::shared_ptr<const DaemonConnection>> opened = OpenOnce(deadline);

@@ -23,7 +23,8 @@ class ConnectionSource {
   // A connection other than `broken`: the one that another stream has made meanwhile, or a new
   // one. Null: the first one. Tries again with jittered backoff, until the deadline, while nobody
   // answers or the daemon hangs up in the handshake; a refusal is final. A private daemon that is
-  // gone is started again, by one of its clients. Errors as Client::Connect.
+  // gone is started again, by one of its clients. Errors as Client::Connect; kUnavailable also if
+  // another stream has been trying to connect until then.
   Result<std::shared_ptr<const DaemonConnection>> Replace(const DaemonConnection* broken,
                                                           Deadline deadline);
 
@@ -33,15 +34,18 @@ class ConnectionSource {
 
  private:
   Result<std::shared_ptr<const DaemonConnection>> OpenOnce(Deadline deadline) const;
-  Status StartEmbeddedAgain(Deadline deadline) FOREBAY_REQUIRES(replacing_);
+  // Both are called only by the thread that has set is_replacing_.
+  Result<std::shared_ptr<const DaemonConnection>> Connect(Deadline deadline);
+  Status StartEmbeddedAgain(Deadline deadline);
 
   const ClientOptions options_;
   const std::string address_;
   const std::string config_text_;  // that the daemon was configured with, or is to serve
-  // Held while one stream connects; the others wait for its result.
-  Mutex replacing_ FOREBAY_ACQUIRED_BEFORE(mutex_);
-  std::shared_ptr<EmbeddedDaemon> embedded_ FOREBAY_GUARDED_BY(replacing_);
+  std::shared_ptr<EmbeddedDaemon> embedded_;  // used only by Connect
   mutable Mutex mutex_;
+  CondVar replaced_;
+  // One stream connects; the others wait for its result.
+  bool is_replacing_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const DaemonConnection> current_ FOREBAY_GUARDED_BY(mutex_);
 };
 
