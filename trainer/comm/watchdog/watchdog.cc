@@ -236,7 +236,8 @@ bool Watchdog::Thread::Hear(Peer& peer) {
     if (beat.last != 0) {
       // Its connection may close from now on without meaning anything.
       watch_.Left(beat.rank);
-      told_ = beat.last == kLastOfJob;
+      // Another rank's ordinary farewell may come in the same round.
+      told_ = told_ || beat.last == kLastOfJob;
       return false;
     }
     watch_.Heard(beat.rank, TextOf(beat.host),
