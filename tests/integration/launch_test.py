@@ -207,6 +207,31 @@ class LaunchTest(unittest.TestCase):
         for path in self.folder.glob("*/*.sock"):  # nobody was there to remove it
             path.unlink()
 
+    def test_a_daemon_that_ends_right_after_it_was_ready_is_noticed(self):
+        programs = self.folder / "programs"
+        programs.mkdir()
+        fake = programs / "forebayd"
+        fake.write_text('#!/bin/sh\nwhile [ "$1" != --ready-fd ]; do shift; done\n'
+                        'echo $$ > {0}/part && mv {0}/part {0}/pid\n'
+                        "while [ ! -e {0}/go ]; do sleep 0.05; done\n"
+                        'echo "READY unix:{0}/none.sock" > /proc/self/fd/$2\nexit 3\n'
+                        .format(self.folder), encoding="ascii")
+        fake.chmod(0o700)
+        self.environment["PATH"] = "%s:%s" % (programs, self.environment["PATH"])
+        launch = self.start(["touch", str(self.folder / "begun")])
+        eventually((self.folder / "pid").exists, "the daemon")
+        daemon = int((self.folder / "pid").read_text())
+        # The launch sleeps until the daemon has ended: then it finds the line and the signal at
+        # the same time.
+        launch.send_signal(signal.SIGSTOP)
+        (self.folder / "go").touch()
+        state = pathlib.Path("/proc/%d/stat" % daemon)
+        eventually(lambda: state.read_text().rpartition(")")[2].split()[0] == "Z", "its end")
+        launch.send_signal(signal.SIGCONT)
+        self.assertEqual(launch.wait(60), 4)
+        self.assertIn("ended before the command began (exit code 3)", self.errors())
+        self.assertFalse((self.folder / "begun").exists())
+
     def test_a_launch_that_is_killed_leaves_nothing(self):
         launch = self.start_waiting()
         launch.kill()

@@ -69,6 +69,13 @@ std::string TaskRemedy() {
 Status NodeLaunch::Run() {
   const Status started = StartDaemon();
   if (!started.has_value() || !daemon_ || !daemon_->runs()) return started;
+  // The wait for READY may have taken the SIGCHLD of a daemon that ended right after that line.
+  daemon_->Reap();
+  if (!daemon_->runs()) {
+    return Error(ErrorCode::kUnavailable,
+                 fmt::format("the daemon ended before the command began ({}); {}",
+                             daemon_->HowItEnded(), WhereItLogs()));
+  }
   return RunCommand();
 }
 
