@@ -71,7 +71,7 @@ Status Daemon::Open(int stop_fd) {
   // A failure returns at once; the destructor closes what is open, in reverse order.
   FOREBAY_TRY(OpenJob());
   FOREBAY_TRY(OpenBackend());
-  FOREBAY_TRY(OpenDirectories());
+  FOREBAY_TRY(OpenDirectories(stop_fd));
   FOREBAY_TRY(OpenMemory());
   FOREBAY_TRY(OpenSsd());
   FOREBAY_TRY(OpenDatasets());
@@ -122,7 +122,7 @@ Status Daemon::OpenBackend() {
 
 // Takes one lease for each directory that this daemon writes to: of the socket, of saved catalogs
 // and of the SSD tier.
-Status Daemon::OpenDirectories() {
+Status Daemon::OpenDirectories(int stop_fd) {
   const DaemonPaths paths = PathsOf(config_, job_id_);
   socket_path_ = paths.socket;
   std::set<std::string> leased;
@@ -130,7 +130,7 @@ Status Daemon::OpenDirectories() {
        {paths.socket_directory, paths.state_directory, paths.ssd_directory}) {
     // Unset, or the same directory as before.
     if (directory.empty() || !leased.insert(directory).second) continue;
-    FOREBAY_ASSIGN(auto lease, Lease::Take(directory));
+    FOREBAY_ASSIGN(auto lease, Lease::Take(directory, stop_fd));
     leases_.push_back(std::move(lease));
   }
   if (!config_.state_dir.empty()) {
@@ -201,6 +201,7 @@ bool Daemon::Stop() {
   stopping_ = true;
   const std::int64_t began_ns = clock_.NowNs();
   const bool has_served = acceptor_ != nullptr;
+  for (const Lease& lease : leases_) lease.MarkEnding();
   if (acceptor_) acceptor_->StopAccepting();
   const Error leaving(ErrorCode::kUnavailable, "the daemon is shutting down");
   // Their calls would otherwise keep gRPC waiting for a catalog that nobody builds any more.

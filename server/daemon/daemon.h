@@ -97,7 +97,7 @@ class Daemon final : public AdminTarget {
   Status Open(int stop_fd);
   Status OpenJob();
   Status OpenBackend();
-  Status OpenDirectories();
+  Status OpenDirectories(int stop_fd);
   Status OpenMemory();
   void LogReservedPages() const;
   Status OpenSsd();

@@ -1,19 +1,29 @@
 // The lock is flock on a lock file, because flock belongs to the open file and so ends with the
 // process. A lock file that is removed on release needs one more check: the lock counts only if the
-// locked file is still the one of that name, otherwise Take tries again with the new file.
+// locked file is still the one of that name, otherwise Take tries again with the new file. The file
+// has the holder's pid in it, and a word once the holder is ending.
 #include "server/daemon/lease.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+#include "server/io/log.h"
 
 namespace forebay::daemon {
 namespace {
@@ -34,12 +44,75 @@ Status EnsurePrivateDirectory(const std::string& path) {
   return CheckPrivateDirectory(path);
 }
 
-Error HeldBy(int lock_fd, const std::string& directory) {
-  char holder[32] = {};
-  const ssize_t count = pread(lock_fd, holder, sizeof(holder) - 1, 0);
+constexpr std::string_view kEndingWord = "ending";
+constexpr int kLookMs = 20;
+
+// What a lock file says.
+struct Holder {
+  int pid = 0;  // 0: it has not written it yet
+  bool is_marked_as_ending = false;
+};
+
+Holder ReadHolder(int lock_fd) {
+  char text[64] = {};
+  const ssize_t count = pread(lock_fd, text, sizeof(text) - 1, 0);
+  if (count <= 0) return {};
+  return {.pid = std::atoi(text),
+          .is_marked_as_ending =
+              std::string_view(text).find(kEndingWord) != std::string_view::npos};
+}
+
+Error HeldBy(const Holder& holder, const std::string& directory) {
   return Error(ErrorCode::kAlreadyExists,
-               fmt::format("another forebayd (pid {}) uses {}", count > 0 ? std::atoi(holder) : 0,
-                           directory));
+               fmt::format("another forebayd (pid {}) uses {}", holder.pid, directory));
+}
+
+enum class Life : std::uint8_t { kGoesOn, kEnding, kUnknown };
+
+// Whether the holder is ending: it says so, or is on its way out of the kernel. kUnknown: there is
+// no such process here. It has ended since the lock was tried, or it lives in another container.
+Life LifeOf(const Holder& holder) {
+  constexpr unsigned kPfExiting = 0x4;  // PF_EXITING of Linux, in field 9 of proc(5)'s stat
+  if (holder.is_marked_as_ending) return Life::kEnding;
+  std::ifstream file(fmt::format("/proc/{}/stat", holder.pid));
+  std::string line;
+  if (!std::getline(file, line)) return Life::kUnknown;
+  // The name in field 2 may have any character, so what counts begins after its last parenthesis.
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  std::string state, skipped;
+  unsigned flags = 0;
+  fields >> state >> skipped >> skipped >> skipped >> skipped >> skipped >> flags;
+  const bool is_ending = state == "Z" || state == "X" || (flags & kPfExiting) != 0;
+  return is_ending ? Life::kEnding : Life::kGoesOn;
+}
+
+// Locks the file. Errors as Lease::Take.
+Status LockInTime(int fd, const std::string& directory, int stop_fd) {
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(limits::kDrainDeadlineMs);
+  for (int look = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; ++look) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return Error::FromErrno(errno, "locking a file in " + directory);
+    const Holder holder = ReadHolder(fd);
+    const Life life = LifeOf(holder);
+    // One that has just ended leaves the lock for the next look.
+    const bool is_waited_for = life == Life::kEnding || (life == Life::kUnknown && look == 0);
+    if (!is_waited_for || std::chrono::steady_clock::now() >= deadline) {
+      return HeldBy(holder, directory);
+    }
+    if (life == Life::kEnding && look == 0) {
+      log::Info("another forebayd (pid {}) uses {} and is ending: waiting for it, {} s at most",
+                holder.pid, directory, limits::kDrainDeadlineMs / 1000);
+    }
+    pollfd stop{.fd = stop_fd, .events = POLLIN, .revents = 0};
+    if (poll(&stop, 1, kLookMs) > 0) {
+      return Error(ErrorCode::kCancelled,
+                   fmt::format("asked to stop while it waited for another forebayd (pid {}), which "
+                               "uses {}",
+                               holder.pid, directory));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -64,7 +137,7 @@ Lease::~Lease() {
   rmdir(directory_.c_str());
 }
 
-Result<Lease> Lease::Take(const std::string& directory) {
+Result<Lease> Lease::Take(const std::string& directory, int stop_fd) {
   constexpr int kAttemptsMax = 16;
   const std::string path = directory + "/forebayd.lock";
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
@@ -73,9 +146,7 @@ Result<Lease> Lease::Take(const std::string& directory) {
     // The last holder has removed the directory since the line above.
     if (!fd.valid() && errno == ENOENT) continue;
     if (!fd.valid()) return Error::FromErrno(errno, "opening " + path);
-    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-      return HeldBy(fd.get(), directory);
-    }
+    FOREBAY_TRY(LockInTime(fd.get(), directory, stop_fd));
     // If the last holder unlinked the file before this lock was granted, another daemon may lock a
     // new file of the same name, so this lock protects nothing.
     struct stat held {};
@@ -94,6 +165,12 @@ Result<Lease> Lease::Take(const std::string& directory) {
                "could not lock " + path + ": other daemons took and released it at every attempt");
 }
 
+void Lease::MarkEnding() const {
+  // Without the mark, the next daemon only gives up sooner.
+  const std::string text = fmt::format("{} {}\n", getpid(), kEndingWord);
+  if (fd_.valid()) static_cast<void>(!pwrite(fd_.get(), text.data(), text.size(), 0));
+}
+
 Status Lease::CheckFree(const std::string& directory) {
   const std::string path = directory + "/forebayd.lock";
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -102,7 +179,8 @@ Status Lease::CheckFree(const std::string& directory) {
   }
   // A file without a lock is left from a daemon that was killed. The lock that is taken here ends
   // with the descriptor.
-  return flock(fd.get(), LOCK_SH | LOCK_NB) == 0 ? Status() : HeldBy(fd.get(), directory);
+  if (flock(fd.get(), LOCK_SH | LOCK_NB) == 0) return {};
+  return HeldBy(ReadHolder(fd.get()), directory);
 }
 
 std::string DefaultRuntimeDirectory(const std::string& job_id) {

@@ -15,10 +15,13 @@ namespace forebay::daemon {
 class Lease {
  public:
   // Locks `directory`/forebayd.lock. Creates the directory (mode 0700) and its parents if they do
-  // not exist. Never blocks. Errors: kPermissionDenied: the directory belongs to another user, is a
-  // symbolic link, or others may write to it; kAlreadyExists: another daemon holds the lease (the
-  // message names its pid); kUnavailable: other daemons took and released it at every attempt.
-  static Result<Lease> Take(const std::string& directory);
+  // not exist. Waits for a holder that is ending, as long as a daemon may drain
+  // (limits::kDrainDeadlineMs): one that was killed keeps the lock until the kernel has freed its
+  // memory, which takes seconds for a large RAM tier. Errors: kPermissionDenied: the directory
+  // belongs to another user, is a symbolic link, or others may write to it; kAlreadyExists: another
+  // daemon holds the lease (the message names its pid); kUnavailable: other daemons took and
+  // released it at every attempt; kCancelled: `stop_fd` became readable during the wait.
+  static Result<Lease> Take(const std::string& directory, int stop_fd = -1);
   // Succeeds if no daemon holds the lease of `directory`; kAlreadyExists names the pid of the one
   // that does. Creates nothing. A daemon that calls Take in the same instant may find the lease
   // taken.
@@ -26,6 +29,9 @@ class Lease {
   Lease(Lease&&) = default;
   Lease& operator=(Lease&&) = default;
   ~Lease();
+
+  // Notes in the lock file that this daemon is ending, so that the next one waits for it.
+  void MarkEnding() const;
 
   // The path of the lock file.
   std::string path() const { return directory_ + "/forebayd.lock"; }

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -127,6 +128,69 @@ TEST_F(LeaseTest, IsExclusiveAndNamesTheHolder) {
   EXPECT_THAT(second.error().message(), HasSubstr("pid " + std::to_string(getpid())));
   EXPECT_THAT(second.error().message(), HasSubstr(directory_));
   EXPECT_TRUE(std::filesystem::exists(LockFile())) << "a refusal changes nothing";
+}
+
+// A job that is started again at once meets the daemon of the last one while that drains.
+TEST_F(LeaseTest, AHolderThatIsEndingIsWaitedFor) {
+  std::optional<Lease> ending;
+  {
+    Result<Lease> lease = Lease::Take(directory_);
+    ASSERT_TRUE(lease.has_value()) << lease.error().ToString();
+    ending.emplace(std::move(*lease));
+  }
+  ending->MarkEnding();
+  const Status busy = Lease::CheckFree(directory_);
+  ASSERT_FALSE(busy.has_value()) << "it still holds the lease";
+  EXPECT_THAT(busy.error().message(), HasSubstr("pid " + std::to_string(getpid())));
+  std::atomic<int> looks = 0;
+  before_flock = [&] {
+    // At the third look the holder has ended.
+    if (++looks == 3) ending.reset();
+  };
+  const Result<Lease> next = Lease::Take(directory_);
+  ASSERT_TRUE(next.has_value()) << next.error().ToString();
+  EXPECT_GE(looks, 3);
+  EXPECT_TRUE(std::filesystem::exists(LockFile()));
+}
+
+TEST_F(LeaseTest, AWaitForAHolderThatIsEndingEndsWhenItIsAskedTo) {
+  const Result<Lease> ending = Lease::Take(directory_);
+  ASSERT_TRUE(ending.has_value()) << ending.error().ToString();
+  ending->MarkEnding();
+  const UniqueFd stop(eventfd(1, EFD_CLOEXEC));
+  const Result<Lease> next = Lease::Take(directory_, stop.get());
+  ASSERT_FALSE(next.has_value());
+  EXPECT_EQ(next.error().code(), ErrorCode::kCancelled);
+  EXPECT_THAT(next.error().message(), HasSubstr("pid " + std::to_string(getpid())));
+}
+
+// A killed process keeps its locks while the kernel frees its memory. A zombie's are free already,
+// so here the test holds the lock in the name of one.
+TEST_F(LeaseTest, AHolderThatWasKilledIsWaitedForAndOneThatLivesIsNot) {
+  const pid_t killed = fork();
+  if (killed == 0) _exit(0);
+  siginfo_t info;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(killed), &info, WEXITED | WNOWAIT), 0);
+  Result<Lease> held = Lease::Take(directory_);
+  ASSERT_TRUE(held.has_value());
+  std::optional<Lease> lease(std::move(*held));
+  std::ofstream(LockFile()) << killed << "\n";
+  int looks = 0;
+  before_flock = [&] {
+    if (++looks == 3) lease.reset();
+  };
+  EXPECT_TRUE(Lease::Take(directory_).has_value());
+  EXPECT_GE(looks, 3);
+  before_flock = nullptr;
+  waitpid(killed, nullptr, 0);
+
+  const pid_t holder = StartHolder();
+  looks = 0;
+  before_flock = [&] { ++looks; };
+  EXPECT_EQ(CodeOf(Lease::Take(directory_)), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(looks, 1) << "it serves: nothing is to be waited for";
+  before_flock = nullptr;
+  Kill(holder);
 }
 
 TEST_F(LeaseTest, AnotherProcessesLeaseIsRespectedUntilItIsKilled) {
