@@ -116,7 +116,7 @@ TEST(StreamCancelTest, ATrailerThatDiffersIsFoundAfterACancelThatCameTooLate) {
 
 TEST(StreamCancelTest, ADaemonThatIsGoneIsNeitherCancelledNorEnded) {
   FakeDaemon daemon;
-  auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 100});
+  auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 3000});
   ASSERT_TRUE(client.has_value());
   auto stream = Open(**client, FakeStream(0));
   Take(*stream, 1);
@@ -131,7 +131,7 @@ TEST(StreamCancelTest, ADaemonThatIsGoneIsNeitherCancelledNorEnded) {
 
 TEST(StreamCancelTest, ACancelWhileTheDaemonIsLookedForIsReportedAsThat) {
   FakeDaemon daemon;
-  auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 300});
+  auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 3000});
   ASSERT_TRUE(client.has_value());
   auto stream = Open(**client, FakeStream(0));
   Take(*stream, 1);

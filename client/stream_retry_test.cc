@@ -176,7 +176,8 @@ TEST(StreamRetryTest, ACallersDeadlineEndsTheWaitAndLosesNothing) {
   auto client = Connect(daemon);
   auto stream = Open(*client, FakeStream(3));
   for (int call = 0; call < 3; ++call) {
-    const auto deadline = steady_clock::now() + milliseconds(20);
+    // The first call has to wait until the daemon's refusal has come.
+    const auto deadline = steady_clock::now() + milliseconds(call == 0 ? 2000 : 20);
     const auto batch = stream->Next(deadline);
     ASSERT_FALSE(batch.has_value());
     EXPECT_GE(steady_clock::now(), deadline);
@@ -210,7 +211,8 @@ TEST(StreamRetryTest, ACallersDeadlineHoldsWhileTheDaemonIsAway) {
   daemon.Stop();
   // More often than a daemon that ends every call is tried: none of these reaches one.
   for (int call = 0; call < 2 * limits::kReconnectsWithoutBatchMax; ++call) {
-    const auto batch = stream->Next(steady_clock::now() + milliseconds(10));
+    // The first call has to notice that the connection is lost.
+    const auto batch = stream->Next(steady_clock::now() + milliseconds(call == 0 ? 2000 : 10));
     ASSERT_FALSE(batch.has_value());
     EXPECT_EQ(batch.error().code(), ErrorCode::kDeadlineExceeded) << batch.error().ToString();
     EXPECT_THAT(batch.error().message(), HasSubstr("no Forebay daemon answers"));

@@ -75,7 +75,8 @@ function(forebay_test)
   # The value is never empty, because the properties after an empty one would get each other's
   # values.
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
+    # Many times what tests need: a hang is found in any case, and a machine may be slow.
+    set(arg_TIMEOUT 300)
   endif()
   if(NOT arg_OWN_PROGRAM)
     file(RELATIVE_PATH room ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})

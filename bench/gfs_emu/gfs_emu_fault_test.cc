@@ -157,19 +157,19 @@ TEST_F(GfsEmuFault, AnOutageFailsEveryOperationAndEndsByItself) {
   Mount({"--preset", "unlimited"});
   const UniqueFd fd = OpenObject("class0/a.bin");
   const auto begin = std::chrono::steady_clock::now();
-  ASSERT_TRUE(Control("fault outage * ms=700 errno=ESTALE"));
+  ASSERT_TRUE(Control("fault outage * ms=4000 errno=ESTALE"));
   EXPECT_EQ(ReadByte(fd), ESTALE);
   EXPECT_EQ(Fstat(fd), ESTALE);
   EXPECT_EQ(Stat("class0/a.bin"), ESTALE);
   EXPECT_EQ(Open("class0/a.bin"), ESTALE);
   EXPECT_EQ(List("class0"), ESTALE);
   EXPECT_EQ(List("."), ESTALE);
-  ASSERT_LT(SecondsSince(begin), 0.7) << "too slow a machine to tell";
+  ASSERT_LT(SecondsSince(begin), 4) << "too slow a machine to tell";
   EXPECT_EQ(Counters()["faults"].at(0)["is_over"], false);
   EXPECT_GE(InjectedByRule(0), 6U);
   while (ReadByte(fd) != 0) std::this_thread::yield();
-  EXPECT_GE(SecondsSince(begin), 0.7);
-  EXPECT_LT(SecondsSince(begin), 5);
+  EXPECT_GE(SecondsSince(begin), 4);
+  EXPECT_LT(SecondsSince(begin), 60);
   EXPECT_EQ(Fstat(fd), 0);
   EXPECT_EQ(Stat("class0/a.bin"), 0);
   EXPECT_EQ(Open("class0/a.bin"), 0);
@@ -249,7 +249,7 @@ TEST_F(GfsEmuFault, AKilledClientOfAHangingRequestDies) {
     int status = 0;
     ASSERT_EQ(waitpid(pid, &status, 0), pid);
     EXPECT_TRUE(WIFSIGNALED(status));
-    EXPECT_LT(SecondsSince(begin), 5);
+    EXPECT_LT(SecondsSince(begin), 60);
   }
   EXPECT_EQ(ReadByte(OpenObject("a.bin")), 0);
 }
@@ -335,7 +335,7 @@ TEST_F(GfsEmuFault, UnmountsOnSignalEvenWhileRequestsAreNotAnswered) {
     AwaitFaults(1);
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(process_->Stop(), EXIT_SUCCESS);
-    EXPECT_LT(SecondsSince(begin), 5);
+    EXPECT_LT(SecondsSince(begin), 60);
     reader.join();
     EXPECT_FALSE(IsMounted(mount()));
     EXPECT_TRUE(std::filesystem::is_empty(mount()));

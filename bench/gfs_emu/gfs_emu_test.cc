@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -20,6 +21,7 @@ namespace forebay::bench::gfs_emu_test {
 
 constexpr std::size_t kMiB = 1024 * 1024;
 constexpr std::size_t kSampleBytes = 114'660;
+constexpr int kAttempts = 5;  // at a time that holds only where the machine does not stall
 
 using GfsEmu = GfsEmuFixture;
 
@@ -61,21 +63,26 @@ TEST_F(GfsEmu, TheBandwidthCapIsHeldWithinTenPercent) {
   MakeObject("a.bin", 64 * kMiB);
   MakeObject("b.bin", 64 * kMiB);
   Mount({"--preset", "tsubame3", "--bandwidth-mb-per-s", "100"});
-  const auto begin = std::chrono::steady_clock::now();
   const auto read_all = [this](const std::string& name) {
     const UniqueFd fd = OpenObject(name);
     std::vector<char> buffer(4 * kMiB);
     while (read(fd.get(), buffer.data(), buffer.size()) > 0) {
     }
   };
-  std::thread other(read_all, "b.bin");  // the pool is shared
-  read_all("a.bin");
-  other.join();
-  const double rate = 2 * 64 * static_cast<double>(kMiB) / SecondsSince(begin);
+  // The cap holds always. That it is reached needs a machine that does not stall meanwhile.
+  double rate = 0;
+  for (int attempt = 0; attempt < kAttempts && rate <= 90e6; ++attempt) {
+    ASSERT_TRUE(Control("reset"));
+    const auto begin = std::chrono::steady_clock::now();
+    std::thread other(read_all, "b.bin");  // the pool is shared
+    read_all("a.bin");
+    other.join();
+    rate = 2 * 64 * static_cast<double>(kMiB) / SecondsSince(begin);
+    EXPECT_LT(rate, 110e6);
+    EXPECT_EQ(Counters()["total"]["bytes"], 128 * kMiB);
+    EXPECT_EQ(Counters()["total"]["seeks"], 0);
+  }
   EXPECT_GT(rate, 90e6);
-  EXPECT_LT(rate, 110e6);
-  EXPECT_EQ(Counters()["total"]["bytes"], 128 * kMiB);
-  EXPECT_EQ(Counters()["total"]["seeks"], 0);
 }
 
 TEST_F(GfsEmu, RandomReadsCollapseAsOnTsubame) {
@@ -83,32 +90,44 @@ TEST_F(GfsEmu, RandomReadsCollapseAsOnTsubame) {
   Mount({"--preset", "tsubame3"});
   const UniqueFd fd = OpenObject("a.bin");
   std::vector<char> buffer(4 * kMiB);
-  auto begin = std::chrono::steady_clock::now();
-  while (read(fd.get(), buffer.data(), buffer.size()) > 0) {
-  }
-  const double sequential = 256 * static_cast<double>(kMiB) / SecondsSince(begin);
-  ASSERT_TRUE(Control("reset"));
   constexpr std::size_t kReads = 300;
   constexpr std::size_t kSlots = 256 * kMiB / kSampleBytes;
-  begin = std::chrono::steady_clock::now();
-  for (std::size_t i = 0; i < kReads; ++i) {
-    const std::size_t slot = (i * 1009 + 500) % kSlots;  // far from the one before
-    ASSERT_EQ(pread(fd.get(), buffer.data(), kSampleBytes,
-                    static_cast<off_t>(slot * kSampleBytes)),
-              static_cast<ssize_t>(kSampleBytes));
+  constexpr double kRatio = 150.0 / 9.0;
+  double ratio = 0;
+  for (int i = 0; i < kAttempts && std::abs(ratio - kRatio) > 0.15 * kRatio; ++i) {
+    ASSERT_EQ(lseek(fd.get(), 0, SEEK_SET), 0);
+    auto begin = std::chrono::steady_clock::now();
+    while (read(fd.get(), buffer.data(), buffer.size()) > 0) {
+    }
+    const double sequential = 256 * static_cast<double>(kMiB) / SecondsSince(begin);
+    ASSERT_TRUE(Control("reset"));
+    begin = std::chrono::steady_clock::now();
+    for (std::size_t number = 0; number < kReads; ++number) {
+      const std::size_t slot = (number * 1009 + 500) % kSlots;  // far from the one before
+      ASSERT_EQ(pread(fd.get(), buffer.data(), kSampleBytes,
+                      static_cast<off_t>(slot * kSampleBytes)),
+                static_cast<ssize_t>(kSampleBytes));
+    }
+    const double random = static_cast<double>(kReads * kSampleBytes) / SecondsSince(begin);
+    ratio = sequential / random;
+    EXPECT_EQ(Counters()["total"]["seeks"], kReads);
   }
-  const double random = static_cast<double>(kReads * kSampleBytes) / SecondsSince(begin);
-  EXPECT_NEAR(sequential / random, 150.0 / 9.0, 0.15 * 150.0 / 9.0);
-  EXPECT_EQ(Counters()["total"]["seeks"], kReads);
+  EXPECT_NEAR(ratio, kRatio, 0.15 * kRatio);
 }
 
 TEST_F(GfsEmu, OpensAreLimited) {
   MakeObject("a.bin", 100);
   Mount({"--preset", "tsubame3", "--opens-per-s", "500", "--open-latency-us", "0"});
-  const auto begin = std::chrono::steady_clock::now();
   constexpr int kOpens = 500;
-  for (int i = 0; i < kOpens; ++i) ASSERT_TRUE(OpenObject("a.bin").valid());
-  EXPECT_NEAR(SecondsSince(begin), 1.0, 0.1);
+  double seconds = 2;
+  for (int attempt = 0; attempt < kAttempts && seconds > 1.1; ++attempt) {
+    ASSERT_TRUE(Control("reset"));
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kOpens; ++i) ASSERT_TRUE(OpenObject("a.bin").valid());
+    seconds = SecondsSince(begin);
+    EXPECT_GT(seconds, 0.9);
+  }
+  EXPECT_LT(seconds, 1.1);
   EXPECT_EQ(Counters()["total"]["opens"], kOpens);
   EXPECT_EQ(Counters()["objects"]["opened"], 1);
   EXPECT_EQ(Counters()["objects"]["opens_max"], kOpens);

@@ -56,7 +56,7 @@ inline void ExpectDataLoss(const Error& error, const std::string& words) {
 // Waits for what another thread is about to do.
 template <typename Condition>
 bool Soon(Condition&& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::yield();

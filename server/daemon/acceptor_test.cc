@@ -35,7 +35,7 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr std::uint64_t kGeneration = 0xfeed;
-constexpr auto kPatience = seconds(20);  // until a test gives up
+constexpr auto kPatience = seconds(60);  // until a test gives up
 
 // Polls until `met` returns true, which other threads cause, or until kPatience is over.
 template <typename Condition>

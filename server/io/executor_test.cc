@@ -174,7 +174,7 @@ TEST_F(ExecutorTest, StoppingSaysWhetherATaskIsHeld) {
   executor->BeginStop();
   EXPECT_FALSE(executor->AwaitStopped(std::chrono::milliseconds(1)));
   held.Open();
-  EXPECT_TRUE(executor->AwaitStopped(std::chrono::seconds(20)));
+  EXPECT_TRUE(executor->AwaitStopped(std::chrono::seconds(60)));
 }
 
 }  // namespace

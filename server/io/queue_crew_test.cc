@@ -42,7 +42,7 @@ class QueueCrewTest : public ::testing::Test {
   void AwaitCount(std::size_t count) {
     MutexLock lock(mutex_);
     const auto is_met = [&]() FOREBAY_REQUIRES(mutex_) { return queues_.size() == count; };
-    EXPECT_TRUE(changed_.WaitFor(mutex_, std::chrono::seconds(20), is_met))
+    EXPECT_TRUE(changed_.WaitFor(mutex_, std::chrono::seconds(60), is_met))
         << queues_.size() << " threads instead of " << count;
   }
   // A waiting thread asks whether it is surplus.

@@ -22,7 +22,7 @@ RuleText RuleTextOf(FaultKind kind) {
     case FaultKind::kOutage1S: return {"outage", "ms=1000 after=1"};
     case FaultKind::kOutage10S: return {"outage", "ms=10000 after=1"};
     case FaultKind::kOutage60S: return {"outage", "ms=60000 after=1"};
-    case FaultKind::kLongOutage: return {"outage", "ms=3000 after=1"};
+    case FaultKind::kLongOutage: return {"outage", "ms=6000 after=1"};
     case FaultKind::kIoErrors: return {"eio", "ops=all after=1 count=6"};
     case FaultKind::kInterrupts: return {"eintr", "ops=all after=1 count=40"};
     case FaultKind::kRemount: return {"remount", ""};

@@ -129,6 +129,9 @@ bool Count(RawClient& client, const v1::Batch& batch, std::uint64_t first_record
 DaemonRig::DaemonRig(const RigOptions& options) : options_(options) {
   std::string pattern = "/tmp/fbiXXXXXX";  // short: a socket's path has 107 bytes
   folder_ = mkdtemp(pattern.data());
+  pattern = "/dev/shm/fbiXXXXXX";
+  const char* fast_folder = mkdtemp(pattern.data());
+  fast_folder_ = fast_folder == nullptr ? folder_ : fast_folder;
   std::filesystem::create_directory(folder_ + "/gfs");
   std::filesystem::create_directory(folder_ + "/" + options.served);
   const std::string format = WriteFiles(gfs_path(), options.files, 0);
@@ -246,6 +249,7 @@ DaemonRig::~DaemonRig() {
   // A daemon that a test has killed may have left anything here.
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
+  std::filesystem::remove_all(fast_folder_, ignored);
 }
 
 std::unique_ptr<DaemonProcess> DaemonRig::Start(const std::vector<std::string>& more,
@@ -277,7 +281,7 @@ std::unique_ptr<DaemonProcess> DaemonRig::StartNode(std::uint32_t rank, std::uin
       "--config", folder_ + "/" + config, "--socket", node_socket(rank), "--node-rank", number,
       "--node-count", std::to_string(node_count), "--set",
       "nodes.rendezvous=directory:" + rendezvous_path(), "--set", "peer.interface=lo", "--set",
-      "daemon.state_dir=" + folder_ + "/state" + number};
+      "daemon.state_dir=" + fast_folder_ + "/state" + number};
   if (options_.ssd) {
     arguments.insert(arguments.end(),
                      {"--set", "tier.ssd.directory=" + folder_ + "/ssd" + number});

@@ -71,7 +71,9 @@ class DaemonRig {
                                            int network = -1) const;
   std::string node_socket(std::uint32_t rank) const;
   std::string node_log(std::uint32_t rank) const;
-  std::string rendezvous_path() const { return folder_ + "/rendezvous"; }
+  // In memory where the machine has /dev/shm, as the nodes' state directories are: a disk that
+  // stalls for seconds in a sync must not make one node take another one for dead.
+  std::string rendezvous_path() const { return fast_folder_ + "/rendezvous"; }
   std::string folder() const { return folder_; }
   std::string socket_path() const { return folder_ + "/run/s"; }
   std::string ssd_path() const { return folder_ + "/ssd"; }
@@ -108,6 +110,7 @@ class DaemonRig {
 
   RigOptions options_;
   std::string folder_;
+  std::string fast_folder_;
 };
 
 // True where `bytes` are those of record `id`, in any of the forms of RecordFiles.

@@ -198,8 +198,10 @@ TEST_F(BeyondTheTiersTest, AnEpochInBlocksReadsWhatIsOnNoTierOnceForAllNodes) {
     const std::uint64_t before = GfsBytesOfAll();
     ExpectExact(ReadTogether({0, 1, 2, 3}, {.epoch = epoch}, /*in_step=*/true));
     const std::uint64_t read = GfsBytesOfAll() - before;
-    // Some extents are still there from the epoch before, and some are evicted too early.
-    EXPECT_LE(read, on_no_tier + on_no_tier / 10);
+    // Some extents are still there from the epoch before, and some are evicted too early: more the
+    // more one reader is behind the others. Reading for one node alone would take four times as
+    // much.
+    EXPECT_LE(read, on_no_tier + on_no_tier * 3 / 10);
   }
 }
 
@@ -219,6 +221,7 @@ TEST_F(BeyondTheTiersTest, AGlobalOrderIsRefusedWithTheNumbersOfTheNode) {
 TEST_F(NodesTest, NothingIsLeftInTheDirectoryWhenAllHaveEnded) {
   StartAll();
   EXPECT_FALSE(std::filesystem::is_empty(rig_.rendezvous_path()));
+  AwaitStagedEverywhere();  // a disk that still writes is not waited for at the end
   for (const auto& daemon : daemons_) daemon->Signal(SIGTERM);
   for (std::uint32_t rank = 0; rank < kNodes; ++rank) EXPECT_EQ(Outcome(rank), "0");
   EXPECT_TRUE(std::filesystem::is_empty(rig_.rendezvous_path()));

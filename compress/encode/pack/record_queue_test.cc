@@ -143,7 +143,7 @@ TEST(RecordQueue, ThatEndsEarlyLeavesWhatWaitsUndone) {
 // for a failure, so all threads ended and the caller waited for ever.
 TEST(RecordQueue, ThreadsThatAreInterruptedUseNoRecordThatTheCallerHasDeleted) {
   const PackSchema schema = Strings();
-  constexpr std::uint64_t kQueues = 500, kRecords = 12;
+  constexpr std::uint64_t kQueues = 100, kRecords = 60;
   OverwriteFreedMemory(true);
   const auto run_queues = [&] {
     const TestFolder folder;

@@ -182,7 +182,7 @@ TEST(WatchdogTest, ARankThatStandsStillIsReportedAndLives) {
       Communicator communicator(std::move(ends[rank]));
       const auto watchdog =
           Watchdog::Start(communicator, logs[rank].Options({.limit_ns = 60'000'000'000,
-                                                            .report_ns = 300'000'000}))
+                                                            .report_ns = 2'000'000'000}))
               .value();
       communicator.progress().Enter("step 7");
       communicator.progress().At(rank == 1 ? "F micro-batch 3 of stage 1" : "RECV", rank == 0);
