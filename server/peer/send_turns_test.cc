@@ -27,7 +27,9 @@ class SendTurnsTest : public testing::Test {
 TEST_F(SendTurnsTest, AnswersAreSentInTheOrderOfTheRequests) {
   std::vector<SendTurns::Turn> turns;
   for (int i = 0; i < 5; ++i) turns.push_back(turns_.Take("a"));
-  for (const int answer : {4, 3, 1, 0, 2}) Await(turns[answer], answer);
+  for (const std::size_t answer : {4U, 3U, 1U, 0U, 2U}) {
+    Await(turns[answer], static_cast<int>(answer));
+  }
   EXPECT_EQ(sent_, (Numbers{4, 3}));  // the first that were there, when nothing was under way
   turns_.End(turns[3]);
   EXPECT_EQ(sent_, (Numbers{4, 3, 0}));
@@ -42,7 +44,7 @@ TEST_F(SendTurnsTest, AnswersBeginUntilSoManyBytesAreBeingSent) {
   Await(turns[0], 0, 99);
   Await(turns[1], 1, 1000);  // longer than all that may be sent at once
   Await(turns[2], 2, 0);
-  for (int i = 3; i < 6; ++i) Await(turns[i], i, 40);
+  for (const std::size_t i : {3U, 4U, 5U}) Await(turns[i], static_cast<int>(i), 40);
   EXPECT_EQ(sent_, (Numbers{0, 1}));
   turns_.End(turns[0]);
   EXPECT_EQ(sent_, (Numbers{0, 1}));
