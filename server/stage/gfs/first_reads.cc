@@ -43,7 +43,19 @@ void AddRecord(const FirstRead& read, bool is_of_other, std::vector<std::byte>& 
 
 Status FirstReads::Open(io::IoBackend& backend, io::Directory& directory, std::string name,
                         bool forget) {
-  const MutexLock lock(mutex_);
+  bool is_new = false;
+  {
+    const MutexLock lock(mutex_);
+    FOREBAY_ASSIGN(is_new, OpenLocked(backend, directory, std::move(name), forget));
+  }
+  // So that the name of a new file survives a crash. Without the lock: a disk may take seconds for
+  // it, and other nodes wait for an answer of KeepOfOther.
+  return is_new ? directory.Sync("") : Status();
+}
+
+// Returns whether the file is a new one.
+Result<bool> FirstReads::OpenLocked(io::IoBackend& backend, io::Directory& directory,
+                                    std::string name, bool forget) {
   was_opened_ = true;
   if (forget) {
     // Cleared and closed before the file is removed. If that fails, neither this daemon compares
@@ -52,9 +64,11 @@ Status FirstReads::Open(io::IoBackend& backend, io::Directory& directory, std::s
     known_.clear();
     file_.reset();
     const Status removed = directory.Unlink(name);
-    if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
+    if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) {
+      return removed.error();
+    }
   }
-  if (file_ != nullptr) return {};  // cataloguing runs again, after a failure
+  if (file_ != nullptr) return false;  // cataloguing runs again, after a failure
   backend_ = &backend;
   directory_ = &directory;
   name_ = std::move(name);
@@ -63,8 +77,9 @@ Status FirstReads::Open(io::IoBackend& backend, io::Directory& directory, std::s
   return Load(*queue);
 }
 
-// Reads the records up to the first damaged one, and truncates the file there.
-Status FirstReads::Load(io::IoQueue& queue) {
+// Reads the records up to the first damaged one, and truncates the file there. Returns whether the
+// file is a new one.
+Result<bool> FirstReads::Load(io::IoQueue& queue) {
   std::vector<std::byte> bytes;
   auto found = directory_->Open(name_, io::OpenMode::kRead);
   if (found.has_value()) {
@@ -102,12 +117,11 @@ Status FirstReads::Load(io::IoQueue& queue) {
   FOREBAY_ASSIGN(file_, directory_->Open(name_, io::OpenMode::kAppend));
   if (good < bytes.size()) FOREBAY_TRY(file_->Truncate(good));
   file_bytes_ = good;
-  // A new file and a dropped one begin with a header. The directory is synced, so that the name of
-  // a new file survives a crash.
-  if (good > 0) return {};
+  // A new file and a dropped one begin with a header.
+  if (good > 0) return false;
   FOREBAY_TRY(io::WriteFully(queue, *file_, 0, header));
   file_bytes_ = header.size();
-  return directory_->Sync("");
+  return true;
 }
 
 bool FirstReads::was_opened() const {

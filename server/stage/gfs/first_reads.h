@@ -66,7 +66,9 @@ class FirstReads {
     bool is_of_other = false;  // another node has read the extent
   };
 
-  Status Load(io::IoQueue& queue) FOREBAY_REQUIRES(mutex_);
+  Result<bool> OpenLocked(io::IoBackend& backend, io::Directory& directory, std::string name,
+                          bool forget) FOREBAY_REQUIRES(mutex_);
+  Result<bool> Load(io::IoQueue& queue) FOREBAY_REQUIRES(mutex_);
   Status Append(std::span<const std::byte> records) FOREBAY_REQUIRES(mutex_);
   // Appends records to the file, if there is one; after an error there is none any more.
   void Save(std::span<const std::byte> records) FOREBAY_REQUIRES(mutex_);
