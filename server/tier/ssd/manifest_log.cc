@@ -200,6 +200,7 @@ Status ManifestLog::Rewrite(io::IoQueue& queue, std::span<const ManifestRecord> 
   // After an error here file_ stays empty, so the next append begins with another rewrite.
   FOREBAY_TRY(directory_.Sync(""));
   file_ = std::move(file);
+  file_generation_ = generation;
   record_count_ = live.size();
   return {};
 }
@@ -211,7 +212,7 @@ Status ManifestLog::Append(io::IoQueue& queue, const ManifestRecord& record) {
   // After the header, which has the size of a record.
   const std::uint64_t offset = (record_count_ + 1) * kManifestRecordBytes;
   Status status = io::WriteFully(queue, *file_, offset,
-                                 EncodeManifestRecord(record, generation_, offset));
+                                 EncodeManifestRecord(record, file_generation_, offset));
   if (status.has_value()) status = io::DataSync(queue, *file_);
   if (!status.has_value()) {
     // Part of the record may be in the file, and a sync that failed is not repeated. Only a rewrite

@@ -73,7 +73,8 @@ class ManifestLog {
  private:
   io::Directory& directory_;
   std::unique_ptr<io::File> file_;  // the manifest, if Append is allowed; else null
-  std::uint64_t generation_ = 0;
+  std::uint64_t generation_ = 0;       // the last one that was used, also by a rewrite that failed
+  std::uint64_t file_generation_ = 0;  // of file_
   std::uint64_t record_count_ = 0;
 };
 

@@ -163,6 +163,23 @@ TEST_F(ManifestLogTest, FailedAppendForcesARewriteAndOldRecordsStay) {
   FOREBAY_EXPECT_OK(log.Append(*queue_, Record(2)));
 }
 
+// A rewrite that ends before the new file has its name leaves the old one in use.
+TEST_F(ManifestLogTest, WhatIsAppendedAfterARewriteThatFailedIsFoundAgain) {
+  ManifestLog log(*directory_);
+  FOREBAY_EXPECT_OK(log.Rewrite(*queue_, {}));
+  FOREBAY_EXPECT_OK(log.Append(*queue_, Record(0)));
+  // Too little for a second manifest, and enough for a record.
+  backend_.SetCapacity(4 * kManifestRecordBytes);
+  const std::vector<ManifestRecord> live = {Record(0), Record(1), Record(2), Record(3)};
+  EXPECT_EQ(CodeOf(log.Rewrite(*queue_, live)), ErrorCode::kResourceExhausted);
+  ASSERT_FALSE(log.needs_rewrite());
+  FOREBAY_EXPECT_OK(log.Append(*queue_, Record(5)));
+  const ParsedManifest manifest = Take(ManifestLog(*directory_).Load(*queue_));
+  EXPECT_EQ(manifest.dropped_records, 0U);
+  ASSERT_EQ(manifest.records.size(), 2U);
+  EXPECT_EQ(manifest.records[1].key, KeyOfNumber(5));
+}
+
 TEST_F(ManifestLogTest, AnotherVersionIsRefused) {
   auto bytes = Manifest(0);
   bytes[8] = std::byte{kManifestVersion + 1};
