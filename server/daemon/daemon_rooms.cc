@@ -134,6 +134,9 @@ Status Daemon::OpenStager() {
   options.ram_working_bytes = tiers.ram.WorkingBytes();
   // Empty: catalogs are not saved.
   options.catalog_path = config_.state_dir;
+  for (const auto& dataset : config_.datasets) {
+    options.datasets.push_back(tier::DatasetHash(dataset.source.name));
+  }
   FOREBAY_ASSIGN(stager_, stage::Stager::Create(
                               options, {.backend = *gfs_backend_,
                                         .catalogs = catalog_directory_.get(),

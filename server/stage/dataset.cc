@@ -5,6 +5,7 @@
 #include "server/stage/dataset.h"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <utility>
 
@@ -33,10 +34,20 @@ plan::Footprint FootprintOf(std::uint64_t image_bytes, std::uint64_t pieces) {
           .ssd_bytes = tier::SegmentStore::FileBytes(image_bytes, pieces)};
 }
 
+namespace {
+
+std::uint64_t NextNumber() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
+}  // namespace
+
 Dataset::Dataset(DatasetOptions options, io::IoBackend& backend,
                  std::unique_ptr<io::Directory> root)
     : options_(std::move(options)),
       hash_(tier::DatasetHash(options_.source.name)),
+      number_(NextNumber()),
       backend_(backend),
       root_(std::move(root)) {}
 

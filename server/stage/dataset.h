@@ -87,6 +87,8 @@ class Dataset {
   const std::string& name() const { return options_.source.name; }
   const DatasetOptions& options() const { return options_; }
   std::uint64_t hash() const { return hash_; }
+  // Another one for each Dataset of this process, also for those of one name.
+  std::uint64_t number() const { return number_; }
   io::Directory& root() { return *root_; }
   FirstReads& first_reads() { return first_reads_; }
   const FirstReads& first_reads() const { return first_reads_; }
@@ -251,6 +253,7 @@ class Dataset {
 
   const DatasetOptions options_;
   const std::uint64_t hash_;
+  const std::uint64_t number_;
   io::IoBackend& backend_;
   const std::unique_ptr<io::Directory> root_;
   FirstReads first_reads_;

@@ -148,9 +148,9 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
                   node.value(), verified.error().message());
         continue;
       }
-      if (IsTooBusy(supplied.error())) {
-        // The transport has asked until its deadline. The node is alive, and is asked for the next
-        // extent.
+      if (IsTooBusy(supplied.error()) || supplied.error().code() == ErrorCode::kInternal) {
+        // The transport has asked until its deadline, or the answer cannot be read. The node is
+        // alive, and is asked for the next extent.
         log::Warn("data set '{}': extent {}: {}; the next node is asked", dataset.name(),
                   extent.value(), supplied.error().message());
         continue;

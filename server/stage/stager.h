@@ -56,6 +56,9 @@ struct StagerOptions {
   std::uint64_t ram_working_bytes = 0;               // for extents that pass through; 0: no bound
   std::string catalog_path;                          // absolute; saved catalogs, and scratch files
                                                      // of catalogs that outgrow memory
+  // tier::DatasetHash of all data sets that this daemon has. What the SSD has of others goes when
+  // space is short. Empty: nothing goes.
+  std::vector<std::uint64_t> datasets = {};
 };
 
 // What the stager works with; everything is borrowed and must outlive it.

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST(LifecycleTest, SaysReadyOnceClientsMayConnect) {
   const DaemonRig rig;
@@ -119,6 +122,31 @@ TEST(LifecycleTest, SigtermWhileStagingLeavesNothing) {
     EXPECT_THAT(rig.Leftovers(), IsEmpty());
   }
   EXPECT_TRUE(is_in_time) << "no signal came in time";
+}
+
+// The next job on the node has the same SSD directory and another data set.
+TEST(LifecycleTest, ADataSetThatIsNotConfiguredAnyMoreKeepsTheSsdOfNoOther) {
+  const DaemonRig rig({.records = 16384, .ram = "8MiB"});  // 64 MiB
+  const std::vector<std::string> settings = {"--set", "tier.ssd.capacity=96MiB"};
+  const auto stage = [&] {
+    const auto daemon = rig.Start(settings);
+    RawClient client(rig.socket_path());
+    const v1::DatasetStatus staged = AwaitStaged(client);
+    EXPECT_EQ(staged.state(), "staged") << staged.error();
+    EXPECT_EQ(staged.unstaged_bytes(), 0U);
+    daemon->Signal(SIGTERM);
+    EXPECT_EQ(daemon->Wait(), 0);
+  };
+  stage();
+  EXPECT_THAT(rig.log(), Not(HasSubstr("not configured any more")));
+  const std::string path = rig.folder() + "/f.toml";
+  std::string config = ReadText(path);
+  const std::string name = "\nname = \"" + std::string(kDataset) + "\"";
+  ASSERT_NE(config.find(name), std::string::npos) << config;
+  config.replace(config.find(name), name.size(), "\nname = \"another\"");
+  std::ofstream(path) << config;
+  stage();
+  EXPECT_THAT(rig.log(), HasSubstr("not configured any more"));
 }
 
 TEST(LifecycleTest, DrainEndsItAsSigtermDoes) {

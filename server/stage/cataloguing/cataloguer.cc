@@ -187,10 +187,16 @@ void Cataloguer::OpenFirstReads(Dataset& dataset, bool forget) {
 
 void Cataloguer::Save(Dataset& dataset, const catalog::Catalog& catalog) {
   if (parts_.catalogs == nullptr) return;
-  const Status saved =
-      catalog::SaveCatalog(catalog, parts_.backend, *parts_.catalogs,
-                           SavedCatalogName(dataset.options().source));
+  const std::string name = SavedCatalogName(dataset.options().source);
+  const Status saved = catalog::SaveCatalog(catalog, parts_.backend, *parts_.catalogs, name);
   if (!saved.has_value()) {
+    // A catalog of before a rebuild would be there yet: the next daemon would refuse it, because
+    // the objects have changed, in place of making a new one.
+    const Status removed = parts_.catalogs->Unlink(name);
+    if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) {
+      log::Warn("data set '{}': the catalog that an earlier daemon saved could not be removed: {}",
+                dataset.name(), removed.error().ToString());
+    }
     log::Warn("data set '{}': its catalog could not be saved in daemon.state_dir; the next "
               "daemon will catalogue it again: {}",
               dataset.name(), saved.error().ToString());
@@ -238,6 +244,14 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   // First, because the space of extents of changed objects is needed for the new ones.
   EvictAll(parts_.placements.ReleaseOthers(dataset.hash(), keys));
   FOREBAY_TRY(GiveFirstReads(dataset, *catalog, keys, groups));
+  std::uint64_t missing_bytes = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const bool is_remote = parts_.nodes != nullptr && !parts_.nodes->Reads(groups[i]);
+    if (!is_remote && !parts_.tiers.Find(keys[i])) {
+      missing_bytes += catalog->extent(ExtentId(i)).bytes;
+    }
+  }
+  MakeRoom(dataset, missing_bytes);
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentId extent(i);
     planned[i] = form ? form->ImageBytesMax(extent) : catalog->extent(extent).bytes;
@@ -388,6 +402,9 @@ Result<bool> Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& so
     const bool is_own = rebuild || parts_.nodes == nullptr || parts_.nodes->Reads(groups[i]);
     if (is_own) own.push_back(ObjectId(i));
   }
+  std::uint64_t own_bytes = 0;
+  for (const ObjectId object : own) own_bytes += scans->plan().objects[object.value()].bytes;
+  MakeRoom(dataset, own_bytes);
   // From now on other nodes can ask for what this one has found.
   dataset.SetScans(scans);
   FOREBAY_TRY(ScanObjects(dataset, *scans, own, rebuild, queue));
@@ -451,6 +468,16 @@ Result<bool> Cataloguer::Collect(Dataset& dataset, ObjectScans& scans, io::IoQue
   KeyedExtents extents = KeyExtents(dataset, catalog);
   FOREBAY_TRY(Adopt(dataset, std::move(catalog), std::move(extents)));
   return true;
+}
+
+void Cataloguer::MakeRoom(const Dataset& dataset, std::uint64_t bytes) {
+  if (options_.datasets.empty()) return;  // nothing is known of what is foreign
+  const std::vector<ExtentKey> left =
+      parts_.placements.ReleaseForeign(options_.datasets, bytes);
+  if (left.empty()) return;
+  log::Info("data set '{}' needs space: {} extents of data sets that are not configured any more "
+            "are removed from tier.ssd.directory", dataset.name(), left.size());
+  EvictAll(left);
 }
 
 void Cataloguer::EvictAll(std::span<const ExtentKey> keys) {

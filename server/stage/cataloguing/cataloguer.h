@@ -35,6 +35,7 @@ struct CataloguerOptions {
   // StagerOptions::ram_working_bytes, which bounds what a scan reads ahead. 0: no bound.
   std::uint64_t working_bytes = 0;
   std::string catalog_path;         // StagerOptions::catalog_path
+  std::vector<std::uint64_t> datasets = {};  // StagerOptions::datasets
 };
 
 // Borrowed; all outlive the cataloguer.
@@ -96,6 +97,8 @@ class Cataloguer {
  private:
   void TakeOver(Dataset& dataset, const Replacement& replaced);
   void DropCopies(const Dataset& dataset);
+  // Makes space for extents of so many bytes, if there is not so much.
+  void MakeRoom(const Dataset& dataset, std::uint64_t bytes);
   void EvictAll(std::span<const tier::ExtentKey> keys);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
   // By extent of a catalog.

@@ -10,6 +10,7 @@
 
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
 #include "server/io/log.h"
 
 namespace forebay::stage {
@@ -19,6 +20,7 @@ constexpr std::uint64_t kMagic = 0x3153444145524246;  // "FBREADS1"
 constexpr std::size_t kHeaderBytes = 16;
 constexpr std::size_t kRecordBytes = 40;
 constexpr std::uint64_t kFileBytesMax = 1ULL << 32;  // 100 million extents
+constexpr std::uint64_t kReadBytes = 8 * limits::kMiB;
 
 std::vector<std::byte> Header() {
   ByteWriter writer;
@@ -85,7 +87,10 @@ Result<bool> FirstReads::Load(io::IoQueue& queue) {
   if (found.has_value()) {
     FOREBAY_ASSIGN(const io::FileInfo info, (*found)->Info());
     bytes.resize(std::min(info.bytes, kFileBytesMax));  // the size comes from outside
-    FOREBAY_TRY(io::ReadFully(queue, **found, 0, bytes));
+    for (std::uint64_t at = 0; at < bytes.size(); at += kReadBytes) {
+      const std::uint64_t length = std::min<std::uint64_t>(kReadBytes, bytes.size() - at);
+      FOREBAY_TRY(io::ReadFully(queue, **found, at, std::span(bytes).subspan(at, length)));
+    }
   } else if (found.error().code() != ErrorCode::kNotFound) {
     return found.error();
   }
@@ -114,14 +119,15 @@ Result<bool> FirstReads::Load(io::IoQueue& queue) {
               name_, bytes.size() - good);
   }
   // Truncated, because a reader stops at the damage and would not see records that follow it.
-  FOREBAY_ASSIGN(file_, directory_->Open(name_, io::OpenMode::kAppend));
-  if (good < bytes.size()) FOREBAY_TRY(file_->Truncate(good));
-  file_bytes_ = good;
+  FOREBAY_ASSIGN(std::unique_ptr<io::File> file, directory_->Open(name_, io::OpenMode::kAppend));
+  if (good < bytes.size()) FOREBAY_TRY(file->Truncate(good));
   // A new file and a dropped one begin with a header.
-  if (good > 0) return false;
-  FOREBAY_TRY(io::WriteFully(queue, *file_, 0, header));
-  file_bytes_ = header.size();
-  return true;
+  const bool is_new = good == 0;
+  if (is_new) FOREBAY_TRY(io::WriteFully(queue, *file, 0, header));
+  // Only now: records are appended where the next reader of the file finds them, or not at all.
+  file_ = std::move(file);
+  file_bytes_ = is_new ? header.size() : good;
+  return is_new;
 }
 
 bool FirstReads::was_opened() const {

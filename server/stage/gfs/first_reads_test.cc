@@ -92,6 +92,43 @@ TEST_F(FirstReadsTest, ThoseThatComeBeforeTheFileIsOpenedAreComparedAndNotSaved)
   EXPECT_EQ(reads.Compare(Key(1), 12), Outcome::kChanged);
 }
 
+// More than one read of the file can bring.
+TEST_F(FirstReadsTest, AFileOfMillionsIsLoaded) {
+  constexpr std::uint32_t kExtents = 2'000'000;  // 80 MB
+  {
+    FirstReads reads;
+    Open(reads);
+    std::vector<FirstRead> batch;
+    for (std::uint32_t i = 0; i < kExtents; ++i) {
+      batch.push_back({.key = Key(i), .checksum = i});
+      if (batch.size() < 100'000) continue;
+      EXPECT_THAT(reads.KeepOfOther(batch), IsEmpty());
+      batch.clear();
+    }
+  }
+  FirstReads reads;
+  Open(reads);
+  EXPECT_EQ(reads.Compare(Key(kExtents - 1), kExtents - 1), Outcome::kSame);
+  EXPECT_EQ(reads.Compare(Key(0), 1), Outcome::kChanged);
+}
+
+// The file cannot get a header: nothing may be written where the next daemon does not look.
+TEST_F(FirstReadsTest, AFileThatCannotBeBegunGetsNoRecords) {
+  FirstReads reads;
+  backend_.SetCapacity(0);
+  EXPECT_EQ(CodeOf(reads.Open(backend_, *directory_, kName, /*forget=*/false)),
+            ErrorCode::kResourceExhausted);
+  backend_.SetCapacity(1 << 20);
+  EXPECT_EQ(reads.Compare(Key(1), 11), Outcome::kFirst);
+  FirstReads next;
+  Open(next);
+  EXPECT_EQ(next.Compare(Key(1), 12), Outcome::kFirst) << "it was not saved";
+  EXPECT_EQ(next.Compare(Key(2), 22), Outcome::kFirst);
+  FirstReads last;
+  Open(last);
+  EXPECT_EQ(last.Compare(Key(2), 22), Outcome::kSame);
+}
+
 TEST_F(FirstReadsTest, ARebuildForgetsThem) {
   {
     FirstReads reads;

@@ -3,6 +3,7 @@
 // so that two threads never give the same space away; a Dataset's own mutex is taken inside it.
 #include "server/stage/placement/placement_table.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 namespace forebay::stage {
@@ -70,6 +71,22 @@ std::vector<tier::ExtentKey> PlacementTable::ReleaseOthers(
     if (!is_other(key)) return false;
     // A file of an earlier daemon, for an extent that is no longer in the catalog: its space, which
     // the placer never had, becomes free for others.
+    placer_.Release(plan::HomeTier::kSsd, {.ram_bytes = 0, .ssd_bytes = file_bytes});
+    left.push_back(key);
+    return true;
+  });
+  return left;
+}
+
+std::vector<tier::ExtentKey> PlacementTable::ReleaseForeign(
+    std::span<const std::uint64_t> datasets, std::uint64_t needed_bytes) {
+  std::vector<tier::ExtentKey> left;
+  const MutexLock lock(mutex_);
+  const plan::TierSpace space = placer_.left();
+  if (needed_bytes <= space.ram_bytes + space.ssd_bytes) return left;
+  std::erase_if(on_ssd_, [&](const auto& entry) FOREBAY_REQUIRES(mutex_) {
+    const auto& [key, file_bytes] = entry;
+    if (std::ranges::find(datasets, key.dataset) != datasets.end()) return false;
     placer_.Release(plan::HomeTier::kSsd, {.ram_bytes = 0, .ssd_bytes = file_bytes});
     left.push_back(key);
     return true;

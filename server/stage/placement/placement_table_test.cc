@@ -62,6 +62,19 @@ TEST(PlacementTableTest, WhatNoCatalogHasAnyMoreGivesItsRoomBack) {
   EXPECT_EQ(placements.left().ssd_bytes, 5 * kPage);
 }
 
+// What an earlier daemon has left for a data set that is not configured any more.
+TEST(PlacementTableTest, WhatIsOfNoDataSetOfThisDaemonGoesWhenRoomIsShort) {
+  tier::ExtentKey foreign = kKey;
+  foreign.dataset = 2;
+  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 2 * kPage},
+                  std::vector<tier::SegmentStore::Stored>{{kKey, 3 * kPage}, {foreign, 7 * kPage}});
+  const std::vector<std::uint64_t> ours = {kKey.dataset};
+  EXPECT_TRUE(placements.ReleaseForeign(ours, 3 * kPage).empty()) << "there is room for so much";
+  EXPECT_EQ(placements.ReleaseForeign(ours, 4 * kPage), std::vector{foreign});
+  EXPECT_EQ(placements.left().ssd_bytes, 9 * kPage);
+  EXPECT_TRUE(placements.ReleaseForeign(ours, 100 * kPage).empty()) << "the rest is ours";
+}
+
 TEST(PlacementTableTest, WhatHadNoHomeGetsOneWhenRoomComesFree) {
   tier::ExtentKey stale = kKey;
   stale.identity = 8;
