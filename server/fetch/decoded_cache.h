@@ -66,10 +66,12 @@ struct DecodedUnit {
 };
 using UnitRef = std::shared_ptr<const DecodedUnit>;
 
-// The place of a unit's first chunk, which identifies the unit.
+// The place of a unit's first chunk, which identifies the unit, and the number of the Dataset for
+// which it was decoded: after a rebuild, extents of the same keys may have other bytes.
 struct UnitKey {
   tier::ExtentKey extent;
   std::uint32_t piece = 0;
+  std::uint64_t dataset_number = 0;  // Dataset::number
   bool operator==(const UnitKey&) const = default;
 };
 
@@ -140,7 +142,8 @@ class DecodedCache {
  private:
   struct KeyHash {
     std::size_t operator()(const UnitKey& key) const {
-      return tier::ExtentKeyHash()(key.extent) + key.piece * 0x9E3779B97F4A7C15ULL;
+      const std::uint64_t rest = key.piece + (key.dataset_number << 32);
+      return tier::ExtentKeyHash()(key.extent) + rest * 0x9E3779B97F4A7C15ULL;
     }
   };
   struct Kept {

@@ -6,6 +6,7 @@
 #include "server/stream/stream_registry.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -99,7 +100,10 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec stream_sp
                    .view_pin_bytes = options_.batches.view_pin_bytes,
                    .hooks = {.left = [this](const StreamSession& left) { Left(left); },
                              .closed = [this](const StreamSession& closed,
-                                              bool has_left) { Closed(closed, has_left); }}});
+                                              bool has_left) { Closed(closed, has_left); },
+                             .keep = [this](std::vector<BatchHold>& holds) {
+                               return Keep(holds);
+                             }}});
   sessions_.push_back({session.get(), std::move(*slots), std::move(future)});
   return session;
 }
@@ -159,6 +163,17 @@ SessionStats StreamRegistry::totals() const {
 std::size_t StreamRegistry::open_count() const {
   const MutexLock lock(mutex_);
   return sessions_.size();
+}
+
+void StreamRegistry::KeepWhatReadersHave() {
+  const MutexLock lock(mutex_);
+  keeps_ = true;
+}
+
+bool StreamRegistry::Keep(std::vector<BatchHold>& holds) {
+  const MutexLock lock(mutex_);
+  if (keeps_) std::ranges::move(holds, std::back_inserter(kept_));
+  return keeps_;
 }
 
 }  // namespace forebay::stream

@@ -46,6 +46,10 @@ class StreamRegistry {
   // Totals over all streams since the start, closed ones included.
   SessionStats totals() const;
   std::size_t open_count() const;
+  // From now on, what readers have when their streams are closed stays as it is until the registry
+  // is destroyed. For a daemon that ends: streams end one after the other, and the memory of one
+  // must not get the samples of another while its reader still reads it.
+  void KeepWhatReadersHave();
   // See BatchScheduler; call about once a second.
   void ExpireWaiting() { scheduler_.ExpireWaiting(); }
 
@@ -69,6 +73,7 @@ class StreamRegistry {
   void LeaveLocked(const StreamSpec& spec) FOREBAY_REQUIRES(mutex_);
   void Left(const StreamSession& session);
   void Closed(const StreamSession& session, bool has_left);
+  bool Keep(std::vector<BatchHold>& holds);
 
   const RegistryOptions options_;
   FutureUse& future_;
@@ -77,6 +82,8 @@ class StreamRegistry {
   std::map<std::string, Group> groups_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<OpenStream> sessions_ FOREBAY_GUARDED_BY(mutex_);  // in the order of opening
   SessionStats closed_totals_ FOREBAY_GUARDED_BY(mutex_);
+  bool keeps_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::vector<BatchHold> kept_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stream

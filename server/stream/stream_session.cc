@@ -209,8 +209,14 @@ void StreamSession::Close() {
     pinned_bytes_ = 0;
   }
   std::vector<BatchRoom> rooms;
-  for (const auto& [id, held] : freed) rooms.push_back(held.room);
+  std::vector<BatchHold> holds;
+  for (auto& [id, held] : freed) {
+    rooms.push_back(held.room);
+    holds.push_back(std::move(held.hold));
+  }
   freed.clear();
+  if (parts_.hooks.keep(holds)) rooms.clear();
+  holds.clear();
   // Batches under way end by themselves, as cancelled; those that wait for rows of other nodes end
   // at once, so that neither the link nor their memory is busy with what nobody reads. Slots that
   // other batches have begun to fill for batches that do not run are freed here.

@@ -66,6 +66,8 @@ struct SessionHooks {
   std::function<void(const StreamSession&)> left;
   // The session is closed; `has_left`: `left` was called before. Once.
   std::function<void(const StreamSession&, bool has_left)> closed;
+  // Takes the memory of batches that the reader still has, if it is to outlive the session.
+  std::function<bool(std::vector<BatchHold>& holds)> keep;
 };
 
 // What a session works with; the scheduler is borrowed.
@@ -96,9 +98,10 @@ class StreamSession final : public BatchOwner,
   // The reader asks for no more: others may open the stream's name with other words from now on.
   // What it holds stays in place. Idempotent.
   void Leave();
-  // Frees everything; nothing reaches the sink any more. Ends requests to other nodes, so it is to
-  // be called without a lock. Idempotent; a second caller waits until the first one has ended, so
-  // the stream is closed for every caller that has returned.
+  // Frees everything, or hands it to SessionHooks::keep; nothing reaches the sink any more. Ends
+  // requests to other nodes, so it is to be called without a lock. Idempotent; a second caller
+  // waits until the first one has ended, so the stream is closed for every caller that has
+  // returned.
   void Close() FOREBAY_EXCLUDES(close_mutex_);
 
   // For the scheduler. Requested by Close.

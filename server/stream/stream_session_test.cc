@@ -164,6 +164,29 @@ TEST_F(StreamSessionTest, APartialOrderIsTheSameForAnyNumberOfRanks) {
   EXPECT_EQ(bytes_by_position(4), of_one_rank);
 }
 
+// A daemon ends its streams one after the other. A reader may not know it yet and still read, while
+// another stream's batches are assembled.
+TEST_F(StreamSessionTest, WhatAReaderHasIsNotUsedAgainWhileTheDaemonEnds) {
+  Start();
+  auto reader = Open({.batch = 16, .ranks = 2, .rank = 0});
+  auto other = Open({.batch = 16, .ranks = 2, .rank = 1});
+  ASSERT_TRUE(reader->Pull({.first = {}}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(1));
+  const std::uint64_t used = serve_->slots().used_bytes();
+  ASSERT_GT(used, 0U);
+  serve_->registry().KeepWhatReadersHave();
+  reader->Close();
+  EXPECT_EQ(serve_->slots().used_bytes(), used);
+  for (std::uint64_t step = 1; step < 4; ++step) {
+    ASSERT_TRUE(other->Pull({.first = {.step = StepId(step)}}).has_value());
+    ASSERT_TRUE(sink_->WaitFor(1 + step));
+  }
+  EXPECT_TRUE(sink_->errors().empty());
+  ExpectRightBytes();
+  other->Close();
+  EXPECT_GT(serve_->slots().used_bytes(), used) << "all that readers had";
+}
+
 TEST_F(StreamSessionTest, PadsTheTailAndFlagsIt) {
   Start();
   auto session = Open({.batch = 100, .tail = TailPolicy::kPad});

@@ -73,7 +73,8 @@ Status PackedRows::Plan(std::uint64_t bytes_max) {
     if (inserted) {
       units_.push_back({.field = row.field.value(),
                         .place = place,
-                        .key = {parts_.dataset.key(place.extent), place.piece},
+                        .key = {parts_.dataset.key(place.extent), place.piece,
+                                parts_.dataset.number()},
                         .samples = {.dataset = parts_.dataset.hash(),
                                     .first = place.first_sample,
                                     .count = place.sample_count}});

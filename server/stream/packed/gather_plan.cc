@@ -47,7 +47,7 @@ void GatherPlan::PlanUnits(const StreamSpec& spec, const GatherWanted& wanted) {
         GatherUnit unit;
         unit.field = field;
         unit.place = place;
-        unit.key = {spec.dataset->key(place.extent), place.piece};
+        unit.key = {spec.dataset->key(place.extent), place.piece, spec.dataset->number()};
         unit.samples = {.dataset = spec.dataset->hash(), .first = place.first_sample,
                         .count = place.sample_count, .epoch = wanted.epoch,
                         .after = wanted.end_position};

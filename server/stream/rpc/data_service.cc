@@ -191,6 +191,7 @@ void DataService::Drain() {
     // list.
     open.assign(streams_.begin(), streams_.end());
   }
+  parts_.registry.KeepWhatReadersHave();
   for (const std::shared_ptr<StreamReactor>& stream : open) stream->End(ShuttingDown());
 }
 
