@@ -109,6 +109,7 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
   const bool is_silent = !status.has_value() && stage::IsNoAnswer(status.error());
   const bool is_passed_over =
       !status.has_value() && (status.error().code() == ErrorCode::kDataLoss ||
+                              status.error().code() == ErrorCode::kInternal ||
                               stage::IsTooBusy(status.error()));
   if (is_silent) {
     if (nodes_.Lives(node)) {  // logged once, not by every batch that waits for it
@@ -120,7 +121,8 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
     nodes_.SetLives(node, false);
   }
   if (is_passed_over) {
-    // Neither wrong bytes nor a node that is too busy are a reason to think that the node is dead.
+    // Neither wrong bytes, nor an answer that nobody can read, nor a node that is too busy are a
+    // reason to think that the node is dead.
     log::Warn("data set '{}': from node {}: {}; the next node is asked", flight->dataset->name(),
               node.value(), status.error().message());
     wanted.passed_over.push_back(node);
