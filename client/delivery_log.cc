@@ -4,6 +4,7 @@
 #include "client/delivery_log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -61,17 +62,29 @@ void AppendMember(std::string& line, const char* name, const std::string& text) 
   line += '"';
 }
 
+// Whether the file ends in the middle of a line. A pipe has no end to look at.
+bool EndsInALine(int fd) {
+  struct stat info {};
+  char last = '\n';
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return false;
+  return pread(fd, &last, 1, info.st_size - 1) == 1 && last != '\n';
+}
+
 }  // namespace
 
 Result<DeliveryLog> DeliveryLog::Open(const std::string& path, const DeliveryLogHeader& header) {
   // O_APPEND lets a restarted run continue the file, and several ranks share one. O_NOFOLLOW and
   // 0600: a log in a shared folder is neither redirected by a link nor read by others.
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
+  constexpr int kFlags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
   UniqueFd file(::open(path.c_str(), kFlags, 0600));
   if (!file.valid()) return Error::FromErrno(errno, "opening the delivery log " + path);
+  const bool is_torn = EndsInALine(file.get());
   DeliveryLog log(std::move(file), path);
   std::string& line = log.line_;
-  line = "{\"forebay_delivery_log\":1";
+  // A run that was killed, or found the disk full, may have left half a line. The header must not
+  // become a part of it; the audit passes over half a line that a header follows.
+  line = is_torn ? "\n" : "";
+  line += "{\"forebay_delivery_log\":1";
   AppendMember(line, "opened_unix_ns", static_cast<std::uint64_t>(header.opened_unix_ns));
   AppendMember(line, "dataset", header.dataset);
   AppendMember(line, "stream", header.stream);

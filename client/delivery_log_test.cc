@@ -123,6 +123,23 @@ TEST(DeliveryLog, FollowsNoLinkAndIsReadByItsOwnerAlone) {
   EXPECT_EQ(ReadLines(path).size(), 1U);
 }
 
+// A run that was killed while it wrote, or that met a full disk, and the run after it.
+TEST(DeliveryLog, AHeaderBehindHalfALineBeginsANewOne) {
+  testing::FakeDaemon daemon;
+  const internal::DeliveryLogHeader header = {.dataset = "d", .stream = "s", .selection = "all",
+                                              .order = {.sample_count = 1}};
+  const std::string path = daemon.folder() + "/delivery.log";
+  ASSERT_TRUE(internal::DeliveryLog::Open(path, header).has_value());
+  std::ofstream(path, std::ios::app) << "{\"epoch\":0,\"st";
+  ASSERT_TRUE(internal::DeliveryLog::Open(path, header).has_value());
+  ASSERT_TRUE(internal::DeliveryLog::Open(path, header).has_value());
+  const std::vector<std::string> lines = ReadLines(path);
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[1], "{\"epoch\":0,\"st");
+  EXPECT_EQ(lines[2], lines[0]);
+  EXPECT_EQ(lines[3], lines[0]);
+}
+
 TEST(DeliveryLog, FailsWhereTheFileCannotBe) {
   testing::FakeDaemon daemon;
   auto client = Client::Connect({.address = daemon.address()});

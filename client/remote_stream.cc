@@ -366,12 +366,13 @@ Result<std::optional<Batch>> RemoteStream::Next(Deadline deadline) {
   }
   const std::uint64_t payload_bytes = outcome.state->payload_bytes;
   Batch batch(std::move(outcome.state));
-  after_last_ = batch.token();
-  last_ = batch.hold();
   Count(batch, outcome.wait_ns, payload_bytes);
   // The line is written before the caller has the batch: a killed process may have logged a batch
   // that it did not use, but has used none that is not logged.
   FOREBAY_TRY(Log(batch, {}));
+  // Only now: a stream that is resumed from token() after an error gets this batch again.
+  after_last_ = batch.token();
+  last_ = batch.hold();
   return std::optional<Batch>(std::move(batch));
 }
 

@@ -471,6 +471,19 @@ TEST_F(AuditTest, WholeEpochsPass) {
   EXPECT_THAT(Forebay({"audit", Path("a")}).out, HasSubstr("every sample exactly once"));
 }
 
+TEST_F(AuditTest, HalfALineThatAHeaderFollowsIsPassedOver) {
+  const PositionToken checkpoint = Consume("a", {.batches = 5});
+  std::ofstream(Path("a"), std::ios::app) << "{\"epoch\":0,\"st";
+  Consume("a", {.resume = checkpoint});
+  const ForebayRun run = Audit({"a"}, true);
+  EXPECT_EQ(run.code, 0) << run.out;
+  // In any other place it may be a line that was tampered with.
+  std::vector<std::string> lines = Lines("a");
+  std::swap(lines[1], lines[6]);
+  Write("a", lines);
+  EXPECT_NE(Audit({"a"}, true).code, 0);
+}
+
 TEST_F(AuditTest, RanksAreOneHistory) {
   Consume("a", {.ranks = 4, .rank = 0});
   Consume("b", {.ranks = 4, .rank = 1});

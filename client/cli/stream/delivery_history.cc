@@ -208,23 +208,31 @@ using StepKey = std::pair<std::uint64_t, std::uint64_t>;  // epoch, step
 
 Status DeliveryHistory::Read(const std::string& name, std::istream& log) {
   Opening* current = nullptr;
+  std::string torn;  // the place of a line that is none, as long as no header has followed it
   std::string line;
   for (std::uint64_t number = 1; std::getline(log, line); ++number) {
     const std::string place = name + ":" + std::to_string(number);
-    if (log.eof()) {
-      // No newline: the process was killed while it wrote.
-      // A whole object without a newline may be the last line of a log that an editor has saved.
-      if (!json::accept(line)) return {};
+    const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const bool is_header = object.is_object() && object.contains("forebay_delivery_log");
+    if (!torn.empty() && !is_header) break;
+    torn.clear();
+    // No newline: the process was killed while it wrote. A whole object without a newline may be
+    // the last line of a log that an editor has saved.
+    if (object.is_discarded() && log.eof()) return {};
+    // Likewise, and the run that followed has begun a new line (DeliveryLog::Open).
+    if (object.is_discarded()) {
+      torn = place;
+      continue;
     }
-    FOREBAY_TRY(ReadLine(place, line, current));
+    FOREBAY_TRY(ReadLine(place, object, current));
   }
+  if (!torn.empty()) return Malformed(torn, "is not a JSON object");
   if (current == nullptr) return Malformed(name, "is not a delivery log");
   return {};
 }
 
-Status DeliveryHistory::ReadLine(const std::string& place, std::string_view line,
+Status DeliveryHistory::ReadLine(const std::string& place, const json& object,
                                  Opening*& current) {
-  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return Malformed(place, "is not a JSON object");
   // A file may have several headers: each restart appends to it.
   if (object.contains("forebay_delivery_log")) {

@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "proto/contract/ids.h"
 #include "proto/contract/order_spec.h"
 #include "proto/contract/result.h"
@@ -82,7 +84,7 @@ class DeliveryHistory {
   // Openings of one order, in the order of time.
   using Group = std::vector<const Opening*>;
 
-  Status ReadLine(const std::string& place, std::string_view line, Opening*& current);
+  Status ReadLine(const std::string& place, const nlohmann::json& object, Opening*& current);
   Status AddBatch(const std::string& place, Opening& opening, const LoggedBatch& batch,
                   const std::vector<std::uint64_t>& ids);
   void CheckIds(const std::string& place, Opening& opening, const LoggedBatch& batch,
