@@ -14,7 +14,7 @@ bool PackWalk::Next() {
   std::array<std::byte, kRecordPrefixBytes> bytes;
   const std::uint64_t size = source_.size();
   if (offset_ > size || size - offset_ < bytes.size()) return false;
-  if (!source_.ReadAt(offset_, bytes).has_value()) return false;
+  if (!Read(offset_, bytes)) return false;
   const auto prefix = ReadRecordPrefix(bytes);
   // Statistics and index end a file.
   if (!prefix.has_value() || prefix->type == RecordType::kIndex ||
@@ -28,7 +28,7 @@ bool PackWalk::Next() {
   }
   // ReadRecordPrefix has bounded the head's size, and it lies in the file.
   record_.resize(prefix->head_bytes);
-  if (!source_.ReadAt(offset_, record_).has_value()) return false;
+  if (!Read(offset_, record_)) return false;
   const auto added = CheckRecordHead(identity_, offset_, record_);
   // A run that is resumed verifies payloads, because the last record may have its head on the
   // medium and not its payload. A reader that recovers verifies them when it reads them.
@@ -42,9 +42,16 @@ bool PackWalk::Next() {
   return taken;
 }
 
+bool PackWalk::Read(std::uint64_t offset, std::span<std::byte> bytes) {
+  const Status read = source_.ReadAt(offset, bytes);
+  // A file that is shorter than it was is cut off there, which is no error of the system.
+  if (!read.has_value() && read.error().system_errno() != 0) status_ = read;
+  return read.has_value();
+}
+
 bool PackWalk::PayloadIsSound(const RecordPrefix& prefix) {
   payload_.resize(static_cast<std::size_t>(prefix.payload_bytes));
-  return source_.ReadAt(offset_ + prefix.head_bytes, payload_).has_value() &&
+  return Read(offset_ + prefix.head_bytes, payload_) &&
          PayloadChecksum(identity_, prefix.type, offset_, payload_) == prefix.payload_checksum;
 }
 

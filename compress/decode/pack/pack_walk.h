@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "compress/decode/pack/byte_source.h"
 #include "compress/format/pack/pack_format.h"
+#include "proto/contract/result.h"
 
 namespace forebay::compress {
 
@@ -29,11 +31,16 @@ class PackWalk {
   // by CheckPackIndex.
   bool Next();
 
+  // The error of the operating system that ended the walk, if one did: then nothing is known of the
+  // record at offset(), which may be whole.
+  const Status& status() const { return status_; }
+
   std::uint64_t offset() const { return offset_; }
   const std::vector<ChunkEntry>& chunks() const { return chunks_; }  // in the file's order
   const std::vector<KeyEntry>& keys() const { return keys_; }
 
  private:
+  bool Read(std::uint64_t offset, std::span<std::byte> bytes);
   bool PayloadIsSound(const RecordPrefix& prefix);
   bool TakeChunk(const RecordPrefix& prefix, std::span<const std::byte> added);
   bool TakeKeys(const RecordPrefix& prefix, std::span<const std::byte> added);
@@ -43,6 +50,7 @@ class PackWalk {
   const std::uint64_t identity_;
   const bool verify_payloads_;
   std::uint64_t offset_;
+  Status status_;
   std::vector<std::byte> record_, payload_;
   std::vector<ChunkEntry> chunks_;
   std::vector<KeyEntry> keys_;

@@ -479,6 +479,10 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
     }
     return Create(path, wanted, options);
   }
+  // After a sync that failed, the kernel takes pages for written that are not. They are dropped, so
+  // that the walk sees what is on the medium.
+  if (fdatasync(file.get()) != 0) return Error::FromErrno(errno, part + ": syncing");
+  static_cast<void>(posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED));
   FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(part));
   FOREBAY_ASSIGN(const std::vector<std::byte> start,
                  StartToGoOnWith(*source, schema, options, part));
@@ -486,6 +490,10 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
   PackWalk walk(*source, schema, identity, start.size(), true);
   // The walk ends at the first record that is not whole: behind it nothing can be relied on.
   while (walk.Next()) continue;
+  // A record that could not be read may be whole: cutting it off would throw away what is there.
+  if (!walk.status().has_value()) {
+    return walk.status().error().WithContext(part + ": looking for what is there already");
+  }
   std::vector<FieldStatistics> statistics;
   if (options.statistics) {
     FOREBAY_ASSIGN(statistics,
