@@ -193,7 +193,11 @@ Result<fs::path> CheckpointFolder::Publish(const Manifest& manifest) {
   FOREBAY_TRY(WriteSynced(unpublished / kManifestName, EncodeManifest(manifest)));
   // The entries of the files have to be on the disk before the folder gets its name.
   FOREBAY_TRY(SyncFolder(unpublished));
-  FOREBAY_TRY(Replace(unpublished, path));
+  const Status published = Replace(unpublished, path);
+  // It may have its name although the sync of the folder failed: then it is this run's all the
+  // same, and the next save may write it again.
+  if (!fs::exists(unpublished, code) && fs::exists(path, code)) own_.insert(step);
+  FOREBAY_TRY(published);
   // Last: if removing fails or the machine crashes, there is a checkpoint too many.
   RemoveOlderThan(step);
   return path;
