@@ -281,7 +281,7 @@ std::unique_ptr<DaemonProcess> DaemonRig::StartNode(std::uint32_t rank, std::uin
       "--config", folder_ + "/" + config, "--socket", node_socket(rank), "--node-rank", number,
       "--node-count", std::to_string(node_count), "--set",
       "nodes.rendezvous=directory:" + rendezvous_path(), "--set", "peer.interface=lo", "--set",
-      "daemon.state_dir=" + fast_folder_ + "/state" + number};
+      "daemon.state_dir=" + node_state(rank)};
   if (options_.ssd) {
     arguments.insert(arguments.end(),
                      {"--set", "tier.ssd.directory=" + folder_ + "/ssd" + number});

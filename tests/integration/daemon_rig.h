@@ -74,6 +74,9 @@ class DaemonRig {
   // In memory where the machine has /dev/shm, as the nodes' state directories are: a disk that
   // stalls for seconds in a sync must not make one node take another one for dead.
   std::string rendezvous_path() const { return fast_folder_ + "/rendezvous"; }
+  std::string node_state(std::uint32_t rank) const {
+    return fast_folder_ + "/state" + std::to_string(rank);
+  }
   std::string folder() const { return folder_; }
   std::string socket_path() const { return folder_ + "/run/s"; }
   std::string ssd_path() const { return folder_ + "/ssd"; }

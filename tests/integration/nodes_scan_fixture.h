@@ -146,7 +146,7 @@ class ScannedNodes : public NodesTest, public ::testing::WithParamInterface<Reco
   }
   // What the node has saved for its next daemon, except the extents on its SSD.
   void ForgetState(std::uint32_t rank) {
-    std::filesystem::remove_all(rig_.folder() + "/state" + std::to_string(rank));
+    std::filesystem::remove_all(rig_.node_state(rank));
   }
   std::uint64_t EntriesInRendezvous() {
     std::uint64_t entries = 0;
