@@ -96,8 +96,12 @@ void FillEveryField(google::protobuf::Message& message) {
         fields.SetString(&message, field, std::to_string(field->number()));
         break;
       case Field::CPPTYPE_BOOL: fields.SetBool(&message, field, true); break;
-      case Field::CPPTYPE_UINT32: fields.SetUInt32(&message, field, field->number()); break;
-      case Field::CPPTYPE_UINT64: fields.SetUInt64(&message, field, field->number()); break;
+      case Field::CPPTYPE_UINT32:
+        fields.SetUInt32(&message, field, static_cast<std::uint32_t>(field->number()));
+        break;
+      case Field::CPPTYPE_UINT64:
+        fields.SetUInt64(&message, field, static_cast<std::uint64_t>(field->number()));
+        break;
       case Field::CPPTYPE_INT64: fields.SetInt64(&message, field, field->number()); break;
       default: FAIL() << "no value for " << field->full_name();
     }
