@@ -62,8 +62,8 @@ void AppendMember(std::string& line, const char* name, const std::string& text) 
   line += '"';
 }
 
-// Whether the file ends in the middle of a line. A pipe has no end to look at.
-bool EndsInALine(int fd) {
+// A pipe or a device has no end to look at.
+bool EndsWithHalfALine(int fd) {
   struct stat info {};
   char last = '\n';
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return false;
@@ -78,7 +78,7 @@ Result<DeliveryLog> DeliveryLog::Open(const std::string& path, const DeliveryLog
   constexpr int kFlags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
   UniqueFd file(::open(path.c_str(), kFlags, 0600));
   if (!file.valid()) return Error::FromErrno(errno, "opening the delivery log " + path);
-  const bool is_torn = EndsInALine(file.get());
+  const bool is_torn = EndsWithHalfALine(file.get());
   DeliveryLog log(std::move(file), path);
   std::string& line = log.line_;
   // A run that was killed, or found the disk full, may have left half a line. The header must not

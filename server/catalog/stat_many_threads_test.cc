@@ -30,7 +30,7 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
 namespace forebay::catalog {
 namespace {
 
-TEST(ThreadLimit, StatManyAsksForAllPathsWithTheThreadsThatThereAre) {
+TEST(StatManyThreads, AllPathsAreAskedForWithTheThreadsThatThereAre) {
   constexpr std::size_t kPaths = 400;
   io::MemoryBackend backend;
   std::vector<std::string> paths;

@@ -47,7 +47,7 @@ Status EnsurePrivateDirectory(const std::string& path) {
 constexpr std::string_view kEndingWord = "ending";
 constexpr int kLookMs = 20;
 
-// What a lock file says.
+// The contents of a lock file.
 struct Holder {
   int pid = 0;  // 0: it has not written it yet
   bool is_marked_as_ending = false;

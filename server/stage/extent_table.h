@@ -69,8 +69,8 @@ class ExtentTable {
   std::uint32_t next_ = 0;  // the pass has claimed or skipped all extents before this one
   // All before this one have a home, were loaded, or are remote.
   std::uint32_t next_without_home_ = 0;
-  // What the pass claims after all others: copies, and extents before next_ that got a home during
-  // the pass. An extent may be listed twice.
+  // The pass claims these after all others: copies, and extents before next_ that got a home while
+  // it went on. An extent may be listed twice.
   std::deque<ExtentId> late_;
   std::uint64_t loading_ = 0;  // extents in state kLoading
 };

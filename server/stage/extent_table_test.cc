@@ -116,7 +116,7 @@ class RandomTable {
     }
   }
 
-  // What is left of the pass is claimed and loaded; then everything that has a home was loaded.
+  // Claims and loads the rest of the pass, and expects that all extents with a home were loaded.
   void ExpectThePassEnds() {
     while (const auto next = table_.ClaimNext()) loading_.insert(*next);
     EXPECT_EQ(table_.HasPassEnded(), loading_.empty());

@@ -23,7 +23,8 @@ using Excess = SlotLedger::Excess;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kCapacity = 100 * kPage;
 
-// What the queue reads of a stream: its batches are of at most `bytes_max`, or of unknown size (0).
+// Returns a stream whose batches have at most `bytes_max`, or an unknown size (0). The queue reads
+// nothing else of it.
 StreamSpec SpecOf(std::uint32_t credits, std::uint64_t bytes_max) {
   return {.catalog = nullptr,
           .form = nullptr,
@@ -179,8 +180,8 @@ TEST_F(SlotQueueTest, TheEndOfScratchStartsThoseThatWaitForScratchAndNoOthers) {
   EXPECT_TRUE(queue_.BeginAttempt(second, 50 * kPage));
 }
 
-// What ParkFailed decides when an attempt found no memory: between its beginning and its end
-// another thread may have given some back, which nobody would tell the job later.
+// An attempt found no memory, but between its beginning and its end another thread may have given
+// some back. Nobody would tell the job later, so ParkFailed has to notice it.
 TEST_F(SlotQueueTest, AnAttemptThatFailedIsTriedAgainAtOnceIfMemoryWasFreedMeanwhile) {
   const auto slots = Admit(2, {}, 0);
   const JobRef job = NewJob(slots), other = NewJob(slots);

@@ -215,6 +215,7 @@ void StreamSession::Close() {
     holds.push_back(std::move(held.hold));
   }
   freed.clear();
+  // Memory that is kept is not free, so no other stream is told that it were.
   if (parts_.hooks.keep(holds)) rooms.clear();
   holds.clear();
   // Batches under way end by themselves, as cancelled; those that wait for rows of other nodes end

@@ -1,3 +1,6 @@
+// What a case of the fault matrix must come to, computed from the case alone: the rule that injects
+// its faults, whether the epoch may end in an error, in which state the data set may be, and which
+// counters must have noticed. CaseRun compares the daemon with it.
 #include "tests/fault/expectation.h"
 
 #include <algorithm>

@@ -23,7 +23,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr const char* kEnded = "their connections are closed";
-// What it still writes when it is asked to end depends on the disk.
+// With an SSD, a daemon may still have to write when it is asked to end, and how long that takes
+// depends on the disk.
 const RigOptions kNoSsd = {.ssd = false};
 // A daemon that waits for a client waits for ever. Ten seconds are the promise
 // (limits::kDrainDeadlineMs); a machine that stalls may need more.

@@ -113,6 +113,8 @@ class Client {
   // thread of its own. kOutOfRange, kInvalidArgument: an option cannot be; the message names it.
   // kFailedPrecondition: another rank opened a stream of that name with another order, the catalog
   // has changed since the token was made, or the ranks do not divide the global batch.
+  // kResourceExhausted: the daemon has no memory left for the stream's batches, or this process may
+  // have no more threads.
   virtual Result<std::unique_ptr<BatchStream>> Open(const StreamOptions& options) = 0;
   // The daemon's address, to hand to other ranks.
   virtual const std::string& address() const = 0;

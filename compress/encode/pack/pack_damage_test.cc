@@ -1,12 +1,17 @@
-// Damaged packs: every flip and every truncation is found, and costs its own samples only.
+// Damaged packs: every flip and every truncation is found, and costs its own samples only. A pack
+// that cannot be read for the moment is not taken for a damaged one.
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "compress/decode/pack/byte_source.h"
+#include "compress/decode/pack/pack_walk.h"
 #include "compress/encode/testing/pack_test_model.h"
 #include "proto/contract/checksum.h"
 
@@ -253,6 +258,46 @@ TEST(PackDamageTest, HugeSizesInTheHeaderAreRefusedBeforeAllocation) {
     ASSERT_FALSE(pack.has_value());
     EXPECT_EQ(pack.error().code(), ErrorCode::kDataLoss);
   }
+}
+
+// A file of which a range cannot be read for the moment.
+class FailingSource : public ByteSource {
+ public:
+  FailingSource(std::span<const std::byte> bytes, std::uint64_t fails_from)
+      : bytes_(bytes), fails_from_(fails_from) {}
+  std::uint64_t size() const override { return bytes_.size(); }
+  Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    if (offset + bytes.size() > fails_from_) return Error::FromErrno(EIO, "reading");
+    std::ranges::copy(bytes_.subspan(offset, bytes.size()), bytes.begin());
+    return {};
+  }
+
+ private:
+  const std::span<const std::byte> bytes_;
+  const std::uint64_t fails_from_;
+};
+
+// A record that cannot be read may be whole: PackWriter::Resume must not cut it off.
+TEST(PackDamageTest, AWalkTellsWhatCannotBeReadFromWhatIsDamaged) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(40, kSeed);
+  const auto whole = WritePack(model, folder);
+  const FailingSource source(whole, whole.size() / 2);
+  const auto sound = MemorySource(whole);
+  const auto pack = PackFile::Open(*sound);
+  ASSERT_TRUE(pack.has_value());
+  const std::uint64_t begin = pack->index().chunks.front().offset;
+  const auto identity = PackIdentity(std::span(whole).first(begin));
+  PackWalk failing(source, pack->schema(), identity, begin, true);
+  while (failing.Next()) continue;
+  ASSERT_FALSE(failing.status().has_value());
+  EXPECT_EQ(failing.status().error().system_errno(), EIO);
+  auto bytes = whole;
+  bytes[bytes.size() / 2] ^= std::byte{1};
+  const auto flipped = MemorySource(bytes);
+  PackWalk damaged(*flipped, pack->schema(), identity, begin, true);
+  while (damaged.Next()) continue;
+  EXPECT_TRUE(damaged.status().has_value());
 }
 
 }  // namespace forebay::compress::pack_damage_test

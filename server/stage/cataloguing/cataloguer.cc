@@ -244,14 +244,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   // First, because the space of extents of changed objects is needed for the new ones.
   EvictAll(parts_.placements.ReleaseOthers(dataset.hash(), keys));
   FOREBAY_TRY(GiveFirstReads(dataset, *catalog, keys, groups));
-  std::uint64_t missing_bytes = 0;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const bool is_remote = parts_.nodes != nullptr && !parts_.nodes->Reads(groups[i]);
-    if (!is_remote && !parts_.tiers.Find(keys[i])) {
-      missing_bytes += catalog->extent(ExtentId(i)).bytes;
-    }
-  }
-  MakeRoom(dataset, missing_bytes);
+  MakeRoom(dataset, [&] { return MissingBytes(*catalog, keys, groups); });
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentId extent(i);
     planned[i] = form ? form->ImageBytesMax(extent) : catalog->extent(extent).bytes;
@@ -402,9 +395,11 @@ Result<bool> Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& so
     const bool is_own = rebuild || parts_.nodes == nullptr || parts_.nodes->Reads(groups[i]);
     if (is_own) own.push_back(ObjectId(i));
   }
-  std::uint64_t own_bytes = 0;
-  for (const ObjectId object : own) own_bytes += scans->plan().objects[object.value()].bytes;
-  MakeRoom(dataset, own_bytes);
+  MakeRoom(dataset, [&] {
+    std::uint64_t bytes = 0;
+    for (const ObjectId object : own) bytes += scans->plan().objects[object.value()].bytes;
+    return bytes;
+  });
   // From now on other nodes can ask for what this one has found.
   dataset.SetScans(scans);
   FOREBAY_TRY(ScanObjects(dataset, *scans, own, rebuild, queue));
@@ -470,10 +465,25 @@ Result<bool> Cataloguer::Collect(Dataset& dataset, ObjectScans& scans, io::IoQue
   return true;
 }
 
-void Cataloguer::MakeRoom(const Dataset& dataset, std::uint64_t bytes) {
-  if (options_.datasets.empty()) return;  // nothing is known of what is foreign
-  const std::vector<ExtentKey> left =
-      parts_.placements.ReleaseForeign(options_.datasets, bytes);
+// The bytes of this node's extents that are on no tier.
+std::uint64_t Cataloguer::MissingBytes(const catalog::Catalog& catalog,
+                                       std::span<const ExtentKey> keys,
+                                       std::span<const plan::GroupShare> groups) const {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    const bool is_remote = parts_.nodes != nullptr && !parts_.nodes->Reads(groups[i]);
+    if (!is_remote && !parts_.tiers.Find(keys[i])) bytes += catalog.extent(ExtentId(i)).bytes;
+  }
+  return bytes;
+}
+
+void Cataloguer::MakeRoom(const Dataset& dataset,
+                          const std::function<std::uint64_t()>& needed_bytes) {
+  // Without a list, nothing is known of what is foreign. The sum is only made where it matters,
+  // because it looks at every extent.
+  const std::vector<std::uint64_t>& known = options_.datasets;
+  if (known.empty() || !parts_.placements.HasForeign(known)) return;
+  const std::vector<ExtentKey> left = parts_.placements.ReleaseForeign(known, needed_bytes());
   if (left.empty()) return;
   log::Info("data set '{}' needs space: {} extents of data sets that are not configured any more "
             "are removed from tier.ssd.directory", dataset.name(), left.size());

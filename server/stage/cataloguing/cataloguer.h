@@ -97,8 +97,12 @@ class Cataloguer {
  private:
   void TakeOver(Dataset& dataset, const Replacement& replaced);
   void DropCopies(const Dataset& dataset);
-  // Makes space for extents of so many bytes, if there is not so much.
-  void MakeRoom(const Dataset& dataset, std::uint64_t bytes);
+  std::uint64_t MissingBytes(const catalog::Catalog& catalog,
+                             std::span<const tier::ExtentKey> keys,
+                             std::span<const plan::GroupShare> groups) const;
+  // Removes what the SSD has of data sets that are not configured any more, if there is not so much
+  // space for this one.
+  void MakeRoom(const Dataset& dataset, const std::function<std::uint64_t()>& needed_bytes);
   void EvictAll(std::span<const tier::ExtentKey> keys);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
   // By extent of a catalog.

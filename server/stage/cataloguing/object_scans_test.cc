@@ -1,4 +1,4 @@
-// What a node answers while it is scanning itself, if another one asks for a part that it lacks.
+// The answer of a node that is still scanning to another one that asks for a part which it lacks.
 #include "server/stage/cataloguing/object_scans.h"
 
 #include <string>

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/contract/limits.h"
 #include "server/io/testing/fault_injector.h"
 #include "server/io/testing/faulty_backend.h"
 #include "server/io/testing/io_test_fixture.h"
@@ -92,24 +93,27 @@ TEST_F(FirstReadsTest, ThoseThatComeBeforeTheFileIsOpenedAreComparedAndNotSaved)
   EXPECT_EQ(reads.Compare(Key(1), 12), Outcome::kChanged);
 }
 
-// More than one read of the file can bring.
-TEST_F(FirstReadsTest, AFileOfMillionsIsLoaded) {
-  constexpr std::uint32_t kExtents = 2'000'000;  // 80 MB
+// A file that is longer than one read may be (limits::kIoRequestBytesMax): it is loaded up to its
+// damage, and goes on from there.
+TEST_F(FirstReadsTest, AFileThatIsLongerThanOneReadIsLoaded) {
   {
     FirstReads reads;
     Open(reads);
-    std::vector<FirstRead> batch;
-    for (std::uint32_t i = 0; i < kExtents; ++i) {
-      batch.push_back({.key = Key(i), .checksum = i});
-      if (batch.size() < 100'000) continue;
-      EXPECT_THAT(reads.KeepOfOther(batch), IsEmpty());
-      batch.clear();
-    }
+    EXPECT_EQ(reads.Compare(Key(1), 11), Outcome::kFirst);
+  }
+  const std::string path = std::string("/state/") + kName;
+  std::vector<std::byte> bytes = Take(backend_.FileBytes(path));
+  bytes.resize(limits::kIoRequestBytesMax + 4096);
+  ASSERT_TRUE(backend_.AddFile(path, bytes).has_value());
+  {
+    FirstReads reads;
+    Open(reads);
+    EXPECT_EQ(reads.Compare(Key(1), 11), Outcome::kSame);
+    EXPECT_EQ(reads.Compare(Key(2), 22), Outcome::kFirst);
   }
   FirstReads reads;
   Open(reads);
-  EXPECT_EQ(reads.Compare(Key(kExtents - 1), kExtents - 1), Outcome::kSame);
-  EXPECT_EQ(reads.Compare(Key(0), 1), Outcome::kChanged);
+  EXPECT_EQ(reads.Compare(Key(2), 22), Outcome::kSame);
 }
 
 // The file cannot get a header: nothing may be written where the next daemon does not look.

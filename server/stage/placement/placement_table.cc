@@ -78,6 +78,13 @@ std::vector<tier::ExtentKey> PlacementTable::ReleaseOthers(
   return left;
 }
 
+bool PlacementTable::HasForeign(std::span<const std::uint64_t> datasets) const {
+  const MutexLock lock(mutex_);
+  return std::ranges::any_of(on_ssd_, [&](const auto& entry) {
+    return std::ranges::find(datasets, entry.first.dataset) == datasets.end();
+  });
+}
+
 std::vector<tier::ExtentKey> PlacementTable::ReleaseForeign(
     std::span<const std::uint64_t> datasets, std::uint64_t needed_bytes) {
   std::vector<tier::ExtentKey> left;

@@ -61,6 +61,8 @@ class PlacementTable {
   // objects have changed. Returns their keys; the caller evicts them.
   std::vector<tier::ExtentKey> ReleaseOthers(std::uint64_t dataset,
                                              std::span<const tier::ExtentKey> in_catalog);
+  // Whether ReleaseForeign would find any.
+  bool HasForeign(std::span<const std::uint64_t> datasets) const;
   // Extents of `needed_bytes` are to be placed. If there is not so much space, frees that of all
   // extents which an earlier daemon has left on SSD for data sets other than these (DatasetHash):
   // nobody else would ever free it. Returns their keys; the caller evicts them.

@@ -62,16 +62,18 @@ TEST(PlacementTableTest, WhatNoCatalogHasAnyMoreGivesItsRoomBack) {
   EXPECT_EQ(placements.left().ssd_bytes, 5 * kPage);
 }
 
-// What an earlier daemon has left for a data set that is not configured any more.
+// An earlier daemon has left files of a data set that is not configured any more.
 TEST(PlacementTableTest, WhatIsOfNoDataSetOfThisDaemonGoesWhenRoomIsShort) {
   tier::ExtentKey foreign = kKey;
   foreign.dataset = 2;
   PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 2 * kPage},
                   std::vector<tier::SegmentStore::Stored>{{kKey, 3 * kPage}, {foreign, 7 * kPage}});
   const std::vector<std::uint64_t> ours = {kKey.dataset};
+  EXPECT_TRUE(placements.HasForeign(ours));
   EXPECT_TRUE(placements.ReleaseForeign(ours, 3 * kPage).empty()) << "there is room for so much";
   EXPECT_EQ(placements.ReleaseForeign(ours, 4 * kPage), std::vector{foreign});
   EXPECT_EQ(placements.left().ssd_bytes, 9 * kPage);
+  EXPECT_FALSE(placements.HasForeign(ours));
   EXPECT_TRUE(placements.ReleaseForeign(ours, 100 * kPage).empty()) << "the rest is ours";
 }
 
