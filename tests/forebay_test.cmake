@@ -95,7 +95,7 @@ function(forebay_test)
       forebay_sees_torch(${program})
     endif()
     set_target_properties(${program} PROPERTIES
-      UNITY_BUILD ${FOREBAY_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 6)
+      UNITY_BUILD ${FOREBAY_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 12)
     gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60
                          PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
                          RUN_SERIAL ${arg_SERIAL})
