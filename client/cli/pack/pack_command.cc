@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +29,7 @@
 #include "client/cli/pack/training_pack.h"
 #include "client/cli/source/pack_source.h"
 #include "compress/decode/pack/predictor_file.h"
+#include "compress/encode/pack/pack_writer.h"
 #include "compress/encode/pack/publish_file.h"
 #include "proto/contract/printable.h"
 
@@ -401,9 +401,7 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
   FOREBAY_TRY(SetModel(context, arguments, schema, samples, options));
   const std::string& output = arguments.output();
   // An unfinished pack of an earlier run would be refused as one that --resume could continue.
-  if (arguments.force && unlink((output + ".part").c_str()) != 0 && errno != ENOENT) {
-    return Error::FromErrno(errno, output + ".part: removing");
-  }
+  if (arguments.force) FOREBAY_TRY(compress::PackWriter::Discard(output));
   // Before the writer is opened, so that nothing is written for samples that do not belong.
   if (arguments.append) FOREBAY_TRY(CheckClasses(output, schema));
   auto opened = PackSink::Open(output, schema,

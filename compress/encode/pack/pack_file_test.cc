@@ -241,6 +241,43 @@ TEST(PackPublishTest, AFileIsNamedWhateverItsFileSystemCannotDo) {
 }
 
 // A crash between a second name and the end of the first leaves both.
+TEST(PackPublishTest, TwoWritersOfOnePackAreNotBegun) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(5, kSeed);
+  const auto whole = WritePack(model, folder);
+  const std::string path = folder.Path("p.fbp");
+  auto writer = PackWriter::Create(path, model.schema, {.id = kTestPackId});
+  ASSERT_TRUE(writer.has_value());
+  for (const Status& refused :
+       {Status(PackWriter::Discard(path)),
+        Status(PackWriter::Resume(path, model.schema, {}).error())}) {
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+    EXPECT_NE(refused.error().message().find("another process is writing it"), std::string::npos);
+  }
+  ASSERT_TRUE(AddAll(model, **writer, 5).has_value());
+  ASSERT_TRUE((*writer)->Finish().has_value());
+  EXPECT_EQ(ReadFile(path), whole);
+  EXPECT_TRUE(PackWriter::Discard(path).has_value()) << "there is nothing to remove";
+}
+
+TEST(PackPublishTest, AFileThatIsNotTheWritersGetsNoName) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(5, kSeed);
+  const std::string path = folder.Path("p.fbp");
+  auto writer = PackWriter::Create(path, model.schema, {.id = kTestPackId});
+  ASSERT_TRUE(writer.has_value());
+  ASSERT_TRUE(AddAll(model, **writer, 5).has_value());
+  // As on a file system without locks, where another writer has begun anew.
+  std::filesystem::remove(path + ".part");
+  WriteFile(path + ".part", std::vector<std::byte>(10));
+  const auto refused = (*writer)->Finish();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("has removed or replaced it"), std::string::npos);
+  EXPECT_EQ((*writer)->Finish().error().message(), refused.error().message());
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 TEST(PackPublishTest, AFinishedPackThatHasBothNamesIsNotTruncated) {
   const TestFolder folder;
   const PackModel model = MakeModel(9, kSeed);

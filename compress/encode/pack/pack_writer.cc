@@ -5,6 +5,7 @@
 #include "compress/encode/pack/pack_writer.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,6 +86,15 @@ bool IsOneFile(int file, const std::string& path) {
   struct stat mine{}, other{};
   return fstat(file, &mine) == 0 && stat(path.c_str(), &other) == 0 &&
          mine.st_dev == other.st_dev && mine.st_ino == other.st_ino;
+}
+
+// One process writes a file: if two did, the first to end would give the pack's name to what the
+// other has not finished. The lock ends with the descriptor. A file system without locks leaves it
+// to the comparison in Finish.
+Status Lock(int file, const std::string& part) {
+  if (flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               part + ": another process is writing it; wait until it is done, or end it");
 }
 
 Result<PackId> RandomPackId() {
@@ -261,6 +271,11 @@ Result<PackSummary> PackWriter::Finish() {
   }
   FOREBAY_TRY(Remember(FlushKeys()));
   FOREBAY_TRY(Remember(queue_->Finish(next_)));
+  if (!IsOneFile(queue_->file(), path_ + ".part")) {
+    FOREBAY_TRY(Remember(Error(ErrorCode::kFailedPrecondition,
+                               path_ + ".part: another process has removed or replaced it; what "
+                                       "this one has written is lost")));
+  }
   // The last step: until now the file has the name PATH.part, which no reader opens by mistake.
   FOREBAY_TRY(Remember(PublishFile(path_ + ".part", path_, replace_)));
   // From here on every call fails with this message.
@@ -454,11 +469,24 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
                  part + ": an unfinished pack; resume it or remove it first");
   }
   if (file.get() < 0) return Error::FromErrno(errno, part + ": creating");
+  FOREBAY_TRY(Lock(file.get(), part));
   const std::vector<std::byte> start = WritePackStart(schema, id);
   FOREBAY_TRY(WriteAll(file.get(), start, part));
   std::unique_ptr<PackWriter> writer(new PackWriter(path, schema));
   writer->Start(options, PackIdentity(start), std::move(file), start.size());
   return writer;
+}
+
+Status PackWriter::Discard(const std::string& path) {
+  const std::string part = path + ".part";
+  const UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
+  if (file.get() < 0 && errno == ENOENT) return {};
+  if (file.get() < 0) return Error::FromErrno(errno, part + ": opening");
+  FOREBAY_TRY(Lock(file.get(), part));
+  if (unlink(part.c_str()) != 0 && errno != ENOENT) {
+    return Error::FromErrno(errno, part + ": removing");
+  }
+  return {};
 }
 
 Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
@@ -470,6 +498,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
   const std::string part = path + ".part";
   UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) return Error::FromErrno(errno, part + ": opening");
+  FOREBAY_TRY(Lock(file.get(), part));
   if (IsOneFile(file.get(), path)) {
     // A run was killed while the finished pack got its name (where a hard link gives it, the old
     // name is there until it is removed). The pack is whole, so it is not continued; it stays until

@@ -84,7 +84,8 @@ struct PackSummary {
 class PackWalk;
 class RecordQueue;
 
-// Writes PATH.part, which is renamed to PATH when it is complete and on the disk.
+// Writes PATH.part, which is renamed to PATH when it is complete and on the disk. Meanwhile it is
+// locked (flock): Create, Resume and Discard of another writer of PATH fail.
 //
 // Memory: the samples of chunks that are not full, and at most 2 * threads + 2 chunks that are
 // being encoded (BufferedBytesMax). Errors: after an error, every later call returns the same
@@ -103,10 +104,15 @@ class PackWriter {
   // The caller adds the samples from next_sample() on, with the same sequences as in the first run;
   // the file is then the same as that of an uninterrupted run. If PATH and PATH.part are two names
   // of one finished file, begins a new pack as Create does. Errors: kNotFound, kFailedPrecondition
-  // (another schema, another id than the given one, an earlier version), kAlreadyExists (PATH).
+  // (another schema, another id than the given one, an earlier version; another process is writing
+  // PATH.part), kAlreadyExists (PATH).
   static Result<std::unique_ptr<PackWriter>> Resume(const std::string& path,
                                                     const PackSchema& schema,
                                                     const PackWriterOptions& options);
+
+  // Removes PATH.part, if there is one. Errors: kFailedPrecondition (another process is writing
+  // it), those of system calls.
+  static Status Discard(const std::string& path);
 
   ~PackWriter();
   PackWriter(const PackWriter&) = delete;
@@ -125,8 +131,8 @@ class PackWriter {
   Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key);
 
   // Writes the remaining chunks, the index and the footer, syncs, and renames the file. Errors:
-  // kFailedPrecondition (a resumed file has more samples than were added), kAlreadyExists (a file
-  // has appeared at PATH since Create; PATH.part is complete).
+  // kFailedPrecondition (a resumed file has more samples than were added; PATH.part is another file
+  // by now), kAlreadyExists (a file has appeared at PATH since Create; PATH.part is complete).
   Result<PackSummary> Finish();
 
  private:

@@ -60,6 +60,7 @@ class RecordQueue {
   // Waits for all records, writes them, the statistics, the index and the footer, and syncs.
   Status Finish(std::uint64_t samples);
 
+  int file() const { return file_.get(); }
   std::uint64_t offset() const { return offset_; }
   const PackIndex& index() const { return index_; }
 
