@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -220,10 +221,21 @@ int Examine(const Config& config, bool is_json) {
   return counts.failures == 0 ? kExitOk.code : kExitFailure.code;
 }
 
+// The soft limit, often 1,024, is for programs that call select(). Many readers hold many segments
+// of the SSD open, and one that cannot be opened would be read from the GFS once more. Where the
+// hard limit is too low, the doctor says so.
+void UseAllOpenFiles() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  static_cast<void>(setrlimit(RLIMIT_NOFILE, &files));
+}
+
 int Run(const DaemonArguments& arguments) {
   Config config = DefaultConfig();
   const Status gathered = Gather(arguments, config);
   if (!gathered.has_value()) return Fail(kExitUsage, config, gathered.error());
+  UseAllOpenFiles();
   if (arguments.check) return Check(config);
   if (arguments.doctor) return Examine(config, arguments.json);
   StartLog(config);

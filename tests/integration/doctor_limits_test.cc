@@ -25,21 +25,12 @@ std::uint64_t Figure(const std::string& output, const std::string& name) {
              : 0;
 }
 
-// Sets the soft limit of open files, which processes that are started inherit, while it exists.
-class SoftFileLimit {
- public:
-  explicit SoftFileLimit(std::uint64_t limit) {
-    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const rlimit small = {.rlim_cur = limit, .rlim_max = before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
-  }
-  ~SoftFileLimit() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
-  SoftFileLimit(const SoftFileLimit&) = delete;
-  SoftFileLimit& operator=(const SoftFileLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
+// Sets the limits of open files, which processes that are started inherit, for the rest of this
+// process: nobody but root can raise the hard limit again.
+void LimitOpenFiles(std::uint64_t soft, std::uint64_t hard) {
+  const rlimit small = {.rlim_cur = soft, .rlim_max = hard};
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
+}
 
 TEST(DoctorLimitsTest, TheOpenFilesThatItAsksForAreEnoughForADaemonAndAClient) {
   const DaemonRig rig;
@@ -50,7 +41,7 @@ TEST(DoctorLimitsTest, TheOpenFilesThatItAsksForAreEnoughForADaemonAndAClient) {
   ASSERT_GT(needed, 0U) << end.output;
   std::uint64_t used = 0;
   {
-    const SoftFileLimit limit(needed);
+    LimitOpenFiles(needed, needed);
     const auto daemon = rig.Start();
     RawClient client(rig.socket_path());
     const v1::DatasetStatus staged = AwaitStaged(client);
@@ -66,12 +57,23 @@ TEST(DoctorLimitsTest, TheOpenFilesThatItAsksForAreEnoughForADaemonAndAClient) {
 
 TEST(DoctorLimitsTest, FewerOpenFilesThanThatAreAFailure) {
   const DaemonRig rig;
-  const SoftFileLimit limit(64);
+  LimitOpenFiles(64, 64);
   const CommandEnd end =
       RunForebayd({"--config", rig.folder() + "/f.toml", "--doctor"}, rig.folder());
   EXPECT_EQ(end.exit_code, 1);
   EXPECT_THAT(end.output, HasSubstr("failure  open_files  64 files may be open"));
-  EXPECT_THAT(end.output, HasSubstr("remedy: run 'ulimit -n "));
+  EXPECT_THAT(end.output, HasSubstr("remedy: have the hard limit of open files raised to "));
+}
+
+TEST(DoctorLimitsTest, TheDaemonRaisesItsSoftLimit) {
+  const DaemonRig rig;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  LimitOpenFiles(64, before.rlim_max);
+  const CommandEnd end =
+      RunForebayd({"--config", rig.folder() + "/f.toml", "--doctor"}, rig.folder());
+  EXPECT_EQ(end.exit_code, 0) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("open_files  " + std::to_string(before.rlim_max) + " files"));
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ void CheckConnections(const Config& config, std::uint32_t node_count, CheckRepor
   report.Warn(fmt::format("{} files may be open, and a daemon that is connected with {} nodes "
                           "needs up to {}",
                           files.rlim_cur, node_count, needed),
-              fmt::format("run 'ulimit -n {}' before the daemon starts", needed));
+              fmt::format("have the hard limit of open files raised to {}", needed));
 }
 
 // Reports this node's place in the job. An unknown place is a warning, because the doctor may have

@@ -89,8 +89,10 @@ void CheckOpenFiles(const Config& config, CheckReport& report) {
                                        {"needed_by_one_client", one},
                                        {"needed_by_all_clients", all}};
   const std::string limit = fmt::format("{} files may be open", LimitText(files.rlim_cur));
+  // forebayd has raised its soft limit to the hard one.
   const std::string remedy =
-      fmt::format("run 'ulimit -n {}' before the daemon starts (the hard limit is {})", all,
+      fmt::format("have the hard limit of open files raised to {} (limits.conf, or LimitNOFILE of "
+                  "the batch system's service; the hard limit is {})", all,
                   LimitText(files.rlim_max));
   if (files.rlim_cur < one) {
     report.Fail(fmt::format("{}, and a daemon with one client needs up to {}", limit, one), remedy,

@@ -125,7 +125,7 @@ TEST_F(DoctorProcessTest, OpenFilesThatAreTooFewForOneClientAreAFailure) {
   const Finding finding = Files(100);
   EXPECT_EQ(finding.verdict, Verdict::kFailure);
   EXPECT_THAT(finding.text, HasSubstr("100 files may be open"));
-  EXPECT_THAT(finding.remedy, AllOf(HasSubstr("ulimit -n "), HasSubstr("hard limit is 100")));
+  EXPECT_THAT(finding.remedy, AllOf(HasSubstr("raised to "), HasSubstr("hard limit is 100")));
 }
 
 TEST_F(DoctorProcessTest, OpenFilesThatAreTooFewForAllClientsAreAWarning) {
