@@ -29,13 +29,6 @@ Error TooSmall() {
                "batch, prefetch depth or order window");
 }
 
-// A rebuild has accepted other bytes than those the stream was opened for, under the same keys.
-Error Outdated(const stage::Dataset& dataset) {
-  return Error(ErrorCode::kFailedPrecondition,
-               "data set '" + dataset.name() +
-                   "' was rebuilt from objects whose bytes had changed; open the stream again");
-}
-
 }  // namespace
 
 struct Fetcher::Request {
@@ -84,7 +77,7 @@ void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Ne
     request->done(std::move(request->refs));
     return;
   }
-  if (dataset.is_outdated()) return request->done(Outdated(dataset));
+  if (dataset.is_outdated()) return request->done(dataset.Outdated());
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < request->refs.size(); ++i) {
     const bool is_missing =
@@ -161,7 +154,7 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
     // Asked once more at the end: an extent of a rebuilt data set has the same key and other
     // bytes.
     if (request->dataset->is_outdated()) {
-      request->done(Outdated(*request->dataset));
+      request->done(request->dataset->Outdated());
     } else if (request->error) {
       request->done(*request->error);
     } else {

@@ -180,7 +180,8 @@ Result<stage::SuppliedExtent> GrpcPeers::Read(const stage::ExtentRequest& reques
   const std::int64_t deadline_ns = clock_.NowNs() + limits::kPeerExtentDeadlineMs * 1'000'000;
   const ExtentAsked asked{.request = {.identity = identity_,
                                       .dataset = request.dataset.hash(),
-                                      .catalog_fingerprint = request.catalog.fingerprint()},
+                                      .catalog_fingerprint = request.catalog.fingerprint(),
+                                      .rebuilds = request.dataset.rebuilds()},
                           .extent = request.extent};
   auto call = std::make_shared<ExtentCall>(*link, clock_, asked, deadline_ns);
   link->Start(call);
@@ -220,7 +221,8 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request, Done done
   const auto all = std::make_shared<RequestCalls>(request, calls.size(), std::move(done));
   const PeerRequest head{.identity = identity_,
                          .dataset = request->dataset->hash(),
-                         .catalog_fingerprint = request->dataset->catalog()->fingerprint()};
+                         .catalog_fingerprint = request->dataset->catalog()->fingerprint(),
+                         .rebuilds = request->dataset->rebuilds()};
   // The link lets as many begin as there is room for; the others wait in this order.
   for (CallRows& call : calls) {
     (*link)->Start(std::make_shared<RowsCall>(
@@ -246,7 +248,8 @@ void GrpcPeers::Keep(stage::KeepRequest request, Kept kept) {
   const FirstReadsGiven given{
       .request = {.identity = identity_,
                   .dataset = request.dataset.hash(),
-                  .catalog_fingerprint = catalog ? catalog->fingerprint() : 0},
+                  .catalog_fingerprint = catalog ? catalog->fingerprint() : 0,
+                  .rebuilds = request.dataset.rebuilds()},
       .from = request.from,
       .reads = std::move(request.reads)};
   (*link)->Start(std::make_shared<UnaryCall>(

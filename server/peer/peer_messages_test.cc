@@ -125,7 +125,8 @@ TEST(ExtentMessagesTest, ChunksThatDoNotFitTheImageAreRefused) {
 }
 
 TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
-  const PeerRequest head{.identity = 1, .dataset = 2, .catalog_fingerprint = 3};
+  const PeerRequest head{
+      .identity = 1, .dataset = 2, .catalog_fingerprint = 3, .rebuilds = 12};
   RowsAsked rows{
       .request = head,
       .rows = {},
@@ -139,6 +140,7 @@ TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
   EXPECT_EQ(read->request.identity, 1U);
   EXPECT_EQ(read->request.dataset, 2U);
   EXPECT_EQ(read->request.catalog_fingerprint, 3U);
+  EXPECT_EQ(read->request.rebuilds, 12U);
   EXPECT_EQ(read->need, fetch::Need::kRuns);
   EXPECT_EQ(read->place, rows.place);
   ASSERT_EQ(read->rows.size(), rows.rows.size());
@@ -148,6 +150,7 @@ TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
       ParseExtentAsked(WriteRequest(ExtentAsked{.request = head, .extent = ExtentId(7)}));
   ASSERT_TRUE(extent.has_value());
   EXPECT_EQ(extent->extent, ExtentId(7));
+  EXPECT_EQ(extent->request.rebuilds, 12U);
   const Result<PartAsked> part =
       ParsePartAsked(WriteRequest(PartAsked{.request = {.identity = 1, .dataset = 2},
                                             .object = ObjectId(8),
@@ -182,7 +185,7 @@ TEST(PeerRequestsTest, RequestsBeyondTheLimitsAreRefused) {
 }
 
 FirstReadsGiven TwoFirstReads() {
-  return {.request = {.identity = 1, .dataset = 2, .catalog_fingerprint = 3},
+  return {.request = {.identity = 1, .dataset = 2, .catalog_fingerprint = 3, .rebuilds = 11},
           .from = NodeRank(4),
           .reads = {{.key = {.dataset = 2, .extent = ExtentId(5), .identity = 6}, .checksum = 7},
                     {.key = {.dataset = 2, .extent = ExtentId(~0U), .identity = ~0ULL},
@@ -195,6 +198,7 @@ TEST(FirstReadsMessagesTest, FirstReadsAreReadAsTheyWereWritten) {
   ASSERT_TRUE(read.has_value()) << read.error().ToString();
   EXPECT_EQ(read->request.identity, 1U);
   EXPECT_EQ(read->request.catalog_fingerprint, 3U);
+  EXPECT_EQ(read->request.rebuilds, 11U);
   EXPECT_EQ(read->from, NodeRank(4));
   ASSERT_EQ(read->reads.size(), 2U);
   for (const std::size_t i : {0U, 1U}) {

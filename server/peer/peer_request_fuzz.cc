@@ -14,7 +14,7 @@ namespace {
 
 bool IsSame(const forebay::peer::PeerRequest& a, const forebay::peer::PeerRequest& b) {
   return a.identity == b.identity && a.dataset == b.dataset &&
-         a.catalog_fingerprint == b.catalog_fingerprint;
+         a.catalog_fingerprint == b.catalog_fingerprint && a.rebuilds == b.rebuilds;
 }
 
 }  // namespace

@@ -34,12 +34,13 @@ Status Parse(const grpc::ByteBuffer& bytes, Message& message) {
                fmt::format("a message of {} bytes is no request, or no answer", bytes.Length()));
 }
 
-// These three fields are in every request that names a catalog, with the same names.
+// These fields are in every request that names a catalog, with the same names.
 template <typename Message>
 PeerRequest RequestOf(const Message& message) {
   return {.identity = message.identity(),
           .dataset = message.dataset(),
-          .catalog_fingerprint = message.catalog_fingerprint()};
+          .catalog_fingerprint = message.catalog_fingerprint(),
+          .rebuilds = message.rebuilds()};
 }
 
 template <typename Message>
@@ -47,6 +48,7 @@ void SetRequest(const PeerRequest& request, Message& message) {
   message.set_identity(request.identity);
   message.set_dataset(request.dataset);
   message.set_catalog_fingerprint(request.catalog_fingerprint);
+  message.set_rebuilds(request.rebuilds);
 }
 
 // Makes one copy more than gRPC's own serialisation, which does not matter for short messages.
@@ -81,6 +83,7 @@ std::uint64_t DigestOf(const FirstReadsGiven& given) {
   ByteWriter writer;
   writer.Le<std::uint64_t>(given.request.dataset);
   writer.Le<std::uint64_t>(given.request.catalog_fingerprint);
+  writer.Le<std::uint32_t>(given.request.rebuilds);
   writer.Le<std::uint32_t>(given.from.value());
   for (const stage::FirstRead& read : given.reads) {
     writer.Le<std::uint32_t>(read.key.extent.value());

@@ -25,6 +25,7 @@ struct PeerRequest {
   std::uint64_t identity = 0;  // DigestOf the identity of the node that asks
   std::uint64_t dataset = 0;   // hash of the data set's name
   std::uint64_t catalog_fingerprint = 0;
+  std::uint32_t rebuilds = 0;  // Dataset::rebuilds of the node that asks
 };
 
 struct RowsAsked {

@@ -168,6 +168,9 @@ struct PeerServer::Service final : public CallbackService {
   std::shared_ptr<ReplyStream> OpenStream(StreamHooks hooks);
   // The data set that is asked for, or why this node does not answer.
   Result<stage::Dataset*> DatasetOf(const PeerRequest& request) const;
+  // As DatasetOf, for what is read from the bytes of objects: kFailedPrecondition if the two nodes
+  // have rebuilt the data set a different number of times.
+  Result<stage::Dataset*> SameDatasetOf(const PeerRequest& request) const;
   PayloadCarrier* CarrierFor(const RowsAsked& asked) const;
   void AnswerRows(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream,
                   const std::shared_ptr<HeldTurn>& turn);
@@ -378,6 +381,20 @@ Result<stage::Dataset*> PeerServer::Service::DatasetOf(const PeerRequest& reques
                            request.dataset));
 }
 
+// A rebuild accepts bytes that have changed while size and time of their object have not, so the
+// catalogs of before and after it may have the same fingerprint.
+Result<stage::Dataset*> PeerServer::Service::SameDatasetOf(const PeerRequest& request) const {
+  FOREBAY_ASSIGN(stage::Dataset* const dataset, DatasetOf(request));
+  const std::uint32_t ours = dataset->rebuilds();
+  if (request.rebuilds == ours) return dataset;
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("data set '{0}' has been rebuilt {1} times on node {2}, and {3} times "
+                           "on the node that asks: call 'forebay stage --rebuild {0}' on {4}, and "
+                           "open the stream again",
+                           dataset->name(), ours, address, request.rebuilds,
+                           ours < request.rebuilds ? "node " + address : "the node that asks"));
+}
+
 // Returns null if the rows go over gRPC.
 PayloadCarrier* PeerServer::Service::CarrierFor(const RowsAsked& asked) const {
   PayloadCarrier* const carrier = serving.load()->parts.carrier;
@@ -390,7 +407,7 @@ void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
                                      const std::shared_ptr<HeldTurn>& turn) {
   Result<RowsAsked> asked = ParseRowsAsked(request);
   if (!asked.has_value()) return stream->End(asked.error());
-  const Result<stage::Dataset*> dataset = DatasetOf(asked->request);
+  const Result<stage::Dataset*> dataset = SameDatasetOf(asked->request);
   if (!dataset.has_value()) return stream->End(dataset.error());
   const auto& note_place = serving.load()->parts.note_place;
   if (note_place && asked->place.order != 0) note_place(**dataset, asked->place);
@@ -429,7 +446,7 @@ void PeerServer::Service::AnswerExtent(const grpc::ByteBuffer& request,
                                        const std::shared_ptr<ReplyStream>& stream) {
   const Result<ExtentAsked> asked = ParseExtentAsked(request);
   if (!asked.has_value()) return stream->End(asked.error());
-  const Result<stage::Dataset*> dataset = DatasetOf(asked->request);
+  const Result<stage::Dataset*> dataset = SameDatasetOf(asked->request);
   if (!dataset.has_value()) return stream->End(dataset.error());
   serving.load()->extents->Answer(**dataset, *asked, stream);
 }
@@ -439,7 +456,7 @@ void PeerServer::Service::AnswerExtent(const grpc::ByteBuffer& request,
 Status PeerServer::Service::KeepFirstReads(const grpc::ByteBuffer& request,
                                            const std::shared_ptr<UnaryAnswer>& answer) {
   FOREBAY_ASSIGN(FirstReadsGiven given, ParseFirstReadsGiven(request));
-  FOREBAY_ASSIGN(stage::Dataset* const dataset, DatasetOf(given.request));
+  FOREBAY_ASSIGN(stage::Dataset* const dataset, SameDatasetOf(given.request));
   const Serving& now = *serving.load();
   now.keeper->Post([&first_reads = now.parts.first_reads, dataset, given = std::move(given),
                     answer](io::IoQueue&) {

@@ -354,6 +354,32 @@ TEST_F(PeerServerTest, NodesThatHaveNotTheSameIdentityAreRefusedWithoutHello) {
                 grpc::StatusCode::FAILED_PRECONDITION, "another job");
 }
 
+// The catalogs have the same fingerprint, because only bytes of objects have changed.
+TEST_F(PeerServerTest, NodesThatHaveNotRebuiltTheDataSetAsOftenAreRefused) {
+  AddRows(1);
+  const std::string rows_before = rows_.SerializeAsString();
+  rows_.set_rebuilds(1);
+  ExpectRefused(Call("Samples", rows_.SerializeAsString()), grpc::StatusCode::FAILED_PRECONDITION,
+                "rebuilt 0 times on node " + rig_->address());
+  rig_->dataset().SetRebuilds(1);
+  EXPECT_TRUE(Call("Samples", rows_.SerializeAsString()).ok());
+  ExpectRefused(Call("Samples", rows_before), grpc::StatusCode::FAILED_PRECONDITION,
+                "0 times on the node that asks");
+  extent_.set_extent(0);
+  ExpectRefused(Call("Extent", extent_.SerializeAsString()),
+                grpc::StatusCode::FAILED_PRECONDITION, "0 times on the node that asks");
+  const FirstReadsGiven given{
+      .request = {.identity = rows_.identity(),
+                  .dataset = rows_.dataset(),
+                  .catalog_fingerprint = rows_.catalog_fingerprint()},
+      .from = NodeRank(0),
+      .reads = {{.key = rig_->dataset().key(ExtentId(1)), .checksum = 1}}};
+  std::vector<grpc::Slice> slices;
+  ASSERT_TRUE(WriteRequest(given).Dump(&slices).ok());
+  ExpectRefused(Call("FirstReads", std::string(slices[0].begin(), slices[0].end())),
+                grpc::StatusCode::FAILED_PRECONDITION, "0 times on the node that asks");
+}
+
 TEST_F(PeerServerTest, UnknownDataSetsAndOtherCatalogsAreRefused) {
   AddRows(1);
   rows_.set_dataset(5);

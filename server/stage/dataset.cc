@@ -309,14 +309,18 @@ Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checks
     // The difference is not counted as a mismatch of `after`, which has read its objects correctly.
     if (after->first_reads_.Differs(key, image_checksum)) {
       is_outdated_ = true;
-      return Error(ErrorCode::kFailedPrecondition,
-                   fmt::format("data set '{}' was rebuilt from objects whose bytes had changed; "
-                               "open the stream again", name()));
+      return Outdated();
     }
     // If `after` has not read this extent yet, its later read is compared with this one.
     static_cast<void>(after->first_reads_.Compare(key, image_checksum));
   }
   return {};
+}
+
+Error Dataset::Outdated() const {
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("data set '{}' was rebuilt from objects whose bytes may have changed; "
+                           "open the stream again", name()));
 }
 
 void Dataset::Fail(CatalogFailure failure) {

@@ -169,7 +169,16 @@ class Dataset {
   // read like theirs; kFailedPrecondition if their first read was different, and this data set is
   // outdated.
   Status ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum);
+  // In a job of several nodes: what other nodes supply from now on, under the keys of this data
+  // set, are the objects as they are now, without a first read here to compare them with.
+  void MarkOutdated() { is_outdated_ = true; }
   bool is_outdated() const { return is_outdated_; }
+  // kFailedPrecondition, for the readers of an outdated data set.
+  Error Outdated() const;
+  // How many rebuilds have led to this data set. Nodes of a job supply each other only if they have
+  // rebuilt a data set equally often (peer/peer_server.cc).
+  std::uint32_t rebuilds() const { return rebuilds_; }
+  void SetRebuilds(std::uint32_t rebuilds) { rebuilds_ = rebuilds; }
   // Cataloguing has failed: sets the state and calls everybody who waits for the catalog.
   void Fail(CatalogFailure failure);
   // Why cataloguing has failed, as long as there is no catalog.
@@ -263,6 +272,7 @@ class Dataset {
   std::atomic<Dataset*> successor_ = nullptr;
   std::atomic<bool> is_replaced_ = false;
   std::atomic<bool> is_outdated_ = false;
+  std::atomic<std::uint32_t> rebuilds_ = 0;
   mutable Mutex mutex_;
   std::function<plan::TierSpace()> space_left_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const catalog::Catalog> catalog_ FOREBAY_GUARDED_BY(mutex_);

@@ -147,10 +147,13 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
     const bool is_guest = destination ? dataset.IsGuestInRam(number) : home != plan::HomeTier::kRam;
     FOREBAY_TRY(tiers_.StoreInRam(key, std::move(image), is_guest));
   }
-  if (dataset.is_replaced() && !is_packed) {
+  if (dataset.is_replaced()) {
     // The data set may have been replaced, and its copies evicted, after ReadExtent compared the
-    // bytes. They are compared again, now that they are published.
-    const Status shared = dataset.ShareRead(extent.key, raw_checksum);
+    // bytes, or while another node sent them. They are compared again, now that they are published.
+    // In a job of several nodes, where a replaced data set is outdated, there may be nothing to
+    // compare them with.
+    const Status shared = dataset.is_outdated() ? Status(dataset.Outdated())
+                                                : dataset.ShareRead(extent.key, raw_checksum);
     if (!shared.has_value()) {
       tiers_.Evict(key, std::nullopt);
       return shared.error();

@@ -133,10 +133,13 @@ std::vector<FirstReadSharing::Question> FirstReadSharing::NextQuestions(
   }
   std::vector<Question> questions;
   for (std::size_t i = 0; i < reads.size(); ++i) {
-    if (progress[i].keepers >= kKeepers) continue;
+    const bool is_of_other = reads[i].is_of_other;
+    if (progress[i].keepers >= (is_of_other ? 1 : kKeepers)) continue;
     std::vector<NodeRank> asked = left_out;
     asked.insert(asked.end(), progress[i].asked.begin(), progress[i].asked.end());
-    const std::optional<NodeRank> node = nodes_.NextSubstitute(reads[i].group_key, asked);
+    const std::optional<NodeRank> node =
+        is_of_other ? nodes_.FirstToAsk(reads[i].group_key, asked)
+                    : nodes_.NextSubstitute(reads[i].group_key, asked);
     if (!node) continue;
     questions.push_back({.read = i, .node = *node});
     progress[i].asked.push_back(*node);

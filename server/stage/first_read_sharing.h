@@ -19,10 +19,11 @@
 
 namespace forebay::stage {
 
-// An extent that this node has read from the GFS.
+// An extent that this node has read from the GFS, or of which an earlier daemon has left a copy.
 struct SharedRead {
   std::uint64_t group_key = 0;  // of the extent's group (extent_groups.h)
   FirstRead read;
+  bool is_of_other = false;  // another node reads the extent for the job; this one has a copy
 };
 
 // A node has another first read of an extent.
@@ -38,12 +39,12 @@ class FirstReadSharing {
   FirstReadSharing(plan::Membership& nodes, FirstReadKeepers& keepers, io::Clock& clock);
 
   // Gives each read to the next two nodes of its group's ranking that are alive, one after the
-  // other. Blocks until they have it. In the place of a node that refuses, or does not answer
-  // within limits::kPeerFirstReadsDeadlineMs, the next one is asked, also in the minute that
-  // follows; if no node is left, the read is kept by fewer, because serving must not depend on
-  // substitutes. Returns which reads differ from the first read that another node knows.
-  // While a request to a node is under way, further reads of the data set wait, and go together in
-  // the next one. kCancelled: this daemon shuts down.
+  // other; that of a copy to the node that reads the extent. Blocks until they have it. In place of
+  // a node that refuses, or does not answer within limits::kPeerFirstReadsDeadlineMs, the next
+  // one is asked, also in the minute that follows; if no node is left, the read is kept by fewer,
+  // because serving must not depend on substitutes. Returns which reads differ from the first read
+  // that another node knows. While a request to a node is under way, further reads of the data set
+  // wait, and go together in the next one. kCancelled: this daemon shuts down.
   Result<std::vector<Contradiction>> Give(const Dataset& dataset,
                                           std::span<const SharedRead> reads);
 

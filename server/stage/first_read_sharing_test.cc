@@ -128,6 +128,28 @@ TEST_F(FirstReadSharingTest, TheNextTwoNodesOfTheRankingGetARead) {
   EXPECT_EQ(keepers_.known[ranked_[1]].Find(Key(5)), 55U);
 }
 
+// As an earlier daemon leaves one where the nodes of the job were others.
+TEST_F(FirstReadSharingTest, ACopyIsComparedByTheNodeThatReadsTheExtent) {
+  std::uint64_t group = kGroup;
+  std::vector<NodeRank> ranked = nodes_.Ranked(group);
+  while (ranked.back() != NodeRank(0)) ranked = nodes_.Ranked(++group);
+  const auto copy = [&](std::uint32_t extent) {
+    return SharedRead{.group_key = group,
+                      .read = {.key = Key(extent), .checksum = 7},
+                      .is_of_other = true};
+  };
+  EXPECT_THAT(Give({copy(1)}), IsEmpty());
+  EXPECT_THAT(Keepers(1), ElementsAre(ranked[0])) << "and no substitute";
+  Know(keepers_.known[ranked[0]], Key(2), 8);
+  const std::vector<Contradiction> contradictions = Give({copy(1), copy(2)});
+  ASSERT_THAT(contradictions, SizeIs(1));
+  EXPECT_EQ(contradictions[0].read, 1U);
+  EXPECT_EQ(contradictions[0].node, ranked[0]);
+  keepers_.errors.emplace(ranked[0], Error(ErrorCode::kUnavailable, "gone"));
+  EXPECT_THAT(Give({copy(3)}), IsEmpty());
+  EXPECT_THAT(Keepers(3), ElementsAre(ranked[1])) << "which reads it now";
+}
+
 TEST_F(FirstReadSharingTest, ANodeThatDoesNotAnswerIsReplacedByTheNextAndNotAskedAgain) {
   keepers_.errors.emplace(ranked_[1], Error(ErrorCode::kUnavailable, "no answer"));
   EXPECT_THAT(Give({Read(5, 55)}), IsEmpty());

@@ -128,7 +128,8 @@ void AddStage(Command& program, CommandContext& context) {
   command.AddFlag("--no-wait", arguments->no_wait, "Start, print the state, and return");
   command.AddFlag("--rebuild", arguments->rebuild,
                     "Take the objects as they are now: ignore saved catalogs and checksums of "
-                    "first reads, and read all again");
+                    "first reads, and read all again. In a job of several nodes, call it on each "
+                    "of them");
   command.SetFooter("Interrupting the command leaves the daemon staging. Exit code 3: a data set "
                   "could not be staged, or only in part.");
   command.OnRun([&context, arguments] { return RunStage(context, *arguments); });

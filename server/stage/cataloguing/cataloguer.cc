@@ -69,6 +69,8 @@ Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& 
   // A rebuild of a data set that is served touches nothing until TakeOver.
   if (!replaces) {
     if (rebuild) DropCopies(dataset);
+    // A rebuild that has failed and is called again is one rebuild.
+    if (rebuild) dataset.SetRebuilds(std::max(dataset.rebuilds(), 1U));
     OpenFirstReads(dataset, rebuild);
   }
   if (!rebuild) {
@@ -156,6 +158,8 @@ Result<std::shared_ptr<const catalog::Catalog>> Cataloguer::Build(
 void Cataloguer::TakeOver(Dataset& dataset, const Replacement& replaced) {
   OpenFirstReads(dataset, /*forget=*/true);
   dataset.Succeed(*replaced.dataset);
+  dataset.SetRebuilds(replaced.dataset->rebuilds() + 1);
+  if (parts_.nodes != nullptr && !parts_.nodes->is_alone()) replaced.dataset->MarkOutdated();
   EvictAll(parts_.placements.ReleaseAll(*replaced.dataset));
   DropCopies(dataset);
   replaced.take_over();
@@ -171,6 +175,7 @@ void Cataloguer::DropCopies(const Dataset& dataset) {
 
 // If the file cannot be used, reads are only compared with earlier reads of this daemon.
 void Cataloguer::OpenFirstReads(Dataset& dataset, bool forget) {
+  if (forget) RemoveSaved(dataset);
   if (parts_.catalogs == nullptr) {
     if (forget) dataset.first_reads().Forget();
     return;
@@ -185,18 +190,25 @@ void Cataloguer::OpenFirstReads(Dataset& dataset, bool forget) {
   }
 }
 
+// A rebuild removes what an earlier daemon has saved before it makes a catalog. If the daemon is
+// killed meanwhile, or cannot save the new catalog, the next one would compare the old catalog with
+// the objects, and may find their sizes and times as they were, although their bytes have changed.
+void Cataloguer::RemoveSaved(const Dataset& dataset) {
+  if (parts_.catalogs == nullptr) return;
+  const Status removed = parts_.catalogs->Unlink(SavedCatalogName(dataset.options().source));
+  if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) {
+    log::Warn("data set '{}': the catalog that an earlier daemon saved could not be removed: {}",
+              dataset.name(), removed.error().ToString());
+  }
+}
+
 void Cataloguer::Save(Dataset& dataset, const catalog::Catalog& catalog) {
   if (parts_.catalogs == nullptr) return;
   const std::string name = SavedCatalogName(dataset.options().source);
   const Status saved = catalog::SaveCatalog(catalog, parts_.backend, *parts_.catalogs, name);
   if (!saved.has_value()) {
-    // A catalog of before a rebuild would be there yet: the next daemon would refuse it, because
-    // the objects have changed, in place of making a new one.
-    const Status removed = parts_.catalogs->Unlink(name);
-    if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) {
-      log::Warn("data set '{}': the catalog that an earlier daemon saved could not be removed: {}",
-                dataset.name(), removed.error().ToString());
-    }
+    // One that could not be used and could not be replaced.
+    RemoveSaved(dataset);
     log::Warn("data set '{}': its catalog could not be saved in daemon.state_dir; the next "
               "daemon will catalogue it again: {}",
               dataset.name(), saved.error().ToString());
@@ -329,9 +341,10 @@ bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& key,
 }
 
 // Copies that an earlier daemon of this node has left are served without a read from the GFS. So
-// their checksums are given to their substitutes now, before there is a catalog to serve from. A
-// copy of which a substitute knows another first read is evicted; reading the extent from the GFS
-// shows who is right.
+// their checksums are given to other nodes now, before there is a catalog to serve from: to the
+// substitutes of this node or, where another node reads the extent, to that one. A copy of which
+// such a node knows another first read is evicted; reading the extent from the GFS shows who is
+// right.
 Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,
                                   std::span<const ExtentKey> keys,
                                   std::span<const plan::GroupShare> groups) {
@@ -341,13 +354,15 @@ Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& cata
   std::vector<ExtentKey> copies;  // of these reads
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const ExtentRef found = parts_.tiers.Find(keys[i]);
-    if (!found || !parts_.nodes->Reads(groups[i])) continue;
+    if (!found) continue;
     if (!dataset.form() && !IsFirstRead(dataset, keys[i], *found)) continue;
     const ExtentKey raw = tier::KeyOf(catalog, ExtentId(i));
     // The checksum of the raw bytes of a compressed copy is known only if it was saved.
     const std::optional<std::uint64_t> checksum = dataset.first_reads().Find(raw);
     if (checksum) {
-      reads.push_back({.group_key = groups[i].key, .read = {.key = raw, .checksum = *checksum}});
+      reads.push_back({.group_key = groups[i].key,
+                       .read = {.key = raw, .checksum = *checksum},
+                       .is_of_other = !parts_.nodes->Reads(groups[i])});
       copies.push_back(keys[i]);
     }
   }

@@ -90,8 +90,8 @@ class Cataloguer {
                    const CatalogueWatch& watch, io::IoQueue& queue);
   // Call after Run has failed: frees what it has staged in RAM.
   void Abandon(const Dataset& dataset);
-  // Opens the file with the checksums of first reads, or, with `forget`, begins a new one. Run does
-  // that, too; another call does no harm.
+  // Opens the file with the checksums of first reads. With `forget`, begins a new one, and removes
+  // the saved catalog. Run does that, too; another call does no harm.
   void OpenFirstReads(Dataset& dataset, bool forget);
 
  private:
@@ -104,6 +104,7 @@ class Cataloguer {
   // space for this one.
   void MakeRoom(const Dataset& dataset, const std::function<std::uint64_t()>& needed_bytes);
   void EvictAll(std::span<const tier::ExtentKey> keys);
+  void RemoveSaved(const Dataset& dataset);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
   // By extent of a catalog.
   struct KeyedExtents {

@@ -86,6 +86,21 @@ TEST_F(SavedCatalogTest, AChangedObjectIsRefusedWithTheRemedyAndRebuildMendsIt) 
   EXPECT_EQ(rig_->dataset().catalog()->total_bytes(), 210'000u) << "the new one was saved";
 }
 
+// As of a daemon that is killed: the next one makes a catalog of the objects as they are.
+TEST_F(SavedCatalogTest, ARebuildThatDoesNotEndLeavesNoCatalogOfBefore) {
+  FOREBAY_EXPECT_OK(StartAndStage());
+  const std::filesystem::path saved = SavedPath();
+  Write(Pattern(210'000, 2));
+  EXPECT_FALSE(StartAndStage().has_value());
+  EXPECT_TRUE(std::filesystem::exists(saved));
+  rig_->gfs_faults.Arm({.kind = FaultKind::kEio, .call = IoCall::kStat, .is_persistent = true});
+  EXPECT_FALSE(rig_->StageAll(/*rebuild=*/true).has_value());
+  EXPECT_FALSE(std::filesystem::exists(saved));
+  rig_->gfs_faults.Disarm();
+  FOREBAY_EXPECT_OK(StartAndStage());
+  FOREBAY_EXPECT_OK(rig_->VerifyAll());
+}
+
 // A rebuild, which accepts the bytes as they are now, would be the wrong remedy.
 TEST_F(SavedCatalogTest, AnObjectThatCannotBeLookedAtIsNotSaidToHaveChanged) {
   FOREBAY_EXPECT_OK(StartAndStage());
