@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -106,9 +107,10 @@ class TwoTierCache final : public ExtentCache {
   const ResidentWalk walk_;
   const EvictionSearch search_;
   ExtentMover mover_;
-  // Dropped extents whose files are not removed yet; extents that are being written to SSD.
+  // Dropped extents whose files are not removed yet; extents that are being written to SSD, and
+  // whether each of them has been evicted meanwhile.
   std::unordered_set<ExtentKey, ExtentKeyHash> removing_ FOREBAY_GUARDED_BY(mutex_);
-  std::unordered_set<ExtentKey, ExtentKeyHash> writing_ FOREBAY_GUARDED_BY(mutex_);
+  std::unordered_map<ExtentKey, bool, ExtentKeyHash> writing_ FOREBAY_GUARDED_BY(mutex_);
   // Writes of guests to SSD.
   std::uint64_t guests_begun_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::uint64_t guests_ended_ FOREBAY_GUARDED_BY(mutex_) = 0;
@@ -426,15 +428,15 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
       found->second.is_guest_on_ssd = found->second.is_guest_on_ssd && is_guest;
       return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is on SSD already");
     }
-    writing_.insert(key);
+    writing_.emplace(key, false);
     guests_begun_ += is_guest ? 1 : 0;
   }
   const std::uint64_t file_bytes = SegmentStore::FileBytes(image.size(),
                                                            checksums.pieces.size());
   Status status = MakeSsdRoom(file_bytes, next_use, is_guest);
   if (status.has_value()) status = store_->Put(queue, key, image, checksums);
-  MutexLock lock(mutex_);
-  writing_.erase(key);
+  UniqueLock lock(mutex_);
+  const bool is_evicted = writing_.extract(key).mapped();
   guests_ended_ += is_guest ? 1 : 0;
   ssd_changed_.NotifyAll();
   if (!status.has_value()) {
@@ -446,6 +448,13 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
     if (is_device || system_errno == EROFS) ssd_health_.CountError(key, clock_.NowNs());
     return status;
   }
+  if (is_evicted) {
+    // As if the eviction had come a moment later. After a failure the store counts the space.
+    removing_.insert(key);
+    lock.Unlock();
+    static_cast<void>(RemoveFromStore(key));
+    return {};
+  }
   Residency& entry = index_.FindOrAdd(key);
   entry.is_on_ssd = true;
   entry.is_guest_on_ssd = is_guest;
@@ -456,8 +465,15 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
 Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
   ExtentRef dropped;  // freed without the lock
   bool is_ssd_dropped = false;
+  bool is_write_ended = false;
   {
     MutexLock lock(mutex_);
+    // A copy that is just being written would appear after this call.
+    if (const auto writing = writing_.find(key);
+        writing != writing_.end() && tier.value_or(TierKind::kSsd) == TierKind::kSsd) {
+      writing->second = true;
+      is_write_ended = true;
+    }
     Node* const found = index_.Find(key);
     if (found != nullptr) {
       if (tier.value_or(TierKind::kRam) == TierKind::kRam && found->second.ram) {
@@ -473,7 +489,7 @@ Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
       EraseIfEmpty(*found);
     }
   }
-  if (!dropped && !is_ssd_dropped) {
+  if (!dropped && !is_ssd_dropped && !is_write_ended) {
     return Error(ErrorCode::kNotFound, "extent " + KeyText(key) + " is not resident there");
   }
   if (!is_ssd_dropped) return {};

@@ -73,7 +73,7 @@ class ExtentCache {
                             std::span<std::byte> image, const ExtentChecksums& checksums,
                             std::uint64_t next_use, bool is_guest = false) = 0;
   // Drops the extent from a tier, or from both if unset. kNotFound: it is not there. Pinned memory
-  // is freed with the last pin.
+  // is freed with the last pin. A copy that is being written to SSD does not appear there.
   virtual Status Evict(const ExtentKey& key, std::optional<TierKind> tier) = 0;
   // Call after a bad read of `extent`, in RAM or on SSD, which failed with `found`: drops this copy
   // and counts it. A copy that has replaced it since stays. An error with an errno on SSD is a

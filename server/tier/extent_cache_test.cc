@@ -460,6 +460,34 @@ TEST_F(ExtentCacheTest, DeviceThatKeepsFailingRetiresTheTierButAFullOneDoesNot) 
   queue_.reset();
 }
 
+// A rebuild evicts what the tiers have of a data set, and must not find old bytes there later.
+TEST_F(ExtentCacheTest, AnExtentThatIsEvictedWhileItIsWrittenDoesNotAppear) {
+  io::FaultInjector injector;
+  io::FaultyBackend faulty(backend_, injector);
+  const auto directory = Take(faulty.OpenDirectory("/"));
+  const auto queue = Take(faulty.CreateQueue({}));
+  const auto store = Take(SegmentStore::Open(faulty, *directory, {limits::kGiB, true}));
+  const auto cache = ExtentCache::Create(*arena_, store.get(), {},
+                                         [](const ExtentKey&, std::uint64_t) { return kNever; });
+  TestExtent extent = MakeExtent(1, kPage);
+  const auto publish = [&] {
+    return cache->PublishSsd(*queue, extent.key, extent.image(), extent.checksums, 1);
+  };
+  injector.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kWrite});
+  std::thread writer([&] { FOREBAY_EXPECT_OK(publish()); });
+  while (injector.faults_injected() == 0) std::this_thread::yield();
+  EXPECT_EQ(CodeOf(cache->Evict(extent.key, TierKind::kRam)), ErrorCode::kNotFound);
+  FOREBAY_EXPECT_OK(cache->Evict(extent.key, std::nullopt));
+  injector.Disarm();
+  injector.ReleaseStalls();
+  writer.join();
+  EXPECT_EQ(cache->Find(extent.key), nullptr);
+  EXPECT_FALSE(store->Contains(extent.key));
+  EXPECT_EQ(store->used_bytes(), 0U);
+  FOREBAY_EXPECT_OK(publish());
+  EXPECT_NE(cache->Find(extent.key), nullptr) << "the next one is published as ever";
+}
+
 TEST_F(ExtentCacheTest, AnExtentThatAnotherIsWritingIsThereOnlyOnceItIsPublished) {
   io::FaultInjector injector;
   io::FaultyBackend faulty(backend_, injector);
