@@ -84,11 +84,13 @@ void Announce(const Daemon& daemon, int ready_fd) {
 
 // Watchdog: ends the process if Daemon::Stop does not return in time, so that a scheduler never has
 // to kill the daemon. The SSD tier is then in the state that a SIGKILL leaves, which it recovers
-// from.
+// from. A second signal has its default effect, which ends the process at once; but not within the
+// first second, because a scheduler and the program that has started the daemon send one each.
 class EndInTime {
  public:
-  explicit EndInTime(const Daemon& daemon)
+  EndInTime(const Daemon& daemon, const sigset_t& signals)
       : daemon_(daemon),
+        signals_(signals),
         paths_(daemon.TransientPaths()),
         thread_([this](const std::stop_token& stop) { Watch(stop); }) {}
 
@@ -97,12 +99,20 @@ class EndInTime {
     Mutex mutex;
     StoppableCondVar gone;
     MutexLock lock(mutex);
+    const auto has_ended = [&stop] { return stop.stop_requested(); };
     // The destructor requests the stop of this thread, which ends the wait.
-    const auto patience = std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs);
-    if (gone.WaitFor(mutex, stop, patience, [&stop] { return stop.stop_requested(); })) return;
+    if (gone.WaitFor(mutex, stop, std::chrono::milliseconds(kOneRequestMs), has_ended)) return;
+    // All other threads have them blocked, so from here on a signal comes to this one.
+    const timespec at_once{};
+    while (sigtimedwait(&signals_, nullptr, &at_once) > 0) {
+    }
+    pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+    const auto patience =
+        std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs - kOneRequestMs);
+    if (gone.WaitFor(mutex, stop, patience, has_ended)) return;
     const std::string calls = daemon_.GfsCallsUnderWay();
     log::Error("forebayd could not stop within {} ms, and exits without waiting for {}",
-               patience.count(),
+               limits::kDrainDeadlineMs - kToEndMs,
                calls.empty() ? "its threads" : "an answer of the GFS: " + calls);
     // What the destructors of the socket and the leases would do.
     // The paths were taken before Stop began, because the daemon may be half destroyed here.
@@ -115,7 +125,9 @@ class EndInTime {
   }
 
   static constexpr std::int64_t kToEndMs = 1'000;  // left for the exit itself
+  static constexpr std::int64_t kOneRequestMs = 1'000;  // signals in this time are one request
   const Daemon& daemon_;
+  const sigset_t signals_;
   const std::vector<std::string> paths_;
   std::jthread thread_;
 };
@@ -160,17 +172,16 @@ class StartInTime {
   const std::jthread thread_;  // ends before the descriptor is closed
 };
 
-// Serves until a signal or a drain, then stops the daemon. Returns the exit code. A second signal
-// has its default effect, which ends the process at once.
+// Serves until a signal or a drain, then stops the daemon. Returns the exit code.
 int Serve(Daemon& daemon, const sigset_t& signals, int signal_fd) {
   const int signal_number = ServeUntilAsked(daemon, {.signal_fd = signal_fd});
   if (signal_number != 0) {
-    log::Info("signal {}: draining (a second one ends at once)", signal_number);
+    log::Info("signal {}: draining (another one, a second later or more, ends at once)",
+              signal_number);
   }
   std::signal(SIGTERM, SIG_DFL);
   std::signal(SIGINT, SIG_DFL);
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  const EndInTime watch(daemon);
+  const EndInTime watch(daemon, signals);
   const bool has_stopped = daemon.Stop();
   const int code = daemon.has_failed() ? kExitFailure.code : kExitOk.code;
   if (has_stopped) return code;

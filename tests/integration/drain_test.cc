@@ -68,6 +68,34 @@ TEST(DrainTest, AStoppedClientThatIsOwedInlineBatchesDoesNotKeepTheDaemon) {
   EXPECT_THAT(rig.log(), HasSubstr(kEnded));
 }
 
+// A scheduler that cancels a job sends a signal to the daemon, and so does `forebay launch`.
+TEST(DrainTest, TwoSignalsAtTheSameTimeAreOneRequest) {
+  const DaemonRig rig(kNoSsd);
+  Holder holder(rig.socket_path(), HolderKind::kInlineUnread);
+  const auto daemon = rig.Start();
+  StopHolder(rig, holder, kInlineBatches);
+  ExpectGoodEnd(rig, *daemon, [&] {
+    daemon->Signal(SIGSTOP);
+    daemon->Signal(SIGTERM);
+    daemon->Signal(SIGINT);
+    daemon->Signal(SIGCONT);
+  });
+}
+
+TEST(DrainTest, ASignalThatComesLaterEndsTheDaemonAtOnce) {
+  const DaemonRig rig(kNoSsd);
+  Holder holder(rig.socket_path(), HolderKind::kInlineUnread);
+  const auto daemon = rig.Start();
+  StopHolder(rig, holder, kInlineBatches);
+  // Those of the first second are ignored.
+  ASSERT_TRUE(Eventually([&] {
+    daemon->Signal(SIGTERM);
+    return !daemon->running();
+  }));
+  EXPECT_EQ(daemon->Wait(), -SIGTERM) << "before the stopped client is given up";
+  EXPECT_THAT(rig.log(), Not(HasSubstr("forebayd stopped")));
+}
+
 // As when a job is started again at once.
 TEST(DrainTest, TheNextDaemonWaitsForOneThatDrains) {
   const DaemonRig rig(kNoSsd);
