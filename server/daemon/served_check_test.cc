@@ -25,16 +25,16 @@ name = "cells"
 path = "/data/cells"
 )";
 
-Status Check(std::string_view wanted) {
+Status CheckWanted(std::string_view wanted) {
   Config config = DefaultConfig();
   EXPECT_TRUE(LoadConfigText(kServed, "served", config).has_value());
   return CheckServes(config.datasets, wanted);
 }
 
 TEST(ServedCheckTest, TheSameDataHoweverStagedIsServed) {
-  EXPECT_TRUE(Check(kServed).has_value());
-  EXPECT_TRUE(Check("").has_value()) << "who wants nothing gets it";
-  EXPECT_TRUE(Check("[[dataset]]\nname = \"cells\"\npath = \"/data/cells\"\n"
+  EXPECT_TRUE(CheckWanted(kServed).has_value());
+  EXPECT_TRUE(CheckWanted("").has_value()) << "who wants nothing gets it";
+  EXPECT_TRUE(CheckWanted("[[dataset]]\nname = \"cells\"\npath = \"/data/cells\"\n"
                     "persist = true\nextent = \"1MiB\"\n")
                   .has_value());
 }
@@ -62,7 +62,7 @@ TEST(ServedCheckTest, EveryDifferenceIsNamedWithBothValues) {
       {"[[dataset]]\nname = \"absent\"\npath = \"/data\"\n", {"'absent' is not served"}},
   };
   for (const Case& c : cases) {
-    const Status checked = Check(c.wanted);
+    const Status checked = CheckWanted(c.wanted);
     ASSERT_FALSE(checked.has_value()) << c.wanted;
     EXPECT_EQ(checked.error().code(), ErrorCode::kFailedPrecondition);
     for (const char* word : c.words) EXPECT_THAT(checked.error().message(), HasSubstr(word));
@@ -90,7 +90,7 @@ TEST(ContentDigestTest, DependsOnWhatTheNodesOfAJobExchange) {
 }
 
 TEST(ServedCheckTest, WhatIsNoConfigurationIsRefused) {
-  EXPECT_EQ(Check("[[dataset]]\nname = ").error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CheckWanted("[[dataset]]\nname = ").error().code(), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -48,13 +48,13 @@ TEST(FindingTest, JsonReadsBackAsItWasWritten) {
   for (const Verdict verdict : {Verdict::kOk, Verdict::kWarning, Verdict::kFailure}) {
     Finding finding = Sample();
     finding.verdict = verdict;
-    const std::string json = FindingJson(finding);
-    EXPECT_THAT(json, StartsWith(R"({"schema":"forebay.doctor.v1","event":"finding",)"
+    const std::string written = FindingJson(finding);
+    EXPECT_THAT(written, StartsWith(R"({"schema":"forebay.doctor.v1","event":"finding",)"
                                  R"("check":"ssd","subject":"/local/ssd","verdict":")"));
-    const auto back = ParseFinding(json);
+    const auto back = ParseFinding(written);
     ASSERT_TRUE(back.has_value());
     EXPECT_EQ(back->verdict, verdict);
-    EXPECT_EQ(FindingJson(*back), json);
+    EXPECT_EQ(FindingJson(*back), written);
   }
 }
 

@@ -56,7 +56,7 @@ std::vector<int> Applied(const Augmentation& augmentation, const Bytes& sample,
   return values;
 }
 
-std::set<std::vector<int>> Outcomes(const Augmentation& augmentation, const Bytes& sample) {
+std::set<std::vector<int>> OutcomesOf(const Augmentation& augmentation, const Bytes& sample) {
   std::set<std::vector<int>> seen;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     seen.insert(Applied(augmentation, sample, seed));
@@ -76,37 +76,37 @@ TEST(Augmentation, IsAFunctionOfSampleAndSeed) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     EXPECT_EQ(Applied(augmentation, sample, seed), Applied(augmentation, sample, seed));
   }
-  EXPECT_GT(Outcomes(augmentation, sample).size(), 50U);
+  EXPECT_GT(OutcomesOf(augmentation, sample).size(), 50U);
 }
 
 TEST(Augmentation, FlipsMirrorTheirAxesOnly) {
   const Bytes sample = Counted(6);  // 2 x 3
-  const auto width = Outcomes(Make(Config("", 0, "w"), Field({2, 3})), sample);
+  const auto width = OutcomesOf(Make(Config("", 0, "w"), Field({2, 3})), sample);
   EXPECT_EQ(width, (std::set<std::vector<int>>{{1, 2, 3, 4, 5, 6}, {3, 2, 1, 6, 5, 4}}));
-  const auto height = Outcomes(Make(Config("", 0, "h"), Field({2, 3})), sample);
+  const auto height = OutcomesOf(Make(Config("", 0, "h"), Field({2, 3})), sample);
   EXPECT_EQ(height, (std::set<std::vector<int>>{{1, 2, 3, 4, 5, 6}, {4, 5, 6, 1, 2, 3}}));
-  EXPECT_EQ(Outcomes(Make(Config("", 0, "hw"), Field({2, 3})), sample).size(), 4U);
+  EXPECT_EQ(OutcomesOf(Make(Config("", 0, "hw"), Field({2, 3})), sample).size(), 4U);
 }
 
 TEST(Augmentation, CropsReachEveryPlace) {
-  const auto seen = Outcomes(Make(Config("1x2"), Field({2, 3})), Counted(6));
+  const auto seen = OutcomesOf(Make(Config("1x2"), Field({2, 3})), Counted(6));
   EXPECT_EQ(seen, (std::set<std::vector<int>>{{1, 2}, {2, 3}, {4, 5}, {5, 6}}));
 }
 
 TEST(Augmentation, PaddingIsZerosAroundTheSample) {
-  const auto seen = Outcomes(Make(Config("1x3", 1), Field({1, 2})), Counted(2));
+  const auto seen = OutcomesOf(Make(Config("1x3", 1), Field({1, 2})), Counted(2));
   EXPECT_EQ(seen, (std::set<std::vector<int>>{{0, 0, 0}, {0, 1, 2}, {1, 2, 0}}));
 }
 
 TEST(Augmentation, FlippedCropsWithPaddingAreMirrorImagesOfPlainOnes) {
-  const auto seen = Outcomes(Make(Config("1x3", 1, "w"), Field({1, 2})), Counted(2));
+  const auto seen = OutcomesOf(Make(Config("1x3", 1, "w"), Field({1, 2})), Counted(2));
   EXPECT_EQ(seen, (std::set<std::vector<int>>{
                       {0, 0, 0}, {0, 1, 2}, {1, 2, 0}, {2, 1, 0}, {0, 2, 1}}));
 }
 
 TEST(Augmentation, ChannelsAreCutAlike) {
   for (const std::vector<int>& seen :
-       Outcomes(Make(Config("2x2", 1, "hw"), Field({2, 3, 3})), Counted(18))) {
+       OutcomesOf(Make(Config("2x2", 1, "hw"), Field({2, 3, 3})), Counted(18))) {
     for (std::size_t at = 0; at < 4; ++at) {
       EXPECT_EQ(seen[4 + at], seen[at] == 0 ? 0 : seen[at] + 9);
     }
@@ -128,7 +128,7 @@ TEST(Augmentation, VolumesAndTheirTargetsAreCutAlike) {
     const std::vector<int> target = Applied(**of_target, wide, seed);
     for (std::size_t at = 0; at < cut.size(); ++at) EXPECT_EQ(target[2 * at], cut[at]);
   }
-  EXPECT_GT(Outcomes(of_input, Counted(27)).size(), 100U);
+  EXPECT_GT(OutcomesOf(of_input, Counted(27)).size(), 100U);
 }
 
 TEST(Augmentation, TargetsThatAreNoVolumesAreLeftAlone) {
@@ -143,10 +143,10 @@ TEST(Augmentation, TargetsThatAreNoVolumesAreLeftAlone) {
 TEST(Augmentation, EvaluationsTakeTheMiddle) {
   const AugmentationConfig config = Config("1x2", 0, "hw");
   const Augmentation augmentation = Make(config, Field({3, 4}), Use::kEvaluation);
-  EXPECT_EQ(Outcomes(augmentation, Counted(12)), (std::set<std::vector<int>>{{6, 7}}));
+  EXPECT_EQ(OutcomesOf(augmentation, Counted(12)), (std::set<std::vector<int>>{{6, 7}}));
   // Padding is for training: the middle of 3 in 3 + 2 * 2 is all of it.
   const Augmentation padded = Make(Config("1x3", 2), Field({1, 3}), Use::kEvaluation);
-  EXPECT_EQ(Outcomes(padded, Counted(3)), (std::set<std::vector<int>>{{1, 2, 3}}));
+  EXPECT_EQ(OutcomesOf(padded, Counted(3)), (std::set<std::vector<int>>{{1, 2, 3}}));
 }
 
 TEST(Augmentation, ChannelsAreNormalised) {
