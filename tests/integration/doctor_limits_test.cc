@@ -25,12 +25,23 @@ std::uint64_t Figure(const std::string& output, const std::string& name) {
              : 0;
 }
 
-// Sets the limits of open files, which processes that are started inherit, for the rest of this
-// process: nobody but root can raise the hard limit again.
-void LimitOpenFiles(std::uint64_t soft, std::uint64_t hard) {
-  const rlimit small = {.rlim_cur = soft, .rlim_max = hard};
-  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
-}
+// Sets the limits of open files, which processes that are started inherit, while it exists.
+class OpenFileLimits {
+ public:
+  OpenFileLimits(std::uint64_t soft, std::uint64_t hard) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit small = {.rlim_cur = soft, .rlim_max = hard};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
+  }
+  // Only root may raise a hard limit again. For others it stays, and ctest runs each test in a
+  // process of its own.
+  ~OpenFileLimits() { static_cast<void>(setrlimit(RLIMIT_NOFILE, &before_)); }
+  OpenFileLimits(const OpenFileLimits&) = delete;
+  OpenFileLimits& operator=(const OpenFileLimits&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 TEST(DoctorLimitsTest, TheOpenFilesThatItAsksForAreEnoughForADaemonAndAClient) {
   const DaemonRig rig;
@@ -41,7 +52,7 @@ TEST(DoctorLimitsTest, TheOpenFilesThatItAsksForAreEnoughForADaemonAndAClient) {
   ASSERT_GT(needed, 0U) << end.output;
   std::uint64_t used = 0;
   {
-    LimitOpenFiles(needed, needed);
+    const OpenFileLimits limits(needed, needed);
     const auto daemon = rig.Start();
     RawClient client(rig.socket_path());
     const v1::DatasetStatus staged = AwaitStaged(client);
@@ -57,7 +68,7 @@ TEST(DoctorLimitsTest, TheOpenFilesThatItAsksForAreEnoughForADaemonAndAClient) {
 
 TEST(DoctorLimitsTest, FewerOpenFilesThanThatAreAFailure) {
   const DaemonRig rig;
-  LimitOpenFiles(64, 64);
+  const OpenFileLimits limits(64, 64);
   const CommandEnd end =
       RunForebayd({"--config", rig.folder() + "/f.toml", "--doctor"}, rig.folder());
   EXPECT_EQ(end.exit_code, 1);
@@ -69,7 +80,7 @@ TEST(DoctorLimitsTest, TheDaemonRaisesItsSoftLimit) {
   const DaemonRig rig;
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  LimitOpenFiles(64, before.rlim_max);
+  const OpenFileLimits limits(64, before.rlim_max);
   const CommandEnd end =
       RunForebayd({"--config", rig.folder() + "/f.toml", "--doctor"}, rig.folder());
   EXPECT_EQ(end.exit_code, 0) << end.output;

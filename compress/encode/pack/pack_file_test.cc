@@ -240,7 +240,6 @@ TEST(PackPublishTest, AFileIsNamedWhateverItsFileSystemCannotDo) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-// A crash between a second name and the end of the first leaves both.
 TEST(PackPublishTest, TwoWritersOfOnePackAreNotBegun) {
   const TestFolder folder;
   const PackModel model = MakeModel(5, kSeed);
@@ -278,6 +277,7 @@ TEST(PackPublishTest, AFileThatIsNotTheWritersGetsNoName) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
+// A crash between a second name and the end of the first leaves both.
 TEST(PackPublishTest, AFinishedPackThatHasBothNamesIsNotTruncated) {
   const TestFolder folder;
   const PackModel model = MakeModel(9, kSeed);

@@ -97,6 +97,13 @@ Status Lock(int file, const std::string& part) {
                part + ": another process is writing it; wait until it is done, or end it");
 }
 
+// The file was opened, and then has got another name or none: by a writer that has finished, or
+// that has begun anew.
+Error Replaced(const std::string& part) {
+  return Error(ErrorCode::kFailedPrecondition,
+               part + ": another process has removed or replaced it meanwhile");
+}
+
 Result<PackId> RandomPackId() {
   PackId id{};
   ssize_t got = 0;
@@ -479,10 +486,12 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
 
 Status PackWriter::Discard(const std::string& path) {
   const std::string part = path + ".part";
-  const UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
+  // For reading is enough, because the folder's permissions say who may remove a file.
+  const UniqueFd file(open(part.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0 && errno == ENOENT) return {};
   if (file.get() < 0) return Error::FromErrno(errno, part + ": opening");
   FOREBAY_TRY(Lock(file.get(), part));
+  if (!IsOneFile(file.get(), part)) return Replaced(part);
   if (unlink(part.c_str()) != 0 && errno != ENOENT) {
     return Error::FromErrno(errno, part + ": removing");
   }
@@ -499,6 +508,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
   UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) return Error::FromErrno(errno, part + ": opening");
   FOREBAY_TRY(Lock(file.get(), part));
+  if (!IsOneFile(file.get(), part)) return Replaced(part);
   if (IsOneFile(file.get(), path)) {
     // A run was killed while the finished pack got its name (where a hard link gives it, the old
     // name is there until it is removed). The pack is whole, so it is not continued; it stays until
