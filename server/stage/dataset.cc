@@ -305,6 +305,8 @@ Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checks
   for (Dataset* before = predecessor_; before != nullptr; before = before->predecessor_) {
     if (before->first_reads_.Differs(key, image_checksum)) before->is_outdated_ = true;
   }
+  // What another node has sent for an outdated data set is no read of the objects as they are now.
+  if (successor_ != nullptr && is_outdated_) return Outdated();
   for (Dataset* after = successor_; after != nullptr; after = after->successor_) {
     // The difference is not counted as a mismatch of `after`, which has read its objects correctly.
     if (after->first_reads_.Differs(key, image_checksum)) {
@@ -315,6 +317,26 @@ Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checks
     static_cast<void>(after->first_reads_.Compare(key, image_checksum));
   }
   return {};
+}
+
+// With the mutex, so that whoever begins to publish later sees the mark.
+void Dataset::MarkOutdated() {
+  const MutexLock lock(publishing_mutex_);
+  is_outdated_ = true;
+  while (publishing_ > 0) has_published_.Wait(publishing_mutex_);
+}
+
+bool Dataset::BeginPublishing() {
+  const MutexLock lock(publishing_mutex_);
+  if (is_outdated_) return false;
+  ++publishing_;
+  return true;
+}
+
+void Dataset::EndPublishing() {
+  const MutexLock lock(publishing_mutex_);
+  --publishing_;
+  has_published_.NotifyAll();
 }
 
 Error Dataset::Outdated() const {

@@ -171,8 +171,25 @@ class Dataset {
   Status ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum);
   // In a job of several nodes: what other nodes supply from now on, under the keys of this data
   // set, are the objects as they are now, without a first read here to compare them with.
-  void MarkOutdated() { is_outdated_ = true; }
+  // Waits until nothing is being published under these keys (Publishing).
+  void MarkOutdated();
   bool is_outdated() const { return is_outdated_; }
+  // Exists while an extent of a data set is published on a tier, unless the data set is outdated.
+  class Publishing {
+   public:
+    explicit Publishing(Dataset& dataset)
+        : dataset_(dataset), may_publish_(dataset.BeginPublishing()) {}
+    ~Publishing() {
+      if (may_publish_) dataset_.EndPublishing();
+    }
+    Publishing(const Publishing&) = delete;
+    Publishing& operator=(const Publishing&) = delete;
+    bool may_publish() const { return may_publish_; }
+
+   private:
+    Dataset& dataset_;
+    const bool may_publish_;
+  };
   // kFailedPrecondition, for the readers of an outdated data set.
   Error Outdated() const;
   // How many rebuilds have led to this data set. Nodes of a job supply each other only if they have
@@ -252,6 +269,8 @@ class Dataset {
   bool CountPieces(std::uint64_t pieces, std::uint64_t bytes);
 
  private:
+  bool BeginPublishing();
+  void EndPublishing();
   std::string StoredFormLocked() const FOREBAY_REQUIRES(mutex_);
   std::uint64_t PlannedBytesLocked(ExtentId extent) const FOREBAY_REQUIRES(mutex_);
   plan::Footprint FootprintLocked(ExtentId extent, std::uint64_t image_bytes) const
@@ -273,6 +292,9 @@ class Dataset {
   std::atomic<bool> is_replaced_ = false;
   std::atomic<bool> is_outdated_ = false;
   std::atomic<std::uint32_t> rebuilds_ = 0;
+  Mutex publishing_mutex_;  // held alone
+  CondVar has_published_;
+  std::uint32_t publishing_ FOREBAY_GUARDED_BY(publishing_mutex_) = 0;
   mutable Mutex mutex_;
   std::function<plan::TierSpace()> space_left_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const catalog::Catalog> catalog_ FOREBAY_GUARDED_BY(mutex_);

@@ -2,8 +2,10 @@
 // ends.
 #include "server/stage/dataset.h"
 
+#include <atomic>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -336,6 +338,38 @@ TEST_F(DatasetTest, WhoComesAfterTheCatalogWaitersWereAbandonedIsToldAtOnce) {
   ASSERT_TRUE(dataset_->BeginCataloguing(0));
   dataset_->WhenCatalogued(Record());
   EXPECT_THAT(told_, ElementsAre(ErrorCode::kCancelled, ErrorCode::kCancelled));
+}
+
+// What another node sends for a data set that a rebuild has replaced must not become a first read
+// of its successor.
+TEST_F(DatasetTest, AnOutdatedOneGivesItsSuccessorNoFirstReads) {
+  Dataset successor(RecordDataset(), memory_, Take(memory_.OpenDirectory("/gfs")));
+  const tier::ExtentKey key{.dataset = dataset_->hash(), .extent = ExtentId(0), .identity = 7};
+  dataset_->MarkOutdated();
+  successor.Succeed(*dataset_);
+  const Status shared = dataset_->ShareRead(key, 1);
+  ASSERT_FALSE(shared.has_value());
+  EXPECT_EQ(shared.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_FALSE(successor.first_reads().Find(key).has_value());
+  FOREBAY_EXPECT_OK(successor.ShareRead(key, 2));
+}
+
+TEST_F(DatasetTest, WhatIsBeingPublishedIsThereBeforeItIsOutdated) {
+  std::atomic<bool> is_published = false;
+  std::thread marker;
+  {
+    const Dataset::Publishing first(*dataset_), second(*dataset_);
+    EXPECT_TRUE(first.may_publish() && second.may_publish());
+    marker = std::thread([&] {
+      dataset_->MarkOutdated();
+      EXPECT_TRUE(is_published);
+    });
+    while (!dataset_->is_outdated()) std::this_thread::yield();
+    EXPECT_FALSE(Dataset::Publishing(*dataset_).may_publish());
+    is_published = true;
+  }
+  marker.join();
+  EXPECT_FALSE(Dataset::Publishing(*dataset_).may_publish());
 }
 
 }  // namespace

@@ -133,6 +133,10 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
                        image.checksums.pieces.size())
                .home;
   }
+  // In a job of several nodes a rebuild makes the data set outdated, and then evicts its extents:
+  // so from here on either it waits for this one, or this one is not published.
+  const Dataset::Publishing publishing(dataset);
+  if (!publishing.may_publish()) return dataset.Outdated();
   // With `persist`, an extent at home in RAM is written to SSD too, but evicts nothing there.
   const bool is_for_ssd = home == plan::HomeTier::kSsd;
   const bool is_on_ssd = (is_for_ssd || dataset.options().persist) &&
@@ -149,11 +153,8 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   }
   if (dataset.is_replaced()) {
     // The data set may have been replaced, and its copies evicted, after ReadExtent compared the
-    // bytes, or while another node sent them. They are compared again, now that they are published.
-    // In a job of several nodes, where a replaced data set is outdated, there may be nothing to
-    // compare them with.
-    const Status shared = dataset.is_outdated() ? Status(dataset.Outdated())
-                                                : dataset.ShareRead(extent.key, raw_checksum);
+    // bytes. They are compared again, now that they are published.
+    const Status shared = dataset.ShareRead(extent.key, raw_checksum);
     if (!shared.has_value()) {
       tiers_.Evict(key, std::nullopt);
       return shared.error();

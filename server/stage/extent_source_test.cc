@@ -74,6 +74,16 @@ TEST_F(ExtentSourceTest, WhatIsSuppliedFromRamHasTheChecksumsOfTheFirstRead) {
   EXPECT_EQ(verified->pieces, here->checksums.pieces);
 }
 
+// The tiers may have bytes of after a rebuild under its keys.
+TEST_F(ExtentSourceTest, AnOutdatedDataSetSuppliesNothing) {
+  Start();
+  rig_.dataset().MarkOutdated();
+  const auto refused = Supply(kExtent);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(refused.error().message(), HasSubstr("open the stream again"));
+}
+
 TEST_F(ExtentSourceTest, AFlippedBitAnotherLengthAndAnotherExtentAreRefused) {
   Start();
   SuppliedExtent supplied = Take(Supply(kExtent));

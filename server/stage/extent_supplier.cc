@@ -23,6 +23,8 @@ void ExtentSupplier::BringHome(const LoadRequest& load, const tier::ResidentExte
   Dataset& dataset = load.dataset;
   // A demand must not make its reader wait for a copy to SSD.
   if (!load.background || dataset.is_replaced()) return;
+  const Dataset::Publishing publishing(dataset);
+  if (!publishing.may_publish()) return;
   plan::HomeTier home = dataset.home(load.extent);
   if (home == plan::HomeTier::kSsd && !parts_.tiers.CopyToSsd(found, queue).has_value()) {
     home = parts_.placements.MoveOffSsd(dataset, load.extent, found.image_bytes);
@@ -36,10 +38,13 @@ Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
   const plan::HomeTier home =
       load.access == Access::kInRam ? plan::HomeTier::kRam : dataset.home(extent);
   const ExtentKey& key = dataset.key(extent);
+  if (dataset.is_outdated()) return dataset.Outdated();
   // 1. The extent may be on a tier already: on its home, or on another tier.
   if (const ExtentRef found = parts_.cache.Find(key)) {
     if (found->tier == tier::TierKind::kRam) BringHome(load, *found, queue);
     if (found->tier == tier::TierKind::kRam || home != plan::HomeTier::kRam) return false;
+    const Dataset::Publishing publishing(dataset);
+    if (!publishing.may_publish()) return dataset.Outdated();
     const Status promoted = parts_.tiers.Promote(
         *found,
         {.is_guest = dataset.IsGuestInRam(extent), .spares_homes = load.background}, queue);

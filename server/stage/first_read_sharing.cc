@@ -128,8 +128,10 @@ std::vector<FirstReadSharing::Question> FirstReadSharing::NextQuestions(
   {
     const MutexLock lock(mutex_);
     const std::int64_t now_ns = clock_.NowNs();
-    std::erase_if(left_out_, [&](const auto& node) { return node.second <= now_ns; });
-    for (const auto& [node, until_ns] : left_out_) left_out.push_back(node);
+    std::erase_if(failed_, [&](const auto& node) { return node.second.until_ns <= now_ns; });
+    for (const auto& [node, failure] : failed_) {
+      if (failure.is_left_out) left_out.push_back(node);
+    }
   }
   std::vector<Question> questions;
   for (std::size_t i = 0; i < reads.size(); ++i) {
@@ -200,8 +202,14 @@ void FirstReadSharing::NoteError(NodeRank node, const Dataset& dataset, const Er
   if (IsNoAnswer(error)) nodes_.SetLives(node, false);
   {
     const MutexLock lock(mutex_);
+    // A node that has not rebuilt the data set yet answers at once, keeps reads of others, and will
+    // keep these, too.
+    const bool is_left_out = error.code() != ErrorCode::kFailedPrecondition;
+    const auto [failure, is_new] =
+        failed_.try_emplace(node, Failure{.until_ns = clock_.NowNs() + kLeftOutNs});
+    failure->second.is_left_out = failure->second.is_left_out || is_left_out;
     // Several threads may have asked the node at the same time.
-    if (!left_out_.emplace(node, clock_.NowNs() + kLeftOutNs).second) return;
+    if (!is_new) return;
   }
   log::Warn("data set '{}': node {} keeps no checksums of first reads for this node; the next "
             "node of each ranking is asked in its place: {}",

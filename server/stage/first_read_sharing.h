@@ -72,8 +72,11 @@ class FirstReadSharing {
   io::Clock& clock_;
   const std::shared_ptr<Lines> lines_;
   Mutex mutex_;
-  // Nodes that have failed, and until when they are left out; by io::Clock.
-  std::map<NodeRank, std::int64_t> left_out_ FOREBAY_GUARDED_BY(mutex_);
+  struct Failure {
+    std::int64_t until_ns = 0;  // by io::Clock; until then it is not logged again
+    bool is_left_out = false;   // and other nodes are asked in its place
+  };
+  std::map<NodeRank, Failure> failed_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stage

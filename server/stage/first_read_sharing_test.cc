@@ -174,6 +174,10 @@ TEST_F(FirstReadSharingTest, ANodeThatRefusesIsReplacedAndStillLives) {
   EXPECT_THAT(Give({Read(5, 55)}), IsEmpty());
   EXPECT_THAT(Keepers(5), UnorderedElementsAre(ranked_[1], ranked_[3]));
   EXPECT_TRUE(nodes_.Lives(ranked_[2]));
+  // It has refused for a reason that passes, such as a rebuild that it has not done yet.
+  keepers_.errors.clear();
+  EXPECT_THAT(Give({Read(6, 66)}), IsEmpty());
+  EXPECT_THAT(Keepers(6), UnorderedElementsAre(ranked_[1], ranked_[2]));
 }
 
 TEST_F(FirstReadSharingTest, WithoutAnyOtherNodeAReadIsServedAllTheSame) {

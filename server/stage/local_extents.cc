@@ -87,6 +87,9 @@ Result<SuppliedExtent> LocalExtents::Read(Dataset& dataset, std::uint64_t finger
   for (int arrivals = 0; arrivals < limits::kExtentArrivalsMax; ++arrivals) {
     FOREBAY_TRY(Await([&](Waiter waiter) { Bring(dataset, fingerprint, extent, waiter); }));
     const tier::ExtentRef found = cache_.Find(dataset.key(extent));
+    // After the look-up: a rebuild has marked the data set before the tiers get other bytes under
+    // its keys.
+    if (dataset.is_outdated()) return ErrorForOthers(dataset.Outdated());
     if (!found) continue;
     SuppliedExtent supplied{.image = {},
                             .checksums = {.image = found->sums().image, .pieces = {}},

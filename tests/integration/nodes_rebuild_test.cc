@@ -67,7 +67,7 @@ TEST_F(NodesRebuildTest, AnOpenStreamOfAnotherNodeGetsNoneOfTheNewBytes) {
                     HasSubstr("on the node that asks, and open the stream again")));
 
   const EpochCounts on_rebuilt = Read(0);
-  EXPECT_EQ(on_rebuilt.wrong, on_rebuilt.samples) << "none of the old bytes";
+  EXPECT_LT(on_rebuilt.samples, records_) << "other nodes have the old bytes";
   EXPECT_THAT(on_rebuilt.error,
               AllOf(HasSubstr("has been rebuilt 0 times on node 127.0.0.1:"),
                     HasSubstr("and 1 times on the node that asks: call 'forebay stage --rebuild "),

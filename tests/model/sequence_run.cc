@@ -391,7 +391,11 @@ void SequenceRun::BeginPass(bool is_rebuild) {
   // seconds for each of its own. One pass in a hundred keeps the stream open, which is enough.
   if (!plan_.tiers.are_ample && !random_.Chance(1)) open_.reset();
   node_.BringStateToFolder();
+  // A rebuild that has failed is tried again as one.
+  is_rebuild = is_rebuild || (dataset().catalog() == nullptr && dataset().rebuilds() > 0);
   is_rebuild_ = is_rebuild;
+  // It removes the saved catalog, at its beginning or when the new one takes its place.
+  if (is_rebuild && plan_.tiers.saves_state) saved_.push_back(std::nullopt);
   const bool is_cataloguing = is_rebuild || dataset().catalog() == nullptr;
   if (is_cataloguing) {
     if (is_rebuild) found_.clear();

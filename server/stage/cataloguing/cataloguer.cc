@@ -69,8 +69,6 @@ Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& 
   // A rebuild of a data set that is served touches nothing until TakeOver.
   if (!replaces) {
     if (rebuild) DropCopies(dataset);
-    // A rebuild that has failed and is called again is one rebuild.
-    if (rebuild) dataset.SetRebuilds(std::max(dataset.rebuilds(), 1U));
     OpenFirstReads(dataset, rebuild);
   }
   if (!rebuild) {
@@ -156,12 +154,16 @@ Result<std::shared_ptr<const catalog::Catalog>> Cataloguer::Build(
 // After ReleaseAll no extent of the old data set gets a home; its copies are then evicted, and only
 // then is the new data set served.
 void Cataloguer::TakeOver(Dataset& dataset, const Replacement& replaced) {
-  OpenFirstReads(dataset, /*forget=*/true);
+  // Other nodes may have bytes of before or of after their rebuilds, and this one has no first
+  // reads to compare them with.
+  if (parts_.nodes != nullptr && !parts_.nodes->is_alone()) replaced.dataset->MarkOutdated();
   dataset.Succeed(*replaced.dataset);
   dataset.SetRebuilds(replaced.dataset->rebuilds() + 1);
-  if (parts_.nodes != nullptr && !parts_.nodes->is_alone()) replaced.dataset->MarkOutdated();
   EvictAll(parts_.placements.ReleaseAll(*replaced.dataset));
   DropCopies(dataset);
+  // After the copies: if the daemon is killed in between, the next one compares those that are left
+  // with the first reads of before.
+  OpenFirstReads(dataset, /*forget=*/true);
   replaced.take_over();
 }
 
@@ -343,8 +345,7 @@ bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& key,
 // Copies that an earlier daemon of this node has left are served without a read from the GFS. So
 // their checksums are given to other nodes now, before there is a catalog to serve from: to the
 // substitutes of this node or, where another node reads the extent, to that one. A copy of which
-// such a node knows another first read is evicted; reading the extent from the GFS shows who is
-// right.
+// such a node knows another first read is evicted.
 Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,
                                   std::span<const ExtentKey> keys,
                                   std::span<const plan::GroupShare> groups) {
