@@ -11,8 +11,8 @@ import unittest.mock
 import xml.etree.ElementTree
 
 from harness import (datasets, figures, machine, memory_group, network, nodes,
-                     nodes_beyond, nodes_job, nodes_link, nodes_mpi, peers, processes, programs,
-                     report, spine, spine_numpy, versus)
+                     nodes_beyond, nodes_job, nodes_link, nodes_mpi, nodes_tls, peers, processes,
+                     programs, report, spine, spine_numpy, versus)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):
@@ -141,6 +141,18 @@ class NodesTest(unittest.TestCase):
         self.assertAlmostEqual(figures_by_id[f"nodes.mpi.{size}"].value, 600)
         of_ping = figures_by_id[f"nodes.mpi.{size}_of_ping"]
         self.assertEqual((of_ping.low, of_ping.high), (0.5, 1.0))
+
+    def test_encrypted_samples_are_compared_with_those_in_plaintext(self):
+        size = nodes_link.SMALL_BYTES
+        def report(samples, cpu):
+            return {"epochs": [{"bytes": samples * size, "seconds": 1.0}] * 2,
+                    "remote": {"samples": 1600, "other_samples": 1200, "cpu_seconds": cpu,
+                               "received_bytes": 1_500_000_000, "mpi_bytes": 0}}
+        figures_by_id = {figure.id: figure for figure in nodes_tls.figures_of(size, {
+            "tls": [report(600, 6.0)], "plaintext": [report(800, 3.0)]})}
+        self.assertAlmostEqual(figures_by_id[f"nodes.tls.{size}"].value, 450)
+        self.assertAlmostEqual(figures_by_id[f"nodes.tls.{size}_of_plaintext"].value, 0.75)
+        self.assertAlmostEqual(figures_by_id[f"nodes.tls.{size}_cpu_of_plaintext"].value, 2.0)
 
     def test_an_option_of_consumers_may_depend_on_the_rank(self):
         services = [unittest.mock.Mock() for _ in range(2)]

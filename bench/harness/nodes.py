@@ -10,8 +10,8 @@ import random
 import tempfile
 import time
 
-from harness import (datasets, network, nodes_beyond, nodes_job, nodes_link, nodes_mpi, peers,
-                     processes, programs, rows, spine)
+from harness import (datasets, network, nodes_beyond, nodes_job, nodes_link, nodes_mpi,
+                     nodes_tls, peers, processes, programs, rows, spine)
 from harness.figures import Goal, from_runs
 
 NODES = 4
@@ -92,6 +92,7 @@ class Nodes:
             "once": (self.once, ONCE_GOALS),
             "link": (lambda: nodes_link.run(self), nodes_link.GOALS),
             "mpi": (lambda: nodes_mpi.run(self), nodes_mpi.GOALS),
+            "tls": (lambda: nodes_tls.run(self), nodes_tls.GOALS),
             "stall": (self.stall, STALL_GOALS),
             "start": (self.start, START_GOALS),
             "beyond": (lambda: nodes_beyond.run(self), nodes_beyond.GOALS),

@@ -59,12 +59,12 @@ class Jobs:
             yield services
 
     @contextlib.contextmanager
-    def weighted_pair(self, net, keys, records, launchers=((), ())):
+    def weighted_pair(self, net, keys, records, launchers=((), ()), port=PORT):
         """Two nodes with a core each, of which the second one has 64 times the weight of the first,
         and so owns nearly all samples. Both have staged their shares. `launchers`: words before
         the command of each daemon, which give it its place in a launch of mpirun."""
         with tempfile.NamedTemporaryFile("w", suffix=".hosts") as hosts:
-            hosts.write(f"{net.address(0)}:{PORT} 1\n{net.address(1)}:{PORT} 64\n")
+            hosts.write(f"{net.address(0)}:{port} 1\n{net.address(1)}:{port} 64\n")
             hosts.flush()
             pins = [["taskset", "-c", str(node)] for node in range(2)]
             with self._ready(net, pins, {**keys, "nodes.rendezvous": f"hosts:{hosts.name}"},

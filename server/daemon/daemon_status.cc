@@ -198,6 +198,7 @@ peer::NodeReport Daemon::ReportToNodes() {
 
 v1::NodesReply Daemon::NodesNow() {
   v1::NodesReply reply;
+  reply.set_is_encrypted(nodes_->is_encrypted());
   for (const JobNodes::View& view : nodes_->Ask()) {
     v1::NodeStatus& node = *reply.add_nodes();
     node.set_rank(view.rank.value());

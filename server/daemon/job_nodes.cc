@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <system_error>
@@ -18,6 +19,7 @@
 #include "proto/contract/order_spec.h"
 #include "proto/contract/thread_annotations.h"
 #include "proto/contract/wire_layout.h"
+#include "server/daemon/job_secret.h"
 #include "server/daemon/node_listener.h"
 #include "server/daemon/served_check.h"
 #include "server/daemon/version.h"
@@ -51,12 +53,14 @@ std::string ModulePath(const Config& config) {
 // Lists what all nodes must have alike. If two nodes differ, the rendezvous shows the texts of
 // both. Hello compares the same values again, between the daemons that really talk.
 std::vector<rendezvous::AgreedValue> AgreedValues(const Config& config,
-                                                  std::uint64_t config_digest) {
+                                                  std::uint64_t config_digest,
+                                                  const std::string& authority) {
   return {{"protocol version", fmt::to_string(kProtocolVersion)},
           {"order version", fmt::to_string(kOrderSpecVersion)},
           {"catalog version", fmt::to_string(kCatalogVersion)},
           {"data sets (digest of their configuration)", fmt::format("{:016x}", config_digest)},
-          {"peer.transport", config.peer_transport}};
+          {"peer.transport", config.peer_transport},
+          {"peer.secret (digest of the public key that follows from it)", authority}};
 }
 
 }  // namespace
@@ -120,7 +124,13 @@ Status JobNodes::FindNodes() {
   std::uint16_t port_of_list = 0;
   FOREBAY_ASSIGN(const rendezvous::NodePlace place, FindPlace(host_name, port_of_list));
   if (place.node_count == 1) return {};  // nobody to find, and nobody who asks
-  FOREBAY_ASSIGN(server_, ListenForNodes(config, port_of_list));
+  FOREBAY_ASSIGN(certificates_,
+                 FindCertificates(config, launch_.launch.job.name, std::time(nullptr)));
+  std::string authority = "none";
+  if (is_encrypted()) {
+    FOREBAY_ASSIGN(authority, peer::AuthorityDigest(certificates_));
+  }
+  FOREBAY_ASSIGN(server_, ListenForNodes(config, port_of_list, certificates_));
   FOREBAY_TRY(OpenRendezvous());
   const std::uint64_t config_digest = ContentDigest(config.datasets);
   FOREBAY_ASSIGN(auto address, rendezvous::ParseHostPort(server_->address()));
@@ -131,12 +141,13 @@ Status JobNodes::FindNodes() {
                                      .address = std::move(address),
                                      .capacity_bytes = parts_.capacity_bytes,
                                      .nonce = parts_.nonce,
-                                     .agreed = AgreedValues(config, config_digest)};
+                                     .agreed = AgreedValues(config, config_digest, authority)};
   FOREBAY_ASSIGN(nodes_, rendezvous_->Exchange(own, place.node_count, deadline_ns_));
   FOREBAY_TRY(OpenCarrier(place.rank));
   FOREBAY_TRY(UseNodes(place.rank, config_digest));
-  log::Info("node {} of {} of job '{}', which others reach at {}", place.rank.value(),
-            place.node_count, launch_.launch.job.name, server_->address());
+  log::Info("node {} of {} of job '{}', which others reach at {}, {}", place.rank.value(),
+            place.node_count, launch_.launch.job.name, server_->address(),
+            is_encrypted() ? "over encrypted connections" : "in plaintext");
   return {};
 }
 
@@ -177,6 +188,7 @@ Status JobNodes::UseNodes(NodeRank self, std::uint64_t config_digest) {
                  peer::GrpcPeers::Create({.identity = identity_,
                                           .addresses = std::move(addresses),
                                           .allow_plaintext = parts_.config.peer_allow_plaintext,
+                                          .certificates = certificates_,
                                           .carrier = carrier_.get(),
                                           .self = self},
                                          parts_.clock));

@@ -24,6 +24,7 @@
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/peer/grpc_peers.h"
+#include "server/peer/job_certificates.h"
 #include "server/peer/module_carrier.h"
 #include "server/peer/peer_identity.h"
 #include "server/peer/peer_server.h"
@@ -106,6 +107,8 @@ class JobNodes {
   // Ends all requests of other nodes. With `waits`, also waits until nothing refers to extents of
   // this node; threads of the stager must be able to end.
   void StopAnswering(bool waits);
+  // Whether the connections between nodes are encrypted (docs/security.md).
+  bool is_encrypted() const { return !certificates_.empty(); }
   // Removes what this node has published for the others. May block on the GFS, and for some seconds
   // on the other nodes if MPI is used, which wants to be ended by all at the same time.
   void Leave();
@@ -130,6 +133,7 @@ class JobNodes {
   std::unique_ptr<rendezvous::Rendezvous> rendezvous_;
   std::unique_ptr<peer::ModuleCarrier> carrier_;  // null: peer.transport = "grpc"
   std::unique_ptr<peer::PeerServer> server_;
+  peer::NodeCertificates certificates_;  // of this node; empty: plaintext
   peer::PeerIdentity identity_;
   std::vector<rendezvous::NodeEntry> nodes_;  // by rank
   std::unique_ptr<plan::Membership> membership_;

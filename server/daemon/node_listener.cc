@@ -42,8 +42,9 @@ Result<rendezvous::HostList> ReadHostList(const Config& config, const std::strin
   return rendezvous::HostList::Parse(text, path, default_port);
 }
 
-Result<std::unique_ptr<peer::PeerServer>> ListenForNodes(const Config& config,
-                                                         std::uint16_t port_of_list) {
+Result<std::unique_ptr<peer::PeerServer>> ListenForNodes(
+    const Config& config, std::uint16_t port_of_list,
+    const peer::NodeCertificates& certificates) {
   FOREBAY_ASSIGN(const auto addresses, rendezvous::LocalAddresses());
   const auto host = rendezvous::ListenAddress(config.peer_interface, addresses);
   if (!host.has_value()) return host.error().WithContext("peer.interface");
@@ -54,12 +55,13 @@ Result<std::unique_ptr<peer::PeerServer>> ListenForNodes(const Config& config,
   for (std::uint32_t port = ports->first; port <= ports->last; ++port) {
     auto server = peer::PeerServer::Listen(
         {.address = HostAndPort(*host, static_cast<std::uint16_t>(port)),
-         .allow_plaintext = config.peer_allow_plaintext});
+         .allow_plaintext = config.peer_allow_plaintext,
+         .certificates = certificates});
     if (server.has_value()) return server;
     last = server.error();
     // An address that may not be used has nothing to do with the port.
     if (last.code() == ErrorCode::kFailedPrecondition) {
-      return last.WithContext("peer.allow_plaintext is false");
+      return last.WithContext("peer.secret is not set, and peer.allow_plaintext is false");
     }
     if (last.code() != ErrorCode::kUnavailable) break;
   }

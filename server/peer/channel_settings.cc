@@ -7,7 +7,9 @@
 #include <string>
 
 #include <grpc/support/time.h>
+#include <grpcpp/create_channel.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/credentials.h>
 
 #include <fmt/format.h>
 
@@ -93,6 +95,31 @@ grpc::ChannelArguments ChannelSettings() {
   // A connection belongs to its channel and to no other one of this process.
   settings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return settings;
+}
+
+std::shared_ptr<grpc::Channel> ConnectionTo(const std::string& address,
+                                            const NodeCertificates& certificates) {
+  grpc::ChannelArguments settings = ChannelSettings();
+  if (certificates.empty()) {
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), settings);
+  }
+  // Addresses are numbers, and a node that comes back may have another one.
+  settings.SetSslTargetNameOverride(kCertifiedName);
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = certificates.authority;
+  options.pem_cert_chain = certificates.node;
+  options.pem_private_key = certificates.key;
+  return grpc::CreateCustomChannel(address, grpc::SslCredentials(options), settings);
+}
+
+std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const NodeCertificates& certificates) {
+  if (certificates.empty()) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = certificates.authority;
+  options.pem_key_cert_pairs = {
+      {.private_key = certificates.key, .cert_chain = certificates.node}};
+  return grpc::SslServerCredentials(options);
 }
 
 void ApplySettings(grpc::ServerBuilder& builder) {

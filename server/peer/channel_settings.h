@@ -4,8 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 
+#include <grpcpp/channel.h>
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/channel_arguments.h>
 #include <grpcpp/support/status.h>
@@ -13,6 +17,7 @@
 
 #include "proto/contract/result.h"
 #include "server/io/clock.h"
+#include "server/peer/job_certificates.h"
 
 namespace forebay::peer {
 
@@ -24,9 +29,14 @@ struct ServerLimits {
 };
 void ApplyLimits(const ServerLimits& server, grpc::ServerBuilder& builder);
 
-// Both ends of a connection between nodes. ApplySettings includes ApplyLimits.
+// Both ends of a connection between nodes. ApplySettings includes ApplyLimits. With certificates,
+// the connection is encrypted (TLS), and each end must have one that the job's authority has
+// signed.
 grpc::ChannelArguments ChannelSettings();
+std::shared_ptr<grpc::Channel> ConnectionTo(const std::string& address,
+                                            const NodeCertificates& certificates);
 void ApplySettings(grpc::ServerBuilder& builder);
+std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const NodeCertificates& certificates);
 
 // The text of an error as it goes to another node: cut to limits::kPeerErrorBytesMax.
 std::string ErrorTextFor(const Error& error);

@@ -138,7 +138,8 @@ Result<std::unique_ptr<GrpcPeers>> GrpcPeers::Create(const GrpcPeersOptions& opt
                                                      io::Clock& clock) {
   // All at once, so that a wrong table is found at the start and not in the middle of an epoch.
   for (const auto& [node, address] : options.addresses) {
-    const Status is_good = CheckPeerAddress(address, options.allow_plaintext);
+    const Status is_good =
+        CheckPeerAddress(address, options.allow_plaintext || !options.certificates.empty());
     if (!is_good.has_value()) {
       return is_good.error().WithContext(fmt::format("node {}", node.value()));
     }
@@ -153,7 +154,8 @@ GrpcPeers::GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock)
       carrier_(options.carrier),
       self_(options.self) {
   for (const auto& [node, address] : options.addresses) {
-    links_[node] = std::make_unique<PeerLink>(options.identity, address, clock);
+    links_[node] =
+        std::make_unique<PeerLink>(options.identity, address, clock, options.certificates);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "server/io/clock.h"
 #include "server/peer/node_report.h"
 #include "server/peer/payload_carrier.h"
+#include "server/peer/job_certificates.h"
 #include "server/peer/peer_identity.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/first_read_keepers.h"
@@ -31,6 +32,7 @@ struct GrpcPeersOptions {
   PeerIdentity identity;                       // of this node
   std::map<NodeRank, std::string> addresses;   // "HOST:PORT" of the other nodes
   bool allow_plaintext = false;                // to addresses that are not loopback
+  NodeCertificates certificates = {};          // of this node; empty: plaintext
   // Brings the bytes of rows, if it is not null. Borrowed; `self` is this node's rank.
   PayloadCarrier* carrier = nullptr;
   NodeRank self = NodeRank(0);

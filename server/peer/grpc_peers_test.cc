@@ -351,7 +351,7 @@ TEST_F(GrpcPeersTest, AddressesOfOtherMachinesAreRefused) {
   Start();
   const Status refused = rig_->Connect("10.0.0.2:4000");
   ASSERT_FALSE(refused.has_value());
-  EXPECT_THAT(refused.error().message(), HasSubstr("not encrypted"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("no secret"));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ bool IsLoopback(const std::string& host) {
 
 }  // namespace
 
-Status CheckPeerAddress(std::string_view address, bool allow_plaintext) {
+Status CheckPeerAddress(std::string_view address, bool allow_all) {
   // The last colon, because an IPv6 address has others.
   const std::size_t colon = address.rfind(':');
   std::string_view host = address.substr(0, colon);
@@ -45,11 +45,11 @@ Status CheckPeerAddress(std::string_view address, bool allow_plaintext) {
                  fmt::format("{} is not an address of a node: write HOST:PORT or [IPV6]:PORT",
                              Quoted(address)));
   }
-  if (allow_plaintext || IsLoopback(std::string(host))) return {};
+  if (allow_all || IsLoopback(std::string(host))) return {};
   return Error(ErrorCode::kFailedPrecondition,
-               fmt::format("the address {} is not this machine's alone, and connections between "
-                           "nodes are not encrypted: only numeric loopback addresses are accepted "
-                           "unless plaintext is allowed",
+               fmt::format("the address {} is not this machine's alone, and the nodes have no "
+                           "secret to encrypt their connections with: only numeric loopback "
+                           "addresses are accepted unless plaintext is allowed",
                            Quoted(address)));
 }
 

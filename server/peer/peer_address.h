@@ -1,5 +1,5 @@
-// Checks addresses of nodes. Connections between nodes are not encrypted yet, so addresses of other
-// machines are refused unless the configuration allows that.
+// Checks addresses of nodes. Without a secret of the job, connections between nodes are not
+// encrypted, so addresses of other machines are refused unless the configuration allows that.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,8 @@
 namespace forebay::peer {
 
 // `address` is "HOST:PORT" or "[HOST]:PORT". kInvalidArgument: it has another form.
-// kFailedPrecondition: HOST is not a numeric loopback address, and plaintext is not allowed.
-Status CheckPeerAddress(std::string_view address, bool allow_plaintext);
+// kFailedPrecondition: HOST is not a numeric loopback address, and `allow_all` is false:
+// connections are neither encrypted nor allowed to be in plaintext.
+Status CheckPeerAddress(std::string_view address, bool allow_all);
 
 }  // namespace forebay::peer

@@ -8,8 +8,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 
 #include "forebay/v1/peer.grpc.pb.h"
 #include "proto/contract/limits.h"
@@ -37,12 +35,12 @@ struct PeerLink::HelloCall {
   v1::PeerHelloReply reply;
 };
 
-PeerLink::PeerLink(const PeerIdentity& identity, std::string address, io::Clock& clock)
+PeerLink::PeerLink(const PeerIdentity& identity, std::string address, io::Clock& clock,
+                   const NodeCertificates& certificates)
     : identity_(identity),
       address_(std::move(address)),
       clock_(clock),
-      channel_(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(),
-                                         ChannelSettings())) {}
+      channel_(ConnectionTo(address_, certificates)) {}
 
 PeerLink::~PeerLink() { Stop(); }
 

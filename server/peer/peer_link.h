@@ -17,6 +17,7 @@
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/clock.h"
+#include "server/peer/job_certificates.h"
 #include "server/peer/node_report.h"
 #include "server/peer/peer_call.h"
 #include "server/peer/peer_identity.h"
@@ -26,8 +27,10 @@ namespace forebay::peer {
 // Thread-safe. Connects at the first call, and again whenever the connection was lost.
 class PeerLink {
  public:
-  // `identity` is this node's; `address` the other one's. The clock is borrowed.
-  PeerLink(const PeerIdentity& identity, std::string address, io::Clock& clock);
+  // `identity` and `certificates` are this node's, `address` is the other one's. The clock is
+  // borrowed.
+  PeerLink(const PeerIdentity& identity, std::string address, io::Clock& clock,
+           const NodeCertificates& certificates = {});
   // Calls must have ended (Stop).
   ~PeerLink();
 

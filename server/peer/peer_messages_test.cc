@@ -331,7 +331,7 @@ TEST(PeerAddressTest, OnlyLoopbackAddressesAreAcceptedWithoutTheOption) {
     const Status refused = CheckPeerAddress(address, false);
     ASSERT_FALSE(refused.has_value()) << address;
     EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
-    EXPECT_THAT(refused.error().message(), HasSubstr("not encrypted"));
+    EXPECT_THAT(refused.error().message(), HasSubstr("no secret"));
     EXPECT_TRUE(CheckPeerAddress(address, true).has_value()) << address;
   }
 }

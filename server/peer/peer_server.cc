@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -209,7 +208,8 @@ struct PeerServer::Service final : public CallbackService {
 
 Result<std::unique_ptr<PeerServer>> PeerServer::Listen(const PeerServerOptions& options) {
   const std::string& listen = options.address;
-  FOREBAY_TRY(CheckPeerAddress(listen, options.allow_plaintext));
+  FOREBAY_TRY(
+      CheckPeerAddress(listen, options.allow_plaintext || !options.certificates.empty()));
   KeepMessageMemory();
   std::unique_ptr<PeerServer> server(new PeerServer());
   server->service_ = std::make_unique<Service>();
@@ -217,8 +217,9 @@ Result<std::unique_ptr<PeerServer>> PeerServer::Listen(const PeerServerOptions& 
   grpc::ServerBuilder builder;
   ApplySettings(builder);
   int port = 0;
-  // CheckPeerAddress has refused addresses that other machines could reach, unless allowed.
-  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  // CheckPeerAddress has refused plaintext on addresses that other machines could reach, unless
+  // allowed.
+  builder.AddListeningPort(listen, CredentialsOf(options.certificates), &port);
   builder.RegisterService(&service);
   service.server = builder.BuildAndStart();
   if (service.server == nullptr || port == 0) {

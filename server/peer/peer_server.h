@@ -12,6 +12,7 @@
 #include "server/io/io_backend.h"
 #include "server/peer/node_report.h"
 #include "server/peer/payload_carrier.h"
+#include "server/peer/job_certificates.h"
 #include "server/peer/peer_identity.h"
 #include "server/stage/dataset.h"
 #include "server/stage/local_extents.h"
@@ -23,6 +24,7 @@ struct PeerServerOptions {
   // Where to listen, "HOST:PORT"; with port 0 the kernel chooses one.
   std::string address;
   bool allow_plaintext = false;  // on an address that is not loopback
+  NodeCertificates certificates = {};  // of this node; empty: plaintext
 };
 
 // The objects that answer requests. All are borrowed.

@@ -1,6 +1,9 @@
 // The four daemons of a job in four network namespaces, as on four machines: over addresses that
 // others could reach, a link that is cut and comes back, and a slow one.
+#include <sys/stat.h>
+
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -52,6 +55,34 @@ TEST_F(NodesNetworkTest, AddressesThatOthersReachMustBeAllowed) {
   EXPECT_EQ(Outcome(0), "1");
   EXPECT_THAT(ReadText(rig_.node_log(0)),
               AllOf(HasSubstr("peer.allow_plaintext"), HasSubstr("10.77.0.1")));
+}
+
+class EncryptedNodesTest : public NodesNetworkTest {
+ protected:
+  // The options of a node that has this secret.
+  std::vector<std::string> WithSecret(char letter) const {
+    const std::string path = rig_.folder() + "/secret-" + letter;
+    std::ofstream(path) << std::string(32, letter);
+    EXPECT_EQ(chmod(path.c_str(), 0600), 0);
+    return {"--set", "peer.secret=file:" + path};
+  }
+};
+
+TEST_F(EncryptedNodesTest, NodesWithASecretNeedNoPermissionForPlaintext) {
+  StartAll(WithSecret('a'));
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  AwaitStagedEverywhere();
+  EXPECT_EQ(GfsBytesOfAll(), rig_.dataset_bytes());
+  for (const v1::NodeStatus& node : NodesSeenBy(0)) EXPECT_TRUE(node.answers()) << node.error();
+  EXPECT_THAT(ReadText(rig_.node_log(0)), HasSubstr("over encrypted connections"));
+}
+
+TEST_F(EncryptedNodesTest, ANodeWithAnotherSecretIsNamed) {
+  for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) {
+    daemons_.push_back(StartNode(rank, WithSecret(rank == 2 ? 'b' : 'a')));
+  }
+  for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) EXPECT_EQ(Outcome(rank), "1");
+  EXPECT_THAT(ReadText(rig_.node_log(0)), HasSubstr("peer.secret (digest"));
 }
 
 TEST_F(NodesNetworkTest, ARunGoesOnWithFewerNodesInTheMiddleOfAnEpoch) {

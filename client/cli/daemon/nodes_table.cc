@@ -63,6 +63,9 @@ std::string NodesTable(const v1::NodesReply& reply) {
                    : "none"});
   }
   std::string text = table.ToString();
+  text += reply.is_encrypted()
+              ? "connections between nodes are encrypted\n"
+              : "connections between nodes are in plaintext (no peer.secret)\n";
   // Reasons are too long for a column.
   for (const v1::NodeStatus* node : nodes) {
     if (node->answers()) continue;

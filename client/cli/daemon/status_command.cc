@@ -284,7 +284,8 @@ Status RunNodes(CommandContext& context) {
   v1::NodesReply reply;
   FOREBAY_TRY(link.AskNodes(reply));
   if (context.json) {
-    context.PrintJson("nodes", {{"nodes", NodesJson(reply)}});
+    context.PrintJson("nodes", {{"nodes", NodesJson(reply)},
+                                {"is_encrypted", reply.is_encrypted()}});
   } else {
     context.out << NodesTable(reply);
   }

@@ -32,6 +32,7 @@ struct Config {
   std::uint64_t nodes_rendezvous_timeout_s = 60;
   std::string peer_interface;          // a name, a subnet or an address; empty: the only one
   std::string peer_ports;              // "7000", "7000-7099"; empty: any
+  std::string peer_secret;             // file:PATH, none; empty: FOREBAY_JOB_SECRET, if it is set
   bool peer_allow_plaintext = false;
   std::string peer_transport;          // grpc, mpi
   std::string peer_module;             // path of the module for mpi; empty: the installed one
@@ -60,6 +61,10 @@ struct Config {
   // [[dataset]]
   std::vector<stage::DatasetOptions> datasets;
 };
+
+// Values of the key peer.secret.
+inline constexpr std::string_view kSecretFile = "file:";
+inline constexpr std::string_view kNoSecret = "none";
 
 // One key of the table: its name, its default, its meaning, and the function that sets it.
 struct ConfigKey {

@@ -231,10 +231,22 @@ std::vector<ConfigKey> NodeKeys() {
        "The port for other nodes (7000), or a range (7000-7099), of which the first free one is "
        "taken. Empty: any free port.",
        Parsed(&Config::peer_ports, rendezvous::ParsePortRange)},
+      {"peer.secret", "",
+       "The secret of the job, by which its nodes encrypt their connections and know each other: "
+       "file:PATH, a file of at least 32 bytes on the node that nobody else can read, or none. "
+       "Empty: the environment variable FOREBAY_JOB_SECRET, if it is set (docs/security.md).",
+       [](Config& config, const std::string& text) -> Status {
+         const bool is_file = text.starts_with(kSecretFile) && text.size() > kSecretFile.size();
+         if (!is_file && !text.empty() && text != kNoSecret) {
+           return Error(ErrorCode::kInvalidArgument, "must be file:PATH, none, or empty");
+         }
+         config.peer_secret = text;
+         return {};
+       }},
       {"peer.allow_plaintext", "false",
        "Whether nodes may exchange samples without encryption, and without proof of who they are, "
-       "over addresses that are not loopback. Set it only in a network that nobody else can send "
-       "to.",
+       "over addresses that are not loopback, where they have no secret. Set it only in a network "
+       "that nobody else can send to.",
        [](Config& config, const std::string& text) {
          return SetBool(config.peer_allow_plaintext, text);
        }},

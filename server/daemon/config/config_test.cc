@@ -84,6 +84,7 @@ constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"nodes.rendezvous_timeout_s", "600", "0"},
     {"peer.interface", "10.1.0.0/16", ""},
     {"peer.ports", "7000-7099", "7099-7000"},
+    {"peer.secret", "file:/dev/shm/secret", "/dev/shm/secret"},
     {"peer.allow_plaintext", "true", "yes"},
     {"peer.transport", "mpi", "udp"},
     {"peer.module", "/site/lib/libforebay_mpi.so", ""},

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <ctime>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "server/daemon/doctor/checks.h"
 #include "server/daemon/doctor/directory_trial.h"
 #include "server/daemon/job_launch.h"
+#include "server/daemon/job_secret.h"
 #include "server/daemon/node_listener.h"
 
 namespace forebay::daemon {
@@ -97,16 +99,25 @@ void ReportPlace(const Config& config, const Result<rendezvous::NodePlace>& plac
 }
 
 // The port is taken and given back, so another process may have it by the time the daemon starts.
-void CheckListening(const Config& config, std::uint16_t port_of_list, CheckReport& report) {
+void CheckListening(const Config& config, const std::string& job, std::uint16_t port_of_list,
+                    CheckReport& report) {
   report.Begin("listening for other nodes");
-  const auto server = ListenForNodes(config, port_of_list);
+  const auto certificates = FindCertificates(config, job, std::time(nullptr));
+  if (!certificates.has_value()) {
+    return report.Fail(certificates.error().message(),
+                       fmt::format("hand the same secret to all nodes, in a file that only you can "
+                                   "read or in {} (docs/security.md)", kSecretVariable));
+  }
+  const auto server = ListenForNodes(config, port_of_list, *certificates);
   if (server.has_value()) {
-    return report.Ok(
-        fmt::format("a daemon can listen for other nodes on {}", (*server)->address()));
+    return report.Ok(fmt::format("a daemon can listen for other nodes on {}, {}",
+                                 (*server)->address(),
+                                 certificates->empty() ? "in plaintext" : "encrypted"));
   }
   report.Fail(server.error().message(),
-              "set peer.interface to an interface of this node, peer.ports to free ports, and "
-              "peer.allow_plaintext as the network allows it");
+              fmt::format("set peer.interface to an interface of this node and peer.ports to free "
+                          "ports; hand a secret to all nodes ({}), or set peer.allow_plaintext "
+                          "where the network allows it", kSecretVariable));
 }
 
 // Writes as a daemon does when it publishes its entry, but to a file without a name.
@@ -150,7 +161,7 @@ void CheckNodes(const Config& config, io::IoBackend& backend, const io::Clock& c
     if (place.has_value()) port_of_list = hosts->address(place->rank).port;
   }
   ReportPlace(config, place, remedy, report);
-  CheckListening(config, port_of_list, report);
+  CheckListening(config, launch->launch.job.name, port_of_list, report);
   if (kind == RendezvousKind::kDirectory) CheckRendezvousDirectory(path, backend, report);
 }
 

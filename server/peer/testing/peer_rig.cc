@@ -29,7 +29,8 @@ Result<std::unique_ptr<PeerRig>> PeerRig::Create(const PeerRigOptions& options) 
                                            .clock = stage.clock()});
   rig->extents_.emplace(stage.cache(), stage.stager(), stage.clock());
   rig->first_reads_.emplace(kNode, stage.stager());
-  FOREBAY_ASSIGN(rig->server_, PeerServer::Listen({.address = "127.0.0.1:0"}));
+  FOREBAY_ASSIGN(rig->server_, PeerServer::Listen({.address = "127.0.0.1:0",
+                                                   .certificates = options.certificates}));
   if (options.serves) FOREBAY_TRY(rig->Serve());
   return rig;
 }
@@ -57,9 +58,11 @@ PeerRig::~PeerRig() {
   rig_.Stop();
 }
 
-Status PeerRig::Connect(const std::string& address, PeerIdentity identity) {
+Status PeerRig::Connect(const std::string& address, PeerIdentity identity,
+                        const NodeCertificates& certificates) {
   FOREBAY_ASSIGN(peers_, GrpcPeers::Create({.identity = std::move(identity),
                                             .addresses = {{kNode, address}},
+                                            .certificates = certificates,
                                             .carrier = options_.carrier},
                                            rig_.clock()));
   return {};

@@ -33,6 +33,7 @@ struct PeerRigOptions {
   bool serves = true;  // false: the node listens, and serves after Serve
   PayloadCarrier* carrier = nullptr;  // of both nodes; borrowed
   bool answers_by_carrier = true;     // false: the node that answers has none
+  NodeCertificates certificates = {};  // of the node that answers; empty: plaintext
 };
 
 class PeerRig {
@@ -45,7 +46,9 @@ class PeerRig {
   ~PeerRig();
 
   // Makes the node that asks. `address` is that of the server, or of a relay before it.
-  Status Connect(const std::string& address, PeerIdentity identity = AskingIdentity());
+  // `certificates` are its own.
+  Status Connect(const std::string& address, PeerIdentity identity = AskingIdentity(),
+                 const NodeCertificates& certificates = {});
   static PeerIdentity AskingIdentity() { return {.address = "127.0.0.1:1", .job_id = "job"}; }
   Status Serve();
   void StopServer() { server_.reset(); }

@@ -1,0 +1,117 @@
+// The file is opened before it is looked at, so that what was looked at is what is read. The secret
+// is in the memory of this process only as long as the certificates are being made.
+#include "server/daemon/job_secret.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+
+#include "proto/contract/unique_fd.h"
+
+namespace forebay::daemon {
+namespace {
+
+constexpr const char* kKey = "peer.secret";
+// Of a secret; what is longer is some other file.
+constexpr std::size_t kSecretBytesMax = 4096;
+// Clocks of nodes differ.
+constexpr std::int64_t kBeforeS = 86'400;
+// Where the scheduler does not say when the job ends. The secret ends with the job in any case.
+constexpr std::int64_t kLongestJobS = 366 * 86'400LL;
+// A job may drain a little longer than it was allowed.
+constexpr std::int64_t kAfterEndS = 3'600;
+
+// Forgets a secret when it goes.
+class Secret {
+ public:
+  Secret() = default;
+  ~Secret() {
+    // What lies behind the end of the text, too.
+    text_.resize(text_.capacity());
+    OPENSSL_cleanse(text_.data(), text_.size());
+  }
+  Secret(const Secret&) = delete;
+  Secret& operator=(const Secret&) = delete;
+
+  std::string& text() { return text_; }
+
+ private:
+  std::string text_;
+};
+
+Error Refused(const std::string& path, std::string_view why) {
+  return Error(ErrorCode::kFailedPrecondition, fmt::format("{}: {}: {}", kKey, path, why));
+}
+
+Status ReadSecretFile(const std::string& path, std::string& secret) {
+  // O_NONBLOCK: a pipe in place of the file must not hold the daemon.
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid()) return Error::FromErrno(errno, fmt::format("{}: {}: opening", kKey, path));
+  struct stat found{};
+  if (fstat(file.get(), &found) != 0) {
+    return Error::FromErrno(errno, fmt::format("{}: {}: looking at it", kKey, path));
+  }
+  if (!S_ISREG(found.st_mode)) return Refused(path, "is no ordinary file");
+  if (found.st_uid != geteuid()) return Refused(path, "belongs to another user");
+  if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return Refused(path, "other users may use it; run 'chmod 600' on it, and make a new secret if "
+                         "somebody may have read it");
+  }
+  // Reserved at once: a string that grows would leave copies behind.
+  secret.resize(kSecretBytesMax + 1);
+  const ssize_t count = read(file.get(), secret.data(), secret.size());
+  if (count < 0) return Error::FromErrno(errno, fmt::format("{}: {}: reading", kKey, path));
+  secret.resize(static_cast<std::size_t>(count));
+  if (secret.size() > kSecretBytesMax) {
+    return Refused(path, fmt::format("has more than {} bytes", kSecretBytesMax));
+  }
+  // As `openssl rand -hex 32 > FILE` writes it.
+  while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
+  return {};
+}
+
+// Until when the certificates are valid: the end of the job as Slurm gives it to the processes of a
+// job.
+std::int64_t EndOfJob(std::int64_t now_s) {
+  const char* const text = std::getenv("SLURM_JOB_END_TIME");
+  std::int64_t end_s = 0;
+  if (text != nullptr) {
+    const std::string_view digits = text;
+    const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), end_s);
+    if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) end_s = 0;
+  }
+  // A job that runs on beyond its end, or a wrong clock: as if nothing was said.
+  if (end_s <= now_s) return now_s + kLongestJobS;
+  return std::min(end_s + kAfterEndS, now_s + kLongestJobS);
+}
+
+}  // namespace
+
+Result<peer::NodeCertificates> FindCertificates(const Config& config, const std::string& job,
+                                                std::int64_t now_s) {
+  Secret secret;
+  std::string source = kSecretVariable;
+  if (config.peer_secret.starts_with(kSecretFile)) {
+    source = config.peer_secret.substr(kSecretFile.size());
+    FOREBAY_TRY(ReadSecretFile(source, secret.text()));
+  } else {
+    const char* const value = std::getenv(kSecretVariable);
+    if (value == nullptr || config.peer_secret == kNoSecret) return peer::NodeCertificates();
+    secret.text() = value;
+  }
+  auto made = peer::MakeNodeCertificates(
+      secret.text(), job, {.from_s = now_s - kBeforeS, .until_s = EndOfJob(now_s)});
+  if (!made.has_value()) return made.error().WithContext(source);
+  return made;
+}
+
+}  // namespace forebay::daemon

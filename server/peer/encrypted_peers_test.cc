@@ -1,0 +1,99 @@
+// Connections between nodes with certificates: who is served, and who is not.
+#include <ctime>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/io/testing/io_test_fixture.h"
+#include "server/peer/job_certificates.h"
+#include "server/peer/testing/peer_rig.h"
+#include "server/stage/extent_source.h"
+
+namespace forebay::peer::encrypted_peers_test {
+
+using io::testing::Take;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kDayS = 86'400;
+
+NodeCertificates Certificates(char secret, const std::string& job = "job",
+                              std::int64_t until_s = kDayS) {
+  const std::int64_t now_s = std::time(nullptr);
+  return Take(MakeNodeCertificates(std::string(kJobSecretBytesMin, secret), job,
+                                   {.from_s = now_s - 2 * kDayS, .until_s = now_s + until_s}));
+}
+
+class EncryptedPeersTest : public ::testing::Test {
+ protected:
+  // A node with these certificates that asks one of secret 'a'.
+  Status Ask(const NodeCertificates& certificates) {
+    FOREBAY_EXPECT_OK(rig_->Connect(rig_->address(), PeerRig::AskingIdentity(), certificates));
+    PeerRig::Rows rows = rig_->Ask({1, 2, 3}, kWaitMs);
+    const Status outcome = rows.outcome.get();
+    EXPECT_EQ(rig_->AreRight(rows), outcome.has_value());
+    return outcome;
+  }
+  // Other nodes are asked in place of one that cannot prove that it belongs to the job.
+  void ExpectNoAnswer(const NodeCertificates& certificates) {
+    const Status refused = Ask(certificates);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_TRUE(stage::IsNoAnswer(refused.error())) << refused.error().ToString();
+    FOREBAY_EXPECT_OK(Ask(Certificates('a')));  // the node serves those of its job as before
+  }
+
+  static constexpr std::int64_t kWaitMs = 30'000;
+  std::unique_ptr<PeerRig> rig_ = Take(PeerRig::Create({.certificates = Certificates('a')}));
+};
+
+TEST_F(EncryptedPeersTest, NodesOfOneSecretServeEachOther) {
+  FOREBAY_EXPECT_OK(Ask(Certificates('a')));
+  const auto extent = rig_->ReadExtent(ExtentId(0));
+  ASSERT_TRUE(extent.has_value()) << extent.error().ToString();
+  const auto verified =
+      stage::VerifySupplied(rig_->dataset(), *rig_->dataset().catalog(), ExtentId(0), *extent);
+  EXPECT_TRUE(verified.has_value());
+}
+
+TEST_F(EncryptedPeersTest, AnotherSecretIsRefused) { ExpectNoAnswer(Certificates('b')); }
+
+TEST_F(EncryptedPeersTest, TheSameSecretInAnotherJobIsRefused) {
+  ExpectNoAnswer(Certificates('a', "other job"));
+}
+
+TEST_F(EncryptedPeersTest, AnExpiredCertificateIsRefused) {
+  ExpectNoAnswer(Certificates('a', "job", -kDayS));
+}
+
+TEST_F(EncryptedPeersTest, PlaintextIsRefused) { ExpectNoAnswer({}); }
+
+// It trusts the authority, and has no certificate that this has signed.
+TEST_F(EncryptedPeersTest, ACertificateThatAStrangerHasSignedIsRefused) {
+  NodeCertificates forged = Certificates('b');
+  forged.authority = Certificates('a').authority;
+  ExpectNoAnswer(forged);
+}
+
+TEST_F(EncryptedPeersTest, ANodeDoesNotTalkToOneInPlaintext) {
+  const auto plain = Take(PeerRig::Create({}));
+  FOREBAY_EXPECT_OK(plain->Connect(plain->address(), PeerRig::AskingIdentity(),
+                                   Certificates('a')));
+  PeerRig::Rows rows = plain->Ask({1}, kWaitMs);
+  const Status refused = rows.outcome.get();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_TRUE(stage::IsNoAnswer(refused.error())) << refused.error().ToString();
+}
+
+TEST_F(EncryptedPeersTest, NoPermissionForPlaintextIsNeeded) {
+  const auto listening = PeerServer::Listen({.address = "0.0.0.0:0",
+                                             .allow_plaintext = false,
+                                             .certificates = Certificates('a')});
+  EXPECT_TRUE(listening.has_value());
+  const auto refused = PeerServer::Listen({.address = "0.0.0.0:0", .allow_plaintext = false});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("no secret"));
+}
+
+}  // namespace forebay::peer::encrypted_peers_test

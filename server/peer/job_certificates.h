@@ -1,0 +1,50 @@
+// Certificates of the nodes of a job. All nodes derive the same certificate authority from a secret
+// that they share, and each one signs a certificate for itself. So a node needs no other node to
+// get one, also when it is started again, and no private key ever travels. Who does not have the
+// secret has no certificate that the nodes accept.
+//
+//   FOREBAY_ASSIGN(const auto mine, peer::MakeNodeCertificates(secret, job, {now - day, end}));
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "proto/contract/result.h"
+
+namespace forebay::peer {
+
+// Shorter secrets are refused: they could be guessed from the certificates.
+inline constexpr std::size_t kJobSecretBytesMin = 32;
+
+// All are PEM texts; empty: the nodes of the job do not use certificates.
+struct NodeCertificates {
+  std::string authority;  // certificate of the job's authority, which signs those of the nodes
+  std::string node;       // certificate of this node, for both ends of a connection
+  std::string key;        // its private key, for this process alone
+
+  bool empty() const { return node.empty(); }
+};
+
+// Both in seconds since the Unix epoch.
+struct ValidTime {
+  std::int64_t from_s = 0;
+  std::int64_t until_s = 0;
+};
+
+// The host name in all certificates of nodes: nodes are known by the authority that has signed, and
+// not by their names.
+inline constexpr char kCertifiedName[] = "node.forebay";
+
+// Derives the authority (Ed25519, whose private key is HKDF-SHA-256 of secret and job; RFC 8032,
+// RFC 5869), makes a new key, and signs its certificate (X.509 version 3). Errors: kInvalidArgument
+// (the secret is too short), kInternal (OpenSSL has failed).
+Result<NodeCertificates> MakeNodeCertificates(std::string_view secret, std::string_view job,
+                                              const ValidTime& valid);
+
+// What nodes compare before they connect: a digest of the authority's public key, in hexadecimal
+// digits. It is the same for all who have the secret, and does not tell it.
+Result<std::string> AuthorityDigest(const NodeCertificates& certificates);
+
+}  // namespace forebay::peer
