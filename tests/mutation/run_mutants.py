@@ -2,6 +2,7 @@
 """Takes checks away one at a time, on a copy of the tree, and fails where no test notices.
 
     run_mutants.py --root DIR [--folder DIR] [--only NAME ...] [--jobs N]
+    run_mutants.py --root DIR --check-list BUILD_FOLDER
 
 Exit codes: 0 every mutant was caught, 1 one survived, 2 the list or the copy is at fault.
 """
@@ -87,13 +88,37 @@ def run_test(build, mutant):
     return code, sorted(name.split(",")[0] for name in failed)
 
 
-def try_mutant(tree, build, mutant, jobs):
-    """True where a test noticed. The file is as before afterwards."""
+def text_of(tree, mutant):
+    """The text of the mutant's file, in which the mutant's own text occurs once."""
     path = tree / mutant["file"]
+    if not path.is_file():
+        raise ListError(f"{mutant['name']}: there is no file {mutant['file']}")
     text = path.read_text()
     if text.count(mutant["find"]) != 1:
         raise ListError(f"{mutant['name']}: its text occurs {text.count(mutant['find'])} times "
                         f"in {mutant['file']}")
+    return text
+
+
+def check_list(root, build, mutants):
+    """Whether files, programs and tests are there, without any mutant: what a change may break."""
+    tests = {}
+    for mutant in mutants:
+        text_of(root, mutant)
+        key = (mutant["target"], mutant.get("filter", "*"))
+        if key not in tests:
+            _, tests[key] = run([str(program_of(build, key[0])), "--gtest_list_tests",
+                                 "--gtest_filter=" + key[1]], TEST_TIMEOUT_S)
+        if not any(line.startswith("  ") for line in tests[key].splitlines()):
+            raise ListError(f"{mutant['name']}: the filter {key[1]} names no test of {key[0]}")
+    print(f"all {len(mutants)} mutants have their text, program and tests")
+    return 0
+
+
+def try_mutant(tree, build, mutant, jobs):
+    """True where a test noticed. The file is as before afterwards."""
+    path = tree / mutant["file"]
+    text = text_of(tree, mutant)
     try:
         path.write_text(text.replace(mutant["find"], mutant["become"]))
         code, output = build_targets(build, [mutant["target"]], jobs)
@@ -134,6 +159,8 @@ def main():
     parser.add_argument("--folder", help="keep copy and build here")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--check-list", metavar="BUILD_FOLDER",
+                        help="only look whether the list fits the tree and its programs")
     arguments = parser.parse_args()
     listed = pathlib.Path(__file__).with_name("mutants.json")
     mutants = [mutant for mutant in json.loads(listed.read_text())
@@ -141,6 +168,9 @@ def main():
     try:
         if not mutants:
             raise ListError("no mutant has that name")
+        if arguments.check_list:
+            return check_list(pathlib.Path(arguments.root), pathlib.Path(arguments.check_list),
+                              mutants)
         if arguments.folder:
             return check_all(arguments, mutants)
         with tempfile.TemporaryDirectory(prefix="forebay-mutants-") as folder:
