@@ -101,7 +101,8 @@ class MpiJob {
 
 class NodesMpiTest : public ::testing::Test {
  protected:
-  NodesMpiTest() : rig_({.records = kRecords, .ram = "16MiB"}) {}
+  explicit NodesMpiTest(const RigOptions& options = {.records = kRecords, .ram = "16MiB"})
+      : rig_(options) {}
   void TearDown() override {
     if (!HasFailure()) return;
     std::cerr << "mpirun:\n" << ReadText(rig_.folder() + "/mpirun");
@@ -166,6 +167,36 @@ TEST_F(NodesMpiTest, EverySampleThatComesOverMpiIsRight) {
   FinishAll();
   EXPECT_EQ(job_->Wait(), 0) << "all ranks have ended MPI";
 }
+
+// Of samples that are compressed, the owner sends decoded rows.
+class NodesMpiPackTest : public NodesMpiTest, public ::testing::WithParamInterface<RecordFiles> {
+ protected:
+  NodesMpiPackTest()
+      : NodesMpiTest({.records = kRecords,
+                      .files = GetParam(),
+                      .extent = "256KiB",
+                      .ram = "16MiB",
+                      .compress = GetParam() == RecordFiles::kPack ? "off" : "fast"}) {}
+};
+
+TEST_P(NodesMpiPackTest, RowsThatTheOwnerHasDecodedAreRight) {
+  ASSERT_TRUE(StartJob());
+  const EpochCounts counts = Read();
+  EXPECT_EQ(counts.error, "");
+  EXPECT_EQ(counts.distinct, kRecords);
+  EXPECT_EQ(counts.wrong, 0U);
+  const v1::NodeStatus node = SeenByNode0();
+  EXPECT_GT(node.mpi_bytes(), rig_.dataset_bytes() / 4);
+  EXPECT_EQ(node.failed_calls(), 0U);
+  FinishAll();
+  EXPECT_EQ(job_->Wait(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, NodesMpiPackTest,
+                         ::testing::Values(RecordFiles::kPack, RecordFiles::kOneFile),
+                         [](const auto& tested) -> std::string {
+                           return tested.param == RecordFiles::kPack ? "Pack" : "AtStaging";
+                         });
 
 TEST_F(NodesMpiTest, ADaemonThatIsKilledEndsTheJobAndItsReaderGoesOnInTheNext) {
   constexpr std::uint64_t kStep = 7;
