@@ -3,9 +3,13 @@
 // line that looks like another message.
 #include "server/daemon/daemon_log.h"
 
+#include <chrono>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,6 +20,7 @@
 #include <spdlog/spdlog.h>
 
 #include "proto/contract/printable.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay::daemon {
 namespace {
@@ -62,14 +67,37 @@ std::unique_ptr<spdlog::formatter> FormatterOf(const Config& config) {
   return text;
 }
 
+// A line of gRPC's code may say the same for each connection that a stranger opens, so each says it
+// once a minute. Returns nullopt for what is not said, otherwise how often it was not.
+std::optional<std::uint64_t> TakeTurn(const char* file, int line) {
+  struct Said {
+    std::chrono::steady_clock::time_point next;
+    std::uint64_t unsaid = 0;
+  };
+  static Mutex mutex;
+  static std::map<std::pair<std::string, int>, Said> said;  // as many as gRPC has such lines
+  const auto now = std::chrono::steady_clock::now();
+  const MutexLock lock(mutex);
+  const auto [entry, is_new] = said.try_emplace({file, line});
+  if (!is_new && now < entry->second.next) {
+    ++entry->second.unsaid;
+    return std::nullopt;
+  }
+  entry->second.next = now + std::chrono::minutes(1);
+  return std::exchange(entry->second.unsaid, 0);
+}
+
 // gRPC writes to stderr in a format of its own, which a reader of a JSON log could not parse.
 void LogOfGrpc(gpr_log_func_args* said) {
   const auto level = said->severity == GPR_LOG_SEVERITY_ERROR  ? spdlog::level::err
                      : said->severity == GPR_LOG_SEVERITY_INFO ? spdlog::level::info
                                                                : spdlog::level::debug;
+  const std::optional<std::uint64_t> unsaid = TakeTurn(said->file, said->line);
+  if (!unsaid) return;
   const char* const slash = std::strrchr(said->file, '/');
-  spdlog::log(level, "gRPC: {} ({}:{})", said->message, slash != nullptr ? slash + 1 : said->file,
-              said->line);
+  spdlog::log(level, "gRPC: {} ({}:{}){}", said->message,
+              slash != nullptr ? slash + 1 : said->file, said->line,
+              *unsaid == 0 ? "" : fmt::format("; {} more like this since the last one", *unsaid));
 }
 
 }  // namespace

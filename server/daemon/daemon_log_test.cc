@@ -1,12 +1,15 @@
-// Lines of the JSON log: time, level, and messages with bytes that are not valid text.
+// Lines of the JSON log: time, level, and messages with bytes that are not valid text. What gRPC
+// says.
 #include "server/daemon/daemon_log.h"
 
 #include <chrono>
 #include <string>
 
 #include <gmock/gmock.h>
+#include <grpc/support/log.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
 
 namespace forebay::daemon {
 namespace {
@@ -41,6 +44,22 @@ TEST(JsonLogLineTest, BytesThatAreNoUtf8AreReplaced) {
 TEST(JsonLogLineTest, TimesBeforeTheEpochHaveMillisecondsToo) {
   const system_clock::time_point time(milliseconds(-1));
   EXPECT_EQ(json::parse(JsonLogLine(time, "info", ""))["time"], "1969-12-31T23:59:59.999Z");
+}
+
+// Each connection of a stranger makes gRPC say the same.
+TEST(GrpcLogTest, ALineOfItsCodeIsSaidOnceAMinute) {
+  const auto before = spdlog::default_logger();
+  ::testing::internal::CaptureStderr();
+  StartLog(DefaultConfig());
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);  // as grpc_init does
+  for (int i = 0; i < 3; ++i) gpr_log(GPR_ERROR, "handshake %d failed", i);
+  gpr_log(GPR_ERROR, "another line");
+  spdlog::default_logger()->flush();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  spdlog::set_default_logger(before);
+  EXPECT_THAT(said, ::testing::HasSubstr("gRPC: handshake 0 failed (daemon_log_test.cc:"));
+  EXPECT_THAT(said, ::testing::Not(::testing::HasSubstr("handshake 1")));
+  EXPECT_THAT(said, ::testing::HasSubstr("another line"));
 }
 
 }  // namespace

@@ -47,6 +47,8 @@
 namespace forebay::daemon {
 namespace {
 
+constexpr unsigned kDestructionS = 5;  // of a daemon that has stopped
+
 int Fail(const DaemonExitCode& exit, const Config& config, const Error& error) {
   SayFatal(config, error.message());
   return exit.code;
@@ -84,13 +86,11 @@ void Announce(const Daemon& daemon, int ready_fd) {
 
 // Watchdog: ends the process if Daemon::Stop does not return in time, so that a scheduler never has
 // to kill the daemon. The SSD tier is then in the state that a SIGKILL leaves, which it recovers
-// from. A second signal has its default effect, which ends the process at once; but not within the
-// first second, because a scheduler and the program that has started the daemon send one each.
+// from.
 class EndInTime {
  public:
-  EndInTime(const Daemon& daemon, const sigset_t& signals)
+  explicit EndInTime(const Daemon& daemon)
       : daemon_(daemon),
-        signals_(signals),
         paths_(daemon.TransientPaths()),
         thread_([this](const std::stop_token& stop) { Watch(stop); }) {}
 
@@ -99,20 +99,12 @@ class EndInTime {
     Mutex mutex;
     StoppableCondVar gone;
     MutexLock lock(mutex);
-    const auto has_ended = [&stop] { return stop.stop_requested(); };
     // The destructor requests the stop of this thread, which ends the wait.
-    if (gone.WaitFor(mutex, stop, std::chrono::milliseconds(kOneRequestMs), has_ended)) return;
-    // All other threads have them blocked, so from here on a signal comes to this one.
-    const timespec at_once{};
-    while (sigtimedwait(&signals_, nullptr, &at_once) > 0) {
-    }
-    pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
-    const auto patience =
-        std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs - kOneRequestMs);
-    if (gone.WaitFor(mutex, stop, patience, has_ended)) return;
+    const auto patience = std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs);
+    if (gone.WaitFor(mutex, stop, patience, [&stop] { return stop.stop_requested(); })) return;
     const std::string calls = daemon_.GfsCallsUnderWay();
     log::Error("forebayd could not stop within {} ms, and exits without waiting for {}",
-               limits::kDrainDeadlineMs - kToEndMs,
+               patience.count(),
                calls.empty() ? "its threads" : "an answer of the GFS: " + calls);
     // What the destructors of the socket and the leases would do.
     // The paths were taken before Stop began, because the daemon may be half destroyed here.
@@ -125,9 +117,7 @@ class EndInTime {
   }
 
   static constexpr std::int64_t kToEndMs = 1'000;  // left for the exit itself
-  static constexpr std::int64_t kOneRequestMs = 1'000;  // signals in this time are one request
   const Daemon& daemon_;
-  const sigset_t signals_;
   const std::vector<std::string> paths_;
   std::jthread thread_;
 };
@@ -172,19 +162,33 @@ class StartInTime {
   const std::jthread thread_;  // ends before the descriptor is closed
 };
 
-// Serves until a signal or a drain, then stops the daemon. Returns the exit code.
-int Serve(Daemon& daemon, const sigset_t& signals, int signal_fd) {
+// Serves until a signal or a drain, then stops the daemon. Returns the exit code. While the daemon
+// stops, SIGINT ends it at once, as a person wants it who presses Ctrl-C again. SIGTERM and SIGHUP
+// stay blocked: schedulers and `forebay launch` send one each, maybe seconds apart, and the second
+// one would leave behind what the daemon is about to remove.
+int Serve(Daemon& daemon, int signal_fd) {
   const int signal_number = ServeUntilAsked(daemon, {.signal_fd = signal_fd});
   if (signal_number != 0) {
-    log::Info("signal {}: draining (another one, a second later or more, ends at once)",
-              signal_number);
+    log::Info("signal {}: draining (SIGINT ends at once)", signal_number);
   }
-  std::signal(SIGTERM, SIG_DFL);
+  sigset_t interrupt;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
   std::signal(SIGINT, SIG_DFL);
-  const EndInTime watch(daemon, signals);
-  const bool has_stopped = daemon.Stop();
-  const int code = daemon.has_failed() ? kExitFailure.code : kExitOk.code;
-  if (has_stopped) return code;
+  pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
+  int code = kExitOk.code;
+  bool has_stopped = false;
+  {
+    const EndInTime watch(daemon);
+    has_stopped = daemon.Stop();
+    code = daemon.has_failed() ? kExitFailure.code : kExitOk.code;
+  }
+  // The destructors come after this function. One of them asks the PMIx server, which may not
+  // answer.
+  if (has_stopped) {
+    alarm(kDestructionS);
+    return code;
+  }
   // Threads that are blocked still use the daemon, so no destructor may run.
   spdlog::shutdown();
   std::_Exit(code);
@@ -281,7 +285,7 @@ int Run(const DaemonArguments& arguments) {
   }
   if (!daemon.has_value()) return Fail(kExitFailure, config, daemon.error());
   Announce(**daemon, arguments.ready_fd);
-  return Serve(**daemon, signals, signal_fd.get());
+  return Serve(**daemon, signal_fd.get());
 }
 
 std::string Footer() {

@@ -11,6 +11,7 @@
 
 #include "proto/contract/limits.h"
 #include "server/daemon/config/small_file.h"
+#include "server/daemon/job_secret.h"
 
 namespace forebay::daemon {
 namespace {
@@ -21,6 +22,8 @@ rendezvous::Environment ReadEnvironment() {
     const std::string_view text = *variable;
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos) continue;
+    // It says nothing about the launch, and is not to be copied.
+    if (text.substr(0, equals) == kSecretVariable) continue;
     // A broken launcher may set two variables of one name. The first one counts, as in getenv.
     environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }

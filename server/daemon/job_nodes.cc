@@ -127,6 +127,7 @@ Status JobNodes::FindNodes() {
   FOREBAY_ASSIGN(certificates_,
                  FindCertificates(config, launch_.launch.job.name, std::time(nullptr)));
   std::string authority = "none";
+  ForgetSecretVariable();
   if (is_encrypted()) {
     FOREBAY_ASSIGN(authority, peer::AuthorityDigest(certificates_));
   }
@@ -208,31 +209,44 @@ Status JobNodes::AwaitNodes() {
   constexpr std::int64_t kPingMs = 1'000;
   constexpr std::int64_t kPauseMs = 100;
   enum class State : std::uint8_t { kSilent, kAsked, kAnswered };
-  const auto states = std::make_shared<std::vector<std::atomic<State>>>(nodes_.size());
-  states->at(membership_->self().value()) = State::kAnswered;
+  struct Answers {
+    explicit Answers(std::size_t count) : states(count) {}
+    std::vector<std::atomic<State>> states;
+    Mutex mutex;
+    std::string last_error FOREBAY_GUARDED_BY(mutex);
+  };
+  const auto answers = std::make_shared<Answers>(nodes_.size());
+  answers->states.at(membership_->self().value()) = State::kAnswered;
   for (;;) {
     const std::int64_t now_ns = parts_.clock.NowNs();
     std::vector<NodeRank> missing;
     for (const rendezvous::NodeEntry& node : nodes_) {
-      std::atomic<State>& state = states->at(node.rank.value());
+      std::atomic<State>& state = answers->states.at(node.rank.value());
       if (state == State::kAnswered) continue;
       missing.push_back(node.rank);
       if (state == State::kAsked) continue;
       state = State::kAsked;
       peers_->Ping(node.rank, now_ns + kPingMs * kNsPerMillisecond,
-                   [states, &state](const Result<peer::NodeReport>& heard) {
+                   [answers, &state](const Result<peer::NodeReport>& heard) {
+                     if (!heard.has_value()) {
+                       const MutexLock lock(answers->mutex);
+                       answers->last_error = heard.error().message();
+                     }
                      state = heard.has_value() ? State::kAnswered : State::kSilent;
                    });
     }
     if (missing.empty()) return {};
     if (now_ns >= deadline_ns_) {
       const rendezvous::NodeEntry& first = nodes_[missing.front().value()];
+      const MutexLock lock(answers->mutex);
       return Error(ErrorCode::kDeadlineExceeded,
                    fmt::format("{} of the {} nodes that {} lists did not answer within {} s "
-                               "(nodes.rendezvous_timeout_s); the first of them is {} at {}",
+                               "(nodes.rendezvous_timeout_s); the first of them is {} at {}; "
+                               "peer.secret must be the same on all nodes, or none; the last "
+                               "error: {}",
                                missing.size(), nodes_.size(), launch_.choice.path,
                                parts_.config.nodes_rendezvous_timeout_s, first.Text(),
-                               first.address.Text()));
+                               first.address.Text(), answers->last_error));
     }
     if (!Pause(kPauseMs)) {
       return Error(ErrorCode::kCancelled,

@@ -1,16 +1,14 @@
-// The file is opened before it is looked at, so that what was looked at is what is read. The secret
-// is in the memory of this process only as long as the certificates are being made.
+// The file is opened before it is looked at, so that what was looked at is what is read. Its bytes
+// are in the memory of this process only as long as the certificates are being made.
 #include "server/daemon/job_secret.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
+#include <cerrno>
 #include <cstdlib>
 #include <string_view>
-#include <system_error>
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
@@ -25,10 +23,9 @@ constexpr const char* kKey = "peer.secret";
 constexpr std::size_t kSecretBytesMax = 4096;
 // Clocks of nodes differ.
 constexpr std::int64_t kBeforeS = 86'400;
-// Where the scheduler does not say when the job ends. The secret ends with the job in any case.
+// Not to the end of the job, which may be extended. The secret ends with the job, and the key of a
+// certificate with its daemon.
 constexpr std::int64_t kLongestJobS = 366 * 86'400LL;
-// A job may drain a little longer than it was allowed.
-constexpr std::int64_t kAfterEndS = 3'600;
 
 // Forgets a secret when it goes.
 class Secret {
@@ -79,21 +76,6 @@ Status ReadSecretFile(const std::string& path, std::string& secret) {
   return {};
 }
 
-// Until when the certificates are valid: the end of the job as Slurm gives it to the processes of a
-// job.
-std::int64_t EndOfJob(std::int64_t now_s) {
-  const char* const text = std::getenv("SLURM_JOB_END_TIME");
-  std::int64_t end_s = 0;
-  if (text != nullptr) {
-    const std::string_view digits = text;
-    const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), end_s);
-    if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) end_s = 0;
-  }
-  // A job that runs on beyond its end, or a wrong clock: as if nothing was said.
-  if (end_s <= now_s) return now_s + kLongestJobS;
-  return std::min(end_s + kAfterEndS, now_s + kLongestJobS);
-}
-
 }  // namespace
 
 Result<peer::NodeCertificates> FindCertificates(const Config& config, const std::string& job,
@@ -109,9 +91,15 @@ Result<peer::NodeCertificates> FindCertificates(const Config& config, const std:
     secret.text() = value;
   }
   auto made = peer::MakeNodeCertificates(
-      secret.text(), job, {.from_s = now_s - kBeforeS, .until_s = EndOfJob(now_s)});
+      secret.text(), job, {.from_s = now_s - kBeforeS, .until_s = now_s + kLongestJobS});
   if (!made.has_value()) return made.error().WithContext(source);
   return made;
+}
+
+void ForgetSecretVariable() {
+  // In place: the kernel shows the memory in which the process got it, and a core dump has it.
+  char* const value = std::getenv(kSecretVariable);
+  if (value != nullptr) OPENSSL_cleanse(value, std::string_view(value).size());
 }
 
 }  // namespace forebay::daemon

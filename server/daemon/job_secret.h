@@ -22,4 +22,8 @@ inline constexpr const char* kSecretVariable = "FOREBAY_JOB_SECRET";
 Result<peer::NodeCertificates> FindCertificates(const Config& config, const std::string& job,
                                                 std::int64_t now_s);
 
+// Overwrites the secret in the environment of this process, where FindCertificates then finds none
+// that is long enough. Call it once the certificates are there.
+void ForgetSecretVariable();
+
 }  // namespace forebay::daemon

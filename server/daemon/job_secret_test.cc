@@ -71,6 +71,16 @@ TEST_F(JobSecretTest, AVariableThatIsSetAndTooShortIsAnError) {
               AllOf(HasSubstr(kSecretVariable), HasSubstr("0 bytes, at least 32")));
 }
 
+TEST_F(JobSecretTest, TheVariableIsOverwrittenInPlace) {
+  std::string variable = std::string(kSecretVariable) + "=" + kSecret;
+  ASSERT_EQ(putenv(variable.data()), 0);  // the environment refers to this memory
+  ForgetSecretVariable();
+  EXPECT_EQ(variable.find(kSecret.substr(0, 4)), std::string::npos);
+  EXPECT_FALSE(Find().has_value());
+  unsetenv(kSecretVariable);
+  ForgetSecretVariable();  // there is none
+}
+
 TEST_F(JobSecretTest, FilesThatOthersMayUseAreRefused) {
   for (const int mode : {0640, 0604, 0620, 0601}) {
     Write(kSecret, mode);

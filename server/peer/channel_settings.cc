@@ -128,6 +128,8 @@ void ApplySettings(grpc::ServerBuilder& builder) {
               builder);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, limits::kPeerKeepaliveMs);
+  // Strangers must not hold connections for the two minutes that gRPC allows.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, limits::kHandshakeDeadlineMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, limits::kPeerKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // The other end pings as often as this one. gRPC would take that for an attack.

@@ -85,6 +85,27 @@ TEST_F(EncryptedNodesTest, ANodeWithAnotherSecretIsNamed) {
   EXPECT_THAT(ReadText(rig_.node_log(0)), HasSubstr("peer.secret (digest"));
 }
 
+// A list of hosts compares nothing before the nodes connect.
+TEST_F(EncryptedNodesTest, ANodeOfAListWithAnotherSecretIsNamed) {
+  const std::string list = rig_.folder() + "/hosts";
+  {
+    std::ofstream file(list);
+    for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+      file << "10.77.0." << rank + 1 << ":7300\n";
+    }
+  }
+  for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) {
+    std::vector<std::string> options = WithSecret(rank == 2 ? 'b' : 'a');
+    options.insert(options.end(), {"--set", "nodes.rendezvous=hosts:" + list, "--set",
+                                   "nodes.rendezvous_timeout_s=4"});
+    daemons_.push_back(StartNode(rank, options));
+  }
+  for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) EXPECT_EQ(Outcome(rank), "1");
+  EXPECT_THAT(ReadText(rig_.node_log(0)),
+              AllOf(HasSubstr("1 of the 4 nodes"), HasSubstr("10.77.0.3:7300"),
+                    HasSubstr("peer.secret must be the same"), HasSubstr("handshake failed")));
+}
+
 TEST_F(NodesNetworkTest, ARunGoesOnWithFewerNodesInTheMiddleOfAnEpoch) {
   const std::map<std::uint64_t, std::uint64_t> expected = DeliveredByOneNode(1);
   StartAllInTheNetwork();

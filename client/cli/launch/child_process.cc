@@ -33,6 +33,7 @@ void Execute(const ChildOptions& options, char* const* arguments, pid_t parent) 
     dup2(options.output_fd, STDERR_FILENO);
   }
   for (const auto& [name, value] : options.variables) setenv(name.c_str(), value.c_str(), 1);
+  for (const std::string& name : options.removed_variables) unsetenv(name.c_str());
   // A blocked signal would stay blocked in the program, which does not expect that.
   sigset_t none;
   sigemptyset(&none);

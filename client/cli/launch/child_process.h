@@ -19,6 +19,7 @@ struct ChildOptions {
   enum class Group : unsigned char { kOfThisProcess, kOwn, kOwnSession };
   Group group = Group::kOfThisProcess;
   std::vector<std::pair<std::string, std::string>> variables = {};  // set in its environment
+  std::vector<std::string> removed_variables = {};                  // taken out of it
   int inherited_fd = -1;  // a descriptor that it gets; all others of this process are close-on-exec
   int output_fd = -1;     // in place of standard output and standard error
 };

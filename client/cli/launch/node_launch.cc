@@ -166,7 +166,9 @@ Status NodeLaunch::RunCommand() {
       {.words = arguments_.command,
        .signal_when_orphaned = SIGKILL,
        .group = is_in_foreground ? Group::kOfThisProcess : Group::kOwn,
-       .variables = {{"FOREBAY_ADDRESS", address_}}});
+       .variables = {{"FOREBAY_ADDRESS", address_}},
+       // Programs print their environment, and send it away in reports.
+       .removed_variables = {"FOREBAY_JOB_SECRET"}});
   if (!started.has_value()) {
     EndDaemon(/*has_succeeded=*/false);
     context_.Fail(started.error());
