@@ -19,20 +19,20 @@ namespace forebay::daemon {
 namespace {
 
 constexpr const char* kKey = "peer.secret";
-// Of a secret; what is longer is some other file.
+// A longer file is refused, because it was hardly made to be a secret.
 constexpr std::size_t kSecretBytesMax = 4096;
-// Clocks of nodes differ.
+// Certificates are valid from so long before now, because the clocks of the nodes differ.
 constexpr std::int64_t kBeforeS = 86'400;
-// Not to the end of the job, which may be extended. The secret ends with the job, and the key of a
-// certificate with its daemon.
+// They are valid for so long from now, and not to the end of the job, which may be extended. The
+// secret ends with the job, and the key of a certificate ends with its daemon.
 constexpr std::int64_t kLongestJobS = 366 * 86'400LL;
 
-// Forgets a secret when it goes.
+// Holds the text of a secret, and overwrites it in its destructor.
 class Secret {
  public:
   Secret() = default;
   ~Secret() {
-    // What lies behind the end of the text, too.
+    // The memory behind the end of the text may hold bytes of a longer text.
     text_.resize(text_.capacity());
     OPENSSL_cleanse(text_.data(), text_.size());
   }
@@ -71,7 +71,7 @@ Status ReadSecretFile(const std::string& path, std::string& secret) {
   if (secret.size() > kSecretBytesMax) {
     return Refused(path, fmt::format("has more than {} bytes", kSecretBytesMax));
   }
-  // As `openssl rand -hex 32 > FILE` writes it.
+  // `openssl rand -hex 32 > FILE` ends the file with a newline.
   while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
   return {};
 }

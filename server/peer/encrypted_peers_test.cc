@@ -36,7 +36,7 @@ class EncryptedPeersTest : public ::testing::Test {
     EXPECT_EQ(rig_->AreRight(rows), outcome.has_value());
     return outcome;
   }
-  // Other nodes are asked in place of one that cannot prove that it belongs to the job.
+  // The request must end like one to a node that does not answer: then the next node is asked.
   void ExpectNoAnswer(const NodeCertificates& certificates) {
     const Status refused = Ask(certificates);
     ASSERT_FALSE(refused.has_value());

@@ -57,6 +57,8 @@ const unsigned char* Bytes(std::string_view text) {
   return reinterpret_cast<const unsigned char*>(text.data());
 }
 
+// HKDF makes a key from a secret of any form, such as hexadecimal digits. The name of the job
+// enters it, so that a secret which is used for two jobs gives two authorities.
 Result<Key> AuthorityKey(std::string_view secret, std::string_view job) {
   const KeyContext derive(EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, nullptr));
   std::array<unsigned char, kKeyBytes> bytes{};
@@ -76,6 +78,7 @@ Result<Key> AuthorityKey(std::string_view secret, std::string_view job) {
   return key;
 }
 
+// The key of a node's certificate: random, so it is known to this process alone.
 Result<Key> NewKey() {
   std::array<unsigned char, kKeyBytes> bytes{};
   Key key(RAND_priv_bytes(bytes.data(), static_cast<int>(bytes.size())) > 0
@@ -86,6 +89,7 @@ Result<Key> NewKey() {
   return key;
 }
 
+// A certificate as it is to be signed; everything is borrowed.
 struct Signed {
   std::string_view subject;
   EVP_PKEY* key;        // that is certified
@@ -100,6 +104,8 @@ bool SetName(X509_NAME* name, std::string_view text) {
                                     static_cast<int>(text.size()), -1, 0) > 0;
 }
 
+// One chain of calls, of which each needs the one before: the first that fails ends it, and OpenSSL
+// keeps the reason.
 Result<Certificate> Sign(const Signed& what) {
   constexpr long kVersion3 = 2;
   constexpr int kSerialBits = 127;
@@ -124,6 +130,8 @@ Result<Certificate> Sign(const Signed& what) {
   return certificate;
 }
 
+// Returns what `write` writes to an output of OpenSSL. The output is overwritten when it is freed,
+// because it may hold a private key.
 template <typename Write>
 Result<std::string> Pem(Write write) {
   const Output output(BIO_new(BIO_s_secmem()));
@@ -152,6 +160,7 @@ Result<NodeCertificates> MakeNodeCertificates(std::string_view secret, std::stri
   constexpr std::string_view kAuthority = "authority of a forebay job";
   FOREBAY_ASSIGN(const Key authority_key, AuthorityKey(secret, job));
   FOREBAY_ASSIGN(const Key key, NewKey());
+  // pathlen:0 and CA:FALSE: a node cannot sign certificates for others with its own.
   FOREBAY_ASSIGN(const Certificate authority,
                  Sign({.subject = kAuthority,
                        .key = authority_key.get(),

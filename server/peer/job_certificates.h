@@ -43,8 +43,9 @@ inline constexpr char kCertifiedName[] = "node.forebay";
 Result<NodeCertificates> MakeNodeCertificates(std::string_view secret, std::string_view job,
                                               const ValidTime& valid);
 
-// What nodes compare before they connect: a digest of the authority's public key, in hexadecimal
-// digits. It is the same for all who have the secret, and does not tell it.
+// Returns a digest of the authority's public key, in hexadecimal digits, which the nodes compare
+// before they connect. It is the same for all nodes that have the secret, and does not tell it.
+// kInternal: `certificates` has no certificate of an authority.
 Result<std::string> AuthorityDigest(const NodeCertificates& certificates);
 
 }  // namespace forebay::peer

@@ -1,4 +1,4 @@
-// What nodes derive from a secret: the same authority where secret and job are the same, otherwise
+// Nodes derive the same authority from a secret if secret and job are the same, and otherwise
 // another one. Whether connections are made with the certificates: encrypted_peers_test.cc.
 #include "server/peer/job_certificates.h"
 

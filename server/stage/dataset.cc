@@ -305,7 +305,8 @@ Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checks
   for (Dataset* before = predecessor_; before != nullptr; before = before->predecessor_) {
     if (before->first_reads_.Differs(key, image_checksum)) before->is_outdated_ = true;
   }
-  // What another node has sent for an outdated data set is no read of the objects as they are now.
+  // An outdated data set may have got these bytes from a node that was not rebuilt. They must not
+  // become the first read of the data set that replaced this one.
   if (successor_ != nullptr && is_outdated_) return Outdated();
   for (Dataset* after = successor_; after != nullptr; after = after->successor_) {
     // The difference is not counted as a mismatch of `after`, which has read its objects correctly.

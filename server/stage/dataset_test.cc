@@ -340,8 +340,8 @@ TEST_F(DatasetTest, WhoComesAfterTheCatalogWaitersWereAbandonedIsToldAtOnce) {
   EXPECT_THAT(told_, ElementsAre(ErrorCode::kCancelled, ErrorCode::kCancelled));
 }
 
-// What another node sends for a data set that a rebuild has replaced must not become a first read
-// of its successor.
+// A node that was not rebuilt may have sent the bytes. They must not become a first read of the
+// data set that has replaced this one.
 TEST_F(DatasetTest, AnOutdatedOneGivesItsSuccessorNoFirstReads) {
   Dataset successor(RecordDataset(), memory_, Take(memory_.OpenDirectory("/gfs")));
   const tier::ExtentKey key{.dataset = dataset_->hash(), .extent = ExtentId(0), .identity = 7};

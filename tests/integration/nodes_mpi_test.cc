@@ -140,6 +140,20 @@ class NodesMpiTest : public ::testing::Test {
       EXPECT_TRUE(ClientOf(rank)->admin().Drain(context.get(), request, &reply).ok());
     }
   }
+  // A whole job: one epoch on node 0, of which half of the samples come over MPI.
+  void RunAJob() {
+    ASSERT_TRUE(StartJob());
+    const EpochCounts counts = Read();
+    EXPECT_EQ(counts.error, "");
+    EXPECT_EQ(counts.distinct, kRecords);
+    EXPECT_EQ(counts.wrong, 0U);
+    const v1::NodeStatus node = SeenByNode0();
+    EXPECT_GT(node.mpi_bytes(), rig_.dataset_bytes() / 4);
+    EXPECT_LE(node.mpi_bytes(), node.received_bytes());
+    EXPECT_EQ(node.failed_calls(), 0U);
+    FinishAll();
+    EXPECT_EQ(job_->Wait(), 0) << "all ranks have ended MPI";
+  }
   // Starts two daemons without mpirun, and expects the error that they end with.
   void ExpectRefusal(const std::vector<std::string>& first, const std::vector<std::string>& second,
                      const std::string& text) {
@@ -154,21 +168,9 @@ class NodesMpiTest : public ::testing::Test {
   std::unique_ptr<MpiJob> job_;
 };
 
-TEST_F(NodesMpiTest, EverySampleThatComesOverMpiIsRight) {
-  ASSERT_TRUE(StartJob());
-  const EpochCounts counts = Read();
-  EXPECT_EQ(counts.error, "");
-  EXPECT_EQ(counts.distinct, kRecords);
-  EXPECT_EQ(counts.wrong, 0U);
-  const v1::NodeStatus node = SeenByNode0();
-  EXPECT_GT(node.mpi_bytes(), rig_.dataset_bytes() / 4);
-  EXPECT_LE(node.mpi_bytes(), node.received_bytes());
-  EXPECT_EQ(node.failed_calls(), 0U);
-  FinishAll();
-  EXPECT_EQ(job_->Wait(), 0) << "all ranks have ended MPI";
-}
+TEST_F(NodesMpiTest, EverySampleThatComesOverMpiIsRight) { RunAJob(); }
 
-// Of samples that are compressed, the owner sends decoded rows.
+// Samples are compressed, in a pack or on the tiers. Their owner decodes them, and sends the rows.
 class NodesMpiPackTest : public NodesMpiTest, public ::testing::WithParamInterface<RecordFiles> {
  protected:
   NodesMpiPackTest()
@@ -179,18 +181,7 @@ class NodesMpiPackTest : public NodesMpiTest, public ::testing::WithParamInterfa
                       .compress = GetParam() == RecordFiles::kPack ? "off" : "fast"}) {}
 };
 
-TEST_P(NodesMpiPackTest, RowsThatTheOwnerHasDecodedAreRight) {
-  ASSERT_TRUE(StartJob());
-  const EpochCounts counts = Read();
-  EXPECT_EQ(counts.error, "");
-  EXPECT_EQ(counts.distinct, kRecords);
-  EXPECT_EQ(counts.wrong, 0U);
-  const v1::NodeStatus node = SeenByNode0();
-  EXPECT_GT(node.mpi_bytes(), rig_.dataset_bytes() / 4);
-  EXPECT_EQ(node.failed_calls(), 0U);
-  FinishAll();
-  EXPECT_EQ(job_->Wait(), 0);
-}
+TEST_P(NodesMpiPackTest, RowsThatTheOwnerHasDecodedAreRight) { RunAJob(); }
 
 INSTANTIATE_TEST_SUITE_P(Forms, NodesMpiPackTest,
                          ::testing::Values(RecordFiles::kPack, RecordFiles::kOneFile),

@@ -21,7 +21,8 @@ class NodesRebuildTest : public NodesTest {
  protected:
   NodesRebuildTest() : NodesTest({.records = 8192, .ram = "24MiB"}) {}
 
-  // Of the second version no record is that of its id, so each counts as wrong.
+  // Changes a byte of each record. IsRecord then finds that the record is not that of its id, so
+  // the tests see a new record as a wrong one.
   void ChangeEveryRecord() {
     const std::string path = rig_.gfs_path() + "/x.bin";
     const auto time = std::filesystem::last_write_time(path);

@@ -154,8 +154,8 @@ Result<std::shared_ptr<const catalog::Catalog>> Cataloguer::Build(
 // After ReleaseAll no extent of the old data set gets a home; its copies are then evicted, and only
 // then is the new data set served.
 void Cataloguer::TakeOver(Dataset& dataset, const Replacement& replaced) {
-  // Other nodes may have bytes of before or of after their rebuilds, and this one has no first
-  // reads to compare them with.
+  // Other nodes may have been rebuilt or not, so this node does not know which version of the bytes
+  // they supply for the old data set, and has no first reads to compare them with.
   if (parts_.nodes != nullptr && !parts_.nodes->is_alone()) replaced.dataset->MarkOutdated();
   dataset.Succeed(*replaced.dataset);
   dataset.SetRebuilds(replaced.dataset->rebuilds() + 1);
@@ -209,7 +209,7 @@ void Cataloguer::Save(Dataset& dataset, const catalog::Catalog& catalog) {
   const std::string name = SavedCatalogName(dataset.options().source);
   const Status saved = catalog::SaveCatalog(catalog, parts_.backend, *parts_.catalogs, name);
   if (!saved.has_value()) {
-    // One that could not be used and could not be replaced.
+    // The file may still be a catalog that could not be used, or that describes other objects.
     RemoveSaved(dataset);
     log::Warn("data set '{}': its catalog could not be saved in daemon.state_dir; the next "
               "daemon will catalogue it again: {}",
