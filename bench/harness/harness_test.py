@@ -498,6 +498,24 @@ class MachineTest(unittest.TestCase):
         sum(range(200_000))
         self.assertGreater(machine.process_cpu_seconds(os.getpid()), before)
 
+    def test_processors_of_other_cores_come_first(self):
+        with tempfile.TemporaryDirectory() as topology, \
+                unittest.mock.patch("os.sched_getaffinity", return_value={0, 1, 2, 3, 9}):
+            for processor, siblings in enumerate(["0-1", "0-1", "2-3", "2-3"]):
+                folder = pathlib.Path(topology) / f"cpu{processor}" / "topology"
+                folder.mkdir(parents=True)
+                (folder / "thread_siblings_list").write_text(siblings + "\n", encoding="ascii")
+            self.assertEqual(machine.separate_cores(3, topology), [0, 2, 9])
+            self.assertEqual(machine.separate_cores(9, topology), [0, 2, 9, 1, 3])
+
+    def test_the_reader_of_a_pair_has_a_core_of_its_own_where_there_are_three(self):
+        for cores, wanted in (([4, 6, 8], [4, 6, 8]), ([0, 1], [0, 1, 0])):
+            with unittest.mock.patch("harness.machine.separate_cores", return_value=cores):
+                self.assertEqual(nodes_job.pair_cores(), wanted)
+        with unittest.mock.patch("harness.machine.separate_cores", return_value=[0]), \
+                self.assertRaises(processes.Missing):
+            nodes_job.pair_cores()
+
 
 if __name__ == "__main__":
     unittest.main()

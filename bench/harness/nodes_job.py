@@ -6,7 +6,7 @@ import contextlib
 import pathlib
 import tempfile
 
-from harness import network, processes, spine
+from harness import machine, network, processes, spine
 
 EXTENT_BYTES = 8 << 20
 PORT = 7300
@@ -29,6 +29,15 @@ def together(reports):
 def added(digests):
     """The digest of all parts, of which each has one of `digests`."""
     return f"{sum(int(digest, 16) for digest in digests) % (1 << 64):016x}"
+
+
+def pair_cores():
+    """The processors of the two nodes of a pair, and that of the reader on the first node. Where
+    there are only two, the reader shares the one of its daemon."""
+    cores = machine.separate_cores(3)
+    if len(cores) < 2:
+        raise processes.Missing("a pair of nodes needs two processors")
+    return cores if len(cores) == 3 else [*cores, cores[0]]
 
 
 class Jobs:
@@ -66,9 +75,10 @@ class Jobs:
         with tempfile.NamedTemporaryFile("w", suffix=".hosts") as hosts:
             hosts.write(f"{net.address(0)}:{port} 1\n{net.address(1)}:{port} 64\n")
             hosts.flush()
-            pins = [["taskset", "-c", str(node)] for node in range(2)]
-            with self._ready(net, pins, {**keys, "nodes.rendezvous": f"hosts:{hosts.name}"},
+            pins = [["taskset", "-c", str(core)] for core in pair_cores()]
+            with self._ready(net, pins[:2], {**keys, "nodes.rendezvous": f"hosts:{hosts.name}"},
                              self._table(records, None, EXTENT_BYTES), launchers) as services:
+                services[0].consumer_prefix = pins[2]
                 for service in services:
                     service.stage("bench")
                 yield services

@@ -70,9 +70,14 @@ def remote_rates(figure, size, reports, more_settings=""):
     return rates, [
         figure("", "samples/s", [rate / size for rate in rates],
                f"batch={spine.BATCH}, prefetch={PREFETCH}, {min(shares):.1%} of the samples from "
-               f"the other node{more_settings}; a core for the reader and its daemon, one for the "
-               "other daemon"),
+               f"the other node{more_settings}; {_cores_in_words()}"),
         figure("_rate", "GB/s", [rate / 1e9 for rate in rates])]
+
+
+def _cores_in_words():
+    first, second, reader = nodes_job.pair_cores()
+    return ("a core for the reader and its daemon, one for the other daemon" if reader == first else
+            f"a core for each daemon and one for the reader ({first}, {second}, {reader})")
 
 
 def remote_costs(figure, reports):
@@ -119,7 +124,7 @@ def counters(services):
 
 
 def _on_core(net, node):
-    return [*net.command(node), "taskset", "-c", str(node)]
+    return [*net.command(node), "taskset", "-c", str(nodes_job.pair_cores()[node])]
 
 
 def _socket(net, message_bytes, total_bytes):

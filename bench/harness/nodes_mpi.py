@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import datasets, network, nodes_link, processes, spine
+from harness import datasets, network, nodes_job, nodes_link, processes, spine
 from harness.figures import Goal, interleave, ratios
 
 SIZES = (datasets.MEAN_SAMPLE_BYTES, nodes_link.SMALL_BYTES)
@@ -74,8 +74,10 @@ def _ping(binaries, hosts, row_bytes, total_bytes, wait):
     words = [binaries.find("mpi_ping"), "--row-bytes", str(row_bytes), "--request-rows",
              str(spine.BATCH), "--in-flight", str(nodes_link.IN_FLIGHT), "--total-bytes",
              str(total_bytes), "--wait", wait]
+    first, second, _ = nodes_job.pair_cores()
     return processes.run_json(hosts.command(
-        2, f"exec taskset -c $OMPI_COMM_WORLD_RANK {shlex.join(words)}"))
+        2, f"set {first} {second}; shift $OMPI_COMM_WORLD_RANK; "
+           f"exec taskset -c $1 {shlex.join(words)}"))
 
 
 class Hosts:
