@@ -26,6 +26,7 @@
 #include "server/daemon/metrics.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/local_rows.h"
+#include "server/fetch/own_rows.h"
 #include "server/fetch/row_router.h"
 #include "server/io/clock.h"
 #include "server/io/executor.h"
@@ -157,11 +158,12 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<io::ThreadExecutor> executor_;
   std::unique_ptr<fetch::DecodedCache> decoded_;
   std::unique_ptr<BackgroundScrubber> scrubber_;  // null: tier.scrub.enabled is false
-  std::unique_ptr<fetch::RowRouter> router_;  // null: a job of one node
-  // These answer other nodes; all are null in a job of one node.
+  // All of these are null in a job of one node. The local ones answer other nodes.
   std::unique_ptr<stage::LocalExtents> local_extents_;
   std::unique_ptr<fetch::LocalRows> local_rows_;
   std::unique_ptr<stage::LocalFirstReads> local_first_reads_;
+  std::unique_ptr<fetch::OwnRows> own_rows_;
+  std::unique_ptr<fetch::RowRouter> router_;
   std::unique_ptr<stream::StreamRegistry> registry_;
   std::unique_ptr<stream::DataService> data_service_;
   std::unique_ptr<AdminService> admin_service_;

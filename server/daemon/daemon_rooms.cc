@@ -212,8 +212,12 @@ Status Daemon::OpenStreams() {
       *decoded,
       [this](const fetch::UnitSamples& samples) { return future_->NextUse(samples); });
   if (nodes_->rows() != nullptr) {
-    router_ =
-        std::make_unique<fetch::RowRouter>(*nodes_->rows(), nodes_->membership(), clock_);
+    local_rows_ = std::make_unique<fetch::LocalRows>(
+        fetch::LocalRowsParts{.stager = *stager_, .fetcher = *fetcher_, .decoded = *decoded_,
+                              .executor = *executor_, .clock = clock_});
+    own_rows_ = std::make_unique<fetch::OwnRows>(*local_rows_, clock_);
+    router_ = std::make_unique<fetch::RowRouter>(*nodes_->rows(), *own_rows_,
+                                                 nodes_->membership(), clock_);
   }
   registry_ = std::make_unique<stream::StreamRegistry>(
       stream::RegistryOptions{
@@ -233,9 +237,6 @@ Status Daemon::ServeNodes() {
   if (nodes_->rows() == nullptr) return {};
   local_extents_ = std::make_unique<stage::LocalExtents>(
       *cache_, *stager_, clock_, catalog::BuildScratch{.directory = config_.state_dir});
-  local_rows_ = std::make_unique<fetch::LocalRows>(
-      fetch::LocalRowsParts{.stager = *stager_, .fetcher = *fetcher_, .decoded = *decoded_,
-                            .executor = *executor_, .clock = clock_});
   local_first_reads_ =
       std::make_unique<stage::LocalFirstReads>(nodes_->membership().self(), *stager_);
   FOREBAY_TRY(nodes_->Serve({.extents = *local_extents_,

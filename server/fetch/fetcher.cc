@@ -64,6 +64,16 @@ bool Fetcher::TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId
   return are_all && !dataset.is_outdated();
 }
 
+bool Fetcher::HasRowsElsewhere(const stage::Dataset& dataset, std::span<const ExtentId> extents,
+                               std::span<const tier::ExtentRef> found) const {
+  // Readers of an outdated data set get an error, from Acquire.
+  if (dataset.is_outdated()) return false;
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    if (!found[i] && IsRemote(dataset, extents[i], Where::kAnywhere)) return true;
+  }
+  return false;
+}
+
 void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Need need,
                       Done done, Where where) {
   auto request = std::make_shared<Request>();

@@ -36,6 +36,11 @@ class Fetcher {
   bool TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId> extents, Need need,
                   std::vector<tier::ExtentRef>& refs, Where where = Where::kHere);
 
+  // Call after TryAcquire(kAnywhere) returned false: whether other nodes supply rows of some of the
+  // extents. They can be asked while those that this node reads itself are on their way.
+  bool HasRowsElsewhere(const stage::Dataset& dataset, std::span<const ExtentId> extents,
+                        std::span<const tier::ExtentRef> found) const;
+
   // Makes every extent resident, or readable in pieces (its reference is then on tier kGfs), and
   // calls `done` once, with the references in order, or the first error; within this call if all
   // are there. Extents that have arrived stay pinned until `done`, so that a set that fits in the

@@ -14,6 +14,27 @@
 
 namespace forebay::fetch {
 
+Status CopyRows(const FoundRows& found, std::span<const Row> rows) {
+  // Compared before anything is written, so that a refused request changes no memory.
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (found.error(i)) return *found.error(i);
+    if (found.bytes(i) != rows[i].memory.size()) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("field {} of sample {} has {} bytes, not {}",
+                               rows[i].field.value(), rows[i].sample.value(), found.bytes(i),
+                               rows[i].memory.size()));
+    }
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::byte* to = rows[i].memory.data();
+    for (const std::span<const std::byte> run : found.runs(i)) {
+      std::memcpy(to, run.data(), run.size());
+      to += run.size();
+    }
+  }
+  return {};
+}
+
 // The state of one request.
 struct LocalRows::Work {
   stage::Dataset& dataset;
@@ -68,26 +89,9 @@ void LocalRows::Find(stage::Dataset& dataset, WantedRows wanted, Found done) {
 
 void LocalRows::Read(stage::Dataset& dataset, WantedRows wanted, RowSource::Done done) {
   const auto copy = [rows = wanted.rows, done = std::move(done)](
-                        Result<std::shared_ptr<const FoundRows>> found) {
+                        const Result<std::shared_ptr<const FoundRows>>& found) {
     if (!found.has_value()) return done(found.error());
-    // Compared before anything is written, so that a refused request changes no memory.
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      if ((*found)->error(i)) return done(*(*found)->error(i));
-      if ((*found)->bytes(i) != rows[i].memory.size()) {
-        return done(Error(ErrorCode::kInvalidArgument,
-                          fmt::format("field {} of sample {} has {} bytes, not {}",
-                                      rows[i].field.value(), rows[i].sample.value(),
-                                      (*found)->bytes(i), rows[i].memory.size())));
-      }
-    }
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      std::byte* to = rows[i].memory.data();
-      for (const std::span<const std::byte> run : (*found)->runs(i)) {
-        std::memcpy(to, run.data(), run.size());
-        to += run.size();
-      }
-    }
-    done(Status());
+    done(CopyRows(**found, rows));
   };
   Find(dataset, std::move(wanted), copy);
 }

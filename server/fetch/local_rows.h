@@ -1,11 +1,12 @@
-// LocalRows: answers another node's request for rows (RowSource). The rows come from the tiers of
-// this node, and from its decoded chunks if the data set is packed; extents that are on no tier are
-// staged first.
+// LocalRows: answers a request for rows (RowSource) of another node, or of a batch of this node
+// (OwnRows). The rows come from the tiers of this node, and from its decoded chunks if the data set
+// is packed; extents that are on no tier are staged first.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "proto/contract/limits.h"
@@ -39,6 +40,10 @@ struct LocalRowsParts {
   io::Executor& executor;
   io::Clock& clock;
 };
+
+// Copies rows that were found to the memory of `rows`, which were asked for in the same order. If
+// one of them has an error or another length (kInvalidArgument), nothing is written.
+Status CopyRows(const FoundRows& found, std::span<const Row> rows);
 
 // Thread-safe.
 class LocalRows {

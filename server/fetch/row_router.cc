@@ -1,6 +1,7 @@
-// One request per owner, all at the same time. A node without an answer is marked as not alive, and
-// its rows are asked of the nodes that are first in the ranking then; so are the rows of a node
-// that sent wrong bytes or was too busy. No thread waits: the last answer calls `done`.
+// One request per owner, all at the same time; this node may be one of the owners. A node without
+// an answer is marked as not alive, and its rows are asked of the nodes that are first in the
+// ranking then; so are the rows of a node that sent wrong bytes or was too busy. No thread waits:
+// the last answer calls `done`.
 #include "server/fetch/row_router.h"
 
 #include <algorithm>
@@ -36,8 +37,7 @@ struct RowRouter::Flight {
   std::int64_t deadline_ns = 0;
   Mutex mutex;
   std::size_t under_way FOREBAY_GUARDED_BY(mutex) = 1;
-  bool reads_here FOREBAY_GUARDED_BY(mutex) = false;
-  bool copies_here FOREBAY_GUARDED_BY(mutex) = false;
+  Filled filled FOREBAY_GUARDED_BY(mutex);
   std::optional<Error> error FOREBAY_GUARDED_BY(mutex);
 };
 
@@ -53,8 +53,7 @@ void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, RowRe
   EndOne(flight);
 }
 
-// Sends the rows to the nodes that are first in the ranking now, one request for each node. Sends
-// nothing if this node is the first for some of them, because the batch is then gathered again.
+// Sends the rows to the nodes that are first in the ranking now, one request for each node.
 void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
   std::unordered_map<std::uint64_t, NodeRank> first;  // the ranking is computed once a group
   std::map<NodeRank, std::vector<RoutedRow>> of_nodes;
@@ -67,25 +66,28 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
   }
   {
     MutexLock lock(flight->mutex);
-    // Once set they stay: rows that were asked before may still arrive, but the batch is gathered
-    // again in any case.
-    if (of_nodes.contains(nodes_.self())) {
-      (wanted.passed_over.empty() ? flight->reads_here : flight->copies_here) = true;
-    }
-    if (flight->reads_here || flight->copies_here) return;
     flight->under_way += of_nodes.size();
   }
   // Sent without the lock: a source may answer within the call.
   const std::int64_t now_ns = clock_.NowNs();
   for (auto& [node, rows] : of_nodes) {
+    const bool is_own = node == nodes_.self();
     auto request = std::make_shared<RowRequest>();
     request->node = node;
     request->dataset = flight->dataset;
     request->reader = flight->reader;
-    // Computed once before the loop, so that all owners get the same time.
-    request->deadline_ns = std::min(now_ns + kRequestNs, flight->deadline_ns);
+    // `now_ns` is from before the loop, so that all owners get the same time. This node gets all
+    // that is left, because nobody is asked in its place.
+    request->deadline_ns =
+        is_own ? flight->deadline_ns : std::min(now_ns + kRequestNs, flight->deadline_ns);
     request->rows.reserve(rows.size());
     for (const RoutedRow& row : rows) request->rows.push_back(row.row);
+    if (is_own) {
+      own_.Read(std::move(request), [flight, count = rows.size()](const Status& status) {
+        AnsweredHere(flight, count, status);
+      });
+      continue;
+    }
     const auto asked = std::make_shared<Wanted>(
         Wanted{.rows = std::move(rows),
                .tries = wanted.tries,
@@ -94,6 +96,18 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
       Answered(flight, asked_node, *asked, status);
     });
   }
+}
+
+void RowRouter::AnsweredHere(const FlightRef& flight, std::size_t rows, const Status& status) {
+  {
+    const MutexLock lock(flight->mutex);
+    if (status.has_value()) {
+      flight->filled.own_rows += rows;
+    } else if (!flight->error) {  // the first error is reported
+      flight->error = status.error();
+    }
+  }
+  EndOne(flight);
 }
 
 void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
@@ -145,15 +159,13 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
 }
 
 // Ends one request, or one call of Ask. The last one calls `done`, without the lock, because `done`
-// may destroy what the request belongs to. An error wins over the other outcomes, and kFilled over
-// none.
+// may destroy what the request belongs to.
 void RowRouter::EndOne(const FlightRef& flight) {
-  Result<Outcome> outcome = Outcome::kFilled;
+  Result<Filled> outcome = Filled();
   {
     MutexLock lock(flight->mutex);
     if (--flight->under_way > 0) return;
-    if (flight->reads_here) outcome = Outcome::kReadHere;
-    if (flight->copies_here) outcome = Outcome::kCopyHere;  // includes what kReadHere asks for
+    outcome = flight->filled;
     if (flight->error) outcome = *flight->error;
   }
   flight->done(outcome);

@@ -1,8 +1,9 @@
-// RowRouter: asks other nodes for the rows of a batch. Each row goes to the owner of its group, all
-// rows of one owner in one request. If an owner does not answer, its substitutes are asked in
-// the order of their ranks (plan::Membership). So only the first of them that lives reads the GFS,
-// once, for all nodes. A node that sends wrong bytes, or is too busy until the deadline of the
-// request, is alive, and is passed over for these rows alone.
+// RowRouter: asks for the rows of a batch that are on no tier of this node. Each row goes to the
+// owner of its group, all rows of one owner in one request, and all requests go out at the same
+// time. If an owner does not answer, its substitutes are asked in the order of their ranks
+// (plan::Membership). So only the first of them that lives reads the GFS, once, for all nodes. That
+// may be this node: OwnRows then supplies the rows. A node that sends wrong bytes, or is too busy
+// until the deadline of the request, is alive, and is passed over for these rows alone.
 #pragma once
 
 #include <cstddef>
@@ -29,24 +30,20 @@ struct RoutedRow {
 // Thread-safe; everything passed in is borrowed.
 class RowRouter {
  public:
-  RowRouter(RowSource& peers, plan::Membership& nodes, io::Clock& clock)
-      : peers_(peers), nodes_(nodes), clock_(clock) {}
+  // `own` supplies the rows whose groups this node reads itself, and those for which every node
+  // that could be asked was passed over: it brings their extents here, which verifies them whole.
+  RowRouter(RowSource& peers, RowSource& own, plan::Membership& nodes, io::Clock& clock)
+      : peers_(peers), own_(own), nodes_(nodes), clock_(clock) {}
 
-  enum class Outcome : std::uint8_t {
-    kFilled,
-    // This node is now the first that lives for some of the groups, so it must read them itself
-    // (Fetcher). The rows are not all filled.
-    kReadHere,
-    // All nodes that could be asked for some of the rows were passed over, so the extents must be
-    // copied to this node (Fetcher::Where::kHere), which verifies them as a whole. The rows are not
-    // all filled.
-    kCopyHere,
+  // Calls `done` once, when no request is under way any more; perhaps within this call. Either all
+  // rows are filled, and `own_rows` of them came from `own`, or it is the first error. The rows'
+  // memory must stay in place until then. kUnavailable: an owner cannot read its extents now, or no
+  // node has answered within limits::kPullDeadlineMs. kCancelled: nobody wants the rows any more,
+  // which ends requests that are under way.
+  struct Filled {
+    std::size_t own_rows = 0;
   };
-  // Calls `done` once, with the outcome or the first error, when no request is under way any more;
-  // perhaps within this call. The rows' memory must stay in place until then. kUnavailable: an
-  // owner cannot read its extents now, or no node has answered within limits::kPullDeadlineMs.
-  // kCancelled: nobody wants the rows any more, which ends requests that are under way.
-  using Done = std::function<void(Result<Outcome>)>;
+  using Done = std::function<void(Result<Filled>)>;
   void Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, RowReader reader, Done done);
 
  private:
@@ -61,9 +58,11 @@ class RowRouter {
   };
   void Ask(const FlightRef& flight, const Wanted& wanted);
   void Answered(const FlightRef& flight, NodeRank node, Wanted& wanted, const Status& status);
+  static void AnsweredHere(const FlightRef& flight, std::size_t rows, const Status& status);
   static void EndOne(const FlightRef& flight);
 
   RowSource& peers_;
+  RowSource& own_;
   plan::Membership& nodes_;
   io::Clock& clock_;
 };

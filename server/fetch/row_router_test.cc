@@ -1,5 +1,5 @@
 // Rows go to the owners of their extents, in one request per node. If an owner does not answer, its
-// next substitute is asked. This node reads if it is the first that is alive.
+// next substitute is asked. This node supplies rows itself if it is the first that is alive.
 #include "server/fetch/row_router.h"
 
 #include <algorithm>
@@ -75,15 +75,23 @@ class RowRouterTest : public ::testing::Test {
   }
   void Fill(std::vector<RoutedRow> rows) {
     router_.Fill(*dataset_, std::move(rows), {.unwanted = unwanted_.get_token()},
-                 [this](Result<RowRouter::Outcome> outcome) {
+                 [this](Result<RowRouter::Filled> outcome) {
                    EXPECT_FALSE(outcome_.has_value()) << "called twice";
                    outcome_.emplace(std::move(outcome));
                  });
   }
-  void ExpectOutcome(RowRouter::Outcome expected) {
+  void ExpectFilled(std::size_t own_rows) {
     ASSERT_TRUE(outcome_.has_value());
     ASSERT_TRUE(outcome_->has_value()) << outcome_->error().ToString();
-    EXPECT_EQ(**outcome_, expected);
+    EXPECT_EQ((*outcome_)->own_rows, own_rows);
+  }
+  // Answers the only request to this node, and returns the number of its rows.
+  std::size_t AnswerOwn(const Status& status = {}) {
+    EXPECT_EQ(own_.held.size(), 1U);
+    const HeldRows::Held held = own_.Take(nodes_.self());
+    const std::size_t rows = held.request != nullptr ? held.request->rows.size() : 0;
+    held.done(status);
+    return rows;
   }
   static Error NoAnswer() { return Error(ErrorCode::kUnavailable, "no answer"); }
 
@@ -92,10 +100,10 @@ class RowRouterTest : public ::testing::Test {
   io::ManualClock clock_;
   plan::Membership nodes_{NodeRank(0),
                           {{NodeRank(0), 1}, {NodeRank(1), 1}, {NodeRank(2), 1}, {NodeRank(3), 1}}};
-  HeldRows peers_;
-  RowRouter router_{peers_, nodes_, clock_};
+  HeldRows peers_, own_;
+  RowRouter router_{peers_, own_, nodes_, clock_};
   std::stop_source unwanted_;
-  std::optional<Result<RowRouter::Outcome>> outcome_;
+  std::optional<Result<RowRouter::Filled>> outcome_;
 };
 
 TEST_F(RowRouterTest, EachOwnerGetsOneRequestWithAllItsRows) {
@@ -114,12 +122,12 @@ TEST_F(RowRouterTest, EachOwnerGetsOneRequestWithAllItsRows) {
   peers_.Answer(NodeRank(1));
   EXPECT_FALSE(outcome_.has_value()) << "one request is under way";
   peers_.Answer(NodeRank(3));
-  ExpectOutcome(RowRouter::Outcome::kFilled);
+  ExpectFilled(0);
 }
 
 TEST_F(RowRouterTest, NoRowsAreFilledAtOnce) {
   Fill({});
-  ExpectOutcome(RowRouter::Outcome::kFilled);
+  ExpectFilled(0);
 }
 
 TEST_F(RowRouterTest, TheSubstitutesOfASilentNodeGetItsRows) {
@@ -144,7 +152,49 @@ TEST_F(RowRouterTest, TheSubstitutesOfASilentNodeGetItsRows) {
     held.done(Status());
   }
   EXPECT_EQ(asked, rows.size());
-  ExpectOutcome(RowRouter::Outcome::kFilled);
+  ExpectFilled(0);
+}
+
+TEST_F(RowRouterTest, RowsOfThisNodeAreAskedForAtTheSameTime) {
+  std::vector<RoutedRow> rows = RowsOfOthers();
+  const std::size_t of_others = rows.size();
+  std::size_t own_rows = 0;
+  for (std::uint64_t group = 0; group < kGroups; ++group) {
+    const std::uint64_t key = plan::GroupKey(dataset_->hash(), group);
+    if (Ranked(key).front() != nodes_.self()) continue;
+    rows.push_back({.group_key = key,
+                    .row = {.sample = SampleId(key), .field = FieldId(0), .memory = {}}});
+    ++own_rows;
+  }
+  ASSERT_GT(own_rows, 0U);
+  Fill(rows);
+  EXPECT_EQ(peers_.held.size(), 3U) << "nothing has been answered";
+  ASSERT_EQ(own_.held.size(), 1U);
+  EXPECT_EQ(own_.held.front().request->deadline_ns,
+            clock_.NowNs() + limits::kPullDeadlineMs * 1'000'000);
+  EXPECT_EQ(AnswerOwn(), own_rows);
+  std::size_t asked = 0;
+  for (const std::uint32_t rank : {1U, 2U, 3U}) {
+    EXPECT_FALSE(outcome_.has_value());
+    const HeldRows::Held held = peers_.Take(NodeRank(rank));
+    asked += held.request->rows.size();
+    held.done(Status());
+  }
+  EXPECT_EQ(asked, of_others);
+  ExpectFilled(own_rows);
+}
+
+TEST_F(RowRouterTest, AnErrorOfThisNodeWaitsForTheOthers) {
+  std::vector<RoutedRow> rows = RowsOfOthers();
+  nodes_.SetLives(NodeRank(1), false);
+  Fill(rows);
+  AnswerOwn(Error(ErrorCode::kUnavailable, "its GFS does not respond"));
+  EXPECT_FALSE(outcome_.has_value()) << "others may still write into the slot";
+  peers_.Answer(NodeRank(2));
+  peers_.Answer(NodeRank(3));
+  ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());
+  EXPECT_EQ(outcome_->error().message(), "its GFS does not respond");
+  EXPECT_TRUE(own_.held.empty()) << "nobody is asked in its place";
 }
 
 TEST_F(RowRouterTest, TheFirstThatLivesReadsAndAsksNobody) {
@@ -156,13 +206,24 @@ TEST_F(RowRouterTest, TheFirstThatLivesReadsAndAsksNobody) {
   peers_.Answer(NodeRank(3), NoAnswer());
   // Two nodes do not answer. For some of their rows, this node is now the first that is alive.
   while (!peers_.held.empty()) peers_.Answer(peers_.held.front().request->node);
-  ExpectOutcome(RowRouter::Outcome::kReadHere);
+  ASSERT_FALSE(own_.held.empty());
+  std::size_t own_rows = 0;
+  while (!own_.held.empty()) {
+    const HeldRows::Held held = own_.Take(nodes_.self());
+    for (const Row& row : held.request->rows) {
+      EXPECT_TRUE(nodes_.Reads(row.sample.value()));
+    }
+    own_rows += held.request->rows.size();
+    EXPECT_FALSE(outcome_.has_value());
+    held.done(Status());
+  }
+  ExpectFilled(own_rows);
 
   outcome_.reset();
-  nodes_.SetLives(NodeRank(1), false);
+  std::erase_if(rows, [&](const RoutedRow& row) { return !nodes_.Reads(row.group_key); });
   Fill(rows);
   EXPECT_TRUE(peers_.held.empty());
-  ExpectOutcome(RowRouter::Outcome::kReadHere);
+  ExpectFilled(AnswerOwn());
 }
 
 TEST_F(RowRouterTest, AnErrorOfTheOwnerIsNamedAndOthersAreNotAsked) {
@@ -195,14 +256,15 @@ TEST_F(RowRouterTest, TheNextNodeIsAskedInPlaceOfOneThatSendsWrongBytesOrIsTooBu
     ASSERT_EQ(peers_.held.size(), 1U);
     EXPECT_EQ(peers_.held.front().request->rows.size(), rows.size());
     peers_.Answer(NodeRank(2));
-    ExpectOutcome(RowRouter::Outcome::kFilled);
+    ExpectFilled(0);
 
     outcome_.reset();
     Fill(rows);
     peers_.Answer(NodeRank(1), error);
     peers_.Answer(NodeRank(2), error);
     EXPECT_TRUE(peers_.held.empty()) << "node 3 comes after this one";
-    ExpectOutcome(RowRouter::Outcome::kCopyHere);
+    EXPECT_EQ(AnswerOwn(), rows.size());
+    ExpectFilled(rows.size());
     for (const std::uint32_t rank : {1U, 2U}) {
       EXPECT_TRUE(nodes_.Lives(NodeRank(rank))) << "only these rows are affected";
     }
@@ -276,14 +338,14 @@ class RevivingClock final : public io::Clock {
 
 TEST_F(RowRouterTest, NodesThatAreTakenForAliveAgainAreNotAskedForEver) {
   RevivingClock clock(nodes_);
-  RowRouter router(peers_, nodes_, clock);
+  RowRouter router(peers_, own_, nodes_, clock);
   std::vector<RoutedRow> rows = RowsOfOthers();
   std::erase_if(rows,
                 [&](const RoutedRow& row) { return Ranked(row.group_key)[0] != NodeRank(1); });
   ASSERT_FALSE(rows.empty());
   router.Fill(
       *dataset_, std::move(rows), RowReader{},
-      [this](Result<RowRouter::Outcome> outcome) { outcome_.emplace(std::move(outcome)); });
+      [this](Result<RowRouter::Filled> outcome) { outcome_.emplace(std::move(outcome)); });
   std::size_t requests = 0;
   while (!peers_.held.empty() && requests < 100) {
     ++requests;

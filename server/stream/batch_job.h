@@ -113,7 +113,6 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
   int refetches = 0;                    // times that a copy had wrong bytes
   bool waited = false;                  // for the GFS
   bool wants_all_extents = false;       // what was decoded has gone while it waited
-  bool copies_extents = false;          // other nodes have sent wrong rows: extents are copied here
   BatchRoom room;                       // under SlotQueue::mutex_ until it is answered
   // The job's attempts to get slot memory; used by SlotQueue and the scheduler alone.
   bool is_starved = false;              // an attempt has failed: the next ones are alone

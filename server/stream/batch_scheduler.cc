@@ -137,7 +137,7 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
                       {.all_extents = job->wants_all_extents,
                        .open = {.own = job->slot, .board = &job->slots->board,
                                 .order = order.get()},
-                       .others = TakesRows(*job) ? &parts_.fetcher : nullptr});
+                       .others = parts_.rows != nullptr ? &parts_.fetcher : nullptr});
   if (!planned.has_value()) {
     GiveAssembler(std::move(assembler));
     return Finish(job, planned.error());
@@ -147,7 +147,7 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   const bool reads_ssd = std::ranges::any_of(refs, [](const tier::ExtentRef& ref) {
     return ref && ref->tier != tier::TierKind::kRam;
   });
-  const bool lacks_extents = std::ranges::count(refs, nullptr) > 0;  // other nodes have them
+  const bool lacks_extents = std::ranges::count(refs, nullptr) > 0;  // RowRouter brings their rows
   // A packed batch of unknown size takes the slot itself unasked.
   job->takes_unasked =
       spec.batch_bytes_max == 0 && (reads_ssd || lacks_extents || spec.is_packed());
@@ -169,7 +169,7 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   AfterAttempt(job, std::move(batch), std::move(assembler), std::move(attempt), round);
 }
 
-// Decides what follows an attempt: the batch is finished, completed by other nodes, tried again, or
+// Decides what follows an attempt: the batch is finished, completed by RowRouter, tried again, or
 // parked.
 void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
                                   std::unique_ptr<BatchAssembler> assembler, Attempt attempt,
@@ -252,7 +252,17 @@ bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<BatchAssemble
     return false;
   }
   const StreamSpec& spec = job->owner->spec();
-  if (parts_.fetcher.TryAcquire(*spec.dataset, extents, NeedOf(spec), refs, WhereOf(*job))) {
+  const fetch::Fetcher::Where where = WhereOf(*job);
+  if (parts_.fetcher.TryAcquire(*spec.dataset, extents, NeedOf(spec), refs, where)) {
+    job->refs.clear();
+    return true;
+  }
+  if (where == fetch::Fetcher::Where::kAnywhere &&
+      parts_.fetcher.HasRowsElsewhere(*spec.dataset, extents, refs)) {
+    // Extents of this node are missing, and other nodes have to be asked, too. The batch goes on
+    // with what is here, and RowRouter brings all other rows at the same time, so that it takes as
+    // long as the slowest of them and not as long as all together.
+    job->waited = true;
     job->refs.clear();
     return true;
   }
@@ -305,29 +315,26 @@ void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> exten
                          WhereOf(*job));
 }
 
-// The plan of a packed batch lists only extents that are to be decoded here. Rows of other nodes
-// are verified row by row; where that has failed, the extents are copied, and verified as a whole.
+// The plan of a packed batch lists only extents that are to be decoded here.
 fetch::Fetcher::Where BatchScheduler::WhereOf(const BatchJob& job) const {
-  return TakesRows(job) && !job.owner->spec().is_packed() ? fetch::Fetcher::Where::kAnywhere
-                                                          : fetch::Fetcher::Where::kHere;
+  return parts_.rows != nullptr && !job.owner->spec().is_packed()
+             ? fetch::Fetcher::Where::kAnywhere
+             : fetch::Fetcher::Where::kHere;
 }
 
-// The batch is complete but for rows that other nodes supply. They are written into its memory, so
+// The batch is complete but for rows that the router brings. They are written into its memory, so
 // the batch lives until the router has ended, whatever becomes of its reader. The router sees to it
 // that this does not take longer than other waits.
 void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
                                std::vector<fetch::RoutedRow> rows) {
   const auto held = std::make_shared<AssembledBatch>(std::move(batch));
-  const auto filled = [this, job, held](const Result<fetch::RowRouter::Outcome>& outcome) {
-    if (outcome.has_value() && *outcome == fetch::RowRouter::Outcome::kFilled) {
+  const auto filled = [this, job, held](const Result<fetch::RowRouter::Filled>& filled_rows) {
+    if (filled_rows.has_value()) {
+      held->other_samples -= static_cast<std::uint32_t>(filled_rows->own_rows);
       return Finish(job, std::move(*held));
     }
     held->hold = {};  // its memory is free before anybody is told so
-    if (!outcome.has_value()) return Finish(job, outcome.error());
-    job->copies_extents = *outcome == fetch::RowRouter::Outcome::kCopyHere;
-    // This node is to read some of the extents now: the next attempt waits for them.
-    slots_.ReturnRoom(*job);
-    Start(job);
+    Finish(job, filled_rows.error());
   };
   const StreamSpec& spec = job->owner->spec();
   parts_.rows->Fill(*spec.dataset, std::move(rows),

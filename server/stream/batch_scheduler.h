@@ -41,7 +41,9 @@ struct SchedulerParts {
   io::Executor& executor;
   tier::RamArena& slots;
   io::Clock& clock;
-  fetch::RowRouter* rows = nullptr;  // to other nodes; null: a job of one node
+  // Brings rows of other nodes, and those of this node that are asked for with them. Null: a job of
+  // one node.
+  fetch::RowRouter* rows = nullptr;
 };
 
 // Thread-safe. Outlives the jobs that were submitted.
@@ -84,8 +86,8 @@ class BatchScheduler {
   void Run(Round round, io::IoQueue& queue);
   void BreakUp(Round& round);
   void Advance(const JobRef& job, Round& round, io::IoQueue& queue);
-  // The results of an attempt besides the batch: extents with wrong bytes, and rows that other
-  // nodes have.
+  // The results of an attempt besides the batch: extents with wrong bytes, and rows that are not on
+  // the tiers of this node.
   struct Attempt {
     std::vector<tier::BadExtent> bad;
     std::vector<fetch::RoutedRow> rows;
@@ -104,14 +106,10 @@ class BatchScheduler {
   void AwaitExtents(const JobRef& job, std::vector<ExtentId> extents);
   bool EndAwait(const JobRef& job);
   Error LateExtent(const BatchJob& job);
-  // Whether the batch takes rows from other nodes.
-  bool TakesRows(const BatchJob& job) const {
-    return parts_.rows != nullptr && !job.copies_extents;
-  }
   // Which of the planned extents are needed on this node.
   fetch::Fetcher::Where WhereOf(const BatchJob& job) const;
 
-  // Waiting for rows of other nodes.
+  // Waiting for rows, most of them of other nodes.
   void AwaitRows(const JobRef& job, AssembledBatch batch, std::vector<fetch::RoutedRow> rows);
 
   void LackSlots(const JobRef& job, const Error& error, bool is_hopeless);

@@ -46,15 +46,16 @@ struct ViewLimits {
 
 // What a batch is gathered with; borrowed.
 struct GatherMeans {
-  // The planned extents, in order; views take theirs. Null: other nodes supply the samples in it
-  // (never with a packed data set, whose plan leaves such extents out).
+  // The planned extents, in order; views take theirs. Null: it is on no tier of this node, and
+  // RowRouter brings the samples in it (never with a packed data set, whose plan leaves such
+  // extents out).
   std::vector<tier::ExtentRef>& refs;
   const ViewLimits& views;
   tier::RamArena& slots;  // memory for samples that must be copied, read or decoded
   io::IoQueue& queue;
   std::vector<tier::BadExtent>& bad;  // receives copies whose bytes were wrong
-  // Receives the rows that other nodes supply. Their memory is part of the batch, which is complete
-  // once they are filled (fetch::RowRouter).
+  // Receives the rows that fetch::RowRouter brings. Their memory is part of the batch, which is
+  // complete once they are filled.
   std::vector<fetch::RoutedRow>& rows;
 };
 

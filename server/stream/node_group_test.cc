@@ -12,7 +12,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/contract/limits.h"
 #include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/manual_clock.h"
 #include "server/stream/testing/node_group.h"
 #include "server/tier/ssd/segment_format.h"
 
@@ -175,6 +177,69 @@ TEST_P(NodeGroupTest, AFlippedBitOnTheOwnersSsdIsFoundAndTheExtentFetchedAgain) 
   const std::uint64_t extent_bytes =
       group_->node(1).dataset().catalog()->extent(resident.front().extent).bytes;
   EXPECT_EQ(group_->GfsBytes(), kFileBytes + extent_bytes);
+}
+
+// A batch has samples of both nodes, and the GFS does not answer this one for a while. The other
+// node is asked all the same, and the batch is complete as soon as the GFS answers.
+TEST_P(NodeGroupTest, OtherNodesAreAskedWhileOwnExtentsAreOnTheirWay) {
+  Start(2);
+  StageEach(2);
+  for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
+    for (const tier::ExtentKey& key : group_->node(0).cache().Resident(tier::TierKind::kRam)) {
+      ASSERT_TRUE(group_->node(0).cache().Evict(key, std::nullopt).has_value());
+    }
+    group_->faults().Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead,
+                          .is_persistent = true, .path = "data.bin"});
+    const std::uint64_t before = group_->transport().row_requests(NodeRank(1));
+    Reader reader = Open(0, {.delivery = delivery});
+    FOREBAY_EXPECT_OK(reader.session->Pull({.first = {.step = StepId(0)}, .count = 4}));
+    while (group_->transport().row_requests(NodeRank(1)) < before + 4) std::this_thread::yield();
+    EXPECT_TRUE(reader.sink->TakeBatches().empty());
+    group_->faults().Disarm();
+    group_->faults().ReleaseStalls();
+    ASSERT_TRUE(reader.sink->WaitFor(4));
+    ASSERT_TRUE(reader.sink->errors().empty()) << reader.sink->errors().front().ToString();
+    for (const CollectingSink::Taken& batch : reader.sink->TakeBatches()) {
+      for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
+        EXPECT_EQ(batch.payload[i], ServeFixture::RecordOf(batch.sample_ids[i], kRecordBytes));
+      }
+      EXPECT_TRUE(reader.session->Release({&batch.id, 1}).has_value());
+    }
+    // Only rows of the other node are counted as such.
+    const stream::SessionStats stats = reader.session->stats();
+    EXPECT_GT(stats.other_samples, 0U);
+    EXPECT_LT(stats.other_samples, 4 * 8U);
+    EXPECT_EQ(stats.waited_samples, 4 * 8U);
+    reader.session->Close();
+    EXPECT_EQ(group_->node(0).slots().used_bytes(), 0U);
+  }
+}
+
+TEST_P(NodeGroupTest, ABatchWhoseOwnExtentsDoNotComeIsAnErrorThatPasses) {
+  io::ManualClock clock;
+  Start(2, {.clock = &clock});
+  StageEach(2);
+  for (const tier::ExtentKey& key : group_->node(0).cache().Resident(tier::TierKind::kRam)) {
+    ASSERT_TRUE(group_->node(0).cache().Evict(key, std::nullopt).has_value());
+  }
+  group_->faults().Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead,
+                        .is_persistent = true, .path = "data.bin"});
+  Reader reader = Open(0);
+  FOREBAY_EXPECT_OK(reader.session->Pull({.first = {.step = StepId(0)}}));
+  while (group_->transport().row_requests(NodeRank(1)) < 1) std::this_thread::yield();
+  group_->node(0).own_rows().Expire();
+  EXPECT_TRUE(reader.sink->errors().empty()) << "its time is not over";
+  clock.AdvanceNs(limits::kPullDeadlineMs * 1'000'000);
+  group_->node(0).own_rows().Expire();
+  ASSERT_TRUE(reader.sink->WaitFor(1));
+  ASSERT_EQ(reader.sink->errors().size(), 1U);
+  EXPECT_EQ(reader.sink->errors().front().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(reader.sink->errors().front().message(),
+              AllOf(HasSubstr("'data' (object 'data.bin')"), HasSubstr("from the GFS")));
+  EXPECT_EQ(group_->node(0).slots().used_bytes(), 0U);
+  group_->faults().Disarm();
+  group_->faults().ReleaseStalls();
+  reader.session->Close();
 }
 
 TEST_P(NodeGroupTest, AnOwnerThatHasNotBegunStagesForTheStreamThatAsks) {

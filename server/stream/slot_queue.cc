@@ -155,21 +155,6 @@ SlotLedger::Excess SlotQueue::TakeRoom(BatchJob& job, std::uint64_t bytes) {
   return SlotLedger::Excess::kTaken;
 }
 
-void SlotQueue::ReturnRoom(BatchJob& job) {
-  Jobs ready;
-  {
-    const MutexLock lock(mutex_);
-    StreamSlots& slots = *job.slots;
-    ledger_.EndExcess(job.room.excess_bytes);
-    slots.excess_bytes -= std::exchange(job.room.excess_bytes, 0);
-    if (!job.room.is_promised) {
-      slots.unpromised.insert(slots.unpromised.begin(), job.weak_from_this());
-    }
-    ready = ReleasedLocked();
-  }
-  start_(ready);
-}
-
 void SlotQueue::GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) {
   ledger_.EndExcess(room.excess_bytes);
   slots.excess_bytes -= room.excess_bytes;

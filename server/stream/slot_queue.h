@@ -47,8 +47,6 @@ class SlotQueue {
   void ParkFailed(const JobRef& job);
   // Accounts for a batch that was assembled in `bytes` of slot memory.
   SlotLedger::Excess TakeRoom(BatchJob& job, std::uint64_t bytes);
-  // The memory of the batch is free, but the job goes on: undoes TakeRoom.
-  void ReturnRoom(BatchJob& job);
   // A job has ended without a batch for the reader.
   void EndJob(BatchJob& job);
   // Batches were released, and their memory is free: starts jobs that wait for it.

@@ -11,6 +11,7 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Create(io::MemoryBackend& backend,
                                                      peer::TransportKind transport) {
   auto group = std::make_unique<NodeGroup>();
   group->transport_ = peer::MakeTransport(transport);
+  group->faulty_ = std::make_unique<io::FaultyBackend>(backend, group->faults_);
   std::vector<plan::Node> all;
   for (std::uint32_t rank = 0; rank < count; ++rank) all.push_back({NodeRank(rank), 1});
   for (std::uint32_t rank = 0; rank < count; ++rank) {
@@ -24,18 +25,15 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Create(io::MemoryBackend& backend,
     if (options.takes_rows) options.rows = group->transport_.get();
     options.ssd_path = "/ssd" + std::to_string(rank);
     FOREBAY_TRY(backend.AddDirectory(options.ssd_path));
-    FOREBAY_ASSIGN(member.serve, ServeFixture::Create(backend, record_bytes, options));
+    io::IoBackend& own = rank == 0 ? static_cast<io::IoBackend&>(*group->faulty_) : backend;
+    FOREBAY_ASSIGN(member.serve, ServeFixture::Create(own, record_bytes, options));
     ServeFixture& serve = *member.serve;
     member.extents =
         std::make_unique<stage::LocalExtents>(serve.cache(), serve.stager(), serve.clock());
-    member.rows = std::make_unique<fetch::LocalRows>(
-        fetch::LocalRowsParts{.stager = serve.stager(), .fetcher = serve.fetcher(),
-                              .decoded = serve.decoded(), .executor = serve.executor(),
-                              .clock = serve.clock()});
     member.first_reads =
         std::make_unique<stage::LocalFirstReads>(NodeRank(rank), serve.stager());
     group->transport_->Add(NodeRank(rank), {.extents = member.extents.get(),
-                                            .rows = member.rows.get(),
+                                            .rows = &serve.local_rows(),
                                             .first_reads = member.first_reads.get(),
                                             .dataset = &serve.dataset(),
                                             .backend = &serve.backend()});

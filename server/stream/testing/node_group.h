@@ -9,7 +9,8 @@
 
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
-#include "server/fetch/local_rows.h"
+#include "server/io/testing/fault_injector.h"
+#include "server/io/testing/faulty_backend.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/peer/testing/node_transport.h"
 #include "server/plan/membership.h"
@@ -33,6 +34,8 @@ class NodeGroup {
   ServeFixture& node(std::uint32_t rank) { return *members_[rank]->serve; }
   plan::Membership& membership(std::uint32_t rank) { return members_[rank]->nodes; }
   peer::NodeTransport& transport() { return *transport_; }
+  // Of all files of node 0, those on its SSD included.
+  io::FaultInjector& faults() { return faults_; }
   // The owner of an extent, then its substitutes.
   std::vector<NodeRank> Ranked(ExtentId extent);
   // Bytes that all nodes together have read from the GFS.
@@ -44,10 +47,11 @@ class NodeGroup {
     plan::Membership nodes;
     std::unique_ptr<ServeFixture> serve;
     std::unique_ptr<stage::LocalExtents> extents;
-    std::unique_ptr<fetch::LocalRows> rows;
     std::unique_ptr<stage::LocalFirstReads> first_reads;
   };
 
+  io::FaultInjector faults_;
+  std::unique_ptr<io::FaultyBackend> faulty_;
   std::unique_ptr<peer::NodeTransport> transport_;
   std::vector<std::unique_ptr<Member>> members_;
 };

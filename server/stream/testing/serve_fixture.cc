@@ -160,6 +160,16 @@ Status ServeFixture::StartStager(const ServeOptions& options, tier::NextUse next
   return {};
 }
 
+void ServeFixture::MakeRowRooms(const ServeOptions& options) {
+  io::Clock& clock = options.clock != nullptr ? *options.clock : clock_;
+  local_rows_ = std::make_unique<fetch::LocalRows>(
+      fetch::LocalRowsParts{.stager = *stager_, .fetcher = *fetcher_, .decoded = *decoded_,
+                            .executor = *executor_, .clock = clock_});
+  own_rows_ = std::make_unique<fetch::OwnRows>(*local_rows_, clock);
+  if (options.rows == nullptr) return;
+  router_ = std::make_unique<fetch::RowRouter>(*options.rows, *own_rows_, *options.nodes, clock);
+}
+
 Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backend,
                                                            std::size_t record_bytes,
                                                            const ServeOptions& options) {
@@ -214,10 +224,7 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
       });
   FOREBAY_ASSIGN(self.executor_,
                  io::ThreadExecutor::Create(self.gfs_backend(), options.workers, 16));
-  if (options.rows != nullptr) {
-    self.router_ =
-        std::make_unique<fetch::RowRouter>(*options.rows, *options.nodes, self.clock_);
-  }
+  self.MakeRowRooms(options);
   self.registry_ = std::make_unique<StreamRegistry>(
       RegistryOptions{.batches = {.has_ssd = options.ssd_bytes > 0,
                                   .view_pin_bytes = options.view_pin_bytes}},

@@ -13,6 +13,8 @@
 
 #include "proto/contract/order_spec.h"
 #include "server/fetch/fetcher.h"
+#include "server/fetch/local_rows.h"
+#include "server/fetch/own_rows.h"
 #include "server/fetch/row_router.h"
 #include "server/io/clock.h"
 #include "server/io/executor.h"
@@ -163,6 +165,8 @@ class ServeFixture {
   fetch::Fetcher& fetcher() { return *fetcher_; }
   io::Executor& executor() { return *executor_; }
   fetch::RowRouter* router() { return router_.get(); }  // null: a job of one node
+  fetch::LocalRows& local_rows() { return *local_rows_; }
+  fetch::OwnRows& own_rows() { return *own_rows_; }
   io::Clock& clock() { return clock_; }
   io::IoBackend& backend() { return *backend_; }
 
@@ -171,6 +175,7 @@ class ServeFixture {
 
   Result<std::unique_ptr<stage::Dataset>> MakeDataset(const stage::DatasetOptions& options);
   Status StartStager(const ServeOptions& options, tier::NextUse next_use);
+  void MakeRowRooms(const ServeOptions& options);
   // Through which the GFS is used.
   io::IoBackend& gfs_backend() { return patient_ ? *patient_ : *backend_; }
 
@@ -192,6 +197,8 @@ class ServeFixture {
   std::unique_ptr<fetch::Fetcher> fetcher_;
   std::unique_ptr<fetch::DecodedCache> decoded_;
   std::unique_ptr<io::ThreadExecutor> executor_;
+  std::unique_ptr<fetch::LocalRows> local_rows_;
+  std::unique_ptr<fetch::OwnRows> own_rows_;
   std::unique_ptr<fetch::RowRouter> router_;  // null: a job of one node
   std::unique_ptr<StreamRegistry> registry_;
 };
