@@ -18,7 +18,6 @@
 #include "server/io/log.h"
 #include "server/stage/cataloguing/part_collector.h"
 #include "server/stage/cataloguing/saved_catalog.h"
-#include "server/stage/cataloguing/scan_pass.h"
 #include "server/stage/cataloguing/shared_stats.h"
 #include "server/stage/extent_groups.h"
 #include "server/stage/extent_source.h"
@@ -422,40 +421,59 @@ Result<bool> Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& so
   return Collect(dataset, *scans, queue);
 }
 
-// Reads objects from the GFS, stages their extents, and keeps their parts of the catalog.
+// Reads objects from the GFS, stages their extents, and keeps their parts of the catalog. Repeats
+// the scan of an object that was given wrong bytes.
 Status Cataloguer::ScanObjects(Dataset& dataset, ObjectScans& scans,
                                std::span<const ObjectId> objects, bool rebuild,
                                io::IoQueue& queue) {
   // The pass keeps reads in flight while it stores an extent, and storing needs an idle queue.
   FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kScanQueueDepth}));
-  ScanPass scan(
-      dataset, scans.plan(), objects, queue, *ssd_queue, ReadAheadOf(options_),
-      {.cut =
-           [&](const ExtentKey& key) {
-             const ExtentRef found = rebuild ? nullptr : parts_.tiers.Find(key);
-             if (found) static_cast<void>(IsFirstRead(dataset, key, *found));
-           },
-       .publish = [&](VerifiedExtent extent) -> Status {
-         // A reader of the data set before a rebuild may have brought the old bytes to a tier.
-         const ExtentRef found = parts_.tiers.Find(extent.key);
-         if (found && found->sums().image != extent.checksums.image) {
-           parts_.tiers.Evict(extent.key, std::nullopt);
-         }
-         FOREBAY_TRY(parts_.loader.StoreExtent(dataset, std::move(extent), std::nullopt,
-                                               *ssd_queue));
-         return {};
-       },
-       .allocate =
-           [&](std::uint64_t bytes) {
-             return parts_.tiers.Allocate({.bytes = bytes}, *ssd_queue);
-           },
-       .scanned =
-           [&](ObjectId object, const catalog::CatalogPart& part) {
-             scans.scanned_here()[object.value()] = true;
-             return scans.Add(object, part);
-           },
-       .refused = [&](ObjectId object, const Error& error) { scans.Refuse(object, error); }});
-  return scan.Run();
+  const ScanPass::Hooks hooks = ScanHooks(dataset, scans, rebuild, *ssd_queue);
+  ScanPass::Options options = ReadAheadOf(options_);
+  for (int scans_of_first = 1;; ++scans_of_first) {
+    ScanPass scan(dataset, scans.plan(), objects, queue, *ssd_queue, options, hooks);
+    const Status status = scan.Run();
+    if (!scan.has_misread()) return status;
+    // The objects before the one that was misread are done.
+    if (scan.scanned() > 0) scans_of_first = 1;
+    objects = objects.subspan(scan.scanned());
+    if (scans_of_first >= limits::kObjectScansMax) return status;
+    log::Warn("data set '{}': object '{}' is scanned again, past the caches of this node, because "
+              "the scan was given wrong bytes", dataset.name(),
+              scans.plan().objects[objects.front().value()].path);
+    options.past_caches = true;
+  }
+}
+
+// What a pass over objects does with the extents and parts that it finds.
+ScanPass::Hooks Cataloguer::ScanHooks(Dataset& dataset, ObjectScans& scans, bool rebuild,
+                                      io::IoQueue& ssd_queue) {
+  return {
+      .cut =
+          [this, &dataset, rebuild](const ExtentKey& key) {
+            const ExtentRef found = rebuild ? nullptr : parts_.tiers.Find(key);
+            if (found) static_cast<void>(IsFirstRead(dataset, key, *found));
+          },
+      .publish = [this, &dataset, &ssd_queue](VerifiedExtent extent) -> Status {
+        // A reader of the data set before a rebuild may have brought the old bytes to a tier.
+        const ExtentRef found = parts_.tiers.Find(extent.key);
+        if (found && found->sums().image != extent.checksums.image) {
+          parts_.tiers.Evict(extent.key, std::nullopt);
+        }
+        FOREBAY_TRY(
+            parts_.loader.StoreExtent(dataset, std::move(extent), std::nullopt, ssd_queue));
+        return {};
+      },
+      .allocate =
+          [this, &ssd_queue](std::uint64_t bytes) {
+            return parts_.tiers.Allocate({.bytes = bytes}, ssd_queue);
+          },
+      .scanned =
+          [&scans](ObjectId object, const catalog::CatalogPart& part) {
+            scans.scanned_here()[object.value()] = true;
+            return scans.Add(object, part);
+          },
+      .refused = [&scans](ObjectId object, const Error& error) { scans.Refuse(object, error); }};
 }
 
 // Asks other nodes for the parts that are missing. When none is, makes the catalog.

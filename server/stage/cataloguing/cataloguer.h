@@ -20,6 +20,7 @@
 #include "server/plan/membership.h"
 #include "server/stage/cataloguing/local_stats.h"
 #include "server/stage/cataloguing/object_scans.h"
+#include "server/stage/cataloguing/scan_pass.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
 #include "server/stage/part_source.h"
@@ -130,6 +131,8 @@ class Cataloguer {
                     io::IoQueue& queue);
   Status ScanObjects(Dataset& dataset, ObjectScans& scans, std::span<const ObjectId> objects,
                      bool rebuild, io::IoQueue& queue);
+  ScanPass::Hooks ScanHooks(Dataset& dataset, ObjectScans& scans, bool rebuild,
+                            io::IoQueue& ssd_queue);
   Result<bool> Collect(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue);
   bool IsFirstRead(Dataset& dataset, const tier::ExtentKey& key,
                    const tier::ResidentExtent& found);
