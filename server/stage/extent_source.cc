@@ -71,7 +71,8 @@ Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Ca
                  fmt::format("extent {} does not match this node's first read of it",
                              extent.value()));
   }
-  FOREBAY_TRY(dataset.ShareRead(raw_key, found.image));
+  // Other nodes were asked before a rebuild replaced the data set, if one has.
+  FOREBAY_TRY(dataset.ShareRead(raw_key, found.image, /*successors=*/0));
   return found;
 }
 

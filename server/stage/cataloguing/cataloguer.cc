@@ -150,8 +150,10 @@ Result<std::shared_ptr<const catalog::Catalog>> Cataloguer::Build(
   return built;
 }
 
-// After ReleaseAll no extent of the old data set gets a home; its copies are then evicted, and only
-// then is the new data set served.
+// After Succeed nothing that was read before is published any more. After ReleaseAll no extent of
+// the old data set gets a home; its copies are then evicted, and only then is the new data set
+// served. In a job of one node, readers of the old data set continue while its objects are
+// unchanged, so it is not marked as outdated here.
 void Cataloguer::TakeOver(Dataset& dataset, const Replacement& replaced) {
   // Other nodes may have been rebuilt or not, so this node does not know which version of the bytes
   // they supply for the old data set, and has no first reads to compare them with.

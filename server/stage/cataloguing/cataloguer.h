@@ -65,8 +65,8 @@ struct CatalogueWatch {
 // The data set that a rebuild replaces. No rebuild: `dataset` is null.
 struct Replacement {
   Dataset* dataset = nullptr;
-  // Called once, after the data set has lost its extents and homes: from now on its successor is
-  // served.
+  // Called once, after the data set has lost its extents and homes on the tiers: from now on its
+  // successor is served.
   std::function<void()> take_over;
 };
 
