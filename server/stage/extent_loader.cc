@@ -114,7 +114,7 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   if (form) key = form->Key(extent.key);
   // Frees the raw image before it allocates the packed one, so both need not fit at once.
   if (form && !is_packed) {
-    FOREBAY_ASSIGN(image, packer_.Make(*form, key, std::move(image.block), queue));
+    FOREBAY_ASSIGN(image, packer_.Make(*form, key, std::move(image.block), raw_checksum, queue));
   }
   const std::uint64_t image_bytes = image.block.bytes().size();
   bool has_placed_others = false;

@@ -511,6 +511,28 @@ TEST_F(StagerTest, ARestartFindsItsExtentsOnSsdAndReadsNothing) {
   ExpectTheFilesBytes();
 }
 
+// Without a state directory, only the copy tells what was read first.
+TEST_F(StagerTest, ACompressedCopyOfAnEarlierDaemonIsTheFirstRead) {
+  const RigOptions options = {.ssd_bytes = 4 << 20};
+  DatasetOptions dataset = RecordDataset();
+  dataset.persist = true;
+  dataset.compression = Compression::kFast;
+  FOREBAY_EXPECT_OK(rig_.Start(dataset, options));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  ASSERT_NE(rig_.dataset().form(), nullptr);
+  rig_.Stop();
+  FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/data.bin", (3 * kExtentBytes + 77) * 8));
+  FOREBAY_EXPECT_OK(rig_.Start(dataset, options));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, 0U) << "all of it was there";
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(3)), std::nullopt));
+  const Status refused = rig_.Demand(ExtentId(3));
+  ASSERT_EQ(CodeOf(refused), ErrorCode::kDataLoss);
+  EXPECT_THAT(refused.error().message(), HasSubstr("extent 3: changed since first read"));
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(4)), std::nullopt));
+  FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(4)));
+}
+
 TEST_F(StagerTest, WhatIsOnSsdAfterARestartTakesNoRoomTwice) {
   // The SSD holds the data set once, not twice, so no extent may be without a home.
   const RigOptions options = {.ram_bytes = 384 << 10, .reserve_bytes = 256 << 10,

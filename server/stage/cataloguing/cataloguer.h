@@ -117,7 +117,7 @@ class Cataloguer {
   std::vector<bool> OwnExtents(const catalog::Catalog& catalog,
                                const KeyedExtents& extents) const;
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
-               KeyedExtents extents);
+               KeyedExtents extents, io::IoQueue& queue);
   void PlaceCopies(const Dataset& dataset, std::span<const tier::ExtentKey> keys,
                    const std::vector<bool>& remote, std::span<const std::uint64_t> planned,
                    std::span<plan::HomeTier> homes, const catalog::Catalog& catalog);
@@ -134,8 +134,10 @@ class Cataloguer {
   ScanPass::Hooks ScanHooks(Dataset& dataset, ObjectScans& scans, bool rebuild,
                             io::IoQueue& ssd_queue);
   Result<bool> Collect(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue);
-  bool IsFirstRead(Dataset& dataset, const tier::ExtentKey& key,
-                   const tier::ResidentExtent& found);
+  void CompareCopies(Dataset& dataset, const catalog::Catalog& catalog,
+                     std::span<const tier::ExtentKey> keys, io::IoQueue& queue);
+  void CompareCopy(Dataset& dataset, const tier::ExtentKey& raw, const tier::ExtentKey& key,
+                   std::uint64_t raw_checksum);
   Status GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,
                         std::span<const tier::ExtentKey> keys,
                         std::span<const plan::GroupShare> groups);
