@@ -53,6 +53,7 @@ inline constexpr std::size_t kOpenObjectsMax = 64;  // large objects, kept open 
 inline constexpr std::int64_t kMemoryWaitMs = 5'000;     // wait for RAM that clients pin
 inline constexpr std::int64_t kShortMemoryWaitMs = 1'000;  // where there is another way
 inline constexpr int kExtentArrivalsMax = 8;        // times that an extent is staged for one fetch
+inline constexpr int kObjectScansMax = 3;           // of an object whose scanner got wrong bytes
 inline constexpr std::uint64_t kPieceRequestBytesMax = 1 * kMiB;  // GFS read of pieces on no tier
 inline constexpr std::uint64_t kPieceChecksumBytesMax = 256 * kMiB;  // checksums of such pieces
 inline constexpr std::uint32_t kExtentsDescribedMax = 4;  // extents read to get such checksums

@@ -382,6 +382,36 @@ TEST_F(FetcherTest, AStreamOfBeforeARebuildGetsNoBytesThatTheRebuildAccepted) {
   }
 }
 
+// What is known of pieces on no tier are checksums of the bytes before the rebuild.
+TEST_F(FetcherTest, PiecesAreComparedWithTheBytesThatARebuildAccepted) {
+  Start({.ram_bytes = 384 << 10});
+  const ExtentId last(7);
+  const auto before = Acquire({last}, Need::kSamples);
+  ASSERT_TRUE(before.has_value()) << before.error().ToString();
+  ASSERT_EQ(before->front()->tier, tier::TierKind::kGfs);
+  const std::uint64_t begin = rig_.dataset().catalog()->extent(last).object_offset;
+  FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/data.bin", (begin + 5) * 8));
+  FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
+  const auto refs = Acquire({last}, Need::kSamples);
+  ASSERT_TRUE(refs.has_value()) << refs.error().ToString();
+  const tier::ExtentRef ref = refs->front();
+  ASSERT_EQ(ref->tier, tier::TierKind::kGfs);
+  EXPECT_EQ(ref->key, before->front()->key);
+  EXPECT_NE(ref->sums().pieces[0], before->front()->sums().pieces[0]);
+  EXPECT_EQ(ref->sums().pieces[1], before->front()->sums().pieces[1]);
+  std::vector<catalog::Range> pieces;
+  FOREBAY_EXPECT_OK(rig_.dataset().catalog()->Pieces(last, pieces));
+  const auto queue = io::testing::Take(rig_.backend().CreateQueue({.depth = 4}));
+  auto memory = io::testing::Take(io::AlignedBuffer::Create(tier::AlignedBytes(pieces[0])));
+  const tier::PieceRead read{.extent = ref.get(),
+                             .piece = pieces[0],
+                             .checksum = ref->sums().pieces[0],
+                             .memory = memory.span().first(tier::AlignedBytes(pieces[0]))};
+  std::vector<tier::PieceFailure> failures;
+  FOREBAY_EXPECT_OK(tier::ReadPieces(*queue, {&read, 1}, failures));
+  EXPECT_TRUE(failures.empty());
+}
+
 TEST_F(FetcherTest, OneErrorIsReportedOnceAndNothingStaysPinned) {
   Start({.readers = 1});
   EvictAll();

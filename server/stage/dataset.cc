@@ -296,19 +296,29 @@ void Dataset::Succeed(Dataset& replaced) {
   // Plain pointers: a Dataset lives as long as the daemon (DatasetTable).
   predecessor_ = &replaced;
   replaced.successor_ = this;
+  for (Dataset* before = &replaced; before != nullptr; before = before->predecessor_) {
+    const MutexLock lock(before->publishing_mutex_);
+    ++before->successors_;
+    // The caller evicts the copies of these data sets next, and must miss none.
+    while (before->publishing_ > 0) before->has_published_.Wait(before->publishing_mutex_);
+  }
 }
 
 // Data sets of one name form a chain, from the oldest to the one that is served. Their extents
 // share keys, and so copies on the tiers; this keeps a reader of one from getting the bytes of
 // another.
-Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum) {
+Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum,
+                          std::uint32_t successors) {
   for (Dataset* before = predecessor_; before != nullptr; before = before->predecessor_) {
     if (before->first_reads_.Differs(key, image_checksum)) before->is_outdated_ = true;
   }
-  // An outdated data set may have got these bytes from a node that was not rebuilt. They must not
-  // become the first read of the data set that replaced this one.
-  if (successor_ != nullptr && is_outdated_) return Outdated();
-  for (Dataset* after = successor_; after != nullptr; after = after->successor_) {
+  // Bytes that must not become the first read of the data set that replaced this one: an outdated
+  // data set may have got them from a node that was not rebuilt, and what was read before the
+  // rebuild may be what the rebuild is to replace.
+  if (successors != successors_ || (successors > 0 && is_outdated_)) return Outdated();
+  // No further than the read may go: another rebuild may begin now.
+  Dataset* after = successor_;
+  for (std::uint32_t i = 0; i < successors; ++i, after = after->successor_) {
     // The difference is not counted as a mismatch of `after`, which has read its objects correctly.
     if (after->first_reads_.Differs(key, image_checksum)) {
       is_outdated_ = true;
@@ -327,9 +337,9 @@ void Dataset::MarkOutdated() {
   while (publishing_ > 0) has_published_.Wait(publishing_mutex_);
 }
 
-bool Dataset::BeginPublishing() {
+bool Dataset::BeginPublishing(std::uint32_t successors) {
   const MutexLock lock(publishing_mutex_);
-  if (is_outdated_) return false;
+  if (is_outdated_ || successors != successors_) return false;
   ++publishing_;
   return true;
 }

@@ -160,25 +160,34 @@ class Dataset {
   // Another Dataset of this name serves the objects as they are now. Readers of this one continue.
   void MarkReplaced() { is_replaced_ = true; }
   bool is_replaced() const { return is_replaced_; }
-  // This data set replaces `replaced`; both must live equally long.
+  // This data set replaces `replaced`; both must live equally long. Waits until nothing of
+  // `replaced`, and of those before it, is being published (Publishing). After that, only bytes
+  // that were read later are.
   void Succeed(Dataset& replaced);
+  // How many data sets have replaced this one, one after the other. Ask before an extent is read or
+  // found on a tier: what was there before a rebuild must not be published after it.
+  std::uint32_t successors() const { return successors_; }
   // A data set and those that it replaced have extents of the same keys. Call when an extent was
-  // read from the GFS for this one, before it is published on a tier. Marks the data sets that this
-  // one replaced as outdated, if they know the extent with another checksum: the tier will hold
-  // bytes under their keys that are not theirs. For the data sets that replaced this one it is a
-  // read like theirs; kFailedPrecondition if their first read was different, and this data set is
-  // outdated.
-  Status ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum);
+  // read from the GFS for this one, before it is published on a tier; `successors`: successors()
+  // before the read. Marks the data sets that this one replaced as outdated, if they know the
+  // extent with another checksum: the tier will hold bytes under their keys that are not theirs.
+  // For the data sets that replaced this one it is a read like theirs. kFailedPrecondition if one
+  // of them has replaced it since the read began, or if their first read was different, and this
+  // data set is outdated.
+  Status ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum,
+                   std::uint32_t successors);
   // In a job of several nodes: what other nodes supply from now on, under the keys of this data
   // set, are the objects as they are now, without a first read here to compare them with.
   // Waits until nothing is being published under these keys (Publishing).
   void MarkOutdated();
   bool is_outdated() const { return is_outdated_; }
-  // Exists while an extent of a data set is published on a tier, unless the data set is outdated.
+  // Exists while an extent of a data set is published on a tier. It must not be published if the
+  // data set is outdated, or was replaced after the extent was read.
   class Publishing {
    public:
-    explicit Publishing(Dataset& dataset)
-        : dataset_(dataset), may_publish_(dataset.BeginPublishing()) {}
+    // `successors`: successors() before the extent was read, or found on another tier.
+    Publishing(Dataset& dataset, std::uint32_t successors)
+        : dataset_(dataset), may_publish_(dataset.BeginPublishing(successors)) {}
     ~Publishing() {
       if (may_publish_) dataset_.EndPublishing();
     }
@@ -269,7 +278,7 @@ class Dataset {
   bool CountPieces(std::uint64_t pieces, std::uint64_t bytes);
 
  private:
-  bool BeginPublishing();
+  bool BeginPublishing(std::uint32_t successors);
   void EndPublishing();
   std::string StoredFormLocked() const FOREBAY_REQUIRES(mutex_);
   std::uint64_t PlannedBytesLocked(ExtentId extent) const FOREBAY_REQUIRES(mutex_);
@@ -289,6 +298,7 @@ class Dataset {
   std::atomic<FirstReadSharing*> sharing_ = nullptr;
   std::atomic<Dataset*> predecessor_ = nullptr;
   std::atomic<Dataset*> successor_ = nullptr;
+  std::atomic<std::uint32_t> successors_ = 0;  // changes with publishing_mutex_ held
   std::atomic<bool> is_replaced_ = false;
   std::atomic<bool> is_outdated_ = false;
   std::atomic<std::uint32_t> rebuilds_ = 0;

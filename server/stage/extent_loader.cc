@@ -52,6 +52,7 @@ Status AgreeOnFirstRead(Dataset& dataset, const ExtentToRead& extent,
 Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& extent,
                                          std::span<std::byte> image, const ReadImageBytes& read) {
   const std::uint32_t number = extent.key.extent.value();
+  const std::uint32_t successors = dataset.successors();  // before the bytes are read
   std::string who_knows;
   // The second round bypasses the node's caches: a stale page of a GFS client looks like a change.
   for (const bool past_caches : {false, true}) {
@@ -61,7 +62,7 @@ Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& e
     const Status agreed = AgreeOnFirstRead(dataset, extent, checksums.image);
     if (agreed.has_value()) {
       // Data sets that were rebuilt share keys with their predecessors, which have to agree, too.
-      FOREBAY_TRY(dataset.ShareRead(extent.key, checksums.image));
+      FOREBAY_TRY(dataset.ShareRead(extent.key, checksums.image, successors));
       return checksums;
     }
     if (agreed.error().code() != ErrorCode::kDataLoss) return agreed.error();
@@ -113,7 +114,7 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   if (form) key = form->Key(extent.key);
   // Frees the raw image before it allocates the packed one, so both need not fit at once.
   if (form && !is_packed) {
-    FOREBAY_ASSIGN(image, packer_.Make(*form, key, std::move(image.block), queue));
+    FOREBAY_ASSIGN(image, packer_.Make(*form, key, std::move(image.block), raw_checksum, queue));
   }
   const std::uint64_t image_bytes = image.block.bytes().size();
   bool has_placed_others = false;
@@ -133,9 +134,9 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
                        image.checksums.pieces.size())
                .home;
   }
-  // In a job of several nodes a rebuild makes the data set outdated, and then evicts its extents:
-  // so from here on either it waits for this one, or this one is not published.
-  const Dataset::Publishing publishing(dataset);
+  // A rebuild evicts the data set's extents. From here on either it waits for this one first, or
+  // this one is not published, because it was read before the rebuild.
+  const Dataset::Publishing publishing(dataset, extent.successors);
   if (!publishing.may_publish()) return dataset.Outdated();
   // With `persist`, an extent at home in RAM is written to SSD too, but evicts nothing there.
   const bool is_for_ssd = home == plan::HomeTier::kSsd;
@@ -152,9 +153,9 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
     FOREBAY_TRY(tiers_.StoreInRam(key, std::move(image), is_guest));
   }
   if (dataset.is_replaced()) {
-    // The data set may have been replaced, and its copies evicted, after ReadExtent compared the
+    // The data set that replaced this one may have read the extent after ReadExtent compared the
     // bytes. They are compared again, now that they are published.
-    const Status shared = dataset.ShareRead(extent.key, raw_checksum);
+    const Status shared = dataset.ShareRead(extent.key, raw_checksum, extent.successors);
     if (!shared.has_value()) {
       tiers_.Evict(key, std::nullopt);
       return shared.error();

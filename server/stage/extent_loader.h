@@ -39,7 +39,8 @@ using ReadImageBytes = std::function<Status(std::span<std::byte> image, bool pas
 // its substitutes know (FirstReadSharing). After a mismatch it is read once more, past the caches
 // of this node; a second mismatch is kDataLoss, which names objects and extent. `read` itself
 // repeats transient failures of the GFS, and counts bytes. Returns the checksums of the image and
-// of `extent.pieces`.
+// of `extent.pieces`. kFailedPrecondition: a rebuild has replaced the data set meanwhile; it may be
+// read again, unless it is outdated.
 Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& extent,
                                          std::span<std::byte> image, const ReadImageBytes& read);
 
@@ -54,6 +55,7 @@ struct VerifiedExtent {
   tier::ArenaBlock image;
   tier::ExtentChecksums checksums;
   bool is_packed = false;  // another node has compressed it already (SuppliedExtent)
+  std::uint32_t successors = 0;  // Dataset::successors() before it was read
 };
 
 // Thread-safe.
@@ -70,6 +72,7 @@ class ExtentLoader {
   // publishes it there and counts it. An SSD that refuses it is no error: the extent goes to RAM,
   // with or without a home there. `destination`: publish it there, whatever its home is. Returns
   // true if the extent is smaller than planned and other extents got a home because of that.
+  // kFailedPrecondition: a rebuild has replaced the data set since the extent was read.
   Result<bool> StoreExtent(Dataset& dataset, VerifiedExtent extent,
                            std::optional<plan::HomeTier> destination, io::IoQueue& queue);
 

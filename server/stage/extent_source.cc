@@ -61,17 +61,21 @@ Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Ca
   // another extent do not pass.
   tier::ExtentChecksums found = tier::ComputeChecksums(key, image, pieces);
   if (found.image != supplied.checksums.image) return not_intact;
-  // First reads are checksums of raw bytes, so a packed image cannot be compared with them. The
-  // node that packed it has compared them.
-  if (is_packed) return found;
+  // First reads are checksums of raw bytes. That of a packed image lies in its directory.
+  std::uint64_t raw_checksum = found.image;
+  if (is_packed) {
+    FOREBAY_ASSIGN(const PackedDirectory directory, PackedDirectory::OpenIn(*form, key, image));
+    raw_checksum = directory.raw_checksum();
+  }
   // The other node may see other bytes on the GFS than this one did. Then neither copy may be
   // served here.
-  if (dataset.first_reads().Compare(raw_key, found.image) == FirstReads::Outcome::kChanged) {
+  if (dataset.first_reads().Compare(raw_key, raw_checksum) == FirstReads::Outcome::kChanged) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("extent {} does not match this node's first read of it",
                              extent.value()));
   }
-  FOREBAY_TRY(dataset.ShareRead(raw_key, found.image));
+  // Other nodes were asked before a rebuild replaced the data set, if one has.
+  FOREBAY_TRY(dataset.ShareRead(raw_key, raw_checksum, /*successors=*/0));
   return found;
 }
 

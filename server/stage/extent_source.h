@@ -68,7 +68,7 @@ class GfsExtents final : public ExtentSource {
 };
 
 // Checks an extent that another node has supplied (docs/design.md, P1): the image against the
-// checksum that came with it, and an uncompressed image against the extent's first read as well.
+// checksum that came with it, and its raw bytes against the extent's first read.
 // Returns the checksums of the image and of its pieces. kDataLoss names the extent.
 Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Catalog& catalog,
                                              ExtentId extent, const SuppliedExtent& supplied);

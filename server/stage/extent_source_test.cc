@@ -124,6 +124,23 @@ TEST_F(ExtentSourceTest, ACompressedExtentIsVerifiedWithItsPieces) {
   }
 }
 
+TEST_F(ExtentSourceTest, ACompressedExtentOfOtherBytesThanThoseOfTheFirstReadIsRefused) {
+  Start({}, Compression::kFast);
+  const SuppliedExtent supplied = Take(Supply(kExtent));
+  const tier::ExtentKey raw = tier::KeyOf(*rig_.dataset().catalog(), kExtent);
+  FirstReads& reads = rig_.dataset().first_reads();
+  const std::uint64_t right = reads.Find(raw).value();
+  // The sender has read other bytes than this node, and what it sends is intact.
+  reads.Forget();
+  EXPECT_EQ(reads.Compare(raw, right + 1), FirstReads::Outcome::kFirst);
+  ExpectRefused(kExtent, supplied);
+  EXPECT_EQ(reads.mismatches(), 1U);
+  // If this node has not read the extent, what another one has read is the first read here.
+  reads.Forget();
+  EXPECT_TRUE(Verify(kExtent, supplied).has_value());
+  EXPECT_EQ(reads.Find(raw), right);
+}
+
 TEST_F(ExtentSourceTest, AnEvictedExtentIsStagedForTheNodeThatAsks) {
   Start();
   FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(kExtent), std::nullopt));

@@ -19,11 +19,11 @@ using tier::ExtentRef;
 
 // The extent is in RAM, which is all that a reader needs. Only a background load copies it home.
 void ExtentSupplier::BringHome(const LoadRequest& load, const tier::ResidentExtent& found,
-                               io::IoQueue& queue) {
+                               std::uint32_t successors, io::IoQueue& queue) {
   Dataset& dataset = load.dataset;
   // A demand must not make its reader wait for a copy to SSD.
   if (!load.background || dataset.is_replaced()) return;
-  const Dataset::Publishing publishing(dataset);
+  const Dataset::Publishing publishing(dataset, successors);
   if (!publishing.may_publish()) return;
   plan::HomeTier home = dataset.home(load.extent);
   if (home == plan::HomeTier::kSsd && !parts_.tiers.CopyToSsd(found, queue).has_value()) {
@@ -33,6 +33,18 @@ void ExtentSupplier::BringHome(const LoadRequest& load, const tier::ResidentExte
 }
 
 Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
+  for (;;) {
+    const std::uint32_t successors = load.dataset.successors();
+    Result<bool> loaded = LoadOnce(load, successors, queue);
+    // What was read while a rebuild took over was refused, but readers of the replaced data set
+    // continue while its objects are unchanged. Rebuilds are rare, and limited in number
+    // (limits::kReplacedDatasetsMax), so this ends.
+    if (loaded.has_value() || successors == load.dataset.successors()) return loaded;
+  }
+}
+
+Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t successors,
+                                      io::IoQueue& queue) {
   Dataset& dataset = load.dataset;
   const ExtentId extent = load.extent;
   const plan::HomeTier home =
@@ -41,9 +53,9 @@ Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
   if (dataset.is_outdated()) return dataset.Outdated();
   // 1. The extent may be on a tier already: on its home, or on another tier.
   if (const ExtentRef found = parts_.cache.Find(key)) {
-    if (found->tier == tier::TierKind::kRam) BringHome(load, *found, queue);
+    if (found->tier == tier::TierKind::kRam) BringHome(load, *found, successors, queue);
     if (found->tier == tier::TierKind::kRam || home != plan::HomeTier::kRam) return false;
-    const Dataset::Publishing publishing(dataset);
+    const Dataset::Publishing publishing(dataset, successors);
     if (!publishing.may_publish()) return dataset.Outdated();
     const Status promoted = parts_.tiers.Promote(
         *found,
@@ -94,7 +106,8 @@ Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
        .extent = extent,
        .image = std::move(supplied.image),
        .checksums = std::move(supplied.checksums),
-       .is_packed = supplied.is_packed},
+       .is_packed = supplied.is_packed,
+       .successors = successors},
       load.access == Access::kInRam ? std::optional(home) : std::nullopt, queue);
 }
 

@@ -68,6 +68,8 @@ class ExtentSupplier {
   }
 
  private:
+  // As Load, once. `successors`: Dataset::successors() before this call.
+  Result<bool> LoadOnce(const LoadRequest& load, std::uint32_t successors, io::IoQueue& queue);
   // Brings the whole extent into memory, verified: from the nodes that are asked before this one,
   // in turn, or, if there is no such node or none answers, from the GFS.
   Result<SuppliedExtent> Read(const LoadRequest& load, const catalog::Catalog& catalog,
@@ -78,7 +80,8 @@ class ExtentSupplier {
                                     const tier::ExtentKey* key, bool is_passing,
                                     io::IoQueue& queue);
   // Background loads only: copies an extent that is in RAM to its home tier.
-  void BringHome(const LoadRequest& load, const tier::ResidentExtent& found, io::IoQueue& queue);
+  void BringHome(const LoadRequest& load, const tier::ResidentExtent& found,
+                 std::uint32_t successors, io::IoQueue& queue);
 
   const Parts parts_;
   GfsExtents gfs_extents_;

@@ -183,7 +183,12 @@ void Stager::Stage(Dataset& dataset, bool rebuild) {
 
 void Stager::Replace(Dataset& old, Dataset& successor, std::function<void()> take_over) {
   FOREBAY_CHECK(old.catalog() != nullptr);
-  Begin(successor, /*rebuild=*/true, 0, {.dataset = &old, .take_over = std::move(take_over)});
+  Begin(successor, /*rebuild=*/true, 0,
+        {.dataset = &old, .take_over = [this, &old, take_over = std::move(take_over)] {
+           // Readers of the successor must not find checksums of bytes before the rebuild.
+           pieces_.ForgetAll(old.hash());
+           take_over();
+         }});
 }
 
 void Stager::OpenFirstReads(Dataset& dataset) {

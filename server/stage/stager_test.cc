@@ -114,6 +114,34 @@ class StagerTest : public ::testing::Test {
     return hoard;
   }
 
+  // Demands extent 3, which is on no tier, and rebuilds the data set while the GFS has read its
+  // bytes and not answered yet. The answer comes when the rebuild has taken over and has staged
+  // nothing. Returns the outcome of the demand. `changes`: a byte changes before the rebuild.
+  Status DemandAcrossARebuild(Stager::Access access, bool changes) {
+    constexpr std::uint64_t kBit = (3 * kExtentBytes + 77) * 8;
+    Dataset& before = rig_.dataset();
+    FOREBAY_EXPECT_OK(rig_.cache().Evict(before.key(ExtentId(3)), std::nullopt));
+    const std::uint64_t reads = before.progress().gfs_reads;
+    rig_.gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead});
+    std::promise<Status> told;
+    rig_.stager().Demand(
+        before, ExtentId(3), [&](const Status& status) { told.set_value(status); }, access);
+    // Of the extent's requests, the first one is not answered. It was made before the others.
+    while (before.progress().gfs_reads == reads) std::this_thread::yield();
+    if (changes) {
+      FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/data.bin", kBit));
+      bytes_[kBit / 8] ^= std::byte{1} << (kBit % 8);
+    }
+    Status outcome;
+    FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true, [&] {
+      rig_.gfs_faults.ReleaseStalls();
+      outcome = told.get_future().get();
+    }));
+    EXPECT_EQ(rig_.gfs_faults.faults_injected(), 1U);
+    EXPECT_NE(&rig_.dataset(), &before);
+    return outcome;
+  }
+
   io::MemoryBackend memory_;
   std::vector<std::byte> bytes_;
   StageRig rig_{memory_, ""};
@@ -398,6 +426,32 @@ TEST_F(StagerTest, ARebuildTrustsNoCopyThatReadersBroughtAfterOneThatFailed) {
   ExpectTheFilesBytes();
 }
 
+// The old bytes have the same key as the new ones, so readers of the new data set would get them.
+TEST_F(StagerTest, BytesThatWereReadBeforeARebuildAreNotServedAfterIt) {
+  StartAndStage({.readers = 4});
+  const Status outcome = DemandAcrossARebuild(Stager::Access::kOnTier, /*changes=*/true);
+  ASSERT_FALSE(outcome.has_value()) << "the reader of before has an object that has changed";
+  EXPECT_THAT(outcome.error().message(), HasSubstr("changed since first read"));
+  ExpectTheFilesBytes();
+  EXPECT_EQ(rig_.dataset().first_reads().mismatches(), 0U);
+}
+
+TEST_F(StagerTest, ChecksumsThatWereReadBeforeARebuildAreNotUsedAfterIt) {
+  StartAndStage({.readers = 4});
+  EXPECT_FALSE(DemandAcrossARebuild(Stager::Access::kPieces, /*changes=*/true).has_value());
+  EXPECT_EQ(rig_.stager().pieces().Find(rig_.dataset().key(ExtentId(3))), nullptr);
+  ExpectTheFilesBytes();
+}
+
+TEST_F(StagerTest, AReadThatARebuildOvertakesIsRepeatedForItsReader) {
+  StartAndStage({.readers = 4});
+  Dataset& before = rig_.dataset();
+  FOREBAY_EXPECT_OK(DemandAcrossARebuild(Stager::Access::kOnTier, /*changes=*/false));
+  EXPECT_EQ(before.progress().gfs_bytes, kFileBytes + 2 * kExtentBytes);
+  EXPECT_FALSE(before.is_outdated());
+  ExpectTheFilesBytes();
+}
+
 // Extents that readers of the old data set stage after a rebuild are first reads of the new one
 // too.
 TEST_F(StagerTest, WhatReadersOfBeforeARebuildBringIsHeldAgainstLaterReads) {
@@ -455,6 +509,28 @@ TEST_F(StagerTest, ARestartFindsItsExtentsOnSsdAndReadsNothing) {
   EXPECT_EQ(rig_.cache().stats(tier::TierKind::kRam).extents, rig_.extent_count())
       << "what belongs in RAM is brought up";
   ExpectTheFilesBytes();
+}
+
+// Without a state directory, only the copy tells what was read first.
+TEST_F(StagerTest, ACompressedCopyOfAnEarlierDaemonIsTheFirstRead) {
+  const RigOptions options = {.ssd_bytes = 4 << 20};
+  DatasetOptions dataset = RecordDataset();
+  dataset.persist = true;
+  dataset.compression = Compression::kFast;
+  FOREBAY_EXPECT_OK(rig_.Start(dataset, options));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  ASSERT_NE(rig_.dataset().form(), nullptr);
+  rig_.Stop();
+  FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/data.bin", (3 * kExtentBytes + 77) * 8));
+  FOREBAY_EXPECT_OK(rig_.Start(dataset, options));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, 0U) << "all of it was there";
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(3)), std::nullopt));
+  const Status refused = rig_.Demand(ExtentId(3));
+  ASSERT_EQ(CodeOf(refused), ErrorCode::kDataLoss);
+  EXPECT_THAT(refused.error().message(), HasSubstr("extent 3: changed since first read"));
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(4)), std::nullopt));
+  FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(4)));
 }
 
 TEST_F(StagerTest, WhatIsOnSsdAfterARestartTakesNoRoomTwice) {

@@ -15,14 +15,15 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
+#include "server/io/aligned_buffer.h"
 #include "server/io/log.h"
 #include "server/stage/cataloguing/part_collector.h"
 #include "server/stage/cataloguing/saved_catalog.h"
-#include "server/stage/cataloguing/scan_pass.h"
 #include "server/stage/cataloguing/shared_stats.h"
 #include "server/stage/extent_groups.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/first_read_sharing.h"
+#include "server/stage/packed/packed_extent.h"
 #include "server/stage/packed/packed_form.h"
 #include "server/stage/placement/copy_choice.h"
 
@@ -47,6 +48,26 @@ ScanPass::Options ReadAheadOf(const CataloguerOptions& options) {
   ahead.depth = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(requests, 1, options.scan_depth));
   return ahead;
+}
+
+// The checksum of the raw bytes of a copy. That of a compressed copy lies in its directory.
+Result<std::uint64_t> RawChecksumOf(const PackedForm* form, const tier::ResidentExtent& found,
+                                    io::IoQueue& queue) {
+  if (form == nullptr) return found.sums().image;
+  const std::uint64_t bytes = DirectoryBytes(form->ChunkCount(found.key.extent));
+  if (found.tier == tier::TierKind::kRam) {
+    FOREBAY_ASSIGN(const PackedDirectory directory,
+                   PackedDirectory::OpenIn(*form, found.key, found.block.bytes()));
+    return directory.raw_checksum();
+  }
+  // Whole pages, for a direct read. The file has them, because its image is padded to pages.
+  if (found.image_bytes < bytes) return Error(ErrorCode::kDataLoss, "it is too short");
+  FOREBAY_ASSIGN(io::AlignedBuffer pages, io::AlignedBuffer::Create(bytes));
+  FOREBAY_TRY(io::ReadFully(queue, *found.segment->file, 0, pages.span()));
+  FOREBAY_ASSIGN(const PackedDirectory directory,
+                 PackedDirectory::Open(*form, found.key, found.image_bytes,
+                                       std::as_const(pages).span().first(bytes)));
+  return directory.raw_checksum();
 }
 
 std::vector<std::uint64_t> KeysOf(std::span<const plan::GroupShare> groups) {
@@ -95,7 +116,7 @@ Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& 
                               " with the objects on the GFS");
       }
       log::Info("data set '{}': loaded its saved catalog", dataset.name());
-      FOREBAY_TRY(Adopt(dataset, std::move(*saved), std::move(extents)));
+      FOREBAY_TRY(Adopt(dataset, std::move(*saved), std::move(extents), queue));
       return true;
     }
     if (saved.error().code() != ErrorCode::kNotFound) {
@@ -123,7 +144,7 @@ Result<bool> Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& 
   if (replaces) TakeOver(dataset, replaced);
   Save(dataset, **built);
   KeyedExtents extents = KeyExtents(dataset, *built);
-  FOREBAY_TRY(Adopt(dataset, std::move(*built), std::move(extents)));
+  FOREBAY_TRY(Adopt(dataset, std::move(*built), std::move(extents), queue));
   return true;
 }
 
@@ -151,8 +172,10 @@ Result<std::shared_ptr<const catalog::Catalog>> Cataloguer::Build(
   return built;
 }
 
-// After ReleaseAll no extent of the old data set gets a home; its copies are then evicted, and only
-// then is the new data set served.
+// After Succeed nothing that was read before is published any more. After ReleaseAll no extent of
+// the old data set gets a home; its copies are then evicted, and only then is the new data set
+// served. In a job of one node, readers of the old data set continue while its objects are
+// unchanged, so it is not marked as outdated here.
 void Cataloguer::TakeOver(Dataset& dataset, const Replacement& replaced) {
   // Other nodes may have been rebuilt or not, so this node does not know which version of the bytes
   // they supply for the old data set, and has no first reads to compare them with.
@@ -247,7 +270,7 @@ std::vector<bool> Cataloguer::OwnExtents(const catalog::Catalog& catalog,
 // Takes over a complete catalog: finds extents that are on a tier already, and gives every extent
 // its home.
 Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
-                         KeyedExtents extents) {
+                         KeyedExtents extents, io::IoQueue& queue) {
   const std::shared_ptr<const PackedForm> form = dataset.form();
   const std::uint32_t count = catalog->extent_count();
   const auto& [keys, groups] = extents;
@@ -257,17 +280,14 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   std::vector<bool> remote(count, false);
   // First, because the space of extents of changed objects is needed for the new ones.
   EvictAll(parts_.placements.ReleaseOthers(dataset.hash(), keys));
+  CompareCopies(dataset, *catalog, keys, queue);
   FOREBAY_TRY(GiveFirstReads(dataset, *catalog, keys, groups));
   MakeRoom(dataset, [&] { return MissingBytes(*catalog, keys, groups); });
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentId extent(i);
     planned[i] = form ? form->ImageBytesMax(extent) : catalog->extent(extent).bytes;
     std::optional<tier::TierKind> tier;
-    // A packed copy has checksums of its packed bytes, which the first read of the raw bytes does
-    // not have; it is verified by its own when it is read.
-    ExtentRef found = parts_.tiers.Find(keys[i]);
-    if (found && !form && !IsFirstRead(dataset, keys[i], *found)) found = nullptr;
-    if (found) {
+    if (const ExtentRef found = parts_.tiers.Find(keys[i])) {
       tier = found->tier;
       planned[i] = found->image_bytes;
       dataset.CountStaged(extent, catalog->extent(extent).bytes);
@@ -329,17 +349,29 @@ void Cataloguer::PlaceCopies(const Dataset& dataset, std::span<const ExtentKey> 
   }
 }
 
-// Compares a copy that an earlier daemon left with the extent's first read. If no first read is
-// known, the copy becomes the first read. Evicts a copy that differs.
-bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& key,
-                             const tier::ResidentExtent& found) {
-  const FirstReads::Outcome outcome =
-      dataset.first_reads().Compare(key, found.sums().image);
-  if (outcome != FirstReads::Outcome::kChanged) return true;
+// Compares the copies that an earlier daemon left with the first reads of their extents.
+void Cataloguer::CompareCopies(Dataset& dataset, const catalog::Catalog& catalog,
+                               std::span<const ExtentKey> keys, io::IoQueue& queue) {
+  const std::shared_ptr<const PackedForm> form = dataset.form();
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    const ExtentRef found = parts_.tiers.Find(keys[i]);
+    if (!found) continue;
+    const auto raw_checksum = RawChecksumOf(form.get(), *found, queue);
+    // A copy whose directory cannot be read stays: its reader will find that, as for any damage.
+    if (!raw_checksum.has_value()) continue;
+    CompareCopy(dataset, tier::KeyOf(catalog, ExtentId(i)), keys[i], *raw_checksum);
+  }
+}
+
+// If no first read of the extent `raw` is known, the copy at `key` becomes the first read. Evicts a
+// copy that differs.
+void Cataloguer::CompareCopy(Dataset& dataset, const ExtentKey& raw, const ExtentKey& key,
+                             std::uint64_t raw_checksum) {
+  const FirstReads::Outcome outcome = dataset.first_reads().Compare(raw, raw_checksum);
+  if (outcome != FirstReads::Outcome::kChanged) return;
   log::Warn("data set '{}': the copy of extent {} on a tier does not match its first read; it "
             "is dropped and read from the GFS again", dataset.name(), key.extent.value());
   parts_.tiers.Evict(key, std::nullopt);
-  return false;
 }
 
 // Copies that an earlier daemon of this node has left are served without a read from the GFS. So
@@ -356,9 +388,8 @@ Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& cata
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const ExtentRef found = parts_.tiers.Find(keys[i]);
     if (!found) continue;
-    if (!dataset.form() && !IsFirstRead(dataset, keys[i], *found)) continue;
     const ExtentKey raw = tier::KeyOf(catalog, ExtentId(i));
-    // The checksum of the raw bytes of a compressed copy is known only if it was saved.
+    // Known from CompareCopies, unless the directory of a compressed copy could not be read.
     const std::optional<std::uint64_t> checksum = dataset.first_reads().Find(raw);
     if (checksum) {
       reads.push_back({.group_key = groups[i].key,
@@ -422,40 +453,59 @@ Result<bool> Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& so
   return Collect(dataset, *scans, queue);
 }
 
-// Reads objects from the GFS, stages their extents, and keeps their parts of the catalog.
+// Reads objects from the GFS, stages their extents, and keeps their parts of the catalog. Repeats
+// the scan of an object that was given wrong bytes.
 Status Cataloguer::ScanObjects(Dataset& dataset, ObjectScans& scans,
                                std::span<const ObjectId> objects, bool rebuild,
                                io::IoQueue& queue) {
   // The pass keeps reads in flight while it stores an extent, and storing needs an idle queue.
   FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kScanQueueDepth}));
-  ScanPass scan(
-      dataset, scans.plan(), objects, queue, *ssd_queue, ReadAheadOf(options_),
-      {.cut =
-           [&](const ExtentKey& key) {
-             const ExtentRef found = rebuild ? nullptr : parts_.tiers.Find(key);
-             if (found) static_cast<void>(IsFirstRead(dataset, key, *found));
-           },
-       .publish = [&](VerifiedExtent extent) -> Status {
-         // A reader of the data set before a rebuild may have brought the old bytes to a tier.
-         const ExtentRef found = parts_.tiers.Find(extent.key);
-         if (found && found->sums().image != extent.checksums.image) {
-           parts_.tiers.Evict(extent.key, std::nullopt);
-         }
-         FOREBAY_TRY(parts_.loader.StoreExtent(dataset, std::move(extent), std::nullopt,
-                                               *ssd_queue));
-         return {};
-       },
-       .allocate =
-           [&](std::uint64_t bytes) {
-             return parts_.tiers.Allocate({.bytes = bytes}, *ssd_queue);
-           },
-       .scanned =
-           [&](ObjectId object, const catalog::CatalogPart& part) {
-             scans.scanned_here()[object.value()] = true;
-             return scans.Add(object, part);
-           },
-       .refused = [&](ObjectId object, const Error& error) { scans.Refuse(object, error); }});
-  return scan.Run();
+  const ScanPass::Hooks hooks = ScanHooks(dataset, scans, rebuild, *ssd_queue);
+  ScanPass::Options options = ReadAheadOf(options_);
+  for (int scans_of_first = 1;; ++scans_of_first) {
+    ScanPass scan(dataset, scans.plan(), objects, queue, *ssd_queue, options, hooks);
+    const Status status = scan.Run();
+    if (!scan.has_misread()) return status;
+    // The objects before the one that was misread are done.
+    if (scan.scanned() > 0) scans_of_first = 1;
+    objects = objects.subspan(scan.scanned());
+    if (scans_of_first >= limits::kObjectScansMax) return status;
+    log::Warn("data set '{}': object '{}' is scanned again, past the caches of this node, because "
+              "the scan was given wrong bytes", dataset.name(),
+              scans.plan().objects[objects.front().value()].path);
+    options.past_caches = true;
+  }
+}
+
+// What a pass over objects does with the extents and parts that it finds.
+ScanPass::Hooks Cataloguer::ScanHooks(Dataset& dataset, ObjectScans& scans, bool rebuild,
+                                      io::IoQueue& ssd_queue) {
+  return {
+      .cut =
+          [this, &dataset, rebuild](const ExtentKey& key) {
+            const ExtentRef found = rebuild ? nullptr : parts_.tiers.Find(key);
+            if (found) CompareCopy(dataset, key, key, found->sums().image);
+          },
+      .publish = [this, &dataset, &ssd_queue](VerifiedExtent extent) -> Status {
+        // A reader of the data set before a rebuild may have brought the old bytes to a tier.
+        const ExtentRef found = parts_.tiers.Find(extent.key);
+        if (found && found->sums().image != extent.checksums.image) {
+          parts_.tiers.Evict(extent.key, std::nullopt);
+        }
+        FOREBAY_TRY(
+            parts_.loader.StoreExtent(dataset, std::move(extent), std::nullopt, ssd_queue));
+        return {};
+      },
+      .allocate =
+          [this, &ssd_queue](std::uint64_t bytes) {
+            return parts_.tiers.Allocate({.bytes = bytes}, ssd_queue);
+          },
+      .scanned =
+          [&scans](ObjectId object, const catalog::CatalogPart& part) {
+            scans.scanned_here()[object.value()] = true;
+            return scans.Add(object, part);
+          },
+      .refused = [&scans](ObjectId object, const Error& error) { scans.Refuse(object, error); }};
 }
 
 // Asks other nodes for the parts that are missing. When none is, makes the catalog.
@@ -477,7 +527,7 @@ Result<bool> Cataloguer::Collect(Dataset& dataset, ObjectScans& scans, io::IoQue
     }
   }
   KeyedExtents extents = KeyExtents(dataset, catalog);
-  FOREBAY_TRY(Adopt(dataset, std::move(catalog), std::move(extents)));
+  FOREBAY_TRY(Adopt(dataset, std::move(catalog), std::move(extents), queue));
   return true;
 }
 

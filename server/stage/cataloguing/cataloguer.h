@@ -20,6 +20,7 @@
 #include "server/plan/membership.h"
 #include "server/stage/cataloguing/local_stats.h"
 #include "server/stage/cataloguing/object_scans.h"
+#include "server/stage/cataloguing/scan_pass.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
 #include "server/stage/part_source.h"
@@ -64,8 +65,8 @@ struct CatalogueWatch {
 // The data set that a rebuild replaces. No rebuild: `dataset` is null.
 struct Replacement {
   Dataset* dataset = nullptr;
-  // Called once, after the data set has lost its extents and homes: from now on its successor is
-  // served.
+  // Called once, after the data set has lost its extents and homes on the tiers: from now on its
+  // successor is served.
   std::function<void()> take_over;
 };
 
@@ -116,7 +117,7 @@ class Cataloguer {
   std::vector<bool> OwnExtents(const catalog::Catalog& catalog,
                                const KeyedExtents& extents) const;
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
-               KeyedExtents extents);
+               KeyedExtents extents, io::IoQueue& queue);
   void PlaceCopies(const Dataset& dataset, std::span<const tier::ExtentKey> keys,
                    const std::vector<bool>& remote, std::span<const std::uint64_t> planned,
                    std::span<plan::HomeTier> homes, const catalog::Catalog& catalog);
@@ -130,9 +131,13 @@ class Cataloguer {
                     io::IoQueue& queue);
   Status ScanObjects(Dataset& dataset, ObjectScans& scans, std::span<const ObjectId> objects,
                      bool rebuild, io::IoQueue& queue);
+  ScanPass::Hooks ScanHooks(Dataset& dataset, ObjectScans& scans, bool rebuild,
+                            io::IoQueue& ssd_queue);
   Result<bool> Collect(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue);
-  bool IsFirstRead(Dataset& dataset, const tier::ExtentKey& key,
-                   const tier::ResidentExtent& found);
+  void CompareCopies(Dataset& dataset, const catalog::Catalog& catalog,
+                     std::span<const tier::ExtentKey> keys, io::IoQueue& queue);
+  void CompareCopy(Dataset& dataset, const tier::ExtentKey& raw, const tier::ExtentKey& key,
+                   std::uint64_t raw_checksum);
   Status GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,
                         std::span<const tier::ExtentKey> keys,
                         std::span<const plan::GroupShare> groups);

@@ -54,6 +54,7 @@ Status ScanPass::IssueAhead() {
                                                                .bytes = object.bytes,
                                                                .mtime_ns = object.mtime_ns}));
       file_ = std::move(opened);
+      if (options_.past_caches) file_->DropCached();
     }
     chunk.offset = next_offset_;
     chunk.length = std::min(options_.request_bytes, object.bytes - next_offset_);
@@ -147,6 +148,7 @@ Status ScanPass::FeedFront() {
   DropChunksBefore(~std::uint64_t{0});
   const std::unique_ptr<catalog::CatalogPart> part = scan_->TakePart();
   scan_.reset();
+  ++scanned_;
   return hooks_.scanned(number, *part);
 }
 
@@ -188,8 +190,10 @@ Status ScanPass::Emit(const catalog::PlannedObject& object, const catalog::CutEx
   hooks_.cut(key);
   // The image is there already, from the bytes that the scanner has seen. Only if it does not match
   // the first read is it read again, past the caches of this node.
+  bool is_read_again = false;
   const auto read = [&](std::span<std::byte> bytes, bool past_caches) -> Status {
     if (!past_caches) return {};
+    is_read_again = true;
     FOREBAY_ASSIGN(const auto file, OpenObjectChecked(dataset_, info));
     file->DropCached();
     return io::ReadFully(idle_queue_, *file, begin, bytes);
@@ -198,6 +202,14 @@ Status ScanPass::Emit(const catalog::PlannedObject& object, const catalog::CutEx
                  ReadExtent(dataset_,
                             {.key = key, .pieces = cut.pieces, .objects = NameObjects({&info, 1})},
                             image.bytes(), read));
+  // The image is right now, but the scanner has cut it, and everything after it, by other bytes.
+  if (is_read_again) {
+    has_misread_ = true;
+    return Error(ErrorCode::kUnavailable,
+                 "object '" + object.path + "', extent " + std::to_string(cut.number.value()) +
+                     ": the bytes that were scanned are not those of its first read, which a "
+                     "read past the caches of this node has brought; run 'forebay stage' again");
+  }
   FOREBAY_TRY(hooks_.publish(
       {.key = key,
        .extent = std::nullopt,

@@ -30,6 +30,7 @@ class ScanPass {
   struct Options {
     std::uint64_t request_bytes = 0;
     std::uint32_t depth = 1;
+    bool past_caches = false;  // do not use bytes that this node has cached
   };
   struct Hooks {
     // An extent is known by its key, and is about to be compared with its first read.
@@ -48,8 +49,14 @@ class ScanPass {
            io::IoQueue& queue, io::IoQueue& idle_queue, const Options& options, Hooks hooks);
 
   // Reads every object once, up to the first one that is refused. Extents that were published
-  // before an error stay published.
+  // before an error stay published. kUnavailable with has_misread(): the scanner has seen wrong
+  // bytes of an object, which therefore has to be scanned again.
   Status Run();
+  // An extent did not match its first read, and a read past the caches of this node did. So the
+  // boundaries of samples that the scanner has found are not those of the object.
+  bool has_misread() const { return has_misread_; }
+  // How many of the objects, from the first on, have their part of the catalog.
+  std::size_t scanned() const { return scanned_; }
 
  private:
   // A request for a part of one object, in the order of the pass.
@@ -91,6 +98,8 @@ class ScanPass {
   std::deque<Chunk> pending_;        // submitted, not yet given to the scanner
   std::optional<catalog::ObjectScan> scan_;  // of the object of pending_.front()
   bool has_refused_ = false;          // an object's bytes
+  bool has_misread_ = false;
+  std::size_t scanned_ = 0;
   std::vector<Chunk> fed_;            // given to the scanner, may still be part of an extent
   std::vector<tier::ArenaBlock> spare_;
   std::vector<io::Completion> completions_;

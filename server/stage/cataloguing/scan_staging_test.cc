@@ -5,14 +5,20 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/contract/limits.h"
 #include "server/catalog/testing/catalog_test_fixture.h"
 #include "server/catalog/testing/tar_text.h"
 #include "server/io/testing/io_test_fixture.h"
@@ -346,6 +352,133 @@ TEST_F(TarStagingTest, ShutdownEndsThePass) {
   }
   EXPECT_EQ(told, 1);
   EXPECT_EQ(memory_.open_file_count(), 0u);
+}
+
+// A memory back end whose reads of `bytes` bytes have, as long as `wrong_reads` lasts, the last
+// byte of `text` and the byte behind it in each other's place, like a stale page.
+class SwappingBackend final : public io::IoBackend {
+ public:
+  SwappingBackend(io::MemoryBackend& inner, std::string text)
+      : inner_(inner), text_(std::move(text)) {}
+
+  std::string_view name() const override { return "swapping"; }
+  Result<std::unique_ptr<io::Directory>> OpenDirectory(std::string_view path) override {
+    return inner_.OpenDirectory(path);
+  }
+  Result<std::unique_ptr<io::IoQueue>> CreateQueue(const io::QueueOptions& options) override {
+    FOREBAY_ASSIGN(auto queue, inner_.CreateQueue(options));
+    return std::make_unique<Queue>(*this, std::move(queue));
+  }
+
+  std::size_t bytes = 0;
+  std::atomic<int> wrong_reads = 0;
+
+ private:
+  class Queue final : public io::IoQueue {
+   public:
+    Queue(SwappingBackend& owner, std::unique_ptr<io::IoQueue> inner)
+        : owner_(owner), inner_(std::move(inner)) {}
+    // Operations of a memory back end are done when its Submit returns.
+    Status Submit(std::span<const io::Operation> operations) override {
+      FOREBAY_TRY(inner_->Submit(operations));
+      for (const io::Operation& operation : operations) {
+        if (operation.kind == io::OpKind::kRead) owner_.Spoil(operation.buffer);
+      }
+      return {};
+    }
+    std::size_t Wait(std::size_t count_min, std::vector<io::Completion>& completions,
+                     std::optional<std::int64_t> timeout_ms) override {
+      return inner_->Wait(count_min, completions, timeout_ms);
+    }
+    std::size_t in_flight() const override { return inner_->in_flight(); }
+    std::size_t depth() const override { return inner_->depth(); }
+
+   private:
+    SwappingBackend& owner_;
+    const std::unique_ptr<io::IoQueue> inner_;
+  };
+
+  void Spoil(std::span<std::byte> buffer) {
+    if (buffer.size() != bytes || wrong_reads == 0) return;
+    auto* const begin = reinterpret_cast<char*>(buffer.data());
+    const std::size_t found = std::string_view(begin, buffer.size()).find(text_);
+    if (found == std::string_view::npos) return;
+    --wrong_reads;
+    const std::size_t last = found + text_.size() - 1;
+    std::swap(begin[last], begin[last + 1]);
+  }
+
+  io::MemoryBackend& inner_;
+  const std::string text_;
+};
+
+// Two files of lines, of which an earlier daemon has left copies on SSD: so the first reads of all
+// extents are known when the files are scanned again.
+class JsonLinesStagingTest : public ::testing::Test {
+ protected:
+  JsonLinesStagingTest() {
+    EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
+    options_.source.name = "lines";
+    options_.source.format = catalog::Format::kJsonLines;
+    options_.source.extent_bytes = 16 << 10;
+    options_.persist = true;
+    for (const std::string name : {"a", "b"}) {
+      std::string text;
+      for (int i = 0; i < 2'000; ++i) text += LineText(name, i);
+      EXPECT_TRUE(memory_.AddFile("/gfs/" + name + ".jsonl", TextBytes(text)).has_value());
+      backend_.bytes = text.size();  // the same for both
+    }
+    Start();
+    FOREBAY_EXPECT_OK(rig_.StageAll());
+    image_ = Image();
+    EXPECT_GE(rig_.extent_count(), 4U);
+    Start();
+  }
+  static std::string LineText(const std::string& file, int line) {
+    return file + ": line " + std::to_string(line) + "\n";
+  }
+  // Each file is read in one request.
+  void Start() {
+    rig_.Stop();
+    FOREBAY_EXPECT_OK(rig_.Start(options_, {.ssd_bytes = 8 << 20, .request_bytes = 1 << 20}));
+  }
+  std::vector<std::byte> Image() {
+    const auto catalog = rig_.dataset().catalog();
+    return {catalog->image().begin(), catalog->image().end()};
+  }
+
+  io::MemoryBackend memory_;
+  // In the middle of the first extent of the second file.
+  SwappingBackend backend_{memory_, LineText("b", 40)};
+  DatasetOptions options_;
+  std::vector<std::byte> image_;  // of the catalog of the right bytes
+  StageRig rig_{backend_, ""};
+};
+
+TEST_F(JsonLinesStagingTest, AScanThatWasGivenWrongBytesIsRepeated) {
+  backend_.wrong_reads = 1;
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  EXPECT_EQ(backend_.wrong_reads, 0) << "no wrong bytes were read";
+  EXPECT_TRUE(Image() == image_) << "the boundaries of samples are wrong";
+  EXPECT_EQ(rig_.dataset().first_reads().mismatches(), 1U);
+  EXPECT_EQ(rig_.dataset().progress().gfs_opens, 4U)
+      << "each file once, and the second one again for an extent and for its scan";
+  FOREBAY_EXPECT_OK(rig_.VerifyAll());
+}
+
+TEST_F(JsonLinesStagingTest, AScanIsRepeatedALimitedNumberOfTimes) {
+  constexpr int kMany = 100;
+  backend_.wrong_reads = kMany;
+  const Status staged = rig_.StageAll();
+  ASSERT_FALSE(staged.has_value());
+  EXPECT_THAT(staged.error().message(), HasSubstr("UNAVAILABLE"));
+  EXPECT_THAT(staged.error().message(), HasSubstr("object 'b.jsonl', extent 0"));
+  EXPECT_EQ(backend_.wrong_reads, kMany - limits::kObjectScansMax);
+  EXPECT_EQ(rig_.dataset().catalog(), nullptr);
+  backend_.wrong_reads = 0;
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  EXPECT_TRUE(Image() == image_);
+  FOREBAY_EXPECT_OK(rig_.VerifyAll());
 }
 
 // Another node of the job, which is asked for its parts and never sends one.

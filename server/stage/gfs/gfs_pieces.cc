@@ -75,6 +75,7 @@ Status GfsPieces::Describe(Dataset& dataset,
                            const std::shared_ptr<const catalog::Catalog>& catalog,
                            ExtentId extent, const Priority& priority, io::IoQueue& queue) {
   const tier::ExtentKey key = tier::KeyOf(*catalog, extent);
+  const std::uint32_t successors = dataset.successors();  // before the read
   // The image lies outside the arena, so few extents are described at once. The group is that of
   // the first object, which is enough to lend this place if the GFS does not answer.
   const RequestGate::Permit permit = describing_.Acquire(
@@ -101,6 +102,10 @@ Status GfsPieces::Describe(Dataset& dataset,
   described->tier = tier::TierKind::kGfs;
   described->image_bytes = image.size();
   described->checksums = std::move(checksums);
+  // As for an extent that is published on a tier: a rebuild forgets the extents that are described,
+  // and either waits for this one first, or this one is not kept.
+  const Dataset::Publishing publishing(dataset, successors);
+  if (!publishing.may_publish()) return dataset.Outdated();
   Keep(dataset, catalog, std::move(described));
   return {};
 }
@@ -124,6 +129,17 @@ void GfsPieces::Keep(Dataset& dataset, const std::shared_ptr<const catalog::Cata
     known_.erase(oldest);
     uses_.pop_back();
   }
+}
+
+void GfsPieces::ForgetAll(std::uint64_t dataset) {
+  const MutexLock lock(mutex_);
+  std::erase_if(known_, [&](const auto& entry) FOREBAY_REQUIRES(mutex_) {
+    const auto& [key, known] = entry;
+    if (key.dataset != dataset) return false;
+    checksum_bytes_ -= KeptBytes(*known.extent);
+    uses_.erase(known.use);
+    return true;
+  });
 }
 
 void GfsPieces::Forget(const tier::ExtentRef& extent, const Error& found) {

@@ -55,6 +55,9 @@ class GfsPieces {
   // Call when a piece of `extent` could not be used; `found` is that error. If its bytes were wrong
   // (kDataLoss), counts and logs it, and forgets the extent, so that it is described again.
   void Forget(const tier::ExtentRef& extent, const Error& found);
+  // Forgets all extents of the data sets that have this Dataset::hash. A rebuild calls it after
+  // Dataset::Succeed, because it accepts the objects as they are now.
+  void ForgetAll(std::uint64_t dataset);
 
  private:
   class Source;

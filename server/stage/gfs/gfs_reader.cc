@@ -1,6 +1,7 @@
 // ExtentReads paces the requests of one extent: each takes a permit from the gate, and the caller
 // reaps completed reads while it waits for one. Large objects stay open in open_ and are checked
-// after each read; small files are opened, checked and closed one by one (ReadRun).
+// after each read; whole files (ReadRun) are opened and checked one by one, and checked again and
+// closed as soon as their last bytes are there.
 #include "server/stage/gfs/gfs_reader.h"
 
 #include <algorithm>
@@ -21,6 +22,12 @@ namespace {
 // Objects that one call of ReadPieces holds open, so that four callers fit in the limit.
 constexpr std::size_t kObjectsOfPiecesMax = limits::kOpenObjectsMax / 4;
 
+// A file that is read whole. It is compared with its catalog once more when all of it is there.
+struct WholeFile {
+  std::unique_ptr<io::File> file;
+  std::uint64_t unread_bytes = 0;
+};
+
 // The reads of one extent. Each read holds a reference to its file until it has ended, so a small
 // file is open no longer than its bytes are under way.
 class ExtentReads {
@@ -33,13 +40,25 @@ class ExtentReads {
   ExtentReads& operator=(const ExtentReads&) = delete;
   // Also after an error: a read that is under way still writes to memory that the caller will free.
   ~ExtentReads() {
+    is_given_up_ = true;
     while (in_flight() > 0) (void)Reap();
   }
 
   // Starts reading `image` from `offset` of `object` on, in requests of `request_bytes`. Returns
   // with some of them under way; an error may be of an earlier read.
   Status Read(const catalog::ObjectInfo& object, const std::shared_ptr<io::File>& file,
-              std::uint64_t offset, std::span<std::byte> image, std::uint64_t request_bytes);
+              std::uint64_t offset, std::span<std::byte> image, std::uint64_t request_bytes) {
+    return Start({.file = file, .object = object, .offset = offset}, image, request_bytes);
+  }
+  // As Read, for a whole object, which has been checked when it was opened. If it has changed when
+  // its last read ends, that is the error of the read.
+  Status ReadWhole(const catalog::ObjectInfo& object, std::unique_ptr<io::File> file,
+                   std::span<std::byte> image, std::uint64_t request_bytes) {
+    const auto whole = std::make_shared<WholeFile>(
+        WholeFile{.file = std::move(file), .unread_bytes = image.size()});
+    return Start({.file = {whole, whole->file.get()}, .object = object, .whole = whole}, image,
+                 request_bytes);
+  }
   Status Finish() {
     while (in_flight() > 0) FOREBAY_TRY(Reap());
     return {};
@@ -47,14 +66,17 @@ class ExtentReads {
 
  private:
   struct OneRead {
-    std::shared_ptr<io::File> file;
-    catalog::ObjectInfo object;
+    std::shared_ptr<io::File> file = nullptr;
+    catalog::ObjectInfo object = {};
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
     RequestGate::Permit permit = 0;
+    std::shared_ptr<WholeFile> whole = nullptr;  // null: the caller checks the object
   };
 
   std::size_t in_flight() const { return reads_.size() - free_.size(); }
+  // Reads `image` from where `first` begins, in requests of `request_bytes`.
+  Status Start(const OneRead& first, std::span<std::byte> image, std::uint64_t request_bytes);
   Result<RequestGate::Permit> AwaitPermit(RequestGate::Group group);
   Status Reap();
   Status Outcome(const OneRead& read, const io::Completion& completion) const;
@@ -66,6 +88,7 @@ class ExtentReads {
   std::vector<OneRead> reads_;     // by tag
   std::vector<std::size_t> free_;  // tags
   std::vector<io::Completion> completions_;
+  bool is_given_up_ = false;  // nobody will use the bytes, so they need no check
 };
 
 // Blocks in the gate only while this thread holds no permit; otherwise it reaps its own reads,
@@ -80,18 +103,21 @@ Result<RequestGate::Permit> ExtentReads::AwaitPermit(RequestGate::Group group) {
   return gate_.Acquire(priority_, group);
 }
 
-Status ExtentReads::Read(const catalog::ObjectInfo& object, const std::shared_ptr<io::File>& file,
-                         std::uint64_t offset, std::span<std::byte> image,
-                         std::uint64_t request_bytes) {
-  const RequestGate::Group group = GroupOf(dataset_, object.path);
+Status ExtentReads::Start(const OneRead& first, std::span<std::byte> image,
+                          std::uint64_t request_bytes) {
+  const RequestGate::Group group = GroupOf(dataset_, first.object.path);
   for (std::uint64_t done = 0; done < image.size(); done += request_bytes) {
     const std::uint64_t length = std::min<std::uint64_t>(request_bytes, image.size() - done);
     FOREBAY_ASSIGN(const RequestGate::Permit permit, AwaitPermit(group));
     // There is a free tag: AwaitPermit returns with one, because a caller without one reaps first.
     const std::size_t tag = free_.back();
+    OneRead read = first;
+    read.offset += done;
+    read.length = length;
+    read.permit = permit;
     io::Operation operation;
-    operation.file = file.get();
-    operation.offset = offset + done;
+    operation.file = read.file.get();
+    operation.offset = read.offset;
     operation.buffer = image.subspan(done, length);
     operation.tag = tag;
     // The tag is taken only after the submission, so that an error leaves nothing to reap.
@@ -101,7 +127,7 @@ Status ExtentReads::Read(const catalog::ObjectInfo& object, const std::shared_pt
       return submitted;
     }
     free_.pop_back();
-    reads_[tag] = {file, object, offset + done, length, permit};
+    reads_[tag] = std::move(read);
   }
   return {};
 }
@@ -131,7 +157,16 @@ Status ExtentReads::Outcome(const OneRead& read, const io::Completion& completio
                                                 std::string(read.object.path) + "' at offset " +
                                                 std::to_string(read.offset));
   }
-  if (*completion.bytes == read.length) return {};
+  if (*completion.bytes == read.length) {
+    if (!read.whole || is_given_up_) return {};
+    read.whole->unread_bytes -= read.length;
+    if (read.whole->unread_bytes > 0) return {};
+    // A file that is written to in place while it is read gives a mixture of both versions. Only a
+    // check after the read finds that. The read's permit was released before, so other reads go on
+    // while this call waits for the GFS.
+    dataset_.CountGfs(0, 0, 0, 1);
+    return CheckObjectUnchanged(dataset_, read.object, *read.file);
+  }
   return Error(ErrorCode::kDataLoss,
                "object '" + std::string(read.object.path) + "' ends at offset " +
                    std::to_string(read.offset + *completion.bytes) + ", but its catalog says " +
@@ -303,9 +338,10 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
       return Error(ErrorCode::kDataLoss, "catalog of '" + dataset.name() +
                                              "': the objects of an extent are larger than it");
     }
-    FOREBAY_ASSIGN(std::shared_ptr<io::File> file, OpenObjectChecked(dataset, object));
+    FOREBAY_ASSIGN(std::unique_ptr<io::File> file, OpenObjectChecked(dataset, object));
     if (past_caches) file->DropCached();
-    FOREBAY_TRY(reads.Read(object, file, 0, image.subspan(placed, object.bytes), request_bytes_));
+    FOREBAY_TRY(reads.ReadWhole(object, std::move(file), image.subspan(placed, object.bytes),
+                                request_bytes_));
     placed += object.bytes;
   }
   FOREBAY_TRY(reads.Finish());

@@ -3,8 +3,10 @@
 #include "server/stage/gfs/gfs_reader.h"
 
 #include <cstring>
+#include <future>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -67,6 +69,13 @@ class GfsReaderTest : public ::testing::Test {
   }
   std::unique_ptr<io::File> OpenForEditing() {
     return Take(Take(memory_.OpenDirectory("/gfs"))->Open("data.bin", io::OpenMode::kAppend));
+  }
+
+  // Changes a byte and the modification time of a file that may be open, and not its size.
+  void RewriteInPlace(const std::string& path, std::uint64_t bytes) {
+    FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/" + path, (bytes - 1) * 8));
+    const auto root = Take(memory_.OpenDirectory("/gfs"));
+    FOREBAY_EXPECT_OK(Take(root->Open(path, io::OpenMode::kAppend))->Truncate(bytes));
   }
 
   io::MemoryBackend memory_;
@@ -176,6 +185,60 @@ TEST_F(GfsReaderTest, NoticesAChangeInPlaceWhileTheObjectIsOpen) {
   const Status read = Read(1);
   ASSERT_EQ(CodeOf(read), ErrorCode::kFailedPrecondition) << "the handle was open already";
   EXPECT_THAT(read.error().message(), HasSubstr("'data.bin'"));
+}
+
+// The first request has the old bytes, and the others have the new ones.
+TEST_F(GfsReaderTest, AWholeObjectThatIsRewrittenInPlaceWhileItIsReadIsNamed) {
+  bytes_.resize(50'000);  // one extent, and four requests
+  ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
+  Catalogue();
+  RequestGate narrow(1, clock_);  // one request at a time
+  GfsReader reader(kRequestBytes, narrow);
+  faults_.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead});
+  image_ = Take(io::AlignedBuffer::Create(bytes_.size()));
+  auto read = std::async(std::launch::async, [&] {
+    return reader.ReadImage(*queue_, *dataset_, *catalog_, ExtentId(0), priority_,
+                            image_.span().first(bytes_.size()));
+  });
+  while (faults_.faults_injected() == 0) std::this_thread::yield();
+  RewriteInPlace("data.bin", bytes_.size());
+  faults_.ReleaseStalls();
+  const Status status = read.get();
+  ASSERT_EQ(CodeOf(status), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(status.error().message(), HasSubstr("'data.bin'"));
+  EXPECT_THAT(status.error().message(), HasSubstr("modification time"));
+  EXPECT_EQ(dataset_->progress().gfs_bytes, bytes_.size()) << "no read was short";
+  EXPECT_EQ(queue_->in_flight(), 0u);
+  EXPECT_EQ(memory_.open_file_count(), 0u);
+}
+
+// All other files of the run are read and closed before the last read of this one ends.
+TEST_F(GfsReaderTest, AFileOfARunThatIsRewrittenInPlaceWhileItIsReadIsNamed) {
+  CatalogueFolder(40);
+  faults_.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead, .path = "1007.jpg"});
+  auto read = std::async(std::launch::async, [&] { return Read(0); });
+  while (faults_.faults_injected() == 0) std::this_thread::yield();
+  RewriteInPlace("class/1007.jpg", 107);
+  faults_.ReleaseStalls();
+  const Status status = read.get();
+  ASSERT_EQ(CodeOf(status), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(status.error().message(), HasSubstr("'class/1007.jpg' of 'folder'"));
+  EXPECT_EQ(memory_.open_file_count(), 0u);
+}
+
+TEST_F(GfsReaderTest, EveryFileOfARunIsCheckedOnceAfterItsRead) {
+  CatalogueFolder(40);
+  FOREBAY_EXPECT_OK(Read(0));
+  EXPECT_EQ(dataset_->progress().gfs_stats, 40u);
+  EXPECT_EQ(dataset_->progress().gfs_opens, 40u) << "through the handle that is open";
+}
+
+TEST_F(GfsReaderTest, ACheckAfterTheReadThatFailsFailsTheRead) {
+  CatalogueFolder(3);
+  faults_.Arm({.kind = FaultKind::kEio, .call = IoCall::kInfo, .nth = 2, .path = "1001.jpg"});
+  EXPECT_EQ(CodeOf(Read(0)), ErrorCode::kDataLoss) << "the first check is made at the opening";
+  EXPECT_EQ(faults_.faults_injected(), 1u);
+  FOREBAY_EXPECT_OK(Read(0));
 }
 
 TEST_F(GfsReaderTest, NamesWhereATruncatedObjectEnds) {

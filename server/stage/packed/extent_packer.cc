@@ -45,11 +45,13 @@ void ExtentPacker::Stop() {
 }
 
 Result<ExtentImage> ExtentPacker::Make(const PackedForm& form, const ExtentKey& key,
-                                       ArenaBlock raw, io::IoQueue& queue) {
+                                       ArenaBlock raw, std::uint64_t raw_checksum,
+                                       io::IoQueue& queue) {
   const Turn turn(*this, raw.bytes().size());
   // The turn ends with this call, when the packed image is in the arena.
   FOREBAY_ASSIGN(const PackedExtent packed,
-                 PackExtent(form, key, raw.bytes(), [this] { return tiers_.is_stopping(); }));
+                 PackExtent(form, key, raw.bytes(), raw_checksum,
+                            [this] { return tiers_.is_stopping(); }));
   if (packed.escaped_chunks > 0) {
     log::Error("{} chunks of extent {} failed the round-trip check; stored uncompressed",
                packed.escaped_chunks, tier::KeyText(key));

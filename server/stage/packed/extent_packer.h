@@ -24,7 +24,7 @@ class ExtentPacker {
   // Compresses the raw image of the extent `key` in `form`. Frees `raw` as soon as it is encoded;
   // the result is in memory of the RAM tier. `queue`: for StagingTiers::Allocate. kCancelled: stop.
   Result<ExtentImage> Make(const PackedForm& form, const tier::ExtentKey& key,
-                           tier::ArenaBlock raw, io::IoQueue& queue);
+                           tier::ArenaBlock raw, std::uint64_t raw_checksum, io::IoQueue& queue);
 
  private:
   // Permission to encode `raw_bytes`: waits until the limit allows them, counts them until its end.

@@ -29,9 +29,10 @@ Error Damaged(const tier::ExtentKey& key, const std::string& what) {
   return Error(ErrorCode::kDataLoss, "packed extent " + tier::KeyText(key) + ": " + what);
 }
 
-// The key is part of the checksum, so that the directory of another extent does not pass.
-std::uint64_t RowsChecksum(const tier::ExtentKey& key, std::span<const std::byte> rows) {
-  return Checksum(tier::PieceIdentity(key, 0, rows.size()), rows);
+// Of what follows the checksum in the directory. The key is part of it, so that the directory of
+// another extent does not pass.
+std::uint64_t DirectoryChecksum(const tier::ExtentKey& key, std::span<const std::byte> covered) {
+  return Checksum(tier::PieceIdentity(key, 0, covered.size()), covered);
 }
 
 // Buffers for one chunk, which are reused for the next one.
@@ -129,7 +130,7 @@ void PackedExtent::CopyTo(std::span<std::byte> image) const {
 }
 
 Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& key,
-                                std::span<const std::byte> image,
+                                std::span<const std::byte> image, std::uint64_t raw_checksum,
                                 const std::function<bool()>& is_cancelled) {
   if (image.size() != form.catalog().extent(key.extent).bytes) {
     return Error(ErrorCode::kInvalidArgument,
@@ -143,7 +144,8 @@ Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& k
   packed.bytes = DirectoryBytes(chunks);
   packed.pieces.push_back({.extent = key.extent, .offset = 0, .length = packed.bytes});
   packed.records.reserve(chunks);
-  ByteWriter rows;
+  ByteWriter covered;  // what the directory's checksum covers: the raw checksum, and the rows
+  covered.Le(raw_checksum);
   ChunkMemory memory;
   for (std::uint32_t number = 0; number < chunks; ++number) {
     // Asked before each chunk, so that a shutdown waits for one chunk at most.
@@ -152,18 +154,18 @@ Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& k
     }
     const PackedChunk chunk = form.ChunkOf(key.extent, number);
     FOREBAY_TRY(PackChunkInto(form, identity, chunk,
-                              image.subspan(chunk.raw_offset, chunk.raw_bytes), memory, rows,
+                              image.subspan(chunk.raw_offset, chunk.raw_bytes), memory, covered,
                               packed));
   }
   // Space was planned for this size; a larger image would take space that nobody has reserved.
   FOREBAY_CHECK(packed.bytes <= form.ImageBytesMax(key.extent));
   ByteWriter directory;
-  // The head is written last, because it holds the checksum of all rows.
+  // The head is written last, because it holds the checksum of all that follows.
   directory.Le(kPackedExtentMagic);
   directory.Le(kPackedExtentVersion);
   directory.Le(chunks);
-  directory.Le(RowsChecksum(key, rows.bytes()));
-  directory.Bytes(rows.bytes());
+  directory.Le(DirectoryChecksum(key, covered.bytes()));
+  directory.Bytes(covered.bytes());
   packed.directory = directory.Release();
   return packed;
 }
@@ -185,11 +187,22 @@ Result<PackedDirectory> PackedDirectory::Open(const PackedForm& form,
     return Damaged(key, "its directory has another magic, version or number of chunks");
   }
   const auto checksum = reader.ReadLe<std::uint64_t>();
-  const std::span<const std::byte> rows = bytes.subspan(kDirectoryHeadBytes);
-  if (RowsChecksum(key, rows) != checksum) {
+  constexpr std::uint64_t kCoveredFrom = kDirectoryHeadBytes - sizeof(std::uint64_t);
+  if (DirectoryChecksum(key, bytes.subspan(kCoveredFrom)) != checksum) {
     return Damaged(key, "its directory does not match its checksum");
   }
-  return PackedDirectory(form, key, image_bytes, rows);
+  const auto raw_checksum = reader.ReadLe<std::uint64_t>();
+  return PackedDirectory(form, key, image_bytes, raw_checksum, bytes.subspan(kDirectoryHeadBytes));
+}
+
+Result<PackedDirectory> PackedDirectory::OpenIn(const PackedForm& form,
+                                                const tier::ExtentKey& key,
+                                                std::span<const std::byte> image) {
+  const std::uint64_t directory_bytes = DirectoryBytes(form.ChunkCount(key.extent));
+  if (image.size() < directory_bytes) {
+    return Damaged(key, "its image is too short for its directory");
+  }
+  return Open(form, key, image.size(), image.first(directory_bytes));
 }
 
 Result<catalog::PackChunk> PackedDirectory::ChunkAt(std::uint32_t number) const {
@@ -223,15 +236,10 @@ Result<catalog::PackChunk> PackedDirectory::ChunkAt(std::uint32_t number) const 
 
 Result<std::vector<catalog::Range>> PackedPieces(const PackedForm& form, const tier::ExtentKey& key,
                                                  std::span<const std::byte> image) {
+  FOREBAY_ASSIGN(const PackedDirectory directory, PackedDirectory::OpenIn(form, key, image));
   const std::uint32_t chunks = form.ChunkCount(key.extent);
-  const std::uint64_t directory_bytes = DirectoryBytes(chunks);
-  if (image.size() < directory_bytes) {
-    return Damaged(key, "its image is too short for its directory");
-  }
-  FOREBAY_ASSIGN(const PackedDirectory directory,
-                 PackedDirectory::Open(form, key, image.size(), image.first(directory_bytes)));
   std::vector<catalog::Range> pieces = {
-      {.extent = key.extent, .offset = 0, .length = directory_bytes}};
+      {.extent = key.extent, .offset = 0, .length = DirectoryBytes(chunks)}};
   for (std::uint32_t number = 0; number < chunks; ++number) {
     FOREBAY_ASSIGN(const catalog::PackChunk chunk, directory.ChunkAt(number));
     pieces.push_back(

@@ -21,7 +21,7 @@ using compress::PackField;
 
 namespace {
 
-constexpr std::uint64_t kFormVersion = 2;
+constexpr std::uint64_t kFormVersion = 3;
 // Small chunks cost less to decode for one sample; large ones compress better.
 constexpr std::uint32_t kSamplesPerChunk = 8;
 constexpr std::uint64_t kChunkBytesMin = 64 * limits::kKiB;  // unless a limit allows less

@@ -15,6 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr std::uint64_t kRawChecksum = 0x1234'5678'9ABC'DEF0;
+
 // Smooth numbers, so that there is something to compress.
 template <typename T>
 std::string WaveText(std::size_t count) {
@@ -52,7 +54,7 @@ class PackedFormTest : public catalog::CatalogFixture {
                                  std::vector<catalog::Range>* pieces = nullptr) {
     const std::string raw = ExtentText(*catalog_, extent);
     const auto packed =
-        PackExtent(form, KeyOf(form, extent), std::as_bytes(std::span(raw)));
+        PackExtent(form, KeyOf(form, extent), std::as_bytes(std::span(raw)), kRawChecksum);
     EXPECT_TRUE(packed.has_value()) << packed.error().ToString();
     EXPECT_EQ(packed->escaped_chunks, 0U);
     EXPECT_LE(packed->bytes, form.ImageBytesMax(extent));
@@ -103,6 +105,7 @@ class PackedFormTest : public catalog::CatalogFixture {
           form, KeyOf(form, ExtentId(i)), images.back().size(),
           std::span(images.back()).first(pieces.front().length));
       EXPECT_TRUE(directory.has_value()) << directory.error().ToString();
+      EXPECT_EQ(directory->raw_checksum(), kRawChecksum);
       const auto found = PackedPieces(form, KeyOf(form, ExtentId(i)), images.back());
       EXPECT_TRUE(found.has_value() && found->size() == pieces.size());
       for (std::uint32_t chunk = 0; chunk < form.ChunkCount(ExtentId(i)); ++chunk) {
@@ -197,7 +200,7 @@ TEST_F(PackedFormTest, NoiseTakesHardlyMoreThanItHas) {
   const auto form = Form();
   ASSERT_TRUE(form.has_value()) << form.error().ToString();
   const std::uint64_t bytes = ExpectRoundTrip(**form);
-  EXPECT_LE(bytes, catalog_->total_bytes() / 1000 * 1005 + 24 + 24 * 13);
+  EXPECT_LE(bytes, catalog_->total_bytes() / 1000 * 1005 + DirectoryBytes(13));
 }
 
 TEST_F(PackedFormTest, NoOtherFormHasItsKeys) {
@@ -236,7 +239,7 @@ TEST_F(PackedFormTest, StopsWhereItIsToldTo) {
   const std::string raw = ExtentText(*catalog_, ExtentId(0));
   std::uint32_t asked = 0;
   const auto packed =
-      PackExtent(**form, KeyOf(**form, ExtentId(0)), std::as_bytes(std::span(raw)),
+      PackExtent(**form, KeyOf(**form, ExtentId(0)), std::as_bytes(std::span(raw)), kRawChecksum,
                  [&] { return ++asked == 3; });
   ASSERT_FALSE(packed.has_value());
   EXPECT_EQ(packed.error().code(), ErrorCode::kCancelled);
@@ -248,7 +251,7 @@ TEST_F(PackedFormTest, RefusesAnImageOfAnotherLength) {
   const auto form = Form();
   ASSERT_TRUE(form.has_value()) << form.error().ToString();
   const std::vector<std::byte> image(639);
-  const auto packed = PackExtent(**form, KeyOf(**form, ExtentId(0)), image);
+  const auto packed = PackExtent(**form, KeyOf(**form, ExtentId(0)), image, kRawChecksum);
   ASSERT_FALSE(packed.has_value());
   EXPECT_EQ(packed.error().code(), ErrorCode::kInvalidArgument);
 }

@@ -78,13 +78,16 @@ Status AwaitPassEnd(const Dataset& dataset) {
   }
 }
 
-Status StageRig::StageAll(bool rebuild) {
+Status StageRig::StageAll(bool rebuild, const std::function<void()>& taken_over) {
   if (rebuild && dataset_->catalog() != nullptr) {
     FOREBAY_ASSIGN(auto root, backend_.OpenDirectory(folder_ + "/gfs"));
     kept_.push_back(std::make_unique<Dataset>(dataset_->options(), backend_, std::move(root)));
     Dataset& successor = *kept_.back();
     std::atomic<bool> has_taken_over = false;
-    stager_->Replace(*dataset_, successor, [&] { has_taken_over = true; });
+    stager_->Replace(*dataset_, successor, [&] {
+      has_taken_over = true;
+      if (taken_over) taken_over();
+    });
     const Status settled = AwaitPassEnd(successor);
     if (has_taken_over) std::swap(dataset_, kept_.back());
     return settled;

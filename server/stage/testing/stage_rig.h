@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,8 +51,9 @@ class StageRig {
 
   // Stages, waits until that has settled, and returns the data set's error where it failed. With
   // `rebuild`, dataset() is another one afterwards where it had a catalog and the objects could be
-  // looked at; the one before stays.
-  Status StageAll(bool rebuild = false);
+  // looked at; the one before stays. `taken_over` is called by the rebuild, on a thread of the
+  // stager, when the other one has taken over and has staged nothing yet; unset: nothing is.
+  Status StageAll(bool rebuild = false, const std::function<void()>& taken_over = nullptr);
   // Makes an extent resident and waits for it.
   Status Demand(ExtentId extent);
   // kNotFound where the extent is on no tier; kDataLoss where the copy that Find returns does
