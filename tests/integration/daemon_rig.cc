@@ -273,21 +273,28 @@ std::unique_ptr<DaemonProcess> DaemonRig::StartNode(std::uint32_t rank, std::uin
                                                     const std::vector<std::string>& more,
                                                     const std::string& config,
                                                     int network) const {
+  return StartNode({.machine = rank, .rank = rank, .node_count = node_count}, more, config,
+                   network);
+}
+
+std::unique_ptr<DaemonProcess> DaemonRig::StartNode(const NodeStart& node,
+                                                    const std::vector<std::string>& more,
+                                                    const std::string& config,
+                                                    int network) const {
   std::filesystem::create_directory(rendezvous_path());
-  const std::string number = std::to_string(rank);
   // Each node has what would lie on its own machine: a socket, a state directory and an SSD. A test
   // may override these words, because `more` comes behind them.
   std::vector<std::string> arguments = {
-      "--config", folder_ + "/" + config, "--socket", node_socket(rank), "--node-rank", number,
-      "--node-count", std::to_string(node_count), "--set",
+      "--config", folder_ + "/" + config, "--socket", node_socket(node.machine), "--node-rank",
+      std::to_string(node.rank), "--node-count", std::to_string(node.node_count), "--set",
       "nodes.rendezvous=directory:" + rendezvous_path(), "--set", "peer.interface=lo", "--set",
-      "daemon.state_dir=" + node_state(rank)};
+      "daemon.state_dir=" + node_state(node.machine)};
   if (options_.ssd) {
-    arguments.insert(arguments.end(),
-                     {"--set", "tier.ssd.directory=" + folder_ + "/ssd" + number});
+    arguments.insert(arguments.end(), {"--set", "tier.ssd.directory=" + folder_ + "/ssd" +
+                                                    std::to_string(node.machine)});
   }
   arguments.insert(arguments.end(), more.begin(), more.end());
-  return std::make_unique<DaemonProcess>(arguments, node_log(rank), network);
+  return std::make_unique<DaemonProcess>(arguments, node_log(node.machine), network);
 }
 
 std::uint64_t DaemonRig::SegmentCount() const {

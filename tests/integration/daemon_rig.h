@@ -40,6 +40,13 @@ struct RigOptions {
   std::string served = "gfs";
 };
 
+// A node of a job. `machine` chooses its socket, its log, its state directory and its SSD.
+struct NodeStart {
+  std::uint32_t machine = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t node_count = 1;
+};
+
 // What an epoch brought.
 struct EpochCounts {
   std::uint64_t samples = 0;
@@ -63,9 +70,15 @@ class DaemonRig {
   std::unique_ptr<DaemonProcess> Start(const std::vector<std::string>& more = {},
                                        bool wait = true) const;
   // Starts the daemon of one node of a job of `node_count` nodes, which find each other in a
-  // directory. Each has folders of its own, and all listen on the loopback interface unless `more`
-  // says otherwise. `network` as for DaemonProcess.
+  // directory. Each has a machine of its own with the number of its rank, and all listen on the
+  // loopback interface unless `more` says otherwise. `network` as for DaemonProcess.
   std::unique_ptr<DaemonProcess> StartNode(std::uint32_t rank, std::uint32_t node_count,
+                                           const std::vector<std::string>& more = {},
+                                           const std::string& config = "f.toml",
+                                           int network = -1) const;
+  // The same on the machine `node.machine`, whose folders another daemon may have used before under
+  // another rank.
+  std::unique_ptr<DaemonProcess> StartNode(const NodeStart& node,
                                            const std::vector<std::string>& more = {},
                                            const std::string& config = "f.toml",
                                            int network = -1) const;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <future>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,6 +90,15 @@ class NodesTest : public ::testing::Test {
     if (digest_ == 0) digest_ = counts.content_digest;
     EXPECT_EQ(counts.content_digest, digest_);
   }
+  // What a job of one node delivers in an epoch, sample by sample.
+  std::map<std::uint64_t, std::uint64_t> DeliveredByOneNode(std::uint32_t epoch) {
+    const auto daemon = rig_.Start();
+    RawClient client(rig_.socket_path());
+    const EpochCounts counts = ReadEpoch(client, "train", {},
+                                         {.epoch = epoch, .global_batch = kGlobalBatch});
+    ExpectExact(counts);
+    return counts.by_position;
+  }
   // What `forebay launch` says when its command has ended.
   void Finish(std::uint32_t rank) {
     v1::DrainRequest request;
@@ -121,6 +131,7 @@ class NodesTest : public ::testing::Test {
   }
 
   const std::uint64_t records_;
+  const std::uint64_t steps_ = (records_ + kGlobalBatch - 1) / kGlobalBatch;  // of an epoch
   DaemonRig rig_;
   std::vector<std::unique_ptr<DaemonProcess>> daemons_;
   OrderShape shape_;

@@ -36,17 +36,7 @@ class NodesNetworkTest : public NodesTest {
     return rig_.StartNode(rank, kNodes, all, "f.toml", network_.node(rank));
   }
   void StartAllInTheNetwork() { StartAll({"--set", "peer.allow_plaintext=true"}); }
-  // What a job of one node delivers in an epoch, sample by sample.
-  std::map<std::uint64_t, std::uint64_t> DeliveredByOneNode(std::uint32_t epoch) {
-    const auto daemon = rig_.Start();
-    RawClient client(rig_.socket_path());
-    const EpochCounts counts = ReadEpoch(client, "train", {},
-                                         {.epoch = epoch, .global_batch = kGlobalBatch});
-    ExpectExact(counts);
-    return counts.by_position;
-  }
 
-  const std::uint64_t steps_ = (records_ + kGlobalBatch - 1) / kGlobalBatch;
   NetworkRig network_{kNodes};
 };
 
