@@ -164,6 +164,34 @@ TEST_F(CliTest, NodesAreShownTheSlowestFirst) {
   EXPECT_THAT(out, HasSubstr("62.50 %"));
   EXPECT_THAT(out, HasSubstr("500.0 MB/s"));
   EXPECT_THAT(out, HasSubstr("node 3 does not answer: connection\\x0arefused\n"));
+  EXPECT_THAT(out, Not(HasSubstr("wrong bytes")));
+  EXPECT_THAT(out, Not(HasSubstr("predicted")));
+}
+
+TEST_F(CliTest, NodesThatSendWrongBytesAreNamed) {
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    v1::NodeStatus& node = *admin_.nodes.add_nodes();
+    node.set_rank(rank);
+    node.set_answers(true);
+    node.set_wrong_answers(rank * 3);
+  }
+  const std::string out = Forebay(With({"status", "--nodes"})).out;
+  EXPECT_THAT(out, HasSubstr("node 1 has sent wrong bytes in 3 answers"));
+  EXPECT_THAT(out, Not(HasSubstr("node 0 has sent")));
+}
+
+TEST_F(CliTest, ThePredictedShareOfLocalSamplesStandsBesideTheMeasuredOne) {
+  v1::NodeStatus& node = *admin_.nodes.add_nodes();
+  node.set_answers(true);
+  node.set_is_self(true);
+  node.set_samples(1000);
+  node.set_other_samples(480);
+  node.set_predicted_local_millionths(500'000);
+  EXPECT_THAT(Forebay(With({"status", "--nodes"})).out,
+              HasSubstr("not got from others: 52.00 %; predicted for a random order: 50.00 %"));
+  const Json json = Forebay(With({"status", "--nodes", "--json"})).lines()[0]["nodes"][0];
+  EXPECT_EQ(json["local_millionths"], 520'000);
+  EXPECT_EQ(json["predicted_local_millionths"], 500'000);
 }
 
 TEST_F(CliTest, StatusSaysInWhichPagesMemoryLies) {

@@ -97,6 +97,12 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
       FinishOnce({grpc::StatusCode::FAILED_PRECONDITION, "another catalog fingerprint"});
       return false;
     }
+    if (state_.faults.refuse_open) {
+      if (const std::optional<Error> refusal = state_.faults.refuse_open(*spec)) {
+        FinishOnce({static_cast<grpc::StatusCode>(refusal->code()), refusal->message()});
+        return false;
+      }
+    }
     order_ = *spec;
     Result<StepPlan> plan = StepPlan::Create({.sample_count = spec->sample_count,
                                               .global_batch = open.global_batch(),

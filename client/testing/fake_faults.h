@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 
+#include "proto/contract/order_spec.h"
 #include "proto/contract/result.h"
 #include "proto/contract/wire_layout.h"
 
@@ -31,6 +32,7 @@ struct FakeFaults {
   std::function<void(v1::HelloReply&)> hello_reply;
   std::atomic<bool> cancel_hello = false;  // as a daemon does that shuts down
   std::function<void(v1::DescribeReply&)> describe_reply;
+  std::function<std::optional<Error>(const OrderSpec&)> refuse_open;  // instead of `opened`
   std::function<void(v1::Opened&)> opened;
   std::function<void(v1::StreamReply&)> reply;  // with batches, errors, chunks
   std::function<std::optional<Error>(std::uint64_t step)> refuse;  // said instead of a batch

@@ -108,6 +108,10 @@ Error UnknownName(std::string_view what, std::string_view name, std::string_view
 
 }  // namespace
 
+bool NeedsWholeSet(OrderMode mode) {
+  return mode == OrderMode::kGlobal || mode == OrderMode::kPartial;
+}
+
 std::string_view OrderModeName(OrderMode mode) {
   switch (mode) {
     case OrderMode::kGlobal: return "global";

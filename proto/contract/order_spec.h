@@ -35,6 +35,11 @@ enum class TailPolicy : std::uint8_t {
   kShort = 3,  // the step is smaller; ranks may get unequal, even empty, slices of it
 };
 
+// Whether an epoch of this mode takes samples from the whole data set all the time. Beyond the
+// tiers such an order would read the GFS at random, so a daemon refuses it there, and
+// `forebay tune` does not recommend it.
+bool NeedsWholeSet(OrderMode mode);
+
 std::string_view OrderModeName(OrderMode mode);      // "global", "block", "sequential", ...
 std::string_view TailPolicyName(TailPolicy policy);  // "drop", "pad", "short"
 Result<OrderMode> ParseOrderMode(std::string_view name);

@@ -248,6 +248,13 @@ TEST(OrderSpecTest, APartialOrderSuitsOneGlobalBatch) {
               HasSubstr("is 1024, but shape.global_batch is 512"));
 }
 
+TEST(OrderSpecTest, OrdersOfRunsDoNotNeedTheWholeSet) {
+  EXPECT_TRUE(NeedsWholeSet(OrderMode::kGlobal));
+  EXPECT_TRUE(NeedsWholeSet(OrderMode::kPartial));
+  EXPECT_FALSE(NeedsWholeSet(OrderMode::kBlock));
+  EXPECT_FALSE(NeedsWholeSet(OrderMode::kSequential));
+}
+
 TEST(OrderSpecTest, AFractionBecomesTheNearestNumberOfMillionths) {
   EXPECT_EQ(ExchangeMillionths(0).value(), 0U);
   EXPECT_EQ(ExchangeMillionths(0.1).value(), 100'000U);

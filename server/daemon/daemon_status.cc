@@ -125,6 +125,20 @@ void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog
           : "a tier refused or evicted them (the log says which); run 'forebay stage' again");
 }
 
+// Predicts the millionths of the samples of a random order that come from this node: the part of
+// the bytes that other nodes do not have to supply, because this node owns or copies them
+// (docs/nodes.md, "Copies"). 0 if no data set has a catalog.
+std::uint64_t PredictedLocalMillionths(const std::vector<stage::Dataset*>& datasets) {
+  double total_bytes = 0, bytes_here = 0;
+  for (const stage::Dataset* dataset : datasets) {
+    const auto catalog = dataset->catalog();
+    if (!catalog) continue;
+    total_bytes += static_cast<double>(catalog->total_bytes());
+    bytes_here += static_cast<double>(catalog->total_bytes() - dataset->bytes_of_others());
+  }
+  return total_bytes > 0 ? static_cast<std::uint64_t>(1e6 * bytes_here / total_bytes) : 0;
+}
+
 }  // namespace
 
 // Called by the admin service, for `forebay stage` five times a second. It asks the cache and the
@@ -211,6 +225,10 @@ v1::NodesReply Daemon::NodesNow() {
     node.set_busy_ns(view.received.busy_ns);
     node.set_calls(view.received.calls);
     node.set_failed_calls(view.received.failed);
+    node.set_wrong_answers(view.received.wrong);
+    if (view.is_self) {
+      node.set_predicted_local_millionths(PredictedLocalMillionths(datasets_.Served()));
+    }
     node.set_answers(view.report.has_value());
     if (!view.report.has_value()) {
       node.set_error(view.report.error().message());

@@ -140,6 +140,7 @@ TEST_F(CarrierTest, AFlippedBitIsFoundByTheReceiver) {
   const Error error = ErrorOf(rows);
   EXPECT_EQ(error.code(), ErrorCode::kDataLoss) << error.ToString();
   EXPECT_THAT(error.message(), HasSubstr("node " + rig_->address() + ": field 0 of sample 2"));
+  EXPECT_GE(rig_->peers().figures(PeerRig::kNode).wrong, 1U);
 }
 
 // The answer with the checksums may come before the bytes or after them.

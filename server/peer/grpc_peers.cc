@@ -199,6 +199,11 @@ Result<stage::SuppliedExtent> GrpcPeers::Read(const stage::ExtentRequest& reques
   }
 }
 
+void GrpcPeers::ReportWrong(NodeRank node) {
+  // A node without a link has supplied nothing.
+  if (const Result<PeerLink*> link = LinkTo(node); link.has_value()) (*link)->CountWrong();
+}
+
 Result<stage::PartAnswer> GrpcPeers::ReadPart(const stage::PartRequest& request,
                                               catalog::TableSpool& part) {
   FOREBAY_ASSIGN(PeerLink* const link, LinkTo(request.node));

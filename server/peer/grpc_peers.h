@@ -62,6 +62,7 @@ class GrpcPeers final : public stage::ExtentSource,
   Result<stage::SuppliedExtent> Read(const stage::ExtentRequest& request,
                                      const stage::AllocateImage& allocate,
                                      io::IoQueue& queue) override;
+  void ReportWrong(NodeRank node) override;
   // Blocks for limits::kPeerPartDeadlineMs at most.
   Result<stage::PartAnswer> ReadPart(const stage::PartRequest& request,
                                      catalog::TableSpool& part) override;

@@ -218,7 +218,11 @@ TEST_F(GrpcPeersTest, WhatANodeHasSentIsCounted) {
             3 * 1000 + rig_->dataset().catalog()->extent(ExtentId(0)).bytes);
   EXPECT_EQ(figures.calls, 3U);
   EXPECT_EQ(figures.failed, 1U);
+  EXPECT_EQ(figures.wrong, 0U) << "an error of the other node is no wrong answer";
   EXPECT_GT(figures.busy_ns, 0U);
+  rig_->peers().ReportWrong(PeerRig::kNode);
+  rig_->peers().ReportWrong(NodeRank(9));
+  EXPECT_EQ(rig_->peers().figures(PeerRig::kNode).wrong, 1U);
 }
 
 TEST_F(GrpcPeersTest, ANodeThatIsGoneOrUnknownDoesNotAnswer) {
@@ -274,6 +278,9 @@ TEST_F(GrpcPeersTest, AFlippedBitIsFoundByTheReceiver) {
   const Error error = ErrorOf(rows);
   EXPECT_EQ(error.code(), ErrorCode::kDataLoss) << error.ToString();
   EXPECT_THAT(error.message(), HasSubstr("node " + relay_->address() + ": field 0 of sample 2"));
+  const LinkFigures figures = rig_->peers().figures(PeerRig::kNode);
+  EXPECT_EQ(figures.wrong, 1U);
+  EXPECT_EQ(figures.failed, 1U);
 }
 
 TEST_F(GrpcPeersTest, AnAnswerThatStopsEndsWithTheDeadline) {

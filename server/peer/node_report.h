@@ -22,6 +22,9 @@ struct LinkFigures {
   std::uint64_t carried_bytes = 0;   // of them, by a PayloadCarrier, and so over MPI
   std::uint64_t calls = 0;           // that have ended, without pings and refused calls
   std::uint64_t failed = 0;          // of them, with an error
+  // Answers whose bytes did not match their checksum. A call for rows that ends with such an error
+  // has failed, too; an extent is compared after its call.
+  std::uint64_t wrong = 0;
   std::uint64_t busy_ns = 0;         // time during which at least one of them was under way
 };
 

@@ -249,6 +249,11 @@ void PeerLink::Count(std::uint64_t received_bytes, bool has_failed,
   figures_.carried_bytes += carried_bytes;
 }
 
+void PeerLink::CountWrong() {
+  const MutexLock lock(mutex_);
+  ++figures_.wrong;
+}
+
 LinkFigures PeerLink::figures() {
   const MutexLock lock(mutex_);
   if (under_way_ > 0) AddBusyTimeLocked();

@@ -56,6 +56,8 @@ class PeerLink {
   // Counts a call that has ended, for figures(). `carried_bytes` are those of `received_bytes` that
   // a PayloadCarrier has brought.
   void Count(std::uint64_t received_bytes, bool has_failed, std::uint64_t carried_bytes = 0);
+  // Counts an answer whose bytes did not match their checksum.
+  void CountWrong();
   LinkFigures figures();
 
   // Fails calls that wait, cancels those that have begun, and waits until all have ended.

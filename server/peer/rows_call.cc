@@ -56,7 +56,15 @@ void RowsCall::PostReceive() {
 }
 
 Status RowsCall::VerifyLocked(std::size_t message) {
-  return receiver_.VerifyCarried(message == 0 ? 0 : row_ends_[message - 1], row_ends_[message]);
+  return NoteWrongLocked(
+      receiver_.VerifyCarried(message == 0 ? 0 : row_ends_[message - 1], row_ends_[message]));
+}
+
+// kDataLoss of the receiver is about bytes that have arrived. The same code in the status of the
+// call, or of a row, is an error of the other node's own, such as a pack that does not decode.
+Status RowsCall::NoteWrongLocked(Status taken) {
+  if (!taken.has_value() && taken.error().code() == ErrorCode::kDataLoss) has_wrong_rows_ = true;
+  return taken;
 }
 
 // The first error explains more than what follows from it.
@@ -97,7 +105,7 @@ void RowsCall::OnReadDone(bool ok) {
   Status taken;
   {
     const MutexLock lock(mutex_);
-    taken = receiver_.Take(chunk_);
+    taken = NoteWrongLocked(receiver_.Take(chunk_));
     // Gives the memory back before the next message needs some.
     chunk_.Clear();
     if (receiver_.is_carried()) {
@@ -182,11 +190,14 @@ void RowsCall::EndPart() {
 void RowsCall::End() {
   Status outcome;
   bool is_carried = false;
+  bool has_wrong_rows = false;
   {
     const MutexLock lock(mutex_);
     if (error_) outcome = *error_;
     is_carried = receiver_.is_carried();
+    has_wrong_rows = has_wrong_rows_;
   }
+  if (has_wrong_rows) link_.CountWrong();
   if (!outcome.has_value()) {
     const std::optional<std::int64_t> again_ns =
         wanted_.retry.AgainNs(outcome.error(), clock_.NowNs(), deadline_ns());

@@ -67,6 +67,7 @@ class RowsCall final : public PeerCall,
   void Arrived(std::size_t message, const Status& status);
   void DeadlineAlarmEnded(bool has_gone_off);
   Status VerifyLocked(std::size_t message) FOREBAY_REQUIRES(mutex_);
+  Status NoteWrongLocked(Status taken) FOREBAY_REQUIRES(mutex_);
   void SetErrorLocked(const Error& error) FOREBAY_REQUIRES(mutex_);
   bool TakeCancelLocked() FOREBAY_REQUIRES(mutex_);
   void EndPart();
@@ -82,6 +83,7 @@ class RowsCall final : public PeerCall,
   Mutex mutex_;
   RowReceiver receiver_ FOREBAY_GUARDED_BY(mutex_);
   std::optional<Error> error_ FOREBAY_GUARDED_BY(mutex_);  // the first one
+  bool has_wrong_rows_ FOREBAY_GUARDED_BY(mutex_) = false;  // that do not match their checksums
   // What has to end before the call has: gRPC's call, each message, and the alarm if it is set.
   std::size_t parts_ FOREBAY_GUARDED_BY(mutex_) = 1;
   // These belong to the messages of the carrier.

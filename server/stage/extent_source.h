@@ -53,6 +53,9 @@ class ExtentSource {
   // IsNoAnswer and IsTooBusy say whether an error means that the next node is to be asked.
   virtual Result<SuppliedExtent> Read(const ExtentRequest& request, const AllocateImage& allocate,
                                       io::IoQueue& queue) = 0;
+  // To be called if an extent that the node has supplied does not match (VerifySupplied), so that a
+  // transport can count it.
+  virtual void ReportWrong(NodeRank) {}
 };
 
 // The GFS. Reads the extent's objects, and compares the image with the extent's first read

@@ -162,6 +162,7 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
           return supplied;
         }
         // Wrong bytes are no reason to think that the node is dead: only this extent is affected.
+        parts_.peers->ReportWrong(node);
         log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
                   node.value(), verified.error().message());
         continue;

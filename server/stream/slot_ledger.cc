@@ -1,5 +1,5 @@
-// The ledger only counts; the memory itself is in the arena, and BatchScheduler calls the ledger
-// under its lock before and after it takes memory there. The invariant: promised bytes + the
+// The ledger only counts; the memory itself is in the arena, and SlotQueue calls the ledger under
+// its lock before and after memory is taken there. The invariant: promised bytes + the
 // largest scratch of any stream + excess <= capacity, so that one batch with scratch can always be
 // assembled. Scratch beyond the largest comes from what is free at the moment.
 #include "server/stream/slot_ledger.h"

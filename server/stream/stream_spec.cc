@@ -59,11 +59,11 @@ Status CheckOrderFits(const StreamSpec& spec) {
   return {};
 }
 
-// A shuffle of all samples, or of whole shares, touches every extent all the time; beyond the tiers
-// it would read the GFS at random, which is what Forebay exists to prevent.
+// Beyond the tiers, an order that needs the whole set would read the GFS at random, which is what
+// Forebay exists to prevent.
 Status CheckTiersHold(const StreamSpec& spec) {
   const OrderMode mode = spec.order.shape.mode;
-  if (mode != OrderMode::kGlobal && mode != OrderMode::kPartial) return {};
+  if (!NeedsWholeSet(mode)) return {};
   const std::uint64_t bytes = spec.dataset->bytes_without_home();
   if (bytes == 0) return {};
   // Every node of a job checks its own share, so this one speaks of its own tiers only.

@@ -61,8 +61,7 @@ struct StreamSpec {
   // Whether the order of the epoch takes runs of samples. A global or partial order takes a sample
   // here and a sample there.
   bool ReadsRuns(EpochId epoch) const {
-    const OrderMode mode = order.ShapeOf(epoch).mode;
-    return mode != OrderMode::kGlobal && mode != OrderMode::kPartial;
+    return !NeedsWholeSet(order.ShapeOf(epoch).mode);
   }
   // Whether samples are decoded on their way to a slot.
   bool is_packed() const { return form != nullptr || catalog->packs() != nullptr; }

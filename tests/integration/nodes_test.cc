@@ -131,6 +131,14 @@ TEST_F(CopiesTest, AreReadHereCostNoReadOfTheGfsAndAreFoundAgain) {
   const double here = 1 - static_cast<double>(from_others) / static_cast<double>(records_);
   // Five standard deviations of the 16,384 samples, of which each is one here or elsewhere.
   EXPECT_NEAR(here, predicted, 0.02);
+  // Each daemon predicts the same for itself; its reader has a quarter of the samples.
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+    const v1::NodeStatus self = NodesSeenBy(rank)[rank];
+    ASSERT_GT(self.samples(), 0U);
+    const double measured = 1 - static_cast<double>(self.other_samples()) /
+                                    static_cast<double>(self.samples());
+    EXPECT_NEAR(static_cast<double>(self.predicted_local_millionths()) / 1e6, measured, 0.04);
+  }
 
   // The next daemons find their shares and the same copies on SSD.
   for (const auto& daemon : daemons_) daemon->Signal(SIGTERM);

@@ -1,4 +1,5 @@
-"""forebay tune against a real daemon: it reads labels as they are stored, and measures the tier.
+"""forebay tune against a real daemon: it reads labels as they are stored, measures the tier, and
+does not recommend what the daemon refuses.
 
 Usage: tune_check.py FOREBAY FOREBAYD
 
@@ -18,16 +19,20 @@ import served_daemon
 
 DATASET = 'name = "sorted"\nformat = "idx"\nfiles = ["images=images", "labels=labels"]'
 LABELS = [256] * 300 + [1] * 300 + [65537] * 200  # sorted by class
-IMAGE_BYTES = 4 * 4
+# Three times the RAM tier, and there is no SSD tier.
+LARGE_SIDE = 64
+LARGE_LABELS = [place % 10 for place in range(6000)]
+LARGE_DATASET = DATASET + ('\nextent = "512KiB"\n[tier.ram]\ncapacity = "8MiB"\n'
+                           '[slots]\ncapacity = "32MiB"')
 
 
-def write_set(folder):
+def write_set(folder, stored_labels, side):
     folder.mkdir()
-    count = len(LABELS)
-    images = b"".join(bytes([place % 256]) * IMAGE_BYTES for place in range(count))
-    (folder / "images").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, count, 4, 4) + images)
+    count = len(stored_labels)
+    images = b"".join(bytes([place % 256]) * (side * side) for place in range(count))
+    (folder / "images").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, count, side, side) + images)
     (folder / "labels").write_bytes(struct.pack(">4BI", 0, 0, 12, 1, count)
-                                    + struct.pack(f">{count}i", *LABELS))
+                                    + struct.pack(f">{count}i", *stored_labels))
 
 
 def run(*words):
@@ -56,18 +61,36 @@ def check(forebay, address):
     assert part["samples"] == 600 and part["classes"] == 2, part
 
 
-def main():
-    forebay, forebayd = sys.argv[1:]
-    os.environ["FOREBAY_JOB_ID"] = "t"
+def check_beyond_the_tiers(forebay, address):
+    # The command fails, because not all of the set is on a tier afterwards.
+    subprocess.run([forebay, "--address", address, "--json", "stage", "sorted"],
+                   stdout=subprocess.DEVNULL, timeout=120, check=False)
+    _, *modes, answer = run(forebay, "--address", address, "--json", "tune", "--dataset", "sorted",
+                            "--global-batch", 20, "--seconds", 0.2)
+    assert modes[0]["mode"] == "global" and modes[0]["is_refused"], modes[0]
+    # The daemon itself has said why.
+    assert "order mode 'global' needs all of 'sorted'" in modes[0]["refusal"], modes[0]
+    assert answer["order_mode"] != "global" and not answer["is_refused"], answer
+
+
+def with_daemon(forebayd, dataset, stored_labels, side, act):
     with tempfile.TemporaryDirectory(prefix="fb.") as name:
         folder = pathlib.Path(name)
-        write_set(folder / "gfs")
-        daemon = served_daemon.serve(forebayd, folder, DATASET)
+        write_set(folder / "gfs", stored_labels, side)
+        daemon = served_daemon.serve(forebayd, folder, dataset)
         try:
-            check(forebay, f"unix:{folder}/s")
+            act(f"unix:{folder}/s")
         finally:
             daemon.send_signal(signal.SIGTERM)
             assert daemon.wait(timeout=60) == 0
+
+
+def main():
+    forebay, forebayd = sys.argv[1:]
+    os.environ["FOREBAY_JOB_ID"] = "t"
+    with_daemon(forebayd, DATASET, LABELS, 4, lambda address: check(forebay, address))
+    with_daemon(forebayd, LARGE_DATASET, LARGE_LABELS, LARGE_SIDE,
+                lambda address: check_beyond_the_tiers(forebay, address))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,36 @@ auto PlaceOf(const v1::NodeStatus& node) {
   return std::tuple(group, BytesPerSecond(node), node.rank());
 }
 
+// The millionths of the samples of a node's readers that other nodes have not supplied.
+std::uint64_t LocalMillionths(const v1::NodeStatus& node) {
+  // Both come from another daemon, so nothing is taken for granted.
+  if (node.samples() == 0 || node.other_samples() > node.samples()) return 0;
+  const std::uint64_t local = node.samples() - node.other_samples();
+  return static_cast<std::uint64_t>(1e6 * static_cast<double>(local) /
+                                    static_cast<double>(node.samples()));
+}
+
+double Percent(std::uint64_t millionths) { return static_cast<double>(millionths) / 1e4; }
+
+// What is said below the table, because it is seldom there or too long for a column.
+std::string LinesOf(const v1::NodeStatus& node) {
+  std::string text;
+  if (!node.answers()) {
+    text += fmt::format("node {} does not answer: {}\n", node.rank(), PrintableLine(node.error()));
+  }
+  if (node.wrong_answers() > 0) {
+    text += fmt::format("node {} has sent wrong bytes in {} answers: look at its memory and SSD\n",
+                        node.rank(), HumanCount(node.wrong_answers()));
+  }
+  if (node.is_self() && node.samples() > 0) {
+    text += fmt::format("samples that this node has not got from others: {:.2f} %; predicted for a "
+                        "random order: {:.2f} %\n",
+                        Percent(LocalMillionths(node)),
+                        Percent(node.predicted_local_millionths()));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string NodesTable(const v1::NodesReply& reply) {
@@ -66,12 +96,7 @@ std::string NodesTable(const v1::NodesReply& reply) {
   text += reply.is_encrypted()
               ? "connections between nodes are encrypted\n"
               : "connections between nodes are in plaintext (no peer.secret)\n";
-  // Reasons are too long for a column.
-  for (const v1::NodeStatus* node : nodes) {
-    if (node->answers()) continue;
-    text += fmt::format("node {} does not answer: {}\n", node->rank(),
-                        PrintableLine(node->error()));
-  }
+  for (const v1::NodeStatus* node : nodes) text += LinesOf(*node);
   return text;
 }
 
@@ -97,7 +122,10 @@ JsonArray NodesJson(const v1::NodesReply& reply) {
                           {"busy_ns", node.busy_ns()},
                           {"calls", node.calls()},
                           {"failed_calls", node.failed_calls()},
-                          {"mpi_bytes", node.mpi_bytes()}}));
+                          {"mpi_bytes", node.mpi_bytes()},
+                          {"wrong_answers", node.wrong_answers()},
+                          {"local_millionths", LocalMillionths(node)},
+                          {"predicted_local_millionths", node.predicted_local_millionths()}}));
   }
   return nodes;
 }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
+#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -145,30 +147,45 @@ std::string StreamOptionsText(const OrderShape& shape) {
   }
 }
 
-std::size_t ChooseMode(std::span<const ModeAssessment> modes, const LossTolerance& tolerance) {
+ModeChoice ChooseMode(std::span<const ModeAssessment> modes, const LossTolerance& tolerance) {
   FOREBAY_CHECK(!modes.empty() && modes[0].shape.mode == OrderMode::kGlobal);
-  // There are two passes, because what counts as equal to the cheapest is known only then.
-  double cheapest = modes[0].cost.seconds;
-  for (const ModeAssessment& mode : modes) {
-    if (tolerance.Allows(mode.loss)) cheapest = std::min(cheapest, mode.cost.seconds);
-  }
-  for (std::size_t i = 0; i < modes.size(); ++i) {
-    const bool cheap = modes[i].cost.seconds <= cheapest * kEqualCost;
-    if (cheap && tolerance.Allows(modes[i].loss)) return i;
-  }
-  return 0;
+  const auto cheapest = [&](auto may_take) -> std::optional<std::size_t> {
+    // There are two passes, because what counts as equal to the cheapest is known only then.
+    double seconds = std::numeric_limits<double>::infinity();
+    for (const ModeAssessment& mode : modes) {
+      if (may_take(mode)) seconds = std::min(seconds, mode.cost.seconds);
+    }
+    for (std::size_t i = 0; i < modes.size(); ++i) {
+      if (may_take(modes[i]) && modes[i].cost.seconds <= seconds * kEqualCost) return i;
+    }
+    return std::nullopt;
+  };
+  const std::optional<std::size_t> good = cheapest([&](const ModeAssessment& mode) {
+    return !mode.is_refused && tolerance.Allows(mode.loss);
+  });
+  if (good) return {.index = *good};
+  const std::optional<std::size_t> any =
+      cheapest([](const ModeAssessment& mode) { return !mode.is_refused; });
+  FOREBAY_CHECK(any.has_value());
+  return {.index = *any, .mixes_well = false};
 }
 
-std::string ReasonOf(std::span<const ModeAssessment> modes, std::size_t chosen) {
+std::string ReasonOf(std::span<const ModeAssessment> modes, const ModeChoice& choice) {
   const ModeAssessment& global = modes[0];
-  const ModeAssessment& mode = modes[chosen];
-  if (chosen == 0) return "no mode that mixes well enough costs less";
+  const ModeAssessment& mode = modes[choice.index];
+  if (choice.index == 0) return "no mode that mixes well enough costs less";
+  const std::string beside =
+      global.is_refused ? std::string("and a daemon refuses global")
+                        : fmt::format("where global takes {:.3g} s, limited by its {}",
+                                      global.cost.seconds, ReadSourceName(global.cost.slowest));
   return fmt::format(
-      "a node takes {:.3g} s for an epoch, limited by its {}, where global takes {:.3g} s, limited "
-      "by its {}; beside those of global, batches lose {:.2g} % of their class entropy, and nodes' "
-      "parts of them {:.2g} %",
-      mode.cost.seconds, ReadSourceName(mode.cost.slowest), global.cost.seconds,
-      ReadSourceName(global.cost.slowest), 100 * mode.loss.batch, 100 * mode.loss.part);
+      "{}a node takes {:.3g} s for an epoch, limited by its {}, {}; beside those of global, "
+      "batches lose {:.2g} % of their class entropy, and nodes' parts of them {:.2g} %",
+      choice.mixes_well ? ""
+                        : "no mode that a daemon accepts mixes well enough, and this one is the "
+                          "cheapest of them; ",
+      mode.cost.seconds, ReadSourceName(mode.cost.slowest), beside, 100 * mode.loss.batch,
+      100 * mode.loss.part);
 }
 
 }  // namespace forebay::cli

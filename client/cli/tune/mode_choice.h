@@ -42,6 +42,7 @@ struct ModeAssessment {
   ReadingCost cost = {};
   ShuffleQuality quality = {};
   EntropyLoss loss = {};  // beside `global`
+  bool is_refused = false;  // a daemon refuses a stream of this mode
 };
 
 // How much class entropy batches, and the parts of them that nodes compute, may lose.
@@ -52,11 +53,17 @@ struct LossTolerance {
   bool Allows(const EntropyLoss& loss) const { return loss.batch <= batch && loss.part <= part; }
 };
 
-// Returns the index of the cheapest assessment that `tolerance` allows. Among those that cost
-// within one per cent of it, which an estimate does not tell apart, it takes the first one.
-// Requires that the first is that of `global`, which loses nothing, so there is always an answer.
-std::size_t ChooseMode(std::span<const ModeAssessment> modes, const LossTolerance& tolerance);
+struct ModeChoice {
+  std::size_t index = 0;
+  bool mixes_well = true;  // within the tolerance; otherwise the mode is not recommended
+};
+
+// Returns the cheapest assessment that is not refused and that `tolerance` allows. If there is
+// none, it returns the cheapest one that is not refused. Among those that cost within one per cent
+// of it, which an estimate does not tell apart, it takes the first one. Requires that the first
+// assessment is that of `global`, and that one is not refused.
+ModeChoice ChooseMode(std::span<const ModeAssessment> modes, const LossTolerance& tolerance);
 // Says why, in a sentence.
-std::string ReasonOf(std::span<const ModeAssessment> modes, std::size_t chosen);
+std::string ReasonOf(std::span<const ModeAssessment> modes, const ModeChoice& choice);
 
 }  // namespace forebay::cli

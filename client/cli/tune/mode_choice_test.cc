@@ -100,21 +100,45 @@ TEST(ChooseModeTest, TakesTheCheapestWithinBothTolerances) {
       Assessment(OrderMode::kPartial, 6, {.batch = 0, .part = 0.2}),
       Assessment(OrderMode::kBlock, 5, {.batch = 0.01, .part = 0.03}),
       Assessment(OrderMode::kBlock, 1, {.batch = 0.5, .part = 0.5})};
-  EXPECT_EQ(ChooseMode(modes, {.batch = 0.02, .part = 0.2}), 2U);
-  EXPECT_EQ(ChooseMode(modes, {.batch = 0.02, .part = 0.03}), 2U) << "the bound is allowed";
-  EXPECT_EQ(ChooseMode(modes, {.batch = 0.02, .part = 0.02}), 0U);
-  EXPECT_EQ(ChooseMode(modes, {.batch = 0.005, .part = 0.2}), 1U);
-  EXPECT_EQ(ChooseMode(modes, {.batch = 0, .part = 0}), 0U);
-  EXPECT_EQ(ChooseMode(modes, {.batch = 1, .part = 1}), 3U);
-  EXPECT_THAT(ReasonOf(modes, 2), HasSubstr("takes 5 s"));
-  EXPECT_THAT(ReasonOf(modes, 2), HasSubstr("lose 1 % of their class entropy"));
-  EXPECT_THAT(ReasonOf(modes, 0), HasSubstr("costs less"));
+  EXPECT_EQ(ChooseMode(modes, {.batch = 0.02, .part = 0.2}).index, 2U);
+  EXPECT_EQ(ChooseMode(modes, {.batch = 0.02, .part = 0.03}).index, 2U) << "the bound is allowed";
+  EXPECT_EQ(ChooseMode(modes, {.batch = 0.02, .part = 0.02}).index, 0U);
+  EXPECT_EQ(ChooseMode(modes, {.batch = 0.005, .part = 0.2}).index, 1U);
+  EXPECT_EQ(ChooseMode(modes, {.batch = 0, .part = 0}).index, 0U);
+  EXPECT_EQ(ChooseMode(modes, {.batch = 1, .part = 1}).index, 3U);
+  EXPECT_THAT(ReasonOf(modes, {.index = 2}), HasSubstr("takes 5 s"));
+  EXPECT_THAT(ReasonOf(modes, {.index = 2}), HasSubstr("lose 1 % of their class entropy"));
+  EXPECT_THAT(ReasonOf(modes, {}), HasSubstr("costs less"));
 }
 
 TEST(ChooseModeTest, OfEqualCostsTheFirst) {
   const std::vector<ModeAssessment> modes = {Assessment(OrderMode::kGlobal, 1.005, {}),
                                              Assessment(OrderMode::kBlock, 1, {})};
-  EXPECT_EQ(ChooseMode(modes, {}), 0U);
+  EXPECT_EQ(ChooseMode(modes, {}).index, 0U);
+}
+
+TEST(ChooseModeTest, ARefusedModeIsNotTakenEvenIfItIsTheCheapest) {
+  std::vector<ModeAssessment> modes = {
+      Assessment(OrderMode::kGlobal, 1, {}), Assessment(OrderMode::kPartial, 1, {}),
+      Assessment(OrderMode::kBlock, 5, {.batch = 0.01, .part = 0.03})};
+  modes[0].is_refused = modes[1].is_refused = true;
+  const ModeChoice choice = ChooseMode(modes, {.batch = 0.02, .part = 0.2});
+  EXPECT_EQ(choice.index, 2U);
+  EXPECT_TRUE(choice.mixes_well);
+  EXPECT_THAT(ReasonOf(modes, choice), HasSubstr("a daemon refuses global"));
+}
+
+TEST(ChooseModeTest, IfNoAcceptedModeMixesWellTheCheapestIsNamedWithItsLoss) {
+  std::vector<ModeAssessment> modes = {
+      Assessment(OrderMode::kGlobal, 1, {}),
+      Assessment(OrderMode::kBlock, 9, {.batch = 0.1, .part = 0.1}),
+      Assessment(OrderMode::kBlock, 5, {.batch = 0.3, .part = 0.4})};
+  modes[0].is_refused = true;
+  const ModeChoice choice = ChooseMode(modes, {.batch = 0.02, .part = 0.2});
+  EXPECT_EQ(choice.index, 2U);
+  EXPECT_FALSE(choice.mixes_well);
+  EXPECT_THAT(ReasonOf(modes, choice), HasSubstr("no mode that a daemon accepts mixes well"));
+  EXPECT_THAT(ReasonOf(modes, choice), HasSubstr("lose 30 %"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <string>
 
 #include "client/cli/command_context.h"
@@ -105,6 +106,19 @@ void TakeNodes(const v1::NodesReply& reply, NodeSurvey& survey) {
   RateOf(survey, ReadSource::kLink) = RateFrom(bytes, static_cast<double>(busy_ns) / 1e9);
 }
 
+// Opens a stream in mode `global`, or in mode `block` where the daemon says that the tiers do not
+// hold the data set; then `refusal` is what it said.
+Result<std::unique_ptr<BatchStream>> OpenAccepted(Client& client, StreamOptions options,
+                                                  std::string& refusal) {
+  Result<std::unique_ptr<BatchStream>> whole = client.Open(options);
+  if (whole.has_value() || whole.error().code() != ErrorCode::kResourceExhausted) return whole;
+  options.mode = OrderMode::kBlock;
+  // An error of this one has another cause than the order.
+  FOREBAY_ASSIGN(auto in_runs, client.Open(options));
+  refusal = whole.error().message();
+  return in_runs;
+}
+
 }  // namespace
 
 Result<NodeSurvey> SurveyNode(const CommandContext& context, Client& client,
@@ -117,7 +131,8 @@ Result<NodeSurvey> SurveyNode(const CommandContext& context, Client& client,
   stream_options.global_batch = options.global_batch;
   // More than are read: the time ends the reading, not the data set.
   stream_options.epochs = 1'000'000;
-  FOREBAY_ASSIGN(const auto stream, client.Open(stream_options));
+  NodeSurvey survey;
+  FOREBAY_ASSIGN(const auto stream, OpenAccepted(client, stream_options, survey.refusal));
   FOREBAY_ASSIGN(const StreamReading reading, ReadFor(*stream, options.seconds));
   FOREBAY_ASSIGN(const AdminLink link, AdminLink::Connect(context));
   v1::StatusReply status;
@@ -126,7 +141,6 @@ Result<NodeSurvey> SurveyNode(const CommandContext& context, Client& client,
   // The nodes are asked after the reading, which has made traffic between them.
   v1::NodesReply nodes;
   FOREBAY_TRY(link.AskNodes(nodes));
-  NodeSurvey survey;
   TakeStatus(status, info, survey);
   TakeTierRates(status, reading, survey);
   TakeNodes(nodes, survey);

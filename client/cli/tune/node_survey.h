@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "client/cli/tune/reading_cost.h"
 #include "forebay/client.h"
@@ -22,6 +23,9 @@ struct NodeSurvey {
   double copies_bytes = 0;  // of the data set's extents that other nodes own
   // Bytes per second, by source; nothing where the daemon has not used a source enough to tell.
   std::array<std::optional<double>, kReadSources> rates = {};
+  // What the daemon said when it refused a stream in mode `global`, because the tiers do not hold
+  // the data set; empty: it accepted the stream.
+  std::string refusal;
 };
 
 struct SurveyOptions {
@@ -29,8 +33,8 @@ struct SurveyOptions {
   double seconds = 2;  // how long samples are read, to measure
 };
 
-// Reads the selection in mode `global` for some seconds, and asks the daemon where the samples came
-// from:
+// Reads the selection for some seconds, in mode `global`, or in mode `block` if the daemon refuses
+// `global`, and asks the daemon where the samples came from:
 //
 //   RAM, SSD  the rate of the stream, if at least 95 % of its samples came from this one tier
 //   link      what this node has received from all others, over the time that requests took

@@ -10,6 +10,11 @@ namespace {
 
 // The part of the RAM tier that extents pass through (server/plan/placement.h).
 constexpr double kPassingPart = 1.0 / 16;
+// What a daemon leaves free of each tier: in RAM what blocks do not fill, or what extents pass
+// through on their way to SSD, and on SSD what eviction works in (watermark_low_permille of
+// server/tier/extent_cache.h).
+constexpr double kUnfilledPart = 1.0 / 32;
+constexpr double kSsdHomePart = 0.94;
 
 double& At(std::array<double, kReadSources>& values, ReadSource source) {
   return values[static_cast<std::size_t>(source)];
@@ -89,6 +94,12 @@ ReadingCost CostOf(const OrderShape& shape, const DatasetSize& dataset, const Jo
     }
   }
   return cost;
+}
+
+double BytesWithoutHome(const DatasetSize& dataset, const JobFigures& job) {
+  const double ram_part = 1 - (job.ssd_bytes > 0 ? kPassingPart : kUnfilledPart);
+  const double homes = job.ram_bytes * ram_part + job.ssd_bytes * kSsdHomePart;
+  return std::max(0.0, dataset.bytes / static_cast<double>(job.nodes) - homes);
 }
 
 }  // namespace forebay::cli

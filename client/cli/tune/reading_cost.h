@@ -57,4 +57,9 @@ struct ReadingCost {
 
 ReadingCost CostOf(const OrderShape& shape, const DatasetSize& dataset, const JobFigures& job);
 
+// The bytes of a node's share that get no place of their own on its tiers. Daemons leave a part of
+// each tier free, so this may be above 0 where CostOf has a share read from the tiers alone. Where
+// it is above 0, a daemon refuses modes that need the whole set (NeedsWholeSet).
+double BytesWithoutHome(const DatasetSize& dataset, const JobFigures& job);
+
 }  // namespace forebay::cli

@@ -127,5 +127,13 @@ TEST(ReadingCostTest, TheOrderOfStorageReadsEachExtentOnce) {
   EXPECT_DOUBLE_EQ(cost.gfs_reads, 10);
 }
 
+TEST(ReadingCostTest, DaemonsLeaveAPartOfEachTierFree) {
+  EXPECT_EQ(BytesWithoutHome(kSet, CostedJob(1, 2e6, 0)), 0);
+  // 31/32 of RAM, or 15/16 of it where extents pass to SSD, of which 94 % are for homes.
+  EXPECT_DOUBLE_EQ(BytesWithoutHome(kSet, CostedJob(1, 1e6, 0)), 1e6 / 32);
+  EXPECT_DOUBLE_EQ(BytesWithoutHome(kSet, CostedJob(1, 4e5, 5e5)), 1e6 - 375'000 - 470'000);
+  EXPECT_DOUBLE_EQ(BytesWithoutHome(kSet, CostedJob(4, 0, 0)), 250'000) << "a node's share";
+}
+
 }  // namespace
 }  // namespace forebay::cli

@@ -15,6 +15,7 @@
 #include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 #include "client/cli/daemon/daemon_address.h"
+#include "client/cli/human_text.h"
 #include "client/cli/tune/class_layout.h"
 #include "client/cli/tune/label_survey.h"
 #include "client/cli/tune/mode_choice.h"
@@ -150,6 +151,20 @@ void TakeFigures(const TuneArguments& arguments, const std::optional<NodeSurvey>
   }
 }
 
+// Where the plan is the job that runs, its daemon has said whether it accepts a mode that needs the
+// whole set. It knows what the figures do not: compressed extents, and other data sets.
+std::string RefusalOf(const TuneArguments& arguments, const std::optional<NodeSurvey>& survey,
+                      const TuneFigures& figures) {
+  const bool is_planned = arguments.nodes > 0 || arguments.ram || arguments.ssd;
+  if (survey && !is_planned) return survey->refusal;
+  const double without_home = BytesWithoutHome(figures.dataset, figures.Job());
+  if (without_home == 0) return "";
+  return fmt::format("{} of a node's share of {} fit on none of its tiers",
+                     HumanBytes(static_cast<std::uint64_t>(without_home)),
+                     HumanBytes(static_cast<std::uint64_t>(figures.dataset.bytes /
+                                                           figures.nodes.value)));
+}
+
 Result<TuneFigures> Gather(const CommandContext& context, const TuneArguments& arguments) {
   TuneFigures figures;
   figures.global_batch = arguments.global_batch;
@@ -162,6 +177,7 @@ Result<TuneFigures> Gather(const CommandContext& context, const TuneArguments& a
         .extents = std::max(1.0, static_cast<double>(*arguments.bytes) /
                                      static_cast<double>(arguments.extent))};
     TakeFigures(arguments, std::nullopt, figures);
+    figures.refusal = RefusalOf(arguments, std::nullopt, figures);
     FOREBAY_TRY(TakeClasses(arguments, nullptr, nullptr, figures));
     return figures;
   }
@@ -187,6 +203,7 @@ Result<TuneFigures> Gather(const CommandContext& context, const TuneArguments& a
   figures.dataset = survey.dataset;
   figures.dataset_origin = "measured";
   TakeFigures(arguments, survey, figures);
+  figures.refusal = RefusalOf(arguments, survey, figures);
   FOREBAY_TRY(TakeClasses(arguments, client.get(), &info, figures));
   return figures;
 }
@@ -206,6 +223,13 @@ Result<std::vector<ModeAssessment>> Assess(const TuneArguments& arguments,
     // A row that stands twice in the table would look like two modes.
     if (std::ranges::find(shapes, shape) == shapes.end()) shapes.push_back(shape);
   }
+  const auto is_refused = [&](const OrderShape& shape) {
+    return !figures.refusal.empty() && NeedsWholeSet(shape.mode);
+  };
+  // A set of few extents has no window, so all its modes may be refused. This one never is.
+  if (std::ranges::all_of(shapes, is_refused)) {
+    shapes.push_back({.mode = OrderMode::kSequential});
+  }
   std::vector<ModeAssessment> modes;
   for (const OrderShape& shape : shapes) {
     const OrderSpec spec = {
@@ -214,7 +238,8 @@ Result<std::vector<ModeAssessment>> Assess(const TuneArguments& arguments,
     FOREBAY_TRY(spec.Validate());
     ModeAssessment mode = {
         .shape = shape,
-        .cost = CostOf(shape, figures.dataset, figures.Job())};
+        .cost = CostOf(shape, figures.dataset, figures.Job()),
+        .is_refused = is_refused(shape)};
     FOREBAY_ASSIGN(mode.quality,
                    MeasureShuffleQuality(
                        spec, {.global_batch = arguments.global_batch, .parts = setting.nodes},
@@ -230,11 +255,11 @@ Status RunTune(CommandContext& context, const TuneArguments& arguments) {
   FOREBAY_TRY(CheckTuneArguments(arguments));
   FOREBAY_ASSIGN(const TuneFigures figures, Gather(context, arguments));
   FOREBAY_ASSIGN(const std::vector<ModeAssessment> modes, Assess(arguments, figures));
-  const std::size_t chosen = ChooseMode(modes, arguments.tolerance);
+  const ModeChoice choice = ChooseMode(modes, arguments.tolerance);
   if (context.json) {
-    PrintTuneJson(context, figures, modes, chosen);
+    PrintTuneJson(context, figures, modes, choice);
   } else {
-    PrintTuneText(context, figures, modes, chosen);
+    PrintTuneText(context, figures, modes, choice);
   }
   return {};
 }

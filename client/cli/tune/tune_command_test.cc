@@ -1,4 +1,5 @@
 // `forebay tune` against a daemon from memory, and without one.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,52 @@ TEST(TunePlanTest, WhereTheSetFitsNowhereALargeWindowIsCheaper) {
   EXPECT_LE(answer["part_entropy_loss"], answer["part_tolerance"]);
   EXPECT_THAT(answer["reason"].get<std::string>(), HasSubstr("limited by its GFS"));
   EXPECT_THAT(answer["trainer_flags"].get<std::string>(), HasSubstr("--window-runs"));
+}
+
+const std::vector<std::string> kBeyondTheTiers = {
+    "tune",    "--samples", "200000", "--bytes", "1TiB",
+    "--nodes", "4",         "--ram",  "64GiB",   "--global-batch", "256"};
+
+TEST(TunePlanTest, ModesThatTheDaemonRefusesAreNeverRecommended) {
+  const ForebayRun text = Forebay(kBeyondTheTiers);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("global (refused)"), HasSubstr("partial(1) (refused)"),
+                              HasSubstr("of a node's share of 256.0 GiB fit on none"),
+                              HasSubstr("recommended: block"),
+                              HasSubstr("a daemon refuses global")));
+  std::vector<std::string> arguments = kBeyondTheTiers;
+  arguments.push_back("--json");
+  const ForebayRun run = Forebay(arguments);
+  const Json answer = Recommendation(run);
+  EXPECT_EQ(answer["order_mode"], "block");
+  EXPECT_EQ(answer["is_recommended"], true);
+  EXPECT_EQ(answer["is_refused"], false);
+  for (const Json& line : run.lines()) {
+    if (line["event"] != "mode") continue;
+    EXPECT_EQ(line["is_refused"], line["order_mode"] != "block") << line;
+    EXPECT_EQ(line["refusal"] != "", line["is_refused"]) << line;
+  }
+}
+
+TEST(TunePlanTest, SaysIfNoModeThatRunsMixesWellEnough) {
+  std::vector<std::string> arguments = kBeyondTheTiers;
+  arguments.insert(arguments.end(), {"--tolerance", "0"});
+  EXPECT_THAT(Forebay(arguments).out,
+              AllOf(HasSubstr("none is recommended; cheapest: block"),
+                    HasSubstr("no mode that a daemon accepts mixes well enough"),
+                    HasSubstr("with larger tiers or more nodes, a daemon accepts global")));
+  arguments.push_back("--json");
+  const Json answer = Recommendation(Forebay(arguments));
+  EXPECT_EQ(answer["is_recommended"], false);
+  EXPECT_EQ(answer["within_tolerance"], false);
+  EXPECT_GT(answer["batch_entropy_loss"], 0);
+}
+
+TEST(TunePlanTest, ASetOfFewExtentsBeyondTheTiersIsReadInTheOrderOfStorage) {
+  const Json answer = Recommendation(Forebay({"tune", "--samples", "1000", "--bytes", "320MiB",
+                                              "--ram", "64MiB", "--json"}));
+  EXPECT_EQ(answer["mode"], "sequential");
+  EXPECT_EQ(answer["is_recommended"], false);
 }
 
 TEST(TunePlanTest, JsonHasEveryModeAndTheOriginOfEachFigure) {
@@ -195,6 +242,21 @@ TEST_F(TuneDaemonTest, NodesAndLinksAreThoseOfTheJob) {
   EXPECT_EQ(figures["nodes"]["origin"], "measured");
   EXPECT_EQ(figures["rates"]["link_bytes_per_s"]["value"], 2e8);
   EXPECT_EQ(Figures({"--nodes", "5"})["nodes"]["origin"], "given");
+}
+
+TEST_F(TuneDaemonTest, WhatTheDaemonRefusesIsNotRecommended) {
+  daemon_.faults.refuse_open = [](const OrderSpec& order) -> std::optional<Error> {
+    if (!NeedsWholeSet(order.shape.mode)) return std::nullopt;
+    return Error(ErrorCode::kResourceExhausted, "the tiers are too small");
+  };
+  const ForebayRun run = Tune({"--classes", "4", "--json"});
+  const Json answer = Recommendation(run);
+  EXPECT_EQ(answer["is_refused"], false);
+  EXPECT_NE(answer["order_mode"], "global");
+  EXPECT_THAT(run.lines()[1]["refusal"].get<std::string>(), HasSubstr("the tiers are too small"));
+  // Another job is computed from its figures: this one has tiers for the set.
+  const Json planned = Recommendation(Tune({"--classes", "4", "--ram", "1GiB", "--json"}));
+  EXPECT_EQ(planned["order_mode"], "global");
 }
 
 TEST_F(TuneDaemonTest, ClassesThatAreGivenAreNotRead) {

@@ -42,12 +42,14 @@ void PrintFigures(CommandContext& context, const TuneFigures& figures) {
 
 // One line for each mode, in the order in which they were assessed.
 void PrintModes(CommandContext& context, std::span<const ModeAssessment> modes,
-                const LossTolerance& tolerance) {
+                const TuneFigures& figures) {
+  const LossTolerance& tolerance = figures.tolerance;
   TextTable table({"MODE", "I/O TIME", "SLOWEST", "RAM", "SSD", "LINK", "GFS", "GFS READS",
                    "BATCH ENTROPY", "PART ENTROPY", "DISPLACED", "NEIGHBOURS"});
   for (const ModeAssessment& mode : modes) {
-    std::vector<std::string> cells = {ModeText(mode.shape), HumanSeconds(mode.cost.seconds),
-                                      std::string(ReadSourceName(mode.cost.slowest))};
+    std::vector<std::string> cells = {
+        fmt::format("{}{}", ModeText(mode.shape), mode.is_refused ? " (refused)" : ""),
+        HumanSeconds(mode.cost.seconds), std::string(ReadSourceName(mode.cost.slowest))};
     for (const double bytes : mode.cost.bytes) cells.push_back(BytesText(bytes));
     cells.push_back(HumanCount(static_cast<std::uint64_t>(mode.cost.gfs_reads)));
     // The loss stands beside the entropy: that of `global` is below 1 as well, and depends on the
@@ -63,7 +65,11 @@ void PrintModes(CommandContext& context, std::span<const ModeAssessment> modes,
   }
   context.out << table.ToString();
   context.out << "Bytes and times are those of one node in one epoch. ! marks what loses more "
-                 "class entropy than the tolerance.\n\n";
+                 "class entropy than the tolerance.\n";
+  if (!figures.refusal.empty()) {
+    context.out << "refused: a daemon refuses these modes: " << figures.refusal << "\n";
+  }
+  context.out << "\n";
 }
 
 JsonObject FigureJson(const Figure& figure) {
@@ -71,7 +77,7 @@ JsonObject FigureJson(const Figure& figure) {
 }
 
 // The parameters have the names of StreamOptions, so that a script can fill them in.
-JsonObject ModeJson(const ModeAssessment& mode, const LossTolerance& tolerance) {
+JsonObject ModeJson(const ModeAssessment& mode, const TuneFigures& figures) {
   JsonObject json = {{"mode", ModeText(mode.shape)},
                      {"order_mode", OrderModeName(mode.shape.mode)},
                      {"block_samples", mode.shape.block_samples},
@@ -94,7 +100,9 @@ JsonObject ModeJson(const ModeAssessment& mode, const LossTolerance& tolerance) 
   json.Add("positions", mode.quality.positions);
   json.Add("batch_entropy_loss", mode.loss.batch);
   json.Add("part_entropy_loss", mode.loss.part);
-  json.Add("within_tolerance", tolerance.Allows(mode.loss));
+  json.Add("within_tolerance", figures.tolerance.Allows(mode.loss));
+  json.Add("is_refused", mode.is_refused);
+  json.Add("refusal", mode.is_refused ? figures.refusal : std::string());
   return json;
 }
 
@@ -113,13 +121,17 @@ JobFigures TuneFigures::Job() const {
 }
 
 void PrintTuneText(CommandContext& context, const TuneFigures& figures,
-                   std::span<const ModeAssessment> modes, std::size_t chosen) {
+                   std::span<const ModeAssessment> modes, const ModeChoice& choice) {
   PrintFigures(context, figures);
-  PrintModes(context, modes, figures.tolerance);
-  const OrderShape& shape = modes[chosen].shape;
-  context.out << fmt::format("recommended: {}: {}\n  forebay-train {}\n  {}\n", ModeText(shape),
-                             ReasonOf(modes, chosen), TrainerFlags(shape),
+  PrintModes(context, modes, figures);
+  const OrderShape& shape = modes[choice.index].shape;
+  context.out << fmt::format("{}: {}: {}\n  forebay-train {}\n  {}\n",
+                             choice.mixes_well ? "recommended" : "none is recommended; cheapest",
+                             ModeText(shape), ReasonOf(modes, choice), TrainerFlags(shape),
                              StreamOptionsText(shape));
+  if (!choice.mixes_well) {
+    context.out << "note: with larger tiers or more nodes, a daemon accepts global\n";
+  }
   // Somebody who has read about `partial` would otherwise wonder why it is never recommended.
   if (figures.nodes.value > 1 && !figures.keeps_home_shares) {
     context.out << "note: partial saves no bytes unless nodes have copies of their home shares "
@@ -128,7 +140,7 @@ void PrintTuneText(CommandContext& context, const TuneFigures& figures,
 }
 
 void PrintTuneJson(CommandContext& context, const TuneFigures& figures,
-                   std::span<const ModeAssessment> modes, std::size_t chosen) {
+                   std::span<const ModeAssessment> modes, const ModeChoice& choice) {
   JsonObject rates;
   for (std::size_t i = 0; i < kReadSources; ++i) {
     constexpr std::array<const char*, kReadSources> kNames = {
@@ -153,16 +165,18 @@ void PrintTuneJson(CommandContext& context, const TuneFigures& figures,
   // One object per mode: a script filters lines more easily than it walks an array.
   for (const ModeAssessment& mode : modes) {
     JsonObject json = {{"event", "mode"}};
-    json.Add(ModeJson(mode, figures.tolerance));
+    json.Add(ModeJson(mode, figures));
     context.PrintJson("tune", json);
   }
   // The last object repeats the chosen mode, so that a script needs no other line.
-  JsonObject answer = {{"event", "recommendation"}, {"tolerance", figures.tolerance.batch},
+  JsonObject answer = {{"event", "recommendation"},
+                       {"is_recommended", choice.mixes_well},
+                       {"tolerance", figures.tolerance.batch},
                        {"part_tolerance", figures.tolerance.part}};
-  answer.Add(ModeJson(modes[chosen], figures.tolerance));
-  answer.Add("reason", ReasonOf(modes, chosen));
-  answer.Add("trainer_flags", TrainerFlags(modes[chosen].shape));
-  answer.Add("stream_options", StreamOptionsText(modes[chosen].shape));
+  answer.Add(ModeJson(modes[choice.index], figures));
+  answer.Add("reason", ReasonOf(modes, choice));
+  answer.Add("trainer_flags", TrainerFlags(modes[choice.index].shape));
+  answer.Add("stream_options", StreamOptionsText(modes[choice.index].shape));
   context.PrintJson("tune", answer);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -34,14 +33,16 @@ struct TuneFigures {
   std::array<Figure, kReadSources> rates;
   std::optional<ClassLayout> classes;
   std::string classes_origin;
+  // Why a daemon refuses modes that need the whole set on the tiers; empty: it accepts them.
+  std::string refusal;
 
   JobFigures Job() const;
 };
 
-// Print `modes`, of which the one at `chosen` is recommended.
+// Print `modes`, and the one of them that was chosen.
 void PrintTuneText(CommandContext& context, const TuneFigures& figures,
-                   std::span<const ModeAssessment> modes, std::size_t chosen);
+                   std::span<const ModeAssessment> modes, const ModeChoice& choice);
 void PrintTuneJson(CommandContext& context, const TuneFigures& figures,
-                   std::span<const ModeAssessment> modes, std::size_t chosen);
+                   std::span<const ModeAssessment> modes, const ModeChoice& choice);
 
 }  // namespace forebay::cli

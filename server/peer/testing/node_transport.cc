@@ -64,6 +64,16 @@ Result<stage::SuppliedExtent> NodeTransport::Read(const stage::ExtentRequest& re
   return supplied;
 }
 
+void NodeTransport::ReportWrong(NodeRank node) {
+  std::lock_guard lock(mutex_);
+  ++counts_[node].wrong_extents;
+}
+
+std::uint64_t NodeTransport::wrong_extents(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return counts_.at(rank).wrong_extents;
+}
+
 void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done done) {
   bool holds = false;
   bool is_too_busy = false;

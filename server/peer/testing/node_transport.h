@@ -64,6 +64,7 @@ class NodeTransport : public stage::ExtentSource,
   Result<stage::SuppliedExtent> Read(const stage::ExtentRequest& request,
                                      const stage::AllocateImage& allocate,
                                      io::IoQueue& queue) final;
+  void ReportWrong(NodeRank node) final;
   void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) final;
   void Keep(stage::KeepRequest request, Kept kept) final;
   Result<stage::PartAnswer> ReadPart(const stage::PartRequest& request,
@@ -73,6 +74,8 @@ class NodeTransport : public stage::ExtentSource,
   // The number of requests that were sent to the node, answered or not.
   std::uint64_t extents_asked(NodeRank rank) const;
   std::uint64_t row_requests(NodeRank rank) const;
+  // The number of extents of the node that were reported as wrong.
+  std::uint64_t wrong_extents(NodeRank rank) const;
   // Returns where the reader was that has asked the node for rows last.
   fetch::ReaderPlace place_told(NodeRank rank) const;
   // Returns the bytes of rows and extents that the node has sent.
@@ -108,6 +111,7 @@ class NodeTransport : public stage::ExtentSource,
     fetch::ReaderPlace place;
     std::uint64_t extents_asked = 0;
     std::uint64_t row_requests = 0;
+    std::uint64_t wrong_extents = 0;
     std::uint64_t bytes_sent = 0;
     std::uint64_t first_reads = 0;
     std::uint64_t first_read_requests = 0;
