@@ -189,7 +189,9 @@ ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
     }
     return nullptr;
   }
-  if (found == nullptr || !found->second.is_on_ssd) return nullptr;
+  // While the lock was not held, the extent may have been evicted and published anew, with the
+  // bytes of a data set that was rebuilt. This reader then has a miss, and asks again.
+  if (found == nullptr || !found->second.is_on_ssd || !store_->Serves(**segment)) return nullptr;
   counters(TierKind::kSsd).hits += hits;
   Residency& entry = found->second;
   if (ExtentRef held = entry.ssd.lock(); held && held->segment == *segment) return held;

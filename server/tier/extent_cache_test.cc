@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <future>
 #include <map>
 #include <random>
@@ -486,6 +487,62 @@ TEST_F(ExtentCacheTest, AnExtentThatIsEvictedWhileItIsWrittenDoesNotAppear) {
   EXPECT_EQ(store->used_bytes(), 0U);
   FOREBAY_EXPECT_OK(publish());
   EXPECT_NE(cache->Find(extent.key), nullptr) << "the next one is published as ever";
+}
+
+// A store that calls a function between opening a segment and returning it.
+class InterruptedStore final : public SegmentStore {
+ public:
+  explicit InterruptedStore(SegmentStore& inner) : inner_(inner) {}
+  std::function<void()> interrupt;
+
+  Result<std::shared_ptr<const Segment>> Get(const ExtentKey& key) override {
+    auto segment = inner_.Get(key);
+    if (const auto call = std::exchange(interrupt, nullptr)) call();
+    return segment;
+  }
+  Status Put(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
+             const ExtentChecksums& checksums) override {
+    return inner_.Put(queue, key, image, checksums);
+  }
+  Status Remove(const ExtentKey& key) override { return inner_.Remove(key); }
+  bool Contains(const ExtentKey& key) const override { return inner_.Contains(key); }
+  bool Serves(const Segment& segment) const override { return inner_.Serves(segment); }
+  std::vector<ExtentKey> Keys() const override { return inner_.Keys(); }
+  std::vector<Stored> Contents() const override { return inner_.Contents(); }
+  std::uint64_t capacity_bytes() const override { return inner_.capacity_bytes(); }
+  std::uint64_t used_bytes() const override { return inner_.used_bytes(); }
+  Recovery recovery() const override { return inner_.recovery(); }
+
+ private:
+  SegmentStore& inner_;
+};
+
+// A rebuild evicts an extent and publishes it anew, under the same key and with other bytes, while
+// a reader has just opened the old file.
+TEST_F(ExtentCacheTest, ASegmentThatWasReplacedWhileItWasOpenedIsNotServed) {
+  const auto queue = Take(backend_.CreateQueue({}));
+  const auto inner = Take(SegmentStore::Open(backend_, *directory_, {limits::kGiB, true}));
+  InterruptedStore store(*inner);
+  const auto cache = ExtentCache::Create(*arena_, &store, {},
+                                         [](const ExtentKey&, std::uint64_t) { return kNever; });
+  TestExtent old = MakeExtent(1, kPage), anew = MakeExtent(1, kPage);
+  anew.image()[0] ^= std::byte{1};
+  anew.checksums.image ^= 1;  // stands for the checksum of the other bytes
+  const auto publish = [&](TestExtent& extent) {
+    FOREBAY_EXPECT_OK(
+        cache->PublishSsd(*queue, extent.key, extent.image(), extent.checksums, 1));
+  };
+  publish(old);
+  store.interrupt = [&] {
+    FOREBAY_EXPECT_OK(cache->Evict(old.key, std::nullopt));
+    publish(anew);
+  };
+  const ExtentRef opened = cache->Find(old.key);
+  EXPECT_EQ(store.interrupt, nullptr) << "the store was asked";
+  EXPECT_EQ(opened, nullptr) << "a miss: the reader asks again";
+  const ExtentRef found = cache->Find(old.key);
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->sums().image, anew.checksums.image);
 }
 
 TEST_F(ExtentCacheTest, AnExtentThatAnotherIsWritingIsThereOnlyOnceItIsPublished) {

@@ -84,6 +84,12 @@ class FileSegmentStore final : public SegmentStore {
     const auto found = index_.find(key);
     return found != index_.end() && found->second.state == State::kPublished;
   }
+  bool Serves(const Segment& segment) const override {
+    MutexLock lock(index_mutex_);
+    const auto found = index_.find(segment.key);
+    return found != index_.end() && found->second.state == State::kPublished &&
+           found->second.segment.lock().get() == &segment;
+  }
   std::vector<ExtentKey> Keys() const override;
   std::vector<Stored> Contents() const override;
   std::uint64_t capacity_bytes() const override { return options_.capacity_bytes; }

@@ -56,6 +56,9 @@ class SegmentStore {
   // other errors it is no longer served either; a later Put or Open removes what is left of it.
   virtual Status Remove(const ExtentKey& key) = 0;
   virtual bool Contains(const ExtentKey& key) const = 0;  // whether it is published
+  // Whether this is what Get would return now: a segment may have been removed, and another one of
+  // the same key published, since its reader got it.
+  virtual bool Serves(const Segment& segment) const = 0;
   virtual std::vector<ExtentKey> Keys() const = 0;  // published extents, in manifest order
   // The published extents with the sizes of their files.
   struct Stored {
