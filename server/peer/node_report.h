@@ -23,6 +23,7 @@ struct LinkFigures {
   std::uint64_t calls = 0;           // that have ended, without pings and refused calls
   std::uint64_t failed = 0;          // of them, with an error
   std::uint64_t busy_ns = 0;         // time during which at least one of them was under way
+  std::uint64_t bound_bytes = 0;     // of rows that may be asked of it at a time, now (FlightBound)
 };
 
 }  // namespace forebay::peer
