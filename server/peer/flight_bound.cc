@@ -103,7 +103,9 @@ void FlightBound::Decide(double rate, std::int64_t now_ns) {
 }
 
 void FlightBound::Change(std::uint64_t bytes, Trial trial, std::int64_t now_ns) {
-  if (bytes == bound_bytes_) return;
+  trial_ = Trial::kNone;
+  // The largest answers may hold the bound where it is.
+  if (bytes == this->bytes()) return;
   bytes_before_trial_ = this->bytes();
   bound_bytes_ = bytes;
   trial_ = trial;
