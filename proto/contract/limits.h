@@ -116,6 +116,8 @@ inline constexpr std::uint64_t kPeerCallBytesMax = 16 * kMiB;  // of the rows of
                                                              // row is asked for alone
 inline constexpr std::uint64_t kPeerBytesInFlightMax = 64 * kMiB;  // rows asked of a node at
                                                    // a time; beyond, calls wait; a larger one alone
+inline constexpr std::uint64_t kPeerBytesInFlightMin = 4 * kMiB;  // as few, where the node is slow
+inline constexpr std::uint64_t kPeerBytesInFlightAtFirst = 16 * kMiB;  // before answers have come
 inline constexpr std::uint64_t kPeerDecodedBytesMax = 256 * kMiB;  // rows that a node has decoded
                                                    // for others and not sent yet; beyond, requests
                                                    // wait; a larger row alone

@@ -102,7 +102,10 @@ Result<rendezvous::NodePlace> JobNodes::FindPlace(const std::string& host_name,
 }
 
 Status JobNodes::OpenRendezvous() {
-  if (launch_.choice.kind == RendezvousKind::kPmix) rendezvous_ = std::move(launch_.pmix);
+  if (launch_.choice.kind == RendezvousKind::kPmix) {
+    launch_.pmix->StopAt(parts_.stop_fd);
+    rendezvous_ = std::move(launch_.pmix);
+  }
   if (launch_.choice.kind != RendezvousKind::kDirectory) return {};
   auto directory = parts_.backend.OpenDirectory(launch_.choice.path);
   if (!directory.has_value()) return directory.error().WithContext("nodes.rendezvous");

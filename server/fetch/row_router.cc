@@ -70,7 +70,13 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
   }
   // Sent without the lock: a source may answer within the call.
   const std::int64_t now_ns = clock_.NowNs();
-  for (auto& [node, rows] : of_nodes) {
+  // The loop begins with the node that follows this one. In ascending order, all nodes of a job
+  // would ask the same owner first, and the next one then, whenever they begin at the same time.
+  // This node is the last.
+  auto next = of_nodes.upper_bound(nodes_.self());
+  for (std::size_t left = of_nodes.size(); left > 0; --left, ++next) {
+    if (next == of_nodes.end()) next = of_nodes.begin();
+    auto& [node, rows] = *next;
     const bool is_own = node == nodes_.self();
     auto request = std::make_shared<RowRequest>();
     request->node = node;

@@ -24,6 +24,7 @@ namespace forebay::fetch {
 namespace {
 
 using io::testing::Take;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr std::uint32_t kGroups = 96;
@@ -123,6 +124,24 @@ TEST_F(RowRouterTest, EachOwnerGetsOneRequestWithAllItsRows) {
   EXPECT_FALSE(outcome_.has_value()) << "one request is under way";
   peers_.Answer(NodeRank(3));
   ExpectFilled(0);
+}
+
+TEST_F(RowRouterTest, EachNodeBeginsWithTheNodeThatFollowsIt) {
+  for (const std::uint32_t self : {0U, 1U, 2U, 3U}) {
+    plan::Membership nodes(NodeRank(self), {nodes_.nodes().begin(), nodes_.nodes().end()});
+    RowRouter router(peers_, own_, nodes, clock_);
+    std::vector<RoutedRow> rows;
+    for (std::uint64_t group = 0; group < kGroups; ++group) {
+      const std::uint64_t key = plan::GroupKey(dataset_->hash(), group);
+      if (nodes.Ranked(key).front() != nodes.self()) rows.push_back({.group_key = key, .row = {}});
+    }
+    peers_.held.clear();
+    router.Fill(*dataset_, std::move(rows), {}, [](const Result<RowRouter::Filled>&) {});
+    std::vector<NodeRank> asked;
+    for (const HeldRows::Held& held : peers_.held) asked.push_back(held.request->node);
+    EXPECT_THAT(asked, ElementsAre(NodeRank((self + 1) % 4), NodeRank((self + 2) % 4),
+                                   NodeRank((self + 3) % 4)));
+  }
 }
 
 TEST_F(RowRouterTest, NoRowsAreFilledAtOnce) {

@@ -39,7 +39,7 @@ struct GrpcPeersOptions {
 };
 
 // Thread-safe. Connects to a node when it is asked first. Requests of several batches are under way
-// at the same time; rows beyond limits::kPeerBytesInFlightMax wait, without a thread. Calls for
+// at the same time; rows beyond what FlightBound allows wait, without a thread. Calls for
 // extents and rows that a node refuses because it is too busy are repeated (BusyRetry) within the
 // deadline of the request; after it the error is stage::TooBusy.
 class GrpcPeers final : public stage::ExtentSource,

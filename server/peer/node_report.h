@@ -26,6 +26,7 @@ struct LinkFigures {
   // has failed, too; an extent is compared after its call.
   std::uint64_t wrong = 0;
   std::uint64_t busy_ns = 0;         // time during which at least one of them was under way
+  std::uint64_t bound_bytes = 0;     // of rows that may be asked of it at a time, now (FlightBound)
 };
 
 }  // namespace forebay::peer

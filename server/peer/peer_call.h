@@ -22,7 +22,7 @@ inline Error Withdrawn() {
 // ended. The link calls exactly one of Begin and Fail, once, and holds no mutex meanwhile.
 class PeerCall {
  public:
-  // `bytes`: how much the answer takes of limits::kPeerBytesInFlightMax.
+  // `bytes`: how much the answer takes of the bytes that may be under way (FlightBound).
   PeerCall(std::uint64_t bytes, std::int64_t deadline_ns)
       : bytes_(bytes), deadline_ns_(deadline_ns) {}
   virtual ~PeerCall() = default;
@@ -44,6 +44,7 @@ class PeerCall {
   const std::uint64_t bytes_;
   const std::int64_t deadline_ns_;
   bool waits_its_turn_ = false;  // PeerLink::Start, and not StartAtOnce, has begun it
+  std::int64_t begun_ns_ = 0;    // when it has, by io::Clock
   bool is_withdrawn_ = false;    // under the link's mutex
   bool is_resting_ = false;      // likewise: it is not to begin yet (PeerLink::StartLater)
   grpc::Alarm alarm_;  // at the deadline, while the call waits for its turn

@@ -99,21 +99,22 @@ void PeerLink::BeginAll(const Calls& calls) {
 PeerLink::Calls PeerLink::TakeReadyLocked() {
   Calls ready;
   if (hello_ != Hello::kAgreed || is_stopping_) return ready;
+  const std::uint64_t bound = bound_.bytes();
   bool is_full = false;
   std::erase_if(waiting_, [&](const std::shared_ptr<PeerCall>& call) FOREBAY_REQUIRES(mutex_) {
     if (call->is_resting_) return false;
     const std::uint64_t bytes = call->bytes();
-    // One call alone may be larger than the limit.
-    const bool fits = bytes_in_flight_ == 0 ||
-                      (bytes <= limits::kPeerBytesInFlightMax &&
-                       bytes_in_flight_ <= limits::kPeerBytesInFlightMax - bytes);
+    // One call alone may be larger than the bound.
+    const bool fits =
+        bytes_in_flight_ == 0 || (bytes <= bound && bytes_in_flight_ <= bound - bytes);
     if (bytes > 0 && (is_full || !fits)) {
       is_full = true;
       return false;
     }
     bytes_in_flight_ += bytes;
     call->waits_its_turn_ = true;
-    if (under_way_++ == 0) busy_since_ns_ = clock_.NowNs();
+    call->begun_ns_ = clock_.NowNs();
+    if (under_way_++ == 0) busy_since_ns_ = call->begun_ns_;
     // Entered before it begins, so that Stop cancels it also in between.
     active_.insert(call);
     call->alarm_.Cancel();
@@ -257,16 +258,21 @@ void PeerLink::CountWrong() {
 LinkFigures PeerLink::figures() {
   const MutexLock lock(mutex_);
   if (under_way_ > 0) AddBusyTimeLocked();
+  figures_.bound_bytes = bound_.bytes();
   return figures_;
 }
 
-void PeerLink::Ended(PeerCall& call) {
+void PeerLink::Ended(PeerCall& call, std::uint64_t answered_bytes) {
   Calls ready;
   {
     const MutexLock lock(mutex_);
     // The call stays in active_ until the end, so that Stop does not return before this function
     // has begun the calls that wait.
     bytes_in_flight_ -= call.bytes();
+    if (answered_bytes > 0) {
+      const std::int64_t now_ns = clock_.NowNs();
+      bound_.OnAnswer(answered_bytes, now_ns - call.begun_ns_, now_ns);
+    }
     ready = TakeReadyLocked();
     if (call.waits_its_turn_ && --under_way_ == 0) AddBusyTimeLocked();
   }

@@ -17,6 +17,7 @@
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/clock.h"
+#include "server/peer/flight_bound.h"
 #include "server/peer/job_certificates.h"
 #include "server/peer/node_report.h"
 #include "server/peer/peer_call.h"
@@ -52,7 +53,9 @@ class PeerLink {
   // lock that the end of a call may take.
   void Withdraw(PeerCall& call);
   // To be called by a call that has begun and has ended, as the last thing that it does.
-  void Ended(PeerCall& call);
+  // `answered_bytes` are those of the call, if it was answered in full. Then the time that it took
+  // counts for how many bytes may be under way.
+  void Ended(PeerCall& call, std::uint64_t answered_bytes = 0);
   // Counts a call that has ended, for figures(). `carried_bytes` are those of `received_bytes` that
   // a PayloadCarrier has brought.
   void Count(std::uint64_t received_bytes, bool has_failed, std::uint64_t carried_bytes = 0);
@@ -98,6 +101,7 @@ class PeerLink {
   std::unordered_set<std::shared_ptr<PeerCall>> active_ FOREBAY_GUARDED_BY(mutex_);
   std::size_t ending_ FOREBAY_GUARDED_BY(mutex_) = 0;  // calls that are being destroyed
   std::uint64_t bytes_in_flight_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  FlightBound bound_ FOREBAY_GUARDED_BY(mutex_);
   LinkFigures figures_ FOREBAY_GUARDED_BY(mutex_);
   std::size_t under_way_ FOREBAY_GUARDED_BY(mutex_) = 0;  // calls that Start has begun
   std::int64_t busy_since_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;  // if under_way_ is not 0

@@ -2,6 +2,7 @@
 // deadline.
 #include "server/peer/peer_link.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -20,6 +21,7 @@
 
 #include "forebay/v1/peer.grpc.pb.h"
 #include "proto/contract/limits.h"
+#include "server/io/testing/manual_clock.h"
 #include "server/peer/channel_settings.h"
 #include "server/peer/testing/tcp_relay.h"
 #include "server/stage/extent_source.h"
@@ -29,7 +31,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::uint64_t kRoom = limits::kPeerBytesInFlightMax;
+// As long as no call was answered.
+constexpr std::uint64_t kRoom = limits::kPeerBytesInFlightAtFirst;
 
 // A node that agrees to Hello, or does not.
 class HelloNode final : public v1::Peer::Service {
@@ -150,6 +153,39 @@ TEST_F(PeerLinkTest, CallsBeginInOrderAsLongAsThereIsRoom) {
   link_.Ended(*b);
   EXPECT_EQ(journal_.AwaitLines(4).back(), "d begins");
   link_.Ended(*d);
+}
+
+TEST_F(PeerLinkTest, AnswersThatDoNotWaitForEachOtherMakeRoomForMore) {
+  io::ManualClock clock;
+  PeerLink link({.address = "127.0.0.1:1", .job_id = "job"}, node_.address(), clock);
+  EXPECT_EQ(link.figures().bound_bytes, kRoom);
+  std::vector<std::shared_ptr<NotedCall>> calls;
+  for (int i = 0; i < 60; ++i) calls.push_back(Start(link, "call", kRoom / 2));
+  EXPECT_EQ(journal_.AwaitLines(2).size(), 2U) << "there is room for two";
+  // All that are under way are answered together, after the same time however many they are.
+  std::size_t most = 0;
+  while (!calls.empty()) {
+    clock.AdvanceNs(20'000'000);
+    const auto waiting = std::ranges::find_if(calls, [](const auto& c) { return !c->has_begun(); });
+    const std::vector<std::shared_ptr<NotedCall>> begun(calls.begin(), waiting);
+    ASSERT_FALSE(begun.empty());
+    calls.erase(calls.begin(), waiting);
+    most = std::max(most, begun.size());
+    for (const auto& call : begun) link.Ended(*call, call->bytes());
+  }
+  EXPECT_GE(most, 4U);
+  EXPECT_GE(link.figures().bound_bytes, 2 * kRoom);
+}
+
+TEST_F(PeerLinkTest, OnlyAnswersChangeTheRoom) {
+  for (int i = 0; i < 100; ++i) {
+    const auto a = Start(link_, "a", kRoom / 2);
+    const auto b = Start(link_, "b", kRoom / 2);
+    journal_.AwaitLines(2 * static_cast<std::size_t>(i) + 2);
+    link_.Ended(*a);
+    link_.Ended(*b);
+  }
+  EXPECT_EQ(link_.figures().bound_bytes, kRoom) << "calls that fail say nothing";
 }
 
 TEST_F(PeerLinkTest, ACallLargerThanTheRoomBeginsAlone) {

@@ -217,7 +217,7 @@ void RowsCall::End() {
     link_.Count(received, !outcome.has_value(), is_carried ? received : 0);
   }
   wanted_.done(outcome);
-  link_.Ended(*this);  // destroys this object
+  link_.Ended(*this, received);  // destroys this object
 }
 
 }  // namespace forebay::peer

@@ -1,19 +1,26 @@
 // The PMIx calls. Only this file knows libpmix. The fence is started without blocking and waited
-// for here, because launchers may ignore the attribute PMIX_TIMEOUT.
+// for here, because launchers may ignore the attribute PMIX_TIMEOUT, and because the daemon may be
+// told to stop meanwhile.
 #include "server/rendezvous/pmix_rendezvous.h"
 
 #include <pmix.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "proto/contract/limits.h"
-#include "proto/contract/thread_annotations.h"
+#include "proto/contract/unique_fd.h"
 #include "server/rendezvous/node_file.h"
 
 namespace forebay::rendezvous {
@@ -82,24 +89,22 @@ Result<NodeEntry> EntryOf(const pmix_proc_t& proc) {
 
 // The end of a fence, which PMIx reports on a thread of its own.
 struct FenceState {
-  Mutex mutex;
-  CondVar ended;
-  bool has_ended FOREBAY_GUARDED_BY(mutex) = false;
-  pmix_status_t status FOREBAY_GUARDED_BY(mutex) = PMIX_SUCCESS;
+  UniqueFd ended{eventfd(0, EFD_CLOEXEC)};          // readable once the fence has ended
+  std::atomic<pmix_status_t> status = PMIX_SUCCESS;  // of the fence, written before that
 };
 
 void FenceEnded(pmix_status_t status, void* state_of_fence) {
   auto& state = *static_cast<FenceState*>(state_of_fence);
-  const MutexLock lock(state.mutex);
-  state.has_ended = true;
   state.status = status;
-  state.ended.NotifyAll();
+  const std::uint64_t one = 1;
+  // An eventfd takes its first write always.
+  static_cast<void>(!write(state.ended.get(), &one, sizeof(one)));
 }
 
 }  // namespace
 
-// The fence's arguments lie here, because PMIx uses them until the fence ends, which may be after a
-// deadline. PMIx_Finalize, in the destructor, ends it.
+// The fence's arguments lie here, because PMIx uses them until the fence ends, which may be after
+// Exchange has given it up. The destructor says when that is over.
 struct PmixRendezvous::Session {
   explicit Session(const io::Clock& used_clock) : clock(used_clock) {}
 
@@ -109,11 +114,19 @@ struct PmixRendezvous::Session {
   pmix_proc_t everybody = {};
   pmix_info_t collect = {};
   FenceState fence;
+  bool is_fence_given_up = false;
 };
 
 PmixRendezvous::PmixRendezvous(std::unique_ptr<Session> session) : session_(std::move(session)) {}
 
-PmixRendezvous::~PmixRendezvous() { PMIx_Finalize(nullptr, 0); }
+PmixRendezvous::~PmixRendezvous() {
+  // PMIx calls back on its progress thread alone, which this call ends. But if somebody else in the
+  // process has initialised PMIx, too, it only counts down, and a fence that was given up may still
+  // end. Then its memory stays.
+  const pmix_status_t status = PMIx_Finalize(nullptr, 0);
+  const bool may_call_back = status != PMIX_SUCCESS || PMIx_Initialized() != 0;
+  if (session_->is_fence_given_up && may_call_back) static_cast<void>(session_.release());
+}
 
 PmixTask PmixRendezvous::task() const { return session_->task; }
 
@@ -164,20 +177,13 @@ Result<std::vector<NodeEntry>> PmixRendezvous::Exchange(const NodeEntry& own,
   session_->collect.value.type = PMIX_BOOL;
   session_->collect.value.data.flag = true;
   FenceState& fence = session_->fence;
+  if (!fence.ended.valid()) {
+    return Error(ErrorCode::kResourceExhausted, "PMIx: no eventfd for the wait", errno);
+  }
   // The callback comes on a thread of PMIx, perhaps before this call returns.
   status = PMIx_Fence_nb(&session_->everybody, 1, &session_->collect, 1, FenceEnded, &fence);
   if (status == PMIX_SUCCESS) {
-    const MutexLock lock(fence.mutex);
-    while (!fence.has_ended) {
-      const std::int64_t left_ns = deadline_ns - session_->clock.NowNs();
-      if (left_ns <= 0) {
-        return Error(ErrorCode::kDeadlineExceeded,
-                     fmt::format("PMIx: not all {} daemons of the job have arrived in time (PMIx "
-                                 "does not say which are missing)",
-                                 node_count));
-      }
-      fence.ended.WaitFor(fence.mutex, std::chrono::nanoseconds(left_ns));
-    }
+    FOREBAY_TRY(AwaitFence(node_count, deadline_ns));
     status = fence.status;
   } else if (status == PMIX_OPERATION_SUCCEEDED) {
     status = PMIX_SUCCESS;  // it has ended already, and calls nothing back
@@ -193,6 +199,32 @@ Result<std::vector<NodeEntry>> PmixRendezvous::Exchange(const NodeEntry& own,
   std::ranges::sort(nodes, {}, &NodeEntry::rank);
   FOREBAY_TRY(CheckNodeList(nodes, node_count));
   return nodes;
+}
+
+// Waits until the fence has ended. After an error it has been given up.
+Status PmixRendezvous::AwaitFence(std::uint32_t node_count, std::int64_t deadline_ns) {
+  constexpr std::int64_t kNsPerMs = 1'000'000;
+  constexpr std::int64_t kLongestMs = std::numeric_limits<int>::max();
+  session_->is_fence_given_up = true;  // until it has ended
+  for (;;) {
+    const std::int64_t left_ns = deadline_ns - session_->clock.NowNs();
+    if (left_ns <= 0) {
+      return Error(ErrorCode::kDeadlineExceeded,
+                   fmt::format("PMIx: not all {} daemons of the job have arrived in time (PMIx "
+                               "does not say which are missing)",
+                               node_count));
+    }
+    // poll ignores a negative descriptor, so without `stop_fd_` only the fence ends the wait.
+    pollfd polled[] = {{stop_fd_, POLLIN, 0}, {session_->fence.ended.get(), POLLIN, 0}};
+    const auto wait_ms = static_cast<int>(std::min(left_ns / kNsPerMs + 1, kLongestMs));
+    // After an error, which is a signal, nothing is known about the descriptors.
+    if (poll(polled, std::size(polled), wait_ms) <= 0) continue;
+    if (polled[0].revents != 0) {
+      return Error(ErrorCode::kCancelled, "the daemon was told to stop");
+    }
+    session_->is_fence_given_up = false;
+    return {};
+  }
 }
 
 }  // namespace forebay::rendezvous

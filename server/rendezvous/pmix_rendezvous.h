@@ -21,14 +21,19 @@ class PmixRendezvous final : public Rendezvous {
   // Connects this process with its PMIx server. A process has one connection. kFailedPrecondition:
   // it was not started by a launcher with PMIx.
   static Result<std::unique_ptr<PmixRendezvous>> Connect(const io::Clock& clock);
-  // Disconnects.
+  // Disconnects. Asks the server, which may not answer.
   ~PmixRendezvous() override;
 
   // For FindLaunch.
   PmixTask task() const;
 
+  // Makes Exchange end with kCancelled when `stop_fd` becomes readable. It is borrowed; -1, as
+  // before this call: nothing ends Exchange early. To be called before Exchange.
+  void StopAt(int stop_fd) { stop_fd_ = stop_fd; }
+
   // Every task of the launch has to call it, because a fence waits for all: kFailedPrecondition if
-  // the number of tasks is not `node_count`.
+  // the number of tasks is not `node_count`. To be called once. kDeadlineExceeded names no ranks,
+  // because PMIx does not say who has come to a fence.
   Result<std::vector<NodeEntry>> Exchange(const NodeEntry& own, std::uint32_t node_count,
                                           std::int64_t deadline_ns) override;
   // The server forgets the entries when the job ends, so nothing is removed.
@@ -37,8 +42,10 @@ class PmixRendezvous final : public Rendezvous {
  private:
   struct Session;
   explicit PmixRendezvous(std::unique_ptr<Session> session);
+  Status AwaitFence(std::uint32_t node_count, std::int64_t deadline_ns);
 
-  const std::unique_ptr<Session> session_;
+  std::unique_ptr<Session> session_;
+  int stop_fd_ = -1;
 };
 
 }  // namespace forebay::rendezvous

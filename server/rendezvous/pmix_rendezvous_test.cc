@@ -2,13 +2,19 @@
 // without a launcher, the program tests that Connect says so.
 #include "server/rendezvous/pmix_rendezvous.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 
+#include "proto/contract/unique_fd.h"
 #include "server/io/clock.h"
 
 // libpmix keeps what it allocates when there is no server.
@@ -81,6 +87,55 @@ TEST(PmixRendezvous, ATaskThatNeverComesEndsTheWaitOfTheOthers) {
   // A launcher may notice that the task has ended.
   EXPECT_THAT(nodes.error().code(),
               AnyOf(Eq(ErrorCode::kDeadlineExceeded), Eq(ErrorCode::kUnavailable)));
+}
+
+// Blocks until both tasks of a launch have opened their end of a named pipe. PMIx would do that by
+// a fence, which the test cannot use twice.
+class Meeting {
+ public:
+  // The tasks of a launch on one machine have the same parent.
+  Meeting()
+      : path_(std::filesystem::temp_directory_path() /
+              ("forebay_pmix." + std::to_string(getppid()))) {
+    mkfifo(path_.c_str(), 0600);  // the other task may have made it
+  }
+  ~Meeting() { std::filesystem::remove(path_); }
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+  void Await(int open_mode) { EXPECT_TRUE(UniqueFd(open(path_.c_str(), open_mode)).valid()); }
+
+ private:
+  const std::filesystem::path path_;
+};
+
+TEST(PmixRendezvous, AStopEndsTheWaitForATaskThatDoesNotCome) {
+  const io::SteadyClock clock;
+  Result<std::unique_ptr<PmixRendezvous>> rendezvous = PmixRendezvous::Connect(clock);
+  if (LaunchSize() == nullptr) return ExpectNoLauncher(rendezvous);
+  ASSERT_TRUE(rendezvous.has_value()) << rendezvous.error().ToString();
+  const PmixTask task = (*rendezvous)->task();
+  ASSERT_EQ(task.task_count, 2U);
+  Meeting meeting;
+  // Stays connected, and does not come, until the other task has given the fence up. Otherwise the
+  // launcher might end the fence.
+  if (task.rank == 1) return meeting.Await(O_RDONLY);
+
+  // A timer stands for the signal. By then the wait has begun; the outcome is the same if it has
+  // not.
+  const UniqueFd stop(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
+  const itimerspec soon = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = 200'000'000}};
+  ASSERT_EQ(timerfd_settime(stop.get(), 0, &soon, nullptr), 0);
+  (*rendezvous)->StopAt(stop.get());
+  const auto nodes =
+      (*rendezvous)->Exchange(Node(0), task.task_count, clock.NowNs() + 30 * kNsPerSecond);
+  EXPECT_FALSE(nodes.has_value());
+  if (!nodes.has_value()) {
+    EXPECT_EQ(nodes.error().code(), ErrorCode::kCancelled) << nodes.error().ToString();
+    EXPECT_THAT(nodes.error().message(), HasSubstr("told to stop"));
+  }
+  // Disconnects while the fence is still under way.
+  *rendezvous = nullptr;
+  meeting.Await(O_WRONLY);
 }
 
 }  // namespace forebay::rendezvous::pmix_rendezvous_test

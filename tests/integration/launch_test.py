@@ -20,6 +20,8 @@ import unittest
 
 FOREBAY, FOREBAYD = (os.path.abspath(path) for path in sys.argv[1:3])
 RECORDS, RECORD_BYTES = 4096, 4096
+# A daemon that was built without libpmix has this message.
+PMIX = b"built without PMIx" not in pathlib.Path(FOREBAYD).read_bytes()
 # Waits, and says by a file that it does; TERM makes it end with code 9.
 WAITING = 'trap "echo TERM > {0}.got; exit 9" TERM; echo > {0}; while :; do sleep 0.05; done'
 
@@ -50,6 +52,13 @@ def processes(word):
         if any(word in argument for argument in arguments):
             found[int(entry.name)] = arguments
     return found
+
+
+def blocks(pid, number):
+    """Whether the main thread of the process blocks the signal."""
+    status = pathlib.Path("/proc/%d/status" % pid).read_text()
+    [mask] = [line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:")]
+    return int(mask, 16) >> (number - 1) & 1
 
 
 class LaunchTest(unittest.TestCase):
@@ -115,12 +124,13 @@ class LaunchTest(unittest.TestCase):
         return [pid for pid, words in processes(str(self.folder)).items()
                 if os.path.basename(words[0]) == "forebayd"]
 
-    def node(self, rank):
+    def node(self, rank, rendezvous=""):
         """Options of one of two nodes, on the loopback interface."""
+        rendezvous = rendezvous or "directory:%s/rendezvous" % self.folder
         return ["--node-rank", str(rank), "--node-count", "2",
                 "--address", "unix:%s/run%s/d.sock" % (self.folder, rank),
                 "--log", "%s/log%s" % (self.folder, rank),
-                "--set", "nodes.rendezvous=directory:%s/rendezvous" % self.folder,
+                "--set", "nodes.rendezvous=" + rendezvous,
                 "--set", "peer.interface=lo",
                 # Tells the two nodes on this host apart.
                 "--set", "tier.ssd.directory=%s/ssd%s" % (self.folder, rank),
@@ -294,21 +304,44 @@ class LaunchTest(unittest.TestCase):
         second.terminate()
         self.assertEqual(second.wait(60), 9, self.log(1))
 
+    def under_mpirun(self, script):
+        """The command and environment of two tasks, which stand for two nodes."""
+        return {"args": ["mpirun", "-n", "2", "--oversubscribe", "sh", "-c", script],
+                "env": {**self.environment, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}
+
     @unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
     def test_two_nodes_under_mpirun(self):
-        # Two tasks of one machine stand for two nodes, so each says which one it is.
-        options = " ".join(self.node("$OMPI_COMM_WORLD_RANK"))
-        script = "exec %s launch --config %s %s -- sh -c 'echo rank $OMPI_COMM_WORLD_RANK: %s'" % (
-            FOREBAY, self.config, options, "$FOREBAY_ADDRESS")
-        done = subprocess.run(["mpirun", "-n", "2", "--oversubscribe", "sh", "-c", script],
-                              env={**self.environment, "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                                   "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
-                              capture_output=True, text=True, timeout=120, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(sorted(done.stdout.splitlines()),
-                         ["rank %d: unix:%s/run%d/d.sock" % (rank, self.folder, rank)
-                          for rank in (0, 1)])
+        for rendezvous in ("", "pmix") if PMIX else ("",):
+            with self.subTest(rendezvous=rendezvous or "directory"):
+                # The tasks are on one machine, so each says which node it is.
+                options = " ".join(self.node("$OMPI_COMM_WORLD_RANK", rendezvous))
+                script = ("exec %s launch --config %s %s -- "
+                          "sh -c 'echo rank $OMPI_COMM_WORLD_RANK: $FOREBAY_ADDRESS'"
+                          % (FOREBAY, self.config, options))
+                done = subprocess.run(**self.under_mpirun(script), capture_output=True, text=True,
+                                      timeout=120, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(sorted(done.stdout.splitlines()),
+                                 ["rank %d: unix:%s/run%d/d.sock" % (rank, self.folder, rank)
+                                  for rank in (0, 1)])
+                for rank in (0, 1):
+                    self.assertIn("node %d of 2" % rank, self.log(rank))
 
+    @unittest.skipUnless(shutil.which("mpirun") and PMIX, "no mpirun, or no PMIx")
+    def test_a_node_that_waits_for_others_in_pmix_ends_when_it_is_asked_to(self):
+        # The second task is connected, and never comes.
+        script = ("[ $OMPI_COMM_WORLD_RANK = 0 ] || exec sleep 1000; exec %s launch --config %s "
+                  "%s -- true" % (FOREBAY, self.config, " ".join(self.node(0, "pmix"))))
+        with open(self.folder / "errors0", "wb") as errors:
+            launch = subprocess.Popen(**self.under_mpirun(script), stderr=errors)
+        self.started.append(launch)
+        [daemon] = eventually(self.daemon_pids, "the daemon")
+        # From then on the signal stays until the daemon reads it, so it may also come too early.
+        eventually(lambda: blocks(daemon, signal.SIGTERM), "a daemon that handles the signal")
+        os.kill(daemon, signal.SIGTERM)
+        self.assertNotEqual(launch.wait(60), 0, "no command has run")
+        self.assertIn("the daemon was told to stop", self.log(0))
 
 if __name__ == "__main__":
     # Who starts this test in the background may have it ignore SIGINT, and its children, too.

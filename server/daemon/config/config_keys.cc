@@ -213,7 +213,7 @@ std::vector<ConfigKey> NodeKeys() {
        Parsed(&Config::nodes_rendezvous, rendezvous::ParseRendezvous)},
       {"nodes.rendezvous_timeout_s", "60",
        "Seconds for which a daemon waits at its start for the daemons of the other nodes. Then it "
-       "fails, and names those that are missing.",
+       "fails, and names those that are missing (not with pmix, which does not say who they are).",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.nodes_rendezvous_timeout_s, text, kRetrySecondsMax);
          // No other daemon could have come.

@@ -23,7 +23,8 @@ void CheckHugePages(const Config& config, CheckReport& report);
 void CheckOpenFiles(const Config& config, CheckReport& report);
 
 // Whether a daemon can take part in a job of several nodes: this node's place, the address on which
-// it listens, and the directory or the list of hosts of nodes.rendezvous.
+// it listens, the limit of locked memory if MPI is used, and the directory or the list of hosts of
+// nodes.rendezvous.
 void CheckNodes(const Config& config, io::IoBackend& backend, const io::Clock& clock,
                 CheckReport& report);
 // About how many descriptors a daemon with `clients` clients has open, without other nodes.

@@ -1,7 +1,7 @@
 // Checks what a daemon needs of its node to take part in a job of several nodes: a place in the
-// job, an address and a port to listen on, and the list of hosts or the directory of the
-// rendezvous. It calls the functions by which the daemon finds these itself. Other nodes are not
-// asked, because their daemons do not run yet.
+// job, an address and a port to listen on, memory that MPI may lock, and the list of hosts or the
+// directory of the rendezvous. It calls the functions by which the daemon finds these itself. Other
+// nodes are not asked, because their daemons do not run yet.
 #include <netdb.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -120,6 +120,25 @@ void CheckListening(const Config& config, const std::string& job, std::uint16_t 
                           "where the network allows it", kSecretVariable));
 }
 
+// The memory that a fabric registers counts as locked: the tiers and slots that MPI sends from and
+// receives into. With a limit, an MPI may copy through buffers of its own, or fail. That depends on
+// the fabric, which is not known here, so a limit is a warning.
+void CheckLockedMemory(CheckReport& report) {
+  rlimit locked{};
+  if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0) return;
+  const std::string key = "peer.transport is mpi";
+  if (locked.rlim_cur == RLIM_INFINITY) {
+    return report.Ok(key + ", and locked memory has no limit");
+  }
+  report.Warn(fmt::format("{}, and {} bytes of memory may be locked: on fabrics that register "
+                          "memory (InfiniBand, RoCE, Omni-Path), MPI may be slow or fail",
+                          key, locked.rlim_cur),
+              "start the daemons without a limit of locked memory (ulimit -l unlimited; "
+              "limits.conf, or LimitMEMLOCK=infinity of slurmd); nothing is to be done where MPI "
+              "uses TCP",
+              {{"locked_bytes_max", locked.rlim_cur}});
+}
+
 // Writes as a daemon does when it publishes its entry, but to a file without a name.
 void CheckRendezvousDirectory(const std::string& path, io::IoBackend& backend,
                               CheckReport& report) {
@@ -162,6 +181,7 @@ void CheckNodes(const Config& config, io::IoBackend& backend, const io::Clock& c
   }
   ReportPlace(config, place, remedy, report);
   CheckListening(config, launch->launch.job.name, port_of_list, report);
+  if (config.peer_transport == "mpi") CheckLockedMemory(report);
   if (kind == RendezvousKind::kDirectory) CheckRendezvousDirectory(path, backend, report);
 }
 

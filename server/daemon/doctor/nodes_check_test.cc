@@ -2,10 +2,12 @@
 // nodes. Each check runs in a process of its own, as the doctor runs it, because listening starts
 // threads.
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +29,10 @@ using io::testing::Take;
 using io::testing::TempFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
+
+constexpr const char* kNotSet = "the limit of locked memory could not be set";
 
 class DoctorNodesTest : public ::testing::Test {
  protected:
@@ -37,9 +42,12 @@ class DoctorNodesTest : public ::testing::Test {
     config_.node_rank = "0";
     config_.node_count = "2";
   }
-  std::vector<Finding> Findings() const {
+  // `limit` is that of locked memory in the process of the check; none: that of this process.
+  std::vector<Finding> Findings(std::optional<rlim_t> limit = std::nullopt) const {
     std::vector<Finding> findings;
-    const auto run = [this](CheckReport& report) {
+    const auto run = [this, limit](CheckReport& report) {
+      const rlimit locked = {limit.value_or(0), limit.value_or(0)};
+      if (limit && setrlimit(RLIMIT_MEMLOCK, &locked) != 0) return report.Ok(kNotSet);
       const auto selected = Take(io::SelectBackend(io::BackendChoice::kThreads));
       const io::SteadyClock clock;
       CheckNodes(config_, *selected.backend, clock, report);
@@ -47,6 +55,13 @@ class DoctorNodesTest : public ::testing::Test {
     RunCheck({.name = "nodes", .subject = "", .hung_remedy = "", .run = run}, 60'000,
              [&](const Finding& finding) { findings.push_back(finding); });
     return findings;
+  }
+  std::vector<Finding> FindingsOfLockedMemory(rlim_t limit) const {
+    std::vector<Finding> found = Findings(limit);
+    std::erase_if(found, [](const Finding& finding) {
+      return finding.text.find("locked") == std::string::npos;
+    });
+    return found;
   }
   // The only finding that is not ok.
   Finding Bad() const {
@@ -101,6 +116,25 @@ TEST_F(DoctorNodesTest, PlaceAddressAndDirectoryAreTriedAndNothingIsLeft) {
   EXPECT_THAT(findings[1].text, HasSubstr("listen for other nodes on 127.0.0.1:"));
   EXPECT_THAT(findings[2].text, HasSubstr("entries can be written"));
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST_F(DoctorNodesTest, ALimitOfLockedMemoryIsAWarningWhereMpiIsUsed) {
+  EXPECT_THAT(FindingsOfLockedMemory(1 << 16), IsEmpty()) << "gRPC locks no memory";
+  config_.peer_transport = "mpi";
+  const auto limited = FindingsOfLockedMemory(1 << 16);
+  ASSERT_THAT(limited, SizeIs(1));
+  EXPECT_EQ(limited[0].verdict, Verdict::kWarning);
+  EXPECT_THAT(limited[0].text, HasSubstr("65536 bytes of memory may be locked"));
+  EXPECT_THAT(limited[0].remedy, HasSubstr("ulimit -l unlimited"));
+}
+
+TEST_F(DoctorNodesTest, LockedMemoryWithoutALimitIsGood) {
+  config_.peer_transport = "mpi";
+  const auto unlimited = FindingsOfLockedMemory(RLIM_INFINITY);
+  // Only root may raise it.
+  if (!unlimited.empty() && unlimited[0].text == kNotSet) GTEST_SKIP() << kNotSet;
+  ASSERT_THAT(unlimited, SizeIs(1));
+  EXPECT_EQ(unlimited[0].verdict, Verdict::kOk) << unlimited[0].text;
 }
 
 TEST_F(DoctorNodesTest, ADirectoryThatIsNotThereIsAFailure) {

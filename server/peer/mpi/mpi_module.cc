@@ -7,7 +7,8 @@
 // a datatype of blocks of at most that, with displacements of 64 bits.
 //
 // A cancelled receive may leave a message without a receiver: its sender did not know yet. Such a
-// message would keep its sender waiting, so it is received and thrown away.
+// message would keep its sender waiting, so it is received and thrown away. For a minute after a
+// cancel the thread wakes up to look for such messages. Later it looks whenever it is awake.
 #include <mpi.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -37,14 +38,26 @@ using forebay::Mutex;
 using forebay::MutexLock;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kBlockBytesMax = std::uint64_t{1} << 30;
+// Tests build the module with smaller values of these two.
+#ifndef FOREBAY_MPI_BLOCK_BYTES
+#define FOREBAY_MPI_BLOCK_BYTES (std::uint64_t{1} << 30)
+#endif
+#ifndef FOREBAY_MPI_LATE_MS
+#define FOREBAY_MPI_LATE_MS 60'000
+#endif
+
+constexpr std::uint64_t kBlockBytesMax = FOREBAY_MPI_BLOCK_BYTES;
 constexpr std::size_t kNameBytes = 256;
 // The thread first gives its core away so many times, because more often comes within microseconds.
 constexpr int kYields = 8;
 constexpr std::chrono::microseconds kSleepMin(20);
 constexpr std::chrono::microseconds kSleepMax(500);
-// How often the thread looks for messages without a receiver, once there may be some.
+// How long after a cancel the thread wakes up to look for messages without a receiver, and how
+// often. A node begins to send only before the deadline of the request, which is half of this time.
+constexpr std::chrono::milliseconds kLateTime(FOREBAY_MPI_LATE_MS);
 constexpr std::chrono::seconds kLateInterval(1);
+// The name of the thread, for tools that show threads.
+constexpr const char* kThreadName = "forebay-mpi";
 
 std::string ErrorText(int code) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
@@ -120,7 +133,8 @@ class MpiModule {
   std::vector<int> indexes_;       // for MPI_Testsome, as the next one
   std::vector<MPI_Status> statuses_;
   int idle_rounds_ = 0;
-  bool has_cancelled_ = false;  // so there may be messages without a receiver
+  bool has_cancelled_ = false;    // so there may be messages without a receiver
+  Clock::time_point late_until_;  // until then some may still come
 };
 
 std::int32_t MpiModule::Start(const ForebayNode& self, std::string& error) {
@@ -135,6 +149,7 @@ std::int32_t MpiModule::Start(const ForebayNode& self, std::string& error) {
 }
 
 void MpiModule::Run(const ForebayNode& self, std::promise<std::string>& started) {
+  prctl(PR_SET_NAME, kThreadName);
   // Otherwise the kernel adds 50 us to each sleep.
   prctl(PR_SET_TIMERSLACK, 1000UL);
   int provided = 0;
@@ -277,7 +292,7 @@ bool MpiModule::AwaitWork(std::deque<Command>& commands) {
   const auto has_work = [this]() FOREBAY_REQUIRES(mutex_) {
     return !commands_.empty() || is_leaving_;
   };
-  if (requests_.empty() && !has_cancelled_) {
+  if (requests_.empty() && Clock::now() >= late_until_) {
     while (!has_work()) changed_.Wait(mutex_);
   } else if (requests_.empty()) {
     changed_.WaitFor(mutex_, kLateInterval, has_work);
@@ -293,6 +308,7 @@ bool MpiModule::AwaitWork(std::deque<Command>& commands) {
 void MpiModule::Execute(const Command& command) {
   if (command.kind == Command::Kind::kCancel) {
     has_cancelled_ = true;
+    late_until_ = Clock::now() + kLateTime;
     for (std::size_t i = 0; i < messages_.size(); ++i) {
       const Message& message = messages_[i];
       const bool is_meant = message.is_receive && message.tag == command.tag;
@@ -472,7 +488,6 @@ bool MpiModule::EndTogether() {
   MPI_Request all = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(comm_, &all) != MPI_SUCCESS) return false;
   int are_there = 0;
-  has_cancelled_ = true;
   for (;;) {
     EndSome();
     ThrowAwayLate();
