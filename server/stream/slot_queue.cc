@@ -113,6 +113,9 @@ SlotQueue::Jobs SlotQueue::ReleasedLocked() {
 }
 
 void SlotQueue::EndAttempt(BatchJob& job) {
+  // Most batches come from RAM, and take what they were promised. Both members are written by the
+  // thread that makes the attempt, so they are read without the lock.
+  if (!job.has_scratch && !job.takes_unasked) return;
   Jobs ready;
   {
     const MutexLock lock(mutex_);

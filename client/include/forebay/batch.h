@@ -58,7 +58,8 @@ struct SharedMapping {
 // memory goes back to the daemon, which fills it with a further batch. Let go of batches soon,
 // therefore: a stream has prefetch_depth + 1 of them, and Next fails while the caller holds all.
 // Until then the memory stays readable and unchanged, also if the daemon dies or the stream and the
-// client are destroyed. Immutable; thread-safe.
+// client are destroyed. One exception: a daemon that stood still for half a minute and goes on (see
+// docs/failures.md). Immutable; thread-safe.
 class Batch {
  public:
   class State;
