@@ -127,12 +127,17 @@ void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog
 
 // Predicts the millionths of the samples of a random order that come from this node: the part of
 // the bytes that other nodes do not have to supply, because this node owns or copies them
-// (docs/nodes.md, "Copies"). 0 if no data set has a catalog.
-std::uint64_t PredictedLocalMillionths(const std::vector<stage::Dataset*>& datasets) {
+// (docs/nodes.md, "Copies"). Of the data sets that are being read, or of all if none is. 0 if none
+// of them has a catalog.
+std::uint64_t PredictedLocalMillionths(const std::vector<stage::Dataset*>& datasets,
+                                       const std::vector<stream::StreamSummary>& streams) {
   double total_bytes = 0, bytes_here = 0;
   for (const stage::Dataset* dataset : datasets) {
     const auto catalog = dataset->catalog();
-    if (!catalog) continue;
+    const bool is_read =
+        streams.empty() || std::ranges::find(streams, dataset->name(),
+                                             &stream::StreamSummary::dataset) != streams.end();
+    if (!catalog || !is_read) continue;
     total_bytes += static_cast<double>(catalog->total_bytes());
     bytes_here += static_cast<double>(catalog->total_bytes() - dataset->bytes_of_others());
   }
@@ -227,7 +232,8 @@ v1::NodesReply Daemon::NodesNow() {
     node.set_failed_calls(view.received.failed);
     node.set_wrong_answers(view.received.wrong);
     if (view.is_self) {
-      node.set_predicted_local_millionths(PredictedLocalMillionths(datasets_.Served()));
+      node.set_predicted_local_millionths(
+          PredictedLocalMillionths(datasets_.Served(), registry_->Summaries()));
     }
     node.set_answers(view.report.has_value());
     if (!view.report.has_value()) {

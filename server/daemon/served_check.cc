@@ -14,6 +14,8 @@
 #include "proto/contract/checksum.h"
 #include "server/catalog/format_driver.h"
 #include "server/daemon/config/config.h"
+#include "server/stage/packed/packed_extent.h"
+#include "server/stage/packed/packed_form.h"
 
 namespace forebay::daemon {
 namespace {
@@ -83,6 +85,11 @@ std::uint64_t ContentDigest(const std::vector<stage::DatasetOptions>& datasets) 
     // The extents and the form in which they are stored belong to it here: nodes exchange them.
     bytes.Le(options->source.extent_bytes);
     bytes.Le(static_cast<std::uint32_t>(options->compression));
+    // Compressed extents travel as they are stored, so all nodes must read the same version.
+    if (options->compression != stage::Compression::kOff) {
+      bytes.Le(stage::kPackedExtentVersion);
+      bytes.Le(stage::kPackedFormVersion);
+    }
     for (const auto& [key, text] : ContentOf(*options)) {
       bytes.String(key);
       bytes.String(text);

@@ -96,6 +96,21 @@ void LocalRows::Read(stage::Dataset& dataset, WantedRows wanted, RowSource::Done
   Find(dataset, std::move(wanted), copy);
 }
 
+std::optional<ExtentId> LocalRows::FirstMissing(const stage::Dataset& dataset,
+                                                std::span<const Row> rows, Need need) const {
+  const auto catalog = dataset.catalog();
+  const catalog::SampleTable* const samples = catalog ? catalog->samples() : nullptr;
+  if (samples == nullptr) return std::nullopt;
+  std::vector<tier::ExtentRef> refs;
+  for (const Row& row : rows) {
+    const auto range = samples->SampleRange(row.sample, catalog->PartOf(row.field));
+    if (!range.has_value()) continue;
+    const ExtentId extent = range->extent;
+    if (!parts_.fetcher.TryAcquire(dataset, {&extent, 1}, need, refs)) return extent;
+  }
+  return std::nullopt;
+}
+
 // Called before extents are pinned, so that a request that waits for room holds none.
 void LocalRows::AwaitRoom(const WorkRef& work) {
   const std::uint64_t bytes = work->finder->memory_bytes();

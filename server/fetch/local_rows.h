@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -72,6 +73,11 @@ class LocalRows {
   // thread.
   using Found = std::function<void(Result<std::shared_ptr<const FoundRows>>)>;
   void Find(stage::Dataset& dataset, WantedRows wanted, Found done);
+
+  // The first extent that the rows need and that is not here, for an error that names it. Nullopt:
+  // there is none, or the data set is a pack, whose rows do not say in which extents they lie.
+  std::optional<ExtentId> FirstMissing(const stage::Dataset& dataset, std::span<const Row> rows,
+                                       Need need) const;
 
  private:
   struct Work;

@@ -11,33 +11,33 @@
 
 #include <fmt/format.h>
 
-#include "proto/contract/limits.h"
 #include "server/stage/extent_loader.h"
 #include "server/stage/extent_source.h"
 
 namespace forebay::fetch {
 namespace {
 
-// Names the objects of the first row, because all rows wait for the same GFS.
-Error LateRows(const RowRequest& request) {
-  const catalog::Catalog& catalog = *request.dataset->catalog();
-  const Row& first = request.rows.front();
-  std::string objects = "its objects are not known";
-  const auto range = catalog.samples()->SampleRange(first.sample, catalog.PartOf(first.field));
-  if (range.has_value()) objects = stage::NameObjects(catalog, range->extent);
+// Names the first extent that has not come, if it is known.
+Error LateRows(LocalRows& rows, const RowRequest& request) {
+  const stage::Dataset& dataset = *request.dataset;
+  const std::optional<ExtentId> missing =
+      rows.FirstMissing(dataset, request.rows, request.reader.need);
+  const std::string extent =
+      missing ? fmt::format(": extent {} ({})", missing->value(),
+                            stage::NameObjects(*dataset.catalog(), *missing))
+              : "";
   return Error(ErrorCode::kUnavailable,
-               fmt::format("{} rows of '{}' ({}) have not arrived from the GFS within {} ms; ask "
-                           "for the batch again, and see 'forebay status' for GFS failures",
-                           request.rows.size(), request.dataset->name(), objects,
-                           limits::kPullDeadlineMs));
+               fmt::format("{} rows of '{}' have not arrived from the GFS in time{}; ask for the "
+                           "batch again, and see 'forebay status' for GFS failures",
+                           request.rows.size(), dataset.name(), extent));
 }
 
 }  // namespace
 
 class OwnRows::Request : public std::enable_shared_from_this<Request> {
  public:
-  Request(std::shared_ptr<const RowRequest> asked, Done done)
-      : asked_(std::move(asked)), done_(std::move(done)) {}
+  Request(LocalRows& rows, std::shared_ptr<const RowRequest> asked, Done done)
+      : rows_(rows), asked_(std::move(asked)), done_(std::move(done)) {}
 
   // Not in the constructor, because nobody may want the rows already.
   void GiveUpWhenUnwanted() {
@@ -50,7 +50,7 @@ class OwnRows::Request : public std::enable_shared_from_this<Request> {
     return !done_.has_value();
   }
   void GiveUpIfLate(std::int64_t now_ns) {
-    if (now_ns >= asked_->deadline_ns) GiveUp(LateRows(*asked_));
+    if (now_ns >= asked_->deadline_ns) GiveUp(LateRows(rows_, *asked_));
   }
   void GiveUp(const Error& error) {
     const std::optional<Done> done = TakeDone();
@@ -73,6 +73,7 @@ class OwnRows::Request : public std::enable_shared_from_this<Request> {
     return std::exchange(done_, std::nullopt);
   }
 
+  LocalRows& rows_;
   const std::shared_ptr<const RowRequest> asked_;
   mutable Mutex mutex_;
   std::optional<Done> done_ FOREBAY_GUARDED_BY(mutex_);
@@ -80,7 +81,7 @@ class OwnRows::Request : public std::enable_shared_from_this<Request> {
 };
 
 void OwnRows::Read(std::shared_ptr<const RowRequest> asked, Done done) {
-  const auto request = std::make_shared<Request>(asked, std::move(done));
+  const auto request = std::make_shared<Request>(rows_, asked, std::move(done));
   {
     const MutexLock lock(mutex_);
     requests_.push_back(request);

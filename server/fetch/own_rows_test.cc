@@ -134,7 +134,8 @@ TEST_F(OwnRowsTest, ARequestThatIsLateIsGivenUpAndItsMemoryLeftAlone) {
   ASSERT_FALSE(late.has_value());
   EXPECT_EQ(late.error().code(), ErrorCode::kUnavailable);
   EXPECT_THAT(late.error().message(),
-              AllOf(HasSubstr("5 rows of 'data' (object 'data.bin')"), HasSubstr("from the GFS")));
+              AllOf(HasSubstr("5 rows of 'data'"), HasSubstr("from the GFS"),
+                    HasSubstr("extent 7 (object 'data.bin')")));
   const std::vector<std::byte> untouched(memory_.size());
   memory_ = untouched;
   LetGfsAnswer();

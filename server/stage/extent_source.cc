@@ -40,7 +40,9 @@ Result<SuppliedExtent> GfsExtents::Read(const ExtentRequest& request,
 }
 
 Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Catalog& catalog,
-                                             ExtentId extent, const SuppliedExtent& supplied) {
+                                             ExtentId extent, const SuppliedExtent& supplied,
+                                             bool* is_intact) {
+  if (is_intact != nullptr) *is_intact = false;
   const std::shared_ptr<const PackedForm> form = dataset.form();
   const bool is_packed = form && supplied.is_packed;
   const tier::ExtentKey raw_key = tier::KeyOf(catalog, extent);
@@ -67,6 +69,7 @@ Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Ca
     FOREBAY_ASSIGN(const PackedDirectory directory, PackedDirectory::OpenIn(*form, key, image));
     raw_checksum = directory.raw_checksum();
   }
+  if (is_intact != nullptr) *is_intact = true;
   // The other node may see other bytes on the GFS than this one did. Then neither copy may be
   // served here.
   if (dataset.first_reads().Compare(raw_key, raw_checksum) == FirstReads::Outcome::kChanged) {

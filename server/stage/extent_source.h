@@ -73,8 +73,11 @@ class GfsExtents final : public ExtentSource {
 // Checks an extent that another node has supplied (docs/design.md, P1): the image against the
 // checksum that came with it, and its raw bytes against the extent's first read.
 // Returns the checksums of the image and of its pieces. kDataLoss names the extent.
+// `is_intact`, if given, becomes true if the bytes are those that the other node has meant to send,
+// also if they are refused because this node's first read was another one.
 Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Catalog& catalog,
-                                             ExtentId extent, const SuppliedExtent& supplied);
+                                             ExtentId extent, const SuppliedExtent& supplied,
+                                             bool* is_intact = nullptr);
 
 // Between nodes, kUnavailable and kDeadlineExceeded mean that the node itself did not answer. A
 // node that answers with such an error of its own (its GFS does not respond) says kAborted.

@@ -49,11 +49,13 @@ class ExtentSourceTest : public ::testing::Test {
     return Supply(extent, rig_.dataset().catalog()->fingerprint());
   }
   Result<tier::ExtentChecksums> Verify(ExtentId extent, const SuppliedExtent& supplied) {
-    return VerifySupplied(rig_.dataset(), *rig_.dataset().catalog(), extent, supplied);
+    return VerifySupplied(rig_.dataset(), *rig_.dataset().catalog(), extent, supplied, &is_intact_);
   }
-  void ExpectRefused(ExtentId extent, const SuppliedExtent& supplied) {
+  // `is_intact`: the other node is not to blame.
+  void ExpectRefused(ExtentId extent, const SuppliedExtent& supplied, bool is_intact = false) {
     const auto refused = Verify(extent, supplied);
     ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(is_intact_, is_intact);
     EXPECT_EQ(refused.error().code(), ErrorCode::kDataLoss);
     EXPECT_THAT(refused.error().message(), HasSubstr(std::to_string(extent.value())));
   }
@@ -61,6 +63,7 @@ class ExtentSourceTest : public ::testing::Test {
   io::MemoryBackend memory_;
   io::SteadyClock clock_;
   StageRig rig_{memory_, ""};
+  bool is_intact_ = false;
 };
 
 TEST_F(ExtentSourceTest, WhatIsSuppliedFromRamHasTheChecksumsOfTheFirstRead) {
@@ -102,7 +105,7 @@ TEST_F(ExtentSourceTest, BytesThatAreNotThoseOfTheFirstReadAreRefused) {
   supplied.image.bytes()[0] ^= std::byte{1};
   supplied.checksums =
       tier::ComputeChecksums(rig_.dataset().key(kExtent), supplied.image.bytes(), {});
-  ExpectRefused(kExtent, supplied);
+  ExpectRefused(kExtent, supplied, /*is_intact=*/true);
   EXPECT_EQ(rig_.dataset().first_reads().mismatches(), 1U);
 }
 
@@ -133,7 +136,7 @@ TEST_F(ExtentSourceTest, ACompressedExtentOfOtherBytesThanThoseOfTheFirstReadIsR
   // The sender has read other bytes than this node, and what it sends is intact.
   reads.Forget();
   EXPECT_EQ(reads.Compare(raw, right + 1), FirstReads::Outcome::kFirst);
-  ExpectRefused(kExtent, supplied);
+  ExpectRefused(kExtent, supplied, /*is_intact=*/true);
   EXPECT_EQ(reads.mismatches(), 1U);
   // If this node has not read the extent, what another one has read is the first read here.
   reads.Forget();

@@ -156,13 +156,20 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
       // need to ask the others after an answer.
       Result<SuppliedExtent> supplied = parts_.peers->Read(request, allocate, queue);
       if (supplied.has_value()) {
-        Result<ExtentChecksums> verified = VerifySupplied(dataset, catalog, extent, *supplied);
+        bool is_intact = false;
+        Result<ExtentChecksums> verified =
+            VerifySupplied(dataset, catalog, extent, *supplied, &is_intact);
         if (verified.has_value()) {
           supplied->checksums = std::move(*verified);
           return supplied;
         }
+        // A rebuild has taken over: the bytes of any node would be refused.
+        if (is_intact && verified.error().code() == ErrorCode::kFailedPrecondition) {
+          return verified.error();
+        }
         // Wrong bytes are no reason to think that the node is dead: only this extent is affected.
-        parts_.peers->ReportWrong(node);
+        // Nor is the node to blame for bytes that it has read itself and this node's GFS has not.
+        if (!is_intact) parts_.peers->ReportWrong(node);
         log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
                   node.value(), verified.error().message());
         continue;

@@ -257,11 +257,14 @@ bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<BatchAssemble
     job->refs.clear();
     return true;
   }
-  if (where == fetch::Fetcher::Where::kAnywhere &&
+  if (where == fetch::Fetcher::Where::kAnywhere && !job->is_starved &&
+      slots_.HasPromise(*job) &&
       parts_.fetcher.HasRowsElsewhere(*spec.dataset, extents, refs)) {
     // Extents of this node are missing, and other nodes have to be asked, too. The batch goes on
     // with what is here, and RowRouter brings all other rows at the same time, so that it takes as
-    // long as the slowest of them and not as long as all together.
+    // long as the slowest of them and not as long as all together. Meanwhile it holds its slot.
+    // So only batches whose slots are reserved do this: others would keep memory from streams that
+    // could use it, for as long as the GFS does not answer.
     job->waited = true;
     job->refs.clear();
     return true;
@@ -330,6 +333,7 @@ void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
   const auto held = std::make_shared<AssembledBatch>(std::move(batch));
   const auto filled = [this, job, held](const Result<fetch::RowRouter::Filled>& filled_rows) {
     if (filled_rows.has_value()) {
+      if (filled_rows->own_rows > 0) job->waited = true;
       held->other_samples -= static_cast<std::uint32_t>(filled_rows->own_rows);
       return Finish(job, std::move(*held));
     }

@@ -235,7 +235,8 @@ TEST_P(NodeGroupTest, ABatchWhoseOwnExtentsDoNotComeIsAnErrorThatPasses) {
   ASSERT_EQ(reader.sink->errors().size(), 1U);
   EXPECT_EQ(reader.sink->errors().front().code(), ErrorCode::kUnavailable);
   EXPECT_THAT(reader.sink->errors().front().message(),
-              AllOf(HasSubstr("'data' (object 'data.bin')"), HasSubstr("from the GFS")));
+              AllOf(HasSubstr("rows of 'data'"), HasSubstr("(object 'data.bin')"),
+                    HasSubstr("from the GFS")));
   EXPECT_EQ(group_->node(0).slots().used_bytes(), 0U);
   group_->faults().Disarm();
   group_->faults().ReleaseStalls();

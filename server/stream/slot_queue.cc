@@ -158,6 +158,12 @@ SlotLedger::Excess SlotQueue::TakeRoom(BatchJob& job, std::uint64_t bytes) {
   return SlotLedger::Excess::kTaken;
 }
 
+bool SlotQueue::HasPromise(const BatchJob& job) {
+  if (job.slots->need.held_bytes == 0) return false;
+  const MutexLock lock(mutex_);
+  return job.room.is_promised;
+}
+
 void SlotQueue::GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) {
   ledger_.EndExcess(room.excess_bytes);
   slots.excess_bytes -= room.excess_bytes;

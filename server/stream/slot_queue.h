@@ -47,6 +47,8 @@ class SlotQueue {
   void ParkFailed(const JobRef& job);
   // Accounts for a batch that was assembled in `bytes` of slot memory.
   SlotLedger::Excess TakeRoom(BatchJob& job, std::uint64_t bytes);
+  // Whether slot memory for the batch is reserved, so that nobody else lacks what it holds.
+  bool HasPromise(const BatchJob& job);
   // A job has ended without a batch for the reader.
   void EndJob(BatchJob& job);
   // Batches were released, and their memory is free: starts jobs that wait for it.

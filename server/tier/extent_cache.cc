@@ -75,6 +75,11 @@ class TwoTierCache final : public ExtentCache {
       FOREBAY_EXCLUDES(mutex_);
   bool CanSpillLocked(const ResidentExtent& extent) const FOREBAY_REQUIRES(mutex_);
   void EvictFromRam(const ExtentKey& key, io::IoQueue* queue) FOREBAY_EXCLUDES(mutex_);
+  void AwaitNoSsdChange(const ExtentKey& key) FOREBAY_REQUIRES(mutex_);
+  Status BeginSsdWrite(const ExtentKey& key, bool is_guest) FOREBAY_REQUIRES(mutex_);
+  Status WriteSsd(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
+                  const ExtentChecksums& checksums, std::uint64_t next_use, bool is_guest)
+      FOREBAY_EXCLUDES(mutex_);
   RamRef DropEvicted(Node& node) FOREBAY_REQUIRES(mutex_);
   RamRef DropRam(Node& node, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
   bool DropSsd(Node& node, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
@@ -308,17 +313,21 @@ void TwoTierCache::EvictFromRam(const ExtentKey& key, io::IoQueue* queue) {
   ExtentRef spilling;
   {
     MutexLock lock(mutex_);
+    if (queue != nullptr) AwaitNoSsdChange(key);
     Node* const found = index_.Find(key);
     if (found == nullptr || !found->second.ram) return;
     if (found->second.ram->IsPinned()) return;
-    if (queue == nullptr || found->second.is_on_ssd || !CanSpillLocked(*found->second.ram)) {
+    // The write begins under the same lock under which the bytes are taken: an eviction by a
+    // rebuild, which must not find old bytes on SSD later, comes before both or ends the write.
+    if (queue == nullptr || !CanSpillLocked(*found->second.ram) ||
+        !BeginSsdWrite(key, /*is_guest=*/true).has_value()) {
       dropped = DropEvicted(*found);
       return;
     }
     spilling = found->second.ram;
   }
-  const Status stored = PublishSsd(*queue, key, spilling->block.bytes(),
-                                   spilling->checksums, kEvictsNobody, /*is_guest=*/true);
+  const Status stored = WriteSsd(*queue, key, spilling->block.bytes(), spilling->checksums,
+                                 kEvictsNobody, /*is_guest=*/true);
   spilling = nullptr;  // the last reference, where the extent was dropped meanwhile
   MutexLock lock(mutex_);
   Node* const found = index_.Find(key);
@@ -418,21 +427,37 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
   }
   {
     MutexLock lock(mutex_);
-    // The store would call a copy that is just being removed, or is just being written and may
-    // fail, one that is there.
-    while (removing_.contains(key) || writing_.contains(key)) ssd_changed_.Wait(mutex_);
-    if (ssd_health_.is_retired()) {
-      return Error(ErrorCode::kFailedPrecondition,
-                   "the SSD tier has been retired after repeated errors");
-    }
-    Node* const found = index_.Find(key);
-    if (found != nullptr && found->second.is_on_ssd) {
-      found->second.is_guest_on_ssd = found->second.is_guest_on_ssd && is_guest;
-      return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is on SSD already");
-    }
-    writing_.emplace(key, false);
-    guests_begun_ += is_guest ? 1 : 0;
+    AwaitNoSsdChange(key);
+    FOREBAY_TRY(BeginSsdWrite(key, is_guest));
   }
+  return WriteSsd(queue, key, image, checksums, next_use, is_guest);
+}
+
+// The store would call a copy that is just being removed, or is just being written and may fail,
+// one that is there.
+void TwoTierCache::AwaitNoSsdChange(const ExtentKey& key) {
+  while (removing_.contains(key) || writing_.contains(key)) ssd_changed_.Wait(mutex_);
+}
+
+// From here on an eviction of the extent ends the write, which WriteSsd does next.
+Status TwoTierCache::BeginSsdWrite(const ExtentKey& key, bool is_guest) {
+  if (ssd_health_.is_retired()) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "the SSD tier has been retired after repeated errors");
+  }
+  Node* const found = index_.Find(key);
+  if (found != nullptr && found->second.is_on_ssd) {
+    found->second.is_guest_on_ssd = found->second.is_guest_on_ssd && is_guest;
+    return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is on SSD already");
+  }
+  writing_.emplace(key, false);
+  guests_begun_ += is_guest ? 1 : 0;
+  return {};
+}
+
+Status TwoTierCache::WriteSsd(io::IoQueue& queue, const ExtentKey& key,
+                              std::span<std::byte> image, const ExtentChecksums& checksums,
+                              std::uint64_t next_use, bool is_guest) {
   const std::uint64_t file_bytes = SegmentStore::FileBytes(image.size(),
                                                            checksums.pieces.size());
   Status status = MakeSsdRoom(file_bytes, next_use, is_guest);

@@ -280,14 +280,19 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   std::vector<bool> remote(count, false);
   // First, because the space of extents of changed objects is needed for the new ones.
   EvictAll(parts_.placements.ReleaseOthers(dataset.hash(), keys));
-  CompareCopies(dataset, *catalog, keys, queue);
-  FOREBAY_TRY(GiveFirstReads(dataset, *catalog, keys, groups));
+  FOREBAY_TRY(GiveFirstReads(dataset, *catalog, keys, groups, queue));
   MakeRoom(dataset, [&] { return MissingBytes(*catalog, keys, groups); });
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentId extent(i);
     planned[i] = form ? form->ImageBytesMax(extent) : catalog->extent(extent).bytes;
     std::optional<tier::TierKind> tier;
-    if (const ExtentRef found = parts_.tiers.Find(keys[i])) {
+    ExtentRef found = parts_.tiers.Find(keys[i]);
+    // In a job of several nodes, GiveFirstReads has compared the copies.
+    if (found && dataset.sharing() == nullptr &&
+        !IsFirstRead(dataset, tier::KeyOf(*catalog, extent), *found, queue)) {
+      found = nullptr;
+    }
+    if (found) {
       tier = found->tier;
       planned[i] = found->image_bytes;
       dataset.CountStaged(extent, catalog->extent(extent).bytes);
@@ -349,29 +354,25 @@ void Cataloguer::PlaceCopies(const Dataset& dataset, std::span<const ExtentKey> 
   }
 }
 
-// Compares the copies that an earlier daemon left with the first reads of their extents.
-void Cataloguer::CompareCopies(Dataset& dataset, const catalog::Catalog& catalog,
-                               std::span<const ExtentKey> keys, io::IoQueue& queue) {
-  const std::shared_ptr<const PackedForm> form = dataset.form();
-  for (std::uint32_t i = 0; i < keys.size(); ++i) {
-    const ExtentRef found = parts_.tiers.Find(keys[i]);
-    if (!found) continue;
-    const auto raw_checksum = RawChecksumOf(form.get(), *found, queue);
-    // A copy whose directory cannot be read stays: its reader will find that, as for any damage.
-    if (!raw_checksum.has_value()) continue;
-    CompareCopy(dataset, tier::KeyOf(catalog, ExtentId(i)), keys[i], *raw_checksum);
-  }
+// Compares a copy that an earlier daemon left with the first read of the extent `raw`. Evicts a copy
+// that differs.
+bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& raw,
+                             const tier::ResidentExtent& found, io::IoQueue& queue) {
+  const auto raw_checksum = RawChecksumOf(dataset.form().get(), found, queue);
+  // A copy whose directory cannot be read stays: its reader will find that, as for any damage.
+  return !raw_checksum.has_value() || CompareCopy(dataset, raw, found.key, *raw_checksum);
 }
 
-// If no first read of the extent `raw` is known, the copy at `key` becomes the first read. Evicts a
-// copy that differs.
-void Cataloguer::CompareCopy(Dataset& dataset, const ExtentKey& raw, const ExtentKey& key,
+// If no first read of the extent `raw` is known, the copy at `key` becomes the first read. False: it
+// differs, and was evicted.
+bool Cataloguer::CompareCopy(Dataset& dataset, const ExtentKey& raw, const ExtentKey& key,
                              std::uint64_t raw_checksum) {
   const FirstReads::Outcome outcome = dataset.first_reads().Compare(raw, raw_checksum);
-  if (outcome != FirstReads::Outcome::kChanged) return;
+  if (outcome != FirstReads::Outcome::kChanged) return true;
   log::Warn("data set '{}': the copy of extent {} on a tier does not match its first read; it "
-            "is dropped and read from the GFS again", dataset.name(), key.extent.value());
+            "is dropped and read from the GFS again", dataset.name(), raw.extent.value());
   parts_.tiers.Evict(key, std::nullopt);
+  return false;
 }
 
 // Copies that an earlier daemon of this node has left are served without a read from the GFS. So
@@ -380,7 +381,8 @@ void Cataloguer::CompareCopy(Dataset& dataset, const ExtentKey& raw, const Exten
 // such a node knows another first read is evicted.
 Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,
                                   std::span<const ExtentKey> keys,
-                                  std::span<const plan::GroupShare> groups) {
+                                  std::span<const plan::GroupShare> groups,
+                                  io::IoQueue& queue) {
   FirstReadSharing* const sharing = dataset.sharing();
   if (sharing == nullptr) return {};
   std::vector<SharedRead> reads;
@@ -389,7 +391,8 @@ Status Cataloguer::GiveFirstReads(Dataset& dataset, const catalog::Catalog& cata
     const ExtentRef found = parts_.tiers.Find(keys[i]);
     if (!found) continue;
     const ExtentKey raw = tier::KeyOf(catalog, ExtentId(i));
-    // Known from CompareCopies, unless the directory of a compressed copy could not be read.
+    if (!IsFirstRead(dataset, raw, *found, queue)) continue;
+    // Known by now, unless the directory of a compressed copy could not be read.
     const std::optional<std::uint64_t> checksum = dataset.first_reads().Find(raw);
     if (checksum) {
       reads.push_back({.group_key = groups[i].key,

@@ -134,13 +134,13 @@ class Cataloguer {
   ScanPass::Hooks ScanHooks(Dataset& dataset, ObjectScans& scans, bool rebuild,
                             io::IoQueue& ssd_queue);
   Result<bool> Collect(Dataset& dataset, ObjectScans& scans, io::IoQueue& queue);
-  void CompareCopies(Dataset& dataset, const catalog::Catalog& catalog,
-                     std::span<const tier::ExtentKey> keys, io::IoQueue& queue);
-  void CompareCopy(Dataset& dataset, const tier::ExtentKey& raw, const tier::ExtentKey& key,
+  bool IsFirstRead(Dataset& dataset, const tier::ExtentKey& raw,
+                   const tier::ResidentExtent& found, io::IoQueue& queue);
+  bool CompareCopy(Dataset& dataset, const tier::ExtentKey& raw, const tier::ExtentKey& key,
                    std::uint64_t raw_checksum);
   Status GiveFirstReads(Dataset& dataset, const catalog::Catalog& catalog,
                         std::span<const tier::ExtentKey> keys,
-                        std::span<const plan::GroupShare> groups);
+                        std::span<const plan::GroupShare> groups, io::IoQueue& queue);
 
   const CataloguerOptions options_;
   const CataloguerParts parts_;

@@ -137,11 +137,14 @@ Status ExtentReads::Reap() {
   completions_.clear();
   queue_.Wait(1, completions_);
   std::uint64_t moved = 0;
+  // All permits first, because Outcome may ask the GFS for the state of a file.
+  for (const io::Completion& completion : completions_) {
+    gate_.Release(reads_[completion.tag].permit);
+  }
   Status first;
   for (const io::Completion& completion : completions_) {
     moved += completion.bytes.value_or(0);
     const OneRead read = std::exchange(reads_[completion.tag], {});
-    gate_.Release(read.permit);
     free_.push_back(completion.tag);
     Status outcome = Outcome(read, completion);
     if (first.has_value() && !outcome.has_value()) first = std::move(outcome);

@@ -1,6 +1,6 @@
 // Everything here follows from the catalog's field shapes and the profile, so two daemons with the
 // same configuration compute the same form and the same keys. A change of these rules must change
-// kFormVersion, or extents of an older daemon would be decoded by the new rules.
+// kPackedFormVersion, or extents of an older daemon would be decoded by the new rules.
 #include "server/stage/packed/packed_form.h"
 
 #include <algorithm>
@@ -21,7 +21,6 @@ using compress::PackField;
 
 namespace {
 
-constexpr std::uint64_t kFormVersion = 3;
 // Small chunks cost less to decode for one sample; large ones compress better.
 constexpr std::uint32_t kSamplesPerChunk = 8;
 constexpr std::uint64_t kChunkBytesMin = 64 * limits::kKiB;  // unless a limit allows less
@@ -173,7 +172,7 @@ compress::Profile PackedForm::profile() const {
 tier::ExtentKey PackedForm::Key(const tier::ExtentKey& raw) const {
   ByteWriter words;
   words.Le(raw.identity);
-  words.Le(kFormVersion);
+  words.Le(kPackedFormVersion);
   words.Le(static_cast<std::uint64_t>(compression_));
   words.Le(Checksum(compress::WriteSchema(schema_)));  // the shapes are part of the configuration
   // Only the identity differs, so the raw and the packed image of an extent never have the same

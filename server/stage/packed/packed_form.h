@@ -17,6 +17,10 @@
 
 namespace forebay::stage {
 
+// Part of the keys of packed extents: one of another version is not found. The nodes of a job must
+// have the same.
+inline constexpr std::uint64_t kPackedFormVersion = 3;
+
 // The chunks that are decoded together: [first_chunk, first_chunk + chunk_count) of an extent. They
 // are all tiles of a run of samples.
 struct PackedUnit {
