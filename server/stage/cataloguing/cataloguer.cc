@@ -354,8 +354,8 @@ void Cataloguer::PlaceCopies(const Dataset& dataset, std::span<const ExtentKey> 
   }
 }
 
-// Compares a copy that an earlier daemon left with the first read of the extent `raw`. Evicts a copy
-// that differs.
+// Compares a copy that an earlier daemon left with the first read of the extent `raw`. Evicts a
+// copy that differs.
 bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& raw,
                              const tier::ResidentExtent& found, io::IoQueue& queue) {
   const auto raw_checksum = RawChecksumOf(dataset.form().get(), found, queue);
@@ -363,8 +363,8 @@ bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& raw,
   return !raw_checksum.has_value() || CompareCopy(dataset, raw, found.key, *raw_checksum);
 }
 
-// If no first read of the extent `raw` is known, the copy at `key` becomes the first read. False: it
-// differs, and was evicted.
+// If no first read of the extent `raw` is known, the copy at `key` becomes the first read. False:
+// it differs, and was evicted.
 bool Cataloguer::CompareCopy(Dataset& dataset, const ExtentKey& raw, const ExtentKey& key,
                              std::uint64_t raw_checksum) {
   const FirstReads::Outcome outcome = dataset.first_reads().Compare(raw, raw_checksum);
