@@ -13,6 +13,9 @@
 
 #include "compress/decode/pack/pack_file.h"
 #include "compress/encode/chunk/error_bound.h"
+#include "proto/contract/limits.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/manual_clock.h"
 #include "server/stream/testing/node_group.h"
 #include "server/stream/testing/packed_stream_fixture.h"
 
@@ -127,6 +130,31 @@ PackModel FixedModel(std::size_t samples) {
   model.schema.fields.pop_back();  // byte strings
   for (auto& fields : model.samples) fields.pop_back();
   return model;
+}
+
+// The owner is too busy, and the GFS does not answer this node, which is next. The rows of a pack do
+// not say in which extent they lie, so the error does not name one.
+TEST_P(PackedNodesTest, RowsThatDoNotComeFromTheGfsInTimeAreAnErrorThatPasses) {
+  io::ManualClock clock;
+  Start(FixedModel(256), 2, {.extent_bytes = 48 << 10, .clock = &clock});
+  group_->transport().SetIsTooBusy(NodeRank(1));
+  group_->faults().Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead,
+                        .is_persistent = true, .path = "data.pack"});
+  const auto sink = group_->node(0).MakeSink();
+  const auto session = group_->node(0).Open({.batch = kBatch}, *sink);
+  ASSERT_TRUE(session.has_value()) << session.error().ToString();
+  FOREBAY_EXPECT_OK((*session)->Pull({.first = {.step = StepId(0)}}));
+  while (group_->faults().faults_injected() == 0) std::this_thread::yield();
+  clock.AdvanceNs(limits::kPullDeadlineMs * 1'000'000);
+  group_->node(0).own_rows().Expire();
+  ASSERT_TRUE(sink->WaitFor(1));
+  ASSERT_EQ(sink->errors().size(), 1U);
+  EXPECT_EQ(sink->errors().front().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(sink->errors().front().message(), HasSubstr("rows of 'data' have not arrived"));
+  EXPECT_EQ(group_->node(0).slots().used_bytes(), 0U);
+  group_->faults().Disarm();
+  group_->faults().ReleaseStalls();
+  (*session)->Close();
 }
 
 TEST_P(PackedNodesTest, AGlobalOrderTakesRowsAndCopiesNoExtents) {
