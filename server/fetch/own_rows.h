@@ -1,7 +1,7 @@
 // OwnRows: supplies rows that this node has to read itself to its own batches, as another node's
 // rows are supplied: straight into the slot, while the rows of other nodes are under way. A batch
-// takes this way only if it has rows of other nodes too, and some of its own extents are on no
-// tier; RowRouter decides that.
+// uses this if some of its own extents are on no tier, and it also needs rows of other nodes
+// (Fetcher::HasRowsElsewhere). RowRouter also uses it for rows that no other node can supply.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ class OwnRows final : public RowSource {
  public:
   OwnRows(LocalRows& rows, const io::Clock& clock) : rows_(rows), clock_(clock) {}
 
-  // RowRequest::node is this node. Errors are meant for this node's readers. kUnavailable: the GFS
-  // has not answered until the deadline (see Expire). kCancelled: nobody wants the rows any more,
-  // which ends the request at once.
+  // RowRequest::node is this node. Errors are those that this node's own readers get, with nothing
+  // to convert. kUnavailable: the GFS has not answered until the deadline (see Expire). kCancelled:
+  // nobody wants the rows any more, which ends the request at once.
   void Read(std::shared_ptr<const RowRequest> request, Done done) override;
   // Ends the requests whose deadlines are over. Bytes that come later are not written. Call about
   // once a second.

@@ -13,7 +13,7 @@
 // RAM and others from SSD, some are short and others long. So a change that might cost throughput,
 // or might gain none, is a trial of one round, and the measured rate decides whether it stays.
 //
-// A round is some answers to requests that were sent since the bound has changed.
+// A round is at least eight answers to requests that were sent since the bound has changed.
 //   - If an answer of the round took less than twice the least time, little waits: the bound
 //     doubles.
 //   - If every answer took at least four times the least time, most bytes wait: as a trial, the
@@ -24,9 +24,9 @@
 // For ten seconds after a trial that failed, no other one in its direction begins.
 //
 // Why this does not make a fast link slower:
-//   - Two requests of the size of the largest one lately fit always. So the owner has the next
-//     answer to send while it sends one, and the next request arrives meanwhile.
-//   - As long as the bound limits the rate, no answer waits behind others, so the bound doubles
+//   - Two requests of the size of the largest recent one fit, up to kPeerBytesInFlightMax. So the
+//     owner has the next answer to send while it sends one, and the next request arrives meanwhile.
+//   - As long as the bound limits the rate, answers hardly wait behind others, so the bound doubles
 //     with each round, up to kPeerBytesInFlightMax, which is as much as was ever asked for.
 //   - A smaller bound stays only if the rate has stayed. One that was too small lasts for a round,
 //     which is a few answer times, once in ten seconds; and one that has become too small is found

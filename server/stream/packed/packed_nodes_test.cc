@@ -132,8 +132,8 @@ PackModel FixedModel(std::size_t samples) {
   return model;
 }
 
-// The owner is too busy, and the GFS does not answer this node, which is next. The rows of a pack do
-// not say in which extent they lie, so the error does not name one.
+// The owner is too busy, and the GFS does not answer this node, which is next. The rows of a pack
+// do not say in which extent they lie, so the error does not name one.
 TEST_P(PackedNodesTest, RowsThatDoNotComeFromTheGfsInTimeAreAnErrorThatPasses) {
   io::ManualClock clock;
   Start(FixedModel(256), 2, {.extent_bytes = 48 << 10, .clock = &clock});
