@@ -2,9 +2,9 @@
 // owner of its group, all rows of one owner in one request, and all requests go out at the same
 // time. If an owner does not answer, its substitutes are asked in the order in which
 // plan/ownership.h ranks the nodes for that group. So only the first of them that lives reads the
-// GFS, once, for all nodes. That may be this node: OwnRows then supplies the rows. A node that sends
-// wrong bytes, or is too busy until the deadline of the request, is alive, and is passed over for
-// these rows alone.
+// GFS, once, for all nodes. That may be this node: OwnRows then supplies the rows. A node that
+// sends wrong bytes, or is too busy until the deadline of the request, is alive, and is passed over
+// for these rows alone.
 #pragma once
 
 #include <cstddef>

@@ -32,23 +32,29 @@ std::uint64_t FlightBound::Floor() const {
 void FlightBound::OnAnswer(std::uint64_t bytes, std::int64_t elapsed_ns, std::int64_t now_ns) {
   elapsed_ns = std::max<std::int64_t>(elapsed_ns, 1);  // the clock may be coarse
   const std::int64_t sent_ns = now_ns - elapsed_ns;
-  // No answer came after the request was sent. Before that the node was asked for nothing else, so
-  // the pause says nothing about the link.
+  // If no answer came after the request was sent, the node was asked for nothing else before it.
+  // The pause says nothing about the link, and is cut out of the round.
   const bool was_idle = sent_ns > last_ns_;
+  const std::int64_t pause_ns = now_ns - last_ns_;
   last_ns_ = now_ns;
   least_ns_ = least_ns_ == 0 ? elapsed_ns : std::min(least_ns_, elapsed_ns);
   round_.largest_bytes = std::max(round_.largest_bytes, bytes);
   if (sent_ns < since_ns_) return;
-  if (was_idle || !round_.has_begun) {
+  if (!round_.has_begun) {
     round_ = {.has_begun = true,
               .begin_ns = now_ns,
               .least_ns = elapsed_ns,
               .largest_bytes = round_.largest_bytes};
     return;
   }
+  round_.least_ns = std::min(round_.least_ns, elapsed_ns);
+  if (was_idle) {
+    // As if the round had begun so much later. This answer is not counted either.
+    round_.begin_ns += pause_ns;
+    return;
+  }
   ++round_.answers;
   round_.bytes += bytes;
-  round_.least_ns = std::min(round_.least_ns, elapsed_ns);
   const std::int64_t lasted_ns = now_ns - round_.begin_ns;
   if (round_.answers >= kRoundAnswers && lasted_ns >= round_.least_ns) EndRound(now_ns);
 }
@@ -72,12 +78,20 @@ bool FlightBound::HasFailed(double rate, std::int64_t now_ns) {
   switch (trial_) {
     case Trial::kNone: return false;
     case Trial::kMore:
-      if (rate >= kGrown * rate_) return false;
-      no_more_until_ns_ = now_ns + kHoldNs;
-      return true;
+      if (rate < kGrown * rate_) {
+        no_more_until_ns_ = now_ns + kHoldNs;
+        return true;
+      }
+      rate_before_less_ = 0.0;
+      return false;
     case Trial::kLess:
-      halves_ = rate < kFallen * rate_;
-      if (halves_) no_less_until_ns_ = now_ns + kHoldNs;
+      // Several trials of less that follow each other may cost a tenth together, not each.
+      if (rate_before_less_ == 0.0) rate_before_less_ = rate_;
+      halves_ = rate < kFallen * rate_before_less_;
+      if (halves_) {
+        no_less_until_ns_ = now_ns + kHoldNs;
+        rate_before_less_ = 0.0;
+      }
       return halves_;
   }
   return false;
@@ -85,7 +99,10 @@ bool FlightBound::HasFailed(double rate, std::int64_t now_ns) {
 
 void FlightBound::Decide(double rate, std::int64_t now_ns) {
   const std::uint64_t more = std::min(2 * bytes(), limits::kPeerBytesInFlightMax);
-  if (round_.least_ns < kLittleWaits * least_ns_) return Change(more, Trial::kNone, now_ns);
+  if (round_.least_ns < kLittleWaits * least_ns_) {
+    rate_before_less_ = 0.0;
+    return Change(more, Trial::kNone, now_ns);
+  }
   // While the rate changes by itself, nobody could tell what a trial has changed.
   if (rate < kFallen * rate_ || rate > kGrown * rate_) return;
   const std::uint64_t half = bytes() / 2;
@@ -104,10 +121,11 @@ void FlightBound::Decide(double rate, std::int64_t now_ns) {
 
 void FlightBound::Change(std::uint64_t bytes, Trial trial, std::int64_t now_ns) {
   trial_ = Trial::kNone;
-  // The largest answers may hold the bound where it is.
-  if (bytes == this->bytes()) return;
-  bytes_before_trial_ = this->bytes();
+  const std::uint64_t before = this->bytes();
   bound_bytes_ = bytes;
+  // The largest answers may hold the bound where it is.
+  if (bytes == before) return;
+  bytes_before_trial_ = before;
   trial_ = trial;
   // The requests that fill new room find fewer others before them than later ones will.
   since_ns_ = now_ns + round_.least_ns;

@@ -17,7 +17,8 @@
 //   - If an answer of the round took less than twice the least time, little waits: the bound
 //     doubles.
 //   - If every answer took at least four times the least time, most bytes wait: as a trial, the
-//     bound falls to twice the product. It goes back if the rate falls by a tenth.
+//     bound falls to twice the product, at least by half. It goes back if the rate falls by a
+//     tenth, counted over all such trials in a row; the next one then only halves it.
 //   - Otherwise, once in ten seconds, it falls as far as it may, as a trial, because a queue that
 //     never ends may hide the least time (BBR's ProbeRTT).
 //   - Otherwise the bound doubles as a trial. It goes back unless the rate grows by a tenth.
@@ -72,6 +73,7 @@ class FlightBound {
   std::int64_t least_ns_ = 0;        // answer time ever; 0: no answer has come
   std::uint64_t largest_bytes_ = 0;  // answer of the round before
   double rate_ = 0.0;                // of the round before, in bytes per nanosecond
+  double rate_before_less_ = 0.0;    // before the first of several trials of less; 0: none was made
   Round round_;
   Trial trial_ = Trial::kNone;
   std::uint64_t bytes_before_trial_ = 0;

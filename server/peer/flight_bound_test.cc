@@ -4,6 +4,7 @@
 #include "server/peer/flight_bound.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -191,6 +192,38 @@ TEST(FlightBound, AnswersThatTakeLongAtTheNodeAreNotTakenForAQueue) {
                        : Answer{.bytes = kMiB, .ready_ns = 30 * kNsPerMs};
   };
   EXPECT_LT(Loss(5.0, answer), 0.05);
+}
+
+// A reader that keeps up with its node asks for a few batches, and then for nothing until the next
+// step. The bound still grows to what the bursts need.
+TEST(FlightBound, ShortBurstsWithPausesBetweenThemAreEnoughToGrow) {
+  constexpr Answer kAnswer = {.bytes = 8 * kMiB, .ready_ns = 50 * kNsPerMs};
+  FlightBound bound;
+  SimulatedLink link(10.0);
+  for (int i = 0; i < 60; ++i) {
+    Fetch(link, bound, 4, kAnswer);
+    link.next_bytes = 8 * kMiB;
+    link.Rest(kNsPerSecond, bound);
+  }
+  EXPECT_EQ(bound.bytes(), kMax);
+}
+
+// Each halving costs a little, less than what a single trial may cost.
+TEST(FlightBound, ManyTrialsOfLessCostNoMoreThanATenthTogether) {
+  FlightBound bound;
+  std::int64_t now_ns = kNsPerSecond;
+  // In bytes per nanosecond.
+  const auto rate_of = [](std::uint64_t bytes) {
+    return std::pow(static_cast<double>(bytes) / static_cast<double>(kMax), 0.1);
+  };
+  for (int i = 0; i < 20'000; ++i) {
+    const double rate = rate_of(bound.bytes());
+    now_ns += static_cast<std::int64_t>(static_cast<double>(kMiB) / rate);
+    // With so many bytes in flight at this rate. The least time was that of a single answer.
+    const auto elapsed_ns = static_cast<std::int64_t>(static_cast<double>(bound.bytes()) / rate);
+    bound.OnAnswer(kMiB, i == 0 ? 2 * kNsPerMs : elapsed_ns, now_ns);
+  }
+  EXPECT_GE(rate_of(bound.bytes()), 0.9 * rate_of(kFirst));
 }
 
 TEST(FlightBound, ATimeWithoutRequestsSaysNothing) {

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <limits>
@@ -178,7 +177,7 @@ Result<std::vector<NodeEntry>> PmixRendezvous::Exchange(const NodeEntry& own,
   session_->collect.value.data.flag = true;
   FenceState& fence = session_->fence;
   if (!fence.ended.valid()) {
-    return Error(ErrorCode::kResourceExhausted, "PMIx: no eventfd for the wait", errno);
+    return Error(ErrorCode::kResourceExhausted, "PMIx: no eventfd for the wait");
   }
   // The callback comes on a thread of PMIx, perhaps before this call returns.
   status = PMIx_Fence_nb(&session_->everybody, 1, &session_->collect, 1, FenceEnded, &fence);

@@ -56,6 +56,8 @@ constexpr std::chrono::microseconds kSleepMax(500);
 // often. A node begins to send only before the deadline of the request, which is half of this time.
 constexpr std::chrono::milliseconds kLateTime(FOREBAY_MPI_LATE_MS);
 constexpr std::chrono::seconds kLateInterval(1);
+// After that time it looks only so often: a node that was stopped meanwhile may still send.
+constexpr std::chrono::seconds kVeryLateInterval(60);
 // The name of the thread, for tools that show threads.
 constexpr const char* kThreadName = "forebay-mpi";
 
@@ -292,10 +294,11 @@ bool MpiModule::AwaitWork(std::deque<Command>& commands) {
   const auto has_work = [this]() FOREBAY_REQUIRES(mutex_) {
     return !commands_.empty() || is_leaving_;
   };
-  if (requests_.empty() && Clock::now() >= late_until_) {
+  if (requests_.empty() && !has_cancelled_) {
     while (!has_work()) changed_.Wait(mutex_);
   } else if (requests_.empty()) {
-    changed_.WaitFor(mutex_, kLateInterval, has_work);
+    const bool is_late = Clock::now() >= late_until_;
+    changed_.WaitFor(mutex_, is_late ? kVeryLateInterval : kLateInterval, has_work);
   } else if (idle_rounds_ > kYields) {
     const int doublings = std::min(idle_rounds_ - kYields, 10);
     changed_.WaitFor(mutex_, std::min(kSleepMax, kSleepMin * (1 << doublings)), has_work);
