@@ -11,8 +11,8 @@ import unittest.mock
 import xml.etree.ElementTree
 
 from harness import (datasets, figures, machine, memory_group, network, nodes,
-                     nodes_beyond, nodes_job, nodes_link, nodes_mpi, nodes_tls, peers, processes,
-                     programs, report, spine, spine_numpy, versus)
+                     nodes_beyond, nodes_copies, nodes_job, nodes_link, nodes_mpi, nodes_tls,
+                     peers, processes, programs, report, spine, spine_numpy, versus)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):
@@ -93,6 +93,17 @@ class NodesTest(unittest.TestCase):
         waits = [{"waits": {"total_ms": 600.0, "first_ms": 500.0}},
                  {"waits": {"total_ms": 700.0, "first_ms": 200.0}}]
         self.assertAlmostEqual(nodes.stall_percent(waits, compute_s=9.5), 5.0)
+
+    def test_the_node_that_is_farthest_from_its_prediction_counts(self):
+        before = [{"samples": 100, "other_samples": 50}, {"samples": 0, "other_samples": 0}]
+        after = [{"samples": 300, "other_samples": 100}, {"samples": 50, "other_samples": 25}]
+        measured = nodes_copies.local_percents(before, after)
+        self.assertEqual(measured, [75.0, 50.0])
+        found = {figure_id: values
+                 for figure_id, _, values in nodes_copies.figures_of([measured], [[74.0, 53.0]])}
+        self.assertEqual(found["nodes.copies.off_prediction"], [3.0])
+        self.assertEqual(found["nodes.copies.local"], [62.5])
+        self.assertEqual(found["nodes.copies.predicted"], [63.5])
 
     def test_every_row_has_figures_with_goals(self):
         for name, (_, goals) in nodes.Nodes(None, None, "/", quick=True).rows().items():

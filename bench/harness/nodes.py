@@ -10,8 +10,8 @@ import random
 import tempfile
 import time
 
-from harness import (datasets, network, nodes_beyond, nodes_job, nodes_link, nodes_mpi,
-                     nodes_tls, peers, processes, programs, rows, spine)
+from harness import (datasets, network, nodes_beyond, nodes_copies, nodes_job, nodes_link,
+                     nodes_mpi, nodes_tls, peers, processes, programs, rows, spine)
 from harness.figures import Goal, from_runs
 
 NODES = 4
@@ -96,6 +96,7 @@ class Nodes:
             "stall": (self.stall, STALL_GOALS),
             "start": (self.start, START_GOALS),
             "beyond": (lambda: nodes_beyond.run(self), nodes_beyond.GOALS),
+            "copies": (lambda: nodes_copies.run(self), nodes_copies.GOALS),
             "resume": (self.resume, RESUME_GOALS),
             "launch": (self.launch, LAUNCH_GOALS),
             "shares": (self.shares, SHARES_GOALS),

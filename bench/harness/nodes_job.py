@@ -47,24 +47,28 @@ class Jobs:
         self.binaries = binaries
 
     @contextlib.contextmanager
-    def staged(self, node_count, keys, records, path=None, extent_bytes=EXTENT_BYTES, stages=True):
+    def staged(self, node_count, keys, records, path=None, extent_bytes=EXTENT_BYTES, stages=True,
+               table=None):
         """Yields the network and the daemons of a job when all daemons have staged their shares,
-        or, without `stages`, when they have begun to. They read from `path` if it is given."""
+        or, without `stages`, when they have begun to. They read from `path` if it is given.
+        `table`: further keys of the data set."""
         with contextlib.ExitStack() as stack:
             net = stack.enter_context(network.network(node_count))
             services = stack.enter_context(
-                self.started(net, node_count, keys, records, path, extent_bytes))
+                self.started(net, node_count, keys, records, path, extent_bytes, table))
             for service in services if stages else ():
                 service.stage("bench")
             yield net, services
 
     @contextlib.contextmanager
-    def started(self, net, node_count, keys, records, path=None, extent_bytes=EXTENT_BYTES):
+    def started(self, net, node_count, keys, records, path=None, extent_bytes=EXTENT_BYTES,
+                table=None):
         """The daemons of a job in `net`, when all are ready. They meet in a directory."""
         with tempfile.TemporaryDirectory(prefix="meeting.") as meeting, \
                 self._ready(net, [[] for _ in range(node_count)],
                             {**keys, "nodes.rendezvous": f"directory:{meeting}"},
-                            self._table(records, path, extent_bytes)) as services:
+                            {**self._table(records, path, extent_bytes),
+                             **(table or {})}) as services:
             yield services
 
     @contextlib.contextmanager
