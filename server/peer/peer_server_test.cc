@@ -361,7 +361,7 @@ TEST_F(PeerServerTest, NodesThatHaveNotRebuiltTheDataSetAsOftenAreRefused) {
   rows_.set_rebuilds(1);
   ExpectRefused(Call("Samples", rows_.SerializeAsString()), grpc::StatusCode::FAILED_PRECONDITION,
                 "rebuilt 0 times on node " + rig_->address());
-  rig_->dataset().SetRebuilds(1);
+  rig_->dataset().version().SetRebuilds(1);
   EXPECT_TRUE(Call("Samples", rows_.SerializeAsString()).ok());
   ExpectRefused(Call("Samples", rows_before), grpc::StatusCode::FAILED_PRECONDITION,
                 "0 times on the node that asks");

@@ -49,7 +49,8 @@ Dataset::Dataset(DatasetOptions options, io::IoBackend& backend,
       hash_(tier::DatasetHash(options_.source.name)),
       number_(NextNumber()),
       backend_(backend),
-      root_(std::move(root)) {}
+      root_(std::move(root)),
+      version_(options_.source.name, first_reads_) {}
 
 std::shared_ptr<const catalog::Catalog> Dataset::catalog() const {
   const MutexLock lock(mutex_);
@@ -290,70 +291,6 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
     waiters.swap(catalog_waiters_);
   }
   for (const Waiter& waiter : waiters) waiter(Status());
-}
-
-void Dataset::Succeed(Dataset& replaced) {
-  // Plain pointers: a Dataset lives as long as the daemon (DatasetTable).
-  predecessor_ = &replaced;
-  replaced.successor_ = this;
-  for (Dataset* before = &replaced; before != nullptr; before = before->predecessor_) {
-    const MutexLock lock(before->publishing_mutex_);
-    ++before->successors_;
-    // The caller evicts the copies of these data sets next, and must miss none.
-    while (before->publishing_ > 0) before->has_published_.Wait(before->publishing_mutex_);
-  }
-}
-
-// Data sets of one name form a chain, from the oldest to the one that is served. Their extents
-// share keys, and so copies on the tiers; this keeps a reader of one from getting the bytes of
-// another.
-Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum,
-                          std::uint32_t successors) {
-  for (Dataset* before = predecessor_; before != nullptr; before = before->predecessor_) {
-    if (before->first_reads_.Differs(key, image_checksum)) before->is_outdated_ = true;
-  }
-  // Bytes that must not become the first read of the data set that replaced this one: an outdated
-  // data set may have got them from a node that was not rebuilt, and what was read before the
-  // rebuild may be what the rebuild is to replace.
-  if (successors != successors_ || (successors > 0 && is_outdated_)) return Outdated();
-  // No further than the read may go: another rebuild may begin now.
-  Dataset* after = successor_;
-  for (std::uint32_t i = 0; i < successors; ++i, after = after->successor_) {
-    // The difference is not counted as a mismatch of `after`, which has read its objects correctly.
-    if (after->first_reads_.Differs(key, image_checksum)) {
-      is_outdated_ = true;
-      return Outdated();
-    }
-    // If `after` has not read this extent yet, its later read is compared with this one.
-    static_cast<void>(after->first_reads_.Compare(key, image_checksum));
-  }
-  return {};
-}
-
-// With the mutex, so that whoever begins to publish later sees the mark.
-void Dataset::MarkOutdated() {
-  const MutexLock lock(publishing_mutex_);
-  is_outdated_ = true;
-  while (publishing_ > 0) has_published_.Wait(publishing_mutex_);
-}
-
-bool Dataset::BeginPublishing(std::uint32_t successors) {
-  const MutexLock lock(publishing_mutex_);
-  if (is_outdated_ || successors != successors_) return false;
-  ++publishing_;
-  return true;
-}
-
-void Dataset::EndPublishing() {
-  const MutexLock lock(publishing_mutex_);
-  --publishing_;
-  has_published_.NotifyAll();
-}
-
-Error Dataset::Outdated() const {
-  return Error(ErrorCode::kFailedPrecondition,
-               fmt::format("data set '{}' was rebuilt from objects whose bytes may have changed; "
-                           "open the stream again", name()));
 }
 
 void Dataset::Fail(CatalogFailure failure) {

@@ -24,6 +24,7 @@
 #include "server/plan/capacity_need.h"
 #include "server/plan/placement.h"
 #include "server/stage/catalog_failure.h"
+#include "server/stage/dataset_version.h"
 #include "server/stage/extent_table.h"
 #include "server/stage/gfs/first_reads.h"
 #include "server/stage/packed/compression.h"
@@ -92,6 +93,13 @@ class Dataset {
   io::Directory& root() { return *root_; }
   FirstReads& first_reads() { return first_reads_; }
   const FirstReads& first_reads() const { return first_reads_; }
+  // Keeps this data set apart from those that it replaced, and from those that replaced it. The
+  // four functions after it forward to it.
+  DatasetVersion& version() { return version_; }
+  bool is_replaced() const { return version_.is_replaced(); }
+  bool is_outdated() const { return version_.is_outdated(); }
+  Error Outdated() const { return version_.Outdated(); }
+  std::uint32_t rebuilds() const { return version_.rebuilds(); }
 
   // Null until the data set is catalogued.
   std::shared_ptr<const catalog::Catalog> catalog() const;
@@ -157,54 +165,6 @@ class Dataset {
   void SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
                   const std::vector<bool>& resident, std::vector<plan::HomeTier> homes,
                   std::vector<std::uint64_t> group_keys = {});
-  // Another Dataset of this name serves the objects as they are now. Readers of this one continue.
-  void MarkReplaced() { is_replaced_ = true; }
-  bool is_replaced() const { return is_replaced_; }
-  // This data set replaces `replaced`; both must live equally long. Waits until nothing of
-  // `replaced`, and of those before it, is being published (Publishing). After that, only bytes
-  // that were read later are.
-  void Succeed(Dataset& replaced);
-  // How many data sets have replaced this one, one after the other. Ask before an extent is read or
-  // found on a tier: what was there before a rebuild must not be published after it.
-  std::uint32_t successors() const { return successors_; }
-  // A data set and those that it replaced have extents of the same keys. Call when an extent was
-  // read from the GFS for this one, before it is published on a tier; `successors`: successors()
-  // before the read. Marks the data sets that this one replaced as outdated, if they know the
-  // extent with another checksum: the tier will hold bytes under their keys that are not theirs.
-  // For the data sets that replaced this one it is a read like theirs. kFailedPrecondition if one
-  // of them has replaced it since the read began, or if their first read was different, and this
-  // data set is outdated.
-  Status ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum,
-                   std::uint32_t successors);
-  // In a job of several nodes: what other nodes supply from now on, under the keys of this data
-  // set, are the objects as they are now, without a first read here to compare them with.
-  // Waits until nothing is being published under these keys (Publishing).
-  void MarkOutdated();
-  bool is_outdated() const { return is_outdated_; }
-  // Exists while an extent of a data set is published on a tier. It must not be published if the
-  // data set is outdated, or was replaced after the extent was read.
-  class Publishing {
-   public:
-    // `successors`: successors() before the extent was read, or found on another tier.
-    Publishing(Dataset& dataset, std::uint32_t successors)
-        : dataset_(dataset), may_publish_(dataset.BeginPublishing(successors)) {}
-    ~Publishing() {
-      if (may_publish_) dataset_.EndPublishing();
-    }
-    Publishing(const Publishing&) = delete;
-    Publishing& operator=(const Publishing&) = delete;
-    bool may_publish() const { return may_publish_; }
-
-   private:
-    Dataset& dataset_;
-    const bool may_publish_;
-  };
-  // kFailedPrecondition, for the readers of an outdated data set.
-  Error Outdated() const;
-  // How many rebuilds have led to this data set. Nodes of a job supply each other only if they have
-  // rebuilt a data set equally often (peer/peer_server.cc).
-  std::uint32_t rebuilds() const { return rebuilds_; }
-  void SetRebuilds(std::uint32_t rebuilds) { rebuilds_ = rebuilds; }
   // Cataloguing has failed: sets the state and calls everybody who waits for the catalog.
   void Fail(CatalogFailure failure);
   // Why cataloguing has failed, as long as there is no catalog.
@@ -230,7 +190,7 @@ class Dataset {
   bool IsRemote(ExtentId extent) const;
   // Whether a copy of the extent in RAM has no space reserved there.
   bool IsGuestInRam(ExtentId extent) const {
-    return is_replaced_ || home(extent) != plan::HomeTier::kRam;
+    return is_replaced() || home(extent) != plan::HomeTier::kRam;
   }
   // Sets the home of an extent whose image is now known to have `bytes`.
   void SetHome(ExtentId extent, plan::HomeTier home, std::uint64_t bytes);
@@ -278,8 +238,6 @@ class Dataset {
   bool CountPieces(std::uint64_t pieces, std::uint64_t bytes);
 
  private:
-  bool BeginPublishing(std::uint32_t successors);
-  void EndPublishing();
   std::string StoredFormLocked() const FOREBAY_REQUIRES(mutex_);
   std::uint64_t PlannedBytesLocked(ExtentId extent) const FOREBAY_REQUIRES(mutex_);
   plan::Footprint FootprintLocked(ExtentId extent, std::uint64_t image_bytes) const
@@ -294,17 +252,9 @@ class Dataset {
   io::IoBackend& backend_;
   const std::unique_ptr<io::Directory> root_;
   FirstReads first_reads_;
+  DatasetVersion version_;
 
   std::atomic<FirstReadSharing*> sharing_ = nullptr;
-  std::atomic<Dataset*> predecessor_ = nullptr;
-  std::atomic<Dataset*> successor_ = nullptr;
-  std::atomic<std::uint32_t> successors_ = 0;  // changes with publishing_mutex_ held
-  std::atomic<bool> is_replaced_ = false;
-  std::atomic<bool> is_outdated_ = false;
-  std::atomic<std::uint32_t> rebuilds_ = 0;
-  Mutex publishing_mutex_;  // held alone
-  CondVar has_published_;
-  std::uint32_t publishing_ FOREBAY_GUARDED_BY(publishing_mutex_) = 0;
   mutable Mutex mutex_;
   std::function<plan::TierSpace()> space_left_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const catalog::Catalog> catalog_ FOREBAY_GUARDED_BY(mutex_);

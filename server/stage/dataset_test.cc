@@ -2,10 +2,8 @@
 // ends.
 #include "server/stage/dataset.h"
 
-#include <atomic>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -338,80 +336,6 @@ TEST_F(DatasetTest, WhoComesAfterTheCatalogWaitersWereAbandonedIsToldAtOnce) {
   ASSERT_TRUE(dataset_->BeginCataloguing(0));
   dataset_->WhenCatalogued(Record());
   EXPECT_THAT(told_, ElementsAre(ErrorCode::kCancelled, ErrorCode::kCancelled));
-}
-
-// A node that was not rebuilt may have sent the bytes. They must not become a first read of the
-// data set that has replaced this one.
-TEST_F(DatasetTest, AnOutdatedOneGivesItsSuccessorNoFirstReads) {
-  Dataset successor(RecordDataset(), memory_, Take(memory_.OpenDirectory("/gfs")));
-  const tier::ExtentKey key{.dataset = dataset_->hash(), .extent = ExtentId(0), .identity = 7};
-  dataset_->MarkOutdated();
-  successor.Succeed(*dataset_);
-  const Status shared = dataset_->ShareRead(key, 1, /*successors=*/1);
-  ASSERT_FALSE(shared.has_value());
-  EXPECT_EQ(shared.error().code(), ErrorCode::kFailedPrecondition);
-  EXPECT_FALSE(successor.first_reads().Find(key).has_value());
-  FOREBAY_EXPECT_OK(successor.ShareRead(key, 2, /*successors=*/0));
-}
-
-// The bytes may be those that the rebuild is to replace.
-TEST_F(DatasetTest, WhatWasReadBeforeARebuildIsNoFirstReadAfterIt) {
-  Dataset successor(RecordDataset(), memory_, Take(memory_.OpenDirectory("/gfs")));
-  const tier::ExtentKey key{.dataset = dataset_->hash(), .extent = ExtentId(0), .identity = 7};
-  FOREBAY_EXPECT_OK(dataset_->ShareRead(key, 1, dataset_->successors()));
-  successor.Succeed(*dataset_);
-  EXPECT_EQ(CodeOf(dataset_->ShareRead(key, 1, 0)), ErrorCode::kFailedPrecondition);
-  EXPECT_FALSE(successor.first_reads().Find(key).has_value());
-  EXPECT_FALSE(Dataset::Publishing(*dataset_, 0).may_publish());
-  EXPECT_FALSE(dataset_->is_outdated()) << "its readers continue";
-  ASSERT_EQ(dataset_->successors(), 1U);
-  FOREBAY_EXPECT_OK(dataset_->ShareRead(key, 1, 1));
-  EXPECT_EQ(successor.first_reads().Find(key), 1U);
-  EXPECT_TRUE(Dataset::Publishing(*dataset_, 1).may_publish());
-  // The next rebuild does not take what was read after the first one, either.
-  Dataset last(RecordDataset(), memory_, Take(memory_.OpenDirectory("/gfs")));
-  last.Succeed(successor);
-  EXPECT_EQ(CodeOf(dataset_->ShareRead(key, 1, 1)), ErrorCode::kFailedPrecondition);
-  EXPECT_FALSE(Dataset::Publishing(*dataset_, 1).may_publish());
-  EXPECT_FALSE(last.first_reads().Find(key).has_value());
-  FOREBAY_EXPECT_OK(dataset_->ShareRead(key, 1, 2));
-  EXPECT_EQ(last.first_reads().Find(key), 1U);
-}
-
-TEST_F(DatasetTest, WhatIsBeingPublishedIsThereBeforeItIsReplaced) {
-  Dataset successor(RecordDataset(), memory_, Take(memory_.OpenDirectory("/gfs")));
-  std::atomic<bool> is_published = false;
-  std::thread replacing;
-  {
-    const Dataset::Publishing first(*dataset_, 0), second(*dataset_, 0);
-    EXPECT_TRUE(first.may_publish() && second.may_publish());
-    replacing = std::thread([&] {
-      successor.Succeed(*dataset_);
-      EXPECT_TRUE(is_published);
-    });
-    while (dataset_->successors() == 0) std::this_thread::yield();
-    EXPECT_FALSE(Dataset::Publishing(*dataset_, 0).may_publish());
-    is_published = true;
-  }
-  replacing.join();
-}
-
-TEST_F(DatasetTest, WhatIsBeingPublishedIsThereBeforeItIsOutdated) {
-  std::atomic<bool> is_published = false;
-  std::thread marker;
-  {
-    const Dataset::Publishing first(*dataset_, 0), second(*dataset_, 0);
-    EXPECT_TRUE(first.may_publish() && second.may_publish());
-    marker = std::thread([&] {
-      dataset_->MarkOutdated();
-      EXPECT_TRUE(is_published);
-    });
-    while (!dataset_->is_outdated()) std::this_thread::yield();
-    EXPECT_FALSE(Dataset::Publishing(*dataset_, 0).may_publish());
-    is_published = true;
-  }
-  marker.join();
-  EXPECT_FALSE(Dataset::Publishing(*dataset_, 0).may_publish());
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ Status AgreeOnFirstRead(Dataset& dataset, const ExtentToRead& extent,
 Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& extent,
                                          std::span<std::byte> image, const ReadImageBytes& read) {
   const std::uint32_t number = extent.key.extent.value();
-  const std::uint32_t successors = dataset.successors();  // before the bytes are read
+  const std::uint32_t successors = dataset.version().successors();  // before the bytes are read
   std::string who_knows;
   // The second round bypasses the node's caches: a stale page of a GFS client looks like a change.
   for (const bool past_caches : {false, true}) {
@@ -62,7 +62,7 @@ Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& e
     const Status agreed = AgreeOnFirstRead(dataset, extent, checksums.image);
     if (agreed.has_value()) {
       // Data sets that were rebuilt share keys with their predecessors, which have to agree, too.
-      FOREBAY_TRY(dataset.ShareRead(extent.key, checksums.image, successors));
+      FOREBAY_TRY(dataset.version().ShareRead(extent.key, checksums.image, successors));
       return checksums;
     }
     if (agreed.error().code() != ErrorCode::kDataLoss) return agreed.error();
@@ -136,7 +136,7 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   }
   // A rebuild evicts the data set's extents. From here on either it waits for this one first, or
   // this one is not published, because it was read before the rebuild.
-  const Dataset::Publishing publishing(dataset, extent.successors);
+  const DatasetVersion::Publishing publishing(dataset.version(), extent.successors);
   if (!publishing.may_publish()) return dataset.Outdated();
   // With `persist`, an extent at home in RAM is written to SSD too, but evicts nothing there.
   const bool is_for_ssd = home == plan::HomeTier::kSsd;
@@ -155,7 +155,7 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   if (dataset.is_replaced()) {
     // The data set that replaced this one may have read the extent after ReadExtent compared the
     // bytes. They are compared again, now that they are published.
-    const Status shared = dataset.ShareRead(extent.key, raw_checksum, extent.successors);
+    const Status shared = dataset.version().ShareRead(extent.key, raw_checksum, extent.successors);
     if (!shared.has_value()) {
       tiers_.Evict(key, std::nullopt);
       return shared.error();

@@ -55,7 +55,7 @@ struct VerifiedExtent {
   tier::ArenaBlock image;
   tier::ExtentChecksums checksums;
   bool is_packed = false;  // another node has compressed it already (SuppliedExtent)
-  std::uint32_t successors = 0;  // Dataset::successors() before it was read
+  std::uint32_t successors = 0;  // DatasetVersion::successors() before it was read
 };
 
 // Thread-safe.

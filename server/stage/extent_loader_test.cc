@@ -97,7 +97,7 @@ TEST_F(ReadExtentTest, AReadThatBeganBeforeARebuildIsRefused) {
       ReadExtent(*dataset_, {.key = key_, .pieces = {}, .objects = "object 'a'"}, image_,
                  [&](std::span<std::byte> image, bool) -> Status {
                    std::ranges::copy(wrong_, image.begin());
-                   successor.Succeed(*dataset_);
+                   successor.version().Succeed(dataset_->version());
                    return {};
                  });
   ASSERT_EQ(CodeOf(refused), ErrorCode::kFailedPrecondition);
@@ -120,7 +120,7 @@ class StoreExtentTest : public ::testing::Test {
   const tier::ExtentKey& key() const { return dataset_->key(ExtentId(0)); }
   // The extent, as it is read from the GFS now.
   VerifiedExtent Read() {
-    const std::uint32_t successors = dataset_->successors();
+    const std::uint32_t successors = dataset_->version().successors();
     auto image = Take(cache_->AllocateRam(60'000, 0));
     tier::ExtentChecksums checksums =
         Take(ReadExtent(*dataset_, {.key = key(), .pieces = {}, .objects = "object 'data.bin'"},
@@ -157,8 +157,8 @@ TEST_F(StoreExtentTest, WhatWasReadBeforeARebuildIsNotPublishedAfterIt) {
   VerifiedExtent extent = Read();
   // A rebuild takes over between the two steps of a load.
   Dataset successor(RecordDataset(), memory_, Take(memory_.OpenDirectory("/gfs")));
-  successor.Succeed(*dataset_);
-  dataset_->MarkReplaced();
+  successor.version().Succeed(dataset_->version());
+  dataset_->version().MarkReplaced();
   ASSERT_EQ(CodeOf(Store(std::move(extent))), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(cache_->Find(key()), nullptr);
   EXPECT_FALSE(successor.first_reads().Find(key()).has_value());

@@ -78,7 +78,7 @@ Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Ca
                              extent.value()));
   }
   // Other nodes were asked before a rebuild replaced the data set, if one has.
-  FOREBAY_TRY(dataset.ShareRead(raw_key, raw_checksum, /*successors=*/0));
+  FOREBAY_TRY(dataset.version().ShareRead(raw_key, raw_checksum, /*successors=*/0));
   return found;
 }
 

@@ -80,7 +80,7 @@ TEST_F(ExtentSourceTest, WhatIsSuppliedFromRamHasTheChecksumsOfTheFirstRead) {
 // The tiers may have bytes of after a rebuild under its keys.
 TEST_F(ExtentSourceTest, AnOutdatedDataSetSuppliesNothing) {
   Start();
-  rig_.dataset().MarkOutdated();
+  rig_.dataset().version().MarkOutdated();
   const auto refused = Supply(kExtent);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);

@@ -23,7 +23,7 @@ void ExtentSupplier::BringHome(const LoadRequest& load, const tier::ResidentExte
   Dataset& dataset = load.dataset;
   // A demand must not make its reader wait for a copy to SSD.
   if (!load.background || dataset.is_replaced()) return;
-  const Dataset::Publishing publishing(dataset, successors);
+  const DatasetVersion::Publishing publishing(dataset.version(), successors);
   if (!publishing.may_publish()) return;
   plan::HomeTier home = dataset.home(load.extent);
   if (home == plan::HomeTier::kSsd && !parts_.tiers.CopyToSsd(found, queue).has_value()) {
@@ -34,12 +34,12 @@ void ExtentSupplier::BringHome(const LoadRequest& load, const tier::ResidentExte
 
 Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
   for (;;) {
-    const std::uint32_t successors = load.dataset.successors();
+    const std::uint32_t successors = load.dataset.version().successors();
     Result<bool> loaded = LoadOnce(load, successors, queue);
     // What was read while a rebuild took over was refused, but readers of the replaced data set
     // continue while its objects are unchanged. Rebuilds are rare, and limited in number
     // (limits::kReplacedDatasetsMax), so this ends.
-    if (loaded.has_value() || successors == load.dataset.successors()) return loaded;
+    if (loaded.has_value() || successors == load.dataset.version().successors()) return loaded;
   }
 }
 
@@ -55,7 +55,7 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
   if (const ExtentRef found = parts_.cache.Find(key)) {
     if (found->tier == tier::TierKind::kRam) BringHome(load, *found, successors, queue);
     if (found->tier == tier::TierKind::kRam || home != plan::HomeTier::kRam) return false;
-    const Dataset::Publishing publishing(dataset, successors);
+    const DatasetVersion::Publishing publishing(dataset.version(), successors);
     if (!publishing.may_publish()) return dataset.Outdated();
     const Status promoted = parts_.tiers.Promote(
         *found,

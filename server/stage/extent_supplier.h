@@ -68,7 +68,7 @@ class ExtentSupplier {
   }
 
  private:
-  // As Load, once. `successors`: Dataset::successors() before this call.
+  // As Load, once. `successors`: DatasetVersion::successors() before this call.
   Result<bool> LoadOnce(const LoadRequest& load, std::uint32_t successors, io::IoQueue& queue);
   // Brings the whole extent into memory, verified: from the nodes that are asked before this one,
   // in turn, or, if there is no such node or none answers, from the GFS.

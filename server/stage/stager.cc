@@ -206,7 +206,9 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
   // A rebuild that has failed is tried again as one, also if a reader is the next to need the data
   // set: other nodes may have found their parts of the catalog before it. It counts as one rebuild.
   if (dataset.rebuilds() > 0) rebuild = true;
-  if (rebuild && replaced.dataset == nullptr) dataset.SetRebuilds(std::max(dataset.rebuilds(), 1U));
+  if (rebuild && replaced.dataset == nullptr) {
+    dataset.version().SetRebuilds(std::max(dataset.rebuilds(), 1U));
+  }
   dataset.SetSpaceLeft([this] { return placements_.left(); });
   if (sharing_) dataset.SetSharing(&*sharing_);
   StagingJob job;

@@ -179,9 +179,11 @@ Result<std::shared_ptr<const catalog::Catalog>> Cataloguer::Build(
 void Cataloguer::TakeOver(Dataset& dataset, const Replacement& replaced) {
   // Other nodes may have been rebuilt or not, so this node does not know which version of the bytes
   // they supply for the old data set, and has no first reads to compare them with.
-  if (parts_.nodes != nullptr && !parts_.nodes->is_alone()) replaced.dataset->MarkOutdated();
-  dataset.Succeed(*replaced.dataset);
-  dataset.SetRebuilds(replaced.dataset->rebuilds() + 1);
+  if (parts_.nodes != nullptr && !parts_.nodes->is_alone()) {
+    replaced.dataset->version().MarkOutdated();
+  }
+  dataset.version().Succeed(replaced.dataset->version());
+  dataset.version().SetRebuilds(replaced.dataset->rebuilds() + 1);
   EvictAll(parts_.placements.ReleaseAll(*replaced.dataset));
   DropCopies(dataset);
   // After the copies: if the daemon is killed in between, the next one compares those that are left

@@ -75,7 +75,7 @@ Status GfsPieces::Describe(Dataset& dataset,
                            const std::shared_ptr<const catalog::Catalog>& catalog,
                            ExtentId extent, const Priority& priority, io::IoQueue& queue) {
   const tier::ExtentKey key = tier::KeyOf(*catalog, extent);
-  const std::uint32_t successors = dataset.successors();  // before the read
+  const std::uint32_t successors = dataset.version().successors();  // before the read
   // The image lies outside the arena, so few extents are described at once. The group is that of
   // the first object, which is enough to lend this place if the GFS does not answer.
   const RequestGate::Permit permit = describing_.Acquire(
@@ -104,7 +104,7 @@ Status GfsPieces::Describe(Dataset& dataset,
   described->checksums = std::move(checksums);
   // As for an extent that is published on a tier: a rebuild forgets the extents that are described,
   // and either waits for this one first, or this one is not kept.
-  const Dataset::Publishing publishing(dataset, successors);
+  const DatasetVersion::Publishing publishing(dataset.version(), successors);
   if (!publishing.may_publish()) return dataset.Outdated();
   Keep(dataset, catalog, std::move(described));
   return {};

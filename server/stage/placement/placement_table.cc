@@ -125,7 +125,7 @@ std::vector<tier::ExtentKey> PlacementTable::ReleaseAll(Dataset& dataset) {
   std::vector<tier::ExtentKey> left;
   const MutexLock lock(mutex_);
   // First, so that no load under way gives one of these extents a home again (Place, MoveOffSsd).
-  dataset.MarkReplaced();
+  dataset.version().MarkReplaced();
   for (std::uint32_t i = 0; i < dataset.catalog()->extent_count(); ++i) {
     const ExtentId extent(i);
     // With the planned size, for which the space was reserved.

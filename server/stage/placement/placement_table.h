@@ -75,7 +75,7 @@ class PlacementTable {
   std::vector<tier::ExtentKey> AbandonCataloguing(std::uint64_t dataset);
   // `dataset` is replaced by a data set of the same name that has no catalog yet: frees the space
   // of its extents and returns their keys; the caller evicts them. After that no extent of
-  // `dataset` gets a home (Dataset::MarkReplaced).
+  // `dataset` gets a home (DatasetVersion::MarkReplaced).
   std::vector<tier::ExtentKey> ReleaseAll(Dataset& dataset);
 
   // --- once it has one ------------------------------------------------------------------------
