@@ -275,7 +275,9 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
                          KeyedExtents extents, io::IoQueue& queue) {
   const std::shared_ptr<const PackedForm> form = dataset.form();
   const std::uint32_t count = catalog->extent_count();
-  const auto& [keys, groups] = extents;
+  // No structured binding, because clang 14 cannot capture one in a lambda.
+  const auto& keys = extents.keys;
+  const auto& groups = extents.groups;
   std::vector<std::uint64_t> planned(count);
   std::vector<plan::HomeTier> homes(count);
   std::vector<bool> resident(count, false);
