@@ -226,7 +226,9 @@ TEST_P(NodeGroupTest, ABatchWhoseOwnExtentsDoNotComeIsAnErrorThatPasses) {
                         .is_persistent = true, .path = "data.bin"});
   Reader reader = Open(0);
   FOREBAY_EXPECT_OK(reader.session->Pull({.first = {.step = StepId(0)}}));
-  while (group_->transport().row_requests(NodeRank(1)) < 1) std::this_thread::yield();
+  // The request to this node is the last one, and has been made once it reads from the GFS.
+  while (group_->faults().faults_injected() == 0) std::this_thread::yield();
+  EXPECT_EQ(group_->transport().row_requests(NodeRank(1)), 1U);
   group_->node(0).own_rows().Expire();
   EXPECT_TRUE(reader.sink->errors().empty()) << "its time is not over";
   clock.AdvanceNs(limits::kPullDeadlineMs * 1'000'000);
