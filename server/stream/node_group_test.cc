@@ -216,7 +216,8 @@ TEST_P(NodeGroupTest, OtherNodesAreAskedWhileOwnExtentsAreOnTheirWay) {
 }
 
 TEST_P(NodeGroupTest, ABatchWhoseOwnExtentsDoNotComeIsAnErrorThatPasses) {
-  io::ManualClock clock;
+  // The transport has a clock of its own, which the deadlines of its requests must fit.
+  io::ManualClock clock(io::SteadyClock().NowNs());
   Start(2, {.clock = &clock});
   StageEach(2);
   for (const tier::ExtentKey& key : group_->node(0).cache().Resident(tier::TierKind::kRam)) {

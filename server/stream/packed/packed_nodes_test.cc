@@ -135,7 +135,8 @@ PackModel FixedModel(std::size_t samples) {
 // The owner is too busy, and the GFS does not answer this node, which is next. The rows of a pack
 // do not say in which extent they lie, so the error does not name one.
 TEST_P(PackedNodesTest, RowsThatDoNotComeFromTheGfsInTimeAreAnErrorThatPasses) {
-  io::ManualClock clock;
+  // The transport has a clock of its own, which the deadlines of its requests must fit.
+  io::ManualClock clock(io::SteadyClock().NowNs());
   Start(FixedModel(256), 2, {.extent_bytes = 48 << 10, .clock = &clock});
   group_->transport().SetIsTooBusy(NodeRank(1));
   group_->faults().Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead,

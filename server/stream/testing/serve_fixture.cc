@@ -238,7 +238,13 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   return made;
 }
 
+// As the daemon ends: tasks of the executor use the stager, and the stager's callbacks post tasks.
 ServeFixture::~ServeFixture() {
+  if (stager_) stager_->BeginStop();
+  if (executor_) {
+    executor_->BeginStop();
+    executor_->AwaitStopped(std::chrono::seconds(60));
+  }
   stager_.reset();
   executor_.reset();
 }
