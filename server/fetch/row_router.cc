@@ -28,6 +28,14 @@ constexpr std::int64_t kRequestNs = kFlightNs / 4;
 
 }  // namespace
 
+std::size_t CountSamples(std::span<const RoutedRow> rows) {
+  std::vector<SampleId> samples;
+  samples.reserve(rows.size());
+  for (const RoutedRow& routed : rows) samples.push_back(routed.row.sample);
+  std::ranges::sort(samples);
+  return static_cast<std::size_t>(std::ranges::unique(samples).begin() - samples.begin());
+}
+
 // One call of Fill. `under_way` counts requests, and one for each running call of Ask, so that
 // `done` is not called before the last row was sent.
 struct RowRouter::Flight {
@@ -89,8 +97,8 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
     request->rows.reserve(rows.size());
     for (const RoutedRow& row : rows) request->rows.push_back(row.row);
     if (is_own) {
-      own_.Read(std::move(request), [flight, count = rows.size()](const Status& status) {
-        AnsweredHere(flight, count, status);
+      own_.Read(std::move(request), [flight, samples = CountSamples(rows)](const Status& status) {
+        AnsweredHere(flight, samples, status);
       });
       continue;
     }
@@ -104,11 +112,12 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
   }
 }
 
-void RowRouter::AnsweredHere(const FlightRef& flight, std::size_t rows, const Status& status) {
+void RowRouter::AnsweredHere(const FlightRef& flight, std::size_t samples,
+                             const Status& status) {
   {
     const MutexLock lock(flight->mutex);
     if (status.has_value()) {
-      flight->filled.own_rows += rows;
+      flight->filled.own_samples += samples;
     } else if (!flight->error) {  // the first error is reported
       flight->error = status.error();
     }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -28,6 +29,9 @@ struct RoutedRow {
   Row row;
 };
 
+// How many samples the rows are of. A sample may have several rows, one for each field.
+std::size_t CountSamples(std::span<const RoutedRow> rows);
+
 // Thread-safe; everything passed in is borrowed.
 class RowRouter {
  public:
@@ -37,12 +41,12 @@ class RowRouter {
       : peers_(peers), own_(own), nodes_(nodes), clock_(clock) {}
 
   // Calls `done` once, when no request is under way any more; perhaps within this call. Either all
-  // rows are filled, and `own_rows` of them came from `own`, or it is the first error. The rows'
+  // rows are filled, those of `own_samples` samples from `own`, or it is the first error. The rows'
   // memory must stay in place until then. kUnavailable: an owner cannot read its extents now, or no
   // node has answered within limits::kPullDeadlineMs. kCancelled: nobody wants the rows any more,
   // which ends requests that are under way.
   struct Filled {
-    std::size_t own_rows = 0;
+    std::size_t own_samples = 0;
   };
   using Done = std::function<void(Result<Filled>)>;
   void Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, RowReader reader, Done done);
@@ -59,7 +63,7 @@ class RowRouter {
   };
   void Ask(const FlightRef& flight, const Wanted& wanted);
   void Answered(const FlightRef& flight, NodeRank node, Wanted& wanted, const Status& status);
-  static void AnsweredHere(const FlightRef& flight, std::size_t rows, const Status& status);
+  static void AnsweredHere(const FlightRef& flight, std::size_t samples, const Status& status);
   static void EndOne(const FlightRef& flight);
 
   RowSource& peers_;

@@ -81,10 +81,10 @@ class RowRouterTest : public ::testing::Test {
                    outcome_.emplace(std::move(outcome));
                  });
   }
-  void ExpectFilled(std::size_t own_rows) {
+  void ExpectFilled(std::size_t own_samples) {
     ASSERT_TRUE(outcome_.has_value());
     ASSERT_TRUE(outcome_->has_value()) << outcome_->error().ToString();
-    EXPECT_EQ((*outcome_)->own_rows, own_rows);
+    EXPECT_EQ((*outcome_)->own_samples, own_samples);
   }
   // Answers the only request to this node, and returns the number of its rows.
   std::size_t AnswerOwn(const Status& status = {}) {
@@ -142,6 +142,23 @@ TEST_F(RowRouterTest, EachNodeBeginsWithTheNodeThatFollowsIt) {
     EXPECT_THAT(asked, ElementsAre(NodeRank((self + 1) % 4), NodeRank((self + 2) % 4),
                                    NodeRank((self + 3) % 4)));
   }
+}
+
+TEST_F(RowRouterTest, ASampleWithSeveralFieldsCountsOnce) {
+  nodes_.SetLives(NodeRank(1), false);
+  std::vector<RoutedRow> rows = RowsOfOthers();
+  std::erase_if(rows, [&](const RoutedRow& row) { return !nodes_.Reads(row.group_key); });
+  const std::size_t samples = rows.size();
+  ASSERT_GT(samples, 0U);
+  for (std::size_t i = 0; i < samples; ++i) {
+    rows.push_back(rows[i]);
+    rows.back().row.field = FieldId(1);
+  }
+  EXPECT_EQ(CountSamples(rows), samples);
+  EXPECT_EQ(CountSamples({}), 0U);
+  Fill(rows);
+  EXPECT_EQ(AnswerOwn(), 2 * samples);
+  ExpectFilled(samples);
 }
 
 TEST_F(RowRouterTest, NoRowsAreFilledAtOnce) {

@@ -331,10 +331,12 @@ fetch::Fetcher::Where BatchScheduler::WhereOf(const BatchJob& job) const {
 void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
                                std::vector<fetch::RoutedRow> rows) {
   const auto held = std::make_shared<AssembledBatch>(std::move(batch));
-  const auto filled = [this, job, held](const Result<fetch::RowRouter::Filled>& filled_rows) {
+  const auto filled = [this, job, held, samples = fetch::CountSamples(rows)](
+                          const Result<fetch::RowRouter::Filled>& filled_rows) {
     if (filled_rows.has_value()) {
-      if (filled_rows->own_rows > 0) job->waited = true;
-      held->other_samples -= static_cast<std::uint32_t>(filled_rows->own_rows);
+      const std::size_t own = std::min(filled_rows->own_samples, samples);
+      if (own > 0) job->waited = true;
+      held->other_samples = static_cast<std::uint32_t>(samples - own);
       return Finish(job, std::move(*held));
     }
     held->hold = {};  // its memory is free before anybody is told so

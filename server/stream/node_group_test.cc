@@ -445,6 +445,27 @@ TEST_P(NodeGroupTest, FieldsOfVariableSizeAndConstantsComeWithTheirSamples) {
   EXPECT_EQ(group_->GfsBytes(), bytes);
 }
 
+TEST_P(NodeGroupTest, ASampleOfTwoFieldsCountsAsOneOfAnotherNode) {
+  ASSERT_TRUE(backend_
+                  .AddFile("/gfs/more.bin", ServeFixture::RecordFile(kSamples, kRecordBytes))
+                  .has_value());
+  catalog::DatasetSource two;
+  two.format = catalog::Format::kRaw;
+  two.settings.SetTexts("files", {"x=data.bin", "y=more.bin"});
+  two.settings.SetNumbers("shape", {kRecordBytes});
+  Start(2, {.source = two});
+  StageEach(2);
+  Reader reader = Open(0);
+  ASSERT_NE(reader.session, nullptr);
+  std::vector<CollectingSink::Taken> taken;
+  Pull(reader, 0, kSteps, taken);
+  const SessionStats stats = reader.session->stats();
+  EXPECT_EQ(stats.samples, kSamples);
+  EXPECT_GT(stats.other_samples, kSamples / 4);
+  EXPECT_LT(stats.other_samples, kSamples);
+  reader.session->Close();
+}
+
 TEST_P(NodeGroupTest, RowsThatWereCompressedAtStagingAreDecodedByTheirOwner) {
   Start(2, {.compression = stage::Compression::kFast});
   StageEach(2);

@@ -39,7 +39,6 @@ Status RawGatherer::Gather(const StreamSpec& spec, const GatherMeans& means,
                            AssembledBatch& batch) {
   FOREBAY_CHECK(means.refs.size() == extents().size());
   FindElsewhere(spec, means);
-  batch.other_samples = static_cast<std::uint32_t>(elsewhere_.size());
   FOREBAY_TRY(PlacePieces(spec, means, batch));
   batch.fields.resize(spec.catalog->fields().size());
   if (!IsViews(spec)) return FillContiguous(spec, means, batch);

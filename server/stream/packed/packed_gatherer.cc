@@ -178,7 +178,6 @@ void PackedGatherer::RouteRows(const GatherMeans& means, AssembledBatch& batch) 
                             .row = {.sample = SampleId(unit.samples.first + user.index),
                                     .field = FieldId(unit.field),
                                     .memory = RowOf(unit, user)}});
-      ++batch.other_samples;
     }
     batch.decode.kept_samples += filled;
     batch.ram_samples += filled;
