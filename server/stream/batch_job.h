@@ -122,6 +122,7 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
   std::uint64_t scratch_bytes = 0;      // where has_scratch
   std::uint64_t releases_seen = 0;      // when the attempt began
   bool slots_were_empty = false;        // likewise
+  int hopeless_attempts = 0;            // that failed although nobody had memory before and after
 };
 
 // A job that has ended, with its batch or its error.

@@ -20,6 +20,9 @@ namespace {
 // for it while other cores are idle. Larger batches have a task each.
 constexpr std::uint64_t kTaskBytes = 512 * limits::kKiB;
 
+// A batch that failed so often, alone and with nobody else's memory to wait for, fits never.
+constexpr int kHopelessAttempts = 4;
+
 std::size_t BatchesOfTask(const StreamSpec& spec) {
   // A batch that is decoded, or whose size is unknown, may take any time, so it gets a task of its
   // own.
@@ -361,6 +364,9 @@ bool BatchScheduler::EndAwait(const JobRef& job) {
 void BatchScheduler::LackSlots(const JobRef& job, const Error& error, bool is_hopeless) {
   if (job->is_starved && is_hopeless) {
     slots_.EndAttempt(*job);
+    // Another batch may have taken memory and given it back within this attempt, so that the slots
+    // were empty before and after it. That this happens each time is not to be expected.
+    if (++job->hopeless_attempts < kHopelessAttempts) return Start(job);
     return Finish(job, error);
   }
   slots_.ParkFailed(job);
