@@ -382,7 +382,7 @@ TEST_F(FetcherTest, AStreamOfBeforeARebuildGetsNoBytesThatTheRebuildAccepted) {
   }
 }
 
-// What is known of pieces on no tier are checksums of the bytes before the rebuild.
+// The checksums that are known of pieces on no tier are those of the bytes before the rebuild.
 TEST_F(FetcherTest, PiecesAreComparedWithTheBytesThatARebuildAccepted) {
   Start({.ram_bytes = 384 << 10});
   const ExtentId last(7);

@@ -34,7 +34,7 @@ Error LateRows(LocalRows& rows, const RowRequest& request) {
 
 }  // namespace
 
-class OwnRows::Request : public std::enable_shared_from_this<Request> {
+class OwnRows::Request {
  public:
   Request(LocalRows& rows, std::shared_ptr<const RowRequest> asked, Done done)
       : rows_(rows), asked_(std::move(asked)), done_(std::move(done)) {}

@@ -31,7 +31,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// As long as no call was answered.
+// So many bytes may be under way as long as no call was answered.
 constexpr std::uint64_t kRoom = limits::kPeerBytesInFlightAtFirst;
 
 // A node that agrees to Hello, or does not.

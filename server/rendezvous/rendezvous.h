@@ -28,7 +28,8 @@ class Rendezvous {
   // the same list, which CheckNodeList has accepted and which holds `own`. Blocks until then, or
   // until `deadline_ns` (io::Clock). Errors: kDeadlineExceeded names ranks that are missing
   // (PmixRendezvous cannot); kFailedPrecondition names two nodes that clash, and in what;
-  // kCancelled: the daemon is to stop. After an error nothing that this node has published is left.
+  // kCancelled: the daemon is to stop. After an error nothing that this node has published
+  // is left (PMIx keeps it until the job ends).
   virtual Result<std::vector<NodeEntry>> Exchange(const NodeEntry& own, std::uint32_t node_count,
                                                   std::int64_t deadline_ns) = 0;
 

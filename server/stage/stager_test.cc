@@ -126,7 +126,7 @@ class StagerTest : public ::testing::Test {
     std::promise<Status> told;
     rig_.stager().Demand(
         before, ExtentId(3), [&](const Status& status) { told.set_value(status); }, access);
-    // Of the extent's requests, the first one is not answered. It was made before the others.
+    // The first request for the extent is not answered. It was made before the others.
     while (before.progress().gfs_reads == reads) std::this_thread::yield();
     if (changes) {
       FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/data.bin", kBit));

@@ -319,7 +319,7 @@ void TwoTierCache::EvictFromRam(const ExtentKey& key, io::IoQueue* queue) {
     if (found->second.ram->IsPinned()) return;
     // The write begins under the same lock under which the bytes are taken: an eviction by a
     // rebuild, which must not find old bytes on SSD later, comes before both or ends the write.
-    if (queue == nullptr || !CanSpillLocked(*found->second.ram) ||
+    if (queue == nullptr || found->second.is_on_ssd || !CanSpillLocked(*found->second.ram) ||
         !BeginSsdWrite(key, /*is_guest=*/true).has_value()) {
       dropped = DropEvicted(*found);
       return;

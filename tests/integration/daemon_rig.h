@@ -76,8 +76,8 @@ class DaemonRig {
                                            const std::vector<std::string>& more = {},
                                            const std::string& config = "f.toml",
                                            int network = -1) const;
-  // The same on the machine `node.machine`, whose folders another daemon may have used before under
-  // another rank.
+  // Starts the daemon on the machine `node.machine`, whose folders another daemon may have used
+  // before under another rank.
   std::unique_ptr<DaemonProcess> StartNode(const NodeStart& node,
                                            const std::vector<std::string>& more = {},
                                            const std::string& config = "f.toml",

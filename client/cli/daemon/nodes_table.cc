@@ -40,7 +40,7 @@ std::uint64_t LocalMillionths(const v1::NodeStatus& node) {
 
 double Percent(std::uint64_t millionths) { return static_cast<double>(millionths) / 1e4; }
 
-// What is said below the table, because it is seldom there or too long for a column.
+// Returns the lines below the table: what is seldom there, or too long for a column.
 std::string LinesOf(const v1::NodeStatus& node) {
   std::string text;
   if (!node.answers()) {

@@ -23,8 +23,8 @@ struct NodeSurvey {
   double copies_bytes = 0;  // of the data set's extents that other nodes own
   // Bytes per second, by source; nothing where the daemon has not used a source enough to tell.
   std::array<std::optional<double>, kReadSources> rates = {};
-  // What the daemon said when it refused a stream in mode `global`, because the tiers do not hold
-  // the data set; empty: it accepted the stream.
+  // The message with which the daemon refused a stream in mode `global`, because the tiers do not
+  // hold the data set. Empty if it accepted the stream.
   std::string refusal;
 };
 

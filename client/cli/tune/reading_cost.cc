@@ -10,8 +10,8 @@ namespace {
 
 // The part of the RAM tier that extents pass through (server/plan/placement.h).
 constexpr double kPassingPart = 1.0 / 16;
-// What a daemon leaves free of each tier: in RAM what blocks do not fill, or what extents pass
-// through on their way to SSD, and on SSD what eviction works in (watermark_low_permille of
+// A daemon leaves a part of each tier free. In RAM, blocks do not fill all of it, or extents pass
+// through it on their way to SSD. On SSD, eviction needs it (watermark_low_permille of
 // server/tier/extent_cache.h).
 constexpr double kUnfilledPart = 1.0 / 32;
 constexpr double kSsdHomePart = 0.94;

@@ -484,7 +484,7 @@ Status Cataloguer::ScanObjects(Dataset& dataset, ObjectScans& scans,
   }
 }
 
-// What a pass over objects does with the extents and parts that it finds.
+// Returns what a pass over objects does with the extents and parts that it finds.
 ScanPass::Hooks Cataloguer::ScanHooks(Dataset& dataset, ObjectScans& scans, bool rebuild,
                                       io::IoQueue& ssd_queue) {
   return {

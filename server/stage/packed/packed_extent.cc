@@ -29,7 +29,7 @@ Error Damaged(const tier::ExtentKey& key, const std::string& what) {
   return Error(ErrorCode::kDataLoss, "packed extent " + tier::KeyText(key) + ": " + what);
 }
 
-// Of what follows the checksum in the directory. The key is part of it, so that the directory of
+// The checksum of what follows it in the directory. The key is part of it, so that the directory of
 // another extent does not pass.
 std::uint64_t DirectoryChecksum(const tier::ExtentKey& key, std::span<const std::byte> covered) {
   return Checksum(tier::PieceIdentity(key, 0, covered.size()), covered);

@@ -34,7 +34,7 @@ class NodeGroup {
   ServeFixture& node(std::uint32_t rank) { return *members_[rank]->serve; }
   plan::Membership& membership(std::uint32_t rank) { return members_[rank]->nodes; }
   peer::NodeTransport& transport() { return *transport_; }
-  // Of all files of node 0, those on its SSD included.
+  // Injects faults into the I/O of node 0: of the GFS, and of its SSD.
   io::FaultInjector& faults() { return faults_; }
   // The owner of an extent, then its substitutes.
   std::vector<NodeRank> Ranked(ExtentId extent);
