@@ -4,6 +4,8 @@
 // and by whom; gRPC's side is in stream_core_replies.cc.
 #include "client/stream/stream_core.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -11,6 +13,7 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/failure.h"
+#include "proto/contract/limits.h"
 
 namespace forebay::internal {
 namespace {
@@ -61,9 +64,18 @@ bool MayBeAskedAgain(const PulledBatch& failed) {
          RemedyOf(FailureSource::kDaemon, *failed.error) == Remedy::kRetry;
 }
 
+// Readers must differ even if a process is forked, or many start at once: so no counter, and no
+// clock.
+std::uint64_t RandomReader() {
+  std::uint64_t value = 0;
+  while (value == 0) FOREBAY_CHECK(::getrandom(&value, sizeof(value), 0) == sizeof(value));
+  return value;
+}
+
 }  // namespace
 
 std::shared_ptr<StreamCore> StreamCore::Create(StreamSettings settings) {
+  settings.open.set_reader(RandomReader());
   return std::shared_ptr<StreamCore>(new StreamCore(std::move(settings)));
 }
 
@@ -81,15 +93,28 @@ StreamCore::~StreamCore() {
   {
     MutexLock lock(mutex_);
     closed_ = true;
-    if (call_ != nullptr && !ended_) {
-      call_->Cancel();
-      while (!ended_) changed_.Wait(mutex_);
-    }
+    if (call_ != nullptr) CloseCall();
     // The sender ends after the call: until then it may be inside a write, which holds the call.
     stopping_ = true;
   }
   sender_wakes_.NotifyOne();
   sender_.join();
+}
+
+// No batch is held any more, because each would own the core. The daemon cannot know that when a
+// call simply ends, and would keep the memory. A daemon that does not answer is not waited for: the
+// next stream of this client tells it.
+void StreamCore::CloseCall() {
+  if (opened_ && !ended_) {
+    closing_ = true;
+    Send();
+    changed_.WaitFor(mutex_, std::chrono::milliseconds(limits::kStreamCloseMs),
+                     [this]() FOREBAY_REQUIRES(mutex_) { return ended_; });
+  }
+  const bool daemon_knows = ended_ && daemon_ended_ && (close_sent_ || writes_done_);
+  if (!daemon_knows && has_held_) settings_.gone_readers->Add(settings_.open.reader());
+  if (!ended_) call_->Cancel();
+  while (!ended_) changed_.Wait(mutex_);
 }
 
 void StreamCore::UseTransforms(TransformPool* pool) {
@@ -108,7 +133,7 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   former = std::move(call_);
   AskAgain(discarded);
   // Batches that the former call began and did not complete are dropped. Its releases need not be
-  // sent either, because the daemon took its memory back when that call ended.
+  // sent either, because NameHeld says what is left.
   assembly_.Clear();
   reply_schema_ = nullptr;
   releases_.clear();
@@ -117,7 +142,7 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   trailer_.reset();
   // Tells batches of former calls, which callers may still hold, from those of this one.
   ++call_number_;
-  opened_ = finish_sent_ = writes_done_ = ended_ = false;
+  opened_ = finish_sent_ = close_sent_ = writes_done_ = ended_ = false;
   // The first request, sent by Start, counts as a write under way: nothing else is written before
   // it.
   writable_ = write_out_ = true;
@@ -126,6 +151,7 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   // The first batches are asked for in the same breath: a cold daemon then begins with the
   // extents that they need, and nobody waits for a round trip.
   *call_->request().mutable_open() = settings_.open;
+  NameHeld(*call_->request().mutable_open(), call_->connection().generation());
   FillQueue();
   AddPulls(call_->request());
   call_->Start();
@@ -143,6 +169,7 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   if (!in_time || (!opened_ && !ended_ && !failure_)) {
     call_->Cancel();
     while (!ended_) changed_.Wait(mutex_);
+    PutBackGoneReaders();
     return in_time ? Cancelled() : Error(ErrorCode::kDeadlineExceeded,
                                          "the daemon did not open the stream in time");
   }
@@ -151,8 +178,35 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
     Send();
     return {};
   }
+  PutBackGoneReaders();
   // The daemon's answer was wrong (failure_), or the call ended without one.
   return failure_ ? *failure_ : *call_error_;
+}
+
+// Tells the daemon which of its batches are still read, so that it frees the others. A daemon that
+// was restarted knows of none, and does not need to: the memory was the former one's, and stays
+// mapped.
+void StreamCore::NameHeld(v1::OpenStream& open, std::uint64_t daemon_generation) {
+  if (daemon_generation != daemon_generation_ || open.inline_payload()) held_.clear();
+  daemon_generation_ = daemon_generation;
+  for (const HeldId& held : held_) open.add_still_held(held.wire_id);
+  for (const std::uint64_t reader : settings_.gone_readers->Take()) open.add_gone_readers(reader);
+}
+
+// For the next call. This one has ended without an answer, and its first request is its only one.
+void StreamCore::PutBackGoneReaders() {
+  for (const std::uint64_t reader : call_->request().open().gone_readers()) {
+    settings_.gone_readers->Add(reader);
+  }
+}
+
+// A daemon that could not keep a batch does not want it released either.
+void StreamCore::KeepHeld(const v1::Opened& opened) {
+  const auto is_kept = [&](std::uint64_t wire_id) {
+    return std::ranges::find(opened.still_held(), wire_id) != opened.still_held().end();
+  };
+  std::erase_if(held_, [&](const HeldId& held) { return !is_kept(held.wire_id); });
+  std::erase_if(releases_, [&](std::uint64_t wire_id) { return !is_kept(wire_id); });
 }
 
 Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
@@ -439,10 +493,9 @@ void StreamCore::TakeBack(std::unique_ptr<Batch::State> state) {
 }
 
 void StreamCore::Recycle(std::unique_ptr<Batch::State> state) {
-  // A batch of a former call needs no release: the daemon took its memory back when that call
-  // ended.
-  const bool of_this_call = state->call_number == call_number_ && !ended_;
-  if (of_this_call && state->wire_id != 0) releases_.push_back(state->wire_id);
+  // Otherwise the daemon holds nothing for it.
+  const HeldId id = {.call_number = state->call_number, .wire_id = state->wire_id};
+  if (std::erase(held_, id) > 0) releases_.push_back(id.wire_id);
   // More than this cannot be in use at once, so a larger pool would only keep memory.
   if (pool_.size() < credits_) pool_.push_back(std::move(state));
 }
@@ -462,12 +515,16 @@ void StreamCore::FillQueue() {
   }
 }
 
-// After a reconnect nothing of the former call is known to arrive, and what is ready but was not
-// handed out may lie in memory that the daemon has used again. Everything is asked for once more;
-// named batches that their callers gave up on are forgotten.
+// After a reconnect nothing of the former call is known to arrive, and another daemon may know
+// nothing of what is ready. Everything that was not handed out is asked for once more; named
+// batches that their callers gave up on are forgotten.
 void StreamCore::AskAgain(Discarded& discarded) {
-  const auto again = [&](PulledBatch& batch) {
-    if (batch.state) discarded.push_back(std::move(batch.state));
+  const auto again = [&](PulledBatch& batch) FOREBAY_REQUIRES(mutex_) {
+    if (batch.state) {
+      std::erase(held_, HeldId{.call_number = batch.state->call_number,
+                               .wire_id = batch.state->wire_id});
+      discarded.push_back(std::move(batch.state));
+    }
     batch.state = nullptr;
     batch.phase = Phase::kAsked;
     batch.sent = false;

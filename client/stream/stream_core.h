@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client/connection/daemon_connection.h"
+#include "client/connection/gone_readers.h"
 #include "client/stream/batch_state.h"
 #include "client/stream/inline_assembly.h"
 #include "client/stream/pull_window.h"
@@ -30,11 +31,13 @@ namespace forebay::internal {
 
 // What a stream is, fixed when it is opened.
 struct StreamSettings {
-  v1::OpenStream open;  // the first request; its catalog_fingerprint is the expected one
+  // The first request; its catalog_fingerprint is the expected one. The core names the reader.
+  v1::OpenStream open;
   OrderSpec order;
   StepPlan plan;
   PullWindow::Range range;
   std::uint32_t prefetch_depth = 0;
+  std::shared_ptr<GoneReaders> gone_readers;  // of the client
 };
 
 // Two sides: the caller's threads, and gRPC's, which StreamCall brings (OnReply and so on), under
@@ -113,9 +116,20 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   // through TakeBack, which locks it.
   using Discarded = std::vector<StatePtr>;
   struct GiveBack;
+  // A batch of the daemon's memory that is here, and the call on which it came: the ids of a daemon
+  // that has been restarted may be the same.
+  struct HeldId {
+    std::uint64_t call_number = 0;
+    std::uint64_t wire_id = 0;
+    bool operator==(const HeldId&) const = default;
+  };
 
   explicit StreamCore(StreamSettings settings);
 
+  void NameHeld(v1::OpenStream& open, std::uint64_t daemon_generation) FOREBAY_REQUIRES(mutex_);
+  void PutBackGoneReaders() FOREBAY_REQUIRES(mutex_);
+  void KeepHeld(const v1::Opened& opened) FOREBAY_REQUIRES(mutex_);
+  void CloseCall() FOREBAY_REQUIRES(mutex_);
   Status CheckOpened(const v1::Opened& opened);
   Status TakeReply(v1::StreamReply& reply);
   Status TakeBatch(v1::Batch& message);
@@ -195,12 +209,19 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   bool writable_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool write_out_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool finish_sent_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool closing_ FOREBAY_GUARDED_BY(mutex_) = false;  // the daemon is to end the call
+  bool close_sent_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool writes_done_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool ended_ FOREBAY_GUARDED_BY(mutex_) = true;
+  bool daemon_ended_ FOREBAY_GUARDED_BY(mutex_) = false;  // the daemon has ended it, not a failure
   std::optional<Error> call_error_ FOREBAY_GUARDED_BY(mutex_);
   std::optional<v1::Trailer> trailer_ FOREBAY_GUARDED_BY(mutex_);
   StreamLedger ledger_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<std::uint64_t> releases_ FOREBAY_GUARDED_BY(mutex_);  // to send
+  // Batches that the daemon is to keep until they are released; of former calls, too.
+  std::vector<HeldId> held_ FOREBAY_GUARDED_BY(mutex_);
+  bool has_held_ FOREBAY_GUARDED_BY(mutex_) = false;  // any, ever
+  std::uint64_t daemon_generation_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<Batch::State>> pool_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const StreamSchema> schema_ FOREBAY_GUARDED_BY(mutex_);
 

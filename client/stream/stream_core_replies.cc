@@ -92,6 +92,7 @@ Status StreamCore::CheckOpened(const v1::Opened& opened) {
   FOREBAY_ASSIGN(StreamSchema schema, ParseSchema(opened.fields()));
   reply_schema_ = std::make_shared<const StreamSchema>(std::move(schema));
   MutexLock lock(mutex_);
+  KeepHeld(opened);
   schema_ = reply_schema_;
   opened_ = true;
   return {};
@@ -194,6 +195,10 @@ Status StreamCore::Place(Arrival arrival, Discarded& discarded) {
   ledger_.padded += state.padded_count;
   ledger_.checksum += arrival.digest;
   state.call_number = call_number_;
+  if (state.wire_id != 0) {
+    held_.push_back({.call_number = call_number_, .wire_id = state.wire_id});
+    has_held_ = has_held_ || !settings_.open.inline_payload();
+  }
   // The token of a batch continues behind it, so it names the next step, of which the end of an
   // epoch has none: the reader of a token moves on to the next epoch.
   state.token = {.catalog_fingerprint = settings_.open.catalog_fingerprint(),
@@ -265,6 +270,7 @@ void StreamCore::OnEnded(const grpc::Status& status) {
   // After the trailer the stream has everything, however the call ends.
   if (!error.retryable() && !trailer_) Fail(error);
   call_error_ = std::move(error);
+  daemon_ended_ = status.ok() || status.error_code() == grpc::StatusCode::CANCELLED;
   ended_ = true;
   // Under the mutex: once it is free, the core may be destroyed.
   changed_.NotifyAll();

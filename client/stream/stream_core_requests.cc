@@ -26,7 +26,7 @@ bool StreamCore::HoldsBack() const {
 }
 
 bool StreamCore::SendIsDue() const {
-  if (finishing_ && !finish_sent_) return true;
+  if ((finishing_ && !finish_sent_) || (closing_ && !close_sent_)) return true;
   for (const auto& batch : window_.named()) {
     // A caller waits for a named batch already: Pull does not ask ahead.
     if (batch->phase == Phase::kAsked && !batch->sent) return true;
@@ -99,6 +99,8 @@ void StreamCore::BuildRequest(v1::StreamRequest& request) {
     request.set_finish(true);
     finish_sent_ = true;
   }
+  request.set_close(closing_);
+  close_sent_ = closing_;
 }
 
 void StreamCore::AddPulls(v1::StreamRequest& request) {

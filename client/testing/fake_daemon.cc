@@ -89,13 +89,20 @@ void FakeDaemon::Stop() {
   listener_.Reset();
   ::unlink(path_.c_str());
   slots_->Freeze();
-  for (const UniqueFd& socket : serving_) ::shutdown(socket.get(), SHUT_RDWR);
-  serving_.clear();
+  CutConnections();
   stalled_.clear();
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
   server_.reset();
 }
+
+void FakeDaemon::CutConnections() {
+  const MutexLock lock(serving_mutex_);
+  for (const UniqueFd& socket : serving_) ::shutdown(socket.get(), SHUT_RDWR);
+  serving_.clear();
+}
+
+std::size_t FakeDaemon::reader_count() const { return service_->reader_count(); }
 
 void FakeDaemon::Listen() {
   for (;;) {
@@ -116,7 +123,10 @@ void FakeDaemon::Serve(UniqueFd socket) {
   }
   if (!ShakeHands(socket)) return;
   FOREBAY_CHECK(::fcntl(socket.get(), F_SETFL, O_NONBLOCK) == 0);
-  serving_.emplace_back(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+  {
+    const MutexLock lock(serving_mutex_);
+    serving_.emplace_back(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+  }
   grpc::AddInsecureChannelFromFd(server_.get(), socket.Release());
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/testing/fake_faults.h"
+#include "proto/contract/thread_annotations.h"
 #include "proto/contract/unique_fd.h"
 
 namespace grpc {
@@ -46,6 +47,10 @@ class FakeDaemon {
 
   void Start();
   void Stop();
+  // Ends all connections, without a goodbye; the daemon goes on.
+  void CutConnections();
+  // Streams that are open, or have batches that are kept for them.
+  std::size_t reader_count() const;
   std::string address() const { return "unix:" + path_; }
   // The temporary folder; empty where the socket has a path of its own.
   const std::string& folder() const { return folder_; }
@@ -68,7 +73,9 @@ class FakeDaemon {
   UniqueFd listener_;
   UniqueFd wake_;
   std::vector<UniqueFd> stalled_;
-  std::vector<UniqueFd> serving_;  // duplicates, to cut connections with
+  Mutex serving_mutex_;
+  // Duplicates, to cut connections with.
+  std::vector<UniqueFd> serving_ FOREBAY_GUARDED_BY(serving_mutex_);
   std::jthread acceptor_;
 };
 

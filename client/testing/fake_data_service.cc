@@ -48,11 +48,17 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
   void OnReadDone(bool ok) override {
     MutexLock lock(mutex_);
     if (!ok) {
+      closed_ = closed_ || request_.finish();
       FinishOnce(grpc::Status::OK);
       return;
     }
     state_.counters.requests += 1;
     if (request_.has_open() && !Open(request_.open())) return;
+    if (request_.close()) {
+      closed_ = true;
+      FinishOnce(grpc::Status::CANCELLED);
+      return;
+    }
     if (plan_) TakeRequest();
     SendIfIdle();
     StartRead(&request_);
@@ -73,9 +79,12 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
     const std::shared_ptr<FakeStream> self = std::move(until_done_);
     MutexLock lock(mutex_);  // unlocked before `self` goes
     state_.counters.calls_ended += 1;
-    state_.counters.held_at_end += held_.size();
-    for (const auto& [id, slot] : held_) {
-      if (slot) state_.slots.GiveBack(*slot);
+    if (held_ == nullptr) return;
+    state_.counters.held_at_end += held_->size();
+    // A reader that was cut off may come back for what it has.
+    if (closed_ || open_.reader() == 0 || open_.inline_payload()) {
+      held_->ReleaseAllBut({});
+      state_.readers->Forget(open_.reader());
     }
   }
 
@@ -117,6 +126,14 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
     opened.set_steps_per_epoch(plan_->steps());
     opened.set_dropped_per_epoch(plan_->dropped_samples());
     opened.set_padded_per_epoch(plan_->padded_samples());
+    for (const std::uint64_t reader : open.gone_readers()) state_.readers->Forget(reader);
+    held_ = open.reader() == 0 ? std::make_shared<FakeHeld>(state_.slots)
+                               : state_.readers->Find(open.reader(), state_.slots);
+    for (const std::uint64_t id : held_->ReleaseAllBut(
+             {open.still_held().begin(), open.still_held().end()})) {
+      opened.add_still_held(id);
+    }
+    if (state_.faults.open_seen) state_.faults.open_seen(open);
     state_.dataset.Describe(*opened.mutable_fields());
     if (state_.faults.opened) state_.faults.opened(opened);
     outbox_.push_back(std::move(reply));
@@ -125,14 +142,11 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
 
   void TakeRequest() FOREBAY_REQUIRES(mutex_) {
     for (const std::uint64_t id : request_.release()) {
-      const auto held = held_.find(id);
-      if (held == held_.end()) {
+      if (held_->Release(id)) {
+        state_.counters.releases += 1;
+      } else {
         state_.counters.bad_releases += 1;
-        continue;
       }
-      if (held->second) state_.slots.GiveBack(*held->second);
-      held_.erase(held);
-      state_.counters.releases += 1;
     }
     v1::StreamReply reply;
     std::deque<v1::StreamReply> chunks;
@@ -181,14 +195,14 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
       if (refusal) return Refuse(pull, step, *refusal, reply);
     }
     v1::Batch& batch = *reply.add_batches();
-    batch.set_id(++next_id_);
+    batch.set_id(held_->Add());
     batch.set_epoch(pull.epoch());
     batch.set_step(step);
     batch.set_micro_size(pull.micro_size());
     batch.set_micro_index(pull.micro_index());
     FillBatch(*slice, batch, chunks);
-    if (held_.size() > open_.credits()) state_.counters.credit_breaches += 1;
-    RaiseMax(state_.counters.held_max, held_.size());
+    if (held_->size() > open_.credits()) state_.counters.credit_breaches += 1;
+    RaiseMax(state_.counters.held_max, held_->size());
     state_.counters.batches += 1;
     ++batches_;
     trailer_.set_batches(trailer_.batches() + 1);
@@ -278,7 +292,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
                                              .length = ids.size() * sizeof(float)});
     }
     FillTexts(ids, batch);
-    held_.emplace(batch.id(), slot);
+    held_->SetSlot(batch.id(), slot);
   }
 
   void FillInline(const std::vector<std::uint64_t>& ids, v1::Batch& batch,
@@ -316,7 +330,6 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
       chunk.set_offset(offset);
       chunk.set_data(payload.substr(offset, kChunkBytes));
     }
-    held_.emplace(batch.id(), std::nullopt);
   }
 
   void SendIfIdle() FOREBAY_REQUIRES(mutex_) {
@@ -338,10 +351,9 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
   v1::StreamReply sending_ FOREBAY_GUARDED_BY(mutex_);
   bool writing_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool finished_ FOREBAY_GUARDED_BY(mutex_) = false;
-  std::uint64_t next_id_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  bool closed_ FOREBAY_GUARDED_BY(mutex_) = false;  // the reader needs nothing any more
   std::uint64_t batches_ FOREBAY_GUARDED_BY(mutex_) = 0;
-  // Batch id -> slot.
-  std::map<std::uint64_t, std::optional<std::uint64_t>> held_ FOREBAY_GUARDED_BY(mutex_);
+  std::shared_ptr<FakeHeld> held_ FOREBAY_GUARDED_BY(mutex_);  // null until the stream is open
   v1::Trailer trailer_ FOREBAY_GUARDED_BY(mutex_);
 };
 
@@ -372,6 +384,72 @@ void FakeSlots::GiveBack(std::uint64_t offset) {
 void FakeSlots::Freeze() {
   MutexLock lock(mutex_);
   frozen_ = true;
+}
+
+std::uint64_t FakeHeld::Add() {
+  const MutexLock lock(mutex_);
+  slot_of_.emplace(++next_id_, std::nullopt);
+  return next_id_;
+}
+
+void FakeHeld::SetSlot(std::uint64_t id, std::optional<std::uint64_t> slot) {
+  const MutexLock lock(mutex_);
+  slot_of_.at(id) = slot;
+}
+
+bool FakeHeld::Release(std::uint64_t id) {
+  const MutexLock lock(mutex_);
+  const auto held = slot_of_.find(id);
+  if (held == slot_of_.end()) return false;
+  if (held->second) slots_.GiveBack(*held->second);
+  slot_of_.erase(held);
+  return true;
+}
+
+std::vector<std::uint64_t> FakeHeld::ReleaseAllBut(const std::vector<std::uint64_t>& ids) {
+  std::vector<std::uint64_t> all;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [id, slot] : slot_of_) all.push_back(id);
+  }
+  std::vector<std::uint64_t> kept;
+  for (const std::uint64_t id : all) {
+    if (std::ranges::find(ids, id) != ids.end()) {
+      kept.push_back(id);
+    } else {
+      Release(id);
+    }
+  }
+  return kept;
+}
+
+std::size_t FakeHeld::size() const {
+  const MutexLock lock(mutex_);
+  return slot_of_.size();
+}
+
+std::shared_ptr<FakeHeld> FakeReaders::Find(std::uint64_t reader, FakeSlots& slots) {
+  const MutexLock lock(mutex_);
+  std::shared_ptr<FakeHeld>& held = held_[reader];
+  if (held == nullptr) held = std::make_shared<FakeHeld>(slots);
+  return held;
+}
+
+void FakeReaders::Forget(std::uint64_t reader) {
+  std::shared_ptr<FakeHeld> held;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = held_.find(reader);
+    if (found == held_.end()) return;
+    held = std::move(found->second);
+    held_.erase(found);
+  }
+  held->ReleaseAllBut({});
+}
+
+std::size_t FakeReaders::size() const {
+  const MutexLock lock(mutex_);
+  return held_.size();
 }
 
 grpc::ServerUnaryReactor* FakeDataService::Hello(grpc::CallbackServerContext* context,

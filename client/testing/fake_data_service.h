@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,38 @@ class FakeSlots {
   std::vector<std::uint64_t> free_ FOREBAY_GUARDED_BY(mutex_);
 };
 
+// The batches that a reader has, over all its calls, as the daemon keeps them.
+class FakeHeld {
+ public:
+  explicit FakeHeld(FakeSlots& slots) : slots_(slots) {}
+
+  // A batch, with a slot or without one. Returns its id.
+  std::uint64_t Add();
+  void SetSlot(std::uint64_t id, std::optional<std::uint64_t> slot);
+  bool Release(std::uint64_t id);
+  // Returns the ids of those that stay.
+  std::vector<std::uint64_t> ReleaseAllBut(const std::vector<std::uint64_t>& ids);
+  std::size_t size() const;
+
+ private:
+  FakeSlots& slots_;
+  mutable Mutex mutex_;
+  std::uint64_t next_id_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::map<std::uint64_t, std::optional<std::uint64_t>> slot_of_ FOREBAY_GUARDED_BY(mutex_);
+};
+
+// By OpenStream.reader.
+class FakeReaders {
+ public:
+  std::shared_ptr<FakeHeld> Find(std::uint64_t reader, FakeSlots& slots);
+  void Forget(std::uint64_t reader);
+  std::size_t size() const;
+
+ private:
+  mutable Mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<FakeHeld>> held_ FOREBAY_GUARDED_BY(mutex_);
+};
+
 struct FakeServiceState {
   FakeDataset& dataset;
   FakeSlots& slots;
@@ -42,6 +76,7 @@ struct FakeServiceState {
   FakeCounters& counters;
   std::string job_id;
   std::uint64_t generation = 0;
+  std::shared_ptr<FakeReaders> readers = std::make_shared<FakeReaders>();
 };
 
 class FakeDataService final : public v1::Data::CallbackService {
@@ -56,6 +91,9 @@ class FakeDataService final : public v1::Data::CallbackService {
                                      v1::DescribeReply* reply) override;
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* Stream(
       grpc::CallbackServerContext* context) override;
+
+  // Readers with batches that are kept for them, or a call that is open.
+  std::size_t reader_count() const { return state_.readers->size(); }
 
  private:
   FakeServiceState state_;

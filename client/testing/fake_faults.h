@@ -13,6 +13,7 @@
 namespace forebay::v1 {
 class DescribeReply;
 class HelloReply;
+class OpenStream;
 class Opened;
 class StreamReply;
 class Trailer;
@@ -33,6 +34,7 @@ struct FakeFaults {
   std::atomic<bool> cancel_hello = false;  // as a daemon does that shuts down
   std::function<void(v1::DescribeReply&)> describe_reply;
   std::function<std::optional<Error>(const OrderSpec&)> refuse_open;  // instead of `opened`
+  std::function<void(const v1::OpenStream&)> open_seen;
   std::function<void(v1::Opened&)> opened;
   std::function<void(v1::StreamReply&)> reply;  // with batches, errors, chunks
   std::function<std::optional<Error>(std::uint64_t step)> refuse;  // said instead of a batch

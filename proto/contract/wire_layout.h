@@ -24,7 +24,7 @@ namespace forebay {
 static_assert(std::endian::native == std::endian::little, "Forebay runs on little-endian hosts");
 
 // Versions that Hello exchanges. The error for a mismatch names the versions of both sides.
-inline constexpr std::uint32_t kProtocolVersion = 1;  // proto/forebay/v1
+inline constexpr std::uint32_t kProtocolVersion = 2;  // proto/forebay/v1
 inline constexpr std::uint32_t kLayoutVersion = 1;    // this file
 inline constexpr std::uint32_t kCatalogVersion = 1;   // docs/catalog.md
 

@@ -156,6 +156,7 @@ bool Daemon::Tick() {
   lacks_worker_ = !adjusted.has_value();
   // Batches that have waited for an extent for too long fail now, with an error.
   registry_->ExpireWaiting();
+  registry_->FreeWhatNobodyReads();
   if (own_rows_) own_rows_->Expire();
   nodes_->Tick();
   eviction_summary_.Tick();

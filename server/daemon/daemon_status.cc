@@ -87,6 +87,7 @@ void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) 
   // Batches that the client has and has not released. A number that stays high names the reader
   // that keeps slot memory.
   stream.set_held(summary.stats.held);
+  stream.set_cut_off(summary.is_cut_off);
   stream.set_failed(summary.stats.failed);
   stream.set_copied_views(summary.stats.copied_views);
   stream.set_hit_ram_samples(summary.stats.ram_samples);

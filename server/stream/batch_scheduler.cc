@@ -70,6 +70,13 @@ Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
 
 void BatchScheduler::Dismiss(const StreamSlots& slots) { slots_.Dismiss(slots); }
 
+void BatchScheduler::Free(StreamSlots& slots, std::vector<HeldBatches::Held> batches) {
+  std::vector<BatchRoom> rooms;
+  for (const HeldBatches::Held& held : batches) rooms.push_back(held.room);
+  batches.clear();
+  Release(slots, rooms);
+}
+
 void BatchScheduler::Release(StreamSlots& slots, std::span<const BatchRoom> rooms) {
   slots_.Release(slots, rooms);
 }

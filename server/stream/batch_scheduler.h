@@ -20,6 +20,7 @@
 #include "server/io/executor.h"
 #include "server/stream/batch_assembler.h"
 #include "server/stream/batch_job.h"
+#include "server/stream/held_batches.h"
 #include "server/stream/slot_ledger.h"
 #include "server/stream/slot_queue.h"
 #include "server/tier/ram/ram_arena.h"
@@ -61,6 +62,8 @@ class BatchScheduler {
   // Small batches that need not wait end in one call together.
   void Submit(const std::shared_ptr<BatchOwner>& owner, const std::shared_ptr<StreamSlots>& slots,
               std::span<const BatchName> names);
+  // Frees the memory of batches that the reader of a stream had, then does Release.
+  void Free(StreamSlots& slots, std::vector<HeldBatches::Held> batches);
   // Batches of a stream were released, and their memory is free: tries batches that wait for slot
   // memory again.
   void Release(StreamSlots& slots, std::span<const BatchRoom> rooms);

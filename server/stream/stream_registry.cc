@@ -1,17 +1,21 @@
 // Ranks of one stream have the same data set and stream name, and form a group. The first rank that
 // opens it fixes selection, order, batch and number of ranks; the others must ask for the same,
 // until the last one has left. mutex_ guards the groups and the list of sessions. Sessions call
-// back (Left, Closed) without a lock of their own, so the registry may ask them for figures under
-// mutex_.
+// back (Left, Keeps, Closed) without a lock that stats() needs, so the registry may ask them for
+// figures under mutex_.
+//
+// A reader whose call ends unexpectedly moves from sessions_ to cut_off_ with all that it has: its
+// batches and the slot memory that is promised to it. It moves back if the reader opens the stream
+// again, and is dropped if the reader says that it has no batch any more, or its process has ended.
 #include "server/stream/stream_registry.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "proto/contract/check.h"
+#include "server/io/log.h"
 
 namespace forebay::stream {
 namespace {
@@ -32,6 +36,26 @@ void Add(SessionStats& total, const SessionStats& part) {
   total.decode.Add(part.decode);
   total.failed += part.failed;
   total.held += part.held;
+}
+
+StreamSummary SummaryOf(const StreamSpec& spec) {
+  return {.stream_name = spec.stream_name,
+          .dataset = spec.dataset->name(),
+          .client = spec.client,
+          .rank = spec.rank,
+          .ranks = static_cast<std::uint32_t>(spec.plan.ranks()),
+          .credits = spec.credits,
+          .is_cut_off = false,
+          .stats = {}};
+}
+
+// Whether a call that asks for `b` goes on with one that asked for `a`: the same batches, in memory
+// of the same sizes.
+bool IsSameStream(const StreamSpec& a, const StreamSpec& b) {
+  return a.dataset == b.dataset && a.catalog == b.catalog && a.form == b.form &&
+         a.order == b.order && a.plan.global_batch() == b.plan.global_batch() &&
+         a.plan.ranks() == b.plan.ranks() && a.rank == b.rank && a.delivery == b.delivery &&
+         a.credits == b.credits && a.inline_payload == b.inline_payload;
 }
 
 }  // namespace
@@ -69,43 +93,102 @@ Status StreamRegistry::CheckJoinsLocked(const StreamSpec& spec, const Group& joi
                            joining.global_batch, joining.ranks));
 }
 
-Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec stream_spec,
-                                                            BatchSink* sink) {
+// A reader's new call may come before the daemon has learned that the old one is over: a daemon
+// that stood still finds both at once.
+void StreamRegistry::CloseFormer(std::uint64_t reader) {
+  std::shared_ptr<StreamSession> former;
+  {
+    const MutexLock lock(mutex_);
+    const auto open = std::ranges::find_if(sessions_, [&](const OpenStream& stream) {
+      return stream.reader.spec->reader == reader;
+    });
+    if (open != sessions_.end()) former = open->owned.lock();
+  }
+  if (former != nullptr) former->Close();
+}
+
+// The memory, promised and in use, of a reader that comes back; of a new one: newly promised
+// memory, and no batch.
+Result<StreamRegistry::Reader> StreamRegistry::AdmitLocked(
+    std::shared_ptr<const StreamSpec> spec) {
+  const auto is_it = [&](const Reader& reader) {
+    return spec->reader != 0 && reader.spec->reader == spec->reader;
+  };
+  if (std::ranges::any_of(sessions_, is_it, &OpenStream::reader)) {
+    return Error(ErrorCode::kUnavailable, "the former call of this reader is being closed");
+  }
+  const auto former = std::ranges::find_if(cut_off_, is_it);
+  if (former == cut_off_.end()) {
+    if (sessions_.size() + cut_off_.size() >= options_.streams_max) {
+      return Error(ErrorCode::kResourceExhausted,
+                   fmt::format("{} streams are open, the most this daemon serves",
+                               options_.streams_max));
+    }
+    Reader reader{.spec = spec, .slots = nullptr, .held = std::make_shared<HeldBatches>(),
+                  .process = nullptr};
+    if (spec->reader != 0 && !spec->inline_payload) {
+      reader.process = io::ProcessWatch::Of(static_cast<pid_t>(spec->client.pid));
+    }
+    // Promises slot memory. It is the last step that can fail, so nothing has to be undone.
+    auto slots = scheduler_.Admit(std::move(spec));
+    if (!slots.has_value()) return slots.error();
+    reader.slots = std::move(*slots);
+    return reader;
+  }
+  if (!IsSameStream(*former->spec, *spec)) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "its reader has batches of a former call with other parameters, or of before the "
+                 "data set was rebuilt: open a new stream");
+  }
+  Reader reader = std::move(*former);
+  cut_off_.erase(former);
+  return reader;
+}
+
+Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(
+    StreamSpec stream_spec, BatchSink* sink, std::span<const std::uint64_t> still_held) {
   // Shared: the session, its slots and its future outlive each other in either order.
   const auto spec = std::make_shared<const StreamSpec>(std::move(stream_spec));
-  // Held to the end, so that of two ranks that open a new stream at once one fixes the parameters.
-  const MutexLock lock(mutex_);
-  if (sessions_.size() >= options_.streams_max) {
-    return Error(ErrorCode::kResourceExhausted,
-                 fmt::format("{} streams are open, the most this daemon serves",
-                             options_.streams_max));
+  if (spec->reader != 0) CloseFormer(spec->reader);
+  FreeWhatNobodyReads();  // the process of before may just have been killed
+  std::vector<HeldBatches::Held> freed;
+  std::shared_ptr<StreamSlots> slots;
+  std::shared_ptr<StreamSession> session;
+  {
+    // Of two ranks that open a new stream at once, one fixes the parameters.
+    const MutexLock lock(mutex_);
+    Group joining{.selection = std::string(spec->selection->spec()),
+                  .order = spec->order,
+                  .global_batch = spec->plan.global_batch(),
+                  .ranks = spec->plan.ranks()};
+    FOREBAY_TRY(CheckJoinsLocked(*spec, joining));
+    const std::string name = GroupName(*spec);
+    auto reader = AdmitLocked(spec);
+    if (!reader.has_value()) return reader.error().WithContext(fmt::format("stream '{}'", name));
+    // Leaves an existing group as it is; CheckJoinsLocked has compared the two.
+    ++groups_.try_emplace(name, std::move(joining)).first->second.members;
+    freed = reader->held->TakeAllBut(still_held);
+    slots = reader->slots;
+    auto future = future_.Add(spec);
+    session = std::make_shared<StreamSession>(
+        spec, sink,
+        SessionParts{.scheduler = scheduler_,
+                     .slots = slots,
+                     .held = reader->held,
+                     .future = future,
+                     .view_pin_bytes = options_.batches.view_pin_bytes,
+                     .hooks = MakeHooks()});
+    sessions_.push_back({session.get(), session, std::move(*reader), std::move(future)});
   }
-  Group joining{.selection = std::string(spec->selection->spec()),
-                .order = spec->order,
-                .global_batch = spec->plan.global_batch(),
-                .ranks = spec->plan.ranks()};
-  FOREBAY_TRY(CheckJoinsLocked(*spec, joining));
-  const std::string name = GroupName(*spec);
-  // Promises slot memory. It is the last step that can fail, so nothing has to be undone.
-  auto slots = scheduler_.Admit(spec);
-  if (!slots.has_value()) return slots.error().WithContext(fmt::format("stream '{}'", name));
-  // Leaves an existing group as it is; CheckJoinsLocked has compared the two.
-  ++groups_.try_emplace(name, std::move(joining)).first->second.members;
-  auto future = future_.Add(spec);
-  auto session = std::make_shared<StreamSession>(
-      spec, sink,
-      SessionParts{.scheduler = scheduler_,
-                   .slots = *slots,
-                   .future = future,
-                   .view_pin_bytes = options_.batches.view_pin_bytes,
-                   .hooks = {.left = [this](const StreamSession& left) { Left(left); },
-                             .closed = [this](const StreamSession& closed,
-                                              bool has_left) { Closed(closed, has_left); },
-                             .keep = [this](std::vector<BatchHold>& holds) {
-                               return Keep(holds);
-                             }}});
-  sessions_.push_back({session.get(), std::move(*slots), std::move(future)});
+  if (!freed.empty()) scheduler_.Free(*slots, std::move(freed));
   return session;
+}
+
+SessionHooks StreamRegistry::MakeHooks() {
+  return {.left = [this](const StreamSession& left) { Left(left); },
+          .keeps = [this](const StreamSession& closing) { return Keeps(closing); },
+          .closed = [this](const StreamSession& closed,
+                           bool has_left) { Closed(closed, has_left); }};
 }
 
 void StreamRegistry::Left(const StreamSession& session) {
@@ -120,33 +203,82 @@ void StreamRegistry::LeaveLocked(const StreamSpec& spec) {
   if (--group->second.members == 0) groups_.erase(group);
 }
 
+bool StreamRegistry::Keeps(const StreamSession& session) const {
+  const MutexLock lock(mutex_);
+  if (keeps_) return true;
+  const auto open = std::ranges::find(sessions_, &session, &OpenStream::session);
+  FOREBAY_CHECK(open != sessions_.end());
+  const auto& process = open->reader.process;
+  return process != nullptr && !process->HasEnded();
+}
+
 void StreamRegistry::Closed(const StreamSession& session, bool has_left) {
-  // The session holds no batch any more, and no further one is counted.
+  // No further batch is counted.
   const SessionStats stats = session.stats();
   const MutexLock lock(mutex_);
   const auto open = std::ranges::find(sessions_, &session, &OpenStream::session);
   FOREBAY_CHECK(open != sessions_.end());
   future_.Remove(open->future.get());
-  // Before Open can run again, so that a new stream finds the memory that this one was promised.
-  scheduler_.Dismiss(*open->slots);
+  if (open->reader.held->size() == 0) {
+    // Before Open can run again, so that a new stream finds the memory that this one was promised.
+    scheduler_.Dismiss(*open->reader.slots);
+  } else {
+    const StreamSpec& spec = session.spec();
+    log::Warn("stream '{}' of '{}' (pid {}) was cut off: {} batches, {} bytes, that its reader may "
+              "still read are kept until it comes back, or its process has ended",
+              GroupName(spec), spec.client.name, spec.client.pid, open->reader.held->size(),
+              open->reader.held->bytes());
+    cut_off_.push_back(std::move(open->reader));
+  }
   sessions_.erase(open);
   Add(closed_totals_, stats);
   // A reader that took its trailer has left the group already.
   if (!has_left) LeaveLocked(session.spec());
 }
 
+template <typename Ends>
+void StreamRegistry::Drop(Ends ends) {
+  std::vector<Reader> ended;
+  {
+    const MutexLock lock(mutex_);
+    std::erase_if(cut_off_, [&](Reader& reader) {
+      const bool drops = ends(reader);
+      if (drops) ended.push_back(std::move(reader));
+      return drops;
+    });
+  }
+  for (const Reader& reader : ended) {
+    scheduler_.Free(*reader.slots, reader.held->TakeAllBut({}));
+    scheduler_.Dismiss(*reader.slots);
+    scheduler_.Release(*reader.slots, {});  // for those that lack what was promised
+  }
+}
+
+void StreamRegistry::Forget(std::span<const std::uint64_t> readers) {
+  if (readers.empty()) return;
+  Drop([&](const Reader& reader) {
+    return reader.spec->reader != 0 &&
+           std::ranges::find(readers, reader.spec->reader) != readers.end();
+  });
+}
+
+void StreamRegistry::FreeWhatNobodyReads() {
+  Drop([](const Reader& reader) {
+    return reader.process != nullptr && reader.process->HasEnded();
+  });
+}
+
 std::vector<StreamSummary> StreamRegistry::Summaries() const {
   const MutexLock lock(mutex_);
   std::vector<StreamSummary> summaries;
   for (const OpenStream& open : sessions_) {
-    const StreamSpec& spec = open.session->spec();
-    summaries.push_back({.stream_name = spec.stream_name,
-                         .dataset = spec.dataset->name(),
-                         .client = spec.client,
-                         .rank = spec.rank,
-                         .ranks = static_cast<std::uint32_t>(spec.plan.ranks()),
-                         .credits = spec.credits,
-                         .stats = open.session->stats()});
+    summaries.push_back(SummaryOf(open.session->spec()));
+    summaries.back().stats = open.session->stats();
+  }
+  for (const Reader& reader : cut_off_) {
+    summaries.push_back(SummaryOf(*reader.spec));
+    summaries.back().is_cut_off = true;
+    summaries.back().stats.held = static_cast<std::uint32_t>(reader.held->size());
   }
   return summaries;
 }
@@ -154,9 +286,12 @@ std::vector<StreamSummary> StreamRegistry::Summaries() const {
 SessionStats StreamRegistry::totals() const {
   const MutexLock lock(mutex_);
   SessionStats total = closed_totals_;
-  // Closed streams hold nothing.
+  // What closed streams held when they were closed is kept, or free.
   total.held = 0;
   for (const OpenStream& open : sessions_) Add(total, open.session->stats());
+  for (const Reader& reader : cut_off_) {
+    total.held += static_cast<std::uint32_t>(reader.held->size());
+  }
   return total;
 }
 
@@ -168,12 +303,6 @@ std::size_t StreamRegistry::open_count() const {
 void StreamRegistry::KeepWhatReadersHave() {
   const MutexLock lock(mutex_);
   keeps_ = true;
-}
-
-bool StreamRegistry::Keep(std::vector<BatchHold>& holds) {
-  const MutexLock lock(mutex_);
-  if (keeps_) std::ranges::move(holds, std::back_inserter(kept_));
-  return keeps_;
 }
 
 }  // namespace forebay::stream

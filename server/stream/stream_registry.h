@@ -1,16 +1,19 @@
-// StreamRegistry: all open streams of this daemon, and what the ranks of each agreed on.
+// StreamRegistry: all open streams of this daemon, what the ranks of each agreed on, and what
+// readers have whose calls have ended unexpectedly.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/io/process_watch.h"
 #include "server/stream/batch_scheduler.h"
 #include "server/stream/future_use.h"
 #include "server/stream/stream_session.h"
@@ -27,6 +30,8 @@ struct StreamSummary {
   std::string stream_name, dataset;
   ClientIdentity client;
   std::uint32_t rank = 0, ranks = 0, credits = 0;
+  // The call has ended unexpectedly. Only `stats.held` is set then.
+  bool is_cut_off = false;
   SessionStats stats;
 };
 
@@ -37,13 +42,21 @@ class StreamRegistry {
   StreamRegistry(const RegistryOptions& options, const SchedulerParts& parts, FutureUse& future);
   ~StreamRegistry();  // every session must have been closed
 
-  // Opens a stream. kFailedPrecondition where another rank has it open with other words (both
-  // are named) and has not left; kResourceExhausted where its batches would not fit in what slot
-  // memory is left. The sink must live until Close().
-  Result<std::shared_ptr<StreamSession>> Open(StreamSpec spec, BatchSink* sink);
+  // Opens a stream. `still_held`: the batches of former calls that the reader has, which keep their
+  // ids; its other batches are freed. A call of the same reader that is still open is closed first.
+  // kFailedPrecondition where another rank has it open with other words (both are named) and has
+  // not left, or the reader has batches of another stream; kResourceExhausted where its batches
+  // would not fit in what slot memory is left; kUnavailable while the reader's former call is being
+  // closed. The sink must live until Close().
+  Result<std::shared_ptr<StreamSession>> Open(StreamSpec spec, BatchSink* sink,
+                                              std::span<const std::uint64_t> still_held = {});
+  // These readers (StreamSpec::reader) have no batch any more: frees what was kept for them.
+  void Forget(std::span<const std::uint64_t> readers);
+  // Frees what was kept for readers whose processes have ended. Call about once a second.
+  void FreeWhatNobodyReads();
 
   std::vector<StreamSummary> Summaries() const;
-  // Totals over all streams since the start, closed ones included.
+  // Totals over all streams since the start, closed ones included. `held` counts what is kept, too.
   SessionStats totals() const;
   std::size_t open_count() const;
   // From now on, what readers have when their streams are closed stays as it is until the registry
@@ -62,18 +75,33 @@ class StreamRegistry {
     std::uint64_t ranks = 0;
     std::uint32_t members = 0;
   };
+  // What a reader has, whether its call is open or was cut off. The slots stay promised to it.
+  struct Reader {
+    std::shared_ptr<const StreamSpec> spec;
+    std::shared_ptr<StreamSlots> slots;
+    std::shared_ptr<HeldBatches> held;
+    // Null: unknown, so the memory cannot be kept until the process has ended.
+    std::shared_ptr<const io::ProcessWatch> process;
+  };
   struct OpenStream {
     const StreamSession* session = nullptr;
-    std::shared_ptr<StreamSlots> slots;
+    std::weak_ptr<StreamSession> owned;
+    Reader reader;
     std::shared_ptr<StreamFuture> future;
   };
   static std::string GroupName(const StreamSpec& spec);
+  void CloseFormer(std::uint64_t reader) FOREBAY_EXCLUDES(mutex_);
+  Result<Reader> AdmitLocked(std::shared_ptr<const StreamSpec> spec) FOREBAY_REQUIRES(mutex_);
+  SessionHooks MakeHooks();
   Status CheckJoinsLocked(const StreamSpec& spec, const Group& joining) const
       FOREBAY_REQUIRES(mutex_);
   void LeaveLocked(const StreamSpec& spec) FOREBAY_REQUIRES(mutex_);
   void Left(const StreamSession& session);
+  bool Keeps(const StreamSession& session) const;
   void Closed(const StreamSession& session, bool has_left);
-  bool Keep(std::vector<BatchHold>& holds);
+  // Frees what was kept for the cut-off readers that `ends` is true of.
+  template <typename Ends>
+  void Drop(Ends ends) FOREBAY_EXCLUDES(mutex_);
 
   const RegistryOptions options_;
   FutureUse& future_;
@@ -83,7 +111,7 @@ class StreamRegistry {
   std::vector<OpenStream> sessions_ FOREBAY_GUARDED_BY(mutex_);  // in the order of opening
   SessionStats closed_totals_ FOREBAY_GUARDED_BY(mutex_);
   bool keeps_ FOREBAY_GUARDED_BY(mutex_) = false;
-  std::vector<BatchHold> kept_ FOREBAY_GUARDED_BY(mutex_);
+  std::vector<Reader> cut_off_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stream

@@ -1,13 +1,13 @@
-// A session counts what one reader has asked for and holds, and passes batches from the scheduler
-// to the reader's sink. Two mutexes separate the two jobs. `mutex_` guards the counts and is held
-// briefly. `sink_mutex_` is held while a batch is handed over, so that batches reach the sink one
-// after another, and so that Close can wait for a hand-over: afterwards the sink may be destroyed.
+// A session counts what one reader has asked for, and passes batches from the scheduler to the
+// reader's sink and to HeldBatches. Two mutexes separate the two jobs. `mutex_` guards the counts
+// and is held briefly. `sink_mutex_` is held while a batch is handed over, so that batches reach
+// the sink one after another, and so that Close can wait for a hand-over: afterwards the sink may
+// be destroyed.
 // A third mutex, `close_mutex_`, makes a second caller of Close wait for the first one. The memory
 // of batches is freed without the first two, so that no delivery waits for that.
 #include "server/stream/stream_session.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ StreamSession::~StreamSession() { Close(); }
 SessionStats StreamSession::stats() const {
   const MutexLock lock(mutex_);
   SessionStats stats = stats_;
-  stats.held = static_cast<std::uint32_t>(held_.size());
+  stats.held = static_cast<std::uint32_t>(parts_.held->size());
   return stats;
 }
 
@@ -40,7 +40,7 @@ Status StreamSession::Pull(const PullRange& range) {
     const MutexLock lock(mutex_);
     // The reader may not know yet that its stream is closed, so this is no error of the reader.
     if (closed()) return {};
-    const std::size_t owed = under_way_ + held_.size();
+    const std::size_t owed = under_way_ + parts_.held->size();
     if (range.count > spec_->credits - std::min<std::size_t>(spec_->credits, owed)) {
       return Error(ErrorCode::kResourceExhausted,
                    fmt::format("pulled {} batches with {} of {} credits in use", range.count,
@@ -70,41 +70,7 @@ std::shared_ptr<const Order> StreamSession::OrderOf(EpochId epoch) {
 // Views of held batches pin extents; what they pin together is bounded (docs/design.md, 5).
 ViewLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs,
                                     std::span<const AnsweredBatch> complete) const {
-  ViewLimits limits;
-  limits.pinned_already.reserve(refs.size());
-  const MutexLock lock(mutex_);
-  // These are the extents that only batches which are not held yet pin. There are few, because held
-  // batches mostly pin the same extents.
-  std::unordered_set<const tier::ResidentExtent*> soon_pinned;
-  std::uint64_t pinned_bytes = pinned_bytes_;
-  for (const AnsweredBatch& answered : complete) {
-    if (!answered.outcome.has_value()) continue;
-    for (const tier::ExtentRef& ref : answered.outcome->hold.extents) {
-      if (pins_.contains(ref.get()) || !soon_pinned.insert(ref.get()).second) continue;
-      pinned_bytes += ref->image_bytes;
-    }
-  }
-  // An extent that a held batch pins already costs no more memory if another batch points into it.
-  for (const tier::ExtentRef& ref : refs) {
-    limits.pinned_already.push_back(pins_.contains(ref.get()) || soon_pinned.contains(ref.get()));
-  }
-  limits.pin_bytes = parts_.view_pin_bytes - std::min(parts_.view_pin_bytes, pinned_bytes);
-  return limits;
-}
-
-void StreamSession::PinLocked(const BatchHold& hold) {
-  for (const tier::ExtentRef& ref : hold.extents) {
-    if (pins_[ref.get()]++ == 0) pinned_bytes_ += ref->image_bytes;
-  }
-}
-
-void StreamSession::UnpinLocked(const BatchHold& hold) {
-  for (const tier::ExtentRef& ref : hold.extents) {
-    const auto pin = pins_.find(ref.get());
-    if (--pin->second > 0) continue;
-    pinned_bytes_ -= ref->image_bytes;
-    pins_.erase(pin);
-  }
+  return parts_.held->LimitsFor(refs, complete, parts_.view_pin_bytes);
 }
 
 void StreamSession::Answer(std::span<AnsweredBatch> batches) {
@@ -122,10 +88,10 @@ void StreamSession::Answer(std::span<AnsweredBatch> batches) {
         continue;
       }
       AssembledBatch& batch = *answered.outcome;
-      const std::uint64_t id = next_id_++;
-      deliveries.push_back({.id = id, .batch = &batch, .slot = batch.hold.slot.bytes()});
-      PinLocked(batch.hold);
-      held_.emplace(id, Held{std::exchange(batch.hold, {}), answered.job->room});
+      const std::span<const std::byte> slot = batch.hold.slot.bytes();
+      const std::uint64_t id =
+          parts_.held->Add(std::exchange(batch.hold, {}), answered.job->room);
+      deliveries.push_back({.id = id, .batch = &batch, .slot = slot});
       CountLocked(*answered.job, batch);
       answered.is_taken = true;
     }
@@ -164,67 +130,38 @@ void StreamSession::CountLocked(const BatchJob& job, const AssembledBatch& batch
 }
 
 Status StreamSession::Release(std::span<const std::uint64_t> ids) {
-  std::vector<Held> freed;  // destroyed after the lock
-  Status status;
-  {
-    const MutexLock lock(mutex_);
-    for (const std::uint64_t id : ids) {
-      auto found = held_.find(id);
-      // A wrong id ends the stream. The batches before it in the list are released all the same.
-      if (found == held_.end()) {
-        status = Error(ErrorCode::kInvalidArgument,
-                       fmt::format("batch {} was released but is not held", id));
-        break;
-      }
-      UnpinLocked(found->second.hold);
-      freed.push_back(std::move(found->second));
-      held_.erase(found);
-    }
-  }
-  // The slots are freed before the scheduler is told: it starts batches that wait for this memory.
-  std::vector<BatchRoom> rooms;
-  for (const Held& held : freed) rooms.push_back(held.room);
-  freed.clear();
-  parts_.scheduler.Release(*parts_.slots, rooms);
-  return status;
+  std::vector<HeldBatches::Held> freed;
+  // A wrong id ends the stream. The batches before it in the list are freed all the same.
+  const Status taken = parts_.held->Take(ids, freed);
+  parts_.scheduler.Free(*parts_.slots, std::move(freed));
+  return taken;
 }
 
 void StreamSession::Leave() {
   if (!has_left_.exchange(true)) parts_.hooks.left(*this);
 }
 
-void StreamSession::Close() {
+void StreamSession::CloseAs(bool reader_is_done) {
   // Several threads of gRPC may close a stream: when its reader goes away, and when the call ends.
   // A caller that comes second must find the memory free and the name given back, too. The last
   // reference to a session closes it alone, so the destructor never waits here.
   const MutexLock close_lock(close_mutex_);
-  std::unordered_map<std::uint64_t, Held> freed;
   {
     // Waits for a delivery under way, because the sink may be gone once Close has returned.
     const MutexLock sink_lock(sink_mutex_);
     if (std::exchange(sink_, nullptr) == nullptr) return;
-    const MutexLock lock(mutex_);
-    freed.swap(held_);
-    pins_.clear();
-    pinned_bytes_ = 0;
   }
-  std::vector<BatchRoom> rooms;
-  std::vector<BatchHold> holds;
-  for (auto& [id, held] : freed) {
-    rooms.push_back(held.room);
-    holds.push_back(std::move(held.hold));
-  }
-  freed.clear();
-  // Memory that is kept is not free, so no other stream is told that it were.
-  if (parts_.hooks.keep(holds)) rooms.clear();
-  holds.clear();
   // Batches under way end by themselves, as cancelled; those that wait for rows of other nodes end
   // at once, so that neither the link nor their memory is busy with what nobody reads. Slots that
   // other batches have begun to fill for batches that do not run are freed here.
   closing_.request_stop();
   parts_.slots->board.Abandon();
+  // The memory is free before the registry is told, which lets a new stream have it.
+  if (reader_is_done || !parts_.hooks.keeps(*this)) {
+    parts_.scheduler.Free(*parts_.slots, parts_.held->TakeAllBut({}));
+  }
   parts_.hooks.closed(*this, has_left_.exchange(true));
-  parts_.scheduler.Release(*parts_.slots, rooms);
+  parts_.scheduler.Release(*parts_.slots, {});
 }
 
 }  // namespace forebay::stream

@@ -1,6 +1,6 @@
-// StreamSession: one open stream of one rank. Keeps no delivery state, only what is owed: which
-// pulls are under way and which batches the reader holds (credits). Transport-neutral: gRPC, or
-// a test, stands behind BatchSink.
+// StreamSession: one call of one stream of one rank. Keeps no delivery state, only what is owed:
+// which pulls are under way, and which batches the reader holds (credits). The latter may come from
+// a former call (HeldBatches). Transport-neutral: gRPC, or a test, stands behind BatchSink.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,6 @@
 #include <memory>
 #include <span>
 #include <stop_token>
-#include <unordered_map>
 #include <vector>
 
 #include "proto/contract/order.h"
@@ -19,6 +18,7 @@
 #include "server/stream/batch_job.h"
 #include "server/stream/batch_scheduler.h"
 #include "server/stream/future_use.h"
+#include "server/stream/held_batches.h"
 #include "server/stream/stream_spec.h"
 
 namespace forebay::stream {
@@ -64,16 +64,17 @@ class StreamSession;
 struct SessionHooks {
   // The reader asks for no more. At most once.
   std::function<void(const StreamSession&)> left;
+  // Whether batches that the reader has when its call ends unexpectedly are to stay held.
+  std::function<bool(const StreamSession&)> keeps;
   // The session is closed; `has_left`: `left` was called before. Once.
   std::function<void(const StreamSession&, bool has_left)> closed;
-  // Takes the memory of batches that the reader still has, if it is to outlive the session.
-  std::function<bool(std::vector<BatchHold>& holds)> keep;
 };
 
 // What a session works with; the scheduler is borrowed.
 struct SessionParts {
   BatchScheduler& scheduler;
   std::shared_ptr<StreamSlots> slots;    // of BatchScheduler::Admit
+  std::shared_ptr<HeldBatches> held;     // empty, or of the reader's former call
   std::shared_ptr<StreamFuture> future;  // is told how far the reader has got
   std::uint64_t view_pin_bytes = 0;      // what views of held batches may pin together
   SessionHooks hooks;
@@ -88,6 +89,7 @@ class StreamSession final : public BatchOwner,
   ~StreamSession() override;
 
   const StreamSpec& spec() const override { return *spec_; }
+  const HeldBatches& held() const { return *parts_.held; }
   SessionStats stats() const;
 
   // Starts assembling. kResourceExhausted where the reader has too few credits left: a protocol
@@ -98,11 +100,13 @@ class StreamSession final : public BatchOwner,
   // The reader asks for no more: others may open the stream's name with other words from now on.
   // What it holds stays in place. Idempotent.
   void Leave();
-  // Frees everything, or hands it to SessionHooks::keep; nothing reaches the sink any more. Ends
-  // requests to other nodes, so it is to be called without a lock. Idempotent; a second caller
-  // waits until the first one has ended, so the stream is closed for every caller that has
-  // returned.
-  void Close() FOREBAY_EXCLUDES(close_mutex_);
+  // The call has ended. Frees what the reader holds, unless SessionHooks::keeps says that it is to
+  // stay held; nothing reaches the sink any more. Ends requests to other nodes, so it is to be
+  // called without a lock. Idempotent; a second caller waits until the first one has ended, so the
+  // stream is closed for every caller that has returned.
+  void Close() { CloseAs(/*reader_is_done=*/false); }
+  // The same for a reader that has said that it needs nothing any more: frees everything.
+  void CloseDone() { CloseAs(/*reader_is_done=*/true); }
 
   // For the scheduler. Requested by Close.
   std::stop_token unwanted() const override { return closing_.get_token(); }
@@ -112,14 +116,8 @@ class StreamSession final : public BatchOwner,
   void Answer(std::span<AnsweredBatch> batches) override;
 
  private:
-  // One batch with the reader.
-  struct Held {
-    BatchHold hold;
-    BatchRoom room;
-  };
+  void CloseAs(bool reader_is_done) FOREBAY_EXCLUDES(close_mutex_);
   void CountLocked(const BatchJob& job, const AssembledBatch& batch) FOREBAY_REQUIRES(mutex_);
-  void PinLocked(const BatchHold& hold) FOREBAY_REQUIRES(mutex_);
-  void UnpinLocked(const BatchHold& hold) FOREBAY_REQUIRES(mutex_);
 
   const std::shared_ptr<const StreamSpec> spec_;
   const SessionParts parts_;
@@ -134,11 +132,6 @@ class StreamSession final : public BatchOwner,
   BatchSink* sink_ FOREBAY_GUARDED_BY(sink_mutex_);  // null once closed
   mutable Mutex mutex_;
   std::uint32_t under_way_ FOREBAY_GUARDED_BY(mutex_) = 0;
-  std::uint64_t next_id_ FOREBAY_GUARDED_BY(mutex_) = 1;
-  std::unordered_map<std::uint64_t, Held> held_ FOREBAY_GUARDED_BY(mutex_);
-  // Extents that held batches pin, and by how many of them.
-  std::unordered_map<const tier::ResidentExtent*, std::uint32_t> pins_ FOREBAY_GUARDED_BY(mutex_);
-  std::uint64_t pinned_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
   SessionStats stats_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const Order> orders_[2] FOREBAY_GUARDED_BY(mutex_);  // of two epochs, by parity
 };

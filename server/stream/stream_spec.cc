@@ -174,7 +174,8 @@ Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpe
                   .rank = request.rank,
                   .delivery = static_cast<Delivery>(request.delivery),
                   .credits = request.credits,
-                  .inline_payload = request.inline_payload};
+                  .inline_payload = request.inline_payload,
+                  .reader = request.reader};
   FOREBAY_TRY(CheckOrderFits(spec));
   // After the order is known to fit, so that an advice about capacity is not given for a wrong
   // order.

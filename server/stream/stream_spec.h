@@ -17,7 +17,8 @@
 
 namespace forebay::stream {
 
-// Who reads: for status and logs, never to decide anything.
+// Who reads: for status and logs. Of these, only `pid` decides something: while that process lives,
+// the batches of a reader that was cut off are kept.
 struct ClientIdentity {
   std::string name;       // its own words in Hello; empty where it said none
   std::int64_t pid = 0;   // 0: in another pid namespace
@@ -37,6 +38,7 @@ struct StreamRequestSpec {
   std::uint32_t credits = 0;
   std::uint64_t catalog_fingerprint = 0;
   bool inline_payload = false;
+  std::uint64_t reader = 0;
   ClientIdentity client;
 };
 
@@ -55,6 +57,8 @@ struct StreamSpec {
   Delivery delivery = Delivery::kContiguous;
   std::uint32_t credits = 0;
   bool inline_payload = false;
+  // Names the reader over all its calls, so that it finds again what it has. 0: it has no name.
+  std::uint64_t reader = 0;
   // Bytes of the largest batch; 0 where fields are of variable size.
   std::uint64_t batch_bytes_max = 0;
 

@@ -338,6 +338,19 @@ void WriteRequests(SeedFolder& seeds) {
   v1::StreamRequest inlined = OpenRequest("hash:0:0.5", Delivery::kContiguous);
   inlined.mutable_open()->set_inline_payload(true);
   seeds.Write("stream_request/inline", Delimited({inlined, PullRequest(0, 1)}));
+  // Cut off with three batches, of which the reader still has one, and comes back twice.
+  v1::StreamRequest named = open;
+  named.mutable_open()->set_reader(77);
+  v1::StreamRequest again = named;
+  again.mutable_open()->add_still_held(2);
+  again.mutable_open()->add_gone_readers(78);
+  v1::StreamRequest release_kept;
+  release_kept.add_release(2);
+  v1::StreamRequest close;
+  close.set_close(true);
+  seeds.Write("stream_request/cut_off",
+              Delimited({named, PullRequest(0, 3), again, release_kept, PullRequest(3, 4), again,
+                         PullRequest(7, 1), close}));
   // The stream has four credits. Nobody has delivered the batches that `release` names. The first
   // message must open a stream, and no later one may. The last pull wraps around 64 bits.
   seeds.Write("stream_request/more_than_credits", Delimited({open, PullRequest(0, 5)}));

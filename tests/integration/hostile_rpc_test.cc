@@ -157,7 +157,7 @@ TEST_F(HostileRpcTest, BytesThatAreNoMessageAreRefused) {
 TEST_F(HostileRpcTest, EveryOtherVersionIsRefusedAndBothAreNamed) {
   using Setter = void (v1::HelloRequest::*)(std::uint32_t);
   const std::tuple<const char*, const char*, Setter> versions[] = {
-      {"protocol", "version 1", &v1::HelloRequest::set_protocol_version},
+      {"protocol", "version 2", &v1::HelloRequest::set_protocol_version},
       {"layout", "version 1", &v1::HelloRequest::set_layout_version},
       {"order", "version 2", &v1::HelloRequest::set_order_version},
       {"catalog", "version 1", &v1::HelloRequest::set_catalog_version},

@@ -53,6 +53,7 @@ JsonObject StreamJson(const v1::StreamStatus& stream) {
           {"bytes", stream.bytes()},
           {"credits", stream.credits()},
           {"held", stream.held()},
+          {"cut_off", stream.cut_off()},
           {"failed", stream.failed()},
           {"copied_views", stream.copied_views()},
           {"hit_ram_samples", stream.hit_ram_samples()},
@@ -208,6 +209,13 @@ void PrintStreams(CommandContext& context, const v1::StatusReply& reply) {
   // A daemon often has no stream, and this table is left out then. A daemon without tiers or data
   // sets is unusual, so those two tables are printed without rows as well.
   if (table.row_count() != 0) context.out << '\n' << table.ToString();
+  for (const v1::StreamStatus& stream : reply.streams()) {
+    if (!stream.cut_off()) continue;
+    context.out << fmt::format(
+        "{} {}/{}: the client was cut off and may still read {} batches; their memory is kept "
+        "until it comes back or ends\n",
+        stream.name(), stream.rank(), stream.ranks(), stream.held());
+  }
   for (const v1::StreamStatus& stream : reply.streams()) {
     // Only a stream of packed data has such a line. It may have decoded nothing itself, where other
     // streams had already decoded all values that it needed.

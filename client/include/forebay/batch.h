@@ -57,9 +57,9 @@ struct SharedMapping {
 // A handle that is cheap to copy; copies share one batch. When the last copy is gone, the batch's
 // memory goes back to the daemon, which fills it with a further batch. Let go of batches soon,
 // therefore: a stream has prefetch_depth + 1 of them, and Next fails while the caller holds all.
-// Until then the memory stays readable and unchanged, also if the daemon dies or the stream and the
-// client are destroyed. One exception: a daemon that stood still for half a minute and goes on (see
-// docs/failures.md). Immutable; thread-safe.
+// Until then the memory stays readable and unchanged, also if the daemon dies or stands still, or
+// the stream and the client are destroyed. (One exception is in docs/failures.md, "What is not
+// noticed".) Immutable; thread-safe.
 class Batch {
  public:
   class State;

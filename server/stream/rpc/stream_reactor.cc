@@ -93,6 +93,13 @@ void StreamReactor::Open(const v1::OpenStream& open) {
               "no data set '" + open.dataset() + "'; configured are:" + names));
     return;
   }
+  if (open.still_held_size() > static_cast<int>(limits::kCreditsMax) ||
+      open.gone_readers_size() > limits::kGoneReadersMax) {
+    End(Error(ErrorCode::kInvalidArgument, "too many batches of former calls, or gone readers"));
+    return;
+  }
+  service_.parts_.registry.Forget(
+      {open.gone_readers().data(), static_cast<std::size_t>(open.gone_readers_size())});
   service_.parts_.ensure_staging(*dataset);
   const StreamRequestSpec request = FromWire(open, client_);
   if (!dataset->catalog() && !open.wait_for_catalog()) {
@@ -115,7 +122,9 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
   Result<StreamSpec> spec = ResolveStream(dataset, request);
   if (!spec.has_value()) return End(spec.error());
   // Not under mutex_: opening may take long, and OnCancel must not wait for it.
-  auto session = service_.parts_.registry.Open(std::move(*spec), this);
+  const auto& still_held = request_.open().still_held();
+  auto session = service_.parts_.registry.Open(
+      std::move(*spec), this, {still_held.data(), static_cast<std::size_t>(still_held.size())});
   if (!session.has_value()) return End(session.error());
   std::shared_ptr<void> while_open = service_.parts_.opened((*session)->spec());
   {
@@ -134,6 +143,7 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
       opened.set_dropped_per_epoch(open.plan.dropped_samples());
       opened.set_padded_per_epoch(open.plan.padded_samples());
       opened.set_batch_bytes_max(open.batch_bytes_max);
+      for (const std::uint64_t id : session_->held().ids()) opened.add_still_held(id);
       for (std::uint32_t i = 0; i < open.catalog->fields().size(); ++i) {
         FillField(*open.catalog, FieldId(i), *opened.add_fields());
       }
@@ -186,6 +196,10 @@ Status StreamReactor::Serve(const v1::StreamRequest& request) {
   }
   if (!session) {
     return Error(ErrorCode::kInvalidArgument, "the first request of a stream must open it");
+  }
+  if (request.close()) {
+    session->CloseDone();
+    return Error(ErrorCode::kCancelled, "the reader has closed the stream");
   }
   // First, so that pulls of the same request can use the credits that this gives back.
   if (!released.empty()) FOREBAY_TRY(session->Release(released));
@@ -326,7 +340,7 @@ void StreamReactor::EndWell() {
     const MutexLock lock(mutex_);
     session = session_;
   }
-  if (session) session->Close();
+  if (session) session->CloseDone();
   const MutexLock lock(mutex_);
   EndLocked(grpc::Status::OK);
 }

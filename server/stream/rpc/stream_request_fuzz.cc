@@ -1,8 +1,11 @@
 // Fuzz target: what a reader says over the life of a stream, as StreamRequest messages each
 // behind its length (protobuf's delimited form). Whatever it says, each batch that was granted
 // settles once, with the bytes of its samples, and never are more held than there are credits.
+#include <unistd.h>
+
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/util/delimited_message_util.h>
@@ -41,18 +44,24 @@ class Rooms {
   std::unique_ptr<ServeFixture> serve_;
 };
 
-// One stream, as the gRPC side of this room serves it.
+// One stream, as the gRPC side of this room serves it. A request that opens it once more is a call
+// that comes before the former one has ended.
 class Reader {
  public:
   explicit Reader(ServeFixture& serve) : serve_(serve), sink_(serve.MakeSink()) {}
   ~Reader() {
     if (session_) session_->Close();
+    serve_.registry().Forget(readers_);
   }
 
   // False where the stream ends.
   bool Serve(const v1::StreamRequest& request) {
     if (request.has_open() && !Open(request.open())) return false;
     if (!session_) return false;
+    if (request.close()) {
+      session_->CloseDone();
+      return false;
+    }
     const auto released = session_->Release(
         {request.release().data(), static_cast<std::size_t>(request.release_size())});
     if (!released.has_value()) return false;
@@ -68,12 +77,19 @@ class Reader {
 
  private:
   bool Open(const v1::OpenStream& open) {
-    if (session_ || open.dataset() != serve_.dataset().name()) return false;
-    auto spec = ResolveStream(serve_.dataset(), FromWire(open, {.name = "fuzz"}));
+    if (open.dataset() != serve_.dataset().name()) return false;
+    if (session_ && (open.reader() == 0 || open.reader() != session_->spec().reader)) return false;
+    auto spec = ResolveStream(serve_.dataset(),
+                              FromWire(open, {.name = "fuzz", .pid = ::getpid()}));
     if (!spec.has_value()) return false;
-    auto session = serve_.registry().Open(std::move(*spec), sink_.get());
-    if (session.has_value()) session_ = std::move(*session);
-    return session.has_value();
+    readers_.push_back(open.reader());
+    auto session = serve_.registry().Open(
+        std::move(*spec), sink_.get(),
+        {open.still_held().data(), static_cast<std::size_t>(open.still_held_size())});
+    if (!session.has_value()) return false;
+    session_ = std::move(*session);
+    FOREBAY_CHECK(session_->held().size() <= static_cast<std::size_t>(open.still_held_size()));
+    return true;
   }
 
   void Examine(std::uint32_t granted) {
@@ -94,6 +110,7 @@ class Reader {
   ServeFixture& serve_;
   std::unique_ptr<CollectingSink> sink_;
   std::shared_ptr<StreamSession> session_;
+  std::vector<std::uint64_t> readers_;
   std::size_t answered_ = 0;
 };
 

@@ -60,6 +60,7 @@ StreamRequestSpec FromWire(const v1::OpenStream& open, ClientIdentity client) {
           .credits = open.credits(),
           .catalog_fingerprint = open.catalog_fingerprint(),
           .inline_payload = open.inline_payload(),
+          .reader = open.reader(),
           .client = std::move(client)};
 }
 

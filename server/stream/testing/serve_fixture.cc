@@ -323,13 +323,15 @@ Result<StreamRequestSpec> ServeFixture::Request(const Ask& ask) {
                            .credits = ask.credits,
                            .catalog_fingerprint = 0,
                            .inline_payload = false,
-                           .client = {.name = "test"}};
+                           .reader = ask.reader,
+                           .client = {.name = "test", .pid = ask.pid}};
 }
 
-Result<std::shared_ptr<StreamSession>> ServeFixture::Open(const Ask& ask, CollectingSink& sink) {
+Result<std::shared_ptr<StreamSession>> ServeFixture::Open(
+    const Ask& ask, CollectingSink& sink, std::span<const std::uint64_t> still_held) {
   FOREBAY_ASSIGN(const StreamRequestSpec request, Request(ask));
   FOREBAY_ASSIGN(StreamSpec spec, ResolveStream(*dataset_, request));
-  return registry_->Open(std::move(spec), &sink);
+  return registry_->Open(std::move(spec), &sink, still_held);
 }
 
 std::unique_ptr<CollectingSink> ServeFixture::MakeSink() const {

@@ -149,8 +149,11 @@ class ServeFixture {
     std::uint32_t rank = 0;
     TailPolicy tail = TailPolicy::kDrop;
     std::string selection = "all";
+    std::uint64_t reader = 0;
+    std::int64_t pid = 0;  // of the reader's process; 0: cannot be watched
   };
-  Result<std::shared_ptr<StreamSession>> Open(const Ask& ask, CollectingSink& sink);
+  Result<std::shared_ptr<StreamSession>> Open(const Ask& ask, CollectingSink& sink,
+                                              std::span<const std::uint64_t> still_held = {});
   Result<StreamRequestSpec> Request(const Ask& ask);
   std::unique_ptr<CollectingSink> MakeSink() const;
 

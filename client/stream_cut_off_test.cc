@@ -1,0 +1,170 @@
+// A call that ends while the program reads a batch, with a daemon that goes on: the daemon must not
+// use the batch's memory again before the program has let go of it. The daemon here writes over
+// each slot as soon as it is given back.
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "client/testing/client_test_fixture.h"
+#include "client/testing/fake_dataset.h"
+#include "forebay/v1/data.pb.h"
+#include "proto/contract/check.h"
+#include "proto/contract/thread_annotations.h"
+
+namespace forebay::stream_cut_off_test {
+
+using testing::Connect;
+using testing::FakeDaemon;
+using testing::FakeDataset;
+using testing::FakeStream;
+using testing::Open;
+using testing::Soon;
+
+constexpr std::uint64_t kSteps = 62;
+
+Batch Take(BatchStream& stream) {
+  auto batch = stream.Next();
+  EXPECT_TRUE(batch.has_value()) << batch.error().ToString();
+  FOREBAY_CHECK(batch && *batch);
+  return **batch;
+}
+
+// Byte by byte, because a slot that was given back is written over at its beginning.
+bool HasItsBytes(const Batch& batch) {
+  const auto image = batch.Tensor("image");
+  FOREBAY_CHECK(image.has_value());
+  const std::uint64_t sample_bytes = image->bytes / batch.sample_count();
+  for (std::uint32_t i = 0; i < batch.sample_count(); ++i) {
+    for (std::uint64_t b = 0; b < sample_bytes; ++b) {
+      if (image->data[i * sample_bytes + b] !=
+          FakeDataset::ImageByte(batch.sample_ids()[i].value(), b)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// What the daemon was told when streams were opened.
+class Openings {
+ public:
+  explicit Openings(FakeDaemon& daemon) {
+    daemon.faults.open_seen = [this](const v1::OpenStream& open) {
+      const MutexLock lock(mutex_);
+      seen_.push_back(open);
+    };
+  }
+  std::vector<v1::OpenStream> seen() const {
+    const MutexLock lock(mutex_);
+    return seen_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<v1::OpenStream> seen_ FOREBAY_GUARDED_BY(mutex_);
+};
+
+TEST(StreamCutOff, ABatchThatIsReadMeanwhileKeepsItsBytes) {
+  FakeDaemon daemon({.slots = 4});  // as many as the reader has credits
+  Openings openings(daemon);
+  auto client = Connect(daemon);
+  auto stream = Open(*client, FakeStream(3));
+  std::optional<Batch> held = Take(*stream);
+  ASSERT_TRUE(HasItsBytes(*held));
+  daemon.CutConnections();
+  for (std::uint64_t step = 1; step < kSteps; ++step) {
+    const Batch batch = Take(*stream);
+    ASSERT_EQ(batch.step(), StepId(step));
+    ASSERT_TRUE(HasItsBytes(batch));
+    ASSERT_TRUE(HasItsBytes(*held)) << "after step " << step;
+    if (step == kSteps / 2) held = batch;  // the first one goes back on the second call
+  }
+  held.reset();
+  EXPECT_TRUE(stream->Finish().has_value());
+  EXPECT_EQ(stream->stats().reconnects, 1U);
+  EXPECT_EQ(daemon.counters.bad_releases, 0U);
+  EXPECT_EQ(daemon.counters.credit_breaches, 0U);
+  const std::vector<v1::OpenStream> seen = openings.seen();
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_NE(seen[0].reader(), 0U);
+  EXPECT_EQ(seen[1].reader(), seen[0].reader());
+  EXPECT_EQ(seen[0].still_held_size(), 0);
+  EXPECT_EQ(seen[1].still_held_size(), 1) << "not those that had arrived and were not handed out";
+  EXPECT_TRUE(Soon([&] { return daemon.reader_count() == 0; }));
+}
+
+TEST(StreamCutOff, ManyCutsLoseAndRepeatNothing) {
+  FakeDaemon daemon({.slots = 5});
+  auto client = Connect(daemon);
+  auto stream = Open(*client, FakeStream(4));
+  std::vector<Batch> held;
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    if (step % 7 == 3) daemon.CutConnections();
+    held.push_back(Take(*stream));
+    ASSERT_EQ(held.back().step(), StepId(step));
+    for (const Batch& batch : held) ASSERT_TRUE(HasItsBytes(batch)) << "after step " << step;
+    if (held.size() == 3) held.erase(held.begin() + static_cast<std::ptrdiff_t>(step % 3));
+  }
+  held.clear();
+  EXPECT_TRUE(stream->Finish().has_value());
+  EXPECT_GE(stream->stats().reconnects, 1U);
+  EXPECT_EQ(daemon.counters.bad_releases, 0U);
+  EXPECT_EQ(daemon.counters.credit_breaches, 0U);
+}
+
+// The daemon has freed a batch all the same, for example because it cannot see the process.
+TEST(StreamCutOff, ABatchThatTheDaemonHasNotKeptIsNotReleased) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  auto stream = Open(*client, FakeStream(3));
+  std::optional<Batch> held = Take(*stream);
+  constexpr std::uint64_t kOfFirstCall = 4;  // the one that is held, and three ahead
+  ASSERT_TRUE(Soon([&] { return daemon.counters.batches == kOfFirstCall; }));
+  daemon.faults.opened = [](v1::Opened& opened) { opened.clear_still_held(); };
+  daemon.CutConnections();
+  Take(*stream);
+  held.reset();
+  EXPECT_TRUE(stream->Finish().has_value());
+  EXPECT_EQ(daemon.counters.releases, daemon.counters.batches - kOfFirstCall);
+}
+
+TEST(StreamCutOff, AStreamThatIsClosedEarlyLeavesNothingAtTheDaemon) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  for (int round = 0; round < 20; ++round) {
+    auto stream = Open(*client, FakeStream(3));
+    std::optional<Batch> held = Take(*stream);
+    stream.reset();
+    ASSERT_EQ(daemon.reader_count(), 1U) << "the batch is still held";
+    ASSERT_TRUE(HasItsBytes(*held));
+    held.reset();
+    ASSERT_TRUE(Soon([&] { return daemon.reader_count() == 0; }));
+  }
+  EXPECT_EQ(daemon.counters.bad_releases, 0U);
+}
+
+TEST(StreamCutOff, OneThatIsNotOpenedAgainIsReportedByTheNextStream) {
+  FakeDaemon daemon;
+  Openings openings(daemon);
+  auto client = Connect(daemon);
+  auto stream = Open(*client, FakeStream(3));
+  std::optional<Batch> held = Take(*stream);
+  daemon.CutConnections();
+  ASSERT_TRUE(Soon([&] { return daemon.counters.calls_ended == 1; }));
+  EXPECT_EQ(daemon.reader_count(), 1U);
+  stream.reset();
+  ASSERT_TRUE(HasItsBytes(*held));
+  held.reset();
+  auto next = Open(*client, FakeStream(3));
+  Take(*next);
+  const std::vector<v1::OpenStream> seen = openings.seen();
+  ASSERT_EQ(seen.size(), 2U);
+  ASSERT_EQ(seen[1].gone_readers_size(), 1);
+  EXPECT_EQ(seen[1].gone_readers(0), seen[0].reader());
+  EXPECT_NE(seen[1].reader(), seen[0].reader());
+  EXPECT_EQ(daemon.reader_count(), 1U);
+}
+
+}  // namespace forebay::stream_cut_off_test

@@ -1,0 +1,59 @@
+// HeldBatches: the batches that one reader has, and the memory that they occupy. It outlives the
+// reader's call if the reader was cut off: until the reader says which of them it still has, none
+// of this memory is used again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/stream/assembled_batch.h"
+#include "server/stream/batch_job.h"
+
+namespace forebay::stream {
+
+// Thread-safe.
+class HeldBatches {
+ public:
+  // One batch with the reader.
+  struct Held {
+    BatchHold hold;
+    BatchRoom room;
+  };
+
+  // Returns the id by which the reader gives the batch back; each is larger than the one before.
+  std::uint64_t Add(BatchHold hold, const BatchRoom& room);
+  // Moves the batches with these ids to `taken`, to be freed by the caller. kInvalidArgument for an
+  // id that is not held: those before it are taken all the same.
+  Status Take(std::span<const std::uint64_t> ids, std::vector<Held>& taken);
+  // Takes all batches but those with these ids. Ids that are not held are ignored.
+  std::vector<Held> TakeAllBut(std::span<const std::uint64_t> ids);
+
+  std::size_t size() const;
+  std::vector<std::uint64_t> ids() const;  // ascending
+  // Slot memory, and extents in RAM that views pin; each extent counts once.
+  std::uint64_t bytes() const;
+
+  // How much of these extents a further batch of views may pin, if all batches of the reader may
+  // pin `view_pin_bytes` together. `complete`: batches that are about to be added.
+  ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,
+                       std::span<const AnsweredBatch> complete,
+                       std::uint64_t view_pin_bytes) const;
+
+ private:
+  void PinLocked(const BatchHold& hold) FOREBAY_REQUIRES(mutex_);
+  void UnpinLocked(const BatchHold& hold) FOREBAY_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  std::uint64_t next_id_ FOREBAY_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<std::uint64_t, Held> held_ FOREBAY_GUARDED_BY(mutex_);
+  // Extents that held batches pin, and by how many of them.
+  std::unordered_map<const tier::ResidentExtent*, std::uint32_t> pins_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t pinned_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace forebay::stream
