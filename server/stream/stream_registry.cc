@@ -224,8 +224,8 @@ void StreamRegistry::Closed(const StreamSession& session, bool has_left) {
     scheduler_.Dismiss(*open->reader.slots);
   } else {
     const StreamSpec& spec = session.spec();
-    log::Warn("stream '{}' of '{}' (pid {}) was cut off: {} batches, {} bytes, that its reader may "
-              "still read are kept until it comes back, or its process has ended",
+    log::Info("stream '{}' of '{}' (pid {}) was cut off: {} batches that its reader may still read, "
+              "{} bytes, are kept until it comes back or its process has ended",
               GroupName(spec), spec.client.name, spec.client.pid, open->reader.held->size(),
               open->reader.held->bytes());
     cut_off_.push_back(std::move(open->reader));
