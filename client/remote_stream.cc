@@ -186,8 +186,7 @@ RemoteStream::RemoteStream(std::shared_ptr<ConnectionSource> source,
        .order = begin.order,
        .plan = plan,
        .range = {.steps_per_epoch = plan.steps(), .begin = first, .end = end},
-       .prefetch_depth = options.prefetch_depth,
-       .gone_readers = source_->gone_readers()});
+       .prefetch_depth = options.prefetch_depth});
 }
 
 RemoteStream::~RemoteStream() {

@@ -7,7 +7,6 @@
 
 #include "client/connection/daemon_connection.h"
 #include "client/connection/embedded_daemon.h"
-#include "client/connection/gone_readers.h"
 #include "forebay/client.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
@@ -32,7 +31,6 @@ class ConnectionSource {
   std::shared_ptr<const DaemonConnection> current() const;
   const std::string& address() const { return address_; }
   const ClientOptions& options() const { return options_; }
-  const std::shared_ptr<GoneReaders>& gone_readers() const { return gone_readers_; }
 
  private:
   Result<std::shared_ptr<const DaemonConnection>> OpenOnce(Deadline deadline) const;
@@ -44,7 +42,6 @@ class ConnectionSource {
   const std::string address_;
   const std::string config_text_;  // that the daemon was configured with, or is to serve
   std::shared_ptr<EmbeddedDaemon> embedded_;  // used only by Connect
-  const std::shared_ptr<GoneReaders> gone_readers_ = std::make_shared<GoneReaders>();
   mutable Mutex mutex_;
   CondVar replaced_;
   // One stream connects; the others wait for its result.

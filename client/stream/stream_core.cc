@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "client/connection/gone_readers.h"
 #include "proto/contract/check.h"
 #include "proto/contract/failure.h"
 #include "proto/contract/limits.h"
@@ -112,7 +113,9 @@ void StreamCore::CloseCall() {
                      [this]() FOREBAY_REQUIRES(mutex_) { return ended_; });
   }
   const bool daemon_knows = ended_ && daemon_ended_ && (close_sent_ || writes_done_);
-  if (!daemon_knows && has_held_) settings_.gone_readers->Add(settings_.open.reader());
+  if (!daemon_knows && may_be_held_) {
+    GoneReaders::OfProcess().Add(daemon_generation_, settings_.open.reader());
+  }
   if (!ended_) call_->Cancel();
   while (!ended_) changed_.Wait(mutex_);
 }
@@ -152,6 +155,7 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   // extents that they need, and nobody waits for a round trip.
   *call_->request().mutable_open() = settings_.open;
   NameHeld(*call_->request().mutable_open(), call_->connection().generation());
+  const bool was_held = std::exchange(may_be_held_, !settings_.open.inline_payload());
   FillQueue();
   AddPulls(call_->request());
   call_->Start();
@@ -166,9 +170,13 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   const bool in_time = changed_.WaitUntil(mutex_, deadline, answered);
   // Too late or cancelled. The call is brought to its end here, because the next Attach, like the
   // destructor, relies on a call that has ended.
-  if (!in_time || (!opened_ && !ended_ && !failure_)) {
+  const bool gives_up = !in_time || (!opened_ && !ended_ && !failure_);
+  if (gives_up) {
     call_->Cancel();
     while (!ended_) changed_.Wait(mutex_);
+  }
+  discarded.swap(lost_states_);  // destroyed after the lock
+  if (gives_up) {
     PutBackGoneReaders();
     return in_time ? Cancelled() : Error(ErrorCode::kDeadlineExceeded,
                                          "the daemon did not open the stream in time");
@@ -178,9 +186,14 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
     Send();
     return {};
   }
-  PutBackGoneReaders();
   // The daemon's answer was wrong (failure_), or the call ended without one.
-  return failure_ ? *failure_ : *call_error_;
+  const Error error = failure_ ? *failure_ : *call_error_;
+  if (error.retryable()) {
+    PutBackGoneReaders();
+  } else if (!failure_) {
+    may_be_held_ = was_held;  // the daemon has refused this call
+  }
+  return error;
 }
 
 // Tells the daemon which of its batches are still read, so that it frees the others. A daemon that
@@ -189,14 +202,17 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
 void StreamCore::NameHeld(v1::OpenStream& open, std::uint64_t daemon_generation) {
   if (daemon_generation != daemon_generation_ || open.inline_payload()) held_.clear();
   daemon_generation_ = daemon_generation;
+  open.set_call(call_number_);
   for (const HeldId& held : held_) open.add_still_held(held.wire_id);
-  for (const std::uint64_t reader : settings_.gone_readers->Take()) open.add_gone_readers(reader);
+  for (const std::uint64_t reader : GoneReaders::OfProcess().Take(daemon_generation)) {
+    open.add_gone_readers(reader);
+  }
 }
 
 // For the next call. This one has ended without an answer, and its first request is its only one.
 void StreamCore::PutBackGoneReaders() {
   for (const std::uint64_t reader : call_->request().open().gone_readers()) {
-    settings_.gone_readers->Add(reader);
+    GoneReaders::OfProcess().Add(daemon_generation_, reader);
   }
 }
 
@@ -205,8 +221,26 @@ void StreamCore::KeepHeld(const v1::Opened& opened) {
   const auto is_kept = [&](std::uint64_t wire_id) {
     return std::ranges::find(opened.still_held(), wire_id) != opened.still_held().end();
   };
-  std::erase_if(held_, [&](const HeldId& held) { return !is_kept(held.wire_id); });
+  std::vector<HeldId> lost;
+  std::erase_if(held_, [&](const HeldId& held) {
+    if (is_kept(held.wire_id)) return false;
+    lost.push_back(held);
+    return true;
+  });
   std::erase_if(releases_, [&](std::uint64_t wire_id) { return !is_kept(wire_id); });
+  AskForLost(lost);
+}
+
+void StreamCore::AskForLost(const std::vector<HeldId>& lost) {
+  const auto again = [&](PulledBatch& batch) FOREBAY_REQUIRES(mutex_) {
+    if (batch.state == nullptr) return;
+    const HeldId id = {.call_number = batch.state->call_number, .wire_id = batch.state->wire_id};
+    if (std::ranges::find(lost, id) == lost.end()) return;
+    lost_states_.push_back(std::move(batch.state));
+    batch = PulledBatch{.name = batch.name, .state = nullptr, .error = std::nullopt};
+  };
+  for (PulledBatch& batch : window_.queue()) again(batch);
+  for (const auto& batch : window_.named()) again(*batch);
 }
 
 Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
@@ -515,26 +549,21 @@ void StreamCore::FillQueue() {
   }
 }
 
-// After a reconnect nothing of the former call is known to arrive, and another daemon may know
-// nothing of what is ready. Everything that was not handed out is asked for once more; named
-// batches that their callers gave up on are forgotten.
+// After a reconnect nothing that the former call was asked for is known to arrive, so it is asked
+// for once more. What has arrived stays: its memory is kept by the daemon (NameHeld), or was a
+// daemon's that is gone. Named batches that their callers gave up on are forgotten.
 void StreamCore::AskAgain(Discarded& discarded) {
-  const auto again = [&](PulledBatch& batch) FOREBAY_REQUIRES(mutex_) {
-    if (batch.state) {
-      std::erase(held_, HeldId{.call_number = batch.state->call_number,
-                               .wire_id = batch.state->wire_id});
-      discarded.push_back(std::move(batch.state));
+  const auto again = [](PulledBatch& batch) {
+    if (batch.phase == Phase::kAsked || (batch.phase == Phase::kFailed && !batch.is_hooks_error)) {
+      batch = PulledBatch{.name = batch.name, .state = nullptr, .error = std::nullopt};
     }
-    batch.state = nullptr;
-    batch.phase = Phase::kAsked;
-    batch.sent = false;
-    batch.error.reset();
-    batch.is_hooks_error = false;
   };
   for (PulledBatch& batch : window_.queue()) again(batch);
-  auto& named = window_.named();
-  std::erase_if(named, [](const auto& batch) { return batch->abandoned; });
-  for (const auto& batch : named) again(*batch);
+  std::erase_if(window_.named(), [&](const auto& batch) {
+    if (batch->abandoned) discarded.push_back(std::move(batch->state));
+    return batch->abandoned;
+  });
+  for (const auto& batch : window_.named()) again(*batch);
 }
 
 // The first error counts: what follows from it says less about the cause.

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "client/connection/daemon_connection.h"
-#include "client/connection/gone_readers.h"
 #include "client/stream/batch_state.h"
 #include "client/stream/inline_assembly.h"
 #include "client/stream/pull_window.h"
@@ -37,7 +36,6 @@ struct StreamSettings {
   StepPlan plan;
   PullWindow::Range range;
   std::uint32_t prefetch_depth = 0;
-  std::shared_ptr<GoneReaders> gone_readers;  // of the client
 };
 
 // Two sides: the caller's threads, and gRPC's, which StreamCall brings (OnReply and so on), under
@@ -129,6 +127,8 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   void NameHeld(v1::OpenStream& open, std::uint64_t daemon_generation) FOREBAY_REQUIRES(mutex_);
   void PutBackGoneReaders() FOREBAY_REQUIRES(mutex_);
   void KeepHeld(const v1::Opened& opened) FOREBAY_REQUIRES(mutex_);
+  // Asks again for what was ready, but lies in memory that the daemon could not keep.
+  void AskForLost(const std::vector<HeldId>& lost) FOREBAY_REQUIRES(mutex_);
   void CloseCall() FOREBAY_REQUIRES(mutex_);
   Status CheckOpened(const v1::Opened& opened);
   Status TakeReply(v1::StreamReply& reply);
@@ -220,7 +220,10 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   std::vector<std::uint64_t> releases_ FOREBAY_GUARDED_BY(mutex_);  // to send
   // Batches that the daemon is to keep until they are released; of former calls, too.
   std::vector<HeldId> held_ FOREBAY_GUARDED_BY(mutex_);
-  bool has_held_ FOREBAY_GUARDED_BY(mutex_) = false;  // any, ever
+  // Of AskForLost, which runs on a thread of gRPC; Attach destroys them.
+  Discarded lost_states_ FOREBAY_GUARDED_BY(mutex_);
+  // A daemon has been asked for batches, and may have sent some that did not arrive.
+  bool may_be_held_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::uint64_t daemon_generation_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<Batch::State>> pool_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const StreamSchema> schema_ FOREBAY_GUARDED_BY(mutex_);

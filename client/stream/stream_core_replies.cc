@@ -195,10 +195,7 @@ Status StreamCore::Place(Arrival arrival, Discarded& discarded) {
   ledger_.padded += state.padded_count;
   ledger_.checksum += arrival.digest;
   state.call_number = call_number_;
-  if (state.wire_id != 0) {
-    held_.push_back({.call_number = call_number_, .wire_id = state.wire_id});
-    has_held_ = has_held_ || !settings_.open.inline_payload();
-  }
+  if (state.wire_id != 0) held_.push_back({.call_number = call_number_, .wire_id = state.wire_id});
   // The token of a batch continues behind it, so it names the next step, of which the end of an
   // epoch has none: the reader of a token moves on to the next epoch.
   state.token = {.catalog_fingerprint = settings_.open.catalog_fingerprint(),

@@ -78,9 +78,9 @@ inline constexpr std::uint32_t kLocalBatchMax = 1U << 16;    // samples in one m
 inline constexpr std::uint64_t kSlotBytesMax = 1 * kGiB;
 inline constexpr std::uint32_t kCreditsMax = 64;             // minibatches a rank may hold
 inline constexpr std::uint32_t kStreamsPerClientMax = 16;
-inline constexpr int kGoneReadersMax = 1024;         // that an opening stream tells of
-inline constexpr std::int64_t kStreamCloseMs = 2'000;  // a client waits for the daemon to end a
-                                                     // stream that it closes early
+inline constexpr int kGoneReadersMax = 1024;         // that one opening stream names
+inline constexpr std::int64_t kStreamCloseMs = 2'000;  // how long a client waits for the daemon to
+                                                     // end a stream that it closes early
 inline constexpr std::uint32_t kClientsMax = 256;            // connections of one daemon
 inline constexpr std::uint32_t kPullStepsMax = 64;           // steps named by one pull
 inline constexpr std::size_t kPositionTokenBytesMax = 256;

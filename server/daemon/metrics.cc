@@ -169,6 +169,7 @@ std::vector<v1::StreamStatus> SumsByLabels(const v1::StatusReply& status) {
   std::vector<v1::StreamStatus> sums;
   std::map<std::tuple<std::string, std::string, std::uint32_t>, std::size_t> places;
   for (const v1::StreamStatus& stream : status.streams()) {
+    if (stream.cut_off()) continue;  // a stream that ends takes its series with it
     const auto [place, is_new] = places.try_emplace(
         {stream.name(), stream.dataset(), stream.rank()}, sums.size());
     if (is_new) {

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "proto/contract/result.h"
 #include "proto/contract/unique_fd.h"
 
 namespace forebay::io {
@@ -12,10 +13,10 @@ namespace forebay::io {
 // Thread-safe. Takes one descriptor.
 class ProcessWatch {
  public:
-  // Begins to watch the process that has this number now. Null if the kernel cannot watch it:
-  // `pid` is 0 (the process is in another pid namespace), the process has ended and was waited for,
-  // or there is no descriptor left.
-  static std::unique_ptr<ProcessWatch> Of(pid_t pid);
+  // Begins to watch the process that has this number now. kNotFound: there is none in the pid
+  // namespace of this process. kUnavailable, with the reason: the kernel cannot watch it, or there
+  // is no descriptor left.
+  static Result<std::unique_ptr<ProcessWatch>> Of(pid_t pid);
 
   // Whether the process has ended, with all its threads.
   bool HasEnded() const;

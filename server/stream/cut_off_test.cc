@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -53,6 +54,8 @@ class PlacesSink final : public BatchSink {
   void Fail(const BatchName&, const Error& error) override {
     ADD_FAILURE() << error.ToString();
   }
+  void Closed() override { ++closed_; }
+  int closed() const { return closed_; }
   // Waits for the batch with this index in the order of arrival.
   Place Get(std::size_t index) {
     std::unique_lock lock(mutex_);
@@ -66,6 +69,7 @@ class PlacesSink final : public BatchSink {
   std::mutex mutex_;
   std::condition_variable came_;
   std::vector<Place> places_;
+  std::atomic<int> closed_ = 0;
 };
 
 // A process that only waits to be killed.
@@ -113,6 +117,7 @@ class CutOffTest : public ::testing::Test {
   ServeFixture::Ask Named(const ServeFixture::Ask& ask = {}) {
     ServeFixture::Ask named = ask;
     named.reader = kReader;
+    named.call = ++calls_;
     if (named.pid == 0) named.pid = ::getpid();
     return named;
   }
@@ -148,6 +153,7 @@ class CutOffTest : public ::testing::Test {
 
   io::MemoryBackend backend_;
   std::unique_ptr<ServeFixture> serve_;
+  std::uint64_t calls_ = 0;
 };
 
 TEST_F(CutOffTest, ItsBatchesStayAsTheyAreWhileOthersUseAllThatIsFree) {
@@ -238,14 +244,53 @@ TEST_F(CutOffTest, TheNewCallMayComeBeforeTheEndOfTheOldOne) {
   const auto again = Open(Named(), new_sink, {place.id});
   ASSERT_NE(again, nullptr);
   EXPECT_EQ(registry().open_count(), 1U);
-  Pull(*session, 1);  // of the old call: nobody answers
+  EXPECT_EQ(sink.closed(), 1) << "the old call is ended";
+  Pull(*session, 1);  // nobody answers
+  EXPECT_TRUE(session->Release({&place.id, 1}).has_value()) << "no error, and without effect";
   Pull(*again, 2);
   new_sink.Get(0);
   EXPECT_TRUE(place.IsUnchanged());
   session->Close();
+  EXPECT_EQ(sink.closed(), 1);
   EXPECT_EQ(again->stats().held, 2U);
   again->CloseDone();
   EXPECT_EQ(used(), 0U);
+}
+
+// Such a call was given up, and says what the reader had then.
+TEST_F(CutOffTest, ACallThatComesAfterALaterOneChangesNothing) {
+  const ServeFixture::Ask first = Named();
+  const ServeFixture::Ask second = Named();
+  const ServeFixture::Ask third = Named();
+  PlacesSink sink;
+  const auto session = Open(second, sink);
+  Pull(*session, 0);
+  const PlacesSink::Place place = sink.Get(0);
+  EXPECT_EQ(TryOpen(first, sink).error().code(), ErrorCode::kCancelled);
+  EXPECT_EQ(TryOpen(second, sink).error().code(), ErrorCode::kCancelled);
+  EXPECT_EQ(sink.closed(), 0);
+  session->Close();
+  EXPECT_EQ(TryOpen(first, sink).error().code(), ErrorCode::kCancelled) << "nor when it is cut off";
+  EXPECT_TRUE(place.IsUnchanged());
+  EXPECT_GT(used(), 0U);
+  const auto again = Open(third, sink, {place.id});
+  EXPECT_THAT(again->held().ids(), ElementsAre(place.id));
+  again->CloseDone();
+}
+
+TEST_F(CutOffTest, AReaderThatIsGoneNeedsNoCallThatIsStillOpen) {
+  PlacesSink sink;
+  const auto session = Open(Named(), sink);
+  Pull(*session, 0);
+  sink.Get(0);
+  registry().Forget(std::vector<std::uint64_t>{kReader + 1});
+  EXPECT_EQ(sink.closed(), 0);
+  registry().Forget(std::vector<std::uint64_t>{kReader});
+  EXPECT_EQ(sink.closed(), 1);
+  EXPECT_EQ(used(), 0U);
+  EXPECT_EQ(registry().open_count(), 0U);
+  session->Close();
+  EXPECT_TRUE(registry().Summaries().empty());
 }
 
 TEST_F(CutOffTest, TheEndOfItsProcessFreesTheMemory) {

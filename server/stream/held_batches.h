@@ -1,6 +1,6 @@
 // HeldBatches: the batches that one reader has, and the memory that they occupy. It outlives the
-// reader's call if the reader was cut off: until the reader says which of them it still has, none
-// of this memory is used again.
+// reader's call if the reader was cut off: none of this memory is used again until the reader says
+// which of them it still has, or its process has ended.
 #pragma once
 
 #include <cstddef>

@@ -49,6 +49,23 @@ StreamSummary SummaryOf(const StreamSpec& spec) {
           .stats = {}};
 }
 
+Error CameLate() {
+  return Error(ErrorCode::kCancelled, "a later call of this reader has come before this one");
+}
+
+// Null, with a line in the log, if it cannot be watched. A client of another pid namespace is no
+// news.
+std::shared_ptr<const io::ProcessWatch> WatchClient(const StreamSpec& spec) {
+  auto watch = io::ProcessWatch::Of(static_cast<pid_t>(spec.client.pid));
+  if (watch.has_value()) return std::move(*watch);
+  if (spec.client.pid != 0) {
+    log::Warn("stream '{}' of '{}': should its client be cut off, its batches are freed at once, "
+              "because the daemon cannot watch it: {}",
+              spec.stream_name, spec.client.name, watch.error().message());
+  }
+  return nullptr;
+}
+
 // Whether a call that asks for `b` goes on with one that asked for `a`: the same batches, in memory
 // of the same sizes.
 bool IsSameStream(const StreamSpec& a, const StreamSpec& b) {
@@ -93,18 +110,18 @@ Status StreamRegistry::CheckJoinsLocked(const StreamSpec& spec, const Group& joi
                            joining.global_batch, joining.ranks));
 }
 
-// A reader's new call may come before the daemon has learned that the old one is over: a daemon
-// that stood still finds both at once.
-void StreamRegistry::CloseFormer(std::uint64_t reader) {
-  std::shared_ptr<StreamSession> former;
+template <typename Condition>
+void StreamRegistry::CloseOpen(Condition is_it, bool reader_is_done) {
+  std::vector<std::shared_ptr<StreamSession>> closed;
   {
     const MutexLock lock(mutex_);
-    const auto open = std::ranges::find_if(sessions_, [&](const OpenStream& stream) {
-      return stream.reader.spec->reader == reader;
-    });
-    if (open != sessions_.end()) former = open->owned.lock();
+    for (const OpenStream& open : sessions_) {
+      if (!is_it(*open.reader.spec)) continue;
+      // Null: somebody else is about to close it.
+      if (auto session = open.owned.lock()) closed.push_back(std::move(session));
+    }
   }
-  if (former != nullptr) former->Close();
+  for (const auto& session : closed) session->CloseByOther(reader_is_done);
 }
 
 // The memory, promised and in use, of a reader that comes back; of a new one: newly promised
@@ -114,21 +131,23 @@ Result<StreamRegistry::Reader> StreamRegistry::AdmitLocked(
   const auto is_it = [&](const Reader& reader) {
     return spec->reader != 0 && reader.spec->reader == spec->reader;
   };
-  if (std::ranges::any_of(sessions_, is_it, &OpenStream::reader)) {
+  const auto open = std::ranges::find_if(sessions_, is_it, &OpenStream::reader);
+  if (open != sessions_.end() && open->reader.spec->call >= spec->call) return CameLate();
+  if (open != sessions_.end()) {
     return Error(ErrorCode::kUnavailable, "the former call of this reader is being closed");
   }
   const auto former = std::ranges::find_if(cut_off_, is_it);
+  if (former != cut_off_.end() && former->spec->call >= spec->call) return CameLate();
   if (former == cut_off_.end()) {
     if (sessions_.size() + cut_off_.size() >= options_.streams_max) {
       return Error(ErrorCode::kResourceExhausted,
-                   fmt::format("{} streams are open, the most this daemon serves",
-                               options_.streams_max));
+                   fmt::format("{} streams are open, {} of them cut off: the most this daemon "
+                               "serves",
+                               options_.streams_max, cut_off_.size()));
     }
     Reader reader{.spec = spec, .slots = nullptr, .held = std::make_shared<HeldBatches>(),
                   .process = nullptr};
-    if (spec->reader != 0 && !spec->inline_payload) {
-      reader.process = io::ProcessWatch::Of(static_cast<pid_t>(spec->client.pid));
-    }
+    if (spec->reader != 0 && !spec->inline_payload) reader.process = WatchClient(*spec);
     // Promises slot memory. It is the last step that can fail, so nothing has to be undone.
     auto slots = scheduler_.Admit(std::move(spec));
     if (!slots.has_value()) return slots.error();
@@ -142,6 +161,7 @@ Result<StreamRegistry::Reader> StreamRegistry::AdmitLocked(
   }
   Reader reader = std::move(*former);
   cut_off_.erase(former);
+  reader.spec = std::move(spec);
   return reader;
 }
 
@@ -149,7 +169,13 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(
     StreamSpec stream_spec, BatchSink* sink, std::span<const std::uint64_t> still_held) {
   // Shared: the session, its slots and its future outlive each other in either order.
   const auto spec = std::make_shared<const StreamSpec>(std::move(stream_spec));
-  if (spec->reader != 0) CloseFormer(spec->reader);
+  if (spec->reader != 0) {
+    // A daemon that stood still finds the new call before it has learned that the old one is over.
+    const auto is_former = [&](const StreamSpec& open) {
+      return open.reader == spec->reader && open.call < spec->call;
+    };
+    CloseOpen(is_former, /*reader_is_done=*/false);
+  }
   FreeWhatNobodyReads();  // the process of before may just have been killed
   std::vector<HeldBatches::Held> freed;
   std::shared_ptr<StreamSlots> slots;
@@ -224,8 +250,8 @@ void StreamRegistry::Closed(const StreamSession& session, bool has_left) {
     scheduler_.Dismiss(*open->reader.slots);
   } else {
     const StreamSpec& spec = session.spec();
-    log::Info("stream '{}' of '{}' (pid {}) was cut off: {} batches that its reader may still read, "
-              "{} bytes, are kept until it comes back or its process has ended",
+    log::Info("stream '{}' of '{}' (pid {}) was cut off: {} batches that its reader may still "
+              "read, {} bytes, are kept until it comes back or its process has ended",
               GroupName(spec), spec.client.name, spec.client.pid, open->reader.held->size(),
               open->reader.held->bytes());
     cut_off_.push_back(std::move(open->reader));
@@ -256,10 +282,11 @@ void StreamRegistry::Drop(Ends ends) {
 
 void StreamRegistry::Forget(std::span<const std::uint64_t> readers) {
   if (readers.empty()) return;
-  Drop([&](const Reader& reader) {
-    return reader.spec->reader != 0 &&
-           std::ranges::find(readers, reader.spec->reader) != readers.end();
-  });
+  const auto is_gone = [&](const StreamSpec& spec) {
+    return spec.reader != 0 && std::ranges::find(readers, spec.reader) != readers.end();
+  };
+  CloseOpen(is_gone, /*reader_is_done=*/true);
+  Drop([&](const Reader& reader) { return is_gone(*reader.spec); });
 }
 
 void StreamRegistry::FreeWhatNobodyReads() {

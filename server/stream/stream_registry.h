@@ -30,7 +30,7 @@ struct StreamSummary {
   std::string stream_name, dataset;
   ClientIdentity client;
   std::uint32_t rank = 0, ranks = 0, credits = 0;
-  // The call has ended unexpectedly. Only `stats.held` is set then.
+  // The call has ended unexpectedly. Of `stats`, only `held` is set then.
   bool is_cut_off = false;
   SessionStats stats;
 };
@@ -47,10 +47,12 @@ class StreamRegistry {
   // kFailedPrecondition where another rank has it open with other words (both are named) and has
   // not left, or the reader has batches of another stream; kResourceExhausted where its batches
   // would not fit in what slot memory is left; kUnavailable while the reader's former call is being
-  // closed. The sink must live until Close().
+  // closed; kCancelled if this call is older than another one of the reader. The sink must live
+  // until Close().
   Result<std::shared_ptr<StreamSession>> Open(StreamSpec spec, BatchSink* sink,
                                               std::span<const std::uint64_t> still_held = {});
-  // These readers (StreamSpec::reader) have no batch any more: frees what was kept for them.
+  // These readers (StreamSpec::reader) have no batch any more: frees what was kept for them, and
+  // closes calls of theirs whose end is not known yet.
   void Forget(std::span<const std::uint64_t> readers);
   // Frees what was kept for readers whose processes have ended. Call about once a second.
   void FreeWhatNobodyReads();
@@ -90,7 +92,9 @@ class StreamRegistry {
     std::shared_ptr<StreamFuture> future;
   };
   static std::string GroupName(const StreamSpec& spec);
-  void CloseFormer(std::uint64_t reader) FOREBAY_EXCLUDES(mutex_);
+  // Closes the open calls that `is_it` is true of.
+  template <typename Condition>
+  void CloseOpen(Condition is_it, bool reader_is_done) FOREBAY_EXCLUDES(mutex_);
   Result<Reader> AdmitLocked(std::shared_ptr<const StreamSpec> spec) FOREBAY_REQUIRES(mutex_);
   SessionHooks MakeHooks();
   Status CheckJoinsLocked(const StreamSpec& spec, const Group& joining) const

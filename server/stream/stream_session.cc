@@ -130,6 +130,8 @@ void StreamSession::CountLocked(const BatchJob& job, const AssembledBatch& batch
 }
 
 Status StreamSession::Release(std::span<const std::uint64_t> ids) {
+  // By a later call of the reader, which has said what it still has.
+  if (closed()) return {};
   std::vector<HeldBatches::Held> freed;
   // A wrong id ends the stream. The batches before it in the list are freed all the same.
   const Status taken = parts_.held->Take(ids, freed);
@@ -141,15 +143,17 @@ void StreamSession::Leave() {
   if (!has_left_.exchange(true)) parts_.hooks.left(*this);
 }
 
-void StreamSession::CloseAs(bool reader_is_done) {
+void StreamSession::CloseAs(const Closing& closing) {
   // Several threads of gRPC may close a stream: when its reader goes away, and when the call ends.
-  // A caller that comes second must find the memory free and the name given back, too. The last
-  // reference to a session closes it alone, so the destructor never waits here.
+  // A caller that comes second must find the memory free, or kept, and the name given back, too.
+  // The last reference to a session closes it alone, so the destructor never waits here.
   const MutexLock close_lock(close_mutex_);
+  BatchSink* sink = nullptr;
   {
     // Waits for a delivery under way, because the sink may be gone once Close has returned.
     const MutexLock sink_lock(sink_mutex_);
-    if (std::exchange(sink_, nullptr) == nullptr) return;
+    sink = std::exchange(sink_, nullptr);
+    if (sink == nullptr) return;
   }
   // Batches under way end by themselves, as cancelled; those that wait for rows of other nodes end
   // at once, so that neither the link nor their memory is busy with what nobody reads. Slots that
@@ -157,11 +161,13 @@ void StreamSession::CloseAs(bool reader_is_done) {
   closing_.request_stop();
   parts_.slots->board.Abandon();
   // The memory is free before the registry is told, which lets a new stream have it.
-  if (reader_is_done || !parts_.hooks.keeps(*this)) {
+  if (closing.reader_is_done || !parts_.hooks.keeps(*this)) {
     parts_.scheduler.Free(*parts_.slots, parts_.held->TakeAllBut({}));
   }
   parts_.hooks.closed(*this, has_left_.exchange(true));
   parts_.scheduler.Release(*parts_.slots, {});
+  // The sink is still there: its owner calls Close before it goes, which waits for this call.
+  if (closing.by_other) sink->Closed();
 }
 
 }  // namespace forebay::stream

@@ -39,6 +39,9 @@ class BatchSink {
   // id is larger than the one before.
   virtual void Deliver(std::span<const DeliveredBatch> deliveries) = 0;
   virtual void Fail(const BatchName& name, const Error& error) = 0;
+  // The session was closed by somebody else than the owner of the sink: nobody waits for this call
+  // any more. Called once at most, as the last call.
+  virtual void Closed() = 0;
 };
 
 struct SessionStats {
@@ -104,9 +107,13 @@ class StreamSession final : public BatchOwner,
   // stay held; nothing reaches the sink any more. Ends requests to other nodes, so it is to be
   // called without a lock. Idempotent; a second caller waits until the first one has ended, so the
   // stream is closed for every caller that has returned.
-  void Close() { CloseAs(/*reader_is_done=*/false); }
+  void Close() { CloseAs({.reader_is_done = false, .by_other = false}); }
   // The same for a reader that has said that it needs nothing any more: frees everything.
-  void CloseDone() { CloseAs(/*reader_is_done=*/true); }
+  void CloseDone() { CloseAs({.reader_is_done = true, .by_other = false}); }
+  // What a later call of the reader does to this one; ends it by BatchSink::Closed.
+  void CloseByOther(bool reader_is_done) {
+    CloseAs({.reader_is_done = reader_is_done, .by_other = true});
+  }
 
   // For the scheduler. Requested by Close.
   std::stop_token unwanted() const override { return closing_.get_token(); }
@@ -116,7 +123,11 @@ class StreamSession final : public BatchOwner,
   void Answer(std::span<AnsweredBatch> batches) override;
 
  private:
-  void CloseAs(bool reader_is_done) FOREBAY_EXCLUDES(close_mutex_);
+  struct Closing {
+    bool reader_is_done = false;  // it has no batch any more
+    bool by_other = false;        // the owner of the sink does not know yet
+  };
+  void CloseAs(const Closing& closing) FOREBAY_EXCLUDES(close_mutex_);
   void CountLocked(const BatchJob& job, const AssembledBatch& batch) FOREBAY_REQUIRES(mutex_);
 
   const std::shared_ptr<const StreamSpec> spec_;

@@ -175,7 +175,8 @@ Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpe
                   .delivery = static_cast<Delivery>(request.delivery),
                   .credits = request.credits,
                   .inline_payload = request.inline_payload,
-                  .reader = request.reader};
+                  .reader = request.reader,
+                  .call = request.call};
   FOREBAY_TRY(CheckOrderFits(spec));
   // After the order is known to fit, so that an advice about capacity is not given for a wrong
   // order.

@@ -39,6 +39,7 @@ struct StreamRequestSpec {
   std::uint64_t catalog_fingerprint = 0;
   bool inline_payload = false;
   std::uint64_t reader = 0;
+  std::uint64_t call = 0;
   ClientIdentity client;
 };
 
@@ -59,6 +60,7 @@ struct StreamSpec {
   bool inline_payload = false;
   // Names the reader over all its calls, so that it finds again what it has. 0: it has no name.
   std::uint64_t reader = 0;
+  std::uint64_t call = 0;  // of that reader; its later calls have larger numbers
   // Bytes of the largest batch; 0 where fields are of variable size.
   std::uint64_t batch_bytes_max = 0;
 

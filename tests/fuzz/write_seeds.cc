@@ -341,15 +341,19 @@ void WriteRequests(SeedFolder& seeds) {
   // Cut off with three batches, of which the reader still has one, and comes back twice.
   v1::StreamRequest named = open;
   named.mutable_open()->set_reader(77);
+  named.mutable_open()->set_call(1);
   v1::StreamRequest again = named;
   again.mutable_open()->add_still_held(2);
   again.mutable_open()->add_gone_readers(78);
+  again.mutable_open()->set_call(2);
+  v1::StreamRequest last = again;
+  last.mutable_open()->set_call(3);
   v1::StreamRequest release_kept;
   release_kept.add_release(2);
   v1::StreamRequest close;
   close.set_close(true);
   seeds.Write("stream_request/cut_off",
-              Delimited({named, PullRequest(0, 3), again, release_kept, PullRequest(3, 4), again,
+              Delimited({named, PullRequest(0, 3), again, release_kept, PullRequest(3, 4), last,
                          PullRequest(7, 1), close}));
   // The stream has four credits. Nobody has delivered the batches that `release` names. The first
   // message must open a stream, and no later one may. The last pull wraps around 64 bits.

@@ -85,6 +85,14 @@ void StreamReactor::Open(const v1::OpenStream& open) {
       return;
     }
   }
+  if (open.still_held_size() > static_cast<int>(limits::kCreditsMax) ||
+      open.gone_readers_size() > limits::kGoneReadersMax) {
+    End(Error(ErrorCode::kInvalidArgument, "too many batches of former calls, or gone readers"));
+    return;
+  }
+  // Also where this call is refused.
+  service_.parts_.registry.Forget(
+      {open.gone_readers().data(), static_cast<std::size_t>(open.gone_readers_size())});
   stage::Dataset* dataset = service_.parts_.find_dataset(open.dataset());
   if (dataset == nullptr) {
     std::string names;
@@ -93,13 +101,6 @@ void StreamReactor::Open(const v1::OpenStream& open) {
               "no data set '" + open.dataset() + "'; configured are:" + names));
     return;
   }
-  if (open.still_held_size() > static_cast<int>(limits::kCreditsMax) ||
-      open.gone_readers_size() > limits::kGoneReadersMax) {
-    End(Error(ErrorCode::kInvalidArgument, "too many batches of former calls, or gone readers"));
-    return;
-  }
-  service_.parts_.registry.Forget(
-      {open.gone_readers().data(), static_cast<std::size_t>(open.gone_readers_size())});
   service_.parts_.ensure_staging(*dataset);
   const StreamRequestSpec request = FromWire(open, client_);
   if (!dataset->catalog() && !open.wait_for_catalog()) {
@@ -198,6 +199,11 @@ Status StreamReactor::Serve(const v1::StreamRequest& request) {
     return Error(ErrorCode::kInvalidArgument, "the first request of a stream must open it");
   }
   if (request.close()) {
+    {
+      // Nothing is sent any more from memory that is about to be free.
+      const MutexLock lock(mutex_);
+      closed_by_reader_ = true;
+    }
     session->CloseDone();
     return Error(ErrorCode::kCancelled, "the reader has closed the stream");
   }
@@ -267,10 +273,15 @@ void StreamReactor::Fail(const BatchName& name, const Error& error) {
   PumpLocked();
 }
 
+void StreamReactor::Closed() {
+  const MutexLock lock(mutex_);
+  EndLocked(ToGrpc(Error(ErrorCode::kCancelled, "a later call of the reader took its place")));
+}
+
 // Starts a write of everything that is ready, unless one is under way. Its end, OnWriteDone, comes
 // here again.
 void StreamReactor::PumpLocked() {
-  if (writing_ || ended_) return;
+  if (writing_ || ended_ || closed_by_reader_) return;
   // Batches share a message up to this size. Beyond it the message would near gRPC's own limit.
   while (!overflow_.empty() && pending_bytes_ < limits::kReplyBytesMax) {
     pending_bytes_ += overflow_.front().ByteSizeLong();

@@ -30,6 +30,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
 
   void Deliver(std::span<const DeliveredBatch> deliveries) override;
   void Fail(const BatchName& name, const Error& error) override;
+  void Closed() override;
 
   // Ends the call with `error`, once. Thread-safe.
   void End(const Error& error);
@@ -65,6 +66,8 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   bool finish_asked_ FOREBAY_GUARDED_BY(mutex_) = false;  // the reader wants the trailer
   bool trailer_queued_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool trailer_sent_ FOREBAY_GUARDED_BY(mutex_) = false;
+  // The reader has said that it needs nothing any more.
+  bool closed_by_reader_ FOREBAY_GUARDED_BY(mutex_) = false;
   // After `finish`: the reader will release nothing more.
   bool half_closed_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::uint64_t asked_ FOREBAY_GUARDED_BY(mutex_) = 0;  // batches pulled

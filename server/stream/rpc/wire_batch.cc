@@ -61,6 +61,7 @@ StreamRequestSpec FromWire(const v1::OpenStream& open, ClientIdentity client) {
           .catalog_fingerprint = open.catalog_fingerprint(),
           .inline_payload = open.inline_payload(),
           .reader = open.reader(),
+          .call = open.call(),
           .client = std::move(client)};
 }
 

@@ -324,6 +324,7 @@ Result<StreamRequestSpec> ServeFixture::Request(const Ask& ask) {
                            .catalog_fingerprint = 0,
                            .inline_payload = false,
                            .reader = ask.reader,
+                           .call = ask.call,
                            .client = {.name = "test", .pid = ask.pid}};
 }
 

@@ -2,6 +2,7 @@
 // end. Part of forebay::stream_testing, never of a production target.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -51,6 +52,8 @@ class CollectingSink final : public BatchSink {
 
   void Deliver(std::span<const DeliveredBatch> deliveries) override;
   void Fail(const BatchName& name, const Error& error) override;
+  void Closed() override { closed_ = true; }
+  bool is_closed() const { return closed_; }
 
   // Blocks until `count` batches and errors together have come; false after 20 seconds.
   bool WaitFor(std::size_t count);
@@ -68,6 +71,7 @@ class CollectingSink final : public BatchSink {
   const std::vector<std::span<std::byte>> regions_;
   mutable std::mutex mutex_;
   std::condition_variable came_;
+  std::atomic<bool> closed_ = false;
   std::vector<Taken> batches_;
   std::vector<Error> errors_;
   std::vector<BatchName> failed_;
@@ -150,6 +154,7 @@ class ServeFixture {
     TailPolicy tail = TailPolicy::kDrop;
     std::string selection = "all";
     std::uint64_t reader = 0;
+    std::uint64_t call = 0;
     std::int64_t pid = 0;  // of the reader's process; 0: cannot be watched
   };
   Result<std::shared_ptr<StreamSession>> Open(const Ask& ask, CollectingSink& sink,
