@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "client/connection/gone_readers.h"
+#include "client/stream/gone_readers.h"
 #include "proto/contract/check.h"
 #include "proto/contract/failure.h"
 #include "proto/contract/limits.h"
