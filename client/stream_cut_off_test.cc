@@ -123,7 +123,6 @@ TEST(StreamCutOff, WhatHasArrivedIsNotBroughtAgain) {
   auto stream = Open(*client, FakeStream(3));
   ASSERT_TRUE(Soon([&] { return daemon.counters.batches == 3; }));
   std::vector<Batch> held = {Take(*stream)};
-  ASSERT_TRUE(Soon([&] { return daemon.counters.batches == 4; }));
   daemon.CutConnections();
   for (std::uint64_t step = 1; step < kSteps; ++step) {
     held.push_back(Take(*stream));
@@ -177,11 +176,13 @@ TEST(StreamCutOff, WhatTheDaemonHasNotKeptIsAskedForAgainAndNotReleased) {
   FakeDaemon daemon;
   auto client = Connect(daemon);
   auto stream = Open(*client, FakeStream(3));
-  std::optional<Batch> held = Take(*stream);
-  constexpr std::uint64_t kOfFirstCall = 4;  // the one that is held, and three ahead
+  constexpr std::uint64_t kOfFirstCall = 3;  // the one that is held, and two ahead
   ASSERT_TRUE(Soon([&] { return daemon.counters.batches == kOfFirstCall; }));
+  std::optional<Batch> held = Take(*stream);
   daemon.faults.opened = [](v1::Opened& opened) { opened.clear_still_held(); };
   daemon.CutConnections();
+  // Needs the new call, whether the end of the old one is known here already or not.
+  ASSERT_TRUE(stream->Pull({.epoch = EpochId(1), .step = StepId(0)}).has_value());
   for (std::uint64_t step = 1; step < kSteps; ++step) {
     const Batch batch = Take(*stream);
     ASSERT_EQ(batch.step(), StepId(step));
@@ -189,8 +190,10 @@ TEST(StreamCutOff, WhatTheDaemonHasNotKeptIsAskedForAgainAndNotReleased) {
   }
   held.reset();
   EXPECT_TRUE(stream->Finish().has_value());
-  EXPECT_EQ(daemon.counters.batches, kOfFirstCall + kSteps - 1);
-  EXPECT_EQ(daemon.counters.releases, kSteps - 1);
+  // On the second call: all but the first one, and the one that was asked for by name, which may
+  // take the credit of another one.
+  EXPECT_GE(daemon.counters.batches, kOfFirstCall + kSteps);
+  EXPECT_EQ(daemon.counters.releases, daemon.counters.batches - kOfFirstCall);
 }
 
 TEST(StreamCutOff, AStreamThatIsClosedEarlyLeavesNothingAtTheDaemon) {

@@ -82,6 +82,7 @@ class TimingSink final : public stream::BatchSink {
     // A batch that failed has no time, so the figures would mean nothing.
     Require(Status(tl::unexpected(error)), "a batch failed");
   }
+  void Closed() override {}
   struct Came {
     Clock::time_point at;
     std::uint64_t id = 0, samples = 0;
