@@ -29,7 +29,7 @@ constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 
 class ChunkRowsTest : public ::testing::Test {
  protected:
-  ChunkRowsTest() : pack_(compress::WritePack(compress::MakeModel(64, 5), folder_)) {
+  ChunkRowsTest() : pack_(compress::WritePack(compress::MakeModel(128, 5), folder_)) {
     EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
   }
   ~ChunkRowsTest() override {
