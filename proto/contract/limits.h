@@ -124,6 +124,8 @@ inline constexpr std::uint64_t kPeerBytesInFlightAtFirst = 16 * kMiB;  // before
 inline constexpr std::uint64_t kPeerDecodedBytesMax = 256 * kMiB;  // rows that a node has decoded
                                                    // for others and not sent yet; beyond, requests
                                                    // wait; a larger row alone
+inline constexpr std::uint64_t kPeerChunksHeldBytesMax = 256 * kMiB;  // chunks of packs that other
+                                                     // nodes have sent, until they are decoded
 inline constexpr std::uint32_t kPeerChunkBytes = 1 * kMiB;   // payload of one message
 inline constexpr int kPeerMessageBytesMax = 2 * 1024 * 1024;  // both directions
 inline constexpr std::size_t kPeerErrorBytesMax = 1024;      // text of an error; the rest is cut

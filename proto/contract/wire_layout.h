@@ -24,9 +24,10 @@ namespace forebay {
 static_assert(std::endian::native == std::endian::little, "Forebay runs on little-endian hosts");
 
 // Versions that Hello exchanges. The error for a mismatch names the versions of both sides.
-inline constexpr std::uint32_t kProtocolVersion = 2;  // proto/forebay/v1
-inline constexpr std::uint32_t kLayoutVersion = 1;    // this file
-inline constexpr std::uint32_t kCatalogVersion = 1;   // docs/catalog.md
+inline constexpr std::uint32_t kProtocolVersion = 2;      // proto/forebay/v1: data.proto
+inline constexpr std::uint32_t kPeerProtocolVersion = 3;  // proto/forebay/v1: peer.proto
+inline constexpr std::uint32_t kLayoutVersion = 1;        // this file
+inline constexpr std::uint32_t kCatalogVersion = 1;       // docs/catalog.md
 
 inline constexpr std::uint64_t kClientHelloMagic = 0x31494C4359424546ULL;  // "FEBYCLI1"
 inline constexpr std::uint64_t kServerHelloMagic = 0x3156525359424546ULL;  // "FEBYSRV1"

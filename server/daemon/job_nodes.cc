@@ -55,7 +55,7 @@ std::string ModulePath(const Config& config) {
 std::vector<rendezvous::AgreedValue> AgreedValues(const Config& config,
                                                   std::uint64_t config_digest,
                                                   const std::string& authority) {
-  return {{"protocol version", fmt::to_string(kProtocolVersion)},
+  return {{"protocol version", fmt::to_string(kPeerProtocolVersion)},
           {"order version", fmt::to_string(kOrderSpecVersion)},
           {"catalog version", fmt::to_string(kCatalogVersion)},
           {"data sets (digest of their configuration)", fmt::format("{:016x}", config_digest)},

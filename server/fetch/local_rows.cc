@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "server/fetch/packed/chunk_rows.h"
 #include "server/fetch/raw_rows.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/local_extents.h"
@@ -60,7 +61,10 @@ Status LocalRows::Plan(Work& work) {
   work.found = std::make_shared<FoundRows>(rows.size());
   const bool is_packed =
       work.dataset.form() != nullptr || work.dataset.catalog()->packs() != nullptr;
-  if (is_packed) {
+  if (!rows.empty() && rows.front().chunk != 0) {
+    FOREBAY_ASSIGN(work.finder, ChunkRows::Create(work.dataset, std::move(rows),
+                                                  work.wanted.bytes_max, work.found));
+  } else if (is_packed) {
     FOREBAY_ASSIGN(work.finder,
                    PackedRows::Create({.dataset = work.dataset, .decoded = parts_.decoded,
                                        .tools = tools_},

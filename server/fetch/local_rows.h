@@ -1,6 +1,7 @@
 // LocalRows: answers a request for rows (RowSource) of another node, or of a batch of this node
 // (OwnRows). The rows come from the tiers of this node, and from its decoded chunks if the data set
-// is packed; extents that are on no tier are staged first.
+// is packed; chunks of packs can be asked for as they are stored. Extents that are on no tier are
+// staged first.
 #pragma once
 
 #include <cstdint>
@@ -62,13 +63,13 @@ class LocalRows {
   // thread of the executor or of the stager. Errors are meant for another node
   // (stage::ErrorForOthers). kFailedPrecondition: this node has another catalog. kInvalidArgument:
   // there is no such row, or its memory has another length. kUnimplemented: the value has to be
-  // decoded and has no fixed size. kDataLoss: it cannot be decoded. kResourceExhausted: the rows
-  // take more than `bytes_max`.
+  // decoded and has no fixed size. kDataLoss: it cannot be decoded, or the chunk is damaged.
+  // kResourceExhausted: the rows take more than `bytes_max`.
   void Read(stage::Dataset& dataset, WantedRows wanted, RowSource::Done done);
 
   // Does what Read does, without a copy: finds the rows where they lie. The memory of `rows` is not
   // looked at, because the catalog says how long a row is. A row that does not exist, or that
-  // cannot be decoded, has an error of its own. Decoded rows take part of
+  // cannot be decoded, has an error of its own. Decoded rows, and chunks, take part of
   // limits::kPeerDecodedBytesMax until they are let go of; a request waits for that without a
   // thread.
   using Found = std::function<void(Result<std::shared_ptr<const FoundRows>>)>;

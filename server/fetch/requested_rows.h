@@ -1,9 +1,10 @@
-// Checks of the rows that another node asks for, which RawRows and PackedRows share. A request
+// Checks of the rows that another node asks for, which all finders of rows share. A request
 // comes from outside, so each number is checked before it is used.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -14,15 +15,21 @@
 namespace forebay::fetch {
 
 // Whether the catalog has this field of this sample, and it is no constant.
-inline bool IsRowOf(const catalog::Catalog& catalog, const Row& row) {
+inline bool NamesField(const catalog::Catalog& catalog, const Row& row) {
   return row.sample.value() < catalog.sample_count() &&
          row.field.value() < catalog.fields().size() &&
          catalog.fields()[row.field.value()].source == FieldSource::kExtent;
 }
 
+// Whether the row is the value of such a field, and no chunk.
+inline bool IsRowOf(const catalog::Catalog& catalog, const Row& row) {
+  return row.chunk == 0 && NamesField(catalog, row);
+}
+
 inline Error NoSuchRow(const catalog::Catalog& catalog, const Row& row) {
+  const std::string chunk = row.chunk == 0 ? "" : fmt::format("chunk {} of ", row.chunk);
   return Error(ErrorCode::kInvalidArgument,
-               fmt::format("data set '{}' has no field {} of sample {}", catalog.name(),
+               fmt::format("data set '{}' has no {}field {} of sample {}", catalog.name(), chunk,
                            row.field.value(), row.sample.value()));
 }
 

@@ -1,6 +1,7 @@
 // RowFinder: finds the rows of one request of another node in the extents of this one. There are
-// two: RawRows for data sets that are stored uncompressed, and PackedRows for those whose samples
-// have to be decoded. LocalRows pins the extents and calls them.
+// three: RawRows for data sets that are stored uncompressed, PackedRows for those whose samples
+// have to be decoded, and ChunkRows for chunks that the other node decodes. LocalRows pins the
+// extents and calls them.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ class RowFinder {
  public:
   virtual ~RowFinder() = default;
 
-  // Returns how many bytes of memory decoded rows take; 0 if no row is decoded.
+  // Returns how many bytes of memory decoded rows, or chunks, take; 0 if there are none.
   virtual std::uint64_t memory_bytes() const { return 0; }
   // Call once, before extents(), on a thread that may copy for a while. `room`: the right to take
   // that memory, which is given back after the rows are gone.

@@ -14,6 +14,7 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/fetch/packed/chunk_rows.h"
 #include "server/io/log.h"
 #include "server/stage/extent_source.h"
 
@@ -107,9 +108,27 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
                .tries = wanted.tries,
                .passed_over = wanted.passed_over});
     peers_.Read(std::move(request), [this, flight, asked, asked_node = node](const Status& status) {
-      Answered(flight, asked_node, *asked, status);
+      const Status checked =
+          status.has_value() ? CheckChunks(*flight->dataset, asked_node, asked->rows) : status;
+      Answered(flight, asked_node, *asked, checked);
     });
   }
+}
+
+// A chunk is compared with the checksum that this node's catalog has of it. Its sender's checksum
+// only says that it came as it was sent.
+Status RowRouter::CheckChunks(const stage::Dataset& dataset, NodeRank node,
+                              std::span<const RoutedRow> rows) {
+  // All rows of a request are of the same kind.
+  if (rows.front().row.chunk == 0) return {};
+  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
+  for (const RoutedRow& routed : rows) {
+    const Status checked = CheckChunk(*catalog, routed.row);
+    if (checked.has_value()) continue;
+    peers_.ReportWrong(node);
+    return checked;
+  }
+  return {};
 }
 
 void RowRouter::AnsweredHere(const FlightRef& flight, std::size_t samples,

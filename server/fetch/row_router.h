@@ -4,7 +4,7 @@
 // plan/ownership.h ranks the nodes for that group. So only the first of them that lives reads the
 // GFS, once, for all nodes. That may be this node: OwnRows then supplies the rows. A node that
 // sends wrong bytes, or is too busy until the deadline of the request, is alive, and is passed over
-// for these rows alone.
+// for these rows alone. Chunks of packs (Row::chunk) are compared with this node's catalog first.
 #pragma once
 
 #include <cstddef>
@@ -49,6 +49,7 @@ class RowRouter {
     std::size_t own_samples = 0;
   };
   using Done = std::function<void(Result<Filled>)>;
+  // The rows are values of fields, or all of them are chunks.
   void Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, RowReader reader, Done done);
 
  private:
@@ -62,6 +63,8 @@ class RowRouter {
     std::vector<NodeRank> passed_over = {};  // nodes that are not asked for these rows again
   };
   void Ask(const FlightRef& flight, const Wanted& wanted);
+  Status CheckChunks(const stage::Dataset& dataset, NodeRank node,
+                     std::span<const RoutedRow> rows);
   void Answered(const FlightRef& flight, NodeRank node, Wanted& wanted, const Status& status);
   static void AnsweredHere(const FlightRef& flight, std::size_t samples, const Status& status);
   static void EndOne(const FlightRef& flight);

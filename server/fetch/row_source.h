@@ -1,7 +1,8 @@
 // RowSource: the interface through which this node gets rows (one field of one sample each) that
 // another node holds: many rows of one owner in one call. The bytes are written where the caller
-// wants them, into the slot of the batch. A transport of `peer` carries the request, and LocalRows
-// answers it on the other node, from RAM, SSD or the GFS. RowRouter chooses the node.
+// wants them, into the slot of the batch. Chunks of packs that this node decodes itself are asked
+// for as rows, too. A transport of `peer` carries the request, and LocalRows answers it on the
+// other node, from RAM, SSD or the GFS. RowRouter chooses the node.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,10 @@ struct Row {
   FieldId field;
   // Receives the row. It is as long as the row, whose length both nodes know from the catalog.
   std::span<std::byte> memory;
+  // 0: the row is the value of the field. Otherwise it is the record of a chunk as the pack has it:
+  // of the chunks that hold the sample, the one with this number, from 1 on. All rows of a request
+  // are of the same kind.
+  std::uint32_t chunk = 0;
 };
 
 // How a reader uses the extents that it takes samples of.
@@ -69,6 +74,9 @@ class RowSource {
   // that the node did not answer, and stage::IsTooBusy whether it refused until the deadline.
   using Done = std::function<void(const Status&)>;
   virtual void Read(std::shared_ptr<const RowRequest> request, Done done) = 0;
+  // Call when a node has sent a chunk that is not the pack's, which only the reader of the catalog
+  // can tell.
+  virtual void ReportWrong(NodeRank) {}
 };
 
 }  // namespace forebay::fetch

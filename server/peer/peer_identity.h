@@ -16,7 +16,7 @@ namespace forebay::peer {
 struct PeerIdentity {
   // "HOST:PORT" of the node, by which messages name it. The nodes differ in it.
   std::string address;
-  std::uint32_t protocol_version = kProtocolVersion;
+  std::uint32_t protocol_version = kPeerProtocolVersion;
   std::uint32_t order_version = kOrderSpecVersion;
   std::uint32_t catalog_version = kCatalogVersion;
   std::string job_id;

@@ -162,6 +162,27 @@ TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
   EXPECT_EQ(part->object_hash, ~9ULL);
 }
 
+TEST(PeerRequestsTest, ChunksAreListedOnlyWhereSomeAreAskedFor) {
+  RowsAsked asked{.request = {.identity = 1, .dataset = 2, .catalog_fingerprint = 3}, .rows = {}};
+  asked.rows = {{.sample = SampleId(5), .field = FieldId(0), .memory = {}},
+                {.sample = SampleId(6), .field = FieldId(1), .memory = {}}};
+  v1::SamplesRequest message;
+  ASSERT_TRUE(message.ParseFromString(TextOf(WriteRequest(asked))));
+  EXPECT_EQ(message.chunks_size(), 0);
+  asked.rows[1].chunk = 300;
+  ASSERT_TRUE(message.ParseFromString(TextOf(WriteRequest(asked))));
+  EXPECT_EQ(message.chunks_size(), 2);
+  const Result<RowsAsked> read = ParseRowsAsked(WriteRequest(asked));
+  ASSERT_TRUE(read.has_value()) << read.error().ToString();
+  EXPECT_EQ(read->rows[0].chunk, 0U);
+  EXPECT_EQ(read->rows[1].chunk, 300U);
+  EXPECT_EQ(read->rows[1].sample, SampleId(6));
+  message.add_chunks(1);
+  EXPECT_EQ(ParseRowsAsked(BufferOf(message.SerializeAsString())).error().code(),
+            ErrorCode::kInvalidArgument)
+      << "more chunks than samples";
+}
+
 TEST(PeerRequestsTest, RequestsBeyondTheLimitsAreRefused) {
   v1::SamplesRequest request;
   EXPECT_FALSE(ParseRowsAsked(BufferOf(request.SerializeAsString())).has_value()) << "no rows";

@@ -34,6 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (std::size_t i = 0; i < rows->rows.size(); ++i) {
       FOREBAY_CHECK(again->rows[i].sample == rows->rows[i].sample);
       FOREBAY_CHECK(again->rows[i].field == rows->rows[i].field);
+      FOREBAY_CHECK(again->rows[i].chunk == rows->rows[i].chunk);
     }
   }
   if (const auto extent = peer::ParseExtentAsked(message); extent.has_value()) {

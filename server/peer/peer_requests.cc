@@ -5,6 +5,8 @@
 // by whoever answers (LocalRows, LocalExtents).
 #include "server/peer/peer_requests.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/slice.h>
@@ -105,6 +107,9 @@ grpc::ByteBuffer WriteRequest(const RowsAsked& asked) {
     message.add_samples(row.sample.value());
     message.add_fields(row.field.value());
   }
+  if (std::ranges::any_of(asked.rows, [](const fetch::Row& row) { return row.chunk != 0; })) {
+    for (const fetch::Row& row : asked.rows) message.add_chunks(row.chunk);
+  }
   message.set_needs_runs(asked.need == fetch::Need::kRuns);
   // A place in no order is not sent: the owner would have nothing to compare it with.
   if (asked.place.order != 0) {
@@ -178,6 +183,12 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
                  fmt::format("{} samples and {} fields are asked for; each row has one of both",
                              count, message.fields_size()));
   }
+  const bool has_chunks = message.chunks_size() > 0;
+  if (has_chunks && message.chunks_size() != message.samples_size()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} chunks of {} samples are asked for; each row has one, or none has",
+                             message.chunks_size(), count));
+  }
   // A message without a place reads as zeros, and order 0 means that the place is not known.
   RowsAsked asked{.request = RequestOf(message),
                   .rows = {},
@@ -194,7 +205,8 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
   for (int i = 0; i < message.samples_size(); ++i) {
     asked.rows.push_back({.sample = SampleId(message.samples(i)),
                           .field = FieldId(message.fields(i)),
-                          .memory = {}});
+                          .memory = {},
+                          .chunk = has_chunks ? message.chunks(i) : 0});
   }
   return asked;
 }

@@ -405,7 +405,7 @@ TEST_F(PeerServerTest, HelloComparesVersionsAndSaysWhichDiffer) {
   grpc::ClientContext context;
   v1::PeerHelloRequest hello;
   hello.set_address("127.0.0.1:7\x1b[31m");
-  hello.set_protocol_version(kProtocolVersion);
+  hello.set_protocol_version(kPeerProtocolVersion);
   hello.set_order_version(kOrderSpecVersion);
   hello.set_catalog_version(kCatalogVersion + 1);
   hello.set_job_id("job");
@@ -427,7 +427,7 @@ class HelloCall {
   HelloCall(const std::string& address, std::uint64_t node_list_digest)
       : stub_(v1::Peer::NewStub(
             grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
-    hello_.set_protocol_version(kProtocolVersion);
+    hello_.set_protocol_version(kPeerProtocolVersion);
     hello_.set_order_version(kOrderSpecVersion);
     hello_.set_catalog_version(kCatalogVersion);
     hello_.set_job_id("job");

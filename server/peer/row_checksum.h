@@ -12,12 +12,12 @@
 namespace forebay::peer {
 
 // The identity of a row of `bytes` bytes. `dataset` is the hash of the data set's name. The nodes
-// have compared the fingerprints of their catalogs, so sample and field name the row.
+// have compared the fingerprints of their catalogs, so sample, field and chunk name the row.
 inline ChecksumIdentity RowIdentity(std::uint64_t dataset, const fetch::Row& row,
                                     std::uint64_t bytes) {
   return {.dataset = dataset,
           .object = row.sample.value(),
-          .offset = row.field.value(),
+          .offset = (std::uint64_t{row.chunk} << 32) | row.field.value(),
           .length = bytes};
 }
 

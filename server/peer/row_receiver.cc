@@ -187,7 +187,8 @@ Status RowReceiver::Finish() const {
 }
 
 std::string RowReceiver::NameOf(const fetch::Row& row) const {
-  return fmt::format("field {} of sample {}", row.field.value(), row.sample.value());
+  return fmt::format("field {} of sample {}{}", row.field.value(), row.sample.value(),
+                     row.chunk == 0 ? "" : fmt::format(", its chunk {}", row.chunk));
 }
 
 }  // namespace forebay::peer

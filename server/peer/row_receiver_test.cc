@@ -91,6 +91,13 @@ TEST_F(RowReceiverTest, RowsArriveInOneChunk) {
   for (std::size_t i = 0; i < 3; ++i) ExpectRow(i);
 }
 
+// A chunk has a checksum of its own, even where it has the length of the sample's value.
+TEST_F(RowReceiverTest, AValueIsNotTakenForAChunkOfItsPack) {
+  const v1::SamplesReply values = Whole(0, 3);
+  rows_[1].chunk = 2;
+  ExpectRefused(values, ErrorCode::kDataLoss, "field 0 of sample 11, its chunk 2");
+}
+
 TEST_F(RowReceiverTest, ARowMayBeCutByChunks) {
   v1::SamplesReply first = Whole(0, 1);
   *first.mutable_payload() += texts_[1].substr(0, 30);

@@ -52,7 +52,8 @@ struct AssembledBatch : fetch::SourceCounts {
   std::vector<AssembledField> fields;
   BatchHold hold;
   std::uint64_t payload_bytes = 0;
-  std::uint32_t other_samples = 0;   // other nodes supplied rows of them; counted by BatchScheduler
+  // Other nodes supplied rows of them, or chunks; BatchScheduler counts the rows.
+  std::uint32_t other_samples = 0;
   DecodeCounts decode;
   std::uint32_t copied_views = 0;    // views that had to be copied because the pin limit was met
 

@@ -22,7 +22,7 @@ namespace forebay::stream {
 struct PackedPlan {
   bool all_extents = false;  // list those of chunks that are decoded already, too
   OpenSlots open = {};
-  const fetch::Fetcher* others = nullptr;  // as in BatchSamples
+  OtherNodes others = {};
 };
 
 // State and buffers of one assembly at a time; reusable for the next batch, of any stream. Not
@@ -40,6 +40,10 @@ class BatchAssembler {
   Status Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
               PackedPlan packed);
   std::span<const ExtentId> extents() const { return gatherer_->extents(); }
+  // The chunks of other nodes that are needed before that; see Gatherer.
+  std::span<const fetch::WantedRemote> missing_chunks() const {
+    return gatherer_->missing_chunks();
+  }
 
   // Assembles the batch. Errors are those of Gatherer::Gather.
   Result<AssembledBatch> Assemble(const StreamSpec& spec, const GatherMeans& means);

@@ -11,6 +11,7 @@
 
 #include "proto/contract/order.h"
 #include "proto/contract/result.h"
+#include "server/fetch/packed/remote_chunks.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/gatherer.h"
 #include "server/stream/packed/slot_board.h"
@@ -99,6 +100,18 @@ class BudgetShare {
   std::uint64_t bytes_ = 0;
 };
 
+// Chunks of packs that other nodes have sent for a batch, and the right to their memory, which is
+// given back after the memory is freed.
+struct BatchChunks {
+  std::vector<BudgetShare> shares;
+  fetch::SentChunks sent;
+
+  void Clear() {
+    sent.clear();
+    shares.clear();
+  }
+};
+
 struct BatchJob : std::enable_shared_from_this<BatchJob> {
   std::shared_ptr<BatchOwner> owner;    // keeps it alive until the batch is answered
   std::shared_ptr<StreamSlots> slots;
@@ -107,12 +120,14 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
   std::vector<tier::ExtentRef> refs;    // pinned by a wait for the GFS
   GatheredValues gathered;              // decoded by an attempt that found no slot memory
   BudgetShare gathered_share;           // of what all jobs may keep so
+  BatchChunks chunks;                   // until it has decoded them
   std::int64_t started_ns = 0;
   std::vector<ExtentId> awaited;        // extents that the job waits for
   std::int64_t awaited_since_ns = 0;
   int refetches = 0;                    // times that a copy had wrong bytes
   bool waited = false;                  // for the GFS
   bool wants_all_extents = false;       // what was decoded has gone while it waited
+  bool takes_no_chunks = false;         // further ones of other nodes, because memory was short
   BatchRoom room;                       // under SlotQueue::mutex_ until it is answered
   // The job's attempts to get slot memory; used by SlotQueue and the scheduler alone.
   bool is_starved = false;              // an attempt has failed: the next ones are alone

@@ -1,6 +1,7 @@
 // A job goes in a circle: plan the batch, pin its extents, take slot memory, gather. Wherever it
-// lacks something it waits without a thread in the part that will have it (Fetcher, RowRouter,
-// SlotQueue), and then begins with the plan again. Each job ends in one call of BatchOwner::Answer.
+// lacks something it waits without a thread in the part that will have it (Fetcher, RemoteChunks,
+// RowRouter, SlotQueue), and then begins with the plan again. Each job ends in one call of
+// BatchOwner::Answer.
 #include "server/stream/batch_scheduler.h"
 
 #include <algorithm>
@@ -58,7 +59,9 @@ bool IsExhausted(const Result<AssembledBatch>& batch) {
 BatchScheduler::BatchScheduler(const SchedulerOptions& options, const SchedulerParts& parts)
     : options_(options),
       parts_(parts),
-      slots_(parts.slots, [this](const SlotQueue::Jobs& jobs) { StartAll(jobs); }) {}
+      slots_(parts.slots, [this](const SlotQueue::Jobs& jobs) { StartAll(jobs); }) {
+  if (parts.rows != nullptr) remote_chunks_.emplace(*parts.rows);
+}
 
 Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
     std::shared_ptr<const StreamSpec> spec) {
@@ -147,10 +150,16 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
                       {.all_extents = job->wants_all_extents,
                        .open = {.own = job->slot, .board = &job->slots->board,
                                 .order = order.get()},
-                       .others = parts_.rows != nullptr ? &parts_.fetcher : nullptr});
+                       .others = OthersOf(*job)});
   if (!planned.has_value()) {
     GiveAssembler(std::move(assembler));
     return Finish(job, planned.error());
+  }
+  if (!assembler->missing_chunks().empty()) {
+    const auto missing = assembler->missing_chunks();
+    std::vector<fetch::WantedRemote> chunks(missing.begin(), missing.end());
+    GiveAssembler(std::move(assembler));
+    return AwaitChunks(job, std::move(chunks));
   }
   std::vector<tier::ExtentRef> refs;
   if (!PinExtents(job, assembler, refs)) return;
@@ -213,6 +222,7 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
     return LackSlots(job, error, excess == SlotLedger::Excess::kNever);
   }
   slots_.EndAttempt(*job);
+  job->chunks.Clear();  // they are decoded
   if (!attempt.rows.empty()) return AwaitRows(job, std::move(*batch), std::move(attempt.rows));
   round.complete.push_back({.job = job, .outcome = std::move(batch)});
 }
@@ -335,6 +345,47 @@ fetch::Fetcher::Where BatchScheduler::WhereOf(const BatchJob& job) const {
              : fetch::Fetcher::Where::kHere;
 }
 
+// What the batch can have from other nodes.
+OtherNodes BatchScheduler::OthersOf(const BatchJob& job) const {
+  if (parts_.rows == nullptr) return {};
+  return {.fetcher = &parts_.fetcher,
+          .chunks = &job.chunks.sent,
+          .are_chunks_asked = !job.takes_no_chunks};
+}
+
+// The job keeps the chunks until it has decoded them, whatever is planned then. So the memory that
+// they take is known before they are asked for.
+void BatchScheduler::AwaitChunks(const JobRef& job, std::vector<fetch::WantedRemote> chunks) {
+  std::uint64_t bytes = 0;
+  for (const fetch::WantedRemote& chunk : chunks) bytes += chunk.bytes;
+  BudgetShare share = BudgetShare::Take(chunk_account_, bytes);
+  if (!share.valid()) {
+    // The next plan takes the samples as rows, or with their extents.
+    job->takes_no_chunks = true;
+    return Start(job);
+  }
+  job->chunks.shares.push_back(std::move(share));
+  const StreamSpec& spec = job->owner->spec();
+  remote_chunks_->Bring(*spec.dataset, chunks,
+                        {.need = NeedOf(spec),
+                         .place = PlaceOf(spec, job->name),
+                         .unwanted = job->owner->unwanted()},
+                        [this, job, chunks](Result<std::vector<fetch::SentChunk>> sent) {
+                          ChunksCame(job, chunks, std::move(sent));
+                        });
+}
+
+void BatchScheduler::ChunksCame(const JobRef& job, const std::vector<fetch::WantedRemote>& wanted,
+                                Result<std::vector<fetch::SentChunk>> sent) {
+  if (!sent.has_value()) return Finish(job, sent.error());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    // The request of another batch has failed to bring it; the next plan asks again.
+    if ((*sent)[i] == nullptr) continue;
+    job->chunks.sent.insert_or_assign(wanted[i].number, std::move((*sent)[i]));
+  }
+  Start(job);
+}
+
 // The batch is complete but for rows that the router brings. They are written into its memory, so
 // the batch lives until the router has ended, whatever becomes of its reader. The router sees to it
 // that this does not take longer than other waits.
@@ -346,7 +397,7 @@ void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
     if (filled_rows.has_value()) {
       const std::size_t own = std::min(filled_rows->own_samples, samples);
       if (own > 0) job->waited = true;
-      held->other_samples = static_cast<std::uint32_t>(samples - own);
+      held->other_samples += static_cast<std::uint32_t>(samples - own);
       return Finish(job, std::move(*held));
     }
     held->hold = {};  // its memory is free before anybody is told so

@@ -1,11 +1,12 @@
 // BatchScheduler: takes each batch that was asked for from its name to its owner, on the threads of
-// an executor. A batch waits for extents that are not on a tier, and for slot memory; it is tried
-// again when what it waits for is there.
+// an executor. A batch waits for extents that are not on a tier, for chunks of other nodes, and for
+// slot memory; it is tried again when what it waits for is there.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_set>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "proto/contract/thread_annotations.h"
 #include "server/fetch/decoded_cache.h"
 #include "server/fetch/fetcher.h"
+#include "server/fetch/packed/remote_chunks.h"
 #include "server/fetch/row_router.h"
 #include "server/io/clock.h"
 #include "server/io/executor.h"
@@ -33,6 +35,9 @@ struct SchedulerOptions {
   // Limit for values that were decoded and are kept while their batches wait for slot memory, of
   // all streams together.
   std::uint64_t gathered_bytes = 16 * limits::kDecodeReadBytesMax;
+  // Limit for chunks that other nodes send, until their batches have decoded them, of all streams
+  // together. Batches beyond it take rows, or copies of extents.
+  std::uint64_t sent_chunk_bytes = limits::kPeerChunksHeldBytesMax;
 };
 
 // The parts that the scheduler uses. Borrowed; they must outlive all jobs.
@@ -112,6 +117,12 @@ class BatchScheduler {
   // Which of the planned extents are needed on this node.
   fetch::Fetcher::Where WhereOf(const BatchJob& job) const;
 
+  // Waiting for chunks that other nodes send.
+  OtherNodes OthersOf(const BatchJob& job) const;
+  void AwaitChunks(const JobRef& job, std::vector<fetch::WantedRemote> chunks);
+  void ChunksCame(const JobRef& job, const std::vector<fetch::WantedRemote>& wanted,
+                  Result<std::vector<fetch::SentChunk>> sent);
+
   // Waiting for rows, most of them of other nodes.
   void AwaitRows(const JobRef& job, AssembledBatch batch, std::vector<fetch::RoutedRow> rows);
 
@@ -132,6 +143,10 @@ class BatchScheduler {
   // Bytes that jobs may still keep of what was decoded for them.
   const std::shared_ptr<std::atomic<std::uint64_t>> gathered_account_ =
       std::make_shared<std::atomic<std::uint64_t>>(options_.gathered_bytes);
+  // Bytes that jobs may still have in chunks of other nodes.
+  const std::shared_ptr<std::atomic<std::uint64_t>> chunk_account_ =
+      std::make_shared<std::atomic<std::uint64_t>>(options_.sent_chunk_bytes);
+  std::optional<fetch::RemoteChunks> remote_chunks_;  // unset: a job of one node
   // Idle ones.
   std::vector<std::unique_ptr<BatchAssembler>> assemblers_ FOREBAY_GUARDED_BY(mutex_);
 };

@@ -10,6 +10,7 @@
 
 #include "proto/contract/result.h"
 #include "server/fetch/fetcher.h"
+#include "server/fetch/packed/remote_chunks.h"
 #include "server/fetch/row_router.h"
 #include "server/io/io_backend.h"
 #include "server/stream/assembled_batch.h"
@@ -21,6 +22,13 @@
 
 namespace forebay::stream {
 
+// What a batch of a packed data set can have from other nodes; borrowed.
+struct OtherNodes {
+  const fetch::Fetcher* fetcher = nullptr;    // says which extents they supply; null: none
+  const fetch::SentChunks* chunks = nullptr;  // that have come for the batch; null: none
+  bool are_chunks_asked = true;               // whether further chunks may be asked for
+};
+
 // The samples of a batch, in the order of its rows; borrowed until Forget.
 struct BatchSamples {
   std::span<const std::uint64_t> samples;
@@ -29,10 +37,9 @@ struct BatchSamples {
   // List the extents of samples that are decoded already, too, for a batch that must not depend on
   // what is kept.
   bool all_extents = false;
-  // These are used for packed data sets. `open` are the slots of the stream. `others` says which
-  // samples other nodes can supply; if it is null, all extents are needed here.
+  // These are used for packed data sets. `open` are the slots of the stream.
   OpenSlots open;
-  const fetch::Fetcher* others = nullptr;
+  OtherNodes others;
 };
 
 struct ViewLimits {
@@ -82,6 +89,9 @@ class Gatherer {
   // already needs none, so the next Plan of the same batch may list others.
   virtual Status Plan(const StreamSpec& spec, BatchSamples wanted) = 0;
   virtual std::span<const ExtentId> extents() const = 0;
+  // The chunks that other nodes have to send before Gather can be called. Once they are there
+  // (OtherNodes::chunks), the batch is planned again.
+  virtual std::span<const fetch::WantedRemote> missing_chunks() const { return {}; }
 
   // Fills the fields of `batch`, its memory and its counts, but for means.rows.
   // kResourceExhausted: there is no slot memory now; repeat the call later. kDataLoss with copies

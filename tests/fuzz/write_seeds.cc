@@ -538,6 +538,11 @@ void WritePeerRequests(SeedFolder& seeds) {
   place.set_epoch(7);
   place.set_position(std::uint64_t{1} << 40);
   seeds.Write("peer_request/rows_for_a_reader", for_a_reader.SerializeAsString());
+  v1::SamplesRequest chunks = rows;
+  for (std::uint32_t i = 0; i < 5; ++i) chunks.add_chunks(i << (6 * i));
+  seeds.Write("peer_request/chunks", chunks.SerializeAsString());
+  chunks.add_chunks(1);
+  seeds.Write("peer_request/more_chunks_than_samples", chunks.SerializeAsString());
   // Samples and fields are two lists of one length in a sound request.
   rows.add_fields(7);
   seeds.Write("peer_request/more_fields_than_samples", rows.SerializeAsString());

@@ -1,4 +1,5 @@
-// Chunks in RAM are used in place. Chunks on SSD, or on no tier, are read into one of two buffers:
+// Chunks in RAM, and those that another node has sent, are used in place. Chunks on SSD, or on no
+// tier, are read into one of two buffers:
 // ReadFromSsd fills one with the chunks of several units at once, so that the device has many
 // requests to work on; RecordOf fills the other with a single chunk that was too large for that.
 // Every record is verified before anybody decodes it. Called by the worker that assembles the
@@ -14,14 +15,9 @@
 
 namespace forebay::fetch {
 
-using catalog::PackChunk;
 using compress::ChunkRecord;
 
 namespace {
-
-catalog::Range PieceOf(const PackChunk& chunk) {
-  return {.extent = chunk.extent, .offset = chunk.image_offset, .length = chunk.bytes()};
-}
 
 // Memory for `bytes`, kept for the next time.
 Result<std::span<std::byte>> Grow(io::AlignedBuffer& buffer, std::uint64_t bytes) {
@@ -38,7 +34,7 @@ std::uint64_t ChunkReader::SsdBytes(const ReadMeans& means,
                                     std::span<const PlacedChunk> chunks) {
   std::uint64_t bytes = 0;
   for (const PlacedChunk& chunk : chunks) {
-    if (means.refs[chunk.extent_index]->tier == tier::TierKind::kRam) continue;
+    if (chunk.is_sent() || means.refs[chunk.extent_index]->tier == tier::TierKind::kRam) continue;
     bytes += tier::AlignedBytes(PieceOf(chunk.at));
   }
   return bytes;
@@ -50,7 +46,7 @@ Status ChunkReader::ReadFromSsd(const ReadMeans& means, std::span<PlacedChunk* c
   std::uint64_t bytes = 0;
   for (PlacedChunk* chunk : chunks) {
     const std::uint64_t cell = SsdBytes(means, {chunk, 1});
-    // The chunk lies in RAM.
+    // The chunk lies in memory.
     if (cell == 0) continue;
     bytes += cell;
     on_ssd.push_back(chunk);
@@ -100,13 +96,13 @@ Status ChunkReader::ReadPieces(const ReadMeans& means,
 Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
                                           const ReadMeans& means, PlacedChunk& chunk,
                                           SourceCounts& counts) {
-  const tier::ResidentExtent& extent = *means.refs[chunk.extent_index];
   std::span<const std::byte> bytes = chunk.record;
-  if (bytes.empty() && extent.tier == tier::TierKind::kRam) {
-    const std::span<const std::byte> image = extent.block.bytes();
+  if (bytes.empty() && means.refs[chunk.extent_index]->tier == tier::TierKind::kRam) {
+    const std::span<const std::byte> image = means.refs[chunk.extent_index]->block.bytes();
     // FindChunks has refused chunks that would lie outside of their extent.
     FOREBAY_CHECK(chunk.at.image_offset + chunk.at.bytes() <= image.size());
     bytes = image.subspan(chunk.at.image_offset, chunk.at.bytes());
+    chunk.record = bytes;
     counts.ram_bytes += bytes.size();
   // The chunk was too large to be read ahead.
   } else if (bytes.empty()) {
@@ -127,6 +123,8 @@ Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
 // staging can be compressed again from the original, so its copy is always given up.
 void ChunkReader::BlameTier(const ReadMeans& means, const PlacedChunk& chunk,
                             const Error& found) const {
+  // No tier has it, and it was compared with the pack's checksum when it came.
+  if (chunk.is_sent()) return;
   const tier::ExtentRef& extent = means.refs[chunk.extent_index];
   if (is_made_here_) return means.bad.push_back({extent, found});
   if (extent->tier != tier::TierKind::kRam) return;

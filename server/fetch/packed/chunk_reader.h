@@ -17,10 +17,19 @@ namespace forebay::fetch {
 
 // A chunk that is needed.
 struct PlacedChunk {
+  // In place of an index: another node has sent the record, which is set and was verified.
+  static constexpr std::uint32_t kSent = ~std::uint32_t{0};
   catalog::PackChunk at;
   std::uint32_t extent_index = 0;          // in ReadMeans::refs
   std::span<const std::byte> record = {};  // empty: not read yet
+
+  bool is_sent() const { return extent_index == kSent; }
 };
+
+// The piece of its extent that the chunk is.
+inline catalog::Range PieceOf(const catalog::PackChunk& chunk) {
+  return {.extent = chunk.extent, .offset = chunk.image_offset, .length = chunk.bytes()};
+}
 
 // Keeps its buffers for the next chunks. Not thread-safe.
 class ChunkReader {
@@ -34,9 +43,10 @@ class ChunkReader {
   // Reads those of the chunks that lie on SSD, at once; they stay until the next call.
   Status ReadFromSsd(const ReadMeans& means, std::span<PlacedChunk* const> chunks,
                      SourceCounts& counts);
-  // Returns the chunk's record, checked. If the chunk lies on SSD and ReadFromSsd has not read it,
-  // it is read now, and the record is good until the next call. kDataLoss: the record is damaged;
-  // if the tier is to blame, the extent is added to `bad`.
+  // Returns the chunk's record, checked, and notes in `chunk` where its bytes lie. If the chunk
+  // lies on SSD and ReadFromSsd has not read it, it is read now; then the record is good until the
+  // next call, and not noted. kDataLoss: the record is damaged; if the tier is to blame, the extent
+  // is added to `bad`.
   Result<compress::ChunkRecord> RecordOf(const compress::PackContext& pack,
                                          const ReadMeans& means, PlacedChunk& chunk,
                                          SourceCounts& counts);

@@ -77,9 +77,12 @@ std::uint64_t NodeTransport::wrong_extents(NodeRank rank) const {
 void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done done) {
   bool holds = false;
   bool is_too_busy = false;
+  bool flips_bits = false;
   {
     std::lock_guard lock(mutex_);
     ++counts_[request->node].row_requests;
+    flips_bits = counts_[request->node].flips_bits;
+    if (request->rows.front().chunk != 0) ++counts_[request->node].chunk_requests;
     is_too_busy = counts_[request->node].is_too_busy;
     holds = counts_[request->node].holds_rows;
     counts_[request->node].place = request->reader.place;
@@ -92,6 +95,12 @@ void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done 
     }
   }
   if (is_too_busy) return done(TooBusy(request->node));
+  if (flips_bits && request->rows.front().chunk != 0) {
+    done = [request, done = std::move(done)](const Status& status) {
+      request->rows.front().memory.back() ^= std::byte{1};
+      done(status);
+    };
+  }
   std::uint64_t bytes = 0;
   for (const fetch::Row& row : request->rows) bytes += row.memory.size();
   done = [this, node = request->node, bytes, done = std::move(done)](const Status& status) {
@@ -189,6 +198,11 @@ std::uint64_t NodeTransport::extents_asked(NodeRank rank) const {
 std::uint64_t NodeTransport::row_requests(NodeRank rank) const {
   std::lock_guard lock(mutex_);
   return counts_.at(rank).row_requests;
+}
+
+std::uint64_t NodeTransport::chunk_requests(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return counts_.at(rank).chunk_requests;
 }
 
 fetch::ReaderPlace NodeTransport::place_told(NodeRank rank) const {

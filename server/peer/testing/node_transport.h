@@ -46,7 +46,8 @@ class NodeTransport : public stage::ExtentSource,
   void Add(NodeRank rank, const Node& node);
   // From now on the node does not answer: requests to it fail with kUnavailable.
   void Silence(NodeRank rank);
-  // From now on one bit of each extent and of each catalog part that the node sends is inverted.
+  // From now on one bit is inverted of each extent, each catalog part, and the first chunk of each
+  // request for chunks of packs that the node sends.
   void SetFlipsBits(NodeRank rank);
   // From now on rows that the node sends are found to be wrong: requests for them fail with
   // kDataLoss.
@@ -74,7 +75,9 @@ class NodeTransport : public stage::ExtentSource,
   // The number of requests that were sent to the node, answered or not.
   std::uint64_t extents_asked(NodeRank rank) const;
   std::uint64_t row_requests(NodeRank rank) const;
-  // The number of extents of the node that were reported as wrong.
+  // The number of row_requests that were for chunks of packs.
+  std::uint64_t chunk_requests(NodeRank rank) const;
+  // The number of extents, and of answers with chunks, of the node that were reported as wrong.
   std::uint64_t wrong_extents(NodeRank rank) const;
   // Returns where the reader was that has asked the node for rows last.
   fetch::ReaderPlace place_told(NodeRank rank) const;
@@ -111,6 +114,7 @@ class NodeTransport : public stage::ExtentSource,
     fetch::ReaderPlace place;
     std::uint64_t extents_asked = 0;
     std::uint64_t row_requests = 0;
+    std::uint64_t chunk_requests = 0;
     std::uint64_t wrong_extents = 0;
     std::uint64_t bytes_sent = 0;
     std::uint64_t first_reads = 0;

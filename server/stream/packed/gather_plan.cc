@@ -1,14 +1,15 @@
 // A plan goes from samples to units, and from units to chunks. PlanUnits asks the source for the
 // unit of each value and groups the values by unit, with a counting sort; FindDecoded looks up
 // which units are decoded already; FindElsewhere chooses those whose samples come from other nodes
-// as rows; and PlanChunks lists the chunks and extents of the others. Nothing is read before
-// FindChunks. Vectors are cleared and not freed, because a plan is made for every batch.
+// as rows, or whose chunks do; and PlanChunks lists the chunks and extents of all but those that
+// come as rows. Nothing is read before FindChunks. Vectors are cleared and not freed, because a
+// plan is made for every batch.
 #include "server/stream/packed/gather_plan.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "server/plan/row_choice.h"
+#include "proto/contract/limits.h"
 #include "server/stream/stream_spec.h"
 
 namespace forebay::stream {
@@ -20,8 +21,8 @@ void GatherPlan::Make(const StreamSpec& spec, const GatherWanted& wanted,
   row_count_ = wanted.samples.size();
   PlanUnits(spec, wanted);
   FindDecoded(decoded);
-  if (wanted.others != nullptr) FindElsewhere(spec, wanted);
-  PlanChunks(wanted.all_extents);
+  FindElsewhere(spec, wanted, decoded);
+  PlanChunks(spec, wanted);
 }
 
 void GatherPlan::Forget() {
@@ -92,98 +93,191 @@ void GatherPlan::FindDecoded(fetch::DecodedCache& decoded) {
   }
 }
 
-// Chooses for each extent of another node whether it is copied here or its samples come as rows. An
-// extent that must be copied for one unit serves all others.
-void GatherPlan::FindElsewhere(const StreamSpec& spec, const GatherWanted& wanted) {
+// Chooses for each extent of another node whether it is copied here or its samples come as rows or
+// in chunks. An extent that must be copied for one unit serves all others.
+void GatherPlan::FindElsewhere(const StreamSpec& spec, const GatherWanted& wanted,
+                               fetch::DecodedCache& decoded) {
   elsewhere_.clear();
+  if (wanted.others.fetcher == nullptr) return;
+  const plan::ReadingShape reading = {.order = spec.order.ShapeOf(wanted.epoch),
+                                      .sample_count = spec.plan.sample_count(),
+                                      .ranks = spec.plan.ranks(),
+                                      .nodes = wanted.others.fetcher->node_count()};
   std::vector<std::pair<GatherUnit*, ExtentId>> units;
   for (GatherUnit& unit : units_) {
-    // A batch that must not depend on what is kept takes these rows, too.
+    // A batch that must not depend on what is kept takes these samples, too.
     if (unit.user_count == 0 || (unit.decoded && !wanted.all_extents)) continue;
-    const std::optional<ExtentId> extent = ElsewhereOf(spec, *wanted.others, unit);
+    // What has come is used, whatever would be chosen now.
+    unit.has_sent_chunks = HasAllChunks(wanted.others, unit);
+    if (unit.has_sent_chunks) continue;
+    const std::optional<ExtentId> extent = ElsewhereOf(spec, wanted.others, unit);
     if (!extent) continue;
-    ExtentElsewhere& found = *elsewhere_.at(*extent);
-    // Only a decoder learns how long such a value is, so this node has to decode it.
-    if (schema().fields[unit.field].variable()) {
-      found.is_copied = true;
-      continue;
-    }
     // Several units of a batch may lie in one extent, so they are weighed together.
-    found.batch_bytes += unit.user_count * schema().fields[unit.field].sample_bytes();
+    Weigh(unit, wanted.others, reading, decoded, *elsewhere_.at(*extent));
     units.emplace_back(&unit, *extent);
   }
   for (auto& [extent, found] : elsewhere_) {
-    if (!found || found->is_copied) continue;
-    found->is_copied = IsCopied(spec, *wanted.others, wanted.epoch, extent, found->batch_bytes);
+    if (!found || found->is_copied || found->samples == 0) continue;
+    found->is_copied = plan::IsCopied(
+        {.samples = {.stored = spec.catalog->extent(extent).sample_count,
+                     .of_batch = found->samples},
+         .stored_bytes = spec.dataset->ExpectedStoredBytes(extent),
+         .row_bytes = found->row_bytes,
+         .chunk_bytes = found->chunk_bytes,
+         .chunks_are_kept = found->chunks_are_kept},
+        reading);
   }
   // Decided for all extents first, because a unit may be met before one that has its extent copied.
   for (const auto& [unit, extent] : units) {
-    if (elsewhere_.at(extent)->is_copied) continue;
-    unit->is_elsewhere = true;
-    unit->group_key = spec.dataset->group_key(extent);
-    unit->decoded.reset();
+    if (elsewhere_.at(extent)->is_copied) {
+      unit->has_sent_chunks = false;
+    } else if (!unit->has_sent_chunks) {
+      unit->is_elsewhere = true;
+      unit->group_key = spec.dataset->group_key(extent);
+      unit->decoded.reset();
+    }
   }
 }
 
-// Returns the first extent of the unit that is not on this node. Its owner is asked for the rows,
-// and copies the others if they are not its own.
-std::optional<ExtentId> GatherPlan::ElsewhereOf(const StreamSpec& spec,
-                                                const fetch::Fetcher& others,
+// Chooses between the rows of a unit and its chunks, and adds what that costs to the extent.
+void GatherPlan::Weigh(GatherUnit& unit, const OtherNodes& others,
+                       const plan::ReadingShape& reading, fetch::DecodedCache& decoded,
+                       ExtentElsewhere& found) {
+  const compress::PackField& field = schema().fields[unit.field];
+  // Units are sorted by field. Each field of a sample may lie in a unit of its own.
+  found.field_samples = found.field == unit.field ? found.field_samples : 0;
+  found.field = unit.field;
+  found.field_samples += unit.user_count;
+  found.samples = std::max(found.samples, found.field_samples);
+  const bool takes_runs = plan::TakesRuns(reading);
+  // Where chunks lie in an extent that was compressed at staging, only its directory says. For
+  // orders without runs, owners decode what has a fixed size.
+  const bool may_send =
+      others.are_chunks_asked && !IsMadeHere() && (takes_runs || field.variable());
+  const std::uint64_t chunk_bytes = may_send ? BytesToSend(unit) : 0;
+  // How long a value of variable size is says only its decoder, so the length of its chunks stands
+  // for it.
+  const std::uint64_t row_bytes = field.variable() ? 0 : field.sample_bytes();
+  const std::uint64_t decoded_bytes =
+      field.variable() ? chunk_bytes : row_bytes * unit.samples.count;
+  const bool is_kept = may_send && takes_runs && decoded_bytes <= limits::kDecodedUnitBytesMax &&
+                       decoded.WouldKeep(unit.samples, decoded_bytes);
+  if (field.variable()) {
+    // No row can be asked for, so it is the chunk or the extent.
+    unit.has_sent_chunks = may_send;
+    found.is_copied = found.is_copied || !may_send;
+  } else {
+    unit.has_sent_chunks =
+        may_send && plan::IsSentAsChunk({.samples = {.stored = unit.samples.count,
+                                                     .of_batch = unit.user_count},
+                                         .row_bytes = row_bytes,
+                                         .chunk_bytes = chunk_bytes,
+                                         .is_kept = is_kept},
+                                        reading);
+  }
+  if (unit.has_sent_chunks) {
+    found.chunk_bytes += chunk_bytes;
+    found.chunks_are_kept = found.chunks_are_kept && is_kept;
+  } else {
+    found.row_bytes += unit.user_count * row_bytes;
+  }
+}
+
+bool GatherPlan::IsElsewhere(const StreamSpec& spec, const OtherNodes& others, ExtentId extent) {
+  const auto [entry, inserted] = elsewhere_.try_emplace(extent);
+  if (inserted && others.fetcher->IsElsewhere(*spec.dataset, extent)) entry->second.emplace();
+  return entry->second.has_value();
+}
+
+// Looks up all extents of the unit. Returns the first that is not on this node: its owner is asked
+// for the rows, and copies the others if they are not its own.
+std::optional<ExtentId> GatherPlan::ElsewhereOf(const StreamSpec& spec, const OtherNodes& others,
                                                 const GatherUnit& unit) {
+  std::optional<ExtentId> first;
   for (std::uint32_t i = 0; i < unit.place.chunk_count; ++i) {
     const ExtentId extent = source_->ExtentOf(unit.place, i);
-    const auto [entry, inserted] = elsewhere_.try_emplace(extent);
-    if (inserted && others.IsElsewhere(*spec.dataset, extent)) entry->second.emplace();
-    if (entry->second) return extent;
+    if (IsElsewhere(spec, others, extent) && !first) first = extent;
   }
-  return std::nullopt;
+  return first;
 }
 
-bool GatherPlan::IsCopied(const StreamSpec& spec, const fetch::Fetcher& others, EpochId epoch,
-                          ExtentId extent, std::uint64_t batch_bytes) {
-  const catalog::ExtentInfo info = spec.catalog->extent(extent);
-  std::uint64_t decoded_bytes = info.bytes;
-  // The catalog of packs knows the compressed bytes only. An extent is taken to have the ratio of
-  // the whole set, of which fields of variable size, whose extents are copied anyway, are no part.
-  if (!spec.form) {
-    double ratio = 0;
-    for (const compress::PackField& field : spec.catalog->packs()->schema().fields) {
-      if (!field.variable()) ratio += static_cast<double>(field.sample_bytes());
-    }
-    ratio *= static_cast<double>(spec.catalog->sample_count()) /
-             static_cast<double>(spec.catalog->total_bytes());
-    decoded_bytes = static_cast<std::uint64_t>(static_cast<double>(info.bytes) * ratio);
+// The bytes of those chunks of the unit that are not on this node.
+std::uint64_t GatherPlan::BytesToSend(const GatherUnit& unit) const {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t i = 0; i < unit.place.chunk_count; ++i) {
+    const auto extent = elsewhere_.find(source_->ExtentOf(unit.place, i));
+    if (extent == elsewhere_.end() || !extent->second) continue;
+    bytes += source_->ChunkOf(unit.place, i)->bytes();  // of packs, which have a table
   }
-  return !plan::TravelsAsRows({.stored_bytes = spec.dataset->ExpectedStoredBytes(extent),
-                               .decoded_bytes = decoded_bytes,
-                               .sample_count = info.sample_count,
-                               .batch_bytes = batch_bytes},
-                              {.order = spec.order.ShapeOf(epoch),
-                               .sample_count = spec.plan.sample_count(),
-                               .ranks = spec.plan.ranks(),
-                               .nodes = others.node_count()});
+  return bytes;
 }
 
-void GatherPlan::PlanChunks(bool all_extents) {
+// Whether chunk `index` of the unit, which lies in this extent, is asked of another node.
+bool GatherPlan::IsSent(const GatherUnit& unit, ExtentId extent) const {
+  if (!unit.has_sent_chunks) return false;
+  const auto found = elsewhere_.find(extent);
+  return found != elsewhere_.end() && found->second && !found->second->is_copied;
+}
+
+// Returns chunk `index` of the unit if another node has sent it, else null.
+fetch::SentChunk GatherPlan::SentOf(const OtherNodes& others, const GatherUnit& unit,
+                                    std::uint32_t index) {
+  if (others.chunks == nullptr) return nullptr;
+  const auto sent = others.chunks->find(unit.place.number + index);
+  return sent == others.chunks->end() ? nullptr : sent->second;
+}
+
+bool GatherPlan::HasAllChunks(const OtherNodes& others, const GatherUnit& unit) {
+  for (std::uint32_t i = 0; i < unit.place.chunk_count; ++i) {
+    if (SentOf(others, unit, i) == nullptr) return false;
+  }
+  return true;
+}
+
+void GatherPlan::PlanChunks(const StreamSpec& spec, const GatherWanted& wanted) {
   chunks_.clear();
   extents_.clear();
   extent_index_.clear();
+  missing_.clear();
   for (GatherUnit& unit : units_) {
     if (unit.user_count == 0 || unit.is_elsewhere) continue;
     // A decoded unit needs no extent. A batch that has waited once already asks for the extents all
     // the same, because the unit may be evicted while the batch waits again.
-    if (unit.decoded && !all_extents) continue;
+    if (unit.decoded && !wanted.all_extents) continue;
     unit.first_chunk = static_cast<std::uint32_t>(chunks_.size());
     unit.chunk_count = unit.place.chunk_count;
-    for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
-      const ExtentId extent = source_->ExtentOf(unit.place, i);
-      const auto [entry, inserted] = extent_index_.try_emplace(
-          extent, static_cast<std::uint32_t>(extents_.size()));
-      // Units share extents; each is listed, and pinned, once.
-      if (inserted) extents_.push_back(extent);
-      chunks_.push_back({.at = {}, .extent_index = entry->second});
-    }
+    for (std::uint32_t i = 0; i < unit.chunk_count; ++i) PlanChunk(spec, wanted.others, unit, i);
   }
+}
+
+// Chunk `index` of the unit has come from another node, is asked of one, or is read from its
+// extent.
+void GatherPlan::PlanChunk(const StreamSpec& spec, const OtherNodes& others,
+                           const GatherUnit& unit, std::uint32_t index) {
+  const ExtentId extent = source_->ExtentOf(unit.place, index);
+  const fetch::SentChunk sent = SentOf(others, unit, index);
+  if (sent != nullptr || IsSent(unit, extent)) {
+    // Only packs are sent in chunks, and their table answers without a directory.
+    const catalog::PackChunk at = *source_->ChunkOf(unit.place, index);
+    chunks_.push_back({.at = at, .extent_index = fetch::PlacedChunk::kSent});
+    if (sent != nullptr) {
+      chunks_.back().record = sent->span();
+      return;
+    }
+    missing_.push_back({.number = unit.place.number + index,
+                        .bytes = at.bytes(),
+                        .group_key = spec.dataset->group_key(extent),
+                        .row = {.sample = SampleId(unit.samples.first),
+                                .field = FieldId(unit.field),
+                                .memory = {},
+                                .chunk = index + 1}});
+    return;
+  }
+  const auto [entry, inserted] = extent_index_.try_emplace(
+      extent, static_cast<std::uint32_t>(extents_.size()));
+  // Units share extents; each is listed, and pinned, once.
+  if (inserted) extents_.push_back(extent);
+  chunks_.push_back({.at = {}, .extent_index = entry->second});
 }
 
 Status GatherPlan::FindChunks(const fetch::ReadMeans& means) {
@@ -192,6 +286,7 @@ Status GatherPlan::FindChunks(const fetch::ReadMeans& means) {
   for (const GatherUnit& unit : units_) {
     for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
       fetch::PlacedChunk& chunk = chunks_[unit.first_chunk + i];
+      if (chunk.is_sent()) continue;
       wanted.push_back({.unit = unit.place, .index = i, .extent_index = chunk.extent_index,
                         .at = &chunk.at});
     }

@@ -1,5 +1,6 @@
 // GatherPlan: which units a batch of a packed data set needs, who takes which sample of them, and
-// where the chunks lie that are not decoded yet.
+// where the chunks lie that are not decoded yet. In a job of several nodes, also how samples of
+// other nodes come here (plan/row_choice.h).
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,10 @@
 #include "server/fetch/fetcher.h"
 #include "server/fetch/packed/chunk_finder.h"
 #include "server/fetch/packed/chunk_reader.h"
+#include "server/fetch/packed/remote_chunks.h"
 #include "server/fetch/packed/unit_source.h"
+#include "server/plan/row_choice.h"
+#include "server/stream/gatherer.h"
 #include "server/stream/packed/slot_board.h"
 #include "server/stream/stream_spec.h"
 
@@ -32,8 +36,7 @@ struct GatherWanted {
   std::uint64_t end_position = 0;  // behind the batch
   bool all_extents = false;
   const BatchSlot* slot = nullptr;  // where set, rows that are filled already want nothing
-  // Where set, samples may come from other nodes as rows (plan/row_choice.h).
-  const fetch::Fetcher* others = nullptr;
+  OtherNodes others = {};
 };
 
 // A run of samples of one field: what is decoded at once.
@@ -51,6 +54,8 @@ struct GatherUnit {
   // no chunks then.
   bool is_elsewhere = false;
   std::uint64_t group_key = 0;
+  // Other nodes send those of its chunks that are not on this node.
+  bool has_sent_chunks = false;
 };
 
 // A value of the batch: sample `index` of a unit is row `row`.
@@ -62,7 +67,7 @@ struct GatherUser {
 class GatherPlan {
  public:
   // Finds the units, and takes those that are decoded already; extents() then lists, each once,
-  // where the chunks of the others lie.
+  // where the chunks of the others lie, and missing_chunks() those that other nodes have to send.
   void Make(const StreamSpec& spec, const GatherWanted& wanted, fetch::DecodedCache& decoded);
   // Lets go of decoded units.
   void Forget();
@@ -73,6 +78,7 @@ class GatherPlan {
   bool IsMadeHere() const { return source_->IsMadeHere(); }
   std::size_t row_count() const { return row_count_; }
   std::span<const ExtentId> extents() const { return extents_; }
+  std::span<const fetch::WantedRemote> missing_chunks() const { return missing_; }
 
   std::span<const GatherUnit> units() const { return units_; }
   // Of a field: the unit that was met first comes first.
@@ -97,17 +103,31 @@ class GatherPlan {
   void PlanUnits(const StreamSpec& spec, const GatherWanted& wanted);
   void SortUsers();
   void FindDecoded(fetch::DecodedCache& decoded);
-  void FindElsewhere(const StreamSpec& spec, const GatherWanted& wanted);
-  void PlanChunks(bool all_extents);
+  void FindElsewhere(const StreamSpec& spec, const GatherWanted& wanted,
+                     fetch::DecodedCache& decoded);
+  void PlanChunks(const StreamSpec& spec, const GatherWanted& wanted);
+  void PlanChunk(const StreamSpec& spec, const OtherNodes& others, const GatherUnit& unit,
+                 std::uint32_t index);
   // An extent that no tier of this node has, while it is decided how its samples come here.
   struct ExtentElsewhere {
-    std::uint64_t batch_bytes = 0;  // of rows that the batch takes
+    // What the batch takes of it: rows, and chunks.
+    std::uint64_t row_bytes = 0, chunk_bytes = 0;
+    bool chunks_are_kept = true;
+    // Its samples, in the field that has most of them, and in the field that was met last.
+    std::uint64_t samples = 0, field_samples = 0;
+    std::uint32_t field = 0;
     bool is_copied = false;
   };
-  std::optional<ExtentId> ElsewhereOf(const StreamSpec& spec, const fetch::Fetcher& others,
+  bool IsElsewhere(const StreamSpec& spec, const OtherNodes& others, ExtentId extent);
+  std::optional<ExtentId> ElsewhereOf(const StreamSpec& spec, const OtherNodes& others,
                                       const GatherUnit& unit);
-  static bool IsCopied(const StreamSpec& spec, const fetch::Fetcher& others, EpochId epoch,
-                       ExtentId extent, std::uint64_t batch_bytes);
+  void Weigh(GatherUnit& unit, const OtherNodes& others, const plan::ReadingShape& reading,
+             fetch::DecodedCache& decoded, ExtentElsewhere& found);
+  std::uint64_t BytesToSend(const GatherUnit& unit) const;
+  bool IsSent(const GatherUnit& unit, ExtentId extent) const;
+  static fetch::SentChunk SentOf(const OtherNodes& others, const GatherUnit& unit,
+                                 std::uint32_t index);
+  static bool HasAllChunks(const OtherNodes& others, const GatherUnit& unit);
 
   std::unique_ptr<fetch::UnitSource> source_;
   fetch::ChunkFinder finder_;
@@ -118,6 +138,7 @@ class GatherPlan {
   std::vector<GatherUser> unsorted_;
   std::vector<fetch::PlacedChunk> chunks_;
   std::vector<ExtentId> extents_;
+  std::vector<fetch::WantedRemote> missing_;
   std::unordered_map<std::uint64_t, std::uint32_t> unit_index_;  // first chunk -> unit
   std::unordered_map<ExtentId, std::uint32_t, IdHash> extent_index_;
   std::vector<std::uint32_t> indices_;

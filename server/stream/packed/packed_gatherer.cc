@@ -79,6 +79,7 @@ Status PackedGatherer::Gather(const StreamSpec& spec, const GatherMeans& gather_
     if (!fields[field].variable()) FOREBAY_TRY(FillField(field, means, batch));
   }
   RouteRows(gather_means, batch);
+  CountSent(batch);
   // Take waits for other batches that still write rows here. After it nobody else has access to the
   // memory.
   batch.hold.slot = slot_->Take();
@@ -184,6 +185,21 @@ void PackedGatherer::RouteRows(const GatherMeans& means, AssembledBatch& batch) 
   }
 }
 
+// Counts samples of which other nodes have sent chunks, each once, and without those that also have
+// a row to come: BatchScheduler counts these.
+void PackedGatherer::CountSent(AssembledBatch& batch) const {
+  std::vector<bool> has_chunks(plan_.row_count());
+  std::vector<bool> has_rows(plan_.row_count());
+  for (const GatherUnit& unit : plan_.units()) {
+    if (!unit.is_elsewhere && !unit.has_sent_chunks) continue;
+    std::vector<bool>& has = unit.is_elsewhere ? has_rows : has_chunks;
+    for (const GatherUser& user : plan_.UsersOf(unit)) has[user.row] = true;
+  }
+  for (std::size_t row = 0; row < has_chunks.size(); ++row) {
+    if (has_chunks[row] && !has_rows[row]) ++batch.other_samples;
+  }
+}
+
 Status PackedGatherer::FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
   if (unit.is_elsewhere) return {};
   const bool is_shared = !plan_.schema().fields[unit.field].variable() &&
@@ -225,8 +241,10 @@ Status PackedGatherer::FillClaimed(GatherUnit& unit, const Means& means, Assembl
     batch.decode.kept_samples += unit.user_count;
     batch.ram_samples += unit.user_count;
   } else {
-    const std::uint32_t extent = plan_.ChunksOf(unit)[0].extent_index;
-    batch.CountSource(means.chunks.refs[extent]->tier, unit.user_count, 0);
+    const PlacedChunk& first = plan_.ChunksOf(unit)[0];
+    if (!first.is_sent()) {
+      batch.CountSource(means.chunks.refs[first.extent_index]->tier, unit.user_count, 0);
+    }
     if (!field.variable()) {
       const std::uint64_t bytes = field.sample_bytes() * unit.samples.count;
       // A unit beyond the limit is never decoded as a whole into memory of its own; the rows of the

@@ -1,8 +1,8 @@
 // PackedGatherer: puts a batch of a packed data set together. Chunks are read from where their
 // extents lie and decoded: samples that no one will need again soon straight into the slot, or the
 // slot of another batch on its way; others to memory that is kept, from where this batch and later
-// ones copy them. Samples that another node is to decode get their place in the slot, and are
-// filled later.
+// ones copy them. Chunks that other nodes have sent are decoded likewise. Samples that another node
+// is to decode get their place in the slot, and are filled later.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,9 @@ class PackedGatherer final : public Gatherer {
 
   Status Plan(const StreamSpec& spec, BatchSamples wanted) override;
   std::span<const ExtentId> extents() const override { return plan_.extents(); }
+  std::span<const fetch::WantedRemote> missing_chunks() const override {
+    return plan_.missing_chunks();
+  }
   Status Gather(const StreamSpec& spec, const GatherMeans& means,
                 AssembledBatch& batch) override;
   GatheredValues TakeGathered() override { return std::exchange(gathered_, {}); }
@@ -50,6 +53,7 @@ class PackedGatherer final : public Gatherer {
   Result<std::size_t> ReadAhead(std::span<const GatherUnit> units, const Means& means,
                                 AssembledBatch& batch);
   void RouteRows(const GatherMeans& means, AssembledBatch& batch);
+  void CountSent(AssembledBatch& batch) const;
   Status FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch);
   bool ClaimRows(GatherUnit& unit, AssembledBatch& batch);
   void EndClaims(const GatherUnit& unit, bool are_filled);

@@ -1,7 +1,8 @@
 // Packs in a job of several nodes in one process, over both transports: whether samples come as
-// rows or with copies of extents, they are the pack's to the byte; damage, lost nodes and readers
-// that leave cost no sample that could be had.
+// rows, in chunks or with copies of extents, they are the pack's to the byte; damage, lost nodes
+// and readers that leave cost no sample that could be had.
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -72,6 +73,7 @@ class PackedNodesTest : public ::testing::TestWithParam<peer::TransportKind> {
         EXPECT_TRUE(session.Release({&batch.id, 1}).has_value());
       }
     }
+    other_samples_ = session.stats().other_samples;
     session.Close();
     errors_ = sink->errors();
     EXPECT_EQ(group_->node(0).slots().used_bytes(), 0U);
@@ -99,6 +101,24 @@ class PackedNodesTest : public ::testing::TestWithParam<peer::TransportKind> {
     }
     return requests;
   }
+  std::uint64_t ChunkRequests() {
+    std::uint64_t requests = 0;
+    for (std::uint32_t rank = 0; rank < group_->size(); ++rank) {
+      requests += group_->transport().chunk_requests(NodeRank(rank));
+    }
+    return requests;
+  }
+  // The chunks that node 1 owns, in the order of the table.
+  std::vector<catalog::PackChunk> ChunksOfNodeOne() {
+    const catalog::PackTable& table = *group_->node(0).dataset().catalog()->packs();
+    std::vector<catalog::PackChunk> chunks;
+    for (std::uint64_t number = 0; number < table.chunk_count(); ++number) {
+      const catalog::PackChunk chunk = table.chunk(number);
+      if (group_->Ranked(chunk.extent).front() == NodeRank(1)) chunks.push_back(chunk);
+    }
+    EXPECT_FALSE(chunks.empty()) << "node 1 owns nothing";
+    return chunks;
+  }
   std::uint64_t ExtentsAsked() {
     std::uint64_t extents = 0;
     for (std::uint32_t rank = 0; rank < group_->size(); ++rank) {
@@ -122,7 +142,11 @@ class PackedNodesTest : public ::testing::TestWithParam<peer::TransportKind> {
   std::vector<std::byte> pack_;
   std::unique_ptr<NodeGroup> group_;
   std::vector<Error> errors_;
+  std::uint64_t other_samples_ = 0;  // of the last PullEpoch
 };
+
+// Each step has 16 consecutive samples, which are two chunks of a movie; one of them is rank 0's.
+ServeFixture::Ask OfTwoReaders() { return {.mode = OrderMode::kSequential, .ranks = 2}; }
 
 // Returns a pack with fields of one chunk and of several tiles, all of fixed size.
 PackModel FixedModel(std::size_t samples) {
@@ -227,11 +251,144 @@ TEST_P(PackedNodesTest, ShortRunsTakeRows) {
   EXPECT_GT(place.position, 0U);
 }
 
-TEST_P(PackedNodesTest, ValuesWithoutAFixedSizeComeWithTheirExtents) {
-  Start(MakeModel(128, 3), 2);
+TEST_P(PackedNodesTest, ASequentialOrderTakesTheChunksOfItsBatches) {
+  Start(Movie(256), 2);
+  std::uint64_t wanted_bytes = 0;
+  std::uint64_t wanted_samples = 0;
+  for (const catalog::PackChunk& chunk : ChunksOfNodeOne()) {
+    if (chunk.first_sample() / kBatch % 2 != 0) continue;  // it is the other reader's
+    wanted_bytes += chunk.bytes();
+    wanted_samples += chunk.entry.sample_count;
+  }
+  EXPECT_EQ(PullEpoch(OfTwoReaders()), 128U);
+  EXPECT_TRUE(errors_.empty());
+  EXPECT_GT(ChunkRequests(), 0U);
+  EXPECT_EQ(RowRequests(), ChunkRequests()) << "no owner decodes a row";
+  EXPECT_EQ(group_->node(1).decoded().stats().decoded, 0U);
+  // An extent of a single chunk may be copied in its place.
+  const std::uint64_t sent = group_->transport().bytes_sent(NodeRank(1));
+  EXPECT_LE(sent, wanted_bytes + 64 * ExtentsAsked());
+  EXPECT_LE(other_samples_, wanted_samples);
+  EXPECT_GT(other_samples_, 0U);
+}
+
+TEST_P(PackedNodesTest, RunsShorterThanExtentsTakeChunks) {
+  Start(Movie(1024), 2, {.extent_bytes = 64 << 10, .decoded_bytes = 4 << 20});
+  const ServeFixture::Ask blocks = {.mode = OrderMode::kBlock, .block_samples = 16,
+                                    .window_runs = 2};
+  std::uint64_t row_bytes = 0;
+  for (const catalog::PackChunk& chunk : ChunksOfNodeOne()) {
+    row_bytes += chunk.entry.sample_count * 32 * 48;
+  }
+  EXPECT_EQ(PullEpoch(blocks), 1024U);
+  EXPECT_TRUE(errors_.empty());
+  EXPECT_GT(ChunkRequests(), 0U);
+  EXPECT_EQ(RowRequests(), ChunkRequests());
+  const std::uint64_t sent = group_->transport().bytes_sent(NodeRank(1));
+  EXPECT_GT(sent, 0U);
+  EXPECT_LT(sent, row_bytes / 2) << "the four batches of a window share its chunks";
+  EXPECT_NE(group_->transport().place_told(NodeRank(1)).order, 0U);
+}
+
+TEST_P(PackedNodesTest, ValuesWithoutAFixedSizeComeInChunks) {
+  Start(MakeModel(256, 3), 2, {.extent_bytes = 48 << 10});
+  EXPECT_EQ(PullEpoch({}), 256U);
+  EXPECT_TRUE(errors_.empty());
+  EXPECT_GT(ChunkRequests(), 0U);
+  EXPECT_GT(RowRequests(), ChunkRequests()) << "values of fixed size come as rows";
+  // Tiles of a sample may lie in extents of two nodes, and the last extent is small.
+  EXPECT_LE(group_->transport().extents_asked(NodeRank(1)), 2U);
+  EXPECT_LE(other_samples_, 256U);
+}
+
+TEST_P(PackedNodesTest, WithoutMemoryForChunksRowsOrExtentsComeInTheirPlace) {
+  Start(Movie(256), 2, {.sent_chunk_bytes = 0});
+  EXPECT_EQ(PullEpoch(OfTwoReaders()), 128U);
+  EXPECT_TRUE(errors_.empty());
+  EXPECT_EQ(ChunkRequests(), 0U);
+  EXPECT_GT(RowRequests() + ExtentsAsked(), 0U);
+}
+
+TEST_P(PackedNodesTest, WithoutMemoryForChunksValuesWithoutAFixedSizeComeWithTheirExtents) {
+  Start(MakeModel(128, 3), 2, {.sent_chunk_bytes = 0});
   EXPECT_EQ(PullEpoch({}), 128U);
   EXPECT_TRUE(errors_.empty());
+  EXPECT_EQ(ChunkRequests(), 0U);
   EXPECT_GT(ExtentsAsked(), 0U);
+}
+
+TEST_P(PackedNodesTest, WrongChunksComeFromTheNextNode) {
+  Start(Movie(256), 3);
+  group_->transport().SetFlipsBits(NodeRank(1));
+  EXPECT_EQ(PullEpoch(OfTwoReaders()), 128U);
+  EXPECT_TRUE(errors_.empty());
+  EXPECT_GT(group_->transport().chunk_requests(NodeRank(1)), 0U);
+  EXPECT_GT(group_->transport().wrong_extents(NodeRank(1)), 0U);
+}
+
+TEST_P(PackedNodesTest, ChunksThatNobodyCanSendAreReadFromAnExtentOfThisNode) {
+  Start(Movie(256), 3);
+  group_->transport().SetSendsWrongRows(NodeRank(1));
+  group_->transport().SetSendsWrongRows(NodeRank(2));
+  EXPECT_EQ(PullEpoch(OfTwoReaders()), 128U);
+  EXPECT_TRUE(errors_.empty());
+  EXPECT_GT(ChunkRequests(), 0U);
+  EXPECT_GT(ExtentsAsked(), 0U);
+}
+
+TEST_P(PackedNodesTest, TheChunksOfALostOwnerAreReadFromItsShare) {
+  Start(Movie(256), 2);
+  const std::uint64_t share = group_->node(1).dataset().progress().gfs_bytes;
+  const std::uint64_t read = group_->GfsBytes();
+  group_->transport().Silence(NodeRank(1));
+  EXPECT_EQ(PullEpoch(OfTwoReaders()), 128U);
+  EXPECT_TRUE(errors_.empty());
+  EXPECT_GT(group_->GfsBytes(), read);
+  EXPECT_LE(group_->GfsBytes(), read + share);
+}
+
+TEST_P(PackedNodesTest, AStreamThatIsClosedGivesUpTheChunksThatItWaitsFor) {
+  Start(Movie(256), 2);
+  group_->transport().SetHoldsRows(NodeRank(1));
+  const auto sink = group_->node(0).MakeSink();
+  ServeFixture::Ask ask = OfTwoReaders();
+  ask.batch = 2 * kBatch;
+  auto session = group_->node(0).Open(ask, *sink);
+  ASSERT_TRUE(session.has_value()) << session.error().ToString();
+  std::optional<StepId> step;  // whose chunk node 1 owns, in an extent that is not copied
+  const std::shared_ptr<const catalog::Catalog> catalog = group_->node(0).dataset().catalog();
+  for (const catalog::PackChunk& chunk : ChunksOfNodeOne()) {
+    const bool is_copied = catalog->extent(chunk.extent).sample_count < 3 * kBatch;
+    if (!step && !is_copied && chunk.first_sample() / kBatch % 2 == 0) {
+      step = StepId(chunk.first_sample() / (2 * kBatch));
+    }
+  }
+  ASSERT_TRUE(step.has_value());
+  ASSERT_TRUE((*session)->Pull({.first = {.step = *step}}).has_value());
+  while (group_->transport().chunk_requests(NodeRank(1)) == 0) std::this_thread::yield();
+  EXPECT_EQ(group_->node(0).slots().used_bytes(), 0U) << "a batch without its chunks has no slot";
+  (*session)->Close();
+  EXPECT_TRUE(sink->errors().empty()) << "nothing reaches a stream that was closed";
+  EXPECT_EQ(RowRequests(), 1U) << "nobody is asked in its place";
+}
+
+// All find that the chunk is damaged, so the batch is an error, and all others come.
+TEST_P(PackedNodesTest, AChunkDamagedOnTheGfsCostsTheBatchThatTakesIt) {
+  Start(Movie(256), 2);
+  const std::vector<std::byte> sound = pack_;
+  std::optional<compress::ChunkEntry> entry;
+  for (const catalog::PackChunk& chunk : ChunksOfNodeOne()) {
+    if (!entry && chunk.first_sample() / kBatch % 2 == 0) entry = chunk.entry;
+  }
+  ASSERT_TRUE(entry.has_value());
+  pack_[entry->offset + entry->head_bytes + 9] ^= std::byte{1};
+  group_.reset();
+  Serve(2);
+  pack_ = sound;  // what the samples that come are compared with
+  EXPECT_EQ(PullEpoch(OfTwoReaders()), 128U - kBatch);
+  ASSERT_EQ(errors_.size(), 1U);
+  EXPECT_EQ(errors_.front().code(), ErrorCode::kDataLoss);
+  EXPECT_THAT(errors_.front().message(), HasSubstr("chunk of field frame"));
 }
 
 TEST_P(PackedNodesTest, ChunksOnTheOwnersSsdAreReadAndDecodedThere) {

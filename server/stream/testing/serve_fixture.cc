@@ -227,7 +227,8 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   self.MakeRowRooms(options);
   self.registry_ = std::make_unique<StreamRegistry>(
       RegistryOptions{.batches = {.has_ssd = options.ssd_bytes > 0,
-                                  .view_pin_bytes = options.view_pin_bytes}},
+                                  .view_pin_bytes = options.view_pin_bytes,
+                                  .sent_chunk_bytes = options.sent_chunk_bytes}},
       SchedulerParts{.fetcher = *self.fetcher_,
                      .decoded = *self.decoded_,
                      .executor = *self.executor_,

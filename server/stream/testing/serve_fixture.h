@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/contract/limits.h"
 #include "proto/contract/order_spec.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/local_rows.h"
@@ -86,6 +87,7 @@ struct ServeOptions {
   std::uint32_t workers = 2;
   bool persist = false;
   std::uint64_t decoded_bytes = 1 << 20;
+  std::uint64_t sent_chunk_bytes = limits::kPeerChunksHeldBytesMax;  // as in SchedulerOptions
   // Where set, the data set instead of records; its name is "data" in any case.
   std::optional<catalog::DatasetSource> source = std::nullopt;
   stage::Compression compression = stage::Compression::kOff;
