@@ -3,7 +3,7 @@
 #
 # Tests cost as much to compile as all that they test, so they are built for speed of building:
 #   - without optimisation in RelWithDebInfo (the code under test keeps -O2), but optimised in
-#     Release, where the soak tests run;
+#     Release, where the soak tests run; forebay_optimise() makes exceptions;
 #   - from precompiled headers: a test would spend half of its time on GoogleTest and the standard
 #     library. With g++ only: the clang presets show that each test includes what it uses;
 #   - several files at once where FOREBAY_UNITY_BUILD is on (preset ci), because they include the
@@ -53,18 +53,52 @@ function(forebay_test_code target)
   endif()
 endfunction()
 
-# forebay_test(NAME <name> SOURCES <files> LIBRARIES <targets> [LABELS <one label>]
-#              [TORCH] [OWN_PROGRAM] [TIMEOUT <s>] [SERIAL])
+# forebay_optimise(<target> <files>): for files of test code that compute for so long that a little
+# optimisation costs less than it saves. Each is compiled alone, and without precompiled headers,
+# which are not optimised.
+function(forebay_optimise target)
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES
+    COMPILE_OPTIONS $<$<CONFIG:RelWithDebInfo>:-O1>
+    SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# forebay_suites(<program> <properties>...): ctest runs each suite of the program by itself, in one
+# process, and the test has the name of the suite. What failed stands in its output. A suite is all
+# that ctest sees, so none of its tests may be skipped: the suite fails then.
+function(forebay_suites program)
+  set(list ${CMAKE_CURRENT_BINARY_DIR}/${program}_suites.cmake)
+  set(include ${CMAKE_CURRENT_BINARY_DIR}/${program}_suites_include.cmake)
+  set(properties ${ARGN} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+  add_custom_command(TARGET ${program} POST_BUILD BYPRODUCTS ${list}
+    COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${program}> -D LIST=${list}
+            -D "PROPERTIES=${properties}" -P ${PROJECT_SOURCE_DIR}/tests/list_suites.cmake
+    VERBATIM)
+  # A program that was not built is a test that fails, as with gtest_discover_tests.
+  file(CONFIGURE OUTPUT ${include} @ONLY CONTENT [[
+if(EXISTS "@list@")
+  include("@list@")
+else()
+  add_test(@program@_NOT_BUILT @program@_NOT_BUILT)
+endif()
+]])
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include})
+endfunction()
+
+# forebay_test(NAME <name> SOURCES <files> LIBRARIES <targets> [LABELS <one label>] [TORCH]
+#              [OWN_PROGRAM] [TIMEOUT <s>] [SERIAL] [BY_SUITE] [COST <s>] [OPTIMISED])
 # Adds test cases, each of which ctest runs by itself. Those of a room with one label make one
 # program, such as server_tier_unit_test: linking 230 programs cost more than all of compress/.
 # OWN_PROGRAM makes a program called <name>: for tests that change their process (link-time
 # wrappers, an operator new or a main of their own), have definitions of their own, or are run by
 # name elsewhere. TIMEOUT and SERIAL imply it. SERIAL: they measure time, so that nothing else runs
 # beside them. TORCH: they include LibTorch's headers, and are a program apart from the room's
-# others.
+# others. BY_SUITE, which TORCH implies: forebay_suites(); for programs that load LibTorch, which
+# takes a second of a core, more than most of their tests. COST: about how long, where that is tens
+# of seconds. ctest starts what costs most first, so that no core is idle in the end. A program that
+# several calls make gets BY_SUITE and COST from the first. OPTIMISED: forebay_optimise().
 function(forebay_test)
-  cmake_parse_arguments(arg "OWN_PROGRAM;SERIAL;TORCH" "NAME;TIMEOUT;LABELS" "SOURCES;LIBRARIES"
-                        ${ARGN})
+  cmake_parse_arguments(arg "OWN_PROGRAM;SERIAL;TORCH;BY_SUITE;OPTIMISED" "NAME;TIMEOUT;LABELS;COST"
+                        "SOURCES;LIBRARIES" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -72,11 +106,19 @@ function(forebay_test)
   if(arg_TIMEOUT OR arg_SERIAL)
     set(arg_OWN_PROGRAM ON)
   endif()
-  # The value is never empty, because the properties after an empty one would get each other's
-  # values.
+  if(arg_TORCH)
+    set(arg_BY_SUITE ON)
+  endif()
+  # Values are never empty, because the properties after an empty one would get each other's values.
   if(NOT arg_TIMEOUT)
     # Many times what tests need: a hang is found in any case, and a machine may be slow.
     set(arg_TIMEOUT 300)
+    if(arg_BY_SUITE)
+      set(arg_TIMEOUT 900)
+    endif()
+  endif()
+  if(NOT arg_COST)
+    set(arg_COST 0)
   endif()
   if(NOT arg_OWN_PROGRAM)
     file(RELATIVE_PATH room ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
@@ -96,11 +138,18 @@ function(forebay_test)
     endif()
     set_target_properties(${program} PROPERTIES
       UNITY_BUILD ${FOREBAY_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 12)
-    gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60
-                         PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
-                         RUN_SERIAL ${arg_SERIAL})
+    set(properties TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" RUN_SERIAL ${arg_SERIAL}
+      COST ${arg_COST})
+    if(arg_BY_SUITE)
+      forebay_suites(${program} ${properties})
+    else()
+      gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
+    endif()
   endif()
   list(TRANSFORM arg_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ REGEX "^[^/]")
   target_sources(${program} PRIVATE ${arg_SOURCES})
+  if(arg_OPTIMISED)
+    forebay_optimise(${program} ${arg_SOURCES})
+  endif()
   target_link_libraries(${program} PRIVATE ${arg_LIBRARIES})
 endfunction()

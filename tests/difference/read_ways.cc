@@ -34,8 +34,17 @@ std::string NameOf(Isa isa) {
   return kNames.at(static_cast<std::size_t>(isa));
 }
 
+// Clear and IsUntouched do not loop over the bytes themselves: tests are compiled without
+// optimisation, and half of this one's time would go there.
+void Clear(std::span<std::byte> bytes) {
+  std::memset(bytes.data(), std::to_integer<int>(kCanary), bytes.size());
+}
+
+// The first byte is a canary, and each is as the one before it.
 bool IsUntouched(std::span<const std::byte> bytes) {
-  return std::ranges::all_of(bytes, [](std::byte byte) { return byte == kCanary; });
+  if (bytes.empty()) return true;
+  return bytes[0] == kCanary &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
 }
 
 // Strided memory in which every wanted element is known, and what lies beside them is guarded.
@@ -59,26 +68,26 @@ class GuardedBox {
   // Takes the elements out, dense; what is left is what nobody may have written.
   std::vector<std::byte> TakeElements() {
     std::vector<std::byte> dense;
-    ForEach([&](std::size_t at) {
-      const std::span<std::byte> element = out_.memory.subspan(at, element_bytes_);
-      dense.insert(dense.end(), element.begin(), element.end());
-      std::ranges::fill(element, kCanary);
+    const std::size_t row_bytes = range_.extent[3] * element_bytes_;
+    ForEachRow([&](std::size_t at) {
+      const std::span<std::byte> row = out_.memory.subspan(at, row_bytes);
+      dense.insert(dense.end(), row.begin(), row.end());
+      Clear(row);
     });
     return dense;
   }
   bool IsAlone() const { return IsUntouched(memory_); }
 
  private:
+  // Rows along the last axis, whose elements have no gap between them.
   template <typename Visit>
-  void ForEach(const Visit& visit) const {
+  void ForEachRow(const Visit& visit) const {
     for (std::uint32_t s = 0; s < range_.sample_count; ++s) {
       for (std::uint32_t a = 0; a < range_.extent[0]; ++a) {
         for (std::uint32_t b = 0; b < range_.extent[1]; ++b) {
           for (std::uint32_t c = 0; c < range_.extent[2]; ++c) {
-            for (std::uint32_t d = 0; d < range_.extent[3]; ++d) {
-              visit(s * out_.sample_stride + a * out_.axis_stride[0] + b * out_.axis_stride[1] +
-                    c * out_.axis_stride[2] + d * out_.axis_stride[3]);
-            }
+            visit(s * out_.sample_stride + a * out_.axis_stride[0] + b * out_.axis_stride[1] +
+                  c * out_.axis_stride[2]);
           }
         }
       }
@@ -253,7 +262,7 @@ bool ReadWays::CheckPlaces(bool as_records) {
   }
   for (const std::uint32_t sample : samples) {
     outcome.bytes.insert(outcome.bytes.end(), places[sample].begin(), places[sample].end());
-    std::ranges::fill(places[sample], kCanary);
+    Clear(places[sample]);
   }
   const std::string way = as_records ? "samples of a record" : "places, " + NameOf(isa);
   if (!IsUntouched(memory)) return !HasDifference(way + ": writes beside the places");

@@ -1,26 +1,28 @@
 // DaemonProcess: a real forebayd, started, watched and ended by a test.
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace forebay::integration {
 
 inline constexpr std::chrono::seconds kPatience(60);  // until a test gives up
 
-// Looks again until `met`, or the patience ends. Other processes make it true.
+// Looks again until `met`, or the patience ends. Other processes make it true, and need the core
+// that looking without a pause would take from them.
 template <typename Condition>
 bool Eventually(const Condition& met) {
+  constexpr int kBetweenLooksMs = 1;
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (!met()) {
     if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
+    poll(nullptr, 0, kBetweenLooksMs);
   }
   return true;
 }

@@ -22,33 +22,33 @@ namespace forebay::compress::stage_kernels_test {
 
 constexpr std::uint32_t kSeed = 20261125;
 
-// Every triple of `bits` bits whose first channel is `red`, there and back.
+// Every triple of `bits` bits, there and back. Those of one first channel at once; the planes of
+// the others are the same for all of them.
 template <typename T>
-void ExpectColoursReverse(ColourKind kind, std::uint32_t bits, std::uint32_t red) {
+void ExpectColoursReverse(ColourKind kind, std::uint32_t bits) {
   const std::size_t levels = std::size_t{1} << bits;
-  std::vector<T> first(levels * levels, static_cast<T>(red)), second, third;
-  for (std::size_t i = 0; i < first.size(); ++i) {
+  std::vector<T> second, third;
+  for (std::size_t i = 0; i < levels * levels; ++i) {
     second.push_back(static_cast<T>(i / levels));
     third.push_back(static_cast<T>(i % levels));
   }
-  auto x = first, y = second, z = third;
-  ForwardColour(kind, bits, x.size(), x.data(), y.data(), z.data());
-  for (const auto* plane : {&x, &y, &z}) {
-    ASSERT_LT(*std::max_element(plane->begin(), plane->end()), levels);
+  for (std::size_t red = 0; red < levels; ++red) {
+    const std::vector<T> first(levels * levels, static_cast<T>(red));
+    auto x = first, y = second, z = third;
+    ForwardColour(kind, bits, x.size(), x.data(), y.data(), z.data());
+    for (const auto* plane : {&x, &y, &z}) {
+      ASSERT_LT(*std::max_element(plane->begin(), plane->end()), levels);
+    }
+    InverseColour(kind, bits, x.size(), x.data(), y.data(), z.data());
+    ASSERT_EQ(x, first);
+    ASSERT_EQ(y, second);
+    ASSERT_EQ(z, third);
   }
-  InverseColour(kind, bits, x.size(), x.data(), y.data(), z.data());
-  ASSERT_EQ(x, first);
-  ASSERT_EQ(y, second);
-  ASSERT_EQ(z, third);
 }
 
 TEST(Colour, EveryTripleOfBytesComesBack) {
   for (const ColourKind kind : {ColourKind::kGreen, ColourKind::kYCoCg}) {
-    for (std::uint32_t bits = 1; bits <= 8; ++bits) {
-      for (std::uint32_t red = 0; red < 1U << bits; ++red) {
-        ExpectColoursReverse<std::uint8_t>(kind, bits, red);
-      }
-    }
+    for (std::uint32_t bits = 1; bits <= 8; ++bits) ExpectColoursReverse<std::uint8_t>(kind, bits);
   }
 }
 
