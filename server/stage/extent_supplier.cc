@@ -114,19 +114,28 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
 Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::uint64_t bytes,
                                                   const tier::ExtentKey* key, bool is_passing,
                                                   io::IoQueue& queue) {
-  // A load that has another way waits for memory only briefly: a reader that can read in pieces,
-  // and an extent that passes through RAM in the background.
+  // At first a load waits only briefly if it has another way then: a reader that can read in pieces,
+  // an extent that passes through RAM in the background, and a demand that may take the place of
+  // what is needed sooner.
   const bool may_be_in_pieces = !load.background && GfsPieces::CanRead(load.dataset);
   const bool may_evict_homes = load.background && is_passing;
+  const bool may_go_first = !load.background && !may_be_in_pieces && key != nullptr;
   StagingTiers::MemoryRequest request{
       .bytes = bytes,
       .key = key,
-      .wait_ms = may_be_in_pieces || may_evict_homes ? limits::kShortMemoryWaitMs
-                                                     : limits::kMemoryWaitMs,
+      .wait_ms = may_be_in_pieces || may_evict_homes || may_go_first ? limits::kShortMemoryWaitMs
+                                                                     : limits::kMemoryWaitMs,
       .spares_homes = load.background};
   Result<tier::ArenaBlock> block = parts_.tiers.Allocate(request, queue);
   const bool is_short =
       !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;
+  if (is_short && may_go_first) {
+    // A batch waits for this extent. When it is needed is an estimate of some of its samples, which
+    // may say later than all others, while the reader cannot go on without it.
+    request.key = nullptr;
+    request.wait_ms = limits::kMemoryWaitMs;
+    return parts_.tiers.Allocate(request, queue);
+  }
   if (!is_short || !may_evict_homes) return block;
   // In a small tier, extents at home may leave no gap that is large enough for the image. Without
   // this, the extent would stay on no tier. What is evicted for it goes to SSD too, where that has

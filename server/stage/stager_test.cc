@@ -533,6 +533,25 @@ TEST_F(StagerTest, ACompressedCopyOfAnEarlierDaemonIsTheFirstRead) {
   FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(4)));
 }
 
+// Next uses are estimates: a batch may wait for an extent that seems to be needed last. A data set
+// that is compressed cannot be read in pieces instead.
+TEST_F(StagerTest, ADemandThatSeemsToBeNeededLaterThanAllOthersIsMetAllTheSame) {
+  DatasetOptions dataset = RecordDataset();
+  dataset.compression = Compression::kFast;
+  std::atomic<std::uint32_t> demanded = 0;
+  FOREBAY_EXPECT_OK(rig_.Start(
+      dataset, {.ram_bytes = 384 << 10,
+                .reserve_bytes = 256 << 10,
+                .next_use = [&](const tier::ExtentKey& key, std::uint64_t) -> std::uint64_t {
+                  return key == rig_.dataset().key(ExtentId(demanded)) ? 5 : 0;
+                }}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  for (demanded = 0; demanded < rig_.extent_count(); ++demanded) {
+    FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(demanded)));
+  }
+  EXPECT_GT(rig_.cache().stats(tier::TierKind::kRam).evictions, 0U) << "it all fitted";
+}
+
 TEST_F(StagerTest, WhatIsOnSsdAfterARestartTakesNoRoomTwice) {
   // The SSD holds the data set once, not twice, so no extent may be without a home.
   const RigOptions options = {.ram_bytes = 384 << 10, .reserve_bytes = 256 << 10,

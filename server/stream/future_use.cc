@@ -1,6 +1,6 @@
 // Next uses are estimates: of the samples of an extent or a chunk, at most 64 are looked at, so an
-// answer costs some microseconds whatever the size of the data set. Advance, which every batch
-// calls, does not wait even for that.
+// answer costs some microseconds whatever the size of the data set. Asked and Answered, which every
+// batch calls, do not wait even for that.
 #include "server/stream/future_use.h"
 
 #include <algorithm>
@@ -37,14 +37,37 @@ std::uint64_t FirstIndexFrom(const catalog::Selection& selection, std::uint64_t 
 
 }  // namespace
 
-void StreamFuture::Advance(EpochId epoch, std::uint64_t position) {
+// Batches become ready in any order. So the reader is where the first one begins that it still
+// waits for, and not behind the last one that was put together: what the first one needs would
+// count as needed in the next epoch, and others would not make room for it.
+bool StreamFuture::UpdateLocked() {
+  const Ranks before{.own = progress_, .slowest = slowest_};
+  progress_ = asked_.empty() ? got_ : *asked_.begin();
+  slowest_ = FindSlowestLocked();
+  return progress_ != before.own || slowest_ != before.slowest;
+}
+
+void StreamFuture::Asked(EpochId epoch, std::uint64_t begin) {
+  bool has_moved = false;
   {
     const MutexLock lock(progress_mutex_);
-    progress_ = {.epoch = epoch, .position = position};
-    slowest_ = FindSlowestLocked();
+    asked_.insert({.epoch = epoch, .position = begin});
+    has_moved = UpdateLocked();
+  }
+  if (has_moved) memory_.Notify();
+}
+
+void StreamFuture::Answered(EpochId epoch, std::uint64_t begin, std::optional<std::uint64_t> end) {
+  bool has_moved = false;
+  {
+    const MutexLock lock(progress_mutex_);
+    const auto asked = asked_.find(Progress{.epoch = epoch, .position = begin});
+    if (asked != asked_.end()) asked_.erase(asked);
+    if (end) got_ = {.epoch = epoch, .position = *end};
+    has_moved = UpdateLocked();
   }
   // Extents of the batch are needed later than before, so they may be evicted now.
-  memory_.Notify();
+  if (has_moved) memory_.Notify();
 }
 
 void StreamFuture::Note(const fetch::ReaderPlace& place) {

@@ -28,9 +28,12 @@ class StreamFuture {
   StreamFuture(std::shared_ptr<const StreamSpec> spec, tier::MemorySignal& memory)
       : spec_(std::move(spec)), memory_(memory), fingerprint_(spec_->order.Fingerprint()) {}
 
-  // A batch that ends before this position of this epoch has been put together. Does not wait for
-  // answers that are being computed.
-  void Advance(EpochId epoch, std::uint64_t position);
+  // The reader waits for a batch that begins at this position of this epoch. Until Answered, what
+  // it needs counts as needed, whatever batches behind it are ready before it. Neither call waits
+  // for answers that are being computed.
+  void Asked(EpochId epoch, std::uint64_t begin);
+  // This batch has been put together, and ends before `end`. Null: it has failed.
+  void Answered(EpochId epoch, std::uint64_t begin, std::optional<std::uint64_t> end);
   // Another rank of the stream, on another node, has all that is before this place. No effect if
   // the stream is not of that order and that number of ranks.
   void Note(const fetch::ReaderPlace& place);
@@ -88,6 +91,8 @@ class StreamFuture {
     Progress slowest;  // of all ranks, as far as it is known here
   };
   Ranks ranks() const FOREBAY_EXCLUDES(progress_mutex_);
+  // True if this rank's place, or that of the slowest one, has changed.
+  bool UpdateLocked() FOREBAY_REQUIRES(progress_mutex_);
   Progress FindSlowestLocked() const FOREBAY_REQUIRES(progress_mutex_);
   std::uint64_t StepsFrom(const Progress& from, ExtentId extent) FOREBAY_REQUIRES(mutex_);
 
@@ -97,7 +102,10 @@ class StreamFuture {
   // The places of the ranks have a mutex of their own, which is held briefly, so that the delivery
   // of a batch never waits for a search that asks about all extents of a cache.
   mutable Mutex progress_mutex_;
-  Progress progress_ FOREBAY_GUARDED_BY(progress_mutex_);
+  // Where the batches begin that the reader waits for, and where the last one ends that it got.
+  std::multiset<Progress> asked_ FOREBAY_GUARDED_BY(progress_mutex_);
+  Progress got_ FOREBAY_GUARDED_BY(progress_mutex_);
+  Progress progress_ FOREBAY_GUARDED_BY(progress_mutex_);  // follows from these two
   Progress slowest_ FOREBAY_GUARDED_BY(progress_mutex_);
   // The places of ranks on other nodes, by rank, and in the order of the places.
   std::map<std::uint32_t, Progress> others_ FOREBAY_GUARDED_BY(progress_mutex_);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -57,7 +58,7 @@ class FutureUseTest : public ::testing::Test {
   void ExpectAsWalked() {
     for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
       for (std::uint64_t position = 0; position <= kSamples + 5; position += 7) {
-        future_->Advance(EpochId(epoch), position);
+        future_->Answered(EpochId(epoch), 0, position);
         for (std::uint64_t first = 0; first + 5 <= kSamples; first += 5) {
           for (const std::uint64_t after : {std::uint64_t{0}, position, position + 2 * kBatch}) {
             const fetch::UnitSamples unit{.first = first, .count = 5,
@@ -100,11 +101,34 @@ TEST_F(FutureUseTest, LooksAtTheBatchesOfItsRankOnly) {
   ExpectAsWalked();
 }
 
+// Batches become ready in any order. What the first one needs that has not come is needed now.
+TEST_F(FutureUseTest, ABatchThatIsLateHoldsThePlaceOfItsReader) {
+  Start({.batch = kBatch});
+  const Order order(spec_->order, EpochId(0));
+  const auto at = [&](std::uint64_t position) {
+    return fetch::UnitSamples{.first = order.Forward(Position(position)), .count = 1};
+  };
+  future_->Asked(EpochId(0), kBatch);
+  future_->Asked(EpochId(0), 2 * kBatch);
+  future_->Asked(EpochId(0), 3 * kBatch);
+  future_->Answered(EpochId(0), 2 * kBatch, 3 * kBatch);
+  future_->Answered(EpochId(0), 3 * kBatch, std::nullopt);
+  EXPECT_EQ(future_->StepsUntilAny(at(kBatch)), 0U);
+  EXPECT_EQ(future_->StepsUntilAny(at(2 * kBatch)), 1U);
+  EXPECT_EQ(future_->StepsUntilAny(at(5 * kBatch)), 4U);
+  future_->Answered(EpochId(0), kBatch, std::nullopt);
+  EXPECT_EQ(future_->StepsUntilAny(at(5 * kBatch)), 2U) << "it waits for nothing";
+  future_->Asked(EpochId(0), kBatch);
+  EXPECT_EQ(future_->StepsUntilAny(at(kBatch)), 0U) << "it asks again";
+  future_->Answered(EpochId(0), kBatch, 2 * kBatch);
+  EXPECT_EQ(future_->StepsUntilAny(at(5 * kBatch)), 3U);
+}
+
 // What was said of other positions, or of as many samples elsewhere, is not said again.
 TEST_F(FutureUseTest, FollowsAReaderThatGoesBack) {
   Start({.batch = kBatch});
   for (const std::uint64_t position : {150U, 10U, 90U, 0U, 203U, 40U}) {
-    future_->Advance(EpochId(1), position);
+    future_->Answered(EpochId(1), 0, position);
     for (std::uint64_t first = 0; first < 200; ++first) {
       for (const std::uint32_t count : {1U, 3U}) {
         const fetch::UnitSamples unit{.first = first, .count = count};
@@ -127,7 +151,7 @@ TEST_F(FutureUseTest, WhatASlowerRankStillReadsIsNeededNow) {
   const ExtentId extent = extent_at(45);
   std::uint64_t end = 45;
   while (extent_at(end) == extent) ++end;
-  future_->Advance(EpochId(0), end);
+  future_->Answered(EpochId(0), 0, end);
   const std::uint64_t next_epoch = future_->StepsUntil(extent);
   ASSERT_GT(next_epoch, 0U);
   const fetch::ReaderPlace behind{.order = spec_->order.Fingerprint(), .rank = 0, .ranks = 4,
@@ -160,12 +184,12 @@ TEST_F(FutureUseTest, WhatASlowerRankStillReadsIsNeededNow) {
   // A rank that is a window and its credits behind is not waited for.
   future_->Note(behind);
   const std::uint64_t lag = kRun + spec_->credits * kBatch;
-  future_->Advance(EpochId(0), 45 + lag);
+  future_->Answered(EpochId(0), 0, 45 + lag);
   EXPECT_EQ(future_->StepsUntil(extent), 0U);
-  future_->Advance(EpochId(0), 46 + lag);
+  future_->Answered(EpochId(0), 0, 46 + lag);
   EXPECT_GT(future_->StepsUntil(extent), 0U);
   // The distance between the ranks is also counted over the end of an epoch.
-  future_->Advance(EpochId(1), 10);
+  future_->Answered(EpochId(1), 0, 10);
   const ExtentId last = extent_at(kSamples - 1);
   fetch::ReaderPlace old = behind;
   old.position = kSamples - 2;
@@ -179,7 +203,7 @@ TEST_F(FutureUseTest, SaysWhenAnExtentIsNeeded) {
   ASSERT_GE(spec_->catalog->extent_count(), 4U);
   for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
     for (std::uint64_t position = 0; position < kSamples; position += 9) {
-      future_->Advance(EpochId(epoch), position);
+      future_->Answered(EpochId(epoch), 0, position);
       for (std::uint32_t extent = 0; extent < spec_->catalog->extent_count(); ++extent) {
         const catalog::ExtentInfo info = spec_->catalog->extent(ExtentId(extent));
         std::uint64_t first = kSamples, last = 0, next_first = kSamples;
@@ -215,7 +239,7 @@ TEST_F(FutureUseTest, FindsTheFewSelectedSamplesOfAnExtent) {
   Start({.batch = 1, .selection = "hash:0:0.03"});
   ASSERT_EQ(spec_->catalog->extent_count(), 1U);
   ASSERT_LT(spec_->selection->size(), 20U);
-  future_->Advance(EpochId(0), 0);
+  future_->Answered(EpochId(0), 0, 0);
   EXPECT_EQ(future_->StepsUntil(ExtentId(0)), 0U) << "the first position is one of its samples";
 }
 
@@ -242,7 +266,7 @@ TEST_F(FutureUseTest, EveryChangeOfNextUsesIsAChangeForLoadsThatWaitForMemory) {
   FutureUse streams(signal);
   const std::shared_ptr<StreamFuture> future = streams.Add(spec_);
   EXPECT_TRUE(is_told());
-  future->Advance(EpochId(0), kBatch);
+  future->Answered(EpochId(0), 0, kBatch);
   EXPECT_TRUE(is_told());
   streams.Remove(future.get());
   EXPECT_TRUE(is_told());

@@ -8,6 +8,7 @@
 #include "server/stream/stream_session.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,6 +17,14 @@
 #include "proto/contract/limits.h"
 
 namespace forebay::stream {
+namespace {
+
+// The position at which the step of a batch begins; that of a step that does not exist is the end.
+std::uint64_t BeginOf(const StreamSpec& spec, const BatchName& name) {
+  return std::min(name.step.value(), spec.plan.steps()) * spec.plan.global_batch();
+}
+
+}  // namespace
 
 StreamSession::StreamSession(std::shared_ptr<const StreamSpec> spec, BatchSink* sink,
                              SessionParts parts)
@@ -51,6 +60,7 @@ Status StreamSession::Pull(const PullRange& range) {
   std::vector<BatchName> names(range.count, range.first);
   for (std::uint32_t i = 0; i < range.count; ++i) {
     names[i].step = StepId(range.first.step.value() + i);
+    parts_.future->Asked(names[i].epoch, BeginOf(*spec_, names[i]));
   }
   // Not under mutex_, for Submit takes SlotQueue's. Steps that do not exist fail one by one, so
   // that the reader learns which.
@@ -96,10 +106,14 @@ void StreamSession::Answer(std::span<AnsweredBatch> batches) {
       answered.is_taken = true;
     }
   }
-  for (const DeliveredBatch& delivery : deliveries) {
-    // The batch has its bytes, so next uses are counted from its end on.
-    const AssembledBatch& batch = *delivery.batch;
-    parts_.future->Advance(batch.name.epoch, batch.first_position + batch.sample_ids.size());
+  for (const AnsweredBatch& answered : batches) {
+    // A batch that has its bytes needs no extent any more.
+    const BatchName& name = answered.job->name;
+    std::optional<std::uint64_t> end;
+    if (answered.is_taken) {
+      end = answered.outcome->first_position + answered.outcome->sample_ids.size();
+    }
+    parts_.future->Answered(name.epoch, BeginOf(*spec_, name), end);
   }
   if (!deliveries.empty()) sink_->Deliver(deliveries);
   for (const AnsweredBatch& answered : batches) {

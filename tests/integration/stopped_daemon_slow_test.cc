@@ -48,9 +48,10 @@ std::uint64_t WrongRecords(const Batch& batch) {
 class StoppedDaemonSlowTest : public ::testing::TestWithParam<Delivery> {};
 
 TEST_P(StoppedDaemonSlowTest, WhatAProgramReadsKeepsItsBytesAndItsEpochIsExact) {
-  // 16 batches of 256 KiB fill all slots; the RAM tier is half of the data set, so extents move.
+  // A few epochs use all slots again and again; the RAM tier is half of the data set, so that
+  // extents move, and views have to be copied to slots.
   const DaemonRig rig({.records = kRecords, .extent = "256KiB", .ram = "2MiB"});
-  const auto daemon = rig.Start({"--set", "slots.capacity=4MiB"});
+  const auto daemon = rig.Start({"--set", "slots.capacity=8MiB"});
   const auto client = Connect(rig);
   auto stream = client->Open(Options("train", GetParam()));
   ASSERT_TRUE(stream.has_value()) << stream.error().ToString();

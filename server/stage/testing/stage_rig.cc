@@ -24,7 +24,8 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
                                {.capacity_bytes = options.ssd_bytes, .direct = true}));
   }
   const auto never = [](const tier::ExtentKey&, std::uint64_t) { return ~std::uint64_t{0} - 1; };
-  cache_ = tier::ExtentCache::Create(*arena_, store_.get(), {}, never);
+  cache_ = tier::ExtentCache::Create(*arena_, store_.get(), {},
+                                     options.next_use ? options.next_use : never);
   FOREBAY_ASSIGN(auto root, backend_.OpenDirectory(folder_ + "/gfs"));
   dataset_ = std::make_unique<Dataset>(dataset, backend_, std::move(root));
   StagerOptions staging;

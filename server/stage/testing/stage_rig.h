@@ -29,6 +29,7 @@ struct RigOptions {
   std::uint32_t scan_depth = 4;
   bool saves_catalogs = false;  // the back end must be a real one then
   std::string ssd_folder = "/ssd";  // beneath the rig's folder
+  tier::NextUse next_use = nullptr;  // null: nothing is needed any more
   // See StagerParts; borrowed.
   plan::Membership* nodes = nullptr;
   ExtentSource* peers = nullptr;
