@@ -378,6 +378,7 @@ TEST(PeerIdentityTest, EachDifferenceIsNamedWithBothSides) {
   };
   std::vector<Case> cases(5, {.what = "", .ours = "1", .theirs = "9", .identity = same});
   cases[0].what = "protocol version";
+  cases[0].ours = std::to_string(kPeerProtocolVersion);
   cases[0].identity.protocol_version = 9;
   cases[1].what = "order version";
   cases[1].identity.order_version = 9;

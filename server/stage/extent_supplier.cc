@@ -114,9 +114,9 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
 Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::uint64_t bytes,
                                                   const tier::ExtentKey* key, bool is_passing,
                                                   io::IoQueue& queue) {
-  // At first a load waits only briefly if it has another way then: a reader that can read in pieces,
-  // an extent that passes through RAM in the background, and a demand that may take the place of
-  // what is needed sooner.
+  // At first a load waits only briefly if it has another way then: a reader that can read in
+  // pieces, an extent that passes through RAM in the background, and a demand that may take the
+  // place of what is needed sooner.
   const bool may_be_in_pieces = !load.background && GfsPieces::CanRead(load.dataset);
   const bool may_evict_homes = load.background && is_passing;
   const bool may_go_first = !load.background && !may_be_in_pieces && key != nullptr;
