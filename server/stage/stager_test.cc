@@ -3,11 +3,13 @@
 // fail independently (testing/split_backend.h).
 #include "server/stage/stager.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -538,6 +540,9 @@ TEST_F(StagerTest, ACompressedCopyOfAnEarlierDaemonIsTheFirstRead) {
 TEST_F(StagerTest, ADemandThatSeemsToBeNeededLaterThanAllOthersIsMetAllTheSame) {
   DatasetOptions dataset = RecordDataset();
   dataset.compression = Compression::kFast;
+  std::mt19937 random(7);
+  std::ranges::generate(bytes_, [&] { return static_cast<std::byte>(random()); });
+  ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
   std::atomic<std::uint32_t> demanded = 0;
   FOREBAY_EXPECT_OK(rig_.Start(
       dataset, {.ram_bytes = 384 << 10,
