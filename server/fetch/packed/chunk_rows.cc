@@ -80,12 +80,12 @@ Result<bool> ChunkRows::Find(const ReadMeans& means) {
   return next_ == chunks_.size();
 }
 
-// Chunks in RAM count as well, because their checksums take as long.
+// Chunks in RAM count as if they were read, because their checksums take time as well.
 std::size_t ChunkRows::EndOfPart() const {
   std::uint64_t bytes = 0;
   std::size_t end = next_;
   for (; end < chunks_.size(); ++end) {
-    bytes += chunks_[end].at.bytes();
+    bytes += tier::AlignedBytes(PieceOf(chunks_[end].at));
     if (bytes > limits::kDecodeReadBytesMax && end > next_) break;
   }
   return end;
