@@ -44,7 +44,7 @@ class HeldRequests final : public RowSource {
 
 constexpr std::uint64_t kBytesMax = 12 << 10;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-const Error kCancel(ErrorCode::kCancelled, "nobody wants the rows");
+Error Cancelled() { return Error(ErrorCode::kCancelled, "nobody wants the rows"); }
 
 using Outcome = std::optional<Result<std::vector<SentChunk>>>;
 
@@ -309,7 +309,7 @@ TEST_F(RemoteChunksTest, TheLastThatLeavesCancelsTheRequestAndEndsWithIt) {
   // Whoever comes now has nothing to do with it.
   const auto later = Bring({0});
   ASSERT_EQ(peers_.held.size(), 2U);
-  Answer(peers_, false, kCancel);
+  Answer(peers_, false, Cancelled());
   for (const auto& left : {asks, joins}) {
     ASSERT_TRUE(left->has_value());
     ASSERT_FALSE((*left)->has_value());
@@ -341,7 +341,7 @@ TEST_F(RemoteChunksTest, ACallEndsAtItsDeadlineAlthoughALaterOneGoesOn) {
   EXPECT_FALSE(late->has_value());
   chunks_.Expire(200);
   EXPECT_TRUE(peers_.held.front().request->reader.unwanted.stop_requested());
-  Answer(peers_, false, kCancel);
+  Answer(peers_, false, Cancelled());
   ASSERT_TRUE(late->has_value());
   ASSERT_FALSE((*late)->has_value());
   EXPECT_EQ((*late)->error().code(), ErrorCode::kUnavailable);
