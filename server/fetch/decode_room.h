@@ -1,5 +1,6 @@
-// DecodeRoom: limits the memory of rows that were decoded for other nodes and are not sent yet.
-// Requests that find no room wait for it without a thread, the first one first.
+// DecodeRoom: limits the memory of rows that were decoded for other nodes, and of chunks that were
+// read for them, until they are sent. Requests that find no room wait for it without a thread, the
+// first one first.
 #pragma once
 
 #include <cstddef>

@@ -50,7 +50,8 @@ Status CopyRows(const FoundRows& found, std::span<const Row> rows);
 // Thread-safe.
 class LocalRows {
  public:
-  // `decoded_bytes_max`: limit of the memory of decoded rows, of all requests together.
+  // `decoded_bytes_max`: limit of the memory of decoded rows, and of chunks, of all requests
+  // together.
   explicit LocalRows(const LocalRowsParts& parts,
                      std::uint64_t decoded_bytes_max = limits::kPeerDecodedBytesMax)
       : parts_(parts), room_(std::make_shared<DecodeRoom>(decoded_bytes_max)) {}

@@ -62,15 +62,19 @@ void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, RowRe
   EndOne(flight);
 }
 
+RowRouter::Turn RowRouter::TurnOf(std::uint64_t group_key,
+                                  std::span<const NodeRank> passed_over) const {
+  const NodeRank node = nodes_.FirstToAsk(group_key, passed_over).value_or(nodes_.self());
+  return {!(nodes_.self() < node), node};
+}
+
 // Sends the rows to the nodes that are first in the ranking now, one request for each node.
 void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
-  std::unordered_map<std::uint64_t, NodeRank> first;  // the ranking is computed once a group
-  std::map<NodeRank, std::vector<RoutedRow>> of_nodes;
+  std::unordered_map<std::uint64_t, Turn> turns;  // the ranking is computed once a group
+  std::map<Turn, std::vector<RoutedRow>> of_nodes;
   for (const RoutedRow& row : wanted.rows) {
-    const auto [entry, inserted] = first.try_emplace(row.group_key, nodes_.self());
-    if (inserted) {
-      entry->second = nodes_.FirstToAsk(row.group_key, wanted.passed_over).value_or(nodes_.self());
-    }
+    const auto [entry, inserted] = turns.try_emplace(row.group_key);
+    if (inserted) entry->second = TurnOf(row.group_key, wanted.passed_over);
     of_nodes[entry->second].push_back(row);
   }
   {
@@ -79,13 +83,8 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
   }
   // Sent without the lock: a source may answer within the call.
   const std::int64_t now_ns = clock_.NowNs();
-  // The loop begins with the node that follows this one. In ascending order, all nodes of a job
-  // would ask the same owner first, and the next one then, whenever they begin at the same time.
-  // This node is the last.
-  auto next = of_nodes.upper_bound(nodes_.self());
-  for (std::size_t left = of_nodes.size(); left > 0; --left, ++next) {
-    if (next == of_nodes.end()) next = of_nodes.begin();
-    auto& [node, rows] = *next;
+  for (auto& [turn, rows] : of_nodes) {
+    const NodeRank node = turn.second;
     const bool is_own = node == nodes_.self();
     auto request = std::make_shared<RowRequest>();
     request->node = node;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -51,6 +52,13 @@ class RowRouter {
   using Done = std::function<void(Result<Filled>)>;
   // The rows are values of fields, or all of them are chunks.
   void Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, RowReader reader, Done done);
+
+  // The node that is asked for the rows of a group now, the second member, as it sorts among all
+  // nodes that are asked at the same time: those behind this one come first. In ascending order,
+  // all nodes of a job would ask the same owner first, and the next one then, whenever they begin
+  // at the same time. This node is the last.
+  using Turn = std::pair<bool, NodeRank>;
+  Turn TurnOf(std::uint64_t group_key, std::span<const NodeRank> passed_over = {}) const;
 
  private:
   struct Flight;

@@ -1,9 +1,9 @@
 // BatchJob: one batch on its way through the BatchScheduler, and whom it is for.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <utility>
@@ -11,6 +11,7 @@
 
 #include "proto/contract/order.h"
 #include "proto/contract/result.h"
+#include "server/fetch/budget_share.h"
 #include "server/fetch/packed/remote_chunks.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/gatherer.h"
@@ -67,51 +68,6 @@ class BatchOwner {
   virtual void Answer(std::span<AnsweredBatch> batches) = 0;
 };
 
-// Bytes of an account that several draw on, given back at the end. Move-only.
-class BudgetShare {
- public:
-  using Account = std::shared_ptr<std::atomic<std::uint64_t>>;
-  BudgetShare() = default;
-  // Invalid where the account has not so many bytes left.
-  static BudgetShare Take(Account account, std::uint64_t bytes) {
-    std::uint64_t left = account->load(std::memory_order_relaxed);
-    do {
-      if (bytes > left) return {};
-    } while (!account->compare_exchange_weak(left, left - bytes, std::memory_order_relaxed));
-    BudgetShare share;
-    share.account_ = std::move(account);
-    share.bytes_ = bytes;
-    return share;
-  }
-  BudgetShare(BudgetShare&& other) noexcept
-      : account_(std::move(other.account_)), bytes_(std::exchange(other.bytes_, 0)) {}
-  BudgetShare& operator=(BudgetShare&& other) noexcept {
-    std::swap(account_, other.account_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~BudgetShare() {
-    if (account_) account_->fetch_add(bytes_, std::memory_order_relaxed);
-  }
-  bool valid() const { return account_ != nullptr; }
-
- private:
-  Account account_;
-  std::uint64_t bytes_ = 0;
-};
-
-// Chunks of packs that other nodes have sent for a batch, and the right to their memory, which is
-// given back after the memory is freed.
-struct BatchChunks {
-  std::vector<BudgetShare> shares;
-  fetch::SentChunks sent;
-
-  void Clear() {
-    sent.clear();
-    shares.clear();
-  }
-};
-
 struct BatchJob : std::enable_shared_from_this<BatchJob> {
   std::shared_ptr<BatchOwner> owner;    // keeps it alive until the batch is answered
   std::shared_ptr<StreamSlots> slots;
@@ -119,8 +75,9 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
   std::shared_ptr<BatchSlot> slot;      // of a packed batch whose stream shares slots
   std::vector<tier::ExtentRef> refs;    // pinned by a wait for the GFS
   GatheredValues gathered;              // decoded by an attempt that found no slot memory
-  BudgetShare gathered_share;           // of what all jobs may keep so
-  BatchChunks chunks;                   // until it has decoded them
+  fetch::BudgetShare gathered_share;    // of what all jobs may keep so
+  fetch::SentChunks sent_chunks;        // of other nodes, until the job has decoded them
+  std::optional<std::int64_t> chunk_deadline_ns;  // since its first wait for chunks
   std::int64_t started_ns = 0;
   std::vector<ExtentId> awaited;        // extents that the job waits for
   std::int64_t awaited_since_ns = 0;

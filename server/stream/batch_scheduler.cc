@@ -60,7 +60,7 @@ BatchScheduler::BatchScheduler(const SchedulerOptions& options, const SchedulerP
     : options_(options),
       parts_(parts),
       slots_(parts.slots, [this](const SlotQueue::Jobs& jobs) { StartAll(jobs); }) {
-  if (parts.rows != nullptr) remote_chunks_.emplace(*parts.rows);
+  if (parts.rows != nullptr) remote_chunks_.emplace(*parts.rows, options.sent_chunk_bytes);
 }
 
 Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
@@ -222,7 +222,7 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
     return LackSlots(job, error, excess == SlotLedger::Excess::kNever);
   }
   slots_.EndAttempt(*job);
-  job->chunks.Clear();  // they are decoded
+  job->sent_chunks.clear();  // they are decoded
   if (!attempt.rows.empty()) return AwaitRows(job, std::move(*batch), std::move(attempt.rows));
   round.complete.push_back({.job = job, .outcome = std::move(batch)});
 }
@@ -349,30 +349,33 @@ fetch::Fetcher::Where BatchScheduler::WhereOf(const BatchJob& job) const {
 OtherNodes BatchScheduler::OthersOf(const BatchJob& job) const {
   if (parts_.rows == nullptr) return {};
   return {.fetcher = &parts_.fetcher,
-          .chunks = &job.chunks.sent,
+          .chunks = &job.sent_chunks,
           .are_chunks_asked = !job.takes_no_chunks};
 }
 
-// The job keeps the chunks until it has decoded them, whatever is planned then. So the memory that
-// they take is known before they are asked for.
+// The job keeps the chunks until it has decoded them, whatever is planned then, and pins nothing
+// while it waits for them. However often it asks, it gets an outcome in the time of one wait.
 void BatchScheduler::AwaitChunks(const JobRef& job, std::vector<fetch::WantedRemote> chunks) {
-  std::uint64_t bytes = 0;
-  for (const fetch::WantedRemote& chunk : chunks) bytes += chunk.bytes;
-  BudgetShare share = BudgetShare::Take(chunk_account_, bytes);
-  if (!share.valid()) {
-    // The next plan takes the samples as rows, or with their extents.
-    job->takes_no_chunks = true;
-    return Start(job);
+  // What was decoded, or the extents of this node, have changed since the job pinned these. It must
+  // not wait for ever because they change again and again.
+  if (!job->refs.empty()) job->wants_all_extents = true;
+  job->refs.clear();
+  if (!job->chunk_deadline_ns) {
+    job->chunk_deadline_ns = parts_.clock.NowNs() + limits::kPullDeadlineMs * 1'000'000;
   }
-  job->chunks.shares.push_back(std::move(share));
   const StreamSpec& spec = job->owner->spec();
-  remote_chunks_->Bring(*spec.dataset, chunks,
-                        {.need = NeedOf(spec),
-                         .place = PlaceOf(spec, job->name),
-                         .unwanted = job->owner->unwanted()},
-                        [this, job, chunks](Result<std::vector<fetch::SentChunk>> sent) {
-                          ChunksCame(job, chunks, std::move(sent));
-                        });
+  const bool are_asked = remote_chunks_->Bring(
+      *spec.dataset, chunks,
+      {.need = NeedOf(spec),
+       .place = PlaceOf(spec, job->name),
+       .unwanted = job->owner->unwanted()},
+      *job->chunk_deadline_ns, [this, job, chunks](Result<std::vector<fetch::SentChunk>> sent) {
+        ChunksCame(job, chunks, std::move(sent));
+      });
+  if (are_asked) return;
+  // There is no memory for them. The next plan takes the samples as rows, or with their extents.
+  job->takes_no_chunks = true;
+  Start(job);
 }
 
 void BatchScheduler::ChunksCame(const JobRef& job, const std::vector<fetch::WantedRemote>& wanted,
@@ -381,7 +384,8 @@ void BatchScheduler::ChunksCame(const JobRef& job, const std::vector<fetch::Want
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     // The request of another batch has failed to bring it; the next plan asks again.
     if ((*sent)[i] == nullptr) continue;
-    job->chunks.sent.insert_or_assign(wanted[i].number, std::move((*sent)[i]));
+    job->waited = job->waited || (*sent)[i]->is_own();
+    job->sent_chunks.insert_or_assign(wanted[i].number, std::move((*sent)[i]));
   }
   Start(job);
 }
@@ -448,6 +452,7 @@ void BatchScheduler::ExpireWaiting() {
                                   limits::kPullDeadlineMs)));
   }
   for (const JobRef& job : without_extents) Finish(job, LateExtent(*job));
+  if (remote_chunks_) remote_chunks_->Expire(parts_.clock.NowNs());
 }
 
 // Names the first extent that has not come.
@@ -470,7 +475,7 @@ Error BatchScheduler::LateExtent(const BatchJob& job) {
 void BatchScheduler::KeepGathered(BatchJob& job, BatchAssembler& assembler) {
   GatheredValues gathered = assembler.TakeGathered();
   if (!gathered.is_complete || gathered.bytes.empty()) return;
-  job.gathered_share = BudgetShare::Take(gathered_account_, gathered.bytes.capacity());
+  job.gathered_share = fetch::BudgetShare::Take(gathered_account_, gathered.bytes.capacity());
   if (job.gathered_share.valid()) job.gathered = std::move(gathered);
 }
 

@@ -35,8 +35,8 @@ struct SchedulerOptions {
   // Limit for values that were decoded and are kept while their batches wait for slot memory, of
   // all streams together.
   std::uint64_t gathered_bytes = 16 * limits::kDecodeReadBytesMax;
-  // Limit for chunks that other nodes send, until their batches have decoded them, of all streams
-  // together. Batches beyond it take rows, or copies of extents.
+  // Limit for chunks that other nodes send, until all batches that use them have decoded them, of
+  // all streams together. Batches beyond it take rows, or copies of extents.
   std::uint64_t sent_chunk_bytes = limits::kPeerChunksHeldBytesMax;
 };
 
@@ -72,10 +72,10 @@ class BatchScheduler {
   // Batches of a stream were released, and their memory is free: tries batches that wait for slot
   // memory again.
   void Release(StreamSlots& slots, std::span<const BatchRoom> rooms);
-  // Fails batches that have waited longer than limits::kPullDeadlineMs, for slot memory or for the
-  // GFS, with a kUnavailable that says for what; their readers may ask again. Does not wake batches
-  // that can go on: that is done by whoever frees memory or brings extents. Call about once a
-  // second.
+  // Fails batches that have waited longer than limits::kPullDeadlineMs, for slot memory, for the
+  // GFS or for chunks of other nodes, with a kUnavailable that says for what; their readers may ask
+  // again. Does not wake batches that can go on: that is done by whoever frees memory, or brings
+  // extents or chunks. Call about once a second.
   void ExpireWaiting();
 
  private:
@@ -143,9 +143,6 @@ class BatchScheduler {
   // Bytes that jobs may still keep of what was decoded for them.
   const std::shared_ptr<std::atomic<std::uint64_t>> gathered_account_ =
       std::make_shared<std::atomic<std::uint64_t>>(options_.gathered_bytes);
-  // Bytes that jobs may still have in chunks of other nodes.
-  const std::shared_ptr<std::atomic<std::uint64_t>> chunk_account_ =
-      std::make_shared<std::atomic<std::uint64_t>>(options_.sent_chunk_bytes);
   std::optional<fetch::RemoteChunks> remote_chunks_;  // unset: a job of one node
   // Idle ones.
   std::vector<std::unique_ptr<BatchAssembler>> assemblers_ FOREBAY_GUARDED_BY(mutex_);

@@ -1,9 +1,8 @@
 // Chunks in RAM, and those that another node has sent, are used in place. Chunks on SSD, or on no
-// tier, are read into one of two buffers:
-// ReadFromSsd fills one with the chunks of several units at once, so that the device has many
-// requests to work on; RecordOf fills the other with a single chunk that was too large for that.
-// Every record is verified before anybody decodes it. Called by the worker that assembles the
-// batch.
+// tier, are read into one of two buffers: ReadFromSsd fills one with the chunks of several units at
+// once, so that the device has many requests to work on; RecordOf fills the other with a single
+// chunk that was too large for that. Every record is verified before anybody decodes it. Called by
+// the worker that assembles the batch.
 #include "server/fetch/packed/chunk_reader.h"
 
 #include <utility>

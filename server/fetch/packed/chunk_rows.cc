@@ -5,9 +5,11 @@
 #include "server/fetch/packed/chunk_rows.h"
 
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "compress/decode/pack/chunk_record.h"
+#include "proto/contract/limits.h"
 #include "server/fetch/requested_rows.h"
 #include "server/tier/piece_reader.h"
 
@@ -63,37 +65,60 @@ Status ChunkRows::Plan(std::uint64_t bytes_max) {
 }
 
 void ChunkRows::Begin(std::shared_ptr<const void> room) {
-  memory_ = std::make_shared<Memory>(Memory{.room = std::move(room), .reader = {}});
+  memory_ = std::make_shared<Memory>(Memory{.room = std::move(room), .readers = {}});
   found_->Keep(memory_);
 }
 
+// Moves next_ forward part by part, so that a request that is tried again does not repeat what it
+// has.
 Result<bool> ChunkRows::Find(const ReadMeans& means) {
-  std::vector<PlacedChunk*> all;
-  for (PlacedChunk& chunk : chunks_) {
-    chunk.record = {};  // after an error the extents were pinned again, and may lie elsewhere
-    all.push_back(&chunk);
+  const std::size_t end = EndOfPart();
+  ChunkReader reader;
+  FOREBAY_TRY(FindPart(means, end, reader));
+  memory_->readers.push_back(std::move(reader));
+  next_ = end;
+  return next_ == chunks_.size();
+}
+
+// Chunks in RAM count as if they were read, because their checksums take time as well.
+std::size_t ChunkRows::EndOfPart() const {
+  std::uint64_t bytes = 0;
+  std::size_t end = next_;
+  for (; end < chunks_.size(); ++end) {
+    bytes += tier::AlignedBytes(PieceOf(chunks_[end].at));
+    if (bytes > limits::kDecodeReadBytesMax && end > next_) break;
+  }
+  return end;
+}
+
+// The records of the chunks from next_ to `end` stay in the reader.
+Status ChunkRows::FindPart(const ReadMeans& means, std::size_t end, ChunkReader& reader) {
+  std::vector<PlacedChunk*> part;
+  for (std::size_t i = next_; i < end; ++i) {
+    chunks_[i].record = {};  // after an error the extents were pinned again, and may lie elsewhere
+    part.push_back(&chunks_[i]);
   }
   SourceCounts counts;
-  FOREBAY_TRY(memory_->reader.ReadFromSsd(means, all, counts));
-  for (std::size_t i = 0; i < chunks_.size(); ++i) {
+  FOREBAY_TRY(reader.ReadFromSsd(means, part, counts));
+  for (std::size_t i = next_; i < end; ++i) {
     const compress::PackContext pack{.schema = catalog_->packs()->schema(),
                                      .identity = chunks_[i].at.identity};
-    const Result<compress::ChunkRecord> record =
-        memory_->reader.RecordOf(pack, means, chunks_[i], counts);
+    const Result<compress::ChunkRecord> record = reader.RecordOf(pack, means, chunks_[i], counts);
     if (record.has_value()) continue;
     // Where the tier is not to blame, the pack itself is damaged, and only this chunk is lost.
     const bool is_damaged = record.error().code() == ErrorCode::kDataLoss && means.bad.empty();
     if (!is_damaged) return record.error();
     found_->SetError(chunk_rows_[i], record.error());
   }
-  // Only now, because a request that is tried again begins with all rows.
-  for (std::size_t i = 0; i < chunks_.size(); ++i) {
+  // Only now, because a part that is tried again begins with all its rows.
+  std::unordered_set<std::uint32_t> pinned;
+  for (std::size_t i = next_; i < end; ++i) {
     if (!found_->error(chunk_rows_[i])) found_->AddRun(chunk_rows_[i], chunks_[i].record);
+    const tier::ExtentRef& ref = means.refs[chunks_[i].extent_index];
+    const bool is_new = pinned.insert(chunks_[i].extent_index).second;
+    if (is_new && ref->tier == tier::TierKind::kRam) found_->Pin(ref);
   }
-  for (const tier::ExtentRef& ref : means.refs) {
-    if (ref->tier == tier::TierKind::kRam) found_->Pin(ref);
-  }
-  return true;
+  return {};
 }
 
 }  // namespace forebay::fetch

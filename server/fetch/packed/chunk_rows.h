@@ -41,20 +41,22 @@ class ChunkRows final : public RowFinder {
   std::uint64_t memory_bytes() const override { return memory_bytes_; }
   void Begin(std::shared_ptr<const void> room) override;
   std::span<const ExtentId> extents() const override { return extents_; }
-  // Finds all rows at once.
+  // Finds up to limits::kDecodeReadBytesMax of chunks at a time, or one.
   Result<bool> Find(const ReadMeans& means) override;
 
  private:
   // The memory of chunks on SSD, and the right to it, which is given back after the memory is
-  // freed.
+  // freed. Each reader has the chunks of one call of Find.
   struct Memory {
     std::shared_ptr<const void> room;
-    ChunkReader reader;
+    std::vector<ChunkReader> readers;
   };
 
   ChunkRows(const stage::Dataset& dataset, std::vector<Row> rows, std::shared_ptr<FoundRows> found)
       : catalog_(dataset.catalog()), rows_(std::move(rows)), found_(std::move(found)) {}
   Status Plan(std::uint64_t bytes_max);
+  std::size_t EndOfPart() const;
+  Status FindPart(const ReadMeans& means, std::size_t end, ChunkReader& reader);
 
   const std::shared_ptr<const catalog::Catalog> catalog_;
   const std::vector<Row> rows_;
@@ -64,6 +66,7 @@ class ChunkRows final : public RowFinder {
   std::vector<PlacedChunk> chunks_;       // of the rows that exist
   std::vector<std::size_t> chunk_rows_;   // the row of each
   std::vector<ExtentId> extents_;
+  std::size_t next_ = 0;  // the first chunk that is not found yet
 };
 
 }  // namespace forebay::fetch

@@ -14,10 +14,12 @@
 #include <gtest/gtest.h>
 
 #include "compress/encode/testing/pack_test_model.h"
+#include "proto/contract/limits.h"
 #include "server/fetch/local_rows.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/stage/testing/stage_rig.h"
+#include "server/tier/piece_reader.h"
 
 namespace forebay::fetch::chunk_rows_test {
 
@@ -85,6 +87,10 @@ class ChunkRowsTest : public ::testing::Test {
     const catalog::PackChunk chunk = catalog_->packs()->chunk(number);
     return std::span(pack_).subspan(chunk.entry.offset, chunk.bytes());
   }
+  // That it takes to read the chunk from SSD.
+  std::uint64_t MemoryOf(std::uint64_t number) const {
+    return tier::AlignedBytes(PieceOf(catalog_->packs()->chunk(number)));
+  }
   void ExpectChunk(const FoundRows& found, std::size_t row, std::uint64_t number) const {
     ASSERT_FALSE(found.error(row)) << found.error(row)->ToString();
     ASSERT_EQ(found.runs(row).size(), 1U);
@@ -126,7 +132,53 @@ TEST_F(ChunkRowsTest, ChunksOnSsdAreReadForTheRequest) {
   ASSERT_GT(rig_.cache().stats(tier::TierKind::kSsd).extents, 0U);
   const std::uint64_t read = rig_.dataset().progress().gfs_bytes;
   ExpectAllChunks();
+  // Each part of a large request has memory of its own.
+  std::vector<Row> rows;
+  const std::uint64_t chunks = catalog_->packs()->chunk_count();
+  for (std::uint64_t bytes = 0, next = 0; bytes <= limits::kDecodeReadBytesMax; ++next) {
+    rows.push_back(RowOf(next % chunks));
+    bytes += MemoryOf(next % chunks);
+  }
+  const Outcome found = Find(rows);
+  ASSERT_TRUE(found.has_value()) << found.error().ToString();
+  for (std::size_t i = 0; i < rows.size(); ++i) ExpectChunk(**found, i, i % chunks);
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, read);
+}
+
+// A part is found by a task of its own, and stays found when the next one has to be tried again.
+TEST_F(ChunkRowsTest, ALargeRequestIsFoundInParts) {
+  Start();
+  std::vector<Row> rows;
+  std::vector<std::uint64_t> numbers;
+  std::uint64_t bytes = 0;
+  for (std::uint64_t next = 0; bytes <= 2 * limits::kDecodeReadBytesMax; ++next) {
+    numbers.push_back(next % catalog_->packs()->chunk_count());
+    rows.push_back(RowOf(numbers.back()));
+    bytes += MemoryOf(numbers.back());
+  }
+  const auto found = std::make_shared<FoundRows>(rows.size());
+  const auto finder = Take(ChunkRows::Create(rig_.dataset(), rows, kNoLimit, found));
+  finder->Begin(nullptr);
+  const auto queue = Take(rig_.backend().CreateQueue({.depth = 4}));
+  std::vector<tier::ExtentRef> refs;
+  for (const ExtentId extent : finder->extents()) {
+    refs.push_back(rig_.cache().Find(rig_.dataset().key(extent)));
+  }
+  std::vector<tier::BadExtent> bad;
+  const ReadMeans means{.refs = refs, .queue = *queue, .bad = bad};
+  EXPECT_FALSE(Take(finder->Find(means)));
+  ExpectChunk(*found, 0, numbers.front());
+  EXPECT_TRUE(found->runs(rows.size() - 1).empty());
+  // A damaged copy that the second part is tried with.
+  std::byte& damaged = refs.front()->block.bytes()[catalog_->packs()->chunk(0).image_offset];
+  damaged ^= std::byte{1};
+  EXPECT_FALSE(finder->Find(means).has_value());
+  EXPECT_FALSE(bad.empty());
+  damaged ^= std::byte{1};
+  bad.clear();
+  EXPECT_FALSE(Take(finder->Find(means)));
+  EXPECT_TRUE(Take(finder->Find(means)));
+  for (std::size_t i = 0; i < rows.size(); ++i) ExpectChunk(*found, i, numbers[i]);
 }
 
 TEST_F(ChunkRowsTest, AChunkDamagedInRamIsFetchedAgainBeforeItIsSent) {

@@ -63,7 +63,7 @@ Status PackedRows::Plan(std::uint64_t bytes_max) {
     if (field.variable()) {
       found_->SetError(i, Error(ErrorCode::kUnimplemented,
                                 fmt::format("values of field '{}' have no fixed size; ask for "
-                                            "whole extents",
+                                            "their chunks, or for whole extents",
                                             field.name)));
       continue;
     }

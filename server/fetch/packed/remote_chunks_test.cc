@@ -1,9 +1,11 @@
-// Chunks of other nodes are asked for once, whoever wants them at the same time. What a node sends
-// in place of a chunk is found out, and the next node is asked. An error is that of the call which
-// has asked, and others may ask again.
+// Chunks of other nodes are asked for once, and charged once, whoever wants them at the same time.
+// What a node sends in place of a chunk is found out, and the next node is asked. Those of one node
+// do not wait for another one. An error is that of the call which has asked, and others may ask
+// again. Who leaves early takes nothing from those who stay.
 #include "server/fetch/packed/remote_chunks.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -40,6 +42,10 @@ class HeldRequests final : public RowSource {
   std::vector<NodeRank> wrong;
 };
 
+constexpr std::uint64_t kBytesMax = 12 << 10;
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+Error Cancelled() { return Error(ErrorCode::kCancelled, "nobody wants the rows"); }
+
 using Outcome = std::optional<Result<std::vector<SentChunk>>>;
 
 class RemoteChunksTest : public ::testing::Test {
@@ -52,11 +58,7 @@ class RemoteChunksTest : public ::testing::Test {
     FOREBAY_EXPECT_OK(rig_.Start(dataset));
     FOREBAY_EXPECT_OK(rig_.StageAll());
     // Two other nodes are first in the ranking of the group of all chunks.
-    for (std::uint64_t group = 0;; ++group) {
-      group_key_ = plan::GroupKey(rig_.dataset().hash(), group);
-      const std::vector<NodeRank> ranked = nodes_.Ranked(group_key_);
-      if (ranked[0] != nodes_.self() && ranked[1] != nodes_.self()) break;
-    }
+    group_key_ = GroupOf(NodeRank(1), NodeRank(2));
   }
   ~RemoteChunksTest() override { rig_.Stop(); }
 
@@ -64,6 +66,14 @@ class RemoteChunksTest : public ::testing::Test {
   std::span<const std::byte> InPack(std::uint64_t number) {
     const catalog::PackChunk chunk = catalog().packs()->chunk(number);
     return std::span(pack_).subspan(chunk.entry.offset, chunk.bytes());
+  }
+  // A group with these nodes first in its ranking.
+  std::uint64_t GroupOf(NodeRank owner, NodeRank next) {
+    for (std::uint64_t group = 0;; ++group) {
+      const std::uint64_t key = plan::GroupKey(rig_.dataset().hash(), group);
+      const std::vector<NodeRank> ranked = nodes_.Ranked(key);
+      if (ranked[0] == owner && ranked[1] == next) return key;
+    }
   }
   WantedRemote Wanted(std::uint64_t number) {
     const catalog::PackChunk chunk = catalog().packs()->chunk(number);
@@ -77,18 +87,25 @@ class RemoteChunksTest : public ::testing::Test {
                     .memory = {},
                     .chunk = static_cast<std::uint32_t>(number - first + 1)}};
   }
-  // The outcome is empty until the call ends.
+  // The outcome is empty until the call ends; null if the chunks take too much memory.
+  std::shared_ptr<Outcome> Ask(const std::vector<WantedRemote>& wanted,
+                               std::stop_token unwanted = {},
+                               std::int64_t deadline_ns = kNever) {
+    const auto outcome = std::make_shared<Outcome>();
+    const bool are_asked = chunks_.Bring(
+        rig_.dataset(), wanted, {.unwanted = std::move(unwanted)}, deadline_ns,
+        [outcome](Result<std::vector<SentChunk>> sent) {
+          EXPECT_FALSE(outcome->has_value()) << "called twice";
+          outcome->emplace(std::move(sent));
+        });
+    return are_asked ? outcome : nullptr;
+  }
   std::shared_ptr<Outcome> Bring(const std::vector<std::uint64_t>& numbers,
-                                 std::stop_token unwanted = {}) {
+                                 std::stop_token unwanted = {},
+                                 std::int64_t deadline_ns = kNever) {
     std::vector<WantedRemote> wanted;
     for (const std::uint64_t number : numbers) wanted.push_back(Wanted(number));
-    const auto outcome = std::make_shared<Outcome>();
-    chunks_.Bring(rig_.dataset(), wanted, {.unwanted = std::move(unwanted)},
-                  [outcome](Result<std::vector<SentChunk>> sent) {
-                    EXPECT_FALSE(outcome->has_value()) << "called twice";
-                    outcome->emplace(std::move(sent));
-                  });
-    return outcome;
+    return Ask(wanted, std::move(unwanted), deadline_ns);
   }
   // Answers the oldest request: with the chunks, or with one wrong bit, or with an error.
   void Answer(HeldRequests& source, bool flips_bit = false, const Status& status = {}) {
@@ -123,7 +140,7 @@ class RemoteChunksTest : public ::testing::Test {
   plan::Membership nodes_{NodeRank(0), {{NodeRank(0), 1}, {NodeRank(1), 1}, {NodeRank(2), 1}}};
   HeldRequests peers_, own_;
   RowRouter router_{peers_, own_, nodes_, clock_};
-  RemoteChunks chunks_{router_};
+  RemoteChunks chunks_{router_, kBytesMax};
   std::uint64_t group_key_ = 0;
 };
 
@@ -187,16 +204,147 @@ TEST_F(RemoteChunksTest, AnErrorIsThatOfTheCallThatHasAskedAlone) {
   ExpectChunks(*again, {1});
 }
 
-TEST_F(RemoteChunksTest, AClosedStreamTakesNoChunkFromAnotherOne) {
+TEST_F(RemoteChunksTest, AChunkIsChargedOnceHoweverManyBatchesUseIt) {
+  std::vector<std::uint64_t> numbers;
+  std::uint64_t bytes = Wanted(0).bytes;
+  for (std::uint64_t next = 0; bytes <= kBytesMax; bytes += Wanted(++next).bytes) {
+    ASSERT_LT(next + 1, catalog().packs()->chunk_count()) << "the pack has too few bytes";
+    numbers.push_back(next);
+  }
+  // The chunk behind them is one too many.
+  const std::uint64_t another = numbers.size();
+  auto first = Bring(numbers);
+  ASSERT_NE(first, nullptr);
+  auto second = Bring(numbers);
+  ASSERT_NE(second, nullptr) << "it joins";
+  EXPECT_EQ(Bring({another, 0}), nullptr);
+  EXPECT_EQ(peers_.rows_asked, numbers.size()) << "who is refused asks for nothing";
+  Answer(peers_);
+  ExpectChunks(*first, numbers);
+  ExpectChunks(*Bring(numbers), numbers);
+  first->reset();
+  EXPECT_EQ(Bring({another}), nullptr) << "the second batch still has them";
+  second->reset();
+  const auto later = Bring({another});
+  ASSERT_NE(later, nullptr) << "the memory is free";
+  Answer(peers_);
+  ExpectChunks(*later, {another});
+}
+
+TEST_F(RemoteChunksTest, AnErrorGivesTheMemoryBack) {
+  const auto outcome = Bring({0, 1});
+  Answer(peers_, false, Error(ErrorCode::kFailedPrecondition, "another catalog"));
+  ASSERT_TRUE(outcome->has_value());
+  for (int again = 0; again < 2 * static_cast<int>(kBytesMax / Wanted(0).bytes); ++again) {
+    ASSERT_NE(Bring({0}), nullptr) << again;
+    Answer(peers_, false, Error(ErrorCode::kFailedPrecondition, "another catalog"));
+  }
+}
+
+TEST_F(RemoteChunksTest, ChunksOfOneNodeDoNotWaitForAnotherNode) {
+  WantedRemote of_second = Wanted(1);
+  of_second.group_key = GroupOf(NodeRank(2), NodeRank(1));
+  const auto both = Ask({Wanted(0), of_second});
+  const auto one = Ask({of_second});
+  ASSERT_EQ(peers_.held.size(), 2U);
+  EXPECT_EQ(peers_.held.front().request->node, NodeRank(1));
+  EXPECT_EQ(peers_.held.back().request->node, NodeRank(2));
+  std::swap(peers_.held.front(), peers_.held.back());
+  Answer(peers_);
+  ExpectChunks(*one, {1});
+  EXPECT_FALSE(both->has_value()) << "the first node is silent";
+  Answer(peers_, false, Error(ErrorCode::kFailedPrecondition, "another catalog"));
+  ASSERT_TRUE(both->has_value());
+  EXPECT_FALSE((*both)->has_value());
+  ExpectChunks(*Ask({of_second}), {1});
+}
+
+TEST_F(RemoteChunksTest, AChunkSaysWhetherThisNodeHasReadItItself) {
+  const auto of_peer = Bring({0});
+  Answer(peers_);
+  ExpectChunks(*of_peer, {0});
+  EXPECT_FALSE((***of_peer)[0]->is_own());
+  nodes_.SetLives(NodeRank(1), false);
+  nodes_.SetLives(NodeRank(2), false);
+  const auto own = Bring({1});
+  Answer(own_);
+  ExpectChunks(*own, {1});
+  EXPECT_TRUE((***own)[0]->is_own());
+}
+
+TEST_F(RemoteChunksTest, AStreamThatIsClosedLeavesItsRequestToTheOthers) {
   std::stop_source unwanted;
   const auto closed = Bring({0}, unwanted.get_token());
   const auto open = Bring({0});
   unwanted.request_stop();
-  Answer(peers_, false, Error(ErrorCode::kCancelled, "nobody wants the rows"));
+  ASSERT_TRUE(closed->has_value()) << "it waits for nobody";
+  ASSERT_FALSE((*closed)->has_value());
+  EXPECT_EQ((*closed)->error().code(), ErrorCode::kCancelled);
+  EXPECT_FALSE(open->has_value());
+  ASSERT_EQ(peers_.held.size(), 1U);
+  EXPECT_FALSE(peers_.held.front().request->reader.unwanted.stop_requested());
+  Answer(peers_);
+  ExpectChunks(*open, {0});
+}
+
+TEST_F(RemoteChunksTest, AStreamThatIsClosedDoesNotWaitForTheRequestsOfOthers) {
+  std::stop_source unwanted;
+  const auto open = Bring({0});
+  const auto closed = Bring({0}, unwanted.get_token());
+  unwanted.request_stop();
   ASSERT_TRUE(closed->has_value());
   EXPECT_EQ((*closed)->error().code(), ErrorCode::kCancelled);
-  ASSERT_TRUE(open->has_value() && (*open)->has_value());
-  EXPECT_EQ((***open)[0], nullptr);
+  Answer(peers_);
+  ExpectChunks(*open, {0});
+}
+
+TEST_F(RemoteChunksTest, TheLastThatLeavesCancelsTheRequestAndEndsWithIt) {
+  std::stop_source unwanted;
+  const auto asks = Bring({0}, unwanted.get_token());
+  const auto joins = Bring({0}, unwanted.get_token());
+  ASSERT_EQ(peers_.held.size(), 1U);
+  unwanted.request_stop();
+  EXPECT_TRUE(peers_.held.front().request->reader.unwanted.stop_requested());
+  EXPECT_NE(asks->has_value(), joins->has_value()) << "one waits until the request has ended";
+  // Whoever comes now has nothing to do with it.
+  const auto later = Bring({0});
+  ASSERT_EQ(peers_.held.size(), 2U);
+  Answer(peers_, false, Cancelled());
+  for (const auto& left : {asks, joins}) {
+    ASSERT_TRUE(left->has_value());
+    ASSERT_FALSE((*left)->has_value());
+    EXPECT_EQ((*left)->error().code(), ErrorCode::kCancelled);
+  }
+  EXPECT_FALSE(later->has_value());
+  Answer(peers_);
+  ExpectChunks(*later, {0});
+}
+
+TEST_F(RemoteChunksTest, AStreamThatIsClosedAlreadyAsksForNothing) {
+  std::stop_source unwanted;
+  unwanted.request_stop();
+  const auto closed = Bring({0}, unwanted.get_token());
+  ASSERT_TRUE(closed->has_value());
+  EXPECT_EQ((*closed)->error().code(), ErrorCode::kCancelled);
+  EXPECT_EQ(peers_.rows_asked, 0U);
+}
+
+TEST_F(RemoteChunksTest, ACallEndsAtItsDeadlineAlthoughALaterOneGoesOn) {
+  const auto early = Bring({0, 1}, {}, 100);
+  const auto late = Bring({1}, {}, 200);
+  chunks_.Expire(99);
+  EXPECT_FALSE(early->has_value());
+  chunks_.Expire(100);
+  ASSERT_TRUE(early->has_value());
+  ASSERT_FALSE((*early)->has_value());
+  EXPECT_EQ((*early)->error().code(), ErrorCode::kUnavailable);
+  EXPECT_FALSE(late->has_value());
+  chunks_.Expire(200);
+  EXPECT_TRUE(peers_.held.front().request->reader.unwanted.stop_requested());
+  Answer(peers_, false, Cancelled());
+  ASSERT_TRUE(late->has_value());
+  ASSERT_FALSE((*late)->has_value());
+  EXPECT_EQ((*late)->error().code(), ErrorCode::kUnavailable);
 }
 
 }  // namespace forebay::fetch::remote_chunks_test

@@ -107,12 +107,10 @@ void GatherPlan::FindElsewhere(const StreamSpec& spec, const GatherWanted& wante
   for (GatherUnit& unit : units_) {
     // A batch that must not depend on what is kept takes these samples, too.
     if (unit.user_count == 0 || (unit.decoded && !wanted.all_extents)) continue;
-    // What has come is used, whatever would be chosen now.
-    unit.has_sent_chunks = HasAllChunks(wanted.others, unit);
-    if (unit.has_sent_chunks) continue;
     const std::optional<ExtentId> extent = ElsewhereOf(spec, wanted.others, unit);
     if (!extent) continue;
-    // Several units of a batch may lie in one extent, so they are weighed together.
+    // Several units of a batch may lie in one extent, so they are weighed together: also those
+    // whose chunks have come, or the choice for the others would be another one than before.
     Weigh(unit, wanted.others, reading, decoded, *elsewhere_.at(*extent));
     units.emplace_back(&unit, *extent);
   }
@@ -150,16 +148,15 @@ void GatherPlan::Weigh(GatherUnit& unit, const OtherNodes& others,
   found.field_samples += unit.user_count;
   found.samples = std::max(found.samples, found.field_samples);
   const bool takes_runs = plan::TakesRuns(reading);
+  // What has come is used, whatever would be chosen now.
+  const bool has_come = HasCome(others, unit);
   // Where chunks lie in an extent that was compressed at staging, only its directory says. For
   // orders without runs, owners decode what has a fixed size.
-  const bool may_send =
-      others.are_chunks_asked && !IsMadeHere() && (takes_runs || field.variable());
+  const bool may_send = has_come || (others.are_chunks_asked && !IsMadeHere() &&
+                                     (takes_runs || field.variable()));
   const std::uint64_t chunk_bytes = may_send ? BytesToSend(unit) : 0;
-  // How long a value of variable size is says only its decoder, so the length of its chunks stands
-  // for it.
   const std::uint64_t row_bytes = field.variable() ? 0 : field.sample_bytes();
-  const std::uint64_t decoded_bytes =
-      field.variable() ? chunk_bytes : row_bytes * unit.samples.count;
+  const std::uint64_t decoded_bytes = may_send ? DecodedBytesMax(unit) : 0;
   const bool is_kept = may_send && takes_runs && decoded_bytes <= limits::kDecodedUnitBytesMax &&
                        decoded.WouldKeep(unit.samples, decoded_bytes);
   if (field.variable()) {
@@ -168,12 +165,13 @@ void GatherPlan::Weigh(GatherUnit& unit, const OtherNodes& others,
     found.is_copied = found.is_copied || !may_send;
   } else {
     unit.has_sent_chunks =
-        may_send && plan::IsSentAsChunk({.samples = {.stored = unit.samples.count,
-                                                     .of_batch = unit.user_count},
-                                         .row_bytes = row_bytes,
-                                         .chunk_bytes = chunk_bytes,
-                                         .is_kept = is_kept},
-                                        reading);
+        has_come ||
+        (may_send && plan::IsSentAsChunk({.samples = {.stored = unit.samples.count,
+                                                      .of_batch = unit.user_count},
+                                          .row_bytes = row_bytes,
+                                          .chunk_bytes = chunk_bytes,
+                                          .is_kept = is_kept},
+                                         reading));
   }
   if (unit.has_sent_chunks) {
     found.chunk_bytes += chunk_bytes;
@@ -201,22 +199,36 @@ std::optional<ExtentId> GatherPlan::ElsewhereOf(const StreamSpec& spec, const Ot
   return first;
 }
 
+// Whether the extent, which was looked up, is not on this node.
+bool GatherPlan::IsAway(ExtentId extent) const {
+  const auto found = elsewhere_.find(extent);
+  return found != elsewhere_.end() && found->second.has_value();
+}
+
 // The bytes of those chunks of the unit that are not on this node.
 std::uint64_t GatherPlan::BytesToSend(const GatherUnit& unit) const {
   std::uint64_t bytes = 0;
   for (std::uint32_t i = 0; i < unit.place.chunk_count; ++i) {
-    const auto extent = elsewhere_.find(source_->ExtentOf(unit.place, i));
-    if (extent == elsewhere_.end() || !extent->second) continue;
+    if (!IsAway(source_->ExtentOf(unit.place, i))) continue;
     bytes += source_->ChunkOf(unit.place, i)->bytes();  // of packs, which have a table
   }
   return bytes;
 }
 
+// How long a value of variable size is says only the head of its chunk, unless it is cut into
+// parts. So the longest chunk stands for it: a smaller estimate would count on a cache that does
+// not keep it.
+std::uint64_t GatherPlan::DecodedBytesMax(const GatherUnit& unit) const {
+  const compress::PackField& field = schema().fields[unit.field];
+  if (!field.variable()) return field.sample_bytes() * unit.samples.count;
+  // Of packs, which have a table.
+  const std::uint64_t of_parts = source_->ChunkOf(unit.place, 0)->entry.sample_bytes;
+  return of_parts > 0 ? of_parts : limits::kChunkBytesMax;
+}
+
 // Whether chunk `index` of the unit, which lies in this extent, is asked of another node.
 bool GatherPlan::IsSent(const GatherUnit& unit, ExtentId extent) const {
-  if (!unit.has_sent_chunks) return false;
-  const auto found = elsewhere_.find(extent);
-  return found != elsewhere_.end() && found->second && !found->second->is_copied;
+  return unit.has_sent_chunks && IsAway(extent) && !elsewhere_.at(extent)->is_copied;
 }
 
 // Returns chunk `index` of the unit if another node has sent it, else null.
@@ -227,9 +239,11 @@ fetch::SentChunk GatherPlan::SentOf(const OtherNodes& others, const GatherUnit& 
   return sent == others.chunks->end() ? nullptr : sent->second;
 }
 
-bool GatherPlan::HasAllChunks(const OtherNodes& others, const GatherUnit& unit) {
+// Whether other nodes have sent all chunks of the unit that are not on this node.
+bool GatherPlan::HasCome(const OtherNodes& others, const GatherUnit& unit) const {
   for (std::uint32_t i = 0; i < unit.place.chunk_count; ++i) {
-    if (SentOf(others, unit, i) == nullptr) return false;
+    const bool is_away = IsAway(source_->ExtentOf(unit.place, i));
+    if (is_away && SentOf(others, unit, i) == nullptr) return false;
   }
   return true;
 }
@@ -253,7 +267,7 @@ void GatherPlan::PlanChunks(const StreamSpec& spec, const GatherWanted& wanted) 
 // Chunk `index` of the unit has come from another node, is asked of one, or is read from its
 // extent.
 void GatherPlan::PlanChunk(const StreamSpec& spec, const OtherNodes& others,
-                           const GatherUnit& unit, std::uint32_t index) {
+                           GatherUnit& unit, std::uint32_t index) {
   const ExtentId extent = source_->ExtentOf(unit.place, index);
   const fetch::SentChunk sent = SentOf(others, unit, index);
   if (sent != nullptr || IsSent(unit, extent)) {
@@ -262,6 +276,7 @@ void GatherPlan::PlanChunk(const StreamSpec& spec, const OtherNodes& others,
     chunks_.push_back({.at = at, .extent_index = fetch::PlacedChunk::kSent});
     if (sent != nullptr) {
       chunks_.back().record = sent->span();
+      unit.is_from_others = unit.is_from_others || (!unit.decoded && !sent->is_own());
       return;
     }
     missing_.push_back({.number = unit.place.number + index,

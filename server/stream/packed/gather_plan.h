@@ -56,6 +56,8 @@ struct GatherUnit {
   std::uint64_t group_key = 0;
   // Other nodes send those of its chunks that are not on this node.
   bool has_sent_chunks = false;
+  // Some have come from nodes that had them, and the unit is not decoded yet.
+  bool is_from_others = false;
 };
 
 // A value of the batch: sample `index` of a unit is row `row`.
@@ -106,7 +108,7 @@ class GatherPlan {
   void FindElsewhere(const StreamSpec& spec, const GatherWanted& wanted,
                      fetch::DecodedCache& decoded);
   void PlanChunks(const StreamSpec& spec, const GatherWanted& wanted);
-  void PlanChunk(const StreamSpec& spec, const OtherNodes& others, const GatherUnit& unit,
+  void PlanChunk(const StreamSpec& spec, const OtherNodes& others, GatherUnit& unit,
                  std::uint32_t index);
   // An extent that no tier of this node has, while it is decided how its samples come here.
   struct ExtentElsewhere {
@@ -123,11 +125,13 @@ class GatherPlan {
                                       const GatherUnit& unit);
   void Weigh(GatherUnit& unit, const OtherNodes& others, const plan::ReadingShape& reading,
              fetch::DecodedCache& decoded, ExtentElsewhere& found);
+  bool IsAway(ExtentId extent) const;
   std::uint64_t BytesToSend(const GatherUnit& unit) const;
+  std::uint64_t DecodedBytesMax(const GatherUnit& unit) const;
   bool IsSent(const GatherUnit& unit, ExtentId extent) const;
   static fetch::SentChunk SentOf(const OtherNodes& others, const GatherUnit& unit,
                                  std::uint32_t index);
-  static bool HasAllChunks(const OtherNodes& others, const GatherUnit& unit);
+  bool HasCome(const OtherNodes& others, const GatherUnit& unit) const;
 
   std::unique_ptr<fetch::UnitSource> source_;
   fetch::ChunkFinder finder_;

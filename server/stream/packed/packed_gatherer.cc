@@ -185,13 +185,13 @@ void PackedGatherer::RouteRows(const GatherMeans& means, AssembledBatch& batch) 
   }
 }
 
-// Counts samples of which other nodes have sent chunks, each once, and without those that also have
-// a row to come: BatchScheduler counts these.
+// Counts samples that were decoded from chunks of other nodes, each once, and without those that
+// also have a row to come: BatchScheduler counts these.
 void PackedGatherer::CountSent(AssembledBatch& batch) const {
   std::vector<bool> has_chunks(plan_.row_count());
   std::vector<bool> has_rows(plan_.row_count());
   for (const GatherUnit& unit : plan_.units()) {
-    if (!unit.is_elsewhere && !unit.has_sent_chunks) continue;
+    if (!unit.is_elsewhere && !unit.is_from_others) continue;
     std::vector<bool>& has = unit.is_elsewhere ? has_rows : has_chunks;
     for (const GatherUser& user : plan_.UsersOf(unit)) has[user.row] = true;
   }
@@ -267,6 +267,7 @@ Status PackedGatherer::FillClaimed(GatherUnit& unit, const Means& means, Assembl
     if (!is_new) {  // another batch has decoded it since this one was planned
       ++batch.decode.kept_units;
       batch.decode.kept_samples += unit.user_count;
+      unit.is_from_others = false;
     }
   }
   if (field.variable()) {

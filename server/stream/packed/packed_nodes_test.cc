@@ -119,6 +119,16 @@ class PackedNodesTest : public ::testing::TestWithParam<peer::TransportKind> {
     EXPECT_FALSE(chunks.empty()) << "node 1 owns nothing";
     return chunks;
   }
+  // The first step of OfTwoReaders whose chunk node 1 owns, in an extent that is not copied.
+  std::optional<StepId> StepOfAChunk() {
+    const std::shared_ptr<const catalog::Catalog> catalog = group_->node(0).dataset().catalog();
+    for (const catalog::PackChunk& chunk : ChunksOfNodeOne()) {
+      const bool is_copied = catalog->extent(chunk.extent).sample_count < 3 * kBatch;
+      if (is_copied || chunk.first_sample() / kBatch % 2 != 0) continue;
+      return StepId(chunk.first_sample() / (2 * kBatch));
+    }
+    return std::nullopt;
+  }
   std::uint64_t ExtentsAsked() {
     std::uint64_t extents = 0;
     for (std::uint32_t rank = 0; rank < group_->size(); ++rank) {
@@ -355,14 +365,7 @@ TEST_P(PackedNodesTest, AStreamThatIsClosedGivesUpTheChunksThatItWaitsFor) {
   ask.batch = 2 * kBatch;
   auto session = group_->node(0).Open(ask, *sink);
   ASSERT_TRUE(session.has_value()) << session.error().ToString();
-  std::optional<StepId> step;  // whose chunk node 1 owns, in an extent that is not copied
-  const std::shared_ptr<const catalog::Catalog> catalog = group_->node(0).dataset().catalog();
-  for (const catalog::PackChunk& chunk : ChunksOfNodeOne()) {
-    const bool is_copied = catalog->extent(chunk.extent).sample_count < 3 * kBatch;
-    if (!step && !is_copied && chunk.first_sample() / kBatch % 2 == 0) {
-      step = StepId(chunk.first_sample() / (2 * kBatch));
-    }
-  }
+  const std::optional<StepId> step = StepOfAChunk();
   ASSERT_TRUE(step.has_value());
   ASSERT_TRUE((*session)->Pull({.first = {.step = *step}}).has_value());
   while (group_->transport().chunk_requests(NodeRank(1)) == 0) std::this_thread::yield();
@@ -370,6 +373,29 @@ TEST_P(PackedNodesTest, AStreamThatIsClosedGivesUpTheChunksThatItWaitsFor) {
   (*session)->Close();
   EXPECT_TRUE(sink->errors().empty()) << "nothing reaches a stream that was closed";
   EXPECT_EQ(RowRequests(), 1U) << "nobody is asked in its place";
+}
+
+TEST_P(PackedNodesTest, ChunksThatDoNotComeInTimeAreAnErrorThatPasses) {
+  // The transport has a clock of its own, which the deadlines of its requests must fit.
+  io::ManualClock clock(io::SteadyClock().NowNs());
+  Start(Movie(256), 2, {.clock = &clock});
+  group_->transport().SetHoldsRows(NodeRank(1));
+  const auto sink = group_->node(0).MakeSink();
+  ServeFixture::Ask ask = OfTwoReaders();
+  ask.batch = 2 * kBatch;
+  const auto session = group_->node(0).Open(ask, *sink);
+  ASSERT_TRUE(session.has_value()) << session.error().ToString();
+  const std::optional<StepId> step = StepOfAChunk();
+  ASSERT_TRUE(step.has_value());
+  FOREBAY_EXPECT_OK((*session)->Pull({.first = {.step = *step}}));
+  while (group_->transport().chunk_requests(NodeRank(1)) == 0) std::this_thread::yield();
+  clock.AdvanceNs(limits::kPullDeadlineMs * 1'000'000);
+  group_->node(0).registry().ExpireWaiting();
+  ASSERT_TRUE(sink->WaitFor(1));
+  ASSERT_EQ(sink->errors().size(), 1U);
+  EXPECT_EQ(sink->errors().front().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(sink->errors().front().message(), HasSubstr("'data'"));
+  (*session)->Close();
 }
 
 // All find that the chunk is damaged, so the batch is an error, and all others come.
