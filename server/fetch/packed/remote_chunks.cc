@@ -22,7 +22,7 @@ namespace {
 // Fewer chunks than this are not worth a search for those that nobody uses.
 constexpr std::size_t kSearchMin = 64;
 
-Error NobodyWants() { return Error(ErrorCode::kCancelled, "nobody wants the chunks any more"); }
+Error NoChunksWanted() { return Error(ErrorCode::kCancelled, "nobody wants the chunks any more"); }
 
 }  // namespace
 
@@ -75,7 +75,7 @@ struct RemoteChunks::Request {
 bool RemoteChunks::Bring(stage::Dataset& dataset, const std::vector<WantedRemote>& wanted,
                          const RowReader& reader, std::int64_t deadline_ns, Done done) {
   if (reader.unwanted.stop_requested()) {
-    done(NobodyWants());
+    done(NoChunksWanted());
     return true;
   }
   const auto call = std::make_shared<Call>();
@@ -97,7 +97,7 @@ bool RemoteChunks::Bring(stage::Dataset& dataset, const std::vector<WantedRemote
   }
   // The call may have ended but for Bring's own count, and may be unwanted already.
   call->unwanted.emplace(reader.unwanted, [this, weak = std::weak_ptr(call)] {
-    if (const CallRef leaving = weak.lock()) Leave(leaving, NobodyWants());
+    if (const CallRef leaving = weak.lock()) Leave(leaving, NoChunksWanted());
   });
   bool is_over = false;
   {
