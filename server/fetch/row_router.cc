@@ -34,7 +34,7 @@ std::size_t CountSamples(std::span<const RoutedRow> rows) {
   samples.reserve(rows.size());
   for (const RoutedRow& routed : rows) samples.push_back(routed.row.sample);
   std::ranges::sort(samples);
-  return static_cast<std::size_t>(std::ranges::unique(samples).begin() - samples.begin());
+  return static_cast<std::size_t>(std::unique(samples.begin(), samples.end()) - samples.begin());
 }
 
 // One call of Fill. `under_way` counts requests, and one for each running call of Ask, so that

@@ -91,8 +91,8 @@ bool RemoteChunks::Bring(stage::Dataset& dataset, const std::vector<WantedRemote
                  {.need = reader.need,
                   .place = reader.place,
                   .unwanted = request->unwanted.get_token()},
-                 [this, request](const Result<RowRouter::Filled>& filled) {
-                   Land(request, filled);
+                 [this, landing = request](const Result<RowRouter::Filled>& filled) {
+                   Land(landing, filled);
                  });
   }
   // The call may have ended but for Bring's own count, and may be unwanted already.
