@@ -122,8 +122,9 @@ inline constexpr std::uint64_t kPeerBytesInFlightMax = 64 * kMiB;  // rows asked
 inline constexpr std::uint64_t kPeerBytesInFlightMin = 4 * kMiB;  // as few, where the node is slow
 inline constexpr std::uint64_t kPeerBytesInFlightAtFirst = 16 * kMiB;  // before answers have come
 inline constexpr std::uint64_t kPeerDecodedBytesMax = 256 * kMiB;  // rows that a node has decoded
-                                                   // for others and not sent yet; beyond, requests
-                                                   // wait; a larger row alone
+                                                   // for others, and chunks of packs for them, that
+                                                   // are not sent yet; beyond, requests wait; a
+                                                   // larger one alone
 inline constexpr std::uint64_t kPeerChunksHeldBytesMax = 256 * kMiB;  // chunks of packs that other
                                                      // nodes have sent, until they are decoded
 inline constexpr std::uint32_t kPeerChunkBytes = 1 * kMiB;   // payload of one message
