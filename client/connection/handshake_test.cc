@@ -57,7 +57,8 @@ TEST(Handshake, VersionMismatchNamesBothSides) {
   daemon.faults.hello_reply = [](v1::HelloReply& reply) { reply.set_protocol_version(7); };
   error = TryConnect(daemon).error();
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
-  EXPECT_THAT(error.message(), HasSubstr("protocol version 1 of this client, version 7"));
+  EXPECT_THAT(error.message(), HasSubstr("protocol version " + std::to_string(kProtocolVersion) +
+                                         " of this client, version 7"));
 
   daemon.faults.hello_reply = [](v1::HelloReply& reply) { reply.set_catalog_version(3); };
   EXPECT_THAT(TryConnect(daemon).error().message(), HasSubstr("catalog version 1"));
