@@ -49,7 +49,7 @@ bool HasItsBytes(const Batch& batch) {
   return true;
 }
 
-// What the daemon was told when streams were opened.
+// Records the requests with which streams were opened.
 class Openings {
  public:
   explicit Openings(FakeDaemon& daemon) {

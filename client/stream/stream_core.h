@@ -220,7 +220,7 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   std::vector<std::uint64_t> releases_ FOREBAY_GUARDED_BY(mutex_);  // to send
   // Batches that the daemon is to keep until they are released; of former calls, too.
   std::vector<HeldId> held_ FOREBAY_GUARDED_BY(mutex_);
-  // Of AskForLost, which runs on a thread of gRPC; Attach destroys them.
+  // AskForLost puts batches here on a thread of gRPC, which must not destroy them; Attach does.
   Discarded lost_states_ FOREBAY_GUARDED_BY(mutex_);
   // A daemon has been asked for batches, and may have sent some that did not arrive.
   bool may_be_held_ FOREBAY_GUARDED_BY(mutex_) = false;

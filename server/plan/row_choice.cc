@@ -11,7 +11,7 @@
 namespace forebay::plan {
 namespace {
 
-// Of `stored` consecutive samples, those that all nodes take while they need them.
+// Returns how many of `stored` consecutive samples all nodes together take while they need them.
 std::uint64_t SamplesOfAllNodes(std::uint64_t stored, const ReadingShape& reading) {
   const std::uint64_t run = reading.order.block_samples;
   if (reading.order.mode == OrderMode::kSequential) return stored;

@@ -52,7 +52,7 @@ struct AssembledBatch : fetch::SourceCounts {
   std::vector<AssembledField> fields;
   BatchHold hold;
   std::uint64_t payload_bytes = 0;
-  // Other nodes supplied rows of them, or chunks; BatchScheduler counts the rows.
+  // Samples of which other nodes supplied rows or chunks. BatchScheduler counts those of rows.
   std::uint32_t other_samples = 0;
   DecodeCounts decode;
   std::uint32_t copied_views = 0;    // views that had to be copied because the pin limit was met

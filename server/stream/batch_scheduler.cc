@@ -345,7 +345,7 @@ fetch::Fetcher::Where BatchScheduler::WhereOf(const BatchJob& job) const {
              : fetch::Fetcher::Where::kHere;
 }
 
-// What the batch can have from other nodes.
+// Returns what the batch can get from other nodes.
 OtherNodes BatchScheduler::OthersOf(const BatchJob& job) const {
   if (parts_.rows == nullptr) return {};
   return {.fetcher = &parts_.fetcher,
@@ -356,8 +356,9 @@ OtherNodes BatchScheduler::OthersOf(const BatchJob& job) const {
 // The job keeps the chunks until it has decoded them, whatever is planned then, and pins nothing
 // while it waits for them. However often it asks, it gets an outcome in the time of one wait.
 void BatchScheduler::AwaitChunks(const JobRef& job, std::vector<fetch::WantedRemote> chunks) {
-  // What was decoded, or the extents of this node, have changed since the job pinned these. It must
-  // not wait for ever because they change again and again.
+  // The job has pinned extents already, so the plan before this one wanted others: what is decoded,
+  // or on this node, has changed meanwhile. The job must not wait for ever because that happens
+  // again and again.
   if (!job->refs.empty()) job->wants_all_extents = true;
   job->refs.clear();
   if (!job->chunk_deadline_ns) {

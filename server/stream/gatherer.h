@@ -22,7 +22,7 @@
 
 namespace forebay::stream {
 
-// What a batch of a packed data set can have from other nodes; borrowed.
+// Says what a batch of a packed data set can get from other nodes. Everything is borrowed.
 struct OtherNodes {
   const fetch::Fetcher* fetcher = nullptr;    // says which extents they supply; null: none
   const fetch::SentChunks* chunks = nullptr;  // that have come for the batch; null: none

@@ -1,5 +1,7 @@
-// Bookkeeping under one mutex. What is taken out is freed by the caller, without the mutex, because
-// freeing a block of the arena or an extent takes other locks.
+// A table of batches by id, and a count of how many of them pin each extent, both under one mutex.
+// What is taken out is freed by the caller, without the mutex, because freeing a block of
+// the arena or an extent takes other locks. Ids are never used twice, so that an id which a reader
+// names after it was cut off means one batch, whichever call that came on.
 #include "server/stream/held_batches.h"
 
 #include <algorithm>
@@ -20,6 +22,7 @@ std::uint64_t HeldBatches::Add(BatchHold hold, const BatchRoom& room) {
 
 Status HeldBatches::Take(std::span<const std::uint64_t> ids, std::vector<Held>& taken) {
   const MutexLock lock(mutex_);
+  // Stops at a wrong id. That is an error of the reader's protocol, which ends its stream.
   for (const std::uint64_t id : ids) {
     const auto found = held_.find(id);
     if (found == held_.end()) {
@@ -36,6 +39,8 @@ Status HeldBatches::Take(std::span<const std::uint64_t> ids, std::vector<Held>& 
 std::vector<HeldBatches::Held> HeldBatches::TakeAllBut(std::span<const std::uint64_t> ids) {
   std::vector<Held> taken;
   const MutexLock lock(mutex_);
+  // A loop, because std::erase_if shows elements as const, and these are moved out. There are at
+  // most kCreditsMax batches and ids, so a search for each is cheap.
   for (auto entry = held_.begin(); entry != held_.end();) {
     if (std::ranges::find(ids, entry->first) != ids.end()) {
       ++entry;
@@ -63,7 +68,7 @@ std::vector<std::uint64_t> HeldBatches::ids() const {
 
 std::uint64_t HeldBatches::bytes() const {
   const MutexLock lock(mutex_);
-  std::uint64_t bytes = pinned_bytes_;
+  std::uint64_t bytes = pinned_bytes_;  // views
   for (const auto& [id, held] : held_) bytes += held.hold.slot.bytes().size();
   return bytes;
 }
@@ -95,6 +100,7 @@ ViewLimits HeldBatches::LimitsFor(std::span<const tier::ExtentRef> refs,
 
 void HeldBatches::PinLocked(const BatchHold& hold) {
   for (const tier::ExtentRef& ref : hold.extents) {
+    // The first batch that points into an extent pays for all of it.
     if (pins_[ref.get()]++ == 0) pinned_bytes_ += ref->image_bytes;
   }
 }

@@ -181,7 +181,8 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(
   std::shared_ptr<StreamSlots> slots;
   std::shared_ptr<StreamSession> session;
   {
-    // Of two ranks that open a new stream at once, one fixes the parameters.
+    // The lock is held to the end: if two ranks open a new stream at once, one of them fixes the
+    // parameters, and the other one is compared with it.
     const MutexLock lock(mutex_);
     Group joining{.selection = std::string(spec->selection->spec()),
                   .order = spec->order,

@@ -87,7 +87,7 @@ class ChunkRowsTest : public ::testing::Test {
     const catalog::PackChunk chunk = catalog_->packs()->chunk(number);
     return std::span(pack_).subspan(chunk.entry.offset, chunk.bytes());
   }
-  // That it takes to read the chunk from SSD.
+  // The bytes of whole blocks that a direct read of the chunk from SSD takes.
   std::uint64_t MemoryOf(std::uint64_t number) const {
     return tier::AlignedBytes(PieceOf(catalog_->packs()->chunk(number)));
   }

@@ -1,7 +1,7 @@
 // Chunks of other nodes are asked for once, and charged once, whoever wants them at the same time.
-// What a node sends in place of a chunk is found out, and the next node is asked. Those of one node
-// do not wait for another one. An error is that of the call which has asked, and others may ask
-// again. Who leaves early takes nothing from those who stay.
+// If a node sends other bytes than the chunk, this node finds out and asks the next one. Chunks of
+// one node do not wait for another node. Only the call that has asked gets an error; other calls
+// may ask again. A call that leaves early takes nothing from those that stay.
 #include "server/fetch/packed/remote_chunks.h"
 
 #include <algorithm>

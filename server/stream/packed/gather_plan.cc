@@ -148,7 +148,7 @@ void GatherPlan::Weigh(GatherUnit& unit, const OtherNodes& others,
   found.field_samples += unit.user_count;
   found.samples = std::max(found.samples, found.field_samples);
   const bool takes_runs = plan::TakesRuns(reading);
-  // What has come is used, whatever would be chosen now.
+  // Chunks that have come are used, whatever would be chosen now.
   const bool has_come = HasCome(others, unit);
   // Where chunks lie in an extent that was compressed at staging, only its directory says. For
   // orders without runs, owners decode what has a fixed size.
@@ -210,7 +210,7 @@ std::uint64_t GatherPlan::BytesToSend(const GatherUnit& unit) const {
   std::uint64_t bytes = 0;
   for (std::uint32_t i = 0; i < unit.place.chunk_count; ++i) {
     if (!IsAway(source_->ExtentOf(unit.place, i))) continue;
-    bytes += source_->ChunkOf(unit.place, i)->bytes();  // of packs, which have a table
+    bytes += source_->ChunkOf(unit.place, i)->bytes();  // not null: packs have a table
   }
   return bytes;
 }
@@ -221,7 +221,7 @@ std::uint64_t GatherPlan::BytesToSend(const GatherUnit& unit) const {
 std::uint64_t GatherPlan::DecodedBytesMax(const GatherUnit& unit) const {
   const compress::PackField& field = schema().fields[unit.field];
   if (!field.variable()) return field.sample_bytes() * unit.samples.count;
-  // Of packs, which have a table.
+  // ChunkOf is never null here, because chunks travel for packs only, which have a table.
   const std::uint64_t of_parts = source_->ChunkOf(unit.place, 0)->entry.sample_bytes;
   return of_parts > 0 ? of_parts : limits::kChunkBytesMax;
 }

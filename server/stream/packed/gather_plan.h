@@ -54,7 +54,7 @@ struct GatherUnit {
   // no chunks then.
   bool is_elsewhere = false;
   std::uint64_t group_key = 0;
-  // Other nodes send those of its chunks that are not on this node.
+  // Set if other nodes send the chunks of the unit that are not on this node.
   bool has_sent_chunks = false;
   // Some have come from nodes that had them, and the unit is not decoded yet.
   bool is_from_others = false;
@@ -112,7 +112,7 @@ class GatherPlan {
                  std::uint32_t index);
   // An extent that no tier of this node has, while it is decided how its samples come here.
   struct ExtentElsewhere {
-    // What the batch takes of it: rows, and chunks.
+    // Bytes that the batch takes of the extent as rows, and as chunks.
     std::uint64_t row_bytes = 0, chunk_bytes = 0;
     bool chunks_are_kept = true;
     // Its samples, in the field that has most of them, and in the field that was met last.

@@ -275,7 +275,7 @@ void StreamReactor::Fail(const BatchName& name, const Error& error) {
 
 void StreamReactor::Closed() {
   const MutexLock lock(mutex_);
-  EndLocked(ToGrpc(Error(ErrorCode::kCancelled, "a later call of the reader took its place")));
+  EndLocked(ToGrpc(Error(ErrorCode::kCancelled, "another call of the reader has closed this one")));
 }
 
 // Starts a write of everything that is ready, unless one is under way. Its end, OnWriteDone, comes
