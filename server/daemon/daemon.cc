@@ -147,6 +147,7 @@ bool Daemon::Tick() {
   // replace the threads that are blocked in them.
   gfs_calls_->Look();
   stager_->Look();
+  fetcher_->LendPinsOf(static_cast<std::int64_t>(config_.stage_hung_after_s) * 1'000'000'000);
   const Status adjusted = executor_->AdjustTo(stager_->BlockedThreads());
   if (!adjusted.has_value() && !lacks_worker_) {  // logged once, not once a second
     log::Warn("no additional worker (daemon.workers) could be started in place of one that is "

@@ -157,7 +157,10 @@ Status Daemon::OpenStager() {
                                         .keepers = nodes_->keepers(),
                                         .peer_parts = nodes_->catalog_parts(),
                                         .peer_stats = nodes_->object_stats()}));
-  fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, nodes_->membership());
+  fetch::FetcherOptions pins =
+      fetch::FetcherOptions::For(tiers.ram.HomeBytes(), nodes_->extents() != nullptr);
+  pins.clock = &clock_;
+  fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, nodes_->membership(), pins);
   return {};
 }
 

@@ -1,6 +1,7 @@
-// Acquire demands each missing extent from the stager and counts arrivals. An extent can be evicted
-// between its arrival and its pin; then it is demanded again, in ways that need less of the tiers
-// each time (AccessFor), so that the request ends with its extents or an error. No thread waits.
+// Acquire waits for room to pin what the request needs, then demands each missing extent from the
+// stager and counts arrivals. An extent can be evicted between its arrival and its pin; then it is
+// demanded again, in ways that need less of the tiers each time (AccessFor), so that the request
+// ends with its extents or an error. No thread waits.
 #include "server/fetch/fetcher.h"
 
 #include <optional>
@@ -34,8 +35,10 @@ Error TooSmall() {
 struct Fetcher::Request {
   stage::Dataset* dataset = nullptr;
   std::vector<ExtentId> extents;
-  Need need = Need::kRuns;
+  Asker asker;
   Done done;
+  PinRoom::Share share;      // null: the request pins nothing in RAM
+  std::uint64_t steps = 0;   // until it is needed, when its turn came
   // Guards what follows while extents are demanded. Before that, and once none is missing, one
   // thread has the request for itself, so the members are not annotated.
   Mutex mutex;
@@ -43,8 +46,35 @@ struct Fetcher::Request {
   std::vector<int> arrivals;
   std::vector<char> is_short;  // not 0: the tiers had no memory for the extent
   std::size_t missing = 0;
+  bool is_refused = false;     // it is not needed now, and memory is full of what is needed sooner
   std::optional<Error> error;
+
+  // Everything is pinned now, so others may begin: what keeps the references waits for no memory any
+  // more. `done` comes last, because the caller may destroy the fetcher after it.
+  void End(Result<std::vector<tier::ExtentRef>> outcome) {
+    share.reset();
+    done(std::move(outcome));
+  }
 };
+
+Fetcher::Fetcher(tier::ExtentCache& cache, stage::Stager& stager, const plan::Membership& nodes,
+                 const FetcherOptions& options)
+    : cache_(cache),
+      stager_(stager),
+      nodes_(nodes),
+      own_pins_(options.own_pin_bytes, options.clock != nullptr ? *options.clock : steady_clock_),
+      peer_pins_(options.peer_pin_bytes, options.clock != nullptr ? *options.clock : steady_clock_) {
+}
+
+void Fetcher::LookAgain() {
+  own_pins_.Serve();
+  peer_pins_.Serve();
+}
+
+void Fetcher::LendPinsOf(std::int64_t longer_than_ns) {
+  own_pins_.LendSharesOf(longer_than_ns);
+  peer_pins_.LendSharesOf(longer_than_ns);
+}
 
 bool Fetcher::TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId> extents,
                          Need need, std::vector<tier::ExtentRef>& refs, Where where) {
@@ -74,28 +104,107 @@ bool Fetcher::HasRowsElsewhere(const stage::Dataset& dataset, std::span<const Ex
   return false;
 }
 
-void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Need need,
-                      Done done, Where where) {
+void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Asker asker,
+                      Done done) {
   auto request = std::make_shared<Request>();
   request->dataset = &dataset;
   request->extents = std::move(extents);
-  request->need = need;
+  request->asker = std::move(asker);
   request->done = std::move(done);
   request->arrivals.resize(request->extents.size());
   request->is_short.resize(request->extents.size());
-  if (TryAcquire(dataset, request->extents, need, request->refs, where)) {
-    request->done(std::move(request->refs));
-    return;
+  if (TryAcquire(dataset, request->extents, request->asker.need, request->refs,
+                 request->asker.where)) {
+    return request->End(std::move(request->refs));
   }
-  if (dataset.is_outdated()) return request->done(dataset.Outdated());
+  if (dataset.is_outdated()) return request->End(dataset.Outdated());
+  PinRoom::Wish wish{.pins = PinsOf(*request), .steps = request->asker.steps};
+  request->steps = wish.steps ? wish.steps() : 0;
+  if (!wish.pins.empty()) {
+    request->share = RoomOf(*request).TryTake(wish, request->steps);
+    if (!request->share) return AwaitTurn(request, std::move(wish));
+  }
+  BringMissing(request);
+}
+
+// Nothing is pinned while the request waits for its turn.
+void Fetcher::AwaitTurn(const std::shared_ptr<Request>& request, PinRoom::Wish wish) {
+  PinRoom& room = RoomOf(*request);
+  request->refs.clear();
+  request->share.reset();
+  room.Take(std::move(wish), [this, request](PinRoom::Share share, std::uint64_t steps) {
+    request->share = std::move(share);
+    request->steps = steps;
+    Begin(request);
+  });
+}
+
+// The bytes that each extent takes in RAM once it is there, at most. Those on SSD, and those that
+// are read in pieces, take none. Of a request that is larger than the room, the extents that do not
+// fit are read in pieces, if they can be: they would wait for memory that never becomes free.
+std::vector<PinRoom::Pin> Fetcher::PinsOf(Request& request) {
+  const stage::Dataset& dataset = *request.dataset;
+  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
+  const std::uint64_t room_bytes = RoomOf(request).capacity_bytes();
+  std::vector<PinRoom::Pin> pins;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < request.extents.size(); ++i) {
+    const tier::ExtentRef& found = request.refs[i];
+    if (found == nullptr || found->tier != tier::TierKind::kRam) continue;
+    pins.push_back({.key = found->key, .bytes = found->image_bytes});
+    bytes += found->image_bytes;
+  }
+  for (std::size_t i = 0; i < request.extents.size(); ++i) {
+    const ExtentId extent = request.extents[i];
+    if (request.refs[i] || IsRemote(dataset, extent, request.asker.where)) continue;
+    const plan::HomeTier home = dataset.home(extent);
+    const bool may_be_in_pieces =
+        !dataset.IsRemote(extent) && stage::GfsPieces::CanRead(dataset);
+    const bool is_in_pieces = may_be_in_pieces && home == plan::HomeTier::kNone &&
+                              request.asker.need == Need::kSamples;
+    if (is_in_pieces || home == plan::HomeTier::kSsd) continue;
+    const std::uint64_t added = catalog->extent(extent).bytes;
+    if (may_be_in_pieces && bytes + added > room_bytes) {
+      request.is_short[i] = 1;
+      continue;
+    }
+    pins.push_back({.key = dataset.key(extent), .bytes = added});
+    bytes += added;
+  }
+  return pins;
+}
+
+PinRoom& Fetcher::RoomOf(const Request& request) {
+  for (std::size_t i = 0; i < request.extents.size(); ++i) {
+    const bool asks_others = !request.refs[i] && IsRemote(*request.dataset, request.extents[i],
+                                                          Where::kAnywhere);
+    if (asks_others && request.asker.where == Where::kHere) return peer_pins_;
+  }
+  return own_pins_;
+}
+
+// The turn of a request that had to wait for room.
+void Fetcher::Begin(const std::shared_ptr<Request>& request) {
+  const Asker& asker = request->asker;
+  if (asker.is_wanted && !asker.is_wanted()) {
+    return request->End(Error(ErrorCode::kCancelled, "nobody wants the extents any more"));
+  }
+  if (TryAcquire(*request->dataset, request->extents, asker.need, request->refs, asker.where)) {
+    return request->End(std::move(request->refs));
+  }
+  if (request->dataset->is_outdated()) return request->End(request->dataset->Outdated());
+  BringMissing(request);
+}
+
+void Fetcher::BringMissing(const std::shared_ptr<Request>& request) {
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < request->refs.size(); ++i) {
-    const bool is_missing =
-        !request->refs[i] && !IsRemote(dataset, request->extents[i], where);
+    const bool is_missing = !request->refs[i] && !IsRemote(*request->dataset, request->extents[i],
+                                                           request->asker.where);
     if (is_missing) missing.push_back(i);
   }
   // All extents are here or remote: another node has come back since TryAcquire looked.
-  if (missing.empty()) return request->done(std::move(request->refs));
+  if (missing.empty()) return request->End(std::move(request->refs));
   // Set before the first Demand, which may call back within the call and would otherwise see no
   // missing extents.
   request->missing = missing.size();
@@ -113,7 +222,13 @@ stage::Stager::Access Fetcher::AccessFor(const Request& request, std::size_t ind
   // fetched to RAM; if it vanishes from there too, it is read in pieces.
   if (arrivals > 1 && stage::GfsPieces::CanRead(*request.dataset)) return Access::kPieces;
   if (arrivals > 0) return Access::kInRam;
-  return request.need == Need::kSamples ? Access::kPiecesIfNoHome : Access::kOnTier;
+  return request.asker.need == Need::kSamples ? Access::kPiecesIfNoHome : Access::kOnTier;
+}
+
+stage::Stager::Urgency Fetcher::UrgencyOf(const Request& request) {
+  using Urgency = stage::Stager::Urgency;
+  if (!request.asker.steps) return Urgency::kSoon;
+  return request.steps == 0 ? Urgency::kNow : Urgency::kAhead;
 }
 
 void Fetcher::Bring(const std::shared_ptr<Request>& request, std::size_t index) {
@@ -121,7 +236,7 @@ void Fetcher::Bring(const std::shared_ptr<Request>& request, std::size_t index) 
     Arrived(request, index, status);
   };
   stager_.Demand(*request->dataset, request->extents[index], arrived,
-                 AccessFor(*request, index));
+                 AccessFor(*request, index), UrgencyOf(*request));
 }
 
 void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index,
@@ -143,14 +258,18 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
     const bool is_short =
         !status.has_value() && status.error().code() == ErrorCode::kResourceExhausted;
     const bool is_gone = status.has_value() && !ref;
-    if (is_short) request->is_short[index] = 1;
-    if (is_short || is_gone) {
+    const bool is_refused = is_short && UrgencyOf(*request) == stage::Stager::Urgency::kAhead;
+    request->is_refused = request->is_refused || is_refused;
+    if (is_short && !is_refused) request->is_short[index] = 1;
+    if ((is_short || is_gone) && !request->is_refused) {
       again = !request->error && ++request->arrivals[index] < limits::kExtentArrivalsMax;
     }
-    if (!again && !request->error) {
+    if (!again && !request->error && !request->is_refused) {
       if (is_short) request->error = TooShort(status.error());
       else if (is_gone) request->error = TooSmall();
-      else if (!status.has_value()) request->error = status.error();
+    }
+    if (!again && !request->error && !is_short && !status.has_value()) {
+      request->error = status.error();
     }
     if (!again) {
       request->refs[index] = std::move(ref);
@@ -161,16 +280,22 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
   if (again) {
     Bring(request, index);
   } else if (last) {
-    // Asked once more at the end: an extent of a rebuilt data set has the same key and other
-    // bytes.
-    if (request->dataset->is_outdated()) {
-      request->done(request->dataset->Outdated());
-    } else if (request->error) {
-      request->done(*request->error);
-    } else {
-      request->done(std::move(request->refs));
-    }
+    Complete(request);
   }
+}
+
+// All extents that were missing have arrived, or will not come.
+void Fetcher::Complete(const std::shared_ptr<Request>& request) {
+  // Asked once more at the end: an extent of a rebuilt data set has the same key and other bytes.
+  if (request->dataset->is_outdated()) return request->End(request->dataset->Outdated());
+  if (request->error) return request->End(*request->error);
+  if (!request->is_refused) return request->End(std::move(request->refs));
+  // Tried again when the batch is needed in half as many steps, at the latest when it is needed
+  // now; until then the memory is left to what is needed sooner.
+  request->is_refused = false;
+  AwaitTurn(request, {.pins = PinsOf(*request),
+                      .steps = request->asker.steps,
+                      .steps_max = request->steps / 2});
 }
 
 bool Fetcher::IsElsewhere(const stage::Dataset& dataset, ExtentId extent) const {

@@ -1,7 +1,8 @@
 // Fetcher: pins extents for a reader. Extents in RAM or on SSD are pinned at once; missing ones are
 // staged first, unless the caller gets their samples from the node that owns them. An extent is
 // read at most once at a time for all readers (single flight). Extents that no tier can hold are
-// read from the GFS in pieces.
+// read from the GFS in pieces. Requests for missing extents begin in the order in which they are
+// needed, as far as all their extents fit in RAM (pin_room.h).
 #pragma once
 
 #include <atomic>
@@ -13,18 +14,37 @@
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "server/fetch/pin_room.h"
 #include "server/fetch/row_source.h"
+#include "server/io/clock.h"
 #include "server/plan/membership.h"
 #include "server/stage/stager.h"
 #include "server/tier/extent_cache.h"
 
 namespace forebay::fetch {
 
+struct FetcherOptions {
+  // Bytes of RAM that requests may pin while they wait for the GFS, and while they wait for other
+  // nodes. These are two rooms, because nodes that wait for each other's extents must still have
+  // memory for those that they read for others.
+  std::uint64_t own_pin_bytes = ~std::uint64_t{0};
+  std::uint64_t peer_pin_bytes = ~std::uint64_t{0};
+  const io::Clock* clock = nullptr;  // borrowed; null: the system's
+
+  // The bounds for a node with `home_bytes` of RAM for homes (plan::RamPlan). A quarter stays free
+  // of what waits: pinned extents cannot be moved, so the memory between them may be too
+  // fragmented for the next one.
+  static FetcherOptions For(std::uint64_t home_bytes, bool has_other_nodes) {
+    const std::uint64_t bytes = home_bytes / 4 * 3;
+    return {.own_pin_bytes = has_other_nodes ? bytes / 2 : bytes, .peer_pin_bytes = bytes / 2};
+  }
+};
+
 // Thread-safe; everything passed in is borrowed.
 class Fetcher {
  public:
-  Fetcher(tier::ExtentCache& cache, stage::Stager& stager, const plan::Membership& nodes)
-      : cache_(cache), stager_(stager), nodes_(nodes) {}
+  Fetcher(tier::ExtentCache& cache, stage::Stager& stager, const plan::Membership& nodes,
+          const FetcherOptions& options = {});
 
   // Which extents a reader wants pinned.
   enum class Where : std::uint8_t {
@@ -46,10 +66,27 @@ class Fetcher {
   // are there. Extents that have arrived stay pinned until `done`, so that a set that fits in the
   // tiers is always obtained. An extent for which there is no memory, or which is evicted again
   // before it can be pinned, is read in pieces. If its data set is compressed at staging, this is
-  // impossible: kUnavailable (memory was short) or kResourceExhausted (the tiers are too small).
+  // impossible: kUnavailable, with the settings to change.
   using Done = std::function<void(Result<std::vector<tier::ExtentRef>>)>;
-  void Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Need need, Done done,
-               Where where = Where::kHere);
+  struct Asker {
+    Need need = Need::kSamples;
+    Where where = Where::kHere;
+    // Whether somebody still waits for the extents; asked before the request begins. If not, it
+    // ends with kCancelled. Null: somebody does.
+    std::function<bool()> is_wanted = nullptr;
+    // In how many steps of its reader the batch is needed; 0: now, or as soon as it is there. Falls
+    // while the request waits (LookAgain). Null: nobody knows, as for the reader of another node.
+    PinRoom::Steps steps = nullptr;
+  };
+  void Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Asker asker, Done done);
+
+  // Call after a reader has got a batch: others of its batches are needed sooner now.
+  void LookAgain();
+  // Requests that wait for their turn.
+  std::size_t waiting() const { return own_pins_.waiting() + peer_pins_.waiting(); }
+  // Requests that have waited for longer than this no longer keep others from beginning: what they
+  // wait for may never come. Call about once a second.
+  void LendPinsOf(std::int64_t longer_than_ns);
 
   // Whether another node supplies the rows of the extent unless it is copied to this one: that node
   // reads it from the GFS, and no tier of this one has it.
@@ -68,13 +105,23 @@ class Fetcher {
            !nodes_.is_alone() && !nodes_.Reads(dataset.group_key(extent));
   }
   static stage::Stager::Access AccessFor(const Request& request, std::size_t index);
+  static stage::Stager::Urgency UrgencyOf(const Request& request);
+  std::vector<PinRoom::Pin> PinsOf(Request& request);
+  PinRoom& RoomOf(const Request& request);
+  void AwaitTurn(const std::shared_ptr<Request>& request, PinRoom::Wish wish);
+  void Begin(const std::shared_ptr<Request>& request);
+  void BringMissing(const std::shared_ptr<Request>& request);
   void Bring(const std::shared_ptr<Request>& request, std::size_t index);
   void Arrived(const std::shared_ptr<Request>& request, std::size_t index,
                const Status& status);
+  void Complete(const std::shared_ptr<Request>& request);
 
   tier::ExtentCache& cache_;
   stage::Stager& stager_;
   const plan::Membership& nodes_;
+  const io::SteadyClock steady_clock_;
+  PinRoom own_pins_;
+  PinRoom peer_pins_;
 };
 
 }  // namespace forebay::fetch

@@ -2,6 +2,7 @@
 // is called once. Extents of other nodes are left to these nodes if the reader allows it.
 #include "server/fetch/fetcher.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -19,6 +21,7 @@
 
 #include "server/io/aligned_buffer.h"
 #include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/manual_clock.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/stage/testing/stage_rig.h"
 #include "server/tier/piece_reader.h"
@@ -47,6 +50,16 @@ class FetcherTest : public ::testing::Test {
     FOREBAY_EXPECT_OK(rig_.StageAll());
     fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_);
   }
+  // A data set that is compressed at staging, of bytes that do not become fewer by that.
+  stage::DatasetOptions Incompressible() {
+    std::mt19937 random(7);
+    std::vector<std::byte> bytes(kFileBytes);
+    std::ranges::generate(bytes, [&] { return static_cast<std::byte>(random()); });
+    EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", bytes).has_value());
+    stage::DatasetOptions options = stage::RecordDataset();
+    options.compression = stage::Compression::kFast;
+    return options;
+  }
   static std::vector<ExtentId> Extents(std::uint32_t count) {
     std::vector<ExtentId> extents;
     for (std::uint32_t i = 0; i < count; ++i) extents.push_back(ExtentId(i));
@@ -69,7 +82,7 @@ class FetcherTest : public ::testing::Test {
       outcome.emplace(std::move(refs));
       told.notify_all();
     };
-    fetcher_->Acquire(dataset, std::move(extents), need, done, where);
+    fetcher_->Acquire(dataset, std::move(extents), {.need = need, .where = where}, done);
     std::unique_lock lock(mutex);
     told.wait(lock, [&] { return outcome.has_value(); });
     return std::move(*outcome);
@@ -97,7 +110,7 @@ class FetcherTest : public ::testing::Test {
 TEST_F(FetcherTest, AnswersFromTheCallWhereAllIsResident) {
   Start();
   bool is_done = false;
-  fetcher_->Acquire(rig_.dataset(), Extents(8), Need::kRuns, [&](Result<Refs> refs) {
+  fetcher_->Acquire(rig_.dataset(), Extents(8), {.need = Need::kRuns}, [&](Result<Refs> refs) {
     is_done = true;
     ASSERT_TRUE(refs.has_value());
     ASSERT_EQ(refs->size(), 8u);
@@ -340,6 +353,123 @@ TEST_F(FetcherTest, AnExtentThatLeavesBeforeItIsPinnedMayBeAskedForAgain) {
   is_full = false;
   EXPECT_TRUE(Acquire(Extents(1)).has_value());
   rig_.Stop();  // `evict` is not called any more
+}
+
+// Each request needs three extents of a data set that cannot be read in pieces, and RAM holds five.
+// If two requests had two extents each, neither would ever get its third one.
+TEST_F(FetcherTest, RequestsThatDoNotFitTogetherTakeTurns) {
+  FOREBAY_EXPECT_OK(rig_.Start(Incompressible(), {.ram_bytes = 384 << 10, .readers = 4}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_,
+                   FetcherOptions{.own_pin_bytes = 4 * kExtentBytes});
+  std::atomic<int> late = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint32_t t = 0; t < 4; ++t) {
+      threads.emplace_back([this, t, &late] {
+        for (std::uint32_t round = 0; round < 25; ++round) {
+          std::vector<ExtentId> extents;
+          for (std::uint32_t i = 0; i < 3; ++i) extents.push_back(ExtentId((t * 2 + i + round) % 8));
+          const auto refs = Acquire(extents);
+          EXPECT_TRUE(refs.has_value()) << refs.error().ToString();
+          late += refs.has_value() ? 0 : 1;
+        }
+      });
+    }
+  }
+  EXPECT_EQ(late, 0);
+  while (rig_.cache().stats(tier::TierKind::kRam).pinned_bytes > 0) std::this_thread::yield();
+}
+
+// Memory that never becomes free is not waited for.
+TEST_F(FetcherTest, OfARequestThatIsLargerThanTheRoomTheRestIsReadInPieces) {
+  Start();
+  fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_,
+                   FetcherOptions{.own_pin_bytes = 2 * kExtentBytes});
+  EvictAll();
+  const auto refs = Acquire(Extents(4));
+  ASSERT_TRUE(refs.has_value()) << refs.error().ToString();
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ((*refs)[i]->tier, i < 2 ? tier::TierKind::kRam : tier::TierKind::kGfs) << i;
+  }
+}
+
+// All memory has extents that are needed sooner than the batch. It is not tried at every step.
+TEST_F(FetcherTest, ABatchAheadOfNeedWaitsUntilItIsNeededSooner) {
+  std::atomic<bool> is_full = false;
+  FOREBAY_EXPECT_OK(rig_.Start(
+      Incompressible(), {.ram_bytes = 384 << 10,
+                .reserve_bytes = 256 << 10,
+                .next_use = [&](const tier::ExtentKey& key, std::uint64_t) -> std::uint64_t {
+                  return is_full && rig_.cache().Find(key) == nullptr ? 5 : 0;
+                }}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_, FetcherOptions::For(384 << 10, false));
+  // Fills memory, and evicts the first ones again.
+  for (const ExtentId extent : Extents(8)) FOREBAY_EXPECT_OK(rig_.Demand(extent));
+  std::uint32_t missing = 0;
+  while (rig_.cache().Find(rig_.dataset().key(ExtentId(missing))) != nullptr) ++missing;
+  ASSERT_LT(missing, 8U);
+  is_full = true;
+  std::atomic<std::uint64_t> steps = 8;
+  std::promise<Result<Refs>> outcome;
+  fetcher_->Acquire(rig_.dataset(), {ExtentId(missing)},
+                    {.need = Need::kRuns, .steps = [&] { return steps.load(); }},
+                    [&](Result<Refs> refs) { outcome.set_value(std::move(refs)); });
+  auto answer = outcome.get_future();
+  const auto is_waiting = [&] { return fetcher_->waiting() == 1; };
+  while (!is_waiting()) std::this_thread::yield();
+  for (const std::uint64_t at : {5U, 4U, 3U, 2U, 1U}) {
+    steps = at;
+    fetcher_->LookAgain();
+    while (!is_waiting()) std::this_thread::yield();
+  }
+  EXPECT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  const std::uint64_t evictions = rig_.cache().stats(tier::TierKind::kRam).evictions;
+  steps = 0;
+  fetcher_->LookAgain();
+  const Result<Refs> refs = answer.get();
+  ASSERT_TRUE(refs.has_value()) << refs.error().ToString();
+  EXPECT_GT(rig_.cache().stats(tier::TierKind::kRam).evictions, evictions);
+}
+
+// The GFS does not answer the first request, which has the room. The second one needs extents of
+// which one is there, and must not keep it from being evicted meanwhile.
+TEST_F(FetcherTest, ARequestThatWaitsForItsTurnPinsNothing) {
+  Start({.readers = 4});
+  io::ManualClock clock;
+  fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_,
+                   FetcherOptions{.own_pin_bytes = 2 * kExtentBytes - 1, .clock = &clock});
+  for (const std::uint32_t extent : {0, 3}) {
+    FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(extent)), std::nullopt));
+  }
+  rig_.gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead});
+  std::promise<Result<Refs>> first;
+  fetcher_->Acquire(rig_.dataset(), {ExtentId(0)}, {.need = Need::kRuns},
+                    [&](Result<Refs> refs) { first.set_value(std::move(refs)); });
+  while (rig_.gfs_faults.faults_injected() == 0) std::this_thread::yield();
+  std::promise<Result<Refs>> second;
+  fetcher_->Acquire(rig_.dataset(), {ExtentId(2), ExtentId(3)}, {.need = Need::kRuns},
+                    [&](Result<Refs> refs) { second.set_value(std::move(refs)); });
+  bool is_third_wanted = true;
+  std::promise<Result<Refs>> third;
+  fetcher_->Acquire(rig_.dataset(), {ExtentId(3), ExtentId(4), ExtentId(5)},
+                    {.need = Need::kRuns, .is_wanted = [&] { return is_third_wanted; }},
+                    [&](Result<Refs> refs) { third.set_value(std::move(refs)); });
+  EXPECT_EQ(rig_.cache().stats(tier::TierKind::kRam).pinned_bytes, 0U)
+      << "extents 2, 4 and 5 may be evicted";
+  is_third_wanted = false;
+  // After a while the first request no longer counts.
+  auto answer = second.get_future();
+  EXPECT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  clock.AdvanceNs(1'000'000'000);
+  fetcher_->LendPinsOf(500'000'000);
+  const Result<Refs> refs = answer.get();
+  ASSERT_TRUE(refs.has_value()) << refs.error().ToString();
+  EXPECT_EQ((*refs)[1]->key, rig_.dataset().key(ExtentId(3)));
+  EXPECT_EQ(CodeOf(third.get_future().get()), ErrorCode::kCancelled);
+  rig_.gfs_faults.ReleaseStalls();
+  EXPECT_TRUE(first.get_future().get().has_value());
 }
 
 TEST_F(FetcherTest, AnExtentWithAHomeThatIsReadInPiecesIsBroughtHomeOnceThereIsMemory) {

@@ -145,7 +145,8 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   if (work->refs.empty() &&
       !parts_.fetcher.TryAcquire(work->dataset, extents, need, work->refs)) {
     work->refs.clear();
-    return parts_.fetcher.Acquire(work->dataset, {extents.begin(), extents.end()}, need,
+    return parts_.fetcher.Acquire(work->dataset, {extents.begin(), extents.end()},
+                                  {.need = need, .is_wanted = work->wanted.is_wanted},
                                   [this, work](Result<std::vector<tier::ExtentRef>> refs) {
                                     if (!refs.has_value()) return work->End(refs.error());
                                     work->refs = std::move(*refs);

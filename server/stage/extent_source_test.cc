@@ -3,7 +3,9 @@
 // peer/extent_exchange_test.cc.
 #include "server/stage/extent_source.h"
 
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -180,6 +182,50 @@ TEST_F(ExtentSourceTest, ADataSetThatCannotBeCataloguedIsAnErrorOfThisNode) {
   const auto failed = Supply(kExtent, 1);
   ASSERT_FALSE(failed.has_value());
   EXPECT_FALSE(IsNoAnswer(failed.error())) << failed.error().ToString();
+}
+
+// Another node, which does not answer before it has got an extent of this one.
+class WaitingNode final : public ExtentSource {
+ public:
+  Result<SuppliedExtent> Read(const ExtentRequest&, const AllocateImage&, io::IoQueue&) override {
+    asked.set_value();
+    answered.get_future().get();
+    return Error(ErrorCode::kUnavailable, "no answer");
+  }
+  std::promise<void> asked;
+  std::promise<void> answered;
+};
+
+// There is working memory for one extent. The load that waits for the other node must not keep it:
+// the load that the other node waits for would never get it.
+TEST_F(ExtentSourceTest, ALoadThatWaitsForAnotherNodeKeepsNoWorkingMemory) {
+  WaitingNode other;
+  plan::Membership nodes{NodeRank(0), {{NodeRank(0), 1}, {NodeRank(1), 1}}};
+  DatasetOptions dataset = RecordDataset();
+  dataset.compression = Compression::kFast;
+  dataset.group_bytes = 1;  // so that the nodes share the data set, extent by extent
+  FOREBAY_EXPECT_OK(
+      rig_.Start(dataset, {.reserve_bytes = 64 << 10, .nodes = &nodes, .peers = &other}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  const auto first = [&](bool is_ours) {
+    std::uint32_t extent = 0;
+    while (nodes.Reads(rig_.dataset().group_key(ExtentId(extent))) != is_ours) ++extent;
+    return ExtentId(extent);
+  };
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(first(true)), std::nullopt));
+  std::promise<Status> theirs;
+  rig_.stager().Demand(rig_.dataset(), first(false),
+                       [&](const Status& status) { theirs.set_value(status); });
+  other.asked.get_future().get();
+  std::promise<Status> ours;
+  auto supplied = ours.get_future();
+  rig_.stager().Demand(rig_.dataset(), first(true),
+                       [&](const Status& status) { ours.set_value(status); });
+  EXPECT_EQ(supplied.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  other.answered.set_value();
+  FOREBAY_EXPECT_OK(supplied.get());
+  // This node reads in the place of the other one.
+  FOREBAY_EXPECT_OK(theirs.get_future().get());
 }
 
 TEST(ExtentSourceErrors, AnOwnErrorIsNotTakenForSilence) {

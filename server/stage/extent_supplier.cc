@@ -4,7 +4,6 @@
 // fail for a reason of its own and falls back to the next one, which is logged.
 #include "server/stage/extent_supplier.h"
 
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -12,6 +11,15 @@
 #include "server/io/log.h"
 
 namespace forebay::stage {
+
+namespace {
+
+// A batch that waits for nothing else is not kept waiting for memory that readers of views may hold
+// for as long as they like, where its samples can be read one by one. Batches that are put together
+// need theirs for less time.
+constexpr std::int64_t kUrgentMemoryWaitMs = 100;
+
+}  // namespace
 
 using tier::ExtentChecksums;
 using tier::ExtentKey;
@@ -59,7 +67,11 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
     if (!publishing.may_publish()) return dataset.Outdated();
     const Status promoted = parts_.tiers.Promote(
         *found,
-        {.is_guest = dataset.IsGuestInRam(extent), .spares_homes = load.background}, queue);
+        // A reader is served from SSD, and does not wait for memory.
+        {.is_guest = dataset.IsGuestInRam(extent),
+         .wait_ms = load.background ? limits::kMemoryWaitMs : 0,
+         .spares_homes = load.background},
+        queue);
     // If memory is short or the daemon stops, the copy on SSD is still good, and is served from
     // there.
     const bool is_sound = promoted.has_value() ||
@@ -86,20 +98,20 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
     return false;
   }
   // 3. The whole extent is read and stored.
-  std::unique_ptr<StagingTiers::WorkingMemory> working;
   // Space for homes in RAM is planned for the stored images. Raw bytes that are on their way to
   // SSD, or are to be compressed, need working memory.
   const bool is_passing = home == plan::HomeTier::kSsd || dataset.form();
-  // Held until this function returns: by then the bytes have left the memory that staging works in.
-  if (is_passing) {
-    working = parts_.tiers.AwaitWorkingMemory(catalog->extent(extent).bytes, load.background);
-  }
+  // Held from when the bytes come until this function returns: by then they have left the memory
+  // that staging works in.
+  WorkingShare working;
   const tier::ExtentKey* const needed_later = home == plan::HomeTier::kSsd ? nullptr : &key;
   const auto allocate = [&](std::uint64_t bytes) {
+    if (is_passing && working == nullptr) {
+      working = parts_.tiers.AwaitWorkingMemory(catalog->extent(extent).bytes, load.background);
+    }
     return Allocate(load, bytes, needed_later, is_passing, queue);
   };
-  FOREBAY_ASSIGN(SuppliedExtent supplied,
-                 Read(load, *catalog, allocate, queue));
+  FOREBAY_ASSIGN(SuppliedExtent supplied, Read(load, *catalog, allocate, working, queue));
   return parts_.loader.StoreExtent(
       dataset,
       {.key = tier::KeyOf(*catalog, extent),
@@ -114,21 +126,34 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
 Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::uint64_t bytes,
                                                   const tier::ExtentKey* key, bool is_passing,
                                                   io::IoQueue& queue) {
+  const auto urgency_is = [&](Urgency urgency) {
+    return !load.background && load.urgency.load() == urgency;
+  };
+  StagingTiers::MemoryRequest request{.bytes = bytes,
+                                      .key = key,
+                                      .is_urgent = [&] { return urgency_is(Urgency::kNow); },
+                                      .spares_homes = load.background};
+  const auto is_exhausted = [](const Result<tier::ArenaBlock>& block) {
+    return !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;
+  };
+  if (key != nullptr && urgency_is(Urgency::kAhead)) {
+    request.wait_ms = 0;
+    Result<tier::ArenaBlock> block = parts_.tiers.Allocate(request, queue);
+    // It may have become urgent meanwhile.
+    if (!is_exhausted(block) || urgency_is(Urgency::kAhead)) return block;
+  }
   // At first a load waits only briefly if it has another way then: a reader that can read in
   // pieces, an extent that passes through RAM in the background, and a demand that may take the
   // place of what is needed sooner.
   const bool may_be_in_pieces = !load.background && GfsPieces::CanRead(load.dataset);
   const bool may_evict_homes = load.background && is_passing;
-  const bool may_go_first = !load.background && !may_be_in_pieces && key != nullptr;
-  StagingTiers::MemoryRequest request{
-      .bytes = bytes,
-      .key = key,
-      .wait_ms = may_be_in_pieces || may_evict_homes || may_go_first ? limits::kShortMemoryWaitMs
-                                                                     : limits::kMemoryWaitMs,
-      .spares_homes = load.background};
+  const bool may_go_first = !may_be_in_pieces && key != nullptr && urgency_is(Urgency::kSoon);
+  const bool is_short_wait = may_be_in_pieces || may_evict_homes || may_go_first;
+  request.wait_ms = may_be_in_pieces && urgency_is(Urgency::kNow) ? kUrgentMemoryWaitMs
+                    : is_short_wait                               ? limits::kShortMemoryWaitMs
+                                                                  : limits::kMemoryWaitMs;
   Result<tier::ArenaBlock> block = parts_.tiers.Allocate(request, queue);
-  const bool is_short =
-      !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;
+  const bool is_short = is_exhausted(block);
   if (is_short && may_go_first) {
     // A batch waits for this extent. When it is needed is an estimate of some of its samples, which
     // may say later than all others, while the reader cannot go on without it.
@@ -147,7 +172,8 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
 
 Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
                                             const catalog::Catalog& catalog,
-                                            const AllocateImage& allocate, io::IoQueue& queue) {
+                                            const AllocateImage& allocate, WorkingShare& working,
+                                            io::IoQueue& queue) {
   Dataset& dataset = load.dataset;
   const ExtentId extent = load.extent;
   ExtentRequest request{.node = {}, .dataset = dataset, .catalog = catalog, .extent = extent,
@@ -160,6 +186,9 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
     while (const std::optional<NodeRank> next = parts_.nodes->FirstToAsk(group, asked)) {
       const NodeRank node = *next;
       asked.push_back(node);
+      // After an answer that was of no use. That node may be unable to answer before this one has
+      // answered it, and needs working memory for that.
+      working.reset();
       request.node = node;
       // A node that is asked reads the GFS itself if all nodes before it are silent, so there is no
       // need to ask the others after an answer.

@@ -3,7 +3,9 @@
 // its reader threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "proto/contract/result.h"
 #include "server/catalog/catalog.h"
@@ -30,6 +32,13 @@ enum class Access : std::uint8_t {
   kPieces,          // samples are read from the GFS one by one (GfsPieces)
 };
 
+// How soon a reader needs a demanded extent. The smaller value is the more urgent one.
+enum class Urgency : std::uint8_t {
+  kNow,    // a batch waits for nothing but its extents: whatever is not in use makes way for them
+  kSoon,   // at first, only what is needed later makes way; after a while, as kNow
+  kAhead,  // only what is needed later makes way; if that is too little, kResourceExhausted at once
+};
+
 // One extent of a data set that has its catalog. The caller has claimed it (Dataset::Claim).
 struct LoadRequest {
   Dataset& dataset;
@@ -37,6 +46,8 @@ struct LoadRequest {
   Access access = Access::kOnTier;
   bool background = false;  // nobody waits for it: guests are evicted for it, but nothing else
   const Priority& priority;  // priority of its GFS requests
+  // May become more urgent while the extent is loaded. Of no effect for background loads.
+  const std::atomic<Urgency>& urgency;
 };
 
 // Thread-safe.
@@ -70,10 +81,14 @@ class ExtentSupplier {
  private:
   // As Load, once. `successors`: DatasetVersion::successors() before this call.
   Result<bool> LoadOnce(const LoadRequest& load, std::uint32_t successors, io::IoQueue& queue);
+  using WorkingShare = std::unique_ptr<StagingTiers::WorkingMemory>;
   // Brings the whole extent into memory, verified: from the nodes that are asked before this one,
-  // in turn, or, if there is no such node or none answers, from the GFS.
+  // in turn, or, if there is no such node or none answers, from the GFS. `allocate` takes working
+  // memory to `working`, which is empty while another node is waited for: two nodes that wait for
+  // each other must both be able to answer.
   Result<SuppliedExtent> Read(const LoadRequest& load, const catalog::Catalog& catalog,
-                              const AllocateImage& allocate, io::IoQueue& queue);
+                              const AllocateImage& allocate, WorkingShare& working,
+                              io::IoQueue& queue);
   // Allocates memory for the image of a load. `key`: see StagingTiers::MemoryRequest. `is_passing`:
   // the image only passes through RAM, to SSD or to be compressed.
   Result<tier::ArenaBlock> Allocate(const LoadRequest& load, std::uint64_t bytes,

@@ -269,7 +269,8 @@ std::shared_ptr<void> Stager::PreferCopies(Dataset& dataset,
   return wish;
 }
 
-void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access) {
+void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access,
+                    Urgency urgency) {
   // There are three cases: the cache has the extent; or no load of it is under way, and this call
   // claims it; or one is, and the waiter joins it. The table alone is not enough: an extent that it
   // calls resident may have been evicted since.
@@ -284,14 +285,14 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
     const bool claimed = dataset.Claim(extent, /*again=*/true);
     if (claimed) {
       FOREBAY_CHECK(dataset.AddWaiter(extent, std::move(waiter)));
-      if (!queue_.AddDemand(dataset, extent, access)) {
+      if (!queue_.AddDemand(dataset, extent, access, urgency)) {
         dataset.Report(extent, ShuttingDown(), parts_.clock.NowNs());
       }
       return;
     }
     if (dataset.AddWaiter(extent, waiter)) {
       // A background load that a reader now waits for gets the priority of a demand.
-      queue_.Hurry(dataset, extent);
+      if (queue_.Hurry(dataset, extent, urgency)) parts_.arena.memory_signal().Notify();
       return;
     }
     // The load under way ended between the two calls: look again.
@@ -370,7 +371,8 @@ void Stager::PerformLoad(const StagingJob& job, io::IoQueue& queue) {
                                                 .extent = job.extent,
                                                 .access = job.access,
                                                 .background = job.background,
-                                                .priority = *job.priority},
+                                                .priority = job.priority->requests,
+                                                .urgency = job.priority->urgency},
                                                queue);
   // The pass may have ended already; the extents that got a home now would wait for the next one.
   if (supplied.has_value() && *supplied) queue_.AddPass(dataset);

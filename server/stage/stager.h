@@ -115,11 +115,14 @@ class Stager {
   // `dataset`; null: nothing is copied.
   std::shared_ptr<void> PreferCopies(Dataset& dataset, const std::vector<ExtentId>& extents);
 
-  // What a demand requests. It has no effect on a load of the extent that is under way already.
+  // What a demand requests. `access` has no effect on a load of the extent that is under way
+  // already; `urgency` raises that of the load.
   using Access = stage::Access;
   // Makes `extent` resident, or readable in pieces, and calls `waiter` when this is done or has
   // failed; within this call if the extent is there already. `dataset` must have its catalog.
-  void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access = Access::kOnTier);
+  using Urgency = stage::Urgency;
+  void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access = Access::kOnTier,
+              Urgency urgency = Urgency::kSoon);
 
   // Call about once a second, after GfsCalls::Look. Lends the places of requests that take too
   // long, adjusts the number of spare threads to the number of blocked ones, and resumes postponed

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -555,6 +556,76 @@ TEST_F(StagerTest, ADemandThatSeemsToBeNeededLaterThanAllOthersIsMetAllTheSame) 
     FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(demanded)));
   }
   EXPECT_GT(rig_.cache().stats(tier::TierKind::kRam).evictions, 0U) << "it all fitted";
+}
+
+// A batch ahead of need leaves memory to what is needed sooner; one that waits for nothing else
+// does not.
+TEST_F(StagerTest, OnlyAnUrgentDemandTakesThePlaceOfWhatIsNeededSooner) {
+  DatasetOptions dataset = RecordDataset();
+  dataset.compression = Compression::kFast;
+  std::mt19937 random(7);
+  std::ranges::generate(bytes_, [&] { return static_cast<std::byte>(random()); });
+  ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
+  FOREBAY_EXPECT_OK(rig_.Start(
+      dataset, {.ram_bytes = 384 << 10,
+                .reserve_bytes = 256 << 10,
+                .next_use = [&](const tier::ExtentKey& key, std::uint64_t) -> std::uint64_t {
+                  return rig_.cache().Find(key) == nullptr ? 5 : 0;
+                }}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  const auto demand_of = [&](std::uint32_t extent, Urgency urgency) {
+    std::promise<Status> outcome;
+    rig_.stager().Demand(rig_.dataset(), ExtentId(extent),
+                         [&](const Status& status) { outcome.set_value(status); },
+                         Access::kOnTier, urgency);
+    return outcome.get_future().get();
+  };
+  // Fills memory, and evicts the first ones again.
+  for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
+    FOREBAY_EXPECT_OK(demand_of(i, Urgency::kNow));
+  }
+  std::uint32_t missing = 0;
+  while (rig_.cache().Find(rig_.dataset().key(ExtentId(missing))) != nullptr) ++missing;
+  ASSERT_LT(missing, rig_.extent_count());
+  const auto demand = [&](Urgency urgency) { return demand_of(missing, urgency); };
+  const auto evictions = [&] { return rig_.cache().stats(tier::TierKind::kRam).evictions; };
+  const std::uint64_t before = evictions();
+  EXPECT_EQ(CodeOf(demand(Urgency::kAhead)), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(evictions(), before);
+  FOREBAY_EXPECT_OK(demand(Urgency::kNow));
+  EXPECT_GT(evictions(), before);
+}
+
+TEST_F(StagerTest, UrgentDemandsGoFirstAndOthersInTheOrderInWhichTheyCome) {
+  Start({.readers = 1});
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(i)), std::nullopt));
+  }
+  rig_.gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead});
+  std::mutex mutex;
+  std::vector<std::uint32_t> order;
+  std::promise<void> all;
+  const auto demand = [&](std::uint32_t extent, Urgency urgency) {
+    rig_.stager().Demand(rig_.dataset(), ExtentId(extent),
+                         [&, extent](const Status& status) {
+                           FOREBAY_EXPECT_OK(status);
+                           const std::lock_guard lock(mutex);
+                           order.push_back(extent);
+                           if (order.size() == 6) all.set_value();
+                         },
+                         Access::kOnTier, urgency);
+  };
+  demand(0, Urgency::kNow);
+  while (rig_.gfs_faults.faults_injected() == 0) std::this_thread::yield();
+  demand(1, Urgency::kAhead);
+  demand(2, Urgency::kSoon);
+  demand(3, Urgency::kNow);
+  demand(4, Urgency::kAhead);
+  demand(4, Urgency::kNow);  // joins the one before, which thereby becomes urgent
+  rig_.gfs_faults.ReleaseStalls();
+  all.get_future().get();
+  EXPECT_EQ(order, (std::vector<std::uint32_t>{0, 3, 4, 4, 2, 1}));
 }
 
 TEST_F(StagerTest, WhatIsOnSsdAfterARestartTakesNoRoomTwice) {

@@ -47,14 +47,16 @@ StagingJob StagingQueue::LoadOf(Dataset& dataset, ExtentId extent, std::uint64_t
   job.dataset = &dataset;
   job.extent = extent;
   job.asks_others = !parts_.supplier.Reads(dataset.group_key(extent));
-  job.priority = std::make_shared<Priority>(priority);
+  job.priority = std::make_shared<LoadPriority>();
+  job.priority->requests = priority;
   return job;
 }
 
-bool StagingQueue::AddDemand(Dataset& dataset, ExtentId extent, Access access) {
+bool StagingQueue::AddDemand(Dataset& dataset, ExtentId extent, Access access, Urgency urgency) {
   // Behind all earlier demands, and ahead of all background loads.
   StagingJob job = LoadOf(dataset, extent, parts_.gate.NextPriority());
   job.access = access;
+  job.priority->urgency = urgency;
   {
     const MutexLock lock(mutex_);
     if (stopping_) return false;
@@ -73,16 +75,20 @@ void StagingQueue::EndGraceLocked(const Dataset& dataset) {
   }
 }
 
-void StagingQueue::Hurry(const Dataset& dataset, ExtentId extent) {
-  std::shared_ptr<Priority> priority;
+bool StagingQueue::Hurry(const Dataset& dataset, ExtentId extent, Urgency urgency) {
+  std::shared_ptr<LoadPriority> priority;
+  bool is_raised = false;
   {
     const MutexLock lock(mutex_);
     const auto found = priorities_.find({&dataset, extent});
-    if (found == priorities_.end()) return;
+    if (found == priorities_.end()) return false;
     // A shared pointer, because the load may end and erase the entry meanwhile.
     priority = found->second;
+    is_raised = urgency < priority->urgency.load();
+    if (is_raised) priority->urgency = urgency;
   }
-  parts_.gate.Promote(*priority, parts_.gate.NextPriority());
+  parts_.gate.Promote(priority->requests, parts_.gate.NextPriority());
+  return is_raised;
 }
 
 void StagingQueue::AddPass(Dataset& dataset) {
@@ -219,10 +225,13 @@ std::int64_t StagingQueue::PutSoonestFirstLocked() {
 }
 
 std::optional<StagingJob> StagingQueue::NextDemandLocked() {
-  const auto next = std::ranges::find_if(demands_, [this](const StagingJob& job)
-                                                       FOREBAY_REQUIRES(mutex_) {
-    return !job.asks_others || MayAskOthersLocked();
-  });
+  auto next = demands_.end();
+  for (auto job = demands_.begin(); job != demands_.end(); ++job) {
+    if (job->asks_others && !MayAskOthersLocked()) continue;
+    const Urgency urgency = job->priority->urgency;
+    if (next == demands_.end() || urgency < next->priority->urgency.load()) next = job;
+    if (urgency == Urgency::kNow) break;
+  }
   if (next == demands_.end()) return std::nullopt;
   StagingJob job = std::move(*next);
   demands_.erase(next);

@@ -3,6 +3,7 @@
 // nothing. Stager adds jobs, and its threads take them with Next and perform them.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -26,6 +27,12 @@
 
 namespace forebay::stage {
 
+// May rise while the load waits or is under way.
+struct LoadPriority {
+  Priority requests = 0;  // of its GFS requests
+  std::atomic<Urgency> urgency = Urgency::kSoon;
+};
+
 struct StagingJob {
   enum class Kind : std::uint8_t {
     kCatalogue,
@@ -46,7 +53,7 @@ struct StagingJob {
   Access access = Access::kOnTier;
   bool background = false;
   bool asks_others = false;            // other nodes of the job are asked for the extent
-  std::shared_ptr<Priority> priority;  // of its GFS requests
+  std::shared_ptr<LoadPriority> priority;
 };
 
 // Thread-safe.
@@ -76,9 +83,10 @@ class StagingQueue {
 
   void AddCatalogue(StagingJob job);
   // The caller has claimed the extent. False: the queue is stopped, and nothing was added.
-  bool AddDemand(Dataset& dataset, ExtentId extent, Access access);
-  // Gives a load that is queued or under way the priority of a new demand.
-  void Hurry(const Dataset& dataset, ExtentId extent);
+  bool AddDemand(Dataset& dataset, ExtentId extent, Access access, Urgency urgency);
+  // Gives a load that is queued or under way the priority of a new demand. It does not become less
+  // urgent. True: it has become more urgent.
+  bool Hurry(const Dataset& dataset, ExtentId extent, Urgency urgency);
   // Stages the extents of `dataset` that have a home and are not claimed, in the background.
   void AddPass(Dataset& dataset);
   // Loads an extent in the background later, if it has a home but is on no tier: it is read in
@@ -132,7 +140,7 @@ class StagingQueue {
 
   StagingJob LoadOf(Dataset& dataset, ExtentId extent, std::uint64_t priority) const;
   StagingJob BackgroundLoadLocked(Dataset& dataset, ExtentId extent) FOREBAY_REQUIRES(mutex_);
-  // The first demand that may begin now (MayAskOthersLocked).
+  // The first of the most urgent demands that may begin now (MayAskOthersLocked).
   std::optional<StagingJob> NextDemandLocked() FOREBAY_REQUIRES(mutex_);
   // Whether one more thread may wait for another node of the job. One thread never does, so that
   // nodes which wait for each other's extents can still read them.
@@ -170,7 +178,7 @@ class StagingQueue {
   // Background jobs that were postponed and can run now.
   std::deque<StagingJob> resumed_ FOREBAY_GUARDED_BY(mutex_);
   // Priorities of loads that are queued or under way.
-  std::unordered_map<LoadKey, std::shared_ptr<Priority>, LoadKeyHash> priorities_
+  std::unordered_map<LoadKey, std::shared_ptr<LoadPriority>, LoadKeyHash> priorities_
       FOREBAY_GUARDED_BY(mutex_);
   std::vector<Pass> passes_ FOREBAY_GUARDED_BY(mutex_);
   // Each extent once; the one that waits longest first.

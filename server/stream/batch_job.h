@@ -59,6 +59,8 @@ class BatchOwner {
   virtual std::stop_token unwanted() const = 0;
   bool closed() const { return unwanted().stop_requested(); }
   virtual std::shared_ptr<const Order> OrderOf(EpochId epoch) = 0;
+  // In how many steps the reader needs the batch; 0: it waits for no other one before it.
+  virtual std::uint64_t StepsUntil(const BatchName& name) const = 0;
   // Returns how much of these extents a batch of views may pin now. `complete`: batches that are
   // about to be answered, which pin extents too.
   virtual ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,

@@ -243,6 +243,8 @@ void BatchScheduler::HandOver(std::span<AnsweredBatch> batches) {
     if (batch.outcome.has_value()) batch.outcome->hold = {};
     slots_.EndJob(*batch.job);
   }
+  // The reader has come closer to its other batches, some of which may wait for their turn.
+  parts_.fetcher.LookAgain();
 }
 
 // The memory of a batch that was delivered has been taken already; that of others may be there.
@@ -321,6 +323,8 @@ bool BatchScheduler::TakeWaitedFor(const BatchJob& job, std::span<const ExtentId
 
 void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> extents) {
   job->waited = true;
+  // What an earlier wait has pinned, for another plan, must not be kept while this one waits.
+  job->refs.clear();
   job->awaited = extents;
   job->awaited_since_ns = parts_.clock.NowNs();
   {
@@ -328,14 +332,17 @@ void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> exten
     awaiting_.insert(job);
   }
   const StreamSpec& spec = job->owner->spec();
-  parts_.fetcher.Acquire(*spec.dataset, std::move(extents), NeedOf(spec),
+  parts_.fetcher.Acquire(*spec.dataset, std::move(extents),
+                         {.need = NeedOf(spec),
+                          .where = WhereOf(*job),
+                          .is_wanted = [job] { return !job->owner->closed(); },
+                          .steps = [job] { return job->owner->StepsUntil(job->name); }},
                          [this, job](Result<std::vector<tier::ExtentRef>> refs) {
                            if (!EndAwait(job)) return;
                            if (!refs.has_value()) return Finish(job, refs.error());
                            job->refs = std::move(*refs);
                            Start(job);
-                         },
-                         WhereOf(*job));
+                         });
 }
 
 // The plan of a packed batch lists only extents that are to be decoded here.

@@ -66,6 +66,7 @@ class ScriptedOwner final : public BatchOwner {
   std::shared_ptr<const Order> OrderOf(EpochId epoch) override {
     return std::make_shared<Order>(spec_->order, epoch);
   }
+  std::uint64_t StepsUntil(const BatchName&) const override { return 0; }
   ViewLimits LimitsFor(std::span<const tier::ExtentRef>,
                        std::span<const AnsweredBatch>) const override {
     return {};

@@ -208,6 +208,18 @@ std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
   return kNever;
 }
 
+std::uint64_t StreamFuture::StepsUntilBatch(EpochId epoch, std::uint64_t begin) const {
+  const Progress now = progress();
+  const std::uint64_t batch = spec_->plan.global_batch();
+  if (epoch <= now.epoch) {
+    const bool is_ahead = epoch == now.epoch && begin > now.position;
+    return is_ahead ? (begin - now.position) / batch : 0;
+  }
+  // The next epoch: a stream asks for nothing behind it before it has got there.
+  return (spec_->plan.sample_count() - std::min(now.position, spec_->plan.sample_count()) + begin) /
+         batch;
+}
+
 // Returns the steps from a place of the order until the extent is needed, counting into the next
 // epoch.
 std::uint64_t StreamFuture::StepsFrom(const Progress& from, ExtentId extent) {

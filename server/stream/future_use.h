@@ -37,6 +37,8 @@ class StreamFuture {
   // Another rank of the stream, on another node, has all that is before this place. No effect if
   // the stream is not of that order and that number of ranks.
   void Note(const fetch::ReaderPlace& place);
+  // Steps from where the reader is until it needs a batch that begins at this position; 0: now.
+  std::uint64_t StepsUntilBatch(EpochId epoch, std::uint64_t begin) const;
   // Steps until `extent` is needed (0: now or any moment), counting into the next epoch. What
   // slower ranks have still to read counts, too, up to a window and their credits behind. Of an
   // extent with many samples, some are looked at. An answer below `exact_from` need not be exact.

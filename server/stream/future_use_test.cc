@@ -124,6 +124,24 @@ TEST_F(FutureUseTest, ABatchThatIsLateHoldsThePlaceOfItsReader) {
   EXPECT_EQ(future_->StepsUntilAny(at(5 * kBatch)), 3U);
 }
 
+TEST_F(FutureUseTest, StepsUntilABatchCountFromTheFirstOneThatHasNotCome) {
+  Start({.batch = kBatch});
+  EXPECT_EQ(future_->StepsUntilBatch(EpochId(0), 0), 0U);
+  EXPECT_EQ(future_->StepsUntilBatch(EpochId(0), 4 * kBatch), 4U);
+  future_->Asked(EpochId(0), kBatch);
+  future_->Asked(EpochId(0), 2 * kBatch);
+  EXPECT_EQ(future_->StepsUntilBatch(EpochId(0), kBatch), 0U);
+  EXPECT_EQ(future_->StepsUntilBatch(EpochId(0), 2 * kBatch), 1U);
+  future_->Answered(EpochId(0), kBatch, 2 * kBatch);
+  EXPECT_EQ(future_->StepsUntilBatch(EpochId(0), 2 * kBatch), 0U);
+  EXPECT_EQ(future_->StepsUntilBatch(EpochId(0), 0), 0U) << "asked for again";
+  const std::uint64_t samples = spec_->plan.sample_count();
+  EXPECT_EQ(future_->StepsUntilBatch(EpochId(1), 3 * kBatch), samples / kBatch - 2 + 3);
+  future_->Asked(EpochId(1), 0);
+  future_->Answered(EpochId(0), 2 * kBatch, samples);
+  EXPECT_EQ(future_->StepsUntilBatch(EpochId(1), 0), 0U);
+}
+
 // What was said of other positions, or of as many samples elsewhere, is not said again.
 TEST_F(FutureUseTest, FollowsAReaderThatGoesBack) {
   Start({.batch = kBatch});

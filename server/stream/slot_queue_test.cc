@@ -42,6 +42,7 @@ class FakeOwner : public BatchOwner {
   const StreamSpec& spec() const override { return spec_; }
   std::stop_token unwanted() const override { return stop_.get_token(); }
   std::shared_ptr<const Order> OrderOf(EpochId) override { return nullptr; }
+  std::uint64_t StepsUntil(const BatchName&) const override { return 0; }
   ViewLimits LimitsFor(std::span<const tier::ExtentRef>,
                        std::span<const AnsweredBatch>) const override {
     return {};

@@ -77,6 +77,10 @@ std::shared_ptr<const Order> StreamSession::OrderOf(EpochId epoch) {
   return slot;
 }
 
+std::uint64_t StreamSession::StepsUntil(const BatchName& name) const {
+  return parts_.future->StepsUntilBatch(name.epoch, BeginOf(*spec_, name));
+}
+
 // Views of held batches pin extents; what they pin together is bounded (docs/design.md, 5).
 ViewLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs,
                                     std::span<const AnsweredBatch> complete) const {

@@ -118,6 +118,7 @@ class StreamSession final : public BatchOwner,
   // For the scheduler. Requested by Close.
   std::stop_token unwanted() const override { return closing_.get_token(); }
   std::shared_ptr<const Order> OrderOf(EpochId epoch) override;
+  std::uint64_t StepsUntil(const BatchName& name) const override;
   ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,
                        std::span<const AnsweredBatch> complete) const override;
   void Answer(std::span<AnsweredBatch> batches) override;

@@ -104,7 +104,8 @@ Result<ArenaBlock> StagingTiers::Allocate(const MemoryRequest& request, io::IoQu
     // Without this, a pass over a whole data set would outlive its daemon.
     if (is_stopping()) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
     // Asked again for each try: a stream that was opened meanwhile may need the extent soon.
-    const std::uint64_t next_use = request.key != nullptr ? next_use_(*request.key, 0) : kNeededNow;
+    const bool is_urgent = request.key == nullptr || (request.is_urgent && request.is_urgent());
+    const std::uint64_t next_use = is_urgent ? kNeededNow : next_use_(*request.key, 0);
     auto block = cache_.AllocateRam(request.bytes, next_use, &queue, request.spares_homes);
     const bool may_wait =
         !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;
@@ -159,6 +160,7 @@ Status StagingTiers::Promote(const tier::ResidentExtent& extent, const Promotion
   FOREBAY_ASSIGN(ArenaBlock block,
                  Allocate({.bytes = extent.image_bytes,
                            .key = &extent.key,
+                           .wait_ms = promotion.wait_ms,
                            .spares_homes = promotion.spares_homes},
                           queue));
   // The block is made of whole pages, so a direct read may fill its padding too.

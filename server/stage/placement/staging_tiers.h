@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -101,6 +102,8 @@ class StagingTiers {
     // use is looked up at each try, because a reader may ask for it meanwhile. Null: the memory is
     // for staging to work in (kNeededNow).
     const tier::ExtentKey* key = nullptr;
+    // Asked at each try: whether the image is needed now, as if `key` were null. Null: it is not.
+    std::function<bool()> is_urgent = nullptr;
     std::int64_t wait_ms = limits::kMemoryWaitMs;
     // Evict guests only, because every extent at home in RAM has its own space (for staging).
     bool spares_homes = false;
@@ -125,7 +128,8 @@ class StagingTiers {
   Status CopyToSsd(const tier::ResidentExtent& extent, io::IoQueue& queue);
   struct Promotion {
     bool is_guest = false;
-    bool spares_homes = false;  // MemoryRequest's
+    std::int64_t wait_ms = limits::kMemoryWaitMs;  // these two are MemoryRequest's
+    bool spares_homes = false;
   };
   // Copies an extent from SSD to RAM and verifies it. kDataLoss: the copy on SSD is damaged.
   Status Promote(const tier::ResidentExtent& extent, const Promotion& promotion,

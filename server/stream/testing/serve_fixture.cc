@@ -216,8 +216,12 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   dataset.compression = options.compression;
   FOREBAY_ASSIGN(self.dataset_, self.MakeDataset(dataset));
   FOREBAY_TRY(self.StartStager(options, next_use));
+  // As the daemon does.
+  const std::uint64_t home_bytes =
+      options.ram_plan ? options.ram_plan->HomeBytes() : options.ram_bytes / 1000 * 940;
   self.fetcher_ = std::make_unique<fetch::Fetcher>(
-      *self.cache_, *self.stager_, options.nodes != nullptr ? *options.nodes : self.alone_);
+      *self.cache_, *self.stager_, options.nodes != nullptr ? *options.nodes : self.alone_,
+      fetch::FetcherOptions::For(home_bytes, options.nodes != nullptr));
   self.decoded_ = std::make_unique<fetch::DecodedCache>(
       options.decoded_bytes, [raw = made.get()](const fetch::UnitSamples& samples) {
         return raw->future_->NextUse(samples);
