@@ -9,6 +9,7 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/io/log.h"
 
 namespace forebay::fetch {
 namespace {
@@ -39,6 +40,7 @@ struct Fetcher::Request {
   Done done;
   PinRoom::Share share;      // null: the request pins nothing in RAM
   std::uint64_t steps = 0;   // until it is needed, when its turn came
+  bool is_oversized = false;  // it is larger than the room, and cannot be read in pieces
   // Guards what follows while extents are demanded. Before that, and once none is missing, one
   // thread has the request for itself, so the members are not annotated.
   Mutex mutex;
@@ -49,8 +51,8 @@ struct Fetcher::Request {
   bool is_refused = false;     // it is not needed now, and memory is full of what is needed sooner
   std::optional<Error> error;
 
-  // Everything is pinned now, so others may begin: what keeps the references waits for no memory any
-  // more. `done` comes last, because the caller may destroy the fetcher after it.
+  // Everything is pinned now, so others may begin: what keeps the references waits for no memory
+  // any more. `done` comes last, because the caller may destroy the fetcher after it.
   void End(Result<std::vector<tier::ExtentRef>> outcome) {
     share.reset();
     done(std::move(outcome));
@@ -62,9 +64,10 @@ Fetcher::Fetcher(tier::ExtentCache& cache, stage::Stager& stager, const plan::Me
     : cache_(cache),
       stager_(stager),
       nodes_(nodes),
-      own_pins_(options.own_pin_bytes, options.clock != nullptr ? *options.clock : steady_clock_),
-      peer_pins_(options.peer_pin_bytes, options.clock != nullptr ? *options.clock : steady_clock_) {
-}
+      clock_(options.clock != nullptr ? *options.clock : steady_clock_),
+      home_permille_(options.home_permille),
+      own_pins_(options.own_pin_bytes, clock_),
+      peer_pins_(options.peer_pin_bytes, clock_) {}
 
 void Fetcher::LookAgain() {
   own_pins_.Serve();
@@ -144,26 +147,26 @@ void Fetcher::AwaitTurn(const std::shared_ptr<Request>& request, PinRoom::Wish w
 // fit are read in pieces, if they can be: they would wait for memory that never becomes free.
 std::vector<PinRoom::Pin> Fetcher::PinsOf(Request& request) {
   const stage::Dataset& dataset = *request.dataset;
-  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   const std::uint64_t room_bytes = RoomOf(request).capacity_bytes();
+  const bool has_pieces = stage::GfsPieces::CanRead(dataset);
   std::vector<PinRoom::Pin> pins;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < request.extents.size(); ++i) {
     const tier::ExtentRef& found = request.refs[i];
     if (found == nullptr || found->tier != tier::TierKind::kRam) continue;
-    pins.push_back({.key = found->key, .bytes = found->image_bytes});
-    bytes += found->image_bytes;
+    const std::uint64_t added = RoomBytes(dataset, request.extents[i], found->image_bytes);
+    pins.push_back({.key = found->key, .bytes = added});
+    bytes += added;
   }
   for (std::size_t i = 0; i < request.extents.size(); ++i) {
     const ExtentId extent = request.extents[i];
     if (request.refs[i] || IsRemote(dataset, extent, request.asker.where)) continue;
     const plan::HomeTier home = dataset.home(extent);
-    const bool may_be_in_pieces =
-        !dataset.IsRemote(extent) && stage::GfsPieces::CanRead(dataset);
+    const bool may_be_in_pieces = !dataset.IsRemote(extent) && has_pieces;
     const bool is_in_pieces = may_be_in_pieces && home == plan::HomeTier::kNone &&
                               request.asker.need == Need::kSamples;
     if (is_in_pieces || home == plan::HomeTier::kSsd) continue;
-    const std::uint64_t added = catalog->extent(extent).bytes;
+    const std::uint64_t added = RoomBytes(dataset, extent, dataset.ExpectedStoredBytes(extent));
     if (may_be_in_pieces && bytes + added > room_bytes) {
       request.is_short[i] = 1;
       continue;
@@ -171,7 +174,28 @@ std::vector<PinRoom::Pin> Fetcher::PinsOf(Request& request) {
     pins.push_back({.key = dataset.key(extent), .bytes = added});
     bytes += added;
   }
+  request.is_oversized = bytes > room_bytes && !has_pieces;
+  if (request.is_oversized) WarnOfOversized(dataset, bytes, room_bytes);
   return pins;
+}
+
+std::uint64_t Fetcher::RoomBytes(const stage::Dataset& dataset, ExtentId extent,
+                                 std::uint64_t bytes) const {
+  return dataset.IsGuestInRam(extent) ? bytes : bytes / 1000 * home_permille_;
+}
+
+// At most once a minute, because each batch of the stream may be as large.
+void Fetcher::WarnOfOversized(const stage::Dataset& dataset, std::uint64_t bytes,
+                              std::uint64_t room_bytes) {
+  constexpr std::int64_t kPauseNs = 60'000'000'000;
+  const std::int64_t now_ns = clock_.NowNs();
+  std::int64_t last_ns = warned_ns_.load();
+  const bool is_due = last_ns == 0 || now_ns - last_ns >= kPauseNs;
+  if (!is_due || !warned_ns_.compare_exchange_strong(last_ns, now_ns)) return;
+  log::Warn("data set '{}': a batch needs about {} bytes of extents in RAM at the same time, of {} "
+            "that batches may take there; it may fail, and it keeps other batches waiting; raise "
+            "tier.ram.capacity, or lower batch, order window or extent",
+            dataset.name(), bytes, room_bytes);
 }
 
 PinRoom& Fetcher::RoomOf(const Request& request) {
@@ -262,7 +286,10 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
     request->is_refused = request->is_refused || is_refused;
     if (is_short && !is_refused) request->is_short[index] = 1;
     if ((is_short || is_gone) && !request->is_refused) {
-      again = !request->error && ++request->arrivals[index] < limits::kExtentArrivalsMax;
+      // What keeps the memory is the request itself. Others have their turns before the next try.
+      const bool is_hopeless = is_short && request->is_oversized;
+      again = !request->error && !is_hopeless &&
+              ++request->arrivals[index] < limits::kExtentArrivalsMax;
     }
     if (!again && !request->error && !request->is_refused) {
       if (is_short) request->error = TooShort(status.error());

@@ -29,14 +29,19 @@ struct FetcherOptions {
   // memory for those that they read for others.
   std::uint64_t own_pin_bytes = ~std::uint64_t{0};
   std::uint64_t peer_pin_bytes = ~std::uint64_t{0};
+  // What an extent counts that is at home in RAM, in permille of its bytes. It has space of its
+  // own, so that all of these together must fit in the room; all others share what they leave.
+  std::uint64_t home_permille = 1000;
   const io::Clock* clock = nullptr;  // borrowed; null: the system's
 
   // The bounds for a node with `home_bytes` of RAM for homes (plan::RamPlan). A quarter stays free
   // of what waits: pinned extents cannot be moved, so the memory between them may be too
   // fragmented for the next one.
   static FetcherOptions For(std::uint64_t home_bytes, bool has_other_nodes) {
-    const std::uint64_t bytes = home_bytes / 4 * 3;
-    return {.own_pin_bytes = has_other_nodes ? bytes / 2 : bytes, .peer_pin_bytes = bytes / 2};
+    const std::uint64_t permille = has_other_nodes ? 375 : 750;
+    return {.own_pin_bytes = home_bytes / 1000 * permille,
+            .peer_pin_bytes = home_bytes / 1000 * 375,
+            .home_permille = permille};
   }
 };
 
@@ -107,6 +112,10 @@ class Fetcher {
   static stage::Stager::Access AccessFor(const Request& request, std::size_t index);
   static stage::Stager::Urgency UrgencyOf(const Request& request);
   std::vector<PinRoom::Pin> PinsOf(Request& request);
+  std::uint64_t RoomBytes(const stage::Dataset& dataset, ExtentId extent,
+                          std::uint64_t bytes) const;
+  void WarnOfOversized(const stage::Dataset& dataset, std::uint64_t bytes,
+                       std::uint64_t room_bytes);
   PinRoom& RoomOf(const Request& request);
   void AwaitTurn(const std::shared_ptr<Request>& request, PinRoom::Wish wish);
   void Begin(const std::shared_ptr<Request>& request);
@@ -120,6 +129,9 @@ class Fetcher {
   stage::Stager& stager_;
   const plan::Membership& nodes_;
   const io::SteadyClock steady_clock_;
+  const io::Clock& clock_;
+  std::atomic<std::int64_t> warned_ns_ = 0;
+  const std::uint64_t home_permille_;
   PinRoom own_pins_;
   PinRoom peer_pins_;
 };

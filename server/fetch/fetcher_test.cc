@@ -369,7 +369,9 @@ TEST_F(FetcherTest, RequestsThatDoNotFitTogetherTakeTurns) {
       threads.emplace_back([this, t, &late] {
         for (std::uint32_t round = 0; round < 25; ++round) {
           std::vector<ExtentId> extents;
-          for (std::uint32_t i = 0; i < 3; ++i) extents.push_back(ExtentId((t * 2 + i + round) % 8));
+          for (std::uint32_t i = 0; i < 3; ++i) {
+            extents.push_back(ExtentId((t * 2 + i + round) % 8));
+          }
           const auto refs = Acquire(extents);
           EXPECT_TRUE(refs.has_value()) << refs.error().ToString();
           late += refs.has_value() ? 0 : 1;
@@ -392,6 +394,20 @@ TEST_F(FetcherTest, OfARequestThatIsLargerThanTheRoomTheRestIsReadInPieces) {
   for (std::uint32_t i = 0; i < 4; ++i) {
     EXPECT_EQ((*refs)[i]->tier, i < 2 ? tier::TierKind::kRam : tier::TierKind::kGfs) << i;
   }
+}
+
+// It cannot be read in pieces, and keeps all memory itself. Another request gets its turn.
+TEST_F(FetcherTest, ARequestThatFitsNowhereEndsWithTheSettingsToChange) {
+  FOREBAY_EXPECT_OK(rig_.Start(Incompressible(), {.ram_bytes = 384 << 10, .readers = 4}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_, FetcherOptions::For(384 << 10, false));
+  std::promise<Result<Refs>> later;
+  const auto refs = Acquire(Extents(8));
+  fetcher_->Acquire(rig_.dataset(), {ExtentId(7)}, {.need = Need::kRuns},
+                    [&](Result<Refs> got) { later.set_value(std::move(got)); });
+  EXPECT_EQ(CodeOf(refs), ErrorCode::kUnavailable);
+  EXPECT_THAT(refs.error().message(), HasSubstr("raise tier.ram.capacity"));
+  EXPECT_TRUE(later.get_future().get().has_value());
 }
 
 // All memory has extents that are needed sooner than the batch. It is not tried at every step.
@@ -440,7 +456,7 @@ TEST_F(FetcherTest, ARequestThatWaitsForItsTurnPinsNothing) {
   io::ManualClock clock;
   fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_,
                    FetcherOptions{.own_pin_bytes = 2 * kExtentBytes - 1, .clock = &clock});
-  for (const std::uint32_t extent : {0, 3}) {
+  for (const std::uint32_t extent : {0U, 3U}) {
     FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(extent)), std::nullopt));
   }
   rig_.gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead});

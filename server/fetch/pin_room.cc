@@ -1,6 +1,6 @@
-// A count of bytes for each extent, and a queue. One thread at a time serves the queue: a share that
-// is given back meanwhile, perhaps within `ready`, only leaves its room to that thread. So a long
-// queue of requests that end at once (the daemon stops) does not become a deep recursion.
+// A count of bytes for each extent, and a queue. One thread at a time serves the queue: a share
+// that is given back meanwhile, perhaps within `ready`, only leaves its room to that thread. So a
+// long queue of requests that end at once (the daemon stops) does not become a deep recursion.
 #include "server/fetch/pin_room.h"
 
 #include <algorithm>

@@ -1,11 +1,11 @@
-// PinRoom: limits the extents that requests keep in RAM while they wait for others of their extents.
+// PinRoom: limits the extents that requests keep in RAM while they wait for others of theirs.
 //
-// A batch needs all of its extents at the same time. If several batches have got some of theirs, and
-// RAM is full of these, each of them waits for memory that another one keeps, and none ever gets
-// its last extent ("hold and wait", one of Coffman's conditions for a deadlock). So requests begin
-// only as long as all extents of those that have begun fit in the room together. A request that has
-// not begun keeps nothing. The one that is needed first begins first; of those that are needed at
-// the same time, the one that has come first.
+// A batch needs all of its extents at the same time. If several batches have got some of theirs,
+// and RAM is full of these, each of them waits for memory that another one keeps, and none ever
+// gets its last extent ("hold and wait", one of Coffman's conditions for a deadlock). So requests
+// begin only as long as all extents of those that have begun fit in the room together. A request
+// that has not begun keeps nothing. The one that is needed first begins first; of those that are
+// needed at the same time, the one that has come first.
 #pragma once
 
 #include <cstddef>

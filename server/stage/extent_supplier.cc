@@ -143,12 +143,13 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
     if (!is_exhausted(block) || urgency_is(Urgency::kAhead)) return block;
   }
   // At first a load waits only briefly if it has another way then: a reader that can read in
-  // pieces, an extent that passes through RAM in the background, and a demand that may take the
-  // place of what is needed sooner.
+  // pieces, an extent that passes through RAM in the background, a demand that may take the place
+  // of what is needed sooner, and an urgent one, which is tried again.
   const bool may_be_in_pieces = !load.background && GfsPieces::CanRead(load.dataset);
   const bool may_evict_homes = load.background && is_passing;
   const bool may_go_first = !may_be_in_pieces && key != nullptr && urgency_is(Urgency::kSoon);
-  const bool is_short_wait = may_be_in_pieces || may_evict_homes || may_go_first;
+  const bool is_short_wait =
+      may_be_in_pieces || may_evict_homes || may_go_first || urgency_is(Urgency::kNow);
   request.wait_ms = may_be_in_pieces && urgency_is(Urgency::kNow) ? kUrgentMemoryWaitMs
                     : is_short_wait                               ? limits::kShortMemoryWaitMs
                                                                   : limits::kMemoryWaitMs;

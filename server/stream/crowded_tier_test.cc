@@ -59,8 +59,8 @@ INSTANTIATE_TEST_SUITE_P(Compression, CrowdedTierTest,
 // keeping what it has got, none would get the rest.
 TEST_P(CrowdedTierTest, StreamsTakeTurnsAndAllOfThemEnd) {
   io::MemoryBackend memory;
-  ASSERT_TRUE(
-      memory.AddFile("/gfs/data.bin", ServeFixture::RecordFile(kSamples, kRecordBytes)).has_value());
+  const std::vector<std::byte> records = ServeFixture::RecordFile(kSamples, kRecordBytes);
+  ASSERT_TRUE(memory.AddFile("/gfs/data.bin", records).has_value());
   auto made = ServeFixture::Create(memory, kRecordBytes,
                                    {.ram_bytes = 448 << 10,
                                     .readers = 4,
