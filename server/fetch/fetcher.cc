@@ -52,7 +52,7 @@ struct Fetcher::Request {
   std::optional<Error> error;
 
   // Everything is pinned now, so others may begin: what keeps the references waits for no memory
-  // any more. `done` comes last, because the caller may destroy the fetcher after it.
+  // any more.
   void End(Result<std::vector<tier::ExtentRef>> outcome) {
     share.reset();
     done(std::move(outcome));
@@ -121,7 +121,9 @@ void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, As
     return request->End(std::move(request->refs));
   }
   if (dataset.is_outdated()) return request->End(dataset.Outdated());
-  PinRoom::Wish wish{.pins = PinsOf(*request), .steps = request->asker.steps};
+  PinRoom::Wish wish{.pins = PinsOf(*request),
+                     .steps = request->asker.steps,
+                     .is_wanted = request->asker.is_wanted};
   request->steps = wish.steps ? wish.steps() : 0;
   if (!wish.pins.empty()) {
     request->share = RoomOf(*request).TryTake(wish, request->steps);
@@ -322,7 +324,8 @@ void Fetcher::Complete(const std::shared_ptr<Request>& request) {
   request->is_refused = false;
   AwaitTurn(request, {.pins = PinsOf(*request),
                       .steps = request->asker.steps,
-                      .steps_max = request->steps / 2});
+                      .steps_max = request->steps / 2,
+                      .is_wanted = request->asker.is_wanted});
 }
 
 bool Fetcher::IsElsewhere(const stage::Dataset& dataset, ExtentId extent) const {

@@ -76,8 +76,8 @@ class Fetcher {
   struct Asker {
     Need need = Need::kSamples;
     Where where = Where::kHere;
-    // Whether somebody still waits for the extents; asked before the request begins. If not, it
-    // ends with kCancelled. Null: somebody does.
+    // Whether somebody still waits for the extents; asked while the request waits for its turn,
+    // perhaps under a mutex of PinRoom. If not, it ends with kCancelled. Null: somebody does.
     std::function<bool()> is_wanted = nullptr;
     // In how many steps of its reader the batch is needed; 0: now, or as soon as it is there. Falls
     // while the request waits (LookAgain). Null: nobody knows, as for the reader of another node.

@@ -45,6 +45,8 @@ class FetcherTest : public ::testing::Test {
     EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
     EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", Pattern(kFileBytes, 1)).has_value());
   }
+  // The threads of the stager call the fetcher.
+  ~FetcherTest() override { rig_.Stop(); }
   void Start(const RigOptions& options = {}) {
     FOREBAY_EXPECT_OK(rig_.Start(stage::RecordDataset(), options));
     FOREBAY_EXPECT_OK(rig_.StageAll());

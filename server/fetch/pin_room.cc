@@ -88,12 +88,15 @@ std::optional<PinRoom::Turn> PinRoom::NextLocked() {
   std::uint64_t soonest = 0;
   bool takes_room = true;
   for (auto each = waiting_.begin(); each != waiting_.end() && takes_room; ++each) {
-    const std::uint64_t steps = each->wish.steps ? each->wish.steps() : 0;
-    takes_room = std::ranges::any_of(each->wish.pins, [this](const Pin& pin) FOREBAY_REQUIRES(
-                                                          mutex_) {
+    Wish& wish = each->wish;
+    const std::uint64_t steps = wish.steps ? wish.steps() : 0;
+    // Nothing moves the reader of a closed stream any more, so its steps do not fall.
+    const bool is_unwanted = wish.is_wanted && !wish.is_wanted();
+    if (is_unwanted) wish.pins.clear();
+    if (!is_unwanted && steps > wish.steps_max) continue;
+    takes_room = std::ranges::any_of(wish.pins, [this](const Pin& pin) FOREBAY_REQUIRES(mutex_) {
       return !pinned_.contains(pin.key);
     });
-    if (takes_room && steps > each->wish.steps_max) continue;
     if (takes_room && next != waiting_.end() && steps >= soonest) continue;
     next = each;
     soonest = steps;

@@ -44,6 +44,9 @@ class PinRoom {
     Steps steps = nullptr;  // null: needed now
     // Not to begin before it is needed in so many steps.
     std::uint64_t steps_max = ~std::uint64_t{0};
+    // Whether anybody still waits for the extents; called as `steps` is. If not, its turn comes at
+    // once, and it takes no room. Null: somebody does.
+    std::function<bool()> is_wanted = nullptr;
   };
   // Calls `ready` once with the share and the steps at that time, when there is room: within this
   // call, or within one that makes room. An extent that several requests pin counts once. Requests

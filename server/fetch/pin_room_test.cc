@@ -87,11 +87,13 @@ TEST_F(PinRoomTest, ALargeRequestIsNotOvertakenForEver) {
 TEST_F(PinRoomTest, WhatOthersHavePinnedAlreadyTakesNoRoomAndNoTurn) {
   Take(0, {1, 2, 3});
   Take(1, {4, 5});
-  Take(2, {3, 1}, /*steps=*/9, /*steps_max=*/4);
-  EXPECT_EQ(order_, (Order{0, 2}));
+  Take(2, {3, 1}, /*steps=*/9);
+  Take(3, {3, 1}, /*steps=*/9, /*steps_max=*/4);
+  EXPECT_EQ(order_, (Order{0, 2})) << "the last one is not to be tried yet";
   shares_[0].reset();
   EXPECT_EQ(order_, (Order{0, 2, 1}));
   EXPECT_EQ(room_.used_bytes(), 40U);
+  EXPECT_EQ(room_.waiting(), 1U);
 }
 
 TEST_F(PinRoomTest, ARequestThatIsLargerThanTheRoomGetsItAlone) {
@@ -153,6 +155,27 @@ TEST_F(PinRoomTest, ARequestIsNotTriedBeforeItIsNeededSoonEnough) {
   steps_[0] = 4;
   room_.Serve();
   EXPECT_EQ(order_, (Order{1, 0}));
+}
+
+// The reader of a closed stream does not move, so its requests would never be needed now.
+TEST_F(PinRoomTest, WhatNobodyWantsEndsAndTakesNoRoom) {
+  Take(0, {1, 2, 3, 4});
+  bool is_wanted = true;
+  bool has_ended = false;
+  room_.Take({.pins = Pins({5}),
+              .steps = [] { return std::uint64_t{8}; },
+              .steps_max = 4,
+              .is_wanted = [&] { return is_wanted; }},
+             [&](const PinRoom::Share&, std::uint64_t) {
+               has_ended = true;
+               EXPECT_EQ(room_.used_bytes(), 40U);
+             });
+  room_.Serve();
+  EXPECT_FALSE(has_ended);
+  is_wanted = false;
+  room_.Serve();
+  EXPECT_TRUE(has_ended);
+  EXPECT_EQ(room_.waiting(), 0U);
 }
 
 // The GFS does not answer the first request. The others must not wait for it, and what it holds

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -594,38 +593,6 @@ TEST_F(StagerTest, OnlyAnUrgentDemandTakesThePlaceOfWhatIsNeededSooner) {
   EXPECT_EQ(evictions(), before);
   FOREBAY_EXPECT_OK(demand(Urgency::kNow));
   EXPECT_GT(evictions(), before);
-}
-
-TEST_F(StagerTest, UrgentDemandsGoFirstAndOthersInTheOrderInWhichTheyCome) {
-  Start({.readers = 1});
-  FOREBAY_EXPECT_OK(rig_.StageAll());
-  for (std::uint32_t i = 0; i < 5; ++i) {
-    FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(i)), std::nullopt));
-  }
-  rig_.gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead});
-  std::mutex mutex;
-  std::vector<std::uint32_t> order;
-  std::promise<void> all;
-  const auto demand = [&](std::uint32_t extent, Urgency urgency) {
-    rig_.stager().Demand(rig_.dataset(), ExtentId(extent),
-                         [&, extent](const Status& status) {
-                           FOREBAY_EXPECT_OK(status);
-                           const std::lock_guard lock(mutex);
-                           order.push_back(extent);
-                           if (order.size() == 6) all.set_value();
-                         },
-                         Access::kOnTier, urgency);
-  };
-  demand(0, Urgency::kNow);
-  while (rig_.gfs_faults.faults_injected() == 0) std::this_thread::yield();
-  demand(1, Urgency::kAhead);
-  demand(2, Urgency::kSoon);
-  demand(3, Urgency::kNow);
-  demand(4, Urgency::kAhead);
-  demand(4, Urgency::kNow);  // joins the one before, which thereby becomes urgent
-  rig_.gfs_faults.ReleaseStalls();
-  all.get_future().get();
-  EXPECT_EQ(order, (std::vector<std::uint32_t>{0, 3, 4, 4, 2, 1}));
 }
 
 TEST_F(StagerTest, WhatIsOnSsdAfterARestartTakesNoRoomTwice) {

@@ -225,13 +225,10 @@ std::int64_t StagingQueue::PutSoonestFirstLocked() {
 }
 
 std::optional<StagingJob> StagingQueue::NextDemandLocked() {
-  auto next = demands_.end();
-  for (auto job = demands_.begin(); job != demands_.end(); ++job) {
-    if (job->asks_others && !MayAskOthersLocked()) continue;
-    const Urgency urgency = job->priority->urgency;
-    if (next == demands_.end() || urgency < next->priority->urgency.load()) next = job;
-    if (urgency == Urgency::kNow) break;
-  }
+  const auto next = std::ranges::find_if(demands_, [this](const StagingJob& job)
+                                                       FOREBAY_REQUIRES(mutex_) {
+    return !job.asks_others || MayAskOthersLocked();
+  });
   if (next == demands_.end()) return std::nullopt;
   StagingJob job = std::move(*next);
   demands_.erase(next);

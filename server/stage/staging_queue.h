@@ -140,7 +140,7 @@ class StagingQueue {
 
   StagingJob LoadOf(Dataset& dataset, ExtentId extent, std::uint64_t priority) const;
   StagingJob BackgroundLoadLocked(Dataset& dataset, ExtentId extent) FOREBAY_REQUIRES(mutex_);
-  // The first of the most urgent demands that may begin now (MayAskOthersLocked).
+  // The first demand that may begin now (MayAskOthersLocked).
   std::optional<StagingJob> NextDemandLocked() FOREBAY_REQUIRES(mutex_);
   // Whether one more thread may wait for another node of the job. One thread never does, so that
   // nodes which wait for each other's extents can still read them.

@@ -1,6 +1,7 @@
 // BatchJob: one batch on its way through the BatchScheduler, and whom it is for.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -83,6 +84,7 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
   std::int64_t started_ns = 0;
   std::vector<ExtentId> awaited;        // extents that the job waits for
   std::int64_t awaited_since_ns = 0;
+  std::atomic<bool> has_expired = false;  // it has waited for too long, and was answered
   int refetches = 0;                    // times that a copy had wrong bytes
   bool waited = false;                  // for the GFS
   bool wants_all_extents = false;       // what was decoded has gone while it waited

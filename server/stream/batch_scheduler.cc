@@ -335,7 +335,8 @@ void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> exten
   parts_.fetcher.Acquire(*spec.dataset, std::move(extents),
                          {.need = NeedOf(spec),
                           .where = WhereOf(*job),
-                          .is_wanted = [job] { return !job->owner->closed(); },
+                          .is_wanted =
+                              [job] { return !job->owner->closed() && !job->has_expired; },
                           .steps = [job] { return job->owner->StepsUntil(job->name); }},
                          [this, job](Result<std::vector<tier::ExtentRef>> refs) {
                            if (!EndAwait(job)) return;
@@ -459,7 +460,10 @@ void BatchScheduler::ExpireWaiting() {
                       fmt::format("no slot memory became free within {} ms; raise slots.capacity",
                                   limits::kPullDeadlineMs)));
   }
-  for (const JobRef& job : without_extents) Finish(job, LateExtent(*job));
+  for (const JobRef& job : without_extents) {
+    job->has_expired = true;
+    Finish(job, LateExtent(*job));
+  }
   if (remote_chunks_) remote_chunks_->Expire(parts_.clock.NowNs());
 }
 
