@@ -357,31 +357,30 @@ TEST_F(FetcherTest, AnExtentThatLeavesBeforeItIsPinnedMayBeAskedForAgain) {
   rig_.Stop();  // `evict` is not called any more
 }
 
-// Each request needs three extents of a data set that cannot be read in pieces, and RAM holds five.
-// If two requests had two extents each, neither would ever get its third one.
+// Each request needs three of eight extents, of a data set that cannot be read in pieces, and RAM
+// holds seven. If three requests had two extents each, none would ever get its third one.
 TEST_F(FetcherTest, RequestsThatDoNotFitTogetherTakeTurns) {
-  FOREBAY_EXPECT_OK(rig_.Start(Incompressible(), {.ram_bytes = 384 << 10, .readers = 4}));
+  FOREBAY_EXPECT_OK(rig_.Start(Incompressible(), {.ram_bytes = 512 << 10, .readers = 4}));
   FOREBAY_EXPECT_OK(rig_.StageAll());
   fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_,
                    FetcherOptions{.own_pin_bytes = 4 * kExtentBytes});
-  std::atomic<int> late = 0;
   {
     std::vector<std::jthread> threads;
     for (std::uint32_t t = 0; t < 4; ++t) {
-      threads.emplace_back([this, t, &late] {
+      threads.emplace_back([this, t] {
         for (std::uint32_t round = 0; round < 25; ++round) {
           std::vector<ExtentId> extents;
           for (std::uint32_t i = 0; i < 3; ++i) {
             extents.push_back(ExtentId((t * 2 + i + round) % 8));
           }
-          const auto refs = Acquire(extents);
+          // The free memory may be in pieces between pinned extents; readers ask again then.
+          Result<Refs> refs = Acquire(extents);
+          while (CodeOf(refs) == ErrorCode::kUnavailable) refs = Acquire(extents);
           EXPECT_TRUE(refs.has_value()) << refs.error().ToString();
-          late += refs.has_value() ? 0 : 1;
         }
       });
     }
   }
-  EXPECT_EQ(late, 0);
   while (rig_.cache().stats(tier::TierKind::kRam).pinned_bytes > 0) std::this_thread::yield();
 }
 
