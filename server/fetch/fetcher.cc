@@ -121,7 +121,7 @@ void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, As
     return request->End(std::move(request->refs));
   }
   if (dataset.is_outdated()) return request->End(dataset.Outdated());
-  PinRoom::Wish wish{.pins = PinsOf(*request),
+  PinRoom::Wish wish{.pins = PlanPins(*request),
                      .steps = request->asker.steps,
                      .is_wanted = request->asker.is_wanted};
   request->steps = wish.steps ? wish.steps() : 0;
@@ -144,10 +144,11 @@ void Fetcher::AwaitTurn(const std::shared_ptr<Request>& request, PinRoom::Wish w
   });
 }
 
-// The bytes that each extent takes in RAM once it is there, at most. Those on SSD, and those that
-// are read in pieces, take none. Of a request that is larger than the room, the extents that do not
-// fit are read in pieces, if they can be: they would wait for memory that never becomes free.
-std::vector<PinRoom::Pin> Fetcher::PinsOf(Request& request) {
+// Returns which extents the request pins in RAM, and their bytes there, at most. Extents on SSD,
+// and those that are read in pieces, are left out. If the request is larger than the room, it also
+// decides that the extents that do not fit are read in pieces, where that is possible: they would
+// wait for memory that never becomes free.
+std::vector<PinRoom::Pin> Fetcher::PlanPins(Request& request) {
   const stage::Dataset& dataset = *request.dataset;
   const std::uint64_t room_bytes = RoomOf(request).capacity_bytes();
   const bool has_pieces = stage::GfsPieces::CanRead(dataset);
@@ -288,7 +289,8 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
     request->is_refused = request->is_refused || is_refused;
     if (is_short && !is_refused) request->is_short[index] = 1;
     if ((is_short || is_gone) && !request->is_refused) {
-      // What keeps the memory is the request itself. Others have their turns before the next try.
+      // The request itself keeps the memory that it lacks. It ends, so that others have their turns
+      // before the client asks for the batch again.
       const bool is_hopeless = is_short && request->is_oversized;
       again = !request->error && !is_hopeless &&
               ++request->arrivals[index] < limits::kExtentArrivalsMax;
@@ -322,7 +324,7 @@ void Fetcher::Complete(const std::shared_ptr<Request>& request) {
   // Tried again when the batch is needed in half as many steps, at the latest when it is needed
   // now; until then the memory is left to what is needed sooner.
   request->is_refused = false;
-  AwaitTurn(request, {.pins = PinsOf(*request),
+  AwaitTurn(request, {.pins = PlanPins(*request),
                       .steps = request->asker.steps,
                       .steps_max = request->steps / 2,
                       .is_wanted = request->asker.is_wanted});

@@ -29,8 +29,8 @@ struct FetcherOptions {
   // memory for those that they read for others.
   std::uint64_t own_pin_bytes = ~std::uint64_t{0};
   std::uint64_t peer_pin_bytes = ~std::uint64_t{0};
-  // What an extent counts that is at home in RAM, in permille of its bytes. It has space of its
-  // own, so that all of these together must fit in the room; all others share what they leave.
+  // How much of an extent that is at home in RAM counts against the room, in permille of its bytes.
+  // Extents at home have space of their own, so all of them together must fit in the room.
   std::uint64_t home_permille = 1000;
   const io::Clock* clock = nullptr;  // borrowed; null: the system's
 
@@ -79,8 +79,9 @@ class Fetcher {
     // Whether somebody still waits for the extents; asked while the request waits for its turn,
     // perhaps under a mutex of PinRoom. If not, it ends with kCancelled. Null: somebody does.
     std::function<bool()> is_wanted = nullptr;
-    // In how many steps of its reader the batch is needed; 0: now, or as soon as it is there. Falls
-    // while the request waits (LookAgain). Null: nobody knows, as for the reader of another node.
+    // In how many steps of its reader the batch is needed; 0: now. Called as `is_wanted` is. The
+    // number falls while the request waits (LookAgain). Null: it is not known, because the reader
+    // is on another node.
     PinRoom::Steps steps = nullptr;
   };
   void Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Asker asker, Done done);
@@ -111,7 +112,7 @@ class Fetcher {
   }
   static stage::Stager::Access AccessFor(const Request& request, std::size_t index);
   static stage::Stager::Urgency UrgencyOf(const Request& request);
-  std::vector<PinRoom::Pin> PinsOf(Request& request);
+  std::vector<PinRoom::Pin> PlanPins(Request& request);
   std::uint64_t RoomBytes(const stage::Dataset& dataset, ExtentId extent,
                           std::uint64_t bytes) const;
   void WarnOfOversized(const stage::Dataset& dataset, std::uint64_t bytes,

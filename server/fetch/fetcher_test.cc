@@ -402,10 +402,14 @@ TEST_F(FetcherTest, ARequestThatFitsNowhereEndsWithTheSettingsToChange) {
   FOREBAY_EXPECT_OK(rig_.Start(Incompressible(), {.ram_bytes = 384 << 10, .readers = 4}));
   FOREBAY_EXPECT_OK(rig_.StageAll());
   fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_, FetcherOptions::For(384 << 10, false));
+  const PinRoom::Steps now = [] { return std::uint64_t{0}; };
+  std::promise<Result<Refs>> first;
+  fetcher_->Acquire(rig_.dataset(), Extents(8), {.need = Need::kRuns, .steps = now},
+                    [&](Result<Refs> refs) { first.set_value(std::move(refs)); });
   std::promise<Result<Refs>> later;
-  const auto refs = Acquire(Extents(8));
-  fetcher_->Acquire(rig_.dataset(), {ExtentId(7)}, {.need = Need::kRuns},
-                    [&](Result<Refs> got) { later.set_value(std::move(got)); });
+  fetcher_->Acquire(rig_.dataset(), {ExtentId(7)}, {.need = Need::kRuns, .steps = now},
+                    [&](Result<Refs> refs) { later.set_value(std::move(refs)); });
+  const Result<Refs> refs = first.get_future().get();
   EXPECT_EQ(CodeOf(refs), ErrorCode::kUnavailable);
   EXPECT_THAT(refs.error().message(), HasSubstr("raise tier.ram.capacity"));
   EXPECT_TRUE(later.get_future().get().has_value());
@@ -415,11 +419,12 @@ TEST_F(FetcherTest, ARequestThatFitsNowhereEndsWithTheSettingsToChange) {
 TEST_F(FetcherTest, ABatchAheadOfNeedWaitsUntilItIsNeededSooner) {
   std::atomic<bool> is_full = false;
   FOREBAY_EXPECT_OK(rig_.Start(
-      Incompressible(), {.ram_bytes = 384 << 10,
-                .reserve_bytes = 256 << 10,
-                .next_use = [&](const tier::ExtentKey& key, std::uint64_t) -> std::uint64_t {
-                  return is_full && rig_.cache().Find(key) == nullptr ? 5 : 0;
-                }}));
+      Incompressible(),
+      {.ram_bytes = 384 << 10,
+       .reserve_bytes = 256 << 10,
+       .next_use = [&](const tier::ExtentKey& key, std::uint64_t) -> std::uint64_t {
+         return is_full && rig_.cache().Find(key) == nullptr ? 5 : 0;
+       }}));
   FOREBAY_EXPECT_OK(rig_.StageAll());
   fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_, FetcherOptions::For(384 << 10, false));
   // Fills memory, and evicts the first ones again.

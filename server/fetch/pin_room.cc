@@ -14,7 +14,7 @@ namespace forebay::fetch {
 bool PinRoom::FitsLocked(const std::vector<Pin>& pins, std::uint64_t steps) const {
   // Room that nobody uses takes anything, or a request larger than it could never begin.
   if (used_bytes_ == 0) return true;
-  // What is needed now must find room, whatever is fetched ahead of need.
+  // Requests ahead of need leave half of the room free for those that are needed now.
   const std::uint64_t bound = steps == 0 ? capacity_bytes_ : capacity_bytes_ / 2;
   std::unordered_set<tier::ExtentKey, tier::ExtentKeyHash> added;
   std::uint64_t left = bound - std::min(bound, used_bytes_);

@@ -14,9 +14,9 @@ namespace forebay::stage {
 
 namespace {
 
-// A batch that waits for nothing else is not kept waiting for memory that readers of views may hold
-// for as long as they like, where its samples can be read one by one. Batches that are put together
-// need theirs for less time.
+// How long an urgent demand waits for memory if its samples can be read one by one instead. Batches
+// that are being put together give theirs back in less time; readers of views may hold theirs for
+// as long as they like, and are not waited for.
 constexpr std::int64_t kUrgentMemoryWaitMs = 100;
 
 }  // namespace
@@ -187,8 +187,9 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
     while (const std::optional<NodeRank> next = parts_.nodes->FirstToAsk(group, asked)) {
       const NodeRank node = *next;
       asked.push_back(node);
-      // After an answer that was of no use. That node may be unable to answer before this one has
-      // answered it, and needs working memory for that.
+      // The answer of the node before may have taken some, and was of no use. This load gives it
+      // back while it waits: the node that is asked now may itself wait for an extent of this node,
+      // which needs working memory to supply that.
       working.reset();
       request.node = node;
       // A node that is asked reads the GFS itself if all nodes before it are silent, so there is no

@@ -115,12 +115,12 @@ class Stager {
   // `dataset`; null: nothing is copied.
   std::shared_ptr<void> PreferCopies(Dataset& dataset, const std::vector<ExtentId>& extents);
 
-  // What a demand requests. `access` has no effect on a load of the extent that is under way
-  // already; `urgency` raises that of the load.
   using Access = stage::Access;
-  // Makes `extent` resident, or readable in pieces, and calls `waiter` when this is done or has
-  // failed; within this call if the extent is there already. `dataset` must have its catalog.
   using Urgency = stage::Urgency;
+  // Makes `extent` resident, or readable in pieces, and calls `waiter` when this is done or has
+  // failed; within this call if the extent is there already. `dataset` must have its catalog. If a
+  // load of the extent is under way already, the demand waits for it: `access` has no effect then,
+  // and the load becomes as urgent as `urgency` says, if it was less urgent.
   void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access = Access::kOnTier,
               Urgency urgency = Urgency::kSoon);
 

@@ -52,6 +52,16 @@ class StagerTest : public ::testing::Test {
     FOREBAY_EXPECT_OK(rig_.StageAll());
   }
 
+  // A data set that is compressed at staging, of bytes that do not become fewer by that.
+  DatasetOptions Incompressible() {
+    std::mt19937 random(7);
+    std::ranges::generate(bytes_, [&] { return static_cast<std::byte>(random()); });
+    EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
+    DatasetOptions dataset = RecordDataset();
+    dataset.compression = Compression::kFast;
+    return dataset;
+  }
+
   // Writes a folder of small images in several extents; returns their bytes.
   std::uint64_t StartFolder(StageRig& rig) {
     std::uint64_t total = 0;
@@ -538,18 +548,14 @@ TEST_F(StagerTest, ACompressedCopyOfAnEarlierDaemonIsTheFirstRead) {
 // Next uses are estimates: a batch may wait for an extent that seems to be needed last. A data set
 // that is compressed cannot be read in pieces instead.
 TEST_F(StagerTest, ADemandThatSeemsToBeNeededLaterThanAllOthersIsMetAllTheSame) {
-  DatasetOptions dataset = RecordDataset();
-  dataset.compression = Compression::kFast;
-  std::mt19937 random(7);
-  std::ranges::generate(bytes_, [&] { return static_cast<std::byte>(random()); });
-  ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
   std::atomic<std::uint32_t> demanded = 0;
   FOREBAY_EXPECT_OK(rig_.Start(
-      dataset, {.ram_bytes = 384 << 10,
-                .reserve_bytes = 256 << 10,
-                .next_use = [&](const tier::ExtentKey& key, std::uint64_t) -> std::uint64_t {
-                  return key == rig_.dataset().key(ExtentId(demanded)) ? 5 : 0;
-                }}));
+      Incompressible(),
+      {.ram_bytes = 384 << 10,
+       .reserve_bytes = 256 << 10,
+       .next_use = [&](const tier::ExtentKey& key, std::uint64_t) -> std::uint64_t {
+         return key == rig_.dataset().key(ExtentId(demanded)) ? 5 : 0;
+       }}));
   FOREBAY_EXPECT_OK(rig_.StageAll());
   for (demanded = 0; demanded < rig_.extent_count(); ++demanded) {
     FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(demanded)));
@@ -560,17 +566,13 @@ TEST_F(StagerTest, ADemandThatSeemsToBeNeededLaterThanAllOthersIsMetAllTheSame) 
 // A batch ahead of need leaves memory to what is needed sooner; one that waits for nothing else
 // does not.
 TEST_F(StagerTest, OnlyAnUrgentDemandTakesThePlaceOfWhatIsNeededSooner) {
-  DatasetOptions dataset = RecordDataset();
-  dataset.compression = Compression::kFast;
-  std::mt19937 random(7);
-  std::ranges::generate(bytes_, [&] { return static_cast<std::byte>(random()); });
-  ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
   FOREBAY_EXPECT_OK(rig_.Start(
-      dataset, {.ram_bytes = 384 << 10,
-                .reserve_bytes = 256 << 10,
-                .next_use = [&](const tier::ExtentKey& key, std::uint64_t) -> std::uint64_t {
-                  return rig_.cache().Find(key) == nullptr ? 5 : 0;
-                }}));
+      Incompressible(),
+      {.ram_bytes = 384 << 10,
+       .reserve_bytes = 256 << 10,
+       .next_use = [&](const tier::ExtentKey& key, std::uint64_t) -> std::uint64_t {
+         return rig_.cache().Find(key) == nullptr ? 5 : 0;
+       }}));
   FOREBAY_EXPECT_OK(rig_.StageAll());
   const auto demand_of = [&](std::uint32_t extent, Urgency urgency) {
     std::promise<Status> outcome;

@@ -27,7 +27,7 @@
 
 namespace forebay::stage {
 
-// May rise while the load waits or is under way.
+// How urgent a load is. Both members may become more urgent while the load waits or is under way.
 struct LoadPriority {
   Priority requests = 0;  // of its GFS requests
   std::atomic<Urgency> urgency = Urgency::kSoon;

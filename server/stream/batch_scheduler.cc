@@ -323,7 +323,7 @@ bool BatchScheduler::TakeWaitedFor(const BatchJob& job, std::span<const ExtentId
 
 void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> extents) {
   job->waited = true;
-  // What an earlier wait has pinned, for another plan, must not be kept while this one waits.
+  // An earlier wait may have pinned extents for another plan. The job keeps none while it waits.
   job->refs.clear();
   job->awaited = extents;
   job->awaited_since_ns = parts_.clock.NowNs();

@@ -88,6 +88,11 @@ Result<std::unique_ptr<FeedBatch>> AheadFeed::Next() {
   return taken;
 }
 
+std::size_t AheadFeed::ready() const {
+  const MutexLock lock(mutex_);
+  return ready_.size();
+}
+
 Status AheadFeed::Finish() {
   Stop();
   return feed_->Finish();

@@ -2,6 +2,7 @@
 // prepares them, so that the step only picks one up.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -29,6 +30,8 @@ class AheadFeed final : public Feed {
   std::uint64_t steps_per_epoch() const override { return feed_->steps_per_epoch(); }
   std::uint64_t sample_count() const override { return feed_->sample_count(); }
   std::uint64_t global_batch() const override { return feed_->global_batch(); }
+  // How many calls of Next would return at once; the end of the feed, or its error, counts as one.
+  std::size_t ready() const FOREBAY_EXCLUDES(mutex_);
   // Waits for the batch that is being taken, and drops batches that nobody took.
   Status Finish() override FOREBAY_EXCLUDES(mutex_);
   // Batches that were taken before are still returned by Next.
@@ -42,7 +45,7 @@ class AheadFeed final : public Feed {
   const std::unique_ptr<Feed> feed_;
   const std::uint32_t depth_;
   const Prepare prepare_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar arrived_;  // for the reader: a batch, or the end
   CondVar had_all_;  // for the thread: the reader has had what was taken
   std::deque<Taken> ready_ FOREBAY_GUARDED_BY(mutex_);

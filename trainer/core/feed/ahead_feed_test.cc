@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <future>
 #include <memory>
-#include <mutex>
+#include <thread>
 #include <utility>
 
 namespace forebay::train {
@@ -97,30 +97,21 @@ TEST(AheadFeed, GivesEveryBatchOnceInOrderAndStaysAtItsEnd) {
 }
 
 TEST(AheadFeed, TakesAsManyAsItMayWhenTheReaderHasHadThoseBefore) {
+  constexpr std::uint64_t kSteps = 7;
   constexpr std::uint32_t kDepth = 3;
   Seen seen;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::uint64_t prepared = 0;
-  const auto feed = Ahead(7, CountingFeed::Last::kEnd, seen,
-                          [&](FeedBatch& batch) {
-                            const std::lock_guard lock(mutex);
-                            EXPECT_EQ(batch.step, prepared);
-                            ++prepared;
-                            changed.notify_all();
-                          },
-                          kDepth);
-  {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return prepared >= kDepth; });
-  }
-  for (std::uint64_t step = 0; step < 7; ++step) {
+  std::atomic<std::uint64_t> prepared = 0;
+  const auto feed = Ahead(kSteps, CountingFeed::Last::kEnd, seen,
+                          [&](FeedBatch& batch) { EXPECT_EQ(batch.step, prepared++); }, kDepth);
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    // The reader has had what was taken before. So the feed takes as many again, of which the end
+    // is the last one, and then nothing until the reader has had all of them.
+    const std::uint64_t taken = std::min<std::uint64_t>(kDepth, kSteps + 1 - step);
+    while (step % kDepth == 0 && feed->ready() < taken) std::this_thread::yield();
     const auto next = feed->Next();
     ASSERT_TRUE(next.has_value() && *next != nullptr);
     EXPECT_EQ((*next)->step, step);
-    // What the reader has had, and as many as may be ready. The reader may take a batch before the
-    // next one is ready, so how many there are at this moment is not known.
-    EXPECT_LE(seen.asked, step + 1 + kDepth);
+    EXPECT_LE(seen.asked, (step / kDepth + (step % kDepth == kDepth - 1 ? 2 : 1)) * kDepth);
   }
   const auto end = feed->Next();
   EXPECT_TRUE(end.has_value() && *end == nullptr);
