@@ -384,6 +384,37 @@ TEST_F(FetcherTest, RequestsThatDoNotFitTogetherTakeTurns) {
   while (rig_.cache().stats(tier::TierKind::kRam).pinned_bytes > 0) std::this_thread::yield();
 }
 
+// RAM holds four extents, and each request needs three. Their loads come in an order in which each
+// of the two would have two extents when memory is full, and neither would get its third one.
+TEST_F(FetcherTest, ARequestKeepsNothingThatAnotherOneWaitsFor) {
+  FOREBAY_EXPECT_OK(rig_.Start(Incompressible(), {.ram_bytes = 320 << 10, .readers = 1}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_,
+                   FetcherOptions{.own_pin_bytes = 3 * (kExtentBytes + 4096)});
+  for (const ExtentId extent : Extents(8)) {
+    static_cast<void>(rig_.cache().Evict(rig_.dataset().key(extent), std::nullopt));
+  }
+  rig_.gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead});
+  for (const std::uint32_t extent : {0U, 1U, 3U, 4U, 2U, 5U}) {
+    rig_.stager().Demand(rig_.dataset(), ExtentId(extent), [](const Status&) {},
+                         stage::Access::kOnTier, stage::Urgency::kNow);
+  }
+  while (rig_.gfs_faults.faults_injected() == 0) std::this_thread::yield();
+  std::promise<Result<Refs>> outcomes[2];
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    fetcher_->Acquire(rig_.dataset(),
+                      {ExtentId(3 * i), ExtentId(3 * i + 1), ExtentId(3 * i + 2)},
+                      {.need = Need::kRuns, .steps = [] { return std::uint64_t{0}; }},
+                      [&, i](Result<Refs> refs) { outcomes[i].set_value(std::move(refs)); });
+  }
+  EXPECT_EQ(fetcher_->waiting(), 1U);
+  rig_.gfs_faults.ReleaseStalls();
+  for (std::promise<Result<Refs>>& outcome : outcomes) {
+    const Result<Refs> refs = outcome.get_future().get();  // unpinned before the next one
+    EXPECT_TRUE(refs.has_value()) << refs.error().ToString();
+  }
+}
+
 // Memory that never becomes free is not waited for.
 TEST_F(FetcherTest, OfARequestThatIsLargerThanTheRoomTheRestIsReadInPieces) {
   Start();
@@ -418,20 +449,30 @@ TEST_F(FetcherTest, ARequestThatFitsNowhereEndsWithTheSettingsToChange) {
 // All memory has extents that are needed sooner than the batch. It is not tried at every step.
 TEST_F(FetcherTest, ABatchAheadOfNeedWaitsUntilItIsNeededSooner) {
   std::atomic<bool> is_full = false;
+  tier::ExtentKey missing_key;
+  std::atomic<int> tries = 0;  // each one asks when the extent that is missing is needed
   FOREBAY_EXPECT_OK(rig_.Start(
       Incompressible(),
       {.ram_bytes = 384 << 10,
        .reserve_bytes = 256 << 10,
        .next_use = [&](const tier::ExtentKey& key, std::uint64_t) -> std::uint64_t {
-         return is_full && rig_.cache().Find(key) == nullptr ? 5 : 0;
+         if (!is_full || key != missing_key) return 0;
+         ++tries;
+         return 5;
        }}));
   FOREBAY_EXPECT_OK(rig_.StageAll());
   fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_, FetcherOptions::For(384 << 10, false));
   // Fills memory, and evicts the first ones again.
   for (const ExtentId extent : Extents(8)) FOREBAY_EXPECT_OK(rig_.Demand(extent));
+  // One without a home, because one that has a home is also loaded in the background.
   std::uint32_t missing = 0;
-  while (rig_.cache().Find(rig_.dataset().key(ExtentId(missing))) != nullptr) ++missing;
+  const auto is_missing = [&](ExtentId extent) {
+    return rig_.dataset().home(extent) == plan::HomeTier::kNone &&
+           rig_.cache().Find(rig_.dataset().key(extent)) == nullptr;
+  };
+  while (missing < 8 && !is_missing(ExtentId(missing))) ++missing;
   ASSERT_LT(missing, 8U);
+  missing_key = rig_.dataset().key(ExtentId(missing));
   is_full = true;
   std::atomic<std::uint64_t> steps = 8;
   std::promise<Result<Refs>> outcome;
@@ -447,6 +488,7 @@ TEST_F(FetcherTest, ABatchAheadOfNeedWaitsUntilItIsNeededSooner) {
     while (!is_waiting()) std::this_thread::yield();
   }
   EXPECT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  EXPECT_EQ(tries, 4) << "at 8, 4, 2 and 1 steps";
   const std::uint64_t evictions = rig_.cache().stats(tier::TierKind::kRam).evictions;
   steps = 0;
   fetcher_->LookAgain();

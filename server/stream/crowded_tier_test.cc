@@ -1,5 +1,5 @@
 // Several streams whose batches do not fit in the RAM tier together: each of them gets all of its
-// batches, in about the time that it takes to read the extents.
+// batches, with the right bytes, each sample once.
 #include <memory>
 #include <string>
 #include <thread>
@@ -61,8 +61,8 @@ class CrowdedTierTest : public ::testing::TestWithParam<stage::Compression> {};
 INSTANTIATE_TEST_SUITE_P(Compression, CrowdedTierTest,
                          ::testing::Values(stage::Compression::kOff, stage::Compression::kFast));
 
-// All first batches together need up to 16 extents, and RAM has 14 at most. With each of them
-// keeping what it has got, none would get the rest.
+// All first batches together need up to 16 extents, and RAM has 14 at most. FetcherTest has the
+// cases in which streams that keep what they have got would wait for ever.
 TEST_P(CrowdedTierTest, StreamsTakeTurnsAndAllOfThemEnd) {
   io::MemoryBackend memory;
   const std::vector<std::byte> records = ServeFixture::RecordFile(kSamples, kRecordBytes);

@@ -24,8 +24,8 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
                                {.capacity_bytes = options.ssd_bytes, .direct = true}));
   }
   const auto never = [](const tier::ExtentKey&, std::uint64_t) { return ~std::uint64_t{0} - 1; };
-  cache_ = tier::ExtentCache::Create(*arena_, store_.get(), {},
-                                     options.next_use ? options.next_use : never);
+  const tier::NextUse next_use = options.next_use ? options.next_use : never;
+  cache_ = tier::ExtentCache::Create(*arena_, store_.get(), {}, next_use);
   FOREBAY_ASSIGN(auto root, backend_.OpenDirectory(folder_ + "/gfs"));
   dataset_ = std::make_unique<Dataset>(dataset, backend_, std::move(root));
   StagerOptions staging;
@@ -44,7 +44,7 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
                                                    .store = store_.get(),
                                                    .cache = *cache_,
                                                    .clock = clock_,
-                                                   .next_use = never,
+                                                   .next_use = next_use,
                                                    .nodes = options.nodes,
                                                    .peers = options.peers,
                                                    .keepers = options.keepers,
