@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/limits.h"
+#include "server/io/testing/faulty_backend.h"
 #include "server/io/testing/manual_clock.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/stream/testing/serve_fixture.h"
@@ -104,15 +106,17 @@ class ScriptedOwner final : public BatchOwner {
 
 class BatchSchedulerTest : public ::testing::Test {
  protected:
-  explicit BatchSchedulerTest(const ServeOptions& options = {.slot_bytes = 64 << 10}) {
+  explicit BatchSchedulerTest(const ServeOptions& options = {.slot_bytes = 64 << 10},
+                              std::uint64_t records = 64,
+                              OrderMode mode = OrderMode::kGlobal) {
     EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
-    EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", ServeFixture::RecordFile(64, kRecordBytes))
+    EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", ServeFixture::RecordFile(records, kRecordBytes))
                     .has_value());
-    auto made = ServeFixture::Create(memory_, kRecordBytes, options);
+    auto made = ServeFixture::Create(backend_, kRecordBytes, options);
     EXPECT_TRUE(made.has_value());
     serve_ = std::move(*made);
     EXPECT_TRUE(serve_->StageAll().has_value());
-    executor_.emplace(*memory_.CreateQueue({.depth = 4}));
+    executor_.emplace(*backend_.CreateQueue({.depth = 4}));
     scheduler_.emplace(SchedulerOptions{.has_ssd = options.ssd_bytes > 0},
                        SchedulerParts{.fetcher = serve_->fetcher(),
                                       .decoded = serve_->decoded(),
@@ -121,14 +125,19 @@ class BatchSchedulerTest : public ::testing::Test {
                                       .clock = clock_,
                                       .rows = serve_->router()});
     // A batch takes two pages: 8 records of 1,000 bytes.
-    auto spec = ResolveStream(serve_->dataset(), *serve_->Request({.batch = 8, .credits = 2}));
+    Open({.batch = 8, .credits = 2, .mode = mode});
+  }
+  ~BatchSchedulerTest() override { scheduler_->Dismiss(*slots_); }
+
+  // From now on the batches are of this stream.
+  void Open(const ServeFixture::Ask& ask) {
+    if (slots_) scheduler_->Dismiss(*slots_);
+    auto spec = ResolveStream(serve_->dataset(), *serve_->Request(ask));
     EXPECT_TRUE(spec.has_value());
     spec_ = std::make_shared<const StreamSpec>(std::move(*spec));
     owner_ = std::make_shared<ScriptedOwner>(spec_);
     slots_ = *scheduler_->Admit(spec_);
   }
-  ~BatchSchedulerTest() override { scheduler_->Dismiss(*slots_); }
-
   void Submit(std::initializer_list<std::uint64_t> steps) {
     std::vector<BatchName> names;
     for (const std::uint64_t step : steps) names.push_back({.step = StepId(step)});
@@ -136,6 +145,8 @@ class BatchSchedulerTest : public ::testing::Test {
   }
 
   io::MemoryBackend memory_;
+  io::FaultInjector injector_;
+  io::FaultyBackend backend_{memory_, injector_};
   io::ManualClock clock_;
   std::unique_ptr<ServeFixture> serve_;
   std::optional<HandCranked> executor_;
@@ -170,14 +181,7 @@ class SsdBatchTest : public BatchSchedulerTest {
                             .slot_bytes = 256 << 10,
                             .ssd_bytes = 1 << 20,
                             .extent_bytes = kExtentBytes}) {
-    scheduler_->Dismiss(*slots_);
-    auto spec = ResolveStream(
-        serve_->dataset(),
-        *serve_->Request({.batch = 8, .credits = 4, .mode = OrderMode::kSequential}));
-    EXPECT_TRUE(spec.has_value());
-    spec_ = std::make_shared<const StreamSpec>(std::move(*spec));
-    owner_ = std::make_shared<ScriptedOwner>(spec_);
-    slots_ = *scheduler_->Admit(spec_);
+    Open({.batch = 8, .credits = 4, .mode = OrderMode::kSequential});
   }
 
   bool IsInRam(std::uint64_t step) {
@@ -205,6 +209,59 @@ TEST_F(SsdBatchTest, ABatchThatReadsSsdHoldsBackNoOther) {
   executor_->CrankAll();
   EXPECT_TRUE(owner_->errors.empty());
   EXPECT_EQ(owner_->names.size(), 3U);
+}
+
+// Twelve chunks, an extent each, of which the RAM tier takes about half.
+class CompressedBatchTest : public BatchSchedulerTest {
+ protected:
+  static constexpr std::uint32_t kExtents = 12;
+  static constexpr std::uint32_t kSamplesOfExtent = 16;
+  CompressedBatchTest()
+      : BatchSchedulerTest({.ram_bytes = 128 << 10,
+                            .slot_bytes = 256 << 10,
+                            .extent_bytes = 16 << 10,
+                            .readers = 1,
+                            .compression = stage::Compression::kFast},
+                           kExtents * kSamplesOfExtent, OrderMode::kSequential) {}
+};
+
+// The chunk that the batch found decoded is dropped while it waits for the other one. Until it has
+// its turn to wait for both, it keeps none from the batches before it.
+TEST_F(CompressedBatchTest, ABatchThatIsPlannedAnewKeepsNothingOfItsFirstWait) {
+  ASSERT_EQ(serve_->dataset().catalog()->extent_count(), kExtents);
+  Open({.batch = kSamplesOfExtent, .mode = OrderMode::kSequential});
+  Submit({0});
+  executor_->CrankAll();
+  ASSERT_EQ(owner_->names.size(), 1U) << "the first chunk is decoded";
+  std::vector<ExtentId> others;
+  for (std::uint32_t i = 0; i < kExtents; ++i) {
+    if (i > 1 && others.size() < 6) others.push_back(ExtentId(i));
+    static_cast<void>(serve_->cache().Evict(serve_->dataset().key(ExtentId(i)), std::nullopt));
+  }
+  owner_->holds.clear();
+  Open({.batch = 2 * kSamplesOfExtent, .mode = OrderMode::kSequential});
+  Submit({0});
+  ASSERT_TRUE(executor_->Crank());
+  while (executor_->waiting() == 0) std::this_thread::yield();  // the second chunk has come
+  ASSERT_FALSE(serve_->cache().Find(serve_->dataset().key(ExtentId(0))));
+  ASSERT_GT(serve_->cache().stats(tier::TierKind::kRam).pinned_bytes, 0U);
+
+  serve_->decoded().Forget(serve_->dataset().hash());
+  injector_.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead});
+  std::promise<void> came;
+  serve_->fetcher().Acquire(serve_->dataset(), others, {.need = fetch::Need::kRuns},
+                            [&](const auto&) { came.set_value(); });
+  while (injector_.faults_injected() == 0) std::this_thread::yield();
+  executor_->CrankAll();
+  EXPECT_EQ(serve_->fetcher().waiting(), 1U) << "the room is full";
+  EXPECT_EQ(serve_->cache().stats(tier::TierKind::kRam).pinned_bytes, 0U);
+
+  injector_.ReleaseStalls();
+  came.get_future().get();
+  while (owner_->names.empty() && owner_->errors.empty()) {
+    if (!executor_->Crank()) std::this_thread::yield();
+  }
+  EXPECT_EQ(owner_->names.size(), 1U);
 }
 
 TEST_F(BatchSchedulerTest, ABatchOfAClosedStreamIsCancelledWithoutBeingAssembled) {
