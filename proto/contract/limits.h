@@ -84,7 +84,7 @@ inline constexpr std::int64_t kStreamCloseMs = 2'000;  // how long a client wait
 inline constexpr std::uint32_t kClientsMax = 256;            // connections of one daemon
 inline constexpr std::uint32_t kPullStepsMax = 64;           // steps named by one pull
 inline constexpr std::size_t kPositionTokenBytesMax = 256;
-inline constexpr std::uint64_t kViewPinnedBytesDefault = 512 * kMiB;  // per client
+inline constexpr std::uint64_t kViewPinnedBytesDefault = 512 * kMiB;  // of all clients
 inline constexpr std::uint64_t kDecodedUnitBytesMax = 128 * kMiB;  // samples that are decoded
                                                      // together; in larger units each alone
 inline constexpr std::uint64_t kDecodeReadBytesMax = 16 * kMiB;  // chunks read ahead from SSD

@@ -12,15 +12,6 @@
 
 namespace forebay::stage {
 
-namespace {
-
-// How long an urgent demand waits for memory if its samples can be read one by one instead. Batches
-// that are being put together give theirs back in less time; readers of views may hold theirs for
-// as long as they like, and are not waited for.
-constexpr std::int64_t kUrgentMemoryWaitMs = 100;
-
-}  // namespace
-
 using tier::ExtentChecksums;
 using tier::ExtentKey;
 using tier::ExtentRef;
@@ -142,17 +133,16 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
     // It may have become urgent meanwhile.
     if (!is_exhausted(block) || urgency_is(Urgency::kAhead)) return block;
   }
-  // At first a load waits only briefly if it has another way then: a reader that can read in
-  // pieces, an extent that passes through RAM in the background, a demand that may take the place
-  // of what is needed sooner, and an urgent one, which is tried again.
+  // At first a load waits only briefly if it has another way then: least of all a reader that can
+  // read in pieces; and an extent that passes through RAM in the background, a demand that may take
+  // the place of what is needed sooner, and an urgent one, which is tried again.
   const bool may_be_in_pieces = !load.background && GfsPieces::CanRead(load.dataset);
   const bool may_evict_homes = load.background && is_passing;
   const bool may_go_first = !may_be_in_pieces && key != nullptr && urgency_is(Urgency::kSoon);
-  const bool is_short_wait =
-      may_be_in_pieces || may_evict_homes || may_go_first || urgency_is(Urgency::kNow);
-  request.wait_ms = may_be_in_pieces && urgency_is(Urgency::kNow) ? kUrgentMemoryWaitMs
-                    : is_short_wait                               ? limits::kShortMemoryWaitMs
-                                                                  : limits::kMemoryWaitMs;
+  const bool is_short_wait = may_evict_homes || may_go_first || urgency_is(Urgency::kNow);
+  request.wait_ms = may_be_in_pieces ? kMemoryWaitBeforePiecesMs
+                    : is_short_wait  ? limits::kShortMemoryWaitMs
+                                     : limits::kMemoryWaitMs;
   Result<tier::ArenaBlock> block = parts_.tiers.Allocate(request, queue);
   const bool is_short = is_exhausted(block);
   if (is_short && may_go_first) {

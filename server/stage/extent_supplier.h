@@ -39,6 +39,12 @@ enum class Urgency : std::uint8_t {
   kAhead,  // only what is needed later makes way; if that is too little, kResourceExhausted at once
 };
 
+// How long a demand waits for memory if its samples can be read one by one instead. Batches that
+// are being assembled give theirs back in less time. Readers of views may hold theirs for as long
+// as they like, and are not waited for. A longer wait would occupy a reader thread, and a batch,
+// perhaps on another node, would wait as long.
+inline constexpr std::int64_t kMemoryWaitBeforePiecesMs = 100;
+
 // One extent of a data set that has its catalog. The caller has claimed it (Dataset::Claim).
 struct LoadRequest {
   Dataset& dataset;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "proto/contract/wire_layout.h"
@@ -23,7 +24,8 @@ struct AssembledField {
 
 // What a client holds while it uses a batch; giving it up frees the memory.
 struct BatchHold {
-  std::vector<tier::ExtentRef> extents;  // pinned by views
+  std::vector<tier::ExtentRef> extents;    // pinned by views
+  std::shared_ptr<const void> view_share;  // of what all views may pin (ViewPins)
   tier::ArenaBlock slot;
 };
 

@@ -62,10 +62,6 @@ class BatchOwner {
   virtual std::shared_ptr<const Order> OrderOf(EpochId epoch) = 0;
   // In how many steps the reader needs the batch; 0: it waits for no other one before it.
   virtual std::uint64_t StepsUntil(const BatchName& name) const = 0;
-  // Returns how much of these extents a batch of views may pin now. `complete`: batches that are
-  // about to be answered, which pin extents too.
-  virtual ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,
-                               std::span<const AnsweredBatch> complete) const = 0;
   // Takes the batches, or their errors, of jobs that are done; called once for each job. Batches
   // that come in one call are announced to the reader together.
   virtual void Answer(std::span<AnsweredBatch> batches) = 0;

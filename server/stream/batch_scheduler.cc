@@ -50,6 +50,14 @@ fetch::Need NeedOf(const StreamSpec& spec) {
   return spec.ReadsRuns(EpochId(1)) ? fetch::Need::kRuns : fetch::Need::kSamples;
 }
 
+// Whether the stream's views are copied where all views together have pinned what they may pin. A
+// stream is promised no slot memory for copies if its whole data set may be pinned (SlotNeedOf). It
+// pins no more than that then, and copies would take memory that other streams need.
+bool IsPinLimited(const StreamSpec& spec, const SlotNeed& need) {
+  const bool is_unpromised = spec.batch_bytes_max > 0 && need.held_bytes == 0;
+  return spec.delivery == Delivery::kViews && !is_unpromised;
+}
+
 bool IsExhausted(const Result<AssembledBatch>& batch) {
   return !batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted;
 }
@@ -59,6 +67,7 @@ bool IsExhausted(const Result<AssembledBatch>& batch) {
 BatchScheduler::BatchScheduler(const SchedulerOptions& options, const SchedulerParts& parts)
     : options_(options),
       parts_(parts),
+      view_pins_(options.view_pin_bytes),
       slots_(parts.slots, [this](const SlotQueue::Jobs& jobs) { StartAll(jobs); }) {
   if (parts.rows != nullptr) remote_chunks_.emplace(*parts.rows, options.sent_chunk_bytes);
 }
@@ -175,7 +184,11 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   }
   if (reads_ssd) BreakUp(round);
   ViewLimits views;
-  if (spec.delivery == Delivery::kViews) views = owner.LimitsFor(refs, round.complete);
+  if (IsPinLimited(spec, job->slots->need)) {
+    // While batches wait for room in RAM, views keep none of it, but are copied.
+    if (parts_.fetcher.waiting() > 0) views.pin_bytes = 0;
+    else views = view_pins_.LimitsFor(refs);
+  }
   Attempt attempt;
   ResumeGathered(*job, *assembler);
   Result<AssembledBatch> batch = assembler->Assemble(spec, {.refs = refs,
@@ -184,6 +197,7 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
                                                             .queue = queue,
                                                             .bad = attempt.bad,
                                                             .rows = attempt.rows});
+  if (batch.has_value()) batch->hold.view_share = view_pins_.Take(batch->hold.extents);
   refs.clear();
   AfterAttempt(job, std::move(batch), std::move(assembler), std::move(attempt), round);
 }

@@ -25,13 +25,14 @@
 #include "server/stream/held_batches.h"
 #include "server/stream/slot_ledger.h"
 #include "server/stream/slot_queue.h"
+#include "server/stream/view_pins.h"
 #include "server/tier/ram/ram_arena.h"
 
 namespace forebay::stream {
 
 struct SchedulerOptions {
   bool has_ssd = false;  // batches may need slot memory to read from SSD
-  std::uint64_t view_pin_bytes = limits::kViewPinnedBytesDefault;  // per stream
+  std::uint64_t view_pin_bytes = limits::kViewPinnedBytesDefault;  // of all streams together
   // Limit for values that were decoded and are kept while their batches wait for slot memory, of
   // all streams together.
   std::uint64_t gathered_bytes = 16 * limits::kDecodeReadBytesMax;
@@ -137,6 +138,7 @@ class BatchScheduler {
 
   const SchedulerOptions options_;
   const SchedulerParts parts_;
+  ViewPins view_pins_;
   SlotQueue slots_;
   Mutex mutex_;
   std::unordered_set<JobRef> awaiting_ FOREBAY_GUARDED_BY(mutex_);  // wait for extents

@@ -69,10 +69,6 @@ class ScriptedOwner final : public BatchOwner {
     return std::make_shared<Order>(spec_->order, epoch);
   }
   std::uint64_t StepsUntil(const BatchName&) const override { return 0; }
-  ViewLimits LimitsFor(std::span<const tier::ExtentRef>,
-                       std::span<const AnsweredBatch>) const override {
-    return {};
-  }
   void Answer(std::span<AnsweredBatch> batches) override {
     const std::lock_guard lock(mutex);
     calls.push_back(batches.size());
@@ -117,7 +113,8 @@ class BatchSchedulerTest : public ::testing::Test {
     serve_ = std::move(*made);
     EXPECT_TRUE(serve_->StageAll().has_value());
     executor_.emplace(*backend_.CreateQueue({.depth = 4}));
-    scheduler_.emplace(SchedulerOptions{.has_ssd = options.ssd_bytes > 0},
+    scheduler_.emplace(SchedulerOptions{.has_ssd = options.ssd_bytes > 0,
+                                        .view_pin_bytes = options.view_pin_bytes},
                        SchedulerParts{.fetcher = serve_->fetcher(),
                                       .decoded = serve_->decoded(),
                                       .executor = *executor_,
@@ -136,7 +133,7 @@ class BatchSchedulerTest : public ::testing::Test {
     EXPECT_TRUE(spec.has_value());
     spec_ = std::make_shared<const StreamSpec>(std::move(*spec));
     owner_ = std::make_shared<ScriptedOwner>(spec_);
-    slots_ = *scheduler_->Admit(spec_);
+    slots_ = scheduler_->Admit(spec_).value();
   }
   void Submit(std::initializer_list<std::uint64_t> steps) {
     std::vector<BatchName> names;
@@ -262,6 +259,59 @@ TEST_F(CompressedBatchTest, ABatchThatIsPlannedAnewKeepsNothingOfItsFirstWait) {
     if (!executor_->Crank()) std::this_thread::yield();
   }
   EXPECT_EQ(owner_->names.size(), 1U);
+}
+
+class CrowdedViewsTest : public BatchSchedulerTest {
+ protected:
+  CrowdedViewsTest()
+      : BatchSchedulerTest({.ram_bytes = 128 << 10,
+                            .slot_bytes = 1 << 20,
+                            .extent_bytes = 16 << 10,
+                            .readers = 1,
+                            .view_pin_bytes = 96 << 10},
+                           192, OrderMode::kSequential) {}
+
+  // Assembles the first batch.
+  BatchHold Read() {
+    Submit({0});
+    while (owner_->holds.empty() && owner_->errors.empty()) {
+      if (!executor_->Crank()) std::this_thread::yield();
+    }
+    EXPECT_TRUE(owner_->errors.empty());
+    BatchHold hold = std::move(owner_->holds.at(0));
+    owner_->holds.clear();
+    return hold;
+  }
+};
+
+TEST_F(CrowdedViewsTest, WhileBatchesWaitForRoomInRamViewsAreCopied) {
+  Open({.batch = 8, .delivery = Delivery::kViews, .mode = OrderMode::kSequential});
+  BatchHold hold = Read();
+  EXPECT_EQ(hold.extents.size(), 1U);
+  EXPECT_EQ(hold.slot.bytes().size(), 0U);
+  hold = {};
+
+  std::vector<ExtentId> wanted[2];
+  for (std::uint32_t i = 1; i < 12; ++i) {
+    static_cast<void>(serve_->cache().Evict(serve_->dataset().key(ExtentId(i)), std::nullopt));
+    wanted[i > 7].push_back(ExtentId(i));
+  }
+  injector_.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead});
+  std::promise<void> came[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    serve_->fetcher().Acquire(serve_->dataset(), wanted[i], {.need = fetch::Need::kRuns},
+                              [&, i](const auto&) { came[i].set_value(); });
+  }
+  EXPECT_EQ(serve_->fetcher().waiting(), 1U);
+  hold = Read();
+  EXPECT_TRUE(hold.extents.empty());
+  EXPECT_GE(hold.slot.bytes().size(), 8 * kRecordBytes);
+
+  while (injector_.faults_injected() == 0) std::this_thread::yield();
+  injector_.ReleaseStalls();
+  for (std::promise<void>& end : came) end.get_future().get();
+  hold = {};
+  EXPECT_EQ(Read().extents.size(), 1U) << "nobody waits any more";
 }
 
 TEST_F(BatchSchedulerTest, ABatchOfAClosedStreamIsCancelledWithoutBeingAssembled) {

@@ -1,7 +1,6 @@
-// A table of batches by id, and a count of how many of them pin each extent, both under one mutex.
-// What is taken out is freed by the caller, without the mutex, because freeing a block of
-// the arena or an extent takes other locks. Ids are never used twice, so that an id which a reader
-// names after it was cut off means one batch, whichever call that came on.
+// A table of batches by id. What is taken out is freed by the caller, without the mutex, because
+// freeing a block of the arena or an extent takes other locks. Ids are never used twice, so that an
+// id which a reader names after it was cut off means one batch, whichever call that came on.
 #include "server/stream/held_batches.h"
 
 #include <algorithm>
@@ -15,7 +14,6 @@ namespace forebay::stream {
 std::uint64_t HeldBatches::Add(BatchHold hold, const BatchRoom& room) {
   const MutexLock lock(mutex_);
   const std::uint64_t id = next_id_++;
-  PinLocked(hold);
   held_.emplace(id, Held{.hold = std::move(hold), .room = room});
   return id;
 }
@@ -29,7 +27,6 @@ Status HeldBatches::Take(std::span<const std::uint64_t> ids, std::vector<Held>& 
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("batch {} was released but is not held", id));
     }
-    UnpinLocked(found->second.hold);
     taken.push_back(std::move(found->second));
     held_.erase(found);
   }
@@ -46,7 +43,6 @@ std::vector<HeldBatches::Held> HeldBatches::TakeAllBut(std::span<const std::uint
       ++entry;
       continue;
     }
-    UnpinLocked(entry->second.hold);
     taken.push_back(std::move(entry->second));
     entry = held_.erase(entry);
   }
@@ -68,50 +64,15 @@ std::vector<std::uint64_t> HeldBatches::ids() const {
 
 std::uint64_t HeldBatches::bytes() const {
   const MutexLock lock(mutex_);
-  std::uint64_t bytes = pinned_bytes_;  // views
-  for (const auto& [id, held] : held_) bytes += held.hold.slot.bytes().size();
-  return bytes;
-}
-
-ViewLimits HeldBatches::LimitsFor(std::span<const tier::ExtentRef> refs,
-                                  std::span<const AnsweredBatch> complete,
-                                  std::uint64_t view_pin_bytes) const {
-  ViewLimits limits;
-  limits.pinned_already.reserve(refs.size());
-  const MutexLock lock(mutex_);
-  // These are the extents that only batches which are not held yet pin. There are few, because held
-  // batches mostly pin the same extents.
-  std::unordered_set<const tier::ResidentExtent*> soon_pinned;
-  std::uint64_t pinned_bytes = pinned_bytes_;
-  for (const AnsweredBatch& answered : complete) {
-    if (!answered.outcome.has_value()) continue;
-    for (const tier::ExtentRef& ref : answered.outcome->hold.extents) {
-      if (pins_.contains(ref.get()) || !soon_pinned.insert(ref.get()).second) continue;
-      pinned_bytes += ref->image_bytes;
+  std::uint64_t bytes = 0;
+  std::unordered_set<const tier::ResidentExtent*> counted;
+  for (const auto& [id, held] : held_) {
+    bytes += held.hold.slot.bytes().size();
+    for (const tier::ExtentRef& extent : held.hold.extents) {
+      if (counted.insert(extent.get()).second) bytes += extent->image_bytes;
     }
   }
-  // An extent that a held batch pins already costs no more memory if another batch points into it.
-  for (const tier::ExtentRef& ref : refs) {
-    limits.pinned_already.push_back(pins_.contains(ref.get()) || soon_pinned.contains(ref.get()));
-  }
-  limits.pin_bytes = view_pin_bytes - std::min(view_pin_bytes, pinned_bytes);
-  return limits;
-}
-
-void HeldBatches::PinLocked(const BatchHold& hold) {
-  for (const tier::ExtentRef& ref : hold.extents) {
-    // The first batch that points into an extent pays for all of it.
-    if (pins_[ref.get()]++ == 0) pinned_bytes_ += ref->image_bytes;
-  }
-}
-
-void HeldBatches::UnpinLocked(const BatchHold& hold) {
-  for (const tier::ExtentRef& ref : hold.extents) {
-    const auto pin = pins_.find(ref.get());
-    if (--pin->second > 0) continue;
-    pinned_bytes_ -= ref->image_bytes;
-    pins_.erase(pin);
-  }
+  return bytes;
 }
 
 }  // namespace forebay::stream

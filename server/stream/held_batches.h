@@ -38,22 +38,10 @@ class HeldBatches {
   // Slot memory, and extents in RAM that views pin; each extent counts once.
   std::uint64_t bytes() const;
 
-  // How much of these extents a further batch of views may pin, if all batches of the reader may
-  // pin `view_pin_bytes` together. `complete`: batches that are about to be added.
-  ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,
-                       std::span<const AnsweredBatch> complete,
-                       std::uint64_t view_pin_bytes) const;
-
  private:
-  void PinLocked(const BatchHold& hold) FOREBAY_REQUIRES(mutex_);
-  void UnpinLocked(const BatchHold& hold) FOREBAY_REQUIRES(mutex_);
-
   mutable Mutex mutex_;
   std::uint64_t next_id_ FOREBAY_GUARDED_BY(mutex_) = 1;
   std::unordered_map<std::uint64_t, Held> held_ FOREBAY_GUARDED_BY(mutex_);
-  // Extents that held batches pin, and by how many of them.
-  std::unordered_map<const tier::ResidentExtent*, std::uint32_t> pins_ FOREBAY_GUARDED_BY(mutex_);
-  std::uint64_t pinned_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace forebay::stream

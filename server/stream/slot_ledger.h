@@ -20,7 +20,7 @@ struct SlotNeed {
 struct SlotPolicy {
   bool has_ssd = false;
   bool has_other_nodes = false;      // that supply rows
-  std::uint64_t view_pin_bytes = 0;  // views of one stream may pin so much; the rest is copied
+  std::uint64_t view_pin_bytes = 0;  // views of all streams may pin so much; the rest is copied
 };
 
 // The most that a batch of the stream can take. With fields of variable size this is unknown; then

@@ -43,10 +43,6 @@ class FakeOwner : public BatchOwner {
   std::stop_token unwanted() const override { return stop_.get_token(); }
   std::shared_ptr<const Order> OrderOf(EpochId) override { return nullptr; }
   std::uint64_t StepsUntil(const BatchName&) const override { return 0; }
-  ViewLimits LimitsFor(std::span<const tier::ExtentRef>,
-                       std::span<const AnsweredBatch>) const override {
-    return {};
-  }
   void Answer(std::span<AnsweredBatch>) override { ADD_FAILURE() << "the queue answers nobody"; }
 
   void Close() { stop_.request_stop(); }

@@ -203,7 +203,6 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(
                      .slots = slots,
                      .held = reader->held,
                      .future = future,
-                     .view_pin_bytes = options_.batches.view_pin_bytes,
                      .hooks = MakeHooks()});
     sessions_.push_back({session.get(), session, std::move(*reader), std::move(future)});
   }

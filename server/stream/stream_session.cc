@@ -81,12 +81,6 @@ std::uint64_t StreamSession::StepsUntil(const BatchName& name) const {
   return parts_.future->StepsUntilBatch(name.epoch, BeginOf(*spec_, name));
 }
 
-// Views of held batches pin extents; what they pin together is bounded (docs/design.md, 5).
-ViewLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs,
-                                    std::span<const AnsweredBatch> complete) const {
-  return parts_.held->LimitsFor(refs, complete, parts_.view_pin_bytes);
-}
-
 void StreamSession::Answer(std::span<AnsweredBatch> batches) {
   const MutexLock sink_lock(sink_mutex_);
   std::vector<DeliveredBatch> deliveries;

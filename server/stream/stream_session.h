@@ -79,7 +79,6 @@ struct SessionParts {
   std::shared_ptr<StreamSlots> slots;    // of BatchScheduler::Admit
   std::shared_ptr<HeldBatches> held;     // empty, or of the reader's former call
   std::shared_ptr<StreamFuture> future;  // is told how far the reader has got
-  std::uint64_t view_pin_bytes = 0;      // what views of held batches may pin together
   SessionHooks hooks;
 };
 
@@ -119,8 +118,6 @@ class StreamSession final : public BatchOwner,
   std::stop_token unwanted() const override { return closing_.get_token(); }
   std::shared_ptr<const Order> OrderOf(EpochId epoch) override;
   std::uint64_t StepsUntil(const BatchName& name) const override;
-  ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs,
-                       std::span<const AnsweredBatch> complete) const override;
   void Answer(std::span<AnsweredBatch> batches) override;
 
  private:

@@ -269,6 +269,27 @@ TEST_F(StreamSessionTest, HeldViewsPinNoMoreThanTheirLimit) {
   EXPECT_EQ(serve_->cache().stats(tier::TierKind::kRam).pinned_bytes, 0u);
 }
 
+// Four readers of views, each of which could pin all that the limit allows.
+TEST_F(StreamSessionTest, ViewsOfAllStreamsTogetherPinNoMoreThanTheLimit) {
+  constexpr std::uint64_t kLimit = 2 * (64 << 10);
+  Start({.workers = 1, .view_pin_bytes = kLimit});
+  std::vector<std::shared_ptr<StreamSession>> sessions;
+  std::uint64_t copied = 0;
+  for (const char* const name : {"a", "b", "c", "d"}) {
+    auto session = Open({.delivery = Delivery::kViews, .credits = 2, .name = name});
+    ASSERT_TRUE(session->Pull({.first = {}, .count = 2}).has_value());
+    sessions.push_back(std::move(session));
+    ASSERT_TRUE(sink_->WaitFor(2 * sessions.size()));
+  }
+  for (const auto& session : sessions) copied += session->stats().copied_views;
+  EXPECT_GT(copied, 0U);
+  EXPECT_EQ(sink_->errors().size(), 0U);
+  EXPECT_LE(serve_->cache().stats(tier::TierKind::kRam).pinned_bytes, kLimit);
+  ExpectRightBytes();
+  for (const auto& session : sessions) session->Close();
+  EXPECT_EQ(serve_->cache().stats(tier::TierKind::kRam).pinned_bytes, 0U);
+}
+
 TEST_F(StreamSessionTest, WhatIsHeldComesBackWhenTheReaderGoesAway) {
   Start();
   auto session = Open({.credits = 4});

@@ -270,9 +270,9 @@ std::vector<ConfigKey> StreamKeys() {
        "Shared memory in which minibatches are gathered, for all streams together.",
        ByteCount(&Config::slots_capacity, kSlotsBounds)},
       {"stream.view_pin_capacity", "75%",
-       "Extents that the views of one stream may keep in RAM: bytes or a share of "
+       "Extents that the views of all streams together may keep in RAM: bytes or a share of "
        "tier.ram.capacity. Samples of further extents are copied to slots, which 'forebay status' "
-       "counts.",
+       "counts, and so are all samples while batches wait for room in the tier.",
        Capacity(&Config::view_pin_capacity)},
       {"decode.capacity", "10%",
        "Memory for decoded chunks of packed data sets, which are kept while a stream needs them "
