@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -25,16 +26,23 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A TCP port of the loopback interface that nobody listens on now.
+// A TCP port of the loopback interface that nobody listens on now, and that the kernel gives nobody
+// who asks for any port (ip_local_port_range begins at 32768): tests that run meanwhile do that.
 std::uint16_t FreePort() {
-  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {}, .sin_zero = {}};
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* const raw = reinterpret_cast<sockaddr*>(&address);
-  socklen_t length = sizeof(address);
-  EXPECT_EQ(bind(listener.get(), raw, length), 0);
-  EXPECT_EQ(getsockname(listener.get(), raw, &length), 0);
-  return ntohs(address.sin_port);
+  constexpr int kFirst = 20'000;
+  constexpr int kPorts = 12'000;
+  static int next = getpid();
+  for (int tries = 0; tries < kPorts; ++tries) {
+    const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto port = static_cast<std::uint16_t>(kFirst + next++ % kPorts);
+    sockaddr_in address{
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {}, .sin_zero = {}};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const auto* const raw = reinterpret_cast<const sockaddr*>(&address);
+    if (bind(listener.get(), raw, sizeof(address)) == 0) return port;
+  }
+  ADD_FAILURE() << "no port is free";
+  return 0;
 }
 
 TEST_F(NodesTest, EveryByteIsReadFromTheGfsOnceForAllNodes) {
