@@ -90,6 +90,10 @@ class Fetcher {
   void LookAgain();
   // Requests that wait for their turn.
   std::size_t waiting() const { return own_pins_.waiting() + peer_pins_.waiting(); }
+  // Whether one of them is needed now: memory is short for what readers wait for.
+  bool IsAnyNeededNow() const {
+    return own_pins_.IsAnyNeededNow() || peer_pins_.IsAnyNeededNow();
+  }
   // Requests that have waited for longer than this no longer keep others from beginning: what they
   // wait for may never come. Call about once a second.
   void LendPinsOf(std::int64_t longer_than_ns);

@@ -142,6 +142,14 @@ std::uint64_t PinRoom::used_bytes() const {
   return used_bytes_;
 }
 
+bool PinRoom::IsAnyNeededNow() const {
+  const MutexLock lock(mutex_);
+  return std::ranges::any_of(waiting_, [](const Waiting& each) {
+    const bool is_wanted = !each.wish.is_wanted || each.wish.is_wanted();
+    return is_wanted && (!each.wish.steps || each.wish.steps() == 0);
+  });
+}
+
 std::size_t PinRoom::waiting() const {
   const MutexLock lock(mutex_);
   return waiting_.size();

@@ -65,6 +65,8 @@ class PinRoom {
   std::uint64_t capacity_bytes() const { return capacity_bytes_; }
   std::uint64_t used_bytes() const;
   std::size_t waiting() const;
+  // Whether a request waits that is needed now.
+  bool IsAnyNeededNow() const;
 
  private:
   struct Taken {

@@ -198,6 +198,17 @@ TEST_F(PinRoomTest, SharesThatAreHeldTooLongNoLongerCount) {
   EXPECT_EQ(room_.used_bytes(), 0U);
 }
 
+TEST_F(PinRoomTest, SaysWhetherWhatIsNeededNowWaits) {
+  Take(0, {1, 2, 3, 4});
+  EXPECT_FALSE(room_.IsAnyNeededNow());
+  Take(1, {5}, 3);
+  EXPECT_FALSE(room_.IsAnyNeededNow()) << "the other one is needed later";
+  steps_[1] = 0;
+  EXPECT_TRUE(room_.IsAnyNeededNow());
+  shares_[0].reset();
+  EXPECT_FALSE(room_.IsAnyNeededNow());
+}
+
 // The daemon stops: all requests end at once, within `ready`.
 TEST_F(PinRoomTest, NoRequestBeginsWithinAnother) {
   Take(0, {1, 2, 3, 4});

@@ -133,16 +133,20 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
     // It may have become urgent meanwhile.
     if (!is_exhausted(block) || urgency_is(Urgency::kAhead)) return block;
   }
-  // At first a load waits only briefly if it has another way then: least of all a reader that can
-  // read in pieces; and an extent that passes through RAM in the background, a demand that may take
-  // the place of what is needed sooner, and an urgent one, which is tried again.
-  const bool may_be_in_pieces = !load.background && GfsPieces::CanRead(load.dataset);
+  // A load waits only briefly at first if it has another way then. The shortest wait is that of a
+  // reader that can read in pieces. The others are an extent that passes through RAM in the
+  // background, a demand that may take the place of what is needed sooner, and an urgent one, which
+  // is tried again.
+  const bool may_be_in_pieces =
+      !load.background && load.access != Access::kWhole && GfsPieces::CanRead(load.dataset);
+  const bool is_read_here = Reads(load.dataset.group_key(load.extent));
   const bool may_evict_homes = load.background && is_passing;
   const bool may_go_first = !may_be_in_pieces && key != nullptr && urgency_is(Urgency::kSoon);
-  const bool is_short_wait = may_evict_homes || may_go_first || urgency_is(Urgency::kNow);
-  request.wait_ms = may_be_in_pieces ? kMemoryWaitBeforePiecesMs
-                    : is_short_wait  ? limits::kShortMemoryWaitMs
-                                     : limits::kMemoryWaitMs;
+  const bool is_urgent = urgency_is(Urgency::kNow);
+  const bool is_short_wait = may_be_in_pieces || may_evict_homes || may_go_first || is_urgent;
+  request.wait_ms = may_be_in_pieces && (is_read_here || is_urgent) ? kMemoryWaitBeforePiecesMs
+                    : is_short_wait ? limits::kShortMemoryWaitMs
+                                    : limits::kMemoryWaitMs;
   Result<tier::ArenaBlock> block = parts_.tiers.Allocate(request, queue);
   const bool is_short = is_exhausted(block);
   if (is_short && may_go_first) {

@@ -26,7 +26,8 @@ namespace forebay::stage {
 
 // Says where a caller needs an extent, and whether it needs the whole of it.
 enum class Access : std::uint8_t {
-  kOnTier,          // the whole extent, on its home
+  kWhole,           // the whole extent, on its home
+  kOnTier,          // likewise; if memory is short, the samples may be asked for as kPieces
   kInRam,           // the whole extent, in RAM: its copy on SSD was lost once
   kPiecesIfNoHome,  // kOnTier for an extent with a home, else kPieces
   kPieces,          // samples are read from the GFS one by one (GfsPieces)
@@ -39,10 +40,10 @@ enum class Urgency : std::uint8_t {
   kAhead,  // only what is needed later makes way; if that is too little, kResourceExhausted at once
 };
 
-// How long a demand waits for memory if its samples can be read one by one instead. Batches that
-// are being assembled give theirs back in less time. Readers of views may hold theirs for as long
-// as they like, and are not waited for. A longer wait would occupy a reader thread, and a batch,
-// perhaps on another node, would wait as long.
+// How long a demand waits for memory if this node can read its samples one by one instead. Batches
+// that are being assembled give theirs back in less time. Readers of views may hold theirs for as
+// long as they like, and are not waited for. A longer wait would occupy a reader thread, and a
+// batch, perhaps on another node, would wait as long.
 inline constexpr std::int64_t kMemoryWaitBeforePiecesMs = 100;
 
 // One extent of a data set that has its catalog. The caller has claimed it (Dataset::Claim).

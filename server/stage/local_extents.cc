@@ -75,7 +75,7 @@ void LocalExtents::Bring(Dataset& dataset, std::uint64_t fingerprint, ExtentId e
                           fmt::format("data set '{}' has no extent {}", dataset.name(),
                                       extent.value())));
     }
-    stager_.Demand(dataset, extent, answer);
+    stager_.Demand(dataset, extent, answer, Access::kWhole);
   });
 }
 

@@ -597,6 +597,34 @@ TEST_F(StagerTest, OnlyAnUrgentDemandTakesThePlaceOfWhatIsNeededSooner) {
   EXPECT_GT(evictions(), before);
 }
 
+// Another node asks for the extent, and cannot use parts of it. Whoever can read in pieces leaves
+// the memory to what is needed sooner.
+TEST_F(StagerTest, ADemandForAWholeExtentIsMetAlthoughOthersAreNeededSooner) {
+  std::atomic<bool> is_full = false;
+  Start({.ram_bytes = 384 << 10,
+         .next_use = [&](const tier::ExtentKey& key, std::uint64_t) -> std::uint64_t {
+           return is_full && rig_.cache().Find(key) == nullptr ? 5 : 0;
+         }});
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  // Fills memory, and evicts some again.
+  for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
+    FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(i)));
+  }
+  std::uint32_t missing = 0;
+  while (rig_.cache().Find(rig_.dataset().key(ExtentId(missing))) != nullptr) ++missing;
+  ASSERT_LT(missing, rig_.extent_count());
+  is_full = true;
+  const auto demand = [&](Access access) {
+    std::promise<Status> outcome;
+    rig_.stager().Demand(rig_.dataset(), ExtentId(missing),
+                         [&](const Status& status) { outcome.set_value(status); }, access);
+    return outcome.get_future().get();
+  };
+  EXPECT_EQ(CodeOf(demand(Access::kOnTier)), ErrorCode::kResourceExhausted);
+  FOREBAY_EXPECT_OK(demand(Access::kWhole));
+  EXPECT_NE(rig_.cache().Find(rig_.dataset().key(ExtentId(missing))), nullptr);
+}
+
 TEST_F(StagerTest, WhatIsOnSsdAfterARestartTakesNoRoomTwice) {
   // The SSD holds the data set once, not twice, so no extent may be without a home.
   const RigOptions options = {.ram_bytes = 384 << 10, .reserve_bytes = 256 << 10,

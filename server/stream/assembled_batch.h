@@ -57,7 +57,7 @@ struct AssembledBatch : fetch::SourceCounts {
   // Samples of which other nodes supplied rows or chunks. BatchScheduler counts those of rows.
   std::uint32_t other_samples = 0;
   DecodeCounts decode;
-  std::uint32_t copied_views = 0;    // views that had to be copied because the pin limit was met
+  std::uint32_t copied_views = 0;    // views that were copied, to keep no more RAM
 
   // Adds what another one counts of where its samples came from.
   void Count(const AssembledBatch& other) {

@@ -50,14 +50,6 @@ fetch::Need NeedOf(const StreamSpec& spec) {
   return spec.ReadsRuns(EpochId(1)) ? fetch::Need::kRuns : fetch::Need::kSamples;
 }
 
-// Whether the stream's views are copied where all views together have pinned what they may pin. A
-// stream is promised no slot memory for copies if its whole data set may be pinned (SlotNeedOf). It
-// pins no more than that then, and copies would take memory that other streams need.
-bool IsPinLimited(const StreamSpec& spec, const SlotNeed& need) {
-  const bool is_unpromised = spec.batch_bytes_max > 0 && need.held_bytes == 0;
-  return spec.delivery == Delivery::kViews && !is_unpromised;
-}
-
 bool IsExhausted(const Result<AssembledBatch>& batch) {
   return !batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted;
 }
@@ -183,12 +175,7 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
     return GiveAssembler(std::move(assembler));
   }
   if (reads_ssd) BreakUp(round);
-  ViewLimits views;
-  if (IsPinLimited(spec, job->slots->need)) {
-    // While batches wait for room in RAM, views keep none of it, but are copied.
-    if (parts_.fetcher.waiting() > 0) views.pin_bytes = 0;
-    else views = view_pins_.LimitsFor(refs);
-  }
+  const ViewLimits views = LimitsOf(*job, refs);
   Attempt attempt;
   ResumeGathered(*job, *assembler);
   Result<AssembledBatch> batch = assembler->Assemble(spec, {.refs = refs,
@@ -202,6 +189,26 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   AfterAttempt(job, std::move(batch), std::move(assembler), std::move(attempt), round);
 }
 
+// Returns how much of these extents a batch of views may pin.
+ViewLimits BatchScheduler::LimitsOf(const BatchJob& job,
+                                    std::span<const tier::ExtentRef> extents) const {
+  if (job.owner->spec().delivery != Delivery::kViews || job.pins_all) return {};
+  // While readers wait for room in RAM, views keep none of it, but are copied, if there is slot
+  // memory for copies in any case.
+  const bool is_promised = job.slots->need.held_bytes > 0;
+  if (is_promised && parts_.fetcher.IsAnyNeededNow()) return {.pin_bytes = 0, .pinned_already = {}};
+  return view_pins_.LimitsFor(extents);
+}
+
+// Bytes that may be pinned do not wait for slot memory that the stream was not promised: if it is
+// short, the next attempt pins all extents in RAM.
+bool BatchScheduler::MayPinAll(const BatchJob& job) {
+  const StreamSpec& spec = job.owner->spec();
+  const bool are_views =
+      spec.delivery == Delivery::kViews && !spec.inline_payload && !spec.is_packed();
+  return are_views && job.slots->need.held_bytes == 0 && !job.pins_all;
+}
+
 // Decides what follows an attempt: the batch is finished, completed by RowRouter, tried again, or
 // parked.
 void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
@@ -211,6 +218,13 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
                                         ? slots_.TakeRoom(*job, batch->hold.slot.bytes().size())
                                         : SlotLedger::Excess::kTaken;
   const bool is_exhausted = IsExhausted(batch);
+  if ((is_exhausted || excess != SlotLedger::Excess::kTaken) && MayPinAll(*job)) {
+    GiveAssembler(std::move(assembler));
+    if (batch.has_value()) batch->hold = {};
+    slots_.EndAttempt(*job);
+    job->pins_all = true;
+    return Start(job);
+  }
   if (is_exhausted || excess != SlotLedger::Excess::kTaken) KeepGathered(*job, *assembler);
   GiveAssembler(std::move(assembler));
   if (!batch.has_value() && !attempt.bad.empty() && job->refetches < limits::kRefetchMax) {

@@ -103,6 +103,8 @@ class BatchScheduler {
   };
   void AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
                     std::unique_ptr<BatchAssembler> assembler, Attempt attempt, Round& round);
+  ViewLimits LimitsOf(const BatchJob& job, std::span<const tier::ExtentRef> extents) const;
+  static bool MayPinAll(const BatchJob& job);
   void Finish(const JobRef& job, Result<AssembledBatch> outcome);
   void HandOver(std::span<AnsweredBatch> batches);
   void DropSlot(BatchJob& job);

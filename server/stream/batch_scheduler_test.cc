@@ -261,14 +261,19 @@ TEST_F(CompressedBatchTest, ABatchThatIsPlannedAnewKeepsNothingOfItsFirstWait) {
   EXPECT_EQ(owner_->names.size(), 1U);
 }
 
+// Twelve extents, of which the RAM tier takes about half.
 class CrowdedViewsTest : public BatchSchedulerTest {
  protected:
-  CrowdedViewsTest()
+  static constexpr ServeFixture::Ask kViews = {
+      .batch = 8, .delivery = Delivery::kViews, .mode = OrderMode::kSequential};
+
+  explicit CrowdedViewsTest(std::uint64_t slot_bytes = 1 << 20,
+                            std::uint64_t view_pin_bytes = 96 << 10)
       : BatchSchedulerTest({.ram_bytes = 128 << 10,
-                            .slot_bytes = 1 << 20,
+                            .slot_bytes = slot_bytes,
                             .extent_bytes = 16 << 10,
                             .readers = 1,
-                            .view_pin_bytes = 96 << 10},
+                            .view_pin_bytes = view_pin_bytes},
                            192, OrderMode::kSequential) {}
 
   // Assembles the first batch.
@@ -277,20 +282,23 @@ class CrowdedViewsTest : public BatchSchedulerTest {
     while (owner_->holds.empty() && owner_->errors.empty()) {
       if (!executor_->Crank()) std::this_thread::yield();
     }
-    EXPECT_TRUE(owner_->errors.empty());
-    BatchHold hold = std::move(owner_->holds.at(0));
+    EXPECT_TRUE(owner_->errors.empty()) << owner_->errors.at(0).ToString();
+    if (owner_->holds.empty()) return {};
+    BatchHold hold = std::move(owner_->holds[0]);
     owner_->holds.clear();
     return hold;
   }
+  // It is in one extent.
+  bool IsInPlace() {
+    const BatchHold hold = Read();
+    EXPECT_EQ(hold.extents.size(), hold.slot.bytes().empty() ? 1U : 0U);
+    return hold.slot.bytes().empty();
+  }
 };
 
-TEST_F(CrowdedViewsTest, WhileBatchesWaitForRoomInRamViewsAreCopied) {
-  Open({.batch = 8, .delivery = Delivery::kViews, .mode = OrderMode::kSequential});
-  BatchHold hold = Read();
-  EXPECT_EQ(hold.extents.size(), 1U);
-  EXPECT_EQ(hold.slot.bytes().size(), 0U);
-  hold = {};
-
+TEST_F(CrowdedViewsTest, WhileReadersWaitForRoomInRamViewsAreCopied) {
+  Open(kViews);
+  ASSERT_TRUE(IsInPlace());
   std::vector<ExtentId> wanted[2];
   for (std::uint32_t i = 1; i < 12; ++i) {
     static_cast<void>(serve_->cache().Evict(serve_->dataset().key(ExtentId(i)), std::nullopt));
@@ -298,20 +306,49 @@ TEST_F(CrowdedViewsTest, WhileBatchesWaitForRoomInRamViewsAreCopied) {
   }
   injector_.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead});
   std::promise<void> came[2];
+  std::atomic<std::uint64_t> steps = 3;
   for (std::size_t i = 0; i < 2; ++i) {
-    serve_->fetcher().Acquire(serve_->dataset(), wanted[i], {.need = fetch::Need::kRuns},
-                              [&, i](const auto&) { came[i].set_value(); });
+    serve_->fetcher().Acquire(
+        serve_->dataset(), wanted[i],
+        {.need = fetch::Need::kRuns, .steps = [&steps] { return steps.load(); }},
+        [&, i](const auto&) { came[i].set_value(); });
   }
   EXPECT_EQ(serve_->fetcher().waiting(), 1U);
-  hold = Read();
-  EXPECT_TRUE(hold.extents.empty());
-  EXPECT_GE(hold.slot.bytes().size(), 8 * kRecordBytes);
+  EXPECT_TRUE(IsInPlace()) << "nobody needs yet what waits";
+  steps = 0;
+  EXPECT_FALSE(IsInPlace());
 
   while (injector_.faults_injected() == 0) std::this_thread::yield();
   injector_.ReleaseStalls();
+  serve_->fetcher().LookAgain();
   for (std::promise<void>& end : came) end.get_future().get();
-  hold = {};
-  EXPECT_EQ(Read().extents.size(), 1U) << "nobody waits any more";
+  EXPECT_TRUE(IsInPlace()) << "nobody waits any more";
+}
+
+// Views may pin nothing here.
+class UnpromisedViewsTest : public CrowdedViewsTest {
+ protected:
+  explicit UnpromisedViewsTest(std::uint64_t slot_bytes = 1 << 20)
+      : CrowdedViewsTest(slot_bytes, 0) {}
+};
+
+TEST_F(UnpromisedViewsTest, AStreamThatWasPromisedNoSlotsCopiesIntoWhatIsLeft) {
+  ServeFixture::Ask many = kViews;
+  many.credits = 16;
+  Open(many);
+  ASSERT_EQ(slots_->need.held_bytes, 0U) << "16 batches of copies have no room";
+  EXPECT_FALSE(IsInPlace());
+}
+
+class TinySlotsTest : public UnpromisedViewsTest {
+ protected:
+  TinySlotsTest() : UnpromisedViewsTest(16 << 10) {}
+};
+
+TEST_F(TinySlotsTest, ViewsWaitForNoSlotMemoryThatTheyWereNotPromised) {
+  Open(kViews);
+  ASSERT_EQ(slots_->need.held_bytes, 0U) << "not even one batch of copies has room";
+  EXPECT_TRUE(IsInPlace());
 }
 
 TEST_F(BatchSchedulerTest, ABatchOfAClosedStreamIsCancelledWithoutBeingAssembled) {

@@ -1,6 +1,6 @@
-// A count of batches for each extent. An entry keeps the size with which it was counted, so the sum
-// is right also if the address of an extent is used again before the share of the last batch that
-// pinned it has ended.
+// A count of batches for each extent. A batch may unpin an extent a moment before its share ends,
+// and another extent may have the same address then. So an entry keeps the size with which it was
+// counted, and the sum stays right; for that moment the other extent seems to be pinned already.
 #include "server/stream/view_pins.h"
 
 #include <algorithm>

@@ -14,7 +14,7 @@
 
 namespace forebay::stream {
 
-// Thread-safe. Outlived by its shares.
+// Thread-safe. Its shares may outlive it.
 class ViewPins {
  public:
   // What a batch keeps; it ends when the share is dropped. Null: nothing.
