@@ -19,8 +19,9 @@ STREAM = {"mode": "block", "batch": 64, "block_samples": 64, "window_runs": 4, "
           "epochs": 1}
 
 GOALS = {
-    # Readers of views keep extents until they release their batches. Where that costs others their
-    # turns, views are copied, so they may not be much slower than contiguous batches.
+    # Readers of views keep extents until they release their batches. If other readers would have
+    # to wait because of that, views are copied. So they may not be much slower than contiguous
+    # batches.
     "spine.crowded.views_vs_contiguous": ("x", Goal(0.7)),
 }
 

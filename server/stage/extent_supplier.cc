@@ -133,27 +133,31 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
     // It may have become urgent meanwhile.
     if (!is_exhausted(block) || urgency_is(Urgency::kAhead)) return block;
   }
-  // A load waits only briefly at first if it has another way then. The shortest wait is that of a
-  // reader that can read in pieces. The others are an extent that passes through RAM in the
-  // background, a demand that may take the place of what is needed sooner, and an urgent one, which
-  // is tried again.
-  const bool may_be_in_pieces =
-      !load.background && load.access != Access::kWhole && GfsPieces::CanRead(load.dataset);
-  const bool is_read_here = Reads(load.dataset.group_key(load.extent));
+  // A load waits only briefly at first if something else can be done afterwards. The shortest wait
+  // is that of a demand whose samples can be read in pieces. The others are an extent that passes
+  // through RAM in the background, a demand that may take the place of what is needed sooner, and
+  // an urgent one, which is tried again.
+  const bool has_pieces = !load.background && GfsPieces::CanRead(load.dataset);
   const bool may_evict_homes = load.background && is_passing;
-  const bool may_go_first = !may_be_in_pieces && key != nullptr && urgency_is(Urgency::kSoon);
+  // Asked again after the wait, because somebody who needs the whole extent may join this load.
+  const auto may_go_first = [&] {
+    if (load.background) return false;
+    if (load.needs_whole.load()) return true;
+    return !has_pieces && key != nullptr && urgency_is(Urgency::kSoon);
+  };
   const bool is_urgent = urgency_is(Urgency::kNow);
-  const bool is_short_wait = may_be_in_pieces || may_evict_homes || may_go_first || is_urgent;
-  request.wait_ms = may_be_in_pieces && (is_read_here || is_urgent) ? kMemoryWaitBeforePiecesMs
-                    : is_short_wait ? limits::kShortMemoryWaitMs
-                                    : limits::kMemoryWaitMs;
+  const bool is_read_here = Reads(load.dataset.group_key(load.extent));
+  const bool is_short_wait = has_pieces || may_evict_homes || may_go_first() || is_urgent;
+  request.wait_ms = has_pieces && (is_read_here || is_urgent) ? kMemoryWaitBeforePiecesMs
+                    : is_short_wait                            ? limits::kShortMemoryWaitMs
+                                                               : limits::kMemoryWaitMs;
   Result<tier::ArenaBlock> block = parts_.tiers.Allocate(request, queue);
   const bool is_short = is_exhausted(block);
-  if (is_short && may_go_first) {
+  if (is_short && may_go_first()) {
     // A batch waits for this extent. When it is needed is an estimate of some of its samples, which
     // may say later than all others, while the reader cannot go on without it.
     request.key = nullptr;
-    request.wait_ms = limits::kMemoryWaitMs;
+    request.wait_ms = has_pieces ? limits::kShortMemoryWaitMs : limits::kMemoryWaitMs;
     return parts_.tiers.Allocate(request, queue);
   }
   if (!is_short || !may_evict_homes) return block;

@@ -27,7 +27,8 @@ namespace forebay::stage {
 // Says where a caller needs an extent, and whether it needs the whole of it.
 enum class Access : std::uint8_t {
   kWhole,           // the whole extent, on its home
-  kOnTier,          // likewise; if memory is short, the samples may be asked for as kPieces
+  kOnTier,          // likewise, but the caller can use pieces instead: if memory is short, it is
+                    // told so after a brief wait
   kInRam,           // the whole extent, in RAM: its copy on SSD was lost once
   kPiecesIfNoHome,  // kOnTier for an extent with a home, else kPieces
   kPieces,          // samples are read from the GFS one by one (GfsPieces)
@@ -40,8 +41,8 @@ enum class Urgency : std::uint8_t {
   kAhead,  // only what is needed later makes way; if that is too little, kResourceExhausted at once
 };
 
-// How long a demand waits for memory if this node can read its samples one by one instead. Batches
-// that are being assembled give theirs back in less time. Readers of views may hold theirs for as
+// How long a demand waits for memory if its samples can be read one by one instead. Batches that
+// are being assembled free theirs sooner than that. Readers of views may keep extents pinned for as
 // long as they like, and are not waited for. A longer wait would occupy a reader thread, and a
 // batch, perhaps on another node, would wait as long.
 inline constexpr std::int64_t kMemoryWaitBeforePiecesMs = 100;
@@ -55,6 +56,8 @@ struct LoadRequest {
   const Priority& priority;  // priority of its GFS requests
   // May become more urgent while the extent is loaded. Of no effect for background loads.
   const std::atomic<Urgency>& urgency;
+  // Somebody who waits for it cannot use pieces (Access::kWhole). May become true meanwhile.
+  const std::atomic<bool>& needs_whole;
 };
 
 // Thread-safe.

@@ -292,7 +292,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
     }
     if (dataset.AddWaiter(extent, waiter)) {
       // A background load that a reader now waits for gets the priority of a demand.
-      if (queue_.Hurry(dataset, extent, urgency)) parts_.arena.memory_signal().Notify();
+      if (queue_.Hurry(dataset, extent, access, urgency)) parts_.arena.memory_signal().Notify();
       return;
     }
     // The load under way ended between the two calls: look again.
@@ -372,7 +372,8 @@ void Stager::PerformLoad(const StagingJob& job, io::IoQueue& queue) {
                                                 .access = job.access,
                                                 .background = job.background,
                                                 .priority = job.priority->requests,
-                                                .urgency = job.priority->urgency},
+                                                .urgency = job.priority->urgency,
+                                                .needs_whole = job.priority->needs_whole},
                                                queue);
   // The pass may have ended already; the extents that got a home now would wait for the next one.
   if (supplied.has_value() && *supplied) queue_.AddPass(dataset);

@@ -724,6 +724,25 @@ TEST_F(StagerTest, ShortMemoryIsWaitedForThenReported) {
   ExpectTheFilesBytes();
 }
 
+// A load waits as long as the most patient of those who wait for it.
+TEST_F(StagerTest, WhoNeedsTheWholeExtentMayJoinALoadForOneWhoDoesNot) {
+  StartAndStage();
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(0)), std::nullopt));
+  const Hoard hoard = TakeAllMemory();
+  const auto begin = std::chrono::steady_clock::now();
+  std::promise<Status> outcomes[2];
+  for (const int i : {0, 1}) {
+    rig_.stager().Demand(rig_.dataset(), ExtentId(0),
+                         [&, i](const Status& status) { outcomes[i].set_value(status); },
+                         i == 0 ? Access::kOnTier : Access::kWhole);
+  }
+  for (std::promise<Status>& outcome : outcomes) {
+    EXPECT_EQ(CodeOf(outcome.get_future().get()), ErrorCode::kResourceExhausted);
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - begin,
+            std::chrono::milliseconds(limits::kShortMemoryWaitMs));
+}
+
 // One extent at home leaves no space for the images of others, which have to pass through RAM.
 TEST_F(StagerTest, ExtentsPassThroughATierThatHomesHaveFilled) {
   Start({.ram_bytes = 104 << 10, .reserve_bytes = 30 << 10, .ssd_bytes = 4 << 20});

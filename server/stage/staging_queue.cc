@@ -57,6 +57,7 @@ bool StagingQueue::AddDemand(Dataset& dataset, ExtentId extent, Access access, U
   StagingJob job = LoadOf(dataset, extent, parts_.gate.NextPriority());
   job.access = access;
   job.priority->urgency = urgency;
+  job.priority->needs_whole = access == Access::kWhole;
   {
     const MutexLock lock(mutex_);
     if (stopping_) return false;
@@ -75,7 +76,8 @@ void StagingQueue::EndGraceLocked(const Dataset& dataset) {
   }
 }
 
-bool StagingQueue::Hurry(const Dataset& dataset, ExtentId extent, Urgency urgency) {
+bool StagingQueue::Hurry(const Dataset& dataset, ExtentId extent, Access access,
+                         Urgency urgency) {
   std::shared_ptr<LoadPriority> priority;
   bool is_raised = false;
   {
@@ -86,6 +88,7 @@ bool StagingQueue::Hurry(const Dataset& dataset, ExtentId extent, Urgency urgenc
     priority = found->second;
     is_raised = urgency < priority->urgency.load();
     if (is_raised) priority->urgency = urgency;
+    if (access == Access::kWhole) priority->needs_whole = true;
   }
   parts_.gate.Promote(priority->requests, parts_.gate.NextPriority());
   return is_raised;

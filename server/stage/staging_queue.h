@@ -27,10 +27,12 @@
 
 namespace forebay::stage {
 
-// How urgent a load is. Both members may become more urgent while the load waits or is under way.
+// How urgent a load is, and for whom. A demand that joins the load may change all members while it
+// waits or is under way.
 struct LoadPriority {
   Priority requests = 0;  // of its GFS requests
   std::atomic<Urgency> urgency = Urgency::kSoon;
+  std::atomic<bool> needs_whole = false;  // one of those who wait asked for Access::kWhole
 };
 
 struct StagingJob {
@@ -84,9 +86,9 @@ class StagingQueue {
   void AddCatalogue(StagingJob job);
   // The caller has claimed the extent. False: the queue is stopped, and nothing was added.
   bool AddDemand(Dataset& dataset, ExtentId extent, Access access, Urgency urgency);
-  // Gives a load that is queued or under way the priority of a new demand. It does not become less
-  // urgent. True: it has become more urgent.
-  bool Hurry(const Dataset& dataset, ExtentId extent, Urgency urgency);
+  // Gives a load that is queued or under way the priority of a new demand that joins it. It does
+  // not become less urgent. True: it has become more urgent.
+  bool Hurry(const Dataset& dataset, ExtentId extent, Access access, Urgency urgency);
   // Stages the extents of `dataset` that have a home and are not claimed, in the background.
   void AddPass(Dataset& dataset);
   // Loads an extent in the background later, if it has a home but is on no tier: it is read in

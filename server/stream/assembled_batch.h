@@ -57,7 +57,7 @@ struct AssembledBatch : fetch::SourceCounts {
   // Samples of which other nodes supplied rows or chunks. BatchScheduler counts those of rows.
   std::uint32_t other_samples = 0;
   DecodeCounts decode;
-  std::uint32_t copied_views = 0;    // views that were copied, to keep no more RAM
+  std::uint32_t copied_views = 0;    // samples that were copied, so that views pin less
 
   // Adds what another one counts of where its samples came from.
   void Count(const AssembledBatch& other) {

@@ -84,7 +84,7 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
   int refetches = 0;                    // times that a copy had wrong bytes
   bool waited = false;                  // for the GFS
   bool wants_all_extents = false;       // what was decoded has gone while it waited
-  bool pins_all = false;                // slot memory for copies of views was short
+  bool pins_all = false;                // views: slot memory was short, so ViewPins is ignored
   bool takes_no_chunks = false;         // further ones of other nodes, because memory was short
   BatchRoom room;                       // under SlotQueue::mutex_ until it is answered
   // The job's attempts to get slot memory; used by SlotQueue and the scheduler alone.

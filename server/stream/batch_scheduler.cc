@@ -193,15 +193,15 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
 ViewLimits BatchScheduler::LimitsOf(const BatchJob& job,
                                     std::span<const tier::ExtentRef> extents) const {
   if (job.owner->spec().delivery != Delivery::kViews || job.pins_all) return {};
-  // While readers wait for room in RAM, views keep none of it, but are copied, if there is slot
-  // memory for copies in any case.
+  // While batches wait for room in RAM, new views pin nothing: all their samples are copied. Only
+  // streams that were promised slot memory do this.
   const bool is_promised = job.slots->need.held_bytes > 0;
   if (is_promised && parts_.fetcher.IsAnyNeededNow()) return {.pin_bytes = 0, .pinned_already = {}};
   return view_pins_.LimitsFor(extents);
 }
 
-// Bytes that may be pinned do not wait for slot memory that the stream was not promised: if it is
-// short, the next attempt pins all extents in RAM.
+// A batch whose samples can be pinned must not wait for slot memory that its stream was not
+// promised. If that is short, the next attempt pins all extents in RAM.
 bool BatchScheduler::MayPinAll(const BatchJob& job) {
   const StreamSpec& spec = job.owner->spec();
   const bool are_views =
@@ -214,14 +214,17 @@ bool BatchScheduler::MayPinAll(const BatchJob& job) {
 void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
                                   std::unique_ptr<BatchAssembler> assembler, Attempt attempt,
                                   Round& round) {
-  const SlotLedger::Excess excess = batch.has_value()
-                                        ? slots_.TakeRoom(*job, batch->hold.slot.bytes().size())
-                                        : SlotLedger::Excess::kTaken;
   const bool is_exhausted = IsExhausted(batch);
-  if ((is_exhausted || excess != SlotLedger::Excess::kTaken) && MayPinAll(*job)) {
+  const bool has_copies = batch.has_value() && batch->copied_views > 0;
+  const bool may_pin_all = MayPinAll(*job) && (is_exhausted || has_copies);
+  const SlotLedger::Excess excess =
+      batch.has_value() ? slots_.TakeRoom(*job, batch->hold.slot.bytes().size(), may_pin_all)
+                        : SlotLedger::Excess::kTaken;
+  if (may_pin_all && (is_exhausted || excess != SlotLedger::Excess::kTaken)) {
     GiveAssembler(std::move(assembler));
     if (batch.has_value()) batch->hold = {};
     slots_.EndAttempt(*job);
+    slots_.Release(*job->slots, {});  // others may have lacked what this attempt held
     job->pins_all = true;
     return Start(job);
   }

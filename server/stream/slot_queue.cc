@@ -142,13 +142,15 @@ void SlotQueue::ParkFailed(const JobRef& job) {
   start_(ready);
 }
 
-SlotLedger::Excess SlotQueue::TakeRoom(BatchJob& job, std::uint64_t bytes) {
+SlotLedger::Excess SlotQueue::TakeRoom(BatchJob& job, std::uint64_t bytes,
+                                       bool can_do_without) {
   const MutexLock lock(mutex_);
   StreamSlots& slots = *job.slots;
   const std::uint64_t promised = job.room.is_promised ? slots.need.held_bytes : 0;
   const std::uint64_t excess = bytes - std::min(bytes, promised);
   if (excess > 0) {
-    const auto of_stream = job.room.is_promised ? std::nullopt : std::optional(slots.excess_bytes);
+    const bool goes_first = job.room.is_promised && !can_do_without;
+    const auto of_stream = goes_first ? std::nullopt : std::optional(slots.excess_bytes);
     const SlotLedger::Excess answer = ledger_.TakeExcess(excess, of_stream);
     if (answer != SlotLedger::Excess::kTaken) return answer;
     job.room.excess_bytes = excess;

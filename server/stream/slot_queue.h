@@ -45,8 +45,9 @@ class SlotQueue {
   // Ends an attempt that found no memory: parks the job, or has it tried again at once if memory
   // was freed since the attempt began.
   void ParkFailed(const JobRef& job);
-  // Accounts for a batch that was assembled in `bytes` of slot memory.
-  SlotLedger::Excess TakeRoom(BatchJob& job, std::uint64_t bytes);
+  // Accounts for a batch that was assembled in `bytes` of slot memory. One that can do without it
+  // has to leave others their share of what no stream was promised, even if it has a promise.
+  SlotLedger::Excess TakeRoom(BatchJob& job, std::uint64_t bytes, bool can_do_without = false);
   // Whether slot memory for the batch is reserved, so that nobody else lacks what it holds.
   bool HasPromise(const BatchJob& job);
   // A job has ended without a batch for the reader.

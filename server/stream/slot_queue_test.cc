@@ -255,6 +255,15 @@ TEST_F(SlotQueueTest, ABatchLargerThanPromisedTakesWhatIsLeftAndGivesItBack) {
   EXPECT_EQ(queue_.TakeRoom(*NewJob(slots), 90 * kPage), Excess::kTaken);
 }
 
+TEST_F(SlotQueueTest, ABatchThatCanDoWithoutLeavesOthersTheirShare) {
+  const auto slots = Admit(2, {});
+  const JobRef first = NewJob(slots), second = NewJob(slots);
+  ASSERT_TRUE(second->room.is_promised);
+  EXPECT_EQ(queue_.TakeRoom(*first, 60 * kPage, /*can_do_without=*/true), Excess::kTaken);
+  EXPECT_EQ(queue_.TakeRoom(*second, 20 * kPage, /*can_do_without=*/true), Excess::kNotNow);
+  EXPECT_EQ(queue_.TakeRoom(*second, 20 * kPage), Excess::kTaken);
+}
+
 TEST_F(SlotQueueTest, ThoseThatHaveWaitedTooLongAreTakenOutOnce) {
   const auto slots = Admit(1, {.held_bytes = 90 * kPage});
   const JobRef held = NewJob(slots, 1);

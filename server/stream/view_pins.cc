@@ -1,6 +1,5 @@
-// A count of batches for each extent. A batch may unpin an extent a moment before its share ends,
-// and another extent may have the same address then. So an entry keeps the size with which it was
-// counted, and the sum stays right; for that moment the other extent seems to be pinned already.
+// A count of batches for each extent. A share keeps references of its own, so no other extent can
+// have the address of one that is counted.
 #include "server/stream/view_pins.h"
 
 #include <algorithm>
@@ -12,10 +11,9 @@ namespace forebay::stream {
 class ViewPins::Held {
  public:
   Held(std::shared_ptr<Table> table, std::span<const tier::ExtentRef> extents)
-      : table_(std::move(table)) {
+      : table_(std::move(table)), extents_(extents.begin(), extents.end()) {
     const MutexLock lock(table_->mutex);
-    for (const tier::ExtentRef& extent : extents) {
-      extents_.push_back(extent.get());
+    for (const tier::ExtentRef& extent : extents_) {
       Pinned& pinned = table_->pinned[extent.get()];
       if (pinned.batches++ > 0) continue;
       pinned.bytes = extent->image_bytes;
@@ -26,8 +24,8 @@ class ViewPins::Held {
   Held& operator=(const Held&) = delete;
   ~Held() {
     const MutexLock lock(table_->mutex);
-    for (const tier::ResidentExtent* extent : extents_) {
-      const auto found = table_->pinned.find(extent);
+    for (const tier::ExtentRef& extent : extents_) {
+      const auto found = table_->pinned.find(extent.get());
       if (--found->second.batches > 0) continue;
       table_->bytes -= found->second.bytes;
       table_->pinned.erase(found);
@@ -36,7 +34,7 @@ class ViewPins::Held {
 
  private:
   const std::shared_ptr<Table> table_;
-  std::vector<const tier::ResidentExtent*> extents_;  // only compared
+  const std::vector<tier::ExtentRef> extents_;  // unpinned without the mutex
 };
 
 ViewPins::Share ViewPins::Take(std::span<const tier::ExtentRef> extents) {

@@ -1,6 +1,6 @@
-// ViewPins: the extents in RAM that views keep, of all streams together. Their memory cannot take
-// other extents until the readers release their batches. So there is one limit for all of them, and
-// samples beyond it are copied to slots.
+// ViewPins: the extents in RAM that views keep, of all streams together. Their memory cannot be
+// used for other extents until the readers release their batches. So there is one limit for all of
+// them, and samples beyond it are copied to slots.
 #pragma once
 
 #include <cstdint>

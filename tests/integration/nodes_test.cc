@@ -26,8 +26,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A TCP port of the loopback interface that nobody listens on now, and that the kernel gives nobody
-// who asks for any port (ip_local_port_range begins at 32768): tests that run meanwhile do that.
+// A TCP port of the loopback interface that nobody listens on now. It lies outside the range from
+// which the kernel chooses ports for those who ask for any (ip_local_port_range begins at 32768),
+// because other tests do that at the same time.
 std::uint16_t FreePort() {
   constexpr int kFirst = 20'000;
   constexpr int kPorts = 12'000;

@@ -271,8 +271,9 @@ std::vector<ConfigKey> StreamKeys() {
        ByteCount(&Config::slots_capacity, kSlotsBounds)},
       {"stream.view_pin_capacity", "75%",
        "Extents that the views of all streams together may keep in RAM: bytes or a share of "
-       "tier.ram.capacity. Samples of further extents are copied to slots. While readers wait for "
-       "room in the tier, all samples are. 'forebay status' counts the copies.",
+       "tier.ram.capacity. Samples of further extents are copied to slots. While batches wait for "
+       "room in the tier, all samples are copied. A stream that was promised no slot memory may "
+       "exceed the limit if none is left. 'forebay status' counts the copies.",
        Capacity(&Config::view_pin_capacity)},
       {"decode.capacity", "10%",
        "Memory for decoded chunks of packed data sets, which are kept while a stream needs them "
