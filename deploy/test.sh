@@ -38,6 +38,8 @@ jobs_that_fit() {
   echo $((memory_jobs < 1 ? 1 : memory_jobs < cores ? memory_jobs : cores))
 }
 readonly jobs=${FOREBAY_JOBS:-$(jobs_that_fit)}
+# Tests wait for timers, other processes and disks for two fifths of their time.
+readonly test_jobs=${FOREBAY_JOBS:-$((jobs + (jobs + 1) / 2))}
 
 # Open MPI refuses root and more ranks than cores unless told; containers lack ptrace for its
 # single-copy path.
@@ -126,7 +128,7 @@ stage_fuzz() {
 stage_test() {
   local status=0 summary=$log_folder/test-summary
   : >"$summary"
-  ctest --preset ci -j "$jobs" </dev/null |
+  ctest --preset ci -j "$test_jobs" </dev/null |
     sed --unbuffered "/tests passed, .* failed out of/,\$ { w $summary
       d
     }" || status=$?
