@@ -249,7 +249,7 @@ class Spine:
         records = self.store.dataset(datasets.Spec("records", scale.small_samples, 4096, objects=1))
         ledger = peers.Ledger()
         with processes.daemon(self.binaries, ram_keys(records),
-                              [self._raw_table("bench", records)]) as service:
+                              [self.raw_table("bench", records)]) as service:
             service.stage("bench")
             def forebay(delivery, batch):
                 # Batches of 256 KiB: four of them ahead hide no more than a wake-up.
@@ -271,7 +271,8 @@ class Spine:
                 self.sheet.add(from_runs(f"spine.small.{name}", "samples/s", values,
                                          settings=reports[0]["settings"]))
 
-    def _raw_table(self, name, dataset, **more):
+    def raw_table(self, name, dataset, **more):
+        """A table of the daemon's configuration, for record files."""
         return {"name": name, "path": dataset.data, **raw_keys(dataset), **more}
 
     # Warm SSD, page cache dropped before every run.
@@ -290,7 +291,7 @@ class Spine:
             keys = {"tier.ram.capacity": "64MiB", "tier.ssd.directory": ssd,
                     "tier.ssd.capacity": str(2 * order_bytes + (256 << 20))}
             with processes.daemon(self.binaries, keys,
-                                  [self._raw_table("bench", records)]) as service:
+                                  [self.raw_table("bench", records)]) as service:
                 service.stage("bench")
                 segment = max((path for path in pathlib.Path(ssd).rglob("*") if path.is_file()),
                               key=lambda path: path.stat().st_size, default=None)
@@ -436,7 +437,7 @@ class Spine:
                       "step_ms": step_ms, "epochs": 3, "seed": SEED, "epoch0_mode": "block"}
         with processes.emulated_gfs(self.binaries, records.data, GFS_PRESET) as gfs:
             cold_for_clients(records)
-            table = self._raw_table("bench", records, stage_at_start=False)
+            table = self.raw_table("bench", records, stage_at_start=False)
             table["path"] = gfs.mount
             # Every rank, and validation, holds its prefetched batches and the one it works on.
             slot_bytes = (ranks + 1) * 6 * batch * spec.sample_bytes
@@ -493,7 +494,7 @@ class Spine:
             # A new daemon and a new mount each time, because only the first batch of a daemon is
             # cold.
             with processes.emulated_gfs(self.binaries, records.data, GFS_PRESET) as gfs:
-                table = self._raw_table("bench", records, stage_at_start=False)
+                table = self.raw_table("bench", records, stage_at_start=False)
                 table["path"] = gfs.mount
                 with processes.daemon(self.binaries, ram_keys(records),
                                       [table]) as service:

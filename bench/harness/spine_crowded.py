@@ -30,9 +30,7 @@ def run(suite):
     """`suite`: the Spine that the row belongs to."""
     records = suite.store.dataset(datasets.Spec("records", SAMPLES, SAMPLE_BYTES, objects=1))
     keys = {"tier.ram.capacity": str(RAM_EXTENTS * EXTENT_BYTES), "slots.capacity": str(64 << 20)}
-    table = {"name": "bench", "path": records.data, "extent": str(EXTENT_BYTES), "format": "raw",
-             "dtype": "u8", "shape": [SAMPLE_BYTES],
-             "files": [f"x={path.name}" for path in sorted(records.data.iterdir())]}
+    table = suite.raw_table("bench", records, extent=str(EXTENT_BYTES))
     gfs_bytes = []
     with processes.daemon(suite.binaries, keys, [table]) as service, \
             concurrent.futures.ThreadPoolExecutor(READERS) as pool:

@@ -44,7 +44,9 @@ def run(suite):
         stored = records.stored_bytes() + single.stored_bytes()
         keys = {"tier.ram.capacity": f"{int(stored * 1.25) + (256 << 20)}",
                 "slots.capacity": str(SLOT_BYTES)}
-        tables = [_table("bench", records)] + [_table("single", single)] * (size == SMALL_BYTES)
+        tables = [suite.raw_table("bench", records)]
+        if size == SMALL_BYTES:
+            tables.append(suite.raw_table("single", single))
         with processes.daemon(suite.binaries, keys, tables) as service:
             service.stage("bench")
             for batch in BATCHES:
@@ -71,12 +73,6 @@ def busier_side(report):
     # runs.
     return max(report["daemon_cpu_seconds"],
                sum(epoch["cpu_seconds"] for epoch in report["epochs"])) / size
-
-
-def _table(name, records):
-    return {"name": name, "path": records.data, "format": "raw", "dtype": "u8",
-            "shape": [records.spec.sample_bytes],
-            "files": [f"x={path.name}" for path in sorted(records.data.iterdir())]}
 
 
 def _rows(suite, records):

@@ -27,8 +27,8 @@ namespace forebay::stage {
 // Says where a caller needs an extent, and whether it needs the whole of it.
 enum class Access : std::uint8_t {
   kWhole,           // the whole extent, on its home
-  kOnTier,          // likewise, but the caller can use pieces instead: if memory is short, it is
-                    // told so after a brief wait
+  kOnTier,          // likewise, but the caller can use pieces instead: if memory is short, the
+                    // caller is told so after a brief wait
   kInRam,           // the whole extent, in RAM: its copy on SSD was lost once
   kPiecesIfNoHome,  // kOnTier for an extent with a home, else kPieces
   kPieces,          // samples are read from the GFS one by one (GfsPieces)

@@ -17,7 +17,8 @@ namespace forebay::stream {
 // Thread-safe. Its shares may outlive it.
 class ViewPins {
  public:
-  // What a batch keeps; it ends when the share is dropped. Null: nothing.
+  // The extents that one batch pins. They no longer count for it once the last copy of the share
+  // is gone. Null: the batch pins none.
   using Share = std::shared_ptr<const void>;
 
   explicit ViewPins(std::uint64_t capacity_bytes)
