@@ -7,10 +7,12 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <map>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -115,7 +117,10 @@ Status JobNodes::OpenRendezvous() {
           .backend = parts_.backend,
           .directory = *directory_,
           .clock = parts_.clock,
-          .pause = [this](std::int64_t ms) { return Pause(ms); }},
+          .pause = [this](std::int64_t ms) { return Pause(ms); },
+          .sleep = [](std::int64_t ms) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+          }},
       launch_.choice.path);
   return {};
 }

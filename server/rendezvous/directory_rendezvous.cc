@@ -30,9 +30,11 @@ constexpr std::int64_t kFollowerPauseMsMax = 1'000;
 constexpr std::int64_t kLeaderPauseMsMax = 200;  // one node only, for which all others wait
 constexpr std::int64_t kCallsPerSecondMax = 10'000;  // of all nodes together, to the file system
 // For how long a leader that has found a clash waits for more answers, because only daemons that
-// have answered learn about it; and then for these to read it.
+// have answered learn about it.
 constexpr std::int64_t kLatecomersMs = 3'000;
-constexpr std::int64_t kRefusalReadMs = 3'000;
+// For how long a leader that leaves waits until those who have answered have read its last word,
+// the list or a refusal. Without it they would wait for a list until their time is over.
+constexpr std::int64_t kLastWordReadMs = 3'000;
 
 // Pauses that grow by half each time, so that a quick launch is quick and a slow one costs little.
 // Each is drawn from around its value, so that nodes that started together do not stay in step.
@@ -253,14 +255,26 @@ Error DirectoryRendezvous::Refuse(Round& round, const Error& reason) {
               published.error().ToString());
     return reason;
   }
-  // Who has read it removes its answer.
-  const std::int64_t end_ns = parts_.clock.NowNs() + kRefusalReadMs * kNsPerMs;
-  round.pause.Restart();
-  while (parts_.clock.NowNs() < end_ns && parts_.pause(round.pause.NextMs())) {
-    const auto answers = Answers(round.own.nonce);
-    if (answers.has_value() ? answers->empty() : !MayPass(answers.error())) break;
-  }
+  AwaitReaders();
   return reason;
+}
+
+// Waits until those who answered this leader have read what it has published. Daemons that were
+// killed before they read it cost it the whole kLastWordReadMs.
+void DirectoryRendezvous::AwaitReaders() {
+  const std::int64_t end_ns = parts_.clock.NowNs() + kLastWordReadMs * kNsPerMs;
+  GrowingPause pause(leader_nonce_, kLeaderPauseMsMax);
+  while (true) {
+    // Who has read it removes its answer.
+    const auto answers = Answers(leader_nonce_);
+    if (answers.has_value() ? answers->empty() : !MayPass(answers.error())) return;
+    if (parts_.clock.NowNs() >= end_ns) {
+      log::Warn("{}: {} nodes that answered have not read it in {} ms: they may not start",
+                Shown(kList), answers.has_value() ? answers->size() : 0, kLastWordReadMs);
+      return;
+    }
+    parts_.sleep(pause.NextMs());
+  }
 }
 
 // The names of the answers to a leader.
@@ -395,6 +409,8 @@ void DirectoryRendezvous::Leave() {
     const auto list = Read(std::string(kList));
     // Another leader's list stays: this node may be the one that was started wrongly.
     if (list.has_value() && list->has_value() && (*list)->leader_nonce == leader_nonce_) {
+      // A job may end, or be stopped, before a slow node has read the list that others work with.
+      if ((*list)->kind == NodeFileKind::kComplete) AwaitReaders();
       Remove(std::string(kList));
       // Of daemons that ended before they read the list.
       const auto answers = Answers(leader_nonce_);

@@ -32,6 +32,8 @@ struct DirectoryRendezvousParts {
   const io::Clock& clock;
   // Sleeps for so many milliseconds. Returns false, at once, if the daemon is to stop.
   std::function<bool(std::int64_t ms)> pause;
+  // Sleeps for so many milliseconds, also if the daemon is to stop: others need what it published.
+  std::function<void(std::int64_t ms)> sleep;
 };
 
 // The cost for the file system: each node creates one file, and opens the list again and again,
@@ -55,6 +57,7 @@ class DirectoryRendezvous final : public Rendezvous {
   Status Collect(Round& round);
   Status Admit(Round& round, const NodeFile& answer, const std::string& name);
   Error Refuse(Round& round, const Error& reason);
+  void AwaitReaders();
   Result<std::vector<std::string>> Answers(std::uint64_t leader_nonce);
   void RemoveStale(std::uint64_t leader_nonce);
 

@@ -100,7 +100,7 @@ struct Daemon {
       : own(std::move(own_entry)),
         node_count(count),
         directory(io::testing::Take(folder.backend().OpenDirectory(folder.path()))),
-        rendezvous({folder.backend(), *directory, clock, ShortPause}, folder.path()) {}
+        rendezvous({folder.backend(), *directory, clock, ShortPause, ShortPause}, folder.path()) {}
 
   void Run(std::int64_t deadline_ms = kLongMs) {
     nodes = rendezvous.Exchange(own, node_count, clock.NowNs() + deadline_ms * kNsPerMs);
@@ -310,15 +310,14 @@ class StepTest : public ::testing::Test {
 
   Nodes Run(const NodeEntry& own, std::uint32_t count, std::int64_t deadline_ms, Step step) {
     directory_ = io::testing::Take(folder_.memory.OpenDirectory("/rdv"));
+    const auto sleep = [this, step, pause = std::make_shared<int>(0)](std::int64_t ms) {
+      EXPECT_GT(ms, 0);
+      clock_.AdvanceNs(ms * kNsPerMs);
+      step(++*pause);
+      return !stop_;
+    };
     rendezvous_ = std::make_unique<DirectoryRendezvous>(
-        DirectoryRendezvousParts{folder_.memory, *directory_, clock_,
-                                 [this, step, pause = 0](std::int64_t ms) mutable {
-                                   EXPECT_GT(ms, 0);
-                                   clock_.AdvanceNs(ms * kNsPerMs);
-                                   step(++pause);
-                                   return !stop_;
-                                 }},
-        "/rdv");
+        DirectoryRendezvousParts{folder_.memory, *directory_, clock_, sleep, sleep}, "/rdv");
     return rendezvous_->Exchange(own, count, clock_.NowNs() + deadline_ms * kNsPerMs);
   }
   static void Nothing(int) {}
@@ -495,7 +494,10 @@ TEST_F(DirectoryStepTest, ALeaderReadsOnlyAnswersToItself) {
   folder_.Put(AnswerName(before, leader_before), AnswerOf(before, leader_before, 2));
   FOREBAY_EXPECT_OK(folder_.memory.AddFile("/rdv/4711/new.0000000000000037", {}));
   const auto nodes = Run(leader_, 2, 10'000, [&](int pause) {
-    EXPECT_EQ(Get("4711/list"), Call(leader_, 2));
+    // The pauses after the fourth are those of Leave.
+    if (pause <= 4) {
+      EXPECT_EQ(Get("4711/list"), Call(leader_, 2));
+    }
     if (pause == 4) folder_.Put(AnswerName(follower_, leader_), AnswerOf(follower_, leader_, 2));
   });
   ASSERT_TRUE(nodes.has_value()) << nodes.error().ToString();
@@ -599,6 +601,58 @@ TEST_F(DirectoryStepTest, ADaemonThatIsToldToStopLeavesNothing) {
   }
 }
 
+TEST_F(DirectoryStepTest, ALeaderThatLeavesWaitsUntilItsListIsRead) {
+  int read_at = 0;
+  const auto nodes = Run(leader_, 2, 10'000, [&](int pause) {
+    if (pause == 1) folder_.Put(AnswerName(follower_, leader_), AnswerOf(follower_, leader_, 2));
+    // Everything after is in Leave, of a daemon that was told to stop.
+    stop_ = pause > 1;
+    const auto list = Get("4711/list");
+    ASSERT_TRUE(list) << "removed before it was read";
+    if (pause == 5) {
+      EXPECT_EQ(list->kind, NodeFileKind::kComplete);
+      FOREBAY_EXPECT_OK(directory_->Unlink(AnswerName(follower_, leader_)));
+      read_at = pause;
+    }
+    EXPECT_LE(pause, 5);
+  });
+  ASSERT_TRUE(nodes.has_value()) << nodes.error().ToString();
+  EXPECT_EQ(read_at, 0) << "the leader does not wait before it works";
+  rendezvous_->Leave();
+  EXPECT_EQ(read_at, 5);
+  EXPECT_THAT(folder_.Names(), IsEmpty());
+}
+
+TEST_F(DirectoryStepTest, ALeaderThatLeavesWaitsForSecondsOnly) {
+  const auto nodes = Run(leader_, 2, 10'000, [&](int pause) {
+    if (pause == 1) folder_.Put(AnswerName(follower_, leader_), AnswerOf(follower_, leader_, 2));
+  });
+  ASSERT_TRUE(nodes.has_value()) << nodes.error().ToString();
+  const std::int64_t begun_ns = clock_.NowNs();
+  rendezvous_->Leave();  // the follower was killed
+  EXPECT_GE(clock_.NowNs() - begun_ns, 3'000 * kNsPerMs);
+  EXPECT_LT(clock_.NowNs() - begun_ns, 4'000 * kNsPerMs);
+  EXPECT_THAT(folder_.Names(), IsEmpty());
+}
+
+TEST_F(DirectoryStepTest, ALeaderThatIsToldToStopStillTellsThoseWhoAnswered) {
+  const auto nodes = Run(leader_, 3, 10'000, [&](int pause) {
+    if (pause == 1) folder_.Put(AnswerName(follower_, leader_), AnswerOf(follower_, leader_, 3));
+    stop_ = pause >= 2;
+    const auto list = Get("4711/list");
+    ASSERT_TRUE(list) << "removed before it was read";
+    EXPECT_EQ(list->kind, pause <= 2 ? NodeFileKind::kOpen : NodeFileKind::kRefused) << pause;
+    if (pause == 4) {
+      EXPECT_THAT(list->refusal, HasSubstr("told to stop"));
+      FOREBAY_EXPECT_OK(directory_->Unlink(AnswerName(follower_, leader_)));
+    }
+    EXPECT_LE(pause, 4);
+  });
+  ASSERT_FALSE(nodes.has_value());
+  EXPECT_EQ(nodes.error().code(), ErrorCode::kCancelled);
+  EXPECT_THAT(folder_.Names(), IsEmpty());
+}
+
 TEST_F(DirectoryStepTest, AFullFileSystemIsAnErrorAtOnce) {
   folder_.memory.SetCapacity(1);
   const auto nodes = Run(leader_, 2, 10'000, [&](int pause) { EXPECT_LE(pause, 1); });
@@ -685,7 +739,8 @@ std::vector<Nodes> RunMortals(MemoryFolder& folder, std::uint64_t first_nonce,
       const io::SteadyClock clock;
       auto inner = io::testing::Take(folder.memory.OpenDirectory("/rdv"));
       MortalDirectory directory(*inner, lives[rank]);
-      DirectoryRendezvous rendezvous({folder.memory, directory, clock, ShortPause}, "/rdv");
+      DirectoryRendezvous rendezvous(
+          {folder.memory, directory, clock, ShortPause, ShortPause}, "/rdv");
       results[rank] = rendezvous.Exchange(Node(rank, first_nonce + rank), kCount,
                                           clock.NowNs() + 60 * kNsPerMs);
     });
