@@ -112,7 +112,7 @@ void BatchScheduler::Submit(const std::shared_ptr<BatchOwner>& owner,
 // The first of `jobs` comes last in the list.
 void BatchScheduler::StartTogether(Jobs jobs) {
   parts_.executor.Post([this, jobs = std::move(jobs)](io::IoQueue& queue) {
-    Run({.waiting = jobs, .complete = {}}, queue);
+    Run({.waiting = jobs, .complete = {}, .lacking = {}}, queue);
   });
 }
 
@@ -128,13 +128,19 @@ void BatchScheduler::Run(Round round, io::IoQueue& queue) {
     round.waiting.pop_back();
     Advance(job, round, queue);
   }
+  EndRound(round);
+}
+
+// Rows are asked for first, because other nodes can work on them meanwhile.
+void BatchScheduler::EndRound(Round& round) {
+  AwaitRows(std::exchange(round.lacking, {}));
   HandOver(round.complete);
+  round.complete.clear();
 }
 
 // Called before a job does what may take long: nothing else of its round waits for it.
 void BatchScheduler::BreakUp(Round& round) {
-  HandOver(round.complete);
-  round.complete.clear();
+  EndRound(round);
   for (; !round.waiting.empty(); round.waiting.pop_back()) Start(round.waiting.back());
 }
 
@@ -254,7 +260,11 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
   }
   slots_.EndAttempt(*job);
   job->sent_chunks.clear();  // they are decoded
-  if (!attempt.rows.empty()) return AwaitRows(job, std::move(*batch), std::move(attempt.rows));
+  if (!attempt.rows.empty()) {
+    round.lacking.push_back(
+        {.job = job, .batch = std::move(*batch), .rows = std::move(attempt.rows)});
+    return;
+  }
   round.complete.push_back({.job = job, .outcome = std::move(batch)});
 }
 
@@ -430,29 +440,59 @@ void BatchScheduler::ChunksCame(const JobRef& job, const std::vector<fetch::Want
   Start(job);
 }
 
-// The batch is complete but for rows that the router brings. They are written into its memory, so
-// the batch lives until the router has ended, whatever becomes of its reader. The router sees to it
-// that this does not take longer than other waits.
-void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
-                               std::vector<fetch::RoutedRow> rows) {
-  const auto held = std::make_shared<AssembledBatch>(std::move(batch));
-  const auto filled = [this, job, held, samples = fetch::CountSamples(rows)](
-                          const Result<fetch::RowRouter::Filled>& filled_rows) {
-    if (filled_rows.has_value()) {
-      const std::size_t own = std::min(filled_rows->own_samples, samples);
-      if (own > 0) job->waited = true;
-      held->other_samples += static_cast<std::uint32_t>(samples - own);
-      return Finish(job, std::move(*held));
+// These batches of one stream are complete but for rows that the router brings. The rows of all are
+// asked for together, because a request costs as much as some tens of small rows, and the batches
+// are then handed over together. Rows are written into the batches' memory, so the batches live
+// until the router has ended, whatever becomes of their reader. The router sees to it that this
+// does not take longer than other waits.
+void BatchScheduler::AwaitRows(std::vector<RowsAwaited> batches) {
+  if (batches.empty()) return;
+  const BatchJob& first = *batches.front().job;
+  const StreamSpec& spec = first.owner->spec();
+  const fetch::RowReader reader = {.need = NeedOf(spec),
+                                   .place = PlaceOf(spec, first.name),
+                                   .unwanted = first.owner->unwanted()};
+  std::vector<fetch::RoutedRow> rows;
+  for (const RowsAwaited& lacking : batches) {
+    rows.insert(rows.end(), lacking.rows.begin(), lacking.rows.end());
+  }
+  const auto held = std::make_shared<std::vector<RowsAwaited>>(std::move(batches));
+  parts_.rows->Fill(*spec.dataset, std::move(rows), reader,
+                    [this, held](const Result<fetch::RowRouter::Filled>& filled) {
+                      RowsCame(*held, filled);
+                    });
+}
+
+void BatchScheduler::RowsCame(std::vector<RowsAwaited>& batches,
+                              const Result<fetch::RowRouter::Filled>& filled) {
+  if (!filled.has_value() && batches.size() > 1 && !batches.front().job->owner->closed()) {
+    // The error may be about the rows of one batch. The others must not fail with it, so from now
+    // on each batch asks alone.
+    for (RowsAwaited& lacking : batches) {
+      std::vector<RowsAwaited> alone;
+      alone.push_back(std::move(lacking));
+      AwaitRows(std::move(alone));
     }
-    held->hold = {};  // its memory is free before anybody is told so
-    Finish(job, filled_rows.error());
-  };
-  const StreamSpec& spec = job->owner->spec();
-  parts_.rows->Fill(*spec.dataset, std::move(rows),
-                    {.need = NeedOf(spec),
-                     .place = PlaceOf(spec, job->name),
-                     .unwanted = job->owner->unwanted()},
-                    filled);
+    return;
+  }
+  std::vector<AnsweredBatch> answered;
+  std::size_t own_left = filled.has_value() ? filled->own_samples : 0;
+  for (RowsAwaited& lacking : batches) {
+    if (!filled.has_value()) {
+      lacking.batch.hold = {};  // its memory is free before anybody is told so
+      answered.push_back({.job = lacking.job, .outcome = filled.error()});
+      continue;
+    }
+    // The router counts for all batches together, and all have waited for the GFS if one had to.
+    // Which of them the samples are of does not matter to the figures, which are sums.
+    const std::size_t samples = fetch::CountSamples(lacking.rows);
+    const std::size_t own = std::min(own_left, samples);
+    own_left -= own;
+    if (filled->own_samples > 0) lacking.job->waited = true;
+    lacking.batch.other_samples += static_cast<std::uint32_t>(samples - own);
+    answered.push_back({.job = lacking.job, .outcome = std::move(lacking.batch)});
+  }
+  HandOver(answered);
 }
 
 // False: the job was failed while it waited, and must not go on.

@@ -82,17 +82,25 @@ class BatchScheduler {
  private:
   using JobRef = SlotQueue::JobRef;
   using Jobs = SlotQueue::Jobs;
-  // The work of one task: jobs whose turn is to come, the next one last, and the batches that are
-  // complete and have not been handed over yet.
+  // A batch that has its slot, and the rows that RowRouter has to bring.
+  struct RowsAwaited {
+    JobRef job;
+    AssembledBatch batch;
+    std::vector<fetch::RoutedRow> rows;
+  };
+  // The work of one task: jobs whose turn is to come, the next one last; the batches that are
+  // complete and have not been handed over yet; and those whose rows have not been asked for yet.
   struct Round {
     Jobs waiting;
     std::vector<AnsweredBatch> complete;
+    std::vector<RowsAwaited> lacking;
   };
 
   void Start(const JobRef& job);
   void StartAll(const Jobs& jobs);
   void StartTogether(Jobs jobs);
   void Run(Round round, io::IoQueue& queue);
+  void EndRound(Round& round);
   void BreakUp(Round& round);
   void Advance(const JobRef& job, Round& round, io::IoQueue& queue);
   // The results of an attempt besides the batch: extents with wrong bytes, and rows that are not on
@@ -127,7 +135,9 @@ class BatchScheduler {
                   Result<std::vector<fetch::SentChunk>> sent);
 
   // Waiting for rows, most of them of other nodes.
-  void AwaitRows(const JobRef& job, AssembledBatch batch, std::vector<fetch::RoutedRow> rows);
+  void AwaitRows(std::vector<RowsAwaited> batches);
+  void RowsCame(std::vector<RowsAwaited>& batches,
+                const Result<fetch::RowRouter::Filled>& filled);
 
   void LackSlots(const JobRef& job, const Error& error, bool is_hopeless);
 

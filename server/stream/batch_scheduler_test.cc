@@ -79,6 +79,7 @@ class ScriptedOwner final : public BatchOwner {
       }
       if (!takes) continue;
       names.push_back(batch.job->name);
+      other_samples.push_back(batch.outcome->other_samples);
       holds.push_back(std::exchange(batch.outcome->hold, {}));
       rooms.push_back(batch.job->room);
       batch.is_taken = true;
@@ -92,6 +93,7 @@ class ScriptedOwner final : public BatchOwner {
   std::mutex mutex;
   std::vector<std::size_t> calls;  // how many batches each brought
   std::vector<BatchName> names;
+  std::vector<std::size_t> other_samples;
   std::vector<BatchHold> holds;
   std::vector<BatchRoom> rooms;
   std::vector<Error> errors;
@@ -468,19 +470,68 @@ class RowsOfOthersTest : protected TwoNodes, public BatchSchedulerTest {
 
 TEST_F(RowsOfOthersTest, ABatchIsDeliveredOnceItsRowsHaveArrivedInItsSlot) {
   const std::uint64_t staged = gfs_bytes();
-  Submit({0, 1});
+  Submit({0});
+  Submit({1});
   executor_->CrankAll();
-  ASSERT_EQ(other.held.size(), 2U) << "one request for each batch";
+  ASSERT_EQ(other.held.size(), 2U) << "one request for each batch that was pulled alone";
   EXPECT_TRUE(owner_->names.empty());
   for (const fetch::Row& row : other.held.front().first->rows) {
     EXPECT_EQ(row.memory.size(), kRecordBytes);
   }
   other.Answer();
+  ASSERT_EQ(owner_->names.size(), 1U);
   other.Answer();
   ASSERT_EQ(owner_->names.size(), 2U);
   ExpectRecords(owner_->holds[0], 0);
   ExpectRecords(owner_->holds[1], 1);
   EXPECT_EQ(gfs_bytes(), staged);
+}
+
+TEST_F(RowsOfOthersTest, SmallBatchesOfOnePullAskTogetherAndAreHandedOverTogether) {
+  Submit({0, 1});
+  executor_->CrankAll();
+  ASSERT_EQ(other.held.size(), 1U);
+  const std::size_t asked = other.held.front().first->rows.size();
+  EXPECT_TRUE(owner_->names.empty());
+  other.Answer();
+  EXPECT_EQ(owner_->calls, (std::vector<std::size_t>{2}));
+  ASSERT_EQ(owner_->names.size(), 2U);
+  EXPECT_EQ(owner_->names[0].step, StepId(0));
+  ExpectRecords(owner_->holds[0], 0);
+  ExpectRecords(owner_->holds[1], 1);
+  EXPECT_EQ(owner_->other_samples[0] + owner_->other_samples[1], asked);
+  EXPECT_GT(owner_->other_samples[0], 0U);
+  EXPECT_GT(owner_->other_samples[1], 0U);
+}
+
+TEST_F(RowsOfOthersTest, AnErrorThatIsAboutOneBatchDoesNotFailThoseThatAskedWithIt) {
+  Submit({0, 1});
+  executor_->CrankAll();
+  ASSERT_EQ(other.held.size(), 1U);
+  other.Answer(Error(ErrorCode::kAborted, "an extent does not come"));
+  ASSERT_EQ(other.held.size(), 2U) << "each asks alone";
+  EXPECT_TRUE(owner_->calls.empty());
+  other.Answer();
+  ASSERT_EQ(owner_->names.size(), 1U);
+  EXPECT_EQ(owner_->names[0].step, StepId(0));
+  ExpectRecords(owner_->holds[0], 0);
+  other.Answer(Error(ErrorCode::kAborted, "an extent does not come"));
+  EXPECT_EQ(owner_->errors.size(), 1U);
+  EXPECT_TRUE(other.held.empty()) << "not asked a third time";
+  owner_->holds.clear();
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+}
+
+TEST_F(RowsOfOthersTest, BatchesOfAStreamThatHasClosedAreNotAskedForAgain) {
+  Submit({0, 1});
+  executor_->CrankAll();
+  ASSERT_EQ(other.held.size(), 1U);
+  owner_->closing.request_stop();
+  other.Answer(Error(ErrorCode::kCancelled, "nobody waits for it"));
+  EXPECT_TRUE(other.held.empty());
+  EXPECT_EQ(owner_->errors.size(), 2U);
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+  EXPECT_EQ(slots_->promises_left, slots_->promised);
 }
 
 TEST_F(RowsOfOthersTest, WhenTheOwnerIsGoneTheBatchIsGatheredAgainFromWhatThisNodeReads) {
