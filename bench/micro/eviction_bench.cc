@@ -69,18 +69,17 @@ double Quantile(std::vector<double> times, double share) {
 // Takes one batch at a time, as it is asked for, and says when it came.
 class TimingSink final : public stream::BatchSink {
  public:
-  void Deliver(std::span<const stream::DeliveredBatch> deliveries) override {
+  void Deliver(std::span<const stream::AnsweredBatch> batches) override {
     const Clock::time_point now = Clock::now();
+    const stream::AnsweredBatch& answered = batches.front();
+    // A batch that failed has no time, so the figures would mean nothing.
+    if (!answered.is_taken()) Require(answered.outcome.error(), "a batch failed");
     std::lock_guard lock(mutex_);
     came_at_ = now;
-    id_ = deliveries.front().id;
-    samples_ = deliveries.front().batch->sample_ids.size();
+    id_ = answered.id;
+    samples_ = answered.outcome->sample_ids.size();
     has_come_ = true;
     came_.notify_one();
-  }
-  void Fail(const stream::BatchName&, const Error& error) override {
-    // A batch that failed has no time, so the figures would mean nothing.
-    Require(Status(tl::unexpected(error)), "a batch failed");
   }
   void Closed() override {}
   struct Came {

@@ -102,9 +102,13 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
 struct AnsweredBatch {
   std::shared_ptr<BatchJob> job;
   Result<AssembledBatch> outcome;
-  // Set by the owner: the reader has the batch. Otherwise its memory stays in `outcome`, and its
-  // room with the job.
-  bool is_taken = false;
+  // Set by an owner that takes the batch: the reader has it until it releases this id. 0: nobody
+  // does, so its memory stays in `outcome`, and its room with the job.
+  std::uint64_t id = 0;
+  // Of a batch that was taken: the part of its memory that is not in extents.
+  std::span<const std::byte> slot = {};
+
+  bool is_taken() const { return id != 0; }
 };
 
 }  // namespace forebay::stream

@@ -74,14 +74,10 @@ Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
 
 void BatchScheduler::Dismiss(const StreamSlots& slots) { slots_.Dismiss(slots); }
 
-void BatchScheduler::Free(StreamSlots& slots, std::vector<HeldBatches::Held> batches) {
+void BatchScheduler::Release(StreamSlots& slots, std::vector<HeldBatches::Held> batches) {
   std::vector<BatchRoom> rooms;
   for (const HeldBatches::Held& held : batches) rooms.push_back(held.room);
-  batches.clear();
-  Release(slots, rooms);
-}
-
-void BatchScheduler::Release(StreamSlots& slots, std::span<const BatchRoom> rooms) {
+  batches.clear();  // their memory is free before others are told so
   slots_.Release(slots, rooms);
 }
 
@@ -279,7 +275,7 @@ void BatchScheduler::HandOver(std::span<AnsweredBatch> batches) {
   for (const AnsweredBatch& batch : batches) DropSlot(*batch.job);
   batches.front().job->owner->Answer(batches);
   for (AnsweredBatch& batch : batches) {
-    if (batch.is_taken) continue;
+    if (batch.is_taken()) continue;
     // Nobody took the batch: its memory goes back to the batches that wait for some.
     if (batch.outcome.has_value()) batch.outcome->hold = {};
     slots_.EndJob(*batch.job);
@@ -294,7 +290,7 @@ void BatchScheduler::DropSlot(BatchJob& job) {
   job.slots->board.Drop(job.slot);
   const bool had_memory = job.slot->Take().valid();
   job.slot.reset();
-  if (had_memory) Release(*job.slots, {});
+  if (had_memory) slots_.Release(*job.slots, {});
 }
 
 // Pins the extents that the plan needs. False: the job has given the assembler back and goes on

@@ -68,11 +68,9 @@ class BatchScheduler {
   // Small batches that need not wait end in one call together.
   void Submit(const std::shared_ptr<BatchOwner>& owner, const std::shared_ptr<StreamSlots>& slots,
               std::span<const BatchName> names);
-  // Frees the memory of batches that the reader of a stream had, then does Release.
-  void Free(StreamSlots& slots, std::vector<HeldBatches::Held> batches);
-  // Batches of a stream were released, and their memory is free: tries batches that wait for slot
-  // memory again.
-  void Release(StreamSlots& slots, std::span<const BatchRoom> rooms);
+  // Frees the memory of batches that the reader of a stream had, then tries batches again that wait
+  // for slot memory. Without batches, it was freed elsewhere.
+  void Release(StreamSlots& slots, std::vector<HeldBatches::Held> batches);
   // Fails batches that have waited longer than limits::kPullDeadlineMs, for slot memory, for the
   // GFS or for chunks of other nodes, with a kUnavailable that says for what; their readers may ask
   // again. Does not wake batches that can go on: that is done by whoever frees memory, or brings

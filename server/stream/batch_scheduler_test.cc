@@ -82,7 +82,7 @@ class ScriptedOwner final : public BatchOwner {
       other_samples.push_back(batch.outcome->other_samples);
       holds.push_back(std::exchange(batch.outcome->hold, {}));
       rooms.push_back(batch.job->room);
-      batch.is_taken = true;
+      batch.id = names.size();
     }
   }
 
@@ -141,6 +141,16 @@ class BatchSchedulerTest : public ::testing::Test {
     std::vector<BatchName> names;
     for (const std::uint64_t step : steps) names.push_back({.step = StepId(step)});
     scheduler_->Submit(owner_, slots_, names);
+  }
+
+  // The reader gives back the batch that came as number `index`.
+  void Release(std::size_t index) {
+    std::vector<HeldBatches::Held> batches(1);
+    {
+      const std::lock_guard lock(owner_->mutex);
+      batches[0] = {.hold = std::exchange(owner_->holds[index], {}), .room = owner_->rooms[index]};
+    }
+    scheduler_->Release(*slots_, std::move(batches));
   }
 
   io::MemoryBackend memory_;
@@ -387,9 +397,8 @@ TEST_F(BatchSchedulerTest, BatchesBeyondThePromiseWaitForARelease) {
   Submit({0, 1, 2});
   executor_->CrankAll();
   ASSERT_EQ(owner_->names.size(), 2U);
-  const BatchRoom room = owner_->rooms.front();
-  owner_->holds.clear();
-  scheduler_->Release(*slots_, {&room, 1});
+  owner_->holds.resize(1);
+  Release(0);
   EXPECT_EQ(executor_->waiting(), 1U);
   executor_->CrankAll();
   EXPECT_EQ(owner_->names.size(), 3U);
@@ -549,13 +558,9 @@ TEST_F(RowsOfOthersTest, WhenTheOwnerIsGoneTheBatchIsGatheredAgainFromWhatThisNo
     std::unique_lock lock(owner_->mutex);
     const bool has_come = released < owner_->names.size();
     if (has_come) {
-      const BatchName name = owner_->names[released];
-      const BatchRoom room = owner_->rooms[released];
-      BatchHold hold = std::exchange(owner_->holds[released], {});
+      ExpectRecords(owner_->holds[released], owner_->names[released].step.value());
       lock.unlock();
-      ExpectRecords(hold, name.step.value());
-      hold = {};
-      scheduler_->Release(*slots_, {&room, 1});
+      Release(released);
       ++released;
     } else {
       lock.unlock();

@@ -42,17 +42,18 @@ class PlacesSink final : public BatchSink {
     bool IsUnchanged() const { return std::ranges::equal(bytes, copy); }
   };
 
-  void Deliver(std::span<const DeliveredBatch> deliveries) override {
+  void Deliver(std::span<const AnsweredBatch> batches) override {
     const std::scoped_lock lock(mutex_);
-    for (const DeliveredBatch& delivery : deliveries) {
-      places_.push_back({.id = delivery.id,
-                         .bytes = delivery.slot,
-                         .copy = {delivery.slot.begin(), delivery.slot.end()}});
+    for (const AnsweredBatch& answered : batches) {
+      if (!answered.is_taken()) {
+        ADD_FAILURE() << answered.outcome.error().ToString();
+        continue;
+      }
+      places_.push_back({.id = answered.id,
+                         .bytes = answered.slot,
+                         .copy = {answered.slot.begin(), answered.slot.end()}});
     }
     came_.notify_all();
-  }
-  void Fail(const BatchName&, const Error& error) override {
-    ADD_FAILURE() << error.ToString();
   }
   void Closed() override { ++closed_; }
   int closed() const { return closed_; }

@@ -206,7 +206,7 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(
                      .hooks = MakeHooks()});
     sessions_.push_back({session.get(), session, std::move(*reader), std::move(future)});
   }
-  if (!freed.empty()) scheduler_.Free(*slots, std::move(freed));
+  if (!freed.empty()) scheduler_.Release(*slots, std::move(freed));
   return session;
 }
 
@@ -274,7 +274,7 @@ void StreamRegistry::Drop(Ends ends) {
     });
   }
   for (const Reader& reader : ended) {
-    scheduler_.Free(*reader.slots, reader.held->TakeAllBut({}));
+    scheduler_.Release(*reader.slots, reader.held->TakeAllBut({}));
     scheduler_.Dismiss(*reader.slots);
     scheduler_.Release(*reader.slots, {});  // for those that lack what was promised
   }

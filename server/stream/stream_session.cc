@@ -83,7 +83,6 @@ std::uint64_t StreamSession::StepsUntil(const BatchName& name) const {
 
 void StreamSession::Answer(std::span<AnsweredBatch> batches) {
   const MutexLock sink_lock(sink_mutex_);
-  std::vector<DeliveredBatch> deliveries;
   {
     const MutexLock lock(mutex_);
     // A batch moves from "under way" to "held" in one step, so its credit is never counted twice or
@@ -96,27 +95,21 @@ void StreamSession::Answer(std::span<AnsweredBatch> batches) {
         continue;
       }
       AssembledBatch& batch = *answered.outcome;
-      const std::span<const std::byte> slot = batch.hold.slot.bytes();
-      const std::uint64_t id =
-          parts_.held->Add(std::exchange(batch.hold, {}), answered.job->room);
-      deliveries.push_back({.id = id, .batch = &batch, .slot = slot});
+      answered.slot = batch.hold.slot.bytes();
+      answered.id = parts_.held->Add(std::exchange(batch.hold, {}), answered.job->room);
       CountLocked(*answered.job, batch);
-      answered.is_taken = true;
     }
   }
   for (const AnsweredBatch& answered : batches) {
     // A batch that has its bytes needs no extent any more.
     const BatchName& name = answered.job->name;
     std::optional<std::uint64_t> end;
-    if (answered.is_taken) {
+    if (answered.is_taken()) {
       end = answered.outcome->first_position + answered.outcome->sample_ids.size();
     }
     parts_.future->Answered(name.epoch, BeginOf(*spec_, name), end);
   }
-  if (!deliveries.empty()) sink_->Deliver(deliveries);
-  for (const AnsweredBatch& answered : batches) {
-    if (!answered.is_taken) sink_->Fail(answered.job->name, answered.outcome.error());
-  }
+  sink_->Deliver(batches);
 }
 
 void StreamSession::CountLocked(const BatchJob& job, const AssembledBatch& batch) {
@@ -147,7 +140,7 @@ Status StreamSession::Release(std::span<const std::uint64_t> ids) {
   std::vector<HeldBatches::Held> freed;
   // A wrong id ends the stream. The batches before it in the list are freed all the same.
   const Status taken = parts_.held->Take(ids, freed);
-  parts_.scheduler.Free(*parts_.slots, std::move(freed));
+  parts_.scheduler.Release(*parts_.slots, std::move(freed));
   return taken;
 }
 
@@ -174,7 +167,7 @@ void StreamSession::CloseAs(const Closing& closing) {
   parts_.slots->board.Abandon();
   // The memory is free before the registry is told, which lets a new stream have it.
   if (closing.reader_is_done || !parts_.hooks.keeps(*this)) {
-    parts_.scheduler.Free(*parts_.slots, parts_.held->TakeAllBut({}));
+    parts_.scheduler.Release(*parts_.slots, parts_.held->TakeAllBut({}));
   }
   parts_.hooks.closed(*this, has_left_.exchange(true));
   parts_.scheduler.Release(*parts_.slots, {});

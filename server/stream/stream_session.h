@@ -23,22 +23,14 @@
 
 namespace forebay::stream {
 
-// A batch for the reader. `id` is to be given to Release; the batch's memory, and `slot`, the part
-// of it that is not in the arena, stay in place until then.
-struct DeliveredBatch {
-  std::uint64_t id = 0;
-  const AssembledBatch* batch = nullptr;
-  std::span<const std::byte> slot;
-};
-
 // Receives a session's output, from any thread, until the session is closed.
 class BatchSink {
  public:
   virtual ~BatchSink() = default;
-  // One batch or more that became complete together. `deliveries` lasts as long as the call. Each
-  // id is larger than the one before.
-  virtual void Deliver(std::span<const DeliveredBatch> deliveries) = 0;
-  virtual void Fail(const BatchName& name, const Error& error) = 0;
+  // One batch or more that ended together, each taken or with an error. `batches` lasts as long as
+  // the call; the memory of a batch stays in place until its id is given to Release. Each id is
+  // larger than the one before.
+  virtual void Deliver(std::span<const AnsweredBatch> batches) = 0;
   // The session was closed by somebody else than the owner of the sink: nobody waits for this call
   // any more. Called once at most, as the last call.
   virtual void Closed() = 0;

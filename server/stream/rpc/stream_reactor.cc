@@ -2,7 +2,7 @@
 // request has been served. One write: PumpLocked sends what is ready if no write is under way; what
 // becomes ready meanwhile is gathered in pending_, overflow_ and inline_, so a slow reader gets few
 // large messages. One Finish: EndLocked, guarded by ended_. All state is under mutex_. The session
-// calls Deliver and Fail under its sink_mutex_, and StreamSession::Close takes that mutex, so Close
+// calls Deliver under its sink_mutex_, and StreamSession::Close takes that mutex, so Close
 // is never called under mutex_.
 #include "server/stream/rpc/stream_reactor.h"
 
@@ -234,42 +234,32 @@ Status StreamReactor::Serve(const v1::StreamRequest& request) {
   return {};
 }
 
-void StreamReactor::Deliver(std::span<const DeliveredBatch> deliveries) {
+void StreamReactor::Deliver(std::span<const AnsweredBatch> batches) {
   // Filled before the lock is taken: copying the ids and spans of a large batch takes a while.
-  std::vector<v1::Batch> messages(deliveries.size());
-  for (std::size_t i = 0; i < deliveries.size(); ++i) {
-    FillBatch(deliveries[i].id, *deliveries[i].batch, messages[i]);
+  std::vector<v1::Batch> messages;
+  for (const AnsweredBatch& answered : batches) {
+    if (answered.is_taken()) FillBatch(answered.id, *answered.outcome, messages.emplace_back());
   }
   const MutexLock lock(mutex_);
   if (ended_) return;
-  answered_ += deliveries.size();
-  last_delivered_id_ = deliveries.back().id;
-  for (std::size_t i = 0; i < deliveries.size(); ++i) {
-    const DeliveredBatch& delivery = deliveries[i];
-    if (session_->spec().inline_payload && !delivery.slot.empty()) {
+  answered_ += batches.size();
+  auto message = messages.begin();
+  for (const AnsweredBatch& answered : batches) {
+    if (!answered.is_taken()) {
+      FillError(answered.job->name, answered.outcome.error(), *pending_.add_errors());
+      pending_bytes_ += 64 + answered.outcome.error().message().size();
+      continue;
+    }
+    last_delivered_id_ = answered.id;
+    if (session_->spec().inline_payload && !answered.slot.empty()) {
       // The bytes stay where they are until the reader releases the batch; chunks are cut from
       // there.
-      messages[i].set_inline_bytes(delivery.slot.size());
-      inline_.push_back({.batch_id = delivery.id, .bytes = delivery.slot, .sent = 0});
+      message->set_inline_bytes(answered.slot.size());
+      inline_.push_back({.batch_id = answered.id, .bytes = answered.slot, .sent = 0});
     }
     // PumpLocked moves it to pending_ if the message has room.
-    overflow_.push_back(std::move(messages[i]));
+    overflow_.push_back(std::move(*message++));
   }
-  PumpLocked();
-}
-
-void StreamReactor::Fail(const BatchName& name, const Error& error) {
-  const MutexLock lock(mutex_);
-  if (ended_) return;
-  ++answered_;
-  v1::BatchError& message = *pending_.add_errors();
-  message.set_epoch(name.epoch.value());
-  message.set_step(name.step.value());
-  message.set_micro_size(name.micro_size);
-  message.set_micro_index(name.micro_index);
-  message.set_code(static_cast<std::uint32_t>(error.code()));
-  message.set_message(error.message());
-  pending_bytes_ += 64 + error.message().size();
   PumpLocked();
 }
 

@@ -13,8 +13,7 @@
 
 namespace forebay::stream {
 
-// Callbacks come from gRPC's threads, Deliver and Fail
-// from workers; all state is under one lock.
+// Callbacks come from gRPC's threads, Deliver from workers; all state is under one lock.
 class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>,
                             public BatchSink,
                             public std::enable_shared_from_this<StreamReactor> {
@@ -28,8 +27,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   void OnCancel() override;
   void OnDone() override;
 
-  void Deliver(std::span<const DeliveredBatch> deliveries) override;
-  void Fail(const BatchName& name, const Error& error) override;
+  void Deliver(std::span<const AnsweredBatch> batches) override;
   void Closed() override;
 
   // Ends the call with `error`, once. Thread-safe.

@@ -33,6 +33,15 @@ void FillBatch(std::uint64_t id, const AssembledBatch& batch, v1::Batch& message
   }
 }
 
+void FillError(const BatchName& name, const Error& error, v1::BatchError& message) {
+  message.set_epoch(name.epoch.value());
+  message.set_step(name.step.value());
+  message.set_micro_size(name.micro_size);
+  message.set_micro_index(name.micro_index);
+  message.set_code(static_cast<std::uint32_t>(error.code()));
+  message.set_message(error.message());
+}
+
 void FillField(const catalog::Catalog& catalog, FieldId field, v1::Field& message) {
   const FieldSpec& spec = catalog.fields()[field.value()];
   message.set_name(spec.name);

@@ -9,6 +9,7 @@
 namespace forebay::stream {
 
 void FillBatch(std::uint64_t id, const AssembledBatch& batch, v1::Batch& message);
+void FillError(const BatchName& name, const Error& error, v1::BatchError& message);
 void FillField(const catalog::Catalog& catalog, FieldId field, v1::Field& message);
 StreamRequestSpec FromWire(const v1::OpenStream& open, ClientIdentity client);
 BatchName FromWire(const v1::Pull& pull);

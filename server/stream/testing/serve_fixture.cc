@@ -40,12 +40,13 @@ std::vector<std::string> CollectingSink::Values(const AssembledField& field,
   return values;
 }
 
-void CollectingSink::Deliver(std::span<const DeliveredBatch> deliveries) {
-  std::vector<Taken> batches;
-  for (const DeliveredBatch& delivery : deliveries) {
-    const AssembledBatch& batch = *delivery.batch;
+void CollectingSink::Deliver(std::span<const AnsweredBatch> batches) {
+  std::vector<Taken> all_taken;
+  for (const AnsweredBatch& answered : batches) {
+    if (!answered.is_taken()) continue;
+    const AssembledBatch& batch = *answered.outcome;
     Taken taken;
-    taken.id = delivery.id;
+    taken.id = answered.id;
     taken.name = batch.name;
     taken.sample_ids = batch.sample_ids;
     taken.padded = batch.padded_count;
@@ -56,17 +57,15 @@ void CollectingSink::Deliver(std::span<const DeliveredBatch> deliveries) {
       taken.fields.push_back(Values(field, batch.sample_ids.size()));
     }
     taken.payload = taken.fields.front();
-    batches.push_back(std::move(taken));
+    all_taken.push_back(std::move(taken));
   }
   std::lock_guard lock(mutex_);
-  std::ranges::move(batches, std::back_inserter(batches_));
-  came_.notify_all();
-}
-
-void CollectingSink::Fail(const BatchName& name, const Error& error) {
-  std::lock_guard lock(mutex_);
-  errors_.push_back(error);
-  failed_.push_back(name);
+  std::ranges::move(all_taken, std::back_inserter(batches_));
+  for (const AnsweredBatch& answered : batches) {
+    if (answered.is_taken()) continue;
+    errors_.push_back(answered.outcome.error());
+    failed_.push_back(answered.job->name);
+  }
   came_.notify_all();
 }
 

@@ -51,8 +51,7 @@ class CollectingSink final : public BatchSink {
   explicit CollectingSink(std::vector<std::span<std::byte>> regions)
       : regions_(std::move(regions)) {}
 
-  void Deliver(std::span<const DeliveredBatch> deliveries) override;
-  void Fail(const BatchName& name, const Error& error) override;
+  void Deliver(std::span<const AnsweredBatch> batches) override;
   void Closed() override { closed_ = true; }
   bool is_closed() const { return closed_; }
 
