@@ -11,6 +11,8 @@
 
 #include "proto/contract/limits.h"
 #include "server/stage/extent_loader.h"
+#include "server/stream/packed/packed_gatherer.h"
+#include "server/stream/raw_gatherer.h"
 
 namespace forebay::stream {
 namespace {
@@ -146,26 +148,26 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   BatchOwner& owner = *job->owner;
   if (owner.closed()) return Finish(job, Error(ErrorCode::kCancelled, "the stream was closed"));
   const StreamSpec& spec = owner.spec();
-  std::unique_ptr<BatchAssembler> assembler = TakeAssembler();
+  std::unique_ptr<Gatherer> gatherer = TakeGatherer(*job);
   const std::shared_ptr<const Order> order = owner.OrderOf(job->name.epoch);
   const Status planned =
-      assembler->Plan(spec, *order, job->name,
+      gatherer->Plan(spec, *order, job->name,
                       {.all_extents = job->wants_all_extents,
                        .open = {.own = job->slot, .board = &job->slots->board,
                                 .order = order.get()},
                        .others = OthersOf(*job)});
   if (!planned.has_value()) {
-    GiveAssembler(std::move(assembler));
+    GiveGatherer(*job, std::move(gatherer));
     return Finish(job, planned.error());
   }
-  if (!assembler->missing_chunks().empty()) {
-    const auto missing = assembler->missing_chunks();
+  if (!gatherer->missing_chunks().empty()) {
+    const auto missing = gatherer->missing_chunks();
     std::vector<fetch::WantedRemote> chunks(missing.begin(), missing.end());
-    GiveAssembler(std::move(assembler));
+    GiveGatherer(*job, std::move(gatherer));
     return AwaitChunks(job, std::move(chunks));
   }
   std::vector<tier::ExtentRef> refs;
-  if (!PinExtents(job, assembler, refs)) return;
+  if (!PinExtents(job, gatherer, refs)) return;
   const bool reads_ssd = std::ranges::any_of(refs, [](const tier::ExtentRef& ref) {
     return ref && ref->tier != tier::TierKind::kRam;
   });
@@ -174,13 +176,13 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   job->takes_unasked =
       spec.batch_bytes_max == 0 && (reads_ssd || lacks_extents || spec.is_packed());
   if (!slots_.BeginAttempt(job, reads_ssd ? job->slots->need.scratch_bytes : 0)) {
-    return GiveAssembler(std::move(assembler));
+    return GiveGatherer(*job, std::move(gatherer));
   }
   if (reads_ssd) BreakUp(round);
   const ViewLimits views = LimitsOf(*job, refs);
   Attempt attempt;
-  ResumeGathered(*job, *assembler);
-  Result<AssembledBatch> batch = assembler->Assemble(spec, {.refs = refs,
+  ResumeGathered(*job, *gatherer);
+  Result<AssembledBatch> batch = gatherer->Assemble(spec, {.refs = refs,
                                                             .views = views,
                                                             .slots = parts_.slots,
                                                             .queue = queue,
@@ -188,7 +190,7 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
                                                             .rows = attempt.rows});
   if (batch.has_value()) batch->hold.view_share = view_pins_.Take(batch->hold.extents);
   refs.clear();
-  AfterAttempt(job, std::move(batch), std::move(assembler), std::move(attempt), round);
+  AfterAttempt(job, std::move(batch), std::move(gatherer), std::move(attempt), round);
 }
 
 // Returns how much of these extents a batch of views may pin.
@@ -214,7 +216,7 @@ bool BatchScheduler::MayPinAll(const BatchJob& job) {
 // Decides what follows an attempt: the batch is finished, completed by RowRouter, tried again, or
 // parked.
 void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
-                                  std::unique_ptr<BatchAssembler> assembler, Attempt attempt,
+                                  std::unique_ptr<Gatherer> gatherer, Attempt attempt,
                                   Round& round) {
   const bool is_exhausted = IsExhausted(batch);
   const bool has_copies = batch.has_value() && batch->copied_views > 0;
@@ -223,15 +225,15 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
       batch.has_value() ? slots_.TakeRoom(*job, batch->hold.slot.bytes().size(), may_pin_all)
                         : SlotLedger::Excess::kTaken;
   if (may_pin_all && (is_exhausted || excess != SlotLedger::Excess::kTaken)) {
-    GiveAssembler(std::move(assembler));
+    GiveGatherer(*job, std::move(gatherer));
     if (batch.has_value()) batch->hold = {};
     slots_.EndAttempt(*job);
     slots_.Release(*job->slots, {});  // others may have lacked what this attempt held
     job->pins_all = true;
     return Start(job);
   }
-  if (is_exhausted || excess != SlotLedger::Excess::kTaken) KeepGathered(*job, *assembler);
-  GiveAssembler(std::move(assembler));
+  if (is_exhausted || excess != SlotLedger::Excess::kTaken) KeepGathered(*job, *gatherer);
+  GiveGatherer(*job, std::move(gatherer));
   if (!batch.has_value() && !attempt.bad.empty() && job->refetches < limits::kRefetchMax) {
     // Wrong bytes on a tier: the extent is fetched again before anybody is told.
     ++job->refetches;
@@ -293,11 +295,11 @@ void BatchScheduler::DropSlot(BatchJob& job) {
   if (had_memory) slots_.Release(*job.slots, {});
 }
 
-// Pins the extents that the plan needs. False: the job has given the assembler back and goes on
+// Pins the extents that the plan needs. False: the job has given the gatherer back and goes on
 // later.
-bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<BatchAssembler>& assembler,
+bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<Gatherer>& gatherer,
                                 std::vector<tier::ExtentRef>& refs) {
-  const std::span<const ExtentId> extents = assembler->extents();
+  const std::span<const ExtentId> extents = gatherer->extents();
   if (TakeWaitedFor(*job, extents, refs)) {
     job->refs.clear();
     return true;
@@ -306,7 +308,7 @@ bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<BatchAssemble
     // A chunk that the plan counted on was dropped from the decoded cache while the job waited.
     // From now on the job pins the extents of all its chunks.
     job->wants_all_extents = true;
-    GiveAssembler(std::move(assembler));
+    GiveGatherer(*job, std::move(gatherer));
     Start(job);
     return false;
   }
@@ -329,7 +331,7 @@ bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<BatchAssemble
     return true;
   }
   std::vector<ExtentId> missing(extents.begin(), extents.end());
-  GiveAssembler(std::move(assembler));
+  GiveGatherer(*job, std::move(gatherer));
   AwaitExtents(job, std::move(missing));
   return false;
 }
@@ -551,31 +553,36 @@ Error BatchScheduler::LateExtent(const BatchJob& job) {
                            stage::NameObjects(*spec.catalog, extent), limits::kPullDeadlineMs));
 }
 
-void BatchScheduler::KeepGathered(BatchJob& job, BatchAssembler& assembler) {
-  GatheredValues gathered = assembler.TakeGathered();
+void BatchScheduler::KeepGathered(BatchJob& job, Gatherer& gatherer) {
+  GatheredValues gathered = gatherer.TakeGathered();
   if (!gathered.is_complete || gathered.bytes.empty()) return;
   job.gathered_share = fetch::BudgetShare::Take(gathered_account_, gathered.bytes.capacity());
   if (job.gathered_share.valid()) job.gathered = std::move(gathered);
 }
 
-void BatchScheduler::ResumeGathered(BatchJob& job, BatchAssembler& assembler) {
+void BatchScheduler::ResumeGathered(BatchJob& job, Gatherer& gatherer) {
   if (!job.gathered_share.valid()) return;
-  assembler.GiveGathered(std::exchange(job.gathered, {}));
+  gatherer.GiveGathered(std::exchange(job.gathered, {}));
   job.gathered_share = {};
 }
 
-std::unique_ptr<BatchAssembler> BatchScheduler::TakeAssembler() {
+std::unique_ptr<Gatherer> BatchScheduler::TakeGatherer(const BatchJob& job) {
+  const bool is_packed = job.owner->spec().is_packed();
   const MutexLock lock(mutex_);
-  if (assemblers_.empty()) return std::make_unique<BatchAssembler>(parts_.decoded);
-  std::unique_ptr<BatchAssembler> assembler = std::move(assemblers_.back());
-  assemblers_.pop_back();
-  return assembler;
+  auto& idle = gatherers_[is_packed ? 1 : 0];
+  if (idle.empty()) {
+    if (is_packed) return std::make_unique<PackedGatherer>(parts_.decoded);
+    return std::make_unique<RawGatherer>();
+  }
+  std::unique_ptr<Gatherer> gatherer = std::move(idle.back());
+  idle.pop_back();
+  return gatherer;
 }
 
-void BatchScheduler::GiveAssembler(std::unique_ptr<BatchAssembler> assembler) {
-  assembler->Forget();
+void BatchScheduler::GiveGatherer(const BatchJob& job, std::unique_ptr<Gatherer> gatherer) {
+  gatherer->Forget();
   const MutexLock lock(mutex_);
-  assemblers_.push_back(std::move(assembler));
+  gatherers_[job.owner->spec().is_packed() ? 1 : 0].push_back(std::move(gatherer));
 }
 
 }  // namespace forebay::stream

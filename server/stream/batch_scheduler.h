@@ -3,6 +3,7 @@
 // slot memory; it is tried again when what it waits for is there.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -20,8 +21,8 @@
 #include "server/fetch/row_router.h"
 #include "server/io/clock.h"
 #include "server/io/executor.h"
-#include "server/stream/batch_assembler.h"
 #include "server/stream/batch_job.h"
+#include "server/stream/gatherer.h"
 #include "server/stream/held_batches.h"
 #include "server/stream/slot_ledger.h"
 #include "server/stream/slot_queue.h"
@@ -108,7 +109,7 @@ class BatchScheduler {
     std::vector<fetch::RoutedRow> rows;
   };
   void AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
-                    std::unique_ptr<BatchAssembler> assembler, Attempt attempt, Round& round);
+                    std::unique_ptr<Gatherer> gatherer, Attempt attempt, Round& round);
   ViewLimits LimitsOf(const BatchJob& job, std::span<const tier::ExtentRef> extents) const;
   static bool MayPinAll(const BatchJob& job);
   void Finish(const JobRef& job, Result<AssembledBatch> outcome);
@@ -116,7 +117,7 @@ class BatchScheduler {
   void DropSlot(BatchJob& job);
 
   // Waiting for extents.
-  bool PinExtents(const JobRef& job, std::unique_ptr<BatchAssembler>& assembler,
+  bool PinExtents(const JobRef& job, std::unique_ptr<Gatherer>& gatherer,
                   std::vector<tier::ExtentRef>& refs);
   static bool TakeWaitedFor(const BatchJob& job, std::span<const ExtentId> extents,
                             std::vector<tier::ExtentRef>& refs);
@@ -141,10 +142,10 @@ class BatchScheduler {
 
   // Keeps the values that an attempt has decoded for the job's next attempt, unless all jobs
   // together would keep more than SchedulerOptions::gathered_bytes.
-  void KeepGathered(BatchJob& job, BatchAssembler& assembler);
-  static void ResumeGathered(BatchJob& job, BatchAssembler& assembler);
-  std::unique_ptr<BatchAssembler> TakeAssembler();
-  void GiveAssembler(std::unique_ptr<BatchAssembler> assembler);
+  void KeepGathered(BatchJob& job, Gatherer& gatherer);
+  static void ResumeGathered(BatchJob& job, Gatherer& gatherer);
+  std::unique_ptr<Gatherer> TakeGatherer(const BatchJob& job);
+  void GiveGatherer(const BatchJob& job, std::unique_ptr<Gatherer> gatherer);
 
   const SchedulerOptions options_;
   const SchedulerParts parts_;
@@ -156,8 +157,8 @@ class BatchScheduler {
   const std::shared_ptr<std::atomic<std::uint64_t>> gathered_account_ =
       std::make_shared<std::atomic<std::uint64_t>>(options_.gathered_bytes);
   std::optional<fetch::RemoteChunks> remote_chunks_;  // unset: a job of one node
-  // Idle ones.
-  std::vector<std::unique_ptr<BatchAssembler>> assemblers_ FOREBAY_GUARDED_BY(mutex_);
+  // Idle ones, of raw and of packed data sets.
+  std::array<std::vector<std::unique_ptr<Gatherer>>, 2> gatherers_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stream

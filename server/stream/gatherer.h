@@ -1,6 +1,8 @@
-// Gatherer: turns the samples of one batch into bytes that a reader can use: views of extents in
-// RAM, or rows in a slot. There are two: RawGatherer for data sets that are stored uncompressed,
-// PackedGatherer for data sets whose samples are decoded.
+// Gatherer: turns a batch's name into bytes that a reader can use: views of extents in RAM, or rows
+// in a slot. It does so in two steps, because extents may have to be fetched from the GFS between
+// them: Plan says which extents the batch needs, and Assemble makes the batch when they are pinned.
+// There are two: RawGatherer for data sets that are stored uncompressed, PackedGatherer for data
+// sets whose samples are decoded.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/contract/order.h"
 #include "proto/contract/result.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/packed/remote_chunks.h"
@@ -29,17 +32,21 @@ struct OtherNodes {
   bool are_chunks_asked = true;               // whether further chunks may be asked for
 };
 
+// What a batch of a packed data set is planned with; valid until Forget.
+struct PackedPlan {
+  // List the extents of samples that are decoded already, too, for a batch that must not depend on
+  // what is kept.
+  bool all_extents = false;
+  OpenSlots open = {};  // of the stream
+  OtherNodes others = {};
+};
+
 // The samples of a batch, in the order of its rows; borrowed until Forget.
 struct BatchSamples {
   std::span<const std::uint64_t> samples;
   EpochId epoch;
   std::uint64_t end_position = 0;  // position in the epoch's order behind the batch
-  // List the extents of samples that are decoded already, too, for a batch that must not depend on
-  // what is kept.
-  bool all_extents = false;
-  // These are used for packed data sets. `open` are the slots of the stream.
-  OpenSlots open;
-  OtherNodes others;
+  PackedPlan packed;
 };
 
 struct ViewLimits {
@@ -80,32 +87,48 @@ struct GatheredValues {
   bool is_complete = false;
 };
 
-// One batch at a time: Plan, Gather, Forget. Keeps its buffers for the next batch. Not thread-safe.
+// One batch at a time: Plan, Assemble, Forget. Keeps its buffers for the next batch, of any stream.
+// Not thread-safe.
 class Gatherer {
  public:
+  Gatherer() = default;
   virtual ~Gatherer() = default;
+  Gatherer(const Gatherer&) = delete;
+  Gatherer& operator=(const Gatherer&) = delete;
 
-  // Finds out which extents the batch needs; extents() then lists them, each once. What is decoded
-  // already needs none, so the next Plan of the same batch may list others.
-  virtual Status Plan(const StreamSpec& spec, BatchSamples wanted) = 0;
+  // Resolves the batch's samples; extents() then lists the extents that they need, each once. What
+  // is decoded already needs none, so the next Plan of the same batch may list others.
+  // kOutOfRange: there is no such batch.
+  Status Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
+              PackedPlan packed);
   virtual std::span<const ExtentId> extents() const = 0;
-  // The chunks that other nodes have to send before Gather can be called. Once they are there
+  // The chunks that other nodes have to send before Assemble can be called. Once they are there
   // (OtherNodes::chunks), the batch is planned again.
   virtual std::span<const fetch::WantedRemote> missing_chunks() const { return {}; }
 
-  // Fills the fields of `batch`, its memory and its counts, but for means.rows.
-  // kResourceExhausted: there is no slot memory now; repeat the call later. kDataLoss with copies
-  // in means.bad: report them (Fetcher::ReportBad) and repeat. kUnavailable: the GFS failed to read
-  // pieces.
-  virtual Status Gather(const StreamSpec& spec, const GatherMeans& means,
-                        AssembledBatch& batch) = 0;
+  // Makes the planned batch, complete but for means.rows. kResourceExhausted: there is no slot
+  // memory now; repeat the call later. kDataLoss with copies in means.bad: report them
+  // (Fetcher::ReportBad) and repeat. kUnavailable: the GFS failed to read pieces.
+  Result<AssembledBatch> Assemble(const StreamSpec& spec, const GatherMeans& means);
 
-  // Takes the values that a Gather without slot memory has decoded; may be empty.
+  // Takes the values that an Assemble without slot memory has decoded; may be empty.
   virtual GatheredValues TakeGathered() { return {}; }
-  // Gives them back, after Plan and before Gather of the same batch.
+  // Gives them back, after Plan and before Assemble of the same batch.
   virtual void GiveGathered(GatheredValues) {}
   // Releases what a plan holds: decoded chunks, slots.
   virtual void Forget() {}
+
+ private:
+  virtual Status PlanSamples(const StreamSpec& spec, BatchSamples wanted) = 0;
+  // Fills the fields of `batch`, its memory and its counts. Errors are those of Assemble.
+  virtual Status Gather(const StreamSpec& spec, const GatherMeans& means,
+                        AssembledBatch& batch) = 0;
+
+  BatchName name_;
+  std::uint64_t first_position_ = 0;
+  std::uint32_t padded_count_ = 0;
+  std::vector<std::uint64_t> indices_;     // in the stream's selection
+  std::vector<std::uint64_t> sample_ids_;  // of the data set
 };
 
 }  // namespace forebay::stream

@@ -28,7 +28,7 @@ bool IsViews(const StreamSpec& spec) {
 
 }  // namespace
 
-Status RawGatherer::Plan(const StreamSpec& spec, BatchSamples wanted) {
+Status RawGatherer::PlanSamples(const StreamSpec& spec, BatchSamples wanted) {
   samples_ = wanted.samples;
   pieces_.Begin(*spec.dataset, *spec.catalog, samples_.size());
   for (const std::uint64_t sample : samples_) FOREBAY_TRY(pieces_.Add(SampleId(sample)));

@@ -14,7 +14,7 @@
 
 namespace forebay::stream {
 
-void GatherPlan::Make(const StreamSpec& spec, const GatherWanted& wanted,
+void GatherPlan::Make(const StreamSpec& spec, const BatchSamples& wanted,
                       fetch::DecodedCache& decoded) {
   // The source borrows the stream's spec, and the plans of one object may be for different streams.
   source_ = fetch::UnitSource::Of(*spec.catalog, spec.form.get());
@@ -31,8 +31,9 @@ void GatherPlan::Forget() {
 }
 
 // Values in order of field and, within a field, of the unit that was met first.
-void GatherPlan::PlanUnits(const StreamSpec& spec, const GatherWanted& wanted) {
+void GatherPlan::PlanUnits(const StreamSpec& spec, const BatchSamples& wanted) {
   const std::span<const std::uint64_t> samples = wanted.samples;
+  const BatchSlot* const slot = wanted.packed.open.own.get();  // null: not shared
   units_.clear();
   unsorted_.clear();
   unit_index_.clear();
@@ -56,7 +57,7 @@ void GatherPlan::PlanUnits(const StreamSpec& spec, const GatherWanted& wanted) {
       }
       GatherUnit& unit = units_[entry->second];
       // Another batch has decoded this sample into the row. It is counted, and wants nothing more.
-      if (wanted.slot != nullptr && wanted.slot->IsFilled(field, row)) {
+      if (slot != nullptr && slot->IsFilled(field, row)) {
         ++unit.filled_users;
         continue;
       }
@@ -95,23 +96,23 @@ void GatherPlan::FindDecoded(fetch::DecodedCache& decoded) {
 
 // Chooses for each extent of another node whether it is copied here or its samples come as rows or
 // in chunks. An extent that must be copied for one unit serves all others.
-void GatherPlan::FindElsewhere(const StreamSpec& spec, const GatherWanted& wanted,
+void GatherPlan::FindElsewhere(const StreamSpec& spec, const BatchSamples& wanted,
                                fetch::DecodedCache& decoded) {
   elsewhere_.clear();
-  if (wanted.others.fetcher == nullptr) return;
+  if (wanted.packed.others.fetcher == nullptr) return;
   const plan::ReadingShape reading = {.order = spec.order.ShapeOf(wanted.epoch),
                                       .sample_count = spec.plan.sample_count(),
                                       .ranks = spec.plan.ranks(),
-                                      .nodes = wanted.others.fetcher->node_count()};
+                                      .nodes = wanted.packed.others.fetcher->node_count()};
   std::vector<std::pair<GatherUnit*, ExtentId>> units;
   for (GatherUnit& unit : units_) {
     // A batch that must not depend on what is kept takes these samples, too.
-    if (unit.user_count == 0 || (unit.decoded && !wanted.all_extents)) continue;
-    const std::optional<ExtentId> extent = ElsewhereOf(spec, wanted.others, unit);
+    if (unit.user_count == 0 || (unit.decoded && !wanted.packed.all_extents)) continue;
+    const std::optional<ExtentId> extent = ElsewhereOf(spec, wanted.packed.others, unit);
     if (!extent) continue;
     // Several units of a batch may lie in one extent, so they are weighed together: also those
     // whose chunks have come, or the choice for the others would be another one than before.
-    Weigh(unit, wanted.others, reading, decoded, *elsewhere_.at(*extent));
+    Weigh(unit, wanted.packed.others, reading, decoded, *elsewhere_.at(*extent));
     units.emplace_back(&unit, *extent);
   }
   for (auto& [extent, found] : elsewhere_) {
@@ -248,7 +249,7 @@ bool GatherPlan::HasCome(const OtherNodes& others, const GatherUnit& unit) const
   return true;
 }
 
-void GatherPlan::PlanChunks(const StreamSpec& spec, const GatherWanted& wanted) {
+void GatherPlan::PlanChunks(const StreamSpec& spec, const BatchSamples& wanted) {
   chunks_.clear();
   extents_.clear();
   extent_index_.clear();
@@ -257,10 +258,12 @@ void GatherPlan::PlanChunks(const StreamSpec& spec, const GatherWanted& wanted) 
     if (unit.user_count == 0 || unit.is_elsewhere) continue;
     // A decoded unit needs no extent. A batch that has waited once already asks for the extents all
     // the same, because the unit may be evicted while the batch waits again.
-    if (unit.decoded && !wanted.all_extents) continue;
+    if (unit.decoded && !wanted.packed.all_extents) continue;
     unit.first_chunk = static_cast<std::uint32_t>(chunks_.size());
     unit.chunk_count = unit.place.chunk_count;
-    for (std::uint32_t i = 0; i < unit.chunk_count; ++i) PlanChunk(spec, wanted.others, unit, i);
+    for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
+      PlanChunk(spec, wanted.packed.others, unit, i);
+    }
   }
 }
 

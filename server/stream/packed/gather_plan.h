@@ -28,17 +28,6 @@
 
 namespace forebay::stream {
 
-// The samples of a batch. With `all_extents` the extents of units that are decoded already are
-// listed, too, for who must not depend on what is kept.
-struct GatherWanted {
-  std::span<const std::uint64_t> samples;
-  EpochId epoch;
-  std::uint64_t end_position = 0;  // behind the batch
-  bool all_extents = false;
-  const BatchSlot* slot = nullptr;  // where set, rows that are filled already want nothing
-  OtherNodes others = {};
-};
-
 // A run of samples of one field: what is decoded at once.
 struct GatherUnit {
   std::uint32_t field = 0;
@@ -70,7 +59,7 @@ class GatherPlan {
  public:
   // Finds the units, and takes those that are decoded already; extents() then lists, each once,
   // where the chunks of the others lie, and missing_chunks() those that other nodes have to send.
-  void Make(const StreamSpec& spec, const GatherWanted& wanted, fetch::DecodedCache& decoded);
+  void Make(const StreamSpec& spec, const BatchSamples& wanted, fetch::DecodedCache& decoded);
   // Lets go of decoded units.
   void Forget();
   // Where in their extents the chunks lie. kDataLoss, with `bad`, where a directory is wrong.
@@ -102,12 +91,12 @@ class GatherPlan {
   bool IsRun(const GatherUnit& unit) const;
 
  private:
-  void PlanUnits(const StreamSpec& spec, const GatherWanted& wanted);
+  void PlanUnits(const StreamSpec& spec, const BatchSamples& wanted);
   void SortUsers();
   void FindDecoded(fetch::DecodedCache& decoded);
-  void FindElsewhere(const StreamSpec& spec, const GatherWanted& wanted,
+  void FindElsewhere(const StreamSpec& spec, const BatchSamples& wanted,
                      fetch::DecodedCache& decoded);
-  void PlanChunks(const StreamSpec& spec, const GatherWanted& wanted);
+  void PlanChunks(const StreamSpec& spec, const BatchSamples& wanted);
   void PlanChunk(const StreamSpec& spec, const OtherNodes& others, GatherUnit& unit,
                  std::uint32_t index);
   // An extent that no tier of this node has, while it is decided how its samples come here.

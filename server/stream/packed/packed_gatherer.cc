@@ -36,16 +36,9 @@ std::uint64_t NowNs() {
 
 }  // namespace
 
-Status PackedGatherer::Plan(const StreamSpec& spec, BatchSamples wanted) {
-  open_ = std::move(wanted.open);
-  plan_.Make(spec,
-             {.samples = wanted.samples,
-              .epoch = wanted.epoch,
-              .end_position = wanted.end_position,
-              .all_extents = wanted.all_extents,
-              .slot = open_.own.get(),
-              .others = wanted.others},
-             decoded_);
+Status PackedGatherer::PlanSamples(const StreamSpec& spec, BatchSamples wanted) {
+  plan_.Make(spec, wanted, decoded_);
+  open_ = std::move(wanted.packed.open);
   reader_.Begin(plan_.IsMadeHere());
   return {};
 }

@@ -1,7 +1,7 @@
 // Batches of a stream over packs that fill rows of each other's slots.
 #include <gtest/gtest.h>
 
-#include "server/stream/batch_assembler.h"
+#include "server/stream/packed/packed_gatherer.h"
 #include "server/stream/packed/slot_board.h"
 #include "server/stream/testing/packed_stream_fixture.h"
 
@@ -98,7 +98,7 @@ TEST_F(PackedSlotsTest, AnAttemptThatHasNotTakenTheSlotLeavesItToTheNext) {
   SlotBoard board(std::make_shared<const StreamSpec>(spec));
   const std::shared_ptr<BatchSlot> slot = board.Open(name, limits::kGiB);
   ASSERT_NE(slot, nullptr);
-  BatchAssembler parked(serve_->decoded());
+  PackedGatherer parked(serve_->decoded());
   ASSERT_TRUE(parked.Plan(spec, order, name,
                           {.open = {.own = slot, .board = &board, .order = &order}})
                   .has_value());

@@ -1,10 +1,12 @@
-#include "server/stream/batch_assembler.h"
+// What both gatherers have in common: the samples of a batch follow from its name, by the order and
+// the selection of its stream.
+#include "server/stream/gatherer.h"
 
 #include <algorithm>
 
 namespace forebay::stream {
 
-Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
+Status Gatherer::Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
                             PackedPlan packed) {
   FOREBAY_ASSIGN(const StepSlice slice, SliceOf(spec, name));
   name_ = name;
@@ -21,27 +23,24 @@ Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const Ba
   for (std::uint64_t i = real; i < slice.count; ++i) {
     indices_[i] = order.Forward(spec.plan.Resolve(slice.first + i).position);
   }
-  samples_.resize(slice.count);
+  sample_ids_.resize(slice.count);
   for (std::uint64_t i = 0; i < slice.count; ++i) {
-    samples_[i] = spec.selection->At(indices_[i]).value();
+    sample_ids_[i] = spec.selection->At(indices_[i]).value();
   }
-  gatherer_ = spec.is_packed() ? static_cast<Gatherer*>(&packed_) : &raw_;
-  return gatherer_->Plan(spec, {.samples = samples_,
-                                .epoch = name.epoch,
-                                .end_position = slice.first + slice.count,
-                                .all_extents = packed.all_extents,
-                                .open = std::move(packed.open),
-                                .others = packed.others});
+  return PlanSamples(spec, {.samples = sample_ids_,
+                            .epoch = name.epoch,
+                            .end_position = slice.first + slice.count,
+                            .packed = std::move(packed)});
 }
 
-Result<AssembledBatch> BatchAssembler::Assemble(const StreamSpec& spec,
+Result<AssembledBatch> Gatherer::Assemble(const StreamSpec& spec,
                                                 const GatherMeans& means) {
   AssembledBatch batch;
   batch.name = name_;
   batch.first_position = first_position_;
   batch.padded_count = padded_count_;
-  FOREBAY_TRY(gatherer_->Gather(spec, means, batch));
-  batch.sample_ids = samples_;
+  FOREBAY_TRY(Gather(spec, means, batch));
+  batch.sample_ids = sample_ids_;
   return batch;
 }
 
