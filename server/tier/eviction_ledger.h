@@ -7,7 +7,7 @@
 #include <map>
 
 #include "proto/contract/thread_annotations.h"
-#include "server/tier/extent_cache.h"
+#include "server/tier/resident_extent.h"
 
 namespace forebay::tier {
 

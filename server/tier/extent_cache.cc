@@ -7,21 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "proto/contract/align_up.h"
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
-#include "proto/contract/thread_annotations.h"
 #include "server/io/log.h"
-#include "server/tier/eviction_ledger.h"
-#include "server/tier/eviction_search.h"
-#include "server/tier/extent_mover.h"
-#include "server/tier/resident_index.h"
-#include "server/tier/resident_walk.h"
-#include "server/tier/ssd/device_health.h"
 #include "server/tier/ssd/segment_format.h"
 
 namespace forebay::tier {
@@ -38,95 +29,15 @@ bool Fits(std::uint64_t used, std::uint64_t wanted, std::uint64_t limit) {
   return used <= limit && wanted <= limit - used;
 }
 
-class TwoTierCache final : public ExtentCache {
- public:
-  TwoTierCache(RamArena& arena, SegmentStore* store, const Options& options, NextUse next_use);
+}  // namespace
 
-  ExtentRef Find(const ExtentKey& key) override;
-  void Find(std::span<const ExtentKey> keys, std::span<ExtentRef> results) override;
-  ExtentRef FindOn(const ExtentKey& key, TierKind tier) override;
-  Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use, io::IoQueue* queue,
-                                 bool spares_homes) override;
-  Result<ExtentRef> PublishRam(const ExtentKey& key, ArenaBlock block, ExtentChecksums checksums,
-                               bool is_guest) override;
-  void MakeAtHome(const ExtentKey& key, TierKind tier) override;
-  Status PublishSsd(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
-                    const ExtentChecksums& checksums, std::uint64_t next_use,
-                    bool is_guest) override;
-  Status Evict(const ExtentKey& key, std::optional<TierKind> tier) override;
-  void ReportBad(const ExtentRef& extent, const Error& found, std::int64_t now_ns) override;
-  std::vector<ExtentKey> Resident(TierKind tier) const override;
-  TierStats stats(TierKind tier) const override;
+std::unique_ptr<ExtentCache> ExtentCache::Create(RamArena& arena, SegmentStore* store,
+                                                 const Options& options, NextUse next_use) {
+  return std::unique_ptr<ExtentCache>(new ExtentCache(arena, store, options, std::move(next_use)));
+}
 
- private:
-  struct Counters {
-    std::uint64_t hits = 0;
-    std::uint64_t evictions = 0;
-    std::uint64_t extents = 0;
-    std::uint64_t bad = 0;
-  };
-  using Candidate = EvictionSearch::Candidate;
-  using Node = ResidentIndex::Node;
-  using RamRef = std::shared_ptr<ResidentExtent>;
-
-  Node* FindUnmoved(const ExtentKey& key) FOREBAY_REQUIRES(mutex_);
-  ExtentRef FindResident(const ExtentKey& key, bool& must_open) FOREBAY_REQUIRES(mutex_);
-  ExtentRef OpenFromSsd(const ExtentKey& key, std::uint64_t hits)
-      FOREBAY_EXCLUDES(mutex_);
-  bool CanSpillLocked(const ResidentExtent& extent) const FOREBAY_REQUIRES(mutex_);
-  void EvictFromRam(const ExtentKey& key, io::IoQueue* queue) FOREBAY_EXCLUDES(mutex_);
-  void AwaitNoSsdChange(const ExtentKey& key) FOREBAY_REQUIRES(mutex_);
-  Status BeginSsdWrite(const ExtentKey& key, bool is_guest) FOREBAY_REQUIRES(mutex_);
-  Status WriteSsd(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
-                  const ExtentChecksums& checksums, std::uint64_t next_use, bool is_guest)
-      FOREBAY_EXCLUDES(mutex_);
-  RamRef DropEvicted(Node& node) FOREBAY_REQUIRES(mutex_);
-  RamRef DropRam(Node& node, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
-  bool DropSsd(Node& node, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
-  void CountInLedger(const Node& left, TierKind tier, EvictionCause cause);
-  void EraseIfEmpty(const Node& node) FOREBAY_REQUIRES(mutex_);
-  // False: the copy is gone, or somebody uses it.
-  bool EvictFromSsd(const ExtentKey& key) FOREBAY_EXCLUDES(mutex_);
-  Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use, bool for_guest)
-      FOREBAY_EXCLUDES(mutex_);
-  Status RemoveFromStore(const ExtentKey& key) FOREBAY_EXCLUDES(mutex_);
-  void DropBadRam(const ExtentRef& extent) FOREBAY_EXCLUDES(mutex_);
-  void DropBadSegment(const ResidentExtent& extent, const Error& found, std::int64_t now_ns)
-      FOREBAY_EXCLUDES(mutex_);
-  void CountBadSegment(const ExtentKey& key, const Error& found) FOREBAY_REQUIRES(mutex_);
-  Counters& counters(TierKind tier) FOREBAY_REQUIRES(mutex_) {
-    return counters_[static_cast<std::size_t>(tier)];
-  }
-
-  RamArena& arena_;
-  SegmentStore* const store_;
-  const Options options_;
-  const io::SteadyClock system_clock_;
-  const io::Clock& clock_;
-
-  // Never held during I/O, nor while bytes are moved, nor while next uses are computed. While it is
-  // held, the cache calls the eviction ledger and those functions of the store that do no I/O; each
-  // may lock a mutex of its own, and none may call the cache.
-  mutable Mutex mutex_;
-  ResidentIndex index_ FOREBAY_GUARDED_BY(mutex_);
-  const ResidentWalk walk_;
-  const EvictionSearch search_;
-  ExtentMover mover_;
-  // Dropped extents whose files are not removed yet; extents that are being written to SSD, and
-  // whether each of them has been evicted meanwhile.
-  std::unordered_set<ExtentKey, ExtentKeyHash> removing_ FOREBAY_GUARDED_BY(mutex_);
-  std::unordered_map<ExtentKey, bool, ExtentKeyHash> writing_ FOREBAY_GUARDED_BY(mutex_);
-  // Writes of guests to SSD.
-  std::uint64_t guests_begun_ FOREBAY_GUARDED_BY(mutex_) = 0;
-  std::uint64_t guests_ended_ FOREBAY_GUARDED_BY(mutex_) = 0;
-  CondVar ssd_changed_;  // removing_, writing_ or guests_ended_
-  Counters counters_[2] FOREBAY_GUARDED_BY(mutex_);
-  DeviceHealth ssd_health_ FOREBAY_GUARDED_BY(mutex_);
-  std::uint64_t spilled_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of ExtentCache::TierStats
-};
-
-TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& options,
-                           NextUse next_use)
+ExtentCache::ExtentCache(RamArena& arena, SegmentStore* store, const Options& options,
+                         NextUse next_use)
     : arena_(arena),
       store_(store),
       options_(options),
@@ -146,7 +57,7 @@ TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& 
 }
 
 // Null if it is on no tier. May wait while the extent is moved, and so release the lock.
-TwoTierCache::Node* TwoTierCache::FindUnmoved(const ExtentKey& key) {
+ExtentCache::Node* ExtentCache::FindUnmoved(const ExtentKey& key) {
   Node* found = index_.Find(key);
   while (found != nullptr && found->second.is_moving) {
     mover_.AwaitMove(mutex_);
@@ -157,7 +68,7 @@ TwoTierCache::Node* TwoTierCache::FindUnmoved(const ExtentKey& key) {
 
 // The extent if it can be had without I/O. Sets `must_open` where it lies on SSD and no reader
 // holds it.
-ExtentRef TwoTierCache::FindResident(const ExtentKey& key, bool& must_open) {
+ExtentRef ExtentCache::FindResident(const ExtentKey& key, bool& must_open) {
   must_open = false;
   const Node* const found = FindUnmoved(key);
   if (found == nullptr) return nullptr;
@@ -174,7 +85,7 @@ ExtentRef TwoTierCache::FindResident(const ExtentKey& key, bool& must_open) {
 }
 
 // `hits` is what a success adds to the count.
-ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
+ExtentRef ExtentCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
   const Result<std::shared_ptr<const Segment>> segment = store_->Get(key);
   MutexLock lock(mutex_);
   Node* const found = index_.Find(key);
@@ -209,13 +120,13 @@ ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
   return extent;
 }
 
-ExtentRef TwoTierCache::Find(const ExtentKey& key) {
+ExtentRef ExtentCache::Find(const ExtentKey& key) {
   ExtentRef result;
   Find({&key, 1}, {&result, 1});
   return result;
 }
 
-void TwoTierCache::Find(std::span<const ExtentKey> keys, std::span<ExtentRef> results) {
+void ExtentCache::Find(std::span<const ExtentKey> keys, std::span<ExtentRef> results) {
   FOREBAY_CHECK(keys.size() == results.size());
   std::vector<std::size_t> to_open;
   {
@@ -229,7 +140,7 @@ void TwoTierCache::Find(std::span<const ExtentKey> keys, std::span<ExtentRef> re
   for (const std::size_t i : to_open) results[i] = OpenFromSsd(keys[i], 1);
 }
 
-ExtentRef TwoTierCache::FindOn(const ExtentKey& key, TierKind tier) {
+ExtentRef ExtentCache::FindOn(const ExtentKey& key, TierKind tier) {
   {
     MutexLock lock(mutex_);
     const Node* const found = FindUnmoved(key);
@@ -244,7 +155,7 @@ ExtentRef TwoTierCache::FindOn(const ExtentKey& key, TierKind tier) {
 
 // Forgets the RAM copy. Returns the cache's reference, for the caller to drop without the lock: the
 // memory is free once the last reference is gone.
-TwoTierCache::RamRef TwoTierCache::DropRam(Node& node, EvictionCause cause) {
+ExtentCache::RamRef ExtentCache::DropRam(Node& node, EvictionCause cause) {
   RamRef dropped = std::exchange(node.second.ram, nullptr);
   --counters(TierKind::kRam).extents;
   CountInLedger(node, TierKind::kRam, cause);
@@ -252,7 +163,7 @@ TwoTierCache::RamRef TwoTierCache::DropRam(Node& node, EvictionCause cause) {
 }
 
 // False where there was no SSD copy. The file is the caller's to remove, without the lock.
-bool TwoTierCache::DropSsd(Node& node, EvictionCause cause) {
+bool ExtentCache::DropSsd(Node& node, EvictionCause cause) {
   if (!node.second.is_on_ssd) return false;
   node.second.is_on_ssd = false;
   node.second.ssd.reset();
@@ -261,18 +172,18 @@ bool TwoTierCache::DropSsd(Node& node, EvictionCause cause) {
   return true;
 }
 
-void TwoTierCache::CountInLedger(const Node& left, TierKind tier, EvictionCause cause) {
+void ExtentCache::CountInLedger(const Node& left, TierKind tier, EvictionCause cause) {
   if (options_.evictions == nullptr) return;
   options_.evictions->Count({.dataset = left.first.dataset, .tier = tier, .cause = cause},
                             !left.second.ram && !left.second.is_on_ssd);
 }
 
-void TwoTierCache::EraseIfEmpty(const Node& node) {
+void ExtentCache::EraseIfEmpty(const Node& node) {
   if (!node.second.ram && !node.second.is_on_ssd) index_.Erase(node);
 }
 
-Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t next_use,
-                                             io::IoQueue* queue, bool spares_homes) {
+Result<ArenaBlock> ExtentCache::AllocateRam(std::uint64_t bytes, std::uint64_t next_use,
+                                            io::IoQueue* queue, bool spares_homes) {
   const std::uint64_t capacity = arena_.capacity_bytes();
   Result<ArenaBlock> block = arena_.Allocate(bytes);
   if (block.has_value() || bytes == 0 || bytes > capacity) return block;
@@ -308,7 +219,7 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
 
 // Drops an extent from RAM, unless somebody uses it by now. Where no other tier has it, it goes to
 // SSD first, as long as that has room without evicting anything there.
-void TwoTierCache::EvictFromRam(const ExtentKey& key, io::IoQueue* queue) {
+void ExtentCache::EvictFromRam(const ExtentKey& key, io::IoQueue* queue) {
   RamRef dropped;  // the memory is freed without the lock
   ExtentRef spilling;
   {
@@ -336,7 +247,7 @@ void TwoTierCache::EvictFromRam(const ExtentKey& key, io::IoQueue* queue) {
   if (!found->second.ram->IsPinned()) dropped = DropEvicted(*found);
 }
 
-bool TwoTierCache::CanSpillLocked(const ResidentExtent& extent) const {
+bool ExtentCache::CanSpillLocked(const ResidentExtent& extent) const {
   if (store_ == nullptr || ssd_health_.is_retired()) return false;
   const std::uint64_t file_bytes =
       SegmentStore::FileBytes(extent.image_bytes, extent.checksums.pieces.size());
@@ -344,15 +255,15 @@ bool TwoTierCache::CanSpillLocked(const ResidentExtent& extent) const {
   return Fits(store_->used_bytes(), file_bytes, high);
 }
 
-TwoTierCache::RamRef TwoTierCache::DropEvicted(Node& node) {
+ExtentCache::RamRef ExtentCache::DropEvicted(Node& node) {
   RamRef dropped = DropRam(node, EvictionCause::kRoom);
   EraseIfEmpty(node);
   ++counters(TierKind::kRam).evictions;
   return dropped;
 }
 
-Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock block,
-                                           ExtentChecksums checksums, bool is_guest) {
+Result<ExtentRef> ExtentCache::PublishRam(const ExtentKey& key, ArenaBlock block,
+                                          ExtentChecksums checksums, bool is_guest) {
   FOREBAY_CHECK(block.valid());
   auto extent = std::make_shared<ResidentExtent>();
   extent->key = key;
@@ -373,7 +284,7 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
   return ExtentRef(std::move(extent));
 }
 
-void TwoTierCache::MakeAtHome(const ExtentKey& key, TierKind tier) {
+void ExtentCache::MakeAtHome(const ExtentKey& key, TierKind tier) {
   MutexLock lock(mutex_);
   Node* const found = index_.Find(key);
   if (found == nullptr) return;
@@ -381,8 +292,8 @@ void TwoTierCache::MakeAtHome(const ExtentKey& key, TierKind tier) {
   (tier == TierKind::kRam ? entry.is_guest_in_ram : entry.is_guest_on_ssd) = false;
 }
 
-Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use,
-                                 bool for_guest) {
+Status ExtentCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use,
+                                bool for_guest) {
   const std::uint64_t capacity = store_->capacity_bytes();
   const std::uint64_t high = Permille(capacity, options_.watermark_high_permille);
   const std::uint64_t low = Permille(capacity, options_.watermark_low_permille);
@@ -408,7 +319,7 @@ Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_us
 }
 
 // The copy's file is still to be removed.
-bool TwoTierCache::EvictFromSsd(const ExtentKey& key) {
+bool ExtentCache::EvictFromSsd(const ExtentKey& key) {
   MutexLock lock(mutex_);
   Node* const found = index_.Find(key);
   if (found == nullptr || !found->second.ssd.expired()) return false;
@@ -419,9 +330,9 @@ bool TwoTierCache::EvictFromSsd(const ExtentKey& key) {
   return true;
 }
 
-Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
-                                std::span<std::byte> image, const ExtentChecksums& checksums,
-                                std::uint64_t next_use, bool is_guest) {
+Status ExtentCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
+                               std::span<std::byte> image, const ExtentChecksums& checksums,
+                               std::uint64_t next_use, bool is_guest) {
   if (store_ == nullptr) {
     return Error(ErrorCode::kFailedPrecondition, "this node has no SSD tier");
   }
@@ -435,12 +346,12 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
 
 // The store would call a copy that is just being removed, or is just being written and may fail,
 // one that is there.
-void TwoTierCache::AwaitNoSsdChange(const ExtentKey& key) {
+void ExtentCache::AwaitNoSsdChange(const ExtentKey& key) {
   while (removing_.contains(key) || writing_.contains(key)) ssd_changed_.Wait(mutex_);
 }
 
 // From here on an eviction of the extent ends the write, which WriteSsd does next.
-Status TwoTierCache::BeginSsdWrite(const ExtentKey& key, bool is_guest) {
+Status ExtentCache::BeginSsdWrite(const ExtentKey& key, bool is_guest) {
   if (ssd_health_.is_retired()) {
     return Error(ErrorCode::kFailedPrecondition,
                  "the SSD tier has been retired after repeated errors");
@@ -455,9 +366,9 @@ Status TwoTierCache::BeginSsdWrite(const ExtentKey& key, bool is_guest) {
   return {};
 }
 
-Status TwoTierCache::WriteSsd(io::IoQueue& queue, const ExtentKey& key,
-                              std::span<std::byte> image, const ExtentChecksums& checksums,
-                              std::uint64_t next_use, bool is_guest) {
+Status ExtentCache::WriteSsd(io::IoQueue& queue, const ExtentKey& key,
+                             std::span<std::byte> image, const ExtentChecksums& checksums,
+                             std::uint64_t next_use, bool is_guest) {
   const std::uint64_t file_bytes = SegmentStore::FileBytes(image.size(),
                                                            checksums.pieces.size());
   Status status = MakeSsdRoom(file_bytes, next_use, is_guest);
@@ -489,7 +400,7 @@ Status TwoTierCache::WriteSsd(io::IoQueue& queue, const ExtentKey& key,
   return {};
 }
 
-Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
+Status ExtentCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
   ExtentRef dropped;  // freed without the lock
   bool is_ssd_dropped = false;
   bool is_write_ended = false;
@@ -526,22 +437,22 @@ Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
   return {};
 }
 
-void TwoTierCache::CountBadSegment(const ExtentKey& key, const Error& found) {
+void ExtentCache::CountBadSegment(const ExtentKey& key, const Error& found) {
   ++counters(TierKind::kSsd).bad;
   log::Warn("ssd tier: segment {} is damaged and dropped; its extent is fetched again when "
             "needed: {}",
             SegmentName(key), found.message());
 }
 
-void TwoTierCache::ReportBad(const ExtentRef& extent, const Error& found, std::int64_t now_ns) {
+void ExtentCache::ReportBad(const ExtentRef& extent, const Error& found, std::int64_t now_ns) {
   if (extent->tier == TierKind::kRam) return DropBadRam(extent);
   FOREBAY_CHECK(extent->segment != nullptr);
   DropBadSegment(*extent, found, now_ns);
 }
 
 // Drops the copy on SSD, if that is still `extent`.
-void TwoTierCache::DropBadSegment(const ResidentExtent& extent, const Error& found,
-                                  std::int64_t now_ns) {
+void ExtentCache::DropBadSegment(const ResidentExtent& extent, const Error& found,
+                                 std::int64_t now_ns) {
   const ExtentKey& key = extent.key;
   {
     MutexLock lock(mutex_);
@@ -563,7 +474,7 @@ void TwoTierCache::DropBadSegment(const ResidentExtent& extent, const Error& fou
 }
 
 // Of a copy that is in removing_, and that the index has no more.
-Status TwoTierCache::RemoveFromStore(const ExtentKey& key) {
+Status ExtentCache::RemoveFromStore(const ExtentKey& key) {
   const Status removed = store_->Remove(key);
   {
     MutexLock lock(mutex_);
@@ -573,7 +484,7 @@ Status TwoTierCache::RemoveFromStore(const ExtentKey& key) {
   return removed;
 }
 
-void TwoTierCache::DropBadRam(const ExtentRef& extent) {
+void ExtentCache::DropBadRam(const ExtentRef& extent) {
   ExtentRef dropped;  // freed without the lock
   MutexLock lock(mutex_);
   Node* const node = index_.Find(extent->key);
@@ -583,7 +494,7 @@ void TwoTierCache::DropBadRam(const ExtentRef& extent) {
   EraseIfEmpty(*node);
 }
 
-std::vector<ExtentKey> TwoTierCache::Resident(TierKind tier) const {
+std::vector<ExtentKey> ExtentCache::Resident(TierKind tier) const {
   std::vector<ExtentKey> keys;
   walk_.VisitAll([&](const Node& node) {
     const Residency& entry = node.second;
@@ -595,7 +506,7 @@ std::vector<ExtentKey> TwoTierCache::Resident(TierKind tier) const {
   return keys;
 }
 
-ExtentCache::TierStats TwoTierCache::stats(TierKind tier) const {
+ExtentCache::TierStats ExtentCache::stats(TierKind tier) const {
   TierStats stats;
   {
     MutexLock lock(mutex_);
@@ -624,13 +535,6 @@ ExtentCache::TierStats TwoTierCache::stats(TierKind tier) const {
     stats.used_bytes = store_->used_bytes();
   }
   return stats;
-}
-
-}  // namespace
-
-std::unique_ptr<ExtentCache> ExtentCache::Create(RamArena& arena, SegmentStore* store,
-                                                 const Options& options, NextUse next_use) {
-  return std::make_unique<TwoTierCache>(arena, store, options, std::move(next_use));
 }
 
 }  // namespace forebay::tier

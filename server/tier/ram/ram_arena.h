@@ -6,18 +6,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/tier/ram/compaction.h"
 #include "server/tier/ram/huge_pages.h"
 #include "server/tier/ram/memory_signal.h"
+#include "server/tier/ram/page_runs.h"
 #include "server/tier/ram/shared_region.h"
 
 namespace forebay::tier {
 
+class PopulateAhead;
 class RamArena;
 
 // A block of the arena. Destruction frees it, on any thread. Move-only. The arena must outlive it
@@ -37,6 +41,10 @@ class ArenaBlock {
 
  private:
   friend class RamArena;
+  ArenaBlock(RamArena& arena, RegionId region, std::uint64_t region_offset,
+             std::span<std::byte> bytes)
+      : arena_(&arena), region_(region), region_offset_(region_offset), bytes_(bytes) {}
+
   RamArena* arena_ = nullptr;
   RegionId region_;
   std::uint64_t region_offset_ = 0;
@@ -47,8 +55,9 @@ class ArenaBlock {
 // between the others; PopulateAhead does not count them.
 enum class Stay : std::uint8_t { kLong, kBrief };
 
-// Thread-safe. Best fit over runs of free pages (PageRuns); a block never crosses regions. No call
-// waits for memory.
+// Thread-safe. Best fit over runs of free pages (PageRuns): run k of region r is the same run of
+// pages of memfd r. A block never crosses regions. No call waits for memory. The pages of a block
+// are made huge by the thread that asks for the block, before it has it (HugePages).
 class RamArena {
  public:
   struct Options {
@@ -64,40 +73,52 @@ class RamArena {
     bool populate_at_start = false;
     HugePageUse huge_pages = HugePageUse::kTransparent;
   };
+  // Makes all regions. kInvalidArgument: the capacity or a region is less than a page, or there
+  // would be more than limits::kRegionCountMax regions. Other errors: SharedRegion::Create.
   static Result<std::unique_ptr<RamArena>> Create(const Options& options);
-  virtual ~RamArena() = default;
+  // Checks that no block is left: it would later write to unmapped memory and call a destroyed
+  // arena.
+  ~RamArena();
 
-  // kResourceExhausted: no free run is long enough. Never blocks.
-  Result<ArenaBlock> Allocate(std::uint64_t bytes, Stay stay = Stay::kLong) {
-    return DoAllocate(bytes, stay);
-  }
+  // kInvalidArgument: `bytes` is 0. kResourceExhausted: no free run is long enough.
+  Result<ArenaBlock> Allocate(std::uint64_t bytes, Stay stay = Stay::kLong);
   // Moves a block of this arena, with its bytes, to `offset` of its region, which is below its
   // present offset (checked). False, and no change: the target is not free; the block's own pages
   // count as free. Nobody else may use the block during the call; other calls do not wait for it.
-  virtual bool Slide(ArenaBlock& block, std::uint64_t offset) = 0;
-  virtual std::vector<FreeRun> FreeRuns() const = 0;
-  virtual std::uint64_t capacity_bytes() const = 0;
-  virtual std::uint64_t used_bytes() const = 0;       // padding included
-  virtual std::uint64_t largest_free_bytes() const = 0;
-  virtual std::span<const SharedRegion> regions() const = 0;
+  bool Slide(ArenaBlock& block, std::uint64_t offset);
+  // A snapshot: other threads may take and free pages before the caller looks at it.
+  std::vector<FreeRun> FreeRuns() const;
+  std::uint64_t capacity_bytes() const { return capacity_bytes_; }
+  std::uint64_t used_bytes() const;  // padding included
+  std::uint64_t largest_free_bytes() const;
+  std::span<const SharedRegion> regions() const { return regions_; }
   // Threads that wait for memory of this arena wait for this signal. It is notified whenever a
   // block was freed.
   MemorySignal& memory_signal() { return memory_signal_; }
   // For tests: waits until the memory ahead is populated, or the kernel has refused that.
-  virtual void DrainPopulation() = 0;
-  virtual std::uint64_t populated_ahead_bytes() const = 0;
-  virtual PageCounts page_counts() const = 0;
-
- protected:
-  friend class ArenaBlock;
-  virtual Result<ArenaBlock> DoAllocate(std::uint64_t bytes, Stay stay) = 0;
-  virtual void Free(const ArenaBlock& block) = 0;
-  // For implementations, which are no friends of ArenaBlock: make or change a block.
-  ArenaBlock MakeBlock(RegionId region, std::uint64_t offset, std::span<std::byte> bytes);
-  static void Rebind(ArenaBlock& block, std::uint64_t offset, std::span<std::byte> bytes);
+  void DrainPopulation();
+  std::uint64_t populated_ahead_bytes() const;
+  PageCounts page_counts() const { return pages_.counts(); }
 
  private:
+  friend class ArenaBlock;  // which calls Free
+
+  // The sizes in `options` are multiples of the page size.
+  RamArena(const Options& options, std::vector<SharedRegion> regions);
+
+  void Free(const ArenaBlock& block);
+  std::optional<PageRuns::Run> TakeLocked(std::uint64_t pages, Stay stay) FOREBAY_REQUIRES(mutex_);
+  Error Full(std::uint64_t bytes, const char* why) const;
+
   MemorySignal memory_signal_;
+  const RegionId first_region_;
+  const std::uint64_t capacity_bytes_;
+  const bool lowest_first_;
+  const std::vector<SharedRegion> regions_;
+  HugePages pages_;
+  mutable Mutex mutex_;  // no bytes of a block are touched while it is held
+  PageRuns runs_ FOREBAY_GUARDED_BY(mutex_);
+  std::unique_ptr<PopulateAhead> ahead_;  // may be null; destroyed before the regions it uses
 };
 
 }  // namespace forebay::tier
