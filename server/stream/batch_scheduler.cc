@@ -259,9 +259,13 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
   slots_.EndAttempt(*job);
   job->sent_chunks.clear();  // they are decoded
   if (!attempt.rows.empty()) {
-    round.lacking.push_back(
-        {.job = job, .batch = std::move(*batch), .rows = std::move(attempt.rows)});
-    return;
+    // A batch that waits for the GFS must not keep others waiting; and where RAM is short, here and
+    // probably on other nodes, a request for the extents of several batches may not fit.
+    const bool asks_alone = job->waited || parts_.fetcher.IsAnyNeededNow();
+    RowsAwaited lacking = {
+        .job = job, .batch = std::move(*batch), .rows = std::move(attempt.rows)};
+    if (asks_alone) return AwaitRowsAlone(std::move(lacking));
+    return round.lacking.push_back(std::move(lacking));
   }
   round.complete.push_back({.job = job, .outcome = std::move(batch)});
 }
@@ -461,16 +465,18 @@ void BatchScheduler::AwaitRows(std::vector<RowsAwaited> batches) {
                     });
 }
 
+void BatchScheduler::AwaitRowsAlone(RowsAwaited lacking) {
+  std::vector<RowsAwaited> alone;
+  alone.push_back(std::move(lacking));
+  AwaitRows(std::move(alone));
+}
+
 void BatchScheduler::RowsCame(std::vector<RowsAwaited>& batches,
                               const Result<fetch::RowRouter::Filled>& filled) {
   if (!filled.has_value() && batches.size() > 1 && !batches.front().job->owner->closed()) {
     // The error may be about the rows of one batch. The others must not fail with it, so from now
     // on each batch asks alone.
-    for (RowsAwaited& lacking : batches) {
-      std::vector<RowsAwaited> alone;
-      alone.push_back(std::move(lacking));
-      AwaitRows(std::move(alone));
-    }
+    for (RowsAwaited& lacking : batches) AwaitRowsAlone(std::move(lacking));
     return;
   }
   std::vector<AnsweredBatch> answered;

@@ -135,6 +135,7 @@ class BatchScheduler {
 
   // Waiting for rows, most of them of other nodes.
   void AwaitRows(std::vector<RowsAwaited> batches);
+  void AwaitRowsAlone(RowsAwaited lacking);
   void RowsCame(std::vector<RowsAwaited>& batches,
                 const Result<fetch::RowRouter::Filled>& filled);
 

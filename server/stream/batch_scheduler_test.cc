@@ -456,12 +456,15 @@ struct TwoNodes {
 
 class RowsOfOthersTest : protected TwoNodes, public BatchSchedulerTest {
  protected:
-  RowsOfOthersTest()
-      : BatchSchedulerTest({.slot_bytes = 64 << 10,
+  explicit RowsOfOthersTest(std::uint64_t ram_bytes = 1 << 20,
+                            OrderMode mode = OrderMode::kGlobal)
+      : BatchSchedulerTest({.ram_bytes = ram_bytes,
+                            .slot_bytes = 64 << 10,
                             .extent_bytes = 4 << 10,
                             .nodes = &nodes,
                             .extents = &other,
-                            .rows = &other}) {}
+                            .rows = &other},
+                           64, mode) {}
 
   void ExpectRecords(const BatchHold& hold, std::uint64_t step) {
     const auto order = owner_->OrderOf(EpochId(0));
@@ -541,6 +544,54 @@ TEST_F(RowsOfOthersTest, BatchesOfAStreamThatHasClosedAreNotAskedForAgain) {
   EXPECT_EQ(owner_->errors.size(), 2U);
   EXPECT_EQ(serve_->slots().used_bytes(), 0U);
   EXPECT_EQ(slots_->promises_left, slots_->promised);
+}
+
+// The RAM tier takes nine of 16 extents.
+class CrowdedRowsTest : public RowsOfOthersTest {
+ protected:
+  CrowdedRowsTest() : RowsOfOthersTest(36 << 10, OrderMode::kSequential) {}
+};
+
+TEST_F(CrowdedRowsTest, WhileReadersWaitForRoomInRamBatchesAskOneByOne) {
+  // Two batches that need rows of the other node, and extents that neither of them needs.
+  std::vector<std::uint64_t> steps;
+  std::vector<ExtentId> others;
+  for (std::uint64_t step = 0; step < 8; ++step) {
+    std::vector<ExtentId> own;
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      const ExtentId extent(static_cast<std::uint32_t>(step) * 2 + i);
+      if (!serve_->dataset().IsRemote(extent)) own.push_back(extent);
+    }
+    if (own.size() < 2 && steps.size() < 2) {
+      steps.push_back(step);
+    } else {
+      others.insert(others.end(), own.begin(), own.end());
+    }
+  }
+  ASSERT_EQ(steps.size(), 2U);
+  ASSERT_EQ(others.size(), 7U);
+  for (const ExtentId extent : others) {
+    static_cast<void>(serve_->cache().Evict(serve_->dataset().key(extent), std::nullopt));
+  }
+  injector_.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead});
+  std::promise<void> came[2];
+  const std::vector<ExtentId> last = {others.back()};
+  others.pop_back();
+  for (std::size_t i = 0; i < 2; ++i) {
+    serve_->fetcher().Acquire(serve_->dataset(), i == 0 ? others : last,
+                              {.need = fetch::Need::kRuns},
+                              [&, i](const auto&) { came[i].set_value(); });
+  }
+  while (injector_.faults_injected() == 0) std::this_thread::yield();
+  EXPECT_TRUE(serve_->fetcher().IsAnyNeededNow());
+  Submit({steps[0], steps[1]});
+  executor_->CrankAll();
+  EXPECT_EQ(other.held.size(), 2U);
+  while (!other.held.empty()) other.Answer();
+  EXPECT_EQ(owner_->calls, (std::vector<std::size_t>{1, 1}));
+  injector_.ReleaseStalls();
+  for (std::promise<void>& each : came) each.get_future().get();
+  EXPECT_FALSE(serve_->fetcher().IsAnyNeededNow());
 }
 
 TEST_F(RowsOfOthersTest, WhenTheOwnerIsGoneTheBatchIsGatheredAgainFromWhatThisNodeReads) {

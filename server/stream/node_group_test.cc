@@ -193,8 +193,8 @@ TEST_P(NodeGroupTest, OtherNodesAreAskedWhileOwnExtentsAreOnTheirWay) {
     const std::uint64_t before = group_->transport().row_requests(NodeRank(1));
     Reader reader = Open(0, {.delivery = delivery});
     FOREBAY_EXPECT_OK(reader.session->Pull({.first = {.step = StepId(0)}, .count = 4}));
-    // Batches that are pulled together ask together.
-    while (group_->transport().row_requests(NodeRank(1)) < before + 1) std::this_thread::yield();
+    // Batches that wait for the GFS ask one by one, though they were pulled together.
+    while (group_->transport().row_requests(NodeRank(1)) < before + 4) std::this_thread::yield();
     EXPECT_TRUE(reader.sink->TakeBatches().empty());
     group_->faults().Disarm();
     group_->faults().ReleaseStalls();
