@@ -32,9 +32,11 @@ constexpr std::int64_t kCallsPerSecondMax = 10'000;  // of all nodes together, t
 // For how long a leader that has found a clash waits for more answers, because only daemons that
 // have answered learn about it.
 constexpr std::int64_t kLatecomersMs = 3'000;
-// For how long a leader that leaves waits until those who have answered have read its last word,
-// the list or a refusal. Without it they would wait for a list until their time is over.
-constexpr std::int64_t kLastWordReadMs = 3'000;
+// For how long a leader that leaves waits until those who have answered have read what it has
+// published: without that, they would wait for a list until their time is over. And for how long
+// after the list was published it waits at all: who has not read it then does not live any more.
+constexpr std::int64_t kAwaitReadersMs = 3'000;
+constexpr std::int64_t kReadWithinMs = 60'000;
 
 // Pauses that grow by half each time, so that a quick launch is quick and a slow one costs little.
 // Each is drawn from around its value, so that nodes that started together do not stay in step.
@@ -168,6 +170,7 @@ Result<std::vector<NodeEntry>> DirectoryRendezvous::Lead(Round& round) {
       return Error(ErrorCode::kCancelled, "the daemon was told to stop");
     }
   }
+  complete_ns_ = parts_.clock.NowNs();
   RemoveStale(round.own.nonce);
   return std::move(list.nodes);
 }
@@ -259,22 +262,32 @@ Error DirectoryRendezvous::Refuse(Round& round, const Error& reason) {
   return reason;
 }
 
-// Waits until those who answered this leader have read what it has published. Daemons that were
-// killed before they read it cost it the whole kLastWordReadMs.
+// Waits until those who answered this leader have read what it has published, or until another
+// leader has taken its place. Daemons that were killed before they read it cost it the whole time.
 void DirectoryRendezvous::AwaitReaders() {
-  const std::int64_t end_ns = parts_.clock.NowNs() + kLastWordReadMs * kNsPerMs;
+  const std::int64_t end_ns = parts_.clock.NowNs() + kAwaitReadersMs * kNsPerMs;
   GrowingPause pause(leader_nonce_, kLeaderPauseMsMax);
-  while (true) {
+  while (OwnList()) {
     // Who has read it removes its answer.
     const auto answers = Answers(leader_nonce_);
     if (answers.has_value() ? answers->empty() : !MayPass(answers.error())) return;
     if (parts_.clock.NowNs() >= end_ns) {
-      log::Warn("{}: {} nodes that answered have not read it in {} ms: they may not start",
-                Shown(kList), answers.has_value() ? answers->size() : 0, kLastWordReadMs);
+      log::Warn("{} is removed, though some nodes may not have read it yet: {}", Shown(kList),
+                answers.has_value() ? fmt::format("{} of their answers are left", answers->size())
+                                    : answers.error().ToString());
       return;
     }
     parts_.sleep(pause.NextMs());
   }
+}
+
+// What this leader has published, if it is still there.
+std::optional<NodeFile> DirectoryRendezvous::OwnList() {
+  auto list = Read(std::string(kList));
+  if (!list.has_value() || !list->has_value() || (*list)->leader_nonce != leader_nonce_) {
+    return std::nullopt;
+  }
+  return std::move(**list);
 }
 
 // The names of the answers to a leader.
@@ -406,11 +419,13 @@ void DirectoryRendezvous::Leave() {
   answer_.clear();
   Remove(temporary_);
   if (leader_nonce_ != 0) {
-    const auto list = Read(std::string(kList));
-    // Another leader's list stays: this node may be the one that was started wrongly.
-    if (list.has_value() && list->has_value() && (*list)->leader_nonce == leader_nonce_) {
-      // A job may end, or be stopped, before a slow node has read the list that others work with.
-      if ((*list)->kind == NodeFileKind::kComplete) AwaitReaders();
+    // A job may end, or be stopped, before a slow node has read the list that others work with.
+    const bool is_young =
+        complete_ns_ && parts_.clock.NowNs() - *complete_ns_ < kReadWithinMs * kNsPerMs;
+    if (is_young) AwaitReaders();
+    // Another leader's list stays: this node may be the one that was started wrongly, or the next
+    // launch of the job has begun.
+    if (OwnList()) {
       Remove(std::string(kList));
       // Of daemons that ended before they read the list.
       const auto answers = Answers(leader_nonce_);

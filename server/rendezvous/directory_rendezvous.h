@@ -58,6 +58,7 @@ class DirectoryRendezvous final : public Rendezvous {
   Status Admit(Round& round, const NodeFile& answer, const std::string& name);
   Error Refuse(Round& round, const Error& reason);
   void AwaitReaders();
+  std::optional<NodeFile> OwnList();
   Result<std::vector<std::string>> Answers(std::uint64_t leader_nonce);
   void RemoveStale(std::uint64_t leader_nonce);
 
@@ -78,6 +79,7 @@ class DirectoryRendezvous final : public Rendezvous {
   std::string temporary_;           // new.NONCE
   std::string answer_;              // this node's, as long as it is published
   std::uint64_t leader_nonce_ = 0;  // not 0: this node leads, and has published a call
+  std::optional<std::int64_t> complete_ns_;  // when it has published the list
 };
 
 }  // namespace forebay::rendezvous

@@ -635,6 +635,34 @@ TEST_F(DirectoryStepTest, ALeaderThatLeavesWaitsForSecondsOnly) {
   EXPECT_THAT(folder_.Names(), IsEmpty());
 }
 
+TEST_F(DirectoryStepTest, ALeaderThatHasWorkedForLongLeavesAtOnce) {
+  const auto nodes = Run(leader_, 2, 10'000, [&](int pause) {
+    if (pause == 1) folder_.Put(AnswerName(follower_, leader_), AnswerOf(follower_, leader_, 2));
+    EXPECT_EQ(pause, 1);
+  });
+  ASSERT_TRUE(nodes.has_value()) << nodes.error().ToString();
+  clock_.AdvanceNs(61'000 * kNsPerMs);
+  rendezvous_->Leave();
+  EXPECT_THAT(folder_.Names(), IsEmpty());
+}
+
+TEST_F(DirectoryStepTest, ALeaderThatLeavesWhileTheNextLaunchBeginsLeavesItsList) {
+  const NodeEntry next = Node(0, 200);
+  const NodeFile list = List({next, follower_});
+  const auto nodes = Run(leader_, 2, 10'000, [&](int pause) {
+    if (pause == 1) folder_.Put(AnswerName(follower_, leader_), AnswerOf(follower_, leader_, 2));
+    if (pause == 3) {
+      folder_.Put("4711/list", list);
+      // As a leader does whose list is complete.
+      FOREBAY_EXPECT_OK(directory_->Unlink(AnswerName(follower_, leader_)));
+    }
+    EXPECT_LE(pause, 3);
+  });
+  ASSERT_TRUE(nodes.has_value()) << nodes.error().ToString();
+  rendezvous_->Leave();
+  EXPECT_EQ(Get("4711/list"), list);
+}
+
 TEST_F(DirectoryStepTest, ALeaderThatIsToldToStopStillTellsThoseWhoAnswered) {
   const auto nodes = Run(leader_, 3, 10'000, [&](int pause) {
     if (pause == 1) folder_.Put(AnswerName(follower_, leader_), AnswerOf(follower_, leader_, 3));

@@ -29,12 +29,14 @@ class Rendezvous {
   // until `deadline_ns` (io::Clock). Errors: kDeadlineExceeded names ranks that are missing
   // (PmixRendezvous cannot); kFailedPrecondition names two nodes that clash, and in what;
   // kCancelled: the daemon is to stop. After an error nothing that this node has published
-  // is left (PMIx keeps it until the job ends).
+  // is left (PMIx keeps it until the job ends). Before it returns an error it may wait up to
+  // 3 s, until other nodes have read why.
   virtual Result<std::vector<NodeEntry>> Exchange(const NodeEntry& own, std::uint32_t node_count,
                                                   std::int64_t deadline_ns) = 0;
 
   // Removes what this node has published. To be called when the daemon shuts down; safe at any
-  // time. Failures are logged.
+  // time. Failures are logged. Within a minute of Exchange it may wait up to 3 s, until all other
+  // nodes have the list.
   virtual void Leave() = 0;
 };
 

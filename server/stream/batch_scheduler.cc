@@ -23,6 +23,12 @@ namespace {
 // for it while other cores are idle. Larger batches have a task each.
 constexpr std::uint64_t kTaskBytes = 512 * limits::kKiB;
 
+// Small batches ask other nodes together for so many rows at most. More would hardly make a row
+// cheaper, and would need more extents at once on the node that is asked.
+constexpr std::size_t kRowsTogether = 128;
+// An answer that takes longer has waited for something on another node.
+constexpr std::int64_t kQuickRowsNs = 50'000'000;
+
 // A batch that failed so often, alone and with nobody else's memory to wait for, fits never.
 constexpr int kHopelessAttempts = 4;
 
@@ -152,10 +158,10 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   const std::shared_ptr<const Order> order = owner.OrderOf(job->name.epoch);
   const Status planned =
       gatherer->Plan(spec, *order, job->name,
-                      {.all_extents = job->wants_all_extents,
-                       .open = {.own = job->slot, .board = &job->slots->board,
-                                .order = order.get()},
-                       .others = OthersOf(*job)});
+                     {.all_extents = job->wants_all_extents,
+                      .open = {.own = job->slot, .board = &job->slots->board,
+                               .order = order.get()},
+                      .others = OthersOf(*job)});
   if (!planned.has_value()) {
     GiveGatherer(*job, std::move(gatherer));
     return Finish(job, planned.error());
@@ -183,11 +189,11 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   Attempt attempt;
   ResumeGathered(*job, *gatherer);
   Result<AssembledBatch> batch = gatherer->Assemble(spec, {.refs = refs,
-                                                            .views = views,
-                                                            .slots = parts_.slots,
-                                                            .queue = queue,
-                                                            .bad = attempt.bad,
-                                                            .rows = attempt.rows});
+                                                           .views = views,
+                                                           .slots = parts_.slots,
+                                                           .queue = queue,
+                                                           .bad = attempt.bad,
+                                                           .rows = attempt.rows});
   if (batch.has_value()) batch->hold.view_share = view_pins_.Take(batch->hold.extents);
   refs.clear();
   AfterAttempt(job, std::move(batch), std::move(gatherer), std::move(attempt), round);
@@ -259,13 +265,8 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
   slots_.EndAttempt(*job);
   job->sent_chunks.clear();  // they are decoded
   if (!attempt.rows.empty()) {
-    // A batch that waits for the GFS must not keep others waiting; and where RAM is short, here and
-    // probably on other nodes, a request for the extents of several batches may not fit.
-    const bool asks_alone = job->waited || parts_.fetcher.IsAnyNeededNow();
-    RowsAwaited lacking = {
-        .job = job, .batch = std::move(*batch), .rows = std::move(attempt.rows)};
-    if (asks_alone) return AwaitRowsAlone(std::move(lacking));
-    return round.lacking.push_back(std::move(lacking));
+    return LackRows({.job = job, .batch = std::move(*batch), .rows = std::move(attempt.rows)},
+                    round);
   }
   round.complete.push_back({.job = job, .outcome = std::move(batch)});
 }
@@ -442,6 +443,19 @@ void BatchScheduler::ChunksCame(const JobRef& job, const std::vector<fetch::Want
   Start(job);
 }
 
+// Batches ask together only where nothing waits: not for the GFS or for room in RAM here, nor, as far
+// as the last answer tells, on other nodes. Otherwise a batch would wait for what another one needs,
+// and the extents of several batches may be more than an owner has room for.
+void BatchScheduler::LackRows(RowsAwaited lacking, Round& round) {
+  const bool asks_alone = lacking.job->waited || !rows_come_quickly_.load() ||
+                          parts_.fetcher.IsAnyNeededNow();
+  std::size_t rows = lacking.rows.size();
+  for (const RowsAwaited& other : round.lacking) rows += other.rows.size();
+  if (asks_alone || rows > kRowsTogether) AwaitRows(std::exchange(round.lacking, {}));
+  round.lacking.push_back(std::move(lacking));
+  if (asks_alone) AwaitRows(std::exchange(round.lacking, {}));
+}
+
 // These batches of one stream are complete but for rows that the router brings. The rows of all are
 // asked for together, because a request costs as much as some tens of small rows, and the batches
 // are then handed over together. Rows are written into the batches' memory, so the batches live
@@ -460,23 +474,26 @@ void BatchScheduler::AwaitRows(std::vector<RowsAwaited> batches) {
   }
   const auto held = std::make_shared<std::vector<RowsAwaited>>(std::move(batches));
   parts_.rows->Fill(*spec.dataset, std::move(rows), reader,
-                    [this, held](const Result<fetch::RowRouter::Filled>& filled) {
+                    [this, held, asked_ns = parts_.clock.NowNs()](
+                        const Result<fetch::RowRouter::Filled>& filled) {
+                      rows_come_quickly_ = filled.has_value() &&
+                                           parts_.clock.NowNs() - asked_ns < kQuickRowsNs;
                       RowsCame(*held, filled);
                     });
 }
 
-void BatchScheduler::AwaitRowsAlone(RowsAwaited lacking) {
-  std::vector<RowsAwaited> alone;
-  alone.push_back(std::move(lacking));
-  AwaitRows(std::move(alone));
-}
-
 void BatchScheduler::RowsCame(std::vector<RowsAwaited>& batches,
                               const Result<fetch::RowRouter::Filled>& filled) {
-  if (!filled.has_value() && batches.size() > 1 && !batches.front().job->owner->closed()) {
-    // The error may be about the rows of one batch. The others must not fail with it, so from now
-    // on each batch asks alone.
-    for (RowsAwaited& lacking : batches) AwaitRowsAlone(std::move(lacking));
+  const bool is_final = !filled.has_value() && filled.error().code() != ErrorCode::kUnavailable &&
+                        !batches.front().job->owner->closed();
+  if (is_final && batches.size() > 1) {
+    // The error may be about the rows of one batch. The others must not fail with it, so each batch
+    // asks once more, alone. After kUnavailable the reader itself asks for its batches again.
+    for (RowsAwaited& lacking : batches) {
+      std::vector<RowsAwaited> alone;
+      alone.push_back(std::move(lacking));
+      AwaitRows(std::move(alone));
+    }
     return;
   }
   std::vector<AnsweredBatch> answered;
@@ -487,8 +504,9 @@ void BatchScheduler::RowsCame(std::vector<RowsAwaited>& batches,
       answered.push_back({.job = lacking.job, .outcome = filled.error()});
       continue;
     }
-    // The router counts for all batches together, and all have waited for the GFS if one had to.
-    // Which of them the samples are of does not matter to the figures, which are sums.
+    // The router counts the samples of all batches together. They are attributed to the first
+    // batches, because the figures of a stream are sums. If one batch had to wait for the GFS, all
+    // have waited.
     const std::size_t samples = fetch::CountSamples(lacking.rows);
     const std::size_t own = std::min(own_left, samples);
     own_left -= own;

@@ -70,7 +70,7 @@ class BatchScheduler {
   void Submit(const std::shared_ptr<BatchOwner>& owner, const std::shared_ptr<StreamSlots>& slots,
               std::span<const BatchName> names);
   // Frees the memory of batches that the reader of a stream had, then tries batches again that wait
-  // for slot memory. Without batches, it was freed elsewhere.
+  // for slot memory. If `batches` is empty, the caller has freed memory already.
   void Release(StreamSlots& slots, std::vector<HeldBatches::Held> batches);
   // Fails batches that have waited longer than limits::kPullDeadlineMs, for slot memory, for the
   // GFS or for chunks of other nodes, with a kUnavailable that says for what; their readers may ask
@@ -134,8 +134,8 @@ class BatchScheduler {
                   Result<std::vector<fetch::SentChunk>> sent);
 
   // Waiting for rows, most of them of other nodes.
+  void LackRows(RowsAwaited lacking, Round& round);
   void AwaitRows(std::vector<RowsAwaited> batches);
-  void AwaitRowsAlone(RowsAwaited lacking);
   void RowsCame(std::vector<RowsAwaited>& batches,
                 const Result<fetch::RowRouter::Filled>& filled);
 
@@ -158,7 +158,9 @@ class BatchScheduler {
   const std::shared_ptr<std::atomic<std::uint64_t>> gathered_account_ =
       std::make_shared<std::atomic<std::uint64_t>>(options_.gathered_bytes);
   std::optional<fetch::RemoteChunks> remote_chunks_;  // unset: a job of one node
-  // Idle ones, of raw and of packed data sets.
+  // Whether the last request for rows was answered without a wait on another node.
+  std::atomic<bool> rows_come_quickly_ = false;
+  // Idle gatherers: [0] for raw data sets, [1] for packed ones.
   std::array<std::vector<std::unique_ptr<Gatherer>>, 2> gatherers_ FOREBAY_GUARDED_BY(mutex_);
 };
 

@@ -457,14 +457,33 @@ struct TwoNodes {
 class RowsOfOthersTest : protected TwoNodes, public BatchSchedulerTest {
  protected:
   explicit RowsOfOthersTest(std::uint64_t ram_bytes = 1 << 20,
-                            OrderMode mode = OrderMode::kGlobal)
+                            OrderMode mode = OrderMode::kGlobal, std::uint64_t records = 64,
+                            std::uint64_t slot_bytes = 64 << 10)
       : BatchSchedulerTest({.ram_bytes = ram_bytes,
-                            .slot_bytes = 64 << 10,
+                            .slot_bytes = slot_bytes,
                             .extent_bytes = 4 << 10,
                             .nodes = &nodes,
                             .extents = &other,
                             .rows = &other},
-                           64, mode) {}
+                           records, mode) {}
+
+  static constexpr std::int64_t kSlowNs = 60'000'000;
+
+  // Reads the last batch. From its answer, after so many nanoseconds, the scheduler learns whether
+  // rows come quickly.
+  void AskOnce(std::int64_t after_ns = 0) {
+    Submit({spec_->plan.steps() - 1});
+    executor_->CrankAll();
+    ASSERT_EQ(other.held.size(), 1U);
+    clock_.AdvanceNs(after_ns);
+    other.Answer();
+    Release(0);
+    owner_->names.clear();
+    owner_->holds.clear();
+    owner_->rooms.clear();
+    owner_->other_samples.clear();
+    owner_->calls.clear();
+  }
 
   void ExpectRecords(const BatchHold& hold, std::uint64_t step) {
     const auto order = owner_->OrderOf(EpochId(0));
@@ -500,6 +519,7 @@ TEST_F(RowsOfOthersTest, ABatchIsDeliveredOnceItsRowsHaveArrivedInItsSlot) {
 }
 
 TEST_F(RowsOfOthersTest, SmallBatchesOfOnePullAskTogetherAndAreHandedOverTogether) {
+  AskOnce();
   Submit({0, 1});
   executor_->CrankAll();
   ASSERT_EQ(other.held.size(), 1U);
@@ -516,25 +536,55 @@ TEST_F(RowsOfOthersTest, SmallBatchesOfOnePullAskTogetherAndAreHandedOverTogethe
   EXPECT_GT(owner_->other_samples[1], 0U);
 }
 
+TEST_F(RowsOfOthersTest, AfterASlowAnswerBatchesAskOneByOne) {
+  AskOnce(kSlowNs);
+  Submit({0, 1});
+  executor_->CrankAll();
+  EXPECT_EQ(other.held.size(), 2U);
+  while (!other.held.empty()) other.Answer();
+  EXPECT_EQ(owner_->calls, (std::vector<std::size_t>{1, 1}));
+}
+
 TEST_F(RowsOfOthersTest, AnErrorThatIsAboutOneBatchDoesNotFailThoseThatAskedWithIt) {
+  AskOnce();
   Submit({0, 1});
   executor_->CrankAll();
   ASSERT_EQ(other.held.size(), 1U);
-  other.Answer(Error(ErrorCode::kAborted, "an extent does not come"));
+  const Error changed(ErrorCode::kFailedPrecondition, "an object has changed");
+  other.Answer(changed);
   ASSERT_EQ(other.held.size(), 2U) << "each asks alone";
   EXPECT_TRUE(owner_->calls.empty());
   other.Answer();
   ASSERT_EQ(owner_->names.size(), 1U);
   EXPECT_EQ(owner_->names[0].step, StepId(0));
   ExpectRecords(owner_->holds[0], 0);
-  other.Answer(Error(ErrorCode::kAborted, "an extent does not come"));
-  EXPECT_EQ(owner_->errors.size(), 1U);
+  other.Answer(changed);
+  ASSERT_EQ(owner_->errors.size(), 1U);
+  EXPECT_EQ(owner_->errors[0].code(), ErrorCode::kFailedPrecondition);
   EXPECT_TRUE(other.held.empty()) << "not asked a third time";
   owner_->holds.clear();
   EXPECT_EQ(serve_->slots().used_bytes(), 0U);
 }
 
+TEST_F(RowsOfOthersTest, AnErrorThatPassesIsLeftToTheReaderWhichThenAsksOneByOne) {
+  AskOnce();
+  Submit({0, 1});
+  executor_->CrankAll();
+  ASSERT_EQ(other.held.size(), 1U);
+  other.Answer(Error(ErrorCode::kAborted, "its GFS does not respond"));
+  ASSERT_EQ(owner_->errors.size(), 2U);
+  EXPECT_EQ(owner_->errors[0].code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+  EXPECT_EQ(slots_->promises_left, slots_->promised);
+  Submit({0, 1});
+  executor_->CrankAll();
+  EXPECT_EQ(other.held.size(), 2U);
+  while (!other.held.empty()) other.Answer();
+  EXPECT_EQ(owner_->names.size(), 2U);
+}
+
 TEST_F(RowsOfOthersTest, BatchesOfAStreamThatHasClosedAreNotAskedForAgain) {
+  AskOnce();
   Submit({0, 1});
   executor_->CrankAll();
   ASSERT_EQ(other.held.size(), 1U);
@@ -544,6 +594,30 @@ TEST_F(RowsOfOthersTest, BatchesOfAStreamThatHasClosedAreNotAskedForAgain) {
   EXPECT_EQ(owner_->errors.size(), 2U);
   EXPECT_EQ(serve_->slots().used_bytes(), 0U);
   EXPECT_EQ(slots_->promises_left, slots_->promised);
+}
+
+class ManyRowsTest : public RowsOfOthersTest {
+ protected:
+  ManyRowsTest() : RowsOfOthersTest(1 << 20, OrderMode::kGlobal, 512, 1 << 20) {}
+};
+
+TEST_F(ManyRowsTest, ARequestHasABoundedNumberOfRows) {
+  Open({.batch = 8, .credits = 63});
+  AskOnce();
+  std::vector<BatchName> names;
+  for (std::uint64_t step = 0; step < 62; ++step) names.push_back({.step = StepId(step)});
+  scheduler_->Submit(owner_, slots_, names);
+  executor_->CrankAll();
+  std::size_t rows = 0;
+  for (const auto& [request, done] : other.held) {
+    EXPECT_LE(request->rows.size(), 128U);
+    rows += request->rows.size();
+  }
+  EXPECT_GT(rows, 128U);
+  EXPECT_LT(other.held.size(), 5U);
+  while (!other.held.empty()) other.Answer();
+  EXPECT_EQ(owner_->names.size(), 62U);
+  owner_->holds.clear();
 }
 
 // The RAM tier takes nine of 16 extents.
@@ -570,6 +644,12 @@ TEST_F(CrowdedRowsTest, WhileReadersWaitForRoomInRamBatchesAskOneByOne) {
   }
   ASSERT_EQ(steps.size(), 2U);
   ASSERT_EQ(others.size(), 7U);
+  Submit({steps[0]});
+  executor_->CrankAll();
+  ASSERT_EQ(other.held.size(), 1U);
+  other.Answer();  // quickly
+  Release(0);
+  owner_->calls.clear();
   for (const ExtentId extent : others) {
     static_cast<void>(serve_->cache().Evict(serve_->dataset().key(extent), std::nullopt));
   }

@@ -7,7 +7,7 @@
 namespace forebay::stream {
 
 Status Gatherer::Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
-                            PackedPlan packed) {
+                      PackedPlan packed) {
   FOREBAY_ASSIGN(const StepSlice slice, SliceOf(spec, name));
   name_ = name;
   first_position_ = slice.first;
@@ -33,8 +33,7 @@ Status Gatherer::Plan(const StreamSpec& spec, const Order& order, const BatchNam
                             .packed = std::move(packed)});
 }
 
-Result<AssembledBatch> Gatherer::Assemble(const StreamSpec& spec,
-                                                const GatherMeans& means) {
+Result<AssembledBatch> Gatherer::Assemble(const StreamSpec& spec, const GatherMeans& means) {
   AssembledBatch batch;
   batch.name = name_;
   batch.first_position = first_position_;

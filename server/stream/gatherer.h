@@ -37,7 +37,7 @@ struct PackedPlan {
   // List the extents of samples that are decoded already, too, for a batch that must not depend on
   // what is kept.
   bool all_extents = false;
-  OpenSlots open = {};  // of the stream
+  OpenSlots open = {};  // slots of the stream's batches that are under way
   OtherNodes others = {};
 };
 
