@@ -443,9 +443,9 @@ void BatchScheduler::ChunksCame(const JobRef& job, const std::vector<fetch::Want
   Start(job);
 }
 
-// Batches ask together only where nothing waits: not for the GFS or for room in RAM here, nor, as far
-// as the last answer tells, on other nodes. Otherwise a batch would wait for what another one needs,
-// and the extents of several batches may be more than an owner has room for.
+// Batches ask together only where nothing waits: not for the GFS or for room in RAM here, nor, as
+// far as the last answer tells, on other nodes. Otherwise a batch would wait for what another one
+// needs, and the extents of several batches may be more than an owner has room for.
 void BatchScheduler::LackRows(RowsAwaited lacking, Round& round) {
   const bool asks_alone = lacking.job->waited || !rows_come_quickly_.load() ||
                           parts_.fetcher.IsAnyNeededNow();
