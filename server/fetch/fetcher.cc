@@ -319,7 +319,11 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
 void Fetcher::Complete(const std::shared_ptr<Request>& request) {
   // Asked once more at the end: an extent of a rebuilt data set has the same key and other bytes.
   if (request->dataset->is_outdated()) return request->End(request->dataset->Outdated());
-  if (request->error) return request->End(*request->error);
+  if (request->error) {
+    const auto is_set = [](char is_short) { return is_short != 0; };
+    if (std::ranges::any_of(request->is_short, is_set)) JoinFreeMemory(*request);
+    return request->End(*request->error);
+  }
   if (!request->is_refused) return request->End(std::move(request->refs));
   // Tried again when the batch is needed in half as many steps, at the latest when it is needed
   // now; until then the memory is left to what is needed sooner.
@@ -328,6 +332,18 @@ void Fetcher::Complete(const std::shared_ptr<Request>& request) {
                       .steps = request->asker.steps,
                       .steps_max = request->steps / 2,
                       .is_wanted = request->asker.is_wanted});
+}
+
+// Memory may have been short because the extents that the request has pinned lie scattered, so that
+// no run of free memory is long enough for another one. Its reader asks again, and would pin them
+// where they lie, again and again. So they are moved together now, while nobody uses them.
+void Fetcher::JoinFreeMemory(Request& request) {
+  request.refs.clear();
+  std::uint64_t bytes = 0;
+  for (const ExtentId extent : request.extents) {
+    bytes = std::max(bytes, request.dataset->catalog()->extent(extent).bytes);
+  }
+  static_cast<void>(cache_.MakeRun(bytes));  // if not, the next attempt finds as little as this one
 }
 
 bool Fetcher::IsElsewhere(const stage::Dataset& dataset, ExtentId extent) const {

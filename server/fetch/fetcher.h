@@ -129,6 +129,7 @@ class Fetcher {
   void Arrived(const std::shared_ptr<Request>& request, std::size_t index,
                const Status& status);
   void Complete(const std::shared_ptr<Request>& request);
+  void JoinFreeMemory(Request& request);
 
   tier::ExtentCache& cache_;
   stage::Stager& stager_;

@@ -446,6 +446,39 @@ TEST_F(FetcherTest, ARequestThatFitsNowhereEndsWithTheSettingsToChange) {
   EXPECT_TRUE(later.get_future().get().has_value());
 }
 
+// The free memory of two extents is in three pieces, between extents that the request pins.
+TEST_F(FetcherTest, ARequestThatFailedForFragmentsSucceedsWhenItIsMadeAgain) {
+  constexpr std::uint64_t kPieceBytes = 48 << 10;
+  FOREBAY_EXPECT_OK(rig_.Start(Incompressible(), {.ram_bytes = 512 << 10, .readers = 1}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_,
+                   FetcherOptions{.own_pin_bytes = kExtentBytes});
+  for (const ExtentId extent : Extents(8)) {
+    static_cast<void>(rig_.cache().Evict(rig_.dataset().key(extent), std::nullopt));
+  }
+  std::vector<tier::ArenaBlock> pieces;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    pieces.push_back(std::move(*rig_.arena().Allocate(kPieceBytes)));
+    FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(i)));
+  }
+  std::vector<tier::ArenaBlock> rest;
+  while (rig_.arena().largest_free_bytes() > kPieceBytes) {
+    rest.push_back(std::move(*rig_.arena().Allocate(4096)));
+  }
+  pieces.clear();
+  ASSERT_LT(rig_.arena().largest_free_bytes(), kExtentBytes);
+  const auto acquire = [this] {
+    std::promise<Result<Refs>> outcome;
+    fetcher_->Acquire(rig_.dataset(), Extents(3),
+                      {.need = Need::kRuns, .steps = [] { return std::uint64_t{0}; }},
+                      [&](Result<Refs> refs) { outcome.set_value(std::move(refs)); });
+    return outcome.get_future().get();
+  };
+  EXPECT_EQ(CodeOf(acquire()), ErrorCode::kUnavailable);
+  const auto refs = acquire();
+  EXPECT_TRUE(refs.has_value()) << refs.error().ToString();
+}
+
 // All memory has extents that are needed sooner than the batch. It is not tried at every step.
 TEST_F(FetcherTest, ABatchAheadOfNeedWaitsUntilItIsNeededSooner) {
   std::atomic<bool> is_full = false;

@@ -262,6 +262,10 @@ ExtentCache::RamRef ExtentCache::DropEvicted(Node& node) {
   return dropped;
 }
 
+bool ExtentCache::MakeRun(std::uint64_t bytes) {
+  return mover_.MakeRun(AlignUp(bytes, kArenaPageBytes));
+}
+
 Result<ExtentRef> ExtentCache::PublishRam(const ExtentKey& key, ArenaBlock block,
                                           ExtentChecksums checksums, bool is_guest) {
   FOREBAY_CHECK(block.valid());

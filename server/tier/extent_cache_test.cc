@@ -148,6 +148,17 @@ TEST_F(ExtentCacheTest, ExtentsAreMovedTogetherBeforeOneIsEvicted) {
   EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 2U) << "the two above";
 }
 
+TEST_F(ExtentCacheTest, ARunIsMadeByMovesAndWithoutAnEviction) {
+  Start(10, 0);
+  for (std::uint32_t i = 0; i < 5; ++i) Take(Bring(i, 100, 2));
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), std::nullopt));
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(3), std::nullopt));
+  EXPECT_TRUE(cache_->MakeRun(4 * kPage - 1));
+  EXPECT_EQ(arena_->largest_free_bytes(), 4 * kPage);
+  EXPECT_FALSE(cache_->MakeRun(4 * kPage + 1));
+  EXPECT_EQ(cache_->stats(TierKind::kRam).extents, 3U);
+}
+
 TEST_F(ExtentCacheTest, WhatAReaderHoldsIsNotMoved) {
   Start(6, 0);
   for (std::uint32_t i = 0; i < 3; ++i) Take(Bring(i, 100, 2));
