@@ -4,12 +4,14 @@
 // ends with its extents or an error. No thread waits.
 #include "server/fetch/fetcher.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/log.h"
+#include "server/stage/packed/packed_form.h"
 
 namespace forebay::fetch {
 namespace {
@@ -48,6 +50,7 @@ struct Fetcher::Request {
   std::vector<int> arrivals;
   std::vector<char> is_short;  // not 0: the tiers had no memory for the extent
   std::size_t missing = 0;
+  bool lacked_memory = false;  // that is why it has failed
   bool is_refused = false;     // it is not needed now, and memory is full of what is needed sooner
   std::optional<Error> error;
 
@@ -296,6 +299,7 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
               ++request->arrivals[index] < limits::kExtentArrivalsMax;
     }
     if (!again && !request->error && !request->is_refused) {
+      request->lacked_memory = is_short;
       if (is_short) request->error = TooShort(status.error());
       else if (is_gone) request->error = TooSmall();
     }
@@ -320,8 +324,7 @@ void Fetcher::Complete(const std::shared_ptr<Request>& request) {
   // Asked once more at the end: an extent of a rebuilt data set has the same key and other bytes.
   if (request->dataset->is_outdated()) return request->End(request->dataset->Outdated());
   if (request->error) {
-    const auto is_set = [](char is_short) { return is_short != 0; };
-    if (std::ranges::any_of(request->is_short, is_set)) JoinFreeMemory(*request);
+    if (request->lacked_memory) JoinFreeMemory(*request);
     return request->End(*request->error);
   }
   if (!request->is_refused) return request->End(std::move(request->refs));
@@ -339,9 +342,12 @@ void Fetcher::Complete(const std::shared_ptr<Request>& request) {
 // where they lie, again and again. So they are moved together now, while nobody uses them.
 void Fetcher::JoinFreeMemory(Request& request) {
   request.refs.clear();
-  std::uint64_t bytes = 0;
+  const stage::Dataset& dataset = *request.dataset;
+  const std::shared_ptr<const stage::PackedForm> form = dataset.form();
+  std::uint64_t bytes = 0;  // that a load allocates at a time, at most
   for (const ExtentId extent : request.extents) {
-    bytes = std::max(bytes, request.dataset->catalog()->extent(extent).bytes);
+    bytes = std::max({bytes, dataset.catalog()->extent(extent).bytes,
+                      form ? form->ImageBytesMax(extent) : 0});
   }
   static_cast<void>(cache_.MakeRun(bytes));  // if not, the next attempt finds as little as this one
 }

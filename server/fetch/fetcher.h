@@ -68,10 +68,10 @@ class Fetcher {
 
   // Makes every extent resident, or readable in pieces (its reference is then on tier kGfs), and
   // calls `done` once, with the references in order, or the first error; within this call if all
-  // are there. Extents that have arrived stay pinned until `done`, so that a set that fits in the
-  // tiers is always obtained. An extent for which there is no memory, or which is evicted again
-  // before it can be pinned, is read in pieces. If its data set is compressed at staging, this is
-  // impossible: kUnavailable, with the settings to change.
+  // are there. Extents that have arrived stay pinned until `done`, or until the request has failed,
+  // so that a set that fits in the tiers is always obtained. An extent for which there is no
+  // memory, or which is evicted again before it can be pinned, is read in pieces. If its data set
+  // is compressed at staging, this is impossible: kUnavailable, with the settings to change.
   using Done = std::function<void(Result<std::vector<tier::ExtentRef>>)>;
   struct Asker {
     Need need = Need::kSamples;

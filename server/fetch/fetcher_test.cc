@@ -474,7 +474,9 @@ TEST_F(FetcherTest, ARequestThatFailedForFragmentsSucceedsWhenItIsMadeAgain) {
                       [&](Result<Refs> refs) { outcome.set_value(std::move(refs)); });
     return outcome.get_future().get();
   };
+  EXPECT_EQ(rig_.cache().stats(tier::TierKind::kRam).moved, 0U);
   EXPECT_EQ(CodeOf(acquire()), ErrorCode::kUnavailable);
+  EXPECT_GT(rig_.cache().stats(tier::TierKind::kRam).moved, 0U);
   const auto refs = acquire();
   EXPECT_TRUE(refs.has_value()) << refs.error().ToString();
 }

@@ -34,7 +34,8 @@ constexpr std::int64_t kCallsPerSecondMax = 10'000;  // of all nodes together, t
 constexpr std::int64_t kLatecomersMs = 3'000;
 // For how long a leader that leaves waits until those who have answered have read what it has
 // published: without that, they would wait for a list until their time is over. And for how long
-// after the list was published it waits at all: who has not read it then does not live any more.
+// after the list was published it waits at all: nodes that have not read it by then have most
+// likely ended.
 constexpr std::int64_t kAwaitReadersMs = 3'000;
 constexpr std::int64_t kReadWithinMs = 60'000;
 
@@ -267,8 +268,11 @@ Error DirectoryRendezvous::Refuse(Round& round, const Error& reason) {
 void DirectoryRendezvous::AwaitReaders() {
   const std::int64_t end_ns = parts_.clock.NowNs() + kAwaitReadersMs * kNsPerMs;
   GrowingPause pause(leader_nonce_, kLeaderPauseMsMax);
-  while (OwnList()) {
-    // Who has read it removes its answer.
+  while (true) {
+    // Another leader has no need to wait for the answers to this one.
+    const auto list = Read(std::string(kList));
+    if (list.has_value() ? !IsOwn(*list) : !MayPass(list.error())) return;
+    // A node that has read it removes its answer.
     const auto answers = Answers(leader_nonce_);
     if (answers.has_value() ? answers->empty() : !MayPass(answers.error())) return;
     if (parts_.clock.NowNs() >= end_ns) {
@@ -281,13 +285,9 @@ void DirectoryRendezvous::AwaitReaders() {
   }
 }
 
-// What this leader has published, if it is still there.
-std::optional<NodeFile> DirectoryRendezvous::OwnList() {
-  auto list = Read(std::string(kList));
-  if (!list.has_value() || !list->has_value() || (*list)->leader_nonce != leader_nonce_) {
-    return std::nullopt;
-  }
-  return std::move(**list);
+// Whether this leader has published `list`.
+bool DirectoryRendezvous::IsOwn(const std::optional<NodeFile>& list) const {
+  return list && list->leader_nonce == leader_nonce_;
 }
 
 // The names of the answers to a leader.
@@ -425,7 +425,8 @@ void DirectoryRendezvous::Leave() {
     if (is_young) AwaitReaders();
     // Another leader's list stays: this node may be the one that was started wrongly, or the next
     // launch of the job has begun.
-    if (OwnList()) {
+    const auto list = Read(std::string(kList));
+    if (list.has_value() && IsOwn(*list)) {
       Remove(std::string(kList));
       // Of daemons that ended before they read the list.
       const auto answers = Answers(leader_nonce_);
@@ -433,6 +434,7 @@ void DirectoryRendezvous::Leave() {
     }
   }
   leader_nonce_ = 0;
+  complete_ns_.reset();
   // Fails, as it should, as long as another node's file lies there.
   const Status removed = parts_.directory.RemoveDirectory(job_);
   if (!removed.has_value()) {

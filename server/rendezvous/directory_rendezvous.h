@@ -58,7 +58,7 @@ class DirectoryRendezvous final : public Rendezvous {
   Status Admit(Round& round, const NodeFile& answer, const std::string& name);
   Error Refuse(Round& round, const Error& reason);
   void AwaitReaders();
-  std::optional<NodeFile> OwnList();
+  bool IsOwn(const std::optional<NodeFile>& list) const;
   Result<std::vector<std::string>> Answers(std::uint64_t leader_nonce);
   void RemoveStale(std::uint64_t leader_nonce);
 

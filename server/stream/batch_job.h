@@ -48,6 +48,8 @@ struct StreamSlots {
   std::vector<std::weak_ptr<BatchJob>> unpromised;
   std::uint64_t excess_bytes = 0;  // of all batches
   SlotBoard board;                 // of packed batches whose memory is reserved
+  // Until then, by the scheduler's clock, each batch asks other nodes alone. Of BatchScheduler.
+  std::atomic<std::int64_t> asks_alone_until_ns = 0;
 };
 
 // The stream that a batch is for, as the scheduler sees it. Called from any thread, without a lock

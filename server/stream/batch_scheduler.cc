@@ -26,8 +26,12 @@ constexpr std::uint64_t kTaskBytes = 512 * limits::kKiB;
 // Small batches ask other nodes together for so many rows at most. More would hardly make a row
 // cheaper, and would need more extents at once on the node that is asked.
 constexpr std::size_t kRowsTogether = 128;
-// An answer that takes longer has waited for something on another node.
+// They do so while answers come within this time. After one that took longer, and at the start of a
+// stream, each batch asks alone for a while; after an error for so long that the reader has asked
+// again for the batches that failed.
 constexpr std::int64_t kQuickRowsNs = 50'000'000;
+constexpr std::int64_t kAloneAfterSlowNs = 1'000'000'000;
+constexpr std::int64_t kAloneAfterErrorNs = 2 * limits::kPullDeadlineMs * 1'000'000;
 
 // A batch that failed so often, alone and with nobody else's memory to wait for, fits never.
 constexpr int kHopelessAttempts = 4;
@@ -77,7 +81,9 @@ Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
   const SlotNeed need = SlotNeedOf(*spec, {.has_ssd = options_.has_ssd,
                                            .has_other_nodes = parts_.rows != nullptr,
                                            .view_pin_bytes = options_.view_pin_bytes});
-  return slots_.Admit(std::move(spec), need);
+  FOREBAY_ASSIGN(auto slots, slots_.Admit(std::move(spec), need));
+  slots->asks_alone_until_ns = parts_.clock.NowNs() + kAloneAfterSlowNs;
+  return slots;
 }
 
 void BatchScheduler::Dismiss(const StreamSlots& slots) { slots_.Dismiss(slots); }
@@ -444,11 +450,11 @@ void BatchScheduler::ChunksCame(const JobRef& job, const std::vector<fetch::Want
 }
 
 // Batches ask together only where nothing waits: not for the GFS or for room in RAM here, nor, as
-// far as the last answer tells, on other nodes. Otherwise a batch would wait for what another one
+// far as the last answers tell, on other nodes. Otherwise a batch would wait for what another one
 // needs, and the extents of several batches may be more than an owner has room for.
 void BatchScheduler::LackRows(RowsAwaited lacking, Round& round) {
-  const bool asks_alone = lacking.job->waited || !rows_come_quickly_.load() ||
-                          parts_.fetcher.IsAnyNeededNow();
+  const bool asks_alone = lacking.job->waited || parts_.fetcher.IsAnyNeededNow() ||
+                          parts_.clock.NowNs() < lacking.job->slots->asks_alone_until_ns;
   std::size_t rows = lacking.rows.size();
   for (const RowsAwaited& other : round.lacking) rows += other.rows.size();
   if (asks_alone || rows > kRowsTogether) AwaitRows(std::exchange(round.lacking, {}));
@@ -476,16 +482,23 @@ void BatchScheduler::AwaitRows(std::vector<RowsAwaited> batches) {
   parts_.rows->Fill(*spec.dataset, std::move(rows), reader,
                     [this, held, asked_ns = parts_.clock.NowNs()](
                         const Result<fetch::RowRouter::Filled>& filled) {
-                      rows_come_quickly_ = filled.has_value() &&
-                                           parts_.clock.NowNs() - asked_ns < kQuickRowsNs;
-                      RowsCame(*held, filled);
+                      RowsCame(*held, asked_ns, filled);
                     });
 }
 
-void BatchScheduler::RowsCame(std::vector<RowsAwaited>& batches,
+void BatchScheduler::RowsCame(std::vector<RowsAwaited>& batches, std::int64_t asked_ns,
                               const Result<fetch::RowRouter::Filled>& filled) {
+  const BatchJob& first = *batches.front().job;
+  const std::int64_t now_ns = parts_.clock.NowNs();
+  if (!filled.has_value()) {
+    first.slots->asks_alone_until_ns = now_ns + kAloneAfterErrorNs;
+  } else if (now_ns - asked_ns > kQuickRowsNs) {
+    // Never earlier than an error has said.
+    first.slots->asks_alone_until_ns =
+        std::max(first.slots->asks_alone_until_ns.load(), now_ns + kAloneAfterSlowNs);
+  }
   const bool is_final = !filled.has_value() && filled.error().code() != ErrorCode::kUnavailable &&
-                        !batches.front().job->owner->closed();
+                        !first.owner->closed();
   if (is_final && batches.size() > 1) {
     // The error may be about the rows of one batch. The others must not fail with it, so each batch
     // asks once more, alone. After kUnavailable the reader itself asks for its batches again.
@@ -505,8 +518,8 @@ void BatchScheduler::RowsCame(std::vector<RowsAwaited>& batches,
       continue;
     }
     // The router counts the samples of all batches together. They are attributed to the first
-    // batches, because the figures of a stream are sums. If one batch had to wait for the GFS, all
-    // have waited.
+    // batches: the figures of a stream are sums, so only those of a batch are inexact. If one batch
+    // had to wait for the GFS, all have waited.
     const std::size_t samples = fetch::CountSamples(lacking.rows);
     const std::size_t own = std::min(own_left, samples);
     own_left -= own;

@@ -136,7 +136,7 @@ class BatchScheduler {
   // Waiting for rows, most of them of other nodes.
   void LackRows(RowsAwaited lacking, Round& round);
   void AwaitRows(std::vector<RowsAwaited> batches);
-  void RowsCame(std::vector<RowsAwaited>& batches,
+  void RowsCame(std::vector<RowsAwaited>& batches, std::int64_t asked_ns,
                 const Result<fetch::RowRouter::Filled>& filled);
 
   void LackSlots(const JobRef& job, const Error& error, bool is_hopeless);
@@ -158,8 +158,6 @@ class BatchScheduler {
   const std::shared_ptr<std::atomic<std::uint64_t>> gathered_account_ =
       std::make_shared<std::atomic<std::uint64_t>>(options_.gathered_bytes);
   std::optional<fetch::RemoteChunks> remote_chunks_;  // unset: a job of one node
-  // Whether the last request for rows was answered without a wait on another node.
-  std::atomic<bool> rows_come_quickly_ = false;
   // Idle gatherers: [0] for raw data sets, [1] for packed ones.
   std::array<std::vector<std::unique_ptr<Gatherer>>, 2> gatherers_ FOREBAY_GUARDED_BY(mutex_);
 };

@@ -64,8 +64,8 @@ class ExtentCache {
   // sooner.
   Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use,
                                  io::IoQueue* queue = nullptr, bool spares_homes = false);
-  // Moves extents that nobody uses until a block of `bytes` can be allocated; evicts nothing.
-  // False: that was not possible.
+  // Moves extents that nobody uses until a block of `bytes` can be allocated, and blocks while it
+  // copies; evicts nothing, and reserves nothing. False: that was not possible.
   bool MakeRun(std::uint64_t bytes);
   // Publishes an extent in RAM; kAlreadyExists if it is there already. `is_guest`: RAM is not its
   // home (server/stage); of extents that are needed equally soon, guests are evicted first. An
