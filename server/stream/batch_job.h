@@ -107,7 +107,7 @@ struct AnsweredBatch {
   // Set by an owner that takes the batch: the reader has it until it releases this id. 0: nobody
   // does, so its memory stays in `outcome`, and its room with the job.
   std::uint64_t id = 0;
-  // Of a batch that was taken: the part of its memory that is not in extents.
+  // The slot memory of a batch that was taken. It stays in place until the id is released.
   std::span<const std::byte> slot = {};
 
   bool is_taken() const { return id != 0; }

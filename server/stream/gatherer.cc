@@ -1,5 +1,5 @@
-// What both gatherers have in common: the samples of a batch follow from its name, by the order and
-// the selection of its stream.
+// The part that both gatherers share. It computes the samples of a batch from the batch's name, with
+// the order and the selection of its stream.
 #include "server/stream/gatherer.h"
 
 #include <algorithm>

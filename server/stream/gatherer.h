@@ -32,7 +32,7 @@ struct OtherNodes {
   bool are_chunks_asked = true;               // whether further chunks may be asked for
 };
 
-// What a batch of a packed data set is planned with; valid until Forget.
+// Tells Plan how to plan a batch of a packed data set. What it borrows must stay until Forget.
 struct PackedPlan {
   // List the extents of samples that are decoded already, too, for a batch that must not depend on
   // what is kept.

@@ -2,8 +2,8 @@
 // request has been served. One write: PumpLocked sends what is ready if no write is under way; what
 // becomes ready meanwhile is gathered in pending_, overflow_ and inline_, so a slow reader gets few
 // large messages. One Finish: EndLocked, guarded by ended_. All state is under mutex_. The session
-// calls Deliver under its sink_mutex_, and StreamSession::Close takes that mutex, so Close
-// is never called under mutex_.
+// calls Deliver under its sink_mutex_, and StreamSession::Close takes that mutex, so Close is never
+// called under mutex_.
 #include "server/stream/rpc/stream_reactor.h"
 
 #include <algorithm>
