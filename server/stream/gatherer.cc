@@ -1,5 +1,5 @@
-// The part that both gatherers share. It computes the samples of a batch from the batch's name, with
-// the order and the selection of its stream.
+// The part that both gatherers share. It computes the samples of a batch from the batch's name,
+// with the order and the selection of its stream.
 #include "server/stream/gatherer.h"
 
 #include <algorithm>
