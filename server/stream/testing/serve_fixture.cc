@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iterator>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "proto/contract/check.h"
@@ -93,6 +94,15 @@ std::vector<Error> CollectingSink::errors() const {
 std::vector<BatchName> CollectingSink::failed() const {
   std::lock_guard lock(mutex_);
   return failed_;
+}
+
+bool ServeFixture::AwaitFreeSlots() const {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (slots_->used_bytes() > 0) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 std::string ServeFixture::RecordOf(std::uint64_t sample, std::size_t record_bytes) {

@@ -167,6 +167,9 @@ class ServeFixture {
   fetch::DecodedCache& decoded() { return *decoded_; }
   tier::ExtentCache& cache() { return *cache_; }
   tier::RamArena& slots() { return *slots_; }
+  // Waits until no slot memory is in use, for 10 s at most: less than any request to another node
+  // may take. A worker that is just asking for a batch's rows frees its memory when it has asked.
+  bool AwaitFreeSlots() const;
   tier::RamArena& arena() { return *arena_; }
   tier::SegmentStore* store() { return store_.get(); }  // null: no SSD tier
   StreamRegistry& registry() { return *registry_; }
