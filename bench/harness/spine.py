@@ -8,8 +8,8 @@ import statistics
 import tempfile
 import time
 
-from harness import (datasets, machine, peers, processes, programs, rows, spine_crowded,
-                     spine_numpy)
+from harness import (datasets, machine, peers, processes, programs, rows, spine_ahead,
+                     spine_crowded, spine_numpy)
 from harness.figures import Figure, Goal, from_runs, interleave, missing, ratios
 
 GIGA = 1e9
@@ -103,6 +103,7 @@ class Spine:
             "small": (self.small_samples, SMALL_GOALS),
             "numpy": (lambda: spine_numpy.run(self), spine_numpy.GOALS),
             "crowded": (lambda: spine_crowded.run(self), spine_crowded.GOALS),
+            "ahead": (lambda: spine_ahead.run(self), spine_ahead.GOALS),
             "ssd": (self.ssd, SSD_GOALS),
             "cold_tar": (self.cold_tar, COLD_TAR_GOALS),
             "cold_files": (self.cold_files, COLD_FILES_GOALS),

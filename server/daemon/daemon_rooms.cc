@@ -150,6 +150,8 @@ Status Daemon::OpenStager() {
                                                            std::uint64_t exact_from) {
                                           return future_->NextUse(key, exact_from);
                                         },
+                                        .upcoming =
+                                            config_.stage_read_ahead ? future_.get() : nullptr,
                                         .nodes = nodes_->extents() != nullptr
                                                      ? &nodes_->membership()
                                                      : nullptr,
@@ -157,6 +159,7 @@ Status Daemon::OpenStager() {
                                         .keepers = nodes_->keepers(),
                                         .peer_parts = nodes_->catalog_parts(),
                                         .peer_stats = nodes_->object_stats()}));
+  if (config_.stage_read_ahead) future_->SetReadAhead([this] { stager_->LookAhead(); });
   fetch::FetcherOptions pins =
       fetch::FetcherOptions::For(tiers.ram.HomeBytes(), nodes_->extents() != nullptr);
   pins.clock = &clock_;

@@ -98,7 +98,7 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
   const tier::ExtentKey* const needed_later = home == plan::HomeTier::kSsd ? nullptr : &key;
   const auto allocate = [&](std::uint64_t bytes) {
     if (is_passing && working == nullptr) {
-      working = parts_.tiers.AwaitWorkingMemory(catalog->extent(extent).bytes, load.background);
+      working = parts_.tiers.AwaitWorkingMemory(catalog->extent(extent).bytes, load.can_wait());
     }
     return Allocate(load, bytes, needed_later, is_passing, queue);
   };

@@ -58,6 +58,9 @@ struct LoadRequest {
   const std::atomic<Urgency>& urgency;
   // Somebody who waits for it cannot use pieces (Access::kWhole). May become true meanwhile.
   const std::atomic<bool>& needs_whole;
+
+  // Whether a demand that somebody waits for goes first.
+  bool can_wait() const { return background || urgency.load() == Urgency::kAhead; }
 };
 
 // Thread-safe.

@@ -40,6 +40,7 @@
 #include "server/stage/placement/staging_tiers.h"
 #include "server/stage/staging_queue.h"
 #include "server/stage/stat_source.h"
+#include "server/stage/upcoming_reads.h"
 #include "server/tier/extent_cache.h"
 
 namespace forebay::stage {
@@ -72,6 +73,7 @@ struct StagerParts {
   GfsPatience* patience = nullptr;  // of `backend`; stopped together with the stager
   GfsCalls* calls = nullptr;        // of `backend`; null: hung calls are not detected
   tier::NextUse next_use;
+  UpcomingReads* upcoming = nullptr;  // null: nothing is read ahead of need
   // The nodes of the job, and the sources that ask them. All null: a job of one node.
   plan::Membership* nodes = nullptr;
   ExtentSource* peers = nullptr;
@@ -124,6 +126,11 @@ class Stager {
   void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access = Access::kOnTier,
               Urgency urgency = Urgency::kSoon);
 
+  // Call when StagerParts::upcoming may have an extent that it did not have before.
+  void LookAhead() {
+    if (parts_.upcoming != nullptr) queue_.LookAhead();
+  }
+
   // Call about once a second, after GfsCalls::Look. Lends the places of requests that take too
   // long, adjusts the number of spare threads to the number of blocked ones, and resumes postponed
   // jobs whose objects answer again.
@@ -147,7 +154,9 @@ class Stager {
   bool StageAgain(Dataset& dataset);
   void Run(io::QueueCrew& crew, io::IoQueue& queue);
   void Perform(StagingJob& job, io::IoQueue& queue);
-  void PerformLoad(const StagingJob& job, io::IoQueue& queue);
+  Status PerformLoad(const StagingJob& job, io::IoQueue& queue);
+  void PerformReadAhead(const StagingJob& job, io::IoQueue& queue);
+  std::optional<UpcomingExtent> ClaimUpcoming();
   void PerformCatalogue(StagingJob& job, io::IoQueue& queue);
   void EndPass(Dataset& dataset);
   // Ends a claimed extent that nobody will load, because the stager stops.

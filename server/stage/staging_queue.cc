@@ -132,8 +132,17 @@ void StagingQueue::AddedEarly() {
   work_.NotifyOne();
 }
 
-// The order of work: demands, catalogues, early extents, resumed background jobs, the background
-// pass of the data set whose grace time ends first, deferred loads.
+void StagingQueue::LookAhead() {
+  {
+    const MutexLock lock(mutex_);
+    looks_ahead_ = true;
+    ++looks_;
+  }
+  work_.NotifyOne();
+}
+
+// The order of work: demands, catalogues, early extents, extents that streams need soon, resumed
+// background jobs, the background pass of the data set whose grace time ends first, deferred loads.
 std::optional<StagingJob> StagingQueue::Next(io::QueueCrew& crew) {
   const auto take = [](std::deque<StagingJob>& jobs) {
     StagingJob job = std::move(jobs.front());
@@ -172,6 +181,13 @@ std::optional<StagingJob> StagingQueue::Next(io::QueueCrew& crew) {
     // Background loads ask other nodes rarely: for an extent that has a home here although its
     // owner answers again. None begins while it could be the last thread that may not wait.
     const bool may_begin = background_loads_ < background_max && MayAskOthersLocked();
+    if (looks_ahead_ && may_begin) {
+      ++background_loads_;
+      StagingJob job;
+      job.kind = StagingJob::Kind::kReadAhead;
+      job.looks = looks_;
+      return job;
+    }
     if (!resumed_.empty() && may_begin) {
       ++background_loads_;
       if (resumed_.front().asks_others) ++loads_from_others_;
@@ -275,15 +291,39 @@ std::optional<StagingJob> StagingQueue::NextDeferredLocked(std::uint32_t blocked
   return BackgroundLoadLocked(*deferred.dataset, deferred.extent);
 }
 
-bool StagingQueue::IsBlocked(const StagingJob& load) const {
+// Behind all demands. A demand that joins it raises its priority (Hurry).
+StagingJob StagingQueue::BeginReadAhead(Dataset& dataset, ExtentId extent) {
+  StagingJob job =
+      LoadOf(dataset, extent, kBackgroundPriority + parts_.gate.NextPriority());
+  job.priority->urgency = Urgency::kAhead;
+  const MutexLock lock(mutex_);
+  if (job.asks_others) ++loads_from_others_;
+  priorities_[{&dataset, extent}] = job.priority;
+  return job;
+}
+
+void StagingQueue::EndReadAhead(const StagingJob& job, bool has_found) {
+  {
+    const MutexLock lock(mutex_);
+    --background_loads_;
+    // A call of LookAhead meanwhile may be about extents that this job has not seen.
+    looks_ahead_ = has_found || looks_ != job.looks;
+  }
+  // The place of this job in the background is free.
+  work_.NotifyOne();
+}
+
+bool StagingQueue::IsBlocked(const Dataset& dataset, ExtentId extent) const {
   if (parts_.calls == nullptr || !parts_.calls->AnyLate()) return false;
   // An extent that is on a tier by now needs no object.
-  if (parts_.cache.Find(load.dataset->key(load.extent))) return false;
-  return parts_.gfs.IsBlocked(*load.dataset, *load.dataset->catalog(), load.extent);
+  if (parts_.cache.Holds(dataset.key(extent))) return false;
+  return parts_.gfs.IsBlocked(dataset, *dataset.catalog(), extent);
 }
 
 StagingQueue::Postponement StagingQueue::Postpone(StagingJob& job) {
-  if (job.kind != StagingJob::Kind::kLoad || !IsBlocked(job)) return Postponement::kNone;
+  if (job.kind != StagingJob::Kind::kLoad || !IsBlocked(*job.dataset, job.extent)) {
+    return Postponement::kNone;
+  }
   const MutexLock lock(mutex_);
   // The place in the background goes to another load. The claim stays: no other thread loads this
   // extent.
@@ -304,7 +344,7 @@ void StagingQueue::ResumePostponed() {
     const MutexLock lock(mutex_);
     std::deque<StagingJob> waiting = std::exchange(postponed_, {});
     for (StagingJob& job : waiting) {
-      const bool is_blocked = IsBlocked(job);
+      const bool is_blocked = IsBlocked(*job.dataset, job.extent);
       has_resumed = has_resumed || !is_blocked;
       std::deque<StagingJob>& next = is_blocked ? postponed_
                                      : job.background ? resumed_ : demands_;

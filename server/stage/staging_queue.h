@@ -40,6 +40,7 @@ struct StagingJob {
     kCatalogue,
     kLoad,       // `extent`, which is claimed (Dataset::Claim)
     kLoadEarly,  // `early`
+    kReadAhead,  // an extent that the thread finds, of those that streams need soon
     kEndPass,    // no extent of the data set is left to stage: close its objects
   };
   Kind kind = Kind::kLoad;
@@ -55,6 +56,7 @@ struct StagingJob {
   Access access = Access::kOnTier;
   bool background = false;
   bool asks_others = false;            // other nodes of the job are asked for the extent
+  std::uint64_t looks = 0;             // kReadAhead: the number of calls of LookAhead before it
   std::shared_ptr<LoadPriority> priority;
 };
 
@@ -96,6 +98,8 @@ class StagingQueue {
   void Defer(Dataset& dataset, ExtentId extent);
   // Call after EarlyExtents::Add has taken an extent.
   void AddedEarly();
+  // There may be an extent to read ahead: one job of kReadAhead is due.
+  void LookAhead();
 
   // Waits for the next job. nullopt: the thread has to end.
   std::optional<StagingJob> Next(io::QueueCrew& crew);
@@ -109,6 +113,13 @@ class StagingQueue {
   Postponement Postpone(StagingJob& job);
   // Returns postponed jobs whose objects answer again to where they were.
   void ResumePostponed();
+  // The load of an extent that a job of kReadAhead has claimed; EndLoad ends it.
+  StagingJob BeginReadAhead(Dataset& dataset, ExtentId extent);
+  // Whether a load of this extent would wait for an object that does not answer.
+  bool IsBlocked(const Dataset& dataset, ExtentId extent) const;
+  // Call once for each job of kReadAhead. `has_found`: it has loaded an extent. Otherwise no such
+  // job begins before LookAhead is called again.
+  void EndReadAhead(const StagingJob& job, bool has_found);
   // Call once for each job of kLoad or kCatalogue that was performed; for a load before
   // Dataset::Report. `is_catalogued`: the background pass of the data set begins.
   void EndLoad(const StagingJob& job);
@@ -164,7 +175,6 @@ class StagingQueue {
   std::optional<StagingJob> NextCatalogueLocked() FOREBAY_REQUIRES(mutex_);
   // Waits until a job is added, or until time makes one of those that wait possible.
   void AwaitWorkLocked() FOREBAY_REQUIRES(mutex_);
-  bool IsBlocked(const StagingJob& load) const;
 
   const std::uint32_t readers_;
   const Parts parts_;
@@ -182,6 +192,8 @@ class StagingQueue {
   // Priorities of loads that are queued or under way.
   std::unordered_map<LoadKey, std::shared_ptr<LoadPriority>, LoadKeyHash> priorities_
       FOREBAY_GUARDED_BY(mutex_);
+  bool looks_ahead_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::uint64_t looks_ FOREBAY_GUARDED_BY(mutex_) = 0;  // calls of LookAhead
   std::vector<Pass> passes_ FOREBAY_GUARDED_BY(mutex_);
   // Each extent once; the one that waits longest first.
   std::deque<DeferredLoad> deferred_ FOREBAY_GUARDED_BY(mutex_);

@@ -11,63 +11,76 @@ namespace {
 
 constexpr std::uint64_t kNever = fetch::kNeverUsed;
 
-// The number of samples in a window of the order, at most those of an epoch. Modes other than
-// `block` have no window: 0.
-std::uint64_t WindowSamples(const OrderShape& shape, std::uint64_t epoch_samples) {
-  if (shape.block_samples == 0) return 0;
-  // Compared by division, because both factors may be larger than the epoch.
-  if (shape.window_runs > epoch_samples / shape.block_samples) return epoch_samples;
-  return shape.block_samples * shape.window_runs;
-}
-
-// The number of selected samples below `sample`, which is also the index of the first one that is
-// not below it, because a selection is in ascending order.
-std::uint64_t FirstIndexFrom(const catalog::Selection& selection, std::uint64_t sample) {
-  std::uint64_t low = 0, high = selection.size();
-  while (low < high) {
-    const std::uint64_t middle = low + (high - low) / 2;
-    if (selection.At(middle).value() < sample) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 }  // namespace
+
+std::uint64_t StreamFuture::NextNumber() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
 
 // Batches become ready in any order. So the reader is where the first one begins that it still
 // waits for, and not behind the last one that was put together: what the first one needs would
 // count as needed in the next epoch, and others would not make room for it.
-bool StreamFuture::UpdateLocked() {
+StreamFuture::Moves StreamFuture::UpdateLocked() {
   const Ranks before{.own = progress_, .slowest = slowest_};
   progress_ = asked_.empty() ? got_ : *asked_.begin();
   slowest_ = FindSlowestLocked();
-  return progress_ != before.own || slowest_ != before.slowest;
+  Moves moves{.is_at_another_place = progress_ != before.own || slowest_ != before.slowest};
+  if (ahead_ && progress_ >= look_ahead_at_) {
+    moves.sees_further = true;
+    // Once for each place. TakeUpcoming sets the next one.
+    look_ahead_at_ = {.epoch = EpochId(~std::uint32_t{0}), .position = ~std::uint64_t{0}};
+  }
+  return moves;
+}
+
+void StreamFuture::Tell(const Moves& moves) const {
+  // Some extents are needed later than before, so they may be evicted now.
+  if (moves.is_at_another_place) memory_.Notify();
+  if (moves.sees_further) ahead_();
 }
 
 void StreamFuture::Asked(EpochId epoch, std::uint64_t begin) {
-  bool has_moved = false;
+  Moves moves;
   {
     const MutexLock lock(progress_mutex_);
     asked_.insert({.epoch = epoch, .position = begin});
-    has_moved = UpdateLocked();
+    moves = UpdateLocked();
   }
-  if (has_moved) memory_.Notify();
+  Tell(moves);
 }
 
 void StreamFuture::Answered(EpochId epoch, std::uint64_t begin, std::optional<std::uint64_t> end) {
-  bool has_moved = false;
+  Moves moves;
   {
     const MutexLock lock(progress_mutex_);
-    const auto asked = asked_.find(Progress{.epoch = epoch, .position = begin});
+    const auto asked = asked_.find(StreamPlace{.epoch = epoch, .position = begin});
     if (asked != asked_.end()) asked_.erase(asked);
     if (end) got_ = {.epoch = epoch, .position = *end};
-    has_moved = UpdateLocked();
+    moves = UpdateLocked();
   }
-  // Extents of the batch are needed later than before, so they may be evicted now.
-  if (has_moved) memory_.Notify();
+  Tell(moves);
+}
+
+// Only one thread at a time, because the first call in an epoch may take long, and demands need the
+// other threads meanwhile.
+std::optional<ExtentId> StreamFuture::TakeUpcoming() {
+  if (!upcoming_mutex_.TryLock()) return std::nullopt;
+  const MutexLock lock(upcoming_mutex_, std::adopt_lock);
+  for (;;) {
+    if (const std::optional<ExtentId> extent = upcoming_.Take(progress())) return extent;
+    const MutexLock progress_lock(progress_mutex_);
+    look_ahead_at_ = upcoming_.look_again_at();
+    // The reader may have come there meanwhile.
+    if (progress_ < look_ahead_at_) return std::nullopt;
+  }
+}
+
+void StreamFuture::PutBackUpcoming(ExtentId extent) {
+  const MutexLock lock(upcoming_mutex_);
+  upcoming_.PutBack(extent, progress());
+  const MutexLock progress_lock(progress_mutex_);
+  look_ahead_at_ = upcoming_.look_again_at();
 }
 
 void StreamFuture::Note(const fetch::ReaderPlace& place) {
@@ -79,14 +92,14 @@ void StreamFuture::Note(const fetch::ReaderPlace& place) {
   bool has_moved = false;
   {
     const MutexLock lock(progress_mutex_);
-    const Progress now{.epoch = place.epoch, .position = place.position};
+    const StreamPlace now{.epoch = place.epoch, .position = place.position};
     const auto [known, is_new] = others_.try_emplace(place.rank, now);
     if (!is_new) {
       others_in_order_.erase(others_in_order_.find(known->second));
       known->second = now;
     }
     others_in_order_.insert(now);
-    const Progress slowest = FindSlowestLocked();
+    const StreamPlace slowest = FindSlowestLocked();
     has_moved = slowest != slowest_;
     slowest_ = slowest;
   }
@@ -96,13 +109,13 @@ void StreamFuture::Note(const fetch::ReaderPlace& place) {
 
 // A rank that is a window behind, besides the batches that it may have under way, is not waited
 // for: it may have ended, and what it needs would take ever more memory.
-StreamFuture::Progress StreamFuture::FindSlowestLocked() const {
+StreamPlace StreamFuture::FindSlowestLocked() const {
   const std::uint64_t samples = spec_->plan.sample_count();
   const std::uint64_t window = WindowSamples(spec_->order.ShapeOf(progress_.epoch), samples);
   const std::uint64_t lag =
       std::min(samples, window + spec_->credits * spec_->plan.global_batch());
   // The place that is `lag` behind this rank, perhaps in the epoch before.
-  Progress oldest = progress_;
+  StreamPlace oldest = progress_;
   if (progress_.position >= lag) {
     oldest.position -= lag;
   } else if (progress_.epoch.value() == 0) {
@@ -120,26 +133,9 @@ StreamFuture::Ranks StreamFuture::ranks() const {
   return {.own = progress_, .slowest = slowest_};
 }
 
-StreamFuture::Progress StreamFuture::progress() const {
+StreamPlace StreamFuture::progress() const {
   const MutexLock lock(progress_mutex_);
   return progress_;
-}
-
-StreamFuture::Selected StreamFuture::SelectedOf(std::uint64_t first, std::uint32_t count) const {
-  const std::uint64_t begin = FirstIndexFrom(*spec_->selection, first);
-  return {.begin = begin, .count = FirstIndexFrom(*spec_->selection, first + count) - begin};
-}
-
-// The positions at which an epoch has the selected ones of the samples [first, first + count), of
-// which at most kExaminedMax are looked at, evenly spaced. Writes them to `positions` and returns
-// their number, which is 0 only if no sample is selected.
-std::size_t StreamFuture::PositionsOf(std::uint64_t first, std::uint32_t count, EpochId epoch,
-                                      Positions& positions) {
-  const auto [begin, selected] = SelectedOf(first, count);
-  const std::size_t examined = std::min<std::uint64_t>(selected, kExaminedMax);
-  for (std::size_t i = 0; i < examined; ++i) positions[i] = begin + i * selected / examined;
-  OrderOf(epoch).Inverse(std::span(positions).first(examined));
-  return examined;
 }
 
 // A reader that jumps between epochs only makes this estimate worse, never the bytes wrong.
@@ -151,7 +147,8 @@ const StreamFuture::Reach& StreamFuture::ReachOf(ExtentId extent, EpochId epoch)
   const catalog::ExtentInfo info = spec_->catalog->extent(extent);
   Positions positions;
   const std::size_t selected =
-      PositionsOf(info.first_sample.value(), info.sample_count, epoch, positions);
+      FindPositions(*spec_->selection, OrderOf(epoch), info.first_sample.value(),
+                    info.sample_count, positions);
   reach = {.epoch = epoch, .extent = extent.value()};
   for (const std::uint64_t position : std::span(positions).first(selected)) {
     reach.first = std::min(reach.first, position);
@@ -181,7 +178,8 @@ std::uint64_t StreamFuture::SoonestOf(const fetch::UnitSamples& samples, EpochId
                      known.first == samples.first && known.epoch == epoch;
   if (is_it && known.from <= from && from <= known.soonest) return known.soonest;
   Positions positions;
-  const std::size_t selected = PositionsOf(samples.first, samples.count, epoch, positions);
+  const std::size_t selected = FindPositions(*spec_->selection, OrderOf(epoch), samples.first,
+                                             samples.count, positions);
   std::uint64_t soonest = ~std::uint64_t{0};
   for (const std::uint64_t position : std::span(positions).first(selected)) {
     if (position >= from && IsMine(position)) soonest = std::min(soonest, position);
@@ -193,7 +191,7 @@ std::uint64_t StreamFuture::SoonestOf(const fetch::UnitSamples& samples, EpochId
 
 std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
   const MutexLock lock(mutex_);
-  const Progress now = progress();
+  const StreamPlace now = progress();
   for (std::uint32_t later = 0; later < 2; ++later) {
     const EpochId epoch(now.epoch.value() + later);
     if (samples.is_part && epoch != samples.epoch) continue;
@@ -209,7 +207,7 @@ std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
 }
 
 std::uint64_t StreamFuture::StepsUntilBatch(EpochId epoch, std::uint64_t begin) const {
-  const Progress now = progress();
+  const StreamPlace now = progress();
   const std::uint64_t batch = spec_->plan.global_batch();
   if (epoch <= now.epoch) {
     const bool is_ahead = epoch == now.epoch && begin > now.position;
@@ -222,7 +220,7 @@ std::uint64_t StreamFuture::StepsUntilBatch(EpochId epoch, std::uint64_t begin) 
 
 // Returns the steps from a place of the order until the extent is needed, counting into the next
 // epoch.
-std::uint64_t StreamFuture::StepsFrom(const Progress& from, ExtentId extent) {
+std::uint64_t StreamFuture::StepsFrom(const StreamPlace& from, ExtentId extent) {
   const std::uint64_t batch = spec_->plan.global_batch();
   const std::uint64_t samples = spec_->plan.sample_count();
   const auto [epoch, position] = from;
@@ -243,7 +241,9 @@ std::uint64_t StreamFuture::StepsUntil(ExtentId extent, std::uint64_t exact_from
       (samples - std::min(own.position, samples) + samples) / spec_->plan.global_batch();
   if (latest < exact_from) {
     const catalog::ExtentInfo info = spec_->catalog->extent(extent);
-    return SelectedOf(info.first_sample.value(), info.sample_count).count > 0 ? latest : kNever;
+    const SelectedRange selected =
+        SelectedOf(*spec_->selection, info.first_sample.value(), info.sample_count);
+    return selected.count > 0 ? latest : kNever;
   }
   const MutexLock lock(mutex_);
   const std::uint64_t steps = StepsFrom(own, extent);
@@ -252,7 +252,7 @@ std::uint64_t StreamFuture::StepsUntil(ExtentId extent, std::uint64_t exact_from
 }
 
 std::shared_ptr<StreamFuture> FutureUse::Add(std::shared_ptr<const StreamSpec> spec) {
-  auto future = std::make_shared<StreamFuture>(std::move(spec), memory_);
+  auto future = std::make_shared<StreamFuture>(std::move(spec), memory_, ahead_);
   {
     const MutexLock lock(mutex_);
     Futures futures = *futures_;
@@ -309,6 +309,28 @@ std::uint64_t FutureUse::NextUse(const fetch::UnitSamples& samples) const {
     soonest = std::min(soonest, future->StepsUntilAny(samples));
   }
   return soonest;
+}
+
+std::optional<stage::UpcomingExtent> FutureUse::Take() {
+  const std::shared_ptr<const Futures> asked = futures();
+  const std::uint64_t turn = turn_++;
+  for (std::size_t i = 0; i < asked->size(); ++i) {
+    const std::shared_ptr<StreamFuture>& future = (*asked)[(turn + i) % asked->size()];
+    if (const std::optional<ExtentId> extent = future->TakeUpcoming()) {
+      return stage::UpcomingExtent{.dataset = future->spec().dataset,
+                                   .extent = *extent,
+                                   .stream = future->number()};
+    }
+  }
+  return std::nullopt;
+}
+
+void FutureUse::PutBack(const stage::UpcomingExtent& refused) {
+  // A stream that has been closed meanwhile needs nothing.
+  const std::shared_ptr<const Futures> asked = futures();
+  for (const auto& future : *asked) {
+    if (future->number() == refused.stream) future->PutBackUpcoming(refused.extent);
+  }
 }
 
 }  // namespace forebay::stream

@@ -1,12 +1,14 @@
 // FutureUse: computes when an open stream needs an extent next (docs/design.md, 6): the inverse of
-// the stream's order says at which position each sample of the extent is.
+// the stream's order says at which position each sample of the extent is. Eviction asks it what is
+// needed last, and the stager what is needed first.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <vector>
@@ -15,7 +17,10 @@
 #include "proto/contract/thread_annotations.h"
 #include "server/fetch/decoded_cache.h"
 #include "server/fetch/row_source.h"
+#include "server/stage/upcoming_reads.h"
+#include "server/stream/sample_positions.h"
 #include "server/stream/stream_spec.h"
+#include "server/stream/upcoming_extents.h"
 #include "server/tier/extent_key.h"
 #include "server/tier/ram/memory_signal.h"
 
@@ -24,9 +29,15 @@ namespace forebay::stream {
 // What one stream will read. Thread-safe.
 class StreamFuture {
  public:
-  // `memory` is borrowed, and is told when extents are needed at other times than before.
-  StreamFuture(std::shared_ptr<const StreamSpec> spec, tier::MemorySignal& memory)
-      : spec_(std::move(spec)), memory_(memory), fingerprint_(spec_->order.Fingerprint()) {}
+  // `memory` is borrowed, and is told when extents are needed at other times than before. `ahead`
+  // is called when TakeUpcoming may have an extent; null: it is not used.
+  StreamFuture(std::shared_ptr<const StreamSpec> spec, tier::MemorySignal& memory,
+               std::function<void()> ahead = nullptr)
+      : spec_(std::move(spec)),
+        memory_(memory),
+        ahead_(std::move(ahead)),
+        fingerprint_(spec_->order.Fingerprint()),
+        upcoming_(spec_) {}
 
   // The reader waits for a batch that begins at this position of this epoch. Until Answered, what
   // it needs counts as needed, whatever batches behind it are ready before it. Neither call waits
@@ -46,16 +57,17 @@ class StreamFuture {
   // Steps until any of the samples is needed by this rank, beside the batch for which they were
   // decoded; of very many samples, some are looked at.
   std::uint64_t StepsUntilAny(const fetch::UnitSamples& samples);
+  // Another one for each StreamFuture of this process.
+  std::uint64_t number() const { return number_; }
+  // As UpcomingExtents. Also nullopt while another thread is in this call, which will say when
+  // there is more.
+  std::optional<ExtentId> TakeUpcoming();
+  void PutBackUpcoming(ExtentId extent);
   const StreamSpec& spec() const { return *spec_; }
 
  private:
   static constexpr std::size_t kReaches = 4096;
-  static constexpr std::uint32_t kExaminedMax = 64;
-  // Of some consecutive samples, those that are selected, as indexes of the selection.
-  struct Selected {
-    std::uint64_t begin = 0, count = 0;
-  };
-  Selected SelectedOf(std::uint64_t first, std::uint32_t count) const;
+  static std::uint64_t NextNumber();
   // First and last position in an epoch of the samples of an extent; first > last: none of them is
   // selected.
   struct Reach {
@@ -65,9 +77,6 @@ class StreamFuture {
     std::uint64_t last = 0;
   };
   const Reach& ReachOf(ExtentId extent, EpochId epoch) FOREBAY_REQUIRES(mutex_);
-  using Positions = std::array<std::uint64_t, kExaminedMax>;
-  std::size_t PositionsOf(std::uint64_t first, std::uint32_t count, EpochId epoch,
-                          Positions& positions) FOREBAY_REQUIRES(mutex_);
   // Of some samples, in one epoch: `soonest` is the first of this rank's positions from `from`
   // on, ~0 where there is none, so that it is the first from any position between the two.
   struct Soonest {
@@ -80,38 +89,43 @@ class StreamFuture {
       FOREBAY_REQUIRES(mutex_);
   const Order& OrderOf(EpochId epoch) FOREBAY_REQUIRES(mutex_);
   bool IsMine(std::uint64_t position) const;
-  // How far a rank has read.
-  struct Progress {
-    EpochId epoch;
-    std::uint64_t position = 0;
-    friend auto operator<=>(const Progress&, const Progress&) = default;
-  };
   // Returns how far this rank has read.
-  Progress progress() const FOREBAY_EXCLUDES(progress_mutex_);
+  StreamPlace progress() const FOREBAY_EXCLUDES(progress_mutex_);
   struct Ranks {
-    Progress own;
-    Progress slowest;  // of all ranks, as far as it is known here
+    StreamPlace own;
+    StreamPlace slowest;  // of all ranks, as far as it is known here
   };
   Ranks ranks() const FOREBAY_EXCLUDES(progress_mutex_);
-  // True if this rank's place, or that of the slowest one, has changed.
-  bool UpdateLocked() FOREBAY_REQUIRES(progress_mutex_);
-  Progress FindSlowestLocked() const FOREBAY_REQUIRES(progress_mutex_);
-  std::uint64_t StepsFrom(const Progress& from, ExtentId extent) FOREBAY_REQUIRES(mutex_);
+  struct Moves {
+    bool is_at_another_place = false;  // this rank, or the slowest one
+    bool sees_further = false;         // TakeUpcoming may have an extent
+  };
+  Moves UpdateLocked() FOREBAY_REQUIRES(progress_mutex_);
+  // Tells those who wait for memory, and those who read ahead.
+  void Tell(const Moves& moves) const FOREBAY_EXCLUDES(progress_mutex_);
+  StreamPlace FindSlowestLocked() const FOREBAY_REQUIRES(progress_mutex_);
+  std::uint64_t StepsFrom(const StreamPlace& from, ExtentId extent) FOREBAY_REQUIRES(mutex_);
 
   const std::shared_ptr<const StreamSpec> spec_;
   tier::MemorySignal& memory_;
+  const std::function<void()> ahead_;
+  const std::uint64_t number_ = NextNumber();
   const std::uint64_t fingerprint_;  // of the order
   // The places of the ranks have a mutex of their own, which is held briefly, so that the delivery
   // of a batch never waits for a search that asks about all extents of a cache.
   mutable Mutex progress_mutex_;
   // Where the batches begin that the reader waits for, and where the last one ends that it got.
-  std::multiset<Progress> asked_ FOREBAY_GUARDED_BY(progress_mutex_);
-  Progress got_ FOREBAY_GUARDED_BY(progress_mutex_);
-  Progress progress_ FOREBAY_GUARDED_BY(progress_mutex_);  // follows from these two
-  Progress slowest_ FOREBAY_GUARDED_BY(progress_mutex_);
+  std::multiset<StreamPlace> asked_ FOREBAY_GUARDED_BY(progress_mutex_);
+  StreamPlace got_ FOREBAY_GUARDED_BY(progress_mutex_);
+  StreamPlace progress_ FOREBAY_GUARDED_BY(progress_mutex_);  // follows from these two
+  StreamPlace slowest_ FOREBAY_GUARDED_BY(progress_mutex_);
   // The places of ranks on other nodes, by rank, and in the order of the places.
-  std::map<std::uint32_t, Progress> others_ FOREBAY_GUARDED_BY(progress_mutex_);
-  std::multiset<Progress> others_in_order_ FOREBAY_GUARDED_BY(progress_mutex_);
+  std::map<std::uint32_t, StreamPlace> others_ FOREBAY_GUARDED_BY(progress_mutex_);
+  std::multiset<StreamPlace> others_in_order_ FOREBAY_GUARDED_BY(progress_mutex_);
+  // Where the reader is to be when ahead_ is called next.
+  StreamPlace look_ahead_at_ FOREBAY_GUARDED_BY(progress_mutex_);
+  Mutex upcoming_mutex_ FOREBAY_ACQUIRED_BEFORE(progress_mutex_);
+  UpcomingExtents upcoming_ FOREBAY_GUARDED_BY(upcoming_mutex_);
   // Held while an answer is computed.
   Mutex mutex_ FOREBAY_ACQUIRED_BEFORE(progress_mutex_);
   // The orders of the epoch that is read and of the one after it, indexed by the epoch's parity.
@@ -125,10 +139,13 @@ class StreamFuture {
 };
 
 // All open streams. Thread-safe.
-class FutureUse {
+class FutureUse final : public stage::UpcomingReads {
  public:
   // `memory` is borrowed: the signal of the arena whose extents the streams read.
   explicit FutureUse(tier::MemorySignal& memory) : memory_(memory) {}
+  // `ahead` is called, from threads that deliver batches, when Take may have an extent. Call before
+  // the first Add; without this call, nothing reads ahead.
+  void SetReadAhead(std::function<void()> ahead) { ahead_ = std::move(ahead); }
 
   // Eviction knows from now on which extents this stream will need, until Remove.
   std::shared_ptr<StreamFuture> Add(std::shared_ptr<const StreamSpec> spec);
@@ -141,6 +158,10 @@ class FutureUse {
   // The steps until one of some samples is needed, as above.
   std::uint64_t NextUse(const fetch::UnitSamples& samples) const;
 
+  // For the stager. Streams take turns.
+  std::optional<stage::UpcomingExtent> Take() override;
+  void PutBack(const stage::UpcomingExtent& refused) override;
+
  private:
   // Never changes once it is in futures_: Add and Remove replace it. So the streams are asked
   // without a lock of this class, and a stream that is closed meanwhile is kept until the answer.
@@ -148,6 +169,8 @@ class FutureUse {
   std::shared_ptr<const Futures> futures() const;
 
   tier::MemorySignal& memory_;
+  std::function<void()> ahead_;
+  std::atomic<std::uint64_t> turn_ = 0;  // of the streams, for Take
   mutable Mutex mutex_;
   std::shared_ptr<const Futures> futures_ FOREBAY_GUARDED_BY(mutex_) =
       std::make_shared<const Futures>();

@@ -140,6 +140,11 @@ void ExtentCache::Find(std::span<const ExtentKey> keys, std::span<ExtentRef> res
   for (const std::size_t i : to_open) results[i] = OpenFromSsd(keys[i], 1);
 }
 
+bool ExtentCache::Holds(const ExtentKey& key) const {
+  const MutexLock lock(mutex_);
+  return index_.Holds(key);
+}
+
 ExtentRef ExtentCache::FindOn(const ExtentKey& key, TierKind tier) {
   {
     MutexLock lock(mutex_);

@@ -53,6 +53,8 @@ class ExtentCache {
   ExtentRef Find(const ExtentKey& key);
   // Finds many extents under one lock; results[i] is Find(keys[i]).
   void Find(std::span<const ExtentKey> keys, std::span<ExtentRef> results);
+  // Whether the extent is on a tier; not counted as a hit.
+  bool Holds(const ExtentKey& key) const;
   // The copy on one tier, or null; not counted as a hit. For verification.
   ExtentRef FindOn(const ExtentKey& key, TierKind tier);
 

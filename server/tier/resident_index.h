@@ -45,6 +45,7 @@ class ResidentIndex {
     const auto found = nodes_.find(key);
     return found == nodes_.end() ? nullptr : &*found;
   }
+  bool Holds(const ExtentKey& key) const { return nodes_.contains(key); }
   Residency& FindOrAdd(const ExtentKey& key) {
     const auto [found, is_new] = nodes_.try_emplace(key);
     if (is_new) {

@@ -56,6 +56,7 @@ struct Config {
   std::uint64_t stage_retry_for_s = 300;
   std::uint64_t stage_retry_max_interval_s = 3;
   std::uint64_t stage_hung_after_s = 30;
+  bool stage_read_ahead = true;
   std::uint64_t stage_requests = 8;
   std::string stage_request;
   // [[dataset]]

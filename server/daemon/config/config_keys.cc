@@ -279,6 +279,11 @@ std::vector<ConfigKey> StreamKeys() {
        "Memory for decoded chunks of packed data sets, which are kept while a stream needs them "
        "soon: bytes or a share of the cgroup's or machine's memory.",
        Capacity(&Config::decode_capacity)},
+  };
+}
+
+std::vector<ConfigKey> StageKeys() {
+  return {
       {"stage.readers", "8", "Threads that read the GFS. Each of them reads one extent at a time.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_readers, text, 64);
@@ -332,6 +337,13 @@ std::vector<ConfigKey> StreamKeys() {
          }
          return set;
        }},
+      {"stage.read_ahead", "true",
+       "Whether extents that are on no tier are read from the GFS before batches ask for them: in "
+       "the modes block and sequential, those of the next window of each open stream, as far as "
+       "they fit beside what is needed sooner.",
+       [](Config& config, const std::string& text) {
+         return SetBool(config.stage_read_ahead, text);
+       }},
   };
 }
 
@@ -382,7 +394,7 @@ std::span<const ConfigKey> ConfigKeys() {
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
     // In the order in which the reference prints them.
-    for (const auto& room : {DaemonKeys(), NodeKeys(), TierKeys(), StreamKeys()}) {
+    for (const auto& room : {DaemonKeys(), NodeKeys(), TierKeys(), StreamKeys(), StageKeys()}) {
       all.insert(all.end(), room.begin(), room.end());
     }
     return all;

@@ -105,6 +105,7 @@ constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"stage.retry_for", "0", "86401"},
     {"stage.retry_max_interval", "1", "0"},
     {"stage.hung_after", "1", "0"},
+    {"stage.read_ahead", "false", "no"},
 });
 
 Status Load(const std::string& text, Config& config) {

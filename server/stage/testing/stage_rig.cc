@@ -45,6 +45,7 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
                                                    .cache = *cache_,
                                                    .clock = clock_,
                                                    .next_use = next_use,
+                                                   .upcoming = options.upcoming,
                                                    .nodes = options.nodes,
                                                    .peers = options.peers,
                                                    .keepers = options.keepers,

@@ -161,11 +161,15 @@ Status ServeFixture::StartStager(const ServeOptions& options, tier::NextUse next
                                                           .clock = clock_,
                                                           .patience = patience_.get(),
                                                           .next_use = std::move(next_use),
+                                                          .upcoming = options.reads_ahead
+                                                                          ? future_.get()
+                                                                          : nullptr,
                                                           .nodes = options.nodes,
                                                           .peers = options.extents,
                                                           .keepers = options.keepers,
                                                           .peer_parts = options.catalog_parts,
                                                           .peer_stats = options.object_stats}));
+  if (options.reads_ahead) future_->SetReadAhead([this] { stager_->LookAhead(); });
   return {};
 }
 

@@ -94,6 +94,7 @@ struct ServeOptions {
   io::Clock* clock = nullptr;  // of the registry, borrowed; null: the real one
   std::uint64_t request_bytes = 16 << 10;
   std::uint32_t scan_depth = 8;
+  bool reads_ahead = true;  // stage.read_ahead
   // How the RAM tier is divided; unset: all but a few percent is for homes, and, with an SSD tier,
   // room for two extents to work in.
   std::optional<plan::RamPlan> ram_plan = std::nullopt;

@@ -1,0 +1,67 @@
+// UpcomingExtents: the extents of one stream in the order in which it needs them, a window ahead of
+// its reader. FutureUse hands them to the stager, which reads them ahead of need.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/order.h"
+#include "server/stream/stream_spec.h"
+
+namespace forebay::stream {
+
+// A place in a stream: a position in the order of an epoch, over all ranks.
+struct StreamPlace {
+  EpochId epoch;
+  std::uint64_t position = 0;
+  friend auto operator<=>(const StreamPlace&, const StreamPlace&) = default;
+};
+
+// Not thread-safe. Extents that other nodes keep are left out. Orders that take a sample here and a
+// sample there (global, partial) need all extents all the time: for them nothing is upcoming.
+class UpcomingExtents {
+ public:
+  explicit UpcomingExtents(std::shared_ptr<const StreamSpec> spec) : spec_(std::move(spec)) {}
+
+  // Takes the extent that is needed soonest by a stream whose reader is at `reader`: those of the
+  // window that it reads and, once it has read a quarter of that, those of the next window; in mode
+  // `sequential`, of the next extents. Each is returned once for each window that needs it.
+  // Nullopt: none before the reader is at look_again_at(). The next epoch is not looked at before
+  // the reader is there, because there may be none. The first call in an epoch takes some
+  // microseconds for each extent of the data set.
+  std::optional<ExtentId> Take(const StreamPlace& reader);
+  // There is no room for an extent that was taken. Take returns it again, and nothing before it,
+  // when the reader has read a sixteenth of a window more.
+  void PutBack(ExtentId extent, const StreamPlace& reader);
+  const StreamPlace& look_again_at() const { return look_again_at_; }
+
+ private:
+  // An extent, and the first position at which it is needed from now on.
+  struct Need {
+    std::uint64_t position = 0;
+    std::uint32_t extent = 0;
+    // The element of a heap that is needed soonest is the largest.
+    friend bool operator<(const Need& a, const Need& b) { return a.position > b.position; }
+  };
+  void Begin(const StreamPlace& reader);
+  // Adds the first position from `from` on at which the extent is needed, if there is one.
+  void Add(std::uint32_t extent, std::uint64_t from);
+  // The first position behind the window of this one.
+  std::uint64_t WindowEnd(std::uint64_t position) const;
+
+  const std::shared_ptr<const StreamSpec> spec_;
+  std::optional<Order> order_;  // of the epoch that is read; unset: nothing is upcoming
+  std::uint64_t window_ = 0;    // samples; in mode `sequential`, those of some extents
+  // A heap, and by extent the position of its element. An element with another position is out of
+  // date, and is dropped when it is met.
+  std::vector<Need> needs_;
+  std::vector<std::uint64_t> positions_;
+  StreamPlace look_again_at_;
+};
+
+}  // namespace forebay::stream

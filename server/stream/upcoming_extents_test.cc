@@ -1,0 +1,229 @@
+// The order in which a stream needs extents, against a walk through its order.
+#include "server/stream/upcoming_extents.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/stream/testing/serve_fixture.h"
+
+namespace forebay::stream::upcoming_extents_test {
+
+constexpr std::size_t kRecordBytes = 1000;
+constexpr std::uint64_t kPerExtent = 65;  // samples
+constexpr std::uint64_t kSamples = 20 * kPerExtent - 11;
+constexpr std::uint64_t kBatch = 13;
+
+class UpcomingExtentsTest : public ::testing::Test {
+ protected:
+  UpcomingExtentsTest() {
+    EXPECT_TRUE(backend_
+                    .AddFile("/gfs/data.bin", ServeFixture::RecordFile(kSamples, kRecordBytes))
+                    .has_value());
+    Serve({});
+  }
+  void Serve(const ServeOptions& options) {
+    auto made = ServeFixture::Create(backend_, kRecordBytes, options);
+    ASSERT_TRUE(made.has_value());
+    serve_ = std::move(*made);
+    ASSERT_TRUE(serve_->StageAll().has_value());
+  }
+  void Start(const ServeFixture::Ask& ask) {
+    auto spec = ResolveStream(serve_->dataset(), *serve_->Request(ask));
+    ASSERT_TRUE(spec.has_value()) << spec.error().ToString();
+    spec_ = std::make_shared<const StreamSpec>(std::move(*spec));
+    upcoming_ = std::make_unique<UpcomingExtents>(spec_);
+  }
+  // Block mode: runs of half an extent, so that most extents are in two windows.
+  static ServeFixture::Ask Block() {
+    return {.batch = kBatch, .mode = OrderMode::kBlock, .block_samples = 32, .window_runs = 6};
+  }
+  static constexpr std::uint64_t kWindow = 32 * 6;
+
+  static StreamPlace At(std::uint32_t epoch, std::uint64_t position) {
+    return {.epoch = EpochId(epoch), .position = position};
+  }
+  std::vector<std::uint32_t> TakeAll(const StreamPlace& reader) {
+    std::vector<std::uint32_t> taken;
+    while (const auto extent = upcoming_->Take(reader)) taken.push_back(extent->value());
+    return taken;
+  }
+  // The extents of the samples at [begin, end), with the first position of each.
+  std::map<std::uint32_t, std::uint64_t> Walked(std::uint32_t epoch, std::uint64_t begin,
+                                                std::uint64_t end) const {
+    const Order order(spec_->order, EpochId(epoch));
+    std::map<std::uint32_t, std::uint64_t> first;
+    for (std::uint64_t at = begin; at < std::min(end, spec_->plan.sample_count()); ++at) {
+      first.try_emplace(static_cast<std::uint32_t>(order.Forward(Position(at)) / kPerExtent), at);
+    }
+    return first;
+  }
+  static std::set<std::uint32_t> Set(const std::vector<std::uint32_t>& extents) {
+    return {extents.begin(), extents.end()};
+  }
+  static std::set<std::uint32_t> Set(const std::map<std::uint32_t, std::uint64_t>& extents) {
+    std::set<std::uint32_t> set;
+    for (const auto& [extent, position] : extents) set.insert(extent);
+    return set;
+  }
+
+  io::MemoryBackend backend_;
+  std::unique_ptr<ServeFixture> serve_;
+  std::shared_ptr<const StreamSpec> spec_;
+  std::unique_ptr<UpcomingExtents> upcoming_;
+};
+
+TEST_F(UpcomingExtentsTest, AStreamThatBeginsNeedsItsFirstWindowInTheOrderOfNeed) {
+  Start(Block());
+  const std::vector<std::uint32_t> taken = TakeAll(At(0, 0));
+  const auto walked = Walked(0, 0, kWindow);
+  EXPECT_EQ(Set(taken), Set(walked));
+  EXPECT_EQ(taken.size(), walked.size()) << "each once";
+  // Extents have more samples than are looked at, so the first position of an extent may be later
+  // than it seems, by a few samples of the window.
+  for (std::size_t i = 1; i < taken.size(); ++i) {
+    EXPECT_LE(walked.at(taken[i - 1]), walked.at(taken[i]) + kBatch) << "place " << i;
+  }
+}
+
+TEST_F(UpcomingExtentsTest, EachWindowIsUpcomingOnceTheReaderHasReadAQuarterOfTheOneBefore) {
+  ServeFixture::Ask ask = Block();
+  ask.selection = "range:0:1280";  // no short run, so that all windows have one length
+  Start(ask);
+  for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
+    EXPECT_EQ(Set(TakeAll(At(epoch, 0))), Set(Walked(epoch, 0, kWindow)));
+    std::uint64_t window = 0;
+    for (std::uint64_t position = 0; position < 1280; position += kBatch) {
+      const std::vector<std::uint32_t> taken = TakeAll(At(epoch, position));
+      const StreamPlace again = upcoming_->look_again_at();
+      EXPECT_GT(again, At(epoch, position));
+      const std::uint64_t next = std::min<std::uint64_t>((position + kWindow / 4 * 3) / kWindow,
+                                                         1280 / kWindow);
+      if (next == window) {
+        EXPECT_TRUE(taken.empty()) << "position " << position;
+        continue;
+      }
+      window = next;
+      const auto walked = Walked(epoch, window * kWindow, (window + 1) * kWindow);
+      EXPECT_EQ(Set(taken), Set(walked)) << "epoch " << epoch << ", window " << window;
+    }
+    EXPECT_EQ(upcoming_->look_again_at(), At(epoch + 1, 0)) << "whether there is one is not known";
+  }
+}
+
+// A short run shifts the windows behind it, which is not looked at.
+TEST_F(UpcomingExtentsTest, WhatAPositionNeedsWasTakenBeforeTheReaderIsThere) {
+  Start(Block());
+  for (std::uint32_t epoch = 0; epoch < 5; ++epoch) {
+    std::map<std::uint32_t, std::uint64_t> taken;  // the last time, as a position
+    for (std::uint64_t position = 0; position < kSamples; position += kBatch) {
+      for (const std::uint32_t extent : TakeAll(At(epoch, position))) taken[extent] = position;
+      for (const auto& [extent, at] : Walked(epoch, position, position + kBatch)) {
+        ASSERT_TRUE(taken.contains(extent)) << "position " << at;
+        EXPECT_GE(taken[extent] + 2 * kWindow, at) << "too long ago to be there still";
+      }
+    }
+  }
+}
+
+TEST_F(UpcomingExtentsTest, NothingComesBeforeThePlaceToLookAgain) {
+  Start(Block());
+  EXPECT_FALSE(TakeAll(At(0, 0)).empty());
+  StreamPlace again = upcoming_->look_again_at();
+  while (again.epoch == EpochId(0)) {
+    EXPECT_TRUE(TakeAll(At(0, again.position - 1)).empty());
+    EXPECT_FALSE(TakeAll(again).empty()) << "position " << again.position;
+    again = upcoming_->look_again_at();
+  }
+}
+
+TEST_F(UpcomingExtentsTest, WhatWasRefusedComesAgainFirstWhenTheReaderHasReadOn) {
+  Start(Block());
+  const std::vector<std::uint32_t> all = TakeAll(At(0, 0));
+  Start(Block());
+  ASSERT_EQ(upcoming_->Take(At(0, 0))->value(), all[0]);
+  ASSERT_EQ(upcoming_->Take(At(0, 0))->value(), all[1]);
+  upcoming_->PutBack(ExtentId(all[1]), At(0, 0));
+  EXPECT_TRUE(TakeAll(At(0, 0)).empty());
+  EXPECT_EQ(upcoming_->look_again_at(), At(0, kWindow / 16));
+  // The same as before, the refused one included, in the order of what is left of the window.
+  std::vector<std::uint32_t> rest = TakeAll(At(0, kWindow / 16));
+  EXPECT_EQ(Set(rest), std::set<std::uint32_t>(all.begin() + 1, all.end()));
+  EXPECT_EQ(rest.size(), all.size() - 1) << "each once";
+  // Refusals leave no second entry for later windows.
+  std::size_t later = 0;
+  for (std::uint64_t position = 0; position < kSamples; position += kBatch) {
+    later += TakeAll(At(0, position)).size();
+  }
+  Start(Block());
+  std::size_t without = 0;
+  static_cast<void>(TakeAll(At(0, 0)));
+  for (std::uint64_t position = 0; position < kSamples; position += kBatch) {
+    without += TakeAll(At(0, position)).size();
+  }
+  EXPECT_EQ(later, without);
+}
+
+TEST_F(UpcomingExtentsTest, AReaderThatResumesInTheMiddleNeedsNothingOfWhatIsBehindIt) {
+  Start(Block());
+  const std::uint64_t position = 3 * kWindow + 20;
+  EXPECT_EQ(Set(TakeAll(At(1, position))), Set(Walked(1, position, 4 * kWindow)));
+}
+
+TEST_F(UpcomingExtentsTest, SequentialOrdersNeedTheNextFewExtents) {
+  Start({.batch = kBatch, .mode = OrderMode::kSequential});
+  const std::vector<std::uint32_t> begin = TakeAll(At(0, 0));
+  ASSERT_GE(begin.size(), 4U);
+  EXPECT_LT(begin.size(), 20U) << "not all of the data set";
+  std::uint32_t next = 0;
+  for (const std::uint32_t extent : begin) EXPECT_EQ(extent, next++);
+  // An extent that is in two of the stretches that count as windows comes in both.
+  for (std::uint64_t position = 0; position < kSamples; position += kBatch) {
+    for (const std::uint32_t extent : TakeAll(At(0, position))) {
+      EXPECT_TRUE(extent == next || extent + 1 == next) << "position " << position;
+      next = std::max(next, extent + 1);
+    }
+  }
+  EXPECT_EQ(next, 20U);
+}
+
+TEST_F(UpcomingExtentsTest, OrdersThatReadHereAndThereHaveNothingUpcoming) {
+  Start({.batch = kBatch});
+  EXPECT_TRUE(TakeAll(At(0, 0)).empty());
+  EXPECT_EQ(upcoming_->look_again_at(), At(1, 0));
+}
+
+TEST_F(UpcomingExtentsTest, ExtentsOfOtherNodesAreLeftOut) {
+  Serve({.ram_bytes = 5 << 16});  // most extents have no home
+  Start(Block());
+  const std::vector<std::uint32_t> all = TakeAll(At(0, 0));
+  std::vector<bool> remote(20, false);
+  std::set<std::uint32_t> left(all.begin(), all.end());
+  // What has a home when SetRemote is called stays local.
+  for (const std::uint32_t extent : all) {
+    if (serve_->dataset().home(ExtentId(extent)) != plan::HomeTier::kNone) continue;
+    remote[extent] = true;
+    left.erase(extent);
+  }
+  ASSERT_LT(left.size(), all.size() / 2);
+  serve_->dataset().SetRemote(remote);
+  Start(Block());
+  EXPECT_EQ(Set(TakeAll(At(0, 0))), left);
+}
+
+TEST_F(UpcomingExtentsTest, ASelectionThatSkipsExtentsSkipsThemHere) {
+  ServeFixture::Ask ask = Block();
+  ask.selection = "range:130:260";  // extents 2 to 5
+  Start(ask);
+  std::set<std::uint32_t> all;
+  for (std::uint64_t position = 0; position < 260; position += kBatch) {
+    for (const std::uint32_t extent : TakeAll(At(0, position))) all.insert(extent);
+  }
+  EXPECT_EQ(all, (std::set<std::uint32_t>{2, 3, 4, 5}));
+}
+
+}  // namespace forebay::stream::upcoming_extents_test
