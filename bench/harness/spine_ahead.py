@@ -1,5 +1,5 @@
-"""Row `ahead` of suite `spine`: a data set that does not fit on the tiers, read in mode `block` from a
-slow GFS. It shows how much of the waiting for the GFS goes away when the next window is read
+"""Row `ahead` of suite `spine`: a data set that does not fit on the tiers, read in mode `block`
+from a slow GFS. It shows how much of the waiting for the GFS goes away when the next window is read
 ahead of need, and how many more bytes that reads."""
 
 from harness import datasets, peers, processes, spine
