@@ -88,15 +88,22 @@ class ExtentReads {
   std::vector<OneRead> reads_;     // by tag
   std::vector<std::size_t> free_;  // tags
   std::vector<io::Completion> completions_;
+  std::optional<RequestGate::Want> want_;  // while Start has more requests to make
   bool is_given_up_ = false;  // nobody will use the bytes, so they need no check
 };
 
 // Blocks in the gate only while this thread holds no permit; otherwise it reaps its own reads,
-// which frees permits. A thread that blocked with permits in hand could wait for itself.
+// which frees permits. A thread that blocked with permits in hand could wait for itself. Places
+// that become free meanwhile must not all go to background work, or a demanded extent would have to
+// share the bandwidth with that.
 Result<RequestGate::Permit> ExtentReads::AwaitPermit(RequestGate::Group group) {
   while (in_flight() > 0) {
     if (!free_.empty()) {
-      if (const auto permit = gate_.TryAcquire(priority_, group)) return *permit;
+      if (const auto permit = gate_.TryAcquire(priority_, group)) {
+        if (want_) want_->Renew();
+        return *permit;
+      }
+      if (!want_) want_.emplace(gate_, priority_, group);
     }
     FOREBAY_TRY(Reap());
   }
@@ -129,6 +136,7 @@ Status ExtentReads::Start(const OneRead& first, std::span<std::byte> image,
     free_.pop_back();
     reads_[tag] = std::move(read);
   }
+  want_.reset();
   return {};
 }
 

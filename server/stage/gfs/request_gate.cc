@@ -14,10 +14,42 @@ namespace forebay::stage {
 bool RequestGate::MayPassLocked(const Priority& priority, Group group) const {
   if (free_ == 0 || lent_of_.contains(group)) return false;
   const std::uint64_t own = priority.load(std::memory_order_relaxed);
+  if (own >= kBackgroundPriority && IsHeldBackLocked()) return false;
   return std::ranges::none_of(waiting_, [&](const Waiter& other) FOREBAY_REQUIRES(mutex_) {
     return other.priority->load(std::memory_order_relaxed) < own &&
            !lent_of_.contains(other.group);
   });
+}
+
+bool RequestGate::IsHeldBackLocked() const {
+  if (wanted_.empty()) return false;
+  const std::int64_t before_ns = clock_.NowNs() - kHoldBackMs * 1'000'000;
+  return std::ranges::any_of(wanted_, [&](const auto& entry) FOREBAY_REQUIRES(mutex_) {
+    const Wanted& wanted = entry.second;
+    return wanted.priority->load(std::memory_order_relaxed) < kBackgroundPriority &&
+           wanted.since_ns > before_ns && !lent_of_.contains(wanted.group);
+  });
+}
+
+RequestGate::Want::Want(RequestGate& gate, const Priority& priority, Group group)
+    : gate_(gate), number_([&] {
+        const MutexLock lock(gate.mutex_);
+        gate.wanted_[gate.next_want_] = {
+            .priority = &priority, .group = group, .since_ns = gate.clock_.NowNs()};
+        return gate.next_want_++;
+      }()) {}
+
+RequestGate::Want::~Want() {
+  {
+    const MutexLock lock(gate_.mutex_);
+    gate_.wanted_.erase(number_);
+  }
+  gate_.changed_.NotifyAll();
+}
+
+void RequestGate::Want::Renew() {
+  const MutexLock lock(gate_.mutex_);
+  gate_.wanted_[number_].since_ns = gate_.clock_.NowNs();
 }
 
 RequestGate::Permit RequestGate::TakeLocked(Group group) {
@@ -68,9 +100,11 @@ void RequestGate::Release(Permit permit) {
 
 void RequestGate::LendPlacesOf(std::int64_t longer_than_ns) {
   const std::int64_t before_ns = clock_.NowNs() - longer_than_ns;
-  bool has_lent = false;
+  bool may_pass = false;
   {
     const MutexLock lock(mutex_);
+    // Nobody else wakes those that an old Want holds back no longer.
+    may_pass = !wanted_.empty();
     // Permits are numbered in the order of their begin, so the oldest comes first.
     while (!held_.empty() && held_.begin()->second.since_ns <= before_ns &&
            lent_.size() < lent_max_) {
@@ -79,10 +113,10 @@ void RequestGate::LendPlacesOf(std::int64_t longer_than_ns) {
       ++lent_of_[request.group];
       held_.erase(held_.begin());
       ++free_;
-      has_lent = true;
+      may_pass = true;
     }
   }
-  if (has_lent) changed_.NotifyAll();
+  if (may_pass) changed_.NotifyAll();
 }
 
 std::size_t RequestGate::lent() const {

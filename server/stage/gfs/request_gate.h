@@ -47,14 +47,32 @@ class RequestGate {
   Permit Acquire(const Priority& priority, Group group);
   // A permit, if one is free and no request with a smaller priority value waits for it.
   std::optional<Permit> TryAcquire(const Priority& priority, Group group);
+  // While this exists, no background request passes: a demand has requests under way and wants to
+  // make more, but cannot wait in Acquire. If it gets none for kHoldBackMs, background requests
+  // pass all the same, because its object may not answer.
+  class Want {
+   public:
+    Want(RequestGate& gate, const Priority& priority, Group group);
+    ~Want();
+    Want(const Want&) = delete;
+    Want& operator=(const Want&) = delete;
+    // It has got a permit.
+    void Renew();
+
+   private:
+    RequestGate& gate_;
+    const std::uint64_t number_;
+  };
+  static constexpr std::int64_t kHoldBackMs = 500;
+
   void Release(Permit permit);
   // Lowers `priority` to `value`; no effect if it is smaller already.
   void Promote(Priority& priority, std::uint64_t value);
   // Number of threads that wait in Acquire.
   std::size_t waiting() const;
 
-  // Lends the places of requests that have taken longer than this to requests of other groups.
-  // Requests of the same group wait until these have ended.
+  // Call about once a second. Lends the places of requests that have taken longer than this to
+  // requests of other groups. Requests of the same group wait until these have ended.
   void LendPlacesOf(std::int64_t longer_than_ns);
   // Number of places that are lent now.
   std::size_t lent() const;
@@ -72,7 +90,14 @@ class RequestGate {
     Group group = 0;
   };
 
+  struct Wanted {
+    const Priority* priority = nullptr;
+    Group group = 0;
+    std::int64_t since_ns = 0;
+  };
+
   bool MayPassLocked(const Priority& priority, Group group) const FOREBAY_REQUIRES(mutex_);
+  bool IsHeldBackLocked() const FOREBAY_REQUIRES(mutex_);
   Permit TakeLocked(Group group) FOREBAY_REQUIRES(mutex_);
 
   io::Clock& clock_;
@@ -88,6 +113,8 @@ class RequestGate {
   // By group: how many of them.
   std::unordered_map<Group, std::size_t> lent_of_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<Waiter> waiting_ FOREBAY_GUARDED_BY(mutex_);  // at most one for each thread
+  std::map<std::uint64_t, Wanted> wanted_ FOREBAY_GUARDED_BY(mutex_);  // by Want
+  std::uint64_t next_want_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace forebay::stage

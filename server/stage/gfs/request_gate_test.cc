@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -137,6 +139,66 @@ TEST(RequestGate, ServesTheSmallestRankFirstWhoeverCameFirst) {
   for (int i = 0; i < 3; ++i) waiters.Add(priorities[i], i);
   gate.Release(held);
   EXPECT_EQ(waiters.Join(), (std::vector<int>{1, 2, 0}));
+}
+
+// A demand that has requests under way cannot wait in the gate.
+TEST(RequestGate, ADemandThatWantsMoreHoldsBackTheBackgroundAndNobodyElse) {
+  io::ManualClock clock;
+  RequestGate gate(4, clock);
+  const Priority demand = 5, other_demand = 9, background = kBackgroundPriority + 1;
+  {
+    const RequestGate::Want want(gate, demand, kObject);
+    EXPECT_FALSE(gate.TryAcquire(background, kOther));
+    EXPECT_TRUE(gate.TryAcquire(other_demand, kOther));
+    EXPECT_TRUE(gate.TryAcquire(demand, kObject));
+  }
+  EXPECT_TRUE(gate.TryAcquire(background, kOther));
+  const RequestGate::Want of_background(gate, background, kObject);
+  EXPECT_TRUE(gate.TryAcquire(background, kOther));
+}
+
+TEST(RequestGate, AWaitingBackgroundRequestPassesWhenTheDemandHasAllItWants) {
+  io::ManualClock clock;
+  RequestGate gate(1, clock);
+  const Priority demand = 5, background = kBackgroundPriority + 1;
+  std::optional<RequestGate::Want> want(std::in_place, gate, demand, kObject);
+  std::thread waiter([&] { gate.Release(gate.Acquire(background, kOther)); });
+  while (gate.waiting() == 0) std::this_thread::yield();
+  want.reset();
+  waiter.join();
+}
+
+TEST(RequestGate, ADemandThatGetsNothingForLongHoldsBackNobody) {
+  io::ManualClock clock;
+  RequestGate gate(2, clock);
+  const Priority demand = 5, background = kBackgroundPriority + 1;
+  RequestGate::Want want(gate, demand, kObject);
+  clock.AdvanceNs(RequestGate::kHoldBackMs * 1'000'000 - 1);
+  EXPECT_FALSE(gate.TryAcquire(background, kOther));
+  want.Renew();
+  clock.AdvanceNs(1);
+  EXPECT_FALSE(gate.TryAcquire(background, kOther));
+  std::thread waiter([&] { gate.Release(gate.Acquire(background, kOther)); });
+  while (gate.waiting() == 0) std::this_thread::yield();
+  clock.AdvanceNs(RequestGate::kHoldBackMs * 1'000'000);
+  gate.LendPlacesOf(30'000'000'000);  // as Stager::Look does
+  waiter.join();
+}
+
+TEST(RequestGate, ADemandWhoseObjectDoesNotAnswerHoldsBackNobody) {
+  io::ManualClock clock;
+  RequestGate gate(1, clock);
+  const Priority demand = 5, background = kBackgroundPriority + 1;
+  const auto hung = gate.TryAcquire(demand, kObject);
+  ASSERT_TRUE(hung.has_value());
+  clock.AdvanceNs(100);
+  const RequestGate::Want want(gate, demand, kObject);
+  gate.LendPlacesOf(50);
+  const auto other = gate.TryAcquire(background, kOther);
+  ASSERT_TRUE(other.has_value());
+  gate.Release(*other);
+  gate.Release(*hung);
+  EXPECT_FALSE(gate.TryAcquire(background, kOther)) << "it answers again";
 }
 
 TEST(RequestGate, APromotedWaiterIsServedAtItsNewRank) {
