@@ -159,7 +159,9 @@ Status Daemon::OpenStager() {
                                         .keepers = nodes_->keepers(),
                                         .peer_parts = nodes_->catalog_parts(),
                                         .peer_stats = nodes_->object_stats()}));
-  if (config_.stage_read_ahead) future_->SetReadAhead([this] { stager_->LookAhead(); });
+  if (config_.stage_read_ahead) {
+    future_->SetReadAhead([stager = stager_.get()] { stager->LookAhead(); });
+  }
   fetch::FetcherOptions pins =
       fetch::FetcherOptions::For(tiers.ram.HomeBytes(), nodes_->extents() != nullptr);
   pins.clock = &clock_;

@@ -452,7 +452,7 @@ std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
   return next;
 }
 
-bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns) {
+bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns, bool ahead) {
   std::vector<Waiter> waiters;
   bool has_ended = false;
   {
@@ -460,9 +460,10 @@ bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns)
     // A lack of memory is temporary: the extent stays absent, and the pass does not fail for it.
     const bool is_short = !status.has_value() &&
                           status.error().code() == ErrorCode::kResourceExhausted;
-    if (!status.has_value() && !is_short && !first_error_) first_error_ = status.error();
+    const bool is_tried_again = is_short || (ahead && !waiters_.contains(extent));
+    if (!status.has_value() && !is_tried_again && !first_error_) first_error_ = status.error();
     extents_.EndLoad(extent, status.has_value() ? ExtentTable::Outcome::kResident
-                             : is_short         ? ExtentTable::Outcome::kAbsent
+                             : is_tried_again   ? ExtentTable::Outcome::kAbsent
                                                 : ExtentTable::Outcome::kFailed);
     // Taken out under the lock: a waiter that is added from now on belongs to the next load.
     if (auto found = waiters_.find(extent); found != waiters_.end()) {

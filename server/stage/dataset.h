@@ -217,8 +217,9 @@ class Dataset {
   // Claims the next extent in staging order that nobody has claimed; nullopt if there is none.
   std::optional<ExtentId> ClaimNext(std::int64_t now_ns);
   // Reports the outcome of a claimed load; calls its waiters. True if the pass has ended with it.
-  // A lack of memory (kResourceExhausted) does not fail the pass: the extent stays unstaged.
-  bool Report(ExtentId extent, const Status& status, std::int64_t now_ns);
+  // A lack of memory (kResourceExhausted) does not fail the pass: the extent stays unstaged. Nor
+  // does an error of a load that was made `ahead` of need, if nobody waits for it by now.
+  bool Report(ExtentId extent, const Status& status, std::int64_t now_ns, bool ahead = false);
   // True once after each pass that has ended; the caller logs it.
   bool TakePassEnded();
   // Calls `waiter` when the load of the extent has ended or failed. False, without keeping

@@ -88,9 +88,8 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
     FOREBAY_TRY(parts_.pieces.Describe(dataset, catalog, extent, load.priority, queue));
     return false;
   }
-  // 3. The whole extent is read and stored.
-  // Space for homes in RAM is planned for the stored images. Raw bytes that are on their way to
-  // SSD, or are to be compressed, need working memory.
+  // 3. The whole extent is read and stored. Space for homes in RAM is for stored images. Raw bytes
+  // that are on their way to SSD, or are to be compressed, need working memory.
   const bool is_passing = home == plan::HomeTier::kSsd || dataset.form();
   // Held from when the bytes come until this function returns: by then they have left the memory
   // that staging works in.
@@ -98,7 +97,8 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
   const tier::ExtentKey* const needed_later = home == plan::HomeTier::kSsd ? nullptr : &key;
   const auto allocate = [&](std::uint64_t bytes) {
     if (is_passing && working == nullptr) {
-      working = parts_.tiers.AwaitWorkingMemory(catalog->extent(extent).bytes, load.can_wait());
+      working = parts_.tiers.AwaitWorkingMemory(catalog->extent(extent).bytes,
+                                                [&load] { return load.can_wait(); });
     }
     return Allocate(load, bytes, needed_later, is_passing, queue);
   };
@@ -127,9 +127,13 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
   const auto is_exhausted = [](const Result<tier::ArenaBlock>& block) {
     return !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;
   };
-  if (key != nullptr && urgency_is(Urgency::kAhead)) {
-    request.wait_ms = 0;
-    Result<tier::ArenaBlock> block = parts_.tiers.Allocate(request, queue);
+  if ((key != nullptr || load.ahead) && urgency_is(Urgency::kAhead)) {
+    StagingTiers::MemoryRequest at_once = request;
+    at_once.wait_ms = 0;
+    // What passes through RAM to SSD takes no extent from its home for that.
+    at_once.key = &load.dataset.key(load.extent);
+    at_once.spares_homes = key == nullptr;
+    Result<tier::ArenaBlock> block = parts_.tiers.Allocate(at_once, queue);
     // It may have become urgent meanwhile.
     if (!is_exhausted(block) || urgency_is(Urgency::kAhead)) return block;
   }

@@ -53,14 +53,17 @@ struct LoadRequest {
   ExtentId extent;
   Access access = Access::kOnTier;
   bool background = false;  // nobody waits for it: guests are evicted for it, but nothing else
+  bool ahead = false;       // nobody demanded it when it began: it is read ahead of need
   const Priority& priority;  // priority of its GFS requests
   // May become more urgent while the extent is loaded. Of no effect for background loads.
   const std::atomic<Urgency>& urgency;
   // Somebody who waits for it cannot use pieces (Access::kWhole). May become true meanwhile.
   const std::atomic<bool>& needs_whole;
 
-  // Whether a demand that somebody waits for goes first.
-  bool can_wait() const { return background || urgency.load() == Urgency::kAhead; }
+  // Whether nobody waits for it by now.
+  bool can_wait() const {
+    return background || (ahead && urgency.load() == Urgency::kAhead);
+  }
 };
 
 // Thread-safe.

@@ -2,11 +2,13 @@
 // what is needed sooner.
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -39,6 +41,7 @@ class NamedReads final : public UpcomingReads {
   }
   std::optional<UpcomingExtent> Take() override {
     const std::lock_guard lock(mutex_);
+    if (on_take_) on_take_();
     if (named_.empty()) return std::nullopt;
     const UpcomingExtent next = named_.front();
     named_.pop_front();
@@ -49,6 +52,14 @@ class NamedReads final : public UpcomingReads {
     EXPECT_EQ(refused.stream, 7U);
     refused_.push_back(refused.extent.value());
   }
+  std::size_t left() const {
+    const std::lock_guard lock(mutex_);
+    return named_.size();
+  }
+  void OnTake(std::function<void()> on_take) {
+    const std::lock_guard lock(mutex_);
+    on_take_ = std::move(on_take);
+  }
   std::vector<std::uint32_t> refused() const {
     const std::lock_guard lock(mutex_);
     return refused_;
@@ -58,6 +69,7 @@ class NamedReads final : public UpcomingReads {
   mutable std::mutex mutex_;
   std::deque<UpcomingExtent> named_;
   std::vector<std::uint32_t> refused_;
+  std::function<void()> on_take_;
 };
 
 class ReadAheadTest : public ::testing::Test {
@@ -113,8 +125,38 @@ TEST_F(ReadAheadTest, WhatIsOnATierIsNotReadAgain) {
   EXPECT_EQ(extents_read(), 2U);
 }
 
+// Every read stands still, so a thread that reads ahead is not free again.
 TEST_F(ReadAheadTest, ThreadsReadSeveralAtOnceAndLeaveOneForDemands) {
-  Start({.readers = 4});
+  for (const std::uint32_t readers : {2U, 3U, 4U}) {
+    Start({.ram_bytes = 16 << 20, .readers = readers, .request_bytes = 128 << 10});
+    const std::uint64_t before = rig_.gfs_faults.faults_injected();
+    const auto stalled = [&] { return rig_.gfs_faults.faults_injected() - before; };
+    rig_.gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead, .is_persistent = true});
+    ReadAhead({0, 1, 2, 3, 4});
+    while (stalled() < readers - 1) std::this_thread::yield();
+    std::promise<Status> told;
+    rig_.stager().Demand(rig_.dataset(), ExtentId(7),
+                         [&](const Status& status) { told.set_value(status); });
+    while (stalled() < readers) std::this_thread::yield();
+    // The place of the demand is free again, and still nothing more is read ahead.
+    EXPECT_EQ(upcoming_.left(), 5 - (readers - 1));
+    rig_.gfs_faults.Disarm();
+    rig_.gfs_faults.ReleaseStalls();
+    FOREBAY_EXPECT_OK(told.get_future().get());
+    for (std::uint32_t extent = 0; extent < 5; ++extent) AwaitOnATier(extent);
+    // An extent is on a tier a moment before it is counted, and the end of the rig ends all loads.
+    Dataset& dataset = rig_.dataset();
+    while (dataset.progress().gfs_bytes < read_before_ + 6 * kExtentBytes) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(extents_read(), 6U) << "each once";
+    rig_.Stop();
+  }
+}
+
+TEST_F(ReadAheadTest, ItHasOnlyAPartOfTheMemoryUnderWay) {
+  // An eighth of the memory is two extents and a little: the third one is the last.
+  Start({.ram_bytes = (16 << 16) + (1 << 16), .readers = 8, .request_bytes = 128 << 10});
   rig_.gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead, .is_persistent = true});
   ReadAhead({0, 1, 2, 3, 4});
   while (rig_.gfs_faults.faults_injected() < 3) std::this_thread::yield();
@@ -122,13 +164,39 @@ TEST_F(ReadAheadTest, ThreadsReadSeveralAtOnceAndLeaveOneForDemands) {
   rig_.stager().Demand(rig_.dataset(), ExtentId(7),
                        [&](const Status& status) { told.set_value(status); });
   while (rig_.gfs_faults.faults_injected() < 4) std::this_thread::yield();
+  EXPECT_EQ(upcoming_.left(), 2U);
   rig_.gfs_faults.Disarm();
   rig_.gfs_faults.ReleaseStalls();
   FOREBAY_EXPECT_OK(told.get_future().get());
   for (std::uint32_t extent = 0; extent < 5; ++extent) AwaitOnATier(extent);
-  // An extent is on a tier a moment before it is counted.
-  while (extents_read() < 6) std::this_thread::yield();
-  EXPECT_EQ(extents_read(), 6U) << "each once";
+}
+
+// An extent that passes through RAM on its way to SSD.
+TEST_F(ReadAheadTest, WhatGoesToSsdTakesTheHomeOfNobody) {
+  EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
+  Start({.ram_bytes = 512 << 10,
+         .reserve_bytes = 256 << 10,
+         .ssd_bytes = 4 << 20,
+         .next_use = [](const tier::ExtentKey&, std::uint64_t) -> std::uint64_t { return 50; }},
+        /*homes=*/true);
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  ASSERT_EQ(rig_.dataset().home(ExtentId(7)), plan::HomeTier::kSsd);
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(7)), std::nullopt));
+  std::vector<tier::ArenaBlock> hoard;
+  while (rig_.arena().largest_free_bytes() > 0) {
+    auto block = rig_.arena().Allocate(rig_.arena().largest_free_bytes());
+    if (!block.has_value()) break;
+    hoard.push_back(std::move(*block));
+  }
+  const std::uint64_t in_ram = rig_.cache().stats(tier::TierKind::kRam).extents;
+  ASSERT_GT(in_ram, 0U);
+  ReadAhead({7});
+  AwaitRefusals(1);
+  EXPECT_EQ(rig_.cache().stats(tier::TierKind::kRam).extents, in_ram);
+  hoard.clear();
+  ReadAhead({7});
+  AwaitOnATier(7);
+  EXPECT_EQ(rig_.cache().stats(tier::TierKind::kRam).extents, in_ram);
 }
 
 TEST_F(ReadAheadTest, ADemandJoinsTheReadThatIsUnderWay) {
@@ -184,20 +252,49 @@ TEST_F(ReadAheadTest, AnErrorOfTheGfsIsNobodys) {
   FOREBAY_EXPECT_OK(rig_.Verify(ExtentId(3)));
 }
 
-TEST_F(ReadAheadTest, ItGoesBeforeTheRestOfTheDataSet) {
+// A pass stages extents that have a home. What it has passed while that was read ahead in vain must
+// not be forgotten.
+TEST_F(ReadAheadTest, AnErrorDuringAPassFailsItOnlyIfSomebodyWaits) {
+  Start({}, /*homes=*/true);
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  Dataset& dataset = rig_.dataset();
+  for (const bool waits : {false, true}) {
+    std::vector<bool> resident(rig_.extent_count(), true);
+    resident[3] = false;
+    ASSERT_TRUE(dataset.BeginStagingAgain(resident, 1));
+    ASSERT_TRUE(dataset.Claim(ExtentId(3), /*again=*/true));
+    EXPECT_FALSE(dataset.ClaimNext(2));
+    bool is_told = false;
+    if (waits) {
+      ASSERT_TRUE(dataset.AddWaiter(ExtentId(3), [&](const Status& status) {
+        is_told = !status.has_value();
+      }));
+    }
+    EXPECT_TRUE(dataset.Report(ExtentId(3), Error(ErrorCode::kDataLoss, "bad"), 3, true));
+    EXPECT_EQ(is_told, waits);
+    EXPECT_EQ(dataset.progress().state, waits ? DatasetState::kFailed : DatasetState::kStaged);
+  }
+}
+
+TEST_F(ReadAheadTest, ItGoesBeforeTheRestOfTheDataSetAndAfterDemands) {
   Start({.readers = 1}, /*homes=*/true);
   rig_.gfs_faults.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead});
   rig_.stager().Stage(rig_.dataset());
   while (rig_.gfs_faults.faults_injected() < 1) std::this_thread::yield();  // extent 0
+  std::vector<std::uint64_t> read_at_takes;
+  upcoming_.OnTake([&] { read_at_takes.push_back(rig_.dataset().progress().gfs_bytes); });
   ReadAhead({6});
-  std::promise<std::uint64_t> read_by_then;
-  rig_.stager().Demand(rig_.dataset(), ExtentId(5), [&](const Status&) {
-    read_by_then.set_value(rig_.dataset().progress().gfs_bytes);
-  });
+  std::promise<Status> told;
+  rig_.stager().Demand(rig_.dataset(), ExtentId(5),
+                       [&](const Status& status) { told.set_value(status); });
   rig_.gfs_faults.ReleaseStalls();
-  EXPECT_EQ(read_by_then.get_future().get(), 2 * kExtentBytes) << "a demand goes before it";
+  FOREBAY_EXPECT_OK(told.get_future().get());
   FOREBAY_EXPECT_OK(AwaitPassEnd(rig_.dataset()));
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, kFileBytes);
+  rig_.Stop();
+  ASSERT_GE(read_at_takes.size(), 2U);
+  EXPECT_EQ(read_at_takes[0], 2 * kExtentBytes) << "extents 0 and 5 went before it";
+  EXPECT_EQ(read_at_takes[1], 3 * kExtentBytes) << "and nothing else";
 }
 
 TEST_F(ReadAheadTest, TheEndOfTheDaemonEndsIt) {

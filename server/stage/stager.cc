@@ -19,6 +19,9 @@ using tier::ExtentKey;
 namespace {
 
 constexpr std::size_t kReaderDepth = 32;  // of its I/O queue
+// The part of the RAM tier that extents may take while they are read ahead: nothing can make way
+// for them at that time.
+constexpr std::uint64_t kReadAheadPart = 8;
 constexpr std::int64_t kReaderGraceNs = 50'000'000;  // longer than from catalog to first pull
 
 // The space for homes. Files that an earlier daemon has left on SSD take a part of it already.
@@ -142,7 +145,9 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                                 .gate = gate_,
                                 .gfs = gfs_,
                                 .supplier = supplier_,
-                                .early = early_}) {
+                                .early = early_,
+                                .ahead_bytes_max =
+                                    parts_.arena.capacity_bytes() / kReadAheadPart}) {
   if (parts_.nodes != nullptr && parts_.keepers != nullptr) {
     sharing_.emplace(*parts_.nodes, *parts_.keepers, parts_.clock);
   }
@@ -292,7 +297,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
     }
     if (dataset.AddWaiter(extent, waiter)) {
       // A background load that a reader now waits for gets the priority of a demand.
-      if (queue_.Hurry(dataset, extent, access, urgency)) parts_.arena.memory_signal().Notify();
+      if (queue_.Hurry(dataset, extent, access, urgency)) tiers_.Hurried();
       return;
     }
     // The load under way ended between the two calls: look again.
@@ -353,7 +358,7 @@ void Stager::Perform(StagingJob& job, io::IoQueue& queue) {
   switch (job.kind) {
     case StagingJob::Kind::kCatalogue: return PerformCatalogue(job, queue);
     case StagingJob::Kind::kLoad: return static_cast<void>(PerformLoad(job, queue));
-    case StagingJob::Kind::kReadAhead: return PerformReadAhead(job, queue);
+    case StagingJob::Kind::kReadAhead: return PerformReadAhead(queue);
     case StagingJob::Kind::kLoadEarly: return early_.Load(*job.early, queue);
     case StagingJob::Kind::kEndPass: return EndPass(*job.dataset);
   }
@@ -372,6 +377,7 @@ Status Stager::PerformLoad(const StagingJob& job, io::IoQueue& queue) {
                                                 .extent = job.extent,
                                                 .access = job.access,
                                                 .background = job.background,
+                                                .ahead = job.ahead,
                                                 .priority = job.priority->requests,
                                                 .urgency = job.priority->urgency,
                                                 .needs_whole = job.priority->needs_whole},
@@ -380,48 +386,44 @@ Status Stager::PerformLoad(const StagingJob& job, io::IoQueue& queue) {
   if (supplied.has_value() && *supplied) queue_.AddPass(dataset);
   const Status loaded = supplied.has_value() ? Status() : Status(supplied.error());
   queue_.EndLoad(job);
-  if (dataset.Report(job.extent, loaded, parts_.clock.NowNs())) gfs_.CloseObjects(dataset);
-  // A demand may have been served in pieces, and a background load may have found no memory. If
-  // that leaves an extent with a home on no tier, it is loaded later.
+  if (dataset.Report(job.extent, loaded, parts_.clock.NowNs(), job.ahead)) {
+    gfs_.CloseObjects(dataset);
+  }
+  // A demand may have been served in pieces, and a load that nobody waits for may have failed, or
+  // found no memory. If that leaves an extent with a home on no tier, it is loaded later.
   const bool is_short = !loaded.has_value() &&
                         loaded.error().code() == ErrorCode::kResourceExhausted && job.background;
   if (is_short) {
     log::Warn("data set '{}': extent {} is on no tier yet: {}; it is loaded when there is memory",
               dataset.name(), job.extent.value(), loaded.error().message());
   }
-  if (loaded.has_value() || is_short) queue_.Defer(dataset, job.extent);
+  if (loaded.has_value() || is_short || job.ahead) queue_.Defer(dataset, job.extent);
   LogPassEnd(dataset);
   return loaded;
 }
 
-// Only what this node reads from the GFS for the job is read ahead: other nodes send rows of the
-// rest when batches ask for them.
-std::optional<UpcomingExtent> Stager::ClaimUpcoming() {
-  while (const std::optional<UpcomingExtent> next = parts_.upcoming->Take()) {
+// Reads one extent ahead of need. Only what this node reads from the GFS for the job is read ahead:
+// other nodes send rows of the rest when batches ask for them. An extent takes free memory, and
+// that of extents which are needed later (Urgency::kAhead). This is the strategy "aggressive" of
+// Cao et al., "A Study of Integrated Prefetching and Caching Strategies", SIGMETRICS 1995.
+void Stager::PerformReadAhead(io::IoQueue& queue) {
+  std::optional<UpcomingExtent> next;
+  std::optional<StagingJob> load;
+  while (!load && (next = parts_.upcoming->Take())) {
     Dataset& dataset = *next->dataset;
     const bool is_wanted = !dataset.is_outdated() &&
                            supplier_.Reads(dataset.group_key(next->extent)) &&
                            !parts_.cache.Holds(dataset.key(next->extent)) &&
                            !queue_.IsBlocked(dataset, next->extent);
-    if (is_wanted && dataset.Claim(next->extent, /*again=*/true)) return next;
+    if (is_wanted) load = queue_.BeginReadAhead(dataset, next->extent);
   }
-  return std::nullopt;
-}
-
-// The extent takes free memory and that of extents which are needed later (Urgency::kAhead), so
-// reading ahead never makes a reader wait, and reads no extent twice. This is the strategy
-// "aggressive" of Cao et al., "A Study of Integrated Prefetching and Caching Strategies",
-// SIGMETRICS 1995, which is close to the optimum.
-void Stager::PerformReadAhead(const StagingJob& job, io::IoQueue& queue) {
-  const std::optional<UpcomingExtent> next = ClaimUpcoming();
-  if (!next) return queue_.EndReadAhead(job, /*has_found=*/false);
-  // Another thread may take the next one meanwhile.
-  queue_.LookAhead();
-  const Status loaded = PerformLoad(queue_.BeginReadAhead(*next->dataset, next->extent), queue);
-  const bool is_refused =
-      !loaded.has_value() && loaded.error().code() == ErrorCode::kResourceExhausted;
-  if (is_refused) parts_.upcoming->PutBack(*next);
-  queue_.EndReadAhead(job, !is_refused);
+  queue_.EndSearch(load.has_value());
+  if (!load) return;
+  const Status loaded = PerformLoad(*load, queue);
+  if (!loaded.has_value() && loaded.error().code() == ErrorCode::kResourceExhausted) {
+    parts_.upcoming->PutBack(*next);
+    queue_.LookAhead();  // Take finds it, and says from when on there may be room
+  }
 }
 
 void Stager::PerformCatalogue(StagingJob& job, io::IoQueue& queue) {

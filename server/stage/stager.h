@@ -155,8 +155,7 @@ class Stager {
   void Run(io::QueueCrew& crew, io::IoQueue& queue);
   void Perform(StagingJob& job, io::IoQueue& queue);
   Status PerformLoad(const StagingJob& job, io::IoQueue& queue);
-  void PerformReadAhead(const StagingJob& job, io::IoQueue& queue);
-  std::optional<UpcomingExtent> ClaimUpcoming();
+  void PerformReadAhead(io::IoQueue& queue);
   void PerformCatalogue(StagingJob& job, io::IoQueue& queue);
   void EndPass(Dataset& dataset);
   // Ends a claimed extent that nobody will load, because the stager stops.

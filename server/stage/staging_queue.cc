@@ -136,9 +136,18 @@ void StagingQueue::LookAhead() {
   {
     const MutexLock lock(mutex_);
     looks_ahead_ = true;
-    ++looks_;
   }
   work_.NotifyOne();
+}
+
+// Reading ahead goes on as long as there are streams, so it leaves a thread for demands even where
+// a quarter of the threads is none.
+bool StagingQueue::MayLookAheadLocked(std::uint32_t background_max, std::uint32_t spare) const {
+  const std::uint32_t for_demands = std::max(1U, readers_ / 4);
+  const std::uint32_t ahead_max = std::max(for_demands + 1, readers_) - for_demands + spare;
+  return looks_ahead_ && !is_searching_ && ahead_loads_ < ahead_max &&
+         background_loads_ + ahead_loads_ < background_max &&
+         ahead_bytes_ < parts_.ahead_bytes_max && MayAskOthersLocked();
 }
 
 // The order of work: demands, catalogues, early extents, extents that streams need soon, resumed
@@ -178,16 +187,18 @@ std::optional<StagingJob> StagingQueue::Next(io::QueueCrew& crew) {
       job.early = std::move(early);
       return job;
     }
-    // Background loads ask other nodes rarely: for an extent that has a home here although its
-    // owner answers again. None begins while it could be the last thread that may not wait.
-    const bool may_begin = background_loads_ < background_max && MayAskOthersLocked();
-    if (looks_ahead_ && may_begin) {
-      ++background_loads_;
+    if (MayLookAheadLocked(background_max, spare)) {
+      looks_ahead_ = false;
+      is_searching_ = true;
+      ++ahead_loads_;
       StagingJob job;
       job.kind = StagingJob::Kind::kReadAhead;
-      job.looks = looks_;
       return job;
     }
+    // Background loads ask other nodes rarely: for an extent that has a home here although its
+    // owner answers again. None begins while it could be the last thread that may not wait.
+    const bool may_begin =
+        background_loads_ + ahead_loads_ < background_max && MayAskOthersLocked();
     if (!resumed_.empty() && may_begin) {
       ++background_loads_;
       if (resumed_.front().asks_others) ++loads_from_others_;
@@ -291,32 +302,37 @@ std::optional<StagingJob> StagingQueue::NextDeferredLocked(std::uint32_t blocked
   return BackgroundLoadLocked(*deferred.dataset, deferred.extent);
 }
 
-// Behind all demands. A demand that joins it raises its priority (Hurry).
-StagingJob StagingQueue::BeginReadAhead(Dataset& dataset, ExtentId extent) {
+// The claim and the priority are made together, so that a demand that finds the claim finds the
+// priority, too (Hurry).
+std::optional<StagingJob> StagingQueue::BeginReadAhead(Dataset& dataset, ExtentId extent) {
   StagingJob job =
       LoadOf(dataset, extent, kBackgroundPriority + parts_.gate.NextPriority());
   job.priority->urgency = Urgency::kAhead;
+  job.ahead = true;
+  job.ahead_bytes = dataset.catalog()->extent(extent).bytes;
   const MutexLock lock(mutex_);
-  if (job.asks_others) ++loads_from_others_;
+  if (stopping_ || job.asks_others || !dataset.Claim(extent, /*again=*/true)) {
+    return std::nullopt;
+  }
+  ahead_bytes_ += job.ahead_bytes;
   priorities_[{&dataset, extent}] = job.priority;
   return job;
 }
 
-void StagingQueue::EndReadAhead(const StagingJob& job, bool has_found) {
+void StagingQueue::EndSearch(bool has_found) {
   {
     const MutexLock lock(mutex_);
-    --background_loads_;
-    // A call of LookAhead meanwhile may be about extents that this job has not seen.
-    looks_ahead_ = has_found || looks_ != job.looks;
+    is_searching_ = false;
+    if (has_found) looks_ahead_ = true;
+    if (!has_found) --ahead_loads_;
   }
-  // The place of this job in the background is free.
   work_.NotifyOne();
 }
 
 bool StagingQueue::IsBlocked(const Dataset& dataset, ExtentId extent) const {
   if (parts_.calls == nullptr || !parts_.calls->AnyLate()) return false;
   // An extent that is on a tier by now needs no object.
-  if (parts_.cache.Holds(dataset.key(extent))) return false;
+  if (parts_.cache.Find(dataset.key(extent))) return false;
   return parts_.gfs.IsBlocked(dataset, *dataset.catalog(), extent);
 }
 
@@ -367,6 +383,11 @@ void StagingQueue::EndLoad(const StagingJob& job) {
   const MutexLock lock(mutex_);
   priorities_.erase({job.dataset, job.extent});
   if (job.background) --background_loads_;
+  if (job.ahead) {
+    --ahead_loads_;
+    ahead_bytes_ -= job.ahead_bytes;
+    work_.NotifyOne();
+  }
   EndAskingLocked(job);
 }
 

@@ -40,7 +40,7 @@ struct StagingJob {
     kCatalogue,
     kLoad,       // `extent`, which is claimed (Dataset::Claim)
     kLoadEarly,  // `early`
-    kReadAhead,  // an extent that the thread finds, of those that streams need soon
+    kReadAhead,  // the thread looks for an extent that a stream needs soon, and loads it
     kEndPass,    // no extent of the data set is left to stage: close its objects
   };
   Kind kind = Kind::kLoad;
@@ -56,7 +56,8 @@ struct StagingJob {
   Access access = Access::kOnTier;
   bool background = false;
   bool asks_others = false;            // other nodes of the job are asked for the extent
-  std::uint64_t looks = 0;             // kReadAhead: the number of calls of LookAhead before it
+  bool ahead = false;                  // read ahead: nobody demanded it when it began
+  std::uint64_t ahead_bytes = 0;       // of the extent, if `ahead`
   std::shared_ptr<LoadPriority> priority;
 };
 
@@ -72,6 +73,9 @@ class StagingQueue {
     const GfsReader& gfs;
     const ExtentSupplier& supplier;
     EarlyExtents& early;
+    // Extents of this size together may be read ahead at the same time, and the last one that
+    // exceeds it.
+    std::uint64_t ahead_bytes_max = 0;
   };
   // `readers`: the number of threads, without spare ones and without the one that never waits for
   // other nodes (StagerOptions).
@@ -98,7 +102,7 @@ class StagingQueue {
   void Defer(Dataset& dataset, ExtentId extent);
   // Call after EarlyExtents::Add has taken an extent.
   void AddedEarly();
-  // There may be an extent to read ahead: one job of kReadAhead is due.
+  // There may be an extent to read ahead: a job of kReadAhead is due.
   void LookAhead();
 
   // Waits for the next job. nullopt: the thread has to end.
@@ -113,13 +117,15 @@ class StagingQueue {
   Postponement Postpone(StagingJob& job);
   // Returns postponed jobs whose objects answer again to where they were.
   void ResumePostponed();
-  // The load of an extent that a job of kReadAhead has claimed; EndLoad ends it.
-  StagingJob BeginReadAhead(Dataset& dataset, ExtentId extent);
+  // For a job of kReadAhead that has found an extent which is on no tier: claims it. Returns its
+  // load, for EndLoad. Nullopt: it is being loaded, or another node would have to be asked.
+  std::optional<StagingJob> BeginReadAhead(Dataset& dataset, ExtentId extent);
+  // Call once for each job of kReadAhead, when it has searched. `has_found`: BeginReadAhead has
+  // returned a load, and another thread may look for the next extent meanwhile. Otherwise no such
+  // job begins before LookAhead is called.
+  void EndSearch(bool has_found);
   // Whether a load of this extent would wait for an object that does not answer.
   bool IsBlocked(const Dataset& dataset, ExtentId extent) const;
-  // Call once for each job of kReadAhead. `has_found`: it has loaded an extent. Otherwise no such
-  // job begins before LookAhead is called again.
-  void EndReadAhead(const StagingJob& job, bool has_found);
   // Call once for each job of kLoad or kCatalogue that was performed; for a load before
   // Dataset::Report. `is_catalogued`: the background pass of the data set begins.
   void EndLoad(const StagingJob& job);
@@ -161,6 +167,9 @@ class StagingQueue {
     return loads_from_others_ < readers_;
   }
   void EndAskingLocked(const StagingJob& job) FOREBAY_REQUIRES(mutex_);
+  // Whether one more extent may be read ahead. `background_max`: of all that no reader waits for.
+  bool MayLookAheadLocked(std::uint32_t background_max, std::uint32_t spare) const
+      FOREBAY_REQUIRES(mutex_);
   // Puts the data set whose grace time ends first at the front of passes_, which is not empty.
   // Returns the time that is left of it.
   std::int64_t PutSoonestFirstLocked() FOREBAY_REQUIRES(mutex_);
@@ -192,8 +201,12 @@ class StagingQueue {
   // Priorities of loads that are queued or under way.
   std::unordered_map<LoadKey, std::shared_ptr<LoadPriority>, LoadKeyHash> priorities_
       FOREBAY_GUARDED_BY(mutex_);
+  // LookAhead was called since the last search began, or that has found an extent.
   bool looks_ahead_ FOREBAY_GUARDED_BY(mutex_) = false;
-  std::uint64_t looks_ FOREBAY_GUARDED_BY(mutex_) = 0;  // calls of LookAhead
+  bool is_searching_ FOREBAY_GUARDED_BY(mutex_) = false;  // one thread at a time
+  // Under way, the search included; not part of background_loads_.
+  std::uint32_t ahead_loads_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t ahead_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::vector<Pass> passes_ FOREBAY_GUARDED_BY(mutex_);
   // Each extent once; the one that waits longest first.
   std::deque<DeferredLoad> deferred_ FOREBAY_GUARDED_BY(mutex_);

@@ -21,10 +21,12 @@ class UpcomingReads {
  public:
   virtual ~UpcomingReads() = default;
   // Takes the extent of some stream that it needs soonest, among those that were not taken yet; it
-  // may be on a tier. Nullopt: none is needed soon. May compute for long.
+  // may be on a tier. Nullopt: none is needed soon. May compute for long; the stager calls it from
+  // one thread at a time.
   virtual std::optional<UpcomingExtent> Take() = 0;
   // There is no memory now for an extent that was taken, because what fills it is needed sooner.
-  // Take returns it again, and nothing else of this stream, when the stream has read on.
+  // Take returns it again when the stream has read on, and nothing else of this stream before that.
+  // Returns at once.
   virtual void PutBack(const UpcomingExtent& refused) = 0;
 };
 

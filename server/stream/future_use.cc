@@ -26,6 +26,7 @@ StreamFuture::Moves StreamFuture::UpdateLocked() {
   progress_ = asked_.empty() ? got_ : *asked_.begin();
   slowest_ = FindSlowestLocked();
   Moves moves{.is_at_another_place = progress_ != before.own || slowest_ != before.slowest};
+  if (progress_ < before.own) look_ahead_at_ = progress_;  // a reader that begins an epoch again
   if (ahead_ && progress_ >= look_ahead_at_) {
     moves.sees_further = true;
     // Once for each place. TakeUpcoming sets the next one.
@@ -62,25 +63,28 @@ void StreamFuture::Answered(EpochId epoch, std::uint64_t begin, std::optional<st
   Tell(moves);
 }
 
-// Only one thread at a time, because the first call in an epoch may take long, and demands need the
-// other threads meanwhile.
 std::optional<ExtentId> StreamFuture::TakeUpcoming() {
-  if (!upcoming_mutex_.TryLock()) return std::nullopt;
-  const MutexLock lock(upcoming_mutex_, std::adopt_lock);
+  const MutexLock lock(upcoming_mutex_);
   for (;;) {
-    if (const std::optional<ExtentId> extent = upcoming_.Take(progress())) return extent;
+    StreamPlace reader;
+    std::vector<ExtentId> refused;
+    {
+      const MutexLock progress_lock(progress_mutex_);
+      reader = progress_;
+      refused.swap(put_back_);
+    }
+    for (const ExtentId extent : refused) upcoming_.PutBack(extent, reader);
+    if (const std::optional<ExtentId> extent = upcoming_.Take(reader)) return extent;
     const MutexLock progress_lock(progress_mutex_);
     look_ahead_at_ = upcoming_.look_again_at();
     // The reader may have come there meanwhile.
-    if (progress_ < look_ahead_at_) return std::nullopt;
+    if (progress_ < look_ahead_at_ || progress_ == reader) return std::nullopt;
   }
 }
 
 void StreamFuture::PutBackUpcoming(ExtentId extent) {
-  const MutexLock lock(upcoming_mutex_);
-  upcoming_.PutBack(extent, progress());
-  const MutexLock progress_lock(progress_mutex_);
-  look_ahead_at_ = upcoming_.look_again_at();
+  const MutexLock lock(progress_mutex_);
+  put_back_.push_back(extent);
 }
 
 void StreamFuture::Note(const fetch::ReaderPlace& place) {

@@ -1,7 +1,7 @@
 // Streams of data sets that are larger than the tiers: the next window is on a tier before a batch
 // asks for it.
+#include <chrono>
 #include <memory>
-#include <set>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -66,6 +66,15 @@ class ReadAheadStreamTest : public ::testing::Test {
     }
     return true;
   }
+  // For 20 s at most.
+  bool AwaitWindow(std::uint32_t epoch, std::uint64_t window) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!IsWindowOnTiers(epoch, window)) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
 
   io::MemoryBackend backend_;
   std::unique_ptr<ServeFixture> serve_;
@@ -87,7 +96,27 @@ TEST_F(ReadAheadStreamTest, NoBatchOfALaterWindowWaitsForTheGfs) {
         }
       }
       if (window + 1 == kExtents / 4) continue;
-      while (!IsWindowOnTiers(epoch, window + 1)) std::this_thread::yield();
+      ASSERT_TRUE(AwaitWindow(epoch, window + 1)) << "epoch " << epoch << ", window " << window;
+    }
+  }
+}
+
+TEST_F(ReadAheadStreamTest, TheLastEpochThatHasANumberIsReadLikeAnyOther) {
+  Start(/*reads_ahead=*/true);
+  const std::uint32_t last = ~std::uint32_t{0};
+  for (std::uint64_t step = 0; step < kSamples / kBatch; ++step) ReadBatch(last, step);
+  // The threads that read ahead are still there.
+  ReadBatch(0, 0);
+  EXPECT_TRUE(AwaitWindow(0, 0));
+}
+
+// Validation reads one epoch again and again.
+TEST_F(ReadAheadStreamTest, AnEpochThatIsReadAgainIsReadAheadAgain) {
+  Start(/*reads_ahead=*/true);
+  for (int pass = 0; pass < 3; ++pass) {
+    for (std::uint64_t window = 0; window + 1 < kExtents / 4; ++window) {
+      for (std::uint64_t step = 0; step < 4; ++step) ReadBatch(5, window * 4 + step);
+      ASSERT_TRUE(AwaitWindow(5, window + 1)) << "pass " << pass << ", window " << window;
     }
   }
 }

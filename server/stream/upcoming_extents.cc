@@ -13,7 +13,7 @@ namespace forebay::stream {
 namespace {
 
 // In mode `sequential`: how many extents of the mean size a "window" has.
-constexpr std::uint64_t kSequentialExtents = 8;
+constexpr double kSequentialExtents = 8;
 // How far ahead of the reader extents count, in quarters of a window. Not a whole window, so that
 // ranks on other nodes that are a little slower have left the window before, whose extents then
 // make way.
@@ -48,26 +48,40 @@ void UpcomingExtents::Begin(const StreamPlace& reader) {
   positions_.assign(spec_->catalog->extent_count(), 0);
   look_again_at_ = reader;
   order_.emplace(spec_->order, reader.epoch);
-  const std::uint64_t samples = spec_->plan.sample_count();
-  const std::uint32_t extents = spec_->catalog->extent_count();
-  window_ = WindowSamples(spec_->order.ShapeOf(reader.epoch), samples);
-  if (window_ == 0) {
-    const std::uint64_t in_part = std::max(1U, extents / spec_->catalog->part_count());
-    window_ = std::max<std::uint64_t>(1, kSequentialExtents * samples / in_part);
-  }
-  for (std::uint32_t extent = 0; extent < extents; ++extent) {
+  for (std::uint32_t extent = 0; extent < spec_->catalog->extent_count(); ++extent) {
     if (!spec_->dataset->IsRemote(ExtentId(extent))) Add(extent, reader.position);
   }
+  const std::uint64_t samples = spec_->plan.sample_count();
+  window_ = WindowSamples(spec_->order.ShapeOf(reader.epoch), samples);
+  if (window_ == 0 && !needs_.empty()) {
+    const double left = static_cast<double>(samples - std::min(reader.position, samples));
+    const double in_part = static_cast<double>(needs_.size()) / spec_->catalog->part_count();
+    window_ = static_cast<std::uint64_t>(left / in_part * kSequentialExtents);
+  }
+  window_ = std::max<std::uint64_t>(1, window_);
+}
+
+// Batches of one pull are answered in any order, so a place a little behind is none to go back to.
+bool UpcomingExtents::HasGoneBack(const StreamPlace& reader) const {
+  return order_ && reader.epoch == reader_.epoch && reader.position < reader_.position &&
+         reader_.position - reader.position > window_;
 }
 
 std::optional<ExtentId> UpcomingExtents::Take(const StreamPlace& reader) {
-  const StreamPlace next_epoch{.epoch = EpochId(reader.epoch.value() + 1), .position = 0};
-  if (!spec_->ReadsRuns(reader.epoch)) {
+  // The last epoch that can be named has none after it.
+  const bool is_last = reader.epoch.value() == std::numeric_limits<std::uint32_t>::max();
+  const StreamPlace next_epoch{
+      .epoch = is_last ? reader.epoch : EpochId(reader.epoch.value() + 1),
+      .position = is_last ? std::numeric_limits<std::uint64_t>::max() : 0};
+  const bool goes_back = reader.epoch < reader_.epoch || HasGoneBack(reader);
+  reader_ = reader;
+  if (goes_back) ++restarts_;
+  if (!spec_->ReadsRuns(reader.epoch) || restarts_ > kRestartsMax) {
     order_.reset();
     look_again_at_ = next_epoch;
     return std::nullopt;
   }
-  if (!order_ || order_->epoch() != reader.epoch) Begin(reader);
+  if (goes_back || !order_ || order_->epoch() != reader.epoch) Begin(reader);
   if (reader < look_again_at_) return std::nullopt;
   const std::uint64_t distance = std::max<std::uint64_t>(1, window_ / 4 * kQuartersAhead);
   const std::uint64_t end = WindowEnd(reader.position + distance);
@@ -76,9 +90,10 @@ std::optional<ExtentId> UpcomingExtents::Take(const StreamPlace& reader) {
     std::pop_heap(needs_.begin(), needs_.end());
     needs_.pop_back();
     if (positions_[need.extent] != need.position) continue;
-    Add(need.extent, WindowEnd(need.position));
-    // The batches of windows that the reader has left have asked for their extents themselves.
-    if (WindowEnd(need.position) > reader.position) return ExtentId(need.extent);
+    // What the reader has passed, its batches have asked for themselves. It may be needed again.
+    const bool is_passed = need.position < reader.position;
+    Add(need.extent, is_passed ? reader.position : WindowEnd(need.position));
+    if (!is_passed) return ExtentId(need.extent);
   }
   look_again_at_ = next_epoch;
   if (!needs_.empty()) {

@@ -26,6 +26,9 @@ struct StreamPlace {
 // sample there (global, partial) need all extents all the time: for them nothing is upcoming.
 class UpcomingExtents {
  public:
+  // How often a reader may go back.
+  static constexpr std::uint32_t kRestartsMax = 256;
+
   explicit UpcomingExtents(std::shared_ptr<const StreamSpec> spec) : spec_(std::move(spec)) {}
 
   // Takes the extent that is needed soonest by a stream whose reader is at `reader`: those of the
@@ -33,10 +36,11 @@ class UpcomingExtents {
   // `sequential`, of the next extents. Each is returned once for each window that needs it.
   // Nullopt: none before the reader is at look_again_at(). The next epoch is not looked at before
   // the reader is there, because there may be none. The first call in an epoch takes some
-  // microseconds for each extent of the data set.
+  // microseconds for each extent of the data set; so does the first one after the reader went back
+  // by more than a window. A stream that does so often (kRestartsMax) has nothing upcoming.
   std::optional<ExtentId> Take(const StreamPlace& reader);
-  // There is no room for an extent that was taken. Take returns it again, and nothing before it,
-  // when the reader has read a sixteenth of a window more.
+  // There is no room for an extent that was taken. When the reader has read a sixteenth of a window
+  // more, Take returns it again; until then it returns nothing.
   void PutBack(ExtentId extent, const StreamPlace& reader);
   const StreamPlace& look_again_at() const { return look_again_at_; }
 
@@ -53,6 +57,7 @@ class UpcomingExtents {
   void Add(std::uint32_t extent, std::uint64_t from);
   // The first position behind the window of this one.
   std::uint64_t WindowEnd(std::uint64_t position) const;
+  bool HasGoneBack(const StreamPlace& reader) const;
 
   const std::shared_ptr<const StreamSpec> spec_;
   std::optional<Order> order_;  // of the epoch that is read; unset: nothing is upcoming
@@ -62,6 +67,8 @@ class UpcomingExtents {
   std::vector<Need> needs_;
   std::vector<std::uint64_t> positions_;
   StreamPlace look_again_at_;
+  StreamPlace reader_;  // at the last call of Take
+  std::uint32_t restarts_ = 0;
 };
 
 }  // namespace forebay::stream

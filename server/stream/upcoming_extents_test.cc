@@ -174,6 +174,44 @@ TEST_F(UpcomingExtentsTest, AReaderThatResumesInTheMiddleNeedsNothingOfWhatIsBeh
   EXPECT_EQ(Set(TakeAll(At(1, position))), Set(Walked(1, position, 4 * kWindow)));
 }
 
+// As a program does that validates on one epoch again and again.
+TEST_F(UpcomingExtentsTest, AReaderThatBeginsAnEpochAgainNeedsItsExtentsAgain) {
+  Start(Block());
+  const std::vector<std::uint32_t> begin = TakeAll(At(3, 0));
+  ASSERT_FALSE(begin.empty());
+  EXPECT_FALSE(TakeAll(At(3, 4 * kWindow)).empty());
+  EXPECT_EQ(TakeAll(At(3, 0)), begin);
+  EXPECT_FALSE(TakeAll(At(2, 5 * kWindow)).empty()) << "an earlier epoch";
+  // Answers of one pull come in any order: that is no new beginning.
+  EXPECT_TRUE(TakeAll(At(2, 5 * kWindow - kBatch)).empty());
+}
+
+TEST_F(UpcomingExtentsTest, AReaderThatJumpsAboutForEverIsNotFollowed) {
+  Start(Block());
+  for (std::uint32_t jump = 0; jump <= UpcomingExtents::kRestartsMax; ++jump) {
+    EXPECT_FALSE(TakeAll(At(1, 0)).empty());
+    EXPECT_FALSE(TakeAll(At(0, 0)).empty() && jump < UpcomingExtents::kRestartsMax);
+  }
+  EXPECT_TRUE(TakeAll(At(1, 0)).empty());
+}
+
+TEST_F(UpcomingExtentsTest, BehindTheLastEpochThatHasANumberThereIsNone) {
+  for (const ServeFixture::Ask& ask : {Block(), ServeFixture::Ask{.batch = kBatch}}) {
+    Start(ask);
+    const std::uint32_t last = ~std::uint32_t{0};
+    static_cast<void>(TakeAll(At(last, kSamples - 1)));
+    EXPECT_GT(upcoming_->look_again_at(), At(last, kSamples));
+  }
+}
+
+TEST_F(UpcomingExtentsTest, WhatTheReaderHasPassedIsNotRead) {
+  Start({.batch = kBatch, .mode = OrderMode::kSequential});
+  ASSERT_EQ(upcoming_->Take(At(0, 0)), ExtentId(0));
+  ASSERT_EQ(upcoming_->Take(At(0, 0)), ExtentId(1));
+  // The batches of extents 2 to 4 have come meanwhile.
+  EXPECT_EQ(upcoming_->Take(At(0, 5 * kPerExtent)), ExtentId(5));
+}
+
 TEST_F(UpcomingExtentsTest, SequentialOrdersNeedTheNextFewExtents) {
   Start({.batch = kBatch, .mode = OrderMode::kSequential});
   const std::vector<std::uint32_t> begin = TakeAll(At(0, 0));

@@ -47,9 +47,9 @@ class RequestGate {
   Permit Acquire(const Priority& priority, Group group);
   // A permit, if one is free and no request with a smaller priority value waits for it.
   std::optional<Permit> TryAcquire(const Priority& priority, Group group);
-  // While this exists, no background request passes: a demand has requests under way and wants to
-  // make more, but cannot wait in Acquire. If it gets none for kHoldBackMs, background requests
-  // pass all the same, because its object may not answer.
+  // A demand that has requests under way wants to make more, but cannot wait in Acquire. While this
+  // exists, it holds back background requests, so that free places are left for the demand; at most
+  // for kHoldBackMs since its last permit, because its object may not answer.
   class Want {
    public:
     Want(RequestGate& gate, const Priority& priority, Group group);

@@ -59,12 +59,12 @@ StagingTiers::WorkingMemory::~WorkingMemory() {
 }
 
 std::unique_ptr<StagingTiers::WorkingMemory> StagingTiers::AwaitWorkingMemory(
-    std::uint64_t bytes, bool is_background) {
+    std::uint64_t bytes, const std::function<bool()>& can_wait) {
   const std::uint64_t all = options_.working_bytes;
-  // Background loads leave space for one more extent of this size.
-  const std::uint64_t bound = is_background && bytes <= all / 2 ? all - bytes : all;
   const MutexLock lock(mutex_);
   const auto may_pass = [&]() FOREBAY_REQUIRES(mutex_) {
+    // What can wait leaves space for one more extent of this size.
+    const std::uint64_t bound = bytes <= all / 2 && can_wait() ? all - bytes : all;
     // A load that is alone passes, even if it needs more than all working memory; otherwise an
     // extent larger than that could never be staged.
     return stopping_ || all == 0 || working_bytes_ == 0 ||
@@ -74,6 +74,14 @@ std::unique_ptr<StagingTiers::WorkingMemory> StagingTiers::AwaitWorkingMemory(
   working_bytes_ += bytes;
   shares_.push_back({.bytes = bytes, .since_ns = clock_.NowNs()});
   return std::make_unique<WorkingMemory>(*this, std::prev(shares_.end()));
+}
+
+void StagingTiers::Hurried() {
+  memory_.Notify();
+  {
+    const MutexLock lock(mutex_);  // a load that has just looked waits by now
+  }
+  working_ended_.NotifyAll();
 }
 
 void StagingTiers::LendMemoryOf(std::int64_t longer_than_ns) {

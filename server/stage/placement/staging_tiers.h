@@ -84,9 +84,13 @@ class StagingTiers {
     StagingTiers& tiers_;
     const std::list<Share>::iterator share_;
   };
-  // Waits until `bytes` of working_bytes are free; a load that is alone never waits. Background
-  // loads leave space for one demanded load. Returns early once the tiers are stopped.
-  std::unique_ptr<WorkingMemory> AwaitWorkingMemory(std::uint64_t bytes, bool is_background);
+  // Waits until `bytes` of working_bytes are free; a load that is alone never waits. A load that
+  // nobody waits for (`can_wait`, asked at each try) leaves space for one demanded load. Returns
+  // early once the tiers are stopped.
+  std::unique_ptr<WorkingMemory> AwaitWorkingMemory(std::uint64_t bytes,
+                                                    const std::function<bool()>& can_wait);
+  // A load has become more urgent: loads that wait for memory try again.
+  void Hurried();
   // Lets other loads use as much memory as loads hold for longer than this, because the GFS does
   // not answer them (compare RequestGate::LendPlacesOf). So up to 2 x working_bytes are in use; the
   // second half comes from other extents of the RAM tier.

@@ -169,7 +169,7 @@ Status ServeFixture::StartStager(const ServeOptions& options, tier::NextUse next
                                                           .keepers = options.keepers,
                                                           .peer_parts = options.catalog_parts,
                                                           .peer_stats = options.object_stats}));
-  if (options.reads_ahead) future_->SetReadAhead([this] { stager_->LookAhead(); });
+  if (options.reads_ahead) future_->SetReadAhead([stager = stager_.get()] { stager->LookAhead(); });
   return {};
 }
 
