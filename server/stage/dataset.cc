@@ -438,9 +438,9 @@ std::optional<plan::HomeTier> Dataset::DropCopy(ExtentId extent) {
   return extents_.DropCopy(extent);
 }
 
-bool Dataset::Claim(ExtentId extent, bool again) {
+bool Dataset::Claim(ExtentId extent, bool again, bool ahead) {
   const MutexLock lock(mutex_);
-  return extents_.Claim(extent, again);
+  return extents_.Claim(extent, again, ahead);
 }
 
 std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {

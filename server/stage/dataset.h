@@ -213,7 +213,8 @@ class Dataset {
 
   // Claims an extent for loading: true if it was absent (or failed); the caller must then load it
   // and Report. `again`: claims it also if the table says resident, because it was evicted since.
-  bool Claim(ExtentId extent, bool again);
+  // `ahead`: it is read ahead of need. If it has no home, no pass waits for it.
+  bool Claim(ExtentId extent, bool again, bool ahead = false);
   // Claims the next extent in staging order that nobody has claimed; nullopt if there is none.
   std::optional<ExtentId> ClaimNext(std::int64_t now_ns);
   // Reports the outcome of a claimed load; calls its waiters. True if the pass has ended with it.

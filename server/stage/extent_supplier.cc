@@ -130,6 +130,8 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
   if ((key != nullptr || load.ahead) && urgency_is(Urgency::kAhead)) {
     StagingTiers::MemoryRequest at_once = request;
     at_once.wait_ms = 0;
+    // Of a window that does not fit, one extent must not take the place of the other.
+    at_once.only_later = load.ahead;
     // What passes through RAM to SSD takes no extent from its home for that.
     at_once.key = &load.dataset.key(load.extent);
     at_once.spares_homes = key == nullptr;

@@ -60,7 +60,7 @@ struct LoadRequest {
   // Somebody who waits for it cannot use pieces (Access::kWhole). May become true meanwhile.
   const std::atomic<bool>& needs_whole;
 
-  // Whether nobody waits for it by now.
+  // Whether nobody needs it at once.
   bool can_wait() const {
     return background || (ahead && urgency.load() == Urgency::kAhead);
   }

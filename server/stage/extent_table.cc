@@ -131,25 +131,25 @@ std::optional<ExtentId> ExtentTable::ClaimNext() {
   return std::nullopt;
 }
 
-bool ExtentTable::Claim(ExtentId extent, bool again) {
+bool ExtentTable::Claim(ExtentId extent, bool again, bool ahead) {
   // This is what makes each byte be read once: whoever does not get the claim waits for the load.
   State& state = states_[extent.value()];
-  if (state == State::kLoading) return false;
+  if (IsLoading(extent)) return false;
   // An extent that failed may be claimed: the GFS may answer by now.
   if (state == State::kResident && !again) return false;
-  state = State::kLoading;
-  ++loading_;
+  state = ahead && !HasHome(extent) ? State::kLoadingAhead : State::kLoading;
+  if (state == State::kLoading) ++loading_;
   return true;
 }
 
 void ExtentTable::EndLoad(ExtentId extent, Outcome outcome) {
   FOREBAY_CHECK(IsLoading(extent));
+  if (states_[extent.value()] == State::kLoading) --loading_;
   switch (outcome) {
     case Outcome::kResident: states_[extent.value()] = State::kResident; break;
     case Outcome::kFailed: states_[extent.value()] = State::kFailed; break;
     case Outcome::kAbsent: states_[extent.value()] = State::kAbsent; break;
   }
-  --loading_;
 }
 
 }  // namespace forebay::stage

@@ -49,18 +49,28 @@ class ExtentTable {
   bool GiveHome(ExtentId extent, plan::HomeTier home);
   // Local extents in staging order, then those of GiveHome that came too late, and copies.
   std::optional<ExtentId> ClaimNext();
-  // Whether every extent was claimed or skipped, and no load is under way.
+  // Whether every extent was claimed or skipped, and no load is under way but of extents without a
+  // home that are read ahead: these are no part of the pass, and there may always be some.
   bool HasPassEnded() const { return next_ == size() && late_.empty() && loading_ == 0; }
 
   // --- loads --------------------------------------------------------------------------------
-  bool Claim(ExtentId extent, bool again);
-  bool IsLoading(ExtentId extent) const { return states_[extent.value()] == State::kLoading; }
+  bool Claim(ExtentId extent, bool again, bool ahead = false);
+  bool IsLoading(ExtentId extent) const {
+    const State state = states_[extent.value()];
+    return state == State::kLoading || state == State::kLoadingAhead;
+  }
   // The outcome of a claimed load. kAbsent: somebody else may load it at once.
   enum class Outcome : std::uint8_t { kResident, kFailed, kAbsent };
   void EndLoad(ExtentId extent, Outcome outcome);
 
  private:
-  enum class State : std::uint8_t { kAbsent, kLoading, kResident, kFailed };
+  enum class State : std::uint8_t {
+    kAbsent,
+    kLoading,
+    kLoadingAhead,  // read ahead, and had no home when it was claimed
+    kResident,
+    kFailed,
+  };
 
   std::vector<State> states_;
   std::vector<plan::HomeTier> homes_;

@@ -36,6 +36,26 @@ TEST(ExtentTableTest, APassSkipsWhatIsResidentOrHasNoHomeAndBringsCopiesLast) {
   EXPECT_TRUE(table.HasPassEnded());
 }
 
+// There may always be an extent that is being read ahead.
+TEST(ExtentTableTest, APassDoesNotWaitForWhatIsReadAheadAndHasNoHome) {
+  ExtentTable table;
+  table.Fill({false, false, false}, {kRam, kNone, kNone});
+  ASSERT_TRUE(table.Claim(ExtentId(1), /*again=*/true, /*ahead=*/true));
+  EXPECT_FALSE(table.Claim(ExtentId(1), /*again=*/true)) << "it is loaded once";
+  EXPECT_TRUE(table.IsLoading(ExtentId(1)));
+  ASSERT_TRUE(table.Claim(ExtentId(0), /*again=*/true, /*ahead=*/true));
+  EXPECT_EQ(table.ClaimNext(), std::nullopt);
+  EXPECT_FALSE(table.HasPassEnded()) << "0 has a home";
+  table.EndLoad(ExtentId(0), Outcome::kResident);
+  EXPECT_TRUE(table.HasPassEnded());
+  ASSERT_TRUE(table.Claim(ExtentId(2), /*again=*/true));
+  EXPECT_FALSE(table.HasPassEnded()) << "a reader demands it";
+  table.EndLoad(ExtentId(1), Outcome::kAbsent);
+  table.EndLoad(ExtentId(2), Outcome::kResident);
+  EXPECT_TRUE(table.HasPassEnded());
+  EXPECT_TRUE(table.Claim(ExtentId(1), /*again=*/false));
+}
+
 TEST(ExtentTableTest, WhatFailedOrIsAbsentIsClaimedByTheNextPass) {
   ExtentTable table;
   table.SetRemote({true, false, false, false});

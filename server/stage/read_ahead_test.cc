@@ -237,6 +237,20 @@ TEST_F(ReadAheadTest, ItTakesThePlaceOnlyOfWhatIsNeededLater) {
   AwaitOnATier(6);
 }
 
+// The extents of one window are needed at nearly the same step. If they do not fit together, one
+// must not be read in the place of the other.
+TEST_F(ReadAheadTest, WhatIsNeededEquallySoonStays) {
+  Start({.ram_bytes = 3 << 16,
+         .next_use = [](const tier::ExtentKey&, std::uint64_t) -> std::uint64_t { return 50; }});
+  for (const std::uint32_t extent : {0U, 1U, 2U}) {
+    FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(extent)));
+  }
+  ReadAhead({4});
+  AwaitRefusals(1);
+  EXPECT_TRUE(IsOnATier(0) && IsOnATier(1) && IsOnATier(2));
+  EXPECT_EQ(extents_read(), 3U);
+}
+
 TEST_F(ReadAheadTest, AnErrorOfTheGfsIsNobodys) {
   Start();
   rig_.gfs_faults.Arm({.kind = FaultKind::kEio, .call = IoCall::kRead});

@@ -386,18 +386,20 @@ Status Stager::PerformLoad(const StagingJob& job, io::IoQueue& queue) {
   if (supplied.has_value() && *supplied) queue_.AddPass(dataset);
   const Status loaded = supplied.has_value() ? Status() : Status(supplied.error());
   queue_.EndLoad(job);
+  // The pass may have skipped an extent while that was read ahead in vain.
+  const bool is_skipped = job.ahead && dataset.progress().state == DatasetState::kStaging;
   if (dataset.Report(job.extent, loaded, parts_.clock.NowNs(), job.ahead)) {
     gfs_.CloseObjects(dataset);
   }
-  // A demand may have been served in pieces, and a load that nobody waits for may have failed, or
-  // found no memory. If that leaves an extent with a home on no tier, it is loaded later.
+  // A demand may have been served in pieces, and a load in the background may have found no memory.
+  // If that leaves an extent with a home on no tier, it is loaded later.
   const bool is_short = !loaded.has_value() &&
                         loaded.error().code() == ErrorCode::kResourceExhausted && job.background;
   if (is_short) {
     log::Warn("data set '{}': extent {} is on no tier yet: {}; it is loaded when there is memory",
               dataset.name(), job.extent.value(), loaded.error().message());
   }
-  if (loaded.has_value() || is_short || job.ahead) queue_.Defer(dataset, job.extent);
+  if (loaded.has_value() || is_short || is_skipped) queue_.Defer(dataset, job.extent);
   LogPassEnd(dataset);
   return loaded;
 }

@@ -140,8 +140,8 @@ void StagingQueue::LookAhead() {
   work_.NotifyOne();
 }
 
-// Reading ahead goes on as long as there are streams, so it leaves a thread for demands even where
-// a quarter of the threads is none.
+// Reading ahead goes on as long as there are streams, so it leaves a thread for demands also where
+// a quarter of the threads is none, unless there is only one.
 bool StagingQueue::MayLookAheadLocked(std::uint32_t background_max, std::uint32_t spare) const {
   const std::uint32_t for_demands = std::max(1U, readers_ / 4);
   const std::uint32_t ahead_max = std::max(for_demands + 1, readers_) - for_demands + spare;
@@ -311,7 +311,7 @@ std::optional<StagingJob> StagingQueue::BeginReadAhead(Dataset& dataset, ExtentI
   job.ahead = true;
   job.ahead_bytes = dataset.catalog()->extent(extent).bytes;
   const MutexLock lock(mutex_);
-  if (stopping_ || job.asks_others || !dataset.Claim(extent, /*again=*/true)) {
+  if (stopping_ || job.asks_others || !dataset.Claim(extent, /*again=*/true, /*ahead=*/true)) {
     return std::nullopt;
   }
   ahead_bytes_ += job.ahead_bytes;

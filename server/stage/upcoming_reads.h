@@ -25,8 +25,8 @@ class UpcomingReads {
   // one thread at a time.
   virtual std::optional<UpcomingExtent> Take() = 0;
   // There is no memory now for an extent that was taken, because what fills it is needed sooner.
-  // Take returns it again when the stream has read on, and nothing else of this stream before that.
-  // Returns at once.
+  // The next call of Take learns of it: Take returns it again when the stream has read on, and
+  // nothing else of this stream before that. Returns at once.
   virtual void PutBack(const UpcomingExtent& refused) = 0;
 };
 

@@ -45,6 +45,7 @@ void StreamFuture::Asked(EpochId epoch, std::uint64_t begin) {
   Moves moves;
   {
     const MutexLock lock(progress_mutex_);
+    has_asked_ = true;
     asked_.insert({.epoch = epoch, .position = begin});
     moves = UpdateLocked();
   }
@@ -70,6 +71,8 @@ std::optional<ExtentId> StreamFuture::TakeUpcoming() {
     std::vector<ExtentId> refused;
     {
       const MutexLock progress_lock(progress_mutex_);
+      // Where it will begin is not known.
+      if (!has_asked_) return std::nullopt;
       reader = progress_;
       refused.swap(put_back_);
     }

@@ -59,7 +59,8 @@ class StreamFuture {
   std::uint64_t StepsUntilAny(const fetch::UnitSamples& samples);
   // Another one for each StreamFuture of this process.
   std::uint64_t number() const { return number_; }
-  // As UpcomingExtents; PutBackUpcoming takes effect at the next call of TakeUpcoming.
+  // As UpcomingExtents; nullopt before the reader has asked for a batch. PutBackUpcoming takes
+  // effect at the next call of TakeUpcoming.
   std::optional<ExtentId> TakeUpcoming();
   void PutBackUpcoming(ExtentId extent);
   const StreamSpec& spec() const { return *spec_; }
@@ -123,6 +124,7 @@ class StreamFuture {
   std::multiset<StreamPlace> others_in_order_ FOREBAY_GUARDED_BY(progress_mutex_);
   // Where the reader is to be when ahead_ is called next.
   StreamPlace look_ahead_at_ FOREBAY_GUARDED_BY(progress_mutex_);
+  bool has_asked_ FOREBAY_GUARDED_BY(progress_mutex_) = false;
   std::vector<ExtentId> put_back_ FOREBAY_GUARDED_BY(progress_mutex_);
   Mutex upcoming_mutex_ FOREBAY_ACQUIRED_BEFORE(progress_mutex_);
   UpcomingExtents upcoming_ FOREBAY_GUARDED_BY(upcoming_mutex_);

@@ -2,6 +2,7 @@
 // asks for it.
 #include <chrono>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -119,6 +120,33 @@ TEST_F(ReadAheadStreamTest, AnEpochThatIsReadAgainIsReadAheadAgain) {
       ASSERT_TRUE(AwaitWindow(5, window + 1)) << "pass " << pass << ", window " << window;
     }
   }
+}
+
+TEST_F(ReadAheadStreamTest, AStreamThatHasNotAskedForABatchNeedsNothing) {
+  Start(/*reads_ahead=*/true);
+  FutureUse future(serve_->arena().memory_signal());
+  int told = 0;
+  future.SetReadAhead([&] { ++told; });
+  const auto stream = future.Add(std::make_shared<const StreamSpec>(session_->spec()));
+  EXPECT_FALSE(future.Take());
+  stream->Asked(EpochId(3), 8 * kBatch);
+  EXPECT_EQ(told, 1);
+  const auto first = future.Take();
+  ASSERT_TRUE(first.has_value());
+  const Order order(session_->spec().order, EpochId(3));
+  EXPECT_EQ(first->extent.value(), order.Forward(Position(8 * kBatch)) / kPerExtent);
+  // What is put back comes again once the reader has read on.
+  future.PutBack(*first);
+  EXPECT_FALSE(future.Take());
+  stream->Asked(EpochId(3), 9 * kBatch);
+  stream->Answered(EpochId(3), 8 * kBatch, 9 * kBatch);
+  EXPECT_EQ(told, 2);
+  std::set<std::uint32_t> taken;
+  while (const auto next = future.Take()) taken.insert(next->extent.value());
+  EXPECT_TRUE(taken.contains(first->extent.value()));
+  future.Remove(stream.get());
+  future.PutBack(*first);
+  EXPECT_FALSE(future.Take());
 }
 
 TEST_F(ReadAheadStreamTest, WithoutItBatchesWait) {

@@ -113,7 +113,8 @@ Result<ArenaBlock> StagingTiers::Allocate(const MemoryRequest& request, io::IoQu
     if (is_stopping()) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
     // Asked again for each try: a stream that was opened meanwhile may need the extent soon.
     const bool is_urgent = request.key == nullptr || (request.is_urgent && request.is_urgent());
-    const std::uint64_t next_use = is_urgent ? kNeededNow : next_use_(*request.key, 0);
+    const std::uint64_t next_use =
+        is_urgent ? kNeededNow : next_use_(*request.key, 0) + (request.only_later ? 1 : 0);
     auto block = cache_.AllocateRam(request.bytes, next_use, &queue, request.spares_homes);
     const bool may_wait =
         !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;

@@ -106,6 +106,8 @@ class StagingTiers {
     // use is looked up at each try, because a reader may ask for it meanwhile. Null: the memory is
     // for staging to work in (kNeededNow).
     const tier::ExtentKey* key = nullptr;
+    // Extents that are needed equally soon stay, too.
+    bool only_later = false;
     // Asked at each try: whether the image is needed now, as if `key` were null. Null: it is not.
     std::function<bool()> is_urgent = nullptr;
     std::int64_t wait_ms = limits::kMemoryWaitMs;
