@@ -130,9 +130,9 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
   if ((key != nullptr || load.ahead) && urgency_is(Urgency::kAhead)) {
     StagingTiers::MemoryRequest at_once = request;
     at_once.wait_ms = 0;
-    // Of a window that does not fit, one extent must not take the place of the other.
+    // If a window does not fit into memory, no extent of it is to be evicted for another one.
     at_once.only_later = load.ahead;
-    // What passes through RAM to SSD takes no extent from its home for that.
+    // An extent with its home on SSD only passes through RAM, so no extent loses its home for it.
     at_once.key = &load.dataset.key(load.extent);
     at_once.spares_homes = key == nullptr;
     Result<tier::ArenaBlock> block = parts_.tiers.Allocate(at_once, queue);

@@ -424,7 +424,7 @@ void Stager::PerformReadAhead(io::IoQueue& queue) {
   const Status loaded = PerformLoad(*load, queue);
   if (!loaded.has_value() && loaded.error().code() == ErrorCode::kResourceExhausted) {
     parts_.upcoming->PutBack(*next);
-    queue_.LookAhead();  // Take finds it, and says from when on there may be room
+    queue_.LookAhead();  // so that the next call of Take learns of the refusal
   }
 }
 

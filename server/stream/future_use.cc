@@ -71,7 +71,7 @@ std::optional<ExtentId> StreamFuture::TakeUpcoming() {
     std::vector<ExtentId> refused;
     {
       const MutexLock progress_lock(progress_mutex_);
-      // Where it will begin is not known.
+      // It is not known at which place the reader will begin.
       if (!has_asked_) return std::nullopt;
       reader = progress_;
       refused.swap(put_back_);

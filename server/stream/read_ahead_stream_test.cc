@@ -135,7 +135,7 @@ TEST_F(ReadAheadStreamTest, AStreamThatHasNotAskedForABatchNeedsNothing) {
   ASSERT_TRUE(first.has_value());
   const Order order(session_->spec().order, EpochId(3));
   EXPECT_EQ(first->extent.value(), order.Forward(Position(8 * kBatch)) / kPerExtent);
-  // What is put back comes again once the reader has read on.
+  // Take returns an extent that was put back when the reader has read on.
   future.PutBack(*first);
   EXPECT_FALSE(future.Take());
   stream->Asked(EpochId(3), 9 * kBatch);

@@ -12,7 +12,7 @@
 
 namespace forebay::stream {
 
-// Of some consecutive samples, those that are selected, as indexes of the selection.
+// Consecutive samples that are selected have consecutive indexes in the selection: this range.
 struct SelectedRange {
   std::uint64_t begin = 0, count = 0;
 };

@@ -90,7 +90,8 @@ std::optional<ExtentId> UpcomingExtents::Take(const StreamPlace& reader) {
     std::pop_heap(needs_.begin(), needs_.end());
     needs_.pop_back();
     if (positions_[need.extent] != need.position) continue;
-    // What the reader has passed, its batches have asked for themselves. It may be needed again.
+    // The batches of a reader that has passed this position have asked for the extent themselves.
+    // A later part of the epoch may need it again.
     const bool is_passed = need.position < reader.position;
     Add(need.extent, is_passed ? reader.position : WindowEnd(need.position));
     if (!is_passed) return ExtentId(need.extent);

@@ -150,7 +150,7 @@ TEST_F(UpcomingExtentsTest, WhatWasRefusedComesAgainFirstWhenTheReaderHasReadOn)
   upcoming_->PutBack(ExtentId(all[1]), At(0, 0));
   EXPECT_TRUE(TakeAll(At(0, 0)).empty());
   EXPECT_EQ(upcoming_->look_again_at(), At(0, kWindow / 16));
-  // The same as before, the refused one included, in the order of what is left of the window.
+  // Take returns the refused extent and all that are left of the window.
   std::vector<std::uint32_t> rest = TakeAll(At(0, kWindow / 16));
   EXPECT_EQ(Set(rest), std::set<std::uint32_t>(all.begin() + 1, all.end()));
   EXPECT_EQ(rest.size(), all.size() - 1) << "each once";
@@ -241,7 +241,7 @@ TEST_F(UpcomingExtentsTest, ExtentsOfOtherNodesAreLeftOut) {
   const std::vector<std::uint32_t> all = TakeAll(At(0, 0));
   std::vector<bool> remote(20, false);
   std::set<std::uint32_t> left(all.begin(), all.end());
-  // What has a home when SetRemote is called stays local.
+  // SetRemote leaves extents that have a home here local.
   for (const std::uint32_t extent : all) {
     if (serve_->dataset().home(ExtentId(extent)) != plan::HomeTier::kNone) continue;
     remote[extent] = true;

@@ -63,7 +63,7 @@ std::unique_ptr<StagingTiers::WorkingMemory> StagingTiers::AwaitWorkingMemory(
   const std::uint64_t all = options_.working_bytes;
   const MutexLock lock(mutex_);
   const auto may_pass = [&]() FOREBAY_REQUIRES(mutex_) {
-    // What can wait leaves space for one more extent of this size.
+    // A load that can wait leaves space for one more extent of this size.
     const std::uint64_t bound = bytes <= all / 2 && can_wait() ? all - bytes : all;
     // A load that is alone passes, even if it needs more than all working memory; otherwise an
     // extent larger than that could never be staged.
