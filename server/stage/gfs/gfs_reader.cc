@@ -94,8 +94,8 @@ class ExtentReads {
 
 // Blocks in the gate only while this thread holds no permit; otherwise it reaps its own reads,
 // which frees permits. A thread that blocked with permits in hand could wait for itself. Places
-// that become free meanwhile must not all go to background work, or a demanded extent would have to
-// share the bandwidth with that.
+// that become free meanwhile must not all go to later demands and background work, or a demanded
+// extent would have to share the bandwidth with these.
 Result<RequestGate::Permit> ExtentReads::AwaitPermit(RequestGate::Group group) {
   while (in_flight() > 0) {
     if (!free_.empty()) {

@@ -14,19 +14,20 @@ namespace forebay::stage {
 bool RequestGate::MayPassLocked(const Priority& priority, Group group) const {
   if (free_ == 0 || lent_of_.contains(group)) return false;
   const std::uint64_t own = priority.load(std::memory_order_relaxed);
-  if (own >= kBackgroundPriority && IsHeldBackLocked()) return false;
+  if (IsHeldBackLocked(own)) return false;
   return std::ranges::none_of(waiting_, [&](const Waiter& other) FOREBAY_REQUIRES(mutex_) {
     return other.priority->load(std::memory_order_relaxed) < own &&
            !lent_of_.contains(other.group);
   });
 }
 
-bool RequestGate::IsHeldBackLocked() const {
+bool RequestGate::IsHeldBackLocked(std::uint64_t priority) const {
   if (wanted_.empty()) return false;
   const std::int64_t before_ns = clock_.NowNs() - kHoldBackMs * 1'000'000;
+  const std::uint64_t below = std::min(priority, kBackgroundPriority);
   return std::ranges::any_of(wanted_, [&](const auto& entry) FOREBAY_REQUIRES(mutex_) {
     const Wanted& wanted = entry.second;
-    return wanted.priority->load(std::memory_order_relaxed) < kBackgroundPriority &&
+    return wanted.priority->load(std::memory_order_relaxed) < below &&
            wanted.since_ns > before_ns && !lent_of_.contains(wanted.group);
   });
 }

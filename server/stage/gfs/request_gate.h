@@ -48,8 +48,9 @@ class RequestGate {
   // A permit, if one is free and no request with a smaller priority value waits for it.
   std::optional<Permit> TryAcquire(const Priority& priority, Group group);
   // A demand that has requests under way wants to make more, but cannot wait in Acquire. While this
-  // exists, it holds back background requests, so that free places are left for the demand; at most
-  // for kHoldBackMs since its last permit, because its object may not answer.
+  // exists, it holds back requests with a larger priority value, as a request that waits in Acquire
+  // does; at most for kHoldBackMs since its last permit, because its object may not answer. That of
+  // background work holds back nobody.
   class Want {
    public:
     Want(RequestGate& gate, const Priority& priority, Group group);
@@ -97,7 +98,7 @@ class RequestGate {
   };
 
   bool MayPassLocked(const Priority& priority, Group group) const FOREBAY_REQUIRES(mutex_);
-  bool IsHeldBackLocked() const FOREBAY_REQUIRES(mutex_);
+  bool IsHeldBackLocked(std::uint64_t priority) const FOREBAY_REQUIRES(mutex_);
   Permit TakeLocked(Group group) FOREBAY_REQUIRES(mutex_);
 
   io::Clock& clock_;

@@ -142,19 +142,29 @@ TEST(RequestGate, ServesTheSmallestRankFirstWhoeverCameFirst) {
 }
 
 // A demand that has requests under way cannot wait in the gate.
-TEST(RequestGate, ADemandThatWantsMoreHoldsBackTheBackgroundAndNobodyElse) {
+TEST(RequestGate, ADemandThatWantsMoreHoldsBackLaterDemandsAndTheBackground) {
   io::ManualClock clock;
   RequestGate gate(4, clock);
-  const Priority demand = 5, other_demand = 9, background = kBackgroundPriority + 1;
+  const Priority demand = 5, later_demand = 9, earlier_demand = 3;
+  const Priority background = kBackgroundPriority + 1;
   {
     const RequestGate::Want want(gate, demand, kObject);
     EXPECT_FALSE(gate.TryAcquire(background, kOther));
-    EXPECT_TRUE(gate.TryAcquire(other_demand, kOther));
+    EXPECT_FALSE(gate.TryAcquire(later_demand, kOther));
+    EXPECT_TRUE(gate.TryAcquire(earlier_demand, kOther));
     EXPECT_TRUE(gate.TryAcquire(demand, kObject));
   }
+  EXPECT_TRUE(gate.TryAcquire(later_demand, kOther));
   EXPECT_TRUE(gate.TryAcquire(background, kOther));
-  const RequestGate::Want of_background(gate, background, kObject);
-  EXPECT_TRUE(gate.TryAcquire(background, kOther));
+}
+
+TEST(RequestGate, BackgroundWorkThatWantsMoreHoldsBackNobody) {
+  io::ManualClock clock;
+  RequestGate gate(2, clock);
+  const Priority early = kBackgroundPriority + 1, late = kBackgroundPriority + 2, demand = 5;
+  const RequestGate::Want want(gate, early, kObject);
+  EXPECT_TRUE(gate.TryAcquire(late, kOther));
+  EXPECT_TRUE(gate.TryAcquire(demand, kOther));
 }
 
 TEST(RequestGate, AWaitingBackgroundRequestPassesWhenTheDemandHasAllItWants) {
