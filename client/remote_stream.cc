@@ -109,6 +109,7 @@ v1::OpenStream OpenRequest(const StreamOptions& options, const PositionToken& be
   open.set_catalog_fingerprint(begin.catalog_fingerprint);
   open.set_wait_for_catalog(options.wait_for_catalog);
   open.set_inline_payload(!shared_memory);
+  open.set_end_epoch(options.first_epoch + options.epochs);
   return open;
 }
 

@@ -310,6 +310,18 @@ TEST(Stream, WorksWithoutPrefetching) {
   EXPECT_EQ(daemon.counters.held_max, 1U);
 }
 
+TEST(Stream, TellsTheDaemonWhichEpochsItWillRead) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  StreamOptions options = Options();
+  options.first_epoch = 3;
+  options.epochs = 4;
+  auto stream = Open(*client, options);
+  auto batch = stream->Next();
+  ASSERT_TRUE(batch.has_value());
+  EXPECT_EQ(daemon.counters.end_epoch, 7U);
+}
+
 TEST(Stream, AnEpochWithoutStepsIsEmpty) {
   FakeDaemon daemon({.samples = 10});
   auto client = Connect(daemon);

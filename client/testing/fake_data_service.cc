@@ -95,6 +95,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
 
   bool Open(const v1::OpenStream& open) FOREBAY_REQUIRES(mutex_) {
     open_ = open;
+    state_.counters.end_epoch = open.end_epoch();
     const auto bytes = std::as_bytes(std::span(open.order_spec()));
     Result<OrderSpec> spec = OrderSpec::Parse(bytes);
     if (!spec) {

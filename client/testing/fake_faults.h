@@ -56,6 +56,7 @@ struct FakeCounters {
   std::atomic<std::uint64_t> credit_breaches{0}; // pulls beyond the credits
   std::atomic<std::uint64_t> calls_ended{0};
   std::atomic<std::uint64_t> held_at_end{0};     // sum over ended calls
+  std::atomic<std::uint32_t> end_epoch{0};       // as the last call that was opened has said
 };
 
 }  // namespace forebay::testing

@@ -29,14 +29,16 @@ class ReadAheadStreamTest : public ::testing::Test {
                     .AddFile("/gfs/data.bin", ServeFixture::RecordFile(kSamples, kRecordBytes))
                     .has_value());
   }
-  void Start(bool reads_ahead) {
+  void Start(bool reads_ahead, std::uint32_t end_epoch = 0) {
     auto made = ServeFixture::Create(
         backend_, kRecordBytes, {.ram_bytes = 17 << 16, .reads_ahead = reads_ahead});
     ASSERT_TRUE(made.has_value()) << made.error().ToString();
     serve_ = std::move(*made);
     ASSERT_TRUE(serve_->StageAll().has_value());
     sink_ = serve_->MakeSink();
-    auto session = serve_->Open(kAsk, *sink_);
+    ServeFixture::Ask ask = kAsk;
+    ask.end_epoch = end_epoch;
+    auto session = serve_->Open(ask, *sink_);
     ASSERT_TRUE(session.has_value()) << session.error().ToString();
     session_ = *session;
   }
@@ -98,6 +100,22 @@ TEST_F(ReadAheadStreamTest, NoBatchOfALaterWindowWaitsForTheGfs) {
       }
       if (window + 1 == kExtents / 4) continue;
       ASSERT_TRUE(AwaitWindow(epoch, window + 1)) << "epoch " << epoch << ", window " << window;
+    }
+  }
+}
+
+TEST_F(ReadAheadStreamTest, TheFirstWindowOfTheNextEpochDoesNotWaitForTheGfsEither) {
+  Start(/*reads_ahead=*/true, /*end_epoch=*/4);
+  for (std::uint32_t epoch = 0; epoch < 4; ++epoch) {
+    for (std::uint64_t step = 0; step < kSamples / kBatch; ++step) {
+      const std::uint64_t waited = session_->stats().waited_samples;
+      ReadBatch(epoch, step);
+      if (epoch > 0 && step < 4) {
+        ASSERT_EQ(session_->stats().waited_samples, waited) << "epoch " << epoch;
+      }
+    }
+    if (epoch < 3) {
+      ASSERT_TRUE(AwaitWindow(epoch + 1, 0)) << "epoch " << epoch;
     }
   }
 }

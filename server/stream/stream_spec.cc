@@ -176,7 +176,8 @@ Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpe
                   .credits = request.credits,
                   .inline_payload = request.inline_payload,
                   .reader = request.reader,
-                  .call = request.call};
+                  .call = request.call,
+                  .end_epoch = request.end_epoch};
   FOREBAY_TRY(CheckOrderFits(spec));
   // After the order is known to fit, so that an advice about capacity is not given for a wrong
   // order.

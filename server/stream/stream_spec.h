@@ -40,6 +40,7 @@ struct StreamRequestSpec {
   bool inline_payload = false;
   std::uint64_t reader = 0;
   std::uint64_t call = 0;
+  std::uint32_t end_epoch = 0;
   ClientIdentity client;
 };
 
@@ -61,6 +62,9 @@ struct StreamSpec {
   // Names the reader over all its calls, so that it finds again what it has. 0: it has no name.
   std::uint64_t reader = 0;
   std::uint64_t call = 0;  // of that reader; its later calls have larger numbers
+  // The reader has said that it will read the epochs before this one; 0: it has said nothing. A
+  // hint for reading ahead: batches of other epochs are served as well.
+  std::uint32_t end_epoch = 0;
   // Bytes of the largest batch; 0 where fields are of variable size.
   std::uint64_t batch_bytes_max = 0;
 
@@ -69,6 +73,8 @@ struct StreamSpec {
   bool ReadsRuns(EpochId epoch) const {
     return !NeedsWholeSet(order.ShapeOf(epoch).mode);
   }
+  // Whether the reader has said that it will read the epoch after this one.
+  bool WillReadOn(EpochId epoch) const { return std::uint64_t{epoch.value()} + 1 < end_epoch; }
   // Whether samples are decoded on their way to a slot.
   bool is_packed() const { return form != nullptr || catalog->packs() != nullptr; }
 };

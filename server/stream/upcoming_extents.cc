@@ -21,6 +21,9 @@ constexpr std::uint64_t kQuartersAhead = 3;
 // After a refusal the reader has to read this part of a window. Memory becomes free where a window
 // ends, and that is not known exactly.
 constexpr std::uint64_t kPausesPerWindow = 16;
+// A place at which no reader ever is.
+constexpr StreamPlace kNowhere{.epoch = EpochId(std::numeric_limits<std::uint32_t>::max()),
+                               .position = std::numeric_limits<std::uint64_t>::max()};
 
 }  // namespace
 
@@ -43,71 +46,112 @@ void UpcomingExtents::Add(std::uint32_t extent, std::uint64_t from) {
   std::push_heap(needs_.begin(), needs_.end());
 }
 
-void UpcomingExtents::Begin(const StreamPlace& reader) {
+void UpcomingExtents::Begin(const StreamPlace& place) {
+  looked_ = place.epoch;
   needs_.clear();
+  window_ = 1;
+  order_.reset();
+  if (!spec_->ReadsRuns(place.epoch)) return;
+  order_.emplace(spec_->order, place.epoch);
   positions_.assign(spec_->catalog->extent_count(), 0);
-  look_again_at_ = reader;
-  order_.emplace(spec_->order, reader.epoch);
   for (std::uint32_t extent = 0; extent < spec_->catalog->extent_count(); ++extent) {
-    if (!spec_->dataset->IsRemote(ExtentId(extent))) Add(extent, reader.position);
+    if (!spec_->dataset->IsRemote(ExtentId(extent))) Add(extent, place.position);
   }
   const std::uint64_t samples = spec_->plan.sample_count();
-  window_ = WindowSamples(spec_->order.ShapeOf(reader.epoch), samples);
+  window_ = WindowSamples(spec_->order.ShapeOf(place.epoch), samples);
   if (window_ == 0 && !needs_.empty()) {
-    const double left = static_cast<double>(samples - std::min(reader.position, samples));
+    const double left = static_cast<double>(samples - std::min(place.position, samples));
     const double in_part = static_cast<double>(needs_.size()) / spec_->catalog->part_count();
     window_ = static_cast<std::uint64_t>(left / in_part * kSequentialExtents);
   }
   window_ = std::max<std::uint64_t>(1, window_);
 }
 
+bool UpcomingExtents::BeginNextEpoch(const StreamPlace& reader) {
+  const bool is_near = reader.position + Distance() >= spec_->plan.sample_count();
+  if (*looked_ != reader.epoch || !needs_.empty() || !is_near) return false;
+  if (!spec_->WillReadOn(reader.epoch)) return false;
+  Begin({.epoch = EpochId(reader.epoch.value() + 1)});
+  return true;
+}
+
+std::uint64_t UpcomingExtents::Distance() const {
+  return std::max<std::uint64_t>(1, window_ / 4 * kQuartersAhead);
+}
+
 // Batches of one pull are answered in any order, so a place a little behind is none to go back to.
 bool UpcomingExtents::HasGoneBack(const StreamPlace& reader) const {
-  return order_ && reader.epoch == reader_.epoch && reader.position < reader_.position &&
+  if (reader.epoch < reader_.epoch) return true;
+  return looked_ && reader.epoch == reader_.epoch && reader.position < reader_.position &&
          reader_.position - reader.position > window_;
 }
 
+bool UpcomingExtents::LooksFrom(EpochId epoch) const {
+  return looked_ && *looked_ >= epoch && looked_->value() - epoch.value() <= 1;
+}
+
 std::optional<ExtentId> UpcomingExtents::Take(const StreamPlace& reader) {
-  // The last epoch that can be named has none after it.
-  const bool is_last = reader.epoch.value() == std::numeric_limits<std::uint32_t>::max();
-  const StreamPlace next_epoch{
-      .epoch = is_last ? reader.epoch : EpochId(reader.epoch.value() + 1),
-      .position = is_last ? std::numeric_limits<std::uint64_t>::max() : 0};
-  const bool goes_back = reader.epoch < reader_.epoch || HasGoneBack(reader);
+  const bool goes_back = HasGoneBack(reader);
   reader_ = reader;
   if (goes_back) ++restarts_;
-  if (!spec_->ReadsRuns(reader.epoch) || restarts_ > kRestartsMax) {
-    order_.reset();
-    look_again_at_ = next_epoch;
+  if (restarts_ > kRestartsMax) {
+    looked_.reset();
+    look_again_at_ = kNowhere;
     return std::nullopt;
   }
-  if (goes_back || !order_ || order_->epoch() != reader.epoch) Begin(reader);
+  if (goes_back || !LooksFrom(reader.epoch)) {
+    Begin(reader);
+    look_again_at_ = reader;
+  }
   if (reader < look_again_at_) return std::nullopt;
-  const std::uint64_t distance = std::max<std::uint64_t>(1, window_ / 4 * kQuartersAhead);
-  const std::uint64_t end = WindowEnd(reader.position + distance);
-  while (!needs_.empty() && needs_.front().position < end) {
-    const Need need = needs_.front();
-    std::pop_heap(needs_.begin(), needs_.end());
-    needs_.pop_back();
-    if (positions_[need.extent] != need.position) continue;
-    // The batches of a reader that has passed this position have asked for the extent themselves.
-    // A later part of the epoch may need it again.
-    const bool is_passed = need.position < reader.position;
-    Add(need.extent, is_passed ? reader.position : WindowEnd(need.position));
-    if (!is_passed) return ExtentId(need.extent);
-  }
-  look_again_at_ = next_epoch;
-  if (!needs_.empty()) {
-    const std::uint64_t window_begin = needs_.front().position / window_ * window_;
-    look_again_at_ = {.epoch = reader.epoch, .position = window_begin - distance};
-  }
+  const std::uint64_t samples = spec_->plan.sample_count();
+  do {
+    // Both are positions in the epoch that is looked at.
+    const bool is_next = *looked_ != reader.epoch;
+    const std::uint64_t from = is_next ? 0 : reader.position;
+    const std::uint64_t seen = reader.position + Distance();
+    std::uint64_t end = 0;
+    if (!is_next) {
+      end = WindowEnd(seen);
+    } else if (seen >= samples) {
+      end = WindowEnd(seen - samples);
+    }
+    while (!needs_.empty() && needs_.front().position < end) {
+      const Need need = needs_.front();
+      std::pop_heap(needs_.begin(), needs_.end());
+      needs_.pop_back();
+      if (positions_[need.extent] != need.position) continue;
+      // The batches of a reader that has passed this position have asked for the extent themselves.
+      // A later part of the epoch may need it again.
+      const bool is_passed = need.position < from;
+      Add(need.extent, is_passed ? from : WindowEnd(need.position));
+      if (!is_passed) return ExtentId(need.extent);
+    }
+  } while (BeginNextEpoch(reader));
+  look_again_at_ = PlaceToLookAgain(reader);
   return std::nullopt;
+}
+
+// Where the next window comes near, of this epoch or of the next one.
+StreamPlace UpcomingExtents::PlaceToLookAgain(const StreamPlace& reader) const {
+    const std::uint64_t samples = spec_->plan.sample_count();
+  std::uint64_t next = samples;  // where the next window begins, in the epoch that is looked at
+  if (!needs_.empty()) next = needs_.front().position / window_ * window_;
+  const bool is_last = needs_.empty() && !spec_->WillReadOn(*looked_);
+  if (is_last) {
+    // The reader may read on although it has not said so. The last number has none behind it.
+    const bool has_next = looked_->value() < kNowhere.epoch.value();
+    return has_next ? StreamPlace{.epoch = EpochId(looked_->value() + 1)} : kNowhere;
+  }
+  if (next >= Distance()) return {.epoch = *looked_, .position = next - Distance()};
+  // Of the next epoch: that is before its beginning.
+  return {.epoch = reader.epoch, .position = samples - std::min(samples, Distance() - next)};
 }
 
 void UpcomingExtents::PutBack(ExtentId extent, const StreamPlace& reader) {
   // The stream may be in another epoch by now.
-  if (!order_ || order_->epoch() != reader.epoch) return;
-  Add(extent.value(), reader.position);
+  if (!LooksFrom(reader.epoch) || !order_) return;
+  Add(extent.value(), *looked_ == reader.epoch ? reader.position : 0);
   look_again_at_ = {.epoch = reader.epoch,
                     .position = reader.position +
                                 std::max<std::uint64_t>(1, window_ / kPausesPerWindow)};

@@ -34,10 +34,11 @@ class UpcomingExtents {
   // Takes the extent that is needed soonest by a stream whose reader is at `reader`: those of the
   // window that it reads and, once it has read a quarter of that, those of the next window; in mode
   // `sequential`, of the next extents. Each is returned once for each window that needs it.
-  // Nullopt: none before the reader is at look_again_at(). The next epoch is not looked at before
-  // the reader is there, because there may be none. The first call in an epoch takes some
-  // microseconds for each extent of the data set; so does the first one after the reader went back
-  // by more than a window. A stream that does so often (kRestartsMax) has nothing upcoming.
+  // Nullopt: none before the reader is at look_again_at(). The first window of the next epoch
+  // follows the last one of this epoch, if the reader has said that it will read on
+  // (StreamSpec::end_epoch). The call that begins an epoch takes some microseconds for each extent
+  // of the data set; so does the first one after the reader went back by more than a window. A
+  // stream that does so often (kRestartsMax) has nothing upcoming.
   std::optional<ExtentId> Take(const StreamPlace& reader);
   // There is no room for an extent that was taken. When the reader has read a sixteenth of a window
   // more, Take returns it again; until then it returns nothing.
@@ -52,16 +53,26 @@ class UpcomingExtents {
     // The element of a heap that is needed soonest is the largest.
     friend bool operator<(const Need& a, const Need& b) { return a.position > b.position; }
   };
-  void Begin(const StreamPlace& reader);
+  // Begins to look at this place and what follows it in its epoch.
+  void Begin(const StreamPlace& place);
+  // The same for the epoch after the reader's, if all of its epoch has been looked at, and the next
+  // one is near enough and will be read.
+  bool BeginNextEpoch(const StreamPlace& reader);
   // Adds the first position from `from` on at which the extent is needed, if there is one.
   void Add(std::uint32_t extent, std::uint64_t from);
   // The first position behind the window of this one.
   std::uint64_t WindowEnd(std::uint64_t position) const;
+  // How far ahead of the reader extents count, in samples.
+  std::uint64_t Distance() const;
   bool HasGoneBack(const StreamPlace& reader) const;
+  // Whether that epoch, or the one after it, is the one that is looked at.
+  bool LooksFrom(EpochId epoch) const;
+  StreamPlace PlaceToLookAgain(const StreamPlace& reader) const;
 
   const std::shared_ptr<const StreamSpec> spec_;
-  std::optional<Order> order_;  // of the epoch that is read; unset: nothing is upcoming
-  std::uint64_t window_ = 0;    // samples; in mode `sequential`, those of some extents
+  std::optional<EpochId> looked_;  // the epoch that is looked at: the reader's, or the next one
+  std::optional<Order> order_;     // of that epoch, if it reads runs
+  std::uint64_t window_ = 1;  // samples; in mode `sequential`, those of some extents
   // A heap, and by extent the position of its element. An element with another position is out of
   // date, and is dropped when it is met.
   std::vector<Need> needs_;

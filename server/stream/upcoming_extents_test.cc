@@ -115,16 +115,80 @@ TEST_F(UpcomingExtentsTest, EachWindowIsUpcomingOnceTheReaderHasReadAQuarterOfTh
   }
 }
 
+TEST_F(UpcomingExtentsTest, TheFirstWindowOfTheNextEpochComesBeforeTheEpochIfItWillBeRead) {
+  ServeFixture::Ask ask = Block();
+  ask.selection = "range:0:1280";  // no short run
+  ask.end_epoch = 3;
+  Start(ask);
+  static_cast<void>(TakeAll(At(0, 0)));
+  for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
+    const std::uint64_t near = 1280 - kWindow / 4 * 3;
+    for (std::uint64_t position = kBatch; position < near; position += kBatch) {
+      const auto next = Walked(epoch, position, position + 2 * kWindow);
+      for (const std::uint32_t extent : TakeAll(At(epoch, position))) {
+        EXPECT_TRUE(next.contains(extent)) << "epoch " << epoch << ", position " << position;
+      }
+    }
+    EXPECT_TRUE(TakeAll(At(epoch, near - 1)).empty());
+    if (epoch == 2) {
+      EXPECT_EQ(upcoming_->look_again_at(), At(3, 0)) << "the reader has said that it ends here";
+      EXPECT_TRUE(TakeAll(At(epoch, near)).empty());
+      break;
+    }
+    EXPECT_EQ(upcoming_->look_again_at(), At(epoch, near));
+    EXPECT_EQ(Set(TakeAll(At(epoch, near))), Set(Walked(epoch + 1, 0, kWindow)));
+    EXPECT_EQ(upcoming_->look_again_at(), At(epoch + 1, kWindow / 4));
+    EXPECT_TRUE(TakeAll(At(epoch, 1280)).empty());
+    EXPECT_TRUE(TakeAll(At(epoch + 1, 0)).empty()) << "they were taken in the epoch before";
+  }
+  // A reader that reads on nevertheless is followed.
+  EXPECT_EQ(Set(TakeAll(At(3, 0))), Set(Walked(3, 0, kWindow)));
+}
+
+TEST_F(UpcomingExtentsTest, WhatWasRefusedForTheNextEpochComesAgain) {
+  ServeFixture::Ask ask = Block();
+  ask.end_epoch = 2;
+  Start(ask);
+  for (std::uint64_t position = 0; position < kSamples - kWindow; position += kBatch) {
+    static_cast<void>(TakeAll(At(0, position)));
+  }
+  const StreamPlace near = upcoming_->look_again_at();
+  ASSERT_EQ(near.epoch, EpochId(0));
+  const std::vector<std::uint32_t> all = TakeAll(near);
+  ASSERT_GE(all.size(), 2U);
+  upcoming_->PutBack(ExtentId(all[1]), near);
+  EXPECT_TRUE(TakeAll(near).empty());
+  const StreamPlace again = upcoming_->look_again_at();
+  EXPECT_EQ(again, At(0, near.position + kWindow / 16));
+  EXPECT_EQ(TakeAll(again), std::vector<std::uint32_t>{all[1]});
+}
+
+TEST_F(UpcomingExtentsTest, AReaderThatLeavesAnEpochEarlyIsFollowedToWhereItGoes) {
+  ServeFixture::Ask ask = Block();
+  ask.end_epoch = 9;
+  Start(ask);
+  static_cast<void>(TakeAll(At(0, kSamples)));  // looks at epoch 1 from here on
+  EXPECT_EQ(Set(TakeAll(At(4, 0))), Set(Walked(4, 0, kWindow)));
+  EXPECT_EQ(Set(TakeAll(At(1, 0))), Set(Walked(1, 0, kWindow))) << "back to an earlier one";
+}
+
 // A short run shifts the windows behind it, which is not looked at.
 TEST_F(UpcomingExtentsTest, WhatAPositionNeedsWasTakenBeforeTheReaderIsThere) {
-  Start(Block());
-  for (std::uint32_t epoch = 0; epoch < 5; ++epoch) {
-    std::map<std::uint32_t, std::uint64_t> taken;  // the last time, as a position
-    for (std::uint64_t position = 0; position < kSamples; position += kBatch) {
-      for (const std::uint32_t extent : TakeAll(At(epoch, position))) taken[extent] = position;
-      for (const auto& [extent, at] : Walked(epoch, position, position + kBatch)) {
-        ASSERT_TRUE(taken.contains(extent)) << "position " << at;
-        EXPECT_GE(taken[extent] + 2 * kWindow, at) << "too long ago to be there still";
+  for (const std::uint32_t end_epoch : {0U, 5U}) {
+    ServeFixture::Ask ask = Block();
+    ask.end_epoch = end_epoch;
+    Start(ask);
+    std::map<std::uint32_t, std::uint64_t> taken;  // the last time, counted from the first epoch
+    for (std::uint32_t epoch = 0; epoch < 5; ++epoch) {
+      const std::uint64_t passed = epoch * kSamples;
+      for (std::uint64_t position = 0; position < kSamples; position += kBatch) {
+        for (const std::uint32_t extent : TakeAll(At(epoch, position))) {
+          taken[extent] = passed + position;
+        }
+        for (const auto& [extent, at] : Walked(epoch, position, position + kBatch)) {
+          ASSERT_TRUE(taken.contains(extent)) << "position " << at;
+          EXPECT_GE(taken[extent] + 2 * kWindow, passed + at) << "too long ago to be there still";
+        }
       }
     }
   }

@@ -72,7 +72,8 @@ struct StreamOptions {
   std::uint32_t ranks = 1;         // divides global_batch
   std::uint32_t rank = 0;          // of this reader, below `ranks`
   std::uint32_t first_epoch = 0;
-  // The stream ends after epoch first_epoch + epochs - 1, also where it resumes at a token.
+  // The stream ends after epoch first_epoch + epochs - 1, also where it resumes at a token. The
+  // daemon reads the beginning of a next epoch ahead of need, if there is one.
   std::uint32_t epochs = 1;
 
   // The order of samples (docs/order.md). Each epoch has another one; the same options and seed

@@ -71,6 +71,7 @@ StreamRequestSpec FromWire(const v1::OpenStream& open, ClientIdentity client) {
           .inline_payload = open.inline_payload(),
           .reader = open.reader(),
           .call = open.call(),
+          .end_epoch = open.end_epoch(),
           .client = std::move(client)};
 }
 

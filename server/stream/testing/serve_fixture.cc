@@ -343,6 +343,7 @@ Result<StreamRequestSpec> ServeFixture::Request(const Ask& ask) {
                            .inline_payload = false,
                            .reader = ask.reader,
                            .call = ask.call,
+                           .end_epoch = ask.end_epoch,
                            .client = {.name = "test", .pid = ask.pid}};
 }
 

@@ -157,6 +157,7 @@ class ServeFixture {
     std::string selection = "all";
     std::uint64_t reader = 0;
     std::uint64_t call = 0;
+    std::uint32_t end_epoch = 0;
     std::int64_t pid = 0;  // of the reader's process; 0: cannot be watched
   };
   Result<std::shared_ptr<StreamSession>> Open(const Ask& ask, CollectingSink& sink,
