@@ -46,7 +46,22 @@ struct DecodeCounts {
   }
 };
 
-struct AssembledBatch : fetch::SourceCounts {
+// Where the samples of a batch, or of a whole stream, came from, and what they took.
+struct BatchCounts : fetch::SourceCounts {
+  // Samples of which other nodes supplied rows or chunks. BatchScheduler counts those of rows.
+  std::uint64_t other_samples = 0;
+  std::uint64_t copied_views = 0;  // samples that were copied, so that views pin less
+  DecodeCounts decode;
+
+  void Add(const BatchCounts& other) {
+    SourceCounts::Add(other);
+    other_samples += other.other_samples;
+    copied_views += other.copied_views;
+    decode.Add(other.decode);
+  }
+};
+
+struct AssembledBatch : BatchCounts {
   BatchName name;
   std::uint64_t first_position = 0;
   std::uint32_t padded_count = 0;
@@ -54,19 +69,6 @@ struct AssembledBatch : fetch::SourceCounts {
   std::vector<AssembledField> fields;
   BatchHold hold;
   std::uint64_t payload_bytes = 0;
-  // Samples of which other nodes supplied rows or chunks. BatchScheduler counts those of rows.
-  std::uint32_t other_samples = 0;
-  DecodeCounts decode;
-  std::uint32_t copied_views = 0;    // samples that were copied, so that views pin less
-
-  // Adds what another one counts of where its samples came from.
-  void Count(const AssembledBatch& other) {
-    ram_samples += other.ram_samples;
-    ssd_samples += other.ssd_samples;
-    ram_bytes += other.ram_bytes;
-    ssd_bytes += other.ssd_bytes;
-    decode.Add(other.decode);
-  }
 };
 
 }  // namespace forebay::stream

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "proto/contract/order.h"
 #include "proto/contract/result.h"
 #include "server/fetch/budget_share.h"
 #include "server/fetch/packed/remote_chunks.h"
@@ -61,7 +60,6 @@ class BatchOwner {
   // Nobody wants the stream's batches any more.
   virtual std::stop_token unwanted() const = 0;
   bool closed() const { return unwanted().stop_requested(); }
-  virtual std::shared_ptr<const Order> OrderOf(EpochId epoch) = 0;
   // In how many steps the reader needs the batch; 0: it waits for no other one before it.
   virtual std::uint64_t StepsUntil(const BatchName& name) const = 0;
   // Takes the batches, or their errors, of jobs that are done; called once for each job. Batches
@@ -96,7 +94,7 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
   bool has_scratch = false;
   std::uint64_t scratch_bytes = 0;      // where has_scratch
   std::uint64_t releases_seen = 0;      // when the attempt began
-  bool slots_were_empty = false;        // likewise
+  bool slots_were_empty = false;        // likewise; of starved jobs only
   int hopeless_attempts = 0;            // that failed although nobody had memory before and after
 };
 

@@ -72,7 +72,7 @@ BatchScheduler::BatchScheduler(const SchedulerOptions& options, const SchedulerP
     : options_(options),
       parts_(parts),
       view_pins_(options.view_pin_bytes),
-      slots_(parts.slots, [this](const SlotQueue::Jobs& jobs) { StartAll(jobs); }) {
+      slots_(parts.slots) {
   if (parts.rows != nullptr) remote_chunks_.emplace(*parts.rows, options.sent_chunk_bytes);
 }
 
@@ -92,7 +92,7 @@ void BatchScheduler::Release(StreamSlots& slots, std::vector<HeldBatches::Held> 
   std::vector<BatchRoom> rooms;
   for (const HeldBatches::Held& held : batches) rooms.push_back(held.room);
   batches.clear();  // their memory is free before others are told so
-  slots_.Release(slots, rooms);
+  StartAll(slots_.Release(slots, rooms));
 }
 
 void BatchScheduler::Submit(const std::shared_ptr<BatchOwner>& owner,
@@ -161,12 +161,12 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   if (owner.closed()) return Finish(job, Error(ErrorCode::kCancelled, "the stream was closed"));
   const StreamSpec& spec = owner.spec();
   std::unique_ptr<Gatherer> gatherer = TakeGatherer(*job);
-  const std::shared_ptr<const Order> order = owner.OrderOf(job->name.epoch);
+  const Order order(spec.order, job->name.epoch);
   const Status planned =
-      gatherer->Plan(spec, *order, job->name,
+      gatherer->Plan(spec, order, job->name,
                      {.all_extents = job->wants_all_extents,
                       .open = {.own = job->slot, .board = &job->slots->board,
-                               .order = order.get()},
+                               .order = &order},
                       .others = OthersOf(*job)});
   if (!planned.has_value()) {
     GiveGatherer(*job, std::move(gatherer));
@@ -239,8 +239,8 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
   if (may_pin_all && (is_exhausted || excess != SlotLedger::Excess::kTaken)) {
     GiveGatherer(*job, std::move(gatherer));
     if (batch.has_value()) batch->hold = {};
-    slots_.EndAttempt(*job);
-    slots_.Release(*job->slots, {});  // others may have lacked what this attempt held
+    StartAll(slots_.EndAttempt(*job));
+    StartAll(slots_.Release(*job->slots, {}));  // others may have lacked what this attempt held
     job->pins_all = true;
     return Start(job);
   }
@@ -249,7 +249,7 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
   if (!batch.has_value() && !attempt.bad.empty() && job->refetches < limits::kRefetchMax) {
     // Wrong bytes on a tier: the extent is fetched again before anybody is told.
     ++job->refetches;
-    slots_.EndAttempt(*job);
+    StartAll(slots_.EndAttempt(*job));
     for (const auto& [extent, error] : attempt.bad) {
       parts_.fetcher.ReportBad(extent, error, parts_.clock.NowNs());
     }
@@ -268,7 +268,7 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
     batch = error;  // its memory is free before anybody is told so
     return LackSlots(job, error, excess == SlotLedger::Excess::kNever);
   }
-  slots_.EndAttempt(*job);
+  StartAll(slots_.EndAttempt(*job));
   job->sent_chunks.clear();  // they are decoded
   if (!attempt.rows.empty()) {
     return LackRows({.job = job, .batch = std::move(*batch), .rows = std::move(attempt.rows)},
@@ -291,7 +291,7 @@ void BatchScheduler::HandOver(std::span<AnsweredBatch> batches) {
     if (batch.is_taken()) continue;
     // Nobody took the batch: its memory goes back to the batches that wait for some.
     if (batch.outcome.has_value()) batch.outcome->hold = {};
-    slots_.EndJob(*batch.job);
+    StartAll(slots_.EndJob(*batch.job));
   }
   // The reader has come closer to its other batches, some of which may wait for their turn.
   parts_.fetcher.LookAgain();
@@ -303,7 +303,7 @@ void BatchScheduler::DropSlot(BatchJob& job) {
   job.slots->board.Drop(job.slot);
   const bool had_memory = job.slot->Take().valid();
   job.slot.reset();
-  if (had_memory) slots_.Release(*job.slots, {});
+  if (had_memory) StartAll(slots_.Release(*job.slots, {}));
 }
 
 // Pins the extents that the plan needs. False: the job has given the gatherer back and goes on
@@ -524,7 +524,7 @@ void BatchScheduler::RowsCame(std::vector<RowsAwaited>& batches, std::int64_t as
     const std::size_t own = std::min(own_left, samples);
     own_left -= own;
     if (filled->own_samples > 0) lacking.job->waited = true;
-    lacking.batch.other_samples += static_cast<std::uint32_t>(samples - own);
+    lacking.batch.other_samples += samples - own;
     answered.push_back({.job = lacking.job, .outcome = std::move(lacking.batch)});
   }
   HandOver(answered);
@@ -540,13 +540,13 @@ bool BatchScheduler::EndAwait(const JobRef& job) {
 // too, and no reader has anything that it could give back, nothing will help.
 void BatchScheduler::LackSlots(const JobRef& job, const Error& error, bool is_hopeless) {
   if (job->is_starved && is_hopeless) {
-    slots_.EndAttempt(*job);
+    StartAll(slots_.EndAttempt(*job));
     // Another batch may have taken memory and given it back within this attempt, so that the slots
     // were empty before and after it. That this happens each time is not to be expected.
     if (++job->hopeless_attempts < kHopelessAttempts) return Start(job);
     return Finish(job, error);
   }
-  slots_.ParkFailed(job);
+  StartAll(slots_.ParkFailed(job));
 }
 
 void BatchScheduler::ExpireWaiting() {

@@ -65,9 +65,6 @@ class ScriptedOwner final : public BatchOwner {
 
   const StreamSpec& spec() const override { return *spec_; }
   std::stop_token unwanted() const override { return closing.get_token(); }
-  std::shared_ptr<const Order> OrderOf(EpochId epoch) override {
-    return std::make_shared<Order>(spec_->order, epoch);
-  }
   std::uint64_t StepsUntil(const BatchName&) const override { return 0; }
   void Answer(std::span<AnsweredBatch> batches) override {
     const std::lock_guard lock(mutex);
@@ -488,9 +485,9 @@ class RowsOfOthersTest : protected TwoNodes, public BatchSchedulerTest {
   void BeginLater() { clock_.AdvanceNs(kSecondNs); }
 
   void ExpectRecords(const BatchHold& hold, std::uint64_t step) {
-    const auto order = owner_->OrderOf(EpochId(0));
+    const Order order(owner_->spec().order, EpochId(0));
     for (std::uint64_t i = 0; i < 8; ++i) {
-      const std::uint64_t sample = order->Forward(Position(step * 8 + i));
+      const std::uint64_t sample = order.Forward(Position(step * 8 + i));
       const std::string record = ServeFixture::RecordOf(sample, kRecordBytes);
       EXPECT_EQ(std::memcmp(hold.slot.bytes().data() + i * kRecordBytes, record.data(),
                             kRecordBytes),

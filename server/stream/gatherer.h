@@ -83,7 +83,7 @@ struct GatheredValue {
 struct GatheredValues {
   std::vector<std::vector<GatheredValue>> values;  // [field][row]; of fixed fields empty
   std::vector<std::byte> bytes;
-  AssembledBatch counted;     // what they took, and nothing else
+  BatchCounts counted;  // what they took
   bool is_complete = false;
 };
 

@@ -1,6 +1,5 @@
 // SlotLedger does the sums. This keeps the jobs that wait ("parked"), and decides whom freed memory
-// can help: starting all of them each time would plan every waiting batch again for nothing. Jobs
-// are started without the lock, because they may come back at once.
+// can help: starting all of them each time would plan every waiting batch again for nothing.
 #include "server/stream/slot_queue.h"
 
 #include <algorithm>
@@ -21,8 +20,8 @@ void EraseUnpromised(StreamSlots& slots, const BatchJob& job) {
 
 }  // namespace
 
-SlotQueue::SlotQueue(const tier::RamArena& memory, std::function<void(const Jobs&)> start)
-    : memory_(memory), start_(std::move(start)), ledger_(memory.capacity_bytes()) {}
+SlotQueue::SlotQueue(const tier::RamArena& memory)
+    : memory_(memory), ledger_(memory.capacity_bytes()) {}
 
 Result<std::shared_ptr<StreamSlots>> SlotQueue::Admit(std::shared_ptr<const StreamSpec> spec,
                                                       SlotNeed need) {
@@ -60,7 +59,7 @@ void SlotQueue::Promise(StreamSlots& slots, const Jobs& jobs) {
 bool SlotQueue::BeginAttempt(const JobRef& job, std::uint64_t scratch_bytes) {
   const MutexLock lock(mutex_);
   job->releases_seen = releases_;
-  job->slots_were_empty = memory_.used_bytes() == 0;
+  job->slots_were_empty = job->is_starved && memory_.used_bytes() == 0;
   job->is_denied = false;
   if (LacksRoomLocked(*job)) {
     parked_.push_back(job);  // until readers give something back
@@ -78,7 +77,7 @@ bool SlotQueue::BeginAttempt(const JobRef& job, std::uint64_t scratch_bytes) {
   return true;
 }
 
-// Starts only those to which the ledger denied scratch: what others lack does not come back with
+// Returns only those to which the ledger denied scratch: what others lack does not come back with
 // it.
 SlotQueue::Jobs SlotQueue::EndScratchLocked(BatchJob& job) {
   Jobs ready;
@@ -99,7 +98,7 @@ bool SlotQueue::LacksRoomLocked(const BatchJob& job) const {
          !ledger_.HasExcess(slots.need.held_bytes, slots.excess_bytes);
 }
 
-// Starts only jobs that the memory can help, and those that are to end: others would find, after
+// Returns only jobs that the memory can help, and those that are to end: others would find, after
 // planning their batch again, that they still lack room.
 SlotQueue::Jobs SlotQueue::ReleasedLocked() {
   ++releases_;
@@ -112,34 +111,28 @@ SlotQueue::Jobs SlotQueue::ReleasedLocked() {
   return ready;
 }
 
-void SlotQueue::EndAttempt(BatchJob& job) {
+SlotQueue::Jobs SlotQueue::EndAttempt(BatchJob& job) {
   // Most batches come from RAM, and take what they were promised. Both members are written by the
   // thread that makes the attempt, so they are read without the lock.
-  if (!job.has_scratch && !job.takes_unasked) return;
-  Jobs ready;
-  {
-    const MutexLock lock(mutex_);
-    ready = EndScratchLocked(job);
-    if (job.takes_unasked) std::ranges::move(ReleasedLocked(), std::back_inserter(ready));
-  }
-  start_(ready);
+  if (!job.has_scratch && !job.takes_unasked) return {};
+  const MutexLock lock(mutex_);
+  Jobs ready = EndScratchLocked(job);
+  if (job.takes_unasked) std::ranges::move(ReleasedLocked(), std::back_inserter(ready));
+  return ready;
 }
 
-void SlotQueue::ParkFailed(const JobRef& job) {
-  Jobs ready;
-  {
-    const MutexLock lock(mutex_);
-    ready = EndScratchLocked(*job);
-    if (!job->is_starved) {
-      // The memory that this attempt held may have made another job's attempt fail, so the others
-      // are tried again. Done once in a job's life: otherwise two jobs that cannot both succeed
-      // would wake each other for ever.
-      std::ranges::move(ReleasedLocked(), std::back_inserter(ready));
-    }
-    job->is_starved = true;
-    (releases_ != job->releases_seen ? ready : parked_).push_back(job);
+SlotQueue::Jobs SlotQueue::ParkFailed(const JobRef& job) {
+  const MutexLock lock(mutex_);
+  Jobs ready = EndScratchLocked(*job);
+  if (!job->is_starved) {
+    // The memory that this attempt held may have made another job's attempt fail, so the others
+    // are tried again. Done once in a job's life: otherwise two jobs that cannot both succeed
+    // would wake each other for ever.
+    std::ranges::move(ReleasedLocked(), std::back_inserter(ready));
   }
-  start_(ready);
+  job->is_starved = true;
+  (releases_ != job->releases_seen ? ready : parked_).push_back(job);
+  return ready;
 }
 
 SlotLedger::Excess SlotQueue::TakeRoom(BatchJob& job, std::uint64_t bytes,
@@ -180,25 +173,17 @@ void SlotQueue::GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) {
   ++slots.promises_left;
 }
 
-void SlotQueue::EndJob(BatchJob& job) {
-  Jobs ready;
-  {
-    const MutexLock lock(mutex_);
-    EraseUnpromised(*job.slots, job);
-    GiveRoomLocked(*job.slots, std::exchange(job.room, {}));
-    ready = ReleasedLocked();
-  }
-  start_(ready);
+SlotQueue::Jobs SlotQueue::EndJob(BatchJob& job) {
+  const MutexLock lock(mutex_);
+  EraseUnpromised(*job.slots, job);
+  GiveRoomLocked(*job.slots, std::exchange(job.room, {}));
+  return ReleasedLocked();
 }
 
-void SlotQueue::Release(StreamSlots& slots, std::span<const BatchRoom> rooms) {
-  Jobs ready;
-  {
-    const MutexLock lock(mutex_);
-    for (const BatchRoom& room : rooms) GiveRoomLocked(slots, room);
-    ready = ReleasedLocked();
-  }
-  start_(ready);
+SlotQueue::Jobs SlotQueue::Release(StreamSlots& slots, std::span<const BatchRoom> rooms) {
+  const MutexLock lock(mutex_);
+  for (const BatchRoom& room : rooms) GiveRoomLocked(slots, room);
+  return ReleasedLocked();
 }
 
 SlotQueue::Jobs SlotQueue::TakeExpired(std::int64_t oldest_ns) {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -18,15 +17,15 @@
 
 namespace forebay::stream {
 
-// Thread-safe. A part of BatchScheduler.
+// Thread-safe. A part of BatchScheduler. Functions that may free memory for jobs that wait return
+// these jobs: the caller begins another attempt of each.
 class SlotQueue {
  public:
   using JobRef = std::shared_ptr<BatchJob>;
   using Jobs = std::vector<JobRef>;
 
-  // `memory` is borrowed. `start` begins another attempt of jobs that have waited; it is called
-  // without a lock.
-  SlotQueue(const tier::RamArena& memory, std::function<void(const Jobs&)> start);
+  // `memory` is borrowed.
+  explicit SlotQueue(const tier::RamArena& memory);
 
   // Reserves slot memory for a new stream. kResourceExhausted, with the figures: its batches would
   // not fit in what is left.
@@ -39,33 +38,31 @@ class SlotQueue {
   void Promise(StreamSlots& slots, const Jobs& jobs);
   // Call before slot memory is asked for. False: the job waits for others' memory, and is parked.
   bool BeginAttempt(const JobRef& job, std::uint64_t scratch_bytes);
-  // The job's scratch, if any, is free again: jobs that wait for scratch are started. So are those
-  // that wait for any memory, if the job takes some that it did not ask for.
-  void EndAttempt(BatchJob& job);
-  // Ends an attempt that found no memory: parks the job, or has it tried again at once if memory
+  // The job's scratch, if any, is free again. Returns jobs that wait for scratch, and those that
+  // wait for any memory if the job takes some that it did not ask for.
+  [[nodiscard]] Jobs EndAttempt(BatchJob& job);
+  // Ends an attempt that found no memory: parks the job, or returns it with the others if memory
   // was freed since the attempt began.
-  void ParkFailed(const JobRef& job);
+  [[nodiscard]] Jobs ParkFailed(const JobRef& job);
   // Accounts for a batch that was assembled in `bytes` of slot memory. One that can do without it
   // has to leave others their share of what no stream was promised, even if it has a promise.
   SlotLedger::Excess TakeRoom(BatchJob& job, std::uint64_t bytes, bool can_do_without = false);
   // Whether slot memory for the batch is reserved, so that nobody else lacks what it holds.
   bool HasPromise(const BatchJob& job);
   // A job has ended without a batch for the reader.
-  void EndJob(BatchJob& job);
-  // Batches were released, and their memory is free: starts jobs that wait for it.
-  void Release(StreamSlots& slots, std::span<const BatchRoom> rooms);
+  [[nodiscard]] Jobs EndJob(BatchJob& job);
+  // Batches were released, and their memory is free.
+  [[nodiscard]] Jobs Release(StreamSlots& slots, std::span<const BatchRoom> rooms);
   // Removes and returns the waiting jobs that were submitted at this time or before.
   Jobs TakeExpired(std::int64_t oldest_ns);
 
  private:
   void GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) FOREBAY_REQUIRES(mutex_);
-  // Return what is to be started afterwards, without the lock.
   Jobs EndScratchLocked(BatchJob& job) FOREBAY_REQUIRES(mutex_);
   Jobs ReleasedLocked() FOREBAY_REQUIRES(mutex_);
   bool LacksRoomLocked(const BatchJob& job) const FOREBAY_REQUIRES(mutex_);
 
   const tier::RamArena& memory_;
-  const std::function<void(const Jobs&)> start_;
   Mutex mutex_;
   SlotLedger ledger_ FOREBAY_GUARDED_BY(mutex_);
   std::uint64_t releases_ FOREBAY_GUARDED_BY(mutex_) = 0;  // times that slot memory became free

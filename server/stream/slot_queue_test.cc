@@ -41,7 +41,6 @@ class FakeOwner : public BatchOwner {
  public:
   const StreamSpec& spec() const override { return spec_; }
   std::stop_token unwanted() const override { return stop_.get_token(); }
-  std::shared_ptr<const Order> OrderOf(EpochId) override { return nullptr; }
   std::uint64_t StepsUntil(const BatchName&) const override { return 0; }
   void Answer(std::span<AnsweredBatch>) override { ADD_FAILURE() << "the queue answers nobody"; }
 
@@ -80,18 +79,19 @@ class SlotQueueTest : public ::testing::Test {
   void Complete(const JobRef& job, std::uint64_t bytes) {
     ASSERT_TRUE(queue_.BeginAttempt(job, 0));
     ASSERT_EQ(queue_.TakeRoom(*job, bytes), Excess::kTaken);
-    queue_.EndAttempt(*job);
+    Start(queue_.EndAttempt(*job));
   }
 
+  void Start(const SlotQueue::Jobs& jobs) {
+    started_.insert(started_.end(), jobs.begin(), jobs.end());
+  }
   // The jobs that were started since the last call.
   std::vector<JobRef> Started() { return std::exchange(started_, {}); }
 
   std::unique_ptr<tier::RamArena> memory_ =
       *tier::RamArena::Create({.capacity_bytes = kCapacity, .region_bytes = kCapacity});
   std::vector<JobRef> started_;
-  SlotQueue queue_{*memory_, [this](const SlotQueue::Jobs& jobs) {
-                     started_.insert(started_.end(), jobs.begin(), jobs.end());
-                   }};
+  SlotQueue queue_{*memory_};
   std::shared_ptr<FakeOwner> owner_ = std::make_shared<FakeOwner>();
 };
 
@@ -127,7 +127,7 @@ TEST_F(SlotQueueTest, ABatchBeyondThePromiseGetsTheNextOneThatIsFree) {
   Complete(second, 40 * kPage);
   EXPECT_FALSE(queue_.BeginAttempt(third, 0)) << "20 pages are left, and it takes 40";
   EXPECT_THAT(Started(), IsEmpty());
-  queue_.Release(*slots, std::vector{first->room});
+  Start(queue_.Release(*slots, std::vector{first->room}));
   EXPECT_THAT(Started(), ElementsAre(third));
   EXPECT_TRUE(third->room.is_promised);
   Complete(third, 40 * kPage);
@@ -139,9 +139,9 @@ TEST_F(SlotQueueTest, APromiseGoesToTheBatchThatWasPulledFirst) {
   Complete(first, 60 * kPage);
   EXPECT_FALSE(queue_.BeginAttempt(third, 0));
   EXPECT_FALSE(queue_.BeginAttempt(second, 0)) << "parked after the third";
-  queue_.Release(*slots, std::vector{first->room});
+  Start(queue_.Release(*slots, std::vector{first->room}));
   EXPECT_THAT(Started(), ElementsAre(second)) << "the third still lacks room";
-  queue_.EndJob(*second);
+  Start(queue_.EndJob(*second));
   EXPECT_THAT(Started(), ElementsAre(third)) << "a batch that failed gives its promise back";
 }
 
@@ -152,12 +152,12 @@ TEST_F(SlotQueueTest, OnlyThoseWhomTheMemoryHelpsAreStarted) {
   Complete(held, 60 * kPage);
   Complete(of_other, 10 * kPage);
   EXPECT_FALSE(queue_.BeginAttempt(waiting, 0));
-  queue_.Release(*other, std::vector{of_other->room});
+  Start(queue_.Release(*other, std::vector{of_other->room}));
   EXPECT_THAT(Started(), IsEmpty()) << "it would find that it still lacks room";
   owner_->Close();
   const JobRef next = NewJob(other);
   Complete(next, 10 * kPage);
-  queue_.Release(*other, std::vector{next->room});
+  Start(queue_.Release(*other, std::vector{next->room}));
   EXPECT_THAT(Started(), ElementsAre(waiting)) << "nobody wants it any more: it has to end";
 }
 
@@ -172,7 +172,7 @@ TEST_F(SlotQueueTest, TheEndOfScratchStartsThoseThatWaitForScratchAndNoOthers) {
   EXPECT_TRUE(queue_.BeginAttempt(first, 50 * kPage));
   EXPECT_FALSE(queue_.BeginAttempt(second, 50 * kPage)) << "there is scratch for one batch";
   EXPECT_EQ(queue_.TakeRoom(*first, 10 * kPage), Excess::kTaken);
-  queue_.EndAttempt(*first);
+  Start(queue_.EndAttempt(*first));
   EXPECT_THAT(Started(), ElementsAre(second));
   EXPECT_TRUE(queue_.BeginAttempt(second, 50 * kPage));
 }
@@ -184,13 +184,13 @@ TEST_F(SlotQueueTest, AnAttemptThatFailedIsTriedAgainAtOnceIfMemoryWasFreedMeanw
   const JobRef job = NewJob(slots), other = NewJob(slots);
   job->is_starved = true;
   ASSERT_TRUE(queue_.BeginAttempt(job, 0));
-  queue_.EndJob(*other);
-  queue_.ParkFailed(job);
+  Start(queue_.EndJob(*other));
+  Start(queue_.ParkFailed(job));
   EXPECT_THAT(Started(), ElementsAre(job));
   ASSERT_TRUE(queue_.BeginAttempt(job, 0));
-  queue_.ParkFailed(job);
+  Start(queue_.ParkFailed(job));
   EXPECT_THAT(Started(), IsEmpty()) << "nothing was freed this time";
-  queue_.EndJob(*NewJob(slots));
+  Start(queue_.EndJob(*NewJob(slots)));
   EXPECT_THAT(Started(), ElementsAre(job));
 }
 
@@ -199,17 +199,17 @@ TEST_F(SlotQueueTest, TheFirstFailureOfAJobHasOthersTriedAgainAndTheSecondHasNot
   const JobRef parked = NewJob(slots), job = NewJob(slots);
   parked->is_starved = true;
   ASSERT_TRUE(queue_.BeginAttempt(parked, 0));
-  queue_.ParkFailed(parked);
+  Start(queue_.ParkFailed(parked));
   ASSERT_THAT(Started(), IsEmpty());
   ASSERT_TRUE(queue_.BeginAttempt(job, 0));
-  queue_.ParkFailed(job);
+  Start(queue_.ParkFailed(job));
   EXPECT_THAT(Started(), UnorderedElementsAre(parked, job))
       << "what the attempt held may be what they lacked";
   EXPECT_TRUE(job->is_starved);
   ASSERT_TRUE(queue_.BeginAttempt(parked, 0));
-  queue_.ParkFailed(parked);
+  Start(queue_.ParkFailed(parked));
   ASSERT_TRUE(queue_.BeginAttempt(job, 0));
-  queue_.ParkFailed(job);
+  Start(queue_.ParkFailed(job));
   EXPECT_THAT(Started(), IsEmpty()) << "two that cannot both succeed would wake each other";
 }
 
@@ -220,11 +220,11 @@ TEST_F(SlotQueueTest, AStarvedJobIsTriedAlone) {
   starved->is_starved = true;
   ASSERT_TRUE(queue_.BeginAttempt(other, kPage));
   EXPECT_FALSE(queue_.BeginAttempt(starved, kPage));
-  queue_.EndAttempt(*other);
+  Start(queue_.EndAttempt(*other));
   EXPECT_THAT(Started(), ElementsAre(starved));
   ASSERT_TRUE(queue_.BeginAttempt(starved, kPage));
   EXPECT_FALSE(queue_.BeginAttempt(other, kPage));
-  queue_.EndAttempt(*starved);
+  Start(queue_.EndAttempt(*starved));
   EXPECT_THAT(Started(), ElementsAre(other));
 }
 
@@ -234,10 +234,10 @@ TEST_F(SlotQueueTest, MemoryTakenUnaskedHelpsOthersWhenTheAttemptEnds) {
   const JobRef parked = NewJob(slots), job = NewJob(slots);
   parked->is_starved = true;
   ASSERT_TRUE(queue_.BeginAttempt(parked, 0));
-  queue_.ParkFailed(parked);
+  Start(queue_.ParkFailed(parked));
   job->takes_unasked = true;
   ASSERT_TRUE(queue_.BeginAttempt(job, 0));
-  queue_.EndAttempt(*job);
+  Start(queue_.EndAttempt(*job));
   EXPECT_THAT(Started(), ElementsAre(parked));
 }
 
@@ -249,9 +249,9 @@ TEST_F(SlotQueueTest, ABatchLargerThanPromisedTakesWhatIsLeftAndGivesItBack) {
   EXPECT_EQ(queue_.TakeRoom(*first, 60 * kPage), Excess::kTaken);
   EXPECT_EQ(queue_.TakeRoom(*second, 60 * kPage), Excess::kNotNow);
   EXPECT_EQ(second->room.excess_bytes, 0U);
-  queue_.Release(*slots, std::vector{first->room});
+  Start(queue_.Release(*slots, std::vector{first->room}));
   EXPECT_EQ(queue_.TakeRoom(*second, 60 * kPage), Excess::kTaken);
-  queue_.Release(*slots, std::vector{second->room});
+  Start(queue_.Release(*slots, std::vector{second->room}));
   EXPECT_EQ(queue_.TakeRoom(*NewJob(slots), 90 * kPage), Excess::kTaken);
 }
 
@@ -275,8 +275,8 @@ TEST_F(SlotQueueTest, ThoseThatHaveWaitedTooLongAreTakenOutOnce) {
   EXPECT_THAT(queue_.TakeExpired(2), ElementsAre(old));
   EXPECT_THAT(queue_.TakeExpired(2), IsEmpty());
   // The memory is for the one that still waits, not for the one that was told of its end.
-  queue_.EndJob(*old);
-  queue_.Release(*slots, std::vector{held->room});
+  Start(queue_.EndJob(*old));
+  Start(queue_.Release(*slots, std::vector{held->room}));
   EXPECT_THAT(Started(), ElementsAre(young));
 }
 

@@ -26,14 +26,8 @@ void Add(SessionStats& total, const SessionStats& part) {
   total.samples += part.samples;
   total.padded += part.padded;
   total.bytes += part.bytes;
-  total.ram_samples += part.ram_samples;
-  total.ssd_samples += part.ssd_samples;
-  total.other_samples += part.other_samples;
-  total.ram_bytes += part.ram_bytes;
-  total.ssd_bytes += part.ssd_bytes;
   total.waited_samples += part.waited_samples;
-  total.copied_views += part.copied_views;
-  total.decode.Add(part.decode);
+  total.Add(part);
   total.failed += part.failed;
   total.held += part.held;
 }

@@ -68,15 +68,6 @@ Status StreamSession::Pull(const PullRange& range) {
   return {};
 }
 
-std::shared_ptr<const Order> StreamSession::OrderOf(EpochId epoch) {
-  const MutexLock lock(mutex_);
-  // Two epochs are kept: batches of the next epoch are assembled while the last ones of this epoch
-  // are still under way.
-  std::shared_ptr<const Order>& slot = orders_[epoch.value() % 2];
-  if (!slot || slot->epoch() != epoch) slot = std::make_shared<Order>(spec_->order, epoch);
-  return slot;
-}
-
 std::uint64_t StreamSession::StepsUntil(const BatchName& name) const {
   return parts_.future->StepsUntilBatch(name.epoch, BeginOf(*spec_, name));
 }
@@ -118,14 +109,8 @@ void StreamSession::CountLocked(const BatchJob& job, const AssembledBatch& batch
   stats_.samples += samples;
   stats_.padded += batch.padded_count;
   stats_.bytes += batch.payload_bytes;
-  stats_.ram_samples += batch.ram_samples;
-  stats_.ssd_samples += batch.ssd_samples;
-  stats_.other_samples += batch.other_samples;
-  stats_.ram_bytes += batch.ram_bytes;
-  stats_.ssd_bytes += batch.ssd_bytes;
   stats_.waited_samples += job.waited ? samples : 0;
-  stats_.copied_views += batch.copied_views;
-  stats_.decode.Add(batch.decode);
+  stats_.Add(batch);
   stats_.digest += BatchDigest({.epoch = batch.name.epoch,
                                 .step = batch.name.step,
                                 .micro_size = batch.name.micro_size,

@@ -11,7 +11,6 @@
 #include <stop_token>
 #include <vector>
 
-#include "proto/contract/order.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/stream/assembled_batch.h"
@@ -36,12 +35,9 @@ class BatchSink {
   virtual void Closed() = 0;
 };
 
-struct SessionStats {
+struct SessionStats : BatchCounts {
   std::uint64_t batches = 0, samples = 0, padded = 0, bytes = 0;
-  std::uint64_t ram_samples = 0, ssd_samples = 0, waited_samples = 0, copied_views = 0;
-  std::uint64_t other_samples = 0;  // supplied by other nodes
-  std::uint64_t ram_bytes = 0, ssd_bytes = 0;
-  DecodeCounts decode;
+  std::uint64_t waited_samples = 0;  // of batches that waited for the GFS
   std::uint64_t digest = 0;  // sum of BatchDigest over delivered batches
   std::uint64_t failed = 0;  // batches that were answered with an error
   std::uint32_t held = 0;    // batches with the reader
@@ -108,7 +104,6 @@ class StreamSession final : public BatchOwner,
 
   // For the scheduler. Requested by Close.
   std::stop_token unwanted() const override { return closing_.get_token(); }
-  std::shared_ptr<const Order> OrderOf(EpochId epoch) override;
   std::uint64_t StepsUntil(const BatchName& name) const override;
   void Answer(std::span<AnsweredBatch> batches) override;
 
@@ -134,7 +129,6 @@ class StreamSession final : public BatchOwner,
   mutable Mutex mutex_;
   std::uint32_t under_way_ FOREBAY_GUARDED_BY(mutex_) = 0;
   SessionStats stats_ FOREBAY_GUARDED_BY(mutex_);
-  std::shared_ptr<const Order> orders_[2] FOREBAY_GUARDED_BY(mutex_);  // of two epochs, by parity
 };
 
 }  // namespace forebay::stream

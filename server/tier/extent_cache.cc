@@ -73,19 +73,14 @@ ExtentRef ExtentCache::FindResident(const ExtentKey& key, bool& must_open) {
   const Node* const found = FindUnmoved(key);
   if (found == nullptr) return nullptr;
   const Residency& entry = found->second;
-  if (entry.ram) {
-    ++counters(TierKind::kRam).hits;
-    return entry.ram;
-  }
+  if (entry.ram) return entry.ram;
   if (!entry.is_on_ssd) return nullptr;
   ExtentRef held = entry.ssd.lock();
   must_open = held == nullptr;
-  if (held) ++counters(TierKind::kSsd).hits;
   return held;
 }
 
-// `hits` is what a success adds to the count.
-ExtentRef ExtentCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
+ExtentRef ExtentCache::OpenFromSsd(const ExtentKey& key) {
   const Result<std::shared_ptr<const Segment>> segment = store_->Get(key);
   MutexLock lock(mutex_);
   Node* const found = index_.Find(key);
@@ -108,7 +103,6 @@ ExtentRef ExtentCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
   // While the lock was not held, the extent may have been evicted and published anew, with the
   // bytes of a data set that was rebuilt. This reader then has a miss, and asks again.
   if (found == nullptr || !found->second.is_on_ssd || !store_->Serves(**segment)) return nullptr;
-  counters(TierKind::kSsd).hits += hits;
   Residency& entry = found->second;
   if (ExtentRef held = entry.ssd.lock(); held && held->segment == *segment) return held;
   auto extent = std::make_shared<ResidentExtent>();
@@ -137,7 +131,7 @@ void ExtentCache::Find(std::span<const ExtentKey> keys, std::span<ExtentRef> res
       if (must_open) to_open.push_back(i);
     }
   }
-  for (const std::size_t i : to_open) results[i] = OpenFromSsd(keys[i], 1);
+  for (const std::size_t i : to_open) results[i] = OpenFromSsd(keys[i]);
 }
 
 bool ExtentCache::Holds(const ExtentKey& key) const {
@@ -155,7 +149,7 @@ ExtentRef ExtentCache::FindOn(const ExtentKey& key, TierKind tier) {
     if (!entry.is_on_ssd) return nullptr;
     if (ExtentRef held = entry.ssd.lock()) return held;
   }
-  return OpenFromSsd(key, 0);
+  return OpenFromSsd(key);
 }
 
 // Forgets the RAM copy. Returns the cache's reference, for the caller to drop without the lock: the
@@ -522,7 +516,6 @@ ExtentCache::TierStats ExtentCache::stats(TierKind tier) const {
     const Counters& counted = counters_[static_cast<std::size_t>(tier)];
     stats.extents = counted.extents;
     stats.evictions = counted.evictions;
-    stats.hits = counted.hits;
     stats.bad_extents = counted.bad;
     if (tier == TierKind::kRam) {
       stats.spilled = spilled_;

@@ -49,13 +49,13 @@ class ExtentCache {
   static std::unique_ptr<ExtentCache> Create(RamArena& arena, SegmentStore* store,
                                              const Options& options, NextUse next_use);
 
-  // The extent on its fastest tier, or null. Counts a hit of that tier; misses are not counted.
+  // The extent on its fastest tier, or null.
   ExtentRef Find(const ExtentKey& key);
   // Finds many extents under one lock; results[i] is Find(keys[i]).
   void Find(std::span<const ExtentKey> keys, std::span<ExtentRef> results);
-  // Whether the extent is on a tier; not counted as a hit.
+  // Whether the extent is on a tier.
   bool Holds(const ExtentKey& key) const;
-  // The copy on one tier, or null; not counted as a hit. For verification.
+  // The copy on one tier, or null. For verification.
   ExtentRef FindOn(const ExtentKey& key, TierKind tier);
 
   // Allocates memory to read an extent into. If free memory is fragmented, moves extents that
@@ -97,7 +97,7 @@ class ExtentCache {
   std::vector<ExtentKey> Resident(TierKind tier) const;
 
   struct TierStats {
-    std::uint64_t capacity_bytes = 0, used_bytes = 0, extents = 0, evictions = 0, hits = 0;
+    std::uint64_t capacity_bytes = 0, used_bytes = 0, extents = 0, evictions = 0;
     std::uint64_t pinned_bytes = 0;  // RAM: held by references outside the cache
     std::uint64_t bad_extents = 0;   // copies found damaged and dropped, whoever found them
     std::uint64_t device_errors = 0;  // SSD: calls that failed with a device error
@@ -109,7 +109,6 @@ class ExtentCache {
 
  private:
   struct Counters {
-    std::uint64_t hits = 0;
     std::uint64_t evictions = 0;
     std::uint64_t extents = 0;
     std::uint64_t bad = 0;
@@ -122,7 +121,7 @@ class ExtentCache {
 
   Node* FindUnmoved(const ExtentKey& key) FOREBAY_REQUIRES(mutex_);
   ExtentRef FindResident(const ExtentKey& key, bool& must_open) FOREBAY_REQUIRES(mutex_);
-  ExtentRef OpenFromSsd(const ExtentKey& key, std::uint64_t hits) FOREBAY_EXCLUDES(mutex_);
+  ExtentRef OpenFromSsd(const ExtentKey& key) FOREBAY_EXCLUDES(mutex_);
   bool CanSpillLocked(const ResidentExtent& extent) const FOREBAY_REQUIRES(mutex_);
   void EvictFromRam(const ExtentKey& key, io::IoQueue* queue) FOREBAY_EXCLUDES(mutex_);
   void AwaitNoSsdChange(const ExtentKey& key) FOREBAY_REQUIRES(mutex_);

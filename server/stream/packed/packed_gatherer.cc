@@ -85,7 +85,7 @@ Status PackedGatherer::GatherVariable(const Means& means, AssembledBatch& batch)
   const auto& fields = plan_.schema().fields;
   // An earlier attempt has decoded the values and then found no memory for a slot (GiveGathered).
   if (gathered_.is_complete) {
-    batch.Count(gathered_.counted);
+    batch.Add(gathered_.counted);
     return {};
   }
   gathered_.values.resize(fields.size());
@@ -95,7 +95,7 @@ Status PackedGatherer::GatherVariable(const Means& means, AssembledBatch& batch)
     if (fields[field].variable()) FOREBAY_TRY(FillField(field, means, batch));
   }
   gathered_.counted = {};
-  gathered_.counted.Count(batch);
+  gathered_.counted.Add(batch);
   // Only a complete set may serve the next attempt. After an error above, that attempt decodes all
   // values again.
   gathered_.is_complete = true;
