@@ -8,7 +8,7 @@
 #include "proto/contract/wire_layout.h"
 #include "server/fetch/source_counts.h"
 #include "server/stream/stream_spec.h"
-#include "server/tier/extent_cache.h"
+#include "server/stream/view_pins.h"
 #include "server/tier/ram/ram_arena.h"
 
 namespace forebay::stream {
@@ -24,8 +24,7 @@ struct AssembledField {
 
 // What a client holds while it uses a batch; giving it up frees the memory.
 struct BatchHold {
-  std::vector<tier::ExtentRef> extents;    // pinned by views
-  std::shared_ptr<const void> view_share;  // of what all views may pin (ViewPins)
+  std::shared_ptr<const ViewPins::Pinned> views;  // the extents that views point into
   tier::ArenaBlock slot;
 };
 

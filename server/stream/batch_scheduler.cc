@@ -191,29 +191,26 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
     return GiveGatherer(*job, std::move(gatherer));
   }
   if (reads_ssd) BreakUp(round);
-  const ViewLimits views = LimitsOf(*job, refs);
   Attempt attempt;
   ResumeGathered(*job, *gatherer);
-  Result<AssembledBatch> batch = gatherer->Assemble(spec, {.refs = refs,
-                                                           .views = views,
-                                                           .slots = parts_.slots,
-                                                           .queue = queue,
-                                                           .bad = attempt.bad,
-                                                           .rows = attempt.rows});
-  if (batch.has_value()) batch->hold.view_share = view_pins_.Take(batch->hold.extents);
+  Result<AssembledBatch> batch = gatherer->Assemble(
+      spec, {.read = {.refs = refs, .queue = queue, .bad = attempt.bad},
+             .pins = view_pins_,
+             .view_use = ViewUseOf(*job),
+             .slots = parts_.slots,
+             .rows = attempt.rows});
   refs.clear();
   AfterAttempt(job, std::move(batch), std::move(gatherer), std::move(attempt), round);
 }
 
-// Returns how much of these extents a batch of views may pin.
-ViewLimits BatchScheduler::LimitsOf(const BatchJob& job,
-                                    std::span<const tier::ExtentRef> extents) const {
-  if (job.owner->spec().delivery != Delivery::kViews || job.pins_all) return {};
-  // While batches wait for room in RAM, new views pin nothing: all their samples are copied. Only
-  // streams that were promised slot memory do this.
+// While batches wait for room in RAM, new views pin nothing: all their samples are copied. Only
+// streams that were promised slot memory do this.
+ViewUse BatchScheduler::ViewUseOf(const BatchJob& job) const {
+  if (job.owner->spec().delivery != Delivery::kViews) return ViewUse::kNothing;
+  if (job.pins_all) return ViewUse::kEverything;
   const bool is_promised = job.slots->need.held_bytes > 0;
-  if (is_promised && parts_.fetcher.IsAnyNeededNow()) return {.pin_bytes = 0, .pinned_already = {}};
-  return view_pins_.LimitsFor(extents);
+  return is_promised && parts_.fetcher.IsAnyNeededNow() ? ViewUse::kNothing
+                                                        : ViewUse::kWithinLimit;
 }
 
 // A batch whose samples can be pinned must not wait for slot memory that its stream was not

@@ -110,7 +110,7 @@ class BatchScheduler {
   };
   void AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
                     std::unique_ptr<Gatherer> gatherer, Attempt attempt, Round& round);
-  ViewLimits LimitsOf(const BatchJob& job, std::span<const tier::ExtentRef> extents) const;
+  ViewUse ViewUseOf(const BatchJob& job) const;
   static bool MayPinAll(const BatchJob& job);
   void Finish(const JobRef& job, Result<AssembledBatch> outcome);
   void HandOver(std::span<AnsweredBatch> batches);

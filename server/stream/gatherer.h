@@ -14,13 +14,12 @@
 #include "proto/contract/result.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/packed/remote_chunks.h"
+#include "server/fetch/read_means.h"
 #include "server/fetch/row_router.h"
-#include "server/io/io_backend.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/packed/slot_board.h"
 #include "server/stream/stream_spec.h"
-#include "server/tier/extent_cache.h"
-#include "server/tier/piece_reader.h"
+#include "server/stream/view_pins.h"
 #include "server/tier/ram/ram_arena.h"
 
 namespace forebay::stream {
@@ -49,25 +48,14 @@ struct BatchSamples {
   PackedPlan packed;
 };
 
-struct ViewLimits {
-  // Views may pin this many bytes of extents in this batch; samples of further extents are
-  // copied to the slot.
-  std::uint64_t pin_bytes = ~std::uint64_t{0};
-  // By index of the planned extents: true if other batches pin it, so another pin costs nothing.
-  // Empty: all false.
-  std::vector<bool> pinned_already;
-};
-
 // What a batch is gathered with; borrowed.
 struct GatherMeans {
-  // The planned extents, in order; views take theirs. Null: it is on no tier of this node, and
-  // RowRouter brings the samples in it (never with a packed data set, whose plan leaves such
-  // extents out).
-  std::vector<tier::ExtentRef>& refs;
-  const ViewLimits& views;
+  // The planned extents, in order. Null: it is on no tier of this node, and RowRouter brings the
+  // samples in it (never with a packed data set, whose plan leaves such extents out).
+  fetch::ReadMeans read;
+  ViewPins& pins;
+  ViewUse view_use = ViewUse::kNothing;
   tier::RamArena& slots;  // memory for samples that must be copied, read or decoded
-  io::IoQueue& queue;
-  std::vector<tier::BadExtent>& bad;  // receives copies whose bytes were wrong
   // Receives the rows that fetch::RowRouter brings. Their memory is part of the batch, which is
   // complete once they are filled.
   std::vector<fetch::RoutedRow>& rows;
@@ -107,7 +95,7 @@ class Gatherer {
   virtual std::span<const fetch::WantedRemote> missing_chunks() const { return {}; }
 
   // Makes the planned batch, complete but for means.rows. kResourceExhausted: there is no slot
-  // memory now; repeat the call later. kDataLoss with copies in means.bad: report them
+  // memory now; repeat the call later. kDataLoss with copies in means.read.bad: report them
   // (Fetcher::ReportBad) and repeat. kUnavailable: the GFS failed to read pieces.
   Result<AssembledBatch> Assemble(const StreamSpec& spec, const GatherMeans& means);
 

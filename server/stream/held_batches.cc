@@ -68,7 +68,8 @@ std::uint64_t HeldBatches::bytes() const {
   std::unordered_set<const tier::ResidentExtent*> counted;
   for (const auto& [id, held] : held_) {
     bytes += held.hold.slot.bytes().size();
-    for (const tier::ExtentRef& extent : held.hold.extents) {
+    if (held.hold.views == nullptr) continue;
+    for (const tier::ExtentRef& extent : held.hold.views->extents()) {
       if (counted.insert(extent.get()).second) bytes += extent->image_bytes;
     }
   }

@@ -37,16 +37,12 @@ Status RawGatherer::PlanSamples(const StreamSpec& spec, BatchSamples wanted) {
 
 Status RawGatherer::Gather(const StreamSpec& spec, const GatherMeans& means,
                            AssembledBatch& batch) {
-  FOREBAY_CHECK(means.refs.size() == extents().size());
+  FOREBAY_CHECK(means.read.refs.size() == extents().size());
   FindElsewhere(spec, means);
   FOREBAY_TRY(PlacePieces(spec, means, batch));
   batch.fields.resize(spec.catalog->fields().size());
   if (!IsViews(spec)) return FillContiguous(spec, means, batch);
   FillViews(spec, means, batch);
-  // Only what a view points into stays pinned; copied samples need their extents no more.
-  for (std::size_t i = 0; i < means.refs.size(); ++i) {
-    if (in_place_[i]) batch.hold.extents.push_back(std::move(means.refs[i]));
-  }
   return {};
 }
 
@@ -56,7 +52,7 @@ void RawGatherer::FindElsewhere(const StreamSpec& spec, const GatherMeans& means
   elsewhere_.clear();
   next_elsewhere_ = 0;
   const auto is_null = [](const tier::ExtentRef& ref) { return ref == nullptr; };
-  if (std::ranges::none_of(means.refs, is_null)) return;
+  if (std::ranges::none_of(means.read.refs, is_null)) return;
   const std::span<const FieldSpec> fields = spec.catalog->fields();
   for (std::size_t field = 0; field < fields.size(); ++field) {
     if (fields[field].source == FieldSource::kConstant) continue;
@@ -66,7 +62,7 @@ void RawGatherer::FindElsewhere(const StreamSpec& spec, const GatherMeans& means
       std::optional<ExtentId> extent;
       pieces_.ForEachRun(i, field, [&](const fetch::SamplePiece& piece, std::uint64_t,
                                        std::uint64_t) {
-        if (!extent && is_null(means.refs[piece.extent_index])) {
+        if (!extent && is_null(means.read.refs[piece.extent_index])) {
           extent = extents()[piece.extent_index];
         }
       });
@@ -96,32 +92,20 @@ void RawGatherer::RouteRow(const RowElsewhere& row, std::span<std::byte> memory,
                                 .memory = memory.first(row.bytes)}});
 }
 
-// Views point into extents in RAM that are pinned anyway, and into what else fits in the limit. A
-// contiguous batch needs its extents only as long as this call gathers from them.
-void RawGatherer::ChooseInPlace(const StreamSpec& spec, const GatherMeans& means) {
-  in_place_.assign(means.refs.size(), !IsViews(spec));
-  if (!IsViews(spec)) return;
-  std::uint64_t pin_left = means.views.pin_bytes;
-  for (std::size_t i = 0; i < means.refs.size(); ++i) {
-    if (!means.refs[i] || means.refs[i]->tier != tier::TierKind::kRam) continue;
-    if (!means.views.pinned_already.empty() && means.views.pinned_already[i]) {
-      in_place_[i] = true;
-    } else if (means.refs[i]->image_bytes <= pin_left) {
-      pin_left -= means.refs[i]->image_bytes;
-      in_place_[i] = true;
-    }
-  }
-}
-
 // Gives every piece an address: in the RAM tier, or, for what lies on SSD or may not be pinned, in
 // slot memory. Views of rows that other nodes supply get slot memory too.
 Status RawGatherer::PlacePieces(const StreamSpec& spec, const GatherMeans& means,
                                 AssembledBatch& batch) {
-  ChooseInPlace(spec, means);
+  if (IsViews(spec)) {
+    // Copied samples need their extents no longer than this call.
+    batch.hold.views = means.pins.Pin(means.read.refs, means.view_use, in_place_);
+  } else {
+    in_place_.assign(means.read.refs.size(), true);
+  }
   std::uint64_t scratch_bytes = 0;
   for (const fetch::SamplePiece& piece : pieces_.pieces()) {
-    if (!means.refs[piece.extent_index]) continue;
-    const tier::TierKind tier = means.refs[piece.extent_index]->tier;
+    if (!means.read.refs[piece.extent_index]) continue;
+    const tier::TierKind tier = means.read.refs[piece.extent_index]->tier;
     batch.CountSource(tier, 1, piece.length);
     if (tier == tier::TierKind::kRam && in_place_[piece.extent_index]) continue;
     scratch_bytes += fetch::SamplePieces::ScratchBytes(piece);
@@ -143,7 +127,7 @@ Status RawGatherer::PlacePieces(const StreamSpec& spec, const GatherMeans& means
                .region = batch.hold.slot.region().value(),
                .region_offset = batch.hold.slot.region_offset()};
   }
-  return pieces_.Place(means.refs, in_place_, scratch, means.queue, means.bad);
+  return pieces_.Place(means.read.refs, in_place_, scratch, means.read.queue, means.read.bad);
 }
 
 void RawGatherer::FillViews(const StreamSpec& spec, const GatherMeans& means,

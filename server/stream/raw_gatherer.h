@@ -32,7 +32,6 @@ class RawGatherer final : public Gatherer {
   const RowElsewhere* TakeElsewhere(std::size_t field, std::size_t sample);
   void RouteRow(const RowElsewhere& row, std::span<std::byte> memory,
                 const GatherMeans& means) const;
-  void ChooseInPlace(const StreamSpec& spec, const GatherMeans& means);
   Status PlacePieces(const StreamSpec& spec, const GatherMeans& means, AssembledBatch& batch);
   void FillViews(const StreamSpec& spec, const GatherMeans& means, AssembledBatch& batch);
   void FillConstants(std::size_t field, AssembledField& out) const;

@@ -1,56 +1,54 @@
-// A count of batches for each extent. A share keeps references of its own, so no other extent can
-// have the address of one that is counted.
+// A count of batches for each extent. Whoever counts an extent keeps a reference to it, so no other
+// extent can have the address of one that is counted. Whether an extent may be kept is decided and
+// counted in one step, so batches that are assembled at the same time do not exceed the limit
+// together.
 #include "server/stream/view_pins.h"
 
-#include <algorithm>
 #include <utility>
-#include <vector>
 
 namespace forebay::stream {
 
-class ViewPins::Held {
- public:
-  Held(std::shared_ptr<Table> table, std::span<const tier::ExtentRef> extents)
-      : table_(std::move(table)), extents_(extents.begin(), extents.end()) {
-    const MutexLock lock(table_->mutex);
-    for (const tier::ExtentRef& extent : extents_) {
-      Pinned& pinned = table_->pinned[extent.get()];
-      if (pinned.batches++ > 0) continue;
-      pinned.bytes = extent->image_bytes;
-      table_->bytes += pinned.bytes;
-    }
-  }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-  ~Held() {
-    const MutexLock lock(table_->mutex);
-    for (const tier::ExtentRef& extent : extents_) {
-      const auto found = table_->pinned.find(extent.get());
-      if (--found->second.batches > 0) continue;
-      table_->bytes -= found->second.bytes;
-      table_->pinned.erase(found);
-    }
-  }
-
- private:
-  const std::shared_ptr<Table> table_;
-  const std::vector<tier::ExtentRef> extents_;  // unpinned without the mutex
-};
-
-ViewPins::Share ViewPins::Take(std::span<const tier::ExtentRef> extents) {
-  if (extents.empty()) return nullptr;
-  return std::make_shared<const Held>(table_, extents);
+bool ViewPins::Table::HasRoomLocked(const tier::ResidentExtent& extent) const {
+  if (uses.contains(&extent)) return true;
+  // What was kept beyond the limit leaves nothing.
+  return bytes <= capacity_bytes && extent.image_bytes <= capacity_bytes - bytes;
 }
 
-ViewLimits ViewPins::LimitsFor(std::span<const tier::ExtentRef> extents) const {
-  ViewLimits limits;
-  limits.pinned_already.reserve(extents.size());
-  const MutexLock lock(table_->mutex);
-  for (const tier::ExtentRef& extent : extents) {
-    limits.pinned_already.push_back(table_->pinned.contains(extent.get()));
+std::shared_ptr<const ViewPins::Pinned> ViewPins::Pin(std::span<const tier::ExtentRef> extents,
+                                                      ViewUse use, std::vector<bool>& in_place) {
+  in_place.assign(extents.size(), false);
+  if (use == ViewUse::kNothing) return nullptr;
+  // Made before anything is counted, because it could fail.
+  auto pinned = std::make_shared<Pinned>(table_);
+  pinned->extents_.reserve(extents.size());
+  {
+    Table& table = *table_;
+    const MutexLock lock(table.mutex);
+    for (std::size_t i = 0; i < extents.size(); ++i) {
+      const tier::ExtentRef& extent = extents[i];
+      if (!extent || extent->tier != tier::TierKind::kRam) continue;
+      if (use == ViewUse::kWithinLimit && !table.HasRoomLocked(*extent)) continue;
+      Use& of_extent = table.uses[extent.get()];
+      if (of_extent.batches++ == 0) {
+        of_extent.bytes = extent->image_bytes;
+        table.bytes += of_extent.bytes;
+      }
+      pinned->extents_.push_back(extent);
+      in_place[i] = true;
+    }
   }
-  limits.pin_bytes = table_->capacity_bytes - std::min(table_->capacity_bytes, table_->bytes);
-  return limits;
+  if (pinned->extents_.empty()) return nullptr;
+  return pinned;
+}
+
+ViewPins::Pinned::~Pinned() {
+  const MutexLock lock(table_->mutex);
+  for (const tier::ExtentRef& extent : extents_) {
+    const auto found = table_->uses.find(extent.get());
+    if (--found->second.batches > 0) continue;
+    table_->bytes -= found->second.bytes;
+    table_->uses.erase(found);
+  }
 }
 
 }  // namespace forebay::stream

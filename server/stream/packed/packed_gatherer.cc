@@ -58,20 +58,17 @@ void PackedGatherer::Forget() {
 }
 
 // Fills all fields of the batch, which share one slot.
-Status PackedGatherer::Gather(const StreamSpec& spec, const GatherMeans& gather_means,
+Status PackedGatherer::Gather(const StreamSpec& spec, const GatherMeans& means,
                               AssembledBatch& batch) {
-  const Means means{.chunks = {.refs = gather_means.refs, .queue = gather_means.queue,
-                               .bad = gather_means.bad},
-                    .slots = gather_means.slots};
-  FOREBAY_CHECK(means.chunks.refs.size() == extents().size());
-  FOREBAY_TRY(plan_.FindChunks(means.chunks));
+  FOREBAY_CHECK(means.read.refs.size() == extents().size());
+  FOREBAY_TRY(plan_.FindChunks(means.read));
   FOREBAY_TRY(GatherVariable(means, batch));
   FOREBAY_TRY(TakeSlot(spec, means));
   const auto& fields = plan_.schema().fields;
   for (std::uint32_t field = 0; field < fields.size(); ++field) {
     if (!fields[field].variable()) FOREBAY_TRY(FillField(field, means, batch));
   }
-  RouteRows(gather_means, batch);
+  RouteRows(means, batch);
   CountSent(batch);
   // Take waits for other batches that still write rows here. After it nobody else has access to the
   // memory.
@@ -81,7 +78,7 @@ Status PackedGatherer::Gather(const StreamSpec& spec, const GatherMeans& gather_
 }
 
 // Variable values come first: their sizes, and so the slot's, are known once they are decoded.
-Status PackedGatherer::GatherVariable(const Means& means, AssembledBatch& batch) {
+Status PackedGatherer::GatherVariable(const GatherMeans& means, AssembledBatch& batch) {
   const auto& fields = plan_.schema().fields;
   // An earlier attempt has decoded the values and then found no memory for a slot (GiveGathered).
   if (gathered_.is_complete) {
@@ -102,7 +99,7 @@ Status PackedGatherer::GatherVariable(const Means& means, AssembledBatch& batch)
   return {};
 }
 
-Status PackedGatherer::TakeSlot(const StreamSpec& spec, const Means& means) {
+Status PackedGatherer::TakeSlot(const StreamSpec& spec, const GatherMeans& means) {
   slot_ = open_.own;
   if (slot_ == nullptr) {
     // The batch has no slot on the board, so no other batch fills it. It makes a slot of its own,
@@ -122,7 +119,8 @@ Status PackedGatherer::TakeSlot(const StreamSpec& spec, const Means& means) {
 }
 
 // Fills one field, unit by unit: fixed values go to the slot, variable ones to gathered_.
-Status PackedGatherer::FillField(std::uint32_t field, const Means& means, AssembledBatch& batch) {
+Status PackedGatherer::FillField(std::uint32_t field, const GatherMeans& means,
+                                 AssembledBatch& batch) {
   const std::span<GatherUnit> units = plan_.UnitsOf(field);
   std::size_t read = 0;
   for (std::size_t i = 0; i < units.size(); ++i) {
@@ -140,19 +138,19 @@ Status PackedGatherer::FillField(std::uint32_t field, const Means& means, Assemb
 // Reads the chunks of the first units that lie on SSD, for as many units as fit in
 // kDecodeReadBytesMax. Returns the number of these units, but at least one: the chunks of a unit
 // that does not fit alone are read one by one when it is decoded.
-Result<std::size_t> PackedGatherer::ReadAhead(std::span<const GatherUnit> units, const Means& means,
-                                            AssembledBatch& batch) {
+Result<std::size_t> PackedGatherer::ReadAhead(std::span<const GatherUnit> units,
+                                              const GatherMeans& means, AssembledBatch& batch) {
   std::vector<PlacedChunk*> ahead;
   std::uint64_t ahead_bytes = 0;
   std::size_t count = 0;
   for (; count < units.size(); ++count) {
     const std::span<PlacedChunk> chunks = plan_.ChunksOf(units[count]);
-    const std::uint64_t bytes = fetch::ChunkReader::SsdBytes(means.chunks, chunks);
+    const std::uint64_t bytes = fetch::ChunkReader::SsdBytes(means.read, chunks);
     if (ahead_bytes + bytes > limits::kDecodeReadBytesMax) break;
     ahead_bytes += bytes;
     for (PlacedChunk& chunk : chunks) ahead.push_back(&chunk);
   }
-  FOREBAY_TRY(reader_.ReadFromSsd(means.chunks, ahead, batch));
+  FOREBAY_TRY(reader_.ReadFromSsd(means.read, ahead, batch));
   return std::max<std::size_t>(count, 1);
 }
 
@@ -193,7 +191,7 @@ void PackedGatherer::CountSent(AssembledBatch& batch) const {
   }
 }
 
-Status PackedGatherer::FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
+Status PackedGatherer::FillUnit(GatherUnit& unit, const GatherMeans& means, AssembledBatch& batch) {
   if (unit.is_elsewhere) return {};
   const bool is_shared = !plan_.schema().fields[unit.field].variable() &&
                          slot_->IsShared(unit.field);
@@ -227,7 +225,8 @@ void PackedGatherer::EndClaims(const GatherUnit& unit, bool are_filled) {
   }
 }
 
-Status PackedGatherer::FillClaimed(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
+Status PackedGatherer::FillClaimed(GatherUnit& unit, const GatherMeans& means,
+                                   AssembledBatch& batch) {
   const PackField& field = plan_.schema().fields[unit.field];
   if (unit.decoded) {
     ++batch.decode.kept_units;
@@ -236,7 +235,7 @@ Status PackedGatherer::FillClaimed(GatherUnit& unit, const Means& means, Assembl
   } else {
     const PlacedChunk& first = plan_.ChunksOf(unit)[0];
     if (!first.is_sent()) {
-      batch.CountSource(means.chunks.refs[first.extent_index]->tier, unit.user_count, 0);
+      batch.CountSource(means.read.refs[first.extent_index]->tier, unit.user_count, 0);
     }
     if (!field.variable()) {
       const std::uint64_t bytes = field.sample_bytes() * unit.samples.count;
@@ -294,7 +293,8 @@ void PackedGatherer::CopyToRow(const GatherUnit& unit, const GatherUser& user,
 
 // Decodes only samples that this batch, or another one on its way, needs, straight to their rows.
 // The cache gets nothing.
-Status PackedGatherer::DecodeRows(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
+Status PackedGatherer::DecodeRows(GatherUnit& unit, const GatherMeans& means,
+                                  AssembledBatch& batch) {
   const std::span<const GatherUser> users = plan_.UsersOf(unit);
   std::vector<RowClaim> claims;
   places_.assign(unit.samples.count, {});
@@ -303,13 +303,13 @@ Status PackedGatherer::DecodeRows(GatherUnit& unit, const Means& means, Assemble
   for (const GatherUser& user : users) places_[user.index] = RowOf(unit, user);
   for (PlacedChunk& chunk : plan_.ChunksOf(unit)) {
     const PackContext pack{.schema = plan_.schema(), .identity = chunk.at.identity};
-    FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means.chunks, chunk, batch));
+    FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means.read, chunk, batch));
     if (GoesToPlaces(unit, record)) PlaceAhead(unit, means, claims);
     const std::uint64_t begun_ns = NowNs();
     const Status decoded =
         compress::DecodeSamples(pack, chunk.at.entry, record, places_, ScratchFor(chunk));
     if (!decoded.has_value()) {
-      reader_.BlameTier(means.chunks, chunk, decoded.error());
+      reader_.BlameTier(means.read, chunk, decoded.error());
       return decoded;
     }
     batch.decode.ns += NowNs() - begun_ns;
@@ -345,7 +345,7 @@ bool PackedGatherer::WouldLast(const GatherUnit& unit, std::uint32_t index,
 
 // Finds samples of the unit that other batches on their way need, and directs them to the rows of
 // those batches, which then neither decode nor copy them.
-void PackedGatherer::PlaceAhead(const GatherUnit& unit, const Means& means,
+void PackedGatherer::PlaceAhead(const GatherUnit& unit, const GatherMeans& means,
                               std::vector<RowClaim>& claims) {
   if (open_.board == nullptr) return;
   open_.board->FindRows(*open_.order, unit.samples.first, unit.samples.count, *slot_, ahead_);
@@ -369,7 +369,7 @@ void PackedGatherer::PlaceAhead(const GatherUnit& unit, const Means& means,
 // Those that a batch takes go straight to their rows and are left out, unless someone needs them
 // again before they would have to make room.
 void PackedGatherer::PlaceSamples(const GatherUnit& unit, const ChunkRecord& record,
-                                const Means& means, DecodedUnit& decoded,
+                                const GatherMeans& means, DecodedUnit& decoded,
                                 std::vector<RowClaim>& claims) {
   // A sample goes to a row of this batch, or to a row of another batch, or into the unit.
   const std::uint64_t bytes = RowBytes(unit);
@@ -420,7 +420,7 @@ Status PackedGatherer::PlaceValues(const GatherUnit& unit, const compress::Chunk
   return {};
 }
 
-Result<DecodedUnit> PackedGatherer::DecodeUnit(GatherUnit& unit, const Means& means,
+Result<DecodedUnit> PackedGatherer::DecodeUnit(GatherUnit& unit, const GatherMeans& means,
                                              AssembledBatch& batch) {
   const PackField& field = plan_.schema().fields[unit.field];
   DecodedUnit decoded;
@@ -432,7 +432,7 @@ Result<DecodedUnit> PackedGatherer::DecodeUnit(GatherUnit& unit, const Means& me
     PlacedChunk& chunk = chunks[i];
     const compress::ChunkEntry& entry = chunk.at.entry;
     const PackContext pack{.schema = plan_.schema(), .identity = chunk.at.identity};
-    FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means.chunks, chunk, batch));
+    FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means.read, chunk, batch));
     // The first record tells the codec or the sizes, which decide where all chunks of the unit go.
     if (i == 0 && !field.variable()) PlaceSamples(unit, record, means, decoded, claims);
     if (i == 0 && field.variable()) FOREBAY_TRY(PlaceValues(unit, entry, record, decoded));
@@ -453,7 +453,7 @@ Result<DecodedUnit> PackedGatherer::DecodeUnit(GatherUnit& unit, const Means& me
                                      scratch)
             : compress::DecodeSamples(pack, entry, record, places_, scratch);
     if (!status.has_value()) {
-      reader_.BlameTier(means.chunks, chunk, status.error());
+      reader_.BlameTier(means.read, chunk, status.error());
       return status.error();
     }
     if (decoded.left_out > 0) {

@@ -42,22 +42,17 @@ class PackedGatherer final : public Gatherer {
   Status PlanSamples(const StreamSpec& spec, BatchSamples wanted) override;
   Status Gather(const StreamSpec& spec, const GatherMeans& means,
                 AssembledBatch& batch) override;
-  // What a batch is put together with; borrowed.
-  struct Means {
-    fetch::ReadMeans chunks;
-    tier::RamArena& slots;
-  };
-  Status TakeSlot(const StreamSpec& spec, const Means& means);
-  Status GatherVariable(const Means& means, AssembledBatch& batch);
-  Status FillField(std::uint32_t field, const Means& means, AssembledBatch& batch);
-  Result<std::size_t> ReadAhead(std::span<const GatherUnit> units, const Means& means,
+  Status TakeSlot(const StreamSpec& spec, const GatherMeans& means);
+  Status GatherVariable(const GatherMeans& means, AssembledBatch& batch);
+  Status FillField(std::uint32_t field, const GatherMeans& means, AssembledBatch& batch);
+  Result<std::size_t> ReadAhead(std::span<const GatherUnit> units, const GatherMeans& means,
                                 AssembledBatch& batch);
   void RouteRows(const GatherMeans& means, AssembledBatch& batch);
   void CountSent(AssembledBatch& batch) const;
-  Status FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch);
+  Status FillUnit(GatherUnit& unit, const GatherMeans& means, AssembledBatch& batch);
   bool ClaimRows(GatherUnit& unit, AssembledBatch& batch);
   void EndClaims(const GatherUnit& unit, bool are_filled);
-  Status FillClaimed(GatherUnit& unit, const Means& means, AssembledBatch& batch);
+  Status FillClaimed(GatherUnit& unit, const GatherMeans& means, AssembledBatch& batch);
   std::uint64_t RowBytes(const GatherUnit& unit) const {
     return slot_->layout().row_bytes[unit.field];
   }
@@ -65,16 +60,16 @@ class PackedGatherer final : public Gatherer {
   void CopyRows(const GatherUnit& unit);
   void CopyToRow(const GatherUnit& unit, const GatherUser& user,
                  std::span<const std::byte> value) const;
-  Status DecodeRows(GatherUnit& unit, const Means& means, AssembledBatch& batch);
+  Status DecodeRows(GatherUnit& unit, const GatherMeans& means, AssembledBatch& batch);
   void PlaceSamples(const GatherUnit& unit, const compress::ChunkRecord& record,
-                    const Means& means, fetch::DecodedUnit& decoded,
+                    const GatherMeans& means, fetch::DecodedUnit& decoded,
                     std::vector<RowClaim>& claims);
   bool GoesToPlaces(const GatherUnit& unit, const compress::ChunkRecord& record) const;
   bool WouldLast(const GatherUnit& unit, std::uint32_t index, std::uint64_t after) const;
-  void PlaceAhead(const GatherUnit& unit, const Means& means, std::vector<RowClaim>& claims);
+  void PlaceAhead(const GatherUnit& unit, const GatherMeans& means, std::vector<RowClaim>& claims);
   Status PlaceValues(const GatherUnit& unit, const compress::ChunkEntry& entry,
                      const compress::ChunkRecord& record, fetch::DecodedUnit& decoded) const;
-  Result<fetch::DecodedUnit> DecodeUnit(GatherUnit& unit, const Means& means,
+  Result<fetch::DecodedUnit> DecodeUnit(GatherUnit& unit, const GatherMeans& means,
                                         AssembledBatch& batch);
   Status TakeValues(const GatherUnit& unit, const fetch::DecodedUnit& decoded);
   std::span<std::byte> ScratchFor(const fetch::PlacedChunk& chunk);
