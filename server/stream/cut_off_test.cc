@@ -204,7 +204,7 @@ TEST_F(CutOffTest, WhoComesBackHasWhatItNamesAndNothingElse) {
   EXPECT_EQ(registry().Summaries()[0].stats.held, 3U);
 
   const auto again = Open(Named({.credits = 3}), sink, {ids[1], 4711});
-  EXPECT_THAT(again->held().ids(), ElementsAre(ids[1]));
+  EXPECT_THAT(again->held_ids(), ElementsAre(ids[1]));
   EXPECT_EQ(used(), of_three / 3);
   EXPECT_TRUE(sink.Get(1).IsUnchanged());
   EXPECT_EQ(again->stats().held, 1U);
@@ -230,9 +230,9 @@ TEST_F(CutOffTest, ViewsStayPinned) {
   sink.Get(0);
   session->Close();
   const auto again = Open(Named({.delivery = Delivery::kViews, .credits = 2}), sink, {1});
-  EXPECT_GT(again->held().bytes(), 0U);
+  EXPECT_GT(again->held_bytes(), 0U);
   again->CloseDone();
-  EXPECT_EQ(again->held().bytes(), 0U);
+  EXPECT_EQ(again->held_bytes(), 0U);
 }
 
 // A daemon that stood still finds the new call before the end of the old one.
@@ -275,7 +275,7 @@ TEST_F(CutOffTest, ACallThatComesAfterALaterOneChangesNothing) {
   EXPECT_TRUE(place.IsUnchanged());
   EXPECT_GT(used(), 0U);
   const auto again = Open(third, sink, {place.id});
-  EXPECT_THAT(again->held().ids(), ElementsAre(place.id));
+  EXPECT_THAT(again->held_ids(), ElementsAre(place.id));
   again->CloseDone();
 }
 
@@ -337,7 +337,7 @@ TEST_F(CutOffTest, NothingIsKeptForReadersThatCannotComeBack) {
     session->Close();
     EXPECT_EQ(used(), 0U);
     const auto again = Open(ask, sink, {1});
-    EXPECT_TRUE(again->held().ids().empty());
+    EXPECT_TRUE(again->held_ids().empty());
     again->Close();
   }
 }

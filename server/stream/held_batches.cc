@@ -1,6 +1,7 @@
-// A table of batches by id. What is taken out is freed by the caller, without the mutex, because
-// freeing a block of the arena or an extent takes other locks. Ids are never used twice, so that an
-// id which a reader names after it was cut off means one batch, whichever call that came on.
+// A table of batches by id. What is taken out is freed by the caller, without the mutex that guards
+// the table, because freeing a block of the arena or an extent takes other locks. Ids are never
+// used twice, so that an id which a reader names after it was cut off means one batch, whichever
+// call that came on.
 #include "server/stream/held_batches.h"
 
 #include <algorithm>
@@ -12,14 +13,12 @@
 namespace forebay::stream {
 
 std::uint64_t HeldBatches::Add(BatchHold hold, const BatchRoom& room) {
-  const MutexLock lock(mutex_);
   const std::uint64_t id = next_id_++;
   held_.emplace(id, Held{.hold = std::move(hold), .room = room});
   return id;
 }
 
 Status HeldBatches::Take(std::span<const std::uint64_t> ids, std::vector<Held>& taken) {
-  const MutexLock lock(mutex_);
   // Stops at a wrong id. That is an error of the reader's protocol, which ends its stream.
   for (const std::uint64_t id : ids) {
     const auto found = held_.find(id);
@@ -35,7 +34,6 @@ Status HeldBatches::Take(std::span<const std::uint64_t> ids, std::vector<Held>& 
 
 std::vector<HeldBatches::Held> HeldBatches::TakeAllBut(std::span<const std::uint64_t> ids) {
   std::vector<Held> taken;
-  const MutexLock lock(mutex_);
   // A loop, because std::erase_if shows elements as const, and these are moved out. There are at
   // most kCreditsMax batches and ids, so a search for each is cheap.
   for (auto entry = held_.begin(); entry != held_.end();) {
@@ -49,21 +47,14 @@ std::vector<HeldBatches::Held> HeldBatches::TakeAllBut(std::span<const std::uint
   return taken;
 }
 
-std::size_t HeldBatches::size() const {
-  const MutexLock lock(mutex_);
-  return held_.size();
-}
-
 std::vector<std::uint64_t> HeldBatches::ids() const {
   std::vector<std::uint64_t> ids;
-  const MutexLock lock(mutex_);
   for (const auto& [id, held] : held_) ids.push_back(id);
   std::ranges::sort(ids);
   return ids;
 }
 
 std::uint64_t HeldBatches::bytes() const {
-  const MutexLock lock(mutex_);
   std::uint64_t bytes = 0;
   std::unordered_set<const tier::ResidentExtent*> counted;
   for (const auto& [id, held] : held_) {

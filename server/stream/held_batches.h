@@ -10,13 +10,12 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "proto/contract/thread_annotations.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/batch_job.h"
 
 namespace forebay::stream {
 
-// Thread-safe.
+// Not thread-safe: guarded by the mutex of the session, or of the registry, that has it.
 class HeldBatches {
  public:
   // One batch with the reader.
@@ -33,15 +32,14 @@ class HeldBatches {
   // Takes all batches but those with these ids. Ids that are not held are ignored.
   std::vector<Held> TakeAllBut(std::span<const std::uint64_t> ids);
 
-  std::size_t size() const;
+  std::size_t size() const { return held_.size(); }
   std::vector<std::uint64_t> ids() const;  // ascending
   // Slot memory, and extents in RAM that views pin; each extent counts once.
   std::uint64_t bytes() const;
 
  private:
-  mutable Mutex mutex_;
-  std::uint64_t next_id_ FOREBAY_GUARDED_BY(mutex_) = 1;
-  std::unordered_map<std::uint64_t, Held> held_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t next_id_ = 1;
+  std::unordered_map<std::uint64_t, Held> held_;
 };
 
 }  // namespace forebay::stream

@@ -1,12 +1,13 @@
 // Ranks of one stream have the same data set and stream name, and form a group. The first rank that
 // opens it fixes selection, order, batch and number of ranks; the others must ask for the same,
 // until the last one has left. mutex_ guards the groups and the list of sessions. Sessions call
-// back (Left, Keeps, Closed) without a lock that stats() needs, so the registry may ask them for
+// back (Left, KeepsAll, Closed) without a lock that stats() needs, so the registry may ask them for
 // figures under mutex_.
 //
-// A reader whose call ends unexpectedly moves from sessions_ to cut_off_ with all that it has: its
-// batches and the slot memory that is promised to it. It moves back if the reader opens the stream
-// again, and is dropped if the reader says that it has no batch any more, or its process has ended.
+// A reader whose call ends unexpectedly moves from its session to cut_off_ with all that it has:
+// its batches and the slot memory that is promised to it. It moves to a new session if the reader
+// opens the stream again, and is dropped if the reader says that it has no batch any more, or its
+// process has ended.
 #include "server/stream/stream_registry.h"
 
 #include <algorithm>
@@ -110,7 +111,7 @@ void StreamRegistry::CloseOpen(Condition is_it, bool reader_is_done) {
   {
     const MutexLock lock(mutex_);
     for (const OpenStream& open : sessions_) {
-      if (!is_it(*open.reader.spec)) continue;
+      if (!is_it(open.session->spec())) continue;
       // Null: somebody else is about to close it.
       if (auto session = open.owned.lock()) closed.push_back(std::move(session));
     }
@@ -120,17 +121,18 @@ void StreamRegistry::CloseOpen(Condition is_it, bool reader_is_done) {
 
 // The memory, promised and in use, of a reader that comes back; of a new one: newly promised
 // memory, and no batch.
-Result<StreamRegistry::Reader> StreamRegistry::AdmitLocked(
-    std::shared_ptr<const StreamSpec> spec) {
-  const auto is_it = [&](const Reader& reader) {
-    return spec->reader != 0 && reader.spec->reader == spec->reader;
+Result<StreamReader> StreamRegistry::AdmitLocked(std::shared_ptr<const StreamSpec> spec) {
+  const auto is_it = [&](const StreamSpec& other) {
+    return spec->reader != 0 && other.reader == spec->reader;
   };
-  const auto open = std::ranges::find_if(sessions_, is_it, &OpenStream::reader);
-  if (open != sessions_.end() && open->reader.spec->call >= spec->call) return CameLate();
+  const auto open = std::ranges::find_if(
+      sessions_, [&](const OpenStream& other) { return is_it(other.session->spec()); });
+  if (open != sessions_.end() && open->session->spec().call >= spec->call) return CameLate();
   if (open != sessions_.end()) {
     return Error(ErrorCode::kUnavailable, "the former call of this reader is being closed");
   }
-  const auto former = std::ranges::find_if(cut_off_, is_it);
+  const auto former = std::ranges::find_if(
+      cut_off_, [&](const StreamReader& other) { return is_it(*other.spec); });
   if (former != cut_off_.end() && former->spec->call >= spec->call) return CameLate();
   if (former == cut_off_.end()) {
     if (sessions_.size() + cut_off_.size() >= options_.streams_max) {
@@ -139,8 +141,7 @@ Result<StreamRegistry::Reader> StreamRegistry::AdmitLocked(
                                "serves",
                                options_.streams_max, cut_off_.size()));
     }
-    Reader reader{.spec = spec, .slots = nullptr, .held = std::make_shared<HeldBatches>(),
-                  .process = nullptr};
+    StreamReader reader{.spec = spec, .slots = nullptr, .held = {}, .process = nullptr};
     if (spec->reader != 0 && !spec->inline_payload) reader.process = WatchClient(*spec);
     // Promises slot memory. It is the last step that can fail, so nothing has to be undone.
     auto slots = scheduler_.Admit(std::move(spec));
@@ -153,7 +154,7 @@ Result<StreamRegistry::Reader> StreamRegistry::AdmitLocked(
                  "its reader has batches of a former call with other parameters, or of before the "
                  "data set was rebuilt: open a new stream");
   }
-  Reader reader = std::move(*former);
+  StreamReader reader = std::move(*former);
   cut_off_.erase(former);
   reader.spec = std::move(spec);
   return reader;
@@ -188,17 +189,13 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(
     if (!reader.has_value()) return reader.error().WithContext(fmt::format("stream '{}'", name));
     // Leaves an existing group as it is; CheckJoinsLocked has compared the two.
     ++groups_.try_emplace(name, std::move(joining)).first->second.members;
-    freed = reader->held->TakeAllBut(still_held);
+    freed = reader->held.TakeAllBut(still_held);
     slots = reader->slots;
     auto future = future_.Add(spec);
     session = std::make_shared<StreamSession>(
-        spec, sink,
-        SessionParts{.scheduler = scheduler_,
-                     .slots = slots,
-                     .held = reader->held,
-                     .future = future,
-                     .hooks = MakeHooks()});
-    sessions_.push_back({session.get(), session, std::move(*reader), std::move(future)});
+        std::move(*reader), sink,
+        SessionParts{.scheduler = scheduler_, .future = future, .hooks = MakeHooks()});
+    sessions_.push_back({session.get(), session, std::move(future)});
   }
   if (!freed.empty()) scheduler_.Release(*slots, std::move(freed));
   return session;
@@ -206,9 +203,10 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(
 
 SessionHooks StreamRegistry::MakeHooks() {
   return {.left = [this](const StreamSession& left) { Left(left); },
-          .keeps = [this](const StreamSession& closing) { return Keeps(closing); },
-          .closed = [this](const StreamSession& closed,
-                           bool has_left) { Closed(closed, has_left); }};
+          .keeps_all = [this] { return KeepsAll(); },
+          .closed = [this](const StreamSession& closed, StreamReader reader, bool has_left) {
+            Closed(closed, std::move(reader), has_left);
+          }};
 }
 
 void StreamRegistry::Left(const StreamSession& session) {
@@ -223,32 +221,28 @@ void StreamRegistry::LeaveLocked(const StreamSpec& spec) {
   if (--group->second.members == 0) groups_.erase(group);
 }
 
-bool StreamRegistry::Keeps(const StreamSession& session) const {
+bool StreamRegistry::KeepsAll() const {
   const MutexLock lock(mutex_);
-  if (keeps_) return true;
-  const auto open = std::ranges::find(sessions_, &session, &OpenStream::session);
-  FOREBAY_CHECK(open != sessions_.end());
-  const auto& process = open->reader.process;
-  return process != nullptr && !process->HasEnded();
+  return keeps_all_;
 }
 
-void StreamRegistry::Closed(const StreamSession& session, bool has_left) {
+void StreamRegistry::Closed(const StreamSession& session, StreamReader reader, bool has_left) {
   // No further batch is counted.
   const SessionStats stats = session.stats();
   const MutexLock lock(mutex_);
   const auto open = std::ranges::find(sessions_, &session, &OpenStream::session);
   FOREBAY_CHECK(open != sessions_.end());
   future_.Remove(open->future.get());
-  if (open->reader.held->size() == 0) {
+  if (reader.held.size() == 0) {
     // Before Open can run again, so that a new stream finds the memory that this one was promised.
-    scheduler_.Dismiss(*open->reader.slots);
+    scheduler_.Dismiss(*reader.slots);
   } else {
     const StreamSpec& spec = session.spec();
     log::Info("stream '{}' of '{}' (pid {}) was cut off: {} batches that its reader may still "
               "read, {} bytes, are kept until it comes back or its process has ended",
-              GroupName(spec), spec.client.name, spec.client.pid, open->reader.held->size(),
-              open->reader.held->bytes());
-    cut_off_.push_back(std::move(open->reader));
+              GroupName(spec), spec.client.name, spec.client.pid, reader.held.size(),
+              reader.held.bytes());
+    cut_off_.push_back(std::move(reader));
   }
   sessions_.erase(open);
   Add(closed_totals_, stats);
@@ -258,17 +252,17 @@ void StreamRegistry::Closed(const StreamSession& session, bool has_left) {
 
 template <typename Ends>
 void StreamRegistry::Drop(Ends ends) {
-  std::vector<Reader> ended;
+  std::vector<StreamReader> ended;
   {
     const MutexLock lock(mutex_);
-    std::erase_if(cut_off_, [&](Reader& reader) {
+    std::erase_if(cut_off_, [&](StreamReader& reader) {
       const bool drops = ends(reader);
       if (drops) ended.push_back(std::move(reader));
       return drops;
     });
   }
-  for (const Reader& reader : ended) {
-    scheduler_.Release(*reader.slots, reader.held->TakeAllBut({}));
+  for (StreamReader& reader : ended) {
+    scheduler_.Release(*reader.slots, reader.held.TakeAllBut({}));
     scheduler_.Dismiss(*reader.slots);
     scheduler_.Release(*reader.slots, {});  // for those that lack what was promised
   }
@@ -280,11 +274,11 @@ void StreamRegistry::Forget(std::span<const std::uint64_t> readers) {
     return spec.reader != 0 && std::ranges::find(readers, spec.reader) != readers.end();
   };
   CloseOpen(is_gone, /*reader_is_done=*/true);
-  Drop([&](const Reader& reader) { return is_gone(*reader.spec); });
+  Drop([&](const StreamReader& reader) { return is_gone(*reader.spec); });
 }
 
 void StreamRegistry::FreeWhatNobodyReads() {
-  Drop([](const Reader& reader) {
+  Drop([](const StreamReader& reader) {
     return reader.process != nullptr && reader.process->HasEnded();
   });
 }
@@ -296,10 +290,10 @@ std::vector<StreamSummary> StreamRegistry::Summaries() const {
     summaries.push_back(SummaryOf(open.session->spec()));
     summaries.back().stats = open.session->stats();
   }
-  for (const Reader& reader : cut_off_) {
+  for (const StreamReader& reader : cut_off_) {
     summaries.push_back(SummaryOf(*reader.spec));
     summaries.back().is_cut_off = true;
-    summaries.back().stats.held = static_cast<std::uint32_t>(reader.held->size());
+    summaries.back().stats.held = static_cast<std::uint32_t>(reader.held.size());
   }
   return summaries;
 }
@@ -310,8 +304,8 @@ SessionStats StreamRegistry::totals() const {
   // What closed streams held when they were closed is kept, or free.
   total.held = 0;
   for (const OpenStream& open : sessions_) Add(total, open.session->stats());
-  for (const Reader& reader : cut_off_) {
-    total.held += static_cast<std::uint32_t>(reader.held->size());
+  for (const StreamReader& reader : cut_off_) {
+    total.held += static_cast<std::uint32_t>(reader.held.size());
   }
   return total;
 }
@@ -323,7 +317,7 @@ std::size_t StreamRegistry::open_count() const {
 
 void StreamRegistry::KeepWhatReadersHave() {
   const MutexLock lock(mutex_);
-  keeps_ = true;
+  keeps_all_ = true;
 }
 
 }  // namespace forebay::stream

@@ -13,7 +13,6 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
-#include "server/io/process_watch.h"
 #include "server/stream/batch_scheduler.h"
 #include "server/stream/future_use.h"
 #include "server/stream/stream_session.h"
@@ -77,32 +76,23 @@ class StreamRegistry {
     std::uint64_t ranks = 0;
     std::uint32_t members = 0;
   };
-  // What a reader has, whether its call is open or was cut off. The slots stay promised to it.
-  struct Reader {
-    std::shared_ptr<const StreamSpec> spec;
-    std::shared_ptr<StreamSlots> slots;
-    std::shared_ptr<HeldBatches> held;
-    // Null: unknown, so the memory cannot be kept until the process has ended.
-    std::shared_ptr<const io::ProcessWatch> process;
-  };
   struct OpenStream {
     const StreamSession* session = nullptr;
     std::weak_ptr<StreamSession> owned;
-    Reader reader;
     std::shared_ptr<StreamFuture> future;
   };
   static std::string GroupName(const StreamSpec& spec);
   // Closes the open calls that `is_it` is true of.
   template <typename Condition>
   void CloseOpen(Condition is_it, bool reader_is_done) FOREBAY_EXCLUDES(mutex_);
-  Result<Reader> AdmitLocked(std::shared_ptr<const StreamSpec> spec) FOREBAY_REQUIRES(mutex_);
+  Result<StreamReader> AdmitLocked(std::shared_ptr<const StreamSpec> spec) FOREBAY_REQUIRES(mutex_);
   SessionHooks MakeHooks();
   Status CheckJoinsLocked(const StreamSpec& spec, const Group& joining) const
       FOREBAY_REQUIRES(mutex_);
   void LeaveLocked(const StreamSpec& spec) FOREBAY_REQUIRES(mutex_);
   void Left(const StreamSession& session);
-  bool Keeps(const StreamSession& session) const;
-  void Closed(const StreamSession& session, bool has_left);
+  bool KeepsAll() const;
+  void Closed(const StreamSession& session, StreamReader reader, bool has_left);
   // Frees what was kept for the cut-off readers that `ends` is true of.
   template <typename Ends>
   void Drop(Ends ends) FOREBAY_EXCLUDES(mutex_);
@@ -114,8 +104,8 @@ class StreamRegistry {
   std::map<std::string, Group> groups_ FOREBAY_GUARDED_BY(mutex_);
   std::vector<OpenStream> sessions_ FOREBAY_GUARDED_BY(mutex_);  // in the order of opening
   SessionStats closed_totals_ FOREBAY_GUARDED_BY(mutex_);
-  bool keeps_ FOREBAY_GUARDED_BY(mutex_) = false;
-  std::vector<Reader> cut_off_ FOREBAY_GUARDED_BY(mutex_);
+  bool keeps_all_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::vector<StreamReader> cut_off_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stream

@@ -1,8 +1,8 @@
-// A session counts what one reader has asked for, and passes batches from the scheduler to the
-// reader's sink and to HeldBatches. Two mutexes separate the two jobs. `mutex_` guards the counts
-// and is held briefly. `sink_mutex_` is held while a batch is handed over, so that batches reach
-// the sink one after another, and so that Close can wait for a hand-over: afterwards the sink may
-// be destroyed.
+// A session counts what one reader has asked for and has, and passes batches from the scheduler to
+// the reader's sink. Two mutexes separate the two jobs. `mutex_` guards the counts and the table of
+// batches that the reader has, and is held briefly. `sink_mutex_` is held while a batch is handed
+// over, so that batches reach the sink one after another, and so that Close can wait for a
+// hand-over: afterwards the sink may be destroyed.
 // A third mutex, `close_mutex_`, makes a second caller of Close wait for the first one. The memory
 // of batches is freed without the first two, so that no delivery waits for that.
 #include "server/stream/stream_session.h"
@@ -26,17 +26,31 @@ std::uint64_t BeginOf(const StreamSpec& spec, const BatchName& name) {
 
 }  // namespace
 
-StreamSession::StreamSession(std::shared_ptr<const StreamSpec> spec, BatchSink* sink,
-                             SessionParts parts)
-    : spec_(std::move(spec)), parts_(std::move(parts)), sink_(sink) {}
+StreamSession::StreamSession(StreamReader reader, BatchSink* sink, SessionParts parts)
+    : spec_(std::move(reader.spec)),
+      slots_(std::move(reader.slots)),
+      process_(std::move(reader.process)),
+      parts_(std::move(parts)),
+      sink_(sink),
+      held_(std::move(reader.held)) {}
 
 StreamSession::~StreamSession() { Close(); }
 
 SessionStats StreamSession::stats() const {
   const MutexLock lock(mutex_);
   SessionStats stats = stats_;
-  stats.held = static_cast<std::uint32_t>(parts_.held->size());
+  stats.held = static_cast<std::uint32_t>(held_.size());
   return stats;
+}
+
+std::vector<std::uint64_t> StreamSession::held_ids() const {
+  const MutexLock lock(mutex_);
+  return held_.ids();
+}
+
+std::uint64_t StreamSession::held_bytes() const {
+  const MutexLock lock(mutex_);
+  return held_.bytes();
 }
 
 Status StreamSession::Pull(const PullRange& range) {
@@ -49,7 +63,7 @@ Status StreamSession::Pull(const PullRange& range) {
     const MutexLock lock(mutex_);
     // The reader may not know yet that its stream is closed, so this is no error of the reader.
     if (closed()) return {};
-    const std::size_t owed = under_way_ + parts_.held->size();
+    const std::size_t owed = under_way_ + held_.size();
     if (range.count > spec_->credits - std::min<std::size_t>(spec_->credits, owed)) {
       return Error(ErrorCode::kResourceExhausted,
                    fmt::format("pulled {} batches with {} of {} credits in use", range.count,
@@ -64,7 +78,7 @@ Status StreamSession::Pull(const PullRange& range) {
   }
   // Not under mutex_, for Submit takes SlotQueue's. Steps that do not exist fail one by one, so
   // that the reader learns which.
-  parts_.scheduler.Submit(shared_from_this(), parts_.slots, names);
+  parts_.scheduler.Submit(shared_from_this(), slots_, names);
   return {};
 }
 
@@ -87,7 +101,7 @@ void StreamSession::Answer(std::span<AnsweredBatch> batches) {
       }
       AssembledBatch& batch = *answered.outcome;
       answered.slot = batch.hold.slot.bytes();
-      answered.id = parts_.held->Add(std::exchange(batch.hold, {}), answered.job->room);
+      answered.id = held_.Add(std::exchange(batch.hold, {}), answered.job->room);
       CountLocked(*answered.job, batch);
     }
   }
@@ -120,12 +134,16 @@ void StreamSession::CountLocked(const BatchJob& job, const AssembledBatch& batch
 }
 
 Status StreamSession::Release(std::span<const std::uint64_t> ids) {
-  // By a later call of the reader, which has said what it still has.
-  if (closed()) return {};
   std::vector<HeldBatches::Held> freed;
-  // A wrong id ends the stream. The batches before it in the list are freed all the same.
-  const Status taken = parts_.held->Take(ids, freed);
-  parts_.scheduler.Release(*parts_.slots, std::move(freed));
+  Status taken;
+  {
+    const MutexLock lock(mutex_);
+    // By a later call of the reader, which has said what it still has.
+    if (closed()) return {};
+    // A wrong id ends the stream. The batches before it in the list are freed all the same.
+    taken = held_.Take(ids, freed);
+  }
+  parts_.scheduler.Release(*slots_, std::move(freed));
   return taken;
 }
 
@@ -149,13 +167,19 @@ void StreamSession::CloseAs(const Closing& closing) {
   // at once, so that neither the link nor their memory is busy with what nobody reads. Slots that
   // other batches have begun to fill for batches that do not run are freed here.
   closing_.request_stop();
-  parts_.slots->board.Abandon();
-  // The memory is free before the registry is told, which lets a new stream have it.
-  if (closing.reader_is_done || !parts_.hooks.keeps(*this)) {
-    parts_.scheduler.Release(*parts_.slots, parts_.held->TakeAllBut({}));
+  slots_->board.Abandon();
+  StreamReader reader{.spec = spec_, .slots = slots_, .held = {}, .process = process_};
+  {
+    const MutexLock lock(mutex_);
+    reader.held = std::exchange(held_, {});
   }
-  parts_.hooks.closed(*this, has_left_.exchange(true));
-  parts_.scheduler.Release(*parts_.slots, {});
+  const bool is_alive = process_ != nullptr && !process_->HasEnded();
+  // The memory is free before the registry is told, which lets a new stream have it.
+  if (closing.reader_is_done || !(is_alive || parts_.hooks.keeps_all())) {
+    parts_.scheduler.Release(*slots_, reader.held.TakeAllBut({}));
+  }
+  parts_.hooks.closed(*this, std::move(reader), has_left_.exchange(true));
+  parts_.scheduler.Release(*slots_, {});
   // The sink is still there: its owner calls Close before it goes, which waits for this call.
   if (closing.by_other) sink->Closed();
 }

@@ -1,6 +1,6 @@
 // StreamSession: one call of one stream of one rank. Keeps no delivery state, only what is owed:
 // which pulls are under way, and which batches the reader holds (credits). The latter may come from
-// a former call (HeldBatches). Transport-neutral: gRPC, or a test, stands behind BatchSink.
+// a former call (StreamReader). Transport-neutral: gRPC, or a test, stands behind BatchSink.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,7 @@
 
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/io/process_watch.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/batch_job.h"
 #include "server/stream/batch_scheduler.h"
@@ -51,21 +52,29 @@ struct PullRange {
 
 class StreamSession;
 
+// A reader, and what it has: batches, and the slot memory that is promised to it. It is part of a
+// session while its call is open, and afterwards of the registry, if the reader was cut off.
+struct StreamReader {
+  std::shared_ptr<const StreamSpec> spec;
+  std::shared_ptr<StreamSlots> slots;  // of BatchScheduler::Admit
+  HeldBatches held;
+  // Null: unknown, so the memory cannot be kept until the process has ended.
+  std::shared_ptr<const io::ProcessWatch> process;
+};
+
 // What the registry wants to know of a session. Called without any lock of the session.
 struct SessionHooks {
   // The reader asks for no more. At most once.
   std::function<void(const StreamSession&)> left;
-  // Whether batches that the reader has when its call ends unexpectedly are to stay held.
-  std::function<bool(const StreamSession&)> keeps;
+  // Whether batches that readers have when their calls end are to stay held in any case.
+  std::function<bool()> keeps_all;
   // The session is closed; `has_left`: `left` was called before. Once.
-  std::function<void(const StreamSession&, bool has_left)> closed;
+  std::function<void(const StreamSession&, StreamReader, bool has_left)> closed;
 };
 
 // What a session works with; the scheduler is borrowed.
 struct SessionParts {
   BatchScheduler& scheduler;
-  std::shared_ptr<StreamSlots> slots;    // of BatchScheduler::Admit
-  std::shared_ptr<HeldBatches> held;     // empty, or of the reader's former call
   std::shared_ptr<StreamFuture> future;  // is told how far the reader has got
   SessionHooks hooks;
 };
@@ -75,12 +84,14 @@ class StreamSession final : public BatchOwner,
                             public std::enable_shared_from_this<StreamSession> {
  public:
   // `sink` is borrowed until Close().
-  StreamSession(std::shared_ptr<const StreamSpec> spec, BatchSink* sink, SessionParts parts);
+  StreamSession(StreamReader reader, BatchSink* sink, SessionParts parts);
   ~StreamSession() override;
 
   const StreamSpec& spec() const override { return *spec_; }
-  const HeldBatches& held() const { return *parts_.held; }
   SessionStats stats() const;
+  // Of the batches that the reader has.
+  std::vector<std::uint64_t> held_ids() const;
+  std::uint64_t held_bytes() const;
 
   // Starts assembling. kResourceExhausted where the reader has too few credits left: a protocol
   // error, the stream must end. A name that does not exist fails alone, through the sink.
@@ -90,10 +101,11 @@ class StreamSession final : public BatchOwner,
   // The reader asks for no more: others may open the stream's name with other words from now on.
   // What it holds stays in place. Idempotent.
   void Leave();
-  // The call has ended. Frees what the reader holds, unless SessionHooks::keeps says that it is to
-  // stay held; nothing reaches the sink any more. Ends requests to other nodes, so it is to be
-  // called without a lock. Idempotent; a second caller waits until the first one has ended, so the
-  // stream is closed for every caller that has returned.
+  // The call has ended. What the reader holds stays held as long as its process lives, and is freed
+  // if that is not known (or as SessionHooks::keeps_all says); nothing reaches the sink any more.
+  // Ends requests to other nodes, so it is to be called without a lock. Idempotent; a second
+  // caller waits until the first one has ended, so the stream is closed for every caller that has
+  // returned.
   void Close() { CloseAs({.reader_is_done = false, .by_other = false}); }
   // The same for a reader that has said that it needs nothing any more: frees everything.
   void CloseDone() { CloseAs({.reader_is_done = true, .by_other = false}); }
@@ -116,6 +128,8 @@ class StreamSession final : public BatchOwner,
   void CountLocked(const BatchJob& job, const AssembledBatch& batch) FOREBAY_REQUIRES(mutex_);
 
   const std::shared_ptr<const StreamSpec> spec_;
+  const std::shared_ptr<StreamSlots> slots_;
+  const std::shared_ptr<const io::ProcessWatch> process_;
   const SessionParts parts_;
   std::stop_source closing_;
   std::atomic<bool> has_left_ = false;
@@ -128,6 +142,7 @@ class StreamSession final : public BatchOwner,
   BatchSink* sink_ FOREBAY_GUARDED_BY(sink_mutex_);  // null once closed
   mutable Mutex mutex_;
   std::uint32_t under_way_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  HeldBatches held_ FOREBAY_GUARDED_BY(mutex_);  // empty once closed
   SessionStats stats_ FOREBAY_GUARDED_BY(mutex_);
 };
 

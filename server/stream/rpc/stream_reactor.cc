@@ -144,7 +144,7 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
       opened.set_dropped_per_epoch(open.plan.dropped_samples());
       opened.set_padded_per_epoch(open.plan.padded_samples());
       opened.set_batch_bytes_max(open.batch_bytes_max);
-      for (const std::uint64_t id : session_->held().ids()) opened.add_still_held(id);
+      for (const std::uint64_t id : session_->held_ids()) opened.add_still_held(id);
       for (std::uint32_t i = 0; i < open.catalog->fields().size(); ++i) {
         FillField(*open.catalog, FieldId(i), *opened.add_fields());
       }

@@ -88,7 +88,7 @@ class Reader {
         {open.still_held().data(), static_cast<std::size_t>(open.still_held_size())});
     if (!session.has_value()) return false;
     session_ = std::move(*session);
-    FOREBAY_CHECK(session_->held().size() <= static_cast<std::size_t>(open.still_held_size()));
+    FOREBAY_CHECK(session_->held_ids().size() <= static_cast<std::size_t>(open.still_held_size()));
     return true;
   }
 
