@@ -47,7 +47,7 @@ struct StreamSlots {
   std::vector<std::weak_ptr<BatchJob>> unpromised;
   std::uint64_t excess_bytes = 0;  // of all batches
   SlotBoard board;                 // of packed batches whose memory is reserved
-  // Until then, by the scheduler's clock, each batch asks other nodes alone. Of BatchScheduler.
+  // Until then, by the scheduler's clock, each batch asks other nodes alone. Of RemoteWaits.
   std::atomic<std::int64_t> asks_alone_until_ns = 0;
 };
 
@@ -96,6 +96,12 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
   std::uint64_t releases_seen = 0;      // when the attempt began
   bool slots_were_empty = false;        // likewise; of starved jobs only
   int hopeless_attempts = 0;            // that failed although nobody had memory before and after
+
+  // What the job's order needs of extents. The mode of all epochs but the first counts, because the
+  // first one may have another mode.
+  fetch::Need need() const {
+    return owner->spec().ReadsRuns(EpochId(1)) ? fetch::Need::kRuns : fetch::Need::kSamples;
+  }
 };
 
 // A job that has ended, with its batch or its error.

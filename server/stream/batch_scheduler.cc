@@ -1,6 +1,6 @@
 // A job goes in a circle: plan the batch, pin its extents, take slot memory, gather. Wherever it
-// lacks something it waits without a thread in the part that will have it (Fetcher, RemoteChunks,
-// RowRouter, SlotQueue), and then begins with the plan again. Each job ends in one call of
+// lacks something it waits without a thread in the part that will have it (Fetcher, RemoteWaits,
+// SlotQueue), and then begins with the plan again, or is handed over. Each job ends in one call of
 // BatchOwner::Answer.
 #include "server/stream/batch_scheduler.h"
 
@@ -23,16 +23,6 @@ namespace {
 // for it while other cores are idle. Larger batches have a task each.
 constexpr std::uint64_t kTaskBytes = 512 * limits::kKiB;
 
-// Small batches ask other nodes together for so many rows at most. More would hardly make a row
-// cheaper, and would need more extents at once on the node that is asked.
-constexpr std::size_t kRowsTogether = 128;
-// They do so while answers come within this time. After one that took longer, and at the start of a
-// stream, each batch asks alone for a while; after an error for so long that the reader has asked
-// again for the batches that failed.
-constexpr std::int64_t kQuickRowsNs = 50'000'000;
-constexpr std::int64_t kAloneAfterSlowNs = 1'000'000'000;
-constexpr std::int64_t kAloneAfterErrorNs = 2 * limits::kPullDeadlineMs * 1'000'000;
-
 // A batch that failed so often, alone and with nobody else's memory to wait for, fits never.
 constexpr int kHopelessAttempts = 4;
 
@@ -41,25 +31,6 @@ std::size_t BatchesOfTask(const StreamSpec& spec) {
   // own.
   if (spec.is_packed() || spec.batch_bytes_max == 0) return 1;
   return std::max<std::uint64_t>(1, kTaskBytes / spec.batch_bytes_max);
-}
-
-// A reader has pulled no more batches than it has credits. Some of those before this one may still
-// wait for something else, but those before all of them have been answered.
-fetch::ReaderPlace PlaceOf(const StreamSpec& spec, const BatchName& name) {
-  // The other orders need all extents on the tiers, so no node evicts any.
-  if (!spec.ReadsRuns(name.epoch)) return {};
-  const std::uint64_t step = name.step.value();
-  return {.order = spec.order.Fingerprint(),
-          .rank = spec.rank,
-          .ranks = static_cast<std::uint32_t>(spec.plan.ranks()),
-          .epoch = name.epoch,
-          .position = (step - std::min<std::uint64_t>(step, spec.credits)) *
-                      spec.plan.global_batch()};
-}
-
-fetch::Need NeedOf(const StreamSpec& spec) {
-  // The mode of all epochs but the first counts, because the first one may have another mode.
-  return spec.ReadsRuns(EpochId(1)) ? fetch::Need::kRuns : fetch::Need::kSamples;
 }
 
 bool IsExhausted(const Result<AssembledBatch>& batch) {
@@ -73,7 +44,13 @@ BatchScheduler::BatchScheduler(const SchedulerOptions& options, const SchedulerP
       parts_(parts),
       view_pins_(options.view_pin_bytes),
       slots_(parts.slots) {
-  if (parts.rows != nullptr) remote_chunks_.emplace(*parts.rows, options.sent_chunk_bytes);
+  if (parts.rows == nullptr) return;
+  remote_.emplace(
+      RemoteWaits::Parts{.fetcher = parts.fetcher, .rows = *parts.rows, .clock = parts.clock},
+      options.sent_chunk_bytes,
+      RemoteWaits::Ends{
+          .start = [this](const JobRef& job) { Start(job); },
+          .hand_over = [this](std::span<AnsweredBatch> batches) { HandOver(batches); }});
 }
 
 Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
@@ -82,7 +59,7 @@ Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
                                            .has_other_nodes = parts_.rows != nullptr,
                                            .view_pin_bytes = options_.view_pin_bytes});
   FOREBAY_ASSIGN(auto slots, slots_.Admit(std::move(spec), need));
-  slots->asks_alone_until_ns = parts_.clock.NowNs() + kAloneAfterSlowNs;
+  if (remote_) remote_->Begin(*slots);
   return slots;
 }
 
@@ -143,7 +120,7 @@ void BatchScheduler::Run(Round round, io::IoQueue& queue) {
 
 // Rows are asked for first, because other nodes can work on them meanwhile.
 void BatchScheduler::EndRound(Round& round) {
-  AwaitRows(std::exchange(round.lacking, {}));
+  if (remote_) remote_->AwaitRows(std::exchange(round.lacking, {}));
   HandOver(round.complete);
   round.complete.clear();
 }
@@ -167,7 +144,7 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
                      {.all_extents = job->wants_all_extents,
                       .open = {.own = job->slot, .board = &job->slots->board,
                                .order = &order},
-                      .others = OthersOf(*job)});
+                      .others = remote_ ? remote_->OthersOf(*job) : OtherNodes{}});
   if (!planned.has_value()) {
     GiveGatherer(*job, std::move(gatherer));
     return Finish(job, planned.error());
@@ -176,7 +153,7 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
     const auto missing = gatherer->missing_chunks();
     std::vector<fetch::WantedRemote> chunks(missing.begin(), missing.end());
     GiveGatherer(*job, std::move(gatherer));
-    return AwaitChunks(job, std::move(chunks));
+    return remote_->AwaitChunks(job, std::move(chunks));
   }
   std::vector<tier::ExtentRef> refs;
   if (!PinExtents(job, gatherer, refs)) return;
@@ -268,8 +245,8 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
   StartAll(slots_.EndAttempt(*job));
   job->sent_chunks.clear();  // they are decoded
   if (!attempt.rows.empty()) {
-    return LackRows({.job = job, .batch = std::move(*batch), .rows = std::move(attempt.rows)},
-                    round);
+    return remote_->Lack(
+        {.job = job, .batch = std::move(*batch), .rows = std::move(attempt.rows)}, round.lacking);
   }
   round.complete.push_back({.job = job, .outcome = std::move(batch)});
 }
@@ -322,7 +299,7 @@ bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<Gatherer>& ga
   }
   const StreamSpec& spec = job->owner->spec();
   const fetch::Fetcher::Where where = WhereOf(*job);
-  if (parts_.fetcher.TryAcquire(*spec.dataset, extents, NeedOf(spec), refs, where)) {
+  if (parts_.fetcher.TryAcquire(*spec.dataset, extents, job->need(), refs, where)) {
     job->refs.clear();
     return true;
   }
@@ -380,7 +357,7 @@ void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> exten
   }
   const StreamSpec& spec = job->owner->spec();
   parts_.fetcher.Acquire(*spec.dataset, std::move(extents),
-                         {.need = NeedOf(spec),
+                         {.need = job->need(),
                           .where = WhereOf(*job),
                           .is_wanted =
                               [job] { return !job->owner->closed() && !job->has_expired; },
@@ -395,136 +372,9 @@ void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> exten
 
 // The plan of a packed batch lists only extents that are to be decoded here.
 fetch::Fetcher::Where BatchScheduler::WhereOf(const BatchJob& job) const {
-  return parts_.rows != nullptr && !job.owner->spec().is_packed()
+  return remote_ && !job.owner->spec().is_packed()
              ? fetch::Fetcher::Where::kAnywhere
              : fetch::Fetcher::Where::kHere;
-}
-
-// Returns what the batch can get from other nodes.
-OtherNodes BatchScheduler::OthersOf(const BatchJob& job) const {
-  if (parts_.rows == nullptr) return {};
-  return {.fetcher = &parts_.fetcher,
-          .chunks = &job.sent_chunks,
-          .are_chunks_asked = !job.takes_no_chunks};
-}
-
-// The job keeps the chunks until it has decoded them, whatever is planned then, and pins nothing
-// while it waits for them. However often it asks, it gets an outcome in the time of one wait.
-void BatchScheduler::AwaitChunks(const JobRef& job, std::vector<fetch::WantedRemote> chunks) {
-  // The job has pinned extents already, so the plan before this one wanted others: what is decoded,
-  // or on this node, has changed meanwhile. The job must not wait for ever because that happens
-  // again and again.
-  if (!job->refs.empty()) job->wants_all_extents = true;
-  job->refs.clear();
-  if (!job->chunk_deadline_ns) {
-    job->chunk_deadline_ns = parts_.clock.NowNs() + limits::kPullDeadlineMs * 1'000'000;
-  }
-  const StreamSpec& spec = job->owner->spec();
-  const bool are_asked = remote_chunks_->Bring(
-      *spec.dataset, chunks,
-      {.need = NeedOf(spec),
-       .place = PlaceOf(spec, job->name),
-       .unwanted = job->owner->unwanted()},
-      *job->chunk_deadline_ns, [this, job, chunks](Result<std::vector<fetch::SentChunk>> sent) {
-        ChunksCame(job, chunks, std::move(sent));
-      });
-  if (are_asked) return;
-  // There is no memory for them. The next plan takes the samples as rows, or with their extents.
-  job->takes_no_chunks = true;
-  Start(job);
-}
-
-void BatchScheduler::ChunksCame(const JobRef& job, const std::vector<fetch::WantedRemote>& wanted,
-                                Result<std::vector<fetch::SentChunk>> sent) {
-  if (!sent.has_value()) return Finish(job, sent.error());
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    // The request of another batch has failed to bring it; the next plan asks again.
-    if ((*sent)[i] == nullptr) continue;
-    job->waited = job->waited || (*sent)[i]->is_own();
-    job->sent_chunks.insert_or_assign(wanted[i].number, std::move((*sent)[i]));
-  }
-  Start(job);
-}
-
-// Batches ask together only where nothing waits: not for the GFS or for room in RAM here, nor, as
-// far as the last answers tell, on other nodes. Otherwise a batch would wait for what another one
-// needs, and the extents of several batches may be more than an owner has room for.
-void BatchScheduler::LackRows(RowsAwaited lacking, Round& round) {
-  const bool asks_alone = lacking.job->waited || parts_.fetcher.IsAnyNeededNow() ||
-                          parts_.clock.NowNs() < lacking.job->slots->asks_alone_until_ns;
-  std::size_t rows = lacking.rows.size();
-  for (const RowsAwaited& other : round.lacking) rows += other.rows.size();
-  if (asks_alone || rows > kRowsTogether) AwaitRows(std::exchange(round.lacking, {}));
-  round.lacking.push_back(std::move(lacking));
-  if (asks_alone) AwaitRows(std::exchange(round.lacking, {}));
-}
-
-// These batches of one stream are complete but for rows that the router brings. The rows of all are
-// asked for together, because a request costs as much as some tens of small rows, and the batches
-// are then handed over together. Rows are written into the batches' memory, so the batches live
-// until the router has ended, whatever becomes of their reader. The router sees to it that this
-// does not take longer than other waits.
-void BatchScheduler::AwaitRows(std::vector<RowsAwaited> batches) {
-  if (batches.empty()) return;
-  const BatchJob& first = *batches.front().job;
-  const StreamSpec& spec = first.owner->spec();
-  const fetch::RowReader reader = {.need = NeedOf(spec),
-                                   .place = PlaceOf(spec, first.name),
-                                   .unwanted = first.owner->unwanted()};
-  std::vector<fetch::RoutedRow> rows;
-  for (const RowsAwaited& lacking : batches) {
-    rows.insert(rows.end(), lacking.rows.begin(), lacking.rows.end());
-  }
-  const auto held = std::make_shared<std::vector<RowsAwaited>>(std::move(batches));
-  parts_.rows->Fill(*spec.dataset, std::move(rows), reader,
-                    [this, held, asked_ns = parts_.clock.NowNs()](
-                        const Result<fetch::RowRouter::Filled>& filled) {
-                      RowsCame(*held, asked_ns, filled);
-                    });
-}
-
-void BatchScheduler::RowsCame(std::vector<RowsAwaited>& batches, std::int64_t asked_ns,
-                              const Result<fetch::RowRouter::Filled>& filled) {
-  const BatchJob& first = *batches.front().job;
-  const std::int64_t now_ns = parts_.clock.NowNs();
-  if (!filled.has_value()) {
-    first.slots->asks_alone_until_ns = now_ns + kAloneAfterErrorNs;
-  } else if (now_ns - asked_ns > kQuickRowsNs) {
-    // Never earlier than an error has said.
-    first.slots->asks_alone_until_ns =
-        std::max(first.slots->asks_alone_until_ns.load(), now_ns + kAloneAfterSlowNs);
-  }
-  const bool is_final = !filled.has_value() && filled.error().code() != ErrorCode::kUnavailable &&
-                        !first.owner->closed();
-  if (is_final && batches.size() > 1) {
-    // The error may be about the rows of one batch. The others must not fail with it, so each batch
-    // asks once more, alone. After kUnavailable the reader itself asks for its batches again.
-    for (RowsAwaited& lacking : batches) {
-      std::vector<RowsAwaited> alone;
-      alone.push_back(std::move(lacking));
-      AwaitRows(std::move(alone));
-    }
-    return;
-  }
-  std::vector<AnsweredBatch> answered;
-  std::size_t own_left = filled.has_value() ? filled->own_samples : 0;
-  for (RowsAwaited& lacking : batches) {
-    if (!filled.has_value()) {
-      lacking.batch.hold = {};  // its memory is free before anybody is told so
-      answered.push_back({.job = lacking.job, .outcome = filled.error()});
-      continue;
-    }
-    // The router counts the samples of all batches together. They are attributed to the first
-    // batches: the figures of a stream are sums, so only those of a batch are inexact. If one batch
-    // had to wait for the GFS, all have waited.
-    const std::size_t samples = fetch::CountSamples(lacking.rows);
-    const std::size_t own = std::min(own_left, samples);
-    own_left -= own;
-    if (filled->own_samples > 0) lacking.job->waited = true;
-    lacking.batch.other_samples += samples - own;
-    answered.push_back({.job = lacking.job, .outcome = std::move(lacking.batch)});
-  }
-  HandOver(answered);
 }
 
 // False: the job was failed while it waited, and must not go on.
@@ -567,7 +417,7 @@ void BatchScheduler::ExpireWaiting() {
     job->has_expired = true;
     Finish(job, LateExtent(*job));
   }
-  if (remote_chunks_) remote_chunks_->Expire(parts_.clock.NowNs());
+  if (remote_) remote_->Expire();
 }
 
 // Names the first extent that has not come.

@@ -1,6 +1,6 @@
 // BatchScheduler: takes each batch that was asked for from its name to its owner, on the threads of
-// an executor. A batch waits for extents that are not on a tier, for chunks of other nodes, and for
-// slot memory; it is tried again when what it waits for is there.
+// an executor. A batch waits for extents that are not on a tier, for slot memory, and in a job of
+// several nodes for what other nodes send; it is tried again when what it waits for is there.
 #pragma once
 
 #include <array>
@@ -17,13 +17,13 @@
 #include "proto/contract/thread_annotations.h"
 #include "server/fetch/decoded_cache.h"
 #include "server/fetch/fetcher.h"
-#include "server/fetch/packed/remote_chunks.h"
 #include "server/fetch/row_router.h"
 #include "server/io/clock.h"
 #include "server/io/executor.h"
 #include "server/stream/batch_job.h"
 #include "server/stream/gatherer.h"
 #include "server/stream/held_batches.h"
+#include "server/stream/remote_waits.h"
 #include "server/stream/slot_ledger.h"
 #include "server/stream/slot_queue.h"
 #include "server/stream/view_pins.h"
@@ -81,18 +81,12 @@ class BatchScheduler {
  private:
   using JobRef = SlotQueue::JobRef;
   using Jobs = SlotQueue::Jobs;
-  // A batch that has its slot, and the rows that RowRouter has to bring.
-  struct RowsAwaited {
-    JobRef job;
-    AssembledBatch batch;
-    std::vector<fetch::RoutedRow> rows;
-  };
   // The work of one task: jobs whose turn is to come, the next one last; the batches that are
   // complete and have not been handed over yet; and those whose rows have not been asked for yet.
   struct Round {
     Jobs waiting;
     std::vector<AnsweredBatch> complete;
-    std::vector<RowsAwaited> lacking;
+    std::vector<RemoteWaits::RowsAwaited> lacking;
   };
 
   void Start(const JobRef& job);
@@ -127,18 +121,6 @@ class BatchScheduler {
   // Which of the planned extents are needed on this node.
   fetch::Fetcher::Where WhereOf(const BatchJob& job) const;
 
-  // Waiting for chunks that other nodes send.
-  OtherNodes OthersOf(const BatchJob& job) const;
-  void AwaitChunks(const JobRef& job, std::vector<fetch::WantedRemote> chunks);
-  void ChunksCame(const JobRef& job, const std::vector<fetch::WantedRemote>& wanted,
-                  Result<std::vector<fetch::SentChunk>> sent);
-
-  // Waiting for rows, most of them of other nodes.
-  void LackRows(RowsAwaited lacking, Round& round);
-  void AwaitRows(std::vector<RowsAwaited> batches);
-  void RowsCame(std::vector<RowsAwaited>& batches, std::int64_t asked_ns,
-                const Result<fetch::RowRouter::Filled>& filled);
-
   void LackSlots(const JobRef& job, const Error& error, bool is_hopeless);
 
   // Keeps the values that an attempt has decoded for the job's next attempt, unless all jobs
@@ -157,7 +139,7 @@ class BatchScheduler {
   // Bytes that jobs may still keep of what was decoded for them.
   const std::shared_ptr<std::atomic<std::uint64_t>> gathered_account_ =
       std::make_shared<std::atomic<std::uint64_t>>(options_.gathered_bytes);
-  std::optional<fetch::RemoteChunks> remote_chunks_;  // unset: a job of one node
+  std::optional<RemoteWaits> remote_;  // unset: a job of one node
   // Idle gatherers: [0] for raw data sets, [1] for packed ones.
   std::array<std::vector<std::unique_ptr<Gatherer>>, 2> gatherers_ FOREBAY_GUARDED_BY(mutex_);
 };
