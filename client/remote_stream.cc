@@ -280,30 +280,40 @@ Status RemoteStream::Reconnect(Deadline deadline) {
   }
 }
 
-void RemoteStream::Count(const Batch& batch, std::uint64_t wait_ns,
-                         std::uint64_t payload_bytes) {
-  reconnects_without_batch_ = 0;
+void RemoteStream::CountWait(std::uint64_t ns) {
   MutexLock lock(stats_mutex_);
-  if (stats_.batches == 0) {
-    stats_.first_batch_ns = static_cast<std::uint64_t>(
-        std::chrono::nanoseconds(steady_clock::now() - opened_at_).count());
+  stats_.wait_ns += ns;
+}
+
+Result<Batch> RemoteStream::Take(StatePtr state, const DeliveryLog::MicroName& micro) {
+  const std::uint64_t payload_bytes = state->payload_bytes;
+  Batch batch(std::move(state));
+  reconnects_without_batch_ = 0;
+  {
+    MutexLock lock(stats_mutex_);
+    if (stats_.batches == 0) {
+      stats_.first_batch_ns = static_cast<std::uint64_t>(
+          std::chrono::nanoseconds(steady_clock::now() - opened_at_).count());
+    }
+    stats_.batches += 1;
+    stats_.samples += batch.sample_count();
+    stats_.payload_bytes += payload_bytes;
   }
-  stats_.batches += 1;
-  stats_.samples += batch.sample_count();
-  stats_.payload_bytes += payload_bytes;
-  stats_.wait_ns += wait_ns;
+  // The line is written before the caller has the batch: a killed process may have logged a batch
+  // that it did not use, but has used none that is not logged.
+  FOREBAY_TRY(Log(batch, micro));
+  return batch;
 }
 
 template <typename Wait>
-Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline until,
-                                                        std::uint64_t& wait_ns) {
+Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline until) {
   using Waited = StreamCore::Waited;
   BatchRetry retry(steady_clock::now(), retry_for_, until);
   for (;;) {
     // An error here is final for the stream, or the caller's to mend; what can be waited out comes
     // as an outcome, and the branches below say how.
     FOREBAY_ASSIGN(StreamCore::Outcome outcome, wait(retry.Deadline(steady_clock::now())));
-    wait_ns += outcome.wait_ns;
+    CountWait(outcome.wait_ns);
     // The time to reconnect does not count as a retry: it has a limit of its own, after which the
     // error says that the daemon is gone, not that a batch is late.
     if (outcome.waited == Waited::kCallEnded) {
@@ -328,8 +338,8 @@ Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline unti
       const auto resume_at = retry.ResumeAfter(*outcome.error, refused_at);
       if (!resume_at) return retry.RefusedError(refused_at);
       core_->Pause(*resume_at);
-      wait_ns += static_cast<std::uint64_t>(
-          std::chrono::nanoseconds(steady_clock::now() - refused_at).count());
+      CountWait(static_cast<std::uint64_t>(
+          std::chrono::nanoseconds(steady_clock::now() - refused_at).count()));
       MutexLock lock(stats_mutex_);
       ++stats_.retries;
     } else {
@@ -338,24 +348,10 @@ Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline unti
   }
 }
 
-template <typename Wait>
-Result<StreamCore::Outcome> RemoteStream::WaitAndCount(Wait wait, Deadline until) {
-  std::uint64_t wait_ns = 0;
-  Result<StreamCore::Outcome> outcome = WaitPatiently(wait, until, wait_ns);
-  // The time that a failed call waited is counted here, because it has no batch to count it with: a
-  // stall that ends in an error is a stall, too.
-  if (outcome) {
-    outcome->wait_ns = wait_ns;
-  } else {
-    MutexLock lock(stats_mutex_);
-    stats_.wait_ns += wait_ns;
-  }
-  return outcome;
-}
-
 Result<std::optional<Batch>> RemoteStream::Next(Deadline deadline) {
-  FOREBAY_ASSIGN(StreamCore::Outcome outcome,
-                 WaitAndCount([this](Deadline until) { return core_->WaitNext(until); }, deadline));
+  FOREBAY_ASSIGN(
+      StreamCore::Outcome outcome,
+      WaitPatiently([this](Deadline until) { return core_->WaitNext(until); }, deadline));
   // A caller that asks for the next batch is done with the one before, even if it holds it still.
   // This is set only after a wait that succeeded: a failed Next may be repeated and changes
   // nothing.
@@ -365,12 +361,7 @@ Result<std::optional<Batch>> RemoteStream::Next(Deadline deadline) {
     last_.reset();
     return std::optional<Batch>();
   }
-  const std::uint64_t payload_bytes = outcome.state->payload_bytes;
-  Batch batch(std::move(outcome.state));
-  Count(batch, outcome.wait_ns, payload_bytes);
-  // The line is written before the caller has the batch: a killed process may have logged a batch
-  // that it did not use, but has used none that is not logged.
-  FOREBAY_TRY(Log(batch, {}));
+  FOREBAY_ASSIGN(Batch batch, Take(std::move(outcome.state), {}));
   // Only now: a stream that is resumed from token() after an error gets this batch again.
   after_last_ = batch.token();
   last_ = batch.hold();
@@ -390,13 +381,9 @@ Result<Batch> RemoteStream::Pull(const BatchName& name) {
     }
   }
   FOREBAY_ASSIGN(StreamCore::Outcome outcome,
-                 WaitAndCount([&](Deadline until) { return core_->WaitNamed(name, until); },
-                              Deadline::max()));
-  const std::uint64_t payload_bytes = outcome.state->payload_bytes;
-  Batch batch(std::move(outcome.state));
-  Count(batch, outcome.wait_ns, payload_bytes);
-  FOREBAY_TRY(Log(batch, {.size = name.micro_size, .index = name.micro_index}));
-  return batch;
+                 WaitPatiently([&](Deadline until) { return core_->WaitNamed(name, until); },
+                               Deadline::max()));
+  return Take(std::move(outcome.state), {.size = name.micro_size, .index = name.micro_index});
 }
 
 // While the caller still holds the batch that Next returned last, it may not have used it yet, and

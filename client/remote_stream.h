@@ -49,13 +49,13 @@ class RemoteStream final : public BatchStream {
   Status Reconnect(Deadline deadline);
   // Calls `wait`, one of the core's, until it has an outcome for the caller: reconnects where the
   // call ended, and asks again, for `retry_for_`, where the daemon has no batch yet. Waits until
-  // `until` at most. Adds to `wait_ns` what it waited, also where it fails.
+  // `until` at most. The time that it waits is counted whatever comes of it: a stall that ends in
+  // an error is a stall, too.
   template <typename Wait>
-  Result<StreamCore::Outcome> WaitPatiently(Wait wait, Deadline until, std::uint64_t& wait_ns);
-  // The same, with the time waited in the outcome or, where there is none, in the statistics.
-  template <typename Wait>
-  Result<StreamCore::Outcome> WaitAndCount(Wait wait, Deadline until);
-  void Count(const Batch& batch, std::uint64_t wait_ns, std::uint64_t payload_bytes);
+  Result<StreamCore::Outcome> WaitPatiently(Wait wait, Deadline until);
+  void CountWait(std::uint64_t ns);
+  // A batch that has arrived, counted and logged.
+  Result<Batch> Take(StatePtr state, const DeliveryLog::MicroName& micro);
 
   std::shared_ptr<ConnectionSource> source_;
   std::shared_ptr<const DaemonConnection> connection_;

@@ -23,49 +23,40 @@ PulledBatch* PullWindow::AskNext() {
 }
 
 PulledBatch* PullWindow::AskNamed(const BatchName& name) {
-  // Allocated one by one: the caller that waits keeps a pointer to it while others come and go. The
-  // queue, a deque, keeps its addresses as well where batches are added and taken at its ends.
-  auto batch = std::make_unique<PulledBatch>();
-  batch->name = name;
-  named_.push_back(std::move(batch));
-  return named_.back().get();
+  PulledBatch& batch = named_.emplace_back();
+  batch.name = name;
+  return &batch;
 }
 
-PulledBatch* PullWindow::FindAsked(const BatchName& name) {
-  // Only what was sent can be answered. A batch of this name that was not sent yet, or has been
-  // answered, makes the daemon's message one that was not asked for.
-  const auto waits = [&](const PulledBatch& batch) {
-    return batch.phase == PulledBatch::Phase::kAsked && batch.sent && SameName(batch.name, name);
-  };
-  for (PulledBatch& batch : queue_) {
-    if (waits(batch)) return &batch;
-  }
-  for (const std::unique_ptr<PulledBatch>& batch : named_) {
-    if (waits(*batch)) return batch.get();
+template <typename Condition>
+PulledBatch* PullWindow::Find(Condition is_it) {
+  for (std::list<PulledBatch>* list : {&queue_, &named_}) {
+    const auto found = std::ranges::find_if(*list, is_it);
+    if (found != list->end()) return &*found;
   }
   return nullptr;
+}
+
+// Only what was sent can be answered. A batch of this name that was not sent yet, or has been
+// answered, makes the daemon's message one that was not asked for.
+PulledBatch* PullWindow::FindAsked(const BatchName& name) {
+  return Find([&](const PulledBatch& batch) {
+    return batch.phase == PulledBatch::Phase::kAsked && batch.sent && SameName(batch.name, name);
+  });
 }
 
 // By the state's address, not by name: after a reconnect a batch of the same name may have another
 // state, and a late report of a worker must not be taken for it.
 PulledBatch* PullWindow::FindState(const Batch::State* state) {
-  for (PulledBatch& batch : queue_) {
-    if (batch.state.get() == state) return &batch;
-  }
-  for (const std::unique_ptr<PulledBatch>& batch : named_) {
-    if (batch->state.get() == state) return batch.get();
-  }
-  return nullptr;
+  return Find([&](const PulledBatch& batch) { return batch.state.get() == state; });
 }
 
 // A batch with a state counts there, as one of StreamCore's live states, until its last copy is
 // gone.
 std::size_t PullWindow::without_state() const {
   const auto is_without = [](const PulledBatch& batch) { return batch.state == nullptr; };
-  const auto queued = std::ranges::count_if(queue_, is_without);
-  const auto named = std::ranges::count_if(
-      named_, [&](const std::unique_ptr<PulledBatch>& batch) { return is_without(*batch); });
-  return static_cast<std::size_t>(queued + named);
+  return static_cast<std::size_t>(std::ranges::count_if(queue_, is_without) +
+                                  std::ranges::count_if(named_, is_without));
 }
 
 PulledBatch PullWindow::TakeBack() {
@@ -77,32 +68,25 @@ PulledBatch PullWindow::TakeBack() {
   return last;
 }
 
-PulledBatch PullWindow::TakeNamed(const PulledBatch* batch) {
-  const auto found = std::find_if(named_.begin(), named_.end(),
-                                  [&](const auto& owned) { return owned.get() == batch; });
-  FOREBAY_CHECK(found != named_.end());
-  PulledBatch taken = std::move(**found);
-  named_.erase(found);
-  return taken;
-}
-
 PulledBatch* PullWindow::FindNamed(const BatchName& name) {
-  for (const std::unique_ptr<PulledBatch>& batch : named_) {
-    if (SameName(batch->name, name)) return batch.get();
-  }
-  return nullptr;
+  const auto found = std::ranges::find_if(
+      named_, [&](const PulledBatch& batch) { return SameName(batch.name, name); });
+  return found == named_.end() ? nullptr : &*found;
 }
 
 PulledBatch PullWindow::Remove(const PulledBatch* batch) {
-  // Erasing within a deque moves other elements. That happens only once the stream is finishing,
-  // when no caller waits for a batch of the queue.
-  for (auto place = queue_.begin(); place != queue_.end(); ++place) {
-    if (&*place != batch) continue;
-    PulledBatch taken = std::move(*place);
-    queue_.erase(place);
-    return taken;
-  }
-  return TakeNamed(batch);
+  const auto is_it = [&](const PulledBatch& other) { return &other == batch; };
+  std::list<PulledBatch>& list = std::ranges::any_of(queue_, is_it) ? queue_ : named_;
+  const auto place = std::ranges::find_if(list, is_it);
+  FOREBAY_CHECK(place != list.end());
+  PulledBatch taken = std::move(*place);
+  list.erase(place);
+  return taken;
+}
+
+void PullWindow::Clear() {
+  queue_.clear();
+  named_.clear();
 }
 
 }  // namespace forebay::internal

@@ -4,10 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "forebay/batch.h"
 #include "forebay/batch_stream.h"
@@ -60,28 +59,36 @@ class PullWindow {
   // The one whose state this is, or null.
   PulledBatch* FindState(const Batch::State* state);
 
-  std::deque<PulledBatch>& queue() { return queue_; }
-  const std::deque<PulledBatch>& queue() const { return queue_; }
-  std::vector<std::unique_ptr<PulledBatch>>& named() { return named_; }
-  const std::vector<std::unique_ptr<PulledBatch>>& named() const { return named_; }
+  // A batch keeps its address until it is taken out.
+  std::list<PulledBatch>& queue() { return queue_; }
+  const std::list<PulledBatch>& queue() const { return queue_; }
+  std::list<PulledBatch>& named() { return named_; }
+  const std::list<PulledBatch>& named() const { return named_; }
+  // Calls `function` with each batch of both lists.
+  template <typename Function>
+  void ForEach(Function function) {
+    for (PulledBatch& batch : queue_) function(batch);
+    for (PulledBatch& batch : named_) function(batch);
+  }
   // Batches that are asked for and have no state yet.
   std::size_t without_state() const;
   void PopFront() { queue_.pop_front(); }
   // Takes the last batch out of the queue; AskNext will name it again.
   PulledBatch TakeBack();
-  PulledBatch TakeNamed(const PulledBatch* batch);
   // The named one of this name, in whatever phase, or null.
   PulledBatch* FindNamed(const BatchName& name);
   // Takes out one that will not be handed out, wherever it stands.
   PulledBatch Remove(const PulledBatch* batch);
-  // Batches that are asked for or there: each takes a credit.
-  std::size_t size() const { return queue_.size() + named_.size(); }
+  void Clear();
 
  private:
   Range range_;
   StepCursor next_;  // of AskNext
-  std::deque<PulledBatch> queue_;
-  std::vector<std::unique_ptr<PulledBatch>> named_;
+  // The one of both lists that `is_it` is true of, or null.
+  template <typename Condition>
+  PulledBatch* Find(Condition is_it);
+  std::list<PulledBatch> queue_;
+  std::list<PulledBatch> named_;
 };
 
 inline bool SameName(const BatchName& a, const BatchName& b) {

@@ -32,7 +32,7 @@ TEST(PullWindow, TheOrderEndsAndTakesBackItsLastStep) {
   EXPECT_EQ(last.name.epoch, EpochId(1));
   EXPECT_FALSE(window.at_end());
   EXPECT_EQ(window.AskNext()->name.epoch, EpochId(1)) << "it is named again";
-  EXPECT_EQ(window.size(), 2U);
+  EXPECT_EQ(window.queue().size(), 2U);
 }
 
 }  // namespace

@@ -239,8 +239,7 @@ void StreamCore::AskForLost(const std::vector<HeldId>& lost) {
     lost_states_.push_back(std::move(batch.state));
     batch = PulledBatch{.name = batch.name, .state = nullptr, .error = std::nullopt};
   };
-  for (PulledBatch& batch : window_.queue()) again(batch);
-  for (const auto& batch : window_.named()) again(*batch);
+  window_.ForEach(again);
 }
 
 Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
@@ -250,7 +249,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
   for (;;) {
     if (NextStops()) return Stop();
     if (finishing_) return Finished();
-    std::deque<PulledBatch>& queue = window_.queue();
+    std::list<PulledBatch>& queue = window_.queue();
     // Before the look at the call: at the end of the order nothing is needed from it any more.
     if (all_handed_out_) {
       outcome.waited = Waited::kEndOfOrder;
@@ -392,7 +391,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
     return outcome;
   }
   // Others remove a named batch only while it is abandoned, so `batch` has stayed valid meanwhile.
-  PulledBatch taken = window_.TakeNamed(batch);
+  PulledBatch taken = window_.Remove(batch);
   lock.Unlock();
   if (taken.phase == Phase::kFailed) {
     if (!MayBeAskedAgain(taken)) return *taken.error;
@@ -418,7 +417,7 @@ Status StreamCore::Finish(Deadline deadline) {
   finishing_ = true;
   // What is under way on this call still arrives and counts; the rest is not wanted any more.
   while (!window_.queue().empty()) {
-    std::deque<PulledBatch>& queue = window_.queue();
+    std::list<PulledBatch>& queue = window_.queue();
     const auto unwanted = std::ranges::find_if(queue, [is_over = ended_](const PulledBatch& batch) {
       return batch.phase != Phase::kAsked || !batch.sent || is_over;
     });
@@ -481,11 +480,9 @@ void StreamCore::Close() {
   closed_ = true;
   // The owner destroys the pool next. Batches that arrive from now on are dropped by Place.
   transforms_ = nullptr;
-  for (PulledBatch& batch : window_.queue()) discarded.push_back(std::move(batch.state));
-  for (const auto& batch : window_.named()) discarded.push_back(std::move(batch->state));
+  window_.ForEach([&](PulledBatch& batch) { discarded.push_back(std::move(batch.state)); });
   // The batches' last copies go with `discarded`, after the mutex has been released: each locks it.
-  window_.queue().clear();
-  window_.named().clear();
+  window_.Clear();
 }
 
 Error StreamCore::call_error() const {
@@ -558,12 +555,11 @@ void StreamCore::AskAgain(Discarded& discarded) {
       batch = PulledBatch{.name = batch.name, .state = nullptr, .error = std::nullopt};
     }
   };
-  for (PulledBatch& batch : window_.queue()) again(batch);
-  std::erase_if(window_.named(), [&](const auto& batch) {
-    if (batch->abandoned) discarded.push_back(std::move(batch->state));
-    return batch->abandoned;
+  std::erase_if(window_.named(), [&](PulledBatch& batch) {
+    if (batch.abandoned) discarded.push_back(std::move(batch.state));
+    return batch.abandoned;
   });
-  for (const auto& batch : window_.named()) again(*batch);
+  window_.ForEach(again);
 }
 
 // The first error counts: what follows from it says less about the cause.

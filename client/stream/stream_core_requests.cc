@@ -27,9 +27,9 @@ bool StreamCore::HoldsBack() const {
 
 bool StreamCore::SendIsDue() const {
   if ((finishing_ && !finish_sent_) || (closing_ && !close_sent_)) return true;
-  for (const auto& batch : window_.named()) {
+  for (const PulledBatch& batch : window_.named()) {
     // A caller waits for a named batch already: Pull does not ask ahead.
-    if (batch->phase == Phase::kAsked && !batch->sent) return true;
+    if (batch.phase == Phase::kAsked && !batch.sent) return true;
   }
   if (!HoldsBack()) return false;
   // The batch that the caller waits for may need the memory or the look-ahead that these requests
@@ -121,15 +121,15 @@ void StreamCore::AddPulls(v1::StreamRequest& request) {
     pull->set_first_step(batch.name.step.value());
     pull->set_step_count(1);
   }
-  for (const auto& batch : window_.named()) {
-    if (batch->phase != Phase::kAsked || batch->sent) continue;
-    batch->sent = true;
+  for (PulledBatch& batch : window_.named()) {
+    if (batch.phase != Phase::kAsked || batch.sent) continue;
+    batch.sent = true;
     v1::Pull* named = request.add_pulls();
-    named->set_epoch(batch->name.epoch.value());
-    named->set_first_step(batch->name.step.value());
+    named->set_epoch(batch.name.epoch.value());
+    named->set_first_step(batch.name.step.value());
     named->set_step_count(1);
-    named->set_micro_size(batch->name.micro_size);
-    named->set_micro_index(batch->name.micro_index);
+    named->set_micro_size(batch.name.micro_size);
+    named->set_micro_index(batch.name.micro_index);
   }
 }
 
