@@ -40,6 +40,7 @@ class ExtentReads {
   ExtentReads& operator=(const ExtentReads&) = delete;
   // Also after an error: a read that is under way still writes to memory that the caller will free.
   ~ExtentReads() {
+    want_.reset();
     is_given_up_ = true;
     while (in_flight() > 0) (void)Reap();
   }
@@ -77,7 +78,8 @@ class ExtentReads {
   std::size_t in_flight() const { return reads_.size() - free_.size(); }
   // Reads `image` from where `first` begins, in requests of `request_bytes`.
   Status Start(const OneRead& first, std::span<std::byte> image, std::uint64_t request_bytes);
-  Result<RequestGate::Permit> AwaitPermit(RequestGate::Group group);
+  // For the next one of so many requests.
+  Result<RequestGate::Permit> AwaitPermit(RequestGate::Group group, std::size_t requests);
   Status Reap();
   Status Outcome(const OneRead& read, const io::Completion& completion) const;
 
@@ -96,17 +98,22 @@ class ExtentReads {
 // which frees permits. A thread that blocked with permits in hand could wait for itself. Places
 // that become free meanwhile must not all go to later demands and background work, or a demanded
 // extent would have to share the bandwidth with these.
-Result<RequestGate::Permit> ExtentReads::AwaitPermit(RequestGate::Group group) {
+Result<RequestGate::Permit> ExtentReads::AwaitPermit(RequestGate::Group group,
+                                                     std::size_t requests) {
   while (in_flight() > 0) {
-    if (!free_.empty()) {
+    // It can make as many as it has tags.
+    const std::size_t wanted = std::min(requests, free_.size());
+    if (wanted > 0) {
       if (const auto permit = gate_.TryAcquire(priority_, group)) {
-        if (want_) want_->Renew();
+        if (want_) want_->Renew(wanted - 1);
         return *permit;
       }
       if (!want_) want_.emplace(gate_, priority_, group);
     }
+    if (want_) want_->Set(wanted);
     FOREBAY_TRY(Reap());
   }
+  want_.reset();
   return gate_.Acquire(priority_, group);
 }
 
@@ -115,7 +122,8 @@ Status ExtentReads::Start(const OneRead& first, std::span<std::byte> image,
   const RequestGate::Group group = GroupOf(dataset_, first.object.path);
   for (std::uint64_t done = 0; done < image.size(); done += request_bytes) {
     const std::uint64_t length = std::min<std::uint64_t>(request_bytes, image.size() - done);
-    FOREBAY_ASSIGN(const RequestGate::Permit permit, AwaitPermit(group));
+    const std::uint64_t left = (image.size() - done + request_bytes - 1) / request_bytes;
+    FOREBAY_ASSIGN(const RequestGate::Permit permit, AwaitPermit(group, left));
     // There is a free tag: AwaitPermit returns with one, because a caller without one reaps first.
     const std::size_t tag = free_.back();
     OneRead read = first;

@@ -4,6 +4,7 @@
 #include "server/stage/gfs/request_gate.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "proto/contract/check.h"
 
@@ -14,29 +15,35 @@ namespace forebay::stage {
 bool RequestGate::MayPassLocked(const Priority& priority, Group group) const {
   if (free_ == 0 || lent_of_.contains(group)) return false;
   const std::uint64_t own = priority.load(std::memory_order_relaxed);
-  if (IsHeldBackLocked(own)) return false;
+  if (free_ <= WantedBeforeLocked(own)) return false;
   return std::ranges::none_of(waiting_, [&](const Waiter& other) FOREBAY_REQUIRES(mutex_) {
     return other.priority->load(std::memory_order_relaxed) < own &&
            !lent_of_.contains(other.group);
   });
 }
 
-bool RequestGate::IsHeldBackLocked(std::uint64_t priority) const {
-  if (wanted_.empty()) return false;
-  const std::int64_t before_ns = clock_.NowNs() - kHoldBackMs * 1'000'000;
+// How many free places are kept from a request of this priority.
+std::size_t RequestGate::WantedBeforeLocked(std::uint64_t priority) const {
+  if (wanted_.empty()) return 0;
+  const std::int64_t hold_ms =
+      priority < kBackgroundPriority ? kHoldBackDemandsMs : kHoldBackMs;
+  const std::int64_t before_ns = clock_.NowNs() - hold_ms * 1'000'000;
   const std::uint64_t below = std::min(priority, kBackgroundPriority);
-  return std::ranges::any_of(wanted_, [&](const auto& entry) FOREBAY_REQUIRES(mutex_) {
-    const Wanted& wanted = entry.second;
-    return wanted.priority->load(std::memory_order_relaxed) < below &&
-           wanted.since_ns > before_ns && !lent_of_.contains(wanted.group);
-  });
+  std::size_t requests = 0;
+  for (const auto& [number, wanted] : wanted_) {
+    const bool counts = wanted.priority->load(std::memory_order_relaxed) < below &&
+                        wanted.since_ns > before_ns && !lent_of_.contains(wanted.group);
+    if (counts) requests += wanted.requests;
+  }
+  return requests;
 }
 
 RequestGate::Want::Want(RequestGate& gate, const Priority& priority, Group group)
     : gate_(gate), number_([&] {
         const MutexLock lock(gate.mutex_);
         gate.wanted_[gate.next_want_] = {
-            .priority = &priority, .group = group, .since_ns = gate.clock_.NowNs()};
+            .priority = &priority, .group = group, .requests = 0,
+            .since_ns = gate.clock_.NowNs()};
         return gate.next_want_++;
       }()) {}
 
@@ -48,9 +55,23 @@ RequestGate::Want::~Want() {
   gate_.changed_.NotifyAll();
 }
 
-void RequestGate::Want::Renew() {
+void RequestGate::Want::Set(std::size_t requests) {
+  bool wants_less = false;
+  {
+    const MutexLock lock(gate_.mutex_);
+    Wanted& wanted = gate_.wanted_[number_];
+    wants_less = requests < wanted.requests;
+    wanted.requests = requests;
+  }
+  if (wants_less) gate_.changed_.NotifyAll();
+}
+
+void RequestGate::Want::Renew(std::size_t requests) {
   const MutexLock lock(gate_.mutex_);
-  gate_.wanted_[number_].since_ns = gate_.clock_.NowNs();
+  Wanted& wanted = gate_.wanted_[number_];
+  // One less than before: what the permit has taken is not free any more, so nobody is to be woken.
+  wanted.requests = requests;
+  wanted.since_ns = gate_.clock_.NowNs();
 }
 
 RequestGate::Permit RequestGate::TakeLocked(Group group) {
@@ -65,7 +86,14 @@ RequestGate::Permit RequestGate::Acquire(const Priority& priority, Group group) 
   if (!MayPassLocked(priority, group)) {
     waiting_.push_back(
         {.priority = &priority, .group = group, .thread = std::this_thread::get_id()});
-    while (!MayPassLocked(priority, group)) changed_.Wait(mutex_);
+    while (!MayPassLocked(priority, group)) {
+      // Nobody wakes this thread when a Want is too old to keep places from it.
+      if (free_ > 0 && !wanted_.empty()) {
+        changed_.WaitFor(mutex_, std::chrono::milliseconds(kHoldBackDemandsMs));
+      } else {
+        changed_.Wait(mutex_);
+      }
+    }
     std::erase_if(waiting_, [&](const Waiter& waiter) {
       return waiter.priority == &priority && waiter.thread == std::this_thread::get_id();
     });
@@ -104,8 +132,6 @@ void RequestGate::LendPlacesOf(std::int64_t longer_than_ns) {
   bool may_pass = false;
   {
     const MutexLock lock(mutex_);
-    // Nobody else wakes those that an old Want holds back no longer.
-    may_pass = !wanted_.empty();
     // Permits are numbered in the order of their begin, so the oldest comes first.
     while (!held_.empty() && held_.begin()->second.since_ns <= before_ns &&
            lent_.size() < lent_max_) {

@@ -45,26 +45,30 @@ class RequestGate {
 
   // Waits for a permit. The calling thread must hold none, or it could wait for itself.
   Permit Acquire(const Priority& priority, Group group);
-  // A permit, if one is free and no request with a smaller priority value waits for it.
+  // A permit, if one is free that no request with a smaller priority value waits for or wants.
   std::optional<Permit> TryAcquire(const Priority& priority, Group group);
-  // A demand that has requests under way wants to make more, but cannot wait in Acquire. While this
-  // exists, it holds back requests with a larger priority value, as a request that waits in Acquire
-  // does; at most for kHoldBackMs since its last permit, because its object may not answer. That of
-  // background work holds back nobody.
+  // A demand that has requests under way wants to make more, but cannot wait in Acquire, because it
+  // has to take the results of the others. As many free places as it wants are kept from requests
+  // with larger priority values; but only for a while after its last permit, because its object may
+  // not answer: for kHoldBackMs from background work, and for kHoldBackDemandsMs from other
+  // demands. No places are kept for background work.
   class Want {
    public:
     Want(RequestGate& gate, const Priority& priority, Group group);
     ~Want();
     Want(const Want&) = delete;
     Want& operator=(const Want&) = delete;
-    // It has got a permit.
-    void Renew();
+    // How many requests it would make now.
+    void Set(std::size_t requests);
+    // It has got a permit, and would make so many more.
+    void Renew(std::size_t requests);
 
    private:
     RequestGate& gate_;
     const std::uint64_t number_;
   };
   static constexpr std::int64_t kHoldBackMs = 500;
+  static constexpr std::int64_t kHoldBackDemandsMs = 50;
 
   void Release(Permit permit);
   // Lowers `priority` to `value`; no effect if it is smaller already.
@@ -94,11 +98,12 @@ class RequestGate {
   struct Wanted {
     const Priority* priority = nullptr;
     Group group = 0;
-    std::int64_t since_ns = 0;
+    std::size_t requests = 0;
+    std::int64_t since_ns = 0;  // its last permit
   };
 
   bool MayPassLocked(const Priority& priority, Group group) const FOREBAY_REQUIRES(mutex_);
-  bool IsHeldBackLocked(std::uint64_t priority) const FOREBAY_REQUIRES(mutex_);
+  std::size_t WantedBeforeLocked(std::uint64_t priority) const FOREBAY_REQUIRES(mutex_);
   Permit TakeLocked(Group group) FOREBAY_REQUIRES(mutex_);
 
   io::Clock& clock_;

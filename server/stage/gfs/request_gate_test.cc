@@ -148,7 +148,8 @@ TEST(RequestGate, ADemandThatWantsMoreHoldsBackLaterDemandsAndTheBackground) {
   const Priority demand = 5, later_demand = 9, earlier_demand = 3;
   const Priority background = kBackgroundPriority + 1;
   {
-    const RequestGate::Want want(gate, demand, kObject);
+    RequestGate::Want want(gate, demand, kObject);
+    want.Set(4);
     EXPECT_FALSE(gate.TryAcquire(background, kOther));
     EXPECT_FALSE(gate.TryAcquire(later_demand, kOther));
     EXPECT_TRUE(gate.TryAcquire(earlier_demand, kOther));
@@ -158,11 +159,29 @@ TEST(RequestGate, ADemandThatWantsMoreHoldsBackLaterDemandsAndTheBackground) {
   EXPECT_TRUE(gate.TryAcquire(background, kOther));
 }
 
+TEST(RequestGate, PlacesThatNoDemandWantsAreNotKeptFree) {
+  io::ManualClock clock;
+  RequestGate gate(5, clock);
+  const Priority first = 5, second = 7, later = 9;
+  RequestGate::Want want_first(gate, first, kObject), want_second(gate, second, kOther);
+  want_first.Set(2);
+  want_second.Set(1);
+  ASSERT_TRUE(gate.TryAcquire(later, kOther)) << "four are left, and three are wanted";
+  ASSERT_TRUE(gate.TryAcquire(later, kOther));
+  EXPECT_FALSE(gate.TryAcquire(later, kOther));
+  EXPECT_TRUE(gate.TryAcquire(second, kOther)) << "of three, two are wanted before it";
+  want_second.Renew(0);
+  EXPECT_FALSE(gate.TryAcquire(second, kOther));
+  want_first.Set(1);
+  EXPECT_TRUE(gate.TryAcquire(later, kOther));
+}
+
 TEST(RequestGate, BackgroundWorkThatWantsMoreHoldsBackNobody) {
   io::ManualClock clock;
   RequestGate gate(2, clock);
   const Priority early = kBackgroundPriority + 1, late = kBackgroundPriority + 2, demand = 5;
-  const RequestGate::Want want(gate, early, kObject);
+  RequestGate::Want want(gate, early, kObject);
+  want.Set(2);
   EXPECT_TRUE(gate.TryAcquire(late, kOther));
   EXPECT_TRUE(gate.TryAcquire(demand, kOther));
 }
@@ -171,28 +190,45 @@ TEST(RequestGate, AWaitingBackgroundRequestPassesWhenTheDemandHasAllItWants) {
   io::ManualClock clock;
   RequestGate gate(1, clock);
   const Priority demand = 5, background = kBackgroundPriority + 1;
-  std::optional<RequestGate::Want> want(std::in_place, gate, demand, kObject);
-  std::thread waiter([&] { gate.Release(gate.Acquire(background, kOther)); });
-  while (gate.waiting() == 0) std::this_thread::yield();
-  want.reset();
-  waiter.join();
+  RequestGate::Want want(gate, demand, kObject);
+  for (const bool ends : {false, true}) {
+    want.Set(1);
+    std::thread waiter([&] { gate.Release(gate.Acquire(background, kOther)); });
+    while (gate.waiting() == 0) std::this_thread::yield();
+    if (ends) {
+      want.Renew(1);
+      clock.AdvanceNs(RequestGate::kHoldBackMs * 1'000'000);  // nobody tells the waiter
+    } else {
+      want.Set(0);
+    }
+    waiter.join();
+  }
 }
 
 TEST(RequestGate, ADemandThatGetsNothingForLongHoldsBackNobody) {
+  constexpr std::int64_t kMs = 1'000'000;
   io::ManualClock clock;
-  RequestGate gate(2, clock);
-  const Priority demand = 5, background = kBackgroundPriority + 1;
+  RequestGate gate(1, clock);
+  const Priority demand = 5, later = 9, background = kBackgroundPriority + 1;
+  const auto passes = [&](const Priority& priority) {
+    const auto permit = gate.TryAcquire(priority, kOther);
+    if (permit) gate.Release(*permit);
+    return permit.has_value();
+  };
   RequestGate::Want want(gate, demand, kObject);
-  clock.AdvanceNs(RequestGate::kHoldBackMs * 1'000'000 - 1);
-  EXPECT_FALSE(gate.TryAcquire(background, kOther));
-  want.Renew();
+  want.Set(1);
+  clock.AdvanceNs(RequestGate::kHoldBackDemandsMs * kMs - 1);
+  EXPECT_FALSE(passes(later));
   clock.AdvanceNs(1);
-  EXPECT_FALSE(gate.TryAcquire(background, kOther));
-  std::thread waiter([&] { gate.Release(gate.Acquire(background, kOther)); });
-  while (gate.waiting() == 0) std::this_thread::yield();
-  clock.AdvanceNs(RequestGate::kHoldBackMs * 1'000'000);
-  gate.LendPlacesOf(30'000'000'000);  // as Stager::Look does
-  waiter.join();
+  EXPECT_TRUE(passes(later));
+  EXPECT_FALSE(passes(background)) << "it has more time";
+  clock.AdvanceNs((RequestGate::kHoldBackMs - RequestGate::kHoldBackDemandsMs) * kMs);
+  EXPECT_TRUE(passes(background));
+  want.Set(1);
+  EXPECT_TRUE(passes(later)) << "what it wants does not count, but what it gets";
+  want.Renew(1);
+  EXPECT_FALSE(passes(later));
+  EXPECT_FALSE(passes(background));
 }
 
 TEST(RequestGate, ADemandWhoseObjectDoesNotAnswerHoldsBackNobody) {
@@ -202,7 +238,8 @@ TEST(RequestGate, ADemandWhoseObjectDoesNotAnswerHoldsBackNobody) {
   const auto hung = gate.TryAcquire(demand, kObject);
   ASSERT_TRUE(hung.has_value());
   clock.AdvanceNs(100);
-  const RequestGate::Want want(gate, demand, kObject);
+  RequestGate::Want want(gate, demand, kObject);
+  want.Set(1);
   gate.LendPlacesOf(50);
   const auto other = gate.TryAcquire(background, kOther);
   ASSERT_TRUE(other.has_value());
