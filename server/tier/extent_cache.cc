@@ -238,11 +238,13 @@ void ExtentCache::EvictFromRam(const ExtentKey& key, io::IoQueue* queue) {
   }
   const Status stored = WriteSsd(*queue, key, spilling->block.bytes(), spilling->checksums,
                                  kEvictsNobody, /*is_guest=*/true);
-  spilling = nullptr;  // the last reference, where the extent was dropped meanwhile
   MutexLock lock(mutex_);
   Node* const found = index_.Find(key);
   if (stored.has_value()) ++spilled_;
-  if (found == nullptr || !found->second.ram) return;
+  // Meanwhile the extent may have been dropped, and another copy of it may have come, with the
+  // bytes of a rebuild.
+  if (found == nullptr || found->second.ram.get() != spilling.get()) return;
+  spilling = nullptr;  // not the last reference, which is the cache's
   if (!found->second.ram->IsPinned()) dropped = DropEvicted(*found);
 }
 

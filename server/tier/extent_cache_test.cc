@@ -188,6 +188,43 @@ TEST_F(ExtentCacheTest, WhatLeavesRamAndLiesNowhereElseGoesToSsdWhileThatHasRoom
   FOREBAY_EXPECT_OK(testing::VerifySegment(*queue_, *spilled->segment, extent.pieces));
 }
 
+// Calls a function before the first operation.
+class InterruptedQueue final : public io::IoQueue {
+ public:
+  InterruptedQueue(io::IoQueue& queue, std::function<void()> first)
+      : queue_(queue), first_(std::move(first)) {}
+
+  Status Submit(std::span<const io::Operation> operations) override {
+    if (const auto first = std::exchange(first_, {})) first();
+    return queue_.Submit(operations);
+  }
+  std::size_t Wait(std::size_t count_min, std::vector<io::Completion>& completions,
+                   std::optional<std::int64_t> timeout_ms) override {
+    return queue_.Wait(count_min, completions, timeout_ms);
+  }
+  std::size_t in_flight() const override { return queue_.in_flight(); }
+  std::size_t depth() const override { return queue_.depth(); }
+
+ private:
+  io::IoQueue& queue_;
+  std::function<void()> first_;
+};
+
+// As a rebuild does, while an extent that is to make room is being written to SSD.
+TEST_F(ExtentCacheTest, AnotherCopyThatComesWhileTheFirstOneIsWrittenToSsdStays) {
+  Start(4, 2);
+  for (std::uint32_t i = 0; i < 4; ++i) Take(Bring(i, 100 + i));
+  InterruptedQueue queue(*queue_, [this] {
+    FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(3), std::nullopt));
+    FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(0), TierKind::kRam));
+    Take(Bring(3, 103));
+  });
+  const ArenaBlock block = Take(cache_->AllocateRam(kPage, 50, &queue));
+  EXPECT_TRUE(IsIn(3, TierKind::kRam));
+  EXPECT_FALSE(IsIn(3, TierKind::kSsd)) << "the bytes of the first copy";
+  EXPECT_TRUE(IsIn(2, TierKind::kRam)) << "the memory of the first copy was room enough";
+}
+
 TEST_F(ExtentCacheTest, AGuestGoesBeforeWhatIsAtHome) {
   Start(3, 0);
   for (std::uint32_t i = 0; i < 3; ++i) {
