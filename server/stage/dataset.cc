@@ -438,18 +438,29 @@ std::optional<plan::HomeTier> Dataset::DropCopy(ExtentId extent) {
   return extents_.DropCopy(extent);
 }
 
-bool Dataset::Claim(ExtentId extent, bool again, bool ahead) {
+bool Dataset::Claim(ExtentId extent, bool ahead) {
   const MutexLock lock(mutex_);
-  return extents_.Claim(extent, again, ahead);
+  return extents_.Claim(extent, ahead);
 }
 
-std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
+// In one step with the claim, and under the lock of Report, so that a waiter is never added to a
+// load that has ended.
+bool Dataset::Join(ExtentId extent, Waiter waiter) {
   const MutexLock lock(mutex_);
+  const bool is_claimed = extents_.Claim(extent);
+  waiters_[extent].push_back(std::move(waiter));
+  return is_claimed;
+}
+
+std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns, bool* has_ended) {
+  const MutexLock lock(mutex_);
+  if (has_ended != nullptr) *has_ended = false;
   if (progress_.state != DatasetState::kStaging) return std::nullopt;
-  const std::optional<ExtentId> next = extents_.ClaimNext();
+  if (const std::optional<ExtentId> next = extents_.ClaimNext()) return next;
   // Nothing is left to claim. If no load is under way either, the pass ends here.
-  if (!next) FinishLocked(now_ns);
-  return next;
+  const bool ends_here = FinishLocked(now_ns);
+  if (has_ended != nullptr) *has_ended = ends_here;
+  return std::nullopt;
 }
 
 bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns, bool ahead) {
@@ -487,21 +498,6 @@ bool Dataset::FinishLocked(std::int64_t now_ns) {
   } else {
     progress_.state = DatasetState::kStaged;
   }
-  // Several callers try to log the end of a pass (TakePassEnded); the flag lets one of them do it.
-  has_pass_ended_ = true;
-  return true;
-}
-
-bool Dataset::TakePassEnded() {
-  const MutexLock lock(mutex_);
-  return std::exchange(has_pass_ended_, false);
-}
-
-bool Dataset::AddWaiter(ExtentId extent, Waiter waiter) {
-  const MutexLock lock(mutex_);
-  // Under the lock of Report, so that a waiter is never added to a load that has ended.
-  if (!extents_.IsLoading(extent)) return false;
-  waiters_[extent].push_back(std::move(waiter));
   return true;
 }
 

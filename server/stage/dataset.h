@@ -211,21 +211,20 @@ class Dataset {
   // Takes the home of a copy away and returns it. Nullopt if the extent is being loaded.
   std::optional<plan::HomeTier> DropCopy(ExtentId extent);
 
-  // Claims an extent for loading: true if it was absent (or failed); the caller must then load it
-  // and Report. `again`: claims it also if the table says resident, because it was evicted since.
-  // `ahead`: it is read ahead of need. If it has no home, no pass waits for it.
-  bool Claim(ExtentId extent, bool again, bool ahead = false);
-  // Claims the next extent in staging order that nobody has claimed; nullopt if there is none.
-  std::optional<ExtentId> ClaimNext(std::int64_t now_ns);
+  // Claims an extent for loading: true unless a load of it is under way; the caller must then load
+  // it and Report. It may be resident: it may have been evicted since. `ahead`: it is read ahead of
+  // need. If it has no home, no pass waits for it.
+  bool Claim(ExtentId extent, bool ahead = false);
+  // Calls `waiter` when the load of the extent has ended or failed. True: this call has claimed the
+  // extent. False: a load was under way, and the waiter has joined it.
+  bool Join(ExtentId extent, Waiter waiter);
+  // Claims the next extent in staging order that nobody has claimed. Nullopt if there is none; then
+  // `has_ended`, if given, is set to whether the pass has ended with this call.
+  std::optional<ExtentId> ClaimNext(std::int64_t now_ns, bool* has_ended = nullptr);
   // Reports the outcome of a claimed load; calls its waiters. True if the pass has ended with it.
   // A lack of memory (kResourceExhausted) does not fail the pass: the extent stays unstaged. Nor
   // does an error of a load that was made `ahead` of need, if nobody waits for it by now.
   bool Report(ExtentId extent, const Status& status, std::int64_t now_ns, bool ahead = false);
-  // True once after each pass that has ended; the caller logs it.
-  bool TakePassEnded();
-  // Calls `waiter` when the load of the extent has ended or failed. False, without keeping
-  // `waiter`, if no load is under way.
-  bool AddWaiter(ExtentId extent, Waiter waiter);
 
   void CountGfs(std::uint64_t opens, std::uint64_t reads, std::uint64_t bytes,
                 std::uint64_t stats);
@@ -285,8 +284,6 @@ class Dataset {
   std::uint64_t started_gfs_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::optional<Error> first_error_ FOREBAY_GUARDED_BY(mutex_);
   std::optional<CatalogFailure> failure_ FOREBAY_GUARDED_BY(mutex_);  // of the last call of Fail
-  // A pass has ended since the last TakePassEnded.
-  bool has_pass_ended_ FOREBAY_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace forebay::stage

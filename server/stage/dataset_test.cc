@@ -60,7 +60,7 @@ TEST_F(DatasetTest, BringsWhatGetsAHomeLate) {
   EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
   EXPECT_EQ(dataset_->NextWithoutHome(), ExtentId(1));
-  EXPECT_TRUE(dataset_->Claim(ExtentId(1), false)) << "a reader asks for it";
+  EXPECT_TRUE(dataset_->Claim(ExtentId(1))) << "a reader asks for it";
   EXPECT_FALSE(dataset_->GiveHome(ExtentId(1), HomeTier::kSsd)) << "a demand loads it already";
   EXPECT_EQ(dataset_->home(ExtentId(1)), HomeTier::kNone);
   EXPECT_EQ(dataset_->NextWithoutHome(), ExtentId(2));
@@ -106,7 +106,7 @@ TEST_F(DatasetTest, ACopyThatNoStreamWantsGivesItsHomeAway) {
   const std::vector<ExtentId> wanted = {ExtentId(1), ExtentId(2)};
   dataset_->WantCopies(wanted);
   EXPECT_THAT(dataset_->UnwantedCopies(), ElementsAre(ExtentId(0)));
-  EXPECT_TRUE(dataset_->Claim(ExtentId(0), false));
+  EXPECT_TRUE(dataset_->Claim(ExtentId(0)));
   EXPECT_EQ(dataset_->DropCopy(ExtentId(0)), std::nullopt) << "it is being loaded";
   EXPECT_FALSE(dataset_->Report(ExtentId(0), {}, 0));
   EXPECT_EQ(dataset_->DropCopy(ExtentId(0)), HomeTier::kRam);
@@ -124,7 +124,7 @@ TEST_F(DatasetTest, WhatGotAHomeLateMayBeBroughtByADemand) {
   EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
   EXPECT_TRUE(dataset_->GiveHome(ExtentId(1), HomeTier::kRam));
-  EXPECT_TRUE(dataset_->Claim(ExtentId(1), false));
+  EXPECT_TRUE(dataset_->Claim(ExtentId(1)));
   EXPECT_FALSE(dataset_->Report(ExtentId(1), {}, 0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt) << "it is there";
   EXPECT_TRUE(dataset_->Report(ExtentId(0), {}, 0));
@@ -177,7 +177,7 @@ TEST_F(DatasetTest, TheBackgroundLeavesExtentsWithoutHomeToDemands) {
   EXPECT_EQ(dataset_->bytes_without_home(), 2 * 65'000u);
   EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
-  EXPECT_TRUE(dataset_->Claim(ExtentId(1), false));
+  EXPECT_TRUE(dataset_->Claim(ExtentId(1)));
   dataset_->Report(ExtentId(0), {}, 0);
   EXPECT_EQ(state(), DatasetState::kStaging);
   dataset_->Report(ExtentId(1), {}, 0);
@@ -186,40 +186,57 @@ TEST_F(DatasetTest, TheBackgroundLeavesExtentsWithoutHomeToDemands) {
 
 TEST_F(DatasetTest, OneClaimAtATime) {
   Catalogued();
-  EXPECT_TRUE(dataset_->Claim(ExtentId(0), false));
-  EXPECT_FALSE(dataset_->Claim(ExtentId(0), false));
-  EXPECT_FALSE(dataset_->Claim(ExtentId(0), true)) << "a load is under way";
+  EXPECT_TRUE(dataset_->Claim(ExtentId(0)));
+  EXPECT_FALSE(dataset_->Claim(ExtentId(0))) << "a load is under way";
   dataset_->Report(ExtentId(0), {}, 0);
-  EXPECT_FALSE(dataset_->Claim(ExtentId(0), false)) << "it is resident";
-  EXPECT_TRUE(dataset_->Claim(ExtentId(0), true)) << "evicted since, says the caller";
+  EXPECT_TRUE(dataset_->Claim(ExtentId(0))) << "evicted since, says the caller";
   dataset_->Report(ExtentId(0), Error(ErrorCode::kDataLoss, "x"), 0);
-  EXPECT_TRUE(dataset_->Claim(ExtentId(0), false)) << "a failed one may be tried again";
+  EXPECT_TRUE(dataset_->Claim(ExtentId(0))) << "a failed one may be tried again";
 }
 
 TEST_F(DatasetTest, WaitersAreCalledOnceWithTheOutcome) {
   Catalogued();
-  EXPECT_FALSE(dataset_->AddWaiter(ExtentId(0), Record())) << "nothing to wait for";
-  ASSERT_TRUE(dataset_->Claim(ExtentId(0), false));
-  EXPECT_TRUE(dataset_->AddWaiter(ExtentId(0), Record()));
-  EXPECT_TRUE(dataset_->AddWaiter(ExtentId(0), Record()));
+  EXPECT_TRUE(dataset_->Join(ExtentId(0), Record())) << "the first one has to load it";
+  EXPECT_FALSE(dataset_->Join(ExtentId(0), Record()));
   dataset_->Report(ExtentId(0), {}, 0);
   EXPECT_THAT(told_, ElementsAre(kOk, kOk));
-  ASSERT_TRUE(dataset_->Claim(ExtentId(0), true));
-  EXPECT_TRUE(dataset_->AddWaiter(ExtentId(0), Record()));
+  ASSERT_TRUE(dataset_->Claim(ExtentId(0)));
+  EXPECT_FALSE(dataset_->Join(ExtentId(0), Record())) << "it joins the load of somebody else";
   dataset_->Report(ExtentId(0), Error(ErrorCode::kDataLoss, "x"), 0);
   EXPECT_THAT(told_, ElementsAre(kOk, kOk, ErrorCode::kDataLoss));
 }
 
 TEST_F(DatasetTest, AWaiterMayAskAgainFromItsCall) {
   Catalogued();
-  ASSERT_TRUE(dataset_->Claim(ExtentId(0), false));
-  ASSERT_TRUE(dataset_->AddWaiter(ExtentId(0), [this](const Status&) {
-    EXPECT_TRUE(dataset_->Claim(ExtentId(0), true));
-    EXPECT_TRUE(dataset_->AddWaiter(ExtentId(0), Record()));
+  ASSERT_TRUE(dataset_->Join(ExtentId(0), [this](const Status&) {
+    EXPECT_TRUE(dataset_->Join(ExtentId(0), Record()));
   }));
   dataset_->Report(ExtentId(0), {}, 0);
   dataset_->Report(ExtentId(0), {}, 0);
   EXPECT_THAT(told_, ElementsAre(kOk));
+}
+
+// One caller logs the end of a pass, and closes its objects.
+TEST_F(DatasetTest, WhoEndsAPassByItsReportIsTold) {
+  Catalogued({true, true, true, false});
+  bool has_ended = true;
+  EXPECT_EQ(dataset_->ClaimNext(0, &has_ended), ExtentId(3));
+  has_ended = true;
+  EXPECT_EQ(dataset_->ClaimNext(0, &has_ended), std::nullopt);
+  EXPECT_FALSE(has_ended) << "a load is under way";
+  EXPECT_TRUE(dataset_->Report(ExtentId(3), {}, 0));
+  has_ended = true;
+  EXPECT_EQ(dataset_->ClaimNext(0, &has_ended), std::nullopt);
+  EXPECT_FALSE(has_ended) << "another caller was told";
+}
+
+TEST_F(DatasetTest, WhoFindsNothingLeftInAPassIsTold) {
+  Catalogued({true, true, true, true});
+  bool has_ended = false;
+  EXPECT_EQ(dataset_->ClaimNext(0, &has_ended), std::nullopt);
+  EXPECT_TRUE(has_ended);
+  EXPECT_EQ(dataset_->ClaimNext(0, &has_ended), std::nullopt);
+  EXPECT_FALSE(has_ended) << "once";
 }
 
 TEST_F(DatasetTest, CatalogWaitersAreToldAtOnceWhereItIsKnown) {
@@ -295,7 +312,7 @@ TEST_F(DatasetTest, AFailedPassStartsOverWithTheSameCatalog) {
   dataset_->ClaimNext(0);
   ASSERT_EQ(state(), DatasetState::kFailed);
   // A demand that is under way when the second pass begins ends by itself.
-  ASSERT_TRUE(dataset_->Claim(ExtentId(1), true));
+  ASSERT_TRUE(dataset_->Claim(ExtentId(1)));
   const tier::ExtentKey* key = &dataset_->key(ExtentId(1));
   EXPECT_FALSE(dataset_->BeginCataloguing(0)) << "it has its catalog";
   ASSERT_TRUE(dataset_->BeginStagingAgain({true, false, true, false}, 0));

@@ -33,6 +33,13 @@ void ExtentTable::SetRemote(std::vector<bool> remote) {
   remote_ = std::move(remote);
 }
 
+void ExtentTable::SetHome(ExtentId extent, HomeTier home) {
+  const bool is_new = home != HomeTier::kNone && !HasHome(extent);
+  homes_[extent.value()] = home;
+  const bool is_skipped = extent.value() < next_ || IsCopy(extent);
+  if (is_new && is_skipped && states_[extent.value()] == State::kAbsent) late_.push_back(extent);
+}
+
 void ExtentTable::MakeLocal(ExtentId extent) {
   // The extent now counts as one without a home, until it gets one.
   if (!remote_.empty()) remote_[extent.value()] = false;
@@ -106,9 +113,7 @@ bool ExtentTable::GiveHome(ExtentId extent, HomeTier home) {
   FOREBAY_CHECK(home != HomeTier::kNone);
   // A demand has claimed it between NextWithoutHome and now.
   if (states_[extent.value()] != State::kAbsent) return false;
-  homes_[extent.value()] = home;
-  // The pass has skipped this extent already, or will, so it must come back to it.
-  if (extent.value() < next_ || IsCopy(extent)) late_.push_back(extent);
+  SetHome(extent, home);
   return true;
 }
 
@@ -117,7 +122,7 @@ std::optional<ExtentId> ExtentTable::ClaimNext() {
   // home may have got it and lost it again (DropCopy).
   const auto claim = [this](ExtentId extent) {
     if (states_[extent.value()] != State::kAbsent || !HasHome(extent)) return false;
-    return Claim(extent, /*again=*/false);
+    return Claim(extent);
   };
   while (next_ < size()) {
     const ExtentId candidate(next_++);
@@ -131,12 +136,12 @@ std::optional<ExtentId> ExtentTable::ClaimNext() {
   return std::nullopt;
 }
 
-bool ExtentTable::Claim(ExtentId extent, bool again, bool ahead) {
+bool ExtentTable::Claim(ExtentId extent, bool ahead) {
   // This is what makes each byte be read once: whoever does not get the claim waits for the load.
   State& state = states_[extent.value()];
   if (IsLoading(extent)) return false;
-  // An extent that failed may be claimed: the GFS may answer by now.
-  if (state == State::kResident && !again) return false;
+  // An extent that failed may be claimed, because the GFS may answer by now; and one that is
+  // resident, because it may have been evicted.
   state = ahead && !HasHome(extent) ? State::kLoadingAhead : State::kLoading;
   if (state == State::kLoading) ++loading_;
   return true;

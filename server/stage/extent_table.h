@@ -27,7 +27,8 @@ class ExtentTable {
 
   // --- homes --------------------------------------------------------------------------------
   plan::HomeTier home(ExtentId extent) const { return homes_[extent.value()]; }
-  void SetHome(ExtentId extent, plan::HomeTier home) { homes_[extent.value()] = home; }
+  // A pass that has skipped the extent, because it had no home, comes back to it.
+  void SetHome(ExtentId extent, plan::HomeTier home);
   bool HasHome(ExtentId extent) const { return home(extent) != plan::HomeTier::kNone; }
   bool IsRemote(ExtentId extent) const { return !remote_.empty() && remote_[extent.value()]; }
   bool IsCopy(ExtentId extent) const { return IsRemote(extent) && HasHome(extent); }
@@ -47,14 +48,14 @@ class ExtentTable {
   bool BeginAgain(const std::vector<bool>& resident);
   std::optional<ExtentId> NextWithoutHome();
   bool GiveHome(ExtentId extent, plan::HomeTier home);
-  // Local extents in staging order, then those of GiveHome that came too late, and copies.
+  // Local extents in staging order, then those that got a home too late, and copies.
   std::optional<ExtentId> ClaimNext();
   // Whether every extent was claimed or skipped, and no load is under way but of extents without a
   // home that are read ahead: these are no part of the pass, and there may always be some.
   bool HasPassEnded() const { return next_ == size() && late_.empty() && loading_ == 0; }
 
   // --- loads --------------------------------------------------------------------------------
-  bool Claim(ExtentId extent, bool again, bool ahead = false);
+  bool Claim(ExtentId extent, bool ahead = false);
   bool IsLoading(ExtentId extent) const {
     const State state = states_[extent.value()];
     return state == State::kLoading || state == State::kLoadingAhead;

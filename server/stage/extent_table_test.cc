@@ -40,20 +40,35 @@ TEST(ExtentTableTest, APassSkipsWhatIsResidentOrHasNoHomeAndBringsCopiesLast) {
 TEST(ExtentTableTest, APassDoesNotWaitForWhatIsReadAheadAndHasNoHome) {
   ExtentTable table;
   table.Fill({false, false, false}, {kRam, kNone, kNone});
-  ASSERT_TRUE(table.Claim(ExtentId(1), /*again=*/true, /*ahead=*/true));
-  EXPECT_FALSE(table.Claim(ExtentId(1), /*again=*/true)) << "it is loaded once";
+  ASSERT_TRUE(table.Claim(ExtentId(1), /*ahead=*/true));
+  EXPECT_FALSE(table.Claim(ExtentId(1))) << "it is loaded once";
   EXPECT_TRUE(table.IsLoading(ExtentId(1)));
-  ASSERT_TRUE(table.Claim(ExtentId(0), /*again=*/true, /*ahead=*/true));
+  ASSERT_TRUE(table.Claim(ExtentId(0), /*ahead=*/true));
   EXPECT_EQ(table.ClaimNext(), std::nullopt);
   EXPECT_FALSE(table.HasPassEnded()) << "0 has a home";
   table.EndLoad(ExtentId(0), Outcome::kResident);
   EXPECT_TRUE(table.HasPassEnded());
-  ASSERT_TRUE(table.Claim(ExtentId(2), /*again=*/true));
+  ASSERT_TRUE(table.Claim(ExtentId(2)));
   EXPECT_FALSE(table.HasPassEnded()) << "a reader demands it";
   table.EndLoad(ExtentId(1), Outcome::kAbsent);
   table.EndLoad(ExtentId(2), Outcome::kResident);
   EXPECT_TRUE(table.HasPassEnded());
-  EXPECT_TRUE(table.Claim(ExtentId(1), /*again=*/false));
+  EXPECT_TRUE(table.Claim(ExtentId(1)));
+}
+
+TEST(ExtentTableTest, APassComesBackToWhatGotAHomeBehindIt) {
+  ExtentTable table;
+  table.SetRemote({false, false, false, true});
+  table.Fill({false, false, false, false}, {kNone, kRam, kNone, kNone});
+  EXPECT_THAT(table.ClaimNext(), Optional(ExtentId(1)));
+  table.SetHome(ExtentId(0), kRam);
+  table.SetHome(ExtentId(2), kRam);  // the pass will come to it
+  table.SetHome(ExtentId(3), kSsd);  // a copy
+  table.SetHome(ExtentId(1), kSsd);  // it is being loaded
+  EXPECT_THAT(table.ClaimNext(), Optional(ExtentId(2)));
+  EXPECT_THAT(table.ClaimNext(), Optional(ExtentId(0)));
+  EXPECT_THAT(table.ClaimNext(), Optional(ExtentId(3)));
+  EXPECT_EQ(table.ClaimNext(), std::nullopt);
 }
 
 TEST(ExtentTableTest, WhatFailedOrIsAbsentIsClaimedByTheNextPass) {
@@ -98,7 +113,7 @@ TEST(ExtentTableTest, ACopyIsUnwantedOnceNoStreamWantsIt) {
   EXPECT_THAT(table.UnwantedCopies(), IsEmpty());
   table.UnwantCopies(both);
   EXPECT_THAT(table.UnwantedCopies(), ElementsAre(ExtentId(0)));
-  ASSERT_TRUE(table.Claim(ExtentId(0), false));
+  ASSERT_TRUE(table.Claim(ExtentId(0)));
   EXPECT_EQ(table.DropCopy(ExtentId(0)), std::nullopt) << "it is being loaded";
   EXPECT_THAT(table.DropCopy(ExtentId(1)), Optional(kSsd));
   EXPECT_FALSE(table.HasHome(ExtentId(1)));
@@ -116,6 +131,7 @@ class RandomTable {
       remote[i] = Below(3) == 0;
       homes[i] = Below(2) == 0 ? kNone : kRam;
       resident[i] = homes[i] != kNone && Below(4) == 0;
+      if (resident[i]) resident_.insert(ExtentId(i));
     }
     table_.SetRemote(remote);
     table_.Fill(resident, homes);
@@ -123,7 +139,7 @@ class RandomTable {
 
   void Step() {
     const ExtentId any(Below(kExtents));
-    switch (Below(6)) {
+    switch (Below(7)) {
       case 0: return ClaimNext();
       case 1: return Demand(any);
       case 2: return EndALoad();
@@ -131,8 +147,12 @@ class RandomTable {
       case 4:
         if (!table_.HasHome(any)) static_cast<void>(table_.GiveHome(any, kRam));
         return;
+      case 5: return table_.SetHome(any, kRam);
       default:
-        if (table_.IsCopy(any) && table_.DropCopy(any)) failed_.erase(any);
+        if (table_.IsCopy(any) && table_.DropCopy(any)) {
+          failed_.erase(any);
+          resident_.erase(any);
+        }
     }
   }
 
@@ -141,11 +161,13 @@ class RandomTable {
     while (const auto next = table_.ClaimNext()) loading_.insert(*next);
     EXPECT_EQ(table_.HasPassEnded(), loading_.empty());
     for (const ExtentId extent : loading_) table_.EndLoad(extent, Outcome::kResident);
+    resident_.insert(loading_.begin(), loading_.end());
     EXPECT_TRUE(table_.HasPassEnded());
     for (std::uint32_t i = 0; i < kExtents; ++i) {
       const ExtentId extent(i);
-      const bool was_loaded = !table_.Claim(extent, /*again=*/false);
-      EXPECT_TRUE(was_loaded || !table_.HasHome(extent) || failed_.contains(extent)) << i;
+      EXPECT_TRUE(resident_.contains(extent) || !table_.HasHome(extent) ||
+                  failed_.contains(extent))
+          << i;
     }
   }
 
@@ -161,8 +183,9 @@ class RandomTable {
   }
   void Demand(ExtentId extent) {
     EXPECT_EQ(table_.IsLoading(extent), loading_.contains(extent));
-    const bool is_claimed = table_.Claim(extent, /*again=*/Below(2) == 0);
+    const bool is_claimed = table_.Claim(extent);
     failed_.erase(extent);
+    resident_.erase(extent);
     const bool is_new = !is_claimed || loading_.insert(extent).second;
     EXPECT_TRUE(is_new) << "claimed twice";
   }
@@ -172,7 +195,7 @@ class RandomTable {
     loading_.erase(loading_.begin());
     const bool has_failed = Below(4) == 0;
     table_.EndLoad(extent, has_failed ? Outcome::kFailed : Outcome::kResident);
-    if (has_failed) failed_.insert(extent);
+    (has_failed ? failed_ : resident_).insert(extent);
   }
   void GiveNextAHome() {
     const auto next = table_.NextWithoutHome();
@@ -185,6 +208,7 @@ class RandomTable {
   ExtentTable table_;
   std::set<ExtentId> loading_;
   std::set<ExtentId> failed_;  // no pass claims them again
+  std::set<ExtentId> resident_;
 };
 
 TEST(ExtentTableTest, WhateverComesInBetweenAPassClaimsAllThatHasAHome) {

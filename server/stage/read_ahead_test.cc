@@ -276,11 +276,11 @@ TEST_F(ReadAheadTest, AnErrorDuringAPassFailsItOnlyIfSomebodyWaits) {
     std::vector<bool> resident(rig_.extent_count(), true);
     resident[3] = false;
     ASSERT_TRUE(dataset.BeginStagingAgain(resident, 1));
-    ASSERT_TRUE(dataset.Claim(ExtentId(3), /*again=*/true));
+    ASSERT_TRUE(dataset.Claim(ExtentId(3)));
     EXPECT_FALSE(dataset.ClaimNext(2));
     bool is_told = false;
     if (waits) {
-      ASSERT_TRUE(dataset.AddWaiter(ExtentId(3), [&](const Status& status) {
+      ASSERT_FALSE(dataset.Join(ExtentId(3), [&](const Status& status) {
         is_told = !status.has_value();
       }));
     }

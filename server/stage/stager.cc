@@ -35,8 +35,6 @@ plan::TierSpace SpaceOf(const StagerOptions& options, const StagerParts& parts) 
   return space;
 }
 
-Error ShuttingDown() { return Error(ErrorCode::kCancelled, "the daemon is shutting down"); }
-
 void LogCatalogued(const Dataset& dataset) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   log::Info("data set '{}': catalogued, {} samples in {} objects, {} bytes, fingerprint {:016x}",
@@ -44,8 +42,7 @@ void LogCatalogued(const Dataset& dataset) {
             catalog->total_bytes(), catalog->fingerprint());
 }
 
-void LogPassEnd(Dataset& dataset) {
-  if (!dataset.TakePassEnded()) return;
+void LogPassEnd(const Dataset& dataset) {
   const DatasetProgress progress = dataset.progress();
   // At least a millisecond, because the rate below divides by it.
   const double seconds = static_cast<double>(std::max<std::uint64_t>(1, progress.staging_ms)) / 1e3;
@@ -180,7 +177,7 @@ void Stager::Cancel(const StagingJob& job) {
 
 void Stager::Stage(Dataset& dataset, bool rebuild) {
   if (dataset.catalog() != nullptr) {
-    if (StageAgain(dataset)) queue_.AddPass(dataset);
+    BeginPass(dataset);
   } else {
     Begin(dataset, rebuild, 0);
   }
@@ -222,12 +219,18 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
   job.rebuild = rebuild;
   job.grace_ns = grace_ns;
   job.replaced = std::move(replaced);
-  queue_.AddCatalogue(std::move(job));
+  if (!queue_.AddCatalogue(std::move(job))) dataset.Fail({.error = ShuttingDown()});
 }
 
-// Starts another pass, over the extents that were evicted since the last one or refused by a tier.
-// Returns false if there are none.
-bool Stager::StageAgain(Dataset& dataset) {
+// Begins another pass, over the extents that were evicted since the last one or refused by a tier,
+// if there are any. A pass that is under way goes on, and comes to those that have got a home.
+void Stager::BeginPass(Dataset& dataset) {
+  if (dataset.progress().state != DatasetState::kStaging) PrepareAgain(dataset);
+  queue_.AddPass(dataset);
+}
+
+// To be called between two passes; if one begins meanwhile, for another caller, it does no harm.
+void Stager::PrepareAgain(Dataset& dataset) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   // A device that has failed gets no homes any more, and its extents are placed in RAM below.
   if (parts_.cache.stats(tier::TierKind::kSsd).retired) placements_.CloseSsd();
@@ -252,7 +255,7 @@ bool Stager::StageAgain(Dataset& dataset) {
       if (dataset.home(*extent) != plan::HomeTier::kNone) tiers_.MakeAtHome(key, kind);
     }
   }
-  return dataset.BeginStagingAgain(resident, parts_.clock.NowNs());
+  static_cast<void>(dataset.BeginStagingAgain(resident, parts_.clock.NowNs()));
 }
 
 std::shared_ptr<void> Stager::PreferCopies(Dataset& dataset,
@@ -266,42 +269,23 @@ std::shared_ptr<void> Stager::PreferCopies(Dataset& dataset,
                              [&dataset, extents](void*) { dataset.UnwantCopies(extents); });
   const PlacementTable::NewCopies copies = placements_.PlaceCopies(dataset, extents);
   for (const ExtentKey& key : copies.dropped) tiers_.Evict(key, std::nullopt);
-  if (copies.has_placed) {
-    // False while a pass is under way, which will come to them.
-    static_cast<void>(StageAgain(dataset));
-    queue_.AddPass(dataset);
-  }
+  if (copies.has_placed) BeginPass(dataset);
   return wish;
 }
 
 void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access,
                     Urgency urgency) {
-  // There are three cases: the cache has the extent; or no load of it is under way, and this call
-  // claims it; or one is, and the waiter joins it. The table alone is not enough: an extent that it
-  // calls resident may have been evicted since.
-  for (;;) {
-    const ExtentKey& key = dataset.key(extent);
-    const bool may_be_in_pieces = access == Access::kPieces || access == Access::kPiecesIfNoHome;
-    if (parts_.cache.Find(key) || (may_be_in_pieces && pieces_.FindReadable(key))) {
-      waiter(Status());
-      return;
-    }
-    // `again`: the table may say "resident" for an extent that the cache has evicted.
-    const bool claimed = dataset.Claim(extent, /*again=*/true);
-    if (claimed) {
-      FOREBAY_CHECK(dataset.AddWaiter(extent, std::move(waiter)));
-      if (!queue_.AddDemand(dataset, extent, access, urgency)) {
-        dataset.Report(extent, ShuttingDown(), parts_.clock.NowNs());
-      }
-      return;
-    }
-    if (dataset.AddWaiter(extent, waiter)) {
-      // A background load that a reader now waits for gets the priority of a demand.
-      if (queue_.Hurry(dataset, extent, access, urgency)) tiers_.Hurried();
-      return;
-    }
-    // The load under way ended between the two calls: look again.
+  // There are three cases: the extent is there; no load of it is under way, and this demand begins
+  // one; or one is, and the demand joins it. The data set's table alone is not enough: an extent
+  // that it calls resident may have been evicted since.
+  const ExtentKey& key = dataset.key(extent);
+  const bool may_be_in_pieces = access == Access::kPieces || access == Access::kPiecesIfNoHome;
+  if (parts_.cache.Find(key) || (may_be_in_pieces && pieces_.FindReadable(key))) {
+    waiter(Status());
+    return;
   }
+  // A background load that a reader now waits for gets the priority of a demand.
+  if (queue_.Demand(dataset, extent, std::move(waiter), access, urgency)) tiers_.Hurried();
 }
 
 void Stager::Run(io::QueueCrew& crew, io::IoQueue& queue) {
@@ -388,19 +372,16 @@ Status Stager::PerformLoad(const StagingJob& job, io::IoQueue& queue) {
   queue_.EndLoad(job);
   // The pass may have skipped an extent while that was read ahead in vain.
   const bool is_skipped = job.ahead && dataset.progress().state == DatasetState::kStaging;
-  if (dataset.Report(job.extent, loaded, parts_.clock.NowNs(), job.ahead)) {
-    gfs_.CloseObjects(dataset);
-  }
-  // A demand may have been served in pieces, and a load in the background may have found no memory.
-  // If that leaves an extent with a home on no tier, it is loaded later.
+  if (dataset.Report(job.extent, loaded, parts_.clock.NowNs(), job.ahead)) EndPass(dataset);
+  // A demand may have been served in pieces, and a load may have found no memory. If that leaves an
+  // extent with a home on no tier, it is loaded later: the pass has skipped it while it was loaded.
   const bool is_short = !loaded.has_value() &&
-                        loaded.error().code() == ErrorCode::kResourceExhausted && job.background;
-  if (is_short) {
+                        loaded.error().code() == ErrorCode::kResourceExhausted;
+  if (is_short && job.background) {
     log::Warn("data set '{}': extent {} is on no tier yet: {}; it is loaded when there is memory",
               dataset.name(), job.extent.value(), loaded.error().message());
   }
   if (loaded.has_value() || is_short || is_skipped) queue_.Defer(dataset, job.extent);
-  LogPassEnd(dataset);
   return loaded;
 }
 

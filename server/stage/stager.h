@@ -151,7 +151,8 @@ class Stager {
  private:
   Stager(const StagerOptions& options, StagerParts parts);
   void Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Replacement replaced = {});
-  bool StageAgain(Dataset& dataset);
+  void BeginPass(Dataset& dataset);
+  void PrepareAgain(Dataset& dataset);
   void Run(io::QueueCrew& crew, io::IoQueue& queue);
   void Perform(StagingJob& job, io::IoQueue& queue);
   Status PerformLoad(const StagingJob& job, io::IoQueue& queue);

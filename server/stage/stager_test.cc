@@ -724,6 +724,22 @@ TEST_F(StagerTest, ShortMemoryIsWaitedForThenReported) {
   ExpectTheFilesBytes();
 }
 
+// A pass skips an extent that a demand is loading, and has nobody else that would load it.
+TEST_F(StagerTest, AnExtentForWhichADemandFoundNoMemoryIsLoadedLater) {
+  StartAndStage();
+  const tier::ExtentKey& key = rig_.dataset().key(ExtentId(0));
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(key, std::nullopt));
+  {
+    const Hoard hoard = TakeAllMemory();
+    EXPECT_EQ(CodeOf(rig_.Demand(ExtentId(0))), ErrorCode::kResourceExhausted);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!rig_.cache().Holds(key) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(rig_.cache().Holds(key));
+}
+
 // A load waits as long as the most patient of those who wait for it.
 TEST_F(StagerTest, WhoNeedsTheWholeExtentMayJoinALoadForOneWhoDoesNot) {
   StartAndStage();

@@ -14,10 +14,12 @@ constexpr std::int64_t kDeferredPauseNs = 1'000'000'000;  // before each try of 
 
 }  // namespace
 
+Error ShuttingDown() { return Error(ErrorCode::kCancelled, "the daemon is shutting down"); }
+
 std::optional<StagingQueue::Unfinished> StagingQueue::Stop() {
   Unfinished unfinished;
   {
-    // From here on Next returns nothing, and AddDemand and Postpone refuse. Postponed and resumed
+    // From here on Next returns nothing, and no job can be added. Postponed and resumed
     // loads count as unfinished, too: they hold claims, for which readers may wait.
     const MutexLock lock(mutex_);
     if (std::exchange(stopping_, true)) return std::nullopt;
@@ -32,12 +34,14 @@ std::optional<StagingQueue::Unfinished> StagingQueue::Stop() {
   return unfinished;
 }
 
-void StagingQueue::AddCatalogue(StagingJob job) {
+bool StagingQueue::AddCatalogue(StagingJob job) {
   {
     const MutexLock lock(mutex_);
+    if (stopping_) return false;
     catalogues_.push_back(std::move(job));
   }
   work_.NotifyOne();
+  return true;
 }
 
 // Whether other nodes are asked is decided here, once: a count that this raises must be lowered at
@@ -52,21 +56,47 @@ StagingJob StagingQueue::LoadOf(Dataset& dataset, ExtentId extent, std::uint64_t
   return job;
 }
 
-bool StagingQueue::AddDemand(Dataset& dataset, ExtentId extent, Access access, Urgency urgency) {
+// Claim and priority are made in one step (as in BackgroundLoadLocked and BeginReadAhead), so that
+// a demand which joins a load finds its priority, unless that load is just ending.
+bool StagingQueue::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access,
+                          Urgency urgency) {
   // Behind all earlier demands, and ahead of all background loads.
   StagingJob job = LoadOf(dataset, extent, parts_.gate.NextPriority());
   job.access = access;
   job.priority->urgency = urgency;
   job.priority->needs_whole = access == Access::kWhole;
+  const std::uint64_t requests = job.priority->requests;
+  std::shared_ptr<LoadPriority> joined;
+  bool is_stopped = false;
+  bool is_raised = false;
   {
     const MutexLock lock(mutex_);
-    if (stopping_) return false;
-    priorities_[{&dataset, extent}] = job.priority;
-    demands_.push_back(std::move(job));
-    EndGraceLocked(dataset);
+    is_stopped = stopping_;
+    if (is_stopped) {
+      // Answered below, without the lock.
+    } else if (dataset.Join(extent, std::move(waiter))) {
+      priorities_[{&dataset, extent}] = job.priority;
+      demands_.push_back(std::move(job));
+      EndGraceLocked(dataset);
+    } else if (const auto found = priorities_.find({&dataset, extent});
+               found != priorities_.end()) {
+      // A shared pointer, because the load may end and erase the entry meanwhile.
+      joined = found->second;
+      is_raised = urgency < joined->urgency.load();
+      if (is_raised) joined->urgency = urgency;
+      if (access == Access::kWhole) joined->needs_whole = true;
+    }
   }
-  work_.NotifyOne();
-  return true;
+  if (is_stopped) {
+    waiter(ShuttingDown());
+    return false;
+  }
+  if (joined) {
+    parts_.gate.Promote(joined->requests, requests);
+  } else {
+    work_.NotifyOne();
+  }
+  return is_raised;
 }
 
 // The reader has begun to ask for extents: background staging need not wait for it any more.
@@ -74,24 +104,6 @@ void StagingQueue::EndGraceLocked(const Dataset& dataset) {
   for (Pass& pass : passes_) {
     if (pass.dataset == &dataset) pass.not_before_ns = 0;
   }
-}
-
-bool StagingQueue::Hurry(const Dataset& dataset, ExtentId extent, Access access,
-                         Urgency urgency) {
-  std::shared_ptr<LoadPriority> priority;
-  bool is_raised = false;
-  {
-    const MutexLock lock(mutex_);
-    const auto found = priorities_.find({&dataset, extent});
-    if (found == priorities_.end()) return false;
-    // A shared pointer, because the load may end and erase the entry meanwhile.
-    priority = found->second;
-    is_raised = urgency < priority->urgency.load();
-    if (is_raised) priority->urgency = urgency;
-    if (access == Access::kWhole) priority->needs_whole = true;
-  }
-  parts_.gate.Promote(priority->requests, parts_.gate.NextPriority());
-  return is_raised;
 }
 
 void StagingQueue::AddPass(Dataset& dataset) {
@@ -108,7 +120,7 @@ void StagingQueue::AddPass(Dataset& dataset) {
 void StagingQueue::Defer(Dataset& dataset, ExtentId extent) {
   // Without a home it would be evicted soon after it was loaded.
   if (dataset.home(extent) == plan::HomeTier::kNone) return;
-  if (parts_.cache.Find(dataset.key(extent))) return;
+  if (parts_.cache.Holds(dataset.key(extent))) return;
   {
     const MutexLock lock(mutex_);
     const bool is_known = std::ranges::any_of(deferred_, [&](const DeferredLoad& deferred) {
@@ -278,13 +290,14 @@ StagingJob StagingQueue::BackgroundLoadLocked(Dataset& dataset, ExtentId extent)
 
 std::optional<StagingJob> StagingQueue::NextOfPassLocked() {
   Dataset& dataset = *passes_.front().dataset;
-  if (const std::optional<ExtentId> extent = dataset.ClaimNext(parts_.clock.NowNs())) {
+  bool has_ended = false;
+  if (const auto extent = dataset.ClaimNext(parts_.clock.NowNs(), &has_ended)) {
     return BackgroundLoadLocked(dataset, *extent);
   }
   // AddPass puts the data set back if an extent of it gets a home later.
   passes_.erase(passes_.begin());
-  // While loads are under way, objects stay open; the last load closes them.
-  if (dataset.progress().state == DatasetState::kStaging) return std::nullopt;
+  // While loads are under way, objects stay open; the last load ends the pass.
+  if (!has_ended) return std::nullopt;
   StagingJob job;
   job.kind = StagingJob::Kind::kEndPass;
   job.dataset = &dataset;
@@ -298,12 +311,10 @@ std::optional<StagingJob> StagingQueue::NextDeferredLocked(std::uint32_t blocked
   if (deferred.not_before_ns > parts_.clock.NowNs()) return std::nullopt;
   deferred_.pop_front();
   // Another load of it is under way, which serves as well.
-  if (!deferred.dataset->Claim(deferred.extent, /*again=*/true)) return std::nullopt;
+  if (!deferred.dataset->Claim(deferred.extent)) return std::nullopt;
   return BackgroundLoadLocked(*deferred.dataset, deferred.extent);
 }
 
-// The claim and the priority are made together, so that a demand that finds the claim finds the
-// priority, too (Hurry).
 std::optional<StagingJob> StagingQueue::BeginReadAhead(Dataset& dataset, ExtentId extent) {
   StagingJob job =
       LoadOf(dataset, extent, kBackgroundPriority + parts_.gate.NextPriority());
@@ -311,7 +322,7 @@ std::optional<StagingJob> StagingQueue::BeginReadAhead(Dataset& dataset, ExtentI
   job.ahead = true;
   job.ahead_bytes = dataset.catalog()->extent(extent).bytes;
   const MutexLock lock(mutex_);
-  if (stopping_ || job.asks_others || !dataset.Claim(extent, /*again=*/true, /*ahead=*/true)) {
+  if (stopping_ || job.asks_others || !dataset.Claim(extent, /*ahead=*/true)) {
     return std::nullopt;
   }
   ahead_bytes_ += job.ahead_bytes;
@@ -332,7 +343,7 @@ void StagingQueue::EndSearch(bool has_found) {
 bool StagingQueue::IsBlocked(const Dataset& dataset, ExtentId extent) const {
   if (parts_.calls == nullptr || !parts_.calls->AnyLate()) return false;
   // An extent that is on a tier by now needs no object.
-  if (parts_.cache.Find(dataset.key(extent))) return false;
+  if (parts_.cache.Holds(dataset.key(extent))) return false;
   return parts_.gfs.IsBlocked(dataset, *dataset.catalog(), extent);
 }
 

@@ -27,6 +27,9 @@
 
 namespace forebay::stage {
 
+// What those are told who wait when the daemon stops.
+Error ShuttingDown();
+
 // How urgent a load is, and for whom. A demand that joins the load may change all members while it
 // waits or is under way.
 struct LoadPriority {
@@ -89,12 +92,12 @@ class StagingQueue {
   };
   std::optional<Unfinished> Stop();
 
-  void AddCatalogue(StagingJob job);
-  // The caller has claimed the extent. False: the queue is stopped, and nothing was added.
-  bool AddDemand(Dataset& dataset, ExtentId extent, Access access, Urgency urgency);
-  // Gives a load that is queued or under way the priority of a new demand that joins it. It does
-  // not become less urgent. True: it has become more urgent.
-  bool Hurry(const Dataset& dataset, ExtentId extent, Access access, Urgency urgency);
+  // False: the queue is stopped, and nothing was added.
+  bool AddCatalogue(StagingJob job);
+  // Has the extent loaded, and calls `waiter` when that has ended or failed. If a load is queued or
+  // under way, it gets the priority of this demand, and does not become less urgent. True: such a
+  // load has become more urgent.
+  bool Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access, Urgency urgency);
   // Stages the extents of `dataset` that have a home and are not claimed, in the background.
   void AddPass(Dataset& dataset);
   // Loads an extent in the background later, if it has a home but is on no tier: it is read in

@@ -69,7 +69,6 @@ class StagingTiers {
   tier::ExtentRef Find(const tier::ExtentKey& key) const { return cache_.Find(key); }
   // Keys of a data set's extents on the tiers; a key on both tiers occurs twice.
   std::vector<tier::ExtentKey> KeysOf(std::uint64_t dataset) const;
-  std::uint64_t NextUseOf(const tier::ExtentKey& key) const { return next_use_(key, 0); }
 
   // A part of working_bytes, given back on destruction.
   class WorkingMemory {
