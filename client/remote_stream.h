@@ -49,8 +49,7 @@ class RemoteStream final : public BatchStream {
   Status Reconnect(Deadline deadline);
   // Calls `wait`, one of the core's, until it has an outcome for the caller: reconnects where the
   // call ended, and asks again, for `retry_for_`, where the daemon has no batch yet. Waits until
-  // `until` at most. The time that it waits is counted whatever comes of it: a stall that ends in
-  // an error is a stall, too.
+  // `until` at most. Counts the time that it waits, also where it gives up in the end.
   template <typename Wait>
   Result<StreamCore::Outcome> WaitPatiently(Wait wait, Deadline until);
   void CountWait(std::uint64_t ns);

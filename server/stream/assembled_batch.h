@@ -47,7 +47,7 @@ struct DecodeCounts {
 
 // Where the samples of a batch, or of a whole stream, came from, and what they took.
 struct BatchCounts : fetch::SourceCounts {
-  // Samples of which other nodes supplied rows or chunks. BatchScheduler counts those of rows.
+  // Samples of which other nodes supplied rows or chunks. RemoteWaits counts those of rows.
   std::uint64_t other_samples = 0;
   std::uint64_t copied_views = 0;  // samples that were copied, so that views pin less
   DecodeCounts decode;

@@ -117,6 +117,7 @@ void StreamFuture::Note(const fetch::ReaderPlace& place) {
 // A rank that is a window behind, besides the batches that it may have under way, is not waited
 // for: it may have ended, and what it needs would take ever more memory.
 StreamPlace StreamFuture::FindSlowestLocked() const {
+  if (others_in_order_.empty()) return progress_;  // a job of one node
   const std::uint64_t samples = spec_->plan.sample_count();
   const std::uint64_t window = WindowSamples(spec_->order.ShapeOf(progress_.epoch), samples);
   const std::uint64_t lag =

@@ -84,7 +84,7 @@ void RemoteWaits::AwaitChunks(const JobRef& job, std::vector<fetch::WantedRemote
 }
 
 void RemoteWaits::ChunksCame(const JobRef& job, const std::vector<fetch::WantedRemote>& wanted,
-                                Result<std::vector<fetch::SentChunk>> sent) {
+                             Result<std::vector<fetch::SentChunk>> sent) {
   if (!sent.has_value()) return Fail(job, sent.error());
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     // The request of another batch has failed to bring it; the next plan asks again.
@@ -126,14 +126,14 @@ void RemoteWaits::AwaitRows(std::vector<RowsAwaited> batches) {
   }
   const auto held = std::make_shared<std::vector<RowsAwaited>>(std::move(batches));
   parts_.rows.Fill(*spec.dataset, std::move(rows), reader,
-                    [this, held, asked_ns = parts_.clock.NowNs()](
-                        const Result<fetch::RowRouter::Filled>& filled) {
-                      RowsCame(*held, asked_ns, filled);
-                    });
+                   [this, held, asked_ns = parts_.clock.NowNs()](
+                       const Result<fetch::RowRouter::Filled>& filled) {
+                     RowsCame(*held, asked_ns, filled);
+                   });
 }
 
 void RemoteWaits::RowsCame(std::vector<RowsAwaited>& batches, std::int64_t asked_ns,
-                              const Result<fetch::RowRouter::Filled>& filled) {
+                           const Result<fetch::RowRouter::Filled>& filled) {
   const BatchJob& first = *batches.front().job;
   const std::int64_t now_ns = parts_.clock.NowNs();
   if (!filled.has_value()) {

@@ -48,11 +48,6 @@ std::vector<std::uint64_t> StreamSession::held_ids() const {
   return held_.ids();
 }
 
-std::uint64_t StreamSession::held_bytes() const {
-  const MutexLock lock(mutex_);
-  return held_.bytes();
-}
-
 Status StreamSession::Pull(const PullRange& range) {
   if (range.count == 0 || range.count > limits::kPullStepsMax) {
     return Error(ErrorCode::kOutOfRange,

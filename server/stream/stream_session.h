@@ -89,9 +89,8 @@ class StreamSession final : public BatchOwner,
 
   const StreamSpec& spec() const override { return *spec_; }
   SessionStats stats() const;
-  // Of the batches that the reader has.
+  // Returns the ids of the batches that the reader has.
   std::vector<std::uint64_t> held_ids() const;
-  std::uint64_t held_bytes() const;
 
   // Starts assembling. kResourceExhausted where the reader has too few credits left: a protocol
   // error, the stream must end. A name that does not exist fails alone, through the sink.

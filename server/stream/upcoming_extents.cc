@@ -31,15 +31,21 @@ std::uint64_t UpcomingExtents::WindowEnd(std::uint64_t position) const {
   return std::min(position / window_ * window_ + window_, spec_->plan.sample_count());
 }
 
-void UpcomingExtents::Add(std::uint32_t extent, std::uint64_t from) {
+std::uint64_t UpcomingExtents::FirstNeed(const Order& order, std::uint32_t extent,
+                                         std::uint64_t from) const {
   const catalog::ExtentInfo info = spec_->catalog->extent(ExtentId(extent));
   Positions positions;
-  const std::size_t found = FindPositions(*spec_->selection, *order_, info.first_sample.value(),
+  const std::size_t found = FindPositions(*spec_->selection, order, info.first_sample.value(),
                                           info.sample_count, positions);
   std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
   for (const std::uint64_t position : std::span(positions).first(found)) {
     if (position >= from) first = std::min(first, position);
   }
+  return first;
+}
+
+void UpcomingExtents::Add(std::uint32_t extent, std::uint64_t from) {
+  const std::uint64_t first = FirstNeed(*order_, extent, from);
   positions_[extent] = first;
   if (first >= spec_->plan.sample_count()) return;
   needs_.push_back({.position = first, .extent = extent});
@@ -82,8 +88,9 @@ std::uint64_t UpcomingExtents::Distance() const {
 // Batches of one pull are answered in any order, so a place a little behind is none to go back to.
 bool UpcomingExtents::HasGoneBack(const StreamPlace& reader) const {
   if (reader.epoch < reader_.epoch) return true;
-  return looked_ && reader.epoch == reader_.epoch && reader.position < reader_.position &&
-         reader_.position - reader.position > window_;
+  return readers_window_ && reader.epoch == reader_.epoch &&
+         reader.position < reader_.position &&
+         reader_.position - reader.position > *readers_window_;
 }
 
 bool UpcomingExtents::LooksFrom(EpochId epoch) const {
@@ -96,12 +103,16 @@ std::optional<ExtentId> UpcomingExtents::Take(const StreamPlace& reader) {
   if (goes_back) ++restarts_;
   if (restarts_ > kRestartsMax) {
     looked_.reset();
+    readers_window_.reset();
     look_again_at_ = kNowhere;
     return std::nullopt;
   }
   if (goes_back || !LooksFrom(reader.epoch)) {
     Begin(reader);
     look_again_at_ = reader;
+  }
+  if (*looked_ == reader.epoch) {
+    readers_window_ = order_ ? std::optional(window_) : std::nullopt;
   }
   if (reader < look_again_at_) return std::nullopt;
   const std::uint64_t samples = spec_->plan.sample_count();
@@ -132,25 +143,36 @@ std::optional<ExtentId> UpcomingExtents::Take(const StreamPlace& reader) {
   return std::nullopt;
 }
 
-// Where the next window comes near, of this epoch or of the next one.
+// Returns where the next window comes near. It may be one of this epoch, or of the next one.
 StreamPlace UpcomingExtents::PlaceToLookAgain(const StreamPlace& reader) const {
-    const std::uint64_t samples = spec_->plan.sample_count();
-  std::uint64_t next = samples;  // where the next window begins, in the epoch that is looked at
-  if (!needs_.empty()) next = needs_.front().position / window_ * window_;
-  const bool is_last = needs_.empty() && !spec_->WillReadOn(*looked_);
-  if (is_last) {
+  const std::uint64_t samples = spec_->plan.sample_count();
+  if (needs_.empty() && !spec_->WillReadOn(*looked_)) {
     // The reader may read on although it has not said so. The last number has none behind it.
     const bool has_next = looked_->value() < kNowhere.epoch.value();
     return has_next ? StreamPlace{.epoch = EpochId(looked_->value() + 1)} : kNowhere;
   }
+  // Where the next window begins, in the epoch that is looked at.
+  const std::uint64_t next =
+      needs_.empty() ? samples : needs_.front().position / window_ * window_;
   if (next >= Distance()) return {.epoch = *looked_, .position = next - Distance()};
-  // Of the next epoch: that is before its beginning.
+  // It comes near before the epoch that is looked at begins. The epoch behind that one is not
+  // looked at before, however short they are.
+  if (needs_.empty()) return {.epoch = *looked_};
   return {.epoch = reader.epoch, .position = samples - std::min(samples, Distance() - next)};
 }
 
 void UpcomingExtents::PutBack(ExtentId extent, const StreamPlace& reader) {
   // The stream may be in another epoch by now.
-  if (!LooksFrom(reader.epoch) || !order_) return;
+  if (!LooksFrom(reader.epoch)) return;
+  if (*looked_ != reader.epoch && spec_->ReadsRuns(reader.epoch)) {
+    // Another call of Take may have begun the next epoch, but the extent is needed before that.
+    // Then this epoch is looked at once more; what is on a tier by now costs the stager a look.
+    const Order order(spec_->order, reader.epoch);
+    const bool is_needed_before = FirstNeed(order, extent.value(), reader.position) <
+                                  spec_->plan.sample_count();
+    if (is_needed_before) Begin(reader);
+  }
+  if (!order_) return;
   Add(extent.value(), *looked_ == reader.epoch ? reader.position : 0);
   look_again_at_ = {.epoch = reader.epoch,
                     .position = reader.position +

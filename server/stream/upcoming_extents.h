@@ -58,7 +58,9 @@ class UpcomingExtents {
   // The same for the epoch after the reader's, if all of its epoch has been looked at, and the next
   // one is near enough and will be read.
   bool BeginNextEpoch(const StreamPlace& reader);
-  // Adds the first position from `from` on at which the extent is needed, if there is one.
+  // The first position from `from` on at which that order needs the extent; ~0: none.
+  std::uint64_t FirstNeed(const Order& order, std::uint32_t extent, std::uint64_t from) const;
+  // Adds it to the heap, for the epoch that is looked at.
   void Add(std::uint32_t extent, std::uint64_t from);
   // The first position behind the window of this one.
   std::uint64_t WindowEnd(std::uint64_t position) const;
@@ -79,6 +81,7 @@ class UpcomingExtents {
   std::vector<std::uint64_t> positions_;
   StreamPlace look_again_at_;
   StreamPlace reader_;  // at the last call of Take
+  std::optional<std::uint64_t> readers_window_;  // of its epoch; nullopt: no runs, or not known
   std::uint32_t restarts_ = 0;
 };
 

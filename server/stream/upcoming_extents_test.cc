@@ -145,29 +145,85 @@ TEST_F(UpcomingExtentsTest, TheFirstWindowOfTheNextEpochComesBeforeTheEpochIfItW
   EXPECT_EQ(Set(TakeAll(At(3, 0))), Set(Walked(3, 0, kWindow)));
 }
 
-TEST_F(UpcomingExtentsTest, WhatWasRefusedForTheNextEpochComesAgain) {
-  ServeFixture::Ask ask = Block();
-  ask.end_epoch = 2;
-  Start(ask);
-  for (std::uint64_t position = 0; position < kSamples - kWindow; position += kBatch) {
-    static_cast<void>(TakeAll(At(0, position)));
+// The reader is near the end of epoch 0, of which all was taken. The first window of epoch 1 has
+// just been taken, too.
+class NextEpochTest : public UpcomingExtentsTest {
+ protected:
+  NextEpochTest() {
+    ServeFixture::Ask ask = Block();
+    ask.end_epoch = 2;
+    Start(ask);
+    for (std::uint64_t position = 0; position < kSamples - kWindow; position += kBatch) {
+      static_cast<void>(TakeAll(At(0, position)));
+    }
+    reader_ = upcoming_->look_again_at();
+    EXPECT_EQ(reader_.epoch, EpochId(0));
+    taken_ = Set(TakeAll(reader_));
+    EXPECT_EQ(taken_, Set(Walked(1, 0, kWindow)));
+    // What epoch 0 needs when the reader is where a refusal is looked at again.
+    left_ = Set(Walked(0, reader_.position + kWindow / 16, kSamples));
+    EXPECT_FALSE(left_.empty());
   }
-  const StreamPlace near = upcoming_->look_again_at();
-  ASSERT_EQ(near.epoch, EpochId(0));
-  const std::vector<std::uint32_t> all = TakeAll(near);
-  ASSERT_GE(all.size(), 2U);
-  upcoming_->PutBack(ExtentId(all[1]), near);
-  EXPECT_TRUE(TakeAll(near).empty());
-  const StreamPlace again = upcoming_->look_again_at();
-  EXPECT_EQ(again, At(0, near.position + kWindow / 16));
-  EXPECT_EQ(TakeAll(again), std::vector<std::uint32_t>{all[1]});
+  // Returns what is taken after the refusal of this extent.
+  std::vector<std::uint32_t> Refuse(std::uint32_t extent) {
+    upcoming_->PutBack(ExtentId(extent), reader_);
+    EXPECT_TRUE(TakeAll(reader_).empty());
+    EXPECT_EQ(upcoming_->look_again_at(), At(0, reader_.position + kWindow / 16));
+    return TakeAll(upcoming_->look_again_at());
+  }
+
+  StreamPlace reader_;
+  std::set<std::uint32_t> taken_, left_;
+};
+
+TEST_F(NextEpochTest, WhatWasRefusedForItComesAgain) {
+  const auto refused = std::ranges::find_if(
+      taken_, [&](std::uint32_t extent) { return !left_.contains(extent); });
+  ASSERT_NE(refused, taken_.end());
+  EXPECT_EQ(Refuse(*refused), std::vector<std::uint32_t>{*refused});
+}
+
+// Another thread may have begun to look at epoch 1 when the refusal comes.
+TEST_F(NextEpochTest, WhatWasRefusedForTheEpochBeforeComesAgainBeforeIt) {
+  const std::vector<std::uint32_t> again = Refuse(*left_.begin());
+  ASSERT_GE(again.size(), left_.size());
+  const auto end = again.begin() + static_cast<std::ptrdiff_t>(left_.size());
+  EXPECT_EQ(std::set<std::uint32_t>(again.begin(), end), left_);
+}
+
+// A data set with few extents has a "window" that is longer than an epoch.
+TEST_F(UpcomingExtentsTest, ThePlaceToLookAgainIsNeverBehindTheReader) {
+  for (const OrderMode mode : {OrderMode::kSequential, OrderMode::kBlock, OrderMode::kGlobal}) {
+    for (const std::uint64_t extents : {1U, 2U, 4U, 7U}) {
+      for (const std::uint32_t end_epoch : {0U, 1U, 2U, 5U}) {
+        ServeFixture::Ask ask = Block();
+        ask.mode = mode;
+        ask.selection = "range:0:" + std::to_string(extents * kPerExtent);
+        ask.end_epoch = end_epoch;
+        Start(ask);
+        std::map<std::uint32_t, std::set<std::uint32_t>> taken;  // by the reader's epoch
+        for (std::uint32_t epoch = 0; epoch < 4; ++epoch) {
+          for (std::uint64_t position = 0; position <= extents * kPerExtent; position += kBatch) {
+            taken[epoch].merge(Set(TakeAll(At(epoch, position))));
+            ASSERT_GT(upcoming_->look_again_at(), At(epoch, position))
+                << extents << " extents until epoch " << end_epoch;
+          }
+        }
+        if (mode == OrderMode::kGlobal) continue;
+        // An epoch may have been taken while the reader was in the one before it.
+        EXPECT_EQ(taken[0].size(), extents);
+        taken[2].merge(taken[3]);
+        EXPECT_EQ(taken[2].size(), extents);
+      }
+    }
+  }
 }
 
 TEST_F(UpcomingExtentsTest, AReaderThatLeavesAnEpochEarlyIsFollowedToWhereItGoes) {
   ServeFixture::Ask ask = Block();
   ask.end_epoch = 9;
   Start(ask);
-  static_cast<void>(TakeAll(At(0, kSamples)));  // looks at epoch 1 from here on
+  EXPECT_FALSE(TakeAll(At(0, kSamples)).empty()) << "what epoch 1 begins with";
   EXPECT_EQ(Set(TakeAll(At(4, 0))), Set(Walked(4, 0, kWindow)));
   EXPECT_EQ(Set(TakeAll(At(1, 0))), Set(Walked(1, 0, kWindow))) << "back to an earlier one";
 }

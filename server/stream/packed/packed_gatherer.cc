@@ -177,7 +177,7 @@ void PackedGatherer::RouteRows(const GatherMeans& means, AssembledBatch& batch) 
 }
 
 // Counts samples that were decoded from chunks of other nodes, each once, and without those that
-// also have a row to come: BatchScheduler counts these.
+// also have a row to come: RemoteWaits counts these.
 void PackedGatherer::CountSent(AssembledBatch& batch) const {
   std::vector<bool> has_chunks(plan_.row_count());
   std::vector<bool> has_rows(plan_.row_count());
