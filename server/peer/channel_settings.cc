@@ -25,19 +25,23 @@ namespace {
 constexpr int kFrameBytes = 1 << 20;
 // gRPC reads from the socket into memory of this size, which its slices point into.
 constexpr int kReadBytes = 1 << 20;
-// A node that was down is tried again this often, whatever the number of attempts before.
-constexpr int kReconnectMsMin = 200;
+// A node that was down is tried again this often, whatever the number of attempts before. gRPC
+// takes no smaller values for the first one.
+constexpr int kReconnectMsMin = 100;
 constexpr int kReconnectMsMax = 2'000;
-// gRPC sends a call once more if its connection was lost before anything was received. After that
-// the caller (RowRouter, ExtentSupplier) decides which node is asked. The pause is long enough for
-// gRPC to notice everywhere that the old connection is gone.
+// gRPC sends a call once more if its connection was lost before anything was received, or could not
+// be made. After that the caller (RowRouter, ExtentSupplier) decides which node is asked. The pause
+// is long enough for gRPC to notice everywhere that the old connection is gone, and longer than
+// kReconnectMsMin with all that gRPC adds at random, so that the second attempt has a connection of
+// its own: gRPC 1.51 may report a connection as failed that is just being made, because it looks at
+// errno after calls that change it (mended in later versions).
 constexpr char kSecondAttempt[] = R"({
   "methodConfig": [{
     "name": [{"service": "forebay.v1.Peer"}],
     "retryPolicy": {
       "maxAttempts": 2,
-      "initialBackoff": "0.02s",
-      "maxBackoff": "0.02s",
+      "initialBackoff": "0.2s",
+      "maxBackoff": "0.2s",
       "backoffMultiplier": 1,
       "retryableStatusCodes": ["UNAVAILABLE"]
     }

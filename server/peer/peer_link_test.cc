@@ -37,10 +37,10 @@ constexpr std::uint64_t kRoom = limits::kPeerBytesInFlightAtFirst;
 // A node that agrees to Hello, or does not.
 class HelloNode final : public v1::Peer::Service {
  public:
-  HelloNode() {
+  explicit HelloNode(const std::string& address = "127.0.0.1:0") {
     grpc::ServerBuilder builder;
     ApplySettings(builder);
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
   }
@@ -153,6 +153,20 @@ TEST_F(PeerLinkTest, CallsBeginInOrderAsLongAsThereIsRoom) {
   link_.Ended(*b);
   EXPECT_EQ(journal_.AwaitLines(4).back(), "d begins");
   link_.Ended(*d);
+}
+
+// One failed connection does not make a node count as dead.
+TEST_F(PeerLinkTest, ANodeToWhichAConnectionFailsIsConnectedToOnceMore) {
+  std::string address;
+  {
+    const HelloNode before;
+    address = before.address();
+  }
+  PeerLink link({.address = "127.0.0.1:1", .job_id = "job"}, address, clock_);
+  const auto call = Start(link, "a", 1);
+  const HelloNode again(address);
+  EXPECT_EQ(journal_.AwaitLines(1), std::vector<std::string>{"a begins"});
+  if (call->has_begun()) link.Ended(*call);
 }
 
 TEST_F(PeerLinkTest, AnswersThatDoNotWaitForEachOtherMakeRoomForMore) {
