@@ -75,6 +75,7 @@ void PinRoom::Take(Wish wish, Ready ready) {
   {
     const MutexLock lock(mutex_);
     waiting_.push_back({.wish = std::move(wish), .ready = std::move(ready)});
+    waiting_count_ = waiting_.size();
   }
   Serve();
 }
@@ -107,10 +108,15 @@ std::optional<PinRoom::Turn> PinRoom::NextLocked() {
             .taken = AddLocked(std::move(next->wish.pins)),
             .steps = soonest};
   waiting_.erase(next);
+  waiting_count_ = waiting_.size();
   return turn;
 }
 
+// Who begins to wait meanwhile calls this function after it was counted, and finds what has
+// changed: the room, which the mutex guards, and the places of the readers, which have a mutex of
+// their own.
 void PinRoom::Serve() {
+  if (waiting_count_ == 0) return;
   for (bool is_first = true;; is_first = false) {
     std::optional<Turn> turn;
     {
@@ -143,16 +149,12 @@ std::uint64_t PinRoom::used_bytes() const {
 }
 
 bool PinRoom::IsAnyNeededNow() const {
+  if (waiting_count_ == 0) return false;
   const MutexLock lock(mutex_);
   return std::ranges::any_of(waiting_, [](const Waiting& each) {
     const bool is_wanted = !each.wish.is_wanted || each.wish.is_wanted();
     return is_wanted && (!each.wish.steps || each.wish.steps() == 0);
   });
-}
-
-std::size_t PinRoom::waiting() const {
-  const MutexLock lock(mutex_);
-  return waiting_.size();
 }
 
 }  // namespace forebay::fetch

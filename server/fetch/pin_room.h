@@ -8,6 +8,7 @@
 // needed at the same time, the one that has come first.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -64,7 +65,7 @@ class PinRoom {
 
   std::uint64_t capacity_bytes() const { return capacity_bytes_; }
   std::uint64_t used_bytes() const;
-  std::size_t waiting() const;
+  std::size_t waiting() const { return waiting_count_; }
   // Whether a request waits that is needed now.
   bool IsAnyNeededNow() const;
 
@@ -103,6 +104,8 @@ class PinRoom {
   mutable Mutex mutex_;
   std::list<Taken> taken_ FOREBAY_GUARDED_BY(mutex_);      // the oldest first
   std::list<Waiting> waiting_ FOREBAY_GUARDED_BY(mutex_);  // in the order in which they came
+  // The size of waiting_, changed under mutex_, so that who finds nobody waiting needs no lock.
+  std::atomic<std::size_t> waiting_count_ = 0;
   // The extents of `taken_` that are not lent, and their sum.
   std::unordered_map<tier::ExtentKey, Pinned, tier::ExtentKeyHash> pinned_
       FOREBAY_GUARDED_BY(mutex_);

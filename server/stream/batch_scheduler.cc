@@ -11,6 +11,7 @@
 
 #include "proto/contract/limits.h"
 #include "server/stage/extent_loader.h"
+#include "server/stream/batch_plan.h"
 #include "server/stream/packed/packed_gatherer.h"
 #include "server/stream/raw_gatherer.h"
 
@@ -137,13 +138,14 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   BatchOwner& owner = *job->owner;
   if (owner.closed()) return Finish(job, Error(ErrorCode::kCancelled, "the stream was closed"));
   const StreamSpec& spec = owner.spec();
-  std::unique_ptr<Gatherer> gatherer = TakeGatherer(*job);
   const Order order(spec.order, job->name.epoch);
+  Result<BatchPlan> plan = PlanBatch(spec, order, job->name);
+  if (!plan.has_value()) return Finish(job, plan.error());
+  std::unique_ptr<Gatherer> gatherer = TakeGatherer(*job);
   const Status planned =
-      gatherer->Plan(spec, order, job->name,
+      gatherer->Plan(spec, *plan,
                      {.all_extents = job->wants_all_extents,
-                      .open = {.own = job->slot, .board = &job->slots->board,
-                               .order = &order},
+                      .open = {.own = job->slot, .board = &job->slots->board, .order = &order},
                       .others = remote_ ? remote_->OthersOf(*job) : OtherNodes{}});
   if (!planned.has_value()) {
     GiveGatherer(*job, std::move(gatherer));
@@ -170,12 +172,22 @@ void BatchScheduler::Advance(const JobRef& job, Round& round, io::IoQueue& queue
   if (reads_ssd) BreakUp(round);
   Attempt attempt;
   ResumeGathered(*job, *gatherer);
-  Result<AssembledBatch> batch = gatherer->Assemble(
-      spec, {.read = {.refs = refs, .queue = queue, .bad = attempt.bad},
-             .pins = view_pins_,
-             .view_use = ViewUseOf(*job),
-             .slots = parts_.slots,
-             .rows = attempt.rows});
+  Result<AssembledBatch> batch = AssembledBatch();
+  batch->name = plan->name;
+  batch->first_position = plan->first_position;
+  batch->padded_count = plan->padded_count;
+  const Status gathered =
+      gatherer->Gather(spec, {.read = {.refs = refs, .queue = queue, .bad = attempt.bad},
+                              .pins = view_pins_,
+                              .view_use = ViewUseOf(*job),
+                              .slots = parts_.slots,
+                              .rows = attempt.rows},
+                       *batch);
+  if (gathered.has_value()) {
+    batch->sample_ids = std::move(plan->samples);
+  } else {
+    batch = gathered.error();
+  }
   refs.clear();
   AfterAttempt(job, std::move(batch), std::move(gatherer), std::move(attempt), round);
 }

@@ -1,8 +1,8 @@
-// Gatherer: turns a batch's name into bytes that a reader can use: views of extents in RAM, or rows
-// in a slot. It does so in two steps, because extents may have to be fetched from the GFS between
-// them: Plan says which extents the batch needs, and Assemble makes the batch when they are pinned.
-// There are two: RawGatherer for data sets that are stored uncompressed, PackedGatherer for data
-// sets whose samples are decoded.
+// Gatherer: turns the samples of a batch into bytes that a reader can use: views of extents in RAM,
+// or rows in a slot. It does so in two steps, because extents may have to be fetched from the GFS
+// between them: Plan says which extents the batch needs, and Gather makes the batch when they are
+// pinned. There are two: RawGatherer for data sets that are stored uncompressed, PackedGatherer for
+// data sets whose samples are decoded.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "proto/contract/order.h"
 #include "proto/contract/result.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/packed/remote_chunks.h"
 #include "server/fetch/read_means.h"
 #include "server/fetch/row_router.h"
 #include "server/stream/assembled_batch.h"
+#include "server/stream/batch_plan.h"
 #include "server/stream/packed/slot_board.h"
 #include "server/stream/stream_spec.h"
 #include "server/stream/view_pins.h"
@@ -38,14 +38,6 @@ struct PackedPlan {
   bool all_extents = false;
   OpenSlots open = {};  // slots of the stream's batches that are under way
   OtherNodes others = {};
-};
-
-// The samples of a batch, in the order of its rows; borrowed until Forget.
-struct BatchSamples {
-  std::span<const std::uint64_t> samples;
-  EpochId epoch;
-  std::uint64_t end_position = 0;  // position in the epoch's order behind the batch
-  PackedPlan packed;
 };
 
 // What a batch is gathered with; borrowed.
@@ -75,7 +67,7 @@ struct GatheredValues {
   bool is_complete = false;
 };
 
-// One batch at a time: Plan, Assemble, Forget. Keeps its buffers for the next batch, of any stream.
+// One batch at a time: Plan, Gather, Forget. Keeps its buffers for the next batch, of any stream.
 // Not thread-safe.
 class Gatherer {
  public:
@@ -84,39 +76,28 @@ class Gatherer {
   Gatherer(const Gatherer&) = delete;
   Gatherer& operator=(const Gatherer&) = delete;
 
-  // Resolves the batch's samples; extents() then lists the extents that they need, each once. What
-  // is decoded already needs none, so the next Plan of the same batch may list others.
-  // kOutOfRange: there is no such batch.
-  Status Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
-              PackedPlan packed);
+  // Finds out what the batch needs: extents() lists the extents, each once. What is decoded already
+  // needs none, so the next Plan of the same batch may list others. `batch` is borrowed until
+  // Forget.
+  virtual Status Plan(const StreamSpec& spec, const BatchPlan& batch, PackedPlan packed) = 0;
   virtual std::span<const ExtentId> extents() const = 0;
-  // The chunks that other nodes have to send before Assemble can be called. Once they are there
+  // The chunks that other nodes have to send before Gather can be called. Once they are there
   // (OtherNodes::chunks), the batch is planned again.
   virtual std::span<const fetch::WantedRemote> missing_chunks() const { return {}; }
 
-  // Makes the planned batch, complete but for means.rows. kResourceExhausted: there is no slot
-  // memory now; repeat the call later. kDataLoss with copies in means.read.bad: report them
-  // (Fetcher::ReportBad) and repeat. kUnavailable: the GFS failed to read pieces.
-  Result<AssembledBatch> Assemble(const StreamSpec& spec, const GatherMeans& means);
-
-  // Takes the values that an Assemble without slot memory has decoded; may be empty.
-  virtual GatheredValues TakeGathered() { return {}; }
-  // Gives them back, after Plan and before Assemble of the same batch.
-  virtual void GiveGathered(GatheredValues) {}
-  // Releases what a plan holds: decoded chunks, slots.
-  virtual void Forget() {}
-
- private:
-  virtual Status PlanSamples(const StreamSpec& spec, BatchSamples wanted) = 0;
-  // Fills the fields of `batch`, its memory and its counts. Errors are those of Assemble.
+  // Fills the fields of `batch`, its memory and its counts: it is complete then, but for
+  // means.rows. kResourceExhausted: there is no slot memory now; repeat the call later. kDataLoss
+  // with copies in means.read.bad: report them (Fetcher::ReportBad) and repeat. kUnavailable: the
+  // GFS failed to read pieces.
   virtual Status Gather(const StreamSpec& spec, const GatherMeans& means,
                         AssembledBatch& batch) = 0;
 
-  BatchName name_;
-  std::uint64_t first_position_ = 0;
-  std::uint32_t padded_count_ = 0;
-  std::vector<std::uint64_t> indices_;     // in the stream's selection
-  std::vector<std::uint64_t> sample_ids_;  // of the data set
+  // Takes the values that a Gather without slot memory has decoded; may be empty.
+  virtual GatheredValues TakeGathered() { return {}; }
+  // Gives them back, after Plan and before Gather of the same batch.
+  virtual void GiveGathered(GatheredValues) {}
+  // Releases what a plan holds: decoded chunks, slots.
+  virtual void Forget() {}
 };
 
 }  // namespace forebay::stream

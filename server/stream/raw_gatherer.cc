@@ -28,8 +28,8 @@ bool IsViews(const StreamSpec& spec) {
 
 }  // namespace
 
-Status RawGatherer::PlanSamples(const StreamSpec& spec, BatchSamples wanted) {
-  samples_ = wanted.samples;
+Status RawGatherer::Plan(const StreamSpec& spec, const BatchPlan& batch, PackedPlan) {
+  samples_ = batch.samples;
   pieces_.Begin(*spec.dataset, *spec.catalog, samples_.size());
   for (const std::uint64_t sample : samples_) FOREBAY_TRY(pieces_.Add(SampleId(sample)));
   return {};

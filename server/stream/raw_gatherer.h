@@ -14,12 +14,11 @@ namespace forebay::stream {
 
 class RawGatherer final : public Gatherer {
  public:
+  Status Plan(const StreamSpec& spec, const BatchPlan& batch, PackedPlan packed) override;
   std::span<const ExtentId> extents() const override { return pieces_.extents(); }
-
- private:
-  Status PlanSamples(const StreamSpec& spec, BatchSamples wanted) override;
   Status Gather(const StreamSpec& spec, const GatherMeans& means, AssembledBatch& batch) override;
 
+ private:
   // A field of a sample with bytes in an extent of another node.
   struct RowElsewhere {
     std::size_t field = 0, sample = 0;  // `sample` counts from 0 in the batch

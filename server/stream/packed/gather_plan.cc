@@ -14,11 +14,11 @@
 
 namespace forebay::stream {
 
-void GatherPlan::Make(const StreamSpec& spec, const BatchSamples& wanted,
+void GatherPlan::Make(const StreamSpec& spec, const WantedBatch& wanted,
                       fetch::DecodedCache& decoded) {
   // The source borrows the stream's spec, and the plans of one object may be for different streams.
   source_ = fetch::UnitSource::Of(*spec.catalog, spec.form.get());
-  row_count_ = wanted.samples.size();
+  row_count_ = wanted.batch.samples.size();
   PlanUnits(spec, wanted);
   FindDecoded(decoded);
   FindElsewhere(spec, wanted, decoded);
@@ -31,8 +31,8 @@ void GatherPlan::Forget() {
 }
 
 // Values in order of field and, within a field, of the unit that was met first.
-void GatherPlan::PlanUnits(const StreamSpec& spec, const BatchSamples& wanted) {
-  const std::span<const std::uint64_t> samples = wanted.samples;
+void GatherPlan::PlanUnits(const StreamSpec& spec, const WantedBatch& wanted) {
+  const std::span<const std::uint64_t> samples = wanted.batch.samples;
   const BatchSlot* const slot = wanted.packed.open.own.get();  // null: not shared
   units_.clear();
   unsorted_.clear();
@@ -51,8 +51,8 @@ void GatherPlan::PlanUnits(const StreamSpec& spec, const BatchSamples& wanted) {
         unit.place = place;
         unit.key = {spec.dataset->key(place.extent), place.piece, spec.dataset->number()};
         unit.samples = {.dataset = spec.dataset->hash(), .first = place.first_sample,
-                        .count = place.sample_count, .epoch = wanted.epoch,
-                        .after = wanted.end_position};
+                        .count = place.sample_count, .epoch = wanted.batch.name.epoch,
+                        .after = wanted.batch.end_position()};
         units_.push_back(std::move(unit));
       }
       GatherUnit& unit = units_[entry->second];
@@ -96,11 +96,11 @@ void GatherPlan::FindDecoded(fetch::DecodedCache& decoded) {
 
 // Chooses for each extent of another node whether it is copied here or its samples come as rows or
 // in chunks. An extent that must be copied for one unit serves all others.
-void GatherPlan::FindElsewhere(const StreamSpec& spec, const BatchSamples& wanted,
+void GatherPlan::FindElsewhere(const StreamSpec& spec, const WantedBatch& wanted,
                                fetch::DecodedCache& decoded) {
   elsewhere_.clear();
   if (wanted.packed.others.fetcher == nullptr) return;
-  const plan::ReadingShape reading = {.order = spec.order.ShapeOf(wanted.epoch),
+  const plan::ReadingShape reading = {.order = spec.order.ShapeOf(wanted.batch.name.epoch),
                                       .sample_count = spec.plan.sample_count(),
                                       .ranks = spec.plan.ranks(),
                                       .nodes = wanted.packed.others.fetcher->node_count()};
@@ -249,7 +249,7 @@ bool GatherPlan::HasCome(const OtherNodes& others, const GatherUnit& unit) const
   return true;
 }
 
-void GatherPlan::PlanChunks(const StreamSpec& spec, const BatchSamples& wanted) {
+void GatherPlan::PlanChunks(const StreamSpec& spec, const WantedBatch& wanted) {
   chunks_.clear();
   extents_.clear();
   extent_index_.clear();

@@ -54,12 +54,18 @@ struct GatherUser {
   std::uint32_t unit = 0, row = 0, index = 0;
 };
 
+// Borrowed.
+struct WantedBatch {
+  const BatchPlan& batch;
+  const PackedPlan& packed;
+};
+
 // Keeps its memory between batches. Not thread-safe.
 class GatherPlan {
  public:
   // Finds the units, and takes those that are decoded already; extents() then lists, each once,
   // where the chunks of the others lie, and missing_chunks() those that other nodes have to send.
-  void Make(const StreamSpec& spec, const BatchSamples& wanted, fetch::DecodedCache& decoded);
+  void Make(const StreamSpec& spec, const WantedBatch& wanted, fetch::DecodedCache& decoded);
   // Lets go of decoded units.
   void Forget();
   // Where in their extents the chunks lie. kDataLoss, with `bad`, where a directory is wrong.
@@ -91,12 +97,12 @@ class GatherPlan {
   bool IsRun(const GatherUnit& unit) const;
 
  private:
-  void PlanUnits(const StreamSpec& spec, const BatchSamples& wanted);
+  void PlanUnits(const StreamSpec& spec, const WantedBatch& wanted);
   void SortUsers();
   void FindDecoded(fetch::DecodedCache& decoded);
-  void FindElsewhere(const StreamSpec& spec, const BatchSamples& wanted,
+  void FindElsewhere(const StreamSpec& spec, const WantedBatch& wanted,
                      fetch::DecodedCache& decoded);
-  void PlanChunks(const StreamSpec& spec, const BatchSamples& wanted);
+  void PlanChunks(const StreamSpec& spec, const WantedBatch& wanted);
   void PlanChunk(const StreamSpec& spec, const OtherNodes& others, GatherUnit& unit,
                  std::uint32_t index);
   // An extent that no tier of this node has, while it is decided how its samples come here.

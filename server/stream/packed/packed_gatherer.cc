@@ -36,9 +36,9 @@ std::uint64_t NowNs() {
 
 }  // namespace
 
-Status PackedGatherer::PlanSamples(const StreamSpec& spec, BatchSamples wanted) {
-  plan_.Make(spec, wanted, decoded_);
-  open_ = std::move(wanted.packed.open);
+Status PackedGatherer::Plan(const StreamSpec& spec, const BatchPlan& batch, PackedPlan packed) {
+  plan_.Make(spec, {.batch = batch, .packed = packed}, decoded_);
+  open_ = std::move(packed.open);
   reader_.Begin(plan_.IsMadeHere());
   return {};
 }

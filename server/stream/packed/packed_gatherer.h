@@ -29,19 +29,18 @@ class PackedGatherer final : public Gatherer {
   // `decoded` is borrowed: the decoded chunks of packed data sets.
   explicit PackedGatherer(fetch::DecodedCache& decoded) : decoded_(decoded) {}
 
+  Status Plan(const StreamSpec& spec, const BatchPlan& batch, PackedPlan packed) override;
   std::span<const ExtentId> extents() const override { return plan_.extents(); }
   std::span<const fetch::WantedRemote> missing_chunks() const override {
     return plan_.missing_chunks();
   }
+  Status Gather(const StreamSpec& spec, const GatherMeans& means, AssembledBatch& batch) override;
   GatheredValues TakeGathered() override { return std::exchange(gathered_, {}); }
   void GiveGathered(GatheredValues gathered) override { gathered_ = std::move(gathered); }
   // Lets go of decoded units that the plan took, and of the slot.
   void Forget() override;
 
  private:
-  Status PlanSamples(const StreamSpec& spec, BatchSamples wanted) override;
-  Status Gather(const StreamSpec& spec, const GatherMeans& means,
-                AssembledBatch& batch) override;
   Status TakeSlot(const StreamSpec& spec, const GatherMeans& means);
   Status GatherVariable(const GatherMeans& means, AssembledBatch& batch);
   Status FillField(std::uint32_t field, const GatherMeans& means, AssembledBatch& batch);

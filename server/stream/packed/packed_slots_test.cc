@@ -99,7 +99,9 @@ TEST_F(PackedSlotsTest, AnAttemptThatHasNotTakenTheSlotLeavesItToTheNext) {
   const std::shared_ptr<BatchSlot> slot = board.Open(name, limits::kGiB);
   ASSERT_NE(slot, nullptr);
   PackedGatherer parked(serve_->decoded());
-  ASSERT_TRUE(parked.Plan(spec, order, name,
+  const auto plan = PlanBatch(spec, order, name);
+  ASSERT_TRUE(plan.has_value());
+  ASSERT_TRUE(parked.Plan(spec, *plan,
                           {.open = {.own = slot, .board = &board, .order = &order}})
                   .has_value());
   ASSERT_TRUE(slot->Allocate(serve_->slots()).has_value());  // by the next attempt
