@@ -4,9 +4,10 @@
 #   deploy/test.sh                        what CI runs: packages build test
 #   deploy/test.sh --stage NAME...        only these, in the order given; the longer check is
 #                                         packages build clang fuzz test
-#   deploy/test.sh --soak MINUTES         random faults, then random sequences of the model test,
-#                                         each for so long, on a release build; seeds are printed,
-#                                         FOREBAY_FAULT_SEED and FOREBAY_MODEL_SEED repeat them
+#   deploy/test.sh --soak MINUTES         random faults, jobs under random faults, and random
+#                                         sequences of the model test, each for so long, on a
+#                                         release build; seeds are printed, FOREBAY_FAULT_SEED,
+#                                         FOREBAY_CHAOS_SEED and FOREBAY_MODEL_SEED repeat them
 #
 # stages  packages  Debian packages (deploy/packages.txt)
 #         build     g++, everything that is found, every header alone   (preset ci)
@@ -166,7 +167,7 @@ case "${1:-}" in
     soak_arguments=(-R '_soak$' -V)
     ;;
   *)
-    sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
     [[ "$1" == -h || "$1" == --help ]] && exit 0 || exit 2
     ;;
 esac

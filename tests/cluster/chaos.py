@@ -1,0 +1,417 @@
+#!/usr/bin/env python3
+"""Jobs of one to four daemons under faults that are drawn at random: kills, stops, damage on SSD,
+restarts of the whole job with another number of nodes. After each job, what its readers wrote down
+must be every sample of every epoch exactly once, at its place in the order, with the right bytes.
+
+    chaos.py --forebayd FILE --tool FILE [--seed N] [--jobs N | --minutes M | --soak]
+             [--keep FOLDER]
+
+Each job follows from one number, which is printed first; `--seed N --jobs 1` repeats it. How the
+faults fall in time differs from run to run. The last line is a JSON object: the number of jobs, and
+how often each fault was injected. Exit status 1: a job failed, and its folder is kept and named; or
+no fault was injected.
+"""
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+# A job that takes longer than this stands still.
+LIMIT_S = 150
+START_S = 30
+HEAD = struct.Struct("<IIIQ")
+
+
+class JobFailed(Exception):
+    pass
+
+
+@dataclasses.dataclass
+class Plan:
+    """What a job is, drawn from its seed."""
+    seed: int
+    nodes: int
+    records: int
+    record_bytes: int
+    extent_kib: int
+    ram_mib: int
+    slots_mib: int
+    ssd_mib: int
+    mode: str
+    block_samples: int
+    window_runs: int
+    delivery: str
+    ranks_per_node: int
+    global_batch: int
+    epochs: int
+    depth: int
+    compress: bool
+    encrypted: bool
+    silent_node: bool  # the last node has no readers, so it may be killed
+    run_s: float       # how long the readers take about, without faults
+    faults: list = dataclasses.field(default_factory=list)
+
+    @property
+    def set_mib(self):
+        return self.records * self.record_bytes / 2**20
+
+
+def draw(seed):
+    dice = random.Random(seed)
+    nodes = dice.choice([1, 1, 2, 2, 3, 4])
+    record_bytes = dice.choice([1000, 4096, 20_000])
+    records = dice.choice([8, 16, 24]) * 2**20 // record_bytes // 96 * 96
+    extent_kib = dice.choice([64, 256, 512])
+    set_mib = records * record_bytes / 2**20
+    fits = dice.random() < 0.6
+    # What the data set needs on each node, with some room for extents that are passing through.
+    share = set_mib / nodes
+    ram = share * (1.6 if fits else 0.4) + 16 * extent_kib / 1024 + 2
+    # Daemons of one machine are told apart by their SSD directories.
+    ssd = share * 1.5 if dice.random() < 0.5 else 2
+    mode = dice.choice(["global", "block", "sequential"]) if fits else dice.choice(
+        ["block", "sequential"])
+    # Three windows fit in the RAM of all nodes.
+    per_extent = max(1, extent_kib * 1024 // record_bytes)
+    window = max(per_extent, int(ram * nodes * 2**20 / record_bytes / 4))
+    block = dice.choice([per_extent, max(1, per_extent // 2)])
+    ranks_per_node = dice.choice([1, 1, 2])
+    global_batch = dice.choice([24, 48, 96])
+    depth = dice.choice([1, 2, 4, 8])
+    # For one rank that takes whole global batches, and for reads from SSD.
+    slots = (depth + 2) * (global_batch * (record_bytes + 8192) / 2**20 + 1) * dice.choice([1.2, 3])
+    plan = Plan(seed=seed, nodes=nodes, records=records, record_bytes=record_bytes,
+                extent_kib=extent_kib, ram_mib=int(ram) + 1, slots_mib=int(slots) + 4,
+                ssd_mib=int(ssd) + 1, mode=mode, block_samples=block,
+                window_runs=max(1, min(32, window // block)),
+                delivery=dice.choice(["contiguous", "views"]),
+                ranks_per_node=ranks_per_node, global_batch=global_batch,
+                epochs=dice.choice([2, 3]), depth=depth,
+                compress=dice.random() < 0.25, encrypted=dice.random() < 0.5,
+                silent_node=nodes > 1 and dice.random() < 0.4, run_s=dice.choice([3, 5]))
+    kinds = ["stop reader", "kill reader", "stop daemon", "damage ssd"]
+    if plan.silent_node:
+        kinds += ["kill daemon"] * 2
+    if dice.random() < 0.4:
+        kinds += ["restart job"] * 2
+    plan.faults = sorted((dice.uniform(0.05, 0.95) * plan.run_s, dice.choice(kinds))
+                         for _ in range(dice.choice([1, 2, 4])))
+    return plan
+
+
+class Job:
+    def __init__(self, plan, programs, folder, injected):
+        self.plan = plan
+        self.programs = programs
+        self.folder = folder
+        self.injected = injected
+        # Which targets a fault takes depends on what runs by then, so it has dice of its own.
+        self.dice = random.Random(plan.seed + 1)
+        self.nodes = plan.nodes
+        self.generation = 0  # of the job: another one after each restart
+        self.daemons = {}
+        self.readers = {}
+        self.restarts = collections.Counter()  # of readers
+        self.environment = {**os.environ, "FOREBAY_JOB_ID": f"chaos-{plan.seed}"}
+        self.environment.pop("FOREBAY_ADDRESS", None)
+        self.environment.pop("FOREBAY_JOB_SECRET", None)
+        if plan.encrypted:
+            self.environment["FOREBAY_JOB_SECRET"] = f"{plan.seed:064x}"
+
+    # What runs.
+
+    def make_data(self):
+        (self.folder / "gfs").mkdir()
+        subprocess.run([self.programs.tool, "make", "--out", self.folder / "gfs/x.bin", "--records",
+                        str(self.plan.records), "--record-bytes", str(self.plan.record_bytes)],
+                       check=True)
+        compress = '"fast"' if self.plan.compress else '"off"'
+        (self.folder / "f.toml").write_text(
+            f'[tier.ram]\ncapacity = "{self.plan.ram_mib}MiB"\n'
+            f'[slots]\ncapacity = "{self.plan.slots_mib}MiB"\n'
+            f'[tier.ssd]\ncapacity = "{self.plan.ssd_mib}MiB"\n'
+            f'[[dataset]]\nname = "d"\npath = "{self.folder}/gfs"\nformat = "raw"\n'
+            f'files = ["x=x.bin"]\nshape = [{self.plan.record_bytes}]\n'
+            f'extent = "{self.plan.extent_kib}KiB"\npersist = true\ncompress = {compress}\n',
+            encoding="utf-8")
+
+    def address(self, node):
+        return f"unix:{self.folder}/n{node}/run/s"
+
+    def start_daemons(self):
+        meet = self.folder / f"meet{self.generation}"
+        meet.mkdir()
+        waiting = {}
+        for node in range(self.nodes):
+            home = self.folder / f"n{node}"
+            home.mkdir(exist_ok=True)
+            words = ["--config", self.folder / "f.toml", "--socket", home / "run/s", "--set",
+                     f"daemon.state_dir={home}/state", "--set", f"tier.ssd.directory={home}/ssd"]
+            if self.nodes > 1:
+                words += ["--node-rank", node, "--node-count", self.nodes,
+                          "--set", f"nodes.rendezvous=directory:{meet}",
+                          "--set", "peer.interface=lo"]
+            ready, says_ready = os.pipe()
+            with open(home / "log", "ab") as log:
+                self.daemons[node] = subprocess.Popen(
+                    [str(word) for word in [self.programs.forebayd, *words, "--ready-fd",
+                                            says_ready]],
+                    pass_fds=[says_ready], env=self.environment, stdout=log, stderr=log)
+            os.close(says_ready)
+            waiting[node] = ready
+        for node, ready in waiting.items():
+            line = os.read(ready, 200)
+            os.close(ready)
+            if not line.startswith(b"READY"):
+                raise JobFailed(f"the daemon of node {node} did not start")
+
+    def ranks(self):
+        """The node of each rank."""
+        with_readers = self.nodes - (1 if self.plan.silent_node and self.nodes > 1 else 0)
+        wanted = with_readers * self.plan.ranks_per_node
+        while self.plan.global_batch % wanted:
+            wanted -= 1
+        return [rank % with_readers for rank in range(wanted)]
+
+    def start_reader(self, rank):
+        plan = self.plan
+        ranks = self.ranks()
+        name = f"g{self.generation}r{rank}"
+        words = ["read", "--address", self.address(ranks[rank]), "--log",
+                 self.folder / f"{name}.{self.restarts[rank]}.log", "--token",
+                 self.folder / f"{name}.token", "--record-bytes", plan.record_bytes, "--dataset",
+                 "d", "--global-batch", plan.global_batch, "--ranks", len(ranks), "--rank", rank,
+                 "--epochs", plan.epochs, "--seed", plan.seed, "--mode", plan.mode,
+                 "--block-samples", plan.block_samples, "--window-runs", plan.window_runs,
+                 "--delivery", plan.delivery, "--depth", plan.depth, "--retry-for-ms",
+                 LIMIT_S * 1000, "--pause-us",
+                 int(plan.run_s * 1e6 / (plan.epochs * plan.records / plan.global_batch))]
+        token = self.folder / f"{name}.token"
+        if not token.exists():
+            token = self.folder / f"g{self.generation}.resume"
+        if token.exists():
+            words += ["--resume", token]
+        with open(self.folder / f"{name}.err", "ab") as errors:
+            self.readers[rank] = subprocess.Popen(
+                [str(word) for word in [self.programs.tool, *words]], env=self.environment,
+                stderr=errors)
+
+    def start(self):
+        self.start_daemons()
+        for rank in range(len(self.ranks())):
+            self.start_reader(rank)
+
+    # Faults. Each returns whether it was injected.
+
+    def running(self, processes):
+        return [key for key, process in processes.items() if process.poll() is None]
+
+    def pause(self, process, seconds):
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGCONT)
+
+    def inject(self, kind):
+        readers = self.running(self.readers)
+        daemons = self.running(self.daemons)
+        if kind == "stop reader" and readers:
+            self.pause(self.readers[self.dice.choice(readers)], self.dice.uniform(0.2, 3))
+        elif kind == "stop daemon" and daemons:
+            self.pause(self.daemons[self.dice.choice(daemons)], self.dice.uniform(0.2, 4))
+        elif kind == "kill reader" and readers:
+            rank = self.dice.choice(readers)
+            self.kill(self.readers[rank])
+            self.restarts[rank] += 1
+            self.start_reader(rank)
+        elif kind == "kill daemon" and self.nodes > 1 and self.nodes - 1 in daemons:
+            self.kill(self.daemons.pop(self.nodes - 1))
+        elif kind == "damage ssd":
+            return self.damage()
+        elif kind == "restart job":
+            self.restart()
+        else:
+            return False
+        return True
+
+    @staticmethod
+    def kill(process):
+        process.kill()
+        process.wait()
+
+    def damage(self):
+        segments = sorted(self.folder.glob("n*/ssd/*.seg"))
+        if not segments:
+            return False
+        path = self.dice.choice(segments)
+        with contextlib.suppress(FileNotFoundError), open(path, "r+b") as file:
+            place = self.dice.randrange(max(1, path.stat().st_size))
+            file.seek(place)
+            byte = file.read(1)
+            file.seek(place)
+            file.write(bytes([byte[0] ^ 0x10]) if byte else b"")
+            return True
+        return False
+
+    def restart(self):
+        """As a requeued job: nothing is left but files, and the number of nodes is another one."""
+        for process in [*self.readers.values(), *self.daemons.values()]:
+            self.kill(process)
+        tokens = sorted(self.folder.glob(f"g{self.generation}r*.token"))
+        before = self.folder / f"g{self.generation}.resume"
+        complete = len(tokens) == len(self.ranks())
+        self.generation += 1
+        resume = self.folder / f"g{self.generation}.resume"
+        # A checkpoint is of one step of all ranks: here, the slowest one's. A rank that has kept no
+        # token yet is where the generation began.
+        if complete:
+            shutil.copy(min(tokens, key=lambda path: self.place(path.read_bytes())), resume)
+        elif before.exists():
+            shutil.copy(before, resume)
+        self.daemons, self.readers = {}, {}
+        self.nodes = self.dice.choice([n for n in range(1, 5) if self.holds_on(n)])
+        self.start()
+
+    @staticmethod
+    def place(token):
+        """Where a token stands in the order (docs/order.md, section 7)."""
+        epoch, = struct.unpack_from("<I", token, 92)
+        step, = struct.unpack_from("<Q", token, 96)
+        return epoch, step
+
+    def holds_on(self, nodes):
+        """Whether mode global is not refused for want of capacity."""
+        plan = self.plan
+        return plan.mode != "global" or nodes >= plan.nodes
+
+    # The end.
+
+    def run(self):
+        self.make_data()
+        begin = time.monotonic()
+        try:
+            self.start()
+            for at, kind in self.plan.faults:
+                left = begin + at - time.monotonic()
+                if left > 0:
+                    time.sleep(left)
+                if self.running(self.readers) and self.inject(kind):
+                    self.injected[kind] += 1
+            self.await_readers(begin + LIMIT_S)
+            self.end_daemons()
+        finally:
+            for process in [*self.readers.values(), *self.daemons.values()]:
+                if process.poll() is None:
+                    self.kill(process)
+        self.check()
+        return time.monotonic() - begin
+
+    def await_readers(self, deadline):
+        for rank, reader in self.readers.items():
+            try:
+                status = reader.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise JobFailed(f"the reader of rank {rank} has not ended after {LIMIT_S} s"
+                                ) from None
+            if status != 0:
+                errors = (self.folder / f"g{self.generation}r{rank}.err").read_text()
+                raise JobFailed(f"the reader of rank {rank} has ended with {status}: {errors}")
+
+    def end_daemons(self):
+        for node, daemon in self.daemons.items():
+            if daemon.poll() is not None:
+                raise JobFailed(f"the daemon of node {node} has died: {daemon.returncode}")
+            daemon.terminate()
+        for node, daemon in self.daemons.items():
+            try:
+                status = daemon.wait(30)
+            except subprocess.TimeoutExpired:
+                raise JobFailed(f"the daemon of node {node} does not end") from None
+            if status != 0:
+                raise JobFailed(f"the daemon of node {node} has ended with {status}")
+
+    def check(self):
+        """What all readers wrote down: by epoch and position, the sample. A batch may stand there
+        twice, because a killed reader goes on before what its token says."""
+        plan = self.plan
+        got = [{} for _ in range(plan.epochs)]
+        for path in sorted(self.folder.glob("g*.log")):
+            data = path.read_bytes()
+            at = 0
+            # A killed reader may have left a part of its last line.
+            while at + HEAD.size <= len(data):
+                epoch, count, wrong, position = HEAD.unpack_from(data, at)
+                at += HEAD.size
+                if at + 8 * count > len(data):
+                    break
+                ids = struct.unpack_from(f"<{count}Q", data, at)
+                at += 8 * count
+                if wrong:
+                    raise JobFailed(f"{wrong} samples with wrong bytes at {position} of epoch "
+                                    f"{epoch} ({path.name})")
+                for i, sample in enumerate(ids):
+                    if got[epoch].setdefault(position + i, sample) != sample:
+                        raise JobFailed(f"two samples at {position + i} of epoch {epoch}")
+        for epoch, samples in enumerate(got):
+            # The data set is a multiple of every global batch.
+            if sorted(samples) != list(range(plan.records)):
+                raise JobFailed(f"epoch {epoch}: {len(samples)} of {plan.records} positions")
+            if sorted(samples.values()) != list(range(plan.records)):
+                raise JobFailed(f"epoch {epoch}: a sample was delivered twice, and another never")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--forebayd", required=True)
+    parser.add_argument("--tool", required=True)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--jobs", type=int, default=10)
+    parser.add_argument("--minutes", type=float, default=None)
+    parser.add_argument("--soak", action="store_true",
+                        help="for FOREBAY_SOAK_MINUTES (20), from FOREBAY_CHAOS_SEED, if it is set")
+    parser.add_argument("--keep", default=None, help="where the folder of a failed job is made")
+    programs = parser.parse_args()
+    programs.forebayd = os.path.abspath(programs.forebayd)
+    programs.tool = os.path.abspath(programs.tool)
+    if programs.soak:
+        programs.minutes = float(os.environ.get("FOREBAY_SOAK_MINUTES", "20"))
+        if "FOREBAY_CHAOS_SEED" in os.environ:
+            programs.seed = int(os.environ["FOREBAY_CHAOS_SEED"])
+    seed = programs.seed if programs.seed is not None else random.SystemRandom().randrange(10**9)
+    injected = collections.Counter()
+    end = time.monotonic() + 60 * programs.minutes if programs.minutes else None
+    jobs = failed = 0
+    while time.monotonic() < end if end else jobs < programs.jobs:
+        plan = draw(seed + jobs)
+        jobs += 1
+        print(f"job {plan.seed}: {json.dumps(dataclasses.asdict(plan))}", flush=True)
+        # A short name, because a Unix socket's path may have 107 bytes.
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="fbc.", dir=programs.keep))
+        try:
+            seconds = Job(plan, programs, folder, injected).run()
+        except JobFailed as failure:
+            failed += 1
+            print(f"job {plan.seed} FAILED: {failure}; its files are in {folder}", flush=True)
+            continue
+        except BaseException:
+            print(f"job {plan.seed} was not run to its end; its files are in {folder}", flush=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        print(f"job {plan.seed} is right after {seconds:.1f} s", flush=True)
+    print(json.dumps({"jobs": jobs, "failed": failed, "injected": dict(injected)}), flush=True)
+    return 0 if failed == 0 and sum(injected.values()) > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
