@@ -22,15 +22,18 @@ constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kStreamedBytesMin = 1024;
 
 #if defined(__x86_64__)
-void StreamSse2(std::byte* to, const std::byte* from, std::size_t bytes) {
+// Both loops are a few instructions. Where they begin in the middle of a cache line of code, which
+// changes with whatever else is compiled, batches of 64 rows of 4 KiB came 6 % more slowly (Zen 4).
+[[gnu::aligned(64)]] void StreamSse2(std::byte* to, const std::byte* from, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += sizeof(__m128i)) {
     const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
     _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), part);
   }
 }
 
-[[gnu::target("avx512f")]] void StreamAvx512(std::byte* to, const std::byte* from,
-                                             std::size_t bytes) {
+[[gnu::target("avx512f"), gnu::aligned(64)]] void StreamAvx512(std::byte* to,
+                                                               const std::byte* from,
+                                                               std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += sizeof(__m512i)) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_loadu_si512(from + at));
   }
