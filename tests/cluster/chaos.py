@@ -20,6 +20,7 @@ import json
 import os
 import pathlib
 import random
+import select
 import shutil
 import signal
 import struct
@@ -32,6 +33,7 @@ import time
 LIMIT_S = 150
 START_S = 30
 HEAD = struct.Struct("<IIIQ")
+FAULTS = ("stop reader", "kill reader", "stop daemon", "kill daemon", "damage ssd", "restart job")
 
 
 class JobFailed(Exception):
@@ -102,7 +104,9 @@ def draw(seed):
                 compress=dice.random() < 0.25, encrypted=dice.random() < 0.5,
                 silent_node=nodes > 1 and dice.random() < 0.4, run_s=dice.choice([3, 5]))
     kinds = ["stop reader", "kill reader", "stop daemon", "damage ssd"]
-    if plan.silent_node:
+    # In mode global, the others may have no room for the share of a lost node, and would refuse
+    # readers that come back.
+    if plan.silent_node and mode != "global":
         kinds += ["kill daemon"] * 2
     if dice.random() < 0.4:
         kinds += ["restart job"] * 2
@@ -172,10 +176,11 @@ class Job:
             os.close(says_ready)
             waiting[node] = ready
         for node, ready in waiting.items():
-            line = os.read(ready, 200)
+            has_line = select.select([ready], [], [], START_S)[0]
+            line = os.read(ready, 200) if has_line else b""
             os.close(ready)
             if not line.startswith(b"READY"):
-                raise JobFailed(f"the daemon of node {node} did not start")
+                raise JobFailed(f"the daemon of node {node} did not start within {START_S} s")
 
     def ranks(self):
         """The node of each rank."""
@@ -260,12 +265,12 @@ class Job:
             file.seek(place)
             byte = file.read(1)
             file.seek(place)
-            file.write(bytes([byte[0] ^ 0x10]) if byte else b"")
-            return True
+            return bool(byte) and file.write(bytes([byte[0] ^ 0x10])) == 1
         return False
 
     def restart(self):
         """As a requeued job: nothing is left but files, and the number of nodes is another one."""
+        self.check_processes()
         for process in [*self.readers.values(), *self.daemons.values()]:
             self.kill(process)
         tokens = sorted(self.folder.glob(f"g{self.generation}r*.token"))
@@ -285,7 +290,7 @@ class Job:
 
     @staticmethod
     def place(token):
-        """Where a token stands in the order (docs/order.md, section 7)."""
+        """Where a token stands in the order (docs/order.md, section 8)."""
         epoch, = struct.unpack_from("<I", token, 92)
         step, = struct.unpack_from("<Q", token, 96)
         return epoch, step
@@ -317,6 +322,20 @@ class Job:
         self.check()
         return time.monotonic() - begin
 
+    def check_processes(self):
+        """Before they are all killed: nothing may have failed until here."""
+        for rank, reader in self.readers.items():
+            if reader.poll() not in (None, 0):
+                self.fail_reader(rank)
+        for node, daemon in self.daemons.items():
+            if daemon.poll() is not None:
+                raise JobFailed(f"the daemon of node {node} has died: {daemon.returncode}")
+
+    def fail_reader(self, rank):
+        errors = (self.folder / f"g{self.generation}r{rank}.err").read_text()
+        raise JobFailed(f"the reader of rank {rank} has ended with "
+                        f"{self.readers[rank].returncode}: {errors}")
+
     def await_readers(self, deadline):
         for rank, reader in self.readers.items():
             try:
@@ -325,13 +344,11 @@ class Job:
                 raise JobFailed(f"the reader of rank {rank} has not ended after {LIMIT_S} s"
                                 ) from None
             if status != 0:
-                errors = (self.folder / f"g{self.generation}r{rank}.err").read_text()
-                raise JobFailed(f"the reader of rank {rank} has ended with {status}: {errors}")
+                self.fail_reader(rank)
 
     def end_daemons(self):
-        for node, daemon in self.daemons.items():
-            if daemon.poll() is not None:
-                raise JobFailed(f"the daemon of node {node} has died: {daemon.returncode}")
+        self.check_processes()
+        for daemon in self.daemons.values():
             daemon.terminate()
         for node, daemon in self.daemons.items():
             try:
@@ -341,28 +358,43 @@ class Job:
             if status != 0:
                 raise JobFailed(f"the daemon of node {node} has ended with {status}")
 
+    def lines(self, path):
+        """What one reader wrote down: epoch, position, samples of each batch."""
+        data = path.read_bytes()
+        at = 0
+        # A killed reader may have left a part of its last line.
+        while at + HEAD.size <= len(data):
+            epoch, count, wrong, position = HEAD.unpack_from(data, at)
+            at += HEAD.size
+            if at + 8 * count > len(data):
+                return
+            if wrong:
+                raise JobFailed(f"{wrong} samples with wrong bytes at {position} of epoch {epoch} "
+                                f"({path.name})")
+            if epoch >= self.plan.epochs:
+                raise JobFailed(f"a batch of epoch {epoch} ({path.name})")
+            yield epoch, position, struct.unpack_from(f"<{count}Q", data, at)
+            at += 8 * count
+
     def check(self):
         """What all readers wrote down: by epoch and position, the sample. A batch may stand there
-        twice, because a killed reader goes on before what its token says."""
+        twice only if a process was killed between: a reader gets each batch once, in the order of
+        the positions, and no two ranks that run together get the same one."""
         plan = self.plan
         got = [{} for _ in range(plan.epochs)]
+        ranks = {}  # by generation, epoch and position
         for path in sorted(self.folder.glob("g*.log")):
-            data = path.read_bytes()
-            at = 0
-            # A killed reader may have left a part of its last line.
-            while at + HEAD.size <= len(data):
-                epoch, count, wrong, position = HEAD.unpack_from(data, at)
-                at += HEAD.size
-                if at + 8 * count > len(data):
-                    break
-                ids = struct.unpack_from(f"<{count}Q", data, at)
-                at += 8 * count
-                if wrong:
-                    raise JobFailed(f"{wrong} samples with wrong bytes at {position} of epoch "
-                                    f"{epoch} ({path.name})")
-                for i, sample in enumerate(ids):
-                    if got[epoch].setdefault(position + i, sample) != sample:
-                        raise JobFailed(f"two samples at {position + i} of epoch {epoch}")
+            generation, rank = path.name.split(".")[0][1:].split("r")
+            last = (-1, -1)
+            for epoch, position, samples in self.lines(path):
+                if (epoch, position) <= last:
+                    raise JobFailed(f"{path.name}: {position} of epoch {epoch} comes after {last}")
+                last = (epoch, position + len(samples) - 1)
+                for i, sample in enumerate(samples, start=position):
+                    if got[epoch].setdefault(i, sample) != sample:
+                        raise JobFailed(f"two samples at {i} of epoch {epoch}")
+                    if ranks.setdefault((generation, epoch, i), rank) != rank:
+                        raise JobFailed(f"two ranks have got {i} of epoch {epoch}")
         for epoch, samples in enumerate(got):
             # The data set is a multiple of every global batch.
             if sorted(samples) != list(range(plan.records)):
@@ -380,8 +412,12 @@ def main():
     parser.add_argument("--minutes", type=float, default=None)
     parser.add_argument("--soak", action="store_true",
                         help="for FOREBAY_SOAK_MINUTES (20), from FOREBAY_CHAOS_SEED, if it is set")
+    parser.add_argument("--expect-all", action="store_true",
+                        help="fails if some kind of fault was not injected")
     parser.add_argument("--keep", default=None, help="where the folder of a failed job is made")
     programs = parser.parse_args()
+    # Ends as after Ctrl-C, so that nothing is left running.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     programs.forebayd = os.path.abspath(programs.forebayd)
     programs.tool = os.path.abspath(programs.tool)
     if programs.soak:
@@ -410,7 +446,11 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
         print(f"job {plan.seed} is right after {seconds:.1f} s", flush=True)
     print(json.dumps({"jobs": jobs, "failed": failed, "injected": dict(injected)}), flush=True)
-    return 0 if failed == 0 and sum(injected.values()) > 0 else 1
+    missing = [kind for kind in FAULTS if injected[kind] == 0]
+    if missing and (programs.expect_all or len(missing) == len(FAULTS)):
+        print(f"not injected: {', '.join(missing)}", flush=True)
+        return 1
+    return 0 if failed == 0 else 1
 
 
 if __name__ == "__main__":

@@ -78,8 +78,8 @@ std::uint32_t CountWrong(const Batch& batch, std::uint64_t record_bytes) {
   return wrong;
 }
 
-// One line of what was got: epoch, samples, wrong ones, first position, numbers of the samples, as
-// little-endian u32 x 3, u64, u64 x samples. Written by one call, so that a killed reader leaves
+// Writes one line of what was got: epoch, samples, wrong ones, first position, numbers of the
+// samples, as little-endian u32 x 3, u64, u64 x samples. One call, so that a killed reader leaves
 // no half line, or one that chaos.py can tell.
 Status WriteDown(int log, const Batch& batch, std::uint32_t wrong) {
   std::string line;
@@ -97,7 +97,7 @@ Status WriteDown(int log, const Batch& batch, std::uint32_t wrong) {
   return {};
 }
 
-// By another name first, so that a killed reader leaves the token of before or this one.
+// Writes it under another name first, so that a killed reader leaves the former token or this one.
 Status KeepToken(const std::string& path, const forebay::PositionToken& token) {
   const auto bytes = token.Encode();
   {
