@@ -326,7 +326,7 @@ Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) 
   }
   // Without a catalog no stream uses the Dataset, so it can be catalogued again itself.
   if (!rebuild || dataset->catalog() == nullptr) {
-    // Does nothing if a pass is under way.
+    // A pass that is under way goes on.
     stager_->Stage(*dataset, rebuild);
     return dataset;
   }

@@ -157,16 +157,22 @@ TEST_F(PeerLinkTest, CallsBeginInOrderAsLongAsThereIsRoom) {
 
 // One failed connection does not make a node count as dead.
 TEST_F(PeerLinkTest, ANodeToWhichAConnectionFailsIsConnectedToOnceMore) {
-  std::string address;
-  {
-    const HelloNode before;
-    address = before.address();
+  // The node has to listen again before the second attempt, which a busy machine may prevent.
+  bool has_begun = false;
+  for (std::size_t tries = 1; tries <= 20 && !has_begun; ++tries) {
+    std::string address;
+    {
+      const HelloNode before;
+      address = before.address();
+    }
+    PeerLink link({.address = "127.0.0.1:1", .job_id = "job"}, address, clock_);
+    const auto call = Start(link, "a", 1);
+    const HelloNode again(address);
+    journal_.AwaitLines(tries);
+    has_begun = call->has_begun();
+    if (has_begun) link.Ended(*call);
   }
-  PeerLink link({.address = "127.0.0.1:1", .job_id = "job"}, address, clock_);
-  const auto call = Start(link, "a", 1);
-  const HelloNode again(address);
-  EXPECT_EQ(journal_.AwaitLines(1), std::vector<std::string>{"a begins"});
-  if (call->has_begun()) link.Ended(*call);
+  EXPECT_TRUE(has_begun);
 }
 
 TEST_F(PeerLinkTest, AnswersThatDoNotWaitForEachOtherMakeRoomForMore) {

@@ -443,8 +443,8 @@ bool Dataset::Claim(ExtentId extent, bool ahead) {
   return extents_.Claim(extent, ahead);
 }
 
-// In one step with the claim, and under the lock of Report, so that a waiter is never added to a
-// load that has ended.
+// The waiter is added in one step with the claim, and under the lock of Report, so that it never
+// waits for a load that has ended.
 bool Dataset::Join(ExtentId extent, Waiter waiter) {
   const MutexLock lock(mutex_);
   const bool is_claimed = extents_.Claim(extent);

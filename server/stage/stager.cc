@@ -229,7 +229,8 @@ void Stager::BeginPass(Dataset& dataset) {
   queue_.AddPass(dataset);
 }
 
-// To be called between two passes; if one begins meanwhile, for another caller, it does no harm.
+// This is called between two passes. If a pass begins meanwhile, for another caller, nothing is
+// lost.
 void Stager::PrepareAgain(Dataset& dataset) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   // A device that has failed gets no homes any more, and its extents are placed in RAM below.
@@ -375,9 +376,12 @@ Status Stager::PerformLoad(const StagingJob& job, io::IoQueue& queue) {
   if (dataset.Report(job.extent, loaded, parts_.clock.NowNs(), job.ahead)) EndPass(dataset);
   // A demand may have been served in pieces, and a load may have found no memory. If that leaves an
   // extent with a home on no tier, it is loaded later: the pass has skipped it while it was loaded.
-  const bool is_short = !loaded.has_value() &&
+  // What was read ahead in vain is tried again when its reader has come closer (PutBack).
+  const bool is_short = !job.ahead && !loaded.has_value() &&
                         loaded.error().code() == ErrorCode::kResourceExhausted;
-  if (is_short && job.background) {
+  if (loaded.has_value() && job.background) lacks_memory_ = false;
+  // Once, and again after a load has found memory: each of them is tried again each second.
+  if (is_short && job.background && !lacks_memory_.exchange(true)) {
     log::Warn("data set '{}': extent {} is on no tier yet: {}; it is loaded when there is memory",
               dataset.name(), job.extent.value(), loaded.error().message());
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -182,6 +183,8 @@ class Stager {
 
   // Used by Look only: no spare reader could be started, and this was logged.
   bool lacks_spare_ = false;
+  // A load in the background has found no memory since the last one that has, and this was logged.
+  std::atomic<bool> lacks_memory_ = false;
 
   std::unique_ptr<io::QueueCrew> crew_;  // last: its threads use all of the above
 };

@@ -100,8 +100,8 @@ class StagingQueue {
   bool Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access, Urgency urgency);
   // Stages the extents of `dataset` that have a home and are not claimed, in the background.
   void AddPass(Dataset& dataset);
-  // Loads an extent in the background later, if it has a home but is on no tier: it is read in
-  // pieces for now, because memory or a tier was short of space.
+  // Loads an extent in the background later, if it has a home but is on no tier, because memory or
+  // a tier was short of space.
   void Defer(Dataset& dataset, ExtentId extent);
   // Call after EarlyExtents::Add has taken an extent.
   void AddedEarly();

@@ -77,8 +77,8 @@ class Gatherer {
   Gatherer& operator=(const Gatherer&) = delete;
 
   // Finds out what the batch needs: extents() lists the extents, each once. What is decoded already
-  // needs none, so the next Plan of the same batch may list others. `batch` is borrowed until
-  // Forget.
+  // needs none, so the next Plan of the same batch may list others. The samples of
+  // `batch` are borrowed until Forget.
   virtual Status Plan(const StreamSpec& spec, const BatchPlan& batch, PackedPlan packed) = 0;
   virtual std::span<const ExtentId> extents() const = 0;
   // The chunks that other nodes have to send before Gather can be called. Once they are there

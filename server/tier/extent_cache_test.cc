@@ -210,7 +210,7 @@ class InterruptedQueue final : public io::IoQueue {
   std::function<void()> first_;
 };
 
-// As a rebuild does, while an extent that is to make room is being written to SSD.
+// A rebuild replaces an extent that is to make room, while it is being written to SSD.
 TEST_F(ExtentCacheTest, AnotherCopyThatComesWhileTheFirstOneIsWrittenToSsdStays) {
   Start(4, 2);
   for (std::uint32_t i = 0; i < 4; ++i) Take(Bring(i, 100 + i));

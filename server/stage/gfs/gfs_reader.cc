@@ -78,7 +78,7 @@ class ExtentReads {
   std::size_t in_flight() const { return reads_.size() - free_.size(); }
   // Reads `image` from where `first` begins, in requests of `request_bytes`.
   Status Start(const OneRead& first, std::span<std::byte> image, std::uint64_t request_bytes);
-  // For the next one of so many requests.
+  // Waits for the permit of the next request. `requests`: how many are to be made, with that one.
   Result<RequestGate::Permit> AwaitPermit(RequestGate::Group group, std::size_t requests);
   Status Reap();
   Status Outcome(const OneRead& read, const io::Completion& completion) const;
@@ -113,8 +113,10 @@ Result<RequestGate::Permit> ExtentReads::AwaitPermit(RequestGate::Group group,
     if (want_) want_->Set(wanted);
     FOREBAY_TRY(Reap());
   }
+  // The places that are kept for this extent are kept until it has one of them.
+  const RequestGate::Permit permit = gate_.Acquire(priority_, group);
   want_.reset();
-  return gate_.Acquire(priority_, group);
+  return permit;
 }
 
 Status ExtentReads::Start(const OneRead& first, std::span<std::byte> image,

@@ -54,7 +54,7 @@ struct GatherUser {
   std::uint32_t unit = 0, row = 0, index = 0;
 };
 
-// Borrowed.
+// A batch of a packed data set, and how it is planned. Both are borrowed.
 struct WantedBatch {
   const BatchPlan& batch;
   const PackedPlan& packed;
