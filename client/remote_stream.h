@@ -53,7 +53,7 @@ class RemoteStream final : public BatchStream {
   template <typename Wait>
   Result<StreamCore::Outcome> WaitPatiently(Wait wait, Deadline until);
   void CountWait(std::uint64_t ns);
-  // A batch that has arrived, counted and logged.
+  // Counts and logs a batch that has arrived, and returns it.
   Result<Batch> Take(StatePtr state, const DeliveryLog::MicroName& micro);
 
   std::shared_ptr<ConnectionSource> source_;

@@ -84,7 +84,7 @@ class PullWindow {
  private:
   Range range_;
   StepCursor next_;  // of AskNext
-  // The one of both lists that `is_it` is true of, or null.
+  // Returns the batch of either list that `is_it` is true of, or null.
   template <typename Condition>
   PulledBatch* Find(Condition is_it);
   std::list<PulledBatch> queue_;

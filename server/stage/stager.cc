@@ -380,7 +380,8 @@ Status Stager::PerformLoad(const StagingJob& job, io::IoQueue& queue) {
   const bool is_short = !job.ahead && !loaded.has_value() &&
                         loaded.error().code() == ErrorCode::kResourceExhausted;
   if (loaded.has_value() && job.background) lacks_memory_ = false;
-  // Once, and again after a load has found memory: each of them is tried again each second.
+  // This is said once, and again after a load has found memory, because such extents are tried
+  // again each second.
   if (is_short && job.background && !lacks_memory_.exchange(true)) {
     log::Warn("data set '{}': extent {} is on no tier yet: {}; it is loaded when there is memory",
               dataset.name(), job.extent.value(), loaded.error().message());

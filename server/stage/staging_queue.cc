@@ -73,7 +73,7 @@ bool StagingQueue::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Acce
     const MutexLock lock(mutex_);
     is_stopped = stopping_;
     if (is_stopped) {
-      // Answered below, without the lock.
+      // The waiter is called below, without the lock.
     } else if (dataset.Join(extent, std::move(waiter))) {
       priorities_[{&dataset, extent}] = job.priority;
       demands_.push_back(std::move(job));

@@ -27,7 +27,7 @@
 
 namespace forebay::stage {
 
-// What those are told who wait when the daemon stops.
+// Returns what those are told who wait when the daemon stops.
 Error ShuttingDown();
 
 // How urgent a load is, and for whom. A demand that joins the load may change all members while it

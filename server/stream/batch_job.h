@@ -47,7 +47,7 @@ struct StreamSlots {
   std::vector<std::weak_ptr<BatchJob>> unpromised;
   std::uint64_t excess_bytes = 0;  // of all batches
   SlotBoard board;                 // of packed batches whose memory is reserved
-  // Until then, by the scheduler's clock, each batch asks other nodes alone. Of RemoteWaits.
+  // Until then, by the scheduler's clock, each batch asks other nodes alone. RemoteWaits sets it.
   std::atomic<std::int64_t> asks_alone_until_ns = 0;
 };
 
@@ -97,8 +97,8 @@ struct BatchJob : std::enable_shared_from_this<BatchJob> {
   bool slots_were_empty = false;        // likewise; of starved jobs only
   int hopeless_attempts = 0;            // that failed although nobody had memory before and after
 
-  // What the job's order needs of extents. The mode of all epochs but the first counts, because the
-  // first one may have another mode.
+  // Returns what the job's order needs of extents. The mode of all epochs but the first counts,
+  // because the first one may have another mode.
   fetch::Need need() const {
     return owner->spec().ReadsRuns(EpochId(1)) ? fetch::Need::kRuns : fetch::Need::kSamples;
   }

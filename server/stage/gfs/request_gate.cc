@@ -22,7 +22,7 @@ bool RequestGate::MayPassLocked(const Priority& priority, Group group) const {
   });
 }
 
-// How many free places are kept from a request of this priority.
+// Returns how many free places are kept from a request of this priority.
 std::size_t RequestGate::WantedBeforeLocked(std::uint64_t priority) const {
   if (wanted_.empty()) return 0;
   const std::int64_t hold_ms =
@@ -69,7 +69,7 @@ void RequestGate::Want::Set(std::size_t requests) {
 void RequestGate::Want::Renew(std::size_t requests) {
   const MutexLock lock(gate_.mutex_);
   Wanted& wanted = gate_.wanted_[number_];
-  // One less than before: what the permit has taken is not free any more, so nobody is to be woken.
+  // It wants one less than before, and the permit has taken one, so nobody else may pass now.
   wanted.requests = requests;
   wanted.since_ns = gate_.clock_.NowNs();
 }

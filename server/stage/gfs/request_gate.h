@@ -58,9 +58,9 @@ class RequestGate {
     ~Want();
     Want(const Want&) = delete;
     Want& operator=(const Want&) = delete;
-    // How many requests it would make now.
+    // Says how many requests it would make now.
     void Set(std::size_t requests);
-    // It has got a permit, and would make so many more.
+    // Says that it has got a permit, and would make so many more.
     void Renew(std::size_t requests);
 
    private:
