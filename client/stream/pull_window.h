@@ -82,11 +82,12 @@ class PullWindow {
   void Clear();
 
  private:
-  Range range_;
-  StepCursor next_;  // of AskNext
   // Returns the batch of either list that `is_it` is true of, or null.
   template <typename Condition>
   PulledBatch* Find(Condition is_it);
+
+  Range range_;
+  StepCursor next_;  // of AskNext
   std::list<PulledBatch> queue_;
   std::list<PulledBatch> named_;
 };

@@ -112,9 +112,9 @@ std::optional<PinRoom::Turn> PinRoom::NextLocked() {
   return turn;
 }
 
-// Who begins to wait meanwhile calls this function after it was counted, and finds what has
-// changed: the room, which the mutex guards, and the places of the readers, which have a mutex of
-// their own.
+// A request that begins to wait is counted first, and then its thread calls this function, too. So
+// if this call sees no request, that thread sees what has changed: the room, which the mutex
+// guards, and the places of the readers, which have a mutex of their own.
 void PinRoom::Serve() {
   if (waiting_count_ == 0) return;
   for (bool is_first = true;; is_first = false) {

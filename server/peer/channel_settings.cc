@@ -32,9 +32,9 @@ constexpr int kReconnectMsMax = 2'000;
 // gRPC sends a call once more if its connection was lost before anything was received, or could not
 // be made. After that the caller (RowRouter, ExtentSupplier) decides which node is asked. The pause
 // is long enough for gRPC to notice everywhere that the old connection is gone, and longer than
-// kReconnectMsMin with all that gRPC adds at random, so that the second attempt has a connection of
-// its own: gRPC 1.51 may report a connection as failed that is just being made, because it looks at
-// errno after calls that change it (mended in later versions).
+// kReconnectMsMin with all that gRPC adds at random. So after a first failed connection the second
+// attempt makes another one: gRPC 1.51 may report a connection as failed that is just being made,
+// because it looks at errno after calls that change it (mended in later versions).
 constexpr char kSecondAttempt[] = R"({
   "methodConfig": [{
     "name": [{"service": "forebay.v1.Peer"}],

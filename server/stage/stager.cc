@@ -376,7 +376,8 @@ Status Stager::PerformLoad(const StagingJob& job, io::IoQueue& queue) {
   if (dataset.Report(job.extent, loaded, parts_.clock.NowNs(), job.ahead)) EndPass(dataset);
   // A demand may have been served in pieces, and a load may have found no memory. If that leaves an
   // extent with a home on no tier, it is loaded later: the pass has skipped it while it was loaded.
-  // What was read ahead in vain is tried again when its reader has come closer (PutBack).
+  // An extent for which reading ahead has found no memory is tried again when its reader has come
+  // closer (UpcomingReads::PutBack).
   const bool is_short = !job.ahead && !loaded.has_value() &&
                         loaded.error().code() == ErrorCode::kResourceExhausted;
   if (loaded.has_value() && job.background) lacks_memory_ = false;

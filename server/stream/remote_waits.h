@@ -23,7 +23,7 @@ namespace forebay::stream {
 class RemoteWaits {
  public:
   using JobRef = std::shared_ptr<BatchJob>;
-  // Borrowed.
+  // All are borrowed.
   struct Parts {
     fetch::Fetcher& fetcher;
     fetch::RowRouter& rows;

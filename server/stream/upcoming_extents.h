@@ -55,8 +55,8 @@ class UpcomingExtents {
   };
   // Begins to look at this place and what follows it in its epoch.
   void Begin(const StreamPlace& place);
-  // The same for the epoch after the reader's, if all of its epoch has been looked at, and the next
-  // one is near enough and will be read.
+  // Begins to look at the epoch after the reader's, if all of the reader's epoch has been looked
+  // at, and the next one is near and will be read. False: it does not.
   bool BeginNextEpoch(const StreamPlace& reader);
   // The first position from `from` on at which that order needs the extent; ~0: none.
   std::uint64_t FirstNeed(const Order& order, std::uint32_t extent, std::uint64_t from) const;

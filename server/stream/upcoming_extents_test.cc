@@ -160,7 +160,7 @@ class NextEpochTest : public UpcomingExtentsTest {
     EXPECT_EQ(reader_.epoch, EpochId(0));
     taken_ = Set(TakeAll(reader_));
     EXPECT_EQ(taken_, Set(Walked(1, 0, kWindow)));
-    // What epoch 0 needs when the reader is where a refusal is looked at again.
+    // These are the extents that epoch 0 still needs when a refused extent is looked at again.
     left_ = Set(Walked(0, reader_.position + kWindow / 16, kSamples));
     EXPECT_FALSE(left_.empty());
   }

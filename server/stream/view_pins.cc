@@ -10,7 +10,7 @@ namespace forebay::stream {
 
 bool ViewPins::Table::HasRoomLocked(const tier::ResidentExtent& extent) const {
   if (uses.contains(&extent)) return true;
-  // What was kept beyond the limit leaves nothing.
+  // The limit may be exceeded already (ViewUse::kEverything). Then no room is left.
   return bytes <= capacity_bytes && extent.image_bytes <= capacity_bytes - bytes;
 }
 

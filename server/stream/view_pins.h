@@ -14,7 +14,7 @@
 
 namespace forebay::stream {
 
-// What the views of a batch may keep in RAM.
+// Says which extents the views of a batch may keep in RAM.
 enum class ViewUse : std::uint8_t {
   kNothing,
   kWithinLimit,  // what other batches keep anyway, and what is left of the limit

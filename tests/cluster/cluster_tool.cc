@@ -131,7 +131,8 @@ Status ReadAll(const ReadOptions& options) {
     const std::uint32_t wrong = CountWrong(*batch, options.record_bytes);
     FOREBAY_TRY(WriteDown(log, *batch, wrong));
     FOREBAY_TRY(KeepToken(options.token_path, batch->token()));
-    // What the training step would take, so that the job lasts as long as chaos.py wants.
+    // This pause stands for the training step. chaos.py chooses it, so that the job lasts some
+    // seconds.
     const auto begin = std::chrono::steady_clock::now();
     ::poll(nullptr, 0, static_cast<int>(options.pause_us / 1000));
     while (std::chrono::steady_clock::now() - begin < std::chrono::microseconds(options.pause_us)) {

@@ -1,4 +1,4 @@
-// What a reader asks for, as it comes over the wire.
+// Requests of a reader are taken from wire messages, field by field.
 #include "server/stream/rpc/wire_batch.h"
 
 #include <gtest/gtest.h>
