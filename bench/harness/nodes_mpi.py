@@ -20,6 +20,8 @@ SIZES = (datasets.MEAN_SAMPLE_BYTES, nodes_link.SMALL_BYTES)
 GOALS = {f"nodes.mpi.{datasets.MEAN_SAMPLE_BYTES}_of_ping": ("x", Goal(0.9))}
 # How the ranks of the ping wait: which is faster depends on what else runs on the machine.
 WAITS = ("poll", "sleep")
+# What the ranks do with the bytes: nothing, or what the daemons and the reader have to do.
+WORKS = ("ping", "working_ping")
 RANKS_TIMEOUT_S = 60
 # The environment variables of a launcher begin with these words. They name a process's rank and
 # have the settings of --mca.
@@ -40,8 +42,9 @@ def _run_size(suite, size, records, total_bytes):
             suite.jobs.weighted_pair(net, keys, records, launchers=ranks) as services:
         results = interleave(suite.scale.pairs, {
             "forebay": nodes_link.warm_reader(suite, services),
-            **{wait: lambda _round, wait=wait: _ping(suite.binaries, hosts, size, total_bytes,
-                                                     wait) for wait in WAITS}})
+            **{(work, wait): lambda _round, work=work, wait=wait: _ping(
+                suite.binaries, hosts, size, total_bytes, work, wait)
+               for work in WORKS for wait in WAITS}})
     for figure in figures_of(size, results):
         suite.sheet.add(figure)
 
@@ -54,26 +57,32 @@ def figures_of(size, results):
     rates, of_rates = nodes_link.remote_rates(
         figure, size, results["forebay"], f", {min(carried):.1%} of their bytes over MPI")
     _, of_costs = nodes_link.remote_costs(figure, results["forebay"])
+    return [*of_rates, of_costs,
+            *_of_ping(figure, rates, results, "ping",
+                      "rows of the same size between two ranks over the same link, one core for "
+                      "each; the faster of polling and sleeping"),
+            *_of_ping(figure, rates, results, "working_ping",
+                      "the same; both ranks take a checksum of each row, and the one that asks "
+                      "sums its bytes, as daemons and reader do")]
+
+
+def _of_ping(figure, rates, results, work, note):
     # The faster ping of each round counts.
-    ping_rates = [max(run["bytes"] / run["seconds"] for run in runs)
-                  for runs in zip(*(results[wait] for wait in WAITS))]
+    rounds = list(zip(*(results[work, wait] for wait in WAITS)))
+    ping_rates = [max(run["bytes"] / run["seconds"] for run in runs) for runs in rounds]
     return [
-        *of_rates,
-        figure("_ping", "GB/s", [rate / 1e9 for rate in ping_rates],
-               "rows of the same size between two ranks over the same link, one core for each; "
-               "the faster of polling and sleeping"),
-        figure("_of_ping", "x", ratios(rates, ping_rates)),
-        of_costs,
-        figure("_ping_cpu", "s/GB", [1e9 * min(results[wait][i]["cpu_per_byte"] for wait in WAITS)
-                                     for i in range(len(rates))],
+        figure(f"_{work}", "GB/s", [rate / 1e9 for rate in ping_rates], note),
+        figure(f"_of_{work}", "x", ratios(rates, ping_rates)),
+        figure(f"_{work}_cpu", "s/GB",
+               [1e9 * min(run["cpu_per_byte"] for run in runs) for runs in rounds],
                "both ranks; the lower of polling and sleeping"),
     ]
 
 
-def _ping(binaries, hosts, row_bytes, total_bytes, wait):
+def _ping(binaries, hosts, row_bytes, total_bytes, work, wait):
     words = [binaries.find("mpi_ping"), "--row-bytes", str(row_bytes), "--request-rows",
              str(spine.BATCH), "--in-flight", str(nodes_link.IN_FLIGHT), "--total-bytes",
-             str(total_bytes), "--wait", wait]
+             str(total_bytes), "--wait", wait, *(["--work"] if work == "working_ping" else [])]
     first, second, _ = nodes_job.pair_cores()
     return processes.run_json(hosts.command(
         2, f"set {first} {second}; shift $OMPI_COMM_WORLD_RANK; "
