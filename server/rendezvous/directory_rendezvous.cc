@@ -449,49 +449,17 @@ Status DirectoryRendezvous::Publish(const NodeFile& file, const std::string& nam
   if (!made.has_value() && made.error().code() != ErrorCode::kAlreadyExists) {
     return made.error().WithContext(Shown(""));
   }
-  const std::vector<std::byte> bytes = Encode(file);
-  if (bytes.size() > limits::kNodeFileBytesMax) {
-    return Error(ErrorCode::kResourceExhausted,
-                 fmt::format("{} would have {} bytes, more than kNodeFileBytesMax ({})",
-                             Shown(name), bytes.size(), limits::kNodeFileBytesMax));
-  }
-  Remove(temporary_);  // what an attempt that failed has left
-  const auto write = [&]() -> Status {
-    FOREBAY_ASSIGN(const auto created,
-                   parts_.directory.Open(PathOf(temporary_), io::OpenMode::kCreate));
-    FOREBAY_TRY(io::WriteFully(*queue_, *created, 0, bytes));
-    // Before the rename, so that no other node finds a file without its bytes.
-    return io::DataSync(*queue_, *created);
-  };
-  Status published = write();
-  // The rename is what others see. They find the old file or the new one, and never a part of it.
-  if (published.has_value()) published = parts_.directory.Rename(PathOf(temporary_), PathOf(name));
-  if (published.has_value()) published = parts_.directory.Sync(job_);
+  const Status published = WriteNodeFile(parts_.directory, *queue_, file, PathOf(name),
+                                         PathOf(temporary_));
   if (!published.has_value()) return published.error().WithContext("publishing " + Shown(name));
   return {};
 }
 
 Result<std::optional<NodeFile>> DirectoryRendezvous::Read(const std::string& name) {
-  const auto file = parts_.directory.Open(PathOf(name), io::OpenMode::kRead);
-  if (!file.has_value()) {
-    if (file.error().code() == ErrorCode::kNotFound) return std::nullopt;
-    return file.error().WithContext(Shown(name));
-  }
-  const auto read = [&]() -> Result<NodeFile> {
-    FOREBAY_ASSIGN(const io::FileInfo info, (*file)->Info());
-    if (info.bytes > limits::kNodeFileBytesMax) {
-      return Error(ErrorCode::kDataLoss,
-                   fmt::format("{} bytes are more than kNodeFileBytesMax ({})", info.bytes,
-                               limits::kNodeFileBytesMax));
-    }
-    // The file is not written after its rename, so it is as long as it says.
-    std::vector<std::byte> bytes(info.bytes);
-    FOREBAY_TRY(io::ReadFully(*queue_, **file, 0, bytes));
-    return Decode(bytes);
-  };
-  Result<NodeFile> decoded = read();
-  if (!decoded.has_value()) return decoded.error().WithContext(Shown(name));
-  return std::move(*decoded);
+  Result<std::optional<NodeFile>> read =
+      ReadNodeFile(parts_.directory, *queue_, PathOf(name));
+  if (!read.has_value()) return read.error().WithContext(Shown(name));
+  return read;
 }
 
 void DirectoryRendezvous::Remove(const std::string& name) {

@@ -31,7 +31,7 @@ struct NodeEntry {
   // At most limits::kAgreedValuesMax, in the same order on all nodes.
   std::vector<AgreedValue> agreed = {};
 
-  // For messages: "rank 3, node17:/local/forebay (job 4711)".
+  // For messages: "node17:/local/forebay (job 4711) (rank 3)".
   std::string Text() const;
   bool operator==(const NodeEntry&) const = default;
 };

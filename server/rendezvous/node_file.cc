@@ -148,6 +148,48 @@ Result<NodeFile> Decode(std::span<const std::byte> bytes) {
   return file;
 }
 
+Status WriteNodeFile(io::Directory& directory, io::IoQueue& queue, const NodeFile& file,
+                     const std::string& path, const std::string& temporary) {
+  const std::vector<std::byte> bytes = Encode(file);
+  if (bytes.size() > limits::kNodeFileBytesMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("a list of {} bytes is larger than kNodeFileBytesMax ({})",
+                             bytes.size(), limits::kNodeFileBytesMax));
+  }
+  // What an attempt that failed has left.
+  const Status removed = directory.Unlink(temporary);
+  if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
+  {
+    FOREBAY_ASSIGN(const auto created, directory.Open(temporary, io::OpenMode::kCreate));
+    FOREBAY_TRY(io::WriteFully(queue, *created, 0, bytes));
+    // Before the rename, so that nobody finds a file without its bytes.
+    FOREBAY_TRY(io::DataSync(queue, *created));
+  }
+  FOREBAY_TRY(directory.Rename(temporary, path));
+  const std::size_t slash = path.rfind('/');
+  return directory.Sync(slash == path.npos ? "" : path.substr(0, slash));
+}
+
+Result<std::optional<NodeFile>> ReadNodeFile(io::Directory& directory, io::IoQueue& queue,
+                                             const std::string& path) {
+  const auto file = directory.Open(path, io::OpenMode::kRead);
+  if (!file.has_value()) {
+    if (file.error().code() == ErrorCode::kNotFound) return std::nullopt;
+    return file.error();
+  }
+  FOREBAY_ASSIGN(const io::FileInfo info, (*file)->Info());
+  if (info.bytes > limits::kNodeFileBytesMax) {
+    return Error(ErrorCode::kDataLoss,
+                 fmt::format("{} bytes are more than kNodeFileBytesMax ({})", info.bytes,
+                             limits::kNodeFileBytesMax));
+  }
+  // The file is not written after its rename, so it is as long as it says.
+  std::vector<std::byte> bytes(info.bytes);
+  FOREBAY_TRY(io::ReadFully(queue, **file, 0, bytes));
+  FOREBAY_ASSIGN(NodeFile decoded, Decode(bytes));
+  return std::optional(std::move(decoded));
+}
+
 // The leader's nonce is left out: it is in the entry of rank 0, and a list of hosts has no leader.
 std::uint64_t NodeListDigest(std::span<const NodeEntry> nodes) {
   return Checksum(Encode({.kind = NodeFileKind::kComplete,

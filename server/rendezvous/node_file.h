@@ -12,11 +12,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "server/io/io_backend.h"
 #include "server/rendezvous/node_entry.h"
 
 namespace forebay::rendezvous {
@@ -45,6 +47,15 @@ std::vector<std::byte> Encode(const NodeFile& file);
 // Accepts what Encode writes, and nothing longer. kDataLoss: the checksum, a length or a field is
 // wrong; kFailedPrecondition: the file has another version, which the message names.
 Result<NodeFile> Decode(std::span<const std::byte> bytes);
+
+// Writes the file under `temporary` first, and then names it `path`: others find the old file or
+// the new one, and never a part of it. Both lie in the same folder of `directory`.
+// kResourceExhausted: it is larger than limits::kNodeFileBytesMax.
+Status WriteNodeFile(io::Directory& directory, io::IoQueue& queue, const NodeFile& file,
+                     const std::string& path, const std::string& temporary);
+// Nullopt: there is no such file. Errors as of Decode.
+Result<std::optional<NodeFile>> ReadNodeFile(io::Directory& directory, io::IoQueue& queue,
+                                             const std::string& path);
 
 // A hash of the entries of a job, sorted by rank. Daemons that talk to each other compare it to
 // find out whether they belong to the same group.

@@ -1,0 +1,46 @@
+// KeptList: the list of nodes of a launch, kept on each node while its daemon runs. A daemon that
+// was killed, and is started again while the other daemons of the launch go on, finds it there, and
+// so needs no rendezvous, for which all nodes would have to come.
+//
+//   FOREBAY_ASSIGN(KeptList kept, KeptList::Open(backend, "/run/user/1000/forebay/job"));
+//   if (auto nodes = kept.Find(own, node_count)) ...  // left by a daemon that was killed
+//   FOREBAY_TRY(kept.Keep(nodes));
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/io/io_backend.h"
+#include "server/rendezvous/node_entry.h"
+
+namespace forebay::rendezvous {
+
+// Not thread-safe. Blocks on the file system of the directory, which is one of the node itself.
+class KeptList {
+ public:
+  // `directory` exists, and no other daemon uses it. The back end is borrowed.
+  static Result<KeptList> Open(io::IoBackend& backend, const std::string& directory);
+
+  // The list that a daemon of this node has kept, with its entry at own.rank. Nullopt if there is
+  // none, or not for a launch of `node_count` nodes to which `own` belongs: job, host, SSD
+  // directory, rank, capacity and agreed values are those of its entry. Address and nonce of `own`
+  // are not looked at.
+  std::optional<std::vector<NodeEntry>> Find(const NodeEntry& own, std::uint32_t node_count);
+  // Replaces what was kept.
+  Status Keep(const std::vector<NodeEntry>& nodes);
+  // To be called when the daemon ends in good order.
+  void Remove();
+
+ private:
+  KeptList(std::unique_ptr<io::Directory> directory, std::unique_ptr<io::IoQueue> queue)
+      : directory_(std::move(directory)), queue_(std::move(queue)) {}
+
+  std::unique_ptr<io::Directory> directory_;
+  std::unique_ptr<io::IoQueue> queue_;
+};
+
+}  // namespace forebay::rendezvous

@@ -1,0 +1,92 @@
+// The list of nodes that a daemon leaves behind when it is killed: only a daemon of the same node
+// and the same launch finds it.
+#include "server/rendezvous/kept_list.h"
+
+#include <functional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/memory_backend.h"
+
+namespace forebay::rendezvous::kept_list_test {
+
+std::vector<NodeEntry> Nodes() {
+  std::vector<NodeEntry> nodes;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    nodes.push_back({.identity = {.job = "4711",
+                                  .host = "n" + std::to_string(rank),
+                                  .ssd_directory = "/ssd"},
+                     .rank = NodeRank(rank),
+                     .address = {.host = "10.0.0.1", .port = static_cast<std::uint16_t>(rank + 1)},
+                     .capacity_bytes = 1 << 30,
+                     .nonce = rank + 100,
+                     .agreed = {{"configuration", "a"}}});
+  }
+  return nodes;
+}
+
+class KeptListTest : public testing::Test {
+ protected:
+  void SetUp() override { FOREBAY_EXPECT_OK(backend_.AddDirectory("/run")); }
+  KeptList Open() {
+    auto opened = KeptList::Open(backend_, "/run");
+    EXPECT_TRUE(opened.has_value()) << opened.error().ToString();
+    return std::move(*opened);
+  }
+  // The node that is started again: it does not know its address yet, and draws another nonce.
+  static NodeEntry Own() {
+    NodeEntry own = Nodes()[1];
+    own.address = {};
+    own.nonce = 7;
+    return own;
+  }
+
+  io::MemoryBackend backend_;
+};
+
+TEST_F(KeptListTest, IsFoundByTheNextDaemonOfTheNode) {
+  EXPECT_FALSE(Open().Find(Own(), 3).has_value()) << "there is none";
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes()));  // it replaces what is there
+  const auto found = Open().Find(Own(), 3);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(*found, Nodes());
+  Open().Remove();
+  EXPECT_FALSE(Open().Find(Own(), 3).has_value());
+  Open().Remove();  // there is nothing to remove any more
+}
+
+TEST_F(KeptListTest, IsNotThatOfAnotherLaunch) {
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
+  EXPECT_FALSE(Open().Find(Own(), 2).has_value()) << "another number of nodes";
+  const std::function<void(NodeEntry&)> changes[] = {
+      [](NodeEntry& own) { own.rank = NodeRank(2); },
+      [](NodeEntry& own) { own.identity.job = "4712"; },
+      [](NodeEntry& own) { own.identity.host = "n9"; },
+      [](NodeEntry& own) { own.identity.ssd_directory = "/other"; },
+      [](NodeEntry& own) { own.capacity_bytes = 1; },
+      [](NodeEntry& own) { own.agreed[0].value = "b"; },
+  };
+  for (std::size_t i = 0; i < std::size(changes); ++i) {
+    NodeEntry own = Own();
+    changes[i](own);
+    EXPECT_FALSE(Open().Find(own, 3).has_value()) << i;
+  }
+}
+
+TEST_F(KeptListTest, ADamagedOneIsNotUsed) {
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
+  auto directory = backend_.OpenDirectory("/run");
+  ASSERT_TRUE(directory.has_value());
+  FOREBAY_EXPECT_OK((*directory)->Unlink("forebayd.nodes"));
+  auto file = (*directory)->Open("forebayd.nodes", io::OpenMode::kCreate);
+  ASSERT_TRUE(file.has_value()) << file.error().ToString();
+  FOREBAY_EXPECT_OK((*file)->Truncate(50));
+  EXPECT_FALSE(Open().Find(Own(), 3).has_value());
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
+  EXPECT_TRUE(Open().Find(Own(), 3).has_value());
+}
+
+}  // namespace forebay::rendezvous::kept_list_test
