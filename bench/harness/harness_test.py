@@ -147,11 +147,15 @@ class NodesTest(unittest.TestCase):
         def ping(rows):
             return {"bytes": rows * size, "seconds": 1.0, "cpu_per_byte": 1e-9}
         figures_by_id = {figure.id: figure for figure in nodes_mpi.figures_of(size, {
-            "forebay": [forebay] * 2, "poll": [ping(100), ping(1200)],
-            "sleep": [ping(600), ping(50)]})}
+            "forebay": [forebay] * 2,
+            ("ping", "poll"): [ping(100), ping(1200)], ("ping", "sleep"): [ping(600), ping(50)],
+            ("working_ping", "poll"): [ping(400), ping(50)],
+            ("working_ping", "sleep"): [ping(300), ping(500)]})}
         self.assertAlmostEqual(figures_by_id[f"nodes.mpi.{size}"].value, 600)
         of_ping = figures_by_id[f"nodes.mpi.{size}_of_ping"]
         self.assertEqual((of_ping.low, of_ping.high), (0.5, 1.0))
+        of_ping = figures_by_id[f"nodes.mpi.{size}_of_working_ping"]
+        self.assertEqual((of_ping.low, of_ping.high), (1.2, 1.5))
 
     def test_encrypted_samples_are_compared_with_those_in_plaintext(self):
         size = nodes_link.SMALL_BYTES

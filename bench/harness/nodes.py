@@ -44,6 +44,10 @@ LAUNCH_GOALS = {
 }
 START_GOALS = {"nodes.start.first_batch_of_link": ("x", Goal(3, **AT_MOST))}
 STALL_GOALS = {"nodes.stall.of_step": ("%", Goal(2, **AT_MOST))}
+PROBING_NODES = (16, 128, 1024, 16384)
+# How much more a node of the largest job sends than one of the smallest.
+PROBING_GOALS = {f"nodes.probing.{what}_growth": ("x", Goal(1.1, **AT_MOST))
+                 for what in ("messages", "bytes")}
 SHARES_GOALS = {
     "nodes.shares.own_share": ("s", Goal(10, **AT_MOST)),
     "nodes.shares.owner_of": ("us", Goal(2, **AT_MOST)),
@@ -100,6 +104,7 @@ class Nodes:
             "resume": (self.resume, RESUME_GOALS),
             "launch": (self.launch, LAUNCH_GOALS),
             "shares": (self.shares, SHARES_GOALS),
+            "probing": (self.probing, PROBING_GOALS),
         }
 
     def run(self, only=""):
@@ -315,6 +320,25 @@ class Nodes:
         self._add(SHARES_GOALS, "nodes.shares.owner_of",
                   [1e6 * value for value in measure("BM_OwnerOf/nodes:16384", self.scale.pairs)],
                   settings="16,384 nodes, each call needs the result of the one before; CPU time")
+
+    def probing(self):
+        # Simulated time: a second run would be the same.
+        runs = [json.loads(line) for line in processes.run_text(
+            [self.binaries.find("probing_bench"), "--nodes",
+             *map(str, PROBING_NODES)]).splitlines()]
+        for run in runs:
+            name = f"nodes.probing.{run['nodes']}"
+            settings = f"{run['nodes']} nodes, one of which is killed; simulated network"
+            self._add(PROBING_GOALS, f"{name}_messages", [run["messages"]], unit="/s",
+                      settings=settings)
+            self._add(PROBING_GOALS, f"{name}_bytes", [run["bytes"]], unit="B/s",
+                      settings=settings)
+            self._add(PROBING_GOALS, f"{name}_known", [run["known_s"]], unit="s",
+                      settings="until all nodes know it")
+        for what in ("messages", "bytes"):
+            self._add(PROBING_GOALS, f"nodes.probing.{what}_growth",
+                      [runs[-1][what] / runs[0][what]],
+                      settings=f"{PROBING_NODES[-1]} nodes over {PROBING_NODES[0]}")
 
 
 def is_whole(whole, *parts):

@@ -160,8 +160,12 @@ inline constexpr std::int64_t kPeerStatsKeptMs = 60'000;     // how long it keep
 // that a half-open one is found within 15 s.
 inline constexpr int kPeerKeepaliveMs = 10'000;
 inline constexpr int kPeerKeepaliveTimeoutMs = 5'000;
+inline constexpr int kPeerIdleMs = 120'000;  // a connection to another node without calls is closed
 inline constexpr std::int64_t kNodesStatusMs = 2'000;  // `forebay status --nodes` waits for a node
-inline constexpr std::int64_t kPeerProbeMs = 5'000;  // between two pings of a node that was silent
+inline constexpr std::int64_t kFinishedPingMs = 5'000;  // a node that has finished waits so long
+inline constexpr std::size_t kGossipNewsMax = 16;    // pieces of news about nodes in one message
+inline constexpr std::uint64_t kIncarnationMax = std::uint64_t{1} << 48;  // of a node; it grows by
+                                                     // one for each objection
 
 // --- input and output --------------------------------------------------------------------
 inline constexpr std::uint32_t kIoDepthMax = 1024;

@@ -2,6 +2,7 @@
 // configuration says. Daemon::Open calls these functions in an order in which each room finds those
 // that it uses. A failure leaves what was opened before to the destructor of Daemon.
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <utility>
@@ -115,6 +116,8 @@ Status Daemon::OpenNodes(int stop_fd) {
                                          .clock = clock_,
                                          .capacity_bytes = tiers.ram_bytes + tiers.ssd_bytes,
                                          .nonce = generation_,
+                                         .socket_directory =
+                                             std::filesystem::path(socket_path_).parent_path(),
                                          .stop_fd = stop_fd,
                                          .wake = [this] { WakeMainThread(); }}));
   return {};

@@ -75,7 +75,11 @@ JobNodes::JobNodes(JobLaunch launch, const JoinParts& parts)
                        kNsPerMillisecond),
       membership_(std::make_unique<plan::Membership>()) {}
 
-JobNodes::~JobNodes() { StopAsking(); }
+// Probes of other nodes use what is destroyed before the server is.
+JobNodes::~JobNodes() {
+  StopAsking();
+  StopAnswering(/*waits=*/false);
+}
 
 Result<std::unique_ptr<JobNodes>> JobNodes::Join(JobLaunch launch, const JoinParts& parts) {
   std::unique_ptr<JobNodes> made(new JobNodes(std::move(launch), parts));
@@ -139,25 +143,102 @@ Status JobNodes::FindNodes() {
   if (is_encrypted()) {
     FOREBAY_ASSIGN(authority, peer::AuthorityDigest(certificates_));
   }
-  FOREBAY_ASSIGN(server_, ListenForNodes(config, port_of_list, certificates_));
-  FOREBAY_TRY(OpenRendezvous());
   const std::uint64_t config_digest = ContentDigest(config.datasets);
-  FOREBAY_ASSIGN(auto address, rendezvous::ParseHostPort(server_->address()));
-  const rendezvous::NodeEntry own = {.identity = {.job = launch_.launch.job.name,
+  rendezvous::NodeEntry own = {.identity = {.job = launch_.launch.job.name,
                                                   .host = host_name,
                                                   .ssd_directory = config.ssd_directory},
                                      .rank = place.rank,
-                                     .address = std::move(address),
+                                     .address = {},
                                      .capacity_bytes = parts_.capacity_bytes,
                                      .nonce = parts_.nonce,
                                      .agreed = AgreedValues(config, config_digest, authority)};
-  FOREBAY_ASSIGN(nodes_, rendezvous_->Exchange(own, place.node_count, deadline_ns_));
-  FOREBAY_TRY(OpenCarrier(place.rank));
-  FOREBAY_TRY(UseNodes(place.rank, config_digest));
+  FOREBAY_ASSIGN(has_returned_, Return(own, place.node_count, config_digest));
+  if (!has_returned_) {
+    FOREBAY_ASSIGN(server_, ListenForNodes(config, port_of_list, certificates_));
+    FOREBAY_TRY(OpenRendezvous());
+    FOREBAY_ASSIGN(own.address, rendezvous::ParseHostPort(server_->address()));
+    FOREBAY_ASSIGN(nodes_, rendezvous_->Exchange(own, place.node_count, deadline_ns_));
+    FOREBAY_TRY(OpenCarrier(place.rank));
+    FOREBAY_TRY(UseNodes(place.rank, config_digest));
+    if (kept_list_) FOREBAY_TRY(kept_list_->Keep(nodes_));
+  }
   log::Info("node {} of {} of job '{}', which others reach at {}, {}", place.rank.value(),
             place.node_count, launch_.launch.job.name, server_->address(),
             is_encrypted() ? "over encrypted connections" : "in plaintext");
   return {};
+}
+
+// A daemon of this node was killed, and left the list of nodes of its launch. If one of the others
+// answers and belongs to that launch, this daemon takes the place of the one that was killed, at
+// its address. To the others it is a node that did not answer for a while. False: all nodes have to
+// come, as at the first start.
+Result<bool> JobNodes::Return(const rendezvous::NodeEntry& own, std::uint32_t node_count,
+                              std::uint64_t config_digest) {
+  // A lost rank of MPI ends the job.
+  if (parts_.config.peer_transport == kMpi) return false;
+  FOREBAY_ASSIGN(kept_list_,
+                 rendezvous::KeptList::Open(parts_.backend, parts_.socket_directory));
+  std::optional<std::vector<rendezvous::NodeEntry>> kept = kept_list_->Find(own, node_count);
+  if (!kept) return false;
+  const rendezvous::HostPort& address = (*kept)[own.rank.value()].address;
+  auto listening = ListenForNodes(parts_.config, address.port, certificates_);
+  if (!listening.has_value() || (*listening)->address() != address.Text()) {
+    log::Warn("the list of nodes that an earlier daemon has left is not used, because others "
+              "expect this node at {}, where it cannot listen{}",
+              address.Text(),
+              listening.has_value() ? "" : ": " + listening.error().ToString());
+    return false;
+  }
+  server_ = std::move(*listening);
+  nodes_ = std::move(*kept);
+  FOREBAY_TRY(UseNodes(own.rank, config_digest));
+  if (DoesAnyAnswer()) {
+    log::Info("this daemon takes the place of one that was killed, and joins the others again");
+    return true;
+  }
+  // They have ended, or were started again, too.
+  peers_->Stop();
+  server_.reset();
+  prober_.reset();
+  peers_.reset();
+  nodes_.clear();
+  const MutexLock lock(mutex_);
+  unfinished_.clear();
+  return false;
+}
+
+// Asks some of the other nodes, at the same time.
+bool JobNodes::DoesAnyAnswer() {
+  constexpr std::int64_t kAnswerMs = 2'000;
+  constexpr std::size_t kAskedMax = 64;
+  struct Round {
+    Mutex mutex;
+    CondVar changed;
+    std::size_t awaited FOREBAY_GUARDED_BY(mutex) = 0;
+    bool is_known FOREBAY_GUARDED_BY(mutex) = false;
+  };
+  const auto round = std::make_shared<Round>();
+  std::vector<NodeRank> asked;
+  for (const rendezvous::NodeEntry& node : nodes_) {
+    if (node.rank != membership_->self() && asked.size() < kAskedMax) asked.push_back(node.rank);
+  }
+  {
+    const MutexLock lock(round->mutex);
+    round->awaited = asked.size();
+  }
+  for (const NodeRank rank : asked) {
+    // A node of another launch refuses, and one that is starting says that it has not answered.
+    peers_->Probe(rank, {}, {}, parts_.clock.NowNs() + kAnswerMs * kNsPerMillisecond,
+                  [round](const Result<probe::ProbeTransport::Answer>& answer) {
+                    const MutexLock lock(round->mutex);
+                    --round->awaited;
+                    if (answer.has_value() && answer->has_answered) round->is_known = true;
+                    round->changed.NotifyAll();
+                  });
+  }
+  UniqueLock lock(round->mutex);
+  while (round->awaited > 0 && !round->is_known) round->changed.Wait(round->mutex);
+  return round->is_known;
 }
 
 // Blocks until the other nodes have come here, too. They are started already.
@@ -201,19 +282,29 @@ Status JobNodes::UseNodes(NodeRank self, std::uint64_t config_digest) {
                                           .carrier = carrier_.get(),
                                           .self = self},
                                          parts_.clock));
+  prober_ = std::make_unique<probe::NodeProber>(probe::NodeProberParts{
+      .transport = *peers_,
+      .nodes = *membership_,
+      .clock = parts_.clock,
+      .name = [this](NodeRank node) { return nodes_[node.value()].Text(); },
+      .seed = parts_.nonce,
+      .answer_ms = static_cast<std::int64_t>(parts_.config.nodes_probe_answer_ms),
+      .suspicion_ms = static_cast<std::int64_t>(parts_.config.nodes_suspicion_s) * 1'000});
   return {};
 }
 
 Status JobNodes::Serve(const peer::PeerServerParts& parts) {
-  peer::PeerServerParts with_carrier = parts;
-  with_carrier.carrier = carrier_.get();
-  return server_ ? server_->Serve(identity_, with_carrier) : Status();
+  peer::PeerServerParts with_nodes = parts;
+  with_nodes.prober = prober_.get();
+  with_nodes.carrier = carrier_.get();
+  return server_ ? server_->Serve(identity_, with_nodes) : Status();
 }
 
 // A node is pinged until it has answered once. The callbacks own what they write to, because one
 // may still run after this function has given up.
 Status JobNodes::AwaitNodes() {
-  if (!peers_ || launch_.choice.kind != RendezvousKind::kHosts) return {};
+  // Where the others were there before, some of them may have been lost since.
+  if (!peers_ || has_returned_ || launch_.choice.kind != RendezvousKind::kHosts) return {};
   constexpr std::int64_t kPingMs = 1'000;
   constexpr std::int64_t kPauseMs = 100;
   enum class State : std::uint8_t { kSilent, kAsked, kAnswered };
@@ -266,25 +357,8 @@ Status JobNodes::AwaitNodes() {
 void JobNodes::Tick() {
   if (!peers_) return;
   const std::int64_t now_ns = parts_.clock.NowNs();
-  AskSilentNodes(now_ns);
+  prober_->Tick();
   if (has_finished_) AskWhoHasFinished(now_ns);
-}
-
-void JobNodes::AskSilentNodes(std::int64_t now_ns) {
-  // So that a node is never asked twice at once.
-  if (now_ns < next_probes_ns_ || probes_under_way_ > 0) return;
-  next_probes_ns_ = now_ns + limits::kPeerProbeMs * kNsPerMillisecond;
-  for (const rendezvous::NodeEntry& node : nodes_) {
-    if (membership_->Lives(node.rank)) continue;
-    ++probes_under_way_;
-    peers_->Ping(node.rank, next_probes_ns_, [this, &node](const Result<peer::NodeReport>& heard) {
-      if (heard.has_value()) {
-        membership_->SetLives(node.rank, true);
-        log::Info("{} answers again", node.Text());
-      }
-      --probes_under_way_;  // the last use of this object: StopAsking waits for the callback
-    });
-  }
 }
 
 void JobNodes::Finish() {
@@ -317,10 +391,10 @@ void JobNodes::AskWhoHasFinished(std::int64_t now_ns) {
   }
   round_under_way_ = asked.size();
   for (const NodeRank rank : asked) {
-    peers_->Ping(rank, now_ns + limits::kPeerProbeMs * kNsPerMillisecond,
+    peers_->Ping(rank, now_ns + limits::kFinishedPingMs * kNsPerMillisecond,
                  [this, rank](const Result<peer::NodeReport>& heard) {
                    HeardOf(nodes_[rank.value()], heard);
-                   --round_under_way_;  // the last use of this object, as in AskSilentNodes
+                   --round_under_way_;  // the last use of this object: StopAsking waits for it
                  });
   }
 }
@@ -400,6 +474,7 @@ void JobNodes::StopAnswering(bool waits) {
 
 void JobNodes::Leave() {
   if (rendezvous_) rendezvous_->Leave();
+  if (kept_list_) kept_list_->Remove();
   if (carrier_ && !carrier_->Leave(kLeaveTogetherMs)) {
     log::Warn("this node ends before the others, within {} ms: the launcher will end the job, "
               "because a rank of MPI is lost",

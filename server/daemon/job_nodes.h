@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@
 #include "server/peer/peer_identity.h"
 #include "server/peer/peer_server.h"
 #include "server/plan/membership.h"
+#include "server/probe/node_prober.h"
+#include "server/rendezvous/kept_list.h"
 #include "server/rendezvous/node_entry.h"
 #include "server/rendezvous/rendezvous.h"
 #include "server/stage/extent_source.h"
@@ -45,6 +48,8 @@ struct JoinParts {
   io::Clock& clock;
   std::uint64_t capacity_bytes = 0;  // of the tiers of this node together
   std::uint64_t nonce = 0;           // tells this daemon from every other one
+  // Of the daemon's socket: no other daemon uses it, and it outlives a daemon that is killed.
+  std::string socket_directory;
   // Readable when the daemon is to stop; -1: it is never asked to.
   int stop_fd = -1;
   // Lets the thread that calls Tick do so at once. Called by any thread.
@@ -55,8 +60,10 @@ struct JoinParts {
 class JobNodes {
  public:
   // Listens for other nodes and blocks until all of them are known, for nodes.rendezvous_timeout_s
-  // at most. Errors: those of FindLaunch and Rendezvous::Exchange; keys of the configuration are
-  // named; kCancelled: stop_fd became readable. After an error nothing is left.
+  // at most. A daemon that is started again in the place of one that was killed joins the others
+  // again, without a rendezvous, if one of them answers. Errors: those of FindLaunch and
+  // Rendezvous::Exchange; keys of the configuration are named; kCancelled: stop_fd became readable.
+  // After an error nothing is left.
   static Result<std::unique_ptr<JobNodes>> Join(JobLaunch launch, const JoinParts& parts);
   // StopAnswering must have waited, or threads of the stager must be able to end.
   ~JobNodes();
@@ -75,8 +82,8 @@ class JobNodes {
   // that all nodes listen. kDeadlineExceeded names the nodes that do not; kCancelled as in Join.
   Status AwaitNodes();
 
-  // Asks nodes that did not answer whether they do again, and after Finish all others whether they
-  // have finished. Call it about once a second.
+  // Probes other nodes (probe::NodeProber), and after Finish asks all others whether they have
+  // finished. Call it about once a second.
   void Tick();
 
   // The readers of this node have ended for good. It still answers others, which learn this by
@@ -122,7 +129,9 @@ class JobNodes {
   Status OpenRendezvous();
   Status OpenCarrier(NodeRank self);
   Status UseNodes(NodeRank self, std::uint64_t config_digest);
-  void AskSilentNodes(std::int64_t now_ns);
+  Result<bool> Return(const rendezvous::NodeEntry& own, std::uint32_t node_count,
+                      std::uint64_t config_digest);
+  bool DoesAnyAnswer();
   void AskWhoHasFinished(std::int64_t now_ns);
   void HeardOf(const rendezvous::NodeEntry& node, const Result<peer::NodeReport>& heard);
 
@@ -131,15 +140,14 @@ class JobNodes {
   std::int64_t deadline_ns_ = 0;  // of Join and AwaitNodes
   std::unique_ptr<io::Directory> directory_;
   std::unique_ptr<rendezvous::Rendezvous> rendezvous_;
+  std::optional<rendezvous::KeptList> kept_list_;  // none: a job of one node, or of MPI
+  bool has_returned_ = false;  // in the place of a daemon that was killed
   std::unique_ptr<peer::ModuleCarrier> carrier_;  // null: peer.transport = "grpc"
   std::unique_ptr<peer::PeerServer> server_;
   peer::NodeCertificates certificates_;  // of this node; empty: plaintext
   peer::PeerIdentity identity_;
   std::vector<rendezvous::NodeEntry> nodes_;  // by rank
   std::unique_ptr<plan::Membership> membership_;
-  // Pings to nodes that did not answer.
-  std::int64_t next_probes_ns_ = 0;
-  std::atomic<std::size_t> probes_under_way_ = 0;
   std::atomic<bool> has_finished_ = false;
   Mutex mutex_;
   std::set<NodeRank> unfinished_ FOREBAY_GUARDED_BY(mutex_);  // other nodes, until they have
@@ -147,6 +155,7 @@ class JobNodes {
   std::int64_t next_round_ns_ = 0;
   std::atomic<std::size_t> round_under_way_ = 0;
   std::unique_ptr<peer::GrpcPeers> peers_;
+  std::unique_ptr<probe::NodeProber> prober_;
 };
 
 }  // namespace forebay::daemon

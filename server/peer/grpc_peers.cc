@@ -219,7 +219,8 @@ Result<stage::PartAnswer> GrpcPeers::ReadPart(const stage::PartRequest& request,
   return call->Await(part);
 }
 
-void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request, Done done) {
+void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request,
+                     fetch::RowSource::Done done) {
   const Result<PeerLink*> link = LinkTo(request->node);
   if (!link.has_value()) return done(link.error());
   // A call asks for one row at least.
@@ -292,6 +293,26 @@ void GrpcPeers::Ping(NodeRank node, std::int64_t deadline_ns, Pinged done) {
   const Result<PeerLink*> link = LinkTo(node);
   if (!link.has_value()) return done(link.error());
   (*link)->StartAtOnce(std::make_shared<PingCall>(**link, clock_, deadline_ns, std::move(done)));
+}
+
+void GrpcPeers::Probe(NodeRank to, std::optional<NodeRank> target, const probe::Gossip& gossip,
+                      std::int64_t deadline_ns, probe::ProbeTransport::Done done) {
+  const Result<PeerLink*> link = LinkTo(to);
+  if (!link.has_value()) return done(link.error());
+  const ProbeAsked asked{.identity = identity_, .from = self_, .target = target, .gossip = gossip};
+  (*link)->StartAtOnce(std::make_shared<UnaryCall>(
+      **link, clock_,
+      UnaryRequest{
+          .method = "Probe", .message = WriteRequest(asked), .deadline_ns = deadline_ns},
+      [node_count = links_.size() + 1,
+       done = std::move(done)](const Result<grpc::ByteBuffer>& reply) {
+        if (!reply.has_value()) return done(reply.error());
+        done(ParseProbeReply(*reply, node_count));
+      }));
+}
+
+void GrpcPeers::GiveUp(NodeRank node) {
+  if (const Result<PeerLink*> link = LinkTo(node); link.has_value()) (*link)->GiveUp();
 }
 
 LinkFigures GrpcPeers::figures(NodeRank node) const { return links_.at(node)->figures(); }

@@ -1,13 +1,14 @@
 // GrpcPeers: asks the other nodes of the job for extents, rows, catalog parts and sizes of files,
-// and gives them checksums of first reads, over gRPC. It is what ExtentSupplier, RowRouter,
-// Cataloguer and FirstReadSharing are given in a job of several nodes; PeerServer answers on the
-// other node. The addresses of the nodes are given as a table.
+// gives them checksums of first reads, and probes them, over gRPC. It is what ExtentSupplier,
+// RowRouter, Cataloguer, FirstReadSharing and NodeProber are given in a job of several nodes;
+// PeerServer answers on the other node. The addresses of the nodes are given as a table.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "server/peer/payload_carrier.h"
 #include "server/peer/job_certificates.h"
 #include "server/peer/peer_identity.h"
+#include "server/probe/probe_transport.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/first_read_keepers.h"
 #include "server/stage/part_source.h"
@@ -46,7 +48,8 @@ class GrpcPeers final : public stage::ExtentSource,
                         public stage::FirstReadKeepers,
                         public stage::PartSource,
                         public stage::StatSource,
-                        public fetch::RowSource {
+                        public fetch::RowSource,
+                        public probe::ProbeTransport {
  public:
   // Checks the addresses (CheckPeerAddress), and changes malloc's settings for the process
   // (KeepMessageMemory). The clock is borrowed.
@@ -69,12 +72,17 @@ class GrpcPeers final : public stage::ExtentSource,
   // Blocks for limits::kPeerStatDeadlineMs at most.
   Result<std::vector<io::FileInfo>> Stat(const stage::StatRequest& request) override;
   // A request of many rows is sent as several calls.
-  void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) override;
+  void Read(std::shared_ptr<const fetch::RowRequest> request,
+            fetch::RowSource::Done done) override;
   void Keep(stage::KeepRequest request, Kept kept) override;
   // Whether the node answers, and what it reports. `done` is called once, from any thread, perhaps
   // within this call.
   using Pinged = std::function<void(Result<NodeReport>)>;
   void Ping(NodeRank node, std::int64_t deadline_ns, Pinged done);
+
+  void Probe(NodeRank to, std::optional<NodeRank> target, const probe::Gossip& gossip,
+             std::int64_t deadline_ns, probe::ProbeTransport::Done done) override;
+  void GiveUp(NodeRank node) override;
 
   // What this node has received from that one, a node of the table.
   LinkFigures figures(NodeRank node) const;

@@ -24,6 +24,10 @@ CallSet::iterator FindIn(CallSet& calls, const PeerCall* raw) {
       calls, [raw](const std::shared_ptr<PeerCall>& call) { return call.get() == raw; });
 }
 
+// Beyond this, gRPC itself would let calls wait, and probes of the node behind them. So the rest of
+// the streams is for probes.
+constexpr std::size_t kCallsMax = limits::kRpcStreamsPerConnectionMax - 8;
+
 Error Stopping() { return Error(ErrorCode::kCancelled, "the daemon is shutting down"); }
 
 }  // namespace
@@ -102,7 +106,7 @@ PeerLink::Calls PeerLink::TakeReadyLocked() {
   const std::uint64_t bound = bound_.bytes();
   bool is_full = false;
   std::erase_if(waiting_, [&](const std::shared_ptr<PeerCall>& call) FOREBAY_REQUIRES(mutex_) {
-    if (call->is_resting_) return false;
+    if (call->is_resting_ || under_way_ >= kCallsMax) return false;
     const std::uint64_t bytes = call->bytes();
     // One call alone may be larger than the bound.
     const bool fits =
@@ -273,8 +277,8 @@ void PeerLink::Ended(PeerCall& call, std::uint64_t answered_bytes) {
       const std::int64_t now_ns = clock_.NowNs();
       bound_.OnAnswer(answered_bytes, now_ns - call.begun_ns_, now_ns);
     }
-    ready = TakeReadyLocked();
     if (call.waits_its_turn_ && --under_way_ == 0) AddBusyTimeLocked();
+    ready = TakeReadyLocked();
   }
   BeginAll(ready);
   ready.clear();
@@ -337,6 +341,32 @@ void PeerLink::HeardHello(const Status& status) {
   // Last: Stop waits for it.
   const MutexLock lock(mutex_);
   --hellos_;
+  changed_.NotifyAll();
+}
+
+void PeerLink::GiveUp() {
+  std::deque<std::shared_ptr<PeerCall>> waiting;
+  Calls active;
+  {
+    const MutexLock lock(mutex_);
+    waiting.swap(waiting_);
+    for (const std::shared_ptr<PeerCall>& call : waiting) CancelAlarms(*call);
+    for (const std::shared_ptr<PeerCall>& call : active_) {
+      // Probes and pings find out themselves whether the node answers.
+      if (call->waits_its_turn_) active.push_back(call);
+    }
+    ++ending_;
+  }
+  const Error is_dead(
+      ErrorCode::kUnavailable,
+      fmt::format("node {} counts as dead, because it does not answer probes", address_));
+  for (const std::shared_ptr<PeerCall>& call : waiting) call->Fail(is_dead);
+  // The error of a cancelled call is kUnavailable, too.
+  for (const std::shared_ptr<PeerCall>& call : active) call->Cancel();
+  waiting.clear();  // as in Ended
+  active.clear();
+  const MutexLock lock(mutex_);
+  --ending_;
   changed_.NotifyAll();
 }
 

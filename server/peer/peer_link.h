@@ -63,6 +63,11 @@ class PeerLink {
   void CountWrong();
   LinkFigures figures();
 
+  // The node counts as dead: calls that wait, and those that Start has begun, end with
+  // kUnavailable, as if the node had not answered. Does not wait for that. Later calls are made as
+  // ever.
+  void GiveUp();
+
   // Fails calls that wait, cancels those that have begun, and waits until all have ended.
   void Stop();
 

@@ -1,8 +1,8 @@
 // Fuzz target: the answers of another node, as messages each behind its length (protobuf's
-// delimited form), to a request for rows, to one for an extent, to first reads and to a request for
-// sizes of files. Whatever they are, only memory that was meant for them is written, an answer is
-// complete only if it has that many bytes, only first reads that were given are named, and there
-// are no more sizes than files.
+// delimited form), to a request for rows, to one for an extent, to first reads, to a request for
+// sizes of files and to a probe. Whatever they are, only memory that was meant for them is written,
+// an answer is complete only if it has that many bytes, only first reads that were given are named,
+// there are no more sizes than files, and news are about nodes of the job.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -119,6 +119,19 @@ void ReceiveStatsReply(const std::vector<std::string>& messages) {
   }
 }
 
+void ReceiveProbeReply(const std::vector<std::string>& messages) {
+  constexpr std::size_t kNodes = 300;
+  for (const std::string& message : messages) {
+    const auto answer = ParseProbeReply(InSlices(message), kNodes);
+    if (!answer.has_value()) continue;
+    FOREBAY_CHECK(answer->gossip.news.size() <= limits::kGossipNewsMax);
+    FOREBAY_CHECK(answer->gossip.incarnation <= limits::kIncarnationMax);
+    const auto again = ParseProbeReply(WriteProbeReply(*answer), kNodes);
+    FOREBAY_CHECK(again.has_value() && again->has_answered == answer->has_answered);
+    FOREBAY_CHECK(again->gossip.news == answer->gossip.news);
+  }
+}
+
 }  // namespace
 }  // namespace forebay::peer
 
@@ -129,5 +142,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   forebay::peer::ReceiveExtent(messages);
   forebay::peer::ReceiveFirstReadsReply(messages);
   forebay::peer::ReceiveStatsReply(messages);
+  forebay::peer::ReceiveProbeReply(messages);
   return 0;
 }

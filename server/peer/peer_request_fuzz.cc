@@ -59,6 +59,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FOREBAY_CHECK(part->request.catalog_fingerprint == 0);
     FOREBAY_CHECK(again->object == part->object && again->object_hash == part->object_hash);
   }
+  constexpr std::size_t kNodes = 300;  // so that ranks of two bytes occur, good and bad ones
+  if (const auto asked = peer::ParseProbeAsked(message, kNodes); asked.has_value()) {
+    FOREBAY_CHECK(asked->from.value() < kNodes);
+    FOREBAY_CHECK(!asked->target || asked->target->value() < kNodes);
+    FOREBAY_CHECK(asked->gossip.news.size() <= limits::kGossipNewsMax);
+    for (const probe::News& news : asked->gossip.news) {
+      FOREBAY_CHECK(news.node.value() < kNodes && news.incarnation <= limits::kIncarnationMax);
+    }
+    const auto again = peer::ParseProbeAsked(peer::WriteRequest(*asked), kNodes);
+    FOREBAY_CHECK(again.has_value() && again->identity == asked->identity);
+    FOREBAY_CHECK(again->from == asked->from && again->target == asked->target);
+    FOREBAY_CHECK(again->gossip.news == asked->gossip.news);
+  }
   if (const auto stats = peer::ParseStatsAsked(message); stats.has_value()) {
     FOREBAY_CHECK(!stats->paths.empty() && stats->paths.size() <= limits::kStatPathsMax);
     for (const std::string& path : stats->paths) {

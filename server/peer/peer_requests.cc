@@ -95,6 +95,40 @@ std::uint64_t DigestOf(const FirstReadsGiven& given) {
   return Checksum(writer.bytes());
 }
 
+// Adds what is said about nodes to a message of either direction.
+template <typename Message>
+void SetGossip(const probe::Gossip& gossip, Message& message) {
+  message.set_incarnation(gossip.incarnation);
+  for (const probe::News& news : gossip.news) {
+    v1::NodeNews& written = *message.add_news();
+    written.set_node(news.node.value());
+    written.set_state(static_cast<std::uint32_t>(news.state));
+    written.set_incarnation(news.incarnation);
+  }
+}
+
+template <typename Message>
+Result<probe::Gossip> GossipOf(const Message& message, std::size_t node_count) {
+  probe::Gossip gossip{.incarnation = message.incarnation()};
+  std::uint64_t highest = message.incarnation();
+  bool is_good = static_cast<std::size_t>(message.news_size()) <= limits::kGossipNewsMax;
+  for (const v1::NodeNews& news : message.news()) {
+    highest = std::max<std::uint64_t>(highest, news.incarnation());
+    is_good = is_good && news.node() < node_count &&
+              news.state() <= static_cast<std::uint32_t>(probe::NodeState::kDead);
+    if (!is_good) break;
+    gossip.news.push_back({.node = NodeRank(news.node()),
+                           .state = static_cast<probe::NodeState>(news.state()),
+                           .incarnation = news.incarnation()});
+  }
+  // A node goes beyond the incarnation that it hears of itself, so the number must not wrap.
+  if (is_good && highest <= limits::kIncarnationMax) return gossip;
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("a probe with {} pieces of news (at most {}), of which one has a node, "
+                           "a state or an incarnation that cannot be",
+                           message.news_size(), limits::kGossipNewsMax));
+}
+
 }  // namespace
 
 grpc::ByteBuffer WriteRequest(const RowsAsked& asked) {
@@ -281,6 +315,45 @@ Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& bytes) {
                                .catalog_fingerprint = 0},
                    .object = ObjectId(message.object()),
                    .object_hash = message.object_hash()};
+}
+
+grpc::ByteBuffer WriteRequest(const ProbeAsked& asked) {
+  v1::ProbeRequest message;
+  message.set_identity(asked.identity);
+  message.set_from(asked.from.value());
+  if (asked.target) message.set_target(asked.target->value());
+  SetGossip(asked.gossip, message);
+  return ToBuffer(message);
+}
+
+Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
+  v1::ProbeRequest message;
+  FOREBAY_TRY(Parse(bytes, message));
+  if (message.from() >= node_count || (message.has_target() && message.target() >= node_count)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("a probe of node {} for node {}, in a job of {} nodes",
+                             message.target(), message.from(), node_count));
+  }
+  ProbeAsked asked{.identity = message.identity(), .from = NodeRank(message.from())};
+  if (message.has_target()) asked.target = NodeRank(message.target());
+  FOREBAY_ASSIGN(asked.gossip, GossipOf(message, node_count));
+  return asked;
+}
+
+grpc::ByteBuffer WriteProbeReply(const probe::ProbeTransport::Answer& answer) {
+  v1::ProbeReply message;
+  message.set_has_answered(answer.has_answered);
+  SetGossip(answer.gossip, message);
+  return ToBuffer(message);
+}
+
+Result<probe::ProbeTransport::Answer> ParseProbeReply(const grpc::ByteBuffer& bytes,
+                                                      std::size_t node_count) {
+  v1::ProbeReply message;
+  FOREBAY_TRY(Parse(bytes, message));
+  FOREBAY_ASSIGN(probe::Gossip gossip, GossipOf(message, node_count));
+  return probe::ProbeTransport::Answer{.gossip = std::move(gossip),
+                                       .has_answered = message.has_answered()};
 }
 
 Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& bytes) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "proto/contract/result.h"
 #include "server/fetch/row_source.h"
 #include "server/io/io_backend.h"
+#include "server/probe/probe_transport.h"
 #include "server/stage/gfs/first_reads.h"
 
 namespace forebay::peer {
@@ -64,10 +66,18 @@ struct StatsAsked {
   std::vector<std::string> paths;  // stage::CheckBatch accepts them
 };
 
+struct ProbeAsked {
+  std::uint64_t identity = 0;       // DigestOf the identity of the node that asks
+  NodeRank from = NodeRank(0);      // the node that asks
+  std::optional<NodeRank> target = {};  // the node that is to be probed for it
+  probe::Gossip gossip = {};
+};
+
 grpc::ByteBuffer WriteRequest(const RowsAsked& asked);
 grpc::ByteBuffer WriteRequest(const ExtentAsked& asked);
 grpc::ByteBuffer WriteRequest(const FirstReadsGiven& given);
 grpc::ByteBuffer WriteRequest(const PartAsked& asked);
+grpc::ByteBuffer WriteRequest(const ProbeAsked& asked);
 // The request that is parsed to StatsAsked.
 grpc::ByteBuffer WriteStatsRequest(const PeerRequest& request, std::span<const std::string> paths);
 
@@ -78,6 +88,13 @@ Result<ExtentAsked> ParseExtentAsked(const grpc::ByteBuffer& message);
 Result<FirstReadsGiven> ParseFirstReadsGiven(const grpc::ByteBuffer& message);
 Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& message);
 Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& message);
+// All ranks are below `node_count`.
+Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& message, std::size_t node_count);
+
+// The answer to ProbeAsked. kInvalidArgument: the message is no answer.
+grpc::ByteBuffer WriteProbeReply(const probe::ProbeTransport::Answer& answer);
+Result<probe::ProbeTransport::Answer> ParseProbeReply(const grpc::ByteBuffer& message,
+                                                      std::size_t node_count);
 
 // The answer to FirstReadsGiven: the indexes of the reads that differ, in rising order.
 grpc::ByteBuffer WriteFirstReadsReply(std::span<const std::uint32_t> differing);

@@ -41,7 +41,8 @@ namespace {
 // These get their messages as bytes, which are neither parsed nor copied by gRPC.
 using Raw = v1::Peer::WithRawCallbackMethod_Extent<v1::Peer::WithRawCallbackMethod_Samples<
     v1::Peer::WithRawCallbackMethod_FirstReads<v1::Peer::WithRawCallbackMethod_CatalogPart<
-        v1::Peer::WithRawCallbackMethod_ObjectStats<v1::Peer::Service>>>>>;
+        v1::Peer::WithRawCallbackMethod_ObjectStats<
+            v1::Peer::WithRawCallbackMethod_Probe<v1::Peer::Service>>>>>>;
 using CallbackService = v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbackMethod_Ping<Raw>>;
 
 // Bytes of rows that are sent to a node at the same time. They are enough that gRPC always has a
@@ -148,6 +149,9 @@ struct PeerServer::Service final : public CallbackService {
   grpc::ServerUnaryReactor* ObjectStats(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* Probe(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* reply) override;
 
   // A call of Hello that came before Serve. gRPC keeps the request until the call is finished.
   struct HeldHello {
@@ -174,11 +178,13 @@ struct PeerServer::Service final : public CallbackService {
   void AnswerRows(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream,
                   const std::shared_ptr<HeldTurn>& turn);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
+  Status AnswerProbe(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   // Begins to answer a call of one message. An error is the answer.
   using BeginAnswer = Status (Service::*)(const grpc::ByteBuffer& request,
                                           const std::shared_ptr<UnaryAnswer>& answer);
+  // `is_limited`: not beyond the limit of calls.
   grpc::ServerUnaryReactor* AnswerOnce(const grpc::ByteBuffer& request, grpc::ByteBuffer& reply,
-                                       BeginAnswer begin);
+                                       BeginAnswer begin, bool is_limited = true);
   Status KeepFirstReads(const grpc::ByteBuffer& request,
                         const std::shared_ptr<UnaryAnswer>& answer);
   Status AnswerStats(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
@@ -486,7 +492,7 @@ Status PeerServer::Service::AnswerStats(const grpc::ByteBuffer& request,
 
 grpc::ServerUnaryReactor* PeerServer::Service::AnswerOnce(const grpc::ByteBuffer& request,
                                                           grpc::ByteBuffer& reply,
-                                                          BeginAnswer begin) {
+                                                          BeginAnswer begin, bool is_limited) {
   // The set keeps it until gRPC is done with the call, as a stream.
   const auto answer =
       std::make_shared<UnaryAnswer>(reply, [this](const std::shared_ptr<UnaryAnswer>& ended) {
@@ -496,7 +502,7 @@ grpc::ServerUnaryReactor* PeerServer::Service::AnswerOnce(const grpc::ByteBuffer
   bool is_full = false;
   {
     const MutexLock lock(mutex);
-    is_full = IsFullLocked();
+    is_full = is_limited && IsFullLocked();
     answers.insert(answer);
   }
   const Status begun = is_full ? Status(IsFull()) : (this->*begin)(request, answer);
@@ -514,6 +520,41 @@ grpc::ServerUnaryReactor* PeerServer::Service::ObjectStats(grpc::CallbackServerC
                                                            const grpc::ByteBuffer* request,
                                                            grpc::ByteBuffer* reply) {
   return AnswerOnce(*request, *reply, &Service::AnswerStats);
+}
+
+grpc::ServerUnaryReactor* PeerServer::Service::Probe(grpc::CallbackServerContext*,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* reply) {
+  return AnswerOnce(*request, *reply, &Service::AnswerProbe, /*is_limited=*/false);
+}
+
+// Answered by gRPC's thread alone, and also by a node that answers as many calls as it may: it is
+// alive. A node that is starting answers with a no: nobody suspects it for that, and nobody asks it
+// for anything yet.
+Status PeerServer::Service::AnswerProbe(const grpc::ByteBuffer& request,
+                                        const std::shared_ptr<UnaryAnswer>& answer) {
+  const Serving* const now = serving.load();
+  if (now == nullptr || now->parts.prober == nullptr) {
+    FOREBAY_TRY(ParseProbeAsked(request, limits::kNodeCountMax));
+    answer->Answer(WriteProbeReply({}));
+    return {};
+  }
+  probe::NodeProber& prober = *now->parts.prober;
+  FOREBAY_ASSIGN(ProbeAsked asked, ParseProbeAsked(request, prober.node_count()));
+  if (asked.identity != now->digest) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("node {} belongs to another launch of the job", address));
+  }
+  if (!asked.target) {
+    answer->Answer(WriteProbeReply(
+        {.gossip = prober.Hear(asked.from, asked.gossip), .has_answered = true}));
+    return {};
+  }
+  prober.ProbeFor(asked.from, asked.gossip, *asked.target,
+                  [answer](const probe::ProbeTransport::Answer& heard) {
+                    answer->Answer(WriteProbeReply(heard));
+                  });
+  return {};
 }
 
 void PeerServer::Service::AnswerPart(const grpc::ByteBuffer& request,

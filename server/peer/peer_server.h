@@ -14,6 +14,7 @@
 #include "server/peer/payload_carrier.h"
 #include "server/peer/job_certificates.h"
 #include "server/peer/peer_identity.h"
+#include "server/probe/node_prober.h"
 #include "server/stage/dataset.h"
 #include "server/stage/local_extents.h"
 #include "server/stage/local_first_reads.h"
@@ -38,6 +39,8 @@ struct PeerServerParts {
   std::function<NodeReport()> report = nullptr;  // for Ping; null: nothing is reported
   // Told where readers of other nodes are in their orders; null: nobody wants to know.
   std::function<void(const stage::Dataset&, const fetch::ReaderPlace&)> note_place = nullptr;
+  // Answers probes; null: this node answers them without news.
+  probe::NodeProber* prober = nullptr;
   // Sends the bytes of rows, if it is not null and the node that asks waits for them there.
   PayloadCarrier* carrier = nullptr;
 };

@@ -152,7 +152,13 @@ void RowsCall::Cancel() {
     const MutexLock lock(mutex_);
     // gRPC's call has ended, and does not tell us any more.
     if (has_alarm_ && messages_left_ > 0) {
-      if (!error_) error_ = Withdrawn();
+      if (!error_) {
+        // The same as gRPC's call would say.
+        error_ = wanted_.unwanted.stop_requested()
+                     ? Withdrawn()
+                     : Error(ErrorCode::kUnavailable,
+                             fmt::format("node {}: cancelled", link_.address()));
+      }
       must_cancel = TakeCancelLocked();
     }
   }

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,6 +107,15 @@ class NodesTest : public ::testing::Test {
     v1::DrainReply reply;
     const auto context = NewContext();
     EXPECT_TRUE(ClientOf(rank)->admin().Drain(context.get(), request, &reply).ok());
+  }
+  // Whether a line of a node's log says this about another node.
+  bool LogSays(std::uint32_t rank, std::uint32_t about, const std::string& what) const {
+    std::istringstream lines(ReadText(rig_.node_log(rank)));
+    const std::string name = "(rank " + std::to_string(about) + ")";
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find(name) != line.npos && line.find(what) != line.npos) return true;
+    }
+    return false;
   }
   std::uint64_t GfsBytes(std::uint32_t rank) { return ClientOf(rank)->Status().gfs().bytes(); }
   std::uint64_t GfsBytesOfAll() {

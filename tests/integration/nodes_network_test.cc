@@ -145,9 +145,7 @@ TEST_P(CutLinkTest, CostsTheShareOfTheNodeWhichIsUsedAgainLater) {
 
   network_.Restore(2);
   for (const std::uint32_t rank : others) {
-    EXPECT_TRUE(Eventually([this, rank] {
-      return ReadText(rig_.node_log(rank)).find("answers again") != std::string::npos;
-    })) << rank;
+    EXPECT_TRUE(Eventually([this, rank] { return LogSays(rank, 2, "answers again"); })) << rank;
   }
   const std::uint64_t received = NodesSeenBy(0)[2].received_bytes();
   ExpectExact(ReadTogether(others, 2));

@@ -25,6 +25,7 @@ namespace forebay::integration {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A TCP port of the loopback interface that nobody listens on now. It lies outside the range from
 // which the kernel chooses ports for those who ask for any (ip_local_port_range begins at 32768),
@@ -81,6 +82,28 @@ TEST_F(NodesTest, AKilledDaemonCostsItsShareAndNoSample) {
   std::uint64_t bytes = lost;
   for (const std::uint32_t rank : {0U, 1U, 3U}) bytes += GfsBytes(rank);
   EXPECT_EQ(bytes, rig_.dataset_bytes() + lost);
+}
+
+// Its connections stay open, so requests to it would end only when gRPC finds them silent.
+TEST_F(NodesTest, AStoppedDaemonKeepsNobodyWaiting) {
+  StartAll({"--set", "nodes.suspicion_s=2"});
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  AwaitStagedEverywhere();
+  const std::uint64_t share = GfsBytes(2);
+  daemons_[2]->Signal(SIGSTOP);
+  ExpectExact(ReadTogether({0, 1, 3}, 1));
+  for (const std::uint32_t rank : {0U, 1U, 3U}) {
+    EXPECT_TRUE(Eventually([&] { return LogSays(rank, 2, "counts as dead"); })) << rank;
+  }
+  daemons_[2]->Signal(SIGCONT);
+  for (const std::uint32_t rank : {0U, 1U, 3U}) {
+    EXPECT_TRUE(Eventually([&] { return LogSays(rank, 2, "answers again"); })) << rank;
+  }
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 2));
+  EXPECT_LE(GfsBytesOfAll(), rig_.dataset_bytes() + share);
+  EXPECT_GT(GfsBytesOfAll(), rig_.dataset_bytes());
+  EXPECT_THAT(ReadText(rig_.node_log(2)), Not(HasSubstr("counts as dead")))
+      << "it was node 2 that did not listen";
 }
 
 // The share of a killed daemon has to be read again, and its bytes were altered meanwhile behind

@@ -25,6 +25,10 @@ def _allowed_rooms():
     # Tells a daemon at its start which nodes there are; only the daemon wires it.
     allowed["server/rendezvous"] = {"proto/contract", "server/io", "server/rendezvous"}
     allowed["server/daemon"].add("server/rendezvous")
+    # Finds out which nodes answer; peer carries its messages, and the daemon wires it.
+    allowed["server/probe"] = {"proto/contract", "server/io", "server/plan", "server/probe"}
+    allowed["server/peer"].add("server/probe")
+    allowed["server/daemon"].add("server/probe")
     # peer and stream stand side by side: each implements or uses what fetch declares.
     allowed["server/stream"].discard("server/peer")
     allowed["client"] = {"proto/contract", "compress", "client"}

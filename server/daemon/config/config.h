@@ -30,6 +30,8 @@ struct Config {
   // [nodes], [peer]
   std::string nodes_rendezvous;        // none, pmix, directory:PATH, hosts:PATH
   std::uint64_t nodes_rendezvous_timeout_s = 60;
+  std::uint64_t nodes_probe_answer_ms = 500;
+  std::uint64_t nodes_suspicion_s = 5;
   std::string peer_interface;          // a name, a subnet or an address; empty: the only one
   std::string peer_ports;              // "7000", "7000-7099"; empty: any
   std::string peer_secret;             // file:PATH, none; empty: FOREBAY_JOB_SECRET, if it is set

@@ -18,16 +18,21 @@
 namespace forebay::daemon {
 namespace {
 
+constexpr std::uint64_t kProbeAnswerMsMin = 100;
+// A period of the protocol is a second, and helpers need some of it.
+constexpr std::uint64_t kProbeAnswerMsMax = 700;
+
 // Errors of the setters name the value and what is allowed; SetConfigKey adds the name of the key.
-Status SetNumber(std::uint64_t& target, const std::string& text, std::uint64_t max) {
+Status SetNumber(std::uint64_t& target, const std::string& text, std::uint64_t max,
+                 std::uint64_t min = 0) {
   // from_chars takes no sign for an unsigned number, so "-1" is refused and does not become a large
   // one.
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   // The whole text must be a number: from_chars alone would take "8 GiB" as 8.
-  if (error != std::errc() || end != text.data() + text.size() || value > max) {
+  if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("'{}' is not a whole number between 0 and {}", text, max));
+                 fmt::format("'{}' is not a whole number between {} and {}", text, min, max));
   }
   target = value;
   return {};
@@ -88,10 +93,10 @@ auto ByteCount(std::string Config::*member, ByteBounds bounds) {
   };
 }
 
-// A whole number from 0 to `max`.
-auto Number(std::uint64_t Config::*member, std::uint64_t max) {
-  return [member, max](Config& config, const std::string& text) {
-    return SetNumber(config.*member, text, max);
+// A whole number from `min` to `max`.
+auto Number(std::uint64_t Config::*member, std::uint64_t max, std::uint64_t min = 0) {
+  return [member, max, min](Config& config, const std::string& text) {
+    return SetNumber(config.*member, text, max, min);
   };
 }
 
@@ -214,14 +219,19 @@ std::vector<ConfigKey> NodeKeys() {
       {"nodes.rendezvous_timeout_s", "60",
        "Seconds for which a daemon waits at its start for the daemons of the other nodes. Then it "
        "fails, and names those that are missing (not with pmix, which does not say who they are).",
-       [](Config& config, const std::string& text) {
-         Status set = SetNumber(config.nodes_rendezvous_timeout_s, text, kRetrySecondsMax);
-         // No other daemon could have come.
-         if (set.has_value() && config.nodes_rendezvous_timeout_s == 0) {
-           set = Error(ErrorCode::kInvalidArgument, "must be at least 1 second");
-         }
-         return set;
-       }},
+       // With 0, no other daemon could have come.
+       Number(&Config::nodes_rendezvous_timeout_s, kRetrySecondsMax, /*min=*/1)},
+      {"nodes.probe_answer_ms", "500",
+       "Milliseconds in which a node has to answer a probe, between 100 and 700. Each node probes "
+       "another one once a second, and asks three others to do so if no answer comes. Raise it "
+       "where nodes are so busy that the log often takes one of them for dead that is not.",
+       Number(&Config::nodes_probe_answer_ms, kProbeAnswerMsMax, /*min=*/kProbeAnswerMsMin)},
+      {"nodes.suspicion_s", "5",
+       "Seconds that a node which answered no probe has to object before it counts as dead: then "
+       "its share is read by others, and requests to it end. In jobs of more than ten nodes it has "
+       "log10(nodes) times as long. A shorter time finds lost nodes sooner, and takes more that "
+       "only stand still for lost ones, which costs reads from the GFS.",
+       Number(&Config::nodes_suspicion_s, kRetrySecondsMax, /*min=*/1)},
       {"peer.interface", "",
        "Where this daemon listens for other nodes: the name of an interface (ib0), a subnet "
        "(10.1.0.0/16), or an address. Empty: the only interface that is not loopback. It is used "
@@ -285,25 +295,13 @@ std::vector<ConfigKey> StreamKeys() {
 std::vector<ConfigKey> StageKeys() {
   return {
       {"stage.readers", "8", "Threads that read the GFS. Each of them reads one extent at a time.",
-       [](Config& config, const std::string& text) {
-         Status set = SetNumber(config.stage_readers, text, 64);
-         // With 0 readers nothing would ever be staged, and no error would say so.
-         if (set.has_value() && config.stage_readers == 0) {
-           set = Error(ErrorCode::kInvalidArgument, "must be at least 1");
-         }
-         return set;
-       }},
+       // With 0 readers nothing would ever be staged, and no error would say so.
+       Number(&Config::stage_readers, 64, /*min=*/1)},
       {"stage.requests", "8",
        "GFS reads in flight, over all readers. Raise it where the GFS takes long to answer one "
        "request; lower it so that extents that are demanded first arrive sooner.",
-       [](Config& config, const std::string& text) {
-         Status set = SetNumber(config.stage_requests, text, limits::kIoDepthMax);
-         // The gate would admit no request.
-         if (set.has_value() && config.stage_requests == 0) {
-           set = Error(ErrorCode::kInvalidArgument, "must be at least 1");
-         }
-         return set;
-       }},
+       // With 0, the gate would admit no request.
+       Number(&Config::stage_requests, limits::kIoDepthMax, /*min=*/1)},
       {"stage.request", "4MiB",
        "Size of one GFS read, between 4KiB and 64MiB. Formats without an index (tar, JSON lines) "
        "are catalogued with smaller reads if tier.ram.capacity has no space for eight of this "
@@ -312,31 +310,17 @@ std::vector<ConfigKey> StageKeys() {
       {"stage.retry_for", "300",
        "Seconds for which a GFS call that fails with a transient error (EIO, ESTALE, ETIMEDOUT, "
        "...) is repeated; readers wait meanwhile. 0: the first error is final.",
-       [](Config& config, const std::string& text) {
-         return SetNumber(config.stage_retry_for_s, text, kRetrySecondsMax);
-       }},
+       Number(&Config::stage_retry_for_s, kRetrySecondsMax)},
       {"stage.retry_max_interval", "3",
        "Longest pause between two tries of such a call, in seconds.",
-       [](Config& config, const std::string& text) {
-         Status set = SetNumber(config.stage_retry_max_interval_s, text, kRetrySecondsMax);
-         // Without a pause the retries would flood a GFS that is in trouble.
-         if (set.has_value() && config.stage_retry_max_interval_s == 0) {
-           set = Error(ErrorCode::kInvalidArgument, "must be at least 1 second");
-         }
-         return set;
-       }},
+       // Without a pause the retries would flood a GFS that is in trouble.
+       Number(&Config::stage_retry_max_interval_s, kRetrySecondsMax, /*min=*/1)},
       {"stage.hung_after", "30",
        "Seconds after which a GFS call without an answer counts as hung: 'forebay status' and "
        "the log name it, and other objects are read meanwhile. Raise it where the GFS brings files "
        "back from tape.",
-       [](Config& config, const std::string& text) {
-         Status set = SetNumber(config.stage_hung_after_s, text, kRetrySecondsMax);
-         // Every call would count as hung.
-         if (set.has_value() && config.stage_hung_after_s == 0) {
-           set = Error(ErrorCode::kInvalidArgument, "must be at least 1 second");
-         }
-         return set;
-       }},
+       // With 0, every call would count as hung.
+       Number(&Config::stage_hung_after_s, kRetrySecondsMax, /*min=*/1)},
       {"stage.read_ahead", "true",
        "Whether extents that are on no tier are read from the GFS before batches ask for them: in "
        "the modes block and sequential, those of the next window of each open stream, as far as "

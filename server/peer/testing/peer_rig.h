@@ -69,6 +69,7 @@ class PeerRig {
 
   // The objects that the server answers with.
   PeerServerParts parts();
+  probe::NodeProber* prober = nullptr;  // of the node that answers, from Serve on; borrowed
 
   const std::string& address() const { return server_->address(); }
   GrpcPeers& peers() { return *peers_; }

@@ -1,0 +1,73 @@
+// NodeProber: runs the protocol of Prober for a daemon, and tells plan::Membership which nodes
+// answer. Membership may differ from what the protocol says about a node: a node to which this
+// one has no connection is not asked for anything, although it is alive for others. So it lives
+// again only once it has answered this node.
+//
+//   NodeProber prober({.transport = peers, .nodes = membership, .clock = clock, ...});
+//   prober.Tick();  // about once a second
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/io/clock.h"
+#include "server/plan/membership.h"
+#include "server/probe/probe_transport.h"
+#include "server/probe/prober.h"
+
+namespace forebay::probe {
+
+// All are borrowed.
+struct NodeProberParts {
+  ProbeTransport& transport;
+  plan::Membership& nodes;
+  io::Clock& clock;
+  std::function<std::string(NodeRank)> name;  // of a node, for the log
+  std::uint64_t seed = 0;
+  std::int64_t period_ms = 1000;      // between two calls of Tick
+  std::int64_t answer_ms = 500;       // a probe that takes longer is missed
+  std::int64_t suspicion_ms = 5000;   // as of ProberSettings
+};
+
+// Thread-safe. No mutex is held while the transport is called. The transport must have ended all
+// probes before this object is destroyed.
+class NodeProber {
+ public:
+  explicit NodeProber(const NodeProberParts& parts);
+
+  // Begins a period of the protocol, if the last one is over. Probes, besides, some of the nodes
+  // that live for others and did not answer a request of this node.
+  void Tick();
+
+  // Answers the probe of another node.
+  Gossip Hear(NodeRank from, const Gossip& gossip);
+  // Answers a node that asks for a probe of `target`, a node of the job. `done` is called once,
+  // perhaps within this call.
+  void ProbeFor(NodeRank from, const Gossip& gossip, NodeRank target,
+                std::function<void(const ProbeTransport::Answer&)> done);
+
+  NodeState state(NodeRank node);
+  std::size_t node_count() const { return parts_.nodes.nodes().size(); }
+
+ private:
+  void Send(Prober::Probe probe);
+  void Ended(const Prober::Probe& probe, const Result<ProbeTransport::Answer>& answer);
+  std::vector<Prober::Probe> ProbesOfSilentLocked() FOREBAY_REQUIRES(mutex_);
+  std::vector<News> TakeChangesLocked() FOREBAY_REQUIRES(mutex_);
+  void Announce(const std::vector<News>& changes);
+  std::int64_t NowMs() const { return parts_.clock.NowNs() / 1'000'000; }
+
+  const NodeProberParts parts_;
+  Mutex mutex_;
+  Prober prober_ FOREBAY_GUARDED_BY(mutex_);
+  std::int64_t next_ms_ FOREBAY_GUARDED_BY(mutex_) = 0;     // when the next period may begin
+  std::size_t next_silent_ FOREBAY_GUARDED_BY(mutex_) = 0;  // rank at which the search goes on
+};
+
+}  // namespace forebay::probe

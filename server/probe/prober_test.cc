@@ -1,0 +1,295 @@
+// Prober, step by step: what one node sends, and what it concludes.
+#include "server/probe/prober.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::probe::prober_test {
+
+constexpr std::int64_t kPeriodMs = 1000;
+constexpr std::int64_t kSuspicionMs = 5000;
+
+ProberSettings Settings(std::size_t nodes) {
+  return {.self = NodeRank(0),
+          .node_count = nodes,
+          .period_ms = kPeriodMs,
+          .suspicion_ms = kSuspicionMs,
+          .seed = 1};
+}
+
+class ProberTest : public testing::Test {
+ protected:
+  // Begins the next period.
+  std::vector<Prober::Probe> Next() {
+    now_ms_ += kPeriodMs;
+    return prober_.BeginPeriod(now_ms_);
+  }
+  // The next period, in which the node that is probed does not answer, nor do helpers reach it.
+  NodeRank MissNext() {
+    const Prober::Probe probe = Next().at(0);
+    Miss(probe);
+    return probe.to;
+  }
+  void Miss(const Prober::Probe& probe) {
+    for (const Prober::Probe& helped : prober_.Missed(probe, now_ms_)) {
+      prober_.Answered(helped, {}, /*has_answered=*/false, now_ms_);
+    }
+  }
+  // Periods in which everybody answers who is not suspected or dead.
+  void AnswerFor(std::int64_t ms) {
+    for (const std::int64_t end_ms = now_ms_ + ms; now_ms_ < end_ms;) {
+      for (const Prober::Probe& probe : Next()) {
+        if (prober_.state(probe.to) == NodeState::kAlive) {
+          prober_.Answered(probe, {}, /*has_answered=*/true, now_ms_);
+        } else {
+          Miss(probe);
+        }
+      }
+    }
+  }
+  // This node has suspected it for long enough.
+  void FindDead(NodeRank node) {
+    prober_.Hear(NodeRank(3), {.news = {{node, NodeState::kSuspected, 0}}}, now_ms_);
+    AnswerFor(kSuspicionMs + kPeriodMs);
+    ASSERT_EQ(prober_.state(node), NodeState::kDead);
+  }
+
+  std::int64_t now_ms_ = 0;
+  Prober prober_{Settings(6)};
+};
+
+TEST_F(ProberTest, ComesToEachNodeOnceInARound) {
+  for (int round = 0; round < 3; ++round) {
+    std::set<NodeRank> probed;
+    for (int i = 0; i < 5; ++i) {
+      const std::vector<Prober::Probe> probes = Next();
+      ASSERT_EQ(probes.size(), 1U);
+      probed.insert(probes[0].to);
+      prober_.Answered(probes[0], {}, true, now_ms_);
+    }
+    EXPECT_EQ(probed.size(), 5U);
+    EXPECT_FALSE(probed.contains(NodeRank(0)));
+  }
+}
+
+TEST_F(ProberTest, AMissedProbeIsRepeatedByThreeOthers) {
+  const Prober::Probe probe = Next().at(0);
+  const std::vector<Prober::Probe> helped = prober_.Missed(probe, now_ms_);
+  ASSERT_EQ(helped.size(), 3U);
+  std::set<NodeRank> helpers;
+  for (const Prober::Probe& help : helped) {
+    EXPECT_EQ(help.target, probe.to);
+    helpers.insert(help.to);
+  }
+  EXPECT_EQ(helpers.size(), 3U);
+  EXPECT_FALSE(helpers.contains(probe.to));
+  // One is silent, one does not reach it, and one does, so it is not suspected.
+  EXPECT_TRUE(prober_.Missed(helped[0], now_ms_).empty()) << "helpers have no helpers";
+  prober_.Answered(helped[1], {}, /*has_answered=*/false, now_ms_);
+  prober_.Answered(helped[2], {}, /*has_answered=*/true, now_ms_);
+  Next();
+  EXPECT_EQ(prober_.state(probe.to), NodeState::kAlive);
+}
+
+TEST_F(ProberTest, WhoIsReachedByNobodyIsSuspectedAndThenDead) {
+  const NodeRank node = MissNext();
+  EXPECT_EQ(prober_.state(node), NodeState::kSuspected);
+  EXPECT_TRUE(prober_.TakeChanges().empty()) << "a suspicion changes nothing yet";
+  AnswerFor(kSuspicionMs - kPeriodMs);
+  EXPECT_EQ(prober_.state(node), NodeState::kSuspected);
+  AnswerFor(kPeriodMs);
+  EXPECT_EQ(prober_.state(node), NodeState::kDead);
+  const std::vector<News> changes = prober_.TakeChanges();
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0], (News{node, NodeState::kDead, 0}));
+}
+
+TEST_F(ProberTest, ASuspectedNodeThatObjectsLives) {
+  const NodeRank node = MissNext();
+  ASSERT_EQ(prober_.state(node), NodeState::kSuspected);
+  // The same incarnation is no objection: the message may be older than the suspicion.
+  prober_.Hear(node, {.incarnation = 0}, now_ms_);
+  EXPECT_EQ(prober_.state(node), NodeState::kSuspected);
+  prober_.Hear(node, {.incarnation = 1}, now_ms_);
+  EXPECT_EQ(prober_.state(node), NodeState::kAlive);
+  AnswerFor(2 * kSuspicionMs);
+  EXPECT_EQ(prober_.state(node), NodeState::kAlive);
+  EXPECT_TRUE(prober_.TakeChanges().empty());
+}
+
+TEST_F(ProberTest, ANodeObjectsToWhatIsSaidOfIt) {
+  const Gossip answer = prober_.Hear(
+      NodeRank(3), {.news = {{NodeRank(0), NodeState::kSuspected, 0}}}, now_ms_);
+  EXPECT_EQ(answer.incarnation, 1U);
+  EXPECT_EQ(std::ranges::count(answer.news, News{NodeRank(0), NodeState::kAlive, 1}), 1);
+  // Older news are settled by that.
+  prober_.Hear(NodeRank(4), {.news = {{NodeRank(0), NodeState::kDead, 0}}}, now_ms_);
+  EXPECT_EQ(prober_.incarnation(), 1U);
+}
+
+TEST_F(ProberTest, ANodeThatWasStartedAgainGoesBeyondItsFormerIncarnation) {
+  prober_.Hear(NodeRank(3), {.news = {{NodeRank(0), NodeState::kAlive, 7}}}, now_ms_);
+  EXPECT_EQ(prober_.incarnation(), 8U);
+}
+
+TEST_F(ProberTest, WhoIsTakenForDeadIsToldSoFirst) {
+  FindDead(NodeRank(2));
+  for (int i = 0; i < 100; ++i) prober_.GossipFor(NodeRank(4));  // nobody else needs it any more
+  EXPECT_TRUE(prober_.GossipFor(NodeRank(4)).news.empty());
+  const Gossip answer = prober_.Hear(NodeRank(2), {.incarnation = 0}, now_ms_);
+  ASSERT_FALSE(answer.news.empty());
+  EXPECT_EQ(answer.news[0], (News{NodeRank(2), NodeState::kDead, 0}));
+  prober_.Hear(NodeRank(2), {.incarnation = 1}, now_ms_);
+  EXPECT_EQ(prober_.state(NodeRank(2)), NodeState::kAlive);
+  EXPECT_EQ(prober_.TakeChanges().size(), 2U);
+}
+
+TEST_F(ProberTest, ADeathThatIsHeardOfIsASuspicion) {
+  for (int i = 0; i < 10; ++i) {
+    prober_.Hear(NodeRank(1), {.news = {{NodeRank(2), NodeState::kDead, 3}}}, now_ms_);
+    EXPECT_EQ(prober_.state(NodeRank(2)), NodeState::kSuspected) << "often is no proof, either";
+  }
+  AnswerFor(kSuspicionMs + kPeriodMs);
+  EXPECT_EQ(prober_.state(NodeRank(2)), NodeState::kDead);
+  prober_.Hear(NodeRank(1), {.news = {{NodeRank(2), NodeState::kDead, 4}}}, now_ms_);
+  EXPECT_EQ(prober_.state(NodeRank(2)), NodeState::kSuspected) << "it lived after that";
+}
+
+TEST_F(ProberTest, AnAbsurdIncarnationIsNotBelieved) {
+  prober_.Hear(NodeRank(1), {.news = {{NodeRank(0), NodeState::kDead, limits::kIncarnationMax},
+                                      {NodeRank(2), NodeState::kAlive, limits::kIncarnationMax}}},
+               now_ms_);
+  EXPECT_EQ(prober_.incarnation(), 0U);
+  prober_.Hear(NodeRank(1), {.news = {{NodeRank(2), NodeState::kSuspected, 0}}}, now_ms_);
+  EXPECT_EQ(prober_.state(NodeRank(2)), NodeState::kSuspected);
+}
+
+TEST_F(ProberTest, OfTwoPiecesOfNewsTheHigherIncarnationCountsAndThenTheWorse) {
+  const auto hear = [this](NodeState state, std::uint64_t incarnation) {
+    prober_.Hear(NodeRank(1), {.news = {{NodeRank(2), state, incarnation}}}, now_ms_);
+    return prober_.state(NodeRank(2));
+  };
+  EXPECT_EQ(hear(NodeState::kSuspected, 3), NodeState::kSuspected);
+  EXPECT_EQ(hear(NodeState::kAlive, 3), NodeState::kSuspected);
+  EXPECT_EQ(hear(NodeState::kSuspected, 2), NodeState::kSuspected);
+  EXPECT_EQ(hear(NodeState::kAlive, 2), NodeState::kSuspected);
+  AnswerFor(kSuspicionMs + kPeriodMs);
+  EXPECT_EQ(hear(NodeState::kSuspected, 3), NodeState::kDead);
+  EXPECT_EQ(hear(NodeState::kAlive, 4), NodeState::kAlive);
+}
+
+TEST_F(ProberTest, NewsGoToTwoMoreNodesInEachPeriod) {
+  prober_.Hear(NodeRank(3), {.news = {{NodeRank(2), NodeState::kSuspected, 0}}}, now_ms_);
+  const std::vector<Prober::Probe> probes = Next();
+  ASSERT_EQ(probes.size(), 3U);
+  std::set<NodeRank> told;
+  for (const Prober::Probe& probe : probes) told.insert(probe.to);
+  EXPECT_EQ(told.size(), 3U);
+  for (std::size_t i = 1; i < 3; ++i) {
+    EXPECT_NE(probes[i].to, NodeRank(2));
+    EXPECT_FALSE(probes[i].gossip.news.empty());
+    EXPECT_TRUE(prober_.Missed(probes[i], now_ms_).empty());
+    EXPECT_EQ(prober_.state(probes[i].to), NodeState::kAlive) << "that they miss it is no proof";
+  }
+  for (int i = 0; i < 10; ++i) prober_.GossipFor(NodeRank(4));  // until it is no news any more
+  AnswerFor(kPeriodMs);
+  EXPECT_EQ(Next().size(), 1U);
+}
+
+TEST_F(ProberTest, NewsArePassedOnALimitedNumberOfTimes) {
+  prober_.Hear(NodeRank(3), {.news = {{NodeRank(2), NodeState::kSuspected, 0}}}, now_ms_);
+  int sent = 0;
+  for (int i = 0; i < 100; ++i) {
+    sent += static_cast<int>(prober_.GossipFor(NodeRank(4)).news.size());
+  }
+  EXPECT_EQ(sent, 3 * 3 - 1);  // 3 times the bits of six nodes; the answer to node 3 was the first
+}
+
+TEST(Prober, AMessageHasALimitedNumberOfNewsAndAllComeToTheirTurn) {
+  Prober prober(Settings(200));
+  std::vector<News> news;
+  for (std::uint32_t node = 1; node <= 100; ++node) {
+    news.push_back({NodeRank(node), NodeState::kSuspected, 0});
+  }
+  prober.Hear(NodeRank(150), {.news = news}, 0);
+  std::set<NodeRank> told;
+  for (int i = 0; i < 10; ++i) {
+    const Gossip gossip = prober.GossipFor(NodeRank(160));
+    EXPECT_LE(gossip.news.size(), limits::kGossipNewsMax);
+    for (const News& one : gossip.news) told.insert(one.node);
+  }
+  EXPECT_EQ(told.size(), 100U);
+}
+
+TEST_F(ProberTest, WhatIsHeardAfterThePeriodHasNoEffect) {
+  const Prober::Probe late = Next().at(0);
+  const std::vector<Prober::Probe> helped = prober_.Missed(late, now_ms_);
+  prober_.Answered(helped.at(0), {}, /*has_answered=*/false, now_ms_);
+  prober_.Answered(helped.at(1), {}, /*has_answered=*/false, now_ms_);
+  const Prober::Probe next = Next().at(0);
+  prober_.Answered(helped.at(2), {}, /*has_answered=*/false, now_ms_);
+  EXPECT_TRUE(prober_.Missed(late, now_ms_).empty());
+  EXPECT_EQ(prober_.state(late.to), NodeState::kAlive) << "not all were heard in time";
+  EXPECT_EQ(prober_.state(next.to), NodeState::kAlive);
+}
+
+TEST_F(ProberTest, ASuspectedNodeGetsTheTimeInWhichThisProcessStoodStill) {
+  const NodeRank node = MissNext();
+  AnswerFor(kSuspicionMs - 2 * kPeriodMs);
+  now_ms_ += 20 * kPeriodMs;
+  AnswerFor(kPeriodMs);
+  EXPECT_EQ(prober_.state(node), NodeState::kSuspected);
+  AnswerFor(kPeriodMs);
+  EXPECT_EQ(prober_.state(node), NodeState::kDead);
+}
+
+TEST_F(ProberTest, WhoReachesNobodyWaitsLongerForObjections) {
+  const NodeRank node = MissNext();
+  for (std::int64_t ms = 0; ms < kSuspicionMs; ms += kPeriodMs) MissNext();
+  EXPECT_EQ(prober_.state(node), NodeState::kSuspected);
+  for (std::int64_t ms = 0; ms < kSuspicionMs; ms += kPeriodMs) MissNext();
+  EXPECT_EQ(prober_.state(node), NodeState::kDead) << "all others may be dead";
+}
+
+TEST_F(ProberTest, ADoubtedNodeIsProbedSoonAndTheOthersComeToTheirTurn) {
+  std::multiset<NodeRank> probed;
+  for (int period = 0; period < 20; ++period) {
+    prober_.Doubt(NodeRank(4));
+    prober_.Doubt(NodeRank(4));  // once is enough
+    const std::vector<Prober::Probe> probes = Next();
+    ASSERT_EQ(probes.size(), 1U);
+    probed.insert(probes[0].to);
+    prober_.Answered(probes[0], {}, true, now_ms_);
+  }
+  EXPECT_GE(probed.count(NodeRank(4)), 10U);
+  for (const std::uint32_t other : {1U, 2U, 3U, 5U}) EXPECT_EQ(probed.count(NodeRank(other)), 2U);
+}
+
+TEST_F(ProberTest, ADeadNodeIsProbedOnceInFivePeriodsAndThatChangesNothing) {
+  FindDead(NodeRank(2));
+  int probes_of_dead = 0;
+  for (int period = 0; period < 20; ++period) {
+    for (const Prober::Probe& probe : Next()) {
+      if (probe.to == NodeRank(2)) {
+        ++probes_of_dead;
+        EXPECT_TRUE(prober_.Missed(probe, now_ms_).empty());
+        continue;
+      }
+      prober_.Answered(probe, {}, true, now_ms_);
+    }
+  }
+  EXPECT_EQ(probes_of_dead, 4);
+}
+
+TEST(Prober, ANodeThatIsAloneProbesNobody) {
+  Prober prober(Settings(1));
+  EXPECT_TRUE(prober.BeginPeriod(1000).empty());
+}
+
+}  // namespace forebay::probe::prober_test
