@@ -45,8 +45,8 @@ LAUNCH_GOALS = {
 START_GOALS = {"nodes.start.first_batch_of_link": ("x", Goal(3, **AT_MOST))}
 STALL_GOALS = {"nodes.stall.of_step": ("%", Goal(2, **AT_MOST))}
 PROBING_NODES = (16, 128, 1024, 16384)
-# How much more a node of the largest job sends than one of the smallest.
-PROBING_GOALS = {f"nodes.probing.{what}_growth": ("x", Goal(1.1, **AT_MOST))
+# How much more a node of the largest job sends than one of the smallest while no node is lost.
+PROBING_GOALS = {f"nodes.probing.{what}_growth": ("x", Goal(1.05, **AT_MOST))
                  for what in ("messages", "bytes")}
 SHARES_GOALS = {
     "nodes.shares.own_share": ("s", Goal(10, **AT_MOST)),
@@ -323,21 +323,25 @@ class Nodes:
 
     def probing(self):
         # Simulated time: a second run would be the same.
-        runs = [json.loads(line) for line in processes.run_text(
-            [self.binaries.find("probing_bench"), "--nodes",
-             *map(str, PROBING_NODES)]).splitlines()]
-        for run in runs:
+        def measure(killed):
+            return [json.loads(line) for line in processes.run_text(
+                [self.binaries.find("probing_bench"), "--killed", str(killed), "--nodes",
+                 *map(str, PROBING_NODES)]).splitlines()]
+        quiet = measure(0)
+        for run, lost in zip(quiet, measure(1)):
             name = f"nodes.probing.{run['nodes']}"
-            settings = f"{run['nodes']} nodes, one of which is killed; simulated network"
+            settings = f"{run['nodes']} nodes in a simulated network, without headers"
             self._add(PROBING_GOALS, f"{name}_messages", [run["messages"]], unit="/s",
                       settings=settings)
             self._add(PROBING_GOALS, f"{name}_bytes", [run["bytes"]], unit="B/s",
                       settings=settings)
-            self._add(PROBING_GOALS, f"{name}_known", [run["known_s"]], unit="s",
-                      settings="until all nodes know it")
+            self._add(PROBING_GOALS, f"{name}_lost_bytes", [lost["bytes"]], unit="B/s",
+                      settings="in the minute in which a node is killed")
+            self._add(PROBING_GOALS, f"{name}_known", [lost["known_s"]], unit="s",
+                      settings="until all others count it as dead")
         for what in ("messages", "bytes"):
             self._add(PROBING_GOALS, f"nodes.probing.{what}_growth",
-                      [runs[-1][what] / runs[0][what]],
+                      [quiet[-1][what] / quiet[0][what]],
                       settings=f"{PROBING_NODES[-1]} nodes over {PROBING_NODES[0]}")
 
 

@@ -255,7 +255,7 @@ bool Daemon::Stop() {
   // and for the GFS, from which this node's entry is removed.
   if (nodes_) {
     nodes_->StopAnswering(/*waits=*/true);
-    nodes_->Leave();
+    nodes_->Leave(/*in_good_order=*/has_served && !failed_);
   }
   // The stager first: an extent that it still stages wakes batches, which the executor then drops.
   stager_.reset();

@@ -1,7 +1,8 @@
 // Joins the job in the order that the facts depend on each other: the address to listen on, the
 // port that the kernel gives, this node's entry, the entries of all, the weights. PeerServer
 // listens from the second step on and lets others wait, so that no node finds another one missing
-// that has only started a little later.
+// that has only started a little later. A daemon that is started again after a kill takes the list
+// of nodes that was kept in place of the steps in the middle.
 #include "server/daemon/job_nodes.h"
 
 #include <poll.h>
@@ -143,24 +144,29 @@ Status JobNodes::FindNodes() {
   if (is_encrypted()) {
     FOREBAY_ASSIGN(authority, peer::AuthorityDigest(certificates_));
   }
-  const std::uint64_t config_digest = ContentDigest(config.datasets);
+  config_digest_ = ContentDigest(config.datasets);
   rendezvous::NodeEntry own = {.identity = {.job = launch_.launch.job.name,
-                                                  .host = host_name,
-                                                  .ssd_directory = config.ssd_directory},
-                                     .rank = place.rank,
-                                     .address = {},
-                                     .capacity_bytes = parts_.capacity_bytes,
-                                     .nonce = parts_.nonce,
-                                     .agreed = AgreedValues(config, config_digest, authority)};
-  FOREBAY_ASSIGN(has_returned_, Return(own, place.node_count, config_digest));
+                                            .host = host_name,
+                                            .ssd_directory = config.ssd_directory},
+                               .rank = place.rank,
+                               .address = {},
+                               .capacity_bytes = parts_.capacity_bytes,
+                               .nonce = parts_.nonce,
+                               .agreed = AgreedValues(config, config_digest_, authority)};
+  has_returned_ = Return(own, place.node_count);
   if (!has_returned_) {
     FOREBAY_ASSIGN(server_, ListenForNodes(config, port_of_list, certificates_));
     FOREBAY_TRY(OpenRendezvous());
     FOREBAY_ASSIGN(own.address, rendezvous::ParseHostPort(server_->address()));
     FOREBAY_ASSIGN(nodes_, rendezvous_->Exchange(own, place.node_count, deadline_ns_));
     FOREBAY_TRY(OpenCarrier(place.rank));
-    FOREBAY_TRY(UseNodes(place.rank, config_digest));
-    if (kept_list_) FOREBAY_TRY(kept_list_->Keep(nodes_));
+  }
+  FOREBAY_TRY(UseNodes(place.rank));
+  if (kept_list_ && !has_returned_) {
+    // Without it this daemon serves as well.
+    if (const Status kept = kept_list_->Keep(nodes_); !kept.has_value()) {
+      log::Warn("this daemon could not be started again alone: {}", kept.error().ToString());
+    }
   }
   log::Info("node {} of {} of job '{}', which others reach at {}, {}", place.rank.value(),
             place.node_count, launch_.launch.job.name, server_->address(),
@@ -172,12 +178,18 @@ Status JobNodes::FindNodes() {
 // answers and belongs to that launch, this daemon takes the place of the one that was killed, at
 // its address. To the others it is a node that did not answer for a while. False: all nodes have to
 // come, as at the first start.
-Result<bool> JobNodes::Return(const rendezvous::NodeEntry& own, std::uint32_t node_count,
-                              std::uint64_t config_digest) {
-  // A lost rank of MPI ends the job.
-  if (parts_.config.peer_transport == kMpi) return false;
-  FOREBAY_ASSIGN(kept_list_,
-                 rendezvous::KeptList::Open(parts_.backend, parts_.socket_directory));
+bool JobNodes::Return(const rendezvous::NodeEntry& own, std::uint32_t node_count) {
+  // A lost rank of MPI ends the job. A list of hosts is the same in each launch, so it could not be
+  // told whether the others belong to the launch of the killed daemon.
+  if (parts_.config.peer_transport == kMpi || launch_.choice.kind == RendezvousKind::kHosts) {
+    return false;
+  }
+  auto opened = rendezvous::KeptList::Open(parts_.backend, parts_.socket_directory);
+  if (!opened.has_value()) {
+    log::Warn("this daemon could not be started again alone: {}", opened.error().ToString());
+    return false;
+  }
+  kept_list_ = std::move(*opened);
   std::optional<std::vector<rendezvous::NodeEntry>> kept = kept_list_->Find(own, node_count);
   if (!kept) return false;
   const rendezvous::HostPort& address = (*kept)[own.rank.value()].address;
@@ -189,56 +201,73 @@ Result<bool> JobNodes::Return(const rendezvous::NodeEntry& own, std::uint32_t no
               listening.has_value() ? "" : ": " + listening.error().ToString());
     return false;
   }
+  const std::string answers = FindAnswer(*kept, own.rank, address.Text());
+  // The others have ended, or were started again, too.
+  if (answers.empty()) return false;
+  log::Info("this daemon takes the place of one that was killed, and joins the others again, "
+            "because {} answers",
+            answers);
   server_ = std::move(*listening);
   nodes_ = std::move(*kept);
-  FOREBAY_TRY(UseNodes(own.rank, config_digest));
-  if (DoesAnyAnswer()) {
-    log::Info("this daemon takes the place of one that was killed, and joins the others again");
-    return true;
-  }
-  // They have ended, or were started again, too.
-  peers_->Stop();
-  server_.reset();
-  prober_.reset();
-  peers_.reset();
-  nodes_.clear();
-  const MutexLock lock(mutex_);
-  unfinished_.clear();
-  return false;
+  return true;
 }
 
-// Asks some of the other nodes, at the same time.
-bool JobNodes::DoesAnyAnswer() {
+// Returns the name of a node of that list that serves, or nothing. Asks some of them at the same
+// time, and then others, or the same ones once more in a small job.
+std::string JobNodes::FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes, NodeRank self,
+                                 const std::string& address) {
   constexpr std::int64_t kAnswerMs = 2'000;
   constexpr std::size_t kAskedMax = 64;
+  constexpr std::size_t kRounds = 2;
   struct Round {
     Mutex mutex;
     CondVar changed;
     std::size_t awaited FOREBAY_GUARDED_BY(mutex) = 0;
-    bool is_known FOREBAY_GUARDED_BY(mutex) = false;
+    std::string answers FOREBAY_GUARDED_BY(mutex);
   };
-  const auto round = std::make_shared<Round>();
-  std::vector<NodeRank> asked;
-  for (const rendezvous::NodeEntry& node : nodes_) {
-    if (node.rank != membership_->self() && asked.size() < kAskedMax) asked.push_back(node.rank);
+  const std::size_t in_round = std::min(kAskedMax, nodes.size() - 1);
+  std::size_t next = self.value();
+  for (std::size_t i = 0; i < kRounds; ++i) {
+    // Nodes of neighbouring ranks may be lost together, so these begin behind this one.
+    std::map<NodeRank, std::string> asked;
+    while (asked.size() < in_round) {
+      next = (next + 1) % nodes.size();
+      if (nodes[next].rank != self) asked[nodes[next].rank] = nodes[next].address.Text();
+    }
+    const auto peers = peer::GrpcPeers::Create(
+        {.identity = IdentityAt(address, nodes),
+         .addresses = asked,
+         .allow_plaintext = parts_.config.peer_allow_plaintext,
+         .certificates = certificates_,
+         .self = self},
+        parts_.clock);
+    if (!peers.has_value()) return "";
+    const auto round = std::make_shared<Round>();
+    {
+      const MutexLock lock(round->mutex);
+      round->awaited = asked.size();
+    }
+    for (const auto& [rank, unused] : asked) {
+      // A node of another launch refuses, and one that is starting says that it has not answered.
+      (*peers)->Probe(rank, {}, {}, parts_.clock.NowNs() + kAnswerMs * kNsPerMillisecond,
+                      [round, name = nodes[rank.value()].Text()](
+                          const Result<probe::ProbeTransport::Answer>& answer) {
+                        const MutexLock lock(round->mutex);
+                        --round->awaited;
+                        if (answer.has_value() && answer->has_answered) round->answers = name;
+                        round->changed.NotifyAll();
+                      });
+    }
+    std::string answers;
+    {
+      UniqueLock lock(round->mutex);
+      while (round->awaited > 0 && round->answers.empty()) round->changed.Wait(round->mutex);
+      answers = round->answers;
+    }
+    (*peers)->Stop();
+    if (!answers.empty()) return answers;
   }
-  {
-    const MutexLock lock(round->mutex);
-    round->awaited = asked.size();
-  }
-  for (const NodeRank rank : asked) {
-    // A node of another launch refuses, and one that is starting says that it has not answered.
-    peers_->Probe(rank, {}, {}, parts_.clock.NowNs() + kAnswerMs * kNsPerMillisecond,
-                  [round](const Result<probe::ProbeTransport::Answer>& answer) {
-                    const MutexLock lock(round->mutex);
-                    --round->awaited;
-                    if (answer.has_value() && answer->has_answered) round->is_known = true;
-                    round->changed.NotifyAll();
-                  });
-  }
-  UniqueLock lock(round->mutex);
-  while (round->awaited > 0 && !round->is_known) round->changed.Wait(round->mutex);
-  return round->is_known;
+  return "";
 }
 
 // Blocks until the other nodes have come here, too. They are started already.
@@ -254,8 +283,17 @@ Status JobNodes::OpenCarrier(NodeRank self) {
   return {};
 }
 
-// Makes the objects that follow from the list of nodes: membership, identity, and connections.
-Status JobNodes::UseNodes(NodeRank self, std::uint64_t config_digest) {
+peer::PeerIdentity JobNodes::IdentityAt(const std::string& address,
+                                        const std::vector<rendezvous::NodeEntry>& nodes) const {
+  return {.address = address,
+          .job_id = launch_.launch.job.name,
+          .config_digest = config_digest_,
+          .node_list_digest = rendezvous::NodeListDigest(nodes)};
+}
+
+// Makes the objects that follow from the list of nodes: membership, identity, connections, and what
+// finds out which nodes answer.
+Status JobNodes::UseNodes(NodeRank self) {
   std::vector<plan::Node> members;
   std::map<NodeRank, std::string> addresses;
   const std::vector<std::uint32_t> weights = rendezvous::NodeWeights(nodes_);
@@ -270,10 +308,7 @@ Status JobNodes::UseNodes(NodeRank self, std::uint64_t config_digest) {
     for (const auto& [rank, address] : addresses) unfinished_.insert(rank);
   }
   membership_ = std::make_unique<plan::Membership>(self, std::move(members));
-  identity_ = {.address = server_->address(),
-               .job_id = launch_.launch.job.name,
-               .config_digest = config_digest,
-               .node_list_digest = rendezvous::NodeListDigest(nodes_)};
+  identity_ = IdentityAt(server_->address(), nodes_);
   FOREBAY_ASSIGN(peers_,
                  peer::GrpcPeers::Create({.identity = identity_,
                                           .addresses = std::move(addresses),
@@ -296,6 +331,7 @@ Status JobNodes::UseNodes(NodeRank self, std::uint64_t config_digest) {
 Status JobNodes::Serve(const peer::PeerServerParts& parts) {
   peer::PeerServerParts with_nodes = parts;
   with_nodes.prober = prober_.get();
+  with_nodes.has_returned = has_returned_;
   with_nodes.carrier = carrier_.get();
   return server_ ? server_->Serve(identity_, with_nodes) : Status();
 }
@@ -303,8 +339,7 @@ Status JobNodes::Serve(const peer::PeerServerParts& parts) {
 // A node is pinged until it has answered once. The callbacks own what they write to, because one
 // may still run after this function has given up.
 Status JobNodes::AwaitNodes() {
-  // Where the others were there before, some of them may have been lost since.
-  if (!peers_ || has_returned_ || launch_.choice.kind != RendezvousKind::kHosts) return {};
+  if (!peers_ || launch_.choice.kind != RendezvousKind::kHosts) return {};
   constexpr std::int64_t kPingMs = 1'000;
   constexpr std::int64_t kPauseMs = 100;
   enum class State : std::uint8_t { kSilent, kAsked, kAnswered };
@@ -370,7 +405,12 @@ void JobNodes::Finish() {
 bool JobNodes::HaveAllFinished() {
   if (!has_finished_) return false;
   const MutexLock lock(mutex_);
-  return unfinished_.empty();
+  return HaveOthersFinishedLocked();
+}
+
+bool JobNodes::HaveOthersFinishedLocked() const {
+  return std::ranges::none_of(unfinished_,
+                              [this](NodeRank node) { return membership_->Lives(node); });
 }
 
 // Asks every node that is not known to have finished. Once it has, it is not asked again, so a node
@@ -400,22 +440,28 @@ void JobNodes::AskWhoHasFinished(std::int64_t now_ns) {
 }
 
 // A node that does not answer has ended or is lost: either way there is nothing to wait for. If
-// this is wrong, the node reads from the GFS what it would have got from here.
+// this is wrong, the node reads from the GFS what it would have got from here, unless it answers
+// again in time: it is asked further on.
 void JobNodes::HeardOf(const rendezvous::NodeEntry& node, const Result<peer::NodeReport>& heard) {
   if (heard.has_value() && !heard->has_finished) return;
   // StopAsking: this node drains for another reason.
   if (!heard.has_value() && heard.error().code() == ErrorCode::kCancelled) return;
-  bool was_last = false;
+  bool are_all = false;
   {
     const MutexLock lock(mutex_);
-    unfinished_.erase(node.rank);
-    was_last = unfinished_.empty();
+    if (heard.has_value()) {
+      unfinished_.erase(node.rank);
+    } else {
+      // NodeProber finds out when it answers again.
+      membership_->SetLives(node.rank, false);
+      if (silent_.insert(node.rank).second) {
+        log::Info("{} does not answer, so this node does not wait for it: {}", node.Text(),
+                  heard.error().message());
+      }
+    }
+    are_all = HaveOthersFinishedLocked();
   }
-  if (!heard.has_value()) {
-    log::Info("{} does not answer, so this node does not wait for it: {}", node.Text(),
-              heard.error().message());
-  }
-  if (was_last) {
+  if (are_all && !were_all_finished_.exchange(true)) {
     log::Info("draining: all nodes have finished");
     parts_.wake();
   }
@@ -472,9 +518,9 @@ void JobNodes::StopAnswering(bool waits) {
   if (waits) server_.reset();
 }
 
-void JobNodes::Leave() {
+void JobNodes::Leave(bool in_good_order) {
   if (rendezvous_) rendezvous_->Leave();
-  if (kept_list_) kept_list_->Remove();
+  if (kept_list_ && in_good_order) kept_list_->Remove();
   if (carrier_ && !carrier_->Leave(kLeaveTogetherMs)) {
     log::Warn("this node ends before the others, within {} ms: the launcher will end the job, "
               "because a rank of MPI is lost",

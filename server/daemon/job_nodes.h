@@ -116,9 +116,10 @@ class JobNodes {
   void StopAnswering(bool waits);
   // Whether the connections between nodes are encrypted (docs/security.md).
   bool is_encrypted() const { return !certificates_.empty(); }
-  // Removes what this node has published for the others. May block on the GFS, and for some seconds
-  // on the other nodes if MPI is used, which wants to be ended by all at the same time.
-  void Leave();
+  // Removes what this node has published for the others, and with `in_good_order` the list that it
+  // has kept for a daemon that takes its place. May block on the GFS, and for some seconds on the
+  // other nodes if MPI is used, which wants to be ended by all at the same time.
+  void Leave(bool in_good_order);
 
  private:
   JobNodes(JobLaunch launch, const JoinParts& parts);
@@ -128,11 +129,14 @@ class JobNodes {
                                           std::uint16_t& port_of_list);
   Status OpenRendezvous();
   Status OpenCarrier(NodeRank self);
-  Status UseNodes(NodeRank self, std::uint64_t config_digest);
-  Result<bool> Return(const rendezvous::NodeEntry& own, std::uint32_t node_count,
-                      std::uint64_t config_digest);
-  bool DoesAnyAnswer();
+  Status UseNodes(NodeRank self);
+  peer::PeerIdentity IdentityAt(const std::string& address,
+                                const std::vector<rendezvous::NodeEntry>& nodes) const;
+  bool Return(const rendezvous::NodeEntry& own, std::uint32_t node_count);
+  std::string FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes, NodeRank self,
+                         const std::string& address);
   void AskWhoHasFinished(std::int64_t now_ns);
+  bool HaveOthersFinishedLocked() const FOREBAY_REQUIRES(mutex_);
   void HeardOf(const rendezvous::NodeEntry& node, const Result<peer::NodeReport>& heard);
 
   const JoinParts parts_;
@@ -140,8 +144,9 @@ class JobNodes {
   std::int64_t deadline_ns_ = 0;  // of Join and AwaitNodes
   std::unique_ptr<io::Directory> directory_;
   std::unique_ptr<rendezvous::Rendezvous> rendezvous_;
-  std::optional<rendezvous::KeptList> kept_list_;  // none: a job of one node, or of MPI
+  std::optional<rendezvous::KeptList> kept_list_;  // none: nothing is kept
   bool has_returned_ = false;  // in the place of a daemon that was killed
+  std::uint64_t config_digest_ = 0;
   std::unique_ptr<peer::ModuleCarrier> carrier_;  // null: peer.transport = "grpc"
   std::unique_ptr<peer::PeerServer> server_;
   peer::NodeCertificates certificates_;  // of this node; empty: plaintext
@@ -151,6 +156,8 @@ class JobNodes {
   std::atomic<bool> has_finished_ = false;
   Mutex mutex_;
   std::set<NodeRank> unfinished_ FOREBAY_GUARDED_BY(mutex_);  // other nodes, until they have
+  std::set<NodeRank> silent_ FOREBAY_GUARDED_BY(mutex_);      // of them, those that the log named
+  std::atomic<bool> were_all_finished_ = false;
   // Pings to those, by the thread of Tick.
   std::int64_t next_round_ns_ = 0;
   std::atomic<std::size_t> round_under_way_ = 0;

@@ -24,8 +24,8 @@ CallSet::iterator FindIn(CallSet& calls, const PeerCall* raw) {
       calls, [raw](const std::shared_ptr<PeerCall>& call) { return call.get() == raw; });
 }
 
-// Beyond this, gRPC itself would let calls wait, and probes of the node behind them. So the rest of
-// the streams is for probes.
+// Beyond the streams of a connection, gRPC itself would let calls wait, and probes would wait
+// behind them. So the other streams are for probes, pings and Hello.
 constexpr std::size_t kCallsMax = limits::kRpcStreamsPerConnectionMax - 8;
 
 Error Stopping() { return Error(ErrorCode::kCancelled, "the daemon is shutting down"); }

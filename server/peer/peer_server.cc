@@ -369,10 +369,10 @@ std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream(StreamHooks hooks) 
 
 Result<stage::Dataset*> PeerServer::Service::DatasetOf(const PeerRequest& request) const {
   const Serving* const now = serving.load();
-  // Nodes ask only after the answer to Hello.
+  // A node asks only after the answer to Hello. But one that has said it to the daemon whose place
+  // this one takes does not know that another one has begun.
   if (now == nullptr) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 fmt::format("node {} does not serve yet; say Hello first", address));
+    return Error(ErrorCode::kUnavailable, fmt::format("node {} does not serve yet", address));
   }
   if (request.identity != now->digest) {
     return Error(ErrorCode::kFailedPrecondition,
@@ -394,6 +394,13 @@ Result<stage::Dataset*> PeerServer::Service::SameDatasetOf(const PeerRequest& re
   FOREBAY_ASSIGN(stage::Dataset* const dataset, DatasetOf(request));
   const std::uint32_t ours = dataset->rebuilds();
   if (request.rebuilds == ours) return dataset;
+  // To the others, this node is one that does not answer, as it was until it came back.
+  if (serving.load()->parts.has_returned && ours < request.rebuilds) {
+    return Error(ErrorCode::kUnavailable,
+                 fmt::format("node {0} was started again since data set '{1}' was rebuilt: call "
+                             "'forebay stage --rebuild {1}' there",
+                             address, dataset->name()));
+  }
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("data set '{0}' has been rebuilt {1} times on node {2}, and {3} times "
                            "on the node that asks: call 'forebay stage --rebuild {0}' on {4}, and "

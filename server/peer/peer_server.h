@@ -41,6 +41,8 @@ struct PeerServerParts {
   std::function<void(const stage::Dataset&, const fetch::ReaderPlace&)> note_place = nullptr;
   // Answers probes; null: this node answers them without news.
   probe::NodeProber* prober = nullptr;
+  // The daemon takes the place of one that was killed, and does not know of its rebuilds.
+  bool has_returned = false;
   // Sends the bytes of rows, if it is not null and the node that asks waits for them there.
   PayloadCarrier* carrier = nullptr;
 };

@@ -478,14 +478,15 @@ TEST_F(ListeningNodeTest, RowsThatAreAskedForEarlyComeOnceTheNodeServes) {
   EXPECT_TRUE(rig_->AreRight(rows));
 }
 
-TEST_F(ListeningNodeTest, ARequestBeforeHelloIsRefused) {
+// From a node that has said Hello to the daemon whose place this one takes.
+TEST_F(ListeningNodeTest, ARequestBeforeItServesIsForTheNextNode) {
   const auto channel = grpc::CreateChannel(rig_->address(), grpc::InsecureChannelCredentials());
   v1::SamplesRequest request;
   request.add_samples(0);
   request.add_fields(0);
   const grpc::Slice slice(request.SerializeAsString());
   const grpc::Status status = RawCall(channel, "Samples", grpc::ByteBuffer(&slice, 1)).Await();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("does not serve yet"));
 }
 

@@ -194,17 +194,25 @@ TEST_F(ProbeOverGrpcTest, ANodeThatIsGoneOrUnknownDoesNotAnswer) {
 // Calls that wait for the GFS of the other node take no more streams than leave room for a probe.
 TEST_F(ProbeOverGrpcTest, ANodeWhoseAnswersAllWaitForTheGfsAnswersProbes) {
   Start(/*has_prober=*/true);
+  TcpRelay relay(rig_->address());
+  FOREBAY_EXPECT_OK(rig_->Connect(relay.address()));
+  PeerRig::Rows first = rig_->Ask({100});  // so that Hello has been said
+  FOREBAY_EXPECT_OK(first.outcome.get());
   FOREBAY_EXPECT_OK(
       rig_->rig().cache().Evict(rig_->dataset().key(ExtentId(0)), std::nullopt));
   rig_->rig().gfs_faults.Arm(
       {.kind = io::FaultKind::kStall, .call = io::IoCall::kRead, .is_persistent = true});
+  const std::uint64_t before = relay.asked_bytes();
   std::vector<PeerRig::Rows> asked;
   for (int i = 0; i < 2 * limits::kRpcStreamsPerConnectionMax; ++i) asked.push_back(rig_->Ask({0}));
+  // 56 of them are on their way, with at least 40 bytes each.
+  EXPECT_TRUE(relay.AwaitAsked(before + 56 * 40));
   const auto answer = Probe({}, {});
   EXPECT_TRUE(answer.has_value()) << answer.error().ToString();
   rig_->rig().gfs_faults.Disarm();
   rig_->rig().gfs_faults.ReleaseStalls();
   for (PeerRig::Rows& rows : asked) FOREBAY_EXPECT_OK(rows.outcome.get());
+  rig_.reset();  // the relay is needed until then
 }
 
 // A node that stands still keeps its connections, and requests to it would wait for their deadline.

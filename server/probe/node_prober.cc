@@ -49,6 +49,7 @@ std::vector<Prober::Probe> NodeProber::ProbesOfSilentLocked() {
     next_silent_ = (begin + i + 1) % count;
     const NodeRank node = parts_.nodes.nodes()[(begin + i) % count].rank;
     if (parts_.nodes.Lives(node) || prober_.state(node) == NodeState::kDead) continue;
+    if (!prober_.IsOwnTurn()) continue;
     probes.push_back({.to = node, .round = 0, .gossip = prober_.GossipFor(node)});
   }
   return probes;

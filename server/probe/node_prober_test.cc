@@ -173,7 +173,7 @@ TEST_F(NodeProberTest, OfManySilentNodesSomeAreProbedInEachPeriod) {
                      .clock = clock_,
                      .name = [](NodeRank) { return std::string("a node"); }});
   for (std::uint32_t node = 1; node < 100; ++node) nodes.SetLives(NodeRank(node), false);
-  for (int period = 0; period < 25; ++period) {
+  for (int period = 0; period < 100; ++period) {
     prober.Tick();
     EXPECT_LE(transport_.asked.size(), 7U);
     while (!transport_.asked.empty()) {

@@ -26,6 +26,11 @@ constexpr std::size_t kSendsFactor = 3;
 // More is not believed at once. A node raises its incarnation by one at a time, so it takes a job
 // of years to come that far; one absurd number in a message must not use up all that there are.
 constexpr std::uint64_t kIncarnationStepMax = 1 << 20;
+// A node believes less of itself, so that all others believe what it makes of it.
+constexpr std::uint64_t kOwnIncarnationStepMax = 1 << 10;
+// Nodes that are dead, or silent, are probed by so many others in a second, and not by all nodes of
+// a large job.
+constexpr std::size_t kProbesOfOneMax = 64;
 // After so many probes in a row that were missed, this node may be the one that is cut off or slow.
 constexpr std::size_t kMissedInARowMax = 2;
 // A doubted node is probed in every second period only, so the others come to their turn, too.
@@ -142,7 +147,13 @@ void Prober::SuspectTarget(std::int64_t now_ms) {
 }
 
 Gossip Prober::Hear(NodeRank from, const Gossip& gossip, std::int64_t now_ms) {
-  Learn({.node = from, .state = NodeState::kAlive, .incarnation = gossip.incarnation}, now_ms);
+  const News of_sender{
+      .node = from, .state = NodeState::kAlive, .incarnation = gossip.incarnation};
+  const Known& known = nodes_[from.value()];
+  // What a node says of itself is believed, whatever the number.
+  if (from.value() != self_ && Outweighs(of_sender, known.state, known.incarnation)) {
+    Believe(of_sender, now_ms);
+  }
   for (const News& news : gossip.news) Learn(news, now_ms);
   return GossipFor(from);
 }
@@ -210,7 +221,7 @@ void Prober::Believe(const News& news, std::int64_t now_ms) {
 void Prober::LearnAboutSelf(const News& news) {
   Known& self = nodes_[self_];
   if (!Outweighs(news, self.state, self.incarnation)) return;
-  if (news.incarnation > self.incarnation + kIncarnationStepMax) return;
+  if (news.incarnation > self.incarnation + kOwnIncarnationStepMax) return;
   self.incarnation = news.incarnation + 1;
   PassOn(self_);
 }
@@ -261,8 +272,10 @@ std::optional<std::size_t> Prober::NextToProbe() {
   return std::nullopt;
 }
 
+bool Prober::IsOwnTurn() { return NextWord64(random_) % nodes_.size() < kProbesOfOneMax; }
+
 std::optional<std::size_t> Prober::NextDead() {
-  if (dead_count_ == 0) return std::nullopt;
+  if (dead_count_ == 0 || !IsOwnTurn()) return std::nullopt;
   while (nodes_[next_dead_ % nodes_.size()].state != NodeState::kDead) ++next_dead_;
   return next_dead_++ % nodes_.size();
 }

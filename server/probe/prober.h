@@ -84,6 +84,10 @@ class Prober {
   // The node is to be probed soon: a request to it got no answer.
   void Doubt(NodeRank node);
 
+  // Whether this node is one of those that probe a node now which all nodes would probe otherwise.
+  // Always in a job of up to 64 nodes, and at random in a larger one.
+  bool IsOwnTurn();
+
   NodeState state(NodeRank node) const { return nodes_[node.value()].state; }
   std::uint64_t incarnation() const { return nodes_[self_].incarnation; }
   // The nodes that were found dead, or alive after that, since the last call.

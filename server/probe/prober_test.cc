@@ -168,6 +168,14 @@ TEST_F(ProberTest, AnAbsurdIncarnationIsNotBelieved) {
   EXPECT_EQ(prober_.incarnation(), 0U);
   prober_.Hear(NodeRank(1), {.news = {{NodeRank(2), NodeState::kSuspected, 0}}}, now_ms_);
   EXPECT_EQ(prober_.state(NodeRank(2)), NodeState::kSuspected);
+  // What a node makes of such news is believed by others, from the node and from third ones.
+  prober_.Hear(NodeRank(1), {.news = {{NodeRank(0), NodeState::kDead, 1000}}}, now_ms_);
+  EXPECT_EQ(prober_.incarnation(), 1001U);
+  prober_.Hear(NodeRank(1), {.news = {{NodeRank(3), NodeState::kAlive, 1001}}}, now_ms_);
+  prober_.Hear(NodeRank(1), {.news = {{NodeRank(3), NodeState::kSuspected, 1000}}}, now_ms_);
+  EXPECT_EQ(prober_.state(NodeRank(3)), NodeState::kAlive);
+  prober_.Hear(NodeRank(2), {.incarnation = limits::kIncarnationMax}, now_ms_);
+  EXPECT_EQ(prober_.state(NodeRank(2)), NodeState::kAlive);
 }
 
 TEST_F(ProberTest, OfTwoPiecesOfNewsTheHigherIncarnationCountsAndThenTheWorse) {

@@ -33,12 +33,19 @@ std::optional<std::vector<NodeEntry>> KeptList::Find(const NodeEntry& own,
   if (!*read || (*read)->nodes.size() != node_count) return std::nullopt;
   std::vector<NodeEntry> nodes = std::move((*read)->nodes);
   // Its writer has made sure of this; another version of Forebay may not have.
-  if (!CheckNodeList(nodes, node_count).has_value()) return std::nullopt;
+  bool is_good = CheckNodeList(nodes, node_count).has_value();
+  for (std::uint32_t rank = 0; is_good && rank < node_count; ++rank) {
+    is_good = nodes[rank].rank == NodeRank(rank);
+  }
+  if (!is_good) return std::nullopt;
   NodeEntry kept = nodes[own.rank.value()];
   kept.address = own.address;
   kept.nonce = own.nonce;
-  if (kept != own) return std::nullopt;
-  return nodes;
+  if (kept == own) return nodes;
+  log::Info("the list of nodes that an earlier daemon has left is of {}, and not of {} with the "
+            "same capacity of the tiers, versions, data sets and secret",
+            kept.Text(), own.Text());
+  return std::nullopt;
 }
 
 Status KeptList::Keep(const std::vector<NodeEntry>& nodes) {

@@ -156,9 +156,8 @@ Status WriteNodeFile(io::Directory& directory, io::IoQueue& queue, const NodeFil
                  fmt::format("a list of {} bytes is larger than kNodeFileBytesMax ({})",
                              bytes.size(), limits::kNodeFileBytesMax));
   }
-  // What an attempt that failed has left.
-  const Status removed = directory.Unlink(temporary);
-  if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
+  // What an attempt that failed has left. Where it cannot be removed, the next step says why.
+  static_cast<void>(directory.Unlink(temporary));
   {
     FOREBAY_ASSIGN(const auto created, directory.Open(temporary, io::OpenMode::kCreate));
     FOREBAY_TRY(io::WriteFully(queue, *created, 0, bytes));

@@ -33,7 +33,8 @@ import time
 LIMIT_S = 150
 START_S = 30
 HEAD = struct.Struct("<IIIQ")
-FAULTS = ("stop reader", "kill reader", "stop daemon", "kill daemon", "damage ssd", "restart job")
+FAULTS = ("stop reader", "kill reader", "stop daemon", "kill daemon", "return daemon", "damage ssd",
+          "restart job")
 
 
 class JobFailed(Exception):
@@ -108,6 +109,8 @@ def draw(seed):
     # readers that come back.
     if plan.silent_node and mode != "global":
         kinds += ["kill daemon"] * 2
+    if mode != "global" or nodes == 1:
+        kinds += ["return daemon"] * 2
     if dice.random() < 0.4:
         kinds += ["restart job"] * 2
     plan.faults = sorted((dice.uniform(0.05, 0.95) * plan.run_s, dice.choice(kinds))
@@ -155,32 +158,38 @@ class Job:
         return f"unix:{self.folder}/n{node}/run/s"
 
     def start_daemons(self):
-        meet = self.folder / f"meet{self.generation}"
-        meet.mkdir()
-        waiting = {}
-        for node in range(self.nodes):
-            home = self.folder / f"n{node}"
-            home.mkdir(exist_ok=True)
-            words = ["--config", self.folder / "f.toml", "--socket", home / "run/s", "--set",
-                     f"daemon.state_dir={home}/state", "--set", f"tier.ssd.directory={home}/ssd"]
-            if self.nodes > 1:
-                words += ["--node-rank", node, "--node-count", self.nodes,
-                          "--set", f"nodes.rendezvous=directory:{meet}",
-                          "--set", "peer.interface=lo"]
-            ready, says_ready = os.pipe()
-            with open(home / "log", "ab") as log:
-                self.daemons[node] = subprocess.Popen(
-                    [str(word) for word in [self.programs.forebayd, *words, "--ready-fd",
-                                            says_ready]],
-                    pass_fds=[says_ready], env=self.environment, stdout=log, stderr=log)
-            os.close(says_ready)
-            waiting[node] = ready
+        (self.folder / f"meet{self.generation}").mkdir()
+        waiting = {node: self.start_daemon(node) for node in range(self.nodes)}
         for node, ready in waiting.items():
-            has_line = select.select([ready], [], [], START_S)[0]
-            line = os.read(ready, 200) if has_line else b""
-            os.close(ready)
-            if not line.startswith(b"READY"):
-                raise JobFailed(f"the daemon of node {node} did not start within {START_S} s")
+            self.await_ready(node, ready)
+
+    def start_daemon(self, node):
+        """Returns a descriptor that says when it is ready."""
+        home = self.folder / f"n{node}"
+        home.mkdir(exist_ok=True)
+        words = ["--config", self.folder / "f.toml", "--socket", home / "run/s", "--set",
+                 f"daemon.state_dir={home}/state", "--set", f"tier.ssd.directory={home}/ssd"]
+        if self.nodes > 1:
+            meet = self.folder / f"meet{self.generation}"
+            words += ["--node-rank", node, "--node-count", self.nodes,
+                      "--set", f"nodes.rendezvous=directory:{meet}",
+                      "--set", "peer.interface=lo"]
+        ready, says_ready = os.pipe()
+        with open(home / "log", "ab") as log:
+            self.daemons[node] = subprocess.Popen(
+                [str(word) for word in [self.programs.forebayd, *words, "--ready-fd",
+                                        says_ready]],
+                pass_fds=[says_ready], env=self.environment, stdout=log, stderr=log)
+        os.close(says_ready)
+        return ready
+
+    @staticmethod
+    def await_ready(node, ready):
+        has_line = select.select([ready], [], [], START_S)[0]
+        line = os.read(ready, 200) if has_line else b""
+        os.close(ready)
+        if not line.startswith(b"READY"):
+            raise JobFailed(f"the daemon of node {node} did not start within {START_S} s")
 
     def ranks(self):
         """The node of each rank."""
@@ -242,6 +251,12 @@ class Job:
             self.start_reader(rank)
         elif kind == "kill daemon" and self.nodes > 1 and self.nodes - 1 in daemons:
             self.kill(self.daemons.pop(self.nodes - 1))
+        elif kind == "return daemon" and daemons:
+            # Alone: the others, and the readers of all nodes, go on meanwhile.
+            node = self.dice.choice(daemons)
+            self.kill(self.daemons[node])
+            time.sleep(self.dice.choice([0, 1]))
+            self.await_ready(node, self.start_daemon(node))
         elif kind == "damage ssd":
             return self.damage()
         elif kind == "restart job":

@@ -91,6 +91,22 @@ TEST_F(NodesRebuildTest, AnOpenStreamOfTheNodeThatIsRebuiltEnds) {
   ExpectChanged(Read(0));
 }
 
+// It does not know of the rebuild, so it might have bytes of before.
+TEST_F(NodesRebuildTest, ANodeThatComesBackIsLeftOutUntilItIsRebuiltToo) {
+  StartAll();
+  AwaitStagedEverywhere();
+  ChangeEveryRecord();
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) Rebuild(rank);
+  daemons_[2]->Kill();
+  daemons_[2] = StartNode(2, {});
+  ASSERT_FALSE(daemons_[2]->ready_line().empty()) << ReadText(rig_.node_log(2));
+  EXPECT_THAT(ReadText(rig_.node_log(2)), HasSubstr("joins the others again"));
+  for (const std::uint32_t rank : {0U, 1U, 3U}) ExpectChanged(Read(rank));
+  EXPECT_THAT(Read(2).error, HasSubstr("0 times on the node that asks"));
+  Rebuild(2);
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) ExpectChanged(Read(rank));
+}
+
 TEST_F(NodesRebuildTest, ASecondRebuildOnOneNodeIsCalledOnTheOthersToo) {
   StartAll();
   AwaitStagedEverywhere();
