@@ -261,7 +261,8 @@ std::optional<std::size_t> Prober::NextToProbe() {
     doubted_.erase(doubted_.begin());
     if (nodes_[node].state != NodeState::kDead) return node;
   }
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+  // The rest of this list and all of the next one: between them stands this node twice, perhaps.
+  for (std::size_t i = 0; i < 2 * nodes_.size(); ++i) {
     if (next_in_order_ == nodes_.size()) {
       order_ = KeyedPermutation(nodes_.size(), NextWord64(random_));
       next_in_order_ = 0;

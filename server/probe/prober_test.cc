@@ -295,6 +295,16 @@ TEST_F(ProberTest, ADeadNodeIsProbedOnceInFivePeriodsAndThatChangesNothing) {
   EXPECT_EQ(probes_of_dead, 4);
 }
 
+TEST(Prober, OneOfTwoNodesProbesTheOtherInEachPeriod) {
+  Prober prober(Settings(2));
+  for (std::int64_t period = 1; period <= 20; ++period) {
+    const std::vector<Prober::Probe> probes = prober.BeginPeriod(period * kPeriodMs);
+    ASSERT_EQ(probes.size(), 1U);
+    EXPECT_EQ(probes[0].to, NodeRank(1));
+    prober.Answered(probes[0], {}, true, period * kPeriodMs);
+  }
+}
+
 TEST(Prober, ANodeThatIsAloneProbesNobody) {
   Prober prober(Settings(1));
   EXPECT_TRUE(prober.BeginPeriod(1000).empty());
