@@ -165,7 +165,7 @@ inline constexpr std::int64_t kNodesStatusMs = 2'000;  // `forebay status --node
 inline constexpr std::int64_t kFinishedPingMs = 5'000;  // a node that has finished waits so long
 inline constexpr std::size_t kGossipNewsMax = 16;    // pieces of news about nodes in one message
 inline constexpr std::uint64_t kIncarnationMax = std::uint64_t{1} << 48;  // of a node; it grows by
-                                                     // one for each objection
+                                                     // one for each refutation
 
 // --- input and output --------------------------------------------------------------------
 inline constexpr std::uint32_t kIoDepthMax = 1024;

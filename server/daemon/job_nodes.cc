@@ -1,8 +1,8 @@
 // Joins the job in the order that the facts depend on each other: the address to listen on, the
 // port that the kernel gives, this node's entry, the entries of all, the weights. PeerServer
 // listens from the second step on and lets others wait, so that no node finds another one missing
-// that has only started a little later. A daemon that is started again after a kill takes the list
-// of nodes that was kept in place of the steps in the middle.
+// that has only started a little later. A daemon that is started again after a kill reads the list
+// of nodes that the killed one has kept, in place of exchanging entries.
 #include "server/daemon/job_nodes.h"
 
 #include <poll.h>
@@ -76,7 +76,7 @@ JobNodes::JobNodes(JobLaunch launch, const JoinParts& parts)
                        kNsPerMillisecond),
       membership_(std::make_unique<plan::Membership>()) {}
 
-// Probes of other nodes use what is destroyed before the server is.
+// The server answers probes with members that are destroyed before it, so it stops first.
 JobNodes::~JobNodes() {
   StopAsking();
   StopAnswering(/*waits=*/false);
@@ -163,9 +163,11 @@ Status JobNodes::FindNodes() {
   }
   FOREBAY_TRY(UseNodes(place.rank));
   if (kept_list_ && !has_returned_) {
-    // Without it this daemon serves as well.
+    // This daemon serves all the same.
     if (const Status kept = kept_list_->Keep(nodes_); !kept.has_value()) {
-      log::Warn("this daemon could not be started again alone: {}", kept.error().ToString());
+      log::Warn("if this daemon is killed, another one cannot take its place in the running job: "
+                "{}",
+                kept.error().ToString());
     }
   }
   log::Info("node {} of {} of job '{}', which others reach at {}, {}", place.rank.value(),
@@ -186,7 +188,8 @@ bool JobNodes::Return(const rendezvous::NodeEntry& own, std::uint32_t node_count
   }
   auto opened = rendezvous::KeptList::Open(parts_.backend, parts_.socket_directory);
   if (!opened.has_value()) {
-    log::Warn("this daemon could not be started again alone: {}", opened.error().ToString());
+    log::Warn("if this daemon is killed, another one cannot take its place in the running job: {}",
+              opened.error().ToString());
     return false;
   }
   kept_list_ = std::move(*opened);
@@ -212,8 +215,9 @@ bool JobNodes::Return(const rendezvous::NodeEntry& own, std::uint32_t node_count
   return true;
 }
 
-// Returns the name of a node of that list that serves, or nothing. Asks some of them at the same
-// time, and then others, or the same ones once more in a small job.
+// Returns the name of a node of the list that serves and belongs to its launch; empty: none was
+// found. Probes up to 64 nodes at the same time, and then the next ones (in a small job the same
+// ones once more).
 std::string JobNodes::FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes, NodeRank self,
                                  const std::string& address) {
   constexpr std::int64_t kAnswerMs = 2'000;
@@ -228,7 +232,7 @@ std::string JobNodes::FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes
   const std::size_t in_round = std::min(kAskedMax, nodes.size() - 1);
   std::size_t next = self.value();
   for (std::size_t i = 0; i < kRounds; ++i) {
-    // Nodes of neighbouring ranks may be lost together, so these begin behind this one.
+    // They begin behind this node, so that not all nodes that return probe the same ones.
     std::map<NodeRank, std::string> asked;
     while (asked.size() < in_round) {
       next = (next + 1) % nodes.size();
@@ -248,7 +252,7 @@ std::string JobNodes::FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes
       round->awaited = asked.size();
     }
     for (const auto& [rank, unused] : asked) {
-      // A node of another launch refuses, and one that is starting says that it has not answered.
+      // A node of another launch answers with an error, and one that is starting does not serve.
       (*peers)->Probe(rank, {}, {}, parts_.clock.NowNs() + kAnswerMs * kNsPerMillisecond,
                       [round, name = nodes[rank.value()].Text()](
                           const Result<probe::ProbeTransport::Answer>& answer) {

@@ -48,7 +48,8 @@ struct JoinParts {
   io::Clock& clock;
   std::uint64_t capacity_bytes = 0;  // of the tiers of this node together
   std::uint64_t nonce = 0;           // tells this daemon from every other one
-  // Of the daemon's socket: no other daemon uses it, and it outlives a daemon that is killed.
+  // The directory of the daemon's socket. No other daemon uses it, and files in it stay if this
+  // daemon is killed.
   std::string socket_directory;
   // Readable when the daemon is to stop; -1: it is never asked to.
   int stop_fd = -1;
@@ -82,7 +83,7 @@ class JobNodes {
   // that all nodes listen. kDeadlineExceeded names the nodes that do not; kCancelled as in Join.
   Status AwaitNodes();
 
-  // Probes other nodes (probe::NodeProber), and after Finish asks all others whether they have
+  // Probes other nodes (probe::NodeProber), and after Finish asks those that are not known to have
   // finished. Call it about once a second.
   void Tick();
 

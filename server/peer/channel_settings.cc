@@ -89,8 +89,8 @@ grpc::ChannelArguments ChannelSettings() {
   settings.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, limits::kPeerKeepaliveTimeoutMs);
   // A call that waits for a cold extent sends nothing, and is watched all the same.
   settings.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // In a large job each node comes to probe every other one. Connections that are used for nothing
-  // else are not kept until then.
+  // In a large job each node probes every other one in turn. A connection that is used for nothing
+  // else is closed long before its turn comes again.
   settings.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, limits::kPeerIdleMs);
   settings.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMsMin);
   settings.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, limits::kHandshakeDeadlineMs);

@@ -352,7 +352,7 @@ void PeerLink::GiveUp() {
     waiting.swap(waiting_);
     for (const std::shared_ptr<PeerCall>& call : waiting) CancelAlarms(*call);
     for (const std::shared_ptr<PeerCall>& call : active_) {
-      // Probes and pings find out themselves whether the node answers.
+      // Probes and pings are not given up, because they find out whether the node answers.
       if (call->waits_its_turn_) active.push_back(call);
     }
     ++ending_;

@@ -369,8 +369,8 @@ std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream(StreamHooks hooks) 
 
 Result<stage::Dataset*> PeerServer::Service::DatasetOf(const PeerRequest& request) const {
   const Serving* const now = serving.load();
-  // A node asks only after the answer to Hello. But one that has said it to the daemon whose place
-  // this one takes does not know that another one has begun.
+  // A node asks only after Hello was answered. But if this daemon takes the place of a killed one,
+  // other nodes may have said Hello to the killed one, and ask this one without a Hello.
   if (now == nullptr) {
     return Error(ErrorCode::kUnavailable, fmt::format("node {} does not serve yet", address));
   }
@@ -394,7 +394,7 @@ Result<stage::Dataset*> PeerServer::Service::SameDatasetOf(const PeerRequest& re
   FOREBAY_ASSIGN(stage::Dataset* const dataset, DatasetOf(request));
   const std::uint32_t ours = dataset->rebuilds();
   if (request.rebuilds == ours) return dataset;
-  // To the others, this node is one that does not answer, as it was until it came back.
+  // The others go on without this node, as they did before it came back.
   if (serving.load()->parts.has_returned && ours < request.rebuilds) {
     return Error(ErrorCode::kUnavailable,
                  fmt::format("node {0} was started again since data set '{1}' was rebuilt: call "
@@ -536,8 +536,8 @@ grpc::ServerUnaryReactor* PeerServer::Service::Probe(grpc::CallbackServerContext
 }
 
 // Answered by gRPC's thread alone, and also by a node that answers as many calls as it may: it is
-// alive. A node that is starting answers with a no: nobody suspects it for that, and nobody asks it
-// for anything yet.
+// alive. A node that is starting answers that it does not serve yet: so nobody suspects it, and
+// nobody uses it.
 Status PeerServer::Service::AnswerProbe(const grpc::ByteBuffer& request,
                                         const std::shared_ptr<UnaryAnswer>& answer) {
   const Serving* const now = serving.load();

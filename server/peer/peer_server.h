@@ -39,7 +39,8 @@ struct PeerServerParts {
   std::function<NodeReport()> report = nullptr;  // for Ping; null: nothing is reported
   // Told where readers of other nodes are in their orders; null: nobody wants to know.
   std::function<void(const stage::Dataset&, const fetch::ReaderPlace&)> note_place = nullptr;
-  // Answers probes; null: this node answers them without news.
+  // Takes the news of probes and answers them. Null: a probe is answered that this node does not
+  // serve yet.
   probe::NodeProber* prober = nullptr;
   // The daemon takes the place of one that was killed, and does not know of its rebuilds.
   bool has_returned = false;

@@ -144,7 +144,7 @@ class ProbeOverGrpcTest : public testing::Test {
   std::unique_ptr<PeerRig> rig_;
 };
 
-TEST_F(ProbeOverGrpcTest, ANodeAnswersAndObjectsToWhatIsSaidOfIt) {
+TEST_F(ProbeOverGrpcTest, ANodeAnswersAndRefutesWhatIsSaidOfIt) {
   Start(/*has_prober=*/true);
   const auto answer =
       Probe({}, {.incarnation = 2, .news = {{PeerRig::kNode, NodeState::kSuspected, 4}}});

@@ -153,7 +153,7 @@ void RowsCall::Cancel() {
     // gRPC's call has ended, and does not tell us any more.
     if (has_alarm_ && messages_left_ > 0) {
       if (!error_) {
-        // The same as gRPC's call would say.
+        // The error is the one that a cancelled call of gRPC has.
         error_ = wanted_.unwanted.stop_requested()
                      ? Withdrawn()
                      : Error(ErrorCode::kUnavailable,

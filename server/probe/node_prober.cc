@@ -10,8 +10,8 @@ namespace forebay::probe {
 namespace {
 
 constexpr std::int64_t kNsPerMs = 1'000'000;
-// Probes in a period of nodes that did not answer a request of this node. If many nodes are silent,
-// the link of this node is, and each of them is asked once in a while.
+// How many nodes that did not answer a request of this node are probed in a period. If there are
+// more, the link of this node is broken rather than theirs, and they are probed in turn.
 constexpr std::size_t kSilentProbesMax = 4;
 
 }  // namespace
@@ -29,7 +29,7 @@ void NodeProber::Tick() {
   std::vector<News> changes;
   {
     const MutexLock lock(mutex_);
-    // Whoever calls this is early at times, and wakes up for other reasons, too.
+    // The caller may be a little early, and may call for other reasons.
     if (NowMs() < next_ms_) return;
     next_ms_ = NowMs() + parts_.period_ms - parts_.period_ms / 20;
     probes = ProbesOfSilentLocked();
@@ -40,7 +40,7 @@ void NodeProber::Tick() {
   for (Prober::Probe& probe : probes) Send(std::move(probe));
 }
 
-// A room has told Membership that the node did not answer it.
+// These are the nodes of which a room has told Membership that they did not answer a request.
 std::vector<Prober::Probe> NodeProber::ProbesOfSilentLocked() {
   std::vector<Prober::Probe> probes;
   const std::size_t count = parts_.nodes.nodes().size();
@@ -56,7 +56,7 @@ std::vector<Prober::Probe> NodeProber::ProbesOfSilentLocked() {
 }
 
 void NodeProber::Send(Prober::Probe probe) {
-  // Helpers need time for a probe of their own, and the rest of the period is for delays.
+  // A helper needs time for a probe of its own. The last fifth is left for delays.
   const std::int64_t answer_ms =
       probe.target ? (parts_.period_ms - parts_.answer_ms) * 4 / 5 : parts_.answer_ms;
   const std::int64_t deadline_ns = parts_.clock.NowNs() + answer_ms * kNsPerMs;
@@ -81,27 +81,27 @@ void NodeProber::Ended(const Prober::Probe& probe, const Result<ProbeTransport::
       prober_.Answered(probe, answer->gossip, answer->has_answered, NowMs());
     } else {
       probes = prober_.Missed(probe, NowMs());
-      // Others are to help to find out why a request was not answered.
+      // In a period of its own, with helpers, the protocol finds out whether the node is lost.
       if (probe.round == 0) prober_.Doubt(probe.to);
     }
     changes = TakeChangesLocked();
     is_dead = prober_.state(probe.to) == NodeState::kDead;
-    // An answer that was under way when the node was found dead says nothing, and a node that is
-    // starting does not supply anything yet.
+    // An answer that was sent before the node was found dead is no reason to use it, and a node
+    // that is starting does not supply anything yet.
     is_back = answer.has_value() && (answer->has_answered || probe.target) && !is_dead &&
               !parts_.nodes.Lives(probe.to);
     if (is_back) parts_.nodes.SetLives(probe.to, true);
   }
   Announce(changes);
   if (is_back) log::Info("{} answers again", parts_.name(probe.to));
-  // Requests that were on their way to the connection when the node was found dead came later.
+  // Some requests may have come to the connection only after the node was found dead.
   if (is_dead && !answer.has_value()) parts_.transport.GiveUp(probe.to);
   for (Prober::Probe& helped : probes) Send(std::move(helped));
 }
 
 Gossip NodeProber::Hear(NodeRank from, const Gossip& gossip) {
   const MutexLock lock(mutex_);
-  // What follows from it is announced later, because the other node waits for the answer.
+  // Changes are announced by Tick, because the other node waits for this answer.
   return prober_.Hear(from, gossip, NowMs());
 }
 
@@ -114,7 +114,7 @@ void NodeProber::ProbeFor(NodeRank from, const Gossip& gossip, NodeRank target,
     answer = prober_.Hear(from, gossip, NowMs());
     for_target = prober_.GossipFor(target);
   }
-  // The node that asks waits for 4/5 of period_ms - answer_ms. Half leaves time for its answer.
+  // The node that asks waits for 4/5 of period_ms - answer_ms, so half of it leaves time to report.
   const std::int64_t deadline_ns =
       parts_.clock.NowNs() + (parts_.period_ms - parts_.answer_ms) / 2 * kNsPerMs;
   parts_.transport.Probe(
@@ -132,7 +132,7 @@ NodeState NodeProber::state(NodeRank node) {
 }
 
 // Membership changes together with the protocol, under the mutex, so an older answer cannot undo
-// newer news. A node that has objected lives for this node once it has answered this node.
+// newer news. A node that has refuted its death is used again once it has answered this node.
 std::vector<News> NodeProber::TakeChangesLocked() {
   std::vector<News> changes = prober_.TakeChanges();
   for (const News& change : changes) {

@@ -1,7 +1,7 @@
-// NodeProber: runs the protocol of Prober for a daemon, and tells plan::Membership which nodes
-// answer. Membership may differ from what the protocol says about a node: a node to which this
-// one has no connection is not asked for anything, although it is alive for others. So it lives
-// again only once it has answered this node.
+// NodeProber: runs the protocol of Prober for a daemon, and tells plan::Membership which nodes this
+// daemon is to use. That may differ from what the protocol says: a node that did not answer a
+// request of this node is not used by it, although other nodes reach it. It is used again only when
+// it has answered a probe of this node and says that it serves.
 //
 //   NodeProber prober({.transport = peers, .nodes = membership, .clock = clock, ...});
 //   prober.Tick();  // about once a second
@@ -30,8 +30,10 @@ struct NodeProberParts {
   io::Clock& clock;
   std::function<std::string(NodeRank)> name;  // of a node, for the log
   std::uint64_t seed = 0;
-  std::int64_t period_ms = 1000;      // between two calls of Tick
-  std::int64_t answer_ms = 500;       // a probe that takes longer is missed
+  std::int64_t period_ms = 1000;      // of the protocol
+  // A probe without an answer after this time is missed. A helper has 4/5 of the rest of the period
+  // for its report, and its own probe takes half of that rest at most.
+  std::int64_t answer_ms = 500;
   std::int64_t suspicion_ms = 5000;   // as of ProberSettings
 };
 
@@ -41,14 +43,14 @@ class NodeProber {
  public:
   explicit NodeProber(const NodeProberParts& parts);
 
-  // Begins a period of the protocol, if the last one is over. Probes, besides, some of the nodes
-  // that live for others and did not answer a request of this node.
+  // Begins a period of the protocol, if the last one is over. Also probes some of the nodes that
+  // are not used because they did not answer a request of this node.
   void Tick();
 
   // Answers the probe of another node.
   Gossip Hear(NodeRank from, const Gossip& gossip);
-  // Answers a node that asks for a probe of `target`, a node of the job. `done` is called once,
-  // perhaps within this call.
+  // Probes `target` for another node, as its helper. `done` gets the report for that node; it is
+  // called once, perhaps within this call.
   void ProbeFor(NodeRank from, const Gossip& gossip, NodeRank target,
                 std::function<void(const ProbeTransport::Answer&)> done);
 

@@ -18,7 +18,8 @@ class ProbeTransport {
 
   struct Answer {
     Gossip gossip = {};
-    // The target; without one, the node itself, which says no while it is starting.
+    // With a target: whether the target has answered the helper. Without one: whether the node
+    // serves; it does not while it is starting.
     bool has_answered = false;
   };
   using Done = std::function<void(const Result<Answer>&)>;
@@ -26,8 +27,9 @@ class ProbeTransport {
   // deadline at the latest, from any thread, perhaps within this call.
   virtual void Probe(NodeRank to, std::optional<NodeRank> target, const Gossip& gossip,
                      std::int64_t deadline_ns, Done done) = 0;
-  // The node counts as dead. Requests that are under way to it, other than probes, end as if it had
-  // not answered.
+  // Called when the node was found dead, and perhaps again later. Requests to it that are under
+  // way, other than probes, end as if it had not answered. (With MPI, a request whose bytes have
+  // begun to arrive ends when they have arrived.)
   virtual void GiveUp(NodeRank node) = 0;
 };
 

@@ -1,6 +1,6 @@
-// The table of what is known about each node is the only truth; `topics_` says of which nodes
-// others are to be told, and what they are told is read from the table when a message is made. So
-// news that were outdated while they waited are never sent.
+// `nodes_` has what is known about each node. `topics_` says about which nodes others are to be
+// told; what they are told is read from `nodes_` when a message is made, so outdated news is never
+// sent.
 #include "server/probe/prober.h"
 
 #include <algorithm>
@@ -15,27 +15,26 @@
 namespace forebay::probe {
 namespace {
 
-// The paper has three: more find a node alive whose own connection to this one fails, and cost as
-// many messages.
+// As in the paper. More helpers are more likely to reach a node, and cost more messages.
 constexpr std::size_t kHelpers = 3;
-// So many other nodes are probed, too, in periods in which there are news, to spread them faster
-// than one probe and its answer do: an objection must reach all nodes before the suspicion ends.
+// In a period in which there is news, so many other nodes are probed as well. A refutation must
+// reach all nodes before the suspicion ends, and one probe a period would be too slow for that.
 constexpr std::size_t kGossipProbes = 2;
 // Each piece of news is sent this many times the logarithm (base 2) of the number of nodes.
 constexpr std::size_t kSendsFactor = 3;
-// More is not believed at once. A node raises its incarnation by one at a time, so it takes a job
-// of years to come that far; one absurd number in a message must not use up all that there are.
+// News about an incarnation that is higher than the known one by more than this is ignored. A node
+// raises its number by one at a time, so only an absurd message has such a number.
 constexpr std::uint64_t kIncarnationStepMax = 1 << 20;
-// A node believes less of itself, so that all others believe what it makes of it.
+// The same for news that a node hears about itself. It is smaller, so that the number which the
+// node then takes is one that all others accept.
 constexpr std::uint64_t kOwnIncarnationStepMax = 1 << 10;
-// Nodes that are dead, or silent, are probed by so many others in a second, and not by all nodes of
-// a large job.
+// See IsOwnTurn.
 constexpr std::size_t kProbesOfOneMax = 64;
-// After so many probes in a row that were missed, this node may be the one that is cut off or slow.
+// After so many nodes in a row that did not answer, this node may be the one that is cut off.
 constexpr std::size_t kMissedInARowMax = 2;
-// A doubted node is probed in every second period only, so the others come to their turn, too.
+// Doubted nodes are probed in every second period only, so that all other nodes are probed, too.
 constexpr std::uint64_t kDoubtPeriods = 2;
-// Once in so many periods, a dead node is probed, too: it may be back, or the link to it.
+// Once in so many periods one of the dead nodes is probed as well: it may be back.
 constexpr std::uint64_t kDeadProbePeriods = 5;
 
 std::size_t SendsMax(std::size_t node_count) {
@@ -49,8 +48,8 @@ std::int64_t SuspicionMs(const ProberSettings& settings) {
 
 NodeRank RankOf(std::size_t node) { return NodeRank(static_cast<std::uint32_t>(node)); }
 
-// Whether news outweigh what is known. For the same incarnation, the worse news do; a node is heard
-// alive with a higher incarnation only from itself, so that outweighs all that was said before.
+// Whether news replaces what is known: it does if it is about a higher incarnation, or if it is
+// worse and about the same one.
 bool Outweighs(const News& news, NodeState state, std::uint64_t incarnation) {
   return news.incarnation != incarnation ? news.incarnation > incarnation : news.state > state;
 }
@@ -77,7 +76,7 @@ std::vector<Prober::Probe> Prober::BeginPeriod(std::int64_t now_ms) {
   began_ms_ = now_ms;
   ++periods_;
   EndSuspicions(now_ms);
-  // A round of which not all answers are known yet is forgotten: whoever was slow, nothing follows.
+  // If answers of the last round are still missing, nobody is suspected because of it.
   round_ = {.number = periods_, .target = NextToProbe()};
   std::vector<Probe> probes;
   if (round_.target) {
@@ -113,7 +112,7 @@ std::vector<Prober::Probe> Prober::Missed(const Probe& probe, std::int64_t now_m
     HelperFailed(now_ms);
     return {};
   }
-  // That a suspected node is silent says nothing about this one.
+  // The silence of a node that is suspected already is no evidence against this node.
   if (state(probe.to) == NodeState::kAlive) ++missed_in_a_row_;
   std::vector<Probe> probes;
   for (const std::size_t helper : ChooseOthers(kHelpers, round_.target)) {
@@ -126,8 +125,8 @@ std::vector<Prober::Probe> Prober::Missed(const Probe& probe, std::int64_t now_m
   return probes;
 }
 
-// A helper that is silent itself counts like one that did not reach the target. If it is this node
-// that is cut off, its suspicions do no harm: the others are told of them, and object.
+// A helper that does not report counts like one that did not reach the target. If it is this node
+// that is cut off, its suspicions do no harm, because the suspected nodes refute them.
 void Prober::HelperFailed(std::int64_t now_ms) {
   if (!round_.target || round_.helpers == 0) return;
   if (--round_.helpers == 0) SuspectTarget(now_ms);
@@ -142,7 +141,7 @@ void Prober::SuspectTarget(std::int64_t now_ms) {
              .incarnation = nodes_[node].incarnation},
             now_ms);
   }
-  // It is probed again soon, so it hears what is said of it, and its answer is heard.
+  // It is probed again soon: so it hears that it is suspected, and its refutation is heard.
   Doubt(RankOf(node));
 }
 
@@ -150,7 +149,7 @@ Gossip Prober::Hear(NodeRank from, const Gossip& gossip, std::int64_t now_ms) {
   const News of_sender{
       .node = from, .state = NodeState::kAlive, .incarnation = gossip.incarnation};
   const Known& known = nodes_[from.value()];
-  // What a node says of itself is believed, whatever the number.
+  // What a node says about itself is believed, whatever its number.
   if (from.value() != self_ && Outweighs(of_sender, known.state, known.incarnation)) {
     Believe(of_sender, now_ms);
   }
@@ -158,7 +157,7 @@ Gossip Prober::Hear(NodeRank from, const Gossip& gossip, std::int64_t now_ms) {
   return GossipFor(from);
 }
 
-// The node that gets the message comes first if it has something to object to.
+// What the receiver has to refute comes first.
 Gossip Prober::GossipFor(NodeRank to) {
   Gossip gossip{.incarnation = incarnation()};
   const std::size_t reader = to.value();
@@ -169,7 +168,7 @@ Gossip Prober::GossipFor(NodeRank to) {
                             &Topic::sent);
   for (std::size_t i = 0; i < count; ++i) {
     Topic& topic = topics_[i];
-    if (topic.node == reader) continue;  // it has been told, or knows best
+    if (topic.node == reader) continue;  // it was told above, or knows best itself
     gossip.news.push_back(NewsOf(topic.node));
     ++topic.sent;
   }
@@ -184,10 +183,10 @@ void Prober::Doubt(NodeRank node) {
 
 std::vector<News> Prober::TakeChanges() { return std::exchange(changes_, {}); }
 
-// News of others. A death that is heard of is taken for a suspicion: the node is told, and may
-// object. Otherwise a node that was cut off for a while would have all others taken for dead,
-// because it could reach none of them. That costs no time, because whoever hears of a death in the
-// ordinary course has suspected the node for nearly as long as the one that has found it dead.
+// News that was heard. The news that a node is dead is taken as a suspicion, which the node can
+// refute. Otherwise a node that was cut off for a while, and so reached nobody, would have all
+// others taken for dead. This costs no time: in the ordinary course, a node that hears of a death
+// has suspected the dead node for nearly as long as the one that has found it dead.
 void Prober::Learn(News news, std::int64_t now_ms) {
   if (news.node.value() == self_) return LearnAboutSelf(news);
   const Known& known = nodes_[news.node.value()];
@@ -217,7 +216,8 @@ void Prober::Believe(const News& news, std::int64_t now_ms) {
   PassOn(node);
 }
 
-// A node that was started again hears of its former incarnation, too, and goes beyond it.
+// Refutes the news. A daemon that was started again hears about its former incarnation here, and
+// takes a higher one.
 void Prober::LearnAboutSelf(const News& news) {
   Known& self = nodes_[self_];
   if (!Outweighs(news, self.state, self.incarnation)) return;
@@ -234,7 +234,7 @@ void Prober::PassOn(std::size_t node) {
 void Prober::EndSuspicions(std::int64_t now_ms) {
   for (Suspicion& suspicion : std::exchange(suspicions_, {})) {
     const Known& known = nodes_[suspicion.node];
-    // Otherwise it has objected, or somebody else has found it dead.
+    // Otherwise it has refuted the suspicion, or was suspected again with another incarnation.
     if (known.state != NodeState::kSuspected || known.incarnation != suspicion.incarnation) {
       continue;
     }
@@ -254,14 +254,15 @@ void Prober::EndSuspicions(std::int64_t now_ms) {
   }
 }
 
-// A doubted node, or the next of the list.
+// Returns a doubted node, or the next one of the list.
 std::optional<std::size_t> Prober::NextToProbe() {
   while (periods_ % kDoubtPeriods == 0 && !doubted_.empty()) {
     const std::size_t node = doubted_.front();
     doubted_.erase(doubted_.begin());
     if (nodes_[node].state != NodeState::kDead) return node;
   }
-  // The rest of this list and all of the next one: between them stands this node twice, perhaps.
+  // The rest of this list and the whole next one are searched, because both may begin with this
+  // node.
   for (std::size_t i = 0; i < 2 * nodes_.size(); ++i) {
     if (next_in_order_ == nodes_.size()) {
       order_ = KeyedPermutation(nodes_.size(), NextWord64(random_));
@@ -281,7 +282,7 @@ std::optional<std::size_t> Prober::NextDead() {
   return next_dead_++ % nodes_.size();
 }
 
-// At random.
+// Chooses nodes that are alive, at random.
 std::vector<std::size_t> Prober::ChooseOthers(std::size_t count,
                                               std::optional<std::size_t> except) {
   std::vector<std::size_t> others;

@@ -2,18 +2,21 @@
 // number. The protocol is SWIM (Das, Gupta, Motivala: "SWIM: Scalable Weakly-consistent
 // Infection-style Process Group Membership Protocol", DSN 2002), with suspicion:
 //
-//  - In each period a node probes one other node, so that it comes to all of them in turn. If no
-//    answer comes in time, it asks a few helpers to probe that node, too: then it is not the
-//    connection of these two nodes alone that decides.
-//  - A node that answers neither is suspected. It counts as dead if it does not object in time.
-//  - News about nodes travel with probes and their answers. Each is passed on a number of times
-//    that grows with the logarithm of the number of nodes; then all have heard it, very probably.
-//  - Each node has an incarnation, a number that it alone raises: a node that hears that it is
-//    suspected or dead raises it and says so. That outweighs what was said about the number before.
+//  - Time is cut into periods. In each period a node probes one other node, so that it comes to all
+//    of them in turn. If no answer comes in time, it asks a few helpers to probe that node, too.
+//    So a single broken connection does not decide.
+//  - A node that no helper reaches either is suspected. It counts as dead if it does not refute
+//    that in time.
+//  - News about nodes travels with probes and their answers. Each node passes a piece of news on a
+//    number of times that grows with the logarithm of the number of nodes; then very probably all
+//    nodes have heard it.
+//  - Each node has an incarnation number, which it alone raises. A node that hears that it is
+//    suspected or dead raises its number above the one in that news and sends it: this refutes the
+//    news, and all other news about lower numbers.
 //
-// What comes out is a hint, as everything that plan::Membership knows: a wrong one costs reads.
-// This class holds the protocol alone: it sends nothing, and has no clock and no thread (NodeProber
-// does). So tests run it for thousands of nodes in a simulated network.
+// The result is a hint, as everything that plan::Membership knows: a wrong one costs reads. This
+// class has the protocol alone: it sends nothing, and has no clock and no thread (NodeProber has
+// them). So tests run it for thousands of nodes in a simulated network.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +31,7 @@ namespace forebay::probe {
 
 enum class NodeState : std::uint8_t { kAlive = 0, kSuspected = 1, kDead = 2 };
 
-// What somebody says about a node, which had this incarnation then.
+// A statement about a node, which had this incarnation when the statement was made.
 struct News {
   NodeRank node = NodeRank(0);
   NodeState state = NodeState::kAlive;
@@ -46,8 +49,9 @@ struct ProberSettings {
   NodeRank self = NodeRank(0);
   std::size_t node_count = 1;  // ranks 0 to node_count - 1
   std::int64_t period_ms = 1000;
-  // A suspected node counts as dead after this time; in a job of more than ten nodes after
-  // log10(node_count) times as long, because news of it and its objection need time that grows so.
+  // A suspected node counts as dead after this time. In a job of more than ten nodes it has
+  // log10(node_count) times as long, because the news and its refutation need more time there. The
+  // time is doubled if this node reaches no other node when it is over.
   std::int64_t suspicion_ms = 5000;
   std::uint64_t seed = 0;  // of the order in which nodes are probed
 };
@@ -57,12 +61,13 @@ class Prober {
  public:
   explicit Prober(const ProberSettings& settings);
 
-  // A probe that is to be sent to `to`. With a target, `to` is to probe that node and to tell
-  // whether it has answered.
+  // A probe that is to be sent to `to`. With a target, `to` is a helper, which probes the target
+  // and reports whether the target has answered.
   struct Probe {
     NodeRank to = NodeRank(0);
     std::optional<NodeRank> target = {};
-    std::uint64_t round = 0;  // of the period; 0: its failure does not count
+    // The number of the period. 0: nobody is suspected because the probe is missed.
+    std::uint64_t round = 0;
     Gossip gossip = {};
   };
 
@@ -70,7 +75,7 @@ class Prober {
   // periods have passed since the last call, this process stood still, and suspected nodes get that
   // time in addition.
   std::vector<Probe> BeginPeriod(std::int64_t now_ms);
-  // The node answered in time. With a target, `has_answered` says whether the target has.
+  // The node answered in time. `has_answered` is that of ProbeTransport::Answer.
   void Answered(const Probe& probe, const Gossip& answer, bool has_answered, std::int64_t now_ms);
   // No answer came in time. Returns probes that ask helpers, or nothing. It has no effect when the
   // period of the probe is over.
@@ -81,16 +86,17 @@ class Prober {
   // What to send to a node that is probed for another one (Probe::target).
   Gossip GossipFor(NodeRank to);
 
-  // The node is to be probed soon: a request to it got no answer.
+  // Puts the node on the list of those that are probed in every second period, one after the other.
+  // No effect on a dead node.
   void Doubt(NodeRank node);
-
-  // Whether this node is one of those that probe a node now which all nodes would probe otherwise.
-  // Always in a job of up to 64 nodes, and at random in a larger one.
+  // If every node probed a node that is lost, a large job would flood it with probes. Returns
+  // whether this node may probe it now: always in a job of up to 64 nodes, and with a probability
+  // of 64 / node_count in a larger one.
   bool IsOwnTurn();
 
   NodeState state(NodeRank node) const { return nodes_[node.value()].state; }
   std::uint64_t incarnation() const { return nodes_[self_].incarnation; }
-  // The nodes that were found dead, or alive after that, since the last call.
+  // The nodes that were found dead, or are dead no longer, since the last call.
   std::vector<News> TakeChanges();
 
  private:
@@ -109,11 +115,11 @@ class Prober {
     std::int64_t until_ms;
     bool is_extended = false;
   };
-  // The period's probe.
+  // What is known about the probe of this period.
   struct Round {
     std::uint64_t number = 0;
-    std::optional<std::size_t> target;  // node that was probed, if nothing is known of it yet
-    std::size_t helpers = 0;            // that were asked, and have not told
+    std::optional<std::size_t> target;  // reset when it has answered, or is suspected
+    std::size_t helpers = 0;            // whose report is still missing
   };
 
   void Learn(News news, std::int64_t now_ms);

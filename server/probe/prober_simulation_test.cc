@@ -34,9 +34,9 @@ TEST(ProberSimulationTest, AKilledNodeIsFoundByAllAndNobodyElseIs) {
     nodes.Stop(1);
     const std::int64_t taken_ms = TimeUntilDead(nodes, 1, count - 1);
     // Somebody probes it within some periods, suspects it after another one, and waits for its
-    // objection; then the news have to reach all.
+    // refutation; then the news has to reach all.
     EXPECT_LT(taken_ms, count <= 64 ? 15'000 : 35'000) << count;
-    EXPECT_GT(taken_ms, 5'000) << count << ": it had no time to object";
+    EXPECT_GT(taken_ms, 5'000) << count << ": it had no time to refute it";
     nodes.RunFor(60'000);
     EXPECT_EQ(nodes.TakenForDeadBy(1), count - 1) << count;
     EXPECT_TRUE(nodes.wrong_verdicts().empty()) << count;
@@ -96,14 +96,14 @@ TEST(ProberSimulationTest, ALossyNetworkKillsNobody) {
 }
 
 // One answer of twenty comes too late, as on machines that do too much.
-TEST(ProberSimulationTest, SlowNodesAreSuspectedAndObject) {
+TEST(ProberSimulationTest, SlowNodesAreSuspectedAndRefuteIt) {
   for (const std::size_t count : {2U, 4U, 64U}) {
     SimulatedNodes nodes({.nodes = count, .latency_ms_max = 300, .seed = count});
     nodes.RunFor(300'000);
     EXPECT_TRUE(nodes.wrong_verdicts().empty()) << count << " nodes";
-    std::uint64_t objections = 0;
-    for (std::size_t rank = 0; rank < count; ++rank) objections += nodes.node(rank).incarnation();
-    EXPECT_GT(objections, 0U) << "nobody was suspected, so nothing was shown";
+    std::uint64_t refutations = 0;
+    for (std::size_t rank = 0; rank < count; ++rank) refutations += nodes.node(rank).incarnation();
+    EXPECT_GT(refutations, 0U) << "nobody was suspected, so nothing was shown";
   }
 }
 
@@ -145,7 +145,7 @@ TEST(ProberSimulationTest, MessagesOfANodeDoNotGrowWithTheJob) {
     SimulatedNodes nodes({.nodes = count});
     nodes.SetSize([](const Gossip& gossip) { return gossip.news.size(); });
     nodes.RunFor(5'000);
-    nodes.Stop(3);  // so that there are news
+    nodes.Stop(3);  // so that there is news
     nodes.RunFor(60'000);
     const double node_seconds = static_cast<double>(count) * 65;
     messages.push_back(static_cast<double>(nodes.messages()) / node_seconds);

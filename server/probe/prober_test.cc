@@ -110,10 +110,10 @@ TEST_F(ProberTest, WhoIsReachedByNobodyIsSuspectedAndThenDead) {
   EXPECT_EQ(changes[0], (News{node, NodeState::kDead, 0}));
 }
 
-TEST_F(ProberTest, ASuspectedNodeThatObjectsLives) {
+TEST_F(ProberTest, ASuspectedNodeThatRefutesThatLives) {
   const NodeRank node = MissNext();
   ASSERT_EQ(prober_.state(node), NodeState::kSuspected);
-  // The same incarnation is no objection: the message may be older than the suspicion.
+  // The same incarnation refutes nothing: the message may be older than the suspicion.
   prober_.Hear(node, {.incarnation = 0}, now_ms_);
   EXPECT_EQ(prober_.state(node), NodeState::kSuspected);
   prober_.Hear(node, {.incarnation = 1}, now_ms_);
@@ -123,7 +123,7 @@ TEST_F(ProberTest, ASuspectedNodeThatObjectsLives) {
   EXPECT_TRUE(prober_.TakeChanges().empty());
 }
 
-TEST_F(ProberTest, ANodeObjectsToWhatIsSaidOfIt) {
+TEST_F(ProberTest, ANodeRefutesWhatIsSaidOfIt) {
   const Gossip answer = prober_.Hear(
       NodeRank(3), {.news = {{NodeRank(0), NodeState::kSuspected, 0}}}, now_ms_);
   EXPECT_EQ(answer.incarnation, 1U);
@@ -257,7 +257,7 @@ TEST_F(ProberTest, ASuspectedNodeGetsTheTimeInWhichThisProcessStoodStill) {
   EXPECT_EQ(prober_.state(node), NodeState::kDead);
 }
 
-TEST_F(ProberTest, WhoReachesNobodyWaitsLongerForObjections) {
+TEST_F(ProberTest, WhoReachesNobodyWaitsLonger) {
   const NodeRank node = MissNext();
   for (std::int64_t ms = 0; ms < kSuspicionMs; ms += kPeriodMs) MissNext();
   EXPECT_EQ(prober_.state(node), NodeState::kSuspected);

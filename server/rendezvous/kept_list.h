@@ -1,6 +1,6 @@
-// KeptList: the list of nodes of a launch, kept on each node while its daemon runs. A daemon that
-// was killed, and is started again while the other daemons of the launch go on, finds it there, and
-// so needs no rendezvous, for which all nodes would have to come.
+// KeptList: a copy of the list of nodes of a launch, which each daemon keeps on its own node while
+// it runs. A daemon that was killed, and is started again while the other daemons of the launch go
+// on, finds the copy, and so needs no rendezvous, for which all nodes would have to come.
 //
 //   FOREBAY_ASSIGN(KeptList kept, KeptList::Open(backend, "/run/user/1000/forebay/job"));
 //   if (auto nodes = kept.Find(own, node_count)) ...  // left by a daemon that was killed
@@ -25,10 +25,9 @@ class KeptList {
   // `directory` exists, and no other daemon uses it. The back end is borrowed.
   static Result<KeptList> Open(io::IoBackend& backend, const std::string& directory);
 
-  // The list that a daemon of this node has kept, with its entry at own.rank. Nullopt if there is
-  // none, or not for a launch of `node_count` nodes to which `own` belongs: job, host, SSD
-  // directory, rank, capacity and agreed values are those of its entry. Address and nonce of `own`
-  // are not looked at.
+  // Returns the list that a daemon of this node has kept. Nullopt: there is none, it does not have
+  // `node_count` nodes, or its entry at own.rank differs from `own` in the job, host, SSD
+  // directory, capacity or an agreed value. Address and nonce of `own` are not compared.
   std::optional<std::vector<NodeEntry>> Find(const NodeEntry& own, std::uint32_t node_count);
   // Replaces what was kept.
   Status Keep(const std::vector<NodeEntry>& nodes);

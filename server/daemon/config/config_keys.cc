@@ -227,10 +227,10 @@ std::vector<ConfigKey> NodeKeys() {
        "where nodes are so busy that the log often takes one of them for dead that is not.",
        Number(&Config::nodes_probe_answer_ms, kProbeAnswerMsMax, /*min=*/kProbeAnswerMsMin)},
       {"nodes.suspicion_s", "5",
-       "Seconds that a node which answered no probe has to object before it counts as dead: then "
-       "its share is read by others, and requests to it end. In jobs of more than ten nodes it has "
-       "log10(nodes) times as long. A shorter time finds lost nodes sooner, and takes more that "
-       "only stand still for lost ones, which costs reads from the GFS.",
+       "Seconds that a node which answered no probe has to refute that before it counts as dead: "
+       "then its share is read by others, and requests to it end. In jobs of more than ten nodes "
+       "it has log10(nodes) times as long. A shorter time finds lost nodes sooner, and takes more "
+       "that only stand still for lost ones, which costs reads from the GFS.",
        Number(&Config::nodes_suspicion_s, kRetrySecondsMax, /*min=*/1)},
       {"peer.interface", "",
        "Where this daemon listens for other nodes: the name of an interface (ib0), a subnet "
