@@ -25,7 +25,7 @@ struct Options {
   double loss = 0;
 };
 
-// Of a probe. An answer has a few bytes less.
+// Returns the bytes of a probe with this gossip. An answer has a few bytes less.
 std::size_t BytesOf(const Gossip& gossip) {
   return peer::WriteRequest(
              peer::ProbeAsked{.identity = ~std::uint64_t{0}, .from = NodeRank(1), .gossip = gossip})

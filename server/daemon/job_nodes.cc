@@ -66,6 +66,17 @@ std::vector<rendezvous::AgreedValue> AgreedValues(const Config& config,
           {"peer.secret (digest of the public key that follows from it)", authority}};
 }
 
+// The addresses of all nodes but `self`. GrpcPeers needs all of them, also to ask only some: it
+// refuses answers about nodes that the table does not have.
+std::map<NodeRank, std::string> AddressesOf(const std::vector<rendezvous::NodeEntry>& nodes,
+                                            NodeRank self) {
+  std::map<NodeRank, std::string> addresses;
+  for (const rendezvous::NodeEntry& node : nodes) {
+    if (node.rank != self) addresses[node.rank] = node.address.Text();
+  }
+  return addresses;
+}
+
 }  // namespace
 
 JobNodes::JobNodes(JobLaunch launch, const JoinParts& parts)
@@ -229,29 +240,30 @@ std::string JobNodes::FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes
     std::size_t awaited FOREBAY_GUARDED_BY(mutex) = 0;
     std::string answers FOREBAY_GUARDED_BY(mutex);
   };
+  const auto peers = peer::GrpcPeers::Create(
+      {.identity = IdentityAt(address, nodes),
+       .addresses = AddressesOf(nodes, self),
+       .allow_plaintext = parts_.config.peer_allow_plaintext,
+       .certificates = certificates_,
+       .self = self},
+      parts_.clock);
+  if (!peers.has_value()) return "";
   const std::size_t in_round = std::min(kAskedMax, nodes.size() - 1);
+  std::string answers;
   std::size_t next = self.value();
-  for (std::size_t i = 0; i < kRounds; ++i) {
+  for (std::size_t i = 0; i < kRounds && answers.empty(); ++i) {
     // They begin behind this node, so that not all nodes that return probe the same ones.
-    std::map<NodeRank, std::string> asked;
+    std::vector<NodeRank> asked;
     while (asked.size() < in_round) {
       next = (next + 1) % nodes.size();
-      if (nodes[next].rank != self) asked[nodes[next].rank] = nodes[next].address.Text();
+      if (nodes[next].rank != self) asked.push_back(nodes[next].rank);
     }
-    const auto peers = peer::GrpcPeers::Create(
-        {.identity = IdentityAt(address, nodes),
-         .addresses = asked,
-         .allow_plaintext = parts_.config.peer_allow_plaintext,
-         .certificates = certificates_,
-         .self = self},
-        parts_.clock);
-    if (!peers.has_value()) return "";
     const auto round = std::make_shared<Round>();
     {
       const MutexLock lock(round->mutex);
       round->awaited = asked.size();
     }
-    for (const auto& [rank, unused] : asked) {
+    for (const NodeRank rank : asked) {
       // A node of another launch answers with an error, and one that is starting does not serve.
       (*peers)->Probe(rank, {}, {}, parts_.clock.NowNs() + kAnswerMs * kNsPerMillisecond,
                       [round, name = nodes[rank.value()].Text()](
@@ -262,16 +274,12 @@ std::string JobNodes::FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes
                         round->changed.NotifyAll();
                       });
     }
-    std::string answers;
-    {
-      UniqueLock lock(round->mutex);
-      while (round->awaited > 0 && round->answers.empty()) round->changed.Wait(round->mutex);
-      answers = round->answers;
-    }
-    (*peers)->Stop();
-    if (!answers.empty()) return answers;
+    UniqueLock lock(round->mutex);
+    while (round->awaited > 0 && round->answers.empty()) round->changed.Wait(round->mutex);
+    answers = round->answers;
   }
-  return "";
+  (*peers)->Stop();
+  return answers;
 }
 
 // Blocks until the other nodes have come here, too. They are started already.
@@ -299,13 +307,12 @@ peer::PeerIdentity JobNodes::IdentityAt(const std::string& address,
 // finds out which nodes answer.
 Status JobNodes::UseNodes(NodeRank self) {
   std::vector<plan::Node> members;
-  std::map<NodeRank, std::string> addresses;
+  std::map<NodeRank, std::string> addresses = AddressesOf(nodes_, self);
   const std::vector<std::uint32_t> weights = rendezvous::NodeWeights(nodes_);
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     members.push_back({.rank = nodes_[i].rank,
                        .weight = weights[i],
                        .identity = nodes_[i].identity.Id()});
-    if (nodes_[i].rank != self) addresses[nodes_[i].rank] = nodes_[i].address.Text();
   }
   {
     const MutexLock lock(mutex_);
@@ -413,8 +420,7 @@ bool JobNodes::HaveAllFinished() {
 }
 
 bool JobNodes::HaveOthersFinishedLocked() const {
-  return std::ranges::none_of(unfinished_,
-                              [this](NodeRank node) { return membership_->Lives(node); });
+  return silent_.size() == unfinished_.size();
 }
 
 // Asks every node that is not known to have finished. Once it has, it is not asked again, so a node
@@ -447,7 +453,11 @@ void JobNodes::AskWhoHasFinished(std::int64_t now_ns) {
 // this is wrong, the node reads from the GFS what it would have got from here, unless it answers
 // again in time: it is asked further on.
 void JobNodes::HeardOf(const rendezvous::NodeEntry& node, const Result<peer::NodeReport>& heard) {
-  if (heard.has_value() && !heard->has_finished) return;
+  if (heard.has_value() && !heard->has_finished) {
+    const MutexLock lock(mutex_);
+    silent_.erase(node.rank);  // it is waited for again
+    return;
+  }
   // StopAsking: this node drains for another reason.
   if (!heard.has_value() && heard.error().code() == ErrorCode::kCancelled) return;
   bool are_all = false;
@@ -455,20 +465,18 @@ void JobNodes::HeardOf(const rendezvous::NodeEntry& node, const Result<peer::Nod
     const MutexLock lock(mutex_);
     if (heard.has_value()) {
       unfinished_.erase(node.rank);
-    } else {
-      // NodeProber finds out when it answers again.
-      membership_->SetLives(node.rank, false);
-      if (silent_.insert(node.rank).second) {
-        log::Info("{} does not answer, so this node does not wait for it: {}", node.Text(),
-                  heard.error().message());
-      }
+      silent_.erase(node.rank);
+    } else if (silent_.insert(node.rank).second) {
+      log::Info("{} does not answer, so this node does not wait for it: {}", node.Text(),
+                heard.error().message());
     }
     are_all = HaveOthersFinishedLocked();
   }
-  if (are_all && !were_all_finished_.exchange(true)) {
+  if (!are_all) return;
+  if (!has_said_that_all_finished_.exchange(true)) {
     log::Info("draining: all nodes have finished");
-    parts_.wake();
   }
+  parts_.wake();
 }
 
 std::vector<JobNodes::View> JobNodes::Ask() {

@@ -157,8 +157,9 @@ class JobNodes {
   std::atomic<bool> has_finished_ = false;
   Mutex mutex_;
   std::set<NodeRank> unfinished_ FOREBAY_GUARDED_BY(mutex_);  // other nodes, until they have
-  std::set<NodeRank> silent_ FOREBAY_GUARDED_BY(mutex_);      // of them, those that the log named
-  std::atomic<bool> were_all_finished_ = false;
+  // Those of them that did not answer the last ping, so that they are not waited for.
+  std::set<NodeRank> silent_ FOREBAY_GUARDED_BY(mutex_);
+  std::atomic<bool> has_said_that_all_finished_ = false;
   // Pings to those, by the thread of Tick.
   std::int64_t next_round_ns_ = 0;
   std::atomic<std::size_t> round_under_way_ = 0;

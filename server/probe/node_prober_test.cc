@@ -91,7 +91,7 @@ TEST_F(NodeProberTest, ADeadNodeIsNotAskedAnyMoreAndItsRequestsAreGivenUp) {
   EXPECT_FALSE(nodes_.Lives(silent));
   EXPECT_EQ(prober_.state(silent), NodeState::kDead);
   EXPECT_EQ(transport_.given_up, std::vector{silent});
-  // What was on its way to the connection at that time is given up when a later probe is missed.
+  // Each missed probe of a dead node gives up the requests that have come to the connection since.
   for (int i = 0; i < 5; ++i) {
     Tick();
     AnswerAll(silent);

@@ -25,8 +25,8 @@ constexpr std::size_t kSendsFactor = 3;
 // News about an incarnation that is higher than the known one by more than this is ignored. A node
 // raises its number by one at a time, so only an absurd message has such a number.
 constexpr std::uint64_t kIncarnationStepMax = 1 << 20;
-// The same for news that a node hears about itself. It is smaller, so that the number which the
-// node then takes is one that all others accept.
+// The limit for news that a node hears about itself. It is smaller than the limit for other news,
+// so that other nodes accept the number which the node then takes.
 constexpr std::uint64_t kOwnIncarnationStepMax = 1 << 10;
 // See IsOwnTurn.
 constexpr std::size_t kProbesOfOneMax = 64;
@@ -149,7 +149,7 @@ Gossip Prober::Hear(NodeRank from, const Gossip& gossip, std::int64_t now_ms) {
   const News of_sender{
       .node = from, .state = NodeState::kAlive, .incarnation = gossip.incarnation};
   const Known& known = nodes_[from.value()];
-  // What a node says about itself is believed, whatever its number.
+  // A node that speaks about itself is believed, whatever incarnation it names.
   if (from.value() != self_ && Outweighs(of_sender, known.state, known.incarnation)) {
     Believe(of_sender, now_ms);
   }
@@ -157,7 +157,7 @@ Gossip Prober::Hear(NodeRank from, const Gossip& gossip, std::int64_t now_ms) {
   return GossipFor(from);
 }
 
-// What the receiver has to refute comes first.
+// The news that the receiver has to refute comes first.
 Gossip Prober::GossipFor(NodeRank to) {
   Gossip gossip{.incarnation = incarnation()};
   const std::size_t reader = to.value();

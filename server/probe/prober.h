@@ -39,7 +39,7 @@ struct News {
   bool operator==(const News&) const = default;
 };
 
-// What a probe and its answer carry.
+// The part that a probe and its answer have in common.
 struct Gossip {
   std::uint64_t incarnation = 0;  // of the sender
   std::vector<News> news = {};    // at most limits::kGossipNewsMax
@@ -83,7 +83,7 @@ class Prober {
 
   // Takes the news of a probe that came from another node, and returns those for its answer.
   Gossip Hear(NodeRank from, const Gossip& gossip, std::int64_t now_ms);
-  // What to send to a node that is probed for another one (Probe::target).
+  // Returns the news for a probe that this node sends as a helper, to the target.
   Gossip GossipFor(NodeRank to);
 
   // Puts the node on the list of those that are probed in every second period, one after the other.
@@ -115,7 +115,7 @@ class Prober {
     std::int64_t until_ms;
     bool is_extended = false;
   };
-  // What is known about the probe of this period.
+  // The probe of this period, as long as its outcome is open.
   struct Round {
     std::uint64_t number = 0;
     std::optional<std::size_t> target;  // reset when it has answered, or is suspected

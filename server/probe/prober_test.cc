@@ -113,7 +113,8 @@ TEST_F(ProberTest, WhoIsReachedByNobodyIsSuspectedAndThenDead) {
 TEST_F(ProberTest, ASuspectedNodeThatRefutesThatLives) {
   const NodeRank node = MissNext();
   ASSERT_EQ(prober_.state(node), NodeState::kSuspected);
-  // The same incarnation refutes nothing: the message may be older than the suspicion.
+  // A message with the suspected incarnation refutes nothing, because it may be older than the
+  // suspicion.
   prober_.Hear(node, {.incarnation = 0}, now_ms_);
   EXPECT_EQ(prober_.state(node), NodeState::kSuspected);
   prober_.Hear(node, {.incarnation = 1}, now_ms_);
@@ -168,7 +169,8 @@ TEST_F(ProberTest, AnAbsurdIncarnationIsNotBelieved) {
   EXPECT_EQ(prober_.incarnation(), 0U);
   prober_.Hear(NodeRank(1), {.news = {{NodeRank(2), NodeState::kSuspected, 0}}}, now_ms_);
   EXPECT_EQ(prober_.state(NodeRank(2)), NodeState::kSuspected);
-  // What a node makes of such news is believed by others, from the node and from third ones.
+  // The incarnation that a node takes after such news is accepted by others, whether they hear it
+  // from the node or from a third one.
   prober_.Hear(NodeRank(1), {.news = {{NodeRank(0), NodeState::kDead, 1000}}}, now_ms_);
   EXPECT_EQ(prober_.incarnation(), 1001U);
   prober_.Hear(NodeRank(1), {.news = {{NodeRank(3), NodeState::kAlive, 1001}}}, now_ms_);

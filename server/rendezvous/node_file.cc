@@ -156,7 +156,8 @@ Status WriteNodeFile(io::Directory& directory, io::IoQueue& queue, const NodeFil
                  fmt::format("a list of {} bytes is larger than kNodeFileBytesMax ({})",
                              bytes.size(), limits::kNodeFileBytesMax));
   }
-  // What an attempt that failed has left. Where it cannot be removed, the next step says why.
+  // An attempt that failed may have left the file. If it cannot be removed, Open below fails and
+  // says why.
   static_cast<void>(directory.Unlink(temporary));
   {
     FOREBAY_ASSIGN(const auto created, directory.Open(temporary, io::OpenMode::kCreate));
