@@ -306,8 +306,10 @@ class LaunchTest(unittest.TestCase):
 
     def under_mpirun(self, script):
         """The command and environment of two tasks, which stand for two nodes."""
+        # Launchers that share a folder fail where two make it at once.
         return {"args": ["mpirun", "-n", "2", "--oversubscribe", "sh", "-c", script],
-                "env": {**self.environment, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                "env": {**self.environment, "OMPI_MCA_orte_tmpdir_base": str(self.folder),
+                        "OMPI_ALLOW_RUN_AS_ROOT": "1",
                         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}
 
     @unittest.skipUnless(shutil.which("mpirun"), "no mpirun")

@@ -52,6 +52,9 @@ class MpiJob {
       for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}) {
         setenv(name, "1", 1);
       }
+      // Launchers of one machine make and remove a folder for all of them, and fail at times where
+      // two do so at once.
+      setenv("OMPI_MCA_orte_tmpdir_base", folder.c_str(), 1);
       // Containers forbid the copy between processes that Open MPI would use on one machine.
       setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
       dup2(open((folder + "/mpirun").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);

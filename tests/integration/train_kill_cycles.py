@@ -86,6 +86,8 @@ class Job:
             f'[[dataset]]\nname = "bars"\npath = "{folder}/data"\nformat = "idx"\n'
             'files = ["images=images.idx", "labels=labels.idx"]\n', encoding="utf-8")
         self.environment = {**os.environ, **OPEN_MPI, "OMP_WAIT_POLICY": "passive",
+                            # Launchers that share a folder fail where two make it at once.
+                            "OMPI_MCA_orte_tmpdir_base": str(folder),
                             "FOREBAY_JOB_ID": folder.name, "XDG_RUNTIME_DIR": str(self.runtime),
                             "PATH": os.path.dirname(os.path.abspath(arguments.forebayd))
                             + os.pathsep + os.environ["PATH"]}

@@ -51,6 +51,8 @@ class TrainNodesTest(unittest.TestCase):
             'files = ["images=images.idx", "labels=labels.idx"]\nextent = "64KiB"\n',
             encoding="utf-8")
         cls.environment = {**os.environ, **OPEN_MPI, "OMP_WAIT_POLICY": "passive",
+                           # Launchers that share a folder fail where two make it at once.
+                           "OMPI_MCA_orte_tmpdir_base": str(cls.folder),
                            "FOREBAY_JOB_ID": "train", "FOREBAY_JOB_SECRET": 64 * "5a",
                            "PATH": os.path.dirname(FOREBAYD) + os.pathsep + os.environ["PATH"]}
         cls.environment.pop("FOREBAY_ADDRESS", None)

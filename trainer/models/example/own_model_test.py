@@ -67,6 +67,8 @@ class Trainer:
         runtime.mkdir(mode=0o700)
         search = os.path.dirname(os.path.abspath(arguments.forebayd))
         self.environment = {**os.environ, **OPEN_MPI, "FOREBAY_JOB_ID": folder.name,
+                            # Launchers that share a folder fail where two make it at once.
+                            "OMPI_MCA_orte_tmpdir_base": str(folder),
                             "XDG_RUNTIME_DIR": str(runtime),
                             "PATH": search + os.pathsep + os.environ["PATH"]}
         self.environment.pop("FOREBAY_ADDRESS", None)
