@@ -180,6 +180,23 @@ TEST_F(CliTest, NodesThatSendWrongBytesAreNamed) {
   EXPECT_THAT(out, Not(HasSubstr("node 0 has sent")));
 }
 
+TEST_F(CliTest, NodesThatAreLateAndThoseThatAreNotUsedAreNamed) {
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    v1::NodeStatus& node = *admin_.nodes.add_nodes();
+    node.set_rank(rank);
+    node.set_answers(true);
+    node.set_late_calls(rank == 1 ? 7 : 0);
+    node.set_is_left_out(rank == 2);
+  }
+  const std::string out = Forebay(With({"status", "--nodes"})).out;
+  EXPECT_THAT(out, HasSubstr("node 1 was late 7 times"));
+  EXPECT_THAT(out, HasSubstr("node 2 is asked for nothing at present"));
+  EXPECT_THAT(out, Not(HasSubstr("node 0")));
+  const Json json = Forebay(With({"status", "--nodes", "--json"})).lines()[0]["nodes"];
+  EXPECT_EQ(json[1]["late_calls"], 7);
+  EXPECT_EQ(json[2]["is_left_out"], true);
+}
+
 TEST_F(CliTest, ThePredictedShareOfLocalSamplesStandsBesideTheMeasuredOne) {
   v1::NodeStatus& node = *admin_.nodes.add_nodes();
   node.set_answers(true);

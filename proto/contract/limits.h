@@ -133,6 +133,8 @@ inline constexpr std::size_t kPeerErrorBytesMax = 1024;      // text of an error
 inline constexpr std::size_t kPeerAddressBytesMax = 300;     // "HOST:PORT"
 inline constexpr std::size_t kPeerCallsMax = 1024;           // that a node answers at a time;
                                                    // further ones are refused, and made again
+inline constexpr std::uint64_t kPeerWrongMax = 16;           // answers of a node with wrong bytes;
+                                                   // then it is asked for nothing more
 inline constexpr std::uint32_t kPeerExtentThreads = 4;       // of a node, which answer for extents
 inline constexpr std::uint64_t kPeerExtentMemoryBytes = 4 * kExtentBytesMax;  // images on their way
                                                              // to other nodes; beyond, they wait

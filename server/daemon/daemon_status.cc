@@ -232,6 +232,8 @@ v1::NodesReply Daemon::NodesNow() {
     node.set_calls(view.received.calls);
     node.set_failed_calls(view.received.failed);
     node.set_wrong_answers(view.received.wrong);
+    node.set_late_calls(view.received.late);
+    node.set_is_left_out(view.is_left_out);
     if (view.is_self) {
       node.set_predicted_local_millionths(
           PredictedLocalMillionths(datasets_.Served(), registry_->Summaries()));

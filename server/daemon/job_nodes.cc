@@ -336,6 +336,14 @@ Status JobNodes::UseNodes(NodeRank self) {
       .seed = parts_.nonce,
       .answer_ms = static_cast<std::int64_t>(parts_.config.nodes_probe_answer_ms),
       .suspicion_ms = static_cast<std::int64_t>(parts_.config.nodes_suspicion_s) * 1'000});
+  peers_->Watch({.nodes = *membership_,
+                 .clock = parts_.clock,
+                 .is_suspected =
+                     [this](NodeRank node) {
+                       return prober_->state(node) == probe::NodeState::kSuspected;
+                     },
+                 .name = [this](NodeRank node) { return nodes_[node.value()].Text(); },
+                 .late_ms = static_cast<std::int64_t>(parts_.config.nodes_late_ms)});
   return {};
 }
 
@@ -499,7 +507,8 @@ std::vector<JobNodes::View> JobNodes::Ask() {
            .address = nodes_[i].address.Text(),
            .weight = membership_->nodes()[i].weight,
            .is_self = is_self,
-           .received = is_self ? peer::LinkFigures() : peers_->figures(nodes_[i].rank)});
+           .received = is_self ? peer::LinkFigures() : peers_->figures(nodes_[i].rank),
+           .is_left_out = !membership_->Lives(nodes_[i].rank)});
     }
     round->awaited = nodes_.size() - 1;
   }

@@ -103,6 +103,7 @@ class JobNodes {
     bool is_self = false;
     // Of other nodes: what this daemon has received from them, and their answers.
     peer::LinkFigures received;
+    bool is_left_out = false;  // this daemon does not use it at present
     std::int64_t answer_ns = 0;
     Result<peer::NodeReport> report = peer::NodeReport();
   };

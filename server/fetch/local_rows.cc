@@ -48,6 +48,9 @@ struct LocalRows::Work {
   std::vector<tier::ExtentRef> refs = {};  // of finder->extents(); empty: not pinned yet
   int refetches = 0;
 
+  void SayThatItWaits() const {
+    if (wanted.waits) wanted.waits();
+  }
   void End(const Status& status) const {
     if (!status.has_value()) return done(stage::ErrorForOthers(status.error()));
     done(std::shared_ptr<const FoundRows>(found));
@@ -82,6 +85,7 @@ void LocalRows::Find(stage::Dataset& dataset, WantedRows wanted, Found done) {
   // Another node may ask before any stream of this node has opened the data set.
   // Does nothing if the data set is staged already.
   parts_.stager.StageForReader(dataset);
+  if (dataset.catalog() == nullptr) work->SayThatItWaits();
   dataset.WhenCatalogued([this, work](const Status& catalogued) {
     // This may be a thread of the stager, so the reads are left to the executor.
     if (!catalogued.has_value()) return work->End(catalogued);
@@ -145,6 +149,7 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   if (work->refs.empty() &&
       !parts_.fetcher.TryAcquire(work->dataset, extents, need, work->refs)) {
     work->refs.clear();
+    work->SayThatItWaits();
     return parts_.fetcher.Acquire(work->dataset, {extents.begin(), extents.end()},
                                   {.need = need, .is_wanted = work->wanted.is_wanted},
                                   [this, work](Result<std::vector<tier::ExtentRef>> refs) {

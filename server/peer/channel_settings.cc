@@ -51,6 +51,7 @@ constexpr char kSecondAttempt[] = R"({
 // The details of the status of a call that was refused because the node is too busy (peer.proto).
 // gRPC itself uses the same code for messages that are too long, and nodes for a lack of memory.
 constexpr char kTooBusy[] = "too busy";
+constexpr char kWaitsKey[] = "forebay-waits";
 
 }  // namespace
 
@@ -180,6 +181,14 @@ Error FromGrpcStatus(const grpc::Status& status, std::string_view node) {
   const int code = status.error_code();
   const bool is_known = code > 0 && code <= static_cast<int>(ErrorCode::kUnauthenticated);
   return Error(is_known ? static_cast<ErrorCode>(code) : ErrorCode::kInternal, text);
+}
+
+void AddThatItWaits(grpc::CallbackServerContext& context) {
+  context.AddInitialMetadata(kWaitsKey, "1");
+}
+
+bool SaysThatItWaits(const grpc::ClientContext& context) {
+  return context.GetServerInitialMetadata().contains(kWaitsKey);
 }
 
 gpr_timespec GrpcDeadline(std::int64_t deadline_ns, const io::Clock& clock) {

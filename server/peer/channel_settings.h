@@ -9,8 +9,10 @@
 #include <string_view>
 
 #include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/channel_arguments.h>
 #include <grpcpp/support/status.h>
 #include <grpcpp/support/time.h>
@@ -46,6 +48,11 @@ grpc::Status ToGrpcStatus(const Error& error);
 // Returns the error of a call to `node`. It is kUnavailable or kDeadlineExceeded only if the node
 // did not answer (stage::IsNoAnswer), and stage::TooBusy only if the node has said so.
 Error FromGrpcStatus(const grpc::Status& status, std::string_view node);
+
+// The metadata that a node sends before its answer if it has to wait for the GFS or for memory, so
+// that the node that asks does not take it for a slow one (LinkWatch).
+void AddThatItWaits(grpc::CallbackServerContext& context);
+bool SaysThatItWaits(const grpc::ClientContext& context);
 
 // A deadline by io::Clock as gRPC wants it.
 gpr_timespec GrpcDeadline(std::int64_t deadline_ns, const io::Clock& clock);

@@ -13,7 +13,10 @@ namespace forebay::peer {
 
 ExtentCall::ExtentCall(PeerLink& link, io::Clock& clock, const ExtentAsked& asked,
                        std::int64_t deadline_ns)
-    : PeerCall(/*bytes=*/0, deadline_ns), link_(link), clock_(clock), asked_(asked) {}
+    : PeerCall(/*bytes=*/0, deadline_ns, Watched::kYes),
+      link_(link),
+      clock_(clock),
+      asked_(asked) {}
 
 void ExtentCall::Begin(const std::shared_ptr<grpc::Channel>& channel) {
   request_ = WriteRequest(asked_);
@@ -48,13 +51,20 @@ Status ExtentCall::TakeLocked() {
   return {};
 }
 
+void ExtentCall::OnReadInitialMetadataDone(bool ok) {
+  if (ok && SaysThatItWaits(context_)) NoteWaits();
+}
+
 void ExtentCall::OnReadDone(bool ok) {
   if (!ok) return EndHold();  // OnDone says why
+  NoteProgress();
   bool is_first = false;
   Status taken;
   {
     const MutexLock lock(mutex_);
     is_first = !head_.has_value();
+    // Until Await has memory, nothing is read.
+    if (is_first) NoteWaits();
     taken = TakeLocked();
     if (!taken.has_value()) error_ = taken.error().WithContext("node " + link_.address());
     // Under the lock: once it is free, Await may have begun to read the next message.
@@ -111,6 +121,7 @@ Result<stage::SuppliedExtent> ExtentCall::Await(const stage::AllocateImage& allo
     }
     lock.Unlock();
     if (image.has_value()) {
+      NoteProgress();
       StartRead(&message_);
     } else {
       context_.TryCancel();

@@ -37,6 +37,7 @@ class ExtentCall final : public PeerCall,
   void Fail(const Error& error) override;
   void Cancel() override { context_.TryCancel(); }
 
+  void OnReadInitialMetadataDone(bool ok) override;
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 

@@ -161,7 +161,18 @@ GrpcPeers::GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock)
 
 GrpcPeers::~GrpcPeers() = default;
 
+void GrpcPeers::Watch(const LinkWatchParts& parts) {
+  std::vector<WatchedNode> nodes;
+  for (const auto& [rank, link] : links_) nodes.push_back({.rank = rank, .link = link.get()});
+  watch_ = std::make_unique<LinkWatch>(parts, nodes);
+  watch_thread_ = std::jthread([this](const std::stop_token& stop) { watch_->Run(stop); });
+}
+
 void GrpcPeers::Stop() {
+  if (watch_thread_.joinable()) {
+    watch_thread_.request_stop();
+    watch_thread_.join();
+  }
   for (const auto& [node, link] : links_) link->Stop();
 }
 

@@ -10,12 +10,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 #include "server/fetch/row_source.h"
 #include "server/io/clock.h"
+#include "server/peer/link_watch.h"
 #include "server/peer/node_report.h"
 #include "server/peer/payload_carrier.h"
 #include "server/peer/job_certificates.h"
@@ -60,6 +62,8 @@ class GrpcPeers final : public stage::ExtentSource,
   // Ends all requests with kCancelled and waits for that; later ones fail at once. Call it before
   // the threads end that ask.
   void Stop();
+  // Watches the requests from now on (LinkWatch), until Stop. At most once.
+  void Watch(const LinkWatchParts& parts);
 
   // Blocks for limits::kPeerExtentDeadlineMs at most, and while `allocate` does.
   Result<stage::SuppliedExtent> Read(const stage::ExtentRequest& request,
@@ -96,6 +100,8 @@ class GrpcPeers final : public stage::ExtentSource,
   PayloadCarrier* const carrier_;
   const NodeRank self_;
   std::map<NodeRank, std::unique_ptr<PeerLink>> links_;  // does not change
+  std::unique_ptr<LinkWatch> watch_;
+  std::jthread watch_thread_;  // runs `watch_`
 };
 
 }  // namespace forebay::peer

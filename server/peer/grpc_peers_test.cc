@@ -2,6 +2,7 @@
 // the answer does not come, comes in part, or is not what was sent.
 #include "server/peer/grpc_peers.h"
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <stop_token>
@@ -14,8 +15,11 @@
 
 #include "proto/contract/limits.h"
 #include "server/io/testing/io_test_fixture.h"
+#include "server/peer/answer_times.h"
+#include "server/peer/link_watch.h"
 #include "server/peer/testing/peer_rig.h"
 #include "server/peer/testing/tcp_relay.h"
+#include "server/plan/membership.h"
 #include "server/tier/ssd/segment_format.h"
 
 namespace forebay::peer {
@@ -290,6 +294,62 @@ TEST_F(GrpcPeersTest, AnAnswerThatStopsEndsWithTheDeadline) {
   relay_->HoldAnswers(true);
   PeerRig::Rows rows = rig_->Ask({1, 2}, /*wait_ms=*/100);
   EXPECT_EQ(ErrorOf(rows).code(), ErrorCode::kDeadlineExceeded);
+}
+
+// As AnAnswerThatStopsEndsWithTheDeadline, with a watch in place of the deadline.
+class WatchedPeersTest : public GrpcPeersTest {
+ protected:
+  void Watch() {
+    for (std::uint64_t i = 0; i < AnswerTimes::kAnswersMin; ++i) ExpectRows({0});
+    rig_->peers().Watch({.nodes = membership_,
+                         .clock = clock_,
+                         .is_suspected =
+                             [this](NodeRank node) {
+                               if (node == PeerRig::kNode) has_said_that_it_waits_ = true;
+                               has_said_that_it_waits_.notify_all();
+                               return false;
+                             },
+                         .name = [](NodeRank) { return std::string("the node"); },
+                         .late_ms = 50});
+  }
+
+  io::SteadyClock clock_;
+  plan::Membership membership_{NodeRank(0),
+                               {{.rank = NodeRank(0), .identity = 1},
+                                {.rank = PeerRig::kNode, .identity = 2}}};
+  std::atomic<bool> has_said_that_it_waits_ = false;
+};
+
+TEST_F(WatchedPeersTest, AnAnswerThatStopsIsLate) {
+  StartBehindRelay();
+  Watch();
+  relay_->HoldAnswers(true);
+  PeerRig::Rows rows = rig_->Ask({1, 2});
+  const Error error = ErrorOf(rows);
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.ToString();
+  EXPECT_TRUE(membership_.IsResting(PeerRig::kNode, clock_.NowNs()));
+  // An extent, too.
+  EXPECT_EQ(rig_->ReadExtent(ExtentId(0)).error().code(), ErrorCode::kUnavailable);
+  EXPECT_GE(rig_->peers().figures(PeerRig::kNode).late, 2U);
+}
+
+// Its GFS stands still. The node says that it waits, so it is not late: is_suspected is asked for
+// such requests only.
+TEST_F(WatchedPeersTest, ANodeThatWaitsForTheGfsIsNotLate) {
+  Start();
+  Watch();
+  FOREBAY_EXPECT_OK(rig_->rig().cache().Evict(rig_->dataset().key(ExtentId(0)), std::nullopt));
+  FOREBAY_EXPECT_OK(rig_->rig().cache().Evict(rig_->dataset().key(ExtentId(1)), std::nullopt));
+  rig_->rig().gfs_faults.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead});
+  PeerRig::Rows rows = rig_->Ask({0});
+  has_said_that_it_waits_.wait(false);
+  rig_->rig().gfs_faults.ReleaseStalls();
+  FOREBAY_EXPECT_OK(rows.outcome.get());
+  EXPECT_TRUE(rig_->AreRight(rows));
+  const auto extent = rig_->ReadExtent(ExtentId(1));
+  EXPECT_TRUE(extent.has_value());
+  EXPECT_EQ(rig_->peers().figures(PeerRig::kNode).late, 0U);
+  EXPECT_TRUE(membership_.Lives(PeerRig::kNode));
 }
 
 TEST_F(GrpcPeersTest, ARequestThatNobodyWantsEndsInTheMiddleOfItsAnswer) {

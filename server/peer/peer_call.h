@@ -1,7 +1,9 @@
 // PeerCall: one call to another node, as the connection to that node (PeerLink) sees it: it waits
-// for its turn, begins, and can be cancelled.
+// for its turn, begins, and can be cancelled. It may be watched, so that it ends early if nothing
+// comes (LinkWatch).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,9 +24,10 @@ inline Error Withdrawn() {
 // ended. The link calls exactly one of Begin and Fail, once, and holds no mutex meanwhile.
 class PeerCall {
  public:
+  enum class Watched : bool { kNo, kYes };
   // `bytes`: how much the answer takes of the bytes that may be under way (FlightBound).
-  PeerCall(std::uint64_t bytes, std::int64_t deadline_ns)
-      : bytes_(bytes), deadline_ns_(deadline_ns) {}
+  PeerCall(std::uint64_t bytes, std::int64_t deadline_ns, Watched watched = Watched::kNo)
+      : bytes_(bytes), deadline_ns_(deadline_ns), is_watched_(watched == Watched::kYes) {}
   virtual ~PeerCall() = default;
   PeerCall(const PeerCall&) = delete;
   PeerCall& operator=(const PeerCall&) = delete;
@@ -39,10 +42,28 @@ class PeerCall {
   std::uint64_t bytes() const { return bytes_; }
   std::int64_t deadline_ns() const { return deadline_ns_; }  // by io::Clock
 
+ protected:
+  // To be called when the other node has said that it waits for the GFS or for memory, and when
+  // this node does not read on for a while. Until NoteProgress, nothing is expected to come.
+  void NoteWaits() {
+    is_excused_ = true;
+    was_excused_ = true;
+  }
+  // To be called when a part of the answer has come.
+  void NoteProgress() {
+    is_excused_ = false;
+    silent_ns_ = 0;
+  }
+
  private:
   friend class PeerLink;
   const std::uint64_t bytes_;
   const std::int64_t deadline_ns_;
+  const bool is_watched_;
+  std::atomic<bool> is_excused_ = false;
+  std::atomic<bool> was_excused_ = false;    // so its time says nothing about the node
+  std::atomic<std::int64_t> silent_ns_ = 0;  // for so long nothing has come
+  std::int64_t added_ns_ = 0;  // when it is to begin at the earliest, by io::Clock
   bool waits_its_turn_ = false;  // PeerLink::Start, and not StartAtOnce, has begun it
   std::int64_t begun_ns_ = 0;    // when it has, by io::Clock
   bool is_withdrawn_ = false;    // under the link's mutex

@@ -58,6 +58,7 @@ void PeerLink::Add(std::shared_ptr<PeerCall> call, std::optional<std::int64_t> b
     is_refused = is_stopping_;
     is_withdrawn = call->is_withdrawn_;
     if (!is_refused && !is_withdrawn) {
+      call->added_ns_ = begin_ns.value_or(clock_.NowNs());
       if (begin_ns) {
         call->is_resting_ = true;
         waiting_.push_front(call);
@@ -276,6 +277,7 @@ void PeerLink::Ended(PeerCall& call, std::uint64_t answered_bytes) {
     if (answered_bytes > 0) {
       const std::int64_t now_ns = clock_.NowNs();
       bound_.OnAnswer(answered_bytes, now_ns - call.begun_ns_, now_ns);
+      if (call.is_watched_ && !call.was_excused_) answer_times_.Add(now_ns - call.added_ns_);
     }
     if (call.waits_its_turn_ && --under_way_ == 0) AddBusyTimeLocked();
     ready = TakeReadyLocked();
@@ -344,23 +346,26 @@ void PeerLink::HeardHello(const Status& status) {
   changed_.NotifyAll();
 }
 
-void PeerLink::GiveUp() {
-  std::deque<std::shared_ptr<PeerCall>> waiting;
+void PeerLink::EndCalls(const std::function<bool(const PeerCall&)>& is_meant, const Error& why,
+                        std::uint64_t LinkFigures::*counted) {
+  Calls waiting;
   Calls active;
   {
     const MutexLock lock(mutex_);
-    waiting.swap(waiting_);
-    for (const std::shared_ptr<PeerCall>& call : waiting) CancelAlarms(*call);
+    std::erase_if(waiting_, [&](const std::shared_ptr<PeerCall>& call) {
+      if (!is_meant(*call)) return false;
+      CancelAlarms(*call);
+      waiting.push_back(call);
+      return true;
+    });
     for (const std::shared_ptr<PeerCall>& call : active_) {
-      // Probes and pings are not given up, because they find out whether the node answers.
-      if (call->waits_its_turn_) active.push_back(call);
+      // Probes and pings go on, because they find out whether the node answers.
+      if (call->waits_its_turn_ && is_meant(*call)) active.push_back(call);
     }
+    if (counted != nullptr) figures_.*counted += waiting.size() + active.size();
     ++ending_;
   }
-  const Error is_dead(
-      ErrorCode::kUnavailable,
-      fmt::format("node {} counts as dead, because it does not answer probes", address_));
-  for (const std::shared_ptr<PeerCall>& call : waiting) call->Fail(is_dead);
+  for (const std::shared_ptr<PeerCall>& call : waiting) call->Fail(why);
   // The error of a cancelled call is kUnavailable, too.
   for (const std::shared_ptr<PeerCall>& call : active) call->Cancel();
   waiting.clear();  // as in Ended
@@ -368,6 +373,37 @@ void PeerLink::GiveUp() {
   const MutexLock lock(mutex_);
   --ending_;
   changed_.NotifyAll();
+}
+
+void PeerLink::GiveUp() {
+  EndCalls([](const PeerCall&) { return true; },
+           Error(ErrorCode::kUnavailable,
+                 fmt::format("node {} counts as dead, because it does not answer probes",
+                             address_)));
+}
+
+LinkState PeerLink::AddSilence(std::int64_t elapsed_ns,
+                               const std::function<bool()>& is_suspected) {
+  const MutexLock lock(mutex_);
+  LinkState state{.usual_ns = answer_times_.usual_ns(), .wrong = figures_.wrong};
+  std::optional<bool> suspected;  // asked for only if a call needs it
+  const auto add = [&](PeerCall& call) {
+    if (!call.is_watched_ || call.is_resting_) return;
+    if (call.is_excused_ && !suspected) suspected = is_suspected();
+    if (call.is_excused_ && !*suspected) return;
+    state.silent_ns = std::max(state.silent_ns, call.silent_ns_ += elapsed_ns);
+  };
+  for (const std::shared_ptr<PeerCall>& call : waiting_) add(*call);
+  for (const std::shared_ptr<PeerCall>& call : active_) add(*call);
+  return state;
+}
+
+void PeerLink::EndLate(std::int64_t after_ns, const std::string& why) {
+  const auto is_late = [after_ns](const PeerCall& call) {
+    return call.is_watched_ && (!call.waits_its_turn_ || call.silent_ns_ > after_ns);
+  };
+  EndCalls(is_late, Error(ErrorCode::kUnavailable, fmt::format("node {}: {}", address_, why)),
+           &LinkFigures::late);
 }
 
 void PeerLink::Stop() {

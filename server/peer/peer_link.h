@@ -1,10 +1,12 @@
 // PeerLink: the connection of this node to one other node. It says Hello before anything else,
-// bounds the bytes that are under way, and lets calls wait for their turn without a thread.
+// bounds the bytes that are under way, and lets calls wait for their turn without a thread. It
+// knows for how long nothing has come of each call, and ends those that are late (LinkWatch).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,23 +19,25 @@
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/clock.h"
+#include "server/peer/answer_times.h"
 #include "server/peer/flight_bound.h"
 #include "server/peer/job_certificates.h"
 #include "server/peer/node_report.h"
 #include "server/peer/peer_call.h"
 #include "server/peer/peer_identity.h"
+#include "server/peer/watched_link.h"
 
 namespace forebay::peer {
 
 // Thread-safe. Connects at the first call, and again whenever the connection was lost.
-class PeerLink {
+class PeerLink final : public WatchedLink {
  public:
   // `identity` and `certificates` are this node's, `address` is the other one's. The clock is
   // borrowed.
   PeerLink(const PeerIdentity& identity, std::string address, io::Clock& clock,
            const NodeCertificates& certificates = {});
   // Calls must have ended (Stop).
-  ~PeerLink();
+  ~PeerLink() override;
 
   const std::string& address() const { return address_; }
 
@@ -68,6 +72,10 @@ class PeerLink {
   // ever.
   void GiveUp();
 
+  LinkState AddSilence(std::int64_t elapsed_ns,
+                       const std::function<bool()>& is_suspected) override;
+  void EndLate(std::int64_t after_ns, const std::string& why) override;
+
   // Fails calls that wait, cancels those that have begun, and waits until all have ended.
   void Stop();
 
@@ -88,6 +96,11 @@ class PeerLink {
   void RestEnded(const PeerCall* raw);
   void Expire(const std::shared_ptr<PeerCall>& call);
   void BeginAll(const Calls& calls);
+  // Ends calls that wait, and those that Start has begun, if `is_meant` says so, which is called
+  // under the mutex. Those that wait fail with `why`, which is kUnavailable. `counted`, if it is
+  // not null, is the figure that they count for.
+  void EndCalls(const std::function<bool(const PeerCall&)>& is_meant, const Error& why,
+                std::uint64_t LinkFigures::*counted = nullptr);
   void AddBusyTimeLocked() FOREBAY_REQUIRES(mutex_);
 
   const PeerIdentity identity_;
@@ -107,6 +120,7 @@ class PeerLink {
   std::size_t ending_ FOREBAY_GUARDED_BY(mutex_) = 0;  // calls that are being destroyed
   std::uint64_t bytes_in_flight_ FOREBAY_GUARDED_BY(mutex_) = 0;
   FlightBound bound_ FOREBAY_GUARDED_BY(mutex_);
+  AnswerTimes answer_times_ FOREBAY_GUARDED_BY(mutex_);  // of watched calls, from Start on
   LinkFigures figures_ FOREBAY_GUARDED_BY(mutex_);
   std::size_t under_way_ FOREBAY_GUARDED_BY(mutex_) = 0;  // calls that Start has begun
   std::int64_t busy_since_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;  // if under_way_ is not 0

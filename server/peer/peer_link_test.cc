@@ -89,8 +89,13 @@ class Journal {
 class NotedCall final : public PeerCall {
  public:
   NotedCall(std::string name, std::uint64_t bytes, std::int64_t deadline_ns, PeerLink& link,
-            Journal& journal)
-      : PeerCall(bytes, deadline_ns), name_(std::move(name)), link_(link), journal_(journal) {}
+            Journal& journal, Watched watched)
+      : PeerCall(bytes, deadline_ns, watched),
+        name_(std::move(name)),
+        link_(link),
+        journal_(journal) {}
+  using PeerCall::NoteProgress;
+  using PeerCall::NoteWaits;
   void Begin(const std::shared_ptr<grpc::Channel>&) override {
     has_begun_ = true;
     journal_.Write(name_ + " begins");
@@ -130,11 +135,17 @@ class PeerLinkTest : public ::testing::Test {
     return call;
   }
   std::shared_ptr<NotedCall> Make(PeerLink& link, const std::string& name, std::uint64_t bytes,
-                                  std::int64_t wait_ms) {
+                                  std::int64_t wait_ms,
+                                  PeerCall::Watched watched = PeerCall::Watched::kYes) {
     return std::make_shared<NotedCall>(name, bytes, clock_.NowNs() + wait_ms * 1'000'000, link,
-                                       journal_);
+                                       journal_, watched);
+  }
+  // The longest time for which nothing has come, after `elapsed_ns` more.
+  std::int64_t Silence(std::int64_t elapsed_ns) {
+    return link_.AddSilence(elapsed_ns, [this] { return is_suspected_; }).silent_ns;
   }
 
+  bool is_suspected_ = false;
   io::SteadyClock clock_;
   Journal journal_;
   HelloNode node_;
@@ -333,6 +344,73 @@ TEST_F(PeerLinkTest, ACallThatIsWithdrawnFailsIfItWaitsAndIsCancelledIfItHasBegu
   EXPECT_EQ(journal_.AwaitLines(4),
             (std::vector<std::string>{"a begins", "b fails", "a is cancelled", "c begins"}));
   link_.Ended(*c);
+}
+
+TEST_F(PeerLinkTest, CallsThatAreLateEndAndThoseThatWaitBehindThem) {
+  const auto a = Start(link_, "a", kRoom / 2);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  EXPECT_EQ(Silence(100), 100);
+  const auto b = Start(link_, "b", kRoom / 2);
+  ASSERT_EQ(journal_.AwaitLines(2).back(), "b begins");
+  const auto c = Start(link_, "c", 1);
+  EXPECT_EQ(Silence(50), 150);
+  link_.EndLate(120, "it is slow");
+  EXPECT_THAT(journal_.AwaitLines(4), ::testing::UnorderedElementsAre(
+                                          "a begins", "b begins", "c fails", "a is cancelled"));
+  EXPECT_EQ(c->error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(c->error().message(), HasSubstr("it is slow"));
+  EXPECT_EQ(link_.figures().late, 2U);
+  EXPECT_EQ(Silence(10), 60);
+  link_.Ended(*b);
+  EXPECT_EQ(Silence(10), 0);
+}
+
+TEST_F(PeerLinkTest, ACallOfWhichAPartHasComeIsWaitedForAgain) {
+  const auto a = Start(link_, "a", 1);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  EXPECT_EQ(Silence(100), 100);
+  a->NoteProgress();
+  EXPECT_EQ(Silence(10), 10);
+  link_.Ended(*a);
+}
+
+TEST_F(PeerLinkTest, ANodeThatWaitsItselfIsExcusedAsLongAsItIsNotSuspected) {
+  const auto a = Start(link_, "a", 1);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  a->NoteWaits();
+  EXPECT_EQ(Silence(100), 0);
+  is_suspected_ = true;
+  EXPECT_EQ(Silence(100), 100);
+  link_.EndLate(90, "it is slow");
+  EXPECT_EQ(journal_.AwaitLines(2).back(), "a is cancelled");
+}
+
+TEST_F(PeerLinkTest, CallsThatAreNotWatchedAreNeverLate) {
+  const auto a = Make(link_, "a", 1, 60'000, PeerCall::Watched::kNo);
+  link_.Start(a);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  EXPECT_EQ(Silence(100), 0);
+  link_.EndLate(0, "it is slow");
+  EXPECT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  EXPECT_EQ(link_.figures().late, 0U);
+  link_.Ended(*a);
+}
+
+// The time that a call has waited for the other node's GFS says nothing about the node.
+TEST_F(PeerLinkTest, AnswersThatWaitedDoNotCountForTheUsualTime) {
+  std::size_t lines = 0;
+  for (const bool waits : {true, false}) {
+    for (std::uint64_t i = 0; i < AnswerTimes::kAnswersMin; ++i) {
+      const auto call = Start(link_, "a", 1);
+      journal_.AwaitLines(++lines);
+      if (waits) call->NoteWaits();
+      call->NoteProgress();
+      link_.Ended(*call, /*answered_bytes=*/1);
+    }
+    const std::int64_t usual_ns =
+        link_.AddSilence(0, [] { return false; }).usual_ns;
+    EXPECT_EQ(usual_ns == 0, waits);
+  }
 }
 
 TEST_F(PeerLinkTest, StopFailsWhatWaitsAndCancelsWhatHasBegun) {

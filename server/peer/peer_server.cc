@@ -175,7 +175,8 @@ struct PeerServer::Service final : public CallbackService {
   // have rebuilt the data set a different number of times.
   Result<stage::Dataset*> SameDatasetOf(const PeerRequest& request) const;
   PayloadCarrier* CarrierFor(const RowsAsked& asked) const;
-  void AnswerRows(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream,
+  void AnswerRows(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
+                  const std::shared_ptr<ReplyStream>& stream,
                   const std::shared_ptr<HeldTurn>& turn);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
   Status AnswerProbe(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
@@ -416,7 +417,8 @@ PayloadCarrier* PeerServer::Service::CarrierFor(const RowsAsked& asked) const {
   return is_awaited && carrier->CanSend(asked.from, asked.payload_tag) ? carrier : nullptr;
 }
 
-void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
+void PeerServer::Service::AnswerRows(grpc::CallbackServerContext& context,
+                                     const grpc::ByteBuffer& request,
                                      const std::shared_ptr<ReplyStream>& stream,
                                      const std::shared_ptr<HeldTurn>& turn) {
   Result<RowsAsked> asked = ParseRowsAsked(request);
@@ -436,7 +438,8 @@ void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
        .rows = std::move(asked->rows),
        .need = asked->need,
        .bytes_max = limits::kPeerCallBytesMax,
-       .is_wanted = [stream] { return !stream->has_ended(); }},
+       .is_wanted = [stream] { return !stream->has_ended(); },
+       .waits = [stream, &context] { stream->SayThatItWaits(context); }},
       [hash, rows = std::move(rows), stream, slices = pins, copies = buffers, turn,
        carrier = CarrierFor(*asked), from = asked->from,
        tag = asked->payload_tag](Result<std::shared_ptr<const fetch::FoundRows>> found) {
@@ -588,13 +591,15 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Samples(
   const std::shared_ptr<ReplyStream> stream = OpenStream(
       {.ended = [turn] { turn->Release(); },
        .written = [turn](std::uint64_t bytes) { turn->Sent(bytes); }});
-  if (!stream->has_ended()) AnswerRows(*request, stream, turn);
+  if (!stream->has_ended()) AnswerRows(*context, *request, stream, turn);
   return stream.get();
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Extent(
-    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   const std::shared_ptr<ReplyStream> stream = OpenStream({});
+  // It always waits for a thread, and often for memory.
+  stream->SayThatItWaits(*context);
   if (!stream->has_ended()) AnswerExtent(*request, stream);
   return stream.get();
 }

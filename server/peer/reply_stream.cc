@@ -16,6 +16,14 @@ void ReplyStream::Send(Next next) {
   WriteLocked();
 }
 
+// The context is looked at only while the call has not ended: it goes with the call.
+void ReplyStream::SayThatItWaits(grpc::CallbackServerContext& context) {
+  const MutexLock lock(mutex_);
+  if (has_ended_ || next_ || std::exchange(has_said_that_it_waits_, true)) return;
+  AddThatItWaits(context);
+  StartSendInitialMetadata();
+}
+
 void ReplyStream::WriteLocked() {
   const bool is_last = next_(chunk_);
   if (!is_last) return StartWrite(&chunk_);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
@@ -29,6 +30,9 @@ class ReplyStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // Sends what `next` makes, one chunk after another. At most once in the life of the stream. No
   // effect if the call has ended.
   void Send(Next next);
+  // Tells the node that asks, before Send, that this one has to wait (AddThatItWaits). `context` is
+  // that of the call. No effect if it was told, or the call has ended.
+  void SayThatItWaits(grpc::CallbackServerContext& context);
   // Ends the call with `error`. No effect if it has ended.
   void End(const Error& error);
   // Whether the node that asked does not want the answer any more, or has all of it.
@@ -45,6 +49,7 @@ class ReplyStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   const std::function<void(std::uint64_t)> written_;
   mutable Mutex mutex_;
   bool has_ended_ FOREBAY_GUARDED_BY(mutex_) = false;  // gRPC was told how the call ends
+  bool has_said_that_it_waits_ FOREBAY_GUARDED_BY(mutex_) = false;
   Next next_ FOREBAY_GUARDED_BY(mutex_);
   grpc::ByteBuffer chunk_ FOREBAY_GUARDED_BY(mutex_);  // being written
 };

@@ -20,7 +20,7 @@
 namespace forebay::peer {
 
 RowsCall::RowsCall(PeerLink& link, io::Clock& clock, RowsWanted wanted)
-    : PeerCall(wanted.bytes, wanted.deadline_ns),
+    : PeerCall(wanted.bytes, wanted.deadline_ns, Watched::kYes),
       link_(link),
       clock_(clock),
       wanted_(std::move(wanted)),
@@ -100,8 +100,14 @@ void RowsCall::Arrived(std::size_t message, const Status& status) {
   EndPart();
 }
 
+// It comes before the answer only if the other node has to wait.
+void RowsCall::OnReadInitialMetadataDone(bool ok) {
+  if (ok && SaysThatItWaits(context_)) NoteWaits();
+}
+
 void RowsCall::OnReadDone(bool ok) {
   if (!ok) return;  // OnDone says why
+  NoteProgress();
   Status taken;
   {
     const MutexLock lock(mutex_);

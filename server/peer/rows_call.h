@@ -59,6 +59,7 @@ class RowsCall final : public PeerCall,
   void Fail(const Error& error) override { wanted_.done(wanted_.retry.Outcome(error)); }
   void Cancel() override;
 
+  void OnReadInitialMetadataDone(bool ok) override;
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 

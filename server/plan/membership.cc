@@ -25,7 +25,8 @@ Membership::Membership(NodeRank self, std::vector<Node> nodes)
       owners_(nodes_),
       indexes_(IndexesOf(nodes_)),
       self_(IndexOf(self)),
-      lives_(std::make_unique<std::atomic<bool>[]>(nodes_.size())) {
+      lives_(std::make_unique<std::atomic<bool>[]>(nodes_.size())),
+      rests_until_ns_(std::make_unique<std::atomic<std::int64_t>[]>(nodes_.size())) {
   // All nodes count as alive until one does not answer. A wrong guess costs one request.
   for (std::size_t i = 0; i < nodes_.size(); ++i) lives_[i] = true;
 }
@@ -43,6 +44,16 @@ bool Membership::LivesAt(std::size_t index) const {
 
 void Membership::SetLives(NodeRank node, bool lives) {
   lives_[IndexOf(node)].store(lives, std::memory_order_relaxed);
+}
+
+void Membership::Rest(NodeRank node, std::int64_t until_ns) {
+  // In this order, so that nobody who has just heard an answer of the node uses it again.
+  rests_until_ns_[IndexOf(node)].store(until_ns);
+  lives_[IndexOf(node)].store(false);
+}
+
+bool Membership::IsResting(NodeRank node, std::int64_t now_ns) const {
+  return now_ns < rests_until_ns_[IndexOf(node)].load();
 }
 
 std::vector<NodeRank> Membership::Ranked(std::uint64_t group_key) const {

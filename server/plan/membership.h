@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,6 +37,11 @@ class Membership {
   bool Lives(NodeRank node) const { return LivesAt(IndexOf(node)); }
   // To be called by whoever learns it: after a request without an answer, a probe, or the launcher.
   void SetLives(NodeRank node, bool lives);
+  // From now on the node counts as not alive. Nobody is to call SetLives(node, true) as long as it
+  // rests, that is, before `until_ns`.
+  void Rest(NodeRank node, std::int64_t until_ns);
+  static constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
+  bool IsResting(NodeRank node, std::int64_t now_ns) const;
 
   // Divides the groups of a data set evenly among the nodes, whether they are alive or not
   // (plan::BalancedShares). The owners are indices in nodes().
@@ -75,7 +81,9 @@ class Membership {
   const OwnerTree owners_;
   const std::unordered_map<NodeRank, std::size_t, IdHash> indexes_;  // in nodes_
   const std::size_t self_;                            // index in nodes_
-  const std::unique_ptr<std::atomic<bool>[]> lives_;  // by index in nodes_
+  // By index in nodes_.
+  const std::unique_ptr<std::atomic<bool>[]> lives_;
+  const std::unique_ptr<std::atomic<std::int64_t>[]> rests_until_ns_;
 };
 
 }  // namespace forebay::plan

@@ -117,6 +117,18 @@ TEST(Membership, ANodeNeverThinksOfItselfAsGone) {
   EXPECT_TRUE(seen.Lives(NodeRank(1)));
 }
 
+TEST(Membership, ANodeThatRestsIsNotUsedAndItsTimeIsKnown) {
+  Membership seen(NodeRank(0), Nodes(3));
+  EXPECT_FALSE(seen.IsResting(NodeRank(1), 0));
+  seen.Rest(NodeRank(1), 100);
+  EXPECT_FALSE(seen.Lives(NodeRank(1)));
+  EXPECT_TRUE(seen.Lives(NodeRank(2)));
+  EXPECT_TRUE(seen.IsResting(NodeRank(1), 99));
+  EXPECT_FALSE(seen.IsResting(NodeRank(1), 100));
+  seen.SetLives(NodeRank(1), true);
+  EXPECT_TRUE(seen.Lives(NodeRank(1)));
+}
+
 TEST(Membership, TheLastNodeThatLivesReadsEverything) {
   Membership seen(NodeRank(2), Nodes(3));
   seen.SetLives(NodeRank(0), false);

@@ -49,6 +49,7 @@ std::vector<Prober::Probe> NodeProber::ProbesOfSilentLocked() {
     next_silent_ = (begin + i + 1) % count;
     const NodeRank node = parts_.nodes.nodes()[(begin + i) % count].rank;
     if (parts_.nodes.Lives(node) || prober_.state(node) == NodeState::kDead) continue;
+    if (parts_.nodes.IsResting(node, parts_.clock.NowNs())) continue;
     if (!prober_.IsOwnTurn()) continue;
     probes.push_back({.to = node, .round = 0, .gossip = prober_.GossipFor(node)});
   }
@@ -87,9 +88,11 @@ void NodeProber::Ended(const Prober::Probe& probe, const Result<ProbeTransport::
     changes = TakeChangesLocked();
     is_dead = prober_.state(probe.to) == NodeState::kDead;
     // An answer that was sent before the node was found dead is no reason to use it, and a node
-    // that is starting does not supply anything yet.
+    // that is starting does not supply anything yet. One that rests answers probes, and is too slow
+    // for requests.
     is_back = answer.has_value() && (answer->has_answered || probe.target) && !is_dead &&
-              !parts_.nodes.Lives(probe.to);
+              !parts_.nodes.Lives(probe.to) &&
+              !parts_.nodes.IsResting(probe.to, parts_.clock.NowNs());
     if (is_back) parts_.nodes.SetLives(probe.to, true);
   }
   Announce(changes);

@@ -148,6 +148,21 @@ TEST_F(NodeProberTest, ANodeThatDidNotAnswerARequestIsProbedUntilItDoes) {
   EXPECT_TRUE(nodes_.Lives(NodeRank(3)));
 }
 
+TEST_F(NodeProberTest, ANodeThatRestsIsNotUsedAlthoughItAnswersProbes) {
+  constexpr std::int64_t kRestNs = 10'000 * kNsPerMs;
+  const std::int64_t until_ns = clock_.NowNs() + kRestNs;
+  nodes_.Rest(NodeRank(3), until_ns);
+  for (;;) {
+    Tick();
+    while (!transport_.asked.empty()) {
+      transport_.TakeAsked().done(ProbeTransport::Answer{.has_answered = true});
+    }
+    if (clock_.NowNs() >= until_ns) break;
+    EXPECT_FALSE(nodes_.Lives(NodeRank(3)));
+  }
+  EXPECT_TRUE(nodes_.Lives(NodeRank(3)));
+}
+
 TEST_F(NodeProberTest, ABrokenLinkDoesNotKeepTheOthersFromTheirProbes) {
   nodes_.SetLives(NodeRank(3), false);
   std::multiset<NodeRank> probed;

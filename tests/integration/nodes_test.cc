@@ -106,6 +106,22 @@ TEST_F(NodesTest, AStoppedDaemonKeepsNobodyWaiting) {
       << "it was node 2 that did not listen";
 }
 
+// Probes would find it silent only after the end of this test.
+TEST_F(NodesTest, RequestsToAStoppedDaemonAreLateAndGoToItsSubstitutes) {
+  StartAll({"--set", "nodes.suspicion_s=3600", "--set", "nodes.late_ms=500"});
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  AwaitStagedEverywhere();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 1));  // from tiers: the usual time of answers is known
+  const std::uint64_t share = GfsBytes(2);
+  const std::uint64_t before = GfsBytesOfAll();
+  daemons_[2]->Signal(SIGSTOP);
+  ExpectExact(ReadTogether({0, 1, 3}, 2));
+  EXPECT_TRUE(LogSays(0, 2, "is late") || LogSays(1, 2, "is late") || LogSays(3, 2, "is late"));
+  daemons_[2]->Signal(SIGCONT);
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 3));
+  EXPECT_LE(GfsBytesOfAll(), before + share);
+}
+
 // The share of a killed daemon has to be read again, and its bytes were altered meanwhile behind
 // the size and modification time of the file. No node that is left has read them before.
 TEST_F(NodesTest, AlteredBytesOfAKilledDaemonsShareAreNeverDelivered) {

@@ -50,6 +50,14 @@ std::string LinesOf(const v1::NodeStatus& node) {
     text += fmt::format("node {} has sent wrong bytes in {} answers: look at its memory and SSD\n",
                         node.rank(), HumanCount(node.wrong_answers()));
   }
+  if (node.late_calls() > 0) {
+    text += fmt::format("node {} was late {} times (nodes.late_ms)\n", node.rank(),
+                        HumanCount(node.late_calls()));
+  }
+  if (node.is_left_out()) {
+    text += fmt::format("node {} is asked for nothing at present: the log says why\n",
+                        node.rank());
+  }
   if (node.is_self() && node.samples() > 0) {
     text += fmt::format("samples that this node has not got from others: {:.2f} %; predicted for a "
                         "random order: {:.2f} %\n",
@@ -124,6 +132,8 @@ JsonArray NodesJson(const v1::NodesReply& reply) {
                           {"failed_calls", node.failed_calls()},
                           {"mpi_bytes", node.mpi_bytes()},
                           {"wrong_answers", node.wrong_answers()},
+                          {"late_calls", node.late_calls()},
+                          {"is_left_out", node.is_left_out()},
                           {"local_millionths", LocalMillionths(node)},
                           {"predicted_local_millionths", node.predicted_local_millionths()}}));
   }

@@ -30,6 +30,7 @@ struct Config {
   // [nodes], [peer]
   std::string nodes_rendezvous;        // none, pmix, directory:PATH, hosts:PATH
   std::uint64_t nodes_rendezvous_timeout_s = 60;
+  std::uint64_t nodes_late_ms = 2'000;
   std::uint64_t nodes_probe_answer_ms = 500;
   std::uint64_t nodes_suspicion_s = 5;
   std::string peer_interface;          // a name, a subnet or an address; empty: the only one

@@ -21,6 +21,8 @@ namespace {
 constexpr std::uint64_t kProbeAnswerMsMin = 100;
 // A period of the protocol is a second, and helpers need some of it.
 constexpr std::uint64_t kProbeAnswerMsMax = 700;
+// Requests for rows have a deadline of half of that.
+constexpr std::uint64_t kLateMsMax = 60'000;
 
 // Errors of the setters name the value and what is allowed; SetConfigKey adds the name of the key.
 Status SetNumber(std::uint64_t& target, const std::string& text, std::uint64_t max,
@@ -221,6 +223,15 @@ std::vector<ConfigKey> NodeKeys() {
        "fails, and names those that are missing (not with pmix, which does not say who they are).",
        // With 0, no other daemon could have come.
        Number(&Config::nodes_rendezvous_timeout_s, kRetrySecondsMax, /*min=*/1)},
+      {"nodes.late_ms", "2000",
+       "Milliseconds after which a request to another node is late if nothing of its answer has "
+       "come, and more if most nodes take more than a quarter of that for an answer. Then the "
+       "node's substitutes are asked, and the node is asked for nothing for 2 s, longer each time "
+       "if it is late again soon, up to 64 s. The time in which that node waits for the GFS does "
+       "not count. A shorter time keeps readers waiting less for slow nodes, and costs reads from "
+       "the GFS where nodes often stand still for so long. 0: no request is late before its "
+       "deadline, and before probes find that the node is lost.",
+       Number(&Config::nodes_late_ms, kLateMsMax)},
       {"nodes.probe_answer_ms", "500",
        "Milliseconds in which a node has to answer a probe, between 100 and 700. Each node probes "
        "another one once a second, and asks three others to do so if no answer comes. Raise it "
@@ -232,6 +243,11 @@ std::vector<ConfigKey> NodeKeys() {
        "it has log10(nodes) times as long. A shorter time finds lost nodes sooner, and takes more "
        "that only stand still for lost ones, which costs reads from the GFS.",
        Number(&Config::nodes_suspicion_s, kRetrySecondsMax, /*min=*/1)},
+  };
+}
+
+std::vector<ConfigKey> PeerKeys() {
+  return {
       {"peer.interface", "",
        "Where this daemon listens for other nodes: the name of an interface (ib0), a subnet "
        "(10.1.0.0/16), or an address. Empty: the only interface that is not loopback. It is used "
@@ -378,7 +394,8 @@ std::span<const ConfigKey> ConfigKeys() {
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
     // In the order in which the reference prints them.
-    for (const auto& room : {DaemonKeys(), NodeKeys(), TierKeys(), StreamKeys(), StageKeys()}) {
+    for (const auto& room : {DaemonKeys(), NodeKeys(), PeerKeys(), TierKeys(), StreamKeys(),
+                             StageKeys()}) {
       all.insert(all.end(), room.begin(), room.end());
     }
     return all;

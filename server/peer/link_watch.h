@@ -1,0 +1,74 @@
+// LinkWatch: finds nodes that answer much later than others, or send wrong bytes again and again,
+// and has this node do without them. A request that is late ends as if the node had not answered,
+// so RowRouter and ExtentSupplier ask the node's substitutes. The node is asked for nothing while
+// it rests (plan::Membership::Rest), and each rest is longer than the last one if it is late again
+// soon. So a slow node gets little to do, and nobody waits for it for long.
+//
+// This is hedging in which the second request takes the place of the first one, because both would
+// write to the same memory. A request is late if nothing has come for nodes.late_ms, and for four
+// times as long as the answers of the other nodes usually take. The time in which the other node
+// itself waits for the GFS, or for memory, does not count, if it has said so, and as long as it
+// answers probes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/io/clock.h"
+#include "server/peer/watched_link.h"
+#include "server/plan/membership.h"
+
+namespace forebay::peer {
+
+struct WatchedNode {
+  NodeRank rank;
+  WatchedLink* link = nullptr;  // borrowed
+};
+
+struct LinkWatchParts {
+  plan::Membership& nodes;  // borrowed
+  io::Clock& clock;         // borrowed
+  // Whether probes say that the node may be dead. Called by the thread of Look.
+  std::function<bool(NodeRank)> is_suspected;
+  std::function<std::string(NodeRank)> name;  // of a node, for the log
+  std::int64_t late_ms = 0;                   // 0: no request is ever late
+};
+
+// Look and Run are called by one thread.
+class LinkWatch {
+ public:
+  LinkWatch(const LinkWatchParts& parts, const std::vector<WatchedNode>& nodes);
+
+  // Looks at all links once. Call it every period_ns().
+  void Look();
+  // Calls Look until `stop` is requested.
+  void Run(const std::stop_token& stop);
+
+  // A tenth of late_ms, so a late request ends at most so much later.
+  std::int64_t period_ns() const;
+
+ private:
+  struct Node {
+    WatchedNode watched;
+    LinkState state = {};
+    std::int64_t rest_ns = 0;        // the last one
+    std::int64_t rested_until_ns = 0;
+    bool is_quarantined = false;
+  };
+  std::int64_t LateAfterNs() const;
+  void Quarantine(Node& node);
+  void LetRest(Node& node, std::int64_t after_ns, std::int64_t now_ns);
+
+  const LinkWatchParts parts_;
+  std::vector<Node> nodes_;
+  std::int64_t last_look_ns_;
+  Mutex mutex_;  // of the pause only
+  StoppableCondVar pause_;
+};
+
+}  // namespace forebay::peer

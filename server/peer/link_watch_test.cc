@@ -1,0 +1,262 @@
+// When a request counts as late, what becomes of the node then, and what a node that sends wrong
+// bytes is done with. Links are made up here; peer_link_test.cc has the real one.
+#include "server/peer/link_watch.h"
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/contract/limits.h"
+#include "server/io/testing/manual_clock.h"
+#include "server/peer/answer_times.h"
+
+namespace forebay::peer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr std::int64_t kOneMs = 1'000'000;
+constexpr std::int64_t kLateAfterMs = 2'000;
+
+// A link with at most one request under way.
+class MadeUpLink final : public WatchedLink {
+ public:
+  LinkState AddSilence(std::int64_t elapsed_ns,
+                       const std::function<bool()>& is_suspected) override {
+    if (is_asked_ && (!waits_ || is_suspected())) silent_ns_ += elapsed_ns;
+    return {.silent_ns = silent_ns_, .usual_ns = usual_ms * kOneMs, .wrong = wrong};
+  }
+  void EndLate(std::int64_t after_ns, const std::string& why) override {
+    ended.push_back(after_ns / kOneMs);
+    last_why = why;
+    Answer();
+  }
+  void Ask(bool waits = false) {
+    is_asked_ = true;
+    waits_ = waits;
+  }
+  void Answer() {
+    is_asked_ = false;
+    silent_ns_ = 0;
+  }
+
+  std::int64_t usual_ms = 0;
+  std::uint64_t wrong = 0;
+  std::vector<std::int64_t> ended;  // in milliseconds
+  std::string last_why;
+
+ private:
+  bool is_asked_ = false;
+  bool waits_ = false;
+  std::int64_t silent_ns_ = 0;
+};
+
+class LinkWatchTest : public ::testing::Test {
+ protected:
+  // Node 0 watches the others.
+  explicit LinkWatchTest(std::uint32_t others = 3, std::int64_t late_ms = kLateAfterMs)
+      : links_(others), membership_(NodeRank(0), NodesOf(others + 1)) {
+    std::vector<WatchedNode> watched;
+    for (std::uint32_t i = 0; i < others; ++i) {
+      links_[i].usual_ms = 20;
+      watched.push_back({.rank = NodeRank(i + 1), .link = &links_[i]});
+    }
+    watch_.emplace(
+        LinkWatchParts{.nodes = membership_,
+                       .clock = clock_,
+                       .is_suspected = [this](NodeRank node) { return node == suspected_; },
+                       .name = [](NodeRank node) { return std::to_string(node.value()); },
+                       .late_ms = late_ms},
+        watched);
+  }
+  static std::vector<plan::Node> NodesOf(std::uint32_t count) {
+    std::vector<plan::Node> nodes;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      nodes.push_back({.rank = NodeRank(i), .identity = i + 1});
+    }
+    return nodes;
+  }
+  MadeUpLink& link(std::uint32_t rank) { return links_[rank - 1]; }
+  bool Uses(std::uint32_t rank) const { return membership_.Lives(NodeRank(rank)); }
+  bool IsResting(std::uint32_t rank) const {
+    return membership_.IsResting(NodeRank(rank), clock_.NowNs());
+  }
+  // So much time passes, in which Look is called as Run would.
+  void Pass(std::int64_t ms) {
+    for (std::int64_t i = 0; i < ms * kOneMs / watch_->period_ns(); ++i) {
+      clock_.AdvanceNs(watch_->period_ns());
+      watch_->Look();
+    }
+  }
+  // The node answers probes again, which NodeProber finds when it does not rest any more.
+  void EndRest(std::uint32_t rank) {
+    while (IsResting(rank)) Pass(200);
+    membership_.SetLives(NodeRank(rank), true);
+  }
+
+  io::ManualClock clock_;
+  NodeRank suspected_{99};
+  std::deque<MadeUpLink> links_;
+  plan::Membership membership_;
+  std::optional<LinkWatch> watch_;
+};
+
+TEST_F(LinkWatchTest, ARequestOfWhichNothingComesEnds) {
+  link(2).Ask();
+  Pass(kLateAfterMs);
+  EXPECT_THAT(link(2).ended, IsEmpty());
+  EXPECT_TRUE(Uses(2));
+  Pass(400);
+  EXPECT_THAT(link(2).ended, ElementsAre(kLateAfterMs));
+  EXPECT_THAT(link(2).last_why, HasSubstr("nodes.late_ms"));
+  EXPECT_FALSE(Uses(2));
+  EXPECT_TRUE(Uses(1));
+}
+
+TEST_F(LinkWatchTest, FourTimesTheUsualTimeIsWaitedForIfThatIsLonger) {
+  for (const std::uint32_t rank : {1U, 2U, 3U}) link(rank).usual_ms = 1'000;
+  link(2).Ask();
+  Pass(4'000);
+  EXPECT_THAT(link(2).ended, IsEmpty());
+  Pass(400);
+  EXPECT_THAT(link(2).ended, ElementsAre(4'000));
+}
+
+// One slow node among three does not make the others look fast, nor its own answers usual.
+TEST_F(LinkWatchTest, TheUsualTimeIsThatOfMostNodes) {
+  link(2).usual_ms = 5'000;
+  link(2).Ask();
+  Pass(kLateAfterMs + 400);
+  EXPECT_THAT(link(2).ended, ElementsAre(kLateAfterMs));
+}
+
+TEST_F(LinkWatchTest, NothingIsLateBeforeEnoughAnswersHaveCome) {
+  for (const std::uint32_t rank : {1U, 2U, 3U}) link(rank).usual_ms = 0;
+  link(2).Ask();
+  Pass(60'000);
+  EXPECT_THAT(link(2).ended, IsEmpty());
+}
+
+TEST_F(LinkWatchTest, AnAnswerInTimeStartsTheTimeAgain) {
+  for (int i = 0; i < 5; ++i) {
+    link(2).Ask();
+    Pass(kLateAfterMs - 400);
+    link(2).Answer();
+  }
+  EXPECT_THAT(link(2).ended, IsEmpty());
+}
+
+TEST_F(LinkWatchTest, ANodeThatWaitsForTheGfsIsWaitedForUnlessItIsSuspected) {
+  link(2).Ask(/*waits=*/true);
+  Pass(10'000);
+  EXPECT_THAT(link(2).ended, IsEmpty());
+  suspected_ = NodeRank(2);
+  Pass(kLateAfterMs + 400);
+  EXPECT_THAT(link(2).ended, ElementsAre(kLateAfterMs));
+}
+
+TEST_F(LinkWatchTest, TwoOfThreeNodesMayBeLate) {
+  link(1).Ask();
+  link(3).Ask();
+  Pass(kLateAfterMs + 400);
+  EXPECT_FALSE(Uses(1));
+  EXPECT_TRUE(Uses(2));
+  EXPECT_FALSE(Uses(3));
+}
+
+TEST_F(LinkWatchTest, IfNobodyAnswersThisNodeIsCutOffItself) {
+  for (const std::uint32_t rank : {1U, 2U, 3U}) link(rank).Ask();
+  Pass(20'000);
+  for (const std::uint32_t rank : {1U, 2U, 3U}) {
+    EXPECT_THAT(link(rank).ended, IsEmpty());
+    EXPECT_TRUE(Uses(rank));
+  }
+}
+
+TEST_F(LinkWatchTest, AProcessThatStoodStillTakesNobodyForLate) {
+  link(2).Ask();
+  clock_.AdvanceNs(60'000 * kOneMs);
+  watch_->Look();
+  EXPECT_THAT(link(2).ended, IsEmpty());
+}
+
+TEST_F(LinkWatchTest, ANodeThatIsLateAgainSoonRestsForLonger) {
+  std::vector<std::int64_t> rests_ms;
+  for (int i = 0; i < 8; ++i) {
+    link(2).Ask();
+    Pass(kLateAfterMs + 200);
+    ASSERT_FALSE(Uses(2));
+    const std::int64_t began_ns = clock_.NowNs();
+    EndRest(2);
+    rests_ms.push_back((clock_.NowNs() - began_ns) / kOneMs);
+  }
+  EXPECT_THAT(rests_ms, ElementsAre(2'000, 4'000, 8'000, 16'000, 32'000, 64'000, 64'000, 64'000));
+  // As long as the last rest it is not late.
+  Pass(64'000);
+  link(2).Ask();
+  Pass(kLateAfterMs + 200);
+  const std::int64_t began_ns = clock_.NowNs();
+  EndRest(2);
+  EXPECT_EQ((clock_.NowNs() - began_ns) / kOneMs, 2'000);
+}
+
+TEST_F(LinkWatchTest, ANodeThatSendsWrongBytesAgainAndAgainIsUsedNoMore) {
+  link(2).wrong = limits::kPeerWrongMax - 1;
+  Pass(1'000);
+  EXPECT_TRUE(Uses(2));
+  ++link(2).wrong;
+  Pass(1'000);
+  EXPECT_FALSE(Uses(2));
+  Pass(1'000'000);
+  EXPECT_TRUE(IsResting(2));
+  // A request that is late does not shorten that.
+  link(2).Ask();
+  Pass(kLateAfterMs + 400);
+  EXPECT_THAT(link(2).ended, ElementsAre(kLateAfterMs));
+  Pass(100'000);
+  EXPECT_TRUE(IsResting(2));
+}
+
+class LinkWatchOfOneTest : public LinkWatchTest {
+ protected:
+  LinkWatchOfOneTest() : LinkWatchTest(/*others=*/1) {}
+};
+
+// The GFS is left in its place.
+TEST_F(LinkWatchOfOneTest, TheOnlyOtherNodeMayBeLate) {
+  link(1).Ask();
+  Pass(kLateAfterMs + 400);
+  EXPECT_FALSE(Uses(1));
+}
+
+class LinkWatchOffTest : public LinkWatchTest {
+ protected:
+  LinkWatchOffTest() : LinkWatchTest(/*others=*/3, /*late_ms=*/0) {}
+};
+
+TEST_F(LinkWatchOffTest, NothingIsLate) {
+  link(2).Ask();
+  Pass(60'000);
+  EXPECT_THAT(link(2).ended, IsEmpty());
+}
+
+TEST(AnswerTimesTest, TheUsualTimeIsTheMeanAndFourDeviations) {
+  AnswerTimes times;
+  for (std::uint64_t i = 0; i + 1 < AnswerTimes::kAnswersMin; ++i) times.Add(800);
+  EXPECT_EQ(times.usual_ns(), 0);
+  for (int i = 0; i < 100; ++i) times.Add(800);
+  EXPECT_GE(times.usual_ns(), 800);
+  EXPECT_LT(times.usual_ns(), 820);  // the deviation of the start is forgotten
+  const std::int64_t before_ns = times.usual_ns();
+  times.Add(8'000);
+  EXPECT_GT(times.usual_ns(), before_ns + 7'200);
+}
+
+}  // namespace
+}  // namespace forebay::peer
