@@ -189,7 +189,7 @@ TEST_F(CliTest, NodesThatAreLateAndThoseThatAreNotUsedAreNamed) {
     node.set_is_left_out(rank == 2);
   }
   const std::string out = Forebay(With({"status", "--nodes"})).out;
-  EXPECT_THAT(out, HasSubstr("node 1 was late 7 times"));
+  EXPECT_THAT(out, HasSubstr("node 1: 7 requests were late"));
   EXPECT_THAT(out, HasSubstr("node 2 is asked for nothing at present"));
   EXPECT_THAT(out, Not(HasSubstr("node 0")));
   const Json json = Forebay(With({"status", "--nodes", "--json"})).lines()[0]["nodes"];

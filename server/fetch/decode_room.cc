@@ -14,6 +14,11 @@ bool DecodeRoom::FitsLocked(std::uint64_t bytes) const {
          (bytes <= capacity_bytes_ && used_bytes_ <= capacity_bytes_ - bytes);
 }
 
+bool DecodeRoom::WouldWait(std::uint64_t bytes) const {
+  const MutexLock lock(mutex_);
+  return !waiting_.empty() || !FitsLocked(bytes);
+}
+
 void DecodeRoom::Take(std::uint64_t bytes, std::function<void(Share)> ready) {
   {
     const MutexLock lock(mutex_);

@@ -24,6 +24,8 @@ class DecodeRoom : public std::enable_shared_from_this<DecodeRoom> {
   // gives a share back, so that it must only post a task. More than the capacity is given to one
   // request alone.
   void Take(std::uint64_t bytes, std::function<void(Share)> ready);
+  // Whether Take would have to wait for so many bytes now.
+  bool WouldWait(std::uint64_t bytes) const;
   // Forgets whoever waits. When it returns, no `ready` is running, and none will be called.
   void Close();
 

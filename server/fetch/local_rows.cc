@@ -3,6 +3,7 @@
 // is a Work object that the callbacks own in turn, so it lives until its `done` was called.
 #include "server/fetch/local_rows.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -123,6 +124,7 @@ std::optional<ExtentId> LocalRows::FirstMissing(const stage::Dataset& dataset,
 void LocalRows::AwaitRoom(const WorkRef& work) {
   const std::uint64_t bytes = work->finder->memory_bytes();
   if (bytes == 0) return Start(work);
+  if (room_->WouldWait(bytes)) work->SayThatItWaits();
   room_->Take(bytes, [this, work](DecodeRoom::Share share) {
     work->room = std::move(share);
     Start(work);
@@ -158,6 +160,10 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
                                     Start(work);
                                   });
   }
+  const bool is_read_in_pieces = std::ranges::any_of(work->refs, [](const tier::ExtentRef& ref) {
+    return ref->tier == tier::TierKind::kGfs;
+  });
+  if (is_read_in_pieces) work->SayThatItWaits();
   std::vector<tier::BadExtent> bad;
   const Result<bool> found = finder.Find({.refs = work->refs, .queue = queue, .bad = bad});
   // The rest is posted instead of found in a loop, so that batches of this node's own readers have

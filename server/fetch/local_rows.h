@@ -32,7 +32,8 @@ struct WantedRows {
   std::uint64_t bytes_max = ~std::uint64_t{0};  // of all rows, if there are several
   // Whether the node still waits for the answer; asked before each step. Null: it does.
   std::function<bool()> is_wanted = nullptr;
-  // Called, perhaps several times, when the answer has to wait until extents are brought to a tier.
+  // Called, perhaps several times, when the answer has to wait for the GFS, for memory, or for the
+  // catalog.
   std::function<void()> waits = nullptr;
 };
 

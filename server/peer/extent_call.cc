@@ -52,7 +52,8 @@ Status ExtentCall::TakeLocked() {
 }
 
 void ExtentCall::OnReadInitialMetadataDone(bool ok) {
-  if (ok && SaysThatItWaits(context_)) NoteWaits();
+  // gRPC does not promise that this comes before OnReadDone.
+  if (ok && !has_progress() && SaysThatItWaits(context_)) NoteWaits();
 }
 
 void ExtentCall::OnReadDone(bool ok) {

@@ -203,7 +203,7 @@ Result<stage::SuppliedExtent> GrpcPeers::Read(const stage::ExtentRequest& reques
     Result<stage::SuppliedExtent> supplied = call->Await(allocate);
     if (supplied.has_value()) return supplied;
     const std::optional<std::int64_t> again_ns =
-        retry.AgainNs(supplied.error(), clock_.NowNs(), deadline_ns);
+        retry.AgainNs(supplied.error(), clock_.NowNs(), deadline_ns, call->was_interrupted());
     if (!again_ns) return retry.Outcome(supplied.error());
     call = std::make_shared<ExtentCall>(*link, clock_, asked, deadline_ns);
     link->StartLater(call, *again_ns);

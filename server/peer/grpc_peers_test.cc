@@ -299,7 +299,7 @@ TEST_F(GrpcPeersTest, AnAnswerThatStopsEndsWithTheDeadline) {
 // As AnAnswerThatStopsEndsWithTheDeadline, with a watch in place of the deadline.
 class WatchedPeersTest : public GrpcPeersTest {
  protected:
-  void Watch() {
+  void Watch(std::int64_t late_ms) {
     for (std::uint64_t i = 0; i < AnswerTimes::kAnswersMin; ++i) ExpectRows({0});
     rig_->peers().Watch({.nodes = membership_,
                          .clock = clock_,
@@ -310,7 +310,7 @@ class WatchedPeersTest : public GrpcPeersTest {
                                return false;
                              },
                          .name = [](NodeRank) { return std::string("the node"); },
-                         .late_ms = 50});
+                         .late_ms = late_ms});
   }
 
   io::SteadyClock clock_;
@@ -322,7 +322,7 @@ class WatchedPeersTest : public GrpcPeersTest {
 
 TEST_F(WatchedPeersTest, AnAnswerThatStopsIsLate) {
   StartBehindRelay();
-  Watch();
+  Watch(/*late_ms=*/200);
   relay_->HoldAnswers(true);
   PeerRig::Rows rows = rig_->Ask({1, 2});
   const Error error = ErrorOf(rows);
@@ -337,7 +337,7 @@ TEST_F(WatchedPeersTest, AnAnswerThatStopsIsLate) {
 // such requests only.
 TEST_F(WatchedPeersTest, ANodeThatWaitsForTheGfsIsNotLate) {
   Start();
-  Watch();
+  Watch(/*late_ms=*/30'000);
   FOREBAY_EXPECT_OK(rig_->rig().cache().Evict(rig_->dataset().key(ExtentId(0)), std::nullopt));
   FOREBAY_EXPECT_OK(rig_->rig().cache().Evict(rig_->dataset().key(ExtentId(1)), std::nullopt));
   rig_->rig().gfs_faults.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead});

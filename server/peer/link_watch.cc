@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -22,7 +23,24 @@ constexpr std::int64_t kSoonNs = 10'000 * kNsPerMs;
 constexpr std::int64_t kRestMinNs = 2'000 * kNsPerMs;
 constexpr std::int64_t kRestMaxNs = 64'000 * kNsPerMs;
 
+// A link keeps up if it brings at least this part of the usual rate.
+constexpr double kUsualRatePart = 0.25;
+constexpr double kNewRateWeight = 0.125;  // of a new measurement in the mean
+
 double Seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+// The median of the values that are not 0; the lower one of two. 0 if there is none.
+template <typename Nodes, typename ValueOf>
+auto MedianOf(const Nodes& nodes, ValueOf value_of) {
+  std::vector<decltype(value_of(nodes.front()))> values;
+  for (const auto& node : nodes) {
+    if (value_of(node) > 0) values.push_back(value_of(node));
+  }
+  if (values.empty()) return decltype(value_of(nodes.front())){};
+  const auto median = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::ranges::nth_element(values, median);
+  return *median;
+}
 
 }  // namespace
 
@@ -32,63 +50,98 @@ LinkWatch::LinkWatch(const LinkWatchParts& parts, const std::vector<WatchedNode>
 }
 
 std::int64_t LinkWatch::period_ns() const {
-  return std::max<std::int64_t>(parts_.late_ms, 1'000) * kNsPerMs / 10;
+  constexpr std::int64_t kWithoutLateMs = 1'000;  // wrong bytes are looked for all the same
+  constexpr std::int64_t kPeriodMsMin = 10;
+  const std::int64_t late_ms = parts_.late_ms == 0 ? kWithoutLateMs : parts_.late_ms;
+  return std::max(late_ms / 10, kPeriodMsMin) * kNsPerMs;
 }
 
-// The median of the nodes that have answered often enough. One slow node does not change it much.
-// If all have become slow, the reason is this node's own link, and it grows.
+// A median, so one slow node does not change it much. If all nodes have become slow, the reason is
+// this node's own link, and the time grows.
 std::int64_t LinkWatch::LateAfterNs() const {
-  std::vector<std::int64_t> usual;
-  for (const Node& node : nodes_) {
-    if (node.state.usual_ns > 0) usual.push_back(node.state.usual_ns);
+  const std::int64_t usual_ns = MedianOf(nodes_, [](const Node& n) { return n.state.usual_ns; });
+  if (usual_ns == 0 || parts_.late_ms == 0) return std::numeric_limits<std::int64_t>::max();
+  return std::max(kUsualTimes * usual_ns, parts_.late_ms * kNsPerMs);
+}
+
+// What came in this period, by the time in which something was asked for.
+void LinkWatch::NoteRate(Node& node, const LinkState& before, std::int64_t elapsed_ns) {
+  const std::uint64_t bytes = node.state.received_bytes - before.received_bytes;
+  const std::uint64_t busy_ns = node.state.busy_ns - before.busy_ns;
+  node.idle_ns += elapsed_ns;
+  node.keeps_up = false;
+  if (bytes == 0) return;
+  node.idle_ns = 0;
+  if (busy_ns == 0) return;
+  const double rate = static_cast<double>(bytes) / static_cast<double>(busy_ns);
+  node.rate += (rate - node.rate) * (node.rate == 0.0 ? 1.0 : kNewRateWeight);
+  node.keeps_up = rate >= kUsualRatePart * usual_rate_;
+}
+
+// Whether it is rather this node than `late` that has a broken link: another node that is used is
+// silent, too, and none has answered since the late request was sent.
+bool LinkWatch::MayBeCutOff(const Node& late, std::int64_t after_ns) const {
+  bool is_other_silent = false;
+  for (const Node& other : nodes_) {
+    if (&other == &late || !parts_.nodes.Lives(other.watched.rank)) continue;
+    if (other.idle_ns < late.state.silent_ns) return false;
+    is_other_silent = is_other_silent || other.state.silent_ns > after_ns / 2;
   }
-  if (usual.empty() || parts_.late_ms == 0) return std::numeric_limits<std::int64_t>::max();
-  const auto median = usual.begin() + static_cast<std::ptrdiff_t>((usual.size() - 1) / 2);
-  std::ranges::nth_element(usual, median);
-  return std::max(kUsualTimes * *median, parts_.late_ms * kNsPerMs);
+  return is_other_silent;
 }
 
 void LinkWatch::Look() {
   const std::int64_t now_ns = parts_.clock.NowNs();
   const std::int64_t elapsed_ns = std::min(now_ns - last_look_ns_, 2 * period_ns());
   last_look_ns_ = now_ns;
-  std::size_t busy = 0;
+  bool is_any_silent = false;
   for (Node& node : nodes_) {
+    const LinkState before = node.state;
     node.state = node.watched.link->AddSilence(
-        elapsed_ns, [&] { return parts_.is_suspected(node.watched.rank); });
-    if (node.state.silent_ns > 0) ++busy;
-    if (node.state.wrong >= limits::kPeerWrongMax) Quarantine(node);
+        node.keeps_up ? 0 : elapsed_ns, [&] { return parts_.is_suspected(node.watched.rank); });
+    NoteRate(node, before, elapsed_ns);
+    is_any_silent = is_any_silent || node.state.silent_ns > 0;
+    if (node.state.wrong >= limits::kPeerWrongMax) LeaveOut(node);
   }
-  if (busy == 0) return;
+  if (!is_any_silent) return;
+  usual_rate_ = MedianOf(nodes_, [](const Node& n) { return n.rate; });
   const std::int64_t after_ns = LateAfterNs();
-  const auto is_late = [after_ns](const Node& node) { return node.state.silent_ns > after_ns; };
-  const std::ptrdiff_t late = std::ranges::count_if(nodes_, is_late);
-  const auto is_used = [this](const Node& node) { return parts_.nodes.Lives(node.watched.rank); };
-  // If none of several nodes answers, it is probably this one that is cut off. Whether the others
-  // are dead is then found out by probes.
-  if (late > 1 && late == std::ranges::count_if(nodes_, is_used)) return;
+  std::vector<Node*> late;
   for (Node& node : nodes_) {
-    if (is_late(node)) LetRest(node, after_ns, now_ns);
+    if (node.state.silent_ns > after_ns && !MayBeCutOff(node, after_ns)) late.push_back(&node);
   }
+  // Only now, because each of them changes what is used.
+  for (Node* const node : late) LetRest(*node, after_ns, now_ns);
 }
 
 void LinkWatch::LetRest(Node& node, std::int64_t after_ns, std::int64_t now_ns) {
-  const bool is_soon = node.rest_ns > 0 &&
-                       now_ns - node.rested_until_ns < std::max(kSoonNs, node.rest_ns);
-  node.rest_ns = is_soon ? std::min(2 * node.rest_ns, kRestMaxNs) : kRestMinNs;
-  node.rested_until_ns = now_ns + node.rest_ns;
   const std::string why =
       fmt::format("nothing has come from it for {:.1f} s (nodes.late_ms)", Seconds(after_ns));
-  log::Warn("{} is late: {}; its substitutes are asked in its place for {:.0f} s",
-            parts_.name(node.watched.rank), why, Seconds(node.rest_ns));
-  // In this order, so that the requests that end now go to other nodes.
-  if (!node.is_quarantined) parts_.nodes.Rest(node.watched.rank, node.rested_until_ns);
+  // A request that was on its way to the link when the node began to rest does not make the rest
+  // longer.
+  if (now_ns >= node.rested_until_ns) {
+    const bool is_soon = node.rest_ns > 0 &&
+                         now_ns - node.rested_until_ns < std::max(kSoonNs, node.rest_ns);
+    node.rest_ns = is_soon ? std::min(2 * node.rest_ns, kRestMaxNs) : kRestMinNs;
+    node.rested_until_ns = now_ns + node.rest_ns;
+    log::Warn("{} is late: {}; its substitutes are asked in its place for {:.0f} s",
+              parts_.name(node.watched.rank), why, Seconds(node.rest_ns));
+    // Before the requests end, so that they go to other nodes.
+    if (!node.is_left_out) parts_.nodes.Rest(node.watched.rank, node.rested_until_ns);
+  }
   node.watched.link->EndLate(after_ns, why);
 }
 
-void LinkWatch::Quarantine(Node& node) {
-  if (node.is_quarantined) return;
-  node.is_quarantined = true;
+// One node at most: if the bytes of several are wrong, it is rather this node that is broken.
+void LinkWatch::LeaveOut(Node& node) {
+  if (std::exchange(node.is_known_as_wrong, true)) return;
+  if (std::exchange(has_left_out_, true)) {
+    log::Error("{} has sent wrong bytes in {} answers, as another node has: look at the memory and "
+               "the network interface of this node",
+               parts_.name(node.watched.rank), node.state.wrong);
+    return;
+  }
+  node.is_left_out = true;
   parts_.nodes.Rest(node.watched.rank, plan::Membership::kForEver);
   log::Error("{} has sent wrong bytes in {} answers: this node asks it for nothing more; look at "
              "its memory, its SSD and its network interface",

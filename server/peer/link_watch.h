@@ -6,9 +6,10 @@
 //
 // This is hedging in which the second request takes the place of the first one, because both would
 // write to the same memory. A request is late if nothing has come for nodes.late_ms, and for four
-// times as long as the answers of the other nodes usually take. The time in which the other node
-// itself waits for the GFS, or for memory, does not count, if it has said so, and as long as it
-// answers probes.
+// times as long as the answers of most nodes usually take. What does not count: the time in which
+// the other node itself waits for the GFS or for memory, if it has said so and answers probes; and
+// the time in which its link brings bytes about as fast as those of other nodes, because then a
+// request only waits for those before it.
 #pragma once
 
 #include <cstdint>
@@ -49,24 +50,32 @@ class LinkWatch {
   // Calls Look until `stop` is requested.
   void Run(const std::stop_token& stop);
 
-  // A tenth of late_ms, so a late request ends at most so much later.
+  // A tenth of late_ms, so a late request ends at most two tenths later.
   std::int64_t period_ns() const;
 
  private:
   struct Node {
     WatchedNode watched;
     LinkState state = {};
-    std::int64_t rest_ns = 0;        // the last one
+    double rate = 0.0;          // of what it sends while it is asked, in bytes per nanosecond
+    bool keeps_up = false;      // in the last period
+    std::int64_t idle_ns = 0;   // since its last answer
+    std::int64_t rest_ns = 0;   // the last one
     std::int64_t rested_until_ns = 0;
-    bool is_quarantined = false;
+    bool is_known_as_wrong = false;  // it has sent wrong bytes often enough
+    bool is_left_out = false;        // because of that, for good
   };
+  void NoteRate(Node& node, const LinkState& before, std::int64_t elapsed_ns);
   std::int64_t LateAfterNs() const;
-  void Quarantine(Node& node);
+  bool MayBeCutOff(const Node& late, std::int64_t after_ns) const;
+  void LeaveOut(Node& node);
   void LetRest(Node& node, std::int64_t after_ns, std::int64_t now_ns);
 
   const LinkWatchParts parts_;
   std::vector<Node> nodes_;
   std::int64_t last_look_ns_;
+  double usual_rate_ = 0.0;  // the median of the nodes; 0: none is known
+  bool has_left_out_ = false;
   Mutex mutex_;  // of the pause only
   StoppableCondVar pause_;
 };

@@ -30,12 +30,18 @@ class MadeUpLink final : public WatchedLink {
   LinkState AddSilence(std::int64_t elapsed_ns,
                        const std::function<bool()>& is_suspected) override {
     if (is_asked_ && (!waits_ || is_suspected())) silent_ns_ += elapsed_ns;
-    return {.silent_ns = silent_ns_, .usual_ns = usual_ms * kOneMs, .wrong = wrong};
+    if (is_asked_) busy_ns_ += kLookNs;
+    received_bytes_ += bytes_each_look;
+    return {.silent_ns = silent_ns_,
+            .usual_ns = usual_ms * kOneMs,
+            .received_bytes = received_bytes_,
+            .busy_ns = busy_ns_,
+            .wrong = wrong};
   }
   void EndLate(std::int64_t after_ns, const std::string& why) override {
     ended.push_back(after_ns / kOneMs);
     last_why = why;
-    Answer();
+    if (ends_at_once) Answer();
   }
   void Ask(bool waits = false) {
     is_asked_ = true;
@@ -46,8 +52,11 @@ class MadeUpLink final : public WatchedLink {
     silent_ns_ = 0;
   }
 
+  static constexpr std::int64_t kLookNs = kLateAfterMs / 10 * kOneMs;
   std::int64_t usual_ms = 0;
+  std::uint64_t bytes_each_look = 0;  // that come of other requests
   std::uint64_t wrong = 0;
+  bool ends_at_once = true;         // when it is late
   std::vector<std::int64_t> ended;  // in milliseconds
   std::string last_why;
 
@@ -55,6 +64,8 @@ class MadeUpLink final : public WatchedLink {
   bool is_asked_ = false;
   bool waits_ = false;
   std::int64_t silent_ns_ = 0;
+  std::uint64_t received_bytes_ = 0;
+  std::uint64_t busy_ns_ = 0;
 };
 
 class LinkWatchTest : public ::testing::Test {
@@ -161,10 +172,14 @@ TEST_F(LinkWatchTest, ANodeThatWaitsForTheGfsIsWaitedForUnlessItIsSuspected) {
   EXPECT_THAT(link(2).ended, ElementsAre(kLateAfterMs));
 }
 
-TEST_F(LinkWatchTest, TwoOfThreeNodesMayBeLate) {
+TEST_F(LinkWatchTest, TwoOfThreeNodesMayBeLateIfTheThirdAnswers) {
   link(1).Ask();
   link(3).Ask();
-  Pass(kLateAfterMs + 400);
+  Pass(1'000);
+  link(2).bytes_each_look = 1;
+  Pass(200);
+  link(2).bytes_each_look = 0;
+  Pass(kLateAfterMs - 800);
   EXPECT_FALSE(Uses(1));
   EXPECT_TRUE(Uses(2));
   EXPECT_FALSE(Uses(3));
@@ -177,6 +192,55 @@ TEST_F(LinkWatchTest, IfNobodyAnswersThisNodeIsCutOffItself) {
     EXPECT_THAT(link(rank).ended, IsEmpty());
     EXPECT_TRUE(Uses(rank));
   }
+}
+
+// The requests were not sent at the same time, and one node was not asked.
+TEST_F(LinkWatchTest, ThatIsSoAlsoIfTheyWereNotAskedTogether) {
+  link(2).bytes_each_look = 1;
+  Pass(200);
+  link(2).bytes_each_look = 0;
+  link(1).Ask();
+  Pass(400);
+  link(3).Ask();
+  Pass(20'000);
+  EXPECT_TRUE(Uses(1));
+  EXPECT_TRUE(Uses(3));
+}
+
+// Its requests wait for those before them, and bytes come as fast as they usually do.
+TEST_F(LinkWatchTest, ALinkThatKeepsUpIsNotLateHoweverMuchIsAskedOfIt) {
+  for (const std::uint32_t rank : {1U, 2U, 3U}) {
+    link(rank).Ask();
+    link(rank).bytes_each_look = 4'000;
+  }
+  Pass(1'000);
+  for (const std::uint32_t rank : {1U, 3U}) {
+    link(rank).Answer();
+    link(rank).bytes_each_look = 0;
+  }
+  Pass(20'000);
+  EXPECT_THAT(link(2).ended, IsEmpty());
+  link(2).bytes_each_look = 500;  // an eighth of what is usual
+  Pass(kLateAfterMs + 400);
+  EXPECT_THAT(link(2).ended, ElementsAre(kLateAfterMs));
+}
+
+TEST_F(LinkWatchTest, ALateRequestThatTakesTimeToEndDoesNotMakeTheRestLonger) {
+  link(2).ends_at_once = false;
+  link(2).Ask();
+  Pass(kLateAfterMs + 1'800);
+  EXPECT_TRUE(IsResting(2));
+  link(2).Answer();
+  Pass(600);
+  EXPECT_FALSE(IsResting(2));
+}
+
+TEST_F(LinkWatchTest, IfSeveralNodesSendWrongBytesOneIsLeftOut) {
+  for (const std::uint32_t rank : {1U, 2U, 3U}) link(rank).wrong = limits::kPeerWrongMax;
+  Pass(1'000);
+  EXPECT_FALSE(Uses(1));
+  EXPECT_TRUE(Uses(2));
+  EXPECT_TRUE(Uses(3));
 }
 
 TEST_F(LinkWatchTest, AProcessThatStoodStillTakesNobodyForLate) {

@@ -25,7 +25,7 @@ struct LinkFigures {
   // Answers whose bytes did not match their checksum. A call for rows that ends with such an error
   // has failed, too; an extent is compared after its call.
   std::uint64_t wrong = 0;
-  std::uint64_t late = 0;            // calls that were late, and so were ended (LinkWatch)
+  std::uint64_t late = 0;            // requests that LinkWatch has ended, sent or not
   std::uint64_t busy_ns = 0;         // time during which at least one of them was under way
   std::uint64_t bound_bytes = 0;     // of rows that may be asked of it at a time, now (FlightBound)
 };

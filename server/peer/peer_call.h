@@ -42,6 +42,11 @@ class PeerCall {
   std::uint64_t bytes() const { return bytes_; }
   std::int64_t deadline_ns() const { return deadline_ns_; }  // by io::Clock
 
+  // Of a call that has ended without an answer: whether the other node had said that it waits, and
+  // this one has not given the call up. gRPC makes such a call only once (kSecondAttempt), because
+  // something has come.
+  bool was_interrupted() const { return was_excused_ && !has_progress_ && !is_given_up_; }
+
  protected:
   // To be called when the other node has said that it waits for the GFS or for memory, and when
   // this node does not read on for a while. Until NoteProgress, nothing is expected to come.
@@ -51,18 +56,24 @@ class PeerCall {
   }
   // To be called when a part of the answer has come.
   void NoteProgress() {
+    has_progress_ = true;
     is_excused_ = false;
-    silent_ns_ = 0;
+    silent_ns_ = kNotLookedAt;
   }
+  bool has_progress() const { return has_progress_; }
 
  private:
   friend class PeerLink;
   const std::uint64_t bytes_;
   const std::int64_t deadline_ns_;
   const bool is_watched_;
+  std::atomic<bool> is_given_up_ = false;  // this node has ended it: the other one is late or dead
   std::atomic<bool> is_excused_ = false;
-  std::atomic<bool> was_excused_ = false;    // so its time says nothing about the node
-  std::atomic<std::int64_t> silent_ns_ = 0;  // for so long nothing has come
+  std::atomic<bool> was_excused_ = false;  // so its time says nothing about the node
+  std::atomic<bool> has_progress_ = false;
+  // For how long nothing has come, as far as PeerLink::AddSilence has seen it.
+  static constexpr std::int64_t kNotLookedAt = -1;
+  std::atomic<std::int64_t> silent_ns_ = kNotLookedAt;
   std::int64_t added_ns_ = 0;  // when it is to begin at the earliest, by io::Clock
   bool waits_its_turn_ = false;  // PeerLink::Start, and not StartAtOnce, has begun it
   std::int64_t begun_ns_ = 0;    // when it has, by io::Clock

@@ -360,7 +360,9 @@ void PeerLink::EndCalls(const std::function<bool(const PeerCall&)>& is_meant, co
     });
     for (const std::shared_ptr<PeerCall>& call : active_) {
       // Probes and pings go on, because they find out whether the node answers.
-      if (call->waits_its_turn_ && is_meant(*call)) active.push_back(call);
+      if (!call->waits_its_turn_ || !is_meant(*call)) continue;
+      call->is_given_up_ = true;
+      active.push_back(call);
     }
     if (counted != nullptr) figures_.*counted += waiting.size() + active.size();
     ++ending_;
@@ -385,22 +387,38 @@ void PeerLink::GiveUp() {
 LinkState PeerLink::AddSilence(std::int64_t elapsed_ns,
                                const std::function<bool()>& is_suspected) {
   const MutexLock lock(mutex_);
-  LinkState state{.usual_ns = answer_times_.usual_ns(), .wrong = figures_.wrong};
+  if (under_way_ > 0) AddBusyTimeLocked();
+  LinkState state{.usual_ns = answer_times_.usual_ns(),
+                  .received_bytes = figures_.received_bytes,
+                  .busy_ns = figures_.busy_ns,
+                  .wrong = figures_.wrong};
   std::optional<bool> suspected;  // asked for only if a call needs it
   const auto add = [&](PeerCall& call) {
-    if (!call.is_watched_ || call.is_resting_) return;
+    if (!call.is_watched_ || call.is_resting_ || call.is_given_up_) return;
     if (call.is_excused_ && !suspected) suspected = is_suspected();
+    // Its whole silence is forgotten, so that short suspicions do not add up.
+    if (call.is_excused_ && !*suspected) call.silent_ns_ = PeerCall::kNotLookedAt;
     if (call.is_excused_ && !*suspected) return;
-    state.silent_ns = std::max(state.silent_ns, call.silent_ns_ += elapsed_ns);
+    // A call that was not looked at before has not been silent for the whole of the last period. If
+    // a part of the answer comes at the same time, that counts.
+    std::int64_t before_ns = call.silent_ns_;
+    const std::int64_t after_ns =
+        before_ns == PeerCall::kNotLookedAt ? 0 : before_ns + elapsed_ns;
+    if (!call.silent_ns_.compare_exchange_strong(before_ns, after_ns)) return;
+    state.silent_ns = std::max(state.silent_ns, after_ns);
   };
-  for (const std::shared_ptr<PeerCall>& call : waiting_) add(*call);
+  // Until the node has agreed to Hello, which has a deadline of its own, calls have not been sent.
+  if (hello_ == Hello::kAgreed) {
+    for (const std::shared_ptr<PeerCall>& call : waiting_) add(*call);
+  }
   for (const std::shared_ptr<PeerCall>& call : active_) add(*call);
   return state;
 }
 
 void PeerLink::EndLate(std::int64_t after_ns, const std::string& why) {
   const auto is_late = [after_ns](const PeerCall& call) {
-    return call.is_watched_ && (!call.waits_its_turn_ || call.silent_ns_ > after_ns);
+    if (!call.is_watched_ || call.is_given_up_) return false;
+    return !call.waits_its_turn_ || call.silent_ns_ > after_ns;
   };
   EndCalls(is_late, Error(ErrorCode::kUnavailable, fmt::format("node {}: {}", address_, why)),
            &LinkFigures::late);

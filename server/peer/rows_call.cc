@@ -79,6 +79,7 @@ bool RowsCall::TakeCancelLocked() {
 }
 
 void RowsCall::Arrived(std::size_t message, const Status& status) {
+  if (status.has_value()) NoteProgress();
   bool has_failed = false;
   {
     const MutexLock lock(mutex_);
@@ -102,7 +103,8 @@ void RowsCall::Arrived(std::size_t message, const Status& status) {
 
 // It comes before the answer only if the other node has to wait.
 void RowsCall::OnReadInitialMetadataDone(bool ok) {
-  if (ok && SaysThatItWaits(context_)) NoteWaits();
+  // gRPC does not promise that this comes before OnReadDone.
+  if (ok && !has_progress() && SaysThatItWaits(context_)) NoteWaits();
 }
 
 void RowsCall::OnReadDone(bool ok) {
@@ -211,8 +213,8 @@ void RowsCall::End() {
   }
   if (has_wrong_rows) link_.CountWrong();
   if (!outcome.has_value()) {
-    const std::optional<std::int64_t> again_ns =
-        wanted_.retry.AgainNs(outcome.error(), clock_.NowNs(), deadline_ns());
+    const std::optional<std::int64_t> again_ns = wanted_.retry.AgainNs(
+        outcome.error(), clock_.NowNs(), deadline_ns(), was_interrupted());
     if (again_ns) {
       // Nothing of this object looks at `wanted_` any more: gRPC and the carrier are done with it.
       link_.StartLater(std::make_shared<RowsCall>(link_, clock_, std::move(wanted_)), *again_ns);

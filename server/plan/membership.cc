@@ -47,7 +47,7 @@ void Membership::SetLives(NodeRank node, bool lives) {
 }
 
 void Membership::Rest(NodeRank node, std::int64_t until_ns) {
-  // In this order, so that nobody who has just heard an answer of the node uses it again.
+  // In this order: whoever calls SetLives(node, true) looks at the rest afterwards.
   rests_until_ns_[IndexOf(node)].store(until_ns);
   lives_[IndexOf(node)].store(false);
 }

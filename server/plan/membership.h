@@ -37,8 +37,8 @@ class Membership {
   bool Lives(NodeRank node) const { return LivesAt(IndexOf(node)); }
   // To be called by whoever learns it: after a request without an answer, a probe, or the launcher.
   void SetLives(NodeRank node, bool lives);
-  // From now on the node counts as not alive. Nobody is to call SetLives(node, true) as long as it
-  // rests, that is, before `until_ns`.
+  // From now on the node counts as not alive. As long as it rests, that is, before `until_ns`,
+  // nobody is to use it: whoever calls SetLives(node, true) looks at IsResting afterwards.
   void Rest(NodeRank node, std::int64_t until_ns);
   static constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
   bool IsResting(NodeRank node, std::int64_t now_ns) const;

@@ -93,7 +93,12 @@ void NodeProber::Ended(const Prober::Probe& probe, const Result<ProbeTransport::
     is_back = answer.has_value() && (answer->has_answered || probe.target) && !is_dead &&
               !parts_.nodes.Lives(probe.to) &&
               !parts_.nodes.IsResting(probe.to, parts_.clock.NowNs());
-    if (is_back) parts_.nodes.SetLives(probe.to, true);
+    if (is_back) {
+      parts_.nodes.SetLives(probe.to, true);
+      // It may have begun to rest after it was asked above.
+      is_back = !parts_.nodes.IsResting(probe.to, parts_.clock.NowNs());
+      if (!is_back) parts_.nodes.SetLives(probe.to, false);
+    }
   }
   Announce(changes);
   if (is_back) log::Info("{} answers again", parts_.name(probe.to));

@@ -108,7 +108,7 @@ TEST_F(NodesTest, AStoppedDaemonKeepsNobodyWaiting) {
 
 // Probes would find it silent only after the end of this test.
 TEST_F(NodesTest, RequestsToAStoppedDaemonAreLateAndGoToItsSubstitutes) {
-  StartAll({"--set", "nodes.suspicion_s=3600", "--set", "nodes.late_ms=500"});
+  StartAll({"--set", "nodes.suspicion_s=3600", "--set", "nodes.late_ms=2000"});
   ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
   AwaitStagedEverywhere();
   ExpectExact(ReadTogether({0, 1, 2, 3}, 1));  // from tiers: the usual time of answers is known

@@ -51,8 +51,8 @@ std::string LinesOf(const v1::NodeStatus& node) {
                         node.rank(), HumanCount(node.wrong_answers()));
   }
   if (node.late_calls() > 0) {
-    text += fmt::format("node {} was late {} times (nodes.late_ms)\n", node.rank(),
-                        HumanCount(node.late_calls()));
+    text += fmt::format("node {}: {} requests were late and went to other nodes (nodes.late_ms)\n",
+                        node.rank(), HumanCount(node.late_calls()));
   }
   if (node.is_left_out()) {
     text += fmt::format("node {} is asked for nothing at present: the log says why\n",

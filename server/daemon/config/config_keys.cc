@@ -21,8 +21,8 @@ namespace {
 constexpr std::uint64_t kProbeAnswerMsMin = 100;
 // A period of the protocol is a second, and helpers need some of it.
 constexpr std::uint64_t kProbeAnswerMsMax = 700;
-// Requests for rows have a deadline of half of that.
-constexpr std::uint64_t kLateMsMax = 60'000;
+// After so long the deadline of a request for rows has come (fetch/row_router.cc).
+constexpr std::uint64_t kLateMsMax = 30'000;
 
 // Errors of the setters name the value and what is allowed; SetConfigKey adds the name of the key.
 Status SetNumber(std::uint64_t& target, const std::string& text, std::uint64_t max,

@@ -82,7 +82,7 @@ constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"daemon.huge_pages", "transparent", "2MiB"},
     {"nodes.rendezvous", "directory:/gfs/rendezvous", "directory:here"},
     {"nodes.rendezvous_timeout_s", "600", "0"},
-    {"nodes.late_ms", "0", "60001"},
+    {"nodes.late_ms", "0", "30001"},
     {"nodes.probe_answer_ms", "700", "99"},
     {"nodes.suspicion_s", "30", "0"},
     {"peer.interface", "10.1.0.0/16", ""},
