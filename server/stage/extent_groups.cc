@@ -3,7 +3,6 @@
 #include "server/stage/extent_groups.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "proto/contract/limits.h"
 #include "server/catalog/dataset_source.h"
@@ -49,9 +48,14 @@ std::vector<std::uint64_t> RawGroupKeys(const catalog::Catalog& catalog,
   return keys;
 }
 
-std::uint64_t RangeBytes(const catalog::Catalog& catalog) {
-  constexpr std::uint64_t kGroupsWanted = 1 << 14;
-  return std::clamp<std::uint64_t>(catalog.total_bytes() / kGroupsWanted, 1, limits::kGroupBytes);
+std::uint64_t RangeBytes(const catalog::Catalog& catalog, std::size_t node_count) {
+  // A node gets up to one group more than its share, so a node needs many of them. Up to 256 nodes
+  // the number of groups does not depend on theirs, so that most groups stay where they are when
+  // the next job has another number of nodes.
+  constexpr std::uint64_t kGroupsMin = 1 << 14;
+  constexpr std::uint64_t kGroupsOfNodeMin = 64;
+  const std::uint64_t wanted = std::max(kGroupsMin, kGroupsOfNodeMin * node_count);
+  return std::clamp<std::uint64_t>(catalog.total_bytes() / wanted, 1, limits::kGroupBytes);
 }
 
 std::vector<plan::GroupShare> ScanGroupShares(std::uint64_t dataset,
@@ -83,24 +87,27 @@ std::vector<plan::GroupShare> GroupShares(const catalog::Catalog& catalog,
     }
     return shares;
   }
-  const std::vector<std::uint64_t> keys =
-      RawGroupKeys(catalog, range_bytes == 0 ? RangeBytes(catalog) : range_bytes);
-  // The extents of a group follow one another.
-  std::unordered_map<std::uint64_t, std::size_t> index;
+  const std::vector<std::uint64_t> keys = RawGroupKeys(
+      catalog, range_bytes == 0 ? RangeBytes(catalog, nodes.nodes().size()) : range_bytes);
+  // The extents of a group follow one another, so there is no need for a table of keys.
+  const auto begins_group = [&](std::uint32_t i) { return i == 0 || keys[i] != keys[i - 1]; };
   std::vector<plan::GroupSize> groups;
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const catalog::ExtentInfo extent = catalog.extent(ExtentId(i));
-    const auto [entry, inserted] = index.try_emplace(keys[i], groups.size());
-    if (inserted) {
+    if (begins_group(i)) {
       groups.push_back({.key = keys[i],
                         .bytes = 0,
                         // Whole objects are staged while others are still being listed.
                         .keeps_key = catalog.object(extent.first_object).bytes <= extent.bytes});
     }
-    groups[entry->second].bytes += extent.bytes;
+    groups.back().bytes += extent.bytes;
   }
   const std::vector<plan::GroupShare> balanced = nodes.BalancedShares(groups);
-  for (const std::uint64_t key : keys) shares.push_back(balanced[index.at(key)]);
+  std::size_t begun = 0;
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    begun += begins_group(i) ? 1 : 0;
+    shares.push_back(balanced[begun - 1]);
+  }
   return shares;
 }
 

@@ -9,6 +9,7 @@
 // those that a node stages before its catalog is complete: they keep the key that they had then.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -30,8 +31,9 @@ std::vector<std::uint64_t> RawGroupKeys(const catalog::Catalog& catalog,
                                         std::uint64_t range_bytes);
 
 // A size of ranges for which a data set has enough groups to be divided evenly, and no more than
-// necessary: a 16,384th of its bytes, at most limits::kGroupBytes.
-std::uint64_t RangeBytes(const catalog::Catalog& catalog);
+// necessary: a 16,384th of its bytes or, in a job of more than 256 nodes, a 64th of the share of a
+// node; at most limits::kGroupBytes.
+std::uint64_t RangeBytes(const catalog::Catalog& catalog, std::size_t node_count);
 
 // Returns the share of each object's group, by object, for the nodes of a job, in a data set whose
 // objects are scanned. It needs no catalog: `object_bytes` are the sizes of the objects.

@@ -2,6 +2,7 @@
 // nodes must compute the same keys, so some of these tests compute them without a catalog.
 #include "server/stage/extent_groups.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -182,7 +183,39 @@ TEST_F(ExtentGroupsTest, SmallObjectsKeepTheKeysThatTheyHadBeforeThereWasACatalo
   const plan::Membership nodes(NodeRank(0), {{.rank = NodeRank(0)}, {.rank = NodeRank(1)}});
   std::vector<std::uint64_t> keys;
   for (const plan::GroupShare& share : GroupShares(*catalog, 0, nodes)) keys.push_back(share.key);
-  EXPECT_EQ(keys, RawGroupKeys(*catalog, RangeBytes(*catalog)));
+  EXPECT_EQ(keys, RawGroupKeys(*catalog, RangeBytes(*catalog, 2)));
+}
+
+TEST_F(ExtentGroupsTest, ALargeJobHasManyGroupsForEachNode) {
+  // An extent for each of 64 groups of 320 nodes.
+  constexpr std::uint32_t kNodes = 320;
+  AddRecords("x", 64 * kNodes, 2);
+  source_.extent_bytes = 2;
+  const auto catalog = Built();
+  ASSERT_NE(catalog, nullptr);
+  EXPECT_EQ(RangeBytes(*catalog, 1), 2U);
+  EXPECT_EQ(RangeBytes(*catalog, 256), 2U) << "as in smaller jobs";
+  EXPECT_EQ(RangeBytes(*catalog, kNodes), 2U);
+  EXPECT_EQ(RangeBytes(*catalog, 65'536), 1U) << "no less than a byte";
+  std::vector<plan::Node> nodes;
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) nodes.push_back({.rank = NodeRank(rank)});
+  std::vector<std::uint32_t> extents_of_nodes(kNodes);
+  for (const plan::GroupShare& share :
+       GroupShares(*catalog, 0, plan::Membership(NodeRank(0), nodes))) {
+    ++extents_of_nodes[share.owner];
+  }
+  EXPECT_LE(std::ranges::max(extents_of_nodes), 64 + 64 / 32 + 1U);
+}
+
+TEST_F(ExtentGroupsTest, TheRangesOfALargeJobAreSmaller) {
+  AddRecords("x", 1 << 20, 2);
+  source_.extent_bytes = 1 << 20;
+  const auto catalog = Built();
+  ASSERT_NE(catalog, nullptr);
+  constexpr std::uint64_t kBytes = 2 << 20;
+  EXPECT_EQ(RangeBytes(*catalog, 2), kBytes >> 14);
+  EXPECT_EQ(RangeBytes(*catalog, 256), kBytes >> 14);
+  EXPECT_EQ(RangeBytes(*catalog, 1024), kBytes >> 16);
 }
 
 }  // namespace forebay::stage::extent_groups_test
