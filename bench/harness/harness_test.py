@@ -11,8 +11,8 @@ import unittest.mock
 import xml.etree.ElementTree
 
 from harness import (datasets, figures, machine, memory_group, network, nodes,
-                     nodes_beyond, nodes_copies, nodes_job, nodes_link, nodes_mpi, nodes_tls,
-                     peers, processes, programs, report, spine, spine_numpy, versus)
+                     nodes_beyond, nodes_copies, nodes_job, nodes_link, nodes_mpi, nodes_scale,
+                     nodes_tls, peers, processes, programs, report, spine, spine_numpy, versus)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):
@@ -105,6 +105,31 @@ class NodesTest(unittest.TestCase):
         self.assertEqual(found["nodes.copies.local"], [62.5])
         self.assertEqual(found["nodes.copies.predicted"], [63.5])
 
+    def test_a_steady_epoch_is_neither_the_first_nor_the_last(self):
+        def of_rank(*seconds):
+            return {"epochs": [{"seconds": value} for value in seconds]}
+        self.assertAlmostEqual(
+            nodes_scale.steady_epoch_s([of_rank(9, 3, 4, 1), of_rank(8, 5, 6, 0)]), 4.5)
+
+    def test_a_model_that_says_too_much_or_too_little_is_off(self):
+        self.assertAlmostEqual(nodes_scale.off_percent(11.0, 10.0), 10.0)
+        self.assertAlmostEqual(nodes_scale.off_percent(9.0, 10.0), 10.0)
+
+    def test_the_slowest_start_and_the_largest_state_of_the_largest_job_count(self):
+        machine = {nodes_scale.MACHINE: {}}
+        def start(form, node_count, cpu_s, peak_bytes):
+            return {"kind": "start", "form": form, "nodes": node_count, "cpu_s": cpu_s,
+                    "peak_bytes": peak_bytes, "kept_bytes": 1e6, "catalog_s": 0, "shares_s": 0,
+                    "image_bytes": 0, "extents": 7, "machines": machine}
+        found = {figure_id: (value, settings)
+                 for figure_id, _, value, settings in nodes_scale.figures_of_plans([
+                     start("pack", 16, 99, 99e9), start("pack", 1024, 2.0, 1e9),
+                     start("records", 1024, 1.0, 3e9)])}
+        self.assertEqual(found["nodes.scale.start_s"][0], 2.0)
+        self.assertTrue(found["nodes.scale.start_s"][1].startswith("pack, 1024 nodes"))
+        self.assertEqual(found["nodes.scale.state"][0], 3.0)
+        self.assertEqual(found["nodes.scale.pack.16.start"][0], 99)
+
     def test_every_row_has_figures_with_goals(self):
         for name, (_, goals) in nodes.Nodes(None, None, "/", quick=True).rows().items():
             self.assertTrue(goals, name)
@@ -180,6 +205,13 @@ class NodesTest(unittest.TestCase):
         names = ["fbbench17-0", "fbbench18-bridge", "fbbenchx-0", "other-17"]
         self.assertEqual(network.stale_names(names, lambda process: process == 18),
                          ["fbbench17-0"])
+
+    def test_the_bytes_of_a_link_are_those_of_its_node(self):
+        text = ("Inter-|   Receive                |  Transmit\n"
+                " face |bytes    packets errs drop|bytes    packets\n"
+                "    lo:     100      1    0    0      100        1\n"
+                "  eth0: 123456     99    0    0     7890       12\n")
+        self.assertEqual(network.received_bytes(text), 123456)
 
     def test_a_link_is_limited_at_both_ends(self):
         with unittest.mock.patch.object(network, "_run") as run:

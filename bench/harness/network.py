@@ -39,6 +39,15 @@ class Network:
             _run("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "tbf", "rate",
                  f"{int(bits_per_second)}bit", "burst", "128kb", "latency", "200ms")
 
+    def received_bytes(self, node):
+        """What the link of the node has brought so far, with headers."""
+        # /proc/net is that of the process that reads it.
+        done = subprocess.run(["nsenter", f"--net={NAMES / self.namespace(node)}", "cat",
+                               "/proc/net/dev"], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise processes.RunFailed(f"read the counters of node {node}: {done.stderr.strip()}")
+        return received_bytes(done.stdout)
+
     def bridge(self):
         return f"{self.name}-bridge"
 
@@ -61,6 +70,11 @@ def _remove(names):
     # With a namespace go the interfaces in it, and so the other ends of its links.
     for name in names:
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def received_bytes(text):
+    """Of eth0, in the format of /proc/net/dev."""
+    return int(re.search(r"^\s*eth0:\s*(\d+)", text, re.MULTILINE)[1])
 
 
 def stale_names(names, is_alive):

@@ -11,7 +11,7 @@ import tempfile
 import time
 
 from harness import (datasets, network, nodes_beyond, nodes_copies, nodes_job, nodes_link,
-                     nodes_mpi, nodes_tls, peers, processes, programs, rows, spine)
+                     nodes_mpi, nodes_scale, nodes_tls, peers, processes, programs, rows, spine)
 from harness.figures import Goal, from_runs
 
 NODES = 4
@@ -105,6 +105,7 @@ class Nodes:
             "launch": (self.launch, LAUNCH_GOALS),
             "shares": (self.shares, SHARES_GOALS),
             "probing": (self.probing, PROBING_GOALS),
+            "scale": (lambda: nodes_scale.run(self), nodes_scale.GOALS),
         }
 
     def run(self, only=""):
