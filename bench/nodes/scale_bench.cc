@@ -49,6 +49,7 @@ struct Options {
   std::string folder;
 };
 
+// Lines are flushed one by one, because a large job takes minutes.
 void Print(const json& line) {
   std::printf("%s\n", line.dump().c_str());
   std::fflush(stdout);
@@ -57,6 +58,7 @@ void Print(const json& line) {
 // The presets, or the one link that the caller gives.
 std::vector<Machine> MachinesOf(const Options& options) {
   if (options.link_bytes_per_s > 0) {
+    // Everything else as on a machine whose tiers and GFS are no limit.
     Machine machine = *FindMachine("400g");
     machine.name = "given";
     machine.link_bytes_per_s = options.link_bytes_per_s;
@@ -108,6 +110,7 @@ std::vector<Shape> ShapesOf(const Options& options, const Layout& layout, std::u
   return shapes;
 }
 
+// Runs all jobs that the options ask for, one after another: form by form, size by size.
 class Planner {
  public:
   Planner(const Options& options, io::IoBackend& backend) : options_(options), backend_(backend) {}
@@ -172,6 +175,7 @@ class Planner {
     return {};
   }
 
+  // Memory and time of one node. They are the same on all nodes, but for what each owns.
   Status Start(const std::string& form, const std::string& catalog_path, std::uint32_t nodes) {
     FOREBAY_ASSIGN(const NodeState state,
                    MeasureStart(catalog_path, nodes, backend_, options_.folder));
@@ -183,7 +187,7 @@ class Planner {
     return {};
   }
 
-  // Even shares, and the first reading of the set.
+  // Even shares, and the first reading of the set: each group is opened once.
   void Shares(const std::string& form, const Layout& layout, std::uint32_t nodes) {
     const std::vector<std::uint64_t> bytes = layout.BytesOfNodes(nodes);
     const auto set_bytes = static_cast<double>(layout.set_bytes());
@@ -199,6 +203,7 @@ class Planner {
     Print(line);
   }
 
+  // Counts some windows of an epoch: all steps of a job of 16,384 nodes would take an hour.
   Status CountTraffic(const std::string& form, const Layout& layout, std::uint32_t nodes,
                       const Shape& shape) {
     FOREBAY_ASSIGN(const StepPlan plan,
@@ -228,6 +233,7 @@ class Planner {
     return {};
   }
 
+  // Figures of a step; times are those of a window, divided by its steps.
   void PrintTraffic(const std::string& form, std::uint32_t nodes, const Shape& shape,
                     const std::vector<Traffic>& traffic, std::uint64_t epoch_steps,
                     std::uint64_t steps) {
@@ -249,6 +255,7 @@ class Planner {
     for (const Machine& machine : MachinesOf(options_)) {
       std::vector<double> link_s, stalls;
       for (const Traffic& window : traffic) {
+        // The ranks of a training wait for each other, so the slowest node decides.
         double longest = 0;
         for (std::size_t node = 0; node < nodes; ++node) {
           longest = std::max(longest, LinkSeconds(window.received_bytes[node],
@@ -272,6 +279,7 @@ class Planner {
     Print(line);
   }
 
+  // What is read again, by whom, and how long the GFS needs for it.
   void Lose(const std::string& form, const Layout& layout, const plan::Membership& membership,
             std::uint32_t lost_count) {
     // Any of them, in an order that does not depend on the library.
@@ -303,6 +311,7 @@ class Planner {
   io::IoBackend& backend_;
 };
 
+// The assumptions belong to the figures, so --help shows them.
 std::string Footer() {
   std::string text = "machines (scale_model.h):";
   for (const Machine& machine : kMachines) {
@@ -338,6 +347,7 @@ class Folder {
   const bool is_given_;
 };
 
+// Errors end the program: the figures after one would mean nothing.
 Status Plan(Options options) {
   Folder folder(options.folder);
   FOREBAY_TRY(folder.Make());

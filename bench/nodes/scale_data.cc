@@ -43,6 +43,7 @@ compress::PackField FieldOf(const DataSize& data) {
   return field;
 }
 
+// The index of one pack, as if its chunks had been written one after another.
 std::vector<compress::ChunkEntry> ChunksOf(const compress::PackField& field,
                                            std::uint64_t sample_count) {
   std::vector<compress::ChunkEntry> chunks;
@@ -64,6 +65,7 @@ std::vector<compress::ChunkEntry> ChunksOf(const compress::PackField& field,
 CatalogResult PackCatalogOf(const DataSize& data, const std::string& folder) {
   compress::PackSchema schema;
   schema.fields = {FieldOf(data)};
+  // Tables that outgrow their share of memory go to the folder, as they do in a daemon.
   catalog::PackImageWriter writer(kName, schema, {.directory = folder});
   for (std::uint64_t base = 0; base < data.sample_count; base += SamplesOfFile(data)) {
     const std::uint64_t samples = std::min(SamplesOfFile(data), data.sample_count - base);
@@ -75,16 +77,18 @@ CatalogResult PackCatalogOf(const DataSize& data, const std::string& folder) {
     FOREBAY_TRY(writer.AddPack({.path = path,
                                 .bytes = last.offset + last.head_bytes + last.payload_bytes,
                                 .mtime_ns = 1,
-                                .identity = base + 1,
+                                .identity = base + 1,  // any, but another one for each pack
                                 .samples = samples,
                                 .chunks = chunks},
                                cut));
   }
+  // Opening checks every row, so a pack that could not exist would be an error here.
   FOREBAY_ASSIGN(catalog::ImageBytes image, writer.Finish());
   return catalog::OpenPackImage(std::move(image));
 }
 
 CatalogResult RecordsCatalogOf(const DataSize& data) {
+  // Nothing is stored for a sample, so the image is small enough for memory.
   catalog::MemorySink sink;
   catalog::CatalogWriter writer(sink, kName, catalog::Format::kRaw);
   FOREBAY_TRY(writer.AddObject("x.bin", data.sample_count * data.sample_bytes, 1));

@@ -74,6 +74,7 @@ std::uint64_t Adopt(stage::Dataset& dataset, std::shared_ptr<const catalog::Cata
 Result<NodeState> MeasureStart(const std::string& catalog_path, std::uint32_t node_count,
                                io::IoBackend& backend, const std::string& folder) {
   FOREBAY_ASSIGN(std::unique_ptr<io::Directory> root, backend.OpenDirectory(folder));
+  // Memory that earlier work of this process has freed must not be taken for this node's.
   ::malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins again
   const Memory before = ReadMemory();
@@ -84,6 +85,7 @@ Result<NodeState> MeasureStart(const std::string& catalog_path, std::uint32_t no
   options.source.name = "scale";
   options.root_path = folder;
   stage::Dataset dataset(options, backend, std::move(root));
+  // All that grows with the number of nodes.
   const plan::Membership nodes(NodeRank(0), NodesOf(node_count));
   const probe::Prober prober({.self = NodeRank(0), .node_count = node_count});
   FOREBAY_ASSIGN(std::shared_ptr<const catalog::Catalog> catalog,
@@ -92,6 +94,7 @@ Result<NodeState> MeasureStart(const std::string& catalog_path, std::uint32_t no
   state.image_bytes = catalog->image().size();
   state.extents = catalog->extent_count();
   state.own_extents = Adopt(dataset, std::move(catalog), nodes, state);
+  // What was needed only on the way is freed by now, and counts in the peak.
   state.wall_s = NowSeconds() - began;
   state.cpu_s = CpuSeconds() - cpu;
   const Memory peak = ReadMemory();
