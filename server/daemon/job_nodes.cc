@@ -119,7 +119,18 @@ Result<rendezvous::NodePlace> JobNodes::FindPlace(const std::string& host_name,
   return place;
 }
 
-Status JobNodes::OpenRendezvous() {
+// Sleeps in the rendezvous. False: the daemon is to stop, or it returns after all, because a node
+// of the earlier launch answers that did not before.
+bool JobNodes::PauseOrReturn(NodeRank self, std::int64_t ms) {
+  constexpr std::int64_t kAskAgainMs = 3'000;
+  if (!Pause(ms)) return false;
+  if (!earlier_ || parts_.clock.NowNs() < next_return_ns_) return true;
+  has_returned_ = HasAnswer(self);
+  next_return_ns_ = parts_.clock.NowNs() + kAskAgainMs * kNsPerMillisecond;
+  return !has_returned_;
+}
+
+Status JobNodes::OpenRendezvous(NodeRank self) {
   if (launch_.choice.kind == RendezvousKind::kPmix) {
     launch_.pmix->StopAt(parts_.stop_fd);
     rendezvous_ = std::move(launch_.pmix);
@@ -133,7 +144,7 @@ Status JobNodes::OpenRendezvous() {
           .backend = parts_.backend,
           .directory = *directory_,
           .clock = parts_.clock,
-          .pause = [this](std::int64_t ms) { return Pause(ms); },
+          .pause = [this, self](std::int64_t ms) { return PauseOrReturn(self, ms); },
           .sleep = [](std::int64_t ms) {
             std::this_thread::sleep_for(std::chrono::milliseconds(ms));
           }},
@@ -166,10 +177,14 @@ Status JobNodes::FindNodes() {
                                .agreed = AgreedValues(config, config_digest_, authority)};
   has_returned_ = Return(own, place.node_count);
   if (!has_returned_) {
-    FOREBAY_ASSIGN(server_, ListenForNodes(config, port_of_list, certificates_));
-    FOREBAY_TRY(OpenRendezvous());
+    if (!server_) {
+      FOREBAY_ASSIGN(server_, ListenForNodes(config, port_of_list, certificates_));
+    }
+    FOREBAY_TRY(OpenRendezvous(place.rank));
     FOREBAY_ASSIGN(own.address, rendezvous::ParseHostPort(server_->address()));
-    FOREBAY_ASSIGN(nodes_, rendezvous_->Exchange(own, place.node_count, deadline_ns_));
+    auto met = rendezvous_->Exchange(own, place.node_count, deadline_ns_);
+    if (!met.has_value() && !has_returned_) return met.error();
+    nodes_ = has_returned_ ? std::move(*earlier_) : std::move(*met);
     FOREBAY_TRY(OpenCarrier(place.rank));
   }
   FOREBAY_TRY(UseNodes(place.rank));
@@ -190,7 +205,7 @@ Status JobNodes::FindNodes() {
 // A daemon of this node was killed, and left the list of nodes of its launch. If one of the others
 // answers and belongs to that launch, this daemon takes the place of the one that was killed, at
 // its address. To the others it is a node that did not answer for a while. False: all nodes have to
-// come, as at the first start.
+// come, as at the first start, unless one of the others answers meanwhile (PauseOrReturn).
 bool JobNodes::Return(const rendezvous::NodeEntry& own, std::uint32_t node_count) {
   // A lost rank of MPI ends the job. A list of hosts is the same in each launch, so it could not be
   // told whether the others belong to the launch of the killed daemon.
@@ -215,14 +230,26 @@ bool JobNodes::Return(const rendezvous::NodeEntry& own, std::uint32_t node_count
               listening.has_value() ? "" : ": " + listening.error().ToString());
     return false;
   }
-  const std::string answers = FindAnswer(*kept, own.rank, address.Text());
-  // The others have ended, or were started again, too.
+  server_ = std::move(*listening);
+  earlier_ = std::move(*kept);
+  if (!HasAnswer(own.rank)) {
+    log::Info("no other node of the list that an earlier daemon has left answers: they have ended, "
+              "were killed, too, or cannot be reached; waits for all nodes of the job, or for one "
+              "of the list to answer");
+    return false;
+  }
+  nodes_ = std::move(*earlier_);
+  return true;
+}
+
+// Whether a node of the earlier launch answers.
+bool JobNodes::HasAnswer(NodeRank self) {
+  const std::string answers =
+      FindAnswer(*earlier_, self, (*earlier_)[self.value()].address.Text());
   if (answers.empty()) return false;
   log::Info("this daemon takes the place of one that was killed, and joins the others again, "
             "because {} answers",
             answers);
-  server_ = std::move(*listening);
-  nodes_ = std::move(*kept);
   return true;
 }
 

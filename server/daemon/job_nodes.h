@@ -129,12 +129,14 @@ class JobNodes {
   Status FindNodes();
   Result<rendezvous::NodePlace> FindPlace(const std::string& host_name,
                                           std::uint16_t& port_of_list);
-  Status OpenRendezvous();
+  bool PauseOrReturn(NodeRank self, std::int64_t ms);
+  Status OpenRendezvous(NodeRank self);
   Status OpenCarrier(NodeRank self);
   Status UseNodes(NodeRank self);
   peer::PeerIdentity IdentityAt(const std::string& address,
                                 const std::vector<rendezvous::NodeEntry>& nodes) const;
   bool Return(const rendezvous::NodeEntry& own, std::uint32_t node_count);
+  bool HasAnswer(NodeRank self);
   std::string FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes, NodeRank self,
                          const std::string& address);
   void AskWhoHasFinished(std::int64_t now_ns);
@@ -148,6 +150,9 @@ class JobNodes {
   std::unique_ptr<rendezvous::Rendezvous> rendezvous_;
   std::optional<rendezvous::KeptList> kept_list_;  // none: nothing is kept
   bool has_returned_ = false;  // in the place of a daemon that was killed
+  // The list that such a daemon has left, while none of its nodes has answered.
+  std::optional<std::vector<rendezvous::NodeEntry>> earlier_;
+  std::int64_t next_return_ns_ = 0;  // when they are asked again
   std::uint64_t config_digest_ = 0;
   std::unique_ptr<peer::ModuleCarrier> carrier_;  // null: peer.transport = "grpc"
   std::unique_ptr<peer::PeerServer> server_;

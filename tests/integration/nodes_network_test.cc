@@ -2,6 +2,7 @@
 // others could reach, a link that is cut and comes back, and a slow one.
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -160,6 +161,29 @@ INSTANTIATE_TEST_SUITE_P(Directions, CutLinkTest,
                          [](const auto& param) {
                            return param.param.size() == 2 ? "Both" : "AnswersOnly";
                          });
+
+TEST_F(NodesNetworkTest, ADaemonThatReturnsBehindACutLinkJoinsTheOthersWhenItIsBack) {
+  StartAllInTheNetwork();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  AwaitStagedEverywhere();
+  network_.Drop(2, Direction::kReceived);
+  network_.Drop(2, Direction::kSent);
+  daemons_[2]->Kill();
+  daemons_[2] = StartNode(2, {"--set", "peer.allow_plaintext=true"});
+  ASSERT_TRUE(Eventually([this] {
+    return ReadText(rig_.node_log(2)).find("or for one of the list to answer") !=
+           std::string::npos;
+  })) << ReadText(rig_.node_log(2));
+  EXPECT_GT(network_.DroppedPackets(2), 0U);
+  network_.Restore(2);
+  ASSERT_FALSE(daemons_[2]->ready_line().empty()) << ReadText(rig_.node_log(2));
+  EXPECT_THAT(ReadText(rig_.node_log(2)), HasSubstr("joins the others again"));
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 1));
+  for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) {
+    daemons_[rank]->Signal(SIGTERM);
+  }
+  for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) EXPECT_EQ(Outcome(rank), "0");
+}
 
 TEST_F(NodesNetworkTest, ASlowLinkCostsNoSecondRead) {
   // Less than the slowest machine reads, so that the link is what everybody waits for.
