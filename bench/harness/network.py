@@ -51,6 +51,13 @@ class Network:
     def bridge(self):
         return f"{self.name}-bridge"
 
+    def configure(self, node):
+        """Once the namespace of the node has its interface."""
+        space = self.namespace(node)
+        run_ip("-n", space, "address", "add", f"{self.address(node)}/24", "dev", "eth0")
+        run_ip("-n", space, "link", "set", "eth0", "up")
+        run_ip("-n", space, "link", "set", "lo", "up")
+
     @staticmethod
     def address(node):
         return f"{SUBNET}.{node + 1}"
@@ -62,7 +69,7 @@ def _run(*words):
         raise processes.Missing(f"{' '.join(words)}: {done.stderr.strip()}")
 
 
-def _ip(*words):
+def run_ip(*words):
     _run("ip", *words)
 
 
@@ -84,31 +91,35 @@ def stale_names(names, is_alive):
 
 
 @contextlib.contextmanager
-def network(node_count):
-    """Needs root, or the right to make namespaces. The bridge has a namespace of its own, so that
-    nothing appears in the network of the machine."""
+def namespaces(kind, node_count):
+    """Yields a network of class `kind` when its namespaces are there, empty. Needs root, or the
+    right to make namespaces. The bridge has a namespace of its own, so that nothing appears in the
+    network of the machine."""
     for program in ("ip", "tc", "nsenter", "unshare", "hostname"):
         if shutil.which(program) is None:
             raise processes.Missing(f"no program {program} (Debian: iproute2, util-linux, "
                                     "hostname)")
     if NAMES.is_dir():
         _remove(stale_names(os.listdir(NAMES), lambda process: os.path.exists(f"/proc/{process}")))
-    made = Network(f"{PREFIX}{os.getpid()}")
-    bridge = made.bridge()
-    names = [bridge] + [made.namespace(node) for node in range(node_count)]
+    made = kind(f"{PREFIX}{os.getpid()}")
+    names = [made.bridge()] + [made.namespace(node) for node in range(node_count)]
     try:
         for name in names:
-            _ip("netns", "add", name)
-        _ip("-n", bridge, "link", "add", "bridge", "type", "bridge")
-        _ip("-n", bridge, "link", "set", "bridge", "up")
-        for node in range(node_count):
-            space = made.namespace(node)
-            _ip("-n", bridge, "link", "add", f"port{node}", "type", "veth", "peer", "name", "eth0",
-                "netns", space)
-            _ip("-n", bridge, "link", "set", f"port{node}", "master", "bridge", "up")
-            _ip("-n", space, "address", "add", f"{made.address(node)}/24", "dev", "eth0")
-            _ip("-n", space, "link", "set", "eth0", "up")
-            _ip("-n", space, "link", "set", "lo", "up")
+            run_ip("netns", "add", name)
         yield made
     finally:
         _remove(names)
+
+
+@contextlib.contextmanager
+def network(node_count):
+    with namespaces(Network, node_count) as made:
+        bridge = made.bridge()
+        run_ip("-n", bridge, "link", "add", "bridge", "type", "bridge")
+        run_ip("-n", bridge, "link", "set", "bridge", "up")
+        for node in range(node_count):
+            run_ip("-n", bridge, "link", "add", f"port{node}", "type", "veth", "peer", "name",
+                   "eth0", "netns", made.namespace(node))
+            run_ip("-n", bridge, "link", "set", f"port{node}", "master", "bridge", "up")
+            made.configure(node)
+        yield made

@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
-"""Jobs of one to four daemons under faults that are drawn at random: kills, stops, damage on SSD,
-restarts of the whole job with another number of nodes. After each job, what its readers wrote down
-must be every sample of every epoch exactly once, at its place in the order, with the right bytes.
+"""Jobs of one to four daemons under faults that are drawn at random (chaos_faults.py): kills,
+stops, damage on SSD, full disks, links that are cut, slow or lossy, restarts of the whole job with
+another number of nodes. After each job, what its readers wrote down must be every sample of every
+epoch exactly once, at its place in the order, with the right bytes.
 
-    chaos.py --forebayd FILE --tool FILE [--seed N] [--jobs N | --minutes M | --soak]
+    chaos.py --forebayd FILE --tool FILE [--seed N...] [--jobs N | --minutes M | --soak]
              [--keep FOLDER]
 
 Each job follows from one number, which is printed first; `--seed N --jobs 1` repeats it. How the
 faults fall in time differs from run to run. The last line is a JSON object: the number of jobs, and
 how often each fault was injected. Exit status 1: a job failed, and its folder is kept and named; or
-no fault was injected.
+no fault was injected. Faults of links and disks need root, and /dev/net/tun; without them, they are
+not injected, which is an error only where the environment variable CI is set.
 """
 
 import argparse
 import collections
 import contextlib
 import dataclasses
+import heapq
+import itertools
 import json
 import os
 import pathlib
@@ -29,12 +33,15 @@ import sys
 import tempfile
 import time
 
+from chaos_faults import FAULTS, OF_LINKS, START_S, mounted_disk, switched_network, unavailable
+from harness import delivered
+from harness.network import SUBNET
+
 # A job that takes longer than this stands still.
 LIMIT_S = 150
-START_S = 30
-HEAD = struct.Struct("<IIIQ")
-FAULTS = ("stop reader", "kill reader", "stop daemon", "kill daemon", "return daemon", "damage ssd",
-          "restart job")
+NODES_MAX = 4
+# What a disk of a node has beside its SSD tier.
+DISK_SPARE_MIB = 4
 
 
 class JobFailed(Exception):
@@ -104,7 +111,9 @@ def draw(seed):
                 epochs=dice.choice([2, 3]), depth=depth,
                 compress=dice.random() < 0.25, encrypted=dice.random() < 0.5,
                 silent_node=nodes > 1 and dice.random() < 0.4, run_s=dice.choice([3, 5]))
-    kinds = ["stop reader", "kill reader", "stop daemon", "damage ssd"]
+    kinds = ["stop reader", "kill reader", "stop daemon", "damage ssd", "full disk"]
+    if nodes > 1:
+        kinds += OF_LINKS
     # In mode global, the others may have no room for the share of a lost node, and would refuse
     # readers that come back.
     if plan.silent_node and mode != "global":
@@ -114,16 +123,16 @@ def draw(seed):
     if dice.random() < 0.4:
         kinds += ["restart job"] * 2
     plan.faults = sorted((dice.uniform(0.05, 0.95) * plan.run_s, dice.choice(kinds))
-                         for _ in range(dice.choice([1, 2, 4])))
+                         for _ in range(dice.choice([1, 2, 4, 6])))
     return plan
 
 
 class Job:
-    def __init__(self, plan, programs, folder, injected):
+    def __init__(self, plan, programs, folder):
         self.plan = plan
         self.programs = programs
         self.folder = folder
-        self.injected = injected
+        self.injected = collections.Counter()
         # Which targets a fault takes depends on what runs by then, so it has dice of its own.
         self.dice = random.Random(plan.seed + 1)
         self.nodes = plan.nodes
@@ -131,6 +140,9 @@ class Job:
         self.daemons = {}
         self.readers = {}
         self.restarts = collections.Counter()  # of readers
+        self.net = None  # with faults of links, for as many nodes as the job may have
+        self.returning = set()  # nodes whose daemon was killed, and is not ready again
+        self.disks = {}  # with faults of disks: by node, the folder of a disk of its own
         self.environment = {**os.environ, "FOREBAY_JOB_ID": f"chaos-{plan.seed}"}
         self.environment.pop("FOREBAY_ADDRESS", None)
         self.environment.pop("FOREBAY_JOB_SECRET", None)
@@ -166,27 +178,30 @@ class Job:
     def start_daemon(self, node):
         """Returns a descriptor that says when it is ready."""
         home = self.folder / f"n{node}"
-        home.mkdir(exist_ok=True)
         words = ["--config", self.folder / "f.toml", "--socket", home / "run/s", "--set",
-                 f"daemon.state_dir={home}/state", "--set", f"tier.ssd.directory={home}/ssd"]
+                 f"daemon.state_dir={home}/state", "--set", f"tier.ssd.directory={home}/disk/ssd"]
         if self.nodes > 1:
             meet = self.folder / f"meet{self.generation}"
             words += ["--node-rank", node, "--node-count", self.nodes,
-                      "--set", f"nodes.rendezvous=directory:{meet}",
-                      "--set", "peer.interface=lo"]
+                      "--set", f"nodes.rendezvous=directory:{meet}", "--set",
+                      "peer.interface=" + (f"{SUBNET}.0/24" if self.net else "lo"),
+                      "--set", f"peer.allow_plaintext={str(not self.plan.encrypted).lower()}"]
         ready, says_ready = os.pipe()
         with open(home / "log", "ab") as log:
             self.daemons[node] = subprocess.Popen(
-                [str(word) for word in [self.programs.forebayd, *words, "--ready-fd",
+                [str(word) for word in [*(self.net.command(node) if self.net else ()),
+                                        self.programs.forebayd, *words, "--ready-fd",
                                         says_ready]],
                 pass_fds=[says_ready], env=self.environment, stdout=log, stderr=log)
         os.close(says_ready)
         return ready
 
     @staticmethod
-    def await_ready(node, ready):
-        has_line = select.select([ready], [], [], START_S)[0]
-        line = os.read(ready, 200) if has_line else b""
+    def has_said(ready, wait_s=0):
+        return bool(select.select([ready], [], [], wait_s)[0])
+
+    def await_ready(self, node, ready, wait_s=START_S):
+        line = os.read(ready, 200) if self.has_said(ready, wait_s) else b""
         os.close(ready)
         if not line.startswith(b"READY"):
             raise JobFailed(f"the daemon of node {node} did not start within {START_S} s")
@@ -227,61 +242,16 @@ class Job:
         for rank in range(len(self.ranks())):
             self.start_reader(rank)
 
-    # Faults. Each returns whether it was injected.
+    # What faults use.
 
-    def running(self, processes):
-        return [key for key, process in processes.items() if process.poll() is None]
-
-    def pause(self, process, seconds):
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(seconds)
-        process.send_signal(signal.SIGCONT)
-
-    def inject(self, kind):
-        readers = self.running(self.readers)
-        daemons = self.running(self.daemons)
-        if kind == "stop reader" and readers:
-            self.pause(self.readers[self.dice.choice(readers)], self.dice.uniform(0.2, 3))
-        elif kind == "stop daemon" and daemons:
-            self.pause(self.daemons[self.dice.choice(daemons)], self.dice.uniform(0.2, 4))
-        elif kind == "kill reader" and readers:
-            rank = self.dice.choice(readers)
-            self.kill(self.readers[rank])
-            self.restarts[rank] += 1
-            self.start_reader(rank)
-        elif kind == "kill daemon" and self.nodes > 1 and self.nodes - 1 in daemons:
-            self.kill(self.daemons.pop(self.nodes - 1))
-        elif kind == "return daemon" and daemons:
-            # Alone: the others, and the readers of all nodes, go on meanwhile.
-            node = self.dice.choice(daemons)
-            self.kill(self.daemons[node])
-            time.sleep(self.dice.choice([0, 1]))
-            self.await_ready(node, self.start_daemon(node))
-        elif kind == "damage ssd":
-            return self.damage()
-        elif kind == "restart job":
-            self.restart()
-        else:
-            return False
-        return True
+    @staticmethod
+    def running(processes_by_key):
+        return [key for key, process in processes_by_key.items() if process.poll() is None]
 
     @staticmethod
     def kill(process):
         process.kill()
         process.wait()
-
-    def damage(self):
-        segments = sorted(self.folder.glob("n*/ssd/*.seg"))
-        if not segments:
-            return False
-        path = self.dice.choice(segments)
-        with contextlib.suppress(FileNotFoundError), open(path, "r+b") as file:
-            place = self.dice.randrange(max(1, path.stat().st_size))
-            file.seek(place)
-            byte = file.read(1)
-            file.seek(place)
-            return bool(byte) and file.write(bytes([byte[0] ^ 0x10])) == 1
-        return False
 
     def restart(self):
         """As a requeued job: nothing is left but files, and the number of nodes is another one."""
@@ -300,7 +270,7 @@ class Job:
         elif before.exists():
             shutil.copy(before, resume)
         self.daemons, self.readers = {}, {}
-        self.nodes = self.dice.choice([n for n in range(1, 5) if self.holds_on(n)])
+        self.nodes = self.dice.choice([n for n in range(1, NODES_MAX + 1) if self.holds_on(n)])
         self.start()
 
     @staticmethod
@@ -317,17 +287,26 @@ class Job:
 
     # The end.
 
-    def run(self):
-        self.make_data()
+    def run(self, not_here):
+        """`not_here`: kinds of faults that cannot be injected."""
+        kinds = {kind for _, kind in self.plan.faults}.difference(not_here)
+        with contextlib.ExitStack() as stack:
+            if kinds.intersection(OF_LINKS):
+                self.net = stack.enter_context(switched_network(NODES_MAX))
+            for node in range(NODES_MAX):
+                disk = self.folder / f"n{node}/disk"
+                disk.mkdir(parents=True)
+                if "full disk" in kinds:
+                    stack.enter_context(mounted_disk(disk, self.plan.ssd_mib + DISK_SPARE_MIB))
+                    self.disks[node] = disk
+            self.make_data()
+            return self.run_with(kinds)
+
+    def run_with(self, kinds):
         begin = time.monotonic()
         try:
             self.start()
-            for at, kind in self.plan.faults:
-                left = begin + at - time.monotonic()
-                if left > 0:
-                    time.sleep(left)
-                if self.running(self.readers) and self.inject(kind):
-                    self.injected[kind] += 1
+            self.inject([(begin + at, kind) for at, kind in self.plan.faults if kind in kinds])
             self.await_readers(begin + LIMIT_S)
             self.end_daemons()
         finally:
@@ -337,13 +316,33 @@ class Job:
         self.check()
         return time.monotonic() - begin
 
+    def inject(self, faults):
+        """`faults`: times and kinds. Those that last may overlap."""
+        waiting = [(at, number, kind, None) for number, (at, kind) in enumerate(faults)]
+        heapq.heapify(waiting)
+        while waiting:
+            at, number, kind, under_way = heapq.heappop(waiting)
+            time.sleep(max(0, at - time.monotonic()))
+            if under_way is None:
+                under_way = FAULTS[kind](self) if self.running(self.readers) else False
+            if not isinstance(under_way, bool):
+                try:
+                    seconds = next(under_way)
+                except StopIteration as end:
+                    under_way = end.value
+                else:
+                    heapq.heappush(waiting,
+                                   (time.monotonic() + seconds, number, kind, under_way))
+                    continue
+            self.injected[kind] += under_way
+
     def check_processes(self):
         """Before they are all killed: nothing may have failed until here."""
         for rank, reader in self.readers.items():
             if reader.poll() not in (None, 0):
                 self.fail_reader(rank)
         for node, daemon in self.daemons.items():
-            if daemon.poll() is not None:
+            if daemon.poll() is not None and node not in self.returning:
                 raise JobFailed(f"the daemon of node {node} has died: {daemon.returncode}")
 
     def fail_reader(self, rank):
@@ -373,56 +372,24 @@ class Job:
             if status != 0:
                 raise JobFailed(f"the daemon of node {node} has ended with {status}")
 
-    def lines(self, path):
-        """What one reader wrote down: epoch, position, samples of each batch."""
-        data = path.read_bytes()
-        at = 0
-        # A killed reader may have left a part of its last line.
-        while at + HEAD.size <= len(data):
-            epoch, count, wrong, position = HEAD.unpack_from(data, at)
-            at += HEAD.size
-            if at + 8 * count > len(data):
-                return
-            if wrong:
-                raise JobFailed(f"{wrong} samples with wrong bytes at {position} of epoch {epoch} "
-                                f"({path.name})")
-            if epoch >= self.plan.epochs:
-                raise JobFailed(f"a batch of epoch {epoch} ({path.name})")
-            yield epoch, position, struct.unpack_from(f"<{count}Q", data, at)
-            at += 8 * count
-
     def check(self):
-        """What all readers wrote down: by epoch and position, the sample. A batch may stand there
-        twice only if a process was killed between: a reader gets each batch once, in the order of
-        the positions, and no two ranks that run together get the same one."""
-        plan = self.plan
-        got = [{} for _ in range(plan.epochs)]
-        ranks = {}  # by generation, epoch and position
+        """What all readers of all generations wrote down."""
+        logs = []
         for path in sorted(self.folder.glob("g*.log")):
             generation, rank = path.name.split(".")[0][1:].split("r")
-            last = (-1, -1)
-            for epoch, position, samples in self.lines(path):
-                if (epoch, position) <= last:
-                    raise JobFailed(f"{path.name}: {position} of epoch {epoch} comes after {last}")
-                last = (epoch, position + len(samples) - 1)
-                for i, sample in enumerate(samples, start=position):
-                    if got[epoch].setdefault(i, sample) != sample:
-                        raise JobFailed(f"two samples at {i} of epoch {epoch}")
-                    if ranks.setdefault((generation, epoch, i), rank) != rank:
-                        raise JobFailed(f"two ranks have got {i} of epoch {epoch}")
-        for epoch, samples in enumerate(got):
-            # The data set is a multiple of every global batch.
-            if sorted(samples) != list(range(plan.records)):
-                raise JobFailed(f"epoch {epoch}: {len(samples)} of {plan.records} positions")
-            if sorted(samples.values()) != list(range(plan.records)):
-                raise JobFailed(f"epoch {epoch}: a sample was delivered twice, and another never")
+            logs.append(delivered.Log(path, int(rank), int(generation)))
+        try:
+            delivered.check(logs, self.plan.records, self.plan.epochs)
+        except delivered.Wrong as wrong:
+            raise JobFailed(str(wrong)) from wrong
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--forebayd", required=True)
     parser.add_argument("--tool", required=True)
-    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--seed", type=int, nargs="+", default=None,
+                        help="of the first job; several: of each job")
     parser.add_argument("--jobs", type=int, default=10)
     parser.add_argument("--minutes", type=float, default=None)
     parser.add_argument("--soak", action="store_true",
@@ -438,19 +405,24 @@ def main():
     if programs.soak:
         programs.minutes = float(os.environ.get("FOREBAY_SOAK_MINUTES", "20"))
         if "FOREBAY_CHAOS_SEED" in os.environ:
-            programs.seed = int(os.environ["FOREBAY_CHAOS_SEED"])
-    seed = programs.seed if programs.seed is not None else random.SystemRandom().randrange(10**9)
+            programs.seed = [int(os.environ["FOREBAY_CHAOS_SEED"])]
     injected = collections.Counter()
-    end = time.monotonic() + 60 * programs.minutes if programs.minutes else None
     jobs = failed = 0
-    while time.monotonic() < end if end else jobs < programs.jobs:
-        plan = draw(seed + jobs)
+    with tempfile.TemporaryDirectory(prefix="fbc.") as folder:
+        not_here = unavailable(folder)
+    for kind, reason in not_here.items():
+        print(f"{kind} cannot be injected here: {reason}", flush=True)
+    if not_here and "CI" in os.environ:
+        return 1
+    for seed in seeds(programs):
+        plan = draw(seed)
         jobs += 1
         print(f"job {plan.seed}: {json.dumps(dataclasses.asdict(plan))}", flush=True)
         # A short name, because a Unix socket's path may have 107 bytes.
         folder = pathlib.Path(tempfile.mkdtemp(prefix="fbc.", dir=programs.keep))
+        job = Job(plan, programs, folder)
         try:
-            seconds = Job(plan, programs, folder, injected).run()
+            seconds = job.run(not_here)
         except JobFailed as failure:
             failed += 1
             print(f"job {plan.seed} FAILED: {failure}; its files are in {folder}", flush=True)
@@ -458,14 +430,30 @@ def main():
         except BaseException:
             print(f"job {plan.seed} was not run to its end; its files are in {folder}", flush=True)
             raise
+        finally:
+            injected += job.injected
         shutil.rmtree(folder, ignore_errors=True)
-        print(f"job {plan.seed} is right after {seconds:.1f} s", flush=True)
+        print(f"job {plan.seed} is right after {seconds:.1f} s, with {len(plan.faults)} faults: "
+              + ", ".join(sorted((+job.injected).elements())), flush=True)
     print(json.dumps({"jobs": jobs, "failed": failed, "injected": dict(injected)}), flush=True)
-    missing = [kind for kind in FAULTS if injected[kind] == 0]
-    if missing and (programs.expect_all or len(missing) == len(FAULTS)):
+    missing = [kind for kind in FAULTS if injected[kind] == 0 and kind not in not_here]
+    if missing and (programs.expect_all or not injected):
         print(f"not injected: {', '.join(missing)}", flush=True)
         return 1
     return 0 if failed == 0 else 1
+
+
+def seeds(options):
+    """The number of each job."""
+    if options.seed is not None and len(options.seed) > 1:
+        yield from options.seed
+        return
+    first = options.seed[0] if options.seed else random.SystemRandom().randrange(10**9)
+    end = time.monotonic() + 60 * options.minutes if options.minutes else None
+    for i in itertools.count():
+        if time.monotonic() >= end if end else i >= options.jobs:
+            return
+        yield first + i
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-// The data set and the readers of the chaos runner (chaos.py). `make` writes records whose bytes
-// follow from their numbers. `read` reads as one rank of a training program does: it compares every
-// byte that it gets with the number of the sample, and writes down what it got where. It uses the
-// public headers of the client library only, and shares no code with the daemon.
+// The data set and the readers of the chaos runner (chaos.py), and of row `losses` of the
+// benchmarks. `make` writes records whose bytes follow from their numbers. `read` reads as one rank
+// of a training program does: it compares every byte that it gets with the number of the sample,
+// and writes down what it got where. It uses the public headers of the client library only, and
+// shares no code with the daemon.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -78,10 +79,11 @@ std::uint32_t CountWrong(const Batch& batch, std::uint64_t record_bytes) {
   return wrong;
 }
 
-// Writes one line of what was got: epoch, samples, wrong ones, first position, numbers of the
-// samples, as little-endian u32 x 3, u64, u64 x samples. One call, so that a killed reader leaves
-// no half line, or one that chaos.py can tell.
-Status WriteDown(int log, const Batch& batch, std::uint32_t wrong) {
+// Writes one line of what was got: epoch, samples, wrong ones, microseconds of waiting, first
+// position, numbers of the samples, as little-endian u32 x 4, u64, u64 x samples. One call, so that
+// a killed reader leaves no half line, or one that the check can tell (bench/harness/delivered.py).
+Status WriteDown(int log, const Batch& batch, std::uint32_t wrong,
+                 std::chrono::microseconds waited) {
   std::string line;
   const auto append = [&line](auto value) {
     line.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -89,6 +91,7 @@ Status WriteDown(int log, const Batch& batch, std::uint32_t wrong) {
   append(batch.epoch().value());
   append(batch.sample_count());
   append(wrong);
+  append(static_cast<std::uint32_t>(waited.count()));
   append(batch.first_position());
   for (const forebay::SampleId id : batch.sample_ids()) append(id.value());
   if (::write(log, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
@@ -123,13 +126,17 @@ Status ReadAll(const ReadOptions& options) {
   if (log < 0) return Error(ErrorCode::kUnknown, "cannot open " + options.log);
   forebay::ClientOptions client_options;
   client_options.address = options.address;
+  client_options.connect_timeout_ms = options.stream.retry_for_ms;
   FOREBAY_ASSIGN(const auto client, forebay::Client::Connect(client_options));
   FOREBAY_ASSIGN(const auto stream, client->Open(stream_options));
   for (;;) {
+    const auto asked = std::chrono::steady_clock::now();
     FOREBAY_ASSIGN(std::optional<Batch> batch, stream->Next());
     if (!batch) break;
+    const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(
+        std::chrono::steady_clock::now() - asked);
     const std::uint32_t wrong = CountWrong(*batch, options.record_bytes);
-    FOREBAY_TRY(WriteDown(log, *batch, wrong));
+    FOREBAY_TRY(WriteDown(log, *batch, wrong, waited));
     FOREBAY_TRY(KeepToken(options.token_path, batch->token()));
     // This pause stands for the training step. chaos.py chooses it, so that the job lasts some
     // seconds.
@@ -166,7 +173,7 @@ int Read(ReadOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("The data set and the readers of chaos.py.");
+  CLI::App app("Makes a data set whose bytes prove themselves, and reads it as one rank.");
   app.require_subcommand(1);
   std::string out;
   std::uint64_t records = 0, record_bytes = 0;

@@ -1,0 +1,240 @@
+"""The faults of chaos.py: what happens to the processes, disks and links of a running job. FAULTS
+names them. Each is a function of the job that returns whether it was injected; one that lasts is a
+generator, which yields the seconds until it goes on, and returns that at its end."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+
+from harness import processes  # noqa: E402
+from harness.switch import Fault, between, switched_network  # noqa: E402
+
+# Longer than a fault that keeps a daemon from hearing the others.
+START_S = 30
+# A job with a slow link has links of this rate otherwise.
+LINK_BITS_PER_S = 400e6
+FILL_STEP_BYTES = 1 << 18
+
+
+def _pause(job, by_key, seconds_max):
+    running = job.running(by_key)
+    if not running:
+        return False
+    process = by_key[job.dice.choice(running)]
+    process.send_signal(signal.SIGSTOP)
+    yield job.dice.uniform(0.2, seconds_max)
+    process.send_signal(signal.SIGCONT)  # ignored where it was killed meanwhile
+    return True
+
+
+def stop_reader(job):
+    return _pause(job, job.readers, 3)
+
+
+def stop_daemon(job):
+    return _pause(job, job.daemons, 4)
+
+
+def kill_reader(job):
+    readers = job.running(job.readers)
+    if not readers:
+        return False
+    rank = job.dice.choice(readers)
+    job.kill(job.readers[rank])
+    job.restarts[rank] += 1
+    job.start_reader(rank)
+    return True
+
+
+def kill_daemon(job):
+    """Of the node without readers, which does not come back."""
+    last = job.nodes - 1
+    if last == 0 or last not in job.running(job.daemons):
+        return False
+    job.kill(job.daemons.pop(last))
+    return True
+
+
+def return_daemon(job):
+    """Alone: the other daemons, and the readers of all nodes, go on meanwhile. One of the others
+    has to run, or it would wait for all of them as at the first start."""
+    daemons = [node for node in job.running(job.daemons) if node not in job.returning]
+    if not daemons or job.nodes > 1 and len(daemons) < 2:
+        return False
+    node = job.dice.choice(daemons)
+    job.returning.add(node)
+    job.kill(job.daemons[node])
+    yield job.dice.choice([0, 1])
+    if job.daemons.get(node) is None or job.daemons[node].poll() is None:
+        job.returning.discard(node)  # killed for good, or the job was started again
+        return True
+    ready = job.start_daemon(node)
+    started = job.daemons[node]
+    begin = time.monotonic()
+    while not job.has_said(ready) and time.monotonic() - begin < START_S:
+        yield 0.1
+    job.returning.discard(node)
+    if job.daemons.get(node) is started:
+        job.await_ready(node, ready, 0)
+    else:
+        os.close(ready)
+    return True
+
+
+def damage_ssd(job):
+    segments = sorted(job.folder.glob("n*/disk/ssd/*.seg"))
+    if not segments:
+        return False
+    path = job.dice.choice(segments)
+    with contextlib.suppress(FileNotFoundError), open(path, "r+b") as file:
+        place = job.dice.randrange(max(1, path.stat().st_size))
+        file.seek(place)
+        byte = file.read(1)
+        file.seek(place)
+        return bool(byte) and file.write(bytes([byte[0] ^ 0x10])) == 1
+    return False
+
+
+@contextlib.contextmanager
+def mounted_disk(path, size_mib):
+    """Has a file system of this size in the folder `path`."""
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_mib}m,mode=0700", "tmpfs",
+                           str(path)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise processes.Missing(done.stderr.strip())
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=False)
+
+
+def fill_disk(job):
+    """Another program takes what the disk of a node has left, for some seconds."""
+    node = job.dice.randrange(job.nodes)
+    if node not in job.disks:
+        return False
+    path = job.disks[node] / "other_program"
+    filled = 0
+    # Not buffered, so that the error comes here and not when the file is closed.
+    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            filled += file.write(bytes(FILL_STEP_BYTES))
+    yield job.dice.uniform(0.5, 4)
+    path.unlink(missing_ok=True)
+    return filled > 0
+
+
+def restart_job(job):
+    job.restart()
+    return True
+
+
+# Links. The network has all nodes that the job may have, and the job has some of them.
+
+def _with_fault(job, pairs, fault, seconds):
+    if job.nodes == 1 or job.net is None:
+        return False
+    job.net.set(pairs, fault)
+    yield seconds
+    job.net.mend(fault)
+    return fault.count > 0
+
+
+def _halves(job):
+    nodes = job.dice.sample(range(job.nodes), job.nodes)
+    first = job.dice.randint(1, max(1, job.nodes - 1))
+    return nodes[:first], nodes[first:]
+
+
+def _cut(job, pairs):
+    # Some last until the halves take each other for dead.
+    seconds = job.dice.uniform(9, 12) if job.dice.random() < 0.25 else job.dice.uniform(0.5, 4)
+    return _with_fault(job, pairs, Fault(lost=1), seconds)
+
+
+def partition(job):
+    one, other = _halves(job)
+    return _cut(job, between(one, other) + between(other, one))
+
+
+def partition_one_way(job):
+    """What one half sends to the other one is lost. The other direction works."""
+    return _cut(job, between(*_halves(job)))
+
+
+def _some_node_sends(job):
+    node = job.dice.randrange(job.nodes)
+    return between([node], range(job.nodes))
+
+
+def lose_packets(job):
+    everybody = range(job.nodes)
+    return _with_fault(job, between(everybody, everybody), Fault(lost=0.01),
+                       job.dice.uniform(1, 4))
+
+
+def delay_packets(job):
+    return _with_fault(job, _some_node_sends(job), Fault(delay_s=0.2), job.dice.uniform(1, 4))
+
+
+def alter_packets(job):
+    """A node answers the others with wrong bytes: one in ten of the large packets that it sends has
+    a bit inverted. With encryption the connections break instead."""
+    return _with_fault(job, _some_node_sends(job), Fault(altered=0.1), job.dice.uniform(0.5, 3))
+
+
+def slow_link(job):
+    """One node has a tenth of the rate of the others, for some seconds or to the end of the job."""
+    if job.nodes == 1 or job.net is None:
+        return False
+    slow = job.dice.randrange(job.nodes)
+    for node in range(job.nodes):
+        job.net.limit(node, LINK_BITS_PER_S)
+    slow_rates = job.net.limit(slow, LINK_BITS_PER_S / 10)
+    yield job.dice.uniform(1, 4)
+    if job.dice.random() < 0.5:
+        for node in range(job.nodes):
+            job.net.limit(node, None)
+    return any(rate.waited for rate in slow_rates)
+
+
+def unavailable(folder):
+    """The faults that this machine or user does not allow, with the reason."""
+    found = {}
+    try:
+        with switched_network(1):
+            pass
+    except processes.Missing as reason:
+        found.update(dict.fromkeys(OF_LINKS, str(reason)))
+    try:
+        with mounted_disk(folder, 1):
+            pass
+    except processes.Missing as reason:
+        found["full disk"] = str(reason)
+    return found
+
+
+FAULTS = {
+    "stop reader": stop_reader,
+    "kill reader": kill_reader,
+    "stop daemon": stop_daemon,
+    "kill daemon": kill_daemon,
+    "return daemon": return_daemon,
+    "damage ssd": damage_ssd,
+    "full disk": fill_disk,
+    "restart job": restart_job,
+    "partition": partition,
+    "one-way partition": partition_one_way,
+    "slow link": slow_link,
+    "packet loss": lose_packets,
+    "packet delay": delay_packets,
+    "wrong bytes": alter_packets,
+}
+OF_LINKS = ("partition", "one-way partition", "slow link", "packet loss", "packet delay",
+            "wrong bytes")
