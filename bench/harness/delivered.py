@@ -21,8 +21,17 @@ class Log:
     generation: int = 0  # of the job: a restart of all its ranks begins another one
 
 
+@dataclasses.dataclass
+class Batch:
+    epoch: int
+    position: int  # of the first sample
+    samples: tuple
+    wrong: int     # samples with wrong bytes
+    waited_s: float
+
+
 def batches(path):
-    """Yields epoch, first position, samples and seconds of waiting of each batch of one reader."""
+    """Yields the batches of one reader."""
     data = path.read_bytes()
     at = 0
     # A killed reader may have left a part of its last line.
@@ -31,10 +40,8 @@ def batches(path):
         at += _HEAD.size
         if at + 8 * count > len(data):
             return
-        if wrong:
-            raise Wrong(f"{wrong} samples with wrong bytes at {position} of epoch {epoch} "
-                        f"({path.name})")
-        yield epoch, position, struct.unpack_from(f"<{count}Q", data, at), waited_us * 1e-6
+        yield Batch(epoch, position, struct.unpack_from(f"<{count}Q", data, at), wrong,
+                    waited_us * 1e-6)
         at += 8 * count
 
 
@@ -47,13 +54,17 @@ def check(logs, records, epochs):
     ranks = {}  # by generation, epoch and position
     for log in logs:
         last = (-1, -1)
-        for epoch, position, samples, _ in batches(log.path):
+        for batch in batches(log.path):
+            epoch, position = batch.epoch, batch.position
+            if batch.wrong:
+                raise Wrong(f"{batch.wrong} samples with wrong bytes at {position} of epoch "
+                            f"{epoch} ({log.path.name})")
             if epoch >= epochs:
                 raise Wrong(f"a batch of epoch {epoch} ({log.path.name})")
             if (epoch, position) <= last:
                 raise Wrong(f"{log.path.name}: {position} of epoch {epoch} comes after {last}")
-            last = (epoch, position + len(samples) - 1)
-            for i, sample in enumerate(samples, start=position):
+            last = (epoch, position + len(batch.samples) - 1)
+            for i, sample in enumerate(batch.samples, start=position):
                 if got[epoch].setdefault(i, sample) != sample:
                     raise Wrong(f"two samples at {i} of epoch {epoch}")
                 if ranks.setdefault((log.generation, epoch, i), log.rank) != log.rank:
@@ -67,4 +78,4 @@ def check(logs, records, epochs):
 
 def longest_stall_s(path):
     """Of one reader, between two batches: the wait for its first one is left out."""
-    return max((waited for _, _, _, waited in list(batches(path))[1:]), default=0.0)
+    return max((batch.waited_s for batch in list(batches(path))[1:]), default=0.0)

@@ -82,6 +82,12 @@ def from_runs(figure_id, unit, values, **fields):
                   len(values), **fields)
 
 
+def worst(figure_id, unit, values, **fields):
+    """The largest of several runs, all of which have to meet the goal, with their range. Where the
+    goal is a bound from below, there is one value."""
+    return Figure(figure_id, unit, max(values), min(values), max(values), len(values), **fields)
+
+
 def missing(figure_id, unit, note, **fields):
     return Figure(figure_id, unit, note=note, **fields)
 

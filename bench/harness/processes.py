@@ -202,6 +202,13 @@ class Daemon:
         self.consumer_prefix = list(consumer_prefix)  # words before the command of a consumer
         self.socket = folder / "forebayd.sock"
         self.address = f"unix:{self.socket}"
+        self.is_killed = False
+
+    def kill(self):
+        """As a node that is lost. Otherwise a daemon that ends with a signal fails the row."""
+        self.is_killed = True
+        self.process.kill()
+        self.process.wait()
 
     def cpu_seconds(self):
         return machine.process_cpu_seconds(self.process.pid)
@@ -272,10 +279,11 @@ def starting_daemon(binaries, keys, datasets, prefix=(), arguments=(), consumer_
         # timeout.
         os.close(child_fd)
         try:
-            yield Daemon(binaries, process, folder, ready_fd, consumer_prefix)
+            running = Daemon(binaries, process, folder, ready_fd, consumer_prefix)
+            yield running
         finally:
             os.close(ready_fd)
             status = end_process(process)
         # A daemon that crashed at its end fails the row, although the figures were measured.
-        if status not in (0, -signal.SIGTERM):
+        if status not in (0, -signal.SIGTERM) and not running.is_killed:
             raise failure("forebayd", f"ended with {status}", log_path.read_text("utf-8"))
