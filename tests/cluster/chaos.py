@@ -410,8 +410,9 @@ def main():
     jobs = failed = 0
     with tempfile.TemporaryDirectory(prefix="fbc.") as folder:
         not_here = unavailable(folder)
-    for kind, reason in not_here.items():
-        print(f"{kind} cannot be injected here: {reason}", flush=True)
+    for reason in dict.fromkeys(not_here.values()):
+        kinds = [kind for kind in not_here if not_here[kind] == reason]
+        print(f"not injected here: {', '.join(kinds)}: {reason}", flush=True)
     if not_here and "CI" in os.environ:
         return 1
     for seed in seeds(programs):

@@ -53,9 +53,10 @@ def kill_reader(job):
 
 
 def kill_daemon(job):
-    """Of the node without readers, which does not come back."""
+    """Of the node without readers, which does not come back. Not while another one does, which
+    needs one that runs."""
     last = job.nodes - 1
-    if last == 0 or last not in job.running(job.daemons):
+    if last == 0 or last not in job.running(job.daemons) or job.returning:
         return False
     job.kill(job.daemons.pop(last))
     return True
@@ -107,7 +108,7 @@ def mounted_disk(path, size_mib):
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_mib}m,mode=0700", "tmpfs",
                            str(path)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise processes.Missing(done.stderr.strip())
+        raise processes.Missing(done.stderr.splitlines()[0])
     try:
         yield
     finally:
