@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -25,20 +26,23 @@ constexpr std::int64_t kRestMaxNs = 64'000 * kNsPerMs;
 
 // A link keeps up if it brings at least this part of the usual rate.
 constexpr double kUsualRatePart = 0.25;
-constexpr double kNewRateWeight = 0.125;  // of a new measurement in the mean
+constexpr double kNewRateWeight = 0.25;  // of a new measurement in the mean
+// A node that is slow is found only by asking it, so it rests for longer at once.
+constexpr std::int64_t kSlowRestMinNs = 16'000 * kNsPerMs;
 
 double Seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-// The median of the values that are not 0; the lower one of two. 0 if there is none.
-template <typename Nodes, typename ValueOf>
-auto MedianOf(const Nodes& nodes, ValueOf value_of) {
+// The median of the values that are not 0, in the order `less`; of two the first one. 0 if there is
+// none.
+template <typename Nodes, typename ValueOf, typename Less>
+auto MedianOf(const Nodes& nodes, ValueOf value_of, Less less) {
   std::vector<decltype(value_of(nodes.front()))> values;
   for (const auto& node : nodes) {
     if (value_of(node) > 0) values.push_back(value_of(node));
   }
   if (values.empty()) return decltype(value_of(nodes.front())){};
   const auto median = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::ranges::nth_element(values, median);
+  std::ranges::nth_element(values, median, less);
   return *median;
 }
 
@@ -59,7 +63,8 @@ std::int64_t LinkWatch::period_ns() const {
 // A median, so one slow node does not change it much. If all nodes have become slow, the reason is
 // this node's own link, and the time grows.
 std::int64_t LinkWatch::LateAfterNs() const {
-  const std::int64_t usual_ns = MedianOf(nodes_, [](const Node& n) { return n.state.usual_ns; });
+  const std::int64_t usual_ns = MedianOf(
+      nodes_, [](const Node& node) { return node.state.usual_ns; }, std::less<>());
   if (usual_ns == 0 || parts_.late_ms == 0) return std::numeric_limits<std::int64_t>::max();
   return std::max(kUsualTimes * usual_ns, parts_.late_ms * kNsPerMs);
 }
@@ -68,14 +73,28 @@ std::int64_t LinkWatch::LateAfterNs() const {
 void LinkWatch::NoteRate(Node& node, const LinkState& before, std::int64_t elapsed_ns) {
   const std::uint64_t bytes = node.state.received_bytes - before.received_bytes;
   const std::uint64_t busy_ns = node.state.busy_ns - before.busy_ns;
-  node.idle_ns += elapsed_ns;
+  node.idle_ns = bytes > 0 ? 0 : node.idle_ns + elapsed_ns;
   node.keeps_up = false;
-  if (bytes == 0) return;
-  node.idle_ns = 0;
-  if (busy_ns == 0) return;
-  const double rate = static_cast<double>(bytes) / static_cast<double>(busy_ns);
-  node.rate += (rate - node.rate) * (node.rate == 0.0 ? 1.0 : kNewRateWeight);
-  node.keeps_up = rate >= kUsualRatePart * usual_rate_;
+  // A time in which the node itself has waited says nothing about its speed.
+  if (node.state.has_excused || before.has_excused) {
+    node.unanswered_ns = 0;
+    node.slow_ns = 0;
+    return;
+  }
+  node.unanswered_ns += busy_ns;
+  if (bytes > 0 && node.unanswered_ns > 0) {
+    const double rate = static_cast<double>(bytes) / static_cast<double>(node.unanswered_ns);
+    node.unanswered_ns = 0;
+    node.rate += (rate - node.rate) * (node.rate == 0.0 ? 1.0 : kNewRateWeight);
+    node.keeps_up = rate >= kUsualRatePart * usual_rate_;
+  }
+  const bool was_always_asked = 10 * static_cast<std::int64_t>(busy_ns) >= 9 * elapsed_ns;
+  const bool is_slow = was_always_asked && node.rate < kUsualRatePart * usual_rate_;
+  node.slow_ns = is_slow ? node.slow_ns + elapsed_ns : 0;
+}
+
+bool LinkWatch::IsSlow(const Node& node) const {
+  return parts_.late_ms > 0 && node.slow_ns > parts_.late_ms * kNsPerMs;
 }
 
 // Whether it is rather this node than `late` that has a broken link: another node that is used is
@@ -94,42 +113,56 @@ void LinkWatch::Look() {
   const std::int64_t now_ns = parts_.clock.NowNs();
   const std::int64_t elapsed_ns = std::min(now_ns - last_look_ns_, 2 * period_ns());
   last_look_ns_ = now_ns;
-  bool is_any_silent = false;
+  bool is_any_busy = false;
   for (Node& node : nodes_) {
     const LinkState before = node.state;
     node.state = node.watched.link->AddSilence(
         node.keeps_up ? 0 : elapsed_ns, [&] { return parts_.is_suspected(node.watched.rank); });
     NoteRate(node, before, elapsed_ns);
-    is_any_silent = is_any_silent || node.state.silent_ns > 0;
+    is_any_busy = is_any_busy || node.state.busy_ns > before.busy_ns;
     if (node.state.wrong >= limits::kPeerWrongMax) LeaveOut(node);
   }
-  if (!is_any_silent) return;
-  usual_rate_ = MedianOf(nodes_, [](const Node& n) { return n.rate; });
+  if (!is_any_busy) return;
+  // The faster one of two, so that the slow one of two other nodes is found.
+  usual_rate_ =
+      MedianOf(nodes_, [](const Node& node) { return node.rate; }, std::greater<>());
   const std::int64_t after_ns = LateAfterNs();
   std::vector<Node*> late;
   for (Node& node : nodes_) {
     if (node.state.silent_ns > after_ns && !MayBeCutOff(node, after_ns)) late.push_back(&node);
   }
   // Only now, because each of them changes what is used.
-  for (Node* const node : late) LetRest(*node, after_ns, now_ns);
+  for (Node* const node : late) {
+    const std::string why = fmt::format("nothing has come from it for {:.1f} s (nodes.late_ms)",
+                                        Seconds(after_ns));
+    LetRest(*node, kRestMinNs, why);
+    node->watched.link->EndLate(after_ns, why);
+  }
+  for (Node& node : nodes_) {
+    if (!IsSlow(node)) continue;
+    const std::string why =
+        fmt::format("it brings {:.1f} MB/s while it is asked, and most nodes {:.1f} MB/s or more",
+                    1e3 * node.rate, 1e3 * usual_rate_);
+    LetRest(node, kSlowRestMinNs, why);
+    // What it sends already may come.
+    node.watched.link->EndLate(std::numeric_limits<std::int64_t>::max(), why);
+  }
 }
 
-void LinkWatch::LetRest(Node& node, std::int64_t after_ns, std::int64_t now_ns) {
-  const std::string why =
-      fmt::format("nothing has come from it for {:.1f} s (nodes.late_ms)", Seconds(after_ns));
+void LinkWatch::LetRest(Node& node, std::int64_t rest_min_ns, const std::string& why) {
+  node.slow_ns = 0;
   // A request that was on its way to the link when the node began to rest does not make the rest
   // longer.
-  if (now_ns >= node.rested_until_ns) {
-    const bool is_soon = node.rest_ns > 0 &&
-                         now_ns - node.rested_until_ns < std::max(kSoonNs, node.rest_ns);
-    node.rest_ns = is_soon ? std::min(2 * node.rest_ns, kRestMaxNs) : kRestMinNs;
-    node.rested_until_ns = now_ns + node.rest_ns;
-    log::Warn("{} is late: {}; its substitutes are asked in its place for {:.0f} s",
-              parts_.name(node.watched.rank), why, Seconds(node.rest_ns));
-    // Before the requests end, so that they go to other nodes.
-    if (!node.is_left_out) parts_.nodes.Rest(node.watched.rank, node.rested_until_ns);
-  }
-  node.watched.link->EndLate(after_ns, why);
+  if (last_look_ns_ < node.rested_until_ns) return;
+  const bool is_soon = node.rest_ns > 0 &&
+                       last_look_ns_ - node.rested_until_ns < std::max(kSoonNs, node.rest_ns);
+  node.rest_ns =
+      is_soon ? std::clamp(2 * node.rest_ns, rest_min_ns, kRestMaxNs) : rest_min_ns;
+  node.rested_until_ns = last_look_ns_ + node.rest_ns;
+  log::Warn("{} is late: {}; its substitutes are asked in its place for {:.0f} s",
+            parts_.name(node.watched.rank), why, Seconds(node.rest_ns));
+  // Before its requests end, so that they go to other nodes.
+  if (!node.is_left_out) parts_.nodes.Rest(node.watched.rank, node.rested_until_ns);
 }
 
 // One node at most: if the bytes of several are wrong, it is rather this node that is broken.

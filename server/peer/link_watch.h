@@ -1,8 +1,12 @@
-// LinkWatch: finds nodes that answer much later than others, or send wrong bytes again and again,
-// and has this node do without them. A request that is late ends as if the node had not answered,
-// so RowRouter and ExtentSupplier ask the node's substitutes. The node is asked for nothing while
-// it rests (plan::Membership::Rest), and each rest is longer than the last one if it is late again
-// soon. So a slow node gets little to do, and nobody waits for it for long.
+// LinkWatch: finds nodes that answer much later than others, are much slower than others, or send
+// wrong bytes again and again, and has this node do without them. A request that is late ends as if
+// the node had not answered, so RowRouter and ExtentSupplier ask the node's substitutes. The node
+// is asked for nothing while it rests (plan::Membership::Rest), and each rest is longer than the
+// last one if it is late or slow again soon. So a slow node gets little to do, and nobody waits for
+// it for long.
+//
+// A node is slow if requests to it have been under way for all of nodes.late_ms, and it has brought
+// less than a quarter of the bytes per second of request that most nodes bring.
 //
 // This is hedging in which the second request takes the place of the first one, because both would
 // write to the same memory. A request is late if nothing has come for nodes.late_ms, and for four
@@ -58,7 +62,9 @@ class LinkWatch {
     WatchedNode watched;
     LinkState state = {};
     double rate = 0.0;          // of what it sends while it is asked, in bytes per nanosecond
+    std::uint64_t unanswered_ns = 0;  // for which it was asked since the last bytes came
     bool keeps_up = false;      // in the last period
+    std::int64_t slow_ns = 0;   // for which it has been slow
     std::int64_t idle_ns = 0;   // since its last answer
     std::int64_t rest_ns = 0;   // the last one
     std::int64_t rested_until_ns = 0;
@@ -69,12 +75,13 @@ class LinkWatch {
   std::int64_t LateAfterNs() const;
   bool MayBeCutOff(const Node& late, std::int64_t after_ns) const;
   void LeaveOut(Node& node);
-  void LetRest(Node& node, std::int64_t after_ns, std::int64_t now_ns);
+  bool IsSlow(const Node& node) const;
+  void LetRest(Node& node, std::int64_t rest_min_ns, const std::string& why);
 
   const LinkWatchParts parts_;
   std::vector<Node> nodes_;
-  std::int64_t last_look_ns_;
-  double usual_rate_ = 0.0;  // the median of the nodes; 0: none is known
+  std::int64_t last_look_ns_;  // by clock
+  double usual_rate_ = 0.0;    // the median of the nodes; 0: none is known
   bool has_left_out_ = false;
   Mutex mutex_;  // of the pause only
   StoppableCondVar pause_;

@@ -33,6 +33,7 @@ class MadeUpLink final : public WatchedLink {
     if (is_asked_) busy_ns_ += kLookNs;
     received_bytes_ += bytes_each_look;
     return {.silent_ns = silent_ns_,
+            .has_excused = waits_,
             .usual_ns = usual_ms * kOneMs,
             .received_bytes = received_bytes_,
             .busy_ns = busy_ns_,
@@ -223,6 +224,40 @@ TEST_F(LinkWatchTest, ALinkThatKeepsUpIsNotLateHoweverMuchIsAskedOfIt) {
   link(2).bytes_each_look = 500;  // an eighth of what is usual
   Pass(kLateAfterMs + 400);
   EXPECT_THAT(link(2).ended, ElementsAre(kLateAfterMs));
+}
+
+// It is asked for something all the time, and no request of it is late.
+TEST_F(LinkWatchTest, ANodeWithAnEighthOfTheUsualSpeedRests) {
+  const auto look = [this](bool waits) {
+    for (const std::uint32_t rank : {1U, 2U, 3U}) {
+      link(rank).Answer();
+      link(rank).Ask(rank == 2 && waits);
+      link(rank).bytes_each_look = rank == 2 ? 500 : 4'000;
+    }
+    Pass(200);
+  };
+  for (int i = 0; i < 100; ++i) look(/*waits=*/true);
+  EXPECT_TRUE(Uses(2)) << "it waits for the GFS";
+  for (int i = 0; i < 10; ++i) look(/*waits=*/false);
+  EXPECT_TRUE(Uses(2)) << "not for long enough";
+  for (int i = 0; i < 10; ++i) look(/*waits=*/false);
+  EXPECT_FALSE(Uses(2));
+  EXPECT_THAT(link(2).last_why, HasSubstr("MB/s"));
+  EXPECT_TRUE(Uses(1));
+  EXPECT_TRUE(Uses(3));
+  EXPECT_THAT(link(1).ended, IsEmpty());
+}
+
+TEST_F(LinkWatchTest, ASlowNodeThatIsNotAskedAllTheTimeHoldsNobodyUp) {
+  for (int i = 0; i < 100; ++i) {
+    for (const std::uint32_t rank : {1U, 2U, 3U}) {
+      link(rank).Answer();
+      if (i % 2 == 0) link(rank).Ask();
+      link(rank).bytes_each_look = i % 2 == 1 ? 0 : rank == 2 ? 500 : 4'000;
+    }
+    Pass(200);
+  }
+  EXPECT_TRUE(Uses(2));
 }
 
 TEST_F(LinkWatchTest, ALateRequestThatTakesTimeToEndDoesNotMakeTheRestLonger) {

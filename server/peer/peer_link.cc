@@ -395,6 +395,7 @@ LinkState PeerLink::AddSilence(std::int64_t elapsed_ns,
   std::optional<bool> suspected;  // asked for only if a call needs it
   const auto add = [&](PeerCall& call) {
     if (!call.is_watched_ || call.is_resting_ || call.is_given_up_) return;
+    state.has_excused = state.has_excused || call.is_excused_;
     if (call.is_excused_ && !suspected) suspected = is_suspected();
     // Its whole silence is forgotten, so that short suspicions do not add up.
     if (call.is_excused_ && !*suspected) call.silent_ns_ = PeerCall::kNotLookedAt;

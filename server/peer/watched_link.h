@@ -10,6 +10,7 @@ namespace forebay::peer {
 // How the requests to one node fare.
 struct LinkState {
   std::int64_t silent_ns = 0;  // the longest time for which nothing has come of a request
+  bool has_excused = false;    // the node has said of one of them that it waits itself
   std::int64_t usual_ns = 0;   // AnswerTimes::usual_ns
   // As in LinkFigures.
   std::uint64_t received_bytes = 0;
