@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/io/io_backend.h"
 
@@ -27,9 +28,11 @@ class ObjectStats {
  public:
   virtual ~ObjectStats() = default;
   // Reads size and modification time of a batch of paths beneath the root of the data set. Blocks
-  // until all are known. A batch has at most limits::kStatPathsMax paths, which together have at
-  // most limits::kStatPathBytesMax bytes.
+  // until all are known. A batch has at most paths_in_batch() paths, which together have at most
+  // limits::kStatPathBytesMax bytes.
   virtual StatOutcome Stat(std::span<const std::string> paths) = 0;
+  // From 1 to limits::kStatPathsMax.
+  virtual std::size_t paths_in_batch() const { return limits::kStatPathsMax; }
   // The number of batches that a builder should ask for at the same time; at least 1.
   virtual std::size_t batches_at_once() const = 0;
 };

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -29,6 +30,7 @@ namespace forebay::daemon {
 namespace {
 
 constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+constexpr std::int64_t kThrottledNs = kNsPerSecond;
 // Parts of the ten seconds within which a daemon that gets SIGTERM has ended:
 constexpr auto kLastAnswers = std::chrono::milliseconds(300);  // for gRPC calls to end
 constexpr auto kLastReads = std::chrono::milliseconds(1'500);  // for threads in I/O to end
@@ -148,7 +150,12 @@ bool Daemon::Tick() {
   gfs_calls_->Look();
   stager_->Look();
   fetcher_->LendPinsOf(static_cast<std::int64_t>(config_.stage_hung_after_s) * 1'000'000'000);
-  const Status adjusted = executor_->AdjustTo(stager_->BlockedThreads());
+  std::vector<std::thread::id> blocked = stager_->BlockedThreads();
+  // A worker that waits for the caps of the job is replaced too, so that batches that need nothing
+  // from the GFS are not behind it.
+  const std::vector<std::thread::id> waiting = gfs_throttle_.WaitingThreads(kThrottledNs);
+  blocked.insert(blocked.end(), waiting.begin(), waiting.end());
+  const Status adjusted = executor_->AdjustTo(blocked);
   if (!adjusted.has_value() && !lacks_worker_) {  // logged once, not once a second
     log::Warn("no additional worker (daemon.workers) could be started in place of one that is "
               "blocked by the GFS; batches are assembled more slowly until it answers: {}",
@@ -160,6 +167,11 @@ bool Daemon::Tick() {
   registry_->FreeWhatNobodyReads();
   if (own_rows_) own_rows_->Expire();
   nodes_->Tick();
+  if (share_borrower_) {
+    share_borrower_->Tick();
+  } else {
+    gfs_throttle_.Tick([](NodeRank) { return false; });  // for its figures
+  }
   eviction_summary_.Tick();
   const std::int64_t now = clock_.NowNs();
   if (acceptor_->connection_count() > 0) idle_since_ns_ = now;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "server/daemon/config/config.h"
 #include "server/daemon/dataset_table.h"
 #include "server/daemon/eviction_summary.h"
+#include "server/daemon/gfs_caps.h"
 #include "server/daemon/job_launch.h"
 #include "server/daemon/job_nodes.h"
 #include "server/daemon/lease.h"
@@ -32,7 +34,9 @@
 #include "server/io/executor.h"
 #include "server/io/io_backend.h"
 #include "server/stage/gfs/gfs_calls.h"
+#include "server/stage/gfs/gfs_throttle.h"
 #include "server/stage/gfs/patient_backend.h"
+#include "server/stage/gfs/share_borrower.h"
 #include "server/stage/local_extents.h"
 #include "server/stage/local_first_reads.h"
 #include "server/stage/stager.h"
@@ -104,6 +108,7 @@ class Daemon final : public AdminTarget {
   Status OpenSsd();
   Status OpenDatasets();
   Status OpenNodes(int stop_fd);
+  Status OpenCaps();
   Status OpenStager();
   Status OpenScrubber();
   plan::TierSpace TierBytes() const;  // capacities
@@ -139,6 +144,7 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<io::IoBackend> backend_;
   std::unique_ptr<stage::GfsPatience> patience_;
   std::unique_ptr<stage::GfsCalls> gfs_calls_;
+  stage::GfsThrottle gfs_throttle_{clock_};
   std::unique_ptr<stage::PatientBackend> gfs_backend_;  // backend_, for what lies on the GFS
   std::unique_ptr<io::Directory> catalog_directory_;
   std::unique_ptr<io::Directory> ssd_directory_;
@@ -152,7 +158,10 @@ class Daemon final : public AdminTarget {
   // Held during StageNow, so that a data set is rebuilt once at a time. Guards no member; taken
   // before the mutexes of the data sets, of their table and of the stager.
   Mutex staging_mutex_;
+  GfsCaps gfs_caps_;                 // from OpenNodes on
+  std::uint32_t node_requests_ = 0;  // GFS reads of samples that this node may have in flight
   std::unique_ptr<JobNodes> nodes_;
+  std::optional<stage::ShareBorrower> share_borrower_;  // none: a job of one node, or without caps
   std::unique_ptr<stage::Stager> stager_;
   std::unique_ptr<fetch::Fetcher> fetcher_;
   std::unique_ptr<io::ThreadExecutor> executor_;

@@ -95,7 +95,8 @@ Status Daemon::OpenDatasets() {
           static_cast<std::int64_t>(config_.stage_retry_max_interval_s) * 1000});
   gfs_calls_ = std::make_unique<stage::GfsCalls>(
       static_cast<std::int64_t>(config_.stage_hung_after_s) * 1000, clock_);
-  gfs_backend_ = std::make_unique<stage::PatientBackend>(*backend_, *patience_, *gfs_calls_);
+  gfs_backend_ = std::make_unique<stage::PatientBackend>(*backend_, *patience_, *gfs_calls_,
+                                                         gfs_throttle_);
   const plan::TierPlan tiers = PlanTiers(config_, TierBytes());
   // Opening a root fails if its path is wrong, which is found out here and not at the first use.
   for (stage::DatasetOptions options : config_.datasets) {
@@ -120,6 +121,20 @@ Status Daemon::OpenNodes(int stop_fd) {
                                              std::filesystem::path(socket_path_).parent_path(),
                                          .stop_fd = stop_fd,
                                          .wake = [this] { WakeMainThread(); }}));
+  return OpenCaps();
+}
+
+// The caps of the job count from here on. Before, only the roots of the data sets were opened.
+Status Daemon::OpenCaps() {
+  FOREBAY_ASSIGN(gfs_caps_, GfsCaps::Of(config_));
+  const plan::Membership& nodes = nodes_->membership();
+  gfs_throttle_.Begin({.caps = gfs_caps_.rates,
+                       .node_count = static_cast<std::uint32_t>(nodes.nodes().size()),
+                       .self = nodes.self(),
+                       .has_returned = nodes_->has_returned()});
+  if (nodes_->shares() != nullptr && gfs_caps_.has_rates()) {
+    share_borrower_.emplace(gfs_throttle_, *nodes_->shares(), nodes, clock_);
+  }
   return {};
 }
 
@@ -130,8 +145,15 @@ Status Daemon::OpenStager() {
   if (!request.has_value()) return request.error().WithContext("stage.request");
   stage::StagerOptions options;
   options.readers = static_cast<std::uint32_t>(config_.stage_readers);
-  options.requests = static_cast<std::uint32_t>(config_.stage_requests);
-  options.request_bytes = *request;
+  const plan::Membership& members = nodes_->membership();
+  const auto node_count = static_cast<std::uint32_t>(members.nodes().size());
+  FOREBAY_ASSIGN(node_requests_,
+                 gfs_caps_.Requests(static_cast<std::uint32_t>(config_.stage_requests),
+                                    members.self().value(), node_count));
+  options.requests = node_requests_;
+  options.has_request_cap = gfs_caps_.requests > 0;
+  options.stat_batch_paths = gfs_caps_.StatBatchPaths(node_count);
+  options.request_bytes = gfs_caps_.RequestBytes(*request, node_count);
   options.hung_after_ms = static_cast<std::int64_t>(config_.stage_hung_after_s) * 1000;
   options.ram_home_bytes = tiers.ram.HomeBytes();
   options.ram_working_bytes = tiers.ram.WorkingBytes();
@@ -149,6 +171,7 @@ Status Daemon::OpenStager() {
                                         .clock = clock_,
                                         .patience = patience_.get(),
                                         .calls = gfs_calls_.get(),
+                                        .throttle = &gfs_throttle_,
                                         .next_use = [this](const tier::ExtentKey& key,
                                                            std::uint64_t exact_from) {
                                           return future_->NextUse(key, exact_from);
@@ -262,7 +285,8 @@ Status Daemon::ServeNodes() {
                                  [this](const stage::Dataset& dataset,
                                         const fetch::ReaderPlace& place) {
                                    future_->Note(dataset.hash(), place);
-                                 }}));
+                                 },
+                             .throttle = &gfs_throttle_}));
   return nodes_->AwaitNodes();
 }
 

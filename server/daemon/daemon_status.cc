@@ -70,6 +70,20 @@ void FillGfs(const stage::GfsFigures& figures, const stage::GfsCalls::Figures& c
   message.set_hung_oldest_ms(static_cast<std::uint64_t>(calls.oldest_ms));
 }
 
+void FillCap(const char* name, const stage::CapShare::Figures& figures, v1::GfsCounters& message) {
+  if (figures.job_rate <= 0) return;
+  v1::GfsCap& cap = *message.add_caps();
+  cap.set_name(name);
+  cap.set_job_rate(figures.job_rate);
+  cap.set_node_rate(figures.node_rate);
+  cap.set_rate(figures.rate);
+  cap.set_lent(figures.lent);
+  cap.set_borrowed(figures.borrowed);
+  cap.set_used_rate(figures.recent);
+  cap.set_used(static_cast<std::uint64_t>(figures.used));
+  cap.set_waited_s(figures.waited_s);
+}
+
 void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) {
   stream.set_name(summary.stream_name);
   stream.set_dataset(summary.dataset);
@@ -298,6 +312,10 @@ v1::StatusReply Daemon::StatusNow() {
     scrub.set_bad_extents(counts.bad_extents);
   }
   FillGfs(patience_->figures(), gfs_calls_->figures(), *reply.mutable_gfs());
+  FillCap("bytes", gfs_throttle_.figures(stage::Cap::kBytes), *reply.mutable_gfs());
+  FillCap("opens", gfs_throttle_.figures(stage::Cap::kOpens), *reply.mutable_gfs());
+  reply.mutable_gfs()->set_job_requests(gfs_caps_.requests);
+  reply.mutable_gfs()->set_node_requests(node_requests_);
   // Each costs a walk over the keys of both tiers (StatusOf), so the cost grows with data sets
   // times extents.
   for (const stage::Dataset* dataset : datasets_.Served()) {

@@ -12,16 +12,19 @@
 #include <ctime>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/order_spec.h"
 #include "proto/contract/thread_annotations.h"
 #include "proto/contract/wire_layout.h"
+#include "server/daemon/gfs_caps.h"
 #include "server/daemon/job_secret.h"
 #include "server/daemon/node_listener.h"
 #include "server/daemon/served_check.h"
@@ -56,13 +59,15 @@ std::string ModulePath(const Config& config) {
 // Lists what all nodes must have alike. If two nodes differ, the rendezvous shows the texts of
 // both. Hello compares the same values again, between the daemons that really talk.
 std::vector<rendezvous::AgreedValue> AgreedValues(const Config& config,
-                                                  std::uint64_t config_digest,
-                                                  const std::string& authority) {
+                                                  std::uint64_t data_digest,
+                                                  const std::string& authority,
+                                                  const std::string& caps) {
   return {{"protocol version", fmt::to_string(kPeerProtocolVersion)},
           {"order version", fmt::to_string(kOrderSpecVersion)},
           {"catalog version", fmt::to_string(kCatalogVersion)},
-          {"data sets (digest of their configuration)", fmt::format("{:016x}", config_digest)},
+          {"data sets (digest of their configuration)", fmt::format("{:016x}", data_digest)},
           {"peer.transport", config.peer_transport},
+          {"caps of the job (stage.job_...)", caps},
           {"peer.secret (digest of the public key that follows from it)", authority}};
 }
 
@@ -166,7 +171,10 @@ Status JobNodes::FindNodes() {
   if (is_encrypted()) {
     FOREBAY_ASSIGN(authority, peer::AuthorityDigest(certificates_));
   }
-  config_digest_ = ContentDigest(config.datasets);
+  FOREBAY_ASSIGN(const GfsCaps caps, GfsCaps::Of(config));
+  const std::uint64_t data_digest = ContentDigest(config.datasets);
+  const std::string caps_text = caps.Text();
+  config_digest_ = data_digest ^ Checksum(std::as_bytes(std::span(caps_text)));
   rendezvous::NodeEntry own = {.identity = {.job = launch_.launch.job.name,
                                             .host = host_name,
                                             .ssd_directory = config.ssd_directory},
@@ -174,7 +182,7 @@ Status JobNodes::FindNodes() {
                                .address = {},
                                .capacity_bytes = parts_.capacity_bytes,
                                .nonce = parts_.nonce,
-                               .agreed = AgreedValues(config, config_digest_, authority)};
+                               .agreed = AgreedValues(config, data_digest, authority, caps_text)};
   has_returned_ = Return(own, place.node_count);
   if (!has_returned_) {
     if (!server_) {

@@ -36,6 +36,7 @@
 #include "server/rendezvous/rendezvous.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/first_read_keepers.h"
+#include "server/stage/gfs/share_source.h"
 #include "server/stage/part_source.h"
 #include "server/stage/stat_source.h"
 
@@ -76,6 +77,9 @@ class JobNodes {
   stage::PartSource* catalog_parts() { return peers_.get(); }
   stage::StatSource* object_stats() { return peers_.get(); }
   fetch::RowSource* rows() { return peers_.get(); }
+  stage::ShareSource* shares() { return peers_.get(); }
+  // Whether this daemon takes the place of one that was killed.
+  bool has_returned() const { return has_returned_; }
 
   // Answers other nodes from now on, with `parts`, until StopAnswering.
   Status Serve(const peer::PeerServerParts& parts);

@@ -163,6 +163,27 @@ void WriteGfs(const v1::GfsCounters& gfs, FamilyWriter& out) {
             static_cast<double>(gfs.hung_oldest_ms()) / 1000);
 }
 
+// Label "cap": "bytes" or "opens". A job without caps has none of these series.
+void WriteCaps(const v1::GfsCounters& gfs, FamilyWriter& out) {
+  for (const v1::GfsCap& cap : gfs.caps()) {
+    const std::vector<Label> labels = {{"cap", cap.name()}};
+    out.Gauge("forebay_gfs_cap_job_per_second", "Cap of the whole job on its use of the GFS.",
+              labels, cap.job_rate());
+    out.Gauge("forebay_gfs_cap_node_per_second", "This node's part of the cap, without loans.",
+              labels, cap.node_rate());
+    out.Gauge("forebay_gfs_cap_now_per_second", "What this node may use now.", labels,
+              cap.rate());
+    out.Gauge("forebay_gfs_cap_lent_per_second", "Of its part, lent to other nodes.", labels,
+              cap.lent());
+    out.Gauge("forebay_gfs_cap_borrowed_per_second", "Borrowed from other nodes.", labels,
+              cap.borrowed());
+    out.Counter("forebay_gfs_cap_used_total", "What calls have used, each try of them.", labels,
+                Number(cap.used()));
+    out.Counter("forebay_gfs_cap_wait_seconds_total", "Time that calls have waited for the cap.",
+                labels, cap.waited_s());
+  }
+}
+
 // Adds up the streams that have equal labels: two programs may each read a data set as rank 0 of a
 // stream "train". Prometheus refuses an answer in which a family has two samples of equal labels.
 std::vector<v1::StreamStatus> SumsByLabels(const v1::StatusReply& status) {
@@ -237,6 +258,7 @@ class StatusCollector final : public prometheus::Collectable {
     WriteScrub(status.scrub(), out);
     WriteDecode(status.decode(), out);
     WriteGfs(status.gfs(), out);
+    WriteCaps(status.gfs(), out);
     WriteDatasets(status, out);
     WriteStreams(status, out);
     return out.Take();

@@ -39,6 +39,11 @@ v1::StatusReply ExampleStatus() {
   status.mutable_gfs()->set_hung(3);
   status.mutable_gfs()->set_hung_total(7);
   status.mutable_gfs()->set_hung_oldest_ms(42'500);
+  v1::GfsCap& cap = *status.mutable_gfs()->add_caps();
+  cap.set_name("opens");
+  cap.set_job_rate(100);
+  cap.set_rate(37.5);
+  cap.set_used(12);
   status.mutable_scrub()->set_extents(40);
   status.mutable_scrub()->set_bad_extents(4);
   v1::DatasetStatus& dataset = *status.add_datasets();
@@ -90,6 +95,9 @@ TEST(MetricsTest, AScrapeShowsTheStatus) {
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_hung 3\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_hung_total 7\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_hung_oldest_seconds 42.5\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_job_per_second{cap=\"opens\"} 100\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_now_per_second{cap=\"opens\"} 37.5\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_used_total{cap=\"opens\"} 12\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_scrub_extents_total 40\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_scrub_bad_extents_total 4\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_dataset_gfs_read_bytes_total{dataset=\"digits\"} "

@@ -1,6 +1,7 @@
 // GrpcPeers: asks the other nodes of the job for extents, rows, catalog parts and sizes of files,
-// gives them checksums of first reads, and probes them, over gRPC. It is what ExtentSupplier,
-// RowRouter, Cataloguer, FirstReadSharing and NodeProber are given in a job of several nodes;
+// gives them checksums of first reads, borrows from their shares of the job's caps, and probes
+// them, over gRPC. It is what ExtentSupplier, RowRouter, Cataloguer, FirstReadSharing,
+// ShareBorrower and NodeProber are given in a job of several nodes;
 // PeerServer answers on the other node. The addresses of the nodes are given as a table.
 #pragma once
 
@@ -25,6 +26,7 @@
 #include "server/probe/probe_transport.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/first_read_keepers.h"
+#include "server/stage/gfs/share_source.h"
 #include "server/stage/part_source.h"
 #include "server/stage/stat_source.h"
 
@@ -51,6 +53,7 @@ class GrpcPeers final : public stage::ExtentSource,
                         public stage::PartSource,
                         public stage::StatSource,
                         public fetch::RowSource,
+                        public stage::ShareSource,
                         public probe::ProbeTransport {
  public:
   // Checks the addresses (CheckPeerAddress), and changes malloc's settings for the process
@@ -87,6 +90,8 @@ class GrpcPeers final : public stage::ExtentSource,
   void Probe(NodeRank to, std::optional<NodeRank> target, const probe::Gossip& gossip,
              std::int64_t deadline_ns, probe::ProbeTransport::Done done) override;
   void GiveUp(NodeRank node) override;
+  void Borrow(NodeRank lender, const stage::CapRates& wanted, std::int64_t deadline_ns,
+              stage::ShareSource::Lent lent) override;
 
   // What this node has received from that one, a node of the table.
   LinkFigures figures(NodeRank node) const;

@@ -1,9 +1,11 @@
 // Fuzz target: the answers of another node, as messages each behind its length (protobuf's
 // delimited form), to a request for rows, to one for an extent, to first reads, to a request for
-// sizes of files and to a probe. Whatever they are, only memory that was meant for them is written,
-// an answer is complete only if it has that many bytes, only first reads that were given are named,
-// there are no more sizes than files, and news are about nodes of the job.
+// sizes of files, to a probe and to a request to borrow. Whatever they are, only memory that was
+// meant for them is written, an answer is complete only if it has that many bytes, only first reads
+// that were given are named, there are no more sizes than files, news are about nodes of the job,
+// and what is lent is a number.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -132,6 +134,15 @@ void ReceiveProbeReply(const std::vector<std::string>& messages) {
   }
 }
 
+void ReceiveBorrowReply(const std::vector<std::string>& messages) {
+  for (const std::string& message : messages) {
+    const auto lent = ParseBorrowReply(InSlices(message));
+    if (!lent.has_value()) continue;
+    for (const double rate : *lent) FOREBAY_CHECK(std::isfinite(rate) && rate >= 0);
+    FOREBAY_CHECK(ParseBorrowReply(WriteBorrowReply(*lent)) == *lent);
+  }
+}
+
 }  // namespace
 }  // namespace forebay::peer
 
@@ -143,5 +154,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   forebay::peer::ReceiveFirstReadsReply(messages);
   forebay::peer::ReceiveStatsReply(messages);
   forebay::peer::ReceiveProbeReply(messages);
+  forebay::peer::ReceiveBorrowReply(messages);
   return 0;
 }

@@ -1,5 +1,6 @@
 // Fuzz target: the requests of other nodes. What is parsed is within the limits, and is written and
 // read again the same.
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -15,6 +16,17 @@ namespace {
 bool IsSame(const forebay::peer::PeerRequest& a, const forebay::peer::PeerRequest& b) {
   return a.identity == b.identity && a.dataset == b.dataset &&
          a.catalog_fingerprint == b.catalog_fingerprint && a.rebuilds == b.rebuilds;
+}
+
+void CheckBorrowAsked(const grpc::ByteBuffer& message, std::size_t node_count) {
+  using namespace forebay;
+  const auto asked = peer::ParseBorrowAsked(message, node_count);
+  if (!asked.has_value()) return;
+  FOREBAY_CHECK(asked->from.value() < node_count);
+  for (const double rate : asked->wanted) FOREBAY_CHECK(std::isfinite(rate) && rate >= 0);
+  const auto again = peer::ParseBorrowAsked(peer::WriteRequest(*asked), node_count);
+  FOREBAY_CHECK(again.has_value() && again->identity == asked->identity);
+  FOREBAY_CHECK(again->from == asked->from && again->wanted == asked->wanted);
 }
 
 }  // namespace
@@ -72,6 +84,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FOREBAY_CHECK(again->from == asked->from && again->target == asked->target);
     FOREBAY_CHECK(again->gossip.news == asked->gossip.news);
   }
+  CheckBorrowAsked(message, kNodes);
   if (const auto stats = peer::ParseStatsAsked(message); stats.has_value()) {
     FOREBAY_CHECK(!stats->paths.empty() && stats->paths.size() <= limits::kStatPathsMax);
     for (const std::string& path : stats->paths) {

@@ -6,6 +6,7 @@
 #include "server/peer/peer_requests.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <grpcpp/support/proto_buffer_reader.h>
@@ -127,6 +128,22 @@ Result<probe::Gossip> GossipOf(const Message& message, std::size_t node_count) {
                fmt::format("a probe with {} pieces of news (at most {}), of which one has a node, "
                            "a state or an incarnation that cannot be",
                            message.news_size(), limits::kGossipNewsMax));
+}
+
+void SetRates(const stage::CapRates& rates, auto& message) {
+  message.set_bytes_per_s(rates[static_cast<std::size_t>(stage::Cap::kBytes)]);
+  message.set_opens_per_s(rates[static_cast<std::size_t>(stage::Cap::kOpens)]);
+}
+
+Result<stage::CapRates> RatesOf(const auto& message) {
+  stage::CapRates rates = {};
+  rates[static_cast<std::size_t>(stage::Cap::kBytes)] = message.bytes_per_s();
+  rates[static_cast<std::size_t>(stage::Cap::kOpens)] = message.opens_per_s();
+  const auto is_rate = [](double rate) { return std::isfinite(rate) && rate >= 0; };
+  if (std::ranges::all_of(rates, is_rate)) return rates;
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("rates of {} bytes/s and {} opens/s", message.bytes_per_s(),
+                           message.opens_per_s()));
 }
 
 }  // namespace
@@ -354,6 +371,39 @@ Result<probe::ProbeTransport::Answer> ParseProbeReply(const grpc::ByteBuffer& by
   FOREBAY_ASSIGN(probe::Gossip gossip, GossipOf(message, node_count));
   return probe::ProbeTransport::Answer{.gossip = std::move(gossip),
                                        .has_answered = message.has_answered()};
+}
+
+grpc::ByteBuffer WriteRequest(const BorrowAsked& asked) {
+  v1::BorrowRequest message;
+  message.set_identity(asked.identity);
+  message.set_from(asked.from.value());
+  SetRates(asked.wanted, message);
+  return ToBuffer(message);
+}
+
+Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
+  v1::BorrowRequest message;
+  FOREBAY_TRY(Parse(bytes, message));
+  if (message.from() >= node_count) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("node {} wants to borrow, in a job of {} nodes", message.from(),
+                             node_count));
+  }
+  BorrowAsked asked{.identity = message.identity(), .from = NodeRank(message.from())};
+  FOREBAY_ASSIGN(asked.wanted, RatesOf(message));
+  return asked;
+}
+
+grpc::ByteBuffer WriteBorrowReply(const stage::CapRates& lent) {
+  v1::BorrowReply message;
+  SetRates(lent, message);
+  return ToBuffer(message);
+}
+
+Result<stage::CapRates> ParseBorrowReply(const grpc::ByteBuffer& bytes) {
+  v1::BorrowReply message;
+  FOREBAY_TRY(Parse(bytes, message));
+  return RatesOf(message);
 }
 
 Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& bytes) {

@@ -18,6 +18,7 @@
 #include "server/fetch/row_source.h"
 #include "server/io/io_backend.h"
 #include "server/probe/probe_transport.h"
+#include "server/stage/gfs/cap_share.h"
 #include "server/stage/gfs/first_reads.h"
 
 namespace forebay::peer {
@@ -73,11 +74,18 @@ struct ProbeAsked {
   probe::Gossip gossip = {};
 };
 
+struct BorrowAsked {
+  std::uint64_t identity = 0;   // as in ProbeAsked
+  NodeRank from = NodeRank(0);  // the node that asks
+  stage::CapRates wanted = {};
+};
+
 grpc::ByteBuffer WriteRequest(const RowsAsked& asked);
 grpc::ByteBuffer WriteRequest(const ExtentAsked& asked);
 grpc::ByteBuffer WriteRequest(const FirstReadsGiven& given);
 grpc::ByteBuffer WriteRequest(const PartAsked& asked);
 grpc::ByteBuffer WriteRequest(const ProbeAsked& asked);
+grpc::ByteBuffer WriteRequest(const BorrowAsked& asked);
 // The request that is parsed to StatsAsked.
 grpc::ByteBuffer WriteStatsRequest(const PeerRequest& request, std::span<const std::string> paths);
 
@@ -90,11 +98,17 @@ Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& message);
 Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& message);
 // All ranks are below `node_count`.
 Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& message, std::size_t node_count);
+// Likewise; the rates are numbers, and not negative.
+Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& message, std::size_t node_count);
 
 // The answer to ProbeAsked. kInvalidArgument: the message is no answer.
 grpc::ByteBuffer WriteProbeReply(const probe::ProbeTransport::Answer& answer);
 Result<probe::ProbeTransport::Answer> ParseProbeReply(const grpc::ByteBuffer& message,
                                                       std::size_t node_count);
+
+// The answer to BorrowAsked. kInvalidArgument: the message is no answer.
+grpc::ByteBuffer WriteBorrowReply(const stage::CapRates& lent);
+Result<stage::CapRates> ParseBorrowReply(const grpc::ByteBuffer& message);
 
 // The answer to FirstReadsGiven: the indexes of the reads that differ, in rising order.
 grpc::ByteBuffer WriteFirstReadsReply(std::span<const std::uint32_t> differing);

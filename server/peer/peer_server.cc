@@ -42,7 +42,8 @@ namespace {
 using Raw = v1::Peer::WithRawCallbackMethod_Extent<v1::Peer::WithRawCallbackMethod_Samples<
     v1::Peer::WithRawCallbackMethod_FirstReads<v1::Peer::WithRawCallbackMethod_CatalogPart<
         v1::Peer::WithRawCallbackMethod_ObjectStats<
-            v1::Peer::WithRawCallbackMethod_Probe<v1::Peer::Service>>>>>>;
+            v1::Peer::WithRawCallbackMethod_Probe<
+                v1::Peer::WithRawCallbackMethod_Borrow<v1::Peer::Service>>>>>>>;
 using CallbackService = v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbackMethod_Ping<Raw>>;
 
 // Bytes of rows that are sent to a node at the same time. They are enough that gRPC always has a
@@ -152,6 +153,9 @@ struct PeerServer::Service final : public CallbackService {
   grpc::ServerUnaryReactor* Probe(grpc::CallbackServerContext* context,
                                   const grpc::ByteBuffer* request,
                                   grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* Borrow(grpc::CallbackServerContext* context,
+                                   const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* reply) override;
 
   // A call of Hello that came before Serve. gRPC keeps the request until the call is finished.
   struct HeldHello {
@@ -174,12 +178,14 @@ struct PeerServer::Service final : public CallbackService {
   // As DatasetOf, for what is read from the bytes of objects: kFailedPrecondition if the two nodes
   // have rebuilt the data set a different number of times.
   Result<stage::Dataset*> SameDatasetOf(const PeerRequest& request) const;
+  Status CheckLaunch(const Serving& now, std::uint64_t identity) const;
   PayloadCarrier* CarrierFor(const RowsAsked& asked) const;
   void AnswerRows(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
                   const std::shared_ptr<ReplyStream>& stream,
                   const std::shared_ptr<HeldTurn>& turn);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
   Status AnswerProbe(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
+  Status AnswerBorrow(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   // Begins to answer a call of one message. An error is the answer.
   using BeginAnswer = Status (Service::*)(const grpc::ByteBuffer& request,
                                           const std::shared_ptr<UnaryAnswer>& answer);
@@ -538,6 +544,12 @@ grpc::ServerUnaryReactor* PeerServer::Service::Probe(grpc::CallbackServerContext
   return AnswerOnce(*request, *reply, &Service::AnswerProbe, /*is_limited=*/false);
 }
 
+Status PeerServer::Service::CheckLaunch(const Serving& now, std::uint64_t identity) const {
+  if (identity == now.digest) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("node {} belongs to another launch of the job", address));
+}
+
 // Answered by gRPC's thread alone, and also by a node that answers as many calls as it may: it is
 // alive. A node that is starting answers that it does not serve yet: so nobody suspects it, and
 // nobody uses it.
@@ -551,10 +563,7 @@ Status PeerServer::Service::AnswerProbe(const grpc::ByteBuffer& request,
   }
   probe::NodeProber& prober = *now->parts.prober;
   FOREBAY_ASSIGN(ProbeAsked asked, ParseProbeAsked(request, prober.node_count()));
-  if (asked.identity != now->digest) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 fmt::format("node {} belongs to another launch of the job", address));
-  }
+  FOREBAY_TRY(CheckLaunch(*now, asked.identity));
   if (!asked.target) {
     answer->Answer(WriteProbeReply(
         {.gossip = prober.Hear(asked.from, asked.gossip), .has_answered = true}));
@@ -564,6 +573,25 @@ Status PeerServer::Service::AnswerProbe(const grpc::ByteBuffer& request,
                   [answer](const probe::ProbeTransport::Answer& heard) {
                     answer->Answer(WriteProbeReply(heard));
                   });
+  return {};
+}
+
+grpc::ServerUnaryReactor* PeerServer::Service::Borrow(grpc::CallbackServerContext*,
+                                                      const grpc::ByteBuffer* request,
+                                                      grpc::ByteBuffer* reply) {
+  return AnswerOnce(*request, *reply, &Service::AnswerBorrow);
+}
+
+Status PeerServer::Service::AnswerBorrow(const grpc::ByteBuffer& request,
+                                         const std::shared_ptr<UnaryAnswer>& answer) {
+  const Serving* const now = serving.load();
+  if (now == nullptr || now->parts.throttle == nullptr || now->parts.prober == nullptr) {
+    return Error(ErrorCode::kUnavailable, fmt::format("node {} lends nothing", address));
+  }
+  FOREBAY_ASSIGN(const BorrowAsked asked,
+                 ParseBorrowAsked(request, now->parts.prober->node_count()));
+  FOREBAY_TRY(CheckLaunch(*now, asked.identity));
+  answer->Answer(WriteBorrowReply(now->parts.throttle->Lend(asked.from, asked.wanted)));
   return {};
 }
 

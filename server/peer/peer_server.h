@@ -16,6 +16,7 @@
 #include "server/peer/peer_identity.h"
 #include "server/probe/node_prober.h"
 #include "server/stage/dataset.h"
+#include "server/stage/gfs/gfs_throttle.h"
 #include "server/stage/local_extents.h"
 #include "server/stage/local_first_reads.h"
 
@@ -42,6 +43,8 @@ struct PeerServerParts {
   // Takes the news of probes and answers them. Null: a probe is answered that this node does not
   // serve yet.
   probe::NodeProber* prober = nullptr;
+  // Lends parts of this node's share of the job's caps. Null: nothing is lent.
+  stage::GfsThrottle* throttle = nullptr;
   // The daemon takes the place of one that was killed, and does not know of its rebuilds.
   bool has_returned = false;
   // Sends the bytes of rows, if it is not null and the node that asks waits for them there.

@@ -150,7 +150,8 @@ TEST_F(PeerServerTest, TruncatedMessagesAreRefused) {
 
 TEST_F(PeerServerTest, OversizedMessagesAreRefused) {
   const std::string large(limits::kPeerMessageBytesMax + 1, '\0');
-  for (const char* method : {"Samples", "Extent", "FirstReads", "ObjectStats", "Hello", "Ping"}) {
+  for (const char* method : {"Samples", "Extent", "FirstReads", "ObjectStats", "Hello", "Ping",
+                             "Borrow"}) {
     ExpectRefused(Call(method, large), grpc::StatusCode::RESOURCE_EXHAUSTED, "larger than max");
   }
 }

@@ -95,8 +95,10 @@ Result<std::unique_ptr<Stager>> Stager::Create(const StagerOptions& options, Sta
 Stager::Stager(const StagerOptions& options, StagerParts parts)
     : options_(options),
       parts_(std::move(parts)),
-      gate_(options.requests, parts_.clock),
-      gfs_(options.request_bytes, gate_, parts_.calls),
+      // A request that is not answered counts in the cap of the job, so its place is not lent.
+      gate_(options.requests, parts_.clock,
+            options.has_request_cap ? 0 : options.requests * RequestGate::kLentPerPermit),
+      gfs_(options.request_bytes, gate_, parts_.calls, parts_.throttle),
       tiers_(parts_.cache, parts_.arena.memory_signal(),
              {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},
              parts_.next_use, parts_.clock),
@@ -119,7 +121,9 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                    .scan_depth = options_.scan_depth,
                    .working_bytes = options_.ram_working_bytes,
                    .catalog_path = options_.catalog_path,
-                   .datasets = options_.datasets},
+                   .datasets = options_.datasets,
+                   .stat_batch_paths = options_.stat_batch_paths,
+                   .gate = options_.has_request_cap ? &gate_ : nullptr},
                   {.backend = parts_.backend,
                    .clock = parts_.clock,
                    .catalogs = parts_.catalogs,
@@ -165,6 +169,7 @@ void Stager::BeginStop() {
   loader_.Stop();
   local_stats_.BeginStop();
   if (parts_.patience != nullptr) parts_.patience->Stop();
+  if (parts_.throttle != nullptr) parts_.throttle->Stop();
   for (const StagingJob& job : unfinished->loads) Cancel(job);
   // Calls everybody who waits for a catalog.
   for (const StagingJob& job : unfinished->catalogues) job.dataset->Fail({.error = ShuttingDown()});

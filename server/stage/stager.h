@@ -52,6 +52,11 @@ struct StagerOptions {
   std::uint32_t readers = 4;
   std::uint64_t request_bytes = 4 * limits::kMiB;    // size of one GFS read
   std::uint32_t requests = 8;                        // GFS reads in flight, over all extents
+  // `requests` is the node's part of a cap of the job: it holds for reads while cataloguing, too,
+  // and for reads that are not answered.
+  bool has_request_cap = false;
+  // Files whose sizes a node is asked for in one request; the same on all nodes.
+  std::size_t stat_batch_paths = limits::kStatPathsMax;
   std::uint32_t scan_depth = 8;                      // requests in flight while cataloguing
   std::int64_t hung_after_ms = 30'000;               // stage.hung_after; README.md: late, hung
   std::uint64_t ram_home_bytes = 0;                  // arena bytes for homes (plan::RamPlan)
@@ -73,6 +78,7 @@ struct StagerParts {
   io::Clock& clock;
   GfsPatience* patience = nullptr;  // of `backend`; stopped together with the stager
   GfsCalls* calls = nullptr;        // of `backend`; null: hung calls are not detected
+  GfsThrottle* throttle = nullptr;  // of `backend`; stopped together with the stager
   tier::NextUse next_use;
   UpcomingReads* upcoming = nullptr;  // null: nothing is read ahead of need
   // The nodes of the job, and the sources that ask them. All null: a job of one node.

@@ -65,6 +65,22 @@ JsonObject StreamJson(const v1::StreamStatus& stream) {
           {"kept_samples", stream.kept_samples()}};
 }
 
+JsonArray CapsJson(const v1::GfsCounters& gfs) {
+  JsonArray caps;
+  for (const v1::GfsCap& cap : gfs.caps()) {
+    caps.Add(JsonObject({{"name", cap.name()},
+                         {"job_rate", cap.job_rate()},
+                         {"node_rate", cap.node_rate()},
+                         {"rate", cap.rate()},
+                         {"lent", cap.lent()},
+                         {"borrowed", cap.borrowed()},
+                         {"used_rate", cap.used_rate()},
+                         {"used", cap.used()},
+                         {"waited_s", cap.waited_s()}}));
+  }
+  return caps;
+}
+
 // `status` and `datasets` print the same array, so a script can read data sets from either. The
 // object of one data set is in dataset_json.h, because `stage` prints it as well.
 JsonArray DatasetsJson(const v1::StatusReply& reply) {
@@ -100,7 +116,10 @@ JsonObject StatusJson(const v1::StatusReply& reply) {
                  {"hung", reply.gfs().hung()},
                  {"hung_total", reply.gfs().hung_total()},
                  {"hung_oldest", reply.gfs().hung_oldest()},
-                 {"hung_oldest_ms", reply.gfs().hung_oldest_ms()}})}};
+                 {"hung_oldest_ms", reply.gfs().hung_oldest_ms()},
+                 {"caps", CapsJson(reply.gfs())},
+                 {"job_requests", reply.gfs().job_requests()},
+                 {"node_requests", reply.gfs().node_requests()}})}};
   const v1::ScrubStatus& scrub = reply.scrub();
   json.Add("scrub", JsonObject({{"enabled", scrub.enabled()},
                    {"extents", scrub.extents()},
@@ -234,6 +253,25 @@ void PrintStreams(CommandContext& context, const v1::StatusReply& reply) {
   }
 }
 
+// A job without caps has no such line.
+void PrintCaps(CommandContext& context, const v1::GfsCounters& gfs) {
+  for (const v1::GfsCap& cap : gfs.caps()) {
+    const auto rate = [&](double value) {
+      return cap.name() == "bytes" ? HumanRate(value) : fmt::format("{:.1f}/s", value);
+    };
+    context.out << fmt::format(
+        "GFS cap on {}: {} for the job, {} of it for this node; now it may use {} (lent {}, "
+        "borrowed {}) and uses {}; calls have waited {}\n",
+        cap.name(), rate(cap.job_rate()), rate(cap.node_rate()), rate(cap.rate()),
+        rate(cap.lent()), rate(cap.borrowed()), rate(cap.used_rate()),
+        HumanSeconds(cap.waited_s()));
+  }
+  if (gfs.job_requests() > 0) {
+    context.out << fmt::format("GFS cap on reads in flight: {} for the job, {} for this node\n",
+                               HumanCount(gfs.job_requests()), HumanCount(gfs.node_requests()));
+  }
+}
+
 void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
   context.out << fmt::format(
       "forebayd {} (pid {}), job '{}', up {}, {} I/O, {} clients\n"
@@ -252,6 +290,7 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
       // reading.
       HumanCount(reply.gfs().bytes()), HumanBytes(reply.gfs().bytes()),
       HumanCount(reply.gfs().stats()));
+  PrintCaps(context, reply.gfs());
   // Small pages cost speed, and only the site can change that.
   if (!reply.pages().advice().empty()) {
     context.out << "small pages: " << PrintableLine(reply.pages().advice()) << '\n';

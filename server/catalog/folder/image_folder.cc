@@ -163,7 +163,7 @@ Status ImageFolderBuilder::AddLargeFile(std::uint64_t bytes) {
 // Takes the next file of the walk. The bounds of a batch also bound the memory of a directory with
 // millions of files.
 Status ImageFolderBuilder::Collect(std::string path) {
-  const bool is_full = collected_.paths.size() == limits::kStatPathsMax ||
+  const bool is_full = collected_.paths.size() >= context_.stats.paths_in_batch() ||
                        collected_.path_bytes + path.size() > limits::kStatPathBytesMax;
   if (is_full) FOREBAY_TRY(AskForBatch());
   collected_.path_bytes += path.size();

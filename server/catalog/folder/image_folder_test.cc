@@ -214,7 +214,9 @@ TEST_F(ImageFolderTest, NeedsAtMost24BytesPerSampleBesidesNames) {
 // Asks the root, and records the batches.
 class RecordedStats final : public ObjectStats {
  public:
-  RecordedStats(io::Directory& root, std::size_t at_once) : root_(root), at_once_(at_once) {}
+  RecordedStats(io::Directory& root, std::size_t at_once,
+                std::size_t paths_in_batch = limits::kStatPathsMax)
+      : root_(root), at_once_(at_once), paths_in_batch_(paths_in_batch) {}
   StatOutcome Stat(std::span<const std::string> paths) override {
     {
       const MutexLock lock(mutex_);
@@ -223,6 +225,7 @@ class RecordedStats final : public ObjectStats {
     return root_.Stat(paths);
   }
   std::size_t batches_at_once() const override { return at_once_; }
+  std::size_t paths_in_batch() const override { return paths_in_batch_; }
   // In the order of names.
   std::vector<std::vector<std::string>> batches() {
     const MutexLock lock(mutex_);
@@ -233,6 +236,7 @@ class RecordedStats final : public ObjectStats {
  private:
   RootStats root_;
   const std::size_t at_once_;
+  const std::size_t paths_in_batch_;
   Mutex mutex_;
   std::vector<std::vector<std::string>> batches_ FOREBAY_GUARDED_BY(mutex_);
 };
@@ -261,6 +265,17 @@ TEST_F(ImageFolderBatchTest, TheCatalogDoesNotDependOnHowManyBatchesAreUnderWay)
     if (first_batches.empty()) first_batches = batches;
     EXPECT_EQ(batches, first_batches) << "other nodes must cut the same batches";
   }
+}
+
+TEST_F(ImageFolderBatchTest, ABatchHasNoMorePathsThanItMay) {
+  AddFolder(2, 30, 3);
+  RecordedStats stats(*root_, 2, /*paths_in_batch=*/25);
+  ASSERT_TRUE(BuildWith(stats).has_value());
+  const auto batches = stats.batches();
+  ASSERT_EQ(batches.size(), 3U);
+  EXPECT_EQ(batches[0].size(), 25U);
+  EXPECT_EQ(batches[1].size(), 25U);
+  EXPECT_EQ(batches[2].size(), 10U);
 }
 
 TEST_F(ImageFolderBatchTest, ABatchOfLongPathsHasFewerOfThem) {

@@ -62,6 +62,9 @@ struct Config {
   bool stage_read_ahead = true;
   std::uint64_t stage_requests = 8;
   std::string stage_request;
+  std::string stage_job_bytes_per_second;
+  std::uint64_t stage_job_opens_per_second = 0;
+  std::uint64_t stage_job_requests = 0;
   // [[dataset]]
   std::vector<stage::DatasetOptions> datasets;
 };

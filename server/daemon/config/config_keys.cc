@@ -323,6 +323,21 @@ std::vector<ConfigKey> StageKeys() {
        "are catalogued with smaller reads if tier.ram.capacity has no space for eight of this "
        "size.",
        ByteCount(&Config::stage_request, kRequestBounds)},
+      {"stage.job_bytes_per_second", "0",
+       "Most bytes that all nodes of the job together read from the GFS in a second, such as 5GB; "
+       "0: no cap. Each node has an equal share, and nodes lend each other what they do not need. "
+       "Must be the same on all nodes.",
+       ByteCount(&Config::stage_job_bytes_per_second, kCapBounds)},
+      {"stage.job_opens_per_second", "0",
+       "Most files that all nodes of the job together open on the GFS in a second, with the sizes "
+       "of files that are asked for by path and the directories that are listed; 0: no cap. As "
+       "stage.job_bytes_per_second otherwise.",
+       Number(&Config::stage_job_opens_per_second, kCapOpensMax)},
+      {"stage.job_requests", "0",
+       "Most GFS reads of samples that all nodes of the job together have in flight; 0: only "
+       "stage.requests counts, for each node. Each node has an equal part, at least one request, "
+       "which it does not lend. Must be the same on all nodes.",
+       Number(&Config::stage_job_requests, kCapRequestsMax)},
       {"stage.retry_for", "300",
        "Seconds for which a GFS call that fails with a transient error (EIO, ESTALE, ETIMEDOUT, "
        "...) is repeated; readers wait meanwhile. 0: the first error is final.",

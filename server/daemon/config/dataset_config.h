@@ -24,6 +24,10 @@ inline constexpr ByteBounds kScrubBounds = {.min = 64 * limits::kKiB,
 inline constexpr std::uint64_t kRetrySecondsMax = 86'400;  // a day
 inline constexpr ByteBounds kRequestBounds = {.min = limits::kIoAlignmentBytes,
                                               .max = limits::kIoRequestBytesMax};
+// Caps of the job on its use of the GFS. Without a cap, the byte count is 0.
+inline constexpr ByteBounds kCapBounds = {.min = 0, .max = 1'048'576 * limits::kGiB};
+inline constexpr std::uint64_t kCapOpensMax = 1'000'000'000;
+inline constexpr std::uint64_t kCapRequestsMax = 16'777'216;
 Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& bounds);
 
 }  // namespace forebay::daemon

@@ -49,6 +49,7 @@ PeerServerParts PeerRig::parts() {
           .backend = rig_.backend(),
           .report = [] { return NodeReport{.samples = kReportedSamples}; },
           .prober = prober,
+          .throttle = throttle,
           .carrier = options_.answers_by_carrier ? options_.carrier : nullptr};
 }
 

@@ -69,7 +69,9 @@ class PeerRig {
 
   // The objects that the server answers with.
   PeerServerParts parts();
-  probe::NodeProber* prober = nullptr;  // of the node that answers, from Serve on; borrowed
+  // Of the node that answers, from Serve on; both are borrowed.
+  probe::NodeProber* prober = nullptr;
+  stage::GfsThrottle* throttle = nullptr;
 
   const std::string& address() const { return server_->address(); }
   GrpcPeers& peers() { return *peers_; }

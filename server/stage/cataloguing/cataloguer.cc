@@ -39,7 +39,9 @@ constexpr std::uint32_t kScanQueueDepth = 32;  // queue of a scan's writes
 // Reading ahead takes at most half of the memory that staging works in, so that the image of an
 // extent, and the chunks that it is copied from, fit beside it.
 ScanPass::Options ReadAheadOf(const CataloguerOptions& options) {
-  ScanPass::Options ahead = {.request_bytes = options.request_bytes, .depth = options.scan_depth};
+  ScanPass::Options ahead = {.request_bytes = options.request_bytes,
+                             .depth = options.scan_depth,
+                             .gate = options.gate};
   if (options.working_bytes == 0) return ahead;
   constexpr std::uint64_t kPage = limits::kIoAlignmentBytes;
   const std::uint64_t quarter = std::max(kPage, options.working_bytes / 4 / kPage * kPage);
@@ -158,7 +160,8 @@ Result<std::shared_ptr<const catalog::Catalog>> Cataloguer::Build(
   std::optional<SharedStats> shared;
   const bool may_share = !rebuild && !dataset.has_failed();
   if (may_share && parts_.nodes != nullptr && parts_.stat_peers != nullptr) {
-    shared.emplace(dataset, *parts_.nodes, *parts_.stat_peers, parts_.local_stats);
+    shared.emplace(dataset, *parts_.nodes, *parts_.stat_peers, parts_.local_stats,
+                   options_.stat_batch_paths);
   }
   auto built = catalog::BuildFromMetadata(parts_.backend, dataset.root(), source, nullptr, runs,
                                           {.directory = options_.catalog_path},

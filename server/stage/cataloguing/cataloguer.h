@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/catalog/catalog.h"
 #include "server/io/clock.h"
@@ -23,6 +24,7 @@
 #include "server/stage/cataloguing/scan_pass.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
+#include "server/stage/gfs/request_gate.h"
 #include "server/stage/part_source.h"
 #include "server/stage/placement/placement_table.h"
 #include "server/stage/placement/staging_tiers.h"
@@ -37,6 +39,8 @@ struct CataloguerOptions {
   std::uint64_t working_bytes = 0;
   std::string catalog_path;         // StagerOptions::catalog_path
   std::vector<std::uint64_t> datasets = {};  // StagerOptions::datasets
+  std::size_t stat_batch_paths = limits::kStatPathsMax;  // StagerOptions::stat_batch_paths
+  RequestGate* gate = nullptr;  // of reads of a scan; null: they take no permits
 };
 
 // Borrowed; all outlive the cataloguer.

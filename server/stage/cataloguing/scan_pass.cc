@@ -32,7 +32,13 @@ Status ScanPass::Run() {
   }
   // Also after an error: reads in flight still write to the chunks' memory.
   while (queue_.in_flight() > 0) queue_.Wait(queue_.in_flight(), completions_);
+  for (Chunk& chunk : pending_) Release(chunk);
   return status;
+}
+
+void ScanPass::Release(Chunk& chunk) {
+  if (chunk.permit) options_.gate->Release(*chunk.permit);
+  chunk.permit.reset();
 }
 
 // The error names the object, because a user who lists several data sets sees only this.
@@ -50,6 +56,7 @@ Status ScanPass::IssueAhead() {
     chunk.object = objects_[next_object_];
     const catalog::PlannedObject& object = ObjectOf(chunk);
     if (!file_) {
+      FOREBAY_TRY(ReapBeforeWaiting());
       FOREBAY_ASSIGN(auto opened, OpenObjectChecked(dataset_, {.path = object.path,
                                                                .bytes = object.bytes,
                                                                .mtime_ns = object.mtime_ns}));
@@ -64,17 +71,17 @@ Status ScanPass::IssueAhead() {
       // Memory of chunks that are done is used again: the pass needs no more than its depth, and an
       // allocation may have to wait.
       if (spare_.empty()) {
+        FOREBAY_TRY(ReapBeforeWaiting());
         FOREBAY_ASSIGN(chunk.memory, Allocate(options_.request_bytes, object.path));
       } else {
         chunk.memory = std::move(spare_.back());
         spare_.pop_back();
       }
-      io::Operation read;
-      read.file = file_.get();
-      read.offset = chunk.offset;
-      read.buffer = chunk.bytes();
-      read.tag = issued_;
-      FOREBAY_TRY(queue_.Submit({&read, 1}));
+      FOREBAY_ASSIGN(const bool is_submitted, Submit(chunk));
+      if (!is_submitted) {
+        spare_.push_back(std::move(chunk.memory));
+        return {};
+      }
     }
     ++issued_;
     next_offset_ += chunk.length;
@@ -88,29 +95,59 @@ Status ScanPass::IssueAhead() {
   return {};
 }
 
-// Waits for the first chunk of the pass; others may complete before it. A tag is the sequence
-// number of a request, so its distance from first_ is its place in pending_.
+// Waits in the gate only if this pass holds no permit, as GfsReader does.
+Result<bool> ScanPass::Submit(Chunk& chunk) {
+  if (options_.gate != nullptr) {
+    const RequestGate::Group group = GroupOf(dataset_, ObjectOf(chunk).path);
+    chunk.permit = queue_.in_flight() > 0 ? options_.gate->TryAcquire(priority_, group)
+                                          : options_.gate->Acquire(priority_, group);
+    if (!chunk.permit) return false;
+  }
+  io::Operation read;
+  read.file = chunk.file.get();
+  read.offset = chunk.offset;
+  read.buffer = chunk.bytes();
+  read.tag = issued_;
+  const Status submitted = queue_.Submit({&read, 1});
+  if (!submitted.has_value()) {
+    Release(chunk);
+    return submitted.error();
+  }
+  return true;
+}
+
+// Waits for the first chunk of the pass; others may complete before it.
 Status ScanPass::AwaitFront() {
-  while (!pending_.front().done) {
-    completions_.clear();
-    queue_.Wait(1, completions_);
-    for (const io::Completion& completion : completions_) {
-      FOREBAY_CHECK(completion.tag >= first_ && completion.tag - first_ < pending_.size());
-      Chunk& chunk = pending_[completion.tag - first_];
-      const catalog::PlannedObject& object = ObjectOf(chunk);
-      if (!completion.bytes.has_value()) {
-        return completion.bytes.error().WithContext("reading object '" + object.path +
-                                                    "' at offset " +
-                                                    std::to_string(chunk.offset));
-      }
-      if (*completion.bytes != chunk.length) {
-        return Error(ErrorCode::kDataLoss,
-                     "object '" + object.path + "' ended at offset " +
-                         std::to_string(chunk.offset + *completion.bytes) + " of " +
-                         std::to_string(object.bytes) + " while it was read");
-      }
-      chunk.done = true;
+  while (!pending_.front().done) FOREBAY_TRY(Reap());
+  return {};
+}
+
+Status ScanPass::ReapBeforeWaiting() {
+  while (options_.gate != nullptr && queue_.in_flight() > 0) FOREBAY_TRY(Reap());
+  return {};
+}
+
+// Waits for at least one read. A tag is the sequence number of a request, so its distance from
+// first_ is its place in pending_.
+Status ScanPass::Reap() {
+  completions_.clear();
+  queue_.Wait(1, completions_);
+  for (const io::Completion& completion : completions_) {
+    FOREBAY_CHECK(completion.tag >= first_ && completion.tag - first_ < pending_.size());
+    Chunk& chunk = pending_[completion.tag - first_];
+    Release(chunk);
+    const catalog::PlannedObject& object = ObjectOf(chunk);
+    if (!completion.bytes.has_value()) {
+      return completion.bytes.error().WithContext("reading object '" + object.path +
+                                                  "' at offset " + std::to_string(chunk.offset));
     }
+    if (*completion.bytes != chunk.length) {
+      return Error(ErrorCode::kDataLoss,
+                   "object '" + object.path + "' ended at offset " +
+                       std::to_string(chunk.offset + *completion.bytes) + " of " +
+                       std::to_string(object.bytes) + " while it was read");
+    }
+    chunk.done = true;
   }
   return {};
 }
@@ -139,6 +176,7 @@ Status ScanPass::FeedFront() {
   }
   // Kept, because the scanner may cut an extent that contains these bytes later.
   if (chunk.length > 0) fed_.push_back(std::move(chunk));
+  if (!cut.empty()) FOREBAY_TRY(ReapBeforeWaiting());
   for (const catalog::CutExtent& extent : cut) FOREBAY_TRY(Emit(object, extent));
   if (!is_last) {
     DropChunksBefore(scan_->NeededFrom());

@@ -19,6 +19,7 @@
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
+#include "server/stage/gfs/request_gate.h"
 #include "server/tier/extent_key.h"
 #include "server/tier/ram/ram_arena.h"
 
@@ -31,6 +32,8 @@ class ScanPass {
     std::uint64_t request_bytes = 0;
     std::uint32_t depth = 1;
     bool past_caches = false;  // do not use bytes that this node has cached
+    // Where the job has a cap on requests, each read takes a permit of this gate. Borrowed.
+    RequestGate* gate = nullptr;
   };
   struct Hooks {
     // An extent is known by its key, and is about to be compared with its first read.
@@ -67,10 +70,18 @@ class ScanPass {
     bool done = false;
     std::shared_ptr<io::File> file;
     tier::ArenaBlock memory;
+    std::optional<RequestGate::Permit> permit;  // while it is in flight
     std::span<std::byte> bytes() const { return memory.bytes().first(length); }
   };
 
   Status IssueAhead();
+  // Submits the read of `chunk`, which has its memory. False: there is no permit for it now.
+  Result<bool> Submit(Chunk& chunk);
+  Status Reap();
+  // Before something that may wait for others: gives back all permits, because the others may wait
+  // for them.
+  Status ReapBeforeWaiting();
+  void Release(Chunk& chunk);
   Result<tier::ArenaBlock> Allocate(std::uint64_t bytes, const std::string& object);
   Status AwaitFront();
   const catalog::PlannedObject& ObjectOf(const Chunk& chunk) const {
@@ -89,6 +100,7 @@ class ScanPass {
   const Hooks hooks_;
   const catalog::ScanPlan& plan_;
   const std::span<const ObjectId> objects_;
+  const Priority priority_{kCataloguePriority};
 
   std::size_t next_object_ = 0;      // of the next request; in objects_
   std::uint64_t next_offset_ = 0;

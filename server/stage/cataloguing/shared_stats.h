@@ -26,14 +26,21 @@ namespace forebay::stage {
 // busy, or whose answer is malformed, is replaced by the next one, and in the end by this node.
 class SharedStats final : public catalog::ObjectStats {
  public:
-  // All are borrowed.
-  SharedStats(Dataset& dataset, plan::Membership& nodes, StatSource& others, LocalStats& local)
-      : dataset_(dataset), nodes_(nodes), others_(others), local_(local) {}
+  // All are borrowed. All nodes must have the same `paths_in_batch`, so that their batches are the
+  // same.
+  SharedStats(Dataset& dataset, plan::Membership& nodes, StatSource& others, LocalStats& local,
+              std::size_t paths_in_batch = limits::kStatPathsMax)
+      : dataset_(dataset),
+        nodes_(nodes),
+        others_(others),
+        local_(local),
+        paths_in_batch_(paths_in_batch) {}
 
   // Blocks until the GFS or another node has answered; a node that does not answer is waited for as
   // long as `others` says. Calls to the GFS are counted by the node that makes them.
   catalog::StatOutcome Stat(std::span<const std::string> paths) override;
   std::size_t batches_at_once() const override;
+  std::size_t paths_in_batch() const override { return paths_in_batch_; }
 
   // The number of paths that were asked for so far.
   std::uint64_t paths_asked() const { return paths_asked_; }
@@ -47,6 +54,7 @@ class SharedStats final : public catalog::ObjectStats {
   plan::Membership& nodes_;
   StatSource& others_;
   LocalStats& local_;
+  const std::size_t paths_in_batch_;
   std::atomic<std::uint64_t> paths_asked_ = 0;
   std::atomic<bool> has_warned_ = false;
 };

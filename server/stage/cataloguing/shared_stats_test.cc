@@ -122,6 +122,12 @@ TEST_F(SharedStatsTest, ANodeDoesNotAskThoseThatAreRankedBehindIt) {
   EXPECT_TRUE(others_.asked.empty());
 }
 
+TEST_F(SharedStatsTest, ABatchHasAsManyPathsAsItIsTold) {
+  EXPECT_EQ(shared_->paths_in_batch(), limits::kStatPathsMax);
+  const SharedStats small(*dataset_, *nodes_, others_, local_, 250);
+  EXPECT_EQ(small.paths_in_batch(), 250U);
+}
+
 TEST_F(SharedStatsTest, AsManyBatchesAreUnderWayAsThereAreNodesUpToALimit) {
   EXPECT_EQ(shared_->batches_at_once(), kNodes);
   UseNode(NodeRank(0), 1);

@@ -32,8 +32,14 @@ struct WholeFile {
 // file is open no longer than its bytes are under way.
 class ExtentReads {
  public:
-  ExtentReads(io::IoQueue& queue, Dataset& dataset, RequestGate& gate, const Priority& priority)
-      : queue_(queue), dataset_(dataset), gate_(gate), priority_(priority), reads_(queue.depth()) {
+  ExtentReads(io::IoQueue& queue, Dataset& dataset, RequestGate& gate, GfsThrottle* throttle,
+              const Priority& priority)
+      : queue_(queue),
+        dataset_(dataset),
+        gate_(gate),
+        throttle_(throttle),
+        priority_(priority),
+        reads_(queue.depth()) {
     for (std::size_t i = reads_.size(); i > 0; --i) free_.push_back(i - 1);
   }
   ExtentReads(const ExtentReads&) = delete;
@@ -78,14 +84,17 @@ class ExtentReads {
   std::size_t in_flight() const { return reads_.size() - free_.size(); }
   // Reads `image` from where `first` begins, in requests of `request_bytes`.
   Status Start(const OneRead& first, std::span<std::byte> image, std::uint64_t request_bytes);
-  // Waits for the permit of the next request. `requests`: how many are to be made, with that one.
-  Result<RequestGate::Permit> AwaitPermit(RequestGate::Group group, std::size_t requests);
+  // Waits for the permit of the next request, of `bytes`. `requests`: how many are to be made, with
+  // that one.
+  Result<RequestGate::Permit> AwaitPermit(RequestGate::Group group, std::size_t requests,
+                                          std::uint64_t bytes);
   Status Reap();
   Status Outcome(const OneRead& read, const io::Completion& completion) const;
 
   io::IoQueue& queue_;
   Dataset& dataset_;
   RequestGate& gate_;
+  GfsThrottle* const throttle_;
   const Priority& priority_;
   std::vector<OneRead> reads_;     // by tag
   std::vector<std::size_t> free_;  // tags
@@ -97,13 +106,16 @@ class ExtentReads {
 // Blocks in the gate only while this thread holds no permit; otherwise it reaps its own reads,
 // which frees permits. A thread that blocked with permits in hand could wait for itself. Places
 // that become free meanwhile must not all go to later demands and background work, or a demanded
-// extent would have to share the bandwidth with these.
+// extent would have to share the bandwidth with these. And no permit is taken while the caps of the
+// job leave no room for the request: a more urgent one may come meanwhile, and needs the permit.
 Result<RequestGate::Permit> ExtentReads::AwaitPermit(RequestGate::Group group,
-                                                     std::size_t requests) {
+                                                     std::size_t requests, std::uint64_t bytes) {
+  const auto amount = static_cast<double>(bytes);
   while (in_flight() > 0) {
     // It can make as many as it has tags.
     const std::size_t wanted = std::min(requests, free_.size());
-    if (wanted > 0) {
+    const bool has_room = throttle_ == nullptr || throttle_->HasRoom(Cap::kBytes, amount);
+    if (wanted > 0 && has_room) {
       if (const auto permit = gate_.TryAcquire(priority_, group)) {
         if (want_) want_->Renew(wanted - 1);
         return *permit;
@@ -113,6 +125,7 @@ Result<RequestGate::Permit> ExtentReads::AwaitPermit(RequestGate::Group group,
     if (want_) want_->Set(wanted);
     FOREBAY_TRY(Reap());
   }
+  if (throttle_ != nullptr) throttle_->Await(Cap::kBytes, amount);
   // The places that are kept for this extent are kept until it has one of them.
   const RequestGate::Permit permit = gate_.Acquire(priority_, group);
   want_.reset();
@@ -125,7 +138,7 @@ Status ExtentReads::Start(const OneRead& first, std::span<std::byte> image,
   for (std::uint64_t done = 0; done < image.size(); done += request_bytes) {
     const std::uint64_t length = std::min<std::uint64_t>(request_bytes, image.size() - done);
     const std::uint64_t left = (image.size() - done + request_bytes - 1) / request_bytes;
-    FOREBAY_ASSIGN(const RequestGate::Permit permit, AwaitPermit(group, left));
+    FOREBAY_ASSIGN(const RequestGate::Permit permit, AwaitPermit(group, left, length));
     // There is a free tag: AwaitPermit returns with one, because a caller without one reaps first.
     const std::size_t tag = free_.back();
     OneRead read = first;
@@ -324,13 +337,14 @@ Status GfsReader::ReadRange(io::IoQueue& queue, Dataset& dataset,
                             const catalog::Catalog& catalog, const catalog::ExtentInfo& info,
                             const Priority& priority, std::span<std::byte> image,
                             bool past_caches) {
+  const GfsThrottle::Caller caller(throttle_, priority);
   FOREBAY_ASSIGN(const std::shared_ptr<OpenObject> object,
                  OpenShared(dataset, catalog, info.first_object));
   if (past_caches) object->file->DropCached();
   const catalog::ObjectInfo described = catalog.object(info.first_object);
   Status status;
   {
-    ExtentReads reads(queue, dataset, gate_, priority);
+    ExtentReads reads(queue, dataset, gate_, throttle_, priority);
     status = reads.Read(described, {object, object->file.get()}, info.object_offset, image,
                         request_bytes_);
     if (status.has_value()) status = reads.Finish();
@@ -351,7 +365,8 @@ Status GfsReader::ReadRange(io::IoQueue& queue, Dataset& dataset,
 Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
                           std::span<const catalog::ObjectInfo> objects, const Priority& priority,
                           std::span<std::byte> image, bool past_caches) {
-  ExtentReads reads(queue, dataset, gate_, priority);
+  const GfsThrottle::Caller caller(throttle_, priority);
+  ExtentReads reads(queue, dataset, gate_, throttle_, priority);
   std::uint64_t placed = 0;
   for (const catalog::ObjectInfo& object : objects) {
     // Checked before the read, which would otherwise write behind the image.
@@ -433,6 +448,7 @@ Status GfsReader::CheckAnswers(const Dataset& dataset, const catalog::Catalog& c
 Status GfsReader::ReadPieces(io::IoQueue& queue, Dataset& dataset,
                              const catalog::Catalog& catalog,
                              std::span<const tier::SourceRead> reads, const Priority& priority) {
+  const GfsThrottle::Caller caller(throttle_, priority);
   // All objects are checked before the first read, so that a batch does not begin in vain.
   std::vector<ObjectRange> ranges;
   for (const tier::SourceRead& read : reads) FOREBAY_TRY(CutAtObjects(catalog, read, ranges));
@@ -468,7 +484,7 @@ Status GfsReader::ReadRanges(io::IoQueue& queue, Dataset& dataset,
   {
     // This block ends when no read is under way, also after an error: only then are objects
     // checked.
-    ExtentReads under_way(queue, dataset, gate_, priority);
+    ExtentReads under_way(queue, dataset, gate_, throttle_, priority);
     for (const ObjectRange& range : ranges) {
       const std::shared_ptr<OpenObject>& object = objects[range.object];
       status = under_way.Read(catalog.object(range.object), {object, object->file.get()},

@@ -18,6 +18,7 @@
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
 #include "server/stage/gfs/gfs_calls.h"
+#include "server/stage/gfs/gfs_throttle.h"
 #include "server/stage/gfs/request_gate.h"
 #include "server/tier/piece_source.h"
 
@@ -26,10 +27,12 @@ namespace forebay::stage {
 // Thread-safe; each caller brings its own queue.
 class GfsReader {
  public:
-  // Both are borrowed. `gate` decides which extent's requests come first. `calls` tells which
-  // objects do not answer; null: this is not checked.
-  GfsReader(std::uint64_t request_bytes, RequestGate& gate, GfsCalls* calls = nullptr)
-      : request_bytes_(request_bytes), gate_(gate), calls_(calls) {}
+  // All are borrowed. `gate` decides which extent's requests come first. `calls` tells which
+  // objects do not answer; null: this is not checked. `throttle` is that of the back end; null:
+  // there is none.
+  GfsReader(std::uint64_t request_bytes, RequestGate& gate, GfsCalls* calls = nullptr,
+            GfsThrottle* throttle = nullptr)
+      : request_bytes_(request_bytes), gate_(gate), calls_(calls), throttle_(throttle) {}
 
   // Fills `image`, as long as the extent, with the extent's bytes. kFailedPrecondition: an object
   // has another size or modification time than in the catalog, before or after the read; kDataLoss:
@@ -98,6 +101,7 @@ class GfsReader {
   const std::uint64_t request_bytes_;
   RequestGate& gate_;
   GfsCalls* const calls_;
+  GfsThrottle* const throttle_;
   Mutex mutex_;
   std::unordered_map<ObjectKey, std::shared_ptr<OpenObject>, ObjectKeyHash> open_
       FOREBAY_GUARDED_BY(mutex_);

@@ -127,8 +127,9 @@ class HeldObjectTest : public ::testing::Test {
   io::FaultyBackend faulty_{memory_, faults_};
   io::ManualClock clock_;
   GfsCalls calls_{kHungAfterMs, clock_};
+  GfsThrottle throttle_{clock_};
   GfsPatience patience_{PatienceOptions{}};
-  PatientBackend backend_{faulty_, patience_, calls_};
+  PatientBackend backend_{faulty_, patience_, calls_, throttle_};
   std::unique_ptr<tier::RamArena> arena_;
   std::unique_ptr<io::Directory> ssd_;
   std::unique_ptr<tier::SegmentStore> store_;

@@ -19,12 +19,14 @@ namespace {
 struct CallKeepers {
   GfsPatience& patience;
   GfsCalls& calls;
+  GfsThrottle& throttle;
 };
 
-// The name of a call and its object, for messages.
+// The name of a call and its object, for messages; and whether a try counts as an open.
 struct CallName {
   std::string_view what;
   GfsCalls::Object object;
+  bool is_open = false;
 };
 
 // Calls `call` until it succeeds or its error is final. Calls `reopen`, which returns a Status,
@@ -33,6 +35,11 @@ template <typename Call, typename Reopen>
 auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen reopen)
     -> decltype(call()) {
   GfsPatience& patience = keepers.patience;
+  const auto admit = [&] {
+    return name.is_open ? keepers.throttle.Take(Cap::kOpens, 1) : Status();
+  };
+  // Before the call is registered: it is not late while it waits for its turn.
+  FOREBAY_TRY(admit());
   GfsCalls::Call under_way(keepers.calls, name.what, name.object);
   GfsPatience::Attempt attempt;
   Status opened;
@@ -47,12 +54,13 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
     // The call stays registered during the pause: it is late if it takes too long with its retries.
     under_way.Pause();
     patience.Sleep(*delay_ms);
+    opened = admit();
     under_way.TryAgain();
     // Opening is a call to the GFS, too, and belongs to the next try: it waits for the pause, and
     // comes after TryAgain, so that GfsCalls reports it if it hangs. If it fails for a time, the
     // old handle stays, and the try after that uses it.
     const bool needs_reopen = RemedyOf(FailureSource::kGfs, result.error()) == Remedy::kReopen;
-    opened = needs_reopen ? reopen() : Status();
+    if (opened.has_value() && needs_reopen) opened = reopen();
   }
 }
 
@@ -64,10 +72,11 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
 class GfsRoot {
  public:
   // Without `directory` (null), the first call that needs the directory opens it.
-  GfsRoot(io::IoBackend& backend, std::string path,
+  GfsRoot(io::IoBackend& backend, GfsThrottle& throttle, std::string path,
           std::optional<std::uint64_t> file_system_type,
           std::unique_ptr<io::Directory> directory)
       : backend_(backend),
+        throttle_(throttle),
         path_(std::move(path)),
         file_system_type_(file_system_type),
         directory_(std::move(directory)) {}
@@ -108,6 +117,7 @@ class GfsRoot {
 
   // Without the lock: the call may block for long, and others use the old handle meanwhile.
   Result<Opened> Open() {
+    FOREBAY_TRY(throttle_.Take(Cap::kOpens, 1));
     FOREBAY_ASSIGN(std::shared_ptr<io::Directory> directory, backend_.OpenDirectory(path_));
     Opened opened{.directory = std::move(directory), .file_system_type = {}};
     if (const auto space = opened.directory->FreeSpace()) {
@@ -128,6 +138,7 @@ class GfsRoot {
   }
 
   io::IoBackend& backend_;
+  GfsThrottle& throttle_;
   const std::string path_;
   mutable Mutex mutex_;
   // At the first opening; unset: unknown, so any is accepted.
@@ -171,11 +182,13 @@ class PatientFile final : public io::File {
   // bytes of the two must not be mixed.
   Status Reopen() const {
     FOREBAY_ASSIGN(std::shared_ptr<io::Directory> root, root_->directory());
+    FOREBAY_TRY(keepers_.throttle.Take(Cap::kOpens, 1));
     auto opened = root->Open(path_, mode_);
     if (!opened.has_value()) {
       // The root may be stale too.
       FOREBAY_TRY(root_->Reopen());
       FOREBAY_ASSIGN(root, root_->directory());
+      FOREBAY_TRY(keepers_.throttle.Take(Cap::kOpens, 1));
       opened = root->Open(path_, mode_);
     }
     FOREBAY_TRY(opened);
@@ -212,8 +225,10 @@ class PatientDirectory final : public io::Directory {
   template <typename Call>
   auto Retried(std::string_view what, std::string_view path, Call call) {
     using Answer = decltype(call(std::declval<io::Directory&>()));
+    CallName name = root_->Named(what, path);
+    name.is_open = true;
     return Persist(
-        keepers_, root_->Named(what, path),
+        keepers_, name,
         [&]() -> Answer {
           FOREBAY_ASSIGN(const std::shared_ptr<io::Directory> directory, root_->directory());
           return call(*directory);
@@ -280,6 +295,7 @@ class PatientQueue final : public io::IoQueue {
   PatientQueue(std::unique_ptr<io::IoQueue> inner, const CallKeepers& keepers)
       : patience_(keepers.patience),
         calls_(keepers.calls),
+        throttle_(keepers.throttle),
         slots_(inner->depth()),
         inner_(std::move(inner)) {
     for (std::size_t i = slots_.size(); i > 0; --i) free_.push_back(i - 1);
@@ -292,14 +308,15 @@ class PatientQueue final : public io::IoQueue {
                        std::to_string(depth()) + " operations; " +
                        std::to_string(operations.size()) + " more do not fit");
     }
+    // Before anything is registered: a read is not late while it waits for its turn.
+    for (const io::Operation& operation : operations) FOREBAY_TRY(Admit(operation));
     passed_.clear();
     for (const io::Operation& operation : operations) {
       const std::size_t index = free_.back();
       free_.pop_back();
       Slot& slot = slots_[index];
       slot.operation = operation;
-      // Files of the local node are no PatientFiles: their errors are not repeated.
-      slot.file = dynamic_cast<PatientFile*>(operation.file);
+      slot.file = OfGfs(operation);
       if (slot.file != nullptr) {
         const CallName name = slot.file->Named("read");
         slot.call.emplace(calls_, name.what, name.object);
@@ -360,6 +377,16 @@ class PatientQueue final : public io::IoQueue {
     bool needs_reopen = false;
     std::optional<Error> error;  // of the last try
   };
+
+  // The file, if it is one of the GFS. Those of the local node are no PatientFiles: their errors
+  // are not repeated, and they do not count.
+  static PatientFile* OfGfs(const io::Operation& operation) {
+    return dynamic_cast<PatientFile*>(operation.file);
+  }
+  Status Admit(const io::Operation& operation) {
+    if (OfGfs(operation) == nullptr) return {};
+    return throttle_.Take(Cap::kBytes, static_cast<double>(operation.buffer.size()));
+  }
 
   io::Operation InnerOf(std::size_t index) {
     Slot& slot = slots_[index];
@@ -430,14 +457,12 @@ class PatientQueue final : public io::IoQueue {
     });
     for (const std::size_t index : due_) {
       Slot& slot = slots_[index];
-      slot.call->TryAgain();
       Status status;
       // Once the daemon stops nothing is reopened: the GFS could keep the daemon waiting.
-      if (is_stopped) {
-        status = *slot.error;
-      } else if (slot.needs_reopen) {
-        status = slot.file->Reopen();
-      }
+      if (is_stopped) status = *slot.error;
+      if (status.has_value()) status = Admit(slot.operation);
+      slot.call->TryAgain();
+      if (status.has_value() && slot.needs_reopen) status = slot.file->Reopen();
       if (status.has_value()) {
         const io::Operation inner = InnerOf(index);
         status = inner_->Submit({&inner, 1});
@@ -453,6 +478,7 @@ class PatientQueue final : public io::IoQueue {
 
   GfsPatience& patience_;
   GfsCalls& calls_;
+  GfsThrottle& throttle_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_;
   std::vector<std::size_t> paused_;  // slots between two tries
@@ -482,15 +508,17 @@ Result<std::unique_ptr<io::Directory>> PatientBackend::OpenGfsDirectory(std::str
                 opened.error().message());
     }
   }
-  auto root = std::make_shared<GfsRoot>(inner_, std::string(path), file_system_type,
+  auto root = std::make_shared<GfsRoot>(inner_, throttle_, std::string(path), file_system_type,
                                         std::move(directory));
-  return std::make_unique<PatientDirectory>(std::move(root), CallKeepers{patience_, calls_});
+  return std::make_unique<PatientDirectory>(std::move(root),
+                                            CallKeepers{patience_, calls_, throttle_});
 }
 
 Result<std::unique_ptr<io::IoQueue>> PatientBackend::CreateQueue(
     const io::QueueOptions& options) {
   FOREBAY_ASSIGN(std::unique_ptr<io::IoQueue> inner, inner_.CreateQueue(options));
-  return std::make_unique<PatientQueue>(std::move(inner), CallKeepers{patience_, calls_});
+  return std::make_unique<PatientQueue>(std::move(inner),
+                                        CallKeepers{patience_, calls_, throttle_});
 }
 
 }  // namespace forebay::stage

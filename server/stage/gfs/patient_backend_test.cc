@@ -41,7 +41,7 @@ class PatientBackendTest : public ::testing::Test {
   }
   void Open(const PatienceOptions& options) {
     patience_.emplace(options);
-    backend_.emplace(faulty_, *patience_, calls_);
+    backend_.emplace(faulty_, *patience_, calls_, throttle_);
     root_ = Take(backend_->OpenGfsDirectory("/gfs"));
   }
   // Makes every call of kind `call` fail, until `count` calls have failed; the returned thread then
@@ -60,6 +60,7 @@ class PatientBackendTest : public ::testing::Test {
   std::vector<std::byte> bytes_;
   io::ManualClock clock_;
   GfsCalls calls_{kHungAfterMs, clock_};
+  GfsThrottle throttle_{clock_};
   std::optional<GfsPatience> patience_;
   std::optional<PatientBackend> backend_;
   std::unique_ptr<io::Directory> root_;
@@ -221,7 +222,7 @@ class MountedBackend final : public io::IoBackend {
 TEST_F(PatientBackendTest, TheEmptyMountPointIsNotTakenForTheGfsWhileThatIsRemounted) {
   MountedBackend mounted(faulty_);
   GfsPatience patience({.retry_for_ms = 60'000, .retry_max_interval_ms = 10});
-  PatientBackend backend(mounted, patience, calls_);
+  PatientBackend backend(mounted, patience, calls_, throttle_);
   const auto root = Take(backend.OpenGfsDirectory("/gfs"));
   const auto file = Take(root->Open("a/data.bin", io::OpenMode::kRead));
   // Unmounts the GFS, and mounts it again once its path was opened meanwhile.
@@ -276,7 +277,7 @@ TEST_F(PatientBackendTest, ARootThatCannotBeOpenedForAWhileIsOpenedByTheCallThat
   for (const int transient : {EIO, ESTALE, ENOTCONN}) {
     ClosedBackend closed(faulty_);
     GfsPatience patience({.retry_for_ms = 60'000, .retry_max_interval_ms = 10});
-    PatientBackend backend(closed, patience, calls_);
+    PatientBackend backend(closed, patience, calls_, throttle_);
     closed.error = transient;
     const auto root = Take(backend.OpenGfsDirectory("/gfs"));
     const std::jthread outage([&] {
@@ -295,7 +296,7 @@ TEST_F(PatientBackendTest, ARootThatCannotBeOpenedForAWhileIsOpenedByTheCallThat
 TEST_F(PatientBackendTest, ARootThatCannotBeOpenedIsNamed) {
   ClosedBackend closed(faulty_);
   GfsPatience patience({.retry_for_ms = 0});
-  PatientBackend backend(closed, patience, calls_);
+  PatientBackend backend(closed, patience, calls_, throttle_);
   closed.error = EIO;
   const auto root = Take(backend.OpenGfsDirectory("/gfs"));
   const auto listed = root->List("a");
@@ -309,7 +310,7 @@ TEST_F(PatientBackendTest, ARootThatCannotBeOpenedIsNamed) {
 TEST_F(PatientBackendTest, AGfsThatIsNotMountedAgainIsSaidToBeMissing) {
   MountedBackend mounted(faulty_);
   GfsPatience patience({.retry_for_ms = 50, .retry_max_interval_ms = 10});
-  PatientBackend backend(mounted, patience, calls_);
+  PatientBackend backend(mounted, patience, calls_, throttle_);
   const auto root = Take(backend.OpenGfsDirectory("/gfs"));
   mounted.is_mounted = false;
   faults_.Arm({.kind = FaultKind::kStale, .call = std::nullopt, .is_persistent = true});

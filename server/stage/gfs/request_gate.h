@@ -22,6 +22,8 @@ namespace forebay::stage {
 using Priority = std::atomic<std::uint64_t>;
 // Lowest priority (background work): added to a value, it puts that behind all demands.
 inline constexpr std::uint64_t kBackgroundPriority = std::uint64_t{1} << 63;
+// Of what catalogs are built from: behind all demands.
+inline constexpr std::uint64_t kCataloguePriority = kBackgroundPriority - 1;
 
 // Thread-safe.
 class RequestGate {

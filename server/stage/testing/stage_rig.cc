@@ -32,6 +32,8 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
   staging.readers = options.readers;
   staging.request_bytes = options.request_bytes;
   staging.scan_depth = options.scan_depth;
+  staging.requests = options.requests;
+  staging.has_request_cap = options.has_request_cap;
   staging.ram_home_bytes = options.ram_bytes / 1000 * 940 - options.reserve_bytes;
   staging.ram_working_bytes = options.reserve_bytes;
   if (options.saves_catalogs) {

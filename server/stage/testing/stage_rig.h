@@ -27,6 +27,8 @@ struct RigOptions {
   std::uint32_t readers = 2;
   std::uint64_t request_bytes = 16 << 10;
   std::uint32_t scan_depth = 4;
+  std::uint32_t requests = 8;
+  bool has_request_cap = false;
   bool saves_catalogs = false;  // the back end must be a real one then
   std::string ssd_folder = "/ssd";  // beneath the rig's folder
   tier::NextUse next_use = nullptr;  // null: nothing is needed any more

@@ -191,8 +191,8 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   self.backend_ = &backend;
   if (options.patience) {
     self.patience_ = std::make_unique<stage::GfsPatience>(*options.patience);
-    self.patient_ =
-        std::make_unique<stage::PatientBackend>(backend, *self.patience_, self.gfs_calls_);
+    self.patient_ = std::make_unique<stage::PatientBackend>(
+        backend, *self.patience_, self.gfs_calls_, self.gfs_throttle_);
   }
   FOREBAY_ASSIGN(self.arena_, tier::RamArena::Create({.capacity_bytes = options.ram_bytes,
                                                       .region_bytes = 1 << 30,

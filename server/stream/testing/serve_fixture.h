@@ -196,6 +196,7 @@ class ServeFixture {
   io::SteadyClock clock_;
   io::IoBackend* backend_ = nullptr;
   stage::GfsCalls gfs_calls_{/*hung_after_ms=*/30'000, clock_};
+  stage::GfsThrottle gfs_throttle_{clock_};  // without caps
   std::unique_ptr<stage::GfsPatience> patience_;    // null: an error is final at once
   std::unique_ptr<stage::PatientBackend> patient_;  // likewise
   std::unique_ptr<io::Directory> ssd_directory_;

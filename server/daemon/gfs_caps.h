@@ -1,0 +1,35 @@
+// GfsCaps: the caps on the job's use of the GFS, as the configuration says, and what follows from
+// them for one node.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/contract/result.h"
+#include "server/daemon/config/config.h"
+#include "server/stage/gfs/cap_share.h"
+
+namespace forebay::daemon {
+
+struct GfsCaps {
+  stage::CapRates rates = {};    // of the job; 0: none
+  std::uint64_t requests = 0;    // of the job; 0: none
+
+  // The configuration's. Errors name the key.
+  static Result<GfsCaps> Of(const Config& config);
+  bool has_rates() const { return rates != stage::CapRates{}; }
+  // "50000000 bytes/s, 100 opens/s, 64 requests", for comparison between nodes; "none".
+  std::string Text() const;
+  // The size of a GFS read: `request_bytes`, or less where that would take longer than a node may
+  // save up, so that the cap holds within short times, too.
+  std::uint64_t RequestBytes(std::uint64_t request_bytes, std::uint32_t node_count) const;
+  // Files whose sizes a node is asked for in one request: so few that it gets them from the GFS
+  // long before the request's deadline.
+  std::size_t StatBatchPaths(std::uint32_t node_count) const;
+  // The requests that this node may have in flight: `node_requests`, or its part of the cap.
+  // kInvalidArgument: there are more nodes than requests.
+  Result<std::uint32_t> Requests(std::uint32_t node_requests, std::uint32_t node,
+                                 std::uint32_t node_count) const;
+};
+
+}  // namespace forebay::daemon

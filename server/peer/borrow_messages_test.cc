@@ -1,0 +1,130 @@
+// Requests to borrow a part of another node's share of the job's caps: what is read is what was
+// written, anything else is refused by both sides, and a node lends what it does not need.
+#include <cstdint>
+#include <future>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "forebay/v1/peer.pb.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/manual_clock.h"
+#include "server/peer/peer_requests.h"
+#include "server/peer/testing/peer_rig.h"
+#include "server/probe/node_prober.h"
+
+namespace forebay::peer::borrow_messages_test {
+
+using stage::CapRates;
+
+constexpr std::size_t kNodes = 3;
+
+grpc::ByteBuffer BufferOf(const google::protobuf::MessageLite& message) {
+  const grpc::Slice slice(message.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+TEST(BorrowMessagesTest, ARequestAndAnAnswerAreReadAsTheyWereWritten) {
+  const CapRates rates = {12.5e6, 0.006};
+  const auto asked = ParseBorrowAsked(
+      WriteRequest(BorrowAsked{.identity = 5, .from = NodeRank(2), .wanted = rates}), kNodes);
+  ASSERT_TRUE(asked.has_value()) << asked.error().ToString();
+  EXPECT_EQ(asked->identity, 5U);
+  EXPECT_EQ(asked->from, NodeRank(2));
+  EXPECT_EQ(asked->wanted, rates);
+  EXPECT_EQ(ParseBorrowReply(WriteBorrowReply(rates)), rates);
+}
+
+TEST(BorrowMessagesTest, WhatCannotBeIsRefused) {
+  for (const double rate : {-1.0, std::numeric_limits<double>::quiet_NaN(),
+                            std::numeric_limits<double>::infinity()}) {
+    v1::BorrowRequest request;
+    request.set_opens_per_s(rate);
+    EXPECT_EQ(ParseBorrowAsked(BufferOf(request), kNodes).error().code(),
+              ErrorCode::kInvalidArgument);
+    v1::BorrowReply reply;
+    reply.set_bytes_per_s(rate);
+    EXPECT_EQ(ParseBorrowReply(BufferOf(reply)).error().code(), ErrorCode::kInvalidArgument);
+  }
+  v1::BorrowRequest of_nobody;
+  of_nobody.set_from(kNodes);
+  EXPECT_EQ(ParseBorrowAsked(BufferOf(of_nobody), kNodes).error().code(),
+            ErrorCode::kInvalidArgument);
+}
+
+// A transport of a node that answers: it has nobody to probe.
+class NobodyAnswers final : public probe::ProbeTransport {
+ public:
+  void Probe(NodeRank, std::optional<NodeRank>, const probe::Gossip&, std::int64_t,
+             Done done) override {
+    done(Error(ErrorCode::kUnavailable, "nobody is there"));
+  }
+  void GiveUp(NodeRank) override {}
+};
+
+class BorrowOverGrpcTest : public testing::Test {
+ protected:
+  // The node that answers (rank 1 of 2), with caps or not, and the one that asks (rank 0).
+  void Start(bool has_caps) {
+    throttle_.Begin({.caps = {8e6, 0}, .node_count = 2, .self = PeerRig::kNode});
+    // It has needed nothing for two seconds, so it lends.
+    for (int i = 0; i < 2; ++i) {
+      manual_.AdvanceNs(1'000'000'000);
+      throttle_.Tick([](NodeRank) { return true; });
+    }
+    auto made = PeerRig::Create({.serves = false});
+    ASSERT_TRUE(made.has_value()) << made.error().ToString();
+    rig_ = std::move(*made);
+    rig_->prober = &prober_;
+    rig_->throttle = has_caps ? &throttle_ : nullptr;
+    FOREBAY_EXPECT_OK(rig_->Serve());
+    FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
+  }
+  Result<CapRates> Borrow(const CapRates& wanted, NodeRank lender = PeerRig::kNode) {
+    const auto outcome = std::make_shared<std::promise<Result<CapRates>>>();
+    rig_->peers().Borrow(lender, wanted, rig_->rig().clock().NowNs() + 20'000'000'000,
+                         [outcome](const Result<CapRates>& lent) { outcome->set_value(lent); });
+    return outcome->get_future().get();
+  }
+
+  io::ManualClock manual_;
+  stage::GfsThrottle throttle_{manual_};
+  io::SteadyClock clock_;
+  plan::Membership nodes_{PeerRig::kNode, {{.rank = NodeRank(0), .weight = 1, .identity = 1},
+                                           {.rank = NodeRank(1), .weight = 1, .identity = 2}}};
+  NobodyAnswers nobody_;
+  probe::NodeProber prober_{{.transport = nobody_,
+                             .nodes = nodes_,
+                             .clock = clock_,
+                             .name = [](NodeRank) { return std::string("a node"); }}};
+  std::unique_ptr<PeerRig> rig_;
+};
+
+TEST_F(BorrowOverGrpcTest, ANodeLendsWhatItDoesNotNeedAndDoesWithoutIt) {
+  Start(/*has_caps=*/true);
+  EXPECT_EQ(Borrow({1e6, 7}), (CapRates{1e6, 0}));
+  EXPECT_EQ(throttle_.figures(stage::Cap::kBytes).rate, 3e6);
+}
+
+TEST_F(BorrowOverGrpcTest, ANodeWithoutCapsOrThatIsGoneLendsNothing) {
+  Start(/*has_caps=*/false);
+  EXPECT_EQ(Borrow({1e6, 0}).error().code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(Borrow({1e6, 0}, NodeRank(9)).error().code(), ErrorCode::kUnavailable);
+  rig_->StopServer();
+  EXPECT_EQ(Borrow({1e6, 0}).error().code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(BorrowOverGrpcTest, ANodeOfAnotherLaunchGetsNothing) {
+  Start(/*has_caps=*/true);
+  PeerIdentity other = PeerRig::AskingIdentity();
+  other.node_list_digest = 99;
+  FOREBAY_EXPECT_OK(rig_->Connect(rig_->address(), other));
+  EXPECT_EQ(Borrow({1e6, 0}).error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(throttle_.figures(stage::Cap::kBytes).rate, 4e6);
+}
+
+}  // namespace forebay::peer::borrow_messages_test

@@ -1,0 +1,140 @@
+// CapShare: this node's share of the caps that the job has on its use of the GFS (bytes/s and
+// opens/s). Every node begins with an equal share, and nodes lend each other what they do not use.
+// So the rates of all nodes together never exceed a cap, whatever messages or nodes are lost, and
+// no node is a master. This class has no clock, no thread and no network: times are arguments.
+//
+// A loan ends by time alone. The lender does without it from the moment at which it grants it, for
+// kLoanNs. The borrower counts kLoanNs from the moment at which it asked, which is earlier, so it
+// stops first. A node that is lost takes its share with it: nobody uses that until it comes back,
+// because a node that only is cut off still uses it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "proto/contract/ids.h"
+
+namespace forebay::stage {
+
+// What is capped: bytes that are read; opens, stats by path and listings of directories.
+enum class Cap : std::uint8_t { kBytes, kOpens };
+inline constexpr std::array<Cap, 2> kCaps = {Cap::kBytes, Cap::kOpens};
+// Per second, by Cap.
+using CapRates = std::array<double, kCaps.size()>;
+
+struct CapShareOptions {
+  CapRates caps = {};  // of the job; 0: none
+  std::uint32_t node_count = 1;
+  NodeRank self = NodeRank(0);
+  // This daemon takes the place of a killed one, which may have lent parts of its share. They are
+  // not used before those loans have ended.
+  bool has_returned = false;
+};
+
+class CapShare {
+ public:
+  // How long a loan lasts. The share of a node that suddenly needs it is back after this time.
+  static constexpr std::int64_t kLoanNs = 3'000'000'000;
+  // What a node may save up while it uses nothing: its rate for this time.
+  static constexpr double kBurstSeconds = 0.05;
+  // The part of its share that a node never lends, so that its own next request does not wait long.
+  static constexpr double kKeptPart = 1.0 / 16;
+  // Nodes that are asked in one call of Tick.
+  static constexpr std::size_t kAsksMax = 16;
+
+  CapShare(const CapShareOptions& options, std::int64_t now_ns);
+
+  bool IsCapped(Cap cap) const { return At(cap).job > 0; }
+  // Whether `amount` may be used now. An amount above what can be saved up may be used as soon as
+  // that is saved up; the rest becomes a debt, for which later uses wait.
+  bool CanTake(Cap cap, double amount, std::int64_t now_ns);
+  void Take(Cap cap, double amount, std::int64_t now_ns);
+  // How long until CanTake, if the rate stays as it is.
+  std::int64_t NsUntil(Cap cap, double amount, std::int64_t now_ns);
+  // Calls have waited for this cap for so long, in sum.
+  void AddWait(Cap cap, std::int64_t waited_ns) { At(cap).waited_ns += waited_ns; }
+
+  struct Ask {
+    NodeRank lender = NodeRank(0);
+    CapRates wanted = {};  // at most so much
+  };
+  // Call about once a second. Returns the nodes to ask for a loan now. `lives` says which nodes
+  // answer.
+  std::vector<Ask> Tick(std::int64_t now_ns, const std::function<bool(NodeRank)>& lives);
+  // Another node asks. Returns what it gets, which this node does without from now on.
+  CapRates Lend(NodeRank borrower, const CapRates& wanted, std::int64_t now_ns);
+  // The answer of `lender` to a request that was sent at `asked_ns`. It takes the place of an
+  // earlier loan from that node.
+  void Borrowed(NodeRank lender, const CapRates& granted, std::int64_t asked_ns,
+                std::int64_t now_ns);
+
+  struct Figures {
+    double job_rate = 0;   // the cap; 0: none
+    double node_rate = 0;  // this node's part of it without loans
+    double rate = 0;       // that it may use now
+    double lent = 0;
+    double borrowed = 0;
+    double recent = 0;     // used per second, up to the last call of Tick
+    double used = 0;       // since the start
+    double waited_s = 0;   // calls have waited for it, in sum, since the start
+  };
+  Figures figures(Cap cap, std::int64_t now_ns);
+
+ private:
+  struct State {
+    double job = 0;
+    double own = 0;    // job / node_count
+    double saved = 0;  // may be used at once; negative: a debt
+    double used = 0;
+    double used_at_tick = 0;
+    double recent = 0;  // used per second lately
+    std::int64_t waited_ns = 0;
+    std::int64_t waited_at_tick_ns = 0;
+    bool is_short = false;  // calls waited for a large part of the time before the last tick
+    // Ticks since it was short. 0 at the start, because a node does not know yet what it will need.
+    int ticks_with_enough = 0;
+  };
+  struct Loan {
+    NodeRank node = NodeRank(0);  // the other one
+    CapRates rates = {};
+    std::int64_t end_ns = 0;
+  };
+
+  static std::size_t Index(Cap cap) { return static_cast<std::size_t>(cap); }
+  State& At(Cap cap) { return states_[Index(cap)]; }
+  const State& At(Cap cap) const { return states_[Index(cap)]; }
+  // Adds what has become usable since the last call.
+  void Advance(std::int64_t now_ns);
+  void SaveUntil(std::int64_t now_ns);
+  // Adds up the loans, after one began or ended.
+  void Recount();
+  double LentTo(NodeRank borrower, Cap cap) const;
+  double Rate(Cap cap) const;
+  // What this node needs of its own share.
+  double Kept(const State& state) const;
+  // What it would use if it could.
+  double Wanted(const State& state) const;
+  double Lendable(Cap cap, NodeRank borrower) const;
+  bool HasBorrowedFrom(NodeRank lender) const;
+  std::vector<NodeRank> LendersToAsk(bool asks_new_ones, std::int64_t now_ns,
+                                     const std::function<bool(NodeRank)>& lives);
+
+  const CapShareOptions options_;
+  std::array<State, kCaps.size()> states_;
+  std::int64_t saved_at_ns_;
+  std::int64_t ticked_ns_;
+  std::int64_t whole_from_ns_;  // until then, only the part that is never lent is this node's
+  std::vector<Loan> lent_;      // renewals overlap: there may be several to a node
+  std::vector<Loan> borrowed_;  // one from each node
+  CapRates lent_rates_ = {};    // of all loans
+  CapRates borrowed_rates_ = {};
+  // Nodes that have asked lately, and until when they count: they share what there is.
+  std::unordered_map<NodeRank, std::int64_t, IdHash> askers_;
+  std::uint32_t next_lender_ = 0;  // distance from this node
+};
+
+}  // namespace forebay::stage

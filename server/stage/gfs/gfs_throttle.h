@@ -1,0 +1,92 @@
+// GfsThrottle: lets calls to the GFS begin no faster than this node's share of the job's caps
+// allows (CapShare). PatientBackend asks it before each try of each call, so nothing that the
+// daemon reads from data sets passes by it. Without caps it only counts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/io/clock.h"
+#include "server/stage/gfs/cap_share.h"
+#include "server/stage/gfs/request_gate.h"
+
+namespace forebay::stage {
+
+// Thread-safe; `clock` is borrowed.
+class GfsThrottle {
+ public:
+  explicit GfsThrottle(io::Clock& clock) : clock_(clock) {}
+
+  // Caps count from now on. To be called once, when the nodes of the job are known; before, calls
+  // are not held up.
+  void Begin(const CapShareOptions& options);
+
+  // While it exists, calls of its thread have this priority, in the order of RequestGate. Other
+  // calls, such as those that build catalogs, come after all demands and before background work.
+  // One for a thread at a time; both are borrowed. Null: without effect.
+  class Caller {
+   public:
+    Caller(GfsThrottle* throttle, const Priority& priority);
+    ~Caller();
+    Caller(const Caller&) = delete;
+    Caller& operator=(const Caller&) = delete;
+
+   private:
+    GfsThrottle* const throttle_;
+  };
+
+  // Blocks until `amount` may be used, and counts it as used. kCancelled after Stop.
+  Status Take(Cap cap, double amount);
+  // Blocks until Take would not, and takes nothing. For a thread that should wait before it
+  // occupies something that others need. Returns at once after Stop.
+  void Await(Cap cap, double amount);
+  // Whether Await would return at once.
+  bool HasRoom(Cap cap, double amount);
+  // From now on nothing waits.
+  void Stop();
+  // Threads that have waited for longer than this.
+  std::vector<std::thread::id> WaitingThreads(std::int64_t longer_than_ns) const;
+
+  // As CapShare; without effect before Begin.
+  std::vector<CapShare::Ask> Tick(const std::function<bool(NodeRank)>& lives);
+  CapRates Lend(NodeRank borrower, const CapRates& wanted);
+  void Borrowed(NodeRank lender, const CapRates& granted, std::int64_t asked_ns);
+  CapShare::Figures figures(Cap cap) const;
+
+ private:
+  struct Waiter {
+    Cap cap = Cap::kBytes;
+    const Priority* priority = nullptr;  // null: that of a caller without one
+    std::thread::id thread;
+    std::int64_t since_ns = 0;
+    std::int64_t counted_ns = 0;  // its wait was added to the share until then
+  };
+  using Waiters = std::map<std::uint64_t, Waiter>;  // by time of arrival
+
+  const Priority* PriorityOfThread() const FOREBAY_REQUIRES(mutex_);
+  // Whether no more urgent waiter is there, nor one as urgent that came before `number`.
+  bool IsNext(const Waiter& waiter, std::uint64_t number) const FOREBAY_REQUIRES(mutex_);
+  bool MayPass(const Waiter& waiter, std::uint64_t number, double amount)
+      FOREBAY_REQUIRES(mutex_);
+  Status AwaitTurn(Cap cap, double amount) FOREBAY_REQUIRES(mutex_);
+  void CountWait(Waiter& waiter, std::int64_t now_ns) FOREBAY_REQUIRES(mutex_);
+
+  io::Clock& clock_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  // Unset before Begin.
+  mutable std::optional<CapShare> share_ FOREBAY_GUARDED_BY(mutex_);
+  bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::unordered_map<std::thread::id, const Priority*> callers_ FOREBAY_GUARDED_BY(mutex_);
+  Waiters waiters_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t next_number_ FOREBAY_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace forebay::stage
