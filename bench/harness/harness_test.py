@@ -11,8 +11,8 @@ import unittest.mock
 import xml.etree.ElementTree
 
 from harness import (datasets, figures, machine, memory_group, network, nodes,
-                     nodes_beyond, nodes_copies, nodes_job, nodes_link, nodes_mpi, nodes_scale,
-                     nodes_tls, peers, processes, programs, report, spine, spine_numpy, versus)
+                     nodes_beyond, nodes_caps, nodes_copies, nodes_job, nodes_link, nodes_mpi,
+                     nodes_scale, nodes_tls, peers, processes, programs, report, spine, spine_numpy, versus)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):
@@ -193,6 +193,17 @@ class NodesTest(unittest.TestCase):
         self.assertAlmostEqual(figures_by_id[f"nodes.tls.{size}"].value, 450)
         self.assertAlmostEqual(figures_by_id[f"nodes.tls.{size}_of_plaintext"].value, 0.75)
         self.assertAlmostEqual(figures_by_id[f"nodes.tls.{size}_cpu_of_plaintext"].value, 2.0)
+
+    def test_rates_are_those_of_the_busiest_second_and_from_first_to_last_rise(self):
+        # 100 a second for four seconds, at twice that rate in the last of them, with idle times
+        # around.
+        steps = [0] * 10 + [10] * 30 + [20] * 10 + [0] * 10
+        looks = [(0.1 * i, sum(steps[:i])) for i in range(len(steps) + 1)]
+        most, overall = nodes_caps.rates_of(looks)
+        self.assertAlmostEqual(most, 200)
+        self.assertAlmostEqual(overall, 125)
+        self.assertEqual(nodes_caps.rates_of([(0, 5), (9, 5)]), (0.0, 0.0))
+        self.assertEqual(nodes_caps.rates_of([]), (0.0, 0.0))
 
     def test_an_option_of_consumers_may_depend_on_the_rank(self):
         services = [unittest.mock.Mock() for _ in range(2)]

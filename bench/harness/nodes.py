@@ -10,9 +10,9 @@ import random
 import tempfile
 import time
 
-from harness import (datasets, network, nodes_beyond, nodes_copies, nodes_job, nodes_link,
-                     nodes_losses, nodes_mpi, nodes_scale, nodes_tls, peers, processes, programs,
-                     rows, spine)
+from harness import (datasets, network, nodes_beyond, nodes_caps, nodes_copies, nodes_job,
+                     nodes_link, nodes_losses, nodes_mpi, nodes_scale, nodes_tls, peers,
+                     processes, programs, rows, spine)
 from harness.figures import Goal, from_runs
 
 NODES = 4
@@ -102,6 +102,7 @@ class Nodes:
             "start": (self.start, START_GOALS),
             "beyond": (lambda: nodes_beyond.run(self), nodes_beyond.GOALS),
             "copies": (lambda: nodes_copies.run(self), nodes_copies.GOALS),
+            "caps": (lambda: nodes_caps.run(self), nodes_caps.GOALS),
             "resume": (self.resume, RESUME_GOALS),
             "losses": (lambda: nodes_losses.run(self), nodes_losses.GOALS),
             "launch": (self.launch, LAUNCH_GOALS),

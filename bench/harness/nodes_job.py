@@ -41,7 +41,8 @@ def pair_cores():
 
 
 class Jobs:
-    """Starts jobs. `records`: a data set of record files, which every job serves as `bench`."""
+    """Starts jobs. `records`: a data set of record files, or of small files, which every job serves
+    as `bench`."""
 
     def __init__(self, binaries):
         self.binaries = binaries
@@ -88,9 +89,11 @@ class Jobs:
                 yield services
 
     @staticmethod
-    def _table(records, path, extent_bytes):
-        return {"name": "bench", "path": path or records.data, "extent": str(extent_bytes),
-                **spine.raw_keys(records)}
+    def _table(dataset, path, extent_bytes):
+        layout = ({"format": "image-folder"} if dataset.spec.layout == "files"
+                  else spine.raw_keys(dataset))
+        return {"name": "bench", "path": path or dataset.data, "extent": str(extent_bytes),
+                **layout}
 
     @contextlib.contextmanager
     def _ready(self, net, pins, keys, table, launchers=None):

@@ -202,11 +202,11 @@ class Daemon:
         self.consumer_prefix = list(consumer_prefix)  # words before the command of a consumer
         self.socket = folder / "forebayd.sock"
         self.address = f"unix:{self.socket}"
-        self.is_killed = False
+        self.was_killed = False
 
     def kill(self):
-        """As a node that is lost. Otherwise a daemon that ends with a signal fails the row."""
-        self.is_killed = True
+        """SIGKILL, as a node that is lost; its end is then no failure of the row."""
+        self.was_killed = True
         self.process.kill()
         self.process.wait()
 
@@ -278,12 +278,12 @@ def starting_daemon(binaries, keys, datasets, prefix=(), arguments=(), consumer_
         # Otherwise the pipe would stay open if the daemon dies, and the wait would last to its
         # timeout.
         os.close(child_fd)
+        running = Daemon(binaries, process, folder, ready_fd, consumer_prefix)
         try:
-            running = Daemon(binaries, process, folder, ready_fd, consumer_prefix)
             yield running
         finally:
             os.close(ready_fd)
             status = end_process(process)
         # A daemon that crashed at its end fails the row, although the figures were measured.
-        if status not in (0, -signal.SIGTERM) and not running.is_killed:
+        if status not in (0, -signal.SIGTERM) and not running.was_killed:
             raise failure("forebayd", f"ended with {status}", log_path.read_text("utf-8"))
