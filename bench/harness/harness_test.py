@@ -12,7 +12,8 @@ import xml.etree.ElementTree
 
 from harness import (datasets, figures, machine, memory_group, network, nodes,
                      nodes_beyond, nodes_caps, nodes_copies, nodes_job, nodes_link, nodes_mpi,
-                     nodes_scale, nodes_tls, peers, processes, programs, report, spine, spine_numpy, versus)
+                     nodes_scale, nodes_tls, peers, processes, programs, report, spine,
+                     spine_numpy, versus)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):

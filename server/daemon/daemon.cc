@@ -174,7 +174,8 @@ bool Daemon::Tick() {
   }
   eviction_summary_.Tick();
   const std::int64_t now = clock_.NowNs();
-  if (acceptor_->connection_count() > 0) idle_since_ns_ = now;
+  const bool has_remote_streams = data_service_->has_remote_streams();
+  if (acceptor_->connection_count() > 0 || has_remote_streams) idle_since_ns_ = now;
   const std::int64_t idle_ns = now - idle_since_ns_;
   const bool idle = config_.exit_when_idle_s > 0 &&
                     idle_ns >= static_cast<std::int64_t>(config_.exit_when_idle_s) * kNsPerSecond;
@@ -182,7 +183,9 @@ bool Daemon::Tick() {
     log::Info("no client for {} s (daemon.exit_when_idle_s): draining",
               config_.exit_when_idle_s);
   }
-  return drain_requested_ || failed_ || idle || nodes_->HaveAllFinished();
+  // A client of a lost node reads here until its epoch has ended.
+  const bool have_all_finished = nodes_->HaveAllFinished() && !has_remote_streams;
+  return drain_requested_ || failed_ || idle || have_all_finished;
 }
 
 void Daemon::RequestDrain(bool after_all) {

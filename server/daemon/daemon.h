@@ -41,6 +41,7 @@
 #include "server/stage/local_first_reads.h"
 #include "server/stage/stager.h"
 #include "server/stream/rpc/data_service.h"
+#include "server/stream/rpc/remote_data_service.h"
 #include "server/stream/stream_registry.h"
 #include "server/tier/eviction_ledger.h"
 #include "server/tier/extent_cache.h"
@@ -160,6 +161,7 @@ class Daemon final : public AdminTarget {
   Mutex staging_mutex_;
   GfsCaps gfs_caps_;                 // from OpenNodes on
   std::uint32_t node_requests_ = 0;  // GFS reads of samples that this node may have in flight
+  std::unique_ptr<stream::RemoteDataService> remote_data_;  // of nodes_; passes to data_service_
   std::unique_ptr<JobNodes> nodes_;
   std::optional<stage::ShareBorrower> share_borrower_;  // none: a job of one node, or without caps
   std::unique_ptr<stage::Stager> stager_;

@@ -111,6 +111,7 @@ Status Daemon::OpenDatasets() {
 // Blocks until the other nodes of the job have come.
 Status Daemon::OpenNodes(int stop_fd) {
   const plan::TierSpace tiers = TierBytes();
+  remote_data_ = std::make_unique<stream::RemoteDataService>();
   FOREBAY_ASSIGN(nodes_, JobNodes::Join(std::move(launch_),
                                         {.config = config_,
                                          .backend = *backend_,
@@ -120,7 +121,8 @@ Status Daemon::OpenNodes(int stop_fd) {
                                          .socket_directory =
                                              std::filesystem::path(socket_path_).parent_path(),
                                          .stop_fd = stop_fd,
-                                         .wake = [this] { WakeMainThread(); }}));
+                                         .wake = [this] { WakeMainThread(); },
+                                         .clients = remote_data_.get()}));
   return OpenCaps();
 }
 

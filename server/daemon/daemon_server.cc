@@ -1,6 +1,6 @@
 // Opens what the daemon listens on: the gRPC server, the Unix socket of the handshake, and the
 // metrics endpoint. The gRPC server binds no address of its own: it gets its connections from the
-// Acceptor, after the handshake.
+// Acceptor, after the handshake. Clients of other nodes come by the server for other nodes.
 #include <utility>
 #include <vector>
 
@@ -40,7 +40,9 @@ void AddRegions(const tier::RamArena& arena, RegionKind kind, std::uint64_t gene
 
 Status Daemon::OpenServer() {
   data_service_ = std::make_unique<stream::DataService>(
-      stream::DataServiceOptions{.job_id = job_id_, .generation = generation_},
+      stream::DataServiceOptions{.job_id = job_id_,
+                                 .generation = generation_,
+                                 .remote_daemons = nodes_->ForClients()},
       stream::DataServiceParts{
           .registry = *registry_,
           .find_dataset = [this](const std::string& name) { return datasets_.Find(name); },
@@ -93,6 +95,7 @@ Status Daemon::OpenServer() {
                                              [this](const Error& error) { Fail(error); }));
   // Only now, because knows_session above uses acceptor_ as soon as a client is connected.
   acceptor_->Start();
+  remote_data_->Serve(*data_service_);
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include <ctime>
 #include <filesystem>
 #include <map>
+#include <random>
 #include <span>
 #include <system_error>
 #include <thread>
@@ -186,7 +187,8 @@ Status JobNodes::FindNodes() {
   has_returned_ = Return(own, place.node_count);
   if (!has_returned_) {
     if (!server_) {
-      FOREBAY_ASSIGN(server_, ListenForNodes(config, port_of_list, certificates_));
+      FOREBAY_ASSIGN(server_,
+                     ListenForNodes(config, port_of_list, certificates_, ClientsOfOthers()));
     }
     FOREBAY_TRY(OpenRendezvous(place.rank));
     FOREBAY_ASSIGN(own.address, rendezvous::ParseHostPort(server_->address()));
@@ -230,7 +232,8 @@ bool JobNodes::Return(const rendezvous::NodeEntry& own, std::uint32_t node_count
   std::optional<std::vector<rendezvous::NodeEntry>> kept = kept_list_->Find(own, node_count);
   if (!kept) return false;
   const rendezvous::HostPort& address = (*kept)[own.rank.value()].address;
-  auto listening = ListenForNodes(parts_.config, address.port, certificates_);
+  auto listening =
+      ListenForNodes(parts_.config, address.port, certificates_, ClientsOfOthers());
   if (!listening.has_value() || (*listening)->address() != address.Text()) {
     log::Warn("the list of nodes that an earlier daemon has left is not used, because others "
               "expect this node at {}, where it cannot listen{}",
@@ -562,6 +565,39 @@ std::vector<JobNodes::View> JobNodes::Ask() {
   UniqueLock lock(round->mutex);
   while (round->awaited > 0) round->changed.Wait(round->mutex);
   return round->views;
+}
+
+// What answers clients of other nodes; null: nothing does. In plaintext, any user could be such a
+// client. A lost node ends a job that uses MPI.
+grpc::Service* JobNodes::ClientsOfOthers() const {
+  const bool may_serve = parts_.config.peer_remote_clients && is_encrypted() &&
+                         parts_.config.peer_transport != kMpi;
+  return may_serve ? parts_.clients : nullptr;
+}
+
+// All other nodes of a small job, those behind this one first; of a large job some that are chosen
+// at random, because neighbours may be lost together.
+v1::RemoteDaemons JobNodes::ForClients() const {
+  // A prime, so that ranks at equal distances begin at different nodes.
+  constexpr std::size_t kAddressesMax = 17;
+  if (nodes_.empty() || ClientsOfOthers() == nullptr) return {};
+  v1::RemoteDaemons others;
+  others.set_certified_name(peer::kCertifiedName);
+  others.set_authority(certificates_.authority);
+  others.set_certificate(certificates_.client);
+  others.set_key(certificates_.client_key);
+  const std::size_t self = membership_->self().value();
+  std::vector<std::size_t> chosen;
+  for (std::size_t i = 1; i < nodes_.size(); ++i) chosen.push_back((self + i) % nodes_.size());
+  if (chosen.size() > kAddressesMax) {
+    std::mt19937_64 random(parts_.nonce);
+    for (std::size_t i = 0; i < kAddressesMax; ++i) {
+      std::swap(chosen[i], chosen[i + random() % (chosen.size() - i)]);
+    }
+    chosen.resize(kAddressesMax);
+  }
+  for (const std::size_t rank : chosen) others.add_addresses(nodes_[rank].address.Text());
+  return others;
 }
 
 void JobNodes::StopAsking() {

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "forebay/v1/data.pb.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/daemon/config/config.h"
@@ -56,6 +57,8 @@ struct JoinParts {
   int stop_fd = -1;
   // Lets the thread that calls Tick do so at once. Called by any thread.
   std::function<void()> wake;
+  // Answers clients of other nodes, for as long as this object lives (peer.remote_clients).
+  grpc::Service* clients = nullptr;
 };
 
 // Thread-safe, but for Join, Serve, Tick and the functions that end it, which one thread calls.
@@ -115,6 +118,9 @@ class JobNodes {
   // limits::kNodesStatusMs at most. Thread-safe.
   std::vector<View> Ask();
 
+  // The nodes that serve clients of this one if this daemon is gone; no addresses: none does.
+  v1::RemoteDaemons ForClients() const;
+
   // Ends all requests to other nodes with kCancelled; later ones fail at once.
   void StopAsking();
   // Ends all requests of other nodes. With `waits`, also waits until nothing refers to extents of
@@ -130,6 +136,7 @@ class JobNodes {
  private:
   JobNodes(JobLaunch launch, const JoinParts& parts);
   bool Pause(std::int64_t ms) const;
+  grpc::Service* ClientsOfOthers() const;
   Status FindNodes();
   Result<rendezvous::NodePlace> FindPlace(const std::string& host_name,
                                           std::uint16_t& port_of_list);

@@ -44,7 +44,7 @@ Result<rendezvous::HostList> ReadHostList(const Config& config, const std::strin
 
 Result<std::unique_ptr<peer::PeerServer>> ListenForNodes(
     const Config& config, std::uint16_t port_of_list,
-    const peer::NodeCertificates& certificates) {
+    const peer::NodeCertificates& certificates, grpc::Service* clients) {
   FOREBAY_ASSIGN(const auto addresses, rendezvous::LocalAddresses());
   const auto host = rendezvous::ListenAddress(config.peer_interface, addresses);
   if (!host.has_value()) return host.error().WithContext("peer.interface");
@@ -56,7 +56,8 @@ Result<std::unique_ptr<peer::PeerServer>> ListenForNodes(
     auto server = peer::PeerServer::Listen(
         {.address = HostAndPort(*host, static_cast<std::uint16_t>(port)),
          .allow_plaintext = config.peer_allow_plaintext,
-         .certificates = certificates});
+         .certificates = certificates,
+         .clients = clients});
     if (server.has_value()) return server;
     last = server.error();
     // An address that may not be used has nothing to do with the port.

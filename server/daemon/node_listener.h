@@ -21,10 +21,10 @@ Result<std::string> HostName();
 Result<rendezvous::HostList> ReadHostList(const Config& config, const std::string& path);
 
 // Listens on the address of peer.interface and the first free port of peer.ports, or on
-// `port_of_list` unless it is 0. `certificates`: of this node; empty: in plaintext. Errors name the
-// keys.
+// `port_of_list` unless it is 0. `certificates`: of this node; empty: in plaintext. `clients`: as
+// peer::PeerServerOptions has it. Errors name the keys.
 Result<std::unique_ptr<peer::PeerServer>> ListenForNodes(
     const Config& config, std::uint16_t port_of_list,
-    const peer::NodeCertificates& certificates);
+    const peer::NodeCertificates& certificates, grpc::Service* clients = nullptr);
 
 }  // namespace forebay::daemon

@@ -44,6 +44,24 @@ class EncryptedPeersTest : public ::testing::Test {
     FOREBAY_EXPECT_OK(Ask(Certificates('a')));  // the node serves those of its job as before
   }
 
+  // A node of secret 'a' asks one with these certificates, and gets no answer.
+  static void ExpectNoTalkWith(const NodeCertificates& certificates) {
+    const auto other = Take(PeerRig::Create({.certificates = certificates}));
+    FOREBAY_EXPECT_OK(other->Connect(other->address(), PeerRig::AskingIdentity(),
+                                     Certificates('a')));
+    PeerRig::Rows rows = other->Ask({1}, kWaitMs);
+    const Status refused = rows.outcome.get();
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_TRUE(stage::IsNoAnswer(refused.error())) << refused.error().ToString();
+  }
+  // What a client of a node has, in the place of the node's.
+  static NodeCertificates OfClient() {
+    NodeCertificates certificates = Certificates('a');
+    certificates.node = certificates.client;
+    certificates.key = certificates.client_key;
+    return certificates;
+  }
+
   static constexpr std::int64_t kWaitMs = 30'000;
   std::unique_ptr<PeerRig> rig_ = Take(PeerRig::Create({.certificates = Certificates('a')}));
 };
@@ -77,14 +95,14 @@ TEST_F(EncryptedPeersTest, ACertificateThatAStrangerHasSignedIsRefused) {
 }
 
 TEST_F(EncryptedPeersTest, ANodeDoesNotTalkToOneInPlaintext) {
-  const auto plain = Take(PeerRig::Create({}));
-  FOREBAY_EXPECT_OK(plain->Connect(plain->address(), PeerRig::AskingIdentity(),
-                                   Certificates('a')));
-  PeerRig::Rows rows = plain->Ask({1}, kWaitMs);
-  const Status refused = rows.outcome.get();
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_TRUE(stage::IsNoAnswer(refused.error())) << refused.error().ToString();
+  ExpectNoTalkWith({});
 }
+
+TEST_F(EncryptedPeersTest, TheCertificateOfAClientIsOneOfTheJob) {
+  FOREBAY_EXPECT_OK(Ask(OfClient()));
+}
+
+TEST_F(EncryptedPeersTest, AClientCannotPassForANode) { ExpectNoTalkWith(OfClient()); }
 
 TEST_F(EncryptedPeersTest, NoPermissionForPlaintextIsNeeded) {
   const auto listening = PeerServer::Listen({.address = "0.0.0.0:0",

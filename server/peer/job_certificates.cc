@@ -78,7 +78,7 @@ Result<Key> AuthorityKey(std::string_view secret, std::string_view job) {
   return key;
 }
 
-// The key of a node's certificate: random, so it is known to this process alone.
+// The key of a certificate: random, so it is known to this process alone.
 Result<Key> NewKey() {
   std::array<unsigned char, kKeyBytes> bytes{};
   Key key(RAND_priv_bytes(bytes.data(), static_cast<int>(bytes.size())) > 0
@@ -148,6 +148,46 @@ Result<std::string> Pem(X509* certificate) {
   return Pem([&](BIO* output) { return PEM_write_bio_X509(output, certificate); });
 }
 
+constexpr std::string_view kAuthority = "authority of a forebay job";
+
+// Whom a certificate is for, and what for: the names in it, and the extended use of its key.
+struct Purpose {
+  std::string_view subject;
+  const char* alternative_name = nullptr;
+  const char* use = nullptr;
+};
+constexpr Purpose kForNode = {kCertifiedName, "DNS:node.forebay", "serverAuth,clientAuth"};
+// Without serverAuth, it does not make a server that nodes or clients would talk to.
+constexpr Purpose kForClients = {"client.forebay", "DNS:client.forebay", "clientAuth"};
+
+struct Certified {
+  std::string certificate;
+  std::string key;
+};
+
+// Makes a key and a certificate for it. CA:FALSE: its owner cannot sign certificates for others.
+Result<Certified> Certify(const Purpose& purpose, EVP_PKEY* authority_key,
+                          const ValidTime& valid) {
+  FOREBAY_ASSIGN(const Key key, NewKey());
+  FOREBAY_ASSIGN(const Certificate certificate,
+                 Sign({.subject = purpose.subject,
+                       .key = key.get(),
+                       .issuer = kAuthority,
+                       .issuer_key = authority_key,
+                       .valid = valid,
+                       .extensions = {{NID_basic_constraints, "critical,CA:FALSE"},
+                                      {NID_key_usage, "critical,digitalSignature"},
+                                      {NID_ext_key_usage, purpose.use},
+                                      {NID_subject_alt_name, purpose.alternative_name}}}));
+  Certified made;
+  FOREBAY_ASSIGN(made.certificate, Pem(certificate.get()));
+  FOREBAY_ASSIGN(made.key, Pem([&](BIO* output) {
+                   return PEM_write_bio_PrivateKey(output, key.get(), nullptr, nullptr, 0, nullptr,
+                                                   nullptr);
+                 }));
+  return made;
+}
+
 }  // namespace
 
 Result<NodeCertificates> MakeNodeCertificates(std::string_view secret, std::string_view job,
@@ -157,10 +197,8 @@ Result<NodeCertificates> MakeNodeCertificates(std::string_view secret, std::stri
                  fmt::format("the secret of the job has {} bytes, at least {} are needed",
                              secret.size(), kJobSecretBytesMin));
   }
-  constexpr std::string_view kAuthority = "authority of a forebay job";
   FOREBAY_ASSIGN(const Key authority_key, AuthorityKey(secret, job));
-  FOREBAY_ASSIGN(const Key key, NewKey());
-  // pathlen:0 and CA:FALSE: a node cannot sign certificates for others with its own.
+  // pathlen:0: nobody signs certificates but the authority itself.
   FOREBAY_ASSIGN(const Certificate authority,
                  Sign({.subject = kAuthority,
                        .key = authority_key.get(),
@@ -169,23 +207,14 @@ Result<NodeCertificates> MakeNodeCertificates(std::string_view secret, std::stri
                        .valid = valid,
                        .extensions = {{NID_basic_constraints, "critical,CA:TRUE,pathlen:0"},
                                       {NID_key_usage, "critical,keyCertSign"}}}));
-  FOREBAY_ASSIGN(const Certificate node,
-                 Sign({.subject = kCertifiedName,
-                       .key = key.get(),
-                       .issuer = kAuthority,
-                       .issuer_key = authority_key.get(),
-                       .valid = valid,
-                       .extensions = {{NID_basic_constraints, "critical,CA:FALSE"},
-                                      {NID_key_usage, "critical,digitalSignature"},
-                                      {NID_ext_key_usage, "serverAuth,clientAuth"},
-                                      {NID_subject_alt_name, "DNS:node.forebay"}}}));
   NodeCertificates made;
   FOREBAY_ASSIGN(made.authority, Pem(authority.get()));
-  FOREBAY_ASSIGN(made.node, Pem(node.get()));
-  FOREBAY_ASSIGN(made.key, Pem([&](BIO* output) {
-                   return PEM_write_bio_PrivateKey(output, key.get(), nullptr, nullptr, 0, nullptr,
-                                                   nullptr);
-                 }));
+  FOREBAY_ASSIGN(Certified node, Certify(kForNode, authority_key.get(), valid));
+  made.node = std::move(node.certificate);
+  made.key = std::move(node.key);
+  FOREBAY_ASSIGN(Certified client, Certify(kForClients, authority_key.get(), valid));
+  made.client = std::move(client.certificate);
+  made.client_key = std::move(client.key);
   return made;
 }
 

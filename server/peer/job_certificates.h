@@ -1,7 +1,7 @@
 // Certificates of the nodes of a job. All nodes derive the same certificate authority from a secret
-// that they share, and each one signs a certificate for itself. So a node needs no other node to
-// get one, also when it is started again, and no private key ever travels. Who does not have the
-// secret has no certificate that the nodes accept.
+// that they share, and each one signs a certificate for itself and one for its clients. So a node
+// needs no other node to get one, also when it is started again, and no private key ever leaves the
+// node. Who does not have the secret has no certificate that the nodes accept.
 //
 //   FOREBAY_ASSIGN(const auto mine, peer::MakeNodeCertificates(secret, job, {now - day, end}));
 #pragma once
@@ -23,6 +23,10 @@ struct NodeCertificates {
   std::string authority;  // certificate of the job's authority, which signs those of the nodes
   std::string node;       // certificate of this node, for both ends of a connection
   std::string key;        // its private key, for this process alone
+  // A certificate for the clients of this node, with which they can call other nodes, and nobody
+  // can pass for a node; and its private key.
+  std::string client = {};
+  std::string client_key = {};
 
   bool empty() const { return node.empty(); }
 };
@@ -38,8 +42,9 @@ struct ValidTime {
 inline constexpr char kCertifiedName[] = "node.forebay";
 
 // Derives the authority (Ed25519, whose private key is HKDF-SHA-256 of secret and job; RFC 8032,
-// RFC 5869), makes a new key, and signs its certificate (X.509 version 3). Errors: kInvalidArgument
-// (the secret is too short), kInternal (OpenSSL has failed).
+// RFC 5869), makes a new key for the node and one for its clients, and signs their certificates
+// (X.509 version 3). Errors: kInvalidArgument (the secret is too short), kInternal (OpenSSL has
+// failed).
 Result<NodeCertificates> MakeNodeCertificates(std::string_view secret, std::string_view job,
                                               const ValidTime& valid);
 

@@ -35,6 +35,7 @@ TEST(JobCertificatesTest, TheAuthorityFollowsFromSecretAndJob) {
   EXPECT_NE(DigestOf(one), DigestOf(Made(kSecret, "job2")));
   EXPECT_NE(one.key, other.key) << "each node has a key of its own";
   EXPECT_NE(one.node, other.node);
+  EXPECT_NE(one.client_key, one.key) << "clients get another key";
 }
 
 // Another version of Forebay, or of OpenSSL, must derive the same authority: otherwise a node that
@@ -49,7 +50,10 @@ TEST(JobCertificatesTest, AreTextsThatDoNotTellTheSecret) {
   EXPECT_THAT(made.authority, StartsWith("-----BEGIN CERTIFICATE-----"));
   EXPECT_THAT(made.node, StartsWith("-----BEGIN CERTIFICATE-----"));
   EXPECT_THAT(made.key, StartsWith("-----BEGIN PRIVATE KEY-----"));
-  for (const std::string& text : {made.authority, made.node, made.key}) {
+  EXPECT_THAT(made.client, StartsWith("-----BEGIN CERTIFICATE-----"));
+  EXPECT_THAT(made.client_key, StartsWith("-----BEGIN PRIVATE KEY-----"));
+  for (const std::string& text :
+       {made.authority, made.node, made.key, made.client, made.client_key}) {
     EXPECT_THAT(text, Not(HasSubstr(kSecret)));
   }
 }

@@ -234,6 +234,11 @@ Result<std::unique_ptr<PeerServer>> PeerServer::Listen(const PeerServerOptions& 
   // allowed.
   builder.AddListeningPort(listen, CredentialsOf(options.certificates), &port);
   builder.RegisterService(&service);
+  if (options.clients != nullptr) {
+    builder.RegisterService(options.clients);
+    // A message for a client may be longer than any that nodes send each other.
+    builder.SetMaxSendMessageSize(limits::kRpcMessageBytesMax);
+  }
   service.server = builder.BuildAndStart();
   if (service.server == nullptr || port == 0) {
     return Error(ErrorCode::kUnavailable,

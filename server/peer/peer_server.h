@@ -20,6 +20,10 @@
 #include "server/stage/local_extents.h"
 #include "server/stage/local_first_reads.h"
 
+namespace grpc {
+class Service;
+}  // namespace grpc
+
 namespace forebay::peer {
 
 struct PeerServerOptions {
@@ -27,6 +31,8 @@ struct PeerServerOptions {
   std::string address;
   bool allow_plaintext = false;  // on an address that is not loopback
   NodeCertificates certificates = {};  // of this node; empty: plaintext
+  // Answers clients of other nodes on the same address, and outlives the server; null: nobody does.
+  grpc::Service* clients = nullptr;
 };
 
 // The objects that answer requests. All are borrowed.

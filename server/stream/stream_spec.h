@@ -21,8 +21,9 @@ namespace forebay::stream {
 // the batches of a reader that was cut off are kept.
 struct ClientIdentity {
   std::string name;       // its own words in Hello; empty where it said none
-  std::int64_t pid = 0;   // 0: in another pid namespace
+  std::int64_t pid = 0;   // 0: in another pid namespace, or on another node
   std::uint32_t uid = 0;
+  bool is_remote = false;  // it runs on another node, whose daemon is gone
 };
 
 // The reader's words, as they came over the wire.

@@ -37,6 +37,7 @@ struct Config {
   std::string peer_ports;              // "7000", "7000-7099"; empty: any
   std::string peer_secret;             // file:PATH, none; empty: FOREBAY_JOB_SECRET, if it is set
   bool peer_allow_plaintext = false;
+  bool peer_remote_clients = true;
   std::string peer_transport;          // grpc, mpi
   std::string peer_module;             // path of the module for mpi; empty: the installed one
   // No keys, because they differ from node to node: --node-rank, --node-count; empty: not given.

@@ -276,6 +276,14 @@ std::vector<ConfigKey> PeerKeys() {
        [](Config& config, const std::string& text) {
          return SetBool(config.peer_allow_plaintext, text);
        }},
+      {"peer.remote_clients", "true",
+       "Whether this daemon serves clients of other nodes whose own daemon is gone, at the address "
+       "for other nodes, and tells its clients where they find such daemons. It needs a secret "
+       "(peer.secret) and peer.transport = \"grpc\". The clients show a certificate of the job, "
+       "and get what every node of the job gets, so true opens the daemon to nobody else.",
+       [](Config& config, const std::string& text) {
+         return SetBool(config.peer_remote_clients, text);
+       }},
       {"peer.transport", "grpc",
        "What moves the bytes of samples between nodes: grpc, or mpi (all daemons are started by "
        "one mpirun, and a daemon that is lost ends the job; docs/nodes.md). Requests go over gRPC "
@@ -409,8 +417,8 @@ std::span<const ConfigKey> ConfigKeys() {
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
     // In the order in which the reference prints them.
-    for (const auto& room : {DaemonKeys(), NodeKeys(), PeerKeys(), TierKeys(), StreamKeys(),
-                             StageKeys()}) {
+    for (const auto& room :
+         {DaemonKeys(), NodeKeys(), PeerKeys(), TierKeys(), StreamKeys(), StageKeys()}) {
       all.insert(all.end(), room.begin(), room.end());
     }
     return all;

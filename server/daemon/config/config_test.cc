@@ -89,6 +89,7 @@ constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"peer.ports", "7000-7099", "7099-7000"},
     {"peer.secret", "file:/dev/shm/secret", "/dev/shm/secret"},
     {"peer.allow_plaintext", "true", "yes"},
+    {"peer.remote_clients", "false", "no"},
     {"peer.transport", "mpi", "udp"},
     {"peer.module", "/site/lib/libforebay_mpi.so", ""},
     {"daemon.metrics_listen", "127.0.0.1:0", ""},

@@ -4,6 +4,8 @@
 // the list of clients and of open calls; a reactor is never called under it.
 #include "server/stream/rpc/data_service.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +13,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/order_spec.h"
 #include "proto/contract/wire_layout.h"
+#include "server/io/log.h"
 #include "server/stream/rpc/stream_reactor.h"
 #include "server/stream/rpc/wire_batch.h"
 
@@ -105,13 +108,41 @@ grpc::ServerUnaryReactor* DataService::Hello(grpc::CallbackServerContext* contex
     client.name = ShownName(request->client_name());
   }
   // gRPC sends the reply only with an OK status, so it may be filled in any case.
-  reply->set_protocol_version(kProtocolVersion);
-  reply->set_layout_version(kLayoutVersion);
-  reply->set_order_version(kOrderSpecVersion);
-  reply->set_catalog_version(kCatalogVersion);
-  reply->set_job_id(options_.job_id);
-  reply->set_generation(options_.generation);
-  for (const std::string& name : parts_.dataset_names()) reply->add_datasets(name);
+  FillHello(*reply);
+  if (options_.remote_daemons.addresses_size() > 0) {
+    *reply->mutable_remote_daemons() = options_.remote_daemons;
+  }
+  reactor->Finish(status);
+  return reactor;
+}
+
+void DataService::FillHello(v1::HelloReply& reply) const {
+  reply.set_protocol_version(kProtocolVersion);
+  reply.set_layout_version(kLayoutVersion);
+  reply.set_order_version(kOrderSpecVersion);
+  reply.set_catalog_version(kCatalogVersion);
+  reply.set_job_id(options_.job_id);
+  reply.set_generation(options_.generation);
+  for (const std::string& name : parts_.dataset_names()) reply.add_datasets(name);
+}
+
+// The certificate has shown that the client belongs to the job, so there is no session. It gets no
+// addresses of other nodes, because it has those of its own daemon.
+grpc::ServerUnaryReactor* DataService::RemoteHello(grpc::CallbackServerContext* context,
+                                                   const v1::HelloRequest* request,
+                                                   v1::HelloReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  grpc::Status status = CheckHello(*request, options_);
+  if (status.ok() && !request->config().empty()) {
+    const Status serves = parts_.check_serves(request->config());
+    if (!serves.has_value()) status = ToGrpc(serves.error());
+  }
+  if (status.ok()) {
+    log::Info("client '{}' of another node, at {}, is served in place of its own daemon, which is "
+              "gone",
+              ShownName(request->client_name()), context->peer());
+  }
+  FillHello(*reply);
   reactor->Finish(status);
   return reactor;
 }
@@ -126,6 +157,14 @@ grpc::ServerUnaryReactor* DataService::Describe(grpc::CallbackServerContext* con
                      fmt::format("no data set '{}'; configured are: {}", request->dataset(),
                                  fmt::join(parts_.dataset_names(), ", "))});
     return reactor;
+  }
+  {
+    const MutexLock lock(mutex_);
+    // A stream would be refused, too, and a client of another daemon must not come back for it.
+    if (draining_) {
+      reactor->Finish(ToGrpc(ShuttingDown()));
+      return reactor;
+    }
   }
   // The first client that asks about a data set starts its cataloguing.
   parts_.ensure_staging(*dataset);
@@ -160,24 +199,49 @@ grpc::ServerUnaryReactor* DataService::Describe(grpc::CallbackServerContext* con
 
 grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream(
     grpc::CallbackServerContext* context) {
-  const auto reactor = std::make_shared<StreamReactor>(*this, ClientOf(context->peer()));
+  return Begin(ClientOf(context->peer()));
+}
+
+grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::RemoteStream(
+    grpc::CallbackServerContext* context) {
+  // Its certificate is one of the job, and so of the daemon's user.
+  return Begin({.name = context->peer(), .uid = geteuid(), .is_remote = true});
+}
+
+StreamReactor* DataService::Begin(ClientIdentity client) {
+  const bool is_remote = client.is_remote;
+  const auto reactor = std::make_shared<StreamReactor>(*this, std::move(client));
   bool draining = false;
+  bool is_full = false;
   {
     const MutexLock lock(mutex_);
     // Under the lock of Drain: either Drain finds this call in the list, or this call finds
     // draining_.
     streams_.insert(reactor);
     draining = draining_;
+    if (is_remote) is_full = ++remote_streams_ > limits::kClientsMax;
   }
   // Before Begin, which then reads nothing. gRPC still reports the end, so the reactor stays in the
   // list until it is told.
   if (draining) reactor->End(ShuttingDown());
+  if (is_full) {
+    reactor->End(Error(ErrorCode::kUnavailable,
+                       fmt::format("this daemon serves {} streams of clients of other nodes, the "
+                                   "most that it does (kClientsMax)",
+                                   limits::kClientsMax)));
+  }
   reactor->Begin();
   return reactor.get();
 }
 
+bool DataService::has_remote_streams() const {
+  const MutexLock lock(mutex_);
+  return remote_streams_ > 0;
+}
+
 void DataService::Left(const std::shared_ptr<StreamReactor>& stream) {
   const MutexLock lock(mutex_);
+  if (stream->client().is_remote) --remote_streams_;
   streams_.erase(stream);
   if (streams_.empty()) all_left_.NotifyAll();
 }

@@ -25,6 +25,7 @@ grpc::Status ToGrpc(const Error& error);
 struct DataServiceOptions {
   std::string job_id;
   std::uint64_t generation = 0;
+  v1::RemoteDaemons remote_daemons = {};  // for clients of this node; no address: there are none
 };
 
 // What the daemon lends the service; must outlive it.
@@ -61,6 +62,14 @@ class DataService final : public forebay::v1::Data::CallbackService {
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* Stream(
       grpc::CallbackServerContext* context) override;
 
+  // As Hello and Stream, for a client of another node (RemoteDataService).
+  grpc::ServerUnaryReactor* RemoteHello(grpc::CallbackServerContext* context,
+                                        const v1::HelloRequest* request, v1::HelloReply* reply);
+  grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* RemoteStream(
+      grpc::CallbackServerContext* context);
+  // Whether a client of another node has a stream open.
+  bool has_remote_streams() const;
+
   // Before a connection's first call: who it is. `peer` is what gRPC calls the connection.
   void Connected(const std::string& peer, const ClientIdentity& client);
 
@@ -75,6 +84,8 @@ class DataService final : public forebay::v1::Data::CallbackService {
   // When gRPC is done with it, and it holds nothing any more.
   void Left(const std::shared_ptr<StreamReactor>& stream);
   ClientIdentity ClientOf(const std::string& peer) const;
+  void FillHello(v1::HelloReply& reply) const;
+  StreamReactor* Begin(ClientIdentity client);
 
   const DataServiceOptions options_;
   DataServiceParts parts_;
@@ -86,6 +97,7 @@ class DataService final : public forebay::v1::Data::CallbackService {
   bool draining_ FOREBAY_GUARDED_BY(mutex_) = false;
   // Those that gRPC is not done with.
   std::unordered_set<std::shared_ptr<StreamReactor>> streams_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint32_t remote_streams_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of these, of other nodes
 };
 
 }  // namespace forebay::stream

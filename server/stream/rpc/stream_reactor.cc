@@ -90,6 +90,12 @@ void StreamReactor::Open(const v1::OpenStream& open) {
     End(Error(ErrorCode::kInvalidArgument, "too many batches of former calls, or gone readers"));
     return;
   }
+  if (client_.is_remote && !open.inline_payload()) {
+    End(Error(ErrorCode::kInvalidArgument,
+              "a client of another node shares no memory with this daemon: it must open the stream "
+              "with inline_payload"));
+    return;
+  }
   // Also where this call is refused.
   service_.parts_.registry.Forget(
       {open.gone_readers().data(), static_cast<std::size_t>(open.gone_readers_size())});
@@ -126,7 +132,12 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
   const auto& still_held = request_.open().still_held();
   auto session = service_.parts_.registry.Open(
       std::move(*spec), this, {still_held.data(), static_cast<std::size_t>(still_held.size())});
-  if (!session.has_value()) return End(session.error());
+  if (!session.has_value()) {
+    const Error& refused = session.error();
+    // A client of another node, for which this daemon has no room, tries the next one.
+    const bool is_full = client_.is_remote && refused.code() == ErrorCode::kResourceExhausted;
+    return End(is_full ? Error(ErrorCode::kUnavailable, refused.message()) : refused);
+  }
   std::shared_ptr<void> while_open = service_.parts_.opened((*session)->spec());
   {
     const MutexLock lock(mutex_);

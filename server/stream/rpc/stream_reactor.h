@@ -21,6 +21,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   StreamReactor(DataService& service, ClientIdentity client);
   // Begins reading; once after construction.
   void Begin();
+  const ClientIdentity& client() const { return client_; }
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;

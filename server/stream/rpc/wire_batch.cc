@@ -1,7 +1,7 @@
 // Copies an assembled batch into the message that announces it, and a request into the structs that
 // the rest of server/stream reads. Arrays (sample ids, spans, constants) travel as the bytes of C++
-// structs: both programs run on one node, and Hello compares the version of the layout. Nothing is
-// checked here; ResolveStream and the session check what a client sent.
+// structs: both programs run on machines of one job, and Hello compares the version of the layout.
+// Nothing is checked here; ResolveStream and the session check what a client sent.
 #include "server/stream/rpc/wire_batch.h"
 
 #include <utility>
