@@ -175,6 +175,7 @@ RemoteStream::RemoteStream(std::shared_ptr<ConnectionSource> source,
     : source_(std::move(source)),
       begin_(begin),
       plan_(plan),
+      dataset_(options.dataset),
       retry_for_(options.retry_for_ms),
       opened_at_(steady_clock::now()),
       before_last_(begin),
@@ -211,9 +212,11 @@ Status RemoteStream::Start(const StreamOptions& options) {
         }});
     core_->UseTransforms(transforms_.get());
   }
+  source_->SpreadBy(options.rank);
   connection_ = source_->current();
   Status attached =
       core_->Attach(connection_, steady_clock::now() + milliseconds(limits::kCallDeadlineMs));
+  if (attached) source_->Attached(*connection_);
   // The connection may be hours old, and the daemon may have been restarted since.
   if (!attached && attached.error().retryable()) attached = Reconnect(ConnectEnd());
   FOREBAY_TRY(attached);
@@ -267,6 +270,7 @@ Status RemoteStream::Reconnect(Deadline deadline) {
     FOREBAY_ASSIGN(connection_, source_->Replace(connection_.get(), deadline));
     Status attached = core_->Attach(connection_, deadline);
     if (attached) {
+      source_->Attached(*connection_);
       ++reconnects_without_batch_;
       MutexLock lock(stats_mutex_);
       ++stats_.reconnects;
@@ -280,6 +284,10 @@ Status RemoteStream::Reconnect(Deadline deadline) {
   }
 }
 
+void RemoteStream::LookHome() {
+  if (connection_->is_other_node() && source_->IsBackHome(dataset_)) core_->EndCall();
+}
+
 void RemoteStream::CountWait(std::uint64_t ns) {
   MutexLock lock(stats_mutex_);
   stats_.wait_ns += ns;
@@ -287,6 +295,7 @@ void RemoteStream::CountWait(std::uint64_t ns) {
 
 Result<Batch> RemoteStream::Take(StatePtr state, const DeliveryLog::MicroName& micro) {
   const std::uint64_t payload_bytes = state->payload_bytes;
+  const bool is_of_other_node = state->is_of_other_node;
   Batch batch(std::move(state));
   reconnects_without_batch_ = 0;
   {
@@ -298,6 +307,7 @@ Result<Batch> RemoteStream::Take(StatePtr state, const DeliveryLog::MicroName& m
     stats_.batches += 1;
     stats_.samples += batch.sample_count();
     stats_.payload_bytes += payload_bytes;
+    stats_.other_node_batches += is_of_other_node ? 1 : 0;
   }
   // The line is written before the caller has the batch: a killed process may have logged a batch
   // that it did not use, but has used none that is not logged.
@@ -308,6 +318,7 @@ Result<Batch> RemoteStream::Take(StatePtr state, const DeliveryLog::MicroName& m
 template <typename Wait>
 Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline until) {
   using Waited = StreamCore::Waited;
+  LookHome();
   BatchRetry retry(steady_clock::now(), retry_for_, until);
   for (;;) {
     // An error here is final for the stream, or the caller's to mend; what can be waited out comes

@@ -47,6 +47,9 @@ class RemoteStream final : public BatchStream {
   Status Log(const Batch& batch, const DeliveryLog::MicroName& micro);
   Deadline ConnectEnd() const;  // connect_timeout_ms from now on
   Status Reconnect(Deadline deadline);
+  // Ends the call to another node if the daemon of this node is back, so that the next wait
+  // reconnects.
+  void LookHome();
   // Calls `wait`, one of the core's, until it has an outcome for the caller: reconnects where the
   // call ended, and asks again, for `retry_for_`, where the daemon has no batch yet. Waits until
   // `until` at most. Counts the time that it waits, also where it gives up in the end.
@@ -61,6 +64,7 @@ class RemoteStream final : public BatchStream {
   PositionToken begin_;
   StepPlan plan_;
   std::shared_ptr<const StreamSchema> schema_;
+  const std::string dataset_;
   const std::chrono::milliseconds retry_for_;
   std::chrono::steady_clock::time_point opened_at_;
   std::shared_ptr<StreamCore> core_;

@@ -4,6 +4,7 @@
 #include "client/connection/connection_source.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <thread>
 #include <utility>
 
@@ -14,6 +15,10 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+
+// How long a stream that reads from another node waits for the daemon of this node, to see whether
+// it is back. One that is gone refuses at once.
+constexpr milliseconds kLookHome(500);
 
 }  // namespace
 
@@ -40,20 +45,32 @@ std::shared_ptr<const DaemonConnection> ConnectionSource::current() const {
   return current_;
 }
 
-Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::OpenOnce(
-    Deadline deadline) const {
+struct ConnectionSource::Turn {
+  ConnectionSource& source;
+  ~Turn() {
+    MutexLock lock(source.mutex_);
+    source.is_replacing_ = false;
+    source.replaced_.NotifyAll();
+  }
+};
+
+ConnectionOptions ConnectionSource::OptionsUntil(Deadline deadline) const {
   // A daemon that accepts the connection and then says nothing costs one try, not the whole time.
   const Deadline shake_by = steady_clock::now() + milliseconds(limits::kHandshakeDeadlineMs);
-  return DaemonConnection::Open({.address = address_,
-                                 .job_id = options_.job_id,
-                                 .client_name = options_.client_name,
-                                 .config_text = config_text_,
-                                 .shared_memory = options_.shared_memory,
-                                 .deadline = std::min(deadline, shake_by)});
+  return {.address = address_,
+          .job_id = options_.job_id,
+          .client_name = options_.client_name,
+          .config_text = config_text_,
+          .shared_memory = options_.shared_memory,
+          .deadline = std::min(deadline, shake_by)};
 }
 
-Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Replace(
-    const DaemonConnection* broken, Deadline deadline) {
+ConnectionSource::Opened ConnectionSource::OpenOnce(Deadline deadline) const {
+  return DaemonConnection::Open(OptionsUntil(deadline));
+}
+
+ConnectionSource::Opened ConnectionSource::Replace(const DaemonConnection* broken,
+                                                   Deadline deadline) {
   {
     MutexLock lock(mutex_);
     const auto is_free = [this]() FOREBAY_REQUIRES(mutex_) { return !is_replacing_; };
@@ -67,27 +84,107 @@ Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Replace(
     is_replacing_ = true;
   }
   // Also where connecting throws: the others would wait for ever.
-  struct Turn {
-    ConnectionSource& source;
-    ~Turn() {
-      MutexLock lock(source.mutex_);
-      source.is_replacing_ = false;
-      source.replaced_.NotifyAll();
-    }
-  } const turn{*this};
-  return Connect(deadline);
+  const Turn turn{*this};
+  return Connect(broken, deadline);
 }
 
-Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Connect(Deadline deadline) {
+bool ConnectionSource::IsBackHome(const std::string& dataset) {
+  const Deadline now = steady_clock::now();
+  std::shared_ptr<const DaemonConnection> home;
+  {
+    MutexLock lock(mutex_);
+    if (is_replacing_ || now < next_look_home_) return false;
+    next_look_home_ = now + milliseconds(options_.other_node_after_ms);
+    if (!current_->is_other_node()) home = current_;  // another stream has gone back
+    is_replacing_ = true;
+  }
+  const Turn turn{*this};
+  const Deadline deadline = now + kLookHome;
+  const bool is_new = home == nullptr;
+  if (is_new) {
+    Opened opened = OpenOnce(deadline);
+    if (!opened) return false;
+    home = std::move(*opened);
+  }
+  // One that is started again may take long to list the data set, and the stream would wait.
+  if (!home->HasCatalog(dataset, deadline)) return false;
+  if (is_new) Use(std::move(home));
+  return true;
+}
+
+void ConnectionSource::Attached(const DaemonConnection& connection) {
+  MutexLock lock(mutex_);
+  if (!connection.is_other_node()) lost_since_.reset();
+}
+
+// Makes it the connection of all streams, and says so if it is to another node, or to this node
+// again.
+void ConnectionSource::Use(std::shared_ptr<const DaemonConnection> connection) {
+  const bool was_away = std::exchange(is_away_, connection->is_other_node());
+  if (!connection->is_other_node()) others_ = connection->remote_daemons();
+  if (is_away_ && !was_away) {
+    Say("the daemon at " + address_ + " does not answer; this program reads from another node of "
+        "the job, " + connection->address() +
+        ", over the network, which is slower, until it is back");
+  } else if (was_away && !is_away_) {
+    Say("the daemon at " + address_ + " is back, and this program reads from it again");
+  }
+  // Declared before the lock, so destroyed after it: the last owner of a connection joins gRPC's
+  // threads, which takes a while. Streams on it keep it alive until they have moved.
+  std::shared_ptr<const DaemonConnection> former;
+  MutexLock lock(mutex_);
+  former = std::exchange(current_, std::move(connection));
+  next_look_home_ = steady_clock::now() + milliseconds(options_.other_node_after_ms);
+}
+
+void ConnectionSource::Say(const std::string& line) const {
+  if (options_.notice) {
+    options_.notice(line);
+  } else {
+    std::fprintf(stderr, "forebay: %s\n", line.c_str());
+  }
+}
+
+ConnectionSource::Opened ConnectionSource::OpenOther(Deadline deadline) {
+  Opened opened = Error(ErrorCode::kUnavailable, "there is no other node");
+  const auto count = static_cast<std::uint32_t>(others_.addresses_size());
+  for (std::uint32_t i = 0; i < count && steady_clock::now() < deadline; ++i) {
+    // Never the same one twice in a row: one that has refused a stream accepts connections.
+    const std::string& address = others_.addresses(static_cast<int>(next_other_++ % count));
+    opened = DaemonConnection::OpenOther(OptionsUntil(deadline), others_, address);
+    if (opened) break;
+  }
+  return opened;
+}
+
+ConnectionSource::Opened ConnectionSource::Connect(const DaemonConnection* broken,
+                                                   Deadline deadline) {
   Backoff backoff(static_cast<std::uint64_t>(deadline.time_since_epoch().count()));
-  for (;;) {
-    Result<std::shared_ptr<const DaemonConnection>> opened = OpenOnce(deadline);
+  Deadline others_from = Deadline::max();
+  {
+    MutexLock lock(mutex_);
+    if (broken != nullptr && !lost_since_) lost_since_ = steady_clock::now();
+    if (lost_since_ && others_.addresses_size() > 0 && options_.other_node_after_ms >= 0) {
+      others_from = *lost_since_ + milliseconds(options_.other_node_after_ms);
+    }
+  }
+  // A daemon that ends accepts connections for a while, and refuses streams.
+  bool skips_home = broken != nullptr && !broken->is_other_node() &&
+                    steady_clock::now() >= others_from;
+  for (;; skips_home = false) {
+    Opened opened = skips_home ? Opened(Error(ErrorCode::kUnavailable,
+                                              "the daemon at " + address_ + " ends every stream"))
+                               : OpenOnce(deadline);
+    const bool is_late = !opened && opened.error().code() == ErrorCode::kDeadlineExceeded;
+    const bool may_answer_later = !opened && (is_late || opened.error().retryable());
+    if (may_answer_later && steady_clock::now() >= others_from) {
+      Opened other = OpenOther(deadline);
+      opened = other ? std::move(other)
+                     : opened.error().WithContext("no other node of the job serves this program "
+                                                  "either (" + other.error().message() + ")");
+    }
     if (opened) {
-      // Declared before the lock, so destroyed after it: the last owner of a connection joins
-      // gRPC's threads, which takes a while. Streams on it keep it alive until they have moved.
-      std::shared_ptr<const DaemonConnection> former;
-      MutexLock lock(mutex_);
-      former = std::exchange(current_, *opened);
+      Use(*opened);
       return opened;
     }
     // Only a private daemon is started here; one that somebody has configured is restarted by
@@ -98,16 +195,13 @@ Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Connect(Deadli
       continue;
     }
     const auto pause = backoff.Next();
-    const bool is_late = opened.error().code() == ErrorCode::kDeadlineExceeded;
     if (is_late && steady_clock::now() + pause >= deadline) {
       return Error(ErrorCode::kDeadlineExceeded,
                    "the daemon at " + address_ + " accepts connections and does not answer in "
                    "time; it is stopped, or its machine is overloaded: " +
                        opened.error().message());
     }
-    if ((!is_late && !opened.error().retryable()) || steady_clock::now() + pause >= deadline) {
-      return opened;
-    }
+    if (!may_answer_later || steady_clock::now() + pause >= deadline) return opened;
     std::this_thread::sleep_for(pause);
   }
 }

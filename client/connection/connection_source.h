@@ -1,8 +1,11 @@
-// ConnectionSource: the connection that a client's streams share, made anew when it breaks.
+// ConnectionSource: the connection that a client's streams share, made again when it breaks: to the
+// daemon of this node, or to another node's, if this node's does not come back in time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "client/connection/daemon_connection.h"
@@ -23,30 +26,58 @@ class ConnectionSource {
   // A connection other than `broken`: the one that another stream has made meanwhile, or a new
   // one. Null: the first one. Tries again with jittered backoff, until the deadline, while nobody
   // answers or the daemon hangs up in the handshake; a refusal is final. A private daemon that is
-  // gone is started again, by one of its clients. Errors as Client::Connect; kUnavailable also if
-  // another stream has been trying to connect until then.
+  // gone is started again, by one of its clients. Where the daemon of this node has not answered
+  // for other_node_after_ms, those of other nodes are tried as well, beginning with another one at
+  // each call. Errors as Client::Connect; kUnavailable also if another stream has been trying to
+  // connect until then.
   Result<std::shared_ptr<const DaemonConnection>> Replace(const DaemonConnection* broken,
                                                           Deadline deadline);
+
+  // Whether a stream of `dataset` that reads from another node may go back to this one: its daemon
+  // answers, and knows the catalog. Then Replace returns the connection to it. Looks once in
+  // other_node_after_ms, for half a second at most.
+  bool IsBackHome(const std::string& dataset);
+  // A stream was opened on this connection.
+  void Attached(const DaemonConnection& connection);
+
+  // Ranks begin at different other nodes, so that those of a lost node spread.
+  void SpreadBy(std::uint32_t rank) { next_other_ = rank; }
 
   std::shared_ptr<const DaemonConnection> current() const;
   const std::string& address() const { return address_; }
   const ClientOptions& options() const { return options_; }
 
  private:
-  Result<std::shared_ptr<const DaemonConnection>> OpenOnce(Deadline deadline) const;
-  // Both are called only by the thread that has set is_replacing_.
-  Result<std::shared_ptr<const DaemonConnection>> Connect(Deadline deadline);
+  using Opened = Result<std::shared_ptr<const DaemonConnection>>;
+  // Ends the time in which one thread makes a connection, however it ends.
+  struct Turn;
+
+  ConnectionOptions OptionsUntil(Deadline deadline) const;
+  Opened OpenOnce(Deadline deadline) const;
+  // All of these are called only by the thread that has set is_replacing_.
+  Opened Connect(const DaemonConnection* broken, Deadline deadline);
+  // The first of the other nodes that answers, or the error of the last one.
+  Opened OpenOther(Deadline deadline);
+  void Use(std::shared_ptr<const DaemonConnection> connection);
+  void Say(const std::string& line) const;
   Status StartEmbeddedAgain(Deadline deadline);
 
   const ClientOptions options_;
   const std::string address_;
   const std::string config_text_;  // that the daemon was configured with, or is to serve
   std::shared_ptr<EmbeddedDaemon> embedded_;  // used only by Connect
+  // These, too, are used only by the thread that has set is_replacing_.
+  v1::RemoteDaemons others_;  // as the daemon of this node has named them last
+  bool is_away_ = false;                // at another node, and this was said
+  std::atomic<std::uint32_t> next_other_ = 0;
   mutable Mutex mutex_;
   CondVar replaced_;
   // One stream connects; the others wait for its result.
   bool is_replacing_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const DaemonConnection> current_ FOREBAY_GUARDED_BY(mutex_);
+  // When streams were first without the daemon of this node, until one is opened there.
+  std::optional<Deadline> lost_since_ FOREBAY_GUARDED_BY(mutex_);
+  Deadline next_look_home_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 // Pauses of a bounded, jittered exponential backoff: 5 ms, doubling up to 500 ms, each times a

@@ -1,6 +1,7 @@
 // One connection: the handshake on the socket, then gRPC on the same socket, then Hello, in which
-// both sides compare their versions. The channel neither compresses nor retries: batches are in
-// shared memory, and asking again is the stream's business, which knows what it has received.
+// both sides compare their versions. To another node, certificates take the place of the handshake.
+// The channel neither compresses nor retries: batches are in shared memory, and asking again is the
+// stream's business, which knows what it has received.
 #include "client/connection/daemon_connection.h"
 
 #include <fcntl.h>
@@ -11,7 +12,9 @@
 
 #include <grpc/compression.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
 #include <grpcpp/create_channel_posix.h>
+#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include "client/connection/rpc_status.h"
@@ -40,6 +43,13 @@ grpc::ChannelArguments ChannelSettings() {
   settings.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);
   settings.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retries are by name, in this library
   return settings;
+}
+
+// gRPC takes deadlines of the system clock; only the time that is left is carried over.
+void SetDeadline(grpc::ClientContext& context, Deadline deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
 }
 
 struct VersionPair {
@@ -79,12 +89,46 @@ Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::Open(
   return std::shared_ptr<const DaemonConnection>(std::move(connection));
 }
 
+Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::OpenOther(
+    const ConnectionOptions& options, const v1::RemoteDaemons& others, const std::string& address) {
+  std::shared_ptr<DaemonConnection> connection(new DaemonConnection());
+  connection->is_other_node_ = true;
+  connection->regions_ = std::make_shared<const RegionMap>();
+  connection->populator_ = std::make_unique<PagePopulator>(connection->regions_);
+  grpc::ChannelArguments settings = ChannelSettings();
+  // Nodes have one name in all certificates: who has a certificate of the job is a node of it.
+  settings.SetSslTargetNameOverride(others.certified_name());
+  // A site's proxy for the web must not be asked, and no other channel shares the connection.
+  settings.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  settings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A stream that waits for the GFS sends nothing for a while, and is watched all the same.
+  settings.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  connection->channel_ = grpc::CreateCustomChannel(
+      address,
+      grpc::SslCredentials({.pem_root_certs = others.authority(),
+                            .pem_private_key = others.key(),
+                            .pem_cert_chain = others.certificate()}),
+      settings);
+  ConnectionOptions there = options;
+  there.address = address;
+  const Status greeted = connection->SayHello(there, /*session=*/0);
+  if (!greeted) return greeted.error().WithContext("node " + address);
+  return std::shared_ptr<const DaemonConnection>(std::move(connection));
+}
+
+bool DaemonConnection::HasCatalog(const std::string& dataset, Deadline deadline) const {
+  grpc::ClientContext context;
+  SetDeadline(context, deadline);
+  v1::DescribeRequest request;
+  request.set_dataset(dataset);
+  v1::DescribeReply reply;
+  const auto stub = v1::Data::NewStub(channel_);
+  return stub->Describe(&context, request, &reply).ok() && reply.catalog_fingerprint() != 0;
+}
+
 Status DaemonConnection::SayHello(const ConnectionOptions& options, std::uint64_t session) {
   grpc::ClientContext context;
-  // gRPC takes deadlines of the system clock; only the time that is left is carried over.
-  const auto left = options.deadline - std::chrono::steady_clock::now();
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
+  SetDeadline(context, options.deadline);
   v1::HelloRequest request;
   request.set_protocol_version(kProtocolVersion);
   request.set_layout_version(kLayoutVersion);
@@ -113,15 +157,18 @@ Status DaemonConnection::SayHello(const ConnectionOptions& options, std::uint64_
   }
   // Regions carry the generation of the handshake. Another one here would mean that offsets refer
   // to memory that this process has not mapped.
-  if (reply.generation() != generation_) {
+  if (!is_other_node_ && reply.generation() != generation_) {
     return Error(ErrorCode::kDataLoss, "the daemon's generation changed during the handshake");
   }
+  generation_ = reply.generation();
   if (reply.datasets_size() > static_cast<int>(limits::kDatasetCountMax)) {
     return Error(ErrorCode::kResourceExhausted, "the daemon names more data sets than "
                                                 "kDatasetCountMax");
   }
   datasets_.assign(reply.datasets().begin(), reply.datasets().end());
+  address_ = options.address;
   job_id_ = reply.job_id();
+  remote_daemons_ = std::move(*reply.mutable_remote_daemons());
   return {};
 }
 

@@ -1,4 +1,6 @@
-// DaemonConnection: one handshake, one gRPC channel, the daemon's memory.
+// DaemonConnection: one gRPC channel to a daemon. To that of this node: one handshake, and the
+// daemon's memory. To that of another node, while this node's is gone: encrypted, over TCP, without
+// shared memory.
 #pragma once
 
 #include <chrono>
@@ -12,6 +14,7 @@
 #include "client/connection/handshake.h"
 #include "client/connection/page_populator.h"
 #include "client/connection/region_map.h"
+#include "forebay/v1/data.pb.h"
 #include "proto/contract/result.h"
 
 namespace forebay::internal {
@@ -31,13 +34,26 @@ class DaemonConnection {
  public:
   // Handshake and Hello. Errors as Client::Connect.
   static Result<std::shared_ptr<const DaemonConnection>> Open(const ConnectionOptions& options);
+  // To the daemon of another node, at `address`, one of `others`; options.address is not used. Says
+  // Hello. kUnavailable: it does not answer, or does not accept the certificate.
+  static Result<std::shared_ptr<const DaemonConnection>> OpenOther(
+      const ConnectionOptions& options, const v1::RemoteDaemons& others,
+      const std::string& address);
 
+  // Whether the daemon knows the catalog of this data set; false if it does not say so in time.
+  bool HasCatalog(const std::string& dataset, Deadline deadline) const;
+
+  const std::string& address() const { return address_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   const std::shared_ptr<const RegionMap>& regions() const { return regions_; }
   PagePopulator& populator() const { return *populator_; }
   const std::vector<std::string>& datasets() const { return datasets_; }
   const std::string& job_id() const { return job_id_; }
   std::uint64_t generation() const { return generation_; }
+  // Whether the daemon is that of another node. Then there are no regions.
+  bool is_other_node() const { return is_other_node_; }
+  // As the daemon of this node has named them.
+  const v1::RemoteDaemons& remote_daemons() const { return remote_daemons_; }
 
  private:
   DaemonConnection() = default;
@@ -46,9 +62,12 @@ class DaemonConnection {
   std::shared_ptr<const RegionMap> regions_;
   std::unique_ptr<PagePopulator> populator_;
   std::shared_ptr<grpc::Channel> channel_;
+  std::string address_;
   std::vector<std::string> datasets_;
   std::string job_id_;
   std::uint64_t generation_ = 0;
+  bool is_other_node_ = false;
+  v1::RemoteDaemons remote_daemons_;
 };
 
 }  // namespace forebay::internal

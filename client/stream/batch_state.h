@@ -40,6 +40,7 @@ class Batch::State {
   std::uint32_t padded_count = 0;
   std::uint64_t payload_bytes = 0;
   PositionToken token;
+  bool is_of_other_node = false;  // another node's daemon has sent it
 
   std::vector<SampleId> sample_ids;
   std::vector<Field> fields;

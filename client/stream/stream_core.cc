@@ -112,9 +112,10 @@ void StreamCore::CloseCall() {
     changed_.WaitFor(mutex_, std::chrono::milliseconds(limits::kStreamCloseMs),
                      [this]() FOREBAY_REQUIRES(mutex_) { return ended_; });
   }
-  const bool daemon_knows = ended_ && daemon_ended_ && (close_sent_ || writes_done_);
-  if (!daemon_knows && may_be_held_) {
-    GoneReaders::OfProcess().Add(daemon_generation_, settings_.open.reader());
+  const bool daemon_knows =
+      ended_ && daemon_ended_ && (close_sent_ || writes_done_) && memory_ == keeper_;
+  if (!daemon_knows && keeper_ != 0) {
+    GoneReaders::OfProcess().Add(keeper_, settings_.open.reader());
   }
   if (!ended_) call_->Cancel();
   while (!ended_) changed_.Wait(mutex_);
@@ -154,8 +155,8 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   // The first batches are asked for in the same breath: a cold daemon then begins with the
   // extents that they need, and nobody waits for a round trip.
   *call_->request().mutable_open() = settings_.open;
-  NameHeld(*call_->request().mutable_open(), call_->connection().generation());
-  const bool was_held = std::exchange(may_be_held_, !settings_.open.inline_payload());
+  NameHeld(*call_->request().mutable_open());
+  const std::uint64_t former_keeper = memory_ == 0 ? keeper_ : std::exchange(keeper_, memory_);
   FillQueue();
   AddPulls(call_->request());
   call_->Start();
@@ -191,55 +192,9 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   if (error.retryable()) {
     PutBackGoneReaders();
   } else if (!failure_) {
-    may_be_held_ = was_held;  // the daemon has refused this call
+    keeper_ = former_keeper;  // the daemon has refused this call
   }
   return error;
-}
-
-// Tells the daemon which of its batches are still read, so that it frees the others. A daemon that
-// was restarted knows of none, and does not need to: the memory was the former one's, and stays
-// mapped.
-void StreamCore::NameHeld(v1::OpenStream& open, std::uint64_t daemon_generation) {
-  if (daemon_generation != daemon_generation_ || open.inline_payload()) held_.clear();
-  daemon_generation_ = daemon_generation;
-  open.set_call(call_number_);
-  for (const HeldId& held : held_) open.add_still_held(held.wire_id);
-  for (const std::uint64_t reader : GoneReaders::OfProcess().Take(daemon_generation)) {
-    open.add_gone_readers(reader);
-  }
-}
-
-// For the next call. This one has ended without an answer, and its first request is its only one.
-void StreamCore::PutBackGoneReaders() {
-  for (const std::uint64_t reader : call_->request().open().gone_readers()) {
-    GoneReaders::OfProcess().Add(daemon_generation_, reader);
-  }
-}
-
-// A daemon that could not keep a batch does not want it released either.
-void StreamCore::KeepHeld(const v1::Opened& opened) {
-  const auto is_kept = [&](std::uint64_t wire_id) {
-    return std::ranges::find(opened.still_held(), wire_id) != opened.still_held().end();
-  };
-  std::vector<HeldId> lost;
-  std::erase_if(held_, [&](const HeldId& held) {
-    if (is_kept(held.wire_id)) return false;
-    lost.push_back(held);
-    return true;
-  });
-  std::erase_if(releases_, [&](std::uint64_t wire_id) { return !is_kept(wire_id); });
-  AskForLost(lost);
-}
-
-void StreamCore::AskForLost(const std::vector<HeldId>& lost) {
-  const auto again = [&](PulledBatch& batch) FOREBAY_REQUIRES(mutex_) {
-    if (batch.state == nullptr) return;
-    const HeldId id = {.call_number = batch.state->call_number, .wire_id = batch.state->wire_id};
-    if (std::ranges::find(lost, id) == lost.end()) return;
-    lost_states_.push_back(std::move(batch.state));
-    batch = PulledBatch{.name = batch.name, .state = nullptr, .error = std::nullopt};
-  };
-  window_.ForEach(again);
 }
 
 Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
@@ -403,6 +358,12 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
   return outcome;
 }
 
+void StreamCore::EndCall() {
+  MutexLock lock(mutex_);
+  if (!ended_) call_->Cancel();
+  while (!ended_) changed_.Wait(mutex_);
+}
+
 void StreamCore::Pause(Deadline until) {
   MutexLock lock(mutex_);
   changed_.WaitUntil(mutex_, until,
@@ -521,14 +482,6 @@ void StreamCore::TakeBack(std::unique_ptr<Batch::State> state) {
     changed_.NotifyAll();
   }
   if (calls_sender) sender_wakes_.NotifyOne();
-}
-
-void StreamCore::Recycle(std::unique_ptr<Batch::State> state) {
-  // Otherwise the daemon holds nothing for it.
-  const HeldId id = {.call_number = state->call_number, .wire_id = state->wire_id};
-  if (std::erase(held_, id) > 0) releases_.push_back(id.wire_id);
-  // More than this cannot be in use at once, so a larger pool would only keep memory.
-  if (pool_.size() < credits_) pool_.push_back(std::move(state));
 }
 
 // A credit is a batch that the daemon may be working on or that occupies its memory: it is taken

@@ -75,6 +75,8 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   Result<Outcome> WaitNext(Deadline deadline);
   // A named batch, likewise. The name has been checked.
   Result<Outcome> WaitNamed(const BatchName& name, Deadline deadline);
+  // Ends the call, as if it had broken: the next wait says kCallEnded. Waits for its end.
+  void EndCall();
   // Between two tries: until then, or until the stream is cancelled.
   void Pause(Deadline until);
 
@@ -114,17 +116,18 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   // through TakeBack, which locks it.
   using Discarded = std::vector<StatePtr>;
   struct GiveBack;
-  // A batch of the daemon's memory that is here, and the call on which it came: the ids of a daemon
-  // that has been restarted may be the same.
+  // A batch that is here and that a daemon keeps, and the call on which it came: the ids of a
+  // daemon that has been restarted may be the same. `memory` is the generation of the daemon in
+  // whose shared memory it lies; 0: it came inside messages.
   struct HeldId {
     std::uint64_t call_number = 0;
     std::uint64_t wire_id = 0;
-    bool operator==(const HeldId&) const = default;
+    std::uint64_t memory = 0;
   };
 
   explicit StreamCore(StreamSettings settings);
 
-  void NameHeld(v1::OpenStream& open, std::uint64_t daemon_generation) FOREBAY_REQUIRES(mutex_);
+  void NameHeld(v1::OpenStream& open) FOREBAY_REQUIRES(mutex_);
   void PutBackGoneReaders() FOREBAY_REQUIRES(mutex_);
   void KeepHeld(const v1::Opened& opened) FOREBAY_REQUIRES(mutex_);
   // Asks again for what was ready, but lies in memory that the daemon could not keep.
@@ -222,9 +225,12 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   std::vector<HeldId> held_ FOREBAY_GUARDED_BY(mutex_);
   // AskForLost puts batches here on a thread of gRPC, which must not destroy them; Attach does.
   Discarded lost_states_ FOREBAY_GUARDED_BY(mutex_);
-  // A daemon has been asked for batches, and may have sent some that did not arrive.
-  bool may_be_held_ FOREBAY_GUARDED_BY(mutex_) = false;
-  std::uint64_t daemon_generation_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  // Generation of the daemon that has been asked for batches in its shared memory, and may have
+  // sent some that did not arrive; 0: there is none. While the stream reads from another node, it
+  // is the daemon of this node.
+  std::uint64_t keeper_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t daemon_generation_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of the current call
+  std::uint64_t memory_ FOREBAY_GUARDED_BY(mutex_) = 0;  // likewise; 0: without shared memory
   std::vector<std::unique_ptr<Batch::State>> pool_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const StreamSchema> schema_ FOREBAY_GUARDED_BY(mutex_);
 

@@ -136,6 +136,7 @@ Status StreamCore::Decode(const v1::Batch& message, std::unique_ptr<Batch::State
   // Pooled states mostly have these already; not copying saves the shared counters' traffic.
   if (state->schema != reply_schema_) state->schema = reply_schema_;
   if (state->regions != regions) state->regions = regions;
+  state->is_of_other_node = reply_connection_->is_other_node();
   // The daemon computes the same digest as it sends. The trailer has their sum, so that a batch
   // that was changed, lost or sent twice shows at the end, whatever order they came in.
   const BatchIdentity identity = {.epoch = state->epoch,
@@ -195,7 +196,10 @@ Status StreamCore::Place(Arrival arrival, Discarded& discarded) {
   ledger_.padded += state.padded_count;
   ledger_.checksum += arrival.digest;
   state.call_number = call_number_;
-  if (state.wire_id != 0) held_.push_back({.call_number = call_number_, .wire_id = state.wire_id});
+  if (state.wire_id != 0) {
+    held_.push_back(
+        {.call_number = call_number_, .wire_id = state.wire_id, .memory = memory_});
+  }
   // The token of a batch continues behind it, so it names the next step, of which the end of an
   // epoch has none: the reader of a token moves on to the next epoch.
   state.token = {.catalog_fingerprint = settings_.open.catalog_fingerprint(),

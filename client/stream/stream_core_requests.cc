@@ -1,4 +1,5 @@
-// The sending side of a stream: when a request is due, who sends it, and what is in it. A message
+// The sending side of a stream: when a request is due, who sends it, and what is in it; and the
+// batches that a daemon keeps for this reader until a request says that it may free them. A message
 // to the daemon costs gRPC's work and several wake-ups on both sides, as much as copying 200 KiB.
 // So releases and pulls are collected until half a window of them is there. They go at once where
 // the daemon has little to do, and soon where the caller waits. A caller that has work to do does
@@ -6,7 +7,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <mutex>
+#include <utility>
 
+#include "client/stream/gone_readers.h"
 #include "client/stream/stream_core.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
@@ -15,6 +18,14 @@ namespace forebay::internal {
 namespace {
 
 using Phase = PulledBatch::Phase;
+
+// The entry of this batch.
+template <typename HeldIds>
+auto FindHeld(HeldIds& held, const Batch::State& state) {
+  return std::ranges::find_if(held, [&](const auto& id) {
+    return id.call_number == state.call_number && id.wire_id == state.wire_id;
+  });
+}
 
 }  // namespace
 
@@ -131,6 +142,72 @@ void StreamCore::AddPulls(v1::StreamRequest& request) {
     named->set_micro_size(batch.name.micro_size);
     named->set_micro_index(batch.name.micro_index);
   }
+}
+
+// Tells the daemon which of its batches are still read, so that it frees the others. A daemon that
+// was restarted knows of none, and does not need to: the memory was the former one's, and stays
+// mapped.
+void StreamCore::NameHeld(v1::OpenStream& open) {
+  const DaemonConnection& connection = call_->connection();
+  if (connection.is_other_node()) open.set_inline_payload(true);
+  daemon_generation_ = connection.generation();
+  memory_ = open.inline_payload() ? 0 : daemon_generation_;
+  // What came inside messages is not kept for a later call. While the stream reads from another
+  // node, it remembers what lies in memory of this one: its daemon may only have stood still.
+  std::erase_if(held_, [this](const HeldId& held) FOREBAY_REQUIRES(mutex_) {
+    return held.memory == 0 || (memory_ != 0 && held.memory != memory_);
+  });
+  open.set_call(call_number_);
+  if (memory_ != 0) {
+    for (const HeldId& held : held_) open.add_still_held(held.wire_id);
+  }
+  for (const std::uint64_t reader : GoneReaders::OfProcess().Take(daemon_generation_)) {
+    open.add_gone_readers(reader);
+  }
+}
+
+// For the next call. This one has ended without an answer, and its first request is its only one.
+void StreamCore::PutBackGoneReaders() {
+  for (const std::uint64_t reader : call_->request().open().gone_readers()) {
+    GoneReaders::OfProcess().Add(daemon_generation_, reader);
+  }
+}
+
+// A daemon that could not keep a batch does not want it released either.
+void StreamCore::KeepHeld(const v1::Opened& opened) {
+  if (memory_ == 0) return;  // it was not asked to keep any
+  const auto is_kept = [&](std::uint64_t wire_id) {
+    return std::ranges::find(opened.still_held(), wire_id) != opened.still_held().end();
+  };
+  std::vector<HeldId> lost;
+  std::erase_if(held_, [&](const HeldId& held) {
+    if (is_kept(held.wire_id)) return false;
+    lost.push_back(held);
+    return true;
+  });
+  std::erase_if(releases_, [&](std::uint64_t wire_id) { return !is_kept(wire_id); });
+  AskForLost(lost);
+}
+
+void StreamCore::AskForLost(const std::vector<HeldId>& lost) {
+  const auto again = [&](PulledBatch& batch) FOREBAY_REQUIRES(mutex_) {
+    if (batch.state == nullptr) return;
+    if (FindHeld(lost, *batch.state) == lost.end()) return;
+    lost_states_.push_back(std::move(batch.state));
+    batch = PulledBatch{.name = batch.name, .state = nullptr, .error = std::nullopt};
+  };
+  window_.ForEach(again);
+}
+
+void StreamCore::Recycle(std::unique_ptr<Batch::State> state) {
+  // Otherwise the daemon holds nothing for it.
+  if (const auto held = FindHeld(held_, *state); held != held_.end()) {
+    // The daemon of this node, while the stream reads from another one, learns it by NameHeld.
+    if (held->memory == memory_) releases_.push_back(held->wire_id);
+    held_.erase(held);
+  }
+  // More than this cannot be in use at once, so a larger pool would only keep memory.
+  if (pool_.size() < credits_) pool_.push_back(std::move(state));
 }
 
 }  // namespace forebay::internal

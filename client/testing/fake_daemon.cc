@@ -14,10 +14,12 @@
 #include <filesystem>
 #include <utility>
 
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
 
+#include "client/testing/fake_certificates.h"
 #include "client/testing/fake_data_service.h"
 #include "client/testing/fake_dataset.h"
 #include "proto/contract/check.h"
@@ -38,6 +40,8 @@ FakeDaemon::FakeDaemon(FakeDaemonOptions options)
     : options_(std::move(options)),
       folder_(options_.socket_path.empty() ? MakeFolder() : std::string()),
       path_(options_.socket_path.empty() ? folder_ + "/daemon.sock" : options_.socket_path) {
+  // No two daemons have the same one.
+  if (options_.is_other_node) generation_ += 1000;
   Start();
 }
 
@@ -65,6 +69,13 @@ void FakeDaemon::Start() {
   builder.SetMaxReceiveMessageSize(limits::kRpcMessageBytesMax);
   // Hostile messages may be larger than a client accepts.
   builder.SetMaxSendMessageSize(-1);
+  if (options_.is_other_node) {
+    grpc::SslServerCredentialsOptions credentials(
+        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    credentials.pem_root_certs = kTestAuthority;
+    credentials.pem_key_cert_pairs = {{.private_key = kTestNodeKey, .cert_chain = kTestNode}};
+    builder.AddListeningPort(node_address(), grpc::SslServerCredentials(credentials), &port_);
+  }
   server_ = builder.BuildAndStart();
   FOREBAY_CHECK(server_ != nullptr);
 
@@ -100,6 +111,18 @@ void FakeDaemon::CutConnections() {
   const MutexLock lock(serving_mutex_);
   for (const UniqueFd& socket : serving_) ::shutdown(socket.get(), SHUT_RDWR);
   serving_.clear();
+}
+
+void FakeDaemon::NameOtherNodes(const std::vector<std::string>& addresses,
+                                const char* certificate) {
+  faults.hello_reply = [addresses, certificate](v1::HelloReply& reply) {
+    v1::RemoteDaemons& others = *reply.mutable_remote_daemons();
+    for (const std::string& address : addresses) others.add_addresses(address);
+    others.set_certified_name(kTestCertifiedName);
+    others.set_authority(kTestAuthority);
+    others.set_certificate(certificate);
+    others.set_key(kTestClientKey);
+  };
 }
 
 std::size_t FakeDaemon::reader_count() const { return service_->reader_count(); }

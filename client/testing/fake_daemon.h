@@ -32,6 +32,8 @@ struct FakeDaemonOptions {
   std::string job_id = "job-1";
   grpc::Service* admin = nullptr;  // borrowed; served beside the data service
   std::string socket_path = {};    // empty: in a temporary folder of its own
+  // Also serves clients of other nodes, over TCP, with the certificates of fake_certificates.h.
+  bool is_other_node = false;
 };
 
 // Listens on its socket until destroyed. Stop and Start stand
@@ -52,6 +54,10 @@ class FakeDaemon {
   // Streams that are open, or have batches that are kept for them.
   std::size_t reader_count() const;
   std::string address() const { return "unix:" + path_; }
+  // "HOST:PORT" for clients of other nodes.
+  std::string node_address() const { return "127.0.0.1:" + std::to_string(port_); }
+  // Clients of this daemon are told that these serve them when it is gone; before it has clients.
+  void NameOtherNodes(const std::vector<std::string>& addresses, const char* certificate);
   // The temporary folder; empty where the socket has a path of its own.
   const std::string& folder() const { return folder_; }
   FakeDataset& dataset() { return *dataset_; }
@@ -65,6 +71,7 @@ class FakeDaemon {
   FakeDaemonOptions options_;
   std::string folder_;
   std::string path_;
+  int port_ = 0;
   std::uint64_t generation_ = 100;
   std::unique_ptr<FakeDataset> dataset_;
   std::unique_ptr<FakeSlots> slots_;

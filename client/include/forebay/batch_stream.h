@@ -50,6 +50,8 @@ struct StreamStats {
   std::uint64_t first_batch_ns = 0;  // from Open to the first batch
   std::uint64_t reconnects = 0;      // connections made again
   std::uint64_t retries = 0;         // batches asked for again after an error of the daemon
+  // Of the batches, those that another node's daemon sent while the own one was gone.
+  std::uint64_t other_node_batches = 0;
 };
 
 // One reader: one thread calls Next (or Pull) until the stream ends, then Finish. Other threads may
@@ -57,7 +59,8 @@ struct StreamStats {
 //
 // If the connection is lost or the daemon is restarted, the stream connects again and repeats its
 // requests for batches that it has not handed out: the daemon keeps no record of deliveries. The
-// reader sees a longer wait, and StreamStats::reconnects.
+// reader sees a longer wait, and StreamStats::reconnects. In a job of several nodes, a stream whose
+// daemon does not come back goes on at another node's (ClientOptions::other_node_after_ms).
 class BatchStream {
  public:
   virtual ~BatchStream() = default;
@@ -70,10 +73,11 @@ class BatchStream {
   //   call returns nullopt, too, whether Cancel() was called since or not.
   // - kCancelled: Cancel() was called before the end. Every later call returns it, too. The daemon
   //   never causes this code.
-  // - kUnavailable, kDeadlineExceeded: either the daemon is gone and did not come back within
-  //   ClientOptions::connect_timeout_ms, or it could not bring the batch although the request was
-  //   repeated for StreamOptions::retry_for_ms. The message names the daemon's address, or the
-  //   object that it waits for. The stream stays usable: the next call asks for the same batch.
+  // - kUnavailable, kDeadlineExceeded: either the daemon is gone, and neither it nor another node
+  //   has answered within ClientOptions::connect_timeout_ms, or it could not bring the batch
+  //   although the request was repeated for StreamOptions::retry_for_ms. The message names the
+  //   daemon's address, or the object that it waits for. The stream stays usable: the next call
+  //   asks for the same batch.
   // - kResourceExhausted: the caller holds every batch of the stream, so that waiting would never
   //   end. Let go of one, then call again.
   // - Any other error is final: every later call returns it.

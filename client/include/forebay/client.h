@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,6 +53,16 @@ struct ClientOptions {
   // How long Connect waits for a daemon that does not run yet or is being restarted, and how long a
   // stream tries to connect again after the connection broke.
   std::int64_t connect_timeout_ms = 10'000;
+  // In a job of several nodes with a secret (docs/security.md): how long streams look for their
+  // daemon before they go on at another node's, with the same batches, over the network. The time
+  // is for a daemon that is started again; it should be shorter than connect_timeout_ms. While a
+  // stream reads from another node, it looks for its own daemon as often as this, and goes back to
+  // it. Negative: streams never go to another node.
+  std::int64_t other_node_after_ms = 5'000;
+  // Called with a line of text when streams go on at another node, and when they are back, by a
+  // thread that waits for a batch. It must not call the library. Empty: the line goes to standard
+  // error.
+  std::function<void(const std::string& line)> notice = {};
   // Embedded mode: the configuration file of the private daemon (docs/configuration.md). Empty:
   // $FOREBAY_CONFIG, and if that is unset the one daemon of this job that already runs. With an
   // address, the daemon there is asked whether it serves the data sets of this file.
