@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -53,7 +54,8 @@ class EncryptedNodesTest : public NodesNetworkTest {
   // The options of a node that has this secret.
   std::vector<std::string> WithSecret(char letter) const {
     const std::string path = rig_.folder() + "/secret-" + letter;
-    std::ofstream(path) << std::string(32, letter);
+    // Once: a daemon that was started before may just be reading it.
+    if (!std::filesystem::exists(path)) std::ofstream(path) << std::string(32, letter);
     EXPECT_EQ(chmod(path.c_str(), 0600), 0);
     return {"--set", "peer.secret=file:" + path};
   }
