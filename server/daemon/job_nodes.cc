@@ -520,7 +520,7 @@ void JobNodes::HeardOf(const rendezvous::NodeEntry& node, const Result<peer::Nod
   }
   if (!are_all) return;
   if (!has_said_that_all_finished_.exchange(true)) {
-    log::Info("draining: all nodes have finished");
+    log::Info("all nodes have finished; this one drains once it serves no client of a lost node");
   }
   parts_.wake();
 }

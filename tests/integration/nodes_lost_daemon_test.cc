@@ -192,10 +192,16 @@ TEST_F(NodesLostDaemonTest, NodesThatHaveFinishedWaitForTheReaderOfALostOne) {
                               if (batches == 20) daemons_[3]->Kill();
                               if (batches != 40) return;
                               for (const std::uint32_t rank : {0U, 1U, 2U}) Finish(rank);
+                              // The one that serves the reader would end now.
+                              EXPECT_TRUE(Eventually([this] {
+                                return ReadText(rig_.node_log(0)).find("all nodes have finished") !=
+                                       std::string::npos;
+                              }));
                             }});
   EXPECT_EQ(epoch.error, "");
   EXPECT_EQ(epoch.samples, records_);
   EXPECT_EQ(epoch.wrong, 0U);
+  EXPECT_EQ(epoch.stats.reconnects, 1U) << "it had to look for another node again";
   for (const std::uint32_t rank : {0U, 1U, 2U}) EXPECT_EQ(Outcome(rank), "0");
 }
 
