@@ -79,15 +79,27 @@ void ChildProcess::Reap() {
   code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+// Larger codes than that of the last signal are of programs that exit with a negative number.
+bool ChildProcess::WasEndedBySignal() const {
+  const int signal = code_.value_or(0) - 128;
+  return signal > 0 && signal <= SIGRTMAX;
+}
+
 std::string ChildProcess::HowItEnded() const {
-  // A program that exits with more than 128 passes on, as shells do, what signal ended its child.
   const int code = code_.value_or(0);
-  return code > 128 ? fmt::format("signal {}", code - 128) : fmt::format("exit code {}", code);
+  return WasEndedBySignal() ? fmt::format("signal {}", code - 128)
+                            : fmt::format("exit code {}", code);
 }
 
 void ChildProcess::Signal(int number) const {
   // Until Reap has seen its end the number of the process is not given to another one.
   if (runs()) kill(leads_group_ ? -pid_ : pid_, number);
+}
+
+void ChildProcess::KillRest() const {
+  // A group keeps its number as long as it has a member. If this one has none left, another group
+  // can have its number only after all other numbers were given away.
+  if (!runs() && leads_group_) kill(-pid_, SIGKILL);
 }
 
 }  // namespace forebay::cli

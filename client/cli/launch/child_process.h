@@ -36,10 +36,16 @@ class ChildProcess {
   // The exit status, or 128 + the signal that ended it, as shells say; nullopt while it runs.
   std::optional<int> code() const { return code_; }
   bool runs() const { return !code_.has_value(); }
-  // "exit code 3" or "signal 9"; to be called once it has ended.
+  // Whether a signal ended it, or a program that it waited for: shells and launchers then exit with
+  // 128 + the signal. To be called, as HowItEnded, once it has ended.
+  bool WasEndedBySignal() const;
+  // "exit code 3" or "signal 9".
   std::string HowItEnded() const;
   // To it, or to its whole process group if it has one of its own. Does nothing once it has ended.
   void Signal(int number) const;
+  // Sends SIGKILL to what it has started and left behind, if it had a process group of its own. To
+  // be called right after Reap has seen its end.
+  void KillRest() const;
 
  private:
   ChildProcess(pid_t pid, bool leads_group) : pid_(pid), leads_group_(leads_group) {}

@@ -1,6 +1,7 @@
 // `forebay launch`: runs a command with a daemon beside it, once per node of a job. This file has
 // the command line; NodeLaunch does the work.
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,9 @@
 
 namespace forebay::cli {
 namespace {
+
+// So that a slip of the pen does not keep a node busy for the rest of the job.
+constexpr std::uint32_t kRestartsMax = 1'000;
 
 // The words behind "--" as they were given: the parser would split one like [a,b].
 Result<std::vector<std::string>> BehindMark(const std::vector<std::string>& arguments) {
@@ -53,6 +57,12 @@ void AddLaunch(Command& program, CommandContext& context) {
       .AddOption("--ready-timeout-s", arguments->ready_timeout_s,
                  "How long the daemon may take until it is ready (default: 300)")
       .Within(1U, 86'400U);
+  command
+      .AddOption("--restarts", arguments->restarts,
+                 "How often in all a daemon that died is started again, and a command that a "
+                 "signal ended, or that exits with 85, is run again (default: 0)")
+      .Within(0U, kRestartsMax)
+      .ValueName("N");
   command
       .AddOption("COMMAND", arguments->command,
                  "The command and its arguments, behind '--'; its exit code is that of launch")

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -41,6 +42,11 @@ constexpr milliseconds kLastWords(30'000);
 constexpr milliseconds kDrainPatience(2 * limits::kDrainDeadlineMs);
 constexpr auto kForever = steady_clock::time_point::max();
 
+// forebay-train: stopped after a checkpoint, and to be started again (docs/trainer.md).
+constexpr int kRequeue = 85;
+// A command that asks for that so shortly before the end of the job has run out of time.
+constexpr std::chrono::minutes kJobsLastTime(10);
+
 int MsUntil(steady_clock::time_point end) {
   const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
@@ -51,6 +57,20 @@ steady_clock::time_point InDrainTime() { return steady_clock::now() + kDrainPati
 // Whether a person sits at the terminal of this process: Ctrl-C then goes to the command directly,
 // which must be in the foreground to read from the terminal.
 bool IsInForeground() { return isatty(STDIN_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp(); }
+
+// Other signals are passed on only: by SIGUSR1 and SIGUSR2 people and schedulers tell programs to
+// write a checkpoint, for example.
+bool AsksForEnd(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
+
+bool IsJobsLastTime() {
+  const char* end_s = std::getenv("SLURM_JOB_END_TIME");  // seconds since 1970
+  if (end_s == nullptr) return false;
+  const std::chrono::seconds end(std::strtoll(end_s, nullptr, 10));
+  if (end.count() <= 0) return false;  // not a time
+  return std::chrono::system_clock::now().time_since_epoch() >= end - kJobsLastTime;
+}
+
+double Seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 // Two tasks of one node would start two daemons for it.
 std::string TaskRemedy() {
@@ -67,16 +87,51 @@ std::string TaskRemedy() {
 }  // namespace
 
 Status NodeLaunch::Run() {
-  const Status started = StartDaemon();
-  if (!started.has_value() || !daemon_ || !daemon_->runs()) return started;
-  // The wait for READY may have taken the SIGCHLD of a daemon that ended right after that line.
-  daemon_->Reap();
+  FOREBAY_TRY(StartDaemon());
+  if (end_signal_) {
+    SetCode(128 + *end_signal_);
+    return {};
+  }
   if (!daemon_->runs()) {
     return Error(ErrorCode::kUnavailable,
                  fmt::format("the daemon ended before the command began ({}); {}",
                              daemon_->HowItEnded(), WhereItLogs()));
   }
-  return RunCommand();
+  do {
+    const Status started = StartCommand();
+    if (!started.has_value()) {
+      EndDaemon(/*has_succeeded=*/false);
+      context_.Fail(started.error());
+      SetCode(started.error().code() == ErrorCode::kNotFound ? kNotFound : kNotExecutable);
+      return {};
+    }
+    FOREBAY_TRY(AttendCommand());
+  } while (AwaitNextRun());
+  EndDaemon(*command_->code() == 0);
+  SetCode(*command_->code());
+  return {};
+}
+
+// Waits for an event, and does at once what each event needs, whatever the caller waits for: a
+// signal is passed on to the command, and the ends of the two children are noted.
+SignalWatch::Event NodeLaunch::Next(Time deadline, int fd) {
+  const SignalWatch::Event event = signals_.Wait(MsUntil(deadline), fd);
+  const bool ran = command_ && command_->runs();
+  if (event.signal != 0 && event.signal != SIGCHLD) {
+    // Without a command, the signal can only be meant for this launch.
+    if ((!ran || AsksForEnd(event.signal)) && !end_signal_) end_signal_ = event.signal;
+    was_signalled_ = true;
+    const bool has_it_already = is_in_foreground_ && event.is_from_terminal;
+    if (ran && !has_it_already) command_->Signal(event.signal);
+  }
+  if (daemon_) daemon_->Reap();
+  if (ran) command_->Reap();
+  if (ran && !command_->runs()) next_run_ = NextRun();
+  return event;
+}
+
+bool NodeLaunch::WantsDaemon() const {
+  return !end_signal_ && (!command_ || command_->runs() || next_run_);
 }
 
 Result<std::string> NodeLaunch::Config() const {
@@ -122,21 +177,18 @@ Status NodeLaunch::StartDaemon() {
   return AwaitReady(ready.get());
 }
 
-// Returns without an error and without a running daemon if a signal came first.
+// Returns without an error and without a running daemon if it is not wanted any more.
 Status NodeLaunch::AwaitReady(int fd) {
   const auto deadline = steady_clock::now() + std::chrono::seconds(arguments_.ready_timeout_s);
   std::string line;
   while (!line.ends_with('\n')) {
-    const SignalWatch::Event event = signals_.Wait(MsUntil(deadline), fd);
-    if (event.signal != 0 && event.signal != SIGCHLD) {
-      daemon_->Signal(SIGTERM);
-      AwaitDaemonsEnd(InDrainTime());
-      SetCode(128 + event.signal);
+    Next(deadline, fd);
+    if (!WantsDaemon()) {
+      GiveUpDaemon();
       return {};
     }
     if (steady_clock::now() >= deadline) {
-      daemon_->Signal(SIGTERM);
-      AwaitDaemonsEnd(InDrainTime());
+      GiveUpDaemon();
       return Error(ErrorCode::kDeadlineExceeded,
                    fmt::format("the daemon was not ready within {} s (--ready-timeout-s); {}",
                                arguments_.ready_timeout_s, WhereItLogs()));
@@ -146,65 +198,131 @@ Status NodeLaunch::AwaitReady(int fd) {
     while (line.size() < kReadyLineBytesMax && (got = read(fd, &letter, 1)) == 1) line += letter;
     // The daemon has the only other end, so its end means that the daemon has ended or will.
     if (got == 0 && !line.ends_with('\n')) {
-      daemon_->Signal(SIGTERM);
-      AwaitDaemonsEnd(InDrainTime());
+      GiveUpDaemon();
       return Error(ErrorCode::kUnavailable,
                    fmt::format("the daemon did not start ({}); {}{}", daemon_->HowItEnded(),
                                WhereItLogs(), TaskRemedy()));
     }
   }
   if (!line.starts_with(kReadyWord)) {
+    GiveUpDaemon();
     return Error(ErrorCode::kInternal, "the first words of the daemon are not READY");
   }
-  address_ = line.substr(kReadyWord.size(), line.size() - kReadyWord.size() - 1);
+  // A daemon that is started again listens there, too, because the command knows this address.
+  context_.address = line.substr(kReadyWord.size(), line.size() - kReadyWord.size() - 1);
   return {};
 }
 
-Status NodeLaunch::RunCommand() {
-  const bool is_in_foreground = IsInForeground();
-  auto started = ChildProcess::Start(
-      {.words = arguments_.command,
-       .signal_when_orphaned = SIGKILL,
-       .group = is_in_foreground ? Group::kOfThisProcess : Group::kOwn,
-       .variables = {{"FOREBAY_ADDRESS", address_}},
-       // Programs print their environment, and send it away in reports.
-       .removed_variables = {"FOREBAY_JOB_SECRET"}});
-  if (!started.has_value()) {
-    EndDaemon(/*has_succeeded=*/false);
-    context_.Fail(started.error());
-    SetCode(started.error().code() == ErrorCode::kNotFound ? kNotFound : kNotExecutable);
-    return {};
-  }
-  ChildProcess& command = *started;
-  for (;;) {
-    const SignalWatch::Event event = signals_.Wait();
-    command.Reap();
-    daemon_->Reap();
-    if (!command.runs()) break;
-    if (!daemon_->runs()) return EndCommandWithoutDaemon(command);
-    const bool has_it_already = is_in_foreground && event.is_from_terminal;
-    if (event.signal != 0 && event.signal != SIGCHLD && !has_it_already) {
-      command.Signal(event.signal);
+void NodeLaunch::GiveUpDaemon() {
+  daemon_->Signal(SIGTERM);
+  AwaitDaemonsEnd(InDrainTime());
+}
+
+// Starts the daemon again, which has ended, until it runs. Returns false if it does not: it is not
+// wanted any more, was asked to end, or no restart is left.
+bool NodeLaunch::RestartDaemon() {
+  while (WantsDaemon() && *daemon_->code() != 0) {
+    const auto restart = restarts_.Take(steady_clock::now());
+    if (!restart) return false;
+    Say(fmt::format("the daemon of this node has ended ({}), and is started again in {} s (restart "
+                    "{} of {}); {}",
+                    daemon_->HowItEnded(), Seconds(restart->pause), restart->number,
+                    restarts_.limit(), WhereItLogs()));
+    const auto resume_at = steady_clock::now() + restart->pause;
+    while (WantsDaemon() && steady_clock::now() < resume_at) Next(resume_at);
+    if (!WantsDaemon()) return false;
+    const Status started = StartDaemon();
+    if (!started.has_value()) Say(started.error().message());
+    if (started.has_value() && daemon_->runs()) {
+      Say("the daemon of this node runs again");
+      return true;
     }
   }
-  EndDaemon(*command.code() == 0);
-  SetCode(*command.code());
+  return false;
+}
+
+Status NodeLaunch::StartCommand() {
+  is_in_foreground_ = IsInForeground();
+  was_signalled_ = false;
+  next_run_.reset();
+  FOREBAY_ASSIGN(
+      command_,
+      ChildProcess::Start(
+          {.words = arguments_.command,
+           .signal_when_orphaned = SIGKILL,
+           .group = is_in_foreground_ ? Group::kOfThisProcess : Group::kOwn,
+           .variables = {{"FOREBAY_ADDRESS", context_.address},
+                         {"FOREBAY_RESTART", std::to_string(runs_)}},
+           // Programs print their environment, and send it away in reports.
+           .removed_variables = {"FOREBAY_JOB_SECRET"}}));
+  ++runs_;
   return {};
+}
+
+// Returns when the command has ended. Error: it had to be ended, because there is no daemon.
+Status NodeLaunch::AttendCommand() {
+  while (command_->runs()) {
+    if (daemon_->runs() || end_signal_) {
+      // A command that was asked to end needs no daemon for its last checkpoint.
+      Next(kForever);
+    } else if (!RestartDaemon() && command_->runs() && !end_signal_) {
+      return EndCommandWithoutDaemon();
+    }
+  }
+  return {};
+}
+
+// Decides, when the command has ended, whether it is run again, and says so.
+std::optional<RestartBudget::Restart> NodeLaunch::NextRun() {
+  const bool asks = *command_->code() == kRequeue;
+  if (restarts_.limit() == 0 || was_signalled_) return std::nullopt;
+  if (!asks && !command_->WasEndedBySignal()) return std::nullopt;
+  const std::string ended = fmt::format("'{}' has ended ({})", arguments_.command.front(),
+                                        command_->HowItEnded());
+  if (asks && IsJobsLastTime()) {
+    Say(ended + ", and is not run again: the job ends soon ($SLURM_JOB_END_TIME)");
+    return std::nullopt;
+  }
+  const auto restart = restarts_.Take(steady_clock::now());
+  if (!restart) {
+    Say(ended + ", and is not run again" + WhyNoRestart());
+    return std::nullopt;
+  }
+  command_->KillRest();
+  Say(fmt::format("{}, and is run again in {} s (restart {} of {}); the daemon is kept", ended,
+                  Seconds(restart->pause), restart->number, restarts_.limit()));
+  return restart;
+}
+
+// Returns whether the command is to be started now; there is a daemon then.
+bool NodeLaunch::AwaitNextRun() {
+  if (!next_run_) return false;
+  const auto begin_at = steady_clock::now() + next_run_->pause;
+  while (!end_signal_) {
+    if (!daemon_->runs() && !RestartDaemon()) break;
+    if (steady_clock::now() >= begin_at) return true;
+    Next(begin_at);
+  }
+  if (!end_signal_) {
+    Say(fmt::format("'{}' is not run again, because the daemon has ended ({}){}",
+                    arguments_.command.front(), daemon_->HowItEnded(), WhyNoRestart()));
+  }
+  return false;
 }
 
 // The command would try for minutes to reach a daemon that does not come back, on time that is paid
 // for.
-Status NodeLaunch::EndCommandWithoutDaemon(ChildProcess& command) {
+Status NodeLaunch::EndCommandWithoutDaemon() {
   const std::string how = daemon_->HowItEnded();
-  Say(fmt::format("the daemon of this node has ended ({}) while '{}' ran, which gets SIGTERM now; "
-                  "{}",
-                  how, arguments_.command.front(), WhereItLogs()));
-  command.Signal(SIGTERM);
+  Say(fmt::format("the daemon of this node has ended ({}) while '{}' ran, which gets SIGTERM "
+                  "now{}; {}",
+                  how, arguments_.command.front(), WhyNoRestart(), WhereItLogs()));
+  was_signalled_ = true;
+  command_->Signal(SIGTERM);
   const auto deadline = steady_clock::now() + kLastWords;
-  while (command.runs()) {
-    if (steady_clock::now() >= deadline) command.Signal(SIGKILL);
-    static_cast<void>(signals_.Wait(std::max(MsUntil(deadline), 100)));
-    command.Reap();
+  while (command_->runs()) {
+    if (steady_clock::now() >= deadline) command_->Signal(SIGKILL);
+    Next(std::max(deadline, steady_clock::now() + milliseconds(100)));
   }
   return Error(ErrorCode::kUnavailable,
                fmt::format("the daemon ended ({}) before the command", how));
@@ -216,7 +334,6 @@ void NodeLaunch::EndDaemon(bool has_succeeded) {
   daemon_->Reap();
   bool stays = false;
   if (has_succeeded && daemon_->runs()) {
-    context_.address = address_;
     const auto link = AdminLink::Connect(context_);
     const Status asked = link.has_value() ? link->Drain(/*after_all=*/true) : link.error();
     stays = asked.has_value();
@@ -234,9 +351,9 @@ void NodeLaunch::EndDaemon(bool has_succeeded) {
 }
 
 // With kForever, it ends when all nodes have finished, or when a signal asks for that.
-void NodeLaunch::AwaitDaemonsEnd(steady_clock::time_point deadline) {
-  for (daemon_->Reap(); daemon_->runs(); daemon_->Reap()) {
-    const SignalWatch::Event event = signals_.Wait(MsUntil(deadline));
+void NodeLaunch::AwaitDaemonsEnd(Time deadline) {
+  while (daemon_->runs()) {
+    const SignalWatch::Event event = Next(deadline);
     if (event.signal != 0 && event.signal != SIGCHLD && deadline == kForever) {
       daemon_->Signal(SIGTERM);
       deadline = InDrainTime();
@@ -257,6 +374,15 @@ void NodeLaunch::Say(const std::string& text) {
 std::string NodeLaunch::WhereItLogs() const {
   if (!arguments_.log.empty()) return "its log is " + arguments_.log;
   return "its log is on standard error (--log FILE: in a file)";
+}
+
+// The end of a message about a daemon or a command that is not started again.
+std::string NodeLaunch::WhyNoRestart() const {
+  if (restarts_.limit() == 0) return {};
+  if (daemon_->code() == 0) {
+    return "; the daemon is not started again, because it was asked to end";
+  }
+  return fmt::format("; all {} restarts (--restarts) are used", restarts_.limit());
 }
 
 }  // namespace forebay::cli
