@@ -339,6 +339,22 @@ TEST_F(CliTest, EvictAndDrain) {
   EXPECT_EQ(Forebay(With({"drain", "--after-all"})).code, 0);
   EXPECT_EQ(admin_.drains, 1);
   EXPECT_EQ(admin_.drains_after_all, 1);
+  EXPECT_EQ(admin_.drain_request.node(), "");
+}
+
+TEST_F(CliTest, DrainHasANodeLeave) {
+  EXPECT_THAT(Forebay(With({"drain", "--node", "3"})).out, HasSubstr("node '3' hands over"));
+  EXPECT_EQ(admin_.drain_request.node(), "3");
+  EXPECT_EQ(admin_.drain_request.hand_over_s(), 300U);
+  EXPECT_FALSE(admin_.drain_request.after_all());
+  const ForebayRun run =
+      Forebay(With({"drain", "--node", "node17", "--hand-over-s", "20", "--json"}));
+  EXPECT_EQ(run.lines()[0]["node"], "node17");
+  EXPECT_EQ(admin_.drain_request.hand_over_s(), 20U);
+  const int drains = admin_.drains;
+  EXPECT_EQ(Forebay(With({"drain", "--node", "3", "--after-all"})).code, 2);
+  EXPECT_EQ(Forebay(With({"drain", "--node", "3", "--hand-over-s", "0"})).code, 2);
+  EXPECT_EQ(admin_.drains, drains) << "the daemon was not asked";
 }
 
 TEST_F(CliTest, OrderAndItsInverseAgree) {

@@ -44,6 +44,7 @@ class FakeAdminService::Service final : public v1::Admin::Service {
   grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
                      v1::DrainReply*) override {
     ++(request->after_all() ? fake_.drains_after_all : fake_.drains);
+    fake_.drain_request = *request;
     return grpc::Status::OK;
   }
   grpc::Status ResolveSelection(grpc::ServerContext*, const v1::ResolveRequest* request,

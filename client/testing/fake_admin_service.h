@@ -33,6 +33,7 @@ class FakeAdminService {
   // Seen.
   v1::StageRequest stage_request;
   v1::EvictRequest evict_request;
+  v1::DrainRequest drain_request;
   int drains = 0;
   int drains_after_all = 0;
 

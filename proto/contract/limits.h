@@ -165,6 +165,8 @@ inline constexpr int kPeerKeepaliveTimeoutMs = 5'000;
 inline constexpr int kPeerIdleMs = 120'000;  // a connection to another node without calls is closed
 inline constexpr std::int64_t kNodesStatusMs = 2'000;  // `forebay status --nodes` waits for a node
 inline constexpr std::int64_t kFinishedPingMs = 5'000;  // a node that has finished waits so long
+inline constexpr std::int64_t kLeaveMsMax = 86'400'000;  // a node that leaves the job waits so long
+                                                   // at most for those that take over from it
 inline constexpr std::size_t kGossipNewsMax = 16;    // pieces of news about nodes in one message
 inline constexpr std::uint64_t kIncarnationMax = std::uint64_t{1} << 48;  // of a node; it grows by
                                                      // one for each refutation

@@ -159,6 +159,17 @@ grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* r
 
 grpc::Status AdminService::Drain(grpc::ServerContext*, const v1::DrainRequest* request,
                                  v1::DrainReply*) {
+  if (!request->node().empty()) {
+    constexpr std::int64_t kSecondsMax = limits::kLeaveMsMax / 1'000;
+    if (request->after_all() || request->hand_over_s() == 0 ||
+        request->hand_over_s() > kSecondsMax) {
+      return {grpc::StatusCode::INVALID_ARGUMENT,
+              fmt::format("a node leaves within 1 to {} s, and not after all others", kSecondsMax)};
+    }
+    const forebay::Status asked = target_.RequestHandOver(
+        request->node(), static_cast<std::int64_t>(request->hand_over_s()) * 1'000);
+    return asked.has_value() ? grpc::Status::OK : stream::ToGrpc(asked.error());
+  }
   // Returns at once: the main thread stops the daemon, and leaves gRPC the time to send this
   // answer.
   target_.RequestDrain(request->after_all());

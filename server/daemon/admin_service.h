@@ -38,6 +38,10 @@ class AdminTarget {
   // With `after_all`, the daemon first waits until every node of the job that answers has been
   // asked for the same.
   virtual void RequestDrain(bool after_all) = 0;
+  // Has a node of the job hand over what it has to the others, for `time_ms` at most, and end.
+  // kNotFound, kInvalidArgument: `node` is no name of one node; kFailedPrecondition: nobody can
+  // leave this job; kUnavailable, kDeadlineExceeded: the node does not answer.
+  virtual Status RequestHandOver(const std::string& node, std::int64_t time_ms) = 0;
   virtual bool stopping() const = 0;
 };
 

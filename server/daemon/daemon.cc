@@ -185,7 +185,7 @@ bool Daemon::Tick() {
   }
   // A client of a lost node reads here until its epoch has ended.
   const bool have_all_finished = nodes_->HaveAllFinished() && !has_remote_streams;
-  return drain_requested_ || failed_ || idle || have_all_finished;
+  return drain_requested_ || failed_ || idle || have_all_finished || nodes_->HasDeparted();
 }
 
 void Daemon::RequestDrain(bool after_all) {

@@ -37,6 +37,7 @@
 #include "server/stage/gfs/gfs_throttle.h"
 #include "server/stage/gfs/patient_backend.h"
 #include "server/stage/gfs/share_borrower.h"
+#include "server/stage/hand_over.h"
 #include "server/stage/local_extents.h"
 #include "server/stage/local_first_reads.h"
 #include "server/stage/stager.h"
@@ -65,7 +66,8 @@ class Daemon final : public AdminTarget {
   const std::string& socket_path() const { return socket_path_; }
   // Housekeeping; call it about once a second. Handles hung GFS calls, batches that have waited too
   // long, the eviction log and the idle time. Returns true if the daemon should stop: a drain was
-  // requested and, with after_all, all nodes have finished; Fail was called; or no client was
+  // requested and, with after_all, all nodes have finished; this node has left the job
+  // (JobNodes::Depart); Fail was called; or no client was
   // connected for daemon.exit_when_idle_s.
   bool Tick();
   // Stops admitting clients, ends streams, gives readers limits::kLastMessagesMs to read their last
@@ -90,6 +92,9 @@ class Daemon final : public AdminTarget {
   io::IoBackend& backend() override { return *backend_; }
   io::Clock& clock() override { return clock_; }
   void RequestDrain(bool after_all) override;
+  Status RequestHandOver(const std::string& node, std::int64_t time_ms) override {
+    return nodes_->Depart(node, time_ms);
+  }
   // Requests the end of the daemon after an error that it cannot serve with. Logs the first error;
   // has_failed is true from then on. Thread-safe.
   void Fail(const Error& error);
@@ -173,6 +178,7 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<stage::LocalExtents> local_extents_;
   std::unique_ptr<fetch::LocalRows> local_rows_;
   std::unique_ptr<stage::LocalFirstReads> local_first_reads_;
+  std::unique_ptr<stage::HandOver> hand_over_;
   std::unique_ptr<fetch::OwnRows> own_rows_;
   std::unique_ptr<fetch::RowRouter> router_;
   std::unique_ptr<stream::StreamRegistry> registry_;

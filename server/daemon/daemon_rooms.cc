@@ -275,6 +275,12 @@ Status Daemon::ServeNodes() {
       *cache_, *stager_, clock_, catalog::BuildScratch{.directory = config_.state_dir});
   local_first_reads_ =
       std::make_unique<stage::LocalFirstReads>(nodes_->membership().self(), *stager_);
+  hand_over_ =
+      std::make_unique<stage::HandOver>(*stager_, [this] { return datasets_.Served(); });
+  nodes_->SetTakeOver([this](bool begins) {
+    if (begins) hand_over_->Begin();
+    return hand_over_->Look();
+  });
   FOREBAY_TRY(nodes_->Serve({.extents = *local_extents_,
                              .rows = *local_rows_,
                              .first_reads = *local_first_reads_,

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <ctime>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <random>
 #include <span>
@@ -382,6 +383,16 @@ Status JobNodes::UseNodes(NodeRank self) {
                      },
                  .name = [this](NodeRank node) { return nodes_[node.value()].Text(); },
                  .late_ms = static_cast<std::int64_t>(parts_.config.nodes_late_ms)});
+  departure_ = std::make_unique<Departure>(DepartureParts{
+      .nodes = *membership_,
+      .clock = parts_.clock,
+      .tell =
+          [this, self](NodeRank to, std::int64_t time_ms, const DepartureParts::Told& told) {
+            peers_->Leave(to, self, time_ms,
+                          parts_.clock.NowNs() + limits::kFinishedPingMs * kNsPerMillisecond, told);
+          },
+      .name = [this](NodeRank node) { return nodes_[node.value()].Text(); },
+      .wake = parts_.wake});
   return {};
 }
 
@@ -389,6 +400,9 @@ Status JobNodes::Serve(const peer::PeerServerParts& parts) {
   peer::PeerServerParts with_nodes = parts;
   with_nodes.prober = prober_.get();
   with_nodes.has_returned = has_returned_;
+  with_nodes.leave = [this](NodeRank node, std::int64_t time_ms) {
+    return HearDeparture(node, time_ms);
+  };
   with_nodes.carrier = carrier_.get();
   return server_ ? server_->Serve(identity_, with_nodes) : Status();
 }
@@ -450,7 +464,43 @@ void JobNodes::Tick() {
   if (!peers_) return;
   const std::int64_t now_ns = parts_.clock.NowNs();
   prober_->Tick();
+  departure_->Tick();
   if (has_finished_) AskWhoHasFinished(now_ns);
+}
+
+void JobNodes::SetTakeOver(std::function<bool(bool begins)> take_over) {
+  if (departure_) departure_->SetTakeOver(std::move(take_over));
+}
+
+Status JobNodes::Depart(const std::string& name, std::int64_t time_ms) {
+  if (!peers_) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "the job has one node, which has nobody to hand over to; 'forebay drain' without "
+                 "--node ends its daemon");
+  }
+  FOREBAY_ASSIGN(const NodeRank node, rendezvous::FindNode(nodes_, name));
+  if (node == membership_->self()) {
+    FOREBAY_TRY(HearDeparture(node, time_ms));
+    return {};
+  }
+  // Shared, because the callback may still be in set_value when get returns.
+  const auto told = std::make_shared<std::promise<Result<bool>>>();
+  peers_->Leave(node, node, time_ms,
+                parts_.clock.NowNs() + limits::kFinishedPingMs * kNsPerMillisecond,
+                [told](const Result<bool>& heard) { told->set_value(heard); });
+  FOREBAY_TRY(told->get_future().get());
+  return {};
+}
+
+Result<bool> JobNodes::HearDeparture(NodeRank node, std::int64_t time_ms) {
+  if (carrier_) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "with peer.transport = \"mpi\" a node cannot leave, because MPI ends the job "
+                 "when a rank ends");
+  }
+  if (node != membership_->self()) return departure_->Hear(node, time_ms);
+  departure_->Begin(time_ms);
+  return false;
 }
 
 void JobNodes::Finish() {

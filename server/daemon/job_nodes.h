@@ -21,6 +21,7 @@
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/daemon/config/config.h"
+#include "server/daemon/departure.h"
 #include "server/daemon/job_launch.h"
 #include "server/fetch/row_source.h"
 #include "server/io/clock.h"
@@ -90,8 +91,18 @@ class JobNodes {
   // that all nodes listen. kDeadlineExceeded names the nodes that do not; kCancelled as in Join.
   Status AwaitNodes();
 
+  // Has a node leave the job: the others take its place, and it hands over what it has, for
+  // `time_ms` at most (Departure). `name`: as rendezvous::FindNode has it; it may be this node.
+  // Blocks until that node knows, for limits::kFinishedPingMs at most. kFailedPrecondition: in a
+  // job of one node, or over MPI, nobody can leave. Thread-safe.
+  Status Depart(const std::string& name, std::int64_t time_ms);
+  // Whether this node has left, and may end.
+  bool HasDeparted() const { return departure_ && departure_->IsOver(); }
+  // Call it before Serve; see Departure.
+  void SetTakeOver(std::function<bool(bool begins)> take_over);
+
   // Probes other nodes (probe::NodeProber), and after Finish asks those that are not known to have
-  // finished. Call it about once a second.
+  // finished; likewise for Depart. Call it about once a second.
   void Tick();
 
   // The readers of this node have ended for good. It still answers others, which learn this by
@@ -152,6 +163,7 @@ class JobNodes {
                          const std::string& address);
   void AskWhoHasFinished(std::int64_t now_ns);
   bool HaveOthersFinishedLocked() const FOREBAY_REQUIRES(mutex_);
+  Result<bool> HearDeparture(NodeRank node, std::int64_t time_ms);
   void HeardOf(const rendezvous::NodeEntry& node, const Result<peer::NodeReport>& heard);
 
   const JoinParts parts_;
@@ -182,6 +194,7 @@ class JobNodes {
   std::atomic<std::size_t> round_under_way_ = 0;
   std::unique_ptr<peer::GrpcPeers> peers_;
   std::unique_ptr<probe::NodeProber> prober_;
+  std::unique_ptr<Departure> departure_;
 };
 
 }  // namespace forebay::daemon

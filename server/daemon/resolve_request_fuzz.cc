@@ -45,6 +45,7 @@ class OneDataset final : public AdminTarget {
   io::IoBackend& backend() override { return backend_; }
   io::Clock& clock() override { return clock_; }
   void RequestDrain(bool) override {}
+  Status RequestHandOver(const std::string&, std::int64_t) override { return {}; }
   bool stopping() const override { return false; }
 
  private:

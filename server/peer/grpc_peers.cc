@@ -306,6 +306,21 @@ void GrpcPeers::Ping(NodeRank node, std::int64_t deadline_ns, Pinged done) {
   (*link)->StartAtOnce(std::make_shared<PingCall>(**link, clock_, deadline_ns, std::move(done)));
 }
 
+void GrpcPeers::Leave(NodeRank to, NodeRank node, std::int64_t time_ms, std::int64_t deadline_ns,
+                      Told told) {
+  const Result<PeerLink*> link = LinkTo(to);
+  if (!link.has_value()) return told(link.error());
+  const LeaveAsked asked{.identity = identity_, .node = node, .time_ms = time_ms};
+  (*link)->StartAtOnce(std::make_shared<UnaryCall>(
+      **link, clock_,
+      UnaryRequest{
+          .method = "Leave", .message = WriteRequest(asked), .deadline_ns = deadline_ns},
+      [link = *link, told = std::move(told)](const Result<grpc::ByteBuffer>& reply) {
+        if (!reply.has_value()) return told(reply.error());
+        told(FromNode(*link, ParseLeaveReply(*reply)));
+      }));
+}
+
 void GrpcPeers::Probe(NodeRank to, std::optional<NodeRank> target, const probe::Gossip& gossip,
                       std::int64_t deadline_ns, probe::ProbeTransport::Done done) {
   const Result<PeerLink*> link = LinkTo(to);

@@ -87,6 +87,12 @@ class GrpcPeers final : public stage::ExtentSource,
   using Pinged = std::function<void(Result<NodeReport>)>;
   void Ping(NodeRank node, std::int64_t deadline_ns, Pinged done);
 
+  // Tells `to` that `node` leaves the job (LeaveRequest of peer.proto). `told` gets whether `to`
+  // has taken over what it has room for; it is called once, at the deadline at the latest.
+  using Told = std::function<void(const Result<bool>&)>;
+  void Leave(NodeRank to, NodeRank node, std::int64_t time_ms, std::int64_t deadline_ns,
+             Told told);
+
   void Probe(NodeRank to, std::optional<NodeRank> target, const probe::Gossip& gossip,
              std::int64_t deadline_ns, probe::ProbeTransport::Done done) override;
   void GiveUp(NodeRank node) override;

@@ -29,6 +29,16 @@ void CheckBorrowAsked(const grpc::ByteBuffer& message, std::size_t node_count) {
   FOREBAY_CHECK(again->from == asked->from && again->wanted == asked->wanted);
 }
 
+void CheckLeaveRequest(const grpc::ByteBuffer& message, std::size_t node_count) {
+  using namespace forebay;
+  const auto asked = peer::ParseLeaveAsked(message, node_count);
+  if (!asked.has_value()) return;
+  FOREBAY_CHECK(asked->node.value() < node_count && asked->time_ms <= limits::kLeaveMsMax);
+  const auto again = peer::ParseLeaveAsked(peer::WriteRequest(*asked), node_count);
+  FOREBAY_CHECK(again.has_value() && again->identity == asked->identity);
+  FOREBAY_CHECK(again->node == asked->node && again->time_ms == asked->time_ms);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -85,6 +95,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FOREBAY_CHECK(again->gossip.news == asked->gossip.news);
   }
   CheckBorrowAsked(message, kNodes);
+  CheckLeaveRequest(message, kNodes);
   if (const auto stats = peer::ParseStatsAsked(message); stats.has_value()) {
     FOREBAY_CHECK(!stats->paths.empty() && stats->paths.size() <= limits::kStatPathsMax);
     for (const std::string& path : stats->paths) {

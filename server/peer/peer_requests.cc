@@ -406,6 +406,40 @@ Result<stage::CapRates> ParseBorrowReply(const grpc::ByteBuffer& bytes) {
   return RatesOf(message);
 }
 
+grpc::ByteBuffer WriteRequest(const LeaveAsked& asked) {
+  v1::LeaveRequest message;
+  message.set_identity(asked.identity);
+  message.set_node(asked.node.value());
+  message.set_time_ms(static_cast<std::uint32_t>(asked.time_ms));
+  return ToBuffer(message);
+}
+
+Result<LeaveAsked> ParseLeaveAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
+  v1::LeaveRequest message;
+  FOREBAY_TRY(Parse(bytes, message));
+  if (message.node() >= node_count || message.time_ms() > limits::kLeaveMsMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("node {} leaves within {} ms, in a job of {} nodes, where at most {} "
+                             "ms are allowed",
+                             message.node(), message.time_ms(), node_count, limits::kLeaveMsMax));
+  }
+  return LeaveAsked{.identity = message.identity(),
+                    .node = NodeRank(message.node()),
+                    .time_ms = message.time_ms()};
+}
+
+grpc::ByteBuffer WriteLeaveReply(bool has_taken_over) {
+  v1::LeaveReply message;
+  message.set_has_taken_over(has_taken_over);
+  return ToBuffer(message);
+}
+
+Result<bool> ParseLeaveReply(const grpc::ByteBuffer& bytes) {
+  v1::LeaveReply message;
+  FOREBAY_TRY(Parse(bytes, message));
+  return message.has_taken_over();
+}
+
 Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& bytes) {
   v1::ObjectStatsRequest message;
   FOREBAY_TRY(Parse(bytes, message));

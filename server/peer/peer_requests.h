@@ -80,12 +80,19 @@ struct BorrowAsked {
   stage::CapRates wanted = {};
 };
 
+struct LeaveAsked {
+  std::uint64_t identity = 0;   // DigestOf the identity of the node that asks
+  NodeRank node = NodeRank(0);  // the node that leaves
+  std::int64_t time_ms = 0;     // LeaveRequest of peer.proto says what it means
+};
+
 grpc::ByteBuffer WriteRequest(const RowsAsked& asked);
 grpc::ByteBuffer WriteRequest(const ExtentAsked& asked);
 grpc::ByteBuffer WriteRequest(const FirstReadsGiven& given);
 grpc::ByteBuffer WriteRequest(const PartAsked& asked);
 grpc::ByteBuffer WriteRequest(const ProbeAsked& asked);
 grpc::ByteBuffer WriteRequest(const BorrowAsked& asked);
+grpc::ByteBuffer WriteRequest(const LeaveAsked& asked);
 // The request that is parsed to StatsAsked.
 grpc::ByteBuffer WriteStatsRequest(const PeerRequest& request, std::span<const std::string> paths);
 
@@ -100,6 +107,8 @@ Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& message);
 Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& message, std::size_t node_count);
 // Likewise; the rates are numbers, and not negative.
 Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& message, std::size_t node_count);
+// The rank is below `node_count`, and the time at most limits::kLeaveMsMax.
+Result<LeaveAsked> ParseLeaveAsked(const grpc::ByteBuffer& message, std::size_t node_count);
 
 // The answer to ProbeAsked. kInvalidArgument: the message is no answer.
 grpc::ByteBuffer WriteProbeReply(const probe::ProbeTransport::Answer& answer);
@@ -109,6 +118,10 @@ Result<probe::ProbeTransport::Answer> ParseProbeReply(const grpc::ByteBuffer& me
 // The answer to BorrowAsked. kInvalidArgument: the message is no answer.
 grpc::ByteBuffer WriteBorrowReply(const stage::CapRates& lent);
 Result<stage::CapRates> ParseBorrowReply(const grpc::ByteBuffer& message);
+
+// The answer to LeaveAsked: whether the node has taken over what it has room for.
+grpc::ByteBuffer WriteLeaveReply(bool has_taken_over);
+Result<bool> ParseLeaveReply(const grpc::ByteBuffer& message);
 
 // The answer to FirstReadsGiven: the indexes of the reads that differ, in rising order.
 grpc::ByteBuffer WriteFirstReadsReply(std::span<const std::uint32_t> differing);

@@ -43,7 +43,8 @@ using Raw = v1::Peer::WithRawCallbackMethod_Extent<v1::Peer::WithRawCallbackMeth
     v1::Peer::WithRawCallbackMethod_FirstReads<v1::Peer::WithRawCallbackMethod_CatalogPart<
         v1::Peer::WithRawCallbackMethod_ObjectStats<
             v1::Peer::WithRawCallbackMethod_Probe<
-                v1::Peer::WithRawCallbackMethod_Borrow<v1::Peer::Service>>>>>>>;
+                v1::Peer::WithRawCallbackMethod_Borrow<
+                    v1::Peer::WithRawCallbackMethod_Leave<v1::Peer::Service>>>>>>>>;
 using CallbackService = v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbackMethod_Ping<Raw>>;
 
 // Bytes of rows that are sent to a node at the same time. They are enough that gRPC always has a
@@ -156,6 +157,9 @@ struct PeerServer::Service final : public CallbackService {
   grpc::ServerUnaryReactor* Borrow(grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* reply) override;
 
   // A call of Hello that came before Serve. gRPC keeps the request until the call is finished.
   struct HeldHello {
@@ -178,6 +182,7 @@ struct PeerServer::Service final : public CallbackService {
   // As DatasetOf, for what is read from the bytes of objects: kFailedPrecondition if the two nodes
   // have rebuilt the data set a different number of times.
   Result<stage::Dataset*> SameDatasetOf(const PeerRequest& request) const;
+  // For calls that need no Hello.
   Status CheckLaunch(const Serving& now, std::uint64_t identity) const;
   PayloadCarrier* CarrierFor(const RowsAsked& asked) const;
   void AnswerRows(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
@@ -186,6 +191,7 @@ struct PeerServer::Service final : public CallbackService {
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
   Status AnswerProbe(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   Status AnswerBorrow(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
+  Status AnswerLeave(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   // Begins to answer a call of one message. An error is the answer.
   using BeginAnswer = Status (Service::*)(const grpc::ByteBuffer& request,
                                           const std::shared_ptr<UnaryAnswer>& answer);
@@ -597,6 +603,26 @@ Status PeerServer::Service::AnswerBorrow(const grpc::ByteBuffer& request,
                  ParseBorrowAsked(request, now->parts.prober->node_count()));
   FOREBAY_TRY(CheckLaunch(*now, asked.identity));
   answer->Answer(WriteBorrowReply(now->parts.throttle->Lend(asked.from, asked.wanted)));
+  return {};
+}
+
+grpc::ServerUnaryReactor* PeerServer::Service::Leave(grpc::CallbackServerContext*,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* reply) {
+  return AnswerOnce(*request, *reply, &Service::AnswerLeave, /*is_limited=*/false);
+}
+
+Status PeerServer::Service::AnswerLeave(const grpc::ByteBuffer& request,
+                                        const std::shared_ptr<UnaryAnswer>& answer) {
+  const Serving* const now = serving.load();
+  if (now == nullptr || now->parts.prober == nullptr || now->parts.leave == nullptr) {
+    return Error(ErrorCode::kUnavailable, fmt::format("node {} does not serve yet", address));
+  }
+  FOREBAY_ASSIGN(const LeaveAsked asked,
+                 ParseLeaveAsked(request, now->parts.prober->node_count()));
+  FOREBAY_TRY(CheckLaunch(*now, asked.identity));
+  FOREBAY_ASSIGN(const bool has_taken_over, now->parts.leave(asked.node, asked.time_ms));
+  answer->Answer(WriteLeaveReply(has_taken_over));
   return {};
 }
 

@@ -26,7 +26,8 @@ Membership::Membership(NodeRank self, std::vector<Node> nodes)
       indexes_(IndexesOf(nodes_)),
       self_(IndexOf(self)),
       lives_(std::make_unique<std::atomic<bool>[]>(nodes_.size())),
-      rests_until_ns_(std::make_unique<std::atomic<std::int64_t>[]>(nodes_.size())) {
+      rests_until_ns_(std::make_unique<std::atomic<std::int64_t>[]>(nodes_.size())),
+      leaves_(std::make_unique<std::atomic<bool>[]>(nodes_.size())) {
   // All nodes count as alive until one does not answer. A wrong guess costs one request.
   for (std::size_t i = 0; i < nodes_.size(); ++i) lives_[i] = true;
 }
@@ -40,6 +41,10 @@ std::size_t Membership::IndexOf(NodeRank node) const {
 
 bool Membership::LivesAt(std::size_t index) const {
   return index == self_ || lives_[index].load(std::memory_order_relaxed);
+}
+
+bool Membership::LeavesAt(std::size_t index) const {
+  return index != self_ && leaves_[index].load(std::memory_order_relaxed);
 }
 
 void Membership::SetLives(NodeRank node, bool lives) {
@@ -56,6 +61,10 @@ bool Membership::IsResting(NodeRank node, std::int64_t now_ns) const {
   return now_ns < rests_until_ns_[IndexOf(node)].load();
 }
 
+void Membership::SetLeaves(NodeRank node, bool leaves) {
+  leaves_[IndexOf(node)].store(leaves, std::memory_order_relaxed);
+}
+
 std::vector<NodeRank> Membership::Ranked(std::uint64_t group_key) const {
   std::vector<NodeRank> ranked;
   OwnerTree::Ranking ranking = owners_.RankingOf(group_key);
@@ -65,14 +74,28 @@ std::vector<NodeRank> Membership::Ranked(std::uint64_t group_key) const {
 
 std::optional<NodeRank> Membership::FirstToAsk(std::uint64_t group_key,
                                                std::span<const NodeRank> asked) const {
+  return FirstBefore(group_key, asked, /*leaves=*/false);
+}
+
+std::optional<NodeRank> Membership::FirstSource(std::uint64_t group_key,
+                                                std::span<const NodeRank> asked) const {
+  const std::optional<NodeRank> first = FirstToAsk(group_key, asked);
+  return first ? first : FirstBefore(group_key, asked, /*leaves=*/true);
+}
+
+std::optional<NodeRank> Membership::FirstBefore(std::uint64_t group_key,
+                                                std::span<const NodeRank> asked,
+                                                bool leaves) const {
   if (is_alone()) return std::nullopt;  // spares a job of one node the hashing
   // The ranking is over all nodes, dead ones too, so that it is the same on every node; only then
-  // the dead ones are left out.
+  // those are left out that are dead, or leave.
   OwnerTree::Ranking ranking = owners_.RankingOf(group_key);
   while (const auto next = ranking.Next()) {
     if (*next == self_) break;  // the nodes after this one ask this one
     const NodeRank node = nodes_[*next].rank;
-    if (LivesAt(*next) && std::ranges::count(asked, node) == 0) return node;
+    if (LivesAt(*next) && LeavesAt(*next) == leaves && std::ranges::count(asked, node) == 0) {
+      return node;
+    }
   }
   return std::nullopt;
 }
@@ -84,7 +107,7 @@ std::optional<NodeRank> Membership::NextSubstitute(std::uint64_t group_key,
   bool is_behind = false;
   while (const auto next = ranking.Next()) {
     const NodeRank node = nodes_[*next].rank;
-    if (is_behind && LivesAt(*next) && std::ranges::count(asked, node) == 0) return node;
+    if (is_behind && ServesAt(*next) && std::ranges::count(asked, node) == 0) return node;
     is_behind = is_behind || *next == self_;
   }
   return std::nullopt;

@@ -42,6 +42,9 @@ class Membership {
   void Rest(NodeRank node, std::int64_t until_ns);
   static constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
   bool IsResting(NodeRank node, std::int64_t now_ns) const;
+  // Whether `node` leaves the job: it still answers, but the nodes after it in the rankings take
+  // its place already, and get from it what it has (FirstSource). No effect for this node itself.
+  void SetLeaves(NodeRank node, bool leaves);
 
   // Divides the groups of a data set evenly among the nodes, whether they are alive or not
   // (plan::BalancedShares). The owners are indices in nodes().
@@ -52,30 +55,41 @@ class Membership {
   // also those that are not alive. The owner is the first.
   std::vector<NodeRank> Ranked(std::uint64_t group_key) const;
   // Returns the node that is to be asked for a group before this node reads it from the GFS: the
-  // first one of the ranking that is alive and not among `asked`. Nullopt if no such node comes
-  // before this one: then this node reads the group. Every node computes the same ranking and asks
-  // only nodes before itself, so requests do not go round in circles.
+  // first one of the ranking that is alive, stays, and is not among `asked`. Nullopt if no such
+  // node comes before this one: then this node reads the group. Every node computes the same
+  // ranking and asks only nodes before itself, so requests do not go round in circles.
   std::optional<NodeRank> FirstToAsk(std::uint64_t group_key,
                                      std::span<const NodeRank> asked = {}) const;
+  // Returns the node that is to be asked for an extent of a group: FirstToAsk, or if this node
+  // reads the group, the first one before it that leaves, is alive and not among `asked`.
+  std::optional<NodeRank> FirstSource(std::uint64_t group_key,
+                                      std::span<const NodeRank> asked = {}) const;
   // Returns the node that would read the group from the GFS if this one and those in `asked` died:
-  // the next one after it in the ranking that is alive and not among `asked`. Nullopt if there is
-  // none.
+  // the next one after it in the ranking that is alive, stays, and is not among `asked`. Nullopt if
+  // there is none.
   std::optional<NodeRank> NextSubstitute(std::uint64_t group_key,
                                          std::span<const NodeRank> asked = {}) const;
-  // Whether this node reads the group from the GFS: it is the first of the ranking that is alive.
+  // Whether this node reads the group from the GFS: it is the first of the ranking that is alive
+  // and stays.
   bool Reads(std::uint64_t group_key) const {
     return is_alone() || !FirstToAsk(group_key).has_value();
   }
   // Whether this node reads a group from the GFS, of which the owner is known. Hashes nothing as
-  // long as the owner is alive.
+  // long as the owner serves.
   bool Reads(const GroupShare& group) const {
     if (group.owner == self_) return true;
-    return !LivesAt(group.owner) && Reads(group.key);
+    return !ServesAt(group.owner) && Reads(group.key);
   }
 
  private:
   std::size_t IndexOf(NodeRank node) const;
   bool LivesAt(std::size_t index) const;
+  bool LeavesAt(std::size_t index) const;
+  bool ServesAt(std::size_t index) const { return LivesAt(index) && !LeavesAt(index); }
+  // The first node of the ranking before this one that is alive, not among `asked`, and leaves or
+  // not.
+  std::optional<NodeRank> FirstBefore(std::uint64_t group_key, std::span<const NodeRank> asked,
+                                      bool leaves) const;
 
   const std::vector<Node> nodes_;
   const OwnerTree owners_;
@@ -84,6 +98,7 @@ class Membership {
   // By index in nodes_.
   const std::unique_ptr<std::atomic<bool>[]> lives_;
   const std::unique_ptr<std::atomic<std::int64_t>[]> rests_until_ns_;
+  const std::unique_ptr<std::atomic<bool>[]> leaves_;
 };
 
 }  // namespace forebay::plan

@@ -55,6 +55,44 @@ TEST(Membership, ANodeThatIsGoneIsNotAskedAndItsFirstSubstituteReads) {
   }
 }
 
+TEST(Membership, ANodeThatLeavesIsReplacedAndStaysASourceOfItsFirstSubstitute) {
+  constexpr std::uint32_t kCount = 4;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const std::vector<NodeRank> ranked = Membership(NodeRank(0), Nodes(kCount)).Ranked(Key(i));
+    for (std::uint32_t self = 0; self < kCount; ++self) {
+      Membership seen(NodeRank(self), Nodes(kCount));
+      seen.SetLeaves(ranked[0], true);
+      if (NodeRank(self) == ranked[0]) {
+        EXPECT_TRUE(seen.Reads(Key(i))) << "it supplies others until it ends";
+        continue;
+      }
+      const bool is_first = NodeRank(self) == ranked[1];
+      EXPECT_EQ(seen.Reads(Key(i)), is_first);
+      EXPECT_EQ(seen.FirstToAsk(Key(i)).value_or(NodeRank(self)), ranked[1]);
+      EXPECT_EQ(seen.FirstSource(Key(i)), is_first ? ranked[0] : ranked[1]);
+      EXPECT_TRUE(seen.Lives(ranked[0]));
+      const NodeRank asked[] = {ranked[0]};
+      EXPECT_EQ(seen.FirstSource(Key(i), asked).has_value(), !is_first);
+      // It has ended.
+      seen.SetLives(ranked[0], false);
+      EXPECT_EQ(seen.FirstSource(Key(i)).has_value(), !is_first);
+      seen.SetLives(ranked[0], true);
+      seen.SetLeaves(ranked[0], false);
+      EXPECT_EQ(seen.FirstToAsk(Key(i)), ranked[0]);
+      EXPECT_EQ(seen.FirstSource(Key(i)), ranked[0]);
+    }
+  }
+}
+
+TEST(Membership, ANodeThatLeavesIsNoSubstitute) {
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const std::vector<NodeRank> ranked = Membership(NodeRank(0), Nodes(4)).Ranked(Key(i));
+    Membership seen(ranked[0], Nodes(4));
+    seen.SetLeaves(ranked[1], true);
+    EXPECT_EQ(seen.NextSubstitute(Key(i)), ranked[2]);
+  }
+}
+
 TEST(Membership, WhoeverWasAskedIsNotAskedAgainAndThisNodeReadsAfterAllBeforeIt) {
   for (std::uint64_t i = 0; i < 100; ++i) {
     const Membership seen(NodeRank(2), Nodes(6));

@@ -96,6 +96,27 @@ Status CheckNodeList(std::span<const NodeEntry> nodes, std::uint32_t node_count)
 
 // A job that half its nodes do not join would give a message of thousands of ranks, so runs are
 // joined, and the text ends after eight of them.
+Result<NodeRank> FindNode(std::span<const NodeEntry> nodes, std::string_view name) {
+  std::vector<NodeRank> found;
+  for (const NodeEntry& node : nodes) {
+    const bool is_it = name == fmt::to_string(node.rank.value()) || name == node.address.Text() ||
+                       name == node.identity.host || name == node.identity.Text() ||
+                       name == node.Text();
+    if (is_it) found.push_back(node.rank);
+  }
+  if (found.size() == 1) return found.front();
+  if (found.empty()) {
+    return Error(ErrorCode::kNotFound,
+                 fmt::format("no node of the job is called '{}': give a rank, an address or a "
+                             "name that 'forebay status --nodes' shows",
+                             name));
+  }
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("{} nodes of the job are called '{}', with the ranks {} and {} among "
+                           "them: give one rank",
+                           found.size(), name, found[0].value(), found[1].value()));
+}
+
 std::string MissingRanks(std::span<const NodeEntry> nodes, std::uint32_t node_count) {
   constexpr int kPartsMax = 8;
   std::string text;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -41,6 +42,10 @@ struct NodeEntry {
 // kFailedPrecondition names two nodes and the values in which they clash, or the ranks that are
 // missing.
 Status CheckNodeList(std::span<const NodeEntry> nodes, std::uint32_t node_count);
+
+// Returns the node that a user calls `name`: by its rank, its address, its host, or as messages
+// name it. kNotFound: there is none; kInvalidArgument: there are several, such as two on one host.
+Result<NodeRank> FindNode(std::span<const NodeEntry> nodes, std::string_view name);
 
 // The ranks below `node_count` that `nodes`, sorted by rank, lack, as text: "3, 7 to 9, ..." with
 // at most eight parts.

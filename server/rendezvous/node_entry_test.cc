@@ -151,6 +151,31 @@ std::vector<std::uint32_t> WeightsOf(const std::vector<std::uint64_t>& capacitie
   return NodeWeights(nodes);
 }
 
+TEST(FindNode, FindsANodeByEachOfItsNames) {
+  const std::vector<NodeEntry> nodes = Nodes(12);
+  for (const char* name : {"11", "n11", "10.0.0.12:7000", "n11:/ssd (job 7)",
+                           "n11:/ssd (job 7) (rank 11)"}) {
+    const auto found = FindNode(nodes, name);
+    ASSERT_TRUE(found.has_value()) << found.error().ToString();
+    EXPECT_EQ(*found, NodeRank(11)) << name;
+  }
+}
+
+TEST(FindNode, NamesOfNoNodeAndOfSeveralAreRefused) {
+  std::vector<NodeEntry> nodes = Nodes(3);
+  for (const char* name : {"3", "-1", "1 ", "n1:/ssd", "", "10.0.0.1"}) {
+    const auto refused = FindNode(nodes, name);
+    ASSERT_FALSE(refused.has_value()) << name;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kNotFound);
+    EXPECT_THAT(refused.error().message(), HasSubstr("status --nodes"));
+  }
+  nodes[2].identity.host = "n1";
+  const auto refused = FindNode(nodes, "n1");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message(), HasSubstr("ranks 1 and 2"));
+}
+
 TEST(NodeWeights, AreInProportionToCapacity) {
   constexpr std::uint64_t kTiB = 1ULL << 40;
   EXPECT_THAT(WeightsOf({kTiB, kTiB, kTiB}), ElementsAre(64, 64, 64));

@@ -82,7 +82,7 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
   const bool has_no_home = home == plan::HomeTier::kNone && !dataset.IsRemote(extent);
   const bool in_pieces = load.access == Access::kPieces ||
                          (load.access == Access::kPiecesIfNoHome && has_no_home);
-  if (in_pieces && GfsPieces::CanRead(dataset) && Reads(dataset.group_key(extent))) {
+  if (in_pieces && GfsPieces::CanRead(dataset) && !AsksOthers(dataset.group_key(extent))) {
     // It may have been described before, by now with objects that answer again.
     if (parts_.pieces.Find(key)) return false;
     FOREBAY_TRY(parts_.pieces.Describe(dataset, catalog, extent, load.priority, queue));
@@ -152,7 +152,7 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
     return !has_pieces && key != nullptr && urgency_is(Urgency::kSoon);
   };
   const bool is_urgent = urgency_is(Urgency::kNow);
-  const bool is_read_here = Reads(load.dataset.group_key(load.extent));
+  const bool is_read_here = !AsksOthers(load.dataset.group_key(load.extent));
   const bool is_short_wait = has_pieces || may_evict_homes || may_go_first() || is_urgent;
   request.wait_ms = has_pieces && (is_read_here || is_urgent) ? kMemoryWaitBeforePiecesMs
                     : is_short_wait                            ? limits::kShortMemoryWaitMs
@@ -188,7 +188,7 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
   if (parts_.nodes != nullptr && !dataset.is_replaced()) {
     const std::uint64_t group = dataset.group_key(extent);
     std::vector<NodeRank> asked;
-    while (const std::optional<NodeRank> next = parts_.nodes->FirstToAsk(group, asked)) {
+    while (const std::optional<NodeRank> next = parts_.nodes->FirstSource(group, asked)) {
       const NodeRank node = *next;
       asked.push_back(node);
       // The answer of the node before may have taken some, and was of no use. This load gives it

@@ -93,6 +93,11 @@ class ExtentSupplier {
   bool Reads(std::uint64_t group_key) const {
     return parts_.nodes == nullptr || parts_.nodes->Reads(group_key);
   }
+  // Whether another node is asked for them: this node does not read them, or takes them over from a
+  // node that leaves.
+  bool AsksOthers(std::uint64_t group_key) const {
+    return parts_.nodes != nullptr && parts_.nodes->FirstSource(group_key).has_value();
+  }
 
  private:
   // As Load, once. `successors`: DatasetVersion::successors() before this call.

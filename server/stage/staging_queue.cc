@@ -50,7 +50,7 @@ StagingJob StagingQueue::LoadOf(Dataset& dataset, ExtentId extent, std::uint64_t
   StagingJob job;
   job.dataset = &dataset;
   job.extent = extent;
-  job.asks_others = !parts_.supplier.Reads(dataset.group_key(extent));
+  job.asks_others = parts_.supplier.AsksOthers(dataset.group_key(extent));
   job.priority = std::make_shared<LoadPriority>();
   job.priority->requests = priority;
   return job;

@@ -190,6 +190,21 @@ class LaunchTest(LaunchRig):
         second.terminate()
         self.assertEqual(second.wait(60), 9, self.log(1))
 
+    def test_a_node_that_waits_may_leave_before_the_others_end(self):
+        second = self.start(["sh", "-c", WAITING.format(self.folder / "mark")], self.node(1))
+        first = self.start(["true"], self.node(0))
+        eventually(lambda: "it serves the other nodes" in self.log(0), "the first command's end")
+        eventually((self.folder / "mark").exists, "the other command")
+        asked = subprocess.run([FOREBAY, "--address", "unix:%s/run1/d.sock" % self.folder, "drain",
+                                "--node", "0"], env=self.environment, capture_output=True,
+                               text=True, timeout=60, check=False)
+        self.assertEqual(asked.returncode, 0, asked.stderr)
+        self.assertIn("node '0' hands over what it has", asked.stdout)
+        self.assertEqual(first.wait(60), 0, self.log(0))
+        self.assertIn("the other nodes have taken over", self.log(0))
+        second.terminate()
+        self.assertEqual(second.wait(60), 9, self.log(1))
+
     def under_mpirun(self, script):
         """The command and environment of two tasks, which stand for two nodes."""
         # Launchers that share a folder fail where two make it at once.

@@ -120,11 +120,13 @@ Result<Evicted> AdminLink::Evict(const EvictCall& wanted) const {
   return Evicted{.extents = reply.extents(), .bytes = reply.bytes()};
 }
 
-Status AdminLink::Drain(bool after_all) const {
+Status AdminLink::Drain(const DrainCall& wanted) const {
   grpc::ClientContext call;
   SetDeadline(call, milliseconds(limits::kDrainDeadlineMs));
   v1::DrainRequest request;
-  request.set_after_all(after_all);
+  request.set_after_all(wanted.after_all);
+  request.set_node(wanted.node);
+  request.set_hand_over_s(wanted.hand_over_s);
   v1::DrainReply reply;
   return internal::StatusFromRpc(channel_->stub->Drain(&call, request, &reply));
 }

@@ -42,6 +42,12 @@ struct Evicted {
   std::uint64_t extents = 0, bytes = 0;
 };
 
+struct DrainCall {
+  bool after_all = false;  // only when every node of the job was asked for the same
+  std::string node = {};   // this node leaves the job; empty: the daemon that is asked ends
+  std::uint32_t hand_over_s = 300;  // with `node`: how long it waits for the others at most
+};
+
 struct ResolveCall {
   std::string dataset, selection;
   std::uint64_t first_index = 0;
@@ -68,8 +74,7 @@ class AdminLink {
   Status Verify(const std::vector<std::string>& datasets,
                 const std::function<void(const VerifyEvent&)>& report) const;
   Result<Evicted> Evict(const EvictCall& call) const;
-  // With `after_all`, the daemon drains when every node of the job was asked for the same.
-  Status Drain(bool after_all) const;
+  Status Drain(const DrainCall& call) const;
   // The ids of samples first_index to first_index + count - 1 of a selection; fewer at its end.
   Result<std::vector<std::uint64_t>> Resolve(const ResolveCall& call) const;
 

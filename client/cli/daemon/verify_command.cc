@@ -87,14 +87,23 @@ Status RunEvict(CommandContext& context, const EvictCall& call) {
   return {};
 }
 
-Status RunDrain(CommandContext& context, bool after_all) {
+Status RunDrain(CommandContext& context, const DrainCall& call) {
+  if (call.after_all && !call.node.empty()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--after-all and --node exclude each other: a node that leaves does not wait for "
+                 "the readers of the others");
+  }
   FOREBAY_ASSIGN(const AdminLink link, AdminLink::Connect(context));
-  FOREBAY_TRY(link.Drain(after_all));
+  FOREBAY_TRY(link.Drain(call));
   if (context.json) {
-    context.PrintJson("drain", {{"draining", true}});
+    context.PrintJson("drain", {{"draining", true},
+                                {"node", call.node.empty() ? JsonValue() : JsonValue(call.node)}});
+  } else if (!call.node.empty()) {
+    context.out << fmt::format("node '{}' hands over what it has, and ends within {} s\n",
+                               call.node, call.hand_over_s);
   } else {
-    context.out << (after_all ? "the daemon drains when all nodes have finished\n"
-                              : "the daemon is draining\n");
+    context.out << (call.after_all ? "the daemon drains when all nodes have finished\n"
+                                   : "the daemon is draining\n");
   }
   return {};
 }
@@ -146,11 +155,21 @@ void AddEvict(Command& program, CommandContext& context) {
 void AddDrain(Command& program, CommandContext& context) {
   Command command =
       program.AddCommand("drain", "End the daemon in good order, as SIGTERM does.");
-  auto after_all = std::make_shared<bool>(false);
-  command.AddFlag("--after-all", *after_all,
+  auto call = std::make_shared<DrainCall>();
+  command.AddFlag("--after-all", call->after_all,
                   "Only when it was asked for this on all nodes of the job that answer: until then "
                   "it serves the other nodes");
-  command.OnRun([&context, after_all] { return RunDrain(context, *after_all); });
+  command
+      .AddOption("--node", call->node,
+                 "Have this node of the job leave instead: the other nodes take over what it has, "
+                 "and then its daemon ends. Its rank, address or host, or its name as 'status "
+                 "--nodes' shows it")
+      .ValueName("RANK|ADDRESS|NAME");
+  command
+      .AddOption("--hand-over-s", call->hand_over_s,
+                 "With --node: how long it waits for the others at most (default: 300)")
+      .Within(1U, 86'400U);
+  command.OnRun([&context, call] { return RunDrain(context, *call); });
 }
 
 }  // namespace forebay::cli

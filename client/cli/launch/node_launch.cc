@@ -335,7 +335,7 @@ void NodeLaunch::EndDaemon(bool has_succeeded) {
   bool stays = false;
   if (has_succeeded && daemon_->runs()) {
     const auto link = AdminLink::Connect(context_);
-    const Status asked = link.has_value() ? link->Drain(/*after_all=*/true) : link.error();
+    const Status asked = link.has_value() ? link->Drain({.after_all = true}) : link.error();
     stays = asked.has_value();
     if (!stays) {
       Say("the daemon could not be asked to wait for the other nodes, and ends now: " +

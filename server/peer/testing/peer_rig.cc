@@ -50,6 +50,7 @@ PeerServerParts PeerRig::parts() {
           .report = [] { return NodeReport{.samples = kReportedSamples}; },
           .prober = prober,
           .throttle = throttle,
+          .leave = leave,
           .carrier = options_.answers_by_carrier ? options_.carrier : nullptr};
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -72,6 +73,7 @@ class PeerRig {
   // Of the node that answers, from Serve on; both are borrowed.
   probe::NodeProber* prober = nullptr;
   stage::GfsThrottle* throttle = nullptr;
+  std::function<Result<bool>(NodeRank, std::int64_t)> leave = nullptr;
 
   const std::string& address() const { return server_->address(); }
   GrpcPeers& peers() { return *peers_; }

@@ -1,0 +1,146 @@
+// Everything is repeated: the node that leaves asks the others until all have answered that they
+// have taken over, and they forget that it leaves if it is silent. So no message has to arrive at a
+// certain time, and none is stored.
+#include "server/daemon/departure.h"
+
+#include <algorithm>
+
+#include "server/io/log.h"
+
+namespace forebay::daemon {
+namespace {
+
+constexpr std::int64_t kMsInNs = 1'000'000;
+// The others are asked once in the larger of these times, so that a large job is not flooded.
+constexpr std::int64_t kRoundMs = 1'000;
+constexpr std::int64_t kRoundMsPerNode = 5;
+// For so many rounds, but a minute at least, others believe that a node leaves. When it has left,
+// they have noticed long before that it does not answer.
+constexpr std::int64_t kRoundsBelieved = 10;
+constexpr std::int64_t kBelievedMsMin = 60'000;
+
+std::int64_t RoundMs(const plan::Membership& nodes) {
+  return std::max(kRoundMs, kRoundMsPerNode * static_cast<std::int64_t>(nodes.nodes().size()));
+}
+
+}  // namespace
+
+void Departure::Begin(std::int64_t time_ms) {
+  {
+    const MutexLock lock(mutex_);
+    deadline_ns_ = parts_.clock.NowNs() + time_ms * kMsInNs;
+  }
+  log::Info("this node leaves the job: it hands over to the other nodes what it has, and ends "
+            "within {} s",
+            time_ms / 1'000);
+  parts_.wake();
+}
+
+bool Departure::Hear(NodeRank node, std::int64_t time_ms) {
+  bool is_new = false;
+  bool has_taken_over = false;
+  {
+    const MutexLock lock(mutex_);
+    is_new = leaving_until_ns_.count(node) == 0;
+    leaving_until_ns_[node] = parts_.clock.NowNs() + time_ms * kMsInNs;
+    if (is_new) {
+      parts_.nodes.SetLeaves(node, true);
+      begins_ = true;
+      has_taken_over_ = false;
+    }
+    has_taken_over = has_taken_over_;
+  }
+  if (is_new) {
+    log::Info("{} leaves the job; this node takes over its part of what it has", parts_.name(node));
+    parts_.wake();
+  }
+  return has_taken_over;
+}
+
+void Departure::Tick() {
+  const std::int64_t now_ns = parts_.clock.NowNs();
+  TakeOver(now_ns);
+  TellOthers(now_ns);
+}
+
+void Departure::TakeOver(std::int64_t now_ns) {
+  bool begins = false;
+  {
+    const MutexLock lock(mutex_);
+    // What this node takes over it would only hand over again.
+    if (deadline_ns_) has_taken_over_ = true;
+    for (auto entry = leaving_until_ns_.begin(); entry != leaving_until_ns_.end();) {
+      const auto [node, until_ns] = *entry;
+      if (now_ns < until_ns) {
+        ++entry;
+        continue;
+      }
+      // It has ended, and does not answer any more; or it was killed, and may have come back.
+      parts_.nodes.SetLeaves(node, false);
+      entry = leaving_until_ns_.erase(entry);
+    }
+    if (has_taken_over_) return;
+    begins = begins_;
+    begins_ = false;
+  }
+  // Without the mutex, because this may take long.
+  const bool is_done = take_over_ == nullptr || take_over_(begins);
+  const MutexLock lock(mutex_);
+  // A further node may have come meanwhile.
+  has_taken_over_ = is_done && !begins_;
+}
+
+std::vector<NodeRank> Departure::LivingOthers() const {
+  std::vector<NodeRank> others;
+  for (const plan::Node& node : parts_.nodes.nodes()) {
+    const bool is_other = node.rank != parts_.nodes.self();
+    if (is_other && parts_.nodes.Lives(node.rank)) others.push_back(node.rank);
+  }
+  return others;
+}
+
+void Departure::TellOthers(std::int64_t now_ns) {
+  const std::vector<NodeRank> others = LivingOthers();
+  std::vector<NodeRank> awaited;
+  {
+    const MutexLock lock(mutex_);
+    if (!deadline_ns_ || is_over_) return;
+    for (const NodeRank node : others) {
+      if (took_over_.count(node) == 0) awaited.push_back(node);
+    }
+    is_over_ = awaited.empty() || now_ns >= *deadline_ns_;
+  }
+  if (is_over_ && awaited.empty()) {
+    log::Info("draining: the other nodes have taken over what they have room for, or do not "
+              "answer");
+  } else if (is_over_) {
+    log::Warn("draining: {} nodes, {} among them, have not taken over yet what this node has, and "
+              "read it from the GFS; --hand-over-s gives them more time",
+              awaited.size(), parts_.name(awaited.front()));
+  }
+  if (is_over_ || now_ns < next_round_ns_ || round_under_way_ > 0) return;
+  const std::int64_t round_ms = RoundMs(parts_.nodes);
+  next_round_ns_ = now_ns + round_ms * kMsInNs;
+  round_under_way_ = others.size();
+  // Also those that have taken over: they would forget that this node leaves.
+  for (const NodeRank node : others) {
+    parts_.tell(node, std::max(kBelievedMsMin, kRoundsBelieved * round_ms),
+                [this, node](const Result<bool>& has_taken_over) {
+                  NoteAnswer(node, has_taken_over);
+                  --round_under_way_;  // the last use of this object
+                });
+  }
+}
+
+// A node that does not answer is asked again, as long as it counts as alive.
+void Departure::NoteAnswer(NodeRank node, const Result<bool>& has_taken_over) {
+  if (!has_taken_over.has_value()) return;
+  const MutexLock lock(mutex_);
+  if (*has_taken_over) {
+    took_over_.insert(node);
+  } else {
+    took_over_.erase(node);  // a further node leaves
+  }
+}
+
+}  // namespace forebay::daemon

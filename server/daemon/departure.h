@@ -1,0 +1,82 @@
+// Departure: how a node leaves a job that goes on (docs/nodes.md). The node that leaves tells all
+// others so, again and again. They take its place from then on, and stage what they will read
+// instead of it, from its tiers as long as it answers. It ends when all of them have what they have
+// room for, when they do not answer, or when its time is over. What a node believes about others
+// that leave is a hint, as all that plan::Membership knows, and it is forgotten if it is not
+// repeated: a node that was killed while it left, and came back, is used as before.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/io/clock.h"
+#include "server/plan/membership.h"
+
+namespace forebay::daemon {
+
+// All are borrowed.
+struct DepartureParts {
+  plan::Membership& nodes;
+  io::Clock& clock;
+  // Tells `to` that this node leaves; `to` believes that for `time_ms`. `told` gets whether it has
+  // taken over what it has room for; it is called once, perhaps within this call.
+  using Told = std::function<void(const Result<bool>&)>;
+  std::function<void(NodeRank to, std::int64_t time_ms, Told told)> tell;
+  std::function<std::string(NodeRank)> name;  // of a node, for the log
+  // Lets the thread that calls Tick do so at once.
+  std::function<void()> wake;
+};
+
+// Thread-safe, but for Tick and SetTakeOver, which one thread calls. Calls of `tell` must have
+// ended before this object is destroyed.
+class Departure {
+ public:
+  explicit Departure(const DepartureParts& parts) : parts_(parts) {}
+
+  // How this node takes over from nodes that leave: begins to, if `begins`, and returns whether it
+  // has what it has room for. Until this is called, it has nothing to take over.
+  void SetTakeOver(std::function<bool(bool begins)> take_over) {
+    take_over_ = std::move(take_over);
+  }
+
+  // This node leaves, within `time_ms`. A second call changes the time.
+  void Begin(std::int64_t time_ms);
+  // Whether it has left, and may end.
+  bool IsOver() const { return is_over_; }
+  // Another node says that it leaves. Returns whether this node has taken over from all nodes that
+  // leave.
+  bool Hear(NodeRank node, std::int64_t time_ms);
+  // Call it about once a second, and after `wake`.
+  void Tick();
+
+ private:
+  void TakeOver(std::int64_t now_ns);
+  void TellOthers(std::int64_t now_ns);
+  void NoteAnswer(NodeRank node, const Result<bool>& has_taken_over);
+  std::vector<NodeRank> LivingOthers() const;
+
+  const DepartureParts parts_;
+  std::function<bool(bool begins)> take_over_;
+  std::atomic<bool> is_over_ = false;
+  std::atomic<std::size_t> round_under_way_ = 0;  // calls of `tell` without an answer yet
+  std::int64_t next_round_ns_ = 0;                // used by the thread of Tick
+  Mutex mutex_;
+  std::optional<std::int64_t> deadline_ns_ FOREBAY_GUARDED_BY(mutex_);  // set: this node leaves
+  std::set<NodeRank> took_over_ FOREBAY_GUARDED_BY(mutex_);  // that have said so at last
+  std::map<NodeRank, std::int64_t> leaving_until_ns_ FOREBAY_GUARDED_BY(mutex_);  // other nodes
+  bool begins_ FOREBAY_GUARDED_BY(mutex_) = false;  // somebody leaves since the last Tick
+  bool has_taken_over_ FOREBAY_GUARDED_BY(mutex_) = true;
+};
+
+}  // namespace forebay::daemon

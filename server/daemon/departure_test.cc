@@ -1,0 +1,208 @@
+// A node that leaves asks the others until they have taken over, and the others believe it as long
+// as it says so.
+#include "server/daemon/departure.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/io/testing/manual_clock.h"
+
+namespace forebay::daemon::departure_test {
+
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+constexpr std::int64_t kSecondNs = 1'000'000'000;
+
+std::vector<plan::Node> Nodes(std::uint32_t count) {
+  std::vector<plan::Node> nodes;
+  for (std::uint32_t rank = 0; rank < count; ++rank) {
+    nodes.push_back({.rank = NodeRank(rank), .weight = 1, .identity = rank});
+  }
+  return nodes;
+}
+
+class DepartureTest : public ::testing::Test {
+ protected:
+  void Start(std::uint32_t node_count) {
+    nodes_.emplace(NodeRank(0), Nodes(node_count));
+    departure_.emplace(DepartureParts{
+        .nodes = *nodes_,
+        .clock = clock_,
+        .tell =
+            [this](NodeRank to, std::int64_t time_ms, const DepartureParts::Told& told) {
+              told_.push_back(to.value());
+              time_ms_ = time_ms;
+              if (answers_.count(to.value()) == 0) {
+                open_.push_back(told);
+              } else {
+                told(answers_.at(to.value()));
+              }
+            },
+        .name = [](NodeRank node) { return "node " + std::to_string(node.value()); },
+        .wake = [this] { ++wakes_; }});
+    departure_->SetTakeOver([this](bool begins) {
+      begun_ += begins ? 1 : 0;
+      ++looks_;
+      return has_taken_over_;
+    });
+  }
+  // Which nodes are told in a Tick after this time.
+  std::vector<std::uint32_t> TickAfter(std::int64_t ns) {
+    clock_.AdvanceNs(ns);
+    told_.clear();
+    departure_->Tick();
+    return told_;
+  }
+  // Whether some group is read by the node, as this one sees it.
+  bool IsUsed(NodeRank node) const {
+    for (std::uint64_t key = 0; key < 1000; ++key) {
+      if (nodes_->FirstToAsk(key * 0x9e3779b97f4a7c15U) == node) return true;
+    }
+    return false;
+  }
+
+  io::ManualClock clock_{5 * kSecondNs};
+  std::optional<plan::Membership> nodes_;
+  std::vector<std::uint32_t> told_;
+  std::int64_t time_ms_ = 0;  // of the last call of `tell`
+  std::map<std::uint32_t, Result<bool>> answers_;  // of other nodes; none: the call stays open
+  std::vector<DepartureParts::Told> open_;
+  int wakes_ = 0, begun_ = 0, looks_ = 0;
+  bool has_taken_over_ = false;
+  std::optional<Departure> departure_;
+};
+
+TEST_F(DepartureTest, ANodeThatDoesNotLeaveTellsNobody) {
+  Start(3);
+  EXPECT_THAT(TickAfter(kSecondNs), IsEmpty());
+  EXPECT_FALSE(departure_->IsOver());
+  EXPECT_EQ(looks_, 0);
+}
+
+TEST_F(DepartureTest, TheNodesAreAskedUntilAllHaveTakenOver) {
+  Start(4);
+  for (const std::uint32_t node : {1, 2, 3}) answers_.insert_or_assign(node, false);
+  departure_->Begin(300'000);
+  EXPECT_EQ(wakes_, 1);
+  EXPECT_THAT(TickAfter(0), UnorderedElementsAre(1, 2, 3));
+  EXPECT_EQ(time_ms_, 60'000);
+  EXPECT_THAT(TickAfter(kSecondNs - 1), IsEmpty()) << "once a second";
+  for (const std::uint32_t node : {1, 3}) answers_.insert_or_assign(node, true);
+  EXPECT_THAT(TickAfter(1), UnorderedElementsAre(1, 2, 3));
+  // It takes over from another one as well.
+  answers_.insert_or_assign(3, false);
+  answers_.insert_or_assign(2, true);
+  EXPECT_THAT(TickAfter(kSecondNs), UnorderedElementsAre(1, 2, 3)) << "none is to forget it";
+  TickAfter(kSecondNs);
+  EXPECT_FALSE(departure_->IsOver()) << "node 3 has not";
+  answers_.insert_or_assign(3, true);
+  TickAfter(kSecondNs);
+  EXPECT_FALSE(departure_->IsOver());
+  EXPECT_THAT(TickAfter(0), IsEmpty());
+  EXPECT_TRUE(departure_->IsOver());
+}
+
+TEST_F(DepartureTest, OneRoundIsUnderWayAtATime) {
+  Start(3);
+  answers_.insert_or_assign(1, false);
+  departure_->Begin(300'000);
+  EXPECT_THAT(TickAfter(0), UnorderedElementsAre(1, 2));
+  EXPECT_THAT(TickAfter(9 * kSecondNs), IsEmpty()) << "node 2 has not answered";
+  ASSERT_EQ(open_.size(), 1U);
+  open_.front()(Error(ErrorCode::kDeadlineExceeded, "no answer"));
+  EXPECT_THAT(TickAfter(0), UnorderedElementsAre(1, 2)) << "an error is no reason to give it up";
+}
+
+TEST_F(DepartureTest, NodesThatAreDeadAreNotWaitedFor) {
+  Start(3);
+  answers_.insert_or_assign(1, true);
+  answers_.insert_or_assign(2, Error(ErrorCode::kUnavailable, "no answer"));
+  departure_->Begin(300'000);
+  TickAfter(0);
+  TickAfter(kSecondNs);
+  EXPECT_FALSE(departure_->IsOver());
+  nodes_->SetLives(NodeRank(2), false);
+  TickAfter(0);
+  EXPECT_TRUE(departure_->IsOver());
+}
+
+TEST_F(DepartureTest, ItEndsWhenItsTimeIsOver) {
+  Start(2);
+  answers_.insert_or_assign(1, false);
+  departure_->Begin(10'000);
+  TickAfter(10 * kSecondNs - 1);
+  EXPECT_FALSE(departure_->IsOver());
+  TickAfter(1);
+  EXPECT_TRUE(departure_->IsOver());
+}
+
+TEST_F(DepartureTest, InALargeJobTheRoundsAreLonger) {
+  Start(2000);
+  for (std::uint32_t node = 1; node < 2000; ++node) answers_.insert_or_assign(node, false);
+  departure_->Begin(300'000);
+  EXPECT_EQ(TickAfter(0).size(), 1999U);
+  EXPECT_EQ(time_ms_, 100'000) << "ten rounds";
+  EXPECT_THAT(TickAfter(10 * kSecondNs - 1), IsEmpty());
+  EXPECT_EQ(TickAfter(1).size(), 1999U);
+}
+
+TEST_F(DepartureTest, ANodeThatLeavesIsNotUsedAndItsPlaceIsTaken) {
+  Start(3);
+  EXPECT_TRUE(IsUsed(NodeRank(2)));
+  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_EQ(wakes_, 1);
+  EXPECT_FALSE(IsUsed(NodeRank(2)));
+  EXPECT_TRUE(IsUsed(NodeRank(1)));
+  TickAfter(0);
+  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000));
+  has_taken_over_ = true;
+  TickAfter(kSecondNs);
+  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+  TickAfter(kSecondNs);
+  EXPECT_EQ(begun_, 1) << "it was said again and again";
+  EXPECT_EQ(looks_, 2) << "there is nothing left to do";
+}
+
+TEST_F(DepartureTest, ASecondNodeThatLeavesMakesItBeginAgain) {
+  Start(4);
+  has_taken_over_ = true;
+  departure_->Hear(NodeRank(2), 60'000);
+  TickAfter(0);
+  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_FALSE(departure_->Hear(NodeRank(3), 60'000));
+  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000)) << "both share what is not done yet";
+  TickAfter(0);
+  EXPECT_TRUE(departure_->Hear(NodeRank(3), 60'000));
+  EXPECT_EQ(begun_, 2);
+}
+
+TEST_F(DepartureTest, ANodeThatDoesNotRepeatThatItLeavesIsUsedAgain) {
+  Start(3);
+  departure_->Hear(NodeRank(2), 60'000);
+  TickAfter(59 * kSecondNs);
+  departure_->Hear(NodeRank(2), 60'000);
+  TickAfter(59 * kSecondNs);
+  EXPECT_FALSE(IsUsed(NodeRank(2)));
+  TickAfter(kSecondNs);
+  EXPECT_TRUE(IsUsed(NodeRank(2)));
+}
+
+TEST_F(DepartureTest, ANodeThatLeavesTakesNothingOver) {
+  Start(3);
+  departure_->Begin(300'000);
+  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000));
+  TickAfter(0);
+  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_EQ(looks_, 0);
+  EXPECT_FALSE(IsUsed(NodeRank(2))) << "but it uses the other one no more";
+}
+
+}  // namespace forebay::daemon::departure_test

@@ -1,0 +1,145 @@
+// A node tells another one that a node leaves the job: what is read is what was written, and the
+// answer is what the daemon of that node says.
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "forebay/v1/peer.pb.h"
+#include "proto/contract/limits.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/peer/peer_requests.h"
+#include "server/peer/testing/peer_rig.h"
+#include "server/probe/node_prober.h"
+
+namespace forebay::peer::leave_call_test {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kNodes = 2;
+
+grpc::ByteBuffer BufferOf(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+TEST(LeaveMessagesTest, ARequestIsReadAsItWasWritten) {
+  const auto read = ParseLeaveAsked(
+      WriteRequest(LeaveAsked{
+          .identity = 5, .node = NodeRank(1), .time_ms = limits::kLeaveMsMax}),
+      kNodes);
+  ASSERT_TRUE(read.has_value()) << read.error().ToString();
+  EXPECT_EQ(read->identity, 5U);
+  EXPECT_EQ(read->node, NodeRank(1));
+  EXPECT_EQ(read->time_ms, limits::kLeaveMsMax);
+}
+
+TEST(LeaveMessagesTest, AnAnswerIsReadAsItWasWritten) {
+  for (const bool has_taken_over : {true, false}) {
+    EXPECT_EQ(ParseLeaveReply(WriteLeaveReply(has_taken_over)).value(), has_taken_over);
+  }
+}
+
+TEST(LeaveMessagesTest, WhatCannotBeIsRefused) {
+  v1::LeaveRequest no_such_node, too_long;
+  no_such_node.set_node(kNodes);
+  too_long.set_time_ms(limits::kLeaveMsMax + 1);
+  for (const v1::LeaveRequest& message : {no_such_node, too_long}) {
+    const auto read = ParseLeaveAsked(BufferOf(message.SerializeAsString()), kNodes);
+    ASSERT_FALSE(read.has_value()) << message.ShortDebugString();
+    EXPECT_EQ(read.error().code(), ErrorCode::kInvalidArgument);
+  }
+  EXPECT_FALSE(ParseLeaveAsked(BufferOf("no message"), kNodes).has_value());
+  EXPECT_FALSE(ParseLeaveReply(BufferOf("no message")).has_value());
+}
+
+// It has nobody to probe.
+class NobodyAnswers final : public probe::ProbeTransport {
+ public:
+  void Probe(NodeRank, std::optional<NodeRank>, const probe::Gossip&, std::int64_t,
+             Done done) override {
+    done(Error(ErrorCode::kUnavailable, "nobody is there"));
+  }
+  void GiveUp(NodeRank) override {}
+};
+
+class LeaveOverGrpcTest : public testing::Test {
+ protected:
+  // The node that answers (rank 1 of 2), and the one that asks (rank 0).
+  void Start(std::function<Result<bool>(NodeRank, std::int64_t)> leave) {
+    auto made = PeerRig::Create({.serves = false});
+    ASSERT_TRUE(made.has_value()) << made.error().ToString();
+    rig_ = std::move(*made);
+    rig_->prober = &prober_;
+    rig_->leave = std::move(leave);
+    FOREBAY_EXPECT_OK(rig_->Serve());
+    FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
+  }
+  Result<bool> Leave(NodeRank node, NodeRank to = PeerRig::kNode) {
+    const auto outcome = std::make_shared<std::promise<Result<bool>>>();
+    rig_->peers().Leave(to, node, 60'000, rig_->rig().clock().NowNs() + 20'000'000'000,
+                        [outcome](const Result<bool>& told) { outcome->set_value(told); });
+    return outcome->get_future().get();
+  }
+
+  io::SteadyClock clock_;
+  plan::Membership nodes_{PeerRig::kNode, {{.rank = NodeRank(0), .weight = 1, .identity = 1},
+                                           {.rank = NodeRank(1), .weight = 1, .identity = 2}}};
+  NobodyAnswers nobody_;
+  probe::NodeProber prober_{{.transport = nobody_,
+                             .nodes = nodes_,
+                             .clock = clock_,
+                             .name = [](NodeRank) { return std::string("a node"); }}};
+  std::unique_ptr<PeerRig> rig_;
+};
+
+TEST_F(LeaveOverGrpcTest, TheAnswerIsThatOfTheNode) {
+  std::vector<std::pair<NodeRank, std::int64_t>> heard;
+  bool has_taken_over = false;
+  Start([&](NodeRank node, std::int64_t time_ms) -> Result<bool> {
+    heard.emplace_back(node, time_ms);
+    if (node == PeerRig::kNode) return Error(ErrorCode::kFailedPrecondition, "it stays");
+    return has_taken_over;
+  });
+  EXPECT_EQ(Leave(NodeRank(0)).value(), false);
+  has_taken_over = true;
+  EXPECT_EQ(Leave(NodeRank(0)).value(), true);
+  const auto refused = Leave(PeerRig::kNode);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(refused.error().message(), HasSubstr("it stays"));
+  ASSERT_EQ(heard.size(), 3U);
+  EXPECT_EQ(heard[0], std::pair(NodeRank(0), std::int64_t{60'000}));
+  EXPECT_EQ(heard[2].first, PeerRig::kNode);
+}
+
+TEST_F(LeaveOverGrpcTest, ANodeOfAnotherLaunchIsRefused) {
+  Start([](NodeRank, std::int64_t) -> Result<bool> {
+    ADD_FAILURE() << "it was believed";
+    return true;
+  });
+  PeerIdentity other = PeerRig::AskingIdentity();
+  other.node_list_digest = 99;
+  FOREBAY_EXPECT_OK(rig_->Connect(rig_->address(), other));
+  const auto refused = Leave(NodeRank(0));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(refused.error().message(), HasSubstr("another launch"));
+}
+
+TEST_F(LeaveOverGrpcTest, ANodeThatIsStartingGoneOrUnknownDoesNotAnswer) {
+  Start(nullptr);
+  EXPECT_EQ(Leave(NodeRank(0)).error().code(), ErrorCode::kUnavailable);
+  rig_->StopServer();
+  EXPECT_EQ(Leave(NodeRank(0)).error().code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(Leave(NodeRank(0), NodeRank(9)).error().code(), ErrorCode::kUnavailable);
+}
+
+}  // namespace forebay::peer::leave_call_test

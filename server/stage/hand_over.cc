@@ -1,0 +1,29 @@
+// A pass works with the nodes as they were when it was prepared, so each data set needs one that
+// begins after the news. A pass that is under way ends first.
+#include "server/stage/hand_over.h"
+
+namespace forebay::stage {
+namespace {
+
+bool IsUnderWay(const Dataset& dataset) {
+  const DatasetState state = dataset.progress().state;
+  return state == DatasetState::kCataloguing || state == DatasetState::kStaging;
+}
+
+}  // namespace
+
+bool HandOver::Look() {
+  bool is_done = true;
+  for (Dataset* dataset : datasets_()) {
+    // A data set without a catalog has nothing to hand over. Once it is catalogued, its pass begins
+    // with the nodes as they are then.
+    if (!IsUnderWay(*dataset) && dataset->catalog() != nullptr &&
+        begun_.insert(dataset->number()).second) {
+      stager_.Stage(*dataset);
+    }
+    if (IsUnderWay(*dataset)) is_done = false;
+  }
+  return is_done;
+}
+
+}  // namespace forebay::stage

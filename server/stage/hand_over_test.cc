@@ -1,0 +1,179 @@
+// What a node that leaves the job has is staged from there, not from the GFS.
+#include "server/stage/hand_over.h"
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/memory_backend.h"
+#include "server/stage/local_extents.h"
+#include "server/stage/testing/stage_rig.h"
+
+namespace forebay::stage::hand_over_test {
+
+using io::testing::Pattern;
+
+constexpr std::uint64_t kFileBytes = 2'048'000;  // in 32 extents
+constexpr NodeRank kHere{0};
+constexpr NodeRank kLeaves{1};
+
+// The other node, as this one asks it.
+class OtherNode final : public ExtentSource {
+ public:
+  explicit OtherNode(StageRig& rig) : rig_(rig) {}
+  Result<SuppliedExtent> Read(const ExtentRequest& request, const AllocateImage& allocate,
+                              io::IoQueue& queue) override {
+    ++asked;
+    if (!answers) return Error(ErrorCode::kUnavailable, "no answer");
+    LocalExtents local(rig_.cache(), rig_.stager(), clock_);
+    return local.Read(rig_.dataset(), request.catalog.fingerprint(), request.extent, allocate,
+                      queue);
+  }
+  std::atomic<bool> answers = true;
+  std::atomic<std::uint32_t> asked = 0;
+
+ private:
+  StageRig& rig_;
+  io::SteadyClock clock_;
+};
+
+class HandOverTest : public ::testing::Test {
+ protected:
+  HandOverTest() { EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", Pattern(kFileBytes)).has_value()); }
+
+  void Start(std::uint64_t ram_bytes = 8 << 20) {
+    DatasetOptions dataset = RecordDataset();
+    dataset.group_bytes = 1;  // so that the nodes share the data set, extent by extent
+    FOREBAY_EXPECT_OK(other_.Start(dataset, {.nodes = &seen_by_other_, .peers = &nobody_}));
+    FOREBAY_EXPECT_OK(other_.StageAll());
+    FOREBAY_EXPECT_OK(
+        here_.Start(dataset, {.ram_bytes = ram_bytes, .nodes = &nodes_, .peers = &source_}));
+    FOREBAY_EXPECT_OK(here_.StageAll());
+    for (std::uint32_t extent = 0; extent < here_.extent_count(); ++extent) {
+      if (!nodes_.Reads(here_.dataset().group_key(ExtentId(extent)))) theirs_.push_back(extent);
+    }
+    ASSERT_GT(theirs_.size(), 4U);
+    ASSERT_LT(theirs_.size(), 28U);
+    hand_over_.emplace(here_.stager(),
+                       [this] { return std::vector<Dataset*>{&here_.dataset()}; });
+    here_.CountGfsReads();
+    other_.CountGfsReads();
+  }
+  // The other node leaves, and this one takes over.
+  void TakeOver() {
+    nodes_.SetLeaves(kLeaves, true);
+    hand_over_->Begin();
+    hand_over_->Look();
+    FOREBAY_EXPECT_OK(AwaitPassEnd(here_.dataset()));
+    EXPECT_TRUE(hand_over_->Look());
+  }
+  ExtentId OwnExtent() {
+    std::uint32_t extent = 0;
+    while (!nodes_.Reads(here_.dataset().group_key(ExtentId(extent)))) ++extent;
+    return ExtentId(extent);
+  }
+  std::size_t Resident() {
+    std::size_t count = 0;
+    for (const std::uint32_t extent : theirs_) {
+      if (here_.cache().Find(here_.dataset().key(ExtentId(extent)))) ++count;
+    }
+    return count;
+  }
+
+  io::MemoryBackend memory_;
+  plan::Membership nodes_{kHere, {{kHere, 1, 1}, {kLeaves, 1, 2}}};
+  plan::Membership seen_by_other_{kLeaves, {{kHere, 1, 1}, {kLeaves, 1, 2}}};
+  StageRig other_{memory_, ""};
+  StageRig here_{memory_, ""};
+  OtherNode source_{other_};
+  OtherNode nobody_{here_};  // the other node asks for nothing
+  std::optional<HandOver> hand_over_;
+  std::vector<std::uint32_t> theirs_;  // extents that the other node owns
+};
+
+TEST_F(HandOverTest, WhatTheOtherNodeHasComesFromThere) {
+  Start();
+  EXPECT_EQ(Resident(), 0U);
+  TakeOver();
+  EXPECT_EQ(Resident(), theirs_.size());
+  EXPECT_EQ(source_.asked, theirs_.size());
+  EXPECT_EQ(here_.gfs_reads() + other_.gfs_reads(), 0U);
+  FOREBAY_EXPECT_OK(here_.VerifyAll());
+  for (const std::uint32_t extent : theirs_) {
+    EXPECT_FALSE(here_.dataset().IsRemote(ExtentId(extent))) << extent;
+    EXPECT_FALSE(here_.dataset().IsGuestInRam(ExtentId(extent))) << extent;
+  }
+}
+
+TEST_F(HandOverTest, ADemandBeforeThatIsAnsweredFromThereToo) {
+  Start();
+  nodes_.SetLeaves(kLeaves, true);
+  FOREBAY_EXPECT_OK(here_.Demand(ExtentId(theirs_.front())));
+  EXPECT_EQ(source_.asked, 1U);
+  EXPECT_EQ(here_.gfs_reads() + other_.gfs_reads(), 0U);
+  TakeOver();
+  EXPECT_EQ(source_.asked, theirs_.size());
+  EXPECT_EQ(Resident(), theirs_.size());
+}
+
+// Room for what it owns, and for four extents more.
+TEST_F(HandOverTest, OnlyWhatThereIsRoomForIsTakenOver) {
+  Start();
+  const std::uint64_t own = 32 - theirs_.size();
+  here_.Stop();
+  DatasetOptions dataset = RecordDataset();
+  dataset.group_bytes = 1;
+  FOREBAY_EXPECT_OK(here_.Start(dataset, {.ram_bytes = (own + 4) * (64 << 10),
+                                          .nodes = &nodes_,
+                                          .peers = &source_}));
+  FOREBAY_EXPECT_OK(here_.StageAll());
+  hand_over_.emplace(here_.stager(), [this] { return std::vector<Dataset*>{&here_.dataset()}; });
+  here_.CountGfsReads();
+  TakeOver();
+  EXPECT_GT(Resident(), 0U);
+  EXPECT_LE(Resident(), 4U);
+  EXPECT_EQ(here_.gfs_reads() + other_.gfs_reads(), 0U);
+}
+
+TEST_F(HandOverTest, ANodeThatDoesNotAnswerAnyMoreIsReplacedByTheGfs) {
+  Start();
+  source_.answers = false;
+  TakeOver();
+  EXPECT_EQ(Resident(), theirs_.size());
+  EXPECT_GE(source_.asked, 1U) << "the fault did not happen";
+  EXPECT_GE(here_.gfs_reads(), theirs_.size());
+  FOREBAY_EXPECT_OK(here_.VerifyAll());
+}
+
+TEST_F(HandOverTest, ADataSetWithoutACatalogHasNothingToTakeOver) {
+  FOREBAY_EXPECT_OK(here_.Start(RecordDataset(), {.nodes = &nodes_, .peers = &source_}));
+  hand_over_.emplace(here_.stager(), [this] { return std::vector<Dataset*>{&here_.dataset()}; });
+  hand_over_->Begin();
+  EXPECT_TRUE(hand_over_->Look());
+  EXPECT_EQ(here_.dataset().catalog(), nullptr) << "nothing was begun";
+}
+
+TEST_F(HandOverTest, APassThatBeganBeforeTheNewsIsFollowedByAnother) {
+  Start();
+  FOREBAY_EXPECT_OK(here_.cache().Evict(here_.dataset().key(OwnExtent()), std::nullopt));
+  here_.gfs_faults.Arm(
+      {.kind = io::FaultKind::kStall, .call = io::IoCall::kRead, .is_persistent = true});
+  here_.stager().Stage(here_.dataset());
+  nodes_.SetLeaves(kLeaves, true);
+  hand_over_->Begin();
+  EXPECT_FALSE(hand_over_->Look());
+  here_.gfs_faults.Disarm();
+  here_.gfs_faults.ReleaseStalls();
+  FOREBAY_EXPECT_OK(AwaitPassEnd(here_.dataset()));
+  EXPECT_EQ(Resident(), 0U) << "the pass knew nothing of the news";
+  hand_over_->Look();
+  FOREBAY_EXPECT_OK(AwaitPassEnd(here_.dataset()));
+  EXPECT_TRUE(hand_over_->Look());
+  EXPECT_EQ(Resident(), theirs_.size());
+}
+
+}  // namespace forebay::stage::hand_over_test
