@@ -25,7 +25,9 @@ constexpr std::int64_t kRestMinNs = 2'000 * kNsPerMs;
 constexpr std::int64_t kRestMaxNs = 64'000 * kNsPerMs;
 
 // A link keeps up if it brings at least this part of the usual rate.
-constexpr double kUsualRatePart = 0.25;
+constexpr double kKeepsUpPart = 0.25;
+// A node is slow if it brings less than this. SSDs of a few times less speed than memory are not.
+constexpr double kSlowPart = 0.2;
 constexpr double kNewRateWeight = 0.25;  // of a new measurement in the mean
 // A node that is slow is found only by asking it, so it rests for longer at once.
 constexpr std::int64_t kSlowRestMinNs = 16'000 * kNsPerMs;
@@ -86,10 +88,10 @@ void LinkWatch::NoteRate(Node& node, const LinkState& before, std::int64_t elaps
     const double rate = static_cast<double>(bytes) / static_cast<double>(node.unanswered_ns);
     node.unanswered_ns = 0;
     node.rate += (rate - node.rate) * (node.rate == 0.0 ? 1.0 : kNewRateWeight);
-    node.keeps_up = rate >= kUsualRatePart * usual_rate_;
+    node.keeps_up = rate >= kKeepsUpPart * usual_rate_;
   }
   const bool was_always_asked = 10 * static_cast<std::int64_t>(busy_ns) >= 9 * elapsed_ns;
-  const bool is_slow = was_always_asked && node.rate < kUsualRatePart * usual_rate_;
+  const bool is_slow = was_always_asked && node.rate < kSlowPart * usual_rate_;
   node.slow_ns = is_slow ? node.slow_ns + elapsed_ns : 0;
 }
 

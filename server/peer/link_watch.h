@@ -6,7 +6,7 @@
 // it for long.
 //
 // A node is slow if requests to it have been under way for all of nodes.late_ms, and it has brought
-// less than a quarter of the bytes per second of request that most nodes bring.
+// less than a fifth of the bytes per second of request that most nodes bring.
 //
 // This is hedging in which the second request takes the place of the first one, because both would
 // write to the same memory. A request is late if nothing has come for nodes.late_ms, and for four

@@ -20,16 +20,14 @@
 #include "proto/contract/thread_annotations.h"
 #include "server/io/executor.h"
 #include "server/io/log.h"
-#include "server/peer/carried_rows.h"
 #include "server/peer/channel_settings.h"
-#include "server/peer/chunk_buffers.h"
 #include "server/peer/extent_answers.h"
 #include "server/peer/message_memory.h"
 #include "server/peer/part_answers.h"
 #include "server/peer/peer_address.h"
 #include "server/peer/peer_requests.h"
 #include "server/peer/reply_stream.h"
-#include "server/peer/row_sender.h"
+#include "server/peer/row_answers.h"
 #include "server/peer/send_turns.h"
 #include "server/peer/slice_pins.h"
 #include "server/peer/unary_answer.h"
@@ -47,20 +45,6 @@ using Raw = v1::Peer::WithRawCallbackMethod_Extent<v1::Peer::WithRawCallbackMeth
                     v1::Peer::WithRawCallbackMethod_Leave<v1::Peer::Service>>>>>>>>;
 using CallbackService = v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbackMethod_Ping<Raw>>;
 
-// Bytes of rows that are sent to a node at the same time. They are enough that gRPC always has a
-// chunk to send, also of short answers. They are few, because they delay an answer that is needed
-// earlier and is found later.
-constexpr std::uint64_t kRowBytesAtOnce = 2 * limits::kPeerChunkBytes;
-// The next answer begins when the carrier has less than this left of one. This is more than with
-// gRPC, because a message waits for the thread of MPI at the other end, which may sleep.
-constexpr std::uint64_t kCarriedBytesLeft = 8 * limits::kMiB;
-
-std::uint64_t BytesOf(const fetch::FoundRows& rows, std::size_t count) {
-  std::uint64_t bytes = 0;
-  for (std::size_t row = 0; row < count; ++row) bytes += rows.error(row) ? 0 : rows.bytes(row);
-  return bytes;
-}
-
 PeerIdentity IdentityOf(const v1::PeerHelloRequest& hello) {
   return {.address = hello.address(),
           .protocol_version = hello.protocol_version(),
@@ -76,43 +60,6 @@ void AnswerHello(const PeerIdentity& ours, const v1::PeerHelloRequest& request,
                  grpc::ServerUnaryReactor& reactor) {
   const Status same = CheckSameIdentity(ours, IdentityOf(request));
   reactor.Finish(same.has_value() ? grpc::Status::OK : ToGrpcStatus(same.error()));
-}
-
-struct SentRows {
-  std::uint64_t dataset;  // hash of its name
-  std::vector<fetch::Row> rows;
-  std::shared_ptr<const fetch::FoundRows> found;
-  std::uint64_t bytes;
-};
-
-// Sends the bytes by the carrier and their checksums by the stream. The carrier may still send them
-// when the call has ended, so they are held until it is done.
-void SendCarried(const SentRows& sent, PayloadCarrier& carrier, NodeRank node, std::uint32_t tag,
-                 SlicePins& pins, const std::shared_ptr<HeldTurn>& turn, ReplyStream& stream) {
-  // A call that was cancelled has a receive that was cancelled, too. It may be cancelled after this
-  // line as well: then its turn is held until the carrier is done, and the receiver throws away
-  // what comes.
-  if (stream.has_ended() || !turn->TryHold()) return;
-  const grpc::ByteBuffer answer = CarriedAnswer(sent.dataset, sent.rows, *sent.found);
-  const Payload payload = BytesToSend(*sent.found).payload;
-  const auto left = std::make_shared<std::atomic<std::size_t>>(payload.ends.size());
-  const std::size_t left_at_end =
-      std::min<std::size_t>(payload.ends.size() - 1,
-                            kCarriedBytesLeft * payload.ends.size() / sent.bytes);
-  carrier.Send(node, tag, payload,
-               [held = pins.Hold(sent.found), left, left_at_end, turn, node](
-                   std::size_t, const Status& status) {
-                 if (--*left == left_at_end) turn->Release();
-                 // The node that asks finds its rows missing at its deadline.
-                 if (!status.has_value()) {
-                   log::Warn("rows could not be sent to node {} by MPI: {}", node.value(),
-                             status.error().message());
-                 }
-               });
-  stream.Send([answer](grpc::ByteBuffer& chunk) {
-    chunk = answer;
-    return true;
-  });
 }
 
 }  // namespace
@@ -184,10 +131,7 @@ struct PeerServer::Service final : public CallbackService {
   Result<stage::Dataset*> SameDatasetOf(const PeerRequest& request) const;
   // For calls that need no Hello.
   Status CheckLaunch(const Serving& now, std::uint64_t identity) const;
-  PayloadCarrier* CarrierFor(const RowsAsked& asked) const;
-  void AnswerRows(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
-                  const std::shared_ptr<ReplyStream>& stream,
-                  const std::shared_ptr<HeldTurn>& turn);
+  void AnswerRows(const grpc::ByteBuffer& request, const RowAnswers::Call& call);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
   Status AnswerProbe(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   Status AnswerBorrow(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
@@ -212,8 +156,7 @@ struct PeerServer::Service final : public CallbackService {
 
   std::string address;
   const std::shared_ptr<SlicePins> pins = std::make_shared<SlicePins>();
-  const std::shared_ptr<ChunkBuffers> buffers = std::make_shared<ChunkBuffers>();
-  const std::shared_ptr<SendTurns> turns = std::make_shared<SendTurns>(kRowBytesAtOnce);
+  RowAnswers rows{pins};
   // Set once; read by every call without the mutex.
   std::atomic<const Serving*> serving = nullptr;
   Mutex mutex;
@@ -427,53 +370,15 @@ Result<stage::Dataset*> PeerServer::Service::SameDatasetOf(const PeerRequest& re
                            ours < request.rebuilds ? "node " + address : "the node that asks"));
 }
 
-// Returns null if the rows go over gRPC.
-PayloadCarrier* PeerServer::Service::CarrierFor(const RowsAsked& asked) const {
-  PayloadCarrier* const carrier = serving.load()->parts.carrier;
-  const bool is_awaited = asked.payload_tag != 0 && carrier != nullptr;
-  return is_awaited && carrier->CanSend(asked.from, asked.payload_tag) ? carrier : nullptr;
-}
-
-void PeerServer::Service::AnswerRows(grpc::CallbackServerContext& context,
-                                     const grpc::ByteBuffer& request,
-                                     const std::shared_ptr<ReplyStream>& stream,
-                                     const std::shared_ptr<HeldTurn>& turn) {
+void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
+                                     const RowAnswers::Call& call) {
   Result<RowsAsked> asked = ParseRowsAsked(request);
-  if (!asked.has_value()) return stream->End(asked.error());
+  if (!asked.has_value()) return call.stream->End(asked.error());
   const Result<stage::Dataset*> dataset = SameDatasetOf(asked->request);
-  if (!dataset.has_value()) return stream->End(dataset.error());
-  const auto& note_place = serving.load()->parts.note_place;
-  if (note_place && asked->place.order != 0) note_place(**dataset, asked->place);
-  // Named before the rows are moved away.
-  const std::uint64_t hash = (*dataset)->hash();
-  std::vector<fetch::Row> rows = asked->rows;
-  // The callback may run after this server was destroyed, so it owns all that it refers to. The
-  // stream has ended by then, and Send does nothing.
-  serving.load()->parts.rows.Find(
-      **dataset,
-      {.fingerprint = asked->request.catalog_fingerprint,
-       .rows = std::move(asked->rows),
-       .need = asked->need,
-       .bytes_max = limits::kPeerCallBytesMax,
-       .is_wanted = [stream] { return !stream->has_ended(); },
-       .waits = [stream, &context] { stream->SayThatItWaits(context); }},
-      [hash, rows = std::move(rows), stream, slices = pins, copies = buffers, turn,
-       carrier = CarrierFor(*asked), from = asked->from,
-       tag = asked->payload_tag](Result<std::shared_ptr<const fetch::FoundRows>> found) {
-        if (!found.has_value()) return stream->End(found.error());
-        const std::uint64_t bytes = BytesOf(**found, rows.size());
-        if (carrier != nullptr && bytes > 0 && AreAllFound(**found)) {
-          const SentRows sent{.dataset = hash, .rows = rows, .found = *found, .bytes = bytes};
-          return turn->Await(bytes, [=] {
-            SendCarried(sent, *carrier, from, tag, *slices, turn, *stream);
-          });
-        }
-        const auto sender =
-            std::make_shared<RowSender>(hash, rows, std::move(*found), slices, copies);
-        turn->Await(bytes, [stream, sender] {
-          stream->Send([sender](grpc::ByteBuffer& chunk) { return sender->Next(chunk); });
-        });
-      });
+  if (!dataset.has_value()) return call.stream->End(dataset.error());
+  const PeerServerParts& parts = serving.load()->parts;
+  if (parts.note_place && asked->place.order != 0) parts.note_place(**dataset, asked->place);
+  rows.Answer(parts.rows, parts.carrier, **dataset, std::move(*asked), call);
 }
 
 void PeerServer::Service::AnswerExtent(const grpc::ByteBuffer& request,
@@ -646,11 +551,13 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::CatalogPart(
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Samples(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   // gRPC names the connection, and a node has one to each other node.
-  const auto turn = std::make_shared<HeldTurn>(turns, turns->Take(context->peer()));
+  const std::shared_ptr<HeldTurn> turn = rows.TakeTurn(context->peer());
   const std::shared_ptr<ReplyStream> stream = OpenStream(
       {.ended = [turn] { turn->Release(); },
        .written = [turn](std::uint64_t bytes) { turn->Sent(bytes); }});
-  if (!stream->has_ended()) AnswerRows(*context, *request, stream, turn);
+  if (!stream->has_ended()) {
+    AnswerRows(*request, {.context = *context, .stream = stream, .turn = turn});
+  }
   return stream.get();
 }
 
