@@ -8,6 +8,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
@@ -43,9 +44,6 @@ namespace {
 using rendezvous::RendezvousKind;
 
 constexpr std::int64_t kNsPerMillisecond = 1'000'000;
-// A node that has finished asks the others whether they have, once in the larger of these times.
-constexpr std::int64_t kFinishedRoundMs = 1'000;
-constexpr std::int64_t kFinishedRoundMsPerNode = 5;
 // Nodes that are ended at the same time drain in less.
 constexpr std::int64_t kLeaveTogetherMs = 4'000;
 constexpr const char* kMpi = "mpi";
@@ -92,7 +90,12 @@ JobNodes::JobNodes(JobLaunch launch, const JoinParts& parts)
       deadline_ns_(parts.clock.NowNs() +
                    static_cast<std::int64_t>(parts.config.nodes_rendezvous_timeout_s) * 1000 *
                        kNsPerMillisecond),
-      membership_(std::make_unique<plan::Membership>()) {}
+      membership_(std::make_unique<plan::Membership>()),
+      end_(std::make_unique<JobEnd>(JobEndParts{.clock = parts.clock,
+                                                .others = {},
+                                                .ping = nullptr,
+                                                .name = nullptr,
+                                                .wake = nullptr})) {}
 
 // The server answers probes with members that are destroyed before it, so it stops first.
 JobNodes::~JobNodes() {
@@ -353,10 +356,8 @@ Status JobNodes::UseNodes(NodeRank self) {
                        .weight = weights[i],
                        .identity = nodes_[i].identity.Id()});
   }
-  {
-    const MutexLock lock(mutex_);
-    for (const auto& [rank, address] : addresses) unfinished_.insert(rank);
-  }
+  std::vector<NodeRank> others;
+  for (const auto& [rank, address] : addresses) others.push_back(rank);
   membership_ = std::make_unique<plan::Membership>(self, std::move(members));
   identity_ = IdentityAt(server_->address(), nodes_);
   FOREBAY_ASSIGN(peers_,
@@ -383,6 +384,17 @@ Status JobNodes::UseNodes(NodeRank self) {
                      },
                  .name = [this](NodeRank node) { return nodes_[node.value()].Text(); },
                  .late_ms = static_cast<std::int64_t>(parts_.config.nodes_late_ms)});
+  end_ = std::make_unique<JobEnd>(JobEndParts{
+      .clock = parts_.clock,
+      .others = std::move(others),
+      .ping =
+          [this](NodeRank to, JobEndParts::Heard heard) {
+            peers_->Ping(to,
+                         parts_.clock.NowNs() + limits::kFinishedPingMs * kNsPerMillisecond,
+                         std::move(heard));
+          },
+      .name = [this](NodeRank node) { return nodes_[node.value()].Text(); },
+      .wake = parts_.wake});
   departure_ = std::make_unique<Departure>(DepartureParts{
       .nodes = *membership_,
       .clock = parts_.clock,
@@ -462,10 +474,9 @@ Status JobNodes::AwaitNodes() {
 
 void JobNodes::Tick() {
   if (!peers_) return;
-  const std::int64_t now_ns = parts_.clock.NowNs();
   prober_->Tick();
   departure_->Tick();
-  if (has_finished_) AskWhoHasFinished(now_ns);
+  end_->Tick();
 }
 
 void JobNodes::SetTakeOver(std::function<bool(bool begins)> take_over) {
@@ -501,78 +512,6 @@ Result<bool> JobNodes::HearDeparture(NodeRank node, std::int64_t time_ms) {
   if (node != membership_->self()) return departure_->Hear(node, time_ms);
   departure_->Begin(time_ms);
   return false;
-}
-
-void JobNodes::Finish() {
-  if (has_finished_.exchange(true)) return;
-  log::Info("the readers of this node have ended; {}",
-            peers_ ? "it serves the other nodes until theirs have, too" : "draining");
-}
-
-bool JobNodes::HaveAllFinished() {
-  if (!has_finished_) return false;
-  const MutexLock lock(mutex_);
-  return HaveOthersFinishedLocked();
-}
-
-bool JobNodes::HaveOthersFinishedLocked() const {
-  return silent_.size() == unfinished_.size();
-}
-
-// Asks every node that is not known to have finished. Once it has, it is not asked again, so a node
-// that reads for hours longer than others is all that is asked then.
-void JobNodes::AskWhoHasFinished(std::int64_t now_ns) {
-  if (now_ns < next_round_ns_ || round_under_way_ > 0) return;
-  // All nodes may wait for the same one, which should not answer more than some hundred pings a
-  // second.
-  next_round_ns_ =
-      now_ns + std::max<std::int64_t>(kFinishedRoundMs,
-                                      static_cast<std::int64_t>(nodes_.size()) *
-                                          kFinishedRoundMsPerNode) *
-                   kNsPerMillisecond;
-  std::vector<NodeRank> asked;
-  {
-    const MutexLock lock(mutex_);
-    asked.assign(unfinished_.begin(), unfinished_.end());
-  }
-  round_under_way_ = asked.size();
-  for (const NodeRank rank : asked) {
-    peers_->Ping(rank, now_ns + limits::kFinishedPingMs * kNsPerMillisecond,
-                 [this, rank](const Result<peer::NodeReport>& heard) {
-                   HeardOf(nodes_[rank.value()], heard);
-                   --round_under_way_;  // the last use of this object: StopAsking waits for it
-                 });
-  }
-}
-
-// A node that does not answer has ended or is lost: either way there is nothing to wait for. If
-// this is wrong, the node reads from the GFS what it would have got from here, unless it answers
-// again in time: it is asked further on.
-void JobNodes::HeardOf(const rendezvous::NodeEntry& node, const Result<peer::NodeReport>& heard) {
-  if (heard.has_value() && !heard->has_finished) {
-    const MutexLock lock(mutex_);
-    silent_.erase(node.rank);  // it is waited for again
-    return;
-  }
-  // StopAsking: this node drains for another reason.
-  if (!heard.has_value() && heard.error().code() == ErrorCode::kCancelled) return;
-  bool are_all = false;
-  {
-    const MutexLock lock(mutex_);
-    if (heard.has_value()) {
-      unfinished_.erase(node.rank);
-      silent_.erase(node.rank);
-    } else if (silent_.insert(node.rank).second) {
-      log::Info("{} does not answer, so this node does not wait for it: {}", node.Text(),
-                heard.error().message());
-    }
-    are_all = HaveOthersFinishedLocked();
-  }
-  if (!are_all) return;
-  if (!has_said_that_all_finished_.exchange(true)) {
-    log::Info("all nodes have finished; this one drains once it serves no client of a lost node");
-  }
-  parts_.wake();
 }
 
 std::vector<JobNodes::View> JobNodes::Ask() {

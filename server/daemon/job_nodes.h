@@ -7,21 +7,19 @@
 //   FOREBAY_TRY(nodes->Serve(parts));             // answers the others from now on
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "forebay/v1/data.pb.h"
 #include "proto/contract/result.h"
-#include "proto/contract/thread_annotations.h"
 #include "server/daemon/config/config.h"
 #include "server/daemon/departure.h"
+#include "server/daemon/job_end.h"
 #include "server/daemon/job_launch.h"
 #include "server/fetch/row_source.h"
 #include "server/io/clock.h"
@@ -107,11 +105,11 @@ class JobNodes {
 
   // The readers of this node have ended for good. It still answers others, which learn this by
   // their pings. Thread-safe.
-  void Finish();
-  bool has_finished() const { return has_finished_; }
+  void Finish() { end_->Finish(); }
+  bool has_finished() const { return end_->has_finished(); }
   // Whether this node has finished, and every other one has too or did not answer. A job of one
   // node has all it needs with Finish. Thread-safe.
-  bool HaveAllFinished();
+  bool HaveAllFinished() { return end_->HaveAllFinished(); }
 
   struct View {
     NodeRank rank;
@@ -161,10 +159,7 @@ class JobNodes {
   bool HasAnswer(NodeRank self);
   std::string FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes, NodeRank self,
                          const std::string& address);
-  void AskWhoHasFinished(std::int64_t now_ns);
-  bool HaveOthersFinishedLocked() const FOREBAY_REQUIRES(mutex_);
   Result<bool> HearDeparture(NodeRank node, std::int64_t time_ms);
-  void HeardOf(const rendezvous::NodeEntry& node, const Result<peer::NodeReport>& heard);
 
   const JoinParts parts_;
   JobLaunch launch_;
@@ -183,17 +178,9 @@ class JobNodes {
   peer::PeerIdentity identity_;
   std::vector<rendezvous::NodeEntry> nodes_;  // by rank
   std::unique_ptr<plan::Membership> membership_;
-  std::atomic<bool> has_finished_ = false;
-  Mutex mutex_;
-  std::set<NodeRank> unfinished_ FOREBAY_GUARDED_BY(mutex_);  // other nodes, until they have
-  // Those of them that did not answer the last ping, so that they are not waited for.
-  std::set<NodeRank> silent_ FOREBAY_GUARDED_BY(mutex_);
-  std::atomic<bool> has_said_that_all_finished_ = false;
-  // Pings to those, by the thread of Tick.
-  std::int64_t next_round_ns_ = 0;
-  std::atomic<std::size_t> round_under_way_ = 0;
   std::unique_ptr<peer::GrpcPeers> peers_;
   std::unique_ptr<probe::NodeProber> prober_;
+  std::unique_ptr<JobEnd> end_;
   std::unique_ptr<Departure> departure_;
 };
 
