@@ -1,13 +1,17 @@
 // Connections between nodes with certificates: who is served, and who is not.
+#include <chrono>
 #include <ctime>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include <gmock/gmock.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include "server/io/testing/io_test_fixture.h"
+#include "server/peer/channel_settings.h"
 #include "server/peer/job_certificates.h"
 #include "server/peer/testing/peer_rig.h"
 #include "server/stage/extent_source.h"
@@ -98,8 +102,33 @@ TEST_F(EncryptedPeersTest, ANodeDoesNotTalkToOneInPlaintext) {
   ExpectNoTalkWith({});
 }
 
-TEST_F(EncryptedPeersTest, TheCertificateOfAClientIsOneOfTheJob) {
-  FOREBAY_EXPECT_OK(Ask(OfClient()));
+// It has a certificate of the job, which is for streams (RemoteDataService) and nothing else.
+TEST_F(EncryptedPeersTest, AClientMayMakeNoCallOfNodes) {
+  const auto channel = ConnectionTo(rig_->address(), OfClient());
+  grpc::GenericStub stub(channel);
+  for (const char* const method : {"Hello", "Ping", "Probe", "Extent", "Samples", "FirstReads",
+                                   "CatalogPart", "ObjectStats", "Borrow", "Leave"}) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(kWaitMs));
+    grpc::CompletionQueue queue;
+    const auto call =
+        stub.PrepareCall(&context, std::string("/forebay.v1.Peer/") + method, &queue);
+    grpc::ByteBuffer request;
+    grpc::Status status;
+    const auto await = [&queue] {
+      void* tag = nullptr;
+      bool ok = false;
+      return queue.Next(&tag, &ok);
+    };
+    call->StartCall(nullptr);
+    ASSERT_TRUE(await());
+    call->WriteLast(request, grpc::WriteOptions(), nullptr);
+    ASSERT_TRUE(await());
+    call->Finish(&status, nullptr);
+    ASSERT_TRUE(await());
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED)
+        << method << ": " << status.error_message();
+  }
 }
 
 TEST_F(EncryptedPeersTest, AClientCannotPassForANode) { ExpectNoTalkWith(OfClient()); }

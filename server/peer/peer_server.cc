@@ -55,6 +55,18 @@ PeerIdentity IdentityOf(const v1::PeerHelloRequest& hello) {
           .node_list_digest = hello.node_list_digest()};
 }
 
+// Clients of the job have certificates of its authority, too. They are for streams only
+// (docs/security.md). In plaintext, whoever can connect is taken for a node.
+bool IsNode(const grpc::CallbackServerContext& context) {
+  const auto caller = context.auth_context();
+  if (!caller->IsPeerAuthenticated()) return true;
+  return std::ranges::count(caller->GetPeerIdentity(), grpc::string_ref(kCertifiedName)) > 0;
+}
+
+Error NotANode() {
+  return Error(ErrorCode::kPermissionDenied, "only nodes of the job may make this call");
+}
+
 // This side compares and the other one believes the answer: nothing is negotiated.
 void AnswerHello(const PeerIdentity& ours, const v1::PeerHelloRequest& request,
                  grpc::ServerUnaryReactor& reactor) {
@@ -122,8 +134,10 @@ struct PeerServer::Service final : public CallbackService {
     // Beyond the limit of calls, ends the stream in place of an error.
     void (*refuse)(ReplyStream&) = nullptr;
   };
-  // Beyond the limit of calls, the stream that is returned has ended already.
-  std::shared_ptr<ReplyStream> OpenStream(StreamHooks hooks);
+  // If the caller is no node, and beyond the limit of calls, the stream that is returned has ended
+  // already.
+  std::shared_ptr<ReplyStream> OpenStream(const grpc::CallbackServerContext& context,
+                                          StreamHooks hooks);
   // The data set that is asked for, or why this node does not answer.
   Result<stage::Dataset*> DatasetOf(const PeerRequest& request) const;
   // As DatasetOf, for what is read from the bytes of objects: kFailedPrecondition if the two nodes
@@ -140,7 +154,8 @@ struct PeerServer::Service final : public CallbackService {
   using BeginAnswer = Status (Service::*)(const grpc::ByteBuffer& request,
                                           const std::shared_ptr<UnaryAnswer>& answer);
   // `is_limited`: not beyond the limit of calls.
-  grpc::ServerUnaryReactor* AnswerOnce(const grpc::ByteBuffer& request, grpc::ByteBuffer& reply,
+  grpc::ServerUnaryReactor* AnswerOnce(const grpc::CallbackServerContext& context,
+                                       const grpc::ByteBuffer& request, grpc::ByteBuffer& reply,
                                        BeginAnswer begin, bool is_limited = true);
   Status KeepFirstReads(const grpc::ByteBuffer& request,
                         const std::shared_ptr<UnaryAnswer>& answer);
@@ -272,6 +287,10 @@ grpc::ServerUnaryReactor* PeerServer::Service::Hello(grpc::CallbackServerContext
                                                      const v1::PeerHelloRequest* request,
                                                      v1::PeerHelloReply*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (!IsNode(*context)) {
+    reactor->Finish(ToGrpcStatus(NotANode()));
+    return reactor;
+  }
   {
     const MutexLock lock(mutex);
     // Each node of the job says Hello once, so there are no more of them than nodes.
@@ -292,6 +311,10 @@ grpc::ServerUnaryReactor* PeerServer::Service::Hello(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* PeerServer::Service::Ping(grpc::CallbackServerContext* context,
                                                     const v1::PingRequest*, v1::PingReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (!IsNode(*context)) {
+    reactor->Finish(ToGrpcStatus(NotANode()));
+    return reactor;
+  }
   const Serving* const now = serving.load();
   if (now != nullptr && now->parts.report) {
     const NodeReport report = now->parts.report();
@@ -308,7 +331,8 @@ grpc::ServerUnaryReactor* PeerServer::Service::Ping(grpc::CallbackServerContext*
   return reactor;
 }
 
-std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream(StreamHooks hooks) {
+std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream(
+    const grpc::CallbackServerContext& context, StreamHooks hooks) {
   // gRPC has a plain pointer to the stream; the set keeps it until gRPC is done with it.
   const auto stream = std::make_shared<ReplyStream>(
       [this, ended = std::move(hooks.ended)](const std::shared_ptr<ReplyStream>& done) {
@@ -323,6 +347,7 @@ std::shared_ptr<ReplyStream> PeerServer::Service::OpenStream(StreamHooks hooks) 
     is_full = IsFullLocked();
     streams.insert(stream);
   }
+  if (!IsNode(context)) stream->End(NotANode());
   if (is_full && hooks.refuse != nullptr) hooks.refuse(*stream);
   if (is_full && hooks.refuse == nullptr) stream->End(IsFull());
   return stream;
@@ -422,9 +447,9 @@ Status PeerServer::Service::AnswerStats(const grpc::ByteBuffer& request,
   return {};
 }
 
-grpc::ServerUnaryReactor* PeerServer::Service::AnswerOnce(const grpc::ByteBuffer& request,
-                                                          grpc::ByteBuffer& reply,
-                                                          BeginAnswer begin, bool is_limited) {
+grpc::ServerUnaryReactor* PeerServer::Service::AnswerOnce(
+    const grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
+    grpc::ByteBuffer& reply, BeginAnswer begin, bool is_limited) {
   // The set keeps it until gRPC is done with the call, as a stream.
   const auto answer =
       std::make_shared<UnaryAnswer>(reply, [this](const std::shared_ptr<UnaryAnswer>& ended) {
@@ -437,27 +462,29 @@ grpc::ServerUnaryReactor* PeerServer::Service::AnswerOnce(const grpc::ByteBuffer
     is_full = is_limited && IsFullLocked();
     answers.insert(answer);
   }
-  const Status begun = is_full ? Status(IsFull()) : (this->*begin)(request, answer);
+  const Status begun = !IsNode(context) ? Status(NotANode())
+                       : is_full        ? Status(IsFull())
+                                        : (this->*begin)(request, answer);
   if (!begun.has_value()) answer->Fail(ToGrpcStatus(begun.error()));
   return answer.get();
 }
 
-grpc::ServerUnaryReactor* PeerServer::Service::FirstReads(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* PeerServer::Service::FirstReads(grpc::CallbackServerContext* context,
                                                           const grpc::ByteBuffer* request,
                                                           grpc::ByteBuffer* reply) {
-  return AnswerOnce(*request, *reply, &Service::KeepFirstReads);
+  return AnswerOnce(*context, *request, *reply, &Service::KeepFirstReads);
 }
 
-grpc::ServerUnaryReactor* PeerServer::Service::ObjectStats(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* PeerServer::Service::ObjectStats(grpc::CallbackServerContext* context,
                                                            const grpc::ByteBuffer* request,
                                                            grpc::ByteBuffer* reply) {
-  return AnswerOnce(*request, *reply, &Service::AnswerStats);
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerStats);
 }
 
-grpc::ServerUnaryReactor* PeerServer::Service::Probe(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* PeerServer::Service::Probe(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* reply) {
-  return AnswerOnce(*request, *reply, &Service::AnswerProbe, /*is_limited=*/false);
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerProbe, /*is_limited=*/false);
 }
 
 Status PeerServer::Service::CheckLaunch(const Serving& now, std::uint64_t identity) const {
@@ -492,10 +519,10 @@ Status PeerServer::Service::AnswerProbe(const grpc::ByteBuffer& request,
   return {};
 }
 
-grpc::ServerUnaryReactor* PeerServer::Service::Borrow(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* PeerServer::Service::Borrow(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request,
                                                       grpc::ByteBuffer* reply) {
-  return AnswerOnce(*request, *reply, &Service::AnswerBorrow);
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerBorrow);
 }
 
 Status PeerServer::Service::AnswerBorrow(const grpc::ByteBuffer& request,
@@ -511,10 +538,10 @@ Status PeerServer::Service::AnswerBorrow(const grpc::ByteBuffer& request,
   return {};
 }
 
-grpc::ServerUnaryReactor* PeerServer::Service::Leave(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* PeerServer::Service::Leave(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* reply) {
-  return AnswerOnce(*request, *reply, &Service::AnswerLeave, /*is_limited=*/false);
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerLeave, /*is_limited=*/false);
 }
 
 Status PeerServer::Service::AnswerLeave(const grpc::ByteBuffer& request,
@@ -541,9 +568,10 @@ void PeerServer::Service::AnswerPart(const grpc::ByteBuffer& request,
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::CatalogPart(
-    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   // An error would end the cataloguing of the node that asks. This answer lets it ask again.
-  const std::shared_ptr<ReplyStream> stream = OpenStream({.refuse = PartAnswers::SayNotYet});
+  const std::shared_ptr<ReplyStream> stream =
+      OpenStream(*context, {.refuse = PartAnswers::SayNotYet});
   if (!stream->has_ended()) AnswerPart(*request, stream);
   return stream.get();
 }
@@ -553,6 +581,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Samples(
   // gRPC names the connection, and a node has one to each other node.
   const std::shared_ptr<HeldTurn> turn = rows.TakeTurn(context->peer());
   const std::shared_ptr<ReplyStream> stream = OpenStream(
+      *context,
       {.ended = [turn] { turn->Release(); },
        .written = [turn](std::uint64_t bytes) { turn->Sent(bytes); }});
   if (!stream->has_ended()) {
@@ -563,7 +592,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Samples(
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerServer::Service::Extent(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  const std::shared_ptr<ReplyStream> stream = OpenStream({});
+  const std::shared_ptr<ReplyStream> stream = OpenStream(*context, {});
   // It always waits for a thread, and often for memory.
   stream->SayThatItWaits(*context);
   if (!stream->has_ended()) AnswerExtent(*request, stream);
