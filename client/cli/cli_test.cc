@@ -103,6 +103,7 @@ void FillEveryField(google::protobuf::Message& message) {
         fields.SetUInt64(&message, field, static_cast<std::uint64_t>(field->number()));
         break;
       case Field::CPPTYPE_INT64: fields.SetInt64(&message, field, field->number()); break;
+      case Field::CPPTYPE_DOUBLE: fields.SetDouble(&message, field, field->number()); break;
       default: FAIL() << "no value for " << field->full_name();
     }
   }

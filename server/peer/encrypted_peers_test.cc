@@ -113,7 +113,8 @@ TEST_F(EncryptedPeersTest, AClientMayMakeNoCallOfNodes) {
     grpc::CompletionQueue queue;
     const auto call =
         stub.PrepareCall(&context, std::string("/forebay.v1.Peer/") + method, &queue);
-    grpc::ByteBuffer request;
+    const grpc::Slice empty;
+    const grpc::ByteBuffer request(&empty, 1);
     grpc::Status status;
     const auto await = [&queue] {
       void* tag = nullptr;
