@@ -28,6 +28,15 @@ Result<std::shared_ptr<StreamSlots>> SlotQueue::Admit(std::shared_ptr<const Stre
   std::uint32_t promised =
       spec->batch_bytes_max > 0 ? spec->credits : std::min(spec->credits, kPromisedBatches);
   const MutexLock lock(mutex_);
+  if (spec->client.is_remote) {
+    // Readers of lost nodes must leave room: a stream of this node has nowhere else to go.
+    const Status fits_twice = ledger_.Reserve(need, 2 * promised);
+    if (!fits_twice.has_value()) {
+      return fits_twice.error().WithContext("a client of another node is served only where a "
+                                            "stream of this node that is as large fits as well");
+    }
+    ledger_.GiveBack(need, 2 * promised);
+  }
   Status reserved = ledger_.Reserve(need, promised);
   if (!reserved.has_value() && spec->delivery == Delivery::kViews && !spec->inline_payload) {
     // Extents in RAM need no slots for views: such a stream makes do with what others leave.

@@ -107,6 +107,21 @@ TEST_F(SlotQueueTest, AStreamThatDoesNotFitIsRefusedUnlessItTakesViews) {
   EXPECT_FALSE(queue_.Admit(views, need).has_value()) << "bytes in messages are always copied";
 }
 
+TEST_F(SlotQueueTest, AClientOfAnotherNodeLeavesRoomForAsLargeAStreamOfThisOne) {
+  const SlotNeed need = {.held_bytes = 10 * kPage};
+  const auto remote = Spec(4);
+  remote->client.is_remote = true;
+  ASSERT_TRUE(queue_.Admit(remote, need).has_value()) << "40 of 100 pages, and 40 more are free";
+  const auto refused = queue_.Admit(remote, need);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().message(), ::testing::HasSubstr("a client of another node"));
+  Admit(4, need);
+  const auto small = Spec(1);
+  small->client.is_remote = true;
+  EXPECT_TRUE(queue_.Admit(small, need).has_value()) << "the last 20 pages, for two of 10";
+}
+
 TEST_F(SlotQueueTest, WhatAStreamWasPromisedIsThereForTheNextOneWhenItIsDismissed) {
   const SlotNeed need = {.held_bytes = 20 * kPage};
   const auto first = Admit(4, need);

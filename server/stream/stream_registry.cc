@@ -1,8 +1,9 @@
 // Ranks of one stream have the same data set and stream name, and form a group. The first rank that
 // opens it fixes selection, order, batch and number of ranks; the others must ask for the same,
-// until the last one has left. mutex_ guards the groups and the list of sessions. Sessions call
-// back (Left, KeepsAll, Closed) without a lock that stats() needs, so the registry may ask them for
-// figures under mutex_.
+// until the last one has left. A client of another node joins no group of this one: its ranks were
+// compared with each other at home, and its stream may be another one of the same name. mutex_
+// guards the groups and the list of sessions. Sessions call back (Left, KeepsAll, Closed) without a
+// lock that stats() needs, so the registry may ask them for figures under mutex_.
 //
 // A reader whose call ends unexpectedly moves from its session to cut_off_ with all that it has:
 // its batches and the slot memory that is promised to it. It moves to a new session if the reader
@@ -79,7 +80,9 @@ StreamRegistry::StreamRegistry(const RegistryOptions& options, const SchedulerPa
 StreamRegistry::~StreamRegistry() { FOREBAY_CHECK(sessions_.empty()); }
 
 std::string StreamRegistry::GroupName(const StreamSpec& spec) {
-  return spec.dataset->name() + "/" + spec.stream_name;
+  const std::string name = spec.dataset->name() + "/" + spec.stream_name;
+  // A client of another node is named by its address. No data set has a name with a space.
+  return spec.client.is_remote ? "client " + spec.client.name + "/" + name : name;
 }
 
 // Refuses a rank whose parameters differ from those of the open group. If it were let in, the ranks

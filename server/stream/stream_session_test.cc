@@ -426,6 +426,32 @@ TEST_F(StreamSessionTest, ARankWithAnotherOrderIsToldBothSides) {
   session->Close();
 }
 
+// Whose daemon is lost. Its stream may be another one of the same name.
+TEST_F(StreamSessionTest, AClientOfAnotherNodeJoinsNoGroupOfThisOne) {
+  Start();
+  const auto open = [this](const std::string& address, std::uint64_t seed) {
+    auto request = serve_->Request({.seed = seed});
+    EXPECT_TRUE(request.has_value());
+    request->inline_payload = true;
+    request->client = {.name = address, .is_remote = true};
+    auto spec = ResolveStream(serve_->dataset(), *request);
+    EXPECT_TRUE(spec.has_value());
+    return serve_->registry().Open(std::move(*spec), sink_.get());
+  };
+  auto remote = open("ipv4:10.0.0.1:5001", /*seed=*/8);
+  ASSERT_TRUE(remote.has_value()) << remote.error().ToString();
+  auto local = Open();
+  ASSERT_NE(local, nullptr);
+  auto other = open("ipv4:10.0.0.2:5001", /*seed=*/9);
+  ASSERT_TRUE(other.has_value()) << other.error().ToString();
+  const auto refused = open("ipv4:10.0.0.1:5001", /*seed=*/9);
+  ASSERT_FALSE(refused.has_value()) << "a client has one order under a name";
+  EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+  (*other)->Close();
+  local->Close();
+  (*remote)->Close();
+}
+
 TEST_F(StreamSessionTest, RefusesStreamsThatSlotMemoryCannotHold) {
   Start({.slot_bytes = 1 << 20});
   auto session = serve_->Open({.batch = 512, .credits = 64}, *sink_);
