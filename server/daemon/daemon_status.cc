@@ -226,7 +226,6 @@ peer::NodeReport Daemon::ReportToNodes() {
   report.samples = totals.samples;
   report.other_samples = totals.other_samples;
   report.waited_samples = totals.waited_samples;
-  // Other nodes still supply what a client of a lost node reads here.
   // Until then, the others still supply what a client of a lost node reads here. A node that has
   // finished has its data service.
   report.has_finished = nodes_->has_finished() && !data_service_->has_remote_streams();
