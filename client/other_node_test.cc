@@ -1,6 +1,9 @@
 // A stream whose daemon is gone goes on at another node's: over TCP and TLS, with inline batches,
 // and with the same batches in the same order. The daemons write over each slot as soon as it is
 // given back.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -18,6 +21,7 @@
 #include "client/testing/fake_dataset.h"
 #include "forebay/v1/data.pb.h"
 #include "proto/contract/check.h"
+#include "proto/contract/unique_fd.h"
 
 namespace forebay::other_node_test {
 
@@ -47,6 +51,34 @@ bool HasItsBytes(const Batch& batch) {
   return true;
 }
 
+// A node that takes connections and says nothing.
+class SilentNode {
+ public:
+  SilentNode() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    FOREBAY_CHECK(::bind(listener_.get(), generic, length) == 0);
+    FOREBAY_CHECK(::listen(listener_.get(), 8) == 0);
+    FOREBAY_CHECK(::getsockname(listener_.get(), generic, &length) == 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+  const std::string& address() const { return address_; }
+
+ private:
+  UniqueFd listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  std::string address_;
+};
+
+// A stream so long that a client has looked for its daemon, once a second, before it ends.
+StreamOptions LongStream() {
+  StreamOptions options = FakeStream(4);
+  options.epochs = 1'000'000;
+  return options;
+}
+
 class OtherNodeTest : public ::testing::Test {
  protected:
   std::unique_ptr<Client> Connect(std::int64_t other_node_after_ms = 0,
@@ -69,7 +101,7 @@ class OtherNodeTest : public ::testing::Test {
     auto batch = stream.Next();
     EXPECT_TRUE(batch.has_value()) << batch.error().ToString();
     FOREBAY_CHECK(batch && *batch);
-    EXPECT_EQ((*batch)->step(), StepId(next_step_));
+    EXPECT_EQ((*batch)->step(), StepId(next_step_ % kSteps));
     ++next_step_;
     EXPECT_TRUE(HasItsBytes(**batch));
     return std::move(*batch);
@@ -77,13 +109,23 @@ class OtherNodeTest : public ::testing::Test {
   void ReadOn(BatchStream& stream, std::uint64_t end_step) {
     while (next_step_ < end_step && !HasFailure()) Take(stream);
   }
+  template <typename Condition>
+  void ReadUntil(BatchStream& stream, Condition&& condition) {
+    EXPECT_TRUE(Soon([&] {
+      Take(stream);
+      return HasFailure() || condition();
+    }));
+  }
+  static void Finish(BatchStream& stream) {
+    const Status finished = stream.Finish();
+    EXPECT_TRUE(finished.has_value()) << finished.error().ToString();
+  }
   void ReadToEnd(BatchStream& stream) {
     ReadOn(stream, kSteps);
     auto end = stream.Next();
     ASSERT_TRUE(end.has_value()) << end.error().ToString();
     EXPECT_FALSE(end->has_value());
-    const Status finished = stream.Finish();
-    EXPECT_TRUE(finished.has_value()) << finished.error().ToString();
+    Finish(stream);
   }
 
   FakeDaemon home_{{.slots = 5}};
@@ -99,12 +141,18 @@ TEST_F(OtherNodeTest, TheStreamGoesOnThereAndSaysSoOnce) {
   const std::optional<Batch> held = Take(*stream);
   ReadOn(*stream, 10);
   EXPECT_EQ(stream->stats().other_node_batches, 0U);
+  std::atomic<int> opened = 0;
+  other_.faults.open_seen = [&opened](const v1::OpenStream& open) {
+    ++opened;
+    EXPECT_FALSE(open.wait_for_catalog()) << "a node that must wait for it is passed over";
+  };
   home_.Stop();
   ReadToEnd(*stream);
   EXPECT_TRUE(HasItsBytes(*held)) << "in the memory of the daemon that is gone";
   const StreamStats stats = stream->stats();
   EXPECT_EQ(stats.batches, kSteps);
   EXPECT_EQ(stats.reconnects, 1U);
+  EXPECT_EQ(opened, 1);
   // Some had arrived before.
   EXPECT_GE(stats.other_node_batches, kSteps - 10 - 4);
   EXPECT_EQ(other_.counters.bad_releases, 0U);
@@ -128,44 +176,71 @@ TEST_F(OtherNodeTest, PullAsksThereToo) {
 TEST_F(OtherNodeTest, ItGoesBackWhenItsDaemonIsThereAgain) {
   home_.NameOtherNodes({other_.node_address()}, kTestClient);
   const auto client = Connect();
-  const auto stream = Open(*client, FakeStream(4));
+  const auto stream = Open(*client, LongStream());
   ReadOn(*stream, 10);
   home_.Stop();
   ReadOn(*stream, 30);
-  const std::uint64_t sent_by_other = other_.counters.batches;
-  EXPECT_GT(sent_by_other, 0U);
+  EXPECT_GT(other_.counters.batches, 0U);
   home_.Start();
-  ReadToEnd(*stream);
-  EXPECT_EQ(stream->stats().reconnects, 2U);
-  EXPECT_LE(other_.counters.batches, sent_by_other + 4);
+  ReadUntil(*stream, [&] { return stream->stats().reconnects == 2; });
+  const std::uint64_t by_other = stream->stats().other_node_batches;
+  ReadOn(*stream, next_step_ + 30);
+  EXPECT_LE(stream->stats().other_node_batches, by_other + 4) << "what had arrived before";
+  Finish(*stream);
   ASSERT_EQ(notices_.size(), 2U);
   EXPECT_THAT(notices_[1], HasSubstr("is back"));
 }
 
-// One that is started again may need long to list its data set.
-TEST_F(OtherNodeTest, ItDoesNotGoBackToADaemonWithoutACatalog) {
+// One that is started again may need long to list its data set, or find that it has changed.
+TEST_F(OtherNodeTest, ItDoesNotGoBackToADaemonWithoutItsCatalog) {
   home_.NameOtherNodes({other_.node_address()}, kTestClient);
   const auto client = Connect();
-  const auto stream = Open(*client, FakeStream(4));
+  const auto stream = Open(*client, LongStream());
   ReadOn(*stream, 10);
   home_.Stop();
   ReadOn(*stream, 20);
   std::atomic<std::uint64_t> asked = 0;
   home_.faults.describe_reply = [&asked](v1::DescribeReply& reply) {
-    ++asked;
-    reply.set_catalog_fingerprint(0);
+    reply.set_catalog_fingerprint(asked++ == 0 ? 0 : 12345);
   };
   home_.Start();
-  ReadToEnd(*stream);
-  EXPECT_GT(asked, 0U);
+  ReadUntil(*stream, [&] { return asked > 1; });
+  ReadOn(*stream, next_step_ + 10);
   EXPECT_EQ(stream->stats().reconnects, 1U);
+  Finish(*stream);
+}
+
+// Its slot memory, for instance, is taken by others meanwhile.
+TEST_F(OtherNodeTest, ItStaysAwayWhereItsDaemonIsBackAndRefusesIt) {
+  home_.NameOtherNodes({other_.node_address()}, kTestClient);
+  const auto client = Connect();
+  const auto stream = Open(*client, LongStream());
+  ReadOn(*stream, 10);
+  home_.Stop();
+  ReadOn(*stream, 20);
+  std::atomic<bool> refuses = true;
+  std::atomic<int> refused = 0;
+  home_.faults.refuse_open = [&](const OrderSpec&) -> std::optional<Error> {
+    if (!refuses) return std::nullopt;
+    ++refused;
+    return Error(ErrorCode::kResourceExhausted, "no slot memory");
+  };
+  home_.Start();
+  ReadUntil(*stream, [&] { return refused > 0; });
+  const std::uint64_t by_other = stream->stats().other_node_batches;
+  ReadUntil(*stream, [&] { return stream->stats().other_node_batches > by_other + 4; });
+  EXPECT_EQ(notices_.size(), 1U) << "it is not said to be back";
+  refuses = false;
+  ReadUntil(*stream, [&] { return notices_.size() == 2; });
+  EXPECT_THAT(notices_[1], HasSubstr("is back"));
+  Finish(*stream);
 }
 
 // The daemon keeps what the program still reads, and must be told of it when the stream comes back.
 TEST_F(OtherNodeTest, BatchesOfADaemonThatOnlyStoodStillKeepTheirBytes) {
   home_.NameOtherNodes({other_.node_address()}, kTestClient);
   const auto client = Connect();
-  const auto stream = Open(*client, FakeStream(4));
+  const auto stream = Open(*client, LongStream());
   std::optional<Batch> released_meanwhile = Take(*stream);
   std::optional<Batch> held = Take(*stream);
   StandStill();
@@ -174,14 +249,15 @@ TEST_F(OtherNodeTest, BatchesOfADaemonThatOnlyStoodStillKeepTheirBytes) {
   released_meanwhile.reset();
   const std::optional<Batch> of_other = Take(*stream);
   home_.faults.drop_handshake = false;
-  for (; next_step_ < 50 && !HasFailure();) {
+  ReadUntil(*stream, [&] { return stream->stats().reconnects == 2; });
+  for (int i = 0; i < 20 && !HasFailure(); ++i) {
     Take(*stream);
     ASSERT_TRUE(HasItsBytes(*held)) << "after step " << next_step_;
   }
-  EXPECT_EQ(stream->stats().reconnects, 2U);
   EXPECT_TRUE(HasItsBytes(*of_other));
   held.reset();  // to the daemon of its call
-  ReadToEnd(*stream);
+  ReadOn(*stream, next_step_ + 10);
+  Finish(*stream);
   EXPECT_EQ(home_.counters.bad_releases, 0U);
   EXPECT_EQ(other_.counters.bad_releases, 0U);
   EXPECT_EQ(home_.counters.credit_breaches, 0U);
@@ -245,6 +321,44 @@ TEST_F(OtherNodeTest, ANodeThatHasNoRoomOrIsLostIsPassedOver) {
   EXPECT_GT(other_.counters.batches, 0U);
 }
 
+// Whatever the reason: another reader there may have the stream's name, or its catalog differ.
+TEST_F(OtherNodeTest, ANodeThatRefusesTheStreamIsPassedOver) {
+  std::vector<std::unique_ptr<FakeDaemon>> refusing;
+  std::vector<std::string> addresses;
+  std::atomic<int> refused = 0;
+  for (const ErrorCode code : {ErrorCode::kFailedPrecondition, ErrorCode::kResourceExhausted,
+                               ErrorCode::kNotFound}) {
+    refusing.push_back(std::make_unique<FakeDaemon>(testing::FakeDaemonOptions{
+        .is_other_node = true}));
+    refusing.back()->faults.refuse_open = [&refused, code](const OrderSpec&) {
+      ++refused;
+      return Error(code, "not this one");
+    };
+    addresses.push_back(refusing.back()->node_address());
+  }
+  addresses.push_back(other_.node_address());
+  home_.NameOtherNodes(addresses, kTestClient);
+  const auto client = Connect();
+  const auto stream = Open(*client, FakeStream(4));
+  home_.Stop();
+  ReadToEnd(*stream);
+  EXPECT_EQ(refused, 3);
+  EXPECT_GT(other_.counters.batches, 0U);
+}
+
+// Neither may use up the time: a handshake alone may take five seconds.
+TEST_F(OtherNodeTest, ADaemonThatHangsAndASilentNodeArePassedOver) {
+  const SilentNode silent;
+  home_.NameOtherNodes({silent.address(), other_.node_address()}, kTestClient);
+  const auto client = Connect(/*other_node_after_ms=*/0, /*connect_timeout_ms=*/4'500);
+  const auto stream = Open(*client, FakeStream(4));
+  home_.Stop();
+  home_.faults.stall_handshake = true;
+  home_.Start();
+  ReadToEnd(*stream);
+  EXPECT_GT(other_.counters.batches, 0U);
+}
+
 // As one that shuts down: it still accepts connections.
 TEST_F(OtherNodeTest, ADaemonThatRefusesStreamsIsGoneToo) {
   home_.NameOtherNodes({other_.node_address()}, kTestClient);
@@ -267,7 +381,7 @@ TEST_F(OtherNodeTest, AReaderThatPollsGoesThereToo) {
   home_.Stop();
   EXPECT_TRUE(Soon([&] {
     const auto batch =
-        stream->Next(std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
+        stream->Next(std::chrono::steady_clock::now() + std::chrono::milliseconds(500));
     EXPECT_TRUE(batch.has_value() || batch.error().code() == ErrorCode::kDeadlineExceeded)
         << batch.error().ToString();
     return stream->stats().other_node_batches > 0;

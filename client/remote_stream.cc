@@ -113,6 +113,10 @@ v1::OpenStream OpenRequest(const StreamOptions& options, const PositionToken& be
   return open;
 }
 
+// A wait that is shorter than this one does not look for the daemon of this node: connecting there
+// may take half a second, and opening the stream takes time as well.
+constexpr milliseconds kLookHomeWait(1000);
+
 Deadline PullDeadline() { return steady_clock::now() + milliseconds(limits::kPullDeadlineMs); }
 
 }  // namespace
@@ -265,10 +269,16 @@ Status RemoteStream::Reconnect(Deadline deadline) {
   }
   Backoff backoff(static_cast<std::uint64_t>(deadline.time_since_epoch().count()));
   for (;;) {
-    // Returns the connection that another stream of this client has made meanwhile, if there is
-    // one.
-    FOREBAY_ASSIGN(connection_, source_->Replace(connection_.get(), deadline));
+    if (!keeps_connection_) {
+      // Returns the connection that another stream of this client has made meanwhile, if there is
+      // one.
+      FOREBAY_ASSIGN(connection_, source_->Replace(connection_.get(), deadline));
+      keep_until_ = steady_clock::now() + milliseconds(limits::kHandshakeDeadlineMs);
+    }
     Status attached = core_->Attach(connection_, deadline);
+    // A caller with short deadlines would otherwise go from node to node and attach nowhere.
+    keeps_connection_ = !attached && attached.error().code() == ErrorCode::kDeadlineExceeded &&
+                        steady_clock::now() < keep_until_;
     if (attached) {
       source_->Attached(*connection_);
       ++reconnects_without_batch_;
@@ -276,6 +286,7 @@ Status RemoteStream::Reconnect(Deadline deadline) {
       ++stats_.reconnects;
       return attached;
     }
+    if (attached.error().retryable() && core_->is_away()) source_->Refused(*connection_);
     // A daemon that accepts connections may refuse streams for a while, when it starts or drains.
     // The pause is the core's, because Cancel ends it.
     const Deadline resume_at = steady_clock::now() + backoff.Next();
@@ -284,8 +295,11 @@ Status RemoteStream::Reconnect(Deadline deadline) {
   }
 }
 
-void RemoteStream::LookHome() {
-  if (connection_->is_other_node() && source_->IsBackHome(dataset_)) core_->EndCall();
+void RemoteStream::LookHome(Deadline until) {
+  if (!connection_->is_other_node() || until - steady_clock::now() < kLookHomeWait) return;
+  if (!source_->IsBackHome(dataset_, begin_.catalog_fingerprint)) return;
+  keeps_connection_ = false;
+  core_->EndCall();
 }
 
 void RemoteStream::CountWait(std::uint64_t ns) {
@@ -318,7 +332,7 @@ Result<Batch> RemoteStream::Take(StatePtr state, const DeliveryLog::MicroName& m
 template <typename Wait>
 Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline until) {
   using Waited = StreamCore::Waited;
-  LookHome();
+  LookHome(until);
   BatchRetry retry(steady_clock::now(), retry_for_, until);
   for (;;) {
     // An error here is final for the stream, or the caller's to mend; what can be waited out comes

@@ -48,8 +48,8 @@ class RemoteStream final : public BatchStream {
   Deadline ConnectEnd() const;  // connect_timeout_ms from now on
   Status Reconnect(Deadline deadline);
   // Ends the call to another node if the daemon of this node is back, so that the next wait
-  // reconnects.
-  void LookHome();
+  // reconnects. Does nothing where `until` is so near that the caller might get no batch by then.
+  void LookHome(Deadline until);
   // Calls `wait`, one of the core's, until it has an outcome for the caller: reconnects where the
   // call ended, and asks again, for `retry_for_`, where the daemon has no batch yet. Waits until
   // `until` at most. Counts the time that it waits, also where it gives up in the end.
@@ -72,6 +72,9 @@ class RemoteStream final : public BatchStream {
   std::optional<DeliveryLog> log_;
   std::optional<Status> finished_;
   int reconnects_without_batch_ = 0;
+  // Only the caller's deadline has ended the last Attach to connection_, which is tried again.
+  bool keeps_connection_ = false;
+  Deadline keep_until_;
 
   // The last batch of Next's order: token() moves past it when it has been let go of.
   std::weak_ptr<const void> last_;

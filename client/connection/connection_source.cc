@@ -19,6 +19,10 @@ using std::chrono::steady_clock;
 // How long a stream that reads from another node waits for the daemon of this node, to see whether
 // it is back. One that is gone refuses at once.
 constexpr milliseconds kLookHome(500);
+// The same for the daemon of another node: one that is silent must not use up the time in which
+// the next one could answer.
+constexpr milliseconds kAskOther(1000);
+constexpr milliseconds kLookHomePeriodMin(1000);
 
 }  // namespace
 
@@ -54,6 +58,10 @@ struct ConnectionSource::Turn {
   }
 };
 
+milliseconds ConnectionSource::LookHomePeriod() const {
+  return std::max(milliseconds(options_.other_node_after_ms), kLookHomePeriodMin);
+}
+
 ConnectionOptions ConnectionSource::OptionsUntil(Deadline deadline) const {
   // A daemon that accepts the connection and then says nothing costs one try, not the whole time.
   const Deadline shake_by = steady_clock::now() + milliseconds(limits::kHandshakeDeadlineMs);
@@ -88,13 +96,13 @@ ConnectionSource::Opened ConnectionSource::Replace(const DaemonConnection* broke
   return Connect(broken, deadline);
 }
 
-bool ConnectionSource::IsBackHome(const std::string& dataset) {
+bool ConnectionSource::IsBackHome(const std::string& dataset, std::uint64_t fingerprint) {
   const Deadline now = steady_clock::now();
   std::shared_ptr<const DaemonConnection> home;
   {
     MutexLock lock(mutex_);
     if (is_replacing_ || now < next_look_home_) return false;
-    next_look_home_ = now + milliseconds(options_.other_node_after_ms);
+    next_look_home_ = now + LookHomePeriod();
     if (!current_->is_other_node()) home = current_;  // another stream has gone back
     is_replacing_ = true;
   }
@@ -107,34 +115,49 @@ bool ConnectionSource::IsBackHome(const std::string& dataset) {
     home = std::move(*opened);
   }
   // One that is started again may take long to list the data set, and the stream would wait.
-  if (!home->HasCatalog(dataset, deadline)) return false;
+  if (!home->HasCatalog(dataset, fingerprint, deadline)) return false;
   if (is_new) Use(std::move(home));
   return true;
 }
 
 void ConnectionSource::Attached(const DaemonConnection& connection) {
-  MutexLock lock(mutex_);
-  if (!connection.is_other_node()) lost_since_.reset();
+  if (connection.is_other_node()) return;
+  bool was_away = false;
+  {
+    MutexLock lock(mutex_);
+    lost_since_.reset();
+    was_away = std::exchange(is_away_, false);
+  }
+  if (was_away) Say("the daemon at " + address_ + " is back, and this program reads from it again");
 }
 
-// Makes it the connection of all streams, and says so if it is to another node, or to this node
-// again.
+void ConnectionSource::Refused(const DaemonConnection& connection) {
+  if (connection.is_other_node()) return;
+  MutexLock lock(mutex_);
+  lost_since_ = steady_clock::now() - milliseconds(std::max<std::int64_t>(
+                                          options_.other_node_after_ms, 0));
+}
+
+// Makes it the connection of all streams, and says so if they leave this node. That they are back
+// is said when a stream was opened there, which the daemon may refuse.
 void ConnectionSource::Use(std::shared_ptr<const DaemonConnection> connection) {
-  const bool was_away = std::exchange(is_away_, connection->is_other_node());
   if (!connection->is_other_node()) others_ = connection->remote_daemons();
-  if (is_away_ && !was_away) {
+  bool leaves = false;
+  if (connection->is_other_node()) {
+    MutexLock lock(mutex_);
+    leaves = !std::exchange(is_away_, true);
+  }
+  if (leaves) {
     Say("the daemon at " + address_ + " does not answer; this program reads from another node of "
         "the job, " + connection->address() +
         ", over the network, which is slower, until it is back");
-  } else if (was_away && !is_away_) {
-    Say("the daemon at " + address_ + " is back, and this program reads from it again");
   }
   // Declared before the lock, so destroyed after it: the last owner of a connection joins gRPC's
   // threads, which takes a while. Streams on it keep it alive until they have moved.
   std::shared_ptr<const DaemonConnection> former;
   MutexLock lock(mutex_);
   former = std::exchange(current_, std::move(connection));
-  next_look_home_ = steady_clock::now() + milliseconds(options_.other_node_after_ms);
+  next_look_home_ = steady_clock::now() + LookHomePeriod();
 }
 
 void ConnectionSource::Say(const std::string& line) const {
@@ -146,12 +169,13 @@ void ConnectionSource::Say(const std::string& line) const {
 }
 
 ConnectionSource::Opened ConnectionSource::OpenOther(Deadline deadline) {
-  Opened opened = Error(ErrorCode::kUnavailable, "there is no other node");
+  Opened opened = Error(ErrorCode::kUnavailable, "the time was over before one was asked");
   const auto count = static_cast<std::uint32_t>(others_.addresses_size());
   for (std::uint32_t i = 0; i < count && steady_clock::now() < deadline; ++i) {
     // Never the same one twice in a row: one that has refused a stream accepts connections.
     const std::string& address = others_.addresses(static_cast<int>(next_other_++ % count));
-    opened = DaemonConnection::OpenOther(OptionsUntil(deadline), others_, address);
+    opened = DaemonConnection::OpenOther(
+        OptionsUntil(std::min(deadline, steady_clock::now() + kAskOther)), others_, address);
     if (opened) break;
   }
   return opened;
@@ -172,9 +196,12 @@ ConnectionSource::Opened ConnectionSource::Connect(const DaemonConnection* broke
   bool skips_home = broken != nullptr && !broken->is_other_node() &&
                     steady_clock::now() >= others_from;
   for (;; skips_home = false) {
+    // A daemon that accepts connections and says nothing must not hold up the way to others.
+    const Deadline home_by =
+        std::min(deadline, std::max(others_from, steady_clock::now() + kLookHome));
     Opened opened = skips_home ? Opened(Error(ErrorCode::kUnavailable,
                                               "the daemon at " + address_ + " ends every stream"))
-                               : OpenOnce(deadline);
+                               : OpenOnce(home_by);
     const bool is_late = !opened && opened.error().code() == ErrorCode::kDeadlineExceeded;
     const bool may_answer_later = !opened && (is_late || opened.error().retryable());
     if (may_answer_later && steady_clock::now() >= others_from) {

@@ -34,11 +34,14 @@ class ConnectionSource {
                                                           Deadline deadline);
 
   // Whether a stream of `dataset` that reads from another node may go back to this one: its daemon
-  // answers, and knows the catalog. Then Replace returns the connection to it. Looks once in
-  // other_node_after_ms, for half a second at most.
-  bool IsBackHome(const std::string& dataset);
+  // answers, and has the catalog of that fingerprint. Then Replace returns the connection to it.
+  // Looks once in other_node_after_ms, but not more than once a second, for half a second at most.
+  bool IsBackHome(const std::string& dataset, std::uint64_t fingerprint);
   // A stream was opened on this connection.
   void Attached(const DaemonConnection& connection);
+  // A stream that has been read elsewhere was refused on this connection. Where that is the one to
+  // the daemon of this node, the next Replace goes to another node without looking there first.
+  void Refused(const DaemonConnection& connection);
 
   // Ranks begin at different other nodes, so that those of a lost node spread.
   void SpreadBy(std::uint32_t rank) { next_other_ = rank; }
@@ -52,6 +55,7 @@ class ConnectionSource {
   // Ends the time in which one thread makes a connection, however it ends.
   struct Turn;
 
+  std::chrono::milliseconds LookHomePeriod() const;
   ConnectionOptions OptionsUntil(Deadline deadline) const;
   Opened OpenOnce(Deadline deadline) const;
   // All of these are called only by the thread that has set is_replacing_.
@@ -66,15 +70,15 @@ class ConnectionSource {
   const std::string address_;
   const std::string config_text_;  // that the daemon was configured with, or is to serve
   std::shared_ptr<EmbeddedDaemon> embedded_;  // used only by Connect
-  // These, too, are used only by the thread that has set is_replacing_.
+  // Used only by the thread that has set is_replacing_, too.
   v1::RemoteDaemons others_;  // as the daemon of this node has named them last
-  bool is_away_ = false;                // at another node, and this was said
   std::atomic<std::uint32_t> next_other_ = 0;
   mutable Mutex mutex_;
   CondVar replaced_;
   // One stream connects; the others wait for its result.
   bool is_replacing_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const DaemonConnection> current_ FOREBAY_GUARDED_BY(mutex_);
+  bool is_away_ FOREBAY_GUARDED_BY(mutex_) = false;  // at another node, and this was said
   // When streams were first without the daemon of this node, until one is opened there.
   std::optional<Deadline> lost_since_ FOREBAY_GUARDED_BY(mutex_);
   Deadline next_look_home_ FOREBAY_GUARDED_BY(mutex_);

@@ -116,14 +116,16 @@ Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::OpenOther(
   return std::shared_ptr<const DaemonConnection>(std::move(connection));
 }
 
-bool DaemonConnection::HasCatalog(const std::string& dataset, Deadline deadline) const {
+bool DaemonConnection::HasCatalog(const std::string& dataset, std::uint64_t fingerprint,
+                                  Deadline deadline) const {
   grpc::ClientContext context;
   SetDeadline(context, deadline);
   v1::DescribeRequest request;
   request.set_dataset(dataset);
   v1::DescribeReply reply;
   const auto stub = v1::Data::NewStub(channel_);
-  return stub->Describe(&context, request, &reply).ok() && reply.catalog_fingerprint() != 0;
+  return stub->Describe(&context, request, &reply).ok() &&
+         reply.catalog_fingerprint() == fingerprint;
 }
 
 Status DaemonConnection::SayHello(const ConnectionOptions& options, std::uint64_t session) {

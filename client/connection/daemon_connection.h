@@ -40,8 +40,8 @@ class DaemonConnection {
       const ConnectionOptions& options, const v1::RemoteDaemons& others,
       const std::string& address);
 
-  // Whether the daemon knows the catalog of this data set; false if it does not say so in time.
-  bool HasCatalog(const std::string& dataset, Deadline deadline) const;
+  // Whether the daemon has this catalog of the data set; false if it does not say so in time.
+  bool HasCatalog(const std::string& dataset, std::uint64_t fingerprint, Deadline deadline) const;
 
   const std::string& address() const { return address_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }

@@ -430,6 +430,11 @@ bool StreamCore::is_cancelled() const {
   return cancelled_;
 }
 
+bool StreamCore::is_away() const {
+  MutexLock lock(mutex_);
+  return is_away_;
+}
+
 Error StreamCore::Stop() const {
   const bool cancel_counts = cancelled_ && !all_handed_out_;
   return failure_ && !cancel_counts ? *failure_ : Cancelled();

@@ -88,6 +88,8 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   // See BatchStream::Cancel. Wakes every wait; does nothing to a stream that has failed.
   void Cancel();
   bool is_cancelled() const;
+  // Whether the stream was opened at another node last.
+  bool is_away() const;
   // The stream's owner is gone: nothing is asked for any more. Held batches live on.
   void Close();
 
@@ -216,6 +218,7 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore> {
   bool close_sent_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool writes_done_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool ended_ FOREBAY_GUARDED_BY(mutex_) = true;
+  bool is_away_ FOREBAY_GUARDED_BY(mutex_) = false;  // the last one opened is at another node
   bool daemon_ended_ FOREBAY_GUARDED_BY(mutex_) = false;  // the daemon has ended it, not a failure
   std::optional<Error> call_error_ FOREBAY_GUARDED_BY(mutex_);
   std::optional<v1::Trailer> trailer_ FOREBAY_GUARDED_BY(mutex_);

@@ -94,6 +94,7 @@ Status StreamCore::CheckOpened(const v1::Opened& opened) {
   MutexLock lock(mutex_);
   KeepHeld(opened);
   schema_ = reply_schema_;
+  is_away_ = reply_connection_->is_other_node();
   opened_ = true;
   return {};
 }
@@ -268,6 +269,14 @@ void StreamCore::OnEnded(const grpc::Status& status) {
   MutexLock lock(mutex_);
   Error error = status.ok() ? Error(ErrorCode::kUnavailable, "the daemon ended the stream")
                             : ErrorFromRpc(status);
+  // The stream was opened before, so it can be. Another node that refuses it, or the daemon of this
+  // node when the stream comes back, does not serve it now, whatever the reason; others may.
+  const bool goes_elsewhere = is_away_ || call_->connection().is_other_node();
+  if (!opened_ && schema_ != nullptr && goes_elsewhere && !error.retryable()) {
+    error = Error(ErrorCode::kUnavailable,
+                  "the daemon at " + call_->connection().address() +
+                      " does not serve this stream: " + error.ToString());
+  }
   // After the trailer the stream has everything, however the call ends.
   if (!error.retryable() && !trailer_) Fail(error);
   call_error_ = std::move(error);

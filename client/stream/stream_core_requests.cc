@@ -150,6 +150,9 @@ void StreamCore::AddPulls(v1::StreamRequest& request) {
 void StreamCore::NameHeld(v1::OpenStream& open) {
   const DaemonConnection& connection = call_->connection();
   if (connection.is_other_node()) open.set_inline_payload(true);
+  // A daemon that was started again and still lists the data set says so, instead of holding up a
+  // stream that could be read at another node meanwhile.
+  if (schema_ != nullptr) open.set_wait_for_catalog(false);
   daemon_generation_ = connection.generation();
   memory_ = open.inline_payload() ? 0 : daemon_generation_;
   // What came inside messages is not kept for a later call. While the stream reads from another

@@ -2,6 +2,7 @@
 // node, over encrypted connections, and their epochs are exact. And strangers who try the same.
 #include <sys/stat.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <ctime>
@@ -31,6 +32,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using std::chrono::steady_clock;
 
 constexpr std::int64_t kDayS = 86'400;
 
@@ -140,9 +142,14 @@ TEST_F(NodesLostDaemonTest, ItGoesBackToItsDaemonWhenThatIsStartedAgain) {
   const Epoch epoch = Read({.node = 1, .after_batch = [this, &started_at](std::uint64_t batches) {
                               if (batches == 20) daemons_[1]->Kill();
                               if (batches != 60) return;
+                              // The reader looks once a second, and may just have looked.
+                              const auto looks_at = steady_clock::now() + std::chrono::seconds(1);
                               daemons_[1] = StartNode(1, WithSecret());
                               EXPECT_FALSE(daemons_[1]->ready_line().empty());
                               AwaitStaged(*ClientOf(1));
+                              EXPECT_TRUE(Eventually([looks_at] {
+                                return steady_clock::now() > looks_at;
+                              }));
                               started_at = batches;
                             }});
   EXPECT_EQ(started_at, 60U);
