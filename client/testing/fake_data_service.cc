@@ -154,7 +154,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
     for (const v1::Pull& pull : request_.pulls()) {
       state_.counters.pulls += 1;
       for (std::uint32_t i = 0; i < pull.step_count(); ++i) {
-        if (batches_ >= state_.faults.mute_after_batches) continue;
+        if (batches_ >= state_.faults.mute_after_batches || state_.slots.is_frozen()) continue;
         Answer(pull, pull.first_step() + i, reply, chunks);
       }
     }
@@ -385,6 +385,11 @@ void FakeSlots::GiveBack(std::uint64_t offset) {
 void FakeSlots::Freeze() {
   MutexLock lock(mutex_);
   frozen_ = true;
+}
+
+bool FakeSlots::is_frozen() const {
+  MutexLock lock(mutex_);
+  return frozen_;
 }
 
 std::uint64_t FakeHeld::Add() {

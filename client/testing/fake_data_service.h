@@ -25,14 +25,16 @@ class FakeSlots {
   // The offset of a free slot; a broken invariant where none is left.
   std::uint64_t Take();
   void GiveBack(std::uint64_t offset);
-  // From now on nothing is written any more, as after a crash.
+  // From now on nothing is written any more, as after a crash, and no slot becomes free: a daemon
+  // that ends takes none for requests that still arrive.
   void Freeze();
+  bool is_frozen() const;
   std::uint64_t slot_bytes() const { return slot_bytes_; }
 
  private:
   std::uint64_t slot_bytes_;
   FakeRegion region_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   bool frozen_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::vector<std::uint64_t> free_ FOREBAY_GUARDED_BY(mutex_);
 };
