@@ -78,6 +78,25 @@ void GfsCalls::Call::TryAgain() {
   tried_ns_ = now_ns;
 }
 
+void GfsCalls::Call::Hold() {
+  const std::int64_t now_ns = calls_.clock_.NowNs();
+  Shard& shard = calls_.ShardOf(*this);
+  const MutexLock lock(shard.mutex);
+  is_held_ = true;
+  held_ns_ = now_ns;
+  // What it has asked the GFS for before was answered, or its thread would not be here.
+  if (is_hung_) calls_.Answered(*this);
+}
+
+void GfsCalls::Call::GoOn() {
+  const std::int64_t now_ns = calls_.clock_.NowNs();
+  Shard& shard = calls_.ShardOf(*this);
+  const MutexLock lock(shard.mutex);
+  is_held_ = false;
+  begun_ns_ += now_ns - held_ns_;
+  tried_ns_ = now_ns;
+}
+
 void GfsCalls::Look() {
   const std::int64_t now_ns = clock_.NowNs();
   for (Shard& shard : shards_) {
@@ -89,6 +108,7 @@ void GfsCalls::Look() {
 // A call is late if it began too long ago, retries included; it is hung if its last try did and has
 // no answer. Both are logged or counted once.
 void GfsCalls::LookAt(Call& call, std::int64_t now_ns) {
+  if (call.is_held_) return;
   // Most calls leave here, without the lock of the tables.
   if (!call.is_late_ && now_ns - call.begun_ns_ < hung_after_ns_) return;
   const MutexLock lock(mutex_);

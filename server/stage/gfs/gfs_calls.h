@@ -45,6 +45,10 @@ class GfsCalls {
     void Pause();
     // The next try begins.
     void TryAgain();
+    // The call waits for its turn in this daemon, until GoOn. Meanwhile it does not become late or
+    // hung, and this time does not count.
+    void Hold();
+    void GoOn();
 
    private:
     friend class GfsCalls;
@@ -52,9 +56,11 @@ class GfsCalls {
     const std::string_view what_;
     const Object object_;
     const std::thread::id thread_;
-    const std::int64_t begun_ns_;
+    std::int64_t begun_ns_;   // later by the time in which it was held
     std::int64_t tried_ns_;   // begin of the last try
+    std::int64_t held_ns_ = 0;  // since when it is held
     bool is_paused_ = false;
+    bool is_held_ = false;
     bool is_late_ = false;    // begun longer ago than the limit
     bool is_hung_ = false;    // last try begun longer ago than the limit, and not answered
     Call* previous_ = nullptr;

@@ -91,6 +91,24 @@ TEST_F(GfsCallsTest, AFailureIsAnAnswerButTheCallStaysLate) {
   EXPECT_FALSE(calls_.AnyLate());
 }
 
+TEST_F(GfsCallsTest, TimeInWhichACallIsHeldDoesNotCount) {
+  GfsCalls::Call call(calls_, "read", kObject);
+  Pass(20);
+  call.Hold();
+  Pass(60);
+  EXPECT_FALSE(calls_.AnyLate());
+  call.GoOn();
+  Pass(9);
+  EXPECT_FALSE(calls_.AnyLate());
+  Pass(1);
+  EXPECT_TRUE(calls_.IsLate(kObject)) << "30 s without the time in which it was held";
+  EXPECT_EQ(calls_.figures().hung, 0U) << "its last try began 10 s ago";
+  Pass(20);
+  EXPECT_EQ(calls_.figures().hung, 1U);
+  call.Hold();
+  EXPECT_EQ(calls_.figures().hung, 0U) << "its thread is back";
+}
+
 TEST_F(GfsCallsTest, ThreadsThatWaitAreListedOnce) {
   const GfsCalls::Call first(calls_, "read", kObject);
   const GfsCalls::Call second(calls_, "read", kOther);

@@ -18,10 +18,11 @@ constexpr std::int64_t kShortestWaitNs = 100'000;
 }  // namespace
 
 GfsThrottle::Caller::Caller(GfsThrottle* throttle, const Priority& priority)
-    : throttle_(throttle) {
+    : throttle_(throttle != nullptr && throttle->IsAnyCapped() ? throttle : nullptr) {
   if (throttle_ == nullptr) return;
   const MutexLock lock(throttle_->mutex_);
-  FOREBAY_CHECK(throttle_->callers_.try_emplace(std::this_thread::get_id(), &priority).second);
+  const CallerState state{.priority = &priority};
+  FOREBAY_CHECK(throttle_->callers_.try_emplace(std::this_thread::get_id(), state).second);
 }
 
 GfsThrottle::Caller::~Caller() {
@@ -34,11 +35,17 @@ void GfsThrottle::Begin(const CapShareOptions& options) {
   const MutexLock lock(mutex_);
   FOREBAY_CHECK(!share_);
   share_.emplace(options, clock_.NowNs());
+  for (const Cap cap : kCaps) is_capped_[static_cast<std::size_t>(cap)] = share_->IsCapped(cap);
 }
 
-const Priority* GfsThrottle::PriorityOfThread() const {
-  const auto found = callers_.find(std::this_thread::get_id());
-  return found == callers_.end() ? nullptr : found->second;
+GfsThrottle::Waiter GfsThrottle::WaiterOfThread(Cap cap) const {
+  Waiter waiter{.cap = cap, .thread = std::this_thread::get_id()};
+  waiter.since_ns = waiter.counted_ns = clock_.NowNs();
+  if (const auto found = callers_.find(waiter.thread); found != callers_.end()) {
+    waiter.priority = found->second.priority;
+    waiter.since_ns -= found->second.waited_ns;
+  }
+  return waiter;
 }
 
 bool GfsThrottle::IsNext(const Waiter& waiter, std::uint64_t number) const {
@@ -53,7 +60,7 @@ bool GfsThrottle::IsNext(const Waiter& waiter, std::uint64_t number) const {
 }
 
 bool GfsThrottle::MayPass(const Waiter& waiter, std::uint64_t number, double amount) {
-  if (stopping_ || !share_ || !share_->IsCapped(waiter.cap)) return true;
+  if (stopping_) return true;
   return IsNext(waiter, number) && share_->CanTake(waiter.cap, amount, clock_.NowNs());
 }
 
@@ -62,14 +69,13 @@ void GfsThrottle::CountWait(Waiter& waiter, std::int64_t now_ns) {
   waiter.counted_ns = now_ns;
 }
 
-Status GfsThrottle::AwaitTurn(Cap cap, double amount) {
+// Only for what is capped.
+Status GfsThrottle::AwaitTurn(Cap cap, double amount, GfsCalls::Call* under_way) {
   const std::uint64_t number = next_number_++;
-  Waiter arrived{.cap = cap,
-                 .priority = PriorityOfThread(),
-                 .thread = std::this_thread::get_id()};
+  const Waiter arrived = WaiterOfThread(cap);
   if (!MayPass(arrived, number, amount)) {
-    arrived.since_ns = arrived.counted_ns = clock_.NowNs();
     Waiter& waiter = waiters_.emplace(number, arrived).first->second;
+    if (under_way != nullptr) under_way->Hold();
     while (!MayPass(waiter, number, amount)) {
       std::int64_t wait_ns = kLookNs;
       if (IsNext(waiter, number)) {
@@ -78,7 +84,11 @@ Status GfsThrottle::AwaitTurn(Cap cap, double amount) {
       }
       changed_.WaitFor(mutex_, std::chrono::nanoseconds(wait_ns));
     }
-    CountWait(waiter, clock_.NowNs());
+    if (under_way != nullptr) under_way->GoOn();
+    const std::int64_t now_ns = clock_.NowNs();
+    CountWait(waiter, now_ns);
+    const auto caller = callers_.find(waiter.thread);
+    if (caller != callers_.end()) caller->second.waited_ns = now_ns - waiter.since_ns;
     waiters_.erase(number);
     changed_.NotifyAll();
   }
@@ -86,22 +96,24 @@ Status GfsThrottle::AwaitTurn(Cap cap, double amount) {
   return Error(ErrorCode::kCancelled, "the daemon is shutting down");
 }
 
-Status GfsThrottle::Take(Cap cap, double amount) {
+Status GfsThrottle::Take(Cap cap, double amount, GfsCalls::Call* under_way) {
+  if (!IsCapped(cap)) return {};
   const MutexLock lock(mutex_);
-  FOREBAY_TRY(AwaitTurn(cap, amount));
-  if (share_) share_->Take(cap, amount, clock_.NowNs());
+  FOREBAY_TRY(AwaitTurn(cap, amount, under_way));
+  share_->Take(cap, amount, clock_.NowNs());
   return {};
 }
 
 void GfsThrottle::Await(Cap cap, double amount) {
+  if (!IsCapped(cap)) return;
   const MutexLock lock(mutex_);
-  static_cast<void>(AwaitTurn(cap, amount));
+  static_cast<void>(AwaitTurn(cap, amount, nullptr));
 }
 
 bool GfsThrottle::HasRoom(Cap cap, double amount) {
+  if (!IsCapped(cap)) return true;
   const MutexLock lock(mutex_);
-  return MayPass({.cap = cap, .priority = PriorityOfThread(), .thread = {}}, next_number_,
-                 amount);
+  return MayPass(WaiterOfThread(cap), next_number_, amount);
 }
 
 void GfsThrottle::Stop() {
@@ -112,12 +124,25 @@ void GfsThrottle::Stop() {
   changed_.NotifyAll();
 }
 
+bool GfsThrottle::HasWaiters() const {
+  if (!IsAnyCapped()) return false;
+  const MutexLock lock(mutex_);
+  return !waiters_.empty();
+}
+
 std::vector<std::thread::id> GfsThrottle::WaitingThreads(std::int64_t longer_than_ns) const {
   const MutexLock lock(mutex_);
   const std::int64_t before_ns = clock_.NowNs() - longer_than_ns;
   std::vector<std::thread::id> threads;
   for (const auto& [number, waiter] : waiters_) {
     if (waiter.since_ns <= before_ns) threads.push_back(waiter.thread);
+  }
+  // Many short waits hold up what is behind a thread as much as a long one.
+  for (const auto& [thread, caller] : callers_) {
+    const bool has_waited = caller.waited_ns > longer_than_ns;
+    if (has_waited && std::ranges::find(threads, thread) == threads.end()) {
+      threads.push_back(thread);
+    }
   }
   return threads;
 }

@@ -1,8 +1,10 @@
 // GfsThrottle: lets calls to the GFS begin no faster than this node's share of the job's caps
 // allows (CapShare). PatientBackend asks it before each try of each call, so nothing that the
-// daemon reads from data sets passes by it. Without caps it only counts.
+// daemon reads from data sets passes by it. Without a cap it does nothing, at the cost of one load.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,6 +17,7 @@
 #include "proto/contract/thread_annotations.h"
 #include "server/io/clock.h"
 #include "server/stage/gfs/cap_share.h"
+#include "server/stage/gfs/gfs_calls.h"
 #include "server/stage/gfs/request_gate.h"
 
 namespace forebay::stage {
@@ -30,7 +33,8 @@ class GfsThrottle {
 
   // While it exists, calls of its thread have this priority, in the order of RequestGate. Other
   // calls, such as those that build catalogs, come after all demands and before background work.
-  // One for a thread at a time; both are borrowed. Null: without effect.
+  // One for a thread at a time; both are borrowed. Without effect if `throttle` is null, or nothing
+  // is capped yet.
   class Caller {
    public:
     Caller(GfsThrottle* throttle, const Priority& priority);
@@ -39,11 +43,15 @@ class GfsThrottle {
     Caller& operator=(const Caller&) = delete;
 
    private:
-    GfsThrottle* const throttle_;
+    GfsThrottle* const throttle_;  // null: without effect
   };
 
-  // Blocks until `amount` may be used, and counts it as used. kCancelled after Stop.
-  Status Take(Cap cap, double amount);
+  bool IsCapped(Cap cap) const {
+    return is_capped_[static_cast<std::size_t>(cap)].load(std::memory_order_relaxed);
+  }
+  // Blocks until `amount` may be used, and counts it as used. A call that is under way already is
+  // held while it waits. kCancelled after Stop. Returns at once if `cap` is not capped.
+  Status Take(Cap cap, double amount, GfsCalls::Call* under_way = nullptr);
   // Blocks until Take would not, and takes nothing. For a thread that should wait before it
   // occupies something that others need. Returns at once after Stop.
   void Await(Cap cap, double amount);
@@ -51,7 +59,10 @@ class GfsThrottle {
   bool HasRoom(Cap cap, double amount);
   // From now on nothing waits.
   void Stop();
-  // Threads that have waited for longer than this.
+  // Whether any call waits now.
+  bool HasWaiters() const;
+  // Threads that have waited for longer than this: in a wait that goes on, or in all waits of their
+  // Caller together, while that exists.
   std::vector<std::thread::id> WaitingThreads(std::int64_t longer_than_ns) const;
 
   // As CapShare; without effect before Begin.
@@ -68,23 +79,32 @@ class GfsThrottle {
     std::int64_t since_ns = 0;
     std::int64_t counted_ns = 0;  // its wait was added to the share until then
   };
+  // A thread with a Caller.
+  struct CallerState {
+    const Priority* priority = nullptr;
+    std::int64_t waited_ns = 0;  // in waits that have ended
+  };
   using Waiters = std::map<std::uint64_t, Waiter>;  // by time of arrival
 
-  const Priority* PriorityOfThread() const FOREBAY_REQUIRES(mutex_);
+  bool IsAnyCapped() const { return IsCapped(Cap::kBytes) || IsCapped(Cap::kOpens); }
+  // A waiter of this thread. Earlier waits of its Caller count as if they had ended just now.
+  Waiter WaiterOfThread(Cap cap) const FOREBAY_REQUIRES(mutex_);
   // Whether no more urgent waiter is there, nor one as urgent that came before `number`.
   bool IsNext(const Waiter& waiter, std::uint64_t number) const FOREBAY_REQUIRES(mutex_);
   bool MayPass(const Waiter& waiter, std::uint64_t number, double amount)
       FOREBAY_REQUIRES(mutex_);
-  Status AwaitTurn(Cap cap, double amount) FOREBAY_REQUIRES(mutex_);
+  Status AwaitTurn(Cap cap, double amount, GfsCalls::Call* under_way) FOREBAY_REQUIRES(mutex_);
   void CountWait(Waiter& waiter, std::int64_t now_ns) FOREBAY_REQUIRES(mutex_);
 
   io::Clock& clock_;
+  // By Cap; set by Begin. Read without the lock, which most daemons, having no caps, never take.
+  std::array<std::atomic<bool>, kCaps.size()> is_capped_ = {};
   mutable Mutex mutex_;
   CondVar changed_;
   // Unset before Begin.
   mutable std::optional<CapShare> share_ FOREBAY_GUARDED_BY(mutex_);
   bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
-  std::unordered_map<std::thread::id, const Priority*> callers_ FOREBAY_GUARDED_BY(mutex_);
+  std::unordered_map<std::thread::id, CallerState> callers_ FOREBAY_GUARDED_BY(mutex_);
   Waiters waiters_ FOREBAY_GUARDED_BY(mutex_);
   std::uint64_t next_number_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };

@@ -30,21 +30,23 @@ struct CallName {
 };
 
 // Calls `call` until it succeeds or its error is final. Calls `reopen`, which returns a Status,
-// before a retry that needs a new handle; if that fails, its error is the result of this try.
+// before a retry that needs a new handle; if that fails, its error is the result of this try. Both
+// get the call that is under way, which must not be late while they wait for the throttle.
 template <typename Call, typename Reopen>
 auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen reopen)
-    -> decltype(call()) {
+    -> decltype(call(std::declval<GfsCalls::Call&>())) {
   GfsPatience& patience = keepers.patience;
-  const auto admit = [&] {
-    return name.is_open ? keepers.throttle.Take(Cap::kOpens, 1) : Status();
+  const auto admit = [&](GfsCalls::Call* under_way) {
+    return name.is_open ? keepers.throttle.Take(Cap::kOpens, 1, under_way) : Status();
   };
   // Before the call is registered: it is not late while it waits for its turn.
-  FOREBAY_TRY(admit());
+  FOREBAY_TRY(admit(nullptr));
   GfsCalls::Call under_way(keepers.calls, name.what, name.object);
   GfsPatience::Attempt attempt;
   Status opened;
   for (;;) {
-    auto result = opened.has_value() ? call() : decltype(call())(opened.error());
+    auto result =
+        opened.has_value() ? call(under_way) : decltype(call(under_way))(opened.error());
     if (result.has_value()) {
       patience.Succeeded(attempt);
       return result;
@@ -54,13 +56,13 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
     // The call stays registered during the pause: it is late if it takes too long with its retries.
     under_way.Pause();
     patience.Sleep(*delay_ms);
-    opened = admit();
+    opened = admit(&under_way);
     under_way.TryAgain();
     // Opening is a call to the GFS, too, and belongs to the next try: it waits for the pause, and
     // comes after TryAgain, so that GfsCalls reports it if it hangs. If it fails for a time, the
     // old handle stays, and the try after that uses it.
     const bool needs_reopen = RemedyOf(FailureSource::kGfs, result.error()) == Remedy::kReopen;
-    if (opened.has_value() && needs_reopen) opened = reopen();
+    if (opened.has_value() && needs_reopen) opened = reopen(under_way);
   }
 }
 
@@ -71,7 +73,8 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
 // The device number (st_dev) would not do in place of the type: it may change with every mount.
 class GfsRoot {
  public:
-  // Without `directory` (null), the first call that needs the directory opens it.
+  // Without `directory` (null), the first call that needs the directory opens it. `under_way`, in
+  // the functions: the call that they belong to; null: it is not registered.
   GfsRoot(io::IoBackend& backend, GfsThrottle& throttle, std::string path,
           std::optional<std::uint64_t> file_system_type,
           std::unique_ptr<io::Directory> directory)
@@ -81,12 +84,12 @@ class GfsRoot {
         file_system_type_(file_system_type),
         directory_(std::move(directory)) {}
 
-  Result<std::shared_ptr<io::Directory>> directory() {
+  Result<std::shared_ptr<io::Directory>> directory(GfsCalls::Call* under_way = nullptr) {
     {
       const MutexLock lock(mutex_);
       if (directory_) return directory_;
     }
-    FOREBAY_ASSIGN(Opened opened, Open());
+    FOREBAY_ASSIGN(Opened opened, Open(under_way));
     return Take(std::move(opened));
   }
   // The name of a call about `path`, which must outlive the call.
@@ -96,8 +99,8 @@ class GfsRoot {
   // Keeps the old handle if opening fails. That is no error: the path may be missing while the file
   // system is mounted again, and a call with the old handle fails in a way that leads here again.
   // An error that leads here again, too, if the path is on a file system of another type.
-  Status Reopen() {
-    Result<Opened> opened = Open();
+  Status Reopen(GfsCalls::Call& under_way) {
+    Result<Opened> opened = Open(&under_way);
     if (!opened.has_value() || !opened->file_system_type) return {};
     if (const auto first = first_type(); first && *opened->file_system_type != *first) {
       return Error(ErrorCode::kUnavailable,
@@ -116,8 +119,8 @@ class GfsRoot {
   };
 
   // Without the lock: the call may block for long, and others use the old handle meanwhile.
-  Result<Opened> Open() {
-    FOREBAY_TRY(throttle_.Take(Cap::kOpens, 1));
+  Result<Opened> Open(GfsCalls::Call* under_way) {
+    FOREBAY_TRY(throttle_.Take(Cap::kOpens, 1, under_way));
     FOREBAY_ASSIGN(std::shared_ptr<io::Directory> directory, backend_.OpenDirectory(path_));
     Opened opened{.directory = std::move(directory), .file_system_type = {}};
     if (const auto space = opened.directory->FreeSpace()) {
@@ -162,7 +165,8 @@ class PatientFile final : public io::File {
 
   Result<io::FileInfo> Info() const override {
     return Persist(
-        keepers_, Named("stat"), [&] { return handle()->Info(); }, [&] { return Reopen(); });
+        keepers_, Named("stat"), [&](GfsCalls::Call&) { return handle()->Info(); },
+        [&](GfsCalls::Call& under_way) { return Reopen(under_way); });
   }
   bool is_direct() const override { return is_direct_; }
   // The daemon opens files of the GFS only to read them, so calls that change a file are not
@@ -180,15 +184,15 @@ class PatientFile final : public io::File {
 
   // Opens the same object again. kFailedPrecondition if another object has its name now, because
   // bytes of the two must not be mixed.
-  Status Reopen() const {
-    FOREBAY_ASSIGN(std::shared_ptr<io::Directory> root, root_->directory());
-    FOREBAY_TRY(keepers_.throttle.Take(Cap::kOpens, 1));
+  Status Reopen(GfsCalls::Call& under_way) const {
+    FOREBAY_ASSIGN(std::shared_ptr<io::Directory> root, root_->directory(&under_way));
+    FOREBAY_TRY(keepers_.throttle.Take(Cap::kOpens, 1, &under_way));
     auto opened = root->Open(path_, mode_);
     if (!opened.has_value()) {
       // The root may be stale too.
-      FOREBAY_TRY(root_->Reopen());
-      FOREBAY_ASSIGN(root, root_->directory());
-      FOREBAY_TRY(keepers_.throttle.Take(Cap::kOpens, 1));
+      FOREBAY_TRY(root_->Reopen(under_way));
+      FOREBAY_ASSIGN(root, root_->directory(&under_way));
+      FOREBAY_TRY(keepers_.throttle.Take(Cap::kOpens, 1, &under_way));
       opened = root->Open(path_, mode_);
     }
     FOREBAY_TRY(opened);
@@ -229,11 +233,12 @@ class PatientDirectory final : public io::Directory {
     name.is_open = true;
     return Persist(
         keepers_, name,
-        [&]() -> Answer {
-          FOREBAY_ASSIGN(const std::shared_ptr<io::Directory> directory, root_->directory());
+        [&](GfsCalls::Call& under_way) -> Answer {
+          FOREBAY_ASSIGN(const std::shared_ptr<io::Directory> directory,
+                         root_->directory(&under_way));
           return call(*directory);
         },
-        [&] { return root_->Reopen(); });
+        [&](GfsCalls::Call& under_way) { return root_->Reopen(under_way); });
   }
 
  public:
@@ -309,7 +314,7 @@ class PatientQueue final : public io::IoQueue {
                        std::to_string(operations.size()) + " more do not fit");
     }
     // Before anything is registered: a read is not late while it waits for its turn.
-    for (const io::Operation& operation : operations) FOREBAY_TRY(Admit(operation));
+    for (const io::Operation& operation : operations) FOREBAY_TRY(Admit(operation, nullptr));
     passed_.clear();
     for (const io::Operation& operation : operations) {
       const std::size_t index = free_.back();
@@ -383,9 +388,9 @@ class PatientQueue final : public io::IoQueue {
   static PatientFile* OfGfs(const io::Operation& operation) {
     return dynamic_cast<PatientFile*>(operation.file);
   }
-  Status Admit(const io::Operation& operation) {
-    if (OfGfs(operation) == nullptr) return {};
-    return throttle_.Take(Cap::kBytes, static_cast<double>(operation.buffer.size()));
+  Status Admit(const io::Operation& operation, GfsCalls::Call* under_way) {
+    if (!throttle_.IsCapped(Cap::kBytes) || OfGfs(operation) == nullptr) return {};
+    return throttle_.Take(Cap::kBytes, static_cast<double>(operation.buffer.size()), under_way);
   }
 
   io::Operation InnerOf(std::size_t index) {
@@ -460,9 +465,9 @@ class PatientQueue final : public io::IoQueue {
       Status status;
       // Once the daemon stops nothing is reopened: the GFS could keep the daemon waiting.
       if (is_stopped) status = *slot.error;
-      if (status.has_value()) status = Admit(slot.operation);
+      if (status.has_value()) status = Admit(slot.operation, &*slot.call);
       slot.call->TryAgain();
-      if (status.has_value() && slot.needs_reopen) status = slot.file->Reopen();
+      if (status.has_value() && slot.needs_reopen) status = slot.file->Reopen(*slot.call);
       if (status.has_value()) {
         const io::Operation inner = InnerOf(index);
         status = inner_->Submit({&inner, 1});
