@@ -12,6 +12,7 @@ namespace forebay::stage {
 namespace {
 
 constexpr double kNsPerSecond = 1e9;
+constexpr double kNsMax = 1e18;  // 30 years
 // A loan is renewed when less than this is left of it: Tick comes once a second.
 constexpr std::int64_t kRenewNs = 1'500'000'000;
 // A node is short if its calls waited for this part of the time.
@@ -112,7 +113,9 @@ std::int64_t CapShare::NsUntil(Cap cap, double amount, std::int64_t now_ns) {
   Advance(now_ns);
   const double rate = Rate(cap);
   const double missing = std::min(amount, rate * kBurstSeconds) - At(cap).saved;
-  return missing <= 0 ? 0 : static_cast<std::int64_t>(std::ceil(missing / rate * kNsPerSecond));
+  if (missing <= 0) return 0;
+  // A large debt at a small rate is more than an integer holds.
+  return static_cast<std::int64_t>(std::min(std::ceil(missing / rate * kNsPerSecond), kNsMax));
 }
 
 void CapShare::Take(Cap cap, double amount, std::int64_t now_ns) {
@@ -145,6 +148,7 @@ double CapShare::Lendable(Cap cap, NodeRank borrower) const {
 }
 
 CapRates CapShare::Lend(NodeRank borrower, const CapRates& wanted, std::int64_t now_ns) {
+  if (borrower == options_.self) return {};
   Advance(now_ns);
   std::erase_if(askers_, [&](const auto& asker) { return asker.second <= now_ns; });
   askers_[borrower] = now_ns + kLoanNs;

@@ -65,7 +65,8 @@ class CapShare {
   // Call about once a second. Returns the nodes to ask for a loan now. `lives` says which nodes
   // answer.
   std::vector<Ask> Tick(std::int64_t now_ns, const std::function<bool(NodeRank)>& lives);
-  // Another node asks. Returns what it gets, which this node does without from now on.
+  // Another node asks. Returns what it gets, which this node does without from now on;
+  // nothing if it says that it is this node.
   CapRates Lend(NodeRank borrower, const CapRates& wanted, std::int64_t now_ns);
   // The answer of `lender` to a request that was sent at `asked_ns`. It takes the place of an
   // earlier loan from that node.

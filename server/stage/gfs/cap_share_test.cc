@@ -99,6 +99,19 @@ TEST(CapShareTest, AsLongAsItSaysItTakesUntilThereIsEnough) {
   EXPECT_TRUE(share.CanTake(Cap::kOpens, 1, wait_ns));
 }
 
+TEST(CapShareTest, ADebtOfCenturiesIsAWaitThatAnIntegerHolds) {
+  CapShare share({.caps = {1, 0}, .node_count = 16'384}, 0);
+  share.Take(Cap::kBytes, 1e9, 0);
+  EXPECT_GT(share.NsUntil(Cap::kBytes, 1, 0), 1'000'000 * kSecond);
+}
+
+TEST(CapShareTest, ANodeLendsNothingToItself) {
+  CapShare share(OptionsOf(0, 2), 0);
+  const std::int64_t now = BecomeIdle(share);
+  EXPECT_EQ(share.Lend(NodeRank(0), {kJobBytes, 100}, now), CapRates{});
+  EXPECT_EQ(RateOf(share, now), kJobBytes / 2);
+}
+
 TEST(CapShareTest, ALoanMovesARateAndEndsFirstWhereItIsUsed) {
   CapShare lender(OptionsOf(0, 2), 0);
   CapShare borrower(OptionsOf(1, 2), 0);
