@@ -234,7 +234,7 @@ Status ScanPass::Emit(const catalog::PlannedObject& object, const catalog::CutEx
     is_read_again = true;
     FOREBAY_ASSIGN(const auto file, OpenObjectChecked(dataset_, info));
     file->DropCached();
-    return io::ReadFully(idle_queue_, *file, begin, bytes);
+    return ReadAgain(object, *file, begin, bytes);
   };
   FOREBAY_ASSIGN(tier::ExtentChecksums checksums,
                  ReadExtent(dataset_,
@@ -254,6 +254,24 @@ Status ScanPass::Emit(const catalog::PlannedObject& object, const catalog::CutEx
        .image = std::move(image),
        .checksums = std::move(checksums)}));
   DropChunksBefore(end);
+  return {};
+}
+
+// In requests as those of the pass, each with a permit of its own. The pass holds none here.
+Status ScanPass::ReadAgain(const catalog::PlannedObject& object, io::File& file,
+                           std::uint64_t offset, std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::size_t count = std::min<std::size_t>(bytes.size(), options_.request_bytes);
+    std::optional<RequestGate::Permit> permit;
+    if (options_.gate != nullptr) {
+      permit = options_.gate->Acquire(priority_, GroupOf(dataset_, object.path));
+    }
+    const Status read = io::ReadFully(idle_queue_, file, offset, bytes.first(count));
+    if (permit) options_.gate->Release(*permit);
+    FOREBAY_TRY(read);
+    bytes = bytes.subspan(count);
+    offset += count;
+  }
   return {};
 }
 

@@ -91,6 +91,8 @@ class ScanPass {
   Status CheckUnchanged(const catalog::PlannedObject& object, const io::File& file);
   Status Scan(const Chunk& chunk, bool is_last, std::vector<catalog::CutExtent>& cut);
   Status Emit(const catalog::PlannedObject& object, const catalog::CutExtent& cut);
+  Status ReadAgain(const catalog::PlannedObject& object, io::File& file, std::uint64_t offset,
+                   std::span<std::byte> bytes);
   void DropChunksBefore(std::uint64_t offset);
 
   Dataset& dataset_;

@@ -276,6 +276,13 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
       oldest_.pop_front();
     }
   }
+  // The turn for the open is awaited here, with the priority of this thread. A thread that waited
+  // for it with the entry's mutex would make a more urgent one wait, too.
+  if (throttle_ != nullptr && throttle_->IsCapped(Cap::kOpens) && entry->mutex.TryLock()) {
+    const bool has_file = entry->file != nullptr;
+    entry->mutex.Unlock();
+    if (!has_file) throttle_->Await(Cap::kOpens, 1);
+  }
   const catalog::ObjectInfo info = catalog.object(object);
   std::optional<GfsCalls::Call> waits;
   if (!entry->mutex.TryLock()) {
@@ -485,10 +492,11 @@ Status GfsReader::ReadRanges(io::IoQueue& queue, Dataset& dataset,
     // This block ends when no read is under way, also after an error: only then are objects
     // checked.
     ExtentReads under_way(queue, dataset, gate_, throttle_, priority);
+    const std::uint64_t request_bytes = std::min(request_bytes_, limits::kPieceRequestBytesMax);
     for (const ObjectRange& range : ranges) {
       const std::shared_ptr<OpenObject>& object = objects[range.object];
       status = under_way.Read(catalog.object(range.object), {object, object->file.get()},
-                              range.offset, range.memory, limits::kPieceRequestBytesMax);
+                              range.offset, range.memory, request_bytes);
       if (!status.has_value()) break;
     }
     if (status.has_value()) status = under_way.Finish();

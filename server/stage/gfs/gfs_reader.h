@@ -46,9 +46,9 @@ class GfsReader {
                  std::span<const catalog::ObjectInfo> objects, const Priority& priority,
                  std::span<std::byte> image, bool past_caches = false);
   // Fills the memory of all `reads`, ranges of extents of `catalog`, in requests of at most
-  // limits::kPieceRequestBytesMax, as many at a time as `queue` and gate allow. Errors as for
-  // ReadImage; also kUnavailable, without waiting, if an object has not answered other readers for
-  // stage.hung_after.
+  // `request_bytes` and limits::kPieceRequestBytesMax, as many at a time as `queue` and gate allow.
+  // Errors as for ReadImage; also kUnavailable, without waiting, if an object has not answered
+  // other readers for stage.hung_after.
   Status ReadPieces(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                     std::span<const tier::SourceRead> reads, const Priority& priority);
   // Whether one of the extent's objects has not answered other readers for stage.hung_after.

@@ -16,6 +16,7 @@
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/manual_clock.h"
 #include "server/io/testing/memory_backend.h"
+#include "server/stage/gfs/patient_backend.h"
 #include "server/stage/testing/split_backend.h"
 #include "server/stage/testing/stage_rig.h"
 
@@ -315,6 +316,42 @@ TEST_F(GfsReaderTest, PiecesOfManySmallObjectsOpenFewOfThemAtOnce) {
   for (std::size_t i = 0; i < kFiles; ++i) EXPECT_EQ(memory[i], Pattern(100 + i, 5)) << i;
   EXPECT_EQ(dataset_->progress().gfs_opens, static_cast<std::uint64_t>(kFiles));
   EXPECT_LE(memory_.open_file_peak(), limits::kOpenObjectsMax * 5 / 4) << "kept, and in use";
+}
+
+TEST_F(GfsReaderTest, RequestsForPiecesAreNoLargerThanOthers) {
+  Catalogue();
+  std::vector<std::byte> memory(2 * kRequestBytes);
+  const tier::SourceRead piece = {.extent = ExtentId(1), .offset = 0, .memory = memory};
+  FOREBAY_EXPECT_OK(reader_.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, priority_));
+  EXPECT_EQ(dataset_->progress().gfs_reads, 2U);
+}
+
+// Otherwise the urgent one would wait behind the other, and the GFS would seem not to answer it.
+TEST_F(GfsReaderTest, WhoWaitsForACapOnOpensKeepsNobodyElseFromWaitingInTurn) {
+  Catalogue();
+  GfsCalls calls(/*hung_after_ms=*/30'000, clock_);
+  GfsPatience patience{{}};
+  GfsThrottle throttle(clock_);
+  throttle.Begin({.caps = {0, 25}, .node_count = 1});
+  PatientBackend patient(backend_, patience, calls, throttle);
+  Dataset dataset(RecordDataset(), patient, Take(patient.OpenGfsDirectory("/gfs")));
+  GfsReader reader(kRequestBytes, gate_, &calls, &throttle);
+  const auto read = [&](const Priority& priority) {
+    const auto queue = Take(patient.CreateQueue({.depth = 3}));
+    std::vector<std::byte> image(catalog_->extent(ExtentId(0)).bytes);
+    EXPECT_EQ(CodeOf(reader.ReadImage(*queue, dataset, *catalog_, ExtentId(0), priority, image)),
+              ErrorCode::kCancelled);
+  };
+  const Priority background(kBackgroundPriority + 1);
+  const Priority demand(1);
+  const std::jthread first([&] { read(background); });
+  while (!throttle.HasWaiters()) std::this_thread::yield();
+  const std::jthread second([&] { read(demand); });
+  while (throttle.WaitingThreads(0).size() < 2 && calls.UnderWay().empty()) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(calls.UnderWay(), "");
+  throttle.Stop();
 }
 
 TEST_F(GfsReaderTest, PiecesOfAnObjectThatDoesNotAnswerOthersAreRefusedAtOnce) {
