@@ -250,7 +250,8 @@ Status Daemon::OpenStreams() {
   if (nodes_->rows() != nullptr) {
     local_rows_ = std::make_unique<fetch::LocalRows>(
         fetch::LocalRowsParts{.stager = *stager_, .fetcher = *fetcher_, .decoded = *decoded_,
-                              .executor = *executor_, .clock = clock_});
+                              .executor = *executor_, .clock = clock_,
+                              .has_gfs_waiters = [this] { return gfs_throttle_.HasWaiters(); }});
     own_rows_ = std::make_unique<fetch::OwnRows>(*local_rows_, clock_);
     router_ = std::make_unique<fetch::RowRouter>(*nodes_->rows(), *own_rows_,
                                                  nodes_->membership(), clock_);

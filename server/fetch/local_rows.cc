@@ -132,6 +132,8 @@ void LocalRows::AwaitRoom(const WorkRef& work) {
 }
 
 void LocalRows::Start(const WorkRef& work) {
+  // The work may be behind a thread that waits.
+  if (parts_.has_gfs_waiters && parts_.has_gfs_waiters()) work->SayThatItWaits();
   parts_.executor.Post([this, work](io::IoQueue& queue) { Advance(work, queue); });
 }
 

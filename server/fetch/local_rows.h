@@ -44,6 +44,9 @@ struct LocalRowsParts {
   DecodedCache& decoded;
   io::Executor& executor;
   io::Clock& clock;
+  // Whether calls to the GFS wait for a cap of the job, so that any thread of `executor` may. Null:
+  // there are no caps.
+  std::function<bool()> has_gfs_waiters = nullptr;
 };
 
 // Copies rows that were found to the memory of `rows`, which were asked for in the same order. If

@@ -227,6 +227,32 @@ TEST_F(LocalRowsTest, MoreBytesThanTheLimitAreRefusedUnlessItIsOneRow) {
   EXPECT_TRUE(Find({0}, 1).has_value());
 }
 
+// The request may be behind a thread that waits, so the node that asks must not take it for late.
+TEST_F(LocalRowsTest, WhileCallsToTheGfsWaitForACapARequestSaysThatItWaits) {
+  StartAndStage();
+  bool has_waiters = true;
+  LocalRows local(LocalRowsParts{.stager = rig_.stager(),
+                                 .fetcher = *fetcher_,
+                                 .decoded = decoded_,
+                                 .executor = *executor_,
+                                 .clock = rig_.clock(),
+                                 .has_gfs_waiters = [&] { return has_waiters; }});
+  const auto says_that_it_waits = [&] {
+    bool says = false;
+    std::promise<bool> found;
+    local.Find(rig_.dataset(),
+               {.fingerprint = fingerprint_,
+                .rows = {{.sample = SampleId(0), .field = FieldId(0), .memory = {}}},
+                .waits = [&says] { says = true; }},
+               [&found](const Outcome& outcome) { found.set_value(outcome.has_value()); });
+    EXPECT_TRUE(found.get_future().get());
+    return says;
+  };
+  EXPECT_TRUE(says_that_it_waits());
+  has_waiters = false;
+  EXPECT_FALSE(says_that_it_waits());
+}
+
 TEST_F(LocalRowsTest, ANodeWithAnotherCatalogIsRefused) {
   StartAndStage();
   ++fingerprint_;
