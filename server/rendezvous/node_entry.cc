@@ -94,8 +94,6 @@ Status CheckNodeList(std::span<const NodeEntry> nodes, std::uint32_t node_count)
   return {};
 }
 
-// A job that half its nodes do not join would give a message of thousands of ranks, so runs are
-// joined, and the text ends after eight of them.
 Result<NodeRank> FindNode(std::span<const NodeEntry> nodes, std::string_view name) {
   std::vector<NodeRank> found;
   for (const NodeEntry& node : nodes) {
@@ -117,6 +115,8 @@ Result<NodeRank> FindNode(std::span<const NodeEntry> nodes, std::string_view nam
                            found.size(), name, found[0].value(), found[1].value()));
 }
 
+// A job that half its nodes do not join would give a message of thousands of ranks, so runs are
+// joined, and the text ends after eight of them.
 std::string MissingRanks(std::span<const NodeEntry> nodes, std::uint32_t node_count) {
   constexpr int kPartsMax = 8;
   std::string text;
