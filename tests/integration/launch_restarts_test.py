@@ -157,6 +157,19 @@ class LaunchRestartsTest(LaunchRig):
         self.assertEqual(launch.wait(60), 4)
         self.assertEqual(self.starts(), 2)
         self.assertIn("was not ready within 1 s (--ready-timeout-s)", self.errors())
+        self.assertNotIn("asked to end", self.errors())
+
+    def test_a_daemon_that_was_not_ready_and_fails_when_it_is_ended_is_given_up_too(self):
+        self.use_fake_daemon('trap "exit 1" TERM; while :; do sleep 0.05; done')
+        launch = self.start_waiting(["--restarts", "3", "--ready-timeout-s", "1"], trap="exit 85")
+        self.kill_fake_daemon()
+        self.assertEqual(launch.wait(60), 4)
+        self.assertEqual(self.starts(), 2)
+        self.assertIn("was not ready within 1 s (--ready-timeout-s)", self.errors())
+        self.assertIn("has ended (exit code 1) while 'sh' ran, which gets SIGTERM now; the daemon "
+                      "is not started again, because it was not ready in time", self.errors())
+        self.assertNotIn("asked to end", self.errors())
+        self.assertEqual(self.runs_seen(), ["0"])
 
     def test_sigterm_while_the_daemon_is_started_again_ends_both(self):
         self.use_fake_daemon("while :; do sleep 0.05; done")
@@ -260,6 +273,8 @@ class LaunchRestartsTest(LaunchRig):
                 launch.send_signal(number)
                 self.assertEqual(launch.wait(60), REQUEUE)
                 self.assertEqual(self.runs_seen(), ["0"])
+                self.assertIn("'sh' has ended (exit code 85), and is not run again, because it was "
+                              "sent a signal", self.errors())
                 self.runs.unlink()
                 mark.unlink()
 
@@ -270,6 +285,7 @@ class LaunchRestartsTest(LaunchRig):
         launch.send_signal(signal.SIGUSR1)
         self.assertEqual(launch.wait(60), 128 + signal.SIGKILL)
         self.assertEqual(len(self.runs_seen()), self.errors().count("is run again"))
+        self.assertIn("'sh' is not run again, because launch got signal 10", self.errors())
 
     def test_a_command_is_not_run_again_without_a_daemon(self):
         launch = self.start(["sh", "-c", self.note + "exit 85"], ["--restarts", "6"])

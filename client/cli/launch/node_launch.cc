@@ -219,9 +219,9 @@ void NodeLaunch::GiveUpDaemon() {
 }
 
 // Starts the daemon again, which has ended, until it runs. Returns false if it does not: it is not
-// wanted any more, was asked to end, or no restart is left.
+// wanted any more, was asked to end, was not ready in time, or no restart is left.
 bool NodeLaunch::RestartDaemon() {
-  while (WantsDaemon() && *daemon_->code() != 0) {
+  while (WantsDaemon() && *daemon_->code() != 0 && !is_daemon_given_up_) {
     const auto restart = restarts_.Take(steady_clock::now());
     if (!restart) return false;
     Say(fmt::format("the daemon of this node has ended ({}), and is started again in {} s (restart "
@@ -232,7 +232,10 @@ bool NodeLaunch::RestartDaemon() {
     while (WantsDaemon() && steady_clock::now() < resume_at) Next(resume_at);
     if (!WantsDaemon()) return false;
     const Status started = StartDaemon();
-    if (!started.has_value()) Say(started.error().message());
+    if (!started.has_value()) {
+      Say(started.error().message());
+      is_daemon_given_up_ = started.error().code() == ErrorCode::kDeadlineExceeded;
+    }
     if (started.has_value() && daemon_->runs()) {
       Say("the daemon of this node runs again");
       return true;
@@ -275,10 +278,14 @@ Status NodeLaunch::AttendCommand() {
 // Decides, when the command has ended, whether it is run again, and says so.
 std::optional<RestartBudget::Restart> NodeLaunch::NextRun() {
   const bool asks = *command_->code() == kRequeue;
-  if (restarts_.limit() == 0 || was_signalled_) return std::nullopt;
+  if (restarts_.limit() == 0) return std::nullopt;
   if (!asks && !command_->WasEndedBySignal()) return std::nullopt;
   const std::string ended = fmt::format("'{}' has ended ({})", arguments_.command.front(),
                                         command_->HowItEnded());
+  if (was_signalled_) {
+    Say(ended + ", and is not run again, because it was sent a signal");
+    return std::nullopt;
+  }
   if (asks && IsJobsLastTime()) {
     Say(ended + ", and is not run again: the job ends soon ($SLURM_JOB_END_TIME)");
     return std::nullopt;
@@ -303,7 +310,10 @@ bool NodeLaunch::AwaitNextRun() {
     if (steady_clock::now() >= begin_at) return true;
     Next(begin_at);
   }
-  if (!end_signal_) {
+  if (end_signal_) {
+    Say(fmt::format("'{}' is not run again, because launch got signal {}",
+                    arguments_.command.front(), *end_signal_));
+  } else {
     Say(fmt::format("'{}' is not run again, because the daemon has ended ({}){}",
                     arguments_.command.front(), daemon_->HowItEnded(), WhyNoRestart()));
   }
@@ -379,6 +389,9 @@ std::string NodeLaunch::WhereItLogs() const {
 // The end of a message about a daemon or a command that is not started again.
 std::string NodeLaunch::WhyNoRestart() const {
   if (restarts_.limit() == 0) return {};
+  if (is_daemon_given_up_) {
+    return "; the daemon is not started again, because it was not ready in time";
+  }
   if (daemon_->code() == 0) {
     return "; the daemon is not started again, because it was asked to end";
   }

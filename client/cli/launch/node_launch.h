@@ -77,6 +77,8 @@ class NodeLaunch {
   bool was_signalled_ = false;
   // The next run of the command, if it has ended and is to be run again.
   std::optional<RestartBudget::Restart> next_run_;
+  // A daemon that was started again was not ready in time, and was ended. There is no further one.
+  bool is_daemon_given_up_ = false;
   // The first signal that asks for the end. From then on nothing is started again.
   std::optional<int> end_signal_;
 };
