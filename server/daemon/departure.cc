@@ -67,8 +67,12 @@ void Departure::TakeOver(std::int64_t now_ns) {
   bool begins = false;
   {
     const MutexLock lock(mutex_);
-    // What this node takes over it would only hand over again.
-    if (deadline_ns_) has_taken_over_ = true;
+    if (deadline_ns_) {
+      // What this node takes over it would only hand over again. But the others have to know that
+      // it leaves, too, before a node that relies on them is gone.
+      has_told_all_ = has_told_all_ || (next_round_ns_ > 0 && round_under_way_ == 0);
+      has_taken_over_ = has_told_all_;
+    }
     for (auto entry = leaving_until_ns_.begin(); entry != leaving_until_ns_.end();) {
       const auto [node, until_ns] = *entry;
       if (now_ns < until_ns) {
@@ -79,7 +83,7 @@ void Departure::TakeOver(std::int64_t now_ns) {
       parts_.nodes.SetLeaves(node, false);
       entry = leaving_until_ns_.erase(entry);
     }
-    if (has_taken_over_) return;
+    if (deadline_ns_ || has_taken_over_) return;
     begins = begins_;
     begins_ = false;
   }
@@ -90,23 +94,34 @@ void Departure::TakeOver(std::int64_t now_ns) {
   has_taken_over_ = is_done && !begins_;
 }
 
-std::vector<NodeRank> Departure::LivingOthers() const {
+// Called once in each round. Returns the other nodes that are not dead. A node is given up only if
+// it is still dead one round later: a message that it lives may be on its way.
+std::vector<NodeRank> Departure::LookForDead() {
   std::vector<NodeRank> others;
+  std::set<NodeRank> dead;
+  given_up_.clear();
   for (const plan::Node& node : parts_.nodes.nodes()) {
-    const bool is_other = node.rank != parts_.nodes.self();
-    if (is_other && parts_.nodes.Lives(node.rank)) others.push_back(node.rank);
+    if (node.rank == parts_.nodes.self()) continue;
+    if (!parts_.is_dead(node.rank)) {
+      others.push_back(node.rank);
+      continue;
+    }
+    dead.insert(node.rank);
+    if (dead_.count(node.rank) != 0) given_up_.insert(node.rank);
   }
+  dead_ = std::move(dead);
   return others;
 }
 
 void Departure::TellOthers(std::int64_t now_ns) {
-  const std::vector<NodeRank> others = LivingOthers();
   std::vector<NodeRank> awaited;
   {
     const MutexLock lock(mutex_);
     if (!deadline_ns_ || is_over_) return;
-    for (const NodeRank node : others) {
-      if (took_over_.count(node) == 0) awaited.push_back(node);
+    for (const plan::Node& node : parts_.nodes.nodes()) {
+      const bool is_awaited = node.rank != parts_.nodes.self() &&
+                              given_up_.count(node.rank) == 0 && took_over_.count(node.rank) == 0;
+      if (is_awaited) awaited.push_back(node.rank);
     }
     is_over_ = awaited.empty() || now_ns >= *deadline_ns_;
   }
@@ -121,6 +136,7 @@ void Departure::TellOthers(std::int64_t now_ns) {
   if (is_over_ || now_ns < next_round_ns_ || round_under_way_ > 0) return;
   const std::int64_t round_ms = RoundMs(parts_.nodes);
   next_round_ns_ = now_ns + round_ms * kMsInNs;
+  const std::vector<NodeRank> others = LookForDead();
   round_under_way_ = others.size();
   // Also those that have taken over: they would forget that this node leaves.
   for (const NodeRank node : others) {
@@ -132,7 +148,7 @@ void Departure::TellOthers(std::int64_t now_ns) {
   }
 }
 
-// A node that does not answer is asked again, as long as it counts as alive.
+// A node that does not answer is asked again, until it is given up.
 void Departure::NoteAnswer(NodeRank node, const Result<bool>& has_taken_over) {
   if (!has_taken_over.has_value()) return;
   const MutexLock lock(mutex_);

@@ -34,6 +34,8 @@ struct DepartureParts {
   using Told = std::function<void(const Result<bool>&)>;
   std::function<void(NodeRank to, std::int64_t time_ms, Told told)> tell;
   std::function<std::string(NodeRank)> name;  // of a node, for the log
+  // Whether a node of the job counts as dead. One that only rests still takes over.
+  std::function<bool(NodeRank)> is_dead;
   // Lets the thread that calls Tick do so at once.
   std::function<void()> wake;
 };
@@ -64,13 +66,17 @@ class Departure {
   void TakeOver(std::int64_t now_ns);
   void TellOthers(std::int64_t now_ns);
   void NoteAnswer(NodeRank node, const Result<bool>& has_taken_over);
-  std::vector<NodeRank> LivingOthers() const;
+  std::vector<NodeRank> LookForDead();
 
   const DepartureParts parts_;
   std::function<bool(bool begins)> take_over_;
   std::atomic<bool> is_over_ = false;
   std::atomic<std::size_t> round_under_way_ = 0;  // calls of `tell` without an answer yet
-  std::int64_t next_round_ns_ = 0;                // used by the thread of Tick
+  // Used by the thread of Tick.
+  std::int64_t next_round_ns_ = 0;  // 0: no round has begun
+  bool has_told_all_ = false;       // a whole round has ended
+  std::set<NodeRank> dead_;         // in the last round
+  std::set<NodeRank> given_up_;     // dead in the last two rounds
   Mutex mutex_;
   std::optional<std::int64_t> deadline_ns_ FOREBAY_GUARDED_BY(mutex_);  // set: this node leaves
   std::set<NodeRank> took_over_ FOREBAY_GUARDED_BY(mutex_);  // that have said so at last

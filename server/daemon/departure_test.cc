@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,7 @@ class DepartureTest : public ::testing::Test {
               }
             },
         .name = [](NodeRank node) { return "node " + std::to_string(node.value()); },
+        .is_dead = [this](NodeRank node) { return dead_.count(node.value()) != 0; },
         .wake = [this] { ++wakes_; }});
     departure_->SetTakeOver([this](bool begins) {
       begun_ += begins ? 1 : 0;
@@ -75,6 +77,7 @@ class DepartureTest : public ::testing::Test {
   std::int64_t time_ms_ = 0;  // of the last call of `tell`
   std::map<std::uint32_t, Result<bool>> answers_;  // of other nodes; none: the call stays open
   std::vector<DepartureParts::Told> open_;
+  std::set<std::uint32_t> dead_;
   int wakes_ = 0, begun_ = 0, looks_ = 0;
   bool has_taken_over_ = false;
   std::optional<Departure> departure_;
@@ -121,15 +124,37 @@ TEST_F(DepartureTest, OneRoundIsUnderWayAtATime) {
   EXPECT_THAT(TickAfter(0), UnorderedElementsAre(1, 2)) << "an error is no reason to give it up";
 }
 
-TEST_F(DepartureTest, NodesThatAreDeadAreNotWaitedFor) {
+TEST_F(DepartureTest, NodesThatStayDeadAreNotWaitedFor) {
   Start(3);
   answers_.insert_or_assign(1, true);
   answers_.insert_or_assign(2, Error(ErrorCode::kUnavailable, "no answer"));
   departure_->Begin(300'000);
-  TickAfter(0);
+  EXPECT_THAT(TickAfter(0), UnorderedElementsAre(1, 2));
+  dead_.insert(2);
+  EXPECT_THAT(TickAfter(kSecondNs), UnorderedElementsAre(1));
+  TickAfter(kSecondNs / 2);
+  EXPECT_FALSE(departure_->IsOver()) << "it was dead in one round only";
+  dead_.clear();
+  EXPECT_THAT(TickAfter(kSecondNs / 2), UnorderedElementsAre(1, 2));
+  dead_.insert(2);
   TickAfter(kSecondNs);
-  EXPECT_FALSE(departure_->IsOver());
-  nodes_->SetLives(NodeRank(2), false);
+  TickAfter(kSecondNs);
+  EXPECT_FALSE(departure_->IsOver()) << "this Tick begins the second round";
+  TickAfter(0);
+  EXPECT_TRUE(departure_->IsOver());
+}
+
+TEST_F(DepartureTest, ANodeThatRestsIsToldAndWaitedFor) {
+  Start(2);
+  nodes_->Rest(NodeRank(1), plan::Membership::kForEver);
+  answers_.insert_or_assign(1, false);
+  departure_->Begin(300'000);
+  for (int round = 0; round < 4; ++round) {
+    EXPECT_THAT(TickAfter(kSecondNs), UnorderedElementsAre(1)) << round;
+    EXPECT_FALSE(departure_->IsOver()) << round;
+  }
+  answers_.insert_or_assign(1, true);
+  TickAfter(kSecondNs);
   TickAfter(0);
   EXPECT_TRUE(departure_->IsOver());
 }
@@ -195,14 +220,33 @@ TEST_F(DepartureTest, ANodeThatDoesNotRepeatThatItLeavesIsUsedAgain) {
   EXPECT_TRUE(IsUsed(NodeRank(2)));
 }
 
-TEST_F(DepartureTest, ANodeThatLeavesTakesNothingOver) {
+TEST_F(DepartureTest, ANodeThatLeavesTakesNothingOverButTellsAllFirst) {
   Start(3);
   departure_->Begin(300'000);
   EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_THAT(TickAfter(0), UnorderedElementsAre(1, 2));
+  TickAfter(0);
+  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000)) << "nobody has heard that it leaves";
+  ASSERT_EQ(open_.size(), 2U);
+  open_[0](false);
+  TickAfter(0);
+  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000)) << "one node has not";
+  open_[1](false);
   TickAfter(0);
   EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
   EXPECT_EQ(looks_, 0);
   EXPECT_FALSE(IsUsed(NodeRank(2))) << "but it uses the other one no more";
+}
+
+TEST_F(DepartureTest, ANodeThatBeginsToLeaveHasToldNobodyYet) {
+  Start(3);
+  has_taken_over_ = true;
+  departure_->Hear(NodeRank(2), 60'000);
+  TickAfter(0);
+  ASSERT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+  departure_->Begin(300'000);
+  TickAfter(0);
+  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000));
 }
 
 }  // namespace forebay::daemon::departure_test

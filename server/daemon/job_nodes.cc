@@ -33,7 +33,6 @@
 #include "server/daemon/served_check.h"
 #include "server/daemon/version.h"
 #include "server/io/log.h"
-#include "server/rendezvous/directory_rendezvous.h"
 #include "server/rendezvous/host_list_rendezvous.h"
 #include "server/rendezvous/host_port.h"
 #include "server/rendezvous/node_file.h"
@@ -129,15 +128,16 @@ Result<rendezvous::NodePlace> JobNodes::FindPlace(const std::string& host_name,
   return place;
 }
 
-// Sleeps in the rendezvous. False: the daemon is to stop, or it returns after all, because a node
-// of the earlier launch answers that did not before.
-bool JobNodes::PauseOrReturn(NodeRank self, std::int64_t ms) {
+// Sleeps in the rendezvous, which is left if a node of the earlier launch answers that did not
+// before: then this daemon returns after all.
+rendezvous::PauseEnd JobNodes::PauseOrReturn(NodeRank self, std::int64_t ms) {
+  using rendezvous::PauseEnd;
   constexpr std::int64_t kAskAgainMs = 3'000;
-  if (!Pause(ms)) return false;
-  if (!earlier_ || parts_.clock.NowNs() < next_return_ns_) return true;
+  if (!Pause(ms)) return PauseEnd::kToldToStop;
+  if (!earlier_ || parts_.clock.NowNs() < next_return_ns_) return PauseEnd::kOver;
   has_returned_ = HasAnswer(self);
   next_return_ns_ = parts_.clock.NowNs() + kAskAgainMs * kNsPerMillisecond;
-  return !has_returned_;
+  return has_returned_ ? PauseEnd::kNotNeeded : PauseEnd::kOver;
 }
 
 Status JobNodes::OpenRendezvous(NodeRank self) {
@@ -197,6 +197,10 @@ Status JobNodes::FindNodes() {
     FOREBAY_TRY(OpenRendezvous(place.rank));
     FOREBAY_ASSIGN(own.address, rendezvous::ParseHostPort(server_->address()));
     auto met = rendezvous_->Exchange(own, place.node_count, deadline_ns_);
+    // The others may answer since the last look. A daemon that is to stop does not ask them.
+    if (!met.has_value() && !has_returned_ && earlier_ && Pause(0)) {
+      has_returned_ = HasAnswer(place.rank);
+    }
     if (!met.has_value() && !has_returned_) return met.error();
     nodes_ = has_returned_ ? std::move(*earlier_) : std::move(*met);
     FOREBAY_TRY(OpenCarrier(place.rank));
@@ -404,6 +408,8 @@ Status JobNodes::UseNodes(NodeRank self) {
                           parts_.clock.NowNs() + limits::kFinishedPingMs * kNsPerMillisecond, told);
           },
       .name = [this](NodeRank node) { return nodes_[node.value()].Text(); },
+      .is_dead =
+          [this](NodeRank node) { return prober_->state(node) == probe::NodeState::kDead; },
       .wake = parts_.wake});
   return {};
 }
@@ -476,6 +482,11 @@ void JobNodes::Tick() {
   if (!peers_) return;
   prober_->Tick();
   departure_->Tick();
+  // This node has left for good. Should its end take too long, no daemon is to take its place.
+  if (departure_->IsOver() && kept_list_) {
+    kept_list_->Remove();
+    kept_list_.reset();
+  }
   end_->Tick();
 }
 

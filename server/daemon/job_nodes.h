@@ -31,6 +31,7 @@
 #include "server/peer/peer_server.h"
 #include "server/plan/membership.h"
 #include "server/probe/node_prober.h"
+#include "server/rendezvous/directory_rendezvous.h"
 #include "server/rendezvous/kept_list.h"
 #include "server/rendezvous/node_entry.h"
 #include "server/rendezvous/rendezvous.h"
@@ -149,7 +150,7 @@ class JobNodes {
   Status FindNodes();
   Result<rendezvous::NodePlace> FindPlace(const std::string& host_name,
                                           std::uint16_t& port_of_list);
-  bool PauseOrReturn(NodeRank self, std::int64_t ms);
+  rendezvous::PauseEnd PauseOrReturn(NodeRank self, std::int64_t ms);
   Status OpenRendezvous(NodeRank self);
   Status OpenCarrier(NodeRank self);
   Status UseNodes(NodeRank self);

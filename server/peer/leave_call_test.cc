@@ -48,10 +48,12 @@ TEST(LeaveMessagesTest, AnAnswerIsReadAsItWasWritten) {
 }
 
 TEST(LeaveMessagesTest, WhatCannotBeIsRefused) {
-  v1::LeaveRequest no_such_node, too_long;
+  v1::LeaveRequest no_such_node, no_time, too_long;
   no_such_node.set_node(kNodes);
+  no_such_node.set_time_ms(1);
+  no_time.set_time_ms(0);
   too_long.set_time_ms(limits::kLeaveMsMax + 1);
-  for (const v1::LeaveRequest& message : {no_such_node, too_long}) {
+  for (const v1::LeaveRequest& message : {no_such_node, no_time, too_long}) {
     const auto read = ParseLeaveAsked(BufferOf(message.SerializeAsString()), kNodes);
     ASSERT_FALSE(read.has_value()) << message.ShortDebugString();
     EXPECT_EQ(read.error().code(), ErrorCode::kInvalidArgument);

@@ -33,7 +33,8 @@ void CheckLeaveRequest(const grpc::ByteBuffer& message, std::size_t node_count) 
   using namespace forebay;
   const auto asked = peer::ParseLeaveAsked(message, node_count);
   if (!asked.has_value()) return;
-  FOREBAY_CHECK(asked->node.value() < node_count && asked->time_ms <= limits::kLeaveMsMax);
+  FOREBAY_CHECK(asked->node.value() < node_count);
+  FOREBAY_CHECK(asked->time_ms >= 1 && asked->time_ms <= limits::kLeaveMsMax);
   const auto again = peer::ParseLeaveAsked(peer::WriteRequest(*asked), node_count);
   FOREBAY_CHECK(again.has_value() && again->identity == asked->identity);
   FOREBAY_CHECK(again->node == asked->node && again->time_ms == asked->time_ms);

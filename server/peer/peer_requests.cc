@@ -417,10 +417,11 @@ grpc::ByteBuffer WriteRequest(const LeaveAsked& asked) {
 Result<LeaveAsked> ParseLeaveAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
   v1::LeaveRequest message;
   FOREBAY_TRY(Parse(bytes, message));
-  if (message.node() >= node_count || message.time_ms() > limits::kLeaveMsMax) {
+  const bool is_time = message.time_ms() >= 1 && message.time_ms() <= limits::kLeaveMsMax;
+  if (message.node() >= node_count || !is_time) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("node {} leaves within {} ms, in a job of {} nodes, where at most {} "
-                             "ms are allowed",
+                 fmt::format("node {} leaves within {} ms, in a job of {} nodes, where 1 to {} ms "
+                             "are allowed",
                              message.node(), message.time_ms(), node_count, limits::kLeaveMsMax));
   }
   return LeaveAsked{.identity = message.identity(),

@@ -74,6 +74,10 @@ std::string AnswerPrefix(std::uint64_t leader_nonce) {
   return fmt::format("{}{:016x}.", kAnswerPrefix, leader_nonce);
 }
 
+Error NotNeeded() {
+  return Error(ErrorCode::kCancelled, "the nodes of the job were found without a rendezvous");
+}
+
 }  // namespace
 
 // One call of Exchange.
@@ -125,6 +129,17 @@ Result<std::vector<NodeEntry>> DirectoryRendezvous::Exchange(const NodeEntry& ow
   return nodes;
 }
 
+// Error: Exchange is to end.
+Status DirectoryRendezvous::Pause(std::int64_t ms) const {
+  switch (parts_.pause(ms)) {
+    case PauseEnd::kOver: return {};
+    case PauseEnd::kToldToStop:
+      return Error(ErrorCode::kCancelled, "the daemon was told to stop");
+    case PauseEnd::kNotNeeded: break;
+  }
+  return NotNeeded();
+}
+
 // ---- the leader -----------------------------------------------------------------------------
 
 Result<std::vector<NodeEntry>> DirectoryRendezvous::Lead(Round& round) {
@@ -150,9 +165,12 @@ Result<std::vector<NodeEntry>> DirectoryRendezvous::Lead(Round& round) {
                                              MissingRanks(nodes, round.node_count),
                                              round.Trouble())));
     }
-    if (!parts_.pause(round.pause.NextMs())) {
+    const PauseEnd paused = parts_.pause(round.pause.NextMs());
+    if (paused == PauseEnd::kToldToStop) {
       return Refuse(round, Error(ErrorCode::kCancelled, "the daemon of rank 0 was told to stop"));
     }
+    // No reason for the others to give up: they may find the nodes of the job in the same way.
+    if (paused == PauseEnd::kNotNeeded) return NotNeeded();
   }
   NodeFile list{.kind = NodeFileKind::kComplete,
                 .leader_nonce = round.own.nonce,
@@ -167,9 +185,7 @@ Result<std::vector<NodeEntry>> DirectoryRendezvous::Lead(Round& round) {
     if (published.has_value()) break;
     FOREBAY_TRY(round.Bear(published));
     if (parts_.clock.NowNs() >= round.deadline_ns) return published.error();
-    if (!parts_.pause(round.pause.NextMs())) {
-      return Error(ErrorCode::kCancelled, "the daemon was told to stop");
-    }
+    FOREBAY_TRY(Pause(round.pause.NextMs()));
   }
   complete_ns_ = parts_.clock.NowNs();
   RemoveStale(round.own.nonce);
@@ -342,9 +358,7 @@ Result<std::vector<NodeEntry>> DirectoryRendezvous::Follow(Round& round) {
                    fmt::format("no list of all nodes in {}: {}{}", Shown(kList), round.seen,
                                round.Trouble()));
     }
-    if (!parts_.pause(std::min(round.pause.NextMs(), left_ns / kNsPerMs + 1))) {
-      return Error(ErrorCode::kCancelled, "the daemon was told to stop");
-    }
+    FOREBAY_TRY(Pause(std::min(round.pause.NextMs(), left_ns / kNsPerMs + 1)));
   }
 }
 

@@ -24,14 +24,20 @@
 
 namespace forebay::rendezvous {
 
+enum class PauseEnd : std::uint8_t {
+  kOver,
+  kToldToStop,  // the daemon is to stop
+  kNotNeeded,   // the daemon has found the nodes of its job without the rendezvous
+};
+
 struct DirectoryRendezvousParts {
   io::IoBackend& backend;
   // Opened by `backend`; all nodes see the same files in it. Transient errors are repeated here, so
   // the back end need not do that.
   io::Directory& directory;
   const io::Clock& clock;
-  // Sleeps for so many milliseconds. Returns false, at once, if the daemon is to stop.
-  std::function<bool(std::int64_t ms)> pause;
+  // Sleeps for so many milliseconds. Returns at once if Exchange is to end.
+  std::function<PauseEnd(std::int64_t ms)> pause;
   // Sleeps for so many milliseconds, also if the daemon is to stop: others need what it published.
   std::function<void(std::int64_t ms)> sleep;
 };
@@ -56,6 +62,7 @@ class DirectoryRendezvous final : public Rendezvous {
   Status CheckLeads(Round& round);
   Status Collect(Round& round);
   Status Admit(Round& round, const NodeFile& answer, const std::string& name);
+  Status Pause(std::int64_t ms) const;
   Error Refuse(Round& round, const Error& reason);
   void AwaitReaders();
   bool IsOwn(const std::optional<NodeFile>& list) const;

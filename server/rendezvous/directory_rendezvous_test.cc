@@ -44,12 +44,12 @@ NodeEntry Node(std::uint32_t rank, std::uint64_t nonce, const std::string& job =
 }
 
 // The pause of a daemon, cut short so that tests with long pauses are quick.
-bool ShortPause(std::int64_t ms) {
+PauseEnd ShortPause(std::int64_t ms) {
   Mutex mutex;
   CondVar never;
   const MutexLock lock(mutex);
   never.WaitFor(mutex, std::chrono::milliseconds(std::min<std::int64_t>(ms, 2)));
-  return true;
+  return PauseEnd::kOver;
 }
 
 using Nodes = Result<std::vector<NodeEntry>>;
@@ -314,7 +314,7 @@ class StepTest : public ::testing::Test {
       EXPECT_GT(ms, 0);
       clock_.AdvanceNs(ms * kNsPerMs);
       step(++*pause);
-      return !stop_;
+      return pause_end_;
     };
     rendezvous_ = std::make_unique<DirectoryRendezvous>(
         DirectoryRendezvousParts{folder_.memory, *directory_, clock_, sleep, sleep}, "/rdv");
@@ -355,7 +355,7 @@ class StepTest : public ::testing::Test {
   io::ManualClock clock_{5 * kNsPerMs};
   std::unique_ptr<io::Directory> directory_;
   std::unique_ptr<DirectoryRendezvous> rendezvous_;
-  bool stop_ = false;
+  PauseEnd pause_end_ = PauseEnd::kOver;
   const NodeEntry leader_ = Node(0, 100);
   const NodeEntry follower_ = Node(1, 101);
 };
@@ -593,10 +593,29 @@ TEST_F(DirectoryStepTest, AClashIsToldWithinSecondsAlsoIfOthersNeverCome) {
 
 TEST_F(DirectoryStepTest, ADaemonThatIsToldToStopLeavesNothing) {
   for (const NodeEntry& own : {leader_, follower_}) {
-    stop_ = false;
-    const auto nodes = Run(own, 2, 10'000, [&](int pause) { stop_ = pause == 3; });
+    pause_end_ = PauseEnd::kOver;
+    const auto nodes = Run(own, 2, 10'000, [&](int pause) {
+      if (pause == 3) pause_end_ = PauseEnd::kToldToStop;
+    });
     ASSERT_FALSE(nodes.has_value());
     EXPECT_EQ(nodes.error().code(), ErrorCode::kCancelled);
+    EXPECT_THAT(folder_.Names(), IsEmpty());
+  }
+}
+
+TEST_F(DirectoryStepTest, ADaemonThatNeedsNoRendezvousLeavesWithoutAWord) {
+  for (const NodeEntry& own : {leader_, follower_}) {
+    pause_end_ = PauseEnd::kOver;
+    const auto nodes = Run(own, 3, 10'000, [&](int pause) {
+      if (pause == 1 && own == leader_) {
+        folder_.Put(AnswerName(follower_, leader_), AnswerOf(follower_, leader_, 3));
+      }
+      if (pause == 3) pause_end_ = PauseEnd::kNotNeeded;
+      // A refusal would end the others, and a leader would wait until they have read it.
+      EXPECT_LE(pause, 3);
+    });
+    ASSERT_FALSE(nodes.has_value());
+    EXPECT_THAT(nodes.error().message(), HasSubstr("without a rendezvous"));
     EXPECT_THAT(folder_.Names(), IsEmpty());
   }
 }
@@ -606,7 +625,7 @@ TEST_F(DirectoryStepTest, ALeaderThatLeavesWaitsUntilItsListIsRead) {
   const auto nodes = Run(leader_, 2, 10'000, [&](int pause) {
     if (pause == 1) folder_.Put(AnswerName(follower_, leader_), AnswerOf(follower_, leader_, 2));
     // Everything after is in Leave, of a daemon that was told to stop.
-    stop_ = pause > 1;
+    if (pause > 1) pause_end_ = PauseEnd::kToldToStop;
     const auto list = Get("4711/list");
     ASSERT_TRUE(list) << "removed before it was read";
     if (pause == 5) {
@@ -662,7 +681,7 @@ TEST_F(DirectoryStepTest, ALeaderThatLeavesWhileTheNextLaunchBeginsLeavesItsList
 TEST_F(DirectoryStepTest, ALeaderThatIsToldToStopStillTellsThoseWhoAnswered) {
   const auto nodes = Run(leader_, 3, 10'000, [&](int pause) {
     if (pause == 1) folder_.Put(AnswerName(follower_, leader_), AnswerOf(follower_, leader_, 3));
-    stop_ = pause >= 2;
+    if (pause >= 2) pause_end_ = PauseEnd::kToldToStop;
     const auto list = Get("4711/list");
     ASSERT_TRUE(list) << "removed before it was read";
     EXPECT_EQ(list->kind, pause <= 2 ? NodeFileKind::kOpen : NodeFileKind::kRefused) << pause;

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -184,6 +185,39 @@ TEST_F(NodesNetworkTest, ADaemonThatReturnsBehindACutLinkJoinsTheOthersWhenItIsB
   for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) {
     daemons_[rank]->Signal(SIGTERM);
   }
+  for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) EXPECT_EQ(Outcome(rank), "0");
+}
+
+// Rank 0 leads the rendezvous in which both wait. When it leaves it, the other one goes on.
+TEST_F(NodesNetworkTest, DaemonsThatReturnBehindCutLinksDoNotEndEachOther) {
+  StartAllInTheNetwork();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  AwaitStagedEverywhere();
+  for (const std::uint32_t rank : {0U, 2U}) {
+    network_.Drop(rank, Direction::kReceived);
+    network_.Drop(rank, Direction::kSent);
+    daemons_[rank]->Kill();
+  }
+  for (const std::uint32_t rank : {0U, 2U}) {
+    daemons_[rank] = StartNode(rank, {"--set", "peer.allow_plaintext=true"});
+  }
+  const auto has_answered_the_call = [this] {
+    std::error_code unused;  // files come and go meanwhile
+    for (const auto& job : std::filesystem::directory_iterator(rig_.rendezvous_path())) {
+      for (const auto& file : std::filesystem::directory_iterator(job, unused)) {
+        if (file.path().filename().string().starts_with("node.")) return true;
+      }
+    }
+    return false;
+  };
+  ASSERT_TRUE(Eventually(has_answered_the_call)) << ReadText(rig_.node_log(2));
+  for (const std::uint32_t rank : {0U, 2U}) {
+    network_.Restore(rank);
+    ASSERT_FALSE(daemons_[rank]->ready_line().empty()) << ReadText(rig_.node_log(rank));
+    EXPECT_THAT(ReadText(rig_.node_log(rank)), HasSubstr("joins the others again"));
+  }
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 1));
+  for (const auto& daemon : daemons_) daemon->Signal(SIGTERM);
   for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) EXPECT_EQ(Outcome(rank), "0");
 }
 
