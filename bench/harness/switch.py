@@ -62,6 +62,10 @@ class Rate:
         return self._free_at
 
 
+def _sent_at(rate, now, packet):
+    return now if rate is None else rate.sent_at(now, len(packet))
+
+
 class Switched(network.Network):
     """`set`, `mend`: thread-safe."""
 
@@ -70,7 +74,7 @@ class Switched(network.Network):
         self._taps = []
         self._faults = {}  # by sender and receiver
         self._out, self._in = {}, {}  # rates by node
-        self._waiting = []  # heap of (time, number, receiver, packet)
+        self._waiting = []  # heap of (time, number, next step, receiver, packet)
         self._numbers = itertools.count()
         self._dice = random.Random(0)
         self._selector = selectors.DefaultSelector()
@@ -144,8 +148,8 @@ class Switched(network.Network):
                 self._read(key.data)
             now = time.monotonic()
             while self._waiting and self._waiting[0][0] <= now:
-                _, _, receiver, packet = heapq.heappop(self._waiting)
-                self._write(receiver, packet)
+                _, _, step, receiver, packet = heapq.heappop(self._waiting)
+                step(receiver, packet)
 
     def _read(self, sender):
         for _ in range(16):  # then it is the turn of others
@@ -164,7 +168,7 @@ class Switched(network.Network):
                 self._pass(sender, destination[5], packet)
 
     def _pass(self, sender, receiver, packet):
-        now = due = time.monotonic()
+        now = time.monotonic()
         fault = self._faults.get((sender, receiver))
         if fault is not None:
             if self._dice.random() < fault.lost:
@@ -173,17 +177,26 @@ class Switched(network.Network):
             if len(packet) >= _ALTERED_BYTES_MIN and self._dice.random() < fault.altered:
                 fault.count += 1
                 packet = self._altered(packet)
-        for rate in (self._out.get(sender), self._in.get(receiver)):
-            due = due if rate is None else rate.sent_at(due, len(packet))
-            if due is None:
-                return
+        due = _sent_at(self._out.get(sender), now, packet)
+        if due is None:
+            return
         if fault is not None and fault.delay_s:
             fault.count += 1
             due += fault.delay_s
-        if due > now:
-            heapq.heappush(self._waiting, (due, next(self._numbers), receiver, packet))
+        self._at(due, self._arrive, receiver, packet)
+
+    def _arrive(self, receiver, packet):
+        """The packet takes the receiver's link only when the sender's link has sent it: otherwise
+        packets of a slow sender would keep those of others waiting."""
+        due = _sent_at(self._in.get(receiver), time.monotonic(), packet)
+        if due is not None:
+            self._at(due, self._write, receiver, packet)
+
+    def _at(self, due, step, receiver, packet):
+        if due > time.monotonic():
+            heapq.heappush(self._waiting, (due, next(self._numbers), step, receiver, packet))
         else:
-            self._write(receiver, packet)
+            step(receiver, packet)
 
     def _altered(self, packet):
         changed = bytearray(packet)

@@ -30,7 +30,7 @@ constexpr double kKeepsUpPart = 0.25;
 constexpr double kSlowPart = 0.2;
 constexpr double kNewRateWeight = 0.25;  // of a new measurement in the mean
 // A node that is slow is found only by asking it, so it rests for longer at once.
-constexpr std::int64_t kSlowRestMinNs = 16'000 * kNsPerMs;
+constexpr std::int64_t kSlowRestMinNs = 32'000 * kNsPerMs;
 
 double Seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
@@ -95,8 +95,15 @@ void LinkWatch::NoteRate(Node& node, const LinkState& before, std::int64_t elaps
   node.slow_ns = is_slow ? node.slow_ns + elapsed_ns : 0;
 }
 
+bool LinkWatch::HasRestedLately(const Node& node) const {
+  return node.rest_ns > 0 &&
+         last_look_ns_ - node.rested_until_ns < std::max(kSoonNs, node.rest_ns);
+}
+
+// A node that has rested lately needs less to be found slow again, so it costs little to try it.
 bool LinkWatch::IsSlow(const Node& node) const {
-  return parts_.late_ms > 0 && node.slow_ns > parts_.late_ms * kNsPerMs;
+  const std::int64_t after_ms = HasRestedLately(node) ? parts_.late_ms / 4 : parts_.late_ms;
+  return parts_.late_ms > 0 && node.slow_ns > after_ms * kNsPerMs;
 }
 
 // Whether it is rather this node than `late` that has a broken link: another node that is used is
@@ -156,10 +163,8 @@ void LinkWatch::LetRest(Node& node, std::int64_t rest_min_ns, const std::string&
   // A request that was on its way to the link when the node began to rest does not make the rest
   // longer.
   if (last_look_ns_ < node.rested_until_ns) return;
-  const bool is_soon = node.rest_ns > 0 &&
-                       last_look_ns_ - node.rested_until_ns < std::max(kSoonNs, node.rest_ns);
-  node.rest_ns =
-      is_soon ? std::clamp(2 * node.rest_ns, rest_min_ns, kRestMaxNs) : rest_min_ns;
+  node.rest_ns = HasRestedLately(node) ? std::clamp(2 * node.rest_ns, rest_min_ns, kRestMaxNs)
+                                       : rest_min_ns;
   node.rested_until_ns = last_look_ns_ + node.rest_ns;
   log::Warn("{} is late: {}; its substitutes are asked in its place for {:.0f} s",
             parts_.name(node.watched.rank), why, Seconds(node.rest_ns));

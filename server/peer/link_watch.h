@@ -75,6 +75,7 @@ class LinkWatch {
   std::int64_t LateAfterNs() const;
   bool MayBeCutOff(const Node& late, std::int64_t after_ns) const;
   void LeaveOut(Node& node);
+  bool HasRestedLately(const Node& node) const;
   bool IsSlow(const Node& node) const;
   void LetRest(Node& node, std::int64_t rest_min_ns, const std::string& why);
 

@@ -243,6 +243,11 @@ TEST_F(LinkWatchTest, ANodeWithAnEighthOfTheUsualSpeedRests) {
   for (int i = 0; i < 10; ++i) look(/*waits=*/false);
   EXPECT_FALSE(Uses(2));
   EXPECT_THAT(link(2).last_why, HasSubstr("MB/s"));
+  const std::int64_t began_ns = clock_.NowNs();
+  EndRest(2);
+  EXPECT_GE((clock_.NowNs() - began_ns) / kOneMs, 28'000);
+  for (int i = 0; i < 4; ++i) look(/*waits=*/false);
+  EXPECT_FALSE(Uses(2)) << "found sooner than at first";
   EXPECT_TRUE(Uses(1));
   EXPECT_TRUE(Uses(3));
   EXPECT_THAT(link(1).ended, IsEmpty());
