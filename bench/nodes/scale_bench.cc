@@ -279,7 +279,8 @@ class Planner {
     Print(line);
   }
 
-  // What is read again, by whom, and how long the GFS needs for it.
+  // Counts what the others read again after `lost_count` nodes were lost, and how long the GFS
+  // needs for it.
   void Lose(const std::string& form, const Layout& layout, const plan::Membership& membership,
             std::uint32_t lost_count) {
     // Any of them, in an order that does not depend on the library.

@@ -25,7 +25,7 @@ struct DataSize {
   std::uint64_t extent_bytes = limits::kExtentBytesMax;
 };
 
-// Of a data set in shards.
+// The number of shards of a data set that is stored in shards.
 std::uint64_t ShardCount(const DataSize& data);
 
 // Saves the catalog of the data set `scale` beneath `folder`, an absolute path, and returns the

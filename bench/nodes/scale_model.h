@@ -111,7 +111,7 @@ constexpr double GfsSeconds(double bytes, double largest_of_node, double opens,
                    opens / machine.gfs_opens_per_s});
 }
 
-// What each epoch after the first one reads from the GFS: what is on no tier.
+// Bytes that each epoch after the first one reads from the GFS: those that are on no tier.
 constexpr double EpochGfsBytes(double set_bytes, double nodes, const Machine& machine) {
   return std::max(0.0, set_bytes - nodes * machine.tier_bytes);
 }

@@ -94,7 +94,7 @@ Result<NodeState> MeasureStart(const std::string& catalog_path, std::uint32_t no
   state.image_bytes = catalog->image().size();
   state.extents = catalog->extent_count();
   state.own_extents = Adopt(dataset, std::move(catalog), nodes, state);
-  // What was needed only on the way is freed by now, and counts in the peak.
+  // Memory that was needed only during the start is freed by now. It counts in the peak.
   state.wall_s = NowSeconds() - began;
   state.cpu_s = CpuSeconds() - cpu;
   const Memory peak = ReadMemory();

@@ -1,5 +1,5 @@
-// What a daemon keeps in memory about a large job, and how long it takes to find it out at its
-// start: measured with the classes of the daemon.
+// Measures, with the classes of the daemon, how much memory a daemon of a large job needs for its
+// tables, and how long it takes to fill them at its start.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the nodes of a job ask of each other, and what a lost node leaves to others: counted with
-// the order, the steps and the owners that the daemons compute, for jobs that are too large to run.
+// Counts what the nodes of a job ask of each other, and what others read in place of a lost node.
+// Order, steps and owners are those that the daemons compute, for jobs that are too large to run.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ struct Traffic {
 Traffic TrafficOf(const Layout& layout, const Order& order, const StepPlan& plan,
                   std::uint64_t first_step, std::uint64_t steps);
 
-// What other nodes read again when some nodes are lost at the same time.
+// The bytes that other nodes read again when some nodes are lost at the same time.
 struct Recovery {
   std::uint64_t bytes = 0;
   std::uint64_t groups = 0;

@@ -19,8 +19,8 @@ using std::chrono::steady_clock;
 // How long a stream that reads from another node waits for the daemon of this node, to see whether
 // it is back. One that is gone refuses at once.
 constexpr milliseconds kLookHome(500);
-// The same for the daemon of another node: one that is silent must not use up the time in which
-// the next one could answer.
+// The time for the daemon of another node to answer. It is short, because a silent node must not
+// use up the time in which the next one could answer.
 constexpr milliseconds kAskOther(1000);
 constexpr milliseconds kLookHomePeriodMin(1000);
 

@@ -155,8 +155,9 @@ void StreamCore::NameHeld(v1::OpenStream& open) {
   if (schema_ != nullptr) open.set_wait_for_catalog(false);
   daemon_generation_ = connection.generation();
   memory_ = open.inline_payload() ? 0 : daemon_generation_;
-  // What came inside messages is not kept for a later call. While the stream reads from another
-  // node, it remembers what lies in memory of this one: its daemon may only have stood still.
+  // Batches that came inside messages need not be named in a later call. While the stream reads
+  // from another node, it remembers the batches in shared memory of this node's daemon, which may
+  // only have stood still.
   std::erase_if(held_, [this](const HeldId& held) FOREBAY_REQUIRES(mutex_) {
     return held.memory == 0 || (memory_ != 0 && held.memory != memory_);
   });

@@ -68,8 +68,9 @@ void Departure::TakeOver(std::int64_t now_ns) {
   {
     const MutexLock lock(mutex_);
     if (deadline_ns_) {
-      // What this node takes over it would only hand over again. But the others have to know that
-      // it leaves, too, before a node that relies on them is gone.
+      // This node leaves itself, so it takes nothing over: it would only hand that over again. But
+      // it answers so only when the others know that it leaves, because the node that asks relies
+      // on them.
       has_told_all_ = has_told_all_ || (next_round_ns_ > 0 && round_under_way_ == 0);
       has_taken_over_ = has_told_all_;
     }

@@ -13,7 +13,8 @@ namespace {
 
 // Smaller reads cost a GFS more than they save.
 constexpr std::uint64_t kRequestBytesMin = 128 * limits::kKiB;
-// Other batches may be before it.
+// A batch of sizes is as large as a node may ask the GFS for in this time. It is far below the
+// deadline, because other batches may be served before it.
 constexpr double kStatBatchSeconds = 10;
 static_assert(kStatBatchSeconds * 4'000 < limits::kPeerStatDeadlineMs);
 

@@ -30,6 +30,7 @@
 #include "server/daemon/gfs_caps.h"
 #include "server/daemon/job_secret.h"
 #include "server/daemon/node_listener.h"
+#include "server/daemon/launch_search.h"
 #include "server/daemon/served_check.h"
 #include "server/daemon/version.h"
 #include "server/io/log.h"
@@ -263,69 +264,20 @@ bool JobNodes::Return(const rendezvous::NodeEntry& own, std::uint32_t node_count
 
 // Whether a node of the earlier launch answers.
 bool JobNodes::HasAnswer(NodeRank self) {
-  const std::string answers =
-      FindAnswer(*earlier_, self, (*earlier_)[self.value()].address.Text());
+  const std::string address = (*earlier_)[self.value()].address.Text();
+  const std::string answers = FindAnswer(
+      *earlier_,
+      {.identity = IdentityAt(address, *earlier_),
+       .addresses = AddressesOf(*earlier_, self),
+       .allow_plaintext = parts_.config.peer_allow_plaintext,
+       .certificates = certificates_,
+       .self = self},
+      parts_.clock);
   if (answers.empty()) return false;
   log::Info("this daemon takes the place of one that was killed, and joins the others again, "
             "because {} answers",
             answers);
   return true;
-}
-
-// Returns the name of a node of the list that serves and belongs to its launch; empty: none was
-// found. Probes up to 64 nodes at the same time, and then the next ones (in a small job the same
-// ones once more).
-std::string JobNodes::FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes, NodeRank self,
-                                 const std::string& address) {
-  constexpr std::int64_t kAnswerMs = 2'000;
-  constexpr std::size_t kAskedMax = 64;
-  constexpr std::size_t kRounds = 2;
-  struct Round {
-    Mutex mutex;
-    CondVar changed;
-    std::size_t awaited FOREBAY_GUARDED_BY(mutex) = 0;
-    std::string answers FOREBAY_GUARDED_BY(mutex);
-  };
-  const auto peers = peer::GrpcPeers::Create(
-      {.identity = IdentityAt(address, nodes),
-       .addresses = AddressesOf(nodes, self),
-       .allow_plaintext = parts_.config.peer_allow_plaintext,
-       .certificates = certificates_,
-       .self = self},
-      parts_.clock);
-  if (!peers.has_value()) return "";
-  const std::size_t in_round = std::min(kAskedMax, nodes.size() - 1);
-  std::string answers;
-  std::size_t next = self.value();
-  for (std::size_t i = 0; i < kRounds && answers.empty(); ++i) {
-    // They begin behind this node, so that not all nodes that return probe the same ones.
-    std::vector<NodeRank> asked;
-    while (asked.size() < in_round) {
-      next = (next + 1) % nodes.size();
-      if (nodes[next].rank != self) asked.push_back(nodes[next].rank);
-    }
-    const auto round = std::make_shared<Round>();
-    {
-      const MutexLock lock(round->mutex);
-      round->awaited = asked.size();
-    }
-    for (const NodeRank rank : asked) {
-      // A node of another launch answers with an error, and one that is starting does not serve.
-      (*peers)->Probe(rank, {}, {}, parts_.clock.NowNs() + kAnswerMs * kNsPerMillisecond,
-                      [round, name = nodes[rank.value()].Text()](
-                          const Result<probe::ProbeTransport::Answer>& answer) {
-                        const MutexLock lock(round->mutex);
-                        --round->awaited;
-                        if (answer.has_value() && answer->has_answered) round->answers = name;
-                        round->changed.NotifyAll();
-                      });
-    }
-    UniqueLock lock(round->mutex);
-    while (round->awaited > 0 && round->answers.empty()) round->changed.Wait(round->mutex);
-    answers = round->answers;
-  }
-  (*peers)->Stop();
-  return answers;
 }
 
 // Blocks until the other nodes have come here, too. They are started already.

@@ -158,8 +158,6 @@ class JobNodes {
                                 const std::vector<rendezvous::NodeEntry>& nodes) const;
   bool Return(const rendezvous::NodeEntry& own, std::uint32_t node_count);
   bool HasAnswer(NodeRank self);
-  std::string FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes, NodeRank self,
-                         const std::string& address);
   Result<bool> HearDeparture(NodeRank node, std::int64_t time_ms);
 
   const JoinParts parts_;

@@ -16,8 +16,8 @@
 #include "proto/contract/limits.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/peer/peer_requests.h"
+#include "server/peer/testing/lone_prober.h"
 #include "server/peer/testing/peer_rig.h"
-#include "server/probe/node_prober.h"
 
 namespace forebay::peer::leave_call_test {
 
@@ -62,16 +62,6 @@ TEST(LeaveMessagesTest, WhatCannotBeIsRefused) {
   EXPECT_FALSE(ParseLeaveReply(BufferOf("no message")).has_value());
 }
 
-// It has nobody to probe.
-class NobodyAnswers final : public probe::ProbeTransport {
- public:
-  void Probe(NodeRank, std::optional<NodeRank>, const probe::Gossip&, std::int64_t,
-             Done done) override {
-    done(Error(ErrorCode::kUnavailable, "nobody is there"));
-  }
-  void GiveUp(NodeRank) override {}
-};
-
 class LeaveOverGrpcTest : public testing::Test {
  protected:
   // The node that answers (rank 1 of 2), and the one that asks (rank 0).
@@ -79,7 +69,7 @@ class LeaveOverGrpcTest : public testing::Test {
     auto made = PeerRig::Create({.serves = false});
     ASSERT_TRUE(made.has_value()) << made.error().ToString();
     rig_ = std::move(*made);
-    rig_->prober = &prober_;
+    rig_->prober = &lone_.prober();
     rig_->leave = std::move(leave);
     FOREBAY_EXPECT_OK(rig_->Serve());
     FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
@@ -91,14 +81,7 @@ class LeaveOverGrpcTest : public testing::Test {
     return outcome->get_future().get();
   }
 
-  io::SteadyClock clock_;
-  plan::Membership nodes_{PeerRig::kNode, {{.rank = NodeRank(0), .weight = 1, .identity = 1},
-                                           {.rank = NodeRank(1), .weight = 1, .identity = 2}}};
-  NobodyAnswers nobody_;
-  probe::NodeProber prober_{{.transport = nobody_,
-                             .nodes = nodes_,
-                             .clock = clock_,
-                             .name = [](NodeRank) { return std::string("a node"); }}};
+  LoneProber lone_;
   std::unique_ptr<PeerRig> rig_;
 };
 

@@ -144,7 +144,7 @@ void LinkWatch::Look() {
   for (Node* const node : late) {
     const std::string why = fmt::format("nothing has come from it for {:.1f} s (nodes.late_ms)",
                                         Seconds(after_ns));
-    LetRest(*node, kRestMinNs, why);
+    LetRest(*node, "late", kRestMinNs, why);
     node->watched.link->EndLate(after_ns, why);
   }
   for (Node& node : nodes_) {
@@ -152,13 +152,14 @@ void LinkWatch::Look() {
     const std::string why =
         fmt::format("it brings {:.1f} MB/s while it is asked, and most nodes {:.1f} MB/s or more",
                     1e3 * node.rate, 1e3 * usual_rate_);
-    LetRest(node, kSlowRestMinNs, why);
+    LetRest(node, "slow", kSlowRestMinNs, why);
     // What it sends already may come.
     node.watched.link->EndLate(std::numeric_limits<std::int64_t>::max(), why);
   }
 }
 
-void LinkWatch::LetRest(Node& node, std::int64_t rest_min_ns, const std::string& why) {
+void LinkWatch::LetRest(Node& node, const char* finding, std::int64_t rest_min_ns,
+                        const std::string& why) {
   node.slow_ns = 0;
   // A request that was on its way to the link when the node began to rest does not make the rest
   // longer.
@@ -166,8 +167,8 @@ void LinkWatch::LetRest(Node& node, std::int64_t rest_min_ns, const std::string&
   node.rest_ns = HasRestedLately(node) ? std::clamp(2 * node.rest_ns, rest_min_ns, kRestMaxNs)
                                        : rest_min_ns;
   node.rested_until_ns = last_look_ns_ + node.rest_ns;
-  log::Warn("{} is late: {}; its substitutes are asked in its place for {:.0f} s",
-            parts_.name(node.watched.rank), why, Seconds(node.rest_ns));
+  log::Warn("{} is {}: {}; its substitutes are asked in its place for {:.0f} s",
+            parts_.name(node.watched.rank), finding, why, Seconds(node.rest_ns));
   // Before its requests end, so that they go to other nodes.
   if (!node.is_left_out) parts_.nodes.Rest(node.watched.rank, node.rested_until_ns);
 }

@@ -77,7 +77,8 @@ class LinkWatch {
   void LeaveOut(Node& node);
   bool HasRestedLately(const Node& node) const;
   bool IsSlow(const Node& node) const;
-  void LetRest(Node& node, std::int64_t rest_min_ns, const std::string& why);
+  // `finding`: "late" or "slow".
+  void LetRest(Node& node, const char* finding, std::int64_t rest_min_ns, const std::string& why);
 
   const LinkWatchParts parts_;
   std::vector<Node> nodes_;

@@ -14,6 +14,7 @@
 #include "proto/contract/limits.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/peer/peer_requests.h"
+#include "server/peer/testing/lone_prober.h"
 #include "server/peer/testing/peer_rig.h"
 #include "server/peer/testing/tcp_relay.h"
 #include "server/probe/node_prober.h"
@@ -100,16 +101,6 @@ TEST(ProbeMessagesTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(ParseProbeReply(BufferOf(reply), kNodes).error().code(), ErrorCode::kInvalidArgument);
 }
 
-// A transport of a node that answers: it has nobody to probe.
-class NobodyAnswers final : public probe::ProbeTransport {
- public:
-  void Probe(NodeRank, std::optional<NodeRank>, const probe::Gossip&, std::int64_t,
-             Done done) override {
-    done(Error(ErrorCode::kUnavailable, "nobody is there"));
-  }
-  void GiveUp(NodeRank) override {}
-};
-
 class ProbeOverGrpcTest : public testing::Test {
  protected:
   // The node that answers (rank 1 of 2) with a prober or without, and the one that asks (rank 0).
@@ -117,7 +108,7 @@ class ProbeOverGrpcTest : public testing::Test {
     auto made = PeerRig::Create({.serves = false});
     ASSERT_TRUE(made.has_value()) << made.error().ToString();
     rig_ = std::move(*made);
-    rig_->prober = has_prober ? &prober_ : nullptr;
+    rig_->prober = has_prober ? &lone_.prober() : nullptr;
     FOREBAY_EXPECT_OK(rig_->Serve());
     FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
   }
@@ -133,14 +124,7 @@ class ProbeOverGrpcTest : public testing::Test {
     return outcome->get_future().get();
   }
 
-  io::SteadyClock clock_;
-  plan::Membership nodes_{PeerRig::kNode, {{.rank = NodeRank(0), .weight = 1, .identity = 1},
-                                           {.rank = NodeRank(1), .weight = 1, .identity = 2}}};
-  NobodyAnswers nobody_;
-  probe::NodeProber prober_{{.transport = nobody_,
-                             .nodes = nodes_,
-                             .clock = clock_,
-                             .name = [](NodeRank) { return std::string("a node"); }}};
+  LoneProber lone_;
   std::unique_ptr<PeerRig> rig_;
 };
 
@@ -178,7 +162,7 @@ TEST_F(ProbeOverGrpcTest, ANodeOfAnotherLaunchIsRefused) {
   const auto answer = Probe({}, {.news = {{PeerRig::kNode, NodeState::kDead, 4}}});
   ASSERT_FALSE(answer.has_value());
   EXPECT_EQ(answer.error().code(), ErrorCode::kFailedPrecondition);
-  EXPECT_EQ(prober_.Hear(NodeRank(0), {}).incarnation, 0U) << "its news were not taken";
+  EXPECT_EQ(lone_.prober().Hear(NodeRank(0), {}).incarnation, 0U) << "its news were not taken";
 }
 
 TEST_F(ProbeOverGrpcTest, ANodeThatIsGoneOrUnknownDoesNotAnswer) {

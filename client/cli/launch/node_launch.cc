@@ -58,8 +58,8 @@ steady_clock::time_point InDrainTime() { return steady_clock::now() + kDrainPati
 // which must be in the foreground to read from the terminal.
 bool IsInForeground() { return isatty(STDIN_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp(); }
 
-// Other signals are passed on only: by SIGUSR1 and SIGUSR2 people and schedulers tell programs to
-// write a checkpoint, for example.
+// SIGUSR1 and SIGUSR2 are only passed on to the command: with them, people and schedulers tell
+// programs to write a checkpoint, for example.
 bool AsksForEnd(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
 
 bool IsJobsLastTime() {

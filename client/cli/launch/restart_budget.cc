@@ -11,7 +11,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause(100);
 constexpr milliseconds kPauseMax(30'000);
-// What has run for this long has not failed at once.
+// A daemon or command that has run for this long has not failed at once: the pause before its next
+// restart is the shortest one again.
 constexpr milliseconds kCalm(60'000);
 
 }  // namespace

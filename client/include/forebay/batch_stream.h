@@ -50,7 +50,7 @@ struct StreamStats {
   std::uint64_t first_batch_ns = 0;  // from Open to the first batch
   std::uint64_t reconnects = 0;      // connections made again
   std::uint64_t retries = 0;         // batches asked for again after an error of the daemon
-  // Of the batches, those that another node's daemon sent while the own one was gone.
+  // How many of the batches another node's daemon has sent, while this node's daemon was gone.
   std::uint64_t other_node_batches = 0;
 };
 

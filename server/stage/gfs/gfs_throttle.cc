@@ -48,6 +48,8 @@ GfsThrottle::Waiter GfsThrottle::WaiterOfThread(Cap cap) const {
   return waiter;
 }
 
+// Priorities are compared at each look, because a promotion may change them while threads wait.
+// Waits for bytes and for opens do not hold up each other.
 bool GfsThrottle::IsNext(const Waiter& waiter, std::uint64_t number) const {
   const auto value = [](const Waiter& of) {
     return of.priority == nullptr ? kCataloguePriority
@@ -59,6 +61,8 @@ bool GfsThrottle::IsNext(const Waiter& waiter, std::uint64_t number) const {
   });
 }
 
+// A waiter that is not next does not pass, although there may be enough for it: otherwise small
+// calls would keep a large one waiting for ever.
 bool GfsThrottle::MayPass(const Waiter& waiter, std::uint64_t number, double amount) {
   if (stopping_) return true;
   return IsNext(waiter, number) && share_->CanTake(waiter.cap, amount, clock_.NowNs());
@@ -71,12 +75,15 @@ void GfsThrottle::CountWait(Waiter& waiter, std::int64_t now_ns) {
 
 // Only for what is capped.
 Status GfsThrottle::AwaitTurn(Cap cap, double amount, GfsCalls::Call* under_way) {
+  // Of equal priority, the one that came first goes first.
   const std::uint64_t number = next_number_++;
   const Waiter arrived = WaiterOfThread(cap);
   if (!MayPass(arrived, number, amount)) {
     Waiter& waiter = waiters_.emplace(number, arrived).first->second;
+    // The GFS is not late with a call that has not been sent.
     if (under_way != nullptr) under_way->Hold();
     while (!MayPass(waiter, number, amount)) {
+      // The time until there is enough is known only to the one that is next.
       std::int64_t wait_ns = kLookNs;
       if (IsNext(waiter, number)) {
         wait_ns = std::clamp(share_->NsUntil(cap, amount, clock_.NowNs()), kShortestWaitNs,
@@ -90,7 +97,7 @@ Status GfsThrottle::AwaitTurn(Cap cap, double amount, GfsCalls::Call* under_way)
     const auto caller = callers_.find(waiter.thread);
     if (caller != callers_.end()) caller->second.waited_ns = now_ns - waiter.since_ns;
     waiters_.erase(number);
-    changed_.NotifyAll();
+    changed_.NotifyAll();  // another one is next now
   }
   if (!stopping_) return {};
   return Error(ErrorCode::kCancelled, "the daemon is shutting down");
@@ -104,6 +111,7 @@ Status GfsThrottle::Take(Cap cap, double amount, GfsCalls::Call* under_way) {
   return {};
 }
 
+// After Stop the caller finds out by its next Take, so the error is dropped here.
 void GfsThrottle::Await(Cap cap, double amount) {
   if (!IsCapped(cap)) return;
   const MutexLock lock(mutex_);
