@@ -79,7 +79,7 @@ void NodeProber::Ended(const Prober::Probe& probe, const Result<ProbeTransport::
   {
     const MutexLock lock(mutex_);
     if (answer.has_value()) {
-      prober_.Answered(probe, answer->gossip, answer->has_answered, NowMs());
+      probes = prober_.Answered(probe, answer->gossip, answer->has_answered, NowMs());
     } else {
       probes = prober_.Missed(probe, NowMs());
       // In a period of its own, with helpers, the protocol finds out whether the node is lost.
@@ -104,7 +104,7 @@ void NodeProber::Ended(const Prober::Probe& probe, const Result<ProbeTransport::
   if (is_back) log::Info("{} answers again", parts_.name(probe.to));
   // Some requests may have come to the connection only after the node was found dead.
   if (is_dead && !answer.has_value()) parts_.transport.GiveUp(probe.to);
-  for (Prober::Probe& helped : probes) Send(std::move(helped));
+  for (Prober::Probe& next : probes) Send(std::move(next));
 }
 
 Gossip NodeProber::Hear(NodeRank from, const Gossip& gossip) {

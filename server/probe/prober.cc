@@ -96,14 +96,18 @@ std::vector<Prober::Probe> Prober::BeginPeriod(std::int64_t now_ms) {
   return probes;
 }
 
-void Prober::Answered(const Probe& probe, const Gossip& answer, bool has_answered,
-                      std::int64_t now_ms) {
+std::vector<Prober::Probe> Prober::Answered(const Probe& probe, const Gossip& answer,
+                                            bool has_answered, std::int64_t now_ms) {
   if (probe.round == round_.number) {
     if (has_answered) round_.target.reset();
     if (!probe.target) missed_in_a_row_ = 0;
     if (probe.target && !has_answered) HelperFailed(now_ms);
   }
+  const std::uint64_t before = incarnation();
   Hear(probe.to, answer, now_ms);
+  // One refutation must do: a node that always says something new about this one gets no second.
+  if (incarnation() == before || probe.is_refutation) return {};
+  return {{.to = probe.to, .gossip = GossipFor(probe.to), .is_refutation = true}};
 }
 
 std::vector<Prober::Probe> Prober::Missed(const Probe& probe, std::int64_t now_ms) {

@@ -69,14 +69,19 @@ class Prober {
     // The number of the period. 0: nobody is suspected because the probe is missed.
     std::uint64_t round = 0;
     Gossip gossip = {};
+    bool is_refutation = false;  // as of Answered
   };
 
   // Begins a period, and chooses whom to probe. Call it once in each period_ms. If more than two
   // periods have passed since the last call, this process stood still, and suspected nodes get that
   // time in addition.
   std::vector<Probe> BeginPeriod(std::int64_t now_ms);
-  // The node answered in time. `has_answered` is that of ProbeTransport::Answer.
-  void Answered(const Probe& probe, const Gossip& answer, bool has_answered, std::int64_t now_ms);
+  // The node answered in time. `has_answered` is that of ProbeTransport::Answer. If the answer says
+  // that this node is suspected or dead, a probe is returned that tells the node at once that this
+  // is wrong. Without it, a node that was cut off would go on to take others for dead although they
+  // reach it again.
+  std::vector<Probe> Answered(const Probe& probe, const Gossip& answer, bool has_answered,
+                              std::int64_t now_ms);
   // No answer came in time. Returns probes that ask helpers, or nothing. It has no effect when the
   // period of the probe is over.
   std::vector<Probe> Missed(const Probe& probe, std::int64_t now_ms);

@@ -134,6 +134,23 @@ TEST_F(ProberTest, ANodeRefutesWhatIsSaidOfIt) {
   EXPECT_EQ(prober_.incarnation(), 1U);
 }
 
+TEST_F(ProberTest, AnAnswerThatCallsThisNodeDeadIsRefutedAtOnceAndOnce) {
+  const Prober::Probe probe = Next().at(0);
+  const Gossip wrong = {.news = {{NodeRank(0), NodeState::kDead, 4}}};
+  const std::vector<Prober::Probe> refutations = prober_.Answered(probe, wrong, true, now_ms_);
+  ASSERT_EQ(refutations.size(), 1U);
+  EXPECT_EQ(refutations[0].to, probe.to);
+  EXPECT_EQ(refutations[0].gossip.incarnation, 5U);
+  EXPECT_FALSE(refutations[0].target.has_value());
+  // A node that says so again and again gets no endless stream of probes.
+  const Gossip again = {.news = {{NodeRank(0), NodeState::kDead, 5}}};
+  EXPECT_TRUE(prober_.Answered(refutations[0], again, true, now_ms_).empty());
+  EXPECT_EQ(prober_.incarnation(), 6U);
+  // No answer to it makes nobody suspect that node.
+  EXPECT_TRUE(prober_.Missed(refutations[0], now_ms_).empty());
+  EXPECT_EQ(prober_.state(probe.to), NodeState::kAlive);
+}
+
 TEST_F(ProberTest, ANodeThatWasStartedAgainGoesBeyondItsFormerIncarnation) {
   prober_.Hear(NodeRank(3), {.news = {{NodeRank(0), NodeState::kAlive, 7}}}, now_ms_);
   EXPECT_EQ(prober_.incarnation(), 8U);

@@ -147,9 +147,14 @@ TEST_P(CutLinkTest, CostsTheShareOfTheNodeWhichIsUsedAgainLater) {
   EXPECT_LE(GfsBytesOfAll(), bound + bound / 50);
   EXPECT_GT(GfsBytesOfAll(), rig_.dataset_bytes()) << "the share of the node was read again";
 
+  // Node 2 takes the others for dead as well. While it does, it reads all that it needs by itself.
+  for (const std::uint32_t rank : others) {
+    EXPECT_TRUE(Eventually([this, rank] { return LogSays(2, rank, "counts as dead"); })) << rank;
+  }
   network_.Restore(2);
   for (const std::uint32_t rank : others) {
     EXPECT_TRUE(Eventually([this, rank] { return LogSays(rank, 2, "answers again"); })) << rank;
+    EXPECT_TRUE(Eventually([this, rank] { return LogSays(2, rank, "answers again"); })) << rank;
   }
   const std::uint64_t received = NodesSeenBy(0)[2].received_bytes();
   ExpectExact(ReadTogether(others, 2));

@@ -98,7 +98,10 @@ void SimulatedNodes::Send(std::size_t from, const Prober::Probe& probe) {
        [this, from, probe](const std::optional<Gossip>& answer, bool has_answered) {
          Prober& prober = *nodes_[from].prober;
          if (answer) {
-           prober.Answered(probe, *answer, has_answered, now_ms_);
+           for (const Prober::Probe& refutation :
+                prober.Answered(probe, *answer, has_answered, now_ms_)) {
+             Send(from, refutation);
+           }
          } else {
            for (const Prober::Probe& helped : prober.Missed(probe, now_ms_)) Send(from, helped);
          }
@@ -129,7 +132,12 @@ void SimulatedNodes::Call(std::size_t from, const Prober::Probe& probe, std::int
     Prober::Probe helped{.to = *probe.target, .gossip = other.GossipFor(*probe.target)};
     Call(to, helped, (settings_.period_ms - settings_.answer_ms) / 2,
          [this, to, helped, reply](const std::optional<Gossip>& heard_of, bool) {
-           if (heard_of) nodes_[to].prober->Answered(helped, *heard_of, true, now_ms_);
+           if (heard_of) {
+             for (const Prober::Probe& refutation :
+                  nodes_[to].prober->Answered(helped, *heard_of, true, now_ms_)) {
+               Send(to, refutation);
+             }
+           }
            NoteChanges(to);
            reply(heard_of.has_value());
          });
