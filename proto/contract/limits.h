@@ -135,6 +135,7 @@ inline constexpr std::size_t kPeerCallsMax = 1024;           // that a node answ
                                                    // further ones are refused, and made again
 inline constexpr std::uint64_t kPeerWrongMax = 16;           // answers of a node with wrong bytes;
                                                    // then it is asked for nothing more
+inline constexpr std::size_t kPeerSlowMax = 16;              // slow nodes that a request names
 inline constexpr std::uint32_t kPeerExtentThreads = 4;       // of a node, which answer for extents
 inline constexpr std::uint64_t kPeerExtentMemoryBytes = 4 * kExtentBytesMax;  // images on their way
                                                              // to other nodes; beyond, they wait

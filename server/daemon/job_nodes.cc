@@ -368,6 +368,9 @@ Status JobNodes::UseNodes(NodeRank self) {
 
 Status JobNodes::Serve(const peer::PeerServerParts& parts) {
   peer::PeerServerParts with_nodes = parts;
+  if (peers_) {
+    with_nodes.hear_slow = [this](std::span<const NodeRank> nodes) { peers_->HearSlow(nodes); };
+  }
   with_nodes.prober = prober_.get();
   with_nodes.has_returned = has_returned_;
   with_nodes.leave = [this](NodeRank node, std::int64_t time_ms) {

@@ -242,6 +242,7 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request,
                          .dataset = request->dataset->hash(),
                          .catalog_fingerprint = request->dataset->catalog()->fingerprint(),
                          .rebuilds = request->dataset->rebuilds()};
+  const std::vector<NodeRank> slow = watch_ ? watch_->SlowNodes() : std::vector<NodeRank>();
   // The link lets as many begin as there is room for; the others wait in this order.
   for (CallRows& call : calls) {
     (*link)->Start(std::make_shared<RowsCall>(
@@ -250,7 +251,8 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request,
                              .rows = std::move(call.rows),
                              .need = request->reader.need,
                              .place = request->reader.place,
-                             .from = self_},
+                             .from = self_,
+                             .slow_nodes = slow},
                    .bytes = call.bytes,
                    .deadline_ns = request->deadline_ns,
                    .unwanted = request->reader.unwanted,

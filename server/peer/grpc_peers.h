@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -67,6 +68,8 @@ class GrpcPeers final : public stage::ExtentSource,
   void Stop();
   // Watches the requests from now on (LinkWatch), until Stop. At most once.
   void Watch(const LinkWatchParts& parts);
+  // Another node has found these slow (LinkWatch::HearSlow). Call it after Watch.
+  void HearSlow(std::span<const NodeRank> nodes) { watch_->HearSlow(nodes); }
 
   // Blocks for limits::kPeerExtentDeadlineMs at most, and while `allocate` does.
   Result<stage::SuppliedExtent> Read(const stage::ExtentRequest& request,

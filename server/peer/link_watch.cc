@@ -28,6 +28,9 @@ constexpr std::int64_t kRestMaxNs = 64'000 * kNsPerMs;
 constexpr double kKeepsUpPart = 0.25;
 // A node is slow if it brings less than this. SSDs of a few times less speed than memory are not.
 constexpr double kSlowPart = 0.2;
+constexpr double kKnownAsSlowPart = 0.5;
+// What another node has said counts for so long. It says so again with each request for rows.
+constexpr std::int64_t kHeardNs = 5'000 * kNsPerMs;
 constexpr double kNewRateWeight = 0.25;  // of a new measurement in the mean
 // A node that is slow is found only by asking it, so it rests for longer at once.
 constexpr std::int64_t kSlowRestMinNs = 32'000 * kNsPerMs;
@@ -91,8 +94,8 @@ void LinkWatch::NoteRate(Node& node, const LinkState& before, std::int64_t elaps
     node.keeps_up = rate >= kKeepsUpPart * usual_rate_;
   }
   const bool was_always_asked = 10 * static_cast<std::int64_t>(busy_ns) >= 9 * elapsed_ns;
-  const bool is_slow = was_always_asked && node.rate < kSlowPart * usual_rate_;
-  node.slow_ns = is_slow ? node.slow_ns + elapsed_ns : 0;
+  const double slow_rate = (IsKnownAsSlow(node) ? kKnownAsSlowPart : kSlowPart) * usual_rate_;
+  node.slow_ns = was_always_asked && node.rate < slow_rate ? node.slow_ns + elapsed_ns : 0;
 }
 
 bool LinkWatch::HasRestedLately(const Node& node) const {
@@ -101,9 +104,19 @@ bool LinkWatch::HasRestedLately(const Node& node) const {
 }
 
 // A node that has rested lately needs less to be found slow again, so it costs little to try it.
-bool LinkWatch::IsSlow(const Node& node) const {
-  const std::int64_t after_ms = HasRestedLately(node) ? parts_.late_ms / 4 : parts_.late_ms;
-  return parts_.late_ms > 0 && node.slow_ns > after_ms * kNsPerMs;
+bool LinkWatch::WasHeardOf(const Node& node) const {
+  return node.heard_slow_ns != 0 && last_look_ns_ - node.heard_slow_ns < kHeardNs;
+}
+
+bool LinkWatch::IsKnownAsSlow(const Node& node) const {
+  return WasHeardOf(node) || (node.has_rested_as_slow && HasRestedLately(node)) ||
+         4 * node.slow_ns > parts_.late_ms * kNsPerMs;
+}
+
+std::int64_t LinkWatch::SlowAfterNs(const Node& node) const {
+  if (parts_.late_ms == 0) return std::numeric_limits<std::int64_t>::max();
+  const bool was_found = HasRestedLately(node) || WasHeardOf(node);
+  return (was_found ? parts_.late_ms / 4 : parts_.late_ms) * kNsPerMs;
 }
 
 // Whether it is rather this node than `late` that has a broken link: another node that is used is
@@ -122,6 +135,7 @@ void LinkWatch::Look() {
   const std::int64_t now_ns = parts_.clock.NowNs();
   const std::int64_t elapsed_ns = std::min(now_ns - last_look_ns_, 2 * period_ns());
   last_look_ns_ = now_ns;
+  TakeHeard();
   bool is_any_busy = false;
   for (Node& node : nodes_) {
     const LinkState before = node.state;
@@ -131,6 +145,7 @@ void LinkWatch::Look() {
     is_any_busy = is_any_busy || node.state.busy_ns > before.busy_ns;
     if (node.state.wrong >= limits::kPeerWrongMax) LeaveOut(node);
   }
+  TellSlow();
   if (!is_any_busy) return;
   // The faster one of two, so that the slow one of two other nodes is found.
   usual_rate_ =
@@ -145,14 +160,51 @@ void LinkWatch::Look() {
     const std::string why = fmt::format("nothing has come from it for {:.1f} s (nodes.late_ms)",
                                         Seconds(after_ns));
     LetRest(*node, "late", kRestMinNs, why);
+    node->has_rested_as_slow = false;
     node->watched.link->EndLate(after_ns, why);
   }
+  LetSlowRest();
+}
+
+void LinkWatch::TakeHeard() {
+  const MutexLock lock(news_mutex_);
   for (Node& node : nodes_) {
-    if (!IsSlow(node)) continue;
+    if (std::ranges::count(heard_, node.watched.rank) > 0) node.heard_slow_ns = last_look_ns_;
+  }
+  heard_.clear();
+}
+
+void LinkWatch::HearSlow(std::span<const NodeRank> nodes) {
+  const MutexLock lock(news_mutex_);
+  for (const NodeRank node : nodes) {
+    const bool is_new = std::ranges::count(heard_, node) == 0;
+    if (is_new && heard_.size() < nodes_.size()) heard_.push_back(node);
+  }
+}
+
+std::vector<NodeRank> LinkWatch::SlowNodes() const {
+  const MutexLock lock(news_mutex_);
+  return slow_nodes_;
+}
+
+void LinkWatch::TellSlow() {
+  std::vector<NodeRank> slow;
+  for (const Node& node : nodes_) {
+    const bool rests = node.has_rested_as_slow && last_look_ns_ < node.rested_until_ns;
+    if (rests && slow.size() < limits::kPeerSlowMax) slow.push_back(node.watched.rank);
+  }
+  const MutexLock lock(news_mutex_);
+  slow_nodes_ = std::move(slow);
+}
+
+void LinkWatch::LetSlowRest() {
+  for (Node& node : nodes_) {
+    if (node.slow_ns <= SlowAfterNs(node)) continue;
     const std::string why =
         fmt::format("it brings {:.1f} MB/s while it is asked, and most nodes {:.1f} MB/s or more",
                     1e3 * node.rate, 1e3 * usual_rate_);
     LetRest(node, "slow", kSlowRestMinNs, why);
+    node.has_rested_as_slow = true;
     // What it sends already may come.
     node.watched.link->EndLate(std::numeric_limits<std::int64_t>::max(), why);
   }

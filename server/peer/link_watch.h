@@ -6,7 +6,10 @@
 // it for long.
 //
 // A node is slow if requests to it have been under way for all of nodes.late_ms, and it has brought
-// less than a fifth of the bytes per second of request that most nodes bring.
+// less than a fifth of the bytes per second of request that most nodes bring. Once that was so for
+// a quarter of that time, or if another node says that it is slow, less than half of them is
+// enough: what other nodes do not ask it for any more makes it faster for the last one that waits
+// for it. Nodes say so with their requests for rows, to the nodes that they exchange samples with.
 //
 // This is hedging in which the second request takes the place of the first one, because both would
 // write to the same memory. A request is late if nothing has come for nodes.late_ms, and for four
@@ -18,6 +21,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -44,7 +48,7 @@ struct LinkWatchParts {
   std::int64_t late_ms = 0;                   // 0: no request is ever late
 };
 
-// Look and Run are called by one thread.
+// Look and Run are called by one thread, the other functions by any.
 class LinkWatch {
  public:
   LinkWatch(const LinkWatchParts& parts, const std::vector<WatchedNode>& nodes);
@@ -53,6 +57,11 @@ class LinkWatch {
   void Look();
   // Calls Look until `stop` is requested.
   void Run(const std::stop_token& stop);
+
+  // The nodes that this one has found slow, and does without now; limits::kPeerSlowMax at most.
+  std::vector<NodeRank> SlowNodes() const;
+  // Another node has found these slow.
+  void HearSlow(std::span<const NodeRank> nodes);
 
   // A tenth of late_ms, so a late request ends at most two tenths later.
   std::int64_t period_ns() const;
@@ -67,6 +76,8 @@ class LinkWatch {
     std::int64_t slow_ns = 0;   // for which it has been slow
     std::int64_t idle_ns = 0;   // since its last answer
     std::int64_t rest_ns = 0;   // the last one
+    bool has_rested_as_slow = false;  // the last time
+    std::int64_t heard_slow_ns = 0;   // when another node has said so last; 0: never
     std::int64_t rested_until_ns = 0;
     bool is_known_as_wrong = false;  // it has sent wrong bytes often enough
     bool is_left_out = false;        // because of that, for good
@@ -76,9 +87,14 @@ class LinkWatch {
   bool MayBeCutOff(const Node& late, std::int64_t after_ns) const;
   void LeaveOut(Node& node);
   bool HasRestedLately(const Node& node) const;
-  bool IsSlow(const Node& node) const;
+  std::int64_t SlowAfterNs(const Node& node) const;
   // `finding`: "late" or "slow".
   void LetRest(Node& node, const char* finding, std::int64_t rest_min_ns, const std::string& why);
+  void LetSlowRest();
+  void TakeHeard();
+  void TellSlow();
+  bool WasHeardOf(const Node& node) const;
+  bool IsKnownAsSlow(const Node& node) const;
 
   const LinkWatchParts parts_;
   std::vector<Node> nodes_;
@@ -87,6 +103,9 @@ class LinkWatch {
   bool has_left_out_ = false;
   Mutex mutex_;  // of the pause only
   StoppableCondVar pause_;
+  mutable Mutex news_mutex_;
+  std::vector<NodeRank> slow_nodes_ FOREBAY_GUARDED_BY(news_mutex_);  // as of SlowNodes
+  std::vector<NodeRank> heard_ FOREBAY_GUARDED_BY(news_mutex_);       // since the last look
 };
 
 }  // namespace forebay::peer

@@ -253,6 +253,85 @@ TEST_F(LinkWatchTest, ANodeWithAnEighthOfTheUsualSpeedRests) {
   EXPECT_THAT(link(1).ended, IsEmpty());
 }
 
+// Other nodes find a slow node before this one does, and all of its speed is left for this one.
+class LinkWatchOfSlowTest : public LinkWatchTest {
+ protected:
+  void PassWithSpeed(std::uint64_t bytes, std::int64_t ms) {
+    for (; ms > 0; ms -= 200) {
+      for (const std::uint32_t rank : {1U, 2U, 3U}) {
+        link(rank).Answer();
+        link(rank).Ask();
+        link(rank).bytes_each_look = rank == 2 ? bytes : 4'000;
+      }
+      Pass(200);
+    }
+  }
+};
+
+TEST_F(LinkWatchOfSlowTest, ANodeThatWasSlowNeedsHalfTheUsualSpeed) {
+  PassWithSpeed(500, kLateAfterMs - 800);
+  PassWithSpeed(1'800, 1'200);
+  EXPECT_FALSE(Uses(2));
+  EndRest(2);
+  PassWithSpeed(1'800, 800);
+  EXPECT_FALSE(Uses(2)) << "the same after a rest";
+  EndRest(2);
+  PassWithSpeed(4'000, 20'000);
+  EXPECT_TRUE(Uses(2));
+}
+
+TEST_F(LinkWatchOfSlowTest, ANodeThatAnotherOneFoundSlowNeedsHalfTheUsualSpeed) {
+  const auto hear = [this](std::vector<NodeRank> slow) {
+    for (int i = 0; i < 5; ++i) {
+      watch_->HearSlow(slow);
+      PassWithSpeed(1'800, 200);
+    }
+  };
+  PassWithSpeed(1'800, 4'000);
+  hear({NodeRank(0), NodeRank(99)});  // this node, and one that there is not
+  EXPECT_TRUE(Uses(2));
+  EXPECT_THAT(watch_->SlowNodes(), IsEmpty());
+  hear({NodeRank(2), NodeRank(3)});
+  EXPECT_FALSE(Uses(2));
+  EXPECT_TRUE(Uses(3)) << "it has the usual speed";
+  EXPECT_THAT(watch_->SlowNodes(), ElementsAre(NodeRank(2)));
+  EndRest(2);
+  Pass(200);
+  EXPECT_THAT(watch_->SlowNodes(), IsEmpty());
+}
+
+TEST_F(LinkWatchOfSlowTest, WhatAnotherNodeHasSaidIsForgotten) {
+  const NodeRank slow[] = {NodeRank(2)};
+  watch_->HearSlow(slow);
+  PassWithSpeed(4'000, 6'000);
+  PassWithSpeed(1'800, 20'000);
+  EXPECT_TRUE(Uses(2));
+}
+
+TEST_F(LinkWatchOfSlowTest, ANodeThatIsLateIsNotNamedAsSlow) {
+  link(2).Ask();
+  Pass(kLateAfterMs + 400);
+  ASSERT_FALSE(Uses(2));
+  EXPECT_THAT(watch_->SlowNodes(), IsEmpty());
+}
+
+TEST_F(LinkWatchOfSlowTest, ANodeThatWasSlowForAMomentNeedsAFifth) {
+  PassWithSpeed(4'000, 2'000);
+  PassWithSpeed(400, 1'800);  // after the first eight looks of these, the mean is below a fifth
+  PassWithSpeed(1'800, 20'000);
+  EXPECT_TRUE(Uses(2));
+}
+
+TEST_F(LinkWatchOfSlowTest, ANodeThatWasLateNeedsAFifth) {
+  link(2).Ask();
+  Pass(kLateAfterMs + 400);
+  ASSERT_FALSE(Uses(2));
+  EndRest(2);
+  PassWithSpeed(4'000, 400);
+  PassWithSpeed(1'800, 10'000);
+  EXPECT_TRUE(Uses(2));
+}
+
 TEST_F(LinkWatchTest, ASlowNodeThatIsNotAskedAllTheTimeHoldsNobodyUp) {
   for (int i = 0; i < 100; ++i) {
     for (const std::uint32_t rank : {1U, 2U, 3U}) {

@@ -131,7 +131,8 @@ TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
       .request = head,
       .rows = {},
       .need = fetch::Need::kRuns,
-      .place = {.order = 4, .rank = 5, .ranks = 6, .epoch = EpochId(7), .position = 1ULL << 40}};
+      .place = {.order = 4, .rank = 5, .ranks = 6, .epoch = EpochId(7), .position = 1ULL << 40},
+      .slow_nodes = {NodeRank(9), NodeRank(0)}};
   for (std::uint64_t i = 0; i < limits::kPeerRowsMax; ++i) {
     rows.rows.push_back({.sample = SampleId(i << 38), .field = FieldId(3), .memory = {}});
   }
@@ -143,6 +144,7 @@ TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
   EXPECT_EQ(read->request.rebuilds, 12U);
   EXPECT_EQ(read->need, fetch::Need::kRuns);
   EXPECT_EQ(read->place, rows.place);
+  EXPECT_EQ(read->slow_nodes, rows.slow_nodes);
   ASSERT_EQ(read->rows.size(), rows.rows.size());
   EXPECT_EQ(read->rows.back().sample, rows.rows.back().sample);
   EXPECT_EQ(read->rows.back().field, FieldId(3));
@@ -198,6 +200,10 @@ TEST(PeerRequestsTest, RequestsBeyondTheLimitsAreRefused) {
   EXPECT_EQ(ParseRowsAsked(BufferOf(request.SerializeAsString())).error().code(),
             ErrorCode::kInvalidArgument)
       << "more fields than samples";
+  request.mutable_fields()->RemoveLast();
+  request.mutable_slow_nodes()->Resize(static_cast<int>(limits::kPeerSlowMax) + 1, 1);
+  EXPECT_EQ(ParseRowsAsked(BufferOf(request.SerializeAsString())).error().code(),
+            ErrorCode::kResourceExhausted);
   EXPECT_EQ(ParseRowsAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(ParseExtentAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(ParsePartAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);

@@ -53,6 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     // A place in no order is not sent.
     FOREBAY_CHECK(rows->place.order == 0 || again->place == rows->place);
     FOREBAY_CHECK(again->rows.size() == rows->rows.size());
+    FOREBAY_CHECK(again->slow_nodes == rows->slow_nodes);
     FOREBAY_CHECK(again->payload_tag == rows->payload_tag && again->from == rows->from);
     for (std::size_t i = 0; i < rows->rows.size(); ++i) {
       FOREBAY_CHECK(again->rows[i].sample == rows->rows[i].sample);

@@ -174,6 +174,7 @@ grpc::ByteBuffer WriteRequest(const RowsAsked& asked) {
   // Without a carrier the tag is 0, which protobuf does not send, and the node is not looked at.
   message.set_payload_tag(asked.payload_tag);
   message.set_node(asked.from.value());
+  for (const NodeRank node : asked.slow_nodes) message.add_slow_nodes(node.value());
   return ToBuffer(message);
 }
 
@@ -234,6 +235,11 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
                  fmt::format("{} samples and {} fields are asked for; each row has one of both",
                              count, message.fields_size()));
   }
+  if (static_cast<std::size_t>(message.slow_nodes_size()) > limits::kPeerSlowMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("{} slow nodes are named in one call, at most {} are possible",
+                             message.slow_nodes_size(), limits::kPeerSlowMax));
+  }
   const bool has_chunks = message.chunks_size() > 0;
   if (has_chunks && message.chunks_size() != message.samples_size()) {
     return Error(ErrorCode::kInvalidArgument,
@@ -251,6 +257,9 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
                             .position = message.place().position()},
                   .payload_tag = message.payload_tag(),
                   .from = NodeRank(message.node())};
+  for (const std::uint32_t node : message.slow_nodes()) {
+    asked.slow_nodes.push_back(NodeRank(node));
+  }
   asked.rows.reserve(count);
   // The node that answers needs no memory for the rows: it sends them from where they lie.
   for (int i = 0; i < message.samples_size(); ++i) {

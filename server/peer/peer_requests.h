@@ -40,6 +40,7 @@ struct RowsAsked {
   // not.
   std::uint32_t payload_tag = 0;
   NodeRank from = NodeRank(0);
+  std::vector<NodeRank> slow_nodes = {};  // limits::kPeerSlowMax at most (LinkWatch::SlowNodes)
 };
 
 struct ExtentAsked {
@@ -96,8 +97,8 @@ grpc::ByteBuffer WriteRequest(const LeaveAsked& asked);
 // The request that is parsed to StatsAsked.
 grpc::ByteBuffer WriteStatsRequest(const PeerRequest& request, std::span<const std::string> paths);
 
-// kInvalidArgument: the message is no such request. kResourceExhausted: there are too many rows or
-// first reads. kDataLoss: the first reads, or the paths, were altered on their way.
+// kInvalidArgument: the message is no such request. kResourceExhausted: there are too many rows,
+// slow nodes or first reads. kDataLoss: the first reads, or the paths, were altered on their way.
 Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& message);
 Result<ExtentAsked> ParseExtentAsked(const grpc::ByteBuffer& message);
 Result<FirstReadsGiven> ParseFirstReadsGiven(const grpc::ByteBuffer& message);

@@ -403,6 +403,7 @@ void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,
   if (!dataset.has_value()) return call.stream->End(dataset.error());
   const PeerServerParts& parts = serving.load()->parts;
   if (parts.note_place && asked->place.order != 0) parts.note_place(**dataset, asked->place);
+  if (parts.hear_slow && !asked->slow_nodes.empty()) parts.hear_slow(asked->slow_nodes);
   rows.Answer(parts.rows, parts.carrier, **dataset, std::move(*asked), call);
 }
 

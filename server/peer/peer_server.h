@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
+#include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 #include "server/fetch/local_rows.h"
 #include "server/io/io_backend.h"
@@ -46,6 +48,9 @@ struct PeerServerParts {
   std::function<NodeReport()> report = nullptr;  // for Ping; null: nothing is reported
   // Told where readers of other nodes are in their orders; null: nobody wants to know.
   std::function<void(const stage::Dataset&, const fetch::ReaderPlace&)> note_place = nullptr;
+  // Told which nodes the node that asks has found slow, ranks of any value; null: nobody wants to
+  // know.
+  std::function<void(std::span<const NodeRank>)> hear_slow = nullptr;
   // Takes the news of probes and answers them. Null: a probe is answered that this node does not
   // serve yet.
   probe::NodeProber* prober = nullptr;

@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -477,6 +478,26 @@ TEST_F(ListeningNodeTest, RowsThatAreAskedForEarlyComeOnceTheNodeServes) {
   FOREBAY_EXPECT_OK(rig_->Serve());
   FOREBAY_EXPECT_OK(rows.outcome.get());
   EXPECT_TRUE(rig_->AreRight(rows));
+}
+
+TEST_F(ListeningNodeTest, ARequestForRowsSaysWhichNodesAreSlow) {
+  std::vector<NodeRank> heard;
+  rig_->hear_slow = [&heard](std::span<const NodeRank> nodes) {
+    heard.insert(heard.end(), nodes.begin(), nodes.end());
+  };
+  FOREBAY_EXPECT_OK(rig_->Serve());
+  RowsAsked asked{.request = {.identity = DigestOf(PeerRig::AskingIdentity()),
+                              .dataset = rig_->dataset().hash(),
+                              .catalog_fingerprint = rig_->dataset().catalog()->fingerprint()},
+                  .rows = {{.sample = SampleId(1), .field = FieldId(0), .memory = {}}},
+                  .slow_nodes = {NodeRank(7), NodeRank(2)}};
+  const auto channel = grpc::CreateChannel(rig_->address(), grpc::InsecureChannelCredentials());
+  EXPECT_TRUE(RawCall(channel, "Samples", WriteRequest(asked)).Await().ok());
+  EXPECT_THAT(heard, ::testing::ElementsAre(NodeRank(7), NodeRank(2)));
+  // One of another launch is not believed.
+  asked.request.identity += 1;
+  EXPECT_FALSE(RawCall(channel, "Samples", WriteRequest(asked)).Await().ok());
+  EXPECT_EQ(heard.size(), 2U);
 }
 
 // From a node that has said Hello to the daemon whose place this one takes.

@@ -48,6 +48,7 @@ PeerServerParts PeerRig::parts() {
           },
           .backend = rig_.backend(),
           .report = [] { return NodeReport{.samples = kReportedSamples}; },
+          .hear_slow = hear_slow,
           .prober = prober,
           .throttle = throttle,
           .leave = leave,

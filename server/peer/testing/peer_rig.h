@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -74,6 +75,7 @@ class PeerRig {
   probe::NodeProber* prober = nullptr;
   stage::GfsThrottle* throttle = nullptr;
   std::function<Result<bool>(NodeRank, std::int64_t)> leave = nullptr;
+  std::function<void(std::span<const NodeRank>)> hear_slow = nullptr;
 
   const std::string& address() const { return server_->address(); }
   GrpcPeers& peers() { return *peers_; }
