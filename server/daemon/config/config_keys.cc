@@ -334,9 +334,9 @@ std::vector<ConfigKey> StageKeys() {
        "size.",
        ByteCount(&Config::stage_request, kRequestBounds)},
       {"stage.job_bytes_per_second", "0",
-       "Most bytes that all nodes of the job together read from the GFS in a second, such as 5GB; "
-       "0: no cap. Each node has an equal share, and nodes lend each other what they do not need. "
-       "Must be the same on all nodes.",
+       "Most bytes that all nodes of the job together read from the GFS in a second, such as 5GB, "
+       "at least 1MB; 0: no cap. Each node has an equal share, and nodes lend each other what they "
+       "do not need. Must be the same on all nodes.",
        ByteCount(&Config::stage_job_bytes_per_second, kCapBounds)},
       {"stage.job_opens_per_second", "0",
        "Most files that all nodes of the job together open on the GFS in a second, with the sizes "
