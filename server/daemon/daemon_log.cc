@@ -87,6 +87,13 @@ std::optional<std::uint64_t> TakeTurn(const char* file, int line) {
   return std::exchange(entry->second.unsaid, 0);
 }
 
+// What a user can do about an error of gRPC, whose own text names a function of OpenSSL only.
+const char* RemedyFor(const char* message) {
+  if (std::strstr(message, "certificate verify failed") == nullptr) return "";
+  return "; if it is a node of this job: peer.secret must be the same on all nodes, and their "
+         "clocks must differ by less than a day";
+}
+
 // gRPC writes to stderr in a format of its own, which a reader of a JSON log could not parse.
 void LogOfGrpc(gpr_log_func_args* said) {
   const auto level = said->severity == GPR_LOG_SEVERITY_ERROR  ? spdlog::level::err
@@ -95,8 +102,8 @@ void LogOfGrpc(gpr_log_func_args* said) {
   const std::optional<std::uint64_t> unsaid = TakeTurn(said->file, said->line);
   if (!unsaid) return;
   const char* const slash = std::strrchr(said->file, '/');
-  spdlog::log(level, "gRPC: {} ({}:{}){}", said->message,
-              slash != nullptr ? slash + 1 : said->file, said->line,
+  spdlog::log(level, "gRPC: {} ({}:{}){}{}", said->message,
+              slash != nullptr ? slash + 1 : said->file, said->line, RemedyFor(said->message),
               *unsaid == 0 ? "" : fmt::format("; {} more like this since the last one", *unsaid));
 }
 

@@ -420,8 +420,8 @@ Status JobNodes::AwaitNodes() {
       return Error(ErrorCode::kDeadlineExceeded,
                    fmt::format("{} of the {} nodes that {} lists did not answer within {} s "
                                "(nodes.rendezvous_timeout_s); the first of them is {} at {}; "
-                               "peer.secret must be the same on all nodes, or none; the last "
-                               "error: {}",
+                               "peer.secret must be the same on all nodes, or none, and with one, "
+                               "their clocks must differ by less than a day; the last error: {}",
                                missing.size(), nodes_.size(), launch_.choice.path,
                                parts_.config.nodes_rendezvous_timeout_s, first.Text(),
                                first.address.Text(), answers->last_error));

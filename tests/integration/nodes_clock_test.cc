@@ -1,0 +1,145 @@
+// Daemons of a job whose wall clocks are wrong, or jump while the job runs. Daemons measure times
+// by the monotonic clock. The wall clock is for certificates, whose time must be valid, and for the
+// log. libfaketime (Debian: libfaketime), which is loaded before the other libraries of a daemon,
+// gives it the wrong clock.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/integration/nodes_fixture.h"
+
+namespace forebay::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Empty: it is not installed.
+std::string FaketimePath() {
+  std::error_code unused;
+  for (const auto& folder : std::filesystem::directory_iterator("/usr/lib", unused)) {
+    const std::filesystem::path path = folder.path() / "faketime/libfaketimeMT.so.1";
+    if (std::filesystem::exists(path, unused)) return path;
+  }
+  return "";
+}
+
+// The variables of the environment are those of daemons that start as long as it exists.
+class Environment {
+ public:
+  explicit Environment(const std::map<std::string, std::string>& variables)
+      : variables_(variables) {
+    for (const auto& [name, value] : variables_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Environment() {
+    for (const auto& [name, value] : variables_) unsetenv(name.c_str());
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const std::map<std::string, std::string> variables_;
+};
+
+class NodesClockTest : public NodesTest {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "a sanitizer must be loaded before all other libraries";
+#endif
+    if (!library_.empty()) return;
+    // Where CI is set these tests have to run: the package is there.
+    if (std::getenv("CI") != nullptr) FAIL() << "Debian's package libfaketime is missing";
+    GTEST_SKIP() << "Debian's package libfaketime is missing";
+  }
+  std::unique_ptr<DaemonProcess> StartNode(std::uint32_t rank,
+                                           const std::vector<std::string>& more) override {
+    const std::string secret = rig_.folder() + "/secret";
+    if (!std::filesystem::exists(secret)) {
+      std::ofstream(secret) << std::string(32, 's');
+      std::filesystem::permissions(secret, std::filesystem::perms::owner_read |
+                                               std::filesystem::perms::owner_write);
+    }
+    std::vector<std::string> options = {"--set", "peer.secret=file:" + secret};
+    options.insert(options.end(), more.begin(), more.end());
+    if (!std::filesystem::exists(ClockPath(rank))) return rig_.StartNode(rank, kNodes, options);
+    const Environment wrong_clock({{"LD_PRELOAD", library_},
+                                   {"FAKETIME_TIMESTAMP_FILE", ClockPath(rank)},
+                                   {"FAKETIME_CACHE_DURATION", "1"},
+                                   {"FAKETIME_DONT_FAKE_MONOTONIC", "1"}});
+    return rig_.StartNode(rank, kNodes, options);
+  }
+  // The wall clock of the node differs from the real one by that, such as "-20h". The daemon sees
+  // it within a second.
+  void SetClock(std::uint32_t rank, const std::string& offset) {
+    const std::string next = ClockPath(rank) + ".next";
+    std::ofstream(next) << offset << '\n';
+    std::filesystem::rename(next, ClockPath(rank));
+  }
+  std::string ClockPath(std::uint32_t rank) const {
+    return rig_.folder() + "/clock" + std::to_string(rank);
+  }
+  // The hour at which the last line of its log was written, such as "2026-11-29T21".
+  std::string LastHour(std::uint32_t rank) const {
+    const std::string log = ReadText(rig_.node_log(rank));
+    const std::size_t end_of_last = log.rfind('\n', log.size() - 2);
+    return log.substr(end_of_last == std::string::npos ? 0 : end_of_last + 1, 13);
+  }
+
+  const std::string library_ = FaketimePath();
+};
+
+TEST_F(NodesClockTest, ClocksThatJumpWhileTheJobRunsChangeNothing) {
+  for (const std::uint32_t rank : {1U, 2U}) SetClock(rank, "+0s");
+  StartAll();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  AwaitStagedEverywhere();
+  const auto jump = [this](std::uint64_t batches) {
+    if (batches != steps_ / 4) return;
+    SetClock(1, "+40d");
+    SetClock(2, "-20h");
+  };
+  ExpectExact(ReadTogether({0, 1, 2, 3}, {.epoch = 1, .after_batch = jump}));
+  // The daemons do see these clocks: the lines of their logs have that time.
+  for (const std::uint32_t rank : {1U, 2U}) {
+    EXPECT_TRUE(Eventually([&] {
+      static_cast<void>(ReadTogether({0, 1, 2, 3}, {.epoch = 2, .end_step = 1}));  // logs lines
+      return LastHour(rank) != LastHour(0);
+    })) << rank;
+  }
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 2));
+  EXPECT_EQ(GfsBytesOfAll(), rig_.dataset_bytes());
+  for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) {
+    EXPECT_THAT(ReadText(rig_.node_log(rank)), Not(HasSubstr("counts as dead")));
+  }
+  // New connections between clocks that differ by weeks.
+  daemons_[3]->Kill();
+  daemons_[3] = StartNode(3, {});
+  ASSERT_FALSE(daemons_[3]->ready_line().empty()) << ReadText(rig_.node_log(3));
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 3));
+  for (const v1::NodeStatus& node : NodesSeenBy(3)) EXPECT_TRUE(node.answers()) << node.error();
+}
+
+// A certificate is valid from a day before the start of the daemon that has made it. A node that
+// takes it for one of the future can talk to nobody, and the others go on without it.
+TEST_F(NodesClockTest, ANodeWhoseClockIsDaysBehindGoesOnByItselfAndSaysWhy) {
+  SetClock(2, "-3d");
+  StartAll();
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+  EXPECT_TRUE(Eventually([this] {
+    return ReadText(rig_.node_log(2)).find("clocks must differ by less than a day") !=
+           std::string::npos;
+  })) << ReadText(rig_.node_log(2));
+  EXPECT_FALSE(NodesSeenBy(0)[2].answers());
+  EXPECT_TRUE(NodesSeenBy(0)[3].answers());
+}
+
+}  // namespace
+}  // namespace forebay::integration
