@@ -58,7 +58,7 @@ void Membership::Rest(NodeRank node, std::int64_t until_ns) {
 }
 
 bool Membership::IsResting(NodeRank node, std::int64_t now_ns) const {
-  return now_ns < rests_until_ns_[IndexOf(node)].load();
+  return now_ns < RestEnd(IndexOf(node));
 }
 
 void Membership::SetLeaves(NodeRank node, bool leaves) {
@@ -98,6 +98,22 @@ std::optional<NodeRank> Membership::FirstBefore(std::uint64_t group_key,
     }
   }
   return std::nullopt;
+}
+
+bool Membership::TakesOver(std::uint64_t group_key, std::int64_t now_ns) const {
+  bool can_get_it = false;
+  OwnerTree::Ranking ranking = owners_.RankingOf(group_key);
+  while (const auto next = ranking.Next()) {
+    if (*next == self_) break;
+    const std::int64_t rest_end_ns = RestEnd(*next);
+    const bool comes_back = now_ns < rest_end_ns && rest_end_ns != kForEver;
+    if (LeavesAt(*next)) {
+      can_get_it = can_get_it || LivesAt(*next);
+    } else if (LivesAt(*next) || comes_back) {
+      return false;
+    }
+  }
+  return can_get_it;
 }
 
 std::optional<NodeRank> Membership::NextSubstitute(std::uint64_t group_key,

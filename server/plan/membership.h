@@ -42,6 +42,7 @@ class Membership {
   void Rest(NodeRank node, std::int64_t until_ns);
   static constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
   bool IsResting(NodeRank node, std::int64_t now_ns) const;
+  bool RestsForEver(NodeRank node) const { return RestEnd(IndexOf(node)) == kForEver; }
   // Whether `node` leaves the job: it still answers, but the nodes after it in the rankings take
   // its place already, and get from it what it has (FirstSource). No effect for this node itself.
   void SetLeaves(NodeRank node, bool leaves);
@@ -74,6 +75,9 @@ class Membership {
   bool Reads(std::uint64_t group_key) const {
     return is_alone() || !FirstToAsk(group_key).has_value();
   }
+  // Whether this node reads the group only because another one leaves, from which it can get it. A
+  // node that rests and comes back keeps its place: if it is the one before, nothing moves here.
+  bool TakesOver(std::uint64_t group_key, std::int64_t now_ns) const;
   // Whether this node reads a group from the GFS, of which the owner is known. Hashes nothing as
   // long as the owner serves.
   bool Reads(const GroupShare& group) const {
@@ -85,6 +89,7 @@ class Membership {
   std::size_t IndexOf(NodeRank node) const;
   bool LivesAt(std::size_t index) const;
   bool LeavesAt(std::size_t index) const;
+  std::int64_t RestEnd(std::size_t index) const { return rests_until_ns_[index].load(); }
   bool ServesAt(std::size_t index) const { return LivesAt(index) && !LeavesAt(index); }
   // The first node of the ranking before this one that is alive, not among `asked`, and leaves or
   // not.

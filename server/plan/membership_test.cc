@@ -93,6 +93,52 @@ TEST(Membership, ANodeThatLeavesIsNoSubstitute) {
   }
 }
 
+// This node is the third of the ranking, behind one or two that leave, are dead or rest.
+TEST(Membership, AGroupIsTakenOverOnlyFromANodeThatLeavesAndAnswers) {
+  constexpr std::int64_t kNow = 50;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const std::vector<NodeRank> ranked = Membership(NodeRank(0), Nodes(4)).Ranked(Key(i));
+    const auto takes_over = [&](const auto& happened) {
+      Membership seen(ranked[2], Nodes(4));
+      happened(seen);
+      return seen.TakesOver(Key(i), kNow);
+    };
+    EXPECT_FALSE(takes_over([](Membership&) {}));
+    EXPECT_FALSE(takes_over([&](Membership& seen) {
+      for (const NodeRank dead : {ranked[0], ranked[1]}) seen.SetLives(dead, false);
+    })) << "it reads the group, but nobody leaves";
+    EXPECT_FALSE(takes_over([&](Membership& seen) { seen.SetLeaves(ranked[0], true); }))
+        << "that is up to the second node";
+    EXPECT_FALSE(takes_over([&](Membership& seen) {
+      seen.SetLives(ranked[0], false);
+      seen.SetLeaves(ranked[3], true);
+    })) << "the node behind has nothing to do with it";
+    EXPECT_TRUE(takes_over([&](Membership& seen) {
+      for (const NodeRank leaves : {ranked[0], ranked[1]}) seen.SetLeaves(leaves, true);
+    }));
+    for (const int leaves : {0, 1}) {
+      const NodeRank other = ranked[1 - leaves];
+      const auto with_other = [&](const auto& happened) {
+        return takes_over([&](Membership& seen) {
+          seen.SetLeaves(ranked[leaves], true);
+          happened(seen);
+        });
+      };
+      EXPECT_TRUE(with_other([&](Membership& seen) { seen.SetLives(other, false); })) << leaves;
+      EXPECT_FALSE(with_other([&](Membership& seen) { seen.Rest(other, kNow + 1); }))
+          << "it comes back: " << leaves;
+      EXPECT_TRUE(with_other([&](Membership& seen) { seen.Rest(other, kNow); })) << leaves;
+      EXPECT_TRUE(with_other([&](Membership& seen) {
+        seen.Rest(other, Membership::kForEver);
+      })) << leaves;
+      EXPECT_FALSE(with_other([&](Membership& seen) {
+        seen.SetLives(other, false);
+        seen.SetLives(ranked[leaves], false);
+      })) << "nobody has it: " << leaves;
+    }
+  }
+}
+
 TEST(Membership, WhoeverWasAskedIsNotAskedAgainAndThisNodeReadsAfterAllBeforeIt) {
   for (std::uint64_t i = 0; i < 100; ++i) {
     const Membership seen(NodeRank(2), Nodes(6));
@@ -163,8 +209,12 @@ TEST(Membership, ANodeThatRestsIsNotUsedAndItsTimeIsKnown) {
   EXPECT_TRUE(seen.Lives(NodeRank(2)));
   EXPECT_TRUE(seen.IsResting(NodeRank(1), 99));
   EXPECT_FALSE(seen.IsResting(NodeRank(1), 100));
+  EXPECT_FALSE(seen.RestsForEver(NodeRank(1)));
   seen.SetLives(NodeRank(1), true);
   EXPECT_TRUE(seen.Lives(NodeRank(1)));
+  seen.Rest(NodeRank(2), Membership::kForEver);
+  EXPECT_TRUE(seen.RestsForEver(NodeRank(2)));
+  EXPECT_TRUE(seen.IsResting(NodeRank(2), Membership::kForEver - 1));
 }
 
 TEST(Membership, TheLastNodeThatLivesReadsEverything) {

@@ -218,7 +218,7 @@ Result<std::string> Dataset::ReadSmall(std::string_view path, std::uint64_t byte
   return text;
 }
 
-bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t now_ns) {
+bool Dataset::BeginStagingAgain(const std::vector<bool>& left_alone, std::int64_t now_ns) {
   const MutexLock lock(mutex_);
   // A pass that is under way will stage what is missing; two passes would share one cursor.
   const bool may_begin = catalog_ && (progress_.state == DatasetState::kStaged ||
@@ -227,7 +227,7 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
   // Where all extents that have a home are on a tier, no pass begins, and an earlier failure is
   // over.
   progress_.error.clear();
-  if (!extents_.BeginAgain(resident)) {
+  if (!extents_.BeginAgain(left_alone)) {
     progress_.state = DatasetState::kStaged;
     return false;
   }
@@ -400,6 +400,11 @@ void Dataset::SetHome(ExtentId extent, plan::HomeTier home, std::uint64_t bytes)
   extents_.SetHome(extent, home);
   // Empty for raw extents, whose size never differs from the plan.
   if (extent.value() < planned_bytes_.size()) planned_bytes_[extent.value()] = bytes;
+}
+
+bool Dataset::HasFailed(ExtentId extent) const {
+  const MutexLock lock(mutex_);
+  return extents_.HasFailed(extent);
 }
 
 std::vector<ExtentId> Dataset::ExtentsWithoutHome() const {

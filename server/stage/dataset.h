@@ -149,8 +149,8 @@ class Dataset {
   // gets one catalog in its life: changed objects are served by another Dataset (Stager::Replace).
   bool BeginCataloguing(std::int64_t now_ns);
   // Starts another pass, from kStaged or kFailed with a catalog. It claims the extents that have a
-  // home and are not `resident`. False if there are none.
-  bool BeginStagingAgain(const std::vector<bool>& resident, std::int64_t now_ns);
+  // home and are not `left_alone`. False if there are none.
+  bool BeginStagingAgain(const std::vector<bool>& left_alone, std::int64_t now_ns);
   // Call before SetCatalog, because the form decides the extents' keys; no effect afterwards.
   // `note`: why the form is not what the configuration asks for.
   void SetForm(std::shared_ptr<const PackedForm> form, std::string note);
@@ -192,6 +192,8 @@ class Dataset {
   bool IsGuestInRam(ExtentId extent) const {
     return is_replaced() || home(extent) != plan::HomeTier::kRam;
   }
+  // Whether the last load of the extent has failed.
+  bool HasFailed(ExtentId extent) const;
   // Sets the home of an extent whose image is now known to have `bytes`.
   void SetHome(ExtentId extent, plan::HomeTier home, std::uint64_t bytes);
   // Local extents without a home, in staging order, except those that are being loaded.

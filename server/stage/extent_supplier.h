@@ -98,6 +98,10 @@ class ExtentSupplier {
   bool AsksOthers(std::uint64_t group_key) const {
     return parts_.nodes != nullptr && parts_.nodes->FirstSource(group_key).has_value();
   }
+  // Whether this node reads them only because a node leaves, from which it gets them.
+  bool TakesOver(std::uint64_t group_key) const {
+    return parts_.nodes != nullptr && parts_.nodes->TakesOver(group_key, parts_.clock.NowNs());
+  }
 
  private:
   // As Load, once. `successors`: DatasetVersion::successors() before this call.

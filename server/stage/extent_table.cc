@@ -80,13 +80,13 @@ std::optional<HomeTier> ExtentTable::DropCopy(ExtentId extent) {
   return std::exchange(homes_[extent.value()], HomeTier::kNone);
 }
 
-bool ExtentTable::BeginAgain(const std::vector<bool>& resident) {
+bool ExtentTable::BeginAgain(const std::vector<bool>& left_alone) {
   bool is_any = false;
   for (std::uint32_t i = 0; i < size(); ++i) {
     const ExtentId extent(i);
     // Extents that are being loaded stay as they are: the demand that claimed them reports them.
     // One without a home fits on no tier: the pass would read it for nothing.
-    if (IsLoading(extent) || resident[i] || !HasHome(extent)) continue;
+    if (IsLoading(extent) || left_alone[i] || !HasHome(extent)) continue;
     states_[i] = State::kAbsent;
     if (IsCopy(extent)) late_.push_back(extent);
     is_any = true;

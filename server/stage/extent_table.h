@@ -43,9 +43,10 @@ class ExtentTable {
   std::optional<plan::HomeTier> DropCopy(ExtentId extent);
 
   // --- the pass -----------------------------------------------------------------------------
-  // Prepares the next pass, which claims all extents that have a home and are neither resident nor
-  // loading. False, and nothing changes, if there are none.
-  bool BeginAgain(const std::vector<bool>& resident);
+  // Prepares the next pass, which claims all extents that have a home, are not loading, and are not
+  // `left_alone`, for example because they are resident. False, and nothing changes, if there are
+  // none.
+  bool BeginAgain(const std::vector<bool>& left_alone);
   std::optional<ExtentId> NextWithoutHome();
   bool GiveHome(ExtentId extent, plan::HomeTier home);
   // Local extents in staging order, then those that got a home too late, and copies.
@@ -60,6 +61,7 @@ class ExtentTable {
     const State state = states_[extent.value()];
     return state == State::kLoading || state == State::kLoadingAhead;
   }
+  bool HasFailed(ExtentId extent) const { return states_[extent.value()] == State::kFailed; }
   // The outcome of a claimed load. kAbsent: somebody else may load it at once.
   enum class Outcome : std::uint8_t { kResident, kFailed, kAbsent };
   void EndLoad(ExtentId extent, Outcome outcome);

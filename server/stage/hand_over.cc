@@ -19,7 +19,7 @@ bool HandOver::Look() {
     // with the nodes as they are then.
     if (!IsUnderWay(*dataset) && dataset->catalog() != nullptr &&
         begun_.insert(dataset->number()).second) {
-      stager_.Stage(*dataset);
+      stager_.TakeOver(*dataset);
     }
     if (IsUnderWay(*dataset)) is_done = false;
   }

@@ -1,8 +1,10 @@
 // What a node that leaves the job has is staged from there, not from the GFS.
 #include "server/stage/hand_over.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -174,6 +176,93 @@ TEST_F(HandOverTest, APassThatBeganBeforeTheNewsIsFollowedByAnother) {
   FOREBAY_EXPECT_OK(AwaitPassEnd(here_.dataset()));
   EXPECT_TRUE(hand_over_->Look());
   EXPECT_EQ(Resident(), theirs_.size());
+}
+
+// A third node owns a part of the data set, too.
+class HandOverOfThreeTest : public HandOverTest {
+ protected:
+  // `happens` to the third node, as both others see it.
+  void StartThree(const std::function<void(plan::Membership&)>& happens) {
+    DatasetOptions dataset = RecordDataset();
+    dataset.group_bytes = 1;
+    FOREBAY_EXPECT_OK(other_.Start(dataset, {.nodes = &three_seen_by_other_, .peers = &nobody_}));
+    FOREBAY_EXPECT_OK(other_.StageAll());
+    FOREBAY_EXPECT_OK(here_.Start(dataset, {.nodes = &three_, .peers = &source_}));
+    FOREBAY_EXPECT_OK(here_.StageAll());
+    here_.CountGfsReads();
+    other_.CountGfsReads();
+    for (plan::Membership* nodes : {&three_, &three_seen_by_other_}) happens(*nodes);
+    three_.SetLeaves(kLeaves, true);
+    hand_over_.emplace(here_.stager(),
+                       [this] { return std::vector<Dataset*>{&here_.dataset()}; });
+  }
+  void TakeOverAll() {
+    hand_over_->Begin();
+    hand_over_->Look();
+    FOREBAY_EXPECT_OK(AwaitPassEnd(here_.dataset()));
+    EXPECT_TRUE(hand_over_->Look());
+  }
+  void TearDown() override {
+    here_.Stop();  // it uses what ends before it
+    other_.Stop();
+  }
+  bool IsHere(ExtentId extent) {
+    return static_cast<bool>(here_.cache().Find(here_.dataset().key(extent)));
+  }
+  // Extents of groups with these nodes first, in this order.
+  std::vector<ExtentId> RankedAs(const std::vector<NodeRank>& first) {
+    std::vector<ExtentId> extents;
+    for (std::uint32_t i = 0; i < here_.extent_count(); ++i) {
+      const auto ranked = three_.Ranked(here_.dataset().group_key(ExtentId(i)));
+      if (std::equal(first.begin(), first.end(), ranked.begin())) extents.emplace_back(i);
+    }
+    EXPECT_FALSE(extents.empty());
+    return extents;
+  }
+
+  static constexpr NodeRank kThird{2};
+  const std::vector<plan::Node> list_ = {{kHere, 1, 1}, {kLeaves, 1, 2}, {kThird, 1, 3}};
+  plan::Membership three_{kHere, list_};
+  plan::Membership three_seen_by_other_{kLeaves, list_};
+};
+
+TEST_F(HandOverOfThreeTest, ANodeThatRestsKeepsItsGroupsAndItsPlace) {
+  StartThree([](plan::Membership& nodes) { nodes.Rest(kThird, plan::Membership::kForEver - 1); });
+  const ExtentId evicted = RankedAs({kHere}).front();
+  FOREBAY_EXPECT_OK(here_.cache().Evict(here_.dataset().key(evicted), std::nullopt));
+  TakeOverAll();
+  for (const ExtentId extent : RankedAs({kLeaves, kHere})) EXPECT_TRUE(IsHere(extent));
+  for (const ExtentId extent : RankedAs({kLeaves, kThird})) EXPECT_FALSE(IsHere(extent));
+  for (const ExtentId extent : RankedAs({kThird})) EXPECT_FALSE(IsHere(extent));
+  EXPECT_FALSE(IsHere(evicted)) << "it is read again when a reader needs it";
+  EXPECT_EQ(here_.gfs_reads() + other_.gfs_reads(), 0U);
+  EXPECT_EQ(source_.asked, RankedAs({kLeaves, kHere}).size());
+}
+
+TEST_F(HandOverOfThreeTest, WhatHasFailedIsTriedAgainSoThatAFailureIsNotForgotten) {
+  StartThree([](plan::Membership&) {});
+  const ExtentId failed = RankedAs({kHere}).front();
+  FOREBAY_EXPECT_OK(here_.cache().Evict(here_.dataset().key(failed), std::nullopt));
+  here_.gfs_faults.Arm(
+      {.kind = io::FaultKind::kEio, .call = io::IoCall::kRead, .is_persistent = true});
+  EXPECT_FALSE(here_.Demand(failed).has_value());
+  hand_over_->Begin();
+  hand_over_->Look();
+  EXPECT_FALSE(AwaitPassEnd(here_.dataset()).has_value());
+  here_.gfs_faults.Disarm();
+  TakeOverAll();
+  EXPECT_TRUE(IsHere(failed));
+}
+
+// The node that leaves may have read them in its place.
+TEST_F(HandOverOfThreeTest, GroupsOfADeadNodeAreTakenOverWhereTheNodeThatLeavesHasItsPlace) {
+  StartThree([](plan::Membership& nodes) { nodes.SetLives(kThird, false); });
+  TakeOverAll();
+  for (const ExtentId extent : RankedAs({kLeaves})) EXPECT_TRUE(IsHere(extent));
+  for (const ExtentId extent : RankedAs({kThird, kLeaves})) EXPECT_TRUE(IsHere(extent));
+  for (const ExtentId extent : RankedAs({kThird, kHere})) EXPECT_FALSE(IsHere(extent));
+  EXPECT_EQ(here_.gfs_reads(), 0U);
+  EXPECT_GT(other_.gfs_reads(), 0U) << "nobody had these yet";
 }
 
 }  // namespace forebay::stage::hand_over_test

@@ -230,39 +230,67 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
 
 // Begins another pass, over the extents that were evicted since the last one or refused by a tier,
 // if there are any. A pass that is under way goes on, and comes to those that have got a home.
-void Stager::BeginPass(Dataset& dataset) {
-  if (dataset.progress().state != DatasetState::kStaging) PrepareAgain(dataset);
+void Stager::BeginPass(Dataset& dataset, Extents extents) {
+  if (dataset.progress().state != DatasetState::kStaging) PrepareAgain(dataset, extents);
   queue_.AddPass(dataset);
 }
 
-// This is called between two passes. If a pass begins meanwhile, for another caller, nothing is
-// lost.
-void Stager::PrepareAgain(Dataset& dataset) {
-  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
-  // A device that has failed gets no homes any more, and its extents are placed in RAM below.
-  if (parts_.cache.stats(tier::TierKind::kSsd).retired) placements_.CloseSsd();
+// Gives homes to the extents of all groups that this node reads now. Returns those that the pass
+// leaves as they are: none.
+std::vector<bool> Stager::PlaceAll(Dataset& dataset) {
+  const std::uint32_t count = dataset.catalog()->extent_count();
   if (parts_.nodes != nullptr) {
     // Nodes may have failed or come back since the last pass, which changes who reads an extent.
-    std::vector<bool> remote(catalog->extent_count());
-    for (std::uint32_t i = 0; i < remote.size(); ++i) {
+    std::vector<bool> remote(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
       remote[i] = !supplier_.Reads(dataset.group_key(ExtentId(i)));
     }
     dataset.SetRemote(std::move(remote));
   }
   // Space may have become free since, for example because another data set was rebuilt.
-  placements_.PlaceAgain(dataset);
-  std::vector<bool> resident(catalog->extent_count(), false);
+  placements_.PlaceAgain(dataset, dataset.ExtentsWithoutHome());
+  return std::vector<bool>(count, false);
+}
+
+// Likewise, of the groups that this node takes over. The pass leaves all others alone, because a
+// node that is only silent may soon answer again. But it tries again what has failed, so that its
+// outcome is that of the whole data set.
+std::vector<bool> Stager::PlaceTakenOver(Dataset& dataset) {
+  std::vector<bool> left_alone(dataset.catalog()->extent_count(), true);
+  for (std::uint32_t i = 0; i < left_alone.size(); ++i) {
+    const ExtentId extent(i);
+    if (supplier_.TakesOver(dataset.group_key(extent))) {
+      left_alone[i] = false;
+      dataset.MakeLocal(extent);
+    } else if (dataset.HasFailed(extent)) {
+      left_alone[i] = false;
+    }
+  }
+  std::vector<ExtentId> placed = dataset.ExtentsWithoutHome();
+  std::erase_if(placed, [&](ExtentId extent) { return left_alone[extent.value()]; });
+  placements_.PlaceAgain(dataset, placed);
+  return left_alone;
+}
+
+// This is called between two passes. If a pass begins meanwhile, for another caller, nothing is
+// lost.
+void Stager::PrepareAgain(Dataset& dataset, Extents extents) {
+  // A device that has failed gets no homes any more, and its extents are placed in RAM below.
+  if (parts_.cache.stats(tier::TierKind::kSsd).retired) placements_.CloseSsd();
+  // Extents that the pass leaves as they are: not wanted, or on their tiers.
+  std::vector<bool> left_alone =
+      extents == Extents::kAll ? PlaceAll(dataset) : PlaceTakenOver(dataset);
   for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
     for (const ExtentKey& key : parts_.cache.Resident(kind)) {
       if (key.dataset != dataset.hash()) continue;
       const std::optional<ExtentId> extent = dataset.ExtentOf(key);
       if (!extent || !IsAtHome(kind, dataset.home(*extent))) continue;
-      resident[extent->value()] = true;
+      left_alone[extent->value()] = true;
       // It may have been a guest until PlaceAgain gave it its home here.
       if (dataset.home(*extent) != plan::HomeTier::kNone) tiers_.MakeAtHome(key, kind);
     }
   }
-  static_cast<void>(dataset.BeginStagingAgain(resident, parts_.clock.NowNs()));
+  static_cast<void>(dataset.BeginStagingAgain(left_alone, parts_.clock.NowNs()));
 }
 
 std::shared_ptr<void> Stager::PreferCopies(Dataset& dataset,

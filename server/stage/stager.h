@@ -109,6 +109,10 @@ class Stager {
   // catalog already, stages the extents that failed or were evicted since. With `rebuild`, a saved
   // catalog is ignored. No effect while the data set is being catalogued or staged.
   void Stage(Dataset& dataset, bool rebuild = false);
+  // Stages in the background what this node reads only because another one leaves the job
+  // (plan::Membership::TakesOver), as far as the tiers have space, and nothing else but what has
+  // failed before. `dataset` has its catalog. No effect while it is being staged.
+  void TakeOver(Dataset& dataset) { BeginPass(dataset, Extents::kToTakeOver); }
   // Catalogues and stages `successor`, a data set of the same name as `old`, from the objects as
   // they are now (Cataloguer::Run), and calls `take_over`, from another thread, when `successor`
   // takes the place of `old`. `old` must have a catalog and outlive the stager. Its readers
@@ -158,8 +162,12 @@ class Stager {
  private:
   Stager(const StagerOptions& options, StagerParts parts);
   void Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Replacement replaced = {});
-  void BeginPass(Dataset& dataset);
-  void PrepareAgain(Dataset& dataset);
+  // Which extents a pass is for.
+  enum class Extents : std::uint8_t { kAll, kToTakeOver };
+  void BeginPass(Dataset& dataset, Extents extents = Extents::kAll);
+  void PrepareAgain(Dataset& dataset, Extents extents);
+  std::vector<bool> PlaceAll(Dataset& dataset);
+  std::vector<bool> PlaceTakenOver(Dataset& dataset);
   void Run(io::QueueCrew& crew, io::IoQueue& queue);
   void Perform(StagingJob& job, io::IoQueue& queue);
   Status PerformLoad(const StagingJob& job, io::IoQueue& queue);

@@ -170,11 +170,13 @@ plan::HomeTier PlacementTable::MoveOffSsdLocked(const plan::Footprint& footprint
   return placer_.PlaceInRam(footprint) ? plan::HomeTier::kRam : plan::HomeTier::kNone;
 }
 
-void PlacementTable::PlaceAgain(Dataset& dataset) {
+void PlacementTable::PlaceAgain(Dataset& dataset, std::span<const ExtentId> extents) {
   const MutexLock lock(mutex_);
   if (dataset.is_replaced()) return;
   // A smaller extent may fit where a larger one before it did not, so the loop goes through all.
-  for (const ExtentId extent : dataset.ExtentsWithoutHome()) {
+  for (const ExtentId extent : extents) {
+    // A load that is under way may have placed it meanwhile.
+    if (dataset.home(extent) != plan::HomeTier::kNone) continue;
     const std::uint64_t planned = dataset.PlannedBytes(extent);
     const plan::HomeTier home = placer_.Place(dataset.FootprintOf(extent, planned));
     if (home != plan::HomeTier::kNone) dataset.SetHome(extent, home, planned);

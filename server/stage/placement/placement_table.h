@@ -89,8 +89,9 @@ class PlacementTable {
   Placement Place(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
   // As MoveOffSsd above, for an extent of a data set with a catalog, whose image has `bytes`.
   plan::HomeTier MoveOffSsd(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
-  // Call before a pass begins again: gives homes to extents without one for which there is space.
-  void PlaceAgain(Dataset& dataset);
+  // Call before a pass begins again: gives homes to those of `extents` that have none, in this
+  // order, as far as there is space.
+  void PlaceAgain(Dataset& dataset, std::span<const ExtentId> extents);
   // Gives homes to remote extents of `wanted`, in this order, within the budget for copies
   // (DatasetOptions::copy_bytes). Copies that no stream wants (Dataset::WantCopies) lose their
   // homes for that.
