@@ -88,7 +88,7 @@ void Departure::TakeOver(std::int64_t now_ns) {
     begins = begins_;
     begins_ = false;
   }
-  // Without the mutex, because this may take long.
+  // Without the mutex, which is not needed for it.
   const bool is_done = take_over_ == nullptr || take_over_(begins);
   const MutexLock lock(mutex_);
   // A further node may have come meanwhile.

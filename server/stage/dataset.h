@@ -151,6 +151,9 @@ class Dataset {
   // Starts another pass, from kStaged or kFailed with a catalog. It claims the extents that have a
   // home and are not `left_alone`. False if there are none.
   bool BeginStagingAgain(const std::vector<bool>& left_alone, std::int64_t now_ns);
+  // Whether a pass is being prepared, or waits for that. Its state is not kStaging until it begins.
+  void SetPreparing(bool is_preparing) { is_preparing_ = is_preparing; }
+  bool is_preparing() const { return is_preparing_; }
   // Call before SetCatalog, because the form decides the extents' keys; no effect afterwards.
   // `note`: why the form is not what the configuration asks for.
   void SetForm(std::shared_ptr<const PackedForm> form, std::string note);
@@ -258,6 +261,7 @@ class Dataset {
   DatasetVersion version_;
 
   std::atomic<FirstReadSharing*> sharing_ = nullptr;
+  std::atomic<bool> is_preparing_ = false;
   mutable Mutex mutex_;
   std::function<plan::TierSpace()> space_left_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const catalog::Catalog> catalog_ FOREBAY_GUARDED_BY(mutex_);

@@ -6,6 +6,8 @@ namespace forebay::stage {
 namespace {
 
 bool IsUnderWay(const Dataset& dataset) {
+  // First: when it is prepared, the state shows already that it has begun.
+  if (dataset.is_preparing()) return true;
   const DatasetState state = dataset.progress().state;
   return state == DatasetState::kCataloguing || state == DatasetState::kStaging;
 }

@@ -27,8 +27,8 @@ class HandOver {
 
   // A node leaves: from here on, Look begins a pass of each data set.
   void Begin() { begun_.clear(); }
-  // Returns whether this node has staged all for which its tiers have room. Blocks while a pass is
-  // prepared, which takes some seconds for tens of millions of extents.
+  // Returns whether this node has staged all for which its tiers have room. Does not block: threads
+  // of the stager prepare the passes.
   bool Look();
 
  private:

@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <future>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -69,9 +73,16 @@ class HandOverTest : public ::testing::Test {
   void TakeOver() {
     nodes_.SetLeaves(kLeaves, true);
     hand_over_->Begin();
-    hand_over_->Look();
-    FOREBAY_EXPECT_OK(AwaitPassEnd(here_.dataset()));
-    EXPECT_TRUE(hand_over_->Look());
+    AwaitTakenOver();
+  }
+  void AwaitTakenOver() {
+    std::mutex mutex;
+    std::condition_variable pause;
+    while (!hand_over_->Look()) {
+      // Polled, as the daemon polls it; nothing is decided by the pause.
+      std::unique_lock lock(mutex);
+      pause.wait_for(lock, std::chrono::microseconds(200));
+    }
   }
   ExtentId OwnExtent() {
     std::uint32_t extent = 0;
@@ -172,9 +183,35 @@ TEST_F(HandOverTest, APassThatBeganBeforeTheNewsIsFollowedByAnother) {
   here_.gfs_faults.ReleaseStalls();
   FOREBAY_EXPECT_OK(AwaitPassEnd(here_.dataset()));
   EXPECT_EQ(Resident(), 0U) << "the pass knew nothing of the news";
-  hand_over_->Look();
-  FOREBAY_EXPECT_OK(AwaitPassEnd(here_.dataset()));
-  EXPECT_TRUE(hand_over_->Look());
+  AwaitTakenOver();
+  EXPECT_EQ(Resident(), theirs_.size());
+}
+
+// All threads of the stager are busy.
+TEST_F(HandOverTest, TheThreadThatLooksPreparesNothing) {
+  Start();
+  here_.gfs_faults.Arm(
+      {.kind = io::FaultKind::kStall, .call = io::IoCall::kRead, .is_persistent = true});
+  constexpr std::size_t kThreads = 3;  // two, and the one that never asks another node
+  std::vector<std::promise<void>> loaded(kThreads);
+  for (std::uint32_t i = 0, demanded = 0; demanded < kThreads; ++i) {
+    const ExtentId extent(i);
+    if (!nodes_.Reads(here_.dataset().group_key(extent))) continue;
+    FOREBAY_EXPECT_OK(here_.cache().Evict(here_.dataset().key(extent), std::nullopt));
+    here_.stager().Demand(here_.dataset(), extent,
+                          [&told = loaded[demanded]](const Status&) { told.set_value(); });
+    ++demanded;
+  }
+  nodes_.SetLeaves(kLeaves, true);
+  hand_over_->Begin();
+  for (int look = 0; look < 3; ++look) EXPECT_FALSE(hand_over_->Look());
+  for (const std::uint32_t extent : theirs_) {
+    EXPECT_TRUE(here_.dataset().IsRemote(ExtentId(extent)));
+  }
+  here_.gfs_faults.Disarm();
+  here_.gfs_faults.ReleaseStalls();
+  for (std::promise<void>& told : loaded) told.get_future().wait();
+  AwaitTakenOver();
   EXPECT_EQ(Resident(), theirs_.size());
 }
 
@@ -198,9 +235,7 @@ class HandOverOfThreeTest : public HandOverTest {
   }
   void TakeOverAll() {
     hand_over_->Begin();
-    hand_over_->Look();
-    FOREBAY_EXPECT_OK(AwaitPassEnd(here_.dataset()));
-    EXPECT_TRUE(hand_over_->Look());
+    AwaitTakenOver();
   }
   void TearDown() override {
     here_.Stop();  // it uses what ends before it
@@ -247,8 +282,8 @@ TEST_F(HandOverOfThreeTest, WhatHasFailedIsTriedAgainSoThatAFailureIsNotForgotte
       {.kind = io::FaultKind::kEio, .call = io::IoCall::kRead, .is_persistent = true});
   EXPECT_FALSE(here_.Demand(failed).has_value());
   hand_over_->Begin();
-  hand_over_->Look();
-  EXPECT_FALSE(AwaitPassEnd(here_.dataset()).has_value());
+  AwaitTakenOver();
+  EXPECT_EQ(here_.dataset().progress().state, DatasetState::kFailed);
   here_.gfs_faults.Disarm();
   TakeOverAll();
   EXPECT_TRUE(IsHere(failed));

@@ -230,9 +230,16 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
 
 // Begins another pass, over the extents that were evicted since the last one or refused by a tier,
 // if there are any. A pass that is under way goes on, and comes to those that have got a home.
-void Stager::BeginPass(Dataset& dataset, Extents extents) {
-  if (dataset.progress().state != DatasetState::kStaging) PrepareAgain(dataset, extents);
+void Stager::BeginPass(Dataset& dataset) {
+  if (dataset.progress().state != DatasetState::kStaging) PrepareAgain(dataset, Extents::kAll);
   queue_.AddPass(dataset);
+}
+
+// To prepare the pass takes some seconds for tens of millions of extents, so a reader thread does
+// it.
+void Stager::TakeOver(Dataset& dataset) {
+  dataset.SetPreparing(true);
+  queue_.AddTakeOver(dataset);
 }
 
 // Gives homes to the extents of all groups that this node reads now. Returns those that the pass
@@ -379,8 +386,19 @@ void Stager::Perform(StagingJob& job, io::IoQueue& queue) {
     case StagingJob::Kind::kLoad: return static_cast<void>(PerformLoad(job, queue));
     case StagingJob::Kind::kReadAhead: return PerformReadAhead(queue);
     case StagingJob::Kind::kLoadEarly: return early_.Load(*job.early, queue);
+    case StagingJob::Kind::kTakeOver: return PerformTakeOver(job);
     case StagingJob::Kind::kEndPass: return EndPass(*job.dataset);
   }
+}
+
+// A pass that began after the call of TakeOver, for another caller, stages what is taken over, too.
+void Stager::PerformTakeOver(const StagingJob& job) {
+  Dataset& dataset = *job.dataset;
+  if (dataset.progress().state != DatasetState::kStaging) {
+    PrepareAgain(dataset, Extents::kToTakeOver);
+  }
+  dataset.SetPreparing(false);
+  queue_.EndTakeOver(job);
 }
 
 // Closing objects may take long on a GFS, so this is a job of its own, without a lock.

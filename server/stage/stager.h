@@ -111,8 +111,9 @@ class Stager {
   void Stage(Dataset& dataset, bool rebuild = false);
   // Stages in the background what this node reads only because another one leaves the job
   // (plan::Membership::TakesOver), as far as the tiers have space, and nothing else but what has
-  // failed before. `dataset` has its catalog. No effect while it is being staged.
-  void TakeOver(Dataset& dataset) { BeginPass(dataset, Extents::kToTakeOver); }
+  // failed before. `dataset` has its catalog; it is_preparing() until the pass has begun. No effect
+  // while it is being staged.
+  void TakeOver(Dataset& dataset);
   // Catalogues and stages `successor`, a data set of the same name as `old`, from the objects as
   // they are now (Cataloguer::Run), and calls `take_over`, from another thread, when `successor`
   // takes the place of `old`. `old` must have a catalog and outlive the stager. Its readers
@@ -164,7 +165,7 @@ class Stager {
   void Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Replacement replaced = {});
   // Which extents a pass is for.
   enum class Extents : std::uint8_t { kAll, kToTakeOver };
-  void BeginPass(Dataset& dataset, Extents extents = Extents::kAll);
+  void BeginPass(Dataset& dataset);
   void PrepareAgain(Dataset& dataset, Extents extents);
   std::vector<bool> PlaceAll(Dataset& dataset);
   std::vector<bool> PlaceTakenOver(Dataset& dataset);
@@ -173,6 +174,7 @@ class Stager {
   Status PerformLoad(const StagingJob& job, io::IoQueue& queue);
   void PerformReadAhead(io::IoQueue& queue);
   void PerformCatalogue(StagingJob& job, io::IoQueue& queue);
+  void PerformTakeOver(const StagingJob& job);
   void EndPass(Dataset& dataset);
   // Ends a claimed extent that nobody will load, because the stager stops.
   void Cancel(const StagingJob& job);

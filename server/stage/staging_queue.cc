@@ -109,11 +109,23 @@ void StagingQueue::EndGraceLocked(const Dataset& dataset) {
 void StagingQueue::AddPass(Dataset& dataset) {
   {
     const MutexLock lock(mutex_);
-    // A data set is listed once: two passes would take turns for nothing.
-    const auto is_it = [&](const Pass& known) { return known.dataset == &dataset; };
-    if (std::ranges::none_of(passes_, is_it)) passes_.push_back({.dataset = &dataset});
+    static_cast<void>(ListedLocked(dataset));
   }
   work_.NotifyAll();
+}
+
+void StagingQueue::AddTakeOver(Dataset& dataset) {
+  {
+    const MutexLock lock(mutex_);
+    ListedLocked(dataset).is_take_over = true;
+  }
+  work_.NotifyAll();
+}
+
+// A data set is listed once: two passes would take turns for nothing.
+StagingQueue::Pass& StagingQueue::ListedLocked(Dataset& dataset) {
+  const auto listed = std::ranges::find(passes_, &dataset, &Pass::dataset);
+  return listed != passes_.end() ? *listed : passes_.emplace_back(Pass{.dataset = &dataset});
 }
 
 // The list is short: it grows only while memory or a tier is short of space.
@@ -290,6 +302,14 @@ StagingJob StagingQueue::BackgroundLoadLocked(Dataset& dataset, ExtentId extent)
 
 std::optional<StagingJob> StagingQueue::NextOfPassLocked() {
   Dataset& dataset = *passes_.front().dataset;
+  if (passes_.front().is_take_over) {
+    passes_.erase(passes_.begin());
+    ++background_loads_;  // it may take a thread for some seconds, too
+    StagingJob job;
+    job.kind = StagingJob::Kind::kTakeOver;
+    job.dataset = &dataset;
+    return job;
+  }
   bool has_ended = false;
   if (const auto extent = dataset.ClaimNext(parts_.clock.NowNs(), &has_ended)) {
     return BackgroundLoadLocked(dataset, *extent);
@@ -410,6 +430,14 @@ void StagingQueue::EndCatalogue(const StagingJob& job, bool is_catalogued) {
   }
   // Many threads may find work in a pass, and a place for another catalogue job is free.
   work_.NotifyAll();
+}
+
+void StagingQueue::EndTakeOver(const StagingJob& job) {
+  {
+    const MutexLock lock(mutex_);
+    --background_loads_;
+  }
+  AddPass(*job.dataset);
 }
 
 bool StagingQueue::PostponeCatalogue(StagingJob job, std::int64_t pause_ns) {

@@ -44,6 +44,7 @@ struct StagingJob {
     kLoad,       // `extent`, which is claimed (Dataset::Claim)
     kLoadEarly,  // `early`
     kReadAhead,  // the thread looks for an extent that a stream needs soon, and loads it
+    kTakeOver,   // prepares the pass in which this node takes over from nodes that leave
     kEndPass,    // no extent of the data set is left to stage: close its objects
   };
   Kind kind = Kind::kLoad;
@@ -100,6 +101,8 @@ class StagingQueue {
   bool Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access, Urgency urgency);
   // Stages the extents of `dataset` that have a home and are not claimed, in the background.
   void AddPass(Dataset& dataset);
+  // A job of kTakeOver is due for `dataset`. Its extents are staged after that.
+  void AddTakeOver(Dataset& dataset);
   // Loads an extent in the background later, if it has a home but is on no tier, because memory or
   // a tier was short of space.
   void Defer(Dataset& dataset, ExtentId extent);
@@ -133,6 +136,8 @@ class StagingQueue {
   // Dataset::Report. `is_catalogued`: the background pass of the data set begins.
   void EndLoad(const StagingJob& job);
   void EndCatalogue(const StagingJob& job, bool is_catalogued);
+  // Likewise for a job of kTakeOver: its pass begins.
+  void EndTakeOver(const StagingJob& job);
   // Call instead of EndCatalogue: the job waits for other nodes, and Next returns it again after
   // this time. False: the queue is stopped, and nobody will perform the job.
   bool PostponeCatalogue(StagingJob job, std::int64_t pause_ns);
@@ -153,6 +158,7 @@ class StagingQueue {
   struct Pass {
     Dataset* dataset = nullptr;
     std::int64_t not_before_ns = 0;
+    bool is_take_over = false;  // a job of kTakeOver comes first
   };
   struct DeferredLoad {
     Dataset* dataset = nullptr;
@@ -176,13 +182,16 @@ class StagingQueue {
   // Puts the data set whose grace time ends first at the front of passes_, which is not empty.
   // Returns the time that is left of it.
   std::int64_t PutSoonestFirstLocked() FOREBAY_REQUIRES(mutex_);
-  // If the first data set in passes_ has no extent left, removes it from the list. Then the job
-  // ends its pass, or there is none, because loads of the pass are still under way.
+  // The next job of the first data set in passes_. If that has no extent left, it is removed from
+  // the list. Then the job ends its pass, or there is none, because loads of the pass are still
+  // under way.
   std::optional<StagingJob> NextOfPassLocked() FOREBAY_REQUIRES(mutex_);
   // Deferred loads run only while no other background load does, except for loads of `blocked`
   // readers.
   std::optional<StagingJob> NextDeferredLocked(std::uint32_t blocked) FOREBAY_REQUIRES(mutex_);
   void EndGraceLocked(const Dataset& dataset) FOREBAY_REQUIRES(mutex_);
+  // Its entry in passes_, which is added if there is none.
+  Pass& ListedLocked(Dataset& dataset) FOREBAY_REQUIRES(mutex_);
   // The first catalogue job that may begin now.
   std::optional<StagingJob> NextCatalogueLocked() FOREBAY_REQUIRES(mutex_);
   // Waits until a job is added, or until time makes one of those that wait possible.
@@ -194,7 +203,8 @@ class StagingQueue {
   CondVar work_;
   bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::uint32_t cataloguing_ FOREBAY_GUARDED_BY(mutex_) = 0;
-  std::uint32_t background_loads_ FOREBAY_GUARDED_BY(mutex_) = 0;   // under way
+  // Under way, with the jobs of kTakeOver.
+  std::uint32_t background_loads_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::uint32_t loads_from_others_ FOREBAY_GUARDED_BY(mutex_) = 0;  // under way, that ask nodes
   std::deque<StagingJob> catalogues_ FOREBAY_GUARDED_BY(mutex_);
   std::deque<StagingJob> demands_ FOREBAY_GUARDED_BY(mutex_);
