@@ -71,12 +71,13 @@ void Departure::TakeOver(std::int64_t now_ns) {
       // This node leaves itself, so it takes nothing over: it would only hand that over again. But
       // it answers so only when the others know that it leaves, because the node that asks relies
       // on them.
-      has_told_all_ = has_told_all_ || (next_round_ns_ > 0 && round_under_way_ == 0);
-      has_taken_over_ = has_told_all_;
+      has_taken_over_ = HasToldAllLocked();
     }
+    bool is_any_silent = false;
     for (auto entry = leaving_until_ns_.begin(); entry != leaving_until_ns_.end();) {
       const auto [node, until_ns] = *entry;
       if (now_ns < until_ns) {
+        is_any_silent = is_any_silent || IsSilentForNow(node);
         ++entry;
         continue;
       }
@@ -85,6 +86,8 @@ void Departure::TakeOver(std::int64_t now_ns) {
       entry = leaving_until_ns_.erase(entry);
     }
     if (deadline_ns_ || has_taken_over_) return;
+    // A pass would find nobody to get the extents from, and has_taken_over_ would be wrong.
+    if (begins_ && is_any_silent) return;
     begins = begins_;
     begins_ = false;
   }
@@ -93,6 +96,21 @@ void Departure::TakeOver(std::int64_t now_ns) {
   const MutexLock lock(mutex_);
   // A further node may have come meanwhile.
   has_taken_over_ = is_done && !begins_;
+}
+
+// Whether a node is not asked for extents at present, but will be: it rests, or a request to it was
+// not answered, and it does not count as dead.
+bool Departure::IsSilentForNow(NodeRank node) const {
+  return !parts_.nodes.Lives(node) && !parts_.nodes.RestsForEver(node) && !parts_.is_dead(node);
+}
+
+// A call without an answer may not have arrived.
+bool Departure::HasToldAllLocked() const {
+  return std::ranges::all_of(parts_.nodes.nodes(), [this](const plan::Node& node)
+                                                       FOREBAY_REQUIRES(mutex_) {
+    return node.rank == parts_.nodes.self() || given_up_.count(node.rank) != 0 ||
+           answers_.count(node.rank) != 0;
+  });
 }
 
 // Called once in each round. Returns the other nodes that are not dead. A node is given up only if
@@ -120,8 +138,10 @@ void Departure::TellOthers(std::int64_t now_ns) {
     const MutexLock lock(mutex_);
     if (!deadline_ns_ || is_over_) return;
     for (const plan::Node& node : parts_.nodes.nodes()) {
+      const auto answer = answers_.find(node.rank);
       const bool is_awaited = node.rank != parts_.nodes.self() &&
-                              given_up_.count(node.rank) == 0 && took_over_.count(node.rank) == 0;
+                              given_up_.count(node.rank) == 0 &&
+                              (answer == answers_.end() || !answer->second);
       if (is_awaited) awaited.push_back(node.rank);
     }
     is_over_ = awaited.empty() || now_ns >= *deadline_ns_;
@@ -153,11 +173,7 @@ void Departure::TellOthers(std::int64_t now_ns) {
 void Departure::NoteAnswer(NodeRank node, const Result<bool>& has_taken_over) {
   if (!has_taken_over.has_value()) return;
   const MutexLock lock(mutex_);
-  if (*has_taken_over) {
-    took_over_.insert(node);
-  } else {
-    took_over_.erase(node);  // a further node leaves
-  }
+  answers_[node] = *has_taken_over;  // false again if a further node leaves
 }
 
 }  // namespace forebay::daemon

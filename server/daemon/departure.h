@@ -1,9 +1,10 @@
 // Departure: how a node leaves a job that goes on (docs/nodes.md). The node that leaves tells all
 // others so, again and again. They take its place from then on, and stage what they will read
-// instead of it, from its tiers as long as it answers. It ends when all of them have what they have
-// room for, when they do not answer, or when its time is over. What a node believes about others
-// that leave is a hint, as all that plan::Membership knows, and it is forgotten if it is not
-// repeated: a node that was killed while it left, and came back, is used as before.
+// instead of it, from its tiers as long as it answers; if it is silent for a moment, they wait. It
+// ends when all of them have what they have room for, when they are dead, or when its time is over.
+// What a node believes about others that leave is a hint, as all that plan::Membership knows, and
+// it is forgotten if it is not repeated: a node that was killed while it left, and came back, is
+// used as before.
 #pragma once
 
 #include <atomic>
@@ -67,6 +68,8 @@ class Departure {
   void TellOthers(std::int64_t now_ns);
   void NoteAnswer(NodeRank node, const Result<bool>& has_taken_over);
   std::vector<NodeRank> LookForDead();
+  bool IsSilentForNow(NodeRank node) const;
+  bool HasToldAllLocked() const FOREBAY_REQUIRES(mutex_);
 
   const DepartureParts parts_;
   std::function<bool(bool begins)> take_over_;
@@ -74,12 +77,12 @@ class Departure {
   std::atomic<std::size_t> round_under_way_ = 0;  // calls of `tell` without an answer yet
   // Used by the thread of Tick.
   std::int64_t next_round_ns_ = 0;  // 0: no round has begun
-  bool has_told_all_ = false;       // a whole round has ended
   std::set<NodeRank> dead_;         // in the last round
   std::set<NodeRank> given_up_;     // dead in the last two rounds
   Mutex mutex_;
   std::optional<std::int64_t> deadline_ns_ FOREBAY_GUARDED_BY(mutex_);  // set: this node leaves
-  std::set<NodeRank> took_over_ FOREBAY_GUARDED_BY(mutex_);  // that have said so at last
+  // Of the other nodes that were told that this one leaves: whether they have taken over.
+  std::map<NodeRank, bool> answers_ FOREBAY_GUARDED_BY(mutex_);
   std::map<NodeRank, std::int64_t> leaving_until_ns_ FOREBAY_GUARDED_BY(mutex_);  // other nodes
   bool begins_ FOREBAY_GUARDED_BY(mutex_) = false;  // somebody leaves since the last Tick
   bool has_taken_over_ FOREBAY_GUARDED_BY(mutex_) = true;

@@ -238,6 +238,76 @@ TEST_F(DepartureTest, ANodeThatLeavesTakesNothingOverButTellsAllFirst) {
   EXPECT_FALSE(IsUsed(NodeRank(2))) << "but it uses the other one no more";
 }
 
+TEST_F(DepartureTest, ANodeThatDoesNotAnswerWasNotToldUnlessItIsDead) {
+  Start(3);
+  answers_.insert_or_assign(1, false);
+  answers_.insert_or_assign(2, Error(ErrorCode::kUnavailable, "no answer"));
+  departure_->Begin(300'000);
+  departure_->Hear(NodeRank(1), 60'000);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_THAT(TickAfter(kSecondNs), UnorderedElementsAre(1, 2));
+    EXPECT_FALSE(departure_->Hear(NodeRank(1), 60'000)) << round;
+  }
+  dead_.insert(2);
+  for (int round = 0; round < 2; ++round) TickAfter(kSecondNs);
+  TickAfter(0);
+  EXPECT_TRUE(departure_->Hear(NodeRank(1), 60'000)) << "it was dead in two rounds";
+  // It comes back.
+  dead_.clear();
+  TickAfter(kSecondNs);
+  TickAfter(0);
+  EXPECT_FALSE(departure_->Hear(NodeRank(1), 60'000));
+  answers_.insert_or_assign(2, false);
+  TickAfter(kSecondNs);
+  TickAfter(0);
+  EXPECT_TRUE(departure_->Hear(NodeRank(1), 60'000));
+}
+
+TEST_F(DepartureTest, ANodeThatIsSilentForAMomentIsWaitedForBeforeItsPlaceIsTaken) {
+  for (const bool rests : {true, false}) {
+    Start(3);
+    begun_ = 0;
+    has_taken_over_ = true;
+    if (rests) nodes_->Rest(NodeRank(2), clock_.NowNs() + kSecondNs);
+    nodes_->SetLives(NodeRank(2), false);
+    departure_->Hear(NodeRank(2), 60'000);
+    for (int tick = 0; tick < 3; ++tick) TickAfter(kSecondNs);
+    EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000)) << rests;
+    EXPECT_EQ(begun_, 0) << rests;
+    nodes_->SetLives(NodeRank(2), true);
+    TickAfter(kSecondNs);
+    EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000)) << rests;
+    EXPECT_EQ(begun_, 1) << rests;
+  }
+}
+
+TEST_F(DepartureTest, ANodeThatIsDeadOrLeftOutForGoodIsNotWaitedFor) {
+  for (const bool is_dead : {true, false}) {
+    Start(3);
+    begun_ = 0;
+    if (is_dead) dead_.insert(2);
+    if (!is_dead) nodes_->Rest(NodeRank(2), plan::Membership::kForEver);
+    nodes_->SetLives(NodeRank(2), false);
+    departure_->Hear(NodeRank(2), 60'000);
+    TickAfter(0);
+    EXPECT_EQ(begun_, 1) << is_dead;
+    dead_.clear();
+  }
+}
+
+// What has begun goes on, and is not begun again.
+TEST_F(DepartureTest, ANodeThatBecomesSilentLaterDoesNotHoldUpWhatHasBegun) {
+  Start(3);
+  departure_->Hear(NodeRank(2), 60'000);
+  TickAfter(0);
+  nodes_->SetLives(NodeRank(2), false);
+  has_taken_over_ = true;
+  TickAfter(kSecondNs);
+  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_EQ(begun_, 1);
+  EXPECT_EQ(looks_, 2);
+}
+
 TEST_F(DepartureTest, ANodeThatBeginsToLeaveHasToldNobodyYet) {
   Start(3);
   has_taken_over_ = true;
