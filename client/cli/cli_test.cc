@@ -198,6 +198,21 @@ TEST_F(CliTest, NodesThatAreLateAndThoseThatAreNotUsedAreNamed) {
   EXPECT_EQ(json[2]["is_left_out"], true);
 }
 
+TEST_F(CliTest, NodesThatLeaveAreNamed) {
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    v1::NodeStatus& node = *admin_.nodes.add_nodes();
+    node.set_rank(rank);
+    node.set_answers(true);
+    node.set_is_leaving(rank == 1);
+  }
+  const std::string out = Forebay(With({"status", "--nodes"})).out;
+  EXPECT_THAT(out, HasSubstr("node 1 leaves the job"));
+  EXPECT_THAT(out, Not(HasSubstr("node 0")));
+  const Json json = Forebay(With({"status", "--nodes", "--json"})).lines()[0]["nodes"];
+  EXPECT_EQ(json[0]["is_leaving"], false);
+  EXPECT_EQ(json[1]["is_leaving"], true);
+}
+
 TEST_F(CliTest, ThePredictedShareOfLocalSamplesStandsBesideTheMeasuredOne) {
   v1::NodeStatus& node = *admin_.nodes.add_nodes();
   node.set_answers(true);

@@ -250,6 +250,7 @@ v1::NodesReply Daemon::NodesNow() {
     node.set_wrong_answers(view.received.wrong);
     node.set_late_calls(view.received.late);
     node.set_is_left_out(view.is_left_out);
+    node.set_is_leaving(view.is_leaving);
     if (view.is_self) {
       node.set_predicted_local_millionths(
           PredictedLocalMillionths(datasets_.Served(), registry_->Summaries()));

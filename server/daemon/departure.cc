@@ -36,6 +36,12 @@ void Departure::Begin(std::int64_t time_ms) {
   parts_.wake();
 }
 
+bool Departure::IsLeaving(NodeRank node) const {
+  const MutexLock lock(mutex_);
+  if (node == parts_.nodes.self()) return deadline_ns_.has_value();
+  return leaving_until_ns_.count(node) != 0;
+}
+
 bool Departure::Hear(NodeRank node, std::int64_t time_ms) {
   bool is_new = false;
   bool has_taken_over = false;

@@ -57,6 +57,8 @@ class Departure {
   void Begin(std::int64_t time_ms);
   // Whether it has left, and may end.
   bool IsOver() const { return is_over_; }
+  // Whether `node`, which may be this one, leaves the job or has left it, as far as is known.
+  bool IsLeaving(NodeRank node) const;
   // Another node says that it leaves. Returns whether this node has taken over from all nodes that
   // leave.
   bool Hear(NodeRank node, std::int64_t time_ms);
@@ -79,7 +81,7 @@ class Departure {
   std::int64_t next_round_ns_ = 0;  // 0: no round has begun
   std::set<NodeRank> dead_;         // in the last round
   std::set<NodeRank> given_up_;     // dead in the last two rounds
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::optional<std::int64_t> deadline_ns_ FOREBAY_GUARDED_BY(mutex_);  // set: this node leaves
   // Of the other nodes that were told that this one leaves: whether they have taken over.
   std::map<NodeRank, bool> answers_ FOREBAY_GUARDED_BY(mutex_);

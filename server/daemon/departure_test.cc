@@ -93,7 +93,9 @@ TEST_F(DepartureTest, ANodeThatDoesNotLeaveTellsNobody) {
 TEST_F(DepartureTest, TheNodesAreAskedUntilAllHaveTakenOver) {
   Start(4);
   for (const std::uint32_t node : {1, 2, 3}) answers_.insert_or_assign(node, false);
+  EXPECT_FALSE(departure_->IsLeaving(NodeRank(0)));
   departure_->Begin(300'000);
+  EXPECT_TRUE(departure_->IsLeaving(NodeRank(0)));
   EXPECT_EQ(wakes_, 1);
   EXPECT_THAT(TickAfter(0), UnorderedElementsAre(1, 2, 3));
   EXPECT_EQ(time_ms_, 60'000);
@@ -216,8 +218,11 @@ TEST_F(DepartureTest, ANodeThatDoesNotRepeatThatItLeavesIsUsedAgain) {
   departure_->Hear(NodeRank(2), 60'000);
   TickAfter(59 * kSecondNs);
   EXPECT_FALSE(IsUsed(NodeRank(2)));
+  EXPECT_TRUE(departure_->IsLeaving(NodeRank(2)));
+  EXPECT_FALSE(departure_->IsLeaving(NodeRank(1)));
   TickAfter(kSecondNs);
   EXPECT_TRUE(IsUsed(NodeRank(2)));
+  EXPECT_FALSE(departure_->IsLeaving(NodeRank(2)));
 }
 
 TEST_F(DepartureTest, ANodeThatLeavesTakesNothingOverButTellsAllFirst) {

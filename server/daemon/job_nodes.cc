@@ -501,7 +501,8 @@ std::vector<JobNodes::View> JobNodes::Ask() {
            .weight = membership_->nodes()[i].weight,
            .is_self = is_self,
            .received = is_self ? peer::LinkFigures() : peers_->figures(nodes_[i].rank),
-           .is_left_out = !membership_->Lives(nodes_[i].rank)});
+           .is_left_out = !membership_->Lives(nodes_[i].rank),
+           .is_leaving = departure_->IsLeaving(nodes_[i].rank)});
     }
     round->awaited = nodes_.size() - 1;
   }

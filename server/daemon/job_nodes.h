@@ -121,6 +121,7 @@ class JobNodes {
     // Of other nodes: what this daemon has received from them, and their answers.
     peer::LinkFigures received;
     bool is_left_out = false;  // this daemon does not use it at present
+    bool is_leaving = false;   // it leaves the job (Depart)
     std::int64_t answer_ns = 0;
     Result<peer::NodeReport> report = peer::NodeReport();
   };

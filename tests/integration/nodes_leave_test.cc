@@ -14,14 +14,15 @@ namespace forebay::integration {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class NodesLeaveTest : public NodesTest {
  protected:
   // 32 MiB, of which three nodes can hold all.
   NodesLeaveTest() : NodesTest({.records = 8192, .ram = "24MiB"}) {}
 
-  void StartAllStaged() {
-    StartAll();
+  void StartAllStaged(const std::vector<std::string>& more = {}) {
+    StartAll(more);
     ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
     AwaitStagedEverywhere();
   }
@@ -98,6 +99,27 @@ TEST_F(NodesLeaveTest, NodesThatDoNotAnswerAreNotWaitedForForEver) {
   EXPECT_THAT(ReadText(rig_.node_log(2)), HasSubstr("have not taken over yet"));
   daemons_[1]->Signal(SIGCONT);
   ExpectExact(ReadTogether({0, 1, 3}, 1));
+}
+
+// It waits for a node that stands still, so it is still there.
+TEST_F(NodesLeaveTest, TheStatusSaysWhichNodeLeaves) {
+  StartAllStaged({"--set", "nodes.suspicion_s=60"});  // nobody counts as dead meanwhile
+  const auto leaving = [this](std::uint32_t asked) {
+    std::vector<std::uint32_t> ranks;
+    for (const v1::NodeStatus& node : NodesSeenBy(asked)) {
+      if (node.is_leaving()) ranks.push_back(node.rank());
+    }
+    return ranks;
+  };
+  EXPECT_THAT(leaving(0), IsEmpty());
+  daemons_[1]->Signal(SIGSTOP);
+  EXPECT_TRUE(Leave(0, "2").ok());
+  for (const std::uint32_t asked : {0U, 2U, 3U}) {
+    EXPECT_TRUE(Eventually([&] { return leaving(asked) == std::vector<std::uint32_t>{2}; }))
+        << asked;
+  }
+  daemons_[1]->Signal(SIGCONT);
+  EXPECT_EQ(Outcome(2), "0");
 }
 
 TEST_F(NodesLeaveTest, NamesOfNoNodeAndTimesThatCannotBeAreRefused) {

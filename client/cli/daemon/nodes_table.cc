@@ -58,6 +58,9 @@ std::string LinesOf(const v1::NodeStatus& node) {
     text += fmt::format("node {} is asked for nothing at present: the log says why\n",
                         node.rank());
   }
+  if (node.is_leaving()) {
+    text += fmt::format("node {} leaves the job: the others take over what it has\n", node.rank());
+  }
   if (node.is_self() && node.samples() > 0) {
     text += fmt::format("samples that this node has not got from others: {:.2f} %; predicted for a "
                         "random order: {:.2f} %\n",
@@ -134,6 +137,7 @@ JsonArray NodesJson(const v1::NodesReply& reply) {
                           {"wrong_answers", node.wrong_answers()},
                           {"late_calls", node.late_calls()},
                           {"is_left_out", node.is_left_out()},
+                          {"is_leaving", node.is_leaving()},
                           {"local_millionths", LocalMillionths(node)},
                           {"predicted_local_millionths", node.predicted_local_millionths()}}));
   }
