@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -160,6 +161,66 @@ TEST_F(HandOverTest, ANodeThatDoesNotAnswerAnyMoreIsReplacedByTheGfs) {
   EXPECT_GE(source_.asked, 1U) << "the fault did not happen";
   EXPECT_GE(here_.gfs_reads(), theirs_.size());
   FOREBAY_EXPECT_OK(here_.VerifyAll());
+}
+
+// The SSD was full when the own share was staged, and RAM has no space for more.
+TEST_F(HandOverTest, AnSsdThatIsFullIsNoPlaceForWhatIsTakenOver) {
+  Start();
+  const std::uint64_t own = 32 - theirs_.size();
+  here_.Stop();
+  EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
+  here_.ssd_faults.Arm(
+      {.kind = io::FaultKind::kEnospc, .call = io::IoCall::kWrite, .is_persistent = true});
+  DatasetOptions dataset = RecordDataset();
+  dataset.group_bytes = 1;
+  FOREBAY_EXPECT_OK(here_.Start(dataset, {.ram_bytes = own / 2 * (64 << 10),
+                                          .ssd_bytes = 64 << 20,
+                                          .nodes = &nodes_,
+                                          .peers = &source_}));
+  FOREBAY_EXPECT_OK(here_.StageAll());
+  EXPECT_GT(here_.ssd_faults.faults_injected(), 0U);
+  hand_over_.emplace(here_.stager(), [this] { return std::vector<Dataset*>{&here_.dataset()}; });
+  TakeOver();
+  EXPECT_EQ(source_.asked, 0U) << "there is no space for what would come";
+  here_.ssd_faults.Disarm();
+  FOREBAY_EXPECT_OK(here_.StageAll());  // forebay stage
+  EXPECT_EQ(source_.asked, theirs_.size());
+  here_.Stop();  // it uses what ends before it
+}
+
+// It is retired because of reads, so it has refused no extent. Two copies are on it, and are still
+// read.
+TEST_F(HandOverTest, AnSsdThatIsLostIsNoPlaceForCopies) {
+  Start();
+  const std::uint64_t own = 32 - theirs_.size();
+  here_.Stop();
+  EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
+  DatasetOptions dataset = RecordDataset();
+  dataset.group_bytes = 1;
+  dataset.copy_bytes = 2 * (64 << 10);
+  FOREBAY_EXPECT_OK(here_.Start(dataset, {.ram_bytes = (own - 4) * (64 << 10),
+                                          .ssd_bytes = 64 << 20,
+                                          .nodes = &nodes_,
+                                          .peers = &source_}));
+  FOREBAY_EXPECT_OK(here_.StageAll());
+  ASSERT_EQ(source_.asked, 2U);
+  std::vector<ExtentId> wanted;
+  for (const std::uint32_t i : theirs_) {
+    if (here_.dataset().home(ExtentId(i)) == plan::HomeTier::kNone) wanted.emplace_back(i);
+  }
+  ASSERT_EQ(wanted.size(), theirs_.size() - 2);
+  for (std::uint32_t i = 0; i < here_.extent_count(); ++i) {
+    const tier::ExtentRef found = here_.cache().Find(here_.dataset().key(ExtentId(i)));
+    if (!found || found->tier != tier::TierKind::kSsd || here_.dataset().IsRemote(ExtentId(i))) {
+      continue;
+    }
+    here_.cache().ReportBad(found, Error::FromErrno(EIO, "reading"), here_.clock().NowNs());
+  }
+  ASSERT_TRUE(here_.cache().stats(tier::TierKind::kSsd).retired);
+  const auto wish = here_.stager().PreferCopies(here_.dataset(), wanted);
+  FOREBAY_EXPECT_OK(AwaitPassEnd(here_.dataset()));
+  EXPECT_EQ(source_.asked, 2U);
+  EXPECT_EQ(Resident(), 2U);
 }
 
 TEST_F(HandOverTest, ADataSetWithoutACatalogHasNothingToTakeOver) {

@@ -182,6 +182,7 @@ void Stager::Cancel(const StagingJob& job) {
 }
 
 void Stager::Stage(Dataset& dataset, bool rebuild) {
+  placements_.RetrySsd();  // whoever asks for it may have made space there
   if (dataset.catalog() != nullptr) {
     BeginPass(dataset);
   } else {
@@ -255,7 +256,7 @@ std::vector<bool> Stager::PlaceAll(Dataset& dataset) {
     dataset.SetRemote(std::move(remote));
   }
   // Space may have become free since, for example because another data set was rebuilt.
-  placements_.PlaceAgain(dataset, dataset.ExtentsWithoutHome());
+  placements_.PlaceAgain(dataset, dataset.ExtentsWithoutHome(), PlacementTable::Share::kOwn);
   return std::vector<bool>(count, false);
 }
 
@@ -275,15 +276,19 @@ std::vector<bool> Stager::PlaceTakenOver(Dataset& dataset) {
   }
   std::vector<ExtentId> placed = dataset.ExtentsWithoutHome();
   std::erase_if(placed, [&](ExtentId extent) { return left_alone[extent.value()]; });
-  placements_.PlaceAgain(dataset, placed);
+  placements_.PlaceAgain(dataset, placed, PlacementTable::Share::kOfOthers);
   return left_alone;
+}
+
+// A device that has failed gets no homes any more. Own extents are placed in RAM by the next pass.
+void Stager::CloseLostTier() {
+  if (parts_.cache.stats(tier::TierKind::kSsd).retired) placements_.CloseSsd();
 }
 
 // This is called between two passes. If a pass begins meanwhile, for another caller, nothing is
 // lost.
 void Stager::PrepareAgain(Dataset& dataset, Extents extents) {
-  // A device that has failed gets no homes any more, and its extents are placed in RAM below.
-  if (parts_.cache.stats(tier::TierKind::kSsd).retired) placements_.CloseSsd();
+  CloseLostTier();
   // Extents that the pass leaves as they are: not wanted, or on their tiers.
   std::vector<bool> left_alone =
       extents == Extents::kAll ? PlaceAll(dataset) : PlaceTakenOver(dataset);
@@ -305,6 +310,7 @@ std::shared_ptr<void> Stager::PreferCopies(Dataset& dataset,
   if (parts_.nodes == nullptr || dataset.options().copy_bytes == 0 || extents.empty()) {
     return nullptr;
   }
+  CloseLostTier();
   dataset.WantCopies(extents);
   // A pointer to nothing whose end is what matters.
   std::shared_ptr<void> wish(nullptr,

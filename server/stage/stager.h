@@ -167,6 +167,7 @@ class Stager {
   enum class Extents : std::uint8_t { kAll, kToTakeOver };
   void BeginPass(Dataset& dataset);
   void PrepareAgain(Dataset& dataset, Extents extents);
+  void CloseLostTier();
   std::vector<bool> PlaceAll(Dataset& dataset);
   std::vector<bool> PlaceTakenOver(Dataset& dataset);
   void Run(io::QueueCrew& crew, io::IoQueue& queue);

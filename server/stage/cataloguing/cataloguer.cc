@@ -356,7 +356,8 @@ void Cataloguer::PlaceCopies(const Dataset& dataset, std::span<const ExtentKey> 
     if (copied_bytes > budget_bytes) return;
     homes[i] = parts_.placements
                    .Reserve(keys[i], std::nullopt, planned[i],
-                            form ? form->PieceCount(extent) : catalog.PieceCount(extent))
+                            form ? form->PieceCount(extent) : catalog.PieceCount(extent),
+                            PlacementTable::Share::kOfOthers)
                    .home;
     if (!has_home(i)) return;  // the tiers are full
   }

@@ -22,7 +22,8 @@ PlacementTable::PlacementTable(const plan::TierSpace& space,
 
 PlacementTable::Reservation PlacementTable::Reserve(const tier::ExtentKey& key,
                                                     std::optional<tier::TierKind> found,
-                                                    std::uint64_t bytes, std::uint64_t pieces) {
+                                                    std::uint64_t bytes, std::uint64_t pieces,
+                                                    Share share) {
   const MutexLock lock(mutex_);
   const auto known = reserved_.find(key);
   // An extent without a home is tried again: space may have become free.
@@ -35,9 +36,14 @@ PlacementTable::Reservation PlacementTable::Reserve(const tier::ExtentKey& key,
   // keeps its space. Any other extent is placed, also one that is on a tier as a guest.
   const bool keeps_its_file =
       found == tier::TierKind::kSsd && !fits_ram && on_ssd_.erase(key) > 0;
-  if (!keeps_its_file) planned.home = placer_.Place(planned.footprint);
+  if (!keeps_its_file) planned.home = PlaceLocked(planned.footprint, share);
   reserved_[key] = planned;
   return planned;
+}
+
+plan::HomeTier PlacementTable::PlaceLocked(const plan::Footprint& footprint, Share share) {
+  if (share == Share::kOwn || !ssd_refuses_) return placer_.Place(footprint);
+  return placer_.PlaceInRam(footprint) ? plan::HomeTier::kRam : plan::HomeTier::kNone;
 }
 
 plan::HomeTier PlacementTable::MoveOffSsd(const tier::ExtentKey& key) {
@@ -149,7 +155,9 @@ PlacementTable::Placement PlacementTable::Place(Dataset& dataset, ExtentId exten
   if (home != plan::HomeTier::kNone && planned == bytes) return {.home = home};
   placer_.Release(home, dataset.FootprintOf(extent, planned));
   // Released first: the extent may stay where it is, with its real size.
-  const plan::HomeTier placed = placer_.Place(dataset.FootprintOf(extent, bytes));
+  const plan::HomeTier placed =
+      PlaceLocked(dataset.FootprintOf(extent, bytes),
+                  dataset.IsRemote(extent) ? Share::kOfOthers : Share::kOwn);
   dataset.SetHome(extent, placed, bytes);
   return {.home = placed, .has_placed_others = PlaceOthersLocked(dataset)};
 }
@@ -167,10 +175,12 @@ plan::HomeTier PlacementTable::MoveOffSsd(Dataset& dataset, ExtentId extent, std
 // later extent. A tier that is retired is closed as a whole (CloseSsd).
 plan::HomeTier PlacementTable::MoveOffSsdLocked(const plan::Footprint& footprint) {
   placer_.Release(plan::HomeTier::kSsd, footprint);
+  ssd_refuses_ = true;
   return placer_.PlaceInRam(footprint) ? plan::HomeTier::kRam : plan::HomeTier::kNone;
 }
 
-void PlacementTable::PlaceAgain(Dataset& dataset, std::span<const ExtentId> extents) {
+void PlacementTable::PlaceAgain(Dataset& dataset, std::span<const ExtentId> extents,
+                                Share share) {
   const MutexLock lock(mutex_);
   if (dataset.is_replaced()) return;
   // A smaller extent may fit where a larger one before it did not, so the loop goes through all.
@@ -178,7 +188,7 @@ void PlacementTable::PlaceAgain(Dataset& dataset, std::span<const ExtentId> exte
     // A load that is under way may have placed it meanwhile.
     if (dataset.home(extent) != plan::HomeTier::kNone) continue;
     const std::uint64_t planned = dataset.PlannedBytes(extent);
-    const plan::HomeTier home = placer_.Place(dataset.FootprintOf(extent, planned));
+    const plan::HomeTier home = PlaceLocked(dataset.FootprintOf(extent, planned), share);
     if (home != plan::HomeTier::kNone) dataset.SetHome(extent, home, planned);
   }
 }
@@ -189,6 +199,10 @@ PlacementTable::NewCopies PlacementTable::PlaceCopies(Dataset& dataset,
   NewCopies copies;
   if (dataset.is_replaced()) return copies;
   std::vector<ExtentId> spare = dataset.UnwantedCopies();
+  // What they leave on an SSD that refuses extents would be of no use.
+  if (ssd_refuses_) {
+    std::erase_if(spare, [&](ExtentId copy) { return dataset.home(copy) != plan::HomeTier::kRam; });
+  }
   std::uint64_t copied_bytes = dataset.copied_bytes();
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   const auto drop_one = [&]() FOREBAY_REQUIRES(mutex_) {
@@ -210,8 +224,10 @@ PlacementTable::NewCopies PlacementTable::PlaceCopies(Dataset& dataset,
     while (copied_bytes + bytes > dataset.options().copy_bytes && drop_one()) {}
     if (copied_bytes + bytes > dataset.options().copy_bytes) break;
     const plan::Footprint planned = dataset.FootprintOf(extent, dataset.PlannedBytes(extent));
-    plan::HomeTier home = placer_.Place(planned);
-    while (home == plan::HomeTier::kNone && drop_one()) home = placer_.Place(planned);
+    plan::HomeTier home = PlaceLocked(planned, Share::kOfOthers);
+    while (home == plan::HomeTier::kNone && drop_one()) {
+      home = PlaceLocked(planned, Share::kOfOthers);
+    }
     if (home == plan::HomeTier::kNone) break;
     if (dataset.GiveHome(extent, home)) {
       copied_bytes += bytes;
@@ -223,9 +239,15 @@ PlacementTable::NewCopies PlacementTable::PlaceCopies(Dataset& dataset,
   return copies;
 }
 
+void PlacementTable::RetrySsd() {
+  const MutexLock lock(mutex_);
+  ssd_refuses_ = false;
+}
+
 void PlacementTable::CloseSsd() {
   const MutexLock lock(mutex_);
   placer_.CloseSsd();
+  ssd_refuses_ = true;
 }
 
 // Gives homes to extents without one, in staging order, until one does not fit. Returns true if any

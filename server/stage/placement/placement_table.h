@@ -41,6 +41,11 @@ class PlacementTable {
   explicit PlacementTable(const plan::TierSpace& space,
                           std::span<const tier::SegmentStore::Stored> on_ssd = {});
 
+  // Whose extents get a home: this node's own ones, or others that it keeps, too, as copies or
+  // because their node leaves. If the SSD refuses extents, because it is full or fails, it is tried
+  // for own ones only.
+  enum class Share : std::uint8_t { kOwn, kOfOthers };
+
   // --- before a data set has its catalog ------------------------------------------------------
   struct Reservation {
     plan::HomeTier home = plan::HomeTier::kNone;
@@ -52,7 +57,7 @@ class PlacementTable {
   // daemon started and does not fit in RAM keeps its space on SSD. An extent that has a home from
   // an earlier call keeps it, with the size that was planned then.
   Reservation Reserve(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
-                      std::uint64_t bytes, std::uint64_t pieces);
+                      std::uint64_t bytes, std::uint64_t pieces, Share share = Share::kOwn);
   // Call when the SSD has refused an extent whose home it is: moves its home to RAM if RAM has
   // space, else the extent loses its home. Returns the new home.
   plan::HomeTier MoveOffSsd(const tier::ExtentKey& key);
@@ -91,7 +96,7 @@ class PlacementTable {
   plan::HomeTier MoveOffSsd(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
   // Call before a pass begins again: gives homes to those of `extents` that have none, in this
   // order, as far as there is space.
-  void PlaceAgain(Dataset& dataset, std::span<const ExtentId> extents);
+  void PlaceAgain(Dataset& dataset, std::span<const ExtentId> extents, Share share);
   // Gives homes to remote extents of `wanted`, in this order, within the budget for copies
   // (DatasetOptions::copy_bytes). Copies that no stream wants (Dataset::WantCopies) lose their
   // homes for that.
@@ -100,6 +105,8 @@ class PlacementTable {
     bool has_placed = false;               // a pass has to stage what got a home
   };
   NewCopies PlaceCopies(Dataset& dataset, std::span<const ExtentId> wanted);
+  // The SSD may have space again, although it has refused an extent (MoveOffSsd).
+  void RetrySsd();
   // Call when the SSD tier is retired: from now on no extent gets a home there.
   void CloseSsd();
 
@@ -108,10 +115,14 @@ class PlacementTable {
 
  private:
   bool PlaceOthersLocked(Dataset& dataset) FOREBAY_REQUIRES(mutex_);
+  plan::HomeTier PlaceLocked(const plan::Footprint& footprint, Share share)
+      FOREBAY_REQUIRES(mutex_);
   plan::HomeTier MoveOffSsdLocked(const plan::Footprint& footprint) FOREBAY_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   plan::Placer placer_ FOREBAY_GUARDED_BY(mutex_);
+  // It has refused an extent since the last call of RetrySsd.
+  bool ssd_refuses_ FOREBAY_GUARDED_BY(mutex_) = false;
   // File sizes of extents that were on SSD from the start and for which Reserve was not called.
   std::unordered_map<tier::ExtentKey, std::uint64_t, tier::ExtentKeyHash> on_ssd_
       FOREBAY_GUARDED_BY(mutex_);

@@ -257,6 +257,49 @@ TEST(PlacementTableTest, WantedCopiesTakeTheRoomOfOthersWithinTheBudget) {
   EXPECT_EQ(dataset.home(ExtentId(1)), HomeTier::kRam);
 }
 
+// A full disk. This node keeps extent 0, on SSD, and copies of 1 on SSD and of 2 in RAM.
+TEST(PlacementTableTest, AnSsdThatRefusesExtentsGetsNoFurtherOnesOfOthers) {
+  constexpr std::uint64_t kBytes = 65'000, kRam = 16 * kPage;  // of an extent
+  using plan::HomeTier;
+  using enum PlacementTable::Share;
+  io::MemoryBackend memory;
+  ASSERT_TRUE(memory.AddFile("/gfs/data.bin", Pattern(6 * kBytes)).has_value());
+  DatasetOptions options = RecordDataset();
+  options.copy_bytes = 6 * kBytes;
+  Dataset dataset(options, memory, io::testing::Take(memory.OpenDirectory("/gfs")));
+  auto catalog = io::testing::Take(
+      catalog::BuildFromMetadata(memory, dataset.root(), options.source, nullptr));
+  ASSERT_EQ(catalog->extent_count(), 6U);
+  ASSERT_TRUE(dataset.BeginCataloguing(0));
+  dataset.SetRemote({false, true, true, true, true, true});
+  dataset.SetCatalog(catalog, std::vector<bool>(6, false),
+                     {HomeTier::kSsd, HomeTier::kSsd, HomeTier::kRam, HomeTier::kNone,
+                      HomeTier::kNone, HomeTier::kNone});
+  PlacementTable placements({.ram_bytes = 2 * kRam, .ssd_bytes = 100 * kPage});
+  EXPECT_EQ(placements.MoveOffSsd(dataset, ExtentId(0), kBytes), HomeTier::kRam);
+  const std::uint64_t ssd_bytes = placements.left().ssd_bytes;
+  const std::vector<ExtentId> wanted = {ExtentId(3), ExtentId(4), ExtentId(5)};
+  dataset.WantCopies(wanted);
+  const PlacementTable::NewCopies copies = placements.PlaceCopies(dataset, wanted);
+  EXPECT_TRUE(copies.has_placed);
+  EXPECT_EQ(copies.dropped, std::vector{dataset.key(ExtentId(2))})
+      << "the copy on SSD makes no space that is of use";
+  EXPECT_EQ(dataset.home(ExtentId(1)), HomeTier::kSsd);
+  EXPECT_EQ(dataset.home(ExtentId(3)), HomeTier::kRam);
+  EXPECT_EQ(dataset.home(ExtentId(4)), HomeTier::kRam);
+  EXPECT_EQ(dataset.home(ExtentId(5)), HomeTier::kNone);
+  const std::vector<ExtentId> five = {ExtentId(5)};
+  placements.PlaceAgain(dataset, five, kOfOthers);
+  EXPECT_EQ(dataset.home(ExtentId(5)), HomeTier::kNone);
+  EXPECT_EQ(placements.Reserve(kKey, std::nullopt, kPage, 1, kOfOthers).home, HomeTier::kNone);
+  EXPECT_EQ(placements.left().ssd_bytes, ssd_bytes);
+  // It is tried for own extents, because the epoch needs them.
+  EXPECT_EQ(placements.Reserve(kKey, std::nullopt, kPage, 1).home, HomeTier::kSsd);
+  placements.RetrySsd();
+  placements.PlaceAgain(dataset, five, kOfOthers);
+  EXPECT_EQ(dataset.home(ExtentId(5)), HomeTier::kSsd);
+}
+
 TEST_F(HomesTest, CopiesForTheNextDaemonTakeNoExtentsPlace) {
   DatasetOptions dataset = RecordDataset(kRecordBytes);
   dataset.persist = true;
