@@ -82,6 +82,20 @@ TEST_F(NodesLeaveTest, TwoNodesLeaveAtTheSameTime) {
   EXPECT_EQ(GfsBytesOf({0, 3}), before);
 }
 
+TEST_F(NodesLeaveTest, WhatADeadNodeHadIsNotReadForThat) {
+  StartAllStaged({"--set", "nodes.suspicion_s=1"});
+  daemons_[1]->Kill();
+  for (const std::uint32_t asked : {0U, 2U, 3U}) {
+    ASSERT_TRUE(Eventually([&] { return NodesSeenBy(asked)[1].is_left_out(); })) << asked;
+  }
+  const std::uint64_t before = GfsBytesOf({0, 3});
+  EXPECT_TRUE(Leave(0, "2").ok());
+  EXPECT_EQ(Outcome(2), "0");
+  EXPECT_THAT(ReadText(rig_.node_log(2)), HasSubstr("have taken over what they have room for"));
+  EXPECT_EQ(GfsBytesOf({0, 3}), before);
+  ExpectExact(ReadTogether({0, 3}, 1));
+}
+
 TEST_F(NodesLeaveTest, ANodeThatIsKilledWhileItLeavesCostsItsShareAtMost) {
   StartAllStaged();
   const std::uint64_t before = GfsBytesOf({0, 1, 3}), share = GfsBytes(2);
