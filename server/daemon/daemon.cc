@@ -166,7 +166,8 @@ bool Daemon::Tick() {
   registry_->ExpireWaiting();
   registry_->FreeWhatNobodyReads();
   if (own_rows_) own_rows_->Expire();
-  nodes_->Tick();
+  const bool has_remote_streams = data_service_->has_remote_streams();
+  nodes_->Tick(has_remote_streams);
   if (share_borrower_) {
     share_borrower_->Tick();
   } else {
@@ -174,7 +175,6 @@ bool Daemon::Tick() {
   }
   eviction_summary_.Tick();
   const std::int64_t now = clock_.NowNs();
-  const bool has_remote_streams = data_service_->has_remote_streams();
   if (acceptor_->connection_count() > 0 || has_remote_streams) idle_since_ns_ = now;
   const std::int64_t idle_ns = now - idle_since_ns_;
   const bool idle = config_.exit_when_idle_s > 0 &&

@@ -1,13 +1,15 @@
 // JobEnd: how the daemons of a job end together (docs/nodes.md). A node whose readers have ended
-// still answers the others, and asks those that are not known to have finished. It may drain when
-// every other node has finished, or does not answer.
+// still answers the others, tells them that it has finished, and asks those that are not known to
+// have. It may drain when every other node has finished, or is lost for so long that its readers
+// have found another one.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <set>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,12 +24,17 @@ namespace forebay::daemon {
 struct JobEndParts {
   io::Clock& clock;              // borrowed
   std::vector<NodeRank> others;  // all other nodes of the job; none: it is done with Finish
-  // Asks a node; `heard` is called once, perhaps within this call.
+  // Asks a node whether it has finished, and tells it whether this one has; `heard` is called once,
+  // perhaps within this call.
   using Heard = std::function<void(const Result<peer::NodeReport>&)>;
-  std::function<void(NodeRank to, Heard heard)> ping;
+  std::function<void(NodeRank to, bool has_finished, Heard heard)> ping;
+  // Whether a node counts as dead.
+  std::function<bool(NodeRank)> is_dead;
   std::function<std::string(NodeRank)> name;  // of a node, for the log
   // Lets the thread that calls Tick do so at once.
   std::function<void()> wake;
+  // How long this node stays for the readers of a node that was lost before it had finished.
+  std::int64_t stay_ms = 0;
 };
 
 // Thread-safe, but for Tick, which one thread calls. Calls of `ping` must have ended before this
@@ -39,14 +46,35 @@ class JobEnd {
   // The readers of this node have ended for good.
   void Finish();
   bool has_finished() const { return has_finished_; }
-  // Whether this node has finished, and every other one has too or did not answer.
+  // Another node says whether it has finished.
+  void Hear(NodeRank node, bool has_finished);
+  // Whether this node has finished, and waits for no other one.
   bool HaveAllFinished();
-  // Call it about once a second.
-  void Tick();
+  // Call it about once a second. A node that serves a client of a lost node has not finished, or
+  // not any more.
+  void Tick(bool serves_client_of_lost);
 
  private:
+  struct Other {
+    bool has_finished = false;     // as it has said last
+    bool knows = false;            // it has answered since this node has last changed its mind
+    std::uint64_t said = 0;        // how often it has told this node, unasked
+    std::optional<std::int64_t> silent_since_ns = {};  // none: it answers
+    bool is_logged = false;        // that it is silent
+  };
+
+  bool IsAwaitedLocked(const Other& other, std::int64_t now_ns) const FOREBAY_REQUIRES(mutex_);
   bool HaveOthersFinishedLocked() const FOREBAY_REQUIRES(mutex_);
-  void HeardOf(NodeRank node, const Result<peer::NodeReport>& heard);
+  void LookForDeadLocked(std::int64_t now_ns) FOREBAY_REQUIRES(mutex_);
+  void NoteSilentLocked(NodeRank node, Other& other, const Error& error)
+      FOREBAY_REQUIRES(mutex_);
+  struct Asked {
+    NodeRank node;
+    std::uint64_t said;   // by then
+    bool has_finished;    // as it is told
+  };
+  void HeardOf(const Asked& asked, const Result<peer::NodeReport>& heard);
+  void SayAndWakeIfAllFinished();
 
   const JobEndParts parts_;
   std::atomic<bool> has_finished_ = false;
@@ -55,9 +83,9 @@ class JobEnd {
   std::int64_t next_round_ns_ = 0;
   std::atomic<std::size_t> round_under_way_ = 0;  // pings without an answer yet
   Mutex mutex_;
-  std::set<NodeRank> unfinished_ FOREBAY_GUARDED_BY(mutex_);  // other nodes, until they have
-  // Those of them that did not answer the last ping, so that they are not waited for.
-  std::set<NodeRank> silent_ FOREBAY_GUARDED_BY(mutex_);
+  // As the others are told: the readers of this node have ended, and no other one reads here.
+  bool tells_finished_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::map<NodeRank, Other> others_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::daemon

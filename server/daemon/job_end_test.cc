@@ -1,7 +1,10 @@
-// When a node may end that has finished: after all others that answer.
+// When a node may end that has finished: after all others that answer, and not before the readers
+// of those that are lost have had time to come.
 #include "server/daemon/job_end.h"
 
+#include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -16,10 +19,12 @@ const Error kSilent(ErrorCode::kUnavailable, "no answer");
 
 class JobEndTest : public ::testing::Test {
  protected:
-  // A second passes. The nodes answer as `answers_` says; those that are not there do later.
-  void Tick() {
-    clock_.AdvanceNs(1'000'000'000);
-    end_.Tick();
+  static constexpr std::int64_t kSecondNs = 1'000'000'000;
+  // A second passes. The nodes answer as `answers_` says; those that are not there are silent.
+  void Tick(bool serves_client_of_lost = false) {
+    clock_.AdvanceNs(kSecondNs);
+    told_.clear();
+    end_.Tick(serves_client_of_lost);
     for (auto& [node, heard] : std::exchange(asked_, {})) {
       ++pings_[node];
       heard(answers_.contains(node) ? Result<peer::NodeReport>({.has_finished = answers_[node]})
@@ -30,20 +35,30 @@ class JobEndTest : public ::testing::Test {
   io::ManualClock clock_;
   std::map<NodeRank, JobEndParts::Heard> asked_;
   std::map<NodeRank, int> pings_;
+  std::map<NodeRank, bool> told_;  // in the last round: whether this node has finished
   std::map<NodeRank, bool> answers_ = {{NodeRank(1), false}, {NodeRank(2), false}};
+  std::set<NodeRank> dead_;
   int wakes_ = 0;
   JobEnd end_{{.clock = clock_,
                .others = {NodeRank(1), NodeRank(2)},
-               .ping = [this](NodeRank to,
-                              JobEndParts::Heard heard) { asked_[to] = std::move(heard); },
+               .ping =
+                   [this](NodeRank to, bool has_finished, JobEndParts::Heard heard) {
+                     asked_[to] = std::move(heard);
+                     told_[to] = has_finished;
+                   },
+               .is_dead = [this](NodeRank node) { return dead_.contains(node); },
                .name = [](NodeRank node) { return std::to_string(node.value()); },
-               .wake = [this] { ++wakes_; }}};
+               .wake = [this] { ++wakes_; },
+               .stay_ms = 30'000}};
 };
 
 TEST_F(JobEndTest, ANodeThatHasNotFinishedAsksNobody) {
   Tick();
   EXPECT_TRUE(pings_.empty());
+  end_.Hear(NodeRank(1), true);
+  end_.Hear(NodeRank(2), true);
   EXPECT_FALSE(end_.HaveAllFinished());
+  EXPECT_EQ(wakes_, 0);
 }
 
 TEST_F(JobEndTest, ANodeThatHasFinishedWaitsForTheOthers) {
@@ -58,25 +73,131 @@ TEST_F(JobEndTest, ANodeThatHasFinishedWaitsForTheOthers) {
   EXPECT_TRUE(end_.HaveAllFinished());
   EXPECT_EQ(wakes_, 1);
   EXPECT_EQ(pings_[NodeRank(1)], 2) << "not asked again once it had finished";
+  EXPECT_TRUE(told_.at(NodeRank(2)));
 }
 
-TEST_F(JobEndTest, ANodeThatDoesNotAnswerIsNotWaitedForUntilItDoes) {
-  answers_ = {{NodeRank(1), false}};
+TEST_F(JobEndTest, ANodeThatSaysSoUnaskedHasFinishedOnceItKnowsOfThisOne) {
   end_.Finish();
   Tick();
-  EXPECT_FALSE(end_.HaveAllFinished()) << "node 1 still reads";
-  answers_ = {{NodeRank(2), false}};
+  end_.Hear(NodeRank(1), true);
+  EXPECT_FALSE(end_.HaveAllFinished());
+  end_.Hear(NodeRank(2), true);
+  EXPECT_TRUE(end_.HaveAllFinished());
+  EXPECT_EQ(wakes_, 1);
+}
+
+// Otherwise they would take this one for lost.
+TEST_F(JobEndTest, ANodeDoesNotEndBeforeItHasToldTheOthers) {
+  end_.Hear(NodeRank(1), true);
+  end_.Hear(NodeRank(2), true);
+  answers_ = {{NodeRank(1), true}, {NodeRank(2), true}};
+  end_.Finish();
+  EXPECT_FALSE(end_.HaveAllFinished());
   Tick();
-  EXPECT_FALSE(end_.HaveAllFinished()) << "node 2 answers again";
-  answers_ = {};
+  EXPECT_EQ(told_, (std::map<NodeRank, bool>{{NodeRank(1), true}, {NodeRank(2), true}}));
+  EXPECT_TRUE(end_.HaveAllFinished());
+}
+
+TEST_F(JobEndTest, ANodeThatHasSaidSoAndIsSilentHasEnded) {
+  end_.Finish();
+  end_.Hear(NodeRank(1), true);
+  answers_ = {{NodeRank(2), true}};
   Tick();
+  EXPECT_TRUE(end_.HaveAllFinished());
+}
+
+TEST_F(JobEndTest, ANodeStaysForTheReadersOfOneThatIsLostAndHasNotFinished) {
+  end_.Finish();
+  answers_ = {{NodeRank(1), true}};
+  Tick();
+  for (int second = 1; second < 30; ++second) {
+    Tick();
+    ASSERT_FALSE(end_.HaveAllFinished()) << second;
+  }
+  EXPECT_EQ(wakes_, 0);
+  Tick();
+  EXPECT_TRUE(end_.HaveAllFinished());
+  EXPECT_GT(wakes_, 0);
+}
+
+TEST_F(JobEndTest, ANodeThatAnswersAgainIsWaitedFor) {
+  end_.Finish();
+  answers_ = {{NodeRank(1), true}};
+  for (int second = 0; second < 20; ++second) Tick();
+  answers_[NodeRank(2)] = false;
+  Tick();
+  answers_.erase(NodeRank(2));
+  for (int second = 0; second < 30; ++second) Tick();
+  EXPECT_FALSE(end_.HaveAllFinished()) << "the time counts from the last loss";
+  Tick();
+  EXPECT_TRUE(end_.HaveAllFinished());
+}
+
+TEST_F(JobEndTest, TheReadersOfANodeThatWasLostLongAgoHaveCome) {
+  dead_ = {NodeRank(2)};
+  for (int second = 0; second <= 30; ++second) Tick();
+  answers_ = {{NodeRank(1), true}};
+  end_.Finish();
+  Tick();
+  EXPECT_TRUE(end_.HaveAllFinished());
+}
+
+TEST_F(JobEndTest, ANodeThatWasTakenForDeadIsLostFromItsLastLossOn) {
+  dead_ = {NodeRank(2)};
+  for (int second = 0; second <= 30; ++second) Tick();
+  dead_.clear();
+  Tick();
+  answers_ = {{NodeRank(1), true}};
+  end_.Finish();
+  Tick();
+  EXPECT_FALSE(end_.HaveAllFinished());
+}
+
+TEST_F(JobEndTest, ANodeThatServesAClientOfALostOneTellsTheOthers) {
+  answers_ = {{NodeRank(1), true}, {NodeRank(2), false}};
+  end_.Finish();
+  Tick();
+  Tick(/*serves_client_of_lost=*/true);
+  EXPECT_EQ(told_, (std::map<NodeRank, bool>{{NodeRank(1), false}, {NodeRank(2), false}}));
+  answers_[NodeRank(2)] = true;
+  Tick(/*serves_client_of_lost=*/true);
+  // They must hear that it has finished after all before it ends.
+  clock_.AdvanceNs(1);
+  end_.Tick(/*serves_client_of_lost=*/false);
+  EXPECT_FALSE(end_.HaveAllFinished());
+  Tick();
+  EXPECT_EQ(told_, (std::map<NodeRank, bool>{{NodeRank(1), true}, {NodeRank(2), true}}));
+  EXPECT_TRUE(end_.HaveAllFinished());
+}
+
+TEST_F(JobEndTest, ANodeThatHasFinishedNoMoreIsWaitedFor) {
+  answers_ = {{NodeRank(1), true}, {NodeRank(2), false}};
+  end_.Finish();
+  Tick();
+  answers_ = {{NodeRank(1), false}, {NodeRank(2), true}};
+  end_.Hear(NodeRank(1), false);
+  Tick();
+  EXPECT_FALSE(end_.HaveAllFinished());
+  end_.Hear(NodeRank(1), true);
+  EXPECT_TRUE(end_.HaveAllFinished());
+}
+
+TEST_F(JobEndTest, AnAnswerFromBeforeItSaidSoDoesNotCount) {
+  end_.Finish();
+  clock_.AdvanceNs(kSecondNs);
+  end_.Tick(false);
+  end_.Hear(NodeRank(1), true);
+  end_.Hear(NodeRank(2), true);
+  for (const auto& [node, heard] : std::exchange(asked_, {})) {
+    heard(peer::NodeReport{.has_finished = false});
+  }
   EXPECT_TRUE(end_.HaveAllFinished());
 }
 
 TEST_F(JobEndTest, TheNextRoundBeginsWhenTheLastOneHasEnded) {
   end_.Finish();
-  clock_.AdvanceNs(1'000'000'000);
-  end_.Tick();
+  clock_.AdvanceNs(kSecondNs);
+  end_.Tick(false);
   const auto first = std::exchange(asked_, {});
   EXPECT_EQ(first.size(), 2U);
   Tick();
@@ -87,7 +208,12 @@ TEST_F(JobEndTest, TheNextRoundBeginsWhenTheLastOneHasEnded) {
 
 TEST(JobEndOfOneNodeTest, IsDoneWithFinish) {
   io::ManualClock clock;
-  JobEnd end({.clock = clock, .others = {}, .ping = nullptr, .name = nullptr, .wake = nullptr});
+  JobEnd end({.clock = clock,
+              .others = {},
+              .ping = nullptr,
+              .is_dead = nullptr,
+              .name = nullptr,
+              .wake = nullptr});
   EXPECT_FALSE(end.HaveAllFinished());
   end.Finish();
   EXPECT_TRUE(end.has_finished());

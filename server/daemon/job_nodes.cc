@@ -94,6 +94,7 @@ JobNodes::JobNodes(JobLaunch launch, const JoinParts& parts)
       end_(std::make_unique<JobEnd>(JobEndParts{.clock = parts.clock,
                                                 .others = {},
                                                 .ping = nullptr,
+                                                .is_dead = nullptr,
                                                 .name = nullptr,
                                                 .wake = nullptr})) {}
 
@@ -340,17 +341,25 @@ Status JobNodes::UseNodes(NodeRank self) {
                      },
                  .name = [this](NodeRank node) { return nodes_[node.value()].Text(); },
                  .late_ms = static_cast<std::int64_t>(parts_.config.nodes_late_ms)});
+  const auto is_dead = [this](NodeRank node) {
+    return prober_->state(node) == probe::NodeState::kDead;
+  };
   end_ = std::make_unique<JobEnd>(JobEndParts{
       .clock = parts_.clock,
       .others = std::move(others),
       .ping =
-          [this](NodeRank to, JobEndParts::Heard heard) {
+          [this](NodeRank to, bool has_finished, JobEndParts::Heard heard) {
             peers_->Ping(to,
                          parts_.clock.NowNs() + limits::kFinishedPingMs * kNsPerMillisecond,
-                         std::move(heard));
+                         std::move(heard), has_finished);
           },
+      .is_dead = is_dead,
       .name = [this](NodeRank node) { return nodes_[node.value()].Text(); },
-      .wake = parts_.wake});
+      .wake = parts_.wake,
+      // Elsewhere no reader of a lost node can come.
+      .stay_ms = ClientsOfOthers() == nullptr
+                     ? 0
+                     : static_cast<std::int64_t>(parts_.config.nodes_lost_readers_s) * 1'000});
   departure_ = std::make_unique<Departure>(DepartureParts{
       .nodes = *membership_,
       .clock = parts_.clock,
@@ -360,8 +369,7 @@ Status JobNodes::UseNodes(NodeRank self) {
                           parts_.clock.NowNs() + limits::kFinishedPingMs * kNsPerMillisecond, told);
           },
       .name = [this](NodeRank node) { return nodes_[node.value()].Text(); },
-      .is_dead =
-          [this](NodeRank node) { return prober_->state(node) == probe::NodeState::kDead; },
+      .is_dead = is_dead,
       .wake = parts_.wake});
   return {};
 }
@@ -375,6 +383,9 @@ Status JobNodes::Serve(const peer::PeerServerParts& parts) {
   with_nodes.has_returned = has_returned_;
   with_nodes.leave = [this](NodeRank node, std::int64_t time_ms) {
     return HearDeparture(node, time_ms);
+  };
+  with_nodes.note_finished = [this](NodeRank node, bool has_finished) {
+    end_->Hear(node, has_finished);
   };
   with_nodes.carrier = carrier_.get();
   return server_ ? server_->Serve(identity_, with_nodes) : Status();
@@ -433,7 +444,7 @@ Status JobNodes::AwaitNodes() {
   }
 }
 
-void JobNodes::Tick() {
+void JobNodes::Tick(bool serves_client_of_lost) {
   if (!peers_) return;
   prober_->Tick();
   departure_->Tick();
@@ -442,7 +453,7 @@ void JobNodes::Tick() {
     kept_list_->Remove();
     kept_list_.reset();
   }
-  end_->Tick();
+  end_->Tick(serves_client_of_lost);
 }
 
 void JobNodes::SetTakeOver(std::function<bool(bool begins)> take_over) {

@@ -101,15 +101,16 @@ class JobNodes {
   void SetTakeOver(std::function<bool(bool begins)> take_over);
 
   // Probes other nodes (probe::NodeProber), and after Finish asks those that are not known to have
-  // finished; likewise for Depart. Call it about once a second.
-  void Tick();
+  // finished; likewise for Depart. Call it about once a second. `serves_client_of_lost`: a client
+  // whose own daemon is gone reads here.
+  void Tick(bool serves_client_of_lost);
 
   // The readers of this node have ended for good. It still answers others, which learn this by
   // their pings. Thread-safe.
   void Finish() { end_->Finish(); }
   bool has_finished() const { return end_->has_finished(); }
-  // Whether this node has finished, and every other one has too or did not answer. A job of one
-  // node has all it needs with Finish. Thread-safe.
+  // Whether this node has finished, and waits for no other one (JobEnd). A job of one node has all
+  // it needs with Finish. Thread-safe.
   bool HaveAllFinished() { return end_->HaveAllFinished(); }
 
   struct View {

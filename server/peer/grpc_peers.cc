@@ -97,8 +97,13 @@ Result<T> FromNode(const PeerLink& link, Result<T> parsed) {
 // A call of Ping, which needs neither Hello nor room.
 class PingCall final : public PeerCall {
  public:
-  PingCall(PeerLink& link, io::Clock& clock, std::int64_t deadline_ns, GrpcPeers::Pinged done)
-      : PeerCall(/*bytes=*/0, deadline_ns), link_(link), clock_(clock), done_(std::move(done)) {}
+  PingCall(PeerLink& link, io::Clock& clock, std::int64_t deadline_ns, v1::PingRequest request,
+           GrpcPeers::Pinged done)
+      : PeerCall(/*bytes=*/0, deadline_ns),
+        link_(link),
+        clock_(clock),
+        done_(std::move(done)),
+        request_(std::move(request)) {}
 
   void Begin(const std::shared_ptr<grpc::Channel>& channel) override {
     stub_ = v1::Peer::NewStub(channel);
@@ -128,7 +133,7 @@ class PingCall final : public PeerCall {
   const GrpcPeers::Pinged done_;
   std::unique_ptr<v1::Peer::Stub> stub_;
   grpc::ClientContext context_;
-  v1::PingRequest request_;
+  const v1::PingRequest request_;
   v1::PingReply reply_;
 };
 
@@ -302,10 +307,18 @@ Result<std::vector<io::FileInfo>> GrpcPeers::Stat(const stage::StatRequest& requ
                                          request.paths.size()));
 }
 
-void GrpcPeers::Ping(NodeRank node, std::int64_t deadline_ns, Pinged done) {
+void GrpcPeers::Ping(NodeRank node, std::int64_t deadline_ns, Pinged done,
+                     std::optional<bool> has_finished) {
   const Result<PeerLink*> link = LinkTo(node);
   if (!link.has_value()) return done(link.error());
-  (*link)->StartAtOnce(std::make_shared<PingCall>(**link, clock_, deadline_ns, std::move(done)));
+  v1::PingRequest request;
+  if (has_finished) {
+    request.mutable_sender()->set_identity(identity_);
+    request.mutable_sender()->set_node(self_.value());
+    request.mutable_sender()->set_has_finished(*has_finished);
+  }
+  (*link)->StartAtOnce(std::make_shared<PingCall>(**link, clock_, deadline_ns, std::move(request),
+                                                  std::move(done)));
 }
 
 void GrpcPeers::Leave(NodeRank to, NodeRank node, std::int64_t time_ms, std::int64_t deadline_ns,

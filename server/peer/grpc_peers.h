@@ -86,9 +86,10 @@ class GrpcPeers final : public stage::ExtentSource,
             fetch::RowSource::Done done) override;
   void Keep(stage::KeepRequest request, Kept kept) override;
   // Whether the node answers, and what it reports. `done` is called once, from any thread, perhaps
-  // within this call.
+  // within this call. `has_finished`: tells the node also whether this one has finished.
   using Pinged = std::function<void(Result<NodeReport>)>;
-  void Ping(NodeRank node, std::int64_t deadline_ns, Pinged done);
+  void Ping(NodeRank node, std::int64_t deadline_ns, Pinged done,
+            std::optional<bool> has_finished = std::nullopt);
 
   // Tells `to` that `node` leaves the job (LeaveRequest of peer.proto). `told` gets whether `to`
   // has taken over what it has room for; it is called once, at the deadline at the latest.

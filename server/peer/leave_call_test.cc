@@ -1,5 +1,5 @@
-// A node tells another one that a node leaves the job: what is read is what was written, and the
-// answer is what the daemon of that node says.
+// A node tells another one that a node leaves the job, or that it has finished: what is read is
+// what was written, and the answer is what the daemon of that node says.
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -12,9 +12,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "forebay/v1/peer.pb.h"
+#include "forebay/v1/peer.grpc.pb.h"
 #include "proto/contract/limits.h"
 #include "server/io/testing/io_test_fixture.h"
+#include "server/peer/channel_settings.h"
+#include "server/peer/peer_identity.h"
 #include "server/peer/peer_requests.h"
 #include "server/peer/testing/lone_prober.h"
 #include "server/peer/testing/peer_rig.h"
@@ -125,6 +127,60 @@ TEST_F(LeaveOverGrpcTest, ANodeThatIsStartingGoneOrUnknownDoesNotAnswer) {
   rig_->StopServer();
   EXPECT_EQ(Leave(NodeRank(0)).error().code(), ErrorCode::kUnavailable);
   EXPECT_EQ(Leave(NodeRank(0), NodeRank(9)).error().code(), ErrorCode::kUnavailable);
+}
+
+// A ping in which a node says whether it has finished.
+class FinishedOverGrpcTest : public LeaveOverGrpcTest {
+ protected:
+  void SetUp() override {
+    rig_ = std::move(*PeerRig::Create({.serves = false}));
+    rig_->prober = &lone_.prober();
+    rig_->note_finished = [this](NodeRank node, bool has_finished) {
+      heard_.emplace_back(node, has_finished);
+    };
+    FOREBAY_EXPECT_OK(rig_->Serve());
+  }
+  Result<NodeReport> Ping(std::optional<bool> has_finished) {
+    const auto outcome = std::make_shared<std::promise<Result<NodeReport>>>();
+    rig_->peers().Ping(PeerRig::kNode, rig_->rig().clock().NowNs() + 20'000'000'000,
+                       [outcome](Result<NodeReport> report) { outcome->set_value(report); },
+                       has_finished);
+    return outcome->get_future().get();
+  }
+
+  std::vector<std::pair<NodeRank, bool>> heard_;
+};
+
+TEST_F(FinishedOverGrpcTest, ThePingSaysWhoHasFinished) {
+  FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
+  EXPECT_TRUE(Ping(std::nullopt).has_value());
+  EXPECT_TRUE(heard_.empty());
+  EXPECT_TRUE(Ping(true).has_value());
+  EXPECT_TRUE(Ping(false).has_value());
+  EXPECT_EQ(heard_, (std::vector<std::pair<NodeRank, bool>>{{NodeRank(0), true},
+                                                            {NodeRank(0), false}}));
+}
+
+TEST_F(FinishedOverGrpcTest, ANodeOfAnotherLaunchIsNotBelieved) {
+  PeerIdentity other = PeerRig::AskingIdentity();
+  other.node_list_digest = 99;
+  FOREBAY_EXPECT_OK(rig_->Connect(rig_->address(), other));
+  const auto refused = Ping(true);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_TRUE(heard_.empty());
+}
+
+TEST_F(FinishedOverGrpcTest, ARankThatDoesNotExistIsRefused) {
+  v1::PingRequest request;
+  request.mutable_sender()->set_identity(DigestOf(PeerRig::AskingIdentity()));
+  request.mutable_sender()->set_node(kNodes);
+  v1::PingReply reply;
+  const auto stub = v1::Peer::NewStub(ConnectionTo(rig_->address(), {}));
+  grpc::ClientContext context;
+  EXPECT_EQ(stub->Ping(&context, request, &reply).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(heard_.empty());
 }
 
 }  // namespace forebay::peer::leave_call_test

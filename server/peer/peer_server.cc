@@ -145,6 +145,7 @@ struct PeerServer::Service final : public CallbackService {
   Result<stage::Dataset*> SameDatasetOf(const PeerRequest& request) const;
   // For calls that need no Hello.
   Status CheckLaunch(const Serving& now, std::uint64_t identity) const;
+  Status NoteFinished(const Serving& now, const v1::PingRequest::Sender& sender) const;
   void AnswerRows(const grpc::ByteBuffer& request, const RowAnswers::Call& call);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
   Status AnswerProbe(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
@@ -309,13 +310,21 @@ grpc::ServerUnaryReactor* PeerServer::Service::Hello(grpc::CallbackServerContext
 
 // Answered by gRPC's thread alone: a node whose stager is busy answers, too.
 grpc::ServerUnaryReactor* PeerServer::Service::Ping(grpc::CallbackServerContext* context,
-                                                    const v1::PingRequest*, v1::PingReply* reply) {
+                                                    const v1::PingRequest* request,
+                                                    v1::PingReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   if (!IsNode(*context)) {
     reactor->Finish(ToGrpcStatus(NotANode()));
     return reactor;
   }
   const Serving* const now = serving.load();
+  if (now != nullptr && request->has_sender()) {
+    const Status noted = NoteFinished(*now, request->sender());
+    if (!noted.has_value()) {
+      reactor->Finish(ToGrpcStatus(noted.error()));
+      return reactor;
+    }
+  }
   if (now != nullptr && now->parts.report) {
     const NodeReport report = now->parts.report();
     reply->set_capacity_bytes(report.capacity_bytes);
@@ -492,6 +501,19 @@ Status PeerServer::Service::CheckLaunch(const Serving& now, std::uint64_t identi
   if (identity == now.digest) return {};
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("node {} belongs to another launch of the job", address));
+}
+
+Status PeerServer::Service::NoteFinished(const Serving& now,
+                                         const v1::PingRequest::Sender& sender) const {
+  FOREBAY_TRY(CheckLaunch(now, sender.identity()));
+  if (now.parts.prober == nullptr || now.parts.note_finished == nullptr) return {};
+  const std::size_t node_count = now.parts.prober->node_count();
+  if (sender.node() >= node_count) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("a ping comes from rank {} of {}", sender.node(), node_count));
+  }
+  now.parts.note_finished(NodeRank(sender.node()), sender.has_finished());
+  return {};
 }
 
 // Answered by gRPC's thread alone, and also by a node that answers as many calls as it may: it is

@@ -46,6 +46,8 @@ struct PeerServerParts {
   std::function<stage::Dataset*(std::uint64_t)> find_dataset;
   io::IoBackend& backend;  // of the SSD and of daemon.state_dir
   std::function<NodeReport()> report = nullptr;  // for Ping; null: nothing is reported
+  // Another node of the job says in its ping whether it has finished. Null: nobody wants to know.
+  std::function<void(NodeRank node, bool has_finished)> note_finished = nullptr;
   // Told where readers of other nodes are in their orders; null: nobody wants to know.
   std::function<void(const stage::Dataset&, const fetch::ReaderPlace&)> note_place = nullptr;
   // Told which nodes the node that asks has found slow, ranks of any value; null: nobody wants to

@@ -194,7 +194,7 @@ TEST_F(NodesLostDaemonTest, TheRanksOfALostNodeSpreadOverTheOthers) {
 
 // The other nodes still supply what such a reader needs, so they do not end before it.
 TEST_F(NodesLostDaemonTest, NodesThatHaveFinishedWaitForTheReaderOfALostOne) {
-  StartAll(WithSecret());
+  StartAll(WithSecret({"--set", "nodes.lost_readers_s=0"}));
   const Epoch epoch = Read({.node = 3, .after_batch = [this](std::uint64_t batches) {
                               if (batches == 20) daemons_[3]->Kill();
                               if (batches != 40) return;
@@ -210,6 +210,33 @@ TEST_F(NodesLostDaemonTest, NodesThatHaveFinishedWaitForTheReaderOfALostOne) {
   EXPECT_EQ(epoch.wrong, 0U);
   EXPECT_EQ(epoch.stats.reconnects, 1U) << "it had to look for another node again";
   for (const std::uint32_t rank : {0U, 1U, 2U}) EXPECT_EQ(Outcome(rank), "0");
+}
+
+// They have ended their readers' last epoch when its daemon dies, and know of no other reader.
+TEST_F(NodesLostDaemonTest, NodesThatHaveFinishedStayForTheReaderOfOneThatIsLostThen) {
+  StartAll(WithSecret({"--set", "nodes.lost_readers_s=20"}));
+  // The reader looks for its daemon for so long that the others have asked each other meanwhile.
+  const Epoch epoch = Read({.node = 3,
+                            .other_node_after_ms = 5'000,
+                            .after_batch = [this](std::uint64_t batches) {
+                              if (batches != 20) return;
+                              for (const std::uint32_t rank : {0U, 1U, 2U}) Finish(rank);
+                              daemons_[3]->Kill();
+                            }});
+  EXPECT_EQ(epoch.error, "");
+  EXPECT_EQ(epoch.samples, records_);
+  EXPECT_EQ(epoch.wrong, 0U);
+  EXPECT_GT(epoch.stats.other_node_batches, 0U);
+  EXPECT_TRUE(LogSays(0, 3, "has not said that it has finished"));
+  for (const std::uint32_t rank : {0U, 1U, 2U}) EXPECT_EQ(Outcome(rank), "0");
+}
+
+TEST_F(NodesLostDaemonTest, TheyStayNoLongerThanTheyAreTold) {
+  StartAll(WithSecret({"--set", "nodes.lost_readers_s=0"}));
+  daemons_[3]->Kill();
+  for (const std::uint32_t rank : {0U, 1U, 2U}) Finish(rank);
+  for (const std::uint32_t rank : {0U, 1U, 2U}) EXPECT_EQ(Outcome(rank), "0");
+  EXPECT_TRUE(LogSays(0, 3, "this node does not wait for it"));
 }
 
 TEST_F(NodesLostDaemonTest, AReaderOfADaemonThatIsDrainedGoesOnToo) {

@@ -33,6 +33,7 @@ struct Config {
   std::uint64_t nodes_late_ms = 2'000;
   std::uint64_t nodes_probe_answer_ms = 500;
   std::uint64_t nodes_suspicion_s = 5;
+  std::uint64_t nodes_lost_readers_s = 30;
   std::string peer_interface;          // a name, a subnet or an address; empty: the only one
   std::string peer_ports;              // "7000", "7000-7099"; empty: any
   std::string peer_secret;             // file:PATH, none; empty: FOREBAY_JOB_SECRET, if it is set

@@ -245,6 +245,13 @@ std::vector<ConfigKey> NodeKeys() {
        "it has log10(nodes) times as long. A shorter time finds lost nodes sooner, and takes more "
        "that only stand still for lost ones, which costs reads from the GFS.",
        Number(&Config::nodes_suspicion_s, kRetrySecondsMax, /*min=*/1)},
+      {"nodes.lost_readers_s", "30",
+       "Seconds that a node which has finished stays, at the end of a job, after another one was "
+       "lost that had not finished, so that the readers of that node can go on here "
+       "(peer.remote_clients). They take some 6 s by default once they need their next batch; "
+       "raise it where a training step takes longer than a few seconds. Nobody waits in a job "
+       "where readers cannot go to other nodes.",
+       Number(&Config::nodes_lost_readers_s, kRetrySecondsMax)},
   };
 }
 

@@ -85,6 +85,7 @@ constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"nodes.late_ms", "0", "30001"},
     {"nodes.probe_answer_ms", "700", "99"},
     {"nodes.suspicion_s", "30", "0"},
+    {"nodes.lost_readers_s", "0", "-1"},
     {"peer.interface", "10.1.0.0/16", ""},
     {"peer.ports", "7000-7099", "7099-7000"},
     {"peer.secret", "file:/dev/shm/secret", "/dev/shm/secret"},

@@ -49,6 +49,7 @@ PeerServerParts PeerRig::parts() {
           .backend = rig_.backend(),
           .report = [] { return NodeReport{.samples = kReportedSamples}; },
           .hear_slow = hear_slow,
+          .note_finished = note_finished,
           .prober = prober,
           .throttle = throttle,
           .leave = leave,

@@ -76,6 +76,7 @@ class PeerRig {
   stage::GfsThrottle* throttle = nullptr;
   std::function<Result<bool>(NodeRank, std::int64_t)> leave = nullptr;
   std::function<void(std::span<const NodeRank>)> hear_slow = nullptr;
+  std::function<void(NodeRank, bool)> note_finished = nullptr;
 
   const std::string& address() const { return server_->address(); }
   GrpcPeers& peers() { return *peers_; }
