@@ -70,6 +70,7 @@ ConnectionOptions ConnectionSource::OptionsUntil(Deadline deadline) const {
           .client_name = options_.client_name,
           .config_text = config_text_,
           .shared_memory = options_.shared_memory,
+          .may_leave = options_.other_node_after_ms >= 0,
           .deadline = std::min(deadline, shake_by)};
 }
 

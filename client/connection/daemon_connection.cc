@@ -27,10 +27,17 @@ namespace {
 
 // A daemon that was killed closes the socket, which is noticed at once. These times are for one
 // that hangs: after at most their sum every call on the connection ends with an error.
-constexpr int kKeepalivePeriodMs = 20'000;
-constexpr int kKeepaliveAnswerMs = 10'000;
+struct Keepalive {
+  int period_ms = 0;
+  int answer_ms = 0;
+};
+constexpr Keepalive kHome = {limits::kClientKeepaliveMs, limits::kClientKeepaliveTimeoutMs};
+constexpr Keepalive kLoneHome = {limits::kLoneClientKeepaliveMs,
+                                 limits::kLoneClientKeepaliveTimeoutMs};
+// Batches may fill a slow link for longer than a Unix socket.
+constexpr Keepalive kOtherNode = {limits::kPeerKeepaliveMs, limits::kPeerKeepaliveTimeoutMs};
 
-grpc::ChannelArguments ChannelSettings() {
+grpc::ChannelArguments ChannelSettings(const Keepalive& keepalive) {
   grpc::ChannelArguments settings;
   // gRPC inflates a message before it checks its size (docs/design.md, 8), so no compression is
   // allowed. The switch for decompression per message would drop messages and still report OK.
@@ -39,8 +46,10 @@ grpc::ChannelArguments ChannelSettings() {
   settings.SetMaxReceiveMessageSize(limits::kRpcMessageBytesMax);
   settings.SetMaxSendMessageSize(limits::kRpcMessageBytesMax);
   settings.SetInt(GRPC_ARG_MAX_METADATA_SIZE, limits::kRpcMetadataBytesMax);
-  settings.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepalivePeriodMs);
-  settings.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);
+  settings.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive.period_ms);
+  settings.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive.answer_ms);
+  // A stream that waits for the GFS sends nothing for a while, and is watched all the same.
+  settings.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   settings.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retries are by name, in this library
   return settings;
 }
@@ -83,8 +92,9 @@ Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::Open(
   connection->generation_ = shaken.generation;
   // gRPC owns the descriptor from here on. It cannot connect again by itself, having no address: a
   // new connection needs the handshake anyway. The word is the authority, which nobody resolves.
+  const bool may_leave = shaken.others_serve && options.may_leave;
   connection->channel_ = grpc::CreateCustomInsecureChannelFromFd(
-      "forebayd", shaken.socket.Release(), ChannelSettings());
+      "forebayd", shaken.socket.Release(), ChannelSettings(may_leave ? kHome : kLoneHome));
   FOREBAY_TRY(connection->SayHello(options, shaken.session));
   return std::shared_ptr<const DaemonConnection>(std::move(connection));
 }
@@ -95,14 +105,12 @@ Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::OpenOther(
   connection->is_other_node_ = true;
   connection->regions_ = std::make_shared<const RegionMap>();
   connection->populator_ = std::make_unique<PagePopulator>(connection->regions_);
-  grpc::ChannelArguments settings = ChannelSettings();
+  grpc::ChannelArguments settings = ChannelSettings(kOtherNode);
   // Nodes have one name in all certificates: who has a certificate of the job is a node of it.
   settings.SetSslTargetNameOverride(others.certified_name());
   // A site's proxy for the web must not be asked, and no other channel shares the connection.
   settings.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   settings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A stream that waits for the GFS sends nothing for a while, and is watched all the same.
-  settings.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   connection->channel_ = grpc::CreateCustomChannel(
       address,
       grpc::SslCredentials({.pem_root_certs = others.authority(),

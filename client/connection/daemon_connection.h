@@ -25,6 +25,7 @@ struct ConnectionOptions {
   std::string client_name;
   std::string config_text = {};  // what the daemon is to serve; empty: whatever it does
   bool shared_memory = true;
+  bool may_leave = false;  // this program goes to another node if the daemon does not answer
   Deadline deadline;
 };
 

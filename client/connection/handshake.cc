@@ -268,6 +268,7 @@ Result<Handshake> ExchangeHellos(UniqueFd socket, const HandshakeOptions& option
   FOREBAY_ASSIGN(result.regions, ReceiveRegions(result.socket, answer, deadline));
   result.session = answer.session;
   result.generation = answer.generation;
+  result.others_serve = (answer.flags & ServerHello::kOthersServe) != 0;
   return result;
 }
 

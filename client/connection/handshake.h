@@ -30,6 +30,7 @@ struct Handshake {
   UniqueFd socket;
   std::uint64_t session = 0;
   std::uint64_t generation = 0;
+  bool others_serve = false;  // other nodes serve this program if the daemon does not answer
   std::shared_ptr<const RegionMap> regions;  // empty map without shared memory
 };
 

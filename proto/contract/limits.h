@@ -106,6 +106,14 @@ inline constexpr std::uint32_t kRefusedAtOnceMax = 32;       // connections beyo
 inline constexpr std::uint32_t kRegionCountMax = 4096;       // entries of the region table
 inline constexpr std::uint32_t kFdsPerMessageMax = 64;       // below Linux's SCM_MAX_FD (253)
 inline constexpr std::int64_t kHandshakeDeadlineMs = 5'000;
+// A client tests a daemon that has said nothing for the first time, and gives it up after the
+// second. The daemon lets it do so at half the first time, before gRPC takes it for an attacker. If
+// other nodes can serve the client, a daemon that stands still is found within 5 s. Otherwise there
+// is nowhere to go, and it gets 30 s to go on.
+inline constexpr int kClientKeepaliveMs = 2'000;
+inline constexpr int kClientKeepaliveTimeoutMs = 3'000;
+inline constexpr int kLoneClientKeepaliveMs = 20'000;
+inline constexpr int kLoneClientKeepaliveTimeoutMs = 10'000;
 inline constexpr std::int64_t kCallDeadlineMs = 30'000;      // unary calls without another one
 inline constexpr std::int64_t kDrainDeadlineMs = 10'000;     // from SIGTERM to exit
 inline constexpr std::int64_t kLastMessagesMs = 5'000;       // of these, for the last messages

@@ -41,13 +41,15 @@ struct ClientHello {
 };
 
 struct ServerHello {
+  // Other nodes serve the client if this daemon does not answer (RemoteDaemons of data.proto).
+  static constexpr std::uint32_t kOthersServe = 1;
   std::uint64_t magic = kServerHelloMagic;
   std::uint32_t layout_version = kLayoutVersion;
   std::uint32_t status = 0;         // 0, or an ErrorCode; then the daemon closes the connection
   std::uint64_t session = 0;        // names this connection in Hello
   std::uint64_t generation = 0;     // of the daemon process; differs after every start
   std::uint32_t region_count = 0;
-  std::uint32_t reserved = 0;
+  std::uint32_t flags = 0;
 };
 
 enum class RegionKind : std::uint32_t { kArena = 1, kSlots = 2 };

@@ -315,6 +315,7 @@ bool Acceptor::Complete(Connection& connection) {
   // A client in another container may be unable to map the regions, and asks for inline batches.
   const bool shared = (hello.flags & ClientHello::kWantsSharedMemory) != 0;
   reply.session = connection.session = RandomSession();
+  if (options_.others_serve) reply.flags |= ServerHello::kOthersServe;
   reply.region_count = shared ? static_cast<std::uint32_t>(regions_.size()) : 0;
   if (!SendAll(connection.fd.get(), &reply, sizeof(reply))) return false;
   // The kernel limits the descriptors per message (SCM_MAX_FD), so regions go in several messages.

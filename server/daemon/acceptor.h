@@ -40,6 +40,7 @@ struct AcceptorOptions {
   std::string socket_path;       // absolute, at most 107 bytes; its directory must exist
   std::uint64_t generation = 0;
   std::uint32_t connections_max = 0;
+  bool others_serve = false;     // other nodes serve the clients if this daemon does not answer
 };
 
 // Owns the socket's path, and removes it on destruction. Thread-safe, except for Start and Close.

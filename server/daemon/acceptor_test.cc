@@ -150,7 +150,8 @@ class AcceptorTest : public ::testing::Test {
     };
     auto created = Acceptor::Create({.socket_path = socket_path_,
                                      .generation = kGeneration,
-                                     .connections_max = connections_max},
+                                     .connections_max = connections_max,
+                                     .others_serve = others_serve_},
                                     std::move(entries), clock_, hand_over,
                                     [this](const Error& error) {
                                       MutexLock lock(mutex_);
@@ -207,10 +208,25 @@ class AcceptorTest : public ::testing::Test {
   std::vector<UniqueFd> handed_over_ FOREBAY_GUARDED_BY(mutex_);
   std::optional<Error> broken_ FOREBAY_GUARDED_BY(mutex_);
   std::size_t joined_ = 0;
+  bool others_serve_ = false;
   std::unique_ptr<Acceptor> acceptor_;
 };
 
 constexpr std::uint32_t Number(ErrorCode code) { return static_cast<std::uint32_t>(code); }
+
+// A client gives a daemon up sooner if it has another one to go to.
+TEST_F(AcceptorTest, TheAnswerSaysWhetherOtherNodesServeTheClient) {
+  for (const bool others_serve : {false, true}) {
+    acceptor_.reset();
+    others_serve_ = others_serve;
+    Start();
+    RawPeer peer(socket_path_);
+    peer.SendHello({});
+    ServerHello hello;
+    ASSERT_TRUE(peer.Receive(&hello, sizeof(hello)));
+    EXPECT_EQ(hello.flags, others_serve ? ServerHello::kOthersServe : 0U);
+  }
+}
 
 TEST_F(AcceptorTest, AHandshakePassesEveryRegionAndHandsTheSocketOver) {
   constexpr std::size_t kRegions = limits::kFdsPerMessageMax + 6;  // two messages

@@ -39,10 +39,11 @@ void AddRegions(const tier::RamArena& arena, RegionKind kind, std::uint64_t gene
 }  // namespace
 
 Status Daemon::OpenServer() {
+  const v1::RemoteDaemons others = nodes_->ForClients();
   data_service_ = std::make_unique<stream::DataService>(
       stream::DataServiceOptions{.job_id = job_id_,
                                  .generation = generation_,
-                                 .remote_daemons = nodes_->ForClients()},
+                                 .remote_daemons = others},
       stream::DataServiceParts{
           .registry = *registry_,
           .find_dataset = [this](const std::string& name) { return datasets_.Find(name); },
@@ -73,6 +74,8 @@ Status Daemon::OpenServer() {
                      .message_bytes_max = limits::kRpcMessageBytesMax,
                      .threads_max = limits::kAdminThreadsMax},
                     builder);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             limits::kClientKeepaliveMs / 2);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
@@ -90,7 +93,8 @@ Status Daemon::OpenServer() {
   };
   FOREBAY_ASSIGN(acceptor_, Acceptor::Create({.socket_path = socket_path_,
                                               .generation = generation_,
-                                              .connections_max = limits::kClientsMax},
+                                              .connections_max = limits::kClientsMax,
+                                              .others_serve = others.addresses_size() > 0},
                                              std::move(regions), clock_, hand_over,
                                              [this](const Error& error) { Fail(error); }));
   // Only now, because knows_session above uses acceptor_ as soon as a client is connected.

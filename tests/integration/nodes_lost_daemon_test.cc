@@ -192,6 +192,29 @@ TEST_F(NodesLostDaemonTest, TheRanksOfALostNodeSpreadOverTheOthers) {
   }
 }
 
+// Its connection stays open, and nothing comes.
+TEST_F(NodesLostDaemonTest, AReaderOfADaemonThatStandsStillGoesOnAndComesBack) {
+  const auto expected = DeliveredByOneNode(1);
+  StartAll(WithSecret());
+  bool is_stopped = false;
+  const Epoch epoch = Read({.node = 2, .after_batch = [&](std::uint64_t batches) {
+                              if (batches == 20) {
+                                daemons_[2]->Signal(SIGSTOP);
+                                is_stopped = true;
+                              }
+                              const std::string log = ReadText(rig_.node_log(3));
+                              const bool has_left =
+                                  is_stopped && log.find("in place of its own") != log.npos;
+                              if (has_left) daemons_[2]->Signal(SIGCONT);
+                              is_stopped = is_stopped && !has_left;
+                            }});
+  EXPECT_FALSE(is_stopped);
+  EXPECT_EQ(epoch.error, "");
+  EXPECT_EQ(epoch.samples, records_);
+  EXPECT_EQ(epoch.by_position, expected);
+  EXPECT_GT(epoch.stats.other_node_batches, 0U);
+}
+
 // The other nodes still supply what such a reader needs, so they do not end before it.
 TEST_F(NodesLostDaemonTest, NodesThatHaveFinishedWaitForTheReaderOfALostOne) {
   StartAll(WithSecret({"--set", "nodes.lost_readers_s=0"}));

@@ -69,8 +69,8 @@ TEST_P(StoppedDaemonSlowTest, WhatAProgramReadsKeepsItsBytesAndItsEpochIsExact) 
   check(**held);
 
   daemon->Signal(SIGSTOP);
-  // The client pings after 20 s and waits 10 s for the answer; then it tries to connect again. What
-  // has arrived comes first.
+  // In a job of one node, the client pings after 20 s and waits 10 s for the answer; then it tries
+  // to connect again. What has arrived comes first.
   std::string error;
   const auto has_given_up = [&] {
     auto batch = (*stream)->Next(std::chrono::steady_clock::now() + std::chrono::seconds(1));
