@@ -46,6 +46,7 @@ Status Daemon::OpenServer() {
                                  .remote_daemons = others},
       stream::DataServiceParts{
           .registry = *registry_,
+          .clock = clock_,
           .find_dataset = [this](const std::string& name) { return datasets_.Find(name); },
           .dataset_names = [this] { return DatasetNames(); },
           .knows_session =

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -363,6 +364,18 @@ TEST_F(NodesRemoteClientTest, AClientOfTheJobGetsDataAndNothingElse) {
   const auto context = NewContext();
   EXPECT_EQ(v1::Admin::NewStub(channel)->Status(context.get(), {}, &status).error_code(),
             grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(NodesRemoteClientTest, AClientThatComesAgainAndAgainLeavesFewLines) {
+  const auto channel = ChannelWith(Certificates('a'));
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(SayHello(channel).ok());
+  std::istringstream lines(ReadText(rig_.node_log(1)));
+  int about_it = 0;
+  for (std::string line; std::getline(lines, line);) {
+    about_it += line.find("in place of its own daemon") != line.npos ? 1 : 0;
+  }
+  EXPECT_GE(about_it, 1);
+  EXPECT_LE(about_it, 2 * 16) << "a minute may have ended meanwhile";
 }
 
 TEST_F(NodesRemoteClientTest, AStreamInSharedMemoryIsRefused) {

@@ -137,64 +137,99 @@ grpc::ServerUnaryReactor* DataService::RemoteHello(grpc::CallbackServerContext* 
     const Status serves = parts_.check_serves(request->config());
     if (!serves.has_value()) status = ToGrpc(serves.error());
   }
-  if (status.ok()) {
-    log::Info("client '{}' of another node, at {}, is served in place of its own daemon, which is "
-              "gone",
-              ShownName(request->client_name()), context->peer());
-  }
+  if (status.ok()) LogRemote(ShownName(request->client_name()), context->peer());
   FillHello(*reply);
   reactor->Finish(status);
   return reactor;
 }
 
+// A client that comes again and again must not fill the log.
+void DataService::LogRemote(const std::string& client, const std::string& peer) {
+  constexpr std::int64_t kMinuteNs = 60'000'000'000;
+  constexpr std::uint32_t kLinesMax = 16;
+  std::uint32_t left_out = 0;
+  {
+    const MutexLock lock(mutex_);
+    const std::int64_t now_ns = parts_.clock.NowNs();
+    if (remote_lines_ > 0 && now_ns - remote_lines_since_ns_ >= kMinuteNs) {
+      left_out = remote_lines_ > kLinesMax ? remote_lines_ - kLinesMax : 0;
+      remote_lines_ = 0;
+    }
+    if (remote_lines_ == 0) remote_lines_since_ns_ = now_ns;
+    if (++remote_lines_ > kLinesMax) return;
+  }
+  log::Info("client '{}' of another node, at {}, is served in place of its own daemon, which is "
+            "gone{}",
+            client, peer,
+            left_out > 0 ? fmt::format("; {} more came before, without a line", left_out) : "");
+}
+
 grpc::ServerUnaryReactor* DataService::Describe(grpc::CallbackServerContext* context,
                                                 const v1::DescribeRequest* request,
                                                 v1::DescribeReply* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  stage::Dataset* dataset = parts_.find_dataset(request->dataset());
+  // Once: each call of DefaultReactor makes the reactor anew.
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  Answer({.reactor = reactor, .request = request, .reply = reply});
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* DataService::RemoteDescribe(grpc::CallbackServerContext* context,
+                                                      const v1::DescribeRequest* request,
+                                                      v1::DescribeReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  Answer({.reactor = reactor, .request = request, .reply = reply, .may_wait = false});
+  return reactor;
+}
+
+void DataService::Answer(const DescribeCall& call) {
+  stage::Dataset* dataset = parts_.find_dataset(call.request->dataset());
   if (dataset == nullptr) {
-    reactor->Finish({grpc::StatusCode::NOT_FOUND,
-                     fmt::format("no data set '{}'; configured are: {}", request->dataset(),
-                                 fmt::join(parts_.dataset_names(), ", "))});
-    return reactor;
+    return call.reactor->Finish(
+        {grpc::StatusCode::NOT_FOUND,
+         fmt::format("no data set '{}'; configured are: {}", call.request->dataset(),
+                     fmt::join(parts_.dataset_names(), ", "))});
   }
   {
     const MutexLock lock(mutex_);
     // A stream would be refused, too, and a client of another daemon must not come back for it.
-    if (draining_) {
-      reactor->Finish(ToGrpc(ShuttingDown()));
-      return reactor;
-    }
+    if (draining_) return call.reactor->Finish(ToGrpc(ShuttingDown()));
   }
   // The first client that asks about a data set starts its cataloguing.
   parts_.ensure_staging(*dataset);
   // Request and reply stay in place until Finish, so the callback may run much later.
-  auto answer = [reactor, request, reply, dataset](const Status& catalogued) {
-    if (!catalogued.has_value()) return reactor->Finish(ToGrpc(catalogued.error()));
+  auto answer = [call, dataset](const Status& catalogued) {
+    v1::DescribeReply& reply = *call.reply;
+    if (!catalogued.has_value()) return call.reactor->Finish(ToGrpc(catalogued.error()));
     const auto catalog = dataset->catalog();
-    reply->set_dataset(dataset->name());
-    // The client did not want to wait; fingerprint 0 tells it that there is no catalog yet.
-    if (!catalog) return reactor->Finish(grpc::Status::OK);
-    const auto selection = ResolveSelection(*dataset, *catalog, request->selection());
-    if (!selection.has_value()) return reactor->Finish(ToGrpc(selection.error()));
-    reply->set_format(std::string(catalog::FormatName(catalog->format())));
-    reply->set_catalog_fingerprint(catalog->fingerprint());
-    reply->set_sample_count(catalog->sample_count());
-    reply->set_total_bytes(catalog->total_bytes());
-    for (std::uint32_t i = 0; i < catalog->fields().size(); ++i) {
-      FillField(*catalog, FieldId(i), *reply->add_fields());
+    if (!catalog && call.request->wait_for_catalog()) {
+      return call.reactor->Finish(
+          {grpc::StatusCode::UNAVAILABLE,
+           fmt::format("the catalog of '{}' is still being built on this node, where clients of "
+                       "other nodes do not wait for it",
+                       dataset->name())});
     }
-    reply->set_selected_count((*selection)->size());
-    reply->set_selection_fingerprint((*selection)->fingerprint());
-    reactor->Finish(grpc::Status::OK);
+    reply.set_dataset(dataset->name());
+    // The client did not want to wait; fingerprint 0 tells it that there is no catalog yet.
+    if (!catalog) return call.reactor->Finish(grpc::Status::OK);
+    const auto selection = ResolveSelection(*dataset, *catalog, call.request->selection());
+    if (!selection.has_value()) return call.reactor->Finish(ToGrpc(selection.error()));
+    reply.set_format(std::string(catalog::FormatName(catalog->format())));
+    reply.set_catalog_fingerprint(catalog->fingerprint());
+    reply.set_sample_count(catalog->sample_count());
+    reply.set_total_bytes(catalog->total_bytes());
+    for (std::uint32_t i = 0; i < catalog->fields().size(); ++i) {
+      FillField(*catalog, FieldId(i), *reply.add_fields());
+    }
+    reply.set_selected_count((*selection)->size());
+    reply.set_selection_fingerprint((*selection)->fingerprint());
+    call.reactor->Finish(grpc::Status::OK);
   };
-  if (request->wait_for_catalog()) {
+  if (call.request->wait_for_catalog() && call.may_wait) {
     // Runs it at once if the catalog is there, otherwise on the thread that ends the cataloguing.
     dataset->WhenCatalogued(answer);
   } else {
     answer(Status());
   }
-  return reactor;
 }
 
 grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream(

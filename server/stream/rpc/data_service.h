@@ -14,6 +14,7 @@
 #include "forebay/v1/data.grpc.pb.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/io/clock.h"
 #include "server/stage/dataset.h"
 #include "server/stream/stream_spec.h"
 #include "server/stream/stream_registry.h"
@@ -31,6 +32,7 @@ struct DataServiceOptions {
 // What the daemon lends the service; must outlive it.
 struct DataServiceParts {
   StreamRegistry& registry;
+  io::Clock& clock;
   // The data set of that name, or null.
   std::function<stage::Dataset*(const std::string&)> find_dataset;
   std::function<std::vector<std::string>()> dataset_names;
@@ -62,9 +64,14 @@ class DataService final : public forebay::v1::Data::CallbackService {
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* Stream(
       grpc::CallbackServerContext* context) override;
 
-  // As Hello and Stream, for a client of another node (RemoteDataService).
+  // As Hello, Describe and Stream, for a client of another node (RemoteDataService). Describe does
+  // not wait for a catalog, so that such calls hold nothing: it ends with kUnavailable, and the
+  // client asks the next node. At most limits::kClientsMax streams are served at a time.
   grpc::ServerUnaryReactor* RemoteHello(grpc::CallbackServerContext* context,
                                         const v1::HelloRequest* request, v1::HelloReply* reply);
+  grpc::ServerUnaryReactor* RemoteDescribe(grpc::CallbackServerContext* context,
+                                           const v1::DescribeRequest* request,
+                                           v1::DescribeReply* reply);
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* RemoteStream(
       grpc::CallbackServerContext* context);
   // Whether a client of another node has a stream open.
@@ -85,6 +92,15 @@ class DataService final : public forebay::v1::Data::CallbackService {
   void Left(const std::shared_ptr<StreamReactor>& stream);
   ClientIdentity ClientOf(const std::string& peer) const;
   void FillHello(v1::HelloReply& reply) const;
+  struct DescribeCall {
+    grpc::ServerUnaryReactor* reactor;
+    const v1::DescribeRequest* request;
+    v1::DescribeReply* reply;
+    bool may_wait = true;  // for the catalog
+  };
+  void Answer(const DescribeCall& call);
+  // Logs that a client of another node has come, in a few lines a minute.
+  void LogRemote(const std::string& client, const std::string& peer);
   StreamReactor* Begin(ClientIdentity client);
 
   const DataServiceOptions options_;
@@ -98,6 +114,9 @@ class DataService final : public forebay::v1::Data::CallbackService {
   // Those that gRPC is not done with.
   std::unordered_set<std::shared_ptr<StreamReactor>> streams_ FOREBAY_GUARDED_BY(mutex_);
   std::uint32_t remote_streams_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of these, of other nodes
+  // Lines of LogRemote in the minute since then, and those that were left out.
+  std::int64_t remote_lines_since_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint32_t remote_lines_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace forebay::stream

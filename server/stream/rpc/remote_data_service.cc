@@ -5,8 +5,12 @@
 namespace forebay::stream {
 namespace {
 
-grpc::Status Starting() {
-  return {grpc::StatusCode::UNAVAILABLE, "the daemon is starting, and has no streams yet"};
+grpc::ServerUnaryReactor* RefuseBecauseStarting(grpc::CallbackServerContext& context) {
+  // Once: each call of DefaultReactor makes the reactor anew.
+  grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
+  reactor->Finish(
+      {grpc::StatusCode::UNAVAILABLE, "the daemon is starting, and has no streams yet"});
+  return reactor;
 }
 
 }  // namespace
@@ -15,16 +19,14 @@ grpc::ServerUnaryReactor* RemoteDataService::Hello(grpc::CallbackServerContext* 
                                                    const v1::HelloRequest* request,
                                                    v1::HelloReply* reply) {
   if (DataService* service = service_) return service->RemoteHello(context, request, reply);
-  context->DefaultReactor()->Finish(Starting());
-  return context->DefaultReactor();
+  return RefuseBecauseStarting(*context);
 }
 
 grpc::ServerUnaryReactor* RemoteDataService::Describe(grpc::CallbackServerContext* context,
                                                       const v1::DescribeRequest* request,
                                                       v1::DescribeReply* reply) {
-  if (DataService* service = service_) return service->Describe(context, request, reply);
-  context->DefaultReactor()->Finish(Starting());
-  return context->DefaultReactor();
+  if (DataService* service = service_) return service->RemoteDescribe(context, request, reply);
+  return RefuseBecauseStarting(*context);
 }
 
 grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* RemoteDataService::Stream(
