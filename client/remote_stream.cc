@@ -113,10 +113,6 @@ v1::OpenStream OpenRequest(const StreamOptions& options, const PositionToken& be
   return open;
 }
 
-// A wait that is shorter than this one does not look for the daemon of this node: connecting there
-// may take half a second, and opening the stream takes time as well.
-constexpr milliseconds kLookHomeWait(1000);
-
 Deadline PullDeadline() { return steady_clock::now() + milliseconds(limits::kPullDeadlineMs); }
 
 }  // namespace
@@ -272,7 +268,7 @@ Status RemoteStream::Reconnect(Deadline deadline) {
     if (!keeps_connection_) {
       // Returns the connection that another stream of this client has made meanwhile, if there is
       // one.
-      FOREBAY_ASSIGN(connection_, source_->Replace(connection_.get(), deadline));
+      FOREBAY_ASSIGN(connection_, source_->Replace(connection_.get(), deadline, &interrupt_));
       keep_until_ = steady_clock::now() + milliseconds(limits::kHandshakeDeadlineMs);
     }
     Status attached = core_->Attach(connection_, deadline);
@@ -296,8 +292,10 @@ Status RemoteStream::Reconnect(Deadline deadline) {
 }
 
 void RemoteStream::LookHome(Deadline until) {
-  if (!connection_->is_other_node() || until - steady_clock::now() < kLookHomeWait) return;
-  if (!source_->IsBackHome(dataset_, begin_.catalog_fingerprint)) return;
+  if (!connection_->is_other_node() || until <= steady_clock::now()) return;
+  const bool is_back =
+      source_->IsBackHome(dataset_, begin_.catalog_fingerprint, until, &interrupt_);
+  if (!is_back) return;
   keeps_connection_ = false;
   core_->EndCall();
 }
@@ -424,6 +422,8 @@ StreamStats RemoteStream::stats() const {
 
 void RemoteStream::Cancel() {
   core_->Cancel();
+  interrupt_.Raise();
+  source_->WakeInterrupted();
 }
 
 Status RemoteStream::Finish() {

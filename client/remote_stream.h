@@ -48,7 +48,7 @@ class RemoteStream final : public BatchStream {
   Deadline ConnectEnd() const;  // connect_timeout_ms from now on
   Status Reconnect(Deadline deadline);
   // Ends the call to another node if the daemon of this node is back, so that the next wait
-  // reconnects. Does nothing where `until` is so near that the caller might get no batch by then.
+  // reconnects. Takes half of the time until `until` at most.
   void LookHome(Deadline until);
   // Calls `wait`, one of the core's, until it has an outcome for the caller: reconnects where the
   // call ended, and asks again, for `retry_for_`, where the daemon has no batch yet. Waits until
@@ -60,6 +60,7 @@ class RemoteStream final : public BatchStream {
   Result<Batch> Take(StatePtr state, const DeliveryLog::MicroName& micro);
 
   std::shared_ptr<ConnectionSource> source_;
+  Interrupt interrupt_;  // raised by Cancel
   std::shared_ptr<const DaemonConnection> connection_;
   PositionToken begin_;
   StepPlan plan_;

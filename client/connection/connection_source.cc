@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <thread>
 #include <utility>
 
 #include "proto/contract/limits.h"
@@ -17,12 +16,28 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // How long a stream that reads from another node waits for the daemon of this node, to see whether
-// it is back. One that is gone refuses at once.
+// it is back. One that is gone refuses at once. A caller who waits for a shorter time waits there
+// for half of it, so that time is left for the rest.
 constexpr milliseconds kLookHome(500);
+Deadline LookHomeEnd(Deadline until) {
+  const Deadline now = steady_clock::now();
+  return now + std::min<steady_clock::duration>(kLookHome, (until - now) / 2);
+}
 // The time for the daemon of another node to answer. It is short, because a silent node must not
-// use up the time in which the next one could answer.
+// use up the time in which the next one could answer. It goes on from call to call, so a caller who
+// waits for a shorter time reaches a node that answers slowly.
 constexpr milliseconds kAskOther(1000);
 constexpr milliseconds kLookHomePeriodMin(1000);
+
+bool IsRaised(const Interrupt* interrupt) {
+  return interrupt != nullptr && interrupt->is_raised();
+}
+
+// Whether a daemon has answered that it does not serve this program.
+bool IsRefusal(const Error& error) {
+  return !error.retryable() && error.code() != ErrorCode::kDeadlineExceeded &&
+         error.code() != ErrorCode::kCancelled;
+}
 
 }  // namespace
 
@@ -62,7 +77,7 @@ milliseconds ConnectionSource::LookHomePeriod() const {
   return std::max(milliseconds(options_.other_node_after_ms), kLookHomePeriodMin);
 }
 
-ConnectionOptions ConnectionSource::OptionsUntil(Deadline deadline) const {
+ConnectionOptions ConnectionSource::OptionsUntil(Deadline deadline, Interrupt* interrupt) const {
   // A daemon that accepts the connection and then says nothing costs one try, not the whole time.
   const Deadline shake_by = steady_clock::now() + milliseconds(limits::kHandshakeDeadlineMs);
   return {.address = address_,
@@ -71,19 +86,42 @@ ConnectionOptions ConnectionSource::OptionsUntil(Deadline deadline) const {
           .config_text = config_text_,
           .shared_memory = options_.shared_memory,
           .may_leave = options_.other_node_after_ms >= 0,
-          .deadline = std::min(deadline, shake_by)};
+          .deadline = std::min(deadline, shake_by),
+          .interrupt = interrupt};
 }
 
-ConnectionSource::Opened ConnectionSource::OpenOnce(Deadline deadline) const {
-  return DaemonConnection::Open(OptionsUntil(deadline));
+// A daemon that refuses this program does so for as long as it runs (it has another configuration,
+// or belongs to another job). A program that reads from another node says so, once.
+ConnectionSource::Opened ConnectionSource::OpenOnce(Deadline deadline, Interrupt* interrupt) {
+  Opened opened = DaemonConnection::Open(OptionsUntil(deadline, interrupt));
+  if (opened || !IsRefusal(opened.error())) return opened;
+  bool is_new = false;
+  {
+    const MutexLock lock(mutex_);
+    is_new = is_away_ && !std::exchange(is_refused_, true);
+  }
+  if (is_new) {
+    Say("the daemon at " + address_ + " is there, and refuses this program, which goes on reading "
+        "from another node of the job: " + opened.error().message());
+  }
+  return opened;
+}
+
+void ConnectionSource::WakeInterrupted() {
+  const MutexLock lock(mutex_);
+  replaced_.NotifyAll();
 }
 
 ConnectionSource::Opened ConnectionSource::Replace(const DaemonConnection* broken,
-                                                   Deadline deadline) {
+                                                   Deadline deadline, Interrupt* interrupt) {
   {
     MutexLock lock(mutex_);
-    const auto is_free = [this]() FOREBAY_REQUIRES(mutex_) { return !is_replacing_; };
-    if (!replaced_.WaitUntil(mutex_, deadline, is_free)) {
+    const auto may_go_on = [this, interrupt]() FOREBAY_REQUIRES(mutex_) {
+      return !is_replacing_ || IsRaised(interrupt);
+    };
+    const bool in_time = replaced_.WaitUntil(mutex_, deadline, may_go_on);
+    if (IsRaised(interrupt)) return Interrupt::Raised();
+    if (!in_time) {
       return Error(ErrorCode::kUnavailable,
                    "the connection to the daemon at " + address_ +
                        " is lost, and another stream still tries to make a new one");
@@ -94,10 +132,11 @@ ConnectionSource::Opened ConnectionSource::Replace(const DaemonConnection* broke
   }
   // Also where connecting throws: the others would wait for ever.
   const Turn turn{*this};
-  return Connect(broken, deadline);
+  return Connect(broken, deadline, interrupt);
 }
 
-bool ConnectionSource::IsBackHome(const std::string& dataset, std::uint64_t fingerprint) {
+bool ConnectionSource::IsBackHome(const std::string& dataset, std::uint64_t fingerprint,
+                                  Deadline until, Interrupt* interrupt) {
   const Deadline now = steady_clock::now();
   std::shared_ptr<const DaemonConnection> home;
   {
@@ -108,15 +147,15 @@ bool ConnectionSource::IsBackHome(const std::string& dataset, std::uint64_t fing
     is_replacing_ = true;
   }
   const Turn turn{*this};
-  const Deadline deadline = now + kLookHome;
+  const Deadline deadline = LookHomeEnd(until);
   const bool is_new = home == nullptr;
   if (is_new) {
-    Opened opened = OpenOnce(deadline);
+    Opened opened = OpenOnce(deadline, interrupt);
     if (!opened) return false;
     home = std::move(*opened);
   }
   // One that is started again may take long to list the data set, and the stream would wait.
-  if (!home->HasCatalog(dataset, fingerprint, deadline)) return false;
+  if (!home->HasCatalog(dataset, fingerprint, deadline, interrupt)) return false;
   if (is_new) Use(std::move(home));
   return true;
 }
@@ -127,6 +166,7 @@ void ConnectionSource::Attached(const DaemonConnection& connection) {
   {
     MutexLock lock(mutex_);
     lost_since_.reset();
+    is_refused_ = false;
     was_away = std::exchange(is_away_, false);
   }
   if (was_away) Say("the daemon at " + address_ + " is back, and this program reads from it again");
@@ -169,44 +209,70 @@ void ConnectionSource::Say(const std::string& line) const {
   }
 }
 
-ConnectionSource::Opened ConnectionSource::OpenOther(Deadline deadline) {
-  Opened opened = Error(ErrorCode::kUnavailable, "the time was over before one was asked");
-  const auto count = static_cast<std::uint32_t>(others_.addresses_size());
-  for (std::uint32_t i = 0; i < count && steady_clock::now() < deadline; ++i) {
+Status ConnectionSource::AskOther(Deadline deadline, Interrupt* interrupt) {
+  if (asked_other_ == nullptr) {
+    const auto count = static_cast<std::uint32_t>(others_.addresses_size());
     // Never the same one twice in a row: one that has refused a stream accepts connections.
-    const std::string& address = others_.addresses(static_cast<int>(next_other_++ % count));
-    opened = DaemonConnection::OpenOther(
-        OptionsUntil(std::min(deadline, steady_clock::now() + kAskOther)), others_, address);
-    if (opened) break;
+    asked_other_ = DaemonConnection::ToOther(
+        others_, others_.addresses(static_cast<int>(next_other_++ % count)));
+    asked_until_ = steady_clock::now() + kAskOther;
   }
-  return opened;
+  return asked_other_->Greet(OptionsUntil(std::min(deadline, asked_until_), interrupt));
+}
+
+ConnectionSource::Opened ConnectionSource::OpenOther(Deadline deadline, Interrupt* interrupt) {
+  Error last(ErrorCode::kUnavailable, "the time was over before one was asked");
+  const int count = others_.addresses_size();
+  for (int i = 0; i < count && steady_clock::now() < deadline && !IsRaised(interrupt); ++i) {
+    const Status greeted = AskOther(deadline, interrupt);
+    // The next call goes on with a node whose time is not over.
+    const bool may_answer_later = !greeted &&
+                                  greeted.error().code() == ErrorCode::kDeadlineExceeded &&
+                                  steady_clock::now() < asked_until_;
+    if (may_answer_later) return greeted.error();
+    const std::shared_ptr<const DaemonConnection> asked = std::exchange(asked_other_, nullptr);
+    if (greeted) return asked;
+    last = greeted.error();
+  }
+  return last;
+}
+
+Deadline ConnectionSource::OthersFrom(const DaemonConnection* broken) {
+  const MutexLock lock(mutex_);
+  if (broken != nullptr && !lost_since_) lost_since_ = steady_clock::now();
+  const bool may_leave =
+      lost_since_ && others_.addresses_size() > 0 && options_.other_node_after_ms >= 0;
+  return may_leave ? *lost_since_ + milliseconds(options_.other_node_after_ms) : Deadline::max();
+}
+
+void ConnectionSource::Pause(Deadline until, const Interrupt* interrupt) {
+  const MutexLock lock(mutex_);
+  replaced_.WaitUntil(mutex_, until, [interrupt] { return IsRaised(interrupt); });
 }
 
 ConnectionSource::Opened ConnectionSource::Connect(const DaemonConnection* broken,
-                                                   Deadline deadline) {
+                                                   Deadline deadline, Interrupt* interrupt) {
   Backoff backoff(static_cast<std::uint64_t>(deadline.time_since_epoch().count()));
-  Deadline others_from = Deadline::max();
-  {
-    MutexLock lock(mutex_);
-    if (broken != nullptr && !lost_since_) lost_since_ = steady_clock::now();
-    if (lost_since_ && others_.addresses_size() > 0 && options_.other_node_after_ms >= 0) {
-      others_from = *lost_since_ + milliseconds(options_.other_node_after_ms);
-    }
-  }
+  const Deadline others_from = OthersFrom(broken);
   // A daemon that ends accepts connections for a while, and refuses streams.
   bool skips_home = broken != nullptr && !broken->is_other_node() &&
                     steady_clock::now() >= others_from;
   for (;; skips_home = false) {
     // A daemon that accepts connections and says nothing must not hold up the way to others.
-    const Deadline home_by =
-        std::min(deadline, std::max(others_from, steady_clock::now() + kLookHome));
+    const Deadline home_by = std::min(deadline, std::max(others_from, LookHomeEnd(deadline)));
     Opened opened = skips_home ? Opened(Error(ErrorCode::kUnavailable,
                                               "the daemon at " + address_ + " ends every stream"))
-                               : OpenOnce(home_by);
+                               : OpenOnce(home_by, interrupt);
+    if (IsRaised(interrupt)) return Interrupt::Raised();
+    // Other nodes may serve a program that the daemon of this node refuses.
+    if (!opened && others_from < Deadline::max() && IsRefusal(opened.error())) {
+      opened = Error(ErrorCode::kUnavailable, opened.error().ToString());
+    }
     const bool is_late = !opened && opened.error().code() == ErrorCode::kDeadlineExceeded;
     const bool may_answer_later = !opened && (is_late || opened.error().retryable());
     if (may_answer_later && steady_clock::now() >= others_from) {
-      Opened other = OpenOther(deadline);
+      Opened other = OpenOther(deadline, interrupt);
+      if (IsRaised(interrupt)) return Interrupt::Raised();
       opened = other ? std::move(other)
                      : opened.error().WithContext("no other node of the job serves this program "
                                                   "either (" + other.error().message() + ")");
@@ -222,15 +288,15 @@ ConnectionSource::Opened ConnectionSource::Connect(const DaemonConnection* broke
       FOREBAY_TRY(StartEmbeddedAgain(deadline));
       continue;
     }
-    const auto pause = backoff.Next();
-    if (is_late && steady_clock::now() + pause >= deadline) {
+    const Deadline again = steady_clock::now() + backoff.Next();
+    if (is_late && again >= deadline) {
       return Error(ErrorCode::kDeadlineExceeded,
                    "the daemon at " + address_ + " accepts connections and does not answer in "
                    "time; it is stopped, or its machine is overloaded: " +
                        opened.error().message());
     }
-    if (!may_answer_later || steady_clock::now() + pause >= deadline) return opened;
-    std::this_thread::sleep_for(pause);
+    if (!may_answer_later || again >= deadline) return opened;
+    Pause(again, interrupt);
   }
 }
 

@@ -28,15 +28,21 @@ class ConnectionSource {
   // answers or the daemon hangs up in the handshake; a refusal is final. A private daemon that is
   // gone is started again, by one of its clients. Where the daemon of this node has not answered
   // for other_node_after_ms, those of other nodes are tried as well, beginning with another one at
-  // each call. Errors as Client::Connect; kUnavailable also if another stream has been trying to
-  // connect until then.
+  // each call, unless the deadline of the last call came before the answer. Then a daemon of this
+  // node that refuses is passed over like one that is gone. Errors as Client::Connect; kUnavailable
+  // also if another stream has been trying to connect until then; kCancelled: interrupted.
   Result<std::shared_ptr<const DaemonConnection>> Replace(const DaemonConnection* broken,
-                                                          Deadline deadline);
+                                                          Deadline deadline,
+                                                          Interrupt* interrupt = nullptr);
+  // An interrupt of a call of Replace was raised.
+  void WakeInterrupted();
 
   // Whether a stream of `dataset` that reads from another node may go back to this one: its daemon
   // answers, and has the catalog of that fingerprint. Then Replace returns the connection to it.
-  // Looks once in other_node_after_ms, but not more than once a second, for half a second at most.
-  bool IsBackHome(const std::string& dataset, std::uint64_t fingerprint);
+  // Looks once in other_node_after_ms, but not more than once a second, for half a second at most,
+  // and for half of the time until `until`.
+  bool IsBackHome(const std::string& dataset, std::uint64_t fingerprint, Deadline until,
+                  Interrupt* interrupt);
   // A stream was opened on this connection.
   void Attached(const DaemonConnection& connection);
   // A stream that has been read elsewhere was refused on this connection. Where that is the one to
@@ -56,12 +62,16 @@ class ConnectionSource {
   struct Turn;
 
   std::chrono::milliseconds LookHomePeriod() const;
-  ConnectionOptions OptionsUntil(Deadline deadline) const;
-  Opened OpenOnce(Deadline deadline) const;
+  ConnectionOptions OptionsUntil(Deadline deadline, Interrupt* interrupt) const;
   // All of these are called only by the thread that has set is_replacing_.
-  Opened Connect(const DaemonConnection* broken, Deadline deadline);
+  Opened OpenOnce(Deadline deadline, Interrupt* interrupt);
+  Opened Connect(const DaemonConnection* broken, Deadline deadline, Interrupt* interrupt);
+  // When other nodes are asked, too.
+  Deadline OthersFrom(const DaemonConnection* broken);
   // The first of the other nodes that answers, or the error of the last one.
-  Opened OpenOther(Deadline deadline);
+  Opened OpenOther(Deadline deadline, Interrupt* interrupt);
+  Status AskOther(Deadline deadline, Interrupt* interrupt);
+  void Pause(Deadline until, const Interrupt* interrupt);
   void Use(std::shared_ptr<const DaemonConnection> connection);
   void Say(const std::string& line) const;
   Status StartEmbeddedAgain(Deadline deadline);
@@ -73,12 +83,17 @@ class ConnectionSource {
   // Used only by the thread that has set is_replacing_, too.
   v1::RemoteDaemons others_;  // as the daemon of this node has named them last
   std::atomic<std::uint32_t> next_other_ = 0;
+  // A node that has been asked, and may still answer until then. Null: none is.
+  std::shared_ptr<DaemonConnection> asked_other_;
+  Deadline asked_until_;
   mutable Mutex mutex_;
   CondVar replaced_;
   // One stream connects; the others wait for its result.
   bool is_replacing_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const DaemonConnection> current_ FOREBAY_GUARDED_BY(mutex_);
   bool is_away_ FOREBAY_GUARDED_BY(mutex_) = false;  // at another node, and this was said
+  // The daemon of this node refuses this program, and this was said.
+  bool is_refused_ FOREBAY_GUARDED_BY(mutex_) = false;
   // When streams were first without the daemon of this node, until one is opened there.
   std::optional<Deadline> lost_since_ FOREBAY_GUARDED_BY(mutex_);
   Deadline next_look_home_ FOREBAY_GUARDED_BY(mutex_);

@@ -85,7 +85,10 @@ Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::Open(
   FOREBAY_ASSIGN(std::string path, ParseUnixAddress(options.address));
   FOREBAY_ASSIGN(Handshake shaken, ShakeHands({.path = std::move(path),
                                                .shared_memory = options.shared_memory,
-                                               .deadline = options.deadline}));
+                                               .deadline = options.deadline,
+                                               .interrupt_fd = options.interrupt == nullptr
+                                                                   ? -1
+                                                                   : options.interrupt->fd()}));
   std::shared_ptr<DaemonConnection> connection(new DaemonConnection());
   connection->regions_ = std::move(shaken.regions);
   connection->populator_ = std::make_unique<PagePopulator>(connection->regions_);
@@ -99,10 +102,11 @@ Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::Open(
   return std::shared_ptr<const DaemonConnection>(std::move(connection));
 }
 
-Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::OpenOther(
-    const ConnectionOptions& options, const v1::RemoteDaemons& others, const std::string& address) {
+std::shared_ptr<DaemonConnection> DaemonConnection::ToOther(const v1::RemoteDaemons& others,
+                                                            const std::string& address) {
   std::shared_ptr<DaemonConnection> connection(new DaemonConnection());
   connection->is_other_node_ = true;
+  connection->address_ = address;
   connection->regions_ = std::make_shared<const RegionMap>();
   connection->populator_ = std::make_unique<PagePopulator>(connection->regions_);
   grpc::ChannelArguments settings = ChannelSettings(kOtherNode);
@@ -117,16 +121,20 @@ Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::OpenOther(
                             .pem_private_key = others.key(),
                             .pem_cert_chain = others.certificate()}),
       settings);
+  return connection;
+}
+
+Status DaemonConnection::Greet(const ConnectionOptions& options) {
   ConnectionOptions there = options;
-  there.address = address;
-  const Status greeted = connection->SayHello(there, /*session=*/0);
-  if (!greeted) return greeted.error().WithContext("node " + address);
-  return std::shared_ptr<const DaemonConnection>(std::move(connection));
+  there.address = address_;
+  const Status greeted = SayHello(there, /*session=*/0);
+  return greeted ? Status() : greeted.error().WithContext("node " + address_);
 }
 
 bool DaemonConnection::HasCatalog(const std::string& dataset, std::uint64_t fingerprint,
-                                  Deadline deadline) const {
+                                  Deadline deadline, Interrupt* interrupt) const {
   grpc::ClientContext context;
+  const Interrupt::Guarded guarded(interrupt, context);
   SetDeadline(context, deadline);
   v1::DescribeRequest request;
   request.set_dataset(dataset);
@@ -138,6 +146,7 @@ bool DaemonConnection::HasCatalog(const std::string& dataset, std::uint64_t fing
 
 Status DaemonConnection::SayHello(const ConnectionOptions& options, std::uint64_t session) {
   grpc::ClientContext context;
+  const Interrupt::Guarded guarded(options.interrupt, context);
   SetDeadline(context, options.deadline);
   v1::HelloRequest request;
   request.set_protocol_version(kProtocolVersion);

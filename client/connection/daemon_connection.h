@@ -12,6 +12,7 @@
 #include <grpcpp/channel.h>
 
 #include "client/connection/handshake.h"
+#include "client/connection/interrupt.h"
 #include "client/connection/page_populator.h"
 #include "client/connection/region_map.h"
 #include "forebay/v1/data.pb.h"
@@ -27,6 +28,7 @@ struct ConnectionOptions {
   bool shared_memory = true;
   bool may_leave = false;  // this program goes to another node if the daemon does not answer
   Deadline deadline;
+  Interrupt* interrupt = nullptr;  // ends the waiting with an error; null: nothing does
 };
 
 // Thread-safe after Open. The last owner must not let go of it on one of gRPC's threads: the
@@ -35,14 +37,17 @@ class DaemonConnection {
  public:
   // Handshake and Hello. Errors as Client::Connect.
   static Result<std::shared_ptr<const DaemonConnection>> Open(const ConnectionOptions& options);
-  // To the daemon of another node, at `address`, one of `others`; options.address is not used. Says
-  // Hello. kUnavailable: it does not answer, or does not accept the certificate.
-  static Result<std::shared_ptr<const DaemonConnection>> OpenOther(
-      const ConnectionOptions& options, const v1::RemoteDaemons& others,
-      const std::string& address);
+  // To the daemon of another node, at `address`, one of `others`. It may be used after Greet.
+  static std::shared_ptr<DaemonConnection> ToOther(const v1::RemoteDaemons& others,
+                                                   const std::string& address);
+  // Connects it and says Hello; options.address is not used. May be called again after
+  // kDeadlineExceeded, and then goes on with the connection that is being made. kUnavailable: the
+  // node does not answer, or does not accept the certificate.
+  Status Greet(const ConnectionOptions& options);
 
   // Whether the daemon has this catalog of the data set; false if it does not say so in time.
-  bool HasCatalog(const std::string& dataset, std::uint64_t fingerprint, Deadline deadline) const;
+  bool HasCatalog(const std::string& dataset, std::uint64_t fingerprint, Deadline deadline,
+                  Interrupt* interrupt) const;
 
   const std::string& address() const { return address_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }

@@ -15,10 +15,10 @@
 #include <cerrno>
 #include <cstring>
 #include <span>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "client/connection/interrupt.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::internal {
@@ -38,23 +38,34 @@ Error NoDaemon(const std::string& path, int system_errno) {
                system_errno);
 }
 
-// Waits until `fd` is ready for `events`.
-Status WaitFor(const UniqueFd& fd, short events, Deadline deadline) {
+// Until when a step of the handshake waits, and what ends it before.
+struct Patience {
+  Deadline deadline;
+  int interrupt_fd = -1;
+};
+
+// Waits until `fd` is ready for `events`; -1: until the deadline, which is then an error.
+Status WaitFor(int fd, short events, const Patience& patience) {
   for (;;) {
     // Rounded up: rounded down, the last millisecond would be spent in a loop of polls of 0 ms.
-    const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now()).count();
+    const auto left = std::chrono::ceil<milliseconds>(patience.deadline - steady_clock::now())
+                          .count();
     if (left <= 0) {
       return Error(ErrorCode::kDeadlineExceeded, "the daemon did not finish the handshake");
     }
-    pollfd waited = {.fd = fd.get(), .events = events, .revents = 0};
+    // poll ignores negative descriptors.
+    const pollfd interrupt = {.fd = patience.interrupt_fd, .events = POLLIN, .revents = 0};
+    std::array<pollfd, 2> waited = {{{.fd = fd, .events = events, .revents = 0}, interrupt}};
     // poll counts in int milliseconds. A longer deadline is waited for in parts of a minute.
-    const int ready = ::poll(&waited, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    const int ready = ::poll(waited.data(), waited.size(),
+                             static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    if (ready > 0 && waited[1].revents != 0) return Interrupt::Raised();
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return Error::FromErrno(errno, "poll");
   }
 }
 
-Result<UniqueFd> Connect(const std::string& path, Deadline deadline) {
+Result<UniqueFd> Connect(const std::string& path, const Patience& patience) {
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Error::FromErrno(errno, "creating a socket");
   sockaddr_un address = {};
@@ -73,12 +84,14 @@ Result<UniqueFd> Connect(const std::string& path, Deadline deadline) {
                    "the socket unix:" + path + " belongs to another user", errno);
     }
     // On a Unix socket EAGAIN means that the daemon's queue of connections is full. poll does not
-    // report when that changes, so the loop sleeps.
+    // report when that changes, so the loop pauses.
     if (errno != EAGAIN) return NoDaemon(path, errno);
-    if (steady_clock::now() + kBacklogRetry >= deadline) {
+    const Deadline again = steady_clock::now() + kBacklogRetry;
+    if (again >= patience.deadline) {
       return Error(ErrorCode::kDeadlineExceeded, "the daemon at unix:" + path + " is busy");
     }
-    std::this_thread::sleep_for(kBacklogRetry);
+    const Status paused = WaitFor(-1, 0, {again, patience.interrupt_fd});
+    if (paused.error().code() != ErrorCode::kDeadlineExceeded) return paused.error();
   }
 }
 
@@ -98,7 +111,7 @@ Status CheckPeerUser(const UniqueFd& fd, const std::string& path) {
   return {};
 }
 
-Status SendAll(const UniqueFd& fd, std::span<const std::byte> bytes, Deadline deadline) {
+Status SendAll(const UniqueFd& fd, std::span<const std::byte> bytes, const Patience& patience) {
   while (!bytes.empty()) {
     // MSG_NOSIGNAL: without it a daemon that has gone would end the trainer by SIGPIPE.
     const ssize_t sent = ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -107,7 +120,7 @@ Status SendAll(const UniqueFd& fd, std::span<const std::byte> bytes, Deadline de
     // The socket does not block, so that one deadline holds for the whole exchange, however many
     // calls it takes.
     } else if (errno == EAGAIN) {
-      FOREBAY_TRY(WaitFor(fd, POLLOUT, deadline));
+      FOREBAY_TRY(WaitFor(fd.get(), POLLOUT, patience));
     } else if (errno != EINTR) {
       return Error(ErrorCode::kUnavailable, "the daemon hung up during the handshake", errno);
     }
@@ -117,7 +130,7 @@ Status SendAll(const UniqueFd& fd, std::span<const std::byte> bytes, Deadline de
 
 // Receives exactly bytes.size() bytes, and never one more: the next ones are gRPC's. Passed
 // descriptors are appended to `fds`.
-Status ReceiveAll(const UniqueFd& fd, std::span<std::byte> bytes, Deadline deadline,
+Status ReceiveAll(const UniqueFd& fd, std::span<std::byte> bytes, const Patience& patience,
                   std::vector<UniqueFd>& fds) {
   constexpr std::size_t kFdBytesMax = limits::kFdsPerMessageMax * sizeof(int);
   while (!bytes.empty()) {
@@ -135,7 +148,7 @@ Status ReceiveAll(const UniqueFd& fd, std::span<std::byte> bytes, Deadline deadl
       if (errno != EAGAIN) {
         return Error(ErrorCode::kUnavailable, "the daemon hung up during the handshake", errno);
       }
-      FOREBAY_TRY(WaitFor(fd, POLLIN, deadline));
+      FOREBAY_TRY(WaitFor(fd.get(), POLLIN, patience));
       continue;
     }
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
@@ -190,7 +203,7 @@ Status CheckServerHello(const ServerHello& hello) {
 
 Result<std::shared_ptr<const RegionMap>> ReceiveRegions(const UniqueFd& fd,
                                                         const ServerHello& hello,
-                                                        Deadline deadline) {
+                                                        const Patience& patience) {
   auto regions = std::make_shared<RegionMap>();
   std::array<RegionEntry, limits::kFdsPerMessageMax> entries;
   std::uint32_t left = hello.region_count;
@@ -200,7 +213,7 @@ Result<std::shared_ptr<const RegionMap>> ReceiveRegions(const UniqueFd& fd,
     const auto message = std::span(entries).first(count);
     std::vector<UniqueFd> fds;
     // A descriptor belongs to the entry of the same number in its message.
-    FOREBAY_TRY(ReceiveAll(fd, std::as_writable_bytes(message), deadline, fds));
+    FOREBAY_TRY(ReceiveAll(fd, std::as_writable_bytes(message), patience, fds));
     // Without this check a descriptor that is missing would shift all that follow to wrong regions.
     if (fds.size() != count) {
       return Error(ErrorCode::kDataLoss, std::to_string(count) + " regions came with " +
@@ -239,25 +252,26 @@ Result<std::string> ParseUnixAddress(std::string_view address) {
 }
 
 Result<Handshake> ShakeHands(const HandshakeOptions& options) {
-  FOREBAY_ASSIGN(UniqueFd socket, Connect(options.path, options.deadline));
+  FOREBAY_ASSIGN(UniqueFd socket,
+                 Connect(options.path, {options.deadline, options.interrupt_fd}));
   // Before the first byte is sent, and before any descriptor is accepted.
   FOREBAY_TRY(CheckPeerUser(socket, options.path));
   return ExchangeHellos(std::move(socket), options);
 }
 
 Result<Handshake> ExchangeHellos(UniqueFd socket, const HandshakeOptions& options) {
-  const Deadline deadline = options.deadline;
+  const Patience patience = {options.deadline, options.interrupt_fd};
   Handshake result;
   result.socket = std::move(socket);
 
   ClientHello hello;
   if (options.shared_memory) hello.flags |= ClientHello::kWantsSharedMemory;
   // The client speaks first: the daemon sends descriptors only to a peer that has asked for them.
-  FOREBAY_TRY(SendAll(result.socket, std::as_bytes(std::span(&hello, 1)), deadline));
+  FOREBAY_TRY(SendAll(result.socket, std::as_bytes(std::span(&hello, 1)), patience));
 
   ServerHello answer;
   std::vector<UniqueFd> stray_fds;
-  FOREBAY_TRY(ReceiveAll(result.socket, std::as_writable_bytes(std::span(&answer, 1)), deadline,
+  FOREBAY_TRY(ReceiveAll(result.socket, std::as_writable_bytes(std::span(&answer, 1)), patience,
                          stray_fds));
   FOREBAY_TRY(CheckServerHello(answer));
   // Descriptors without a region entry have no meaning. They are closed with the vector.
@@ -265,7 +279,7 @@ Result<Handshake> ExchangeHellos(UniqueFd socket, const HandshakeOptions& option
     return Error(ErrorCode::kDataLoss, "the daemon's hello came with descriptors");
   }
   if (!options.shared_memory) answer.region_count = 0;  // none follow, whatever there are
-  FOREBAY_ASSIGN(result.regions, ReceiveRegions(result.socket, answer, deadline));
+  FOREBAY_ASSIGN(result.regions, ReceiveRegions(result.socket, answer, patience));
   result.session = answer.session;
   result.generation = answer.generation;
   result.others_serve = (answer.flags & ServerHello::kOthersServe) != 0;

@@ -23,6 +23,7 @@ struct HandshakeOptions {
   std::string path;           // of the daemon's socket
   bool shared_memory = true;  // ask for the regions
   Deadline deadline;
+  int interrupt_fd = -1;      // ends the wait when it is readable; -1: nothing does
 };
 
 // A socket on which gRPC may start, and what the daemon said.
@@ -37,7 +38,7 @@ struct Handshake {
 // Connects, checks that the daemon runs as this user, and exchanges hellos. Blocks until the
 // deadline at most. kUnavailable: nobody listens there, or the daemon hung up;
 // kPermissionDenied: another user's daemon; kFailedPrecondition: layout versions differ (both
-// named); kDataLoss: not what a Forebay daemon says; kDeadlineExceeded.
+// named); kDataLoss: not what a Forebay daemon says; kDeadlineExceeded; kCancelled: interrupted.
 Result<Handshake> ShakeHands(const HandshakeOptions& options);
 
 // The second half of it, over a connected non-blocking socket; ignores options.path.

@@ -115,10 +115,10 @@ class BatchStream {
   virtual Status Finish() = 0;
 
   // Stops a reader that runs on another thread. Thread-safe, and does not wait. A call of Next,
-  // Pull or Finish that waits returns kCancelled at once (while it looks for a lost daemon, after
-  // ClientOptions::connect_timeout_ms at most), and so does every later one. Has no effect
-  // on a stream that has failed, which keeps its error, nor on one whose last batch has been handed
-  // out: Next still returns nullopt and Finish still checks the trailer.
+  // Pull or Finish that waits returns kCancelled at once (while it starts a lost private daemon
+  // again, after ClientOptions::connect_timeout_ms at most), and so does every later one. Has no
+  // effect on a stream that has failed, which keeps its error, nor on one whose last batch has been
+  // handed out: Next still returns nullopt and Finish still checks the trailer.
   virtual void Cancel() = 0;
 };
 
