@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <grpcpp/client_context.h>
@@ -28,8 +29,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long Open waits for a catalog that is being built, in calls of kCallDeadlineMs each.
-constexpr std::int64_t kCatalogWaitCallsMax = limits::kCatalogWaitMs / limits::kCallDeadlineMs;
+// The pause between calls that end at once, while nobody has the catalog yet.
+constexpr milliseconds kAskAgain(500);
 
 std::string EnvironmentOr(const char* name, std::string fallback) {
   const char* value = std::getenv(name);
@@ -71,11 +72,13 @@ class ConnectedClient final : public Client {
                                              const std::string& selection) override {
     // Many short calls in place of a long one: if the daemon dies meanwhile, the next call notices
     // that and connects again. A call that ends with another error than its deadline has an answer.
-    for (int call = 1;; ++call) {
+    const auto end = std::chrono::steady_clock::now() + milliseconds(limits::kCatalogWaitMs);
+    for (;;) {
+      const auto began = std::chrono::steady_clock::now();
       Result<DatasetInfo> info = DescribeOnce(dataset, selection, /*wait_for_catalog=*/true);
-      const bool waiting = call < kCatalogWaitCallsMax && !info &&
-                           info.error().code() == ErrorCode::kDeadlineExceeded;
-      if (!waiting) return info;
+      const bool is_late = !info && info.error().code() == ErrorCode::kDeadlineExceeded;
+      if (!is_late || std::chrono::steady_clock::now() >= end) return info;
+      std::this_thread::sleep_until(began + kAskAgain);
     }
   }
 
@@ -116,7 +119,12 @@ class ConnectedClient final : public Client {
     const auto deadline = std::chrono::steady_clock::now() +
                           milliseconds(source_->options().connect_timeout_ms);
     FOREBAY_ASSIGN(connection, source_->Replace(connection.get(), deadline));
-    return CallDescribe(*connection, dataset, selection, wait_for_catalog);
+    info = CallDescribe(*connection, dataset, selection, wait_for_catalog);
+    // Nodes that serve in place of this one do not wait for their catalogs.
+    const bool may_come = wait_for_catalog && connection->is_other_node() && !info &&
+                          info.error().code() == ErrorCode::kUnavailable;
+    if (may_come) return Error(ErrorCode::kDeadlineExceeded, info.error().message());
+    return info;
   }
 
   Result<DatasetInfo> CallDescribe(const DaemonConnection& connection, const std::string& dataset,

@@ -27,6 +27,7 @@ Deadline LookHomeEnd(Deadline until) {
 // use up the time in which the next one could answer. It goes on from call to call, so a caller who
 // waits for a shorter time reaches a node that answers slowly.
 constexpr milliseconds kAskOther(1000);
+constexpr milliseconds kLookAgain(100);
 constexpr milliseconds kLookHomePeriodMin(1000);
 
 bool IsRaised(const Interrupt* interrupt) {
@@ -217,7 +218,9 @@ Status ConnectionSource::AskOther(Deadline deadline, Interrupt* interrupt) {
         others_, others_.addresses(static_cast<int>(next_other_++ % count)));
     asked_until_ = steady_clock::now() + kAskOther;
   }
-  return asked_other_->Greet(OptionsUntil(std::min(deadline, asked_until_), interrupt));
+  // The caller may have computed since the last call, and the answer may have come meanwhile.
+  const Deadline until = std::max(asked_until_, steady_clock::now() + kLookAgain);
+  return asked_other_->Greet(OptionsUntil(std::min(deadline, until), interrupt));
 }
 
 ConnectionSource::Opened ConnectionSource::OpenOther(Deadline deadline, Interrupt* interrupt) {

@@ -166,8 +166,8 @@ bool Daemon::Tick() {
   registry_->ExpireWaiting();
   registry_->FreeWhatNobodyReads();
   if (own_rows_) own_rows_->Expire();
-  const bool has_remote_streams = data_service_->has_remote_streams();
-  nodes_->Tick(has_remote_streams);
+  const bool has_remote_clients = data_service_->has_remote_clients();
+  nodes_->Tick(has_remote_clients);
   if (share_borrower_) {
     share_borrower_->Tick();
   } else {
@@ -175,7 +175,7 @@ bool Daemon::Tick() {
   }
   eviction_summary_.Tick();
   const std::int64_t now = clock_.NowNs();
-  if (acceptor_->connection_count() > 0 || has_remote_streams) idle_since_ns_ = now;
+  if (acceptor_->connection_count() > 0 || has_remote_clients) idle_since_ns_ = now;
   const std::int64_t idle_ns = now - idle_since_ns_;
   const bool idle = config_.exit_when_idle_s > 0 &&
                     idle_ns >= static_cast<std::int64_t>(config_.exit_when_idle_s) * kNsPerSecond;
@@ -184,7 +184,7 @@ bool Daemon::Tick() {
               config_.exit_when_idle_s);
   }
   // A client of a lost node reads here until its epoch has ended.
-  const bool have_all_finished = nodes_->HaveAllFinished() && !has_remote_streams;
+  const bool have_all_finished = nodes_->HaveAllFinished() && !has_remote_clients;
   return drain_requested_ || failed_ || idle || have_all_finished || nodes_->HasDeparted();
 }
 

@@ -228,7 +228,7 @@ peer::NodeReport Daemon::ReportToNodes() {
   report.waited_samples = totals.waited_samples;
   // Until then, the others still supply what a client of a lost node reads here. A node that has
   // finished has its data service.
-  report.has_finished = nodes_->has_finished() && !data_service_->has_remote_streams();
+  report.has_finished = nodes_->has_finished() && !data_service_->has_remote_clients();
   return report;
 }
 

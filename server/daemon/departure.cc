@@ -150,7 +150,8 @@ void Departure::TellOthers(std::int64_t now_ns) {
                               (answer == answers_.end() || !answer->second);
       if (is_awaited) awaited.push_back(node.rank);
     }
-    is_over_ = awaited.empty() || now_ns >= *deadline_ns_;
+    // An answer that is under way may be newer: a further node may leave.
+    is_over_ = (awaited.empty() && round_under_way_ == 0) || now_ns >= *deadline_ns_;
   }
   if (is_over_ && awaited.empty()) {
     log::Info("draining: the other nodes have taken over what they have room for, or do not "

@@ -11,8 +11,6 @@
 namespace forebay::daemon {
 namespace {
 
-// With less, a job would seem to stand still. It is rather a number without its unit.
-constexpr std::uint64_t kCapBytesMin = 1'000'000;
 // Smaller reads cost a GFS more than they save.
 constexpr std::uint64_t kRequestBytesMin = 128 * limits::kKiB;
 // A batch of sizes is as large as a node may ask the GFS for in this time. It is far below the
@@ -26,13 +24,6 @@ Result<GfsCaps> GfsCaps::Of(const Config& config) {
   GfsCaps caps{.rates = {}, .requests = config.stage_job_requests};
   const auto bytes = ParseByteCount(config.stage_job_bytes_per_second, kCapBounds);
   if (!bytes.has_value()) return bytes.error().WithContext("stage.job_bytes_per_second");
-  if (*bytes > 0 && *bytes < kCapBytesMin) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("stage.job_bytes_per_second is {}, which is {} bytes per second for "
-                             "the whole job: give a unit, such as 5GB, at least 1MB, or 0 for no "
-                             "cap",
-                             config.stage_job_bytes_per_second, *bytes));
-  }
   caps.rates[static_cast<std::size_t>(stage::Cap::kBytes)] = static_cast<double>(*bytes);
   caps.rates[static_cast<std::size_t>(stage::Cap::kOpens)] =
       static_cast<double>(config.stage_job_opens_per_second);

@@ -45,17 +45,6 @@ TEST(GfsCapsTest, AWrongSizeNamesItsKey) {
   EXPECT_THAT(caps.error().message(), HasSubstr("stage.job_bytes_per_second"));
 }
 
-TEST(GfsCapsTest, ACapWithoutItsUnitIsRefused) {
-  Config config;
-  config.stage_job_bytes_per_second = "999999";
-  const auto caps = GfsCaps::Of(config);
-  ASSERT_FALSE(caps.has_value());
-  EXPECT_THAT(caps.error().message(),
-              AllOf(HasSubstr("stage.job_bytes_per_second"), HasSubstr("give a unit")));
-  config.stage_job_bytes_per_second = "1MB";
-  EXPECT_TRUE(GfsCaps::Of(config).has_value());
-}
-
 TEST(GfsCapsTest, RequestsAreNoLargerThanWhatMayBeSavedUp) {
   GfsCaps caps = *GfsCaps::Of(Capped());
   // 50 ms of a quarter of 50 MB/s, in whole pages.

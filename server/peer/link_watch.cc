@@ -28,10 +28,10 @@ constexpr std::int64_t kRestMaxNs = 64'000 * kNsPerMs;
 constexpr double kKeepsUpPart = 0.25;
 // A node is slow if it brings less than this. SSDs of a few times less speed than memory are not.
 constexpr double kSlowPart = 0.2;
-constexpr double kKnownAsSlowPart = 0.5;
+constexpr double kHeardSlowPart = 0.5;  // if another node has said that it is slow
 // What another node has said counts for so long. It says so again with each request for rows.
 constexpr std::int64_t kHeardNs = 5'000 * kNsPerMs;
-constexpr double kNewRateWeight = 0.25;  // of a new measurement in the mean
+constexpr double kOldPart = 0.75;  // of earlier bytes and times that still counts
 // A node that is slow is found only by asking it, so it rests for longer at once.
 constexpr std::int64_t kSlowRestMinNs = 32'000 * kNsPerMs;
 
@@ -80,22 +80,25 @@ void LinkWatch::NoteRate(Node& node, const LinkState& before, std::int64_t elaps
   const std::uint64_t busy_ns = node.state.busy_ns - before.busy_ns;
   node.idle_ns = bytes > 0 ? 0 : node.idle_ns + elapsed_ns;
   node.keeps_up = false;
+  // A node that is used again is measured anew: it may have been mended.
+  if (!parts_.nodes.Lives(node.watched.rank)) node.sent_bytes = node.asked_ns = 0.0;
+  const bool waits = node.state.has_excused || before.has_excused;
   // A time in which the node itself has waited says nothing about its speed.
-  if (node.state.has_excused || before.has_excused) {
+  if (waits || !parts_.nodes.Lives(node.watched.rank)) {
     node.unanswered_ns = 0;
     node.slow_ns = 0;
     return;
   }
   node.unanswered_ns += busy_ns;
   if (bytes > 0 && node.unanswered_ns > 0) {
-    const double rate = static_cast<double>(bytes) / static_cast<double>(node.unanswered_ns);
-    node.unanswered_ns = 0;
-    node.rate += (rate - node.rate) * (node.rate == 0.0 ? 1.0 : kNewRateWeight);
-    node.keeps_up = rate >= kKeepsUpPart * usual_rate_;
+    const auto asked_ns = static_cast<double>(std::exchange(node.unanswered_ns, 0));
+    node.sent_bytes = kOldPart * node.sent_bytes + static_cast<double>(bytes);
+    node.asked_ns = kOldPart * node.asked_ns + asked_ns;
+    node.keeps_up = static_cast<double>(bytes) >= kKeepsUpPart * usual_rate_ * asked_ns;
   }
   const bool was_always_asked = 10 * static_cast<std::int64_t>(busy_ns) >= 9 * elapsed_ns;
-  const double slow_rate = (IsKnownAsSlow(node) ? kKnownAsSlowPart : kSlowPart) * usual_rate_;
-  node.slow_ns = was_always_asked && node.rate < slow_rate ? node.slow_ns + elapsed_ns : 0;
+  const double slow_rate = (WasHeardOf(node) ? kHeardSlowPart : kSlowPart) * usual_rate_;
+  node.slow_ns = was_always_asked && node.rate() < slow_rate ? node.slow_ns + elapsed_ns : 0;
 }
 
 bool LinkWatch::HasRestedLately(const Node& node) const {
@@ -103,20 +106,17 @@ bool LinkWatch::HasRestedLately(const Node& node) const {
          last_look_ns_ - node.rested_until_ns < std::max(kSoonNs, node.rest_ns);
 }
 
-// A node that has rested lately needs less to be found slow again, so it costs little to try it.
 bool LinkWatch::WasHeardOf(const Node& node) const {
   return node.heard_slow_ns != 0 && last_look_ns_ - node.heard_slow_ns < kHeardNs;
 }
 
-bool LinkWatch::IsKnownAsSlow(const Node& node) const {
-  return WasHeardOf(node) || (node.has_rested_as_slow && HasRestedLately(node)) ||
-         4 * node.slow_ns > parts_.late_ms * kNsPerMs;
-}
-
+// A node that has rested lately is found slow again sooner, so it costs little to try it. One that
+// has sent nothing yet since then gets the whole time.
 std::int64_t LinkWatch::SlowAfterNs(const Node& node) const {
   if (parts_.late_ms == 0) return std::numeric_limits<std::int64_t>::max();
   const bool was_found = HasRestedLately(node) || WasHeardOf(node);
-  return (was_found ? parts_.late_ms / 4 : parts_.late_ms) * kNsPerMs;
+  const bool is_measured = node.rate() > 0.0;
+  return (was_found && is_measured ? parts_.late_ms / 4 : parts_.late_ms) * kNsPerMs;
 }
 
 // Whether it is rather this node than `late` that has a broken link: another node that is used is
@@ -149,7 +149,7 @@ void LinkWatch::Look() {
   if (!is_any_busy) return;
   // The faster one of two, so that the slow one of two other nodes is found.
   usual_rate_ =
-      MedianOf(nodes_, [](const Node& node) { return node.rate; }, std::greater<>());
+      MedianOf(nodes_, [](const Node& node) { return node.rate(); }, std::greater<>());
   const std::int64_t after_ns = LateAfterNs();
   std::vector<Node*> late;
   for (Node& node : nodes_) {
@@ -159,26 +159,30 @@ void LinkWatch::Look() {
   for (Node* const node : late) {
     const std::string why = fmt::format("nothing has come from it for {:.1f} s (nodes.late_ms)",
                                         Seconds(after_ns));
-    LetRest(*node, "late", kRestMinNs, why);
-    node->has_rested_as_slow = false;
+    LetRest(*node, Finding::kLate, why);
     node->watched.link->EndLate(after_ns, why);
   }
   LetSlowRest();
 }
 
 void LinkWatch::TakeHeard() {
-  const MutexLock lock(news_mutex_);
-  for (Node& node : nodes_) {
-    if (std::ranges::count(heard_, node.watched.rank) > 0) node.heard_slow_ns = last_look_ns_;
+  std::vector<std::size_t> heard;
+  {
+    const MutexLock lock(news_mutex_);
+    heard.swap(heard_);
   }
-  heard_.clear();
+  for (const std::size_t node : heard) nodes_[node].heard_slow_ns = last_look_ns_;
 }
 
 void LinkWatch::HearSlow(std::span<const NodeRank> nodes) {
+  const auto rank_of = [](const Node& node) { return node.watched.rank; };  // never changes
   const MutexLock lock(news_mutex_);
-  for (const NodeRank node : nodes) {
-    const bool is_new = std::ranges::count(heard_, node) == 0;
-    if (is_new && heard_.size() < nodes_.size()) heard_.push_back(node);
+  for (const NodeRank rank : nodes) {
+    const auto found = std::ranges::lower_bound(nodes_, rank, {}, rank_of);
+    if (found == nodes_.end() || found->watched.rank != rank) continue;
+    const auto node = static_cast<std::size_t>(found - nodes_.begin());
+    // The next look takes the list away, so it is short.
+    if (std::ranges::count(heard_, node) == 0) heard_.push_back(node);
   }
 }
 
@@ -190,37 +194,50 @@ std::vector<NodeRank> LinkWatch::SlowNodes() const {
 void LinkWatch::TellSlow() {
   std::vector<NodeRank> slow;
   for (const Node& node : nodes_) {
-    const bool rests = node.has_rested_as_slow && last_look_ns_ < node.rested_until_ns;
-    if (rests && slow.size() < limits::kPeerSlowMax) slow.push_back(node.watched.rank);
+    if (node.is_told && IsResting(node) && slow.size() < limits::kPeerSlowMax) {
+      slow.push_back(node.watched.rank);
+    }
   }
   const MutexLock lock(news_mutex_);
   slow_nodes_ = std::move(slow);
 }
 
 void LinkWatch::LetSlowRest() {
+  // Of calls that have been under way for two looks.
+  constexpr std::int64_t kAnySilence = -1;
   for (Node& node : nodes_) {
-    if (node.slow_ns <= SlowAfterNs(node)) continue;
-    const std::string why =
-        fmt::format("it brings {:.1f} MB/s while it is asked, and most nodes {:.1f} MB/s or more",
-                    1e3 * node.rate, 1e3 * usual_rate_);
-    LetRest(node, "slow", kSlowRestMinNs, why);
-    node.has_rested_as_slow = true;
-    // What it sends already may come.
-    node.watched.link->EndLate(std::numeric_limits<std::int64_t>::max(), why);
+    const std::int64_t rested_ns = last_look_ns_ - (node.rested_until_ns - node.rest_ns);
+    if (node.slow_ns > SlowAfterNs(node)) {
+      const std::string why = fmt::format(
+          "it brings {:.1f} MB/s while it is asked, and most nodes {:.1f} MB/s or more",
+          1e3 * node.rate(), 1e3 * usual_rate_);
+      LetRest(node, Finding::kSlow, why);
+      // What it sends already may come, for a while.
+      node.watched.link->EndLate(std::numeric_limits<std::int64_t>::max(), why);
+    } else if (node.rests_as_slow && IsResting(node) && rested_ns > parts_.late_ms * kNsPerMs) {
+      node.watched.link->EndLate(kAnySilence, "it is slow, and rests");
+    }
   }
 }
 
-void LinkWatch::LetRest(Node& node, const char* finding, std::int64_t rest_min_ns,
-                        const std::string& why) {
+void LinkWatch::LetRest(Node& node, Finding finding, const std::string& why) {
+  const bool is_slow = finding == Finding::kSlow;
+  const bool is_below_a_fifth = node.rate() < kSlowPart * usual_rate_;
   node.slow_ns = 0;
   // A request that was on its way to the link when the node began to rest does not make the rest
   // longer.
-  if (last_look_ns_ < node.rested_until_ns) return;
+  if (IsResting(node)) return;
+  const std::int64_t rest_min_ns = is_slow ? kSlowRestMinNs : kRestMinNs;
   node.rest_ns = HasRestedLately(node) ? std::clamp(2 * node.rest_ns, rest_min_ns, kRestMaxNs)
                                        : rest_min_ns;
   node.rested_until_ns = last_look_ns_ + node.rest_ns;
+  node.rests_as_slow = is_slow;
+  // If each node also told what it has found by the word of others, the words would keep each other
+  // alive.
+  node.is_told = is_slow && is_below_a_fifth;
   log::Warn("{} is {}: {}; its substitutes are asked in its place for {:.0f} s",
-            parts_.name(node.watched.rank), finding, why, Seconds(node.rest_ns));
+            parts_.name(node.watched.rank), is_slow ? "slow" : "late", why,
+            Seconds(node.rest_ns));
   // Before its requests end, so that they go to other nodes.
   if (!node.is_left_out) parts_.nodes.Rest(node.watched.rank, node.rested_until_ns);
 }

@@ -6,10 +6,11 @@
 // it for long.
 //
 // A node is slow if requests to it have been under way for all of nodes.late_ms, and it has brought
-// less than a fifth of the bytes per second of request that most nodes bring. Once that was so for
-// a quarter of that time, or if another node says that it is slow, less than half of them is
-// enough: what other nodes do not ask it for any more makes it faster for the last one that waits
-// for it. Nodes say so with their requests for rows, to the nodes that they exchange samples with.
+// less than a fifth of the bytes per second of request that most nodes bring; or less than half of
+// them, if another node says that it is slow. Such words are needed because nodes share a slow one:
+// when some of them do without it, it becomes faster for the last one, which would wait on. A node
+// says so with its requests for rows, to the nodes that it exchanges samples with, and only of what
+// it has found by the fifth.
 //
 // This is hedging in which the second request takes the place of the first one, because both would
 // write to the same memory. A request is late if nothing has come for nodes.late_ms, and for four
@@ -19,6 +20,7 @@
 // request only waits for those before it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -58,7 +60,8 @@ class LinkWatch {
   // Calls Look until `stop` is requested.
   void Run(const std::stop_token& stop);
 
-  // The nodes that this one has found slow, and does without now; limits::kPeerSlowMax at most.
+  // The nodes that this one has found slow by itself, and does without now; limits::kPeerSlowMax at
+  // most.
   std::vector<NodeRank> SlowNodes() const;
   // Another node has found these slow.
   void HearSlow(std::span<const NodeRank> nodes);
@@ -70,15 +73,23 @@ class LinkWatch {
   struct Node {
     WatchedNode watched;
     LinkState state = {};
-    double rate = 0.0;          // of what it sends while it is asked, in bytes per nanosecond
+    // What it has sent lately, and the time for which it was asked for that; older bytes and times
+    // count less and less.
+    double sent_bytes = 0.0;
+    double asked_ns = 0.0;
     std::uint64_t unanswered_ns = 0;  // for which it was asked since the last bytes came
+
+    // In bytes per nanosecond; 0: not known.
+    double rate() const { return asked_ns > 0.0 ? sent_bytes / asked_ns : 0.0; }
+
     bool keeps_up = false;      // in the last period
     std::int64_t slow_ns = 0;   // for which it has been slow
     std::int64_t idle_ns = 0;   // since its last answer
-    std::int64_t rest_ns = 0;   // the last one
-    bool has_rested_as_slow = false;  // the last time
-    std::int64_t heard_slow_ns = 0;   // when another node has said so last; 0: never
-    std::int64_t rested_until_ns = 0;
+    std::int64_t rest_ns = 0;          // how long the last rest was, or is
+    std::int64_t rested_until_ns = 0;  // its end
+    bool rests_as_slow = false;        // it began because the node was slow, and not late
+    bool is_told = false;              // other nodes are told meanwhile that it is slow
+    std::int64_t heard_slow_ns = 0;    // when another node has said so last; 0: never
     bool is_known_as_wrong = false;  // it has sent wrong bytes often enough
     bool is_left_out = false;        // because of that, for good
   };
@@ -88,16 +99,16 @@ class LinkWatch {
   void LeaveOut(Node& node);
   bool HasRestedLately(const Node& node) const;
   std::int64_t SlowAfterNs(const Node& node) const;
-  // `finding`: "late" or "slow".
-  void LetRest(Node& node, const char* finding, std::int64_t rest_min_ns, const std::string& why);
+  enum class Finding : std::uint8_t { kLate, kSlow };
+  void LetRest(Node& node, Finding finding, const std::string& why);
   void LetSlowRest();
   void TakeHeard();
   void TellSlow();
   bool WasHeardOf(const Node& node) const;
-  bool IsKnownAsSlow(const Node& node) const;
+  bool IsResting(const Node& node) const { return last_look_ns_ < node.rested_until_ns; }
 
   const LinkWatchParts parts_;
-  std::vector<Node> nodes_;
+  std::vector<Node> nodes_;  // by rank
   std::int64_t last_look_ns_;  // by clock
   double usual_rate_ = 0.0;    // the median of the nodes; 0: none is known
   bool has_left_out_ = false;
@@ -105,7 +116,8 @@ class LinkWatch {
   StoppableCondVar pause_;
   mutable Mutex news_mutex_;
   std::vector<NodeRank> slow_nodes_ FOREBAY_GUARDED_BY(news_mutex_);  // as of SlowNodes
-  std::vector<NodeRank> heard_ FOREBAY_GUARDED_BY(news_mutex_);       // since the last look
+  // Indexes in nodes_, of what was heard since the last look.
+  std::vector<std::size_t> heard_ FOREBAY_GUARDED_BY(news_mutex_);
 };
 
 }  // namespace forebay::peer

@@ -20,6 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr std::int64_t kOneMs = 1'000'000;
 constexpr std::int64_t kLateAfterMs = 2'000;
@@ -268,16 +269,52 @@ class LinkWatchOfSlowTest : public LinkWatchTest {
   }
 };
 
-TEST_F(LinkWatchOfSlowTest, ANodeThatWasSlowNeedsHalfTheUsualSpeed) {
-  PassWithSpeed(500, kLateAfterMs - 800);
-  PassWithSpeed(1'800, 1'200);
-  EXPECT_FALSE(Uses(2));
+// It is measured anew, and the old measurement does not keep it away.
+TEST_F(LinkWatchOfSlowTest, AfterItsRestANodeThatIsFasterIsUsedAgain) {
+  PassWithSpeed(400, kLateAfterMs + 400);
+  ASSERT_FALSE(Uses(2));
+  EXPECT_THAT(watch_->SlowNodes(), ElementsAre(NodeRank(2)));
   EndRest(2);
-  PassWithSpeed(1'800, 800);
-  EXPECT_FALSE(Uses(2)) << "the same after a rest";
-  EndRest(2);
-  PassWithSpeed(4'000, 20'000);
+  const NodeRank slow[] = {NodeRank(2)};
+  for (int i = 0; i < 10; ++i) {
+    watch_->HearSlow(slow);
+    PassWithSpeed(0, 200);  // its answers come in every second look
+    PassWithSpeed(5'600, 200);  // 0.7 of the usual speed
+  }
   EXPECT_TRUE(Uses(2));
+}
+
+TEST_F(LinkWatchOfSlowTest, OneThatSendsNothingAfterItsRestGetsTheWholeTime) {
+  PassWithSpeed(400, kLateAfterMs + 400);
+  ASSERT_FALSE(Uses(2));
+  EndRest(2);
+  PassWithSpeed(0, kLateAfterMs - 400);
+  EXPECT_TRUE(Uses(2));
+  PassWithSpeed(0, 800);
+  EXPECT_FALSE(Uses(2));
+}
+
+// The other node has requests under way that become late.
+TEST_F(LinkWatchOfSlowTest, ALateRequestDuringTheRestChangesNothing) {
+  PassWithSpeed(400, kLateAfterMs + 400);
+  ASSERT_THAT(watch_->SlowNodes(), ElementsAre(NodeRank(2)));
+  link(2).Ask();
+  link(2).bytes_each_look = 0;
+  Pass(10'000);
+  EXPECT_THAT(link(2).ended, ::testing::Contains(kLateAfterMs));
+  EXPECT_THAT(watch_->SlowNodes(), ElementsAre(NodeRank(2)));
+}
+
+// One large request of which a little comes all the time is never late.
+TEST_F(LinkWatchOfSlowTest, WhatASlowNodeSendsAlreadyMayComeForAWhile) {
+  PassWithSpeed(400, kLateAfterMs + 400);
+  ASSERT_FALSE(Uses(2));
+  link(2).ended.clear();
+  Pass(kLateAfterMs - 400);
+  EXPECT_THAT(link(2).ended, IsEmpty());
+  Pass(800);
+  EXPECT_THAT(link(2).last_why, HasSubstr("slow"));
+  EXPECT_THAT(link(2).ended, Not(IsEmpty()));
 }
 
 TEST_F(LinkWatchOfSlowTest, ANodeThatAnotherOneFoundSlowNeedsHalfTheUsualSpeed) {
@@ -294,6 +331,14 @@ TEST_F(LinkWatchOfSlowTest, ANodeThatAnotherOneFoundSlowNeedsHalfTheUsualSpeed) 
   hear({NodeRank(2), NodeRank(3)});
   EXPECT_FALSE(Uses(2));
   EXPECT_TRUE(Uses(3)) << "it has the usual speed";
+  EXPECT_THAT(watch_->SlowNodes(), IsEmpty()) << "it has not found that by itself";
+  EndRest(2);
+  PassWithSpeed(1'800, 20'000);
+  EXPECT_TRUE(Uses(2)) << "nobody says so any more";
+}
+
+TEST_F(LinkWatchOfSlowTest, OthersAreToldAsLongAsItRests) {
+  PassWithSpeed(400, kLateAfterMs + 400);
   EXPECT_THAT(watch_->SlowNodes(), ElementsAre(NodeRank(2)));
   EndRest(2);
   Pass(200);
@@ -313,13 +358,6 @@ TEST_F(LinkWatchOfSlowTest, ANodeThatIsLateIsNotNamedAsSlow) {
   Pass(kLateAfterMs + 400);
   ASSERT_FALSE(Uses(2));
   EXPECT_THAT(watch_->SlowNodes(), IsEmpty());
-}
-
-TEST_F(LinkWatchOfSlowTest, ANodeThatWasSlowForAMomentNeedsAFifth) {
-  PassWithSpeed(4'000, 2'000);
-  PassWithSpeed(400, 1'800);  // after the first eight looks of these, the mean is below a fifth
-  PassWithSpeed(1'800, 20'000);
-  EXPECT_TRUE(Uses(2));
 }
 
 TEST_F(LinkWatchOfSlowTest, ANodeThatWasLateNeedsAFifth) {

@@ -217,6 +217,7 @@ void RowsCall::End() {
         outcome.error(), clock_.NowNs(), deadline_ns(), was_interrupted());
     if (again_ns) {
       // Nothing of this object looks at `wanted_` any more: gRPC and the carrier are done with it.
+      wanted_.asked.slow_nodes.clear();  // they may be slow no longer
       link_.StartLater(std::make_shared<RowsCall>(link_, clock_, std::move(wanted_)), *again_ns);
       return link_.Ended(*this);  // destroys this object
     }

@@ -103,10 +103,14 @@ std::vector<Prober::Probe> Prober::Answered(const Probe& probe, const Gossip& an
     if (!probe.target) missed_in_a_row_ = 0;
     if (probe.target && !has_answered) HelperFailed(now_ms);
   }
-  const std::uint64_t before = incarnation();
   Hear(probe.to, answer, now_ms);
-  // One refutation must do: a node that always says something new about this one gets no second.
-  if (incarnation() == before || probe.is_refutation) return {};
+  // Hear has raised the incarnation above that of wrong news. If the answer to a refutation is
+  // wrong again, that node does not listen, and gets no second one.
+  const bool is_wrong = std::ranges::any_of(answer.news, [this](const News& news) {
+    return news.node.value() == self_ && news.state != NodeState::kAlive &&
+           news.incarnation < incarnation();
+  });
+  if (!is_wrong || probe.is_refutation) return {};
   return {{.to = probe.to, .gossip = GossipFor(probe.to), .is_refutation = true}};
 }
 

@@ -77,9 +77,8 @@ class Prober {
   // time in addition.
   std::vector<Probe> BeginPeriod(std::int64_t now_ms);
   // The node answered in time. `has_answered` is that of ProbeTransport::Answer. If the answer says
-  // that this node is suspected or dead, a probe is returned that tells the node at once that this
-  // is wrong. Without it, a node that was cut off would go on to take others for dead although they
-  // reach it again.
+  // that this node is suspected or dead, a probe is returned that refutes this at once. A node
+  // whose link is back after a while takes all others for dead, and so it learns that they live.
   std::vector<Probe> Answered(const Probe& probe, const Gossip& answer, bool has_answered,
                               std::int64_t now_ms);
   // No answer came in time. Returns probes that ask helpers, or nothing. It has no effect when the

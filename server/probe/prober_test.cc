@@ -151,6 +151,17 @@ TEST_F(ProberTest, AnAnswerThatCallsThisNodeDeadIsRefutedAtOnceAndOnce) {
   EXPECT_EQ(prober_.state(probe.to), NodeState::kAlive);
 }
 
+TEST_F(ProberTest, EachAnswerThatCallsThisNodeDeadIsRefuted) {
+  const Gossip wrong = {.news = {{NodeRank(0), NodeState::kSuspected, 0}}};
+  for (const std::uint32_t node : {1U, 2U, 3U}) {
+    const Prober::Probe probe = {.to = NodeRank(node)};
+    EXPECT_EQ(prober_.Answered(probe, wrong, true, now_ms_).size(), 1U) << node;
+  }
+  EXPECT_EQ(prober_.incarnation(), 1U);
+  const Gossip right = {.news = {{NodeRank(0), NodeState::kAlive, 1}}};
+  EXPECT_TRUE(prober_.Answered({.to = NodeRank(4)}, right, true, now_ms_).empty());
+}
+
 TEST_F(ProberTest, ANodeThatWasStartedAgainGoesBeyondItsFormerIncarnation) {
   prober_.Hear(NodeRank(3), {.news = {{NodeRank(0), NodeState::kAlive, 7}}}, now_ms_);
   EXPECT_EQ(prober_.incarnation(), 8U);

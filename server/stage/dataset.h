@@ -154,6 +154,9 @@ class Dataset {
   // Whether a pass is being prepared, or waits for that. Its state is not kStaging until it begins.
   void SetPreparing(bool is_preparing) { is_preparing_ = is_preparing; }
   bool is_preparing() const { return is_preparing_; }
+  // How many passes were prepared to take over from nodes that leave.
+  void NoteTakeOver() { ++take_overs_; }
+  std::uint32_t take_overs() const { return take_overs_; }
   // Call before SetCatalog, because the form decides the extents' keys; no effect afterwards.
   // `note`: why the form is not what the configuration asks for.
   void SetForm(std::shared_ptr<const PackedForm> form, std::string note);
@@ -213,7 +216,8 @@ class Dataset {
   void WantCopies(std::span<const ExtentId> extents);
   void UnwantCopies(std::span<const ExtentId> extents);
   std::vector<ExtentId> UnwantedCopies() const;
-  // Takes the home of a copy away and returns it. Nullopt if the extent is being loaded.
+  // Takes the home of a copy away and returns it. Nullopt if the extent is being loaded, or is no
+  // copy any more.
   std::optional<plan::HomeTier> DropCopy(ExtentId extent);
 
   // Claims an extent for loading: true unless a load of it is under way; the caller must then load
@@ -262,6 +266,7 @@ class Dataset {
 
   std::atomic<FirstReadSharing*> sharing_ = nullptr;
   std::atomic<bool> is_preparing_ = false;
+  std::atomic<std::uint32_t> take_overs_ = 0;
   mutable Mutex mutex_;
   std::function<plan::TierSpace()> space_left_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const catalog::Catalog> catalog_ FOREBAY_GUARDED_BY(mutex_);

@@ -74,8 +74,8 @@ std::vector<ExtentId> ExtentTable::UnwantedCopies() const {
 }
 
 std::optional<HomeTier> ExtentTable::DropCopy(ExtentId extent) {
-  FOREBAY_CHECK(IsCopy(extent));
-  if (IsLoading(extent)) return std::nullopt;
+  // A node may have left since the caller has looked, so that this one takes the extent over.
+  if (!IsCopy(extent) || IsLoading(extent)) return std::nullopt;
   states_[extent.value()] = State::kAbsent;
   return std::exchange(homes_[extent.value()], HomeTier::kNone);
 }

@@ -116,6 +116,7 @@ TEST(ExtentTableTest, ACopyIsUnwantedOnceNoStreamWantsIt) {
   ASSERT_TRUE(table.Claim(ExtentId(0)));
   EXPECT_EQ(table.DropCopy(ExtentId(0)), std::nullopt) << "it is being loaded";
   EXPECT_THAT(table.DropCopy(ExtentId(1)), Optional(kSsd));
+  EXPECT_EQ(table.DropCopy(ExtentId(1)), std::nullopt) << "it is no copy any more";
   EXPECT_FALSE(table.HasHome(ExtentId(1)));
 }
 

@@ -19,9 +19,10 @@ bool HandOver::Look() {
   for (Dataset* dataset : datasets_()) {
     // A data set without a catalog has nothing to hand over. Once it is catalogued, its pass begins
     // with the nodes as they are then.
-    if (!IsUnderWay(*dataset) && dataset->catalog() != nullptr &&
-        begun_.insert(dataset->number()).second) {
-      stager_.TakeOver(*dataset);
+    if (!IsUnderWay(*dataset) && dataset->catalog() != nullptr) {
+      const auto [before, is_new] = begun_.try_emplace(dataset->number(), dataset->take_overs());
+      // Not new: it was not prepared, because another pass had begun.
+      if (is_new || dataset->take_overs() == before->second) stager_.TakeOver(*dataset);
     }
     if (IsUnderWay(*dataset)) is_done = false;
   }

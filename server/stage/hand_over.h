@@ -9,7 +9,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <set>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -34,7 +34,8 @@ class HandOver {
  private:
   Stager& stager_;
   const std::function<std::vector<Dataset*>()> datasets_;
-  std::set<std::uint64_t> begun_;  // Dataset::number of those whose pass has begun
+  // By Dataset::number, of those for which a pass was asked: Dataset::take_overs before that.
+  std::map<std::uint64_t, std::uint32_t> begun_;
 };
 
 }  // namespace forebay::stage

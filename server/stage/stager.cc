@@ -397,11 +397,13 @@ void Stager::Perform(StagingJob& job, io::IoQueue& queue) {
   }
 }
 
-// A pass that began after the call of TakeOver, for another caller, stages what is taken over, too.
+// If a pass has begun for another caller since the call of TakeOver, it was perhaps prepared before
+// the news that a node leaves. Then HandOver calls again after it.
 void Stager::PerformTakeOver(const StagingJob& job) {
   Dataset& dataset = *job.dataset;
   if (dataset.progress().state != DatasetState::kStaging) {
     PrepareAgain(dataset, Extents::kToTakeOver);
+    dataset.NoteTakeOver();
   }
   dataset.SetPreparing(false);
   queue_.EndTakeOver(job);

@@ -76,6 +76,17 @@ class NodesClockTest : public NodesTest {
                                    {"FAKETIME_DONT_FAKE_MONOTONIC", "1"}});
     return rig_.StartNode(rank, kNodes, options);
   }
+  // The node can talk to nobody, and each side goes on without the other.
+  void ExpectThatItGoesOnAlone(std::uint32_t alone, std::uint32_t says_why) {
+    ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
+    EXPECT_TRUE(Eventually([this, says_why] {
+      return ReadText(rig_.node_log(says_why)).find("clocks must differ by less than a day") !=
+             std::string::npos;
+    })) << ReadText(rig_.node_log(says_why));
+    for (const std::uint32_t rank : {1U, 2U, 3U}) {
+      EXPECT_EQ(NodesSeenBy(0)[rank].answers(), rank != alone) << rank;
+    }
+  }
   // The wall clock of the node differs from the real one by that, such as "-20h". The daemon sees
   // it within a second.
   void SetClock(std::uint32_t rank, const std::string& offset) {
@@ -127,18 +138,18 @@ TEST_F(NodesClockTest, ClocksThatJumpWhileTheJobRunsChangeNothing) {
   for (const v1::NodeStatus& node : NodesSeenBy(3)) EXPECT_TRUE(node.answers()) << node.error();
 }
 
-// A certificate is valid from a day before the start of the daemon that has made it. A node that
-// takes it for one of the future can talk to nobody, and the others go on without it.
+// A certificate is valid from a day before the start of the daemon that has made it. A daemon whose
+// clock is further behind refuses it.
 TEST_F(NodesClockTest, ANodeWhoseClockIsDaysBehindGoesOnByItselfAndSaysWhy) {
   SetClock(2, "-3d");
   StartAll();
-  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
-  EXPECT_TRUE(Eventually([this] {
-    return ReadText(rig_.node_log(2)).find("clocks must differ by less than a day") !=
-           std::string::npos;
-  })) << ReadText(rig_.node_log(2));
-  EXPECT_FALSE(NodesSeenBy(0)[2].answers());
-  EXPECT_TRUE(NodesSeenBy(0)[3].answers());
+  ExpectThatItGoesOnAlone(2, 2);
+}
+
+TEST_F(NodesClockTest, OthersRefuseANodeWhoseClockIsDaysAhead) {
+  SetClock(2, "+3d");
+  StartAll();
+  ExpectThatItGoesOnAlone(2, 0);
 }
 
 }  // namespace

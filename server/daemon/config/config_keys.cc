@@ -95,6 +95,20 @@ auto ByteCount(std::string Config::*member, ByteBounds bounds) {
   };
 }
 
+// A cap on bytes per second; 0: none.
+auto ByteCap(std::string Config::*member) {
+  return [set = ByteCount(member, kCapBounds)](Config& config, const std::string& text) {
+    // With less, a job would seem to stand still. It is rather a number without its unit.
+    constexpr std::uint64_t kSmallest = 1'000'000;
+    const Result<std::uint64_t> parsed = ParseByteCount(text, kCapBounds);
+    if (!parsed.has_value() || *parsed == 0 || *parsed >= kSmallest) return set(config, text);
+    return Status(Error(ErrorCode::kInvalidArgument,
+                        fmt::format("'{}' is {} bytes per second for the whole job: give a unit, "
+                                    "such as 5GB, at least 1MB, or 0 for no cap",
+                                    text, *parsed)));
+  };
+}
+
 // A whole number from `min` to `max`.
 auto Number(std::uint64_t Config::*member, std::uint64_t max, std::uint64_t min = 0) {
   return [member, max, min](Config& config, const std::string& text) {
@@ -344,7 +358,7 @@ std::vector<ConfigKey> StageKeys() {
        "Most bytes that all nodes of the job together read from the GFS in a second, such as 5GB, "
        "at least 1MB; 0: no cap. Each node has an equal share, and nodes lend each other what they "
        "do not need. Must be the same on all nodes.",
-       ByteCount(&Config::stage_job_bytes_per_second, kCapBounds)},
+       ByteCap(&Config::stage_job_bytes_per_second)},
       {"stage.job_opens_per_second", "0",
        "Most files that all nodes of the job together open on the GFS in a second, with the sizes "
        "of files that are asked for by path and the directories that are listed; 0: no cap. As "

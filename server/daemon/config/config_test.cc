@@ -107,7 +107,7 @@ constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"stage.readers", "1", "0"},
     {"stage.requests", "64", "0"},
     {"stage.request", "64MiB", "65MiB"},
-    {"stage.job_bytes_per_second", "50MB", "fast"},
+    {"stage.job_bytes_per_second", "50MB", "999999"},
     {"stage.job_opens_per_second", "100", "1000000001"},
     {"stage.job_requests", "512", "16777217"},
     {"stage.retry_for", "0", "86401"},

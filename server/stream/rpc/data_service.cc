@@ -224,8 +224,10 @@ void DataService::Answer(const DescribeCall& call) {
     reply.set_selection_fingerprint((*selection)->fingerprint());
     call.reactor->Finish(grpc::Status::OK);
   };
-  if (call.request->wait_for_catalog() && call.may_wait) {
-    // Runs it at once if the catalog is there, otherwise on the thread that ends the cataloguing.
+  const bool has_failed = dataset->progress().state == stage::DatasetState::kFailed;
+  if (call.request->wait_for_catalog() && (call.may_wait || has_failed)) {
+    // Runs it at once if the catalog is there, or cannot be built; otherwise on the thread that
+    // ends the cataloguing.
     dataset->WhenCatalogued(answer);
   } else {
     answer(Status());
@@ -269,14 +271,20 @@ StreamReactor* DataService::Begin(ClientIdentity client) {
   return reactor.get();
 }
 
-bool DataService::has_remote_streams() const {
+bool DataService::has_remote_clients() const {
+  // For a program that has one stream after another.
+  constexpr std::int64_t kBetweenStreamsNs = 10'000'000'000;
   const MutexLock lock(mutex_);
-  return remote_streams_ > 0;
+  return remote_streams_ > 0 ||
+         (remote_left_ns_ && parts_.clock.NowNs() - *remote_left_ns_ < kBetweenStreamsNs);
 }
 
 void DataService::Left(const std::shared_ptr<StreamReactor>& stream) {
   const MutexLock lock(mutex_);
-  if (stream->client().is_remote) --remote_streams_;
+  if (stream->client().is_remote) {
+    --remote_streams_;
+    remote_left_ns_ = parts_.clock.NowNs();
+  }
   streams_.erase(stream);
   if (streams_.empty()) all_left_.NotifyAll();
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -74,8 +75,9 @@ class DataService final : public forebay::v1::Data::CallbackService {
                                            v1::DescribeReply* reply);
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* RemoteStream(
       grpc::CallbackServerContext* context);
-  // Whether a client of another node has a stream open.
-  bool has_remote_streams() const;
+  // Whether a client of another node has a stream open, or had one until 10 s ago: it may open its
+  // next one.
+  bool has_remote_clients() const;
 
   // Before a connection's first call: who it is. `peer` is what gRPC calls the connection.
   void Connected(const std::string& peer, const ClientIdentity& client);
@@ -114,6 +116,8 @@ class DataService final : public forebay::v1::Data::CallbackService {
   // Those that gRPC is not done with.
   std::unordered_set<std::shared_ptr<StreamReactor>> streams_ FOREBAY_GUARDED_BY(mutex_);
   std::uint32_t remote_streams_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of these, of other nodes
+  // When the last one of another node has ended; nullopt: there was none.
+  std::optional<std::int64_t> remote_left_ns_ FOREBAY_GUARDED_BY(mutex_);
   // Lines of LogRemote in the minute since then, and those that were left out.
   std::int64_t remote_lines_since_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::uint32_t remote_lines_ FOREBAY_GUARDED_BY(mutex_) = 0;

@@ -109,7 +109,8 @@ void StreamReactor::Open(const v1::OpenStream& open) {
   }
   service_.parts_.ensure_staging(*dataset);
   const StreamRequestSpec request = FromWire(open, client_);
-  if (!dataset->catalog() && !open.wait_for_catalog()) {
+  // A client of another node asks the next one, which may have the catalog.
+  if (!dataset->catalog() && (client_.is_remote || !open.wait_for_catalog())) {
     End(Error(ErrorCode::kUnavailable,
               "the catalog of '" + open.dataset() + "' is still being built"));
     return;
