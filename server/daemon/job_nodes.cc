@@ -36,6 +36,7 @@
 #include "server/io/log.h"
 #include "server/rendezvous/host_list_rendezvous.h"
 #include "server/rendezvous/host_port.h"
+#include "server/rendezvous/interface_address.h"
 #include "server/rendezvous/node_file.h"
 
 namespace forebay::daemon {
@@ -285,13 +286,45 @@ bool JobNodes::HasAnswer(NodeRank self) {
 Status JobNodes::OpenCarrier(NodeRank self) {
   if (parts_.config.peer_transport != kMpi) return {};
   const std::string path = ModulePath(parts_.config);
-  FOREBAY_ASSIGN(carrier_, peer::ModuleCarrier::Load(
+  FOREBAY_ASSIGN(module_, peer::ModuleCarrier::Load(
                                {.path = path,
                                 .self = self,
                                 .node_count = static_cast<std::uint32_t>(nodes_.size()),
                                 .name = nodes_[self.value()].identity.Text()}));
   log::Info("samples of other nodes come over MPI ({})", path);
   return {};
+}
+
+// Encrypted connections for the bytes of rows. Without them gRPC brings the bytes.
+void JobNodes::OpenConnections(NodeRank self) {
+  const Config& config = parts_.config;
+  if (!config.peer_payload_connections || module_ || !is_encrypted()) return;
+  std::map<NodeRank, std::string> hosts;
+  for (const rendezvous::NodeEntry& node : nodes_) {
+    if (node.rank != self) hosts[node.rank] = node.address.host;
+  }
+  // ListenForNodes has read both keys before.
+  const auto ports = rendezvous::ParsePortRange(config.peer_ports);
+  const auto address = rendezvous::ParseHostPort(server_->address());
+  if (!ports.has_value() || !address.has_value()) return;
+  auto opened = peer::PayloadConnections::Create({.self = self,
+                                                  .host = address->host,
+                                                  .first_port = ports->first,
+                                                  .last_port = ports->last,
+                                                  .hosts = std::move(hosts),
+                                                  .certificates = certificates_},
+                                                 parts_.clock);
+  if (!opened.has_value()) {
+    log::Warn("peer.payload_connections: {}; gRPC brings the bytes of samples from other nodes",
+              opened.error().ToString());
+    return;
+  }
+  connections_ = std::move(*opened);
+}
+
+peer::PayloadCarrier* JobNodes::Carrier() {
+  if (module_) return module_.get();
+  return connections_.get();
 }
 
 peer::PeerIdentity JobNodes::IdentityAt(const std::string& address,
@@ -317,12 +350,13 @@ Status JobNodes::UseNodes(NodeRank self) {
   for (const auto& [rank, address] : addresses) others.push_back(rank);
   membership_ = std::make_unique<plan::Membership>(self, std::move(members));
   identity_ = IdentityAt(server_->address(), nodes_);
+  OpenConnections(self);
   FOREBAY_ASSIGN(peers_,
                  peer::GrpcPeers::Create({.identity = identity_,
                                           .addresses = std::move(addresses),
                                           .allow_plaintext = parts_.config.peer_allow_plaintext,
                                           .certificates = certificates_,
-                                          .carrier = carrier_.get(),
+                                          .carrier = Carrier(),
                                           .self = self},
                                          parts_.clock));
   prober_ = std::make_unique<probe::NodeProber>(probe::NodeProberParts{
@@ -387,7 +421,7 @@ Status JobNodes::Serve(const peer::PeerServerParts& parts) {
   with_nodes.note_finished = [this](NodeRank node, bool has_finished) {
     end_->Hear(node, has_finished);
   };
-  with_nodes.carrier = carrier_.get();
+  with_nodes.carrier = Carrier();
   return server_ ? server_->Serve(identity_, with_nodes) : Status();
 }
 
@@ -481,7 +515,7 @@ Status JobNodes::Depart(const std::string& name, std::int64_t time_ms) {
 }
 
 Result<bool> JobNodes::HearDeparture(NodeRank node, std::int64_t time_ms) {
-  if (carrier_) {
+  if (module_) {
     return Error(ErrorCode::kFailedPrecondition,
                  "with peer.transport = \"mpi\" a node cannot leave, because MPI ends the job "
                  "when a rank ends");
@@ -574,13 +608,15 @@ void JobNodes::StopAsking() {
 void JobNodes::StopAnswering(bool waits) {
   if (!server_) return;
   server_->StopAnswering();
+  // What it still sends would keep the server waiting for as long as a node does not read.
+  if (connections_) connections_->Stop();
   if (waits) server_.reset();
 }
 
 void JobNodes::Leave(bool in_good_order) {
   if (rendezvous_) rendezvous_->Leave();
   if (kept_list_ && in_good_order) kept_list_->Remove();
-  if (carrier_ && !carrier_->Leave(kLeaveTogetherMs)) {
+  if (module_ && !module_->Leave(kLeaveTogetherMs)) {
     log::Warn("this node ends before the others, within {} ms: the launcher will end the job, "
               "because a rank of MPI is lost",
               kLeaveTogetherMs);

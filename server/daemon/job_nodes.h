@@ -29,6 +29,7 @@
 #include "server/peer/module_carrier.h"
 #include "server/peer/peer_identity.h"
 #include "server/peer/peer_server.h"
+#include "server/peer/tls/payload_connections.h"
 #include "server/plan/membership.h"
 #include "server/probe/node_prober.h"
 #include "server/rendezvous/directory_rendezvous.h"
@@ -155,6 +156,8 @@ class JobNodes {
   rendezvous::PauseEnd PauseOrReturn(NodeRank self, std::int64_t ms);
   Status OpenRendezvous(NodeRank self);
   Status OpenCarrier(NodeRank self);
+  void OpenConnections(NodeRank self);
+  peer::PayloadCarrier* Carrier();
   Status UseNodes(NodeRank self);
   peer::PeerIdentity IdentityAt(const std::string& address,
                                 const std::vector<rendezvous::NodeEntry>& nodes) const;
@@ -173,7 +176,9 @@ class JobNodes {
   std::optional<std::vector<rendezvous::NodeEntry>> earlier_;
   std::int64_t next_return_ns_ = 0;  // when they are asked again
   std::uint64_t config_digest_ = 0;
-  std::unique_ptr<peer::ModuleCarrier> carrier_;  // null: peer.transport = "grpc"
+  std::unique_ptr<peer::ModuleCarrier> module_;  // null: peer.transport = "grpc"
+  // Null: bytes of rows come over MPI, or over gRPC.
+  std::unique_ptr<peer::PayloadConnections> connections_;
   std::unique_ptr<peer::PeerServer> server_;
   peer::NodeCertificates certificates_;  // of this node; empty: plaintext
   peer::PeerIdentity identity_;

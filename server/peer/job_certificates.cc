@@ -22,21 +22,16 @@
 
 #include <fmt/format.h>
 
+#include "server/peer/openssl_objects.h"
+
 namespace forebay::peer {
 namespace {
 
-template <auto kFree>
-struct Freed {
-  template <typename Object>
-  void operator()(Object* object) const {
-    kFree(object);
-  }
-};
-using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
+using Key = OwnedKey;
 using KeyContext = std::unique_ptr<EVP_PKEY_CTX, Freed<EVP_PKEY_CTX_free>>;
-using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
+using Certificate = OwnedCertificate;
 using Extension = std::unique_ptr<X509_EXTENSION, Freed<X509_EXTENSION_free>>;
-using Output = std::unique_ptr<BIO, Freed<BIO_free_all>>;
+using Output = OwnedBio;
 using Number = std::unique_ptr<BIGNUM, Freed<BN_free>>;
 
 // Ed25519: a private key is any 32 bytes.

@@ -111,18 +111,20 @@ bool ModuleCarrier::Leave(std::int64_t wait_ms) {
   return module_.leave(static_cast<std::uint64_t>(wait_ms)) == 0;
 }
 
-std::uint32_t ModuleCarrier::Receive(NodeRank node, const Payload& payload, Ended ended) {
-  return module_.receive(node.value(), CPayload(payload).get(), &CallEnded,
-                         CallbackOf(payload, std::move(ended)));
+PayloadPlace ModuleCarrier::Receive(NodeRank node, const Payload& payload, Ended ended) {
+  return {.tag = module_.receive(node.value(), CPayload(payload).get(), &CallEnded,
+                                 CallbackOf(payload, std::move(ended)))};
 }
 
-void ModuleCarrier::Send(NodeRank node, std::uint32_t tag, const Payload& payload, Ended ended) {
-  module_.send(node.value(), tag, CPayload(payload).get(), &CallEnded,
+void ModuleCarrier::Send(NodeRank node, const PayloadPlace& place, const Payload& payload,
+                         Ended ended) {
+  module_.send(node.value(), place.tag, CPayload(payload).get(), &CallEnded,
                CallbackOf(payload, std::move(ended)));
 }
 
-bool ModuleCarrier::CanSend(NodeRank node, std::uint32_t tag) const {
-  return node.value() < node_count_ && node != self_ && tag != 0 && tag <= module_.tag_max();
+bool ModuleCarrier::CanSend(NodeRank node, const PayloadPlace& place) {
+  return node.value() < node_count_ && node != self_ && place.tag != 0 &&
+         place.tag <= module_.tag_max();
 }
 
 }  // namespace forebay::peer

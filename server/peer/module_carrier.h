@@ -31,10 +31,11 @@ class ModuleCarrier final : public PayloadCarrier {
   // the end of this process for a failure. Nothing may be under way, here or later.
   bool Leave(std::int64_t wait_ms);
 
-  std::uint32_t Receive(NodeRank node, const Payload& payload, Ended ended) override;
+  PayloadPlace Receive(NodeRank node, const Payload& payload, Ended ended) override;
   void Cancel(std::uint32_t tag) override { module_.cancel(tag); }
-  void Send(NodeRank node, std::uint32_t tag, const Payload& payload, Ended ended) override;
-  bool CanSend(NodeRank node, std::uint32_t tag) const override;
+  void Send(NodeRank node, const PayloadPlace& place, const Payload& payload,
+            Ended ended) override;
+  bool CanSend(NodeRank node, const PayloadPlace& place) override;
 
  private:
   ModuleCarrier(const ForebayPayloadModule& module, const ModuleCarrierOptions& options)

@@ -132,6 +132,8 @@ TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
       .rows = {},
       .need = fetch::Need::kRuns,
       .place = {.order = 4, .rank = 5, .ranks = 6, .epoch = EpochId(7), .position = 1ULL << 40},
+      .payload = {.tag = 14, .port = 65'535, .connection = 0xFFFFFFFF},
+      .from = NodeRank(3),
       .slow_nodes = {NodeRank(9), NodeRank(0)}};
   for (std::uint64_t i = 0; i < limits::kPeerRowsMax; ++i) {
     rows.rows.push_back({.sample = SampleId(i << 38), .field = FieldId(3), .memory = {}});
@@ -144,6 +146,8 @@ TEST(PeerRequestsTest, ARequestIsReadAsItWasWritten) {
   EXPECT_EQ(read->request.rebuilds, 12U);
   EXPECT_EQ(read->need, fetch::Need::kRuns);
   EXPECT_EQ(read->place, rows.place);
+  EXPECT_EQ(read->payload, rows.payload);
+  EXPECT_EQ(read->from, rows.from);
   EXPECT_EQ(read->slow_nodes, rows.slow_nodes);
   ASSERT_EQ(read->rows.size(), rows.rows.size());
   EXPECT_EQ(read->rows.back().sample, rows.rows.back().sample);
@@ -204,6 +208,12 @@ TEST(PeerRequestsTest, RequestsBeyondTheLimitsAreRefused) {
   request.mutable_slow_nodes()->Resize(static_cast<int>(limits::kPeerSlowMax) + 1, 1);
   EXPECT_EQ(ParseRowsAsked(BufferOf(request.SerializeAsString())).error().code(),
             ErrorCode::kResourceExhausted);
+  request.clear_slow_nodes();
+  request.set_payload_port(65'536);
+  EXPECT_EQ(ParseRowsAsked(BufferOf(request.SerializeAsString())).error().code(),
+            ErrorCode::kInvalidArgument);
+  request.set_payload_port(65'535);
+  EXPECT_TRUE(ParseRowsAsked(BufferOf(request.SerializeAsString())).has_value());
   EXPECT_EQ(ParseRowsAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(ParseExtentAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(ParsePartAsked(BufferOf("\x22\xFF")).error().code(), ErrorCode::kInvalidArgument);

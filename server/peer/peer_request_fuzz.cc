@@ -54,7 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FOREBAY_CHECK(rows->place.order == 0 || again->place == rows->place);
     FOREBAY_CHECK(again->rows.size() == rows->rows.size());
     FOREBAY_CHECK(again->slow_nodes == rows->slow_nodes);
-    FOREBAY_CHECK(again->payload_tag == rows->payload_tag && again->from == rows->from);
+    FOREBAY_CHECK(again->payload == rows->payload && again->from == rows->from);
     for (std::size_t i = 0; i < rows->rows.size(); ++i) {
       FOREBAY_CHECK(again->rows[i].sample == rows->rows[i].sample);
       FOREBAY_CHECK(again->rows[i].field == rows->rows[i].field);

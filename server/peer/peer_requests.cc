@@ -172,7 +172,9 @@ grpc::ByteBuffer WriteRequest(const RowsAsked& asked) {
     place.set_position(asked.place.position);
   }
   // Without a carrier the tag is 0, which protobuf does not send, and the node is not looked at.
-  message.set_payload_tag(asked.payload_tag);
+  message.set_payload_tag(asked.payload.tag);
+  message.set_payload_port(asked.payload.port);
+  message.set_payload_connection(asked.payload.connection);
   message.set_node(asked.from.value());
   for (const NodeRank node : asked.slow_nodes) message.add_slow_nodes(node.value());
   return ToBuffer(message);
@@ -240,6 +242,12 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
                  fmt::format("{} slow nodes are named in one call, at most {} are possible",
                              message.slow_nodes_size(), limits::kPeerSlowMax));
   }
+  constexpr std::uint32_t kPortMax = 65'535;
+  if (message.payload_port() > kPortMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("rows are awaited at port {}, which is above {}",
+                             message.payload_port(), kPortMax));
+  }
   const bool has_chunks = message.chunks_size() > 0;
   if (has_chunks && message.chunks_size() != message.samples_size()) {
     return Error(ErrorCode::kInvalidArgument,
@@ -255,7 +263,9 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
                             .ranks = message.place().ranks(),
                             .epoch = EpochId(message.place().epoch()),
                             .position = message.place().position()},
-                  .payload_tag = message.payload_tag(),
+                  .payload = {.tag = message.payload_tag(),
+                              .port = static_cast<std::uint16_t>(message.payload_port()),
+                              .connection = message.payload_connection()},
                   .from = NodeRank(message.node())};
   for (const std::uint32_t node : message.slow_nodes()) {
     asked.slow_nodes.push_back(NodeRank(node));

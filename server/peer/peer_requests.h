@@ -17,6 +17,7 @@
 #include "proto/contract/result.h"
 #include "server/fetch/row_source.h"
 #include "server/io/io_backend.h"
+#include "server/peer/payload_carrier.h"
 #include "server/probe/probe_transport.h"
 #include "server/stage/gfs/cap_share.h"
 #include "server/stage/gfs/first_reads.h"
@@ -36,9 +37,7 @@ struct RowsAsked {
   std::vector<fetch::Row> rows;  // 1 to limits::kPeerRowsMax; memory is not sent
   fetch::Need need = fetch::Need::kSamples;
   fetch::ReaderPlace place = {};
-  // Under this tag the node `from` waits for the bytes of the rows (PayloadCarrier); 0: it does
-  // not.
-  std::uint32_t payload_tag = 0;
+  PayloadPlace payload = {};  // where the node `from` waits for the bytes of the rows
   NodeRank from = NodeRank(0);
   std::vector<NodeRank> slow_nodes = {};  // limits::kPeerSlowMax at most (LinkWatch::SlowNodes)
 };

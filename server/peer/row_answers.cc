@@ -40,8 +40,9 @@ struct SentRows {
 
 // Sends the bytes by the carrier and their checksums by the stream. The carrier may still send them
 // when the call has ended, so they are held until it is done.
-void SendCarried(const SentRows& sent, PayloadCarrier& carrier, NodeRank node, std::uint32_t tag,
-                 SlicePins& pins, const std::shared_ptr<HeldTurn>& turn, ReplyStream& stream) {
+void SendCarried(const SentRows& sent, PayloadCarrier& carrier, NodeRank node,
+                 const PayloadPlace& place, SlicePins& pins, const std::shared_ptr<HeldTurn>& turn,
+                 ReplyStream& stream) {
   // A call that was cancelled has a receive that was cancelled, too. It may be cancelled after this
   // line as well: then its turn is held until the carrier is done, and the receiver throws away
   // what comes.
@@ -52,13 +53,14 @@ void SendCarried(const SentRows& sent, PayloadCarrier& carrier, NodeRank node, s
   const std::size_t left_at_end =
       std::min<std::size_t>(payload.ends.size() - 1,
                             kCarriedBytesLeft * payload.ends.size() / sent.bytes);
-  carrier.Send(node, tag, payload,
+  carrier.Send(node, place, payload,
                [held = pins.Hold(sent.found), left, left_at_end, turn, node](
                    std::size_t, const Status& status) {
                  if (--*left == left_at_end) turn->Release();
-                 // The node that asks finds its rows missing at its deadline.
+                 // The node that asks finds its rows missing with the connection, or at its
+                 // deadline.
                  if (!status.has_value()) {
-                   log::Warn("rows could not be sent to node {} by MPI: {}", node.value(),
+                   log::Warn("rows could not be sent to node {} beside gRPC: {}", node.value(),
                              status.error().message());
                  }
                });
@@ -81,8 +83,8 @@ std::shared_ptr<HeldTurn> RowAnswers::TakeTurn(const std::string& connection) {
 
 void RowAnswers::Answer(fetch::LocalRows& rows, PayloadCarrier* carrier, stage::Dataset& dataset,
                         RowsAsked asked, const Call& call) {
-  const bool is_awaited = carrier != nullptr && asked.payload_tag != 0 &&
-                          carrier->CanSend(asked.from, asked.payload_tag);
+  const bool is_awaited = carrier != nullptr && asked.payload.tag != 0 &&
+                          carrier->CanSend(asked.from, asked.payload);
   // Copied before the rows are moved away.
   std::vector<fetch::Row> wanted = asked.rows;
   // The callback may run after the server was destroyed, so it owns all that it refers to. The
@@ -99,13 +101,13 @@ void RowAnswers::Answer(fetch::LocalRows& rows, PayloadCarrier* carrier, stage::
       [hash = dataset.hash(), rows = std::move(wanted), stream = call.stream, slices = pins_,
        copies = buffers_, turn = call.turn, carrier = is_awaited ? carrier : nullptr,
        from = asked.from,
-       tag = asked.payload_tag](Result<std::shared_ptr<const fetch::FoundRows>> found) {
+       place = asked.payload](Result<std::shared_ptr<const fetch::FoundRows>> found) {
         if (!found.has_value()) return stream->End(found.error());
         const std::uint64_t bytes = BytesOf(**found, rows.size());
         if (carrier != nullptr && bytes > 0 && AreAllFound(**found)) {
           const SentRows sent{.dataset = hash, .rows = rows, .found = *found, .bytes = bytes};
           return turn->Await(bytes, [=] {
-            SendCarried(sent, *carrier, from, tag, *slices, turn, *stream);
+            SendCarried(sent, *carrier, from, place, *slices, turn, *stream);
           });
         }
         const auto sender =

@@ -50,7 +50,7 @@ void RowsCall::PostReceive() {
     messages_left_ = row_ends_.size();
     parts_ += messages_left_;
   }
-  wanted_.asked.payload_tag = wanted_.carrier.carrier->Receive(
+  wanted_.asked.payload = wanted_.carrier.carrier->Receive(
       wanted_.carrier.node, rows.payload,
       [this](std::size_t message, const Status& status) { Arrived(message, status); });
 }
@@ -92,6 +92,7 @@ void RowsCall::Arrived(std::size_t message, const Status& status) {
     }
     // What this call has cancelled itself is no error.
     if (!taken.has_value() && !has_cancelled_) {
+      has_lost_carrier_ = !error_ && taken.error().code() == ErrorCode::kUnavailable;
       SetErrorLocked(taken.error());
       has_failed = true;
     }
@@ -149,7 +150,7 @@ void RowsCall::OnDone(const grpc::Status& status) {
                  [this](bool has_gone_off) { DeadlineAlarmEnded(has_gone_off); });
     }
   }
-  if (must_cancel) wanted_.carrier.carrier->Cancel(wanted_.asked.payload_tag);
+  if (must_cancel) wanted_.carrier.carrier->Cancel(wanted_.asked.payload.tag);
   EndPart();
 }
 
@@ -170,7 +171,7 @@ void RowsCall::Cancel() {
       must_cancel = TakeCancelLocked();
     }
   }
-  if (must_cancel) wanted_.carrier.carrier->Cancel(wanted_.asked.payload_tag);
+  if (must_cancel) wanted_.carrier.carrier->Cancel(wanted_.asked.payload.tag);
 }
 
 void RowsCall::DeadlineAlarmEnded(bool has_gone_off) {
@@ -186,7 +187,7 @@ void RowsCall::DeadlineAlarmEnded(bool has_gone_off) {
       must_cancel = TakeCancelLocked();
     }
   }
-  if (must_cancel) wanted_.carrier.carrier->Cancel(wanted_.asked.payload_tag);
+  if (must_cancel) wanted_.carrier.carrier->Cancel(wanted_.asked.payload.tag);
   EndPart();
 }
 
@@ -205,8 +206,11 @@ void RowsCall::End() {
   Status outcome;
   bool is_carried = false;
   bool has_wrong_rows = false;
+  bool was_lost = was_interrupted();
   {
     const MutexLock lock(mutex_);
+    // The node is not lost with its connection for the rows' bytes.
+    was_lost = was_lost || has_lost_carrier_;
     if (error_) outcome = *error_;
     is_carried = receiver_.is_carried();
     has_wrong_rows = has_wrong_rows_;
@@ -214,7 +218,7 @@ void RowsCall::End() {
   if (has_wrong_rows) link_.CountWrong();
   if (!outcome.has_value()) {
     const std::optional<std::int64_t> again_ns = wanted_.retry.AgainNs(
-        outcome.error(), clock_.NowNs(), deadline_ns(), was_interrupted());
+        outcome.error(), clock_.NowNs(), deadline_ns(), was_lost);
     if (again_ns) {
       // Nothing of this object looks at `wanted_` any more: gRPC and the carrier are done with it.
       wanted_.asked.slow_nodes.clear();  // they may be slow no longer

@@ -85,6 +85,7 @@ class RowsCall final : public PeerCall,
   RowReceiver receiver_ FOREBAY_GUARDED_BY(mutex_);
   std::optional<Error> error_ FOREBAY_GUARDED_BY(mutex_);  // the first one
   bool has_wrong_rows_ FOREBAY_GUARDED_BY(mutex_) = false;  // that do not match their checksums
+  bool has_lost_carrier_ FOREBAY_GUARDED_BY(mutex_) = false;  // which is the error
   // What has to end before the call has: gRPC's call, each message, and the alarm if it is set.
   std::size_t parts_ FOREBAY_GUARDED_BY(mutex_) = 1;
   // These belong to the messages of the carrier.

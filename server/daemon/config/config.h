@@ -40,6 +40,7 @@ struct Config {
   bool peer_allow_plaintext = false;
   bool peer_remote_clients = true;
   std::string peer_transport;          // grpc, mpi
+  bool peer_payload_connections = true;
   std::string peer_module;             // path of the module for mpi; empty: the installed one
   // No keys, because they differ from node to node: --node-rank, --node-count; empty: not given.
   std::string node_rank;

@@ -314,6 +314,14 @@ std::vector<ConfigKey> PeerKeys() {
        [](Config& config, const std::string& text) {
          return SetChoice(config.peer_transport, text, kTransports);
        }},
+      {"peer.payload_connections", "true",
+       "Whether the bytes of samples from other nodes come by encrypted connections of their own, "
+       "which cost less CPU time than gRPC's encryption. Each daemon accepts them at one "
+       "more port, of peer.ports if that is set. It is used with a secret (peer.secret) and "
+       "peer.transport = \"grpc\". Where no such connection can be made, gRPC brings the bytes.",
+       [](Config& config, const std::string& text) {
+         return SetBool(config.peer_payload_connections, text);
+       }},
       {"peer.module", "",
        "The module for peer.transport = \"mpi\", libforebay_mpi.so, built against the MPI of the "
        "machine. Empty: the one that was installed with the daemon.",

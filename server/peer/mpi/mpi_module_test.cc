@@ -135,7 +135,7 @@ class MpiModuleTest : public ::testing::Test {
     OwnedPayload told({sizeof(number)}, 4, 1);
     std::memcpy(told.memory.data(), &number, sizeof(number));
     Outcomes sent(1);
-    Carrier().Send(Other(), tag, told.payload, sent.Ended());
+    Carrier().Send(Other(), {.tag = tag}, told.payload, sent.Ended());
     ASSERT_TRUE(sent.Await(0).has_value());
   }
 
@@ -161,10 +161,10 @@ class MpiModuleTest : public ::testing::Test {
     Outcomes outcomes(messages);
     if (Asks()) {
       const std::uint32_t tag =
-          Carrier().Receive(Other(), receiving.payload, outcomes.Ended());
+          Carrier().Receive(Other(), receiving.payload, outcomes.Ended()).tag;
       Tell(NextTold(), tag);
     } else {
-      Carrier().Send(Other(), Hear(), sending.payload, outcomes.Ended());
+      Carrier().Send(Other(), {.tag = Hear()}, sending.payload, outcomes.Ended());
     }
     for (std::size_t i = 0; i < messages; ++i) all.push_back(outcomes.Await(i));
     return all;
@@ -206,7 +206,7 @@ TEST_F(MpiModuleTest, ACancelledReceiveEndsAndWhatComesLaterDoesNotKeepItsSender
     const std::vector<std::byte> before = payload.memory;
     Outcomes received(1);
     const std::uint32_t tag =
-        Carrier().Receive(Other(), payload.payload, received.Ended());
+        Carrier().Receive(Other(), payload.payload, received.Ended()).tag;
     Carrier().Cancel(tag);
     const Status status = received.Await(0);
     ASSERT_FALSE(status.has_value());
@@ -221,17 +221,17 @@ TEST_F(MpiModuleTest, ACancelledReceiveEndsAndWhatComesLaterDoesNotKeepItsSender
   } else {
     Outcomes sent(1);
     const std::uint32_t tag = Hear();
-    Carrier().Send(Other(), tag, payload.payload, sent.Ended());
+    Carrier().Send(Other(), {.tag = tag}, payload.payload, sent.Ended());
     EXPECT_TRUE(sent.Await(0).has_value());
     Tell(tag + 1, 17);  // rank 0's next receive
   }
 }
 
 TEST_F(MpiModuleTest, ZLeavesTogether) {
-  EXPECT_FALSE(Carrier().CanSend(NodeRank(2), 1));
-  EXPECT_FALSE(Carrier().CanSend(NodeRank(RankOfLauncher()), 1));
-  EXPECT_FALSE(Carrier().CanSend(Other(), 0));
-  EXPECT_TRUE(Carrier().CanSend(Other(), 32'767));
+  EXPECT_FALSE(Carrier().CanSend(NodeRank(2), {.tag = 1}));
+  EXPECT_FALSE(Carrier().CanSend(NodeRank(RankOfLauncher()), {.tag = 1}));
+  EXPECT_FALSE(Carrier().CanSend(Other(), {.tag = 0}));
+  EXPECT_TRUE(Carrier().CanSend(Other(), {.tag = 32'767}));
   EXPECT_TRUE(Carrier().Leave(60'000));
 }
 

@@ -43,10 +43,10 @@ void InProcessCarrier::SetWay(Way way) {
   way_ = way;
 }
 
-std::uint32_t InProcessCarrier::Receive(NodeRank, const Payload& payload, Ended ended) {
+PayloadPlace InProcessCarrier::Receive(NodeRank, const Payload& payload, Ended ended) {
   const std::lock_guard lock(mutex_);
   posted_[++last_tag_] = {.payload = payload, .ended = std::move(ended)};
-  return last_tag_;
+  return {.tag = last_tag_};
 }
 
 void InProcessCarrier::Cancel(std::uint32_t tag) {
@@ -62,14 +62,15 @@ void InProcessCarrier::Cancel(std::uint32_t tag) {
   EndAll(cancelled.payload, cancelled.ended, Error(ErrorCode::kCancelled, "cancelled"));
 }
 
-void InProcessCarrier::Send(NodeRank, std::uint32_t tag, const Payload& payload, Ended ended) {
-  Sent sent{.tag = tag, .payload = payload, .ended = std::move(ended)};
+void InProcessCarrier::Send(NodeRank, const PayloadPlace& place, const Payload& payload,
+                            Ended ended) {
+  Sent sent{.tag = place.tag, .payload = payload, .ended = std::move(ended)};
   Way way;
   {
     const std::lock_guard lock(mutex_);
     way = way_;
     if (way == Way::kHold || way == Way::kHoldMatched) {
-      if (way == Way::kHoldMatched) posted_.at(tag).is_matched = true;
+      if (way == Way::kHoldMatched) posted_.at(place.tag).is_matched = true;
       held_.push_back(std::move(sent));
       return;
     }

@@ -32,10 +32,11 @@ class InProcessCarrier final : public PayloadCarrier {
   std::uint64_t thrown_away() const;  // payloads
   std::size_t held() const;           // payloads
 
-  std::uint32_t Receive(NodeRank node, const Payload& payload, Ended ended) override;
+  PayloadPlace Receive(NodeRank node, const Payload& payload, Ended ended) override;
   void Cancel(std::uint32_t tag) override;
-  void Send(NodeRank node, std::uint32_t tag, const Payload& payload, Ended ended) override;
-  bool CanSend(NodeRank, std::uint32_t tag) const override { return tag != 0; }
+  void Send(NodeRank node, const PayloadPlace& place, const Payload& payload,
+            Ended ended) override;
+  bool CanSend(NodeRank, const PayloadPlace& place) override { return place.tag != 0; }
 
  private:
   struct Posted {

@@ -1,0 +1,131 @@
+// The table is locked. What a receive itself holds is written by one thread, that of the
+// connections, so that no lock is held while bytes are decrypted to the memory of a message.
+#include "server/peer/tls/posted_receives.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace forebay::peer {
+
+struct PostedReceive {
+  std::uint32_t tag = 0;
+  std::uint32_t connection = 0;
+  Payload payload;
+  PayloadCarrier::Ended ended;
+  enum class State : std::uint8_t { kAwaited, kArriving, kEnded };
+  std::vector<State> states;  // by message
+  std::size_t left = 0;       // messages that have not ended
+
+  std::span<const std::span<std::byte>> PiecesOf(std::size_t message) const {
+    const std::size_t begin = message == 0 ? 0 : payload.ends[message - 1];
+    return std::span(payload.pieces).subspan(begin, payload.ends[message] - begin);
+  }
+};
+
+PayloadPlace PostedReceives::Post(NodeRank node, const Payload& payload,
+                                  PayloadCarrier::Ended ended) {
+  auto posted = std::make_shared<PostedReceive>();
+  posted->payload = payload;
+  posted->ended = std::move(ended);
+  posted->states.assign(payload.ends.size(), PostedReceive::State::kAwaited);
+  posted->left = payload.ends.size();
+  const MutexLock lock(mutex_);
+  // A tag comes again after all others, and not while it is in use.
+  do {
+    ++last_tag_;
+  } while (last_tag_ == 0 || by_tag_.contains(last_tag_));
+  posted->tag = last_tag_;
+  const auto found = connections_.find(node);
+  posted->connection = found == connections_.end() ? 0 : found->second;
+  const PayloadPlace place{.tag = posted->tag, .connection = posted->connection};
+  by_tag_.emplace(posted->tag, std::move(posted));
+  return place;
+}
+
+void PostedReceives::SetConnection(NodeRank node, std::uint32_t connection) {
+  const MutexLock lock(mutex_);
+  connections_[node] = connection;
+}
+
+void PostedReceives::EndConnection(NodeRank node, std::uint32_t connection,
+                                   const std::string& why) {
+  std::vector<std::shared_ptr<PostedReceive>> lost;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = connections_.find(node);
+    if (found != connections_.end() && found->second == connection) connections_.erase(found);
+    std::erase_if(by_tag_, [&](const auto& entry) {
+      if (entry.second->connection != connection) return false;
+      lost.push_back(entry.second);
+      return true;
+    });
+  }
+  const Error error(ErrorCode::kUnavailable,
+                    fmt::format("the connection from node {} for bytes of rows has ended: {}",
+                                node.value(), why));
+  for (const auto& receive : lost) EndAll(*receive, error);
+}
+
+void PostedReceives::EndAll(PostedReceive& receive, const Error& error) {
+  for (std::size_t i = 0; i < receive.states.size(); ++i) {
+    if (std::exchange(receive.states[i], PostedReceive::State::kEnded) !=
+        PostedReceive::State::kEnded) {
+      receive.ended(i, error);
+    }
+  }
+}
+
+PostedReceives::Arriving PostedReceives::Begin(std::uint32_t connection, std::uint32_t tag,
+                                               std::uint32_t message, std::uint64_t bytes) {
+  std::shared_ptr<PostedReceive> receive;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = by_tag_.find(tag);
+    if (found != by_tag_.end() && found->second->connection == connection) receive = found->second;
+  }
+  if (!receive || message >= receive->states.size() ||
+      receive->states[message] != PostedReceive::State::kAwaited) {
+    return {};
+  }
+  receive->states[message] = PostedReceive::State::kArriving;
+  const Arriving arriving{
+      .receive = receive, .message = message, .pieces = receive->PiecesOf(message)};
+  std::uint64_t awaited = 0;
+  for (const std::span<std::byte> piece : arriving.pieces) awaited += piece.size();
+  if (awaited == bytes) return arriving;
+  const Error error(ErrorCode::kInternal,
+                    fmt::format("a message with rows has {} bytes, and {} are awaited", bytes,
+                                awaited));
+  End(arriving, error);
+  return {};
+}
+
+bool PostedReceives::IsAwaited(const Arriving& arriving) {
+  return arriving.receive &&
+         arriving.receive->states[arriving.message] == PostedReceive::State::kArriving;
+}
+
+void PostedReceives::End(const Arriving& arriving, const Status& status) {
+  PostedReceive& receive = *arriving.receive;
+  receive.states[arriving.message] = PostedReceive::State::kEnded;
+  if (--receive.left == 0) {
+    const MutexLock lock(mutex_);
+    by_tag_.erase(receive.tag);
+  }
+  receive.ended(arriving.message, status);
+}
+
+void PostedReceives::Cancel(std::uint32_t tag) {
+  std::shared_ptr<PostedReceive> receive;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = by_tag_.find(tag);
+    if (found == by_tag_.end()) return;
+    receive = std::move(found->second);
+    by_tag_.erase(found);
+  }
+  EndAll(*receive, Error(ErrorCode::kCancelled, "the receive was cancelled"));
+}
+
+}  // namespace forebay::peer
