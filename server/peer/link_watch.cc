@@ -240,6 +240,7 @@ void LinkWatch::LetRest(Node& node, Finding finding, const std::string& why) {
             Seconds(node.rest_ns));
   // Before its requests end, so that they go to other nodes.
   if (!node.is_left_out) parts_.nodes.Rest(node.watched.rank, node.rested_until_ns);
+  if (node.is_told) TellSlow();
 }
 
 // One node at most: if the bytes of several are wrong, it is rather this node that is broken.
