@@ -49,6 +49,7 @@ constexpr std::int64_t kNsPerMillisecond = 1'000'000;
 constexpr std::int64_t kLeaveTogetherMs = 4'000;
 constexpr const char* kMpi = "mpi";
 constexpr const char* kMpiModule = "libforebay_mpi.so";
+constexpr std::size_t kPayloadNodesMax = 512;
 
 std::string ModulePath(const Config& config) {
   if (!config.peer_module.empty()) return config.peer_module;
@@ -299,6 +300,8 @@ Status JobNodes::OpenCarrier(NodeRank self) {
 void JobNodes::OpenConnections(NodeRank self) {
   const Config& config = parts_.config;
   if (!config.peer_payload_connections || module_ || !is_encrypted()) return;
+  // Each pair of nodes has two of them, which take memory and descriptors.
+  if (nodes_.size() > kPayloadNodesMax) return;
   std::map<NodeRank, std::string> hosts;
   for (const rendezvous::NodeEntry& node : nodes_) {
     if (node.rank != self) hosts[node.rank] = node.address.host;

@@ -54,12 +54,13 @@ void SendCarried(const SentRows& sent, PayloadCarrier& carrier, NodeRank node,
       std::min<std::size_t>(payload.ends.size() - 1,
                             kCarriedBytesLeft * payload.ends.size() / sent.bytes);
   carrier.Send(node, place, payload,
-               [held = pins.Hold(sent.found), left, left_at_end, turn, node](
-                   std::size_t, const Status& status) {
+               [held = pins.Hold(sent.found), left, left_at_end, turn, node,
+                has_warned = std::make_shared<std::atomic<bool>>(false)](std::size_t,
+                                                                         const Status& status) {
                  if (--*left == left_at_end) turn->Release();
                  // The node that asks finds its rows missing with the connection, or at its
                  // deadline.
-                 if (!status.has_value()) {
+                 if (!status.has_value() && !has_warned->exchange(true)) {
                    log::Warn("rows could not be sent to node {} beside gRPC: {}", node.value(),
                              status.error().message());
                  }

@@ -92,7 +92,7 @@ void RowsCall::Arrived(std::size_t message, const Status& status) {
     }
     // What this call has cancelled itself is no error.
     if (!taken.has_value() && !has_cancelled_) {
-      has_lost_carrier_ = !error_ && taken.error().code() == ErrorCode::kUnavailable;
+      if (!error_) has_lost_carrier_ = taken.error().code() == ErrorCode::kUnavailable;
       SetErrorLocked(taken.error());
       has_failed = true;
     }
@@ -206,11 +206,10 @@ void RowsCall::End() {
   Status outcome;
   bool is_carried = false;
   bool has_wrong_rows = false;
-  bool was_lost = was_interrupted();
+  bool has_lost_carrier = false;
   {
     const MutexLock lock(mutex_);
-    // The node is not lost with its connection for the rows' bytes.
-    was_lost = was_lost || has_lost_carrier_;
+    has_lost_carrier = has_lost_carrier_;
     if (error_) outcome = *error_;
     is_carried = receiver_.is_carried();
     has_wrong_rows = has_wrong_rows_;
@@ -218,10 +217,14 @@ void RowsCall::End() {
   if (has_wrong_rows) link_.CountWrong();
   if (!outcome.has_value()) {
     const std::optional<std::int64_t> again_ns = wanted_.retry.AgainNs(
-        outcome.error(), clock_.NowNs(), deadline_ns(), was_lost);
+        outcome.error(), clock_.NowNs(), deadline_ns(),
+        was_interrupted() || has_lost_carrier);
     if (again_ns) {
       // Nothing of this object looks at `wanted_` any more: gRPC and the carrier are done with it.
       wanted_.asked.slow_nodes.clear();  // they may be slow no longer
+      // The node is not lost with its connection for the rows' bytes, which gRPC brings now.
+      if (has_lost_carrier) wanted_.carrier = {};
+      wanted_.asked.payload = {};
       link_.StartLater(std::make_shared<RowsCall>(link_, clock_, std::move(wanted_)), *again_ns);
       return link_.Ended(*this);  // destroys this object
     }

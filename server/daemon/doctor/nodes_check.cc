@@ -28,8 +28,8 @@ using rendezvous::RendezvousKind;
 constexpr const char* kRendezvousKey = "nodes.rendezvous";
 constexpr std::int64_t kResolveNs = 5'000'000'000;
 constexpr std::size_t kNamesShown = 3;
-// A connection to each other node, and one from it.
-constexpr std::uint64_t kDescriptorsPerNode = 2;
+// A connection to each other node and one from it, over gRPC and for the bytes of samples.
+constexpr std::uint64_t kDescriptorsPerNode = 4;
 
 bool Resolves(const std::string& host) {
   addrinfo* found = nullptr;

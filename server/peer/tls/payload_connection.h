@@ -47,6 +47,7 @@ class PayloadConnection {
   std::uint32_t number() const { return session_->number(); }
   const std::string& error() const { return error_.empty() ? session_->error() : error_; }
   std::uint64_t moved_bytes() const { return moved_bytes_; }
+  bool has_unsent_bytes() const { return session_->unsent_bytes() > 0; }
   // Whether payloads can travel: the handshake is done, and the other node is known.
   bool is_open() const { return is_open_; }
 
@@ -112,7 +113,7 @@ class OutgoingPayloads final : public PayloadConnection {
   };
   void Add(Sent sent) { queue_.push_back(std::move(sent)); }
   void Close(const std::string& why) override;
-  bool is_idle() const { return queue_.empty(); }
+  bool is_idle() const { return queue_.empty() && !has_unsent_bytes(); }
 
  private:
   Wants Move() override;

@@ -29,6 +29,7 @@ constexpr std::int64_t kNsPerLookMs = 1'000'000;
 constexpr const char* kRowsThreadName = "forebay-rows";  // for tools that show threads
 // Connections that have not shown a certificate yet, of all strangers together.
 constexpr std::size_t kHandshakesMax = 256;
+constexpr int kAcceptsInATurn = 64;
 // How often Look is called.
 constexpr std::int64_t kLookMsMin = 10;
 constexpr std::int64_t kLookMsMax = 1'000;
@@ -250,10 +251,12 @@ bool PayloadConnections::RunCommands() {
 
 void PayloadConnections::Accept() {
   const auto handshakes = [this] {
-    return std::ranges::count_if(
-        open_, [](const auto& entry) { return !entry.second.connection->is_open(); });
+    return std::ranges::count_if(open_, [](const auto& entry) {
+      return entry.second.outgoing == nullptr && !entry.second.connection->is_open();
+    });
   };
-  for (;;) {
+  // Not all at once: rows wait meanwhile.
+  for (int i = 0; i < kAcceptsInATurn; ++i) {
     UniqueFd socket(
         accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {

@@ -64,13 +64,12 @@ Result<TlsContext> MakeTlsContext(const NodeCertificates& certificates) {
   TlsContext context(SSL_CTX_new(TLS_method()));
   if (!context || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) <= 0 ||
       SSL_CTX_set_ciphersuites(context.get(), kTlsCiphers) <= 0 ||
-      !UseCertificates(context.get(), certificates)) {
+      !UseCertificates(context.get(), certificates) ||
+      // The names of nodes are in no certificate, so all have the same name. A client's is another.
+      X509_VERIFY_PARAM_set1_host(SSL_CTX_get0_param(context.get()), kCertifiedName, 0) <= 0) {
     return Error(ErrorCode::kInternal,
                  fmt::format("TLS for the bytes of rows: {}", LastTlsError()));
   }
-  // The names of nodes are in no certificate, so all have the same name. A client's is another one.
-  X509_VERIFY_PARAM* const checks = SSL_CTX_get0_param(context.get());
-  X509_VERIFY_PARAM_set1_host(checks, kCertifiedName, 0);
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   // A session is never resumed.
   SSL_CTX_set_num_tickets(context.get(), 0);
