@@ -23,7 +23,18 @@ using testing::SilentNode;
 using testing::Soon;
 using ::testing::HasSubstr;
 
-class OtherNodeSearchTest : public OtherNodeTest {};
+class OtherNodeSearchTest : public OtherNodeTest {
+ protected:
+  // From now on the home daemon takes connections, and refuses this program in the handshake.
+  void StartHomeThatRefuses() {
+    home_.faults.server_hello = [this](ServerHello& hello) {
+      hello.status = static_cast<std::uint32_t>(ErrorCode::kFailedPrecondition);
+      ++refused_;
+    };
+    home_.Start();
+  }
+  std::atomic<int> refused_ = 0;  // how often
+};
 
 // A handshake with a daemon that hangs takes longer than each of these calls.
 TEST_F(OtherNodeSearchTest, AReaderThatPollsLeavesADaemonThatHangs) {
@@ -57,13 +68,8 @@ TEST_F(OtherNodeSearchTest, ItStaysAwayWhereItsDaemonComesBackAndRefusesTheProgr
   ReadOn(*stream, 10);
   home_.Stop();
   ReadOn(*stream, 20);
-  std::atomic<int> refused = 0;
-  home_.faults.server_hello = [&refused](ServerHello& hello) {
-    hello.status = static_cast<std::uint32_t>(ErrorCode::kFailedPrecondition);
-    ++refused;
-  };
-  home_.Start();
-  ReadUntil(*stream, [&] { return refused >= 2; });
+  StartHomeThatRefuses();
+  ReadUntil(*stream, [this] { return refused_ >= 2; });
   ASSERT_EQ(notices_.size(), 2U) << "it is said once";
   EXPECT_THAT(notices_[1], HasSubstr("refuses this program"));
   EXPECT_THAT(notices_[1], HasSubstr("FAILED_PRECONDITION"));
@@ -81,10 +87,7 @@ TEST_F(OtherNodeSearchTest, ADaemonThatRefusesTheProgramIsPassedOver) {
   const auto stream = Open(*client, FakeStream(4));
   ReadOn(*stream, 10);
   home_.Stop();
-  home_.faults.server_hello = [](ServerHello& hello) {
-    hello.status = static_cast<std::uint32_t>(ErrorCode::kFailedPrecondition);
-  };
-  home_.Start();
+  StartHomeThatRefuses();
   ReadToEnd(*stream);
   EXPECT_GT(stream->stats().other_node_batches, 0U);
 }
@@ -94,10 +97,7 @@ TEST_F(OtherNodeSearchTest, ARefusalIsNoErrorOfAReaderThatPolls) {
   const auto client = Connect(/*other_node_after_ms=*/1'000);
   const auto stream = Open(*client, FakeStream(1));
   home_.Stop();
-  home_.faults.server_hello = [](ServerHello& hello) {
-    hello.status = static_cast<std::uint32_t>(ErrorCode::kFailedPrecondition);
-  };
-  home_.Start();
+  StartHomeThatRefuses();
   ReadByPolling(*stream, [&] { return stream->stats().other_node_batches > 0; });
 }
 
@@ -111,10 +111,7 @@ TEST_F(OtherNodeSearchTest, WhereNobodyServesTheProgramTheErrorNamesTheRefusal) 
   const auto client = Connect(/*other_node_after_ms=*/0, /*connect_timeout_ms=*/500);
   const auto stream = Open(*client, FakeStream(1));
   home_.Stop();
-  home_.faults.server_hello = [](ServerHello& hello) {
-    hello.status = static_cast<std::uint32_t>(ErrorCode::kFailedPrecondition);
-  };
-  home_.Start();
+  StartHomeThatRefuses();
   auto batch = stream->Next();
   while (batch.has_value()) batch = stream->Next();  // what had arrived
   EXPECT_EQ(batch.error().code(), ErrorCode::kUnavailable);

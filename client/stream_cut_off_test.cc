@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "client/testing/client_test_fixture.h"
-#include "client/testing/fake_dataset.h"
 #include "forebay/v1/data.pb.h"
 #include "proto/contract/check.h"
 #include "proto/contract/thread_annotations.h"
@@ -19,8 +18,8 @@ namespace forebay::stream_cut_off_test {
 
 using testing::Connect;
 using testing::FakeDaemon;
-using testing::FakeDataset;
 using testing::FakeStream;
+using testing::HasItsBytes;
 using testing::Open;
 using testing::Soon;
 
@@ -31,22 +30,6 @@ Batch Take(BatchStream& stream) {
   EXPECT_TRUE(batch.has_value()) << batch.error().ToString();
   FOREBAY_CHECK(batch && *batch);
   return **batch;
-}
-
-// Byte by byte, because a slot that was given back is written over at its beginning.
-bool HasItsBytes(const Batch& batch) {
-  const auto image = batch.Tensor("image");
-  FOREBAY_CHECK(image.has_value());
-  const std::uint64_t sample_bytes = image->bytes / batch.sample_count();
-  for (std::uint32_t i = 0; i < batch.sample_count(); ++i) {
-    for (std::uint64_t b = 0; b < sample_bytes; ++b) {
-      if (image->data[i * sample_bytes + b] !=
-          FakeDataset::ImageByte(batch.sample_ids()[i].value(), b)) {
-        return false;
-      }
-    }
-  }
-  return true;
 }
 
 // Records the requests with which streams were opened.

@@ -267,7 +267,7 @@ ConnectionSource::Opened ConnectionSource::Connect(const DaemonConnection* broke
                                               "the daemon at " + address_ + " ends every stream"))
                                : OpenOnce(home_by, interrupt);
     if (IsRaised(interrupt)) return Interrupt::Raised();
-    // Other nodes may serve a program that the daemon of this node refuses.
+    // The daemon of this node refuses the program, but other nodes of the job may serve it.
     if (!opened && others_from < Deadline::max() && IsRefusal(opened.error())) {
       opened = Error(ErrorCode::kUnavailable, opened.error().ToString());
     }

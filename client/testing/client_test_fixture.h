@@ -12,9 +12,28 @@
 #include <gtest/gtest.h>
 
 #include "client/testing/fake_daemon.h"
+#include "client/testing/fake_dataset.h"
 #include "forebay/client.h"
+#include "proto/contract/check.h"
 
 namespace forebay::testing {
+
+// Compares all bytes with those of FakeDataset, because a slot that was given back is written over
+// at its beginning.
+inline bool HasItsBytes(const Batch& batch) {
+  const auto image = batch.Tensor("image");
+  FOREBAY_CHECK(image.has_value());
+  const std::uint64_t sample_bytes = image->bytes / batch.sample_count();
+  for (std::uint32_t i = 0; i < batch.sample_count(); ++i) {
+    for (std::uint64_t b = 0; b < sample_bytes; ++b) {
+      if (image->data[i * sample_bytes + b] !=
+          FakeDataset::ImageByte(batch.sample_ids()[i].value(), b)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
 
 // Of the job that a FakeDaemon serves unless it was told of another one.
 inline Result<std::unique_ptr<Client>> TryConnect(const FakeDaemon& daemon,

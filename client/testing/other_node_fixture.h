@@ -27,21 +27,6 @@ namespace forebay::testing {
 
 inline constexpr std::uint64_t kSteps = 62;
 
-inline bool HasItsBytes(const Batch& batch) {
-  const auto image = batch.Tensor("image");
-  FOREBAY_CHECK(image.has_value());
-  const std::uint64_t sample_bytes = image->bytes / batch.sample_count();
-  for (std::uint32_t i = 0; i < batch.sample_count(); ++i) {
-    for (std::uint64_t b = 0; b < sample_bytes; ++b) {
-      if (image->data[i * sample_bytes + b] !=
-          FakeDataset::ImageByte(batch.sample_ids()[i].value(), b)) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
 // A node that takes connections and says nothing.
 class SilentNode {
  public:

@@ -41,7 +41,8 @@ struct ClientHello {
 };
 
 struct ServerHello {
-  // Other nodes serve the client if this daemon does not answer (RemoteDaemons of data.proto).
+  // Flag: if this daemon does not answer, other nodes serve the client (RemoteDaemons of
+  // data.proto).
   static constexpr std::uint32_t kOthersServe = 1;
   std::uint64_t magic = kServerHelloMagic;
   std::uint32_t layout_version = kLayoutVersion;

@@ -87,7 +87,8 @@ std::optional<std::uint64_t> TakeTurn(const char* file, int line) {
   return std::exchange(entry->second.unsaid, 0);
 }
 
-// What a user can do about an error of gRPC, whose own text names a function of OpenSSL only.
+// Returns what a user can do about an error that gRPC logs. The text of gRPC itself only names the
+// function of OpenSSL that has failed.
 const char* RemedyFor(const char* message) {
   if (std::strstr(message, "certificate verify failed") == nullptr) return "";
   return "; if it is a node of this job: peer.secret must be the same on all nodes, and their "

@@ -243,7 +243,11 @@ v1::NodesReply Daemon::NodesNow() {
     node.set_weight(view.weight);
     node.set_is_self(view.is_self);
     node.set_received_bytes(view.received.received_bytes);
-    if (config_.peer_transport == "mpi") node.set_mpi_bytes(view.received.carried_bytes);
+    if (config_.peer_transport == "mpi") {
+      node.set_mpi_bytes(view.received.carried_bytes);
+    } else {
+      node.set_connection_bytes(view.received.carried_bytes);
+    }
     node.set_busy_ns(view.received.busy_ns);
     node.set_calls(view.received.calls);
     node.set_failed_calls(view.received.failed);

@@ -2,9 +2,9 @@
 // others so, again and again. They take its place from then on, and stage what they will read
 // instead of it, from its tiers as long as it answers; if it is silent for a moment, they wait. It
 // ends when all of them have what they have room for, when they are dead, or when its time is over.
-// What a node believes about others that leave is a hint, as all that plan::Membership knows, and
-// it is forgotten if it is not repeated: a node that was killed while it left, and came back, is
-// used as before.
+// The news that a node leaves is a hint, like everything that plan::Membership knows. A node
+// forgets it if it is not repeated. So a node that was killed while it left, and came back, is used
+// as before.
 #pragma once
 
 #include <atomic>
@@ -83,7 +83,7 @@ class Departure {
   std::set<NodeRank> given_up_;     // dead in the last two rounds
   mutable Mutex mutex_;
   std::optional<std::int64_t> deadline_ns_ FOREBAY_GUARDED_BY(mutex_);  // set: this node leaves
-  // Of the other nodes that were told that this one leaves: whether they have taken over.
+  // The last answers of other nodes to the news that this one leaves: whether they have taken over.
   std::map<NodeRank, bool> answers_ FOREBAY_GUARDED_BY(mutex_);
   std::map<NodeRank, std::int64_t> leaving_until_ns_ FOREBAY_GUARDED_BY(mutex_);  // other nodes
   bool begins_ FOREBAY_GUARDED_BY(mutex_) = false;  // somebody leaves since the last Tick

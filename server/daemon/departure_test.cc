@@ -300,7 +300,7 @@ TEST_F(DepartureTest, ANodeThatIsDeadOrLeftOutForGoodIsNotWaitedFor) {
   }
 }
 
-// What has begun goes on, and is not begun again.
+// A pass that has begun goes on, and is not begun a second time.
 TEST_F(DepartureTest, ANodeThatBecomesSilentLaterDoesNotHoldUpWhatHasBegun) {
   Start(3);
   departure_->Hear(NodeRank(2), 60'000);

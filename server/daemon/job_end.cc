@@ -132,7 +132,8 @@ void JobEnd::HeardOf(const Asked& asked, const Result<peer::NodeReport>& heard) 
       other.silent_since_ns.reset();
       other.is_logged = false;
       other.knows = asked.has_finished == tells_finished_;
-      // What it has said by itself meanwhile may be newer than this answer.
+      // If the node has told this one something since the ping was sent, that may be newer than
+      // this answer to the ping.
       if (other.said == asked.said) other.has_finished = heard->has_finished;
     } else {
       NoteSilentLocked(asked.node, other, heard.error());

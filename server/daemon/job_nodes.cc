@@ -11,12 +11,10 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
-#include <filesystem>
 #include <future>
 #include <map>
 #include <random>
 #include <span>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -32,11 +30,9 @@
 #include "server/daemon/node_listener.h"
 #include "server/daemon/launch_search.h"
 #include "server/daemon/served_check.h"
-#include "server/daemon/version.h"
 #include "server/io/log.h"
 #include "server/rendezvous/host_list_rendezvous.h"
 #include "server/rendezvous/host_port.h"
-#include "server/rendezvous/interface_address.h"
 #include "server/rendezvous/node_file.h"
 
 namespace forebay::daemon {
@@ -45,18 +41,7 @@ namespace {
 using rendezvous::RendezvousKind;
 
 constexpr std::int64_t kNsPerMillisecond = 1'000'000;
-// Nodes that are ended at the same time drain in less.
-constexpr std::int64_t kLeaveTogetherMs = 4'000;
 constexpr const char* kMpi = "mpi";
-constexpr const char* kMpiModule = "libforebay_mpi.so";
-constexpr std::size_t kPayloadNodesMax = 512;
-
-std::string ModulePath(const Config& config) {
-  if (!config.peer_module.empty()) return config.peer_module;
-  std::error_code unused;  // without a path, the error says that the module is not there
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unused);
-  return (program.parent_path() / kModuleFolder / kMpiModule).lexically_normal().string();
-}
 
 // Lists what all nodes must have alike. If two nodes differ, the rendezvous shows the texts of
 // both. Hello compares the same values again, between the daemons that really talk.
@@ -207,7 +192,7 @@ Status JobNodes::FindNodes() {
     }
     if (!met.has_value() && !has_returned_) return met.error();
     nodes_ = has_returned_ ? std::move(*earlier_) : std::move(*met);
-    FOREBAY_TRY(OpenCarrier(place.rank));
+    FOREBAY_TRY(carriers_.OpenModule(PartsOfCarriers(place.rank)));
   }
   FOREBAY_TRY(UseNodes(place.rank));
   if (kept_list_ && !has_returned_) {
@@ -283,51 +268,13 @@ bool JobNodes::HasAnswer(NodeRank self) {
   return true;
 }
 
-// Blocks until the other nodes have come here, too. They are started already.
-Status JobNodes::OpenCarrier(NodeRank self) {
-  if (parts_.config.peer_transport != kMpi) return {};
-  const std::string path = ModulePath(parts_.config);
-  FOREBAY_ASSIGN(module_, peer::ModuleCarrier::Load(
-                               {.path = path,
-                                .self = self,
-                                .node_count = static_cast<std::uint32_t>(nodes_.size()),
-                                .name = nodes_[self.value()].identity.Text()}));
-  log::Info("samples of other nodes come over MPI ({})", path);
-  return {};
-}
-
-// Encrypted connections for the bytes of rows. Without them gRPC brings the bytes.
-void JobNodes::OpenConnections(NodeRank self) {
-  const Config& config = parts_.config;
-  if (!config.peer_payload_connections || module_ || !is_encrypted()) return;
-  // Each pair of nodes has two of them, which take memory and descriptors.
-  if (nodes_.size() > kPayloadNodesMax) return;
-  std::map<NodeRank, std::string> hosts;
-  for (const rendezvous::NodeEntry& node : nodes_) {
-    if (node.rank != self) hosts[node.rank] = node.address.host;
-  }
-  // ListenForNodes has read both keys before.
-  const auto ports = rendezvous::ParsePortRange(config.peer_ports);
-  const auto address = rendezvous::ParseHostPort(server_->address());
-  if (!ports.has_value() || !address.has_value()) return;
-  auto opened = peer::PayloadConnections::Create({.self = self,
-                                                  .host = address->host,
-                                                  .first_port = ports->first,
-                                                  .last_port = ports->last,
-                                                  .hosts = std::move(hosts),
-                                                  .certificates = certificates_},
-                                                 parts_.clock);
-  if (!opened.has_value()) {
-    log::Warn("peer.payload_connections: {}; gRPC brings the bytes of samples from other nodes",
-              opened.error().ToString());
-    return;
-  }
-  connections_ = std::move(*opened);
-}
-
-peer::PayloadCarrier* JobNodes::Carrier() {
-  if (module_) return module_.get();
-  return connections_.get();
+CarrierParts JobNodes::PartsOfCarriers(NodeRank self) const {
+  return {.config = parts_.config,
+          .clock = parts_.clock,
+          .self = self,
+          .nodes = nodes_,
+          .certificates = certificates_,
+          .address = server_->address()};
 }
 
 peer::PeerIdentity JobNodes::IdentityAt(const std::string& address,
@@ -353,13 +300,13 @@ Status JobNodes::UseNodes(NodeRank self) {
   for (const auto& [rank, address] : addresses) others.push_back(rank);
   membership_ = std::make_unique<plan::Membership>(self, std::move(members));
   identity_ = IdentityAt(server_->address(), nodes_);
-  OpenConnections(self);
+  carriers_.OpenConnections(PartsOfCarriers(self));
   FOREBAY_ASSIGN(peers_,
                  peer::GrpcPeers::Create({.identity = identity_,
                                           .addresses = std::move(addresses),
                                           .allow_plaintext = parts_.config.peer_allow_plaintext,
                                           .certificates = certificates_,
-                                          .carrier = Carrier(),
+                                          .carrier = carriers_.carrier(),
                                           .self = self},
                                          parts_.clock));
   prober_ = std::make_unique<probe::NodeProber>(probe::NodeProberParts{
@@ -424,7 +371,7 @@ Status JobNodes::Serve(const peer::PeerServerParts& parts) {
   with_nodes.note_finished = [this](NodeRank node, bool has_finished) {
     end_->Hear(node, has_finished);
   };
-  with_nodes.carrier = Carrier();
+  with_nodes.carrier = carriers_.carrier();
   return server_ ? server_->Serve(identity_, with_nodes) : Status();
 }
 
@@ -518,7 +465,7 @@ Status JobNodes::Depart(const std::string& name, std::int64_t time_ms) {
 }
 
 Result<bool> JobNodes::HearDeparture(NodeRank node, std::int64_t time_ms) {
-  if (module_) {
+  if (carriers_.has_mpi()) {
     return Error(ErrorCode::kFailedPrecondition,
                  "with peer.transport = \"mpi\" a node cannot leave, because MPI ends the job "
                  "when a rank ends");
@@ -611,19 +558,16 @@ void JobNodes::StopAsking() {
 void JobNodes::StopAnswering(bool waits) {
   if (!server_) return;
   server_->StopAnswering();
-  // What it still sends would keep the server waiting for as long as a node does not read.
-  if (connections_) connections_->Stop();
+  // The server waits until the rows that it answers with are sent, and a node that does not read
+  // would keep it waiting.
+  carriers_.StopConnections();
   if (waits) server_.reset();
 }
 
 void JobNodes::Leave(bool in_good_order) {
   if (rendezvous_) rendezvous_->Leave();
   if (kept_list_ && in_good_order) kept_list_->Remove();
-  if (module_ && !module_->Leave(kLeaveTogetherMs)) {
-    log::Warn("this node ends before the others, within {} ms: the launcher will end the job, "
-              "because a rank of MPI is lost",
-              kLeaveTogetherMs);
-  }
+  carriers_.Leave();
 }
 
 }  // namespace forebay::daemon

@@ -21,15 +21,14 @@
 #include "server/daemon/departure.h"
 #include "server/daemon/job_end.h"
 #include "server/daemon/job_launch.h"
+#include "server/daemon/row_carriers.h"
 #include "server/fetch/row_source.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/peer/grpc_peers.h"
 #include "server/peer/job_certificates.h"
-#include "server/peer/module_carrier.h"
 #include "server/peer/peer_identity.h"
 #include "server/peer/peer_server.h"
-#include "server/peer/tls/payload_connections.h"
 #include "server/plan/membership.h"
 #include "server/probe/node_prober.h"
 #include "server/rendezvous/directory_rendezvous.h"
@@ -155,9 +154,7 @@ class JobNodes {
                                           std::uint16_t& port_of_list);
   rendezvous::PauseEnd PauseOrReturn(NodeRank self, std::int64_t ms);
   Status OpenRendezvous(NodeRank self);
-  Status OpenCarrier(NodeRank self);
-  void OpenConnections(NodeRank self);
-  peer::PayloadCarrier* Carrier();
+  CarrierParts PartsOfCarriers(NodeRank self) const;
   Status UseNodes(NodeRank self);
   peer::PeerIdentity IdentityAt(const std::string& address,
                                 const std::vector<rendezvous::NodeEntry>& nodes) const;
@@ -176,9 +173,7 @@ class JobNodes {
   std::optional<std::vector<rendezvous::NodeEntry>> earlier_;
   std::int64_t next_return_ns_ = 0;  // when they are asked again
   std::uint64_t config_digest_ = 0;
-  std::unique_ptr<peer::ModuleCarrier> module_;  // null: peer.transport = "grpc"
-  // Null: bytes of rows come over MPI, or over gRPC.
-  std::unique_ptr<peer::PayloadConnections> connections_;
+  RowCarriers carriers_;  // outlives server_ and peers_, which use it
   std::unique_ptr<peer::PeerServer> server_;
   peer::NodeCertificates certificates_;  // of this node; empty: plaintext
   peer::PeerIdentity identity_;

@@ -29,7 +29,8 @@ constexpr double kKeepsUpPart = 0.25;
 // A node is slow if it brings less than this. SSDs of a few times less speed than memory are not.
 constexpr double kSlowPart = 0.2;
 constexpr double kHeardSlowPart = 0.5;  // if another node has said that it is slow
-// What another node has said counts for so long. It says so again with each request for rows.
+// For so long a node counts as slow because another one has said so, which it repeats with each of
+// its requests for rows.
 constexpr std::int64_t kHeardNs = 5'000 * kNsPerMs;
 constexpr double kOldPart = 0.75;  // of earlier bytes and times that still counts
 // A node that is slow is found only by asking it, so it rests for longer at once.
@@ -203,7 +204,8 @@ void LinkWatch::TellSlow() {
 }
 
 void LinkWatch::LetSlowRest() {
-  // Of calls that have been under way for two looks.
+  // EndLate ends all calls with it, except those that have begun, or have got a part of their
+  // answer, since the last look.
   constexpr std::int64_t kAnySilence = -1;
   for (Node& node : nodes_) {
     const std::int64_t rested_ns = last_look_ns_ - (node.rested_until_ns - node.rest_ns);
@@ -212,7 +214,8 @@ void LinkWatch::LetSlowRest() {
           "it brings {:.1f} MB/s while it is asked, and most nodes {:.1f} MB/s or more",
           1e3 * node.rate(), 1e3 * usual_rate_);
       LetRest(node, Finding::kSlow, why);
-      // What it sends already may come, for a while.
+      // This ends only the calls that wait for their turn. Those that have begun may still bring
+      // their rows, until the node has rested for late_ms.
       node.watched.link->EndLate(std::numeric_limits<std::int64_t>::max(), why);
     } else if (node.rests_as_slow && IsResting(node) && rested_ns > parts_.late_ms * kNsPerMs) {
       node.watched.link->EndLate(kAnySilence, "it is slow, and rests");

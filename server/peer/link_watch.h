@@ -73,8 +73,8 @@ class LinkWatch {
   struct Node {
     WatchedNode watched;
     LinkState state = {};
-    // What it has sent lately, and the time for which it was asked for that; older bytes and times
-    // count less and less.
+    // The bytes that the node has sent lately, and the time for which this node had requests under
+    // way for them. Older bytes and times count less and less.
     double sent_bytes = 0.0;
     double asked_ns = 0.0;
     std::uint64_t unanswered_ns = 0;  // for which it was asked since the last bytes came
@@ -85,11 +85,13 @@ class LinkWatch {
     bool keeps_up = false;      // in the last period
     std::int64_t slow_ns = 0;   // for which it has been slow
     std::int64_t idle_ns = 0;   // since its last answer
-    std::int64_t rest_ns = 0;          // how long the last rest was, or is
-    std::int64_t rested_until_ns = 0;  // its end
-    bool rests_as_slow = false;        // it began because the node was slow, and not late
-    bool is_told = false;              // other nodes are told meanwhile that it is slow
-    std::int64_t heard_slow_ns = 0;    // when another node has said so last; 0: never
+    // The last rest, which may not be over: its length, its end, whether the node was slow (and not
+    // late), and whether other nodes are told so during this rest.
+    std::int64_t rest_ns = 0;
+    std::int64_t rested_until_ns = 0;
+    bool rests_as_slow = false;
+    bool is_told = false;
+    std::int64_t heard_slow_ns = 0;  // when another node has last said that it is slow; 0: never
     bool is_known_as_wrong = false;  // it has sent wrong bytes often enough
     bool is_left_out = false;        // because of that, for good
   };

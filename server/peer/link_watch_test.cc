@@ -254,7 +254,8 @@ TEST_F(LinkWatchTest, ANodeWithAnEighthOfTheUsualSpeedRests) {
   EXPECT_THAT(link(1).ended, IsEmpty());
 }
 
-// Other nodes find a slow node before this one does, and all of its speed is left for this one.
+// Other nodes have found the slow node before this one does. They ask it for nothing more, so all
+// of its speed is left for this node.
 class LinkWatchOfSlowTest : public LinkWatchTest {
  protected:
   void PassWithSpeed(std::uint64_t bytes, std::int64_t ms) {

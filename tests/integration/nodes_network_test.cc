@@ -2,6 +2,7 @@
 // others could reach, a link that is cut and comes back, and a slow one.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -69,6 +70,52 @@ TEST_F(EncryptedNodesTest, NodesWithASecretNeedNoPermissionForPlaintext) {
   EXPECT_EQ(GfsBytesOfAll(), rig_.dataset_bytes());
   for (const v1::NodeStatus& node : NodesSeenBy(0)) EXPECT_TRUE(node.answers()) << node.error();
   EXPECT_THAT(ReadText(rig_.node_log(0)), HasSubstr("over encrypted connections"));
+}
+
+// Requests of 64 KiB and more, so the batches are large.
+class LargeBatchesTest : public EncryptedNodesTest {
+ protected:
+  void ReadOneEpoch(std::uint32_t epoch) {
+    const auto client = ClientOf(0);
+    ExpectExact(ReadEpoch(*client, "train", shape_, {.epoch = epoch, .global_batch = 480}));
+  }
+  std::uint64_t ConnectionBytes() {
+    std::uint64_t bytes = 0;
+    for (const v1::NodeStatus& node : NodesSeenBy(0)) bytes += node.connection_bytes();
+    return bytes;
+  }
+};
+
+TEST_F(LargeBatchesTest, BytesOfSamplesComeByConnectionsOfTheirOwn) {
+  StartAll(WithSecret('a'));
+  std::uint32_t epoch = 0;
+  // The connections are made when the nodes are first asked.
+  EXPECT_TRUE(Eventually([&] {
+    ReadOneEpoch(epoch++);
+    const std::vector<v1::NodeStatus> nodes = NodesSeenBy(0);
+    return std::all_of(nodes.begin() + 1, nodes.end(), [](const v1::NodeStatus& node) {
+      return node.connection_bytes() > 0;
+    });
+  }));
+  // A node that is killed ends its connections, and its rows are got elsewhere.
+  daemons_[2]->Kill();
+  ReadOneEpoch(epoch++);
+  daemons_[2] = StartNode(2, WithSecret('a'));
+  ASSERT_FALSE(daemons_[2]->ready_line().empty()) << ReadText(rig_.node_log(2));
+  const std::uint64_t before = NodesSeenBy(0)[2].connection_bytes();
+  EXPECT_TRUE(Eventually([&] {
+    ReadOneEpoch(epoch++);
+    return NodesSeenBy(0)[2].connection_bytes() > before;
+  }));
+}
+
+TEST_F(LargeBatchesTest, WithoutPayloadConnectionsGrpcBringsTheBytes) {
+  std::vector<std::string> options = WithSecret('a');
+  options.insert(options.end(), {"--set", "peer.payload_connections=false"});
+  StartAll(options);
+  for (const std::uint32_t epoch : {0U, 1U}) ReadOneEpoch(epoch);
+  EXPECT_GT(NodesSeenBy(0)[1].received_bytes(), 0U);
+  EXPECT_EQ(ConnectionBytes(), 0U);
 }
 
 TEST_F(EncryptedNodesTest, ANodeWithAnotherSecretIsNamed) {

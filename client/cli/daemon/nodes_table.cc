@@ -134,6 +134,7 @@ JsonArray NodesJson(const v1::NodesReply& reply) {
                           {"calls", node.calls()},
                           {"failed_calls", node.failed_calls()},
                           {"mpi_bytes", node.mpi_bytes()},
+                          {"connection_bytes", node.connection_bytes()},
                           {"wrong_answers", node.wrong_answers()},
                           {"late_calls", node.late_calls()},
                           {"is_left_out", node.is_left_out()},

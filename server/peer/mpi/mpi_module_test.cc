@@ -21,6 +21,7 @@
 #include <gtest/gtest.h>
 
 #include "server/peer/module_carrier.h"
+#include "server/peer/testing/owned_payload.h"
 
 namespace forebay::peer {
 namespace {
@@ -46,45 +47,6 @@ Result<std::unique_ptr<ModuleCarrier>> Load(std::uint32_t node, std::uint32_t no
                               .node_count = node_count,
                               .name = "host" + std::to_string(node) + ":/ssd"});
 }
-
-// A payload with memory of its own: messages of the given lengths, each cut into pieces.
-struct OwnedPayload {
-  OwnedPayload(const std::vector<std::size_t>& lengths, std::size_t piece_bytes, int seed) {
-    std::size_t bytes = 0;
-    for (const std::size_t length : lengths) bytes += length;
-    memory.resize(bytes);
-    for (std::size_t i = 0; i < bytes; ++i) {
-      memory[i] = static_cast<std::byte>((i * 31 + i / 251) * static_cast<std::size_t>(seed));
-    }
-    std::size_t at = 0;
-    for (const std::size_t length : lengths) {
-      for (std::size_t left = length; left > 0;) {
-        const std::size_t piece = std::min(left, piece_bytes);
-        payload.pieces.push_back(std::span(memory).subspan(at, piece));
-        at += piece;
-        left -= piece;
-      }
-      payload.ends.push_back(payload.pieces.size());
-    }
-  }
-  std::vector<std::byte> memory;
-  Payload payload;
-};
-
-// Collects the outcomes of messages, and gives them when all have ended.
-class Outcomes {
- public:
-  explicit Outcomes(std::size_t messages) : outcomes_(messages) {}
-  PayloadCarrier::Ended Ended() {
-    return [this](std::size_t message, const Status& status) {
-      outcomes_[message].set_value(status);
-    };
-  }
-  Status Await(std::size_t message) { return outcomes_[message].get_future().get(); }
-
- private:
-  std::vector<std::promise<Status>> outcomes_;
-};
 
 // How often the module's thread has gone to sleep, which the kernel counts.
 std::uint64_t SleepsOfTheThread() {

@@ -333,9 +333,9 @@ void PayloadConnections::Add(Open open, std::uint32_t events) {
   open.events = events;
   open.idle_since_ns = clock_.NowNs();
   epoll_event event{.events = events, .data = {.fd = fd}};
-  const bool is_watched = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  const int failed = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
   open_.emplace(fd, std::move(open));
-  if (!is_watched) Close(fd, Error::FromErrno(errno, "epoll_ctl").message());
+  if (failed != 0) Close(fd, Error::FromErrno(failed, "epoll_ctl").message());
 }
 
 void PayloadConnections::WorkOn(int fd) {

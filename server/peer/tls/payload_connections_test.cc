@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "server/io/testing/io_test_fixture.h"
+#include "server/peer/testing/owned_payload.h"
 
 namespace forebay::peer::payload_connections_test {
 
@@ -37,7 +38,7 @@ NodeCertificates Certificates(char secret) {
                                    {.from_s = now_s - kDayS, .until_s = now_s + kDayS}));
 }
 
-// What a client of a node has, in the place of the node's.
+// The certificate and the key of a client, in the place of those of a node.
 NodeCertificates OfClient() {
   NodeCertificates certificates = Certificates('a');
   certificates.node = certificates.client;
@@ -45,46 +46,11 @@ NodeCertificates OfClient() {
   return certificates;
 }
 
-// A payload with memory of its own: messages of the given lengths, each cut into pieces.
-struct OwnedPayload {
-  OwnedPayload(const std::vector<std::size_t>& lengths, std::size_t piece_bytes, int seed) {
-    std::size_t bytes = 0;
-    for (const std::size_t length : lengths) bytes += length;
-    memory = io::testing::Pattern(bytes, static_cast<unsigned>(seed));
-    std::size_t at = 0;
-    for (const std::size_t length : lengths) {
-      for (std::size_t left = length; left > 0;) {
-        const std::size_t piece = std::min(left, piece_bytes);
-        payload.pieces.push_back(std::span(memory).subspan(at, piece));
-        at += piece;
-        left -= piece;
-      }
-      payload.ends.push_back(payload.pieces.size());
-    }
-  }
-  std::vector<std::byte> memory;
-  Payload payload;
-};
-
-// Collects the outcomes of messages.
-class Outcomes {
- public:
-  explicit Outcomes(std::size_t messages) : outcomes_(messages) {}
-  PayloadCarrier::Ended Ended() {
-    return [this](std::size_t message, const Status& status) {
-      outcomes_[message].set_value(status);
-    };
-  }
-  Status Await(std::size_t message = 0) { return outcomes_[message].get_future().get(); }
-  ErrorCode AwaitError(std::size_t message = 0) {
-    const Status status = Await(message);
-    EXPECT_FALSE(status.has_value());
-    return status.has_value() ? ErrorCode::kUnknown : status.error().code();
-  }
-
- private:
-  std::vector<std::promise<Status>> outcomes_;
-};
+ErrorCode AwaitError(Outcomes& outcomes, std::size_t message = 0) {
+  const Status status = outcomes.Await(message);
+  EXPECT_FALSE(status.has_value());
+  return status.has_value() ? ErrorCode::kUnknown : status.error().code();
+}
 
 // A receive of one message with memory and outcome of its own.
 struct Posted {
@@ -184,7 +150,7 @@ class PayloadConnectionsTest : public ::testing::Test {
       Posted posted(to, from_rank, {1});
       is_open = from.CanSend(to_rank, posted.place);
       to.Cancel(posted.place.tag);
-      posted.outcomes.AwaitError();  // perhaps with a connection that this one replaces
+      AwaitError(posted.outcomes);  // perhaps with a connection that this one replaces
       std::this_thread::yield();
     }
   }
@@ -195,7 +161,7 @@ class PayloadConnectionsTest : public ::testing::Test {
       Posted posted(asking, kSending, {1});
       number = posted.place.connection;
       asking.Cancel(posted.place.tag);
-      posted.outcomes.AwaitError();
+      AwaitError(posted.outcomes);
       std::this_thread::yield();
     }
   }
@@ -223,9 +189,9 @@ TEST_F(PayloadConnectionsTest, NothingCanBeSentBeforeThereIsAConnection) {
   EXPECT_FALSE(sending_->CanSend(kAsking, posted.place));
   Outcomes outcome(1);
   sending_->Send(kAsking, posted.place, posted.rows.payload, outcome.Ended());
-  EXPECT_EQ(outcome.AwaitError(), ErrorCode::kUnavailable);
+  EXPECT_EQ(AwaitError(outcome), ErrorCode::kUnavailable);
   asking_->Cancel(posted.place.tag);
-  EXPECT_EQ(posted.outcomes.AwaitError(), ErrorCode::kCancelled);
+  EXPECT_EQ(AwaitError(posted.outcomes), ErrorCode::kCancelled);
 }
 
 TEST_F(PayloadConnectionsTest, NobodyIsConnectedToWhoIsNoNodeOrNamesNoPort) {
@@ -267,7 +233,7 @@ TEST_F(PayloadConnectionsTest, WhatIsCancelledBeforeItComesIsThrownAway) {
   Posted posted(*asking_, kSending, {300'000});
   const std::vector<std::byte> before = posted.rows.memory;
   asking_->Cancel(posted.place.tag);
-  EXPECT_EQ(posted.outcomes.AwaitError(), ErrorCode::kCancelled);
+  EXPECT_EQ(AwaitError(posted.outcomes), ErrorCode::kCancelled);
   sending_->Send(kAsking, posted.place, sent.payload, outcome.Ended());
   FOREBAY_EXPECT_OK(outcome.Await());
   ExpectArrival();  // by the same connection, after the bytes that nobody waits for
@@ -288,7 +254,7 @@ TEST_F(PayloadConnectionsTest, ACancelInTheMiddleOfAMessageEndsItAtOnce) {
   raw.SayFrame({.tag = posted.place.tag, .message = 1, .bytes = 1'000});
   raw.Say(std::span(bytes).first(400));
   asking_->Cancel(posted.place.tag);
-  EXPECT_EQ(posted.outcomes.AwaitError(1), ErrorCode::kCancelled);
+  EXPECT_EQ(AwaitError(posted.outcomes, 1), ErrorCode::kCancelled);
   // The memory is not written any more.
   std::ranges::fill(posted.rows.memory, std::byte{1});
   raw.Say(std::span(bytes).first(600));
@@ -326,7 +292,7 @@ TEST_F(PayloadConnectionsTest, BytesThatNobodyWaitsForAreThrownAway) {
   raw.Say(bytes);
   FOREBAY_EXPECT_OK(next.outcomes.Await());
   asking_->Cancel(of_another_node.place.tag);
-  EXPECT_EQ(of_another_node.outcomes.AwaitError(), ErrorCode::kCancelled);
+  EXPECT_EQ(AwaitError(of_another_node.outcomes), ErrorCode::kCancelled);
 }
 
 TEST_F(PayloadConnectionsTest, AnotherLengthEndsTheMessageAndNotTheConnection) {
@@ -347,7 +313,7 @@ TEST_F(PayloadConnectionsTest, AnotherLengthEndsTheMessageAndNotTheConnection) {
   // The longest length that can be named takes no memory.
   Posted hostile(*asking_, kSending, {100});
   raw.SayFrame({.tag = hostile.place.tag, .message = 0, .bytes = ~std::uint64_t{0}});
-  EXPECT_EQ(hostile.outcomes.AwaitError(), ErrorCode::kInternal);
+  EXPECT_EQ(AwaitError(hostile.outcomes), ErrorCode::kInternal);
   ExpectArrival();
 }
 
@@ -361,11 +327,11 @@ TEST_F(PayloadConnectionsTest, ANodeThatVanishesEndsWhatIsAwaitedFromIt) {
   raw->SayFrame({.tag = begun.place.tag, .message = 0, .bytes = 1'000});
   raw->Say(std::vector<std::byte>(400));
   raw.reset();
-  EXPECT_EQ(begun.outcomes.AwaitError(), ErrorCode::kUnavailable);
-  EXPECT_EQ(unseen.outcomes.AwaitError(), ErrorCode::kUnavailable);
+  EXPECT_EQ(AwaitError(begun.outcomes), ErrorCode::kUnavailable);
+  EXPECT_EQ(AwaitError(unseen.outcomes), ErrorCode::kUnavailable);
   ExpectArrival();
   asking_->Cancel(of_another_node.place.tag);
-  EXPECT_EQ(of_another_node.outcomes.AwaitError(), ErrorCode::kCancelled);
+  EXPECT_EQ(AwaitError(of_another_node.outcomes), ErrorCode::kCancelled);
 }
 
 TEST_F(PayloadConnectionsTest, AFrameThatEndsInTheMiddleEndsTheConnection) {
@@ -375,7 +341,7 @@ TEST_F(PayloadConnectionsTest, AFrameThatEndsInTheMiddleEndsTheConnection) {
   Posted posted(*asking_, kSending, {10});
   raw->Say(std::vector<std::byte>(7));
   raw.reset();
-  EXPECT_EQ(posted.outcomes.AwaitError(), ErrorCode::kUnavailable);
+  EXPECT_EQ(AwaitError(posted.outcomes), ErrorCode::kUnavailable);
   ExpectArrival();
 }
 
@@ -386,7 +352,7 @@ TEST_F(PayloadConnectionsTest, AConnectionTakesThePlaceOfTheOneBefore) {
   Posted posted(*asking_, kSending, {10});
   RawNode raw(asking_->port(), Certificates('a'));
   raw.SayRank(kSending);
-  EXPECT_EQ(posted.outcomes.AwaitError(), ErrorCode::kUnavailable);
+  EXPECT_EQ(AwaitError(posted.outcomes), ErrorCode::kUnavailable);
   old.AwaitEnd();
   AwaitOpen(*asking_, raw);
 }
@@ -409,7 +375,7 @@ TEST_F(PayloadConnectionsTest, StrangersAreRefused) {
     Posted posted(*asking_, kSending, {1});
     EXPECT_EQ(posted.place.connection, 0U);
     asking_->Cancel(posted.place.tag);
-    EXPECT_EQ(posted.outcomes.AwaitError(), ErrorCode::kCancelled);
+    EXPECT_EQ(AwaitError(posted.outcomes), ErrorCode::kCancelled);
   }
   ExpectArrival();
 }
@@ -424,7 +390,7 @@ TEST_F(PayloadConnectionsTest, ANodeDoesNotSendToAStranger) {
       ExpectArrival();  // takes the turns in which the handshake fails
     }
     stranger->Cancel(posted.place.tag);
-    EXPECT_EQ(posted.outcomes.AwaitError(), ErrorCode::kCancelled);
+    EXPECT_EQ(AwaitError(posted.outcomes), ErrorCode::kCancelled);
   }
 }
 
@@ -457,7 +423,7 @@ TEST_F(PayloadConnectionsTest, AnIdleConnectionIsClosedAndMadeAgain) {
     Posted posted(*asking_, kSending, {1});
     number = posted.place.connection;
     asking_->Cancel(posted.place.tag);
-    posted.outcomes.AwaitError();
+    AwaitError(posted.outcomes);
     std::this_thread::yield();
   }
   sending_ = Make(kSending);
@@ -491,18 +457,18 @@ TEST_F(PayloadConnectionsTest, ANodeThatDoesNotReadHoldsUpNobodyElse) {
   sending_->Send(kThird, place, sent.payload, outcome.Ended());
   ExpectArrival();
   sending_->Stop();
-  EXPECT_EQ(outcome.AwaitError(), ErrorCode::kUnavailable);
+  EXPECT_EQ(AwaitError(outcome), ErrorCode::kUnavailable);
 }
 
 TEST_F(PayloadConnectionsTest, StopEndsWhatIsUnderWay) {
   Connect(*sending_, kSending, *asking_, kAsking);
   Posted posted(*asking_, kSending, {10});
   asking_->Stop();
-  EXPECT_EQ(posted.outcomes.AwaitError(), ErrorCode::kUnavailable);
+  EXPECT_EQ(AwaitError(posted.outcomes), ErrorCode::kUnavailable);
   Posted late(*asking_, kSending, {10});
   EXPECT_EQ(late.place.connection, 0U);
   asking_->Cancel(late.place.tag);
-  EXPECT_EQ(late.outcomes.AwaitError(), ErrorCode::kCancelled);
+  EXPECT_EQ(AwaitError(late.outcomes), ErrorCode::kCancelled);
   EXPECT_FALSE(asking_->CanSend(kSending, {.tag = 1, .port = sending_->port()}));
   asking_->Stop();  // once more has no effect
 }

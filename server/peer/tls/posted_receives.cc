@@ -28,6 +28,7 @@ PayloadPlace PostedReceives::Post(NodeRank node, const Payload& payload,
   auto posted = std::make_shared<PostedReceive>();
   posted->payload = payload;
   posted->ended = std::move(ended);
+  // Everything is ready before another thread can find the receive in the table.
   posted->states.assign(payload.ends.size(), PostedReceive::State::kAwaited);
   posted->left = payload.ends.size();
   const MutexLock lock(mutex_);
@@ -36,6 +37,8 @@ PayloadPlace PostedReceives::Post(NodeRank node, const Payload& payload,
     ++last_tag_;
   } while (last_tag_ == 0 || by_tag_.contains(last_tag_));
   posted->tag = last_tag_;
+  // Without a connection the number is 0. Then the node that is asked answers over gRPC, and the
+  // caller cancels the receive.
   const auto found = connections_.find(node);
   posted->connection = found == connections_.end() ? 0 : found->second;
   const PayloadPlace place{.tag = posted->tag, .connection = posted->connection};
@@ -53,6 +56,7 @@ void PostedReceives::EndConnection(NodeRank node, std::uint32_t connection,
   std::vector<std::shared_ptr<PostedReceive>> lost;
   {
     const MutexLock lock(mutex_);
+    // The node may have made another connection meanwhile, which stays.
     const auto found = connections_.find(node);
     if (found != connections_.end() && found->second == connection) connections_.erase(found);
     std::erase_if(by_tag_, [&](const auto& entry) {
@@ -67,6 +71,8 @@ void PostedReceives::EndConnection(NodeRank node, std::uint32_t connection,
   for (const auto& receive : lost) EndAll(*receive, error);
 }
 
+// A message that is just arriving ends as well: IsAwaited is false from then on, so nothing more is
+// written to its memory.
 void PostedReceives::EndAll(PostedReceive& receive, const Error& error) {
   for (std::size_t i = 0; i < receive.states.size(); ++i) {
     if (std::exchange(receive.states[i], PostedReceive::State::kEnded) !=
@@ -81,9 +87,11 @@ PostedReceives::Arriving PostedReceives::Begin(std::uint32_t connection, std::ui
   std::shared_ptr<PostedReceive> receive;
   {
     const MutexLock lock(mutex_);
+    // A node may send only to receives that belong to its own connection.
     const auto found = by_tag_.find(tag);
     if (found != by_tag_.end() && found->second->connection == connection) receive = found->second;
   }
+  // The number of the message comes from the other node, and a message comes once.
   if (!receive || message >= receive->states.size() ||
       receive->states[message] != PostedReceive::State::kAwaited) {
     return {};
