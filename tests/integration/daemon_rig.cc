@@ -270,11 +270,11 @@ std::unique_ptr<DaemonProcess> DaemonRig::Start(const std::vector<std::string>& 
 }
 
 std::string DaemonRig::node_socket(std::uint32_t rank) const {
-  return folder_ + "/run" + std::to_string(rank) + "/s";
+  return fast_folder_ + "/run" + std::to_string(rank) + "/s";
 }
 
 std::string DaemonRig::node_log(std::uint32_t rank) const {
-  return folder_ + "/log" + std::to_string(rank);
+  return fast_folder_ + "/log" + std::to_string(rank);
 }
 
 std::unique_ptr<DaemonProcess> DaemonRig::StartNode(std::uint32_t rank, std::uint32_t node_count,

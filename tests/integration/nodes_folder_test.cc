@@ -2,7 +2,11 @@
 // sizes and times, so all of them together make as many as one daemon alone, and agree on the
 // catalog.
 #include <cstdint>
+#include <filesystem>
+#include <memory>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -15,13 +19,51 @@ class NodesFolderTest : public NodesTest {
  protected:
   NodesFolderTest()
       : NodesTest(RigOptions{.records = 10'000, .files = RecordFiles::kFolder, .ram = "64MiB"}) {}
+
+  static constexpr int kRunsMax = 4;
+
+  // Without files of first reads, and with the SSD tier in memory, so that no node waits for a
+  // disk.
+  std::unique_ptr<DaemonProcess> StartNode(std::uint32_t rank,
+                                           const std::vector<std::string>& more) override {
+    std::vector<std::string> all = {"--set", "daemon.state_dir=", "--set",
+                                    "tier.ssd.directory=" + SsdOf(rank)};
+    all.insert(all.end(), more.begin(), more.end());
+    return NodesTest::StartNode(rank, all);
+  }
+  std::string SsdOf(std::uint32_t rank) const { return rig_.node_state(rank) + "-ssd"; }
+
+  // Whether a node had to do without another one that did not answer in time.
+  bool WasLate() const {
+    for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+      const std::string log = ReadText(rig_.node_log(rank));
+      for (const char* line : {"has not supplied sizes", "keeps no checksums of first reads"}) {
+        if (log.find(line) != std::string::npos && log.find("eadline") != std::string::npos) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+  void StartAfresh() {
+    daemons_.clear();
+    for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+      std::filesystem::remove_all(SsdOf(rank));
+      std::filesystem::remove(rig_.node_log(rank));
+    }
+    std::filesystem::remove_all(rig_.rendezvous_path());
+    StartAll();
+    AwaitStagedEverywhere();
+  }
 };
 
 TEST_F(NodesFolderTest, SizesAreAskedForOnceForAllNodes) {
-  // Without files of first reads. Where the disk is busy, a node may be late with them for so long
-  // that the others do without it, and read its files, too.
-  StartAll({"--set", "daemon.state_dir="});
+  StartAll();
   AwaitStagedEverywhere();
+  // On a machine that builds, a daemon may stand still for so long (5 s) that the others rightly do
+  // without it. They say so, and such a run proves nothing.
+  for (int again = 0; again < kRunsMax && WasLate(); ++again) StartAfresh();
+  ASSERT_FALSE(WasLate()) << "in " << kRunsMax << " further runs, too";
   std::uint64_t stats = 0;
   std::uint64_t opens = 0;
   std::set<std::uint64_t> fingerprints;
