@@ -79,11 +79,11 @@ void Departure::TakeOver(std::int64_t now_ns) {
       // on them.
       has_taken_over_ = HasToldAllLocked();
     }
-    bool is_any_silent = false;
+    std::size_t silent = 0;
     for (auto entry = leaving_until_ns_.begin(); entry != leaving_until_ns_.end();) {
       const auto [node, until_ns] = *entry;
       if (now_ns < until_ns) {
-        is_any_silent = is_any_silent || IsSilentForNow(node);
+        silent += IsSilentForNow(node) ? 1 : 0;
         ++entry;
         continue;
       }
@@ -92,16 +92,18 @@ void Departure::TakeOver(std::int64_t now_ns) {
       entry = leaving_until_ns_.erase(entry);
     }
     if (deadline_ns_ || has_taken_over_) return;
-    // A pass would find nobody to get the extents from, and has_taken_over_ would be wrong.
-    if (begins_ && is_any_silent) return;
-    begins = begins_;
+    // There is nobody to get extents from.
+    if (begins_ && silent > 0 && silent == leaving_until_ns_.size()) return;
+    // A pass leaves out what silent nodes have. It is begun once more when none is silent any more.
+    begins = begins_ || (has_left_out_ && silent == 0);
+    has_left_out_ = silent > 0 && (begins_ || has_left_out_);
     begins_ = false;
   }
   // Without the mutex, which is not needed for it.
   const bool is_done = take_over_ == nullptr || take_over_(begins);
   const MutexLock lock(mutex_);
   // A further node may have come meanwhile.
-  has_taken_over_ = is_done && !begins_;
+  has_taken_over_ = is_done && !begins_ && !has_left_out_;
 }
 
 // Whether a node is not asked for extents at present, but will be: it rests, or a request to it was

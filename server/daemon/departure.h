@@ -1,7 +1,8 @@
 // Departure: how a node leaves a job that goes on (docs/nodes.md). The node that leaves tells all
 // others so, again and again. They take its place from then on, and stage what they will read
-// instead of it, from its tiers as long as it answers; if it is silent for a moment, they wait. It
-// ends when all of them have what they have room for, when they are dead, or when its time is over.
+// instead of it, from its tiers as long as it answers; if it is silent for a moment, they take over
+// from others that leave meanwhile, and from it later. It ends when all of them have what they have
+// room for, when they are dead, or when its time is over.
 // The news that a node leaves is a hint, like everything that plan::Membership knows. A node
 // forgets it if it is not repeated. So a node that was killed while it left, and came back, is used
 // as before.
@@ -87,6 +88,8 @@ class Departure {
   std::map<NodeRank, bool> answers_ FOREBAY_GUARDED_BY(mutex_);
   std::map<NodeRank, std::int64_t> leaving_until_ns_ FOREBAY_GUARDED_BY(mutex_);  // other nodes
   bool begins_ FOREBAY_GUARDED_BY(mutex_) = false;  // somebody leaves since the last Tick
+  // Some of those that leave were silent when the last pass began, or at a Tick since then.
+  bool has_left_out_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool has_taken_over_ FOREBAY_GUARDED_BY(mutex_) = true;
 };
 

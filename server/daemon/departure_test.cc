@@ -286,6 +286,36 @@ TEST_F(DepartureTest, ANodeThatIsSilentForAMomentIsWaitedForBeforeItsPlaceIsTake
   }
 }
 
+TEST_F(DepartureTest, ASilentNodeThatLeavesDoesNotHoldUpTakingOverFromOthers) {
+  Start(4);
+  has_taken_over_ = true;
+  nodes_->SetLives(NodeRank(2), false);
+  departure_->Hear(NodeRank(2), 60'000);
+  TickAfter(0);
+  EXPECT_EQ(begun_, 0) << "there is nobody to take over from";
+  departure_->Hear(NodeRank(3), 60'000);
+  for (int tick = 0; tick < 3; ++tick) TickAfter(kSecondNs);
+  EXPECT_EQ(begun_, 1) << "what the node that answers has is taken over, once";
+  EXPECT_FALSE(departure_->Hear(NodeRank(3), 60'000)) << "what the other one has is missing";
+  nodes_->SetLives(NodeRank(2), true);
+  TickAfter(kSecondNs);
+  EXPECT_EQ(begun_, 2);
+  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_TRUE(departure_->Hear(NodeRank(3), 60'000));
+}
+
+TEST_F(DepartureTest, ASilentNodeThatEndsIsNotWaitedForAnyLonger) {
+  Start(4);
+  has_taken_over_ = true;
+  nodes_->SetLives(NodeRank(2), false);
+  departure_->Hear(NodeRank(2), 60'000);
+  departure_->Hear(NodeRank(3), 90'000);
+  TickAfter(0);
+  EXPECT_FALSE(departure_->Hear(NodeRank(3), 90'000));
+  TickAfter(60 * kSecondNs);
+  EXPECT_TRUE(departure_->Hear(NodeRank(3), 90'000));
+}
+
 TEST_F(DepartureTest, ANodeThatIsDeadOrLeftOutForGoodIsNotWaitedFor) {
   for (const bool is_dead : {true, false}) {
     Start(3);
