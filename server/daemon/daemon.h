@@ -64,6 +64,8 @@ class Daemon final : public AdminTarget {
   ~Daemon() override;
 
   const std::string& socket_path() const { return socket_path_; }
+  // How many daemons of other nodes its clients know, which serve them when this one is gone.
+  int other_daemons_for_clients() const { return other_daemons_; }
   // Housekeeping; call it about once a second. Handles hung GFS calls, batches that have waited too
   // long, the eviction log and the idle time. Returns true if the daemon should stop: a drain was
   // requested and, with after_all, all nodes have finished; this node has left the job
@@ -137,6 +139,7 @@ class Daemon final : public AdminTarget {
   JobLaunch launch_;  // until OpenNodes
   std::string job_id_;
   std::string socket_path_;
+  int other_daemons_ = 0;
   const UniqueFd wake_fd_;
   std::atomic<bool> drain_requested_ = false;
   std::atomic<bool> failed_ = false;

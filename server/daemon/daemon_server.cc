@@ -40,6 +40,7 @@ void AddRegions(const tier::RamArena& arena, RegionKind kind, std::uint64_t gene
 
 Status Daemon::OpenServer() {
   const v1::RemoteDaemons others = nodes_->ForClients();
+  other_daemons_ = others.addresses_size();
   data_service_ = std::make_unique<stream::DataService>(
       stream::DataServiceOptions{.job_id = job_id_,
                                  .generation = generation_,

@@ -73,12 +73,16 @@ Status Gather(const DaemonArguments& arguments, Config& config) {
   return CheckConfig(config);
 }
 
-// Tells the launcher that clients may connect now. A launcher that has gone is no reason to stop.
+// Tells the launcher that clients may connect now, and in a second line how many daemons of other
+// nodes serve them when this one is gone. A launcher that has gone is no reason to stop.
 void Announce(const Daemon& daemon, int ready_fd) {
   if (ready_fd < 0) return;
-  const std::string line = fmt::format("READY unix:{}\n", daemon.socket_path());
-  // One line fits in a pipe, so it is written as a whole or not at all.
-  if (write(ready_fd, line.data(), line.size()) < 0) {
+  std::string lines = fmt::format("READY unix:{}\n", daemon.socket_path());
+  if (const int others = daemon.other_daemons_for_clients(); others > 0) {
+    lines += fmt::format("OTHER-DAEMONS {}\n", others);
+  }
+  // So little fits in a pipe, so it is written as a whole or not at all.
+  if (write(ready_fd, lines.data(), lines.size()) < 0) {
     log::Warn("READY could not be written to --ready-fd {}: {}", ready_fd, std::strerror(errno));
   }
   close(ready_fd);

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -340,6 +341,51 @@ class LaunchRestartsTest(LaunchRig):
         self.assertIn("joins the others again", self.log(1))
         self.assertNotIn("again", self.errors(0))
         self.assertIsNone(re.search("node 0.*joins", self.log(0)))
+
+    def start_two(self, secret=True):
+        """Launches of two nodes, whose readers wait in the middle of their epochs."""
+        if secret:
+            self.environment["FOREBAY_JOB_SECRET"] = 64 * "5a"
+        # Node 0 stays for so long after the loss of node 1.
+        options = ["--set", "nodes.lost_readers_s=20"]
+        launches = [self.start(self.reader(rank), self.node(rank) + options) for rank in (0, 1)]
+        for rank in (0, 1):
+            eventually((self.folder / ("middle%d" % rank)).exists, "half of the epoch")
+        return launches
+
+    def assert_node_1_reads_elsewhere(self, launches, how):
+        eventually(lambda: "has ended (%s)" % how in self.errors(1), "the end of the daemon")
+        for rank in (0, 1):
+            self.let_read(rank)
+        for rank in (0, 1):
+            self.assertEqual(launches[rank].wait(120), 0, self.errors(rank) + self.log(rank))
+            self.assert_exact(rank)
+        self.assertIn("which goes on, and reads from other nodes of the job", self.errors(1))
+        self.assertIn("this program reads from another node", self.errors(1))
+
+    def test_a_command_goes_on_at_another_node_when_its_daemon_was_killed(self):
+        launches = self.start_two()
+        self.kill_daemon("run1/d.sock")
+        self.assert_node_1_reads_elsewhere(launches, "signal 9")
+        (self.folder / "run1" / "d.sock").unlink()  # nobody was there to remove it
+
+    def test_a_command_goes_on_at_another_node_when_its_node_is_drained(self):
+        launches = self.start_two()
+        done = subprocess.run([FOREBAY, "drain", "--node", "1", "--address",
+                               "unix:%s/run1/d.sock" % self.folder], env=self.environment,
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_node_1_reads_elsewhere(launches, "exit code 0")
+
+    def test_a_command_that_no_other_node_may_serve_is_ended(self):
+        launches = self.start_two(secret=False)
+        self.kill_daemon("run1/d.sock")
+        self.assertEqual(launches[1].wait(60), 4, self.errors(1))
+        self.assertIn("which gets SIGTERM now", self.errors(1))
+        self.let_read(0)
+        self.assertEqual(launches[0].wait(120), 0, self.errors(0) + self.log(0))
+        self.assert_exact(0)
+        (self.folder / "run1" / "d.sock").unlink()
 
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ using std::chrono::steady_clock;
 using Group = ChildOptions::Group;
 
 constexpr std::string_view kReadyWord = "READY ";
-constexpr std::size_t kReadyLineBytesMax = 512;
+constexpr std::string_view kOthersWord = "OTHER-DAEMONS ";  // begins a second line, if there is one
+constexpr std::size_t kReadyBytesMax = 512;
 constexpr int kNotExecutable = 126;  // exit codes of shells
 constexpr int kNotFound = 127;
 // From SIGTERM to SIGKILL, for a command whose daemon has died: time to write a checkpoint.
@@ -180,8 +181,8 @@ Status NodeLaunch::StartDaemon() {
 // Returns without an error and without a running daemon if it is not wanted any more.
 Status NodeLaunch::AwaitReady(int fd) {
   const auto deadline = steady_clock::now() + std::chrono::seconds(arguments_.ready_timeout_s);
-  std::string line;
-  while (!line.ends_with('\n')) {
+  std::string said;
+  while (!said.ends_with('\n')) {
     Next(deadline, fd);
     if (!WantsDaemon()) {
       GiveUpDaemon();
@@ -195,21 +196,24 @@ Status NodeLaunch::AwaitReady(int fd) {
     }
     char letter = 0;
     ssize_t got = 0;
-    while (line.size() < kReadyLineBytesMax && (got = read(fd, &letter, 1)) == 1) line += letter;
+    while (said.size() < kReadyBytesMax && (got = read(fd, &letter, 1)) == 1) said += letter;
     // The daemon has the only other end, so its end means that the daemon has ended or will.
-    if (got == 0 && !line.ends_with('\n')) {
+    if (got == 0 && !said.ends_with('\n')) {
       GiveUpDaemon();
       return Error(ErrorCode::kUnavailable,
                    fmt::format("the daemon did not start ({}); {}{}", daemon_->HowItEnded(),
                                WhereItLogs(), TaskRemedy()));
     }
   }
-  if (!line.starts_with(kReadyWord)) {
+  if (!said.starts_with(kReadyWord)) {
     GiveUpDaemon();
     return Error(ErrorCode::kInternal, "the first words of the daemon are not READY");
   }
   // A daemon that is started again listens there, too, because the command knows this address.
-  context_.address = line.substr(kReadyWord.size(), line.size() - kReadyWord.size() - 1);
+  const std::size_t end = said.find('\n');
+  context_.address = said.substr(kReadyWord.size(), end - kReadyWord.size());
+  // The daemon writes all that it says at once.
+  have_readers_others_ = std::string_view(said).substr(end + 1).starts_with(kOthersWord);
   return {};
 }
 
@@ -264,12 +268,15 @@ Status NodeLaunch::StartCommand() {
 
 // Returns when the command has ended. Error: it had to be ended, because there is no daemon.
 Status NodeLaunch::AttendCommand() {
+  bool needs_daemon = true;
   while (command_->runs()) {
-    if (daemon_->runs() || end_signal_) {
-      // A command that was asked to end needs no daemon for its last checkpoint.
+    // A command that was asked to end needs no daemon for its last checkpoint.
+    if (daemon_->runs() || end_signal_ || !needs_daemon) {
       Next(kForever);
     } else if (!RestartDaemon() && command_->runs() && !end_signal_) {
-      return EndCommandWithoutDaemon();
+      if (!have_readers_others_) return EndCommandWithoutDaemon();
+      needs_daemon = false;
+      Say(CommandWithoutDaemon("goes on, and reads from other nodes of the job"));
     }
   }
   return {};
@@ -323,10 +330,7 @@ bool NodeLaunch::AwaitNextRun() {
 // The command would try for minutes to reach a daemon that does not come back, on time that is paid
 // for.
 Status NodeLaunch::EndCommandWithoutDaemon() {
-  const std::string how = daemon_->HowItEnded();
-  Say(fmt::format("the daemon of this node has ended ({}) while '{}' ran, which gets SIGTERM "
-                  "now{}; {}",
-                  how, arguments_.command.front(), WhyNoRestart(), WhereItLogs()));
+  Say(CommandWithoutDaemon("gets SIGTERM now"));
   was_signalled_ = true;
   command_->Signal(SIGTERM);
   const auto deadline = steady_clock::now() + kLastWords;
@@ -335,7 +339,13 @@ Status NodeLaunch::EndCommandWithoutDaemon() {
     Next(std::max(deadline, steady_clock::now() + milliseconds(100)));
   }
   return Error(ErrorCode::kUnavailable,
-               fmt::format("the daemon ended ({}) before the command", how));
+               fmt::format("the daemon ended ({}) before the command", daemon_->HowItEnded()));
+}
+
+std::string NodeLaunch::CommandWithoutDaemon(const std::string& what) const {
+  return fmt::format("the daemon of this node has ended ({}) while '{}' ran, which {}{}; {}",
+                     daemon_->HowItEnded(), arguments_.command.front(), what, WhyNoRestart(),
+                     WhereItLogs());
 }
 
 // A command that has failed ends its node at once: the job's launcher has to learn of it, and may

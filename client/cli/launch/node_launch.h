@@ -36,8 +36,8 @@ class NodeLaunch {
 
   // Blocks until command and daemon have ended. Sets context.exit_code to the command's exit code,
   // to 128 + N if signal N ended it, to 126 or 127 if it cannot be started; if it was run several
-  // times, the last run counts. Errors: the daemon cannot be started, or ended before the command
-  // and is not started again.
+  // times, the last run counts. Errors: the daemon cannot be started, or ended before the command,
+  // is not started again, and no other node serves the command's readers.
   Status Run();
 
  private:
@@ -59,6 +59,7 @@ class NodeLaunch {
   std::optional<RestartBudget::Restart> NextRun();
   bool AwaitNextRun();
   Status EndCommandWithoutDaemon();
+  std::string CommandWithoutDaemon(const std::string& what) const;
 
   void SetCode(int code);
   void Say(const std::string& text);
@@ -79,6 +80,8 @@ class NodeLaunch {
   std::optional<RestartBudget::Restart> next_run_;
   // A daemon that was started again was not ready in time, and was ended. There is no further one.
   bool is_daemon_given_up_ = false;
+  // Other nodes serve the readers of the command when the daemon is gone.
+  bool have_readers_others_ = false;
   // The first signal that asks for the end. From then on nothing is started again.
   std::optional<int> end_signal_;
 };
