@@ -265,7 +265,9 @@ int Run(const DaemonArguments& arguments) {
   sigemptyset(&signals);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
+  // Batch systems warn all processes of a job by SIGUSR1 and SIGUSR2. They mean the program that
+  // reads, which may still need its samples, and by default these signals end a process.
+  for (const int number : {SIGPIPE, SIGUSR1, SIGUSR2}) std::signal(number, SIG_IGN);
   // Files and sockets of the daemon are for this user only (promise P7).
   umask(0077);
   // Abseil checks the order of gRPC's locks at each one that is taken, unless it was compiled with

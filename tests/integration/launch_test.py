@@ -67,6 +67,19 @@ class LaunchTest(LaunchRig):
                 launch.send_signal(number)
                 self.assertEqual(launch.wait(60), 30)
 
+    def test_a_batch_systems_warning_to_all_processes_does_not_end_the_daemon(self):
+        launch = self.start_waiting()
+        [daemon] = self.daemon_pids()
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            os.kill(daemon, number)
+        done = subprocess.run([FOREBAY, "status", "--json"], env=self.environment,
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.daemon_pids(), [daemon])
+        launch.terminate()
+        self.assertEqual(launch.wait(60), 9)
+        self.assertNotIn("the daemon ended", self.errors())
+
     def test_a_command_that_a_passed_signal_ends_gives_128_more(self):
         mark = self.folder / "mark"
         launch = self.start(["sh", "-c", "echo > %s; exec sleep 1000" % mark])
