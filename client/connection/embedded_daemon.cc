@@ -28,6 +28,7 @@
 
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/scheduler_job.h"
 
 namespace forebay::internal {
 namespace {
@@ -219,11 +220,10 @@ Status CheckJobId(const std::string& job_id) {
 }  // namespace
 
 std::string CurrentJob() {
-  for (const char* name : {"FOREBAY_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "PJM_JOBID"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && *value != '\0') return value;
-  }
-  return "local";
+  const char* const chosen = std::getenv("FOREBAY_JOB_ID");
+  if (chosen != nullptr && *chosen != '\0') return chosen;
+  const std::vector<SchedulerJob> jobs = SchedulerJobs(std::getenv);
+  return jobs.empty() ? "local" : jobs.front().id;
 }
 
 // Beside the running program first: an installation or a build tree then uses its own daemon, of

@@ -28,6 +28,20 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+TEST(CurrentJobTest, IsTheSchedulersUnlessTheUserChoosesOne) {
+  for (const char* name : {"FOREBAY_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "PJM_JOBID", "JOB_ID",
+                           "SGE_TASK_ID"}) {
+    ::unsetenv(name);
+  }
+  EXPECT_EQ(CurrentJob(), "local");
+  ::setenv("JOB_ID", "77", 1);
+  ::setenv("SGE_TASK_ID", "3", 1);
+  EXPECT_EQ(CurrentJob(), "77.3");
+  ::setenv("FOREBAY_JOB_ID", "night-run", 1);
+  EXPECT_EQ(CurrentJob(), "night-run");
+  for (const char* name : {"FOREBAY_JOB_ID", "JOB_ID", "SGE_TASK_ID"}) ::unsetenv(name);
+}
+
 class EmbeddedDaemonTest : public ::testing::Test {
  protected:
   EmbeddedDaemonTest() {

@@ -15,6 +15,7 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
+#include "proto/contract/scheduler_job.h"
 
 namespace forebay::rendezvous {
 namespace {
@@ -196,6 +197,15 @@ Status ReadPbs(const Environment& environment, Findings& findings) {
   return AddVariable(findings.ranks, environment, "PBS_NODENUM", kRankBounds);
 }
 
+// Grid Engine says to a task which job it belongs to, and nothing about its node. NHOSTS is the
+// number of hosts in the job script, and 1 in a task on another host, so it is not read.
+void ReadGridEngine(const Environment& environment, Findings& findings) {
+  if (Find(environment, "SGE_TASK_ID") == nullptr || !findings.remedy.empty()) return;
+  findings.remedy = "Grid Engine tells a task nothing about its node: number the hosts of "
+                    "$PE_HOSTFILE in the job script, and give --node-rank and --node-count, or "
+                    "start the daemons with mpirun";
+}
+
 std::string Shown(const LaunchFact& fact) { return fmt::format("{}={}", fact.source, fact.value); }
 
 // Returns the fact on which all agree, or none if there are no facts. Each is compared with the
@@ -233,21 +243,20 @@ Result<JobName> FindJob(const LaunchSources& sources) {
   if (const std::string* job = Find(sources.environment, "FOREBAY_JOB_ID")) {
     return Checked({*job, "FOREBAY_JOB_ID"});
   }
-  JobName found{"local", "the default"};
-  bool is_found = false;
-  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "PJM_JOBID"}) {
-    const std::string* job = Find(sources.environment, name);
-    if (job == nullptr) continue;
+  const std::vector<SchedulerJob> jobs = SchedulerJobs([&sources](const char* name) {
+    const std::string* value = Find(sources.environment, name);
+    return value == nullptr ? nullptr : value->c_str();
+  });
+  if (jobs.empty()) return JobName{"local", "the default"};
+  const SchedulerJob& first = jobs.front();
+  for (const SchedulerJob& job : jobs) {
+    if (job.id == first.id) continue;
     // A process that two schedulers claim: nothing says which of them will end it.
-    if (is_found && found.name != *job) {
-      return Error(ErrorCode::kFailedPrecondition,
-                   fmt::format("{}={} and {}={} disagree about the job; give --job",
-                               found.source, Quoted(found.name), name, Quoted(*job)));
-    }
-    if (!is_found) found = {*job, name};
-    is_found = true;
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("{}={} and {}={} disagree about the job; give --job", first.variable,
+                             Quoted(first.id), job.variable, Quoted(job.id)));
   }
-  return Checked(std::move(found));
+  return Checked({first.id, std::string(first.variable)});
 }
 
 Result<Launch> FindLaunch(const LaunchSources& sources) {
@@ -258,6 +267,7 @@ Result<Launch> FindLaunch(const LaunchSources& sources) {
   FOREBAY_TRY(ReadTasks(sources, findings));
   FOREBAY_TRY(ReadSlurm(sources.environment, findings));
   FOREBAY_TRY(ReadPbs(sources.environment, findings));
+  ReadGridEngine(sources.environment, findings);
   FOREBAY_TRY(ReadAllocation(sources, findings));
 
   Launch launch{.job = std::move(job),

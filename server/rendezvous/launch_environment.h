@@ -7,6 +7,7 @@
 //   the command line    --node-rank, --node-count
 //   srun                SLURM_NODEID, SLURM_STEP_NUM_NODES (srun(1); Slurm's src/common/env.c)
 //   PBS, Torque         PBS_NODENUM: the rank alone (OpenPBS's mom sets it for each host)
+//   Grid Engine         nothing
 // Sources that count tasks, which are used only if there is one task on this node:
 //   Open MPI            OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, and
 //                       OMPI_COMM_WORLD_LOCAL_SIZE, the tasks on this node (docs.open-mpi.org,
@@ -81,8 +82,8 @@ struct NodePlace {
 };
 
 // The job's id, of `environment` and `job` alone. It is a name that a user may choose: --job comes
-// before FOREBAY_JOB_ID, and that before SLURM_JOB_ID, PBS_JOBID and PJM_JOBID, of which two with
-// different values are an error (kFailedPrecondition). kInvalidArgument: errors of CheckJobId.
+// before FOREBAY_JOB_ID, and that before the scheduler's id (SchedulerJobs), of which two that
+// differ are an error (kFailedPrecondition). kInvalidArgument: errors of CheckJobId.
 Result<JobName> FindJob(const LaunchSources& sources);
 
 // Errors: kInvalidArgument: a value is not a number within its bounds (the message names the

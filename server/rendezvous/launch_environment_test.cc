@@ -26,6 +26,14 @@ const Environment kPbs = {{"PBS_JOBID", "1234[5].pbs"}, {"PBS_NODENUM", "2"}};
 const Environment kPjm = {{"PJM_JOBID", "99"}, {"PJM_NODE", "12"},  {"PJM_MPI_PROC", "12"},
                           {"PJM_PROC_BY_NODE", "1"}, {"PMIX_RANK", "7"}};
 
+// qrsh -inherit HOST, on another host than that of the job script.
+const Environment kGridEngine = {{"JOB_ID", "77"},
+                                 {"SGE_TASK_ID", "undefined"},
+                                 {"PE", "nodes"},
+                                 {"NHOSTS", "1"},
+                                 {"NSLOTS", "1"},
+                                 {"JOB_NAME", "petask"}};
+
 Environment With(Environment environment, const Environment& more) {
   for (const auto& [name, value] : more) environment[name] = value;
   return environment;
@@ -186,6 +194,17 @@ TEST(LaunchEnvironmentTest, ValuesThatAreNoNumbersAreNamed) {
   ExpectPlace({.environment = With(kSrun, {{"PBS_NODENUM", ""}})}, 1, 4);
 }
 
+TEST(LaunchEnvironmentTest, GridEngineTellsTheJobAlone) {
+  ExpectNoPlace({.environment = kGridEngine},
+                AllOf(HasSubstr("Grid Engine"), HasSubstr("$PE_HOSTFILE")));
+  const LaunchSources given = {.environment = kGridEngine, .node_rank = "1", .node_count = "4"};
+  ExpectPlace(given, 1, 4);
+  EXPECT_EQ(FindLaunch(given)->job.name, "77");
+  EXPECT_EQ(FindLaunch(given)->job.source, "JOB_ID");
+  // mpirun in a job of Grid Engine.
+  ExpectPlace({.environment = With(kMpirun, kGridEngine)}, 1, 3);
+}
+
 TEST(LaunchEnvironmentTest, AJobsNameMayBeChosen) {
   const Environment chosen = With(kSrun, {{"FOREBAY_JOB_ID", "night-run"}});
   EXPECT_EQ(FindLaunch({.environment = chosen})->job.name, "night-run");
@@ -196,6 +215,9 @@ TEST(LaunchEnvironmentTest, AJobsNameMayBeChosen) {
                 ErrorCode::kFailedPrecondition,
                 AllOf(HasSubstr("SLURM_JOB_ID='4711'"), HasSubstr("PBS_JOBID='12'")));
   EXPECT_TRUE(FindLaunch({.environment = With(kSrun, {{"PBS_JOBID", "4711"}})}).has_value());
+  ExpectRefused({.environment = With(kGridEngine, {{"SLURM_JOB_ID", "12"}})},
+                ErrorCode::kFailedPrecondition,
+                AllOf(HasSubstr("SLURM_JOB_ID='12'"), HasSubstr("JOB_ID='77'")));
   for (const std::string& wrong :
        {std::string("a/b"), std::string(".."), std::string("a b"), std::string(65, 'x')}) {
     ExpectRefused({.environment = {}, .job = wrong}, ErrorCode::kInvalidArgument,

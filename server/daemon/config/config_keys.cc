@@ -172,7 +172,8 @@ std::vector<ConfigKey> DaemonKeys() {
        Text(&Config::state_dir)},
       {"daemon.job_id", "",
        "The job this daemon serves; clients of another job are refused. Empty: $FOREBAY_JOB_ID, "
-       "then the scheduler's ($SLURM_JOB_ID, $PBS_JOBID, $PJM_JOBID), then 'local'.",
+       "then the scheduler's ($SLURM_JOB_ID, $PBS_JOBID, $PJM_JOBID, Grid Engine's $JOB_ID), then "
+       "'local'.",
        Text(&Config::job_id)},
       {"daemon.log_level", "info", "trace, debug, info, warn, error or off.",
        [](Config& config, const std::string& text) {
