@@ -20,6 +20,8 @@
 namespace forebay::peer::borrow_messages_test {
 
 using stage::CapRates;
+using stage::ShareAnswer;
+using stage::ShareAsk;
 
 constexpr std::size_t kNodes = 3;
 
@@ -31,12 +33,17 @@ grpc::ByteBuffer BufferOf(const google::protobuf::MessageLite& message) {
 TEST(BorrowMessagesTest, ARequestAndAnAnswerAreReadAsTheyWereWritten) {
   const CapRates rates = {12.5e6, 0.006};
   const auto asked = ParseBorrowAsked(
-      WriteRequest(BorrowAsked{.identity = 5, .from = NodeRank(2), .wanted = rates}), kNodes);
+      WriteRequest(BorrowAsked{.identity = 5, .from = NodeRank(2), .ask = {.wanted = rates}}),
+      kNodes);
   ASSERT_TRUE(asked.has_value()) << asked.error().ToString();
   EXPECT_EQ(asked->identity, 5U);
   EXPECT_EQ(asked->from, NodeRank(2));
-  EXPECT_EQ(asked->wanted, rates);
-  EXPECT_EQ(ParseBorrowReply(WriteBorrowReply(rates)), rates);
+  EXPECT_EQ(asked->ask, (ShareAsk{.wanted = rates}));
+  const ShareAsk for_lease{.lease = NodeRank(1)};
+  EXPECT_EQ(ParseBorrowAsked(WriteRequest(BorrowAsked{.ask = for_lease}), kNodes)->ask, for_lease);
+  for (const ShareAnswer& answer : {ShareAnswer{.lent = rates}, ShareAnswer{.is_leased = true}}) {
+    EXPECT_EQ(ParseBorrowReply(WriteBorrowReply(answer)), answer);
+  }
 }
 
 TEST(BorrowMessagesTest, WhatCannotBeIsRefused) {
@@ -52,15 +59,19 @@ TEST(BorrowMessagesTest, WhatCannotBeIsRefused) {
   }
   v1::BorrowRequest of_nobody;
   of_nobody.set_from(kNodes);
-  EXPECT_EQ(ParseBorrowAsked(BufferOf(of_nobody), kNodes).error().code(),
-            ErrorCode::kInvalidArgument);
+  v1::BorrowRequest for_nobody;
+  for_nobody.set_lease(kNodes);
+  for (const v1::BorrowRequest& request : {of_nobody, for_nobody}) {
+    EXPECT_EQ(ParseBorrowAsked(BufferOf(request), kNodes).error().code(),
+              ErrorCode::kInvalidArgument);
+  }
 }
 
 class BorrowOverGrpcTest : public testing::Test {
  protected:
-  // The node that answers (rank 1 of 2), with caps or not, and the one that asks (rank 0).
-  void Start(bool has_caps) {
-    throttle_.Begin({.caps = {8e6, 0}, .node_count = 2, .self = PeerRig::kNode});
+  // The node that answers (rank 1), with caps or not, and the one that asks (rank 0).
+  void Start(bool has_caps, std::uint32_t node_count = 2) {
+    throttle_.Begin({.caps = {8e6, 0}, .node_count = node_count, .self = PeerRig::kNode});
     // It has needed nothing for two seconds, so it lends.
     for (int i = 0; i < 2; ++i) {
       manual_.AdvanceNs(1'000'000'000);
@@ -74,11 +85,16 @@ class BorrowOverGrpcTest : public testing::Test {
     FOREBAY_EXPECT_OK(rig_->Serve());
     FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
   }
-  Result<CapRates> Borrow(const CapRates& wanted, NodeRank lender = PeerRig::kNode) {
-    const auto outcome = std::make_shared<std::promise<Result<CapRates>>>();
-    rig_->peers().Borrow(lender, wanted, rig_->rig().clock().NowNs() + 20'000'000'000,
-                         [outcome](const Result<CapRates>& lent) { outcome->set_value(lent); });
+  Result<ShareAnswer> Ask(const ShareAsk& ask, NodeRank node = PeerRig::kNode) {
+    const auto outcome = std::make_shared<std::promise<Result<ShareAnswer>>>();
+    rig_->peers().Borrow(
+        node, ask, rig_->rig().clock().NowNs() + 20'000'000'000,
+        [outcome](const Result<ShareAnswer>& answer) { outcome->set_value(answer); });
     return outcome->get_future().get();
+  }
+  Result<CapRates> Borrow(const CapRates& wanted, NodeRank lender = PeerRig::kNode) {
+    FOREBAY_ASSIGN(const ShareAnswer answer, Ask({.wanted = wanted}, lender));
+    return answer.lent;
   }
 
   io::ManualClock manual_;
@@ -91,6 +107,12 @@ TEST_F(BorrowOverGrpcTest, ANodeLendsWhatItDoesNotNeedAndDoesWithoutIt) {
   Start(/*has_caps=*/true);
   EXPECT_EQ(Borrow({1e6, 7}), (CapRates{1e6, 0}));
   EXPECT_EQ(throttle_.figures(stage::Cap::kBytes).rate, 3e6);
+}
+
+TEST_F(BorrowOverGrpcTest, AWitnessGrantsTheLeaseOfTheShareThatItWitnesses) {
+  Start(/*has_caps=*/true, /*node_count=*/3);
+  EXPECT_EQ(Ask({.lease = NodeRank(0)}), (ShareAnswer{.is_leased = true}));
+  EXPECT_EQ(Ask({.lease = PeerRig::kNode}), ShareAnswer{}) << "its own share";
 }
 
 TEST_F(BorrowOverGrpcTest, ANodeWithoutCapsOrThatIsGoneLendsNothing) {

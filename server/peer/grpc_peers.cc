@@ -352,18 +352,18 @@ void GrpcPeers::Probe(NodeRank to, std::optional<NodeRank> target, const probe::
       }));
 }
 
-void GrpcPeers::Borrow(NodeRank lender, const stage::CapRates& wanted, std::int64_t deadline_ns,
-                       stage::ShareSource::Lent lent) {
-  const Result<PeerLink*> link = LinkTo(lender);
-  if (!link.has_value()) return lent(link.error());
-  const BorrowAsked asked{.identity = identity_, .from = self_, .wanted = wanted};
+void GrpcPeers::Borrow(NodeRank node, const stage::ShareAsk& ask, std::int64_t deadline_ns,
+                       stage::ShareSource::Answered answered) {
+  const Result<PeerLink*> link = LinkTo(node);
+  if (!link.has_value()) return answered(link.error());
+  const BorrowAsked asked{.identity = identity_, .from = self_, .ask = ask};
   (*link)->StartAtOnce(std::make_shared<UnaryCall>(
       **link, clock_,
       UnaryRequest{
           .method = "Borrow", .message = WriteRequest(asked), .deadline_ns = deadline_ns},
-      [link = *link, lent = std::move(lent)](const Result<grpc::ByteBuffer>& reply) {
-        if (!reply.has_value()) return lent(reply.error());
-        lent(FromNode(*link, ParseBorrowReply(*reply)));
+      [link = *link, answered = std::move(answered)](const Result<grpc::ByteBuffer>& reply) {
+        if (!reply.has_value()) return answered(reply.error());
+        answered(FromNode(*link, ParseBorrowReply(*reply)));
       }));
 }
 

@@ -100,8 +100,8 @@ class GrpcPeers final : public stage::ExtentSource,
   void Probe(NodeRank to, std::optional<NodeRank> target, const probe::Gossip& gossip,
              std::int64_t deadline_ns, probe::ProbeTransport::Done done) override;
   void GiveUp(NodeRank node) override;
-  void Borrow(NodeRank lender, const stage::CapRates& wanted, std::int64_t deadline_ns,
-              stage::ShareSource::Lent lent) override;
+  void Borrow(NodeRank node, const stage::ShareAsk& ask, std::int64_t deadline_ns,
+              stage::ShareSource::Answered answered) override;
 
   // What this node has received from that one, a node of the table.
   LinkFigures figures(NodeRank node) const;

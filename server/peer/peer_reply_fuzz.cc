@@ -136,10 +136,10 @@ void ReceiveProbeReply(const std::vector<std::string>& messages) {
 
 void ReceiveBorrowReply(const std::vector<std::string>& messages) {
   for (const std::string& message : messages) {
-    const auto lent = ParseBorrowReply(InSlices(message));
-    if (!lent.has_value()) continue;
-    for (const double rate : *lent) FOREBAY_CHECK(std::isfinite(rate) && rate >= 0);
-    FOREBAY_CHECK(ParseBorrowReply(WriteBorrowReply(*lent)) == *lent);
+    const auto answer = ParseBorrowReply(InSlices(message));
+    if (!answer.has_value()) continue;
+    for (const double rate : answer->lent) FOREBAY_CHECK(std::isfinite(rate) && rate >= 0);
+    FOREBAY_CHECK(ParseBorrowReply(WriteBorrowReply(*answer)) == *answer);
   }
 }
 

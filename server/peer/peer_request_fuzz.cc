@@ -23,10 +23,11 @@ void CheckBorrowAsked(const grpc::ByteBuffer& message, std::size_t node_count) {
   const auto asked = peer::ParseBorrowAsked(message, node_count);
   if (!asked.has_value()) return;
   FOREBAY_CHECK(asked->from.value() < node_count);
-  for (const double rate : asked->wanted) FOREBAY_CHECK(std::isfinite(rate) && rate >= 0);
+  if (asked->ask.lease) FOREBAY_CHECK(asked->ask.lease->value() < node_count);
+  for (const double rate : asked->ask.wanted) FOREBAY_CHECK(std::isfinite(rate) && rate >= 0);
   const auto again = peer::ParseBorrowAsked(peer::WriteRequest(*asked), node_count);
   FOREBAY_CHECK(again.has_value() && again->identity == asked->identity);
-  FOREBAY_CHECK(again->from == asked->from && again->wanted == asked->wanted);
+  FOREBAY_CHECK(again->from == asked->from && again->ask == asked->ask);
 }
 
 void CheckLeaveRequest(const grpc::ByteBuffer& message, std::size_t node_count) {

@@ -396,33 +396,39 @@ grpc::ByteBuffer WriteRequest(const BorrowAsked& asked) {
   v1::BorrowRequest message;
   message.set_identity(asked.identity);
   message.set_from(asked.from.value());
-  SetRates(asked.wanted, message);
+  SetRates(asked.ask.wanted, message);
+  if (asked.ask.lease) message.set_lease(asked.ask.lease->value());
   return ToBuffer(message);
 }
 
 Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
   v1::BorrowRequest message;
   FOREBAY_TRY(Parse(bytes, message));
-  if (message.from() >= node_count) {
+  if (message.from() >= node_count || message.lease() >= node_count) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("node {} wants to borrow, in a job of {} nodes", message.from(),
-                             node_count));
+                 fmt::format("node {} wants to borrow, or the share of node {}, in a job of {} "
+                             "nodes",
+                             message.from(), message.lease(), node_count));
   }
   BorrowAsked asked{.identity = message.identity(), .from = NodeRank(message.from())};
-  FOREBAY_ASSIGN(asked.wanted, RatesOf(message));
+  FOREBAY_ASSIGN(asked.ask.wanted, RatesOf(message));
+  if (message.has_lease()) asked.ask.lease = NodeRank(message.lease());
   return asked;
 }
 
-grpc::ByteBuffer WriteBorrowReply(const stage::CapRates& lent) {
+grpc::ByteBuffer WriteBorrowReply(const stage::ShareAnswer& answer) {
   v1::BorrowReply message;
-  SetRates(lent, message);
+  SetRates(answer.lent, message);
+  message.set_is_leased(answer.is_leased);
   return ToBuffer(message);
 }
 
-Result<stage::CapRates> ParseBorrowReply(const grpc::ByteBuffer& bytes) {
+Result<stage::ShareAnswer> ParseBorrowReply(const grpc::ByteBuffer& bytes) {
   v1::BorrowReply message;
   FOREBAY_TRY(Parse(bytes, message));
-  return RatesOf(message);
+  stage::ShareAnswer answer{.is_leased = message.is_leased()};
+  FOREBAY_ASSIGN(answer.lent, RatesOf(message));
+  return answer;
 }
 
 grpc::ByteBuffer WriteRequest(const LeaveAsked& asked) {

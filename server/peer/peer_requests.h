@@ -77,7 +77,7 @@ struct ProbeAsked {
 struct BorrowAsked {
   std::uint64_t identity = 0;   // as in ProbeAsked
   NodeRank from = NodeRank(0);  // the node that asks
-  stage::CapRates wanted = {};
+  stage::ShareAsk ask = {};
 };
 
 struct LeaveAsked {
@@ -105,7 +105,7 @@ Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& message);
 Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& message);
 // All ranks are below `node_count`.
 Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& message, std::size_t node_count);
-// Likewise; the rates are numbers, and not negative.
+// Likewise, that of a lease, too; the rates are numbers, and not negative.
 Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& message, std::size_t node_count);
 // The rank is below `node_count`, and the time at most limits::kLeaveMsMax.
 Result<LeaveAsked> ParseLeaveAsked(const grpc::ByteBuffer& message, std::size_t node_count);
@@ -116,8 +116,8 @@ Result<probe::ProbeTransport::Answer> ParseProbeReply(const grpc::ByteBuffer& me
                                                       std::size_t node_count);
 
 // The answer to BorrowAsked. kInvalidArgument: the message is no answer.
-grpc::ByteBuffer WriteBorrowReply(const stage::CapRates& lent);
-Result<stage::CapRates> ParseBorrowReply(const grpc::ByteBuffer& message);
+grpc::ByteBuffer WriteBorrowReply(const stage::ShareAnswer& answer);
+Result<stage::ShareAnswer> ParseBorrowReply(const grpc::ByteBuffer& message);
 
 // The answer to LeaveAsked: whether the node has taken over what it has room for.
 grpc::ByteBuffer WriteLeaveReply(bool has_taken_over);

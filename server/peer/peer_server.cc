@@ -557,7 +557,7 @@ Status PeerServer::Service::AnswerBorrow(const grpc::ByteBuffer& request,
   FOREBAY_ASSIGN(const BorrowAsked asked,
                  ParseBorrowAsked(request, now->parts.prober->node_count()));
   FOREBAY_TRY(CheckLaunch(*now, asked.identity));
-  answer->Answer(WriteBorrowReply(now->parts.throttle->Lend(asked.from, asked.wanted)));
+  answer->Answer(WriteBorrowReply(now->parts.throttle->Answer(asked.from, asked.ask)));
   return {};
 }
 

@@ -1,12 +1,11 @@
-// A token bucket whose rate changes when loans begin and end. Every call first goes through the
-// ends of loans since the last call, in their order, so the rate that counted at each time is used.
+// A token bucket whose rate changes when loans and leases begin and end. Every call first goes
+// through the ends since the last call, in their order, so the rate that counted at each time is
+// used.
 #include "server/stage/gfs/cap_share.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
-
-#include "proto/contract/check.h"
 
 namespace forebay::stage {
 namespace {
@@ -35,13 +34,13 @@ bool Covers(const CapRates& larger, const CapRates& smaller) {
 
 CapShare::CapShare(const CapShareOptions& options, std::int64_t now_ns)
     : options_(options),
+      leases_(options.node_count, options.self, options.has_returned, now_ns),
       saved_at_ns_(now_ns),
       ticked_ns_(now_ns),
       whole_from_ns_(options.has_returned ? now_ns + kLoanNs : now_ns) {
-  FOREBAY_CHECK(options_.node_count > 0 && options_.self.value() < options_.node_count);
   for (const Cap cap : kCaps) {
     At(cap).job = options_.caps[Index(cap)];
-    At(cap).own = At(cap).job / options_.node_count;
+    At(cap).equal = At(cap).job / options_.node_count;
   }
 }
 
@@ -70,13 +69,19 @@ void CapShare::Recount() {
   }
 }
 
+double CapShare::Own(const State& state, std::int64_t at_ns) const {
+  const double leased = state.equal * (1 - kFixedPart);
+  return state.equal * kFixedPart + (at_ns < leases_.own_end_ns() ? leased : 0) +
+         (at_ns < leases_.ward_end_ns() ? leased : 0);
+}
+
 double CapShare::Rate(Cap cap) const {
-  const State& state = At(cap);
-  const double own = saved_at_ns_ < whole_from_ns_ ? state.own * kKeptPart : state.own;
+  double own = Own(At(cap), saved_at_ns_);
+  if (saved_at_ns_ < whole_from_ns_) own *= kKeptPart;
   return own - lent_rates_[Index(cap)] + borrowed_rates_[Index(cap)];
 }
 
-// No loan begins or ends between the last call and `now_ns`.
+// No loan or lease begins or ends between the last call and `now_ns`.
 void CapShare::SaveUntil(std::int64_t now_ns) {
   const double seconds =
       static_cast<double>(std::max<std::int64_t>(0, now_ns - saved_at_ns_)) / kNsPerSecond;
@@ -93,13 +98,13 @@ void CapShare::Advance(std::int64_t now_ns) {
     std::int64_t end_ns = now_ns;
     for (const Loan& loan : lent_) end_ns = std::min(end_ns, loan.end_ns);
     for (const Loan& loan : borrowed_) end_ns = std::min(end_ns, loan.end_ns);
-    if (saved_at_ns_ < whole_from_ns_) end_ns = std::min(end_ns, whole_from_ns_);
+    for (const std::int64_t end : {whole_from_ns_, leases_.own_end_ns(), leases_.ward_end_ns()}) {
+      if (saved_at_ns_ < end) end_ns = std::min(end_ns, end);
+    }
     SaveUntil(end_ns);
     const auto has_ended = [&](const Loan& loan) { return loan.end_ns <= end_ns; };
-    if (std::erase_if(lent_, has_ended) + std::erase_if(borrowed_, has_ended) > 0) {
-      Recount();
-      SaveUntil(end_ns);  // what is saved must not exceed what the new rate allows
-    }
+    if (std::erase_if(lent_, has_ended) + std::erase_if(borrowed_, has_ended) > 0) Recount();
+    SaveUntil(end_ns);  // what is saved must not exceed what the new rate allows
     if (end_ns >= now_ns) return;
   }
 }
@@ -125,9 +130,9 @@ void CapShare::Take(Cap cap, double amount, std::int64_t now_ns) {
   At(cap).saved -= amount;
 }
 
-double CapShare::Kept(const State& state) const {
-  if (state.ticks_with_enough < kTicksUntilLending) return state.own;
-  return std::clamp(state.recent * kHeadroom, state.own * kKeptPart, state.own);
+double CapShare::Kept(const State& state, double own) const {
+  if (state.ticks_with_enough < kTicksUntilLending) return own;
+  return std::clamp(state.recent * kHeadroom, own * kKeptPart, own);
 }
 
 double CapShare::Wanted(const State& state) const {
@@ -140,7 +145,8 @@ double CapShare::Lendable(Cap cap, NodeRank borrower) const {
   if (!IsCapped(cap) || saved_at_ns_ < whole_from_ns_ || borrowed_rates_[Index(cap)] > 0) {
     return 0;
   }
-  const double spare = state.own - Kept(state);
+  const double lasting = Own(state, saved_at_ns_ + kLoanNs);
+  const double spare = lasting - Kept(state, lasting);
   const double of_others = lent_rates_[Index(cap)] - LentTo(borrower, cap);
   // Nodes that ask get equal parts. Loans that have not ended are not taken back.
   const double part = spare / static_cast<double>(std::max<std::size_t>(1, askers_.size()));
@@ -155,7 +161,7 @@ CapRates CapShare::Lend(NodeRank borrower, const CapRates& wanted, std::int64_t 
   Loan loan{.node = borrower, .rates = {}, .end_ns = now_ns + kLoanNs};
   for (const Cap cap : kCaps) {
     const double rate = std::min(wanted[Index(cap)], Lendable(cap, borrower));
-    if (rate > At(cap).own * kSmallestPart) loan.rates[Index(cap)] = rate;
+    if (rate > At(cap).equal * kSmallestPart) loan.rates[Index(cap)] = rate;
   }
   if (loan.rates == CapRates{}) return {};
   const auto is_to_borrower = [&](const Loan& old) { return old.node == borrower; };
@@ -179,8 +185,10 @@ void CapShare::Borrowed(NodeRank lender, const CapRates& granted, std::int64_t a
   Loan loan{.node = lender, .rates = {}, .end_ns = asked_ns + kLoanNs};
   for (const Cap cap : kCaps) {
     if (!IsCapped(cap)) continue;
-    // No node has more than its share, which is as large as the one of this node.
-    loan.rates[Index(cap)] = std::min(granted[Index(cap)], At(cap).own * (1 - kKeptPart));
+    // No node has more than its share, which is as large as the one of this node, and what passes
+    // on to it of another one.
+    loan.rates[Index(cap)] =
+        std::min(granted[Index(cap)], At(cap).equal * (2 - kFixedPart) * (1 - kKeptPart));
   }
   if (loan.rates == CapRates{} || loan.end_ns <= now_ns) return;
   std::erase_if(borrowed_, [&](const Loan& old) { return old.node == lender; });
@@ -236,27 +244,50 @@ std::vector<CapShare::Ask> CapShare::Tick(std::int64_t now_ns,
     for (const Loan& loan : borrowed_) {
       if (loan.end_ns - now_ns >= kRenewNs) lasting += loan.rates[index];
     }
-    const double here = state.own - lent_rates_[index];
-    const auto worth = [&](double rate) { return rate > state.own * kSmallestPart ? rate : 0; };
+    const double here = Own(state, now_ns) - lent_rates_[index];
+    const auto worth = [&](double rate) { return rate > state.equal * kSmallestPart ? rate : 0; };
     of_renewals[index] = worth(Wanted(state) - here - lasting);
     of_others[index] = worth(Wanted(state) - here - borrowed_rates_[index]);
     renews = renews || of_renewals[index] > 0;
     asks_new_ones = asks_new_ones || of_others[index] > 0;
   }
   std::vector<Ask> asks;
+  if (options_.caps == CapRates{}) return asks;
+  for (const ShareLeases::Ask& ask : leases_.Tick(now_ns, lives)) {
+    asks.push_back({.node = ask.witness, .ask = {.lease = ask.share}});
+  }
   if (!renews && !asks_new_ones) return asks;
   for (const NodeRank lender : LendersToAsk(asks_new_ones, now_ns, lives)) {
-    asks.push_back({.lender = lender,
-                    .wanted = HasBorrowedFrom(lender) ? of_renewals : of_others});
+    asks.push_back({.node = lender,
+                    .ask = {.wanted = HasBorrowedFrom(lender) ? of_renewals : of_others}});
   }
   return asks;
+}
+
+ShareAnswer CapShare::Answer(NodeRank from, const ShareAsk& ask, std::int64_t now_ns) {
+  ShareAnswer answer;
+  if (ask.lease) answer.is_leased = leases_.Grant(from, *ask.lease, now_ns);
+  if (ask.wanted != CapRates{}) answer.lent = Lend(from, ask.wanted, now_ns);
+  return answer;
+}
+
+void CapShare::Answered(NodeRank node, const ShareAsk& ask, const ShareAnswer& answer,
+                        std::int64_t asked_ns, std::int64_t now_ns) {
+  Borrowed(node, answer.lent, asked_ns, now_ns);
+  if (ask.lease && answer.is_leased) leases_.Granted(node, *ask.lease, asked_ns);
+}
+
+CapShare::Held CapShare::held(std::int64_t now_ns) const {
+  return {.own = now_ns < leases_.own_end_ns(),
+          .ward = now_ns < leases_.ward_end_ns(),
+          .ward_rank = leases_.ward()};
 }
 
 CapShare::Figures CapShare::figures(Cap cap, std::int64_t now_ns) {
   Advance(now_ns);
   const State& state = At(cap);
   return {.job_rate = state.job,
-          .node_rate = state.own,
+          .node_rate = state.equal,
           .rate = IsCapped(cap) ? Rate(cap) : 0,
           .lent = lent_rates_[Index(cap)],
           .borrowed = borrowed_rates_[Index(cap)],

@@ -1,22 +1,25 @@
 // CapShare: this node's share of the caps that the job has on its use of the GFS (bytes/s and
-// opens/s). Every node begins with an equal share, and nodes lend each other what they do not use.
-// So the rates of all nodes together never exceed a cap, whatever messages or nodes are lost, and
-// no node is a master. This class has no clock, no thread and no network: times are arguments.
+// opens/s). All nodes have equal shares, and lend each other what they do not use. The share of a
+// lost node passes on to one other node (ShareLeases), all but kFixedPart of it. So the rates of
+// all nodes together never exceed a cap, whatever messages or nodes are lost, and no node is a
+// master. This class has no clock, no thread and no network: times are arguments.
 //
 // A loan ends by time alone. The lender does without it from the moment at which it grants it, for
 // kLoanNs. The borrower counts kLoanNs from the moment at which it asked, which is earlier, so it
-// stops first. A node that is lost takes its share with it: nobody uses that until it comes back,
-// because a node that only is cut off still uses it.
+// stops first. A node lends of its share, or of that of a lost node, only what it has for longer
+// than that.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "proto/contract/ids.h"
+#include "server/stage/gfs/share_leases.h"
 
 namespace forebay::stage {
 
@@ -25,6 +28,18 @@ enum class Cap : std::uint8_t { kBytes, kOpens };
 inline constexpr std::array<Cap, 2> kCaps = {Cap::kBytes, Cap::kOpens};
 // Per second, by Cap.
 using CapRates = std::array<double, kCaps.size()>;
+
+// What a node asks of another one, and what that answers.
+struct ShareAsk {
+  CapRates wanted = {};                // a loan of at most so much
+  std::optional<NodeRank> lease = {};  // of this node's share, of which the other is a witness
+  bool operator==(const ShareAsk&) const = default;
+};
+struct ShareAnswer {
+  CapRates lent = {};
+  bool is_leased = false;
+  bool operator==(const ShareAnswer&) const = default;
+};
 
 struct CapShareOptions {
   CapRates caps = {};  // of the job; 0: none
@@ -43,7 +58,10 @@ class CapShare {
   static constexpr double kBurstSeconds = 0.05;
   // The part of its share that a node never lends, so that its own next request does not wait long.
   static constexpr double kKeptPart = 1.0 / 16;
-  // Nodes that are asked in one call of Tick.
+  // The part of its share that a node has without a lease, in a job of three nodes or more: also
+  // if it reaches no other node.
+  static constexpr double kFixedPart = 1.0 / 4;
+  // Nodes that are asked for loans in one call of Tick.
   static constexpr std::size_t kAsksMax = 16;
 
   CapShare(const CapShareOptions& options, std::int64_t now_ns);
@@ -59,23 +77,36 @@ class CapShare {
   void AddWait(Cap cap, std::int64_t waited_ns) { At(cap).waited_ns += waited_ns; }
 
   struct Ask {
-    NodeRank lender = NodeRank(0);
-    CapRates wanted = {};  // at most so much
+    NodeRank node = NodeRank(0);
+    ShareAsk ask = {};
   };
-  // Call about once a second. Returns the nodes to ask for a loan now. `lives` says which nodes
-  // answer.
+  // Call about once a second. Returns the nodes to ask for loans and leases now. `lives` says which
+  // nodes answer.
   std::vector<Ask> Tick(std::int64_t now_ns, const std::function<bool(NodeRank)>& lives);
-  // Another node asks. Returns what it gets, which this node does without from now on;
-  // nothing if it says that it is this node.
-  CapRates Lend(NodeRank borrower, const CapRates& wanted, std::int64_t now_ns);
-  // The answer of `lender` to a request that was sent at `asked_ns`. It takes the place of an
+  // Another node asks.
+  ShareAnswer Answer(NodeRank from, const ShareAsk& ask, std::int64_t now_ns);
+  // The answer of `node` to what was asked at `asked_ns`.
+  void Answered(NodeRank node, const ShareAsk& ask, const ShareAnswer& answer,
+                std::int64_t asked_ns, std::int64_t now_ns);
+
+  // Parts of Answer and Answered. Lend returns what `borrower` gets, which this node does without
+  // from now on; nothing if it says that it is this node. What was borrowed takes the place of an
   // earlier loan from that node.
+  CapRates Lend(NodeRank borrower, const CapRates& wanted, std::int64_t now_ns);
   void Borrowed(NodeRank lender, const CapRates& granted, std::int64_t asked_ns,
                 std::int64_t now_ns);
 
+  // Which shares this node has now.
+  struct Held {
+    bool own = false;   // whole, and not only kFixedPart of it
+    bool ward = false;  // that of the lost node `ward`, but for kFixedPart of it
+    NodeRank ward_rank = NodeRank(0);
+  };
+  Held held(std::int64_t now_ns) const;
+
   struct Figures {
     double job_rate = 0;   // the cap; 0: none
-    double node_rate = 0;  // this node's part of it without loans
+    double node_rate = 0;  // an equal part of it
     double rate = 0;       // that it may use now
     double lent = 0;
     double borrowed = 0;
@@ -88,7 +119,7 @@ class CapShare {
  private:
   struct State {
     double job = 0;
-    double own = 0;    // job / node_count
+    double equal = 0;  // the share of each node: job / node_count
     double saved = 0;  // may be used at once; negative: a debt
     double used = 0;
     double used_at_tick = 0;
@@ -114,9 +145,11 @@ class CapShare {
   // Adds up the loans, after one began or ended.
   void Recount();
   double LentTo(NodeRank borrower, Cap cap) const;
+  // What this node has at this time without loans, if no lease is extended until then.
+  double Own(const State& state, std::int64_t at_ns) const;
   double Rate(Cap cap) const;
-  // What this node needs of its own share.
-  double Kept(const State& state) const;
+  // What this node needs of `own`.
+  double Kept(const State& state, double own) const;
   // What it would use if it could.
   double Wanted(const State& state) const;
   double Lendable(Cap cap, NodeRank borrower) const;
@@ -125,6 +158,7 @@ class CapShare {
                                      const std::function<bool(NodeRank)>& lives);
 
   const CapShareOptions options_;
+  ShareLeases leases_;
   std::array<State, kCaps.size()> states_;
   std::int64_t saved_at_ns_;
   std::int64_t ticked_ns_;

@@ -164,18 +164,24 @@ std::vector<CapShare::Ask> GfsThrottle::Tick(const std::function<bool(NodeRank)>
   return share_->Tick(now_ns, lives);
 }
 
-CapRates GfsThrottle::Lend(NodeRank borrower, const CapRates& wanted) {
+ShareAnswer GfsThrottle::Answer(NodeRank from, const ShareAsk& ask) {
   const MutexLock lock(mutex_);
-  return share_ ? share_->Lend(borrower, wanted, clock_.NowNs()) : CapRates{};
+  return share_ ? share_->Answer(from, ask, clock_.NowNs()) : ShareAnswer{};
 }
 
-void GfsThrottle::Borrowed(NodeRank lender, const CapRates& granted, std::int64_t asked_ns) {
+void GfsThrottle::Answered(NodeRank node, const ShareAsk& ask, const ShareAnswer& answer,
+                           std::int64_t asked_ns) {
   {
     const MutexLock lock(mutex_);
     if (!share_) return;
-    share_->Borrowed(lender, granted, asked_ns, clock_.NowNs());
+    share_->Answered(node, ask, answer, asked_ns, clock_.NowNs());
   }
   changed_.NotifyAll();
+}
+
+CapShare::Held GfsThrottle::held() const {
+  const MutexLock lock(mutex_);
+  return share_ ? share_->held(clock_.NowNs()) : CapShare::Held{};
 }
 
 CapShare::Figures GfsThrottle::figures(Cap cap) const {

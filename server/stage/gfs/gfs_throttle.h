@@ -67,8 +67,10 @@ class GfsThrottle {
 
   // As CapShare; without effect before Begin.
   std::vector<CapShare::Ask> Tick(const std::function<bool(NodeRank)>& lives);
-  CapRates Lend(NodeRank borrower, const CapRates& wanted);
-  void Borrowed(NodeRank lender, const CapRates& granted, std::int64_t asked_ns);
+  ShareAnswer Answer(NodeRank from, const ShareAsk& ask);
+  void Answered(NodeRank node, const ShareAsk& ask, const ShareAnswer& answer,
+                std::int64_t asked_ns);
+  CapShare::Held held() const;
   CapShare::Figures figures(Cap cap) const;
 
  private:

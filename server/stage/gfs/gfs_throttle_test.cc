@@ -1,5 +1,5 @@
 // Calls to the GFS wait for the caps of the job: the most urgent first, all kinds of calls, and
-// none after Stop. Parts of a share move between two nodes.
+// none after Stop.
 #include "server/stage/gfs/gfs_throttle.h"
 
 #include <atomic>
@@ -19,7 +19,6 @@
 #include "server/io/testing/manual_clock.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/stage/gfs/patient_backend.h"
-#include "server/stage/gfs/share_borrower.h"
 
 namespace forebay::stage::gfs_throttle_test {
 
@@ -28,7 +27,6 @@ using io::testing::Pattern;
 using io::testing::Take;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kSecond = 1'000 * kMs;
@@ -74,7 +72,7 @@ TEST(GfsThrottleTest, BeforeTheNodesAreKnownNothingWaits) {
   GfsThrottle throttle(clock);
   EXPECT_TRUE(throttle.Take(Cap::kBytes, 1e15).has_value());
   EXPECT_THAT(throttle.Tick([](NodeRank) { return true; }), IsEmpty());
-  EXPECT_EQ(throttle.Lend(NodeRank(1), {1, 1}), CapRates{});
+  EXPECT_EQ(throttle.Answer(NodeRank(1), {.wanted = {1, 1}, .lease = NodeRank(1)}), ShareAnswer{});
   throttle.Begin(Capped(1000, 0));
   EXPECT_FALSE(throttle.HasRoom(Cap::kBytes, 1));
   EXPECT_TRUE(throttle.HasRoom(Cap::kOpens, 1));
@@ -282,64 +280,6 @@ TEST_F(ThrottledBackendTest, CallsThatWaitEndWhenTheDaemonStops) {
   EXPECT_EQ(CodeOf(status), ErrorCode::kCancelled);
   EXPECT_EQ(queue->in_flight(), 0U);
   EXPECT_EQ(CodeOf(root_->Stat("a/data.bin")), ErrorCode::kCancelled);
-}
-
-// Another node, in the same process.
-class OtherNode final : public ShareSource {
- public:
-  explicit OtherNode(GfsThrottle& throttle) : throttle_(throttle) {}
-  void Borrow(NodeRank lender, const CapRates& wanted, std::int64_t, Lent lent) override {
-    asked.push_back(lender);
-    if (answers) {
-      lent(throttle_.Lend(NodeRank(0), wanted));
-    } else {
-      lent(Error(ErrorCode::kUnavailable, "nobody is there"));
-    }
-  }
-  std::vector<NodeRank> asked;
-  bool answers = true;
-
- private:
-  GfsThrottle& throttle_;
-};
-
-TEST(ShareBorrowerTest, ANodeWhoseCallsWaitBorrowsFromOneThatIsIdle) {
-  io::ManualClock clock;
-  GfsThrottle throttle(clock);
-  GfsThrottle other(clock);
-  throttle.Begin(Capped(0, 50, 2));
-  other.Begin({.caps = {0, 50}, .node_count = 2, .self = NodeRank(1)});
-  plan::Membership nodes(NodeRank(0), {{.rank = NodeRank(0), .weight = 1, .identity = 1},
-                                       {.rank = NodeRank(1), .weight = 1, .identity = 2}});
-  OtherNode source(other);
-  ShareBorrower borrower(throttle, source, nodes, clock);
-  borrower.Tick();
-  EXPECT_THAT(source.asked, IsEmpty());
-  std::jthread waiter([&] {
-    while (throttle.Take(Cap::kOpens, 1).has_value()) {
-    }
-  });
-  const auto pass_a_second = [&] {
-    for (int i = 0; i < 100; ++i) {
-      clock.AdvanceNs(10 * kMs);
-      while (throttle.WaitingThreads(0).empty()) std::this_thread::yield();
-    }
-    other.Tick([](NodeRank) { return true; });
-    borrower.Tick();
-  };
-  for (int i = 0; i < 3; ++i) pass_a_second();
-  EXPECT_THAT(source.asked, Not(IsEmpty()));
-  EXPECT_GT(throttle.figures(Cap::kOpens).rate, 45);
-  EXPECT_LT(other.figures(Cap::kOpens).rate, 5);
-  // Nobody asks a node that counts as dead, and a silent one lends nothing.
-  source.answers = false;
-  pass_a_second();
-  nodes.SetLives(NodeRank(1), false);
-  const std::size_t before = source.asked.size();
-  for (int i = 0; i < 3; ++i) pass_a_second();
-  EXPECT_EQ(source.asked.size(), before);
-  EXPECT_EQ(throttle.figures(Cap::kOpens).rate, 25);
-  throttle.Stop();
 }
 
 }  // namespace forebay::stage::gfs_throttle_test

@@ -1,5 +1,6 @@
-// ShareBorrower: borrows parts of the shares of other nodes while this node needs more of the GFS
-// than its own share of the job's caps. CapShare decides whom it asks and for how much.
+// ShareBorrower: keeps this node's share of the job's caps on the GFS, takes that of a lost node if
+// this node is its heir, and borrows parts of the shares of others while this node needs more.
+// CapShare decides whom it asks, and for what.
 #pragma once
 
 #include "server/io/clock.h"
@@ -20,10 +21,14 @@ class ShareBorrower {
   void Tick();
 
  private:
+  void LogChanges();
+
   GfsThrottle& throttle_;
   ShareSource& source_;
   const plan::Membership& nodes_;
   io::Clock& clock_;
+  CapShare::Held held_;     // as the log says it
+  bool has_lost_ = false;   // likewise: its own share
 };
 
 }  // namespace forebay::stage

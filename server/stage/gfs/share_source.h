@@ -1,5 +1,6 @@
 // ShareSource: interface to the other nodes of the job, which lend parts of their shares of its
-// caps (CapShare). A transport of `peer` carries a request; GfsThrottle answers on the other node.
+// caps, and grant leases of shares (CapShare). A transport of `peer` carries a request; GfsThrottle
+// answers on the other node.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,11 @@ namespace forebay::stage {
 class ShareSource {
  public:
   virtual ~ShareSource() = default;
-  using Lent = std::function<void(const Result<CapRates>&)>;
-  // Asks `lender` for at most so much. Calls `lent` once, before or soon after the deadline, by
-  // io::Clock, from any thread; perhaps within this call.
-  virtual void Borrow(NodeRank lender, const CapRates& wanted, std::int64_t deadline_ns,
-                      Lent lent) = 0;
+  using Answered = std::function<void(const Result<ShareAnswer>&)>;
+  // Asks `node`. Calls `answered` once, before or soon after the deadline, by io::Clock, from any
+  // thread; perhaps within this call.
+  virtual void Borrow(NodeRank node, const ShareAsk& ask, std::int64_t deadline_ns,
+                      Answered answered) = 0;
 };
 
 }  // namespace forebay::stage
