@@ -1,5 +1,7 @@
-// Threads wait on one condition variable, and each decides for itself whether it is next, as in
-// RequestGate: there are few of them, and a promotion or a loan may change the answer for any.
+// Each thread waits on a condition variable of its own. For each cap, the thread that is next looks
+// again and again whether there is enough for it, and whether it is still next, because nobody says
+// when a priority has changed. It wakes the one that has taken its place. So of many threads only
+// one is woken at a time.
 #include "server/stage/gfs/gfs_throttle.h"
 
 #include <algorithm>
@@ -11,7 +13,7 @@
 namespace forebay::stage {
 namespace {
 
-// How often a waiting thread looks whether it is next: nobody wakes it when a priority has changed.
+// How often the thread that is next looks at least.
 constexpr std::int64_t kLookNs = 20'000'000;
 constexpr std::int64_t kShortestWaitNs = 100'000;
 
@@ -49,16 +51,37 @@ GfsThrottle::Waiter GfsThrottle::WaiterOfThread(Cap cap) const {
 }
 
 // Priorities are compared at each look, because a promotion may change them while threads wait.
+// In a turn by age, all but background work is equally urgent.
+std::pair<std::uint64_t, std::uint64_t> GfsThrottle::OrderOf(const Waiter& waiter,
+                                                             std::uint64_t number) const {
+  const std::uint64_t priority = waiter.priority == nullptr
+                                     ? kCataloguePriority
+                                     : waiter.priority->load(std::memory_order_relaxed);
+  const std::uint64_t turn = turns_[static_cast<std::size_t>(waiter.cap)];
+  const bool is_by_age = turn % kTurnsByAge == kTurnsByAge - 1;
+  return {is_by_age && priority < kBackgroundPriority ? 0 : priority, number};
+}
+
 // Waits for bytes and for opens do not hold up each other.
+GfsThrottle::Waiters::const_iterator GfsThrottle::First(Cap cap) const {
+  auto first = waiters_.end();
+  for (auto it = waiters_.begin(); it != waiters_.end(); ++it) {
+    if (it->second.cap != cap) continue;
+    const bool is_first = first == waiters_.end() ||
+                          OrderOf(it->second, it->first) < OrderOf(first->second, first->first);
+    if (is_first) first = it;
+  }
+  return first;
+}
+
 bool GfsThrottle::IsNext(const Waiter& waiter, std::uint64_t number) const {
-  const auto value = [](const Waiter& of) {
-    return of.priority == nullptr ? kCataloguePriority
-                                  : of.priority->load(std::memory_order_relaxed);
-  };
-  const std::pair own(value(waiter), number);
-  return std::ranges::none_of(waiters_, [&](const auto& other) {
-    return other.second.cap == waiter.cap && std::pair(value(other.second), other.first) < own;
-  });
+  const auto first = First(waiter.cap);
+  return first == waiters_.end() ||
+         OrderOf(waiter, number) <= OrderOf(first->second, first->first);
+}
+
+void GfsThrottle::WakeFirst(Cap cap) {
+  if (const auto first = First(cap); first != waiters_.end()) first->second.turn->NotifyOne();
 }
 
 // A waiter that is not next does not pass, although there may be enough for it: otherwise small
@@ -79,17 +102,21 @@ Status GfsThrottle::AwaitTurn(Cap cap, double amount, GfsCalls::Call* under_way)
   const std::uint64_t number = next_number_++;
   const Waiter arrived = WaiterOfThread(cap);
   if (!MayPass(arrived, number, amount)) {
+    CondVar turn;
     Waiter& waiter = waiters_.emplace(number, arrived).first->second;
+    waiter.turn = &turn;
     // The GFS is not late with a call that has not been sent.
     if (under_way != nullptr) under_way->Hold();
-    while (!MayPass(waiter, number, amount)) {
-      // The time until there is enough is known only to the one that is next.
-      std::int64_t wait_ns = kLookNs;
+    for (bool was_woken = false; !MayPass(waiter, number, amount); was_woken = true) {
       if (IsNext(waiter, number)) {
-        wait_ns = std::clamp(share_->NsUntil(cap, amount, clock_.NowNs()), kShortestWaitNs,
-                             kLookNs);
+        const std::int64_t wait_ns = std::clamp(share_->NsUntil(cap, amount, clock_.NowNs()),
+                                                kShortestWaitNs, kLookNs);
+        turn.WaitFor(mutex_, std::chrono::nanoseconds(wait_ns));
+      } else {
+        // It was next before, or was taken for it. When it arrives, another thread looks already.
+        if (was_woken) WakeFirst(cap);
+        turn.Wait(mutex_);
       }
-      changed_.WaitFor(mutex_, std::chrono::nanoseconds(wait_ns));
     }
     if (under_way != nullptr) under_way->GoOn();
     const std::int64_t now_ns = clock_.NowNs();
@@ -97,7 +124,6 @@ Status GfsThrottle::AwaitTurn(Cap cap, double amount, GfsCalls::Call* under_way)
     const auto caller = callers_.find(waiter.thread);
     if (caller != callers_.end()) caller->second.waited_ns = now_ns - waiter.since_ns;
     waiters_.erase(number);
-    changed_.NotifyAll();  // another one is next now
   }
   if (!stopping_) return {};
   return Error(ErrorCode::kCancelled, "the daemon is shutting down");
@@ -108,6 +134,8 @@ Status GfsThrottle::Take(Cap cap, double amount, GfsCalls::Call* under_way) {
   const MutexLock lock(mutex_);
   FOREBAY_TRY(AwaitTurn(cap, amount, under_way));
   share_->Take(cap, amount, clock_.NowNs());
+  ++turns_[static_cast<std::size_t>(cap)];
+  WakeFirst(cap);
   return {};
 }
 
@@ -116,6 +144,7 @@ void GfsThrottle::Await(Cap cap, double amount) {
   if (!IsCapped(cap)) return;
   const MutexLock lock(mutex_);
   static_cast<void>(AwaitTurn(cap, amount, nullptr));
+  WakeFirst(cap);
 }
 
 bool GfsThrottle::HasRoom(Cap cap, double amount) {
@@ -125,11 +154,9 @@ bool GfsThrottle::HasRoom(Cap cap, double amount) {
 }
 
 void GfsThrottle::Stop() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.NotifyAll();
+  const MutexLock lock(mutex_);
+  stopping_ = true;
+  for (const auto& [number, waiter] : waiters_) waiter.turn->NotifyOne();
 }
 
 bool GfsThrottle::HasWaiters() const {
@@ -171,12 +198,10 @@ ShareAnswer GfsThrottle::Answer(NodeRank from, const ShareAsk& ask) {
 
 void GfsThrottle::Answered(NodeRank node, const ShareAsk& ask, const ShareAnswer& answer,
                            std::int64_t asked_ns) {
-  {
-    const MutexLock lock(mutex_);
-    if (!share_) return;
-    share_->Answered(node, ask, answer, asked_ns, clock_.NowNs());
-  }
-  changed_.NotifyAll();
+  const MutexLock lock(mutex_);
+  if (!share_) return;
+  share_->Answered(node, ask, answer, asked_ns, clock_.NowNs());
+  for (const Cap cap : kCaps) WakeFirst(cap);
 }
 
 CapShare::Held GfsThrottle::held() const {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "proto/contract/result.h"
@@ -32,9 +33,12 @@ class GfsThrottle {
   void Begin(const CapShareOptions& options);
 
   // While it exists, calls of its thread have this priority, in the order of RequestGate. Other
-  // calls, such as those that build catalogs, come after all demands and before background work.
+  // calls, such as those that build catalogs or ask for sizes for other nodes, come after all
+  // demands and before background work. But of kTurnsByAge turns, one goes to the call that has
+  // waited longest, unless that is background work, so that demands do not hold up these for ever.
   // One for a thread at a time; both are borrowed. Without effect if `throttle` is null, or nothing
   // is capped yet.
+  static constexpr std::uint64_t kTurnsByAge = 4;
   class Caller {
    public:
     Caller(GfsThrottle* throttle, const Priority& priority);
@@ -80,6 +84,7 @@ class GfsThrottle {
     std::thread::id thread;
     std::int64_t since_ns = 0;
     std::int64_t counted_ns = 0;  // its wait was added to the share until then
+    CondVar* turn = nullptr;      // of its thread; null: it does not wait yet
   };
   // A thread with a Caller.
   struct CallerState {
@@ -91,10 +96,17 @@ class GfsThrottle {
   bool IsAnyCapped() const { return IsCapped(Cap::kBytes) || IsCapped(Cap::kOpens); }
   // A waiter of this thread. Earlier waits of its Caller count as if they had ended just now.
   Waiter WaiterOfThread(Cap cap) const FOREBAY_REQUIRES(mutex_);
-  // Whether no more urgent waiter is there, nor one as urgent that came before `number`.
+  // The smallest value goes first.
+  std::pair<std::uint64_t, std::uint64_t> OrderOf(const Waiter& waiter, std::uint64_t number) const
+      FOREBAY_REQUIRES(mutex_);
+  // The waiter for `cap` that goes first; end() if nobody waits for it.
+  Waiters::const_iterator First(Cap cap) const FOREBAY_REQUIRES(mutex_);
+  // Whether no waiter goes before this one.
   bool IsNext(const Waiter& waiter, std::uint64_t number) const FOREBAY_REQUIRES(mutex_);
+  void WakeFirst(Cap cap) FOREBAY_REQUIRES(mutex_);
   bool MayPass(const Waiter& waiter, std::uint64_t number, double amount)
       FOREBAY_REQUIRES(mutex_);
+  // The caller wakes the next waiter when it has taken what it wanted.
   Status AwaitTurn(Cap cap, double amount, GfsCalls::Call* under_way) FOREBAY_REQUIRES(mutex_);
   void CountWait(Waiter& waiter, std::int64_t now_ns) FOREBAY_REQUIRES(mutex_);
 
@@ -102,13 +114,13 @@ class GfsThrottle {
   // By Cap; set by Begin. Read without the lock, which most daemons, having no caps, never take.
   std::array<std::atomic<bool>, kCaps.size()> is_capped_ = {};
   mutable Mutex mutex_;
-  CondVar changed_;
   // Unset before Begin.
   mutable std::optional<CapShare> share_ FOREBAY_GUARDED_BY(mutex_);
   bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::unordered_map<std::thread::id, CallerState> callers_ FOREBAY_GUARDED_BY(mutex_);
   Waiters waiters_ FOREBAY_GUARDED_BY(mutex_);
   std::uint64_t next_number_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::array<std::uint64_t, kCaps.size()> turns_ FOREBAY_GUARDED_BY(mutex_) = {};  // by Cap
 };
 
 }  // namespace forebay::stage

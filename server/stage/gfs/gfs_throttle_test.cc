@@ -118,6 +118,44 @@ TEST(GfsThrottleTest, TheMostUrgentCallGoesFirstAndAPromotionCounts) {
   EXPECT_GT(throttle.figures(Cap::kOpens).waited_s, 0.1);
 }
 
+TEST(GfsThrottleTest, EveryFourthTurnIsThatOfTheCallThatHasWaitedLongest) {
+  io::ManualClock clock;
+  GfsThrottle throttle(clock);
+  throttle.Begin(Capped(0, 25));
+  const Priority background(kBackgroundPriority + 1);
+  const Priority demand(1);
+  Order order(throttle);
+  order.Start("background", &background);
+  order.Start("sizes", nullptr);
+  for (const char* name : {"1", "2", "3", "4", "5"}) order.Start(name, &demand);
+  for (std::size_t i = 1; i <= 7; ++i) {
+    clock.AdvanceNs(40 * kMs);
+    order.AwaitNames(i);
+  }
+  EXPECT_THAT(order.AwaitNames(7),
+              ElementsAre("1", "2", "3", "sizes", "4", "5", "background"));
+}
+
+TEST(GfsThrottleTest, OfManyThreadsNoneIsForgotten) {
+  constexpr std::size_t kThreads = 40;
+  io::ManualClock clock;
+  GfsThrottle throttle(clock);
+  throttle.Begin(Capped(0, 25));
+  std::vector<Priority> priorities(kThreads);
+  Order order(throttle);
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    priorities[i] = (i % 3 == 0 ? kBackgroundPriority : 0) + i * 7 % kThreads;
+    order.Start(std::to_string(i), &priorities[i]);
+  }
+  for (std::size_t i = 1; i <= kThreads; ++i) {
+    // Others become the first ones, and nobody says so.
+    priorities[i * 11 % kThreads] = i % 5;
+    clock.AdvanceNs(40 * kMs);
+    order.AwaitNames(i);
+  }
+  EXPECT_FALSE(throttle.HasWaiters());
+}
+
 TEST(GfsThrottleTest, StopEndsEveryWaitAndLaterCalls) {
   io::ManualClock clock;
   GfsThrottle throttle(clock);
