@@ -299,6 +299,15 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
   return entry;
 }
 
+// Counts for the cap on opens, because one open of a handle that stays open is followed by many
+// checks. No permit is held here.
+Status GfsReader::CheckAfterRead(Dataset& dataset, const catalog::ObjectInfo& object,
+                                 const io::File& file) {
+  if (throttle_ != nullptr) FOREBAY_TRY(throttle_->Take(Cap::kOpens, 1));
+  dataset.CountGfs(0, 0, 0, 1);
+  return CheckObjectUnchanged(dataset, object, file);
+}
+
 void GfsReader::Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed) {
   const MutexLock lock(mutex_);
   const auto found = open_.find(key);
@@ -359,8 +368,7 @@ Status GfsReader::ReadRange(io::IoQueue& queue, Dataset& dataset,
   if (status.has_value()) {
     // The handle stays open for many extents, and the object may change meanwhile. Only a check
     // after the read proves that the bytes are those of the object that was catalogued.
-    dataset.CountGfs(0, 0, 0, 1);
-    status = CheckObjectUnchanged(dataset, described, *object->file);
+    status = CheckAfterRead(dataset, described, *object->file);
   }
   // The handle may have become stale, and would then fail for ever. The next read opens a new one.
   if (!status.has_value()) Forget({&dataset, info.first_object}, object);
@@ -381,6 +389,8 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
       return Error(ErrorCode::kDataLoss, "catalog of '" + dataset.name() +
                                              "': the objects of an extent are larger than it");
     }
+    // The permits of the reads under way are not held while this open waits for its turn.
+    if (throttle_ != nullptr && !throttle_->HasRoom(Cap::kOpens, 1)) FOREBAY_TRY(reads.Finish());
     FOREBAY_ASSIGN(std::unique_ptr<io::File> file, OpenObjectChecked(dataset, object));
     if (past_caches) file->DropCached();
     FOREBAY_TRY(reads.ReadWhole(object, std::move(file), image.subspan(placed, object.bytes),
@@ -504,8 +514,7 @@ Status GfsReader::ReadRanges(io::IoQueue& queue, Dataset& dataset,
   // As in ReadRange: only a check after the read proves that the objects have not changed.
   for (const auto& [number, object] : objects) {
     if (!status.has_value()) break;
-    dataset.CountGfs(0, 0, 0, 1);
-    status = CheckObjectUnchanged(dataset, catalog.object(number), *object->file);
+    status = CheckAfterRead(dataset, catalog.object(number), *object->file);
   }
   if (status.has_value()) return status;
   // It is not known here which handle failed, so all are opened again at the next read.

@@ -91,6 +91,8 @@ class GfsReader {
   void Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed);
   static Status CutAtObjects(const catalog::Catalog& catalog, const tier::SourceRead& read,
                              std::vector<ObjectRange>& ranges);
+  // Whether the object is still what was opened, after reads of a handle that stays open.
+  Status CheckAfterRead(Dataset& dataset, const catalog::ObjectInfo& object, const io::File& file);
   // Opens all objects of `ranges`, then reads them.
   Status ReadRanges(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                     std::span<const ObjectRange> ranges, const Priority& priority);

@@ -354,6 +354,55 @@ TEST_F(GfsReaderTest, WhoWaitsForACapOnOpensKeepsNobodyElseFromWaitingInTurn) {
   throttle.Stop();
 }
 
+// Others may need the permit that the first file has had.
+TEST_F(GfsReaderTest, NoPermitIsHeldWhileAFileOfARunWaitsForItsOpen) {
+  CatalogueFolder(3);
+  GfsCalls calls(/*hung_after_ms=*/30'000, clock_);
+  GfsPatience patience{{}};
+  GfsThrottle throttle(clock_);
+  throttle.Begin({.caps = {0, 25}, .node_count = 1});
+  PatientBackend patient(backend_, patience, calls, throttle);
+  Dataset dataset(dataset_->options(), patient, Take(patient.OpenGfsDirectory("/gfs")));
+  GfsReader reader(kRequestBytes, gate_, &calls, &throttle);
+  const std::jthread staging([&] {
+    const auto queue = Take(patient.CreateQueue({.depth = 3}));
+    std::vector<std::byte> image(catalog_->extent(ExtentId(0)).bytes);
+    EXPECT_EQ(CodeOf(reader.ReadImage(*queue, dataset, *catalog_, ExtentId(0), priority_, image)),
+              ErrorCode::kCancelled);
+  });
+  while (!throttle.HasWaiters()) std::this_thread::yield();
+  clock_.AdvanceNs(40'000'000);  // for one open
+  while (throttle.figures(Cap::kOpens).used < 1 || !throttle.HasWaiters()) {
+    std::this_thread::yield();
+  }
+  std::vector<RequestGate::Permit> permits;
+  while (const auto permit = gate_.TryAcquire(priority_, 0)) permits.push_back(*permit);
+  EXPECT_EQ(permits.size(), 4U);
+  for (const RequestGate::Permit permit : permits) gate_.Release(permit);
+  throttle.Stop();
+}
+
+TEST_F(GfsReaderTest, AnOpenAndEachCheckOfAnOpenObjectCountForTheCapOnOpens) {
+  Catalogue();
+  GfsCalls calls(/*hung_after_ms=*/30'000, clock_);
+  GfsPatience patience{{}};
+  GfsThrottle throttle(clock_);
+  throttle.Begin({.caps = {0, 1'000}, .node_count = 1});
+  clock_.AdvanceNs(1'000'000'000);  // 50 are saved up
+  PatientBackend patient(backend_, patience, calls, throttle);
+  Dataset dataset(RecordDataset(), patient, Take(patient.OpenGfsDirectory("/gfs")));
+  GfsReader reader(kRequestBytes, gate_, &calls, &throttle);
+  const auto queue = Take(patient.CreateQueue({.depth = 3}));
+  std::vector<std::byte> image(catalog_->extent(ExtentId(0)).bytes);
+  const auto used = [&] { return throttle.figures(Cap::kOpens).used; };
+  FOREBAY_EXPECT_OK(reader.ReadImage(*queue, dataset, *catalog_, ExtentId(0), priority_, image));
+  EXPECT_EQ(used(), 2) << "the open, and the check after the read";
+  const tier::SourceRead piece = {
+      .extent = ExtentId(0), .offset = 10, .memory = std::span(image).first(100)};
+  FOREBAY_EXPECT_OK(reader.ReadPieces(*queue, dataset, *catalog_, {&piece, 1}, priority_));
+  EXPECT_EQ(used(), 3);
+}
+
 TEST_F(GfsReaderTest, PiecesOfAnObjectThatDoesNotAnswerOthersAreRefusedAtOnce) {
   Catalogue();
   GfsCalls calls(/*hung_after_ms=*/30'000, clock_);
