@@ -51,6 +51,12 @@ TEST_F(NodesCapsTest, EveryByteCountsAndALostNodeCostsNoSample) {
   daemons_[2]->Kill();
   ExpectExact(ReadTogether({0, 1, 3}, 1));
   for (const std::uint32_t rank : {0U, 1U, 3U}) ExpectEveryByteCounts(rank);
+  // Node 3 is the heir of node 2: it gets three quarters of a share of 10 MB/s.
+  EXPECT_TRUE(Eventually([&] {
+    return ReadText(rig_.node_log(3)).find("also uses the share of node 2") != std::string::npos;
+  }));
+  const v1::GfsCap bytes = ClientOf(3)->Status().gfs().caps(0);
+  EXPECT_GT(bytes.rate() + bytes.lent() - bytes.borrowed(), 17e6);
 }
 
 TEST_F(NodesCapsTest, ANodeWithAnotherCapIsRefusedAndNamed) {
