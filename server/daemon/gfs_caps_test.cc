@@ -47,8 +47,8 @@ TEST(GfsCapsTest, AWrongSizeNamesItsKey) {
 
 TEST(GfsCapsTest, RequestsAreNoLargerThanWhatMayBeSavedUp) {
   GfsCaps caps = *GfsCaps::Of(Capped());
-  // 50 ms of a quarter of 50 MB/s, in whole pages.
-  EXPECT_EQ(caps.RequestBytes(4 * limits::kMiB, 4), 622'592U);
+  // 40 ms of a quarter of 50 MB/s, in whole pages.
+  EXPECT_EQ(caps.RequestBytes(4 * limits::kMiB, 4), 499'712U);
   EXPECT_EQ(caps.RequestBytes(64 * limits::kKiB, 4), 64 * limits::kKiB);
   EXPECT_EQ(caps.RequestBytes(4 * limits::kMiB, 16'384), 128 * limits::kKiB);
   caps.rates[0] = 1e12;

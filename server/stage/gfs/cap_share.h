@@ -54,8 +54,9 @@ class CapShare {
  public:
   // How long a loan lasts. The share of a node that suddenly needs it is back after this time.
   static constexpr std::int64_t kLoanNs = 3'000'000'000;
-  // What a node may save up while it uses nothing: its rate for this time.
-  static constexpr double kBurstSeconds = 0.05;
+  // What a node may save up while it uses nothing: its rate for this time. Caps are to hold within
+  // 5 % in every second; the rest is for the time between a permit and its read.
+  static constexpr double kBurstSeconds = 0.04;
   // The part of its share that a node never lends, so that its own next request does not wait long.
   static constexpr double kKeptPart = 1.0 / 16;
   // The part of its share that a node has without a lease, in a job of three nodes or more: also

@@ -91,12 +91,12 @@ TEST(CapShareTest, WithoutACapEverythingMayBeUsedAtOnce) {
   EXPECT_EQ(share.figures(Cap::kBytes, 0).rate, 0);
 }
 
-TEST(CapShareTest, AFiftyMillisecondsAreSavedUpAndNoMore) {
+TEST(CapShareTest, FortyMillisecondsAreSavedUpAndNoMore) {
   CapShare share(OptionsOf(0, 1), 0);
   EXPECT_FALSE(share.CanTake(Cap::kBytes, 1, 0));  // nothing is saved at the start
   const std::int64_t later = 3'600 * kSecond;
-  EXPECT_TRUE(share.CanTake(Cap::kBytes, 0.05 * kJobBytes, later));
-  share.Take(Cap::kBytes, 0.05 * kJobBytes, later);
+  EXPECT_TRUE(share.CanTake(Cap::kBytes, CapShare::kBurstSeconds * kJobBytes, later));
+  share.Take(Cap::kBytes, CapShare::kBurstSeconds * kJobBytes, later);
   EXPECT_FALSE(share.CanTake(Cap::kBytes, 1000, later));
 }
 
@@ -123,7 +123,7 @@ TEST(CapShareTest, WithoutALeaseANodeHasAFixedPartOfItsShare) {
 TEST(CapShareTest, WhatIsSavedUpIsThatOfTheRateAfterTheLease) {
   CapShare share = WithLease(OptionsOf(1, 4));
   const std::int64_t end = ShareLeases::kLeaseNs;
-  share.Take(Cap::kBytes, 0.05 * kJobBytes / 16, end);
+  share.Take(Cap::kBytes, CapShare::kBurstSeconds * kJobBytes / 16, end);
   EXPECT_FALSE(share.CanTake(Cap::kBytes, 1'000, end));
 }
 
