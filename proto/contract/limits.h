@@ -172,6 +172,9 @@ inline constexpr std::int64_t kPeerStatsKeptMs = 60'000;     // how long it keep
 inline constexpr int kPeerKeepaliveMs = 10'000;
 inline constexpr int kPeerKeepaliveTimeoutMs = 5'000;
 inline constexpr int kPeerIdleMs = 120'000;  // a connection to another node without calls is closed
+inline constexpr std::uint32_t kPeerPayloadConnectionsMax = 256;  // for bytes of rows, that a node
+                                                   // has made, and as many that it has accepted;
+                                                   // beyond, gRPC brings the bytes
 inline constexpr std::int64_t kNodesStatusMs = 2'000;  // `forebay status --nodes` waits for a node
 inline constexpr std::int64_t kFinishedPingMs = 5'000;  // a node that has finished waits so long
 inline constexpr std::int64_t kLeaveMsMax = 86'400'000;  // a node that leaves the job waits so long

@@ -1,11 +1,15 @@
 // MPI excludes the connections: its network needs no encryption (docs/security.md).
 #include "server/daemon/row_carriers.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <system_error>
 #include <utility>
 
+#include "proto/contract/limits.h"
 #include "server/daemon/version.h"
 #include "server/io/log.h"
 #include "server/rendezvous/host_port.h"
@@ -17,8 +21,17 @@ namespace {
 constexpr const char* kMpiModule = "libforebay_mpi.so";
 // Nodes that are ended at the same time drain in less.
 constexpr std::int64_t kLeaveTogetherMs = 4'000;
-// Each pair of nodes has two connections, which take memory and descriptors.
-constexpr std::size_t kConnectedNodesMax = 512;
+// Connections in each direction may take this part of the files that may be open, and those that
+// have not shown a certificate yet as much.
+constexpr rlim_t kPartOfFiles = 16;
+
+// forebayd has raised its soft limit to the hard one.
+std::uint32_t ConnectionsMax() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return limits::kPeerPayloadConnectionsMax;
+  return static_cast<std::uint32_t>(std::clamp<rlim_t>(files.rlim_cur / kPartOfFiles, 1,
+                                                       limits::kPeerPayloadConnectionsMax));
+}
 
 std::string ModulePath(const Config& config) {
   if (!config.peer_module.empty()) return config.peer_module;
@@ -43,8 +56,7 @@ Status RowCarriers::OpenModule(const CarrierParts& parts) {
 
 void RowCarriers::OpenConnections(const CarrierParts& parts) {
   const bool is_wanted = parts.config.peer_payload_connections && !has_mpi() &&
-                         !parts.certificates.empty() &&
-                         parts.nodes.size() <= kConnectedNodesMax;
+                         !parts.certificates.empty();
   if (!is_wanted) return;
   std::map<NodeRank, std::string> hosts;
   for (const rendezvous::NodeEntry& node : parts.nodes) {
@@ -59,7 +71,8 @@ void RowCarriers::OpenConnections(const CarrierParts& parts) {
                                                   .first_port = ports->first,
                                                   .last_port = ports->last,
                                                   .hosts = std::move(hosts),
-                                                  .certificates = parts.certificates},
+                                                  .certificates = parts.certificates,
+                                                  .connections_max = ConnectionsMax()},
                                                  parts.clock);
   if (!opened.has_value()) {
     log::Warn("peer.payload_connections: {}; gRPC brings the bytes of samples from other nodes",

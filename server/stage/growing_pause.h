@@ -11,9 +11,10 @@ namespace forebay::stage {
 // cost it little. Not thread-safe.
 class GrowingPause {
  public:
-  // Returns the next pause: 10 ms at first, then twice the last one, a second at the most.
+  explicit GrowingPause(std::int64_t max_ns = kSecondNs) : max_ns_(max_ns) {}
+  // Returns the next pause: 10 ms at first, then twice the last one, `max_ns` at the most.
   std::int64_t NextNs() {
-    pause_ns_ = std::clamp(2 * pause_ns_, kMinNs, kMaxNs);
+    pause_ns_ = std::clamp(2 * pause_ns_, kMinNs, max_ns_);
     return pause_ns_;
   }
   // The next pause is as short as the first one.
@@ -21,7 +22,8 @@ class GrowingPause {
 
  private:
   static constexpr std::int64_t kMinNs = 10'000'000;
-  static constexpr std::int64_t kMaxNs = 1'000'000'000;
+  static constexpr std::int64_t kSecondNs = 1'000'000'000;
+  std::int64_t max_ns_;
   std::int64_t pause_ns_ = 0;
 };
 

@@ -319,8 +319,9 @@ std::vector<ConfigKey> PeerKeys() {
        "Whether the bytes of samples from other nodes come by encrypted connections of their own, "
        "which cost less CPU time than gRPC's encryption. Each daemon accepts them at one "
        "more port, of peer.ports if that is set. It is used with a secret (peer.secret) and "
-       "peer.transport = \"grpc\". Where no such connection can be made, and "
-       "in jobs of more than 512 nodes, gRPC brings the bytes.",
+       "peer.transport = \"grpc\". Where no such connection can be made, gRPC brings the bytes; "
+       "so it does beyond 256 connections of a daemon in each direction, or a sixteenth of the "
+       "files that it may open.",
        [](Config& config, const std::string& text) {
          return SetBool(config.peer_payload_connections, text);
        }},

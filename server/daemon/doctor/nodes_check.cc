@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <ctime>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "proto/contract/limits.h"
 #include "server/daemon/doctor/checks.h"
 #include "server/daemon/doctor/directory_trial.h"
 #include "server/daemon/job_launch.h"
@@ -28,8 +30,8 @@ using rendezvous::RendezvousKind;
 constexpr const char* kRendezvousKey = "nodes.rendezvous";
 constexpr std::int64_t kResolveNs = 5'000'000'000;
 constexpr std::size_t kNamesShown = 3;
-// A connection to each other node and one from it, over gRPC and for the bytes of samples.
-constexpr std::uint64_t kDescriptorsPerNode = 4;
+// A connection to each other node and one from it; for the bytes of samples, there is a limit.
+constexpr std::uint64_t kDescriptorsPerNode = 2;
 
 bool Resolves(const std::string& host) {
   addrinfo* found = nullptr;
@@ -76,7 +78,9 @@ void CheckConnections(const Config& config, std::uint32_t node_count, CheckRepor
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
   const std::uint64_t needed =
-      DescriptorsNeeded(config, /*clients=*/1) + kDescriptorsPerNode * node_count;
+      DescriptorsNeeded(config, /*clients=*/1) +
+      kDescriptorsPerNode *
+          (node_count + std::min(node_count, limits::kPeerPayloadConnectionsMax));
   if (files.rlim_cur >= needed) return;
   report.Warn(fmt::format("{} files may be open, and a daemon that is connected with {} nodes "
                           "needs up to {}",

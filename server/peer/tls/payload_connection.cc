@@ -45,7 +45,7 @@ PayloadConnection::Wants PayloadConnection::Work() {
 }
 
 PayloadConnection::Wants IncomingPayloads::Move() {
-  // Only the handshake has sent something, and perhaps not all of it yet.
+  // Only the handshake and a confirmation are sent, and perhaps not all of it yet.
   if (session().Flush() == TlsSession::Outcome::kEnded) return Wants::kEnd;
   for (std::size_t moved = 0; moved < kTurnBytes;) {
     const TlsSession::ReadBytes read = session().Read(NextMemory());
@@ -104,6 +104,7 @@ bool IncomingPayloads::Advance(std::size_t bytes) {
 void IncomingPayloads::BeginMessage() {
   const PayloadFrame frame = PayloadFrame::Read(head_);
   has_frame_ = true;
+  is_to_be_closed_ |= frame.tag == 0;
   left_ = frame.bytes;
   piece_ = 0;
   piece_offset_ = 0;
@@ -115,7 +116,9 @@ void IncomingPayloads::EndMessageIfComplete() {
   if (left_ > 0) return;
   has_frame_ = false;
   const PostedReceives::Arriving arriving = std::exchange(arriving_, {});
-  if (PostedReceives::IsAwaited(arriving)) receives_.End(arriving, {});
+  if (!PostedReceives::IsAwaited(arriving) || !receives_.End(arriving, {})) return;
+  // The next call of Flush sends it.
+  if (!std::exchange(has_confirmed_, true)) (void)session().Write({&PayloadFrame::kCarried, 1});
 }
 
 void IncomingPayloads::Close(const std::string& why) {
@@ -130,7 +133,10 @@ PayloadConnection::Wants OutgoingPayloads::Move() {
     const Outcome flushed = session().Flush();
     if (flushed == Outcome::kEnded) return Wants::kEnd;
     if (flushed == Outcome::kBlocked) return Wants::kOutput;
-    if (queue_.empty() && has_said_rank_) return Wants::kInput;
+    if (queue_.empty() && has_said_rank_) {
+      gathered_.shrink_to_fit();  // an idle connection keeps no memory
+      return Wants::kInput;
+    }
     while (session().unsent_bytes() < kSendBytes && (!queue_.empty() || !has_said_rank_)) {
       if (!EncryptSome()) return Wants::kEnd;
     }
@@ -140,12 +146,27 @@ PayloadConnection::Wants OutgoingPayloads::Move() {
   return Wants::kAnotherTurn;
 }
 
-// The other node says nothing on such a connection, so whatever can be read means its end.
+// The other node says once that a payload has come. Whatever else can be read means the end of the
+// connection.
 bool OutgoingPayloads::LooksBroken() {
-  std::byte byte{};
-  const TlsSession::ReadBytes read = session().Read(std::span(&byte, 1));
-  if (read.outcome == TlsSession::Outcome::kDone) Fail("the other node has sent something");
-  return read.outcome != TlsSession::Outcome::kBlocked;
+  for (;;) {
+    std::byte byte{};
+    const TlsSession::ReadBytes read = session().Read(std::span(&byte, 1));
+    if (read.outcome != TlsSession::Outcome::kDone) {
+      return read.outcome == TlsSession::Outcome::kEnded;
+    }
+    if (byte != PayloadFrame::kCarried || std::exchange(has_carried_, true)) {
+      Fail("the other node has sent something");
+      return true;
+    }
+  }
+}
+
+void OutgoingPayloads::AskToClose() {
+  ByteWriter head;
+  PayloadFrame{}.Write(head);
+  // An error is found by the next call of Work.
+  (void)session().Write(head.bytes());
 }
 
 // Encrypts the next bytes of the first payload, or gathers them if they are few. A message has

@@ -40,6 +40,8 @@ class PayloadConnection {
   // Moves what can be moved at once, but at most about kTurnBytes, so that each connection has its
   // turn.
   Wants Work();
+  // Tells the other node that this end closes on purpose. Only Close may be called then.
+  void SayEnd() { session_->SayEnd(); }
   // Ends what is under way with kUnavailable. Nothing else may be called then.
   virtual void Close(const std::string& why) = 0;
 
@@ -48,6 +50,8 @@ class PayloadConnection {
   const std::string& error() const { return error_.empty() ? session_->error() : error_; }
   std::uint64_t moved_bytes() const { return moved_bytes_; }
   bool has_unsent_bytes() const { return session_->unsent_bytes() > 0; }
+  // Whether the other node has closed the connection on purpose.
+  bool was_closed() const { return session_->was_closed(); }
   // Whether payloads can travel: the handshake is done, and the other node is known.
   bool is_open() const { return is_open_; }
 
@@ -81,6 +85,8 @@ class IncomingPayloads final : public PayloadConnection {
       : PayloadConnection(std::move(session)), receives_(receives), opened_(std::move(opened)) {}
   void Close(const std::string& why) override;
   NodeRank node() const { return node_; }
+  // Whether the node has asked to close the connection since the last call.
+  bool TakeCloseRequest() { return std::exchange(is_to_be_closed_, false); }
 
  private:
   Wants Move() override;
@@ -96,6 +102,8 @@ class IncomingPayloads final : public PayloadConnection {
   std::array<std::byte, PayloadFrame::kBytes> head_ = {};
   std::size_t head_bytes_ = 0;
   bool has_frame_ = false;  // the bytes of a message follow
+  bool is_to_be_closed_ = false;
+  bool has_confirmed_ = false;  // that a whole payload has come
   PostedReceives::Arriving arriving_;
   std::uint64_t left_ = 0;         // bytes of the message
   std::size_t piece_ = 0;          // in which the next one belongs
@@ -114,6 +122,11 @@ class OutgoingPayloads final : public PayloadConnection {
   void Add(Sent sent) { queue_.push_back(std::move(sent)); }
   void Close(const std::string& why) override;
   bool is_idle() const { return queue_.empty() && !has_unsent_bytes(); }
+  // Asks the other node to close the connection, which must be open and idle. It does so with the
+  // next call of Work, and the other node does it unless it awaits something by this connection.
+  void AskToClose();
+  // Whether a whole payload has come to the other node.
+  bool has_carried() const { return has_carried_; }
 
  private:
   Wants Move() override;
@@ -126,6 +139,7 @@ class OutgoingPayloads final : public PayloadConnection {
   // Heads and short pieces, which become one record of TLS together.
   std::vector<std::byte> gathered_;
   bool has_said_rank_ = false;
+  bool has_carried_ = false;
   std::deque<Sent> queue_;
   // How far the first payload of the queue has come.
   std::size_t message_ = 0;

@@ -4,9 +4,6 @@
 // themselves: there is no connection any more, so nothing is done at the same time.
 #include "server/peer/tls/payload_connections.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -19,55 +16,20 @@
 
 #include <fmt/format.h>
 
-#include "proto/contract/limits.h"
 #include "server/io/log.h"
+#include "server/peer/tls/payload_sockets.h"
 
 namespace forebay::peer {
 namespace {
 
-constexpr std::int64_t kNsPerLookMs = 1'000'000;
+constexpr std::int64_t kNsPerMs = 1'000'000;
 constexpr const char* kRowsThreadName = "forebay-rows";  // for tools that show threads
-// Connections that have not shown a certificate yet, of all strangers together.
-constexpr std::size_t kHandshakesMax = 256;
 constexpr int kAcceptsInATurn = 64;
-// How often Look is called.
-constexpr std::int64_t kLookMsMin = 10;
-constexpr std::int64_t kLookMsMax = 1'000;
+constexpr std::int64_t kDeafMs = 1'000;
+// How long a node is not connected to after another one was asked to make room.
+constexpr std::int64_t kRoomMs = 100;
 constexpr std::int64_t kSayMs = 60'000;
-constexpr const char* kIdle = "nothing was sent for a while";
-
-using AddressInfo = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-
-// Names are not resolved, because that may block.
-AddressInfo ParseAddress(const std::string& host, std::uint16_t port, int flags = 0) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | flags;
-  addrinfo* found = nullptr;
-  const std::string service = fmt::to_string(port);
-  if (getaddrinfo(host.c_str(), service.c_str(), &hints, &found) != 0) found = nullptr;
-  return {found, &freeaddrinfo};
-}
-
-UniqueFd MakeSocket(const addrinfo& address) {
-  return UniqueFd(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-}
-
-void SetOption(int fd, int level, int name, int value) {
-  // The connection works without.
-  (void)::setsockopt(fd, level, name, &value, sizeof(value));
-}
-
-// A node that is gone without a word is noticed as early as by gRPC.
-void SetSocketOptions(int fd) {
-  constexpr int kMsPerS = 1'000;
-  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, limits::kPeerKeepaliveMs / kMsPerS);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, limits::kPeerKeepaliveTimeoutMs / kMsPerS);
-  SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
-            limits::kPeerKeepaliveMs + limits::kPeerKeepaliveTimeoutMs);
-}
+constexpr std::int64_t kWaitMsMax = 60'000;
 
 void EndPayload(const Payload& payload, const PayloadCarrier::Ended& ended, const Error& error) {
   for (std::size_t i = 0; i < payload.ends.size(); ++i) ended(i, error);
@@ -80,7 +42,12 @@ Result<std::unique_ptr<PayloadConnections>> PayloadConnections::Create(
   FOREBAY_ASSIGN(TlsContext context, MakeTlsContext(options.certificates));
   std::unique_ptr<PayloadConnections> made(
       new PayloadConnections(std::move(options), std::move(context), clock));
-  FOREBAY_TRY(made->Listen());
+  const PayloadConnectionsOptions& of = made->options_;
+  FOREBAY_ASSIGN(ListeningSocket listening, ListenAt({.host = of.host,
+                                                      .first_port = of.first_port,
+                                                      .last_port = of.last_port}));
+  made->listener_ = std::move(listening.socket);
+  made->port_ = listening.port;
   made->epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   made->wake_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   for (const int fd : {made->listener_.get(), made->wake_.get()}) {
@@ -91,32 +58,6 @@ Result<std::unique_ptr<PayloadConnections>> PayloadConnections::Create(
   }
   made->thread_ = std::thread([connections = made.get()] { connections->Run(); });
   return made;
-}
-
-Status PayloadConnections::Listen() {
-  int error = EINVAL;
-  for (std::uint32_t port = options_.first_port; port <= options_.last_port; ++port) {
-    const AddressInfo address =
-        ParseAddress(options_.host, static_cast<std::uint16_t>(port), AI_PASSIVE);
-    if (!address) break;
-    UniqueFd socket = MakeSocket(*address);
-    SetOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    sockaddr_storage bound{};
-    socklen_t bytes = sizeof(bound);
-    if (::bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0 &&
-        ::listen(socket.get(), SOMAXCONN) == 0 &&
-        ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) == 0) {
-      // The port lies at the same place in both kinds of address.
-      port_ = ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);
-      listener_ = std::move(socket);
-      return {};
-    }
-    error = errno;
-  }
-  return Error(ErrorCode::kUnavailable,
-               fmt::format("cannot listen for bytes of rows on {}, ports {} to {}: {}",
-                           options_.host, options_.first_port, options_.last_port,
-                           Error::FromErrno(error, "bind").message()));
 }
 
 PayloadConnections::~PayloadConnections() { Stop(); }
@@ -143,7 +84,8 @@ void PayloadConnections::Execute(Command command) {
 
 PayloadPlace PayloadConnections::Receive(NodeRank node, const Payload& payload, Ended ended) {
   PayloadPlace place = receives_.Post(node, payload, std::move(ended));
-  place.port = port_;
+  // Nobody is invited to make a connection for which there is no room.
+  if (place.connection != 0 || clock_.NowNs() >= incoming_room_ns_) place.port = port_;
   return place;
 }
 
@@ -154,17 +96,19 @@ void PayloadConnections::Cancel(std::uint32_t tag) {
 void PayloadConnections::Send(NodeRank node, const PayloadPlace& place, const Payload& payload,
                               Ended ended) {
   Execute([this, node, place, payload, ended = std::move(ended)]() mutable {
-    Open* const open = OutgoingTo(node);
+    const auto found = outgoing_of_node_.find(node);
+    Open* const open = found == outgoing_of_node_.end() ? nullptr : &open_.at(found->second);
     if (open == nullptr || !open->connection->is_open() ||
         open->connection->number() != place.connection) {
       return EndPayload(payload, ended,
-                    Error(ErrorCode::kUnavailable,
-                          fmt::format("the connection to node {} for bytes of rows has ended",
-                                      node.value())));
+                        Error(ErrorCode::kUnavailable,
+                              fmt::format("the connection to node {} for bytes of rows has ended",
+                                          node.value())));
     }
     open->outgoing->Add({.tag = place.tag, .payload = std::move(payload),
                          .ended = std::move(ended)});
-    open->has_turn = true;
+    outgoing_.Touch(found->second, clock_.NowNs());
+    GiveTurn(found->second, *open);
   });
 }
 
@@ -174,40 +118,30 @@ bool PayloadConnections::CanSend(NodeRank node, const PayloadPlace& place) {
     const MutexLock lock(mutex_);
     if (must_stop_) return false;
     Way& way = ways_[node];
-    if (way.number != 0 && way.number == place.connection) {
-      // The other node knows it, too, so it works.
+    if (way.number != 0 && way.number == place.connection) return true;
+    if (std::exchange(way.port, place.port) != place.port) {
+      // The node was started again, and the failures of before say nothing.
       way.pause.Shorten();
-      way.has_failed = false;
-      return true;
+      way.next_try_ns = 0;
+    } else if (way.is_wanted) {
+      return false;
     }
-    const bool is_being_made = way.is_wanted && way.port == place.port;
-    if (is_being_made || clock_.NowNs() < way.next_try_ns) return false;
+    const std::int64_t now_ns = clock_.NowNs();
+    if (now_ns < way.next_try_ns || now_ns < outgoing_room_ns_) return false;
     way.is_wanted = true;
-    way.port = place.port;
   }
   Execute([this, node, port = place.port] { Connect(node, port); });
   return false;
 }
 
-PayloadConnections::Open* PayloadConnections::OutgoingTo(NodeRank node) {
-  const auto found = std::ranges::find_if(open_, [node](const auto& entry) {
-    return entry.second.outgoing != nullptr && entry.second.node == node;
-  });
-  return found == open_.end() ? nullptr : &found->second;
-}
-
 void PayloadConnections::Run() {
   prctl(PR_SET_NAME, kRowsThreadName);
-  const std::int64_t look_ms =
-      std::clamp(std::min(options_.idle_ms, options_.handshake_ms) / 4, kLookMsMin, kLookMsMax);
   std::array<epoll_event, 64> events{};
   while (RunCommands()) {
-    const bool has_turn =
-        std::ranges::any_of(open_, [](const auto& entry) { return entry.second.has_turn; });
-    const bool must_look = !open_.empty() || is_deaf_;
-    const int wait_ms = has_turn ? 0 : must_look ? static_cast<int>(look_ms) : -1;
-    const int count =
-        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms);
+    CloseWhatIsDue();
+    PublishRoom();
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                 turns_.empty() ? WaitMs() : 0);
     for (int i = 0; i < count; ++i) {
       const int fd = events.at(static_cast<std::size_t>(i)).data.fd;
       eventfd_t woken = 0;
@@ -216,17 +150,16 @@ void PayloadConnections::Run() {
       } else if (fd == wake_.get()) {
         (void)eventfd_read(fd, &woken);
       } else if (const auto found = open_.find(fd); found != open_.end()) {
-        found->second.has_turn = true;
+        GiveTurn(fd, found->second);
       }
     }
-    // A list, because a connection may end within the turn of another one.
-    std::vector<int> turns;
-    for (const auto& [fd, open] : open_) {
-      if (open.has_turn) turns.push_back(fd);
-    }
-    for (const int fd : turns) WorkOn(fd);
-    if (clock_.NowNs() - look_ns_ >= look_ms * kNsPerLookMs) Look();
+    // A connection may end within the turn of another one.
+    for (const int fd : std::exchange(turns_, {})) WorkOn(fd);
   }
+}
+
+void PayloadConnections::GiveTurn(int fd, Open& open) {
+  if (!std::exchange(open.has_turn, true)) turns_.push_back(fd);
 }
 
 // Returns whether there is more to do than to end.
@@ -240,21 +173,19 @@ bool PayloadConnections::RunCommands() {
         has_stopped_ = true;
         return false;
       }
-      if (commands.empty() && !must_stop_) return true;
     }
     for (const Command& command : commands) command();
+    {
+      const MutexLock lock(mutex_);
+      if (!must_stop_) return true;  // what came meanwhile has written to wake_
+    }
     if (commands.empty()) {
-      while (!open_.empty()) Close(open_.begin()->first, "this node ends");
+      while (!open_.empty()) Close(open_.begin()->first, "this node ends", Ending::kOnPurpose);
     }
   }
 }
 
 void PayloadConnections::Accept() {
-  const auto handshakes = [this] {
-    return std::ranges::count_if(open_, [](const auto& entry) {
-      return entry.second.outgoing == nullptr && !entry.second.connection->is_open();
-    });
-  };
   // Not all at once: rows wait meanwhile.
   for (int i = 0; i < kAcceptsInATurn; ++i) {
     UniqueFd socket(
@@ -266,21 +197,25 @@ void PayloadConnections::Accept() {
       return;
     }
     // The node that has made it tries again later.
-    if (static_cast<std::size_t>(handshakes()) >= kHandshakesMax) continue;
+    const std::size_t strangers = open_.size() - incoming_.size() - outgoing_.size();
+    if (strangers >= options_.connections_max) continue;
     auto session = TlsSession::Create(*context_, std::move(socket), TlsSession::End::kServer);
     if (!session.has_value()) continue;
-    Open open;
-    open.connection = std::make_unique<IncomingPayloads>(
+    auto incoming = std::make_unique<IncomingPayloads>(
         std::move(*session), receives_, [this](NodeRank node, IncomingPayloads& connection) {
           return OpenIncoming(node, connection);
         });
+    Open open;
+    open.incoming = incoming.get();
+    open.connection = std::move(incoming);
     Add(std::move(open), EPOLLIN);
   }
 }
 
 // Accepts nothing for a moment, or again.
 void PayloadConnections::SetDeaf(bool is_deaf) {
-  is_deaf_ = is_deaf;
+  deaf_until_ns_.reset();
+  if (is_deaf) deaf_until_ns_ = clock_.NowNs() + kDeafMs * kNsPerMs;
   epoll_event event{.events = is_deaf ? 0U : static_cast<std::uint32_t>(EPOLLIN),
                     .data = {.fd = listener_.get()}};
   (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event);
@@ -291,47 +226,85 @@ bool PayloadConnections::OpenIncoming(NodeRank node, IncomingPayloads& connectio
   if (!options_.hosts.contains(node)) return false;
   // A node makes another connection when its last one has ended, and perhaps this end has not
   // noticed yet.
-  std::vector<int> old;
-  for (const auto& [fd, open] : open_) {
-    const auto* const incoming = dynamic_cast<const IncomingPayloads*>(open.connection.get());
-    if (incoming != nullptr && incoming->is_open() && incoming->node() == node) old.push_back(fd);
+  if (const auto old = incoming_of_node_.find(node); old != incoming_of_node_.end()) {
+    Close(old->second, "the node has made another one");
   }
-  for (const int fd : old) Close(fd, "the node has made another one");
+  const int fd = connection.fd();
+  if (!MakeRoomForIncoming()) {
+    open_.at(fd).has_no_room = true;
+    return false;
+  }
+  incoming_of_node_[node] = fd;
+  incoming_.Touch(fd, clock_.NowNs());
   receives_.SetConnection(node, connection.number());
   return true;
 }
 
+bool PayloadConnections::MakeRoomForIncoming() {
+  while (incoming_.size() >= options_.connections_max) {
+    const UseOrder::Entry& oldest = *incoming_.oldest();
+    if (clock_.NowNs() - oldest.used_ns < options_.keep_ms * kNsPerMs) return false;
+    CloseIfUnused(oldest.fd);
+  }
+  return true;
+}
+
+// If something is awaited by an incoming connection, it counts as used now. Otherwise the other
+// node sends nothing by it, and cannot begin to: only a receive that is posted names it.
+void PayloadConnections::CloseIfUnused(int fd) {
+  const IncomingPayloads& incoming = *open_.at(fd).incoming;
+  if (!receives_.EndIfUnused(incoming.node(), incoming.number())) {
+    return incoming_.Touch(fd, clock_.NowNs());
+  }
+  Close(fd, "it was not used", Ending::kOnPurpose);
+}
+
 void PayloadConnections::Connect(NodeRank node, std::uint16_t port) {
   // The node was started again, and listens at another port.
-  if (const Open* const old = OutgoingTo(node)) {
-    Close(old->connection->fd(), "the node listens at another port");
+  if (const auto old = outgoing_of_node_.find(node); old != outgoing_of_node_.end()) {
+    Close(old->second, "the node listens at another port");
     const MutexLock lock(mutex_);
     ways_[node].is_wanted = true;
   }
-  const AddressInfo address = ParseAddress(options_.hosts.at(node), port);
-  if (!address) return NoteClosed(node, "its address in the list of nodes is no number");
-  UniqueFd socket = MakeSocket(*address);
-  if (!socket.valid()) return NoteClosed(node, Error::FromErrno(errno, "socket").message());
-  SetSocketOptions(socket.get());
-  if (::connect(socket.get(), address->ai_addr, address->ai_addrlen) != 0 &&
-      errno != EINPROGRESS) {
-    return NoteClosed(node, Error::FromErrno(errno, "connect").message());
+  if (outgoing_.size() >= options_.connections_max) {
+    AskForRoom();
+    const MutexLock lock(mutex_);
+    ways_[node].is_wanted = false;
+    ways_[node].next_try_ns = clock_.NowNs() + kRoomMs * kNsPerMs;
+    return;
   }
-  auto session = TlsSession::Create(*context_, std::move(socket), TlsSession::End::kClient);
+  Result<UniqueFd> socket = BeginToConnect(options_.hosts.at(node), port);
+  if (!socket.has_value()) return NoteClosed(node, socket.error().message());
+  auto session = TlsSession::Create(*context_, std::move(*socket), TlsSession::End::kClient);
   if (!session.has_value()) return NoteClosed(node, session.error().message());
   auto outgoing = std::make_unique<OutgoingPayloads>(std::move(*session), options_.self);
   Open open;
   open.outgoing = outgoing.get();
   open.connection = std::move(outgoing);
   open.node = node;
+  outgoing_of_node_[node] = open.connection->fd();
+  outgoing_.Touch(open.connection->fd(), clock_.NowNs());
   // The socket can be written to when it is connected.
   Add(std::move(open), EPOLLIN | EPOLLOUT);
+}
+
+// Asks the node to which nothing was sent for the longest time to close its connection. Its answer
+// is the end of the connection; if it awaits something, the connection will be used.
+void PayloadConnections::AskForRoom() {
+  const UseOrder::Entry oldest = *outgoing_.oldest();
+  const std::int64_t now_ns = clock_.NowNs();
+  if (now_ns - oldest.used_ns < options_.keep_ms * kNsPerMs) return;
+  Open& open = open_.at(oldest.fd);
+  outgoing_.Touch(oldest.fd, now_ns);
+  if (!open.connection->is_open() || !open.outgoing->is_idle()) return;
+  open.outgoing->AskToClose();
+  GiveTurn(oldest.fd, open);
 }
 
 void PayloadConnections::Add(Open open, std::uint32_t events) {
   const int fd = open.connection->fd();
   open.events = events;
-  open.idle_since_ns = clock_.NowNs();
+  handshakes_.Touch(fd, clock_.NowNs());
   epoll_event event{.events = events, .data = {.fd = fd}};
   const int failed = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
   open_.emplace(fd, std::move(open));
@@ -342,53 +315,102 @@ void PayloadConnections::WorkOn(int fd) {
   const auto found = open_.find(fd);
   if (found == open_.end()) return;  // ended in the turn of another one
   Open& open = found->second;
-  const bool was_open = open.connection->is_open();
+  PayloadConnection& connection = *open.connection;
+  open.has_turn = false;
+  const bool was_open = connection.is_open();
+  const std::uint64_t moved = connection.moved_bytes();
   using Wants = PayloadConnection::Wants;
-  const Wants wants = open.connection->Work();
-  if (wants == Wants::kEnd) return Close(fd, open.connection->error());
-  if (!was_open && open.connection->is_open()) {
-    SetSocketOptions(fd);
-    if (open.outgoing != nullptr) {
-      const MutexLock lock(mutex_);
-      ways_[open.node].number = open.connection->number();
-    }
+  const Wants wants = connection.Work();
+  NoteProgress(fd, open, was_open);
+  if (wants == Wants::kEnd) {
+    return Close(fd, connection.error(),
+                 connection.was_closed() ? Ending::kOnPurpose : Ending::kLost);
   }
-  open.has_turn = wants == Wants::kAnotherTurn;
+  if (connection.moved_bytes() != moved) {
+    (open.outgoing != nullptr ? outgoing_ : incoming_).Touch(fd, clock_.NowNs());
+  }
+  if (wants == Wants::kAnotherTurn) GiveTurn(fd, open);
   const std::uint32_t events = wants == Wants::kOutput ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  if (std::exchange(open.events, events) == events) return;
-  epoll_event event{.events = events, .data = {.fd = fd}};
-  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
-}
-
-// Closes what takes too long, and what nobody uses.
-void PayloadConnections::Look() {
-  look_ns_ = clock_.NowNs();
-  if (is_deaf_) SetDeaf(false);
-  std::vector<std::pair<int, const char*>> ended;
-  for (auto& [fd, open] : open_) {
-    const std::uint64_t moved = open.connection->moved_bytes();
-    if (std::exchange(open.moved_bytes, moved) != moved) open.idle_since_ns = look_ns_;
-    const std::int64_t idle_ms = (look_ns_ - open.idle_since_ns) / kNsPerLookMs;
-    if (!open.connection->is_open()) {
-      if (idle_ms >= options_.handshake_ms) ended.emplace_back(fd, "no TLS handshake in time");
-    } else if (open.outgoing != nullptr && open.outgoing->is_idle() &&
-               idle_ms >= options_.idle_ms) {
-      ended.emplace_back(fd, kIdle);
-    }
+  if (std::exchange(open.events, events) != events) {
+    epoll_event event{.events = events, .data = {.fd = fd}};
+    (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
   }
-  for (const auto& [fd, why] : ended) Close(fd, why);
+  if (open.incoming != nullptr && open.incoming->TakeCloseRequest()) CloseIfUnused(fd);
 }
 
-void PayloadConnections::Close(int fd, const std::string& why) {
+void PayloadConnections::NoteProgress(int fd, Open& open, bool was_open) {
+  if (!was_open && open.connection->is_open()) {
+    handshakes_.Remove(fd);
+    SetPayloadOptions(fd);
+  }
+  if (open.outgoing == nullptr || !open.connection->is_open()) return;
+  const bool has_carried = open.outgoing->has_carried();
+  if (was_open && has_carried == open.has_carried) return;
+  open.has_carried = has_carried;
+  const MutexLock lock(mutex_);
+  Way& way = ways_[open.node];
+  way.number = open.connection->number();
+  if (!has_carried) return;
+  way.has_carried = true;
+  way.pause.Shorten();
+  way.has_failed = false;
+}
+
+// Closes what takes too long, and what nobody uses. Both begin with the oldest one.
+void PayloadConnections::CloseWhatIsDue() {
+  const std::int64_t now_ns = clock_.NowNs();
+  if (deaf_until_ns_ && now_ns >= *deaf_until_ns_) SetDeaf(false);
+  const auto is_due = [now_ns](const UseOrder& order, std::int64_t after_ms) {
+    return order.oldest() != nullptr && now_ns - order.oldest()->used_ns >= after_ms * kNsPerMs;
+  };
+  while (is_due(handshakes_, options_.handshake_ms)) {
+    Close(handshakes_.oldest()->fd, "no TLS handshake in time");
+  }
+  while (is_due(incoming_, options_.idle_ms)) CloseIfUnused(incoming_.oldest()->fd);
+}
+
+// How long nothing is due.
+int PayloadConnections::WaitMs() const {
+  std::optional<std::int64_t> due_ns = deaf_until_ns_;
+  const auto note = [&due_ns](const UseOrder& order, std::int64_t after_ms) {
+    if (order.oldest() == nullptr) return;
+    const std::int64_t ns = order.oldest()->used_ns + after_ms * kNsPerMs;
+    due_ns = due_ns ? std::min(*due_ns, ns) : ns;
+  };
+  note(handshakes_, options_.handshake_ms);
+  note(incoming_, options_.idle_ms);
+  if (!due_ns) return -1;
+  // Rounded up.
+  const std::int64_t left_ms = (*due_ns - clock_.NowNs()) / kNsPerMs + 1;
+  return static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, kWaitMsMax));
+}
+
+void PayloadConnections::PublishRoom() {
+  const auto room_ns = [this](const UseOrder& order) {
+    if (order.size() < options_.connections_max) return std::int64_t{0};
+    return order.oldest()->used_ns + options_.keep_ms * kNsPerMs;
+  };
+  incoming_room_ns_ = room_ns(incoming_);
+  outgoing_room_ns_ = room_ns(outgoing_);
+}
+
+void PayloadConnections::Close(int fd, const std::string& why, Ending ending) {
   const auto found = open_.find(fd);
   // Taken out first, because the callbacks of what is under way may look at the others.
   const Open closed = std::move(found->second);
   open_.erase(found);
+  handshakes_.Remove(fd);
+  incoming_.Remove(fd);
+  outgoing_.Remove(fd);
+  if (ending == Ending::kOnPurpose) closed.connection->SayEnd();
   if (closed.outgoing != nullptr) {
-    NoteClosed(closed.node, why);
-  } else if (!closed.connection->is_open() &&
-             (said_ns_ == 0 || clock_.NowNs() - said_ns_ >= kSayMs * kNsPerLookMs)) {
-    said_ns_ = clock_.NowNs();
+    outgoing_of_node_.erase(closed.node);
+    NoteClosed(closed.node, why, ending);
+  } else if (closed.connection->is_open()) {
+    incoming_of_node_.erase(closed.incoming->node());
+  } else if (closed.has_no_room) {
+    closed.connection->SayEnd();
+  } else if (IsTimeToSay(said_refused_ns_)) {
     log::Warn("refused a connection for bytes of rows: {}; only nodes of the job may make one "
               "(said once a minute at most)",
               why);
@@ -396,19 +418,30 @@ void PayloadConnections::Close(int fd, const std::string& why) {
   closed.connection->Close(why);
 }
 
-void PayloadConnections::NoteClosed(NodeRank node, const std::string& why) {
+// Whether the log may name another case of what it has named at `said_ns`.
+bool PayloadConnections::IsTimeToSay(std::optional<std::int64_t>& said_ns) const {
+  const std::int64_t now_ns = clock_.NowNs();
+  if (said_ns && now_ns - *said_ns < kSayMs * kNsPerMs) return false;
+  said_ns = now_ns;
+  return true;
+}
+
+void PayloadConnections::NoteClosed(NodeRank node, const std::string& why, Ending ending) {
   bool is_news = false;
   {
     const MutexLock lock(mutex_);
     Way& way = ways_[node];
     way.is_wanted = false;
     way.number = 0;
-    if (must_stop_ || why == kIdle) return;
+    const bool has_carried = std::exchange(way.has_carried, false);
+    if (must_stop_ || (ending == Ending::kOnPurpose && has_carried)) return;
+    // A node that closes a connection unused has no room for it, which is no failure.
     way.next_try_ns = clock_.NowNs() + way.pause.NextNs();
-    is_news = !std::exchange(way.has_failed, true);
+    is_news = ending == Ending::kLost && !std::exchange(way.has_failed, true);
   }
-  if (is_news) {
-    log::Info("rows for node {} go over gRPC until there is another connection for them: {}",
+  if (is_news && IsTimeToSay(said_lost_ns_)) {
+    log::Info("rows for node {} go over gRPC until there is another connection for them: {} (said "
+              "once a minute at most)",
               node.value(), why);
   }
 }

@@ -2,21 +2,28 @@
 // whose TLS costs three times as much for each byte. A node accepts connections at a port that it
 // names in its requests. A node that is asked connects there, and from then on sends the bytes of
 // its answers that way; until then, and whenever there is no connection, they go over gRPC. So a
-// pair of nodes has one connection in each direction, and none if it is not used.
+// pair of nodes has one connection in each direction, and none if it is not used. The number of
+// connections has a limit, whatever the size of the job: one that was not used for a while is
+// closed to make room, and without room the bytes go over gRPC.
 //
 // The request names the connection by which the bytes are to come. With its end the receive ends,
-// too, so nothing is ever awaited that was lost with a connection.
+// too, so nothing is ever awaited that was lost with a connection. Only the node that asks closes a
+// connection which works, and only if it awaits nothing by it, so no answer is lost that way; the
+// other node may ask it to.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "proto/contract/ids.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "proto/contract/unique_fd.h"
@@ -26,6 +33,7 @@
 #include "server/peer/tls/payload_connection.h"
 #include "server/peer/tls/posted_receives.h"
 #include "server/peer/tls/tls_session.h"
+#include "server/peer/tls/use_order.h"
 #include "server/stage/growing_pause.h"
 
 namespace forebay::peer {
@@ -39,8 +47,15 @@ struct PayloadConnectionsOptions {
   // The other nodes. One whose host is no numeric address is not connected to.
   std::map<NodeRank, std::string> hosts = {};
   NodeCertificates certificates = {};  // of this node
-  std::int64_t idle_ms = 120'000;      // a connection that sends nothing is closed after this time
-  std::int64_t handshake_ms = 5'000;   // and one that is not open after that
+  // That this node may have made, and as many that it may have accepted; at least 1. So many more
+  // may not have shown a certificate yet, of all strangers together.
+  std::uint32_t connections_max = limits::kPeerPayloadConnectionsMax;
+  // A connection that brings nothing for this time is closed.
+  std::int64_t idle_ms = limits::kPeerIdleMs;
+  // After this time, at least 1, it is closed if there is no room for another one. Handshakes cost
+  // CPU time, so nodes that are asked in turn, each for a moment, do not take it from each other.
+  std::int64_t keep_ms = 10'000;
+  std::int64_t handshake_ms = 5'000;  // a connection that is not open after this time is closed
 };
 
 // Thread-safe.
@@ -70,37 +85,49 @@ class PayloadConnections final : public PayloadCarrier {
   // A connection as the thread sees it.
   struct Open {
     std::unique_ptr<PayloadConnection> connection;
-    OutgoingPayloads* outgoing = nullptr;  // `connection`, if it is one
-    NodeRank node = NodeRank(0);           // of an outgoing one
-    std::uint32_t events = 0;              // that epoll looks for
-    bool has_turn = false;                 // at once
-    std::uint64_t moved_bytes = 0;         // when it was looked at last
-    std::int64_t idle_since_ns = 0;
+    // One of them is `connection`, and the other one null.
+    OutgoingPayloads* outgoing = nullptr;
+    IncomingPayloads* incoming = nullptr;
+    NodeRank node = NodeRank(0);  // of an outgoing one
+    std::uint32_t events = 0;     // that epoll looks for
+    bool has_turn = false;        // its descriptor is in turns_
+    bool has_carried = false;     // a payload, and Way was told so
+    bool has_no_room = false;     // an incoming one, of a node of the job
   };
+  enum class Ending : std::uint8_t { kLost, kOnPurpose };
   // An outgoing connection as other threads see it.
   struct Way {
     bool is_wanted = false;  // it is being made, or open
     std::uint16_t port = 0;
     std::uint32_t number = 0;  // 0: not open
     std::int64_t next_try_ns = 0;
-    stage::GrowingPause pause = {};
-    bool has_failed = false;  // since it was open, and the log has said so
+    // Grows until a payload has come: a firewall may let handshakes through, and no more.
+    stage::GrowingPause pause = stage::GrowingPause(kRetryNsMax);
+    bool has_carried = false;  // a payload, by the connection that is open
+    bool has_failed = false;   // since a payload has come
   };
+  static constexpr std::int64_t kRetryNsMax = 60'000'000'000;
 
-  Status Listen();
   void Execute(Command command);
   void Run();
   bool RunCommands();
   void Accept();
   void SetDeaf(bool is_deaf);
   bool OpenIncoming(NodeRank node, IncomingPayloads& connection);
+  bool MakeRoomForIncoming();
+  void CloseIfUnused(int fd);
   void Connect(NodeRank node, std::uint16_t port);
+  void AskForRoom();
   void Add(Open open, std::uint32_t events);
-  Open* OutgoingTo(NodeRank node);
+  void GiveTurn(int fd, Open& open);
   void WorkOn(int fd);
-  void Look();
-  void Close(int fd, const std::string& why);
-  void NoteClosed(NodeRank node, const std::string& why);
+  void NoteProgress(int fd, Open& open, bool was_open);
+  void CloseWhatIsDue();
+  int WaitMs() const;
+  void PublishRoom();
+  void Close(int fd, const std::string& why, Ending ending = Ending::kLost);
+  bool IsTimeToSay(std::optional<std::int64_t>& said_ns) const;
+  void NoteClosed(NodeRank node, const std::string& why, Ending ending = Ending::kLost);
 
   const PayloadConnectionsOptions options_;
   const TlsContext context_;  // outlives the connections
@@ -117,12 +144,22 @@ class PayloadConnections final : public PayloadCarrier {
   bool must_stop_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool has_stopped_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::map<NodeRank, Way> ways_ FOREBAY_GUARDED_BY(mutex_);
+  // From when on there is room for another connection, as far as the thread knows.
+  std::atomic<std::int64_t> incoming_room_ns_ = 0;
+  std::atomic<std::int64_t> outgoing_room_ns_ = 0;
 
   // Only the thread uses these, and others after its end.
   std::map<int, Open> open_;  // by descriptor
-  std::int64_t look_ns_ = 0;  // when Look was called last
-  bool is_deaf_ = false;      // nothing is accepted now
-  std::int64_t said_ns_ = 0;  // when the log has last named a connection that was refused
+  std::vector<int> turns_;    // connections that can move bytes at once
+  UseOrder handshakes_;       // connections that are not open yet, by their beginning
+  UseOrder incoming_;         // that are open
+  UseOrder outgoing_;         // all
+  std::map<NodeRank, int> incoming_of_node_;
+  std::map<NodeRank, int> outgoing_of_node_;
+  std::optional<std::int64_t> deaf_until_ns_;  // nothing is accepted now
+  // When the log has last named a connection that was refused, and one that was lost.
+  std::optional<std::int64_t> said_refused_ns_;
+  std::optional<std::int64_t> said_lost_ns_;
 };
 
 }  // namespace forebay::peer

@@ -1,5 +1,8 @@
 // PayloadFrame: what stands before each message on a connection for bytes of rows. A connection
 // begins with the rank of the node that sends, in 4 bytes; then frames follow, each with its bytes.
+// A frame with the tag 0 asks the other node to close the connection, unless it awaits something by
+// it. The other node sends one byte (kCarried) when the first whole payload has come, and nothing
+// else.
 #pragma once
 
 #include <array>
@@ -18,6 +21,7 @@ struct PayloadFrame {
 
   static constexpr std::size_t kBytes = 16;
   static constexpr std::size_t kRankBytes = 4;  // at the beginning of a connection
+  static constexpr std::byte kCarried{1};
 
   void Write(ByteWriter& writer) const {
     writer.Le<std::uint32_t>(tag);

@@ -9,6 +9,7 @@
 namespace forebay::peer {
 
 struct PostedReceive {
+  NodeRank node = NodeRank(0);  // that is to send
   std::uint32_t tag = 0;
   std::uint32_t connection = 0;
   Payload payload;
@@ -26,6 +27,7 @@ struct PostedReceive {
 PayloadPlace PostedReceives::Post(NodeRank node, const Payload& payload,
                                   PayloadCarrier::Ended ended) {
   auto posted = std::make_shared<PostedReceive>();
+  posted->node = node;
   posted->payload = payload;
   posted->ended = std::move(ended);
   // Everything is ready before another thread can find the receive in the table.
@@ -39,8 +41,10 @@ PayloadPlace PostedReceives::Post(NodeRank node, const Payload& payload,
   posted->tag = last_tag_;
   // Without a connection the number is 0. Then the node that is asked answers over gRPC, and the
   // caller cancels the receive.
-  const auto found = connections_.find(node);
-  posted->connection = found == connections_.end() ? 0 : found->second;
+  if (const auto found = connections_.find(node); found != connections_.end()) {
+    posted->connection = found->second.number;
+    ++found->second.receives;
+  }
   const PayloadPlace place{.tag = posted->tag, .connection = posted->connection};
   by_tag_.emplace(posted->tag, std::move(posted));
   return place;
@@ -48,7 +52,24 @@ PayloadPlace PostedReceives::Post(NodeRank node, const Payload& payload,
 
 void PostedReceives::SetConnection(NodeRank node, std::uint32_t connection) {
   const MutexLock lock(mutex_);
-  connections_[node] = connection;
+  connections_[node] = {.number = connection};
+}
+
+bool PostedReceives::EndIfUnused(NodeRank node, std::uint32_t connection) {
+  const MutexLock lock(mutex_);
+  const auto found = connections_.find(node);
+  if (found == connections_.end() || found->second.number != connection) return true;
+  if (found->second.receives > 0) return false;
+  connections_.erase(found);
+  return true;
+}
+
+// To be called when the receive leaves the table.
+void PostedReceives::ForgetLocked(const PostedReceive& receive) {
+  const auto found = connections_.find(receive.node);
+  if (found != connections_.end() && found->second.number == receive.connection) {
+    --found->second.receives;
+  }
 }
 
 void PostedReceives::EndConnection(NodeRank node, std::uint32_t connection,
@@ -58,7 +79,9 @@ void PostedReceives::EndConnection(NodeRank node, std::uint32_t connection,
     const MutexLock lock(mutex_);
     // The node may have made another connection meanwhile, which stays.
     const auto found = connections_.find(node);
-    if (found != connections_.end() && found->second == connection) connections_.erase(found);
+    if (found != connections_.end() && found->second.number == connection) {
+      connections_.erase(found);
+    }
     std::erase_if(by_tag_, [&](const auto& entry) {
       if (entry.second->connection != connection) return false;
       lost.push_back(entry.second);
@@ -114,14 +137,17 @@ bool PostedReceives::IsAwaited(const Arriving& arriving) {
          arriving.receive->states[arriving.message] == PostedReceive::State::kArriving;
 }
 
-void PostedReceives::End(const Arriving& arriving, const Status& status) {
+bool PostedReceives::End(const Arriving& arriving, const Status& status) {
   PostedReceive& receive = *arriving.receive;
   receive.states[arriving.message] = PostedReceive::State::kEnded;
-  if (--receive.left == 0) {
+  const bool is_last = --receive.left == 0;
+  if (is_last) {
     const MutexLock lock(mutex_);
+    ForgetLocked(receive);
     by_tag_.erase(receive.tag);
   }
   receive.ended(arriving.message, status);
+  return is_last && status.has_value();
 }
 
 void PostedReceives::Cancel(std::uint32_t tag) {
@@ -131,6 +157,7 @@ void PostedReceives::Cancel(std::uint32_t tag) {
     const auto found = by_tag_.find(tag);
     if (found == by_tag_.end()) return;
     receive = std::move(found->second);
+    ForgetLocked(*receive);
     by_tag_.erase(found);
   }
   EndAll(*receive, Error(ErrorCode::kCancelled, "the receive was cancelled"));

@@ -28,6 +28,9 @@ class PostedReceives {
 
   // A connection from `node` has begun. The number is that of TlsSession.
   void SetConnection(NodeRank node, std::uint32_t connection);
+  // Ends the connection, if no receive waits for it, so that no request names it from now on.
+  // Returns whether it has ended; if so, no answer is on its way.
+  bool EndIfUnused(NodeRank node, std::uint32_t connection);
   // It has ended, and with it all its receives: kUnavailable.
   void EndConnection(NodeRank node, std::uint32_t connection, const std::string& why);
 
@@ -43,18 +46,25 @@ class PostedReceives {
                  std::uint64_t bytes);
   // Whether its memory may still be written.
   static bool IsAwaited(const Arriving& arriving);
-  void End(const Arriving& arriving, const Status& status);
+  // Returns whether the whole payload has come with this message.
+  bool End(const Arriving& arriving, const Status& status);
 
   // Ends all messages of a receive with kCancelled. No effect if it has ended.
   void Cancel(std::uint32_t tag);
 
  private:
+  // A connection that requests name now.
+  struct Named {
+    std::uint32_t number = 0;
+    std::size_t receives = 0;  // that wait for it
+  };
   static void EndAll(PostedReceive& receive, const Error& error);
+  void ForgetLocked(const PostedReceive& receive) FOREBAY_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::uint32_t last_tag_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::map<std::uint32_t, std::shared_ptr<PostedReceive>> by_tag_ FOREBAY_GUARDED_BY(mutex_);
-  std::map<NodeRank, std::uint32_t> connections_ FOREBAY_GUARDED_BY(mutex_);  // numbers
+  std::map<NodeRank, Named> connections_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::peer

@@ -82,8 +82,16 @@ Result<TlsContext> MakeTlsContext(const NodeCertificates& certificates) {
 
 int TlsSession::Append(BIO* output, const char* data, int bytes) {
   auto& unsent = static_cast<TlsSession*>(BIO_get_data(output))->unsent_;
+  if (unsent.capacity() == 0) unsent.swap(SpareMemory());
   unsent.insert(unsent.end(), data, data + bytes);
   return bytes;
+}
+
+// Memory for what the next session encrypts. Sessions that have sent everything have none of their
+// own, and one thread moves the bytes of all.
+std::vector<char>& TlsSession::SpareMemory() {
+  thread_local std::vector<char> memory;
+  return memory;
 }
 
 const BIO_METHOD* TlsSession::OutputMethod() {
@@ -137,6 +145,7 @@ TlsSession::Outcome TlsSession::OutcomeOf(int returned, const char* what) {
     case SSL_ERROR_WANT_READ:
       return Outcome::kBlocked;
     case SSL_ERROR_ZERO_RETURN:
+      was_closed_ = true;
       return Fail("the other node has closed the connection");
     case SSL_ERROR_SYSCALL:
       return Fail(fmt::format("{}: {}", what,
@@ -205,9 +214,19 @@ TlsSession::Outcome TlsSession::Flush() {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return Outcome::kBlocked;
     return Fail(fmt::format("sending: {}", std::strerror(errno)));
   }
-  unsent_.clear();  // keeps its memory
+  unsent_.clear();
   sent_ = 0;
+  if (unsent_.capacity() > SpareMemory().capacity()) unsent_.swap(SpareMemory());
+  unsent_.shrink_to_fit();
   return Outcome::kDone;
+}
+
+void TlsSession::SayEnd() {
+  ERR_clear_error();
+  // What cannot be said is found out by the other end when it sees the end of the connection.
+  (void)SSL_shutdown(ssl_.get());
+  (void)Flush();
+  ERR_clear_error();
 }
 
 }  // namespace forebay::peer

@@ -46,10 +46,14 @@ class TlsSession {
   // Encrypts `bytes`, and keeps them until Flush has sent them; `bytes` is not needed any more.
   Outcome Write(std::span<const std::byte> bytes);
   Outcome Flush();
+  // Tells the other end, if the socket takes it at once, that this one closes on purpose.
+  void SayEnd();
 
   std::size_t unsent_bytes() const { return unsent_.size() - sent_; }
   int fd() const { return socket_.get(); }
   const std::string& error() const { return error_; }
+  // Whether the other end has said that it closes on purpose.
+  bool was_closed() const { return was_closed_; }
   // A number that both ends compute from the keys of the session, after the handshake; not 0.
   std::uint32_t number() const { return number_; }
 
@@ -57,16 +61,18 @@ class TlsSession {
   explicit TlsSession(UniqueFd socket) : socket_(std::move(socket)) {}
   static const BIO_METHOD* OutputMethod();
   static int Append(BIO* output, const char* data, int bytes);
+  static std::vector<char>& SpareMemory();
   bool ComputeNumber();
   Outcome OutcomeOf(int returned, const char* what);
   Outcome Fail(std::string error);
 
   UniqueFd socket_;
   std::unique_ptr<SSL, Freed<SSL_free>> ssl_;
-  std::vector<char> unsent_;  // encrypted
+  std::vector<char> unsent_;  // encrypted; has memory only while it has bytes
   std::size_t sent_ = 0;      // of unsent_
   std::uint64_t bytes_with_key_ = 0;
   std::uint32_t number_ = 0;
+  bool was_closed_ = false;
   std::string error_;
 };
 
