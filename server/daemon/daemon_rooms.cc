@@ -133,7 +133,7 @@ Status Daemon::OpenCaps() {
   gfs_throttle_.Begin({.caps = gfs_caps_.rates,
                        .node_count = static_cast<std::uint32_t>(nodes.nodes().size()),
                        .self = nodes.self(),
-                       .has_returned = nodes_->has_returned()});
+                       .has_returned = nodes_->may_have_returned()});
   if (nodes_->shares() != nullptr && gfs_caps_.has_rates()) {
     share_borrower_.emplace(gfs_throttle_, *nodes_->shares(), nodes, clock_);
   }

@@ -94,9 +94,10 @@ void Departure::TakeOver(std::int64_t now_ns) {
     if (deadline_ns_ || has_taken_over_) return;
     // There is nobody to get extents from.
     if (begins_ && silent > 0 && silent == leaving_until_ns_.size()) return;
-    // A pass leaves out what silent nodes have. It is begun once more when none is silent any more.
+    // A pass leaves out what silent nodes have, also those that become silent while it is under
+    // way. It is begun once more when none is silent any more.
     begins = begins_ || (has_left_out_ && silent == 0);
-    has_left_out_ = silent > 0 && (begins_ || has_left_out_);
+    has_left_out_ = silent > 0;
     begins_ = false;
   }
   // Without the mutex, which is not needed for it.

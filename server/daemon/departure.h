@@ -88,7 +88,7 @@ class Departure {
   std::map<NodeRank, bool> answers_ FOREBAY_GUARDED_BY(mutex_);
   std::map<NodeRank, std::int64_t> leaving_until_ns_ FOREBAY_GUARDED_BY(mutex_);  // other nodes
   bool begins_ FOREBAY_GUARDED_BY(mutex_) = false;  // somebody leaves since the last Tick
-  // Some of those that leave were silent when the last pass began, or at a Tick since then.
+  // Some of those that leave were silent at a Tick since the last pass began.
   bool has_left_out_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool has_taken_over_ FOREBAY_GUARDED_BY(mutex_) = true;
 };

@@ -330,17 +330,31 @@ TEST_F(DepartureTest, ANodeThatIsDeadOrLeftOutForGoodIsNotWaitedFor) {
   }
 }
 
-// A pass that has begun goes on, and is not begun a second time.
-TEST_F(DepartureTest, ANodeThatBecomesSilentLaterDoesNotHoldUpWhatHasBegun) {
+// The pass that is under way may have left out what it has.
+TEST_F(DepartureTest, ANodeThatBecomesSilentDuringAPassIsTakenOverFromOnceMore) {
   Start(3);
   departure_->Hear(NodeRank(2), 60'000);
   TickAfter(0);
   nodes_->SetLives(NodeRank(2), false);
   has_taken_over_ = true;
   TickAfter(kSecondNs);
+  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_EQ(begun_, 1);
+  nodes_->SetLives(NodeRank(2), true);
+  TickAfter(kSecondNs);
+  EXPECT_EQ(begun_, 2);
+  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+}
+
+TEST_F(DepartureTest, ANodeThatBecomesSilentAfterAPassHoldsUpNothing) {
+  Start(3);
+  has_taken_over_ = true;
+  departure_->Hear(NodeRank(2), 60'000);
+  TickAfter(0);
+  nodes_->SetLives(NodeRank(2), false);
+  TickAfter(kSecondNs);
   EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
   EXPECT_EQ(begun_, 1);
-  EXPECT_EQ(looks_, 2);
 }
 
 TEST_F(DepartureTest, ANodeThatBeginsToLeaveHasToldNobodyYet) {

@@ -83,6 +83,11 @@ class JobNodes {
   stage::ShareSource* shares() { return peers_.get(); }
   // Whether this daemon takes the place of one that was killed.
   bool has_returned() const { return has_returned_; }
+  // Whether this daemon may have taken the place of a killed one. A list of hosts is the same in
+  // each launch, so a daemon that is started again there cannot know.
+  bool may_have_returned() const {
+    return has_returned_ || launch_.choice.kind == rendezvous::RendezvousKind::kHosts;
+  }
 
   // Answers other nodes from now on, with `parts`, until StopAnswering.
   Status Serve(const peer::PeerServerParts& parts);

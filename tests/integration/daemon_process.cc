@@ -70,7 +70,8 @@ const std::string& DaemonProcess::ready_line() {
     if (got <= 0) break;
     line.append(part, static_cast<std::size_t>(got));
   }
-  return ready_line_.emplace(line);
+  // There may be a second line behind it.
+  return ready_line_.emplace(line, 0, std::min(line.size(), line.find('\n') + 1));
 }
 
 // After the end, the number may belong to another process.

@@ -377,6 +377,24 @@ class LaunchRestartsTest(LaunchRig):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assert_node_1_reads_elsewhere(launches, "exit code 0")
 
+    def test_a_command_is_not_run_again_after_its_daemon_was_asked_to_end(self):
+        self.environment["FOREBAY_JOB_SECRET"] = 64 * "5a"
+        go = self.folder / "go"
+        other = self.start(["sh", "-c", "until [ -e %s ]; do sleep 0.05; done" % go], self.node(0))
+        launch = self.start(["sh", "-c", self.note + "until [ -e %s ]; do sleep 0.05; done; exit 85"
+                             % go], [*self.node(1), "--restarts", "3"])
+        eventually(self.runs.exists, "the command")
+        [daemon] = [pid for pid in self.daemon_pids()
+                    if any("run1/d.sock" in word for word in processes(str(self.folder))[pid])]
+        os.kill(daemon, signal.SIGTERM)
+        eventually(lambda: "which goes on" in self.errors(1), "the end of the daemon")
+        go.touch()
+        self.assertEqual(launch.wait(120), REQUEUE, self.errors(1))
+        self.assertIn("and is not run again, because the daemon has ended; the daemon is not "
+                      "started again, because it was asked to end", self.errors(1))
+        self.assertEqual(self.runs_seen(), ["0"])
+        self.assertEqual(other.wait(120), 0, self.errors(0))
+
     def test_a_command_that_no_other_node_may_serve_is_ended(self):
         launches = self.start_two(secret=False)
         self.kill_daemon("run1/d.sock")

@@ -293,6 +293,10 @@ std::optional<RestartBudget::Restart> NodeLaunch::NextRun() {
     Say(ended + ", and is not run again, because it was sent a signal");
     return std::nullopt;
   }
+  if (!daemon_->runs() && (daemon_->code() == 0 || is_daemon_given_up_)) {
+    Say(ended + ", and is not run again, because the daemon has ended" + WhyNoRestart());
+    return std::nullopt;
+  }
   if (asks && IsJobsLastTime()) {
     Say(ended + ", and is not run again: the job ends soon ($SLURM_JOB_END_TIME)");
     return std::nullopt;

@@ -32,7 +32,9 @@ void DefineArguments(CLI::App& app, DaemonArguments& arguments) {
   app.add_option("--node-count", arguments.node_count, "The number of nodes of the job; likewise")
       ->type_name("N");
   app.add_option("--ready-fd", arguments.ready_fd,
-                 "File descriptor that gets the line 'READY unix:PATH' once clients may connect");
+                 "File descriptor that gets the line 'READY unix:PATH' once clients may connect, "
+                 "and with it the line 'OTHER-DAEMONS N' where N daemons of other nodes serve them "
+                 "when this one is gone");
   app.add_flag("--check", arguments.check,
                "Check the configuration, report whether the tiers hold its data sets and which "
                "capacity would, and exit; looks at names, sizes and headers for at most 10 s");

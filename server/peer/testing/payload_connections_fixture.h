@@ -221,9 +221,24 @@ class PayloadConnectionsTest : public ::testing::Test {
     AwaitLook(asking);
     return raw;
   }
-  // Waits until `from` can send to `to`.
+  // Waits until `from` can send to `to`, and has sent the one payload that goes first.
   static void Connect(PayloadConnections& from, NodeRank from_rank, PayloadConnections& to,
                       NodeRank to_rank) {
+    for (bool has_sent = false; !has_sent;) {
+      Posted posted(to, from_rank, {1});
+      has_sent = from.CanSend(to_rank, posted.place);
+      if (has_sent) {
+        OwnedPayload first({1}, 1, 1);
+        Outcomes outcome(1);
+        from.Send(to_rank, posted.place, first.payload, outcome.Ended());
+        FOREBAY_EXPECT_OK(outcome.Await());
+        FOREBAY_EXPECT_OK(posted.outcomes.Await());
+      } else {
+        to.Cancel(posted.place.tag);
+        AwaitError(posted.outcomes);
+        std::this_thread::yield();
+      }
+    }
     while (!from.CanSend(to_rank, PlaceOf(to, from_rank))) std::this_thread::yield();
   }
   // A payload from `sending_` arrives, so the thread of `asking_` works.

@@ -60,7 +60,13 @@ class ConnectionRoomTest : public PayloadConnectionsTest {
   void AwaitLost(const RawListener& listener, std::unique_ptr<RawNode> raw) {
     const PayloadPlace place{.tag = 1, .port = listener.port(), .connection = raw->number()};
     raw.reset();
-    while (sending_->CanSend(kThird, place)) std::this_thread::yield();
+    // What is sent by a connection that is not lost yet is written, or ends with it.
+    for (;;) {
+      OwnedPayload sent({1}, 1, 1);
+      Outcomes outcome(1);
+      sending_->Send(kThird, place, sent.payload, outcome.Ended());
+      if (!outcome.Await().has_value()) return;
+    }
   }
   // Whether `sending_` connects now to the node that asks it.
   bool Connects(const RawListener& listener) {
@@ -265,6 +271,54 @@ TEST_F(ConnectionRoomTest, PausesGrowUntilAPayloadHasCome) {
   AwaitLost(listener, std::move(raw));
   manual_.AdvanceNs(10 * kMs);
   EXPECT_TRUE(Connects(listener));
+}
+
+// A firewall that lets handshakes through and drops the rest keeps one payload, and not all.
+TEST_F(ConnectionRoomTest, OnePayloadGoesFirst) {
+  sending_ = Make(kSending, {.clock = &manual_});
+  const RawListener listener;
+  auto raw = ConnectToRaw(listener);
+  const PayloadPlace place{.tag = 1, .port = listener.port(), .connection = raw->number()};
+  EXPECT_FALSE(sending_->CanSend(kThird, place)) << "ConnectToRaw was told that it can";
+  manual_.AdvanceNs(15'000 * kMs);
+  EXPECT_FALSE(sending_->CanSend(kThird, place));
+  AwaitLost(listener, std::move(raw));
+  // It has cost its reader 15 s.
+  manual_.AdvanceNs(60'000 * kMs - 1);
+  EXPECT_FALSE(Connects(listener));
+  manual_.AdvanceNs(1);
+  raw = ConnectToRaw(listener);
+  const PayloadPlace next{.tag = 1, .port = listener.port(), .connection = raw->number()};
+  // The other node has perhaps cancelled it.
+  manual_.AdvanceNs(20'000 * kMs);
+  EXPECT_TRUE(sending_->CanSend(kThird, next));
+  EXPECT_FALSE(sending_->CanSend(kThird, next));
+  raw->Say(std::span(&PayloadFrame::kCarried, 1));
+  while (!sending_->CanSend(kThird, next)) std::this_thread::yield();
+  EXPECT_TRUE(sending_->CanSend(kThird, next)) << "one has come";
+}
+
+// Part of a rank says nothing yet.
+TEST_F(ConnectionRoomTest, ANodeIsAStrangerUntilItHasSaidWhoItIs) {
+  asking_ = Make(kAsking, {.connections_max = 1, .clock = &manual_});
+  const auto first = ConnectRaw(*asking_, kSending);
+  RawNode half(asking_->port(), Certificates('a'));
+  half.Say(std::vector<std::byte>(1));
+  for (int i = 0; i < 10; ++i) AwaitLook(*asking_);
+  const UniqueFd surplus = ConnectTo(asking_->port());
+  char byte = 0;
+  EXPECT_EQ(::recv(surplus.get(), &byte, 1, 0), 0);
+  EXPECT_EQ(PlaceOf(*asking_, kSending).connection, first->number());
+}
+
+// Nobody is told the port who would be refused.
+TEST_F(ConnectionRoomTest, WhileStrangersHaveAllPlacesNobodyIsInvited) {
+  asking_ = Make(kAsking, {.connections_max = 1, .clock = &manual_});
+  EXPECT_EQ(PlaceOf(*asking_, kSending).port, asking_->port());
+  const UniqueFd silent = ConnectTo(asking_->port());
+  while (PlaceOf(*asking_, kSending).port != 0) AwaitLook(*asking_);
+  Pass(*asking_, 30'000);
+  while (PlaceOf(*asking_, kSending).port == 0) AwaitLook(*asking_);
 }
 
 TEST_F(ConnectionRoomTest, PausesBeginAgainWithANodeThatWasStartedAgain) {

@@ -29,6 +29,10 @@ constexpr std::int64_t kDeafMs = 1'000;
 // How long a node is not connected to after another one was asked to make room.
 constexpr std::int64_t kRoomMs = 100;
 constexpr std::int64_t kSayMs = 60'000;
+// A payload by which a connection is tried is waited for so long, somewhat longer than a connection
+// that brings nothing lives (SetPayloadOptions).
+constexpr std::int64_t kTrialMs = 20'000;
+constexpr std::int64_t kPausesPerTrial = 4;
 constexpr std::int64_t kWaitMsMax = 60'000;
 
 void EndPayload(const Payload& payload, const PayloadCarrier::Ended& ended, const Error& error) {
@@ -84,9 +88,19 @@ void PayloadConnections::Execute(Command command) {
 
 PayloadPlace PayloadConnections::Receive(NodeRank node, const Payload& payload, Ended ended) {
   PayloadPlace place = receives_.Post(node, payload, std::move(ended));
-  // Nobody is invited to make a connection for which there is no room.
-  if (place.connection != 0 || clock_.NowNs() >= incoming_room_ns_) place.port = port_;
+  if (place.connection != 0 || MayInvite()) place.port = port_;
   return place;
+}
+
+// Whether a node may be told the port, so that it makes a connection. Nobody is invited for whom
+// there is no room, and only one node at a time if another one has to make room for it.
+bool PayloadConnections::MayInvite() {
+  const std::int64_t now_ns = clock_.NowNs();
+  const std::int64_t room_ns = incoming_room_ns_;
+  if (room_ns == 0 || now_ns < room_ns) return room_ns == 0;
+  std::int64_t next_ns = next_invitation_ns_;
+  return now_ns >= next_ns &&
+         next_invitation_ns_.compare_exchange_strong(next_ns, now_ns + kRoomMs * kNsPerMs);
 }
 
 void PayloadConnections::Cancel(std::uint32_t tag) {
@@ -118,7 +132,15 @@ bool PayloadConnections::CanSend(NodeRank node, const PayloadPlace& place) {
     const MutexLock lock(mutex_);
     if (must_stop_) return false;
     Way& way = ways_[node];
-    if (way.number != 0 && way.number == place.connection) return true;
+    const std::int64_t now_ns = clock_.NowNs();
+    if (way.number != 0 && way.number == place.connection) {
+      // What lets a handshake through may drop all that comes after it, so one payload goes first.
+      // The node may have cancelled it, so it is not waited for without end.
+      if (way.has_carried) return true;
+      if (way.tried_ns && now_ns - *way.tried_ns < kTrialMs * kNsPerMs) return false;
+      way.tried_ns = now_ns;
+      return true;
+    }
     if (std::exchange(way.port, place.port) != place.port) {
       // The node was started again, and the failures of before say nothing.
       way.pause.Shorten();
@@ -126,8 +148,9 @@ bool PayloadConnections::CanSend(NodeRank node, const PayloadPlace& place) {
     } else if (way.is_wanted) {
       return false;
     }
-    const std::int64_t now_ns = clock_.NowNs();
-    if (now_ns < way.next_try_ns || now_ns < outgoing_room_ns_) return false;
+    // One that takes the place of an earlier one needs no room.
+    const bool has_room = way.is_wanted || now_ns >= outgoing_room_ns_;
+    if (now_ns < way.next_try_ns || !has_room) return false;
     way.is_wanted = true;
   }
   Execute([this, node, port = place.port] { Connect(node, port); });
@@ -197,8 +220,7 @@ void PayloadConnections::Accept() {
       return;
     }
     // The node that has made it tries again later.
-    const std::size_t strangers = open_.size() - incoming_.size() - outgoing_.size();
-    if (strangers >= options_.connections_max) continue;
+    if (Strangers() >= options_.connections_max) continue;
     auto session = TlsSession::Create(*context_, std::move(socket), TlsSession::End::kServer);
     if (!session.has_value()) continue;
     auto incoming = std::make_unique<IncomingPayloads>(
@@ -210,6 +232,11 @@ void PayloadConnections::Accept() {
     open.connection = std::move(incoming);
     Add(std::move(open), EPOLLIN);
   }
+}
+
+// Connections that have been accepted, and whose nodes have not said yet who they are.
+std::size_t PayloadConnections::Strangers() const {
+  return open_.size() - incoming_.size() - outgoing_.size();
 }
 
 // Accepts nothing for a moment, or again.
@@ -260,6 +287,10 @@ void PayloadConnections::CloseIfUnused(int fd) {
 }
 
 void PayloadConnections::Connect(NodeRank node, std::uint16_t port) {
+  {
+    const MutexLock lock(mutex_);
+    if (must_stop_) return;
+  }
   // The node was started again, and listens at another port.
   if (const auto old = outgoing_of_node_.find(node); old != outgoing_of_node_.end()) {
     Close(old->second, "the node listens at another port");
@@ -326,7 +357,7 @@ void PayloadConnections::WorkOn(int fd) {
     return Close(fd, connection.error(),
                  connection.was_closed() ? Ending::kOnPurpose : Ending::kLost);
   }
-  if (connection.moved_bytes() != moved) {
+  if (connection.is_open() && connection.moved_bytes() != moved) {
     (open.outgoing != nullptr ? outgoing_ : incoming_).Touch(fd, clock_.NowNs());
   }
   if (wants == Wants::kAnotherTurn) GiveTurn(fd, open);
@@ -353,6 +384,7 @@ void PayloadConnections::NoteProgress(int fd, Open& open, bool was_open) {
   if (!has_carried) return;
   way.has_carried = true;
   way.pause.Shorten();
+  way.refused_pause.Shorten();
   way.has_failed = false;
 }
 
@@ -390,7 +422,12 @@ void PayloadConnections::PublishRoom() {
     if (order.size() < options_.connections_max) return std::int64_t{0};
     return order.oldest()->used_ns + options_.keep_ms * kNsPerMs;
   };
-  incoming_room_ns_ = room_ns(incoming_);
+  // While strangers have all places, a node that comes would be refused.
+  std::int64_t strangers_room_ns = 0;
+  if (Strangers() >= options_.connections_max && handshakes_.oldest() != nullptr) {
+    strangers_room_ns = handshakes_.oldest()->used_ns + options_.handshake_ms * kNsPerMs;
+  }
+  incoming_room_ns_ = std::max(room_ns(incoming_), strangers_room_ns);
   outgoing_room_ns_ = room_ns(outgoing_);
 }
 
@@ -434,12 +471,22 @@ void PayloadConnections::NoteClosed(NodeRank node, const std::string& why, Endin
     way.is_wanted = false;
     way.number = 0;
     const bool has_carried = std::exchange(way.has_carried, false);
+    const std::optional<std::int64_t> tried_ns = std::exchange(way.tried_ns, std::nullopt);
     if (must_stop_ || (ending == Ending::kOnPurpose && has_carried)) return;
-    // A node that closes a connection unused has no room for it, which is no failure.
-    way.next_try_ns = clock_.NowNs() + way.pause.NextNs();
-    is_news = ending == Ending::kLost && !std::exchange(way.has_failed, true);
+    const std::int64_t now_ns = clock_.NowNs();
+    if (ending == Ending::kOnPurpose) {
+      // A node that closes a connection unused has no room for it, which is no failure.
+      way.next_try_ns = now_ns + way.refused_pause.NextNs();
+      return;
+    }
+    // A payload that was lost after a long time has kept a reader waiting, so the next one is
+    // risked much later.
+    const std::int64_t lasted_ns = tried_ns && !has_carried ? now_ns - *tried_ns : 0;
+    way.next_try_ns = now_ns + std::max(way.pause.NextNs(), kPausesPerTrial * lasted_ns);
+    is_news = !way.has_failed && IsTimeToSay(said_lost_ns_);
+    if (is_news) way.has_failed = true;
   }
-  if (is_news && IsTimeToSay(said_lost_ns_)) {
+  if (is_news) {
     log::Info("rows for node {} go over gRPC until there is another connection for them: {} (said "
               "once a minute at most)",
               node.value(), why);

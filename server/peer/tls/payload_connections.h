@@ -103,15 +103,19 @@ class PayloadConnections final : public PayloadCarrier {
     std::int64_t next_try_ns = 0;
     // Grows until a payload has come: a firewall may let handshakes through, and no more.
     stage::GrowingPause pause = stage::GrowingPause(kRetryNsMax);
+    stage::GrowingPause refused_pause = stage::GrowingPause();  // after the other node had no room
+    std::optional<std::int64_t> tried_ns = {};  // a payload was sent first by the one that is open
     bool has_carried = false;  // a payload, by the connection that is open
     bool has_failed = false;   // since a payload has come
   };
   static constexpr std::int64_t kRetryNsMax = 60'000'000'000;
 
+  bool MayInvite();
   void Execute(Command command);
   void Run();
   bool RunCommands();
   void Accept();
+  std::size_t Strangers() const;
   void SetDeaf(bool is_deaf);
   bool OpenIncoming(NodeRank node, IncomingPayloads& connection);
   bool MakeRoomForIncoming();
@@ -147,6 +151,8 @@ class PayloadConnections final : public PayloadCarrier {
   // From when on there is room for another connection, as far as the thread knows.
   std::atomic<std::int64_t> incoming_room_ns_ = 0;
   std::atomic<std::int64_t> outgoing_room_ns_ = 0;
+  // From when on another node may be invited to take the place of one that is unused.
+  std::atomic<std::int64_t> next_invitation_ns_ = 0;
 
   // Only the thread uses these, and others after its end.
   std::map<int, Open> open_;  // by descriptor

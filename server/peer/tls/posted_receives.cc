@@ -83,7 +83,7 @@ void PostedReceives::EndConnection(NodeRank node, std::uint32_t connection,
       connections_.erase(found);
     }
     std::erase_if(by_tag_, [&](const auto& entry) {
-      if (entry.second->connection != connection) return false;
+      if (entry.second->connection != connection || entry.second->node != node) return false;
       lost.push_back(entry.second);
       return true;
     });

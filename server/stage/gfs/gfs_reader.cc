@@ -389,8 +389,12 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
       return Error(ErrorCode::kDataLoss, "catalog of '" + dataset.name() +
                                              "': the objects of an extent are larger than it");
     }
-    // The permits of the reads under way are not held while this open waits for its turn.
-    if (throttle_ != nullptr && !throttle_->HasRoom(Cap::kOpens, 1)) FOREBAY_TRY(reads.Finish());
+    // The permits of the reads under way are not held while this open waits for its turn, unless
+    // another thread takes the room for it just now.
+    if (throttle_ != nullptr && !throttle_->HasRoom(Cap::kOpens, 1)) {
+      FOREBAY_TRY(reads.Finish());
+      throttle_->Await(Cap::kOpens, 1);
+    }
     FOREBAY_ASSIGN(std::unique_ptr<io::File> file, OpenObjectChecked(dataset, object));
     if (past_caches) file->DropCached();
     FOREBAY_TRY(reads.ReadWhole(object, std::move(file), image.subspan(placed, object.bytes),

@@ -388,7 +388,7 @@ TEST_F(GfsReaderTest, AnOpenAndEachCheckOfAnOpenObjectCountForTheCapOnOpens) {
   GfsPatience patience{{}};
   GfsThrottle throttle(clock_);
   throttle.Begin({.caps = {0, 1'000}, .node_count = 1});
-  clock_.AdvanceNs(1'000'000'000);  // 50 are saved up
+  clock_.AdvanceNs(1'000'000'000);  // 40 are saved up
   PatientBackend patient(backend_, patience, calls, throttle);
   Dataset dataset(RecordDataset(), patient, Take(patient.OpenGfsDirectory("/gfs")));
   GfsReader reader(kRequestBytes, gate_, &calls, &throttle);

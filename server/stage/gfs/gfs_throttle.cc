@@ -16,6 +16,9 @@ namespace {
 // How often the thread that is next looks at least.
 constexpr std::int64_t kLookNs = 20'000'000;
 constexpr std::int64_t kShortestWaitNs = 100'000;
+// How often any other thread looks, in case that the one that is next has become another one while
+// nobody looked.
+constexpr std::int64_t kOtherLooksNs = 1'000'000'000;
 
 }  // namespace
 
@@ -108,15 +111,18 @@ Status GfsThrottle::AwaitTurn(Cap cap, double amount, GfsCalls::Call* under_way)
     // The GFS is not late with a call that has not been sent.
     if (under_way != nullptr) under_way->Hold();
     for (bool was_woken = false; !MayPass(waiter, number, amount); was_woken = true) {
-      if (IsNext(waiter, number)) {
-        const std::int64_t wait_ns = std::clamp(share_->NsUntil(cap, amount, clock_.NowNs()),
-                                                kShortestWaitNs, kLookNs);
-        turn.WaitFor(mutex_, std::chrono::nanoseconds(wait_ns));
-      } else {
+      // Looked at once: a promotion changes priorities without the mutex, and two looks that differ
+      // could leave nobody who looks.
+      const auto first = First(cap);
+      std::int64_t wait_ns = kOtherLooksNs;
+      if (first->first == number) {
+        wait_ns =
+            std::clamp(share_->NsUntil(cap, amount, clock_.NowNs()), kShortestWaitNs, kLookNs);
+      } else if (was_woken) {
         // It was next before, or was taken for it. When it arrives, another thread looks already.
-        if (was_woken) WakeFirst(cap);
-        turn.Wait(mutex_);
+        first->second.turn->NotifyOne();
       }
+      turn.WaitFor(mutex_, std::chrono::nanoseconds(wait_ns));
     }
     if (under_way != nullptr) under_way->GoOn();
     const std::int64_t now_ns = clock_.NowNs();
