@@ -160,7 +160,7 @@ class Outcome:
 
 def gfs_bound(set_bytes, shares):
     """Bytes that a job may read: the set, the shares that were lost once more, and 2 %. A node has
-    at most 1/32 more than its share, and a group (docs/nodes.md)."""
+    at most 1/32 more than its share, and a group (docs/nodes_design.md)."""
     share = set_bytes / NODES * (1 + 1 / 32) + EXTENT_BYTES
     return 1.02 * (set_bytes + shares * share)
 

@@ -142,8 +142,8 @@ void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog
 
 // Predicts the millionths of the samples of a random order that come from this node: the part of
 // the bytes that other nodes do not have to supply, because this node owns or copies them
-// (docs/nodes.md, "Copies"). Of the data sets that are being read, or of all if none is. 0 if none
-// of them has a catalog.
+// (docs/nodes_design.md, "Copies"). Of the data sets that are being read, or of all if none is. 0
+// if none of them has a catalog.
 std::uint64_t PredictedLocalMillionths(const std::vector<stage::Dataset*>& datasets,
                                        const std::vector<stream::StreamSummary>& streams) {
   double total_bytes = 0, bytes_here = 0;
