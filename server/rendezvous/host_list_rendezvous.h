@@ -8,8 +8,9 @@
 //   [fd00::19]:7000 2 # rank 2, with twice the share of the others
 //
 // A node is named by its line's first word as it is written. So every node computes the same
-// identities, and daemons on one host are told apart by their ports. The optional second word is
-// the node's capacity, in any unit; a node without it has 1.
+// identities, and daemons on one host are told apart by their ports. Payload connections
+// (peer/tls) are made only to hosts that are numeric addresses. The optional second word is the
+// node's capacity, in any unit; a node without it has 1.
 #pragma once
 
 #include <cstddef>

@@ -228,10 +228,10 @@ std::vector<ConfigKey> NodeKeys() {
   return {
       {"nodes.rendezvous", "none",
        "How the daemons of a job find each other: none (each daemon serves its node alone), "
-       "directory:PATH (a directory that all nodes share, on the GFS), pmix (through the launcher: "
-       "mpirun, srun --mpi=pmix), or hosts:PATH (a file that lists the nodes, the same on all of "
-       "them). The rank and the number of nodes come from the launcher, or from --node-rank and "
-       "--node-count.",
+       "directory:PATH (a directory that exists and that all nodes share, on the GFS), pmix "
+       "(through the launcher: mpirun, srun --mpi=pmix), or hosts:PATH (a file that lists the "
+       "nodes, the same on all of them; docs/nodes.md has its format). The rank and the number of "
+       "nodes come from the launcher, or from --node-rank and --node-count.",
        Parsed(&Config::nodes_rendezvous, rendezvous::ParseRendezvous)},
       {"nodes.rendezvous_timeout_s", "60",
        "Seconds for which a daemon waits at its start for the daemons of the other nodes. Then it "
@@ -274,12 +274,13 @@ std::vector<ConfigKey> PeerKeys() {
   return {
       {"peer.interface", "",
        "Where this daemon listens for other nodes: the name of an interface (ib0), a subnet "
-       "(10.1.0.0/16), or an address. Empty: the only interface that is not loopback. It is used "
-       "only in a job of several nodes.",
+       "(10.1.0.0/16), or an address of this node. Empty: the only interface that is not loopback. "
+       "It is used only in a job of several nodes.",
        Text(&Config::peer_interface)},
       {"peer.ports", "",
-       "The port for other nodes (7000), or a range (7000-7099), of which the first free one is "
-       "taken. Empty: any free port.",
+       "A range of ports for other nodes (7000-7099). The daemon takes the first two that are "
+       "free: for calls, and for the bytes of samples (peer.payload_connections). With a single "
+       "port (7000), gRPC brings the bytes, too. Empty: any free ports.",
        Parsed(&Config::peer_ports, rendezvous::ParsePortRange)},
       {"peer.secret", "",
        "The secret of the job, by which its nodes encrypt their connections and know each other: "
