@@ -82,8 +82,9 @@ class DaemonRig {
                                            const std::vector<std::string>& more = {},
                                            const std::string& config = "f.toml",
                                            int network = -1) const;
-  // What a node has beside its SSD lies in memory where the machine has /dev/shm: a disk that
+  // What a node has beside its SSD lies here, in memory where the machine has /dev/shm: a disk that
   // stalls for seconds in a sync must not make one node take another one for dead.
+  std::string nodes_folder() const { return fast_folder_; }
   std::string node_socket(std::uint32_t rank) const;
   std::string node_log(std::uint32_t rank) const;
   std::string rendezvous_path() const { return fast_folder_ + "/rendezvous"; }

@@ -36,16 +36,17 @@ class MpiJob {
   explicit MpiJob(const DaemonRig& rig) : rig_(rig) {
     std::filesystem::create_directory(rig.rendezvous_path());
     const std::string folder = rig.folder();
+    const std::string nodes = rig.nodes_folder();
     for (std::uint32_t rank = 0; rank < kNodes; ++rank) std::filesystem::remove(ReadyFile(rank));
     const std::string script =
         "r=$OMPI_COMM_WORLD_RANK; echo $$ > " + folder + "/pid$r; exec " + FOREBAYD +
         " --node-rank $r --node-count 2" +  // two nodes of one machine
-        " --config " + folder + "/f.toml --socket " + folder + "/run$r/s" +
+        " --config " + folder + "/f.toml --socket " + nodes + "/run$r/s" +
         " --set nodes.rendezvous=directory:" + rig.rendezvous_path() +
         " --set peer.interface=lo --set peer.transport=mpi --set peer.module=" +
-        FOREBAY_MPI_MODULE + " --set daemon.state_dir=" + folder + "/state$r" +
+        FOREBAY_MPI_MODULE + " --set daemon.state_dir=" + nodes + "/state$r" +
         " --set tier.ssd.directory=" + folder + "/ssd$r --ready-fd 3 3> " + folder +
-        "/ready$r 2>> " + folder + "/log$r";
+        "/ready$r 2>> " + nodes + "/log$r";
     pid_ = fork();
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGTERM);
