@@ -140,6 +140,8 @@ void RowsCall::OnDone(const grpc::Status& status) {
     } else if (const Status complete = receiver_.Finish(); !complete.has_value()) {
       SetErrorLocked(complete.error());
     }
+    // Cancel came when gRPC's call had ended and this function had not begun.
+    if (is_cancelled_ && !error_ && messages_left_ > 0) error_ = WhyCancelled();
     // An answer with all bytes, over gRPC, leaves the receive without a sender.
     const bool is_awaited = !error_ && receiver_.is_carried();
     must_cancel = !is_awaited && TakeCancelLocked();
@@ -159,19 +161,20 @@ void RowsCall::Cancel() {
   bool must_cancel = false;
   {
     const MutexLock lock(mutex_);
+    is_cancelled_ = true;
     // gRPC's call has ended, and does not tell us any more.
     if (has_alarm_ && messages_left_ > 0) {
-      if (!error_) {
-        // The error is the one that a cancelled call of gRPC has.
-        error_ = wanted_.unwanted.stop_requested()
-                     ? Withdrawn()
-                     : Error(ErrorCode::kUnavailable,
-                             fmt::format("node {}: cancelled", link_.address()));
-      }
+      if (!error_) error_ = WhyCancelled();
       must_cancel = TakeCancelLocked();
     }
   }
   if (must_cancel) wanted_.carrier.carrier->Cancel(wanted_.asked.payload.tag);
+}
+
+// As a cancelled call of gRPC has it.
+Error RowsCall::WhyCancelled() const {
+  if (wanted_.unwanted.stop_requested()) return Withdrawn();
+  return Error(ErrorCode::kUnavailable, fmt::format("node {}: cancelled", link_.address()));
 }
 
 void RowsCall::DeadlineAlarmEnded(bool has_gone_off) {

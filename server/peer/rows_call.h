@@ -71,6 +71,7 @@ class RowsCall final : public PeerCall,
   Status NoteWrongLocked(Status taken) FOREBAY_REQUIRES(mutex_);
   void SetErrorLocked(const Error& error) FOREBAY_REQUIRES(mutex_);
   bool TakeCancelLocked() FOREBAY_REQUIRES(mutex_);
+  Error WhyCancelled() const;
   void EndPart();
   void End();
 
@@ -93,6 +94,7 @@ class RowsCall final : public PeerCall,
   std::size_t messages_left_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::vector<std::size_t> unverified_ FOREBAY_GUARDED_BY(mutex_);  // came before the checksums
   bool has_cancelled_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool is_cancelled_ FOREBAY_GUARDED_BY(mutex_) = false;  // Cancel was called
   bool has_alarm_ FOREBAY_GUARDED_BY(mutex_) = false;
   grpc::Alarm alarm_;  // at the deadline, for messages that come after the end of gRPC's call
 

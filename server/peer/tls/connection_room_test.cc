@@ -221,7 +221,7 @@ TEST_F(ConnectionRoomTest, NoPayloadIsLostWhileConnectionsAreClosedAllTheTime) {
   for (const NodeRank rank : ranks) nodes.push_back(Make(rank, made));
   const auto ask = [&](std::size_t asking, std::size_t sending) {
     std::set<std::uint32_t> connections;
-    for (int seed = 0; connections.size() < 10; ++seed) {
+    for (int seed = 0; connections.size() < 5; ++seed) {
       OwnedPayload sent({1'000, 70'000}, 5'000, seed);
       Posted posted(*nodes[asking], ranks[sending], {1'000, 70'000});
       if (!nodes[sending]->CanSend(ranks[asking], posted.place)) {
@@ -238,6 +238,8 @@ TEST_F(ConnectionRoomTest, NoPayloadIsLostWhileConnectionsAreClosedAllTheTime) {
       }
       EXPECT_EQ(posted.rows.memory, sent.memory);
       connections.insert(posted.place.connection);
+      // Often long enough for the connection to be closed.
+      for (int look = 0; look < 20; ++look) AwaitLook(*nodes[asking]);
     }
   };
   std::vector<std::jthread> threads;
