@@ -18,8 +18,8 @@
 
 namespace forebay::daemon {
 
-// What all functions here need of the job. All are borrowed for the call, but the clock, which must
-// outlive the object.
+// The values of the job that OpenModule and OpenConnections need. They are borrowed for the call;
+// only the clock must outlive the RowCarriers.
 struct CarrierParts {
   const Config& config;
   io::Clock& clock;

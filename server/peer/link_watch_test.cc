@@ -254,8 +254,8 @@ TEST_F(LinkWatchTest, ANodeWithAnEighthOfTheUsualSpeedRests) {
   EXPECT_THAT(link(1).ended, IsEmpty());
 }
 
-// Other nodes have found the slow node before this one does. They ask it for nothing more, so all
-// of its speed is left for this node.
+// Tests in which other nodes have found the slow node before this one does. They request nothing
+// from it any more, so this node alone gets all of its speed.
 class LinkWatchOfSlowTest : public LinkWatchTest {
  protected:
   void PassWithSpeed(std::uint64_t bytes, std::int64_t ms) {

@@ -80,7 +80,7 @@ class NodeLaunch {
   std::optional<RestartBudget::Restart> next_run_;
   // A daemon that was started again was not ready in time, and was ended. There is no further one.
   bool is_daemon_given_up_ = false;
-  // Other nodes serve the readers of the command when the daemon is gone.
+  // Whether other nodes serve the readers of the command when the daemon is gone.
   bool have_readers_others_ = false;
   // The first signal that asks for the end. From then on nothing is started again.
   std::optional<int> end_signal_;

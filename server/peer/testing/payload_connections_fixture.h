@@ -1,5 +1,5 @@
-// What tests of PayloadConnections need: nodes of a job with a secret over loopback, and the ends
-// of nodes that do to their connections whatever a test wants.
+// The fixture of tests of PayloadConnections: nodes of a job with a secret, which are connected
+// over loopback, and classes with which a test writes to one end of a connection itself.
 #pragma once
 
 #include <arpa/inet.h>
@@ -91,12 +91,12 @@ inline UniqueFd WithoutBlocking(UniqueFd socket) {
 // The end of a node that writes to its connection whatever a test wants.
 class RawNode {
  public:
-  // Of a node that connects.
+  // The end that connects to `port`.
   RawNode(std::uint16_t port, const NodeCertificates& certificates)
       : RawNode(ConnectTo(port), TlsSession::End::kClient, certificates) {
     while (session_->Handshake() == TlsSession::Outcome::kBlocked) AwaitInput();
   }
-  // Call Handshake until it is done.
+  // Either end of a connected socket. Call Handshake until it is done.
   RawNode(UniqueFd socket, TlsSession::End end, const NodeCertificates& certificates)
       : context_(Take(MakeTlsContext(certificates))),
         session_(Take(TlsSession::Create(*context_, WithoutBlocking(std::move(socket)), end))) {}

@@ -60,7 +60,8 @@ class ConnectionRoomTest : public PayloadConnectionsTest {
   void AwaitLost(const RawListener& listener, std::unique_ptr<RawNode> raw) {
     const PayloadPlace place{.tag = 1, .port = listener.port(), .connection = raw->number()};
     raw.reset();
-    // What is sent by a connection that is not lost yet is written, or ends with it.
+    // As long as the loss has not been noticed, a payload is written without an error, or ends with
+    // one when it is.
     for (;;) {
       OwnedPayload sent({1}, 1, 1);
       Outcomes outcome(1);

@@ -134,8 +134,9 @@ bool PayloadConnections::CanSend(NodeRank node, const PayloadPlace& place) {
     Way& way = ways_[node];
     const std::int64_t now_ns = clock_.NowNs();
     if (way.number != 0 && way.number == place.connection) {
-      // What lets a handshake through may drop all that comes after it, so one payload goes first.
-      // The node may have cancelled it, so it is not waited for without end.
+      // A firewall may let a handshake through and drop all bytes after it. So one payload is sent
+      // first, and gRPC brings the others until the node has confirmed it. There is a time limit,
+      // because a node does not confirm a payload that it has cancelled.
       if (way.has_carried) return true;
       if (way.tried_ns && now_ns - *way.tried_ns < kTrialMs * kNsPerMs) return false;
       way.tried_ns = now_ns;

@@ -47,8 +47,8 @@ struct PayloadConnectionsOptions {
   // The other nodes. One whose host is no numeric address is not connected to.
   std::map<NodeRank, std::string> hosts = {};
   NodeCertificates certificates = {};  // of this node
-  // That this node may have made, and as many that it may have accepted; at least 1. So many more
-  // may not have shown a certificate yet, of all strangers together.
+  // How many connections this node may have made, how many it may have accepted from nodes that
+  // have said who they are, and how many it may have accepted from others; each at least 1.
   std::uint32_t connections_max = limits::kPeerPayloadConnectionsMax;
   // A connection that brings nothing for this time is closed.
   std::int64_t idle_ms = limits::kPeerIdleMs;

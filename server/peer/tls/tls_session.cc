@@ -223,7 +223,7 @@ TlsSession::Outcome TlsSession::Flush() {
 
 void TlsSession::SayEnd() {
   ERR_clear_error();
-  // What cannot be said is found out by the other end when it sees the end of the connection.
+  // Errors do not matter: the other end then sees that the connection has ended without a notice.
   (void)SSL_shutdown(ssl_.get());
   (void)Flush();
   ERR_clear_error();

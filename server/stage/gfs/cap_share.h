@@ -29,7 +29,7 @@ inline constexpr std::array<Cap, 2> kCaps = {Cap::kBytes, Cap::kOpens};
 // Per second, by Cap.
 using CapRates = std::array<double, kCaps.size()>;
 
-// What a node asks of another one, and what that answers.
+// A request of one node to another one for a loan, a lease or both, and the answer to it.
 struct ShareAsk {
   CapRates wanted = {};                // a loan of at most so much
   std::optional<NodeRank> lease = {};  // of this node's share, of which the other is a witness
@@ -54,8 +54,8 @@ class CapShare {
  public:
   // How long a loan lasts. The share of a node that suddenly needs it is back after this time.
   static constexpr std::int64_t kLoanNs = 3'000'000'000;
-  // What a node may save up while it uses nothing: its rate for this time. Caps are to hold within
-  // 5 % in every second; the rest is for the time between a permit and its read.
+  // For how long a node that uses nothing saves up its rate. Caps must hold within 5 % in every
+  // second, which is 0.05 s; the difference is for reads that begin later than they were allowed.
   static constexpr double kBurstSeconds = 0.04;
   // The part of its share that a node never lends, so that its own next request does not wait long.
   static constexpr double kKeptPart = 1.0 / 16;
@@ -146,10 +146,10 @@ class CapShare {
   // Adds up the loans, after one began or ended.
   void Recount();
   double LentTo(NodeRank borrower, Cap cap) const;
-  // What this node has at this time without loans, if no lease is extended until then.
+  // The rate that this node has at `at_ns` without loans, if no lease is extended until then.
   double Own(const State& state, std::int64_t at_ns) const;
   double Rate(Cap cap) const;
-  // What this node needs of `own`.
+  // The part of the rate `own` that this node does not lend, because it needs it.
   double Kept(const State& state, double own) const;
   // What it would use if it could.
   double Wanted(const State& state) const;

@@ -1,0 +1,432 @@
+// CapShare for all nodes of a job, in a simulated network that delays, loses and reorders messages
+// while nodes stop, die, are cut off and return, and take each other for dead or alive as chance
+// has it: the sum of all rates never exceeds the cap.
+#include "server/stage/gfs/cap_share.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace forebay::stage::cap_share_job_test {
+
+using ::testing::DoubleNear;
+using ::testing::Each;
+using ::testing::Gt;
+
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kSecond = 1'000 * kMs;
+constexpr double kJobBytes = 50e6;
+
+// A job in a network, in steps of 10 ms.
+class Job {
+ public:
+  static constexpr std::int64_t kStep = 10 * kMs;
+  static constexpr double kAmount = kJobBytes / 100'000;  // of one request
+
+  Job(std::uint32_t nodes, std::uint64_t seed) : random_(seed), nodes_(nodes) {
+    for (std::uint32_t i = 0; i < nodes; ++i) Start(i, false);
+    for (std::uint32_t i = 0; i < nodes; ++i) nodes_[i].tick_at = Draw(0, 100) * kStep;
+  }
+
+  // Bytes that node `i` wants in each step; as much as it gets if it is large.
+  std::function<double(std::uint32_t node, std::int64_t now)> demand;
+  // What a node believes of another one, right or wrong; and whether messages get from one to the
+  // other.
+  using OfTwo = std::function<bool(std::uint32_t from, std::uint32_t to)>;
+  OfTwo believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
+  OfTwo reaches = [](std::uint32_t, std::uint32_t) { return true; };
+  double loss = 0;
+  std::int64_t delay_max_steps = 10;
+
+  void Kill(std::uint32_t i) { nodes_[i].share.reset(); }
+  void Start(std::uint32_t i, bool has_returned) {
+    nodes_[i].share = std::make_unique<CapShare>(
+        CapShareOptions{.caps = {kJobBytes, 100},
+                        .node_count = static_cast<std::uint32_t>(nodes_.size()),
+                        .self = NodeRank(i),
+                        .has_returned = has_returned},
+        now_);
+    nodes_[i].wants = 0;
+    ++nodes_[i].life;
+  }
+  // All other nodes take it for dead.
+  void Lose(std::uint32_t lost) {
+    Kill(lost);
+    believes_alive = [known = believes_alive, lost](std::uint32_t from, std::uint32_t to) {
+      return to != lost && known(from, to);
+    };
+  }
+  void SetStopped(std::uint32_t i, bool stopped) { nodes_[i].stopped = stopped; }
+  bool IsDead(std::uint32_t i) const { return nodes_[i].share == nullptr; }
+
+  void Run(std::int64_t steps) {
+    for (std::int64_t i = 0; i < steps; ++i) Step();
+  }
+  double used_of(std::uint32_t i) const { return nodes_[i].used; }
+  double used() const {
+    double sum = 0;
+    for (const Node& node : nodes_) sum += node.used;
+    return sum;
+  }
+  double rate_of(std::uint32_t i) { return nodes_[i].share->figures(Cap::kBytes, now_).rate; }
+  std::int64_t now() const { return now_; }
+  double most_in_a_second() const { return most_in_a_second_; }
+  double highest_rate() const { return highest_rate_; }
+  std::uint64_t loans() const { return loans_; }
+  // Times at which an heir had got the share of another node.
+  std::uint64_t takes() const { return takes_; }
+  std::int64_t Draw(std::int64_t from, std::int64_t to) {
+    return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
+  }
+
+ private:
+  struct Node {
+    std::unique_ptr<CapShare> share;  // null: dead
+    bool stopped = false;
+    int life = 0;  // how often it was started
+    std::int64_t tick_at = 0;
+    double wants = 0;
+    double used = 0;
+    bool had_ward = false;
+  };
+  struct Message {
+    std::int64_t at = 0;
+    std::uint64_t number = 0;  // of equal times
+    std::function<void()> deliver;
+    bool operator<(const Message& other) const {
+      return std::pair(at, number) > std::pair(other.at, other.number);
+    }
+  };
+
+  void Send(std::uint32_t from, std::uint32_t to, std::function<void()> deliver) {
+    if (std::uniform_real_distribution<>(0, 1)(random_) < loss || !reaches(from, to)) return;
+    messages_.push({.at = now_ + Draw(0, delay_max_steps) * kStep,
+                    .number = next_message_++,
+                    .deliver = std::move(deliver)});
+  }
+  bool Hears(std::uint32_t i) const { return nodes_[i].share && !nodes_[i].stopped; }
+
+  void Tick(std::uint32_t i) {
+    const std::int64_t asked = now_;
+    const auto lives = [&](NodeRank node) { return believes_alive(i, node.value()); };
+    for (const CapShare::Ask& sent : nodes_[i].share->Tick(now_, lives)) {
+      const std::uint32_t to = sent.node.value();
+      Send(i, to, [this, i, to, asked, life = nodes_[i].life, ask = sent.ask] {
+        if (!Hears(to)) return;
+        const ShareAnswer answer = nodes_[to].share->Answer(NodeRank(i), ask, now_);
+        loans_ += answer.lent[0] > 0 ? 1 : 0;
+        Send(to, i, [this, i, to, asked, life, ask, answer] {
+          // An answer to a killed daemon does not reach the one in its place.
+          if (!Hears(i) || nodes_[i].life != life) return;
+          nodes_[i].share->Answered(NodeRank(to), ask, answer, asked, now_);
+        });
+      });
+    }
+    const bool has_ward = nodes_[i].share->held(now_).ward;
+    takes_ += has_ward && !nodes_[i].had_ward ? 1 : 0;
+    nodes_[i].had_ward = has_ward;
+  }
+
+  void Step() {
+    now_ += kStep;
+    while (!messages_.empty() && messages_.top().at <= now_) {
+      const Message message = messages_.top();
+      messages_.pop();
+      message.deliver();
+    }
+    double used = 0;
+    double rates = 0;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+      Node& node = nodes_[i];
+      if (!Hears(i)) continue;
+      node.wants = std::min(node.wants + demand(i, now_), kJobBytes);
+      while (node.wants >= kAmount && node.share->CanTake(Cap::kBytes, kAmount, now_)) {
+        node.share->Take(Cap::kBytes, kAmount, now_);
+        node.wants -= kAmount;
+        node.used += kAmount;
+        used += kAmount;
+      }
+      if (node.wants >= kAmount) node.share->AddWait(Cap::kBytes, kStep);
+      if (now_ >= node.tick_at) {
+        Tick(i);
+        node.tick_at = now_ + kSecond;
+      }
+    }
+    // A node that stands still has its rate all the same.
+    for (const Node& node : nodes_) {
+      if (node.share) rates += node.share->figures(Cap::kBytes, now_).rate;
+    }
+    highest_rate_ = std::max(highest_rate_, rates);
+    last_second_.push_back(used);
+    in_last_second_ += used;
+    if (last_second_.size() > kSecond / kStep) {
+      in_last_second_ -= last_second_.front();
+      last_second_.pop_front();
+    }
+    most_in_a_second_ = std::max(most_in_a_second_, in_last_second_);
+  }
+
+  std::mt19937_64 random_;
+  std::vector<Node> nodes_;
+  std::priority_queue<Message> messages_;
+  std::uint64_t next_message_ = 0;
+  std::int64_t now_ = 0;
+  std::deque<double> last_second_;
+  double in_last_second_ = 0;
+  double most_in_a_second_ = 0;
+  double highest_rate_ = 0;
+  std::uint64_t loans_ = 0;
+  std::uint64_t takes_ = 0;
+};
+
+constexpr double kMuch = kJobBytes;  // in a step: more than any node gets
+constexpr double kRounding = 1 + 1e-9;
+
+TEST(CapShareJobTest, EqualDemandUsesTheCapAndNoMore) {
+  Job job(16, 1);
+  job.demand = [](std::uint32_t, std::int64_t) { return kMuch; };
+  job.Run(200);  // all have their leases
+  const double before = job.used();
+  job.Run(2'000);
+  EXPECT_GT(job.used() - before, 0.98 * 20 * kJobBytes);
+  EXPECT_LE(job.most_in_a_second(), 1.05 * kJobBytes);
+  EXPECT_LE(job.highest_rate(), kJobBytes * kRounding);
+}
+
+TEST(CapShareJobTest, TheDemandOfOneNodeAloneGetsNearlyAll) {
+  for (const std::uint32_t nodes : {2U, 4U, 16U, 32U}) {
+    Job job(nodes, nodes);
+    job.demand = [](std::uint32_t i, std::int64_t) { return i == 0 ? kMuch : 0; };
+    job.Run(1'000);  // the others become known to be idle, and are asked in turn
+    const double before = job.used_of(0);
+    job.Run(2'000);
+    EXPECT_GT(job.used_of(0) - before, 0.9 * 20 * kJobBytes) << nodes;
+    EXPECT_LE(job.most_in_a_second(), 1.05 * kJobBytes) << nodes;
+    EXPECT_LE(job.highest_rate(), kJobBytes * kRounding) << nodes;
+  }
+}
+
+TEST(CapShareJobTest, ANodeThatNeedsItsShareHasItAgainWhenItsLoansHaveEnded) {
+  Job job(2, 3);
+  job.demand = [](std::uint32_t i, std::int64_t now) {
+    return i == 0 || now >= 10 * kSecond ? kMuch : 0;
+  };
+  job.Run(1'000 + 500);
+  const double before = job.used_of(1);
+  job.Run(1'000);
+  EXPECT_GT(job.used_of(1) - before, 0.95 * 10 * kJobBytes / 2);
+}
+
+TEST(CapShareJobTest, InALargeJobANodeGetsManyShares) {
+  Job job(1'000, 4);
+  job.demand = [](std::uint32_t i, std::int64_t) { return i == 0 ? kMuch : 0; };
+  job.Run(500);
+  const double before = job.used_of(0);
+  job.Run(500);
+  EXPECT_GT(job.used_of(0) - before, 25 * 5 * kJobBytes / 1'000);
+  EXPECT_LE(job.highest_rate(), kJobBytes * kRounding);
+}
+
+// Four nodes that want more than they get, after their start.
+std::unique_ptr<Job> BusyJob(std::uint32_t nodes, std::uint64_t seed) {
+  auto job = std::make_unique<Job>(nodes, seed);
+  job->demand = [](std::uint32_t, std::int64_t) { return kMuch; };
+  job->Run(500);
+  return job;
+}
+
+// What all nodes use in 10 s, as a part of the cap.
+double PartUsed(Job& job) {
+  const double before = job.used();
+  job.Run(1'000);
+  return (job.used() - before) / (10 * kJobBytes);
+}
+
+// All but the fixed part of its share, once the leases of the lost node have ended.
+TEST(CapShareJobTest, TheShareOfALostNodePassesOn) {
+  const auto job = BusyJob(4, 5);
+  job->Lose(2);
+  EXPECT_THAT(PartUsed(*job), DoubleNear(0.77, 0.03)) << "until its leases have ended";
+  EXPECT_THAT(PartUsed(*job), DoubleNear(15.0 / 16, 0.01));
+  EXPECT_THAT(job->rate_of(3), DoubleNear(kJobBytes / 4 * 1.75, 1));
+  job->Start(2, /*has_returned=*/true);
+  job->believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
+  job->Run(1'000);
+  EXPECT_THAT(job->rate_of(2), DoubleNear(kJobBytes / 4, 1));
+  EXPECT_THAT(PartUsed(*job), DoubleNear(1, 0.01));
+  EXPECT_LE(job->highest_rate(), kJobBytes * kRounding);
+  EXPECT_LE(job->most_in_a_second(), 1.05 * kJobBytes);
+}
+
+// Nodes that still take it for lost do not keep it from its share.
+TEST(CapShareJobTest, ANodeThatReturnsGetsItsShareBackFromANodeThatDoesNotBelieveIt) {
+  const auto job = BusyJob(4, 6);
+  job->Lose(0);
+  job->Run(1'500);
+  EXPECT_GT(job->rate_of(1), kJobBytes / 4);
+  job->Start(0, /*has_returned=*/true);
+  job->Run(1'100);
+  EXPECT_THAT(job->rate_of(0), DoubleNear(kJobBytes / 4, 1));
+  EXPECT_THAT(job->rate_of(1), DoubleNear(kJobBytes / 4, 1));
+  EXPECT_LE(job->highest_rate(), kJobBytes * kRounding);
+}
+
+TEST(CapShareJobTest, AStoppedNodeGoesOnWithAFixedPartUntilItsHeirGivesTheShareBack) {
+  const auto job = BusyJob(4, 7);
+  job->SetStopped(1, true);
+  job->believes_alive = [](std::uint32_t, std::uint32_t to) { return to != 1; };
+  job->Run(2'000);
+  EXPECT_THAT(job->rate_of(2), DoubleNear(kJobBytes / 4 * 1.75, 1));
+  job->SetStopped(1, false);
+  job->Run(100);
+  EXPECT_THAT(job->rate_of(1), DoubleNear(kJobBytes / 16, 1));
+  job->Run(1'000);
+  EXPECT_THAT(job->rate_of(1), DoubleNear(kJobBytes / 4, 1));
+  EXPECT_LE(job->most_in_a_second(), 1.05 * kJobBytes);
+}
+
+// A cut network: the node that reaches nobody does without what the others take.
+TEST(CapShareJobTest, ANodeThatIsCutOffUsesAFixedPartOfItsShare) {
+  const auto job = BusyJob(4, 8);
+  job->reaches = [](std::uint32_t from, std::uint32_t to) { return from != 3 && to != 3; };
+  job->believes_alive = job->reaches;
+  job->Run(1'500);
+  EXPECT_THAT(job->rate_of(3), DoubleNear(kJobBytes / 16, 1));
+  EXPECT_THAT(job->rate_of(0), DoubleNear(kJobBytes / 4 * 1.75, 1)) << "the heir of the last node";
+  EXPECT_THAT(PartUsed(*job), DoubleNear(1, 0.01));
+  EXPECT_LE(job->most_in_a_second(), 1.05 * kJobBytes);
+}
+
+// One witness keeps the share of a node for it: here the link to its heir is cut, or two links are.
+TEST(CapShareJobTest, ANodeThatReachesAWitnessLosesNothing) {
+  const auto job = BusyJob(4, 9);
+  job->reaches = [](std::uint32_t from, std::uint32_t to) {
+    return std::max(from, to) != 3 || std::min(from, to) == 1;
+  };
+  job->believes_alive = job->reaches;
+  job->Run(3'000);
+  EXPECT_THAT(job->rate_of(3), DoubleNear(kJobBytes / 4, 1));
+  EXPECT_EQ(job->takes(), 0U);
+}
+
+// Documented: the share of a lost node stays unused while one of its witnesses is lost, too.
+TEST(CapShareJobTest, OfTwoLostNodesOfFourNoSharePassesOnAndTheOthersKeepTheirs) {
+  const auto job = BusyJob(4, 10);
+  job->Lose(1);
+  job->Lose(2);
+  job->Run(1'500);
+  EXPECT_THAT(PartUsed(*job), DoubleNear(0.5, 0.01));
+  EXPECT_EQ(job->takes(), 0U);
+}
+
+TEST(CapShareJobTest, OfTwoNodesEachKeepsItsShare) {
+  const auto job = BusyJob(2, 11);
+  job->Lose(1);
+  job->Run(1'500);
+  EXPECT_THAT(PartUsed(*job), DoubleNear(0.5, 0.01));
+}
+
+// What is done to a job at random.
+struct Attack {
+  double loss = 0.2;
+  std::int64_t delay_max_steps = 400;  // longer than a loan
+  std::uint32_t nodes = 12;
+  std::int64_t pause_max_steps = 60;  // between two faults
+};
+struct Exchanged {
+  std::uint64_t loans = 0;
+  std::uint64_t takes = 0;
+};
+
+// Nodes die, return, stop, go on, are cut off by directed links, and believe of each other what
+// chance says; demands change.
+Exchanged AttackAtRandom(const Attack& attack, std::uint64_t seed) {
+  Job job(attack.nodes, seed);
+  job.loss = attack.loss;
+  job.delay_max_steps = attack.delay_max_steps;
+  std::vector<double> demands(attack.nodes, 0);
+  std::vector<std::vector<bool>> alive(attack.nodes, std::vector<bool>(attack.nodes, true));
+  std::vector<std::vector<bool>> linked = alive;
+  std::vector<bool> stopped(attack.nodes, false);
+  job.demand = [&](std::uint32_t i, std::int64_t) { return demands[i]; };
+  job.believes_alive = [&](std::uint32_t from, std::uint32_t to) { return alive[from][to]; };
+  job.reaches = [&](std::uint32_t from, std::uint32_t to) { return linked[from][to]; };
+  std::array<int, 4> done = {};  // kills, stops, beliefs, links
+  const auto any = [&] { return static_cast<std::uint32_t>(job.Draw(0, attack.nodes - 1)); };
+  // Most nodes notice it.
+  const auto falls_silent = [&](std::uint32_t node) {
+    for (std::vector<bool>& of_one : alive) of_one[node] = job.Draw(0, 3) == 0;
+  };
+  for (int i = 0; i < 150; ++i) {
+    const std::uint32_t node = any();
+    switch (job.Draw(0, 5)) {
+      case 0:
+        if (job.IsDead(node)) {
+          job.Start(node, /*has_returned=*/true);
+        } else if (job.Draw(0, 2) == 0) {
+          job.Kill(node);
+          falls_silent(node);
+          ++done[0];
+        }
+        break;
+      case 1:
+        stopped[node] = !stopped[node];
+        job.SetStopped(node, stopped[node]);
+        if (stopped[node]) falls_silent(node);
+        ++done[1];
+        break;
+      case 2:  // one node changes its mind about several
+        for (int k = 0; k < 4; ++k) alive[node][any()] = job.Draw(0, 1) == 0;
+        ++done[2];
+        break;
+      case 3: {
+        const bool repairs = job.Draw(0, 1) == 0;
+        for (std::uint32_t k = 0; k < attack.nodes; ++k) {
+          linked[node][k] = repairs || job.Draw(0, 3) > 0;
+          linked[k][node] = repairs || job.Draw(0, 3) > 0;
+        }
+        ++done[3];
+        break;
+      }
+      default:
+        demands[node] = kJobBytes / 10'000 * static_cast<double>(job.Draw(0, 2) * job.Draw(0, 100));
+    }
+    job.Run(job.Draw(1, attack.pause_max_steps));
+  }
+  EXPECT_THAT(done, Each(Gt(0)));
+  EXPECT_LE(job.highest_rate(), kJobBytes * kRounding);
+  EXPECT_LE(job.most_in_a_second(), 1.05 * kJobBytes);
+  return {.loans = job.loans(), .takes = job.takes()};
+}
+
+TEST(CapShareJobTest, TheCapHoldsWhateverIsLostDelayedStoppedKilledCutOrBelieved) {
+  // Many messages are lost, or all come late; or few, so that heirs take shares and lend of them.
+  const Attack on_messages;
+  const Attack on_nodes{
+      .loss = 0.01, .delay_max_steps = 5, .nodes = 5, .pause_max_steps = 300};
+  Exchanged most_lost;
+  Exchanged few_lost;
+  const auto add = [](Exchanged& sum, const Exchanged& more) {
+    sum.loans += more.loans;
+    sum.takes += more.takes;
+  };
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(seed);
+    add(most_lost, AttackAtRandom(on_messages, seed));
+    add(few_lost, AttackAtRandom(on_nodes, seed));
+  }
+  EXPECT_GT(most_lost.loans, 20U);
+  EXPECT_GT(few_lost.loans, 100U);
+  EXPECT_GT(few_lost.takes, 10U);
+}
+
+}  // namespace forebay::stage::cap_share_job_test
