@@ -85,8 +85,10 @@ JobNodes::JobNodes(JobLaunch launch, const JoinParts& parts)
                                                 .name = nullptr,
                                                 .wake = nullptr})) {}
 
-// The server answers probes with members that are destroyed before it, so it stops first.
+// The launcher calls the prober, and the server answers probes with members that are destroyed
+// before it, so both stop first.
 JobNodes::~JobNodes() {
+  launch_.pmix.reset();
   StopAsking();
   StopAnswering(/*waits=*/false);
 }
@@ -94,6 +96,7 @@ JobNodes::~JobNodes() {
 Result<std::unique_ptr<JobNodes>> JobNodes::Join(JobLaunch launch, const JoinParts& parts) {
   std::unique_ptr<JobNodes> made(new JobNodes(std::move(launch), parts));
   FOREBAY_TRY(made->FindNodes());
+  made->HearLauncherOrDisconnect();
   return made;
 }
 
@@ -129,12 +132,12 @@ rendezvous::PauseEnd JobNodes::PauseOrReturn(NodeRank self, std::int64_t ms) {
   return has_returned_ ? PauseEnd::kNotNeeded : PauseEnd::kOver;
 }
 
-Status JobNodes::OpenRendezvous(NodeRank self) {
-  if (launch_.choice.kind == RendezvousKind::kPmix) {
+Result<rendezvous::Rendezvous*> JobNodes::OpenRendezvous(NodeRank self) {
+  if (launch_.pmix) {
     launch_.pmix->StopAt(parts_.stop_fd);
-    rendezvous_ = std::move(launch_.pmix);
+    return launch_.pmix.get();
   }
-  if (launch_.choice.kind != RendezvousKind::kDirectory) return {};
+  if (launch_.choice.kind != RendezvousKind::kDirectory) return rendezvous_.get();
   auto directory = parts_.backend.OpenDirectory(launch_.choice.path);
   if (!directory.has_value()) return directory.error().WithContext("nodes.rendezvous");
   directory_ = std::move(*directory);
@@ -148,7 +151,7 @@ Status JobNodes::OpenRendezvous(NodeRank self) {
             std::this_thread::sleep_for(std::chrono::milliseconds(ms));
           }},
       launch_.choice.path);
-  return {};
+  return rendezvous_.get();
 }
 
 Status JobNodes::FindNodes() {
@@ -183,9 +186,9 @@ Status JobNodes::FindNodes() {
       FOREBAY_ASSIGN(server_,
                      ListenForNodes(config, port_of_list, certificates_, ClientsOfOthers()));
     }
-    FOREBAY_TRY(OpenRendezvous(place.rank));
+    FOREBAY_ASSIGN(rendezvous::Rendezvous* const meeting, OpenRendezvous(place.rank));
     FOREBAY_ASSIGN(own.address, rendezvous::ParseHostPort(server_->address()));
-    auto met = rendezvous_->Exchange(own, place.node_count, deadline_ns_);
+    auto met = meeting->Exchange(own, place.node_count, deadline_ns_);
     // The others may answer since the last look. A daemon that is to stop does not ask them.
     if (!met.has_value() && !has_returned_ && earlier_ && Pause(0)) {
       has_returned_ = HasAnswer(place.rank);
@@ -207,6 +210,15 @@ Status JobNodes::FindNodes() {
             place.node_count, launch_.launch.job.name, server_->address(),
             is_encrypted() ? "over encrypted connections" : "in plaintext");
   return {};
+}
+
+// Launchers take a process that is killed while it is connected for a failed task, and end the job,
+// although the other nodes could go on. So the daemon stays connected only where it was told to.
+void JobNodes::HearLauncherOrDisconnect() {
+  // A daemon that has taken the place of a killed one has not learned the nodes of the tasks.
+  if (!launch_.choice.hears_losses || !prober_ || has_returned_) return launch_.pmix.reset();
+  launch_.pmix->HearLosses(
+      [this](NodeRank node, std::string_view how) { prober_->HearLoss(node, how); });
 }
 
 // A daemon of this node was killed, and left the list of nodes of its launch. If one of the others

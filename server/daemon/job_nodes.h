@@ -158,7 +158,8 @@ class JobNodes {
   Result<rendezvous::NodePlace> FindPlace(const std::string& host_name,
                                           std::uint16_t& port_of_list);
   rendezvous::PauseEnd PauseOrReturn(NodeRank self, std::int64_t ms);
-  Status OpenRendezvous(NodeRank self);
+  Result<rendezvous::Rendezvous*> OpenRendezvous(NodeRank self);
+  void HearLauncherOrDisconnect();
   CarrierParts PartsOfCarriers(NodeRank self) const;
   Status UseNodes(NodeRank self);
   peer::PeerIdentity IdentityAt(const std::string& address,
@@ -168,10 +169,10 @@ class JobNodes {
   Result<bool> HearDeparture(NodeRank node, std::int64_t time_ms);
 
   const JoinParts parts_;
-  JobLaunch launch_;
+  JobLaunch launch_;  // its connection to PMIx is closed once it is not used
   std::int64_t deadline_ns_ = 0;  // of Join and AwaitNodes
   std::unique_ptr<io::Directory> directory_;
-  std::unique_ptr<rendezvous::Rendezvous> rendezvous_;
+  std::unique_ptr<rendezvous::Rendezvous> rendezvous_;  // null with PMIx
   std::optional<rendezvous::KeptList> kept_list_;  // none: nothing is kept
   bool has_returned_ = false;  // in the place of a daemon that was killed
   // The list that such a daemon has left, while none of its nodes has answered.

@@ -40,7 +40,14 @@ void NodeProber::Tick() {
   for (Prober::Probe& probe : probes) Send(std::move(probe));
 }
 
-// These are the nodes of which a room has told Membership that they did not answer a request.
+void NodeProber::HearLoss(NodeRank node, std::string_view how) {
+  log::Warn("the launcher says that {} has ended ({}); it is not used until it answers a probe",
+            parts_.name(node), how);
+  parts_.nodes.SetLives(node, false);
+}
+
+// These are the nodes of which a room has told Membership that they did not answer a request, or
+// the launcher that they have ended.
 std::vector<Prober::Probe> NodeProber::ProbesOfSilentLocked() {
   std::vector<Prober::Probe> probes;
   const std::size_t count = parts_.nodes.nodes().size();

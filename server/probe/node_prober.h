@@ -12,6 +12,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -46,6 +47,10 @@ class NodeProber {
   // Begins a period of the protocol, if the last one is over. Also probes some of the nodes that
   // are not used because they did not answer a request of this node.
   void Tick();
+
+  // The launcher says that the daemon of a node has ended, and `how`. It may live on, so this is a
+  // hint like a request without an answer: the node is not used until it answers a probe.
+  void HearLoss(NodeRank node, std::string_view how);
 
   // Answers the probe of another node.
   Gossip Hear(NodeRank from, const Gossip& gossip);

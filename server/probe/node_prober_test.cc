@@ -148,6 +148,29 @@ TEST_F(NodeProberTest, ANodeThatDidNotAnswerARequestIsProbedUntilItDoes) {
   EXPECT_TRUE(nodes_.Lives(NodeRank(3)));
 }
 
+TEST_F(NodeProberTest, ANodeThatTheLauncherCallsLostIsNotUsedUntilItAnswersAProbe) {
+  const NodeRank lives(3);
+  prober_.HearLoss(lives, "the launcher is wrong");
+  EXPECT_FALSE(nodes_.Lives(lives));
+  Tick();
+  EXPECT_NE(std::ranges::find(transport_.asked, lives, &Asked::to), transport_.asked.end());
+  while (!transport_.asked.empty()) {
+    transport_.TakeAsked().done(ProbeTransport::Answer{.has_answered = true});
+  }
+  EXPECT_TRUE(nodes_.Lives(lives));
+  EXPECT_EQ(prober_.state(lives), NodeState::kAlive);
+
+  const NodeRank lost(2);
+  prober_.HearLoss(lost, "the launcher is right");
+  for (int i = 0; i < 20 && prober_.state(lost) != NodeState::kDead; ++i) {
+    EXPECT_FALSE(nodes_.Lives(lost));
+    Tick();
+    AnswerAll(lost);
+  }
+  EXPECT_EQ(prober_.state(lost), NodeState::kDead);
+  EXPECT_FALSE(nodes_.Lives(lost));
+}
+
 TEST_F(NodeProberTest, ANodeThatRestsIsNotUsedAlthoughItAnswersProbes) {
   constexpr std::int64_t kRestNs = 10'000 * kNsPerMs;
   const std::int64_t until_ns = clock_.NowNs() + kRestNs;

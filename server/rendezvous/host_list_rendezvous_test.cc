@@ -114,14 +114,18 @@ TEST(HostList, AnAddressThatIsListedTwiceIsRefused) {
   EXPECT_THAT(nodes.error().message(), AllOf(HasSubstr("(rank 0)"), HasSubstr("(rank 2)")));
 }
 
-TEST(RendezvousChoice, ReadsItsFourForms) {
+TEST(RendezvousChoice, ReadsItsFiveForms) {
   EXPECT_EQ(ParseRendezvous("none")->kind, RendezvousKind::kNone);
   EXPECT_EQ(ParseRendezvous("pmix")->kind, RendezvousKind::kPmix);
+  EXPECT_FALSE(ParseRendezvous("pmix")->hears_losses);
+  EXPECT_EQ(ParseRendezvous("pmix:events")->kind, RendezvousKind::kPmix);
+  EXPECT_TRUE(ParseRendezvous("pmix:events")->hears_losses);
   EXPECT_EQ(ParseRendezvous("directory:/gfs/a:b")->kind, RendezvousKind::kDirectory);
   EXPECT_EQ(ParseRendezvous("directory:/gfs/a:b")->path, "/gfs/a:b");
   EXPECT_EQ(ParseRendezvous("hosts:/etc/nodes")->kind, RendezvousKind::kHosts);
   EXPECT_EQ(ParseRendezvous("hosts:/etc/nodes")->path, "/etc/nodes");
-  for (const char* wrong : {"", "None", "pmix:", "directory", "hosts:", "hosts:nodes", "file:/x"}) {
+  for (const char* wrong : {"", "None", "pmix:", "pmix:all", "directory", "hosts:", "hosts:nodes",
+                            "file:/x"}) {
     const auto choice = ParseRendezvous(wrong);
     ASSERT_FALSE(choice.has_value()) << wrong;
     EXPECT_EQ(choice.error().code(), ErrorCode::kInvalidArgument);

@@ -25,4 +25,6 @@ Result<std::vector<NodeEntry>> PmixRendezvous::Exchange(const NodeEntry&, std::u
   return Error(ErrorCode::kUnimplemented, "this forebayd was built without PMIx");
 }
 
+void PmixRendezvous::HearLosses(std::function<void(NodeRank, std::string_view)>) {}
+
 }  // namespace forebay::rendezvous

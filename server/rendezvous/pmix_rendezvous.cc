@@ -19,7 +19,9 @@
 #include <fmt/format.h>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 #include "proto/contract/unique_fd.h"
+#include "server/io/log.h"
 #include "server/rendezvous/node_file.h"
 
 namespace forebay::rendezvous {
@@ -100,10 +102,59 @@ void FenceEnded(pmix_status_t status, void* state_of_fence) {
   static_cast<void>(!write(state.ended.get(), &one, sizeof(one)));
 }
 
+// Who hears of failed tasks.
+struct Listener {
+  pmix_proc_t self = {};
+  std::vector<NodeRank> nodes;  // by rank of the task
+  Mutex mutex;
+  // Empty: nobody, or nobody any more.
+  std::function<void(NodeRank, std::string_view)> hear FOREBAY_GUARDED_BY(mutex);
+};
+
+// How PRRTE says that a task has failed, in a job that goes on without it.
+constexpr pmix_status_t kLosses[] = {PMIX_ERR_PROC_ABORTED_BY_SIG, PMIX_ERR_PROC_TERM_WO_SYNC,
+                                     PMIX_ERR_EXIT_NONZERO_TERM};
+
+void RegistrationEnded(pmix_status_t status, std::size_t, void*) {
+  if (status == PMIX_SUCCESS) return;
+  log::Warn("{}; only probes and failed requests tell this daemon that a node is lost",
+            PmixError("registering for the events of the launcher", status).ToString());
+}
+
+void Tell(Listener& listener, const pmix_proc_t& failed, pmix_status_t status) {
+  // A launcher may start other jobs, too, and may mean all tasks.
+  const bool is_ours = std::strncmp(failed.nspace, listener.self.nspace, PMIX_MAX_NSLEN) == 0;
+  const bool is_other_task =
+      is_ours && failed.rank != listener.self.rank && failed.rank < listener.nodes.size();
+  const MutexLock lock(listener.mutex);
+  if (!is_other_task || !listener.hear) return;
+  listener.hear(listener.nodes[failed.rank], PMIx_Error_string(status));
+}
+
+void TaskFailed(std::size_t, pmix_status_t status, const pmix_proc_t*, pmix_info_t facts[],
+                std::size_t fact_count, pmix_info_t*, std::size_t,
+                pmix_event_notification_cbfunc_fn_t done, void* state_of_event) {
+  Listener* listener = nullptr;
+  const pmix_proc_t* failed = nullptr;
+  for (const pmix_info_t& fact : std::span(facts, fact_count)) {
+    const std::string_view key(fact.key, strnlen(fact.key, PMIX_MAX_KEYLEN));
+    if (key == PMIX_EVENT_AFFECTED_PROC && fact.value.type == PMIX_PROC) {
+      failed = fact.value.data.proc;
+    }
+    // The last one is that of this process. A sender could have added another one.
+    if (key == PMIX_EVENT_RETURN_OBJECT && fact.value.type == PMIX_POINTER) {
+      listener = static_cast<Listener*>(fact.value.data.ptr);
+    }
+  }
+  if (listener != nullptr && failed != nullptr) Tell(*listener, *failed, status);
+  // PMIx goes on with the next handler.
+  if (done != nullptr) done(PMIX_SUCCESS, nullptr, 0, nullptr, nullptr, state_of_event);
+}
+
 }  // namespace
 
-// The fence's arguments lie here, because PMIx uses them until the fence ends, which may be after
-// Exchange has given it up. The destructor says when that is over.
+// What PMIx uses on its thread lies here: the fence's arguments until the fence ends, which may be
+// after Exchange has given it up, and the listener. The destructor says when that is over.
 struct PmixRendezvous::Session {
   explicit Session(const io::Clock& used_clock) : clock(used_clock) {}
 
@@ -114,17 +165,25 @@ struct PmixRendezvous::Session {
   pmix_info_t collect = {};
   FenceState fence;
   bool is_fence_given_up = false;
+  Listener listener;
+  pmix_info_t listener_address = {};
 };
 
 PmixRendezvous::PmixRendezvous(std::unique_ptr<Session> session) : session_(std::move(session)) {}
 
 PmixRendezvous::~PmixRendezvous() {
-  // PMIx calls back on its progress thread alone, which this call ends. But if somebody else in the
-  // process has initialised PMIx, too, it only counts down, and a fence that was given up may still
-  // end. Then its memory stays.
+  // PMIx calls back on its progress thread alone, which PMIx_Finalize ends. But if somebody else in
+  // the process has initialised PMIx, too, it only counts down: a fence that was given up may still
+  // end, and tasks may still fail. Then the memory stays.
+  bool is_used = session_->is_fence_given_up;
+  {
+    const MutexLock lock(session_->listener.mutex);
+    is_used = is_used || session_->listener.hear != nullptr;
+    session_->listener.hear = nullptr;
+  }
   const pmix_status_t status = PMIx_Finalize(nullptr, 0);
   const bool may_call_back = status != PMIX_SUCCESS || PMIx_Initialized() != 0;
-  if (session_->is_fence_given_up && may_call_back) static_cast<void>(session_.release());
+  if (is_used && may_call_back) static_cast<void>(session_.release());
 }
 
 PmixTask PmixRendezvous::task() const { return session_->task; }
@@ -192,6 +251,7 @@ Result<std::vector<NodeEntry>> PmixRendezvous::Exchange(const NodeEntry& own,
   std::vector<NodeEntry> nodes;
   for (std::uint32_t rank = 0; rank < node_count; ++rank) {
     FOREBAY_ASSIGN(NodeEntry entry, EntryOf(TaskOf(session_->self, rank)));
+    session_->listener.nodes.push_back(entry.rank);
     nodes.push_back(std::move(entry));
   }
   // The order of tasks need not be that of nodes.
@@ -224,6 +284,25 @@ Status PmixRendezvous::AwaitFence(std::uint32_t node_count, std::int64_t deadlin
     session_->is_fence_given_up = false;
     return {};
   }
+}
+
+void PmixRendezvous::HearLosses(std::function<void(NodeRank, std::string_view)> hear) {
+  Listener& listener = session_->listener;
+  listener.self = session_->self;
+  {
+    const MutexLock lock(listener.mutex);
+    listener.hear = std::move(hear);
+  }
+  // PMIx copies the codes, and uses the address until the registration has ended.
+  pmix_info_t& address = session_->listener_address;
+  std::memcpy(address.key, PMIX_EVENT_RETURN_OBJECT, sizeof(PMIX_EVENT_RETURN_OBJECT));
+  address.value.type = PMIX_POINTER;
+  address.value.data.ptr = &listener;
+  std::vector<pmix_status_t> losses(std::begin(kLosses), std::end(kLosses));
+  const pmix_status_t status =
+      PMIx_Register_event_handler(losses.data(), losses.size(), &address, 1, TaskFailed,
+                                  RegistrationEnded, nullptr);
+  if (status != PMIX_SUCCESS) RegistrationEnded(status, 0, nullptr);
 }
 
 }  // namespace forebay::rendezvous

@@ -1,12 +1,15 @@
 // PmixRendezvous: the daemons of a job find each other through the PMIx server of their launcher
 // (mpirun, prterun, srun --mpi=pmix). Each puts its entry, all wait for each other in a fence that
-// collects the entries, and each gets those of the others. No file is written.
+// collects the entries, and each gets those of the others. No file is written. After that, the
+// launcher may tell a daemon that stays connected which tasks have failed.
 //
 // Built where libpmix is found; elsewhere Connect returns kUnimplemented (pmix_absent.cc).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "proto/contract/result.h"
@@ -21,7 +24,8 @@ class PmixRendezvous final : public Rendezvous {
   // Connects this process with its PMIx server. A process has one connection. kFailedPrecondition:
   // it was not started by a launcher with PMIx.
   static Result<std::unique_ptr<PmixRendezvous>> Connect(const io::Clock& clock);
-  // Disconnects. Asks the server, which may not answer.
+  // Disconnects. Asks the server, which may not answer. As long as it is connected, launchers take
+  // the kill of this process for the failure of its task, and end the job.
   ~PmixRendezvous() override;
 
   // For FindLaunch.
@@ -38,6 +42,12 @@ class PmixRendezvous final : public Rendezvous {
                                           std::int64_t deadline_ns) override;
   // The server forgets the entries when the job ends, so nothing is removed.
   void Leave() override {}
+
+  // Hears from the launcher which tasks of other nodes fail from now on. `hear` gets the node, and
+  // PMIx's word for how its task has ended. It is called on a thread of PMIx, must not block, and
+  // is not called when this object is destroyed. To be called once, after Exchange, which learns
+  // the nodes of the tasks. If the server refuses, that is logged. Few launchers say anything.
+  void HearLosses(std::function<void(NodeRank node, std::string_view how)> hear);
 
  private:
   struct Session;

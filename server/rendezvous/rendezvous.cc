@@ -9,12 +9,14 @@ namespace forebay::rendezvous {
 
 Result<RendezvousChoice> ParseRendezvous(std::string_view text) {
   if (text == "none") return RendezvousChoice{};
-  if (text == "pmix") return RendezvousChoice{.kind = RendezvousKind::kPmix};
+  if (text == "pmix" || text == "pmix:events") {
+    return RendezvousChoice{.kind = RendezvousKind::kPmix, .hears_losses = text != "pmix"};
+  }
   const std::size_t colon = text.find(':');
   const std::string_view word = text.substr(0, colon);
   if (colon == std::string_view::npos || (word != "directory" && word != "hosts")) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{} is none of none, pmix, directory:PATH, hosts:PATH",
+                 fmt::format("{} is none of none, pmix, pmix:events, directory:PATH, hosts:PATH",
                              Quoted(text)));
   }
   const std::string_view path = text.substr(colon + 1);

@@ -40,15 +40,17 @@ class Rendezvous {
   virtual void Leave() = 0;
 };
 
-// The value of the key `nodes.rendezvous`: "none", "pmix", "directory:PATH" or "hosts:PATH".
+// The value of the key `nodes.rendezvous`: "none", "pmix", "pmix:events", "directory:PATH" or
+// "hosts:PATH".
 enum class RendezvousKind : std::uint8_t { kNone, kPmix, kDirectory, kHosts };
 
 struct RendezvousChoice {
   RendezvousKind kind = RendezvousKind::kNone;
   std::string path = {};  // absolute; of kDirectory and kHosts
+  bool hears_losses = false;  // of kPmix: stay connected, and hear which tasks have failed
 };
 
-// kInvalidArgument: `text` is none of the four, or a path is missing or not absolute.
+// kInvalidArgument: `text` is none of the five, or a path is missing or not absolute.
 Result<RendezvousChoice> ParseRendezvous(std::string_view text);
 
 }  // namespace forebay::rendezvous

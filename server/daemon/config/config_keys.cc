@@ -229,9 +229,11 @@ std::vector<ConfigKey> NodeKeys() {
       {"nodes.rendezvous", "none",
        "How the daemons of a job find each other: none (each daemon serves its node alone), "
        "directory:PATH (a directory that exists and that all nodes share, on the GFS), pmix "
-       "(through the launcher: mpirun, srun --mpi=pmix), or hosts:PATH (a file that lists the "
-       "nodes, the same on all of them; docs/nodes.md has its format). The rank and the number of "
-       "nodes come from the launcher, or from --node-rank and --node-count.",
+       "(through the launcher: mpirun, srun --mpi=pmix), pmix:events (likewise, and the launcher "
+       "says which nodes have failed; for prterun with certain options, docs/launchers.md), or "
+       "hosts:PATH (a file that lists the nodes, the same on all of them; docs/nodes.md has its "
+       "format). The rank and the number of nodes come from the launcher, or from --node-rank and "
+       "--node-count.",
        Parsed(&Config::nodes_rendezvous, rendezvous::ParseRendezvous)},
       {"nodes.rendezvous_timeout_s", "60",
        "Seconds for which a daemon waits at its start for the daemons of the other nodes. Then it "
