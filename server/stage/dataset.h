@@ -157,6 +157,9 @@ class Dataset {
   // How many passes were prepared to take over from nodes that leave.
   void NoteTakeOver() { ++take_overs_; }
   std::uint32_t take_overs() const { return take_overs_; }
+  // Whether the last pass that was prepared was for that. Set before it begins.
+  void SetPassTakesOver(bool takes_over) { pass_takes_over_ = takes_over; }
+  bool pass_takes_over() const { return pass_takes_over_; }
   // Call before SetCatalog, because the form decides the extents' keys; no effect afterwards.
   // `note`: why the form is not what the configuration asks for.
   void SetForm(std::shared_ptr<const PackedForm> form, std::string note);
@@ -267,6 +270,7 @@ class Dataset {
   std::atomic<FirstReadSharing*> sharing_ = nullptr;
   std::atomic<bool> is_preparing_ = false;
   std::atomic<std::uint32_t> take_overs_ = 0;
+  std::atomic<bool> pass_takes_over_ = false;
   mutable Mutex mutex_;
   std::function<plan::TierSpace()> space_left_ FOREBAY_GUARDED_BY(mutex_);
   std::shared_ptr<const catalog::Catalog> catalog_ FOREBAY_GUARDED_BY(mutex_);

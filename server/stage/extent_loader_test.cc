@@ -148,7 +148,7 @@ class StoreExtentTest : public ::testing::Test {
   const std::unique_ptr<tier::ExtentCache> cache_ =
       tier::ExtentCache::Create(*arena_, nullptr, {}, Never);
   StagingTiers tiers_{*cache_, arena_->memory_signal(), {}, Never, clock_};
-  PlacementTable placements_{{.ram_bytes = 1 << 20, .ssd_bytes = 0}};
+  PlacementTable placements_{{.ram_bytes = 1 << 20, .ssd_bytes = 0}, clock_};
   ExtentLoader loader_{tiers_, placements_};
   std::unique_ptr<Dataset> dataset_;
 };

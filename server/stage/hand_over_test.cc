@@ -112,7 +112,9 @@ class HandOverTest : public ::testing::Test {
 TEST_F(HandOverTest, WhatTheOtherNodeHasComesFromThere) {
   Start();
   EXPECT_EQ(Resident(), 0U);
+  EXPECT_FALSE(here_.dataset().pass_takes_over());
   TakeOver();
+  EXPECT_TRUE(here_.dataset().pass_takes_over());
   EXPECT_EQ(Resident(), theirs_.size());
   EXPECT_EQ(source_.asked, theirs_.size());
   EXPECT_EQ(here_.gfs_reads() + other_.gfs_reads(), 0U);

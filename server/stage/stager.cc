@@ -102,7 +102,7 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
       tiers_(parts_.cache, parts_.arena.memory_signal(),
              {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},
              parts_.next_use, parts_.clock),
-      placements_(SpaceOf(options_, parts_),
+      placements_(SpaceOf(options_, parts_), parts_.clock,
                parts_.store != nullptr ? parts_.store->Contents()
                                        : std::vector<tier::SegmentStore::Stored>()),
       loader_(tiers_, placements_),
@@ -289,6 +289,7 @@ void Stager::CloseLostTier() {
 // lost.
 void Stager::PrepareAgain(Dataset& dataset, Extents extents) {
   CloseLostTier();
+  dataset.SetPassTakesOver(extents == Extents::kToTakeOver);
   // Extents that the pass leaves as they are: not wanted, or on their tiers.
   std::vector<bool> left_alone =
       extents == Extents::kAll ? PlaceAll(dataset) : PlaceTakenOver(dataset);

@@ -4,6 +4,7 @@
 #include "server/stage/placement/placement_table.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_set>
 
 namespace forebay::stage {
@@ -13,9 +14,9 @@ plan::SsdPlan SsdPlanOf(std::uint64_t capacity_bytes) {
           .home_permille = tier::ExtentCache::Options().watermark_low_permille};
 }
 
-PlacementTable::PlacementTable(const plan::TierSpace& space,
+PlacementTable::PlacementTable(const plan::TierSpace& space, const io::Clock& clock,
                                std::span<const tier::SegmentStore::Stored> on_ssd)
-    : placer_(space) {
+    : clock_(clock), placer_(space) {
   // The caller has subtracted these files from `space`, whether or not an extent claims them.
   for (const auto& [key, file_bytes] : on_ssd) on_ssd_.emplace(key, file_bytes);
 }
@@ -42,7 +43,7 @@ PlacementTable::Reservation PlacementTable::Reserve(const tier::ExtentKey& key,
 }
 
 plan::HomeTier PlacementTable::PlaceLocked(const plan::Footprint& footprint, Share share) {
-  if (share == Share::kOwn || !ssd_refuses_) return placer_.Place(footprint);
+  if (share == Share::kOwn || !SsdPausesLocked()) return placer_.Place(footprint);
   return placer_.PlaceInRam(footprint) ? plan::HomeTier::kRam : plan::HomeTier::kNone;
 }
 
@@ -175,8 +176,17 @@ plan::HomeTier PlacementTable::MoveOffSsd(Dataset& dataset, ExtentId extent, std
 // later extent. A tier that is retired is closed as a whole (CloseSsd).
 plan::HomeTier PlacementTable::MoveOffSsdLocked(const plan::Footprint& footprint) {
   placer_.Release(plan::HomeTier::kSsd, footprint);
-  ssd_refuses_ = true;
+  BeginSsdPauseLocked();
   return placer_.PlaceInRam(footprint) ? plan::HomeTier::kRam : plan::HomeTier::kNone;
+}
+
+// Extents that were placed before a pause, and own ones, may be refused while it goes on.
+void PlacementTable::BeginSsdPauseLocked() {
+  if (SsdPausesLocked()) return;
+  const std::int64_t now_ns = clock_.NowNs();
+  const bool is_soon = now_ns - ssd_pause_end_ns_ < ssd_pause_ns_;
+  ssd_pause_ns_ = is_soon ? std::min(2 * ssd_pause_ns_, kSsdPauseMaxNs) : kSsdPauseMinNs;
+  ssd_pause_end_ns_ = now_ns + ssd_pause_ns_;
 }
 
 void PlacementTable::PlaceAgain(Dataset& dataset, std::span<const ExtentId> extents,
@@ -200,7 +210,7 @@ PlacementTable::NewCopies PlacementTable::PlaceCopies(Dataset& dataset,
   if (dataset.is_replaced()) return copies;
   std::vector<ExtentId> spare = dataset.UnwantedCopies();
   // What they leave on an SSD that refuses extents would be of no use.
-  if (ssd_refuses_) {
+  if (SsdPausesLocked()) {
     std::erase_if(spare, [&](ExtentId copy) { return dataset.home(copy) != plan::HomeTier::kRam; });
   }
   std::uint64_t copied_bytes = dataset.copied_bytes();
@@ -241,23 +251,25 @@ PlacementTable::NewCopies PlacementTable::PlaceCopies(Dataset& dataset,
 
 void PlacementTable::RetrySsd() {
   const MutexLock lock(mutex_);
-  ssd_refuses_ = false;
+  ssd_pause_ns_ = 0;
+  ssd_pause_end_ns_ = 0;
 }
 
 void PlacementTable::CloseSsd() {
   const MutexLock lock(mutex_);
   placer_.CloseSsd();
-  ssd_refuses_ = true;
+  ssd_pause_end_ns_ = std::numeric_limits<std::int64_t>::max();
 }
 
 // Gives homes to extents without one, in staging order, until one does not fit. Returns true if any
-// got one.
+// got one. In a pass that takes over from nodes which leave, most of these extents are of others.
 bool PlacementTable::PlaceOthersLocked(Dataset& dataset) {
   bool is_any = false;
+  const Share share = dataset.pass_takes_over() ? Share::kOfOthers : Share::kOwn;
   while (const std::optional<ExtentId> extent = dataset.NextWithoutHome()) {
     const plan::Footprint planned =
         dataset.FootprintOf(*extent, dataset.PlannedBytes(*extent));
-    const plan::HomeTier home = placer_.Place(planned);
+    const plan::HomeTier home = PlaceLocked(planned, share);
     if (home == plan::HomeTier::kNone) break;
     // A demand may have claimed the extent since; its load then places it (Place).
     if (dataset.GiveHome(*extent, home)) {

@@ -11,6 +11,7 @@
 
 #include "proto/contract/ids.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/io/clock.h"
 #include "server/plan/placement.h"
 #include "server/stage/dataset.h"
 #include "server/tier/extent_cache.h"
@@ -37,13 +38,21 @@ plan::SsdPlan SsdPlanOf(std::uint64_t capacity_bytes);
 // Thread-safe.
 class PlacementTable {
  public:
-  // `space`: for homes, without the space of the files that are `on_ssd` already.
-  explicit PlacementTable(const plan::TierSpace& space,
-                          std::span<const tier::SegmentStore::Stored> on_ssd = {});
+  // When the SSD has refused an extent, it is tried for own extents only during a pause: a minute
+  // at first, because whoever fills the disk needs some time to free space. Each attempt that fails
+  // costs the transfer of extents for which there is no space, so the pause doubles if the SSD
+  // refuses again within the length of the last pause after its end.
+  static constexpr std::int64_t kSsdPauseMinNs = 60'000'000'000;
+  static constexpr std::int64_t kSsdPauseMaxNs = 16 * kSsdPauseMinNs;
+
+  // `space`: for homes, without the space of the files that are `on_ssd` already. `clock` is
+  // borrowed.
+  PlacementTable(const plan::TierSpace& space, const io::Clock& clock,
+                 std::span<const tier::SegmentStore::Stored> on_ssd = {});
 
   // Whose extents get a home: this node's own ones, or others that it keeps, too, as copies or
-  // because their node leaves. If the SSD refuses extents, because it is full or fails, it is tried
-  // for own ones only.
+  // because their node leaves. While an SSD pauses that has refused extents, because it is full or
+  // fails, it is tried for own ones only.
   enum class Share : std::uint8_t { kOwn, kOfOthers };
 
   // --- before a data set has its catalog ------------------------------------------------------
@@ -105,7 +114,7 @@ class PlacementTable {
     bool has_placed = false;               // a pass has to stage what got a home
   };
   NewCopies PlaceCopies(Dataset& dataset, std::span<const ExtentId> wanted);
-  // The SSD may have space again, although it has refused an extent (MoveOffSsd).
+  // The SSD may have space again, although it has refused an extent (MoveOffSsd): ends its pause.
   void RetrySsd();
   // Call when the SSD tier is retired: from now on no extent gets a home there.
   void CloseSsd();
@@ -118,11 +127,17 @@ class PlacementTable {
   plan::HomeTier PlaceLocked(const plan::Footprint& footprint, Share share)
       FOREBAY_REQUIRES(mutex_);
   plan::HomeTier MoveOffSsdLocked(const plan::Footprint& footprint) FOREBAY_REQUIRES(mutex_);
+  void BeginSsdPauseLocked() FOREBAY_REQUIRES(mutex_);
+  bool SsdPausesLocked() const FOREBAY_REQUIRES(mutex_) {
+    return clock_.NowNs() < ssd_pause_end_ns_;
+  }
 
+  const io::Clock& clock_;
   mutable Mutex mutex_;
   plan::Placer placer_ FOREBAY_GUARDED_BY(mutex_);
-  // It has refused an extent since the last call of RetrySsd.
-  bool ssd_refuses_ FOREBAY_GUARDED_BY(mutex_) = false;
+  // Of the last pause; 0: there was none since the last call of RetrySsd.
+  std::int64_t ssd_pause_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::int64_t ssd_pause_end_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;
   // File sizes of extents that were on SSD from the start and for which Reserve was not called.
   std::unordered_map<tier::ExtentKey, std::uint64_t, tier::ExtentKeyHash> on_ssd_
       FOREBAY_GUARDED_BY(mutex_);

@@ -2,6 +2,7 @@
 // its data set is staged.
 #include "server/stage/placement/placement_table.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <future>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/manual_clock.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/stage/testing/stage_rig.h"
 
@@ -21,8 +23,13 @@ using io::testing::Pattern;
 constexpr std::uint64_t kPage = 4096;
 constexpr tier::ExtentKey kKey{.dataset = 1, .extent = ExtentId(0), .identity = 7};
 
-TEST(PlacementTableTest, AnExtentKeepsTheRoomItHasWhateverItIsExpectedToTakeNow) {
-  PlacementTable placements({.ram_bytes = 8 * kPage, .ssd_bytes = 0});
+class PlacementTableTest : public ::testing::Test {
+ protected:
+  io::ManualClock clock_{1'000'000'000};
+};
+
+TEST_F(PlacementTableTest, AnExtentKeepsTheRoomItHasWhateverItIsExpectedToTakeNow) {
+  PlacementTable placements({.ram_bytes = 8 * kPage, .ssd_bytes = 0}, clock_);
   EXPECT_EQ(placements.Reserve(kKey, std::nullopt, kPage, 1).home, plan::HomeTier::kRam);
   const PlacementTable::Reservation again = placements.Reserve(kKey, std::nullopt, 4 * kPage, 1);
   EXPECT_EQ(again.home, plan::HomeTier::kRam);
@@ -30,8 +37,8 @@ TEST(PlacementTableTest, AnExtentKeepsTheRoomItHasWhateverItIsExpectedToTakeNow)
   EXPECT_EQ(placements.left().ram_bytes, 7 * kPage);
 }
 
-TEST(PlacementTableTest, AGuestInRamTakesRoomLikeOthersOrHasNoHome) {
-  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 0});
+TEST_F(PlacementTableTest, AGuestInRamTakesRoomLikeOthersOrHasNoHome) {
+  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 0}, clock_);
   EXPECT_EQ(placements.Reserve(kKey, tier::TierKind::kRam, kPage, 1).home, plan::HomeTier::kRam);
   EXPECT_EQ(placements.left().ram_bytes, 0U);
   tier::ExtentKey other = kKey;
@@ -39,10 +46,10 @@ TEST(PlacementTableTest, AGuestInRamTakesRoomLikeOthersOrHasNoHome) {
   EXPECT_EQ(placements.Reserve(other, tier::TierKind::kRam, kPage, 1).home, plan::HomeTier::kNone);
 }
 
-TEST(PlacementTableTest, OnlyWhatLayOnTheSsdFromTheStartHasRoomThere) {
+TEST_F(PlacementTableTest, OnlyWhatLayOnTheSsdFromTheStartHasRoomThere) {
   tier::ExtentKey spilled = kKey;
   spilled.extent = ExtentId(1);
-  PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 4 * kPage},
+  PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 4 * kPage}, clock_,
                   std::vector<tier::SegmentStore::Stored>{{kKey, 3 * kPage}});
   EXPECT_EQ(placements.Reserve(kKey, tier::TierKind::kSsd, kPage, 1).home, plan::HomeTier::kSsd);
   EXPECT_EQ(placements.left().ssd_bytes, 4 * kPage);
@@ -50,11 +57,11 @@ TEST(PlacementTableTest, OnlyWhatLayOnTheSsdFromTheStartHasRoomThere) {
   EXPECT_EQ(placements.left().ssd_bytes, kPage);
 }
 
-TEST(PlacementTableTest, WhatNoCatalogHasAnyMoreGivesItsRoomBack) {
+TEST_F(PlacementTableTest, WhatNoCatalogHasAnyMoreGivesItsRoomBack) {
   tier::ExtentKey stale = kKey, other = kKey;
   stale.identity = 8;
   other.dataset = 2;
-  PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 0},
+  PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 0}, clock_,
                   std::vector<tier::SegmentStore::Stored>{
                       {kKey, 3 * kPage}, {stale, 5 * kPage}, {other, 7 * kPage}});
   EXPECT_EQ(placements.Reserve(kKey, tier::TierKind::kSsd, kPage, 1).home, plan::HomeTier::kSsd);
@@ -63,10 +70,10 @@ TEST(PlacementTableTest, WhatNoCatalogHasAnyMoreGivesItsRoomBack) {
 }
 
 // An earlier daemon has left files of a data set that is not configured any more.
-TEST(PlacementTableTest, WhatIsOfNoDataSetOfThisDaemonGoesWhenRoomIsShort) {
+TEST_F(PlacementTableTest, WhatIsOfNoDataSetOfThisDaemonGoesWhenRoomIsShort) {
   tier::ExtentKey foreign = kKey;
   foreign.dataset = 2;
-  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 2 * kPage},
+  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 2 * kPage}, clock_,
                   std::vector<tier::SegmentStore::Stored>{{kKey, 3 * kPage}, {foreign, 7 * kPage}});
   const std::vector<std::uint64_t> ours = {kKey.dataset};
   EXPECT_TRUE(placements.HasForeign(ours));
@@ -77,18 +84,18 @@ TEST(PlacementTableTest, WhatIsOfNoDataSetOfThisDaemonGoesWhenRoomIsShort) {
   EXPECT_TRUE(placements.ReleaseForeign(ours, 100 * kPage).empty()) << "the rest is ours";
 }
 
-TEST(PlacementTableTest, WhatHadNoHomeGetsOneWhenRoomComesFree) {
+TEST_F(PlacementTableTest, WhatHadNoHomeGetsOneWhenRoomComesFree) {
   tier::ExtentKey stale = kKey;
   stale.identity = 8;
-  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 0});
+  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 0}, clock_);
   EXPECT_EQ(placements.Reserve(stale, std::nullopt, kPage, 1).home, plan::HomeTier::kRam);
   EXPECT_EQ(placements.Reserve(kKey, std::nullopt, kPage, 1).home, plan::HomeTier::kNone);
   EXPECT_EQ(placements.ReleaseOthers(kKey.dataset, std::vector{kKey}), std::vector{stale});
   EXPECT_EQ(placements.Reserve(kKey, std::nullopt, kPage, 1).home, plan::HomeTier::kRam);
 }
 
-TEST(PlacementTableTest, WhatTheSsdRefusesBeforeThereIsACatalogGoesToRamOrHasNoHome) {
-  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 6 * kPage});
+TEST_F(PlacementTableTest, WhatTheSsdRefusesBeforeThereIsACatalogGoesToRamOrHasNoHome) {
+  PlacementTable placements({.ram_bytes = kPage, .ssd_bytes = 6 * kPage}, clock_);
   std::vector<tier::ExtentKey> keys;
   for (std::uint32_t i = 0; i < 3; ++i) {
     keys.push_back(kKey);
@@ -108,8 +115,8 @@ TEST(PlacementTableTest, WhatTheSsdRefusesBeforeThereIsACatalogGoesToRamOrHasNoH
   EXPECT_EQ(placements.left().ram_bytes, 0U) << "what is not on SSD is not moved";
 }
 
-TEST(PlacementTableTest, ChecksumsTakeRoomOnSsd) {
-  PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 8 * kPage});
+TEST_F(PlacementTableTest, ChecksumsTakeRoomOnSsd) {
+  PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 8 * kPage}, clock_);
   // The image, 600 checksums in two pages, and a footer.
   const PlacementTable::Reservation planned = placements.Reserve(kKey, std::nullopt, kPage, 600);
   EXPECT_EQ(planned.home, plan::HomeTier::kSsd);
@@ -215,7 +222,7 @@ TEST_F(HomesTest, GuestsOnTheSsdTakeNoPlaceOfWhatIsAtHomeThere) {
 }
 
 // A data set of which this node keeps extent 0 only, and copies of two others.
-TEST(PlacementTableTest, WantedCopiesTakeTheRoomOfOthersWithinTheBudget) {
+TEST_F(PlacementTableTest, WantedCopiesTakeTheRoomOfOthersWithinTheBudget) {
   constexpr std::uint64_t kBytes = 65'000, kRam = 16 * kPage;  // of an extent
   io::MemoryBackend memory;
   ASSERT_TRUE(memory.AddFile("/gfs/data.bin", Pattern(5 * kBytes)).has_value());
@@ -231,7 +238,8 @@ TEST(PlacementTableTest, WantedCopiesTakeTheRoomOfOthersWithinTheBudget) {
   dataset.SetCatalog(catalog, std::vector<bool>(5, false),
                      {HomeTier::kRam, HomeTier::kRam, HomeTier::kRam, HomeTier::kNone,
                       HomeTier::kNone});
-  PlacementTable placements({.ram_bytes = kRam, .ssd_bytes = 0});  // one more extent would fit
+  // One more extent would fit.
+  PlacementTable placements({.ram_bytes = kRam, .ssd_bytes = 0}, clock_);
   const std::vector<ExtentId> wanted = {ExtentId(0), ExtentId(2), ExtentId(3), ExtentId(4)};
   dataset.WantCopies(wanted);
   const PlacementTable::NewCopies copies = placements.PlaceCopies(dataset, wanted);
@@ -258,7 +266,7 @@ TEST(PlacementTableTest, WantedCopiesTakeTheRoomOfOthersWithinTheBudget) {
 }
 
 // A full disk. This node keeps extent 0, on SSD, and copies of 1 on SSD and of 2 in RAM.
-TEST(PlacementTableTest, AnSsdThatRefusesExtentsGetsNoFurtherOnesOfOthers) {
+TEST_F(PlacementTableTest, AnSsdThatRefusesExtentsGetsNoFurtherOnesOfOthers) {
   constexpr std::uint64_t kBytes = 65'000, kRam = 16 * kPage;  // of an extent
   using plan::HomeTier;
   using enum PlacementTable::Share;
@@ -275,7 +283,7 @@ TEST(PlacementTableTest, AnSsdThatRefusesExtentsGetsNoFurtherOnesOfOthers) {
   dataset.SetCatalog(catalog, std::vector<bool>(6, false),
                      {HomeTier::kSsd, HomeTier::kSsd, HomeTier::kRam, HomeTier::kNone,
                       HomeTier::kNone, HomeTier::kNone});
-  PlacementTable placements({.ram_bytes = 2 * kRam, .ssd_bytes = 100 * kPage});
+  PlacementTable placements({.ram_bytes = 2 * kRam, .ssd_bytes = 100 * kPage}, clock_);
   EXPECT_EQ(placements.MoveOffSsd(dataset, ExtentId(0), kBytes), HomeTier::kRam);
   const std::uint64_t ssd_bytes = placements.left().ssd_bytes;
   const std::vector<ExtentId> wanted = {ExtentId(3), ExtentId(4), ExtentId(5)};
@@ -298,6 +306,70 @@ TEST(PlacementTableTest, AnSsdThatRefusesExtentsGetsNoFurtherOnesOfOthers) {
   placements.RetrySsd();
   placements.PlaceAgain(dataset, five, kOfOthers);
   EXPECT_EQ(dataset.home(ExtentId(5)), HomeTier::kSsd);
+  placements.CloseSsd();
+  clock_.AdvanceNs(2 * PlacementTable::kSsdPauseMaxNs);
+  const std::vector<ExtentId> two = {ExtentId(2)};
+  dataset.WantCopies(two);
+  EXPECT_TRUE(placements.PlaceCopies(dataset, two).dropped.empty())
+      << "extent 1 is still read from an SSD that is retired";
+}
+
+// Of a compressed data set, some extents get a home only because others are smaller than planned.
+TEST_F(PlacementTableTest, APassThatTakesOverGivesNothingToAnSsdThatRefusesExtents) {
+  constexpr std::uint64_t kBytes = 65'000;  // planned for an extent
+  using plan::HomeTier;
+  io::MemoryBackend memory;
+  ASSERT_TRUE(memory.AddFile("/gfs/data.bin", Pattern(3 * kBytes)).has_value());
+  const DatasetOptions options = RecordDataset();
+  Dataset dataset(options, memory, io::testing::Take(memory.OpenDirectory("/gfs")));
+  const auto catalog = io::testing::Take(
+      catalog::BuildFromMetadata(memory, dataset.root(), options.source, nullptr));
+  ASSERT_EQ(catalog->extent_count(), 3U);
+  ASSERT_TRUE(dataset.BeginCataloguing(0));
+  dataset.SetPlannedBytes(std::vector<std::uint64_t>(3, kBytes));
+  dataset.SetCatalog(catalog, std::vector<bool>(3, false),
+                     {HomeTier::kSsd, HomeTier::kRam, HomeTier::kNone});
+  PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 100 * kPage}, clock_);
+  EXPECT_EQ(placements.MoveOffSsd(dataset, ExtentId(0), kBytes), HomeTier::kNone);
+  ASSERT_TRUE(dataset.Claim(ExtentId(0)));
+  dataset.SetPassTakesOver(true);
+  EXPECT_FALSE(placements.Place(dataset, ExtentId(1), kBytes - kPage).has_placed_others);
+  EXPECT_EQ(placements.left().ram_bytes, kPage);
+  EXPECT_EQ(dataset.home(ExtentId(2)), HomeTier::kNone);
+  dataset.SetPassTakesOver(false);
+  EXPECT_TRUE(placements.Place(dataset, ExtentId(1), kBytes - 2 * kPage).has_placed_others);
+  EXPECT_EQ(dataset.home(ExtentId(2)), HomeTier::kSsd) << "own extents are tried there";
+}
+
+TEST_F(PlacementTableTest, AnSsdThatHasRefusedAnExtentIsTriedAgainAfterGrowingPauses) {
+  using enum PlacementTable::Share;
+  PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 1000 * kPage}, clock_);
+  tier::ExtentKey key = kKey;
+  const auto is_tried = [&](PlacementTable::Share share) {
+    key.extent = ExtentId(key.extent.value() + 1);
+    return placements.Reserve(key, std::nullopt, kPage, 1, share).home == plan::HomeTier::kSsd;
+  };
+  const auto refuse = [&] {
+    EXPECT_TRUE(is_tried(kOwn));
+    EXPECT_EQ(placements.MoveOffSsd(key), plan::HomeTier::kNone);
+  };
+  EXPECT_TRUE(is_tried(kOfOthers));
+  std::int64_t pause_ns = PlacementTable::kSsdPauseMinNs;
+  for (int round = 0; round < 6; ++round) {
+    refuse();
+    EXPECT_FALSE(is_tried(kOfOthers));
+    clock_.AdvanceNs(pause_ns - 1);
+    EXPECT_FALSE(is_tried(kOfOthers)) << "round " << round;
+    refuse();  // does not make the pause longer
+    clock_.AdvanceNs(1);
+    EXPECT_TRUE(is_tried(kOfOthers)) << "round " << round;
+    pause_ns = std::min(2 * pause_ns, PlacementTable::kSsdPauseMaxNs);
+  }
+  EXPECT_EQ(pause_ns, PlacementTable::kSsdPauseMaxNs) << "too few rounds to see the longest pause";
+  clock_.AdvanceNs(PlacementTable::kSsdPauseMaxNs);
+  refuse();
+  clock_.AdvanceNs(PlacementTable::kSsdPauseMinNs);
+  EXPECT_TRUE(is_tried(kOfOthers)) << "it has worked for long, so the first pause is short again";
 }
 
 TEST_F(HomesTest, CopiesForTheNextDaemonTakeNoExtentsPlace) {
