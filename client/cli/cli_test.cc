@@ -62,13 +62,20 @@ TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
   admin_.status.mutable_gfs()->set_hung(2);
   admin_.status.mutable_gfs()->set_hung_oldest("read of '/gfs/a.bin\nram'");
   admin_.status.mutable_gfs()->set_hung_oldest_ms(42'000);
+  v1::GfsCap& heir = *admin_.status.mutable_gfs()->add_caps();
+  heir.set_name("opens");
+  heir.set_inherited(18.75);
+  heir.set_inherited_from(0);
+  admin_.status.mutable_gfs()->add_caps()->set_name("bytes");
   admin_.status.add_tiers()->set_name("ram");
   *admin_.status.add_datasets() = Progress("staged", 1000, true).dataset();
   admin_.status.add_streams()->set_name("train");
   const ForebayRun table = Forebay(With({"status"}));
   EXPECT_EQ(table.code, 0) << table.err;
   for (const char* words : {"job 'job-1'", "GFS: 16 opens", "ram", "1,281,167", "train",
-                            "gfs calls not answered 2", R"(read of '/gfs/a.bin\x0aram')"}) {
+                            "borrowed 0.0/s, inherited 18.8/s from node 0, which is lost)",
+                            "borrowed 0.0 MB/s)", "gfs calls not answered 2",
+                            R"(read of '/gfs/a.bin\x0aram')"}) {
     EXPECT_THAT(table.out, HasSubstr(words));
   }
   const ForebayRun json = Forebay(With({"status", "--json"}));
@@ -76,6 +83,8 @@ TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
   EXPECT_EQ(json.lines()[0]["schema"], "forebay.status.v1");
   EXPECT_EQ(json.lines()[0]["gfs"]["opens"], 16);
   EXPECT_EQ(json.lines()[0]["gfs"]["hung"], 2);
+  EXPECT_EQ(json.lines()[0]["gfs"]["caps"][0]["inherited_from"], 0);
+  EXPECT_TRUE(json.lines()[0]["gfs"]["caps"][1]["inherited_from"].is_null());
   EXPECT_EQ(json.lines()[0]["gfs"]["hung_oldest_ms"], 42'000);
   EXPECT_EQ(json.lines()[0]["datasets"][0]["samples"], 1'281'167);
 }

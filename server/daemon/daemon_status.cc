@@ -79,6 +79,8 @@ void FillCap(const char* name, const stage::CapShare::Figures& figures, v1::GfsC
   cap.set_rate(figures.rate);
   cap.set_lent(figures.lent);
   cap.set_borrowed(figures.borrowed);
+  cap.set_inherited(figures.inherited);
+  if (figures.inherited_from) cap.set_inherited_from(figures.inherited_from->value());
   cap.set_used_rate(figures.recent);
   cap.set_used(static_cast<std::uint64_t>(figures.used));
   cap.set_waited_s(figures.waited_s);

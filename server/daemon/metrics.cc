@@ -177,6 +177,8 @@ void WriteCaps(const v1::GfsCounters& gfs, FamilyWriter& out) {
               cap.lent());
     out.Gauge("forebay_gfs_cap_borrowed_per_second", "Borrowed from other nodes.", labels,
               cap.borrowed());
+    out.Gauge("forebay_gfs_cap_inherited_per_second", "Of the share of a lost node.", labels,
+              cap.inherited());
     out.Counter("forebay_gfs_cap_used_total", "What calls have used, each try of them.", labels,
                 Number(cap.used()));
     out.Counter("forebay_gfs_cap_wait_seconds_total", "Time that calls have waited for the cap.",

@@ -44,6 +44,7 @@ v1::StatusReply ExampleStatus() {
   cap.set_job_rate(100);
   cap.set_rate(37.5);
   cap.set_used(12);
+  cap.set_inherited(18.75);
   status.mutable_scrub()->set_extents(40);
   status.mutable_scrub()->set_bad_extents(4);
   v1::DatasetStatus& dataset = *status.add_datasets();
@@ -97,6 +98,7 @@ TEST(MetricsTest, AScrapeShowsTheStatus) {
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_hung_oldest_seconds 42.5\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_job_per_second{cap=\"opens\"} 100\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_now_per_second{cap=\"opens\"} 37.5\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_inherited_per_second{cap=\"opens\"} 18.75\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_used_total{cap=\"opens\"} 12\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_scrub_extents_total 40\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_scrub_bad_extents_total 4\n"));

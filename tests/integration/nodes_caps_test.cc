@@ -56,6 +56,10 @@ TEST_F(NodesCapsTest, EveryByteCountsAndALostNodeCostsNoSample) {
     return ReadText(rig_.node_log(3)).find("also uses the share of node 2") != std::string::npos;
   }));
   const v1::GfsCap bytes = ClientOf(3)->Status().gfs().caps(0);
+  EXPECT_TRUE(bytes.has_inherited_from());
+  EXPECT_EQ(bytes.inherited_from(), 2U);
+  EXPECT_EQ(bytes.inherited(), 7.5e6);
+  EXPECT_FALSE(ClientOf(0)->Status().gfs().caps(0).has_inherited_from());
   EXPECT_GT(bytes.rate() + bytes.lent() - bytes.borrowed(), 17e6);
 }
 

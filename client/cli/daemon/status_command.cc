@@ -74,6 +74,10 @@ JsonArray CapsJson(const v1::GfsCounters& gfs) {
                          {"rate", cap.rate()},
                          {"lent", cap.lent()},
                          {"borrowed", cap.borrowed()},
+                         {"inherited", cap.inherited()},
+                         {"inherited_from", cap.has_inherited_from()
+                                                ? JsonValue(cap.inherited_from())
+                                                : JsonValue()},
                          {"used_rate", cap.used_rate()},
                          {"used", cap.used()},
                          {"waited_s", cap.waited_s()}}));
@@ -259,11 +263,15 @@ void PrintCaps(CommandContext& context, const v1::GfsCounters& gfs) {
     const auto rate = [&](double value) {
       return cap.name() == "bytes" ? HumanRate(value) : fmt::format("{:.1f}/s", value);
     };
+    const std::string inherited =
+        cap.has_inherited_from() ? fmt::format(", inherited {} from node {}, which is lost",
+                                               rate(cap.inherited()), cap.inherited_from())
+                                 : "";
     context.out << fmt::format(
         "GFS cap on {}: {} for the job, {} of it for this node; now it may use {} (lent {}, "
-        "borrowed {}) and uses {}; calls have waited {}\n",
+        "borrowed {}{}) and uses {}; calls have waited {}\n",
         cap.name(), rate(cap.job_rate()), rate(cap.node_rate()), rate(cap.rate()),
-        rate(cap.lent()), rate(cap.borrowed()), rate(cap.used_rate()),
+        rate(cap.lent()), rate(cap.borrowed()), inherited, rate(cap.used_rate()),
         HumanSeconds(cap.waited_s()));
   }
   if (gfs.job_requests() > 0) {

@@ -286,11 +286,14 @@ CapShare::Held CapShare::held(std::int64_t now_ns) const {
 CapShare::Figures CapShare::figures(Cap cap, std::int64_t now_ns) {
   Advance(now_ns);
   const State& state = At(cap);
+  const bool inherits = IsCapped(cap) && held(now_ns).ward;
   return {.job_rate = state.job,
           .node_rate = state.equal,
           .rate = IsCapped(cap) ? Rate(cap) : 0,
           .lent = lent_rates_[Index(cap)],
           .borrowed = borrowed_rates_[Index(cap)],
+          .inherited = inherits ? state.equal * (1 - kFixedPart) : 0,
+          .inherited_from = inherits ? std::optional(leases_.ward()) : std::nullopt,
           .recent = state.recent,
           .used = state.used,
           .waited_s = static_cast<double>(state.waited_ns) / kNsPerSecond};

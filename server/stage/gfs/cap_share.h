@@ -111,6 +111,8 @@ class CapShare {
     double rate = 0;       // that it may use now
     double lent = 0;
     double borrowed = 0;
+    double inherited = 0;  // of the share of the lost node `inherited_from`, without loans
+    std::optional<NodeRank> inherited_from = {};  // unset: this node is nobody's heir now
     double recent = 0;     // used per second, up to the last call of Tick
     double used = 0;       // since the start
     double waited_s = 0;   // calls have waited for it, in sum, since the start

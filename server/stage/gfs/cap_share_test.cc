@@ -2,6 +2,7 @@
 #include "server/stage/gfs/cap_share.h"
 
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -131,6 +132,12 @@ TEST(CapShareTest, TheHeirOfALostNodeHasItsShareButForTheFixedPart) {
   EXPECT_DOUBLE_EQ(RateOf(heir, now), kJobBytes / 3 * 1.75);
   EXPECT_TRUE(heir.held(now).ward);
   EXPECT_EQ(heir.held(now).ward_rank, NodeRank(0));
+  const CapShare::Figures figures = heir.figures(Cap::kBytes, now);
+  EXPECT_DOUBLE_EQ(figures.inherited, kJobBytes / 3 * 0.75);
+  EXPECT_EQ(figures.inherited_from, NodeRank(0));
+  const CapShare::Figures later = heir.figures(Cap::kBytes, now + ShareLeases::kLeaseNs);
+  EXPECT_EQ(later.inherited, 0);
+  EXPECT_EQ(later.inherited_from, std::nullopt);
 }
 
 TEST(CapShareTest, ANodeLendsOnlyWhatItHasForLongerThanALoanLasts) {
