@@ -48,14 +48,15 @@ std::uint64_t Growth(std::uint64_t before, std::uint64_t after) {
 std::uint64_t Adopt(stage::Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
                     const plan::Membership& nodes, NodeState& state) {
   // The tiers are asked for each of these keys; here nothing is on them.
-  const std::vector<tier::ExtentKey> keys = tier::KeysOf(*catalog);
+  std::vector<tier::ExtentKey> keys = tier::KeysOf(*catalog);
   const double began = NowSeconds();
   const std::vector<plan::GroupShare> shares = stage::GroupShares(*catalog, 0, nodes);
   state.shares_s = NowSeconds() - began;
-  std::vector<bool> remote(keys.size());
-  std::vector<plan::HomeTier> homes(keys.size(), plan::HomeTier::kNone);
+  const std::size_t count = keys.size();
+  std::vector<bool> remote(count);
+  std::vector<plan::HomeTier> homes(count, plan::HomeTier::kNone);
   std::vector<std::uint64_t> group_keys;
-  group_keys.reserve(keys.size());
+  group_keys.reserve(count);
   std::uint64_t own = 0;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     remote[i] = !nodes.Reads(shares[i]);
@@ -64,8 +65,8 @@ std::uint64_t Adopt(stage::Dataset& dataset, std::shared_ptr<const catalog::Cata
     group_keys.push_back(shares[i].key);
   }
   dataset.SetRemote(std::move(remote));
-  dataset.SetCatalog(std::move(catalog), std::vector<bool>(keys.size()), std::move(homes),
-                     std::move(group_keys));
+  dataset.SetCatalog(std::move(catalog), std::move(keys), std::vector<bool>(count),
+                     std::move(homes), std::move(group_keys));
   return own;
 }
 

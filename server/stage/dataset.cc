@@ -259,15 +259,12 @@ bool Dataset::BeginCataloguing(std::int64_t now_ns) {
 }
 
 void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
-                         const std::vector<bool>& resident, std::vector<plan::HomeTier> homes,
+                         std::vector<tier::ExtentKey> keys, const std::vector<bool>& resident,
+                         std::vector<plan::HomeTier> homes,
                          std::vector<std::uint64_t> group_keys) {
-  FOREBAY_CHECK(resident.size() == catalog->extent_count() && homes.size() == resident.size());
-  const std::shared_ptr<const PackedForm> form = this->form();
-  // Keys are computed before the lock is taken: there may be many, and `status` waits for it.
-  std::vector<tier::ExtentKey> keys = tier::KeysOf(*catalog);
-  if (form) {
-    for (tier::ExtentKey& key : keys) key = form->Key(key);
-  }
+  FOREBAY_CHECK(keys.size() == catalog->extent_count() && resident.size() == keys.size() &&
+                homes.size() == keys.size());
+  // Sorted before the lock is taken: there may be many, and `status` waits for it.
   std::vector<std::uint32_t> by_identity;
   if (!catalog::BuildsFromMetadata(catalog->format())) {
     by_identity.resize(keys.size());

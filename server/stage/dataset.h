@@ -169,11 +169,12 @@ class Dataset {
   std::uint64_t PlannedBytes(ExtentId extent) const;
   // Space that an extent takes on each tier if its image has `image_bytes`.
   plan::Footprint FootprintOf(ExtentId extent, std::uint64_t image_bytes) const;
-  // Publishes the catalog, the home of each extent, which extents are on a tier already, and, in a
-  // job of several nodes, the keys of their groups. Once in the life of a Dataset.
+  // Publishes the catalog, the keys under which extents are stored (of the form, if there is one),
+  // which extents are on a tier already, the home of each, and, in a job of several nodes, the keys
+  // of their groups. Once in the life of a Dataset.
   void SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
-                  const std::vector<bool>& resident, std::vector<plan::HomeTier> homes,
-                  std::vector<std::uint64_t> group_keys = {});
+                  std::vector<tier::ExtentKey> keys, const std::vector<bool>& resident,
+                  std::vector<plan::HomeTier> homes, std::vector<std::uint64_t> group_keys = {});
   // Cataloguing has failed: sets the state and calls everybody who waits for the catalog.
   void Fail(CatalogFailure failure);
   // Why cataloguing has failed, as long as there is no catalog.

@@ -39,7 +39,7 @@ class DatasetTest : public ::testing::Test {
   void Catalogued(std::vector<bool> resident = std::vector<bool>(kExtents, false),
                   std::vector<HomeTier> homes = std::vector<HomeTier>(kExtents, HomeTier::kRam)) {
     EXPECT_TRUE(dataset_->BeginCataloguing(5 * kMs));
-    dataset_->SetCatalog(catalog_, resident, std::move(homes));
+    dataset_->SetCatalog(catalog_, tier::KeysOf(*catalog_), resident, std::move(homes));
   }
   // Records outcomes in the order of the calls: 0 is success.
   Waiter Record() {
@@ -135,7 +135,8 @@ TEST_F(DatasetTest, GoesFromIdleToStaged) {
   EXPECT_EQ(dataset_->catalog(), nullptr);
   EXPECT_TRUE(dataset_->BeginCataloguing(5 * kMs));
   EXPECT_EQ(state(), DatasetState::kCataloguing);
-  dataset_->SetCatalog(catalog_, std::vector<bool>(kExtents), std::vector<HomeTier>(kExtents));
+  dataset_->SetCatalog(catalog_, tier::KeysOf(*catalog_), std::vector<bool>(kExtents),
+                       std::vector<HomeTier>(kExtents));
   EXPECT_EQ(state(), DatasetState::kStaging);
   for (std::uint32_t i = 0; i < kExtents; ++i) {
     EXPECT_EQ(dataset_->ClaimNext(6 * kMs), ExtentId(i)) << "in staging order";
@@ -154,7 +155,7 @@ TEST_F(DatasetTest, GoesFromIdleToStaged) {
 TEST_F(DatasetTest, BeginsOnlyOnce) {
   EXPECT_TRUE(dataset_->BeginCataloguing(0));
   EXPECT_FALSE(dataset_->BeginCataloguing(0)) << "under way";
-  dataset_->SetCatalog(catalog_, std::vector<bool>(kExtents, true),
+  dataset_->SetCatalog(catalog_, tier::KeysOf(*catalog_), std::vector<bool>(kExtents, true),
                        std::vector<HomeTier>(kExtents));
   EXPECT_FALSE(dataset_->BeginCataloguing(0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);

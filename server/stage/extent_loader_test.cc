@@ -115,7 +115,7 @@ class StoreExtentTest : public ::testing::Test {
                                                          dataset_->options().source, nullptr));
     EXPECT_EQ(catalog->extent_count(), 1U);
     EXPECT_TRUE(dataset_->BeginCataloguing(0));
-    dataset_->SetCatalog(catalog, {false}, {plan::HomeTier::kRam});
+    dataset_->SetCatalog(catalog, tier::KeysOf(*catalog), {false}, {plan::HomeTier::kRam});
   }
   const tier::ExtentKey& key() const { return dataset_->key(ExtentId(0)); }
   // The extent, as it is read from the GFS now.

@@ -330,7 +330,8 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   }
   if (form) dataset.SetPlannedBytes(std::move(planned));
   parts_.placements.EndCataloguing(dataset.hash());
-  dataset.SetCatalog(std::move(catalog), resident, std::move(homes), KeysOf(groups));
+  dataset.SetCatalog(std::move(catalog), std::move(extents.keys), resident, std::move(homes),
+                     KeysOf(groups));
   return {};
 }
 

@@ -235,7 +235,7 @@ TEST_F(PlacementTableTest, WantedCopiesTakeTheRoomOfOthersWithinTheBudget) {
   ASSERT_TRUE(dataset.BeginCataloguing(0));
   dataset.SetRemote({false, true, true, true, true});
   using plan::HomeTier;
-  dataset.SetCatalog(catalog, std::vector<bool>(5, false),
+  dataset.SetCatalog(catalog, tier::KeysOf(*catalog), std::vector<bool>(5, false),
                      {HomeTier::kRam, HomeTier::kRam, HomeTier::kRam, HomeTier::kNone,
                       HomeTier::kNone});
   // One more extent would fit.
@@ -280,7 +280,7 @@ TEST_F(PlacementTableTest, AnSsdThatRefusesExtentsGetsNoFurtherOnesOfOthers) {
   ASSERT_EQ(catalog->extent_count(), 6U);
   ASSERT_TRUE(dataset.BeginCataloguing(0));
   dataset.SetRemote({false, true, true, true, true, true});
-  dataset.SetCatalog(catalog, std::vector<bool>(6, false),
+  dataset.SetCatalog(catalog, tier::KeysOf(*catalog), std::vector<bool>(6, false),
                      {HomeTier::kSsd, HomeTier::kSsd, HomeTier::kRam, HomeTier::kNone,
                       HomeTier::kNone, HomeTier::kNone});
   PlacementTable placements({.ram_bytes = 2 * kRam, .ssd_bytes = 100 * kPage}, clock_);
@@ -327,7 +327,7 @@ TEST_F(PlacementTableTest, APassThatTakesOverGivesNothingToAnSsdThatRefusesExten
   ASSERT_EQ(catalog->extent_count(), 3U);
   ASSERT_TRUE(dataset.BeginCataloguing(0));
   dataset.SetPlannedBytes(std::vector<std::uint64_t>(3, kBytes));
-  dataset.SetCatalog(catalog, std::vector<bool>(3, false),
+  dataset.SetCatalog(catalog, tier::KeysOf(*catalog), std::vector<bool>(3, false),
                      {HomeTier::kSsd, HomeTier::kRam, HomeTier::kNone});
   PlacementTable placements({.ram_bytes = 0, .ssd_bytes = 100 * kPage}, clock_);
   EXPECT_EQ(placements.MoveOffSsd(dataset, ExtentId(0), kBytes), HomeTier::kNone);
