@@ -1,6 +1,6 @@
-// What a daemon makes of the launcher's events, as tasks of a real mpirun. Each task sends the
-// events to itself through libpmix, because the mpirun of Debian 12 sends none. CMake runs it below
-// mpirun only.
+// Tests that PmixRendezvous::HearLosses names the nodes of failed tasks. The tests run as tasks of
+// a real mpirun; CMake starts this program in no other way. Each task sends the events to itself
+// through libpmix, because the mpirun of Debian 12 sends none.
 #include <pmix.h>
 
 #include <cstdlib>

@@ -102,7 +102,7 @@ void FenceEnded(pmix_status_t status, void* state_of_fence) {
   static_cast<void>(!write(state.ended.get(), &one, sizeof(one)));
 }
 
-// Who hears of failed tasks.
+// The function that HearLosses was given, and what TaskFailed needs to find the node of a task.
 struct Listener {
   pmix_proc_t self = {};
   std::vector<NodeRank> nodes;  // by rank of the task
@@ -153,8 +153,9 @@ void TaskFailed(std::size_t, pmix_status_t status, const pmix_proc_t*, pmix_info
 
 }  // namespace
 
-// What PMIx uses on its thread lies here: the fence's arguments until the fence ends, which may be
-// after Exchange has given it up, and the listener. The destructor says when that is over.
+// A session has everything that PMIx uses on its own thread: the listener, and the arguments of the
+// fence, which are used until the fence ends. That may be after Exchange has given it up, so the
+// destructor decides whether the session may be freed.
 struct PmixRendezvous::Session {
   explicit Session(const io::Clock& used_clock) : clock(used_clock) {}
 

@@ -135,7 +135,8 @@ class PlacementTable {
   const io::Clock& clock_;
   mutable Mutex mutex_;
   plan::Placer placer_ FOREBAY_GUARDED_BY(mutex_);
-  // Of the last pause; 0: there was none since the last call of RetrySsd.
+  // The length of the SSD's last pause, and its end by clock_. Both are 0 if there was none since
+  // the last call of RetrySsd.
   std::int64_t ssd_pause_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::int64_t ssd_pause_end_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;
   // File sizes of extents that were on SSD from the start and for which Reserve was not called.

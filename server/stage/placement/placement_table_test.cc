@@ -314,7 +314,7 @@ TEST_F(PlacementTableTest, AnSsdThatRefusesExtentsGetsNoFurtherOnesOfOthers) {
       << "extent 1 is still read from an SSD that is retired";
 }
 
-// Of a compressed data set, some extents get a home only because others are smaller than planned.
+// In a compressed data set, some extents get a home only because others are smaller than planned.
 TEST_F(PlacementTableTest, APassThatTakesOverGivesNothingToAnSsdThatRefusesExtents) {
   constexpr std::uint64_t kBytes = 65'000;  // planned for an extent
   using plan::HomeTier;
