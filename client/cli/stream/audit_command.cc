@@ -2,12 +2,15 @@
 // reads the logs and judges them; this command prints its verdicts, one for each stream, and sets
 // the exit code. No daemon is asked, so that the proof does not rest on the program that it is
 // about.
+#include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "client/cli/command_context.h"
 #include "client/cli/command_declaration.h"
@@ -24,11 +27,59 @@ struct AuditArguments {
   bool complete = false;
 };
 
+bool IsOk(const StreamVerdict& verdict) {
+  return verdict.outcome == Outcome::kWhole || verdict.outcome == Outcome::kUnfinished;
+}
+
+const char* NameOf(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kWhole: return "whole";
+    case Outcome::kUnfinished: return "unfinished";
+    case Outcome::kUndecided: return "undecided";
+    case Outcome::kViolation: break;
+  }
+  return "violation";
+}
+
+// The epochs from `first` to the one before `end`; the verb is that of one, or of several.
+std::string EpochsInWords(std::uint64_t first, std::uint64_t end, const char* of_one = "",
+                          const char* of_several = "") {
+  return end - first == 1 ? fmt::format("epoch {}{}", first, of_one)
+                          : fmt::format("epochs {} to {}{}", first, end - 1, of_several);
+}
+
+// Claims no more than the logs prove.
+std::string InWords(const StreamVerdict& verdict) {
+  if (verdict.outcome == Outcome::kViolation) return "VIOLATION";
+  if (verdict.outcome == Outcome::kUndecided) return "UNDECIDED";
+  const std::uint64_t first = verdict.epochs.front().epoch;
+  // Only the last of the epochs that were judged can be unfinished.
+  const EpochVerdict& last = verdict.epochs.back();
+  const std::uint64_t whole_end = last.unfinished == 0 ? last.epoch + 1 : last.epoch;
+  const bool is_unfinished = last.unfinished != 0 && last.consumed != 0;
+  const std::uint64_t begun_end = is_unfinished ? last.epoch + 1 : whole_end;
+  std::vector<std::string> parts;
+  if (whole_end > first) {
+    parts.push_back("every sample exactly once in " + EpochsInWords(first, whole_end));
+  }
+  if (is_unfinished) {
+    parts.push_back(fmt::format("epoch {} is unfinished: {} of {} samples were not seen",
+                                last.epoch, last.unfinished, last.expected));
+  }
+  const std::uint64_t end = std::max(verdict.end_epoch, last.epoch + 1);
+  if (end > begun_end) {
+    parts.push_back(EpochsInWords(begun_end, end, " has not begun", " have not begun"));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
 JsonObject VerdictJson(const StreamVerdict& verdict) {
   JsonObject json = {{"dataset", verdict.stream.dataset},
                {"stream", verdict.stream.stream},
                {"selection", verdict.stream.selection},
-               {"ok", verdict.ok},
+               {"ok", IsOk(verdict)},
+               {"outcome", NameOf(verdict.outcome)},
+               {"end_epoch", verdict.end_epoch},
                {"openings", verdict.openings},
                {"superseded_batches", verdict.superseded},
                {"wrong_ids", verdict.wrong_ids},
@@ -52,8 +103,7 @@ void PrintVerdict(CommandContext& context, const StreamVerdict& verdict) {
   // Names come from the logs, which anybody may have written.
   context.out << PrintableLine(fmt::format("stream '{}' of '{}' (selection '{}'): {}",
                                            verdict.stream.stream, verdict.stream.dataset,
-                                           verdict.stream.selection,
-                                           verdict.ok ? "every sample exactly once" : "VIOLATION"))
+                                           verdict.stream.selection, InWords(verdict)))
               << '\n';
   TextTable table({"EPOCH", "EXPECTED", "CONSUMED", "MISSING", "DUPLICATES", "UNFINISHED"});
   for (const EpochVerdict& epoch : verdict.epochs) {
@@ -92,7 +142,7 @@ Status RunAudit(CommandContext& context, const AuditArguments& arguments) {
   bool ok = true;
   JsonArray streams;
   for (const StreamVerdict& verdict : verdicts) {
-    ok = ok && verdict.ok;
+    ok = ok && IsOk(verdict);
     // People get each verdict at once; programs get one object at the end.
     if (context.json) {
       streams.Add(VerdictJson(verdict));
@@ -100,8 +150,25 @@ Status RunAudit(CommandContext& context, const AuditArguments& arguments) {
       PrintVerdict(context, verdict);
     }
   }
+  // Something was opened there, and nothing says that it was delivered.
+  JsonArray without_header;
+  for (const std::string& log : history.logs_without_header()) {
+    ok = ok && !arguments.complete;
+    without_header.Add(log);
+    if (!context.json) {
+      context.out << PrintableLine(fmt::format(
+                         "{}: ends within its header: its opening delivered nothing, and its "
+                         "stream and rank are not known",
+                         log))
+                  << '\n';
+    }
+  }
   // One object for the whole audit, so that a script reads one verdict.
-  if (context.json) context.PrintJson("audit", {{"ok", ok}, {"streams", streams}});
+  if (context.json) {
+    context.PrintJson("audit", {{"ok", ok},
+                                {"streams", streams},
+                                {"logs_without_header", without_header}});
+  }
   // Not an error: the audit itself has done what was asked.
   if (!ok) context.exit_code = ExitCode::kViolation;
   return {};
@@ -116,9 +183,12 @@ void AddAudit(Command& program, CommandContext& context) {
   command.AddOption("LOGS", arguments->logs, "Delivery logs of all ranks and restarts")
       .Required()
       .ValueName("FILE");
-  command.AddFlag("--complete", arguments->complete, "The last epoch must be whole, too");
-  command.SetFooter("Needs no daemon. Where a restart repeats steps, the later one counts. Exit "
-                  "code 3: a sample is missing, repeated, or not in the published order.");
+  command.AddFlag("--complete", arguments->complete,
+                  "All epochs must be whole, the last one, too, and all logs have a header");
+  command.SetFooter("Needs no daemon. Where a restart repeats steps, the later one counts. Without "
+                  "--complete, an epoch may be unfinished, and the verdict names it. Exit code 3: "
+                  "a sample is missing, repeated, or not in the published order (VIOLATION), or "
+                  "only the clocks of the nodes say that it is missing (UNDECIDED).");
   command.OnRun([&context, arguments] { return RunAudit(context, *arguments); });
 }
 

@@ -9,10 +9,13 @@
 #include <array>
 #include <limits>
 #include <memory>
+#include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "proto/contract/limits.h"
@@ -27,6 +30,8 @@ using nlohmann::json;
 // The first few say where to look; a run with a wrong order would have millions.
 constexpr std::size_t kFindingsMax = 8;
 constexpr std::uint64_t kUnseen = std::numeric_limits<std::uint64_t>::max();
+// What DeliveryLog writes first.
+constexpr std::string_view kHeaderStart = "{\"forebay_delivery_log\":";
 
 Error Malformed(const std::string& place, const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, place + ": " + what);
@@ -106,17 +111,13 @@ Result<LoggedOpening> ParseHeader(const std::string& place, const json& object) 
   opening.order = *order;
   // Checked here, for each log, so that everything below may divide by these numbers.
   FOREBAY_TRY(PlanOf(opening));
+  if (opening.rank >= opening.ranks) {
+    return Malformed(place, fmt::format("the header names rank {} of {} ranks", opening.rank,
+                                        opening.ranks));
+  }
   Status fits = opening.order.CheckGlobalBatch(opening.global_batch);
   if (!fits) return fits.error().WithContext(place);
   return opening;
-}
-
-// Whether `later` takes back what `earlier` consumed from later's start on: it is a restart,
-// not another rank of the same run.
-bool Supersedes(const LoggedOpening& later, const LoggedOpening& earlier) {
-  const bool same_run = later.ranks == earlier.ranks && later.first_epoch == earlier.first_epoch &&
-                        later.first_step == earlier.first_step;
-  return !same_run || later.rank == earlier.rank;
 }
 
 // Judges the positions of one epoch.
@@ -202,11 +203,55 @@ class EpochJudge {
   EpochVerdict verdict_;
 };
 
-using StepKey = std::pair<std::uint64_t, std::uint64_t>;  // epoch, step
+std::uint64_t Sum(const StreamVerdict& verdict, std::uint64_t EpochVerdict::* count) {
+  std::uint64_t sum = 0;
+  for (const EpochVerdict& epoch : verdict.epochs) sum += epoch.*count;
+  return sum;
+}
+
+bool IsAllThere(const StreamVerdict& verdict) {
+  return verdict.unjudged == 0 && Sum(verdict, &EpochVerdict::missing) == 0;
+}
+
+bool LacksSamplesOnly(const StreamVerdict& verdict) {
+  return !IsAllThere(verdict) && verdict.unjudged == 0 && verdict.wrong_ids == 0 &&
+         Sum(verdict, &EpochVerdict::duplicates) == 0;
+}
+
+Outcome OutcomeOf(const StreamVerdict& verdict, std::uint64_t first_epoch) {
+  if (!IsAllThere(verdict) || verdict.wrong_ids != 0 ||
+      Sum(verdict, &EpochVerdict::duplicates) != 0) {
+    return Outcome::kViolation;
+  }
+  const bool have_all_begun = first_epoch + verdict.epochs.size() >= verdict.end_epoch;
+  return have_all_begun && Sum(verdict, &EpochVerdict::unfinished) == 0 ? Outcome::kWhole
+                                                                        : Outcome::kUnfinished;
+}
+
+// Says of which ranks there is no log. A log may claim a million ranks, so gaps are named and not
+// each rank.
+std::string RanksWithoutLog(std::uint64_t ranks, const std::set<std::uint64_t>& seen) {
+  std::vector<std::string> gaps;
+  std::uint64_t next = 0;
+  const auto add_gap = [&](std::uint64_t end) {
+    if (end == next + 1) gaps.push_back(std::to_string(next));
+    if (end > next + 1) gaps.push_back(fmt::format("{} to {}", next, end - 1));
+  };
+  for (const std::uint64_t rank : seen) {
+    add_gap(rank);
+    next = rank + 1;
+  }
+  add_gap(ranks);
+  const bool are_many = gaps.size() > kFindingsMax;
+  if (are_many) gaps.resize(kFindingsMax);
+  return fmt::format("{} of {} ranks have no log among these: rank {}{}", ranks - seen.size(),
+                     ranks, fmt::join(gaps, ", "), are_many ? ", and others" : "");
+}
 
 }  // namespace
 
 Status DeliveryHistory::Read(const std::string& name, std::istream& log) {
+  ++logs_;
   Opening* current = nullptr;
   std::string torn;  // the place of a line that is none, as long as no header has followed it
   std::string line;
@@ -218,7 +263,7 @@ Status DeliveryHistory::Read(const std::string& name, std::istream& log) {
     torn.clear();
     // No newline: the process was killed while it wrote. A whole object without a newline may be
     // the last line of a log that an editor has saved.
-    if (object.is_discarded() && log.eof()) return {};
+    if (object.is_discarded() && log.eof()) break;
     // Likewise, and the run that followed has begun a new line (DeliveryLog::Open).
     if (object.is_discarded()) {
       torn = place;
@@ -227,7 +272,12 @@ Status DeliveryHistory::Read(const std::string& name, std::istream& log) {
     FOREBAY_TRY(ReadLine(place, object, current));
   }
   if (!torn.empty()) return Malformed(torn, "is not a JSON object");
-  if (current == nullptr) return Malformed(name, "is not a delivery log");
+  if (current != nullptr) return {};
+  // The loop has ended at the end of the file, within its first line.
+  if (!line.starts_with(kHeaderStart) && !kHeaderStart.starts_with(line)) {
+    return Malformed(name, "is not a delivery log");
+  }
+  logs_without_header_.push_back(name);
   return {};
 }
 
@@ -240,6 +290,7 @@ Status DeliveryHistory::ReadLine(const std::string& place, const json& object,
     openings_.push_back(std::make_unique<Opening>());
     current = openings_.back().get();
     current->header = std::move(header);
+    current->log = logs_;
     return {};
   }
   if (current == nullptr) return Malformed(place, "a batch before any header");
@@ -331,17 +382,63 @@ std::vector<StreamVerdict> DeliveryHistory::Judge(bool require_complete) const {
         .push_back(opening.get());
   }
   std::vector<StreamVerdict> verdicts;
-  for (auto& [key, group] : groups) {
-    // By time, because a later opening takes back what an earlier one consumed behind its start.
-    std::stable_sort(group.begin(), group.end(), [](const Opening* a, const Opening* b) {
-      return a->header.opened_unix_ns < b->header.opened_unix_ns;
-    });
+  for (const auto& [key, group] : groups) {
     verdicts.push_back(JudgeGroup(group, require_complete));
   }
   return verdicts;
 }
 
+OpeningPlace DeliveryHistory::PlaceOf(const Opening& opening) {
+  const LoggedOpening& header = opening.header;
+  // ParseHeader has checked that this plan exists.
+  const std::uint64_t steps = PlanOf(header)->steps();
+  const auto place_of = [&](std::uint64_t epoch, std::uint64_t step) {
+    return step < steps ? StepKey{epoch, step} : StepKey{epoch + 1, 0};
+  };
+  OpeningPlace place = {.log = opening.log,
+                        .ranks = header.ranks,
+                        .rank = header.rank,
+                        .first = place_of(header.first_epoch, header.first_step),
+                        .reached = place_of(header.first_epoch, header.first_step),
+                        .opened_unix_ns = header.opened_unix_ns};
+  for (const LoggedBatch& batch : opening.batches) {
+    place.reached = std::max(place.reached, place_of(batch.epoch, batch.step + 1));
+  }
+  return place;
+}
+
 StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_complete) {
+  std::vector<OpeningPlace> places, ordered_places;
+  for (const Opening* opening : group) places.push_back(PlaceOf(*opening));
+  Group ordered;
+  for (const std::size_t i : InOrderOfTime(places)) {
+    ordered.push_back(group[i]);
+    ordered_places.push_back(places[i]);
+  }
+  std::vector<StepKey> ends, sure_ends;
+  for (const TakenBack& taken_back : FindTakenBack(ordered_places)) {
+    ends.push_back(taken_back.from);
+    sure_ends.push_back(taken_back.from_surely);
+  }
+  StreamVerdict verdict = JudgeEpochs(ordered, ends, require_complete);
+  if (verdict.outcome == Outcome::kWhole) return verdict;
+  // Whether the missing samples are among those that were taken back only by the word of a clock.
+  if (IsAllThere(JudgeEpochs(ordered, sure_ends, require_complete)) && LacksSamplesOnly(verdict)) {
+    verdict.outcome = Outcome::kUndecided;
+    verdict.findings.push_back(
+        "all samples were delivered, but by the clocks of the nodes (opened_unix_ns) some were "
+        "taken back by a restart in another log, and not delivered again");
+  }
+  std::map<std::uint64_t, std::set<std::uint64_t>> ranks_seen;
+  for (const OpeningPlace& place : places) ranks_seen[place.ranks].insert(place.rank);
+  for (const auto& [ranks, seen] : ranks_seen) {
+    if (seen.size() < ranks) verdict.findings.push_back(RanksWithoutLog(ranks, seen));
+  }
+  return verdict;
+}
+
+StreamVerdict DeliveryHistory::JudgeEpochs(const Group& group, const std::vector<StepKey>& ends,
+                                           bool require_complete) {
   StreamVerdict verdict;
   verdict.stream = group.front()->header;
   verdict.openings = group.size();
@@ -349,22 +446,12 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
   const StepPlan plan = *PlanOf(verdict.stream);
   std::map<std::uint64_t, EpochJudge> judges;
   StepKey start = {kUnseen, kUnseen};
-  std::uint64_t end_epoch = 0;
   for (std::size_t i = 0; i < group.size(); ++i) {
     const LoggedOpening& header = group[i]->header;
     start = std::min(start, StepKey{header.first_epoch, header.first_step});
-    end_epoch = std::max(end_epoch, header.epochs);
-    // Batches of this opening count up to the first step that a later opening began with: the
-    // reader went back there, and consumed the steps from there on a second time.
-    StepKey cutoff = {kUnseen, kUnseen};
-    for (std::size_t j = i + 1; j < group.size(); ++j) {
-      const LoggedOpening& later = group[j]->header;
-      if (Supersedes(later, header)) {
-        cutoff = std::min(cutoff, StepKey{later.first_epoch, later.first_step});
-      }
-    }
+    verdict.end_epoch = std::max(verdict.end_epoch, header.epochs);
     for (const LoggedBatch& batch : group[i]->batches) {
-      if (StepKey{batch.epoch, batch.step} >= cutoff) {
+      if (StepKey{batch.epoch, batch.step} >= ends[i]) {
         // Consumed, then thrown away when the trainer restored an older checkpoint: not a
         // duplicate.
         ++verdict.superseded;
@@ -382,12 +469,13 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
   }
   // Epochs between the first and the last must be there, even if nobody consumed any of them.
   const std::uint64_t last = judges.empty() ? start.first : judges.rbegin()->first;
-  const std::uint64_t final = require_complete && end_epoch > 0
-                                  ? std::max(last, end_epoch - 1) : last;
+  const std::uint64_t final = require_complete && verdict.end_epoch > 0
+                                  ? std::max(last, verdict.end_epoch - 1) : last;
   for (std::uint64_t epoch = start.first; epoch <= final; ++epoch) {
-    // A header can claim 2^32 epochs. What is not judged is never "ok" (see judged_all).
+    // A header can claim 2^32 epochs. What is not judged is a violation (OutcomeOf).
     if (verdict.epochs.size() == limits::kEpochsJudgedMax) {
       verdict.findings.push_back(fmt::format("epochs {} to {} were not judged", epoch, final));
+      verdict.unjudged = final - epoch + 1;
       break;
     }
     EpochJudge& judge = judges.try_emplace(epoch, epoch, plan).first->second;
@@ -395,11 +483,7 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
     const bool lenient = epoch == final && !require_complete;
     verdict.epochs.push_back(judge.Judge(0, lenient));
   }
-  const bool judged_all = final < start.first + verdict.epochs.size();
-  verdict.ok = verdict.wrong_ids == 0 && judged_all &&
-               std::all_of(verdict.epochs.begin(), verdict.epochs.end(), [](const auto& epoch) {
-                 return epoch.missing == 0 && epoch.duplicates == 0;
-               });
+  verdict.outcome = OutcomeOf(verdict, start.first);
   return verdict;
 }
 

@@ -13,6 +13,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "client/cli/stream/opening_order.h"
 #include "proto/contract/ids.h"
 #include "proto/contract/order_spec.h"
 #include "proto/contract/result.h"
@@ -53,14 +54,23 @@ struct EpochVerdict {
   std::vector<std::string> findings;  // the first few, in words
 };
 
+enum class Outcome {
+  kWhole,       // every sample of every epoch exactly once, from the first opening to the end
+  kUnfinished,  // as far as steps are complete, every sample exactly once
+  kUndecided,   // whether samples are missing depends on the clocks of the nodes
+  kViolation,   // samples are missing, repeated, or not those of the order
+};
+
 struct StreamVerdict {
   LoggedOpening stream;           // the first opening
   std::uint64_t openings = 0;
   std::uint64_t superseded = 0;   // batches that a restore took back
   std::uint64_t wrong_ids = 0;    // samples that are not what the order says
-  std::vector<EpochVerdict> epochs;
+  std::uint64_t end_epoch = 0;    // the stream ends before the epoch of this number
+  std::vector<EpochVerdict> epochs;  // without gaps; later ones have not begun
+  std::uint64_t unjudged = 0;     // further epochs, beyond limits::kEpochsJudgedMax
   std::vector<std::string> findings;
-  bool ok = false;
+  Outcome outcome = Outcome::kViolation;
 };
 
 // Collects logs, then judges. Not thread-safe. Memory grows with the number of batches, not of
@@ -74,14 +84,19 @@ class DeliveryHistory {
   // One verdict per stream. `require_complete`: the last epoch must be whole, too.
   std::vector<StreamVerdict> Judge(bool require_complete) const;
 
+  // Logs of processes that were killed before their header was written: nobody knows of which
+  // stream they are.
+  const std::vector<std::string>& logs_without_header() const { return logs_without_header_; }
+
  private:
   struct Opening {
     LoggedOpening header;
+    std::size_t log = 0;  // the number of the file that it is in
     std::vector<LoggedBatch> batches;
     std::uint64_t wrong_ids = 0;
     std::string first_wrong;
   };
-  // Openings of one order, in the order of time.
+  // Openings of one order.
   using Group = std::vector<const Opening*>;
 
   Status ReadLine(const std::string& place, const nlohmann::json& object, Opening*& current);
@@ -89,9 +104,15 @@ class DeliveryHistory {
                   const std::vector<std::uint64_t>& ids);
   void CheckIds(const std::string& place, Opening& opening, const LoggedBatch& batch,
                 const std::vector<std::uint64_t>& ids);
+  static OpeningPlace PlaceOf(const Opening& opening);
   static StreamVerdict JudgeGroup(const Group& group, bool require_complete);
+  // `group` is in the order of time. Batches of an opening count in front of its one of `ends`.
+  static StreamVerdict JudgeEpochs(const Group& group, const std::vector<StepKey>& ends,
+                                   bool require_complete);
 
   std::vector<std::unique_ptr<Opening>> openings_;
+  std::size_t logs_ = 0;  // that were read
+  std::vector<std::string> logs_without_header_;
   // What each index of a selection has been seen to be, in blocks, so that memory follows what a
   // log holds and not what its header claims.
   static constexpr std::uint64_t kBlockIds = 16;
