@@ -150,6 +150,8 @@ inline constexpr std::uint64_t kPeerExtentMemoryBytes = 4 * kExtentBytesMax;  //
 inline constexpr std::int64_t kPeerExtentDeadlineMs = 60'000;  // a whole extent, from a cold GFS
 inline constexpr std::uint32_t kPeerFirstReadsMax = 32'768;  // checksums that one call gives
 inline constexpr std::int64_t kPeerFirstReadsDeadlineMs = 5'000;  // staging waits for such a call
+inline constexpr std::uint64_t kPeerFirstReadsWaitingBytesMax = 64 * kMiB;  // of such calls, until
+                                                   // a node has kept them; others are refused
 inline constexpr std::size_t kFirstReadsBeforeCatalogMax = 1U << 20;  // of a data set that has no
                                                              // catalog yet, kept for other nodes
 inline constexpr std::uint32_t kPeerPartThreads = 2;         // of a node, which answer for catalog

@@ -18,10 +18,10 @@
 #include "forebay/v1/peer.grpc.pb.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
-#include "server/io/executor.h"
 #include "server/io/log.h"
 #include "server/peer/channel_settings.h"
 #include "server/peer/extent_answers.h"
+#include "server/peer/first_read_answers.h"
 #include "server/peer/message_memory.h"
 #include "server/peer/part_answers.h"
 #include "server/peer/peer_address.h"
@@ -82,9 +82,7 @@ struct PeerServer::Serving {
   std::uint64_t digest = 0;
   PeerServerParts parts;
   std::shared_ptr<ExtentAnswers> extents;
-  // Writes files of first reads. Its only thread waits for nothing else, because reader threads of
-  // other nodes wait for it, with memory that others may need.
-  std::unique_ptr<io::ThreadExecutor> keeper;
+  std::unique_ptr<FirstReadAnswers> first_reads;
   std::shared_ptr<PartAnswers> catalog_parts;
 };
 
@@ -154,15 +152,18 @@ struct PeerServer::Service final : public CallbackService {
   // Begins to answer a call of one message. An error is the answer.
   using BeginAnswer = Status (Service::*)(const grpc::ByteBuffer& request,
                                           const std::shared_ptr<UnaryAnswer>& answer);
-  // `is_limited`: not beyond the limit of calls.
+  // Only calls that may wait for the GFS count for the limit of calls, and are refused beyond it.
+  // The others are answered by gRPC's thread at once, or have a bound of their own
+  // (FirstReadAnswers). A connection has kRpcStreamsPerConnectionMax calls at a time.
+  enum class Waits { kForGfs, kNotForGfs };
   grpc::ServerUnaryReactor* AnswerOnce(const grpc::CallbackServerContext& context,
                                        const grpc::ByteBuffer& request, grpc::ByteBuffer& reply,
-                                       BeginAnswer begin, bool is_limited = true);
+                                       BeginAnswer begin, Waits waits);
   Status KeepFirstReads(const grpc::ByteBuffer& request,
                         const std::shared_ptr<UnaryAnswer>& answer);
   Status AnswerStats(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   bool IsFullLocked() const FOREBAY_REQUIRES(mutex) {
-    return streams.size() + answers.size() >= limits::kPeerCallsMax;
+    return streams.size() + answers_that_wait >= limits::kPeerCallsMax;
   }
   Error IsFull() const {
     return stage::TooBusy(fmt::format("node {} answers {} calls at a time, and has as many",
@@ -181,6 +182,7 @@ struct PeerServer::Service final : public CallbackService {
   std::vector<HeldHello> held FOREBAY_GUARDED_BY(mutex);
   std::unordered_set<std::shared_ptr<ReplyStream>> streams FOREBAY_GUARDED_BY(mutex);
   std::unordered_set<std::shared_ptr<UnaryAnswer>> answers FOREBAY_GUARDED_BY(mutex);
+  std::size_t answers_that_wait FOREBAY_GUARDED_BY(mutex) = 0;  // Waits::kForGfs
   std::unique_ptr<grpc::Server> server;
 };
 
@@ -220,8 +222,8 @@ Result<std::unique_ptr<PeerServer>> PeerServer::Listen(const PeerServerOptions& 
 Status PeerServer::Serve(const PeerIdentity& identity, const PeerServerParts& parts) {
   FOREBAY_ASSIGN(std::shared_ptr<ExtentAnswers> extents,
                  ExtentAnswers::Create(parts.extents, parts.backend, service_->pins));
-  FOREBAY_ASSIGN(std::unique_ptr<io::ThreadExecutor> keeper,
-                 io::ThreadExecutor::Create(parts.backend, /*threads=*/1, /*queue_depth=*/1));
+  FOREBAY_ASSIGN(std::unique_ptr<FirstReadAnswers> first_reads,
+                 FirstReadAnswers::Create(parts.first_reads, parts.backend));
   FOREBAY_ASSIGN(std::shared_ptr<PartAnswers> catalog_parts,
                  PartAnswers::Create(parts.extents, parts.backend));
   service_->BeginServing(
@@ -229,7 +231,7 @@ Status PeerServer::Serve(const PeerIdentity& identity, const PeerServerParts& pa
                                         .digest = DigestOf(identity),
                                         .parts = parts,
                                         .extents = std::move(extents),
-                                        .keeper = std::move(keeper),
+                                        .first_reads = std::move(first_reads),
                                         .catalog_parts = std::move(catalog_parts)}));
   return {};
 }
@@ -274,7 +276,7 @@ PeerServer::Service::~Service() {
   {
     // The thread that keeps first reads ends before the parts do.
     const MutexLock lock(mutex);
-    if (owned_serving) owned_serving->keeper.reset();
+    if (owned_serving) owned_serving->first_reads.reset();
   }
   if (const Serving* last = serving.load()) {
     last->extents->Stop();
@@ -425,21 +427,11 @@ void PeerServer::Service::AnswerExtent(const grpc::ByteBuffer& request,
   serving.load()->extents->Answer(**dataset, *asked, stream);
 }
 
-// The request is checked here, and what it gives is kept by another thread, which may have to wait
-// for a file.
 Status PeerServer::Service::KeepFirstReads(const grpc::ByteBuffer& request,
                                            const std::shared_ptr<UnaryAnswer>& answer) {
   FOREBAY_ASSIGN(FirstReadsGiven given, ParseFirstReadsGiven(request));
   FOREBAY_ASSIGN(stage::Dataset* const dataset, SameDatasetOf(given.request));
-  const Serving& now = *serving.load();
-  now.keeper->Post([&first_reads = now.parts.first_reads, dataset, given = std::move(given),
-                    answer](io::IoQueue&) {
-    const Result<std::vector<std::uint32_t>> differing = first_reads.Keep(
-        *dataset, given.request.catalog_fingerprint, given.from, given.reads);
-    if (!differing.has_value()) return answer->Fail(ToGrpcStatus(differing.error()));
-    answer->Answer(WriteFirstReadsReply(*differing));
-  });
-  return {};
+  return serving.load()->first_reads->Answer(*dataset, std::move(given), request.Length(), answer);
 }
 
 // The stager's own threads ask the GFS, and the callback may run after this server was destroyed.
@@ -459,18 +451,21 @@ Status PeerServer::Service::AnswerStats(const grpc::ByteBuffer& request,
 
 grpc::ServerUnaryReactor* PeerServer::Service::AnswerOnce(
     const grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
-    grpc::ByteBuffer& reply, BeginAnswer begin, bool is_limited) {
+    grpc::ByteBuffer& reply, BeginAnswer begin, Waits waits) {
+  const std::size_t place = waits == Waits::kForGfs ? 1 : 0;
   // The set keeps it until gRPC is done with the call, as a stream.
-  const auto answer =
-      std::make_shared<UnaryAnswer>(reply, [this](const std::shared_ptr<UnaryAnswer>& ended) {
+  const auto answer = std::make_shared<UnaryAnswer>(
+      reply, [this, place](const std::shared_ptr<UnaryAnswer>& ended) {
         const MutexLock lock(mutex);
         answers.erase(ended);
+        answers_that_wait -= place;
       });
   bool is_full = false;
   {
     const MutexLock lock(mutex);
-    is_full = is_limited && IsFullLocked();
+    is_full = waits == Waits::kForGfs && IsFullLocked();
     answers.insert(answer);
+    answers_that_wait += place;
   }
   const Status begun = !IsNode(context) ? Status(NotANode())
                        : is_full        ? Status(IsFull())
@@ -482,19 +477,19 @@ grpc::ServerUnaryReactor* PeerServer::Service::AnswerOnce(
 grpc::ServerUnaryReactor* PeerServer::Service::FirstReads(grpc::CallbackServerContext* context,
                                                           const grpc::ByteBuffer* request,
                                                           grpc::ByteBuffer* reply) {
-  return AnswerOnce(*context, *request, *reply, &Service::KeepFirstReads);
+  return AnswerOnce(*context, *request, *reply, &Service::KeepFirstReads, Waits::kNotForGfs);
 }
 
 grpc::ServerUnaryReactor* PeerServer::Service::ObjectStats(grpc::CallbackServerContext* context,
                                                            const grpc::ByteBuffer* request,
                                                            grpc::ByteBuffer* reply) {
-  return AnswerOnce(*context, *request, *reply, &Service::AnswerStats);
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerStats, Waits::kForGfs);
 }
 
 grpc::ServerUnaryReactor* PeerServer::Service::Probe(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* reply) {
-  return AnswerOnce(*context, *request, *reply, &Service::AnswerProbe, /*is_limited=*/false);
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerProbe, Waits::kNotForGfs);
 }
 
 Status PeerServer::Service::CheckLaunch(const Serving& now, std::uint64_t identity) const {
@@ -545,7 +540,7 @@ Status PeerServer::Service::AnswerProbe(const grpc::ByteBuffer& request,
 grpc::ServerUnaryReactor* PeerServer::Service::Borrow(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request,
                                                       grpc::ByteBuffer* reply) {
-  return AnswerOnce(*context, *request, *reply, &Service::AnswerBorrow);
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerBorrow, Waits::kNotForGfs);
 }
 
 Status PeerServer::Service::AnswerBorrow(const grpc::ByteBuffer& request,
@@ -564,7 +559,7 @@ Status PeerServer::Service::AnswerBorrow(const grpc::ByteBuffer& request,
 grpc::ServerUnaryReactor* PeerServer::Service::Leave(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* reply) {
-  return AnswerOnce(*context, *request, *reply, &Service::AnswerLeave, /*is_limited=*/false);
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerLeave, Waits::kNotForGfs);
 }
 
 Status PeerServer::Service::AnswerLeave(const grpc::ByteBuffer& request,

@@ -24,7 +24,9 @@
 #include "forebay/v1/peer.grpc.pb.h"
 #include "proto/contract/limits.h"
 #include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/manual_clock.h"
 #include "server/peer/peer_requests.h"
+#include "server/peer/testing/lone_prober.h"
 #include "server/peer/testing/peer_rig.h"
 #include "server/stage/extent_source.h"
 
@@ -85,9 +87,13 @@ class RawCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
 class PeerServerTest : public ::testing::Test {
  protected:
   PeerServerTest() {
-    auto made = PeerRig::Create({});
+    auto made = PeerRig::Create({.serves = false});
     EXPECT_TRUE(made.has_value());
     rig_ = std::move(*made);
+    throttle_.Begin({.caps = {8e6, 0}, .node_count = 2, .self = PeerRig::kNode});
+    rig_->prober = &lone_.prober();
+    rig_->throttle = &throttle_;
+    FOREBAY_EXPECT_OK(rig_->Serve());
     grpc::ChannelArguments unbounded;
     unbounded.SetMaxSendMessageSize(-1);
     channel_ = grpc::CreateCustomChannel(rig_->address(), grpc::InsecureChannelCredentials(),
@@ -125,10 +131,59 @@ class PeerServerTest : public ::testing::Test {
     }
   }
 
+  static std::string TextOf(const grpc::ByteBuffer& message) {
+    std::vector<grpc::Slice> slices;
+    EXPECT_TRUE(message.Dump(&slices).ok());
+    std::string text;
+    for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
+    return text;
+  }
+  // The checksum of an extent, as another node gives it.
+  FirstReadsGiven FirstReadOf(ExtentId extent) const {
+    return {.request = {.identity = rows_.identity(),
+                        .dataset = rows_.dataset(),
+                        .catalog_fingerprint = rows_.catalog_fingerprint()},
+            .from = NodeRank(0),
+            .reads = {{.key = rig_->dataset().key(extent), .checksum = 1}}};
+  }
+
+  // Makes so many calls which wait on the node that it refuses some of them.
+  void BeginCalls(const std::string& method, const std::string& text) {
+    constexpr std::size_t kRefused = 64;
+    const grpc::Slice request(text);
+    for (std::size_t i = 0; i < limits::kPeerCallsMax + kRefused; ++i) {
+      // Without an argument of its own, a channel would share the connection of the one before.
+      if (i % limits::kRpcStreamsPerConnectionMax == 0) {
+        grpc::ChannelArguments own;
+        own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+        channels_.push_back(grpc::CreateCustomChannel(
+            rig_->address(), grpc::InsecureChannelCredentials(), own));
+      }
+      waiting_.push_back(std::make_unique<RawCall>(channels_.back(), method,
+                                                   grpc::ByteBuffer(&request, 1)));
+    }
+    // When that many have been refused, the others wait, and the node refuses such calls.
+    const auto has_ended = [](const std::unique_ptr<RawCall>& call) { return call->HasEnded(); };
+    while (std::ranges::count_if(waiting_, has_ended) < std::ptrdiff_t{kRefused}) {
+      std::this_thread::yield();
+    }
+  }
+  void AwaitCalls() {
+    std::size_t answered = 0;
+    for (const auto& call : waiting_) answered += call->Await().ok() ? 1 : 0;
+    EXPECT_EQ(answered, limits::kPeerCallsMax);
+    waiting_.clear();
+  }
+
+  io::ManualClock clock_;
+  stage::GfsThrottle throttle_{clock_};
+  LoneProber lone_;
   std::unique_ptr<PeerRig> rig_;
   std::shared_ptr<grpc::Channel> channel_;
   v1::SamplesRequest rows_;
   v1::ExtentRequest extent_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  std::vector<std::unique_ptr<RawCall>> waiting_;
 };
 
 TEST_F(PeerServerTest, ARequestAsOtherNodesSendItIsAnswered) {
@@ -171,18 +226,8 @@ TEST_F(PeerServerTest, RowsWithoutAFieldEachAreRefused) {
 }
 
 TEST_F(PeerServerTest, FirstReadsThatNoNodeGivesAreRefused) {
-  const auto text_of = [](const FirstReadsGiven& given) {
-    std::vector<grpc::Slice> slices;
-    EXPECT_TRUE(WriteRequest(given).Dump(&slices).ok());
-    return std::string(slices[0].begin(), slices[0].end());
-  };
-  FirstReadsGiven given{
-      .request = {.identity = rows_.identity(),
-                  .dataset = rows_.dataset(),
-                  .catalog_fingerprint = rows_.catalog_fingerprint()},
-      .from = NodeRank(0),
-      .reads = {{.key = rig_->dataset().key(ExtentId(1)), .checksum = 1}}};
-  const std::string whole = text_of(given);
+  FirstReadsGiven given = FirstReadOf(ExtentId(1));
+  const std::string whole = TextOf(WriteRequest(given));
   EXPECT_TRUE(Call("FirstReads", whole).ok());
   ExpectRefused(Call("FirstReads", whole.substr(0, whole.size() - 1)),
                 grpc::StatusCode::INVALID_ARGUMENT, "no request");
@@ -190,23 +235,19 @@ TEST_F(PeerServerTest, FirstReadsThatNoNodeGivesAreRefused) {
   altered.back() = static_cast<char>(altered.back() ^ 1);
   ExpectRefused(Call("FirstReads", altered), grpc::StatusCode::DATA_LOSS, "digest");
   given.reads.front().key.extent = ExtentId(9);
-  ExpectRefused(Call("FirstReads", text_of(given)), grpc::StatusCode::INVALID_ARGUMENT,
+  ExpectRefused(Call("FirstReads", TextOf(WriteRequest(given))), grpc::StatusCode::INVALID_ARGUMENT,
                 "no extent 9");
   ++given.request.identity;
-  ExpectRefused(Call("FirstReads", text_of(given)), grpc::StatusCode::FAILED_PRECONDITION,
-                "another job");
+  ExpectRefused(Call("FirstReads", TextOf(WriteRequest(given))),
+                grpc::StatusCode::FAILED_PRECONDITION, "another job");
 }
 
 TEST_F(PeerServerTest, RequestsForSizesThatNoNodeSendsAreRefused) {
   const auto text_of = [this](const std::vector<std::string>& paths, std::uint64_t identity,
                               std::uint64_t dataset) {
-    std::vector<grpc::Slice> slices;
-    EXPECT_TRUE(WriteStatsRequest({.identity = rows_.identity() + identity,
-                                   .dataset = rows_.dataset() + dataset},
-                                  paths)
-                    .Dump(&slices)
-                    .ok());
-    return std::string(slices[0].begin(), slices[0].end());
+    return TextOf(WriteStatsRequest({.identity = rows_.identity() + identity,
+                                     .dataset = rows_.dataset() + dataset},
+                                    paths));
   };
   const std::string whole = text_of({"data.bin"}, 0, 0);
   EXPECT_TRUE(Call("ObjectStats", whole).ok());
@@ -222,6 +263,25 @@ TEST_F(PeerServerTest, RequestsForSizesThatNoNodeSendsAreRefused) {
                 "no data set");
 }
 
+TEST_F(PeerServerTest, FirstReadsThatWaitForAFileTakeNoPlacesOfOtherCalls) {
+  stage::StageRig& stage = rig_->rig();
+  const auto directory = std::move(*stage.backend().OpenDirectory("/ssd"));
+  FOREBAY_EXPECT_OK(rig_->dataset().first_reads().Open(stage.backend(), *directory, "first",
+                                                       /*forget=*/false));
+  rig_->dataset().first_reads().Forget();  // its own, so that the first call writes
+  stage.ssd_faults.Arm(
+      {.kind = io::FaultKind::kStall, .call = io::IoCall::kWrite, .is_persistent = true});
+  const std::string given = TextOf(WriteRequest(FirstReadOf(ExtentId(1))));
+  BeginCalls("FirstReads", given);
+  AddRows(1);
+  EXPECT_TRUE(Call("Samples", rows_.SerializeAsString()).ok());
+  ExpectRefused(Call("FirstReads", given), grpc::StatusCode::RESOURCE_EXHAUSTED,
+                "daemon.state_dir is slow");
+  stage.ssd_faults.Disarm();
+  stage.ssd_faults.ReleaseStalls();
+  AwaitCalls();
+}
+
 // Calls for an extent that the GFS does not give wait on the node until it answers no further ones.
 class BusyPeerServerTest : public PeerServerTest {
  protected:
@@ -231,23 +291,7 @@ class BusyPeerServerTest : public PeerServerTest {
     FOREBAY_EXPECT_OK(
         rig_->rig().cache().Evict(rig_->dataset().key(ExtentId(0)), std::nullopt));
     extent_.set_extent(0);
-    const grpc::Slice request(extent_.SerializeAsString());
-    for (std::size_t i = 0; i < limits::kPeerCallsMax + kRefused; ++i) {
-      // Without an argument of its own, a channel would share the connection of the one before.
-      if (i % limits::kRpcStreamsPerConnectionMax == 0) {
-        grpc::ChannelArguments own;
-        own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-        channels_.push_back(grpc::CreateCustomChannel(
-            rig_->address(), grpc::InsecureChannelCredentials(), own));
-      }
-      waiting_.push_back(std::make_unique<RawCall>(channels_.back(), "Extent",
-                                                   grpc::ByteBuffer(&request, 1)));
-    }
-    // When that many have been refused, the others wait, and the node refuses calls until EndCalls.
-    const auto has_ended = [](const std::unique_ptr<RawCall>& call) { return call->HasEnded(); };
-    while (std::ranges::count_if(waiting_, has_ended) < std::ptrdiff_t{kRefused}) {
-      std::this_thread::yield();
-    }
+    BeginCalls("Extent", extent_.SerializeAsString());
   }
   ~BusyPeerServerTest() override { EndCalls(); }
 
@@ -256,19 +300,13 @@ class BusyPeerServerTest : public PeerServerTest {
     if (waiting_.empty()) return;
     rig_->rig().gfs_faults.Disarm();
     rig_->rig().gfs_faults.ReleaseStalls();
-    std::size_t answered = 0;
-    for (const auto& call : waiting_) answered += call->Await().ok() ? 1 : 0;
-    EXPECT_EQ(answered, limits::kPeerCallsMax);
-    waiting_.clear();
+    AwaitCalls();
   }
   static bool IsUnderWay(std::future<Status>& outcome) {
     return outcome.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout;
   }
 
-  static constexpr std::size_t kRefused = 64;
   static constexpr std::uint64_t kRowThatIsThere = 511;  // of the last extent
-  std::vector<std::shared_ptr<grpc::Channel>> channels_;
-  std::vector<std::unique_ptr<RawCall>> waiting_;
 };
 
 TEST_F(BusyPeerServerTest, RefusesRowsAndExtentsAndHasNodesAskAgainForCatalogParts) {
@@ -287,6 +325,22 @@ TEST_F(BusyPeerServerTest, RefusesRowsAndExtentsAndHasNodesAskAgainForCatalogPar
   EXPECT_TRUE(call.Await().ok());
   EXPECT_EQ(call.messages(), 1U);
   EXPECT_EQ(call.last().Length(), 0U) << "not there yet";
+}
+
+// Without the loan or the lease a node's caps would fall, and without keepers the extents of a node
+// are served all the same.
+TEST_F(BusyPeerServerTest, KeepsFirstReadsAndLendsItsShareAllTheSame) {
+  ExpectRefused(Call("Extent", extent_.SerializeAsString()), grpc::StatusCode::RESOURCE_EXHAUSTED,
+                "answers 1024 calls");
+  rig_->dataset().first_reads().Forget();
+  EXPECT_TRUE(Call("FirstReads", TextOf(WriteRequest(FirstReadOf(ExtentId(1))))).ok());
+  EXPECT_TRUE(rig_->dataset().first_reads().Find(rig_->dataset().key(ExtentId(1))).has_value());
+  for (const stage::ShareAsk& ask :
+       {stage::ShareAsk{.wanted = {1e6, 0}}, stage::ShareAsk{.lease = NodeRank(0)}}) {
+    EXPECT_TRUE(Call("Borrow", TextOf(WriteRequest(BorrowAsked{
+                                   .identity = rows_.identity(), .from = NodeRank(0), .ask = ask})))
+                    .ok());
+  }
 }
 
 TEST_F(BusyPeerServerTest, RowsAreAskedForAgainUntilTheyCome) {
@@ -370,15 +424,7 @@ TEST_F(PeerServerTest, NodesThatHaveNotRebuiltTheDataSetAsOftenAreRefused) {
   extent_.set_extent(0);
   ExpectRefused(Call("Extent", extent_.SerializeAsString()),
                 grpc::StatusCode::FAILED_PRECONDITION, "0 times on the node that asks");
-  const FirstReadsGiven given{
-      .request = {.identity = rows_.identity(),
-                  .dataset = rows_.dataset(),
-                  .catalog_fingerprint = rows_.catalog_fingerprint()},
-      .from = NodeRank(0),
-      .reads = {{.key = rig_->dataset().key(ExtentId(1)), .checksum = 1}}};
-  std::vector<grpc::Slice> slices;
-  ASSERT_TRUE(WriteRequest(given).Dump(&slices).ok());
-  ExpectRefused(Call("FirstReads", std::string(slices[0].begin(), slices[0].end())),
+  ExpectRefused(Call("FirstReads", TextOf(WriteRequest(FirstReadOf(ExtentId(1))))),
                 grpc::StatusCode::FAILED_PRECONDITION, "0 times on the node that asks");
 }
 
