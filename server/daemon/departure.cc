@@ -42,9 +42,9 @@ bool Departure::IsLeaving(NodeRank node) const {
   return leaving_until_ns_.count(node) != 0;
 }
 
-bool Departure::Hear(NodeRank node, std::int64_t time_ms) {
+peer::LeaveAnswer Departure::Hear(NodeRank node, std::int64_t time_ms) {
   bool is_new = false;
-  bool has_taken_over = false;
+  peer::LeaveAnswer answer;
   {
     const MutexLock lock(mutex_);
     is_new = leaving_until_ns_.count(node) == 0;
@@ -54,13 +54,19 @@ bool Departure::Hear(NodeRank node, std::int64_t time_ms) {
       begins_ = true;
       has_taken_over_ = false;
     }
-    has_taken_over = has_taken_over_;
+    answer.has_taken_over = has_taken_over_;
+    // A node that leaves itself takes nothing over from anybody.
+    answer.has_left_out = parts_.nodes.RestsForEver(node) && !deadline_ns_;
   }
-  if (is_new) {
+  if (is_new && answer.has_left_out) {
+    log::Warn("{} leaves the job; this node has left it out because of wrong bytes: it takes "
+              "nothing over from it, and reads its part from the GFS",
+              parts_.name(node));
+  } else if (is_new) {
     log::Info("{} leaves the job; this node takes over its part of what it has", parts_.name(node));
-    parts_.wake();
   }
-  return has_taken_over;
+  if (is_new) parts_.wake();
+  return answer;
 }
 
 void Departure::Tick() {
@@ -150,20 +156,13 @@ void Departure::TellOthers(std::int64_t now_ns) {
       const auto answer = answers_.find(node.rank);
       const bool is_awaited = node.rank != parts_.nodes.self() &&
                               given_up_.count(node.rank) == 0 &&
-                              (answer == answers_.end() || !answer->second);
+                              (answer == answers_.end() || !answer->second.has_taken_over);
       if (is_awaited) awaited.push_back(node.rank);
     }
     // An answer that is under way may be newer: a further node may leave.
     is_over_ = (awaited.empty() && round_under_way_ == 0) || now_ns >= *deadline_ns_;
   }
-  if (is_over_ && awaited.empty()) {
-    log::Info("draining: the other nodes have taken over what they have room for, or do not "
-              "answer");
-  } else if (is_over_) {
-    log::Warn("draining: {} nodes, {} among them, have not taken over yet what this node has, and "
-              "read it from the GFS; --hand-over-s gives them more time",
-              awaited.size(), parts_.name(awaited.front()));
-  }
+  if (is_over_) LogEnd(awaited);
   if (is_over_ || now_ns < next_round_ns_ || round_under_way_ > 0) return;
   const std::int64_t round_ms = RoundMs(parts_.nodes);
   next_round_ns_ = now_ns + round_ms * kMsInNs;
@@ -172,18 +171,41 @@ void Departure::TellOthers(std::int64_t now_ns) {
   // Also those that have taken over: they would forget that this node leaves.
   for (const NodeRank node : others) {
     parts_.tell(node, std::max(kBelievedMsMin, kRoundsBelieved * round_ms),
-                [this, node](const Result<bool>& has_taken_over) {
-                  NoteAnswer(node, has_taken_over);
+                [this, node](const Result<peer::LeaveAnswer>& answer) {
+                  NoteAnswer(node, answer);
                   --round_under_way_;  // the last use of this object
                 });
   }
 }
 
 // A node that does not answer is asked again, until it is given up.
-void Departure::NoteAnswer(NodeRank node, const Result<bool>& has_taken_over) {
-  if (!has_taken_over.has_value()) return;
+void Departure::NoteAnswer(NodeRank node, const Result<peer::LeaveAnswer>& answer) {
+  if (!answer.has_value()) return;
   const MutexLock lock(mutex_);
-  answers_[node] = *has_taken_over;  // false again if a further node leaves
+  answers_[node] = *answer;  // it has not taken over any more if a further node leaves
+}
+
+void Departure::LogEnd(const std::vector<NodeRank>& awaited) const {
+  std::vector<NodeRank> left_out_by;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [node, answer] : answers_) {
+      if (answer.has_left_out) left_out_by.push_back(node);
+    }
+  }
+  if (!left_out_by.empty()) {
+    log::Warn("draining: {} nodes, {} among them, have left this node out because of wrong bytes: "
+              "they take nothing over from it, and read their part from the GFS",
+              left_out_by.size(), parts_.name(left_out_by.front()));
+  }
+  if (!awaited.empty()) {
+    log::Warn("draining: {} nodes, {} among them, have not taken over yet what this node has, and "
+              "read it from the GFS; --hand-over-s gives them more time",
+              awaited.size(), parts_.name(awaited.front()));
+    return;
+  }
+  log::Info("draining: {} have taken over what they have room for, or do not answer",
+            left_out_by.empty() ? "the other nodes" : "all others");
 }
 
 }  // namespace forebay::daemon

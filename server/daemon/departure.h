@@ -23,6 +23,7 @@
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/clock.h"
+#include "server/peer/node_report.h"
 #include "server/plan/membership.h"
 
 namespace forebay::daemon {
@@ -31,9 +32,9 @@ namespace forebay::daemon {
 struct DepartureParts {
   plan::Membership& nodes;
   io::Clock& clock;
-  // Tells `to` that this node leaves; `to` believes that for `time_ms`. `told` gets whether it has
-  // taken over what it has room for; it is called once, perhaps within this call.
-  using Told = std::function<void(const Result<bool>&)>;
+  // Tells `to` that this node leaves; `to` believes that for `time_ms`. `told` gets the answer; it
+  // is called once, perhaps within this call.
+  using Told = std::function<void(const Result<peer::LeaveAnswer>&)>;
   std::function<void(NodeRank to, std::int64_t time_ms, Told told)> tell;
   std::function<std::string(NodeRank)> name;  // of a node, for the log
   // Whether a node of the job counts as dead. One that only rests still takes over.
@@ -61,15 +62,16 @@ class Departure {
   // Whether `node`, which may be this one, leaves the job or has left it, as far as is known.
   bool IsLeaving(NodeRank node) const;
   // Another node says that it leaves. Returns whether this node has taken over from all nodes that
-  // leave.
-  bool Hear(NodeRank node, std::int64_t time_ms);
+  // leave, and whether it has left `node` out.
+  peer::LeaveAnswer Hear(NodeRank node, std::int64_t time_ms);
   // Call it about once a second, and after `wake`.
   void Tick();
 
  private:
   void TakeOver(std::int64_t now_ns);
   void TellOthers(std::int64_t now_ns);
-  void NoteAnswer(NodeRank node, const Result<bool>& has_taken_over);
+  void NoteAnswer(NodeRank node, const Result<peer::LeaveAnswer>& answer);
+  void LogEnd(const std::vector<NodeRank>& awaited) const;
   std::vector<NodeRank> LookForDead();
   bool IsSilentForNow(NodeRank node) const;
   bool HasToldAllLocked() const FOREBAY_REQUIRES(mutex_);
@@ -84,8 +86,8 @@ class Departure {
   std::set<NodeRank> given_up_;     // dead in the last two rounds
   mutable Mutex mutex_;
   std::optional<std::int64_t> deadline_ns_ FOREBAY_GUARDED_BY(mutex_);  // set: this node leaves
-  // The last answers of other nodes to the news that this one leaves: whether they have taken over.
-  std::map<NodeRank, bool> answers_ FOREBAY_GUARDED_BY(mutex_);
+  // The last answers of other nodes to the news that this one leaves.
+  std::map<NodeRank, peer::LeaveAnswer> answers_ FOREBAY_GUARDED_BY(mutex_);
   std::map<NodeRank, std::int64_t> leaving_until_ns_ FOREBAY_GUARDED_BY(mutex_);  // other nodes
   bool begins_ FOREBAY_GUARDED_BY(mutex_) = false;  // somebody leaves since the last Tick
   // Some of those that leave were silent at a Tick since the last pass began.

@@ -17,6 +17,8 @@
 
 namespace forebay::daemon::departure_test {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
@@ -44,7 +46,7 @@ class DepartureTest : public ::testing::Test {
               if (answers_.count(to.value()) == 0) {
                 open_.push_back(told);
               } else {
-                told(answers_.at(to.value()));
+                told(AnswerOf(to.value()));
               }
             },
         .name = [](NodeRank node) { return "node " + std::to_string(node.value()); },
@@ -55,6 +57,15 @@ class DepartureTest : public ::testing::Test {
       ++looks_;
       return has_taken_over_;
     });
+  }
+  Result<peer::LeaveAnswer> AnswerOf(std::uint32_t node) const {
+    FOREBAY_ASSIGN(const bool has_taken_over, answers_.at(node));
+    return peer::LeaveAnswer{.has_taken_over = has_taken_over,
+                             .has_left_out = left_out_by_.count(node) != 0};
+  }
+  // Whether this node has taken over, when another one says that it leaves.
+  bool Hear(NodeRank node, std::int64_t time_ms) {
+    return departure_->Hear(node, time_ms).has_taken_over;
   }
   // Which nodes are told in a Tick after this time.
   std::vector<std::uint32_t> TickAfter(std::int64_t ns) {
@@ -76,6 +87,7 @@ class DepartureTest : public ::testing::Test {
   std::vector<std::uint32_t> told_;
   std::int64_t time_ms_ = 0;  // of the last call of `tell`
   std::map<std::uint32_t, Result<bool>> answers_;  // of other nodes; none: the call stays open
+  std::set<std::uint32_t> left_out_by_;
   std::vector<DepartureParts::Told> open_;
   std::set<std::uint32_t> dead_;
   int wakes_ = 0, begun_ = 0, looks_ = 0;
@@ -113,6 +125,33 @@ TEST_F(DepartureTest, TheNodesAreAskedUntilAllHaveTakenOver) {
   EXPECT_FALSE(departure_->IsOver());
   EXPECT_THAT(TickAfter(0), IsEmpty());
   EXPECT_TRUE(departure_->IsOver());
+}
+
+TEST_F(DepartureTest, TheLogNamesNodesThatHaveLeftThisOneOut) {
+  Start(4);
+  for (const std::uint32_t node : {1, 2, 3}) answers_.insert_or_assign(node, true);
+  left_out_by_ = {2};
+  ::testing::internal::CaptureStdout();
+  departure_->Begin(300'000);
+  TickAfter(0);
+  TickAfter(0);
+  EXPECT_TRUE(departure_->IsOver());
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("1 nodes, node 2 among them, have left this node out"),
+                    HasSubstr("all others have taken over")));
+}
+
+TEST_F(DepartureTest, ANodeThatIsLeftOutLearnsItAndIsNotTakenOverFrom) {
+  Start(3);
+  nodes_->Rest(NodeRank(1), plan::Membership::kForEver);
+  ::testing::internal::CaptureStdout();
+  EXPECT_TRUE(departure_->Hear(NodeRank(1), 60'000).has_left_out);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("node 1 leaves the job; this node has left it out"));
+  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000).has_left_out);
+  // It would take nothing over anyway, and is waited for until the others know that.
+  departure_->Begin(300'000);
+  EXPECT_FALSE(departure_->Hear(NodeRank(1), 60'000).has_left_out);
 }
 
 TEST_F(DepartureTest, OneRoundIsUnderWayAtATime) {
@@ -184,15 +223,15 @@ TEST_F(DepartureTest, InALargeJobTheRoundsAreLonger) {
 TEST_F(DepartureTest, ANodeThatLeavesIsNotUsedAndItsPlaceIsTaken) {
   Start(3);
   EXPECT_TRUE(IsUsed(NodeRank(2)));
-  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_FALSE(Hear(NodeRank(2), 60'000));
   EXPECT_EQ(wakes_, 1);
   EXPECT_FALSE(IsUsed(NodeRank(2)));
   EXPECT_TRUE(IsUsed(NodeRank(1)));
   TickAfter(0);
-  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_FALSE(Hear(NodeRank(2), 60'000));
   has_taken_over_ = true;
   TickAfter(kSecondNs);
-  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_TRUE(Hear(NodeRank(2), 60'000));
   TickAfter(kSecondNs);
   EXPECT_EQ(begun_, 1) << "it was said again and again";
   EXPECT_EQ(looks_, 2) << "there is nothing left to do";
@@ -201,21 +240,21 @@ TEST_F(DepartureTest, ANodeThatLeavesIsNotUsedAndItsPlaceIsTaken) {
 TEST_F(DepartureTest, ASecondNodeThatLeavesMakesItBeginAgain) {
   Start(4);
   has_taken_over_ = true;
-  departure_->Hear(NodeRank(2), 60'000);
+  Hear(NodeRank(2), 60'000);
   TickAfter(0);
-  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
-  EXPECT_FALSE(departure_->Hear(NodeRank(3), 60'000));
-  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000)) << "both share what is not done yet";
+  EXPECT_TRUE(Hear(NodeRank(2), 60'000));
+  EXPECT_FALSE(Hear(NodeRank(3), 60'000));
+  EXPECT_FALSE(Hear(NodeRank(2), 60'000)) << "both share what is not done yet";
   TickAfter(0);
-  EXPECT_TRUE(departure_->Hear(NodeRank(3), 60'000));
+  EXPECT_TRUE(Hear(NodeRank(3), 60'000));
   EXPECT_EQ(begun_, 2);
 }
 
 TEST_F(DepartureTest, ANodeThatDoesNotRepeatThatItLeavesIsUsedAgain) {
   Start(3);
-  departure_->Hear(NodeRank(2), 60'000);
+  Hear(NodeRank(2), 60'000);
   TickAfter(59 * kSecondNs);
-  departure_->Hear(NodeRank(2), 60'000);
+  Hear(NodeRank(2), 60'000);
   TickAfter(59 * kSecondNs);
   EXPECT_FALSE(IsUsed(NodeRank(2)));
   EXPECT_TRUE(departure_->IsLeaving(NodeRank(2)));
@@ -228,17 +267,17 @@ TEST_F(DepartureTest, ANodeThatDoesNotRepeatThatItLeavesIsUsedAgain) {
 TEST_F(DepartureTest, ANodeThatLeavesTakesNothingOverButTellsAllFirst) {
   Start(3);
   departure_->Begin(300'000);
-  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_FALSE(Hear(NodeRank(2), 60'000));
   EXPECT_THAT(TickAfter(0), UnorderedElementsAre(1, 2));
   TickAfter(0);
-  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000)) << "nobody has heard that it leaves";
+  EXPECT_FALSE(Hear(NodeRank(2), 60'000)) << "nobody has heard that it leaves";
   ASSERT_EQ(open_.size(), 2U);
-  open_[0](false);
+  open_[0](peer::LeaveAnswer{});
   TickAfter(0);
-  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000)) << "one node has not";
-  open_[1](false);
+  EXPECT_FALSE(Hear(NodeRank(2), 60'000)) << "one node has not";
+  open_[1](peer::LeaveAnswer{});
   TickAfter(0);
-  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_TRUE(Hear(NodeRank(2), 60'000));
   EXPECT_EQ(looks_, 0);
   EXPECT_FALSE(IsUsed(NodeRank(2))) << "but it uses the other one no more";
 }
@@ -248,24 +287,24 @@ TEST_F(DepartureTest, ANodeThatDoesNotAnswerWasNotToldUnlessItIsDead) {
   answers_.insert_or_assign(1, false);
   answers_.insert_or_assign(2, Error(ErrorCode::kUnavailable, "no answer"));
   departure_->Begin(300'000);
-  departure_->Hear(NodeRank(1), 60'000);
+  Hear(NodeRank(1), 60'000);
   for (int round = 0; round < 3; ++round) {
     EXPECT_THAT(TickAfter(kSecondNs), UnorderedElementsAre(1, 2));
-    EXPECT_FALSE(departure_->Hear(NodeRank(1), 60'000)) << round;
+    EXPECT_FALSE(Hear(NodeRank(1), 60'000)) << round;
   }
   dead_.insert(2);
   for (int round = 0; round < 2; ++round) TickAfter(kSecondNs);
   TickAfter(0);
-  EXPECT_TRUE(departure_->Hear(NodeRank(1), 60'000)) << "it was dead in two rounds";
+  EXPECT_TRUE(Hear(NodeRank(1), 60'000)) << "it was dead in two rounds";
   // It comes back.
   dead_.clear();
   TickAfter(kSecondNs);
   TickAfter(0);
-  EXPECT_FALSE(departure_->Hear(NodeRank(1), 60'000));
+  EXPECT_FALSE(Hear(NodeRank(1), 60'000));
   answers_.insert_or_assign(2, false);
   TickAfter(kSecondNs);
   TickAfter(0);
-  EXPECT_TRUE(departure_->Hear(NodeRank(1), 60'000));
+  EXPECT_TRUE(Hear(NodeRank(1), 60'000));
 }
 
 TEST_F(DepartureTest, ANodeThatIsSilentForAMomentIsWaitedForBeforeItsPlaceIsTaken) {
@@ -275,13 +314,13 @@ TEST_F(DepartureTest, ANodeThatIsSilentForAMomentIsWaitedForBeforeItsPlaceIsTake
     has_taken_over_ = true;
     if (rests) nodes_->Rest(NodeRank(2), clock_.NowNs() + kSecondNs);
     nodes_->SetLives(NodeRank(2), false);
-    departure_->Hear(NodeRank(2), 60'000);
+    Hear(NodeRank(2), 60'000);
     for (int tick = 0; tick < 3; ++tick) TickAfter(kSecondNs);
-    EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000)) << rests;
+    EXPECT_FALSE(Hear(NodeRank(2), 60'000)) << rests;
     EXPECT_EQ(begun_, 0) << rests;
     nodes_->SetLives(NodeRank(2), true);
     TickAfter(kSecondNs);
-    EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000)) << rests;
+    EXPECT_TRUE(Hear(NodeRank(2), 60'000)) << rests;
     EXPECT_EQ(begun_, 1) << rests;
   }
 }
@@ -290,30 +329,30 @@ TEST_F(DepartureTest, ASilentNodeThatLeavesDoesNotHoldUpTakingOverFromOthers) {
   Start(4);
   has_taken_over_ = true;
   nodes_->SetLives(NodeRank(2), false);
-  departure_->Hear(NodeRank(2), 60'000);
+  Hear(NodeRank(2), 60'000);
   TickAfter(0);
   EXPECT_EQ(begun_, 0) << "there is nobody to take over from";
-  departure_->Hear(NodeRank(3), 60'000);
+  Hear(NodeRank(3), 60'000);
   for (int tick = 0; tick < 3; ++tick) TickAfter(kSecondNs);
   EXPECT_EQ(begun_, 1) << "what the node that answers has is taken over, once";
-  EXPECT_FALSE(departure_->Hear(NodeRank(3), 60'000)) << "what the other one has is missing";
+  EXPECT_FALSE(Hear(NodeRank(3), 60'000)) << "what the other one has is missing";
   nodes_->SetLives(NodeRank(2), true);
   TickAfter(kSecondNs);
   EXPECT_EQ(begun_, 2);
-  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
-  EXPECT_TRUE(departure_->Hear(NodeRank(3), 60'000));
+  EXPECT_TRUE(Hear(NodeRank(2), 60'000));
+  EXPECT_TRUE(Hear(NodeRank(3), 60'000));
 }
 
 TEST_F(DepartureTest, ASilentNodeThatEndsIsNotWaitedForAnyLonger) {
   Start(4);
   has_taken_over_ = true;
   nodes_->SetLives(NodeRank(2), false);
-  departure_->Hear(NodeRank(2), 60'000);
-  departure_->Hear(NodeRank(3), 90'000);
+  Hear(NodeRank(2), 60'000);
+  Hear(NodeRank(3), 90'000);
   TickAfter(0);
-  EXPECT_FALSE(departure_->Hear(NodeRank(3), 90'000));
+  EXPECT_FALSE(Hear(NodeRank(3), 90'000));
   TickAfter(60 * kSecondNs);
-  EXPECT_TRUE(departure_->Hear(NodeRank(3), 90'000));
+  EXPECT_TRUE(Hear(NodeRank(3), 90'000));
 }
 
 TEST_F(DepartureTest, ANodeThatIsDeadOrLeftOutForGoodIsNotWaitedFor) {
@@ -323,7 +362,7 @@ TEST_F(DepartureTest, ANodeThatIsDeadOrLeftOutForGoodIsNotWaitedFor) {
     if (is_dead) dead_.insert(2);
     if (!is_dead) nodes_->Rest(NodeRank(2), plan::Membership::kForEver);
     nodes_->SetLives(NodeRank(2), false);
-    departure_->Hear(NodeRank(2), 60'000);
+    Hear(NodeRank(2), 60'000);
     TickAfter(0);
     EXPECT_EQ(begun_, 1) << is_dead;
     dead_.clear();
@@ -333,39 +372,39 @@ TEST_F(DepartureTest, ANodeThatIsDeadOrLeftOutForGoodIsNotWaitedFor) {
 // The pass that is under way may have left out what it has.
 TEST_F(DepartureTest, ANodeThatBecomesSilentDuringAPassIsTakenOverFromOnceMore) {
   Start(3);
-  departure_->Hear(NodeRank(2), 60'000);
+  Hear(NodeRank(2), 60'000);
   TickAfter(0);
   nodes_->SetLives(NodeRank(2), false);
   has_taken_over_ = true;
   TickAfter(kSecondNs);
-  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_FALSE(Hear(NodeRank(2), 60'000));
   EXPECT_EQ(begun_, 1);
   nodes_->SetLives(NodeRank(2), true);
   TickAfter(kSecondNs);
   EXPECT_EQ(begun_, 2);
-  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_TRUE(Hear(NodeRank(2), 60'000));
 }
 
 TEST_F(DepartureTest, ANodeThatBecomesSilentAfterAPassHoldsUpNothing) {
   Start(3);
   has_taken_over_ = true;
-  departure_->Hear(NodeRank(2), 60'000);
+  Hear(NodeRank(2), 60'000);
   TickAfter(0);
   nodes_->SetLives(NodeRank(2), false);
   TickAfter(kSecondNs);
-  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_TRUE(Hear(NodeRank(2), 60'000));
   EXPECT_EQ(begun_, 1);
 }
 
 TEST_F(DepartureTest, ANodeThatBeginsToLeaveHasToldNobodyYet) {
   Start(3);
   has_taken_over_ = true;
-  departure_->Hear(NodeRank(2), 60'000);
+  Hear(NodeRank(2), 60'000);
   TickAfter(0);
-  ASSERT_TRUE(departure_->Hear(NodeRank(2), 60'000));
+  ASSERT_TRUE(Hear(NodeRank(2), 60'000));
   departure_->Begin(300'000);
   TickAfter(0);
-  EXPECT_FALSE(departure_->Hear(NodeRank(2), 60'000));
+  EXPECT_FALSE(Hear(NodeRank(2), 60'000));
 }
 
 }  // namespace forebay::daemon::departure_test

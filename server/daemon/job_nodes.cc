@@ -468,15 +468,15 @@ Status JobNodes::Depart(const std::string& name, std::int64_t time_ms) {
     return {};
   }
   // Shared, because the callback may still be in set_value when get returns.
-  const auto told = std::make_shared<std::promise<Result<bool>>>();
+  const auto told = std::make_shared<std::promise<Result<peer::LeaveAnswer>>>();
   peers_->Leave(node, node, time_ms,
                 parts_.clock.NowNs() + limits::kFinishedPingMs * kNsPerMillisecond,
-                [told](const Result<bool>& heard) { told->set_value(heard); });
+                [told](const Result<peer::LeaveAnswer>& heard) { told->set_value(heard); });
   FOREBAY_TRY(told->get_future().get());
   return {};
 }
 
-Result<bool> JobNodes::HearDeparture(NodeRank node, std::int64_t time_ms) {
+Result<peer::LeaveAnswer> JobNodes::HearDeparture(NodeRank node, std::int64_t time_ms) {
   if (carriers_.has_mpi()) {
     return Error(ErrorCode::kFailedPrecondition,
                  "with peer.transport = \"mpi\" a node cannot leave, because MPI ends the job "
@@ -484,7 +484,7 @@ Result<bool> JobNodes::HearDeparture(NodeRank node, std::int64_t time_ms) {
   }
   if (node != membership_->self()) return departure_->Hear(node, time_ms);
   departure_->Begin(time_ms);
-  return false;
+  return peer::LeaveAnswer{};
 }
 
 std::vector<JobNodes::View> JobNodes::Ask() {

@@ -166,7 +166,7 @@ class JobNodes {
                                 const std::vector<rendezvous::NodeEntry>& nodes) const;
   bool Return(const rendezvous::NodeEntry& own, std::uint32_t node_count);
   bool HasAnswer(NodeRank self);
-  Result<bool> HearDeparture(NodeRank node, std::int64_t time_ms);
+  Result<peer::LeaveAnswer> HearDeparture(NodeRank node, std::int64_t time_ms);
 
   const JoinParts parts_;
   JobLaunch launch_;  // its connection to PMIx is closed once it is not used

@@ -44,8 +44,9 @@ TEST(LeaveMessagesTest, ARequestIsReadAsItWasWritten) {
 }
 
 TEST(LeaveMessagesTest, AnAnswerIsReadAsItWasWritten) {
-  for (const bool has_taken_over : {true, false}) {
-    EXPECT_EQ(ParseLeaveReply(WriteLeaveReply(has_taken_over)).value(), has_taken_over);
+  for (const LeaveAnswer& answer : {LeaveAnswer{}, LeaveAnswer{.has_taken_over = true},
+                                    LeaveAnswer{.has_left_out = true}}) {
+    EXPECT_EQ(ParseLeaveReply(WriteLeaveReply(answer)).value(), answer);
   }
 }
 
@@ -67,7 +68,7 @@ TEST(LeaveMessagesTest, WhatCannotBeIsRefused) {
 class LeaveOverGrpcTest : public testing::Test {
  protected:
   // The node that answers (rank 1 of 2), and the one that asks (rank 0).
-  void Start(std::function<Result<bool>(NodeRank, std::int64_t)> leave) {
+  void Start(std::function<Result<LeaveAnswer>(NodeRank, std::int64_t)> leave) {
     auto made = PeerRig::Create({.serves = false});
     ASSERT_TRUE(made.has_value()) << made.error().ToString();
     rig_ = std::move(*made);
@@ -76,10 +77,10 @@ class LeaveOverGrpcTest : public testing::Test {
     FOREBAY_EXPECT_OK(rig_->Serve());
     FOREBAY_EXPECT_OK(rig_->Connect(rig_->address()));
   }
-  Result<bool> Leave(NodeRank node, NodeRank to = PeerRig::kNode) {
-    const auto outcome = std::make_shared<std::promise<Result<bool>>>();
+  Result<LeaveAnswer> Leave(NodeRank node, NodeRank to = PeerRig::kNode) {
+    const auto outcome = std::make_shared<std::promise<Result<LeaveAnswer>>>();
     rig_->peers().Leave(to, node, 60'000, rig_->rig().clock().NowNs() + 20'000'000'000,
-                        [outcome](const Result<bool>& told) { outcome->set_value(told); });
+                        [outcome](const Result<LeaveAnswer>& told) { outcome->set_value(told); });
     return outcome->get_future().get();
   }
 
@@ -89,15 +90,15 @@ class LeaveOverGrpcTest : public testing::Test {
 
 TEST_F(LeaveOverGrpcTest, TheAnswerIsThatOfTheNode) {
   std::vector<std::pair<NodeRank, std::int64_t>> heard;
-  bool has_taken_over = false;
-  Start([&](NodeRank node, std::int64_t time_ms) -> Result<bool> {
+  LeaveAnswer answer;
+  Start([&](NodeRank node, std::int64_t time_ms) -> Result<LeaveAnswer> {
     heard.emplace_back(node, time_ms);
     if (node == PeerRig::kNode) return Error(ErrorCode::kFailedPrecondition, "it stays");
-    return has_taken_over;
+    return answer;
   });
-  EXPECT_EQ(Leave(NodeRank(0)).value(), false);
-  has_taken_over = true;
-  EXPECT_EQ(Leave(NodeRank(0)).value(), true);
+  EXPECT_EQ(Leave(NodeRank(0)).value(), LeaveAnswer{});
+  answer = {.has_taken_over = true, .has_left_out = true};
+  EXPECT_EQ(Leave(NodeRank(0)).value(), answer);
   const auto refused = Leave(PeerRig::kNode);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
@@ -108,9 +109,9 @@ TEST_F(LeaveOverGrpcTest, TheAnswerIsThatOfTheNode) {
 }
 
 TEST_F(LeaveOverGrpcTest, ANodeOfAnotherLaunchIsRefused) {
-  Start([](NodeRank, std::int64_t) -> Result<bool> {
+  Start([](NodeRank, std::int64_t) -> Result<LeaveAnswer> {
     ADD_FAILURE() << "it was believed";
-    return true;
+    return LeaveAnswer{};
   });
   PeerIdentity other = PeerRig::AskingIdentity();
   other.node_list_digest = 99;

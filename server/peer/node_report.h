@@ -1,4 +1,5 @@
-// NodeReport: what a node says of itself when it is pinged (PingReply of peer.proto).
+// What a node says of itself: when it is pinged (PingReply of peer.proto), and when another one
+// leaves (LeaveReply).
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,12 @@ struct NodeReport {
   std::uint64_t other_samples = 0;   // of them, supplied by other nodes
   std::uint64_t waited_samples = 0;  // of them, in batches that waited for the GFS
   bool has_finished = false;         // its readers have ended; it stays for those of other nodes
+};
+
+struct LeaveAnswer {
+  bool has_taken_over = false;
+  bool has_left_out = false;
+  bool operator==(const LeaveAnswer&) const = default;
 };
 
 // What a node has received from another one.

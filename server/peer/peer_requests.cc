@@ -454,16 +454,18 @@ Result<LeaveAsked> ParseLeaveAsked(const grpc::ByteBuffer& bytes, std::size_t no
                     .time_ms = message.time_ms()};
 }
 
-grpc::ByteBuffer WriteLeaveReply(bool has_taken_over) {
+grpc::ByteBuffer WriteLeaveReply(const LeaveAnswer& answer) {
   v1::LeaveReply message;
-  message.set_has_taken_over(has_taken_over);
+  message.set_has_taken_over(answer.has_taken_over);
+  message.set_has_left_out(answer.has_left_out);
   return ToBuffer(message);
 }
 
-Result<bool> ParseLeaveReply(const grpc::ByteBuffer& bytes) {
+Result<LeaveAnswer> ParseLeaveReply(const grpc::ByteBuffer& bytes) {
   v1::LeaveReply message;
   FOREBAY_TRY(Parse(bytes, message));
-  return message.has_taken_over();
+  return LeaveAnswer{.has_taken_over = message.has_taken_over(),
+                     .has_left_out = message.has_left_out()};
 }
 
 Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& bytes) {

@@ -17,6 +17,7 @@
 #include "proto/contract/result.h"
 #include "server/fetch/row_source.h"
 #include "server/io/io_backend.h"
+#include "server/peer/node_report.h"
 #include "server/peer/payload_carrier.h"
 #include "server/probe/probe_transport.h"
 #include "server/stage/gfs/cap_share.h"
@@ -119,9 +120,9 @@ Result<probe::ProbeTransport::Answer> ParseProbeReply(const grpc::ByteBuffer& me
 grpc::ByteBuffer WriteBorrowReply(const stage::ShareAnswer& answer);
 Result<stage::ShareAnswer> ParseBorrowReply(const grpc::ByteBuffer& message);
 
-// The answer to LeaveAsked: whether the node has taken over what it has room for.
-grpc::ByteBuffer WriteLeaveReply(bool has_taken_over);
-Result<bool> ParseLeaveReply(const grpc::ByteBuffer& message);
+// The answer to LeaveAsked.
+grpc::ByteBuffer WriteLeaveReply(const LeaveAnswer& answer);
+Result<LeaveAnswer> ParseLeaveReply(const grpc::ByteBuffer& message);
 
 // The answer to FirstReadsGiven: the indexes of the reads that differ, in rising order.
 grpc::ByteBuffer WriteFirstReadsReply(std::span<const std::uint32_t> differing);

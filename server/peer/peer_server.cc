@@ -571,8 +571,8 @@ Status PeerServer::Service::AnswerLeave(const grpc::ByteBuffer& request,
   FOREBAY_ASSIGN(const LeaveAsked asked,
                  ParseLeaveAsked(request, now->parts.prober->node_count()));
   FOREBAY_TRY(CheckLaunch(*now, asked.identity));
-  FOREBAY_ASSIGN(const bool has_taken_over, now->parts.leave(asked.node, asked.time_ms));
-  answer->Answer(WriteLeaveReply(has_taken_over));
+  FOREBAY_ASSIGN(const LeaveAnswer ours, now->parts.leave(asked.node, asked.time_ms));
+  answer->Answer(WriteLeaveReply(ours));
   return {};
 }
 

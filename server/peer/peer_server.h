@@ -60,7 +60,7 @@ struct PeerServerParts {
   stage::GfsThrottle* throttle = nullptr;
   // Another node says that `node` leaves the job (LeaveRequest of peer.proto); `node` may be this
   // one. Returns whether this node has taken over what it has room for. Null: nodes cannot leave.
-  std::function<Result<bool>(NodeRank node, std::int64_t time_ms)> leave = nullptr;
+  std::function<Result<LeaveAnswer>(NodeRank node, std::int64_t time_ms)> leave = nullptr;
   // The daemon takes the place of one that was killed, and does not know of its rebuilds.
   bool has_returned = false;
   // Sends the bytes of rows, if it is not null and the node that asks waits for them there.

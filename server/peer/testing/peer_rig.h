@@ -74,7 +74,7 @@ class PeerRig {
   // Of the node that answers, from Serve on; both are borrowed.
   probe::NodeProber* prober = nullptr;
   stage::GfsThrottle* throttle = nullptr;
-  std::function<Result<bool>(NodeRank, std::int64_t)> leave = nullptr;
+  std::function<Result<LeaveAnswer>(NodeRank, std::int64_t)> leave = nullptr;
   std::function<void(std::span<const NodeRank>)> hear_slow = nullptr;
   std::function<void(NodeRank, bool)> note_finished = nullptr;
 
