@@ -56,14 +56,14 @@ struct KindRow {
 };
 // A row for each kind, so that the parser, its messages and the defaults cannot disagree.
 constexpr std::array<KindRow, 6> kKinds = {{
-    {"stall", FaultKind::kStall, "ops after count ms", kAllOperations, kReadOnly},
-    {"short", FaultKind::kShort, "ops after count", kReadOnly, kReadOnly},
-    {"flip", FaultKind::kFlip, "ops after count", kReadOnly, kReadOnly},
-    {"hang", FaultKind::kHang, "ops after count", kAllOperations, kReadOnly},
-    {"outage", FaultKind::kOutage, "ops after ms errno", kAllOperations, kAllOperations},
+    {"stall", FaultKind::kStall, "ops after count ms client", kAllOperations, kReadOnly},
+    {"short", FaultKind::kShort, "ops after count client", kReadOnly, kReadOnly},
+    {"flip", FaultKind::kFlip, "ops after count client", kReadOnly, kReadOnly},
+    {"hang", FaultKind::kHang, "ops after count client", kAllOperations, kReadOnly},
+    {"outage", FaultKind::kOutage, "ops after ms errno client", kAllOperations, kAllOperations},
     {"remount", FaultKind::kRemount, "", kAllOperations, kAllOperations},
 }};
-constexpr KindRow kErrorRow = {"", FaultKind::kError, "ops after count", kAllOperations,
+constexpr KindRow kErrorRow = {"", FaultKind::kError, "ops after count client", kAllOperations,
                                kReadOnly};
 
 std::string Lower(std::string_view text) {
@@ -166,6 +166,7 @@ Status ParseWord(std::string_view word, const KindRow& row, FaultRule& rule) {
   if (key == "after") rule.after = value;
   if (key == "count") rule.count = value;
   if (key == "ms") rule.ms = static_cast<std::int64_t>(value);
+  if (key == "client") rule.client = static_cast<pid_t>(value);
   return {};
 }
 
@@ -260,11 +261,12 @@ std::uint64_t FaultTable::clear_count() const {
 }
 
 std::optional<Fault> FaultTable::Take(const std::string& path, GfsOperation operation,
-                                      std::int64_t now_ns) {
+                                      pid_t client, std::int64_t now_ns) {
   const std::lock_guard lock(mutex_);
   std::optional<Fault> fault;
   for (FaultRule& rule : rules_) {
-    if (!rule.Concerns(operation) || !Matches(rule, path)) continue;
+    const bool is_of_client = rule.client == 0 || rule.client == client;
+    if (!rule.Concerns(operation) || !is_of_client || !Matches(rule, path)) continue;
     // Counted even if an earlier rule has the operation, so that `after` of each rule counts
     // operations and not what earlier rules left over.
     ++rule.seen;

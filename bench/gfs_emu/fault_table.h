@@ -1,6 +1,8 @@
 // FaultTable: the faults that gfs_emu is asked to inject, and how many of them it injected.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -31,6 +33,7 @@ struct FaultRule {
   FaultKind kind = FaultKind::kError;
   std::string pattern;            // glob over the path beneath the mount point
   std::uint32_t operations = 0;   // a bit for each GfsOperation
+  pid_t client = 0;               // the only process that it concerns; 0: all of them
   std::uint64_t after = 0;        // matching operations that pass before the first fault
   std::uint64_t count = 1;        // faults to inject; 0: without end
   std::int64_t ms = 1000;         // how long a stall or an outage lasts
@@ -58,17 +61,17 @@ class FaultTable {
  public:
   static constexpr std::size_t kRulesMax = 64;
 
-  // Parses "KIND GLOB [ops=LIST] [after=N] [count=N] [ms=N] [errno=NAME]" (README.md says which
-  // words belong to which kind). The error says which word is wrong.
+  // Parses "KIND GLOB [ops=LIST] [after=N] [count=N] [ms=N] [errno=NAME] [client=PID]" (README.md
+  // says which words belong to which kind). The error says which word is wrong.
   static Result<FaultRule> Parse(std::string_view text);
 
   // An outage without `after` begins at `now_ns`. kResourceExhausted beyond kRulesMax.
   Status Add(FaultRule rule, std::int64_t now_ns);
   void Clear();
   std::uint64_t clear_count() const;  // how often
-  // The fault that befalls this operation. Counts the operation against every rule that matches,
-  // and the fault against the first that injects one.
-  std::optional<Fault> Take(const std::string& path, GfsOperation operation,
+  // The fault that befalls this operation of the process `client`. Counts the operation against
+  // every rule that matches, and the fault against the first that injects one.
+  std::optional<Fault> Take(const std::string& path, GfsOperation operation, pid_t client,
                             std::int64_t now_ns);
   // Counts an operation on something that a remount made stale against the rule that did it.
   void CountStale(const std::string& path);

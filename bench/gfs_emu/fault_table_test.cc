@@ -25,8 +25,8 @@ class FaultTableTest : public ::testing::Test {
  protected:
   void Add(const std::string& text) { ASSERT_TRUE(table_.Add(Parsed(text), now_ns_)); }
   std::optional<Fault> Take(const std::string& path,
-                            GfsOperation operation = GfsOperation::kRead) {
-    return table_.Take(path, operation, now_ns_);
+                            GfsOperation operation = GfsOperation::kRead, pid_t client = 7) {
+    return table_.Take(path, operation, client, now_ns_);
   }
 
   FaultTable table_;
@@ -47,6 +47,15 @@ TEST_F(FaultTableTest, InjectsAfterAndCountTimes) {
   EXPECT_EQ(table_.Snapshot().at(0).injected, 3U);
   table_.Clear();
   EXPECT_TRUE(table_.Snapshot().empty());
+}
+
+TEST_F(FaultTableTest, OneClientAloneMayHaveTheFault) {
+  Add("hang * count=0 after=1 client=4711");
+  EXPECT_FALSE(Take("a", GfsOperation::kRead, 4711)) << "one passes";
+  EXPECT_FALSE(Take("a", GfsOperation::kRead, 4712));
+  EXPECT_TRUE(Take("a", GfsOperation::kRead, 4711));
+  EXPECT_FALSE(Take("a", GfsOperation::kRead, 4712));
+  EXPECT_EQ(table_.Snapshot().at(0).seen, 2U);
 }
 
 TEST_F(FaultTableTest, CountZeroGoesOn) {

@@ -52,6 +52,11 @@ void GfsCounters::Add(pid_t thread_id, std::uint64_t GfsCounts::*counter, std::u
   client->second.counts.*counter += amount;
 }
 
+pid_t GfsCounters::ClientOf(pid_t thread_id) {
+  const std::lock_guard lock(mutex_);
+  return ProcessOf(thread_id);
+}
+
 void GfsCounters::Reset() {
   const std::lock_guard lock(mutex_);
   total_ = {};

@@ -31,6 +31,8 @@ class GfsCounters {
   };
 
   void Add(pid_t thread_id, std::uint64_t GfsCounts::*counter, std::uint64_t amount);
+  // The process of a thread, as `clients` files it.
+  pid_t ClientOf(pid_t thread_id);
   void Reset();
   GfsCounts total() const;
   std::map<pid_t, Client> clients() const;

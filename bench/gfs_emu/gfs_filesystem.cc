@@ -165,7 +165,8 @@ std::optional<Fault> GfsFilesystem::TakeFault(const Arrival& arrival) {
     faults_.CountStale(object(arrival.number).path);
     fault = Fault{.kind = FaultKind::kError, .ms = 0, .error_number = ESTALE};
   } else {
-    fault = faults_.Take(arrival.path, arrival.operation, MonotonicNs());
+    fault = faults_.Take(arrival.path, arrival.operation,
+                         counters_.ClientOf(arrival.thread_id), MonotonicNs());
   }
   if (!fault) return fault;
   counters_.Add(arrival.thread_id, &GfsCounts::faults, 1);

@@ -144,6 +144,9 @@ void Init(void*, fuse_conn_info* connection) {
   // The page cache is bypassed (direct_io), and readahead would ask for bytes that no client
   // wanted.
   connection->max_readahead = 0;
+  // Of asynchronous reads, the kernel's default is 12. So few that are not answered would keep all
+  // clients of the mount waiting.
+  connection->max_background = 1024;
 }
 
 void ReplyEntry(fuse_req_t request, const std::string& path) {
