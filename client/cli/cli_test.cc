@@ -62,6 +62,7 @@ TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
   admin_.status.mutable_gfs()->set_hung(2);
   admin_.status.mutable_gfs()->set_hung_oldest("read of '/gfs/a.bin\nram'");
   admin_.status.mutable_gfs()->set_hung_oldest_ms(42'000);
+  admin_.status.mutable_gfs()->set_is_yielding(true);
   v1::GfsCap& heir = *admin_.status.mutable_gfs()->add_caps();
   heir.set_name("opens");
   heir.set_inherited(18.75);
@@ -75,7 +76,7 @@ TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
   for (const char* words : {"job 'job-1'", "GFS: 16 opens", "ram", "1,281,167", "train",
                             "borrowed 0.0/s, inherited 18.8/s from node 0, which is lost)",
                             "borrowed 0.0 MB/s)", "gfs calls not answered 2",
-                            R"(read of '/gfs/a.bin\x0aram')"}) {
+                            R"(read of '/gfs/a.bin\x0aram')", "only here it is slow"}) {
     EXPECT_THAT(table.out, HasSubstr(words));
   }
   const ForebayRun json = Forebay(With({"status", "--json"}));
@@ -83,6 +84,7 @@ TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
   EXPECT_EQ(json.lines()[0]["schema"], "forebay.status.v1");
   EXPECT_EQ(json.lines()[0]["gfs"]["opens"], 16);
   EXPECT_EQ(json.lines()[0]["gfs"]["hung"], 2);
+  EXPECT_EQ(json.lines()[0]["gfs"]["is_yielding"], true);
   EXPECT_EQ(json.lines()[0]["gfs"]["caps"][0]["inherited_from"], 0);
   EXPECT_TRUE(json.lines()[0]["gfs"]["caps"][1]["inherited_from"].is_null());
   EXPECT_EQ(json.lines()[0]["gfs"]["hung_oldest_ms"], 42'000);
@@ -207,19 +209,23 @@ TEST_F(CliTest, NodesThatAreLateAndThoseThatAreNotUsedAreNamed) {
   EXPECT_EQ(json[2]["is_left_out"], true);
 }
 
-TEST_F(CliTest, NodesThatLeaveAreNamed) {
-  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+TEST_F(CliTest, NodesThatLeaveOrWhoseGfsIsSlowAreNamed) {
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
     v1::NodeStatus& node = *admin_.nodes.add_nodes();
     node.set_rank(rank);
     node.set_answers(true);
     node.set_is_leaving(rank == 1);
+    node.set_is_yielding(rank == 2);
   }
   const std::string out = Forebay(With({"status", "--nodes"})).out;
   EXPECT_THAT(out, HasSubstr("node 1 leaves the job"));
+  EXPECT_THAT(out, HasSubstr("node 2: its GFS is slow"));
   EXPECT_THAT(out, Not(HasSubstr("node 0")));
   const Json json = Forebay(With({"status", "--nodes", "--json"})).lines()[0]["nodes"];
   EXPECT_EQ(json[0]["is_leaving"], false);
   EXPECT_EQ(json[1]["is_leaving"], true);
+  EXPECT_EQ(json[1]["is_yielding"], false);
+  EXPECT_EQ(json[2]["is_yielding"], true);
 }
 
 TEST_F(CliTest, ThePredictedShareOfLocalSamplesStandsBesideTheMeasuredOne) {

@@ -282,6 +282,11 @@ Status Daemon::ServeNodes() {
     if (begins) hand_over_->Begin();
     return hand_over_->Look();
   });
+  nodes_->YieldWhileSlow([this] { return gfs_calls_->pace(); },
+                         [this] {
+                           own_rows_->AskElsewhere();
+                           registry_->ExpireAwaiting(clock_.NowNs());
+                         });
   FOREBAY_TRY(nodes_->Serve({.extents = *local_extents_,
                              .rows = *local_rows_,
                              .first_reads = *local_first_reads_,

@@ -2,6 +2,8 @@
 // for itself; nothing is counted here, so a status call costs the data path only short locks.
 #include <unistd.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "server/daemon/config/tier_config.h"
@@ -224,6 +226,10 @@ peer::NodeReport Daemon::ReportToNodes() {
     report.gfs_bytes += progress.gfs_bytes;
     report.gfs_opens += progress.gfs_opens;
   }
+  // A call that has not been answered yet already takes as long as it has waited.
+  const stage::GfsCalls::Pace pace = gfs_calls_->pace();
+  report.gfs_call_us = static_cast<std::uint64_t>(std::max(pace.usual_ns, pace.oldest_ns) / 1000);
+  report.is_yielding = nodes_->membership().Yields();
   const stream::SessionStats totals = registry_->totals();
   report.samples = totals.samples;
   report.other_samples = totals.other_samples;
@@ -275,6 +281,7 @@ v1::NodesReply Daemon::NodesNow() {
     node.set_samples(report.samples);
     node.set_other_samples(report.other_samples);
     node.set_waited_samples(report.waited_samples);
+    node.set_is_yielding(report.is_yielding);
   }
   return reply;
 }
@@ -325,6 +332,7 @@ v1::StatusReply Daemon::StatusNow() {
   FillCap("opens", gfs_throttle_.figures(stage::Cap::kOpens), *reply.mutable_gfs());
   reply.mutable_gfs()->set_job_requests(gfs_caps_.requests);
   reply.mutable_gfs()->set_node_requests(node_requests_);
+  reply.mutable_gfs()->set_is_yielding(nodes_->membership().Yields());
   // Each costs a walk over the keys of both tiers (StatusOf), so the cost grows with data sets
   // times extents.
   for (const stage::Dataset* dataset : datasets_.Served()) {

@@ -450,6 +450,29 @@ void JobNodes::Tick(bool serves_client_of_lost) {
     kept_list_.reset();
   }
   end_->Tick(serves_client_of_lost);
+  if (gfs_yield_) gfs_yield_->Look();
+}
+
+void JobNodes::YieldWhileSlow(std::function<stage::GfsCalls::Pace()> pace,
+                              std::function<void()> begun) {
+  if (!peers_) return;
+  const auto ask = [this](NodeRank node, const GfsYieldParts::Heard& heard) {
+    const std::int64_t deadline_ns =
+        parts_.clock.NowNs() + limits::kFinishedPingMs * kNsPerMillisecond;
+    peers_->Ping(node, deadline_ns, [heard](const Result<peer::NodeReport>& report) {
+      if (!report.has_value()) return heard(report.error());
+      heard(static_cast<std::int64_t>(report->gfs_call_us) * 1'000);
+    });
+  };
+  gfs_yield_ = std::make_unique<GfsYield>(
+      GfsYieldParts{.nodes = *membership_,
+                    .clock = parts_.clock,
+                    .pace = std::move(pace),
+                    .ask = ask,
+                    .begun = [this, begun = std::move(begun)] {
+                      if (server_) server_->RefuseWaiting();
+                      begun();
+                    }});
 }
 
 void JobNodes::SetTakeOver(std::function<bool(bool begins)> take_over) {

@@ -19,6 +19,7 @@
 #include "proto/contract/result.h"
 #include "server/daemon/config/config.h"
 #include "server/daemon/departure.h"
+#include "server/daemon/gfs_yield.h"
 #include "server/daemon/job_end.h"
 #include "server/daemon/job_launch.h"
 #include "server/daemon/row_carriers.h"
@@ -105,6 +106,10 @@ class JobNodes {
   // Call it before Serve; see Departure.
   void SetTakeOver(std::function<bool(bool begins)> take_over);
 
+  // This node yields from now on while its calls to the GFS take much longer than those of other
+  // nodes (GfsYield). `begun`: ends what waits for the GFS on this node. Call it before Tick.
+  void YieldWhileSlow(std::function<stage::GfsCalls::Pace()> pace, std::function<void()> begun);
+
   // Probes other nodes (probe::NodeProber), and after Finish asks those that are not known to have
   // finished; likewise for Depart. Call it about once a second. `serves_client_of_lost`: a client
   // whose own daemon is gone reads here.
@@ -189,6 +194,7 @@ class JobNodes {
   std::unique_ptr<probe::NodeProber> prober_;
   std::unique_ptr<JobEnd> end_;
   std::unique_ptr<Departure> departure_;
+  std::unique_ptr<GfsYield> gfs_yield_;
 };
 
 }  // namespace forebay::daemon

@@ -159,6 +159,9 @@ void WriteGfs(const v1::GfsCounters& gfs, FamilyWriter& out) {
               {}, Number(gfs.hung_total()));
   out.Gauge("forebay_gfs_hung", "GFS calls that have not been answered for that long now.", {},
             Number(gfs.hung()));
+  out.Gauge("forebay_gfs_yielding",
+            "1 while other nodes read in place of this one, because the GFS is slow only here.", {},
+            gfs.is_yielding() ? 1 : 0);
   out.Gauge("forebay_gfs_hung_oldest_seconds", "Age of the oldest of these; status names it.", {},
             static_cast<double>(gfs.hung_oldest_ms()) / 1000);
 }

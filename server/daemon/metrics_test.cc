@@ -38,6 +38,7 @@ v1::StatusReply ExampleStatus() {
   }
   status.mutable_gfs()->set_hung(3);
   status.mutable_gfs()->set_hung_total(7);
+  status.mutable_gfs()->set_is_yielding(true);
   status.mutable_gfs()->set_hung_oldest_ms(42'500);
   v1::GfsCap& cap = *status.mutable_gfs()->add_caps();
   cap.set_name("opens");
@@ -94,6 +95,7 @@ TEST(MetricsTest, AScrapeShowsTheStatus) {
   EXPECT_THAT(answer, HasSubstr("forebay_tier_used_bytes{tier=\"ssd\"} 77\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_tier_bad_extents_total{tier=\"ram\"} 2\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_hung 3\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_gfs_yielding 1\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_hung_total 7\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_hung_oldest_seconds 42.5\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_job_per_second{cap=\"opens\"} 100\n"));

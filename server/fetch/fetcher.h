@@ -112,7 +112,7 @@ class Fetcher {
   struct Request;
   bool IsRemote(const stage::Dataset& dataset, ExtentId extent, Where where) const {
     return where == Where::kAnywhere && !dataset.is_replaced() &&
-           !nodes_.is_alone() && !nodes_.Reads(dataset.group_key(extent));
+           !nodes_.is_alone() && nodes_.FirstSupplier(dataset.group_key(extent)).has_value();
   }
   static stage::Stager::Access AccessFor(const Request& request, std::size_t index);
   static stage::Stager::Urgency UrgencyOf(const Request& request);

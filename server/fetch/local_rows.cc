@@ -153,6 +153,9 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   if (work->refs.empty() &&
       !parts_.fetcher.TryAcquire(work->dataset, extents, need, work->refs)) {
     work->refs.clear();
+    if (work->wanted.has_substitutes && parts_.stager.Yields()) {
+      return work->End(stage::AskNext("the GFS of this node is slow"));
+    }
     work->SayThatItWaits();
     return parts_.fetcher.Acquire(work->dataset, {extents.begin(), extents.end()},
                                   {.need = need, .is_wanted = work->wanted.is_wanted},

@@ -35,6 +35,8 @@ struct WantedRows {
   // Called, perhaps several times, when the answer has to wait for the GFS, for memory, or for the
   // catalog.
   std::function<void()> waits = nullptr;
+  // Another node asks, which can ask the next one if this node yields (stage::AskNext).
+  bool has_substitutes = false;
 };
 
 // The objects that LocalRows uses; borrowed, and outlive all requests.

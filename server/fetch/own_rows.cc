@@ -97,7 +97,8 @@ void OwnRows::Read(std::shared_ptr<const RowRequest> asked, Done done) {
              });
 }
 
-void OwnRows::Expire() {
+// Those that have not ended. Without the lock, because the ends of requests call others.
+std::vector<std::shared_ptr<OwnRows::Request>> OwnRows::Open() {
   std::vector<std::shared_ptr<Request>> open;
   {
     const MutexLock lock(mutex_);
@@ -108,9 +109,18 @@ void OwnRows::Expire() {
       return false;
     });
   }
-  // Without the lock, because the ends of requests call others.
+  return open;
+}
+
+void OwnRows::Expire() {
   const std::int64_t now_ns = clock_.NowNs();
-  for (const std::shared_ptr<Request>& request : open) request->GiveUpIfLate(now_ns);
+  for (const std::shared_ptr<Request>& request : Open()) request->GiveUpIfLate(now_ns);
+}
+
+void OwnRows::AskElsewhere() {
+  for (const std::shared_ptr<Request>& request : Open()) {
+    request->GiveUp(stage::AskNext("the GFS of this node is slow"));
+  }
 }
 
 }  // namespace forebay::fetch

@@ -27,9 +27,13 @@ class OwnRows final : public RowSource {
   // Ends the requests whose deadlines are over. Bytes that come later are not written. Call about
   // once a second.
   void Expire();
+  // Ends all requests with stage::AskNext, so that RowRouter asks other nodes for the rows.
+  void AskElsewhere();
 
  private:
   class Request;
+
+  std::vector<std::shared_ptr<Request>> Open();
 
   LocalRows& rows_;
   const io::Clock& clock_;

@@ -152,6 +152,17 @@ TEST_F(OwnRowsTest, ARequestThatIsLateIsGivenUpAndItsMemoryLeftAlone) {
   EXPECT_EQ(memory_, untouched);
 }
 
+TEST_F(OwnRowsTest, RequestsAreAskedOfOthersWhenTheNodeBeginsToYield) {
+  std::future<Status> outcome = Begin();
+  own_->AskElsewhere();
+  ASSERT_TRUE(IsReady(outcome));
+  const Status ended = outcome.get();
+  ASSERT_FALSE(ended.has_value());
+  EXPECT_TRUE(stage::IsAskNext(ended.error()));
+  own_->AskElsewhere();  // it has ended
+  LetGfsAnswer();
+}
+
 TEST_F(OwnRowsTest, ARequestThatNobodyWantsIsGivenUpAtOnce) {
   std::future<Status> outcome = Begin();
   unwanted_.request_stop();

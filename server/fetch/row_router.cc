@@ -1,7 +1,7 @@
 // One request per owner, all at the same time; this node may be one of the owners. A node without
 // an answer is marked as not alive, and its rows are asked of the nodes that are first in the
-// ranking then; so are the rows of a node that sent wrong bytes or was too busy. No thread waits:
-// the last answer calls `done`.
+// ranking then; so are the rows of a node that sent wrong bytes, was too busy, or yields. No thread
+// waits: the last answer calls `done`.
 #include "server/fetch/row_router.h"
 
 #include <algorithm>
@@ -24,8 +24,6 @@ namespace {
 Error NobodyWants() { return Error(ErrorCode::kCancelled, "nobody wants the rows any more"); }
 
 constexpr std::int64_t kFlightNs = limits::kPullDeadlineMs * 1'000'000;
-// One node gets a quarter of that time, so that some is left for its substitutes.
-constexpr std::int64_t kRequestNs = kFlightNs / 4;
 
 }  // namespace
 
@@ -64,7 +62,7 @@ void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, RowRe
 
 RowRouter::Turn RowRouter::TurnOf(std::uint64_t group_key,
                                   std::span<const NodeRank> passed_over) const {
-  const NodeRank node = nodes_.FirstToAsk(group_key, passed_over).value_or(nodes_.self());
+  const NodeRank node = nodes_.FirstSupplier(group_key, passed_over).value_or(nodes_.self());
   return {!(nodes_.self() < node), node};
 }
 
@@ -82,7 +80,6 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
     flight->under_way += of_nodes.size();
   }
   // Sent without the lock: a source may answer within the call.
-  const std::int64_t now_ns = clock_.NowNs();
   for (auto& [turn, rows] : of_nodes) {
     const NodeRank node = turn.second;
     const bool is_own = node == nodes_.self();
@@ -90,22 +87,21 @@ void RowRouter::Ask(const FlightRef& flight, const Wanted& wanted) {
     request->node = node;
     request->dataset = flight->dataset;
     request->reader = flight->reader;
-    // `now_ns` is from before the loop, so that all owners get the same time. This node gets all
-    // that is left, because nobody is asked in its place.
-    request->deadline_ns =
-        is_own ? flight->deadline_ns : std::min(now_ns + kRequestNs, flight->deadline_ns);
+    // A node that waits for the GFS gets all the time that is left, because its substitutes would
+    // wait, too. One that is silent is late long before that (peer/link_watch.h).
+    request->deadline_ns = flight->deadline_ns;
     request->rows.reserve(rows.size());
     for (const RoutedRow& row : rows) request->rows.push_back(row.row);
-    if (is_own) {
-      own_.Read(std::move(request), [flight, samples = CountSamples(rows)](const Status& status) {
-        AnsweredHere(flight, samples, status);
-      });
-      continue;
-    }
     const auto asked = std::make_shared<Wanted>(
         Wanted{.rows = std::move(rows),
                .tries = wanted.tries,
                .passed_over = wanted.passed_over});
+    if (is_own) {
+      own_.Read(std::move(request), [this, flight, asked](const Status& status) {
+        AnsweredHere(flight, *asked, status);
+      });
+      continue;
+    }
     peers_.Read(std::move(request), [this, flight, asked, asked_node = node](const Status& status) {
       const Status checked =
           status.has_value() ? CheckChunks(*flight->dataset, asked_node, asked->rows) : status;
@@ -130,14 +126,28 @@ Status RowRouter::CheckChunks(const stage::Dataset& dataset, NodeRank node,
   return {};
 }
 
-void RowRouter::AnsweredHere(const FlightRef& flight, std::size_t samples,
-                             const Status& status) {
+// Sends the rows to the nodes that are next. Each try leaves out one more node, unless another
+// thread marked that node as alive again. False: there were too many, or the time is over.
+bool RowRouter::AskAgain(const FlightRef& flight, Wanted& wanted) {
+  if (++wanted.tries >= nodes_.nodes().size() || clock_.NowNs() >= flight->deadline_ns) {
+    return false;
+  }
+  Ask(flight, wanted);
+  return true;
+}
+
+void RowRouter::AnsweredHere(const FlightRef& flight, Wanted& wanted, const Status& status) {
+  // This node has begun to yield.
+  if (!status.has_value() && stage::IsAskNext(status.error())) {
+    wanted.passed_over.push_back(nodes_.self());
+    if (AskAgain(flight, wanted)) return EndOne(flight);
+  }
   {
     const MutexLock lock(flight->mutex);
     if (status.has_value()) {
-      flight->filled.own_samples += samples;
+      flight->filled.own_samples += CountSamples(wanted.rows);
     } else if (!flight->error) {  // the first error is reported
-      flight->error = status.error();
+      flight->error = stage::ErrorFromOthers(status.error());
     }
   }
   EndOne(flight);
@@ -158,6 +168,8 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
       !status.has_value() && (status.error().code() == ErrorCode::kDataLoss ||
                               status.error().code() == ErrorCode::kInternal ||
                               stage::IsTooBusy(status.error()));
+  // The node yields, and says so in its own log.
+  const bool asks_next = !status.has_value() && stage::IsAskNext(status.error());
   if (is_silent) {
     if (nodes_.Lives(node)) {  // logged once, not by every batch that waits for it
       log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
@@ -172,12 +184,9 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
     // reason to think that the node is dead.
     log::Warn("data set '{}': from node {}: {}; the next node is asked", flight->dataset->name(),
               node.value(), status.error().message());
-    wanted.passed_over.push_back(node);
   }
-  // Each try leaves out one more node, unless another thread marked that node as alive again.
-  if ((is_silent || is_passed_over) && ++wanted.tries < nodes_.nodes().size() &&
-      clock_.NowNs() < flight->deadline_ns) {
-    Ask(flight, wanted);
+  if (is_passed_over || asks_next) wanted.passed_over.push_back(node);
+  if ((is_silent || is_passed_over || asks_next) && AskAgain(flight, wanted)) {
     return EndOne(flight);
   }
   if (!status.has_value()) {

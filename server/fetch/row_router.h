@@ -74,7 +74,8 @@ class RowRouter {
   Status CheckChunks(const stage::Dataset& dataset, NodeRank node,
                      std::span<const RoutedRow> rows);
   void Answered(const FlightRef& flight, NodeRank node, Wanted& wanted, const Status& status);
-  static void AnsweredHere(const FlightRef& flight, std::size_t samples, const Status& status);
+  void AnsweredHere(const FlightRef& flight, Wanted& wanted, const Status& status);
+  bool AskAgain(const FlightRef& flight, Wanted& wanted);
   static void EndOne(const FlightRef& flight);
 
   RowSource& peers_;

@@ -74,6 +74,19 @@ class RowRouterTest : public ::testing::Test {
     }
     return rows;
   }
+  // Likewise of the groups whose ranking begins so.
+  std::vector<RoutedRow> RowsRanked(const std::vector<NodeRank>& ranked) const {
+    std::vector<RoutedRow> rows;
+    for (std::uint64_t group = 0; group < kGroups; ++group) {
+      const std::uint64_t key = plan::GroupKey(dataset_->hash(), group);
+      const std::vector<NodeRank> all = Ranked(key);
+      if (!std::equal(ranked.begin(), ranked.end(), all.begin())) continue;
+      rows.push_back({.group_key = key,
+                      .row = {.sample = SampleId(key), .field = FieldId(0), .memory = {}}});
+    }
+    EXPECT_FALSE(rows.empty());
+    return rows;
+  }
   void Fill(std::vector<RoutedRow> rows) {
     router_.Fill(*dataset_, std::move(rows), {.unwanted = unwanted_.get_token()},
                  [this](Result<RowRouter::Filled> outcome) {
@@ -276,7 +289,7 @@ TEST_F(RowRouterTest, AnErrorOfTheOwnerIsNamedAndOthersAreNotAsked) {
   EXPECT_TRUE(peers_.held.empty());
 }
 
-TEST_F(RowRouterTest, TheNextNodeIsAskedInPlaceOfOneThatSendsWrongBytesOrIsTooBusy) {
+TEST_F(RowRouterTest, TheNextNodeIsAskedInPlaceOfOneThatSendsWrongBytesIsTooBusyOrYields) {
   std::vector<RoutedRow> rows = RowsOfOthers();
   std::erase_if(rows, [&](const RoutedRow& row) {
     const std::vector<NodeRank> ranked = Ranked(row.group_key);
@@ -284,7 +297,8 @@ TEST_F(RowRouterTest, TheNextNodeIsAskedInPlaceOfOneThatSendsWrongBytesOrIsTooBu
   });
   ASSERT_FALSE(rows.empty());
   for (const Error& error : {Error(ErrorCode::kDataLoss, "wrong bytes"),
-                             stage::TooBusy("it answers other calls")}) {
+                             stage::TooBusy("it answers other calls"),
+                             stage::AskNext("its GFS is slow")}) {
     outcome_.reset();
     Fill(rows);
     peers_.Answer(NodeRank(1), error);
@@ -305,6 +319,46 @@ TEST_F(RowRouterTest, TheNextNodeIsAskedInPlaceOfOneThatSendsWrongBytesOrIsTooBu
       EXPECT_TRUE(nodes_.Lives(NodeRank(rank))) << "only these rows are affected";
     }
   }
+}
+
+TEST_F(RowRouterTest, ANodeThatYieldsAsksItsSubstitutesForItsOwnRows) {
+  const std::vector<RoutedRow> rows = RowsRanked({nodes_.self(), NodeRank(2), NodeRank(1)});
+  nodes_.SetYields(true);
+  Fill(rows);
+  peers_.Answer(NodeRank(2));
+  ExpectFilled(0);
+
+  // If all others yield, too, it reads all the same.
+  outcome_.reset();
+  Fill(rows);
+  for (const std::uint32_t rank : {2U, 1U, 3U}) {
+    peers_.Answer(NodeRank(rank), stage::AskNext("its GFS is slow"));
+  }
+  EXPECT_EQ(AnswerOwn(), rows.size());
+  ExpectFilled(rows.size());
+}
+
+TEST_F(RowRouterTest, RowsThatWaitedForTheGfsWhenTheNodeBeganToYieldAreAskedOfOthers) {
+  const std::vector<RoutedRow> rows = RowsRanked({nodes_.self(), NodeRank(2), NodeRank(1)});
+  Fill(rows);
+  EXPECT_TRUE(peers_.held.empty());
+  nodes_.SetYields(true);
+  EXPECT_EQ(AnswerOwn(stage::AskNext("the GFS is slow")), rows.size());
+  EXPECT_FALSE(outcome_.has_value());
+  peers_.Answer(NodeRank(2));
+  ExpectFilled(0);
+}
+
+// Its substitutes would wait for the GFS, too.
+TEST_F(RowRouterTest, ANodeThatWaitsUntilTheDeadlineIsNeitherLostNorReplaced) {
+  Fill(RowsOfOthers());
+  peers_.Answer(NodeRank(1), Error(ErrorCode::kAborted, "it waits for the GFS"));
+  peers_.Answer(NodeRank(2));
+  peers_.Answer(NodeRank(3));
+  ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());
+  EXPECT_EQ(outcome_->error().code(), ErrorCode::kUnavailable) << "readers ask again";
+  EXPECT_TRUE(nodes_.Lives(NodeRank(1)));
+  EXPECT_TRUE(peers_.held.empty());
 }
 
 // Only the refusal of a call is repeated: memory that is short on the other node is its answer.
@@ -329,13 +383,12 @@ TEST_F(RowRouterTest, ABusyNodeIsAnErrorThatPassesWhenTheTimeIsOver) {
   EXPECT_THAT(outcome_->error().message(), HasSubstr("answers other calls"));
 }
 
-TEST_F(RowRouterTest, NodesHaveAPartOfTheTimeEach) {
-  const std::vector<RoutedRow> rows = RowsOfOthers();
-  Fill(rows);
-  const std::int64_t first = peers_.held.front().request->deadline_ns - clock_.NowNs();
-  EXPECT_GT(first, 0);
-  EXPECT_LE(2 * first, limits::kPullDeadlineMs * 1'000'000);
-  // After the deadline no other node is asked.
+// Whether it is silent is found by others long before (peer/link_watch.h, probe/node_prober.h).
+TEST_F(RowRouterTest, ANodeHasAllTheTimeAndNobodyIsAskedAfterIt) {
+  Fill(RowsOfOthers());
+  for (const auto& held : peers_.held) {
+    EXPECT_EQ(held.request->deadline_ns - clock_.NowNs(), limits::kPullDeadlineMs * 1'000'000);
+  }
   clock_.AdvanceNs(limits::kPullDeadlineMs * 1'000'000);
   for (const std::uint32_t rank : {1U, 2U, 3U}) peers_.Answer(NodeRank(rank), NoAnswer());
   ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());

@@ -51,6 +51,8 @@ constexpr char kSecondAttempt[] = R"({
 // The details of the status of a call that was refused because the node is too busy (peer.proto).
 // gRPC itself uses the same code for messages that are too long, and nodes for a lack of memory.
 constexpr char kTooBusy[] = "too busy";
+// Likewise, if the node yields.
+constexpr char kAskNext[] = "ask the next node";
 constexpr char kWaitsKey[] = "forebay-waits";
 
 }  // namespace
@@ -158,6 +160,7 @@ grpc::Status ToGrpcStatus(const Error& error) {
   // The other end takes UNKNOWN for a lost connection.
   if (error.code() == ErrorCode::kUnknown) return {grpc::StatusCode::INTERNAL, text};
   if (stage::IsTooBusy(error)) return {grpc::StatusCode::RESOURCE_EXHAUSTED, text, kTooBusy};
+  if (stage::IsAskNext(error)) return {grpc::StatusCode::ABORTED, text, kAskNext};
   // ErrorCode has gRPC's numbers.
   return {static_cast<grpc::StatusCode>(error.code()), text};
 }
@@ -174,6 +177,9 @@ Error FromGrpcStatus(const grpc::Status& status, std::string_view node) {
       return Error(ErrorCode::kUnavailable, text);
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
       if (status.error_details() == kTooBusy) return stage::TooBusy(text);
+      break;
+    case grpc::StatusCode::ABORTED:
+      if (status.error_details() == kAskNext) return stage::AskNext(text);
       break;
     default:
       break;

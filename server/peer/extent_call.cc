@@ -93,7 +93,7 @@ void ExtentCall::OnDone(const grpc::Status& status) {
   {
     const MutexLock lock(mutex_);
     // An error of this node's own explains more than the cancelled call that followed it.
-    if (!error_ && !status.ok()) error_ = FromGrpcStatus(status, link_.address());
+    if (!error_ && !status.ok()) error_ = Outcome(FromGrpcStatus(status, link_.address()));
     if (!error_ && head_) received_bytes = head_->image_bytes;
     is_refused = error_ && stage::IsTooBusy(*error_);
     has_ended_ = true;

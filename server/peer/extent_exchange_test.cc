@@ -246,6 +246,44 @@ TEST_P(ExtentExchangeTest, ANodeReadsInPlaceOfABusyOneIfThereIsNoOther) {
   EXPECT_TRUE(membership(0).Lives(NodeRank(1)));
 }
 
+TEST_P(ExtentExchangeTest, ASubstituteReadsInPlaceOfANodeThatYieldsAndOnceForAll) {
+  Start(3);
+  membership(0).SetYields(true);
+  StageAll();
+  EXPECT_EQ(rig(0).dataset().progress().gfs_bytes, 0U) << "its share came from the next nodes";
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    for (std::uint32_t i = 0; i < kExtents; ++i) FOREBAY_EXPECT_OK(rig(rank).Demand(ExtentId(i)));
+    FOREBAY_EXPECT_OK(rig(rank).VerifyAll());
+  }
+  EXPECT_EQ(GfsBytes(), kFileBytes);
+  EXPECT_EQ(rig(0).dataset().progress().gfs_bytes, 0U);
+  for (std::uint32_t rank = 1; rank < 3; ++rank) EXPECT_TRUE(membership(rank).Lives(NodeRank(0)));
+}
+
+TEST_P(ExtentExchangeTest, WhereAllNodesYieldTheyReadAllTheSame) {
+  Start(2);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) membership(rank).SetYields(true);
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  for (std::uint32_t i = 0; i < kExtents; ++i) FOREBAY_EXPECT_OK(rig(0).Demand(ExtentId(i)));
+  FOREBAY_EXPECT_OK(rig(0).VerifyAll());
+  EXPECT_GT(rig(0).dataset().progress().gfs_bytes, 0U);
+  EXPECT_GE(GfsBytes(), kFileBytes);
+  EXPECT_LE(GfsBytes(), 2 * kFileBytes) << "none reads an extent twice";
+}
+
+// Node 0 waits for node 1, which asks the owner first, node 0.
+TEST_P(ExtentExchangeTest, ANodeThatHasYieldedIsNotWaitedForByTheNodeThatItWaitsFor) {
+  Start(2);
+  FOREBAY_EXPECT_OK(rig(1).StageAll());
+  const std::uint64_t staged = GfsBytes();
+  membership(0).SetYields(true);
+  transport_->SetBeforeExtents(NodeRank(0), [this] { membership(0).SetYields(false); });
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  EXPECT_FALSE(membership(0).Yields());
+  EXPECT_GT(rig(1).dataset().progress().gfs_bytes, staged);
+  EXPECT_EQ(GfsBytes(), kFileBytes);
+}
+
 TEST_P(ExtentExchangeTest, AnErrorOfTheOwnerIsTheErrorHereAndNotTakenForSilence) {
   Start(2);
   FOREBAY_EXPECT_OK(rig(0).StageAll());

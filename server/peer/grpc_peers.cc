@@ -117,6 +117,8 @@ class PingCall final : public PeerCall {
                          .samples = reply_.samples(),
                          .other_samples = reply_.other_samples(),
                          .waited_samples = reply_.waited_samples(),
+                         .gfs_call_us = reply_.gfs_call_us(),
+                         .is_yielding = reply_.is_yielding(),
                          .has_finished = reply_.has_finished()});
       } else {
         done_(FromGrpcStatus(status, link_.address()));

@@ -313,6 +313,11 @@ class WatchedPeersTest : public GrpcPeersTest {
                          .late_ms = late_ms});
   }
 
+  // The node says that it waits before it asks the GFS.
+  void AwaitStall() {
+    while (rig_->rig().gfs_faults.faults_injected() == 0) std::this_thread::yield();
+  }
+
   io::SteadyClock clock_;
   plan::Membership membership_{NodeRank(0),
                                {{.rank = NodeRank(0), .identity = 1},
@@ -343,12 +348,31 @@ TEST_F(WatchedPeersTest, ANodeThatWaitsForTheGfsIsNotLate) {
   rig_->rig().gfs_faults.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead});
   PeerRig::Rows rows = rig_->Ask({0});
   has_said_that_it_waits_.wait(false);
+  AwaitStall();
   rig_->rig().gfs_faults.ReleaseStalls();
   FOREBAY_EXPECT_OK(rows.outcome.get());
   EXPECT_TRUE(rig_->AreRight(rows));
   const auto extent = rig_->ReadExtent(ExtentId(1));
   EXPECT_TRUE(extent.has_value());
   EXPECT_EQ(rig_->peers().figures(PeerRig::kNode).late, 0U);
+  EXPECT_TRUE(membership_.Lives(PeerRig::kNode));
+}
+
+TEST_F(WatchedPeersTest, ANodeThatBeginsToYieldRefusesWhatWaitsForItsGfs) {
+  Start();
+  Watch(/*late_ms=*/30'000);
+  FOREBAY_EXPECT_OK(rig_->rig().cache().Evict(rig_->dataset().key(ExtentId(0)), std::nullopt));
+  rig_->rig().gfs_faults.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead});
+  PeerRig::Rows rows = rig_->Ask({0});
+  has_said_that_it_waits_.wait(false);
+  AwaitStall();
+  rig_->RefuseWaiting();
+  const Error error = ErrorOf(rows);
+  EXPECT_TRUE(stage::IsAskNext(error)) << error.ToString();
+  ExpectRows({400});  // of another extent, which is there
+  rig_->RefuseWaiting();  // nothing waits
+  rig_->rig().gfs_faults.ReleaseStalls();
+  ExpectRows({0});
   EXPECT_TRUE(membership_.Lives(PeerRig::kNode));
 }
 

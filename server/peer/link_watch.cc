@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::int64_t kNsPerMs = 1'000'000;
 constexpr std::int64_t kUsualTimes = 4;
+// A request is late after this time in any case, so that no reader waits for its whole deadline.
+constexpr std::int64_t kSilenceMaxNs = 30'000 * kNsPerMs;
 // A rest is twice as long as the last one if the node is late within so long after that, or within
 // the time of the last rest if that is longer.
 constexpr std::int64_t kSoonNs = 10'000 * kNsPerMs;
@@ -71,8 +73,8 @@ std::int64_t LinkWatch::period_ns() const {
 std::int64_t LinkWatch::LateAfterNs() const {
   const std::int64_t usual_ns = MedianOf(
       nodes_, [](const Node& node) { return node.state.usual_ns; }, std::less<>());
-  if (usual_ns == 0 || parts_.late_ms == 0) return std::numeric_limits<std::int64_t>::max();
-  return std::max(kUsualTimes * usual_ns, parts_.late_ms * kNsPerMs);
+  if (usual_ns == 0 || parts_.late_ms == 0) return kSilenceMaxNs;
+  return std::clamp(kUsualTimes * usual_ns, parts_.late_ms * kNsPerMs, kSilenceMaxNs);
 }
 
 // What came in this period, by the time in which something was asked for.
@@ -158,8 +160,9 @@ void LinkWatch::Look() {
   }
   // Only now, because each of them changes what is used.
   for (Node* const node : late) {
-    const std::string why = fmt::format("nothing has come from it for {:.1f} s (nodes.late_ms)",
-                                        Seconds(after_ns));
+    const std::string why = fmt::format("nothing has come from it for {:.1f} s{}",
+                                        Seconds(after_ns),
+                                        parts_.late_ms > 0 ? " (nodes.late_ms)" : "");
     LetRest(*node, Finding::kLate, why);
     node->watched.link->EndLate(after_ns, why);
   }

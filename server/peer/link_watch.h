@@ -14,10 +14,10 @@
 //
 // This is hedging in which the second request takes the place of the first one, because both would
 // write to the same memory. A request is late if nothing has come for nodes.late_ms, and for four
-// times as long as the answers of most nodes usually take. What does not count: the time in which
-// the other node itself waits for the GFS or for memory, if it has said so and answers probes; and
-// the time in which its link brings bytes about as fast as those of other nodes, because then a
-// request only waits for those before it.
+// times as long as the answers of most nodes usually take; and after 30 s in any case. What does
+// not count: the time in which the other node itself waits for the GFS or for memory, if it has
+// said so and answers probes; and the time in which its link brings bytes about as fast as those of
+// other nodes, because then a request only waits for those before it.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ struct LinkWatchParts {
   // Whether probes say that the node may be dead. Called by the thread of Look.
   std::function<bool(NodeRank)> is_suspected;
   std::function<std::string(NodeRank)> name;  // of a node, for the log
-  std::int64_t late_ms = 0;                   // 0: no request is ever late
+  std::int64_t late_ms = 0;                   // 0: no request is late within 30 s
 };
 
 // Look and Run are called by one thread, the other functions by any.

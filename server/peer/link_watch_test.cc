@@ -149,11 +149,20 @@ TEST_F(LinkWatchTest, TheUsualTimeIsThatOfMostNodes) {
   EXPECT_THAT(link(2).ended, ElementsAre(kLateAfterMs));
 }
 
-TEST_F(LinkWatchTest, NothingIsLateBeforeEnoughAnswersHaveCome) {
+TEST_F(LinkWatchTest, BeforeEnoughAnswersHaveComeThirtySecondsAreLate) {
   for (const std::uint32_t rank : {1U, 2U, 3U}) link(rank).usual_ms = 0;
   link(2).Ask();
-  Pass(60'000);
+  Pass(30'000);
   EXPECT_THAT(link(2).ended, IsEmpty());
+  Pass(400);
+  EXPECT_THAT(link(2).ended, ElementsAre(30'000));
+}
+
+TEST_F(LinkWatchTest, ThirtySecondsAreLateHoweverLongAnswersUsuallyTake) {
+  for (const std::uint32_t rank : {1U, 2U, 3U}) link(rank).usual_ms = 20'000;
+  link(2).Ask();
+  Pass(30'400);
+  EXPECT_THAT(link(2).ended, ElementsAre(30'000));
 }
 
 TEST_F(LinkWatchTest, AnAnswerInTimeStartsTheTimeAgain) {
@@ -462,10 +471,13 @@ class LinkWatchOffTest : public LinkWatchTest {
   LinkWatchOffTest() : LinkWatchTest(/*others=*/3, /*late_ms=*/0) {}
 };
 
-TEST_F(LinkWatchOffTest, NothingIsLate) {
+TEST_F(LinkWatchOffTest, NothingIsLateWithinThirtySeconds) {
   link(2).Ask();
-  Pass(60'000);
+  Pass(30'000);
   EXPECT_THAT(link(2).ended, IsEmpty());
+  Pass(2'000);
+  EXPECT_THAT(link(2).ended, ElementsAre(30'000));
+  EXPECT_THAT(link(2).last_why, Not(HasSubstr("nodes.late_ms")));
 }
 
 TEST(AnswerTimesTest, TheUsualTimeIsTheMeanAndFourDeviations) {

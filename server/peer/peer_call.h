@@ -46,6 +46,13 @@ class PeerCall {
   // this one has not given the call up. gRPC makes such a call only once (kSecondAttempt), because
   // something has come.
   bool was_interrupted() const { return was_excused_ && !has_progress_ && !is_given_up_; }
+  // The error of a call that has ended with `error`. A node that still waits when the deadline
+  // comes, and has said so, is not silent: kAborted, as if it had given up itself.
+  Error Outcome(const Error& error) const {
+    if (error.code() != ErrorCode::kDeadlineExceeded || !was_interrupted()) return error;
+    return Error(ErrorCode::kAborted,
+                 error.message() + " (the node waits for the GFS or for memory)");
+  }
 
  protected:
   // To be called when the other node has said that it waits for the GFS or for memory, and when

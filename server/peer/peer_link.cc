@@ -409,10 +409,12 @@ LinkState PeerLink::AddSilence(std::int64_t elapsed_ns,
     state.silent_ns = std::max(state.silent_ns, after_ns);
   };
   // Until the node has agreed to Hello, which has a deadline of its own, calls have not been sent.
-  if (hello_ == Hello::kAgreed) {
+  // Nor are those silent that wait for their turn behind one of which the node has said that it
+  // waits.
+  for (const std::shared_ptr<PeerCall>& call : active_) add(*call);
+  if (hello_ == Hello::kAgreed && (!state.has_excused || suspected.value_or(true))) {
     for (const std::shared_ptr<PeerCall>& call : waiting_) add(*call);
   }
-  for (const std::shared_ptr<PeerCall>& call : active_) add(*call);
   return state;
 }
 

@@ -392,6 +392,37 @@ TEST_F(PeerLinkTest, ANodeThatWaitsItselfIsExcusedAsLongAsItIsNotSuspected) {
   EXPECT_EQ(journal_.AwaitLines(2).back(), "a is cancelled");
 }
 
+TEST_F(PeerLinkTest, CallsThatWaitTheirTurnBehindOneOfANodeThatWaitsAreExcused) {
+  const auto a = Start(link_, "a", kRoom);
+  ASSERT_EQ(journal_.AwaitLines(1).back(), "a begins");
+  const auto b = Start(link_, "b", kRoom);
+  Silence(0);
+  EXPECT_EQ(Silence(50), 50);
+  a->NoteWaits();
+  Silence(100);
+  EXPECT_FALSE(b->has_begun());
+  EXPECT_EQ(Silence(100), 0);
+  is_suspected_ = true;
+  Silence(100);
+  EXPECT_GT(Silence(100), 0);
+  link_.Ended(*a);
+  ASSERT_EQ(journal_.AwaitLines(2).back(), "b begins");
+  link_.Ended(*b);
+}
+
+TEST_F(PeerLinkTest, ADeadlineIsNoSilenceIfTheNodeHasSaidThatItWaits) {
+  const Error late(ErrorCode::kDeadlineExceeded, "too late");
+  const auto a = Make(link_, "a", 1, 60'000);
+  EXPECT_EQ(a->Outcome(late).code(), ErrorCode::kDeadlineExceeded);
+  a->NoteWaits();
+  EXPECT_EQ(a->Outcome(late).code(), ErrorCode::kAborted);
+  EXPECT_THAT(a->Outcome(late).message(), HasSubstr("too late (the node waits for the GFS"));
+  const Error lost(ErrorCode::kUnavailable, "the connection is lost");
+  EXPECT_EQ(a->Outcome(lost).code(), ErrorCode::kUnavailable);
+  a->NoteProgress();
+  EXPECT_EQ(a->Outcome(late).code(), ErrorCode::kDeadlineExceeded) << "it stopped in its answer";
+}
+
 TEST_F(PeerLinkTest, CallsThatAreNotWatchedAreNeverLate) {
   const auto a = Make(link_, "a", 1, 60'000, PeerCall::Watched::kNo);
   link_.Start(a);

@@ -126,6 +126,7 @@ struct PeerServer::Service final : public CallbackService {
 
   void BeginServing(std::unique_ptr<Serving> begun);
   void StopAnswering();
+  void RefuseWaiting();
   struct StreamHooks {
     std::function<void()> ended = nullptr;                 // gRPC is done with the call
     std::function<void(std::uint64_t)> written = nullptr;  // as ReplyStream says
@@ -237,6 +238,7 @@ Status PeerServer::Serve(const PeerIdentity& identity, const PeerServerParts& pa
 }
 
 void PeerServer::StopAnswering() { service_->StopAnswering(); }
+void PeerServer::RefuseWaiting() { service_->RefuseWaiting(); }
 
 PeerServer::~PeerServer() = default;
 
@@ -250,6 +252,18 @@ void PeerServer::Service::BeginServing(std::unique_ptr<Serving> begun) {
   }
   for (const HeldHello& hello : waiting) {
     AnswerHello(serving.load()->identity, *hello.request, *hello.reactor);
+  }
+}
+
+void PeerServer::Service::RefuseWaiting() {
+  std::vector<std::shared_ptr<ReplyStream>> open;
+  {
+    const MutexLock lock(mutex);
+    open.assign(streams.begin(), streams.end());
+  }
+  // Without the mutex, which a stream takes at its end.
+  for (const std::shared_ptr<ReplyStream>& stream : open) {
+    stream->EndIfItWaits(stage::AskNext("the GFS of this node is slow"));
   }
 }
 
@@ -337,6 +351,8 @@ grpc::ServerUnaryReactor* PeerServer::Service::Ping(grpc::CallbackServerContext*
     reply->set_other_samples(report.other_samples);
     reply->set_waited_samples(report.waited_samples);
     reply->set_has_finished(report.has_finished);
+    reply->set_gfs_call_us(report.gfs_call_us);
+    reply->set_is_yielding(report.is_yielding);
   }
   reactor->Finish(grpc::Status::OK);
   return reactor;

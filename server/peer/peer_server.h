@@ -82,6 +82,9 @@ class PeerServer {
   // Ends all requests at once, so that the nodes which ask go on with other nodes. Later ones find
   // nobody who listens.
   void StopAnswering();
+  // This node has begun to yield (plan::Membership): ends the calls that wait for its GFS with
+  // stage::AskNext.
+  void RefuseWaiting();
   // StopAnswering; then waits until nothing refers to extents of this node any more. Parts must
   // still work: requests may be waiting for the stager.
   ~PeerServer();

@@ -53,6 +53,12 @@ void ReplyStream::End(const Error& error) {
   Finish(ToGrpcStatus(error));
 }
 
+void ReplyStream::EndIfItWaits(const Error& error) {
+  const MutexLock lock(mutex_);
+  if (!has_said_that_it_waits_ || next_ || std::exchange(has_ended_, true)) return;
+  Finish(ToGrpcStatus(error));
+}
+
 bool ReplyStream::has_ended() const {
   const MutexLock lock(mutex_);
   return has_ended_;

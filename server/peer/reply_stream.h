@@ -35,6 +35,8 @@ class ReplyStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void SayThatItWaits(grpc::CallbackServerContext& context);
   // Ends the call with `error`. No effect if it has ended.
   void End(const Error& error);
+  // Likewise, but only between SayThatItWaits and Send.
+  void EndIfItWaits(const Error& error);
   // Whether the node that asked does not want the answer any more, or has all of it.
   bool has_ended() const;
 

@@ -231,7 +231,7 @@ void RowsCall::End() {
       link_.StartLater(std::make_shared<RowsCall>(link_, clock_, std::move(wanted_)), *again_ns);
       return link_.Ended(*this);  // destroys this object
     }
-    outcome = wanted_.retry.Outcome(outcome.error());
+    outcome = wanted_.retry.Outcome(Outcome(outcome.error()));
   }
   const bool is_withdrawn = !outcome.has_value() && wanted_.unwanted.stop_requested() &&
                             outcome.error().code() == ErrorCode::kCancelled;

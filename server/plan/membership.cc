@@ -79,8 +79,15 @@ std::optional<NodeRank> Membership::FirstToAsk(std::uint64_t group_key,
 
 std::optional<NodeRank> Membership::FirstSource(std::uint64_t group_key,
                                                 std::span<const NodeRank> asked) const {
+  std::optional<NodeRank> first = FirstToAsk(group_key, asked);
+  if (!first) first = FirstBefore(group_key, asked, /*leaves=*/true);
+  return first || !Yields() ? first : NextSubstitute(group_key, asked);
+}
+
+std::optional<NodeRank> Membership::FirstSupplier(std::uint64_t group_key,
+                                                  std::span<const NodeRank> asked) const {
   const std::optional<NodeRank> first = FirstToAsk(group_key, asked);
-  return first ? first : FirstBefore(group_key, asked, /*leaves=*/true);
+  return first || !Yields() ? first : NextSubstitute(group_key, asked);
 }
 
 std::optional<NodeRank> Membership::FirstBefore(std::uint64_t group_key,
@@ -114,6 +121,15 @@ bool Membership::TakesOver(std::uint64_t group_key, std::int64_t now_ns) const {
     }
   }
   return can_get_it;
+}
+
+bool Membership::IsBehind(std::uint64_t group_key, NodeRank node) const {
+  OwnerTree::Ranking ranking = owners_.RankingOf(group_key);
+  while (const auto next = ranking.Next()) {
+    if (*next == self_) return true;
+    if (nodes_[*next].rank == node) break;
+  }
+  return false;
 }
 
 std::optional<NodeRank> Membership::NextSubstitute(std::uint64_t group_key,

@@ -46,6 +46,11 @@ class Membership {
   // Whether `node` leaves the job: it still answers, but the nodes after it in the rankings take
   // its place already, and get from it what it has (FirstSource). No effect for this node itself.
   void SetLeaves(NodeRank node, bool leaves);
+  // Whether this node yields: its GFS is much slower than that of others. Then it
+  // asks the nodes after it in the rankings for what it would read, and refuses at once to supply
+  // what it does not have, so that those nodes read it.
+  void SetYields(bool yields) { yields_.store(yields, std::memory_order_relaxed); }
+  bool Yields() const { return yields_.load(std::memory_order_relaxed); }
 
   // Divides the groups of a data set evenly among the nodes, whether they are alive or not
   // (plan::BalancedShares). The owners are indices in nodes().
@@ -61,8 +66,13 @@ class Membership {
   // ranking and asks only nodes before itself, so requests do not go round in circles.
   std::optional<NodeRank> FirstToAsk(std::uint64_t group_key,
                                      std::span<const NodeRank> asked = {}) const;
+  // Returns the node that is to be asked for rows of a group: FirstToAsk, or if this node reads the
+  // group and yields, NextSubstitute.
+  std::optional<NodeRank> FirstSupplier(std::uint64_t group_key,
+                                        std::span<const NodeRank> asked = {}) const;
   // Returns the node that is to be asked for an extent of a group: FirstToAsk, or if this node
-  // reads the group, the first one before it that leaves, is alive and not among `asked`.
+  // reads the group, the first one before it that leaves, is alive and not among `asked`, or else
+  // FirstSupplier.
   std::optional<NodeRank> FirstSource(std::uint64_t group_key,
                                       std::span<const NodeRank> asked = {}) const;
   // Returns the node that would read the group from the GFS if this one and those in `asked` died:
@@ -78,6 +88,9 @@ class Membership {
   // Whether this node reads the group only because another one leaves, from which it can get it. A
   // node that rests and comes back keeps its place: if it is the one before, nothing moves here.
   bool TakesOver(std::uint64_t group_key, std::int64_t now_ns) const;
+  // Whether `node` comes after this one in the group's ranking. Only a node that yields asks such a
+  // node, which may in turn ask this one.
+  bool IsBehind(std::uint64_t group_key, NodeRank node) const;
   // Whether this node reads a group from the GFS, of which the owner is known. Hashes nothing as
   // long as the owner serves.
   bool Reads(const GroupShare& group) const {
@@ -104,6 +117,7 @@ class Membership {
   const std::unique_ptr<std::atomic<bool>[]> lives_;
   const std::unique_ptr<std::atomic<std::int64_t>[]> rests_until_ns_;
   const std::unique_ptr<std::atomic<bool>[]> leaves_;
+  std::atomic<bool> yields_ = false;  // this node
 };
 
 }  // namespace forebay::plan

@@ -55,6 +55,28 @@ TEST(Membership, ANodeThatIsGoneIsNotAskedAndItsFirstSubstituteReads) {
   }
 }
 
+TEST(Membership, ANodeThatYieldsAsksTheNodesBehindItAndGoesOnToReadOtherwise) {
+  constexpr std::uint32_t kCount = 4;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const std::vector<NodeRank> ranked = Membership(NodeRank(0), Nodes(kCount)).Ranked(Key(i));
+    for (std::uint32_t self = 0; self < kCount; ++self) {
+      Membership seen(NodeRank(self), Nodes(kCount));
+      EXPECT_EQ(seen.FirstSupplier(Key(i)), seen.FirstToAsk(Key(i)));
+      seen.SetYields(true);
+      const bool is_owner = NodeRank(self) == ranked[0];
+      EXPECT_EQ(seen.FirstSupplier(Key(i)), ranked[is_owner ? 1 : 0]);
+      EXPECT_EQ(seen.FirstSource(Key(i)), ranked[is_owner ? 1 : 0]);
+      EXPECT_EQ(seen.IsBehind(Key(i), *seen.FirstSource(Key(i))), is_owner);
+      // Placement does not change for so short a time.
+      EXPECT_EQ(seen.Reads(Key(i)), is_owner);
+      // If all others refuse, it reads itself.
+      EXPECT_FALSE(seen.FirstSupplier(Key(i), ranked).has_value());
+      seen.SetYields(false);
+      EXPECT_EQ(seen.FirstSupplier(Key(i)), seen.FirstToAsk(Key(i)));
+    }
+  }
+}
+
 TEST(Membership, ANodeThatLeavesIsReplacedAndStaysASourceOfItsFirstSubstitute) {
   constexpr std::uint32_t kCount = 4;
   for (std::uint64_t i = 0; i < 100; ++i) {

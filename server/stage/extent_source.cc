@@ -96,6 +96,15 @@ bool IsTooBusy(const Error& error) {
   return error.code() == ErrorCode::kResourceExhausted && error.system_errno() == EBUSY;
 }
 
+// Told apart from other errors of a GFS in the same way.
+Error AskNext(std::string message) {
+  return Error(ErrorCode::kAborted, std::move(message), EBUSY);
+}
+
+bool IsAskNext(const Error& error) {
+  return error.code() == ErrorCode::kAborted && error.system_errno() == EBUSY;
+}
+
 // Two nodes must not confuse "this node has failed" with "this node's GFS has failed": only the
 // first is a reason to ask the next node.
 Error ErrorForOthers(const Error& error) {

@@ -50,7 +50,8 @@ class ExtentSource {
   virtual ~ExtentSource() = default;
   // Brings the extent into memory from `allocate`. Blocks until it is there, or until a deadline of
   // the source. Errors of `allocate` are passed on. Bytes from another node are not verified yet.
-  // IsNoAnswer and IsTooBusy say whether an error means that the next node is to be asked.
+  // IsNoAnswer, IsTooBusy and IsAskNext say whether an error means that the next node is to be
+  // asked.
   virtual Result<SuppliedExtent> Read(const ExtentRequest& request, const AllocateImage& allocate,
                                       io::IoQueue& queue) = 0;
   // To be called if an extent that the node has supplied does not match (VerifySupplied), so that a
@@ -88,6 +89,10 @@ bool IsNoAnswer(const Error& error);
 // asked without taking this one for dead. Other errors with code kResourceExhausted are final.
 Error TooBusy(std::string message);
 bool IsTooBusy(const Error& error);
+// The error of a node that yields (plan::Membership::Yields) and does not have what it is asked
+// for: the next node is to be asked at once.
+Error AskNext(std::string message);
+bool IsAskNext(const Error& error);
 // An error of this node as it goes to another one. A node that shuts down (kCancelled) no longer
 // answers: kUnavailable.
 Error ErrorForOthers(const Error& error);

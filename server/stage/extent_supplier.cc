@@ -4,6 +4,7 @@
 // fail for a reason of its own and falls back to the next one, which is logged.
 #include "server/stage/extent_supplier.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -175,6 +176,32 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
   return parts_.tiers.Allocate(request, queue);
 }
 
+class ExtentSupplier::AskingBehind {
+ public:
+  AskingBehind(ExtentSupplier& supplier, const LoadRequest& load)
+      : supplier_(supplier), load_(&load.dataset, load.extent) {
+    const MutexLock lock(supplier_.mutex_);
+    supplier_.asked_behind_.push_back(load_);
+  }
+  AskingBehind(const AskingBehind&) = delete;
+  AskingBehind& operator=(const AskingBehind&) = delete;
+  ~AskingBehind() {
+    const MutexLock lock(supplier_.mutex_);
+    supplier_.asked_behind_.erase(std::ranges::find(supplier_.asked_behind_, load_));
+  }
+
+ private:
+  ExtentSupplier& supplier_;
+  const std::pair<const Dataset*, ExtentId> load_;
+};
+
+bool ExtentSupplier::RefusesOthers(const Dataset& dataset, ExtentId extent) const {
+  if (parts_.nodes == nullptr) return false;
+  if (parts_.nodes->Yields()) return true;
+  const MutexLock lock(mutex_);
+  return std::ranges::count(asked_behind_, std::pair(&dataset, extent)) > 0;
+}
+
 Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
                                             const catalog::Catalog& catalog,
                                             const AllocateImage& allocate, WorkingShare& working,
@@ -188,9 +215,11 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
   if (parts_.nodes != nullptr && !dataset.is_replaced()) {
     const std::uint64_t group = dataset.group_key(extent);
     std::vector<NodeRank> asked;
+    std::optional<AskingBehind> asking_behind;
     while (const std::optional<NodeRank> next = parts_.nodes->FirstSource(group, asked)) {
       const NodeRank node = *next;
       asked.push_back(node);
+      if (!asking_behind && parts_.nodes->IsBehind(group, node)) asking_behind.emplace(*this, load);
       // The answer of the node before may have taken some, and was of no use. This load gives it
       // back while it waits: the node that is asked now may itself wait for an extent of this node,
       // which needs working memory to supply that.
@@ -218,6 +247,7 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
                   node.value(), verified.error().message());
         continue;
       }
+      if (IsAskNext(supplied.error())) continue;  // it has said so itself, in its log
       if (IsTooBusy(supplied.error()) || supplied.error().code() == ErrorCode::kInternal) {
         // The transport has asked until its deadline, or the answer cannot be read. The node is
         // alive, and is asked for the next extent.

@@ -6,8 +6,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/catalog/catalog.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
@@ -98,6 +101,10 @@ class ExtentSupplier {
   bool AsksOthers(std::uint64_t group_key) const {
     return parts_.nodes != nullptr && parts_.nodes->FirstSource(group_key).has_value();
   }
+  // Whether another node that asks for an extent which is not here is to ask the next one: this
+  // node yields; or it did when it began to ask a node behind itself for the extent. That node asks
+  // this one first, and must not wait for what waits for it.
+  bool RefusesOthers(const Dataset& dataset, ExtentId extent) const;
   // Whether this node reads them only because a node leaves, from which it gets them.
   bool TakesOver(std::uint64_t group_key) const {
     return parts_.nodes != nullptr && parts_.nodes->TakesOver(group_key, parts_.clock.NowNs());
@@ -123,8 +130,14 @@ class ExtentSupplier {
   void BringHome(const LoadRequest& load, const tier::ResidentExtent& found,
                  std::uint32_t successors, io::IoQueue& queue);
 
+  // A load that asks a node behind this one, from construction to destruction.
+  class AskingBehind;
+
   const Parts parts_;
   GfsExtents gfs_extents_;
+  mutable Mutex mutex_;
+  // Loads that ask nodes behind this one: a few, while this node yields.
+  std::vector<std::pair<const Dataset*, ExtentId>> asked_behind_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::stage

@@ -75,6 +75,9 @@ void LocalExtents::Bring(Dataset& dataset, std::uint64_t fingerprint, ExtentId e
                           fmt::format("data set '{}' has no extent {}", dataset.name(),
                                       extent.value())));
     }
+    if (stager_.RefusesOthers(dataset, extent) && !cache_.Find(dataset.key(extent))) {
+      return answer(AskNext("the GFS of this node is slow"));
+    }
     stager_.Demand(dataset, extent, answer, Access::kWhole);
   });
 }

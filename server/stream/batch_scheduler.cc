@@ -411,25 +411,29 @@ void BatchScheduler::LackSlots(const JobRef& job, const Error& error, bool is_ho
 void BatchScheduler::ExpireWaiting() {
   const std::int64_t oldest = parts_.clock.NowNs() - limits::kPullDeadlineMs * 1'000'000;
   const Jobs without_slots = slots_.TakeExpired(oldest);
-  Jobs without_extents;
-  {
-    const MutexLock lock(mutex_);
-    std::erase_if(awaiting_, [&](const JobRef& job) {
-      if (job->awaited_since_ns > oldest) return false;
-      without_extents.push_back(job);
-      return true;
-    });
-  }
   for (const JobRef& job : without_slots) {
     Finish(job, Error(ErrorCode::kUnavailable,
                       fmt::format("no slot memory became free within {} ms; raise slots.capacity",
                                   limits::kPullDeadlineMs)));
   }
+  ExpireAwaiting(oldest);
+  if (remote_) remote_->Expire();
+}
+
+void BatchScheduler::ExpireAwaiting(std::int64_t since_ns) {
+  Jobs without_extents;
+  {
+    const MutexLock lock(mutex_);
+    std::erase_if(awaiting_, [&](const JobRef& job) {
+      if (job->awaited_since_ns > since_ns) return false;
+      without_extents.push_back(job);
+      return true;
+    });
+  }
   for (const JobRef& job : without_extents) {
     job->has_expired = true;
     Finish(job, LateExtent(*job));
   }
-  if (remote_) remote_->Expire();
 }
 
 // Names the first extent that has not come.

@@ -77,6 +77,9 @@ class BatchScheduler {
   // again. Does not wake batches that can go on: that is done by whoever frees memory, or brings
   // extents or chunks. Call about once a second.
   void ExpireWaiting();
+  // Ends the batches that have waited for extents since `since_ns` or longer, so that their clients
+  // ask again.
+  void ExpireAwaiting(std::int64_t since_ns);
 
  private:
   using JobRef = SlotQueue::JobRef;

@@ -147,6 +147,30 @@ TEST_P(NodeGroupTest, SamplesOfABusyNodeComeAllTheSame) {
   }
 }
 
+TEST_P(NodeGroupTest, WhatANodeThatYieldsDoesNotHaveIsReadByTheNextForAllNodes) {
+  Start(3);
+  StageEach(3);
+  ServeFixture& yielding = group_->node(1);
+  const std::uint64_t share = yielding.dataset().progress().gfs_bytes;
+  // What it has it supplies.
+  group_->membership(1).SetYields(true);
+  ExpectEpoch(0);
+  EXPECT_GT(group_->transport().bytes_sent(NodeRank(1)), 0U);
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes);
+  for (std::uint32_t i = 0; i < yielding.dataset().catalog()->extent_count(); ++i) {
+    const tier::ExtentKey& key = yielding.dataset().key(ExtentId(i));
+    if (!yielding.cache().Find(key)) continue;
+    const Status evicted = yielding.cache().Evict(key, std::nullopt);
+    ASSERT_TRUE(evicted.has_value()) << evicted.error().ToString();
+  }
+  for (const std::uint32_t reader : {0U, 1U, 2U}) ExpectEpoch(reader);
+  EXPECT_EQ(yielding.dataset().progress().gfs_bytes, share);
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes + share) << "once more, by its substitutes";
+  for (const std::uint32_t other : {0U, 2U}) {
+    EXPECT_TRUE(group_->membership(other).Lives(NodeRank(1)));
+  }
+}
+
 TEST_P(NodeGroupTest, WrongRowsOfOneNodeComeFromTheNext) {
   Start(3);
   StageEach(3);

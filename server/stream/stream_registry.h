@@ -66,6 +66,8 @@ class StreamRegistry {
   void KeepWhatReadersHave();
   // See BatchScheduler; call about once a second.
   void ExpireWaiting() { scheduler_.ExpireWaiting(); }
+  // Likewise, for all that wait for extents now.
+  void ExpireAwaiting(std::int64_t since_ns) { scheduler_.ExpireAwaiting(since_ns); }
 
  private:
   // What ranks of one stream must agree on.

@@ -61,6 +61,10 @@ std::string LinesOf(const v1::NodeStatus& node) {
   if (node.is_leaving()) {
     text += fmt::format("node {} leaves the job: the others take over what it has\n", node.rank());
   }
+  if (node.is_yielding()) {
+    text += fmt::format("node {}: its GFS is slow, so other nodes read in its place\n",
+                        node.rank());
+  }
   if (node.is_self() && node.samples() > 0) {
     text += fmt::format("samples that this node has not got from others: {:.2f} %; predicted for a "
                         "random order: {:.2f} %\n",
@@ -139,6 +143,7 @@ JsonArray NodesJson(const v1::NodesReply& reply) {
                           {"late_calls", node.late_calls()},
                           {"is_left_out", node.is_left_out()},
                           {"is_leaving", node.is_leaving()},
+                          {"is_yielding", node.is_yielding()},
                           {"local_millionths", LocalMillionths(node)},
                           {"predicted_local_millionths", node.predicted_local_millionths()}}));
   }

@@ -121,6 +121,7 @@ JsonObject StatusJson(const v1::StatusReply& reply) {
                  {"hung_total", reply.gfs().hung_total()},
                  {"hung_oldest", reply.gfs().hung_oldest()},
                  {"hung_oldest_ms", reply.gfs().hung_oldest_ms()},
+                 {"is_yielding", reply.gfs().is_yielding()},
                  {"caps", CapsJson(reply.gfs())},
                  {"job_requests", reply.gfs().job_requests()},
                  {"node_requests", reply.gfs().node_requests()}})}};
@@ -319,6 +320,10 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
                 << ", the oldest for "
                 << HumanSeconds(static_cast<double>(reply.gfs().hung_oldest_ms()) / 1000) << ": "
                 << PrintableLine(reply.gfs().hung_oldest()) << '\n';
+  }
+  if (reply.gfs().is_yielding()) {
+    context.out << "other nodes read the GFS in place of this one, because only here it is slow: "
+                   "look at its mount\n";
   }
   PrintTiers(context, reply);
   PrintDatasets(context, reply);

@@ -75,7 +75,8 @@ void InProcessNodes::Carry(std::shared_ptr<const fetch::RowRequest> request, Don
   node->rows->Read(*node->dataset,
                    {.fingerprint = request->dataset->catalog()->fingerprint(),
                     .rows = request->rows,
-                    .need = request->reader.need},
+                    .need = request->reader.need,
+                    .has_substitutes = true},
                    std::move(done));
 }
 

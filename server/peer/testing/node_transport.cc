@@ -43,6 +43,11 @@ void NodeTransport::SetIsTooBusy(NodeRank rank) {
   counts_[rank].is_too_busy = true;
 }
 
+void NodeTransport::SetBeforeExtents(NodeRank rank, std::function<void()> before) {
+  std::lock_guard lock(mutex_);
+  counts_[rank].before_extents = std::move(before);
+}
+
 void NodeTransport::SetHoldsRows(NodeRank rank) {
   std::lock_guard lock(mutex_);
   counts_[rank].holds_rows = true;
@@ -52,12 +57,15 @@ Result<stage::SuppliedExtent> NodeTransport::Read(const stage::ExtentRequest& re
                                                   const stage::AllocateImage& allocate,
                                                   io::IoQueue& queue) {
   bool flips_bits = false;
+  std::function<void()> before;
   {
     std::lock_guard lock(mutex_);
     ++counts_[request.node].extents_asked;
     flips_bits = counts_[request.node].flips_bits;
+    before = counts_[request.node].before_extents;
     if (counts_[request.node].is_too_busy) return TooBusy(request.node);
   }
+  if (before) before();
   FOREBAY_ASSIGN(stage::SuppliedExtent supplied, Carry(request, allocate, queue));
   CountSent(request.node, supplied.image.bytes().size());
   if (flips_bits) supplied.image.bytes()[0] ^= std::byte{1};

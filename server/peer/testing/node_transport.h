@@ -54,6 +54,8 @@ class NodeTransport : public stage::ExtentSource,
   void SetSendsWrongRows(NodeRank rank);
   // From now on the node refuses requests for extents and rows, because it is too busy.
   void SetIsTooBusy(NodeRank rank);
+  // Called before each request for an extent that is sent to the node, by the thread that asks.
+  void SetBeforeExtents(NodeRank rank, std::function<void()> before);
   // From now on requests for rows of the node are answered only when nobody wants them any more.
   void SetHoldsRows(NodeRank rank);
   // From now on the node's answers to requests for sizes of files have one more than were asked
@@ -111,6 +113,7 @@ class NodeTransport : public stage::ExtentSource,
     bool holds_rows = false;
     bool is_too_busy = false;
     bool sends_more_stats = false;
+    std::function<void()> before_extents;
     fetch::ReaderPlace place;
     std::uint64_t extents_asked = 0;
     std::uint64_t row_requests = 0;

@@ -54,6 +54,7 @@ class PeerRig {
   static PeerIdentity AskingIdentity() { return {.address = "127.0.0.1:1", .job_id = "job"}; }
   Status Serve();
   void StopServer() { server_.reset(); }
+  void RefuseWaiting() { server_->RefuseWaiting(); }
 
   // Rows of field 0, with memory of their own.
   struct Rows {

@@ -52,6 +52,7 @@ GfsCalls::Call::Call(GfsCalls& calls, std::string_view what, const Object& objec
 }
 
 GfsCalls::Call::~Call() {
+  if (what_ == kReadCall) calls_.NoteRead(calls_.clock_.NowNs() - begun_ns_);
   Shard& shard = calls_.ShardOf(*this);
   const MutexLock lock(shard.mutex);
   // Under the shard's lock, so that Look does not visit the call, or mark it, after it has ended.
@@ -149,6 +150,25 @@ void GfsCalls::ForEach(Visit visit) const {
     const MutexLock lock(shard.mutex);
     for (const Call* call = shard.first; call != nullptr; call = call->next_) visit(*call);
   }
+}
+
+// The longest of late: it forgets a long read only after many shorter ones, because a node whose
+// reads often take long must not be held up to others as one whose reads never do. If two threads
+// end their reads at the same time, one of the two may be forgotten, which does no harm.
+void GfsCalls::NoteRead(std::int64_t took_ns) {
+  const std::int64_t usual_ns = usual_read_ns_.load(std::memory_order_relaxed);
+  const std::int64_t now_usual_ns =
+      took_ns >= usual_ns ? took_ns : usual_ns - (usual_ns - took_ns) / 8;
+  usual_read_ns_.store(now_usual_ns, std::memory_order_relaxed);
+}
+
+GfsCalls::Pace GfsCalls::pace() const {
+  const std::int64_t now_ns = clock_.NowNs();
+  Pace pace{.usual_ns = usual_read_ns_.load(std::memory_order_relaxed)};
+  ForEach([&](const Call& call) {
+    if (!call.is_held_) pace.oldest_ns = std::max(pace.oldest_ns, now_ns - call.begun_ns_);
+  });
+  return pace;
 }
 
 GfsCalls::Figures GfsCalls::figures() const {

@@ -20,6 +20,9 @@ namespace forebay::stage {
 
 inline constexpr std::int64_t kNsPerMs = 1'000'000;
 
+// What a call that reads is called (GfsCalls::Call).
+inline constexpr std::string_view kReadCall = "read";
+
 // Thread-safe; `clock` is borrowed. Each call takes two short locks, with little contention.
 class GfsCalls {
  public:
@@ -78,6 +81,13 @@ class GfsCalls {
     std::int64_t oldest_ms = 0;    // how long that one has not been answered
   };
   Figures figures() const;
+
+  struct Pace {
+    std::int64_t usual_ns = 0;   // how long a read takes, of late; 0: none has ended yet
+    std::int64_t oldest_ns = 0;  // how long the oldest call is under way, with its retries
+  };
+  // How the GFS fares on this node. Only reads change what is usual: other calls are shorter.
+  Pace pace() const;
   // Whether a call about the object, including its retries, has taken longer than the limit. If so,
   // the caller should work on another object first.
   bool IsLate(const Object& object) const;
@@ -105,11 +115,13 @@ class GfsCalls {
   void LookAt(Call& call, std::int64_t now_ns);
   void Answered(Call& call);  // a hung call
   void End(Call& call);       // a late call
+  void NoteRead(std::int64_t took_ns);
 
   const std::int64_t hung_after_ns_;
   io::Clock& clock_;
   std::array<Shard, kShards> shards_;
   std::atomic<std::uint64_t> late_count_ = 0;
+  std::atomic<std::int64_t> usual_read_ns_ = 0;
   mutable Mutex mutex_;  // locked after a shard's mutex
   // By object: the number of its calls.
   std::unordered_map<std::string, std::uint64_t> late_ FOREBAY_GUARDED_BY(mutex_);

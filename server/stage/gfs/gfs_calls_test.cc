@@ -71,6 +71,33 @@ TEST_F(GfsCallsTest, TheOldestOfManyIsNamedWhateverTheirOrder) {
   EXPECT_EQ(calls_.figures().hung_total, 3U);
 }
 
+TEST_F(GfsCallsTest, SaysHowLongReadsTakeAndTheOldestCallIsUnderWay) {
+  EXPECT_EQ(calls_.pace().usual_ns, 0);
+  EXPECT_EQ(calls_.pace().oldest_ns, 0);
+  std::optional<GfsCalls::Call> read(std::in_place, calls_, kReadCall, kObject);
+  clock_.AdvanceNs(kSecondNs);
+  std::optional<GfsCalls::Call> open(std::in_place, calls_, "open", kOther);
+  clock_.AdvanceNs(kSecondNs);
+  EXPECT_EQ(calls_.pace().oldest_ns, 2 * kSecondNs);
+  read->Pause();
+  EXPECT_EQ(calls_.pace().oldest_ns, 2 * kSecondNs) << "it fails, and is to be repeated";
+  read->TryAgain();
+  read->Hold();
+  EXPECT_EQ(calls_.pace().oldest_ns, kSecondNs) << "the other one waits for the caps of the job";
+  read->GoOn();
+  read.reset();
+  open.reset();
+  EXPECT_EQ(calls_.pace().usual_ns, 2 * kSecondNs) << "only reads count";
+  EXPECT_EQ(calls_.pace().oldest_ns, 0);
+  // A short read changes little, a long one much.
+  { const GfsCalls::Call none(calls_, kReadCall, kObject); }
+  EXPECT_EQ(calls_.pace().usual_ns, 2 * kSecondNs - kSecondNs / 4);
+  read.emplace(calls_, kReadCall, kObject);
+  clock_.AdvanceNs(9 * kSecondNs);
+  read.reset();
+  EXPECT_EQ(calls_.pace().usual_ns, 9 * kSecondNs);
+}
+
 TEST_F(GfsCallsTest, AFailureIsAnAnswerButTheCallStaysLate) {
   std::optional<GfsCalls::Call> call(std::in_place, calls_, "read", kObject);
   Pass(31);

@@ -323,7 +323,7 @@ class PatientQueue final : public io::IoQueue {
       slot.operation = operation;
       slot.file = OfGfs(operation);
       if (slot.file != nullptr) {
-        const CallName name = slot.file->Named("read");
+        const CallName name = slot.file->Named(kReadCall);
         slot.call.emplace(calls_, name.what, name.object);
       }
       passed_.push_back(InnerOf(index));
