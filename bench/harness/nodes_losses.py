@@ -28,6 +28,7 @@ PAUSE_MS = 20  # of a reader after each batch: an epoch lasts some seconds
 READ_S_MIN = EPOCHS * SET.samples / BATCH * PAUSE_MS * 1e-3  # they pause for so long
 PREFETCH = 8
 GFS_MB_PER_S = 32
+SLOW_GFS_MB_PER_S = 0.8
 STAGING_S = SET.payload_bytes / (GFS_MB_PER_S * 1e6)
 RAM_OF_SET = 0.6  # three nodes hold the set
 TIERS_OF_SET = 0.3  # each of RAM and SSD: three nodes hold the set, but not all in RAM
@@ -44,8 +45,8 @@ SLOWER_GOAL = Goal(1.3, at_least=False)
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """What happens, and what it may cost. `fault(net, services)` injects it for as long as its
-    context lasts: `lasts_s`, or until the readers have ended."""
+    """What happens, and what it may cost. `fault(run)` injects it for as long as its context lasts:
+    `lasts_s`, or until the readers have ended."""
     name: str
     what: str
     fault: typing.Callable
@@ -55,47 +56,68 @@ class Scenario:
     is_warm: bool = True      # the set is staged before the readers begin
     evicts: bool = False      # RAM is full, and extents leave it for those of a lost share
     lasts_s: float = 0
+    gfs_mb_per_s: float = GFS_MB_PER_S
+    window_s: typing.Optional[float] = None  # of the instants; None: while the readers read
     times: int = 1
     stall_goal: typing.Optional[Goal] = None
 
 
+class Run(typing.NamedTuple):
+    """What a fault may touch."""
+    net: switch.Switched
+    services: list
+    gfs: processes.Gfs
+
+
 @contextlib.contextmanager
-def _nothing(_net, _services):
+def _nothing(_run):
     yield
 
 
 def _kill(*nodes):
     @contextlib.contextmanager
-    def fault(_net, services):
+    def fault(run):
         for node in nodes:
-            services[node].kill()
+            run.services[node].kill()
         yield
     return fault
 
 
 @contextlib.contextmanager
-def _stop(_net, services):
-    services[LOST].process.send_signal(signal.SIGSTOP)
+def _stop(run):
+    run.services[LOST].process.send_signal(signal.SIGSTOP)
     try:
         yield
     finally:
-        services[LOST].process.send_signal(signal.SIGCONT)
+        run.services[LOST].process.send_signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def _hang_gfs(run):
+    """Of one node, as a mount that hangs."""
+    run.gfs.control(f"fault hang * ops=read count=0 client={run.services[LOST].process.pid}")
+    try:
+        yield
+        if run.gfs.counters()["faults"][0]["injected"] == 0:
+            raise processes.RunFailed("the node had read all that it reads before its GFS hung")
+    finally:
+        run.gfs.control("clear")
 
 
 def _links(pairs, **of_fault):
     @contextlib.contextmanager
-    def fault(net, _services):
+    def fault(run):
         injected = switch.Fault(**of_fault)
-        net.set(pairs, injected)
+        run.net.set(pairs, injected)
         yield
-        net.mend(injected)
+        run.net.mend(injected)
         if injected.count == 0:
             raise processes.RunFailed("no packet met the fault of the link")
     return fault
 
 
-def _slow(net, _services):
-    return contextlib.nullcontext(net.limit(LOST, LINK_BITS_PER_S / 10))
+def _slow(run):
+    return contextlib.nullcontext(run.net.limit(LOST, LINK_BITS_PER_S / 10))
 
 
 OTHERS = [node for node in range(NODES) if node != LOST]
@@ -123,6 +145,13 @@ SCENARIOS = (
              shares=2, readers=(0, 1)),
     Scenario("peers_gone", "SIGKILL of three of four nodes at once", _kill(1, 2, 3),
              said=(1, 2, 3), shares=3, readers=(0,)),
+    # In the first half of staging, so that the node has not read its whole share.
+    Scenario("gfs_hung", "the GFS answers no reads of one node; readers on all four", _hang_gfs,
+             readers=(0, 1, 2, 3), is_warm=False, window_s=STAGING_S / 2),
+    # A first reading of more than 30 s.
+    Scenario("gfs_slow", f"a GFS of {SLOW_GFS_MB_PER_S} MB/s for all; readers on all four",
+             _nothing, shares=0, readers=(0, 1, 2, 3), is_warm=False,
+             gfs_mb_per_s=SLOW_GFS_MB_PER_S),
 )
 
 
@@ -194,8 +223,7 @@ class Losses:
                                    note=note))
 
     def measure(self, scenario):
-        base = self._base(scenario)
-        window_s = 0.9 * READ_S_MIN if scenario.is_warm else STAGING_S
+        window_s = scenario.window_s or (0.9 * READ_S_MIN if scenario.is_warm else STAGING_S)
         dice = random.Random(f"{spine.SEED} {scenario.name}")
         runs = [self._once(scenario, dice.uniform(0, window_s)) for _ in range(scenario.times)]
         problems = [outcome.problem for outcome in runs if outcome.problem]
@@ -209,8 +237,10 @@ class Losses:
                   f"{bound / 1e6:.1f} MB")
         self._add(scenario, "stall", [run.stall_s for run in runs],
                   "longest wait of any reader between two batches")
-        self._add(scenario, "time", [run.seconds / base.seconds for run in runs],
-                  f"of an undisturbed job of {base.seconds:.1f} s")
+        if scenario.fault is not _nothing:
+            base = self._base(scenario)
+            self._add(scenario, "time", [run.seconds / base.seconds for run in runs],
+                      f"of an undisturbed job of {base.seconds:.1f} s")
         if scenario.said:
             self._add(scenario, "said", [sum(run.has_said for run in runs)],
                       "each survivor with a reader names each lost node in its log")
@@ -254,7 +284,7 @@ class Losses:
         for node in range(NODES):
             self.net.limit(node, link_bits_per_s)
         with processes.emulated_gfs(self.suite.binaries, self.records.data, "unlimited",
-                                    bandwidth_mb_per_s=GFS_MB_PER_S) as gfs, \
+                                    bandwidth_mb_per_s=scenario.gfs_mb_per_s) as gfs, \
                 tempfile.TemporaryDirectory(prefix="read.") as folder, \
                 self.suite.jobs.started(self.net, node_count, keys, self.records, gfs.mount,
                                         EXTENT_BYTES) as services:
@@ -265,7 +295,7 @@ class Losses:
             readers = Readers(self.tool, of_readers, pathlib.Path(folder), epochs, pause_ms)
             with readers:
                 time.sleep(instant_s)
-                with scenario.fault(self.net, services):
+                with scenario.fault(Run(self.net, services, gfs)):
                     readers.wait(scenario.lasts_s or READ_TIMEOUT_S)
                 readers.wait(READ_TIMEOUT_S)
                 problem = readers.problem(epochs)
