@@ -125,11 +125,17 @@ class NodesTest(unittest.TestCase):
         found = {figure_id: (value, settings)
                  for figure_id, _, value, settings in nodes_scale.figures_of_plans([
                      start("pack", 16, 99, 99e9), start("pack", 1024, 2.0, 1e9),
-                     start("records", 1024, 1.0, 3e9)])}
+                     start("records", 1024, 1.0, 3e9),
+                     {"kind": "probing", "nodes": 16, "lost": 1, "messages": 2.0, "bytes": 22,
+                      "known_s": 9.5, "wrong_verdicts": 0},
+                     {"kind": "caps", "nodes": 16, "lost": 1, "asks": 3, "most_of_cap": 1.0,
+                      "used_of_cap": 0.9, "after_of_cap": 0.8}])}
         self.assertEqual(found["nodes.scale.start_s"][0], 2.0)
         self.assertTrue(found["nodes.scale.start_s"][1].startswith("pack, 1024 nodes"))
         self.assertEqual(found["nodes.scale.state"][0], 3.0)
         self.assertEqual(found["nodes.scale.pack.16.start"][0], 99)
+        self.assertEqual(found["nodes.scale.probing.16.known"][0], 9.5)
+        self.assertEqual(found["nodes.scale.caps.16.used"][0], 0.9)
 
     def test_every_row_has_figures_with_goals(self):
         for name, (_, goals) in nodes.Nodes(None, None, "/", quick=True).rows().items():

@@ -61,6 +61,8 @@ def figures_of_plans(lines):
     figures.append(("nodes.scale.state", "GB", fattest["peak_bytes"] / 1e9,
                     f"{fattest['form']}, {largest} nodes: the most during the start; "
                     f"{fattest['kept_bytes'] / 1e9:.3f} GB are kept"))
+    figures += figures_of_service(lines)
+    lines = [line for line in lines if "form" in line]
     # All sizes of jobs for one form, and the largest job for the others.
     lines = [line for line in lines
              if line["kind"] != "form" and (line["form"] == FORMS[0] or line["nodes"] == largest)]
@@ -72,6 +74,12 @@ def figures_of_plans(lines):
         figures.append((f"{name}.kept", "MB", line["kept_bytes"] / 1e6,
                         f"a catalog of {line['image_bytes'] / 1e6:.0f} MB, "
                         f"{line['extents']} extents"))
+    for line in of("prefetch"):
+        name = (f"nodes.scale.{line['form']}.{line['nodes']}."
+                f"{line['mode'].replace(' ', '_')}")
+        figures.append((f"{name}.look_ahead", "s", line["begin_s"],
+                        f"CPU time at the begin of an epoch, and {line['window_s']:.4f} s for the "
+                        f"{line['extents']} extents of a node in the first window"))
     for line in of("shares"):
         figures.append((f"nodes.scale.{line['form']}.{line['nodes']}.largest_share", "x",
                         line["largest_of_share"],
@@ -95,6 +103,27 @@ def figures_of_plans(lines):
                         f"{100 * line['largest_of_share']:.0f} % of a share and "
                         f"{line['largest_of_mean']:.1f} x the mean of those that live; {MACHINE}: "
                         f"{line['machines'][MACHINE]:.1f} s"))
+    return figures
+
+
+def figures_of_service(lines):
+    """What nodes do whatever the data are: they probe each other, and share the caps."""
+    figures = []
+    for line in (line for line in lines if line["kind"] == "probing"):
+        name = f"nodes.scale.probing.{line['nodes']}"
+        figures.append((f"{name}.messages", "1/s", line["messages"],
+                        f"of a node, {line['bytes']:.0f} bytes/s without headers"))
+        figures.append((f"{name}.known", "s", line["known_s"],
+                        f"until all know of {line['lost']} nodes that were lost at once; "
+                        f"{line['wrong_verdicts']} nodes that live were taken for dead"))
+    for line in (line for line in lines if line["kind"] == "caps"):
+        name = f"nodes.scale.caps.{line['nodes']}"
+        figures.append((f"{name}.most", "x", line["most_of_cap"],
+                        "rates of all nodes together at most, over the cap"))
+        figures.append((f"{name}.used", "x", line["used_of_cap"],
+                        f"of the cap, where a quarter of the nodes read; {line['asks']:.1f} "
+                        f"requests/s of a node; {line['after_of_cap']:.2f} x from 10 s after "
+                        f"{line['lost']} nodes were lost at once"))
     return figures
 
 
@@ -135,7 +164,8 @@ def _planned(binaries, records, node_count):
     """The model of one epoch. As many steps overlap as the readers ask for ahead; all of them are
     counted."""
     steps = CALIBRATED_SAMPLES // (CALIBRATED_BATCH * node_count)
-    lines = plans(binaries, "--no-start", "--forms", "records", "--nodes", node_count,
+    lines = plans(binaries, "--no-start", "--no-service", "--forms", "records",
+                  "--nodes", node_count,
                   "--samples", CALIBRATED_SAMPLES, "--sample-bytes", records.spec.sample_bytes,
                   "--extent-bytes", CALIBRATED_EXTENT_BYTES, "--batch", CALIBRATED_BATCH,
                   "--prefetch", PREFETCH, "--windows", steps, "--step-ms", "0", "--lost", "1",

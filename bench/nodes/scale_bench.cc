@@ -1,7 +1,7 @@
 // Plans jobs that are too large to run: the functions of the daemons that decide who reads, keeps
 // and asks for what, run for jobs of many nodes and data sets of up to 10^10 samples, and a model
 // of what follows from them on a machine (scale_model.h). Prints a line of JSON for each result;
-// its `kind` is `form`, `start`, `shares`, `traffic` or `recovery`.
+// its `kind` is `form`, `start`, `prefetch`, `shares`, `traffic`, `recovery`, `probing` or `caps`.
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -18,6 +18,7 @@
 
 #include "bench/nodes/scale_data.h"
 #include "bench/nodes/scale_model.h"
+#include "bench/nodes/scale_service.h"
 #include "bench/nodes/scale_state.h"
 #include "bench/nodes/scale_traffic.h"
 #include "proto/contract/limits.h"
@@ -46,6 +47,7 @@ struct Options {
   std::uint64_t seed = 1;
   double link_bytes_per_s = 0;
   bool starts = true;
+  bool serves = true;
   std::string folder;
 };
 
@@ -116,6 +118,9 @@ class Planner {
   Planner(const Options& options, io::IoBackend& backend) : options_(options), backend_(backend) {}
 
   Status Run() {
+    if (options_.serves) {
+      for (const std::uint32_t nodes : options_.nodes) Serve(nodes);
+    }
     for (const std::string& form : options_.forms) {
       DataSize data = options_.data;
       data.form = kForms.at(form);
@@ -125,6 +130,23 @@ class Planner {
   }
 
  private:
+  // What the nodes do whatever the data are. The largest loss of nodes that leaves most of them is
+  // the hardest.
+  void Serve(std::uint32_t nodes) {
+    std::uint32_t most_lost = 0;
+    for (const std::uint32_t lost : options_.lost) {
+      if (lost <= nodes / 4) most_lost = std::max(most_lost, lost);
+    }
+    const Probing probing = ProbingOf(nodes, most_lost, options_.seed);
+    Print({{"kind", "probing"}, {"nodes", nodes}, {"lost", most_lost},
+           {"messages", probing.messages}, {"bytes", probing.bytes},
+           {"known_s", probing.known_s}, {"wrong_verdicts", probing.wrong_verdicts}});
+    const Politeness politeness = PolitenessOf(nodes, most_lost, options_.seed);
+    Print({{"kind", "caps"}, {"nodes", nodes}, {"lost", most_lost}, {"asks", politeness.asks},
+           {"most_of_cap", politeness.most_of_cap}, {"used_of_cap", politeness.used_of_cap},
+           {"after_of_cap", politeness.after_of_cap}});
+  }
+
   Status RunForm(const std::string& form, const DataSize& data) {
     json line = {{"kind", "form"}, {"form", form}, {"samples", data.sample_count},
                  {"sample_bytes", data.sample_bytes}};
@@ -160,10 +182,12 @@ class Planner {
     if (catalog_path.empty()) {
       layout = LayoutOfShards(data.sample_count, data.sample_bytes, ShardCount(data), membership);
     } else {
-      if (options_.starts) FOREBAY_TRY(Start(form, catalog_path, nodes));
       FOREBAY_ASSIGN(const std::shared_ptr<const catalog::Catalog> catalog,
                      catalog::Catalog::Load(catalog_path));
       layout = LayoutOf(*catalog, data.sample_bytes, membership);
+    }
+    if (options_.starts && !catalog_path.empty()) {
+      FOREBAY_TRY(Start(form, catalog_path, nodes, ShapesOf(options_, layout, nodes)));
     }
     Shares(form, layout, nodes);
     for (const Shape& shape : ShapesOf(options_, layout, nodes)) {
@@ -176,14 +200,30 @@ class Planner {
   }
 
   // Memory and time of one node. They are the same on all nodes, but for what each owns.
-  Status Start(const std::string& form, const std::string& catalog_path, std::uint32_t nodes) {
-    FOREBAY_ASSIGN(const NodeState state,
-                   MeasureStart(catalog_path, nodes, backend_, options_.folder));
+  Status Start(const std::string& form, const std::string& catalog_path, std::uint32_t nodes,
+               const std::vector<Shape>& shapes) {
+    const auto look_ahead = [&](stage::Dataset& dataset) -> Status {
+      for (const Shape& shape : shapes) FOREBAY_TRY(LookAhead(form, dataset, nodes, shape));
+      return {};
+    };
+    FOREBAY_ASSIGN(const NodeState state, MeasureStart(catalog_path, nodes, backend_,
+                                                       options_.folder, look_ahead));
     Print({{"kind", "start"}, {"form", form}, {"nodes", nodes}, {"wall_s", state.wall_s},
            {"cpu_s", state.cpu_s}, {"catalog_s", state.catalog_s}, {"shares_s", state.shares_s},
            {"kept_bytes", state.kept_bytes}, {"peak_bytes", state.peak_bytes},
            {"resident_bytes", state.resident_bytes}, {"image_bytes", state.image_bytes},
            {"extents", state.extents}, {"own_extents", state.own_extents}});
+    return {};
+  }
+
+  Status LookAhead(const std::string& form, stage::Dataset& dataset, std::uint32_t nodes,
+                   const Shape& shape) {
+    if (NeedsWholeSet(shape.order.mode)) return {};  // nothing is read ahead of need
+    FOREBAY_ASSIGN(const Prefetch prefetch,
+                   PrefetchOf(dataset, shape.order, nodes, options_.batch, options_.seed));
+    Print({{"kind", "prefetch"}, {"form", form}, {"nodes", nodes}, {"mode", shape.name},
+           {"begin_s", prefetch.begin_s}, {"window_s", prefetch.window_s},
+           {"extents", prefetch.extents}});
     return {};
   }
 
@@ -394,6 +434,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--link-bytes-per-s", options.link_bytes_per_s,
                  "models one machine with this link instead of the presets");
+  app.add_flag("!--no-service", options.serves, "leave out probing and caps");
   app.add_flag("!--no-start", options.starts, "leave out memory and time of a node's start");
   app.add_option("--folder", options.folder, "for catalogs, absolute; default: temporary");
   app.footer(forebay::bench::Footer());

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "bench/nodes/scale_service.h"
 #include "bench/nodes/scale_state.h"
 #include "bench/nodes/scale_traffic.h"
 #include "server/catalog/catalog.h"
@@ -92,7 +93,12 @@ TEST_F(ScaleDataTest, AStartFindsTheExtentsOfTheNode) {
   const DataSize data = {
       .form = DataForm::kRecords, .sample_count = 2'000'000, .extent_bytes = limits::kMiB};
   const std::string path = Saved(data);
-  const auto state = MeasureStart(path, 4, *backend_, folder_);
+  Result<Prefetch> prefetch = Prefetch();
+  const auto look_ahead = [&](stage::Dataset& dataset) -> Status {
+    FOREBAY_ASSIGN(prefetch, PrefetchOf(dataset, {.mode = OrderMode::kSequential}, 4, 64, 1));
+    return {};
+  };
+  const auto state = MeasureStart(path, 4, *backend_, folder_, look_ahead);
   ASSERT_TRUE(state.has_value()) << state.error().ToString();
   const auto catalog = catalog::Catalog::Load(path).value();
   EXPECT_EQ(state->extents, catalog->extent_count());
@@ -102,11 +108,16 @@ TEST_F(ScaleDataTest, AStartFindsTheExtentsOfTheNode) {
   std::uint64_t own = 0;
   for (const plan::GroupShare& share : layout.shares) own += share.owner == 0 ? 1 : 0;
   EXPECT_EQ(state->own_extents, own);
+  ASSERT_TRUE(prefetch.has_value()) << prefetch.error().ToString();
+  EXPECT_GT(prefetch->extents, 0U);
+  EXPECT_LE(prefetch->extents, own);
   EXPECT_GE(state->peak_bytes + limits::kMiB, state->kept_bytes);
 }
 
 TEST_F(ScaleDataTest, AStartWithoutACatalogIsAnError) {
-  EXPECT_FALSE(MeasureStart(folder_ + "/none", 4, *backend_, folder_).has_value());
+  EXPECT_FALSE(MeasureStart(folder_ + "/none", 4, *backend_, folder_, [](stage::Dataset&) {
+                 return Status();
+               }).has_value());
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 #include "server/catalog/catalog.h"
 #include "server/plan/membership.h"
 #include "server/probe/prober.h"
-#include "server/stage/dataset.h"
 #include "server/stage/extent_groups.h"
 #include "server/tier/extent_key.h"
 
@@ -73,7 +72,8 @@ std::uint64_t Adopt(stage::Dataset& dataset, std::shared_ptr<const catalog::Cata
 }  // namespace
 
 Result<NodeState> MeasureStart(const std::string& catalog_path, std::uint32_t node_count,
-                               io::IoBackend& backend, const std::string& folder) {
+                               io::IoBackend& backend, const std::string& folder,
+                               const std::function<Status(stage::Dataset&)>& visit) {
   FOREBAY_ASSIGN(std::unique_ptr<io::Directory> root, backend.OpenDirectory(folder));
   // Memory that earlier work of this process has freed must not be taken for this node's.
   ::malloc_trim(0);
@@ -104,6 +104,7 @@ Result<NodeState> MeasureStart(const std::string& catalog_path, std::uint32_t no
   state.kept_bytes = Growth(before.anonymous_bytes, after.anonymous_bytes);
   state.peak_bytes = Growth(before.resident_bytes, peak.peak_bytes);
   state.resident_bytes = Growth(before.resident_bytes, after.resident_bytes);
+  FOREBAY_TRY(visit(dataset));
   return state;
 }
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "bench/nodes/scale_data.h"
 #include "proto/contract/result.h"
 #include "server/io/io_backend.h"
+#include "server/stage/dataset.h"
 
 namespace forebay::bench {
 
@@ -27,8 +29,10 @@ struct NodeState {
 // Starts node 0 of `node_count` with the catalog at `catalog_path`, as stage::Cataloguer does when
 // it finds a saved catalog and nothing on the tiers; the node's list of nodes and its prober are
 // included, connections to other nodes and the tiers' own tables are not. A catalog that no daemon
-// has saved yet is built first; that reads the GFS, and is not measured here.
+// has saved yet is built first; that reads the GFS, and is not measured here. `visit` is called
+// with the data set of the started node, after the measurement.
 Result<NodeState> MeasureStart(const std::string& catalog_path, std::uint32_t node_count,
-                               io::IoBackend& backend, const std::string& folder);
+                               io::IoBackend& backend, const std::string& folder,
+                               const std::function<Status(stage::Dataset&)>& visit);
 
 }  // namespace forebay::bench
