@@ -262,6 +262,11 @@ void WriteDeliveryLogs(SeedFolder& seeds) {
   seeds.Write("delivery_history/selection", HeaderLine({.selection = "range:10:16"}) + first);
   seeds.Write("delivery_history/torn",
               HeaderLine({}) + first + second.substr(0, second.size() / 2));
+  seeds.Write("delivery_history/torn_twice",
+              HeaderLine({}) + first.substr(0, first.size() / 2) + "\n{\"forebay\n" +
+                  HeaderLine({}) + first + second);
+  // Once, no epoch at all was judged then.
+  seeds.Write("delivery_history/batch_before_its_stream", HeaderLine({.first_epoch = 1}) + first);
   // The header of a log says how much was selected. These once cost 2 GiB of memory and a million
   // epochs, before a single step had been read.
   seeds.Write("delivery_history/claims_a_huge_selection",

@@ -70,7 +70,8 @@ std::string InWords(const StreamVerdict& verdict) {
   if (end > begun_end) {
     parts.push_back(EpochsInWords(begun_end, end, " has not begun", " have not begun"));
   }
-  return fmt::format("{}", fmt::join(parts, "; "));
+  return fmt::format("{}{}", fmt::join(parts, "; "),
+                     verdict.rests_on_clocks ? ", by the clocks of the nodes" : "");
 }
 
 JsonObject VerdictJson(const StreamVerdict& verdict) {
@@ -79,6 +80,7 @@ JsonObject VerdictJson(const StreamVerdict& verdict) {
                {"selection", verdict.stream.selection},
                {"ok", IsOk(verdict)},
                {"outcome", NameOf(verdict.outcome)},
+               {"rests_on_clocks", verdict.rests_on_clocks},
                {"end_epoch", verdict.end_epoch},
                {"openings", verdict.openings},
                {"superseded_batches", verdict.superseded},
@@ -150,14 +152,14 @@ Status RunAudit(CommandContext& context, const AuditArguments& arguments) {
       PrintVerdict(context, verdict);
     }
   }
-  // Something was opened there, and nothing says that it was delivered.
+  // Something was opened there, and nothing says what it took back, or whether it was delivered.
   JsonArray without_header;
-  for (const std::string& log : history.logs_without_header()) {
+  for (const std::string& log : history.logs_ending_in_header()) {
     ok = ok && !arguments.complete;
     without_header.Add(log);
     if (!context.json) {
       context.out << PrintableLine(fmt::format(
-                         "{}: ends within its header: its opening delivered nothing, and its "
+                         "{}: ends within a header: that opening delivered nothing, and its "
                          "stream and rank are not known",
                          log))
                   << '\n';
@@ -184,11 +186,13 @@ void AddAudit(Command& program, CommandContext& context) {
       .Required()
       .ValueName("FILE");
   command.AddFlag("--complete", arguments->complete,
-                  "All epochs must be whole, the last one, too, and all logs have a header");
+                  "All epochs must be whole, the last one, too, and no log ends within a header");
   command.SetFooter("Needs no daemon. Where a restart repeats steps, the later one counts. Without "
-                  "--complete, an epoch may be unfinished, and the verdict names it. Exit code 3: "
-                  "a sample is missing, repeated, or not in the published order (VIOLATION), or "
-                  "only the clocks of the nodes say that it is missing (UNDECIDED).");
+                  "--complete, an epoch may be unfinished, and the verdict names it. Where only "
+                  "the clocks of the nodes tell the order of restarts, the verdict says so. Exit "
+                  "code 3 means that a sample is missing, repeated, or not in the published order "
+                  "(VIOLATION), that only clocks say so, or that the logs begin where the stream "
+                  "ends (UNDECIDED).");
   command.OnRun([&context, arguments] { return RunAudit(context, *arguments); });
 }
 

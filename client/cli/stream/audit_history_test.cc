@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -16,8 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "client/cli/testing/forebay_run.h"
-#include "proto/contract/order_spec.h"
-#include "proto/contract/order_steps.h"
+#include "client/cli/testing/logged_opening.h"
 
 namespace forebay::cli::audit_history_test {
 
@@ -25,20 +23,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr std::uint64_t kBatch = 8;
-constexpr std::uint64_t kSteps = 8;
-constexpr std::uint64_t kSamples = kBatch * kSteps;
-
-// A rank's stream that was opened at `first` and delivered its share of the steps before `end`.
-struct Opening {
-  std::uint64_t ranks = 2;
-  std::uint64_t rank = 0;
-  std::uint64_t first = 0;  // counted over the epochs, as `end`
-  std::uint64_t end = kSteps;
-  std::uint64_t opened = 0;  // by the clock of its node
-  std::uint64_t epochs = 1;
-  bool names_end_of_epoch = false;  // a token at (e + 1, 0) says (e, last step + 1)
-};
+using Opening = LoggedStream;
+constexpr std::uint64_t kBatch = kLoggedBatch;
+constexpr std::uint64_t kSteps = kLoggedSteps;
+constexpr std::uint64_t kSamples = kLoggedSamples;
 
 class AuditHistoryTest : public ::testing::Test {
  protected:
@@ -54,42 +42,14 @@ class AuditHistoryTest : public ::testing::Test {
     std::ofstream(Path(log), std::ios::app) << text;
   }
 
-  // Adds an opening to the end of a log. Samples are in file order, so ids are positions.
-  void Log(const std::string& log, const Opening& opening) {
-    const OrderSpec order = {.seed = 1, .sample_count = kSamples,
-                             .tail = TailPolicy::kDrop,
-                             .shape = {.mode = OrderMode::kSequential}};
-    std::string hex;
-    for (const std::byte byte : order.Encode()) {
-      for (const unsigned digit : {std::to_integer<unsigned>(byte) >> 4,
-                                   std::to_integer<unsigned>(byte) & 15}) {
-        hex += "0123456789abcdef"[digit];
-      }
-    }
-    const std::uint64_t back = opening.names_end_of_epoch ? 1 : 0;
-    Json header = {{"forebay_delivery_log", 1},
-                   {"opened_unix_ns", opening.opened == 0 ? ++clock_ : opening.opened},
-                   {"dataset", "d"},
-                   {"stream", "train"},
-                   {"selection", "all"},
-                   {"catalog_fingerprint", 3},
-                   {"samples", kSamples},
-                   {"global_batch", kBatch},
-                   {"ranks", opening.ranks},
-                   {"rank", opening.rank},
-                   {"first_epoch", opening.first / kSteps - back},
-                   {"first_step", opening.first % kSteps + back * kSteps},
-                   {"epochs", opening.epochs},
-                   {"order_spec", hex}};
-    Append(log, header.dump() + "\n");
-    const StepPlan plan = *StepPlan::Create({.sample_count = kSamples, .global_batch = kBatch,
-                                             .ranks = opening.ranks});
+  // Adds an opening to the end of a log.
+  void Log(const std::string& log, Opening opening) {
+    if (opening.opened == 0) opening.opened = ++clock_;
+    std::string text = LoggedHeader(opening);
     for (std::uint64_t step = opening.first; step < opening.end; ++step) {
-      const StepSlice share = *plan.RankSlice(StepId(step % kSteps), opening.rank);
-      Json batch = {{"epoch", step / kSteps}, {"step", step % kSteps}, {"position", share.first}};
-      for (std::uint64_t i = 0; i < share.count; ++i) batch["ids"].push_back(share.first + i);
-      Append(log, batch.dump() + "\n");
+      text += LoggedBatchOf(opening, step);
     }
+    Append(log, text);
     if (std::ranges::count(logs_, log) == 0) logs_.push_back(log);
   }
 
@@ -109,6 +69,17 @@ class AuditHistoryTest : public ::testing::Test {
     EXPECT_EQ(run.code, 0) << run.out;
     EXPECT_EQ(Stream(run)["outcome"], "whole") << run.out;
     EXPECT_EQ(Stream(run)["superseded_batches"], taken_back) << run.out;
+    EXPECT_EQ(Stream(run)["rests_on_clocks"], false) << run.out;
+  }
+  static void ExpectWholeByClocks(const ForebayRun& run, std::uint64_t taken_back) {
+    ExpectOutcome(run, "whole", 0);
+    EXPECT_EQ(Stream(run)["superseded_batches"], taken_back) << run.out;
+    EXPECT_EQ(Stream(run)["rests_on_clocks"], true) << run.out;
+    EXPECT_THAT(Stream(run)["findings"].dump(), HasSubstr("opened_unix_ns"));
+  }
+  static void ExpectOutcome(const ForebayRun& run, const std::string& outcome, int code) {
+    EXPECT_EQ(run.code, code) << run.out;
+    EXPECT_EQ(Stream(run)["outcome"], outcome) << run.out;
   }
   static void ExpectMissing(const ForebayRun& run, std::uint64_t missing) {
     EXPECT_EQ(run.code, 3) << run.out;
@@ -182,7 +153,9 @@ TEST_F(AuditHistoryTest, RestartsOfRanksAndOfJobsFollowEachOther) {
   Log("0", {.rank = 0, .first = 5});                     // takes back a step of the one
   Log("1", {.rank = 1, .first = 5, .end = 7});
   Log("1-elsewhere", {.rank = 1, .first = 6});           // takes back a step of its own
-  ExpectWhole(Audit(), 2 + 1 + 1);
+  // The files of the two ranks say nothing about each other: rank 1 may have gone on before the job
+  // ran on one rank.
+  ExpectWholeByClocks(Audit(), 2 + 1 + 1);
   ExpectMissing(Audit(true, {"1-elsewhere"}), kBatch / 2);
 }
 
@@ -228,13 +201,16 @@ TEST_F(AuditHistoryTest, WhereOnlyClocksOrderRestartsTheVerdictSaysSo) {
   Log("first", {.ranks = 1, .end = 8, .opened = 10});
   Log("short", {.ranks = 1, .first = 6, .end = 7, .opened = 20});
   Log("long", {.ranks = 1, .first = 4, .opened = 30});
-  ExpectWhole(Audit(), 4 + 1);
+  ExpectWholeByClocks(Audit(), 4 + 1);
+  EXPECT_THAT(Audit(true, {}, /*json=*/false).out,
+              HasSubstr("every sample exactly once in epoch 0, by the clocks of the nodes\n"));
   std::filesystem::remove(Path("long"));
   Log("long", {.ranks = 1, .first = 4, .opened = 15});
   const ForebayRun run = Audit();
   EXPECT_EQ(run.code, 3) << run.out;
   EXPECT_EQ(run.last()["ok"], false);
   EXPECT_EQ(Stream(run)["outcome"], "undecided");
+  EXPECT_EQ(Stream(run)["rests_on_clocks"], true);
   EXPECT_THAT(Stream(run)["findings"].dump(), HasSubstr("opened_unix_ns"));
   EXPECT_THAT(Audit(true, {}, /*json=*/false).out,
               AllOf(HasSubstr("UNDECIDED"), Not(HasSubstr("VIOLATION"))));
@@ -252,6 +228,97 @@ TEST_F(AuditHistoryTest, WhatARestartTookBackAndDidNotDeliverIsMissing) {
   Log("first", {.ranks = 1, .opened = 10});
   Log("again", {.ranks = 1, .first = 4, .end = 6, .opened = 5});
   ExpectMissing(Audit(), 2 * kBatch);
+}
+
+// Each restart goes on from a checkpoint that the run before it has written, so no clock is needed.
+TEST_F(AuditHistoryTest, RestartsInFilesOfTheirOwnThatGoOnFromEachOtherNeedNoClock) {
+  Log("1", {.ranks = 1, .end = 3, .opened = 40});
+  Log("2", {.ranks = 1, .first = 2, .end = 5, .opened = 30});
+  Log("3", {.ranks = 1, .first = 4, .end = 7, .opened = 20});
+  Log("4", {.ranks = 1, .first = 6, .opened = 10});
+  ExpectWhole(Audit(), 3);
+  ExpectOutcome(Audit(true, {"2"}), "violation", 3);
+}
+
+TEST_F(AuditHistoryTest, JobsThatGoOnFromEachOtherOnOtherRanksNeedNoClock) {
+  const auto log_job = [this](std::uint64_t ranks, std::uint64_t first, std::uint64_t end,
+                              std::uint64_t opened) {
+    for (std::uint64_t rank = 0; rank < ranks; ++rank) {
+      Log(std::to_string(opened) + "-" + std::to_string(rank),
+          {.ranks = ranks, .rank = rank, .first = first, .end = end, .opened = opened});
+    }
+  };
+  log_job(2, 0, 3, 40);
+  log_job(4, 2, 5, 30);
+  log_job(2, 4, 7, 20);
+  log_job(1, 6, 8, 10);
+  ExpectWhole(Audit(), 2 + 4 + 2);
+}
+
+// A job that fails again before its next checkpoint is restored from the same one. Then the files
+// of its runs say nothing about which came last.
+TEST_F(AuditHistoryTest, TwoRestartsFromOneCheckpointRestOnClocksUnlessTheyShareAFile) {
+  for (const bool share : {true, false}) {
+    const std::string run = share ? "a" : "b";
+    logs_.clear();
+    Log(run, {.ranks = 1, .end = 6});
+    Log(run + (share ? "" : "2"), {.ranks = 1, .first = 4, .end = 5});
+    Log(run + (share ? "" : "3"), {.ranks = 1, .first = 4});
+    if (share) ExpectWhole(Audit(), 2 + 1);
+    if (!share) ExpectWholeByClocks(Audit(), 2 + 1);
+  }
+}
+
+// Whether the last steps were not delivered yet, or taken back, also rests on clocks.
+TEST_F(AuditHistoryTest, AnUnfinishedStreamMayRestOnClocks) {
+  Log("first", {.ranks = 1, .end = 6, .opened = 10});
+  Log("short", {.ranks = 1, .first = 3, .end = 4, .opened = 30});
+  Log("long", {.ranks = 1, .first = 2, .opened = 20});
+  ExpectOutcome(Audit(false), "unfinished", 0);
+  EXPECT_EQ(Stream(Audit(false))["rests_on_clocks"], true);
+  ExpectOutcome(Audit(), "undecided", 3);
+}
+
+// The log of the run that went from step 0 on was removed, so both restarts may go on from it.
+TEST_F(AuditHistoryTest, WithoutTheFirstLogsClocksOrderRestarts) {
+  Log("1", {.ranks = 1, .end = kSteps + 5, .opened = 10, .epochs = 2});
+  Log("2", {.ranks = 1, .first = kSteps + 4, .end = kSteps + 6, .opened = 20, .epochs = 2});
+  Log("3", {.ranks = 1, .first = kSteps, .end = 2 * kSteps, .opened = 30, .epochs = 2});
+  ExpectWholeByClocks(Audit(true, {"1"}), 2);
+  std::filesystem::remove(Path("3"));
+  Log("3", {.ranks = 1, .first = kSteps, .end = 2 * kSteps, .opened = 15, .epochs = 2});
+  ExpectOutcome(Audit(true, {"1"}), "undecided", 3);
+}
+
+TEST_F(AuditHistoryTest, ATokenBehindAnEpochsLastStepIsTheNextEpochAlsoWithoutTheLogsBefore) {
+  Log("0", {.ranks = 1, .first = kSteps, .end = 2 * kSteps, .epochs = 2,
+            .names_end_of_epoch = true});
+  ExpectWhole(Audit(), 0);
+  EXPECT_EQ(Stream(Audit())["epochs"].size(), 1U);
+  EXPECT_THAT(Said(), HasSubstr("every sample exactly once in epoch 1\n"));
+}
+
+TEST_F(AuditHistoryTest, LogsThatBeginWhereTheStreamEndsProveNothing) {
+  for (const bool names_end : {true, false}) {
+    logs_.clear();
+    const std::string log = names_end ? "token" : "epoch";
+    Log(log, {.ranks = 1, .first = 2 * kSteps, .end = 2 * kSteps, .epochs = 2,
+              .names_end_of_epoch = names_end});
+    for (const bool complete : {true, false}) {
+      ExpectOutcome(Audit(complete), "undecided", 3);
+      EXPECT_THAT(Audit(complete, {}, /*json=*/false).out,
+                  AllOf(HasSubstr("the logs begin where the stream ends"),
+                        Not(HasSubstr("begun"))));
+    }
+  }
+}
+
+// A program may pull a batch by name that lies before the place where its stream began.
+TEST_F(AuditHistoryTest, ABatchOfAnEpochBeforeTheStreamsFirstIsJudged) {
+  Log("0", {.ranks = 1, .first = kSteps, .end = kSteps, .epochs = 1});
+  Append("0", R"({"epoch":0,"step":0,"position":0,"ids":[0,1,2,3,4,5,6,7]})" "\n");
+  EXPECT_THAT(Said(), HasSubstr("epoch 0 is unfinished: 56 of 64 samples were not seen"));
+  ExpectMissing(Audit(), kSamples - kBatch);
 }
 
 TEST_F(AuditHistoryTest, AWholeStreamIsSaidToBeWholeInTheEpochsThatWereSeen) {
@@ -315,17 +382,47 @@ TEST_F(AuditHistoryTest, ALogThatEndsWithinItsHeaderIsNamed) {
     Append("torn", text);
     for (const std::vector<std::string>& logs : {std::vector<std::string>{"torn"}, {"0", "torn"}}) {
       logs_ = logs;
-      EXPECT_THAT(Said(), HasSubstr("torn: ends within its header"));
+      EXPECT_THAT(Said(), HasSubstr("torn: ends within a header"));
       const ForebayRun run = Audit();
       EXPECT_EQ(run.code, 3) << run.out;
       EXPECT_EQ(run.last()["ok"], false);
       EXPECT_EQ(run.last()["logs_without_header"], Json::array({Path("torn")}));
     }
   }
+  // A restart was killed while it wrote its header behind those of other runs. Its rank may have
+  // gone back, so steps may be missing that were delivered before.
+  for (const std::string text :
+       {"{\"f", "{\"forebay_delivery_log\":1,", "{\"epo\n{", "{\"forebay\n"}) {
+    logs_.clear();
+    std::filesystem::remove(Path("0"));
+    Log("0", {.ranks = 1});
+    Append("0", text);
+    EXPECT_THAT(Said(), AllOf(HasSubstr("0: ends within a header"), HasSubstr("exactly once")));
+    EXPECT_EQ(Audit().code, 3) << text;
+    EXPECT_EQ(Audit().last()["logs_without_header"], Json::array({Path("0")}));
+  }
+  // The line of a batch that nobody has seen.
+  std::filesystem::remove(Path("0"));
+  Log("0", {.ranks = 1});
+  Append("0", "{\"");
+  EXPECT_EQ(Audit().code, 0);
   Append("other", "no log");
   logs_ = {"other"};
   EXPECT_THAT(Audit(false).out, HasSubstr("other: is not a delivery log"));
   EXPECT_EQ(Audit(false).code, 2);
+}
+
+// The disk was full when the first run wrote a batch, and still when it was restarted.
+TEST_F(AuditHistoryTest, HalfALineAndHalfHeadersBehindItArePassedOver) {
+  Log("0", {.ranks = 1, .end = 4});
+  Append("0", "{\"epoch\":0,\"st\n{\"foreb\n{\n");
+  Log("0", {.ranks = 1, .first = 4});
+  ExpectWhole(Audit(), 0);
+  EXPECT_EQ(Audit().last()["logs_without_header"], Json::array());
+  Append("0", "{\"epoch\":0,\"st\n{\"epoch\":0,\n");
+  Log("0", {.ranks = 1, .first = 4});
+  EXPECT_EQ(Audit().code, 2) << "no run begins a line with a batch behind half a line";
+  EXPECT_THAT(Audit().out, HasSubstr("0:14: is not a JSON object"));
 }
 
 }  // namespace forebay::cli::audit_history_test

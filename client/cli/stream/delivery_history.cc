@@ -9,6 +9,7 @@
 #include <array>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -18,6 +19,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "client/cli/stream/epoch_judge.h"
+#include "client/cli/stream/opening_order.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/order.h"
 #include "proto/contract/order_steps.h"
@@ -27,14 +30,18 @@ namespace {
 
 using nlohmann::json;
 
-// The first few say where to look; a run with a wrong order would have millions.
-constexpr std::size_t kFindingsMax = 8;
 constexpr std::uint64_t kUnseen = std::numeric_limits<std::uint64_t>::max();
 // What DeliveryLog writes first.
 constexpr std::string_view kHeaderStart = "{\"forebay_delivery_log\":";
+// What the line of a batch begins with, too.
+constexpr std::string_view kBatchStart = "{\"";
 
 Error Malformed(const std::string& place, const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, place + ": " + what);
+}
+
+bool MayBeHalfAHeader(std::string_view line) {
+  return line.starts_with(kHeaderStart) || kHeaderStart.starts_with(line);
 }
 
 // A non-negative whole number; false where the member is absent or something else.
@@ -120,89 +127,6 @@ Result<LoggedOpening> ParseHeader(const std::string& place, const json& object) 
   return opening;
 }
 
-// Judges the positions of one epoch.
-class EpochJudge {
- public:
-  EpochJudge(std::uint64_t epoch, const StepPlan& plan) : plan_(plan) {
-    verdict_.epoch = epoch;
-    const std::uint64_t handed_out = plan.steps() * plan.global_batch();
-    end_ = plan.tail() == TailPolicy::kShort ? std::min(handed_out, plan.sample_count())
-                                             : handed_out;
-    verdict_.expected = end_;
-  }
-
-  void Add(const LoggedBatch& batch) { slices_.push_back({batch.first, batch.count}); }
-
-  // `begin`: where the history starts in this epoch. `lenient`: the epoch may be unfinished.
-  EpochVerdict Judge(std::uint64_t begin, bool lenient) {
-    // Sorted by position, one pass finds gaps and overlaps, and memory follows the number of
-    // batches, not of samples.
-    std::sort(slices_.begin(), slices_.end(), [](const StepSlice& a, const StepSlice& b) {
-      return std::tie(a.first, a.count) < std::tie(b.first, b.count);
-    });
-    verdict_.expected = end_ - std::min(begin, end_);
-    std::uint64_t next = std::min(begin, end_);
-    std::vector<StepSlice> gaps;
-    for (const StepSlice& slice : slices_) {
-      // A rank whose share of a short last step is empty logs a batch without samples.
-      if (slice.count == 0) continue;
-      const std::uint64_t slice_end = slice.first + slice.count;
-      if (slice.first > next) gaps.push_back({next, slice.first - next});
-      if (slice.first < next) {
-        // Only the part in front of `next` was consumed before; the rest of the slice is new.
-        const std::uint64_t again = std::min(next, slice_end) - slice.first;
-        verdict_.duplicates += again;
-        Note(fmt::format("positions {} to {} were consumed again", slice.first,
-                         slice.first + again - 1));
-      }
-      if (slice_end > next) verdict_.consumed += slice_end - std::max(next, slice.first);
-      next = std::max(next, slice_end);
-    }
-    if (next < end_) gaps.push_back({next, end_ - next});
-    for (const StepSlice& gap : gaps) AddGap(gap, gaps.back(), lenient);
-    return std::move(verdict_);
-  }
-
- private:
-  // A gap is unfinished work, not a loss, where no later step is whole: ranks of a stopped run
-  // do not end at the same step.
-  void AddGap(const StepSlice& gap, const StepSlice& last, bool lenient) {
-    const std::uint64_t batch = plan_.global_batch();
-    const std::uint64_t step_end = (gap.first / batch + 1) * batch;
-    const std::uint64_t open_end = last.first + last.count;
-    // The last gap has to reach the end of the epoch: where the last positions were consumed, the
-    // run was not stopped before them.
-    const bool tail_open = open_end >= end_;
-    if (lenient && tail_open && !WholeStepAfter(step_end)) {
-      verdict_.unfinished += gap.count;
-      return;
-    }
-    verdict_.missing += gap.count;
-    Note(fmt::format("positions {} to {} were not consumed", gap.first,
-                     gap.first + gap.count - 1));
-  }
-
-  bool WholeStepAfter(std::uint64_t position) const {
-    const std::uint64_t batch = plan_.global_batch();
-    // Slices of all ranks together fill a step; each alone is a part of it.
-    std::map<std::uint64_t, std::uint64_t> filled;  // step -> positions
-    for (const StepSlice& slice : slices_) {
-      if (slice.first >= position) filled[slice.first / batch] += slice.count;
-    }
-    return std::any_of(filled.begin(), filled.end(),
-                       [&](const auto& step) { return step.second >= batch; });
-  }
-
-  void Note(std::string finding) {
-    if (verdict_.findings.size() < kFindingsMax) verdict_.findings.push_back(std::move(finding));
-  }
-
-  const StepPlan& plan_;
-  std::uint64_t end_ = 0;
-  std::vector<StepSlice> slices_;
-  EpochVerdict verdict_;
-};
-
 std::uint64_t Sum(const StreamVerdict& verdict, std::uint64_t EpochVerdict::* count) {
   std::uint64_t sum = 0;
   for (const EpochVerdict& epoch : verdict.epochs) sum += epoch.*count;
@@ -213,19 +137,43 @@ bool IsAllThere(const StreamVerdict& verdict) {
   return verdict.unjudged == 0 && Sum(verdict, &EpochVerdict::missing) == 0;
 }
 
-bool LacksSamplesOnly(const StreamVerdict& verdict) {
-  return !IsAllThere(verdict) && verdict.unjudged == 0 && verdict.wrong_ids == 0 &&
-         Sum(verdict, &EpochVerdict::duplicates) == 0;
+bool HasNoneTwice(const StreamVerdict& verdict) {
+  return Sum(verdict, &EpochVerdict::duplicates) == 0;
 }
 
-Outcome OutcomeOf(const StreamVerdict& verdict, std::uint64_t first_epoch) {
-  if (!IsAllThere(verdict) || verdict.wrong_ids != 0 ||
-      Sum(verdict, &EpochVerdict::duplicates) != 0) {
+Outcome OutcomeOf(const StreamVerdict& verdict) {
+  if (!IsAllThere(verdict) || !HasNoneTwice(verdict) || verdict.wrong_ids != 0) {
     return Outcome::kViolation;
   }
-  const bool have_all_begun = first_epoch + verdict.epochs.size() >= verdict.end_epoch;
+  const bool have_all_begun = verdict.epochs.back().epoch + 1 >= verdict.end_epoch;
   return have_all_begun && Sum(verdict, &EpochVerdict::unfinished) == 0 ? Outcome::kWhole
                                                                         : Outcome::kUnfinished;
+}
+
+// Epochs from `first` to the one before `end` must be there, even if nobody consumed any of them.
+void JudgeEach(StreamVerdict& verdict, std::map<std::uint64_t, EpochJudge>& judges,
+               const StepPlan& plan, std::uint64_t first, std::uint64_t end) {
+  const auto [open_epoch, open_step] = verdict.open_from;
+  for (std::uint64_t epoch = first; epoch < end; ++epoch) {
+    // A header can claim 2^32 epochs. What is not judged is a violation (OutcomeOf).
+    if (verdict.epochs.size() == limits::kEpochsJudgedMax) {
+      verdict.findings.push_back(fmt::format("epochs {} to {} were not judged", epoch, end - 1));
+      verdict.unjudged = end - epoch;
+      break;
+    }
+    const std::uint64_t open = epoch < open_epoch    ? plan.steps()
+                               : epoch == open_epoch ? open_step
+                                                     : 0;
+    verdict.epochs.push_back(judges.try_emplace(epoch, epoch, plan).first->second.Judge(open));
+  }
+  verdict.outcome = OutcomeOf(verdict);
+}
+
+bool SaysTheSame(const StreamVerdict& a, const StreamVerdict& b) {
+  return std::ranges::equal(a.epochs, b.epochs, [](const EpochVerdict& x, const EpochVerdict& y) {
+    return std::tie(x.epoch, x.missing, x.duplicates, x.unfinished) ==
+           std::tie(y.epoch, y.missing, y.duplicates, y.unfinished);
+  });
 }
 
 // Says of which ranks there is no log. A log may claim a million ranks, so gaps are named and not
@@ -253,31 +201,35 @@ std::string RanksWithoutLog(std::uint64_t ranks, const std::set<std::uint64_t>& 
 Status DeliveryHistory::Read(const std::string& name, std::istream& log) {
   ++logs_;
   Opening* current = nullptr;
-  std::string torn;  // the place of a line that is none, as long as no header has followed it
+  std::string torn;  // the place of half a line, as long as no header has followed it
+  bool ends_in_header = true;
   std::string line;
   for (std::uint64_t number = 1; std::getline(log, line); ++number) {
     const std::string place = name + ":" + std::to_string(number);
     const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const bool is_header = object.is_object() && object.contains("forebay_delivery_log");
-    if (!torn.empty() && !is_header) break;
+    // A process was killed while it wrote, or has found the disk full.
+    const bool is_half = object.is_discarded();
+    const bool is_header = is_half ? MayBeHalfAHeader(line)
+                                   : object.is_object() && object.contains("forebay_delivery_log");
+    // Only a run that followed has begun a new line behind half a line (DeliveryLog::Open).
+    if (!torn.empty() && !is_header) return Malformed(torn, "is not a JSON object");
+    // The first bytes of a batch's line are the same.
+    ends_in_header = is_half && is_header &&
+                     (current == nullptr || !torn.empty() || line.size() > kBatchStart.size());
     torn.clear();
-    // No newline: the process was killed while it wrote. A whole object without a newline may be
-    // the last line of a log that an editor has saved.
-    if (object.is_discarded() && log.eof()) break;
-    // Likewise, and the run that followed has begun a new line (DeliveryLog::Open).
-    if (object.is_discarded()) {
+    // A whole object without a newline may be the last line of a log that an editor has saved.
+    if (!is_half) {
+      FOREBAY_TRY(ReadLine(place, object, current));
+    } else if (!log.eof()) {
       torn = place;
-      continue;
     }
-    FOREBAY_TRY(ReadLine(place, object, current));
+  }
+  if (ends_in_header) {
+    logs_ending_in_header_.push_back(name);
+    return {};
   }
   if (!torn.empty()) return Malformed(torn, "is not a JSON object");
-  if (current != nullptr) return {};
-  // The loop has ended at the end of the file, within its first line.
-  if (!line.starts_with(kHeaderStart) && !kHeaderStart.starts_with(line)) {
-    return Malformed(name, "is not a delivery log");
-  }
-  logs_without_header_.push_back(name);
+  if (current == nullptr) return Malformed(name, "is not a delivery log");
   return {};
 }
 
@@ -415,20 +367,16 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
     ordered.push_back(group[i]);
     ordered_places.push_back(places[i]);
   }
-  std::vector<StepKey> ends, sure_ends;
-  for (const TakenBack& taken_back : FindTakenBack(ordered_places)) {
-    ends.push_back(taken_back.from);
-    sure_ends.push_back(taken_back.from_surely);
+  const std::vector<TakenBack> taken_back = FindTakenBack(ordered_places);
+  StreamVerdict verdict = JudgeEpochs(
+      ordered, taken_back, &TakenBack::from,
+      require_complete ? std::optional(kBehindEveryStep) : std::nullopt);
+  if (std::ranges::any_of(taken_back, [](const TakenBack& of_opening) {
+        return of_opening.earliest != of_opening.latest;
+      })) {
+    WeighClocks(ordered, taken_back, require_complete, verdict);
   }
-  StreamVerdict verdict = JudgeEpochs(ordered, ends, require_complete);
   if (verdict.outcome == Outcome::kWhole) return verdict;
-  // Whether the missing samples are among those that were taken back only by the word of a clock.
-  if (IsAllThere(JudgeEpochs(ordered, sure_ends, require_complete)) && LacksSamplesOnly(verdict)) {
-    verdict.outcome = Outcome::kUndecided;
-    verdict.findings.push_back(
-        "all samples were delivered, but by the clocks of the nodes (opened_unix_ns) some were "
-        "taken back by a restart in another log, and not delivered again");
-  }
   std::map<std::uint64_t, std::set<std::uint64_t>> ranks_seen;
   for (const OpeningPlace& place : places) ranks_seen[place.ranks].insert(place.rank);
   for (const auto& [ranks, seen] : ranks_seen) {
@@ -437,21 +385,46 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
   return verdict;
 }
 
-StreamVerdict DeliveryHistory::JudgeEpochs(const Group& group, const std::vector<StepKey>& ends,
-                                           bool require_complete) {
+// The batches that count in any order of the openings which files and tokens allow lie between a
+// smallest and a largest set. If both give the verdict that clocks give, no clock matters. What is
+// missing in the largest one is missing in any order, and so is what is repeated in the smallest.
+void DeliveryHistory::WeighClocks(const Group& group, const std::vector<TakenBack>& taken_back,
+                                  bool require_complete, StreamVerdict& verdict) {
+  const StreamVerdict smallest = JudgeEpochs(
+      group, taken_back, &TakenBack::earliest,
+      require_complete ? std::optional(kBehindEveryStep) : std::nullopt);
+  // Where the smallest set may be unfinished work, so may the others.
+  const StreamVerdict largest =
+      JudgeEpochs(group, taken_back, &TakenBack::latest, smallest.open_from);
+  const bool is_proven = verdict.wrong_ids != 0 || !IsAllThere(largest) || !HasNoneTwice(smallest);
+  if (verdict.outcome == Outcome::kViolation && is_proven) return;
+  if (SaysTheSame(verdict, smallest) && SaysTheSame(verdict, largest)) return;
+  verdict.rests_on_clocks = true;
+  const bool is_violation = verdict.outcome == Outcome::kViolation;
+  if (is_violation) verdict.outcome = Outcome::kUndecided;
+  verdict.findings.push_back(fmt::format(
+      "the order of some restarts follows neither from files nor from tokens, only from the clocks "
+      "of the nodes (opened_unix_ns): {}",
+      is_violation ? "if they are right, samples were lost or repeated; if not, perhaps none"
+                   : "this verdict holds if they are right"));
+}
+
+StreamVerdict DeliveryHistory::JudgeEpochs(const Group& group,
+                                           const std::vector<TakenBack>& taken_back,
+                                           StepKey TakenBack::* taken_back_from,
+                                           std::optional<StepKey> open_from) {
   StreamVerdict verdict;
   verdict.stream = group.front()->header;
   verdict.openings = group.size();
   // ParseHeader has checked that this plan exists.
   const StepPlan plan = *PlanOf(verdict.stream);
   std::map<std::uint64_t, EpochJudge> judges;
-  StepKey start = {kUnseen, kUnseen};
+  StepKey start = kBehindEveryStep;
   for (std::size_t i = 0; i < group.size(); ++i) {
-    const LoggedOpening& header = group[i]->header;
-    start = std::min(start, StepKey{header.first_epoch, header.first_step});
-    verdict.end_epoch = std::max(verdict.end_epoch, header.epochs);
+    start = std::min(start, PlaceOf(*group[i]).first);
+    verdict.end_epoch = std::max(verdict.end_epoch, group[i]->header.epochs);
     for (const LoggedBatch& batch : group[i]->batches) {
-      if (StepKey{batch.epoch, batch.step} >= ends[i]) {
+      if (StepKey{batch.epoch, batch.step} >= taken_back[i].*taken_back_from) {
         // Consumed, then thrown away when the trainer restored an older checkpoint: not a
         // duplicate.
         ++verdict.superseded;
@@ -462,28 +435,27 @@ StreamVerdict DeliveryHistory::JudgeEpochs(const Group& group, const std::vector
     verdict.wrong_ids += group[i]->wrong_ids;
     if (group[i]->wrong_ids != 0) verdict.findings.push_back(group[i]->first_wrong);
   }
-  if (start > StepKey{0, 0} && start.second != 0) {
+  if (start.second != 0) {
     verdict.findings.push_back(fmt::format(
         "the earliest log begins at epoch {}, step {}: the logs before it are missing",
         start.first, start.second));
   }
-  // Epochs between the first and the last must be there, even if nobody consumed any of them.
-  const std::uint64_t last = judges.empty() ? start.first : judges.rbegin()->first;
-  const std::uint64_t final = require_complete && verdict.end_epoch > 0
-                                  ? std::max(last, verdict.end_epoch - 1) : last;
-  for (std::uint64_t epoch = start.first; epoch <= final; ++epoch) {
-    // A header can claim 2^32 epochs. What is not judged is a violation (OutcomeOf).
-    if (verdict.epochs.size() == limits::kEpochsJudgedMax) {
-      verdict.findings.push_back(fmt::format("epochs {} to {} were not judged", epoch, final));
-      verdict.unjudged = final - epoch + 1;
-      break;
-    }
-    EpochJudge& judge = judges.try_emplace(epoch, epoch, plan).first->second;
-    // The run may have been stopped within the last epoch.
-    const bool lenient = epoch == final && !require_complete;
-    verdict.epochs.push_back(judge.Judge(0, lenient));
+  // A program may have pulled batches by name that lie before.
+  const std::uint64_t first = judges.empty() ? start.first
+                                             : std::min(start.first, judges.begin()->first);
+  std::uint64_t end = verdict.end_epoch;
+  if (open_from != kBehindEveryStep) {
+    end = std::min(end, (judges.empty() ? first : judges.rbegin()->first) + 1);
   }
-  verdict.outcome = OutcomeOf(verdict, start.first);
+  if (first >= end) {
+    verdict.findings.push_back("the logs begin where the stream ends: they prove nothing");
+    verdict.outcome = Outcome::kUndecided;
+    return verdict;
+  }
+  // The run may have been stopped within the last epoch that was begun.
+  verdict.open_from = open_from.value_or(
+      StepKey{end - 1, judges.try_emplace(end - 1, end - 1, plan).first->second.OpenStep()});
+  JudgeEach(verdict, judges, plan, first, end);
   return verdict;
 }
 

@@ -6,6 +6,7 @@
 #include <istream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,7 +14,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "client/cli/stream/opening_order.h"
+#include "client/cli/stream/epoch_judge.h"
+#include "client/cli/stream/taken_back.h"
+#include "client/cli/stream/token_reach.h"
 #include "proto/contract/ids.h"
 #include "proto/contract/order_spec.h"
 #include "proto/contract/result.h"
@@ -36,28 +39,11 @@ struct LoggedOpening {
   std::uint64_t opened_unix_ns = 0;
 };
 
-// One consumed batch: positions [first, first + count) of an epoch.
-struct LoggedBatch {
-  std::uint64_t epoch = 0;
-  std::uint64_t step = 0;
-  std::uint64_t first = 0;
-  std::uint64_t count = 0;
-};
-
-struct EpochVerdict {
-  std::uint64_t epoch = 0;
-  std::uint64_t expected = 0;    // positions that the order hands out
-  std::uint64_t consumed = 0;    // distinct ones that were
-  std::uint64_t missing = 0;
-  std::uint64_t duplicates = 0;  // positions consumed again
-  std::uint64_t unfinished = 0;  // at the end of the last epoch: not consumed yet
-  std::vector<std::string> findings;  // the first few, in words
-};
-
 enum class Outcome {
   kWhole,       // every sample of every epoch exactly once, from the first opening to the end
   kUnfinished,  // as far as steps are complete, every sample exactly once
-  kUndecided,   // whether samples are missing depends on the clocks of the nodes
+  kUndecided,   // by the clocks of the nodes, samples are missing or repeated, but not if these are
+                // wrong; or the logs hold nothing of the stream
   kViolation,   // samples are missing, repeated, or not those of the order
 };
 
@@ -68,25 +54,27 @@ struct StreamVerdict {
   std::uint64_t wrong_ids = 0;    // samples that are not what the order says
   std::uint64_t end_epoch = 0;    // the stream ends before the epoch of this number
   std::vector<EpochVerdict> epochs;  // without gaps; later ones have not begun
+  StepKey open_from = {};         // what is not there from here on is unfinished work
   std::uint64_t unjudged = 0;     // further epochs, beyond limits::kEpochsJudgedMax
   std::vector<std::string> findings;
   Outcome outcome = Outcome::kViolation;
+  bool rests_on_clocks = false;  // of the nodes, where it is no violation; a finding says so
 };
 
 // Collects logs, then judges. Not thread-safe. Memory grows with the number of batches, not of
 // samples, except for selections other than "all": about 12 bytes per sample that was seen.
 class DeliveryHistory {
  public:
-  // Reads one log. kInvalidArgument names the line that is no part of a log; a torn last line
-  // (a process was killed while writing) is left out.
+  // Reads one log. kInvalidArgument names the line that is no part of a log. Half a line at the end
+  // or in front of a header is left out: a process was killed while it wrote, or the disk was full.
   Status Read(const std::string& name, std::istream& log);
 
   // One verdict per stream. `require_complete`: the last epoch must be whole, too.
   std::vector<StreamVerdict> Judge(bool require_complete) const;
 
-  // Logs of processes that were killed before their header was written: nobody knows of which
-  // stream they are.
-  const std::vector<std::string>& logs_without_header() const { return logs_without_header_; }
+  // Logs that end within a header, because a process was killed while it wrote it. Nobody knows
+  // which stream that was, and where the process would have begun.
+  const std::vector<std::string>& logs_ending_in_header() const { return logs_ending_in_header_; }
 
  private:
   struct Opening {
@@ -106,13 +94,17 @@ class DeliveryHistory {
                 const std::vector<std::uint64_t>& ids);
   static OpeningPlace PlaceOf(const Opening& opening);
   static StreamVerdict JudgeGroup(const Group& group, bool require_complete);
-  // `group` is in the order of time. Batches of an opening count in front of its one of `ends`.
-  static StreamVerdict JudgeEpochs(const Group& group, const std::vector<StepKey>& ends,
-                                   bool require_complete);
+  // `group` is in the order of time. Batches count that lie before `taken_back_from` of their
+  // opening. Without `open_from`, the last epoch that was begun may be unfinished.
+  static StreamVerdict JudgeEpochs(const Group& group, const std::vector<TakenBack>& taken_back,
+                                   StepKey TakenBack::* taken_back_from,
+                                   std::optional<StepKey> open_from);
+  static void WeighClocks(const Group& group, const std::vector<TakenBack>& taken_back,
+                          bool require_complete, StreamVerdict& verdict);
 
   std::vector<std::unique_ptr<Opening>> openings_;
   std::size_t logs_ = 0;  // that were read
-  std::vector<std::string> logs_without_header_;
+  std::vector<std::string> logs_ending_in_header_;
   // What each index of a selection has been seen to be, in blocks, so that memory follows what a
   // log holds and not what its header claims.
   static constexpr std::uint64_t kBlockIds = 16;

@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const StreamVerdict& verdict : history.Judge(require_complete)) {
       const bool is_ok =
           verdict.outcome == Outcome::kWhole || verdict.outcome == Outcome::kUnfinished;
-      if (is_ok && verdict.wrong_ids != 0) __builtin_trap();
+      if (is_ok && (verdict.wrong_ids != 0 || verdict.epochs.empty())) __builtin_trap();
       for (const EpochVerdict& epoch : verdict.epochs) {
         // Duplicates are counted beside these and never make up for a position that is missing.
         if (epoch.consumed + epoch.missing + epoch.unfinished < epoch.expected ||

@@ -5,26 +5,19 @@
 #include "client/cli/stream/opening_order.h"
 
 #include <algorithm>
-#include <limits>
+#include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace forebay::cli {
 namespace {
-
-constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
-
-StepKey Beginning(std::span<const OpeningPlace> openings) {
-  StepKey beginning = {kNever, kNever};
-  for (const OpeningPlace& opening : openings) beginning = std::min(beginning, opening.first);
-  return beginning;
-}
 
 // How far each rank has come. Jobs have thousands of ranks, so nothing here goes through all of
 // them for each opening.
 class Progress {
  public:
-  explicit Progress(std::span<const OpeningPlace> openings) : beginning_(Beginning(openings)) {
+  explicit Progress(std::span<const OpeningPlace> openings) {
     // A number of ranks has consumed a step when all ranks have of which there are logs.
     for (const OpeningPlace& opening : openings) {
       Ranks& ranks = by_ranks_[opening.ranks];
@@ -44,9 +37,9 @@ class Progress {
     return *ranks.sorted.begin() > all_before;
   }
 
-  // Whether the batches before `opening` were delivered to those who can have its token.
+  // Whether the batches before `opening` were delivered to ranks that can have written the token of
+  // this opening.
   bool LeadsTo(const OpeningPlace& opening) const {
-    if (opening.first <= beginning_) return true;
     return std::any_of(by_ranks_.begin(), by_ranks_.end(), [&](const auto& entry) {
       const auto& [number, ranks] = entry;
       const StepKey& reached =
@@ -60,7 +53,6 @@ class Progress {
     std::map<std::uint64_t, StepKey> reached;  // by rank
     std::multiset<StepKey> sorted;             // the same places
   };
-  const StepKey beginning_;
   std::map<std::uint64_t, Ranks> by_ranks_;  // by the number of ranks
 };
 
@@ -68,12 +60,13 @@ class Progress {
 class NextOpenings {
  public:
   NextOpenings(std::span<const OpeningPlace> openings, const Progress& progress)
-      : openings_(openings), progress_(progress) {}
+      : openings_(openings), progress_(progress), reach_(openings) {}
 
   bool empty() const { return ready_.empty() && waiting_.empty(); }
 
   void Add(std::size_t i) {
-    if (progress_.LeadsTo(openings_[i])) {
+    // If the logs do not have what it goes on from, nothing but the clock is left.
+    if (progress_.LeadsTo(openings_[i]) || !reach_.IsLedTo(i)) {
       ready_.insert(ByClock(i));
     } else {
       waiting_.emplace(RankOf(i), i);
@@ -98,7 +91,7 @@ class NextOpenings {
   // Takes the earliest out.
   std::size_t Take() {
     if (ready_.empty()) {
-      // Logs are missing. Then nothing but the clock is left.
+      // What tokens say contradicts the files, which somebody has changed.
       const auto earliest = std::min_element(
           waiting_.begin(), waiting_.end(),
           [&](const auto& a, const auto& b) { return ByClock(a.second) < ByClock(b.second); });
@@ -119,53 +112,10 @@ class NextOpenings {
 
   const std::span<const OpeningPlace> openings_;
   const Progress& progress_;
+  const TokenReach reach_;
   std::set<std::pair<std::uint64_t, std::size_t>> ready_;
   std::multimap<std::pair<std::uint64_t, std::uint64_t>, std::size_t> waiting_;
 };
-
-// The first steps of openings that came later.
-class LaterOpenings {
- public:
-  void Add(const OpeningPlace& opening) {
-    Ranks& ranks = first_.try_emplace(opening.ranks).first->second;
-    ranks.first = std::min(ranks.first, opening.first);
-    StepKey& own = ranks.by_rank.try_emplace(opening.rank, kNowhere).first->second;
-    own = std::min(own, opening.first);
-  }
-
-  // Another number of ranks is another run of the whole job, which was restored to that step. On
-  // the same number, a rank may have been restarted alone: the other ranks went on meanwhile.
-  StepKey TakeBackFrom(const OpeningPlace& opening) const {
-    StepKey from = kNowhere;
-    for (const auto& [ranks, later] : first_) {
-      if (ranks != opening.ranks) {
-        from = std::min(from, later.first);
-      } else if (const auto own = later.by_rank.find(opening.rank); own != later.by_rank.end()) {
-        from = std::min(from, own->second);
-      }
-    }
-    return from;
-  }
-
- private:
-  static constexpr StepKey kNowhere = {kNever, kNever};
-  struct Ranks {
-    StepKey first = kNowhere;
-    std::map<std::uint64_t, StepKey> by_rank;
-  };
-  std::map<std::uint64_t, Ranks> first_;  // by the number of ranks
-};
-
-// Whether each rank began once, all on one number of ranks. Then all that goes on from a token goes
-// on from these.
-bool HasOneBeginning(std::span<const OpeningPlace> openings, const StepKey& beginning) {
-  std::set<std::uint64_t> all_ranks, ranks;
-  return std::all_of(openings.begin(), openings.end(), [&](const OpeningPlace& opening) {
-    if (opening.first > beginning) return true;
-    all_ranks.insert(opening.ranks);
-    return ranks.insert(opening.rank).second && all_ranks.size() == 1;
-  });
-}
 
 }  // namespace
 
@@ -187,25 +137,6 @@ std::vector<std::size_t> InOrderOfTime(std::span<const OpeningPlace> openings) {
     if (i + 1 < openings.size() && !begins_log(i + 1)) heads.Add(i + 1);
   }
   return order;
-}
-
-std::vector<TakenBack> FindTakenBack(std::span<const OpeningPlace> openings) {
-  const StepKey beginning = Beginning(openings);
-  const bool has_one_beginning = HasOneBeginning(openings, beginning);
-  std::vector<TakenBack> taken_back(openings.size());
-  LaterOpenings later;
-  std::map<std::size_t, LaterOpenings> later_in_log;
-  for (std::size_t i = openings.size(); i-- > 0;) {
-    const OpeningPlace& opening = openings[i];
-    LaterOpenings& in_log = later_in_log[opening.log];
-    const bool is_surely_first = has_one_beginning && opening.first <= beginning;
-    taken_back[i].from = later.TakeBackFrom(opening);
-    taken_back[i].from_surely =
-        is_surely_first ? taken_back[i].from : in_log.TakeBackFrom(opening);
-    later.Add(opening);
-    in_log.Add(opening);
-  }
-  return taken_back;
 }
 
 }  // namespace forebay::cli
