@@ -43,7 +43,7 @@ bool Departure::IsLeaving(NodeRank node) const {
 }
 
 peer::LeaveAnswer Departure::Hear(NodeRank node, std::int64_t time_ms) {
-  bool is_new = false;
+  bool is_new = false, is_newly_left_out = false;
   peer::LeaveAnswer answer;
   {
     const MutexLock lock(mutex_);
@@ -57,10 +57,12 @@ peer::LeaveAnswer Departure::Hear(NodeRank node, std::int64_t time_ms) {
     answer.has_taken_over = has_taken_over_;
     // A node that leaves itself takes nothing over from anybody.
     answer.has_left_out = parts_.nodes.RestsForEver(node) && !deadline_ns_;
+    // Its wrong bytes may come to light during the hand-over only.
+    is_newly_left_out = answer.has_left_out && left_out_.insert(node).second;
   }
-  if (is_new && answer.has_left_out) {
+  if (is_newly_left_out) {
     log::Warn("{} leaves the job; this node has left it out because of wrong bytes: it takes "
-              "nothing over from it, and reads its part from the GFS",
+              "nothing over from it any more, and reads its part from the GFS",
               parts_.name(node));
   } else if (is_new) {
     log::Info("{} leaves the job; this node takes over its part of what it has", parts_.name(node));
@@ -95,6 +97,7 @@ void Departure::TakeOver(std::int64_t now_ns) {
       }
       // It has ended, and does not answer any more; or it was killed, and may have come back.
       parts_.nodes.SetLeaves(node, false);
+      left_out_.erase(node);
       entry = leaving_until_ns_.erase(entry);
     }
     if (deadline_ns_ || has_taken_over_) return;
@@ -154,9 +157,11 @@ void Departure::TellOthers(std::int64_t now_ns) {
     if (!deadline_ns_ || is_over_) return;
     for (const plan::Node& node : parts_.nodes.nodes()) {
       const auto answer = answers_.find(node.rank);
-      const bool is_awaited = node.rank != parts_.nodes.self() &&
-                              given_up_.count(node.rank) == 0 &&
-                              (answer == answers_.end() || !answer->second.has_taken_over);
+      // A node that has left this one out takes nothing over from it.
+      const bool has_ended = answer != answers_.end() && (answer->second.has_taken_over ||
+                                                          answer->second.has_left_out);
+      const bool is_awaited =
+          node.rank != parts_.nodes.self() && given_up_.count(node.rank) == 0 && !has_ended;
       if (is_awaited) awaited.push_back(node.rank);
     }
     // An answer that is under way may be newer: a further node may leave.

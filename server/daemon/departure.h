@@ -89,6 +89,8 @@ class Departure {
   // The last answers of other nodes to the news that this one leaves.
   std::map<NodeRank, peer::LeaveAnswer> answers_ FOREBAY_GUARDED_BY(mutex_);
   std::map<NodeRank, std::int64_t> leaving_until_ns_ FOREBAY_GUARDED_BY(mutex_);  // other nodes
+  // Those of them of which the log says that this node has left them out.
+  std::set<NodeRank> left_out_ FOREBAY_GUARDED_BY(mutex_);
   bool begins_ FOREBAY_GUARDED_BY(mutex_) = false;  // somebody leaves since the last Tick
   // Some of those that leave were silent at a Tick since the last pass began.
   bool has_left_out_ FOREBAY_GUARDED_BY(mutex_) = false;

@@ -20,6 +20,7 @@ namespace forebay::daemon::departure_test {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 constexpr std::int64_t kSecondNs = 1'000'000'000;
@@ -139,6 +140,39 @@ TEST_F(DepartureTest, TheLogNamesNodesThatHaveLeftThisOneOut) {
   EXPECT_THAT(::testing::internal::GetCapturedStdout(),
               AllOf(HasSubstr("1 nodes, node 2 among them, have left this node out"),
                     HasSubstr("all others have taken over")));
+}
+
+// That node looks only when no data set is under way, which may take minutes.
+TEST_F(DepartureTest, ANodeThatHasLeftThisOneOutIsNotWaitedFor) {
+  Start(3);
+  answers_.insert_or_assign(1, false);
+  answers_.insert_or_assign(2, true);
+  departure_->Begin(300'000);
+  TickAfter(0);
+  TickAfter(0);
+  EXPECT_FALSE(departure_->IsOver()) << "node 1 takes over";
+  left_out_by_ = {1};
+  ::testing::internal::CaptureStdout();
+  TickAfter(kSecondNs);
+  TickAfter(0);
+  EXPECT_TRUE(departure_->IsOver());
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("1 nodes, node 1 among them, have left this node out"),
+                    Not(HasSubstr("have not taken over yet"))));
+}
+
+TEST_F(DepartureTest, ANodeThatIsLeftOutDuringTheHandOverIsNamedInTheLogOnce) {
+  Start(3);
+  Hear(NodeRank(1), 60'000);
+  TickAfter(0);
+  nodes_->Rest(NodeRank(1), plan::Membership::kForEver);
+  for (const int warnings : {1, 0}) {
+    ::testing::internal::CaptureStdout();
+    EXPECT_TRUE(departure_->Hear(NodeRank(1), 60'000).has_left_out);
+    const std::string log = ::testing::internal::GetCapturedStdout();
+    EXPECT_EQ(log.find("node 1 leaves the job; this node has left it out") != std::string::npos,
+              warnings == 1);
+  }
 }
 
 TEST_F(DepartureTest, ANodeThatIsLeftOutLearnsItAndIsNotTakenOverFrom) {
