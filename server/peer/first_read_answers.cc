@@ -32,7 +32,9 @@ Result<std::unique_ptr<FirstReadAnswers>> FirstReadAnswers::Create(
 
 Status FirstReadAnswers::Answer(stage::Dataset& dataset, FirstReadsGiven given,
                                 std::uint64_t bytes, std::shared_ptr<UnaryAnswer> answer) {
-  const std::uint64_t held = std::max(bytes, kCallBytesMin);
+  // A read takes more memory than it has bytes in the request.
+  const std::uint64_t held =
+      std::max({bytes, given.reads.size() * sizeof(given.reads.front()), kCallBytesMin});
   {
     const MutexLock lock(mutex_);
     if (held > limits::kPeerFirstReadsWaitingBytesMax - waiting_bytes_) {

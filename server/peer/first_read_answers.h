@@ -24,7 +24,8 @@ class FirstReadAnswers {
                                                           io::IoBackend& backend);
 
   // Answers once the reads are kept; returns at once. `bytes`: of the request. TooBusy: as much as
-  // limits::kPeerFirstReadsWaitingBytesMax waits to be kept.
+  // limits::kPeerFirstReadsWaitingBytesMax waits to be kept, by the request's bytes or by the
+  // memory of its reads, whichever is larger.
   Status Answer(stage::Dataset& dataset, FirstReadsGiven given, std::uint64_t bytes,
                 std::shared_ptr<UnaryAnswer> answer);
 

@@ -47,21 +47,22 @@ class FirstReadAnswersTest : public ::testing::Test {
     rig_->rig().ssd_faults.Disarm();
     rig_->rig().ssd_faults.ReleaseStalls();
   }
-  // Gives the checksum of an extent, in a request of so many bytes.
-  Status Give(std::uint64_t bytes) {
+  // Gives the checksum of an extent so many times, in a request of so many bytes.
+  Status Give(std::uint64_t bytes, std::size_t reads = 1) {
     const auto reply = std::make_shared<grpc::ByteBuffer>();
     replies_.push_back(reply);
     return answers_->Answer(
         rig_->dataset(),
         {.request = {.catalog_fingerprint = rig_->dataset().catalog()->fingerprint()},
          .from = NodeRank(0),
-         .reads = {{.key = rig_->dataset().key(ExtentId(1)), .checksum = 1}}},
+         .reads = std::vector<stage::FirstRead>(
+             reads, {.key = rig_->dataset().key(ExtentId(1)), .checksum = 1})},
         bytes, std::make_shared<UnaryAnswer>(*reply, [](const auto&) {}));
   }
   // Gives until it is refused, and returns how often it was not.
-  std::size_t GiveWhatFits(std::uint64_t bytes) {
+  std::size_t GiveWhatFits(std::uint64_t bytes, std::size_t reads = 1) {
     for (std::size_t given = 0;; ++given) {
-      const Status status = Give(bytes);
+      const Status status = Give(bytes, reads);
       if (status.has_value()) continue;
       EXPECT_TRUE(stage::IsTooBusy(status.error())) << status.error().ToString();
       EXPECT_THAT(status.error().message(), HasSubstr("wait to be kept"));
@@ -78,6 +79,13 @@ class FirstReadAnswersTest : public ::testing::Test {
 TEST_F(FirstReadAnswersTest, RequestsWaitUpToTheirBytes) {
   EXPECT_EQ(GiveWhatFits(limits::kPeerMessageBytesMax),
             limits::kPeerFirstReadsWaitingBytesMax / limits::kPeerMessageBytesMax);
+}
+
+// The shortest form of a checksum in a request has 17 bytes, and 32 in memory.
+TEST_F(FirstReadAnswersTest, RequestsWaitUpToTheMemoryOfTheirReads) {
+  const std::uint64_t held = limits::kPeerFirstReadsMax * sizeof(stage::FirstRead);
+  EXPECT_EQ(GiveWhatFits(limits::kPeerFirstReadsMax * 17UL, limits::kPeerFirstReadsMax),
+            limits::kPeerFirstReadsWaitingBytesMax / held);
 }
 
 TEST_F(FirstReadAnswersTest, NoMoreRequestsWaitThanCallsAreAnsweredHoweverShortTheyAre) {
