@@ -73,8 +73,8 @@ bool EndsWithHalfALine(int fd) {
 }  // namespace
 
 Result<DeliveryLog> DeliveryLog::Open(const std::string& path, const DeliveryLogHeader& header) {
-  // O_APPEND lets a restarted run continue the file, and several ranks share one. O_NOFOLLOW and
-  // 0600: a log in a shared folder is neither redirected by a link nor read by others.
+  // O_APPEND lets a restarted run continue the file. O_NOFOLLOW and 0600: a log in a shared folder
+  // is neither redirected by a link nor read by others.
   constexpr int kFlags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
   UniqueFd file(::open(path.c_str(), kFlags, 0600));
   if (!file.valid()) return Error::FromErrno(errno, "opening the delivery log " + path);

@@ -30,7 +30,7 @@ struct DeliveryLogHeader {
 
 // Append-only; a file may hold several openings, one after the other. Each line is written
 // when its batch is handed over, with one write call, so that a killed process loses at most
-// the batch it was about to get, and several processes may share a file. Not thread-safe.
+// the batch it was about to get. Each rank needs a file of its own. Not thread-safe.
 class DeliveryLog {
  public:
   // Creates the file where there is none (mode 0600) and writes the header.

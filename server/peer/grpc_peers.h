@@ -92,7 +92,8 @@ class GrpcPeers final : public stage::ExtentSource,
             std::optional<bool> has_finished = std::nullopt);
 
   // Tells `to` that `node` leaves the job (LeaveRequest of peer.proto). `told` gets whether `to`
-  // has taken over what it has room for; it is called once, at the deadline at the latest.
+  // has taken over what it has room for, and whether it has left the node out; it is called once,
+  // at the deadline at the latest.
   using Told = std::function<void(const Result<LeaveAnswer>&)>;
   void Leave(NodeRank to, NodeRank node, std::int64_t time_ms, std::int64_t deadline_ns,
              Told told);

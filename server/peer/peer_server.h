@@ -59,7 +59,8 @@ struct PeerServerParts {
   // Lends parts of this node's share of the job's caps. Null: nothing is lent.
   stage::GfsThrottle* throttle = nullptr;
   // Another node says that `node` leaves the job (LeaveRequest of peer.proto); `node` may be this
-  // one. Returns whether this node has taken over what it has room for. Null: nodes cannot leave.
+  // one. Returns whether this node has taken over what it has room for, and whether it has left
+  // that node out. Null: nodes cannot leave.
   std::function<Result<LeaveAnswer>(NodeRank node, std::int64_t time_ms)> leave = nullptr;
   // The daemon takes the place of one that was killed, and does not know of its rebuilds.
   bool has_returned = false;
