@@ -139,8 +139,9 @@ inline constexpr std::uint32_t kPeerChunkBytes = 1 * kMiB;   // payload of one m
 inline constexpr int kPeerMessageBytesMax = 2 * 1024 * 1024;  // both directions
 inline constexpr std::size_t kPeerErrorBytesMax = 1024;      // text of an error; the rest is cut
 inline constexpr std::size_t kPeerAddressBytesMax = 300;     // "HOST:PORT"
-inline constexpr std::size_t kPeerCallsMax = 1024;           // that a node answers at a time;
-                                                   // further ones are refused, and made again
+inline constexpr std::size_t kPeerCallsMax = 1024;           // calls that may wait for the GFS and
+                                                   // that a node answers at a time; further ones
+                                                   // are refused, and made again
 inline constexpr std::uint64_t kPeerWrongMax = 16;           // answers of a node with wrong bytes;
                                                    // then it is asked for nothing more
 inline constexpr std::size_t kPeerSlowMax = 16;              // slow nodes that a request names
@@ -150,8 +151,9 @@ inline constexpr std::uint64_t kPeerExtentMemoryBytes = 4 * kExtentBytesMax;  //
 inline constexpr std::int64_t kPeerExtentDeadlineMs = 60'000;  // a whole extent, from a cold GFS
 inline constexpr std::uint32_t kPeerFirstReadsMax = 32'768;  // checksums that one call gives
 inline constexpr std::int64_t kPeerFirstReadsDeadlineMs = 5'000;  // staging waits for such a call
-inline constexpr std::uint64_t kPeerFirstReadsWaitingBytesMax = 64 * kMiB;  // of such calls, until
-                                                   // a node has kept them; others are refused
+inline constexpr std::uint64_t kPeerFirstReadsWaitingBytesMax = 64 * kMiB;  // memory of such
+                                                   // calls, until a node has kept them; others are
+                                                   // refused
 inline constexpr std::size_t kFirstReadsBeforeCatalogMax = 1U << 20;  // of a data set that has no
                                                              // catalog yet, kept for other nodes
 inline constexpr std::uint32_t kPeerPartThreads = 2;         // of a node, which answer for catalog
