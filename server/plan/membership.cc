@@ -126,8 +126,8 @@ bool Membership::TakesOver(std::uint64_t group_key, std::int64_t now_ns) const {
 bool Membership::IsBehind(std::uint64_t group_key, NodeRank node) const {
   OwnerTree::Ranking ranking = owners_.RankingOf(group_key);
   while (const auto next = ranking.Next()) {
+    if (nodes_[*next].rank == node) return false;
     if (*next == self_) return true;
-    if (nodes_[*next].rank == node) break;
   }
   return false;
 }
