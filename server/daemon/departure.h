@@ -4,8 +4,8 @@
 // from others that leave meanwhile, and from it later. It ends when all of them have what they have
 // room for, when they are dead, or when its time is over.
 // The news that a node leaves is a hint, like everything that plan::Membership knows. A node
-// forgets it if it is not repeated. So a node that was killed while it left, and came back, is used
-// as before.
+// forgets it if it is not repeated. So a node that was killed while it left is used as before when
+// it comes back, unless its new daemon goes on to leave (JobNodes).
 #pragma once
 
 #include <atomic>

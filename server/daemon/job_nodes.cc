@@ -198,6 +198,7 @@ Status JobNodes::FindNodes() {
     FOREBAY_TRY(carriers_.OpenModule(PartsOfCarriers(place.rank)));
   }
   FOREBAY_TRY(UseNodes(place.rank));
+  if (has_returned_) GoOnToLeave();
   if (kept_list_ && !has_returned_) {
     // This daemon serves all the same.
     if (const Status kept = kept_list_->Keep(nodes_); !kept.has_value()) {
@@ -370,6 +371,16 @@ Status JobNodes::UseNodes(NodeRank self) {
   return {};
 }
 
+// The node was asked to leave, and its daemon was killed before it had. Whoever has asked relies on
+// it, and a node that has left cannot come back either.
+void JobNodes::GoOnToLeave() {
+  const std::optional<std::int64_t> time_ms = kept_list_->FindDeparture();
+  if (!time_ms) return;
+  log::Info("the daemon in whose place this one is was killed while its node left the job (forebay "
+            "drain --node), so this one goes on to leave");
+  departure_->Begin(*time_ms);
+}
+
 Status JobNodes::Serve(const peer::PeerServerParts& parts) {
   peer::PeerServerParts with_nodes = parts;
   if (peers_) {
@@ -506,8 +517,20 @@ Result<peer::LeaveAnswer> JobNodes::HearDeparture(NodeRank node, std::int64_t ti
                  "when a rank ends");
   }
   if (node != membership_->self()) return departure_->Hear(node, time_ms);
+  KeepDeparture(time_ms);
   departure_->Begin(time_ms);
   return peer::LeaveAnswer{};
+}
+
+// So that a daemon that takes the place of this one goes on to leave.
+void JobNodes::KeepDeparture(std::int64_t time_ms) {
+  if (!kept_list_) return;
+  const MutexLock lock(departure_mutex_);
+  const Status kept = kept_list_->KeepDeparture(time_ms);
+  if (kept.has_value()) return;
+  log::Warn("if this daemon is killed before its node has left the job, the one in its place does "
+            "not go on to leave: {}",
+            kept.error().ToString());
 }
 
 std::vector<JobNodes::View> JobNodes::Ask() {
@@ -601,7 +624,10 @@ void JobNodes::StopAnswering(bool waits) {
 
 void JobNodes::Leave(bool in_good_order) {
   if (rendezvous_) rendezvous_->Leave();
-  if (kept_list_ && in_good_order) kept_list_->Remove();
+  if (kept_list_ && in_good_order) {
+    const MutexLock lock(departure_mutex_);
+    kept_list_->Remove();
+  }
   carriers_.Leave();
 }
 

@@ -172,13 +172,18 @@ class JobNodes {
   bool Return(const rendezvous::NodeEntry& own, std::uint32_t node_count);
   bool HasAnswer(NodeRank self);
   Result<peer::LeaveAnswer> HearDeparture(NodeRank node, std::int64_t time_ms);
+  void GoOnToLeave();
+  void KeepDeparture(std::int64_t time_ms);
 
   const JoinParts parts_;
   JobLaunch launch_;  // its connection to PMIx is closed once it is not used
   std::int64_t deadline_ns_ = 0;  // of Join and AwaitNodes
   std::unique_ptr<io::Directory> directory_;
   std::unique_ptr<rendezvous::Rendezvous> rendezvous_;  // null with PMIx
-  std::optional<rendezvous::KeptList> kept_list_;  // none: nothing is kept
+  // None: nothing is kept. Once other nodes are answered, and until Leave, it is used under
+  // departure_mutex_.
+  std::optional<rendezvous::KeptList> kept_list_;
+  Mutex departure_mutex_;
   bool has_returned_ = false;  // in the place of a daemon that was killed
   // The list that such a daemon has left, while none of its nodes has answered.
   std::optional<std::vector<rendezvous::NodeEntry>> earlier_;

@@ -2,8 +2,13 @@
 // cannot be seen here: the caller asks the other nodes.
 #include "server/rendezvous/kept_list.h"
 
+#include <algorithm>
+#include <charconv>
+#include <span>
+#include <string>
 #include <utility>
 
+#include "proto/contract/limits.h"
 #include "server/io/log.h"
 #include "server/rendezvous/node_file.h"
 
@@ -12,18 +17,37 @@ namespace {
 
 constexpr const char* kName = "forebayd.nodes";
 constexpr const char* kTemporary = "forebayd.nodes.new";
+// A number of milliseconds, in decimal. Only the daemon that has written it, and the next one, read
+// it, and neither acknowledges what it has not written, so it needs no checksum.
+constexpr const char* kDeparture = "forebayd.leaves";
+constexpr std::uint64_t kDepartureBytesMax = 20;  // digits
+
+// Returns whether `name` is gone.
+Status RemoveFile(io::Directory& directory, const char* name) {
+  const Status removed = directory.Unlink(name);
+  if (removed.has_value() || removed.error().code() == ErrorCode::kNotFound) return {};
+  return removed.error().WithContext(name);
+}
 
 }  // namespace
 
 Result<KeptList> KeptList::Open(io::IoBackend& backend, const std::string& directory) {
   FOREBAY_ASSIGN(auto opened, backend.OpenDirectory(directory));
-  FOREBAY_ASSIGN(auto queue, backend.CreateQueue({.depth = 1}));
-  return KeptList(std::move(opened), std::move(queue));
+  return KeptList(backend, std::move(opened));
+}
+
+// A queue belongs to the thread that has made it, and a departure is kept by any thread.
+Result<std::unique_ptr<io::IoQueue>> KeptList::OpenQueue() const {
+  return backend_->CreateQueue({.depth = 1});
 }
 
 std::optional<std::vector<NodeEntry>> KeptList::Find(const NodeEntry& own,
                                                      std::uint32_t node_count) {
-  Result<std::optional<NodeFile>> read = ReadNodeFile(*directory_, *queue_, kName);
+  const auto try_read = [this]() -> Result<std::optional<NodeFile>> {
+    FOREBAY_ASSIGN(const auto queue, OpenQueue());
+    return ReadNodeFile(*directory_, *queue, kName);
+  };
+  Result<std::optional<NodeFile>> read = try_read();
   if (!read.has_value()) {
     // A node without it finds the others as at the first start.
     log::Warn("the list of nodes that an earlier daemon has left cannot be used: {}",
@@ -49,7 +73,9 @@ std::optional<std::vector<NodeEntry>> KeptList::Find(const NodeEntry& own,
 }
 
 Status KeptList::Keep(const std::vector<NodeEntry>& nodes) {
-  const Status kept = WriteNodeFile(*directory_, *queue_,
+  FOREBAY_TRY(RemoveFile(*directory_, kDeparture));
+  FOREBAY_ASSIGN(const auto queue, OpenQueue());
+  const Status kept = WriteNodeFile(*directory_, *queue,
                                     {.kind = NodeFileKind::kComplete,
                                      .node_count = static_cast<std::uint32_t>(nodes.size()),
                                      .nodes = nodes},
@@ -58,10 +84,42 @@ Status KeptList::Keep(const std::vector<NodeEntry>& nodes) {
   return {};
 }
 
+Status KeptList::KeepDeparture(std::int64_t time_ms) {
+  FOREBAY_TRY(RemoveFile(*directory_, kDeparture));
+  FOREBAY_ASSIGN(const auto file, directory_->Open(kDeparture, io::OpenMode::kCreate));
+  FOREBAY_ASSIGN(const auto queue, OpenQueue());
+  const std::string text = std::to_string(time_ms);
+  FOREBAY_TRY(io::WriteFully(*queue, *file, 0, std::as_bytes(std::span(text))));
+  return io::DataSync(*queue, *file);
+}
+
+std::optional<std::int64_t> KeptList::FindDeparture() {
+  const auto file = directory_->Open(kDeparture, io::OpenMode::kRead);
+  if (!file.has_value() && file.error().code() == ErrorCode::kNotFound) return std::nullopt;
+  const auto read = [&]() -> Result<std::int64_t> {
+    if (!file.has_value()) return file.error();
+    FOREBAY_ASSIGN(const io::FileInfo info, (*file)->Info());
+    FOREBAY_ASSIGN(const auto queue, OpenQueue());
+    std::string text(std::min(info.bytes, kDepartureBytesMax), '\0');
+    FOREBAY_TRY(io::ReadFully(*queue, **file, 0, std::as_writable_bytes(std::span(text))));
+    std::int64_t time_ms = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), time_ms);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    if (is_number && time_ms > 0 && time_ms <= limits::kLeaveMsMax) return time_ms;
+    return Error(ErrorCode::kDataLoss, "it is damaged");
+  }();
+  if (read.has_value()) return *read;
+  log::Warn("the daemon before this one was leaving the job, but its file {} cannot be used, so "
+            "this one stays (remedy: forebay drain --node): {}",
+            kDeparture, read.error().ToString());
+  return std::nullopt;
+}
+
 void KeptList::Remove() {
-  const Status removed = directory_->Unlink(kName);
-  if (removed.has_value() || removed.error().code() == ErrorCode::kNotFound) return;
-  log::Warn("{} could not be removed: {}", kName, removed.error().ToString());
+  for (const char* const name : {kDeparture, kName}) {
+    const Status removed = RemoveFile(*directory_, name);
+    if (!removed.has_value()) log::Warn("could not be removed: {}", removed.error().ToString());
+  }
 }
 
 }  // namespace forebay::rendezvous

@@ -1,6 +1,7 @@
 // KeptList: a copy of the list of nodes of a launch, which each daemon keeps on its own node while
 // it runs. A daemon that was killed, and is started again while the other daemons of the launch go
-// on, finds the copy, and so needs no rendezvous, for which all nodes would have to come.
+// on, finds the copy, and so needs no rendezvous, for which all nodes would have to come. If the
+// killed daemon was leaving the job, that is found beside the list.
 //
 //   FOREBAY_ASSIGN(KeptList kept, KeptList::Open(backend, "/run/user/1000/forebay/job"));
 //   if (auto nodes = kept.Find(own, node_count)) ...  // left by a daemon that was killed
@@ -19,7 +20,8 @@
 
 namespace forebay::rendezvous {
 
-// Not thread-safe. Blocks on the file system of the directory, which is one of the node itself.
+// Not thread-safe, but not tied to a thread. Blocks on the file system of the directory, which is
+// one of the node itself.
 class KeptList {
  public:
   // `directory` exists, and no other daemon uses it. The back end is borrowed.
@@ -29,17 +31,24 @@ class KeptList {
   // `node_count` nodes, or its entry at own.rank differs from `own` in the job, host, SSD
   // directory, capacity or an agreed value. Address and nonce of `own` are not compared.
   std::optional<std::vector<NodeEntry>> Find(const NodeEntry& own, std::uint32_t node_count);
-  // Replaces what was kept.
+  // Replaces what was kept. A new launch knows of no node that leaves.
   Status Keep(const std::vector<NodeEntry>& nodes);
+  // Beside the list: this node leaves the job, and hands over within `time_ms`. Replaces what an
+  // earlier call has kept.
+  Status KeepDeparture(std::int64_t time_ms);
+  // Returns the time of KeepDeparture. Nullopt: the node does not leave, or the file is damaged.
+  std::optional<std::int64_t> FindDeparture();
   // To be called when the daemon ends in good order.
   void Remove();
 
  private:
-  KeptList(std::unique_ptr<io::Directory> directory, std::unique_ptr<io::IoQueue> queue)
-      : directory_(std::move(directory)), queue_(std::move(queue)) {}
+  KeptList(io::IoBackend& backend, std::unique_ptr<io::Directory> directory)
+      : backend_(&backend), directory_(std::move(directory)) {}
 
+  Result<std::unique_ptr<io::IoQueue>> OpenQueue() const;
+
+  io::IoBackend* backend_;
   std::unique_ptr<io::Directory> directory_;
-  std::unique_ptr<io::IoQueue> queue_;
 };
 
 }  // namespace forebay::rendezvous

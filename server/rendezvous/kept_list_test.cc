@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "proto/contract/limits.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/memory_backend.h"
 
@@ -56,6 +57,34 @@ TEST_F(KeptListTest, IsFoundByTheNextDaemonOfTheNode) {
   Open().Remove();
   EXPECT_FALSE(Open().Find(Own(), 3).has_value());
   Open().Remove();  // there is nothing to remove any more
+}
+
+TEST_F(KeptListTest, ADepartureIsFoundUntilTheDaemonEndsOrAnotherLaunchBegins) {
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
+  EXPECT_FALSE(Open().FindDeparture().has_value());
+  FOREBAY_EXPECT_OK(Open().KeepDeparture(300'000));
+  EXPECT_EQ(Open().FindDeparture(), 300'000);
+  FOREBAY_EXPECT_OK(Open().KeepDeparture(1));  // it replaces what is there
+  EXPECT_EQ(Open().FindDeparture(), 1);
+  EXPECT_TRUE(Open().Find(Own(), 3).has_value());
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
+  EXPECT_FALSE(Open().FindDeparture().has_value()) << "the list is of another launch";
+  FOREBAY_EXPECT_OK(Open().KeepDeparture(limits::kLeaveMsMax));
+  EXPECT_EQ(Open().FindDeparture(), limits::kLeaveMsMax);
+  Open().Remove();
+  EXPECT_FALSE(Open().FindDeparture().has_value());
+}
+
+TEST_F(KeptListTest, ADepartureThatIsNoTimeIsNotUsed) {
+  auto directory = backend_.OpenDirectory("/run");
+  ASSERT_TRUE(directory.has_value());
+  for (const std::string text :
+       {"", "x", "-1", "0", "12x", "86400001", "99999999999999999999999"}) {
+    FOREBAY_EXPECT_OK(Open().KeepDeparture(1));
+    FOREBAY_EXPECT_OK((*directory)->Unlink("forebayd.leaves"));
+    FOREBAY_EXPECT_OK(backend_.AddFile("/run/forebayd.leaves", std::as_bytes(std::span(text))));
+    EXPECT_FALSE(Open().FindDeparture().has_value()) << text;
+  }
 }
 
 TEST_F(KeptListTest, IsNotThatOfAnotherLaunch) {

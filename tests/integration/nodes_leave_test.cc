@@ -105,6 +105,24 @@ TEST_F(NodesLeaveTest, ANodeThatIsKilledWhileItLeavesCostsItsShareAtMost) {
   EXPECT_LE(GfsBytesOf({0, 1, 3}), before + share);
 }
 
+// Another node stands still, so the one that leaves is there until it is killed, and the daemon in
+// its place until the other node answers.
+TEST_F(NodesLeaveTest, ADaemonThatIsStartedAgainGoesOnToLeave) {
+  StartAllStaged({"--set", "nodes.suspicion_s=60"});  // nobody counts as dead meanwhile
+  daemons_[1]->Signal(SIGSTOP);
+  EXPECT_TRUE(Leave(0, "2").ok());
+  daemons_[2]->Kill();
+  daemons_[2] = StartNode(2, {"--set", "nodes.suspicion_s=60"});
+  ASSERT_FALSE(daemons_[2]->ready_line().empty()) << ReadText(rig_.node_log(2));
+  EXPECT_THAT(ReadText(rig_.node_log(2)), HasSubstr("so this one goes on to leave"));
+  for (const std::uint32_t asked : {0U, 2U, 3U}) {
+    EXPECT_TRUE(Eventually([&] { return NodesSeenBy(asked)[2].is_leaving(); })) << asked;
+  }
+  daemons_[1]->Signal(SIGCONT);
+  EXPECT_EQ(Outcome(2), "0");
+  ExpectExact(ReadTogether({0, 1, 3}, 1));
+}
+
 TEST_F(NodesLeaveTest, NodesThatDoNotAnswerAreNotWaitedForForEver) {
   StartAllStaged();
   daemons_[1]->Signal(SIGSTOP);
