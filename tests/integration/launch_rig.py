@@ -49,7 +49,8 @@ def processes(word):
 
 
 class LaunchRig(unittest.TestCase):
-    """Looks after every test for processes, sockets and rendezvous files left behind."""
+    """Looks after every test for processes, directories of sockets and rendezvous files left
+    behind."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fbl"))
@@ -78,8 +79,9 @@ class LaunchRig(unittest.TestCase):
         try:
             eventually(lambda: not processes(str(self.folder)),
                        "the end of %s" % processes(str(self.folder)))
-            sockets = [path for path in self.folder.glob("*/*.sock")]
-            self.assertEqual(sockets, [])
+            # Sockets and locks, also those of daemons that were killed, with their directories.
+            left = [*self.folder.glob("forebay-*"), *self.folder.glob("run[01]")]
+            self.assertEqual(left, [])
             self.assertEqual(list((self.folder / "rendezvous").iterdir()), [])
         finally:
             shutil.rmtree(self.folder)

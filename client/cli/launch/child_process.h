@@ -31,6 +31,7 @@ class ChildProcess {
   // with its errno.
   static Result<ChildProcess> Start(const ChildOptions& options);
 
+  pid_t pid() const { return pid_; }
   // Looks whether it has ended, without waiting.
   void Reap();
   // The exit status, or 128 + the signal that ended it, as shells say; nullopt while it runs.

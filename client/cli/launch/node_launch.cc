@@ -20,6 +20,7 @@
 #include "client/cli/command_context.h"
 #include "client/cli/daemon/admin_link.h"
 #include "client/cli/daemon/daemon_address.h"
+#include "client/cli/launch/dead_daemon.h"
 #include "client/connection/embedded_daemon.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
@@ -71,6 +72,12 @@ bool IsJobsLastTime() {
   return std::chrono::system_clock::now().time_since_epoch() >= end - kJobsLastTime;
 }
 
+// The path in an address "unix:PATH" or "PATH".
+std::string WithoutScheme(const std::string& address) {
+  constexpr std::string_view kUnix = "unix:";
+  return address.substr(address.starts_with(kUnix) ? kUnix.size() : 0);
+}
+
 double Seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 // Two tasks of one node would start two daemons for it.
@@ -88,6 +95,26 @@ std::string TaskRemedy() {
 }  // namespace
 
 Status NodeLaunch::Run() {
+  const Status ran = RunBoth();
+  RemoveFilesOfDead();
+  return ran;
+}
+
+// A daemon that ends in good order leaves nothing, so this is for one that was killed.
+void NodeLaunch::RemoveFilesOfDead() {
+  // One that was never ready has not said where it listens. It does so in the default place, or
+  // nothing is removed.
+  std::string socket = context_.address;
+  if (socket.empty()) {
+    socket = internal::EmbeddedDirectory(internal::CurrentJob()) + "/forebayd.sock";
+  }
+  const Status removed = cli::RemoveFilesOfDead(WithoutScheme(socket), daemons_);
+  if (!removed.has_value()) {
+    Say("files of a daemon that was killed are left: " + removed.error().ToString());
+  }
+}
+
+Status NodeLaunch::RunBoth() {
   FOREBAY_TRY(StartDaemon());
   if (end_signal_) {
     SetCode(128 + *end_signal_);
@@ -169,10 +196,9 @@ Status NodeLaunch::StartDaemon() {
   for (const std::string& setting : arguments_.settings) add("--set", setting);
   add("--node-rank", arguments_.node_rank);
   add("--node-count", arguments_.node_count);
-  constexpr std::string_view kUnix = "unix:";
-  const bool has_scheme = context_.address.starts_with(kUnix);
-  add("--socket", context_.address.substr(has_scheme ? kUnix.size() : 0));
+  add("--socket", WithoutScheme(context_.address));
   FOREBAY_ASSIGN(daemon_, ChildProcess::Start(options));
+  daemons_.push_back(daemon_->pid());
   // With this end open here, the pipe would never report that the daemon has ended.
   theirs.Reset();
   return AwaitReady(ready.get());

@@ -34,15 +34,18 @@ class NodeLaunch {
   NodeLaunch(CommandContext& context, const LaunchArguments& arguments)
       : context_(context), arguments_(arguments), restarts_(arguments.restarts) {}
 
-  // Blocks until command and daemon have ended. Sets context.exit_code to the command's exit code,
-  // to 128 + N if signal N ended it, to 126 or 127 if it cannot be started; if it was run several
-  // times, the last run counts. Errors: the daemon cannot be started, or ended before the command,
-  // is not started again, and no other node serves the command's readers.
+  // Blocks until command and daemon have ended, and removes what a killed daemon has left. Sets
+  // context.exit_code to the command's exit code, to 128 + N if signal N ended it, to 126 or 127 if
+  // it cannot be started; if it was run several times, the last run counts. Errors: the daemon
+  // cannot be started, or ended before the command, is not started again, and no other node serves
+  // the command's readers.
   Status Run();
 
  private:
   using Time = std::chrono::steady_clock::time_point;
 
+  Status RunBoth();
+  void RemoveFilesOfDead();
   Result<std::string> Config() const;
   SignalWatch::Event Next(Time deadline, int fd = -1);
   bool WantsDaemon() const;
@@ -71,6 +74,7 @@ class NodeLaunch {
   const SignalWatch signals_;
   RestartBudget restarts_;
   std::optional<ChildProcess> daemon_;
+  std::vector<pid_t> daemons_;  // all that were started
   std::optional<ChildProcess> command_;
   std::uint32_t runs_ = 0;  // of the command, begun
   bool is_in_foreground_ = false;

@@ -78,7 +78,7 @@ JsonObject FigureJson(const Figure& figure) {
 
 // The parameters have the names of StreamOptions, so that a script can fill them in.
 JsonObject ModeJson(const ModeAssessment& mode, const TuneFigures& figures) {
-  JsonObject json = {{"mode", ModeText(mode.shape)},
+  JsonObject line = {{"mode", ModeText(mode.shape)},
                      {"order_mode", OrderModeName(mode.shape.mode)},
                      {"block_samples", mode.shape.block_samples},
                      {"window_runs", mode.shape.window_runs},
@@ -90,20 +90,20 @@ JsonObject ModeJson(const ModeAssessment& mode, const TuneFigures& figures) {
   for (std::size_t i = 0; i < kReadSources; ++i) {
     constexpr std::array<const char*, kReadSources> kNames = {"ram_bytes", "ssd_bytes",
                                                               "link_bytes", "gfs_bytes"};
-    json.Add(kNames[i], mode.cost.bytes[i]);
+    line.Add(kNames[i], mode.cost.bytes[i]);
   }
-  json.Add("gfs_reads", mode.cost.gfs_reads);
-  json.Add("displacement", mode.quality.displacement);
-  json.Add("batch_entropy", mode.quality.batch_entropy);
-  json.Add("part_entropy", mode.quality.part_entropy);
-  json.Add("repeated_neighbours", mode.quality.repeated_neighbours);
-  json.Add("positions", mode.quality.positions);
-  json.Add("batch_entropy_loss", mode.loss.batch);
-  json.Add("part_entropy_loss", mode.loss.part);
-  json.Add("within_tolerance", figures.tolerance.Allows(mode.loss));
-  json.Add("is_refused", mode.is_refused);
-  json.Add("refusal", mode.is_refused ? figures.refusal : std::string());
-  return json;
+  line.Add("gfs_reads", mode.cost.gfs_reads);
+  line.Add("displacement", mode.quality.displacement);
+  line.Add("batch_entropy", mode.quality.batch_entropy);
+  line.Add("part_entropy", mode.quality.part_entropy);
+  line.Add("repeated_neighbours", mode.quality.repeated_neighbours);
+  line.Add("positions", mode.quality.positions);
+  line.Add("batch_entropy_loss", mode.loss.batch);
+  line.Add("part_entropy_loss", mode.loss.part);
+  line.Add("within_tolerance", figures.tolerance.Allows(mode.loss));
+  line.Add("is_refused", mode.is_refused);
+  line.Add("refusal", mode.is_refused ? figures.refusal : std::string());
+  return line;
 }
 
 }  // namespace
@@ -164,9 +164,9 @@ void PrintTuneJson(CommandContext& context, const TuneFigures& figures,
                              {"keeps_home_shares", figures.keeps_home_shares}});
   // One object per mode: a script filters lines more easily than it walks an array.
   for (const ModeAssessment& mode : modes) {
-    JsonObject json = {{"event", "mode"}};
-    json.Add(ModeJson(mode, figures));
-    context.PrintJson("tune", json);
+    JsonObject line = {{"event", "mode"}};
+    line.Add(ModeJson(mode, figures));
+    context.PrintJson("tune", line);
   }
   // The last object repeats the chosen mode, so that a script needs no other line.
   JsonObject answer = {{"event", "recommendation"},
