@@ -34,7 +34,7 @@ endforeach()
 if(header_sources)
   add_library(header_check OBJECT EXCLUDE_FROM_ALL ${header_sources})
   # A generated file is no place for a linter, and optimising an empty one is no use.
-  set_target_properties(header_check PROPERTIES CXX_CLANG_TIDY "")
+  set_target_properties(header_check PROPERTIES CXX_CLANG_TIDY "" UNITY_BUILD OFF)
   target_compile_options(header_check PRIVATE -O0 -g0)
   target_link_libraries(header_check PRIVATE
     forebay::build_flags forebay::client forebay::contract forebay::wire tl::expected

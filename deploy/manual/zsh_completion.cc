@@ -15,7 +15,7 @@ namespace {
 // Text for a specification of _arguments, which stands between single quotes. The shell takes the
 // quote for itself, and _arguments takes brackets, colons and backslashes; "$" and "`" mean nothing
 // within single quotes.
-std::string Escaped(std::string_view text) {
+std::string Quoted(std::string_view text) {
   std::string escaped;
   for (const char c : text) {
     switch (c) {
@@ -42,7 +42,7 @@ std::string FunctionName(const CommandDescription& command) {
 // describes the value. The action " " offers nothing and lets the user type.
 std::string Action(const OptionDescription& option, const CommandDescription& program) {
   const std::string message =
-      ":" + Escaped(option.names.front().starts_with('-') ? option.value : option.names.front());
+      ":" + Quoted(option.names.front().starts_with('-') ? option.value : option.names.front());
   std::string words;
   switch (option.kind) {
     case ValueKind::kNone: return {};
@@ -50,7 +50,7 @@ std::string Action(const OptionDescription& option, const CommandDescription& pr
     case ValueKind::kFile: return message + ":_files";
     case ValueKind::kFolder: return message + ":_files -/";
     case ValueKind::kChoice:
-      for (const std::string& choice : option.choices) words += " " + Escaped(choice);
+      for (const std::string& choice : option.choices) words += " " + Quoted(choice);
       break;
     case ValueKind::kCommand:
       for (const CommandDescription& one : program.commands) words += " " + one.words.back();
@@ -66,7 +66,7 @@ void AddOptions(const CommandDescription& command, const CommandDescription& pro
       // A long name takes its value behind "=" as well, a flag none.
       const bool long_value = option.kind != ValueKind::kNone && name.starts_with("--");
       std::string spec = fmt::format("'{}{}{}[{}]{}'", option.repeats ? "*" : "", name,
-                                     long_value ? "=" : "", Escaped(option.help),
+                                     long_value ? "=" : "", Quoted(option.help),
                                      Action(option, program));
       // The first definition of a name counts: a command's own before the program's.
       const auto same = [&name](const std::string& other) {
@@ -96,7 +96,7 @@ std::string Function(const CommandDescription& command, const CommandDescription
     specs.push_back("'*::argument:->argument'");
     std::string described, calls;
     for (const CommandDescription& below : command.commands) {
-      described += fmt::format("        '{}:{}'\n", below.words.back(), Escaped(below.summary));
+      described += fmt::format("        '{}:{}'\n", below.words.back(), Quoted(below.summary));
       calls += fmt::format("        {}) {} ;;\n", below.words.back(), FunctionName(below));
       text += Function(below, program);
     }

@@ -7,6 +7,7 @@
 #include "compress/encode/testing/pack_test_model.h"
 #include "compress/golden/pack_editor.h"
 #include "proto/contract/check.h"
+#include "tests/difference/read_ways.h"
 #include "tests/difference/sample_box.h"
 
 namespace forebay::compress {
@@ -25,10 +26,6 @@ struct Outcome {
 Outcome OutcomeOf(const Result<Bytes>& read) {
   if (!read.has_value()) return {.error = read.error().code(), .bytes = {}};
   return {.error = std::nullopt, .bytes = *read};
-}
-
-std::string NameOf(std::optional<ErrorCode> error) {
-  return error.has_value() ? std::string(ErrorCodeName(*error)) : "OK";
 }
 
 // A sound pack, one of whose chunks has been damaged.

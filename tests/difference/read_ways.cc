@@ -25,10 +25,6 @@ std::optional<ErrorCode> CodeOf(const Status& status) {
   return status.error().code();
 }
 
-std::string NameOf(std::optional<ErrorCode> error) {
-  return error.has_value() ? std::string(ErrorCodeName(*error)) : "OK";
-}
-
 std::string NameOf(Isa isa) {
   constexpr std::array<const char*, 3> kNames = {"scalar", "AVX2", "AVX-512"};
   return kNames.at(static_cast<std::size_t>(isa));
@@ -145,6 +141,10 @@ class TileOfPack {
 };
 
 }  // namespace
+
+std::string NameOf(std::optional<ErrorCode> error) {
+  return error.has_value() ? std::string(ErrorCodeName(*error)) : "OK";
+}
 
 ReadWays::ReadWays(const Specimen& specimen, std::mt19937& random)
     : specimen_(specimen),

@@ -20,6 +20,9 @@ struct ReadOutcome {
   std::vector<std::byte> bytes;
 };
 
+// The name of the error's code, or "OK".
+std::string NameOf(std::optional<ErrorCode> error);
+
 // The rule: a sample is what the scalar decoder makes of it alone, or fails as it fails alone. All
 // else must follow: samples together are those samples, in every way, with every instruction set,
 // or fail with the code of one of them that fails alone. Nothing beside the wanted elements is

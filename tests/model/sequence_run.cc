@@ -23,8 +23,6 @@ using stage::DatasetState;
 using tier::ExtentKey;
 using tier::TierKind;
 
-Error Difference(std::string what) { return Error(ErrorCode::kInternal, std::move(what)); }
-
 // The code that begins an error's text.
 std::optional<ErrorCode> CodeOf(std::string_view text) {
   for (int number = 1; number <= 16; ++number) {

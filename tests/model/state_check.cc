@@ -36,8 +36,6 @@ bool LookUntil(const std::function<bool()>& is_so) {
   return true;
 }
 
-Status Difference(std::string what) { return Error(ErrorCode::kInternal, std::move(what)); }
-
 Status AwaitState(stream::ServeFixture& rooms, bool may_be_staging) {
   DatasetState state{};
   const bool is_there = LookUntil([&] {
@@ -73,6 +71,8 @@ std::string_view HomeName(plan::HomeTier home) {
 }
 
 }  // namespace
+
+Error Difference(std::string what) { return Error(ErrorCode::kInternal, std::move(what)); }
 
 // Each extent with its home and the tiers that have it: "0 ram (ram ssd), ...".
 std::string DescribeTiers(stream::ServeFixture& rooms) {

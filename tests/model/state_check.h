@@ -11,6 +11,9 @@
 
 namespace forebay::model {
 
+// The error that says where the node is not as the model.
+Error Difference(std::string what);
+
 // Of a data set with a catalog: each extent with its home and the tiers that have it.
 std::string DescribeTiers(stream::ServeFixture& rooms);
 
