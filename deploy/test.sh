@@ -31,16 +31,16 @@ readonly test_share_s=$((budget_s / 4))
 readonly fuzz_seconds=${FOREBAY_FUZZ_SECONDS:-10}
 readonly log_folder=build/test-logs
 
-# A LibTorch source takes 1.4 GB, so memory bounds the jobs as well as cores do.
+# Two dozen tests compiled at once take 2.2 GB, so memory bounds the jobs as well as cores do.
 jobs_that_fit() {
   local cores memory_jobs
   cores=$(nproc)
-  memory_jobs=$(awk '/^MemAvailable:/ { print int($2 / 1024 / 1800) }' /proc/meminfo)
+  memory_jobs=$(awk '/^MemAvailable:/ { print int($2 / 1024 / 2300) }' /proc/meminfo)
   echo $((memory_jobs < 1 ? 1 : memory_jobs < cores ? memory_jobs : cores))
 }
 readonly jobs=${FOREBAY_JOBS:-$(jobs_that_fit)}
-# Tests wait for timers, other processes and disks for two fifths of their time.
-readonly test_jobs=${FOREBAY_JOBS:-$((jobs + (jobs + 1) / 2))}
+# Tests wait for timers, other processes and disks for half of their time.
+readonly test_jobs=${FOREBAY_JOBS:-$((2 * jobs))}
 
 # Open MPI refuses root and more ranks than cores unless told; containers lack ptrace for its
 # single-copy path.
