@@ -55,6 +55,16 @@ TEST_F(OtherNodeTest, TheStreamGoesOnThereAndSaysSoOnce) {
   EXPECT_THAT(notices_[0], HasSubstr(other_.node_address()));
 }
 
+TEST_F(OtherNodeTest, ADaemonThatHasRemovedItsSocketIsNotWaitedFor) {
+  home_.NameOtherNodes({other_.node_address()}, kTestClient);
+  const auto client = Connect(/*other_node_after_ms=*/3'600'000);
+  const auto stream = Open(*client, FakeStream(4));
+  ReadOn(*stream, 10);
+  home_.Stop();
+  ReadToEnd(*stream);
+  EXPECT_GT(stream->stats().other_node_batches, 0U);
+}
+
 TEST_F(OtherNodeTest, PullAsksThereToo) {
   home_.NameOtherNodes({other_.node_address()}, kTestClient);
   const auto client = Connect();

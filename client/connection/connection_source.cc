@@ -4,6 +4,7 @@
 #include "client/connection/connection_source.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <utility>
 
@@ -256,7 +257,7 @@ void ConnectionSource::Pause(Deadline until, const Interrupt* interrupt) {
 ConnectionSource::Opened ConnectionSource::Connect(const DaemonConnection* broken,
                                                    Deadline deadline, Interrupt* interrupt) {
   Backoff backoff(static_cast<std::uint64_t>(deadline.time_since_epoch().count()));
-  const Deadline others_from = OthersFrom(broken);
+  Deadline others_from = OthersFrom(broken);
   // A daemon that ends accepts connections for a while, and refuses streams.
   bool skips_home = broken != nullptr && !broken->is_other_node() &&
                     steady_clock::now() >= others_from;
@@ -267,6 +268,12 @@ ConnectionSource::Opened ConnectionSource::Connect(const DaemonConnection* broke
                                               "the daemon at " + address_ + " ends every stream"))
                                : OpenOnce(home_by, interrupt);
     if (IsRaised(interrupt)) return Interrupt::Raised();
+    // A daemon that ends in good order removes its socket, so nobody has to wait for another one in
+    // its place. One that was killed leaves it.
+    const bool has_ended = !opened && opened.error().system_errno() == ENOENT;
+    if (has_ended && others_from < Deadline::max()) {
+      others_from = std::min(others_from, steady_clock::now());
+    }
     // The daemon of this node refuses the program, but other nodes of the job may serve it.
     if (!opened && others_from < Deadline::max() && IsRefusal(opened.error())) {
       opened = Error(ErrorCode::kUnavailable, opened.error().ToString());

@@ -55,9 +55,10 @@ struct ClientOptions {
   std::int64_t connect_timeout_ms = 10'000;
   // In a job of several nodes with a secret (docs/security.md): how long streams look for their
   // daemon before they go on at another node's, with the same batches, over the network. The time
-  // is for a daemon that is started again; it should be shorter than connect_timeout_ms. While a
-  // stream reads from another node, it looks for its own daemon as often as this, but at most once
-  // a second, and goes back to it. Negative: streams never go to another node.
+  // is for a daemon that was killed and is started again; it should be shorter than
+  // connect_timeout_ms. A daemon that has ended in good order is not waited for. While a stream
+  // reads from another node, it looks for its own daemon as often as this, but at most once a
+  // second, and goes back to it. Negative: streams never go to another node.
   std::int64_t other_node_after_ms = 5'000;
   // Called with a line of text when streams go on at another node, and when they are back, by a
   // thread that waits for a batch. It must not call the library. Empty: the line goes to standard
