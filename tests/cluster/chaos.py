@@ -4,8 +4,8 @@ stops, damage on SSD, full disks, links that are cut, slow or lossy, restarts of
 another number of nodes. After each job, what its readers wrote down must be every sample of every
 epoch exactly once, at its place in the order, with the right bytes.
 
-    chaos.py --forebayd FILE --tool FILE [--seed N...] [--jobs N | --minutes M | --soak]
-             [--keep FOLDER]
+    chaos.py --forebayd FILE --forebay FILE --tool FILE [--seed N...]
+             [--jobs N | --minutes M | --soak] [--keep FOLDER]
 
 Each job follows from one number, which is printed first; `--seed N --jobs 1` repeats it. How the
 faults fall in time differs from run to run. The last line is a JSON object: the number of jobs, and
@@ -117,7 +117,7 @@ def draw(seed):
     # In mode global, the others may have no room for the share of a lost node, and would refuse
     # readers that come back.
     if plan.silent_node and mode != "global":
-        kinds += ["kill daemon"] * 2
+        kinds += ["kill daemon"] * 2 + ["drain node"] * 2
     if mode != "global" or nodes == 1:
         kinds += ["return daemon"] * 2
     if dice.random() < 0.4:
@@ -142,6 +142,7 @@ class Job:
         self.restarts = collections.Counter()  # of readers
         self.net = None  # with faults of links, for as many nodes as the job may have
         self.returning = set()  # nodes whose daemon was killed, and is not ready again
+        self.leaving = set()  # nodes that were asked to leave the job, or may have been
         self.disks = {}  # with faults of disks: by node, the folder of a disk of its own
         self.environment = {**os.environ, "FOREBAY_JOB_ID": f"chaos-{plan.seed}"}
         self.environment.pop("FOREBAY_ADDRESS", None)
@@ -195,6 +196,19 @@ class Job:
                 pass_fds=[says_ready], env=self.environment, stdout=log, stderr=log)
         os.close(says_ready)
         return ready
+
+    def start_drain(self, asked, node, hand_over_s):
+        """Asks the daemon of node `asked` that `node` leaves the job. Returns the process."""
+        with open(self.folder / "drain.log", "ab") as log:
+            return subprocess.Popen(
+                [self.programs.forebay, "drain", "--address", self.address(asked), "--node",
+                 str(node), "--hand-over-s", str(hand_over_s)],
+                env=self.environment, stdout=log, stderr=log)
+
+    def may_come_back(self, node):
+        """Whether a daemon that was killed had not left the job before. At the end of its departure
+        it removes the list of nodes by which the next daemon would join them."""
+        return (self.folder / f"n{node}/run/forebayd.nodes").exists()
 
     @staticmethod
     def has_said(ready, wait_s=0):
@@ -270,6 +284,7 @@ class Job:
         elif before.exists():
             shutil.copy(before, resume)
         self.daemons, self.readers = {}, {}
+        self.leaving.clear()
         self.nodes = self.dice.choice([n for n in range(1, NODES_MAX + 1) if self.holds_on(n)])
         self.start()
 
@@ -342,7 +357,8 @@ class Job:
             if reader.poll() not in (None, 0):
                 self.fail_reader(rank)
         for node, daemon in self.daemons.items():
-            if daemon.poll() is not None and node not in self.returning:
+            has_left = node in self.leaving and daemon.poll() == 0
+            if daemon.poll() is not None and node not in self.returning and not has_left:
                 raise JobFailed(f"the daemon of node {node} has died: {daemon.returncode}")
 
     def fail_reader(self, rank):
@@ -387,6 +403,7 @@ class Job:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--forebayd", required=True)
+    parser.add_argument("--forebay", required=True)
     parser.add_argument("--tool", required=True)
     parser.add_argument("--seed", type=int, nargs="+", default=None,
                         help="of the first job; several: of each job")
@@ -401,6 +418,7 @@ def main():
     # Ends as after Ctrl-C, so that nothing is left running.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     programs.forebayd = os.path.abspath(programs.forebayd)
+    programs.forebay = os.path.abspath(programs.forebay)
     programs.tool = os.path.abspath(programs.tool)
     if programs.soak:
         programs.minutes = float(os.environ.get("FOREBAY_SOAK_MINUTES", "20"))

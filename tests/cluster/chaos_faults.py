@@ -62,6 +62,29 @@ def kill_daemon(job):
     return True
 
 
+def drain_node(job):
+    """The node without readers leaves (`forebay drain --node`), and hands over what it has while
+    the others read. A daemon that runs is asked, which may be that of the node itself."""
+    last = job.nodes - 1
+    daemons = job.running(job.daemons)
+    if last == 0 or last not in daemons or job.returning or last in job.leaving:
+        return False
+    leaving = job.daemons[last]
+    # Before it is asked: it may leave also if the answer is lost.
+    job.leaving.add(last)
+    asked = job.start_drain(job.dice.choice(daemons), last, job.dice.choice([2, 300]))
+    while asked.poll() is None and job.running(job.readers):
+        yield 0.1
+    if asked.poll() is None:
+        job.kill(asked)
+    while job.daemons.get(last) is leaving and leaving.poll() is None and job.running(job.readers):
+        yield 0.1
+    has_left = job.daemons.get(last) is leaving and leaving.poll() == 0
+    if has_left:
+        del job.daemons[last]
+    return asked.returncode == 0 or has_left
+
+
 def return_daemon(job):
     """Alone: the other daemons, and the readers of all nodes, go on meanwhile. One of the others
     has to run, or it would wait for all of them as at the first start."""
@@ -72,6 +95,10 @@ def return_daemon(job):
     job.returning.add(node)
     job.kill(job.daemons[node])
     yield job.dice.choice([0, 1])
+    if node in job.leaving and not job.may_come_back(node):
+        job.returning.discard(node)
+        job.daemons.pop(node, None)
+        return True
     if job.daemons.get(node) is None or job.daemons[node].poll() is None:
         job.returning.discard(node)  # killed for good, or the job was started again
         return True
@@ -227,6 +254,7 @@ FAULTS = {
     "stop daemon": stop_daemon,
     "kill daemon": kill_daemon,
     "return daemon": return_daemon,
+    "drain node": drain_node,
     "damage ssd": damage_ssd,
     "full disk": fill_disk,
     "restart job": restart_job,
