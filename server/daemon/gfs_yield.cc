@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -27,6 +28,7 @@ struct GfsYield::Answers {
 void GfsYield::Look() {
   const std::int64_t now_ns = parts_.clock.NowNs();
   const bool yields = parts_.nodes.Yields();
+  if (yields && std::exchange(says_again_, false)) parts_.begun();
   if (yields && now_ns < until_ns_) return;
   const std::int64_t oldest_ns = parts_.pace().oldest_ns;
   if (oldest_ns < kSlowNs) {
@@ -81,6 +83,7 @@ void GfsYield::Begin(std::int64_t now_ns, std::int64_t oldest_ns, std::int64_t u
             Seconds(oldest_ns), Seconds(usual_ns), Seconds(rest_ns_));
   parts_.nodes.SetYields(true);
   parts_.begun();
+  says_again_ = true;
 }
 
 void GfsYield::End() {

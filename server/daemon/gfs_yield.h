@@ -31,6 +31,7 @@ struct GfsYieldParts {
   using Heard = std::function<void(const Result<std::int64_t>&)>;
   std::function<void(NodeRank, Heard heard)> ask;
   // This node has begun to yield: ends what waits for its GFS, so that it is asked for elsewhere.
+  // Called twice, with a second between, because something may begin to wait at the same time.
   std::function<void()> begun;
 };
 
@@ -65,6 +66,7 @@ class GfsYield {
   std::uint64_t turn_ = 0;  // of the nodes that are asked
   std::int64_t rest_ns_ = 0;
   std::int64_t until_ns_ = 0;  // for which it yields
+  bool says_again_ = false;    // that it has begun to
 };
 
 }  // namespace forebay::daemon
