@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bench/peers/run_report.h"
-#include "proto/contract/order_steps.h"
+#include "proto/contract/wire_layout.h"
 #include "server/peer/peer_requests.h"
 #include "server/probe/testing/simulated_nodes.h"
 #include "server/stage/gfs/cap_share.h"
@@ -164,18 +164,23 @@ Politeness PolitenessOf(std::uint32_t node_count, std::uint32_t lost_count, std:
 
 Result<Prefetch> PrefetchOf(stage::Dataset& dataset, const OrderShape& shape,
                             std::uint32_t node_count, std::uint32_t batch, std::uint64_t seed) {
-  auto spec = std::make_shared<stream::StreamSpec>();
-  spec->dataset = &dataset;
-  spec->catalog = dataset.catalog();
-  FOREBAY_ASSIGN(spec->selection, stream::ResolveSelection(dataset, *spec->catalog, ""));
-  spec->order = {.seed = seed, .sample_count = spec->selection->size(), .shape = shape};
-  FOREBAY_TRY(spec->order.Validate());
-  FOREBAY_ASSIGN(spec->plan,
-                 StepPlan::Create({.sample_count = spec->order.sample_count,
-                                   .global_batch = std::uint64_t{batch} * node_count,
-                                   .ranks = node_count}));
-  spec->credits = 1;
-  stream::UpcomingExtents upcoming(std::move(spec));
+  FOREBAY_ASSIGN(const auto selection,
+                 stream::ResolveSelection(dataset, *dataset.catalog(), ""));
+  const OrderSpec order = {.seed = seed,
+                           .sample_count = selection->size(),
+                           .selection_fingerprint = selection->fingerprint(),
+                           .shape = shape};
+  const auto encoded = order.Encode();
+  stream::StreamRequestSpec request;
+  request.dataset = dataset.name();
+  request.stream_name = "train";
+  request.order_spec = {encoded.begin(), encoded.end()};
+  request.global_batch = batch * node_count;
+  request.ranks = node_count;
+  request.delivery = static_cast<std::uint32_t>(Delivery::kContiguous);
+  request.credits = 1;
+  FOREBAY_ASSIGN(stream::StreamSpec spec, stream::ResolveStream(dataset, request));
+  stream::UpcomingExtents upcoming(std::make_shared<const stream::StreamSpec>(std::move(spec)));
   const stream::StreamPlace begin;
   Prefetch prefetch;
   const double began = CpuSeconds();
