@@ -73,7 +73,6 @@ class CappedJob {
     now_ns_ += kStepNs;
     // A request of a hundredth of a second of an equal share.
     const double amount = kJobRate / static_cast<double>(shares_.size()) / 100;
-    double rates = 0;
     for (std::uint32_t rank = 0; rank < shares_.size(); ++rank) {
       if (!lives_[rank]) continue;
       stage::CapShare& share = *shares_[rank];
@@ -88,7 +87,11 @@ class CappedJob {
         tick_ns_[rank] += kSecondNs;
         Tick(rank);
       }
-      rates += share.figures(stage::Cap::kBytes, now_ns_).rate;
+    }
+    // After all of them, because what one lends another one borrows.
+    double rates = 0;
+    for (std::uint32_t rank = 0; rank < shares_.size(); ++rank) {
+      if (lives_[rank]) rates += shares_[rank]->figures(stage::Cap::kBytes, now_ns_).rate;
     }
     most_ = std::max(most_, rates);
   }
