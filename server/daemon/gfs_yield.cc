@@ -29,22 +29,27 @@ void GfsYield::Look() {
   const std::int64_t now_ns = parts_.clock.NowNs();
   const bool yields = parts_.nodes.Yields();
   if (yields && std::exchange(says_again_, false)) parts_.begun();
-  if (yields && now_ns < until_ns_) return;
   const std::int64_t oldest_ns = parts_.pace().oldest_ns;
-  if (oldest_ns < kSlowNs) {
+  const bool is_slow = oldest_ns >= kSlowNs;
+  if (yields && now_ns < (is_slow ? until_ns_ : std::min(begun_ns_ + kRestMinNs, until_ns_))) {
+    return;
+  }
+  if (!is_slow) {
     answers_.reset();
-    if (yields) End();
+    if (yields) End("its calls end again");
     return;
   }
   const std::optional<std::int64_t> usual_ns = UsualOfOthers();
   if (usual_ns && *usual_ns * kTimes <= oldest_ns) return Begin(now_ns, oldest_ns, *usual_ns);
-  const bool is_time_to_ask = answers_ == nullptr || now_ns - asked_ns_ >= kSlowNs;
-  // The others are as slow by now, or none of them answers.
-  if (yields && (usual_ns || (answers_ && is_time_to_ask))) End();
-  if (is_time_to_ask) Ask(now_ns);
+  if (yields && usual_ns) End("it is as slow for other nodes");
+  if (answers_ != nullptr && now_ns - asked_ns_ < kSlowNs) return;
+  // Nobody has answered in this turn. Others are asked before that counts.
+  asked_in_vain_ = answers_ != nullptr && !usual_ns ? asked_in_vain_ + 1 : 0;
+  if (yields && asked_in_vain_ >= 2) End("no other node says how it is there");
+  Ask(now_ns);
 }
 
-// The median of the answers that have come. Nodes that have never called the GFS know nothing.
+// The median of the answers that have come. Nodes of which no call has ended yet know nothing.
 std::optional<std::int64_t> GfsYield::UsualOfOthers() const {
   if (answers_ == nullptr) return std::nullopt;
   const MutexLock lock(answers_->mutex);
@@ -74,10 +79,13 @@ void GfsYield::Ask(std::int64_t now_ns) {
 }
 
 void GfsYield::Begin(std::int64_t now_ns, std::int64_t oldest_ns, std::int64_t usual_ns) {
+  // Also if it ended to yield before its time.
   const bool is_soon = rest_ns_ > 0 && now_ns - until_ns_ < rest_ns_;
   rest_ns_ = is_soon ? std::min(2 * rest_ns_, kRestMaxNs) : kRestMinNs;
+  begun_ns_ = now_ns;
   until_ns_ = now_ns + rest_ns_;
   answers_.reset();
+  asked_in_vain_ = 0;
   log::Warn("the GFS has not answered this node for {:.1f} s, and answers other nodes within "
             "{:.3f} s: look at its mount here; other nodes read in place of this one for {:.0f} s",
             Seconds(oldest_ns), Seconds(usual_ns), Seconds(rest_ns_));
@@ -86,8 +94,8 @@ void GfsYield::Begin(std::int64_t now_ns, std::int64_t oldest_ns, std::int64_t u
   says_again_ = true;
 }
 
-void GfsYield::End() {
-  log::Warn("this node reads the GFS for others again");
+void GfsYield::End(const char* why) {
+  log::Warn("this node reads the GFS for others again: {}", why);
   parts_.nodes.SetYields(false);
 }
 

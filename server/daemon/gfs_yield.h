@@ -46,9 +46,9 @@ class GfsYield {
   // A call that is under way for so long, and for so many times as long as calls of most of the
   // nodes that were asked, makes this node yield.
   static constexpr std::int64_t kSlowNs = 5'000'000'000;
-  static constexpr std::int64_t kTimes = 10;
+  static constexpr std::int64_t kTimes = 3;
   // For so long it yields, and twice as long each time it goes on to yield or yields again soon, up
-  // to the maximum.
+  // to the maximum; but not for longer than the minimum once its calls end again.
   static constexpr std::int64_t kRestMinNs = 32'000'000'000;
   static constexpr std::int64_t kRestMaxNs = 256'000'000'000;
   static constexpr std::size_t kAsked = 3;  // nodes at a time
@@ -58,13 +58,15 @@ class GfsYield {
   void Ask(std::int64_t now_ns);
   std::optional<std::int64_t> UsualOfOthers() const;
   void Begin(std::int64_t now_ns, std::int64_t oldest_ns, std::int64_t usual_ns);
-  void End();
+  void End(const char* why);
 
   const GfsYieldParts parts_;
   std::shared_ptr<Answers> answers_;  // null: nobody was asked since the GFS is slow
   std::int64_t asked_ns_ = 0;
+  std::uint32_t asked_in_vain_ = 0;  // turns without any answer, since the last answer
   std::uint64_t turn_ = 0;  // of the nodes that are asked
   std::int64_t rest_ns_ = 0;
+  std::int64_t begun_ns_ = 0;  // when it has begun to yield, or went on to
   std::int64_t until_ns_ = 0;  // for which it yields
   bool says_again_ = false;    // that it has begun to
 };

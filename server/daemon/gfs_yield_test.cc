@@ -47,7 +47,7 @@ class GfsYieldTest : public ::testing::Test {
 };
 
 TEST_F(GfsYieldTest, ANodeWhoseGfsWorksAsksNobody) {
-  pace_ = {.usual_ns = 20 * kSecondNs, .oldest_ns = GfsYield::kSlowNs - 1};
+  pace_ = {.longest_ns = 20 * kSecondNs, .oldest_ns = GfsYield::kSlowNs - 1};
   for (int i = 0; i < 100; ++i) LookAfter(kSecondNs);
   EXPECT_TRUE(asked_.empty());
   EXPECT_FALSE(nodes_.Yields());
@@ -77,9 +77,9 @@ TEST_F(GfsYieldTest, ANodeWhoseGfsAloneIsSlowYieldsAndReadsAgainLater) {
   LookAfter(kSecondNs);
   EXPECT_TRUE(nodes_.Yields());
   EXPECT_EQ(begun_, 3);
-  pace_.oldest_ns = 0;
   LookAfter(2 * GfsYield::kRestMinNs - 1);
   EXPECT_TRUE(nodes_.Yields());
+  pace_.oldest_ns = 0;
   LookAfter(1);
   EXPECT_FALSE(nodes_.Yields());
   // After a long time without it, it is the first time again.
@@ -121,7 +121,23 @@ TEST_F(GfsYieldTest, ANodeThatHearsNothingFromOthersYieldsNoLonger) {
   ASSERT_TRUE(nodes_.Yields());
   others_answer_ = false;
   LookAfter(GfsYield::kRestMinNs);
+  LookAfter(GfsYield::kSlowNs);
+  EXPECT_TRUE(nodes_.Yields()) << "three nodes have not answered, so three others are asked";
   LookAfter(GfsYield::kSlowNs - 1);
+  EXPECT_TRUE(nodes_.Yields());
+  LookAfter(1);
+  EXPECT_FALSE(nodes_.Yields());
+}
+
+TEST_F(GfsYieldTest, ANodeWhoseCallsEndAgainReadsAfterTheShortestTime) {
+  pace_.oldest_ns = GfsYield::kSlowNs;
+  LookAfter(kSecondNs);
+  LookAfter(kSecondNs);
+  LookAfter(GfsYield::kRestMinNs);
+  LookAfter(kSecondNs);
+  ASSERT_TRUE(nodes_.Yields()) << "for twice as long";
+  pace_.oldest_ns = 0;
+  LookAfter(GfsYield::kRestMinNs - 1);
   EXPECT_TRUE(nodes_.Yields());
   LookAfter(1);
   EXPECT_FALSE(nodes_.Yields());
@@ -160,7 +176,7 @@ TEST_F(GfsYieldTest, WhatWasHeardInAnEarlierStallIsForgotten) {
   pace_.oldest_ns = 0;
   LookAfter(kSecondNs);
   pace_.oldest_ns = GfsYield::kSlowNs;
-  others_ns_ = kSecondNs;
+  others_ns_ = GfsYield::kSlowNs;
   LookAfter(kSecondNs);
   LookAfter(kSecondNs);
   EXPECT_FALSE(nodes_.Yields());

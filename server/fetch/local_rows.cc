@@ -150,12 +150,12 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   const std::span<const ExtentId> extents = finder.extents();
   // The references are there already if Acquire has called back and started this attempt, or if
   // this one goes on with the rows that the last one has left.
-  if (work->refs.empty() &&
-      !parts_.fetcher.TryAcquire(work->dataset, extents, need, work->refs)) {
+  const bool refuses = work->wanted.has_substitutes && parts_.stager.Yields();
+  // Pieces are read from the GFS, too.
+  if (work->refs.empty() && !parts_.fetcher.TryAcquire(work->dataset, extents,
+                                                       refuses ? Need::kRuns : need, work->refs)) {
     work->refs.clear();
-    if (work->wanted.has_substitutes && parts_.stager.Yields()) {
-      return work->End(stage::AskNext("the GFS of this node is slow"));
-    }
+    if (refuses) return work->End(stage::AskNext("the GFS of this node is slow"));
     work->SayThatItWaits();
     return parts_.fetcher.Acquire(work->dataset, {extents.begin(), extents.end()},
                                   {.need = need, .is_wanted = work->wanted.is_wanted},

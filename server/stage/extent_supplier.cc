@@ -256,8 +256,10 @@ Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
         continue;
       }
       if (!IsNoAnswer(supplied.error())) return ErrorFromOthers(supplied.error());
-      log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
-                node.value(), supplied.error().message());
+      if (parts_.nodes->Lives(node)) {  // logged once, not by every load that waits for it
+        log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
+                  node.value(), supplied.error().message());
+      }
       // So the next extent does not wait for this node again. If the node was only slow, some
       // extents are read twice.
       parts_.nodes->SetLives(node, false);

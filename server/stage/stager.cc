@@ -364,9 +364,11 @@ std::vector<std::thread::id> Stager::BlockedThreads() const {
 // A GFS that does not answer must not stop the rest: its requests' places and memory are lent to
 // others, its blocked threads are replaced, and jobs that can run again are resumed.
 void Stager::Look() {
-  gate_.LendPlacesOf(options_.hung_after_ms * 1'000'000);
-  pieces_.LendPlacesOf(options_.hung_after_ms * 1'000'000);
-  tiers_.LendMemoryOf(options_.hung_after_ms * 1'000'000);
+  const std::int64_t late_ns = parts_.calls != nullptr ? parts_.calls->late_after_ns()
+                                                       : options_.hung_after_ms * 1'000'000;
+  gate_.LendPlacesOf(late_ns);
+  pieces_.LendPlacesOf(late_ns);
+  tiers_.LendMemoryOf(late_ns);
   if (parts_.calls == nullptr) return;
   const std::vector<std::thread::id> threads = BlockedThreads();
   std::uint32_t blocked = crew_->CountOf(threads);

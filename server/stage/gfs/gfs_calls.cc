@@ -111,7 +111,7 @@ void GfsCalls::Look() {
 void GfsCalls::LookAt(Call& call, std::int64_t now_ns) {
   if (call.is_held_) return;
   // Most calls leave here, without the lock of the tables.
-  if (!call.is_late_ && now_ns - call.begun_ns_ < hung_after_ns_) return;
+  if (!call.is_late_ && now_ns - call.begun_ns_ < late_after_ns_) return;
   const MutexLock lock(mutex_);
   if (!call.is_late_) {
     call.is_late_ = true;
@@ -152,19 +152,33 @@ void GfsCalls::ForEach(Visit visit) const {
   }
 }
 
-// The longest of late: it forgets a long read only after many shorter ones, because a node whose
-// reads often take long must not be held up to others as one whose reads never do. If two threads
-// end their reads at the same time, one of the two may be forgotten, which does no harm.
+// A node whose reads took long lately must not be held up to others as one whose reads never do,
+// and not for ever as one whose reads do.
+void GfsCalls::BeginWindowLocked(std::int64_t now_ns) const {
+  constexpr std::int64_t kWindowNs = 30'000 * kNsPerMs;
+  if (now_ns - window_ns_ < kWindowNs) return;
+  longest_before_ns_ = now_ns - window_ns_ < 2 * kWindowNs ? longest_ns_ : 0;
+  longest_ns_ = 0;
+  window_ns_ = now_ns;
+}
+
 void GfsCalls::NoteRead(std::int64_t took_ns) {
-  const std::int64_t usual_ns = usual_read_ns_.load(std::memory_order_relaxed);
-  const std::int64_t now_usual_ns =
-      took_ns >= usual_ns ? took_ns : usual_ns - (usual_ns - took_ns) / 8;
-  usual_read_ns_.store(now_usual_ns, std::memory_order_relaxed);
+  const std::int64_t now_ns = clock_.NowNs();
+  const MutexLock lock(reads_mutex_);
+  BeginWindowLocked(now_ns);
+  longest_ns_ = std::max(longest_ns_, took_ns);
+  has_read_ = true;
 }
 
 GfsCalls::Pace GfsCalls::pace() const {
   const std::int64_t now_ns = clock_.NowNs();
-  Pace pace{.usual_ns = usual_read_ns_.load(std::memory_order_relaxed)};
+  Pace pace;
+  {
+    const MutexLock lock(reads_mutex_);
+    BeginWindowLocked(now_ns);
+    pace.longest_ns = std::max(longest_ns_, longest_before_ns_);
+    pace.has_read = has_read_;
+  }
   ForEach([&](const Call& call) {
     if (!call.is_held_) pace.oldest_ns = std::max(pace.oldest_ns, now_ns - call.begun_ns_);
   });

@@ -3,6 +3,7 @@
 // cancelled. But other threads can ask this object, and avoid the file meanwhile.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -64,8 +65,8 @@ class GfsCalls {
     std::int64_t held_ns_ = 0;  // since when it is held
     bool is_paused_ = false;
     bool is_held_ = false;
-    bool is_late_ = false;    // begun longer ago than the limit
-    bool is_hung_ = false;    // last try begun longer ago than the limit, and not answered
+    bool is_late_ = false;    // begun longer ago than late_after_ns
+    bool is_hung_ = false;    // last try begun longer ago than hung_after_ns, and not answered
     Call* previous_ = nullptr;
     Call* next_ = nullptr;
   };
@@ -83,10 +84,11 @@ class GfsCalls {
   Figures figures() const;
 
   struct Pace {
-    std::int64_t usual_ns = 0;   // how long a read takes, of late; 0: none has ended yet
-    std::int64_t oldest_ns = 0;  // how long the oldest call is under way, with its retries
+    std::int64_t longest_ns = 0;  // of the reads that have ended in the last 30 to 60 s
+    std::int64_t oldest_ns = 0;   // how long the oldest call is under way, with its retries
+    bool has_read = false;        // some read has ended since the start
   };
-  // How the GFS fares on this node. Only reads change what is usual: other calls are shorter.
+  // How the GFS fares on this node now. Other calls than reads are shorter.
   Pace pace() const;
   // Whether a call about the object, including its retries, has taken longer than the limit. If so,
   // the caller should work on another object first.
@@ -98,6 +100,10 @@ class GfsCalls {
   // '/gfs/a' for 3.2 s, and 2 other calls"; empty if there are none.
   std::string UnderWay() const;
   std::int64_t hung_after_ns() const { return hung_after_ns_; }
+  // Calls are late after this time from now on, instead of hung_after_ns(), or with it if that is
+  // shorter. Thread-safe.
+  void SetLateAfter(std::int64_t ns) { late_after_ns_ = std::min(ns, hung_after_ns_); }
+  std::int64_t late_after_ns() const { return late_after_ns_; }
 
  private:
   // Calls of some threads, as a list.
@@ -116,12 +122,19 @@ class GfsCalls {
   void Answered(Call& call);  // a hung call
   void End(Call& call);       // a late call
   void NoteRead(std::int64_t took_ns);
+  void BeginWindowLocked(std::int64_t now_ns) const FOREBAY_REQUIRES(reads_mutex_);
 
   const std::int64_t hung_after_ns_;
   io::Clock& clock_;
   std::array<Shard, kShards> shards_;
   std::atomic<std::uint64_t> late_count_ = 0;
-  std::atomic<std::int64_t> usual_read_ns_ = 0;
+  std::atomic<std::int64_t> late_after_ns_ = hung_after_ns_;
+  // The longest read of the present window of time, and of the one before.
+  mutable Mutex reads_mutex_;
+  mutable std::int64_t window_ns_ FOREBAY_GUARDED_BY(reads_mutex_) = 0;  // its begin
+  mutable std::int64_t longest_ns_ FOREBAY_GUARDED_BY(reads_mutex_) = 0;
+  mutable std::int64_t longest_before_ns_ FOREBAY_GUARDED_BY(reads_mutex_) = 0;
+  bool has_read_ FOREBAY_GUARDED_BY(reads_mutex_) = false;
   mutable Mutex mutex_;  // locked after a shard's mutex
   // By object: the number of its calls.
   std::unordered_map<std::string, std::uint64_t> late_ FOREBAY_GUARDED_BY(mutex_);

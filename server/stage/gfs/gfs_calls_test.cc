@@ -72,7 +72,8 @@ TEST_F(GfsCallsTest, TheOldestOfManyIsNamedWhateverTheirOrder) {
 }
 
 TEST_F(GfsCallsTest, SaysHowLongReadsTakeAndTheOldestCallIsUnderWay) {
-  EXPECT_EQ(calls_.pace().usual_ns, 0);
+  EXPECT_EQ(calls_.pace().longest_ns, 0);
+  EXPECT_FALSE(calls_.pace().has_read);
   EXPECT_EQ(calls_.pace().oldest_ns, 0);
   std::optional<GfsCalls::Call> read(std::in_place, calls_, kReadCall, kObject);
   clock_.AdvanceNs(kSecondNs);
@@ -87,15 +88,33 @@ TEST_F(GfsCallsTest, SaysHowLongReadsTakeAndTheOldestCallIsUnderWay) {
   read->GoOn();
   read.reset();
   open.reset();
-  EXPECT_EQ(calls_.pace().usual_ns, 2 * kSecondNs) << "only reads count";
+  EXPECT_EQ(calls_.pace().longest_ns, 2 * kSecondNs) << "only reads count";
   EXPECT_EQ(calls_.pace().oldest_ns, 0);
-  // A short read changes little, a long one much.
+  EXPECT_TRUE(calls_.pace().has_read);
   { const GfsCalls::Call none(calls_, kReadCall, kObject); }
-  EXPECT_EQ(calls_.pace().usual_ns, 2 * kSecondNs - kSecondNs / 4);
-  read.emplace(calls_, kReadCall, kObject);
-  clock_.AdvanceNs(9 * kSecondNs);
-  read.reset();
-  EXPECT_EQ(calls_.pace().usual_ns, 9 * kSecondNs);
+  EXPECT_EQ(calls_.pace().longest_ns, 2 * kSecondNs);
+  clock_.AdvanceNs(29 * kSecondNs);
+  EXPECT_EQ(calls_.pace().longest_ns, 2 * kSecondNs);
+  clock_.AdvanceNs(60 * kSecondNs);
+  EXPECT_EQ(calls_.pace().longest_ns, 0) << "that was long ago";
+  EXPECT_TRUE(calls_.pace().has_read);
+}
+
+TEST_F(GfsCallsTest, CallsAreLateSoonerWhereTheDaemonSaysSo) {
+  std::optional<GfsCalls::Call> call(std::in_place, calls_, "read", kObject);
+  calls_.SetLateAfter(5 * kSecondNs);
+  Pass(4);
+  EXPECT_FALSE(calls_.IsLate(kObject));
+  Pass(1);
+  EXPECT_TRUE(calls_.IsLate(kObject));
+  EXPECT_EQ(calls_.LateThreads().size(), 1U);
+  EXPECT_EQ(calls_.figures().hung, 0U) << "only the log and the status call it hung";
+  Pass(25);
+  EXPECT_EQ(calls_.figures().hung, 1U);
+  call.reset();
+  EXPECT_FALSE(calls_.AnyLate());
+  calls_.SetLateAfter(60 * kSecondNs);
+  EXPECT_EQ(calls_.late_after_ns(), calls_.hung_after_ns()) << "not later";
 }
 
 TEST_F(GfsCallsTest, AFailureIsAnAnswerButTheCallStaysLate) {

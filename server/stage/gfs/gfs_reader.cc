@@ -462,7 +462,7 @@ Status GfsReader::CheckAnswers(const Dataset& dataset, const catalog::Catalog& c
   return Error(ErrorCode::kUnavailable,
                "object '" + std::string(info.path) + "' of '" + dataset.name() +
                    "': the GFS has not answered for " +
-                   std::to_string(calls_->hung_after_ns() / 1'000'000'000) +
+                   std::to_string(calls_->late_after_ns() / 1'000'000'000) +
                    " s (stage.hung_after); no new reads of the object are sent until it does");
 }
 
