@@ -29,8 +29,10 @@ void GfsYield::Look() {
   const std::int64_t now_ns = parts_.clock.NowNs();
   const bool yields = parts_.nodes.Yields();
   if (yields && std::exchange(says_again_, false)) parts_.begun();
-  const std::int64_t oldest_ns = parts_.pace().oldest_ns;
-  const bool is_slow = oldest_ns >= kSlowNs;
+  const stage::GfsCalls::Pace pace = parts_.pace();
+  const std::int64_t oldest_ns = pace.oldest_ns;
+  // As long as reads end quickly, it is one object that is not answered, and not the GFS.
+  const bool is_slow = oldest_ns >= kSlowNs && pace.since_quick_ns >= kSlowNs;
   if (yields && now_ns < (is_slow ? until_ns_ : std::min(begun_ns_ + kRestMinNs, until_ns_))) {
     return;
   }

@@ -44,7 +44,7 @@ class GfsYield {
   void Look();
 
   // A call that is under way for so long, and for so many times as long as calls of most of the
-  // nodes that were asked, makes this node yield.
+  // nodes that were asked, makes this node yield, unless a read has ended quickly meanwhile.
   static constexpr std::int64_t kSlowNs = 5'000'000'000;
   static constexpr std::int64_t kTimes = 3;
   // For so long it yields, and twice as long each time it goes on to yield or yields again soon, up
@@ -67,7 +67,7 @@ class GfsYield {
   std::uint64_t turn_ = 0;  // of the nodes that are asked
   std::int64_t rest_ns_ = 0;
   std::int64_t begun_ns_ = 0;  // when it has begun to yield, or went on to
-  std::int64_t until_ns_ = 0;  // for which it yields
+  std::int64_t until_ns_ = 0;  // until when it yields
   bool says_again_ = false;    // that it has begun to
 };
 

@@ -143,6 +143,17 @@ TEST_F(GfsYieldTest, ANodeWhoseCallsEndAgainReadsAfterTheShortestTime) {
   EXPECT_FALSE(nodes_.Yields());
 }
 
+TEST_F(GfsYieldTest, ANodeWhoseOtherReadsEndQuicklyDoesNotYield) {
+  pace_ = {.oldest_ns = 60 * kSecondNs, .since_quick_ns = GfsYield::kSlowNs - 1};
+  for (int i = 0; i < 30; ++i) LookAfter(kSecondNs);
+  EXPECT_TRUE(asked_.empty());
+  EXPECT_FALSE(nodes_.Yields());
+  pace_.since_quick_ns = GfsYield::kSlowNs;
+  LookAfter(kSecondNs);
+  LookAfter(kSecondNs);
+  EXPECT_TRUE(nodes_.Yields());
+}
+
 TEST_F(GfsYieldTest, NobodyYieldsIfTheGfsIsAsSlowForOthers) {
   pace_.oldest_ns = 60 * kSecondNs;
   others_ns_ = 60 * kSecondNs / GfsYield::kTimes + 1;

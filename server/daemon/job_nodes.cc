@@ -456,8 +456,9 @@ void JobNodes::Tick(bool serves_client_of_lost) {
   prober_->Tick();
   departure_->Tick();
   // This node has left for good. Should its end take too long, no daemon is to take its place.
-  if (departure_->IsOver() && kept_list_) {
-    kept_list_->Remove();
+  if (departure_->IsOver()) {
+    const MutexLock lock(departure_mutex_);
+    if (kept_list_) kept_list_->Remove();
     kept_list_.reset();
   }
   end_->Tick(serves_client_of_lost);
@@ -524,8 +525,8 @@ Result<peer::LeaveAnswer> JobNodes::HearDeparture(NodeRank node, std::int64_t ti
 
 // So that a daemon that takes the place of this one goes on to leave.
 void JobNodes::KeepDeparture(std::int64_t time_ms) {
-  if (!kept_list_) return;
   const MutexLock lock(departure_mutex_);
+  if (!kept_list_) return;
   const Status kept = kept_list_->KeepDeparture(time_ms);
   if (kept.has_value()) return;
   log::Warn("if this daemon is killed before its node has left the job, the one in its place does "
@@ -624,9 +625,9 @@ void JobNodes::StopAnswering(bool waits) {
 
 void JobNodes::Leave(bool in_good_order) {
   if (rendezvous_) rendezvous_->Leave();
-  if (kept_list_ && in_good_order) {
+  if (in_good_order) {
     const MutexLock lock(departure_mutex_);
-    kept_list_->Remove();
+    if (kept_list_) kept_list_->Remove();
   }
   carriers_.Leave();
 }

@@ -24,6 +24,8 @@ namespace {
 Error NobodyWants() { return Error(ErrorCode::kCancelled, "nobody wants the rows any more"); }
 
 constexpr std::int64_t kFlightNs = limits::kPullDeadlineMs * 1'000'000;
+// With less time than that, a node that is asked next would be taken for silent.
+constexpr std::int64_t kTryNsMin = 5'000'000'000;
 
 }  // namespace
 
@@ -127,11 +129,10 @@ Status RowRouter::CheckChunks(const stage::Dataset& dataset, NodeRank node,
 }
 
 // Sends the rows to the nodes that are next. Each try leaves out one more node, unless another
-// thread marked that node as alive again. False: there were too many, or the time is over.
+// thread marked that node as alive again. False: there were too many, or too little time is left.
 bool RowRouter::AskAgain(const FlightRef& flight, Wanted& wanted) {
-  if (++wanted.tries >= nodes_.nodes().size() || clock_.NowNs() >= flight->deadline_ns) {
-    return false;
-  }
+  const bool has_time = clock_.NowNs() + kTryNsMin <= flight->deadline_ns;
+  if (++wanted.tries >= nodes_.nodes().size() || !has_time) return false;
   Ask(flight, wanted);
   return true;
 }

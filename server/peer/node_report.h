@@ -14,7 +14,7 @@ struct NodeReport {
   std::uint64_t samples = 0;         // delivered to its readers
   std::uint64_t other_samples = 0;   // of them, supplied by other nodes
   std::uint64_t waited_samples = 0;  // of them, in batches that waited for the GFS
-  std::uint64_t gfs_call_us = 0;     // how long a call to the GFS takes lately; 0: none has ended
+  std::uint64_t gfs_call_us = 0;     // how long a call to the GFS takes lately; 0: nothing is known
   bool is_yielding = false;          // other nodes read the GFS in its place (plan::Membership)
   bool has_finished = false;         // its readers have ended; it stays for those of other nodes
 };

@@ -412,7 +412,7 @@ LinkState PeerLink::AddSilence(std::int64_t elapsed_ns,
   // Nor are those silent that wait for their turn behind one of which the node has said that it
   // waits.
   for (const std::shared_ptr<PeerCall>& call : active_) add(*call);
-  if (hello_ == Hello::kAgreed && (!state.has_excused || suspected.value_or(true))) {
+  if (hello_ == Hello::kAgreed && (!state.has_excused || *suspected)) {
     for (const std::shared_ptr<PeerCall>& call : waiting_) add(*call);
   }
   return state;

@@ -17,8 +17,8 @@ namespace {
 
 constexpr const char* kName = "forebayd.nodes";
 constexpr const char* kTemporary = "forebayd.nodes.new";
-// A number of milliseconds, in decimal. Only the daemon that has written it, and the next one, read
-// it, and neither acknowledges what it has not written, so it needs no checksum.
+// A number of milliseconds, in decimal. If it is missing or no number, the next daemon stays, so it
+// needs no checksum.
 constexpr const char* kDeparture = "forebayd.leaves";
 constexpr std::uint64_t kDepartureBytesMax = 20;  // digits
 

@@ -150,7 +150,8 @@ class Stager {
   // Threads, of the stager or of others, that wait for an object that does not answer.
   std::vector<std::thread::id> BlockedThreads() const;
   // Whether this node yields: it refuses rows that others ask for and that it does not have
-  // (AskNext). Of extents, it also refuses some after that (ExtentSupplier::RefusesOthers).
+  // (AskNext). It also refuses some extents after it has ended to yield
+  // (ExtentSupplier::RefusesOthers).
   bool Yields() const { return parts_.nodes != nullptr && parts_.nodes->Yields(); }
   bool RefusesOthers(const Dataset& dataset, ExtentId extent) const {
     return supplier_.RefusesOthers(dataset, extent);

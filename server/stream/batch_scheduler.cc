@@ -450,7 +450,8 @@ Error BatchScheduler::LateExtent(const BatchJob& job) {
                fmt::format("extent {} of '{}' ({}) has not arrived from the GFS within {} ms; ask "
                            "for the batch again, and see 'forebay status' for GFS failures",
                            extent.value(), spec.dataset->name(),
-                           stage::NameObjects(*spec.catalog, extent), limits::kPullDeadlineMs));
+                           stage::NameObjects(*spec.catalog, extent),
+                           (parts_.clock.NowNs() - job.awaited_since_ns) / 1'000'000));
 }
 
 void BatchScheduler::KeepGathered(BatchJob& job, Gatherer& gatherer) {

@@ -1,6 +1,6 @@
-// The lock is taken while files are removed, and removed last. So a daemon that starts meanwhile
-// either fails this look, or finds that the file it has locked has lost its name, and tries again
-// (server/daemon/lease.h).
+// The lock is taken while files are removed, and removed last. So if a daemon starts meanwhile,
+// either it has the lock already and nothing is removed here, or it finds that the file it has
+// locked has lost its name, and tries again (server/daemon/lease.h).
 #include "client/cli/launch/dead_daemon.h"
 
 #include <fcntl.h>

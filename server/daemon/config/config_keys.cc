@@ -248,8 +248,8 @@ std::vector<ConfigKey> NodeKeys() {
        "less than a fifth of what most nodes send (half, once another node has found it slow), "
        "for 32 s at first. The time in which a node waits for the GFS does not count. A shorter "
        "time keeps readers waiting less for slow nodes, and costs reads from the GFS where nodes "
-       "often stand still for so long. 0: no request is late within 30 s, before probes find that "
-       "the node is lost.",
+       "often stand still for so long. 0: a request is late only after 30 s, or when probes find "
+       "that the node is lost.",
        Number(&Config::nodes_late_ms, kLateMsMax)},
       {"nodes.probe_answer_ms", "500",
        "Milliseconds in which a node has to answer a probe, between 100 and 700. Each node probes "

@@ -152,8 +152,8 @@ void GfsCalls::ForEach(Visit visit) const {
   }
 }
 
-// A node whose reads took long lately must not be held up to others as one whose reads never do,
-// and not for ever as one whose reads do.
+// A node whose reads took long a moment ago must not tell others that its reads are fast; nor must
+// one long read count for ever.
 void GfsCalls::BeginWindowLocked(std::int64_t now_ns) const {
   constexpr std::int64_t kWindowNs = 30'000 * kNsPerMs;
   if (now_ns - window_ns_ < kWindowNs) return;
@@ -168,6 +168,8 @@ void GfsCalls::NoteRead(std::int64_t took_ns) {
   BeginWindowLocked(now_ns);
   longest_ns_ = std::max(longest_ns_, took_ns);
   has_read_ = true;
+  constexpr std::int64_t kQuickNs = 1'000 * kNsPerMs;
+  if (took_ns < kQuickNs) quick_ns_ = now_ns;
 }
 
 GfsCalls::Pace GfsCalls::pace() const {
@@ -178,6 +180,7 @@ GfsCalls::Pace GfsCalls::pace() const {
     BeginWindowLocked(now_ns);
     pace.longest_ns = std::max(longest_ns_, longest_before_ns_);
     pace.has_read = has_read_;
+    if (quick_ns_) pace.since_quick_ns = now_ns - *quick_ns_;
   }
   ForEach([&](const Call& call) {
     if (!call.is_held_) pace.oldest_ns = std::max(pace.oldest_ns, now_ns - call.begun_ns_);

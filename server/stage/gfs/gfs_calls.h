@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -24,7 +26,8 @@ inline constexpr std::int64_t kNsPerMs = 1'000'000;
 // What a call that reads is called (GfsCalls::Call).
 inline constexpr std::string_view kReadCall = "read";
 
-// Thread-safe; `clock` is borrowed. Each call takes two short locks, with little contention.
+// Thread-safe; `clock` is borrowed. Each call takes two short locks, with little contention; a
+// read takes another one, which all threads share.
 class GfsCalls {
  public:
   GfsCalls(std::int64_t hung_after_ms, io::Clock& clock)
@@ -87,6 +90,8 @@ class GfsCalls {
     std::int64_t longest_ns = 0;  // of the reads that have ended in the last 30 to 60 s
     std::int64_t oldest_ns = 0;   // how long the oldest call is under way, with its retries
     bool has_read = false;        // some read has ended since the start
+    // How long ago a read has ended that took less than a second.
+    std::int64_t since_quick_ns = std::numeric_limits<std::int64_t>::max();
   };
   // How the GFS fares on this node now. Other calls than reads are shorter.
   Pace pace() const;
@@ -135,6 +140,7 @@ class GfsCalls {
   mutable std::int64_t longest_ns_ FOREBAY_GUARDED_BY(reads_mutex_) = 0;
   mutable std::int64_t longest_before_ns_ FOREBAY_GUARDED_BY(reads_mutex_) = 0;
   bool has_read_ FOREBAY_GUARDED_BY(reads_mutex_) = false;
+  std::optional<std::int64_t> quick_ns_ FOREBAY_GUARDED_BY(reads_mutex_);  // the last quick one
   mutable Mutex mutex_;  // locked after a shard's mutex
   // By object: the number of its calls.
   std::unordered_map<std::string, std::uint64_t> late_ FOREBAY_GUARDED_BY(mutex_);

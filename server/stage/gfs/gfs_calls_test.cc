@@ -2,6 +2,8 @@
 #include "server/stage/gfs/gfs_calls.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -91,10 +93,13 @@ TEST_F(GfsCallsTest, SaysHowLongReadsTakeAndTheOldestCallIsUnderWay) {
   EXPECT_EQ(calls_.pace().longest_ns, 2 * kSecondNs) << "only reads count";
   EXPECT_EQ(calls_.pace().oldest_ns, 0);
   EXPECT_TRUE(calls_.pace().has_read);
+  EXPECT_EQ(calls_.pace().since_quick_ns, std::numeric_limits<std::int64_t>::max());
   { const GfsCalls::Call none(calls_, kReadCall, kObject); }
+  EXPECT_EQ(calls_.pace().since_quick_ns, 0);
   EXPECT_EQ(calls_.pace().longest_ns, 2 * kSecondNs);
   clock_.AdvanceNs(29 * kSecondNs);
   EXPECT_EQ(calls_.pace().longest_ns, 2 * kSecondNs);
+  EXPECT_EQ(calls_.pace().since_quick_ns, 29 * kSecondNs);
   clock_.AdvanceNs(60 * kSecondNs);
   EXPECT_EQ(calls_.pace().longest_ns, 0) << "that was long ago";
   EXPECT_TRUE(calls_.pace().has_read);

@@ -463,7 +463,7 @@ Status GfsReader::CheckAnswers(const Dataset& dataset, const catalog::Catalog& c
                "object '" + std::string(info.path) + "' of '" + dataset.name() +
                    "': the GFS has not answered for " +
                    std::to_string(calls_->late_after_ns() / 1'000'000'000) +
-                   " s (stage.hung_after); no new reads of the object are sent until it does");
+                   " s; no new reads of the object are sent until it does");
 }
 
 Status GfsReader::ReadPieces(io::IoQueue& queue, Dataset& dataset,
