@@ -229,7 +229,6 @@ peer::NodeReport Daemon::ReportToNodes() {
   // A call that has not been answered yet already takes as long as it has waited.
   const stage::GfsCalls::Pace pace = gfs_calls_->pace();
   report.gfs_call_us = static_cast<std::uint64_t>(std::max(pace.longest_ns, pace.oldest_ns) / 1000);
-  if (pace.has_read && report.gfs_call_us == 0) report.gfs_call_us = 1;  // nothing lately
   report.is_yielding = nodes_->membership().Yields();
   const stream::SessionStats totals = registry_->totals();
   report.samples = totals.samples;

@@ -46,7 +46,7 @@ class GfsYield {
   // A call that is under way for so long, and for so many times as long as calls of most of the
   // nodes that were asked, makes this node yield, unless a read has ended quickly meanwhile.
   static constexpr std::int64_t kSlowNs = 5'000'000'000;
-  static constexpr std::int64_t kTimes = 3;
+  static constexpr std::int64_t kTimes = 10;
   // For so long it yields, and twice as long each time it goes on to yield or yields again soon, up
   // to the maximum; but not for longer than the minimum once its calls end again.
   static constexpr std::int64_t kRestMinNs = 32'000'000'000;

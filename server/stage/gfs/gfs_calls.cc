@@ -157,7 +157,8 @@ void GfsCalls::ForEach(Visit visit) const {
 void GfsCalls::BeginWindowLocked(std::int64_t now_ns) const {
   constexpr std::int64_t kWindowNs = 30'000 * kNsPerMs;
   if (now_ns - window_ns_ < kWindowNs) return;
-  longest_before_ns_ = now_ns - window_ns_ < 2 * kWindowNs ? longest_ns_ : 0;
+  // A window in which no read has ended says nothing, so what was before it stays.
+  if (longest_ns_ > 0) longest_before_ns_ = longest_ns_;
   longest_ns_ = 0;
   window_ns_ = now_ns;
 }
@@ -166,8 +167,7 @@ void GfsCalls::NoteRead(std::int64_t took_ns) {
   const std::int64_t now_ns = clock_.NowNs();
   const MutexLock lock(reads_mutex_);
   BeginWindowLocked(now_ns);
-  longest_ns_ = std::max(longest_ns_, took_ns);
-  has_read_ = true;
+  longest_ns_ = std::max<std::int64_t>({longest_ns_, took_ns, 1});
   constexpr std::int64_t kQuickNs = 1'000 * kNsPerMs;
   if (took_ns < kQuickNs) quick_ns_ = now_ns;
 }
@@ -179,7 +179,6 @@ GfsCalls::Pace GfsCalls::pace() const {
     const MutexLock lock(reads_mutex_);
     BeginWindowLocked(now_ns);
     pace.longest_ns = std::max(longest_ns_, longest_before_ns_);
-    pace.has_read = has_read_;
     if (quick_ns_) pace.since_quick_ns = now_ns - *quick_ns_;
   }
   ForEach([&](const Call& call) {

@@ -87,9 +87,9 @@ class GfsCalls {
   Figures figures() const;
 
   struct Pace {
-    std::int64_t longest_ns = 0;  // of the reads that have ended in the last 30 to 60 s
-    std::int64_t oldest_ns = 0;   // how long the oldest call is under way, with its retries
-    bool has_read = false;        // some read has ended since the start
+    // Of the reads that have ended in the last 30 to 60 s in which any has; 0: none has ended yet.
+    std::int64_t longest_ns = 0;
+    std::int64_t oldest_ns = 0;  // how long the oldest call is under way, with its retries
     // How long ago a read has ended that took less than a second.
     std::int64_t since_quick_ns = std::numeric_limits<std::int64_t>::max();
   };
@@ -139,7 +139,6 @@ class GfsCalls {
   mutable std::int64_t window_ns_ FOREBAY_GUARDED_BY(reads_mutex_) = 0;  // its begin
   mutable std::int64_t longest_ns_ FOREBAY_GUARDED_BY(reads_mutex_) = 0;
   mutable std::int64_t longest_before_ns_ FOREBAY_GUARDED_BY(reads_mutex_) = 0;
-  bool has_read_ FOREBAY_GUARDED_BY(reads_mutex_) = false;
   std::optional<std::int64_t> quick_ns_ FOREBAY_GUARDED_BY(reads_mutex_);  // the last quick one
   mutable Mutex mutex_;  // locked after a shard's mutex
   // By object: the number of its calls.

@@ -75,7 +75,6 @@ TEST_F(GfsCallsTest, TheOldestOfManyIsNamedWhateverTheirOrder) {
 
 TEST_F(GfsCallsTest, SaysHowLongReadsTakeAndTheOldestCallIsUnderWay) {
   EXPECT_EQ(calls_.pace().longest_ns, 0);
-  EXPECT_FALSE(calls_.pace().has_read);
   EXPECT_EQ(calls_.pace().oldest_ns, 0);
   std::optional<GfsCalls::Call> read(std::in_place, calls_, kReadCall, kObject);
   clock_.AdvanceNs(kSecondNs);
@@ -92,7 +91,6 @@ TEST_F(GfsCallsTest, SaysHowLongReadsTakeAndTheOldestCallIsUnderWay) {
   open.reset();
   EXPECT_EQ(calls_.pace().longest_ns, 2 * kSecondNs) << "only reads count";
   EXPECT_EQ(calls_.pace().oldest_ns, 0);
-  EXPECT_TRUE(calls_.pace().has_read);
   EXPECT_EQ(calls_.pace().since_quick_ns, std::numeric_limits<std::int64_t>::max());
   { const GfsCalls::Call none(calls_, kReadCall, kObject); }
   EXPECT_EQ(calls_.pace().since_quick_ns, 0);
@@ -101,8 +99,13 @@ TEST_F(GfsCallsTest, SaysHowLongReadsTakeAndTheOldestCallIsUnderWay) {
   EXPECT_EQ(calls_.pace().longest_ns, 2 * kSecondNs);
   EXPECT_EQ(calls_.pace().since_quick_ns, 29 * kSecondNs);
   clock_.AdvanceNs(60 * kSecondNs);
-  EXPECT_EQ(calls_.pace().longest_ns, 0) << "that was long ago";
-  EXPECT_TRUE(calls_.pace().has_read);
+  EXPECT_EQ(calls_.pace().longest_ns, 2 * kSecondNs) << "nothing has ended since";
+  read.emplace(calls_, kReadCall, kObject);
+  clock_.AdvanceNs(kSecondNs);
+  read.reset();
+  EXPECT_EQ(calls_.pace().longest_ns, 2 * kSecondNs);
+  clock_.AdvanceNs(30 * kSecondNs);
+  EXPECT_EQ(calls_.pace().longest_ns, kSecondNs);
 }
 
 TEST_F(GfsCallsTest, CallsAreLateSoonerWhereTheDaemonSaysSo) {
