@@ -144,8 +144,8 @@ void Init(void*, fuse_conn_info* connection) {
   // The page cache is bypassed (direct_io), and readahead would ask for bytes that no client
   // wanted.
   connection->max_readahead = 0;
-  // Of asynchronous reads, the kernel's default is 12. So few that are not answered would keep all
-  // clients of the mount waiting.
+  // The kernel allows 12 asynchronous reads of a mount by default. If 12 reads of one client were
+  // not answered, all clients of the mount would wait.
   connection->max_background = 1024;
 }
 

@@ -130,8 +130,8 @@ class Planner {
   }
 
  private:
-  // What the nodes do whatever the data are. The largest loss of nodes that leaves most of them is
-  // the hardest.
+  // Simulates what the nodes do whatever the data are. The largest loss that the options have, and
+  // that is a quarter of the nodes at most, happens at once.
   void Serve(std::uint32_t nodes) {
     std::uint32_t most_lost = 0;
     for (const std::uint32_t lost : options_.lost) {

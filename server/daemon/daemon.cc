@@ -145,11 +145,11 @@ bool Daemon::Tick() {
   // Read before anything is looked at, so that no later wake-up is lost.
   std::uint64_t wakes = 0;
   static_cast<void>(!read(wake_fd_.get(), &wakes, sizeof(wakes)));
-  // In this order: GfsCalls finds the calls that are not answered, then the stager and the executor
-  // replace the threads that are blocked in them.
   // While others read in place of this node, nobody has to wait for its calls for longer.
   gfs_calls_->SetLateAfter(nodes_->membership().Yields() ? GfsYield::kSlowNs
                                                          : gfs_calls_->hung_after_ns());
+  // In this order: GfsCalls finds the calls that are not answered, then the stager and the executor
+  // replace the threads that are blocked in them.
   gfs_calls_->Look();
   stager_->Look();
   fetcher_->LendPinsOf(static_cast<std::int64_t>(config_.stage_hung_after_s) * 1'000'000'000);

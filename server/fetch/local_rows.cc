@@ -148,10 +148,10 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   if (!std::exchange(work->has_begun, true)) finder.Begin(std::move(work->room));
   const Need need = work->wanted.need;
   const std::span<const ExtentId> extents = finder.extents();
-  // The references are there already if Acquire has called back and started this attempt, or if
-  // this one goes on with the rows that the last one has left.
   const bool refuses = work->wanted.has_substitutes && parts_.stager.Yields();
-  // Pieces are read from the GFS, too.
+  // The references are there already if Acquire has called back and started this attempt, or if
+  // this one goes on with the rows that the last one has left. A node that refuses what it does not
+  // have offers no pieces either, because they are read from the GFS.
   if (work->refs.empty() && !parts_.fetcher.TryAcquire(work->dataset, extents,
                                                        refuses ? Need::kRuns : need, work->refs)) {
     work->refs.clear();

@@ -22,7 +22,7 @@ class OwnRows final : public RowSource {
 
   // RowRequest::node is this node. Errors are those that this node's own readers get, with nothing
   // to convert. kUnavailable: the GFS has not answered until the deadline (see Expire). kCancelled:
-  // nobody wants the rows any more, which ends the request at once.
+  // nobody wants the rows any more, which ends the request at once. stage::AskNext: AskElsewhere.
   void Read(std::shared_ptr<const RowRequest> request, Done done) override;
   // Ends the requests whose deadlines are over. Bytes that come later are not written. Call about
   // once a second.

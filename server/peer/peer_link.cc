@@ -408,10 +408,9 @@ LinkState PeerLink::AddSilence(std::int64_t elapsed_ns,
     if (!call.silent_ns_.compare_exchange_strong(before_ns, after_ns)) return;
     state.silent_ns = std::max(state.silent_ns, after_ns);
   };
-  // Until the node has agreed to Hello, which has a deadline of its own, calls have not been sent.
-  // Nor are those silent that wait for their turn behind one of which the node has said that it
-  // waits.
   for (const std::shared_ptr<PeerCall>& call : active_) add(*call);
+  // Calls that wait for their turn do not count until the node has agreed to Hello, which has a
+  // deadline of its own; nor while the node has said of a call before them that it waits.
   if (hello_ == Hello::kAgreed && (!state.has_excused || *suspected)) {
     for (const std::shared_ptr<PeerCall>& call : waiting_) add(*call);
   }

@@ -154,8 +154,9 @@ struct PeerServer::Service final : public CallbackService {
   using BeginAnswer = Status (Service::*)(const grpc::ByteBuffer& request,
                                           const std::shared_ptr<UnaryAnswer>& answer);
   // Only calls that may wait for the GFS count for the limit of calls, and are refused beyond it.
-  // The others are answered by gRPC's thread at once, or have a bound of their own
-  // (FirstReadAnswers). A connection has kRpcStreamsPerConnectionMax calls at a time.
+  // The others are answered by gRPC's thread at once (a node that is asked to leave writes a small
+  // file first), or have a bound of their own (FirstReadAnswers). A connection has
+  // kRpcStreamsPerConnectionMax calls at a time.
   enum class Waits { kForGfs, kNotForGfs };
   grpc::ServerUnaryReactor* AnswerOnce(const grpc::CallbackServerContext& context,
                                        const grpc::ByteBuffer& request, grpc::ByteBuffer& reply,

@@ -46,9 +46,9 @@ class Membership {
   // Whether `node` leaves the job: it still answers, but the nodes after it in the rankings take
   // its place already, and get from it what it has (FirstSource). No effect for this node itself.
   void SetLeaves(NodeRank node, bool leaves);
-  // Whether this node yields: its GFS is much slower than that of others. Then it
-  // asks the nodes after it in the rankings for what it would read, and refuses at once to supply
-  // what it does not have, so that those nodes read it.
+  // Whether this node yields: its GFS is much slower than that of others. Then it asks the nodes
+  // after it in the rankings for what it would read, and refuses at once to supply what it does not
+  // have, so that those nodes read it.
   void SetYields(bool yields) { yields_.store(yields, std::memory_order_relaxed); }
   bool Yields() const { return yields_.load(std::memory_order_relaxed); }
 
