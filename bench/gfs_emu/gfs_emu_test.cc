@@ -117,17 +117,18 @@ TEST_F(GfsEmu, RandomReadsCollapseAsOnTsubame) {
 
 TEST_F(GfsEmu, OpensAreLimited) {
   MakeObject("a.bin", 100);
-  Mount({"--preset", "tsubame3", "--opens-per-s", "500", "--open-latency-us", "0"});
-  constexpr int kOpens = 500;
+  // So few that a busy machine, which needs milliseconds for an open, does not lower the rate.
+  Mount({"--preset", "tsubame3", "--opens-per-s", "100", "--open-latency-us", "0"});
+  constexpr int kOpens = 100;
   double seconds = 2;
-  for (int attempt = 0; attempt < kAttempts && seconds > 1.1; ++attempt) {
+  for (int attempt = 0; attempt < kAttempts && seconds > 1.2; ++attempt) {
     ASSERT_TRUE(Control("reset"));
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < kOpens; ++i) ASSERT_TRUE(OpenObject("a.bin").valid());
     seconds = SecondsSince(begin);
     EXPECT_GT(seconds, 0.9);
   }
-  EXPECT_LT(seconds, 1.1);
+  EXPECT_LT(seconds, 1.2);
   EXPECT_EQ(Counters()["total"]["opens"], kOpens);
   EXPECT_EQ(Counters()["objects"]["opened"], 1);
   EXPECT_EQ(Counters()["objects"]["opens_max"], kOpens);
