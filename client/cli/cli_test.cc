@@ -228,6 +228,28 @@ TEST_F(CliTest, NodesThatLeaveOrWhoseGfsIsSlowAreNamed) {
   EXPECT_EQ(json[2]["is_yielding"], true);
 }
 
+TEST_F(CliTest, NodesThatJoinAndPlacesThatAreFreeAreNamed) {
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    v1::NodeStatus& node = *admin_.nodes.add_nodes();
+    node.set_rank(rank);
+    node.set_answers(rank != 2);
+    node.set_is_joining(rank == 1);
+    node.set_is_free(rank == 2);
+  }
+  admin_.nodes.mutable_nodes(2)->set_error("no node has taken this place");
+  admin_.nodes.mutable_nodes(2)->set_is_left_out(true);
+  const std::string out = Forebay(With({"status", "--nodes"})).out;
+  EXPECT_THAT(out, HasSubstr("node 1 has joined the job, and takes over the part of its place\n"));
+  EXPECT_THAT(out, HasSubstr("place 2 is free: a node can join the job there (docs/nodes.md)\n"));
+  EXPECT_THAT(out, Not(HasSubstr("node 2")));  // it is no node that is lost
+  EXPECT_THAT(out, Not(HasSubstr("node 0")));
+  const Json json = Forebay(With({"status", "--nodes", "--json"})).lines()[0]["nodes"];
+  EXPECT_EQ(json[1]["is_joining"], true);
+  EXPECT_EQ(json[1]["is_free"], false);
+  EXPECT_EQ(json[2]["is_joining"], false);
+  EXPECT_EQ(json[2]["is_free"], true);
+}
+
 TEST_F(CliTest, ThePredictedShareOfLocalSamplesStandsBesideTheMeasuredOne) {
   v1::NodeStatus& node = *admin_.nodes.add_nodes();
   node.set_answers(true);

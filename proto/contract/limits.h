@@ -183,6 +183,9 @@ inline constexpr std::int64_t kNodesStatusMs = 2'000;  // `forebay status --node
 inline constexpr std::int64_t kFinishedPingMs = 5'000;  // a node that has finished waits so long
 inline constexpr std::int64_t kLeaveMsMax = 86'400'000;  // a node that leaves the job waits so long
                                                    // at most for those that take over from it
+inline constexpr std::int64_t kJoinCallMs = 5'000;  // a node that joins waits so long for an answer
+inline constexpr std::size_t kJoinPageBytes = kMiB;  // of the list of nodes in one answer
+inline constexpr std::uint32_t kFreePlacesMax = 1'024;      // nodes.free_places
 inline constexpr std::size_t kGossipNewsMax = 16;    // pieces of news about nodes in one message
 inline constexpr std::uint64_t kIncarnationMax = std::uint64_t{1} << 48;  // of a node; it grows by
                                                      // one for each refutation

@@ -25,7 +25,7 @@ static_assert(std::endian::native == std::endian::little, "Forebay runs on littl
 
 // Versions that Hello exchanges. The error for a mismatch names the versions of both sides.
 inline constexpr std::uint32_t kProtocolVersion = 2;      // proto/forebay/v1: data.proto
-inline constexpr std::uint32_t kPeerProtocolVersion = 8;  // proto/forebay/v1: peer.proto
+inline constexpr std::uint32_t kPeerProtocolVersion = 9;  // proto/forebay/v1: peer.proto
 inline constexpr std::uint32_t kLayoutVersion = 1;        // this file
 inline constexpr std::uint32_t kCatalogVersion = 1;       // docs/catalog.md
 

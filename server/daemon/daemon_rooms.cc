@@ -282,6 +282,7 @@ Status Daemon::ServeNodes() {
     if (begins) hand_over_->Begin();
     return hand_over_->Look();
   });
+  nodes_->SetHasStaged([this] { return hand_over_->HasStaged(); });
   nodes_->YieldWhileSlow([this] { return gfs_calls_->pace(); },
                          [this] {
                            own_rows_->AskElsewhere();

@@ -229,7 +229,8 @@ peer::NodeReport Daemon::ReportToNodes() {
   // A call that has not been answered yet already takes as long as it has waited.
   const stage::GfsCalls::Pace pace = gfs_calls_->pace();
   report.gfs_call_us = static_cast<std::uint64_t>(std::max(pace.longest_ns, pace.oldest_ns) / 1000);
-  report.is_yielding = nodes_->membership().Yields();
+  report.is_yielding = nodes_->membership().YieldsFor(plan::YieldReason::kSlowGfs);
+  report.is_joining = nodes_->membership().YieldsFor(plan::YieldReason::kArrives);
   const stream::SessionStats totals = registry_->totals();
   report.samples = totals.samples;
   report.other_samples = totals.other_samples;
@@ -263,6 +264,7 @@ v1::NodesReply Daemon::NodesNow() {
     node.set_late_calls(view.received.late);
     node.set_is_left_out(view.is_left_out);
     node.set_is_leaving(view.is_leaving);
+    node.set_is_free(view.is_free);
     if (view.is_self) {
       node.set_predicted_local_millionths(
           PredictedLocalMillionths(datasets_.Served(), registry_->Summaries()));
@@ -282,6 +284,7 @@ v1::NodesReply Daemon::NodesNow() {
     node.set_other_samples(report.other_samples);
     node.set_waited_samples(report.waited_samples);
     node.set_is_yielding(report.is_yielding);
+    node.set_is_joining(report.is_joining);
   }
   return reply;
 }
@@ -332,7 +335,8 @@ v1::StatusReply Daemon::StatusNow() {
   FillCap("opens", gfs_throttle_.figures(stage::Cap::kOpens), *reply.mutable_gfs());
   reply.mutable_gfs()->set_job_requests(gfs_caps_.requests);
   reply.mutable_gfs()->set_node_requests(node_requests_);
-  reply.mutable_gfs()->set_is_yielding(nodes_->membership().Yields());
+  reply.mutable_gfs()->set_is_yielding(
+      nodes_->membership().YieldsFor(plan::YieldReason::kSlowGfs));
   // Each costs a walk over the keys of both tiers (StatusOf), so the cost grows with data sets
   // times extents.
   for (const stage::Dataset* dataset : datasets_.Served()) {

@@ -71,6 +71,13 @@ peer::LeaveAnswer Departure::Hear(NodeRank node, std::int64_t time_ms) {
   return answer;
 }
 
+void Departure::Forget(NodeRank node) {
+  const MutexLock lock(mutex_);
+  left_out_.erase(node);
+  answers_.erase(node);
+  if (leaving_until_ns_.erase(node) > 0) parts_.nodes.SetLeaves(node, false);
+}
+
 void Departure::Tick() {
   const std::int64_t now_ns = parts_.clock.NowNs();
   TakeOver(now_ns);

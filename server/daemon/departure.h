@@ -64,6 +64,8 @@ class Departure {
   // Another node says that it leaves. Returns whether this node has taken over from all nodes that
   // leave, and whether it has left `node` out.
   peer::LeaveAnswer Hear(NodeRank node, std::int64_t time_ms);
+  // Another node has taken the place of `node`: it does not leave, and has taken nothing over.
+  void Forget(NodeRank node);
   // Call it about once a second, and after `wake`.
   void Tick();
 

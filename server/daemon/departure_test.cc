@@ -441,4 +441,49 @@ TEST_F(DepartureTest, ANodeThatBeginsToLeaveHasToldNobodyYet) {
   EXPECT_FALSE(Hear(NodeRank(2), 60'000));
 }
 
+TEST_F(DepartureTest, ANodeInThePlaceOfOneThatHasLeftIsUsed) {
+  Start(3);
+  Hear(NodeRank(2), 60'000);
+  nodes_->Rest(NodeRank(2), plan::Membership::kForEver);
+  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000).has_left_out);
+  EXPECT_FALSE(IsUsed(NodeRank(2)));
+  nodes_->EndRest(NodeRank(2));
+  nodes_->SetLives(NodeRank(2), true);
+  departure_->Forget(NodeRank(2));
+  EXPECT_FALSE(departure_->IsLeaving(NodeRank(2)));
+  EXPECT_TRUE(IsUsed(NodeRank(2)));
+  // It may leave itself, and is then left out for a reason of its own.
+  ::testing::internal::CaptureStdout();
+  Hear(NodeRank(2), 60'000);
+  nodes_->Rest(NodeRank(2), plan::Membership::kForEver);
+  EXPECT_TRUE(departure_->Hear(NodeRank(2), 60'000).has_left_out);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("node 2 leaves the job; this node has left it out"));
+}
+
+TEST_F(DepartureTest, ANodeThatDidNotLeaveIsForgottenWithoutEffect) {
+  Start(3);
+  departure_->Forget(NodeRank(2));
+  EXPECT_TRUE(IsUsed(NodeRank(2)));
+  EXPECT_FALSE(departure_->IsLeaving(NodeRank(2)));
+}
+
+TEST_F(DepartureTest, ANodeThatComesDuringTheHandOverIsWaitedFor) {
+  Start(3);
+  answers_.insert_or_assign(1, false);
+  answers_.insert_or_assign(2, true);
+  departure_->Begin(300'000);
+  TickAfter(0);
+  departure_->Forget(NodeRank(2));
+  answers_.insert_or_assign(1, true);
+  answers_.insert_or_assign(2, Error(ErrorCode::kUnavailable, "it does not serve yet"));
+  EXPECT_THAT(TickAfter(kSecondNs), UnorderedElementsAre(1, 2));
+  TickAfter(0);
+  EXPECT_FALSE(departure_->IsOver());
+  answers_.insert_or_assign(2, true);
+  TickAfter(kSecondNs);
+  TickAfter(0);
+  EXPECT_TRUE(departure_->IsOver());
+}
+
 }  // namespace forebay::daemon::departure_test

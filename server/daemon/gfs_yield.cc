@@ -27,7 +27,7 @@ struct GfsYield::Answers {
 
 void GfsYield::Look() {
   const std::int64_t now_ns = parts_.clock.NowNs();
-  const bool yields = parts_.nodes.Yields();
+  const bool yields = parts_.nodes.YieldsFor(plan::YieldReason::kSlowGfs);
   if (yields && std::exchange(says_again_, false)) parts_.begun();
   const stage::GfsCalls::Pace pace = parts_.pace();
   const std::int64_t oldest_ns = pace.oldest_ns;
@@ -91,14 +91,14 @@ void GfsYield::Begin(std::int64_t now_ns, std::int64_t oldest_ns, std::int64_t u
   log::Warn("the GFS has not answered this node for {:.1f} s, and answers other nodes within "
             "{:.3f} s: look at its mount here; other nodes read in place of this one for {:.0f} s",
             Seconds(oldest_ns), Seconds(usual_ns), Seconds(rest_ns_));
-  parts_.nodes.SetYields(true);
+  parts_.nodes.SetYields(plan::YieldReason::kSlowGfs, true);
   parts_.begun();
   says_again_ = true;
 }
 
 void GfsYield::End(const char* why) {
   log::Warn("this node reads the GFS for others again: {}", why);
-  parts_.nodes.SetYields(false);
+  parts_.nodes.SetYields(plan::YieldReason::kSlowGfs, false);
 }
 
 }  // namespace forebay::daemon

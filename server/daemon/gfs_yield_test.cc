@@ -53,6 +53,22 @@ TEST_F(GfsYieldTest, ANodeWhoseGfsWorksAsksNobody) {
   EXPECT_FALSE(nodes_.Yields());
 }
 
+TEST_F(GfsYieldTest, ANodeThatYieldsForAnotherReasonYieldsForASlowGfsInAddition) {
+  nodes_.SetYields(plan::YieldReason::kArrives, true);
+  for (int i = 0; i < 100; ++i) LookAfter(kSecondNs);
+  EXPECT_TRUE(nodes_.Yields()) << "it is not this class that ends it";
+  EXPECT_EQ(begun_, 0);
+  pace_.oldest_ns = GfsYield::kSlowNs;
+  LookAfter(kSecondNs);
+  LookAfter(kSecondNs);
+  EXPECT_TRUE(nodes_.YieldsFor(plan::YieldReason::kSlowGfs));
+  EXPECT_EQ(begun_, 1);
+  pace_.oldest_ns = 0;
+  LookAfter(GfsYield::kRestMinNs);
+  EXPECT_FALSE(nodes_.YieldsFor(plan::YieldReason::kSlowGfs));
+  EXPECT_TRUE(nodes_.YieldsFor(plan::YieldReason::kArrives));
+}
+
 TEST_F(GfsYieldTest, ANodeWhoseGfsAloneIsSlowYieldsAndReadsAgainLater) {
   pace_.oldest_ns = GfsYield::kSlowNs;
   LookAfter(kSecondNs);

@@ -29,9 +29,10 @@ JobEnd::JobEnd(const JobEndParts& parts) : parts_(parts) {
 
 void JobEnd::Finish() {
   if (has_finished_.exchange(true)) return;
+  const MutexLock lock(mutex_);
   log::Info("the readers of this node have ended; {}",
-            parts_.others.empty() ? "draining"
-                                  : "it serves the other nodes until theirs have, too");
+            others_.empty() ? "draining"
+                            : "it serves the other nodes until theirs have, too");
 }
 
 void JobEnd::Hear(NodeRank node, bool has_finished) {
@@ -45,6 +46,12 @@ void JobEnd::Hear(NodeRank node, bool has_finished) {
     other.silent_since_ns.reset();
   }
   SayAndWakeIfAllFinished();
+}
+
+void JobEnd::Expect(NodeRank node) {
+  const MutexLock lock(mutex_);
+  Other& other = others_[node];
+  other = {.number = other.number + 1};
 }
 
 bool JobEnd::HaveAllFinished() {
@@ -97,7 +104,10 @@ void JobEnd::Tick(bool serves_client_of_lost) {
     next_round_ns_ = now_ns + round_ms * kNsOfMs;
     for (const auto& [node, other] : others_) {
       if (other.has_finished && other.knows) continue;
-      asked.push_back({.node = node, .said = other.said, .has_finished = tells_finished_});
+      asked.push_back({.node = node,
+                       .number = other.number,
+                       .said = other.said,
+                       .has_finished = tells_finished_});
     }
   }
   round_under_way_ = asked.size();
@@ -128,6 +138,7 @@ void JobEnd::HeardOf(const Asked& asked, const Result<peer::NodeReport>& heard) 
   {
     const MutexLock lock(mutex_);
     Other& other = others_.at(asked.node);
+    if (other.number != asked.number) return;
     if (heard.has_value()) {
       other.silent_since_ns.reset();
       other.is_logged = false;

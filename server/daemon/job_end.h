@@ -23,7 +23,7 @@ namespace forebay::daemon {
 
 struct JobEndParts {
   io::Clock& clock;              // borrowed
-  std::vector<NodeRank> others;  // all other nodes of the job; none: it is done with Finish
+  std::vector<NodeRank> others;  // the other nodes; none: it is done with Finish
   // Asks a node whether it has finished, and tells it whether this one has; `heard` is called once,
   // perhaps within this call.
   using Heard = std::function<void(const Result<peer::NodeReport>&)>;
@@ -48,6 +48,9 @@ class JobEnd {
   bool has_finished() const { return has_finished_; }
   // Another node says whether it has finished.
   void Hear(NodeRank node, bool has_finished);
+  // Another node has come, in the place of this rank, and has not finished. What the one before it
+  // has said does not count, nor does its answer to a ping that is under way.
+  void Expect(NodeRank node);
   // Whether this node has finished, and waits for no other one.
   bool HaveAllFinished();
   // Call it about once a second. A node that serves a client of a lost node has not finished, or
@@ -56,6 +59,7 @@ class JobEnd {
 
  private:
   struct Other {
+    std::uint64_t number = 0;      // how many other nodes were in its place before it
     bool has_finished = false;     // as it has said last
     bool knows = false;            // it has answered since this node has last changed its mind
     std::uint64_t said = 0;        // how often it has told this node, unasked
@@ -70,8 +74,9 @@ class JobEnd {
       FOREBAY_REQUIRES(mutex_);
   struct Asked {
     NodeRank node;
-    std::uint64_t said;   // by then
-    bool has_finished;    // as it is told
+    std::uint64_t number;  // Other::number, by then
+    std::uint64_t said;    // likewise
+    bool has_finished;     // as it is told
   };
   void HeardOf(const Asked& asked, const Result<peer::NodeReport>& heard);
   void SayAndWakeIfAllFinished();

@@ -206,6 +206,56 @@ TEST_F(JobEndTest, TheNextRoundBeginsWhenTheLastOneHasEnded) {
   EXPECT_TRUE(end_.HaveAllFinished());
 }
 
+TEST_F(JobEndTest, ANodeThatComesInThePlaceOfAnotherIsWaitedFor) {
+  end_.Finish();
+  answers_ = {{NodeRank(1), true}};
+  for (int second = 0; second <= 30; ++second) Tick();
+  EXPECT_TRUE(end_.HaveAllFinished()) << "node 2 was lost long ago";
+  end_.Expect(NodeRank(2));
+  EXPECT_FALSE(end_.HaveAllFinished());
+  answers_[NodeRank(2)] = false;
+  for (int second = 0; second <= 30; ++second) Tick();
+  EXPECT_FALSE(end_.HaveAllFinished());
+  answers_[NodeRank(2)] = true;
+  Tick();
+  EXPECT_TRUE(end_.HaveAllFinished());
+  // Also if the node before it had finished and has ended.
+  end_.Expect(NodeRank(1));
+  EXPECT_FALSE(end_.HaveAllFinished());
+  Tick();
+  EXPECT_TRUE(end_.HaveAllFinished());
+}
+
+TEST_F(JobEndTest, ANodeThatComesInAPlaceThatWasFreeIsWaitedFor) {
+  answers_ = {{NodeRank(1), true}, {NodeRank(2), true}, {NodeRank(3), false}};
+  end_.Expect(NodeRank(3));
+  end_.Finish();
+  Tick();
+  EXPECT_FALSE(end_.HaveAllFinished());
+  end_.Hear(NodeRank(3), true);
+  EXPECT_TRUE(end_.HaveAllFinished());
+  EXPECT_EQ(pings_[NodeRank(3)], 1);
+}
+
+TEST_F(JobEndTest, AnAnswerOfTheNodeThatWasInThePlaceBeforeDoesNotCount) {
+  for (const Result<peer::NodeReport>& late :
+       {Result<peer::NodeReport>({.has_finished = true}), Result<peer::NodeReport>(kSilent)}) {
+    end_.Finish();
+    clock_.AdvanceNs(kSecondNs);
+    end_.Tick(false);
+    ASSERT_TRUE(asked_.contains(NodeRank(2)));
+    end_.Expect(NodeRank(2));
+    ::testing::internal::CaptureStdout();
+    for (const auto& [node, heard] : std::exchange(asked_, {})) heard(late);
+    EXPECT_EQ(::testing::internal::GetCapturedStdout().find("2 does not answer"),
+              std::string::npos);
+    clock_.AdvanceNs(100 * kSecondNs);
+    EXPECT_FALSE(end_.HaveAllFinished()) << "the node that has come has not said anything yet";
+    Tick();
+    EXPECT_EQ(told_.count(NodeRank(2)), 1U);
+  }
+}
+
 TEST(JobEndOfOneNodeTest, IsDoneWithFinish) {
   io::ManualClock clock;
   JobEnd end({.clock = clock,

@@ -42,7 +42,9 @@ Result<JobLaunch> FindJobLaunch(const Config& config, const io::Clock& clock) {
                                        .node_rank = config.node_rank,
                                        .node_count = config.node_count,
                                        .job = config.job_id};
-  if (found.choice.kind == rendezvous::RendezvousKind::kNone) {
+  // A node that joins a running job was started by another launch, which says nothing about it.
+  const bool is_alone = found.choice.kind == rendezvous::RendezvousKind::kNone;
+  if (is_alone || found.choice.kind == rendezvous::RendezvousKind::kJoin) {
     FOREBAY_ASSIGN(found.launch.job, rendezvous::FindJob(sources));
     return found;
   }

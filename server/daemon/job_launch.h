@@ -16,7 +16,8 @@ namespace forebay::daemon {
 
 struct JobLaunch {
   rendezvous::RendezvousChoice choice;  // nodes.rendezvous
-  // The job alone if `choice` is kNone: then it does not matter where the daemon was started.
+  // The job alone if `choice` is kNone or kJoin: then it does not matter where the daemon was
+  // started.
   rendezvous::Launch launch;
   std::unique_ptr<rendezvous::PmixRendezvous> pmix;  // null, but for kPmix
 };

@@ -7,6 +7,7 @@
 //   FOREBAY_TRY(nodes->Serve(parts));             // answers the others from now on
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,25 +18,24 @@
 
 #include "forebay/v1/data.pb.h"
 #include "proto/contract/result.h"
-#include "server/daemon/config/config.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/daemon/arrival.h"
 #include "server/daemon/departure.h"
 #include "server/daemon/gfs_yield.h"
 #include "server/daemon/job_end.h"
 #include "server/daemon/job_launch.h"
+#include "server/daemon/node_finder.h"
+#include "server/daemon/node_table.h"
 #include "server/daemon/row_carriers.h"
 #include "server/fetch/row_source.h"
-#include "server/io/clock.h"
-#include "server/io/io_backend.h"
 #include "server/peer/grpc_peers.h"
 #include "server/peer/job_certificates.h"
 #include "server/peer/peer_identity.h"
 #include "server/peer/peer_server.h"
 #include "server/plan/membership.h"
 #include "server/probe/node_prober.h"
-#include "server/rendezvous/directory_rendezvous.h"
 #include "server/rendezvous/kept_list.h"
 #include "server/rendezvous/node_entry.h"
-#include "server/rendezvous/rendezvous.h"
 #include "server/stage/extent_source.h"
 #include "server/stage/first_read_keepers.h"
 #include "server/stage/gfs/share_source.h"
@@ -44,32 +44,11 @@
 
 namespace forebay::daemon {
 
-struct JoinParts {
-  const Config& config;
-  // For nodes.rendezvous = "directory:PATH". Not the one that repeats calls to the GFS.
-  io::IoBackend& backend;
-  io::Clock& clock;
-  std::uint64_t capacity_bytes = 0;  // of the tiers of this node together
-  std::uint64_t nonce = 0;           // tells this daemon from every other one
-  // The directory of the daemon's socket. No other daemon uses it, and files in it stay if this
-  // daemon is killed.
-  std::string socket_directory;
-  // Readable when the daemon is to stop; -1: it is never asked to.
-  int stop_fd = -1;
-  // Lets the thread that calls Tick do so at once. Called by any thread.
-  std::function<void()> wake;
-  // Answers clients of other nodes, for as long as this object lives (peer.remote_clients).
-  grpc::Service* clients = nullptr;
-};
-
 // Thread-safe, but for Join, Serve, Tick and the functions that end it, which one thread calls.
 class JobNodes {
  public:
   // Listens for other nodes and blocks until all of them are known, for nodes.rendezvous_timeout_s
-  // at most. A daemon that is started again in the place of one that was killed joins the others
-  // again, without a rendezvous, if one of them answers. Errors: those of FindLaunch and
-  // Rendezvous::Exchange; keys of the configuration are named; kCancelled: stop_fd became readable.
-  // After an error nothing is left.
+  // at most (NodeFinder, which has the errors). After an error nothing is left.
   static Result<std::unique_ptr<JobNodes>> Join(JobLaunch launch, const JoinParts& parts);
   // StopAnswering must have waited, or threads of the stager must be able to end.
   ~JobNodes();
@@ -82,12 +61,12 @@ class JobNodes {
   stage::StatSource* object_stats() { return peers_.get(); }
   fetch::RowSource* rows() { return peers_.get(); }
   stage::ShareSource* shares() { return peers_.get(); }
-  // Whether this daemon takes the place of one that was killed.
-  bool has_returned() const { return has_returned_; }
+  // Whether this daemon takes the place of one that was killed, or of another node.
+  bool has_returned() const { return has_returned_ || has_joined_; }
   // Whether this daemon may have taken the place of a killed one. A list of hosts is the same in
   // each launch, so a daemon that is started again there cannot know.
   bool may_have_returned() const {
-    return has_returned_ || launch_.choice.kind == rendezvous::RendezvousKind::kHosts;
+    return has_returned() || launch_.choice.kind == rendezvous::RendezvousKind::kHosts;
   }
 
   // Answers other nodes from now on, with `parts`, until StopAnswering.
@@ -101,8 +80,13 @@ class JobNodes {
   // Blocks until that node knows, for limits::kFinishedPingMs at most. kFailedPrecondition: in a
   // job of one node, or over MPI, nobody can leave. Thread-safe.
   Status Depart(const std::string& name, std::int64_t time_ms);
-  // Whether this node has left, and may end.
-  bool HasDeparted() const { return departure_ && departure_->IsOver(); }
+  // Whether this node has left, or another one has taken its place, so that it may end.
+  bool HasDeparted() const {
+    return has_lost_place_ || (departure_ && departure_->IsOver());
+  }
+  // Call it before Serve. A node that has joined the job yields until `has_staged` returns true,
+  // which Tick calls (Arrival).
+  void SetHasStaged(std::function<bool()> has_staged);
   // Call it before Serve; see Departure.
   void SetTakeOver(std::function<bool(bool begins)> take_over);
 
@@ -133,6 +117,7 @@ class JobNodes {
     peer::LinkFigures received;
     bool is_left_out = false;  // this daemon does not use it at present
     bool is_leaving = false;   // it leaves the job (Depart)
+    bool is_free = false;      // no node is in this place
     std::int64_t answer_ns = 0;
     Result<peer::NodeReport> report = peer::NodeReport();
   };
@@ -158,47 +143,48 @@ class JobNodes {
  private:
   JobNodes(JobLaunch launch, const JoinParts& parts);
   bool Pause(std::int64_t ms) const;
-  grpc::Service* ClientsOfOthers() const;
-  Status FindNodes();
-  Result<rendezvous::NodePlace> FindPlace(const std::string& host_name,
-                                          std::uint16_t& port_of_list);
-  rendezvous::PauseEnd PauseOrReturn(NodeRank self, std::int64_t ms);
-  Result<rendezvous::Rendezvous*> OpenRendezvous(NodeRank self);
   void HearLauncherOrDisconnect();
-  CarrierParts PartsOfCarriers(NodeRank self) const;
-  Status UseNodes(NodeRank self);
-  peer::PeerIdentity IdentityAt(const std::string& address,
-                                const std::vector<rendezvous::NodeEntry>& nodes) const;
-  bool Return(const rendezvous::NodeEntry& own, std::uint32_t node_count);
-  bool HasAnswer(NodeRank self);
+  Status UseNodes(FoundNodes found);
+  void MakeProber(const std::vector<rendezvous::NodeEntry>& nodes);
+  void MakeEnd(const std::vector<rendezvous::NodeEntry>& nodes);
+  void MakeDeparture();
+  void MakeArrival();
+  bool IsDead(NodeRank node) const;
+  std::int64_t CallDeadline() const;  // of a short call that begins now
+  Status UseNewNode(const rendezvous::NodeEntry& node);
+  void GiveUpPlace(const rendezvous::NodeEntry& node);
   Result<peer::LeaveAnswer> HearDeparture(NodeRank node, std::int64_t time_ms);
+  Result<peer::JoinAnswer> HearArrival(const peer::JoinAsked& asked);
   void GoOnToLeave();
   void KeepDeparture(std::int64_t time_ms);
+  void KeepNewList();
 
   const JoinParts parts_;
   JobLaunch launch_;  // its connection to PMIx is closed once it is not used
-  std::int64_t deadline_ns_ = 0;  // of Join and AwaitNodes
-  std::unique_ptr<io::Directory> directory_;
-  std::unique_ptr<rendezvous::Rendezvous> rendezvous_;  // null with PMIx
+  const std::int64_t deadline_ns_ = 0;  // of Join and AwaitNodes
+  NodeFinder finder_;
   // None: nothing is kept. Once other nodes are answered, and until Leave, it is used under
   // departure_mutex_.
   std::optional<rendezvous::KeptList> kept_list_;
   Mutex departure_mutex_;
   bool has_returned_ = false;  // in the place of a daemon that was killed
-  // The list that such a daemon has left, while none of its nodes has answered.
-  std::optional<std::vector<rendezvous::NodeEntry>> earlier_;
-  std::int64_t next_return_ns_ = 0;  // when they are asked again
-  std::uint64_t config_digest_ = 0;
+  bool has_joined_ = false;    // the running job, just now
+  bool is_new_ = false;        // its place had another node at first
+  bool had_node_ = false;      // the place in which it has joined
+  std::atomic<bool> has_lost_place_ = false;  // to another node
+  std::atomic<bool> has_new_list_ = false;  // a node has joined since the list was kept
+  std::function<bool()> has_staged_;
   RowCarriers carriers_;  // outlives server_ and peers_, which use it
   std::unique_ptr<peer::PeerServer> server_;
   peer::NodeCertificates certificates_;  // of this node; empty: plaintext
   peer::PeerIdentity identity_;
-  std::vector<rendezvous::NodeEntry> nodes_;  // by rank
+  NodeTable table_;
   std::unique_ptr<plan::Membership> membership_;
   std::unique_ptr<peer::GrpcPeers> peers_;
   std::unique_ptr<probe::NodeProber> prober_;
   std::unique_ptr<JobEnd> end_;
   std::unique_ptr<Departure> departure_;
+  std::unique_ptr<Arrival> arrival_;
   std::unique_ptr<GfsYield> gfs_yield_;
 };
 

@@ -17,8 +17,8 @@ constexpr std::int64_t kNsOfOneMs = 1'000'000;
 
 }  // namespace
 
-std::string FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes,
-                       const peer::GrpcPeersOptions& asking, io::Clock& clock) {
+std::optional<NodeRank> FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes,
+                                   const peer::GrpcPeersOptions& asking, io::Clock& clock) {
   constexpr std::int64_t kAnswerMs = 2'000;
   constexpr std::size_t kAskedMax = 64;
   constexpr std::size_t kRounds = 2;
@@ -26,19 +26,25 @@ std::string FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes,
     Mutex mutex;
     CondVar changed;
     std::size_t awaited FOREBAY_GUARDED_BY(mutex) = 0;
-    std::string answers FOREBAY_GUARDED_BY(mutex);
+    std::optional<NodeRank> answers FOREBAY_GUARDED_BY(mutex);
   };
   const auto peers = peer::GrpcPeers::Create(asking, clock);
-  if (!peers.has_value()) return "";
-  const std::size_t in_round = std::min(kAskedMax, nodes.size() - 1);
-  std::string answers;
+  if (!peers.has_value()) return std::nullopt;
+  // Nobody is in a free place.
+  const auto others = static_cast<std::size_t>(
+      std::ranges::count_if(nodes, [&](const rendezvous::NodeEntry& node) {
+        return !node.is_free() && node.rank != asking.self;
+      }));
+  const std::size_t in_round = std::min(kAskedMax, others);
+  std::optional<NodeRank> answers;
   std::size_t next = asking.self.value();
-  for (std::size_t i = 0; i < kRounds && answers.empty(); ++i) {
+  for (std::size_t i = 0; i < kRounds && !answers; ++i) {
     // They begin behind this node, so that not all nodes that return probe the same ones.
     std::vector<NodeRank> asked;
     while (asked.size() < in_round) {
       next = (next + 1) % nodes.size();
-      if (nodes[next].rank != asking.self) asked.push_back(nodes[next].rank);
+      const bool is_other = nodes[next].rank != asking.self && !nodes[next].is_free();
+      if (is_other) asked.push_back(nodes[next].rank);
     }
     const auto round = std::make_shared<Round>();
     {
@@ -48,16 +54,15 @@ std::string FindAnswer(const std::vector<rendezvous::NodeEntry>& nodes,
     for (const NodeRank rank : asked) {
       // A node of another launch answers with an error, and one that is starting does not serve.
       (*peers)->Probe(rank, {}, {}, clock.NowNs() + kAnswerMs * kNsOfOneMs,
-                      [round, name = nodes[rank.value()].Text()](
-                          const Result<probe::ProbeTransport::Answer>& answer) {
+                      [round, rank](const Result<probe::ProbeTransport::Answer>& answer) {
                         const MutexLock lock(round->mutex);
                         --round->awaited;
-                        if (answer.has_value() && answer->has_answered) round->answers = name;
+                        if (answer.has_value() && answer->has_answered) round->answers = rank;
                         round->changed.NotifyAll();
                       });
     }
     UniqueLock lock(round->mutex);
-    while (round->awaited > 0 && round->answers.empty()) round->changed.Wait(round->mutex);
+    while (round->awaited > 0 && !round->answers) round->changed.Wait(round->mutex);
     answers = round->answers;
   }
   (*peers)->Stop();

@@ -60,7 +60,7 @@ void RowCarriers::OpenConnections(const CarrierParts& parts) {
   if (!is_wanted) return;
   std::map<NodeRank, std::string> hosts;
   for (const rendezvous::NodeEntry& node : parts.nodes) {
-    if (node.rank != parts.self) hosts[node.rank] = node.address.host;
+    if (node.rank != parts.self && !node.is_free()) hosts[node.rank] = node.address.host;
   }
   // ListenForNodes has read both before.
   const auto ports = rendezvous::ParsePortRange(parts.config.peer_ports);
@@ -80,6 +80,10 @@ void RowCarriers::OpenConnections(const CarrierParts& parts) {
     return;
   }
   connections_ = std::move(*opened);
+}
+
+void RowCarriers::SetHost(NodeRank node, const std::string& host) {
+  if (connections_) connections_->SetHost(node, host);
 }
 
 peer::PayloadCarrier* RowCarriers::carrier() {

@@ -39,6 +39,9 @@ class RowCarriers {
   // fails, it says why in the log.
   void OpenConnections(const CarrierParts& parts);
 
+  // Another node, on this host, has taken a place. Thread-safe.
+  void SetHost(NodeRank node, const std::string& host);
+
   // Null: there is none.
   peer::PayloadCarrier* carrier();
   bool has_mpi() const { return module_ != nullptr; }

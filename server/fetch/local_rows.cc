@@ -86,7 +86,10 @@ void LocalRows::Find(stage::Dataset& dataset, WantedRows wanted, Found done) {
   // Another node may ask before any stream of this node has opened the data set.
   // Does nothing if the data set is staged already.
   parts_.stager.StageForReader(dataset);
-  if (dataset.catalog() == nullptr) work->SayThatItWaits();
+  if (dataset.catalog() == nullptr) {
+    if (work->wanted.has_substitutes && parts_.stager.Yields()) return work->End(stage::AskNext());
+    work->SayThatItWaits();
+  }
   dataset.WhenCatalogued([this, work](const Status& catalogued) {
     // This may be a thread of the stager, so the reads are left to the executor.
     if (!catalogued.has_value()) return work->End(catalogued);
@@ -155,7 +158,7 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
   if (work->refs.empty() && !parts_.fetcher.TryAcquire(work->dataset, extents,
                                                        refuses ? Need::kRuns : need, work->refs)) {
     work->refs.clear();
-    if (refuses) return work->End(stage::AskNext("the GFS of this node is slow"));
+    if (refuses) return work->End(stage::AskNext());
     work->SayThatItWaits();
     return parts_.fetcher.Acquire(work->dataset, {extents.begin(), extents.end()},
                                   {.need = need, .is_wanted = work->wanted.is_wanted},

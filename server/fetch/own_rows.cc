@@ -119,7 +119,7 @@ void OwnRows::Expire() {
 
 void OwnRows::AskElsewhere() {
   for (const std::shared_ptr<Request>& request : Open()) {
-    request->GiveUp(stage::AskNext("the GFS of this node is slow"));
+    request->GiveUp(stage::AskNext());
   }
 }
 

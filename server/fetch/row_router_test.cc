@@ -323,7 +323,7 @@ TEST_F(RowRouterTest, TheNextNodeIsAskedInPlaceOfOneThatSendsWrongBytesIsTooBusy
 
 TEST_F(RowRouterTest, ANodeThatYieldsAsksItsSubstitutesForItsOwnRows) {
   const std::vector<RoutedRow> rows = RowsRanked({nodes_.self(), NodeRank(2), NodeRank(1)});
-  nodes_.SetYields(true);
+  nodes_.SetYields(plan::YieldReason::kSlowGfs, true);
   Fill(rows);
   peers_.Answer(NodeRank(2));
   ExpectFilled(0);
@@ -342,7 +342,7 @@ TEST_F(RowRouterTest, RowsThatWaitedForTheGfsWhenTheNodeBeganToYieldAreAskedOfOt
   const std::vector<RoutedRow> rows = RowsRanked({nodes_.self(), NodeRank(2), NodeRank(1)});
   Fill(rows);
   EXPECT_TRUE(peers_.held.empty());
-  nodes_.SetYields(true);
+  nodes_.SetYields(plan::YieldReason::kSlowGfs, true);
   EXPECT_EQ(AnswerOwn(stage::AskNext("the GFS is slow")), rows.size());
   EXPECT_FALSE(outcome_.has_value());
   peers_.Answer(NodeRank(2));

@@ -107,7 +107,7 @@ TEST_F(EncryptedPeersTest, AClientMayMakeNoCallOfNodes) {
   const auto channel = ConnectionTo(rig_->address(), OfClient());
   grpc::GenericStub stub(channel);
   for (const char* const method : {"Hello", "Ping", "Probe", "Extent", "Samples", "FirstReads",
-                                   "CatalogPart", "ObjectStats", "Borrow", "Leave"}) {
+                                   "CatalogPart", "ObjectStats", "Borrow", "Leave", "Join"}) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(kWaitMs));
     grpc::CompletionQueue queue;

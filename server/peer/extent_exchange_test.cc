@@ -248,7 +248,7 @@ TEST_P(ExtentExchangeTest, ANodeReadsInPlaceOfABusyOneIfThereIsNoOther) {
 
 TEST_P(ExtentExchangeTest, ASubstituteReadsInPlaceOfANodeThatYieldsAndOnceForAll) {
   Start(3);
-  membership(0).SetYields(true);
+  membership(0).SetYields(plan::YieldReason::kSlowGfs, true);
   StageAll();
   EXPECT_EQ(rig(0).dataset().progress().gfs_bytes, 0U) << "its share came from the next nodes";
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
@@ -262,7 +262,9 @@ TEST_P(ExtentExchangeTest, ASubstituteReadsInPlaceOfANodeThatYieldsAndOnceForAll
 
 TEST_P(ExtentExchangeTest, WhereAllNodesYieldTheyReadAllTheSame) {
   Start(2);
-  for (std::uint32_t rank = 0; rank < 2; ++rank) membership(rank).SetYields(true);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    membership(rank).SetYields(plan::YieldReason::kSlowGfs, true);
+  }
   FOREBAY_EXPECT_OK(rig(0).StageAll());
   for (std::uint32_t i = 0; i < kExtents; ++i) FOREBAY_EXPECT_OK(rig(0).Demand(ExtentId(i)));
   FOREBAY_EXPECT_OK(rig(0).VerifyAll());
@@ -276,8 +278,10 @@ TEST_P(ExtentExchangeTest, ANodeThatHasYieldedIsNotWaitedForByTheNodeThatItWaits
   Start(2);
   FOREBAY_EXPECT_OK(rig(1).StageAll());
   const std::uint64_t staged = GfsBytes();
-  membership(0).SetYields(true);
-  transport_->SetBeforeExtents(NodeRank(0), [this] { membership(0).SetYields(false); });
+  membership(0).SetYields(plan::YieldReason::kSlowGfs, true);
+  transport_->SetBeforeExtents(NodeRank(0), [this] {
+    membership(0).SetYields(plan::YieldReason::kSlowGfs, false);
+  });
   FOREBAY_EXPECT_OK(rig(0).StageAll());
   EXPECT_FALSE(membership(0).Yields());
   EXPECT_GT(rig(1).dataset().progress().gfs_bytes, staged);

@@ -94,6 +94,18 @@ Result<T> FromNode(const PeerLink& link, Result<T> parsed) {
                             : parsed.error().WithContext("node " + link.address());
 }
 
+// Connections are encrypted, or may be in plaintext.
+bool MayBeAnywhere(const GrpcPeersOptions& options) {
+  return options.allow_plaintext || !options.certificates.empty();
+}
+
+Status CheckAddress(NodeRank node, const std::string& address, bool allow_all) {
+  if (address.empty()) return {};
+  const Status is_good = CheckPeerAddress(address, allow_all);
+  if (is_good.has_value()) return {};
+  return is_good.error().WithContext(fmt::format("node {}", node.value()));
+}
+
 // A call of Ping, which needs neither Hello nor room.
 class PingCall final : public PeerCall {
  public:
@@ -119,6 +131,7 @@ class PingCall final : public PeerCall {
                          .waited_samples = reply_.waited_samples(),
                          .gfs_call_us = reply_.gfs_call_us(),
                          .is_yielding = reply_.is_yielding(),
+                         .is_joining = reply_.is_joining(),
                          .has_finished = reply_.has_finished()});
       } else {
         done_(FromGrpcStatus(status, link_.address()));
@@ -145,24 +158,22 @@ Result<std::unique_ptr<GrpcPeers>> GrpcPeers::Create(const GrpcPeersOptions& opt
                                                      io::Clock& clock) {
   // All at once, so that a wrong table is found at the start and not in the middle of an epoch.
   for (const auto& [node, address] : options.addresses) {
-    const Status is_good =
-        CheckPeerAddress(address, options.allow_plaintext || !options.certificates.empty());
-    if (!is_good.has_value()) {
-      return is_good.error().WithContext(fmt::format("node {}", node.value()));
-    }
+    FOREBAY_TRY(CheckAddress(node, address, MayBeAnywhere(options)));
   }
   KeepMessageMemory();
   return std::unique_ptr<GrpcPeers>(new GrpcPeers(options, clock));
 }
 
 GrpcPeers::GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock)
-    : identity_(DigestOf(options.identity)),
+    : own_(options.identity),
+      identity_(DigestOf(options.identity)),
+      allow_all_(MayBeAnywhere(options)),
       clock_(clock),
       carrier_(options.carrier),
       self_(options.self) {
+  const auto certificates = std::make_shared<const NodeCertificates>(options.certificates);
   for (const auto& [node, address] : options.addresses) {
-    links_[node] =
-        std::make_unique<PeerLink>(options.identity, address, clock, options.certificates);
+    links_[node] = std::make_unique<PeerLink>(own_, address, clock, certificates);
   }
 }
 
@@ -338,6 +349,19 @@ void GrpcPeers::Leave(NodeRank to, NodeRank node, std::int64_t time_ms, std::int
       }));
 }
 
+void GrpcPeers::Join(NodeRank to, JoinAsked asked, std::int64_t deadline_ns, Joined joined) {
+  const Result<PeerLink*> link = LinkTo(to);
+  if (!link.has_value()) return joined(link.error());
+  asked.node = own_;
+  (*link)->StartAtOnce(std::make_shared<UnaryCall>(
+      **link, clock_,
+      UnaryRequest{.method = "Join", .message = WriteRequest(asked), .deadline_ns = deadline_ns},
+      [link = *link, joined = std::move(joined)](const Result<grpc::ByteBuffer>& reply) {
+        if (!reply.has_value()) return joined(reply.error());
+        joined(FromNode(*link, ParseJoinReply(*reply)));
+      }));
+}
+
 void GrpcPeers::Probe(NodeRank to, std::optional<NodeRank> target, const probe::Gossip& gossip,
                       std::int64_t deadline_ns, probe::ProbeTransport::Done done) {
   const Result<PeerLink*> link = LinkTo(to);
@@ -371,6 +395,14 @@ void GrpcPeers::Borrow(NodeRank node, const stage::ShareAsk& ask, std::int64_t d
 
 void GrpcPeers::GiveUp(NodeRank node) {
   if (const Result<PeerLink*> link = LinkTo(node); link.has_value()) (*link)->GiveUp();
+}
+
+Status GrpcPeers::Redirect(NodeRank node, const std::string& address) {
+  FOREBAY_ASSIGN(PeerLink* const link, LinkTo(node));
+  FOREBAY_TRY(CheckAddress(node, address, allow_all_));
+  // In this order, so that what calls to the old address still find is forgotten, too.
+  if (link->Redirect(address) && watch_) watch_->Forget(node);
+  return {};
 }
 
 LinkFigures GrpcPeers::figures(NodeRank node) const { return links_.at(node)->figures(); }

@@ -37,7 +37,9 @@ class PeerLink;
 
 struct GrpcPeersOptions {
   PeerIdentity identity;                       // of this node
-  std::map<NodeRank, std::string> addresses;   // "HOST:PORT" of the other nodes
+  // "HOST:PORT" of the other nodes; empty: nobody has that place of the job yet, and each request
+  // to it fails at once with kUnavailable (Redirect).
+  std::map<NodeRank, std::string> addresses;
   bool allow_plaintext = false;                // to addresses that are not loopback
   NodeCertificates certificates = {};          // of this node; empty: plaintext
   // Brings the bytes of rows, if it is not null. Borrowed; `self` is this node's rank.
@@ -70,6 +72,12 @@ class GrpcPeers final : public stage::ExtentSource,
   void Watch(const LinkWatchParts& parts);
   // Another node has found these slow (LinkWatch::HearSlow). Call it after Watch.
   void HearSlow(std::span<const NodeRank> nodes) { watch_->HearSlow(nodes); }
+  // From now on the node with this rank, one of the table, is another one at `address`, or nobody
+  // if that is empty. Requests to the one before end as if it had not answered, and what was found
+  // about it does not count (LinkWatch::Forget). No effect if it has this address already, and
+  // after Stop. Call it after Watch, if at all that is called. Errors of CheckPeerAddress;
+  // kUnavailable: there is no such node.
+  Status Redirect(NodeRank node, const std::string& address);
 
   // Blocks for limits::kPeerExtentDeadlineMs at most, and while `allocate` does.
   Result<stage::SuppliedExtent> Read(const stage::ExtentRequest& request,
@@ -98,6 +106,12 @@ class GrpcPeers final : public stage::ExtentSource,
   void Leave(NodeRank to, NodeRank node, std::int64_t time_ms, std::int64_t deadline_ns,
              Told told);
 
+  // This node joins the job (JoinRequest of peer.proto), and asks `to` for the list of nodes, or
+  // tells it which place it takes. `asked.node` is set to this node's identity. `joined` is called
+  // once, at the deadline at the latest.
+  using Joined = std::function<void(const Result<JoinAnswer>&)>;
+  void Join(NodeRank to, JoinAsked asked, std::int64_t deadline_ns, Joined joined);
+
   void Probe(NodeRank to, std::optional<NodeRank> target, const probe::Gossip& gossip,
              std::int64_t deadline_ns, probe::ProbeTransport::Done done) override;
   void GiveUp(NodeRank node) override;
@@ -111,7 +125,9 @@ class GrpcPeers final : public stage::ExtentSource,
   GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock);
   Result<PeerLink*> LinkTo(NodeRank node) const;
 
-  const std::uint64_t identity_;  // digest
+  const PeerIdentity own_;
+  const std::uint64_t identity_;  // digest of it
+  const bool allow_all_;          // addresses, as of CheckPeerAddress
   io::Clock& clock_;
   PayloadCarrier* const carrier_;
   const NodeRank self_;

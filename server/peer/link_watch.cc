@@ -138,7 +138,7 @@ void LinkWatch::Look() {
   const std::int64_t now_ns = parts_.clock.NowNs();
   const std::int64_t elapsed_ns = std::min(now_ns - last_look_ns_, 2 * period_ns());
   last_look_ns_ = now_ns;
-  TakeHeard();
+  TakeNews();
   bool is_any_busy = false;
   for (Node& node : nodes_) {
     const LinkState before = node.state;
@@ -169,24 +169,47 @@ void LinkWatch::Look() {
   LetSlowRest();
 }
 
-void LinkWatch::TakeHeard() {
+void LinkWatch::TakeNews() {
   std::vector<std::size_t> heard;
+  std::vector<std::size_t> forgotten;
   {
     const MutexLock lock(news_mutex_);
     heard.swap(heard_);
+    forgotten.swap(forgotten_);
   }
   for (const std::size_t node : heard) nodes_[node].heard_slow_ns = last_look_ns_;
+  for (const std::size_t node : forgotten) StartAgain(nodes_[node]);
+}
+
+// By the thread that also lets nodes rest, so that no rest of the machine before begins after this.
+void LinkWatch::StartAgain(Node& node) {
+  if (node.is_left_out) has_left_out_ = false;
+  // The state is kept, because figures of the link are compared with it.
+  node = Node{.watched = node.watched, .state = node.state};
+  parts_.nodes.EndRest(node.watched.rank);
+}
+
+std::size_t LinkWatch::IndexOf(NodeRank rank) const {
+  const auto rank_of = [](const Node& node) { return node.watched.rank; };  // never changes
+  const auto found = std::ranges::lower_bound(nodes_, rank, {}, rank_of);
+  const bool is_there = found != nodes_.end() && found->watched.rank == rank;
+  return is_there ? static_cast<std::size_t>(found - nodes_.begin()) : nodes_.size();
 }
 
 void LinkWatch::HearSlow(std::span<const NodeRank> nodes) {
-  const auto rank_of = [](const Node& node) { return node.watched.rank; };  // never changes
   const MutexLock lock(news_mutex_);
   for (const NodeRank rank : nodes) {
-    const auto found = std::ranges::lower_bound(nodes_, rank, {}, rank_of);
-    if (found == nodes_.end() || found->watched.rank != rank) continue;
-    const auto node = static_cast<std::size_t>(found - nodes_.begin());
+    const std::size_t node = IndexOf(rank);
     // The next look takes the list away, so it is short.
-    if (std::ranges::count(heard_, node) == 0) heard_.push_back(node);
+    if (node < nodes_.size() && std::ranges::count(heard_, node) == 0) heard_.push_back(node);
+  }
+}
+
+void LinkWatch::Forget(NodeRank node) {
+  const std::size_t index = IndexOf(node);
+  const MutexLock lock(news_mutex_);
+  if (index < nodes_.size() && std::ranges::count(forgotten_, index) == 0) {
+    forgotten_.push_back(index);
   }
 }
 

@@ -65,6 +65,9 @@ class LinkWatch {
   std::vector<NodeRank> SlowNodes() const;
   // Another node has found these slow.
   void HearSlow(std::span<const NodeRank> nodes);
+  // Another machine has this rank now. From the next look on, what was found about the one before
+  // does not count: this node uses it, and measures it from the beginning.
+  void Forget(NodeRank node);
 
   // A tenth of late_ms, so a late request ends at most two tenths later.
   std::int64_t period_ns() const;
@@ -104,7 +107,10 @@ class LinkWatch {
   enum class Finding : std::uint8_t { kLate, kSlow };
   void LetRest(Node& node, Finding finding, const std::string& why);
   void LetSlowRest();
-  void TakeHeard();
+  void TakeNews();
+  void StartAgain(Node& node);
+  // The index in nodes_; as many as there are nodes: `rank` is none of them.
+  std::size_t IndexOf(NodeRank rank) const;
   void TellSlow();
   bool WasHeardOf(const Node& node) const;
   bool IsResting(const Node& node) const { return last_look_ns_ < node.rested_until_ns; }
@@ -120,6 +126,7 @@ class LinkWatch {
   std::vector<NodeRank> slow_nodes_ FOREBAY_GUARDED_BY(news_mutex_);  // as of SlowNodes
   // Indexes in nodes_, of what was heard since the last look.
   std::vector<std::size_t> heard_ FOREBAY_GUARDED_BY(news_mutex_);
+  std::vector<std::size_t> forgotten_ FOREBAY_GUARDED_BY(news_mutex_);
 };
 
 }  // namespace forebay::peer

@@ -454,6 +454,64 @@ TEST_F(LinkWatchTest, ANodeThatSendsWrongBytesAgainAndAgainIsUsedNoMore) {
   EXPECT_TRUE(IsResting(2));
 }
 
+// Another machine has the rank now. The prober finds that it answers, as after a rest.
+TEST_F(LinkWatchTest, WrongBytesOfTheMachineBeforeAreForgotten) {
+  link(2).wrong = limits::kPeerWrongMax;
+  Pass(1'000);
+  ASSERT_TRUE(membership_.RestsForEver(NodeRank(2)));
+  link(2).wrong = 0;  // PeerLink::Redirect
+  watch_->Forget(NodeRank(2));
+  EXPECT_TRUE(IsResting(2));
+  Pass(200);
+  EXPECT_FALSE(IsResting(2));
+  EXPECT_FALSE(Uses(2)) << "nobody has found yet that it answers";
+  membership_.SetLives(NodeRank(2), true);
+  link(2).wrong = limits::kPeerWrongMax - 1;
+  Pass(10'000);
+  EXPECT_TRUE(Uses(2));
+  // It is found like any other one, and no other one is left out now.
+  ++link(2).wrong;
+  Pass(200);
+  EXPECT_TRUE(membership_.RestsForEver(NodeRank(2)));
+}
+
+TEST_F(LinkWatchTest, ARestOfTheMachineBeforeIsOverAndDoesNotCount) {
+  const auto rest_ms = [this] {
+    link(2).Ask();
+    Pass(kLateAfterMs + 200);
+    EXPECT_TRUE(IsResting(2));
+    const std::int64_t began_ns = clock_.NowNs();
+    EndRest(2);
+    return (clock_.NowNs() - began_ns) / kOneMs;
+  };
+  ASSERT_EQ(rest_ms(), 2'000);
+  ASSERT_EQ(rest_ms(), 4'000);
+  link(2).Ask();
+  Pass(kLateAfterMs + 200);
+  ASSERT_TRUE(IsResting(2));
+  watch_->Forget(NodeRank(2));
+  Pass(200);
+  EXPECT_FALSE(IsResting(2));
+  membership_.SetLives(NodeRank(2), true);
+  EXPECT_EQ(rest_ms(), 2'000) << "as for a node that was never late";
+}
+
+TEST_F(LinkWatchOfSlowTest, TheSpeedOfTheMachineBeforeIsForgotten) {
+  PassWithSpeed(400, kLateAfterMs + 400);
+  ASSERT_THAT(watch_->SlowNodes(), ElementsAre(NodeRank(2)));
+  const NodeRank slow[] = {NodeRank(2)};
+  watch_->HearSlow(slow);
+  watch_->Forget(NodeRank(2));
+  watch_->Forget(NodeRank(9));  // no node that is watched
+  Pass(200);
+  EXPECT_THAT(watch_->SlowNodes(), IsEmpty());
+  EXPECT_FALSE(IsResting(2));
+  membership_.SetLives(NodeRank(2), true);
+  // Two fifths of the usual speed, which would be too little after the word of another node.
+  PassWithSpeed(1'600, 2 * kLateAfterMs);
+  EXPECT_TRUE(Uses(2));
+}
+
 class LinkWatchOfOneTest : public LinkWatchTest {
  protected:
   LinkWatchOfOneTest() : LinkWatchTest(/*others=*/1) {}

@@ -1,8 +1,13 @@
-// What a node says of itself: when it is pinged (PingReply of peer.proto), and when another one
-// leaves (LeaveReply).
+// What a node says of itself: when it is pinged (PingReply of peer.proto), when another one leaves
+// (LeaveReply), and when another one joins (JoinRequest, JoinReply).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "server/peer/peer_identity.h"
 
 namespace forebay::peer {
 
@@ -16,6 +21,7 @@ struct NodeReport {
   std::uint64_t waited_samples = 0;  // of them, in batches that waited for the GFS
   std::uint64_t gfs_call_us = 0;     // how long a call to the GFS takes lately; 0: nothing is known
   bool is_yielding = false;          // other nodes read the GFS in its place (plan::Membership)
+  bool is_joining = false;           // likewise, because it has joined the job just now
   bool has_finished = false;         // its readers have ended; it stays for those of other nodes
 };
 
@@ -23,6 +29,22 @@ struct LeaveAnswer {
   bool has_taken_over = false;
   bool has_left_out = false;
   bool operator==(const LeaveAnswer&) const = default;
+};
+
+// A node joins the job. What is in node files is not known here (server/rendezvous).
+struct JoinAsked {
+  PeerIdentity node = {};             // that joins; GrpcPeers::Join sets it
+  std::vector<std::byte> entry = {};  // a node file with its entry; 1 byte to 64 KiB
+  bool takes_place = false;           // it takes the place that the entry names
+  std::uint32_t first = 0;            // otherwise: the rank of the first node that it asks for
+};
+
+// All of it is empty for a node that takes a place.
+struct JoinAnswer {
+  std::vector<std::byte> nodes = {};  // a node file with places of the job
+  std::uint32_t node_count = 0;       // of all places
+  std::vector<NodeRank> free = {};    // those in `nodes` that may be taken, in rising order
+  bool operator==(const JoinAnswer&) const = default;
 };
 
 // What a node has received from another one.

@@ -84,6 +84,7 @@ class PeerCall {
   std::int64_t added_ns_ = 0;  // when it is to begin at the earliest, by io::Clock
   bool waits_its_turn_ = false;  // PeerLink::Start, and not StartAtOnce, has begun it
   std::int64_t begun_ns_ = 0;    // when it has, by io::Clock
+  std::shared_ptr<grpc::Channel> channel_;  // by which it begins
   bool is_withdrawn_ = false;    // under the link's mutex
   bool is_resting_ = false;      // likewise: it is not to begin yet (PeerLink::StartLater)
   grpc::Alarm alarm_;  // at the deadline, while the call waits for its turn

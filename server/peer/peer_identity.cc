@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "forebay/v1/peer.pb.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/printable.h"
@@ -59,6 +60,26 @@ std::uint64_t DigestOf(const PeerIdentity& identity) {
   bytes.Le(identity.config_digest);
   bytes.Le(identity.node_list_digest);
   return Checksum(bytes.bytes());
+}
+
+void WriteHello(const PeerIdentity& identity, v1::PeerHelloRequest& hello) {
+  hello.set_protocol_version(identity.protocol_version);
+  hello.set_order_version(identity.order_version);
+  hello.set_catalog_version(identity.catalog_version);
+  hello.set_job_id(identity.job_id);
+  hello.set_config_digest(identity.config_digest);
+  hello.set_node_list_digest(identity.node_list_digest);
+  hello.set_address(identity.address);
+}
+
+PeerIdentity ReadHello(const v1::PeerHelloRequest& hello) {
+  return {.address = hello.address(),
+          .protocol_version = hello.protocol_version(),
+          .order_version = hello.order_version(),
+          .catalog_version = hello.catalog_version(),
+          .job_id = hello.job_id(),
+          .config_digest = hello.config_digest(),
+          .node_list_digest = hello.node_list_digest()};
 }
 
 }  // namespace forebay::peer

@@ -11,6 +11,10 @@
 #include "proto/contract/result.h"
 #include "proto/contract/wire_layout.h"
 
+namespace forebay::v1 {
+class PeerHelloRequest;
+}  // namespace forebay::v1
+
 namespace forebay::peer {
 
 struct PeerIdentity {
@@ -31,5 +35,9 @@ Status CheckSameIdentity(const PeerIdentity& ours, const PeerIdentity& theirs);
 
 // A digest of all but the address.
 std::uint64_t DigestOf(const PeerIdentity& identity);
+
+// An identity as messages carry it (peer.proto).
+void WriteHello(const PeerIdentity& identity, v1::PeerHelloRequest& hello);
+PeerIdentity ReadHello(const v1::PeerHelloRequest& hello);
 
 }  // namespace forebay::peer

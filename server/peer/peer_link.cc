@@ -33,6 +33,8 @@ Error Stopping() { return Error(ErrorCode::kCancelled, "the daemon is shutting d
 }  // namespace
 
 struct PeerLink::HelloCall {
+  std::string address;
+  std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Peer::Stub> stub;
   grpc::ClientContext context;
   v1::PeerHelloRequest request;
@@ -40,24 +42,33 @@ struct PeerLink::HelloCall {
 };
 
 PeerLink::PeerLink(const PeerIdentity& identity, std::string address, io::Clock& clock,
-                   const NodeCertificates& certificates)
+                   std::shared_ptr<const NodeCertificates> certificates)
     : identity_(identity),
-      address_(std::move(address)),
+      certificates_(std::move(certificates)),
       clock_(clock),
-      channel_(ConnectionTo(address_, certificates)) {}
+      address_(std::move(address)),
+      channel_(ChannelTo(address_)) {}
 
 PeerLink::~PeerLink() { Stop(); }
+
+std::shared_ptr<grpc::Channel> PeerLink::ChannelTo(const std::string& address) const {
+  if (address.empty()) return nullptr;
+  return ConnectionTo(address, certificates_ ? *certificates_ : NodeCertificates());
+}
+
+std::string PeerLink::address() const {
+  const MutexLock lock(mutex_);
+  return address_;
+}
 
 void PeerLink::Add(std::shared_ptr<PeerCall> call, std::optional<std::int64_t> begin_ns) {
   Calls ready;
   std::shared_ptr<HelloCall> hello;
-  bool is_refused = false;
-  bool is_withdrawn = false;
+  std::optional<Error> refused;
   {
     const MutexLock lock(mutex_);
-    is_refused = is_stopping_;
-    is_withdrawn = call->is_withdrawn_;
-    if (!is_refused && !is_withdrawn) {
+    refused = call->is_withdrawn_ ? std::optional(Withdrawn()) : WhyRefusedLocked();
+    if (!refused) {
       call->added_ns_ = begin_ns.value_or(clock_.NowNs());
       if (begin_ns) {
         call->is_resting_ = true;
@@ -74,29 +85,42 @@ void PeerLink::Add(std::shared_ptr<PeerCall> call, std::optional<std::int64_t> b
         // that Stop finds it.
         hello_ = Hello::kUnderWay;
         hello = hello_call_ = std::make_shared<HelloCall>();
-        ++hellos_;
+        hello->address = address_;
+        hello->channel = channel_;
+        hellos_.push_back(hello);
       }
     }
   }
-  if (is_withdrawn) return call->Fail(Withdrawn());
-  if (is_refused) return call->Fail(Stopping());
+  if (refused) return call->Fail(*refused);
   if (hello) SayHello(hello);
   BeginAll(ready);
 }
 
 void PeerLink::StartAtOnce(const std::shared_ptr<PeerCall>& call) {
-  bool is_refused = false;
+  std::optional<Error> refused;
   {
     const MutexLock lock(mutex_);
-    is_refused = is_stopping_;
-    if (!is_refused) active_.insert(call);
+    refused = WhyRefusedLocked();
+    if (!refused) {
+      call->channel_ = channel_;
+      active_.insert(call);
+    }
   }
-  if (is_refused) return call->Fail(Stopping());
-  call->Begin(channel_);
+  if (refused) return call->Fail(*refused);
+  BeginAll({call});
+}
+
+// Why no call can begin now, or nothing.
+std::optional<Error> PeerLink::WhyRefusedLocked() const {
+  if (is_stopping_) return Stopping();
+  if (address_.empty()) {
+    return Error(ErrorCode::kUnavailable, "no node has taken this place of the job yet");
+  }
+  return std::nullopt;
 }
 
 void PeerLink::BeginAll(const Calls& calls) {
-  for (const std::shared_ptr<PeerCall>& call : calls) call->Begin(channel_);
+  for (const std::shared_ptr<PeerCall>& call : calls) call->Begin(call->channel_);
 }
 
 // A call without bytes (an extent, whose number is bounded by the reader threads) does not wait for
@@ -120,6 +144,7 @@ PeerLink::Calls PeerLink::TakeReadyLocked() {
     call->waits_its_turn_ = true;
     call->begun_ns_ = clock_.NowNs();
     if (under_way_++ == 0) busy_since_ns_ = call->begun_ns_;
+    call->channel_ = channel_;
     // Entered before it begins, so that Stop cancels it also in between.
     active_.insert(call);
     call->alarm_.Cancel();
@@ -202,7 +227,7 @@ void PeerLink::Expire(const std::shared_ptr<PeerCall>& call) {
   }
   call->Fail(Error(ErrorCode::kDeadlineExceeded,
                    fmt::format("node {}: the deadline has passed before the request could be sent",
-                               address_)));
+                               address())));
 }
 
 void PeerLink::Withdraw(PeerCall& call) {
@@ -274,7 +299,8 @@ void PeerLink::Ended(PeerCall& call, std::uint64_t answered_bytes) {
     // The call stays in active_ until the end, so that Stop does not return before this function
     // has begun the calls that wait.
     bytes_in_flight_ -= call.bytes();
-    if (answered_bytes > 0) {
+    // The speed of a node at an earlier address says nothing about this one.
+    if (answered_bytes > 0 && call.channel_ == channel_) {
       const std::int64_t now_ns = clock_.NowNs();
       bound_.OnAnswer(answered_bytes, now_ns - call.begun_ns_, now_ns);
       if (call.is_watched_ && !call.was_excused_) answer_times_.Add(now_ns - call.added_ns_);
@@ -301,39 +327,41 @@ void PeerLink::Ended(PeerCall& call, std::uint64_t answered_bytes) {
 }
 
 void PeerLink::SayHello(const std::shared_ptr<HelloCall>& call) {
-  call->stub = v1::Peer::NewStub(channel_);
+  call->stub = v1::Peer::NewStub(call->channel);
   // Short, because nothing has to be read for it: a node that takes longer does not answer.
   call->context.set_deadline(
       GrpcDeadline(clock_.NowNs() + limits::kHandshakeDeadlineMs * 1'000'000, clock_));
-  call->request.set_protocol_version(identity_.protocol_version);
-  call->request.set_order_version(identity_.order_version);
-  call->request.set_catalog_version(identity_.catalog_version);
-  call->request.set_job_id(identity_.job_id);
-  call->request.set_config_digest(identity_.config_digest);
-  call->request.set_node_list_digest(identity_.node_list_digest);
-  call->request.set_address(identity_.address);
-  call->stub->async()->Hello(&call->context, &call->request, &call->reply,
-                             [this](const grpc::Status& status) {
-                               HeardHello(status.ok() ? Status()
-                                                      : FromGrpcStatus(status, address_));
-                             });
+  WriteHello(identity_, call->request);
+  // The link keeps the call until HeardHello, so a plain pointer is enough.
+  call->stub->async()->Hello(
+      &call->context, &call->request, &call->reply,
+      [this, raw = call.get()](const grpc::Status& status) {
+        HeardHello(raw, status.ok() ? Status() : FromGrpcStatus(status, raw->address));
+      });
 }
 
-void PeerLink::HeardHello(const Status& status) {
+void PeerLink::HeardHello(const HelloCall* raw, const Status& status) {
   std::shared_ptr<HelloCall> call;
   Calls ready;
   std::deque<std::shared_ptr<PeerCall>> refused;
   {
     const MutexLock lock(mutex_);
-    call = std::move(hello_call_);
-    // After an error the next call says Hello again.
-    hello_ = status.has_value() ? Hello::kAgreed : Hello::kUnsaid;
-    if (status.has_value()) {
-      ready = TakeReadyLocked();
-    } else {
-      refused.swap(waiting_);
+    const auto heard = std::ranges::find(hellos_, raw, &std::shared_ptr<HelloCall>::get);
+    call = std::move(*heard);
+    hellos_.erase(heard);
+    ++ending_;
+    // An answer from an earlier address says nothing about the node that is asked now.
+    if (call == hello_call_) {
+      hello_call_ = nullptr;
+      // After an error the next call says Hello again.
+      hello_ = status.has_value() ? Hello::kAgreed : Hello::kUnsaid;
+      if (status.has_value()) {
+        ready = TakeReadyLocked();
+      } else {
+        refused.swap(waiting_);
+      }
+      for (const std::shared_ptr<PeerCall>& waiting : refused) CancelAlarms(*waiting);
     }
-    for (const std::shared_ptr<PeerCall>& waiting : refused) CancelAlarms(*waiting);
   }
   for (const std::shared_ptr<PeerCall>& waiting : refused) waiting->Fail(status.error());
   BeginAll(ready);
@@ -342,46 +370,85 @@ void PeerLink::HeardHello(const Status& status) {
   call.reset();
   // Last: Stop waits for it.
   const MutexLock lock(mutex_);
-  --hellos_;
+  --ending_;
   changed_.NotifyAll();
 }
 
-void PeerLink::EndCalls(const std::function<bool(const PeerCall&)>& is_meant, const Error& why,
-                        std::uint64_t LinkFigures::*counted) {
-  Calls waiting;
-  Calls active;
-  {
-    const MutexLock lock(mutex_);
-    std::erase_if(waiting_, [&](const std::shared_ptr<PeerCall>& call) {
-      if (!is_meant(*call)) return false;
-      CancelAlarms(*call);
-      waiting.push_back(call);
-      return true;
-    });
-    for (const std::shared_ptr<PeerCall>& call : active_) {
-      // Probes and pings go on, because they find out whether the node answers.
-      if (!call->waits_its_turn_ || !is_meant(*call)) continue;
-      call->is_given_up_ = true;
-      active.push_back(call);
-    }
-    if (counted != nullptr) figures_.*counted += waiting.size() + active.size();
-    ++ending_;
+PeerLink::Ending PeerLink::TakeToEndLocked(const std::function<bool(const PeerCall&)>& is_meant,
+                                           AtOnce at_once) {
+  Ending calls;
+  std::erase_if(waiting_, [&](const std::shared_ptr<PeerCall>& call) {
+    if (!is_meant(*call)) return false;
+    CancelAlarms(*call);
+    calls.waiting.push_back(call);
+    return true;
+  });
+  for (const std::shared_ptr<PeerCall>& call : active_) {
+    if (at_once == AtOnce::kGoOn && !call->waits_its_turn_) continue;
+    if (!is_meant(*call)) continue;
+    call->is_given_up_ = true;
+    calls.active.push_back(call);
   }
-  for (const std::shared_ptr<PeerCall>& call : waiting) call->Fail(why);
+  ++ending_;
+  return calls;
+}
+
+void PeerLink::End(Ending calls, const Error& why) {
+  for (const std::shared_ptr<PeerCall>& call : calls.waiting) call->Fail(why);
   // The error of a cancelled call is kUnavailable, too.
-  for (const std::shared_ptr<PeerCall>& call : active) call->Cancel();
-  waiting.clear();  // as in Ended
-  active.clear();
+  for (const std::shared_ptr<PeerCall>& call : calls.active) call->Cancel();
+  calls.waiting.clear();  // as in Ended
+  calls.active.clear();
   const MutexLock lock(mutex_);
   --ending_;
   changed_.NotifyAll();
 }
 
 void PeerLink::GiveUp() {
-  EndCalls([](const PeerCall&) { return true; },
-           Error(ErrorCode::kUnavailable,
-                 fmt::format("node {} counts as dead, because it does not answer probes",
-                             address_)));
+  Ending calls;
+  std::string address;
+  {
+    const MutexLock lock(mutex_);
+    address = address_;
+    // Probes and pings go on, because they find out whether the node answers.
+    calls = TakeToEndLocked([](const PeerCall&) { return true; }, AtOnce::kGoOn);
+  }
+  End(std::move(calls),
+      Error(ErrorCode::kUnavailable,
+            fmt::format("node {} counts as dead, because it does not answer probes", address)));
+}
+
+bool PeerLink::Redirect(const std::string& address) {
+  std::shared_ptr<grpc::Channel> channel = ChannelTo(address);
+  std::vector<std::shared_ptr<grpc::Channel>> unused;
+  std::shared_ptr<HelloCall> hello;
+  std::string before;
+  Ending calls;
+  {
+    const MutexLock lock(mutex_);
+    if (is_stopping_ || address == address_) return false;
+    before = std::exchange(address_, address);
+    // Nobody else takes a reference to an old connection any more, so one that has a single one is
+    // not used. The others are kept, because a call must not have the last reference (Ended).
+    if (channel_) old_channels_.push_back(std::move(channel_));
+    channel_ = std::move(channel);
+    std::vector<std::shared_ptr<grpc::Channel>> old = std::exchange(old_channels_, {});
+    for (std::shared_ptr<grpc::Channel>& each : old) {
+      (each.use_count() > 1 ? old_channels_ : unused).push_back(std::move(each));
+    }
+    hello = std::exchange(hello_call_, nullptr);
+    hello_ = Hello::kUnsaid;
+    old_wrong_ = figures_.wrong;
+    bound_ = FlightBound();
+    answer_times_ = AnswerTimes();
+    calls = TakeToEndLocked([](const PeerCall&) { return true; }, AtOnce::kEnd);
+  }
+  if (hello) hello->context.TryCancel();
+  hello.reset();  // before End, as in Ended
+  End(std::move(calls), Error(ErrorCode::kUnavailable,
+                              fmt::format("node {}: {} is in its place now", before,
+                                          address.empty() ? "nobody" : address)));
+  return true;
 }
 
 LinkState PeerLink::AddSilence(std::int64_t elapsed_ns,
@@ -391,7 +458,7 @@ LinkState PeerLink::AddSilence(std::int64_t elapsed_ns,
   LinkState state{.usual_ns = answer_times_.usual_ns(),
                   .received_bytes = figures_.received_bytes,
                   .busy_ns = figures_.busy_ns,
-                  .wrong = figures_.wrong};
+                  .wrong = figures_.wrong - old_wrong_};
   std::optional<bool> suspected;  // asked for only if a call needs it
   const auto add = [&](PeerCall& call) {
     if (!call.is_watched_ || call.is_resting_ || call.is_given_up_) return;
@@ -422,8 +489,16 @@ void PeerLink::EndLate(std::int64_t after_ns, const std::string& why) {
     if (!call.is_watched_ || call.is_given_up_) return false;
     return !call.waits_its_turn_ || call.silent_ns_ > after_ns;
   };
-  EndCalls(is_late, Error(ErrorCode::kUnavailable, fmt::format("node {}: {}", address_, why)),
-           &LinkFigures::late);
+  Ending calls;
+  std::string address;
+  {
+    const MutexLock lock(mutex_);
+    address = address_;
+    calls = TakeToEndLocked(is_late, AtOnce::kGoOn);
+    figures_.late += calls.waiting.size() + calls.active.size();
+  }
+  End(std::move(calls),
+      Error(ErrorCode::kUnavailable, fmt::format("node {}: {}", address, why)));
 }
 
 void PeerLink::Stop() {
@@ -443,7 +518,7 @@ void PeerLink::Stop() {
   if (hello) hello->context.TryCancel();
   for (const std::shared_ptr<PeerCall>& call : active) call->Cancel();
   const MutexLock lock(mutex_);
-  while (!active_.empty() || !alarmed_.empty() || ending_ > 0 || hellos_ > 0) {
+  while (!active_.empty() || !alarmed_.empty() || ending_ > 0 || !hellos_.empty()) {
     changed_.Wait(mutex_);
   }
 }

@@ -32,14 +32,21 @@ namespace forebay::peer {
 // Thread-safe. Connects at the first call, and again whenever the connection was lost.
 class PeerLink final : public WatchedLink {
  public:
-  // `identity` and `certificates` are this node's, `address` is the other one's. The clock is
-  // borrowed.
+  // `identity` and `certificates` (null: plaintext) are this node's, `address` is the other one's.
+  // It is empty if nobody is there yet: then each call fails at once with kUnavailable. The clock
+  // is borrowed.
   PeerLink(const PeerIdentity& identity, std::string address, io::Clock& clock,
-           const NodeCertificates& certificates = {});
+           std::shared_ptr<const NodeCertificates> certificates = nullptr);
   // Calls must have ended (Stop).
   ~PeerLink() override;
 
-  const std::string& address() const { return address_; }
+  std::string address() const;
+  // From now on the other node is at `address`, or is nobody if that is empty. All calls end with
+  // kUnavailable, as after GiveUp, and probes and pings, too; this does not wait for that. Later
+  // ones go to the new address, to which Hello is said. What was measured at the old one does not
+  // count any more. Returns false, and has no effect, if the address is not another one, and after
+  // Stop. Not to be called by a callback of a call, as long as the process has no PeerServer.
+  bool Redirect(const std::string& address);
 
   // Begins the call when the node has agreed to Hello and there is room for the call's bytes, in
   // the order of Start; perhaps within this call. The call fails if that takes longer than its
@@ -82,10 +89,18 @@ class PeerLink final : public WatchedLink {
  private:
   struct HelloCall;
   using Calls = std::vector<std::shared_ptr<PeerCall>>;
+  // Calls that are to end: those that were waiting, and those that have begun.
+  struct Ending {
+    Calls waiting;
+    Calls active;
+  };
+  enum class AtOnce : bool { kGoOn, kEnd };  // calls of StartAtOnce
 
+  // Null: nobody is at the address.
+  std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) const;
   void Add(std::shared_ptr<PeerCall> call, std::optional<std::int64_t> begin_ns);
   void SayHello(const std::shared_ptr<HelloCall>& call);
-  void HeardHello(const Status& status);
+  void HeardHello(const HelloCall* raw, const Status& status);
   // Takes the calls that may begin now off the list. The caller begins them without the mutex.
   Calls TakeReadyLocked() FOREBAY_REQUIRES(mutex_);
   void SetAlarmLocked(const std::shared_ptr<PeerCall>& call) FOREBAY_REQUIRES(mutex_);
@@ -95,26 +110,33 @@ class PeerLink final : public WatchedLink {
   void AlarmEnded(const PeerCall* raw, bool has_gone_off);
   void RestEnded(const PeerCall* raw);
   void Expire(const std::shared_ptr<PeerCall>& call);
-  void BeginAll(const Calls& calls);
-  // Ends calls that wait, and those that Start has begun, if `is_meant` says so, which is called
-  // under the mutex. Those that wait fail with `why`, which is kUnavailable. `counted`, if it is
-  // not null, is the figure that they count for.
-  void EndCalls(const std::function<bool(const PeerCall&)>& is_meant, const Error& why,
-                std::uint64_t LinkFigures::*counted = nullptr);
+  static void BeginAll(const Calls& calls);
+  // Takes the calls that are to end because `is_meant` says so, which is called under the mutex.
+  // They must be given to End.
+  Ending TakeToEndLocked(const std::function<bool(const PeerCall&)>& is_meant, AtOnce at_once)
+      FOREBAY_REQUIRES(mutex_);
+  // Those that wait fail with `why`, which is kUnavailable.
+  void End(Ending calls, const Error& why);
+  std::optional<Error> WhyRefusedLocked() const FOREBAY_REQUIRES(mutex_);
   void AddBusyTimeLocked() FOREBAY_REQUIRES(mutex_);
 
   const PeerIdentity identity_;
-  const std::string address_;
+  const std::shared_ptr<const NodeCertificates> certificates_;  // of all links
   io::Clock& clock_;
-  const std::shared_ptr<grpc::Channel> channel_;
 
   enum class Hello : std::uint8_t { kUnsaid, kUnderWay, kAgreed };
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
+  std::string address_ FOREBAY_GUARDED_BY(mutex_);  // empty: nobody is there
+  std::shared_ptr<grpc::Channel> channel_ FOREBAY_GUARDED_BY(mutex_);  // null: likewise
+  // Those of earlier addresses, to which calls may still refer.
+  std::vector<std::shared_ptr<grpc::Channel>> old_channels_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t old_wrong_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of LinkFigures, at those
   bool is_stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
   Hello hello_ FOREBAY_GUARDED_BY(mutex_) = Hello::kUnsaid;
   std::shared_ptr<HelloCall> hello_call_ FOREBAY_GUARDED_BY(mutex_);  // while it is under way
-  std::size_t hellos_ FOREBAY_GUARDED_BY(mutex_) = 0;  // whose callback has not ended yet
+  // Until they are answered: hello_call_, and those to earlier addresses.
+  std::vector<std::shared_ptr<HelloCall>> hellos_ FOREBAY_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<PeerCall>> waiting_ FOREBAY_GUARDED_BY(mutex_);
   std::unordered_set<std::shared_ptr<PeerCall>> active_ FOREBAY_GUARDED_BY(mutex_);
   std::size_t ending_ FOREBAY_GUARDED_BY(mutex_) = 0;  // calls that are being destroyed

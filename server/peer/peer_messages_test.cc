@@ -392,15 +392,15 @@ TEST(PeerIdentityTest, EachDifferenceIsNamedWithBothSides) {
     std::string ours, theirs;
     PeerIdentity identity;
   };
-  std::vector<Case> cases(5, {.what = "", .ours = "1", .theirs = "9", .identity = same});
+  std::vector<Case> cases(5, {.what = "", .ours = "1", .theirs = "99", .identity = same});
   cases[0].what = "protocol version";
   cases[0].ours = std::to_string(kPeerProtocolVersion);
-  cases[0].identity.protocol_version = 9;
+  cases[0].identity.protocol_version = 99;
   cases[1].what = "order version";
-  cases[1].identity.order_version = 9;
+  cases[1].identity.order_version = 99;
   cases[1].ours = std::to_string(kOrderSpecVersion);
   cases[2].what = "catalog version";
-  cases[2].identity.catalog_version = 9;
+  cases[2].identity.catalog_version = 99;
   cases[3] = {.what = "job", .ours = "'job'", .theirs = "'other'", .identity = same};
   cases[3].identity.job_id = "other";
   cases[4] = {.what = "configuration digest", .ours = "0000000000000005",

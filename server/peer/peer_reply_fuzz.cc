@@ -1,9 +1,9 @@
 // Fuzz target: the answers of another node, as messages each behind its length (protobuf's
 // delimited form), to a request for rows, to one for an extent, to first reads, to a request for
-// sizes of files, to a probe and to a request to borrow. Whatever they are, only memory that was
-// meant for them is written, an answer is complete only if it has that many bytes, only first reads
-// that were given are named, there are no more sizes than files, news are about nodes of the job,
-// and what is lent is a number.
+// sizes of files, to a probe, to a request to borrow and to a node that joins. Whatever they are,
+// only memory that was meant for them is written, an answer is complete only if it has that many
+// bytes, only first reads that were given are named, there are no more sizes than files, news and
+// free places are about nodes of the job, and what is lent is a number.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include <grpcpp/support/slice.h>
 
 #include "proto/contract/check.h"
+#include "proto/contract/limits.h"
 #include "server/peer/extent_messages.h"
 #include "server/peer/peer_requests.h"
 #include "server/peer/row_receiver.h"
@@ -143,6 +144,18 @@ void ReceiveBorrowReply(const std::vector<std::string>& messages) {
   }
 }
 
+void ReceiveJoinReply(const std::vector<std::string>& messages) {
+  for (const std::string& message : messages) {
+    const auto answer = ParseJoinReply(InSlices(message));
+    if (!answer.has_value()) continue;
+    FOREBAY_CHECK(answer->node_count <= limits::kNodeCountMax);
+    FOREBAY_CHECK(answer->nodes.empty() == (answer->node_count == 0));
+    FOREBAY_CHECK(answer->free.size() <= answer->node_count);
+    FOREBAY_CHECK(answer->free.empty() || answer->free.back().value() < answer->node_count);
+    FOREBAY_CHECK(ParseJoinReply(WriteJoinReply(*answer)) == *answer);
+  }
+}
+
 }  // namespace
 }  // namespace forebay::peer
 
@@ -155,5 +168,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   forebay::peer::ReceiveStatsReply(messages);
   forebay::peer::ReceiveProbeReply(messages);
   forebay::peer::ReceiveBorrowReply(messages);
+  forebay::peer::ReceiveJoinReply(messages);
   return 0;
 }

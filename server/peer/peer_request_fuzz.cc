@@ -18,6 +18,22 @@ bool IsSame(const forebay::peer::PeerRequest& a, const forebay::peer::PeerReques
          a.catalog_fingerprint == b.catalog_fingerprint && a.rebuilds == b.rebuilds;
 }
 
+void CheckProbeRequest(const grpc::ByteBuffer& message, std::size_t node_count) {
+  using namespace forebay;
+  const auto asked = peer::ParseProbeAsked(message, node_count);
+  if (!asked.has_value()) return;
+  FOREBAY_CHECK(asked->from.value() < node_count);
+  FOREBAY_CHECK(!asked->target || asked->target->value() < node_count);
+  FOREBAY_CHECK(asked->gossip.news.size() <= limits::kGossipNewsMax);
+  for (const probe::News& news : asked->gossip.news) {
+    FOREBAY_CHECK(news.node.value() < node_count && news.incarnation <= limits::kIncarnationMax);
+  }
+  const auto again = peer::ParseProbeAsked(peer::WriteRequest(*asked), node_count);
+  FOREBAY_CHECK(again.has_value() && again->identity == asked->identity);
+  FOREBAY_CHECK(again->from == asked->from && again->target == asked->target);
+  FOREBAY_CHECK(again->gossip.news == asked->gossip.news);
+}
+
 void CheckBorrowAsked(const grpc::ByteBuffer& message, std::size_t node_count) {
   using namespace forebay;
   const auto asked = peer::ParseBorrowAsked(message, node_count);
@@ -39,6 +55,22 @@ void CheckLeaveRequest(const grpc::ByteBuffer& message, std::size_t node_count) 
   const auto again = peer::ParseLeaveAsked(peer::WriteRequest(*asked), node_count);
   FOREBAY_CHECK(again.has_value() && again->identity == asked->identity);
   FOREBAY_CHECK(again->node == asked->node && again->time_ms == asked->time_ms);
+}
+
+void CheckJoinRequest(const grpc::ByteBuffer& message) {
+  using namespace forebay;
+  const auto asked = peer::ParseJoinAsked(message);
+  if (!asked.has_value()) return;
+  FOREBAY_CHECK(!asked->entry.empty() && asked->entry.size() <= 64 * limits::kKiB);
+  FOREBAY_CHECK(asked->first < limits::kNodeCountMax);
+  FOREBAY_CHECK(!asked->node.address.empty());
+  FOREBAY_CHECK(asked->node.address.size() <= limits::kPeerAddressBytesMax);
+  FOREBAY_CHECK(asked->node.job_id.size() <= limits::kJobIdBytesMax);
+  const auto again = peer::ParseJoinAsked(peer::WriteRequest(*asked));
+  FOREBAY_CHECK(again.has_value() && again->entry == asked->entry);
+  FOREBAY_CHECK(again->takes_place == asked->takes_place && again->first == asked->first);
+  FOREBAY_CHECK(peer::CheckSameIdentity(again->node, asked->node).has_value());
+  FOREBAY_CHECK(again->node.address == asked->node.address);
 }
 
 }  // namespace
@@ -85,20 +117,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FOREBAY_CHECK(again->object == part->object && again->object_hash == part->object_hash);
   }
   constexpr std::size_t kNodes = 300;  // so that ranks of two bytes occur, good and bad ones
-  if (const auto asked = peer::ParseProbeAsked(message, kNodes); asked.has_value()) {
-    FOREBAY_CHECK(asked->from.value() < kNodes);
-    FOREBAY_CHECK(!asked->target || asked->target->value() < kNodes);
-    FOREBAY_CHECK(asked->gossip.news.size() <= limits::kGossipNewsMax);
-    for (const probe::News& news : asked->gossip.news) {
-      FOREBAY_CHECK(news.node.value() < kNodes && news.incarnation <= limits::kIncarnationMax);
-    }
-    const auto again = peer::ParseProbeAsked(peer::WriteRequest(*asked), kNodes);
-    FOREBAY_CHECK(again.has_value() && again->identity == asked->identity);
-    FOREBAY_CHECK(again->from == asked->from && again->target == asked->target);
-    FOREBAY_CHECK(again->gossip.news == asked->gossip.news);
-  }
+  CheckProbeRequest(message, kNodes);
   CheckBorrowAsked(message, kNodes);
   CheckLeaveRequest(message, kNodes);
+  CheckJoinRequest(message);
   if (const auto stats = peer::ParseStatsAsked(message); stats.has_value()) {
     FOREBAY_CHECK(!stats->paths.empty() && stats->paths.size() <= limits::kStatPathsMax);
     for (const std::string& path : stats->paths) {

@@ -60,6 +60,14 @@ grpc::ByteBuffer ToBuffer(const google::protobuf::MessageLite& message) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
+// A node file with one entry takes some hundred bytes.
+constexpr std::size_t kJoinEntryBytesMax = 64 * limits::kKiB;
+
+std::vector<std::byte> BytesOf(const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
 enum FileKind : std::uint32_t { kOther = 0, kRegular = 1, kDirectory = 2 };
 
 std::uint32_t KindOf(const io::FileInfo& info) {
@@ -466,6 +474,77 @@ Result<LeaveAnswer> ParseLeaveReply(const grpc::ByteBuffer& bytes) {
   FOREBAY_TRY(Parse(bytes, message));
   return LeaveAnswer{.has_taken_over = message.has_taken_over(),
                      .has_left_out = message.has_left_out()};
+}
+
+grpc::ByteBuffer WriteRequest(const JoinAsked& asked) {
+  v1::JoinRequest message;
+  WriteHello(asked.node, *message.mutable_hello());
+  message.set_node(asked.entry.data(), asked.entry.size());
+  message.set_takes_place(asked.takes_place);
+  message.set_first(asked.first);
+  return ToBuffer(message);
+}
+
+Result<JoinAsked> ParseJoinAsked(const grpc::ByteBuffer& bytes) {
+  v1::JoinRequest message;
+  FOREBAY_TRY(Parse(bytes, message));
+  const v1::PeerHelloRequest& hello = message.hello();
+  if (hello.address().empty() || hello.address().size() > limits::kPeerAddressBytesMax ||
+      hello.job_id().size() > limits::kJobIdBytesMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("a node joins with an address of {} bytes and a job's name of {}, "
+                             "where 1 to {} and at most {} are allowed",
+                             hello.address().size(), hello.job_id().size(),
+                             limits::kPeerAddressBytesMax, limits::kJobIdBytesMax));
+  }
+  if (message.node().empty() || message.node().size() > kJoinEntryBytesMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("a node joins with an entry of {} bytes, where 1 to {} are allowed",
+                             message.node().size(), kJoinEntryBytesMax));
+  }
+  if (message.first() >= limits::kNodeCountMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("a node that joins asks for nodes from rank {} on, and no rank is "
+                             "above {}",
+                             message.first(), limits::kNodeCountMax - 1));
+  }
+  return JoinAsked{.node = ReadHello(hello),
+                   .entry = BytesOf(message.node()),
+                   .takes_place = message.takes_place(),
+                   .first = message.first()};
+}
+
+grpc::ByteBuffer WriteJoinReply(const JoinAnswer& answer) {
+  v1::JoinReply message;
+  message.set_nodes(answer.nodes.data(), answer.nodes.size());
+  message.set_node_count(answer.node_count);
+  for (const NodeRank node : answer.free) message.add_free(node.value());
+  return ToBuffer(message);
+}
+
+Result<JoinAnswer> ParseJoinReply(const grpc::ByteBuffer& bytes) {
+  v1::JoinReply message;
+  FOREBAY_TRY(Parse(bytes, message));
+  const std::uint32_t count = message.node_count();
+  // Without a count there is nothing, which is the answer to a node that takes a place.
+  const bool is_list = count > 0 || !message.nodes().empty();
+  if (count > limits::kNodeCountMax || (is_list && (count == 0 || message.nodes().empty()))) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("an answer with {} bytes of nodes, of a job of {} nodes (at most {})",
+                             message.nodes().size(), count, limits::kNodeCountMax));
+  }
+  JoinAnswer answer{.nodes = BytesOf(message.nodes()), .node_count = count, .free = {}};
+  // The order must rise, so that there are no more ranks than nodes, and none comes twice.
+  for (const std::uint32_t node : message.free()) {
+    if (node >= count || (!answer.free.empty() && node <= answer.free.back().value())) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("the answer names free place {} of {}, or does not name them in "
+                               "rising order",
+                               node, count));
+    }
+    answer.free.push_back(NodeRank(node));
+  }
+  return answer;
 }
 
 Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& bytes) {

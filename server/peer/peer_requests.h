@@ -94,6 +94,7 @@ grpc::ByteBuffer WriteRequest(const PartAsked& asked);
 grpc::ByteBuffer WriteRequest(const ProbeAsked& asked);
 grpc::ByteBuffer WriteRequest(const BorrowAsked& asked);
 grpc::ByteBuffer WriteRequest(const LeaveAsked& asked);
+grpc::ByteBuffer WriteRequest(const JoinAsked& asked);
 // The request that is parsed to StatsAsked.
 grpc::ByteBuffer WriteStatsRequest(const PeerRequest& request, std::span<const std::string> paths);
 
@@ -110,6 +111,9 @@ Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& message, std::size_t 
 Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& message, std::size_t node_count);
 // The rank is below `node_count`, and the time at most limits::kLeaveMsMax.
 Result<LeaveAsked> ParseLeaveAsked(const grpc::ByteBuffer& message, std::size_t node_count);
+// The identity is not compared yet; its texts and the entry have the lengths that they may have,
+// and the first rank is below limits::kNodeCountMax.
+Result<JoinAsked> ParseJoinAsked(const grpc::ByteBuffer& message);
 
 // The answer to ProbeAsked. kInvalidArgument: the message is no answer.
 grpc::ByteBuffer WriteProbeReply(const probe::ProbeTransport::Answer& answer);
@@ -123,6 +127,10 @@ Result<stage::ShareAnswer> ParseBorrowReply(const grpc::ByteBuffer& message);
 // The answer to LeaveAsked.
 grpc::ByteBuffer WriteLeaveReply(const LeaveAnswer& answer);
 Result<LeaveAnswer> ParseLeaveReply(const grpc::ByteBuffer& message);
+
+// The answer to JoinAsked. kInvalidArgument: the message is no answer.
+grpc::ByteBuffer WriteJoinReply(const JoinAnswer& answer);
+Result<JoinAnswer> ParseJoinReply(const grpc::ByteBuffer& message);
 
 // The answer to FirstReadsGiven: the indexes of the reads that differ, in rising order.
 grpc::ByteBuffer WriteFirstReadsReply(std::span<const std::uint32_t> differing);

@@ -42,18 +42,9 @@ using Raw = v1::Peer::WithRawCallbackMethod_Extent<v1::Peer::WithRawCallbackMeth
         v1::Peer::WithRawCallbackMethod_ObjectStats<
             v1::Peer::WithRawCallbackMethod_Probe<
                 v1::Peer::WithRawCallbackMethod_Borrow<
-                    v1::Peer::WithRawCallbackMethod_Leave<v1::Peer::Service>>>>>>>>;
+                    v1::Peer::WithRawCallbackMethod_Leave<
+                        v1::Peer::WithRawCallbackMethod_Join<v1::Peer::Service>>>>>>>>>;
 using CallbackService = v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbackMethod_Ping<Raw>>;
-
-PeerIdentity IdentityOf(const v1::PeerHelloRequest& hello) {
-  return {.address = hello.address(),
-          .protocol_version = hello.protocol_version(),
-          .order_version = hello.order_version(),
-          .catalog_version = hello.catalog_version(),
-          .job_id = hello.job_id(),
-          .config_digest = hello.config_digest(),
-          .node_list_digest = hello.node_list_digest()};
-}
 
 // Clients of the job have certificates of its authority, too. They are for streams only
 // (docs/security.md). In plaintext, whoever can connect is taken for a node.
@@ -70,7 +61,7 @@ Error NotANode() {
 // This side compares and the other one believes the answer: nothing is negotiated.
 void AnswerHello(const PeerIdentity& ours, const v1::PeerHelloRequest& request,
                  grpc::ServerUnaryReactor& reactor) {
-  const Status same = CheckSameIdentity(ours, IdentityOf(request));
+  const Status same = CheckSameIdentity(ours, ReadHello(request));
   reactor.Finish(same.has_value() ? grpc::Status::OK : ToGrpcStatus(same.error()));
 }
 
@@ -117,6 +108,9 @@ struct PeerServer::Service final : public CallbackService {
   grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
                                   const grpc::ByteBuffer* request,
                                   grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
+                                 const grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* reply) override;
 
   // A call of Hello that came before Serve. gRPC keeps the request until the call is finished.
   struct HeldHello {
@@ -150,13 +144,14 @@ struct PeerServer::Service final : public CallbackService {
   Status AnswerProbe(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   Status AnswerBorrow(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   Status AnswerLeave(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
+  Status AnswerJoin(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   // Begins to answer a call of one message. An error is the answer.
   using BeginAnswer = Status (Service::*)(const grpc::ByteBuffer& request,
                                           const std::shared_ptr<UnaryAnswer>& answer);
   // Only calls that may wait for the GFS count for the limit of calls, and are refused beyond it.
-  // The others are answered by gRPC's thread at once (a node that is asked to leave writes a small
-  // file first), or have a bound of their own (FirstReadAnswers). A connection has
-  // kRpcStreamsPerConnectionMax calls at a time.
+  // The others are answered by gRPC's thread at once (a node that is asked to leave, or that
+  // another one joins, writes a file first), or have a bound of their own (FirstReadAnswers). A
+  // connection has kRpcStreamsPerConnectionMax calls at a time.
   enum class Waits { kForGfs, kNotForGfs };
   grpc::ServerUnaryReactor* AnswerOnce(const grpc::CallbackServerContext& context,
                                        const grpc::ByteBuffer& request, grpc::ByteBuffer& reply,
@@ -264,7 +259,7 @@ void PeerServer::Service::RefuseWaiting() {
   }
   // Without the mutex, which a stream takes at its end.
   for (const std::shared_ptr<ReplyStream>& stream : open) {
-    stream->EndIfItWaits(stage::AskNext("the GFS of this node is slow"));
+    stream->EndIfItWaits(stage::AskNext());
   }
 }
 
@@ -354,6 +349,7 @@ grpc::ServerUnaryReactor* PeerServer::Service::Ping(grpc::CallbackServerContext*
     reply->set_has_finished(report.has_finished);
     reply->set_gfs_call_us(report.gfs_call_us);
     reply->set_is_yielding(report.is_yielding);
+    reply->set_is_joining(report.is_joining);
   }
   reactor->Finish(grpc::Status::OK);
   return reactor;
@@ -590,6 +586,28 @@ Status PeerServer::Service::AnswerLeave(const grpc::ByteBuffer& request,
   FOREBAY_TRY(CheckLaunch(*now, asked.identity));
   FOREBAY_ASSIGN(const LeaveAnswer ours, now->parts.leave(asked.node, asked.time_ms));
   answer->Answer(WriteLeaveReply(ours));
+  return {};
+}
+
+grpc::ServerUnaryReactor* PeerServer::Service::Join(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* reply) {
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerJoin, Waits::kNotForGfs);
+}
+
+Status PeerServer::Service::AnswerJoin(const grpc::ByteBuffer& request,
+                                       const std::shared_ptr<UnaryAnswer>& answer) {
+  const Serving* const now = serving.load();
+  if (now == nullptr || now->parts.join == nullptr) {
+    return Error(ErrorCode::kUnavailable, fmt::format("node {} does not serve yet", address));
+  }
+  FOREBAY_ASSIGN(const JoinAsked asked, ParseJoinAsked(request));
+  PeerIdentity ours = now->identity;
+  // A node that only asks for the list does not know it yet.
+  if (!asked.takes_place) ours.node_list_digest = asked.node.node_list_digest;
+  FOREBAY_TRY(CheckSameIdentity(ours, asked.node));
+  FOREBAY_ASSIGN(const JoinAnswer found, now->parts.join(asked));
+  answer->Answer(WriteJoinReply(found));
   return {};
 }
 

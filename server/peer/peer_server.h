@@ -62,6 +62,10 @@ struct PeerServerParts {
   // one. Returns whether this node has taken over what it has room for, and whether it has left
   // that node out. Null: nodes cannot leave.
   std::function<Result<LeaveAnswer>(NodeRank node, std::int64_t time_ms)> leave = nullptr;
+  // Another node joins the job (JoinRequest of peer.proto). It has the same versions, job and
+  // configuration as this node, and the same list of nodes if it takes a place; the rest of what it
+  // says was not looked at. Null: nodes cannot join.
+  std::function<Result<JoinAnswer>(const JoinAsked&)> join = nullptr;
   // The daemon takes the place of one that was killed, and does not know of its rebuilds.
   bool has_returned = false;
   // Sends the bytes of rows, if it is not null and the node that asks waits for them there.

@@ -15,7 +15,7 @@ struct LinkState {
   // As in LinkFigures.
   std::uint64_t received_bytes = 0;
   std::uint64_t busy_ns = 0;
-  std::uint64_t wrong = 0;
+  std::uint64_t wrong = 0;  // without those of a node that had this place before
 };
 
 // PeerLink is one, and tests have others. Thread-safe.

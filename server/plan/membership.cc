@@ -61,8 +61,18 @@ bool Membership::IsResting(NodeRank node, std::int64_t now_ns) const {
   return now_ns < RestEnd(IndexOf(node));
 }
 
+void Membership::EndRest(NodeRank node) { rests_until_ns_[IndexOf(node)].store(0); }
+
 void Membership::SetLeaves(NodeRank node, bool leaves) {
   leaves_[IndexOf(node)].store(leaves, std::memory_order_relaxed);
+}
+
+void Membership::SetYields(YieldReason reason, bool yields) {
+  if (yields) {
+    yields_.fetch_or(BitOf(reason), std::memory_order_relaxed);
+  } else {
+    yields_.fetch_and(static_cast<std::uint8_t>(~BitOf(reason)), std::memory_order_relaxed);
+  }
 }
 
 std::vector<NodeRank> Membership::Ranked(std::uint64_t group_key) const {

@@ -20,6 +20,11 @@
 
 namespace forebay::plan {
 
+enum class YieldReason : std::uint8_t {
+  kSlowGfs,  // its GFS is much slower than that of others
+  kArrives,  // it has joined the job, and gets its share from the nodes that have it
+};
+
 // Thread-safe. The nodes and their weights are fixed for the job.
 class Membership {
  public:
@@ -42,15 +47,21 @@ class Membership {
   void Rest(NodeRank node, std::int64_t until_ns);
   static constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
   bool IsResting(NodeRank node, std::int64_t now_ns) const;
+  // Another machine has this rank now, so the rest of the one before is over. Whether the node is
+  // alive stays as it is.
+  void EndRest(NodeRank node);
   bool RestsForEver(NodeRank node) const { return RestEnd(IndexOf(node)) == kForEver; }
   // Whether `node` leaves the job: it still answers, but the nodes after it in the rankings take
   // its place already, and get from it what it has (FirstSource). No effect for this node itself.
   void SetLeaves(NodeRank node, bool leaves);
-  // Whether this node yields: its GFS is much slower than that of others. Then it asks the nodes
-  // after it in the rankings for what it would read, and refuses at once to supply what it does not
-  // have, so that those nodes read it.
-  void SetYields(bool yields) { yields_.store(yields, std::memory_order_relaxed); }
-  bool Yields() const { return yields_.load(std::memory_order_relaxed); }
+  // Whether this node yields, for any reason. Then it asks the nodes after it in the rankings for
+  // what it would read, and refuses at once to supply what it does not have, so that those nodes
+  // read it.
+  void SetYields(YieldReason reason, bool yields);
+  bool Yields() const { return yields_.load(std::memory_order_relaxed) != 0; }
+  bool YieldsFor(YieldReason reason) const {
+    return (yields_.load(std::memory_order_relaxed) & BitOf(reason)) != 0;
+  }
 
   // Divides the groups of a data set evenly among the nodes, whether they are alive or not
   // (plan::BalancedShares). The owners are indices in nodes().
@@ -99,6 +110,9 @@ class Membership {
   }
 
  private:
+  static constexpr std::uint8_t BitOf(YieldReason reason) {
+    return static_cast<std::uint8_t>(1U << static_cast<unsigned>(reason));
+  }
   std::size_t IndexOf(NodeRank node) const;
   bool LivesAt(std::size_t index) const;
   bool LeavesAt(std::size_t index) const;
@@ -117,7 +131,7 @@ class Membership {
   const std::unique_ptr<std::atomic<bool>[]> lives_;
   const std::unique_ptr<std::atomic<std::int64_t>[]> rests_until_ns_;
   const std::unique_ptr<std::atomic<bool>[]> leaves_;
-  std::atomic<bool> yields_ = false;  // this node
+  std::atomic<std::uint8_t> yields_ = 0;  // this node: a bit for each reason
 };
 
 }  // namespace forebay::plan

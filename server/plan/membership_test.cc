@@ -62,7 +62,7 @@ TEST(Membership, ANodeThatYieldsAsksTheNodesBehindItAndGoesOnToReadOtherwise) {
     for (std::uint32_t self = 0; self < kCount; ++self) {
       Membership seen(NodeRank(self), Nodes(kCount));
       EXPECT_EQ(seen.FirstSupplier(Key(i)), seen.FirstToAsk(Key(i)));
-      seen.SetYields(true);
+      seen.SetYields(YieldReason::kSlowGfs, true);
       const bool is_owner = NodeRank(self) == ranked[0];
       EXPECT_EQ(seen.FirstSupplier(Key(i)), ranked[is_owner ? 1 : 0]);
       EXPECT_EQ(seen.FirstSource(Key(i)), ranked[is_owner ? 1 : 0]);
@@ -74,10 +74,27 @@ TEST(Membership, ANodeThatYieldsAsksTheNodesBehindItAndGoesOnToReadOtherwise) {
       EXPECT_EQ(seen.Reads(Key(i)), is_owner);
       // If all others refuse, it reads itself.
       EXPECT_FALSE(seen.FirstSupplier(Key(i), ranked).has_value());
-      seen.SetYields(false);
+      seen.SetYields(YieldReason::kSlowGfs, false);
       EXPECT_EQ(seen.FirstSupplier(Key(i)), seen.FirstToAsk(Key(i)));
     }
   }
+}
+
+TEST(Membership, ANodeYieldsAsLongAsItHasAReason) {
+  Membership seen(NodeRank(0), Nodes(2));
+  EXPECT_FALSE(seen.Yields());
+  seen.SetYields(YieldReason::kArrives, true);
+  EXPECT_TRUE(seen.Yields());
+  EXPECT_TRUE(seen.YieldsFor(YieldReason::kArrives));
+  EXPECT_FALSE(seen.YieldsFor(YieldReason::kSlowGfs));
+  seen.SetYields(YieldReason::kSlowGfs, true);
+  seen.SetYields(YieldReason::kArrives, false);
+  EXPECT_TRUE(seen.Yields());
+  EXPECT_FALSE(seen.YieldsFor(YieldReason::kArrives));
+  EXPECT_TRUE(seen.YieldsFor(YieldReason::kSlowGfs));
+  seen.SetYields(YieldReason::kSlowGfs, false);
+  seen.SetYields(YieldReason::kSlowGfs, false);
+  EXPECT_FALSE(seen.Yields());
 }
 
 TEST(Membership, ANodeThatLeavesIsReplacedAndStaysASourceOfItsFirstSubstitute) {
@@ -240,6 +257,17 @@ TEST(Membership, ANodeThatRestsIsNotUsedAndItsTimeIsKnown) {
   seen.Rest(NodeRank(2), Membership::kForEver);
   EXPECT_TRUE(seen.RestsForEver(NodeRank(2)));
   EXPECT_TRUE(seen.IsResting(NodeRank(2), Membership::kForEver - 1));
+}
+
+TEST(Membership, ARestThatEndsLeavesItToOthersWhetherTheNodeLives) {
+  Membership seen(NodeRank(0), Nodes(3));
+  seen.Rest(NodeRank(2), Membership::kForEver);
+  seen.EndRest(NodeRank(2));
+  EXPECT_FALSE(seen.IsResting(NodeRank(2), 0));
+  EXPECT_FALSE(seen.RestsForEver(NodeRank(2)));
+  EXPECT_FALSE(seen.Lives(NodeRank(2)));
+  seen.EndRest(NodeRank(1));
+  EXPECT_TRUE(seen.Lives(NodeRank(1)));
 }
 
 TEST(Membership, TheLastNodeThatLivesReadsEverything) {

@@ -20,9 +20,12 @@ NodeProber::NodeProber(const NodeProberParts& parts)
     : parts_(parts),
       prober_({.self = parts.nodes.self(),
                .node_count = parts.nodes.nodes().size(),
+               .free = parts.free,
                .period_ms = parts.period_ms,
                .suspicion_ms = parts.suspicion_ms,
-               .seed = parts.seed}) {}
+               .seed = parts.seed}) {
+  for (const NodeRank node : parts.free) parts.nodes.SetLives(node, false);
+}
 
 void NodeProber::Tick() {
   std::vector<Prober::Probe> probes;
@@ -43,6 +46,12 @@ void NodeProber::Tick() {
 void NodeProber::HearLoss(NodeRank node, std::string_view how) {
   log::Warn("the launcher says that {} has ended ({}); it is not used until it answers a probe",
             parts_.name(node), how);
+  parts_.nodes.SetLives(node, false);
+}
+
+void NodeProber::Occupy(NodeRank node) {
+  const MutexLock lock(mutex_);
+  prober_.Occupy(node);
   parts_.nodes.SetLives(node, false);
 }
 

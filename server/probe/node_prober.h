@@ -36,6 +36,7 @@ struct NodeProberParts {
   // for its report, and its own probe takes half of that rest at most.
   std::int64_t answer_ms = 500;
   std::int64_t suspicion_ms = 5000;   // as of ProberSettings
+  std::vector<NodeRank> free = {};    // places that no node has taken; they are not used
 };
 
 // Thread-safe. No mutex is held while the transport is called. The transport must have ended all
@@ -51,6 +52,10 @@ class NodeProber {
   // The launcher says that the daemon of a node has ended, and `how`. It may live on, so this is a
   // hint like a request without an answer: the node is not used until it answers a probe.
   void HearLoss(NodeRank node, std::string_view how);
+
+  // A node has taken the place, which was free, or whose node is lost. It is not used until it
+  // answers a probe, which the next Tick sends (Prober::Occupy).
+  void Occupy(NodeRank node);
 
   // Answers the probe of another node.
   Gossip Hear(NodeRank from, const Gossip& gossip);

@@ -171,6 +171,48 @@ TEST_F(NodeProberTest, ANodeThatTheLauncherCallsLostIsNotUsedUntilItAnswersAProb
   EXPECT_FALSE(nodes_.Lives(lost));
 }
 
+TEST_F(NodeProberTest, AFreePlaceIsNotUsedAndNotProbedUntilANodeHasTakenIt) {
+  const NodeRank place(3);
+  plan::Membership nodes(NodeRank(0), Nodes(5));
+  NodeProber prober({.transport = transport_,
+                     .nodes = nodes,
+                     .clock = clock_,
+                     .name = [](NodeRank) { return std::string("a node"); },
+                     .free = {place}});
+  const auto tick = [&](const ProbeTransport::Answer& of_place) {
+    clock_.AdvanceNs(1000 * kNsPerMs);
+    prober.Tick();
+    int probes_of_place = 0;
+    while (!transport_.asked.empty()) {
+      const Asked asked = transport_.TakeAsked();
+      probes_of_place += asked.to == place ? 1 : 0;
+      asked.done(asked.to == place ? of_place : ProbeTransport::Answer{.has_answered = true});
+    }
+    return probes_of_place;
+  };
+  EXPECT_FALSE(nodes.Lives(place));
+  for (int period = 0; period < 20; ++period) EXPECT_EQ(tick({}), 0);
+  EXPECT_TRUE(transport_.given_up.empty());
+  prober.Occupy(place);
+  EXPECT_FALSE(nodes.Lives(place));
+  EXPECT_EQ(tick({.gossip = {.incarnation = 1}, .has_answered = false}), 1);
+  EXPECT_EQ(prober.state(place), NodeState::kAlive);
+  EXPECT_FALSE(nodes.Lives(place)) << "it is starting";
+  EXPECT_GE(tick({.gossip = {.incarnation = 1}, .has_answered = true}), 1);
+  EXPECT_TRUE(nodes.Lives(place));
+}
+
+TEST_F(NodeProberTest, ANodeThatTakesThePlaceOfAnotherOneIsNotUsedBeforeItAnswers) {
+  const NodeRank place(3);
+  prober_.Occupy(place);
+  EXPECT_FALSE(nodes_.Lives(place)) << "the former node may have been found dead by others only";
+  Tick();
+  const auto probe = std::ranges::find(transport_.asked, place, &Asked::to);
+  ASSERT_NE(probe, transport_.asked.end());
+  probe->done(ProbeTransport::Answer{.has_answered = true});
+  EXPECT_TRUE(nodes_.Lives(place));
+}
+
 TEST_F(NodeProberTest, ANodeThatRestsIsNotUsedAlthoughItAnswersProbes) {
   constexpr std::int64_t kRestNs = 10'000 * kNsPerMs;
   const std::int64_t until_ns = clock_.NowNs() + kRestNs;

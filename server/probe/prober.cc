@@ -34,6 +34,9 @@ constexpr std::size_t kProbesOfOneMax = 64;
 constexpr std::size_t kMissedInARowMax = 2;
 // Doubted nodes are probed in every second period only, so that all other nodes are probed, too.
 constexpr std::uint64_t kDoubtPeriods = 2;
+// How many of the nodes that have taken places are probed in a period, and how often each.
+constexpr std::size_t kArrivalsMax = 16;
+constexpr std::size_t kProbesOfArrivalMax = 10;
 // Once in so many periods one of the dead nodes is probed as well: it may be back.
 constexpr std::uint64_t kDeadProbePeriods = 5;
 
@@ -65,6 +68,10 @@ Prober::Prober(const ProberSettings& settings)
       nodes_(settings.node_count),
       order_(settings.node_count, NextWord64(random_)) {
   FOREBAY_CHECK(self_ < nodes_.size());
+  for (const NodeRank node : settings.free) {
+    FOREBAY_CHECK(node.value() != self_ && node.value() < nodes_.size());
+    nodes_[node.value()] = {.state = NodeState::kDead, .is_free = true};
+  }
 }
 
 std::vector<Prober::Probe> Prober::BeginPeriod(std::int64_t now_ms) {
@@ -92,6 +99,9 @@ std::vector<Prober::Probe> Prober::BeginPeriod(std::int64_t now_ms) {
     if (const std::optional<std::size_t> dead = NextDead()) {
       probes.push_back({.to = RankOf(*dead), .round = 0, .gossip = GossipFor(RankOf(*dead))});
     }
+  }
+  for (const std::size_t node : NextArrivals()) {
+    probes.push_back({.to = RankOf(node), .round = 0, .gossip = GossipFor(RankOf(node))});
   }
   return probes;
 }
@@ -189,6 +199,13 @@ void Prober::Doubt(NodeRank node) {
   doubted_.push_back(node.value());
 }
 
+void Prober::Occupy(NodeRank node) {
+  if (std::exchange(nodes_[node.value()].is_free, false)) ++dead_count_;
+  std::erase_if(arrivals_,
+                [node](const Arrival& arrival) { return arrival.node == node.value(); });
+  arrivals_.push_back({.node = node.value()});
+}
+
 std::vector<News> Prober::TakeChanges() { return std::exchange(changes_, {}); }
 
 // News that was heard. The news that a node is dead is taken as a suspicion, which the node can
@@ -207,6 +224,8 @@ void Prober::Believe(const News& news, std::int64_t now_ms) {
   const std::size_t node = news.node.value();
   Known& known = nodes_[node];
   const bool was_dead = known.state == NodeState::kDead;
+  // Somebody has taken the place, of which others know sooner than this node.
+  if (known.is_free) ++dead_count_;
   known = {.state = news.state, .incarnation = news.incarnation};
   if (news.state == NodeState::kSuspected) {
     suspicions_.push_back(
@@ -286,8 +305,27 @@ bool Prober::IsOwnTurn() { return NextWord64(random_) % nodes_.size() < kProbesO
 
 std::optional<std::size_t> Prober::NextDead() {
   if (dead_count_ == 0 || !IsOwnTurn()) return std::nullopt;
-  while (nodes_[next_dead_ % nodes_.size()].state != NodeState::kDead) ++next_dead_;
-  return next_dead_++ % nodes_.size();
+  for (;;) {
+    const std::size_t node = next_dead_++ % nodes_.size();
+    if (nodes_[node].state == NodeState::kDead && !nodes_[node].is_free) return node;
+  }
+}
+
+// Returns some of the nodes that have taken places, in turn. All nodes of a large job probe such a
+// node once; if it does not answer, not all of them do so again.
+std::vector<std::size_t> Prober::NextArrivals() {
+  std::erase_if(arrivals_, [this](const Arrival& arrival) {
+    const bool is_dead = nodes_[arrival.node].state == NodeState::kDead;
+    return arrival.probes == kProbesOfArrivalMax || (arrival.probes > 0 && !is_dead);
+  });
+  std::vector<std::size_t> next;
+  for (std::size_t i = std::min(arrivals_.size(), kArrivalsMax); i > 0; --i) {
+    Arrival arrival = arrivals_.front();
+    arrivals_.pop_front();
+    if (arrival.probes++ == 0 || IsOwnTurn()) next.push_back(arrival.node);
+    arrivals_.push_back(arrival);
+  }
+  return next;
 }
 
 // Chooses nodes that are alive, at random.

@@ -21,6 +21,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -48,6 +49,7 @@ struct Gossip {
 struct ProberSettings {
   NodeRank self = NodeRank(0);
   std::size_t node_count = 1;  // ranks 0 to node_count - 1
+  std::vector<NodeRank> free = {};  // places without a node; not `self`
   std::int64_t period_ms = 1000;
   // A suspected node counts as dead after this time. In a job of more than ten nodes it has
   // log10(node_count) times as long, because the news and its refutation need more time there. The
@@ -93,6 +95,10 @@ class Prober {
   // Puts the node on the list of those that are probed in every second period, one after the other.
   // No effect on a dead node.
   void Doubt(NodeRank node);
+  // Another node has taken the place, which was free, or whose node is dead, or will be found dead.
+  // It is probed in the next period, so it hears that it counts as dead, and refutes that. If it
+  // does not answer, it is probed in some more periods, and then in turn with other dead nodes.
+  void Occupy(NodeRank node);
   // If every node probed a node that is lost, a large job would flood it with probes. Returns
   // whether this node may probe it now: always in a job of up to 64 nodes, and with a probability
   // of 64 / node_count in a larger one.
@@ -106,6 +112,8 @@ class Prober {
  private:
   struct Known {
     NodeState state = NodeState::kAlive;
+    // Nobody has taken the place: then it is not counted among the dead nodes, and not probed.
+    bool is_free = false;
     std::uint64_t incarnation = 0;
   };
   // A node of which there are news that this node passes on.
@@ -118,6 +126,11 @@ class Prober {
     std::uint64_t incarnation;
     std::int64_t until_ms;
     bool is_extended = false;
+  };
+  // A node that has taken a place, and how often it was probed since.
+  struct Arrival {
+    std::size_t node;
+    std::size_t probes = 0;
   };
   // The probe of this period, as long as its outcome is open.
   struct Round {
@@ -135,6 +148,7 @@ class Prober {
   void EndSuspicions(std::int64_t now_ms);
   std::optional<std::size_t> NextToProbe();
   std::optional<std::size_t> NextDead();
+  std::vector<std::size_t> NextArrivals();
   std::vector<std::size_t> ChooseOthers(std::size_t count, std::optional<std::size_t> except);
   News NewsOf(std::size_t node) const;
 
@@ -148,7 +162,8 @@ class Prober {
   std::size_t next_in_order_ = 0;
   std::vector<std::size_t> doubted_;  // to be probed first
   std::size_t next_dead_ = 0;         // rank at which the search for a dead node goes on
-  std::size_t dead_count_ = 0;
+  std::size_t dead_count_ = 0;        // without free places
+  std::deque<Arrival> arrivals_;      // each node once
   std::uint64_t periods_ = 0;
   std::optional<std::int64_t> began_ms_;  // of the last period
   Round round_;

@@ -1,6 +1,7 @@
 // Jobs of many nodes in a simulated network: who is found dead, how soon, and at what cost.
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -78,6 +79,77 @@ TEST(ProberSimulationTest, AKilledNodeThatIsStartedAgainIsAliveForAll) {
   nodes.RunFor(20'000);
   EXPECT_EQ(nodes.TakenForDeadBy(7), 0U);
   EXPECT_GT(nodes.node(7).incarnation(), 0U) << "its former life outweighs what it says";
+}
+
+TEST(ProberSimulationTest, FreePlacesCostNoMessage) {
+  std::set<std::size_t> free;
+  for (std::size_t rank = 0; rank < 64; rank += 4) free.insert(rank);
+  SimulatedNodes nodes({.nodes = 64, .free = free});
+  std::size_t messages_to_free = 0;
+  nodes.SetLinks([&](std::size_t, std::size_t to) {
+    messages_to_free += free.count(to);
+    return true;
+  });
+  nodes.RunFor(120'000);
+  EXPECT_EQ(messages_to_free, 0U);
+  EXPECT_NEAR(static_cast<double>(nodes.messages()) / 48 / 120, 2.0, 0.05);
+  EXPECT_TRUE(nodes.wrong_verdicts().empty());
+  for (std::size_t rank = 0; rank < 64; ++rank) {
+    EXPECT_EQ(nodes.TakenForDeadBy(rank), free.contains(rank) ? 48U : 0U) << rank;
+  }
+}
+
+// Everybody has the same view of the place and of the others, the new node too.
+void ExpectAllAlive(SimulatedNodes& nodes, std::size_t count) {
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    EXPECT_EQ(nodes.TakenForDeadBy(rank), 0U) << rank;
+  }
+  EXPECT_TRUE(nodes.wrong_verdicts().empty());
+}
+
+TEST(ProberSimulationTest, ANodeThatTakesAFreePlaceIsAliveForAll) {
+  SimulatedNodes nodes({.nodes = 64, .free = {40}});
+  nodes.RunFor(5'000);
+  ASSERT_EQ(nodes.TakenForDeadBy(40), 63U);
+  nodes.Occupy(40, /*told=*/64);
+  nodes.RunFor(2'000);
+  ExpectAllAlive(nodes, 64);
+  EXPECT_EQ(nodes.node(40).incarnation(), 1U) << "it has refuted that nobody is there";
+  nodes.RunFor(60'000);
+  ExpectAllAlive(nodes, 64);
+  // It is one of them: its loss is found.
+  nodes.Stop(40);
+  EXPECT_LT(TimeUntilDead(nodes, 40, 63), 30'000);
+}
+
+TEST(ProberSimulationTest, ANodeThatTakesThePlaceOfAKilledOneIsAliveForAll) {
+  SimulatedNodes nodes({.nodes = 64});
+  nodes.RunFor(5'000);
+  // The node has been suspected three times.
+  for (std::uint64_t incarnation = 0; incarnation < 3; ++incarnation) {
+    const News news = {NodeRank(40), NodeState::kSuspected, incarnation};
+    nodes.node(40).Hear(NodeRank(1), {.news = {news}}, nodes.now_ms());
+  }
+  nodes.RunFor(20'000);
+  nodes.Stop(40);
+  TimeUntilDead(nodes, 40, 63);
+  ASSERT_EQ(nodes.TakenForDeadBy(40), 63U);
+  nodes.Occupy(40, /*told=*/64);
+  EXPECT_EQ(nodes.node(40).incarnation(), 0U);
+  nodes.RunFor(2'000);
+  ExpectAllAlive(nodes, 64);
+  EXPECT_EQ(nodes.node(40).incarnation(), 4U) << "the number of its predecessor was 3";
+  nodes.RunFor(60'000);
+  ExpectAllAlive(nodes, 64);
+}
+
+TEST(ProberSimulationTest, NodesThatWereNotToldHearOfANodeThatHasTakenAPlace) {
+  SimulatedNodes nodes({.nodes = 64, .free = {40, 41}});
+  nodes.RunFor(5'000);
+  nodes.Occupy(40, /*told=*/3);
+  nodes.RunFor(15'000);
+  EXPECT_EQ(nodes.TakenForDeadBy(40), 0U);
+  EXPECT_EQ(nodes.TakenForDeadBy(41), 63U) << "the other place is still free";
 }
 
 TEST(ProberSimulationTest, ALinkThatIsBrokenBetweenTwoNodesKillsNobody) {

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -323,6 +326,160 @@ TEST_F(ProberTest, ADeadNodeIsProbedOnceInFivePeriodsAndThatChangesNothing) {
     }
   }
   EXPECT_EQ(probes_of_dead, 4);
+}
+
+// How often each node is probed in the next periods, if those answer that are neither suspected nor
+// dead.
+std::map<NodeRank, int> ProbesIn(Prober& prober, int periods, std::int64_t& now_ms) {
+  std::map<NodeRank, int> probes_of;
+  for (int period = 0; period < periods; ++period) {
+    now_ms += kPeriodMs;
+    for (const Prober::Probe& probe : prober.BeginPeriod(now_ms)) {
+      ++probes_of[probe.to];
+      if (prober.state(probe.to) == NodeState::kAlive) {
+        prober.Answered(probe, {}, true, now_ms);
+        continue;
+      }
+      for (const Prober::Probe& helped : prober.Missed(probe, now_ms)) {
+        prober.Answered(helped, {}, /*has_answered=*/false, now_ms);
+      }
+    }
+  }
+  return probes_of;
+}
+
+ProberSettings WithFree(std::size_t nodes, std::vector<NodeRank> free) {
+  ProberSettings settings = Settings(nodes);
+  settings.free = std::move(free);
+  return settings;
+}
+
+TEST(Prober, AFreePlaceIsDeadWithoutNewsOrProbes) {
+  Prober prober(WithFree(6, {NodeRank(2), NodeRank(4)}));
+  EXPECT_TRUE(prober.TakeChanges().empty());
+  prober.Doubt(NodeRank(2));
+  std::int64_t now_ms = 0;
+  const std::map<NodeRank, int> probes_of = ProbesIn(prober, 30, now_ms);
+  EXPECT_EQ(prober.state(NodeRank(2)), NodeState::kDead);
+  EXPECT_EQ(probes_of, (std::map<NodeRank, int>{
+                           {NodeRank(1), 10}, {NodeRank(3), 10}, {NodeRank(5), 10}}));
+  EXPECT_TRUE(prober.GossipFor(NodeRank(1)).news.empty());
+  // Nor is it a helper.
+  now_ms += kPeriodMs;
+  const Prober::Probe probe = prober.BeginPeriod(now_ms).at(0);
+  const std::vector<Prober::Probe> helped = prober.Missed(probe, now_ms);
+  EXPECT_EQ(helped.size(), 2U);
+  for (const Prober::Probe& help : helped) {
+    EXPECT_EQ(prober.state(help.to), NodeState::kAlive);
+  }
+  // A dead node is probed among free places.
+  prober.Hear(NodeRank(1), {.news = {{NodeRank(5), NodeState::kSuspected, 0}}}, now_ms);
+  ProbesIn(prober, 10, now_ms);
+  ASSERT_EQ(prober.state(NodeRank(5)), NodeState::kDead);
+  EXPECT_EQ(ProbesIn(prober, 20, now_ms).at(NodeRank(5)), 4);
+}
+
+TEST(Prober, AllPlacesButOneMayBeFree) {
+  Prober prober(WithFree(3, {NodeRank(1), NodeRank(2)}));
+  for (std::int64_t period = 1; period <= 20; ++period) {
+    EXPECT_TRUE(prober.BeginPeriod(period * kPeriodMs).empty());
+  }
+}
+
+TEST(Prober, ANodeThatTakesAPlaceIsToldThatItCountsAsDeadUntilItAnswers) {
+  Prober prober(WithFree(6, {NodeRank(2)}));
+  prober.Occupy(NodeRank(2));
+  std::optional<Prober::Probe> told;
+  for (std::int64_t period = 1; period <= 3; ++period) {
+    for (const Prober::Probe& probe : prober.BeginPeriod(period * kPeriodMs)) {
+      if (probe.to == NodeRank(2)) told = probe;
+    }
+    ASSERT_TRUE(told.has_value()) << period;
+    EXPECT_EQ(told->round, 0U) << "nobody is suspected because of it";
+    ASSERT_FALSE(told->gossip.news.empty());
+    EXPECT_EQ(told->gossip.news[0], (News{NodeRank(2), NodeState::kDead, 0}));
+    if (period < 3) told.reset();
+  }
+  prober.Answered(*told, {.incarnation = 1}, true, 3 * kPeriodMs);
+  EXPECT_EQ(prober.state(NodeRank(2)), NodeState::kAlive);
+  EXPECT_EQ(prober.TakeChanges(), (std::vector<News>{{NodeRank(2), NodeState::kAlive, 1}}));
+  // Now it is probed like all others.
+  for (int i = 0; i < 100; ++i) prober.GossipFor(NodeRank(3));  // until it is no news any more
+  std::int64_t now_ms = 3 * kPeriodMs;
+  EXPECT_NEAR(ProbesIn(prober, 25, now_ms).at(NodeRank(2)), 5, 1);
+}
+
+TEST(Prober, ANodeThatTakesAPlaceAndNeverAnswersIsProbedAsADeadOne) {
+  Prober prober(WithFree(6, {NodeRank(2), NodeRank(4)}));
+  prober.Occupy(NodeRank(2));
+  prober.Occupy(NodeRank(2));  // once is enough
+  std::int64_t now_ms = 0;
+  EXPECT_EQ(ProbesIn(prober, 10, now_ms).at(NodeRank(2)), 10 + 2);
+  EXPECT_EQ(ProbesIn(prober, 20, now_ms).at(NodeRank(2)), 4);
+  prober.Occupy(NodeRank(2));  // another node tries it
+  EXPECT_EQ(ProbesIn(prober, 20, now_ms).at(NodeRank(2)), 10 + 4);
+}
+
+TEST_F(ProberTest, ANodeThatTakesThePlaceOfADeadOneIsProbedAtOnce) {
+  FindDead(NodeRank(2));
+  prober_.Occupy(NodeRank(2));
+  const std::vector<Prober::Probe> probes = Next();
+  const auto told = std::ranges::find(probes, NodeRank(2), &Prober::Probe::to);
+  ASSERT_NE(told, probes.end());
+  EXPECT_EQ(told->gossip.news.at(0), (News{NodeRank(2), NodeState::kDead, 0}));
+}
+
+// Here it is not known yet that the former node is lost.
+TEST(Prober, ANodeThatTakesThePlaceOfOneThatCountsAsAliveIsProbedOnce) {
+  Prober prober(Settings(6));
+  prober.Occupy(NodeRank(2));
+  std::int64_t now_ms = 0;
+  EXPECT_EQ(ProbesIn(prober, 25, now_ms).at(NodeRank(2)), 1 + 5);
+  EXPECT_EQ(prober.state(NodeRank(2)), NodeState::kAlive);
+}
+
+TEST(Prober, AFreePlaceOfWhichOthersHaveNewsIsFreeNoLonger) {
+  Prober prober(WithFree(6, {NodeRank(2)}));
+  prober.Hear(NodeRank(1), {.news = {{NodeRank(2), NodeState::kAlive, 1}}}, 0);
+  EXPECT_EQ(prober.state(NodeRank(2)), NodeState::kAlive);
+  prober.Hear(NodeRank(1), {.news = {{NodeRank(2), NodeState::kSuspected, 1}}}, 0);
+  std::int64_t now_ms = 0;
+  ProbesIn(prober, 10, now_ms);
+  ASSERT_EQ(prober.state(NodeRank(2)), NodeState::kDead);
+  EXPECT_EQ(ProbesIn(prober, 20, now_ms).at(NodeRank(2)), 4) << "it may be back";
+}
+
+TEST(Prober, OfManyNodesThatTakePlacesSomeAreProbedInEachPeriod) {
+  std::vector<NodeRank> free;
+  for (std::uint32_t rank = 10; rank < 50; ++rank) free.emplace_back(rank);
+  Prober prober(WithFree(50, free));
+  for (const NodeRank node : free) prober.Occupy(node);
+  std::set<NodeRank> told;
+  for (std::int64_t period = 1; period <= 3; ++period) {
+    const std::vector<Prober::Probe> probes = prober.BeginPeriod(period * kPeriodMs);
+    EXPECT_EQ(probes.size(), 1U + 16U);
+    for (const Prober::Probe& probe : probes) told.insert(probe.to);
+  }
+  for (const NodeRank node : free) EXPECT_TRUE(told.contains(node)) << node.value();
+}
+
+// Each of its nodes probes it once, and 64 of them on average go on to do so.
+TEST(Prober, ANodeThatTakesAPlaceOfALargeJobIsNotFlooded) {
+  constexpr std::uint32_t kNodes = 4096;
+  int first = 0;
+  int later = 0;
+  for (std::uint32_t self = 0; self < 100; ++self) {
+    ProberSettings settings = WithFree(kNodes, {NodeRank(4000)});
+    settings.self = NodeRank(self);
+    settings.seed = self;
+    Prober prober(settings);
+    prober.Occupy(NodeRank(4000));
+    std::int64_t now_ms = 0;
+    first += ProbesIn(prober, 1, now_ms)[NodeRank(4000)];
+    later += ProbesIn(prober, 3, now_ms)[NodeRank(4000)];
+  }
+  EXPECT_EQ(first, 100);
+  EXPECT_LT(later, 20);  // 100 * 3 * 64 / 4096 is 4.7
 }
 
 TEST(Prober, OneOfTwoNodesProbesTheOtherInEachPeriod) {

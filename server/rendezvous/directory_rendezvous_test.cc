@@ -35,7 +35,10 @@ constexpr std::int64_t kLongMs = 60'000;
 constexpr std::int64_t kShortMs = 3000;  // those who are there answer within it, on slow disks too
 
 NodeEntry Node(std::uint32_t rank, std::uint64_t nonce, const std::string& job = "4711") {
-  return {.identity = {.job = job, .host = "n" + std::to_string(rank), .ssd_directory = "/ssd"},
+  const NodeIdentity identity = {
+      .job = job, .host = "n" + std::to_string(rank), .ssd_directory = "/ssd"};
+  return {.identity = identity,
+          .place = identity,
           .rank = NodeRank(rank),
           .address = {.host = "10.0.0." + std::to_string(rank + 1), .port = 7000},
           .capacity_bytes = 1 << 30,
@@ -478,6 +481,7 @@ TEST_F(DirectoryStepTest, AListOfAnotherJobIsRefused) {
   const auto led = Run(leader_, 2, 1000, [&](int pause) {
     NodeEntry stranger = follower_;
     stranger.identity.job = "4712";
+    stranger.place.job = "4712";
     if (pause == 1) {
       folder_.Put(AnswerName(follower_, leader_), AnswerOf(stranger, leader_, 2));
     }

@@ -129,8 +129,9 @@ std::vector<NodeEntry> HostList::Entries(const NodeEntry& own) const {
   for (std::uint32_t rank = 0; rank < node_count(); ++rank) {
     const Line& line = lines_[rank];
     // Also for this node itself nothing is taken from `own` that another node could not know.
-    entries.push_back({.identity = {.job = own.identity.job,
-                                    .host = line.word},
+    const NodeIdentity identity = {.job = own.identity.job, .host = line.word};
+    entries.push_back({.identity = identity,
+                       .place = identity,
                        .rank = NodeRank(rank),
                        .address = line.address,
                        .capacity_bytes = line.capacity,

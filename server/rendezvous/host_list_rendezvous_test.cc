@@ -40,6 +40,7 @@ void ExpectNoPlace(const Launch& launch, std::string_view host, const Matcher& m
 
 const NodeEntry kOwn = {
     .identity = {.job = "7", .host = "whatever", .ssd_directory = "/ssd"},
+    .place = {.job = "7", .host = "whatever", .ssd_directory = "/ssd"},
     .rank = NodeRank(1),
     .address = {.host = "10.0.0.1", .port = 1},
     .capacity_bytes = 5,
@@ -103,6 +104,7 @@ TEST(HostList, EveryNodeGetsTheSameEntries) {
   EXPECT_EQ(*rendezvous.Exchange(other, 3, 0), *nodes);
   EXPECT_EQ((*nodes)[1].identity,
             (NodeIdentity{.job = "7", .host = "node18.site:7001"}));
+  EXPECT_EQ((*nodes)[1].place, (*nodes)[1].identity);
   EXPECT_EQ((*nodes)[1].agreed, kOwn.agreed);
   EXPECT_THAT(NodeWeights(*nodes), ElementsAre(1, 1, 2));
 }
@@ -114,7 +116,7 @@ TEST(HostList, AnAddressThatIsListedTwiceIsRefused) {
   EXPECT_THAT(nodes.error().message(), AllOf(HasSubstr("(rank 0)"), HasSubstr("(rank 2)")));
 }
 
-TEST(RendezvousChoice, ReadsItsFiveForms) {
+TEST(RendezvousChoice, ReadsItsSixForms) {
   EXPECT_EQ(ParseRendezvous("none")->kind, RendezvousKind::kNone);
   EXPECT_EQ(ParseRendezvous("pmix")->kind, RendezvousKind::kPmix);
   EXPECT_FALSE(ParseRendezvous("pmix")->hears_losses);
@@ -124,12 +126,26 @@ TEST(RendezvousChoice, ReadsItsFiveForms) {
   EXPECT_EQ(ParseRendezvous("directory:/gfs/a:b")->path, "/gfs/a:b");
   EXPECT_EQ(ParseRendezvous("hosts:/etc/nodes")->kind, RendezvousKind::kHosts);
   EXPECT_EQ(ParseRendezvous("hosts:/etc/nodes")->path, "/etc/nodes");
+  EXPECT_EQ(ParseRendezvous("join:n17:7000")->kind, RendezvousKind::kJoin);
+  EXPECT_EQ(ParseRendezvous("join:n17:7000")->path, "n17:7000");
+  EXPECT_EQ(ParseRendezvous("join:[fd00::4]:7000")->path, "[fd00::4]:7000");
   for (const char* wrong : {"", "None", "pmix:", "pmix:all", "directory", "hosts:", "hosts:nodes",
-                            "file:/x"}) {
+                            "file:/x", "join"}) {
     const auto choice = ParseRendezvous(wrong);
     ASSERT_FALSE(choice.has_value()) << wrong;
     EXPECT_EQ(choice.error().code(), ErrorCode::kInvalidArgument);
   }
+}
+
+TEST(RendezvousChoice, TheAddressOfANodeToJoinNeedsAHostAndAPort) {
+  for (const char* wrong : {"join:", "join:n17", "join:n17:", "join:n17:0", "join:n17:65536",
+                            "join::7000", "join:fd00::4", "join:[fd00::4]", "join:/gfs:7000"}) {
+    const auto choice = ParseRendezvous(wrong);
+    ASSERT_FALSE(choice.has_value()) << wrong;
+    EXPECT_EQ(choice.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(choice.error().message(), AllOf(HasSubstr(wrong), HasSubstr("join:HOST:PORT")));
+  }
+  EXPECT_THAT(ParseRendezvous("join:n17").error().message(), HasSubstr("the port is missing"));
 }
 
 }  // namespace forebay::rendezvous::host_list_test

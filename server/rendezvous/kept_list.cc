@@ -29,6 +29,20 @@ Status RemoveFile(io::Directory& directory, const char* name) {
   return removed.error().WithContext(name);
 }
 
+// Whether the entry that was kept is that of a daemon which is started again.
+bool IsOwn(const NodeEntry& kept, const NodeEntry& own) {
+  if (kept.identity == own.identity) {
+    const Status room = CheckRoom(kept, own);
+    if (room.has_value()) return true;
+    log::Info("the list of nodes that an earlier daemon has left is not used: {}",
+              room.error().ToString());
+    return false;
+  }
+  log::Info("the list of nodes that an earlier daemon has left is of {}, and not of {}",
+            kept.Text(), own.Text());
+  return false;
+}
+
 }  // namespace
 
 Result<KeptList> KeptList::Open(io::IoBackend& backend, const std::string& directory) {
@@ -41,8 +55,8 @@ Result<std::unique_ptr<io::IoQueue>> KeptList::OpenQueue() const {
   return backend_->CreateQueue({.depth = 1});
 }
 
-std::optional<std::vector<NodeEntry>> KeptList::Find(const NodeEntry& own,
-                                                     std::uint32_t node_count) {
+// Empty: there is none that can be used.
+std::vector<NodeEntry> KeptList::ReadList() const {
   const auto try_read = [this]() -> Result<std::optional<NodeFile>> {
     FOREBAY_ASSIGN(const auto queue, OpenQueue());
     return ReadNodeFile(*directory_, *queue, kName);
@@ -52,28 +66,40 @@ std::optional<std::vector<NodeEntry>> KeptList::Find(const NodeEntry& own,
     // A node without it finds the others as at the first start.
     log::Warn("the list of nodes that an earlier daemon has left cannot be used: {}",
               read.error().ToString());
-    return std::nullopt;
+    return {};
   }
-  if (!*read || (*read)->nodes.size() != node_count) return std::nullopt;
+  if (!*read) return {};
   std::vector<NodeEntry> nodes = std::move((*read)->nodes);
   // Its writer has made sure of this; another version of Forebay may not have.
-  bool is_good = CheckNodeList(nodes, node_count).has_value();
-  for (std::uint32_t rank = 0; is_good && rank < node_count; ++rank) {
+  bool is_good = CheckNodeList(nodes, static_cast<std::uint32_t>(nodes.size())).has_value();
+  for (std::uint32_t rank = 0; is_good && rank < nodes.size(); ++rank) {
     is_good = nodes[rank].rank == NodeRank(rank);
   }
-  if (!is_good) return std::nullopt;
-  NodeEntry kept = nodes[own.rank.value()];
-  kept.address = own.address;
-  kept.nonce = own.nonce;
-  if (kept == own) return nodes;
-  log::Info("the list of nodes that an earlier daemon has left is of {}, and not of {} with the "
-            "same capacity of the tiers, versions, data sets and secret",
-            kept.Text(), own.Text());
-  return std::nullopt;
+  if (!is_good) nodes.clear();
+  return nodes;
+}
+
+std::optional<std::vector<NodeEntry>> KeptList::Find(const NodeEntry& own,
+                                                     std::uint32_t node_count) {
+  std::vector<NodeEntry> nodes = ReadList();
+  if (nodes.size() != node_count || !IsOwn(nodes[own.rank.value()], own)) return std::nullopt;
+  return nodes;
+}
+
+std::optional<KeptList::OwnPlace> KeptList::FindOwn(const NodeEntry& own) {
+  std::vector<NodeEntry> nodes = ReadList();
+  const auto found = std::ranges::find(nodes, own.identity, &NodeEntry::identity);
+  if (found == nodes.end() || !IsOwn(*found, own)) return std::nullopt;
+  const NodeRank rank = found->rank;
+  return OwnPlace{.nodes = std::move(nodes), .rank = rank};
 }
 
 Status KeptList::Keep(const std::vector<NodeEntry>& nodes) {
   FOREBAY_TRY(RemoveFile(*directory_, kDeparture));
+  return Update(nodes);
+}
+
+Status KeptList::Update(const std::vector<NodeEntry>& nodes) {
   FOREBAY_ASSIGN(const auto queue, OpenQueue());
   const Status kept = WriteNodeFile(*directory_, *queue,
                                     {.kind = NodeFileKind::kComplete,

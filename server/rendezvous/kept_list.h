@@ -28,11 +28,20 @@ class KeptList {
   static Result<KeptList> Open(io::IoBackend& backend, const std::string& directory);
 
   // Returns the list that a daemon of this node has kept. Nullopt: there is none, it does not have
-  // `node_count` nodes, or its entry at own.rank differs from `own` in the job, host, SSD
-  // directory, capacity or an agreed value. Address and nonce of `own` are not compared.
+  // `node_count` nodes, or its entry at own.rank is of another node than `own`, or one that `own`
+  // has no room for (CheckRoom). Place, address and nonce of `own` are not used.
   std::optional<std::vector<NodeEntry>> Find(const NodeEntry& own, std::uint32_t node_count);
+  // The same for a daemon that does not know its rank, nor the number of nodes.
+  struct OwnPlace {
+    std::vector<NodeEntry> nodes;
+    NodeRank rank = NodeRank(0);  // at which `own` is found
+  };
+  std::optional<OwnPlace> FindOwn(const NodeEntry& own);
   // Replaces what was kept. A new launch knows of no node that leaves.
   Status Keep(const std::vector<NodeEntry>& nodes);
+  // As Keep, in the same launch, because another node is in a place. Whether this node leaves stays
+  // kept.
+  Status Update(const std::vector<NodeEntry>& nodes);
   // Beside the list: this node leaves the job, and hands over within `time_ms`. Replaces what an
   // earlier call has kept.
   Status KeepDeparture(std::int64_t time_ms);
@@ -46,6 +55,7 @@ class KeptList {
       : backend_(&backend), directory_(std::move(directory)) {}
 
   Result<std::unique_ptr<io::IoQueue>> OpenQueue() const;
+  std::vector<NodeEntry> ReadList() const;
 
   io::IoBackend* backend_;
   std::unique_ptr<io::Directory> directory_;

@@ -2,7 +2,9 @@
 // and the same launch finds it.
 #include "server/rendezvous/kept_list.h"
 
+#include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -16,9 +18,10 @@ namespace forebay::rendezvous::kept_list_test {
 std::vector<NodeEntry> Nodes() {
   std::vector<NodeEntry> nodes;
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
-    nodes.push_back({.identity = {.job = "4711",
-                                  .host = "n" + std::to_string(rank),
-                                  .ssd_directory = "/ssd"},
+    const NodeIdentity identity = {
+        .job = "4711", .host = "n" + std::to_string(rank), .ssd_directory = "/ssd"};
+    nodes.push_back({.identity = identity,
+                     .place = identity,
                      .rank = NodeRank(rank),
                      .address = {.host = "10.0.0.1", .port = static_cast<std::uint16_t>(rank + 1)},
                      .capacity_bytes = 1 << 30,
@@ -67,6 +70,11 @@ TEST_F(KeptListTest, ADepartureIsFoundUntilTheDaemonEndsOrAnotherLaunchBegins) {
   FOREBAY_EXPECT_OK(Open().KeepDeparture(1));  // it replaces what is there
   EXPECT_EQ(Open().FindDeparture(), 1);
   EXPECT_TRUE(Open().Find(Own(), 3).has_value());
+  std::vector<NodeEntry> changed = Nodes();
+  changed[2].address.port = 9;
+  FOREBAY_EXPECT_OK(Open().Update(changed));
+  EXPECT_EQ(Open().Find(Own(), 3), changed);
+  EXPECT_EQ(Open().FindDeparture(), 1) << "the list is of the same launch";
   FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
   EXPECT_FALSE(Open().FindDeparture().has_value()) << "the list is of another launch";
   FOREBAY_EXPECT_OK(Open().KeepDeparture(limits::kLeaveMsMax));
@@ -105,6 +113,45 @@ TEST_F(KeptListTest, IsNotThatOfAnotherLaunch) {
   }
 }
 
+// The place keeps its capacity. A daemon with a little less has room for its share all the same.
+TEST_F(KeptListTest, IsFoundByADaemonWithOtherTiersThatHaveRoom) {
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
+  NodeEntry own = Own();
+  for (const std::uint64_t bytes : {2ULL << 30, 31ULL << 25}) {
+    own.capacity_bytes = bytes;
+    EXPECT_EQ(Open().Find(own, 3), Nodes()) << bytes;
+  }
+  own.capacity_bytes = (31ULL << 25) - 1;
+  EXPECT_FALSE(Open().Find(own, 3).has_value());
+  EXPECT_FALSE(Open().FindOwn(own).has_value());
+}
+
+TEST_F(KeptListTest, IsFoundByANodeThatHasJoinedTheJob) {
+  std::vector<NodeEntry> nodes = *WithFreePlaces(Nodes(), 2);
+  NodeEntry own = Own();
+  own.identity.host = "n9";
+  own.place = own.identity;
+  own.rank = NodeRank(0);  // it does not know its rank
+  FOREBAY_EXPECT_OK(Open().Keep(nodes));
+  EXPECT_FALSE(Open().FindOwn(own).has_value()) << "no node of the list is this one";
+  NodeEntry joined = own;
+  joined.address = {.host = "10.0.0.9", .port = 9};
+  nodes[3] = TakePlace(nodes[3], joined);
+  FOREBAY_EXPECT_OK(Open().Keep(nodes));
+  const auto found = Open().FindOwn(own);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->rank, NodeRank(3));
+  EXPECT_EQ(found->nodes, nodes);
+  own.rank = NodeRank(3);
+  EXPECT_EQ(Open().Find(own, 5), nodes) << "it was told its rank";
+  own.agreed[0].value = "b";
+  EXPECT_FALSE(Open().FindOwn(own).has_value());
+}
+
+TEST_F(KeptListTest, NobodyFindsItselfWhereThereIsNone) {
+  EXPECT_FALSE(Open().FindOwn(Own()).has_value());
+}
+
 TEST_F(KeptListTest, ADamagedOneIsNotUsed) {
   FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
   auto directory = backend_.OpenDirectory("/run");
@@ -114,6 +161,7 @@ TEST_F(KeptListTest, ADamagedOneIsNotUsed) {
   ASSERT_TRUE(file.has_value()) << file.error().ToString();
   FOREBAY_EXPECT_OK((*file)->Truncate(50));
   EXPECT_FALSE(Open().Find(Own(), 3).has_value());
+  EXPECT_FALSE(Open().FindOwn(Own()).has_value());
   FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
   EXPECT_TRUE(Open().Find(Own(), 3).has_value());
 }

@@ -8,7 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/mix64.h"
 #include "proto/contract/printable.h"
 
 namespace forebay::rendezvous {
@@ -20,18 +22,30 @@ Error Clash(const NodeEntry& one, const NodeEntry& other, std::string_view why) 
                fmt::format("nodes {} and {} {}", one.Text(), other.Text(), why));
 }
 
-// Finds two nodes that have the same key, which must be their own.
+// Finds two nodes that have the same key, which must be their own. An empty key counts as none.
 template <typename KeyOf>
 Status CheckDistinct(std::span<const NodeEntry> nodes, KeyOf key_of, std::string_view why) {
   // In the order of `nodes`, so the message does not depend on the order of the table.
   std::unordered_map<std::string, const NodeEntry*> owners;
   owners.reserve(nodes.size());
   for (const NodeEntry& node : nodes) {
-    const auto [owner, is_new] = owners.try_emplace(key_of(node), &node);
+    const std::string key = key_of(node);
+    if (key.empty()) continue;
+    const auto [owner, is_new] = owners.try_emplace(key, &node);
     if (!is_new) return Clash(*owner->second, node, why);
   }
   return {};
 }
+
+// Of nodes of one job. A text and not a hash, which could be equal by chance.
+std::string KeyOf(const NodeIdentity& identity) {
+  return identity.host + '\n' + identity.ssd_directory;
+}
+
+constexpr std::string_view kSameNode =
+    "are the same node: give each daemon of a host a tier.ssd.directory of its own";
+constexpr std::string_view kSameAddress = "listen on the same address";
+constexpr std::string_view kOtherJobs = "belong to different jobs";
 
 // Compares position by position. Daemons of one version have the same names in the same order, so
 // another name or number means another version.
@@ -75,29 +89,97 @@ Status CheckNodeList(std::span<const NodeEntry> nodes, std::uint32_t node_count)
                              MissingRanks(nodes, node_count)));
   }
   FOREBAY_TRY(CheckDistinct(
-      nodes,
-      // Texts and not hashes, which could be equal by chance.
-      [](const NodeEntry& node) {
-        return node.identity.host + '\n' + node.identity.ssd_directory;
-      },
-      "are the same node: give each daemon of a host a tier.ssd.directory of its own"));
+      nodes, [](const NodeEntry& node) { return KeyOf(node.identity); }, kSameNode));
+  FOREBAY_TRY(CheckDistinct(
+      nodes, [](const NodeEntry& node) { return KeyOf(node.place); },
+      "have the same place: the list of nodes is wrong"));
   // Two network namespaces may have the same address, but then neither reaches the other.
   FOREBAY_TRY(CheckDistinct(
-      nodes, [](const NodeEntry& node) { return node.address.Text(); },
-      "listen on the same address"));
+      nodes,
+      [](const NodeEntry& node) { return node.is_free() ? std::string() : node.address.Text(); },
+      kSameAddress));
   for (const NodeEntry& node : nodes) {
     if (node.identity.job != nodes.front().identity.job) {
-      return Clash(nodes.front(), node, "belong to different jobs");
+      return Clash(nodes.front(), node, kOtherJobs);
     }
     FOREBAY_TRY(CheckAgreed(nodes.front(), node));
   }
   return {};
 }
 
+Result<std::vector<NodeEntry>> WithFreePlaces(std::vector<NodeEntry> nodes, std::uint32_t count) {
+  FOREBAY_CHECK(!nodes.empty());
+  if (nodes.size() > limits::kNodeCountMax || count > limits::kNodeCountMax - nodes.size()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} nodes and {} free places are more than kNodeCountMax ({})",
+                             nodes.size(), count, limits::kNodeCountMax));
+  }
+  const NodeEntry first = nodes.front();
+  const std::uint64_t smallest =
+      std::ranges::min_element(nodes, {}, &NodeEntry::capacity_bytes)->capacity_bytes;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto rank = static_cast<std::uint32_t>(nodes.size());
+    // The blank: no host has such a name.
+    const NodeIdentity place = {.job = first.identity.job, .host = fmt::format("place {}", rank)};
+    nodes.push_back({.identity = place,
+                     .place = place,
+                     .rank = NodeRank(rank),
+                     .address = {.host = "0.0.0.0"},
+                     .capacity_bytes = smallest,
+                     .nonce = Mix64(first.nonce + kGolden64 * rank),
+                     .agreed = first.agreed});
+  }
+  return nodes;
+}
+
+NodeEntry TakePlace(const NodeEntry& place, const NodeEntry& node) {
+  NodeEntry taken = place;
+  taken.identity = node.identity;
+  taken.address = node.address;
+  return taken;
+}
+
+Status CheckMayTake(std::span<const NodeEntry> nodes, const NodeEntry& taken) {
+  if (taken.rank.value() >= nodes.size()) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("node {} takes a place that a job of {} places does not have",
+                             taken.Text(), nodes.size()));
+  }
+  const NodeEntry& place = nodes[taken.rank.value()];
+  if (taken.identity.job != place.identity.job) return Clash(place, taken, kOtherJobs);
+  if (taken != TakePlace(place, taken)) {
+    return Clash(place, taken, "know different places of this rank: they have the lists of nodes "
+                               "of two launches");
+  }
+  if (taken.is_free()) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("node {} takes a place without an address", taken.Text()));
+  }
+  for (const NodeEntry& other : nodes) {
+    if (other.rank == taken.rank) continue;
+    if (KeyOf(other.identity) == KeyOf(taken.identity)) return Clash(other, taken, kSameNode);
+    if (other.address == taken.address) return Clash(other, taken, kSameAddress);
+  }
+  return {};
+}
+
+Status CheckRoom(const NodeEntry& place, const NodeEntry& node) {
+  FOREBAY_TRY(CheckAgreed(place, node));
+  constexpr std::uint64_t kTolerance = 32;  // nodes of one type differ by less than one part in 32
+  if (node.capacity_bytes >= place.capacity_bytes - place.capacity_bytes / kTolerance) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("node {} has tiers of {} bytes, and the share of place {} is that of "
+                           "tiers of {} bytes: set tier.ram.capacity or tier.ssd.capacity to more, "
+                           "or take a place with a smaller share",
+                           node.identity.Text(), node.capacity_bytes, place.Text(),
+                           place.capacity_bytes));
+}
+
 Result<NodeRank> FindNode(std::span<const NodeEntry> nodes, std::string_view name) {
   std::vector<NodeRank> found;
   for (const NodeEntry& node : nodes) {
-    const bool is_it = name == fmt::to_string(node.rank.value()) || name == node.address.Text() ||
+    const bool is_address = !node.is_free() && name == node.address.Text();
+    const bool is_it = is_address || name == fmt::to_string(node.rank.value()) ||
                        name == node.identity.host || name == node.identity.Text() ||
                        name == node.Text();
     if (is_it) found.push_back(node.rank);

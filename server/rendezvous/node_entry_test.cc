@@ -4,9 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "proto/contract/limits.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/rendezvous/node_file.h"
 
 namespace forebay::rendezvous::node_entry_test {
 
@@ -15,7 +20,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 NodeEntry Node(std::uint32_t rank) {
-  return {.identity = {.job = "7", .host = "n" + std::to_string(rank), .ssd_directory = "/ssd"},
+  const NodeIdentity identity = {
+      .job = "7", .host = "n" + std::to_string(rank), .ssd_directory = "/ssd"};
+  return {.identity = identity,
+          .place = identity,
           .rank = NodeRank(rank),
           .address = {.host = "10.0.0." + std::to_string(rank + 1), .port = 7000},
           .capacity_bytes = 1 << 30,
@@ -29,12 +37,19 @@ std::vector<NodeEntry> Nodes(std::uint32_t count) {
   return nodes;
 }
 
+// A job of three nodes and one free place, rank 3.
+std::vector<NodeEntry> WithOneFree() { return *WithFreePlaces(Nodes(3), 1); }
+
 template <typename Matcher>
-void ExpectRefused(const std::vector<NodeEntry>& nodes, const Matcher& message) {
-  const Status checked = CheckNodeList(nodes, static_cast<std::uint32_t>(nodes.size()));
+void ExpectFailed(const Status& checked, const Matcher& message) {
   ASSERT_FALSE(checked.has_value());
   EXPECT_EQ(checked.error().code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(checked.error().message(), message);
+}
+
+template <typename Matcher>
+void ExpectRefused(const std::vector<NodeEntry>& nodes, const Matcher& message) {
+  ExpectFailed(CheckNodeList(nodes, static_cast<std::uint32_t>(nodes.size())), message);
 }
 
 TEST(NodeIdentity, ANodeKeepsItsIdWhateverItsRank) {
@@ -113,6 +128,10 @@ TEST(NodeList, NamesTwoNodesThatClash) {
   nodes = Nodes(3);
   nodes[1].identity.job = "8";
   ExpectRefused(nodes, AllOf(HasSubstr("(job 7)"), HasSubstr("(job 8)")));
+
+  nodes = Nodes(3);
+  nodes[2].place = nodes[1].place;
+  ExpectRefused(nodes, AllOf(HasSubstr("n1:"), HasSubstr("n2:"), HasSubstr("same place")));
 }
 
 TEST(NodeList, NamesTheValuesInWhichTwoNodesDiffer) {
@@ -161,6 +180,12 @@ TEST(FindNode, FindsANodeByEachOfItsNames) {
   }
 }
 
+TEST(FindNode, AFreePlaceHasARankAndNoAddress) {
+  const std::vector<NodeEntry> nodes = WithOneFree();
+  EXPECT_EQ(FindNode(nodes, "3"), NodeRank(3));
+  EXPECT_EQ(FindNode(nodes, nodes[3].address.Text()).error().code(), ErrorCode::kNotFound);
+}
+
 TEST(FindNode, NamesOfNoNodeAndOfSeveralAreRefused) {
   std::vector<NodeEntry> nodes = Nodes(3);
   for (const char* name : {"3", "-1", "1 ", "n1:/ssd", "", "10.0.0.1"}) {
@@ -174,6 +199,137 @@ TEST(FindNode, NamesOfNoNodeAndOfSeveralAreRefused) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(refused.error().message(), HasSubstr("ranks 1 and 2"));
+}
+
+TEST(FreePlaces, AreTheSameOnAllNodesAndSmallerThanNone) {
+  std::vector<NodeEntry> nodes = Nodes(3);
+  nodes[1].capacity_bytes -= 5;
+  const auto places = WithFreePlaces(nodes, 2);
+  ASSERT_TRUE(places.has_value()) << places.error().ToString();
+  ASSERT_EQ(places->size(), 5U);
+  EXPECT_EQ(*WithFreePlaces(nodes, 2), *places);
+  FOREBAY_EXPECT_OK(CheckNodeList(*places, 5));
+  std::set<std::uint64_t> nonces;
+  for (std::uint32_t rank = 0; rank < 5; ++rank) {
+    const NodeEntry& place = (*places)[rank];
+    nonces.insert(place.nonce);
+    EXPECT_EQ(place.rank, NodeRank(rank));
+    EXPECT_EQ(place.is_free(), rank >= 3);
+    if (!place.is_free()) continue;
+    EXPECT_EQ(place.capacity_bytes, nodes[1].capacity_bytes);
+    EXPECT_EQ(place.agreed, nodes[0].agreed);
+    EXPECT_EQ(place.place, place.identity);
+    EXPECT_FALSE(IsHostName(place.place.host)) << "a host could have this name";
+  }
+  EXPECT_EQ(nonces.size(), 5U);
+  EXPECT_EQ(*WithFreePlaces(nodes, 0), nodes);
+  // A place of rank 3 is another one in another launch.
+  nodes[0].nonce += 1;
+  EXPECT_NE((*WithFreePlaces(nodes, 1))[3].nonce, (*places)[3].nonce);
+}
+
+TEST(FreePlaces, AreReadFromANodeFileAsTheyWereWritten) {
+  const NodeFile file = {.kind = NodeFileKind::kComplete, .node_count = 4, .nodes = WithOneFree()};
+  const auto read = Decode(Encode(file));
+  ASSERT_TRUE(read.has_value()) << read.error().ToString();
+  EXPECT_EQ(*read, file);
+}
+
+TEST(FreePlaces, MoreThanAJobMayHaveAreRefused) {
+  const auto most = WithFreePlaces(Nodes(2), limits::kNodeCountMax - 2);
+  ASSERT_TRUE(most.has_value()) << most.error().ToString();
+  EXPECT_EQ(most->size(), limits::kNodeCountMax);
+  for (const std::uint32_t count : {limits::kNodeCountMax - 1, ~0U}) {
+    const auto refused = WithFreePlaces(Nodes(2), count);
+    ASSERT_FALSE(refused.has_value()) << count;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(refused.error().message(), HasSubstr("kNodeCountMax (65536)"));
+  }
+}
+
+TEST(TakePlace, ANodeTakesAFreePlaceOrThatOfALostOne) {
+  for (const std::size_t rank : {1U, 3U}) {
+    std::vector<NodeEntry> nodes = WithOneFree();
+    const NodeEntry taken = TakePlace(nodes[rank], Node(9));
+    EXPECT_EQ(taken.identity, Node(9).identity);
+    EXPECT_EQ(taken.address, Node(9).address);
+    EXPECT_EQ(taken.place, nodes[rank].place);
+    EXPECT_EQ(taken.rank, nodes[rank].rank);
+    EXPECT_EQ(taken.nonce, nodes[rank].nonce);
+    FOREBAY_EXPECT_OK(CheckMayTake(nodes, taken));
+    const std::uint64_t digest = NodeListDigest(nodes);
+    nodes[rank] = taken;
+    FOREBAY_EXPECT_OK(CheckNodeList(nodes, 4));
+    EXPECT_EQ(NodeListDigest(nodes), digest);
+    // It says so again.
+    FOREBAY_EXPECT_OK(CheckMayTake(nodes, taken));
+  }
+}
+
+TEST(TakePlace, AnEntryThatIsNotOfAPlaceOfTheJobIsRefused) {
+  const std::vector<NodeEntry> nodes = WithOneFree();
+  const NodeEntry good = TakePlace(nodes[3], Node(9));
+  const auto check = [&](const std::function<void(NodeEntry&)>& change) {
+    NodeEntry taken = good;
+    change(taken);
+    return CheckMayTake(nodes, taken);
+  };
+  ExpectFailed(check([](NodeEntry& taken) { taken.rank = NodeRank(4); }),
+               AllOf(HasSubstr("n9:"), HasSubstr("4 places")));
+  ExpectFailed(check([](NodeEntry& taken) { taken.identity.job = "8"; }),
+               AllOf(HasSubstr("place 3:"), HasSubstr("n9:"), HasSubstr("different jobs")));
+  ExpectFailed(check([](NodeEntry& taken) { taken.address = {.host = "0.0.0.0"}; }),
+               AllOf(HasSubstr("n9:"), HasSubstr("without an address")));
+  const std::function<void(NodeEntry&)> of_another_list[] = {
+      [](NodeEntry& taken) { taken.rank = NodeRank(2); },
+      [](NodeEntry& taken) { taken.place.host = "n9"; },
+      [](NodeEntry& taken) { taken.capacity_bytes += 1; },
+      [](NodeEntry& taken) { taken.nonce += 1; },
+      [](NodeEntry& taken) { taken.agreed[1].value = "9f3d"; },
+  };
+  for (const auto& change : of_another_list) {
+    ExpectFailed(check(change), AllOf(HasSubstr("n9:"), HasSubstr("two launches")));
+  }
+}
+
+TEST(TakePlace, ANodeThatIsInAnotherPlaceIsRefusedByName) {
+  const std::vector<NodeEntry> nodes = WithOneFree();
+  NodeEntry node = Node(9);
+  node.identity = Node(1).identity;
+  ExpectFailed(CheckMayTake(nodes, TakePlace(nodes[3], node)),
+               AllOf(HasSubstr("(rank 1)"), HasSubstr("(rank 3)"), HasSubstr("same node")));
+  node = Node(9);
+  node.address = Node(2).address;
+  ExpectFailed(CheckMayTake(nodes, TakePlace(nodes[3], node)),
+               AllOf(HasSubstr("(rank 2)"), HasSubstr("n9:"), HasSubstr("same address")));
+  // A node that was lost comes back to its own place, where another one may be by now.
+  FOREBAY_EXPECT_OK(CheckMayTake(nodes, TakePlace(nodes[1], Node(1))));
+}
+
+TEST(TakePlace, ANodeNeedsNearlyTheCapacityOfThePlace) {
+  const NodeEntry place = WithOneFree()[3];
+  NodeEntry node = Node(9);
+  for (const std::uint64_t bytes : {1ULL << 30, 31ULL << 25, ~0ULL}) {
+    node.capacity_bytes = bytes;
+    FOREBAY_EXPECT_OK(CheckRoom(place, node));
+  }
+  node.capacity_bytes = (31ULL << 25) - 1;
+  ExpectFailed(CheckRoom(place, node),
+               AllOf(HasSubstr("n9:"), HasSubstr("1040187391 bytes"), HasSubstr("place 3:"),
+                     HasSubstr("1073741824 bytes"), HasSubstr("tier.ssd.capacity")));
+  node.capacity_bytes = 0;
+  NodeEntry without_tiers = place;
+  without_tiers.capacity_bytes = 0;
+  FOREBAY_EXPECT_OK(CheckRoom(without_tiers, node));
+}
+
+TEST(TakePlace, ANodeMustAgreeWithTheJob) {
+  const NodeEntry place = WithOneFree()[3];
+  NodeEntry node = Node(9);
+  node.agreed[1].value = "77aa";
+  ExpectFailed(CheckRoom(place, node),
+               AllOf(HasSubstr("place 3:"), HasSubstr("n9:"), HasSubstr("configuration"),
+                     HasSubstr("'9f3c'"), HasSubstr("'77aa'")));
 }
 
 TEST(NodeWeights, AreInProportionToCapacity) {

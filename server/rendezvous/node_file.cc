@@ -2,6 +2,8 @@
 // checks after it are for files that somebody else wrote with a right checksum.
 #include "server/rendezvous/node_file.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "proto/contract/byte_cursor.h"
@@ -15,23 +17,21 @@ namespace {
 constexpr std::uint64_t kMagic = 0x3153'4544'4F4E'4246;  // "FBNODES1"
 constexpr std::size_t kSumBytes = sizeof(std::uint64_t);
 constexpr std::size_t kRefusalBytesMax = 4096;
-// An entry has at least its four numbers and a length for each of its four texts, besides the port.
-constexpr std::size_t kEntryBytesMin = 4 + 8 + 8 + 4 + 2 + 4;
+// An entry has at least its four numbers and a length for each of its six texts, besides the port.
+constexpr std::size_t kEntryBytesMin = 4 + 8 + 8 + 6 + 4 + 2;
 
 Error Damaged(std::string_view what) {
   return Error(ErrorCode::kDataLoss, fmt::format("a node file is damaged: {}", what));
 }
 
-// Numbers come before texts, so that a reader knows the fixed part without parsing lengths.
-void EncodeEntry(ByteWriter& writer, const NodeEntry& entry) {
+// Numbers come before texts, so that a reader knows the first part without parsing lengths.
+void EncodePlace(ByteWriter& writer, const NodeEntry& entry) {
   writer.Le<std::uint32_t>(entry.rank.value());
   writer.Le<std::uint64_t>(entry.nonce);
   writer.Le<std::uint64_t>(entry.capacity_bytes);
-  writer.String(entry.identity.job);
-  writer.String(entry.identity.host);
-  writer.String(entry.identity.ssd_directory);
-  writer.String(entry.address.host);
-  writer.Le<std::uint16_t>(entry.address.port);
+  writer.String(entry.place.job);
+  writer.String(entry.place.host);
+  writer.String(entry.place.ssd_directory);
   writer.Le<std::uint32_t>(static_cast<std::uint32_t>(entry.agreed.size()));
   for (const AgreedValue& agreed : entry.agreed) {
     writer.String(agreed.name);
@@ -39,11 +39,28 @@ void EncodeEntry(ByteWriter& writer, const NodeEntry& entry) {
   }
 }
 
+void EncodeEntry(ByteWriter& writer, const NodeEntry& entry) {
+  EncodePlace(writer, entry);
+  writer.String(entry.identity.host);
+  writer.String(entry.identity.ssd_directory);
+  writer.String(entry.address.host);
+  writer.Le<std::uint16_t>(entry.address.port);
+}
+
 // Returns the string, and sets `is_good` to false if it is empty.
 std::string ReadName(ByteReader& reader, std::size_t bytes_max, bool& is_good) {
   const std::string_view text = reader.ReadString(bytes_max);
   is_good = is_good && !text.empty();
   return std::string(text);
+}
+
+// The name of a node of `job`.
+NodeIdentity ReadIdentity(ByteReader& reader, std::string job, bool& is_good) {
+  NodeIdentity identity{.job = std::move(job), .host = {}};
+  // A list of hosts names a node "[address]:port", which is longer than a host's name.
+  identity.host = ReadName(reader, limits::kHostNameBytesMax + 8, is_good);
+  identity.ssd_directory = std::string(reader.ReadString(limits::kPathBytesMax));
+  return identity;
 }
 
 Result<NodeEntry> DecodeEntry(ByteReader& reader) {
@@ -54,12 +71,8 @@ Result<NodeEntry> DecodeEntry(ByteReader& reader) {
   entry.rank = NodeRank(reader.ReadLe<std::uint32_t>());
   entry.nonce = reader.ReadLe<std::uint64_t>();
   entry.capacity_bytes = reader.ReadLe<std::uint64_t>();
-  entry.identity.job = ReadName(reader, limits::kJobIdBytesMax, has_names);
-  // A list of hosts names a node "[address]:port", which is longer than a host's name.
-  entry.identity.host = ReadName(reader, limits::kHostNameBytesMax + 8, has_names);
-  entry.identity.ssd_directory = std::string(reader.ReadString(limits::kPathBytesMax));
-  entry.address.host = ReadName(reader, limits::kHostNameBytesMax, has_names);
-  entry.address.port = reader.ReadLe<std::uint16_t>();
+  const std::string job = ReadName(reader, limits::kJobIdBytesMax, has_names);
+  entry.place = ReadIdentity(reader, job, has_names);
   const auto agreed_count = reader.ReadLe<std::uint32_t>();
   if (!reader.ok() || !has_names || agreed_count > limits::kAgreedValuesMax) {
     return Damaged("an entry is cut, or a text or list in it is empty or too long");
@@ -71,10 +84,15 @@ Result<NodeEntry> DecodeEntry(ByteReader& reader) {
     agreed.value = std::string(reader.ReadString(limits::kNameBytesMax));
     entry.agreed.push_back(std::move(agreed));
   }
-  if (!reader.ok() || !has_names) return Damaged("an agreed value is cut, or its name is empty");
+  entry.identity = ReadIdentity(reader, job, has_names);
+  entry.address.host = ReadName(reader, limits::kHostNameBytesMax, has_names);
+  entry.address.port = reader.ReadLe<std::uint16_t>();
+  if (!reader.ok() || !has_names) {
+    return Damaged("an agreed value, a node or its address is cut, or a name in it is empty");
+  }
   // The job's id becomes part of a path, and the address is given to a resolver.
-  const Status job = CheckJobId(entry.identity.job, "an entry");
-  if (!job.has_value()) return Damaged(job.error().message());
+  const Status is_job = CheckJobId(job, "an entry");
+  if (!is_job.has_value()) return Damaged(is_job.error().message());
   if (!IsHostName(entry.address.host) || entry.rank.value() >= limits::kNodeCountMax) {
     return Damaged("an address is not a host's name, or a rank is too large");
   }
@@ -190,11 +208,11 @@ Result<std::optional<NodeFile>> ReadNodeFile(io::Directory& directory, io::IoQue
   return std::optional(std::move(decoded));
 }
 
-// The leader's nonce is left out: it is in the entry of rank 0, and a list of hosts has no leader.
 std::uint64_t NodeListDigest(std::span<const NodeEntry> nodes) {
-  return Checksum(Encode({.kind = NodeFileKind::kComplete,
-                          .node_count = static_cast<std::uint32_t>(nodes.size()),
-                          .nodes = {nodes.begin(), nodes.end()}}));
+  ByteWriter writer;
+  writer.Le<std::uint32_t>(static_cast<std::uint32_t>(nodes.size()));
+  for (const NodeEntry& entry : nodes) EncodePlace(writer, entry);
+  return Checksum(writer.bytes());
 }
 
 }  // namespace forebay::rendezvous

@@ -6,8 +6,11 @@
 //   magic "FBNODES1" (8) | version (4) | kind (4) | leader nonce (8) | node count (4) |
 //   refusal (string) | number of entries (4) | entries | XXH3-64 of everything before (8)
 //
-//   entry: rank (4) | nonce (8) | capacity (8) | job | host | SSD directory (strings) |
-//   address host (string) | port (2) | number of agreed values (4) | name, value (strings) of each
+//   entry: place | host | SSD directory | address host (strings) | port (2)
+//   place: rank (4) | nonce (8) | capacity (8) | job | host | SSD directory (strings) |
+//   number of agreed values (4) | name, value (strings) of each
+//
+// What belongs to a place never changes. The job of a node is that of its place.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +33,7 @@ enum class NodeFileKind : std::uint32_t {
   kRefused = 4,   // the leader gave up; `refusal` says why
 };
 
-inline constexpr std::uint32_t kNodeFileVersion = 1;
+inline constexpr std::uint32_t kNodeFileVersion = 2;
 
 struct NodeFile {
   NodeFileKind kind = NodeFileKind::kAnswer;
@@ -57,8 +60,9 @@ Status WriteNodeFile(io::Directory& directory, io::IoQueue& queue, const NodeFil
 Result<std::optional<NodeFile>> ReadNodeFile(io::Directory& directory, io::IoQueue& queue,
                                              const std::string& path);
 
-// A hash of the entries of a job, sorted by rank. Daemons that talk to each other compare it to
-// find out whether they belong to the same group.
+// A hash of the places of a job, sorted by rank, and not of the nodes that are in them, which may
+// change. Daemons that talk to each other compare it to find out whether they belong to the same
+// group.
 std::uint64_t NodeListDigest(std::span<const NodeEntry> nodes);
 
 }  // namespace forebay::rendezvous

@@ -6,17 +6,22 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::rendezvous::node_file_test {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 NodeFile SomeFile() {
   const NodeEntry node = {
       .identity = {.job = "4711", .host = "n1", .ssd_directory = "/ssd/a"},
+      .place = {.job = "4711", .host = "n0", .ssd_directory = "/ssd"},
       .rank = NodeRank(0),
       .address = {.host = "fd00::1", .port = 7000},
       .capacity_bytes = 1ULL << 43,
@@ -25,6 +30,7 @@ NodeFile SomeFile() {
   NodeEntry other = node;
   other.rank = NodeRank(1);
   other.identity = {.job = "4711", .host = "[fd00::2]:7", .ssd_directory = ""};
+  other.place = other.identity;
   other.agreed = {};
   return {.kind = NodeFileKind::kComplete,
           .leader_nonce = 0xFEED,
@@ -78,10 +84,11 @@ TEST(NodeFile, RefusesEveryCutAndEveryFlippedBit) {
 }
 
 TEST(NodeFile, NamesAnotherVersion) {
-  const auto file = Decode(Changed<std::uint32_t>(Encode(SomeFile()), 8, 2));
+  const auto file = Decode(Changed<std::uint32_t>(Encode(SomeFile()), 8, 1));
   ASSERT_FALSE(file.has_value());
   EXPECT_EQ(file.error().code(), ErrorCode::kFailedPrecondition);
-  EXPECT_THAT(file.error().message(), HasSubstr("version 2"));
+  EXPECT_THAT(file.error().message(),
+              AllOf(HasSubstr("has version 1,"), HasSubstr("reads version 2:")));
 }
 
 TEST(NodeFile, RefusesWhatSomebodyElseMadeWithARightChecksum) {
@@ -95,11 +102,18 @@ TEST(NodeFile, RefusesWhatSomebodyElseMadeWithARightChecksum) {
   ExpectRefused(Changed<std::uint32_t>(bytes, 33, limits::kNodeCountMax),
                 ErrorCode::kDataLoss);  // rank
   NodeFile file = SomeFile();
-  file.nodes[1].identity.job = "../x";
+  file.nodes[1].place.job = "../x";
   ExpectRefused(Encode(file), ErrorCode::kDataLoss);
-  file = SomeFile();
-  file.nodes[1].identity.host = "";
-  ExpectRefused(Encode(file), ErrorCode::kDataLoss);
+  for (NodeIdentity NodeEntry::*const name : {&NodeEntry::identity, &NodeEntry::place}) {
+    file = SomeFile();
+    (file.nodes[1].*name).host = "";
+    ExpectRefused(Encode(file), ErrorCode::kDataLoss);
+    (file.nodes[1].*name).host = std::string(limits::kHostNameBytesMax + 9, 'n');
+    ExpectRefused(Encode(file), ErrorCode::kDataLoss);
+    file = SomeFile();
+    (file.nodes[1].*name).ssd_directory = std::string(limits::kPathBytesMax + 1, 'd');
+    ExpectRefused(Encode(file), ErrorCode::kDataLoss);
+  }
   file = SomeFile();
   file.nodes[1].address.host = "a b";
   ExpectRefused(Encode(file), ErrorCode::kDataLoss);
@@ -113,12 +127,34 @@ TEST(NodeFile, RefusesWhatSomebodyElseMadeWithARightChecksum) {
                 ErrorCode::kResourceExhausted);
 }
 
-TEST(NodeFile, TheDigestOfAListDependsOnEveryEntry) {
-  std::vector<NodeEntry> nodes = SomeFile().nodes;
+TEST(NodeFile, TheDigestOfAListDependsOnEveryPlace) {
+  const std::vector<NodeEntry> nodes = SomeFile().nodes;
   const std::uint64_t digest = NodeListDigest(nodes);
   EXPECT_EQ(NodeListDigest(nodes), digest);
-  nodes[1].nonce += 1;
-  EXPECT_NE(NodeListDigest(nodes), digest);
+  EXPECT_NE(NodeListDigest(std::span(nodes).first(1)), digest);
+  const std::function<void(NodeEntry&)> changes[] = {
+      [](NodeEntry& entry) { entry.rank = NodeRank(2); },
+      [](NodeEntry& entry) { entry.nonce += 1; },
+      [](NodeEntry& entry) { entry.capacity_bytes += 1; },
+      [](NodeEntry& entry) { entry.place.job = "4712"; },
+      [](NodeEntry& entry) { entry.place.host = "n9"; },
+      [](NodeEntry& entry) { entry.place.ssd_directory = "/other"; },
+      [](NodeEntry& entry) { entry.agreed.push_back({"configuration", "b"}); },
+  };
+  for (std::size_t i = 0; i < std::size(changes); ++i) {
+    std::vector<NodeEntry> changed = nodes;
+    changes[i](changed[1]);
+    EXPECT_NE(NodeListDigest(changed), digest) << i;
+  }
+}
+
+TEST(NodeFile, TheDigestOfAListIsTheSameWhenANodeTakesAPlace) {
+  std::vector<NodeEntry> nodes = SomeFile().nodes;
+  const std::uint64_t digest = NodeListDigest(nodes);
+  nodes[1].identity.host = "n9";
+  nodes[1].identity.ssd_directory = "/other";
+  nodes[1].address = {.host = "10.0.0.9", .port = 9};
+  EXPECT_EQ(NodeListDigest(nodes), digest);
 }
 
 }  // namespace forebay::rendezvous::node_file_test

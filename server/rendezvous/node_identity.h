@@ -1,6 +1,7 @@
-// NodeIdentity: the name of a node for as long as its job lives. A node is named by job, host and
-// SSD directory and not by its rank, so a job that is queued again, and whose ranks are numbered in
-// another order, finds each node's share of the data on the SSD on which it lies.
+// NodeIdentity: the name of a node, or of its place, for as long as the job lives. A node is named
+// by job, host and SSD directory and not by its rank, so a job that is queued again, and whose
+// ranks are numbered in another order, finds each node's share of the data on the SSD on which it
+// lies.
 #pragma once
 
 #include <compare>

@@ -33,7 +33,10 @@ using ::testing::HasSubstr;
 constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 
 NodeEntry Node(std::uint32_t rank) {
-  return {.identity = {.job = "7", .host = "n" + std::to_string(rank), .ssd_directory = "/ssd"},
+  const NodeIdentity identity = {
+      .job = "7", .host = "n" + std::to_string(rank), .ssd_directory = "/ssd"};
+  return {.identity = identity,
+          .place = identity,
           .rank = NodeRank(rank),
           .address = {.host = "10.0.0.1", .port = static_cast<std::uint16_t>(7000 + rank)},
           .capacity_bytes = 1 << 30,

@@ -1,11 +1,28 @@
-// Reads the key `nodes.rendezvous`. A word, or a word and a path with a colon between them.
+// Reads the key `nodes.rendezvous`. A word, or a word and a path or address with a colon between
+// them.
 #include "server/rendezvous/rendezvous.h"
 
 #include <fmt/format.h>
 
 #include "proto/contract/printable.h"
+#include "server/rendezvous/host_port.h"
 
 namespace forebay::rendezvous {
+namespace {
+
+Result<RendezvousChoice> ParseJoin(std::string_view text, std::string_view address) {
+  const Result<HostPort> parsed = ParseHostPort(address);
+  if (parsed.has_value() && parsed->port != 0) {
+    return RendezvousChoice{.kind = RendezvousKind::kJoin, .path = parsed->Text()};
+  }
+  const std::string why = parsed.has_value() ? "the port is missing" : parsed.error().message();
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("{} is not join:HOST:PORT or join:[ADDRESS]:PORT, with the address of a "
+                           "node of the running job: {}",
+                           Quoted(text), why));
+}
+
+}  // namespace
 
 Result<RendezvousChoice> ParseRendezvous(std::string_view text) {
   if (text == "none") return RendezvousChoice{};
@@ -14,9 +31,13 @@ Result<RendezvousChoice> ParseRendezvous(std::string_view text) {
   }
   const std::size_t colon = text.find(':');
   const std::string_view word = text.substr(0, colon);
+  if (colon != std::string_view::npos && word == "join") {
+    return ParseJoin(text, text.substr(colon + 1));
+  }
   if (colon == std::string_view::npos || (word != "directory" && word != "hosts")) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{} is none of none, pmix, pmix:events, directory:PATH, hosts:PATH",
+                 fmt::format("{} is none of none, pmix, pmix:events, directory:PATH, hosts:PATH, "
+                             "join:HOST:PORT",
                              Quoted(text)));
   }
   const std::string_view path = text.substr(colon + 1);

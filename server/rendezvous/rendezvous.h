@@ -40,17 +40,20 @@ class Rendezvous {
   virtual void Leave() = 0;
 };
 
-// The value of the key `nodes.rendezvous`: "none", "pmix", "pmix:events", "directory:PATH" or
-// "hosts:PATH".
-enum class RendezvousKind : std::uint8_t { kNone, kPmix, kDirectory, kHosts };
+// The value of the key `nodes.rendezvous`: "none", "pmix", "pmix:events", "directory:PATH",
+// "hosts:PATH" or "join:HOST:PORT".
+enum class RendezvousKind : std::uint8_t { kNone, kPmix, kDirectory, kHosts, kJoin };
 
 struct RendezvousChoice {
   RendezvousKind kind = RendezvousKind::kNone;
-  std::string path = {};  // absolute; of kDirectory and kHosts
+  // Of kDirectory and kHosts, absolute. Of kJoin, the address of a node of the running job, whose
+  // free place is taken without an Exchange.
+  std::string path = {};
   bool hears_losses = false;  // of kPmix: stay connected, and hear which tasks have failed
 };
 
-// kInvalidArgument: `text` is none of the five, or a path is missing or not absolute.
+// kInvalidArgument: `text` is none of the six, a path is missing or not absolute, or what follows
+// "join:" is not HOST:PORT or [ADDRESS]:PORT.
 Result<RendezvousChoice> ParseRendezvous(std::string_view text);
 
 }  // namespace forebay::rendezvous

@@ -91,7 +91,8 @@ Error TooBusy(std::string message);
 bool IsTooBusy(const Error& error);
 // The error of a node that yields (plan::Membership::Yields) and does not have what it is asked
 // for: the next node is to be asked at once.
-Error AskNext(std::string message);
+Error AskNext(
+    std::string message = "this node reads nothing from the GFS for others at present");
 bool IsAskNext(const Error& error);
 // An error of this node as it goes to another one. A node that shuts down (kCancelled) no longer
 // answers: kUnavailable.

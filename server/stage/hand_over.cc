@@ -2,6 +2,8 @@
 // begins after the news. A pass that is under way ends first.
 #include "server/stage/hand_over.h"
 
+#include <algorithm>
+
 namespace forebay::stage {
 namespace {
 
@@ -27,6 +29,12 @@ bool HandOver::Look() {
     if (IsUnderWay(*dataset)) is_done = false;
   }
   return is_done;
+}
+
+bool HandOver::HasStaged() const {
+  return std::ranges::none_of(datasets_(), [](const Dataset* dataset) {
+    return IsUnderWay(*dataset) || dataset->progress().state == DatasetState::kFailed;
+  });
 }
 
 }  // namespace forebay::stage

@@ -30,6 +30,8 @@ class HandOver {
   // Returns whether this node has staged all for which its tiers have room. Does not block: threads
   // of the stager prepare the passes.
   bool Look();
+  // Whether no data set is being catalogued or staged, or has failed.
+  bool HasStaged() const;
 
  private:
   Stager& stager_;

@@ -60,6 +60,7 @@ void LocalExtents::Bring(Dataset& dataset, std::uint64_t fingerprint, ExtentId e
                          Waiter waiter) {
   // The node that asks may be ahead of this one, which then begins with the catalogue.
   stager_.StageForReader(dataset);
+  if (dataset.catalog() == nullptr && stager_.Yields()) return waiter(AskNext());
   dataset.WhenCatalogued([this, &dataset, fingerprint, extent,
                           waiter = std::move(waiter)](const Status& catalogued) {
     // An error of this node's GFS must not look like a node that does not answer.
@@ -76,7 +77,7 @@ void LocalExtents::Bring(Dataset& dataset, std::uint64_t fingerprint, ExtentId e
                                       extent.value())));
     }
     if (stager_.RefusesOthers(dataset, extent) && !cache_.Find(dataset.key(extent))) {
-      return answer(AskNext("the GFS of this node is slow"));
+      return answer(AskNext());
     }
     stager_.Demand(dataset, extent, answer, Access::kWhole);
   });

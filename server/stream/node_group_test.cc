@@ -153,7 +153,7 @@ TEST_P(NodeGroupTest, WhatANodeThatYieldsDoesNotHaveIsReadByTheNextForAllNodes) 
   ServeFixture& yielding = group_->node(1);
   const std::uint64_t share = yielding.dataset().progress().gfs_bytes;
   // What it has it supplies.
-  group_->membership(1).SetYields(true);
+  group_->membership(1).SetYields(plan::YieldReason::kSlowGfs, true);
   ExpectEpoch(0);
   EXPECT_GT(group_->transport().bytes_sent(NodeRank(1)), 0U);
   EXPECT_EQ(group_->GfsBytes(), kFileBytes);

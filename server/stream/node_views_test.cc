@@ -99,7 +99,7 @@ class NodeViewsTest : public ::testing::TestWithParam<peer::TransportKind> {
       group_->membership(self).SetLives(NodeRank(node), !view.dead.contains(node));
       group_->membership(self).SetLeaves(NodeRank(node), view.leave.contains(node));
     }
-    group_->membership(self).SetYields(view.yields);
+    group_->membership(self).SetYields(plan::YieldReason::kSlowGfs, view.yields);
   }
   void StageEach() {
     for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
@@ -283,7 +283,7 @@ TEST_P(NodeViewsTest, ViewsThatChangeInTheMiddleOfAnEpochCostNoSample) {
       const NodeRank other(drawn >> 2 & 3);
       switch (drawn >> 4 & 3) {
         case 0: view.SetLeaves(other, (drawn >> 6 & 1) != 0); break;
-        case 1: view.SetYields(!view.Yields()); break;
+        case 1: view.SetYields(plan::YieldReason::kSlowGfs, !view.Yields()); break;
         default: view.SetLives(other, !view.Lives(other)); break;
       }
       ++changes;
@@ -331,12 +331,12 @@ TEST_P(NodeViewsTest, ANodeThatHasYieldedRefusesUntilItsSubstitutesHaveAnswered)
     substitute.stager().Demand(substitute.dataset(), own[i], [](const Status&) {});
   }
   while (group_->faults().faults_injected() < 3) std::this_thread::yield();
-  group_->membership(yielding).SetYields(true);
+  group_->membership(yielding).SetYields(plan::YieldReason::kSlowGfs, true);
   const auto told = std::make_shared<std::promise<Status>>();
   owner.stager().Demand(owner.dataset(), *wanted,
                         [told](const Status& status) { told->set_value(status); });
   while (group_->transport().extents_asked(NodeRank(0)) == 0) std::this_thread::yield();
-  group_->membership(yielding).SetYields(false);
+  group_->membership(yielding).SetYields(plan::YieldReason::kSlowGfs, false);
   group_->faults().Disarm();
   group_->faults().ReleaseStalls();
   std::future<Status> outcome = told->get_future();

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <google/protobuf/util/delimited_message_util.h>
@@ -132,7 +133,9 @@ void WriteTier(SeedFolder& seeds) {
 // One file of each kind of the rendezvous, as leader and follower write them for two nodes.
 void WriteNodeFiles(SeedFolder& seeds) {
   using namespace rendezvous;
-  const NodeEntry leader = {.identity = {.job = "4711", .host = "n0", .ssd_directory = "/ssd"},
+  const NodeIdentity first = {.job = "4711", .host = "n0", .ssd_directory = "/ssd"};
+  const NodeEntry leader = {.identity = first,
+                            .place = first,
                             .rank = NodeRank(0),
                             .address = {.host = "10.0.0.1", .port = 7000},
                             .capacity_bytes = 1ULL << 40,
@@ -140,7 +143,8 @@ void WriteNodeFiles(SeedFolder& seeds) {
                             .agreed = {{"protocol version", "1"}, {"configuration", "9f3c"}}};
   NodeEntry follower = leader;
   // IPv6, and a host name that looks like an address: both contain the separators of the format.
-  follower.identity.host = "[fd00::2]:7000";
+  follower.place.host = "[fd00::2]:7000";
+  follower.identity = follower.place;
   follower.rank = NodeRank(1);
   follower.address.host = "fd00::2";
   follower.nonce = 6;
@@ -153,6 +157,15 @@ void WriteNodeFiles(SeedFolder& seeds) {
   file.kind = NodeFileKind::kComplete;
   file.nodes = {leader, follower};
   seeds.Write("node_file/list", Encode(file));
+  // A node has taken the place of the follower, and another place is free.
+  NodeEntry joined = follower;
+  joined.identity.host = "n2";
+  joined.address = {.host = "10.0.0.3", .port = 7000};
+  file.nodes = {leader, TakePlace(follower, joined)};
+  file.nodes = *WithFreePlaces(std::move(file.nodes), 1);
+  file.node_count = 3;
+  seeds.Write("node_file/places", Encode(file));
+  file.node_count = 2;
   file.kind = NodeFileKind::kRefused;
   file.refusal = "ranks are missing";
   file.nodes = {leader};
@@ -599,6 +612,37 @@ void WriteStats(SeedFolder& seeds) {
   seeds.Write("peer_reply/stats_malformed", DelimitedOf(Replies{uneven, flipped}));
 }
 
+// Requests of a node that joins, and answers to it.
+void WriteJoin(SeedFolder& seeds) {
+  peer::JoinAsked asked{
+      .node = {.address = "10.0.0.1:7",
+               .protocol_version = 1,  // so that the seed stays as it is
+               .order_version = 2,
+               .catalog_version = 3,
+               .job_id = "job",
+               .config_digest = 5},
+      .entry = {std::byte{1}, std::byte{2}},
+      .first = 299};
+  seeds.Write("peer_request/join", TextOfMessage(peer::WriteRequest(asked)));
+  asked.node.node_list_digest = 6;
+  asked.takes_place = true;
+  asked.first = 0;
+  seeds.Write("peer_request/join_takes_place", TextOfMessage(peer::WriteRequest(asked)));
+  asked.entry.clear();
+  seeds.Write("peer_request/join_without_entry", TextOfMessage(peer::WriteRequest(asked)));
+  v1::JoinReply list;
+  list.set_nodes("some nodes");
+  list.set_node_count(300);
+  list.add_free(3);
+  list.add_free(299);
+  v1::JoinReply not_rising = list;
+  not_rising.add_free(299);
+  v1::JoinReply without_nodes = list;
+  without_nodes.clear_nodes();
+  seeds.Write("peer_reply/join", DelimitedOf(std::vector{list, v1::JoinReply()}));
+  seeds.Write("peer_reply/join_malformed", DelimitedOf(std::vector{not_rising, without_nodes}));
+}
+
 // Writes a request for a catalog part.
 void WritePartRequest(SeedFolder& seeds) {
   v1::CatalogPartRequest part;
@@ -677,6 +721,7 @@ int main(int argc, char** argv) {
   forebay::WritePartRequest(seeds);
   forebay::WritePartReplies(seeds);
   forebay::WriteStats(seeds);
+  forebay::WriteJoin(seeds);
   forebay::WriteClientHellos(seeds);
   forebay::WriteSafetensors(seeds);
   return seeds.is_good() ? 0 : 1;

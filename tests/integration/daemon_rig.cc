@@ -293,12 +293,15 @@ std::unique_ptr<DaemonProcess> DaemonRig::StartNode(const NodeStart& node,
   // Each node has what would lie on its own machine: a socket, a state directory and an SSD. A test
   // may override these words, because `more` comes behind them.
   std::vector<std::string> arguments = {
-      "--config", folder_ + "/" + config, "--socket", node_socket(node.machine), "--node-rank",
-      std::to_string(node.rank), "--node-count", std::to_string(node.node_count), "--set",
+      "--config", folder_ + "/" + config, "--socket", node_socket(node.machine), "--set",
       "nodes.rendezvous=directory:" + rendezvous_path(), "--set", "peer.interface=lo", "--set",
       "daemon.state_dir=" + node_state(node.machine),
       // Tests count what is read from the GFS, and machines that build stand still for seconds.
       "--set", "nodes.late_ms=30000"};
+  if (node.rank) {
+    arguments.insert(arguments.end(), {"--node-rank", std::to_string(*node.rank), "--node-count",
+                                       std::to_string(node.node_count)});
+  }
   if (options_.ssd) {
     arguments.insert(arguments.end(), {"--set", "tier.ssd.directory=" + folder_ + "/ssd" +
                                                     std::to_string(node.machine)});

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ struct RigOptions {
 // A node of a job. `machine` chooses its socket, its log, its state directory and its SSD.
 struct NodeStart {
   std::uint32_t machine = 0;
-  std::uint32_t rank = 0;
+  std::optional<std::uint32_t> rank = 0;  // none: it is not told, nor how many nodes there are
   std::uint32_t node_count = 1;
 };
 

@@ -80,7 +80,7 @@ class LaunchRig(unittest.TestCase):
             eventually(lambda: not processes(str(self.folder)),
                        "the end of %s" % processes(str(self.folder)))
             # Sockets and locks, also those of daemons that were killed, with their directories.
-            left = [*self.folder.glob("forebay-*"), *self.folder.glob("run[01]")]
+            left = [*self.folder.glob("forebay-*"), *self.folder.glob("run[0-9]")]
             self.assertEqual(left, [])
             self.assertEqual(list((self.folder / "rendezvous").iterdir()), [])
         finally:
@@ -119,12 +119,14 @@ class LaunchRig(unittest.TestCase):
         """Options of one of two nodes, on the loopback interface."""
         rendezvous = rendezvous or "directory:%s/rendezvous" % self.folder
         return ["--node-rank", str(rank), "--node-count", "2",
-                "--address", "unix:%s/run%s/d.sock" % (self.folder, rank),
-                "--log", "%s/log%s" % (self.folder, rank),
-                "--set", "nodes.rendezvous=" + rendezvous,
+                "--set", "nodes.rendezvous=" + rendezvous, *self.own_options(rank)]
+
+    def own_options(self, name):
+        """What tells the nodes on this host apart."""
+        return ["--address", "unix:%s/run%s/d.sock" % (self.folder, name),
+                "--log", "%s/log%s" % (self.folder, name),
                 "--set", "peer.interface=lo",
-                # Tells the two nodes on this host apart.
-                "--set", "tier.ssd.directory=%s/ssd%s" % (self.folder, rank),
+                "--set", "tier.ssd.directory=%s/ssd%s" % (self.folder, name),
                 "--set", "tier.ssd.capacity=64MiB"]
 
     def log(self, rank):

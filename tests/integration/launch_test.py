@@ -216,6 +216,44 @@ class LaunchTest(LaunchRig):
         second.terminate()
         self.assertEqual(second.wait(60), 9, self.log(1))
 
+    def test_a_node_joins_the_running_job(self):
+        free = ["--set", "nodes.free_places=1"]
+        for rank in (0, 1):
+            self.start(["sh", "-c", WAITING.format(self.folder / ("mark%d" % rank))],
+                       [*self.node(rank), *free])
+        eventually(lambda: all((self.folder / ("mark%d" % rank)).exists() for rank in (0, 1)),
+                   "both commands")
+        seen = self.nodes_seen_by(0)
+        self.assertEqual([node["is_free"] for node in seen], [False, False, True])
+        # What --set says about the rendezvous does not count beside --join.
+        third = self.start(["sh", "-c", WAITING.format(self.folder / "mark2")],
+                           [*self.own_options(2), *free, "--set", "nodes.rendezvous=none",
+                            "--join", seen[1]["address"]])
+        eventually((self.folder / "mark2").exists, "the command of the node that has joined")
+        for rank in (0, 1, 2):
+            eventually(lambda at=rank: [node["rank"] for node in self.nodes_seen_by(at)
+                                        if node["is_self"] or node["answers"]] == [0, 1, 2],
+                       "three nodes that answer node %d" % rank)
+        for launch in (third, *self.started[:2]):
+            launch.terminate()
+            self.assertEqual(launch.wait(60), 9)
+
+    def test_a_node_that_cannot_join_says_why(self):
+        for address, reason in (("127.0.0.1:1", "peer.secret"), ("somewhere", "join:HOST:PORT")):
+            with self.subTest(address=address):
+                done = self.run_launch(["true"], ["--join", address, "--set", "peer.interface=lo",
+                                                  "--set", "nodes.rendezvous_timeout_s=1"])
+                self.assertEqual(done.returncode, 4)
+                self.assertIn("nodes.rendezvous", done.stderr)
+                self.assertIn(reason, done.stderr)
+
+    def nodes_seen_by(self, name):
+        """The places of the job, as the daemon with own_options(name) sees them."""
+        done = subprocess.run([FOREBAY, "--address", "unix:%s/run%s/d.sock" % (self.folder, name),
+                               "status", "--nodes", "--json"], env=self.environment,
+                              capture_output=True, text=True, timeout=60, check=True)
+        return json.loads(done.stdout)["nodes"]
+
     def under_mpirun(self, script):
         """The command and environment of two tasks, which stand for two nodes."""
         # Launchers that share a folder fail where two make it at once.

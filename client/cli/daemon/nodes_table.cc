@@ -25,7 +25,7 @@ double BytesPerSecond(const v1::NodeStatus& node) {
 // known, so they come last.
 auto PlaceOf(const v1::NodeStatus& node) {
   const bool has_rate = node.received_bytes() > 0;
-  const int group = !node.answers() ? 0 : has_rate ? 1 : 2;
+  const int group = node.is_free() ? 3 : !node.answers() ? 0 : has_rate ? 1 : 2;
   return std::tuple(group, BytesPerSecond(node), node.rank());
 }
 
@@ -42,6 +42,10 @@ double Percent(std::uint64_t millionths) { return static_cast<double>(millionths
 
 // Returns the lines below the table: what is seldom there, or too long for a column.
 std::string LinesOf(const v1::NodeStatus& node) {
+  if (node.is_free()) {
+    return fmt::format("place {} is free: a node can join the job there (docs/nodes.md)\n",
+                       node.rank());
+  }
   std::string text;
   if (!node.answers()) {
     text += fmt::format("node {} does not answer: {}\n", node.rank(), PrintableLine(node.error()));
@@ -60,6 +64,10 @@ std::string LinesOf(const v1::NodeStatus& node) {
   }
   if (node.is_leaving()) {
     text += fmt::format("node {} leaves the job: the others take over what it has\n", node.rank());
+  }
+  if (node.is_joining()) {
+    text += fmt::format("node {} has joined the job, and takes over the part of its place\n",
+                        node.rank());
   }
   if (node.is_yielding()) {
     text += fmt::format("node {}: its GFS is slow, so other nodes read in its place\n",
@@ -93,7 +101,8 @@ std::string NodesTable(const v1::NodesReply& reply) {
                    "OF OTHERS", "GFS WAITS", "RECEIVED", "BY MPI", "RATE", "FAILED", "ANSWER"});
   for (const v1::NodeStatus* node : nodes) {
     table.Add({fmt::format("{}{}", node->rank(), node->is_self() ? " (here)" : ""),
-               PrintableLine(node->name()), node->address(),
+               node->is_free() ? "(free)" : PrintableLine(node->name()),
+               node->is_free() ? "-" : node->address(),
                fmt::format("{:.2f} %", weights > 0 ? 100.0 * node->weight() / weights : 0.0),
                HumanBytes(node->used_bytes()), HumanBytes(node->capacity_bytes()),
                HumanBytes(node->gfs_bytes()), HumanCount(node->samples()),
@@ -144,6 +153,8 @@ JsonArray NodesJson(const v1::NodesReply& reply) {
                           {"is_left_out", node.is_left_out()},
                           {"is_leaving", node.is_leaving()},
                           {"is_yielding", node.is_yielding()},
+                          {"is_joining", node.is_joining()},
+                          {"is_free", node.is_free()},
                           {"local_millionths", LocalMillionths(node)},
                           {"predicted_local_millionths", node.predicted_local_millionths()}}));
   }

@@ -41,9 +41,16 @@ void AddLaunch(Command& program, CommandContext& context) {
                  "Overrides a key of that file, as forebayd's --set does; repeatable")
       .ValueName("KEY=VALUE")
       .Verbatim();
+  auto join = std::make_shared<std::string>();
+  command
+      .AddOption("--join", *join,
+                 "Has the node join the job that runs already, in a free place; the address is "
+                 "that of any of its nodes (stands for --set nodes.rendezvous=join:HOST:PORT)")
+      .ValueName("HOST:PORT");
   command
       .AddOption("--node-rank", arguments->node_rank,
-                 "This node's rank, from 0; needed only where no launcher says it")
+                 "This node's rank, from 0; needed only where no launcher says it. With --join: "
+                 "the place that it takes")
       .ValueName("N");
   command
       .AddOption("--node-count", arguments->node_count, "The number of nodes of the job; likewise")
@@ -67,8 +74,10 @@ void AddLaunch(Command& program, CommandContext& context) {
       .AddOption("COMMAND", arguments->command,
                  "The command and its arguments, behind '--'; its exit code is that of launch")
       .Required();
-  command.OnRun([&context, arguments]() -> Status {
+  command.OnRun([&context, arguments, join]() -> Status {
     FOREBAY_ASSIGN(arguments->command, BehindMark(context.arguments));
+    // Last, because of two settings of a key the last one counts.
+    if (!join->empty()) arguments->settings.push_back("nodes.rendezvous=join:" + *join);
     return NodeLaunch(context, *arguments).Run();
   });
 }

@@ -28,7 +28,9 @@ struct Config {
   std::string metrics_listen;          // "host:port" on loopback; empty: off
   std::uint64_t exit_when_idle_s = 0;  // 0: never
   // [nodes], [peer]
-  std::string nodes_rendezvous;        // none, pmix, pmix:events, directory:PATH, hosts:PATH
+  // none, pmix, pmix:events, directory:PATH, hosts:PATH, join:HOST:PORT
+  std::string nodes_rendezvous;
+  std::uint64_t nodes_free_places = 0;
   std::uint64_t nodes_rendezvous_timeout_s = 60;
   std::uint64_t nodes_late_ms = 2'000;
   std::uint64_t nodes_probe_answer_ms = 500;

@@ -230,14 +230,24 @@ std::vector<ConfigKey> NodeKeys() {
        "How the daemons of a job find each other: none (each daemon serves its node alone), "
        "directory:PATH (a directory that exists and that all nodes share, on the GFS), pmix "
        "(through the launcher: mpirun, srun --mpi=pmix), pmix:events (likewise, and the launcher "
-       "says which nodes have failed; for prterun with certain options, docs/launchers.md), or "
+       "says which nodes have failed; for prterun with certain options, docs/launchers.md), "
        "hosts:PATH (a file that lists the nodes, the same on all of them; docs/nodes.md has its "
-       "format). The rank and the number of nodes come from the launcher, or from --node-rank and "
+       "format), or join:HOST:PORT (the job runs already, and this is the address of one of its "
+       "nodes: this node takes a free place, of --node-rank if it is given). Except with join, "
+       "the rank and the number of nodes come from the launcher, or from --node-rank and "
        "--node-count.",
        Parsed(&Config::nodes_rendezvous, rendezvous::ParseRendezvous)},
+      {"nodes.free_places", "0",
+       "How many nodes more than it is started with the job has a place for, the same number on "
+       "all nodes. A node can join the running job in such a place, or in that of a node which is "
+       "lost or has left (nodes.rendezvous = \"join:HOST:PORT\"). Each place has a share of the "
+       "data, which other nodes read until a node takes it. Not with caps (stage.job_...), nor "
+       "with peer.transport = \"mpi\".",
+       Number(&Config::nodes_free_places, limits::kFreePlacesMax)},
       {"nodes.rendezvous_timeout_s", "60",
        "Seconds for which a daemon waits at its start for the daemons of the other nodes. Then it "
-       "fails, and names those that are missing (not with pmix, which does not say who they are).",
+       "fails, and names those that are missing (not with pmix, which does not say who they "
+       "are). With join, the seconds for which it waits for a free place.",
        // With 0, no other daemon could have come.
        Number(&Config::nodes_rendezvous_timeout_s, kRetrySecondsMax, /*min=*/1)},
       {"nodes.late_ms", "2000",

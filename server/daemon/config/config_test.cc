@@ -81,6 +81,7 @@ constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"daemon.io_backend", "threads", "magic"},
     {"daemon.huge_pages", "transparent", "2MiB"},
     {"nodes.rendezvous", "directory:/gfs/rendezvous", "directory:here"},
+    {"nodes.free_places", "1024", "1025"},
     {"nodes.rendezvous_timeout_s", "600", "0"},
     {"nodes.late_ms", "0", "30001"},
     {"nodes.probe_answer_ms", "700", "99"},

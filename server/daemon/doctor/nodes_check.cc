@@ -168,6 +168,12 @@ void CheckNodes(const Config& config, io::IoBackend& backend, const io::Clock& c
     return report.Ok(fmt::format("{} is none, so the daemon serves this node alone",
                                  kRendezvousKey));
   }
+  if (kind == RendezvousKind::kJoin) {
+    report.Ok(fmt::format("the daemon joins a job that runs, through the node at {} ({}); which "
+                          "place it takes is seen then",
+                          path, kRendezvousKey));
+    return CheckListening(config, launch->launch.job.name, /*port_of_list=*/0, report);
+  }
   Result<rendezvous::NodePlace> place = rendezvous::PlaceOf(launch->launch);
   std::uint16_t port_of_list = 0;
   // A list of hosts decides the place and the port itself.

@@ -172,6 +172,7 @@ class RawListener {
 };
 
 struct Made {
+  std::string host = "127.0.0.1";
   NodeCertificates certificates = Certificates('a');
   std::uint32_t connections_max = 256;
   std::int64_t idle_ms = kIdleMs;
@@ -188,7 +189,7 @@ class PayloadConnectionsTest : public ::testing::Test {
       if (node != self) hosts[node] = "127.0.0.1";
     }
     return Take(PayloadConnections::Create({.self = self,
-                                            .host = "127.0.0.1",
+                                            .host = made.host,
                                             .hosts = std::move(hosts),
                                             .certificates = made.certificates,
                                             .connections_max = made.connections_max,

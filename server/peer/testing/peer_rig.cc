@@ -53,6 +53,7 @@ PeerServerParts PeerRig::parts() {
           .prober = prober,
           .throttle = throttle,
           .leave = leave,
+          .join = join,
           .carrier = options_.answers_by_carrier ? options_.carrier : nullptr};
 }
 

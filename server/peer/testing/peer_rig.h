@@ -76,6 +76,7 @@ class PeerRig {
   probe::NodeProber* prober = nullptr;
   stage::GfsThrottle* throttle = nullptr;
   std::function<Result<LeaveAnswer>(NodeRank, std::int64_t)> leave = nullptr;
+  std::function<Result<JoinAnswer>(const JoinAsked&)> join = nullptr;
   std::function<void(std::span<const NodeRank>)> hear_slow = nullptr;
   std::function<void(NodeRank, bool)> note_finished = nullptr;
 

@@ -127,10 +127,10 @@ void PayloadConnections::Send(NodeRank node, const PayloadPlace& place, const Pa
 }
 
 bool PayloadConnections::CanSend(NodeRank node, const PayloadPlace& place) {
-  if (place.tag == 0 || place.port == 0 || !options_.hosts.contains(node)) return false;
+  if (place.tag == 0 || place.port == 0) return false;
   {
     const MutexLock lock(mutex_);
-    if (must_stop_) return false;
+    if (must_stop_ || !hosts_.contains(node)) return false;
     Way& way = ways_[node];
     const std::int64_t now_ns = clock_.NowNs();
     if (way.number != 0 && way.number == place.connection) {
@@ -156,6 +156,24 @@ bool PayloadConnections::CanSend(NodeRank node, const PayloadPlace& place) {
   }
   Execute([this, node, port = place.port] { Connect(node, port); });
   return false;
+}
+
+void PayloadConnections::SetHost(NodeRank node, const std::string& host) {
+  {
+    const MutexLock lock(mutex_);
+    std::string& known = hosts_[node];
+    if (known == host) return;
+    known = host;
+  }
+  Execute([this, node] {
+    if (const auto old = outgoing_of_node_.find(node); old != outgoing_of_node_.end()) {
+      Close(old->second, "another node is in its place", Ending::kOnPurpose);
+    }
+    const MutexLock lock(mutex_);
+    Way& way = ways_[node];
+    // A connection that was asked for meanwhile is still made.
+    way = {.is_wanted = way.is_wanted, .port = way.port};
+  });
 }
 
 void PayloadConnections::Run() {
@@ -251,7 +269,10 @@ void PayloadConnections::SetDeaf(bool is_deaf) {
 
 // The node has shown a certificate of the job, and is believed who it is, as everywhere.
 bool PayloadConnections::OpenIncoming(NodeRank node, IncomingPayloads& connection) {
-  if (!options_.hosts.contains(node)) return false;
+  {
+    const MutexLock lock(mutex_);
+    if (!hosts_.contains(node)) return false;
+  }
   // A node makes another connection when its last one has ended, and perhaps this end has not
   // noticed yet.
   if (const auto old = incoming_of_node_.find(node); old != incoming_of_node_.end()) {
@@ -295,8 +316,12 @@ void PayloadConnections::Connect(NodeRank node, std::uint16_t port) {
   // The node was started again, and listens at another port.
   if (const auto old = outgoing_of_node_.find(node); old != outgoing_of_node_.end()) {
     Close(old->second, "the node listens at another port");
+  }
+  std::string host;
+  {
     const MutexLock lock(mutex_);
-    ways_[node].is_wanted = true;
+    ways_[node].is_wanted = true;  // to close another connection has changed it
+    host = hosts_.at(node);
   }
   if (outgoing_.size() >= options_.connections_max) {
     AskForRoom();
@@ -305,7 +330,7 @@ void PayloadConnections::Connect(NodeRank node, std::uint16_t port) {
     ways_[node].next_try_ns = clock_.NowNs() + kRoomMs * kNsPerMs;
     return;
   }
-  Result<UniqueFd> socket = BeginToConnect(options_.hosts.at(node), port);
+  Result<UniqueFd> socket = BeginToConnect(host, port);
   if (!socket.has_value()) return NoteClosed(node, socket.error().message());
   auto session = TlsSession::Create(*context_, std::move(*socket), TlsSession::End::kClient);
   if (!session.has_value()) return NoteClosed(node, session.error().message());

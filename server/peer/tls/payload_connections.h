@@ -9,7 +9,7 @@
 // The request names the connection by which the bytes are to come. With its end the receive ends,
 // too, so nothing is ever awaited that was lost with a connection. Only the node that asks closes a
 // connection which works, and only if it awaits nothing by it, so no answer is lost that way; the
-// other node may ask it to.
+// other node may ask it to. Only SetHost closes one to a node that is not in its place any more.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,8 @@ struct PayloadConnectionsOptions {
   // The first free one of these ports is used; 0: one that the kernel chooses.
   std::uint16_t first_port = 0;
   std::uint16_t last_port = 0;
-  // The other nodes. One whose host is no numeric address is not connected to.
+  // The other nodes (SetHost changes them). One whose host is no numeric address is not connected
+  // to.
   std::map<NodeRank, std::string> hosts = {};
   NodeCertificates certificates = {};  // of this node
   // How many connections this node may have made, how many it may have accepted from nodes that
@@ -72,6 +73,11 @@ class PayloadConnections final : public PayloadCarrier {
 
   std::uint16_t port() const { return port_; }
 
+  // From now on the node with this rank is another one, at `host`. A connection to the one before
+  // is closed, with what is under way on it; what had failed there does not count. No effect if it
+  // has this host already.
+  void SetHost(NodeRank node, const std::string& host);
+
   PayloadPlace Receive(NodeRank node, const Payload& payload, Ended ended) override;
   void Cancel(std::uint32_t tag) override;
   void Send(NodeRank node, const PayloadPlace& place, const Payload& payload,
@@ -80,7 +86,10 @@ class PayloadConnections final : public PayloadCarrier {
 
  private:
   PayloadConnections(PayloadConnectionsOptions options, TlsContext context, io::Clock& clock)
-      : options_(std::move(options)), context_(std::move(context)), clock_(clock) {}
+      : options_(std::move(options)),
+        context_(std::move(context)),
+        clock_(clock),
+        hosts_(options_.hosts) {}
   using Command = std::function<void()>;
   // A connection as the thread sees it.
   struct Open {
@@ -147,6 +156,7 @@ class PayloadConnections final : public PayloadCarrier {
   std::vector<Command> commands_ FOREBAY_GUARDED_BY(mutex_);
   bool must_stop_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool has_stopped_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::map<NodeRank, std::string> hosts_ FOREBAY_GUARDED_BY(mutex_);  // of the other nodes
   std::map<NodeRank, Way> ways_ FOREBAY_GUARDED_BY(mutex_);
   // From when on there is room for another connection, as far as the thread knows.
   std::atomic<std::int64_t> incoming_room_ns_ = 0;

@@ -275,6 +275,71 @@ TEST_F(PayloadConnectionsTest, ANodeThatIsStartedAgainIsConnectedToAtItsNewPort)
   ExpectArrival();
 }
 
+TEST_F(PayloadConnectionsTest, ANodeThatAnotherOneHasReplacedIsConnectedToAtItsHost) {
+  Connect(*sending_, kSending, *asking_, kAsking);
+  Posted posted(*asking_, kSending, {10});
+  sending_->SetHost(kAsking, "127.0.0.2");
+  EXPECT_EQ(AwaitError(posted.outcomes), ErrorCode::kUnavailable);
+  asking_ = Make(kAsking, {.host = "127.0.0.2"});
+  ExpectArrival();
+}
+
+TEST_F(PayloadConnectionsTest, WhatIsOnItsWayToANodeThatIsReplacedEnds) {
+  const RawListener before;
+  PayloadPlace place{.tag = 1, .port = before.port()};
+  EXPECT_FALSE(sending_->CanSend(kThird, place));
+  const auto raw = before.Accept();
+  place.connection = raw->number();
+  while (!sending_->CanSend(kThird, place)) std::this_thread::yield();
+  // More than the buffers of the kernel take.
+  OwnedPayload sent({64 << 20}, 1 << 20, 1);
+  Outcomes outcome(1);
+  sending_->Send(kThird, place, sent.payload, outcome.Ended());
+  sending_->SetHost(kThird, "127.0.0.2");
+  const Status ended = outcome.Await();
+  ASSERT_FALSE(ended.has_value());
+  EXPECT_EQ(ended.error().code(), ErrorCode::kUnavailable);
+  // And not because the kernel has given the connection up, which it does some time later.
+  EXPECT_THAT(ended.error().message(), HasSubstr("another node is in its place"));
+  EXPECT_FALSE(sending_->CanSend(kThird, place));
+}
+
+TEST_F(PayloadConnectionsTest, TheSameHostChangesNothing) {
+  Connect(*sending_, kSending, *asking_, kAsking);
+  const PayloadPlace before = PlaceOf(*asking_, kSending);
+  sending_->SetHost(kAsking, "127.0.0.1");
+  AwaitLook(*sending_);
+  AwaitLook(*asking_);
+  EXPECT_EQ(PlaceOf(*asking_, kSending).connection, before.connection);
+  ExpectArrival();
+}
+
+// Rank 3 has no host at first.
+TEST_F(PayloadConnectionsTest, ANodeThatComesLaterCanSendAndBeSentTo) {
+  constexpr NodeRank kLater{3};
+  const auto later = Make(kLater);
+  EXPECT_FALSE(asking_->CanSend(kLater, {.tag = 1, .port = later->port()}));
+  asking_->SetHost(kLater, "127.0.0.1");
+  Connect(*asking_, kAsking, *later, kLater);
+  Connect(*later, kLater, *asking_, kAsking);
+}
+
+// The pause after a failure is not over, by a clock that stands still.
+TEST_F(PayloadConnectionsTest, WhatFailedAtTheHostBeforeDoesNotCount) {
+  const auto sending = Make(kSending, {.clock = &manual_});
+  const RawListener listener;
+  const PayloadPlace place{.tag = 1, .port = listener.port()};
+  sending->SetHost(kThird, "no address");
+  EXPECT_FALSE(sending->CanSend(kThird, place));
+  AwaitLook(*sending);
+  EXPECT_FALSE(sending->CanSend(kThird, place));
+  sending->SetHost(kThird, "127.0.0.1");
+  AwaitLook(*sending);
+  EXPECT_FALSE(sending->CanSend(kThird, place));
+  AwaitLook(*sending);
+  EXPECT_TRUE(listener.IsAsked());
+}
+
 TEST_F(PayloadConnectionsTest, AddressesThatCannotBeUsedAreErrors) {
   const auto refused = [&](const std::string& host, std::uint16_t port,
                            const NodeCertificates& certificates) {

@@ -7,9 +7,9 @@
 namespace forebay::probe {
 
 SimulatedNodes::SimulatedNodes(const SimulationSettings& settings)
-    : settings_(settings), random_(settings.seed), nodes_(settings.nodes) {
+    : settings_(settings), free_(settings.free), random_(settings.seed), nodes_(settings.nodes) {
   for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
-    nodes_[rank].prober = NewProber(rank);
+    nodes_[rank] = {.prober = NewProber(rank), .is_stopped = free_.contains(rank)};
     // Daemons do not begin their periods at the same time.
     After(static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(settings_.period_ms)),
           [this, rank] { BeginPeriods(rank); });
@@ -17,9 +17,14 @@ SimulatedNodes::SimulatedNodes(const SimulationSettings& settings)
 }
 
 std::unique_ptr<Prober> SimulatedNodes::NewProber(std::size_t rank) {
+  std::vector<NodeRank> free;
+  for (const std::size_t place : free_) {
+    if (place != rank) free.emplace_back(static_cast<std::uint32_t>(place));
+  }
   return std::make_unique<Prober>(
       ProberSettings{.self = NodeRank(static_cast<std::uint32_t>(rank)),
                      .node_count = settings_.nodes,
+                     .free = std::move(free),
                      .period_ms = settings_.period_ms,
                      .suspicion_ms = settings_.suspicion_ms,
                      .seed = settings_.seed * 1'000'003 + ++seeds_});
@@ -38,6 +43,15 @@ void SimulatedNodes::RunFor(std::int64_t ms) {
 
 void SimulatedNodes::Restart(std::size_t rank) {
   nodes_[rank] = {.prober = NewProber(rank)};
+}
+
+void SimulatedNodes::Occupy(std::size_t rank, std::size_t told) {
+  free_.erase(rank);
+  Restart(rank);
+  for (std::size_t other = 0; other < told; ++other) {
+    if (other == rank) continue;
+    nodes_[other].prober->Occupy(NodeRank(static_cast<std::uint32_t>(rank)));
+  }
 }
 
 std::size_t SimulatedNodes::TakenForDeadBy(std::size_t rank) const {

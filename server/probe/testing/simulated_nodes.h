@@ -9,6 +9,7 @@
 #include <optional>
 #include <queue>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "server/probe/prober.h"
@@ -23,6 +24,7 @@ struct SimulationSettings {
   std::int64_t latency_ms_max = 20;  // of a message, drawn evenly from 1 ms on
   double loss = 0;                   // share of the messages that get lost
   std::uint64_t seed = 1;
+  std::set<std::size_t> free = {};  // places without a node at first
 };
 
 // Not thread-safe.
@@ -41,6 +43,9 @@ class SimulatedNodes {
   void Continue(std::size_t rank);
   // A killed process was started again, and knows nothing.
   void Restart(std::size_t rank);
+  // A node takes the place, which is free or whose node is stopped. It tells so the nodes that come
+  // before `told`; the others have to hear it from them.
+  void Occupy(std::size_t rank, std::size_t told);
   // Says whether a message passes; the default is that each does.
   void SetLinks(std::function<bool(std::size_t from, std::size_t to)> passes) {
     passes_ = std::move(passes);
@@ -90,6 +95,7 @@ class SimulatedNodes {
   void NoteChanges(std::size_t rank);
 
   const SimulationSettings settings_;
+  std::set<std::size_t> free_;  // places that no node has taken yet
   std::mt19937_64 random_;
   std::vector<Node> nodes_;
   std::priority_queue<Event> events_;

@@ -462,6 +462,13 @@ Result<bool> Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& so
   });
   // From now on other nodes can ask for what this one has found.
   dataset.SetScans(scans);
+  // The nodes that have scanned these objects so far supply their extents as well.
+  const bool has_joined =
+      parts_.nodes != nullptr && parts_.nodes->YieldsFor(plan::YieldReason::kArrives);
+  if (has_joined && !rebuild) {
+    PartCollector collector(*parts_.nodes, *parts_.peers, parts_.clock);
+    FOREBAY_ASSIGN(own, collector.AskBehind(dataset, *scans, own));
+  }
   FOREBAY_TRY(ScanObjects(dataset, *scans, own, rebuild, queue));
   return Collect(dataset, *scans, queue);
 }

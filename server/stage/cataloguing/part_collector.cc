@@ -84,6 +84,21 @@ Status PartCollector::AskOnce(const Dataset& dataset, ObjectScans& scans,
   return {};
 }
 
+// A node that has scanned an object has the catalog soon after. So if the next node does not have
+// the part, the job is still cataloguing, and nobody may have it.
+Result<std::vector<ObjectId>> PartCollector::AskBehind(const Dataset& dataset, ObjectScans& scans,
+                                                       std::span<const ObjectId> objects) {
+  std::vector<ObjectId> left;
+  for (const ObjectId object : objects) {
+    bool has_answered = false;
+    if (const auto node = nodes_.NextSubstitute(scans.group_key(object))) {
+      FOREBAY_ASSIGN(has_answered, Ask(dataset, scans, object, *node));
+    }
+    if (!has_answered) left.push_back(object);
+  }
+  return left;
+}
+
 Result<bool> PartCollector::Ask(const Dataset& dataset, ObjectScans& scans, ObjectId object,
                                 NodeRank node) {
   const catalog::ScanPlan& plan = scans.plan();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -31,6 +32,10 @@ class PartCollector {
   // dead. An object that another node refuses is refused in `scans`, too. Errors: those of
   // `scan_here`, and of ObjectScans::Add.
   Status AskOnce(const Dataset& dataset, ObjectScans& scans, const ScanHere& scan_here);
+  // Of a node that has joined the running job: asks the nodes behind this one for the parts of
+  // these objects, which it would scan. Returns those whose part they do not have. Errors as above.
+  Result<std::vector<ObjectId>> AskBehind(const Dataset& dataset, ObjectScans& scans,
+                                          std::span<const ObjectId> objects);
 
  private:
   std::vector<ObjectId> MissingByNode(ObjectScans& scans) const;
