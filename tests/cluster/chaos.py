@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Jobs of one to four daemons under faults that are drawn at random (chaos_faults.py): kills,
-stops, damage on SSD, full disks, links that are cut, slow or lossy, restarts of the whole job with
-another number of nodes. After each job, what its readers wrote down must be every sample of every
-epoch exactly once, at its place in the order, with the right bytes.
+stops, damage on SSD, full disks, links that are cut, slow or lossy, machines in the place of which
+others join, restarts of the whole job with another number of nodes. After each job, what its
+readers wrote down must be every sample of every epoch exactly once, at its place in the order, with
+the right bytes.
 
     chaos.py --forebayd FILE --forebay FILE --tool FILE [--seed N...]
              [--jobs N | --minutes M | --soak] [--keep FOLDER]
@@ -24,6 +25,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import select
 import shutil
 import signal
@@ -40,6 +42,8 @@ from harness.network import SUBNET
 # A job that takes longer than this stands still.
 LIMIT_S = 150
 NODES_MAX = 4
+# Those of the nodes that a job is started with, and others that join it in their place.
+MACHINES = NODES_MAX + 2
 # What a disk of a node has beside its SSD tier.
 DISK_SPARE_MIB = 4
 
@@ -71,6 +75,7 @@ class Plan:
     encrypted: bool
     silent_node: bool  # the last node has no readers, so it may be killed
     run_s: float       # how long the readers take about, without faults
+    suspicion_s: int = 5
     faults: list = dataclasses.field(default_factory=list)
 
     @property
@@ -120,10 +125,16 @@ def draw(seed):
         kinds += ["kill daemon"] * 2 + ["drain node"] * 2
     if mode != "global" or nodes == 1:
         kinds += ["return daemon"] * 2
+    if mode != "global" and nodes > 1:
+        kinds += ["replace node"] * 2
     if dice.random() < 0.4:
         kinds += ["restart job"] * 2
     plan.faults = sorted((dice.uniform(0.05, 0.95) * plan.run_s, dice.choice(kinds))
                          for _ in range(dice.choice([1, 2, 4, 6])))
+    if any(kind == "replace node" for _, kind in plan.faults):
+        # The others are to read still when a node joins, after the one before it counts as dead.
+        plan.suspicion_s = 1
+        plan.run_s += 5
     return plan
 
 
@@ -137,13 +148,16 @@ class Job:
         self.dice = random.Random(plan.seed + 1)
         self.nodes = plan.nodes
         self.generation = 0  # of the job: another one after each restart
+        self.machines = []  # of each node, the number of its machine
+        self.spares = []  # the machines on which this generation has run no daemon
+        self.joined = set()  # nodes that have joined the job, in the place of others
         self.daemons = {}
         self.readers = {}
         self.restarts = collections.Counter()  # of readers
-        self.net = None  # with faults of links, for as many nodes as the job may have
-        self.returning = set()  # nodes whose daemon was killed, and is not ready again
+        self.net = None  # with faults of links, for all machines
+        self.returning = set()  # nodes whose daemon was killed, and is not ready again, or no other
         self.leaving = set()  # nodes that were asked to leave the job, or may have been
-        self.disks = {}  # with faults of disks: by node, the folder of a disk of its own
+        self.disks = {}  # with faults of disks: by machine, the folder of a disk of its own
         self.environment = {**os.environ, "FOREBAY_JOB_ID": f"chaos-{plan.seed}"}
         self.environment.pop("FOREBAY_ADDRESS", None)
         self.environment.pop("FOREBAY_JOB_SECRET", None)
@@ -162,37 +176,54 @@ class Job:
             f'[tier.ram]\ncapacity = "{self.plan.ram_mib}MiB"\n'
             f'[slots]\ncapacity = "{self.plan.slots_mib}MiB"\n'
             f'[tier.ssd]\ncapacity = "{self.plan.ssd_mib}MiB"\n'
+            f'[nodes]\nsuspicion_s = {self.plan.suspicion_s}\n'
             f'[[dataset]]\nname = "d"\npath = "{self.folder}/gfs"\nformat = "raw"\n'
             f'files = ["x=x.bin"]\nshape = [{self.plan.record_bytes}]\n'
             f'extent = "{self.plan.extent_kib}KiB"\npersist = true\ncompress = {compress}\n',
             encoding="utf-8")
 
+    def home(self, node):
+        """The folder that stands for the machine of the node."""
+        return self.folder / f"n{self.machines[node]}"
+
     def address(self, node):
-        return f"unix:{self.folder}/n{node}/run/s"
+        return f"unix:{self.home(node)}/run/s"
+
+    def address_for_nodes(self, node):
+        """Where the daemon of the node listens for others. It is ready."""
+        lines = (self.home(node) / "log").read_text(errors="replace")
+        return re.findall(r"which others reach at (\S+),", lines)[-1]
 
     def start_daemons(self):
         (self.folder / f"meet{self.generation}").mkdir()
+        self.machines = list(range(self.nodes))
+        self.spares = list(range(self.nodes, MACHINES))
+        self.joined.clear()
         waiting = {node: self.start_daemon(node) for node in range(self.nodes)}
         for node, ready in waiting.items():
             self.await_ready(node, ready)
 
     def start_daemon(self, node):
         """Returns a descriptor that says when it is ready."""
-        home = self.folder / f"n{node}"
+        home = self.home(node)
         words = ["--config", self.folder / "f.toml", "--socket", home / "run/s", "--set",
                  f"daemon.state_dir={home}/state", "--set", f"tier.ssd.directory={home}/disk/ssd"]
         if self.nodes > 1:
-            meet = self.folder / f"meet{self.generation}"
+            rendezvous = f"directory:{self.folder}/meet{self.generation}"
+            if node in self.joined:
+                others = [other for other in range(self.nodes) if other != node]
+                asked = self.dice.choice(self.staying(others) or others)
+                rendezvous = f"join:{self.address_for_nodes(asked)}"
             words += ["--node-rank", node, "--node-count", self.nodes,
-                      "--set", f"nodes.rendezvous=directory:{meet}", "--set",
+                      "--set", f"nodes.rendezvous={rendezvous}", "--set",
                       "peer.interface=" + (f"{SUBNET}.0/24" if self.net else "lo"),
                       "--set", f"peer.allow_plaintext={str(not self.plan.encrypted).lower()}"]
         ready, says_ready = os.pipe()
         with open(home / "log", "ab") as log:
             self.daemons[node] = subprocess.Popen(
-                [str(word) for word in [*(self.net.command(node) if self.net else ()),
-                                        self.programs.forebayd, *words, "--ready-fd",
-                                        says_ready]],
+                [str(word) for word in [
+                    *(self.net.command(self.machines[node]) if self.net else ()),
+                    self.programs.forebayd, *words, "--ready-fd", says_ready]],
                 pass_fds=[says_ready], env=self.environment, stdout=log, stderr=log)
         os.close(says_ready)
         return ready
@@ -205,20 +236,45 @@ class Job:
                  str(node), "--hand-over-s", str(hand_over_s)],
                 env=self.environment, stdout=log, stderr=log)
 
+    def staying(self, nodes):
+        """Those of the nodes whose daemon is ready, and does not leave."""
+        return [node for node in self.running(self.daemons)
+                if node in nodes and node not in self.returning and node not in self.leaving]
+
     def may_come_back(self, node):
         """Whether a daemon that was killed had not left the job before. At the end of its departure
         it removes the list of nodes by which the next daemon would join them."""
-        return (self.folder / f"n{node}/run/forebayd.nodes").exists()
+        return (self.home(node) / "run/forebayd.nodes").exists()
 
     @staticmethod
     def has_said(ready, wait_s=0):
         return bool(select.select([ready], [], [], wait_s)[0])
 
+    def lose_machine(self, node):
+        """The daemon and the readers of the node are killed, and another machine is its own from
+        now on."""
+        if node in self.daemons:
+            self.kill(self.daemons.pop(node))
+        self.leaving.discard(node)
+        for rank in self.running(self.readers):
+            if self.ranks()[rank] == node:
+                self.kill(self.readers.pop(rank))
+        self.machines[node] = self.dice.choice(self.spares)
+        self.spares.remove(self.machines[node])
+        self.joined.add(node)
+
+    def start_lost_readers(self):
+        """On the machines that their nodes have now, where they go on at their tokens."""
+        for rank in range(len(self.ranks())):
+            if rank not in self.readers:
+                self.restarts[rank] += 1
+                self.start_reader(rank)
+
     def await_ready(self, node, ready, wait_s=START_S):
         line = os.read(ready, 200) if self.has_said(ready, wait_s) else b""
         os.close(ready)
         if not line.startswith(b"READY"):
-            raise JobFailed(f"the daemon of node {node} did not start within {START_S} s")
+            raise JobFailed(f"the daemon of node {node} did not start, or not in time")
 
     def ranks(self):
         """The node of each rank."""
@@ -307,13 +363,13 @@ class Job:
         kinds = {kind for _, kind in self.plan.faults}.difference(not_here)
         with contextlib.ExitStack() as stack:
             if kinds.intersection(OF_LINKS):
-                self.net = stack.enter_context(switched_network(NODES_MAX))
-            for node in range(NODES_MAX):
-                disk = self.folder / f"n{node}/disk"
+                self.net = stack.enter_context(switched_network(MACHINES))
+            for machine in range(MACHINES):
+                disk = self.folder / f"n{machine}/disk"
                 disk.mkdir(parents=True)
                 if "full disk" in kinds:
                     stack.enter_context(mounted_disk(disk, self.plan.ssd_mib + DISK_SPARE_MIB))
-                    self.disks[node] = disk
+                    self.disks[machine] = disk
             self.make_data()
             return self.run_with(kinds)
 
@@ -371,6 +427,7 @@ class Job:
             try:
                 status = reader.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
+                self.check_processes()  # a daemon that has died is the cause
                 raise JobFailed(f"the reader of rank {rank} has not ended after {LIMIT_S} s"
                                 ) from None
             if status != 0:

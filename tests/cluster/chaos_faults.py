@@ -17,6 +17,8 @@ from harness.switch import Fault, between, switched_network  # noqa: E402
 
 # Longer than a fault that keeps a daemon from hearing the others.
 START_S = 30
+# A node that joins waits, besides, until the one before it counts as dead.
+JOIN_S = 60
 # A job with a slow link has links of this rate otherwise.
 LINK_BITS_PER_S = 400e6
 FILL_STEP_BYTES = 1 << 18
@@ -102,17 +104,46 @@ def return_daemon(job):
     if job.daemons.get(node) is None or job.daemons[node].poll() is None:
         job.returning.discard(node)  # killed for good, or the job was started again
         return True
+    yield from _start_daemon(job, node, START_S)
+    return True
+
+
+def _start_daemon(job, node, wait_s):
+    """Of a node that returns, while others do something else. Returns whether it is ready; it is
+    not if the job was started again meanwhile."""
     ready = job.start_daemon(node)
     started = job.daemons[node]
     begin = time.monotonic()
-    while not job.has_said(ready) and time.monotonic() - begin < START_S:
+    while not job.has_said(ready) and time.monotonic() - begin < wait_s:
         yield 0.1
     job.returning.discard(node)
-    if job.daemons.get(node) is started:
-        job.await_ready(node, ready, 0)
-    else:
+    if job.daemons.get(node) is not started:
         os.close(ready)
+        return False
+    job.await_ready(node, ready, 0)
     return True
+
+
+def replace_node(job):
+    """The machine of a node is lost, with its daemon and readers, unless the node was killed for
+    good before, or has left. A daemon on another machine joins the job in its place, as soon as it
+    counts as dead, and the readers of the node go on there. Another daemon has to run and stay."""
+    gone = [node for node in range(job.nodes) if node not in job.daemons]
+    node = job.dice.choice(gone or range(job.nodes))
+    others = [other for other in range(job.nodes) if other != node]
+    if job.returning or not job.spares or not job.staying(others):
+        return False
+    job.returning.add(node)
+    job.lose_machine(node)
+    generation = job.generation
+    yield job.dice.choice([0, 1])
+    if job.generation != generation:
+        job.returning.discard(node)
+        return False
+    is_ready = yield from _start_daemon(job, node, JOIN_S)
+    if is_ready:
+        job.start_lost_readers()
+    return is_ready
 
 
 def damage_ssd(job):
@@ -144,10 +175,10 @@ def mounted_disk(path, size_mib):
 
 def fill_disk(job):
     """Another program takes what the disk of a node has left, for some seconds."""
-    node = job.dice.randrange(job.nodes)
-    if node not in job.disks:
+    machine = job.dice.choice(job.machines)
+    if machine not in job.disks:
         return False
-    path = job.disks[node] / "other_program"
+    path = job.disks[machine] / "other_program"
     filled = 0
     # Not buffered, so that the error comes here and not when the file is closed.
     with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -163,7 +194,7 @@ def restart_job(job):
     return True
 
 
-# Links. The network has all nodes that the job may have, and the job has some of them.
+# Links. The network has all machines, and the job has some of them.
 
 def _with_fault(job, pairs, fault, seconds):
     if job.nodes == 1 or job.net is None:
@@ -175,9 +206,9 @@ def _with_fault(job, pairs, fault, seconds):
 
 
 def _halves(job):
-    nodes = job.dice.sample(range(job.nodes), job.nodes)
+    machines = job.dice.sample(job.machines, job.nodes)
     first = job.dice.randint(1, max(1, job.nodes - 1))
-    return nodes[:first], nodes[first:]
+    return machines[:first], machines[first:]
 
 
 def _cut(job, pairs):
@@ -197,13 +228,11 @@ def partition_one_way(job):
 
 
 def _some_node_sends(job):
-    node = job.dice.randrange(job.nodes)
-    return between([node], range(job.nodes))
+    return between([job.dice.choice(job.machines)], job.machines)
 
 
 def lose_packets(job):
-    everybody = range(job.nodes)
-    return _with_fault(job, between(everybody, everybody), Fault(lost=0.01),
+    return _with_fault(job, between(job.machines, job.machines), Fault(lost=0.01),
                        job.dice.uniform(1, 4))
 
 
@@ -221,14 +250,15 @@ def slow_link(job):
     """One node has a tenth of the rate of the others, for some seconds or to the end of the job."""
     if job.nodes == 1 or job.net is None:
         return False
-    slow = job.dice.randrange(job.nodes)
-    for node in range(job.nodes):
-        job.net.limit(node, LINK_BITS_PER_S)
+    machines = list(job.machines)
+    slow = job.dice.choice(machines)
+    for machine in machines:
+        job.net.limit(machine, LINK_BITS_PER_S)
     slow_rates = job.net.limit(slow, LINK_BITS_PER_S / 10)
     yield job.dice.uniform(1, 4)
     if job.dice.random() < 0.5:
-        for node in range(job.nodes):
-            job.net.limit(node, None)
+        for machine in machines:
+            job.net.limit(machine, None)
     return any(rate.waited for rate in slow_rates)
 
 
@@ -254,6 +284,7 @@ FAULTS = {
     "stop daemon": stop_daemon,
     "kill daemon": kill_daemon,
     "return daemon": return_daemon,
+    "replace node": replace_node,
     "drain node": drain_node,
     "damage ssd": damage_ssd,
     "full disk": fill_disk,
