@@ -79,7 +79,7 @@ class NodesJoinTest : public NodesTest {
 };
 
 TEST_F(NodesJoinTest, ANodeTakesThePlaceOfOneThatIsLost) {
-  StartAllStaged({"--set", "nodes.suspicion_s=1"});
+  StartAllStaged();
   daemons_[2]->Kill();
   AwaitDeadFor({0, 1, 3}, 2);
   ExpectExact(ReadTogether({0, 1, 3}, 1));
@@ -139,7 +139,7 @@ TEST_F(NodesJoinTest, ANodeThatHasJoinedFindsItsPlaceAgainAfterAKill) {
 }
 
 TEST_F(NodesJoinTest, ANodeThatStoodStillMeanwhileHearsOfTheNewOne) {
-  StartAllStaged({"--set", "nodes.free_places=1", "--set", "nodes.suspicion_s=1"});
+  StartAllStaged({"--set", "nodes.free_places=1"});
   daemons_[1]->Signal(SIGSTOP);
   AwaitDeadFor({0, 2, 3}, 1);
   const auto added = Join(kNew, 4, JoinBy(0, {"--set", "nodes.free_places=1"}));
@@ -165,7 +165,7 @@ TEST_F(NodesJoinTest, TwoNodesThatJoinAtTheSameTimeGetTwoPlaces) {
 }
 
 TEST_F(NodesJoinTest, ANodeTakesThePlaceOfOneThatHasLeft) {
-  StartAllStaged({"--set", "nodes.suspicion_s=1"});
+  StartAllStaged();
   v1::DrainRequest request;
   request.set_node("3");
   request.set_hand_over_s(60);
@@ -182,7 +182,7 @@ TEST_F(NodesJoinTest, ANodeTakesThePlaceOfOneThatHasLeft) {
 }
 
 TEST_F(NodesJoinTest, ADaemonWhosePlaceWasTakenMeanwhileSaysSo) {
-  StartAllStaged({"--set", "nodes.suspicion_s=1"});
+  StartAllStaged();
   daemons_[2]->Kill();
   AwaitDeadFor({0, 1, 3}, 2);
   const auto added = Join(kNew, 2, JoinBy(0));
@@ -193,7 +193,7 @@ TEST_F(NodesJoinTest, ADaemonWhosePlaceWasTakenMeanwhileSaysSo) {
 }
 
 TEST_F(NodesJoinTest, ANodeThatStoodStillAndWasReplacedEnds) {
-  StartAllStaged({"--set", "nodes.suspicion_s=1"});
+  StartAllStaged();
   daemons_[2]->Signal(SIGSTOP);
   AwaitDeadFor({0, 1, 3}, 2);
   const auto added = Join(kNew, 2, JoinBy(0));
@@ -223,7 +223,7 @@ TEST_F(NodesJoinTest, ANodeThatCannotJoinSaysWhy) {
 }
 
 TEST_F(NodesJoinTest, ANodeWithSmallerTiersDoesNotTakeThePlace) {
-  StartAll({"--set", "nodes.suspicion_s=1"});
+  StartAll();
   daemons_[2]->Kill();
   AwaitDeadFor({0}, 2);
   ExpectThatItEndsWith(*Join(kNew, {}, JoinBy(0, {"--set", "nodes.rendezvous_timeout_s=1", "--set",
