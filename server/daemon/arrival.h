@@ -4,7 +4,8 @@
 // that is back after it did not answer for a while.
 //
 // Until it has staged what its place owns, it yields (plan::Membership): the nodes that have read
-// that so far go on to supply it, to the others and to the node that joins. So it costs no read.
+// that so far go on to supply it, to the others and to the node that joins. So nothing that these
+// still have is read from the GFS again.
 //
 // Who is in a place is a hint, like everything that nodes know of each other. A node that has not
 // heard of the new one asks the substitutes.
@@ -57,7 +58,8 @@ class Arrival {
   // yields until `has_staged` returns true, which Tick calls. `had_node`: another node was in the
   // place, and is told by the rank of this one, because it may have stood still only.
   void Begin(std::function<bool()> has_staged, bool had_node = false);
-  // The same for a daemon that was killed since, and has what its place owns: it does not yield.
+  // As Begin, for a daemon that had joined before it was killed. It does not yield, because its
+  // place was taken over already.
   void BeginToTell() { has_begun_ = true; }
   // Answers a node that joins, or wants to. Errors of a node that takes a place:
   // kFailedPrecondition: the place is not free, or the entry does not fit it; kInvalidArgument,

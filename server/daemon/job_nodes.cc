@@ -17,18 +17,13 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/daemon/place_search.h"
 #include "server/io/log.h"
-#include "server/rendezvous/node_file.h"
 
 namespace forebay::daemon {
 namespace {
 
 constexpr std::int64_t kNsPerMillisecond = 1'000'000;
-
-// As a node that joins sends its entry.
-std::vector<std::byte> EntryFile(const rendezvous::NodeEntry& node) {
-  return rendezvous::Encode({.kind = rendezvous::NodeFileKind::kAnswer, .nodes = {node}});
-}
 
 }  // namespace
 
@@ -138,7 +133,7 @@ Status JobNodes::UseNodes(FoundNodes found) {
   return {};
 }
 
-// What finds out which nodes answer, by probes and by requests.
+// Makes the objects that find out which nodes answer, by probes and by requests.
 void JobNodes::MakeProber(const std::vector<rendezvous::NodeEntry>& nodes) {
   std::vector<NodeRank> free;
   for (const rendezvous::NodeEntry& node : nodes) {

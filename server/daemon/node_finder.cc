@@ -76,8 +76,8 @@ std::map<NodeRank, std::string> AddressesOf(const std::vector<rendezvous::NodeEn
   return addresses;
 }
 
-// What answers clients of other nodes; null: nothing does. In plaintext, any user could be such a
-// client. A lost node ends a job that uses MPI.
+// In plaintext, any user could be a client of another node. And a job that uses MPI ends when it
+// loses a node, so no reader of a lost node comes.
 grpc::Service* ClientsOfOthers(const JoinParts& parts,
                                const peer::NodeCertificates& certificates) {
   const bool may_serve = parts.config.peer_remote_clients && !certificates.empty() &&
@@ -327,7 +327,8 @@ bool NodeFinder::HasAnswer(NodeRank self) {
                  parts_.clock);
   if (!answers) return false;
   const rendezvous::NodeEntry other = (*earlier_)[answers->value()];
-  // That node knows who has joined since the list was kept. Without its list, the kept one serves.
+  // That node knows who has joined since the list was kept. If it does not send its list, the kept
+  // one is used.
   auto now = PlaceSearch(SearchFor(own)).List(other.address.Text());
   if (now.has_value() && now->size() == earlier_->size()) {
     const rendezvous::NodeEntry& place = (*now)[self.value()];

@@ -66,7 +66,8 @@ struct FoundNodes {
 std::map<NodeRank, std::string> AddressesOf(const std::vector<rendezvous::NodeEntry>& nodes,
                                             NodeRank self);
 
-// What answers clients of other nodes on a daemon of this configuration; null: nothing does.
+// Returns what answers clients of other nodes on a daemon of this configuration, or null if nothing
+// does. It is borrowed from `parts`.
 grpc::Service* ClientsOfOthers(const JoinParts& parts, const peer::NodeCertificates& certificates);
 
 // Not thread-safe.

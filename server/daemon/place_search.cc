@@ -24,10 +24,6 @@ constexpr std::size_t kToldMax = 4;
 
 using rendezvous::NodeEntry;
 
-std::vector<std::byte> OwnFile(const NodeEntry& node) {
-  return rendezvous::Encode({.kind = rendezvous::NodeFileKind::kAnswer, .nodes = {node}});
-}
-
 // A TLS handshake with another secret or job id fails without saying so.
 Error WithRemedy(const Error& error) {
   if (error.code() != ErrorCode::kUnavailable) return error;
@@ -39,6 +35,11 @@ Error WithRemedy(const Error& error) {
 
 }  // namespace
 
+std::vector<std::byte> EntryFile(const NodeEntry& node) {
+  return rendezvous::Encode({.kind = rendezvous::NodeFileKind::kAnswer, .nodes = {node}});
+}
+
+// The first failure is logged, because the user may wait for a minute; the last one is returned.
 Result<TakenPlace> PlaceSearch::Run(std::int64_t deadline_ns) {
   bool has_said = false;
   for (;;) {
@@ -55,6 +56,8 @@ Result<TakenPlace> PlaceSearch::Run(std::int64_t deadline_ns) {
   }
 }
 
+// Tries the free places one after the other. A place may be refused because another node was
+// quicker, or because the tiers of this node are too small for it.
 Result<TakenPlace> PlaceSearch::TryOnce(std::int64_t deadline_ns) {
   FOREBAY_ASSIGN(const Places places, ReadPlaces(parts_.address));
   FOREBAY_ASSIGN(const std::vector<NodeRank> candidates, Candidates(places));
@@ -98,7 +101,7 @@ Result<PlaceSearch::Places> PlaceSearch::ReadPlaces(const std::string& address) 
   for (;;) {
     const auto first = static_cast<std::uint32_t>(places.nodes.size());
     const Result<peer::JoinAnswer> asked =
-        Ask(*peers, asked_node, {.entry = OwnFile(parts_.own), .first = first});
+        Ask(*peers, asked_node, {.entry = EntryFile(parts_.own), .first = first});
     if (!asked.has_value()) return WithRemedy(asked.error());
     const peer::JoinAnswer& answer = *asked;
     FOREBAY_ASSIGN(rendezvous::NodeFile page, rendezvous::Decode(answer.nodes));
@@ -175,7 +178,7 @@ Result<std::string> PlaceSearch::Tell(const Places& places, const NodeEntry& tak
   Error last(ErrorCode::kUnavailable, "");
   for (const auto& [rank, address] : addresses) {
     const Result<peer::JoinAnswer> answer =
-        Ask(*peers, rank, {.entry = OwnFile(taken), .takes_place = true});
+        Ask(*peers, rank, {.entry = EntryFile(taken), .takes_place = true});
     if (answer.has_value()) return address;
     last = answer.error();
     if (last.code() == ErrorCode::kFailedPrecondition) break;  // it has decided
@@ -183,6 +186,8 @@ Result<std::string> PlaceSearch::Tell(const Places& places, const NodeEntry& tak
   return last;
 }
 
+// Waits for one answer. A node that does not answer holds the daemon up for kJoinCallMs, so this
+// looks before each call whether the daemon is to stop.
 Result<peer::JoinAnswer> PlaceSearch::Ask(peer::GrpcPeers& peers, NodeRank to,
                                           peer::JoinAsked asked) {
   if (!parts_.pause(0)) return Error(ErrorCode::kCancelled, "the daemon was asked to stop");
@@ -193,6 +198,8 @@ Result<peer::JoinAnswer> PlaceSearch::Ask(peer::GrpcPeers& peers, NodeRank to,
   return answered->get_future().get();
 }
 
+// Connections for these calls only: the daemon makes those that last when it knows its rank. Rows
+// are not asked for by them, so their `self` is any rank.
 Result<std::unique_ptr<peer::GrpcPeers>> PlaceSearch::PeersAt(
     std::map<NodeRank, std::string> addresses, std::uint64_t list_digest) const {
   peer::PeerIdentity identity = parts_.identity;

@@ -6,6 +6,7 @@
 // of them answer, each of the two is used by some of the nodes (docs/nodes_design.md).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -25,6 +26,9 @@
 #include "server/rendezvous/node_entry.h"
 
 namespace forebay::daemon {
+
+// The entry of a node as rpc Join carries it: a node file with nothing else.
+std::vector<std::byte> EntryFile(const rendezvous::NodeEntry& node);
 
 struct PlaceSearchParts {
   io::Clock& clock;                  // borrowed

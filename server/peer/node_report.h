@@ -1,5 +1,6 @@
-// What a node says of itself: when it is pinged (PingReply of peer.proto), when another one leaves
-// (LeaveReply), and when another one joins (JoinRequest, JoinReply).
+// The contents of short messages between nodes (peer.proto): what a node says of itself when it is
+// pinged (PingReply), what it answers when another one leaves (LeaveReply), and what is asked and
+// answered when another one joins (JoinRequest, JoinReply).
 #pragma once
 
 #include <cstddef>

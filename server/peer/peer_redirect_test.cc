@@ -316,7 +316,7 @@ TEST_F(RedirectedPeersTest, RequestsEndWhateverHappensMeanwhile) {
   EXPECT_GT(lost, 0U);
 }
 
-// What LinkWatch forgets is in link_watch_test.cc.
+// link_watch_test.cc tests what else LinkWatch forgets.
 TEST_F(RedirectedPeersTest, ANodeThatWasLeftOutForWrongBytesIsForgotten) {
   plan::Membership nodes(NodeRank(0), {{.rank = NodeRank(0), .weight = 1, .identity = 1},
                                        {.rank = PeerRig::kNode, .weight = 1, .identity = 2}});

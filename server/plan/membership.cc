@@ -67,6 +67,7 @@ void Membership::SetLeaves(NodeRank node, bool leaves) {
   leaves_[IndexOf(node)].store(leaves, std::memory_order_relaxed);
 }
 
+// One bit for each reason, because each begins and ends by itself.
 void Membership::SetYields(YieldReason reason, bool yields) {
   if (yields) {
     yields_.fetch_or(BitOf(reason), std::memory_order_relaxed);
@@ -87,6 +88,8 @@ std::optional<NodeRank> Membership::FirstToAsk(std::uint64_t group_key,
   return FirstBefore(group_key, asked, /*leaves=*/false);
 }
 
+// A node that leaves is asked only if no node that stays comes before this one, because it may end
+// at any time.
 std::optional<NodeRank> Membership::FirstSource(std::uint64_t group_key,
                                                 std::span<const NodeRank> asked) const {
   std::optional<NodeRank> first = FirstToAsk(group_key, asked);
@@ -117,6 +120,7 @@ std::optional<NodeRank> Membership::FirstBefore(std::uint64_t group_key,
   return std::nullopt;
 }
 
+// A node that only rests keeps its place, so what it owns is not staged here for the short time.
 bool Membership::TakesOver(std::uint64_t group_key, std::int64_t now_ns) const {
   bool can_get_it = false;
   OwnerTree::Ranking ranking = owners_.RankingOf(group_key);

@@ -31,7 +31,7 @@ class KeptList {
   // `node_count` nodes, or its entry at own.rank is of another node than `own`, or one that `own`
   // has no room for (CheckRoom). Place, address and nonce of `own` are not used.
   std::optional<std::vector<NodeEntry>> Find(const NodeEntry& own, std::uint32_t node_count);
-  // The same for a daemon that does not know its rank, nor the number of nodes.
+  // As Find, for a daemon that knows neither its rank nor the number of nodes.
   struct OwnPlace {
     std::vector<NodeEntry> nodes;
     NodeRank rank = NodeRank(0);  // at which `own` is found

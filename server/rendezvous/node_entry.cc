@@ -37,7 +37,7 @@ Status CheckDistinct(std::span<const NodeEntry> nodes, KeyOf key_of, std::string
   return {};
 }
 
-// Of nodes of one job. A text and not a hash, which could be equal by chance.
+// Returns a text that differs between the nodes of a job. Hashes could be equal by chance.
 std::string KeyOf(const NodeIdentity& identity) {
   return identity.host + '\n' + identity.ssd_directory;
 }

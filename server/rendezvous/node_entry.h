@@ -34,7 +34,7 @@ struct NodeEntry {
   NodeIdentity place;
   NodeRank rank;
   HostPort address;  // where the node's daemon listens for other nodes; port 0: the place is free
-  // Of the first node's tiers together; see NodeWeights.
+  // The tiers of the first node together have so many bytes; see NodeWeights.
   std::uint64_t capacity_bytes = 0;
   std::uint64_t nonce = 0;  // drawn at random by the first daemon at its start; tells daemons apart
   // At most limits::kAgreedValuesMax, in the same order on all nodes.

@@ -46,8 +46,8 @@ enum class RendezvousKind : std::uint8_t { kNone, kPmix, kDirectory, kHosts, kJo
 
 struct RendezvousChoice {
   RendezvousKind kind = RendezvousKind::kNone;
-  // Of kDirectory and kHosts, absolute. Of kJoin, the address of a node of the running job, whose
-  // free place is taken without an Exchange.
+  // kDirectory and kHosts: an absolute path. kJoin: the address of a node of the running job, which
+  // is joined without an Exchange.
   std::string path = {};
   bool hears_losses = false;  // of kPmix: stay connected, and hear which tasks have failed
 };
