@@ -1,19 +1,23 @@
 // A library that is loaded before all others of a process (LD_PRELOAD), and adds a number of
 // seconds to its wall clock. The number stands in the file that $FOREBAY_TEST_CLOCK names, and may
-// change at any time. The monotonic clock is as ever. The kernel does not know of it: a wait until
-// a time of the wall clock, as those of gRPC's timers (abseil), is too long by what is added. So a
-// process whose clock is ahead from its start is no good test.
+// change at any time. The monotonic clock is as ever. A wait until a time of the wall clock, as
+// those of gRPC's timers (abseil), ends when the process's own clock has reached that time, as it
+// would if the kernel's clock were set.
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstdarg>
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
-
-#include <sys/syscall.h>
 
 namespace {
 
@@ -33,12 +37,67 @@ std::int64_t OffsetSeconds() {
   return offset == nullptr ? 0 : offset->load(std::memory_order_relaxed);
 }
 
+using SystemCall = long (*)(long, ...);
+
+// syscall() of the C library, which ours stands before.
+SystemCall RealSyscall() {
+  static const auto real = reinterpret_cast<SystemCall>(dlsym(RTLD_NEXT, "syscall"));
+  return real;
+}
+
+constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
+
+std::int64_t NanosOf(const timespec& time) { return time.tv_sec * kNanosPerSecond + time.tv_nsec; }
+
+std::int64_t Now(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return NanosOf(now);
+}
+
+// futex(2) with FUTEX_WAIT_BITSET and FUTEX_CLOCK_REALTIME. The kernel does not know of our wall
+// clock, so we wait by the monotonic one, and look at ours every 50 ms: it may have jumped. If the
+// word changes between two such waits, the next one returns at once.
+long WaitByWallClock(long word, int operation, long expected, const timespec& until, long bits) {
+  for (;;) {
+    const std::int64_t left = NanosOf(until) - Now(CLOCK_REALTIME);
+    if (left <= 0) {
+      errno = ETIMEDOUT;
+      return -1;
+    }
+    const std::int64_t wake_at =
+        Now(CLOCK_MONOTONIC) + std::min<std::int64_t>(left, 50'000'000);
+    const timespec wake{.tv_sec = wake_at / kNanosPerSecond, .tv_nsec = wake_at % kNanosPerSecond};
+    const long result = RealSyscall()(SYS_futex, word, operation & ~FUTEX_CLOCK_REALTIME, expected,
+                                      &wake, nullptr, bits);
+    if (result == 0 || errno != ETIMEDOUT) return result;
+  }
+}
+
 }  // namespace
 
 extern "C" {
 
+// Passes on all six arguments that a system call can have, as the C library does.
+long syscall(long number, ...) noexcept {
+  std::va_list list;
+  va_start(list, number);
+  long arguments[6];
+  for (long& argument : arguments) argument = va_arg(list, long);
+  va_end(list);
+  const auto operation = static_cast<int>(arguments[1]);
+  const auto* const until = reinterpret_cast<const timespec*>(arguments[3]);
+  constexpr int kWaitByWallClock = FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME;
+  if (number == SYS_futex && (operation & ~FUTEX_PRIVATE_FLAG) == kWaitByWallClock &&
+      until != nullptr) {
+    return WaitByWallClock(arguments[0], operation, arguments[2], *until, arguments[5]);
+  }
+  return RealSyscall()(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4],
+                       arguments[5]);
+}
+
 int clock_gettime(clockid_t clock, timespec* now) noexcept {
-  const auto result = static_cast<int>(syscall(SYS_clock_gettime, clock, now));
+  const auto result = static_cast<int>(RealSyscall()(SYS_clock_gettime, clock, now));
   if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
     now->tv_sec += OffsetSeconds();
   }
