@@ -12,7 +12,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "server/peer/peer_requests.h"
+#include "server/peer/member_requests.h"
 #include "server/probe/testing/simulated_nodes.h"
 
 namespace forebay::probe {

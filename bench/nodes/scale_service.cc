@@ -12,7 +12,7 @@
 
 #include "bench/peers/run_report.h"
 #include "proto/contract/wire_layout.h"
-#include "server/peer/peer_requests.h"
+#include "server/peer/member_requests.h"
 #include "server/probe/testing/simulated_nodes.h"
 #include "server/stage/gfs/cap_share.h"
 #include "server/stream/stream_spec.h"

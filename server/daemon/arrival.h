@@ -24,7 +24,6 @@
 #include "server/daemon/node_table.h"
 #include "server/io/clock.h"
 #include "server/peer/node_report.h"
-#include "server/peer/peer_requests.h"
 #include "server/plan/membership.h"
 #include "server/rendezvous/node_entry.h"
 

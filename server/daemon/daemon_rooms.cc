@@ -295,13 +295,13 @@ Status Daemon::ServeNodes() {
                                return datasets_.FindByHash(hash);
                              },
                              .backend = *backend_,
-                             .report = [this] { return ReportToNodes(); },
                              .note_place =
                                  [this](const stage::Dataset& dataset,
                                         const fetch::ReaderPlace& place) {
                                    future_->Note(dataset.hash(), place);
                                  },
-                             .throttle = &gfs_throttle_}));
+                             .member = {.report = [this] { return ReportToNodes(); },
+                                        .throttle = &gfs_throttle_}}));
   return nodes_->AwaitNodes();
 }
 

@@ -259,13 +259,14 @@ Status JobNodes::Serve(const peer::PeerServerParts& parts) {
   if (peers_) {
     with_nodes.hear_slow = [this](std::span<const NodeRank> nodes) { peers_->HearSlow(nodes); };
   }
-  with_nodes.prober = prober_.get();
   with_nodes.has_returned = has_returned();
-  with_nodes.join = [this](const peer::JoinAsked& asked) { return HearArrival(asked); };
-  with_nodes.leave = [this](NodeRank node, std::int64_t time_ms) {
+  peer::MemberParts& member = with_nodes.member;
+  member.prober = prober_.get();
+  member.join = [this](const peer::JoinAsked& asked) { return HearArrival(asked); };
+  member.leave = [this](NodeRank node, std::int64_t time_ms) {
     return HearDeparture(node, time_ms);
   };
-  with_nodes.note_finished = [this](NodeRank node, bool has_finished) {
+  member.note_finished = [this](NodeRank node, bool has_finished) {
     end_->Hear(node, has_finished);
   };
   with_nodes.carrier = carriers_.carrier();

@@ -11,7 +11,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/mix64.h"
 #include "server/io/log.h"
-#include "server/peer/peer_requests.h"
+#include "server/peer/node_report.h"
 #include "server/rendezvous/node_file.h"
 
 namespace forebay::daemon {

@@ -13,7 +13,7 @@
 #include "forebay/v1/peer.pb.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/manual_clock.h"
-#include "server/peer/peer_requests.h"
+#include "server/peer/member_requests.h"
 #include "server/peer/testing/lone_prober.h"
 #include "server/peer/testing/peer_rig.h"
 

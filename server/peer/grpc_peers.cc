@@ -19,6 +19,7 @@
 #include "server/peer/busy_retry.h"
 #include "server/peer/channel_settings.h"
 #include "server/peer/extent_call.h"
+#include "server/peer/member_requests.h"
 #include "server/peer/message_memory.h"
 #include "server/peer/part_call.h"
 #include "server/peer/peer_address.h"

@@ -18,7 +18,7 @@
 #include "proto/contract/limits.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/peer/job_certificates.h"
-#include "server/peer/peer_requests.h"
+#include "server/peer/member_requests.h"
 #include "server/peer/testing/peer_rig.h"
 #include "server/stage/extent_source.h"
 
@@ -267,7 +267,7 @@ TEST_F(JoinOverGrpcTest, ANodeThatIsStartingGoneOrUnknownDoesNotAnswer) {
   rig_ = Take(PeerRig::Create({.serves = false}));
   ExpectRefused(Join(PeerRig::AskingIdentity()), ErrorCode::kUnavailable, "does not serve yet");
   FOREBAY_EXPECT_OK(rig_->Serve());  // with a daemon that nodes cannot join
-  ExpectRefused(Join(PeerRig::AskingIdentity()), ErrorCode::kUnavailable, "does not serve yet");
+  ExpectRefused(Join(PeerRig::AskingIdentity()), ErrorCode::kUnavailable, "no node can join");
   ExpectRefused(Join(PeerRig::AskingIdentity(), {.entry = Bytes(1)}, {}, NodeRank(9)),
                 ErrorCode::kUnavailable, "node 9 has no address");
   const std::string address = rig_->address();

@@ -17,7 +17,7 @@
 #include "server/io/testing/io_test_fixture.h"
 #include "server/peer/channel_settings.h"
 #include "server/peer/peer_identity.h"
-#include "server/peer/peer_requests.h"
+#include "server/peer/member_requests.h"
 #include "server/peer/testing/lone_prober.h"
 #include "server/peer/testing/peer_rig.h"
 

@@ -17,6 +17,7 @@
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "server/peer/extent_messages.h"
+#include "server/peer/member_requests.h"
 #include "server/peer/peer_requests.h"
 #include "server/peer/row_receiver.h"
 #include "server/peer/testing/delimited_messages.h"

@@ -9,6 +9,7 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "server/peer/member_requests.h"
 #include "server/peer/peer_requests.h"
 
 namespace {

@@ -1,41 +1,21 @@
-// Requests have no payload, so protobuf writes and parses them; a message is bounded by
-// limits::kPeerMessageBytesMax, and takes a small multiple of its size in memory. A request comes
-// from another node, so whatever is counted or indexed by its numbers is checked first. Numbers
-// that only the catalog can judge (samples, fields, extents) are passed on as they are, and checked
-// by whoever answers (LocalRows, LocalExtents).
+// A request comes from another node, so whatever is counted or indexed by its numbers is checked
+// first. Numbers that only the catalog can judge (samples, fields, extents) are passed on as they
+// are, and checked by whoever answers (LocalRows, LocalExtents).
 #include "server/peer/peer_requests.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
-#include <grpcpp/support/proto_buffer_reader.h>
-#include <grpcpp/support/slice.h>
 
 #include "forebay/v1/peer.pb.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "server/peer/proto_buffer.h"
 #include "server/stage/stat_source.h"
 
 namespace forebay::peer {
 namespace {
-
-template <typename Message>
-Status Parse(const grpc::ByteBuffer& bytes, Message& message) {
-  // The reader wants a buffer that is not const; a copy refers to the same slices.
-  grpc::ByteBuffer buffer(bytes);
-  // gRPC has checked that too, but fuzzers and tests come here without it.
-  bool is_good = bytes.Length() <= limits::kPeerMessageBytesMax;
-  // An empty message has no slices, and is a message all the same.
-  if (is_good && bytes.Length() > 0) {
-    grpc::ProtoBufferReader slices(&buffer);
-    is_good = message.ParseFromZeroCopyStream(&slices);
-  }
-  if (is_good) return {};
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("a message of {} bytes is no request, or no answer", bytes.Length()));
-}
 
 // These fields are in every request that names a catalog, with the same names.
 template <typename Message>
@@ -52,20 +32,6 @@ void SetRequest(const PeerRequest& request, Message& message) {
   message.set_dataset(request.dataset);
   message.set_catalog_fingerprint(request.catalog_fingerprint);
   message.set_rebuilds(request.rebuilds);
-}
-
-// Makes one copy more than gRPC's own serialisation, which does not matter for short messages.
-grpc::ByteBuffer ToBuffer(const google::protobuf::MessageLite& message) {
-  const grpc::Slice slice(message.SerializeAsString());
-  return grpc::ByteBuffer(&slice, 1);
-}
-
-// A node file with one entry takes some hundred bytes.
-constexpr std::size_t kJoinEntryBytesMax = 64 * limits::kKiB;
-
-std::vector<std::byte> BytesOf(const std::string& text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
 }
 
 enum FileKind : std::uint32_t { kOther = 0, kRegular = 1, kDirectory = 2 };
@@ -102,56 +68,6 @@ std::uint64_t DigestOf(const FirstReadsGiven& given) {
     writer.Le<std::uint64_t>(read.checksum);
   }
   return Checksum(writer.bytes());
-}
-
-// Adds what is said about nodes to a message of either direction.
-template <typename Message>
-void SetGossip(const probe::Gossip& gossip, Message& message) {
-  message.set_incarnation(gossip.incarnation);
-  for (const probe::News& news : gossip.news) {
-    v1::NodeNews& written = *message.add_news();
-    written.set_node(news.node.value());
-    written.set_state(static_cast<std::uint32_t>(news.state));
-    written.set_incarnation(news.incarnation);
-  }
-}
-
-template <typename Message>
-Result<probe::Gossip> GossipOf(const Message& message, std::size_t node_count) {
-  probe::Gossip gossip{.incarnation = message.incarnation()};
-  std::uint64_t highest = message.incarnation();
-  bool is_good = static_cast<std::size_t>(message.news_size()) <= limits::kGossipNewsMax;
-  for (const v1::NodeNews& news : message.news()) {
-    highest = std::max<std::uint64_t>(highest, news.incarnation());
-    is_good = is_good && news.node() < node_count &&
-              news.state() <= static_cast<std::uint32_t>(probe::NodeState::kDead);
-    if (!is_good) break;
-    gossip.news.push_back({.node = NodeRank(news.node()),
-                           .state = static_cast<probe::NodeState>(news.state()),
-                           .incarnation = news.incarnation()});
-  }
-  // A node goes beyond the incarnation that it hears of itself, so the number must not wrap.
-  if (is_good && highest <= limits::kIncarnationMax) return gossip;
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("a probe with {} pieces of news (at most {}), of which one has a node, "
-                           "a state or an incarnation that cannot be",
-                           message.news_size(), limits::kGossipNewsMax));
-}
-
-void SetRates(const stage::CapRates& rates, auto& message) {
-  message.set_bytes_per_s(rates[static_cast<std::size_t>(stage::Cap::kBytes)]);
-  message.set_opens_per_s(rates[static_cast<std::size_t>(stage::Cap::kOpens)]);
-}
-
-Result<stage::CapRates> RatesOf(const auto& message) {
-  stage::CapRates rates = {};
-  rates[static_cast<std::size_t>(stage::Cap::kBytes)] = message.bytes_per_s();
-  rates[static_cast<std::size_t>(stage::Cap::kOpens)] = message.opens_per_s();
-  const auto is_rate = [](double rate) { return std::isfinite(rate) && rate >= 0; };
-  if (std::ranges::all_of(rates, is_rate)) return rates;
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("rates of {} bytes/s and {} opens/s", message.bytes_per_s(),
-                           message.opens_per_s()));
 }
 
 }  // namespace
@@ -232,7 +148,7 @@ grpc::ByteBuffer WriteStatsRequest(const PeerRequest& request,
 
 Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
   v1::SamplesRequest message;
-  FOREBAY_TRY(Parse(bytes, message));
+  FOREBAY_TRY(FromBuffer(bytes, message));
   // The limit comes first, before anything is reserved for the rows.
   const auto count = static_cast<std::uint32_t>(message.samples_size());
   if (count > limits::kPeerRowsMax) {
@@ -291,13 +207,13 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
 
 Result<ExtentAsked> ParseExtentAsked(const grpc::ByteBuffer& bytes) {
   v1::ExtentRequest message;
-  FOREBAY_TRY(Parse(bytes, message));
+  FOREBAY_TRY(FromBuffer(bytes, message));
   return ExtentAsked{.request = RequestOf(message), .extent = ExtentId(message.extent())};
 }
 
 Result<FirstReadsGiven> ParseFirstReadsGiven(const grpc::ByteBuffer& bytes) {
   v1::FirstReadsRequest message;
-  FOREBAY_TRY(Parse(bytes, message));
+  FOREBAY_TRY(FromBuffer(bytes, message));
   // As for rows: the limit first, then lists of one length, then the reads themselves.
   const auto count = static_cast<std::uint32_t>(message.extents_size());
   if (count > limits::kPeerFirstReadsMax) {
@@ -338,7 +254,7 @@ grpc::ByteBuffer WriteFirstReadsReply(std::span<const std::uint32_t> differing) 
 Result<std::vector<std::uint32_t>> ParseFirstReadsReply(const grpc::ByteBuffer& bytes,
                                                         std::size_t count) {
   v1::FirstReadsReply message;
-  FOREBAY_TRY(Parse(bytes, message));
+  FOREBAY_TRY(FromBuffer(bytes, message));
   std::vector<std::uint32_t> differing(message.differing().begin(), message.differing().end());
   // The order must rise, so that there are no more indexes than reads, and none comes twice.
   for (std::size_t i = 0; i < differing.size(); ++i) {
@@ -353,7 +269,7 @@ Result<std::vector<std::uint32_t>> ParseFirstReadsReply(const grpc::ByteBuffer& 
 
 Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& bytes) {
   v1::CatalogPartRequest message;
-  FOREBAY_TRY(Parse(bytes, message));
+  FOREBAY_TRY(FromBuffer(bytes, message));
   return PartAsked{.request = {.identity = message.identity(),
                                .dataset = message.dataset(),
                                .catalog_fingerprint = 0},
@@ -361,195 +277,9 @@ Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& bytes) {
                    .object_hash = message.object_hash()};
 }
 
-grpc::ByteBuffer WriteRequest(const ProbeAsked& asked) {
-  v1::ProbeRequest message;
-  message.set_identity(asked.identity);
-  message.set_from(asked.from.value());
-  if (asked.target) message.set_target(asked.target->value());
-  SetGossip(asked.gossip, message);
-  return ToBuffer(message);
-}
-
-Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
-  v1::ProbeRequest message;
-  FOREBAY_TRY(Parse(bytes, message));
-  if (message.from() >= node_count || (message.has_target() && message.target() >= node_count)) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("a probe of node {} for node {}, in a job of {} nodes",
-                             message.target(), message.from(), node_count));
-  }
-  ProbeAsked asked{.identity = message.identity(), .from = NodeRank(message.from())};
-  if (message.has_target()) asked.target = NodeRank(message.target());
-  FOREBAY_ASSIGN(asked.gossip, GossipOf(message, node_count));
-  return asked;
-}
-
-grpc::ByteBuffer WriteProbeReply(const probe::ProbeTransport::Answer& answer) {
-  v1::ProbeReply message;
-  message.set_has_answered(answer.has_answered);
-  SetGossip(answer.gossip, message);
-  return ToBuffer(message);
-}
-
-Result<probe::ProbeTransport::Answer> ParseProbeReply(const grpc::ByteBuffer& bytes,
-                                                      std::size_t node_count) {
-  v1::ProbeReply message;
-  FOREBAY_TRY(Parse(bytes, message));
-  FOREBAY_ASSIGN(probe::Gossip gossip, GossipOf(message, node_count));
-  return probe::ProbeTransport::Answer{.gossip = std::move(gossip),
-                                       .has_answered = message.has_answered()};
-}
-
-grpc::ByteBuffer WriteRequest(const BorrowAsked& asked) {
-  v1::BorrowRequest message;
-  message.set_identity(asked.identity);
-  message.set_from(asked.from.value());
-  SetRates(asked.ask.wanted, message);
-  if (asked.ask.lease) message.set_lease(asked.ask.lease->value());
-  return ToBuffer(message);
-}
-
-Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
-  v1::BorrowRequest message;
-  FOREBAY_TRY(Parse(bytes, message));
-  if (message.from() >= node_count || message.lease() >= node_count) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("node {} wants to borrow, or the share of node {}, in a job of {} "
-                             "nodes",
-                             message.from(), message.lease(), node_count));
-  }
-  BorrowAsked asked{.identity = message.identity(), .from = NodeRank(message.from())};
-  FOREBAY_ASSIGN(asked.ask.wanted, RatesOf(message));
-  if (message.has_lease()) asked.ask.lease = NodeRank(message.lease());
-  return asked;
-}
-
-grpc::ByteBuffer WriteBorrowReply(const stage::ShareAnswer& answer) {
-  v1::BorrowReply message;
-  SetRates(answer.lent, message);
-  message.set_is_leased(answer.is_leased);
-  return ToBuffer(message);
-}
-
-Result<stage::ShareAnswer> ParseBorrowReply(const grpc::ByteBuffer& bytes) {
-  v1::BorrowReply message;
-  FOREBAY_TRY(Parse(bytes, message));
-  stage::ShareAnswer answer{.is_leased = message.is_leased()};
-  FOREBAY_ASSIGN(answer.lent, RatesOf(message));
-  return answer;
-}
-
-grpc::ByteBuffer WriteRequest(const LeaveAsked& asked) {
-  v1::LeaveRequest message;
-  message.set_identity(asked.identity);
-  message.set_node(asked.node.value());
-  message.set_time_ms(static_cast<std::uint32_t>(asked.time_ms));
-  return ToBuffer(message);
-}
-
-Result<LeaveAsked> ParseLeaveAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
-  v1::LeaveRequest message;
-  FOREBAY_TRY(Parse(bytes, message));
-  const bool is_time = message.time_ms() >= 1 && message.time_ms() <= limits::kLeaveMsMax;
-  if (message.node() >= node_count || !is_time) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("node {} leaves within {} ms, in a job of {} nodes, where 1 to {} ms "
-                             "are allowed",
-                             message.node(), message.time_ms(), node_count, limits::kLeaveMsMax));
-  }
-  return LeaveAsked{.identity = message.identity(),
-                    .node = NodeRank(message.node()),
-                    .time_ms = message.time_ms()};
-}
-
-grpc::ByteBuffer WriteLeaveReply(const LeaveAnswer& answer) {
-  v1::LeaveReply message;
-  message.set_has_taken_over(answer.has_taken_over);
-  message.set_has_left_out(answer.has_left_out);
-  return ToBuffer(message);
-}
-
-Result<LeaveAnswer> ParseLeaveReply(const grpc::ByteBuffer& bytes) {
-  v1::LeaveReply message;
-  FOREBAY_TRY(Parse(bytes, message));
-  return LeaveAnswer{.has_taken_over = message.has_taken_over(),
-                     .has_left_out = message.has_left_out()};
-}
-
-grpc::ByteBuffer WriteRequest(const JoinAsked& asked) {
-  v1::JoinRequest message;
-  WriteHello(asked.node, *message.mutable_hello());
-  message.set_node(asked.entry.data(), asked.entry.size());
-  message.set_takes_place(asked.takes_place);
-  message.set_first(asked.first);
-  return ToBuffer(message);
-}
-
-Result<JoinAsked> ParseJoinAsked(const grpc::ByteBuffer& bytes) {
-  v1::JoinRequest message;
-  FOREBAY_TRY(Parse(bytes, message));
-  const v1::PeerHelloRequest& hello = message.hello();
-  if (hello.address().empty() || hello.address().size() > limits::kPeerAddressBytesMax ||
-      hello.job_id().size() > limits::kJobIdBytesMax) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("a node joins with an address of {} bytes and a job's name of {}, "
-                             "where 1 to {} and at most {} are allowed",
-                             hello.address().size(), hello.job_id().size(),
-                             limits::kPeerAddressBytesMax, limits::kJobIdBytesMax));
-  }
-  if (message.node().empty() || message.node().size() > kJoinEntryBytesMax) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("a node joins with an entry of {} bytes, where 1 to {} are allowed",
-                             message.node().size(), kJoinEntryBytesMax));
-  }
-  if (message.first() >= limits::kNodeCountMax) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("a node that joins asks for nodes from rank {} on, and no rank is "
-                             "above {}",
-                             message.first(), limits::kNodeCountMax - 1));
-  }
-  return JoinAsked{.node = ReadHello(hello),
-                   .entry = BytesOf(message.node()),
-                   .takes_place = message.takes_place(),
-                   .first = message.first()};
-}
-
-grpc::ByteBuffer WriteJoinReply(const JoinAnswer& answer) {
-  v1::JoinReply message;
-  message.set_nodes(answer.nodes.data(), answer.nodes.size());
-  message.set_node_count(answer.node_count);
-  for (const NodeRank node : answer.free) message.add_free(node.value());
-  return ToBuffer(message);
-}
-
-Result<JoinAnswer> ParseJoinReply(const grpc::ByteBuffer& bytes) {
-  v1::JoinReply message;
-  FOREBAY_TRY(Parse(bytes, message));
-  const std::uint32_t count = message.node_count();
-  // Without a count there is nothing, which is the answer to a node that takes a place.
-  const bool is_list = count > 0 || !message.nodes().empty();
-  if (count > limits::kNodeCountMax || (is_list && (count == 0 || message.nodes().empty()))) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("an answer with {} bytes of nodes, of a job of {} nodes (at most {})",
-                             message.nodes().size(), count, limits::kNodeCountMax));
-  }
-  JoinAnswer answer{.nodes = BytesOf(message.nodes()), .node_count = count, .free = {}};
-  // The order must rise, so that there are no more ranks than nodes, and none comes twice.
-  for (const std::uint32_t node : message.free()) {
-    if (node >= count || (!answer.free.empty() && node <= answer.free.back().value())) {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("the answer names free place {} of {}, or does not name them in "
-                               "rising order",
-                               node, count));
-    }
-    answer.free.push_back(NodeRank(node));
-  }
-  return answer;
-}
-
 Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& bytes) {
   v1::ObjectStatsRequest message;
-  FOREBAY_TRY(Parse(bytes, message));
+  FOREBAY_TRY(FromBuffer(bytes, message));
   StatsAsked asked{.request = {.identity = message.identity(),
                                .dataset = message.dataset(),
                                .catalog_fingerprint = 0},
@@ -577,7 +307,7 @@ grpc::ByteBuffer WriteStatsReply(std::uint64_t batch, std::span<const io::FileIn
 Result<std::vector<io::FileInfo>> ParseStatsReply(const grpc::ByteBuffer& bytes,
                                                   std::uint64_t batch, std::size_t count) {
   v1::ObjectStatsReply message;
-  FOREBAY_TRY(Parse(bytes, message));
+  FOREBAY_TRY(FromBuffer(bytes, message));
   const int sizes = message.bytes_size();
   if (static_cast<std::size_t>(sizes) > count || message.mtimes_ns_size() != sizes ||
       message.kinds_size() != sizes) {

@@ -1,12 +1,12 @@
-// The requests that nodes send to each other: written by the node that asks, read by the other one,
-// which checks them against the limits; also the answers of one message. What needs the catalog
-// (does the sample exist, how long is it) is checked by stage::LocalExtents, stage::LocalFirstReads
-// and fetch::LocalRows.
+// The requests for data that nodes send to each other: written by the node that asks, read by the
+// other one, which checks them against the limits; also the answers of one message. What needs the
+// catalog (does the sample exist, how long is it) is checked by stage::LocalExtents,
+// stage::LocalFirstReads and fetch::LocalRows. Requests that are not about data are in
+// member_requests.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,10 +17,7 @@
 #include "proto/contract/result.h"
 #include "server/fetch/row_source.h"
 #include "server/io/io_backend.h"
-#include "server/peer/node_report.h"
 #include "server/peer/payload_carrier.h"
-#include "server/probe/probe_transport.h"
-#include "server/stage/gfs/cap_share.h"
 #include "server/stage/gfs/first_reads.h"
 
 namespace forebay::peer {
@@ -68,33 +65,10 @@ struct StatsAsked {
   std::vector<std::string> paths;  // stage::CheckBatch accepts them
 };
 
-struct ProbeAsked {
-  std::uint64_t identity = 0;       // DigestOf the identity of the node that asks
-  NodeRank from = NodeRank(0);      // the node that asks
-  std::optional<NodeRank> target = {};  // the node that is to be probed for it
-  probe::Gossip gossip = {};
-};
-
-struct BorrowAsked {
-  std::uint64_t identity = 0;   // as in ProbeAsked
-  NodeRank from = NodeRank(0);  // the node that asks
-  stage::ShareAsk ask = {};
-};
-
-struct LeaveAsked {
-  std::uint64_t identity = 0;   // DigestOf the identity of the node that asks
-  NodeRank node = NodeRank(0);  // the node that leaves
-  std::int64_t time_ms = 0;     // LeaveRequest of peer.proto says what it means
-};
-
 grpc::ByteBuffer WriteRequest(const RowsAsked& asked);
 grpc::ByteBuffer WriteRequest(const ExtentAsked& asked);
 grpc::ByteBuffer WriteRequest(const FirstReadsGiven& given);
 grpc::ByteBuffer WriteRequest(const PartAsked& asked);
-grpc::ByteBuffer WriteRequest(const ProbeAsked& asked);
-grpc::ByteBuffer WriteRequest(const BorrowAsked& asked);
-grpc::ByteBuffer WriteRequest(const LeaveAsked& asked);
-grpc::ByteBuffer WriteRequest(const JoinAsked& asked);
 // The request that is parsed to StatsAsked.
 grpc::ByteBuffer WriteStatsRequest(const PeerRequest& request, std::span<const std::string> paths);
 
@@ -105,33 +79,6 @@ Result<ExtentAsked> ParseExtentAsked(const grpc::ByteBuffer& message);
 Result<FirstReadsGiven> ParseFirstReadsGiven(const grpc::ByteBuffer& message);
 Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& message);
 Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& message);
-// All ranks are below `node_count`.
-Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& message, std::size_t node_count);
-// Likewise, that of a lease, too; the rates are numbers, and not negative.
-Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& message, std::size_t node_count);
-// The rank is below `node_count`, and the time at most limits::kLeaveMsMax.
-Result<LeaveAsked> ParseLeaveAsked(const grpc::ByteBuffer& message, std::size_t node_count);
-// The identity is not compared yet; its texts and the entry have the lengths that they may have,
-// and the first rank is below limits::kNodeCountMax.
-Result<JoinAsked> ParseJoinAsked(const grpc::ByteBuffer& message);
-
-// The answer to ProbeAsked. kInvalidArgument: the message is no answer.
-grpc::ByteBuffer WriteProbeReply(const probe::ProbeTransport::Answer& answer);
-Result<probe::ProbeTransport::Answer> ParseProbeReply(const grpc::ByteBuffer& message,
-                                                      std::size_t node_count);
-
-// The answer to BorrowAsked. kInvalidArgument: the message is no answer.
-grpc::ByteBuffer WriteBorrowReply(const stage::ShareAnswer& answer);
-Result<stage::ShareAnswer> ParseBorrowReply(const grpc::ByteBuffer& message);
-
-// The answer to LeaveAsked.
-grpc::ByteBuffer WriteLeaveReply(const LeaveAnswer& answer);
-Result<LeaveAnswer> ParseLeaveReply(const grpc::ByteBuffer& message);
-
-// The answer to JoinAsked. kInvalidArgument: the message is no answer.
-grpc::ByteBuffer WriteJoinReply(const JoinAnswer& answer);
-Result<JoinAnswer> ParseJoinReply(const grpc::ByteBuffer& message);
-
 // The answer to FirstReadsGiven: the indexes of the reads that differ, in rising order.
 grpc::ByteBuffer WriteFirstReadsReply(std::span<const std::uint32_t> differing);
 // `count`: of the reads that were given. kInvalidArgument: the message is no answer to them.

@@ -22,6 +22,7 @@
 #include "server/peer/channel_settings.h"
 #include "server/peer/extent_answers.h"
 #include "server/peer/first_read_answers.h"
+#include "server/peer/member_answers.h"
 #include "server/peer/message_memory.h"
 #include "server/peer/part_answers.h"
 #include "server/peer/peer_address.h"
@@ -72,6 +73,7 @@ struct PeerServer::Serving {
   PeerIdentity identity;
   std::uint64_t digest = 0;
   PeerServerParts parts;
+  MemberAnswers member;
   std::shared_ptr<ExtentAnswers> extents;
   std::unique_ptr<FirstReadAnswers> first_reads;
   std::shared_ptr<PartAnswers> catalog_parts;
@@ -136,18 +138,15 @@ struct PeerServer::Service final : public CallbackService {
   // As DatasetOf, for what is read from the bytes of objects: kFailedPrecondition if the two nodes
   // have rebuilt the data set a different number of times.
   Result<stage::Dataset*> SameDatasetOf(const PeerRequest& request) const;
-  // For calls that need no Hello.
-  Status CheckLaunch(const Serving& now, std::uint64_t identity) const;
-  Status NoteFinished(const Serving& now, const v1::PingRequest::Sender& sender) const;
   void AnswerRows(const grpc::ByteBuffer& request, const RowAnswers::Call& call);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
-  Status AnswerProbe(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
-  Status AnswerBorrow(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
-  Status AnswerLeave(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
-  Status AnswerJoin(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   // Begins to answer a call of one message. An error is the answer.
   using BeginAnswer = Status (Service::*)(const grpc::ByteBuffer& request,
                                           const std::shared_ptr<UnaryAnswer>& answer);
+  Status AnswerProbe(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
+  // Calls that a node which does not serve yet cannot answer.
+  template <Status (MemberAnswers::*kAnswer)(const grpc::ByteBuffer&, UnaryAnswer&) const>
+  Status AnswerMember(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer);
   // Only calls that may wait for the GFS count for the limit of calls, and are refused beyond it.
   // The others are answered by gRPC's thread at once (a node that is asked to leave, or that
   // another one joins, writes a file first), or have a bound of their own (FirstReadAnswers). A
@@ -165,6 +164,9 @@ struct PeerServer::Service final : public CallbackService {
   Error IsFull() const {
     return stage::TooBusy(fmt::format("node {} answers {} calls at a time, and has as many",
                                       address, limits::kPeerCallsMax));
+  }
+  Error NotYet() const {
+    return Error(ErrorCode::kUnavailable, fmt::format("node {} does not serve yet", address));
   }
   void AnswerPart(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
 
@@ -227,6 +229,7 @@ Status PeerServer::Serve(const PeerIdentity& identity, const PeerServerParts& pa
       std::make_unique<Serving>(Serving{.identity = identity,
                                         .digest = DigestOf(identity),
                                         .parts = parts,
+                                        .member = MemberAnswers(identity, parts.member),
                                         .extents = std::move(extents),
                                         .first_reads = std::move(first_reads),
                                         .catalog_parts = std::move(catalog_parts)}));
@@ -330,28 +333,8 @@ grpc::ServerUnaryReactor* PeerServer::Service::Ping(grpc::CallbackServerContext*
     return reactor;
   }
   const Serving* const now = serving.load();
-  if (now != nullptr && request->has_sender()) {
-    const Status noted = NoteFinished(*now, request->sender());
-    if (!noted.has_value()) {
-      reactor->Finish(ToGrpcStatus(noted.error()));
-      return reactor;
-    }
-  }
-  if (now != nullptr && now->parts.report) {
-    const NodeReport report = now->parts.report();
-    reply->set_capacity_bytes(report.capacity_bytes);
-    reply->set_used_bytes(report.used_bytes);
-    reply->set_gfs_bytes(report.gfs_bytes);
-    reply->set_gfs_opens(report.gfs_opens);
-    reply->set_samples(report.samples);
-    reply->set_other_samples(report.other_samples);
-    reply->set_waited_samples(report.waited_samples);
-    reply->set_has_finished(report.has_finished);
-    reply->set_gfs_call_us(report.gfs_call_us);
-    reply->set_is_yielding(report.is_yielding);
-    reply->set_is_joining(report.is_joining);
-  }
-  reactor->Finish(grpc::Status::OK);
+  const Status answered = now == nullptr ? Status() : now->member.Ping(*request, *reply);
+  reactor->Finish(answered.has_value() ? grpc::Status::OK : ToGrpcStatus(answered.error()));
   return reactor;
 }
 
@@ -381,9 +364,7 @@ Result<stage::Dataset*> PeerServer::Service::DatasetOf(const PeerRequest& reques
   const Serving* const now = serving.load();
   // A node asks only after Hello was answered. But if this daemon takes the place of a killed one,
   // other nodes may have said Hello to the killed one, and ask this one without a Hello.
-  if (now == nullptr) {
-    return Error(ErrorCode::kUnavailable, fmt::format("node {} does not serve yet", address));
-  }
+  if (now == nullptr) return NotYet();
   if (request.identity != now->digest) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("node {} belongs to another job, or has other versions or another "
@@ -499,116 +480,46 @@ grpc::ServerUnaryReactor* PeerServer::Service::ObjectStats(grpc::CallbackServerC
   return AnswerOnce(*context, *request, *reply, &Service::AnswerStats, Waits::kForGfs);
 }
 
+// Also by a node that answers as many calls as it may: it is alive.
 grpc::ServerUnaryReactor* PeerServer::Service::Probe(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* reply) {
   return AnswerOnce(*context, *request, *reply, &Service::AnswerProbe, Waits::kNotForGfs);
 }
 
-Status PeerServer::Service::CheckLaunch(const Serving& now, std::uint64_t identity) const {
-  if (identity == now.digest) return {};
-  return Error(ErrorCode::kFailedPrecondition,
-               fmt::format("node {} belongs to another launch of the job", address));
-}
-
-Status PeerServer::Service::NoteFinished(const Serving& now,
-                                         const v1::PingRequest::Sender& sender) const {
-  FOREBAY_TRY(CheckLaunch(now, sender.identity()));
-  if (now.parts.prober == nullptr || now.parts.note_finished == nullptr) return {};
-  const std::size_t node_count = now.parts.prober->node_count();
-  if (sender.node() >= node_count) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("a ping comes from rank {} of {}", sender.node(), node_count));
-  }
-  now.parts.note_finished(NodeRank(sender.node()), sender.has_finished());
-  return {};
-}
-
-// Answered by gRPC's thread alone, and also by a node that answers as many calls as it may: it is
-// alive. A node that is starting answers that it does not serve yet: so nobody suspects it, and
-// nobody uses it.
 Status PeerServer::Service::AnswerProbe(const grpc::ByteBuffer& request,
                                         const std::shared_ptr<UnaryAnswer>& answer) {
   const Serving* const now = serving.load();
-  if (now == nullptr || now->parts.prober == nullptr) {
-    FOREBAY_TRY(ParseProbeAsked(request, limits::kNodeCountMax));
-    answer->Answer(WriteProbeReply({}));
-    return {};
-  }
-  probe::NodeProber& prober = *now->parts.prober;
-  FOREBAY_ASSIGN(ProbeAsked asked, ParseProbeAsked(request, prober.node_count()));
-  FOREBAY_TRY(CheckLaunch(*now, asked.identity));
-  if (!asked.target) {
-    answer->Answer(WriteProbeReply(
-        {.gossip = prober.Hear(asked.from, asked.gossip), .has_answered = true}));
-    return {};
-  }
-  prober.ProbeFor(asked.from, asked.gossip, *asked.target,
-                  [answer](const probe::ProbeTransport::Answer& heard) {
-                    answer->Answer(WriteProbeReply(heard));
-                  });
-  return {};
+  return now == nullptr ? MemberAnswers::ProbeBeforeServing(request, *answer)
+                        : now->member.Probe(request, answer);
+}
+
+template <Status (MemberAnswers::*kAnswer)(const grpc::ByteBuffer&, UnaryAnswer&) const>
+Status PeerServer::Service::AnswerMember(const grpc::ByteBuffer& request,
+                                         const std::shared_ptr<UnaryAnswer>& answer) {
+  const Serving* const now = serving.load();
+  return now == nullptr ? Status(NotYet()) : (now->member.*kAnswer)(request, *answer);
 }
 
 grpc::ServerUnaryReactor* PeerServer::Service::Borrow(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request,
                                                       grpc::ByteBuffer* reply) {
-  return AnswerOnce(*context, *request, *reply, &Service::AnswerBorrow, Waits::kNotForGfs);
-}
-
-Status PeerServer::Service::AnswerBorrow(const grpc::ByteBuffer& request,
-                                         const std::shared_ptr<UnaryAnswer>& answer) {
-  const Serving* const now = serving.load();
-  if (now == nullptr || now->parts.throttle == nullptr || now->parts.prober == nullptr) {
-    return Error(ErrorCode::kUnavailable, fmt::format("node {} lends nothing", address));
-  }
-  FOREBAY_ASSIGN(const BorrowAsked asked,
-                 ParseBorrowAsked(request, now->parts.prober->node_count()));
-  FOREBAY_TRY(CheckLaunch(*now, asked.identity));
-  answer->Answer(WriteBorrowReply(now->parts.throttle->Answer(asked.from, asked.ask)));
-  return {};
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerMember<&MemberAnswers::Borrow>,
+                    Waits::kNotForGfs);
 }
 
 grpc::ServerUnaryReactor* PeerServer::Service::Leave(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* reply) {
-  return AnswerOnce(*context, *request, *reply, &Service::AnswerLeave, Waits::kNotForGfs);
-}
-
-Status PeerServer::Service::AnswerLeave(const grpc::ByteBuffer& request,
-                                        const std::shared_ptr<UnaryAnswer>& answer) {
-  const Serving* const now = serving.load();
-  if (now == nullptr || now->parts.prober == nullptr || now->parts.leave == nullptr) {
-    return Error(ErrorCode::kUnavailable, fmt::format("node {} does not serve yet", address));
-  }
-  FOREBAY_ASSIGN(const LeaveAsked asked,
-                 ParseLeaveAsked(request, now->parts.prober->node_count()));
-  FOREBAY_TRY(CheckLaunch(*now, asked.identity));
-  FOREBAY_ASSIGN(const LeaveAnswer ours, now->parts.leave(asked.node, asked.time_ms));
-  answer->Answer(WriteLeaveReply(ours));
-  return {};
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerMember<&MemberAnswers::Leave>,
+                    Waits::kNotForGfs);
 }
 
 grpc::ServerUnaryReactor* PeerServer::Service::Join(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer* request,
                                                     grpc::ByteBuffer* reply) {
-  return AnswerOnce(*context, *request, *reply, &Service::AnswerJoin, Waits::kNotForGfs);
-}
-
-Status PeerServer::Service::AnswerJoin(const grpc::ByteBuffer& request,
-                                       const std::shared_ptr<UnaryAnswer>& answer) {
-  const Serving* const now = serving.load();
-  if (now == nullptr || now->parts.join == nullptr) {
-    return Error(ErrorCode::kUnavailable, fmt::format("node {} does not serve yet", address));
-  }
-  FOREBAY_ASSIGN(const JoinAsked asked, ParseJoinAsked(request));
-  PeerIdentity ours = now->identity;
-  // A node that only asks for the list does not know it yet.
-  if (!asked.takes_place) ours.node_list_digest = asked.node.node_list_digest;
-  FOREBAY_TRY(CheckSameIdentity(ours, asked.node));
-  FOREBAY_ASSIGN(const JoinAnswer found, now->parts.join(asked));
-  answer->Answer(WriteJoinReply(found));
-  return {};
+  return AnswerOnce(*context, *request, *reply, &Service::AnswerMember<&MemberAnswers::Join>,
+                    Waits::kNotForGfs);
 }
 
 void PeerServer::Service::AnswerPart(const grpc::ByteBuffer& request,

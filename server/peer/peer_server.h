@@ -12,13 +12,11 @@
 #include "proto/contract/result.h"
 #include "server/fetch/local_rows.h"
 #include "server/io/io_backend.h"
-#include "server/peer/node_report.h"
+#include "server/peer/member_answers.h"
 #include "server/peer/payload_carrier.h"
 #include "server/peer/job_certificates.h"
 #include "server/peer/peer_identity.h"
-#include "server/probe/node_prober.h"
 #include "server/stage/dataset.h"
-#include "server/stage/gfs/gfs_throttle.h"
 #include "server/stage/local_extents.h"
 #include "server/stage/local_first_reads.h"
 
@@ -45,27 +43,12 @@ struct PeerServerParts {
   // The data set whose name has this hash (Dataset::hash), or null.
   std::function<stage::Dataset*(std::uint64_t)> find_dataset;
   io::IoBackend& backend;  // of the SSD and of daemon.state_dir
-  std::function<NodeReport()> report = nullptr;  // for Ping; null: nothing is reported
-  // Another node of the job says in its ping whether it has finished. Null: nobody wants to know.
-  std::function<void(NodeRank node, bool has_finished)> note_finished = nullptr;
   // Told where readers of other nodes are in their orders; null: nobody wants to know.
   std::function<void(const stage::Dataset&, const fetch::ReaderPlace&)> note_place = nullptr;
   // Told which nodes the node that asks has found slow, ranks of any value; null: nobody wants to
   // know.
   std::function<void(std::span<const NodeRank>)> hear_slow = nullptr;
-  // Takes the news of probes and answers them. Null: a probe is answered that this node does not
-  // serve yet.
-  probe::NodeProber* prober = nullptr;
-  // Lends parts of this node's share of the job's caps. Null: nothing is lent.
-  stage::GfsThrottle* throttle = nullptr;
-  // Another node says that `node` leaves the job (LeaveRequest of peer.proto); `node` may be this
-  // one. Returns whether this node has taken over what it has room for, and whether it has left
-  // that node out. Null: nodes cannot leave.
-  std::function<Result<LeaveAnswer>(NodeRank node, std::int64_t time_ms)> leave = nullptr;
-  // Another node joins the job (JoinRequest of peer.proto). It has the same versions, job and
-  // configuration as this node, and the same list of nodes if it takes a place; the rest of what it
-  // says was not looked at. Null: nodes cannot join.
-  std::function<Result<JoinAnswer>(const JoinAsked&)> join = nullptr;
+  MemberParts member = {};  // for calls by which nodes know of each other
   // The daemon takes the place of one that was killed, and does not know of its rebuilds.
   bool has_returned = false;
   // Sends the bytes of rows, if it is not null and the node that asks waits for them there.

@@ -25,6 +25,7 @@
 #include "proto/contract/limits.h"
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/manual_clock.h"
+#include "server/peer/member_requests.h"
 #include "server/peer/peer_requests.h"
 #include "server/peer/testing/lone_prober.h"
 #include "server/peer/testing/peer_rig.h"

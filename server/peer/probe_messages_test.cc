@@ -13,7 +13,7 @@
 #include "forebay/v1/peer.pb.h"
 #include "proto/contract/limits.h"
 #include "server/io/testing/io_test_fixture.h"
-#include "server/peer/peer_requests.h"
+#include "server/peer/member_requests.h"
 #include "server/peer/testing/lone_prober.h"
 #include "server/peer/testing/peer_rig.h"
 #include "server/peer/testing/tcp_relay.h"

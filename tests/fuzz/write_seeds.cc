@@ -28,6 +28,7 @@
 #include "server/catalog/catalog_part.h"
 #include "server/catalog/format_driver.h"
 #include "server/catalog/selection.h"
+#include "server/peer/member_requests.h"
 #include "server/peer/peer_requests.h"
 #include "server/peer/row_checksum.h"
 #include "server/rendezvous/node_file.h"

@@ -47,13 +47,13 @@ PeerServerParts PeerRig::parts() {
             return found->hash() == hash ? found : nullptr;
           },
           .backend = rig_.backend(),
-          .report = [] { return NodeReport{.samples = kReportedSamples}; },
-          .note_finished = note_finished,
           .hear_slow = hear_slow,
-          .prober = prober,
-          .throttle = throttle,
-          .leave = leave,
-          .join = join,
+          .member = {.report = [] { return NodeReport{.samples = kReportedSamples}; },
+                     .note_finished = note_finished,
+                     .prober = prober,
+                     .throttle = throttle,
+                     .leave = leave,
+                     .join = join},
           .carrier = options_.answers_by_carrier ? options_.carrier : nullptr};
 }
 
