@@ -58,6 +58,7 @@ Result<probe::Gossip> GossipOf(const Message& message, std::size_t node_count) {
                            message.news_size(), limits::kGossipNewsMax));
 }
 
+// Only what is counted per second is lent; requests in flight are not.
 void SetRates(const stage::CapRates& rates, auto& message) {
   message.set_bytes_per_s(rates[static_cast<std::size_t>(stage::Cap::kBytes)]);
   message.set_opens_per_s(rates[static_cast<std::size_t>(stage::Cap::kOpens)]);
@@ -67,6 +68,7 @@ Result<stage::CapRates> RatesOf(const auto& message) {
   stage::CapRates rates = {};
   rates[static_cast<std::size_t>(stage::Cap::kBytes)] = message.bytes_per_s();
   rates[static_cast<std::size_t>(stage::Cap::kOpens)] = message.opens_per_s();
+  // A rate that is no number would make the sums of all shares no numbers, too.
   const auto is_rate = [](double rate) { return std::isfinite(rate) && rate >= 0; };
   if (std::ranges::all_of(rates, is_rate)) return rates;
   return Error(ErrorCode::kInvalidArgument,
@@ -88,6 +90,7 @@ grpc::ByteBuffer WriteRequest(const ProbeAsked& asked) {
 Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
   v1::ProbeRequest message;
   FOREBAY_TRY(FromBuffer(bytes, message));
+  // Without a target the node that is asked is meant.
   if (message.from() >= node_count || (message.has_target() && message.target() >= node_count)) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("a probe of node {} for node {}, in a job of {} nodes",
@@ -127,6 +130,7 @@ grpc::ByteBuffer WriteRequest(const BorrowAsked& asked) {
 Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
   v1::BorrowRequest message;
   FOREBAY_TRY(FromBuffer(bytes, message));
+  // A message without a lease reads as rank 0, which every job has.
   if (message.from() >= node_count || message.lease() >= node_count) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("node {} wants to borrow, or the share of node {}, in a job of {} "
@@ -204,6 +208,7 @@ Result<JoinAsked> ParseJoinAsked(const grpc::ByteBuffer& bytes) {
   v1::JoinRequest message;
   FOREBAY_TRY(FromBuffer(bytes, message));
   const v1::PeerHelloRequest& hello = message.hello();
+  // Who joins is not known yet, and what it says of itself goes into errors and the log.
   if (hello.address().empty() || hello.address().size() > limits::kPeerAddressBytesMax ||
       hello.job_id().size() > limits::kJobIdBytesMax) {
     return Error(ErrorCode::kInvalidArgument,
