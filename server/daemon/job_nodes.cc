@@ -19,6 +19,7 @@
 #include "proto/contract/thread_annotations.h"
 #include "server/daemon/place_search.h"
 #include "server/io/log.h"
+#include "server/rendezvous/host_port.h"
 
 namespace forebay::daemon {
 namespace {
@@ -313,7 +314,7 @@ Status JobNodes::AwaitNodes() {
                      state = heard.has_value() ? State::kAnswered : State::kSilent;
                    });
     }
-    if (missing.empty()) return {};
+    if (missing.empty()) break;
     if (now_ns >= deadline_ns_) {
       const rendezvous::NodeEntry& first = nodes[missing.front().value()];
       const MutexLock lock(answers->mutex);
@@ -329,6 +330,24 @@ Status JobNodes::AwaitNodes() {
     if (!Pause(kPauseMs)) {
       return Error(ErrorCode::kCancelled,
                    "the daemon was asked to stop while it waited for nodes");
+    }
+  }
+  ResolveNames(nodes);
+  return {};
+}
+
+// A list of hosts may have names, and connections for bytes of samples are made to addresses only.
+// Each name was just resolved for gRPC, so the resolver knows it.
+void JobNodes::ResolveNames(const std::vector<rendezvous::NodeEntry>& nodes) {
+  const auto own = rendezvous::ParseHostPort(server_->address());
+  if (!own.has_value()) return;  // it was written by PeerServer
+  for (const rendezvous::NodeEntry& node : nodes) {
+    if (node.rank == membership_->self() || node.is_free()) continue;
+    const auto host = rendezvous::NumericHost(node.address.host, own->host);
+    if (host.has_value()) {
+      carriers_.SetHost(node.rank, *host);
+    } else {
+      log::Warn("{}; gRPC brings the bytes of samples from that node", host.error().message());
     }
   }
 }

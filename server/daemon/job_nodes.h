@@ -158,6 +158,7 @@ class JobNodes {
   void GoOnToLeave();
   void KeepDeparture(std::int64_t time_ms);
   void KeepNewList();
+  void ResolveNames(const std::vector<rendezvous::NodeEntry>& nodes);
 
   const JoinParts parts_;
   JobLaunch launch_;  // its connection to PMIx is closed once it is not used

@@ -2,9 +2,14 @@
 // several colons and no brackets is an address without a port.
 #include "server/rendezvous/host_port.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -13,6 +18,22 @@
 
 namespace forebay::rendezvous {
 namespace {
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+// As getaddrinfo. Null: there is none, and `why` says the reason.
+Addresses Resolve(const std::string& host, int flags, const char** why) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) {
+    *why = gai_strerror(error);
+    found = nullptr;
+  }
+  return {found, &freeaddrinfo};
+}
 
 // Every error has the same form, so that a list of hosts can put the line in front of it.
 Error NotHostPort(std::string_view text, std::string_view why) {
@@ -63,6 +84,24 @@ bool IsHostName(std::string_view host) {
            return std::isalnum(c) != 0 || std::string_view("-._:%").find(static_cast<char>(c)) !=
                                               std::string_view::npos;
          });
+}
+
+Result<std::string> NumericHost(const std::string& host, const std::string& like) {
+  const char* why = "";
+  const Addresses liked = Resolve(like, AI_NUMERICHOST, &why);
+  const Addresses found = Resolve(host, 0, &why);
+  const addrinfo* chosen = found.get();
+  while (liked && chosen != nullptr && chosen->ai_family != liked->ai_family) {
+    chosen = chosen->ai_next;
+  }
+  if (chosen == nullptr) chosen = found.get();
+  std::array<char, NI_MAXHOST> text{};
+  if (chosen == nullptr || getnameinfo(chosen->ai_addr, chosen->ai_addrlen, text.data(),
+                                       text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return Error(ErrorCode::kNotFound,
+                 fmt::format("host {} has no address: {}", Quoted(host), why));
+  }
+  return std::string(text.data());
 }
 
 }  // namespace forebay::rendezvous

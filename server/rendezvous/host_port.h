@@ -27,4 +27,10 @@ Result<HostPort> ParseHostPort(std::string_view text);
 // Whether `host` may stand in a HostPort.
 bool IsHostName(std::string_view host);
 
+// The numeric address of `host`, which is a name or an address already. Of several addresses the
+// first one of the family of `like`, a numeric address, is taken, because a node listens at one
+// address only; or else the first one. Blocks as long as the system's resolver does. kNotFound
+// names the host.
+Result<std::string> NumericHost(const std::string& host, const std::string& like);
+
 }  // namespace forebay::rendezvous

@@ -106,6 +106,17 @@ TEST(HostPort, RefusesOtherText) {
   }
 }
 
+TEST(HostPort, FindsTheAddressOfAHost) {
+  EXPECT_EQ(*NumericHost("10.0.0.1", "10.0.0.2"), "10.0.0.1");
+  EXPECT_EQ(*NumericHost("fd00:0::1", "fd00::2"), "fd00::1");
+  EXPECT_EQ(*NumericHost("10.0.0.1", "fd00::2"), "10.0.0.1") << "it has no address of this family";
+  EXPECT_EQ(*NumericHost("localhost", "10.0.0.2"), "127.0.0.1");
+  const auto unknown = NumericHost("no-such-node.invalid", "10.0.0.2");
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_EQ(unknown.error().code(), ErrorCode::kNotFound);
+  EXPECT_THAT(unknown.error().message(), HasSubstr("'no-such-node.invalid' has no address: "));
+}
+
 TEST(NodeList, AcceptsNodesThatAgree) {
   EXPECT_TRUE(CheckNodeList(Nodes(1), 1).has_value());
   EXPECT_TRUE(CheckNodeList(Nodes(5), 5).has_value());

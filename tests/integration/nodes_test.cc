@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -364,6 +365,30 @@ TEST_F(NodesTest, AListOfHostsWaitsForEveryNodeOnIt) {
   ExpectExact(ReadTogether({0, 1}, 0));
   EXPECT_EQ(GfsBytes(0) + GfsBytes(1), rig_.dataset_bytes());
   EXPECT_GT(GfsBytes(1), GfsBytes(0)) << "it is listed with twice the capacity";
+}
+
+// Connections for bytes of samples are made to numeric addresses only, so names are resolved.
+TEST_F(NodesTest, SamplesOfNodesThatAreListedByNameComeByConnectionsOfTheirOwn) {
+  const std::string secret = rig_.folder() + "/secret";
+  std::ofstream(secret) << std::string(32, 's');
+  ASSERT_EQ(chmod(secret.c_str(), 0600), 0);
+  const std::string list = rig_.folder() + "/hosts";
+  std::ofstream(list) << "localhost:" << FreePort() << "\nlocalhost:" << FreePort() << "\n";
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    daemons_.push_back(rig_.StartNode(rank, 2, {"--set", "nodes.rendezvous=hosts:" + list, "--set",
+                                                "peer.secret=file:" + secret}));
+  }
+  for (const auto& daemon : daemons_) ASSERT_FALSE(daemon->ready_line().empty());
+  const auto client = ClientOf(0);
+  std::uint32_t epoch = 0;
+  // The connection is made when the node is first asked. Smaller batches would come over gRPC.
+  EXPECT_TRUE(Eventually([&] {
+    ExpectExact(ReadEpoch(*client, "train", shape_, {.epoch = epoch++, .global_batch = 480}));
+    v1::NodesReply reply;
+    const auto context = NewContext();
+    EXPECT_TRUE(client->admin().Nodes(context.get(), {}, &reply).ok());
+    return reply.nodes_size() == 2 && reply.nodes(1).connection_bytes() > 0;
+  })) << ReadText(rig_.node_log(0));
 }
 
 TEST_F(NodesTest, StatusShowsEveryNode) {
