@@ -71,7 +71,9 @@ std::string InWords(const StreamVerdict& verdict) {
     parts.push_back(EpochsInWords(begun_end, end, " has not begun", " have not begun"));
   }
   return fmt::format("{}{}", fmt::join(parts, "; "),
-                     verdict.rests_on_clocks ? ", by the clocks of the nodes" : "");
+                     verdict.rests_on_clocks     ? ", by the clocks of the nodes"
+                     : verdict.rests_on_all_logs ? ", if no log is missing"
+                                                 : "");
 }
 
 JsonObject VerdictJson(const StreamVerdict& verdict) {
@@ -81,6 +83,7 @@ JsonObject VerdictJson(const StreamVerdict& verdict) {
                {"ok", IsOk(verdict)},
                {"outcome", NameOf(verdict.outcome)},
                {"rests_on_clocks", verdict.rests_on_clocks},
+               {"rests_on_all_logs", verdict.rests_on_all_logs},
                {"end_epoch", verdict.end_epoch},
                {"openings", verdict.openings},
                {"superseded_batches", verdict.superseded},
@@ -189,10 +192,11 @@ void AddAudit(Command& program, CommandContext& context) {
                   "All epochs must be whole, the last one, too, and no log ends within a header");
   command.SetFooter("Needs no daemon. Where a restart repeats steps, the later one counts. Without "
                   "--complete, an epoch may be unfinished, and the verdict names it. Where only "
-                  "the clocks of the nodes tell the order of restarts, the verdict says so. Exit "
-                  "code 3 means that a sample is missing, repeated, or not in the published order "
-                  "(VIOLATION), that only clocks say so, or that the logs begin where the stream "
-                  "ends (UNDECIDED).");
+                  "the clocks of the nodes tell the order of restarts, the verdict says so, and "
+                  "where clocks say that a log is missing, which one it is. Exit code 3 means that "
+                  "a sample is missing, repeated, or not in the published order (VIOLATION), that "
+                  "only clocks say so, that a log seems to be missing, or that the logs begin "
+                  "where the stream ends (UNDECIDED).");
   command.OnRun([&context, arguments] { return RunAudit(context, *arguments); });
 }
 

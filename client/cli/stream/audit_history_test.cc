@@ -226,8 +226,100 @@ TEST_F(AuditHistoryTest, ASampleThatNoOrderOfOpeningsDeliversIsAViolation) {
 // Nothing but the first opening leads to where the second began, so their order is certain.
 TEST_F(AuditHistoryTest, WhatARestartTookBackAndDidNotDeliverIsMissing) {
   Log("first", {.ranks = 1, .opened = 10});
-  Log("again", {.ranks = 1, .first = 4, .end = 6, .opened = 5});
+  Log("again", {.ranks = 1, .first = 4, .end = 6, .opened = 15});
   ExpectMissing(Audit(), 2 * kBatch);
+}
+
+// Whichever restart came last lacks a step, but not the same one.
+TEST_F(AuditHistoryTest, ARankThatLacksAStepInEveryOrderOfItsRestartsIsFound) {
+  Log("0", {.rank = 0});
+  Log("1", {.rank = 1});
+  Log("1-short", {.rank = 1, .first = 4, .end = 7});
+  Log("1-long", {.rank = 1, .first = 5});
+  std::filesystem::remove(Path("1-long"));
+  Log("1-long", {.rank = 1, .first = 5, .end = 5});
+  const Opening rank = {.rank = 1};
+  Append("1-long", LoggedBatchOf(rank, 5) + LoggedBatchOf(rank, 7));
+  const ForebayRun run = Audit();
+  ExpectMissing(run, kBatch / 2);
+  EXPECT_THAT(Stream(run)["findings"].dump(),
+              HasSubstr("rank 1 of 2 lost samples in whatever order its restarts came"));
+}
+
+// The first run was restored at step 4, given up, and the job began from step 0 again. Without the
+// log of the first run, the restart seems to have gone on from the last one.
+TEST_F(AuditHistoryTest, WhereALogSeemsToBeMissingItIsNamedAndNoSampleIsSaidToBeLost) {
+  Log("first", {.ranks = 1, .end = 5});
+  Log("restored", {.ranks = 1, .first = 4, .end = 6});
+  Log("whole", {.ranks = 1});
+  ExpectWholeByClocks(Audit(), 5 + 2);
+  const ForebayRun run = Audit(true, {"first"});
+  ExpectOutcome(run, "undecided", 3);
+  EXPECT_EQ(Stream(run)["rests_on_all_logs"], true);
+  EXPECT_EQ(Stream(run)["rests_on_clocks"], false);
+  EXPECT_THAT(Stream(run)["findings"].dump(),
+              AllOf(HasSubstr("either a log is missing, or the clocks"),
+                    HasSubstr("in the latter case samples were lost"),
+                    HasSubstr("restored:1: rank 0 of 1 begins at epoch 0, step 4, and no log of an "
+                              "earlier run leads there")));
+  EXPECT_THAT(Audit(true, {"first"}, /*json=*/false).out,
+              AllOf(HasSubstr("UNDECIDED"), Not(HasSubstr("VIOLATION"))));
+  // A sample that is lost in either case is a violation.
+  std::filesystem::remove(Path("whole"));
+  Log("whole", {.ranks = 1, .end = 4});
+  ExpectOutcome(Audit(true, {"first"}), "violation", 3);
+}
+
+TEST_F(AuditHistoryTest, AVerdictThatHoldsOnlyIfNoLogIsMissingSaysSo) {
+  Log("first", {.ranks = 1, .end = 4, .opened = 20});
+  Log("next", {.ranks = 1, .first = 4, .opened = 10});
+  ExpectWhole(Audit(), 0);
+  EXPECT_EQ(Stream(Audit())["rests_on_all_logs"], true);
+  EXPECT_THAT(Audit(true, {}, /*json=*/false).out,
+              AllOf(HasSubstr("every sample exactly once in epoch 0, if no log is missing\n"),
+                    HasSubstr("this verdict holds if no log is missing"),
+                    HasSubstr("next:1: rank 0 of 1 begins at epoch 0, step 4")));
+}
+
+// If no log is missing, the clocks are wrong, and cannot decide between the two restarts.
+TEST_F(AuditHistoryTest, AVerdictRestsOnNoClocksThatContradictTheTokens) {
+  Log("first", {.ranks = 1, .end = 8, .opened = 30});
+  Log("short", {.ranks = 1, .first = 6, .end = 7, .opened = 10});
+  Log("long", {.ranks = 1, .first = 4, .end = 8, .opened = 20});
+  ExpectWhole(Audit(true, {"short"}), 4);
+  std::filesystem::remove(Path("first"));
+  Log("first", {.ranks = 1, .end = 7, .opened = 30});
+  const ForebayRun run = Audit();
+  ExpectOutcome(run, "undecided", 3);
+  EXPECT_THAT(Stream(run)["findings"].dump(),
+              AllOf(HasSubstr("in the former case samples were lost or repeated"),
+                    Not(HasSubstr("this verdict holds"))));
+}
+
+TEST_F(AuditHistoryTest, OnlyAFewOpeningsThatNoLogLeadsToAreNamed) {
+  for (const std::uint64_t rank : {0, 1, 2, 3, 4, 5, 6, 7}) {
+    Log(std::to_string(rank), {.ranks = 8, .rank = rank, .first = 2});
+  }
+  Log("0-again", {.ranks = 8, .rank = 0, .first = 10, .epochs = 2});
+  Log("1-again", {.ranks = 8, .rank = 1, .first = 10, .epochs = 2});
+  const ForebayRun run = Audit();
+  ExpectMissing(run, 2 * kBatch);
+  EXPECT_THAT(Stream(run)["findings"].dump(),
+              AllOf(HasSubstr("rank 7 of 8 begins at epoch 0, step 2"),
+                    Not(HasSubstr("epoch 1, step 2")),
+                    HasSubstr("2 other openings begin where no log leads to")));
+}
+
+TEST_F(AuditHistoryTest, ALogThatIsGivenTwiceIsRefused) {
+  Log("0", {.ranks = 1, .end = 5});
+  std::filesystem::copy_file(Path("0"), Path("copy"));
+  Log("0", {.ranks = 1, .first = 5});
+  ExpectWhole(Audit(), 0);
+  logs_.push_back("copy");
+  const ForebayRun refused = Audit();
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.out, AllOf(HasSubstr("copy:1: is the same opening as"), HasSubstr("0:1: "),
+                                 HasSubstr("give each log once")));
 }
 
 // Each restart goes on from a checkpoint that the run before it has written, so no clock is needed.

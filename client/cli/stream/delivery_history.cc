@@ -239,9 +239,16 @@ Status DeliveryHistory::ReadLine(const std::string& place, const json& object,
   // A file may have several headers: each restart appends to it.
   if (object.contains("forebay_delivery_log")) {
     FOREBAY_ASSIGN(LoggedOpening header, ParseHeader(place, object));
+    // A copy that was made while the run went on is shorter, and would take back what came later.
+    const auto [same, is_new] = headers_.try_emplace(object.dump(), place);
+    if (!is_new) {
+      return Malformed(place, "is the same opening as " + same->second +
+                                  ": give each log once, and no copy of it");
+    }
     openings_.push_back(std::make_unique<Opening>());
     current = openings_.back().get();
     current->header = std::move(header);
+    current->place = place;
     current->log = logs_;
     return {};
   }
@@ -359,24 +366,47 @@ OpeningPlace DeliveryHistory::PlaceOf(const Opening& opening) {
   return place;
 }
 
-StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_complete) {
-  std::vector<OpeningPlace> places, ordered_places;
-  for (const Opening* opening : group) places.push_back(PlaceOf(*opening));
-  Group ordered;
-  for (const std::size_t i : InOrderOfTime(places)) {
-    ordered.push_back(group[i]);
-    ordered_places.push_back(places[i]);
+DeliveryHistory::Timeline DeliveryHistory::Arrange(const Group& group,
+                                                   const std::vector<OpeningPlace>& places,
+                                                   const std::vector<std::size_t>& order) {
+  Timeline timeline;
+  for (const std::size_t i : order) {
+    timeline.openings.push_back(group[i]);
+    timeline.places.push_back(places[i]);
   }
-  const std::vector<TakenBack> taken_back = FindTakenBack(ordered_places);
-  StreamVerdict verdict = JudgeEpochs(
-      ordered, taken_back, &TakenBack::from,
-      require_complete ? std::optional(kBehindEveryStep) : std::nullopt);
-  if (std::ranges::any_of(taken_back, [](const TakenBack& of_opening) {
+  timeline.taken_back = FindTakenBack(timeline.places);
+  return timeline;
+}
+
+StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_complete) {
+  std::vector<OpeningPlace> places;
+  for (const Opening* opening : group) places.push_back(PlaceOf(*opening));
+  const std::vector<std::size_t> order = InOrderOfTime(places);
+  const Timeline timeline = Arrange(group, places, order);
+  const std::optional<StepKey> open_from =
+      require_complete ? std::optional(kBehindEveryStep) : std::nullopt;
+  StreamVerdict verdict = JudgeEpochs(timeline, &TakenBack::from, open_from);
+  if (std::ranges::any_of(timeline.taken_back, [](const TakenBack& of_opening) {
         return of_opening.earliest != of_opening.latest;
       })) {
-    WeighClocks(ordered, taken_back, require_complete, verdict);
+    WeighClocks(timeline, open_from, verdict);
   }
-  if (verdict.outcome == Outcome::kWhole) return verdict;
+  const ClockOrder by_clocks = InOrderOfClocks(places);
+  if (by_clocks.order != order) {
+    WeighMissingLogs(JudgeEpochs(Arrange(group, places, by_clocks.order), &TakenBack::from,
+                                 open_from),
+                     verdict);
+  }
+  if (verdict.rests_on_clocks && !verdict.rests_on_all_logs) {
+    verdict.findings.push_back(fmt::format(
+        "the order of some restarts follows neither from files nor from tokens, only from the "
+        "clocks of the nodes (opened_unix_ns): {}",
+        verdict.outcome == Outcome::kUndecided
+            ? "if they are right, samples were lost or repeated; if not, perhaps none"
+            : "this verdict holds if they are right"));
+  }
+  if (verdict.outcome == Outcome::kWhole && !verdict.rests_on_all_logs) return verdict;
+  NameUnexplained(group, by_clocks.unexplained, verdict);
   std::map<std::uint64_t, std::set<std::uint64_t>> ranks_seen;
   for (const OpeningPlace& place : places) ranks_seen[place.ranks].insert(place.rank);
   for (const auto& [ranks, seen] : ranks_seen) {
@@ -388,31 +418,87 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
 // The batches that count in any order of the openings which files and tokens allow lie between a
 // smallest and a largest set. If both give the verdict that clocks give, no clock matters. What is
 // missing in the largest one is missing in any order, and so is what is repeated in the smallest.
-void DeliveryHistory::WeighClocks(const Group& group, const std::vector<TakenBack>& taken_back,
-                                  bool require_complete, StreamVerdict& verdict) {
-  const StreamVerdict smallest = JudgeEpochs(
-      group, taken_back, &TakenBack::earliest,
-      require_complete ? std::optional(kBehindEveryStep) : std::nullopt);
+// A rank may also lack one step in some orders and another one in the others.
+void DeliveryHistory::WeighClocks(const Timeline& timeline, std::optional<StepKey> open_from,
+                                  StreamVerdict& verdict) {
+  const StreamVerdict smallest = JudgeEpochs(timeline, &TakenBack::earliest, open_from);
   // Where the smallest set may be unfinished work, so may the others.
-  const StreamVerdict largest =
-      JudgeEpochs(group, taken_back, &TakenBack::latest, smallest.open_from);
+  const StreamVerdict largest = JudgeEpochs(timeline, &TakenBack::latest, smallest.open_from);
   const bool is_proven = verdict.wrong_ids != 0 || !IsAllThere(largest) || !HasNoneTwice(smallest);
-  if (verdict.outcome == Outcome::kViolation && is_proven) return;
-  if (SaysTheSame(verdict, smallest) && SaysTheSame(verdict, largest)) return;
-  verdict.rests_on_clocks = true;
   const bool is_violation = verdict.outcome == Outcome::kViolation;
+  if (is_violation && is_proven) return;
+  if (SaysTheSame(verdict, smallest) && SaysTheSame(verdict, largest)) return;
+  const std::optional<LosingRank> losing =
+      is_violation ? FindLosingRank(timeline, smallest) : std::nullopt;
+  if (losing.has_value()) {
+    verdict.findings.push_back(fmt::format(
+        "rank {} of {} lost samples in whatever order its restarts came; which ones they are, only "
+        "the clocks of the nodes say (opened_unix_ns)",
+        losing->rank, losing->ranks));
+    return;
+  }
+  verdict.rests_on_clocks = true;
   if (is_violation) verdict.outcome = Outcome::kUndecided;
-  verdict.findings.push_back(fmt::format(
-      "the order of some restarts follows neither from files nor from tokens, only from the clocks "
-      "of the nodes (opened_unix_ns): {}",
-      is_violation ? "if they are right, samples were lost or repeated; if not, perhaps none"
-                   : "this verdict holds if they are right"));
 }
 
-StreamVerdict DeliveryHistory::JudgeEpochs(const Group& group,
-                                           const std::vector<TakenBack>& taken_back,
+std::optional<LosingRank> DeliveryHistory::FindLosingRank(const Timeline& timeline,
+                                                          const StreamVerdict& smallest) {
+  std::vector<CountedDelivery> deliveries;
+  for (std::size_t i = 0; i < timeline.openings.size(); ++i) {
+    deliveries.push_back({.place = timeline.places[i],
+                          .end = timeline.taken_back[i].latest,
+                          .batches = timeline.openings[i]->batches});
+  }
+  return FindSureLoss(deliveries, *PlanOf(smallest.stream), {smallest.epochs.front().epoch, 0},
+                      std::min(smallest.open_from, {smallest.end_epoch, 0}));
+}
+
+// Tokens prove an order only if all logs are there. Where clocks contradict them, either a log is
+// missing and the clocks are right, or the clocks are wrong. `by_clocks` is the verdict of the
+// former.
+void DeliveryHistory::WeighMissingLogs(const StreamVerdict& by_clocks, StreamVerdict& verdict) {
+  if (verdict.wrong_ids != 0 || verdict.outcome == Outcome::kUndecided) return;
+  const bool is_violation = verdict.outcome == Outcome::kViolation;
+  const bool is_one_by_clocks = by_clocks.outcome == Outcome::kViolation;
+  const char* what = "this verdict holds if no log is missing";
+  if (is_violation) {
+    if (is_one_by_clocks) return;
+    what = "in the latter case samples were lost or repeated, in the former perhaps none";
+  } else if (verdict.rests_on_clocks) {
+    if (!is_one_by_clocks) return;
+    what = "in the former case samples were lost or repeated, in the latter perhaps none";
+  } else if (SaysTheSame(verdict, by_clocks)) {
+    return;
+  }
+  verdict.rests_on_all_logs = true;
+  if (is_violation || verdict.rests_on_clocks) verdict.outcome = Outcome::kUndecided;
+  verdict.findings.push_back(fmt::format(
+      "either a log is missing, or the clocks of the nodes (opened_unix_ns) are wrong: {}", what));
+}
+
+// Says which openings go on from what no log has, so that their user knows which one to look for.
+void DeliveryHistory::NameUnexplained(const Group& group,
+                                      const std::vector<std::size_t>& unexplained,
+                                      StreamVerdict& verdict) {
+  for (std::size_t n = 0; n < std::min(unexplained.size(), kFindingsMax); ++n) {
+    const Opening& opening = *group[unexplained[n]];
+    const auto [epoch, step] = PlaceOf(opening).first;
+    verdict.findings.push_back(fmt::format(
+        "{}: rank {} of {} begins at epoch {}, step {}, and no log of an earlier run leads there: "
+        "such a log is missing, or the clock of its node was behind",
+        opening.place, opening.header.rank, opening.header.ranks, epoch, step));
+  }
+  if (unexplained.size() > kFindingsMax) {
+    verdict.findings.push_back(
+        fmt::format("{} other openings begin where no log leads to, either",
+                    unexplained.size() - kFindingsMax));
+  }
+}
+
+StreamVerdict DeliveryHistory::JudgeEpochs(const Timeline& timeline,
                                            StepKey TakenBack::* taken_back_from,
                                            std::optional<StepKey> open_from) {
+  const Group& group = timeline.openings;
   StreamVerdict verdict;
   verdict.stream = group.front()->header;
   verdict.openings = group.size();
@@ -421,10 +507,10 @@ StreamVerdict DeliveryHistory::JudgeEpochs(const Group& group,
   std::map<std::uint64_t, EpochJudge> judges;
   StepKey start = kBehindEveryStep;
   for (std::size_t i = 0; i < group.size(); ++i) {
-    start = std::min(start, PlaceOf(*group[i]).first);
+    start = std::min(start, timeline.places[i].first);
     verdict.end_epoch = std::max(verdict.end_epoch, group[i]->header.epochs);
     for (const LoggedBatch& batch : group[i]->batches) {
-      if (StepKey{batch.epoch, batch.step} >= taken_back[i].*taken_back_from) {
+      if (StepKey{batch.epoch, batch.step} >= timeline.taken_back[i].*taken_back_from) {
         // Consumed, then thrown away when the trainer restored an older checkpoint: not a
         // duplicate.
         ++verdict.superseded;

@@ -15,6 +15,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "client/cli/stream/epoch_judge.h"
+#include "client/cli/stream/sure_loss.h"
 #include "client/cli/stream/taken_back.h"
 #include "client/cli/stream/token_reach.h"
 #include "proto/contract/ids.h"
@@ -42,8 +43,8 @@ struct LoggedOpening {
 enum class Outcome {
   kWhole,       // every sample of every epoch exactly once, from the first opening to the end
   kUnfinished,  // as far as steps are complete, every sample exactly once
-  kUndecided,   // by the clocks of the nodes, samples are missing or repeated, but not if these are
-                // wrong; or the logs hold nothing of the stream
+  kUndecided,   // samples are missing or repeated only if clocks are right, or only if no log is
+                // missing, which clocks deny; or the logs hold nothing of the stream
   kViolation,   // samples are missing, repeated, or not those of the order
 };
 
@@ -58,7 +59,9 @@ struct StreamVerdict {
   std::uint64_t unjudged = 0;     // further epochs, beyond limits::kEpochsJudgedMax
   std::vector<std::string> findings;
   Outcome outcome = Outcome::kViolation;
-  bool rests_on_clocks = false;  // of the nodes, where it is no violation; a finding says so
+  // Where it is no violation; a finding says so.
+  bool rests_on_clocks = false;    // of the nodes
+  bool rests_on_all_logs = false;  // holds if no log is missing, though by the clocks one is
 };
 
 // Collects logs, then judges. Not thread-safe. Memory grows with the number of batches, not of
@@ -79,6 +82,7 @@ class DeliveryHistory {
  private:
   struct Opening {
     LoggedOpening header;
+    std::string place;    // of its header: file and line
     std::size_t log = 0;  // the number of the file that it is in
     std::vector<LoggedBatch> batches;
     std::uint64_t wrong_ids = 0;
@@ -86,6 +90,12 @@ class DeliveryHistory {
   };
   // Openings of one order.
   using Group = std::vector<const Opening*>;
+  // Openings of one order, in an order of time.
+  struct Timeline {
+    Group openings;
+    std::vector<OpeningPlace> places;   // theirs
+    std::vector<TakenBack> taken_back;  // of each
+  };
 
   Status ReadLine(const std::string& place, const nlohmann::json& object, Opening*& current);
   Status AddBatch(const std::string& place, Opening& opening, const LoggedBatch& batch,
@@ -93,17 +103,24 @@ class DeliveryHistory {
   void CheckIds(const std::string& place, Opening& opening, const LoggedBatch& batch,
                 const std::vector<std::uint64_t>& ids);
   static OpeningPlace PlaceOf(const Opening& opening);
+  static Timeline Arrange(const Group& group, const std::vector<OpeningPlace>& places,
+                          const std::vector<std::size_t>& order);
   static StreamVerdict JudgeGroup(const Group& group, bool require_complete);
-  // `group` is in the order of time. Batches count that lie before `taken_back_from` of their
-  // opening. Without `open_from`, the last epoch that was begun may be unfinished.
-  static StreamVerdict JudgeEpochs(const Group& group, const std::vector<TakenBack>& taken_back,
-                                   StepKey TakenBack::* taken_back_from,
+  // Batches count that lie before `taken_back_from` of their opening. Without `open_from`, the last
+  // epoch that was begun may be unfinished.
+  static StreamVerdict JudgeEpochs(const Timeline& timeline, StepKey TakenBack::* taken_back_from,
                                    std::optional<StepKey> open_from);
-  static void WeighClocks(const Group& group, const std::vector<TakenBack>& taken_back,
-                          bool require_complete, StreamVerdict& verdict);
+  static void WeighClocks(const Timeline& timeline, std::optional<StepKey> open_from,
+                          StreamVerdict& verdict);
+  static std::optional<LosingRank> FindLosingRank(const Timeline& timeline,
+                                                  const StreamVerdict& smallest);
+  static void WeighMissingLogs(const StreamVerdict& by_clocks, StreamVerdict& verdict);
+  static void NameUnexplained(const Group& group, const std::vector<std::size_t>& unexplained,
+                              StreamVerdict& verdict);
 
   std::vector<std::unique_ptr<Opening>> openings_;
   std::size_t logs_ = 0;  // that were read
+  std::map<std::string, std::string> headers_;  // all members in one text; the place of each
   std::vector<std::string> logs_ending_in_header_;
   // What each index of a selection has been seen to be, in blocks, so that memory follows what a
   // log holds and not what its header claims.

@@ -117,16 +117,17 @@ class NextOpenings {
   std::multimap<std::pair<std::uint64_t, std::uint64_t>, std::size_t> waiting_;
 };
 
+bool BeginsLog(std::span<const OpeningPlace> openings, std::size_t i) {
+  return i == 0 || openings[i].log != openings[i - 1].log;
+}
+
 }  // namespace
 
 std::vector<std::size_t> InOrderOfTime(std::span<const OpeningPlace> openings) {
   Progress progress(openings);
   NextOpenings heads(openings, progress);
-  const auto begins_log = [&](std::size_t i) {
-    return i == 0 || openings[i].log != openings[i - 1].log;
-  };
   for (std::size_t i = 0; i < openings.size(); ++i) {
-    if (begins_log(i)) heads.Add(i);
+    if (BeginsLog(openings, i)) heads.Add(i);
   }
   std::vector<std::size_t> order;
   while (!heads.empty()) {
@@ -134,9 +135,27 @@ std::vector<std::size_t> InOrderOfTime(std::span<const OpeningPlace> openings) {
     order.push_back(i);
     const bool have_all_come_further = progress.Add(openings[i]);
     heads.LookAgain(i, have_all_come_further);
-    if (i + 1 < openings.size() && !begins_log(i + 1)) heads.Add(i + 1);
+    if (i + 1 < openings.size() && !BeginsLog(openings, i + 1)) heads.Add(i + 1);
   }
   return order;
+}
+
+ClockOrder InOrderOfClocks(std::span<const OpeningPlace> openings) {
+  ClockOrder by_clocks;
+  Progress progress(openings);
+  std::set<std::pair<std::uint64_t, std::size_t>> heads;  // the next opening of each log, by clock
+  const auto add = [&](std::size_t i) { heads.emplace(openings[i].opened_unix_ns, i); };
+  for (std::size_t i = 0; i < openings.size(); ++i) {
+    if (BeginsLog(openings, i)) add(i);
+  }
+  while (!heads.empty()) {
+    const std::size_t i = heads.extract(heads.begin()).value().second;
+    by_clocks.order.push_back(i);
+    if (!progress.LeadsTo(openings[i])) by_clocks.unexplained.push_back(i);
+    progress.Add(openings[i]);
+    if (i + 1 < openings.size() && !BeginsLog(openings, i + 1)) add(i + 1);
+  }
+  return by_clocks;
 }
 
 }  // namespace forebay::cli

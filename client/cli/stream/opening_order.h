@@ -15,4 +15,13 @@ namespace forebay::cli {
 // between openings that all may be next.
 std::vector<std::size_t> InOrderOfTime(std::span<const OpeningPlace> openings);
 
+// The order if logs may be missing: then tokens prove nothing about those that are there.
+struct ClockOrder {
+  std::vector<std::size_t> order;  // by files, then by clocks
+  // Those that began behind what the openings before them had delivered. A log is missing that has
+  // what they go on from, or the clock of their node is behind.
+  std::vector<std::size_t> unexplained;
+};
+ClockOrder InOrderOfClocks(std::span<const OpeningPlace> openings);
+
 }  // namespace forebay::cli
