@@ -250,13 +250,14 @@ struct LogHeader {
   std::uint64_t first_epoch = 0;
   std::uint64_t first_step = 0;
   std::uint64_t epochs = 1;
+  std::uint64_t opened_unix_ns = 0;
 };
 
 // Of a stream in file order, three samples to a step.
 std::string HeaderLine(const LogHeader& header) {
   const OrderSpec order = {.seed = 1, .sample_count = header.sample_count,
                            .shape = {.mode = OrderMode::kSequential}};
-  return R"({"forebay_delivery_log":1,"opened_unix_ns":)" + std::to_string(header.first_step) +
+  return R"({"forebay_delivery_log":1,"opened_unix_ns":)" + std::to_string(header.opened_unix_ns) +
          R"(,"dataset":"d","stream":"s","selection":")" + header.selection +
          R"(","catalog_fingerprint":3,"samples":)" + std::to_string(header.sample_count) +
          R"(,"global_batch":3,"ranks":1,"rank":0,"first_epoch":)" +
@@ -272,13 +273,19 @@ void WriteDeliveryLogs(SeedFolder& seeds) {
   const std::string second = R"({"epoch":0,"step":1,"position":3,"ids":[3,4,5]})" "\n";
   seeds.Write("delivery_history/whole", HeaderLine({}) + first + second);
   seeds.Write("delivery_history/restarted", HeaderLine({}) + first + second +
-                                                HeaderLine({.first_step = 1}) + second);
+                                                HeaderLine({.first_step = 1, .opened_unix_ns = 1}) +
+                                                second);
   seeds.Write("delivery_history/selection", HeaderLine({.selection = "range:10:16"}) + first);
   seeds.Write("delivery_history/torn",
               HeaderLine({}) + first + second.substr(0, second.size() / 2));
   seeds.Write("delivery_history/torn_twice",
               HeaderLine({}) + first.substr(0, first.size() / 2) + "\n{\"forebay\n" +
-                  HeaderLine({}) + first + second);
+                  HeaderLine({.opened_unix_ns = 1}) + first + second);
+  // By the clocks, the log of an earlier run is missing.
+  using namespace std::string_literals;
+  seeds.Write("delivery_history/log_missing", HeaderLine({.first_step = 1}) + "\0"s +
+                                                  HeaderLine({.opened_unix_ns = 1}) + first +
+                                                  second);
   // Once, no epoch at all was judged then.
   seeds.Write("delivery_history/batch_before_its_stream", HeaderLine({.first_epoch = 1}) + first);
   // The header of a log says how much was selected. These once cost 2 GiB of memory and a million

@@ -371,6 +371,26 @@ TEST_F(AuditHistoryTest, AnUnfinishedStreamMayRestOnClocks) {
   ExpectOutcome(Audit(), "undecided", 3);
 }
 
+// Without --complete the job may have been stopped in the short restart, and lost nothing.
+TEST_F(AuditHistoryTest, AJobThatHasEndedIsDecidedByComplete) {
+  Log("first", {.ranks = 1, .end = 6, .opened = 10});
+  Log("short", {.ranks = 1, .first = 3, .end = 4, .opened = 20});
+  Log("long", {.ranks = 1, .first = 2, .end = 5, .opened = 30});
+  Append("long", LoggedBatchOf({.ranks = 1}, 7));
+  ExpectOutcome(Audit(false), "undecided", 3);
+  EXPECT_THAT(Stream(Audit(false))["findings"].dump(),
+              HasSubstr("If the job has ended, use --complete"));
+  ExpectOutcome(Audit(), "violation", 3);
+}
+
+TEST_F(AuditHistoryTest, AStreamThatBeginsAtALaterEpochLacksNoLog) {
+  Log("0", {.rank = 0, .first = kSteps, .end = kSteps + 3, .epochs = 2});
+  Log("1", {.rank = 1, .first = kSteps, .end = kSteps + 4, .epochs = 2});
+  EXPECT_THAT(Said(), AllOf(HasSubstr("epoch 1 is unfinished"), Not(HasSubstr("leads there"))));
+  Log("1-again", {.rank = 1, .first = kSteps + 5, .end = kSteps + 6, .epochs = 2});
+  EXPECT_THAT(Said(), HasSubstr("1-again:1: rank 1 of 2 begins at epoch 1, step 5"));
+}
+
 // The log of the run that went from step 0 on was removed, so both restarts may go on from it.
 TEST_F(AuditHistoryTest, WithoutTheFirstLogsClocksOrderRestarts) {
   Log("1", {.ranks = 1, .end = kSteps + 5, .opened = 10, .epochs = 2});

@@ -401,9 +401,12 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
     verdict.findings.push_back(fmt::format(
         "the order of some restarts follows neither from files nor from tokens, only from the "
         "clocks of the nodes (opened_unix_ns): {}",
-        verdict.outcome == Outcome::kUndecided
+        verdict.outcome != Outcome::kUndecided
+            ? "this verdict holds if they are right"
+        : require_complete
             ? "if they are right, samples were lost or repeated; if not, perhaps none"
-            : "this verdict holds if they are right"));
+            : "if they are right, samples were lost or repeated; if not, perhaps work is "
+              "unfinished. If the job has ended, use --complete"));
   }
   if (verdict.outcome == Outcome::kWhole && !verdict.rests_on_all_logs) return verdict;
   NameUnexplained(group, by_clocks.unexplained, verdict);
@@ -520,11 +523,6 @@ StreamVerdict DeliveryHistory::JudgeEpochs(const Timeline& timeline,
     }
     verdict.wrong_ids += group[i]->wrong_ids;
     if (group[i]->wrong_ids != 0) verdict.findings.push_back(group[i]->first_wrong);
-  }
-  if (start.second != 0) {
-    verdict.findings.push_back(fmt::format(
-        "the earliest log begins at epoch {}, step {}: the logs before it are missing",
-        start.first, start.second));
   }
   // A program may have pulled batches by name that lie before.
   const std::uint64_t first = judges.empty() ? start.first

@@ -143,6 +143,8 @@ std::vector<std::size_t> InOrderOfTime(std::span<const OpeningPlace> openings) {
 ClockOrder InOrderOfClocks(std::span<const OpeningPlace> openings) {
   ClockOrder by_clocks;
   Progress progress(openings);
+  StepKey start = kBehindEveryStep;
+  for (const OpeningPlace& opening : openings) start = std::min(start, opening.first);
   std::set<std::pair<std::uint64_t, std::size_t>> heads;  // the next opening of each log, by clock
   const auto add = [&](std::size_t i) { heads.emplace(openings[i].opened_unix_ns, i); };
   for (std::size_t i = 0; i < openings.size(); ++i) {
@@ -151,7 +153,9 @@ ClockOrder InOrderOfClocks(std::span<const OpeningPlace> openings) {
   while (!heads.empty()) {
     const std::size_t i = heads.extract(heads.begin()).value().second;
     by_clocks.order.push_back(i);
-    if (!progress.LeadsTo(openings[i])) by_clocks.unexplained.push_back(i);
+    // A stream may begin at step 0 of a later epoch (StreamOptions::first_epoch).
+    const bool begins_stream = openings[i].first == start && start.second == 0;
+    if (!begins_stream && !progress.LeadsTo(openings[i])) by_clocks.unexplained.push_back(i);
     progress.Add(openings[i]);
     if (i + 1 < openings.size() && !BeginsLog(openings, i + 1)) add(i + 1);
   }
