@@ -239,6 +239,34 @@ class NodesTest(unittest.TestCase):
         self.assertTrue(all("1500000bit" in call.args for call in run.call_args_list))
 
 
+class BinariesTest(unittest.TestCase):
+    def test_a_library_for_tests_that_is_not_built_is_named_with_its_target(self):
+        with tempfile.TemporaryDirectory() as build:
+            binaries = processes.Binaries(build)
+            with self.assertRaises(processes.Missing) as raised:
+                binaries.find_test_library("lib.so", "target_of_lib")
+            self.assertEqual(str(raised.exception),
+                             f"no library lib.so in {build}: name a build tree with --build, and "
+                             "build its target target_of_lib")
+
+
+class DaemonTest(unittest.TestCase):
+    def test_one_that_was_killed_starts_again_in_its_folder(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            script = "echo begun; echo READY now >&$1; exec sleep 100"
+            daemon = processes.Daemon(None, ["bash", "-c", script], folder)
+            self.addCleanup(daemon.close)
+            for starts in (1, 2):
+                daemon.start()
+                self.addCleanup(processes.end_process, daemon.process)
+                daemon.wait_until_ready()
+                self.assertFalse(daemon.was_killed)
+                self.assertEqual(daemon.log_path.read_text("utf-8"), "begun\n" * starts)
+                daemon.kill()
+                self.assertTrue(daemon.was_killed)
+
+
 class RunTest(unittest.TestCase):
     """Programs that fail, with their output in files of a folder of the test's own."""
 

@@ -4,6 +4,7 @@ and what their ranks report, put together."""
 import concurrent.futures
 import contextlib
 import pathlib
+import secrets
 import tempfile
 
 from harness import machine, network, processes, spine
@@ -40,6 +41,22 @@ def pair_cores():
     return cores if len(cores) == 3 else [*cores, cores[0]]
 
 
+@contextlib.contextmanager
+def secret():
+    """The path of a file with a new secret, which only this user can read."""
+    with tempfile.NamedTemporaryFile("w", prefix="secret.") as file:
+        file.write(secrets.token_hex(32))
+        file.flush()
+        yield file.name
+
+
+def check_encryption(services, is_encrypted):
+    seen = services[0].cli("status", "--nodes")["is_encrypted"]
+    if seen != is_encrypted:
+        raise processes.RunFailed(
+            f"status --nodes says is_encrypted {seen}, not {is_encrypted}")
+
+
 class Jobs:
     """Starts jobs. `records`: a data set of record files, or of small files, which every job serves
     as `bench`."""
@@ -63,13 +80,14 @@ class Jobs:
 
     @contextlib.contextmanager
     def started(self, net, node_count, keys, records, path=None, extent_bytes=EXTENT_BYTES,
-                table=None):
-        """The daemons of a job in `net`, when all are ready. They meet in a directory."""
+                table=None, launchers=None):
+        """The daemons of a job in `net`, when all are ready. They meet in a directory.
+        `launchers`: by node, words before the command of its daemon."""
         with tempfile.TemporaryDirectory(prefix="meeting.") as meeting, \
                 self._ready(net, [[] for _ in range(node_count)],
                             {**keys, "nodes.rendezvous": f"directory:{meeting}"},
                             {**self._table(records, path, extent_bytes),
-                             **(table or {})}) as services:
+                             **(table or {})}, launchers) as services:
             yield services
 
     @contextlib.contextmanager

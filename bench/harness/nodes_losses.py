@@ -1,7 +1,8 @@
-"""Row `losses` of suite `nodes`: nodes of a running job are killed, stopped, cut off or slow. For
-each kind: whether every epoch is right, how much the job reads from the GFS, how long a reader
-waits, and how much longer the job takes. The links are those of switch.py. The readers are
-forebay_cluster_tool, which shares no code with the daemons and knows the bytes of each sample."""
+"""Row `losses` of suite `nodes`: nodes of a running job are killed, stopped, cut off or slow, or
+their clocks jump. For each kind: whether every epoch is right, how much the job reads from the GFS,
+how long a reader waits, and how much longer the job takes. The links are those of switch.py. The
+readers are forebay_cluster_tool, which shares no code with the daemons and knows the bytes of each
+sample."""
 
 import contextlib
 import dataclasses
@@ -15,7 +16,7 @@ import tempfile
 import time
 import typing
 
-from harness import datasets, delivered, processes, spine, switch
+from harness import datasets, delivered, nodes_job, processes, rows, spine, switch, wrong_clock
 from harness.figures import Goal, worst
 
 NODES = 4
@@ -25,7 +26,7 @@ BATCH = 96  # of all ranks: divides the set, among two, three or four ranks
 EPOCHS = 2
 EXTENT_BYTES = 512 << 10
 PAUSE_MS = 20  # of a reader after each batch: an epoch lasts some seconds
-READ_S_MIN = EPOCHS * SET.samples / BATCH * PAUSE_MS * 1e-3  # they pause for so long
+EPOCH_S_MIN = SET.samples / BATCH * PAUSE_MS * 1e-3  # they pause for so long
 PREFETCH = 8
 GFS_MB_PER_S = 32
 SLOW_GFS_MB_PER_S = 0.8
@@ -37,8 +38,14 @@ READ_TIMEOUT_S = 300
 LINK_BITS_PER_S = 200e6
 # It takes some 4 s to find the slow node. Then it rests for 32 s, and is tried again.
 SLOW_EPOCHS = 60
+# Nodes whose clocks jump, and by how much: farther than that, certificates would not be valid.
+AHEAD, AHEAD_HOURS = 0, 40 * 24
+BEHIND, BEHIND_HOURS = 1, -20
+RETURN_EPOCHS = 6  # a daemon that is started again is back before the last one
 # More than a row of the suite should take, so that the recorded figures ask for it.
 INSTANTS = int(os.environ.get("FOREBAY_LOSSES_INSTANTS", "5"))
+# Faults whose name holds one of these parts between commas; empty: all.
+ONLY = os.environ.get("FOREBAY_LOSSES_ONLY", "")
 STALL_GOAL = Goal(5, at_least=False)
 SLOWER_GOAL = Goal(1.3, at_least=False)
 
@@ -56,6 +63,8 @@ class Scenario:
     is_warm: bool = True      # the set is staged before the readers begin
     evicts: bool = False      # RAM is full, and extents leave it for those of a lost share
     lasts_s: float = 0
+    epochs: int = EPOCHS
+    wrong_clocks: tuple = ()  # nodes whose clocks may jump; with any, connections are encrypted
     gfs_mb_per_s: float = GFS_MB_PER_S
     window_s: typing.Optional[float] = None  # of the instants; None: while the readers read
     times: int = 1
@@ -67,6 +76,7 @@ class Run(typing.NamedTuple):
     net: switch.Switched
     services: list
     gfs: processes.Gfs
+    clocks: wrong_clock.Clocks
 
 
 @contextlib.contextmanager
@@ -116,6 +126,32 @@ def _links(pairs, **of_fault):
     return fault
 
 
+@contextlib.contextmanager
+def _jump(run):
+    run.clocks.set(AHEAD, run.services[AHEAD].process, AHEAD_HOURS)
+    run.clocks.set(BEHIND, run.services[BEHIND].process, BEHIND_HOURS)
+    yield
+    nodes_job.check_encryption(run.services, True)
+
+
+@contextlib.contextmanager
+def _jump_and_return(run):
+    """The daemon that is killed and started again has the right clock, and connects to those whose
+    clocks are wrong."""
+    with _jump(run):
+        returning = run.services[LOST]
+        returning.kill()
+        returning.start()
+        returning.wait_until_ready()
+        yield
+        for service in run.services:
+            silent = [node["rank"] for node in service.cli("status", "--nodes")["nodes"]
+                      if not node["answers"]]
+            if silent:
+                raise processes.RunFailed(f"nodes {silent} do not answer a node of the job after "
+                                          f"clocks have jumped and node {LOST} has come back")
+
+
 def _slow(run):
     return contextlib.nullcontext(run.net.limit(LOST, LINK_BITS_PER_S / 10))
 
@@ -145,6 +181,14 @@ SCENARIOS = (
              shares=2, readers=(0, 1)),
     Scenario("peers_gone", "SIGKILL of three of four nodes at once", _kill(1, 2, 3),
              said=(1, 2, 3), shares=3, readers=(0,)),
+    Scenario("clocks_jump", f"TLS; clock of a node jumps {AHEAD_HOURS} h ahead, and of another one "
+             f"{-BEHIND_HOURS} h back", _jump, shares=0, wrong_clocks=(AHEAD, BEHIND)),
+    Scenario("clocks_jump_staging", "the same while the set is staged", _jump, shares=0,
+             is_warm=False, wrong_clocks=(AHEAD, BEHIND)),
+    # Others read of the lost share what they need until the node is back, and it reads its share.
+    Scenario("clocks_jump_return", "the same, and SIGKILL of a third one, which starts again at "
+             "once", _jump_and_return, shares=2, wrong_clocks=(AHEAD, BEHIND),
+             epochs=RETURN_EPOCHS),
     # In the first half of staging, so that the node has not read its whole share.
     Scenario("gfs_hung", "the GFS answers no reads of one node; readers on all four", _hang_gfs,
              readers=(0, 1, 2, 3), is_warm=False, window_s=STAGING_S / 2),
@@ -171,10 +215,23 @@ def goals_of(scenario):
     return goals
 
 
-GOALS = {f"nodes.losses.{scenario.name}_{name}": (UNITS[name], goal)
-         for scenario in SCENARIOS for name, goal in goals_of(scenario).items()}
-GOALS["nodes.losses.slow_exact"] = ("runs", Goal(1))
-GOALS["nodes.losses.slow_time"] = ("x", SLOWER_GOAL)
+NAMES = [scenario.name for scenario in SCENARIOS] + ["slow"]
+
+
+def goals_of_row(names):
+    """Of the faults of these names."""
+    goals = {f"nodes.losses.{scenario.name}_{name}": (UNITS[name], goal)
+             for scenario in SCENARIOS if scenario.name in names
+             for name, goal in goals_of(scenario).items()}
+    if "slow" in names:
+        goals["nodes.losses.slow_exact"] = ("runs", Goal(1))
+        goals["nodes.losses.slow_time"] = ("x", SLOWER_GOAL)
+    return goals
+
+
+CHOSEN = rows.chosen(NAMES, ONLY)
+# A part of a name that no fault has is a typing error: then all figures are missing.
+GOALS = goals_of_row(CHOSEN or NAMES)
 
 
 @dataclasses.dataclass
@@ -195,25 +252,32 @@ def gfs_bound(set_bytes, shares):
 
 
 def run(suite):
+    if not CHOSEN:
+        raise processes.Missing(f"no fault holds \"{ONLY}\" ($FOREBAY_LOSSES_ONLY); faults: "
+                                f"{', '.join(NAMES)}")
     tool = suite.binaries.find("forebay_cluster_tool")
+    library = suite.binaries.find_test_library(wrong_clock.LIBRARY, "forebay_wrong_clock")
     with tempfile.TemporaryDirectory(prefix="losses.") as folder, \
             switch.switched_network(NODES) as net:
         records = datasets.Dataset(SET, pathlib.Path(folder))
         records.data.mkdir()
         processes.run_text([tool, "make", "--out", records.data / "x.bin", "--records",
                             SET.samples, "--record-bytes", SET.sample_bytes])
-        losses = Losses(suite, records, net, tool)
+        losses = Losses(suite, records, net, tool, library)
         for scenario in SCENARIOS:
-            losses.measure(scenario)
-        losses.measure_slow()
+            if scenario.name in CHOSEN:
+                losses.measure(scenario)
+        if "slow" in CHOSEN:
+            losses.measure_slow()
 
 
 class Losses:
-    def __init__(self, suite, records, net, tool):
+    def __init__(self, suite, records, net, tool, library):
         self.suite = suite
         self.records = records
         self.net = net
         self.tool = tool
+        self.library = library
         self._undisturbed = {}
 
     def _add(self, scenario, name, values, settings, note=""):
@@ -223,7 +287,9 @@ class Losses:
                                    note=note))
 
     def measure(self, scenario):
-        window_s = scenario.window_s or (0.9 * READ_S_MIN if scenario.is_warm else STAGING_S)
+        # Not in the last epochs of those that have more than others.
+        window_s = scenario.window_s or (0.9 * EPOCHS * EPOCH_S_MIN if scenario.is_warm
+                                         else STAGING_S)
         dice = random.Random(f"{spine.SEED} {scenario.name}")
         runs = [self._once(scenario, dice.uniform(0, window_s)) for _ in range(scenario.times)]
         problems = [outcome.problem for outcome in runs if outcome.problem]
@@ -251,8 +317,8 @@ class Losses:
     def measure_slow(self):
         """Readers that wait for nothing but samples, so that the links are what limits them."""
         readers = (0, 1, 3)
-        scenario = Scenario("slow", "", _slow, readers=readers)
-        options = {"epochs": SLOW_EPOCHS, "pause_ms": 0, "link_bits_per_s": LINK_BITS_PER_S}
+        scenario = Scenario("slow", "", _slow, readers=readers, epochs=SLOW_EPOCHS)
+        options = {"pause_ms": 0, "link_bits_per_s": LINK_BITS_PER_S}
         # With three nodes, the readers are on all of them.
         three = self._once(dataclasses.replace(scenario, fault=_nothing, readers=(0, 1, 2)), 0,
                            node_count=NODES - 1, **options)
@@ -266,7 +332,8 @@ class Losses:
 
     def _base(self, scenario):
         """The job of the scenario, undisturbed."""
-        key = (scenario.readers, scenario.is_warm, scenario.evicts)
+        key = (scenario.readers, scenario.is_warm, scenario.evicts, scenario.epochs,
+               scenario.wrong_clocks)
         if key not in self._undisturbed:
             base = self._once(dataclasses.replace(scenario, fault=_nothing, said=(), lasts_s=0), 0)
             if base.problem:
@@ -274,33 +341,44 @@ class Losses:
             self._undisturbed[key] = base
         return self._undisturbed[key]
 
-    def _once(self, scenario, instant_s, node_count=NODES, epochs=EPOCHS, pause_ms=PAUSE_MS,
-              link_bits_per_s=None):
+    @contextlib.contextmanager
+    def _job(self, scenario, node_count, folder):
         keys = {"tier.ram.capacity": str(int(RAM_OF_SET * SET.payload_bytes)),
                 "slots.capacity": str(64 << 20)}
         if scenario.evicts:
             keys.update(dict.fromkeys(("tier.ram.capacity", "tier.ssd.capacity"),
                                       str(int(TIERS_OF_SET * SET.payload_bytes))))
+        clocks = wrong_clock.Clocks(self.library, folder, scenario.wrong_clocks)
+        with contextlib.ExitStack() as stack:
+            if scenario.wrong_clocks:
+                keys["peer.secret"] = f"file:{stack.enter_context(nodes_job.secret())}"
+            gfs = stack.enter_context(processes.emulated_gfs(
+                self.suite.binaries, self.records.data, "unlimited",
+                bandwidth_mb_per_s=scenario.gfs_mb_per_s))
+            services = stack.enter_context(self.suite.jobs.started(
+                self.net, node_count, keys, self.records, gfs.mount, EXTENT_BYTES,
+                launchers=[clocks.command(node) for node in range(node_count)]))
+            yield Run(self.net, services, gfs, clocks)
+
+    def _once(self, scenario, instant_s, node_count=NODES, pause_ms=PAUSE_MS,
+              link_bits_per_s=None):
         for node in range(NODES):
             self.net.limit(node, link_bits_per_s)
-        with processes.emulated_gfs(self.suite.binaries, self.records.data, "unlimited",
-                                    bandwidth_mb_per_s=scenario.gfs_mb_per_s) as gfs, \
-                tempfile.TemporaryDirectory(prefix="read.") as folder, \
-                self.suite.jobs.started(self.net, node_count, keys, self.records, gfs.mount,
-                                        EXTENT_BYTES) as services:
-            for service in services if scenario.is_warm else ():
+        with tempfile.TemporaryDirectory(prefix="read.") as name, \
+                self._job(scenario, node_count, pathlib.Path(name)) as job:
+            for service in job.services if scenario.is_warm else ():
                 service.stage("bench")
-            of_readers = [services[node] for node in scenario.readers]
+            of_readers = [job.services[node] for node in scenario.readers]
             evicted = _evictions(of_readers)
-            readers = Readers(self.tool, of_readers, pathlib.Path(folder), epochs, pause_ms)
+            readers = Readers(self.tool, of_readers, pathlib.Path(name), scenario.epochs, pause_ms)
             with readers:
                 time.sleep(instant_s)
-                with scenario.fault(Run(self.net, services, gfs)):
+                with scenario.fault(job):
                     readers.wait(scenario.lasts_s or READ_TIMEOUT_S)
                 readers.wait(READ_TIMEOUT_S)
-                problem = readers.problem(epochs)
+                problem = readers.problem(scenario.epochs)
             return Outcome(
-                gfs_bytes=gfs.counters()["total"]["bytes"], stall_s=readers.stall_s(),
+                gfs_bytes=job.gfs.counters()["total"]["bytes"], stall_s=readers.stall_s(),
                 seconds=readers.seconds, problem=problem,
                 evictions=_evictions(of_readers) - evicted,
                 has_said=all(_has_said(service, node)

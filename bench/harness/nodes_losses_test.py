@@ -1,11 +1,15 @@
 """What the row `losses` of suite `nodes` and the chaos runner take for right; no daemon."""
 
+import mmap
+import os
 import pathlib
 import struct
 import tempfile
+import types
 import unittest
+import unittest.mock
 
-from harness import delivered, figures, nodes_losses, switch
+from harness import delivered, figures, nodes_losses, processes, switch, wrong_clock
 
 
 class DeliveredTest(unittest.TestCase):
@@ -92,7 +96,47 @@ class SwitchTest(unittest.TestCase):
         self.assertEqual(switch.between([0, 1], [1, 2]), [(0, 1), (0, 2), (1, 2)])
 
 
+class ClocksTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name).resolve() / "clock1"
+        self.clocks = wrong_clock.Clocks("lib.so", folder.name, [1])
+        self.this = types.SimpleNamespace(pid=os.getpid())  # in place of a daemon
+
+    def test_only_daemons_whose_clocks_may_be_wrong_load_the_library(self):
+        self.assertEqual(self.clocks.command(0), [])
+        self.assertEqual(self.clocks.command(1), ["env", f"LD_PRELOAD={pathlib.Path.cwd()}/lib.so",
+                                                  f"FOREBAY_TEST_CLOCK={self.path}"])
+
+    def test_a_clock_is_right_until_it_is_set(self):
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ) as page:
+            self.assertEqual(page[:], bytes(8))
+            self.clocks.set(1, self.this, hours=-20)
+            self.assertEqual(struct.unpack("=q", page[:]), (-20 * 3600,))
+
+    def test_a_daemon_that_has_not_loaded_the_library_is_an_error(self):
+        with self.assertRaisesRegex(processes.RunFailed, "daemon of node 1 .* its clock is right"):
+            self.clocks.set(1, self.this, hours=1)
+        self.assertEqual(self.path.read_bytes(), bytes(8))
+
+
 class LossesTest(unittest.TestCase):
+    def test_a_fault_that_is_not_chosen_has_no_goals(self):
+        self.assertEqual(set(nodes_losses.goals_of_row(["slow", "clocks_jump"])), {
+            "nodes.losses.clocks_jump_exact", "nodes.losses.clocks_jump_gfs_of_bound",
+            "nodes.losses.slow_exact", "nodes.losses.slow_time"})
+        self.assertEqual(nodes_losses.GOALS, nodes_losses.goals_of_row(nodes_losses.NAMES))
+
+    def test_a_part_of_a_name_that_no_fault_has_is_an_error(self):
+        with unittest.mock.patch.object(nodes_losses, "CHOSEN", []), \
+                self.assertRaisesRegex(processes.Missing, "FOREBAY_LOSSES_ONLY.*kill_staging"):
+            nodes_losses.run(None)
+
+    def test_a_jump_of_clocks_costs_no_read_of_the_gfs(self):
+        shares = {scenario.name: scenario.shares for scenario in nodes_losses.SCENARIOS}
+        self.assertEqual((shares["clocks_jump"], shares["clocks_jump_staging"]), (0, 0))
+
     def test_a_lost_share_may_be_read_a_second_time(self):
         self.assertLess(nodes_losses.gfs_bound(64 << 20, 0), 1.03 * (64 << 20))
         bound = nodes_losses.gfs_bound(64 << 20, 1)

@@ -2,10 +2,6 @@
 beside the same over connections in plaintext. The nodes are those of row `link`; both jobs run at
 the same time, and one of them reads at a time."""
 
-import contextlib
-import secrets
-import tempfile
-
 from harness import datasets, network, nodes_job, nodes_link, spine
 from harness.figures import Goal, interleave, ratios
 
@@ -19,12 +15,12 @@ def run(suite):
                    else suite.scale.small_samples)
         records = suite.records(size, samples)
         keys = spine.ram_keys(records)
-        with network.network(2) as net, _secret() as secret, \
+        with network.network(2) as net, nodes_job.secret() as secret, \
                 suite.jobs.weighted_pair(net, keys, records) as plain, \
                 suite.jobs.weighted_pair(net, {**keys, "peer.secret": f"file:{secret}"}, records,
                                          port=nodes_job.PORT + 1) as encrypted:
-            _check(plain, False)
-            _check(encrypted, True)
+            nodes_job.check_encryption(plain, False)
+            nodes_job.check_encryption(encrypted, True)
             results = interleave(suite.scale.pairs, {
                 "tls": nodes_link.warm_reader(suite, encrypted),
                 "plaintext": nodes_link.warm_reader(suite, plain)})
@@ -43,18 +39,3 @@ def figures_of(size, results):
     return [*of_rates, of_costs, *of_plain,
             figure("_of_plaintext", "x", ratios(rates, plain_rates)),
             figure("_cpu_of_plaintext", "x", ratios(costs, plain_costs))]
-
-
-@contextlib.contextmanager
-def _secret():
-    """The path of a file with a new secret, which only this user can read."""
-    with tempfile.NamedTemporaryFile("w", prefix="secret.") as file:
-        file.write(secrets.token_hex(32))
-        file.flush()
-        yield file.name
-
-
-def _check(services, is_encrypted):
-    seen = services[0].cli("status", "--nodes")["is_encrypted"]
-    if seen != is_encrypted:
-        raise RuntimeError(f"status --nodes says is_encrypted {seen}, not {is_encrypted}")

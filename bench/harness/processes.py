@@ -40,6 +40,14 @@ class Binaries:
                           + " on PATH")
         return self._found[name]
 
+    def find_test_library(self, name, target):
+        """A library that only the build tree has, and is for tests."""
+        try:
+            return self.find(name)
+        except Missing as error:
+            raise Missing(f"no library {name} in {self.build or 'a build tree'}: name a build "
+                          f"tree with --build, and build its target {target}") from error
+
     def _search(self, name):
         if self.build and self.build.is_dir():
             # Sorted, so that two files of one name give the same choice at every run.
@@ -191,18 +199,39 @@ def config_text(keys, datasets):
 
 
 class Daemon:
-    """A running forebayd. `address` is what clients take."""
+    """A forebayd. `address` is what clients take. `command`: all but the descriptor on which it
+    says that it is ready."""
 
-    def __init__(self, binaries, process, folder, ready_fd, consumer_prefix=()):
+    def __init__(self, binaries, command, folder, consumer_prefix=()):
         self.binaries = binaries
-        self.process = process
+        self.process = None
         self.folder = folder
-        self.ready_fd = ready_fd
+        self._command = command
+        self._ready_fd = None
         self.log_path = folder / "forebayd.log"
         self.consumer_prefix = list(consumer_prefix)  # words before the command of a consumer
         self.socket = folder / "forebayd.sock"
         self.address = f"unix:{self.socket}"
         self.was_killed = False
+
+    def start(self):
+        """It may be killed and started once more: it then finds what it has left in its folder."""
+        self.close()
+        self._ready_fd, child_fd = os.pipe()
+        with self.log_path.open("a", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                [*self._command, "--ready-fd", str(child_fd)], stdout=log,
+                stderr=subprocess.STDOUT, pass_fds=[child_fd])
+        # Otherwise the pipe would stay open if the daemon dies, and the wait would last to its
+        # timeout.
+        os.close(child_fd)
+        self.was_killed = False
+
+    def close(self):
+        """What this program has open for it."""
+        if self._ready_fd is not None:
+            os.close(self._ready_fd)
+            self._ready_fd = None
 
     def kill(self):
         """SIGKILL, as a node that is lost; its end is then no failure of the row."""
@@ -241,11 +270,11 @@ class Daemon:
         return report
 
     def wait_until_ready(self):
-        """Until the daemon says on `ready_fd` that clients may connect."""
+        """Until the daemon says that clients may connect."""
         # The daemon says so itself through a pipe. A sleep or a poll of the socket would add to the
         # times, or begin too early.
-        readable, _, _ = select.select([self.ready_fd], [], [], START_TIMEOUT_S)
-        if not readable or not os.read(self.ready_fd, 4096).startswith(b"READY "):
+        readable, _, _ = select.select([self._ready_fd], [], [], START_TIMEOUT_S)
+        if not readable or not os.read(self._ready_fd, 4096).startswith(b"READY "):
             raise failure("forebayd", "did not get ready", self.log_path.read_text("utf-8"))
 
 
@@ -269,21 +298,14 @@ def starting_daemon(binaries, keys, datasets, prefix=(), arguments=(), consumer_
         all_keys.update(keys)
         config = folder / "forebayd.toml"
         config.write_text(config_text(all_keys, datasets), encoding="utf-8")
-        log_path = folder / "forebayd.log"
-        ready_fd, child_fd = os.pipe()
-        with log_path.open("w", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                [*prefix, program, "--config", str(config), "--ready-fd", str(child_fd),
-                 *arguments], stdout=log, stderr=subprocess.STDOUT, pass_fds=[child_fd])
-        # Otherwise the pipe would stay open if the daemon dies, and the wait would last to its
-        # timeout.
-        os.close(child_fd)
-        running = Daemon(binaries, process, folder, ready_fd, consumer_prefix)
+        running = Daemon(binaries, [*prefix, program, "--config", str(config), *arguments], folder,
+                         consumer_prefix)
+        running.start()
         try:
             yield running
         finally:
-            os.close(ready_fd)
-            status = end_process(process)
+            running.close()
+            status = end_process(running.process)
         # A daemon that crashed at its end fails the row, although the figures were measured.
         if status not in (0, -signal.SIGTERM) and not running.was_killed:
-            raise failure("forebayd", f"ended with {status}", log_path.read_text("utf-8"))
+            raise failure("forebayd", f"ended with {status}", running.log_path.read_text("utf-8"))
