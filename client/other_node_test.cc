@@ -1,6 +1,7 @@
 // A stream whose daemon is gone goes on at another node's, with the same batches in the same order.
 #include <atomic>
 #include <cstdint>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "client/testing/other_node_fixture.h"
 #include "forebay/v1/data.pb.h"
+#include "proto/contract/wire_layout.h"
 
 namespace forebay::other_node_test {
 
@@ -92,6 +94,53 @@ TEST_F(OtherNodeTest, ItGoesBackWhenItsDaemonIsThereAgain) {
   Finish(*stream);
   ASSERT_EQ(notices_.size(), 2U);
   EXPECT_THAT(notices_[1], HasSubstr("is back"));
+}
+
+TEST_F(OtherNodeTest, BatchesDoNotWaitForALookAtADaemonThatHangs) {
+  home_.NameOtherNodes({other_.node_address()}, kTestClient);
+  const auto client = Connect();
+  const auto stream = Open(*client, LongStream());
+  ReadOn(*stream, 10);
+  home_.Stop();
+  ReadOn(*stream, 20);
+  std::latch has_read_on(1);
+  std::atomic<int> looks = 0;
+  home_.faults.server_hello = [&](ServerHello&) {
+    ++looks;
+    has_read_on.wait();
+  };
+  home_.Start();
+  ReadUntil(*stream, [&] { return looks > 0; });
+  // The daemon answers after batches that the stream gets meanwhile. A look that a batch has waited
+  // for would have been given up.
+  ReadOn(*stream, next_step_ + 100);
+  has_read_on.count_down();
+  ReadUntil(*stream, [&] { return notices_.size() == 2; });
+  EXPECT_EQ(looks, 1) << "the same look has found the daemon";
+  EXPECT_THAT(notices_[1], HasSubstr("is back"));
+  Finish(*stream);
+}
+
+TEST_F(OtherNodeTest, AStreamEndsWhileItLooksForADaemonThatHangs) {
+  home_.NameOtherNodes({other_.node_address()}, kTestClient);
+  const auto client = Connect();
+  auto stream = Open(*client, LongStream());
+  ReadOn(*stream, 10);
+  home_.Stop();
+  ReadOn(*stream, 20);
+  std::latch has_ended(1);
+  std::atomic<int> looks = 0;
+  home_.faults.server_hello = [&](ServerHello&) {
+    ++looks;
+    has_ended.wait();
+  };
+  home_.Start();
+  ReadUntil(*stream, [&] { return looks > 0; });
+  stream->Cancel();
+  EXPECT_EQ(stream->Next().error().code(), ErrorCode::kCancelled);
+  stream.reset();
+  has_ended.count_down();
+  home_.Stop();  // its thread no longer uses the latch
 }
 
 // One that is started again may need long to list its data set, or find that it has changed.

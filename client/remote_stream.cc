@@ -21,6 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr milliseconds kLookHomePeriodMin(1000);
+
 // Whether a checkpoint's token continues the stream that the options describe. If it does
 // not, the error names the first difference.
 Status CheckToken(const PositionToken& token, const PositionToken& fresh) {
@@ -216,7 +218,7 @@ Status RemoteStream::Start(const StreamOptions& options) {
   connection_ = source_->current();
   Status attached =
       core_->Attach(connection_, steady_clock::now() + milliseconds(limits::kCallDeadlineMs));
-  if (attached) source_->Attached(*connection_);
+  if (attached) OnAttached();
   // The connection may be hours old, and the daemon may have been restarted since.
   if (!attached && attached.error().retryable()) attached = Reconnect(ConnectEnd());
   FOREBAY_TRY(attached);
@@ -276,7 +278,7 @@ Status RemoteStream::Reconnect(Deadline deadline) {
     keeps_connection_ = !attached && attached.error().code() == ErrorCode::kDeadlineExceeded &&
                         steady_clock::now() < keep_until_;
     if (attached) {
-      source_->Attached(*connection_);
+      OnAttached();
       ++reconnects_without_batch_;
       MutexLock lock(stats_mutex_);
       ++stats_.reconnects;
@@ -291,11 +293,29 @@ Status RemoteStream::Reconnect(Deadline deadline) {
   }
 }
 
+void RemoteStream::OnAttached() {
+  source_->Attached(*connection_);
+  std::unique_ptr<HomeLook> look;
+  if (connection_->is_other_node()) {
+    const milliseconds period(source_->options().other_node_after_ms);
+    look = std::make_unique<HomeLook>(
+        std::max(period, kLookHomePeriodMin), [this](Interrupt& interrupt) {
+          return source_->AskHome(dataset_, begin_.catalog_fingerprint, interrupt);
+        });
+  }
+  const MutexLock lock(home_look_mutex_);
+  home_look_.swap(look);
+}
+
 void RemoteStream::LookHome(Deadline until) {
   if (!connection_->is_other_node() || until <= steady_clock::now()) return;
-  const bool is_back =
-      source_->IsBackHome(dataset_, begin_.catalog_fingerprint, until, &interrupt_);
-  if (!is_back) return;
+  std::optional<HomeLook::Found> found;
+  {
+    const MutexLock lock(home_look_mutex_);
+    // A stream that was cancelled before it came here has a look that nobody has cancelled.
+    if (home_look_ != nullptr && !interrupt_.is_raised()) found = home_look_->Poll();
+  }
+  if (!found || !source_->GoHome(std::move(*found))) return;
   keeps_connection_ = false;
   core_->EndCall();
 }
@@ -424,6 +444,8 @@ void RemoteStream::Cancel() {
   core_->Cancel();
   interrupt_.Raise();
   source_->WakeInterrupted();
+  const MutexLock lock(home_look_mutex_);
+  if (home_look_ != nullptr) home_look_->Cancel();
 }
 
 Status RemoteStream::Finish() {

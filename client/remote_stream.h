@@ -6,6 +6,7 @@
 #include <string>
 
 #include "client/connection/connection_source.h"
+#include "client/connection/home_look.h"
 #include "client/delivery_log.h"
 #include "client/stream/stream_core.h"
 #include "client/transform_pool.h"
@@ -47,8 +48,11 @@ class RemoteStream final : public BatchStream {
   Status Log(const Batch& batch, const DeliveryLog::MicroName& micro);
   Deadline ConnectEnd() const;  // connect_timeout_ms from now on
   Status Reconnect(Deadline deadline);
+  // The core has opened the stream on connection_.
+  void OnAttached();
   // Ends the call to another node if the daemon of this node is back, so that the next wait
-  // reconnects. Takes half of the time until `until` at most.
+  // reconnects. Does not wait for that daemon. Does nothing if `until` is over, because the caller
+  // has no time to reconnect.
   void LookHome(Deadline until);
   // Calls `wait`, one of the core's, until it has an outcome for the caller: reconnects where the
   // call ended, and asks again, for `retry_for_`, where the daemon has no batch yet. Waits until
@@ -84,6 +88,10 @@ class RemoteStream final : public BatchStream {
 
   mutable Mutex stats_mutex_;
   StreamStats stats_ FOREBAY_GUARDED_BY(stats_mutex_);
+
+  Mutex home_look_mutex_;
+  // While the stream reads from another node; null otherwise. Last: its thread uses members above.
+  std::unique_ptr<HomeLook> home_look_ FOREBAY_GUARDED_BY(home_look_mutex_);
 };
 
 }  // namespace forebay::internal

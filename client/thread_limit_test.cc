@@ -1,15 +1,18 @@
-// A process that may have no more threads: a transform has fewer workers, or the stream does not
-// open; nothing waits for ever.
+// A process that may have no more threads: a transform has fewer workers, the stream does not open,
+// or a look for the daemon is left out; nothing waits for ever.
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <system_error>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/connection/home_look.h"
 #include "client/testing/client_test_fixture.h"
 #include "client/transform_pool.h"
 
@@ -60,6 +63,20 @@ TEST(ThreadLimit, AStreamThatGetsNoThreadIsRefused) {
     EXPECT_THAT(stream.error().message(), ::testing::HasSubstr("limit on processes"));
   }
   EXPECT_TRUE(client->Open(options).has_value()) << "it may be tried again";
+}
+
+TEST(ThreadLimit, ALookForTheDaemonThatGetsNoThreadIsLeftOut) {
+  std::atomic<int> looks = 0;
+  internal::HomeLook look(std::chrono::milliseconds(0), [&looks](internal::Interrupt&) {
+    ++looks;
+    return internal::HomeLook::Found(internal::Interrupt::Raised());
+  });
+  refused_thread = 1;
+  EXPECT_FALSE(look.Poll().has_value());
+  EXPECT_EQ(refused_thread, 0);
+  EXPECT_EQ(looks, 0);
+  EXPECT_TRUE(testing::Soon([&] { return look.Poll().has_value(); })) << "the next one";
+  EXPECT_EQ(looks, 1);
 }
 
 }  // namespace

@@ -16,9 +16,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How long a stream that reads from another node waits for the daemon of this node, to see whether
-// it is back. One that is gone refuses at once. A caller who waits for a shorter time waits there
-// for half of it, so that time is left for the rest.
+// How long a stream that may go to another node waits for the daemon of this node first. One that
+// is gone refuses at once. A caller who waits for a shorter time waits there for half of it, so
+// that time is left for the rest.
 constexpr milliseconds kLookHome(500);
 Deadline LookHomeEnd(Deadline until) {
   const Deadline now = steady_clock::now();
@@ -29,7 +29,6 @@ Deadline LookHomeEnd(Deadline until) {
 // waits for a shorter time reaches a node that answers slowly.
 constexpr milliseconds kAskOther(1000);
 constexpr milliseconds kLookAgain(100);
-constexpr milliseconds kLookHomePeriodMin(1000);
 
 bool IsRaised(const Interrupt* interrupt) {
   return interrupt != nullptr && interrupt->is_raised();
@@ -75,10 +74,6 @@ struct ConnectionSource::Turn {
   }
 };
 
-milliseconds ConnectionSource::LookHomePeriod() const {
-  return std::max(milliseconds(options_.other_node_after_ms), kLookHomePeriodMin);
-}
-
 ConnectionOptions ConnectionSource::OptionsUntil(Deadline deadline, Interrupt* interrupt) const {
   // A daemon that accepts the connection and then says nothing costs one try, not the whole time.
   const Deadline shake_by = steady_clock::now() + milliseconds(limits::kHandshakeDeadlineMs);
@@ -94,9 +89,8 @@ ConnectionOptions ConnectionSource::OptionsUntil(Deadline deadline, Interrupt* i
 
 // A daemon that refuses this program does so for as long as it runs (it has another configuration,
 // or belongs to another job). A program that reads from another node says so, once.
-ConnectionSource::Opened ConnectionSource::OpenOnce(Deadline deadline, Interrupt* interrupt) {
-  Opened opened = DaemonConnection::Open(OptionsUntil(deadline, interrupt));
-  if (opened || !IsRefusal(opened.error())) return opened;
+void ConnectionSource::NoteRefusal(const Error& error) {
+  if (!IsRefusal(error)) return;
   bool is_new = false;
   {
     const MutexLock lock(mutex_);
@@ -104,8 +98,13 @@ ConnectionSource::Opened ConnectionSource::OpenOnce(Deadline deadline, Interrupt
   }
   if (is_new) {
     Say("the daemon at " + address_ + " is there, and refuses this program, which goes on reading "
-        "from another node of the job: " + opened.error().message());
+        "from another node of the job: " + error.message());
   }
+}
+
+ConnectionSource::Opened ConnectionSource::OpenOnce(Deadline deadline, Interrupt* interrupt) {
+  Opened opened = DaemonConnection::Open(OptionsUntil(deadline, interrupt));
+  if (!opened) NoteRefusal(opened.error());
   return opened;
 }
 
@@ -137,28 +136,36 @@ ConnectionSource::Opened ConnectionSource::Replace(const DaemonConnection* broke
   return Connect(broken, deadline, interrupt);
 }
 
-bool ConnectionSource::IsBackHome(const std::string& dataset, std::uint64_t fingerprint,
-                                  Deadline until, Interrupt* interrupt) {
-  const Deadline now = steady_clock::now();
-  std::shared_ptr<const DaemonConnection> home;
+ConnectionSource::Opened ConnectionSource::AskHome(const std::string& dataset,
+                                                   std::uint64_t fingerprint,
+                                                   Interrupt& interrupt) const {
+  const Deadline deadline = steady_clock::now() + milliseconds(limits::kHandshakeDeadlineMs);
+  std::shared_ptr<const DaemonConnection> home = current();
+  // Otherwise another stream has gone back.
+  if (home->is_other_node()) {
+    FOREBAY_ASSIGN(home, DaemonConnection::Open(OptionsUntil(deadline, &interrupt)));
+  }
+  // One that is started again may take long to list the data set, and the stream would wait.
+  if (!home->HasCatalog(dataset, fingerprint, deadline, &interrupt)) {
+    return Error(ErrorCode::kUnavailable,
+                 "the daemon at " + address_ + " does not have this catalog of " + dataset);
+  }
+  return home;
+}
+
+bool ConnectionSource::GoHome(Opened asked) {
+  if (!asked) {
+    NoteRefusal(asked.error());
+    return false;
+  }
   {
-    MutexLock lock(mutex_);
-    if (is_replacing_ || now < next_look_home_) return false;
-    next_look_home_ = now + LookHomePeriod();
-    if (!current_->is_other_node()) home = current_;  // another stream has gone back
+    const MutexLock lock(mutex_);
+    if (!current_->is_other_node()) return true;  // another stream has gone back
+    if (is_replacing_) return false;  // another stream connects, and looks there by itself
     is_replacing_ = true;
   }
   const Turn turn{*this};
-  const Deadline deadline = LookHomeEnd(until);
-  const bool is_new = home == nullptr;
-  if (is_new) {
-    Opened opened = OpenOnce(deadline, interrupt);
-    if (!opened) return false;
-    home = std::move(*opened);
-  }
-  // One that is started again may take long to list the data set, and the stream would wait.
-  if (!home->HasCatalog(dataset, fingerprint, deadline, interrupt)) return false;
-  if (is_new) Use(std::move(home));
+  Use(std::move(*asked));
   return true;
 }
 
@@ -200,7 +207,6 @@ void ConnectionSource::Use(std::shared_ptr<const DaemonConnection> connection) {
   std::shared_ptr<const DaemonConnection> former;
   MutexLock lock(mutex_);
   former = std::exchange(current_, std::move(connection));
-  next_look_home_ = steady_clock::now() + LookHomePeriod();
 }
 
 void ConnectionSource::Say(const std::string& line) const {

@@ -37,12 +37,16 @@ class ConnectionSource {
   // An interrupt of a call of Replace was raised.
   void WakeInterrupted();
 
-  // Whether a stream of `dataset` that reads from another node may go back to this one: its daemon
-  // answers, and has the catalog of that fingerprint. Then Replace returns the connection to it.
-  // Looks once in other_node_after_ms, but not more than once a second, for half a second at most,
-  // and for half of the time until `until`.
-  bool IsBackHome(const std::string& dataset, std::uint64_t fingerprint, Deadline until,
-                  Interrupt* interrupt);
+  // A connection to the daemon of this node, for a stream of `dataset` that reads from another
+  // node. An error: it does not answer within kHandshakeDeadlineMs, refuses this program, or does
+  // not have the catalog of that fingerprint. Waits for no other call, and none waits for it.
+  Result<std::shared_ptr<const DaemonConnection>> AskHome(const std::string& dataset,
+                                                          std::uint64_t fingerprint,
+                                                          Interrupt& interrupt) const;
+  // Takes what AskHome has returned. True: Replace returns the connection to the daemon of this
+  // node now. False: the stream stays where it is; that the daemon refuses this program is said,
+  // once. Does not wait for a daemon.
+  bool GoHome(Result<std::shared_ptr<const DaemonConnection>> asked);
   // A stream was opened on this connection.
   void Attached(const DaemonConnection& connection);
   // A stream that has been read elsewhere was refused on this connection. Where that is the one to
@@ -61,9 +65,11 @@ class ConnectionSource {
   // Ends the time in which one thread makes a connection, however it ends.
   struct Turn;
 
-  std::chrono::milliseconds LookHomePeriod() const;
+  void Say(const std::string& line) const;
+  // Says, once, that the daemon of this node refuses the program, if it does.
+  void NoteRefusal(const Error& error);
   ConnectionOptions OptionsUntil(Deadline deadline, Interrupt* interrupt) const;
-  // All of these are called only by the thread that has set is_replacing_.
+  // From here on: called only by the thread that has set is_replacing_.
   Opened OpenOnce(Deadline deadline, Interrupt* interrupt);
   Opened Connect(const DaemonConnection* broken, Deadline deadline, Interrupt* interrupt);
   // When other nodes are asked, too.
@@ -73,7 +79,6 @@ class ConnectionSource {
   Status AskOther(Deadline deadline, Interrupt* interrupt);
   void Pause(Deadline until, const Interrupt* interrupt);
   void Use(std::shared_ptr<const DaemonConnection> connection);
-  void Say(const std::string& line) const;
   Status StartEmbeddedAgain(Deadline deadline);
 
   const ClientOptions options_;
@@ -96,7 +101,6 @@ class ConnectionSource {
   bool is_refused_ FOREBAY_GUARDED_BY(mutex_) = false;
   // When streams were first without the daemon of this node, until one is opened there.
   std::optional<Deadline> lost_since_ FOREBAY_GUARDED_BY(mutex_);
-  Deadline next_look_home_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 // Pauses of a bounded, jittered exponential backoff: 5 ms, doubling up to 500 ms, each times a
