@@ -3,10 +3,12 @@
 // peer/extent_exchange_test.cc.
 #include "server/stage/extent_source.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -226,6 +228,46 @@ TEST_F(ExtentSourceTest, ALoadThatWaitsForAnotherNodeKeepsNoWorkingMemory) {
   FOREBAY_EXPECT_OK(supplied.get());
   // This node reads in the place of the other one.
   FOREBAY_EXPECT_OK(theirs.get_future().get());
+}
+
+// Another node, which yields, and has nothing.
+class YieldingNode final : public ExtentSource {
+ public:
+  Result<SuppliedExtent> Read(const ExtentRequest&, const AllocateImage&, io::IoQueue&) override {
+    ++asked;
+    return AskNext();
+  }
+  std::atomic<int> asked = 0;
+};
+
+// All memory is in use, as where the data do not fit on the tiers. The substitute of a lost node
+// reads samples one by one then, and so does that of a node that is alive and yields.
+TEST_F(ExtentSourceTest, WhatAnotherNodeRefusesIsReadInPiecesWhereThereIsNoMemoryForIt) {
+  YieldingNode other;
+  plan::Membership nodes{NodeRank(0), {{NodeRank(0), 1}, {NodeRank(1), 1}}};
+  DatasetOptions options = RecordDataset();
+  options.group_bytes = 1;  // so that the nodes share the data set, extent by extent
+  FOREBAY_EXPECT_OK(rig_.Start(options, {.nodes = &nodes, .peers = &other}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  Dataset& dataset = rig_.dataset();
+  std::uint32_t theirs = 0;
+  while (nodes.Reads(dataset.group_key(ExtentId(theirs)))) ++theirs;
+  ASSERT_FALSE(rig_.cache().Holds(dataset.key(ExtentId(theirs))));
+  std::vector<tier::ExtentRef> in_use;
+  for (const tier::ExtentKey& key : rig_.cache().Resident(tier::TierKind::kRam)) {
+    in_use.push_back(rig_.cache().Find(key));
+  }
+  std::vector<tier::ArenaBlock> taken;
+  while (rig_.arena().largest_free_bytes() > 0) {
+    taken.push_back(Take(rig_.arena().Allocate(rig_.arena().largest_free_bytes())));
+  }
+  std::promise<Status> outcome;
+  rig_.stager().Demand(
+      dataset, ExtentId(theirs), [&](const Status& status) { outcome.set_value(status); },
+      Access::kPieces);
+  FOREBAY_EXPECT_OK(outcome.get_future().get());
+  EXPECT_EQ(other.asked, 1) << "it may have the extent";
+  EXPECT_NE(rig_.stager().pieces().Find(dataset.key(ExtentId(theirs))), nullptr);
 }
 
 TEST(ExtentSourceErrors, AnOwnErrorIsNotTakenForSilence) {

@@ -5,7 +5,6 @@
 #include "server/stage/extent_supplier.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "proto/contract/limits.h"
@@ -43,6 +42,35 @@ Result<bool> ExtentSupplier::Load(const LoadRequest& load, io::IoQueue& queue) {
   }
 }
 
+Result<bool> ExtentSupplier::IsThere(const LoadRequest& load, plan::HomeTier home,
+                                     std::uint32_t successors, io::IoQueue& queue) {
+  Dataset& dataset = load.dataset;
+  const ExtentRef found = parts_.cache.Find(dataset.key(load.extent));
+  if (!found) return false;
+  if (found->tier == tier::TierKind::kRam) BringHome(load, *found, successors, queue);
+  if (found->tier == tier::TierKind::kRam || home != plan::HomeTier::kRam) return true;
+  const DatasetVersion::Publishing publishing(dataset.version(), successors);
+  if (!publishing.may_publish()) return dataset.Outdated();
+  const Status promoted = parts_.tiers.Promote(
+      *found,
+      // A reader is served from SSD, and does not wait for memory.
+      {.is_guest = dataset.IsGuestInRam(load.extent),
+       .wait_ms = load.background ? limits::kMemoryWaitMs : 0,
+       .spares_homes = load.background},
+      queue);
+  // If memory is short or the daemon stops, the copy on SSD is still good, and is served from
+  // there.
+  const bool is_sound = promoted.has_value() ||
+                        promoted.error().code() == ErrorCode::kResourceExhausted ||
+                        promoted.error().code() == ErrorCode::kCancelled;
+  if (is_sound) return true;
+  log::Warn("data set '{}': {}; reading it from the GFS again", dataset.name(),
+            promoted.error().ToString());
+  // Removes the damaged copy, so that what is read now is stored in its place.
+  parts_.cache.ReportBad(found, promoted.error(), parts_.clock.NowNs());
+  return false;
+}
+
 Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t successors,
                                       io::IoQueue& queue) {
   Dataset& dataset = load.dataset;
@@ -52,76 +80,70 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
   const ExtentKey& key = dataset.key(extent);
   if (dataset.is_outdated()) return dataset.Outdated();
   // 1. The extent may be on a tier already: on its home, or on another tier.
-  if (const ExtentRef found = parts_.cache.Find(key)) {
-    if (found->tier == tier::TierKind::kRam) BringHome(load, *found, successors, queue);
-    if (found->tier == tier::TierKind::kRam || home != plan::HomeTier::kRam) return false;
-    const DatasetVersion::Publishing publishing(dataset.version(), successors);
-    if (!publishing.may_publish()) return dataset.Outdated();
-    const Status promoted = parts_.tiers.Promote(
-        *found,
-        // A reader is served from SSD, and does not wait for memory.
-        {.is_guest = dataset.IsGuestInRam(extent),
-         .wait_ms = load.background ? limits::kMemoryWaitMs : 0,
-         .spares_homes = load.background},
-        queue);
-    // If memory is short or the daemon stops, the copy on SSD is still good, and is served from
-    // there.
-    const bool is_sound = promoted.has_value() ||
-                          promoted.error().code() == ErrorCode::kResourceExhausted ||
-                          promoted.error().code() == ErrorCode::kCancelled;
-    if (is_sound) return false;
-    log::Warn("data set '{}': {}; reading it from the GFS again", dataset.name(),
-              promoted.error().ToString());
-    // Removes the damaged copy, so that the read below is stored in its place.
-    parts_.cache.ReportBad(found, promoted.error(), parts_.clock.NowNs());
-  }
-  // 2. A reader that needs only samples need not wait for the whole extent.
-  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
-  // Pieces come from the GFS, so only the node that reads the extent may read it in pieces. A
-  // remote extent has no home here; if this node takes its owner's place, it reads the extent once,
-  // whole.
+  FOREBAY_ASSIGN(const bool is_there, IsThere(load, home, successors, queue));
+  if (is_there) return false;
+  // A remote extent has no home here; if this node takes its owner's place, it reads the extent
+  // once, whole.
   const bool has_no_home = home == plan::HomeTier::kNone && !dataset.IsRemote(extent);
-  const bool in_pieces = load.access == Access::kPieces ||
-                         (load.access == Access::kPiecesIfNoHome && has_no_home);
-  if (in_pieces && GfsPieces::CanRead(dataset) && !AsksOthers(dataset.group_key(extent))) {
-    // It may have been described before, by now with objects that answer again.
-    if (parts_.pieces.Find(key)) return false;
-    FOREBAY_TRY(parts_.pieces.Describe(dataset, catalog, extent, load.priority, queue));
-    return false;
-  }
-  // 3. The whole extent is read and stored. Space for homes in RAM is for stored images. Raw bytes
+  const bool in_pieces = GfsPieces::CanRead(dataset) &&
+                         (load.access == Access::kPieces ||
+                          (load.access == Access::kPiecesIfNoHome && has_no_home));
+  // 2. Other nodes may supply it, whole. Space for homes in RAM is for stored images. Raw bytes
   // that are on their way to SSD, or are to be compressed, need working memory.
+  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   const bool is_passing = home == plan::HomeTier::kSsd || dataset.form();
   // Held from when the bytes come until this function returns: by then they have left the memory
   // that staging works in.
   WorkingShare working;
-  const tier::ExtentKey* const needed_later = home == plan::HomeTier::kSsd ? nullptr : &key;
+  bool is_read_here = false;
   const auto allocate = [&](std::uint64_t bytes) {
     if (is_passing && working == nullptr) {
       working = parts_.tiers.AwaitWorkingMemory(catalog->extent(extent).bytes,
                                                 [&load] { return load.can_wait(); });
     }
-    return Allocate(load, bytes, needed_later, is_passing, queue);
+    return Allocate(load,
+                    {.bytes = bytes,
+                     .key = home == plan::HomeTier::kSsd ? nullptr : &key,
+                     .is_passing = is_passing,
+                     .is_read_here = is_read_here},
+                    queue);
   };
-  FOREBAY_ASSIGN(SuppliedExtent supplied, Read(load, *catalog, allocate, working, queue));
+  const ExtentRequest request{.node = {}, .dataset = dataset, .catalog = *catalog,
+                              .extent = extent, .priority = load.priority};
+  FOREBAY_ASSIGN(std::optional<SuppliedExtent> supplied,
+                 AskOthers(request, allocate, working, queue));
+  if (!supplied) {
+    // 3. This node reads the GFS, for the whole job. A reader that needs only samples need not wait
+    // for the whole extent. It may have been described before, by now with objects that answer
+    // again.
+    is_read_here = true;
+    if (in_pieces && parts_.pieces.Find(key)) return false;
+    if (in_pieces) {
+      FOREBAY_TRY(parts_.pieces.Describe(dataset, catalog, extent, load.priority, queue));
+      return false;
+    }
+    FOREBAY_ASSIGN(supplied, gfs_extents_.Read(request, allocate, queue));
+    // This node may give the extent a home from now on.
+    dataset.MakeLocal(extent);
+  }
   return parts_.loader.StoreExtent(
       dataset,
       {.key = tier::KeyOf(*catalog, extent),
        .extent = extent,
-       .image = std::move(supplied.image),
-       .checksums = std::move(supplied.checksums),
-       .is_packed = supplied.is_packed,
+       .image = std::move(supplied->image),
+       .checksums = std::move(supplied->checksums),
+       .is_packed = supplied->is_packed,
        .successors = successors},
       load.access == Access::kInRam ? std::optional(home) : std::nullopt, queue);
 }
 
-Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::uint64_t bytes,
-                                                  const tier::ExtentKey* key, bool is_passing,
-                                                  io::IoQueue& queue) {
+Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load,
+                                                  const ImageMemory& image, io::IoQueue& queue) {
+  const tier::ExtentKey* const key = image.key;
   const auto urgency_is = [&](Urgency urgency) {
     return !load.background && load.urgency.load() == urgency;
   };
-  StagingTiers::MemoryRequest request{.bytes = bytes,
+  StagingTiers::MemoryRequest request{.bytes = image.bytes,
                                       .key = key,
                                       .is_urgent = [&] { return urgency_is(Urgency::kNow); },
                                       .spares_homes = load.background};
@@ -145,7 +167,7 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
   // through RAM in the background, a demand that may take the place of what is needed sooner, and
   // an urgent one, which is tried again.
   const bool has_pieces = !load.background && GfsPieces::CanRead(load.dataset);
-  const bool may_evict_homes = load.background && is_passing;
+  const bool may_evict_homes = load.background && image.is_passing;
   // Asked again after the wait, because somebody who needs the whole extent may join this load.
   const auto may_go_first = [&] {
     if (load.background) return false;
@@ -153,9 +175,8 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
     return !has_pieces && key != nullptr && urgency_is(Urgency::kSoon);
   };
   const bool is_urgent = urgency_is(Urgency::kNow);
-  const bool is_read_here = !AsksOthers(load.dataset.group_key(load.extent));
   const bool is_short_wait = has_pieces || may_evict_homes || may_go_first() || is_urgent;
-  request.wait_ms = has_pieces && (is_read_here || is_urgent) ? kMemoryWaitBeforePiecesMs
+  request.wait_ms = has_pieces && (image.is_read_here || is_urgent) ? kMemoryWaitBeforePiecesMs
                     : is_short_wait                            ? limits::kShortMemoryWaitMs
                                                                : limits::kMemoryWaitMs;
   Result<tier::ArenaBlock> block = parts_.tiers.Allocate(request, queue);
@@ -178,8 +199,8 @@ Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load, std::
 
 class ExtentSupplier::AskingBehind {
  public:
-  AskingBehind(ExtentSupplier& supplier, const LoadRequest& load)
-      : supplier_(supplier), load_(&load.dataset, load.extent) {
+  AskingBehind(ExtentSupplier& supplier, const ExtentRequest& request)
+      : supplier_(supplier), load_(&request.dataset, request.extent) {
     const MutexLock lock(supplier_.mutex_);
     supplier_.asked_behind_.push_back(load_);
   }
@@ -202,75 +223,70 @@ bool ExtentSupplier::RefusesOthers(const Dataset& dataset, ExtentId extent) cons
   return std::ranges::count(asked_behind_, std::pair(&dataset, extent)) > 0;
 }
 
-Result<SuppliedExtent> ExtentSupplier::Read(const LoadRequest& load,
-                                            const catalog::Catalog& catalog,
-                                            const AllocateImage& allocate, WorkingShare& working,
-                                            io::IoQueue& queue) {
-  Dataset& dataset = load.dataset;
-  const ExtentId extent = load.extent;
-  ExtentRequest request{.node = {}, .dataset = dataset, .catalog = catalog, .extent = extent,
-                        .priority = load.priority};
+Result<std::optional<SuppliedExtent>> ExtentSupplier::AskOthers(ExtentRequest request,
+                                                                const AllocateImage& allocate,
+                                                                WorkingShare& working,
+                                                                io::IoQueue& queue) {
+  Dataset& dataset = request.dataset;
+  const ExtentId extent = request.extent;
   // A replaced data set describes the objects as they were. Other nodes have them as they are now,
   // so the last readers of a replaced data set get their extents from the GFS, if at all.
-  if (parts_.nodes != nullptr && !dataset.is_replaced()) {
-    const std::uint64_t group = dataset.group_key(extent);
-    std::vector<NodeRank> asked;
-    std::optional<AskingBehind> asking_behind;
-    while (const std::optional<NodeRank> next = parts_.nodes->FirstSource(group, asked)) {
-      const NodeRank node = *next;
-      asked.push_back(node);
-      if (!asking_behind && parts_.nodes->IsBehind(group, node)) asking_behind.emplace(*this, load);
-      // The answer of the node before may have taken some, and was of no use. This load gives it
-      // back while it waits: the node that is asked now may itself wait for an extent of this node,
-      // which needs working memory to supply that.
-      working.reset();
-      request.node = node;
-      // A node that is asked reads the GFS itself if all nodes before it are silent, so there is no
-      // need to ask the others after an answer.
-      Result<SuppliedExtent> supplied = parts_.peers->Read(request, allocate, queue);
-      if (supplied.has_value()) {
-        bool is_intact = false;
-        Result<ExtentChecksums> verified =
-            VerifySupplied(dataset, catalog, extent, *supplied, &is_intact);
-        if (verified.has_value()) {
-          supplied->checksums = std::move(*verified);
-          return supplied;
-        }
-        // A rebuild has taken over: the bytes of any node would be refused.
-        if (is_intact && verified.error().code() == ErrorCode::kFailedPrecondition) {
-          return verified.error();
-        }
-        // Wrong bytes are no reason to think that the node is dead: only this extent is affected.
-        // Nor is the node to blame for bytes that it has read itself and this node's GFS has not.
-        if (!is_intact) parts_.peers->ReportWrong(node);
-        log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
-                  node.value(), verified.error().message());
-        continue;
-      }
-      if (IsAskNext(supplied.error())) continue;  // it has said so itself, in its log
-      if (IsTooBusy(supplied.error()) || supplied.error().code() == ErrorCode::kInternal) {
-        // The transport has asked until its deadline, or the answer cannot be read. The node is
-        // alive, and is asked for the next extent.
-        log::Warn("data set '{}': extent {}: {}; the next node is asked", dataset.name(),
-                  extent.value(), supplied.error().message());
-        continue;
-      }
-      if (!IsNoAnswer(supplied.error())) return ErrorFromOthers(supplied.error());
-      if (parts_.nodes->Lives(node)) {  // logged once, not by every load that waits for it
-        log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
-                  node.value(), supplied.error().message());
-      }
-      // So the next extent does not wait for this node again. If the node was only slow, some
-      // extents are read twice.
-      parts_.nodes->SetLives(node, false);
+  if (parts_.nodes == nullptr || dataset.is_replaced()) return std::nullopt;
+  const std::uint64_t group = dataset.group_key(extent);
+  std::vector<NodeRank> asked;
+  std::optional<AskingBehind> asking_behind;
+  while (const std::optional<NodeRank> next = parts_.nodes->FirstSource(group, asked)) {
+    const NodeRank node = *next;
+    asked.push_back(node);
+    if (!asking_behind && parts_.nodes->IsBehind(group, node)) {
+      asking_behind.emplace(*this, request);
     }
+    // The answer of the node before may have taken some, and was of no use. This load gives it
+    // back while it waits: the node that is asked now may itself wait for an extent of this node,
+    // which needs working memory to supply that.
+    working.reset();
+    request.node = node;
+    // A node that is asked reads the GFS itself if all nodes before it are silent, so there is no
+    // need to ask the others after an answer.
+    Result<SuppliedExtent> supplied = parts_.peers->Read(request, allocate, queue);
+    if (supplied.has_value()) {
+      bool is_intact = false;
+      Result<ExtentChecksums> verified =
+          VerifySupplied(dataset, request.catalog, extent, *supplied, &is_intact);
+      if (verified.has_value()) {
+        supplied->checksums = std::move(*verified);
+        return supplied;
+      }
+      // A rebuild has taken over: the bytes of any node would be refused.
+      if (is_intact && verified.error().code() == ErrorCode::kFailedPrecondition) {
+        return verified.error();
+      }
+      // Wrong bytes are no reason to think that the node is dead: only this extent is affected.
+      // Nor is the node to blame for bytes that it has read itself and this node's GFS has not.
+      if (!is_intact) parts_.peers->ReportWrong(node);
+      log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
+                node.value(), verified.error().message());
+      continue;
+    }
+    if (IsAskNext(supplied.error())) continue;  // it has said so itself, in its log
+    if (IsTooBusy(supplied.error()) || supplied.error().code() == ErrorCode::kInternal) {
+      // The transport has asked until its deadline, or the answer cannot be read. The node is
+      // alive, and is asked for the next extent.
+      log::Warn("data set '{}': extent {}: {}; the next node is asked", dataset.name(),
+                extent.value(), supplied.error().message());
+      continue;
+    }
+    if (!IsNoAnswer(supplied.error())) return ErrorFromOthers(supplied.error());
+    if (parts_.nodes->Lives(node)) {  // logged once, not by every load that waits for it
+      log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
+                node.value(), supplied.error().message());
+    }
+    // So the next extent does not wait for this node again. If the node was only slow, some
+    // extents are read twice.
+    parts_.nodes->SetLives(node, false);
   }
-  // All nodes before this one are silent or were passed over, or there are none: this node reads
-  // for the whole job.
-  FOREBAY_ASSIGN(SuppliedExtent supplied, gfs_extents_.Read(request, allocate, queue));
-  // This node may give the extent a home from now on.
-  dataset.MakeLocal(extent);
-  return supplied;
+  // They are silent, were passed over or refuse, or there are none.
+  return std::nullopt;
 }
 
 }  // namespace forebay::stage

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -113,18 +114,26 @@ class ExtentSupplier {
  private:
   // As Load, once. `successors`: DatasetVersion::successors() before this call.
   Result<bool> LoadOnce(const LoadRequest& load, std::uint32_t successors, io::IoQueue& queue);
+  // Whether the extent is on a tier and is served from there. `home`: the tier that it is to be on,
+  // to which it is brought as far as nobody has to wait for that.
+  Result<bool> IsThere(const LoadRequest& load, plan::HomeTier home, std::uint32_t successors,
+                       io::IoQueue& queue);
   using WorkingShare = std::unique_ptr<StagingTiers::WorkingMemory>;
-  // Brings the whole extent into memory, verified: from the nodes that are asked before this one,
-  // in turn, or, if there is no such node or none answers, from the GFS. `allocate` takes working
+  // Asks the nodes that are asked before this one reads the GFS, in turn, for the whole extent, and
+  // verifies it. Nullopt: there is no such node, or none supplies it. `allocate` takes working
   // memory to `working`, which is empty while another node is waited for: two nodes that wait for
   // each other must both be able to answer.
-  Result<SuppliedExtent> Read(const LoadRequest& load, const catalog::Catalog& catalog,
-                              const AllocateImage& allocate, WorkingShare& working,
-                              io::IoQueue& queue);
-  // Allocates memory for the image of a load. `key`: see StagingTiers::MemoryRequest. `is_passing`:
-  // the image only passes through RAM, to SSD or to be compressed.
-  Result<tier::ArenaBlock> Allocate(const LoadRequest& load, std::uint64_t bytes,
-                                    const tier::ExtentKey* key, bool is_passing,
+  Result<std::optional<SuppliedExtent>> AskOthers(ExtentRequest request,
+                                                  const AllocateImage& allocate,
+                                                  WorkingShare& working, io::IoQueue& queue);
+  struct ImageMemory {
+    std::uint64_t bytes = 0;
+    const tier::ExtentKey* key = nullptr;  // see StagingTiers::MemoryRequest
+    bool is_passing = false;    // it only passes through RAM, to SSD or to be compressed
+    bool is_read_here = false;  // no other node supplies it: it comes from the GFS
+  };
+  // Allocates memory for the image of a load.
+  Result<tier::ArenaBlock> Allocate(const LoadRequest& load, const ImageMemory& image,
                                     io::IoQueue& queue);
   // Background loads only: copies an extent that is in RAM to its home tier.
   void BringHome(const LoadRequest& load, const tier::ResidentExtent& found,
