@@ -1,11 +1,12 @@
+// The thread has the priority of all others, because the kernel holds the lock of the process's
+// address space while it populates pages. On a busy machine, a thread of low priority would hold it
+// for seconds, and all threads that start, end, or touch a page for the first time would wait.
+//
 // MADV_POPULATE_WRITE makes the kernel allocate and zero pages as if they were written to, but does
 // not change bytes, so it is safe for pages that a block uses already. Reach sets a goal per
 // region, and the thread works towards it in steps of one huge page, so that it ends soon when
 // asked to.
 #include "server/tier/ram/populate_ahead.h"
-
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -64,8 +65,6 @@ PopulateAhead::Progress* PopulateAhead::NextLocked() {
 }
 
 void PopulateAhead::Run() {
-  // Lowest priority: this thread must not take processor time from threads that serve batches.
-  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
   UniqueLock lock(mutex_);
   for (;;) {
     Progress* next = nullptr;

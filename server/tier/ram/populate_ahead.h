@@ -17,7 +17,7 @@
 
 namespace forebay::tier {
 
-// Thread-safe. Its one thread has the lowest priority and sleeps while enough pages are populated.
+// Thread-safe. Its one thread sleeps while enough pages are populated.
 // If the kernel refuses (older than 5.14, or memory is short), it stops for good: pages are then
 // populated when they are touched, which is slower but correct.
 class PopulateAhead {

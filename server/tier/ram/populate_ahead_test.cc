@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -135,6 +138,23 @@ TEST_F(PopulateAheadTest, ARefusalEndsTheWork) {
   ahead.Reach(0, 4 * kMiB);
   ahead.Drain();
   EXPECT_EQ(ahead.populated_bytes(), 0U) << "it does not try again";
+}
+
+// The kernel holds the lock of the address space for it, and other threads must not wait for a
+// thread that gets no processor.
+TEST_F(PopulateAheadTest, ItsThreadHasThePriorityOfAllOthers) {
+  auto regions = Regions({8 * kMiB});
+  HugePages pages(regions, HugePageUse::kTransparent);
+  PopulateAhead ahead(regions, pages, 4 * kMiB);
+  ahead.Reach(0, 0);
+  ahead.Drain();
+  std::size_t threads = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    const auto id = static_cast<id_t>(std::stoul(task.path().filename()));
+    EXPECT_EQ(getpriority(PRIO_PROCESS, id), getpriority(PRIO_PROCESS, 0)) << "thread " << id;
+    ++threads;
+  }
+  EXPECT_GE(threads, 2U);
 }
 
 TEST_F(PopulateAheadTest, AnArenaPopulatesWhereItsBlocksWillLie) {
