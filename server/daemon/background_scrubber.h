@@ -41,6 +41,8 @@ class BackgroundScrubber {
   static Result<std::unique_ptr<BackgroundScrubber>> Start(ScrubParts parts,
                                                            std::uint64_t bytes_per_second);
   ~BackgroundScrubber();
+  // The thread ends soon; the destructor waits for it. Returns at once.
+  void BeginStop() { thread_.request_stop(); }
 
   // Extents that were verified since the start. Thread-safe.
   tier::Scrubber::Counts counts() const;

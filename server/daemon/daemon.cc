@@ -224,9 +224,12 @@ bool Daemon::Stop() {
   const bool has_served = acceptor_ != nullptr;
   for (const Lease& lease : leases_) lease.MarkEnding();
   if (acceptor_) acceptor_->StopAccepting();
+  // Long before it is waited for: with the lowest priority, its thread may take seconds to end.
+  if (scrubber_) scrubber_->BeginStop();
   const Error leaving(ErrorCode::kUnavailable, "the daemon is shutting down");
   // Their calls would otherwise keep gRPC waiting for a catalog that nobody builds any more.
   for (stage::Dataset* dataset : datasets_.All()) dataset->AbandonCatalogWaiters(leaving);
+  stop_steps_->Begin("readers to read their last messages");
   if (server_) data_service_->Drain();
   // After Drain: readers must get "shutting down", not the stager's "cancelled" for their batches.
   if (stager_) stager_->BeginStop();
@@ -236,27 +239,18 @@ bool Daemon::Stop() {
     nodes_->StopAsking();
     nodes_->StopAnswering(/*waits=*/false);
   }
-  if (server_) {
-    if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kLastMessagesMs))) {
-      log::Warn("some clients did not read their last messages within {} ms; their connections "
-                "are closed",
-                limits::kLastMessagesMs);
-      acceptor_->EndConnections();
-      data_service_->WaitDrained(kLastAnswers);
-    }
-    // Shutdown waits for idle connections too, whose clients may never close them; the deadline
-    // gives calls that are ending just the time for their answers.
-    server_->Shutdown(std::chrono::system_clock::now() + kLastAnswers);
-    server_->Wait();
-  }
+  if (server_) EndCalls();
   // Removes the socket: from here on, a new client fails at once and does not hang.
   if (acceptor_) acceptor_->Close();
   server_.reset();
+  stop_steps_->Begin("the metrics endpoint and the acceptor");
   metrics_.reset();  // before the acceptor: a scrape that is under way still uses what follows
   acceptor_.reset();
   if (executor_) executor_->BeginStop();
+  stop_steps_->Begin("the scrubber");
   // Its thread reads the cache, which is destroyed later.
   scrubber_.reset();
+  stop_steps_->Begin("threads that stage extents or assemble batches");
   leaves_threads_ = (stager_ && !stager_->AwaitStopped(kLastReads)) ||
                     (executor_ && !executor_->AwaitStopped(kLastReads));
   if (leaves_threads_) {
@@ -271,15 +265,35 @@ bool Daemon::Stop() {
   }
   // Now that no thread is blocked: waits for answers to other nodes that are still being copied,
   // and for the GFS, from which this node's entry is removed.
+  stop_steps_->Begin("answers to other nodes");
   if (nodes_) {
     nodes_->StopAnswering(/*waits=*/true);
+    stop_steps_->Begin("the rendezvous, which its entry is removed from");
     nodes_->Leave(/*in_good_order=*/has_served && !failed_);
   }
+  stop_steps_->Begin("its threads to be joined");
   // The stager first: an extent that it still stages wakes batches, which the executor then drops.
   stager_.reset();
   executor_.reset();
+  stop_steps_->Begin("its memory to be freed, or for a PMIx server");
   if (has_served) LogServed(began_ns);
   return true;
+}
+
+// Ends the gRPC server of clients, whose streams have been told to end.
+void Daemon::EndCalls() {
+  if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kLastMessagesMs))) {
+    log::Warn("some clients did not read their last messages within {} ms; their connections "
+              "are closed",
+              limits::kLastMessagesMs);
+    acceptor_->EndConnections();
+    data_service_->WaitDrained(kLastAnswers);
+  }
+  stop_steps_->Begin("calls of clients to end");
+  // Shutdown waits for idle connections too, whose clients may never close them; the deadline
+  // gives calls that are ending just the time for their answers.
+  server_->Shutdown(std::chrono::system_clock::now() + kLastAnswers);
+  server_->Wait();
 }
 
 // Summarises the daemon's service in the last lines of its log.
@@ -289,9 +303,9 @@ void Daemon::LogServed(std::int64_t drain_began_ns) {
   const stream::SessionStats served = registry_->totals();
   std::uint64_t gfs_bytes = 0;
   for (const stage::Dataset* dataset : datasets_.All()) gfs_bytes += dataset->progress().gfs_bytes;
-  log::Info("drained in {:.1f} s after {:.0f} s of service: {} batches, {} samples, {} bytes "
+  log::Info("drained in {:.1f} s{} after {:.0f} s of service: {} batches, {} samples, {} bytes "
             "delivered; {} bytes read from the GFS; forebayd stopped",
-            static_cast<double>(now_ns - drain_began_ns) / 1e9,
+            static_cast<double>(now_ns - drain_began_ns) / 1e9, stop_steps_->Longest(),
             static_cast<double>(now_ns - started_ns_) / 1e9, served.batches, served.samples,
             served.bytes, gfs_bytes);
 }

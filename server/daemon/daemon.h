@@ -26,6 +26,7 @@
 #include "server/daemon/job_nodes.h"
 #include "server/daemon/lease.h"
 #include "server/daemon/metrics.h"
+#include "server/daemon/stop_steps.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/local_rows.h"
 #include "server/fetch/own_rows.h"
@@ -80,7 +81,9 @@ class Daemon final : public AdminTarget {
   // For a thread that ends the process because Stop does not return in time: describes the calls to
   // the GFS that are under way; empty if there are none. Thread-safe.
   std::string GfsCallsUnderWay() const { return gfs_calls_->UnderWay(); }
-  // Also for such a thread: the socket and the lock files, which it removes because Stop does not.
+  // Also for such a thread: what Stop, or the destructor after it, waits for. Outlives the daemon.
+  std::shared_ptr<const StopSteps> stop_steps() const { return stop_steps_; }
+  // Likewise: the socket and the lock files, which it removes because Stop does not.
   std::vector<std::string> TransientPaths() const;
 
   // AdminTarget.
@@ -129,6 +132,7 @@ class Daemon final : public AdminTarget {
   std::vector<std::string> DatasetNames() const;
   peer::NodeReport ReportToNodes();  // any thread
   void WakeMainThread();
+  void EndCalls();
   void LogServed(std::int64_t drain_began_ns);
 
   const Config config_;
@@ -144,6 +148,7 @@ class Daemon final : public AdminTarget {
   std::atomic<bool> drain_requested_ = false;
   std::atomic<bool> failed_ = false;
   std::atomic<bool> stopping_ = false;
+  const std::shared_ptr<StopSteps> stop_steps_ = std::make_shared<StopSteps>(clock_);
   bool stopped_ = false;
   bool leaves_threads_ = false;  // Stop found blocked threads
   bool lacks_worker_ = false;    // no spare worker could be started, and this was logged

@@ -39,6 +39,7 @@
 #include "server/daemon/daemon.h"
 #include "server/daemon/daemon_log.h"
 #include "server/daemon/doctor/doctor.h"
+#include "server/daemon/end_in_time.h"
 #include "server/daemon/serve_loop.h"
 #include "server/io/backend_selection.h"
 #include "server/io/clock.h"
@@ -47,7 +48,8 @@
 namespace forebay::daemon {
 namespace {
 
-constexpr unsigned kDestructionS = 5;  // of a daemon that has stopped
+// From SIGTERM to when a daemon that has not stopped is ended; a second is left for the exit.
+constexpr std::chrono::milliseconds kEndPatience(limits::kDrainDeadlineMs - 1'000);
 
 int Fail(const DaemonExitCode& exit, const Config& config, const Error& error) {
   SayFatal(config, error.message());
@@ -87,44 +89,6 @@ void Announce(const Daemon& daemon, int ready_fd) {
   }
   close(ready_fd);
 }
-
-// Watchdog: ends the process if Daemon::Stop does not return in time, so that a scheduler never has
-// to kill the daemon. The SSD tier is then in the state that a SIGKILL leaves, which it recovers
-// from.
-class EndInTime {
- public:
-  explicit EndInTime(const Daemon& daemon)
-      : daemon_(daemon),
-        paths_(daemon.TransientPaths()),
-        thread_([this](const std::stop_token& stop) { Watch(stop); }) {}
-
- private:
-  void Watch(const std::stop_token& stop) {
-    Mutex mutex;
-    StoppableCondVar gone;
-    MutexLock lock(mutex);
-    // The destructor requests the stop of this thread, which ends the wait.
-    const auto patience = std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs);
-    if (gone.WaitFor(mutex, stop, patience, [&stop] { return stop.stop_requested(); })) return;
-    const std::string calls = daemon_.GfsCallsUnderWay();
-    log::Error("forebayd could not stop within {} ms, and exits without waiting for {}",
-               patience.count(),
-               calls.empty() ? "its threads" : "an answer of the GFS: " + calls);
-    // What the destructors of the socket and the leases would do.
-    // The paths were taken before Stop began, because the daemon may be half destroyed here.
-    for (const std::string& path : paths_) {
-      unlink(path.c_str());
-      rmdir(std::filesystem::path(path).parent_path().c_str());
-    }
-    spdlog::shutdown();
-    std::_Exit(calls.empty() ? kExitFailure.code : kExitOk.code);
-  }
-
-  static constexpr std::int64_t kToEndMs = 1'000;  // left for the exit itself
-  const Daemon& daemon_;
-  const std::vector<std::string> paths_;
-  std::jthread thread_;
-};
 
 // Watchdog of the start: ends the process if it was asked to stop, and the start does not end in
 // time because a file system or a PMIx server does not answer. Files that the start has made may
@@ -166,12 +130,12 @@ class StartInTime {
   const std::jthread thread_;  // ends before the descriptor is closed
 };
 
-// Serves until a signal or a drain, then stops the daemon. Returns the exit code. While the daemon
-// stops, SIGINT ends it at once, as a person wants it who presses Ctrl-C again. SIGTERM and SIGHUP
-// stay blocked: schedulers and `forebay launch` send one each, maybe seconds apart, and the second
-// one would leave behind what the daemon is about to remove.
-int Serve(Daemon& daemon, int signal_fd) {
-  const int signal_number = ServeUntilAsked(daemon, {.signal_fd = signal_fd});
+// Serves until a signal or a drain, then stops the daemon and destroys it. Returns the exit code.
+// While the daemon stops, SIGINT ends it at once, as a person wants it who presses Ctrl-C again.
+// SIGTERM and SIGHUP stay blocked: schedulers and `forebay launch` send one each, maybe seconds
+// apart, and the second one would leave behind what the daemon is about to remove.
+int Serve(std::unique_ptr<Daemon> daemon, int signal_fd) {
+  const int signal_number = ServeUntilAsked(*daemon, {.signal_fd = signal_fd});
   if (signal_number != 0) {
     log::Info("signal {}: draining (SIGINT ends at once)", signal_number);
   }
@@ -180,22 +144,20 @@ int Serve(Daemon& daemon, int signal_fd) {
   sigaddset(&interrupt, SIGINT);
   std::signal(SIGINT, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
-  int code = kExitOk.code;
-  bool has_stopped = false;
-  {
-    const EndInTime watch(daemon);
-    has_stopped = daemon.Stop();
-    code = daemon.has_failed() ? kExitFailure.code : kExitOk.code;
+  EndInTime watch({.patience = kEndPatience,
+                   .steps = daemon->stop_steps(),
+                   .gfs_calls = [raw = daemon.get()] { return raw->GfsCallsUnderWay(); },
+                   .paths = daemon->TransientPaths()});
+  const bool has_stopped = daemon->Stop();
+  const int code = daemon->has_failed() ? kExitFailure.code : kExitOk.code;
+  if (!has_stopped) {
+    // Threads that are blocked still use the daemon, so no destructor may run.
+    spdlog::shutdown();
+    std::_Exit(code);
   }
-  // The destructors come after this function. One of them asks the PMIx server, which may not
-  // answer.
-  if (has_stopped) {
-    alarm(kDestructionS);
-    return code;
-  }
-  // Threads that are blocked still use the daemon, so no destructor may run.
-  spdlog::shutdown();
-  std::_Exit(code);
+  watch.HasStopped(code);
+  daemon.reset();
+  return code;
 }
 
 // `--check`: says whether the tiers hold the data sets. If they do not, the configuration is still
@@ -291,7 +253,7 @@ int Run(const DaemonArguments& arguments) {
   }
   if (!daemon.has_value()) return Fail(kExitFailure, config, daemon.error());
   Announce(**daemon, arguments.ready_fd);
-  return Serve(**daemon, signal_fd.get());
+  return Serve(std::move(*daemon), signal_fd.get());
 }
 
 std::string Footer() {
