@@ -113,7 +113,7 @@ TEST_F(OtherNodeTest, BatchesDoNotWaitForALookAtADaemonThatHangs) {
   ReadUntil(*stream, [&] { return looks > 0; });
   // The daemon answers after batches that the stream gets meanwhile. A look that a batch has waited
   // for would have been given up.
-  ReadOn(*stream, next_step_ + 100);
+  ReadOn(*stream, next_step_ + 20);
   has_read_on.count_down();
   ReadUntil(*stream, [&] { return notices_.size() == 2; });
   EXPECT_EQ(looks, 1) << "the same look has found the daemon";

@@ -256,7 +256,9 @@ def run(suite):
         raise processes.Missing(f"no fault holds \"{ONLY}\" ($FOREBAY_LOSSES_ONLY); faults: "
                                 f"{', '.join(NAMES)}")
     tool = suite.binaries.find("forebay_cluster_tool")
-    library = suite.binaries.find_test_library(wrong_clock.LIBRARY, "forebay_wrong_clock")
+    library = None
+    if any(scenario.wrong_clocks for scenario in SCENARIOS if scenario.name in CHOSEN):
+        library = suite.binaries.find_test_library(wrong_clock.LIBRARY, "forebay_wrong_clock")
     with tempfile.TemporaryDirectory(prefix="losses.") as folder, \
             switch.switched_network(NODES) as net:
         records = datasets.Dataset(SET, pathlib.Path(folder))

@@ -15,7 +15,7 @@ class Clocks:
     """`folder` must exist while the daemons of `nodes` run. Their clocks are right at first."""
 
     def __init__(self, library, folder, nodes):
-        self._library = pathlib.Path(library).resolve()
+        self._library = library and pathlib.Path(library).resolve()  # none if no clock is wrong
         self._paths = {node: pathlib.Path(folder).resolve() / f"clock{node}" for node in nodes}
         for path in self._paths.values():
             path.write_bytes(_SECONDS.pack(0))

@@ -2,7 +2,6 @@
 #include "client/connection/home_look.h"
 
 #include <exception>
-#include <system_error>
 #include <utility>
 
 namespace forebay::internal {
@@ -25,7 +24,7 @@ std::optional<HomeLook::Found> HomeLook::Poll() {
   try {
     // Joins the thread of the look before, which has ended.
     thread_ = std::jthread([this] { Run(); });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // no thread, or no memory for one
     const MutexLock lock(mutex_);
     is_looking_ = false;
   }

@@ -222,6 +222,7 @@ bool Daemon::Stop() {
   stopping_ = true;
   const std::int64_t began_ns = clock_.NowNs();
   const bool has_served = acceptor_ != nullptr;
+  stop_steps_->Begin("its lock files");
   for (const Lease& lease : leases_) lease.MarkEnding();
   if (acceptor_) acceptor_->StopAccepting();
   // Long before it is waited for: with the lowest priority, its thread may take seconds to end.
@@ -229,12 +230,12 @@ bool Daemon::Stop() {
   const Error leaving(ErrorCode::kUnavailable, "the daemon is shutting down");
   // Their calls would otherwise keep gRPC waiting for a catalog that nobody builds any more.
   for (stage::Dataset* dataset : datasets_.All()) dataset->AbandonCatalogWaiters(leaving);
-  stop_steps_->Begin("readers to read their last messages");
   if (server_) data_service_->Drain();
   // After Drain: readers must get "shutting down", not the stager's "cancelled" for their batches.
   if (stager_) stager_->BeginStop();
   // Threads of the stager may be waiting for other nodes, and other nodes for this one: those go on
   // with the next node at once.
+  stop_steps_->Begin("requests to other nodes and from them");
   if (nodes_) {
     nodes_->StopAsking();
     nodes_->StopAnswering(/*waits=*/false);
@@ -260,6 +261,7 @@ bool Daemon::Stop() {
     log::Warn("forebayd exits without waiting for {}",
               calls.empty() ? "threads that do not end" : "an answer of the GFS: " + calls);
     leases_.clear();
+    stop_steps_->Begin("its log");
     if (has_served) LogServed(began_ns);
     return false;
   }
@@ -268,7 +270,7 @@ bool Daemon::Stop() {
   stop_steps_->Begin("answers to other nodes");
   if (nodes_) {
     nodes_->StopAnswering(/*waits=*/true);
-    stop_steps_->Begin("the rendezvous, which its entry is removed from");
+    stop_steps_->Begin("the end of MPI, or the rendezvous, from which its entry is removed");
     nodes_->Leave(/*in_good_order=*/has_served && !failed_);
   }
   stop_steps_->Begin("its threads to be joined");
@@ -282,6 +284,7 @@ bool Daemon::Stop() {
 
 // Ends the gRPC server of clients, whose streams have been told to end.
 void Daemon::EndCalls() {
+  stop_steps_->Begin("readers to read their last messages");
   if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kLastMessagesMs))) {
     log::Warn("some clients did not read their last messages within {} ms; their connections "
               "are closed",

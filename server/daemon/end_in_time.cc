@@ -4,12 +4,12 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
+#include <system_error>
 #include <utility>
-
-#include <spdlog/spdlog.h>
 
 #include "server/daemon/config/daemon_arguments.h"
 #include "server/io/log.h"
@@ -37,23 +37,28 @@ void EndInTime::Watch(const std::stop_token& stop) {
   if (gone_.WaitFor(mutex_, stop, parts_.patience, [&stop] { return stop.stop_requested(); })) {
     return;
   }
-  const std::string calls = has_stopped_ ? "" : parts_.gfs_calls();
-  const int not_stopped = calls.empty() ? kExitFailure.code : kExitOk.code;
-  const int code = has_stopped_ ? exit_code_ : not_stopped;
+  const bool has_stopped = has_stopped_;
+  std::atomic<int> code = has_stopped ? exit_code_ : kExitFailure.code;
   // The disk of the log, or of the files, may be what does not answer. So another thread uses them,
   // which ends with the process.
   std::promise<void> said;
-  std::thread last([&, removes_files = !has_stopped_] {
-    log::Error("forebayd could not stop within {} ms, and exits without waiting for {}",
-               parts_.patience.count(),
-               calls.empty() ? parts_.steps->now() : "an answer of the GFS: " + calls);
-    // What the destructors of the socket and the leases would do. After Stop only the lock files
-    // are left, which the next daemon takes over: it may have begun to do so.
-    if (removes_files) RemoveFiles();
-    spdlog::shutdown();
-    said.set_value();
-  });
-  said.get_future().wait_for(kLastWords);
+  try {
+    std::thread last([&] {
+      const std::string calls = has_stopped ? "" : parts_.gfs_calls();
+      if (!calls.empty()) code = kExitOk.code;
+      log::Error("forebayd could not stop within {} ms, and exits without waiting for {}",
+                 parts_.patience.count(),
+                 calls.empty() ? parts_.steps->now() : "an answer of the GFS: " + calls);
+      // What the destructors of the socket and the leases would do. After Stop only the lock files
+      // are left, which the next daemon takes over: it may have begun to do so.
+      if (!has_stopped) RemoveFiles();
+      said.set_value();
+    });
+    said.get_future().wait_for(kLastWords);
+    std::_Exit(code);
+  } catch (const std::system_error&) {
+    // The process may have no more threads, so it ends without a word.
+  }
   std::_Exit(code);
 }
 

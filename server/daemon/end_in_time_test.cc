@@ -2,13 +2,17 @@
 // waited for, and an exit code. Each case is a process of its own.
 #include "server/daemon/end_in_time.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -77,8 +81,11 @@ TEST_F(EndInTimeDeathTest, AGfsThatDoesNotAnswerIsNamedAndIsNoFailureOfTheDaemon
 }
 
 TEST_F(EndInTimeDeathTest, FilesThatStopHasNotRemovedAreRemoved) {
+  // The same in the process of the case, and not in another build tree.
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / "forebay_end_in_time_test";
+      std::filesystem::temp_directory_path() /
+      fmt::format("forebay_end_in_time_{}_{:x}", getuid(), std::hash<std::string>()(program));
   std::filesystem::create_directories(folder);
   const std::string file = folder / "socket";
   std::ofstream(file).put('x');

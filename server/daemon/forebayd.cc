@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -27,7 +28,6 @@
 #include <absl/synchronization/mutex.h>
 #include <fmt/format.h>
 #include <grpc/grpc.h>
-#include <spdlog/spdlog.h>
 
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
@@ -120,7 +120,6 @@ class StartInTime {
                "file system that does not answer, or for a PMIx server; it was opening the "
                "directories and data sets of its configuration, or looking for other nodes",
                kPatienceMs);
-    spdlog::shutdown();
     std::_Exit(kExitFailure.code);
   }
 
@@ -136,26 +135,28 @@ class StartInTime {
 // apart, and the second one would leave behind what the daemon is about to remove.
 int Serve(std::unique_ptr<Daemon> daemon, int signal_fd) {
   const int signal_number = ServeUntilAsked(*daemon, {.signal_fd = signal_fd});
-  if (signal_number != 0) {
-    log::Info("signal {}: draining (SIGINT ends at once)", signal_number);
-  }
   sigset_t interrupt;
   sigemptyset(&interrupt);
   sigaddset(&interrupt, SIGINT);
   std::signal(SIGINT, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
-  EndInTime watch({.patience = kEndPatience,
-                   .steps = daemon->stop_steps(),
-                   .gfs_calls = [raw = daemon.get()] { return raw->GfsCallsUnderWay(); },
-                   .paths = daemon->TransientPaths()});
+  std::optional<EndInTime> watch;
+  watch.emplace(EndInTimeParts{
+      .patience = kEndPatience,
+      .steps = daemon->stop_steps(),
+      .gfs_calls = [raw = daemon.get()] { return raw->GfsCallsUnderWay(); },
+      .paths = daemon->TransientPaths()});
+  if (signal_number != 0) {
+    log::Info("signal {}: draining (SIGINT ends at once)", signal_number);
+  }
   const bool has_stopped = daemon->Stop();
   const int code = daemon->has_failed() ? kExitFailure.code : kExitOk.code;
   if (!has_stopped) {
-    // Threads that are blocked still use the daemon, so no destructor may run.
-    spdlog::shutdown();
+    // Threads that are blocked still use the daemon and the log, so no destructor may run.
+    watch.reset();
     std::_Exit(code);
   }
-  watch.HasStopped(code);
+  watch->HasStopped(code);
   daemon.reset();
   return code;
 }

@@ -280,10 +280,15 @@ Status JobNodes::Serve(const peer::PeerServerParts& parts) {
   return {};
 }
 
+Status JobNodes::AwaitNodes() {
+  if (!peers_) return {};
+  if (launch_.choice.kind == rendezvous::RendezvousKind::kHosts) FOREBAY_TRY(AwaitAnswers());
+  return FindHosts();
+}
+
 // A node is pinged until it has answered once. The callbacks own what they write to, because one
 // may still run after this function has given up.
-Status JobNodes::AwaitNodes() {
-  if (!peers_ || launch_.choice.kind != rendezvous::RendezvousKind::kHosts) return {};
+Status JobNodes::AwaitAnswers() {
   constexpr std::int64_t kPingMs = 1'000;
   constexpr std::int64_t kPauseMs = 100;
   enum class State : std::uint8_t { kSilent, kAsked, kAnswered };
@@ -314,7 +319,7 @@ Status JobNodes::AwaitNodes() {
                      state = heard.has_value() ? State::kAnswered : State::kSilent;
                    });
     }
-    if (missing.empty()) break;
+    if (missing.empty()) return {};
     if (now_ns >= deadline_ns_) {
       const rendezvous::NodeEntry& first = nodes[missing.front().value()];
       const MutexLock lock(answers->mutex);
@@ -332,24 +337,33 @@ Status JobNodes::AwaitNodes() {
                    "the daemon was asked to stop while it waited for nodes");
     }
   }
-  ResolveNames(nodes);
-  return {};
 }
 
 // A list of hosts may have names, and connections for bytes of samples are made to addresses only.
-// Each name was just resolved for gRPC, so the resolver knows it.
-void JobNodes::ResolveNames(const std::vector<rendezvous::NodeEntry>& nodes) {
+// gRPC looks names up by itself.
+Status JobNodes::FindHosts() {
   const auto own = rendezvous::ParseHostPort(server_->address());
-  if (!own.has_value()) return;  // it was written by PeerServer
-  for (const rendezvous::NodeEntry& node : nodes) {
+  if (!carriers_.has_connections() || !own.has_value()) return {};
+  // A resolver may take seconds for each name, while readers wait for the daemon.
+  constexpr std::int64_t kResolveNs = 5'000'000'000;
+  const std::int64_t end_ns = parts_.clock.NowNs() + kResolveNs;
+  for (const rendezvous::NodeEntry& node : table_.All()) {
     if (node.rank == membership_->self() || node.is_free()) continue;
-    const auto host = rendezvous::NumericHost(node.address.host, own->host);
-    if (host.has_value()) {
+    if (!Pause(0)) return Error(ErrorCode::kCancelled, "the daemon was asked to stop");
+    const auto host = parts_.clock.NowNs() < end_ns
+                          ? rendezvous::NumericHost(node.address.host, own->host)
+                          : Error(ErrorCode::kDeadlineExceeded,
+                                  fmt::format("the names of the nodes before it took more than "
+                                              "{} s to be looked up",
+                                              kResolveNs / 1'000'000'000));
+    if (!host.has_value()) {
+      log::Warn("{}: {}; gRPC brings the bytes of samples to that node", node.Text(),
+                host.error().message());
+    } else if (table_.At(node.rank) == node) {  // no other node has taken its place meanwhile
       carriers_.SetHost(node.rank, *host);
-    } else {
-      log::Warn("{}; gRPC brings the bytes of samples from that node", host.error().message());
     }
   }
+  return {};
 }
 
 void JobNodes::Tick(bool serves_client_of_lost) {

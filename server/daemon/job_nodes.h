@@ -71,8 +71,9 @@ class JobNodes {
 
   // Answers other nodes from now on, with `parts`, until StopAnswering.
   Status Serve(const peer::PeerServerParts& parts);
-  // Blocks until every node has answered. Only a list of hosts needs that: elsewhere Join has shown
-  // that all nodes listen. kDeadlineExceeded names the nodes that do not; kCancelled as in Join.
+  // Blocks until every node has answered, and its name was looked up. Only a list of hosts needs
+  // the former: elsewhere Join has shown that all nodes listen. kDeadlineExceeded names the nodes
+  // that do not; kCancelled as in Join.
   Status AwaitNodes();
 
   // Has a node leave the job: the others take its place, and it hands over what it has, for
@@ -158,7 +159,8 @@ class JobNodes {
   void GoOnToLeave();
   void KeepDeparture(std::int64_t time_ms);
   void KeepNewList();
-  void ResolveNames(const std::vector<rendezvous::NodeEntry>& nodes);
+  Status AwaitAnswers();
+  Status FindHosts();
 
   const JoinParts parts_;
   JobLaunch launch_;  // its connection to PMIx is closed once it is not used

@@ -39,12 +39,13 @@ class RowCarriers {
   // fails, it says why in the log.
   void OpenConnections(const CarrierParts& parts);
 
-  // Another node, on this host, has taken a place. Thread-safe.
+  // The node with this rank is on this host from now on, a numeric address. Thread-safe.
   void SetHost(NodeRank node, const std::string& host);
 
   // Null: there is none.
   peer::PayloadCarrier* carrier();
   bool has_mpi() const { return module_ != nullptr; }
+  bool has_connections() const { return connections_ != nullptr; }
 
   // Ends the connections and what they are sending.
   void StopConnections();

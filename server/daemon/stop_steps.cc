@@ -22,7 +22,7 @@ void StopSteps::Begin(const char* what) {
 
 std::string StopSteps::Longest() const {
   if (longest_ns_ < kLongNs) return "";
-  return fmt::format(" (most of it, {:.1f} s, waiting for {})",
+  return fmt::format(" (the longest wait, {:.1f} s, for {})",
                      static_cast<double>(longest_ns_) / 1e9, longest_);
 }
 

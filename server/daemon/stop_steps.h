@@ -21,7 +21,7 @@ class StopSteps {
   // What it waits for now; empty before the first call.
   const char* now() const { return now_; }
   // For a line of the log: the step that has taken longest so far, if that is a second or more, for
-  // example " (most of it, 4.9 s, waiting for the scrubber)". Else empty.
+  // example " (the longest wait, 4.9 s, for the scrubber)". Else empty.
   std::string Longest() const;
 
  private:

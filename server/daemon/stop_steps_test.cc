@@ -30,7 +30,7 @@ TEST(StopSteps, TheLongestIsNamedIfItTookASecond) {
   steps.Begin("answers");
   clock.AdvanceNs(2 * kSecondNs);
   steps.Begin("memory");
-  EXPECT_EQ(steps.Longest(), " (most of it, 3.0 s, waiting for threads)");
+  EXPECT_EQ(steps.Longest(), " (the longest wait, 3.0 s, for threads)");
 }
 
 }  // namespace forebay::daemon::stop_steps_test

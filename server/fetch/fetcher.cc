@@ -92,12 +92,11 @@ bool Fetcher::TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId
   cache_.Find(keys, refs);
   bool are_all = true;
   for (std::size_t i = 0; i < refs.size(); ++i) {
-    // Pieces are read from the GFS, which a node that yields leaves to others.
-    const bool is_slow = nodes_.Yields() && !refs[i] && IsRemote(dataset, extents[i], where);
-    if (!refs[i] && need == Need::kSamples && !is_slow) {
-      refs[i] = stager_.pieces().FindReadable(keys[i]);
-    }
-    are_all = are_all && (refs[i] || IsRemote(dataset, extents[i], where));
+    if (refs[i] || IsRemote(dataset, extents[i], where)) continue;
+    // Pieces are read from the GFS. What another node supplies is not, also if this node has
+    // replaced that node for a while, and so knows the pieces.
+    if (need == Need::kSamples) refs[i] = stager_.pieces().FindReadable(keys[i]);
+    are_all = are_all && refs[i];
   }
   // Checked after the lookup, because a data set is marked outdated before other bytes are
   // published on a tier.

@@ -247,6 +247,31 @@ TEST_F(FetcherTest, ReadersOfSamplesGetExtentsWithoutAHomeInPiecesAndEvictNothin
   EXPECT_EQ(rig_.cache().stats(tier::TierKind::kRam).evictions, 0U);
 }
 
+// This node knows their pieces from when it has replaced the other one.
+TEST_F(FetcherTest, ExtentsOfANodeThatIsBackAreNotReadInPiecesHere) {
+  Start({.ram_bytes = 384 << 10});
+  // The other node owns nearly everything.
+  plan::Membership nodes{NodeRank(0), {{NodeRank(0), 1}, {NodeRank(1), 1'000}}};
+  fetcher_.emplace(rig_.cache(), rig_.stager(), nodes);
+  nodes.SetLives(NodeRank(1), false);
+  ASSERT_TRUE(Acquire(Extents(8), Need::kSamples).has_value());
+  nodes.SetLives(NodeRank(1), true);
+  std::vector<ExtentId> theirs;
+  for (const ExtentId extent : rig_.dataset().ExtentsWithoutHome()) {
+    if (!nodes.Reads(rig_.dataset().group_key(extent))) theirs.push_back(extent);
+  }
+  ASSERT_FALSE(theirs.empty());
+  Refs refs;
+  EXPECT_TRUE(fetcher_->TryAcquire(rig_.dataset(), theirs, Need::kSamples, refs,
+                                   Fetcher::Where::kAnywhere));
+  for (const tier::ExtentRef& ref : refs) EXPECT_EQ(ref, nullptr);
+  // A node that the other one does not answer asks this one.
+  EXPECT_TRUE(fetcher_->TryAcquire(rig_.dataset(), theirs, Need::kSamples, refs,
+                                   Fetcher::Where::kHere));
+  for (const tier::ExtentRef& ref : refs) EXPECT_NE(ref, nullptr);
+  rig_.Stop();  // its threads may use the fetcher, and that the nodes
+}
+
 TEST_F(FetcherTest, PiecesFromTheGfsAreThoseOfTheFileAndAreCounted) {
   Start({.ram_bytes = 384 << 10});
   const auto refs = Acquire(Extents(8), Need::kSamples);

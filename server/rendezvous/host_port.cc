@@ -22,8 +22,9 @@ namespace {
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 // As getaddrinfo. Null: there is none, and `why` says the reason.
-Addresses Resolve(const std::string& host, int flags, const char** why) {
+Addresses Resolve(const std::string& host, int family, int flags, const char** why) {
   addrinfo hints{};
+  hints.ai_family = family;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
   addrinfo* found = nullptr;
@@ -88,16 +89,12 @@ bool IsHostName(std::string_view host) {
 
 Result<std::string> NumericHost(const std::string& host, const std::string& like) {
   const char* why = "";
-  const Addresses liked = Resolve(like, AI_NUMERICHOST, &why);
-  const Addresses found = Resolve(host, 0, &why);
-  const addrinfo* chosen = found.get();
-  while (liked && chosen != nullptr && chosen->ai_family != liked->ai_family) {
-    chosen = chosen->ai_next;
-  }
-  if (chosen == nullptr) chosen = found.get();
+  const Addresses liked = Resolve(like, AF_UNSPEC, AI_NUMERICHOST, &why);
+  Addresses found = Resolve(host, liked ? liked->ai_family : AF_UNSPEC, 0, &why);
+  if (!found) found = Resolve(host, AF_UNSPEC, 0, &why);
   std::array<char, NI_MAXHOST> text{};
-  if (chosen == nullptr || getnameinfo(chosen->ai_addr, chosen->ai_addrlen, text.data(),
-                                       text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+  if (!found || getnameinfo(found->ai_addr, found->ai_addrlen, text.data(), text.size(), nullptr,
+                            0, NI_NUMERICHOST) != 0) {
     return Error(ErrorCode::kNotFound,
                  fmt::format("host {} has no address: {}", Quoted(host), why));
   }

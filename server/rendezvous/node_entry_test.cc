@@ -111,10 +111,11 @@ TEST(HostPort, FindsTheAddressOfAHost) {
   EXPECT_EQ(*NumericHost("fd00:0::1", "fd00::2"), "fd00::1");
   EXPECT_EQ(*NumericHost("10.0.0.1", "fd00::2"), "10.0.0.1") << "it has no address of this family";
   EXPECT_EQ(*NumericHost("localhost", "10.0.0.2"), "127.0.0.1");
-  const auto unknown = NumericHost("no-such-node.invalid", "10.0.0.2");
+  // A part of a name has 63 characters at most, so nobody is asked for this one.
+  const auto unknown = NumericHost(std::string(64, 'n'), "10.0.0.2");
   ASSERT_FALSE(unknown.has_value());
   EXPECT_EQ(unknown.error().code(), ErrorCode::kNotFound);
-  EXPECT_THAT(unknown.error().message(), HasSubstr("'no-such-node.invalid' has no address: "));
+  EXPECT_THAT(unknown.error().message(), HasSubstr("nnn' has no address: "));
 }
 
 TEST(NodeList, AcceptsNodesThatAgree) {

@@ -150,6 +150,7 @@ TEST_F(NodesClockTest, ClocksThatDifferByHoursFromTheStartCostNothing) {
   StartAll();
   for (const std::uint32_t epoch : {0U, 1U}) ExpectExact(ReadTogether({0, 1, 2, 3}, epoch));
   EXPECT_EQ(GfsBytesOfAll(), rig_.dataset_bytes());
+  for (const std::uint32_t rank : {1U, 2U}) EXPECT_NE(LastHour(rank), LastHour(0)) << rank;
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 // seconds to its wall clock. The number stands in the file that $FOREBAY_TEST_CLOCK names, and may
 // change at any time. The monotonic clock is as ever. A wait until a time of the wall clock, as
 // those of gRPC's timers (abseil), ends when the process's own clock has reached that time, as it
-// would if the kernel's clock were set.
+// would if the kernel's clock were set. That is so for futexes, by which abseil waits,
+// and with it gRPC.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>

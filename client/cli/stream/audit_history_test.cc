@@ -259,7 +259,7 @@ TEST_F(AuditHistoryTest, WhereALogSeemsToBeMissingItIsNamedAndNoSampleIsSaidToBe
   EXPECT_EQ(Stream(run)["rests_on_clocks"], false);
   EXPECT_THAT(Stream(run)["findings"].dump(),
               AllOf(HasSubstr("either a log is missing, or the clocks"),
-                    HasSubstr("in the latter case samples were lost"),
+                    HasSubstr("if the clocks are wrong, samples were lost"),
                     HasSubstr("restored:1: rank 0 of 1 begins at epoch 0, step 4, and no log of an "
                               "earlier run leads there")));
   EXPECT_THAT(Audit(true, {"first"}, /*json=*/false).out,
@@ -292,7 +292,7 @@ TEST_F(AuditHistoryTest, AVerdictRestsOnNoClocksThatContradictTheTokens) {
   const ForebayRun run = Audit();
   ExpectOutcome(run, "undecided", 3);
   EXPECT_THAT(Stream(run)["findings"].dump(),
-              AllOf(HasSubstr("in the former case samples were lost or repeated"),
+              AllOf(HasSubstr("if a log is missing, samples were lost or repeated"),
                     Not(HasSubstr("this verdict holds"))));
 }
 

@@ -435,8 +435,8 @@ void DeliveryHistory::WeighClocks(const Timeline& timeline, std::optional<StepKe
       is_violation ? FindLosingRank(timeline, smallest) : std::nullopt;
   if (losing.has_value()) {
     verdict.findings.push_back(fmt::format(
-        "rank {} of {} lost samples in whatever order its restarts came; which ones they are, only "
-        "the clocks of the nodes say (opened_unix_ns)",
+        "rank {} of {} lost samples in whatever order its restarts came, if no log is missing; "
+        "which ones they are, only the clocks of the nodes say (opened_unix_ns)",
         losing->rank, losing->ranks));
     return;
   }
@@ -460,16 +460,22 @@ std::optional<LosingRank> DeliveryHistory::FindLosingRank(const Timeline& timeli
 // missing and the clocks are right, or the clocks are wrong. `by_clocks` is the verdict of the
 // former.
 void DeliveryHistory::WeighMissingLogs(const StreamVerdict& by_clocks, StreamVerdict& verdict) {
-  if (verdict.wrong_ids != 0 || verdict.outcome == Outcome::kUndecided) return;
+  if (verdict.wrong_ids != 0) return;
   const bool is_violation = verdict.outcome == Outcome::kViolation;
   const bool is_one_by_clocks = by_clocks.outcome == Outcome::kViolation;
   const char* what = "this verdict holds if no log is missing";
-  if (is_violation) {
+  if (verdict.outcome == Outcome::kUndecided) {
+    if (is_one_by_clocks || !verdict.rests_on_clocks) return;
+    what = "if a log is missing, perhaps no sample was lost or repeated; if the clocks are wrong, "
+           "the order of some restarts is not known";
+  } else if (is_violation) {
     if (is_one_by_clocks) return;
-    what = "in the latter case samples were lost or repeated, in the former perhaps none";
+    what = "if the clocks are wrong, samples were lost or repeated; if a log is missing, perhaps "
+           "none";
   } else if (verdict.rests_on_clocks) {
     if (!is_one_by_clocks) return;
-    what = "in the former case samples were lost or repeated, in the latter perhaps none";
+    what = "if a log is missing, samples were lost or repeated; if the clocks are wrong, perhaps "
+           "none";
   } else if (SaysTheSame(verdict, by_clocks)) {
     return;
   }

@@ -73,9 +73,9 @@ class PayloadConnections final : public PayloadCarrier {
 
   std::uint16_t port() const { return port_; }
 
-  // From now on the node with this rank is another one, at `host`. A connection to the one before
-  // is closed, with what is under way on it; what had failed there does not count. No effect if it
-  // has this host already.
+  // From now on the node with this rank is at `host`, and may be another node. A connection to the
+  // one before is closed, with what is under way on it; what had failed there does not count. No
+  // effect if it has this host already.
   void SetHost(NodeRank node, const std::string& host);
 
   PayloadPlace Receive(NodeRank node, const Payload& payload, Ended ended) override;
