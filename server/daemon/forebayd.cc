@@ -22,6 +22,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include <CLI/CLI.hpp>
@@ -141,11 +142,16 @@ int Serve(std::unique_ptr<Daemon> daemon, int signal_fd) {
   std::signal(SIGINT, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
   std::optional<EndInTime> watch;
-  watch.emplace(EndInTimeParts{
-      .patience = kEndPatience,
-      .steps = daemon->stop_steps(),
-      .gfs_calls = [raw = daemon.get()] { return raw->GfsCallsUnderWay(); },
-      .paths = daemon->TransientPaths()});
+  try {
+    watch.emplace(EndInTimeParts{
+        .patience = kEndPatience,
+        .steps = daemon->stop_steps(),
+        .gfs_calls = [raw = daemon.get()] { return raw->GfsCallsUnderWay(); },
+        .paths = daemon->TransientPaths()});
+  } catch (const std::system_error& error) {
+    log::Warn("no thread watches the end of forebayd, which waits for whatever it takes: {}",
+              error.what());
+  }
   if (signal_number != 0) {
     log::Info("signal {}: draining (SIGINT ends at once)", signal_number);
   }
@@ -156,7 +162,7 @@ int Serve(std::unique_ptr<Daemon> daemon, int signal_fd) {
     watch.reset();
     std::_Exit(code);
   }
-  watch->HasStopped(code);
+  if (watch) watch->HasStopped(code);
   daemon.reset();
   return code;
 }

@@ -348,7 +348,8 @@ Status JobNodes::FindHosts() {
   constexpr std::int64_t kResolveNs = 5'000'000'000;
   const std::int64_t end_ns = parts_.clock.NowNs() + kResolveNs;
   for (const rendezvous::NodeEntry& node : table_.All()) {
-    if (node.rank == membership_->self() || node.is_free()) continue;
+    const bool is_name = !rendezvous::IsNumericHost(node.address.host);
+    if (node.rank == membership_->self() || node.is_free() || !is_name) continue;
     if (!Pause(0)) return Error(ErrorCode::kCancelled, "the daemon was asked to stop");
     const auto host = parts_.clock.NowNs() < end_ns
                           ? rendezvous::NumericHost(node.address.host, own->host)

@@ -21,18 +21,15 @@ namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// As getaddrinfo. Null: there is none, and `why` says the reason.
-Addresses Resolve(const std::string& host, int family, int flags, const char** why) {
+// As getaddrinfo. Null: there is none, and `error` says why.
+Addresses Resolve(const std::string& host, int family, int flags, int& error) {
   addrinfo hints{};
   hints.ai_family = family;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (error != 0) {
-    *why = gai_strerror(error);
-    found = nullptr;
-  }
+  error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) found = nullptr;
   return {found, &freeaddrinfo};
 }
 
@@ -87,16 +84,22 @@ bool IsHostName(std::string_view host) {
          });
 }
 
+bool IsNumericHost(const std::string& host) {
+  int error = 0;
+  return Resolve(host, AF_UNSPEC, AI_NUMERICHOST, error) != nullptr;
+}
+
 Result<std::string> NumericHost(const std::string& host, const std::string& like) {
-  const char* why = "";
-  const Addresses liked = Resolve(like, AF_UNSPEC, AI_NUMERICHOST, &why);
-  Addresses found = Resolve(host, liked ? liked->ai_family : AF_UNSPEC, 0, &why);
-  if (!found) found = Resolve(host, AF_UNSPEC, 0, &why);
+  int error = 0;
+  const Addresses liked = Resolve(like, AF_UNSPEC, AI_NUMERICHOST, error);
+  Addresses found = Resolve(host, liked ? liked->ai_family : AF_UNSPEC, 0, error);
+  // A resolver that does not answer now would be waited for a second time.
+  if (!found && error != EAI_AGAIN) found = Resolve(host, AF_UNSPEC, 0, error);
   std::array<char, NI_MAXHOST> text{};
   if (!found || getnameinfo(found->ai_addr, found->ai_addrlen, text.data(), text.size(), nullptr,
                             0, NI_NUMERICHOST) != 0) {
     return Error(ErrorCode::kNotFound,
-                 fmt::format("host {} has no address: {}", Quoted(host), why));
+                 fmt::format("host {} has no address: {}", Quoted(host), gai_strerror(error)));
   }
   return std::string(text.data());
 }

@@ -27,6 +27,9 @@ Result<HostPort> ParseHostPort(std::string_view text);
 // Whether `host` may stand in a HostPort.
 bool IsHostName(std::string_view host);
 
+// Whether `host` is an address, IPv4 or IPv6, and no name.
+bool IsNumericHost(const std::string& host);
+
 // The numeric address of `host`, which is a name or an address already. Of several addresses the
 // first one of the family of `like`, a numeric address, is taken, because a node listens at one
 // address only; or else the first one. Blocks as long as the system's resolver does. kNotFound

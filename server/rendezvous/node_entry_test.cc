@@ -107,6 +107,9 @@ TEST(HostPort, RefusesOtherText) {
 }
 
 TEST(HostPort, FindsTheAddressOfAHost) {
+  EXPECT_TRUE(IsNumericHost("10.0.0.1"));
+  EXPECT_TRUE(IsNumericHost("fd00::1"));
+  EXPECT_FALSE(IsNumericHost("localhost"));
   EXPECT_EQ(*NumericHost("10.0.0.1", "10.0.0.2"), "10.0.0.1");
   EXPECT_EQ(*NumericHost("fd00:0::1", "fd00::2"), "fd00::1");
   EXPECT_EQ(*NumericHost("10.0.0.1", "fd00::2"), "10.0.0.1") << "it has no address of this family";

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <future>
 #include <utility>
 #include <vector>
@@ -235,67 +234,47 @@ TEST_F(ExtentSourceTest, ALoadThatWaitsForAnotherNodeKeepsNoWorkingMemory) {
 // reads samples one by one then.
 class CrowdedSourceTest : public ExtentSourceTest {
  protected:
-  // Another node, which counts how often it is asked.
-  class OtherNode final : public ExtentSource {
+  // Another node, which yields, and has nothing.
+  class YieldingNode final : public ExtentSource {
    public:
-    using Answer = std::function<Result<SuppliedExtent>(const AllocateImage&)>;
-    explicit OtherNode(Answer answer) : answer_(std::move(answer)) {}
-    Result<SuppliedExtent> Read(const ExtentRequest&, const AllocateImage& allocate,
-                                io::IoQueue&) override {
+    Result<SuppliedExtent> Read(const ExtentRequest&, const AllocateImage&, io::IoQueue&) override {
       ++asked;
-      return answer_(allocate);
+      return AskNext();
     }
     std::atomic<int> asked = 0;
-
-   private:
-    const Answer answer_;
   };
-
-  void ExpectPiecesOfAnExtentOf(OtherNode& other) {
-    plan::Membership nodes{NodeRank(0), {{NodeRank(0), 1}, {NodeRank(1), 1}}};
-    DatasetOptions options = RecordDataset();
-    options.group_bytes = 1;  // so that the nodes share the data set, extent by extent
-    FOREBAY_EXPECT_OK(rig_.Start(options, {.nodes = &nodes, .peers = &other}));
-    FOREBAY_EXPECT_OK(rig_.StageAll());
-    Dataset& dataset = rig_.dataset();
-    std::uint32_t theirs = 0;
-    while (nodes.Reads(dataset.group_key(ExtentId(theirs)))) ++theirs;
-    ASSERT_FALSE(rig_.cache().Holds(dataset.key(ExtentId(theirs))));
-    std::vector<tier::ExtentRef> in_use;
-    for (const tier::ExtentKey& key : rig_.cache().Resident(tier::TierKind::kRam)) {
-      in_use.push_back(rig_.cache().Find(key));
-    }
-    std::vector<tier::ArenaBlock> taken;
-    while (rig_.arena().largest_free_bytes() > 0) {
-      taken.push_back(Take(rig_.arena().Allocate(rig_.arena().largest_free_bytes())));
-    }
-    std::promise<Status> outcome;
-    rig_.stager().Demand(
-        dataset, ExtentId(theirs), [&](const Status& status) { outcome.set_value(status); },
-        Access::kPieces);
-    FOREBAY_EXPECT_OK(outcome.get_future().get());
-    EXPECT_EQ(other.asked, 1) << "it may have the extent";
-    EXPECT_NE(rig_.stager().pieces().Find(dataset.key(ExtentId(theirs))), nullptr);
-    in_use.clear();
-    taken.clear();
-    rig_.Stop();  // which uses the nodes
-  }
 };
 
 // So does the substitute of a node that is alive and yields.
 TEST_F(CrowdedSourceTest, WhatAnotherNodeRefusesIsReadInPieces) {
-  OtherNode other([](const AllocateImage&) { return AskNext(); });
-  ExpectPiecesOfAnExtentOf(other);
-}
-
-// And that of a node which leaves: it would supply the whole extent.
-TEST_F(CrowdedSourceTest, WhatThereIsNoMemoryForIsReadInPiecesThoughAnotherNodeHasIt) {
-  OtherNode other([](const AllocateImage& allocate) -> Result<SuppliedExtent> {
-    FOREBAY_ASSIGN(auto block, allocate(1'000));
-    ADD_FAILURE() << "there is memory for " << block.bytes().size() << " bytes";
-    return AskNext();
-  });
-  ExpectPiecesOfAnExtentOf(other);
+  YieldingNode other;
+  plan::Membership nodes{NodeRank(0), {{NodeRank(0), 1}, {NodeRank(1), 1}}};
+  DatasetOptions options = RecordDataset();
+  options.group_bytes = 1;  // so that the nodes share the data set, extent by extent
+  FOREBAY_EXPECT_OK(rig_.Start(options, {.nodes = &nodes, .peers = &other}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  Dataset& dataset = rig_.dataset();
+  std::uint32_t theirs = 0;
+  while (nodes.Reads(dataset.group_key(ExtentId(theirs)))) ++theirs;
+  ASSERT_FALSE(rig_.cache().Holds(dataset.key(ExtentId(theirs))));
+  std::vector<tier::ExtentRef> in_use;
+  for (const tier::ExtentKey& key : rig_.cache().Resident(tier::TierKind::kRam)) {
+    in_use.push_back(rig_.cache().Find(key));
+  }
+  std::vector<tier::ArenaBlock> taken;
+  while (rig_.arena().largest_free_bytes() > 0) {
+    taken.push_back(Take(rig_.arena().Allocate(rig_.arena().largest_free_bytes())));
+  }
+  std::promise<Status> outcome;
+  rig_.stager().Demand(
+      dataset, ExtentId(theirs), [&](const Status& status) { outcome.set_value(status); },
+      Access::kPieces);
+  FOREBAY_EXPECT_OK(outcome.get_future().get());
+  EXPECT_EQ(other.asked, 1) << "it may have the extent";
+  EXPECT_NE(rig_.stager().pieces().Find(dataset.key(ExtentId(theirs))), nullptr);
+  in_use.clear();
+  taken.clear();
+  rig_.Stop();  // which uses the nodes
 }
 
 TEST(ExtentSourceErrors, AnOwnErrorIsNotTakenForSilence) {

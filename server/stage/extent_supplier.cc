@@ -96,29 +96,24 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
   // that staging works in.
   WorkingShare working;
   bool is_read_here = false;
-  bool lacks_memory = false;
   const auto allocate = [&](std::uint64_t bytes) {
     if (is_passing && working == nullptr) {
       working = parts_.tiers.AwaitWorkingMemory(catalog->extent(extent).bytes,
                                                 [&load] { return load.can_wait(); });
     }
-    auto block = Allocate(load,
-                          {.bytes = bytes,
-                           .key = home == plan::HomeTier::kSsd ? nullptr : &key,
-                           .is_passing = is_passing,
-                           .is_read_here = is_read_here},
-                          queue);
-    lacks_memory = !block.has_value() && block.error().code() == ErrorCode::kResourceExhausted;
-    return block;
+    return Allocate(load,
+                    {.bytes = bytes,
+                     .key = home == plan::HomeTier::kSsd ? nullptr : &key,
+                     .is_passing = is_passing,
+                     .is_read_here = is_read_here},
+                    queue);
   };
   const ExtentRequest request{.node = {}, .dataset = dataset, .catalog = *catalog,
                               .extent = extent, .priority = load.priority};
-  auto asked = AskOthers(request, allocate, working, queue);
-  if (!asked.has_value() && !(in_pieces && lacks_memory)) return asked.error();
-  std::optional<SuppliedExtent> supplied;
-  if (asked.has_value()) supplied = std::move(*asked);
+  FOREBAY_ASSIGN(std::optional<SuppliedExtent> supplied,
+                 AskOthers(request, allocate, working, queue));
   // 3. This node reads the GFS, for the whole job. A reader that needs only samples need not wait
-  // for the whole extent, nor for memory for one that another node has.
+  // for the whole extent.
   if (!supplied && in_pieces) {
     working.reset();
     // It may have been described before, by now with objects that answer again.
