@@ -96,51 +96,53 @@ TEST_F(OtherNodeTest, ItGoesBackWhenItsDaemonIsThereAgain) {
   EXPECT_THAT(notices_[1], HasSubstr("is back"));
 }
 
-TEST_F(OtherNodeTest, BatchesDoNotWaitForALookAtADaemonThatHangs) {
+// The daemon of this node hangs after it has come back: it answers no handshake until it may.
+class HangingHomeTest : public OtherNodeTest {
+ protected:
+  ~HangingHomeTest() override {
+    if (!may_answer_.try_wait()) may_answer_.count_down();
+    home_.Stop();  // its thread uses the members
+  }
+  // Reads at the other node until the stream looks for the daemon of this one.
+  std::unique_ptr<BatchStream> OpenUntilItLooks(Client& client) {
+    auto stream = Open(client, LongStream());
+    ReadOn(*stream, 10);
+    home_.Stop();
+    ReadOn(*stream, 20);
+    home_.faults.server_hello = [this](ServerHello&) {
+      ++looks_;
+      may_answer_.wait();
+    };
+    home_.Start();
+    ReadUntil(*stream, [this] { return looks_ > 0; });
+    return stream;
+  }
+
+  std::latch may_answer_{1};
+  std::atomic<int> looks_ = 0;
+};
+
+TEST_F(HangingHomeTest, BatchesDoNotWaitForALook) {
   home_.NameOtherNodes({other_.node_address()}, kTestClient);
   const auto client = Connect();
-  const auto stream = Open(*client, LongStream());
-  ReadOn(*stream, 10);
-  home_.Stop();
-  ReadOn(*stream, 20);
-  std::latch has_read_on(1);
-  std::atomic<int> looks = 0;
-  home_.faults.server_hello = [&](ServerHello&) {
-    ++looks;
-    has_read_on.wait();
-  };
-  home_.Start();
-  ReadUntil(*stream, [&] { return looks > 0; });
+  const auto stream = OpenUntilItLooks(*client);
   // The daemon answers after batches that the stream gets meanwhile. A look that a batch has waited
   // for would have been given up.
   ReadOn(*stream, next_step_ + 20);
-  has_read_on.count_down();
+  may_answer_.count_down();
   ReadUntil(*stream, [&] { return notices_.size() == 2; });
-  EXPECT_EQ(looks, 1) << "the same look has found the daemon";
+  EXPECT_EQ(looks_, 1) << "the same look has found the daemon";
   EXPECT_THAT(notices_[1], HasSubstr("is back"));
   Finish(*stream);
 }
 
-TEST_F(OtherNodeTest, AStreamEndsWhileItLooksForADaemonThatHangs) {
+TEST_F(HangingHomeTest, AStreamEndsDuringALook) {
   home_.NameOtherNodes({other_.node_address()}, kTestClient);
   const auto client = Connect();
-  auto stream = Open(*client, LongStream());
-  ReadOn(*stream, 10);
-  home_.Stop();
-  ReadOn(*stream, 20);
-  std::latch has_ended(1);
-  std::atomic<int> looks = 0;
-  home_.faults.server_hello = [&](ServerHello&) {
-    ++looks;
-    has_ended.wait();
-  };
-  home_.Start();
-  ReadUntil(*stream, [&] { return looks > 0; });
+  auto stream = OpenUntilItLooks(*client);
   stream->Cancel();
   EXPECT_EQ(stream->Next().error().code(), ErrorCode::kCancelled);
   stream.reset();
-  has_ended.count_down();
-  home_.Stop();  // its thread no longer uses the latch
 }
 
 // One that is started again may need long to list its data set, or find that it has changed.

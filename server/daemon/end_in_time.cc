@@ -49,8 +49,8 @@ void EndInTime::Watch(const std::stop_token& stop) {
       log::Error("forebayd could not stop within {} ms, and exits without waiting for {}",
                  parts_.patience.count(),
                  calls.empty() ? parts_.steps->now() : "an answer of the GFS: " + calls);
-      // What the destructors of the socket and the leases would do. After Stop only the lock files
-      // are left, which the next daemon takes over: it may have begun to do so.
+      // The destructors of the socket and the leases would remove these files. After Stop only the
+      // lock files are left, which the next daemon takes over: it may have begun to do so.
       if (!has_stopped) RemoveFiles();
       said.set_value();
     });

@@ -81,7 +81,8 @@ TEST_F(EndInTimeDeathTest, AGfsThatDoesNotAnswerIsNamedAndIsNoFailureOfTheDaemon
 }
 
 TEST_F(EndInTimeDeathTest, FilesThatStopHasNotRemovedAreRemoved) {
-  // The same in the process of the case, and not in another build tree.
+  // The case runs this function once more, in its own process, and needs the same folder there.
+  // Tests of another build tree, or of another user, must not use it at the same time.
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() /

@@ -18,10 +18,10 @@ class StopSteps {
 
   // The daemon waits for `what`, a literal, from now until the next call.
   void Begin(const char* what);
-  // What it waits for now; empty before the first call.
+  // Returns what the daemon waits for now; an empty text before the first call of Begin.
   const char* now() const { return now_; }
-  // For a line of the log: the step that has taken longest so far, if that is a second or more, for
-  // example " (the longest wait, 4.9 s, for the scrubber)". Else empty.
+  // Returns, for a line of the log, the step that has taken longest so far, if that is a second or
+  // more, for example " (the longest wait, 4.9 s, for the scrubber)". Else empty.
   std::string Longest() const;
 
  private:

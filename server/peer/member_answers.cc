@@ -12,12 +12,14 @@
 
 namespace forebay::peer {
 
+// Daemons of an earlier launch may still run, at addresses that the nodes of this one have now.
 Status MemberAnswers::CheckLaunch(std::uint64_t identity) const {
   if (identity == digest_) return {};
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("node {} belongs to another launch of the job", identity_.address));
 }
 
+// The rank becomes an index of a table of nodes, so it is checked here.
 Status MemberAnswers::NoteFinished(const v1::PingRequest::Sender& sender) const {
   FOREBAY_TRY(CheckLaunch(sender.identity()));
   if (parts_.prober == nullptr || parts_.note_finished == nullptr) return {};
@@ -30,6 +32,7 @@ Status MemberAnswers::NoteFinished(const v1::PingRequest::Sender& sender) const 
   return {};
 }
 
+// A ping without a sender comes from a daemon that only wants to know whether this one answers.
 Status MemberAnswers::Ping(const v1::PingRequest& request, v1::PingReply& reply) const {
   if (request.has_sender()) FOREBAY_TRY(NoteFinished(request.sender()));
   if (!parts_.report) return {};
@@ -74,6 +77,7 @@ Status MemberAnswers::Probe(const grpc::ByteBuffer& request,
   return {};
 }
 
+// A job without caps has no throttle, and nobody borrows.
 Status MemberAnswers::Borrow(const grpc::ByteBuffer& request, UnaryAnswer& answer) const {
   if (parts_.throttle == nullptr || parts_.prober == nullptr) {
     return Error(ErrorCode::kUnavailable,
@@ -85,6 +89,8 @@ Status MemberAnswers::Borrow(const grpc::ByteBuffer& request, UnaryAnswer& answe
   return {};
 }
 
+// The daemon writes down that the node leaves before this returns, so that a daemon that is killed
+// and started again still knows it.
 Status MemberAnswers::Leave(const grpc::ByteBuffer& request, UnaryAnswer& answer) const {
   if (parts_.prober == nullptr || parts_.leave == nullptr) {
     return Error(ErrorCode::kUnavailable,
@@ -97,6 +103,7 @@ Status MemberAnswers::Leave(const grpc::ByteBuffer& request, UnaryAnswer& answer
   return {};
 }
 
+// The node that joins belongs to no launch yet, so identities are compared, as for Hello.
 Status MemberAnswers::Join(const grpc::ByteBuffer& request, UnaryAnswer& answer) const {
   if (parts_.join == nullptr) {
     return Error(ErrorCode::kUnavailable,

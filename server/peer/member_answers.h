@@ -48,8 +48,8 @@ struct MemberParts {
   std::function<Result<JoinAnswer>(const JoinAsked&)> join = nullptr;
 };
 
-// Thread-safe. Each call gives its answer or returns the error that is the answer. Errors, where
-// others are not named: kInvalidArgument for a request that no node of this job would make,
+// Thread-safe. Each call gives its answer, or returns the error that is the answer. Errors that all
+// calls have: kInvalidArgument for a request that no node of this job would make,
 // kFailedPrecondition for one of another launch, and kUnavailable where the part that would answer
 // is null.
 class MemberAnswers {
@@ -59,8 +59,8 @@ class MemberAnswers {
       : identity_(std::move(identity)), digest_(DigestOf(identity_)), parts_(std::move(parts)) {}
 
   Status Ping(const v1::PingRequest& request, v1::PingReply& reply) const;
-  // Of a node that is starting: it says that it does not serve yet, so that nobody suspects it and
-  // nobody uses it.
+  // Gives the answer of a node that is starting: it does not serve yet. So the others neither take
+  // it for dead nor ask it for data.
   static Status ProbeBeforeServing(const grpc::ByteBuffer& request, UnaryAnswer& answer);
   Status Probe(const grpc::ByteBuffer& request, const std::shared_ptr<UnaryAnswer>& answer) const;
   Status Borrow(const grpc::ByteBuffer& request, UnaryAnswer& answer) const;

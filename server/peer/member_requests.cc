@@ -102,6 +102,7 @@ Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& bytes, std::size_t no
   return asked;
 }
 
+// News go both ways, so a probe carries them at no cost of further messages.
 grpc::ByteBuffer WriteProbeReply(const probe::ProbeTransport::Answer& answer) {
   v1::ProbeReply message;
   message.set_has_answered(answer.has_answered);
@@ -208,7 +209,8 @@ Result<JoinAsked> ParseJoinAsked(const grpc::ByteBuffer& bytes) {
   v1::JoinRequest message;
   FOREBAY_TRY(FromBuffer(bytes, message));
   const v1::PeerHelloRequest& hello = message.hello();
-  // Who joins is not known yet, and what it says of itself goes into errors and the log.
+  // Nothing is known yet of the node that joins, and what it says of itself goes into error
+  // messages and the log. So these texts are bounded before anything else.
   if (hello.address().empty() || hello.address().size() > limits::kPeerAddressBytesMax ||
       hello.job_id().size() > limits::kJobIdBytesMax) {
     return Error(ErrorCode::kInvalidArgument,
@@ -234,6 +236,7 @@ Result<JoinAsked> ParseJoinAsked(const grpc::ByteBuffer& bytes) {
                    .first = message.first()};
 }
 
+// A long list of nodes takes several answers; each request says from which rank on.
 grpc::ByteBuffer WriteJoinReply(const JoinAnswer& answer) {
   v1::JoinReply message;
   message.set_nodes(answer.nodes.data(), answer.nodes.size());

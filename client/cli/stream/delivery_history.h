@@ -43,8 +43,9 @@ struct LoggedOpening {
 enum class Outcome {
   kWhole,       // every sample of every epoch exactly once, from the first opening to the end
   kUnfinished,  // as far as steps are complete, every sample exactly once
-  kUndecided,   // samples are missing or repeated only if clocks are right, or only if no log is
-                // missing, which clocks deny; or the logs hold nothing of the stream
+  kUndecided,   // samples are missing or repeated only if the clocks are right; or only if no log
+                // is missing, but the clocks suggest that one is; or the logs hold nothing of the
+                // stream
   kViolation,   // samples are missing, repeated, or not those of the order
 };
 
@@ -59,9 +60,9 @@ struct StreamVerdict {
   std::uint64_t unjudged = 0;     // further epochs, beyond limits::kEpochsJudgedMax
   std::vector<std::string> findings;
   Outcome outcome = Outcome::kViolation;
-  // Where it is no violation; a finding says so.
-  bool rests_on_clocks = false;    // of the nodes
-  bool rests_on_all_logs = false;  // holds if no log is missing, though by the clocks one is
+  // Never true for kViolation. A finding explains each.
+  bool rests_on_clocks = false;    // the outcome holds if the clocks of the nodes are right
+  bool rests_on_all_logs = false;  // it holds if no log is missing; the clocks suggest that one is
 };
 
 // Collects logs, then judges. Not thread-safe. Memory grows with the number of batches, not of

@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const bool is_ok =
           verdict.outcome == Outcome::kWhole || verdict.outcome == Outcome::kUnfinished;
       if (is_ok && (verdict.wrong_ids != 0 || verdict.epochs.empty())) __builtin_trap();
-      // What is said to be lost is lost whatever clocks say, and whichever logs are missing.
+      // What follows only from clocks, or only if no log is missing, is undecided.
       const bool rests = verdict.rests_on_clocks || verdict.rests_on_all_logs;
       if (rests && verdict.outcome == Outcome::kViolation) __builtin_trap();
       for (const EpochVerdict& epoch : verdict.epochs) {

@@ -11,7 +11,7 @@
 
 namespace forebay::cli {
 
-// What an opening delivered, as far as it may count.
+// The batches that an opening delivered. Those from `end` on were taken back by a later opening.
 struct CountedDelivery {
   OpeningPlace place;
   StepKey end;  // no batch from here on counts, in any order (TakenBack::latest)
