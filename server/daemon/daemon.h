@@ -173,7 +173,6 @@ class Daemon final : public AdminTarget {
   // before the mutexes of the data sets, of their table and of the stager.
   Mutex staging_mutex_;
   GfsCaps gfs_caps_;                 // from OpenNodes on
-  std::uint32_t node_requests_ = 0;  // GFS reads of samples that this node may have in flight
   std::unique_ptr<stream::RemoteDataService> remote_data_;  // of nodes_; passes to data_service_
   std::unique_ptr<JobNodes> nodes_;
   std::optional<stage::ShareBorrower> share_borrower_;  // none: a job of one node, or without caps

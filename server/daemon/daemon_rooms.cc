@@ -130,11 +130,14 @@ Status Daemon::OpenNodes(int stop_fd) {
 Status Daemon::OpenCaps() {
   FOREBAY_ASSIGN(gfs_caps_, GfsCaps::Of(config_));
   const plan::Membership& nodes = nodes_->membership();
+  FOREBAY_TRY(gfs_caps_.CheckNodeCount(nodes.nodes().size()));
   gfs_throttle_.Begin({.caps = gfs_caps_.rates,
+                       .requests = gfs_caps_.requests,
+                       .node_requests_max = config_.stage_requests,
                        .node_count = static_cast<std::uint32_t>(nodes.nodes().size()),
                        .self = nodes.self(),
                        .has_returned = nodes_->may_have_returned()});
-  if (nodes_->shares() != nullptr && gfs_caps_.has_rates()) {
+  if (nodes_->shares() != nullptr && gfs_caps_.has_any()) {
     share_borrower_.emplace(gfs_throttle_, *nodes_->shares(), nodes, clock_);
   }
   return {};
@@ -149,10 +152,7 @@ Status Daemon::OpenStager() {
   options.readers = static_cast<std::uint32_t>(config_.stage_readers);
   const plan::Membership& members = nodes_->membership();
   const auto node_count = static_cast<std::uint32_t>(members.nodes().size());
-  FOREBAY_ASSIGN(node_requests_,
-                 gfs_caps_.Requests(static_cast<std::uint32_t>(config_.stage_requests),
-                                    members.self().value(), node_count));
-  options.requests = node_requests_;
+  options.requests = static_cast<std::uint32_t>(config_.stage_requests);
   options.has_request_cap = gfs_caps_.requests > 0;
   options.stat_batch_paths = gfs_caps_.StatBatchPaths(node_count);
   options.request_bytes = gfs_caps_.RequestBytes(*request, node_count);

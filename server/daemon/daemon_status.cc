@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -73,7 +74,7 @@ void FillGfs(const stage::GfsFigures& figures, const stage::GfsCalls::Figures& c
 }
 
 void FillCap(const char* name, const stage::CapShare::Figures& figures, v1::GfsCounters& message) {
-  if (figures.job_rate <= 0) return;
+  if (figures.job_rate <= 0) return;  // there is no such cap
   v1::GfsCap& cap = *message.add_caps();
   cap.set_name(name);
   cap.set_job_rate(figures.job_rate);
@@ -86,6 +87,23 @@ void FillCap(const char* name, const stage::CapShare::Figures& figures, v1::GfsC
   cap.set_used_rate(figures.recent);
   cap.set_used(static_cast<std::uint64_t>(figures.used));
   cap.set_waited_s(figures.waited_s);
+}
+
+// Numbers of requests take the place of rates.
+void FillRequestCap(const stage::RequestShare::Figures& figures,
+                    std::optional<NodeRank> inherited_from, v1::GfsCounters& message) {
+  FillCap("requests",
+          {.job_rate = static_cast<double>(figures.job),
+           .node_rate = static_cast<double>(figures.node),
+           .rate = static_cast<double>(figures.now),
+           .lent = static_cast<double>(figures.lent),
+           .borrowed = static_cast<double>(figures.borrowed),
+           .inherited = static_cast<double>(figures.inherited),
+           .inherited_from = inherited_from,
+           .recent = static_cast<double>(figures.recent),
+           .used = static_cast<double>(figures.begun),
+           .waited_s = static_cast<double>(figures.waited_ns) / 1e9},
+          message);
 }
 
 void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) {
@@ -333,8 +351,10 @@ v1::StatusReply Daemon::StatusNow() {
   FillGfs(patience_->figures(), gfs_calls_->figures(), *reply.mutable_gfs());
   FillCap("bytes", gfs_throttle_.figures(stage::Cap::kBytes), *reply.mutable_gfs());
   FillCap("opens", gfs_throttle_.figures(stage::Cap::kOpens), *reply.mutable_gfs());
-  reply.mutable_gfs()->set_job_requests(gfs_caps_.requests);
-  reply.mutable_gfs()->set_node_requests(node_requests_);
+  const stage::CapShare::Held shares = gfs_throttle_.held();
+  FillRequestCap(gfs_throttle_.request_figures(),
+                 shares.ward ? std::optional(shares.ward_rank) : std::nullopt,
+                 *reply.mutable_gfs());
   reply.mutable_gfs()->set_is_yielding(
       nodes_->membership().YieldsFor(plan::YieldReason::kSlowGfs));
   // Each costs a walk over the keys of both tiers (StatusOf), so the cost grows with data sets

@@ -1,4 +1,4 @@
-// Divides what is not lent: the sizes and the number of requests.
+// Derives the sizes of requests from the caps.
 #include "server/daemon/gfs_caps.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Result<GfsCaps> GfsCaps::Of(const Config& config) {
 }
 
 std::string GfsCaps::Text() const {
-  if (!has_rates() && requests == 0) return "none";
+  if (!has_any()) return "none";
   return fmt::format("{:.0f} bytes/s, {:.0f} opens/s, {} requests (0: no cap)",
                      rates[static_cast<std::size_t>(stage::Cap::kBytes)],
                      rates[static_cast<std::size_t>(stage::Cap::kOpens)], requests);
@@ -53,18 +53,12 @@ std::size_t GfsCaps::StatBatchPaths(std::uint32_t node_count) const {
       std::clamp(rate * kStatBatchSeconds, 1.0, static_cast<double>(limits::kStatPathsMax)));
 }
 
-Result<std::uint32_t> GfsCaps::Requests(std::uint32_t node_requests, std::uint32_t node,
-                                        std::uint32_t node_count) const {
-  if (requests == 0) return node_requests;
-  if (requests < node_count) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("stage.job_requests is {}, but the job has {} nodes, and each of them "
-                             "needs one request: raise it to {} at least",
-                             requests, node_count, node_count));
-  }
-  // The first nodes get what is left over.
-  const std::uint64_t part = requests / node_count + (node < requests % node_count ? 1 : 0);
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(node_requests, part));
+Status GfsCaps::CheckNodeCount(std::size_t node_count) const {
+  if (requests == 0 || requests >= node_count) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("stage.job_requests is {}, but the job has {} nodes, and each of them "
+                           "needs one request: raise it to {} at least",
+                           requests, node_count, node_count));
 }
 
 }  // namespace forebay::daemon

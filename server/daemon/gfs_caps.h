@@ -17,7 +17,7 @@ struct GfsCaps {
 
   // The configuration's. Errors name the key.
   static Result<GfsCaps> Of(const Config& config);
-  bool has_rates() const { return rates != stage::CapRates{}; }
+  bool has_any() const { return rates != stage::CapRates{} || requests > 0; }
   // "50000000 bytes/s, 100 opens/s, 64 requests", for comparison between nodes; "none".
   std::string Text() const;
   // The size of a GFS read: `request_bytes`, or less where that would take longer than a node may
@@ -26,10 +26,8 @@ struct GfsCaps {
   // Files whose sizes a node is asked for in one request: so few that it gets them from the GFS
   // long before the request's deadline.
   std::size_t StatBatchPaths(std::uint32_t node_count) const;
-  // The requests that this node may have in flight: `node_requests`, or its part of the cap.
   // kInvalidArgument: there are more nodes than requests.
-  Result<std::uint32_t> Requests(std::uint32_t node_requests, std::uint32_t node,
-                                 std::uint32_t node_count) const;
+  Status CheckNodeCount(std::size_t node_count) const;
 };
 
 }  // namespace forebay::daemon

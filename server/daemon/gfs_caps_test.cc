@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/limits.h"
+#include "server/io/testing/io_test_fixture.h"
 
 namespace forebay::daemon::gfs_caps_test {
 
@@ -22,7 +23,7 @@ TEST(GfsCapsTest, TheConfigurationIsRead) {
   const auto caps = GfsCaps::Of(Capped());
   ASSERT_TRUE(caps.has_value()) << caps.error().ToString();
   EXPECT_EQ(caps->rates, (stage::CapRates{50e6, 100}));
-  EXPECT_TRUE(caps->has_rates());
+  EXPECT_TRUE(caps->has_any());
   EXPECT_THAT(caps->Text(), HasSubstr("50000000 bytes/s, 100 opens/s, 10 requests"));
 }
 
@@ -31,10 +32,10 @@ TEST(GfsCapsTest, WithoutCapsNothingChanges) {
   config.stage_job_bytes_per_second = "0";
   const auto caps = GfsCaps::Of(config);
   ASSERT_TRUE(caps.has_value()) << caps.error().ToString();
-  EXPECT_FALSE(caps->has_rates());
+  EXPECT_FALSE(caps->has_any());
   EXPECT_EQ(caps->Text(), "none");
   EXPECT_EQ(caps->RequestBytes(4 * limits::kMiB, 1), 4 * limits::kMiB);
-  EXPECT_EQ(*caps->Requests(8, 3, 4), 8U);
+  FOREBAY_EXPECT_OK(caps->CheckNodeCount(16'384));
 }
 
 TEST(GfsCapsTest, AWrongSizeNamesItsKey) {
@@ -65,16 +66,10 @@ TEST(GfsCapsTest, SizesAreAskedForInBatchesThatTakeSeconds) {
   EXPECT_EQ(caps.StatBatchPaths(4), limits::kStatPathsMax);
 }
 
-TEST(GfsCapsTest, RequestsAreDividedAmongTheNodes) {
+TEST(GfsCapsTest, EveryNodeNeedsARequest) {
   const GfsCaps caps = *GfsCaps::Of(Capped());
-  std::uint32_t sum = 0;
-  for (std::uint32_t node = 0; node < 4; ++node) sum += *caps.Requests(8, node, 4);
-  EXPECT_EQ(sum, 10U);
-  EXPECT_EQ(*caps.Requests(8, 0, 4), 3U);
-  EXPECT_EQ(*caps.Requests(8, 3, 4), 2U);
-  EXPECT_EQ(*caps.Requests(1, 0, 4), 1U) << "stage.requests is a limit, too";
-  EXPECT_EQ(*caps.Requests(8, 9, 10), 1U);
-  const auto too_many = caps.Requests(8, 0, 11);
+  FOREBAY_EXPECT_OK(caps.CheckNodeCount(10));
+  const Status too_many = caps.CheckNodeCount(11);
   ASSERT_FALSE(too_many.has_value());
   EXPECT_THAT(too_many.error().message(), HasSubstr("raise it to 11"));
 }

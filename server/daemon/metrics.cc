@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <exception>
 #include <map>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -166,22 +168,21 @@ void WriteGfs(const v1::GfsCounters& gfs, FamilyWriter& out) {
             static_cast<double>(gfs.hung_oldest_ms()) / 1000);
 }
 
-// Label "cap": "bytes" or "opens". A job without caps has none of these series.
+// Label "cap": "bytes", "opens" or "requests". A job without caps has none of these series.
+// Requests in flight are no rate, so they have families of their own.
 void WriteCaps(const v1::GfsCounters& gfs, FamilyWriter& out) {
   for (const v1::GfsCap& cap : gfs.caps()) {
     const std::vector<Label> labels = {{"cap", cap.name()}};
-    out.Gauge("forebay_gfs_cap_job_per_second", "Cap of the whole job on its use of the GFS.",
-              labels, cap.job_rate());
-    out.Gauge("forebay_gfs_cap_node_per_second", "This node's part of the cap, without loans.",
-              labels, cap.node_rate());
-    out.Gauge("forebay_gfs_cap_now_per_second", "What this node may use now.", labels,
-              cap.rate());
-    out.Gauge("forebay_gfs_cap_lent_per_second", "Of its part, lent to other nodes.", labels,
-              cap.lent());
-    out.Gauge("forebay_gfs_cap_borrowed_per_second", "Borrowed from other nodes.", labels,
-              cap.borrowed());
-    out.Gauge("forebay_gfs_cap_inherited_per_second", "Of the share of a lost node.", labels,
-              cap.inherited());
+    const std::string unit = cap.name() == "requests" ? "in_flight" : "per_second";
+    const auto gauge = [&](std::string_view what, const char* help, double value) {
+      out.Gauge(fmt::format("forebay_gfs_cap_{}_{}", what, unit).c_str(), help, labels, value);
+    };
+    gauge("job", "Cap of the whole job on its use of the GFS.", cap.job_rate());
+    gauge("node", "This node's part of the cap, without loans.", cap.node_rate());
+    gauge("now", "What this node may use now.", cap.rate());
+    gauge("lent", "Of its part, lent to other nodes.", cap.lent());
+    gauge("borrowed", "Borrowed from other nodes.", cap.borrowed());
+    gauge("inherited", "Of the share of a lost node.", cap.inherited());
     out.Counter("forebay_gfs_cap_used_total", "What calls have used, each try of them.", labels,
                 Number(cap.used()));
     out.Counter("forebay_gfs_cap_wait_seconds_total", "Time that calls have waited for the cap.",

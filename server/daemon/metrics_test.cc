@@ -46,6 +46,9 @@ v1::StatusReply ExampleStatus() {
   cap.set_rate(37.5);
   cap.set_used(12);
   cap.set_inherited(18.75);
+  v1::GfsCap& requests = *status.mutable_gfs()->add_caps();
+  requests.set_name("requests");
+  requests.set_lent(3);
   status.mutable_scrub()->set_extents(40);
   status.mutable_scrub()->set_bad_extents(4);
   v1::DatasetStatus& dataset = *status.add_datasets();
@@ -102,6 +105,7 @@ TEST(MetricsTest, AScrapeShowsTheStatus) {
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_now_per_second{cap=\"opens\"} 37.5\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_inherited_per_second{cap=\"opens\"} 18.75\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_used_total{cap=\"opens\"} 12\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_gfs_cap_lent_in_flight{cap=\"requests\"} 3\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_scrub_extents_total 40\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_scrub_bad_extents_total 4\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_dataset_gfs_read_bytes_total{dataset=\"digits\"} "

@@ -41,7 +41,11 @@ TEST(BorrowMessagesTest, ARequestAndAnAnswerAreReadAsTheyWereWritten) {
   EXPECT_EQ(asked->ask, (ShareAsk{.wanted = rates}));
   const ShareAsk for_lease{.lease = NodeRank(1)};
   EXPECT_EQ(ParseBorrowAsked(WriteRequest(BorrowAsked{.ask = for_lease}), kNodes)->ask, for_lease);
-  for (const ShareAnswer& answer : {ShareAnswer{.lent = rates}, ShareAnswer{.is_leased = true}}) {
+  const ShareAsk for_requests{.requests = {.wanted = 7, .held = 3}};
+  EXPECT_EQ(ParseBorrowAsked(WriteRequest(BorrowAsked{.ask = for_requests}), kNodes)->ask,
+            for_requests);
+  for (const ShareAnswer& answer : {ShareAnswer{.lent = rates}, ShareAnswer{.is_leased = true},
+                                    ShareAnswer{.requests = 4}}) {
     EXPECT_EQ(ParseBorrowReply(WriteBorrowReply(answer)), answer);
   }
 }
@@ -71,7 +75,11 @@ class BorrowOverGrpcTest : public testing::Test {
  protected:
   // The node that answers (rank 1), with caps or not, and the one that asks (rank 0).
   void Start(bool has_caps, std::uint32_t node_count = 2) {
-    throttle_.Begin({.caps = {8e6, 0}, .node_count = node_count, .self = PeerRig::kNode});
+    throttle_.Begin({.caps = {8e6, 0},
+                     .requests = 8,
+                     .node_requests_max = 8,
+                     .node_count = node_count,
+                     .self = PeerRig::kNode});
     // It has needed nothing for two seconds, so it lends.
     for (int i = 0; i < 2; ++i) {
       manual_.AdvanceNs(1'000'000'000);
@@ -107,6 +115,13 @@ TEST_F(BorrowOverGrpcTest, ANodeLendsWhatItDoesNotNeedAndDoesWithoutIt) {
   Start(/*has_caps=*/true);
   EXPECT_EQ(Borrow({1e6, 7}), (CapRates{1e6, 0}));
   EXPECT_EQ(throttle_.figures(stage::Cap::kBytes).rate, 3e6);
+}
+
+TEST_F(BorrowOverGrpcTest, ANodeLendsRequestsThatItDoesNotNeed) {
+  Start(/*has_caps=*/true);
+  EXPECT_EQ(Ask({.requests = {.wanted = 2}}), (ShareAnswer{.requests = 2}));
+  EXPECT_EQ(throttle_.request_figures().lent, 2U);
+  EXPECT_EQ(throttle_.RequestsLeft(), 2U);
 }
 
 TEST_F(BorrowOverGrpcTest, AWitnessGrantsTheLeaseOfTheShareThatItWitnesses) {

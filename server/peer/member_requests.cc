@@ -125,6 +125,8 @@ grpc::ByteBuffer WriteRequest(const BorrowAsked& asked) {
   message.set_from(asked.from.value());
   SetRates(asked.ask.wanted, message);
   if (asked.ask.lease) message.set_lease(asked.ask.lease->value());
+  message.set_requests(asked.ask.requests.wanted);
+  message.set_held_requests(asked.ask.requests.held);
   return ToBuffer(message);
 }
 
@@ -141,6 +143,7 @@ Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& bytes, std::size_t 
   BorrowAsked asked{.identity = message.identity(), .from = NodeRank(message.from())};
   FOREBAY_ASSIGN(asked.ask.wanted, RatesOf(message));
   if (message.has_lease()) asked.ask.lease = NodeRank(message.lease());
+  asked.ask.requests = {.wanted = message.requests(), .held = message.held_requests()};
   return asked;
 }
 
@@ -148,13 +151,14 @@ grpc::ByteBuffer WriteBorrowReply(const stage::ShareAnswer& answer) {
   v1::BorrowReply message;
   SetRates(answer.lent, message);
   message.set_is_leased(answer.is_leased);
+  message.set_requests(answer.requests);
   return ToBuffer(message);
 }
 
 Result<stage::ShareAnswer> ParseBorrowReply(const grpc::ByteBuffer& bytes) {
   v1::BorrowReply message;
   FOREBAY_TRY(FromBuffer(bytes, message));
-  stage::ShareAnswer answer{.is_leased = message.is_leased()};
+  stage::ShareAnswer answer{.is_leased = message.is_leased(), .requests = message.requests()};
   FOREBAY_ASSIGN(answer.lent, RatesOf(message));
   return answer;
 }

@@ -97,7 +97,8 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
       parts_(std::move(parts)),
       // A request that is not answered counts in the cap of the job, so its place is not lent.
       gate_(options.requests, parts_.clock,
-            options.has_request_cap ? 0 : options.requests * RequestGate::kLentPerPermit),
+            options.has_request_cap ? 0 : options.requests * RequestGate::kLentPerPermit,
+            options.has_request_cap ? parts_.throttle : nullptr),
       gfs_(options.request_bytes, gate_, parts_.calls, parts_.throttle),
       tiers_(parts_.cache, parts_.arena.memory_signal(),
              {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},

@@ -52,8 +52,8 @@ struct StagerOptions {
   std::uint32_t readers = 4;
   std::uint64_t request_bytes = 4 * limits::kMiB;    // size of one GFS read
   std::uint32_t requests = 8;                        // GFS reads in flight, over all extents
-  // `requests` is the node's part of a cap of the job: it holds for reads while cataloguing, too,
-  // and for reads that are not answered.
+  // The job has a cap on requests in flight, of which the throttle knows this node's share. It
+  // holds for reads while cataloguing, too, and for reads that are not answered.
   bool has_request_cap = false;
   // Files whose sizes a node is asked for in one request; the same on all nodes.
   std::size_t stat_batch_paths = limits::kStatPathsMax;

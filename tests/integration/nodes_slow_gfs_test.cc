@@ -2,6 +2,7 @@
 // waits for the one, and the others are not taken for lost.
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -67,6 +68,29 @@ TEST_F(NodesSlowGfsTest, ANodeWhoseGfsAloneHangsYieldsAndTheEpochIsExact) {
   EXPECT_THAT(ReadText(rig_.node_log(kSlow)), HasSubstr("look at its mount here"));
   // The substitutes have read its share once.
   EXPECT_LE(GfsBytesOfAll(), rig_.dataset_bytes() + rig_.dataset_bytes() / 50);
+}
+
+// Each node has two of eight requests, and three nodes read nothing.
+TEST_F(NodesSlowGfsTest, ANodeThatAloneReadsTheGfsBorrowsRequests) {
+  Mount({});
+  if (IsSkipped()) return;
+  std::ofstream(rig_.folder() + "/f.toml", std::ios::app) << "stage_at_start = false\n";
+  StartAll({"--set", "stage.job_requests=8", "--set", "stage.request=64KiB"});
+  ASSERT_TRUE(gfs_->Control("fault stall * ops=read count=0 ms=100"));
+  const auto client = ClientOf(kSlow);
+  const auto context = NewContext();
+  const auto staging = client->admin().Stage(context.get(), {});
+  v1::GfsCap cap;
+  EXPECT_TRUE(Eventually([&] {
+    cap = client->Status().gfs().caps(0);
+    return cap.borrowed() > 0;
+  }));
+  EXPECT_EQ(cap.name(), "requests");
+  EXPECT_EQ(cap.node_rate(), 2);
+  EXPECT_LE(cap.rate(), 5) << "each of the others keeps one";
+  EXPECT_GT(cap.waited_s(), 0);
+  EXPECT_TRUE(gfs_->Control("clear"));
+  ExpectExact(ReadTogether({0, 1, 2, 3}, 0));
 }
 
 }  // namespace

@@ -122,9 +122,7 @@ JsonObject StatusJson(const v1::StatusReply& reply) {
                  {"hung_oldest", reply.gfs().hung_oldest()},
                  {"hung_oldest_ms", reply.gfs().hung_oldest_ms()},
                  {"is_yielding", reply.gfs().is_yielding()},
-                 {"caps", CapsJson(reply.gfs())},
-                 {"job_requests", reply.gfs().job_requests()},
-                 {"node_requests", reply.gfs().node_requests()}})}};
+                 {"caps", CapsJson(reply.gfs())}})}};
   const v1::ScrubStatus& scrub = reply.scrub();
   json.Add("scrub", JsonObject({{"enabled", scrub.enabled()},
                    {"extents", scrub.extents()},
@@ -262,6 +260,7 @@ void PrintStreams(CommandContext& context, const v1::StatusReply& reply) {
 void PrintCaps(CommandContext& context, const v1::GfsCounters& gfs) {
   for (const v1::GfsCap& cap : gfs.caps()) {
     const auto rate = [&](double value) {
+      if (cap.name() == "requests") return fmt::format("{:.0f} in flight", value);
       return cap.name() == "bytes" ? HumanRate(value) : fmt::format("{:.1f}/s", value);
     };
     const std::string inherited =
@@ -274,10 +273,6 @@ void PrintCaps(CommandContext& context, const v1::GfsCounters& gfs) {
         cap.name(), rate(cap.job_rate()), rate(cap.node_rate()), rate(cap.rate()),
         rate(cap.lent()), rate(cap.borrowed()), inherited, rate(cap.used_rate()),
         HumanSeconds(cap.waited_s()));
-  }
-  if (gfs.job_requests() > 0) {
-    context.out << fmt::format("GFS cap on reads in flight: {} for the job, {} for this node\n",
-                               HumanCount(gfs.job_requests()), HumanCount(gfs.node_requests()));
   }
 }
 

@@ -391,7 +391,8 @@ std::vector<ConfigKey> StageKeys() {
       {"stage.job_requests", "0",
        "Most GFS reads of samples that all nodes of the job together have in flight; 0: only "
        "stage.requests counts, for each node. Each node has an equal part, at least one request, "
-       "which it does not lend. Must be the same on all nodes.",
+       "and nodes lend each other what they do not need, but no node has more than stage.requests "
+       "in flight. Must be the same on all nodes.",
        Number(&Config::stage_job_requests, kCapRequestsMax)},
       {"stage.retry_for", "300",
        "Seconds for which a GFS call that fails with a transient error (EIO, ESTALE, ETIMEDOUT, "

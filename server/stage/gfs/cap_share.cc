@@ -35,6 +35,12 @@ bool Covers(const CapRates& larger, const CapRates& smaller) {
 CapShare::CapShare(const CapShareOptions& options, std::int64_t now_ns)
     : options_(options),
       leases_(options.node_count, options.self, options.has_returned, now_ns),
+      requests_({.job = options.requests,
+                 .node_max = options.node_requests_max,
+                 .node_count = options.node_count,
+                 .self = options.self,
+                 .has_returned = options.has_returned},
+                leases_, now_ns),
       saved_at_ns_(now_ns),
       ticked_ns_(now_ns),
       whole_from_ns_(options.has_returned ? now_ns + kLoanNs : now_ns) {
@@ -252,9 +258,12 @@ std::vector<CapShare::Ask> CapShare::Tick(std::int64_t now_ns,
     asks_new_ones = asks_new_ones || of_others[index] > 0;
   }
   std::vector<Ask> asks;
-  if (options_.caps == CapRates{}) return asks;
+  if (options_.caps == CapRates{} && !requests_.IsCapped()) return asks;
   for (const ShareLeases::Ask& ask : leases_.Tick(now_ns, lives)) {
     asks.push_back({.node = ask.witness, .ask = {.lease = ask.share}});
+  }
+  for (const RequestShare::Ask& ask : requests_.Tick(now_ns, lives)) {
+    asks.push_back({.node = ask.node, .ask = {.requests = ask.ask}});
   }
   if (!renews && !asks_new_ones) return asks;
   for (const NodeRank lender : LendersToAsk(asks_new_ones, now_ns, lives)) {
@@ -268,6 +277,9 @@ ShareAnswer CapShare::Answer(NodeRank from, const ShareAsk& ask, std::int64_t no
   ShareAnswer answer;
   if (ask.lease) answer.is_leased = leases_.Grant(from, *ask.lease, now_ns);
   if (ask.wanted != CapRates{}) answer.lent = Lend(from, ask.wanted, now_ns);
+  if (ask.requests != RequestLoanAsk{}) {
+    answer.requests = requests_.Lend(from, ask.requests, now_ns);
+  }
   return answer;
 }
 
@@ -275,6 +287,9 @@ void CapShare::Answered(NodeRank node, const ShareAsk& ask, const ShareAnswer& a
                         std::int64_t asked_ns, std::int64_t now_ns) {
   Borrowed(node, answer.lent, asked_ns, now_ns);
   if (ask.lease && answer.is_leased) leases_.Granted(node, *ask.lease, asked_ns);
+  if (ask.requests != RequestLoanAsk{}) {
+    requests_.Borrowed(node, answer.requests, asked_ns, now_ns);
+  }
 }
 
 CapShare::Held CapShare::held(std::int64_t now_ns) const {

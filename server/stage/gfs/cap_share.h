@@ -1,5 +1,6 @@
-// CapShare: this node's share of the caps that the job has on its use of the GFS (bytes/s and
-// opens/s). All nodes have equal shares, and lend each other what they do not use. The share of a
+// CapShare: this node's share of the caps that the job has on its use of the GFS: bytes/s, opens/s,
+// and requests in flight, which RequestShare counts by rules of its own. All nodes have equal
+// shares, and lend each other what they do not use. The share of a
 // lost node passes on to one other node (ShareLeases), all but kFixedPart of it. So the rates of
 // all nodes together never exceed a cap, whatever messages or nodes are lost, and no node is a
 // master. This class has no clock, no thread and no network: times are arguments.
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "proto/contract/ids.h"
+#include "server/stage/gfs/request_share.h"
 #include "server/stage/gfs/share_leases.h"
 
 namespace forebay::stage {
@@ -33,16 +35,20 @@ using CapRates = std::array<double, kCaps.size()>;
 struct ShareAsk {
   CapRates wanted = {};                // a loan of at most so much
   std::optional<NodeRank> lease = {};  // of this node's share, of which the other is a witness
+  RequestLoanAsk requests = {};
   bool operator==(const ShareAsk&) const = default;
 };
 struct ShareAnswer {
   CapRates lent = {};
   bool is_leased = false;
+  std::uint64_t requests = 0;  // lent
   bool operator==(const ShareAnswer&) const = default;
 };
 
 struct CapShareOptions {
-  CapRates caps = {};  // of the job; 0: none
+  CapRates caps = {};          // of the job; 0: none
+  std::uint64_t requests = 0;  // likewise
+  std::uint64_t node_requests_max = 0;  // RequestShareOptions::node_max
   std::uint32_t node_count = 1;
   NodeRank self = NodeRank(0);
   // This daemon takes the place of a killed one, which may have lent parts of its share. They are
@@ -119,6 +125,9 @@ class CapShare {
   };
   Figures figures(Cap cap, std::int64_t now_ns);
 
+  RequestShare& requests() { return requests_; }
+  const RequestShare& requests() const { return requests_; }
+
  private:
   struct State {
     double job = 0;
@@ -162,6 +171,7 @@ class CapShare {
 
   const CapShareOptions options_;
   ShareLeases leases_;
+  RequestShare requests_;
   std::array<State, kCaps.size()> states_;
   std::int64_t saved_at_ns_;
   std::int64_t ticked_ns_;

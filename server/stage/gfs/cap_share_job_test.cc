@@ -1,6 +1,6 @@
 // CapShare for all nodes of a job, in a simulated network that delays, loses and reorders messages
 // while nodes stop, die, are cut off and return, and take each other for dead or alive as chance
-// has it: the sum of all rates never exceeds the cap.
+// has it: the sum of all rates never exceeds the cap, nor does that of the requests in flight.
 #include "server/stage/gfs/cap_share.h"
 
 #include <algorithm>
@@ -25,6 +25,7 @@ using ::testing::Gt;
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kSecond = 1'000 * kMs;
 constexpr double kJobBytes = 50e6;
+constexpr std::uint64_t kNodeRequests = 8;  // more, a node cannot use
 
 // A job in a network, in steps of 10 ms.
 class Job {
@@ -32,13 +33,19 @@ class Job {
   static constexpr std::int64_t kStep = 10 * kMs;
   static constexpr double kAmount = kJobBytes / 100'000;  // of one request
 
-  Job(std::uint32_t nodes, std::uint64_t seed) : random_(seed), nodes_(nodes) {
+  // `requests`: the cap on those in flight; 0: none.
+  Job(std::uint32_t nodes, std::uint64_t seed, std::uint64_t requests = 0)
+      : requests_(requests), random_(seed), nodes_(nodes) {
     for (std::uint32_t i = 0; i < nodes; ++i) Start(i, false);
     for (std::uint32_t i = 0; i < nodes; ++i) nodes_[i].tick_at = Draw(0, 100) * kStep;
   }
 
   // Bytes that node `i` wants in each step; as much as it gets if it is large.
   std::function<double(std::uint32_t node, std::int64_t now)> demand;
+  // Requests that node `i` would have in flight, and how many steps each of them may take.
+  std::function<std::uint64_t(std::uint32_t node)> demand_requests =
+      [](std::uint32_t) { return 0; };
+  std::int64_t request_max_steps = 40;
   // What a node believes of another one, right or wrong; and whether messages get from one to the
   // other.
   using OfTwo = std::function<bool(std::uint32_t from, std::uint32_t to)>;
@@ -47,10 +54,15 @@ class Job {
   double loss = 0;
   std::int64_t delay_max_steps = 10;
 
-  void Kill(std::uint32_t i) { nodes_[i].share.reset(); }
+  void Kill(std::uint32_t i) {
+    nodes_[i].share.reset();
+    nodes_[i].in_flight.clear();
+  }
   void Start(std::uint32_t i, bool has_returned) {
     nodes_[i].share = std::make_unique<CapShare>(
         CapShareOptions{.caps = {kJobBytes, 100},
+                        .requests = requests_,
+                        .node_requests_max = kNodeRequests,
                         .node_count = static_cast<std::uint32_t>(nodes_.size()),
                         .self = NodeRank(i),
                         .has_returned = has_returned},
@@ -78,6 +90,9 @@ class Job {
     return sum;
   }
   double rate_of(std::uint32_t i) { return nodes_[i].share->figures(Cap::kBytes, now_).rate; }
+  std::uint64_t requests_of(std::uint32_t i) const { return InFlight(nodes_[i]); }
+  std::uint64_t most_requests() const { return most_requests_; }
+  std::uint64_t request_loans() const { return request_loans_; }
   std::int64_t now() const { return now_; }
   double most_in_a_second() const { return most_in_a_second_; }
   double highest_rate() const { return highest_rate_; }
@@ -97,6 +112,7 @@ class Job {
     double wants = 0;
     double used = 0;
     bool had_ward = false;
+    std::vector<std::int64_t> in_flight;  // when the GFS answers each request
   };
   struct Message {
     std::int64_t at = 0;
@@ -124,6 +140,7 @@ class Job {
         if (!Hears(to)) return;
         const ShareAnswer answer = nodes_[to].share->Answer(NodeRank(i), ask, now_);
         loans_ += answer.lent[0] > 0 ? 1 : 0;
+        request_loans_ += answer.requests + ask.requests.held > 0 ? 1 : 0;
         Send(to, i, [this, i, to, asked, life, ask, answer] {
           // An answer to a killed daemon does not reach the one in its place.
           if (!Hears(i) || nodes_[i].life != life) return;
@@ -134,6 +151,25 @@ class Job {
     const bool has_ward = nodes_[i].share->held(now_).ward;
     takes_ += has_ward && !nodes_[i].had_ward ? 1 : 0;
     nodes_[i].had_ward = has_ward;
+  }
+
+  // The GFS answers also while a node stands still.
+  std::uint64_t InFlight(const Node& node) const {
+    return static_cast<std::uint64_t>(
+        std::ranges::count_if(node.in_flight, [&](std::int64_t end) { return end > now_; }));
+  }
+
+  void MakeRequests(std::uint32_t i) {
+    Node& node = nodes_[i];
+    RequestShare& requests = node.share->requests();
+    const auto ended =
+        std::erase_if(node.in_flight, [&](std::int64_t end) { return end <= now_; });
+    for (std::size_t k = 0; k < ended; ++k) requests.End();
+    const std::uint64_t wanted = std::min(demand_requests(i), kNodeRequests);
+    while (node.in_flight.size() < wanted && requests.Left(now_) > 0) {
+      requests.Begin(now_);
+      node.in_flight.push_back(now_ + Draw(1, request_max_steps) * kStep);
+    }
   }
 
   void Step() {
@@ -156,16 +192,20 @@ class Job {
         used += kAmount;
       }
       if (node.wants >= kAmount) node.share->AddWait(Cap::kBytes, kStep);
+      if (requests_ > 0) MakeRequests(i);
       if (now_ >= node.tick_at) {
         Tick(i);
         node.tick_at = now_ + kSecond;
       }
     }
     // A node that stands still has its rate all the same.
+    std::uint64_t requests = 0;
     for (const Node& node : nodes_) {
       if (node.share) rates += node.share->figures(Cap::kBytes, now_).rate;
+      requests += InFlight(node);
     }
     highest_rate_ = std::max(highest_rate_, rates);
+    most_requests_ = std::max(most_requests_, requests);
     last_second_.push_back(used);
     in_last_second_ += used;
     if (last_second_.size() > kSecond / kStep) {
@@ -175,6 +215,7 @@ class Job {
     most_in_a_second_ = std::max(most_in_a_second_, in_last_second_);
   }
 
+  const std::uint64_t requests_;
   std::mt19937_64 random_;
   std::vector<Node> nodes_;
   std::priority_queue<Message> messages_;
@@ -186,6 +227,8 @@ class Job {
   double highest_rate_ = 0;
   std::uint64_t loans_ = 0;
   std::uint64_t takes_ = 0;
+  std::uint64_t most_requests_ = 0;
+  std::uint64_t request_loans_ = 0;
 };
 
 constexpr double kMuch = kJobBytes;  // in a step: more than any node gets
@@ -335,6 +378,67 @@ TEST(CapShareJobTest, OfTwoNodesEachKeepsItsShare) {
   EXPECT_THAT(PartUsed(*job), DoubleNear(0.5, 0.01));
 }
 
+TEST(CapShareJobTest, ANodeAloneGetsTheRequestsOfAllOthersButOneOfEach) {
+  Job job(4, 12, /*requests=*/8);
+  job.demand = [](std::uint32_t, std::int64_t) { return 0; };
+  job.demand_requests = [](std::uint32_t i) { return i == 2 ? kNodeRequests : 0; };
+  job.Run(1'000);
+  EXPECT_EQ(job.requests_of(2), 5U);
+  EXPECT_EQ(job.most_requests(), 5U);
+}
+
+TEST(CapShareJobTest, NodesThatNeedTheirRequestsHaveThemAgain) {
+  Job job(4, 13, /*requests=*/16);
+  bool all_want = false;
+  job.demand = [](std::uint32_t, std::int64_t) { return 0; };
+  job.demand_requests = [&](std::uint32_t i) { return i == 0 || all_want ? kNodeRequests : 0; };
+  job.Run(1'000);
+  EXPECT_EQ(job.requests_of(0), kNodeRequests);
+  all_want = true;
+  job.Run(1'000);
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(job.requests_of(i), 4U) << i;
+  EXPECT_EQ(job.most_requests(), 16U);
+}
+
+TEST(CapShareJobTest, TheRequestsOfALostNodePassOn) {
+  Job job(4, 14, /*requests=*/16);
+  job.demand = [](std::uint32_t, std::int64_t) { return 0; };
+  job.demand_requests = [](std::uint32_t) { return kNodeRequests; };
+  job.Run(500);
+  job.Lose(2);
+  job.Run(2'000);
+  EXPECT_EQ(job.requests_of(3), 7U) << "its own and three of four of the lost node";
+  job.Start(2, /*has_returned=*/true);
+  job.believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
+  job.Run(1'500);
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(job.requests_of(i), 4U) << i;
+  EXPECT_EQ(job.most_requests(), 16U);
+}
+
+// The GFS takes up to 20 s for a request, much longer than a loan that is not renewed.
+TEST(CapShareJobTest, RequestsThatTakeLongAreNeverMoreThanTheCap) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    Job job(6, seed, /*requests=*/20);
+    job.request_max_steps = 2'000;
+    job.demand = [](std::uint32_t, std::int64_t) { return 0; };
+    std::vector<std::uint64_t> demands(6, 0);
+    job.demand_requests = [&](std::uint32_t i) { return demands[i]; };
+    for (int i = 0; i < 100; ++i) {
+      demands[static_cast<std::size_t>(job.Draw(0, 5))] =
+          static_cast<std::uint64_t>(job.Draw(0, 1) * job.Draw(0, 8));
+      const auto node = static_cast<std::uint32_t>(job.Draw(0, 5));
+      if (i % 20 == 19) {
+        job.Kill(node);
+        job.Start(node, /*has_returned=*/true);
+      }
+      job.Run(job.Draw(1, 200));
+    }
+    EXPECT_LE(job.most_requests(), 20U);
+    EXPECT_GT(job.request_loans(), 20U);
+  }
+}
+
 // What is done to a job at random.
 struct Attack {
   double loss = 0.2;
@@ -344,13 +448,15 @@ struct Attack {
 };
 struct Exchanged {
   std::uint64_t loans = 0;
+  std::uint64_t request_loans = 0;
   std::uint64_t takes = 0;
 };
 
 // Nodes die, return, stop, go on, are cut off by directed links, and believe of each other what
 // chance says; demands change.
 Exchanged AttackAtRandom(const Attack& attack, std::uint64_t seed) {
-  Job job(attack.nodes, seed);
+  const std::uint64_t requests = attack.nodes * 3 + 1;
+  Job job(attack.nodes, seed, requests);
   job.loss = attack.loss;
   job.delay_max_steps = attack.delay_max_steps;
   std::vector<double> demands(attack.nodes, 0);
@@ -358,6 +464,7 @@ Exchanged AttackAtRandom(const Attack& attack, std::uint64_t seed) {
   std::vector<std::vector<bool>> linked = alive;
   std::vector<bool> stopped(attack.nodes, false);
   job.demand = [&](std::uint32_t i, std::int64_t) { return demands[i]; };
+  job.demand_requests = [&](std::uint32_t i) { return demands[i] > 0 ? kNodeRequests : 0; };
   job.believes_alive = [&](std::uint32_t from, std::uint32_t to) { return alive[from][to]; };
   job.reaches = [&](std::uint32_t from, std::uint32_t to) { return linked[from][to]; };
   std::array<int, 4> done = {};  // kills, stops, beliefs, links
@@ -405,7 +512,8 @@ Exchanged AttackAtRandom(const Attack& attack, std::uint64_t seed) {
   EXPECT_THAT(done, Each(Gt(0)));
   EXPECT_LE(job.highest_rate(), kJobBytes * kRounding);
   EXPECT_LE(job.most_in_a_second(), 1.05 * kJobBytes);
-  return {.loans = job.loans(), .takes = job.takes()};
+  EXPECT_LE(job.most_requests(), requests);
+  return {.loans = job.loans(), .request_loans = job.request_loans(), .takes = job.takes()};
 }
 
 TEST(CapShareJobTest, TheCapHoldsWhateverIsLostDelayedStoppedKilledCutOrBelieved) {
@@ -417,6 +525,7 @@ TEST(CapShareJobTest, TheCapHoldsWhateverIsLostDelayedStoppedKilledCutOrBelieved
   Exchanged few_lost;
   const auto add = [](Exchanged& sum, const Exchanged& more) {
     sum.loans += more.loans;
+    sum.request_loans += more.request_loans;
     sum.takes += more.takes;
   };
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
@@ -426,6 +535,8 @@ TEST(CapShareJobTest, TheCapHoldsWhateverIsLostDelayedStoppedKilledCutOrBelieved
   }
   EXPECT_GT(most_lost.loans, 20U);
   EXPECT_GT(few_lost.loans, 100U);
+  EXPECT_GT(most_lost.request_loans, 20U);
+  EXPECT_GT(few_lost.request_loans, 100U);
   EXPECT_GT(few_lost.takes, 10U);
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "proto/contract/check.h"
@@ -41,6 +42,7 @@ void GfsThrottle::Begin(const CapShareOptions& options) {
   FOREBAY_CHECK(!share_);
   share_.emplace(options, clock_.NowNs());
   for (const Cap cap : kCaps) is_capped_[static_cast<std::size_t>(cap)] = share_->IsCapped(cap);
+  are_requests_capped_ = share_->requests().IsCapped();
 }
 
 GfsThrottle::Waiter GfsThrottle::WaiterOfThread(Cap cap) const {
@@ -159,6 +161,24 @@ bool GfsThrottle::HasRoom(Cap cap, double amount) {
   return MayPass(WaiterOfThread(cap), next_number_, amount);
 }
 
+std::size_t GfsThrottle::RequestsLeft() {
+  if (!are_requests_capped_) return std::numeric_limits<std::size_t>::max();
+  const MutexLock lock(mutex_);
+  return share_->requests().Left(clock_.NowNs());
+}
+
+void GfsThrottle::BeginRequest() {
+  if (!are_requests_capped_) return;
+  const MutexLock lock(mutex_);
+  share_->requests().Begin(clock_.NowNs());
+}
+
+void GfsThrottle::EndRequest() {
+  if (!are_requests_capped_) return;
+  const MutexLock lock(mutex_);
+  share_->requests().End();
+}
+
 void GfsThrottle::Stop() {
   const MutexLock lock(mutex_);
   stopping_ = true;
@@ -218,6 +238,11 @@ CapShare::Held GfsThrottle::held() const {
 CapShare::Figures GfsThrottle::figures(Cap cap) const {
   const MutexLock lock(mutex_);
   return share_ ? share_->figures(cap, clock_.NowNs()) : CapShare::Figures{};
+}
+
+RequestShare::Figures GfsThrottle::request_figures() const {
+  const MutexLock lock(mutex_);
+  return share_ ? share_->requests().figures(clock_.NowNs()) : RequestShare::Figures{};
 }
 
 }  // namespace forebay::stage

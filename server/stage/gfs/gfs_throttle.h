@@ -61,7 +61,12 @@ class GfsThrottle {
   void Await(Cap cap, double amount);
   // Whether Await would return at once.
   bool HasRoom(Cap cap, double amount);
-  // From now on nothing waits.
+  // Requests in flight, which RequestGate counts: how many more may begin now, as
+  // RequestShare::Left; any number if they are not capped. They do not wait here.
+  std::size_t RequestsLeft();
+  void BeginRequest();
+  void EndRequest();
+  // From now on nothing waits. The cap on requests in flight still holds.
   void Stop();
   // Whether any call waits now.
   bool HasWaiters() const;
@@ -76,6 +81,7 @@ class GfsThrottle {
                 std::int64_t asked_ns);
   CapShare::Held held() const;
   CapShare::Figures figures(Cap cap) const;
+  RequestShare::Figures request_figures() const;
 
  private:
   struct Waiter {
@@ -113,6 +119,7 @@ class GfsThrottle {
   io::Clock& clock_;
   // By Cap; set by Begin. Read without the lock, which most daemons, having no caps, never take.
   std::array<std::atomic<bool>, kCaps.size()> is_capped_ = {};
+  std::atomic<bool> are_requests_capped_ = false;
   mutable Mutex mutex_;
   // Unset before Begin.
   mutable std::optional<CapShare> share_ FOREBAY_GUARDED_BY(mutex_);

@@ -7,19 +7,26 @@
 #include <chrono>
 
 #include "proto/contract/check.h"
+#include "server/stage/gfs/gfs_throttle.h"
 
 namespace forebay::stage {
+
+// Asked only for a request that would begin otherwise: with nothing left, the node borrows.
+std::size_t RequestGate::FreeLocked() const {
+  return caps_ == nullptr ? free_ : std::min<std::size_t>(free_, caps_->RequestsLeft());
+}
 
 // A request of a group with a lent place waits, and others need not wait for it: it would only add
 // a thread to those that the object blocks.
 bool RequestGate::MayPassLocked(const Priority& priority, Group group) const {
   if (free_ == 0 || lent_of_.contains(group)) return false;
   const std::uint64_t own = priority.load(std::memory_order_relaxed);
-  if (free_ <= WantedBeforeLocked(own)) return false;
-  return std::ranges::none_of(waiting_, [&](const Waiter& other) FOREBAY_REQUIRES(mutex_) {
-    return other.priority->load(std::memory_order_relaxed) < own &&
-           !lent_of_.contains(other.group);
-  });
+  const bool goes_after_another =
+      std::ranges::any_of(waiting_, [&](const Waiter& other) FOREBAY_REQUIRES(mutex_) {
+        return other.priority->load(std::memory_order_relaxed) < own &&
+               !lent_of_.contains(other.group);
+      });
+  return !goes_after_another && FreeLocked() > WantedBeforeLocked(own);
 }
 
 // Returns how many free places are kept from a request of this priority.
@@ -76,6 +83,7 @@ void RequestGate::Want::Renew(std::size_t requests) {
 
 RequestGate::Permit RequestGate::TakeLocked(Group group) {
   --free_;
+  if (caps_ != nullptr) caps_->BeginRequest();
   // Numbers of permits only grow and are never used again, so held_ is ordered by begin.
   held_[next_permit_] = {.since_ns = clock_.NowNs(), .group = group};
   return next_permit_++;
@@ -87,8 +95,9 @@ RequestGate::Permit RequestGate::Acquire(const Priority& priority, Group group) 
     waiting_.push_back(
         {.priority = &priority, .group = group, .thread = std::this_thread::get_id()});
     while (!MayPassLocked(priority, group)) {
-      // Nobody wakes this thread when a Want is too old to keep places from it.
-      if (free_ > 0 && !wanted_.empty()) {
+      // Nobody wakes this thread when a Want is too old to keep places from it, or when the node's
+      // share of the cap has grown.
+      if (free_ > 0 && (!wanted_.empty() || caps_ != nullptr)) {
         changed_.WaitFor(mutex_, std::chrono::milliseconds(kHoldBackDemandsMs));
       } else {
         changed_.Wait(mutex_);
@@ -122,6 +131,7 @@ void RequestGate::Release(Permit permit) {
     } else {
       FOREBAY_CHECK(held_.erase(permit) > 0);
       ++free_;
+      if (caps_ != nullptr) caps_->EndRequest();
     }
   }
   changed_.NotifyAll();

@@ -1,6 +1,7 @@
 // RequestGate: limits how many requests to the GFS are under way at once, and admits them by
 // priority. So extents that share the GFS's bandwidth are complete one after another, in the order
-// of their priorities, instead of all at the end. GfsReader takes a permit for each request.
+// of their priorities, instead of all at the end. GfsReader takes a permit for each request. If the
+// job has a cap on requests in flight, this node's share of that counts, too (RequestShare).
 #pragma once
 
 #include <atomic>
@@ -16,6 +17,8 @@
 #include "server/io/clock.h"
 
 namespace forebay::stage {
+
+class GfsThrottle;
 
 // Priority of requests: the smaller value goes first. RequestGate::Promote may lower it (that is,
 // make it more urgent) while its owner waits.
@@ -35,9 +38,11 @@ class RequestGate {
   // Default of lent_max / permits: how many additional requests may be under way per permit.
   static constexpr std::size_t kLentPerPermit = 4;
 
-  // `clock` is borrowed. At most `lent_max` places are lent at a time (LendPlacesOf).
-  RequestGate(std::uint32_t permits, io::Clock& clock, std::size_t lent_max)
-      : clock_(clock), free_(permits), lent_max_(lent_max) {}
+  // `clock` is borrowed. At most `lent_max` places are lent at a time (LendPlacesOf). `caps` says
+  // how many more requests the cap of the job allows; borrowed, null: there is none.
+  RequestGate(std::uint32_t permits, io::Clock& clock, std::size_t lent_max,
+              GfsThrottle* caps = nullptr)
+      : clock_(clock), caps_(caps), free_(permits), lent_max_(lent_max) {}
   RequestGate(std::uint32_t permits, io::Clock& clock)
       : RequestGate(permits, clock, permits * kLentPerPermit) {}
 
@@ -104,11 +109,14 @@ class RequestGate {
     std::int64_t since_ns = 0;  // its last permit
   };
 
+  // How many requests may begin now.
+  std::size_t FreeLocked() const FOREBAY_REQUIRES(mutex_);
   bool MayPassLocked(const Priority& priority, Group group) const FOREBAY_REQUIRES(mutex_);
   std::size_t WantedBeforeLocked(std::uint64_t priority) const FOREBAY_REQUIRES(mutex_);
   Permit TakeLocked(Group group) FOREBAY_REQUIRES(mutex_);
 
   io::Clock& clock_;
+  GfsThrottle* const caps_;
   std::atomic<std::uint64_t> next_priority_ = 0;
   mutable Mutex mutex_;
   CondVar changed_;

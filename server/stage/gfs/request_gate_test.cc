@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "server/io/testing/manual_clock.h"
+#include "server/stage/gfs/gfs_throttle.h"
 
 namespace forebay::stage::request_gate_test {
 
@@ -28,6 +29,31 @@ TEST(RequestGate, GivesOutItsPermitsAndNoMore) {
   EXPECT_FALSE(gate.TryAcquire(priority, kObject));
   gate.Release(*first);
   EXPECT_TRUE(gate.TryAcquire(priority, kObject));
+}
+
+// Of a cap of four, the node has two in a job of two nodes, and borrows one.
+TEST(RequestGate, TheShareOfTheJobsCapCountsToo) {
+  io::ManualClock clock;
+  GfsThrottle caps(clock);
+  caps.Begin({.requests = 4, .node_requests_max = 3, .node_count = 2});
+  RequestGate gate(3, clock, /*lent_max=*/0, &caps);
+  const Priority priority = 5;
+  const auto first = gate.TryAcquire(priority, kObject);
+  ASSERT_TRUE(first && gate.TryAcquire(priority, kObject));
+  EXPECT_FALSE(gate.TryAcquire(priority, kObject));
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  clock.AdvanceNs(kSecond);
+  const auto asks = caps.Tick([](NodeRank) { return true; });
+  ASSERT_EQ(asks.size(), 1U);
+  std::jthread waiter([&] { gate.Acquire(priority, kObject); });
+  while (gate.waiting() == 0) std::this_thread::yield();
+  caps.Answered(asks[0].node, asks[0].ask, {.requests = 1}, clock.NowNs());
+  waiter.join();  // it finds out by itself
+  EXPECT_EQ(caps.request_figures().borrowed, 1U);
+  EXPECT_EQ(caps.request_figures().begun, 3U);
+  gate.Release(*first);
+  EXPECT_TRUE(gate.TryAcquire(priority, kObject));
+  EXPECT_FALSE(gate.TryAcquire(priority, kObject));
 }
 
 TEST(RequestGate, LendsThePlacesOfRequestsThatGoOnForTooLong) {

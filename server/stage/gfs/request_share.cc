@@ -1,0 +1,249 @@
+// Why the cap holds. What a lender does without for a borrower is the largest loan to it that has
+// not ended (LentTo). The borrower uses at most the loan of the last answer, until kLoanNs after it
+// asked. When it asks again, it has no more in flight than it says it holds until the answer is
+// there, and the lender counts at least that as lent. So the requests on a loan are never more than
+// the lender does without, as long as one renewal gets through in kLoanNs.
+#include "server/stage/gfs/request_share.h"
+
+#include <algorithm>
+
+namespace forebay::stage {
+namespace {
+
+// A loan is renewed when less than this is left of it: Tick comes once a second.
+constexpr std::int64_t kRenewNs = 2'000'000'000;
+// In the last part of a loan or a lease, nothing begins on it. So if it is not renewed, only
+// requests that take longer than this are in flight when it ends.
+constexpr std::int64_t kQuietNs = 500'000'000;
+// A node is short if a request of it waited for this part of the time.
+constexpr double kShortPart = 0.2;
+// A node that has had enough for so many ticks lends.
+constexpr int kTicksUntilLending = 2;
+// Loans to one node that have not ended: renewals overlap.
+constexpr std::ptrdiff_t kLoansToNodeMax = 8;
+
+std::uint64_t Less(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
+
+// The first nodes get what is left over.
+std::uint64_t PartOf(const RequestShareOptions& options) {
+  const std::uint64_t rest = options.job % options.node_count;
+  return options.job / options.node_count + (options.self.value() < rest ? 1 : 0);
+}
+
+// Without a lease, a node has a quarter of its part (CapShare::kFixedPart), but at least one
+// request.
+std::uint64_t LeasedOf(const RequestShareOptions& options) {
+  const std::uint64_t part = options.job / options.node_count;
+  return Less(part, std::max<std::uint64_t>(1, (part + 3) / 4));
+}
+
+}  // namespace
+
+RequestShare::RequestShare(const RequestShareOptions& options, const ShareLeases& leases,
+                           std::int64_t now_ns)
+    : options_(options),
+      leases_(leases),
+      part_(PartOf(options)),
+      leased_(LeasedOf(options)),
+      whole_from_ns_(options.has_returned ? now_ns + kLoanNs : now_ns),
+      ticked_ns_(now_ns) {}
+
+std::uint64_t RequestShare::SumOf(const Loans& loans, std::int64_t at_ns) {
+  std::uint64_t sum = 0;
+  for (const Loan& loan : loans) sum += at_ns < loan.end_ns ? loan.requests : 0;
+  return sum;
+}
+
+std::uint64_t RequestShare::LentTo(NodeRank borrower, std::int64_t now_ns) const {
+  std::uint64_t most = 0;
+  for (const Loan& loan : lent_) {
+    if (loan.node == borrower && now_ns < loan.end_ns) most = std::max(most, loan.requests);
+  }
+  return most;
+}
+
+std::uint64_t RequestShare::Lent(std::int64_t now_ns) const {
+  std::unordered_map<NodeRank, std::uint64_t, IdHash> most;
+  for (const Loan& loan : lent_) {
+    if (now_ns >= loan.end_ns) continue;
+    std::uint64_t& of_node = most[loan.node];
+    of_node = std::max(of_node, loan.requests);
+  }
+  std::uint64_t sum = 0;
+  for (const auto& [node, requests] : most) sum += requests;
+  return sum;
+}
+
+std::uint64_t RequestShare::Own(std::int64_t at_ns) const {
+  return part_ - leased_ + (at_ns < leases_.own_end_ns() ? leased_ : 0) +
+         (at_ns < leases_.ward_end_ns() ? leased_ : 0);
+}
+
+// 0 for a while if leases have ended before what was lent of them.
+std::uint64_t RequestShare::OwnNotLent(std::int64_t now_ns) const {
+  // A daemon that was started again does not know what the killed one had lent: all but one, at
+  // most.
+  if (now_ns < whole_from_ns_) return 1;
+  return Less(Own(now_ns + kQuietNs), Lent(now_ns));
+}
+
+std::uint64_t RequestShare::Usable(std::int64_t now_ns) const {
+  return OwnNotLent(now_ns) + SumOf(borrowed_, now_ns + kQuietNs);
+}
+
+void RequestShare::CountWait(std::int64_t now_ns) {
+  if (!short_since_ns_) return;
+  waited_ns_ += now_ns - *short_since_ns_;
+  short_since_ns_ = now_ns;
+}
+
+std::uint64_t RequestShare::Left(std::int64_t now_ns) {
+  if (!IsCapped()) return options_.node_max;
+  const std::uint64_t left = Less(Usable(now_ns), in_flight_);
+  if (left == 0 && !short_since_ns_) short_since_ns_ = now_ns;
+  return left;
+}
+
+void RequestShare::Begin(std::int64_t now_ns) {
+  CountWait(now_ns);
+  short_since_ns_.reset();
+  ++begun_;
+  peak_ = std::max(peak_, ++in_flight_);
+}
+
+// With none in flight, a request that waited has been given up, or begins at once.
+void RequestShare::End() {
+  if (--in_flight_ == 0) short_since_ns_.reset();
+}
+
+void RequestShare::EndLoans(std::int64_t now_ns) {
+  const auto has_ended = [now_ns](const Loan& loan) { return loan.end_ns <= now_ns; };
+  std::erase_if(lent_, has_ended);
+  std::erase_if(borrowed_, has_ended);
+}
+
+// A node that has borrowed needs its own part, and lends nothing.
+std::uint64_t RequestShare::Lendable(NodeRank borrower, std::int64_t now_ns) const {
+  if (now_ns < whole_from_ns_ || !borrowed_.empty()) return 0;
+  const std::uint64_t lasting = Own(now_ns + kLoanNs);
+  const std::uint64_t kept = ticks_with_enough_ < kTicksUntilLending
+                                 ? lasting
+                                 : std::max<std::uint64_t>({1, recent_, in_flight_});
+  const std::uint64_t spare = Less(lasting, kept);
+  const std::uint64_t of_others = Lent(now_ns) - LentTo(borrower, now_ns);
+  // Nodes that ask get equal parts. Loans that have not ended are not taken back.
+  const std::uint64_t part = std::max<std::uint64_t>(1, spare / askers_.size());
+  return std::min(part, Less(spare, of_others));
+}
+
+std::uint64_t RequestShare::Lend(NodeRank borrower, const RequestLoanAsk& ask,
+                                 std::int64_t now_ns) {
+  if (!IsCapped() || borrower == options_.self) return 0;
+  EndLoans(now_ns);
+  std::erase_if(askers_, [&](const auto& asker) { return asker.second <= now_ns; });
+  askers_[borrower] = now_ns + kLoanNs;
+  const std::uint64_t lent = LentTo(borrower, now_ns);
+  // A daemon that was started again believes what the others say they hold of the killed one.
+  const std::uint64_t held =
+      now_ns < whole_from_ns_
+          ? std::min(ask.held, Less(Less(part_ + leased_, 1), Lent(now_ns) - lent))
+          : std::min(ask.held, lent);
+  const std::uint64_t granted = std::min(ask.wanted, Lendable(borrower, now_ns));
+  const Loan loan{
+      .node = borrower, .requests = std::max(held, granted), .end_ns = now_ns + kLoanNs};
+  if (loan.requests == 0) return 0;
+  std::erase_if(lent_, [&](const Loan& old) {
+    return old.node == borrower && old.requests <= loan.requests;
+  });
+  if (std::ranges::count(lent_, borrower, &Loan::node) >= kLoansToNodeMax) return 0;
+  lent_.push_back(loan);
+  return granted;
+}
+
+void RequestShare::Borrowed(NodeRank lender, std::uint64_t granted, std::int64_t asked_ns,
+                            std::int64_t now_ns) {
+  EndLoans(now_ns);
+  const auto asked = asked_.find(lender);
+  if (asked == asked_.end() || asked_ns < asked->second) return;
+  asked_.erase(asked);
+  Loan loan{.node = lender, .end_ns = asked_ns + kLoanNs};
+  std::erase_if(borrowed_, [&](const Loan& old) {
+    if (old.node == lender) loan.held = old.held;  // as it has told the lender
+    return old.node == lender;
+  });
+  // Several lenders are asked at once for the same need: what is too much is left to them.
+  const std::uint64_t need =
+      Less(options_.node_max, OwnNotLent(now_ns) + SumOf(borrowed_, now_ns));
+  loan.requests = std::min(granted, need);
+  if (loan.requests + loan.held > 0 && loan.end_ns > now_ns) borrowed_.push_back(loan);
+}
+
+// Each lender is told how many of the requests in flight are on its loan: those that neither this
+// node's own part nor other loans cover.
+std::vector<RequestShare::Ask> RequestShare::Renewals(std::uint64_t wanted, std::int64_t now_ns,
+                                                      const std::function<bool(NodeRank)>& lives) {
+  std::uint64_t covered = OwnNotLent(now_ns);
+  for (const Loan& loan : borrowed_) {
+    covered += loan.end_ns - now_ns >= kRenewNs ? std::max(loan.requests, loan.held) : 0;
+  }
+  std::vector<Ask> asks;
+  for (Loan& loan : borrowed_) {
+    if (loan.end_ns - now_ns >= kRenewNs) continue;
+    loan.held = std::min(std::max(loan.requests, loan.held), Less(in_flight_, covered));
+    const std::uint64_t more = Less(wanted, covered);
+    covered += std::max(loan.held, std::min(loan.requests, more));
+    loan.requests = std::min(loan.requests, loan.held);
+    // Also a node that seems to be lost is told what is still in flight: it may live.
+    if (loan.held == 0 && (more == 0 || !lives(loan.node))) continue;
+    asks.push_back({.node = loan.node, .ask = {.wanted = more, .held = loan.held}});
+  }
+  return asks;
+}
+
+std::vector<RequestShare::Ask> RequestShare::Tick(std::int64_t now_ns,
+                                                  const std::function<bool(NodeRank)>& lives) {
+  const std::int64_t passed_ns = now_ns - ticked_ns_;
+  if (!IsCapped() || passed_ns <= 0) return {};
+  ticked_ns_ = now_ns;
+  CountWait(now_ns);
+  is_short_ = static_cast<double>(waited_ns_ - waited_at_tick_ns_) >=
+              kShortPart * static_cast<double>(passed_ns);
+  waited_at_tick_ns_ = waited_ns_;
+  ticks_with_enough_ = is_short_ ? 0 : std::min(ticks_with_enough_ + 1, 1000);
+  recent_ = std::max(peak_, recent_ / 2);
+  peak_ = in_flight_;
+
+  EndLoans(now_ns);
+  const std::uint64_t wanted =
+      is_short_ ? std::min(options_.job, options_.node_max) : recent_;
+  const std::uint64_t missing = Less(wanted, Usable(now_ns));
+  std::vector<Ask> asks = Renewals(wanted, now_ns, lives);
+  // Each may become a loan.
+  std::size_t loans = borrowed_.size();
+  for (std::uint32_t i = 1; missing > 0 && i < options_.node_count && loans < kLoansMax; ++i) {
+    next_lender_ = next_lender_ % (options_.node_count - 1) + 1;
+    const NodeRank lender((options_.self.value() + next_lender_) % options_.node_count);
+    const bool has_lent = std::ranges::find(borrowed_, lender, &Loan::node) != borrowed_.end();
+    if (has_lent || !lives(lender)) continue;
+    asks.push_back({.node = lender, .ask = {.wanted = missing}});
+    ++loans;
+  }
+  std::erase_if(asked_, [&](const auto& asked) { return asked.second + kLoanNs <= now_ns; });
+  for (const Ask& ask : asks) asked_[ask.node] = now_ns;
+  return asks;
+}
+
+RequestShare::Figures RequestShare::figures(std::int64_t now_ns) const {
+  const std::int64_t waits_ns = short_since_ns_ ? now_ns - *short_since_ns_ : 0;
+  return {.job = options_.job,
+          .node = part_,
+          .now = IsCapped() ? Usable(now_ns) : 0,
+          .lent = Lent(now_ns),
+          .borrowed = SumOf(borrowed_, now_ns),
+          .inherited = now_ns < leases_.ward_end_ns() ? leased_ : 0,
+          .recent = recent_,
+          .begun = begun_,
+          .waited_ns = waited_ns_ + waits_ns};
+}
+
+}  // namespace forebay::stage
