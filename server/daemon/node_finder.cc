@@ -168,7 +168,7 @@ Result<rendezvous::NodeEntry> NodeFinder::PrepareEntry(NodeRank rank,
     FOREBAY_ASSIGN(authority, peer::AuthorityDigest(found_.certificates));
   }
   FOREBAY_ASSIGN(const GfsCaps caps, GfsCaps::Of(config));
-  const bool has_caps = caps.has_rates() || caps.requests > 0;
+  const bool has_caps = caps.has_any();
   if (config.nodes_free_places > 0 && (has_caps || config.peer_transport == kMpi)) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("nodes.free_places is {}, which excludes {}; without free places a "
