@@ -289,7 +289,8 @@ class Job:
         ranks = self.ranks()
         name = f"g{self.generation}r{rank}"
         words = ["read", "--address", self.address(ranks[rank]), "--log",
-                 self.folder / f"{name}.{self.restarts[rank]}.log", "--token",
+                 self.folder / f"{name}.{self.restarts[rank]}.log", "--delivery-log",
+                 self.folder / f"{name}.delivered", "--token",
                  self.folder / f"{name}.token", "--record-bytes", plan.record_bytes, "--dataset",
                  "d", "--global-batch", plan.global_batch, "--ranks", len(ranks), "--rank", rank,
                  "--epochs", plan.epochs, "--seed", plan.seed, "--mode", plan.mode,
@@ -455,6 +456,18 @@ class Job:
             delivered.check(logs, self.plan.records, self.plan.epochs)
         except delivered.Wrong as wrong:
             raise JobFailed(str(wrong)) from wrong
+        self.audit()
+
+    def audit(self):
+        """What the client library wrote down proves the same. Its log takes another way, and so
+        does what is compared with it: the positions of the order, and which restart took back
+        what. All clocks are the same one here, so nothing may be undecided."""
+        audit = subprocess.run(
+            [self.programs.forebay, "audit", "--complete",
+             *sorted(map(str, self.folder.glob("g*.delivered")))],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if audit.returncode != 0:
+            raise JobFailed(f"forebay audit has ended with {audit.returncode}: {audit.stdout}")
 
 
 def main():

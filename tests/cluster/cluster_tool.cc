@@ -185,6 +185,7 @@ int main(int argc, char** argv) {
   CLI::App* const read = app.add_subcommand("read", "Reads as one rank, and compares all bytes.");
   read->add_option("--address", options.address)->required();
   read->add_option("--log", options.log)->required();
+  read->add_option("--delivery-log", options.stream.delivery_log);
   read->add_option("--token", options.token_path)->required();
   read->add_option("--resume", options.resume_path);
   read->add_option("--mode", options.mode);
