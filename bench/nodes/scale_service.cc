@@ -121,7 +121,7 @@ class CappedJob {
 
 Probing ProbingOf(std::uint32_t node_count, std::uint32_t lost_count, std::uint64_t seed) {
   constexpr std::int64_t kCalmMs = 10'000;
-  constexpr std::int64_t kEndMs = 70'000;
+  constexpr std::int64_t kEndMs = 190'000;
   probe::SimulatedNodes nodes({.nodes = node_count, .seed = seed});
   nodes.SetSize(BytesOfProbe);
   nodes.RunFor(kCalmMs);

@@ -185,7 +185,8 @@ void WriteCaps(const v1::GfsCounters& gfs, FamilyWriter& out) {
     gauge("inherited", "Of the share of a lost node.", cap.inherited());
     out.Counter("forebay_gfs_cap_used_total", "What calls have used, each try of them.", labels,
                 Number(cap.used()));
-    out.Counter("forebay_gfs_cap_wait_seconds_total", "Time that calls have waited for the cap.",
+    out.Counter("forebay_gfs_cap_wait_seconds_total",
+                "Time that calls have waited, in sum; of requests, in which one or more waited.",
                 labels, cap.waited_s());
   }
 }

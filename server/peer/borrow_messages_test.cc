@@ -41,7 +41,7 @@ TEST(BorrowMessagesTest, ARequestAndAnAnswerAreReadAsTheyWereWritten) {
   EXPECT_EQ(asked->ask, (ShareAsk{.wanted = rates}));
   const ShareAsk for_lease{.lease = NodeRank(1)};
   EXPECT_EQ(ParseBorrowAsked(WriteRequest(BorrowAsked{.ask = for_lease}), kNodes)->ask, for_lease);
-  const ShareAsk for_requests{.requests = {.wanted = 7, .held = 3}};
+  const ShareAsk for_requests{.requests = {.wanted = 7, .held = 3, .held_as_heir = 2}};
   EXPECT_EQ(ParseBorrowAsked(WriteRequest(BorrowAsked{.ask = for_requests}), kNodes)->ask,
             for_requests);
   for (const ShareAnswer& answer : {ShareAnswer{.lent = rates}, ShareAnswer{.is_leased = true},
@@ -121,7 +121,7 @@ TEST_F(BorrowOverGrpcTest, ANodeLendsRequestsThatItDoesNotNeed) {
   Start(/*has_caps=*/true);
   EXPECT_EQ(Ask({.requests = {.wanted = 2}}), (ShareAnswer{.requests = 2}));
   EXPECT_EQ(throttle_.request_figures().lent, 2U);
-  EXPECT_EQ(throttle_.RequestsLeft(), 2U);
+  EXPECT_EQ(throttle_.request_figures().now, 2U);
 }
 
 TEST_F(BorrowOverGrpcTest, AWitnessGrantsTheLeaseOfTheShareThatItWitnesses) {

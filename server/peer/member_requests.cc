@@ -58,7 +58,6 @@ Result<probe::Gossip> GossipOf(const Message& message, std::size_t node_count) {
                            message.news_size(), limits::kGossipNewsMax));
 }
 
-// Only what is counted per second is lent; requests in flight are not.
 void SetRates(const stage::CapRates& rates, auto& message) {
   message.set_bytes_per_s(rates[static_cast<std::size_t>(stage::Cap::kBytes)]);
   message.set_opens_per_s(rates[static_cast<std::size_t>(stage::Cap::kOpens)]);
@@ -127,6 +126,7 @@ grpc::ByteBuffer WriteRequest(const BorrowAsked& asked) {
   if (asked.ask.lease) message.set_lease(asked.ask.lease->value());
   message.set_requests(asked.ask.requests.wanted);
   message.set_held_requests(asked.ask.requests.held);
+  message.set_held_as_heir(asked.ask.requests.held_as_heir);
   return ToBuffer(message);
 }
 
@@ -143,7 +143,9 @@ Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& bytes, std::size_t 
   BorrowAsked asked{.identity = message.identity(), .from = NodeRank(message.from())};
   FOREBAY_ASSIGN(asked.ask.wanted, RatesOf(message));
   if (message.has_lease()) asked.ask.lease = NodeRank(message.lease());
-  asked.ask.requests = {.wanted = message.requests(), .held = message.held_requests()};
+  asked.ask.requests = {.wanted = message.requests(),
+                        .held = message.held_requests(),
+                        .held_as_heir = message.held_as_heir()};
   return asked;
 }
 

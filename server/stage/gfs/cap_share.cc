@@ -287,7 +287,7 @@ void CapShare::Answered(NodeRank node, const ShareAsk& ask, const ShareAnswer& a
                         std::int64_t asked_ns, std::int64_t now_ns) {
   Borrowed(node, answer.lent, asked_ns, now_ns);
   if (ask.lease && answer.is_leased) leases_.Granted(node, *ask.lease, asked_ns);
-  if (ask.requests != RequestLoanAsk{}) {
+  if (ask.requests.wanted + ask.requests.held > 0) {
     requests_.Borrowed(node, answer.requests, asked_ns, now_ns);
   }
 }

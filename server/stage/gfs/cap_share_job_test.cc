@@ -52,7 +52,9 @@ class Job {
   OfTwo believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
   OfTwo reaches = [](std::uint32_t, std::uint32_t) { return true; };
   double loss = 0;
+  double answer_loss = 0;  // of answers alone
   std::int64_t delay_max_steps = 10;
+  std::int64_t late_max_steps = 0;  // one tick of ten comes so much later, at most
 
   void Kill(std::uint32_t i) {
     nodes_[i].share.reset();
@@ -141,6 +143,7 @@ class Job {
         const ShareAnswer answer = nodes_[to].share->Answer(NodeRank(i), ask, now_);
         loans_ += answer.lent[0] > 0 ? 1 : 0;
         request_loans_ += answer.requests + ask.requests.held > 0 ? 1 : 0;
+        if (std::uniform_real_distribution<>(0, 1)(random_) < answer_loss) return;
         Send(to, i, [this, i, to, asked, life, ask, answer] {
           // An answer to a killed daemon does not reach the one in its place.
           if (!Hears(i) || nodes_[i].life != life) return;
@@ -166,8 +169,7 @@ class Job {
         std::erase_if(node.in_flight, [&](std::int64_t end) { return end <= now_; });
     for (std::size_t k = 0; k < ended; ++k) requests.End();
     const std::uint64_t wanted = std::min(demand_requests(i), kNodeRequests);
-    while (node.in_flight.size() < wanted && requests.Left(now_) > 0) {
-      requests.Begin(now_);
+    while (node.in_flight.size() < wanted && requests.TryBegin(0, now_)) {
       node.in_flight.push_back(now_ + Draw(1, request_max_steps) * kStep);
     }
   }
@@ -196,6 +198,9 @@ class Job {
       if (now_ >= node.tick_at) {
         Tick(i);
         node.tick_at = now_ + kSecond;
+        if (late_max_steps > 0 && Draw(0, 9) == 0) {
+          node.tick_at += Draw(0, late_max_steps) * kStep;
+        }
       }
     }
     // A node that stands still has its rate all the same.
@@ -415,6 +420,70 @@ TEST(CapShareJobTest, TheRequestsOfALostNodePassOn) {
   EXPECT_EQ(job.most_requests(), 16U);
 }
 
+// Each wait is short.
+TEST(CapShareJobTest, NodesWhoseRequestsAreShortHaveThemAgain) {
+  Job job(2, 15, /*requests=*/8);
+  job.request_max_steps = 5;
+  bool all_want = false;
+  job.demand = [](std::uint32_t, std::int64_t) { return 0; };
+  job.demand_requests = [&](std::uint32_t i) { return i == 0 || all_want ? kNodeRequests : 0; };
+  job.Run(1'000);
+  EXPECT_EQ(job.requests_of(0), 7U);
+  all_want = true;
+  job.Run(1'000);
+  EXPECT_EQ(job.requests_of(0), 4U);
+  EXPECT_EQ(job.requests_of(1), 4U);
+}
+
+// The lost node is back, and requests on its part take up to 20 s.
+TEST(CapShareJobTest, AnHeirGivesThePartBackAsItsRequestsEnd) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Job job(4, seed, /*requests=*/16);
+    job.request_max_steps = 2'000;
+    job.demand = [](std::uint32_t, std::int64_t) { return 0; };
+    job.demand_requests = [](std::uint32_t) { return kNodeRequests; };
+    job.Run(500);
+    job.Lose(2);
+    job.Run(4'000);
+    EXPECT_EQ(job.requests_of(3), 7U);
+    job.Start(2, /*has_returned=*/true);
+    job.believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
+    job.Run(4'000);
+    for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(job.requests_of(i), 4U) << i;
+    EXPECT_LE(job.most_requests(), 16U);
+  }
+}
+
+// One node borrows all, and then all want theirs, while one answer of ten is lost, or ticks and
+// messages are late.
+TEST(CapShareJobTest, RequestsThatTakeLongAreNoneTooManyWhereAnswersAreLostOrLate) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Job job(3, seed, /*requests=*/12);
+    job.request_max_steps = 2'000;
+    if (seed % 2 == 0) {
+      job.answer_loss = 0.1;
+    } else {
+      job.delay_max_steps = 50;
+      job.late_max_steps = 90;
+    }
+    job.demand = [](std::uint32_t, std::int64_t) { return 0; };
+    bool all_want = false;
+    std::uint32_t one = 0;
+    job.demand_requests = [&](std::uint32_t i) { return all_want || i == one ? kNodeRequests : 0; };
+    for (int i = 0; i < 5; ++i) {
+      one = static_cast<std::uint32_t>(job.Draw(0, 2));
+      all_want = false;
+      job.Run(1'500);
+      EXPECT_GE(job.requests_of(one), 5U);
+      all_want = true;
+      job.Run(3'000);
+    }
+    EXPECT_EQ(job.most_requests(), 12U);
+  }
+}
+
 // The GFS takes up to 20 s for a request, much longer than a loan that is not renewed.
 TEST(CapShareJobTest, RequestsThatTakeLongAreNeverMoreThanTheCap) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
@@ -537,7 +606,7 @@ TEST(CapShareJobTest, TheCapHoldsWhateverIsLostDelayedStoppedKilledCutOrBelieved
   EXPECT_GT(few_lost.loans, 100U);
   EXPECT_GT(most_lost.request_loans, 20U);
   EXPECT_GT(few_lost.request_loans, 100U);
-  EXPECT_GT(few_lost.takes, 10U);
+  EXPECT_GT(few_lost.takes, 5U);
 }
 
 }  // namespace forebay::stage::cap_share_job_test

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include "proto/contract/check.h"
@@ -161,16 +160,10 @@ bool GfsThrottle::HasRoom(Cap cap, double amount) {
   return MayPass(WaiterOfThread(cap), next_number_, amount);
 }
 
-std::size_t GfsThrottle::RequestsLeft() {
-  if (!are_requests_capped_) return std::numeric_limits<std::size_t>::max();
+bool GfsThrottle::TryBeginRequest(std::size_t kept) {
+  if (!are_requests_capped_) return true;
   const MutexLock lock(mutex_);
-  return share_->requests().Left(clock_.NowNs());
-}
-
-void GfsThrottle::BeginRequest() {
-  if (!are_requests_capped_) return;
-  const MutexLock lock(mutex_);
-  share_->requests().Begin(clock_.NowNs());
+  return share_->requests().TryBegin(kept, clock_.NowNs());
 }
 
 void GfsThrottle::EndRequest() {

@@ -61,10 +61,9 @@ class GfsThrottle {
   void Await(Cap cap, double amount);
   // Whether Await would return at once.
   bool HasRoom(Cap cap, double amount);
-  // Requests in flight, which RequestGate counts: how many more may begin now, as
-  // RequestShare::Left; any number if they are not capped. They do not wait here.
-  std::size_t RequestsLeft();
-  void BeginRequest();
+  // Requests in flight, which RequestGate admits: as TryBegin and End of RequestShare. They do not
+  // wait here. None may be in flight when Begin is called.
+  bool TryBeginRequest(std::size_t kept);
   void EndRequest();
   // From now on nothing waits. The cap on requests in flight still holds.
   void Stop();

@@ -1,5 +1,5 @@
 // A place is one of `permits` in use. Threads wait on one condition variable and each decides for
-// itself whether it is next (MayPassLocked): there are few of them, and Promote and LendPlacesOf
+// itself whether it is next (TryTakeLocked): there are few of them, and Promote and LendPlacesOf
 // may change the answer for any. Lending moves a permit from held_ to lent_ and frees its place.
 #include "server/stage/gfs/request_gate.h"
 
@@ -11,22 +11,25 @@
 
 namespace forebay::stage {
 
-// Asked only for a request that would begin otherwise: with nothing left, the node borrows.
-std::size_t RequestGate::FreeLocked() const {
-  return caps_ == nullptr ? free_ : std::min<std::size_t>(free_, caps_->RequestsLeft());
-}
-
 // A request of a group with a lent place waits, and others need not wait for it: it would only add
-// a thread to those that the object blocks.
-bool RequestGate::MayPassLocked(const Priority& priority, Group group) const {
-  if (free_ == 0 || lent_of_.contains(group)) return false;
+// a thread to those that the object blocks. The cap of the job is asked last, for a request that
+// would begin otherwise, because with nothing left of its share the node borrows.
+std::optional<RequestGate::Permit> RequestGate::TryTakeLocked(const Priority& priority,
+                                                              Group group) {
+  if (free_ == 0 || lent_of_.contains(group)) return std::nullopt;
   const std::uint64_t own = priority.load(std::memory_order_relaxed);
+  const std::size_t kept = WantedBeforeLocked(own);
   const bool goes_after_another =
       std::ranges::any_of(waiting_, [&](const Waiter& other) FOREBAY_REQUIRES(mutex_) {
         return other.priority->load(std::memory_order_relaxed) < own &&
                !lent_of_.contains(other.group);
       });
-  return !goes_after_another && FreeLocked() > WantedBeforeLocked(own);
+  if (free_ <= kept || goes_after_another) return std::nullopt;
+  if (caps_ != nullptr && !caps_->TryBeginRequest(kept)) return std::nullopt;
+  --free_;
+  // Numbers of permits only grow and are never used again, so held_ is ordered by begin.
+  held_[next_permit_] = {.since_ns = clock_.NowNs(), .group = group};
+  return next_permit_++;
 }
 
 // Returns how many free places are kept from a request of this priority.
@@ -81,20 +84,13 @@ void RequestGate::Want::Renew(std::size_t requests) {
   wanted.since_ns = gate_.clock_.NowNs();
 }
 
-RequestGate::Permit RequestGate::TakeLocked(Group group) {
-  --free_;
-  if (caps_ != nullptr) caps_->BeginRequest();
-  // Numbers of permits only grow and are never used again, so held_ is ordered by begin.
-  held_[next_permit_] = {.since_ns = clock_.NowNs(), .group = group};
-  return next_permit_++;
-}
-
 RequestGate::Permit RequestGate::Acquire(const Priority& priority, Group group) {
   const MutexLock lock(mutex_);
-  if (!MayPassLocked(priority, group)) {
+  std::optional<Permit> permit = TryTakeLocked(priority, group);
+  if (!permit) {
     waiting_.push_back(
         {.priority = &priority, .group = group, .thread = std::this_thread::get_id()});
-    while (!MayPassLocked(priority, group)) {
+    while (!(permit = TryTakeLocked(priority, group))) {
       // Nobody wakes this thread when a Want is too old to keep places from it, or when the node's
       // share of the cap has grown.
       if (free_ > 0 && (!wanted_.empty() || caps_ != nullptr)) {
@@ -109,14 +105,13 @@ RequestGate::Permit RequestGate::Acquire(const Priority& priority, Group group) 
     // This thread no longer waits, so the next one may pass if another place is free.
     changed_.NotifyAll();
   }
-  return TakeLocked(group);
+  return *permit;
 }
 
 std::optional<RequestGate::Permit> RequestGate::TryAcquire(const Priority& priority, Group group) {
   const MutexLock lock(mutex_);
   // A free place is not enough: a waiter of a smaller rank is not overtaken.
-  if (!MayPassLocked(priority, group)) return std::nullopt;
-  return TakeLocked(group);
+  return TryTakeLocked(priority, group);
 }
 
 void RequestGate::Release(Permit permit) {

@@ -109,11 +109,9 @@ class RequestGate {
     std::int64_t since_ns = 0;  // its last permit
   };
 
-  // How many requests may begin now.
-  std::size_t FreeLocked() const FOREBAY_REQUIRES(mutex_);
-  bool MayPassLocked(const Priority& priority, Group group) const FOREBAY_REQUIRES(mutex_);
+  std::optional<Permit> TryTakeLocked(const Priority& priority, Group group)
+      FOREBAY_REQUIRES(mutex_);
   std::size_t WantedBeforeLocked(std::uint64_t priority) const FOREBAY_REQUIRES(mutex_);
-  Permit TakeLocked(Group group) FOREBAY_REQUIRES(mutex_);
 
   io::Clock& clock_;
   GfsThrottle* const caps_;

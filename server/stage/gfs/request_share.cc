@@ -1,17 +1,20 @@
 // Why the cap holds. What a lender does without for a borrower is the largest loan to it that has
 // not ended (LentTo). The borrower uses at most the loan of the last answer, until kLoanNs after it
-// asked. When it asks again, it has no more in flight than it says it holds until the answer is
-// there, and the lender counts at least that as lent. So the requests on a loan are never more than
-// the lender does without, as long as one renewal gets through in kLoanNs.
+// asked. From when it asks again until the answer is there, it has no more in flight than it says
+// it holds, and the lender counts at least that as lent. What is held when a loan ends is told to
+// the lender on and on until it has ended, so the lender knows it whenever a message gets through.
 #include "server/stage/gfs/request_share.h"
 
 #include <algorithm>
 
+#include "proto/contract/check.h"
+
 namespace forebay::stage {
 namespace {
 
-// A loan is renewed when less than this is left of it: Tick comes once a second.
-constexpr std::int64_t kRenewNs = 2'000'000'000;
+// A loan is renewed when less than this is left of it. Tick comes once a second, so there are two
+// attempts before it ends.
+constexpr std::int64_t kRenewNs = 2'500'000'000;
 // In the last part of a loan or a lease, nothing begins on it. So if it is not renewed, only
 // requests that take longer than this are in flight when it ends.
 constexpr std::int64_t kQuietNs = 500'000'000;
@@ -48,12 +51,6 @@ RequestShare::RequestShare(const RequestShareOptions& options, const ShareLeases
       whole_from_ns_(options.has_returned ? now_ns + kLoanNs : now_ns),
       ticked_ns_(now_ns) {}
 
-std::uint64_t RequestShare::SumOf(const Loans& loans, std::int64_t at_ns) {
-  std::uint64_t sum = 0;
-  for (const Loan& loan : loans) sum += at_ns < loan.end_ns ? loan.requests : 0;
-  return sum;
-}
-
 std::uint64_t RequestShare::LentTo(NodeRank borrower, std::int64_t now_ns) const {
   std::uint64_t most = 0;
   for (const Loan& loan : lent_) {
@@ -74,21 +71,33 @@ std::uint64_t RequestShare::Lent(std::int64_t now_ns) const {
   return sum;
 }
 
-std::uint64_t RequestShare::Own(std::int64_t at_ns) const {
-  return part_ - leased_ + (at_ns < leases_.own_end_ns() ? leased_ : 0) +
-         (at_ns < leases_.ward_end_ns() ? leased_ : 0);
+std::uint64_t RequestShare::BorrowedAt(std::int64_t at_ns) const {
+  std::uint64_t sum = 0;
+  for (const Loan& loan : borrowed_) sum += at_ns < loan.end_ns ? loan.requests : 0;
+  return sum;
 }
 
-// 0 for a while if leases have ended before what was lent of them.
+std::uint64_t RequestShare::OwnPart(std::int64_t at_ns) const {
+  const std::uint64_t fixed = part_ - leased_;
+  if (at_ns >= leases_.own_end_ns()) return fixed;
+  return fixed + Less(leased_, at_ns < held_by_heir_end_ns_ ? held_by_heir_ : 0);
+}
+
+std::uint64_t RequestShare::Own(std::int64_t at_ns) const {
+  return OwnPart(at_ns) + (at_ns < leases_.ward_end_ns() ? of_ward_ : 0);
+}
+
+// At least one, which a node never lends. It may have lent more than it has left when the lease of
+// its ward's part has ended; the ward does without the difference (LookAtWard).
 std::uint64_t RequestShare::OwnNotLent(std::int64_t now_ns) const {
   // A daemon that was started again does not know what the killed one had lent: all but one, at
   // most.
   if (now_ns < whole_from_ns_) return 1;
-  return Less(Own(now_ns + kQuietNs), Lent(now_ns));
+  return std::max<std::uint64_t>(1, Less(Own(now_ns + kQuietNs), Lent(now_ns)));
 }
 
 std::uint64_t RequestShare::Usable(std::int64_t now_ns) const {
-  return OwnNotLent(now_ns) + SumOf(borrowed_, now_ns + kQuietNs);
+  return OwnNotLent(now_ns) + BorrowedAt(now_ns + kQuietNs);
 }
 
 void RequestShare::CountWait(std::int64_t now_ns) {
@@ -97,60 +106,75 @@ void RequestShare::CountWait(std::int64_t now_ns) {
   short_since_ns_ = now_ns;
 }
 
-std::uint64_t RequestShare::Left(std::int64_t now_ns) {
-  if (!IsCapped()) return options_.node_max;
-  const std::uint64_t left = Less(Usable(now_ns), in_flight_);
-  if (left == 0 && !short_since_ns_) short_since_ns_ = now_ns;
-  return left;
-}
-
-void RequestShare::Begin(std::int64_t now_ns) {
-  CountWait(now_ns);
-  short_since_ns_.reset();
+bool RequestShare::TryBegin(std::uint64_t kept, std::int64_t now_ns) {
+  if (IsCapped()) {
+    const std::uint64_t left = Less(Usable(now_ns), in_flight_);
+    if (left == 0 && !short_since_ns_) short_since_ns_ = now_ns;
+    if (left <= kept) return false;
+    CountWait(now_ns);
+    short_since_ns_.reset();
+  }
   ++begun_;
   peak_ = std::max(peak_, ++in_flight_);
+  return true;
 }
 
-// With none in flight, a request that waited has been given up, or begins at once.
 void RequestShare::End() {
-  if (--in_flight_ == 0) short_since_ns_.reset();
+  FOREBAY_CHECK(in_flight_ > 0);
+  --in_flight_;
 }
 
+// What is on a loan that has ended stays known until it is not in flight any more (Renewals).
 void RequestShare::EndLoans(std::int64_t now_ns) {
-  const auto has_ended = [now_ns](const Loan& loan) { return loan.end_ns <= now_ns; };
-  std::erase_if(lent_, has_ended);
-  std::erase_if(borrowed_, has_ended);
+  std::erase_if(lent_, [now_ns](const Loan& loan) { return loan.end_ns <= now_ns; });
+  for (Loan& loan : borrowed_) {
+    if (loan.end_ns > now_ns) continue;
+    loan.held = std::max(loan.held, loan.requests);
+    loan.requests = 0;
+  }
 }
 
-// A node that has borrowed needs its own part, and lends nothing.
 std::uint64_t RequestShare::Lendable(NodeRank borrower, std::int64_t now_ns) const {
-  if (now_ns < whole_from_ns_ || !borrowed_.empty()) return 0;
+  if (now_ns < whole_from_ns_) return 0;
   const std::uint64_t lasting = Own(now_ns + kLoanNs);
   const std::uint64_t kept = ticks_with_enough_ < kTicksUntilLending
-                                 ? lasting
+                                 ? options_.node_max
                                  : std::max<std::uint64_t>({1, recent_, in_flight_});
   const std::uint64_t spare = Less(lasting, kept);
   const std::uint64_t of_others = Lent(now_ns) - LentTo(borrower, now_ns);
   // Nodes that ask get equal parts. Loans that have not ended are not taken back.
-  const std::uint64_t part = std::max<std::uint64_t>(1, spare / askers_.size());
-  return std::min(part, Less(spare, of_others));
+  const std::uint64_t askers = std::max<std::uint64_t>(1, askers_.size());
+  return std::min(std::max<std::uint64_t>(1, spare / askers), Less(spare, of_others));
+}
+
+// A daemon that was started again believes all that it can have lent, and any other one what it has
+// lent, and what it has left: a renewal may have been late.
+std::uint64_t RequestShare::Believed(NodeRank borrower, std::uint64_t held,
+                                     std::int64_t now_ns) const {
+  const std::uint64_t lent = LentTo(borrower, now_ns);
+  const std::uint64_t left =
+      now_ns < whole_from_ns_
+          ? Less(part_ + leased_, Lent(now_ns) + 1)
+          : Less(OwnNotLent(now_ns), std::max<std::uint64_t>(1, in_flight_));
+  return std::min(held, lent + left);
 }
 
 std::uint64_t RequestShare::Lend(NodeRank borrower, const RequestLoanAsk& ask,
                                  std::int64_t now_ns) {
   if (!IsCapped() || borrower == options_.self) return 0;
   EndLoans(now_ns);
+  const std::uint32_t distance =
+      (borrower.value() + options_.node_count - options_.self.value()) % options_.node_count;
+  if (distance == 1 && ask.held_as_heir > 0) {
+    held_by_heir_ = ask.held_as_heir;
+    held_by_heir_end_ns_ = now_ns + kLoanNs;
+  }
   std::erase_if(askers_, [&](const auto& asker) { return asker.second <= now_ns; });
-  askers_[borrower] = now_ns + kLoanNs;
-  const std::uint64_t lent = LentTo(borrower, now_ns);
-  // A daemon that was started again believes what the others say they hold of the killed one.
-  const std::uint64_t held =
-      now_ns < whole_from_ns_
-          ? std::min(ask.held, Less(Less(part_ + leased_, 1), Lent(now_ns) - lent))
-          : std::min(ask.held, lent);
+  if (ask.wanted > 0) askers_[borrower] = now_ns + kLoanNs;
   const std::uint64_t granted = std::min(ask.wanted, Lendable(borrower, now_ns));
-  const Loan loan{
-      .node = borrower, .requests = std::max(held, granted), .end_ns = now_ns + kLoanNs};
+  const Loan loan{.node = borrower,
+                  .requests = std::max(granted, Believed(borrower, ask.held, now_ns)),
+                  .end_ns = now_ns + kLoanNs};
   if (loan.requests == 0) return 0;
   std::erase_if(lent_, [&](const Loan& old) {
     return old.node == borrower && old.requests <= loan.requests;
@@ -172,25 +196,61 @@ void RequestShare::Borrowed(NodeRank lender, std::uint64_t granted, std::int64_t
     return old.node == lender;
   });
   // Several lenders are asked at once for the same need: what is too much is left to them.
-  const std::uint64_t need =
-      Less(options_.node_max, OwnNotLent(now_ns) + SumOf(borrowed_, now_ns));
-  loan.requests = std::min(granted, need);
-  if (loan.requests + loan.held > 0 && loan.end_ns > now_ns) borrowed_.push_back(loan);
+  const std::uint64_t need = Less(options_.node_max, OwnNotLent(now_ns) + BorrowedAt(now_ns));
+  const bool is_loan = loan.end_ns > now_ns && borrowed_.size() < kLoansMax;
+  loan.requests = is_loan ? std::min(granted, need) : 0;
+  if (loan.requests + loan.held > 0) borrowed_.push_back(loan);
+}
+
+// More than all but one of each other node it cannot get.
+std::uint64_t RequestShare::Wanted() const {
+  const std::uint64_t most = options_.job - (options_.node_count - 1);
+  return is_short_ ? std::min(most, options_.node_max) : recent_;
+}
+
+void RequestShare::LookAtWait(std::int64_t now_ns) {
+  // A request that waits tries again and again. So if one could begin now, the one that waited has
+  // been given up.
+  if (in_flight_ < Usable(now_ns)) short_since_ns_.reset();
+  CountWait(now_ns);
+  is_short_ = static_cast<double>(waited_ns_ - waited_at_tick_ns_) >=
+              kShortPart * static_cast<double>(now_ns - ticked_ns_);
+  waited_at_tick_ns_ = waited_ns_;
+  ticks_with_enough_ = is_short_ ? 0 : std::min(ticks_with_enough_ + 1, 1000);
+  recent_ = std::max(peak_, recent_ / 2);
+  peak_ = in_flight_;
+}
+
+// The ward has its part again soon after the lease of this node has ended, and does without what
+// this node tells it before: what is in flight here, or lent, and not covered otherwise.
+void RequestShare::LookAtWard(std::int64_t now_ns) {
+  if (leases_.ward_end_ns() >= now_ns + kRenewNs) {
+    of_ward_ = leased_;
+    return;
+  }
+  std::uint64_t covered = OwnPart(now_ns + kQuietNs);
+  for (const Loan& loan : borrowed_) covered += std::max(loan.requests, loan.held);
+  const std::uint64_t used = std::max<std::uint64_t>(1, in_flight_) + Lent(now_ns);
+  of_ward_ = std::min(of_ward_, Less(used, covered));
 }
 
 // Each lender is told how many of the requests in flight are on its loan: those that neither this
 // node's own part nor other loans cover.
-std::vector<RequestShare::Ask> RequestShare::Renewals(std::uint64_t wanted, std::int64_t now_ns,
+std::vector<RequestShare::Ask> RequestShare::Renewals(std::int64_t now_ns,
                                                       const std::function<bool(NodeRank)>& lives) {
-  std::uint64_t covered = OwnNotLent(now_ns);
+  const auto is_due = [now_ns](const Loan& loan) { return loan.end_ns - now_ns < kRenewNs; };
+  std::uint64_t covered =
+      now_ns < whole_from_ns_
+          ? 1
+          : std::max<std::uint64_t>(1, Less(OwnPart(now_ns + kQuietNs) + of_ward_, Lent(now_ns)));
   for (const Loan& loan : borrowed_) {
-    covered += loan.end_ns - now_ns >= kRenewNs ? std::max(loan.requests, loan.held) : 0;
+    covered += is_due(loan) ? 0 : std::max(loan.requests, loan.held);
   }
   std::vector<Ask> asks;
   for (Loan& loan : borrowed_) {
-    if (loan.end_ns - now_ns >= kRenewNs) continue;
+    if (!is_due(loan)) continue;
     loan.held = std::min(std::max(loan.requests, loan.held), Less(in_flight_, covered));
-    const std::uint64_t more = Less(wanted, covered);
+    const std::uint64_t more = Less(Wanted(), covered);
     covered += std::max(loan.held, std::min(loan.requests, more));
     loan.requests = std::min(loan.requests, loan.held);
     // Also a node that seems to be lost is told what is still in flight: it may live.
@@ -202,22 +262,13 @@ std::vector<RequestShare::Ask> RequestShare::Renewals(std::uint64_t wanted, std:
 
 std::vector<RequestShare::Ask> RequestShare::Tick(std::int64_t now_ns,
                                                   const std::function<bool(NodeRank)>& lives) {
-  const std::int64_t passed_ns = now_ns - ticked_ns_;
-  if (!IsCapped() || passed_ns <= 0) return {};
-  ticked_ns_ = now_ns;
-  CountWait(now_ns);
-  is_short_ = static_cast<double>(waited_ns_ - waited_at_tick_ns_) >=
-              kShortPart * static_cast<double>(passed_ns);
-  waited_at_tick_ns_ = waited_ns_;
-  ticks_with_enough_ = is_short_ ? 0 : std::min(ticks_with_enough_ + 1, 1000);
-  recent_ = std::max(peak_, recent_ / 2);
-  peak_ = in_flight_;
-
+  if (!IsCapped() || now_ns <= ticked_ns_) return {};
   EndLoans(now_ns);
-  const std::uint64_t wanted =
-      is_short_ ? std::min(options_.job, options_.node_max) : recent_;
-  const std::uint64_t missing = Less(wanted, Usable(now_ns));
-  std::vector<Ask> asks = Renewals(wanted, now_ns, lives);
+  LookAtWait(now_ns);
+  ticked_ns_ = now_ns;
+  LookAtWard(now_ns);
+  const std::uint64_t missing = Less(Wanted(), Usable(now_ns));
+  std::vector<Ask> asks = Renewals(now_ns, lives);
   // Each may become a loan.
   std::size_t loans = borrowed_.size();
   for (std::uint32_t i = 1; missing > 0 && i < options_.node_count && loans < kLoansMax; ++i) {
@@ -230,6 +281,14 @@ std::vector<RequestShare::Ask> RequestShare::Tick(std::int64_t now_ns,
   }
   std::erase_if(asked_, [&](const auto& asked) { return asked.second + kLoanNs <= now_ns; });
   for (const Ask& ask : asks) asked_[ask.node] = now_ns;
+  // Those that were not asked for are given up, or have ended.
+  std::erase_if(borrowed_, [&](const Loan& loan) {
+    return loan.requests + loan.held == 0 && !asked_.contains(loan.node);
+  });
+  const bool ends_soon = leases_.ward_end_ns() < now_ns + kRenewNs;
+  if (ends_soon && of_ward_ > 0) {
+    asks.push_back({.node = leases_.ward(), .ask = {.held_as_heir = of_ward_}});
+  }
   return asks;
 }
 
@@ -239,8 +298,8 @@ RequestShare::Figures RequestShare::figures(std::int64_t now_ns) const {
           .node = part_,
           .now = IsCapped() ? Usable(now_ns) : 0,
           .lent = Lent(now_ns),
-          .borrowed = SumOf(borrowed_, now_ns),
-          .inherited = now_ns < leases_.ward_end_ns() ? leased_ : 0,
+          .borrowed = BorrowedAt(now_ns),
+          .inherited = now_ns < leases_.ward_end_ns() ? of_ward_ : 0,
           .recent = recent_,
           .begun = begun_,
           .waited_ns = waited_ns_ + waits_ns};

@@ -11,6 +11,7 @@
 namespace forebay::stage::request_share_test {
 
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr std::int64_t kMs = 1'000'000;
@@ -31,15 +32,28 @@ class Node {
                leases_, 0),
         self_(self) {}
 
+  // From `now_ns` on it has the lease of the node before it, for kLeaseNs.
+  void GetLeaseOfWard(std::int64_t now_ns) {
+    for (std::uint32_t witness = self_; witness < self_ + 3; ++witness) {
+      leases_.Granted(NodeRank(witness), NodeRank(self_ - 1), now_ns);
+    }
+  }
   // From `now_ns` on it has its own lease, for kLeaseNs.
   void GetLease(std::int64_t now_ns) {
     leases_.Granted(NodeRank(self_ + 1), NodeRank(self_), now_ns);
   }
-  void Begin(int requests, std::int64_t now_ns) {
-    for (int i = 0; i < requests; ++i) share_.Begin(now_ns);
+  void Begin(std::uint64_t requests, std::int64_t now_ns) {
+    for (std::uint64_t i = 0; i < requests; ++i) EXPECT_TRUE(share_.TryBegin(0, now_ns));
+    in_flight_ += requests;
   }
-  void End(int requests) {
-    for (int i = 0; i < requests; ++i) share_.End();
+  void End(std::uint64_t requests) {
+    for (std::uint64_t i = 0; i < requests; ++i) share_.End();
+    in_flight_ -= requests;
+  }
+  // How many more may begin.
+  std::uint64_t Left(std::int64_t now_ns) const {
+    const std::uint64_t usable = share_.figures(now_ns).now;
+    return usable > in_flight_ ? usable - in_flight_ : 0;
   }
   // Ticks until the node is known to need nothing, so that it lends.
   std::int64_t BecomeIdle() {
@@ -48,7 +62,7 @@ class Node {
   }
   // Uses what it has, and would use more from `from_ns` on. Returns whom it asks a second later.
   std::vector<RequestShare::Ask> WantMore(std::int64_t from_ns) {
-    while (share_.Left(from_ns) > 0) share_.Begin(from_ns);
+    while (share_.TryBegin(0, from_ns)) ++in_flight_;
     return share_.Tick(from_ns + kSecond, kAllLive);
   }
   RequestShare& operator*() { return share_; }
@@ -58,6 +72,7 @@ class Node {
   ShareLeases leases_;
   RequestShare share_;
   const std::uint32_t self_;
+  std::uint64_t in_flight_ = 0;
 };
 
 TEST(RequestShareTest, TheCapIsDividedAmongTheNodes) {
@@ -75,19 +90,19 @@ TEST(RequestShareTest, WithoutACapThereIsNoLimitHere) {
   Node node(0, 4, 0);
   EXPECT_FALSE(node->IsCapped());
   node.Begin(8, 0);
-  EXPECT_GT(node->Left(0), 0U);
   EXPECT_THAT(node->Tick(kSecond, kAllLive), IsEmpty());
   EXPECT_EQ(node->Lend(NodeRank(1), {.wanted = 4}, 5 * kSecond), 0U);
 }
 
 TEST(RequestShareTest, ANodeHasNoMoreInFlightThanItsPart) {
   Node node(0, 2, 6);
-  EXPECT_EQ(node->Left(0), 3U);
+  EXPECT_EQ(node.Left(0), 3U);
   node.Begin(3, 0);
-  EXPECT_EQ(node->Left(0), 0U);
-  node->End();
-  EXPECT_EQ(node->Left(0), 1U);
-  EXPECT_EQ(node->figures(0).begun, 3U);
+  EXPECT_FALSE(node->TryBegin(0, 0));
+  node.End(1);
+  EXPECT_FALSE(node->TryBegin(/*kept=*/1, 0)) << "one is kept for others";
+  EXPECT_TRUE(node->TryBegin(0, 0));
+  EXPECT_EQ(node->figures(0).begun, 4U);
 }
 
 TEST(RequestShareTest, WithoutALeaseANodeHasAQuarterOfItsPartAndAtLeastOne) {
@@ -108,7 +123,7 @@ TEST(RequestShareTest, ANodeLendsWhatItDoesNotUseButForOne) {
   EXPECT_EQ(lender->Lend(NodeRank(1), {.wanted = 3}, now), 3U);
   EXPECT_EQ(lender->Lend(NodeRank(1), {.wanted = 16}, now), 7U) << "in the place of the first";
   EXPECT_EQ(lender->figures(now).now, 1U);
-  EXPECT_EQ(lender->Left(now), 1U);
+  EXPECT_EQ(lender.Left(now), 1U);
   EXPECT_EQ(lender->figures(now + RequestShare::kLoanNs).now, 8U);
 }
 
@@ -144,11 +159,11 @@ TEST(RequestShareTest, ANodeThatIsShortAsksAndBorrows) {
   const auto asks = node.WantMore(kSecond);
   ASSERT_THAT(asks, SizeIs(3));
   EXPECT_EQ(asks[0].node, NodeRank(1));
-  EXPECT_EQ(asks[0].ask, (RequestLoanAsk{.wanted = 6}));
+  EXPECT_EQ(asks[0].ask, (RequestLoanAsk{.wanted = 3})) << "the others keep one each";
   node->Borrowed(NodeRank(1), 1, 2 * kSecond, 2 * kSecond + 5 * kMs);
-  EXPECT_EQ(node->Left(2 * kSecond + 5 * kMs), 1U);
+  EXPECT_EQ(node.Left(2 * kSecond + 5 * kMs), 1U);
   EXPECT_EQ(node->figures(2 * kSecond + 5 * kMs).borrowed, 1U);
-  EXPECT_EQ(node->Left(2 * kSecond + RequestShare::kLoanNs), 0U) << "the loan has ended";
+  EXPECT_EQ(node.Left(2 * kSecond + RequestShare::kLoanNs), 0U) << "the loan has ended";
   EXPECT_GT(node->figures(2 * kSecond).waited_ns, 0);
 }
 
@@ -168,15 +183,40 @@ TEST(RequestShareTest, ARenewalSaysWhatIsInFlightAndTheLoanCountsForThatUntilThe
   ASSERT_THAT(node.WantMore(kSecond), SizeIs(1));
   node->Borrowed(NodeRank(1), 3, 2 * kSecond, 2 * kSecond);
   node.Begin(3, 2 * kSecond);
-  EXPECT_THAT(node->Tick(3 * kSecond, kAllLive), IsEmpty()) << "it has another two seconds";
-  node->End();
-  const auto asks = node->Tick(4 * kSecond, kAllLive);
+  node.End(1);
+  const auto asks = node->Tick(3 * kSecond, kAllLive);
   ASSERT_THAT(asks, SizeIs(1));
   EXPECT_EQ(asks[0].ask.held, 2U);
-  EXPECT_EQ(node->Left(4 * kSecond), 0U) << "the lender may not extend the third";
-  node->Borrowed(NodeRank(1), 3, 4 * kSecond, 4 * kSecond + kMs);
-  EXPECT_EQ(node->Left(4 * kSecond + kMs), 1U);
-  EXPECT_EQ(node->figures(6 * kSecond).borrowed, 3U);
+  EXPECT_EQ(node.Left(3 * kSecond), 0U) << "the lender may not extend the third";
+  node->Borrowed(NodeRank(1), 3, 3 * kSecond, 3 * kSecond + kMs);
+  EXPECT_EQ(node.Left(3 * kSecond + kMs), 1U);
+  EXPECT_EQ(node->figures(5 * kSecond).borrowed, 3U);
+}
+
+// Only requests that take longer than the rest of the loan can be too many then.
+TEST(RequestShareTest, NothingBeginsInTheLastHalfSecondOfALoan) {
+  Node node(0, 2, 8);
+  ASSERT_THAT(node.WantMore(kSecond), SizeIs(1));
+  node->Borrowed(NodeRank(1), 3, 2 * kSecond, 2 * kSecond);
+  const std::int64_t end = 2 * kSecond + RequestShare::kLoanNs;
+  EXPECT_TRUE(node->TryBegin(0, end - 501 * kMs));
+  EXPECT_FALSE(node->TryBegin(0, end - 500 * kMs));
+}
+
+// No renewal got through. Then one does, and the lender learns what is still in flight.
+TEST(RequestShareTest, WhatIsHeldIsToldAlsoAfterTheLoanHasEnded) {
+  Node node(0, 2, 8);
+  ASSERT_THAT(node.WantMore(kSecond), SizeIs(1));
+  node->Borrowed(NodeRank(1), 3, 2 * kSecond, 2 * kSecond);
+  node.Begin(3, 2 * kSecond);
+  for (const std::int64_t second : {3, 4, 20}) {
+    const auto asks = node->Tick(second * kSecond, kAllLive);
+    ASSERT_THAT(asks, SizeIs(1)) << second;
+    EXPECT_EQ(asks[0].ask.held, 3U) << second;
+  }
+  node->Borrowed(NodeRank(1), 0, 20 * kSecond, 20 * kSecond + kMs);
+  node.End(1);
+  EXPECT_EQ(node->Tick(21 * kSecond, kAllLive)[0].ask.held, 2U);
 }
 
 TEST(RequestShareTest, ALoanThatIsNotNeededIsGivenUpAndNotRenewed) {
@@ -185,8 +225,29 @@ TEST(RequestShareTest, ALoanThatIsNotNeededIsGivenUpAndNotRenewed) {
   node->Borrowed(NodeRank(1), 3, 2 * kSecond, 2 * kSecond);
   node.End(4);
   EXPECT_THAT(node->Tick(3 * kSecond, kAllLive), IsEmpty());
-  EXPECT_THAT(node->Tick(4 * kSecond, kAllLive), IsEmpty());
-  EXPECT_EQ(node->figures(4 * kSecond).now, 4U);
+  EXPECT_EQ(node->figures(3 * kSecond).now, 4U);
+}
+
+// A demand that was given up does not make the node ask for ever.
+TEST(RequestShareTest, ANodeIsShortOnlyAsLongAsARequestWaits) {
+  Node node(0, 2, 8);
+  ASSERT_THAT(node.WantMore(kSecond), SizeIs(1));
+  node.End(1);
+  EXPECT_THAT(node->Tick(3 * kSecond, kAllLive), IsEmpty());
+  EXPECT_EQ(node->figures(3 * kSecond).waited_ns, kSecond);
+}
+
+// Its only request takes 100 ms each time, and the next one waits meanwhile.
+TEST(RequestShareTest, ManyShortWaitsMakeANodeShort) {
+  Node node(1, 4, 8);  // without a lease: one of two
+  for (std::int64_t now = 0; now < kSecond; now += 100 * kMs) {
+    node.Begin(1, now);
+    EXPECT_FALSE(node->TryBegin(0, now));
+    node.End(1);
+  }
+  node.Begin(1, kSecond);
+  EXPECT_THAT(node->Tick(kSecond, kAllLive), SizeIs(3));
+  EXPECT_EQ(node->figures(kSecond).waited_ns, kSecond);
 }
 
 TEST(RequestShareTest, ALenderThatIsShortItselfStillDoesWithoutWhatIsHeld) {
@@ -197,9 +258,48 @@ TEST(RequestShareTest, ALenderThatIsShortItselfStillDoesWithoutWhatIsHeld) {
   now += 2 * kSecond;
   EXPECT_EQ(lender->Lend(NodeRank(1), {.wanted = 6, .held = 4}, now), 0U);
   now = 2 * kSecond + RequestShare::kLoanNs;  // the first loan has ended
-  EXPECT_EQ(lender->figures(now).now, 4U);
+  EXPECT_EQ(lender.Left(now), 2U);
+  lender.Begin(1, now);
   EXPECT_EQ(lender->Lend(NodeRank(1), {.wanted = 6, .held = 6}, now), 0U);
-  EXPECT_EQ(lender->figures(now).lent, 4U) << "no more than it had lent";
+  EXPECT_EQ(lender->figures(now).lent, 5U) << "what it had lent, and has left";
+}
+
+// The heir (node 2) had the part of node 1, and three requests on it are in flight.
+TEST(RequestShareTest, ANodeThatIsBackDoesWithoutWhatItsHeirStillHolds) {
+  Node node(1, 4, 16);
+  EXPECT_EQ(node->Lend(NodeRank(3), {.held_as_heir = 3}, 0), 0U);
+  node.GetLease(0);
+  EXPECT_EQ(node->figures(0).now, 4U) << "node 3 is not its heir";
+  EXPECT_EQ(node->Lend(NodeRank(2), {.held_as_heir = 3}, 0), 0U);
+  EXPECT_EQ(node->figures(0).now, 1U) << "its fixed part is its own";
+  EXPECT_EQ(node->Lend(NodeRank(2), {.held_as_heir = 1}, kSecond), 0U);
+  EXPECT_EQ(node->figures(kSecond).now, 3U);
+  EXPECT_EQ(node->figures(kSecond + RequestShare::kLoanNs).now, 4U);
+}
+
+TEST(RequestShareTest, AnHeirTellsItsWardWhatItHoldsBeforeItsLeaseEndsAndAfter) {
+  Node heir(1, 4, 16);
+  heir.GetLease(0);
+  heir.GetLeaseOfWard(0);
+  heir->Tick(kSecond, kAllLive);
+  EXPECT_EQ(heir->figures(kSecond).now, 7U);
+  EXPECT_EQ(heir->figures(kSecond).inherited, 3U);
+  heir.Begin(6, kSecond);
+  heir.GetLease(5 * kSecond);
+  const std::int64_t end = ShareLeases::kLeaseNs;
+  EXPECT_THAT(heir->Tick(end - 3 * kSecond, kAllLive), IsEmpty());
+  for (const std::int64_t now : {end - 2 * kSecond, end + kSecond}) {
+    const auto asks = heir->Tick(now, kAllLive);  // it looks for loans, too
+    ASSERT_THAT(asks, Not(IsEmpty()));
+    EXPECT_EQ(asks.back().node, NodeRank(0));
+    EXPECT_EQ(asks.back().ask, (RequestLoanAsk{.held_as_heir = 2}));
+    EXPECT_EQ(heir.Left(now), 0U);
+  }
+  heir.End(3);
+  for (const auto& ask : heir->Tick(end + 2 * kSecond, kAllLive)) {
+    EXPECT_EQ(ask.ask.held_as_heir, 0U);
+  }
+  EXPECT_EQ(heir.Left(end + 2 * kSecond), 1U);
 }
 
 // Two of its requests on the loan are in flight when the lender needs its part again.
@@ -213,14 +313,13 @@ TEST(RequestShareTest, OnALoanThatIsNotExtendedNothingBegins) {
   ASSERT_THAT(asks, SizeIs(1));
   EXPECT_EQ(asks[0].ask.held, 2U);
   node->Borrowed(NodeRank(1), 0, 4 * kSecond, 4 * kSecond);
-  node->End();
-  EXPECT_EQ(node->Left(4 * kSecond), 0U) << "its own part is in use";
-  EXPECT_THAT(node->Tick(5 * kSecond, kAllLive), IsEmpty());
-  asks = node->Tick(6 * kSecond, kAllLive);
+  node.End(1);
+  EXPECT_EQ(node.Left(4 * kSecond), 0U) << "its own part is in use";
+  asks = node->Tick(5 * kSecond, kAllLive);
   ASSERT_THAT(asks, SizeIs(1));
   EXPECT_EQ(asks[0].ask.held, 1U);
   node.End(2);
-  EXPECT_EQ(node->Left(6 * kSecond), 1U);
+  EXPECT_EQ(node.Left(5 * kSecond), 1U);
 }
 
 TEST(RequestShareTest, WhatIsHeldIsAskedForAlsoOfANodeThatSeemsToBeLost) {
@@ -258,11 +357,18 @@ TEST(RequestShareTest, AnAnswerThatComesTooLateIsNoLoan) {
 // The killed daemon may have lent all but one, and those that borrowed say so.
 TEST(RequestShareTest, AReturnedNodeUsesOneRequestAndBelievesWhatOthersHoldOfIt) {
   Node node(0, 2, 16, /*has_returned=*/true);
-  EXPECT_EQ(node->Left(0), 1U);
+  EXPECT_EQ(node.Left(0), 1U);
   EXPECT_EQ(node->Lend(NodeRank(1), {.wanted = 8, .held = 3}, kSecond), 0U);
   EXPECT_EQ(node->figures(kSecond).lent, 3U);
-  EXPECT_EQ(node->Left(kSecond), 1U);
-  EXPECT_EQ(node->Left(RequestShare::kLoanNs), 5U);
+  EXPECT_EQ(node.Left(kSecond), 1U);
+  EXPECT_EQ(node.Left(RequestShare::kLoanNs), 5U);
+}
+
+TEST(RequestShareTest, AReturnedNodeLendsNothingUntilEarlierLoansHaveEnded) {
+  Node node(0, 2, 16, /*has_returned=*/true);
+  const std::int64_t now = node.BecomeIdle();
+  EXPECT_EQ(node->Lend(NodeRank(1), {.wanted = 4}, now), 0U);
+  EXPECT_EQ(node->Lend(NodeRank(1), {.wanted = 4}, RequestShare::kLoanNs), 4U);
 }
 
 TEST(RequestShareTest, LoansToOneNodeAreFew) {
@@ -277,7 +383,7 @@ TEST(RequestShareTest, LoansToOneNodeAreFew) {
 }
 
 TEST(RequestShareTest, LoansThatANodeHasAreAsManyAsItCanRenewAtOnce) {
-  Node node(0, 100, 100, false, /*node_max=*/64);
+  Node node(0, 100, 300, false, /*node_max=*/64);
   for (std::int64_t second = 1; second < 5; ++second) {
     const auto asks = node.WantMore(second * kSecond);
     EXPECT_LE(asks.size(), RequestShare::kLoansMax);
