@@ -180,6 +180,25 @@ TEST_F(CliTest, NodesAreShownTheSlowestFirst) {
   EXPECT_THAT(out, Not(HasSubstr("predicted")));
 }
 
+TEST_F(CliTest, BothViewsOfTheStatusSayHowConnectionsBetweenNodesAreProtected) {
+  EXPECT_THAT(Forebay(With({"status"})).out, Not(HasSubstr("connections between nodes")));
+  admin_.nodes.add_nodes();
+  const std::tuple<const char*, const char*> cases[] = {
+      {"encrypted", "encrypted"},
+      {"encrypted_but_mpi", "encrypted, except for bytes of samples, which go over MPI "
+                            "(peer.transport = \"mpi\")"},
+      {"plaintext_on_loopback", "in plaintext, on loopback (no peer.secret)"},
+      {"plaintext_allowed", "in plaintext (peer.allow_plaintext = true)"},
+      {"of a newer\ndaemon", "of a newer\\x0adaemon"}};
+  for (const auto& [value, words] : cases) {
+    admin_.status.set_node_connections(value);
+    admin_.nodes.set_node_connections(value);
+    const std::string line = std::string("\nconnections between nodes: ") + words + "\n";
+    EXPECT_THAT(Forebay(With({"status"})).out, HasSubstr(line));
+    EXPECT_THAT(Forebay(With({"status", "--nodes"})).out, HasSubstr(line));
+  }
+}
+
 TEST_F(CliTest, NodesThatSendWrongBytesAreNamed) {
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     v1::NodeStatus& node = *admin_.nodes.add_nodes();

@@ -262,6 +262,7 @@ peer::NodeReport Daemon::ReportToNodes() {
 v1::NodesReply Daemon::NodesNow() {
   v1::NodesReply reply;
   reply.set_is_encrypted(nodes_->is_encrypted());
+  reply.set_node_connections(std::string(nodes_->connections()));
   for (const JobNodes::View& view : nodes_->Ask()) {
     v1::NodeStatus& node = *reply.add_nodes();
     node.set_rank(view.rank.value());
@@ -316,6 +317,7 @@ v1::StatusReply Daemon::StatusNow() {
   reply.set_uptime_ms(static_cast<std::uint64_t>((clock_.NowNs() - started_ns_) / 1'000'000));
   reply.set_io_backend(std::string(backend_->name()));
   reply.set_pid(getpid());
+  reply.set_node_connections(std::string(nodes_->connections()));
   // Null until OpenServer has made it, which is after the gRPC server.
   reply.set_clients(acceptor_ ? acceptor_->connection_count() : 0);
   reply.set_slot_bytes_capacity(slots_->capacity_bytes());

@@ -17,6 +17,7 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/daemon/node_listener.h"
 #include "server/daemon/place_search.h"
 #include "server/io/log.h"
 #include "server/rendezvous/host_port.h"
@@ -472,6 +473,10 @@ void JobNodes::KeepDeparture(std::int64_t time_ms) {
   log::Warn("if this daemon is killed before its node has left the job, the one in its place does "
             "not go on to leave: {}",
             kept.error().ToString());
+}
+
+std::string_view JobNodes::connections() const {
+  return peers_ ? NodeConnections(parts_.config, is_encrypted()) : std::string_view();
 }
 
 std::vector<JobNodes::View> JobNodes::Ask() {

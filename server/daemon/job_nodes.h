@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "forebay/v1/data.pb.h"
@@ -136,6 +137,9 @@ class JobNodes {
   void StopAnswering(bool waits);
   // Whether the connections between nodes are encrypted (docs/security.md).
   bool is_encrypted() const { return !certificates_.empty(); }
+  // How they are protected, as StatusReply.node_connections says it; empty in a job of one node.
+  // Does not change after Join. Thread-safe.
+  std::string_view connections() const;
   // Removes what this node has published for the others, and with `in_good_order` the list that it
   // has kept for a daemon that takes its place. May block on the GFS, and for some seconds on the
   // other nodes if MPI is used, which wants to be ended by all at the same time.

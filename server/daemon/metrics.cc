@@ -80,6 +80,15 @@ void WritePages(const v1::MemoryPages& pages, FamilyWriter& out) {
   out.Gauge(name, help, {{"pages", "small"}}, Number(pages.small_bytes()));
 }
 
+// Label "protection": as StatusReply.node_connections. A job of one node has no such series.
+void WriteNodeConnections(const v1::StatusReply& status, FamilyWriter& out) {
+  if (status.node_connections().empty()) return;
+  out.Gauge("forebay_node_connections",
+            "1 for how the connections between nodes are protected: encrypted, encrypted_but_mpi, "
+            "plaintext_on_loopback, or plaintext_allowed (peer.allow_plaintext).",
+            {{"protection", status.node_connections()}}, 1);
+}
+
 // Label "tier": "ram" or "ssd".
 void WriteTiers(const v1::StatusReply& status, FamilyWriter& out) {
   for (const v1::TierStatus& tier : status.tiers()) {
@@ -261,6 +270,7 @@ class StatusCollector final : public prometheus::Collectable {
     out.Gauge("forebay_slot_used_bytes", "Slot memory in use.", {},
               Number(status.slot_bytes_used()));
     WritePages(status.pages(), out);
+    WriteNodeConnections(status, out);
     WriteTiers(status, out);
     WriteScrub(status.scrub(), out);
     WriteDecode(status.decode(), out);

@@ -17,6 +17,7 @@
 namespace forebay::daemon {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -27,6 +28,7 @@ v1::StatusReply ExampleStatus() {
   status.set_job_id("job \"7\"");
   status.set_uptime_ms(1500);
   status.set_clients(3);
+  status.set_node_connections("plaintext_allowed");
   status.mutable_pages()->set_transparent_bytes(2'097'152);
   status.set_slot_bytes_used(4096);
   for (const char* name : {"ram", "ssd"}) {
@@ -93,6 +95,8 @@ TEST(MetricsTest, AScrapeShowsTheStatus) {
   EXPECT_THAT(answer, HasSubstr("forebay_uptime_seconds 1.5\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_clients 3\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_slot_used_bytes 4096\n"));
+  EXPECT_THAT(answer,
+              HasSubstr("forebay_node_connections{protection=\"plaintext_allowed\"} 1\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_memory_pages_bytes{pages=\"transparent\"} 2097152\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_memory_pages_bytes{pages=\"small\"} 0\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_tier_used_bytes{tier=\"ssd\"} 77\n"));
@@ -112,6 +116,13 @@ TEST(MetricsTest, AScrapeShowsTheStatus) {
                                 "123456\n"));
   EXPECT_THAT(answer, HasSubstr("# TYPE forebay_stream_batches_total counter\n"));
   EXPECT_THAT(answer, HasSubstr("rank=\"0\"} 5\n"));
+}
+
+TEST(MetricsTest, AJobOfOneNodeHasNoConnectionsBetweenNodes) {
+  auto endpoint = MetricsEndpoint::Start("127.0.0.1:0", [] { return v1::StatusReply(); });
+  ASSERT_TRUE(endpoint.has_value());
+  EXPECT_THAT(Get((*endpoint)->address(), "/metrics"),
+              AllOf(HasSubstr("forebay_clients 0\n"), Not(HasSubstr("forebay_node_connections"))));
 }
 
 TEST(MetricsTest, EachFamilyAppearsOnce) {

@@ -69,4 +69,9 @@ Result<std::unique_ptr<peer::PeerServer>> ListenForNodes(
   return last.WithContext("peer.interface, peer.ports");
 }
 
+std::string_view NodeConnections(const Config& config, bool is_encrypted) {
+  if (is_encrypted) return config.peer_transport == "mpi" ? "encrypted_but_mpi" : "encrypted";
+  return config.peer_allow_plaintext ? "plaintext_allowed" : "plaintext_on_loopback";
+}
+
 }  // namespace forebay::daemon

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "proto/contract/result.h"
 #include "server/daemon/config/config.h"
@@ -26,5 +27,10 @@ Result<rendezvous::HostList> ReadHostList(const Config& config, const std::strin
 Result<std::unique_ptr<peer::PeerServer>> ListenForNodes(
     const Config& config, std::uint16_t port_of_list,
     const peer::NodeCertificates& certificates, grpc::Service* clients = nullptr);
+
+// How the connections between nodes are protected: a value of StatusReply.node_connections.
+// Without a secret and peer.allow_plaintext, all addresses are on loopback: others are refused,
+// here and by peer::GrpcPeers.
+std::string_view NodeConnections(const Config& config, bool is_encrypted);
 
 }  // namespace forebay::daemon

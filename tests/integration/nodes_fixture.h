@@ -135,6 +135,15 @@ class NodesTest : public ::testing::Test {
     EXPECT_EQ(reply.nodes_size(), kNodes);
     return {reply.nodes().begin(), reply.nodes().end()};
   }
+  // How the connections between nodes are protected, as both views of a daemon's status say it.
+  void ExpectConnections(std::uint32_t rank, const std::string& protection) {
+    const auto client = ClientOf(rank);
+    EXPECT_EQ(client->Status().node_connections(), protection);
+    v1::NodesReply reply;
+    const auto context = NewContext();
+    EXPECT_TRUE(client->admin().Nodes(context.get(), {}, &reply).ok());
+    EXPECT_EQ(reply.node_connections(), protection);
+  }
   std::string Outcome(std::uint32_t rank) {
     const std::optional<int> code = daemons_[rank]->Wait();
     return code ? std::to_string(*code) : "still runs";

@@ -51,6 +51,11 @@ TEST_F(NodesNetworkTest, AddressesThatOthersReachMustBeAllowed) {
               AllOf(HasSubstr("peer.allow_plaintext"), HasSubstr("10.77.0.1")));
 }
 
+TEST_F(NodesNetworkTest, TheStatusSaysThatPlaintextIsAllowed) {
+  StartAllInTheNetwork();
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) ExpectConnections(rank, "plaintext_allowed");
+}
+
 class EncryptedNodesTest : public NodesNetworkTest {
  protected:
   // The options of a node that has this secret.
@@ -70,6 +75,7 @@ TEST_F(EncryptedNodesTest, NodesWithASecretNeedNoPermissionForPlaintext) {
   EXPECT_EQ(GfsBytesOfAll(), rig_.dataset_bytes());
   for (const v1::NodeStatus& node : NodesSeenBy(0)) EXPECT_TRUE(node.answers()) << node.error();
   EXPECT_THAT(ReadText(rig_.node_log(0)), HasSubstr("over encrypted connections"));
+  ExpectConnections(0, "encrypted");
 }
 
 // Requests of 64 KiB and more, so the batches are large.

@@ -406,6 +406,7 @@ TEST_F(NodesTest, StatusShowsEveryNode) {
     samples += node.samples();
   }
   EXPECT_EQ(samples, records_ / 4 * 3);
+  ExpectConnections(1, "plaintext_on_loopback");
 }
 
 }  // namespace

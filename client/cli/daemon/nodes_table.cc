@@ -4,6 +4,8 @@
 #include "client/cli/daemon/nodes_table.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -82,7 +84,28 @@ std::string LinesOf(const v1::NodeStatus& node) {
   return text;
 }
 
+struct Protection {
+  std::string_view value;  // of node_connections in admin.proto
+  const char* text;
+};
+
+constexpr std::array<Protection, 4> kProtections = {{
+    {"encrypted", "encrypted"},
+    {"encrypted_but_mpi",
+     "encrypted, except for bytes of samples, which go over MPI (peer.transport = \"mpi\")"},
+    {"plaintext_on_loopback", "in plaintext, on loopback (no peer.secret)"},
+    {"plaintext_allowed", "in plaintext (peer.allow_plaintext = true)"},
+}};
+
 }  // namespace
+
+std::string NodeConnectionsLine(const std::string& protection) {
+  if (protection.empty()) return {};
+  const auto* const known = std::ranges::find(kProtections, protection, &Protection::value);
+  // A newer daemon may have another value; its word is better than none.
+  return fmt::format("connections between nodes: {}\n",
+                     known == kProtections.end() ? PrintableLine(protection) : known->text);
+}
 
 std::string NodesTable(const v1::NodesReply& reply) {
   if (reply.nodes().empty()) {
@@ -117,9 +140,7 @@ std::string NodesTable(const v1::NodesReply& reply) {
                    : "none"});
   }
   std::string text = table.ToString();
-  text += reply.is_encrypted()
-              ? "connections between nodes are encrypted\n"
-              : "connections between nodes are in plaintext (no peer.secret)\n";
+  text += NodeConnectionsLine(reply.node_connections());
   for (const v1::NodeStatus* node : nodes) text += LinesOf(*node);
   return text;
 }

@@ -101,6 +101,7 @@ JsonObject StatusJson(const v1::StatusReply& reply) {
                {"uptime_ms", reply.uptime_ms()},
                {"io_backend", reply.io_backend()},
                {"clients", reply.clients()},
+               {"node_connections", reply.node_connections()},
                {"memory_limit_bytes", reply.memory_limit_bytes()},
                {"slot_bytes_capacity", reply.slot_bytes_capacity()},
                {"slot_bytes_used", reply.slot_bytes_used()},
@@ -294,6 +295,7 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
       // reading.
       HumanCount(reply.gfs().bytes()), HumanBytes(reply.gfs().bytes()),
       HumanCount(reply.gfs().stats()));
+  context.out << NodeConnectionsLine(reply.node_connections());
   PrintCaps(context, reply.gfs());
   // Small pages cost speed, and only the site can change that.
   if (!reply.pages().advice().empty()) {
@@ -340,7 +342,8 @@ Status RunNodes(CommandContext& context) {
   FOREBAY_TRY(link.AskNodes(reply));
   if (context.json) {
     context.PrintJson("nodes", {{"nodes", NodesJson(reply)},
-                                {"is_encrypted", reply.is_encrypted()}});
+                                {"is_encrypted", reply.is_encrypted()},
+                                {"node_connections", reply.node_connections()}});
   } else {
     context.out << NodesTable(reply);
   }
