@@ -26,6 +26,7 @@ void AddEvict(Command& program, CommandContext& context);
 void AddDrain(Command& program, CommandContext& context);
 void AddDoctor(Command& program, CommandContext& context);
 void AddLaunch(Command& program, CommandContext& context);
+void AddSecret(Command& program, CommandContext& context);
 void AddOrder(Command& program, CommandContext& context);
 void AddAudit(Command& program, CommandContext& context);
 void AddBench(Command& program, CommandContext& context);

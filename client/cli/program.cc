@@ -70,6 +70,7 @@ void Define(Command& program, CommandContext& context) {
   AddInspect(program, context);
   AddDrain(program, context);
   AddLaunch(program, context);
+  AddSecret(program, context);
   // The order here is the order of `forebay --help`.
   AddHelp(program, context);
 }

@@ -4,8 +4,11 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <string_view>
@@ -71,12 +74,62 @@ Status ReadSecretFile(const std::string& path, std::string& secret) {
   if (secret.size() > kSecretBytesMax) {
     return Refused(path, fmt::format("has more than {} bytes", kSecretBytesMax));
   }
-  // `openssl rand -hex 32 > FILE` ends the file with a newline.
+  // `forebay secret > FILE` ends the file with a newline.
   while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
   return {};
 }
 
+struct NetworkFileSystem {
+  std::uint64_t type;
+  const char* name;
+};
+
+// File systems whose servers, and whose other clients, see what is written to a file. Most numbers
+// are in <linux/magic.h>; those of file systems outside the kernel are in their sources.
+constexpr std::array<NetworkFileSystem, 17> kNetworkFileSystems = {{
+    {0x6969, "NFS"},
+    {0x0bd00bd0, "Lustre"},
+    {0x47504653, "GPFS"},
+    {0x19830326, "BeeGFS"},
+    {0x00c36400, "Ceph"},
+    {0x517b, "SMB"},
+    {0xff534d42, "CIFS"},
+    {0xfe534d42, "SMB 2"},
+    {0x5346414f, "AFS"},
+    {0x6b414653, "AFS"},
+    {0x73757245, "Coda"},
+    {0x7461636f, "OCFS2"},
+    {0x01161970, "GFS2"},
+    {0xaad7aaea, "PanFS"},
+    {0x20030528, "OrangeFS"},
+    {0x01021997, "9P"},
+    // sshfs, GlusterFS and others. Some are local, but the type does not say which.
+    {0x65735546, "FUSE"},
+}};
+
 }  // namespace
+
+std::uint64_t FileSystemType(const std::string& path) {
+  struct statfs found{};
+  // A file that cannot be looked at cannot be read either, and FindCertificates says why.
+  if (statfs(path.c_str(), &found) != 0) return 0;
+  // On some machines f_type is a signed number of 32 bits.
+  return static_cast<std::uint32_t>(found.f_type);
+}
+
+std::string SecretFileRisk(
+    const Config& config, const std::function<std::uint64_t(const std::string& path)>& type_of) {
+  if (!config.peer_secret.starts_with(kSecretFile)) return {};
+  const std::string path = config.peer_secret.substr(kSecretFile.size());
+  const auto* const found =
+      std::ranges::find(kNetworkFileSystems, type_of(path), &NetworkFileSystem::type);
+  if (found == kNetworkFileSystems.end()) return {};
+  return fmt::format(
+      "{}: {} lies on a network file system ({}): the secret crosses the network when the file is "
+      "read, may stay on servers and in backups, and root of any machine that mounts it can read "
+      "it",
+      kKey, path, found->name);
+}
 
 Result<peer::NodeCertificates> FindCertificates(const Config& config, const std::string& job,
                                                 std::int64_t now_s) {

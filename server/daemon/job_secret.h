@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "proto/contract/result.h"
@@ -21,6 +22,19 @@ inline constexpr const char* kSecretVariable = "FOREBAY_JOB_SECRET";
 // reading it.
 Result<peer::NodeCertificates> FindCertificates(const Config& config, const std::string& job,
                                                 std::int64_t now_s);
+
+// The type of the file system of a path (f_type of statfs(2)); 0 if that is not known.
+std::uint64_t FileSystemType(const std::string& path);
+
+// Returns what is at risk if the file of the secret that peer.secret names lies on a file system
+// that other machines mount; otherwise an empty text. `type_of` is a parameter for tests.
+std::string SecretFileRisk(
+    const Config& config,
+    const std::function<std::uint64_t(const std::string& path)>& type_of = FileSystemType);
+// What to do about it.
+inline constexpr const char* kSecretFileRemedy =
+    "hand the secret over in FOREBAY_JOB_SECRET or by 'forebay launch --secret-fd 0', or keep the "
+    "file on a tmpfs of the node, such as /dev/shm (docs/security.md)";
 
 // Overwrites the secret in the environment of this process, where FindCertificates then finds none
 // that is long enough. Call it once the certificates are there.

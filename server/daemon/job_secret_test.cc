@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -97,6 +98,30 @@ TEST_F(JobSecretTest, WhatIsNoSecretIsRefused) {
   ExpectRefused("No such file");
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   ExpectRefused("no ordinary file");
+}
+
+TEST_F(JobSecretTest, AFileOnANetworkFileSystemIsAtRisk) {
+  Write(kSecret);
+  for (const auto& [type, name] : {std::pair(0x6969U, "(NFS)"), std::pair(0x0bd00bd0U, "(Lustre)"),
+                                   std::pair(0xff534d42U, "(CIFS)"),
+                                   std::pair(0x65735546U, "(FUSE)")}) {
+    const auto type_of = [&, type = type](const std::string& path) {
+      EXPECT_EQ(path, path_);
+      return std::uint64_t{type};
+    };
+    EXPECT_THAT(SecretFileRisk(config_, type_of),
+                AllOf(HasSubstr(path_), HasSubstr(name), Not(HasSubstr(kSecret))));
+  }
+  config_.peer_secret = "";
+  EXPECT_EQ(SecretFileRisk(config_, [](const std::string&) { return 0x6969; }), "");
+}
+
+TEST_F(JobSecretTest, ALocalFileAndOneThatIsNotThereAreNoRisk) {
+  Write(kSecret);
+  EXPECT_EQ(SecretFileRisk(config_, [](const std::string&) { return 0x01021994; }), "");
+  EXPECT_NE(FileSystemType("/proc"), 0U);
+  EXPECT_EQ(FileSystemType("/proc"), FileSystemType("/proc/self/status"));
+  EXPECT_EQ(FileSystemType(folder_ / "nothing"), 0U);
 }
 
 TEST_F(JobSecretTest, AFileOfAnotherUserIsRefused) {

@@ -162,6 +162,9 @@ Result<rendezvous::NodeEntry> NodeFinder::PrepareEntry(NodeRank rank,
   const Config& config = parts_.config;
   FOREBAY_ASSIGN(found_.certificates,
                  FindCertificates(config, launch_.launch.job.name, std::time(nullptr)));
+  if (const std::string risk = SecretFileRisk(config); !risk.empty()) {
+    log::Warn("{}; {}", risk, kSecretFileRemedy);
+  }
   std::string authority = "none";
   ForgetSecretVariable();
   if (!found_.certificates.empty()) {

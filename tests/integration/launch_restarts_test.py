@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from launch_rig import FOREBAY, LaunchRig, eventually, processes, run_tests
+from launch_rig import FOREBAY, WAITING, LaunchRig, eventually, processes, run_tests
 
 READER = os.path.abspath(sys.argv[3])
 REQUEUE = 85  # of forebay-train
@@ -337,6 +337,21 @@ class LaunchRestartsTest(LaunchRig):
         self.assertIn("joins the others again", self.log(1))
         self.assertNotIn("again", self.errors(0))
         self.assertIsNone(re.search("node 0.*joins", self.log(0)))
+
+    def test_a_daemon_that_is_started_again_gets_the_secret_of_standard_input_again(self):
+        marks = [self.folder / ("mark%d" % rank) for rank in (0, 1)]
+        for rank in (0, 1):
+            self.start_with_secret(["sh", "-c", WAITING.format(marks[rank])],
+                                   [*self.node(rank), "--restarts", "1"], 64 * "5a" + "\n")
+        for mark in marks:
+            eventually(mark.exists, "the command")
+        self.kill_daemon("run1/d.sock")
+        eventually(lambda: "runs again" in self.errors(1), "the daemon of node 1")
+        self.assertEqual(self.status(1)["node_connections"], "encrypted")
+        self.assertIn("joins the others again", self.log(1))
+        for launch in self.started:
+            launch.terminate()
+            self.assertEqual(launch.wait(60), 9)
 
     def start_two(self, secret=True):
         """Launches of two nodes, whose readers wait in the middle of their epochs."""

@@ -3,6 +3,7 @@
 A test is called with FOREBAY FOREBAYD [further programs] [unittest options].
 """
 
+import json
 import os
 import pathlib
 import random
@@ -93,11 +94,11 @@ class LaunchRig(unittest.TestCase):
         return subprocess.run(self.words(command, options), capture_output=True, text=True,
                               timeout=120, check=False, **{"env": self.environment, **more})
 
-    def start(self, command, options=()):
-        """Standard error goes to a file, which `errors` reads."""
+    def start(self, command, options=(), **more):
+        """Standard error goes to a file, which `errors` reads. `more` is for Popen."""
         with open(self.folder / ("errors%d" % len(self.started)), "wb") as errors:
             launch = subprocess.Popen(self.words(command, options), env=self.environment,
-                                      stderr=errors)
+                                      stderr=errors, **more)
         self.started.append(launch)
         return launch
 
@@ -120,6 +121,22 @@ class LaunchRig(unittest.TestCase):
         rendezvous = rendezvous or "directory:%s/rendezvous" % self.folder
         return ["--node-rank", str(rank), "--node-count", "2",
                 "--set", "nodes.rendezvous=" + rendezvous, *self.own_options(rank)]
+
+    def start_with_secret(self, command, options, secret, more=""):
+        """A launch that gets the secret, and `more` behind it, from its standard input."""
+        reads, writes = os.pipe()
+        os.write(writes, (secret + more).encode())
+        os.close(writes)
+        launch = self.start(command, [*options, "--secret-fd", "0"], stdin=reads)
+        os.close(reads)
+        return launch
+
+    def status(self, rank):
+        """What the daemon of a node says of itself."""
+        done = subprocess.run([FOREBAY, "--address", "unix:%s/run%d/d.sock" % (self.folder, rank),
+                               "status", "--json"], env=self.environment, capture_output=True,
+                              text=True, timeout=60, check=True)
+        return json.loads(done.stdout)
 
     def own_options(self, name):
         """What tells the nodes on this host apart."""

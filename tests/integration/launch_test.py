@@ -46,7 +46,9 @@ class LaunchTest(LaunchRig):
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
         self.assertEqual(lines[:len(words)], words)
-        self.assertEqual(json.loads(lines[-1])["job_id"], "launch")
+        status = json.loads(lines[-1])
+        self.assertEqual(status["job_id"], "launch")
+        self.assertEqual(status["node_connections"], "", "there is no other node")
 
     def test_the_configuration_may_come_from_the_environment(self):
         words = [FOREBAY, "launch", "--", "true"]
@@ -215,6 +217,39 @@ class LaunchTest(LaunchRig):
         self.assertIn("the other nodes have taken over", self.log(0))
         second.terminate()
         self.assertEqual(second.wait(60), 9, self.log(1))
+
+    def test_nodes_get_the_secret_from_standard_input(self):
+        secret = subprocess.run([FOREBAY, "secret"], capture_output=True, text=True, timeout=60,
+                                check=True).stdout
+        script = "read rest; echo $rest, $FOREBAY_JOB_SECRET > {0}.rest; " + WAITING
+        for rank in (0, 1):
+            # What the configuration and the environment say does not count.
+            self.environment["FOREBAY_JOB_SECRET"] = 64 * str(rank)
+            self.start_with_secret(["sh", "-c", script.format(self.folder / ("mark%d" % rank))],
+                                   [*self.node(rank), "--set", "peer.secret=none"], secret,
+                                   "for the command\n")
+        for rank in (0, 1):
+            mark = self.folder / ("mark%d" % rank)
+            eventually(mark.exists, "the command")
+            self.assertEqual(pathlib.Path("%s.rest" % mark).read_text(), "for the command,\n")
+            self.assertEqual(self.status(rank)["node_connections"], "encrypted")
+        for pid in self.daemon_pids():
+            environment = pathlib.Path("/proc/%d/environ" % pid).read_bytes()
+            self.assertIn(b"FOREBAY_JOB_SECRET=", environment)
+            self.assertNotIn(secret.strip().encode(), environment)
+        for launch in self.started:
+            launch.terminate()
+            self.assertEqual(launch.wait(60), 9)
+
+    def test_without_a_secret_at_the_descriptor_nothing_is_started(self):
+        for number, reason in (("0", "there is no secret"), ("77", "Bad file descriptor"),
+                               ("-1", "--secret-fd")):
+            with self.subTest(number=number):
+                done = self.run_launch(["true"], ["--secret-fd", number],
+                                       stdin=subprocess.DEVNULL)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(reason, done.stderr)
+                self.assertFalse((self.folder / "forebay-launch").exists(), "no daemon was started")
 
     def test_a_node_joins_the_running_job(self):
         free = ["--set", "nodes.free_places=1"]

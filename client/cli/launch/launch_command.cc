@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,14 @@
 #include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 #include "client/cli/launch/node_launch.h"
+#include "client/cli/launch/secret_input.h"
 
 namespace forebay::cli {
 namespace {
 
 // So that a slip of the pen does not keep a node busy for the rest of the job.
 constexpr std::uint32_t kRestartsMax = 1'000;
+constexpr std::uint32_t kDescriptorMax = 1U << 20;  // the default of Linux (fs.nr_open)
 
 // The words behind "--" as they were given: the parser would split one like [a,b].
 Result<std::vector<std::string>> BehindMark(const std::vector<std::string>& arguments) {
@@ -55,6 +58,14 @@ void AddLaunch(Command& program, CommandContext& context) {
   command
       .AddOption("--node-count", arguments->node_count, "The number of nodes of the job; likewise")
       .ValueName("N");
+  auto secret_fd = std::make_shared<std::optional<std::uint64_t>>();
+  command
+      .AddOption("--secret-fd", *secret_fd,
+                 "Reads the secret of the job from this descriptor: one line (0: of standard "
+                 "input; the command gets what follows). Overrides $FOREBAY_JOB_SECRET and the key "
+                 "peer.secret")
+      .Within(0U, kDescriptorMax)
+      .ValueName("N");
   command
       .AddOption("--log", arguments->log,
                  "Appends the daemon's log to this file, one for each node (default: standard "
@@ -74,8 +85,12 @@ void AddLaunch(Command& program, CommandContext& context) {
       .AddOption("COMMAND", arguments->command,
                  "The command and its arguments, behind '--'; its exit code is that of launch")
       .Required();
-  command.OnRun([&context, arguments, join]() -> Status {
+  command.OnRun([&context, arguments, join, secret_fd]() -> Status {
     FOREBAY_ASSIGN(arguments->command, BehindMark(context.arguments));
+    // Before NodeLaunch takes the signals: until the line has come, a signal ends this process.
+    if (*secret_fd) {
+      FOREBAY_ASSIGN(arguments->secret, ReadSecretLine(static_cast<int>(**secret_fd)));
+    }
     // Last, because of two settings of a key the last one counts.
     if (!join->empty()) arguments->settings.push_back("nodes.rendezvous=join:" + *join);
     return NodeLaunch(context, *arguments).Run();

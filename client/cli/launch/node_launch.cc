@@ -36,6 +36,7 @@ using Group = ChildOptions::Group;
 constexpr std::string_view kReadyWord = "READY ";
 constexpr std::string_view kOthersWord = "OTHER-DAEMONS ";  // begins a second line, if there is one
 constexpr std::size_t kReadyBytesMax = 512;
+constexpr const char* kSecretVariable = "FOREBAY_JOB_SECRET";
 constexpr int kNotExecutable = 126;  // exit codes of shells
 constexpr int kNotFound = 127;
 // From SIGTERM to SIGKILL, for a command whose daemon has died: time to write a checkpoint.
@@ -194,6 +195,11 @@ Status NodeLaunch::StartDaemon() {
     if (!value.empty()) options.words.insert(options.words.end(), {name, value});
   };
   for (const std::string& setting : arguments_.settings) add("--set", setting);
+  if (!arguments_.secret.empty()) {
+    options.variables = {{kSecretVariable, arguments_.secret}};
+    // Empty: the daemon takes the variable, whatever its configuration says.
+    add("--set", "peer.secret=");
+  }
   add("--node-rank", arguments_.node_rank);
   add("--node-count", arguments_.node_count);
   add("--socket", WithoutScheme(context_.address));
@@ -287,7 +293,7 @@ Status NodeLaunch::StartCommand() {
            .variables = {{"FOREBAY_ADDRESS", context_.address},
                          {"FOREBAY_RESTART", std::to_string(runs_)}},
            // Programs print their environment, and send it away in reports.
-           .removed_variables = {"FOREBAY_JOB_SECRET"}}));
+           .removed_variables = {kSecretVariable}}));
   ++runs_;
   return {};
 }

@@ -10,6 +10,7 @@
 #include <ctime>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -111,6 +112,9 @@ void CheckListening(const Config& config, const std::string& job, std::uint16_t 
     return report.Fail(certificates.error().message(),
                        fmt::format("hand the same secret to all nodes, in a file that only you can "
                                    "read or in {} (docs/security.md)", kSecretVariable));
+  }
+  if (std::string risk = SecretFileRisk(config); !risk.empty()) {
+    report.Warn(std::move(risk), kSecretFileRemedy);
   }
   const auto server = ListenForNodes(config, port_of_list, *certificates);
   if (server.has_value()) {
