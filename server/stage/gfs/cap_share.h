@@ -1,9 +1,9 @@
 // CapShare: this node's share of the caps that the job has on its use of the GFS: bytes/s, opens/s,
 // and requests in flight, which RequestShare counts by rules of its own. All nodes have equal
-// shares, and lend each other what they do not use. The share of a
-// lost node passes on to one other node (ShareLeases), all but kFixedPart of it. So the rates of
-// all nodes together never exceed a cap, whatever messages or nodes are lost, and no node is a
-// master. This class has no clock, no thread and no network: times are arguments.
+// shares, and lend each other what they do not use. The share of a lost node passes on to one other
+// node (ShareLeases), all but kFixedPart of it. So the rates of all nodes together never exceed a
+// cap, whatever messages or nodes are lost, and no node is a master. This class has no clock, no
+// thread and no network: times are arguments.
 //
 // A loan ends by time alone. The lender does without it from the moment at which it grants it, for
 // kLoanNs. The borrower counts kLoanNs from the moment at which it asked, which is earlier, so it

@@ -11,6 +11,12 @@
 
 namespace forebay::stage {
 
+RequestGate::RequestGate(std::uint32_t permits, io::Clock& clock, std::size_t lent_max,
+                         GfsThrottle* caps)
+    : clock_(clock), caps_(caps), free_(permits), lent_max_(lent_max) {
+  FOREBAY_CHECK(caps == nullptr || lent_max == 0);
+}
+
 // A request of a group with a lent place waits, and others need not wait for it: it would only add
 // a thread to those that the object blocks. The cap of the job is asked last, for a request that
 // would begin otherwise, because with nothing left of its share the node borrows.

@@ -39,10 +39,10 @@ class RequestGate {
   static constexpr std::size_t kLentPerPermit = 4;
 
   // `clock` is borrowed. At most `lent_max` places are lent at a time (LendPlacesOf). `caps` says
-  // how many more requests the cap of the job allows; borrowed, null: there is none.
+  // how many more requests the cap of the job allows, and then no places are lent, because requests
+  // that are not answered count; borrowed, null: there is no cap.
   RequestGate(std::uint32_t permits, io::Clock& clock, std::size_t lent_max,
-              GfsThrottle* caps = nullptr)
-      : clock_(clock), caps_(caps), free_(permits), lent_max_(lent_max) {}
+              GfsThrottle* caps = nullptr);
   RequestGate(std::uint32_t permits, io::Clock& clock)
       : RequestGate(permits, clock, permits * kLentPerPermit) {}
 

@@ -49,7 +49,9 @@ RequestShare::RequestShare(const RequestShareOptions& options, const ShareLeases
       part_(PartOf(options)),
       leased_(LeasedOf(options)),
       whole_from_ns_(options.has_returned ? now_ns + kLoanNs : now_ns),
-      ticked_ns_(now_ns) {}
+      ticked_ns_(now_ns),
+      // The killed daemon may have lent the part of its ward, which jobs of two nodes have not.
+      of_ward_(options.has_returned && options.node_count > 2 ? leased_ : 0) {}
 
 std::uint64_t RequestShare::LentTo(NodeRank borrower, std::int64_t now_ns) const {
   std::uint64_t most = 0;
@@ -136,7 +138,8 @@ void RequestShare::EndLoans(std::int64_t now_ns) {
 
 std::uint64_t RequestShare::Lendable(NodeRank borrower, std::int64_t now_ns) const {
   if (now_ns < whole_from_ns_) return 0;
-  const std::uint64_t lasting = Own(now_ns + kLoanNs);
+  // What it has now and later: its heir may still hold some of it now, and a lease may end.
+  const std::uint64_t lasting = std::min(Own(now_ns), Own(now_ns + kLoanNs));
   const std::uint64_t kept = ticks_with_enough_ < kTicksUntilLending
                                  ? options_.node_max
                                  : std::max<std::uint64_t>({1, recent_, in_flight_});
@@ -228,6 +231,8 @@ void RequestShare::LookAtWard(std::int64_t now_ns) {
     of_ward_ = leased_;
     return;
   }
+  // Until then, a daemon that was started again does not know what the killed one had lent.
+  if (now_ns < whole_from_ns_) return;
   std::uint64_t covered = OwnPart(now_ns + kQuietNs);
   for (const Loan& loan : borrowed_) covered += std::max(loan.requests, loan.held);
   const std::uint64_t used = std::max<std::uint64_t>(1, in_flight_) + Lent(now_ns);

@@ -3,15 +3,16 @@
 // do not use. The part of a lost node passes on to its heir, as that of other caps does (CapShare,
 // which owns this class). This class has no clock, no thread and no network: times are arguments.
 //
-// A request cannot be taken back: the GFS may take long to answer it. So other than a rate, a loan
+// A request cannot be taken back: the GFS may take long to answer it. So, unlike a rate, a loan
 // does not end by time alone. The node that borrows says each second how many of its requests are
 // on the loan (`held`), until they have ended. The lender does without these in any case. If it
 // needs its part again, it does not extend the loan, and then no request begins on it any more. The
 // heir of a lost node does likewise when that node is back.
 //
 // So all nodes together never have more requests in flight than the cap, as long as these messages
-// get through. Where none does for kLoanNs, requests that began half a second before and earlier,
-// and are not answered, are too many.
+// get through. If none gets through for kLoanNs, or a lender loses its part to its heir, then
+// requests on the loan that are still not answered, half a second or more after they began, exceed
+// the cap.
 #pragma once
 
 #include <cstddef>
@@ -144,7 +145,7 @@ class RequestShare {
   std::uint32_t next_lender_ = 0;  // distance from this node
   // Of the part of its ward, what this node uses. Once the lease is soon over, no more than it has
   // told the ward.
-  std::uint64_t of_ward_ = 0;
+  std::uint64_t of_ward_;
   // What the heir of this node has told it likewise, and until when that counts.
   std::uint64_t held_by_heir_ = 0;
   std::int64_t held_by_heir_end_ns_ = 0;

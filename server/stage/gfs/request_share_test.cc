@@ -277,6 +277,27 @@ TEST(RequestShareTest, ANodeThatIsBackDoesWithoutWhatItsHeirStillHolds) {
   EXPECT_EQ(node->figures(kSecond + RequestShare::kLoanNs).now, 4U);
 }
 
+TEST(RequestShareTest, WhatTheHeirHoldsIsNotLent) {
+  Node node(1, 4, 16);
+  node.GetLease(0);
+  const std::int64_t now = node.BecomeIdle();
+  node.GetLease(now);
+  node->Lend(NodeRank(2), {.held_as_heir = 3}, now);
+  EXPECT_EQ(node->Lend(NodeRank(3), {.wanted = 3}, now), 0U);
+  EXPECT_EQ(node->Lend(NodeRank(3), {.wanted = 3}, now + RequestShare::kLoanNs), 3U);
+}
+
+TEST(RequestShareTest, AReturnedHeirTellsItsWardThatEarlierLoansMayBeOfItsPart) {
+  Node heir(1, 4, 16, /*has_returned=*/true);
+  const RequestLoanAsk all{.held_as_heir = 3};
+  EXPECT_EQ(heir->Tick(kSecond, kAllLive).back().ask, all);
+  heir->Lend(NodeRank(3), {.held = 2}, 2 * kSecond);
+  EXPECT_EQ(heir->Tick(2 * kSecond, kAllLive).back().ask, all);
+  const std::int64_t later = RequestShare::kLoanNs + kSecond;
+  EXPECT_EQ(heir->Tick(later, kAllLive).back().ask, (RequestLoanAsk{.held_as_heir = 2}))
+      << "two on loan, and one of its own, of which one is covered";
+}
+
 TEST(RequestShareTest, AnHeirTellsItsWardWhatItHoldsBeforeItsLeaseEndsAndAfter) {
   Node heir(1, 4, 16);
   heir.GetLease(0);
