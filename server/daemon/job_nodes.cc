@@ -18,6 +18,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/daemon/node_listener.h"
+#include "server/daemon/open_files.h"
 #include "server/daemon/place_search.h"
 #include "server/io/log.h"
 #include "server/rendezvous/host_port.h"
@@ -114,7 +115,8 @@ Status JobNodes::UseNodes(FoundNodes found) {
                               .allow_plaintext = parts_.config.peer_allow_plaintext,
                               .certificates = certificates_,
                               .carrier = carriers_.carrier(),
-                              .self = found.self},
+                              .self = found.self,
+                              .channels_max = PeerChannelsMax()},
                              parts_.clock));
   MakeProber(found.nodes);
   MakeEnd(found.nodes);

@@ -1,15 +1,12 @@
 // MPI excludes the connections: its network needs no encryption (docs/security.md).
 #include "server/daemon/row_carriers.h"
 
-#include <sys/resource.h>
-
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <system_error>
 #include <utility>
 
-#include "proto/contract/limits.h"
+#include "server/daemon/open_files.h"
 #include "server/daemon/version.h"
 #include "server/io/log.h"
 #include "server/rendezvous/host_port.h"
@@ -21,17 +18,6 @@ namespace {
 constexpr const char* kMpiModule = "libforebay_mpi.so";
 // Nodes that are ended at the same time drain in less.
 constexpr std::int64_t kLeaveTogetherMs = 4'000;
-// Connections in each direction may take this part of the files that may be open, and those that
-// have not shown a certificate yet as much.
-constexpr rlim_t kPartOfFiles = 16;
-
-// forebayd has raised its soft limit to the hard one.
-std::uint32_t ConnectionsMax() {
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return limits::kPeerPayloadConnectionsMax;
-  return static_cast<std::uint32_t>(std::clamp<rlim_t>(files.rlim_cur / kPartOfFiles, 1,
-                                                       limits::kPeerPayloadConnectionsMax));
-}
 
 std::string ModulePath(const Config& config) {
   if (!config.peer_module.empty()) return config.peer_module;
@@ -72,7 +58,7 @@ void RowCarriers::OpenConnections(const CarrierParts& parts) {
                                                   .last_port = ports->last,
                                                   .hosts = std::move(hosts),
                                                   .certificates = parts.certificates,
-                                                  .connections_max = ConnectionsMax()},
+                                                  .connections_max = PayloadConnectionsMax()},
                                                  parts.clock);
   if (!opened.has_value()) {
     log::Warn("peer.payload_connections: {}; gRPC brings the bytes of samples from other nodes",

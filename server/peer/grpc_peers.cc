@@ -171,10 +171,11 @@ GrpcPeers::GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock)
       allow_all_(MayBeAnywhere(options)),
       clock_(clock),
       carrier_(options.carrier),
-      self_(options.self) {
+      self_(options.self),
+      channels_(options.channels_max, clock) {
   const auto certificates = std::make_shared<const NodeCertificates>(options.certificates);
   for (const auto& [node, address] : options.addresses) {
-    links_[node] = std::make_unique<PeerLink>(own_, address, clock, certificates);
+    links_[node] = std::make_unique<PeerLink>(own_, address, clock, certificates, &channels_);
   }
 }
 

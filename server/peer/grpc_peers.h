@@ -5,6 +5,7 @@
 // PeerServer answers on the other node. The addresses of the nodes are given as a table.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,11 +17,13 @@
 #include <vector>
 
 #include "proto/contract/ids.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/fetch/row_source.h"
 #include "server/io/clock.h"
 #include "server/peer/link_watch.h"
 #include "server/peer/node_report.h"
+#include "server/peer/open_channels.h"
 #include "server/peer/payload_carrier.h"
 #include "server/peer/job_certificates.h"
 #include "server/peer/peer_identity.h"
@@ -45,6 +48,7 @@ struct GrpcPeersOptions {
   // Brings the bytes of rows, if it is not null. Borrowed; `self` is this node's rank.
   PayloadCarrier* carrier = nullptr;
   NodeRank self = NodeRank(0);
+  std::size_t channels_max = limits::kPeerChannelsMax;  // OpenChannels
 };
 
 // Thread-safe. Connects to a node when it is asked first. Requests of several batches are under way
@@ -120,6 +124,8 @@ class GrpcPeers final : public stage::ExtentSource,
 
   // What this node has received from that one, a node of the table.
   LinkFigures figures(NodeRank node) const;
+  // To how many nodes there is a channel (OpenChannels).
+  std::size_t open_channels() const { return channels_.count(); }
 
  private:
   GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock);
@@ -131,6 +137,7 @@ class GrpcPeers final : public stage::ExtentSource,
   io::Clock& clock_;
   PayloadCarrier* const carrier_;
   const NodeRank self_;
+  OpenChannels channels_;  // of links_
   std::map<NodeRank, std::unique_ptr<PeerLink>> links_;  // does not change
   std::unique_ptr<LinkWatch> watch_;
   std::jthread watch_thread_;  // runs `watch_`

@@ -12,6 +12,7 @@
 #include "forebay/v1/peer.grpc.pb.h"
 #include "proto/contract/limits.h"
 #include "server/peer/channel_settings.h"
+#include "server/peer/open_channels.h"
 
 namespace forebay::peer {
 namespace {
@@ -42,18 +43,42 @@ struct PeerLink::HelloCall {
 };
 
 PeerLink::PeerLink(const PeerIdentity& identity, std::string address, io::Clock& clock,
-                   std::shared_ptr<const NodeCertificates> certificates)
+                   std::shared_ptr<const NodeCertificates> certificates, OpenChannels* channels)
     : identity_(identity),
       certificates_(std::move(certificates)),
       clock_(clock),
-      address_(std::move(address)),
-      channel_(ChannelTo(address_)) {}
+      channels_(channels),
+      address_(std::move(address)) {}
 
 PeerLink::~PeerLink() { Stop(); }
 
-std::shared_ptr<grpc::Channel> PeerLink::ChannelTo(const std::string& address) const {
-  if (address.empty()) return nullptr;
-  return ConnectionTo(address, certificates_ ? *certificates_ : NodeCertificates());
+bool PeerLink::UseChannelLocked() {
+  used_ns_ = clock_.NowNs();
+  const bool has_one = channel_ != nullptr;
+  if (!has_one) {
+    channel_ = ConnectionTo(address_, certificates_ ? *certificates_ : NodeCertificates());
+  }
+  return channels_ != nullptr && (!has_one || channels_->is_crowded());
+}
+
+// A caller may still hold a call that has ended, and with it the channel (ExtentCall::Await). It
+// must not be the last one to do so, just as the end of a call must not (Ended).
+bool PeerLink::NeedsChannelLocked() const {
+  return !waiting_.empty() || !active_.empty() || !hellos_.empty() || !alarmed_.empty() ||
+         ending_ > 0 || channel_.use_count() > 1;
+}
+
+PeerLink::ChannelUse PeerLink::channel_use() const {
+  const MutexLock lock(mutex_);
+  return {.is_open = channel_ != nullptr,
+          .is_needed = NeedsChannelLocked(),
+          .used_ns = used_ns_};
+}
+
+std::shared_ptr<grpc::Channel> PeerLink::TakeUnusedChannel() {
+  const MutexLock lock(mutex_);
+  if (NeedsChannelLocked()) return nullptr;
+  return std::exchange(channel_, nullptr);
 }
 
 std::string PeerLink::address() const {
@@ -65,10 +90,12 @@ void PeerLink::Add(std::shared_ptr<PeerCall> call, std::optional<std::int64_t> b
   Calls ready;
   std::shared_ptr<HelloCall> hello;
   std::optional<Error> refused;
+  bool must_tell = false;
   {
     const MutexLock lock(mutex_);
     refused = call->is_withdrawn_ ? std::optional(Withdrawn()) : WhyRefusedLocked();
     if (!refused) {
+      must_tell = UseChannelLocked();
       call->added_ns_ = begin_ns.value_or(clock_.NowNs());
       if (begin_ns) {
         call->is_resting_ = true;
@@ -92,21 +119,25 @@ void PeerLink::Add(std::shared_ptr<PeerCall> call, std::optional<std::int64_t> b
     }
   }
   if (refused) return call->Fail(*refused);
+  if (must_tell) channels_->Used(*this);
   if (hello) SayHello(hello);
   BeginAll(ready);
 }
 
 void PeerLink::StartAtOnce(const std::shared_ptr<PeerCall>& call) {
   std::optional<Error> refused;
+  bool must_tell = false;
   {
     const MutexLock lock(mutex_);
     refused = WhyRefusedLocked();
     if (!refused) {
+      must_tell = UseChannelLocked();
       call->channel_ = channel_;
       active_.insert(call);
     }
   }
   if (refused) return call->Fail(*refused);
+  if (must_tell) channels_->Used(*this);
   BeginAll({call});
 }
 
@@ -299,11 +330,11 @@ void PeerLink::Ended(PeerCall& call, std::uint64_t answered_bytes) {
     // The call stays in active_ until the end, so that Stop does not return before this function
     // has begun the calls that wait.
     bytes_in_flight_ -= call.bytes();
+    used_ns_ = clock_.NowNs();
     // The speed of a node at an earlier address says nothing about this one.
     if (answered_bytes > 0 && call.channel_ == channel_) {
-      const std::int64_t now_ns = clock_.NowNs();
-      bound_.OnAnswer(answered_bytes, now_ns - call.begun_ns_, now_ns);
-      if (call.is_watched_ && !call.was_excused_) answer_times_.Add(now_ns - call.added_ns_);
+      bound_.OnAnswer(answered_bytes, used_ns_ - call.begun_ns_, used_ns_);
+      if (call.is_watched_ && !call.was_excused_) answer_times_.Add(used_ns_ - call.added_ns_);
     }
     if (call.waits_its_turn_ && --under_way_ == 0) AddBusyTimeLocked();
     ready = TakeReadyLocked();
@@ -419,7 +450,6 @@ void PeerLink::GiveUp() {
 }
 
 bool PeerLink::Redirect(const std::string& address) {
-  std::shared_ptr<grpc::Channel> channel = ChannelTo(address);
   std::vector<std::shared_ptr<grpc::Channel>> unused;
   std::shared_ptr<HelloCall> hello;
   std::string before;
@@ -430,8 +460,7 @@ bool PeerLink::Redirect(const std::string& address) {
     before = std::exchange(address_, address);
     // Nobody else takes a reference to an old connection any more, so one that has a single one is
     // not used. The others are kept, because a call must not have the last reference (Ended).
-    if (channel_) old_channels_.push_back(std::move(channel_));
-    channel_ = std::move(channel);
+    if (channel_) old_channels_.push_back(std::exchange(channel_, nullptr));
     std::vector<std::shared_ptr<grpc::Channel>> old = std::exchange(old_channels_, {});
     for (std::shared_ptr<grpc::Channel>& each : old) {
       (each.use_count() > 1 ? old_channels_ : unused).push_back(std::move(each));

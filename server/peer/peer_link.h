@@ -1,6 +1,7 @@
 // PeerLink: the connection of this node to one other node. It says Hello before anything else,
 // bounds the bytes that are under way, and lets calls wait for their turn without a thread. It
-// knows for how long nothing has come of each call, and ends those that are late (LinkWatch).
+// knows for how long nothing has come of each call, and ends those that are late (LinkWatch). A
+// link that is not used has no channel of gRPC, and needs little memory (OpenChannels).
 #pragma once
 
 #include <cstddef>
@@ -29,14 +30,18 @@
 
 namespace forebay::peer {
 
-// Thread-safe. Connects at the first call, and again whenever the connection was lost.
+class OpenChannels;
+
+// Thread-safe. Makes its channel and connects at the first call, and again whenever the connection
+// was lost, or the channel was taken because other links needed the place.
 class PeerLink final : public WatchedLink {
  public:
   // `identity` and `certificates` (null: plaintext) are this node's, `address` is the other one's.
   // It is empty if nobody is there yet: then each call fails at once with kUnavailable. The clock
-  // is borrowed.
+  // is borrowed, and so is `channels`, which is told of each channel (null: there is no bound).
   PeerLink(const PeerIdentity& identity, std::string address, io::Clock& clock,
-           std::shared_ptr<const NodeCertificates> certificates = nullptr);
+           std::shared_ptr<const NodeCertificates> certificates = nullptr,
+           OpenChannels* channels = nullptr);
   // Calls must have ended (Stop).
   ~PeerLink() override;
 
@@ -79,6 +84,17 @@ class PeerLink final : public WatchedLink {
   // ever.
   void GiveUp();
 
+  struct ChannelUse {
+    bool is_open = false;      // the link has a channel
+    bool is_needed = false;    // calls are under way or wait, or something else refers to it
+    std::int64_t used_ns = 0;  // when a call has last come or ended, by io::Clock
+  };
+  ChannelUse channel_use() const;
+  // Returns the channel, which the caller releases without a lock; null if it is needed, or if
+  // there is none. The next call makes another one. It does not say Hello again, because the node
+  // is still the one that has agreed.
+  std::shared_ptr<grpc::Channel> TakeUnusedChannel();
+
   LinkState AddSilence(std::int64_t elapsed_ns,
                        const std::function<bool()>& is_suspected) override;
   void EndLate(std::int64_t after_ns, const std::string& why) override;
@@ -96,8 +112,10 @@ class PeerLink final : public WatchedLink {
   };
   enum class AtOnce : bool { kGoOn, kEnd };  // calls of StartAtOnce
 
-  // Null: nobody is at the address.
-  std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) const;
+  // Makes the channel if there is none, for a call that is added now. Requires that a node is at
+  // the address. Returns whether OpenChannels::Used is to be called, without the mutex.
+  bool UseChannelLocked() FOREBAY_REQUIRES(mutex_);
+  bool NeedsChannelLocked() const FOREBAY_REQUIRES(mutex_);
   void Add(std::shared_ptr<PeerCall> call, std::optional<std::int64_t> begin_ns);
   void SayHello(const std::shared_ptr<HelloCall>& call);
   void HeardHello(const HelloCall* raw, const Status& status);
@@ -123,12 +141,15 @@ class PeerLink final : public WatchedLink {
   const PeerIdentity identity_;
   const std::shared_ptr<const NodeCertificates> certificates_;  // of all links
   io::Clock& clock_;
+  OpenChannels* const channels_;
 
   enum class Hello : std::uint8_t { kUnsaid, kUnderWay, kAgreed };
   mutable Mutex mutex_;
   CondVar changed_;
   std::string address_ FOREBAY_GUARDED_BY(mutex_);  // empty: nobody is there
-  std::shared_ptr<grpc::Channel> channel_ FOREBAY_GUARDED_BY(mutex_);  // null: likewise
+  // Null: no call to this address needs one. Never null while a call to it waits or is under way.
+  std::shared_ptr<grpc::Channel> channel_ FOREBAY_GUARDED_BY(mutex_);
+  std::int64_t used_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of ChannelUse
   // Those of earlier addresses, to which calls may still refer.
   std::vector<std::shared_ptr<grpc::Channel>> old_channels_ FOREBAY_GUARDED_BY(mutex_);
   std::uint64_t old_wrong_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of LinkFigures, at those

@@ -31,7 +31,7 @@ using rendezvous::RendezvousKind;
 constexpr const char* kRendezvousKey = "nodes.rendezvous";
 constexpr std::int64_t kResolveNs = 5'000'000'000;
 constexpr std::size_t kNamesShown = 3;
-// A connection to each other node and one from it; for the bytes of samples, there is a limit.
+// A connection to another node and one from it.
 constexpr std::uint64_t kDescriptorsPerNode = 2;
 
 bool Resolves(const std::string& host) {
@@ -81,7 +81,8 @@ void CheckConnections(const Config& config, std::uint32_t node_count, CheckRepor
   const std::uint64_t needed =
       DescriptorsNeeded(config, /*clients=*/1) +
       kDescriptorsPerNode *
-          (node_count + std::min(node_count, limits::kPeerPayloadConnectionsMax));
+          (std::min(node_count, limits::kPeerChannelsMax) +
+           std::min(node_count, limits::kPeerPayloadConnectionsMax));
   if (files.rlim_cur >= needed) return;
   report.Warn(fmt::format("{} files may be open, and a daemon that is connected with {} nodes "
                           "needs up to {}",

@@ -1,0 +1,75 @@
+// Links note the time of their last use themselves. So only a call that makes a channel takes the
+// lock that all links share, and every call while more links than allowed are in use. To look at
+// all links takes less time than to open a connection with TLS, and is done once for many channels.
+#include "server/peer/open_channels.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include <grpcpp/channel.h>
+
+#include "proto/contract/limits.h"
+#include "server/peer/peer_link.h"
+
+namespace forebay::peer {
+namespace {
+
+// gRPC itself closes the connection of a channel that is not used. The channel can go later.
+constexpr std::int64_t kIdleNs = limits::kPeerIdleMs * std::int64_t{1'000'000};
+constexpr std::int64_t kLookNs = kIdleNs / 8;
+// While more links than allowed have calls, so that many of them are not looked at for each call.
+constexpr std::int64_t kCrowdedLookNs = 100'000'000;
+constexpr std::size_t kFreePart = 16;  // of the places, which are made free together
+
+struct UnusedLink {
+  std::int64_t used_ns = 0;
+  PeerLink* link = nullptr;
+};
+
+}  // namespace
+
+OpenChannels::OpenChannels(std::size_t channels_max, io::Clock& clock)
+    : channels_max_(channels_max), clock_(clock), looked_ns_(clock.NowNs()) {}
+
+bool OpenChannels::MustLookLocked(std::int64_t now_ns) const {
+  const bool is_above = links_.size() > channels_max_;
+  if (is_above && !is_crowded_) return true;
+  return now_ns - looked_ns_ >= (is_above ? kCrowdedLookNs : kLookNs);
+}
+
+void OpenChannels::Used(PeerLink& link) {
+  // Released without the mutexes. The thread may be one of gRPC's: these must not release the last
+  // channel of a process, because gRPC would wait for that thread to end. They do not, because the
+  // call whose end such a thread reports still has its own channel (PeerLink::Ended).
+  std::vector<std::shared_ptr<grpc::Channel>> closing;
+  const MutexLock lock(mutex_);
+  links_.insert(&link);
+  const std::int64_t now_ns = clock_.NowNs();
+  if (!MustLookLocked(now_ns)) return;
+  looked_ns_ = now_ns;
+  std::vector<UnusedLink> unused;
+  std::erase_if(links_, [&unused](PeerLink* each) {
+    const PeerLink::ChannelUse use = each->channel_use();
+    if (use.is_open && !use.is_needed) unused.push_back({.used_ns = use.used_ns, .link = each});
+    return !use.is_open;
+  });
+  std::ranges::sort(unused, {}, &UnusedLink::used_ns);
+  const bool is_above = links_.size() > channels_max_;
+  const std::size_t keep = is_above ? channels_max_ - channels_max_ / kFreePart : channels_max_;
+  for (const UnusedLink& each : unused) {
+    if (links_.size() <= keep && now_ns - each.used_ns < kIdleNs) break;
+    std::shared_ptr<grpc::Channel> channel = each.link->TakeUnusedChannel();
+    if (channel == nullptr) continue;  // it has a call by now
+    closing.push_back(std::move(channel));
+    links_.erase(each.link);
+  }
+  is_crowded_ = links_.size() > channels_max_;
+}
+
+std::size_t OpenChannels::count() const {
+  const MutexLock lock(mutex_);
+  return links_.size();
+}
+
+}  // namespace forebay::peer
