@@ -128,6 +128,10 @@ class NodesTest(unittest.TestCase):
                      start("records", 1024, 1.0, 3e9),
                      {"kind": "probing", "nodes": 16, "lost": 1, "messages": 2.0, "bytes": 22,
                       "known_s": 9.5, "wrong_verdicts": 0},
+                     {"kind": "links", "nodes": 16, "create_s": 0.1, "kept_bytes": 2e6,
+                      "look_s": 0.001},
+                     {"kind": "connections", "connections": 4, "open_s": 0.006,
+                      "kept_bytes": 300e3},
                      {"kind": "caps", "nodes": 16, "lost": 1, "asks": 3, "most_of_cap": 1.0,
                       "used_of_cap": 0.9, "after_of_cap": 0.8}])}
         self.assertEqual(found["nodes.scale.start_s"][0], 2.0)
@@ -136,6 +140,8 @@ class NodesTest(unittest.TestCase):
         self.assertEqual(found["nodes.scale.pack.16.start"][0], 99)
         self.assertEqual(found["nodes.scale.probing.16.known"][0], 9.5)
         self.assertEqual(found["nodes.scale.caps.16.used"][0], 0.9)
+        self.assertEqual(found["nodes.scale.links.16"][0], 2.0)
+        self.assertEqual(found["nodes.scale.connection"][0], 300.0)
 
     def test_every_row_has_figures_with_goals(self):
         for name, (_, goals) in nodes.Nodes(None, None, "/", quick=True).rows().items():

@@ -107,8 +107,18 @@ def figures_of_plans(lines):
 
 
 def figures_of_service(lines):
-    """What nodes do whatever the data are: they probe each other, and share the caps."""
+    """What nodes do whatever the data are: they have links to all others, probe each other, and
+    share the caps."""
     figures = []
+    for line in (line for line in lines if line["kind"] == "links"):
+        figures.append((f"nodes.scale.links.{line['nodes']}", "MB", line["kept_bytes"] / 1e6,
+                        f"links to all nodes, before the first call; {line['create_s']:.3f} s to "
+                        f"make them, {1e3 * line['look_s']:.2f} ms to look at all once"))
+    for line in (line for line in lines if line["kind"] == "connections"):
+        figures.append(("nodes.scale.connection", "kB", line["kept_bytes"] / 1e3,
+                        f"both ends of an encrypted connection, the mean of "
+                        f"{line['connections']}; {1e3 * line['open_s']:.1f} ms of CPU time to "
+                        "open it"))
     for line in (line for line in lines if line["kind"] == "probing"):
         name = f"nodes.scale.probing.{line['nodes']}"
         figures.append((f"{name}.messages", "1/s", line["messages"],

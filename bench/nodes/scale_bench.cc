@@ -1,7 +1,8 @@
 // Plans jobs that are too large to run: the functions of the daemons that decide who reads, keeps
 // and asks for what, run for jobs of many nodes and data sets of up to 10^10 samples, and a model
 // of what follows from them on a machine (scale_model.h). Prints a line of JSON for each result;
-// its `kind` is `form`, `start`, `prefetch`, `shares`, `traffic`, `recovery`, `probing` or `caps`.
+// its `kind` is `form`, `start`, `prefetch`, `shares`, `traffic`, `recovery`, `probing`, `caps`,
+// `links` or `connections`.
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -17,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/nodes/scale_data.h"
+#include "bench/nodes/scale_links.h"
 #include "bench/nodes/scale_model.h"
 #include "bench/nodes/scale_service.h"
 #include "bench/nodes/scale_state.h"
@@ -46,6 +48,7 @@ struct Options {
   std::vector<std::uint32_t> lost = {1, 16, 256};
   std::uint64_t seed = 1;
   double link_bytes_per_s = 0;
+  std::uint32_t connections = 256;
   bool starts = true;
   bool serves = true;
   std::string folder;
@@ -119,6 +122,7 @@ class Planner {
 
   Status Run() {
     if (options_.serves) {
+      FOREBAY_TRY(Connect());
       for (const std::uint32_t nodes : options_.nodes) Serve(nodes);
     }
     for (const std::string& form : options_.forms) {
@@ -130,6 +134,20 @@ class Planner {
   }
 
  private:
+  // What a node needs for the other ones, whatever the data are. Measured before all else, because
+  // memory that is used again would not count.
+  Status Connect() {
+    FOREBAY_ASSIGN(const ConnectionsState connections, MeasureConnections(options_.connections));
+    Print({{"kind", "connections"}, {"connections", options_.connections},
+           {"open_s", connections.open_s}, {"kept_bytes", connections.kept_bytes}});
+    for (const std::uint32_t nodes : options_.nodes) {
+      FOREBAY_ASSIGN(const LinksState links, MeasureLinks(nodes));
+      Print({{"kind", "links"}, {"nodes", nodes}, {"create_s", links.create_s},
+             {"kept_bytes", links.kept_bytes}, {"look_s", links.look_s}});
+    }
+    return {};
+  }
+
   // Simulates what the nodes do whatever the data are. The largest loss that the options have, and
   // that is a quarter of the nodes at most, happens at once.
   void Serve(std::uint32_t nodes) {
@@ -434,7 +452,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--link-bytes-per-s", options.link_bytes_per_s,
                  "models one machine with this link instead of the presets");
-  app.add_flag("!--no-service", options.serves, "leave out probing and caps");
+  app.add_option("--connections", options.connections,
+                 "encrypted connections that are opened, with two files each")
+      ->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_flag("!--no-service", options.serves, "leave out links, connections, probing and caps");
   app.add_flag("!--no-start", options.starts, "leave out memory and time of a node's start");
   app.add_option("--folder", options.folder, "for catalogs, absolute; default: temporary");
   app.footer(forebay::bench::Footer());

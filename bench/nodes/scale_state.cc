@@ -71,6 +71,11 @@ std::uint64_t Adopt(stage::Dataset& dataset, std::shared_ptr<const catalog::Cata
 
 }  // namespace
 
+std::uint64_t PrivateBytes() {
+  ::malloc_trim(0);
+  return ReadMemory().anonymous_bytes;
+}
+
 Result<NodeState> MeasureStart(const std::string& catalog_path, std::uint32_t node_count,
                                io::IoBackend& backend, const std::string& folder,
                                const std::function<Status(stage::Dataset&)>& visit) {

@@ -13,6 +13,9 @@
 
 namespace forebay::bench {
 
+// Private memory of this process, RssAnon, without what malloc keeps for later.
+std::uint64_t PrivateBytes();
+
 struct NodeState {
   double wall_s = 0;
   double cpu_s = 0;
