@@ -84,8 +84,7 @@ void CheckConnections(const Config& config, std::uint32_t node_count, CheckRepor
           (std::min(node_count, limits::kPeerChannelsMax) +
            std::min(node_count, limits::kPeerPayloadConnectionsMax));
   if (files.rlim_cur >= needed) return;
-  report.Warn(fmt::format("{} files may be open, and a daemon that is connected with {} nodes "
-                          "needs up to {}",
+  report.Warn(fmt::format("{} files may be open, and a daemon of a job of {} nodes needs up to {}",
                           files.rlim_cur, node_count, needed),
               fmt::format("have the hard limit of open files raised to {}", needed));
 }

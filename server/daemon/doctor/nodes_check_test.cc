@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/contract/limits.h"
 #include "proto/contract/unique_fd.h"
 #include "server/daemon/doctor/check_runner.h"
 #include "server/daemon/doctor/checks.h"
@@ -42,12 +43,13 @@ class DoctorNodesTest : public ::testing::Test {
     config_.node_rank = "0";
     config_.node_count = "2";
   }
-  // `limit` is that of locked memory in the process of the check; none: that of this process.
-  std::vector<Finding> Findings(std::optional<rlim_t> limit = std::nullopt) const {
+  // `limit` is that of `resource` in the process of the check; none: that of this process.
+  std::vector<Finding> Findings(std::optional<rlim_t> limit = std::nullopt,
+                                int resource = RLIMIT_MEMLOCK) const {
     std::vector<Finding> findings;
-    const auto run = [this, limit](CheckReport& report) {
-      const rlimit locked = {limit.value_or(0), limit.value_or(0)};
-      if (limit && setrlimit(RLIMIT_MEMLOCK, &locked) != 0) return report.Ok(kNotSet);
+    const auto run = [this, limit, resource](CheckReport& report) {
+      const rlimit both = {limit.value_or(0), limit.value_or(0)};
+      if (limit && setrlimit(resource, &both) != 0) return report.Ok(kNotSet);
       const auto selected = Take(io::SelectBackend(io::BackendChoice::kThreads));
       const io::SteadyClock clock;
       CheckNodes(config_, *selected.backend, clock, report);
@@ -60,6 +62,14 @@ class DoctorNodesTest : public ::testing::Test {
     std::vector<Finding> found = Findings(limit);
     std::erase_if(found, [](const Finding& finding) {
       return finding.text.find("locked") == std::string::npos;
+    });
+    return found;
+  }
+  std::vector<Finding> FindingsOfFiles(rlim_t limit) const {
+    std::vector<Finding> found = Findings(limit, RLIMIT_NOFILE);
+    EXPECT_GT(found.size(), 1U) << "the limit could not be set";
+    std::erase_if(found, [](const Finding& finding) {
+      return finding.text.find("files may be open") == std::string::npos;
     });
     return found;
   }
@@ -212,6 +222,19 @@ TEST_F(DoctorNodesTest, AListThatCannotBeReadIsAFailure) {
   const Finding finding = Bad();
   EXPECT_EQ(finding.verdict, Verdict::kFailure);
   EXPECT_THAT(finding.remedy, HasSubstr("correct the list"));
+}
+
+TEST_F(DoctorNodesTest, ALargeJobNeedsFilesForAsManyConnectionsAsThereMayBe) {
+  rlimit files{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  constexpr rlim_t kEnough = rlim_t{3} * limits::kPeerChannelsMax;
+  if (files.rlim_max < kEnough) GTEST_SKIP() << "only " << files.rlim_max << " files may be open";
+  config_.node_count = "16384";
+  EXPECT_THAT(FindingsOfFiles(kEnough), IsEmpty());
+  const std::vector<Finding> few = FindingsOfFiles(limits::kPeerChannelsMax);
+  ASSERT_THAT(few, SizeIs(1));
+  EXPECT_EQ(few.front().verdict, Verdict::kWarning);
+  EXPECT_THAT(few.front().text, HasSubstr("a job of 16384 nodes needs up to "));
 }
 
 }  // namespace
