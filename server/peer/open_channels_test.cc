@@ -258,4 +258,17 @@ TEST_F(BusyChannelsTest, EveryRequestIsAnswered) {
   peers_->Stop();
 }
 
+// The call whose answer such a thread brings has its own channel, so the one that is closed is not
+// the last one of the process, for whose end gRPC would wait.
+TEST_F(BusyChannelsTest, AThreadThatBringsAnAnswerMayCloseAChannel) {
+  do {
+    std::latch pings(1);
+    PingOn(kRequests, pings);
+    pings.wait();
+  } while (peers_->open_channels() == kNodes);  // no thread was in time to close one
+  EXPECT_EQ(answered_ % kRequests, 0U);
+  EXPECT_GT(answered_, 0U);
+  peers_->Stop();
+}
+
 }  // namespace forebay::peer::open_channels_test
