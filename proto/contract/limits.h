@@ -176,9 +176,10 @@ inline constexpr std::int64_t kPeerStatsKeptMs = 60'000;     // how long it keep
 inline constexpr int kPeerKeepaliveMs = 10'000;
 inline constexpr int kPeerKeepaliveTimeoutMs = 5'000;
 inline constexpr int kPeerIdleMs = 120'000;  // a connection to another node without calls is closed
-inline constexpr std::uint32_t kPeerChannelsMax = 4'096;  // of gRPC, to other nodes; beyond, those
-                                                   // that were not used for the longest time are
-                                                   // closed: 1.3 GB with as many from other nodes
+inline constexpr std::uint32_t kPeerChannels = 2'048;  // of gRPC, to other nodes (peer.channels);
+                                                   // beyond, those that were not used for the
+                                                   // longest time are closed: 0.7 GB with as many
+                                                   // from other nodes
 inline constexpr std::uint32_t kPeerPayloadConnectionsMax = 256;  // for bytes of rows, that a node
                                                    // has made, and as many that it has accepted;
                                                    // beyond, gRPC brings the bytes

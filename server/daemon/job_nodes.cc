@@ -116,7 +116,7 @@ Status JobNodes::UseNodes(FoundNodes found) {
                               .certificates = certificates_,
                               .carrier = carriers_.carrier(),
                               .self = found.self,
-                              .channels_max = PeerChannelsMax()},
+                              .channels_max = PeerChannelsMax(parts_.config.peer_channels)},
                              parts_.clock));
   MakeProber(found.nodes);
   MakeEnd(found.nodes);

@@ -6,9 +6,10 @@
 
 namespace forebay::daemon {
 
-// Channels of gRPC to other nodes: limits::kPeerChannelsMax at most, and a quarter of the files.
-// About as many connections come from other nodes, so the half is left for everything else.
-std::uint32_t PeerChannelsMax();
+// Channels of gRPC to other nodes: as many as the configuration says (peer.channels), and a quarter
+// of the files at most. About as many connections come from other nodes, so the half is left for
+// everything else.
+std::uint32_t PeerChannelsMax(std::uint64_t configured);
 
 // Connections for bytes of samples in each direction: limits::kPeerPayloadConnectionsMax at most,
 // and a sixteenth of the files. Those that have not shown a certificate yet may take as much.

@@ -27,18 +27,18 @@ class FilesLimit {
 
 TEST(OpenFilesTest, AQuarterOfTheFilesIsForChannelsAndASixteenthForBytesOfSamples) {
   const FilesLimit limit(512);
-  EXPECT_EQ(PeerChannelsMax(), 128U);
+  EXPECT_EQ(PeerChannelsMax(16'384), 128U);
   EXPECT_EQ(PayloadConnectionsMax(), 32U);
 }
 
 TEST(OpenFilesTest, ManyFilesMakeNoMoreConnectionsThanTheLimitsAllow) {
   rlimit files{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
-  if (files.rlim_max < 4 * limits::kPeerChannelsMax) {
+  if (files.rlim_max < 4 * limits::kPeerChannels) {
     GTEST_SKIP() << "only " << files.rlim_max << " files may be open here";
   }
   const FilesLimit limit(files.rlim_max);
-  EXPECT_EQ(PeerChannelsMax(), limits::kPeerChannelsMax);
+  EXPECT_EQ(PeerChannelsMax(limits::kPeerChannels), limits::kPeerChannels);
   EXPECT_EQ(PayloadConnectionsMax(), limits::kPeerPayloadConnectionsMax);
 }
 

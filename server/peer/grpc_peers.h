@@ -48,7 +48,7 @@ struct GrpcPeersOptions {
   // Brings the bytes of rows, if it is not null. Borrowed; `self` is this node's rank.
   PayloadCarrier* carrier = nullptr;
   NodeRank self = NodeRank(0);
-  std::size_t channels_max = limits::kPeerChannelsMax;  // OpenChannels
+  std::size_t channels_max = limits::kPeerChannels;  // OpenChannels
 };
 
 // Thread-safe. Connects to a node when it is asked first. Requests of several batches are under way

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/stage/dataset.h"
 
@@ -43,6 +44,7 @@ struct Config {
   bool peer_remote_clients = true;
   std::string peer_transport;          // grpc, mpi
   bool peer_payload_connections = true;
+  std::uint64_t peer_channels = limits::kPeerChannels;
   std::string peer_module;             // path of the module for mpi; empty: the installed one
   // No keys, because they differ from node to node: --node-rank, --node-count; empty: not given.
   std::string node_rank;

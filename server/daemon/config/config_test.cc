@@ -94,6 +94,7 @@ constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"peer.remote_clients", "false", "no"},
     {"peer.transport", "mpi", "udp"},
     {"peer.payload_connections", "false", "no"},
+    {"peer.channels", "16384", "0"},
     {"peer.module", "/site/lib/libforebay_mpi.so", ""},
     {"daemon.metrics_listen", "127.0.0.1:0", ""},
     {"daemon.exit_when_idle_s", "5", "-1"},

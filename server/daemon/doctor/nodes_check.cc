@@ -81,7 +81,7 @@ void CheckConnections(const Config& config, std::uint32_t node_count, CheckRepor
   const std::uint64_t needed =
       DescriptorsNeeded(config, /*clients=*/1) +
       kDescriptorsPerNode *
-          (std::min(node_count, limits::kPeerChannelsMax) +
+          (std::min<std::uint64_t>(node_count, config.peer_channels) +
            std::min(node_count, limits::kPeerPayloadConnectionsMax));
   if (files.rlim_cur >= needed) return;
   report.Warn(fmt::format("{} files may be open, and a daemon of a job of {} nodes needs up to {}",
