@@ -6,9 +6,8 @@
 
 namespace forebay::daemon {
 
-// Channels of gRPC to other nodes: as many as the configuration says (peer.channels), and a quarter
-// of the files at most. About as many connections come from other nodes, so the half is left for
-// everything else.
+// Channels of gRPC to other nodes: as many as the configuration says (peer.channels), or fewer if
+// not enough files may be open. About as many connections come from other nodes.
 std::uint32_t PeerChannelsMax(std::uint64_t configured);
 
 // Connections for bytes of samples in each direction: limits::kPeerPayloadConnectionsMax at most,

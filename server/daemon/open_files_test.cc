@@ -25,6 +25,15 @@ class FilesLimit {
   rlimit before_{};
 };
 
+TEST(OpenFilesTest, FilesForTheNodesOfAJobAreEnoughForChannelsToAllOfThem) {
+  rlimit files{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  if (files.rlim_max < 2'912) GTEST_SKIP() << "only " << files.rlim_max << " files may be open";
+  const FilesLimit limit(2'912);  // two for each of 1,000 nodes, and 912 others
+  EXPECT_EQ(PeerChannelsMax(16'384), 1'000U);
+  EXPECT_EQ(PeerChannelsMax(800), 800U);
+}
+
 TEST(OpenFilesTest, AQuarterOfTheFilesIsForChannelsAndASixteenthForBytesOfSamples) {
   const FilesLimit limit(512);
   EXPECT_EQ(PeerChannelsMax(16'384), 128U);

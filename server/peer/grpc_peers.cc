@@ -179,7 +179,8 @@ GrpcPeers::GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock)
   }
 }
 
-GrpcPeers::~GrpcPeers() = default;
+// A call looks at all links to bound their channels, so all calls end before the first link does.
+GrpcPeers::~GrpcPeers() { Stop(); }
 
 void GrpcPeers::Watch(const LinkWatchParts& parts) {
   std::vector<WatchedNode> nodes;

@@ -21,6 +21,9 @@ constexpr std::int64_t kLookNs = kIdleNs / 8;
 // While more links than allowed have calls, so that many of them are not looked at for each call.
 constexpr std::int64_t kCrowdedLookNs = 100'000'000;
 constexpr std::size_t kFreePart = 16;  // of the places, which are made free together
+// To close a channel takes some time, and the thread may be one of the few of gRPC's that bring
+// answers. After a round of calls to all nodes, there may be thousands to close.
+constexpr std::size_t kCloseMax = 256;
 
 struct UnusedLink {
   std::int64_t used_ns = 0;
@@ -39,9 +42,10 @@ bool OpenChannels::MustLookLocked(std::int64_t now_ns) const {
 }
 
 void OpenChannels::Used(PeerLink& link) {
-  // Released without the mutexes. The thread may be one of gRPC's: these must not release the last
-  // channel of a process, because gRPC would wait for that thread to end. They do not, because the
-  // call whose end such a thread reports still has its own channel (PeerLink::Ended).
+  // Released without the mutexes. The thread may be one of gRPC's that bring answers: these must
+  // not release the last channel of a process, because gRPC would wait for that thread to end.
+  // They do not, because the call whose end such a thread reports still has its own channel
+  // (PeerLink::Ended). gRPC's threads for alarms, and LinkWatch's, are none of these.
   std::vector<std::shared_ptr<grpc::Channel>> closing;
   const MutexLock lock(mutex_);
   links_.insert(&link);
@@ -58,6 +62,7 @@ void OpenChannels::Used(PeerLink& link) {
   const bool is_above = links_.size() > channels_max_;
   const std::size_t keep = is_above ? channels_max_ - channels_max_ / kFreePart : channels_max_;
   for (const UnusedLink& each : unused) {
+    if (closing.size() == kCloseMax) break;
     if (links_.size() <= keep && now_ns - each.used_ns < kIdleNs) break;
     std::shared_ptr<grpc::Channel> channel = each.link->TakeUnusedChannel();
     if (channel == nullptr) continue;  // it has a call by now

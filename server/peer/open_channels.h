@@ -23,12 +23,13 @@ class OpenChannels {
 
   // To be called without a lock when the link has made a channel, and for each of its calls while
   // is_crowded(). If more links than `channels_max` have a channel, those that were not used for
-  // the longest time give theirs up, until a sixteenth of the places is free. A link with a call,
-  // one that waits included, keeps its channel: so no call waits or fails because of the bound, and
-  // there are more channels while that many links have calls. Now and then, links that had no call
-  // for limits::kPeerIdleMs give theirs up.
+  // the longest time give theirs up, until a sixteenth of the places is free; of very many, some at
+  // a time. A link with a call, one that waits included, keeps its channel, and so does one that
+  // still connects: so no call waits or fails because of the bound, and there are more channels
+  // while that many links have calls. Now and then, links that had no call for limits::kPeerIdleMs
+  // give theirs up.
   void Used(PeerLink& link);
-  // More links than allowed had calls when it has last looked at them.
+  // More links than allowed had channels when it has last looked at them.
   bool is_crowded() const { return is_crowded_; }
 
   // The links that have a channel, as far as is known: those that Redirect has closed count until

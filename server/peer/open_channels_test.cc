@@ -258,8 +258,8 @@ TEST_F(BusyChannelsTest, EveryRequestIsAnswered) {
   peers_->Stop();
 }
 
-// The call whose answer such a thread brings has its own channel, so the one that is closed is not
-// the last one of the process, for whose end gRPC would wait.
+// What gRPC does at the end of the last channel of a process is not seen here: the server of this
+// process keeps its threads.
 TEST_F(BusyChannelsTest, AThreadThatBringsAnAnswerMayCloseAChannel) {
   do {
     std::latch pings(1);

@@ -52,6 +52,7 @@ PeerLink::PeerLink(const PeerIdentity& identity, std::string address, io::Clock&
 
 PeerLink::~PeerLink() { Stop(); }
 
+// gRPC runs no callback while it makes a channel, so that may be done under the mutex.
 bool PeerLink::UseChannelLocked() {
   used_ns_ = clock_.NowNs();
   const bool has_one = channel_ != nullptr;
@@ -62,10 +63,13 @@ bool PeerLink::UseChannelLocked() {
 }
 
 // A caller may still hold a call that has ended, and with it the channel (ExtentCall::Await). It
-// must not be the last one to do so, just as the end of a call must not (Ended).
+// must not be the last one to do so, just as the end of a call must not (Ended). A channel that
+// still connects is kept, too: where many nodes are asked at once, connections take longer than the
+// calls wait, and the next calls need them.
 bool PeerLink::NeedsChannelLocked() const {
   return !waiting_.empty() || !active_.empty() || !hellos_.empty() || !alarmed_.empty() ||
-         ending_ > 0 || channel_.use_count() > 1;
+         ending_ > 0 || channel_.use_count() > 1 ||
+         (channel_ && channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_CONNECTING);
 }
 
 PeerLink::ChannelUse PeerLink::channel_use() const {

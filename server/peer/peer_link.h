@@ -86,7 +86,7 @@ class PeerLink final : public WatchedLink {
 
   struct ChannelUse {
     bool is_open = false;      // the link has a channel
-    bool is_needed = false;    // calls are under way or wait, or something else refers to it
+    bool is_needed = false;    // it connects, has calls that are under way or wait, or is held
     std::int64_t used_ns = 0;  // when a call has last come or ended, by io::Clock
   };
   ChannelUse channel_use() const;

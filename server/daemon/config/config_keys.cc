@@ -339,11 +339,11 @@ std::vector<ConfigKey> PeerKeys() {
          return SetBool(config.peer_payload_connections, text);
        }},
       {"peer.channels", "2048",
-       "Other nodes to which this daemon keeps connections over gRPC at the same time; beyond, it "
-       "closes those that were not used for the longest time, and never has more than a quarter of "
-       "the files that it may open. Each takes 0.33 MB, with the one that comes from that node. "
-       "Jobs of more nodes than that spend processor time on new connections: raise it to the "
-       "number of nodes where memory and open files allow.",
+       "Other nodes to which this daemon keeps connections over gRPC; beyond, it closes those that "
+       "were not used for the longest time and have no call. Fewer if it may not open two files "
+       "for each. A connection takes 0.33 MB, with the one that comes from that node. Jobs of more "
+       "nodes than that spend processor time on new connections: raise it to the number of nodes "
+       "where memory and open files allow.",
        Number(&Config::peer_channels, limits::kNodeCountMax, /*min=*/1)},
       {"peer.module", "",
        "The module for peer.transport = \"mpi\", libforebay_mpi.so, built against the MPI of the "

@@ -31,7 +31,8 @@ using rendezvous::RendezvousKind;
 constexpr const char* kRendezvousKey = "nodes.rendezvous";
 constexpr std::int64_t kResolveNs = 5'000'000'000;
 constexpr std::size_t kNamesShown = 3;
-// A connection to another node and one from it.
+// A connection to another node and one from it. There are as many as nodes for a moment at the
+// start and at the end of a job, whatever peer.channels says.
 constexpr std::uint64_t kDescriptorsPerNode = 2;
 
 bool Resolves(const std::string& host) {
@@ -81,8 +82,7 @@ void CheckConnections(const Config& config, std::uint32_t node_count, CheckRepor
   const std::uint64_t needed =
       DescriptorsNeeded(config, /*clients=*/1) +
       kDescriptorsPerNode *
-          (std::min<std::uint64_t>(node_count, config.peer_channels) +
-           std::min(node_count, limits::kPeerPayloadConnectionsMax));
+          (node_count + std::min(node_count, limits::kPeerPayloadConnectionsMax));
   if (files.rlim_cur >= needed) return;
   report.Warn(fmt::format("{} files may be open, and a daemon of a job of {} nodes needs up to {}",
                           files.rlim_cur, node_count, needed),
