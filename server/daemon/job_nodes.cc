@@ -93,7 +93,9 @@ Status JobNodes::UseNodes(FoundNodes found) {
                                 .certificates = certificates_,
                                 .address = server_->address()};
   if (!has_returned_ && !has_joined_) FOREBAY_TRY(carriers_.OpenModule(carried));
-  carriers_.OpenConnections(carried);
+  if (const Status opened = carriers_.OpenConnections(carried); !opened.has_value()) {
+    log::Warn("{}; gRPC brings the bytes of samples from other nodes", opened.error().ToString());
+  }
   table_.Set(found.nodes);
   const rendezvous::NodeEntry& own = found.nodes[found.self.value()];
   is_new_ = own.identity != own.place;

@@ -40,32 +40,28 @@ Status RowCarriers::OpenModule(const CarrierParts& parts) {
   return {};
 }
 
-void RowCarriers::OpenConnections(const CarrierParts& parts) {
+Status RowCarriers::OpenConnections(const CarrierParts& parts) {
   const bool is_wanted = parts.config.peer_payload_connections && !has_mpi() &&
                          !parts.certificates.empty();
-  if (!is_wanted) return;
+  if (!is_wanted) return {};
   std::map<NodeRank, std::string> hosts;
   for (const rendezvous::NodeEntry& node : parts.nodes) {
     if (node.rank != parts.self && !node.is_free()) hosts[node.rank] = node.address.host;
   }
   // ListenForNodes has read both before.
-  const auto ports = rendezvous::ParsePortRange(parts.config.peer_ports);
-  const auto address = rendezvous::ParseHostPort(parts.address);
-  if (!ports.has_value() || !address.has_value()) return;
+  FOREBAY_ASSIGN(const auto ports, rendezvous::ParsePortRange(parts.config.peer_ports));
+  FOREBAY_ASSIGN(const auto address, rendezvous::ParseHostPort(parts.address));
   auto opened = peer::PayloadConnections::Create({.self = parts.self,
-                                                  .host = address->host,
-                                                  .first_port = ports->first,
-                                                  .last_port = ports->last,
+                                                  .host = address.host,
+                                                  .first_port = ports.first,
+                                                  .last_port = ports.last,
                                                   .hosts = std::move(hosts),
                                                   .certificates = parts.certificates,
                                                   .connections_max = PayloadConnectionsMax()},
                                                  parts.clock);
-  if (!opened.has_value()) {
-    log::Warn("peer.payload_connections: {}; gRPC brings the bytes of samples from other nodes",
-              opened.error().ToString());
-    return;
-  }
+  if (!opened.has_value()) return opened.error().WithContext("peer.payload_connections");
   connections_ = std::move(*opened);
+  return {};
 }
 
 void RowCarriers::SetHost(NodeRank node, const std::string& host) {

@@ -35,9 +35,10 @@ class RowCarriers {
   // With peer.transport = "mpi", loads the module and blocks until the other nodes, which are
   // started already, have come here, too. Otherwise it has no effect.
   Status OpenModule(const CarrierParts& parts);
-  // With certificates and peer.payload_connections, listens for connections of other nodes. If that
-  // fails, it says why in the log.
-  void OpenConnections(const CarrierParts& parts);
+  // With certificates and peer.payload_connections, listens for connections of other nodes on a
+  // port of its own. Otherwise it has no effect. The error says that no port of peer.ports is free;
+  // without connections, gRPC brings the bytes.
+  Status OpenConnections(const CarrierParts& parts);
 
   // The node with this rank is on this host from now on, a numeric address. Thread-safe.
   void SetHost(NodeRank node, const std::string& host);

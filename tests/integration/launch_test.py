@@ -251,6 +251,16 @@ class LaunchTest(LaunchRig):
                 self.assertIn(reason, done.stderr)
                 self.assertFalse((self.folder / "forebay-launch").exists(), "no daemon was started")
 
+    def test_a_terminal_is_asked_for_the_secret(self):
+        keyboard, terminal = os.openpty()
+        launch = self.start(["true"], [*self.own_options(0), "--secret-fd", "0"], stdin=terminal)
+        os.close(terminal)
+        eventually(lambda: "waits for a line with the secret" in self.errors(), "the question")
+        self.assertIsNone(launch.poll())
+        os.write(keyboard, 64 * b"a" + b"\n")
+        self.assertEqual(launch.wait(60), 0, self.errors())
+        os.close(keyboard)
+
     def test_a_node_joins_the_running_job(self):
         free = ["--set", "nodes.free_places=1"]
         for rank in (0, 1):
@@ -272,6 +282,20 @@ class LaunchTest(LaunchRig):
         for launch in (third, *self.started[:2]):
             launch.terminate()
             self.assertEqual(launch.wait(60), 9)
+
+    def test_a_node_that_got_a_signal_does_not_wait_for_the_readers_of_others(self):
+        marks = [self.folder / ("mark%d" % rank) for rank in (0, 1)]
+        # The command of node 1 takes the signal for a success, as one that has saved its state may.
+        for rank, code in ((0, 9), (1, 0)):
+            self.start(["sh", "-c", WAITING.replace("exit 9", "exit %d" % code)
+                        .format(marks[rank])], self.node(rank))
+        eventually(lambda: all(mark.exists() for mark in marks), "both commands")
+        other, launch = self.started
+        launch.terminate()
+        self.assertEqual(launch.wait(60), 0, self.errors(1))
+        self.assertIsNone(other.poll(), "the other node goes on")
+        other.terminate()
+        self.assertEqual(other.wait(60), 9, self.errors(0))
 
     def test_a_node_that_cannot_join_says_why(self):
         for address, reason in (("127.0.0.1:1", "peer.secret"), ("somewhere", "join:HOST:PORT")):

@@ -1,11 +1,16 @@
 // `forebay launch`: runs a command with a daemon beside it, once per node of a job. This file has
 // the command line; NodeLaunch does the work.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "client/cli/command_context.h"
 #include "client/cli/command_declaration.h"
@@ -19,6 +24,12 @@ namespace {
 // So that a slip of the pen does not keep a node busy for the rest of the job.
 constexpr std::uint32_t kRestartsMax = 1'000;
 constexpr std::uint32_t kDescriptorMax = 1U << 20;  // the default of Linux (fs.nr_open)
+
+// Without it, a terminal that nothing is typed at would look like a start that hangs.
+std::string AskForSecret(int fd) {
+  return fmt::format("forebay: waits for a line with the secret of the job, because --secret-fd {} "
+                     "is a terminal\n", fd);
+}
 
 // The words behind "--" as they were given: the parser would split one like [a,b].
 Result<std::vector<std::string>> BehindMark(const std::vector<std::string>& arguments) {
@@ -89,7 +100,9 @@ void AddLaunch(Command& program, CommandContext& context) {
     FOREBAY_ASSIGN(arguments->command, BehindMark(context.arguments));
     // Before NodeLaunch takes the signals: until the line has come, a signal ends this process.
     if (*secret_fd) {
-      FOREBAY_ASSIGN(arguments->secret, ReadSecretLine(static_cast<int>(**secret_fd)));
+      const int fd = static_cast<int>(**secret_fd);
+      if (isatty(fd) == 1) context.err << AskForSecret(fd) << std::flush;
+      FOREBAY_ASSIGN(arguments->secret, ReadSecretLine(fd));
     }
     // Last, because of two settings of a key the last one counts.
     if (!join->empty()) arguments->settings.push_back("nodes.rendezvous=join:" + *join);

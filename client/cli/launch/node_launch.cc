@@ -129,14 +129,15 @@ Status NodeLaunch::RunBoth() {
   do {
     const Status started = StartCommand();
     if (!started.has_value()) {
-      EndDaemon(/*has_succeeded=*/false);
+      EndDaemon(/*stays_for_others=*/false);
       context_.Fail(started.error());
       SetCode(started.error().code() == ErrorCode::kNotFound ? kNotFound : kNotExecutable);
       return {};
     }
     FOREBAY_TRY(AttendCommand());
   } while (AwaitNextRun());
-  EndDaemon(*command_->code() == 0);
+  // Whoever has asked for the end does not want this node to wait for the readers of others.
+  EndDaemon(/*stays_for_others=*/*command_->code() == 0 && !end_signal_);
   SetCode(*command_->code());
   return {};
 }
@@ -386,10 +387,10 @@ std::string NodeLaunch::CommandWithoutDaemon(const std::string& what) const {
 
 // A command that has failed ends its node at once: the job's launcher has to learn of it, and may
 // end the other nodes. After success the daemon stays for them.
-void NodeLaunch::EndDaemon(bool has_succeeded) {
+void NodeLaunch::EndDaemon(bool stays_for_others) {
   daemon_->Reap();
   bool stays = false;
-  if (has_succeeded && daemon_->runs()) {
+  if (stays_for_others && daemon_->runs()) {
     const auto link = AdminLink::Connect(context_);
     const Status asked = link.has_value() ? link->Drain({.after_all = true}) : link.error();
     stays = asked.has_value();

@@ -55,7 +55,7 @@ class NodeLaunch {
   Status AwaitReady(int fd);
   void GiveUpDaemon();
   bool RestartDaemon();
-  void EndDaemon(bool has_succeeded);
+  void EndDaemon(bool stays_for_others);
   void AwaitDaemonsEnd(Time deadline);
 
   Status StartCommand();

@@ -22,6 +22,7 @@
 #include "server/daemon/job_launch.h"
 #include "server/daemon/job_secret.h"
 #include "server/daemon/node_listener.h"
+#include "server/daemon/row_carriers.h"
 
 namespace forebay::daemon {
 namespace {
@@ -103,7 +104,25 @@ void ReportPlace(const Config& config, const Result<rendezvous::NodePlace>& plac
   CheckConnections(config, place->node_count, report);
 }
 
-// The port is taken and given back, so another process may have it by the time the daemon starts.
+// A daemon with a secret listens on a second port, while it has the first one. It serves without.
+void CheckPayloadPort(const Config& config, const peer::NodeCertificates& certificates,
+                      const std::string& address, CheckReport& report) {
+  io::SteadyClock clock;
+  RowCarriers carriers;
+  const Status opened = carriers.OpenConnections({.config = config,
+                                                  .clock = clock,
+                                                  .self = NodeRank(0),
+                                                  .nodes = {},
+                                                  .certificates = certificates,
+                                                  .address = address});
+  if (opened.has_value()) return;
+  report.Warn(opened.error().message() +
+                  ", so gRPC would bring the bytes of samples between nodes, with more CPU time",
+              "give peer.ports a range with two free ports for each daemon of this node");
+}
+
+// The ports are taken and given back, so another process may have them by the time the daemon
+// starts.
 void CheckListening(const Config& config, const std::string& job, std::uint16_t port_of_list,
                     CheckReport& report) {
   report.Begin("listening for other nodes");
@@ -117,15 +136,16 @@ void CheckListening(const Config& config, const std::string& job, std::uint16_t 
     report.Warn(std::move(risk), kSecretFileRemedy);
   }
   const auto server = ListenForNodes(config, port_of_list, *certificates);
-  if (server.has_value()) {
-    return report.Ok(fmt::format("a daemon can listen for other nodes on {}, {}",
-                                 (*server)->address(),
-                                 certificates->empty() ? "in plaintext" : "encrypted"));
+  if (!server.has_value()) {
+    return report.Fail(
+        server.error().message(),
+        fmt::format("set peer.interface to an interface of this node and peer.ports to free ports; "
+                    "hand a secret to all nodes ({}), or set peer.allow_plaintext where the "
+                    "network allows it", kSecretVariable));
   }
-  report.Fail(server.error().message(),
-              fmt::format("set peer.interface to an interface of this node and peer.ports to free "
-                          "ports; hand a secret to all nodes ({}), or set peer.allow_plaintext "
-                          "where the network allows it", kSecretVariable));
+  report.Ok(fmt::format("a daemon can listen for other nodes on {}, {}", (*server)->address(),
+                        certificates->empty() ? "in plaintext" : "encrypted"));
+  CheckPayloadPort(config, *certificates, (*server)->address(), report);
 }
 
 // The memory that a fabric registers counts as locked: the tiers and slots that MPI sends from and

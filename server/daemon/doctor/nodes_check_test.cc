@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -79,6 +80,12 @@ class DoctorNodesTest : public ::testing::Test {
     std::erase_if(bad, [](const Finding& finding) { return finding.verdict == Verdict::kOk; });
     EXPECT_THAT(bad, SizeIs(1));
     return bad.empty() ? Finding() : bad.front();
+  }
+  void UseSecret() {
+    const std::string path = folder_ / "secret";
+    std::ofstream(path) << std::string(64, 'a');
+    EXPECT_EQ(chmod(path.c_str(), 0600), 0);
+    config_.peer_secret = "file:" + path;
   }
   void UseList(const std::string& text) {
     std::ofstream(folder_ / "hosts") << text;
@@ -184,6 +191,22 @@ TEST_F(DoctorNodesTest, APortInUseIsAFailureUnlessTheRangeHasAnotherOne) {
   EXPECT_THAT(finding.text, AllOf(HasSubstr("peer.ports"), HasSubstr(config_.peer_ports)));
   if (taken.number() > 65'000) GTEST_SKIP() << "there is no range above this port";
   config_.peer_ports += "-" + std::to_string(taken.number() + 100);
+  for (const Finding& next : Findings()) EXPECT_EQ(next.verdict, Verdict::kOk) << next.text;
+}
+
+TEST_F(DoctorNodesTest, WithASecretASecondPortIsWanted) {
+  UseSecret();
+  const int port = TakenPort().number();  // free again
+  config_.peer_ports = std::to_string(port);
+  const Finding finding = Bad();
+  EXPECT_EQ(finding.verdict, Verdict::kWarning);
+  EXPECT_THAT(finding.text, AllOf(HasSubstr("peer.payload_connections"), HasSubstr("gRPC")));
+  EXPECT_THAT(finding.remedy, HasSubstr("two free ports"));
+  config_.peer_payload_connections = false;
+  for (const Finding& next : Findings()) EXPECT_EQ(next.verdict, Verdict::kOk) << next.text;
+  config_.peer_payload_connections = true;
+  if (port > 65'000) GTEST_SKIP() << "there is no range above this port";
+  config_.peer_ports += "-" + std::to_string(port + 100);
   for (const Finding& next : Findings()) EXPECT_EQ(next.verdict, Verdict::kOk) << next.text;
 }
 
