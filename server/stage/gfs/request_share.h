@@ -32,7 +32,7 @@ namespace forebay::stage {
 struct RequestLoanAsk {
   std::uint64_t wanted = 0;  // the size of the loan that the node asks for, at most
   std::uint64_t held = 0;    // requests in flight now on a loan from the receiver
-  // Requests in flight now on the part of the receiver, which was lost and has this node as heir.
+  // Requests in flight now on the part of the receiver, which was lost and whose heir the node is.
   std::uint64_t held_as_heir = 0;
   bool operator==(const RequestLoanAsk&) const = default;
 };
